@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// Agents accepts the agents of a run's other nodes on the store's own port. For
-// each agent that proves the secret, take is called with its connection in a new
-// goroutine; the connection is closed when take returns.
+// Agents accepts the agents of a run's other nodes on the store's own port. For each agent that proves the secret,
+// take is called with its connection in a new goroutine; the connection is closed when take returns.
 func (s *Server) Agents(secret string, take func(net.Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,8 +37,8 @@ func (e *SecretError) Error() string {
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.Address, e.Reason) }
 
-// DialAgent connects an agent to that of the first node, at the address of its
-// store. It retries until ctx ends, because the first node may start later.
+// DialAgent connects an agent to the first node's agent, at the address of its store. It retries until ctx ends,
+// because the first node may start later.
 func DialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 	const retry, most = 50 * time.Millisecond, 10
 	for refused := 0; ; {
@@ -65,7 +64,7 @@ func dialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 		return nil, err
 	}
 	if socket.LocalAddr().String() == socket.RemoteAddr().String() {
-		// Nobody listened: the kernel gave this side the very port that it was dialling.
+		// Nobody listened: the kernel gave this socket the very port that it was dialling.
 		socket.Close()
 		return nil, errors.New("nobody listens there")
 	}

@@ -7,12 +7,10 @@ import (
 	"drun/collective"
 )
 
-// AssignPlaces fills in the unknown parts of the places of all ranks, in rank order.
-// machines names the machine of each rank. A rank's node is its GROUP_RANK; where
-// that is not set, the ranks of one machine are a node. Where that contradicts the
-// other variables (several nodes on one machine, or containers), a node is
-// LOCAL_WORLD_SIZE consecutive ranks. The error says which variables contradict each
-// other, or are missing.
+// AssignPlaces fills in the unknown parts of the places of all ranks, in rank order. machines names the machine of
+// each rank. A rank's node is its GROUP_RANK; if that is not set, the ranks of one machine form a node. If that
+// contradicts the other variables (several nodes on one machine, or containers), a node is LOCAL_WORLD_SIZE
+// consecutive ranks. The error says which variables contradict each other, or are missing.
 func AssignPlaces(places []Place, machines []string) error {
 	told := func(p Place) bool { return p.NodeRank != Unknown }
 	if slices.ContainsFunc(places, told) {
@@ -48,8 +46,7 @@ func byMachine(machines []string) []int {
 	return node
 }
 
-// byNeighbours makes nodes of consecutive ranks, as many as LOCAL_WORLD_SIZE of the
-// node's first rank says.
+// byNeighbours makes nodes of consecutive ranks, as many as the LOCAL_WORLD_SIZE of the node's first rank.
 func byNeighbours(places []Place) []int {
 	node := make([]int, len(places))
 	for from, number := 0, 0; from < len(places); number++ {
@@ -74,7 +71,7 @@ func assign(places []Place, node []int) error {
 		if len(here) == 0 {
 			return &EnvironError{"GROUP_RANK", fmt.Sprintf("goes up to %d, but no rank has %d", count-1, n)}
 		}
-		taken := map[int]int{} // LOCAL_RANK to rank
+		taken := map[int]int{} // from LOCAL_RANK to rank
 		for _, r := range here {
 			p := places[r]
 			if p.Nodes != Unknown && p.Nodes != count {

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Dial gives access to the store of a server. It connects when it is first used,
-// and keeps one connection for each goroutine that uses it at the same time. The address may be that of a [Relay].
+// Dial gives access to the store of a server. It connects on first use, and keeps one connection for each goroutine
+// that uses it at the same time. The address may be that of a [Relay].
 func Dial(address, token string) *Store {
 	return &Store{link: &client{address: address, token: token}}
 }
 
-// client is the link over TCP. Each connection serves one call at a time, so a
-// wait does not delay other calls, and closing the connection ends it.
+// client is the link over TCP. Each connection serves one call at a time, so a wait does not delay other calls, and
+// closing the connection ends the call.
 type client struct {
 	address, token string
 
@@ -49,7 +49,7 @@ func (c *client) do(ctx context.Context, q *request) (*reply, error) {
 	return &r, nil
 }
 
-// during runs an exchange on a connection, which is ended when ctx ends.
+// during runs an exchange on a connection, which is closed when ctx ends.
 func (c *conn) during(ctx context.Context, exchange func() error) error {
 	if ctx.Done() == nil {
 		return exchange()
@@ -102,7 +102,7 @@ func (c *client) give(k *conn) {
 	c.idle = append(c.idle, k)
 }
 
-// connect makes a connection. A server at which many connect at once may refuse one of them the first time.
+// connect makes a connection. A server to which many connect at once may refuse the first try.
 func (c *client) connect(ctx context.Context) (*conn, error) {
 	const tries, pause = 12, 200 * time.Millisecond
 	for n := 1; ; n++ {
@@ -117,7 +117,7 @@ func (c *client) connect(ctx context.Context) (*conn, error) {
 	}
 }
 
-// ended tells whether the other side has closed the connection without a word.
+// ended reports whether the other side has closed the connection without a message.
 func ended(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
@@ -139,7 +139,7 @@ func (c *client) connectOnce(ctx context.Context) (*conn, error) {
 	return k, nil
 }
 
-// Close closes idle connections at once, and the others when their call is done.
+// Close closes idle connections at once, and the others when their call ends.
 func (c *client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

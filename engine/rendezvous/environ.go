@@ -13,16 +13,14 @@ type EnvironError struct{ Name, Problem string }
 
 func (e *EnvironError) Error() string { return e.Name + " " + e.Problem }
 
-// ExitCode is that of wrong usage.
+// ExitCode is the exit code for wrong usage.
 func (e *EnvironError) ExitCode() exit.Code { return exit.Usage }
 
-// FromEnviron reads a rank's place, and the address (host:port) of the rendezvous,
-// from the variables that torchrun and other launchers set: RANK, WORLD_SIZE,
-// MASTER_ADDR and MASTER_PORT; and, where they are set, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE. Variables that are not set are
-// [Unknown] in the place until all ranks have joined and [AssignPlaces] fills them in.
-// lookup is os.LookupEnv. Errors
-// are of type [EnvironError].
+// FromEnviron reads a rank's place, and the address (host:port) of the rendezvous, from the variables that torchrun
+// and other launchers set: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; and, if they are set, LOCAL_RANK,
+// LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE. Variables that are not set are [Unknown] in the place until
+// all ranks have joined and [AssignPlaces] fills them in. lookup is os.LookupEnv. Errors are of type
+// [EnvironError].
 func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, err error) {
 	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} {
 		if text, _ := lookup(v); text == "" {
@@ -45,7 +43,7 @@ func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, e
 	p.WorldSize = number("WORLD_SIZE", 1, 1<<20, 1)
 	of = fmt.Sprintf(" in a world of %d", p.WorldSize)
 	p.Rank = number("RANK", 0, p.WorldSize-1, 0)
-	most := func(count int) int { // the upper limit of a number below count, if count is known
+	most := func(count int) int { // the largest number below count, if count is known
 		if count == Unknown {
 			count = p.WorldSize
 		}

@@ -13,18 +13,18 @@ import (
 
 // Nodes is a node's place among several nodes that each start their own ranks.
 type Nodes struct {
-	Count   int    // at most, where Least is fewer
+	Count   int    // if Least is fewer, the maximum
 	Least   int    // 0: there are always Count
-	Index   int    // Unknown: it is not said
+	Index   int    // Unknown if not given
 	Procs   int    // ranks that this node starts
 	Address string // host:port of the rendezvous; "" for one node
 	ID      string // of the run
 }
 
-// MaxNodes bounds what a user may write; a world has a process for each of them.
+// MaxNodes limits what a user may write; a world has a process for each node.
 const MaxNodes = 1 << 20
 
-// ParseNodes reads N or MIN:MAX. least is 0 for N.
+// ParseNodes parses N or MIN:MAX. least is 0 for N.
 func ParseNodes(text string) (least, most int, err error) {
 	low, high, elastic := strings.Cut(text, ":")
 	if !elastic {
@@ -45,8 +45,8 @@ func ParseNodes(text string) (least, most int, err error) {
 	return least, most, nil
 }
 
-// Backends says what becomes of torchrun's names of rendezvous backends: numbered tells whether each node must say
-// which it is.
+// Backends interprets torchrun's name of a rendezvous backend: numbered reports whether each node must say which
+// number it has.
 func Backends(name string) (numbered bool, err error) {
 	switch name {
 	case "c10d":
@@ -57,8 +57,8 @@ func Backends(name string) (numbered bool, err error) {
 	return false, fmt.Errorf("%q is neither c10d nor static: node 0 of a run serves the rendezvous itself, and drun uses no other service", name)
 }
 
-// Procs reads how many ranks a node starts, as torchrun's --nproc-per-node: a number, cpu for one on each core, gpu
-// for one on each GPU, or auto: gpu where there are any, else cpu.
+// Procs parses how many ranks a node starts, as torchrun's --nproc-per-node: a number, cpu for one per core, gpu
+// for one per GPU, or auto: gpu if there are any, otherwise cpu.
 func Procs(text string) (int, error) {
 	switch gpus := gpus(); {
 	case text == "gpu" && gpus == 0:
@@ -75,9 +75,9 @@ func Procs(text string) (int, error) {
 	return n, nil
 }
 
-// gpus counts those that processes here may use.
+// gpus counts the GPUs that processes here may use.
 func gpus() int {
-	list, _ := filepath.Glob("/dev/nvidia[0-9]*") // the pattern is right
+	list, _ := filepath.Glob("/dev/nvidia[0-9]*") // the pattern is valid
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		n := 0
 		for _, name := range strings.Split(visible, ",") {
@@ -91,10 +91,10 @@ func gpus() int {
 	return len(list)
 }
 
-// PET reads the variables that stand for torchrun's flags, as PyTorchJob sets them:
-// PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT or
-// PET_RDZV_ENDPOINT, PET_RDZV_BACKEND and PET_RDZV_ID. found is false where there are none, or where torchrun itself has
-// read them and started this process. Errors are of type [EnvironError].
+// PET reads the variables that stand for torchrun's flags, as PyTorchJob sets them: PET_NNODES, PET_NODE_RANK,
+// PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT or PET_RDZV_ENDPOINT, PET_RDZV_BACKEND and PET_RDZV_ID.
+// found is false if there are none, or if torchrun itself has read them and started this process. Errors are of
+// type [EnvironError].
 func PET(env Lookup, port int) (n Nodes, found bool, err error) {
 	nodes, procs := first(env, "PET_NNODES"), first(env, "PET_NPROC_PER_NODE")
 	if nodes == "" && procs == "" || first(env, "LOCAL_RANK") != "" {
@@ -134,7 +134,7 @@ func PET(env Lookup, port int) (n Nodes, found bool, err error) {
 	numbered = numbered && n.Least == 0
 	place := "PET_NODE_RANK"
 	if numbered && first(env, place) == "" && first(env, "JOB_COMPLETION_INDEX") != "" {
-		place = "JOB_COMPLETION_INDEX" // where an indexed job's manifest does not pass it on
+		place = "JOB_COMPLETION_INDEX" // if an indexed job's manifest does not pass it on
 	}
 	n.Index = number(place, first(env, place), 0, n.Count-1, 0)
 	if !numbered && first(env, place) == "" {

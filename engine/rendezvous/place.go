@@ -1,14 +1,13 @@
-// Package rendezvous lets processes that were started separately find each other:
-// it determines a rank's place in the world, and has the key-value store through
-// which ranks exchange addresses. The agent gives each worker its place and serves
-// the store ([Listen]); workers use the store ([Dial]) for recipes and backends.
-// Where a launcher started the ranks, the place comes from its variables.
+// Package rendezvous lets processes that were started separately find each other: it determines a rank's place in
+// the world, and provides the key-value store through which ranks exchange addresses. The agent gives each worker
+// its place and serves the store ([Listen]); workers use the store ([Dial]) for recipes and backends. If a launcher
+// started the ranks, the place comes from its variables.
 package rendezvous
 
 import "strconv"
 
-// Place says which rank of how many a process is, on which node. As its
-// environment tells it, all but the first two may be Unknown.
+// Place says which rank of how many a process is, and on which node. Read from the environment, all but the first
+// two may be Unknown.
 type Place struct {
 	Rank, WorldSize      int
 	LocalRank, LocalSize int // among the ranks of its node

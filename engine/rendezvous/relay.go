@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A Relay passes the requests of a node's ranks on to the run's store, over one connection: so the server has one for
-// each node, not for each rank. The ranks reach it over a socket of this machine that only processes of this user may
-// use; these could read the token as well.
+// A Relay passes the requests of a node's ranks on to the run's store over one connection, so that the server has
+// one for each node, not for each rank. The ranks reach it over a socket of this machine that only processes of
+// this user may use, which could read the token as well.
 type Relay struct {
 	listener net.Listener
 	trunk    trunk
@@ -23,13 +23,13 @@ type Relay struct {
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[*conn]struct{} // nil: closed
+	conns map[*conn]struct{} // nil: the relay is closed
 }
 
 // near begins the address of a Relay.
 const near = "@"
 
-// NewRelay begins to pass requests on to the store at an address. It connects when the first comes.
+// NewRelay starts passing requests on to the store at an address. It connects at the first request.
 func NewRelay(address, token string) (*Relay, error) {
 	listener, err := net.Listen("unix", near+"drun-store-"+rand.Text())
 	if err != nil {
@@ -42,10 +42,10 @@ func NewRelay(address, token string) (*Relay, error) {
 	return r, nil
 }
 
-// Addr is for Dial.
+// Addr is the address for Dial.
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
-// Store gives access in this process, without a socket, until Close.
+// Store gives access within this process, without a socket, until Close.
 func (r *Relay) Store() *Store { return &Store{link: &r.trunk} }
 
 // Close ends all connections.
@@ -84,7 +84,7 @@ func (r *Relay) accept() {
 	}
 }
 
-// sameUser tells whether a process of this user is at the other end.
+// sameUser reports whether a process of this user is at the other end.
 func sameUser(socket net.Conn) bool {
 	raw, err := socket.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -123,10 +123,10 @@ func (r *Relay) serve(c *conn) {
 	}
 }
 
-// trunk is one connection for many requests at a time. Each has a number, which its reply has too.
+// trunk is one connection for many requests at a time. Each has a number, which its reply repeats.
 type trunk struct {
 	client  *client
-	sending sync.Mutex // held while a request is sent, when replies must still be read
+	sending sync.Mutex // held while a request is sent, during which replies must still be read
 
 	mu      sync.Mutex
 	conn    *conn // nil: not connected
@@ -176,7 +176,7 @@ func (t *trunk) start(ctx context.Context, q *request, answer chan *reply) error
 	return err
 }
 
-// connected gives the connection, which it makes if there is none. The caller holds sending.
+// connected returns the connection, making it if there is none. The caller holds sending.
 func (t *trunk) connected(ctx context.Context) (*conn, error) {
 	t.mu.Lock()
 	c := t.conn
@@ -195,7 +195,7 @@ func (t *trunk) connected(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// read hands replies out until the connection ends.
+// read distributes replies until the connection ends.
 func (t *trunk) read(c *conn, waiting map[uint64]chan *reply) {
 	for {
 		r := new(reply)
@@ -227,7 +227,7 @@ func (t *trunk) forget(id uint64) {
 	delete(t.waiting, id)
 }
 
-// end ends the connection, and what waits for replies with it.
+// end ends the connection, and with it all that wait for replies.
 func (t *trunk) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

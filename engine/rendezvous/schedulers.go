@@ -10,16 +10,16 @@ import (
 // Lookup is os.LookupEnv, or a substitute for it.
 type Lookup = func(string) (string, bool)
 
-// Launcher is the program that started this process as one rank of a world. Env
-// has its variables under torchrun's names, for [FromEnviron].
+// Launcher is the program that started this process as one rank of a world. Env has its variables under torchrun's
+// names, for [FromEnviron].
 type Launcher struct {
 	Env   Lookup
-	names map[string]string // by torchrun's
+	names map[string]string // by torchrun's names
 	// OnePerNode: it started one process on each node, which may start several ranks itself.
 	OnePerNode bool
 }
 
-// Name is the variable that the launcher sets in place of one of torchrun's.
+// Name is the launcher's own name for one of torchrun's variables.
 func (l *Launcher) Name(name string) string {
 	if own := l.names[name]; own != "" {
 		return own
@@ -27,9 +27,8 @@ func (l *Launcher) Name(name string) string {
 	return name
 }
 
-// Found detects the launcher that started this process as one rank of a world; nil
-// if there is none. RANK or WORLD_SIZE come first. When one launcher runs inside
-// another, as mpirun in an allocation of Slurm, the inner one counts.
+// Found detects the launcher that started this process as one rank of a world, or nil. RANK or WORLD_SIZE take
+// precedence. If one launcher runs inside another, such as mpirun in a Slurm allocation, the inner one counts.
 func Found(env Lookup) *Launcher {
 	has := func(name string) bool { v, _ := env(name); return v != "" }
 	if has("WORLD_SIZE") && !has("RANK") && has("JOB_COMPLETION_INDEX") { // a pod of an indexed job
@@ -45,7 +44,7 @@ func Found(env Lookup) *Launcher {
 			continue
 		}
 		if slurm := &schedulers[len(schedulers)-1]; s.rank == "PMI_RANK" && first(env, s.rank) == first(env, slurm.rank) && first(env, s.size) == first(env, slurm.size) {
-			continue // srun speaks PMI too
+			continue // srun also supports PMI
 		}
 		if first(env, s.size) == "1" {
 			return nil
@@ -55,7 +54,7 @@ func Found(env Lookup) *Launcher {
 	return nil
 }
 
-// renamed looks variables up under other names too.
+// renamed also looks variables up under other names.
 func renamed(env Lookup, names map[string]string) Lookup {
 	return func(name string) (string, bool) {
 		if v, ok := env(name); ok && v != "" || names[name] == "" {
@@ -65,35 +64,35 @@ func renamed(env Lookup, names map[string]string) Lookup {
 	}
 }
 
-// scheduler names the variables of a program that starts tasks.
+// scheduler names the variables of a launcher.
 type scheduler struct {
 	rank, size, localRank, localSize, node string
-	nodes                                  string                  // how many there are; "" if the launcher does not say
+	nodes                                  string                  // the number of nodes; "" if the launcher does not say
 	job                                    []string                // variables that together identify one start of tasks
-	start                                  func() string           // identifies it for the tasks of this machine; nil: job does
+	start                                  func() string           // identifies the start for the tasks of this machine; nil: job does
 	master                                 func(env Lookup) string // where the first task is; "" if that is unknown
 }
 
-// schedulers lists the launchers, those that run inside others first.
+// schedulers lists the launchers; those that run inside others come first.
 var schedulers = []scheduler{
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
 		"OMPI_COMM_WORLD_NODE_RANK", "", []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}, nil, allocated},
 	{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", "", []string{"PMI_JOBID", "HYDI_CONTROL_FD", "PMI_PORT"}, hydraProxy, allocated},
-	// A batch script has SLURM_PROCID too, but is not a task; only srun sets a step's number of tasks.
+	// A batch script also has SLURM_PROCID but is not a task; only srun sets a step's number of tasks.
 	{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "", "SLURM_NODEID", "SLURM_STEP_NUM_NODES", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, nil, slurmMaster},
 }
 
 // names maps torchrun's variables to the scheduler's.
 func (s *scheduler) names() map[string]string {
 	names := map[string]string{"RANK": s.rank, "WORLD_SIZE": s.size, "LOCAL_RANK": s.localRank, "LOCAL_WORLD_SIZE": s.localSize}
-	if s.localSize == "" { // then its rank among the node's cannot be checked either
+	if s.localSize == "" { // its rank within the node cannot be checked either
 		delete(names, "LOCAL_RANK")
 		delete(names, "LOCAL_WORLD_SIZE")
 	}
 	return names
 }
 
-// translate returns torchrun's variables; those that are set themselves come first.
+// translate returns torchrun's variables; those that are themselves set take precedence.
 func (s *scheduler) translate(env Lookup) Lookup {
 	own := renamed(env, s.names())
 	return func(name string) (string, bool) {
@@ -113,7 +112,7 @@ func (s *scheduler) translate(env Lookup) Lookup {
 	}
 }
 
-// local tells whether the launcher says that all tasks are on this machine.
+// local reports whether the launcher says that all tasks are on this machine.
 func (s *scheduler) local(env Lookup) bool {
 	return s.localSize != "" && first(env, s.size) == first(env, s.localSize)
 }
@@ -125,12 +124,12 @@ func (s *scheduler) onePerNode(env Lookup) bool {
 	return first(env, s.localSize) == "1"
 }
 
-// port derives a port from what identifies the start: the same for all its tasks, and
-// most likely another for other starts.
+// port derives a port from what identifies the start: the same for all its tasks, and very probably different for
+// other starts.
 func (s *scheduler) port(env Lookup) string {
 	h := fnv.New32a()
 	for _, name := range s.job {
-		_, _ = h.Write([]byte(first(env, name) + "\x00")) // a hash takes everything
+		_, _ = h.Write([]byte(first(env, name) + "\x00")) // a hash's Write never fails
 	}
 	if s.start != nil && s.local(env) {
 		_, _ = h.Write([]byte(s.start()))
@@ -138,8 +137,8 @@ func (s *scheduler) port(env Lookup) string {
 	return strconv.Itoa(20000 + int(h.Sum32()%10000))
 }
 
-// hydraProxy identifies one start of Hydra's mpiexec on this machine, which sets no variable that would: by the process
-// that it starts on each machine, an ancestor of all tasks there. "" if there is none.
+// hydraProxy identifies one start of Hydra's mpiexec, which sets no variable for that, on this machine: by the
+// process that it starts on each machine, an ancestor of all its tasks there. "" if there is none.
 func hydraProxy() string {
 	for pid := os.Getppid(); pid > 1; {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -147,12 +146,12 @@ func hydraProxy() string {
 			return ""
 		}
 		name, rest, _ := strings.Cut(string(stat), ") ")
-		fields := strings.Fields(rest) // from the third on
+		fields := strings.Fields(rest) // from the third field on
 		if len(fields) < 20 {
 			return ""
 		}
-		if strings.HasSuffix(name, "(hydra_pmi_proxy") { // 15 letters are kept, which are all
-			return strconv.Itoa(pid) + " " + fields[19] // when it started
+		if strings.HasSuffix(name, "(hydra_pmi_proxy") { // the kernel keeps 15 characters, which is the whole name
+			return strconv.Itoa(pid) + " " + fields[19] // with its start time
 		}
 		if pid, err = strconv.Atoi(fields[1]); err != nil {
 			return ""
@@ -161,7 +160,7 @@ func hydraProxy() string {
 	return ""
 }
 
-// allocated is the first node of an allocation of Slurm, on which launchers in it put their first task; "" elsewhere.
+// allocated is the first node of a Slurm allocation, where launchers put their first task; "" outside one.
 func allocated(env Lookup) string { return firstHost(first(env, "SLURM_JOB_NODELIST")) }
 
 func slurmMaster(env Lookup) string {

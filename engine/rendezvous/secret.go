@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Both sides of a connection prove that they know the same secret without sending it: each sends an HMAC-SHA256 whose
-// key is derived from the secret and the connection, which is under TLS (tls.go). A label in it says which side speaks,
-// and for what purpose.
+// Both sides of a connection prove that they know the same secret without sending it: each sends an HMAC-SHA256
+// whose key is derived from the secret and the connection, which is under TLS (tls.go). A label in it says which
+// side speaks, and for what purpose.
 
-// A proof is of a label, so that it is not valid for another purpose.
+// A proof covers a label, so that it is not valid for another purpose.
 const (
 	clientLabel = "drun: who connects"
 	serverLabel = "drun: who listens"
@@ -25,7 +25,7 @@ const (
 	forAgents   = " for an agent"
 )
 
-// handshake is a message that is sent before the other side has proven the secret.
+// handshake is a message sent before the other side has proven the secret.
 type handshake struct {
 	Version int    `cbor:"1,keyasint,omitempty"`
 	Agent   bool   `cbor:"3,keyasint,omitempty"` // the connection is not for the store: see Server.Agents
@@ -40,7 +40,7 @@ func proof(key, label string, agent bool) []byte {
 		purpose = forAgents
 	}
 	mac := hmac.New(sha256.New, []byte(key))
-	_, _ = mac.Write([]byte(label + purpose)) // a hash takes everything
+	_, _ = mac.Write([]byte(label + purpose)) // a hash's Write never fails
 	return mac.Sum(nil)
 }
 
@@ -49,7 +49,7 @@ var errSecret = errors.New("the secret there is another one")
 
 // introduce is the handshake of the side that connected.
 func (c *conn) introduce(secret string, agent bool) error {
-	end := time.Now().Add(ioTimeout) // many may connect at once, and wait for their turn
+	end := time.Now().Add(ioTimeout) // many may connect at once and wait for their turn
 	key, err := c.bound(secret, end)
 	if err != nil {
 		return err
@@ -77,8 +77,8 @@ type saidError struct{ text string }
 
 func (e *saidError) Error() string { return e.text }
 
-// meet is the handshake of the side that listens, but for its own proof, which is to be sent when there is a place for
-// the other side. secretOf returns the secret, or false where no such connection is expected.
+// meet is the handshake of the listening side, without its own proof, which is to be sent once there is a place for
+// the other side. secretOf returns the secret, or false if no such connection is expected.
 func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent bool, own *handshake) {
 	end := time.Now().Add(helloTimeout)
 	var first handshake
@@ -104,7 +104,7 @@ func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent bool, own *
 	return first.Agent, &handshake{Proof: proof(key, serverLabel, first.Agent)}
 }
 
-// ReadSecret reads the secret in a file: its text, without surrounding white space.
+// ReadSecret reads the secret from a file: its text without surrounding white space.
 func ReadSecret(file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -125,8 +125,8 @@ func SecretFile() (string, error) {
 	return filepath.Join(dir, "drun", "secret"), nil
 }
 
-// OwnSecret returns the secret of [SecretFile]. If there is none it is made, by only
-// one of several processes that look at the same time.
+// OwnSecret returns the secret in [SecretFile]. If there is none, it is made, by only one of several processes that
+// look at the same time.
 func OwnSecret() (string, error) {
 	file, err := SecretFile()
 	if err != nil {

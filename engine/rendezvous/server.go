@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxConns bounds those that have proven the secret. maxGuests bounds those that have not yet: one more closes the
-	// oldest of the machine that has the most. Where it comes from that one itself, it waits first until the oldest has
-	// had guestTime for its proof: many honest ones may come at once.
+	// maxConns limits the connections that have proven the secret, maxGuests those that have not yet: one more
+	// closes the oldest of the machine that has the most. If the new one is from that machine itself, it first
+	// waits until the oldest has had guestTime for its proof, since many honest ones may come at once.
 	maxConns  = 1 << 17
 	maxGuests = 256
 	guestTime = time.Second
@@ -30,7 +30,7 @@ func NewToken() string { return rand.Text() }
 type Server struct {
 	listener net.Listener
 	table    *table
-	done     chan struct{} // closed when the server is
+	done     chan struct{} // closed when the server is closed
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -67,8 +67,8 @@ func (e *InUseError) Error() string {
 // Addr is where the server listens: host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Renew gives the ranks that start now a store of their own, with another token. What ranks before them still
-// say is not heard.
+// Renew gives the ranks that start now a store of their own, with another token. Requests of earlier ranks are
+// ignored.
 func (s *Server) Renew(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Server) Renew(token string) {
 	}
 }
 
-// current is the store of the ranks that have this token; nil: they are of an earlier start.
+// current is the store of the ranks with this token; nil: they belong to an earlier start.
 func (s *Server) current(token string) *table {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *Server) current(token string) *table {
 	return s.table
 }
 
-// Close ends all waits and connections, and the store with them.
+// Close ends all waits and connections, and the store.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -139,7 +139,7 @@ func (s *Server) accept() {
 	}
 }
 
-// full tells whether a connection has to wait until one of those before it has had its time.
+// full reports whether a connection has to wait until an earlier one has had its time.
 func (s *Server) full(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +168,8 @@ func (s *Server) welcome(c *conn) bool {
 	return true
 }
 
-// worst is the oldest guest of the machine that has the most: one machine that says nothing on many connections
-// keeps no other out.
+// worst is the oldest guest of the machine that has the most, so that a machine with many silent connections keeps
+// no other out.
 func worst(guests []*conn) int {
 	count := map[string]int{}
 	from := make([]string, len(guests))
@@ -205,8 +205,8 @@ func (s *Server) forget(c *conn) {
 	delete(s.conns, c)
 }
 
-// serve answers a connection's requests: those with a number may wait while others are answered. A client waits in
-// slices of pollSeldom at most, so its loss is noticed after one slice.
+// serve answers a connection's requests; those with a number may wait while others are answered. A client waits in
+// slices of at most pollSeldom, so its loss is noticed after one slice.
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	late := time.AfterFunc(helloTimeout, func() { c.Close() })
@@ -268,5 +268,5 @@ func (s *Server) serve(c *conn) {
 	}
 }
 
-// maxWaits bounds the requests of a connection that wait at a time.
+// maxWaits limits how many requests of a connection may wait at a time.
 const maxWaits = 1 << 12

@@ -11,20 +11,18 @@ import (
 	"drun/collective"
 )
 
-// pollAtMost is how long one request waits for its keys. Longer waits repeat the
-// request, so that each side soon notices when the other is gone, and a rank checks
-// the other ranks in between.
+// pollAtMost is how long one request waits for its keys. Longer waits repeat the request, so that each side soon
+// notices if the other is gone, and a rank checks the other ranks in between.
 //
-// A wait that checks nothing in between, as a backend's while ranks meet, is repeated less often.
+// A wait that checks nothing in between, such as a backend's while ranks meet, is repeated every pollSeldom.
 const (
 	pollAtMost = 150 * time.Millisecond
 	pollSeldom = 2 * time.Second
 )
 
-// Store is a rank's access to the run's key-value store, within one namespace. Keys
-// and values are any bytes. The methods are PyTorch's TCPStore's, and
-// may be called from several goroutines. Each ends when ctx does; a
-// [collective.WaitLimit] bounds the waits and is looked at while they last.
+// Store is a rank's access to one namespace of the run's key-value store. Keys and values are any bytes. The
+// methods are those of PyTorch's TCPStore, and several goroutines may call them. Each ends when ctx does; a
+// [collective.WaitLimit] limits the waits and is checked during them.
 type Store struct {
 	space string
 	link
@@ -38,7 +36,7 @@ type link interface {
 	Close() error
 }
 
-// Memory makes a store of this process alone, for a world of one rank.
+// Memory makes a store for this process alone, in a world of one rank.
 func Memory() *Store { return &Store{link: memory{newTable()}} }
 
 // Unavailable makes a store whose every call fails with err.
@@ -56,7 +54,7 @@ func (s *Store) In(space string) *Store { return &Store{space: space, link: s.li
 type MissingError struct {
 	Keys  []string
 	After time.Duration
-	Cause error // why the wait ended; collective.ErrTimeout when its time was over
+	Cause error // why the wait ended; collective.ErrTimeout if its time was up
 }
 
 func (e *MissingError) Error() string {
@@ -114,7 +112,7 @@ func (s *Store) MultiGet(ctx context.Context, keys []string) ([][]byte, error) {
 	return r.Values, nil
 }
 
-// Add adds to a counter, which starts at 0, and returns the sum. Its value is decimal text.
+// Add adds to a counter, which starts at 0, and returns the sum. The counter's value is decimal text.
 func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error) {
 	r, err := s.ask(ctx, &request{Op: opAdd, Keys: []string{key}, Amount: amount})
 	if err != nil {
@@ -123,9 +121,8 @@ func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error
 	return r.Number, nil
 }
 
-// CompareSet changes a key's value from expected to desired; a key that does not
-// exist is created when expected is empty. It returns the value that holds afterwards,
-// empty when the key still does not exist.
+// CompareSet changes a key's value from expected to desired; a key that does not exist is created if expected is
+// empty. It returns the value afterwards, empty if the key still does not exist.
 func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
 	r, err := s.ask(ctx, &request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}})
 	if err != nil {
@@ -137,7 +134,7 @@ func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []
 	return r.Values[0], nil
 }
 
-// Append adds to the end of a key's value, which is empty at first.
+// Append appends to a key's value, which is empty at first.
 func (s *Store) Append(ctx context.Context, key string, value []byte) error {
 	_, err := s.ask(ctx, &request{Op: opAppend, Keys: []string{key}, Values: [][]byte{value}})
 	return err
@@ -149,7 +146,7 @@ func (s *Store) Wait(ctx context.Context, keys []string) error {
 	return err
 }
 
-// Check tells whether all keys exist.
+// Check reports whether all keys exist.
 func (s *Store) Check(ctx context.Context, keys []string) (bool, error) {
 	r, err := s.ask(ctx, &request{Op: opCheck, Keys: keys})
 	if err != nil {
@@ -158,7 +155,7 @@ func (s *Store) Check(ctx context.Context, keys []string) (bool, error) {
 	return r.Number != 0, nil
 }
 
-// Delete removes a key and tells whether it existed.
+// Delete removes a key and reports whether it existed.
 func (s *Store) Delete(ctx context.Context, key string) (bool, error) {
 	r, err := s.ask(ctx, &request{Op: opDelete, Keys: []string{key}})
 	if err != nil {
@@ -176,7 +173,7 @@ func (s *Store) NumKeys(ctx context.Context) (int, error) {
 	return int(r.Number), nil
 }
 
-// ask makes a request, and repeats it until its keys exist or its time is over.
+// ask makes a request, and repeats it until its keys exist or its time is up.
 func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
 	q.Space = s.space
 	if err := q.check(); err != nil {
@@ -218,8 +215,7 @@ func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
 	}
 }
 
-// memory is the link to a table of this process. Values are copied both ways, as
-// a connection would.
+// memory is a link to a table in this process. Values are copied both ways, as over a connection.
 type memory struct{ table *table }
 
 func (m memory) do(ctx context.Context, q *request) (*reply, error) {

@@ -10,7 +10,7 @@ import (
 // name is a key in its namespace.
 type name struct{ space, key string }
 
-// table holds the store's contents and carries out requests; connections are not its concern.
+// table holds the store's contents and carries out requests; it knows nothing of connections.
 type table struct {
 	mu      sync.Mutex
 	values  map[name][]byte
@@ -21,16 +21,16 @@ type table struct {
 
 // waiter is a request that waits for keys.
 type waiter struct {
-	left int           // keys that it waits for
-	done chan struct{} // closed when there are none
+	left int           // keys that it still waits for
+	done chan struct{} // closed when none are left
 }
 
 func newTable() *table {
 	return &table{values: map[name][]byte{}, counts: map[string]int{}, awaited: map[name]map[*waiter]struct{}{}}
 }
 
-// do carries out a request. A waiting request ends without its keys when stop is
-// closed. Callers must not change values that they pass or get.
+// do carries out a request. When stop is closed, a waiting request ends without its keys. Callers must not change
+// values that they pass or get.
 func (t *table) do(q *request, stop <-chan struct{}) *reply {
 	if err := q.check(); err != nil {
 		return &reply{Error: err.Error()}
@@ -61,7 +61,7 @@ func (t *table) apply(q *request) (*reply, error) {
 		for i, key := range q.Keys {
 			total += len(key) + len(q.Values[i])
 		}
-		if t.bytes+total > MaxTotal { // all of them or none
+		if t.bytes+total > MaxTotal { // all or none of them
 			return nil, errFull(at.key)
 		}
 		for i, key := range q.Keys {
@@ -98,8 +98,7 @@ func (t *table) apply(q *request) (*reply, error) {
 		if n := len(old) + len(q.Values[0]); n > MaxValue {
 			return nil, fmt.Errorf("key %s: a value of %d bytes: at most %d are possible", quote(at.key), n, MaxValue)
 		}
-		// Only the newest slice of a value is ever appended to, so holders of an
-		// older slice do not see the change.
+		// Only the newest slice of a value is ever appended to, so holders of an older slice do not see the change.
 		return r, t.put(at, append(old, q.Values[0]...))
 	case opCheck:
 		if len(t.missing(q)) == 0 {
@@ -146,7 +145,7 @@ func errFull(key string) error {
 	return fmt.Errorf("key %s: the store is full: it holds at most %d bytes", quote(key), MaxTotal)
 }
 
-// sum adds to a counter, which is decimal text and 0 at first.
+// sum adds to a counter, which is decimal text and initially 0.
 func (t *table) sum(at name, amount int64) (int64, error) {
 	value, exists := t.values[at]
 	if !exists {
@@ -163,7 +162,7 @@ func (t *table) sum(at name, amount int64) (int64, error) {
 	return sum, nil
 }
 
-// missing lists those of a request's keys that do not exist, each once.
+// missing lists a request's keys that do not exist, each once.
 func (t *table) missing(q *request) (keys []string) {
 	seen := map[string]bool{}
 	for _, key := range q.Keys {
@@ -175,8 +174,8 @@ func (t *table) missing(q *request) (keys []string) {
 	return keys
 }
 
-// await returns when all keys exist at the same time, or with those that do not
-// when the time is over. It is called with the lock held, and sleeps without it.
+// await returns nil when all keys exist at the same time, or the missing ones when the time is up. It is called
+// with the lock held, which it releases while it sleeps.
 func (t *table) await(q *request, stop <-chan struct{}) []string {
 	missing := t.missing(q)
 	if len(missing) == 0 {
@@ -193,7 +192,7 @@ func (t *table) await(q *request, stop <-chan struct{}) []string {
 	return nil
 }
 
-// sleep waits until all these keys have come, and reports whether they did.
+// sleep waits until all these keys have been set, and reports whether they were.
 func (t *table) sleep(space string, keys []string, over <-chan time.Time, stop <-chan struct{}) bool {
 	w := &waiter{left: len(keys), done: make(chan struct{})}
 	for _, key := range keys {

@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// Every connection is under TLS 1.3. The side that listens has a key of its own, made when it is needed first, which
-// nobody knows beforehand: TLS alone keeps strangers from listening, but not one that stands in between. What proves
-// who speaks is the secret (secret.go), with keys that are derived from it and from this very connection: proofs that
-// someone in between passes on are of another connection, and wrong there.
+// Every connection is under TLS 1.3. The listening side has a key of its own, made on first use, which nobody knows
+// beforehand: TLS alone keeps strangers from eavesdropping, but not one in between. What proves who speaks is the
+// secret (secret.go), with keys derived from it and from this very connection: proofs that someone in between
+// passes on belong to another connection, and are invalid here.
 
-// protocol names what is spoken under TLS.
+// protocol names the protocol spoken under TLS.
 const protocol = "drun"
 
-// curves has the fastest alone: thousands of ranks may connect at once.
+// curves has only the fastest: thousands of ranks may connect at once.
 var curves = []tls.CurveID{tls.X25519}
 
-// secured is a connection under TLS. Close ends it at once, without a last message that nobody may take.
+// secured is a connection under TLS. Close ends it at once, without a last message that nobody may read.
 type secured struct {
 	*tls.Conn
 	socket net.Conn
@@ -51,13 +51,13 @@ func secureServer(socket net.Conn) (*secured, error) {
 	}), socket}, nil
 }
 
-// ownKey is this process's.
+// ownKey is this process's key.
 var ownKey = sync.OnceValues(func() (tls.Certificate, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	about := &x509.Certificate{SerialNumber: big.NewInt(1)} // nobody looks at its dates: clocks may differ
+	about := &x509.Certificate{SerialNumber: big.NewInt(1)} // nobody checks its dates, since clocks may differ
 	signed, err := x509.CreateCertificate(rand.Reader, about, about, public, private)
 	return tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: private}, err
 })

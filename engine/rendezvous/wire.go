@@ -23,10 +23,10 @@ const (
 	maxHello   = 256
 )
 
-// ioTimeout bounds how long the rest of a message may take once it has begun.
+// ioTimeout limits how long the rest of a message may take once it has begun.
 const ioTimeout = 20 * time.Second
 
-// op is what a request asks for.
+// op is a request's operation.
 type op uint8
 
 const (
@@ -39,34 +39,34 @@ const (
 	opCheck
 	opDelete
 	opNumKeys
-	opEnd // no op: one more than the last
+	opEnd // one more than the last operation
 )
 
-// waits tells whether the answer waits until all the keys exist.
+// waits reports whether the answer waits until all the keys exist.
 func (o op) waits() bool { return o == opGet || o == opWait }
 
-// version is that of the handshake (see secret.go) and of the requests.
+// version is the version of the handshake (see secret.go) and of the requests.
 const version = 4
 
-// request is one operation. Values belong to Keys one to one, but for
-// opCompareSet: the expected value and the one desired.
+// request is one operation. Values correspond to Keys one to one, except for opCompareSet: the expected value and
+// the desired one.
 type request struct {
 	Op     op            `cbor:"1,keyasint"`
 	Space  string        `cbor:"2,keyasint,omitempty"`
 	Keys   []string      `cbor:"3,keyasint,omitempty"`
 	Values [][]byte      `cbor:"4,keyasint,omitempty"`
 	Amount int64         `cbor:"5,keyasint,omitempty"`
-	Wait   time.Duration `cbor:"6,keyasint,omitempty"` // at most, for keys to exist
-	ID     uint64        `cbor:"7,keyasint,omitempty"` // its reply may come after those of later requests; 0: in turn
+	Wait   time.Duration `cbor:"6,keyasint,omitempty"` // how long to wait for keys, at most
+	ID     uint64        `cbor:"7,keyasint,omitempty"` // if not 0, the reply may come after those of later requests; 0: replies are in order
 }
 
 // reply answers a request.
 type reply struct {
 	Values  [][]byte `cbor:"1,keyasint,omitempty"`
 	Number  int64    `cbor:"2,keyasint,omitempty"`
-	Missing []string `cbor:"3,keyasint,omitempty"` // what did not exist after Wait
+	Missing []string `cbor:"3,keyasint,omitempty"` // the keys that did not exist after Wait
 	Error   string   `cbor:"4,keyasint,omitempty"`
-	ID      uint64   `cbor:"5,keyasint,omitempty"` // of the request
+	ID      uint64   `cbor:"5,keyasint,omitempty"` // that of the request
 }
 
 // check validates a request without looking at the table.
@@ -96,7 +96,7 @@ func (q *request) check() error {
 	if total > maxMessage/2 {
 		return fmt.Errorf("%d bytes in one call: at most %d are possible", total, maxMessage/2)
 	}
-	keys, values := -1, 0 // any number of keys
+	keys, values := -1, 0 // -1: any number of keys
 	switch q.Op {
 	case opSet:
 		values = len(q.Keys)
@@ -124,7 +124,7 @@ func quote(key string) string {
 	return strconv.Quote(key)
 }
 
-// The encoding: keys may be any bytes, so text goes as byte strings.
+// Keys may be any bytes, so text is encoded as byte strings.
 var (
 	encoding = must(cbor.EncOptions{String: cbor.StringToByteString}.EncMode())
 	decoding = must(cbor.DecOptions{
@@ -146,11 +146,11 @@ func must[T any](v T, err error) T {
 
 var errTooLarge = errors.New("the message is too large")
 
-// conn carries one message at a time each way. One goroutine at a time sends, and one receives.
+// conn carries one message at a time in each direction. One goroutine at a time may send, and one receive.
 type conn struct {
 	net.Conn
-	came time.Time // at the server
-	rank bool      // it uses the store; the server's lock holds this
+	came time.Time // when the server accepted it
+	rank bool      // it uses the store; guarded by the server's lock
 	enc  *cbor.Encoder
 	in   bounded
 	dec  *cbor.Decoder
@@ -170,9 +170,8 @@ func (c *conn) send(msg any) error {
 	return c.enc.Encode(msg)
 }
 
-// receive reads a message of at most that many bytes. It waits for the beginning
-// of the message until start (zero: without a deadline), then at most ioTimeout for
-// the rest.
+// receive reads a message of at most most bytes. It waits until start for the message to begin (zero: without a
+// deadline), then at most ioTimeout for the rest.
 func (c *conn) receive(msg any, most int, start time.Time) error {
 	if err := c.SetReadDeadline(start); err != nil {
 		return err
@@ -180,13 +179,13 @@ func (c *conn) receive(msg any, most int, start time.Time) error {
 	c.in.left, c.in.begun = most, false
 	err := c.dec.Decode(msg)
 	if most-c.in.left > 1<<16 {
-		// The decoder would keep a buffer as large as the largest message.
+		// A kept decoder would keep a buffer as large as the largest message.
 		c.dec = decoding.NewDecoder(&c.in)
 	}
 	return err
 }
 
-// bounded reads a message of a bounded size in a bounded time.
+// bounded reads a message within a size and a deadline.
 type bounded struct {
 	from  net.Conn
 	left  int
