@@ -10,7 +10,7 @@ import (
 	"drun/history/records"
 )
 
-// oneKind are the kinds that run.artifact keeps.
+// oneKind are the kinds of run.artifact, which count as one.
 var oneKind = map[string]bool{"bytes": true, "text": true, "tensor": true}
 
 // stepOf is an artifact's step as its row has it; -1: none.
@@ -53,7 +53,7 @@ func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
 	return nil
 }
 
-// Artifacts lists what a run has kept, by name, step and kind.
+// Artifacts lists what a run has kept, ordered by name, step and kind.
 func (db *DB) Artifacts(run int64) ([]records.Artifact, error) {
 	all := []records.Artifact{}
 	err := db.read(func(rows *sql.Rows) error {
@@ -69,7 +69,7 @@ func (db *DB) Artifacts(run int64) ([]records.Artifact, error) {
 	return all, err
 }
 
-// Content reads what an artifact holds, and checks that it is what was kept.
+// Content reads an artifact's content, and checks that it is what was kept.
 func (db *DB) Content(a *records.Artifact) ([]byte, error) {
 	var data []byte
 	found := false

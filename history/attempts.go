@@ -10,10 +10,10 @@ import (
 type AttemptBegin struct {
 	Attempt int
 	Started time.Time
-	Points  int64 // of the run, recorded before it
+	Points  int64 // points of the run recorded before it
 }
 
-// AttemptEnd is how an attempt ended, when another follows. The last one ends with the run.
+// AttemptEnd is how an attempt ended that another follows. The last one ends with the run.
 type AttemptEnd struct {
 	Attempt int
 	Status  Status
@@ -21,28 +21,27 @@ type AttemptEnd struct {
 	Error   string
 }
 
-// Supersede says from which state an attempt goes on: the points between that and the attempt
-// leave the metrics for superseded_metrics.
+// Supersede says from which state an attempt goes on: the points recorded between that state and the attempt move
+// from the metrics to superseded_metrics.
 type Supersede struct {
 	Attempt  int
-	FromStep *int64 // of the checkpoint; nil: the attempt began anew
+	FromStep *int64 // step of the checkpoint; nil: the attempt began anew
 	After    int64  // points of the run that belong to that state
 	Before   int64  // points of the run before the attempt
 }
 
-// Repeat says that a rank's points from After to Before, recorded ahead of the state
-// that it restores, repeat those of the same name and step among the first Older of the run,
-// which leave the metrics likewise.
+// Repeat says that a rank's points from After to Before, recorded before the rank restored its state, repeat those
+// of the same name and step among the run's first Older points, which are superseded too.
 type Repeat struct {
 	Rank                 int
 	Older, After, Before int64
 }
 
-// Repeat adds what a rank repeats to what it has repeated just before.
+// Repeat adds what a rank repeats, merging it with the rank's previous entry.
 func (b *Batch) Repeat(p Repeat) {
 	for i := range b.Repeats {
 		if last := &b.Repeats[i]; last.Rank == p.Rank && last.Older == p.Older {
-			last.Before = p.Before // the points of others between are no matter
+			last.Before = p.Before // other ranks' points in between do not matter
 			return
 		}
 	}
@@ -51,18 +50,18 @@ func (b *Batch) Repeat(p Repeat) {
 
 const beginAttempt = "INSERT INTO attempts (run, attempt, started, status, points) VALUES (?, ?, ?, 'running', ?)"
 
-// BeginAttempt records that the ranks are started for the first time.
+// BeginAttempt records the first start of the ranks.
 func (r *Run) BeginAttempt() error { return r.exec(beginAttempt, r.ID, 0, formatTime(time.Now()), 0) }
 
-// Past is what a run that is taken up again has recorded before.
+// Past is what a continued run has recorded before.
 type Past struct {
-	Attempts int   // so many
-	Points   int64 // likewise
+	Attempts int   // number of attempts
+	Points   int64 // number of points
 	Started  time.Time
 }
 
-// Reopen takes up a run that has ended: its next attempt follows. The error of one that
-// has not is a usage error.
+// Reopen continues a run that has ended: its next attempt follows. If the run has not ended, the error is a usage
+// error.
 func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 	origin, err := originOf(info)
 	if err != nil {
@@ -106,7 +105,7 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 
 func (r *Run) putAttempts(tx *sql.Tx, b *Batch) error {
 	err := execute(tx, beginAttempt, b.AttemptBegins, func(a *AttemptBegin) []any { return []any{r.ID, a.Attempt, formatTime(a.Started), a.Points} })
-	if err == nil { // after the beginnings: an attempt may be over before it was written
+	if err == nil { // after the beginnings, since an attempt may be over before it was written
 		err = execute(tx, "UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?", b.AttemptEnds,
 			func(e *AttemptEnd) []any { return []any{e.Status, e.Seconds, e.Error, r.ID, e.Attempt} })
 	}
@@ -128,7 +127,7 @@ func (r *Run) putAttempts(tx *sql.Tx, b *Batch) error {
 	return err
 }
 
-// supersedeRepeated takes the older points that some of a rank's repeat.
+// supersedeRepeated supersedes the older points that some of a rank's points repeat.
 func (t blocks) supersedeRepeated(tx *sql.Tx, r Repeat) error {
 	type at struct{ metric, step int64 }
 	repeated := map[at]bool{}

@@ -7,16 +7,15 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Batch is a group of records of a run that are written in one transaction, in the
-// order of the fields. Batches of a run are numbered, and each is written once,
-// however often it is tried: see Write.
+// Batch is a group of a run's records that are written in one transaction, in the order of the fields. A run's
+// batches are numbered, and each is written only once, however often it is tried: see Write.
 type Batch struct {
 	Number    int64 // from 1; 0: not numbered yet
 	Params    []Param
 	Inputs    *string // key of the inputs; "": there is none
-	WorldSize int     // of the attempts from now on; 0: as before
+	WorldSize int     // of the attempts from now on; 0: unchanged
 	Git       *Git
-	Progress  *Progress // replaces the one before
+	Progress  *Progress // replaces the previous one
 	Snapshots []Snapshot
 	records.Records
 	// In the order in which they are written.
@@ -38,17 +37,15 @@ type End struct {
 	Seconds  float64 // since the run began
 }
 
-// Number gives the batch the run's next number. Write and Spool number a batch that
-// has none.
+// Number gives the batch the run's next number. Write and Spool number a batch that has none.
 func (r *Run) Number(b *Batch) {
 	if b.Number == 0 {
 		b.Number = r.numbered.Add(1)
 	}
 }
 
-// Write records a batch after those before it. A batch that is in the history
-// already is left out, so that one whose fate is unknown can be tried again. The
-// end of the run releases its lock.
+// Write records a batch after the previous ones. It skips a batch that is in the history already, so that one whose
+// fate is unknown can be tried again. The end of the run releases its lock.
 func (r *Run) Write(b *Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,8 +64,8 @@ func (r *Run) Write(b *Batch) error {
 	return err
 }
 
-// Leave releases the run's lock though its end could not be written. The next
-// process that opens the history writes the spool; if there is none, the run is lost.
+// Leave releases the run's lock although its end could not be written. The next process that opens the history
+// writes the spool; without one, the run is lost.
 func (r *Run) Leave() { r.unlock() }
 
 // put writes a batch unless the history has it.
@@ -93,7 +90,7 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 	return nil
 }
 
-// execute executes a statement for each item, with the values of its columns.
+// execute executes a statement for each item, with its column values.
 func execute[T any](tx *sql.Tx, statement string, items []T, values func(*T) []any) error {
 	if len(items) == 0 {
 		return nil

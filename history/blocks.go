@@ -16,21 +16,19 @@ import (
 	"drun/history/records"
 )
 
-// Points are kept in blocks of up to 32, the rows of metric_blocks; the migration that makes the
-// table explains its columns. A block has a pair of columns for each point: the value, a REAL of
-// SQLite's, so that it is exact and any SQLite tool can read it through the view metrics, and an
-// integer that packs all else. The newest block of a run is filled up by later batches. Blocks
-// are in the order of recording, not by metric: a batch then changes one place of the file.
+// Points are kept in blocks of up to 32, the rows of metric_blocks; the migration that makes the table explains its
+// columns. A block has a pair of columns for each point: the value, an SQLite REAL, so that it is exact and any
+// SQLite tool can read it through the view metrics, and an integer that packs everything else. Later batches fill
+// up the newest block of a run. Blocks are in the order of recording, not by metric, so that a batch changes one
+// place in the file.
 //
-// Measured with five metrics at each step, and with fifty in turn: a row for each point took 68
-// bytes with names and times as text, and 33 with integers, most of it SQLite's own for rows and
-// columns; in blocks it takes 14 to 19, and a batch is written in a fifth of the time. A blob for
-// each block would be smaller still, but only drun could read it, through functions that SQLite
-// calls for each point.
+// Measured with five metrics at each step, and with fifty in turn: a row per point took 68 bytes with names and
+// times as text, and 33 with integers, most of it SQLite's overhead for rows and columns; in blocks a point takes
+// 14 to 19, and a batch is written in a fifth of the time. A blob per block would be smaller still, but only drun
+// could read it, through functions that SQLite calls for each point.
 const slots = 32
 
-// numbered is a point with its number in the run, from 1, and its metric's number in the file in
-// place of its name.
+// numbered is a point with its number in the run, from 1, and its metric's number in the file instead of its name.
 type numbered struct {
 	seq    int64
 	metric int64
@@ -41,7 +39,7 @@ type numbered struct {
 	exact  bool
 }
 
-// blocks are the points of a run as a connection sees them.
+// blocks are the points of a run, as read and written over a connection.
 type blocks struct {
 	in interface {
 		Query(string, ...any) (*sql.Rows, error)
@@ -65,9 +63,9 @@ var blockColumns = func() string {
 	return "seq, metric, metrics, rank, ranks, step, steps, time, bits, " + strings.Join(pairs[0], ", ") + ", " + strings.Join(pairs[1], ", ")
 }()
 
-// The places of blockColumns.
+// Indexes of blockColumns.
 const (
-	firstBase = 1 // of metric, metrics, rank, ranks, step, steps, time
+	firstBase = 1 // index of metric, metrics, rank, ranks, step, steps, time
 	bitsAt    = 8
 	firstP    = 9
 	firstV    = firstP + slots
@@ -76,8 +74,8 @@ const (
 
 var errDamagedBlock = fmt.Errorf("a row of metric_blocks: %w", sqlite3.Error{Code: sqlite3.ErrCorrupt})
 
-// each calls fn with the blocks that begin after a number and up to another, in order. What
-// fn is given is used again.
+// each calls fn with the blocks that begin after one number and up to another, in order. fn must not keep its
+// argument, which is reused.
 func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) error {
 	var row, into [columns]any
 	for i := range row {
@@ -96,7 +94,7 @@ func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) 
 		t.run, superseded, after, upTo)
 }
 
-// points calls fn with the points after a number and up to another.
+// points calls fn with the points after one number and up to another.
 func (t blocks) points(superseded bool, after, upTo int64, fn func(*numbered)) error {
 	return t.each(superseded, max(after-slots, 0), upTo, func(b *block) error {
 		for i := range b.points {
@@ -157,15 +155,15 @@ func (b *block) decode(row *[columns]any) error {
 	return nil
 }
 
-// span is the smallest and the largest of some numbers.
+// span is a range of numbers, both ends included.
 type span struct{ low, high int64 }
 
 func (s span) with(n int64) span { return span{min(s.low, n), max(s.high, n)} }
 
-// count is how many numbers it spans; 0: 2^64.
+// count is how many numbers the span contains; 0: 2^64.
 func (s span) count() uint64 { return uint64(s.high) - uint64(s.low) + 1 }
 
-// bounds are the spans of a block's points.
+// bounds are the ranges of a block's points.
 type bounds struct{ metric, rank, step, time span }
 
 func boundsOf(p *numbered) bounds {
@@ -189,7 +187,7 @@ func (b bounds) fit() bool {
 	return true
 }
 
-// pack makes the columns of the first block of points, and says how many are in it.
+// pack makes the columns of the first block of points, and returns how many points it holds.
 func pack(points []numbered) (row [columns]any, n int) {
 	start, b := points[0].seq, boundsOf(&points[0])
 	for n = 1; n < len(points) && points[n].seq-start < slots; n++ {
@@ -226,13 +224,13 @@ func pack(points []numbered) (row [columns]any, n int) {
 		row[firstP+k], row[firstV+k] = int64(packed), value
 	}
 	if special != nil {
-		text, _ := json.Marshal(special) // numbers
+		text, _ := json.Marshal(special) // numbers only: it cannot fail
 		row[bitsAt] = string(text)
 	}
 	return row, n
 }
 
-// put writes blocks of points, which are in order.
+// put writes points, which must be in order, as blocks.
 func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
 	if len(points) == 0 {
 		return nil
@@ -256,8 +254,7 @@ func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
 	return nil
 }
 
-// next is the number of the run's next point; last is the block that has the newest of the
-// points that count.
+// next is the number of the run's next point; last is the block with the newest point that is not superseded.
 func (t blocks) next() (next int64, last *block, err error) {
 	for _, kind := range []bool{superseded, !superseded} {
 		var newest sql.NullInt64
@@ -269,7 +266,7 @@ func (t blocks) next() (next int64, last *block, err error) {
 		if !newest.Valid {
 			continue
 		}
-		// Superseded points come in any order, so an earlier block may have a later one.
+		// Superseded points come in any order, so an earlier block may have a later point.
 		err = t.each(kind, newest.Int64-slots, newest.Int64, func(b *block) error {
 			next = max(next, b.points[len(b.points)-1].seq)
 			last = b
@@ -285,7 +282,7 @@ func (t blocks) next() (next int64, last *block, err error) {
 	return next + 1, last, nil
 }
 
-// append adds points, whose numbers follow those that the run has.
+// append adds points whose numbers follow those of the run.
 func (t blocks) append(tx *sql.Tx, last *block, points []numbered) error {
 	if last != nil && len(points) > 0 && points[0].seq-last.start < slots {
 		points = append(last.points, points...)
@@ -293,16 +290,16 @@ func (t blocks) append(tx *sql.Tx, last *block, points []numbered) error {
 	return t.put(tx, !superseded, points)
 }
 
-// window bounds the memory for moving points.
+// window limits the memory for moving points.
 const window = 1 << 16
 
-// supersede takes the points of some numbers that a function chooses from those that count, and
-// corrects the summaries of their metrics.
+// supersede marks the points in a range of numbers that chosen selects as superseded, and corrects their metrics'
+// summaries.
 func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) bool) error {
 	metrics := map[int64]bool{}
 	for from := max(after-slots, 0); from < upTo; from += window {
 		var gone []numbered
-		var left []block // of the blocks that lose points
+		var left []block // the remaining points of blocks that lose some
 		err := t.each(!superseded, from, min(from+window, upTo), func(b *block) error {
 			n := len(gone)
 			kept := block{start: b.start}
@@ -340,7 +337,7 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 	return t.summarise(tx, metrics)
 }
 
-// summarise makes the summaries of some metrics anew.
+// summarise recomputes the summaries of some metrics.
 func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) error {
 	summaries := map[int64]*MetricSummary{}
 	err := t.points(!superseded, 0, math.MaxInt64, func(p *numbered) {
@@ -369,7 +366,7 @@ func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
 	summaries[metric] = &MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}
 }
 
-// merge adds what came later to the run's summaries.
+// merge adds later values to the run's summaries.
 func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) error {
 	column := func(v records.Float) any { value, _ := encode(float64(v)); return value }
 	merge, err := tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -388,7 +385,7 @@ func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) error {
 	return nil
 }
 
-// metricNumbers gives the numbers of names in the file; those that are new get one.
+// metricNumbers maps metric names to their numbers in the file, and gives new ones a number.
 type metricNumbers struct {
 	find, enter *sql.Stmt
 	known       map[string]int64
@@ -401,7 +398,7 @@ func newMetricNumbers(tx *sql.Tx) (*metricNumbers, error) {
 	}
 	enter, err := tx.Prepare("INSERT INTO metric_names (name) VALUES (?) RETURNING id")
 	if err != nil {
-		find.Close() //nolint:sqlclosecheck // else the caller closes it
+		find.Close() //nolint:sqlclosecheck // otherwise the caller closes it
 		return nil, err
 	}
 	return &metricNumbers{find, enter, map[string]int64{}}, nil
@@ -425,7 +422,7 @@ func (m *metricNumbers) close() {
 	m.enter.Close()
 }
 
-// packPoints brings the points of a history in which each was a row into blocks.
+// packPoints converts a history with a row per point to blocks.
 func packPoints(tx *sql.Tx) error {
 	numbers, err := newMetricNumbers(tx)
 	if err != nil {

@@ -16,22 +16,22 @@ import (
 // Comparison is how runs differ. Its JSON form is documented in docs/history.md.
 type Comparison struct {
 	Runs []RunName `json:"runs"`
-	// Differences are in the order of Kinds, and of their names within a kind.
+	// Differences are in the order of Kinds, and within a kind by name.
 	Differences []Difference `json:"differences"`
 	Same        []Difference `json:"same"`
 }
 
-// RunName is a run as it is called.
+// RunName identifies a run.
 type RunName struct {
 	ID   int64  `json:"id"`
 	Name string `json:"name"`
 }
 
-// Kinds are the kinds of Difference, most telling first.
+// Kinds are the kinds of Difference, most informative first.
 var Kinds = []string{"parameter", "run", "metric", "artifact", "recipe", "data", "backend", "machine", "version"}
 
-// Difference is something of which each run has a value, in the order of the runs; nil: none.
-// A value is a json.RawMessage of a parameter, a Float (NaN and infinities of parameters too) or a string.
+// Difference is something for which each run has a value, in the order of the runs; nil: none. A value is a
+// json.RawMessage of a parameter, a Float (NaN and infinities of parameters too) or a string.
 type Difference struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
@@ -84,11 +84,11 @@ func (db *DB) Compare(ids []int64) (*Comparison, error) {
 	return c, nil
 }
 
-// keptUnder says what was kept under each name: the SHA-256 of one, or how many there are and the beginning of a digest of
-// all. Images, histograms and tables have names of their own.
+// keptUnder says what was kept under each name: the SHA-256 of a single artifact, or their number and the beginning
+// of a digest of all. Images, histograms and tables have names of their own.
 func keptUnder(list []records.Artifact) map[string]string {
 	byName := map[string][]records.Artifact{}
-	for _, a := range list { // by step
+	for _, a := range list { // in the order of steps
 		name := a.Name
 		if !oneKind[a.Kind] {
 			name += ", " + a.Kind
@@ -114,7 +114,7 @@ func keptUnder(list []records.Artifact) map[string]string {
 	return values
 }
 
-// canonical is the form of a value in which equal ones are equal: NaN is NaN, and 0 is not -0.
+// canonical maps equal values to equal texts: NaN equals NaN, and 0 is not -0.
 func canonical(v any) string {
 	if v == nil {
 		return "" // a parameter that is None is null
@@ -126,7 +126,7 @@ func canonical(v any) string {
 	return string(text)
 }
 
-// describe names all of a run that can be compared.
+// describe calls add for everything of a run that can be compared.
 func (d *Detail) describe(add func(kind, name string, value any)) {
 	for name, v := range d.Params {
 		if f, is := v.(float64); is && (math.IsNaN(f) || math.IsInf(f, 0)) {
@@ -141,7 +141,7 @@ func (d *Detail) describe(add func(kind, name string, value any)) {
 	tags := slices.Clone(d.Tags)
 	for i, tag := range tags {
 		if strings.ContainsAny(tag, `,"`) {
-			tags[i] = strconv.Quote(tag) // "a,b" is not a and b
+			tags[i] = strconv.Quote(tag) // "a,b" is not "a" and "b"
 		}
 	}
 	add("run", "tags", strings.Join(tags, ","))
@@ -157,7 +157,7 @@ func (d *Detail) describe(add func(kind, name string, value any)) {
 	for _, s := range d.Sources {
 		name := s.Path
 		if s.Role == "recipe" {
-			name = "recipe" // the same file may have been named in several ways
+			name = "recipe" // the same file may have been given under several names
 			add("recipe", "path", d.Recipe)
 		}
 		add("recipe", name, s.SHA256)

@@ -11,11 +11,10 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Copy writes a copy of the history into folder, a home of its own, while runs go
-// on, and names the files. The spools come first: what is written from them to
-// the history meanwhile is in both, and batches are numbered. saved tells which
-// checkpoints of running runs there are; others are not listed in the copy.
-// Without a history the error is *ErrNone.
+// Copy writes a copy of the history into folder, a home of its own, while runs go on, and returns the names of the
+// files. It copies the spools first: batches that move from them to the history meanwhile are in both, which is
+// harmless since batches are numbered. saved tells which checkpoints of running runs exist; others are not listed
+// in the copy. Without a history the error is *ErrNone.
 func Copy(home, folder string, saved func(uid string, step int64) bool) (names []string, err error) {
 	spools, err := filepath.Glob(filepath.Join(globEscape(home), "spool", "*"+spoolSuffix))
 	if err != nil {
@@ -25,7 +24,7 @@ func Copy(home, folder string, saved func(uid string, step int64) bool) (names [
 		name := filepath.Join("spool", filepath.Base(path))
 		err := copySpool(path, filepath.Join(folder, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // all of it is in the history by now
+			continue // all of it is in the history already
 		}
 		if err != nil {
 			return nil, sqldb.Wrap(path, err)
@@ -60,7 +59,7 @@ func copySpool(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// unlist removes from a history the checkpoints of running runs that were not saved.
+// unlist removes from a history the checkpoints of running runs that saved does not know.
 func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
 	db, err := sqldb.Open(f)
 	if err != nil {

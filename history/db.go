@@ -1,9 +1,7 @@
-// Package history records runs and their results: parameters,
-// metrics, logs, captured sources, attempts, tags and the catalog of
-// checkpoints, in one SQLite file, <home>/history.db. The agent of a run
-// (engine/run) writes it through Open, Begin and the methods of Run; the
-// command line reads it through OpenReadOnly. docs/history.md describes the
-// tables for those who query them directly.
+// Package history records runs and their results: parameters, metrics, logs, captured sources, attempts, tags and
+// the catalog of checkpoints, in one SQLite file, <home>/history.db. The agent of a run (engine/run) writes it
+// through Open, Begin and the methods of Run; the command line reads it through OpenReadOnly. docs/history.md
+// describes the tables for those who query them directly.
 package history
 
 import (
@@ -36,7 +34,7 @@ type DB struct {
 	path  string
 	known int // version of the schema that this drun writes
 	live  bool
-	info  os.FileInfo // of the file that is open
+	info  os.FileInfo // of the open file
 	close func() error
 }
 
@@ -46,7 +44,7 @@ func file(home string) sqldb.File {
 		After: map[string]func(*sql.Tx) error{"0008_points.sql": packPoints}}
 }
 
-// must returns v; an error would be a fault of the build.
+// must returns v; an error would be a mistake in the build.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -54,9 +52,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Open opens the history beneath home for writing and creates what is
-// missing. Runs whose agent is gone are marked lost, after what they left in
-// their spools was written. Errors of the storage are *sqldb.Error, exit code 7.
+// Open opens the history beneath home for writing and creates what is missing. Runs whose agent is gone are marked
+// lost, once what they left in their spools has been written. Storage errors are *sqldb.Error, exit code 7.
 func Open(home string) (*DB, error) {
 	f := file(home)
 	handle, err := sqldb.Open(f)
@@ -83,7 +80,7 @@ func Open(home string) (*DB, error) {
 	return db, nil
 }
 
-// ErrNone is the error of OpenReadOnly where nothing was ever recorded.
+// ErrNone is the error of OpenReadOnly if nothing was ever recorded.
 type ErrNone struct{ Home string }
 
 func (e *ErrNone) Error() string { return fmt.Sprintf("no history in %s", e.Home) }
@@ -93,15 +90,14 @@ func (e *ErrNone) Hint() string {
 	return "nothing was run here yet; is this the right folder? (--home DIR, $DRUN_HOME)"
 }
 
-// ExitCode is that of a usage error.
+// ExitCode is the exit code of a usage error.
 func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 
-// OpenReadOnly opens the history for reading, also where nothing can be
-// written. Runs whose agent is gone are marked lost if the file is writable,
-// and shown as lost in any case. Without a history the error is *ErrNone.
+// OpenReadOnly opens the history for reading, even if nothing can be written. Runs whose agent is gone are marked
+// lost if the file is writable, and shown as lost in any case. Without a history the error is *ErrNone.
 func OpenReadOnly(home string) (*DB, error) {
 	f := file(home)
-	info, err := os.Stat(f.Path) // before it is opened: if another comes in between, that counts as replaced
+	info, err := os.Stat(f.Path) // before it is opened: if another takes its place in between, that counts as replaced
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &ErrNone{home}
 	}
@@ -119,7 +115,7 @@ func OpenReadOnly(home string) (*DB, error) {
 		return nil, err
 	}
 	if len(lost) > 0 && db.live && !sqldb.Busy(f) {
-		// Best effort: so that plain SQL sees it too.
+		// Best effort, so that plain SQL sees it too.
 		if writer, err := Open(home); err == nil {
 			writer.Close()
 		}
@@ -127,7 +123,7 @@ func OpenReadOnly(home string) (*DB, error) {
 	return db, nil
 }
 
-// Replaced reports whether the file that is open has lost its name: the history was removed, or another was put in its place.
+// Replaced reports whether the open file has lost its name: the history was removed, or another put in its place.
 func (db *DB) Replaced() bool {
 	now, err := os.Stat(db.path)
 	return errors.Is(err, fs.ErrNotExist) || err == nil && db.info != nil && !os.SameFile(now, db.info)
@@ -159,7 +155,7 @@ func each(from interface {
 	return rows.Err()
 }
 
-// list reads the rows of a query, each into the columns of a new T; nil is never the result.
+// list reads the rows of a query, each into the columns of a new T; the result is never nil.
 func list[T any](db *DB, columns func(*T) []any, query string, args ...any) ([]T, error) {
 	all := []T{}
 	err := db.read(func(rows *sql.Rows) error {
@@ -193,17 +189,17 @@ func (c timeOrNone) Scan(value any) error {
 
 func formatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 
-// Journal tells whether the databases of a home have a write-ahead log; if not, on
-// which file system they are, where that would not be safe.
+// Journal reports whether the databases of a home have a write-ahead log; if not, fileSystem is the one on which it
+// would be unsafe.
 func Journal(home string) (wal bool, fileSystem string) { return sqldb.Journal(home) }
 
-// IsNewer reports whether an error of Write says that a newer drun has brought the history up to date since it was opened.
+// IsNewer reports whether an error of Write says that a newer drun has upgraded the history since it was opened.
 func IsNewer(err error) bool { return errors.Is(err, errNewer) }
 
 var errNewer = errors.New("a newer schema")
 
-// stillKnown is an error if a newer drun has changed the schema since the history was opened: what would be written might
-// not be what it means there.
+// stillKnown returns an error if a newer drun has changed the schema since the history was opened: what would be
+// written might mean something else there.
 func (db *DB) stillKnown(tx *sql.Tx) error {
 	var version int
 	if err := tx.QueryRow("PRAGMA user_version").Scan(&version); err != nil || version <= db.known {
@@ -214,6 +210,5 @@ func (db *DB) stillKnown(tx *sql.Tx) error {
 		"the next command of the newer drun enters what was kept beside the history")
 }
 
-// IsLocked reports whether an error of Write says that another process had the
-// history locked.
+// IsLocked reports whether an error of Write says that another process had the history locked.
 func IsLocked(err error) bool { return sqldb.IsLocked(err) }

@@ -11,8 +11,7 @@ import (
 	"drun/internal/spelling"
 )
 
-// NotFound says that a reference names no run, or a name no metric (a usage
-// error).
+// NotFound says that a reference names no run, or a name no metric (a usage error).
 type NotFound struct{ What, Near string }
 
 func (e *NotFound) Error() string { return e.What }
@@ -20,11 +19,11 @@ func (e *NotFound) Error() string { return e.What }
 // Hint lists what was probably meant.
 func (e *NotFound) Hint() string { return e.Near }
 
-// ExitCode is that of a usage error.
+// ExitCode is the exit code of a usage error.
 func (e *NotFound) ExitCode() exit.Code { return exit.Usage }
 
-// Find resolves RUN as the command line takes it: an id, a name, or "last"
-// for the newest run. Otherwise the error is *NotFound with the nearest names.
+// Find resolves RUN as on the command line: an id, a name, or "last" for the newest run. If there is none, the
+// error is a *NotFound with the nearest names.
 func (db *DB) Find(run string) (int64, error) {
 	const columns = "SELECT id, name, trashed IS NOT NULL FROM runs "
 	query, arg := columns+"WHERE name = ?", any(run)
@@ -63,7 +62,7 @@ func (db *DB) unknown(run string) error {
 		all[i].distance = nearness(run, c.name)
 	}
 	what, shown := "nearest", slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.distance > min(3, len(run)/2) })
-	if run == "" || len(shown) == 0 { // none can have been meant
+	if run == "" || len(shown) == 0 { // no run can have been meant
 		what, shown = "the newest", all
 	} else {
 		slices.SortStableFunc(shown, func(a, b candidate) int { return a.distance - b.distance })
@@ -75,7 +74,7 @@ func (db *DB) unknown(run string) error {
 	return &NotFound{fmt.Sprintf("there is no run %q", run), what + ": " + strings.Join(names, ", ") + "; all: drun runs --all"}
 }
 
-// nearness is the edit distance; a name that contains what was typed is nearer still.
+// nearness is the edit distance, less if the name contains what was typed.
 func nearness(typed, name string) int {
 	if typed != "" && strings.Contains(name, typed) {
 		return 0

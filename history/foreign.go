@@ -7,13 +7,13 @@ import (
 	"drun/history/records"
 )
 
-// Foreign is a run that another tool has recorded.
+// Foreign is a run that another tool recorded.
 type Foreign struct {
-	// Mark is a label that no other run has; a run with it is not entered again.
+	// Mark is a label that identifies the run; a run whose mark is known is not entered again.
 	Mark    string
-	Name    string // "", malformed or taken: one is made up, and a note has this one
-	Source  string // stands where a recipe's path does
-	Tool    string // stands where the version does
+	Name    string // if "", malformed or taken, a name is made up, and a note has this one
+	Source  string // shown in place of a recipe's path
+	Tool    string // shown in place of drun's version
 	Status  Status
 	Started time.Time
 	Seconds float64
@@ -23,7 +23,7 @@ type Foreign struct {
 	Points  []records.Point
 }
 
-// Enter records a foreign run. 0: it is there already, perhaps in the trash.
+// Enter records a foreign run. id is 0 if the run is there already, perhaps in the trash.
 func (db *DB) Enter(f *Foreign, command []string) (id int64, err error) {
 	known := false
 	err = db.read(func(rows *sql.Rows) error { known = true; return nil }, "SELECT 1 FROM tags WHERE tag = ?", f.Mark)
@@ -44,14 +44,14 @@ func (db *DB) Enter(f *Foreign, command []string) (id int64, err error) {
 	for _, text := range notes {
 		batch.Notes = append(batch.Notes, records.Note{Time: f.Started, Text: text})
 	}
-	const most = 50_000 // points in a transaction, so that others get their turn
+	const most = 50_000 // points per transaction, so that other writers get their turn
 	for rest := f.Points; ; rest = rest[min(len(rest), most):] {
 		batch.Points = rest[:min(len(rest), most)]
 		if len(rest) <= most {
 			batch.End = &End{Status: f.Status, Seconds: f.Seconds}
 		}
 		if err := r.Write(batch); err != nil {
-			_ = r.Discard() // as if it had never begun: it can be tried again
+			_ = r.Discard() // as if it had never begun, so that it can be tried again
 			return 0, err
 		}
 		if batch.End != nil {

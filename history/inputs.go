@@ -16,7 +16,7 @@ func (r *Run) putRanks(tx *sql.Tx, b *Batch) error {
 func (r *Run) putDataFiles(tx *sql.Tx, b *Batch) error {
 	return execute(tx, "INSERT OR IGNORE INTO data_files (run, path, sha256, bytes, modified, position) VALUES (?, ?, ?, ?, ?, ?)", b.DataFiles,
 		func(f *records.DataFile) []any {
-			var modified any // NULL: not known
+			var modified any // NULL: unknown
 			if f.Modified != nil {
 				modified = formatTime(*f.Modified)
 			}

@@ -11,19 +11,19 @@ import (
 	"drun/history/records"
 )
 
-// Inputs are what decides the bits of a run, besides the data that it reads.
+// Inputs are what decides the bits of a run, except the data that it reads.
 type Inputs struct {
 	Main      string      // the recipe's path beneath its folder
-	Sources   []SourceRef // the recipe and what it loads
+	Sources   []SourceRef // the recipe and the files it loads
 	Params    []Param     // as declared, with their values
 	Seed      int64
 	WorldSize int
-	Order     string // in which reductions add: "ranks", or whose order it is
+	Order     string // order of reductions: "ranks", or the backend that decides
 	Numerics  int    // version of drun's arithmetic
-	Parent    string // the run's uid and step of the checkpoint that it was resumed from; "": none
+	Parent    string // uid and step of the checkpoint that the run was resumed from; "": none
 }
 
-// Key is the SHA-256 of the inputs; "" where a parameter is a secret, whose value is not kept.
+// Key is the SHA-256 of the inputs; "" if a parameter is a secret, whose value is not kept.
 func (in *Inputs) Key() (string, error) {
 	params, err := encodeParams(in.Params)
 	if err != nil {
@@ -40,7 +40,7 @@ func (in *Inputs) Key() (string, error) {
 	return digest(in.Main, sources, params, in.Seed, in.WorldSize, in.Order, in.Numerics, in.Parent)
 }
 
-// bitsKey joins the inputs' key and the data.
+// bitsKey combines the inputs' key and the data files.
 func bitsKey(inputs string, files []records.DataFile) (string, error) {
 	parts := []any{inputs}
 	slices.SortFunc(files, func(a, b records.DataFile) int {
@@ -61,12 +61,12 @@ func digest(parts ...any) (string, error) {
 // Git is the state of the repository that a recipe is in.
 type Git struct {
 	Commit string `json:"commit"`
-	Dirty  bool   `json:"dirty"` // files of the recipe's folder differ from the commit
+	Dirty  bool   `json:"dirty"` // files in the recipe's folder differ from the commit
 }
 
 func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 	if b.Inputs != nil {
-		// A run that another recipe or other parameters took up again has no key.
+		// A run that was continued with another recipe or other parameters has no key.
 		if _, err := tx.Exec("UPDATE runs SET inputs = CASE WHEN ?1 = '' OR inputs <> ?1 THEN '' ELSE ?1 END WHERE id = ?2", *b.Inputs, r.ID); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 		err := each(tx, func(rows *sql.Rows) error {
 			var f records.DataFile
 			err := rows.Scan(&f.Path, &f.SHA256)
-			for _, dir := range dirs { // wherever the folder is
+			for _, dir := range dirs { // wherever the folder was
 				f.Path = strings.TrimPrefix(f.Path, strings.TrimSuffix(dir, "/")+"/")
 			}
 			files = append(files, f)
@@ -117,8 +117,8 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 	return err
 }
 
-// WithInputs lists the runs with a status that had inputs with this key, newest first. Whether
-// their data is the same, DataFiles of each tell.
+// WithInputs lists the runs with this status whose inputs had this key, newest first. DataFiles tells whether their
+// data is the same.
 func (db *DB) WithInputs(key string, status Status) ([]Summary, error) {
 	if key == "" {
 		return []Summary{}, nil

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// While a run goes on, its agent tells whoever connects to the socket <home>/locks/<uid>.sock what the ranks do
-// at that moment, as one liveAnswer in JSON. The socket is open to the agent's user alone. Nothing is done for it
-// but when somebody asks, and those who ask within liveFor of each other get the same answer.
+// While a run goes on, its agent tells whoever connects to the socket <home>/locks/<uid>.sock what the ranks do at
+// that moment, as one liveAnswer in JSON. Only the agent's user can open the socket. Nothing is done unless
+// somebody asks, and requests within liveFor of each other get the same answer.
 
 const (
 	liveVersion = 1
-	liveFor     = 200 * time.Millisecond // an answer counts as of now
-	liveWithin  = 2 * time.Second        // an agent answers, or does not
-	liveAtOnce  = 16                     // who is answered; others are turned away
-	liveBytes   = 64 << 20               // of an answer at most
+	liveFor     = 200 * time.Millisecond // for how long an answer is current
+	liveWithin  = 2 * time.Second        // for an agent to answer
+	liveAtOnce  = 16                     // requests being answered; further ones are turned away
+	liveBytes   = 64 << 20               // the largest answer
 )
 
 type liveAnswer struct {
@@ -48,9 +48,9 @@ type live struct {
 	taken time.Time
 }
 
-// Answer has the agent tell those who ask (see Doing) what its ranks do, until the run's lock is given back. now is called
-// from goroutines of its own, and gives nil where there are no ranks at the moment; those who ask get no answer where it
-// fails. The run goes on where there can be no socket: some file systems have none.
+// Answer lets the agent tell those who ask (see Doing) what its ranks do, until the run's lock is released. now is
+// called from separate goroutines, and returns nil if there are no ranks at the moment; if it fails, those who ask
+// get no answer. The run goes on even if there can be no socket, as on some file systems.
 func (r *Run) Answer(now func(context.Context) (*Snapshot, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *Run) Answer(now func(context.Context) (*Snapshot, error)) {
 
 func (r *Run) listen(now func(context.Context) (*Snapshot, error)) {
 	path := r.db.livePath(r.UID)
-	os.Remove(path) // of an agent that is gone: this one has the lock
+	os.Remove(path) // left by an agent that is gone, since this one has the lock
 	l := &live{path: path, now: now, slots: make(chan struct{}, liveAtOnce)}
 	err := shortly(path, func(short string) (err error) {
 		l.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
@@ -68,7 +68,7 @@ func (r *Run) listen(now func(context.Context) (*Snapshot, error)) {
 	if err != nil {
 		return
 	}
-	l.listener.SetUnlinkOnClose(false) // its name is the short one
+	l.listener.SetUnlinkOnClose(false) // it would use the short name
 	if err = os.Chmod(path, 0o600); err == nil {
 		l.file, err = os.Lstat(path)
 	}
@@ -80,7 +80,7 @@ func (r *Run) listen(now func(context.Context) (*Snapshot, error)) {
 	go l.serve()
 }
 
-// shortly calls fn with another name of a socket: the names that the kernel takes are shorter than paths may be.
+// shortly calls fn with a short name for a socket: the kernel accepts only names shorter than paths may be.
 func shortly(path string, fn func(short string) error) error {
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -96,7 +96,7 @@ func (l *live) serve() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // there are no file descriptors, for example
+		if err != nil { // such as when file descriptors have run out
 			time.Sleep(liveFor)
 			continue
 		}
@@ -125,18 +125,18 @@ func (l *live) answer() []byte {
 	s, err := l.now(ctx)
 	l.text, l.taken = nil, time.Now()
 	if err == nil {
-		l.text, _ = json.Marshal(liveAnswer{liveVersion, s}) // plain data
+		l.text, _ = json.Marshal(liveAnswer{liveVersion, s}) // plain data: it cannot fail
 	}
 	return l.text
 }
 
-// gone reports whether the socket has lost its name, as with the folder that it was in.
+// gone reports whether the socket has lost its name, such as when its folder was removed.
 func (l *live) gone() bool {
 	there, err := os.Lstat(l.path)
 	return err != nil || !os.SameFile(there, l.file)
 }
 
-// close ends the answers, and takes the socket away.
+// close ends the answers and removes the socket.
 func (l *live) close() {
 	if !l.gone() {
 		os.Remove(l.path)
@@ -144,7 +144,7 @@ func (l *live) close() {
 	l.listener.Close()
 }
 
-// SilentError says why nobody tells what the ranks of a run do now.
+// SilentError says why nobody can tell what the ranks of a run do now.
 type SilentError struct{ Why, Do string }
 
 func (e *SilentError) Error() string { return e.Why }
@@ -152,8 +152,8 @@ func (e *SilentError) Error() string { return e.Why }
 // Hint says what to do.
 func (e *SilentError) Hint() string { return e.Do }
 
-// Doing asks the agent of a running run what its ranks do now; nil: the ranks have not started, or have ended. The error is a *SilentError
-// where it cannot be asked: it is gone, stopped, or on another machine.
+// Doing asks the agent of a running run what its ranks do now; nil: they have not started, or have ended. The error
+// is a *SilentError if the agent cannot be asked: it is gone, stopped, or on another machine.
 func (db *DB) Doing(ctx context.Context, id int64) (*Snapshot, error) {
 	var uid, host string
 	var pid int

@@ -16,10 +16,9 @@ import (
 	"drun/internal/sqldb"
 )
 
-// The agent of a running run holds an exclusive flock on
-// <home>/locks/<id>.lock from before the run becomes visible until after its
-// status is final. The kernel drops the lock with the process, however it
-// ends, so a running run whose lock is free is lost.
+// The agent of a running run holds an exclusive flock on <home>/locks/<id>.lock from before the run becomes visible
+// until after its status is final. The kernel releases the lock when the process ends, however it ends, so a
+// running run whose lock is free is lost.
 
 func (db *DB) lockPath(id int64) string {
 	return filepath.Join(db.home, "locks", strconv.FormatInt(id, 10)+".lock")
@@ -39,12 +38,12 @@ func (db *DB) lockRun(id int64) (*os.File, error) {
 		return nil, exit.WithHint(&sqldb.Error{Path: path, What: "could not be locked", Err: err},
 			"the home folder must be on a file system with file locks")
 	}
-	// Where the file system cannot do this, a run on a full disk will be found lost.
+	// If the file system does not support this, a run on a full disk will be found lost.
 	_ = unix.Fallocate(int(file.Fd()), 0, 0, reserve)
 	return file, nil
 }
 
-// dropLock releases a lock, and removes its file if it is still that.
+// dropLock releases a lock, and removes its file if it is still the same one.
 func dropLock(lock *os.File) {
 	if there, err := os.Stat(lock.Name()); err == nil {
 		if own, err := lock.Stat(); err == nil && os.SameFile(own, there) {
@@ -54,7 +53,7 @@ func dropLock(lock *os.File) {
 	lock.Close()
 }
 
-// reserve is how much of the disk a run keeps for the record of its end.
+// reserve is how many bytes of the disk a run keeps for the record of its end.
 const reserve = 64 << 10
 
 // giveReserve frees that space, and reports whether there was any.
@@ -68,15 +67,14 @@ func (r *Run) giveReserve() bool {
 func (db *DB) agentGone(id int64) bool {
 	file, err := os.Open(db.lockPath(id))
 	if err != nil {
-		return errors.Is(err, fs.ErrNotExist) // not readable: cannot tell
+		return errors.Is(err, fs.ErrNotExist) // not readable, so unknown
 	}
 	defer file.Close()
 	return unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil
 }
 
-// findLost lists the runs that claim to be running although their agent is
-// gone. The status is read again after the lock was found free: the agent may
-// have finished in between.
+// findLost lists the runs that claim to be running although their agent is gone. It reads the status again after
+// finding the lock free, since the agent may have finished in between.
 func (db *DB) findLost() ([]int64, error) {
 	claim, err := db.running()
 	if err != nil {
@@ -102,8 +100,8 @@ func (db *DB) running() ([]int64, error) {
 	return list(db, func(id *int64) []any { return []any{id} }, "SELECT id FROM runs WHERE status = 'running'")
 }
 
-// markLost sets the status of lost runs. It runs an update even where there are
-// none, as only then SQLite reports that the file cannot be written.
+// markLost sets the status of lost runs. It runs an update even if there are none, since only then does SQLite
+// report that the file cannot be written.
 func (db *DB) markLost() error {
 	lost, err := db.findLost()
 	if err != nil {

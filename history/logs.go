@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// LogFilter chooses lines; the zero value takes all of them.
+// LogFilter selects lines; the zero value selects all.
 type LogFilter struct {
 	Rank *int
 	Grep *regexp.Regexp
-	// After leaves out lines up to this LogLine.ID.
+	// After skips lines up to this LogLine.ID.
 	After int64
 }
 
@@ -34,8 +34,8 @@ func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, 
 	return last, err
 }
 
-// Follow is Logs of several runs at once that goes on with new lines until all have ended, or ctx. Lines that are
-// found together come in the order of their time.
+// Follow is Logs for several runs at once, and goes on with new lines until all runs, or ctx, have ended. Lines
+// found together are ordered by time.
 func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn func(run int64, l LogLine) error) error {
 	const interval = 100 * time.Millisecond
 	after := make([]int64, len(runs))
@@ -50,7 +50,7 @@ func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn fun
 		var found []line
 		running := false
 		for i, run := range runs {
-			// The status first: lines written before the end are then all seen.
+			// The status first, so that all lines written before the end are seen.
 			on, err := db.isRunning(run)
 			if err != nil {
 				return err
@@ -87,17 +87,17 @@ func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn fun
 func (db *DB) isRunning(run int64) (bool, error) {
 	status := ""
 	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&status) }, "SELECT status FROM runs WHERE id = ?", run)
-	// A free lock: finished just now, or lost; both are an end.
+	// If the lock is free, the run has just finished or is lost; it has ended either way.
 	return err == nil && status == string(Running) && !db.agentGone(run), err
 }
 
 // LogLine is one line that a rank, or the agent (rank -1), printed.
 type LogLine struct {
-	ID     int64     `json:"-"` // order of recording; set by reading
+	ID     int64     `json:"-"` // order of recording; set when read
 	Rank   int       `json:"rank"`
 	Stream string    `json:"stream"` // "stdout" or "stderr"
 	Time   time.Time `json:"time"`
-	Text   string    `json:"text"` // without its end of line
+	Text   string    `json:"text"` // without its line ending
 }
 
 func (r *Run) putLines(tx *sql.Tx, b *Batch) error {

@@ -15,9 +15,8 @@ import (
 	"drun/history/records"
 )
 
-// Param is a parameter of a run. Value is nil, bool, int, int64, *big.Int,
-// float64, string, List or Secret; read back, whole numbers are int64, or *big.Int
-// where they do not fit.
+// Param is a parameter of a run. Value is nil, bool, int, int64, *big.Int, float64, string, List or Secret; when
+// read back, whole numbers are int64, or *big.Int if they do not fit.
 type Param struct {
 	Name  string
 	Value any
@@ -29,7 +28,8 @@ type Secret struct{}
 // List is a list as JSON without spaces. Floats have a point or an exponent, whole numbers have none: [64,0.5,"a"].
 type List string
 
-// Elements are the values of the list: nil, bool, json.Number, string or []any of these; nil where it is no JSON.
+// Elements are the values of the list: nil, bool, json.Number, string or []any of these; nil if the list is not
+// valid JSON.
 func (l List) Elements() []any {
 	decoder := json.NewDecoder(strings.NewReader(string(l)))
 	decoder.UseNumber()
@@ -42,7 +42,7 @@ func (l List) Elements() []any {
 
 var constants = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"(?:[^"\\]|\\.)*"|True|False|None`) })
 
-// Same tells whether a text as -p has it, of JSON or Starlark, gives this list.
+// Same reports whether a text given for -p, as JSON or Starlark, is this list.
 func (l List) Same(text string) bool {
 	given := List(constants().ReplaceAllStringFunc(text, func(word string) string {
 		if json := map[string]string{"True": "true", "False": "false", "None": "null"}[word]; json != "" {
@@ -67,7 +67,7 @@ func sameElements(a, b any) bool {
 	return a == b
 }
 
-// paramColumns are a parameter as its columns.
+// paramColumns are the columns of a parameter.
 type paramColumns struct{ Name, Kind, Text string }
 
 func encodeParams(params []Param) (list []paramColumns, err error) {
@@ -105,7 +105,7 @@ func encodeParam(v any) (kind, text string, err error) {
 	case float64:
 		text, err := json.Marshal(records.Float(v))
 		if err == nil && !strings.ContainsAny(string(text), ".eN\"") {
-			text = append(text, ".0"...) // a float stays one: 1.0, not 1
+			text = append(text, ".0"...) // a float stays a float: 1.0, not 1
 		}
 		return "float", string(text), err
 	case string:

@@ -16,7 +16,7 @@ func (r *Run) putPlugins(tx *sql.Tx, b *Batch) error {
 		func(p *records.Plugin) []any { return []any{r.ID, p.Name, p.Version, p.Path, p.SHA256} })
 }
 
-// Backends names the run's backend, then those that groups of it had for themselves.
+// Backends names the run's backend, then those of its groups.
 func (d *Detail) Backends() []string {
 	names := []string{d.Backend}
 	for _, p := range d.Plugins {

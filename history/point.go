@@ -35,8 +35,8 @@ func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
 	return t.merge(tx, summaries)
 }
 
-// encode gives the columns value and bits. SQLite stores NaN as NULL and may
-// store -0.0 as an integer, so these two bring their bits along.
+// encode gives the columns value and bits. SQLite stores NaN as NULL and may store -0.0 as an integer, so for these
+// bits is set too.
 func encode(v float64) (value, bits any) {
 	switch {
 	case math.IsNaN(v):

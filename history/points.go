@@ -14,15 +14,13 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Points returns the points of a run in the order of recording: of all
-// metrics, or of those named. A name that the run has not is a *NotFound
-// error that lists the known ones.
+// Points returns the points of a run in the order of recording: of all metrics, or of those named. If the run lacks
+// a name, the error is a *NotFound that lists the known ones.
 func (db *DB) Points(run int64, names ...string) ([]records.Point, error) {
 	return db.points([]stretch{{run, 0, math.MaxInt64}}, names)
 }
 
-// AttemptPoints returns what one attempt of a run recorded, whether or not a later one
-// recorded it again.
+// AttemptPoints returns what one attempt of a run recorded, whether or not a later one recorded it again.
 func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]records.Point, error) {
 	d, err := db.Get(run)
 	if err != nil {
@@ -65,8 +63,8 @@ func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]records.
 	return points, db.checkNames(run, points, names)
 }
 
-// LineagePoints returns the points of a run after those of the runs that it came from, of each
-// up to the checkpoint that the next one was resumed from.
+// LineagePoints returns the points of a run after those of the runs it came from, of each up to the checkpoint that
+// the next was resumed from.
 func (db *DB) LineagePoints(run int64, names ...string) ([]records.Point, error) {
 	line := []stretch{{run, 0, math.MaxInt64}}
 	for known := map[int64]bool{}; !known[run]; {
@@ -86,7 +84,7 @@ func (db *DB) LineagePoints(run int64, names ...string) ([]records.Point, error)
 	return db.points(line, names)
 }
 
-// stretch is the points of a run by their numbers, after from and up to to.
+// stretch is a range of a run's points by number: after from, up to and including to.
 type stretch struct{ run, from, to int64 }
 
 func (db *DB) points(line []stretch, names []string) ([]records.Point, error) {
@@ -130,7 +128,7 @@ func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq 
 	}))
 }
 
-// checkNames reports the first name that none of the points has.
+// checkNames reports the first name that no point has.
 func (db *DB) checkNames(run int64, points []records.Point, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -163,10 +161,9 @@ func (db *DB) noMetric(run int64, name string) error {
 // MinDownsample is the smallest number of points that Downsample can keep.
 const MinDownsample = 4
 
-// Downsample keeps at most n points of each metric and rank (n at least
-// MinDownsample), in their order: it cuts them into n/4 equal buckets and
-// keeps of each the first, the last, the smallest and the largest, so that
-// spikes survive; where some are NaN, into n/5, and keeps of each the first NaN too.
+// Downsample keeps at most n points of each metric and rank (n at least MinDownsample), in order. It cuts them into
+// n/4 equal buckets and keeps of each the first, the last, the smallest and the largest, so that spikes survive. If
+// some are NaN, it cuts them into n/5 and also keeps each bucket's first NaN.
 func Downsample(points []records.Point, n int) []records.Point {
 	type series struct {
 		name string
@@ -196,8 +193,8 @@ func Downsample(points []records.Point, n int) []records.Point {
 	return kept
 }
 
-// Extremes chooses at most n places (n at least MinDownsample), in their order, as Downsample does. The value at a place reaches
-// from low to high, which are of one length.
+// Extremes chooses at most n indexes (n at least MinDownsample), in order, as Downsample does. The values at an
+// index range from low to high, which have the same length.
 func Extremes(low, high []float64, n int) []int {
 	count := len(low)
 	high = high[:count]
@@ -219,7 +216,7 @@ func Extremes(low, high []float64, n int) []int {
 			}
 		}
 		least, most := low[first], high[first]
-		for i := first + 1; i <= last; i++ { // few comparisons a place: a chart looks at millions
+		for i := first + 1; i <= last; i++ { // few comparisons per index: a chart looks at millions
 			if v := low[i]; v < least || least != least && v == v {
 				lowest, least = i, v
 			}

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Progress is how far a loop of a running run has come.
+// Progress is how far a loop of a running run has got.
 type Progress struct {
 	Label   string    `json:"label"`
 	Current int64     `json:"current"`
-	Total   int64     `json:"total"` // -1: not known
+	Total   int64     `json:"total"` // -1: unknown
 	Began   time.Time `json:"began"`
 	Time    time.Time `json:"time"`
 }
 
-// Rate is how many items a second it takes; 0: not known yet.
+// Rate is in items per second; 0: not known yet.
 func (p *Progress) Rate() float64 {
 	if took := p.Time.Sub(p.Began).Seconds(); took > 0 {
 		return float64(p.Current) / took
@@ -22,7 +22,7 @@ func (p *Progress) Rate() float64 {
 	return 0
 }
 
-// Left is how many seconds are left; false: not known.
+// Left is how many seconds are left, if known.
 func (p *Progress) Left() (seconds float64, known bool) {
 	rate := p.Rate()
 	if p.Total < 0 || rate == 0 {
@@ -40,7 +40,7 @@ func (r *Run) putProgress(tx *sql.Tx, b *Batch) error {
 	return err
 }
 
-// Progress is that of a running run; nil: none was reported.
+// Progress is the progress of a running run; nil: none was reported.
 func (db *DB) Progress(run int64) (*Progress, error) {
 	var found *Progress
 	err := db.read(func(rows *sql.Rows) error {

@@ -8,14 +8,14 @@ import (
 	"drun/internal/sqldb"
 )
 
-// OnReplaced registers fn to be called, from within Write, when the history was deleted, or another put in its place,
-// while the run was on.
+// OnReplaced registers fn to be called, from within Write, if the history was deleted or replaced during the run.
 func (r *Run) OnReplaced(fn func(what string)) { r.replaced = fn }
 
-// setAside looks whether the history has lost its name. SQLite goes on with the open file, but that is gone with this
-// process: so all of it is saved in a home of its own, in which the run then goes on. What has the name now is not touched.
+// setAside checks whether the history has lost its name. SQLite goes on with the open file, which would vanish with
+// this process: so it saves all of it in a home of its own, in which the run goes on. It does not touch what has
+// the name now.
 func (r *Run) setAside() error {
-	if r.lock == nil || !r.db.Replaced() { // no lock: the run is another agent's, see unspool
+	if r.lock == nil || !r.db.Replaced() { // without a lock, the run is another agent's, see unspool
 		return nil
 	}
 	home := filepath.Join(r.db.home, "replaced", r.UID)
@@ -38,10 +38,10 @@ func (r *Run) setAside() error {
 	return nil
 }
 
-// saveIn writes all that is open into the history of a new home, and opens that.
+// saveIn writes the open history into a new home, and opens that.
 func (db *DB) saveIn(home string) (*DB, error) {
 	path := file(home).Path
-	empty, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, sqldb.FileMode) // SQLite's own mode would let others read it
+	empty, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, sqldb.FileMode) // SQLite's own mode would let other users read it
 	if err != nil {
 		return nil, sqldb.Wrap(path, err)
 	}

@@ -24,7 +24,7 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Status says what became of a run or an attempt.
+// Status is the state of a run or an attempt.
 type Status string
 
 // Lost is never set by the agent: other processes set it when the agent is gone.
@@ -37,29 +37,29 @@ const (
 	Lost        Status = "lost"
 )
 
-// RunInfo is what is known of a run when it begins.
+// RunInfo is what is known about a run when it begins.
 type RunInfo struct {
-	Name      string // "": one is made up
+	Name      string // if "", a name is made up
 	Recipe    string // path as given
-	Project   string // the recipe's folder beneath the root of its project, if it loads files from there
+	Project   string // the recipe's folder beneath its project's root, if it loads files from there
 	WorldSize int
 	Backend   string
 	Seed      int64
-	Threads   int // kernel threads a rank
-	// Deterministic is whether reductions add in rank order, whatever the backend.
+	Threads   int // kernel threads per rank
+	// Deterministic tells whether reductions add in rank order, with any backend.
 	Deterministic bool
 	Version       string
 	Command       []string
 	Numerics      int       // version of drun's arithmetic
 	DataDirs      []string  // of --data, absolute
 	Started       time.Time // zero: now
-	Parent        *Parent   // nil: it begins anew
+	Parent        *Parent   // nil: it was not resumed
 }
 
 // Parent is the checkpoint that a run was resumed from.
 type Parent struct {
 	ID   int64  `json:"id"`
-	Name string `json:"name"` // filled in by reading
+	Name string `json:"name"` // set by reading
 	Step int64  `json:"step"`
 }
 
@@ -67,30 +67,30 @@ type Parent struct {
 // may be called from any goroutine; batches are faster.
 type Run struct {
 	ID   int64
-	UID  string // names the run outside of this file, as for its checkpoints
+	UID  string // identifies the run outside this file, as for its checkpoints
 	Name string
 
-	mu       sync.Mutex // guards what follows, and the order of batches
+	mu       sync.Mutex // guards the following fields, and the order of batches
 	db       *DB
 	lock     *os.File
-	numbered atomic.Int64 // batches
+	numbered atomic.Int64 // the latest batch number
 	queue    spool
 	replaced func(what string) // see OnReplaced
 	live     *live             // see Answer; nil: there is none
 }
 
-// NameError says that a run cannot be called so (a usage error).
+// NameError says why a run cannot have a name (a usage error).
 type NameError struct{ Name, Why string }
 
 func (e *NameError) Error() string { return fmt.Sprintf("run name %q %s", e.Name, e.Why) }
 
-// ExitCode is that of a usage error.
+// ExitCode is the exit code of a usage error.
 func (e *NameError) ExitCode() exit.Code { return exit.Usage }
 
 // A name must not look like an id, a step ("RUN@STEP") or a flag.
 var nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,99}$`) })
 
-// CheckName reports whether a user may give a run this name.
+// CheckName returns an error unless a user may give a run this name.
 func CheckName(name string) error {
 	switch name {
 	case "last":
@@ -104,10 +104,9 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Begin enters a new run with status running and takes its lock, which stays
-// with this process until its end is written, Discard or the process's end. The files
-// follow by AddSources, all else by Write. A name that is taken or
-// malformed is a *NameError.
+// Begin enters a new run with status running and takes its lock, which this process keeps until the run's end is
+// written, Discard, or its own end. The files follow with AddSources, everything else with Write. If the name is
+// taken or malformed, the error is a *NameError.
 func (db *DB) Begin(info RunInfo) (*Run, error) {
 	if info.Name != "" {
 		if err := CheckName(info.Name); err != nil {
@@ -143,7 +142,7 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 		if err := r.passOutputs(tx); err != nil {
 			return err
 		}
-		// Before the commit: a running run is never seen without its lock.
+		// Before the commit, so that a running run is never seen without its lock.
 		r.lock, err = db.lockRun(r.ID)
 		return err
 	})
@@ -154,8 +153,8 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	return r, nil
 }
 
-// passOutputs gives the first run of a history an id after those of runs whose outputs are still
-// in the home, though their history is gone: its files would lie among theirs.
+// passOutputs gives the first run of a history an id after those of runs whose outputs are still in the home
+// although their history is gone: its files would mix with theirs.
 func (r *Run) passOutputs(tx *sql.Tx) error {
 	if r.ID != 1 {
 		return nil
@@ -181,7 +180,7 @@ func (r *Run) passOutputs(tx *sql.Tx) error {
 	return err
 }
 
-// originOf are the columns of what started a run.
+// originOf returns the columns for what started a run.
 func originOf(info RunInfo) ([]any, error) {
 	host, _ := os.Hostname()
 	dir, _ := os.Getwd()
@@ -200,8 +199,7 @@ func originOf(info RunInfo) ([]any, error) {
 		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, string(dirs), info.Project}, err
 }
 
-// freeName checks a given name, or makes one up: two words, with a number
-// once they are taken.
+// freeName checks a given name, or makes one up: two words, with a number if they are taken.
 func freeName(tx *sql.Tx, given string) (string, error) {
 	name, words := given, ""
 	for n := 1; ; n++ {
@@ -220,7 +218,7 @@ func freeName(tx *sql.Tx, given string) (string, error) {
 	}
 }
 
-// CheckFree is a *NameError if Begin could not enter a run of that name.
+// CheckFree returns a *NameError if Begin could not enter a run of that name.
 func (db *DB) CheckFree(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -232,7 +230,7 @@ func (db *DB) CheckFree(name string) error {
 	return sqldb.Wrap(db.path, err)
 }
 
-// nameTaken is a *NameError if a run has that name.
+// nameTaken returns a *NameError if a run has that name.
 func nameTaken(from interface {
 	QueryRow(query string, args ...any) *sql.Row
 }, name string) error {
@@ -252,8 +250,8 @@ func nameTaken(from interface {
 	return &NameError{name, fmt.Sprintf("is taken by run %d%s", id, where)}
 }
 
-// Discard removes the run as if it had never begun: for a usage error that
-// shows only once the recipe is read. Its id is used again.
+// Discard removes the run as if it had never begun, for a usage error that shows only once the recipe is read. Its
+// id is reused.
 func (r *Run) Discard() error {
 	err := r.db.write(func(tx *sql.Tx) error {
 		if _, err := tx.Exec("DELETE FROM runs WHERE id = ?", r.ID); err != nil {
@@ -263,7 +261,7 @@ func (r *Run) Discard() error {
 			return err
 		}
 		_, err := tx.Exec("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'runs' AND seq = ?", r.ID)
-		r.unlock() // before the commit: the next run with this id locks the same file
+		r.unlock() // before the commit, since the next run with this id locks the same file
 		return err
 	})
 	r.unlock()
@@ -281,15 +279,14 @@ func (r *Run) unlock() {
 	}
 }
 
-// Source is one captured file of a run.
+// Source is a captured file of a run.
 type Source struct {
 	Path    string
 	Role    string // "recipe" or "load"
 	Content []byte
 }
 
-// AddSources keeps the files that a run was made of; equal contents are
-// stored once for all runs.
+// AddSources keeps the files that the run was made from; equal contents are stored once for all runs.
 func (r *Run) AddSources(sources []Source) error {
 	return r.db.write(func(tx *sql.Tx) error {
 		for _, s := range sources {
@@ -310,10 +307,10 @@ func (r *Run) AddSources(sources []Source) error {
 	})
 }
 
-// Tag adds labels; those that it has already are kept.
+// Tag adds labels; existing ones are kept.
 func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Records: records.Records{Tags: tags}}) }
 
-// RemoveCheckpoints takes steps whose checkpoints are gone out of the catalog of a run.
+// RemoveCheckpoints removes steps whose checkpoints are gone from a run's catalog.
 func (db *DB) RemoveCheckpoints(id int64, steps []int64) error {
 	set, err := json.Marshal(steps)
 	if err != nil {

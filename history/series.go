@@ -6,8 +6,8 @@ import (
 	"drun/history/records"
 )
 
-// EachPoint calls fn with the points of one metric of a run, in the order of recording. A run
-// without it is a *NotFound error that lists those that it has.
+// EachPoint calls fn with the points of one metric of a run, in the order of recording. If the run lacks the
+// metric, the error is a *NotFound that lists those it has.
 func (db *DB) EachPoint(run int64, name string, fn func(*records.Point)) error {
 	any := false
 	err := db.eachPoint(stretch{run, 0, math.MaxInt64}, !superseded, []string{name}, func(_ int64, p *records.Point) {
@@ -20,8 +20,8 @@ func (db *DB) EachPoint(run int64, name string, fn func(*records.Point)) error {
 	return err
 }
 
-// PointsAfter calls fn with the points of one metric of a run that were recorded after the one with a number, 0 for
-// all, and returns the number of the last; there may be none.
+// PointsAfter calls fn with the points of one metric of a run that were recorded after the given number, 0 for all,
+// and returns the number of the last; there may be none.
 func (db *DB) PointsAfter(run int64, name string, after int64, fn func(*records.Point)) (last int64, err error) {
 	last = after
 	err = db.eachPoint(stretch{run, after, math.MaxInt64}, !superseded, []string{name}, func(seq int64, p *records.Point) {
@@ -34,14 +34,14 @@ func (db *DB) PointsAfter(run int64, name string, after int64, fn func(*records.
 // XY is a point of a curve.
 type XY struct{ X, Y float64 }
 
-// Columns makes a curve one value a column, for a chart that is so many columns wide (at least 2) and reaches from
-// the smallest to the largest X that is shown. Every two columns show the smallest and the largest value of
-// their points, in the order of those, so that no spike is lost. Columns between points that lie further apart have
-// the line between these. NaN: there is nothing, or what is there is not finite.
+// Columns reduces a curve to one value per column, for a chart of width columns (at least 2) that reaches from the
+// smallest to the largest X shown. Each pair of columns shows the smallest and the largest value of its points, in
+// their order, so that no spike is lost. Columns between points that lie further apart interpolate the line. NaN:
+// there is no value, or it is not finite.
 func Columns(points []XY, width int, from, to float64) []float64 {
 	type extreme struct{ low, high XY }
 	buckets := make([]*extreme, width/2)
-	holes := make([]bool, len(buckets)) // values that are not finite break the line
+	holes := make([]bool, len(buckets)) // buckets with non-finite values, which break the line
 	scale := 0.0
 	if to > from {
 		scale = float64(len(buckets)) / (to - from)
@@ -65,7 +65,7 @@ func Columns(points []XY, width int, from, to float64) []float64 {
 		}
 	}
 	columns := make([]float64, 2*len(buckets))
-	last := -1 // bucket with points; -1: none, or a hole follows it
+	last := -1 // latest bucket with points; -1: none, or a hole follows it
 	for b, e := range buckets {
 		columns[2*b], columns[2*b+1] = math.NaN(), math.NaN()
 		if e == nil {

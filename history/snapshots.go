@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Snapshot is what every rank was doing when the run failed, or when a signal asked.
+// Snapshot is what every rank was doing when the run failed, or when a signal asked for it.
 type Snapshot struct {
 	Time   time.Time   `json:"time"`
 	Reason string      `json:"reason"` // the run's status, or the signal that asked
@@ -16,11 +16,11 @@ type Snapshot struct {
 type RankState struct {
 	Rank     int        `json:"rank"`
 	State    string     `json:"state"`
-	Call     string     `json:"call"`     // that it was in, or had made last; "": none
+	Call     string     `json:"call"`     // the call that it was in or had made last; "": none
 	Number   uint64     `json:"number"`   // of the call among its group's collectives, from 1; 0: point to point, or none
 	Group    uint32     `json:"group"`    // 0: all ranks
-	Position string     `json:"position"` // in the recipe; "" where it is not known
-	Seconds  float64    `json:"seconds"`  // since when it did that
+	Position string     `json:"position"` // in the recipe; "" if unknown
+	Seconds  float64    `json:"seconds"`  // for how long it had been doing so
 	Recent   []PastCall `json:"recent"`   // its latest calls, newest first
 }
 
@@ -65,7 +65,7 @@ func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) error {
 	return nil
 }
 
-// LastSnapshot reads the latest of a run; nil: it has none.
+// LastSnapshot reads the latest snapshot of a run, or nil.
 func (db *DB) LastSnapshot(run int64) (*Snapshot, error) {
 	list, err := db.snapshots(run)
 	if len(list) == 0 || err != nil {
@@ -74,10 +74,10 @@ func (db *DB) LastSnapshot(run int64) (*Snapshot, error) {
 	return &list[len(list)-1], nil
 }
 
-// snapshots reads those of a run, oldest first.
+// snapshots reads the snapshots of a run, oldest first.
 func (db *DB) snapshots(run int64) (list []Snapshot, err error) {
 	list = []Snapshot{}
-	at := map[int64]int{} // where a snapshot is in the list
+	at := map[int64]int{} // index of a snapshot in the list
 	err = db.read(func(rows *sql.Rows) error {
 		s := Snapshot{Ranks: []RankState{}}
 		var id int64
@@ -93,7 +93,7 @@ func (db *DB) snapshots(run int64) (list []Snapshot, err error) {
 		snapshot int64
 		rank     int
 	}
-	index := map[place]int{} // where a rank is in its snapshot
+	index := map[place]int{} // index of a rank in its snapshot
 	err = db.read(func(rows *sql.Rows) error {
 		k := RankState{Recent: []PastCall{}}
 		var id int64

@@ -19,21 +19,19 @@ import (
 	"drun/internal/sqldb"
 )
 
-// The spool holds the batches of a run that could not be written because another
-// process had the history locked: <home>/spool/UID.batches. Each is framed by its
-// length and checksum, so that one that was cut short when its agent was killed is
-// recognised. The run writes them to the history as soon as the lock is free; after the
-// agent's end, the next process that opens the history does. Batches are numbered, so
-// that none is written twice.
+// The spool, <home>/spool/UID.batches, holds the batches of a run that could not be written because another process
+// had the history locked. Each is framed by its length and checksum, so that one cut short when its agent was
+// killed is recognized. The run writes them to the history as soon as the lock is free; after the agent's end, the
+// next process that opens the history does. Batches are numbered, so that none is written twice.
 
 const spoolSuffix = ".batches"
 
 type spool struct {
 	mu     sync.Mutex
-	file   *os.File // for reading; nil: there is none
+	file   *os.File // for reading; nil: no file
 	writer *os.File
-	at     int64 // of the oldest batch that is not in the history
-	end    int64 // where the next is appended
+	at     int64 // offset of the oldest batch that is not in the history
+	end    int64 // offset where the next is appended
 }
 
 // frame precedes every batch.
@@ -41,7 +39,7 @@ type frame struct{ Length, Sum uint32 }
 
 const frameSize = 8
 
-// spooled is a batch as CBOR, whose parameters are kept as their columns.
+// spooled is a batch as CBOR; its parameters are kept as columns.
 type spooled struct {
 	Batch
 	Params []paramColumns
@@ -54,8 +52,7 @@ var (
 
 func (db *DB) spoolPath(uid string) string { return filepath.Join(db.home, "spool", uid+spoolSuffix) }
 
-// Spool keeps a batch beside the history. It never waits for the history's lock,
-// and may be called while Write does.
+// Spool keeps a batch outside the history. It never waits for the history's lock, and may be called during Write.
 func (r *Run) Spool(b *Batch) error {
 	r.Number(b)
 	path := r.db.spoolPath(r.UID)
@@ -120,7 +117,7 @@ func (s *spool) append(path string, data []byte) (err error) {
 	return nil
 }
 
-// oldest reads the first batch that is not in the history; nil: there is none.
+// oldest reads the first batch that is not in the history, or nil.
 func (s *spool) oldest() (b *Batch, next int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +143,7 @@ func (s *spool) oldest() (b *Batch, next int64, err error) {
 	return b, next, err
 }
 
-// drop removes the batches before next, and with the last one the file. It reports
-// whether there are more.
+// drop removes the batches before next, and with the last one the file. It reports whether there are more.
 func (s *spool) drop(next int64) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +163,7 @@ func (s *spool) remove() {
 	s.file, s.writer = nil, nil
 }
 
-// Spooled is the file in which batches wait for the history; "": none do.
+// Spooled is the file in which batches wait for the history; "" if none do.
 func (r *Run) Spooled() string {
 	r.queue.mu.Lock()
 	defer r.queue.mu.Unlock()
@@ -177,8 +173,7 @@ func (r *Run) Spooled() string {
 	return r.queue.file.Name()
 }
 
-// Unspool writes the oldest batch of the spool to the history, and reports
-// whether there are more.
+// Unspool writes the oldest batch of the spool to the history, and reports whether there are more.
 func (r *Run) Unspool() (more bool, err error) {
 	b, next, err := r.queue.oldest()
 	if err != nil || b == nil {
@@ -190,7 +185,7 @@ func (r *Run) Unspool() (more bool, err error) {
 	return r.queue.drop(next), nil
 }
 
-// unspool writes the batches that agents which are gone left in their spools.
+// unspool writes the batches in the spools of agents that are gone.
 func (db *DB) unspool() error {
 	left, err := filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix))
 	if err != nil {
@@ -203,7 +198,7 @@ func (db *DB) unspool() error {
 			return err
 		}
 		if r.ID == 0 || !db.agentGone(r.ID) {
-			continue // of another history, or its agent will
+			continue // it belongs to another history, or its agent will write it
 		}
 		file, err := openSpool(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -231,8 +226,8 @@ func (db *DB) unspool() error {
 	return nil
 }
 
-// openSpool opens an existing spool. A home may come from anywhere: anything but a
-// plain file is treated as missing, fs.ErrNotExist.
+// openSpool opens an existing spool. A home may come from anywhere, so anything but a plain file counts as missing,
+// fs.ErrNotExist.
 func openSpool(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -252,7 +247,7 @@ func openSpool(path string) (*os.File, error) {
 	return file, nil
 }
 
-// globEscape makes a path a pattern that matches it alone.
+// globEscape makes a path a pattern that matches only that path.
 func globEscape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

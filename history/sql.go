@@ -15,7 +15,7 @@ import (
 	"drun/internal/sqldb"
 )
 
-// SQLError is SQLite's complaint about a query (a usage error).
+// SQLError is SQLite's error about a query (a usage error).
 type SQLError struct{ Err error }
 
 func (e *SQLError) Error() string { return "sql: " + e.Err.Error() }
@@ -26,7 +26,7 @@ func (e *SQLError) Hint() string {
 	return `queries only read; the tables: drun sql "select sql from sqlite_master", or docs/history.md`
 }
 
-// ExitCode is that of a usage error.
+// ExitCode is the exit code of a usage error.
 func (e *SQLError) ExitCode() exit.Code { return exit.Usage }
 
 // Table is the result of a query. A cell is nil, int64, float64, string or
@@ -36,17 +36,18 @@ type Table struct {
 	Rows    [][]any
 }
 
-// most is how many bytes a result may have, which is in memory whole; of one value, a quarter of it. Tests have less.
+// most limits the bytes of a result, all of which is in memory; one value may have a quarter of that. Tests lower
+// it.
 var most = 1 << 30
 
-// harmless are the pragmas that only tell something, without an argument or with one.
+// harmless are the pragmas that only report something; true: they take an argument.
 var harmless = map[string]bool{"application_id": false, "collation_list": false, "compile_options": false, "data_version": false, "database_list": false, "encoding": false,
 	"foreign_key_check": true, "foreign_key_list": true, "freelist_count": false, "function_list": false, "index_info": true, "index_list": true, "index_xinfo": true,
 	"integrity_check": true, "journal_mode": false, "module_list": false, "page_count": false, "page_size": false, "pragma_list": false, "quick_check": true,
 	"schema_version": false, "table_info": true, "table_list": true, "table_xinfo": true, "user_version": false}
 
-// reads allows what only reads, and thus neither ATTACH, VACUUM INTO and temporary tables, nor pragmas that change how
-// the file is opened.
+// reads allows only what reads: not ATTACH, VACUUM INTO and temporary tables, nor pragmas that change how the file
+// is opened.
 func reads(op int, what, argument, _ string) int {
 	const recursive = 33 // SQLITE_RECURSIVE
 	switch op {
@@ -60,13 +61,13 @@ func reads(op int, what, argument, _ string) int {
 	return sqlite3.SQLITE_DENY
 }
 
-// statements are those of a query that are not empty: what stands between semicolons outside of quotes and comments.
+// statements splits a query at semicolons outside quotes and comments, without empty statements.
 func statements(query string) (list []string) {
 	ends := map[byte]string{'\'': "'", '"': `"`, '`': "`", '[': "]"}
 	start := -1 // of the statement; -1: only spaces and comments so far
 	for i := 0; i < len(query); i++ {
 		end, quoted := ends[query[i]]
-		comment := 1 // bytes that open it
+		comment := 1 // bytes that open the comment
 		switch rest := query[i:]; {
 		case quoted:
 		case strings.HasPrefix(rest, "--"):
@@ -98,10 +99,10 @@ func statements(query string) (list []string) {
 	return list
 }
 
-// Query runs one statement of SQL that reads; db must come from OpenReadOnly. Those that
-// would write, here or elsewhere, are refused.
+// Query runs one SQL statement that only reads; db must come from OpenReadOnly. Statements that would write, here
+// or elsewhere, are refused.
 func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
-	list := statements(query) // the driver would give the result of the last alone
+	list := statements(query) // the driver would return only the last statement's result
 	if len(list) != 1 {
 		return nil, &SQLError{fmt.Errorf("want one query, not %d", len(list))}
 	}
@@ -166,8 +167,8 @@ func (db *DB) queryError(err error) error {
 	return sqldb.Wrap(db.path, err)
 }
 
-// MarshalJSON gives a list of objects whose members are in the order of the
-// columns; a second column of the same name is called name_2.
+// MarshalJSON gives a list of objects whose members are in column order; a second column of the same name is called
+// name_2.
 func (t *Table) MarshalJSON() ([]byte, error) {
 	keys := make([][]byte, len(t.Columns))
 	used := map[string]bool{}
@@ -198,7 +199,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 			case float64:
 				cell = records.Float(v)
 			case []byte:
-				if utf8.Valid(v) { // captured sources are text; other bytes go as base64
+				if utf8.Valid(v) { // captured sources are text; other bytes become base64
 					cell = string(v)
 				}
 			}

@@ -15,8 +15,7 @@ import (
 	"drun/internal/sqldb"
 )
 
-// MetricSummary sums up a metric. Min and max leave NaN out, and are NaN where
-// all values are.
+// MetricSummary summarizes a metric. Min and Max ignore NaN, and are NaN if all values are.
 type MetricSummary struct {
 	First records.Float `json:"first"`
 	Last  records.Float `json:"last"` // the value recorded last
@@ -40,8 +39,7 @@ func (s *MetricSummary) add(v float64) {
 // Params maps names to values as in Param.
 type Params map[string]any
 
-// MarshalJSON writes the values as they are stored: a float that happens to
-// be whole stays 1.0.
+// MarshalJSON writes the values as they are stored: a float that happens to be whole stays 1.0.
 func (p Params) MarshalJSON() ([]byte, error) {
 	raw := map[string]json.RawMessage{}
 	for name := range p {
@@ -59,7 +57,7 @@ func (p Params) Text(name string) string {
 	return text
 }
 
-// HasSecret tells whether the value of a parameter was not kept.
+// HasSecret reports whether the value of some parameter was not kept.
 func (p Params) HasSecret() bool {
 	for _, value := range p {
 		if value == (Secret{}) {
@@ -92,47 +90,46 @@ type Summary struct {
 	UID         string                   `json:"-"`
 }
 
-// Checkpoint is a line of the catalog.
+// Checkpoint is a checkpoint in the catalog.
 type Checkpoint struct {
 	Step  int64          `json:"step"`
 	Bytes int64          `json:"bytes"`
 	Score *records.Float `json:"score"`
 	Time  time.Time      `json:"time"`
-	// Points is how many points of the run were recorded before it; written only.
+	// Points is how many points of the run were recorded before it; only set to write.
 	Points int64 `json:"-" cbor:"points"`
 }
 
-// Names chooses parameters or metrics; the zero value chooses none.
+// Names selects parameters or metrics; the zero value selects none.
 type Names struct {
 	All  bool
 	Some []string // unless All
 }
 
-// Selection says what Select reads of which runs.
+// Selection says which runs Select reads, and what of them.
 type Selection struct {
-	IDs             []int64 // nil: of all runs
-	Limit           int     // so many of the newest; 0: all
-	Trashed         bool    // of those in the trash, instead of the others
+	IDs             []int64 // nil: all runs
+	Limit           int     // at most this many, the newest; 0: all
+	Trashed         bool    // those in the trash instead of the others
 	Params, Metrics Names
 	Tags            bool
 	Checkpoints     bool
 }
 
-// fully selects what a Summary can hold.
+// fully selects everything that a Summary can hold.
 var fully = Selection{Params: Names{All: true}, Metrics: Names{All: true}, Tags: true, Checkpoints: true}
 
-// List returns runs, newest first; at most limit of them, all where limit is
-// not positive.
+// List returns runs, newest first: at most limit, or all if limit is not positive.
 func (db *DB) List(limit int) ([]Summary, error) {
 	s := fully
 	s.Limit = max(limit, 0)
 	return db.Select(s)
 }
 
-// Summaries returns the runs with these ids, in their order; an id that no run has is left out.
+// Summaries returns the runs with these ids, in that order; an id that no run has is skipped.
 func (db *DB) Summaries(ids []int64) ([]Summary, error) {
 	s := fully
-	s.IDs = append([]int64{}, ids...) // none is not all
+	s.IDs = append([]int64{}, ids...) // an empty list, not nil, which would mean all
 	found, err := db.Select(s)
 	at := make(map[int64]int, len(ids))
 	for i, id := range ids {
@@ -142,8 +139,8 @@ func (db *DB) Summaries(ids []int64) ([]Summary, error) {
 	return found, err
 }
 
-// Select returns runs, newest first, with as much of them as the selection says: a few
-// queries, however many runs there are, that read no parameter or metric beside those chosen.
+// Select returns runs, newest first, with what the selection asks for. It makes a few queries, however many runs
+// there are, and reads no other parameters or metrics.
 func (db *DB) Select(s Selection) ([]Summary, error) {
 	clause, args := "", []any(nil)
 	if s.IDs != nil {
@@ -165,18 +162,17 @@ func (db *DB) Select(s Selection) ([]Summary, error) {
 	return db.summaries(&s, clause, args...)
 }
 
-// ParamNames lists the names of all parameters that a run has.
+// ParamNames lists the names of all parameters of any run.
 func (db *DB) ParamNames() ([]string, error) {
 	return list(db, func(name *string) []any { return []any{name} }, "SELECT DISTINCT name FROM params ORDER BY name")
 }
 
-// MetricNames lists the names of all metrics that a run has.
+// MetricNames lists the names of all metrics of any run.
 func (db *DB) MetricNames() ([]string, error) {
 	return list(db, func(name *string) []any { return []any{name} }, "SELECT DISTINCT name FROM metric_summaries ORDER BY name")
 }
 
-// summaries reads the runs that the clause selects with a fixed number of
-// queries, however many they are.
+// summaries reads the runs that the clause selects, with a fixed number of queries.
 func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary, error) {
 	list := []Summary{}
 	lost, err := db.findLost()
@@ -219,13 +215,13 @@ func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary,
 	return list, db.attach(what, index, ids)
 }
 
-// attach fills in what other tables hold about the runs.
+// attach adds what other tables hold about the runs.
 func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) error {
 	set, err := json.Marshal(ids)
 	if err != nil {
 		return err
 	}
-	var stray *int64 // a run that was not asked for, which a damaged index may give
+	var stray *int64 // a run that was not asked for, which a damaged index may return
 	of := func(run int64) *Summary {
 		if s := index[run]; s != nil {
 			return s
@@ -301,11 +297,11 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 // Detail is one run in full.
 type Detail struct {
 	Summary
-	Deterministic *bool               `json:"deterministic"` // nil: an older drun ran it
-	Ranks         []records.RankPlace `json:"ranks"`         // that have started
+	Deterministic *bool               `json:"deterministic"` // nil: the run was made by an older drun
+	Ranks         []records.RankPlace `json:"ranks"`         // the ranks that have started
 	DataFiles     []records.DataFile  `json:"data_files"`
 	Attempts      []Attempt           `json:"attempts"`
-	// Orphaned is the step of the checkpoint that it was resumed from, if that run has been removed.
+	// Orphaned is the step of the checkpoint that the run was resumed from, if that one's run has been removed.
 	Orphaned  *int64           `json:"-"`
 	Sources   []SourceRef      `json:"sources"`
 	Plugins   []records.Plugin `json:"plugins"`
@@ -317,11 +313,11 @@ type Detail struct {
 	Version   string           `json:"version"`
 	GoVersion *string          `json:"go_version"`        // nil likewise
 	Numerics  *int             `json:"numerics"`          // version of drun's arithmetic; nil likewise
-	Inputs    string           `json:"inputs"`            // key of what decides the bits, less the data; "": not known
-	Key       string           `json:"key"`               // of what decides the bits; "": not known, or not yet
+	Inputs    string           `json:"inputs"`            // key of what decides the bits, without the data; "": unknown
+	Key       string           `json:"key"`               // key of what decides the bits; "": unknown, or not known yet
 	Git       *Git             `json:"git"`               // of the recipe's folder; nil: none
-	DataDirs  []string         `json:"data_dirs"`         // of --data; nil: not known
-	Project   string           `json:"project,omitempty"` // the recipe's folder beneath the root of its project
+	DataDirs  []string         `json:"data_dirs"`         // of --data; nil: unknown
+	Project   string           `json:"project,omitempty"` // the recipe's folder beneath its project's root
 	Host      string           `json:"host"`
 	PID       int              `json:"pid"`
 	Dir       string           `json:"dir"`
@@ -335,7 +331,7 @@ type Attempt struct {
 	Started time.Time `json:"started"`
 	Seconds *float64  `json:"seconds"`
 	Error   string    `json:"error"`
-	// FromStep is the step of the run's checkpoint that it went on from; nil: it began anew.
+	// FromStep is the step of the run's checkpoint that it started from; nil: it began anew.
 	FromStep *int64 `json:"from_step"`
 }
 
@@ -346,7 +342,7 @@ type SourceRef struct {
 	Role   string `json:"role"`
 }
 
-// Get returns fully about the run with this id but its points and logs.
+// Get returns everything about the run with this id except its points and logs.
 func (db *DB) Get(id int64) (*Detail, error) {
 	found, err := db.summaries(&fully, "WHERE id = ?", id)
 	if err != nil {

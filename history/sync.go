@@ -9,8 +9,7 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Sync makes the records of a run durable against a crash of the machine, which
-// commits alone are not.
+// Sync makes the records of a run durable against a crash of the machine, which commits alone do not.
 func Sync(home, uid string) error {
 	path := filepath.Join(home, "history.db")
 	spool := filepath.Join(home, "spool", uid+spoolSuffix)

@@ -11,16 +11,16 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Cursor is how far a reader of a run's points has come; the zero value is at their beginning.
+// Cursor is a reader's position in a run's points; the zero value is at the beginning.
 type Cursor struct {
 	uid        string
 	superseded int64
 	seq        int64
 }
 
-// Tail calls fn with the points of some metrics, or of all, that were recorded after the cursor, and returns a cursor
-// behind the last of them. If what was read before no longer holds, as a later attempt has recorded it again,
-// it calls anew first, and fn with all points. All that it reads is of one moment.
+// Tail calls fn with the points of some or all metrics that were recorded after the cursor, and returns a cursor
+// behind the last of them. If what was read before no longer holds, because a later attempt has recorded it again,
+// it first calls anew, then fn with all points. Everything it reads is from one moment.
 func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*records.Point)) (to Cursor, err error) {
 	err = sqldb.Read(db.sql, db.path, func(conn *sql.Conn) error {
 		at := onConn{conn}
@@ -63,22 +63,22 @@ func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*re
 	return to, err
 }
 
-// onConn queries one connection.
+// onConn queries over one connection.
 type onConn struct{ *sql.Conn }
 
 func (c onConn) Query(query string, args ...any) (*sql.Rows, error) {
 	return c.QueryContext(context.Background(), query, args...)
 }
 
-// Stamp is how the files of a history looked at a moment; a write changes it.
+// Stamp is the state of a history's files at a moment; a write changes it.
 type Stamp struct {
 	sizes  [2]int64
 	times  [2]time.Time
 	latest time.Time
 }
 
-// StampOf looks at the files of the history beneath home, which disturbs no writer. Two writes within a tick
-// of the file system's clock can leave the same stamp: see Settled.
+// StampOf examines the files of the history beneath home, without disturbing writers. Two writes within one tick of
+// the file system's clock can leave the same stamp: see Settled.
 func StampOf(home string) Stamp {
 	var s Stamp
 	path := file(home).Path
@@ -93,5 +93,5 @@ func StampOf(home string) Stamp {
 	return s
 }
 
-// Settled reports whether a write since the stamp was taken at a moment would have changed it.
+// Settled reports whether any write since the stamp was taken, at that time, would have changed it.
 func (s Stamp) Settled(taken time.Time) bool { return taken.Sub(s.latest) > 50*time.Millisecond }

@@ -12,11 +12,10 @@ import (
 	"drun/internal/sqldb"
 )
 
-// A run in the trash is no run to List, Select and Find, but keeps all that it has, its name
-// too, until Purge.
+// List, Select and Find ignore a run in the trash, but it keeps everything, including its name, until Purge.
 
-// Trash moves runs to the trash; those that are there stay. Where one is running, the error is a
-// usage error, and nothing is moved.
+// Trash moves runs to the trash; those that are there stay. If one is running, the error is a usage error, and none
+// is moved.
 func (db *DB) Trash(ids []int64) error {
 	set, err := json.Marshal(ids)
 	if err != nil {
@@ -49,7 +48,7 @@ func (db *DB) ResumedFrom(ids []int64) ([]Summary, error) {
 	return db.summaries(&Selection{}, "WHERE parent IN (SELECT value FROM json_each(?)) AND trashed IS NULL ORDER BY id", string(set))
 }
 
-// there is a *NotFound error if one of the runs, which were found before, was removed since.
+// there returns a *NotFound if one of the runs, which were found before, has since been removed.
 func there(tx *sql.Tx, ids []int64) error {
 	for _, id := range ids {
 		var is bool
@@ -78,7 +77,7 @@ func (db *DB) Restore(ids []int64) error {
 	})
 }
 
-// FindTrashed is Find among the runs in the trash; "last" is the one that came there last.
+// FindTrashed is Find among the runs in the trash; "last" is the one most recently moved there.
 func (db *DB) FindTrashed(run string) (int64, error) {
 	var id int64
 	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&id) },
@@ -101,8 +100,9 @@ func (db *DB) FindTrashed(run string) (int64, error) {
 	return 0, &NotFound{fmt.Sprintf("there is no run %q in the trash", run), hint}
 }
 
-// Purge removes a run in the trash with all that the history has of it, unless remove, which removes what is kept elsewhere,
-// says that it must stay. Nobody can take the run out of the trash meanwhile. It reports whether the run was there.
+// Purge removes a run in the trash with everything that the history has of it, unless remove, which removes what is
+// kept elsewhere, says that it must stay. Nobody can restore the run meanwhile. was reports whether the run was
+// there.
 func (db *DB) Purge(id int64, remove func() (stays bool, err error)) (was bool, err error) {
 	err = db.write(func(tx *sql.Tx) error {
 		const condition = " FROM runs WHERE id = ? AND trashed IS NOT NULL AND status <> 'running'"
@@ -126,8 +126,8 @@ func removeUnused(tx *sql.Tx) error {
 	return err
 }
 
-// Shrink gives the file system back what purged runs leave free in the file, and returns how many bytes.
-// While a run is on, whose records would have to wait, it does nothing.
+// Shrink returns the space that purged runs left in the file to the file system, and reports how many bytes. It
+// does nothing during a run, whose records would have to wait.
 func (db *DB) Shrink() (freed int64, err error) {
 	if on, err := db.running(); err != nil || len(on) > 0 {
 		return 0, err
@@ -156,7 +156,7 @@ func (db *DB) bytes() (n int64, err error) {
 	return n, nil
 }
 
-// Label adds labels to a run and takes others away.
+// Label adds and removes labels of a run.
 func (db *DB) Label(id int64, add, remove []string) error {
 	return db.write(func(tx *sql.Tx) error {
 		if err := there(tx, []int64{id}); err != nil {

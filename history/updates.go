@@ -19,8 +19,8 @@ func (r *Run) putUpdates(tx *sql.Tx, b *Batch) error {
 	})
 }
 
-// Digests are those of the parameters of each rank, by rank and number of the update: of the latest
-// attempt that made it.
+// Digests returns the digests of each rank's parameters, by rank and number of the update, of the latest attempt
+// that made the update.
 func (db *DB) Digests(run int64) ([]map[int64][records.DigestSize]byte, error) {
 	var byRank []map[int64][records.DigestSize]byte
 	err := db.read(func(rows *sql.Rows) error {
@@ -42,7 +42,7 @@ func (db *DB) Digests(run int64) ([]map[int64][records.DigestSize]byte, error) {
 	return byRank, err
 }
 
-// Marks lists at how many updates rank 0 saved and recorded steps, the latest last.
+// Marks lists at how many updates rank 0 saved and recorded steps, latest last.
 func (db *DB) Marks(run int64) ([]records.Mark, error) {
 	return list(db, func(m *records.Mark) []any {
 		return []any{&m.Attempt, &m.Seq, &m.Name, &m.Step, &m.Updates, &m.StepBy, &m.UpdatesBy, &m.Count}

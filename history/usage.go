@@ -17,7 +17,7 @@ func (r *Run) putUsage(tx *sql.Tx, b *Batch) error {
 	})
 }
 
-// Usage returns the samples of a run, by attempt, rank and time.
+// Usage returns the samples of a run, ordered by attempt, rank and time.
 func (db *DB) Usage(run int64) ([]records.Usage, error) {
 	all := []records.Usage{}
 	err := db.read(func(rows *sql.Rows) error {
@@ -35,7 +35,7 @@ func (db *DB) Usage(run int64) ([]records.Usage, error) {
 // RankUsage sums up what a rank used in all attempts.
 type RankUsage struct {
 	Rank        int     `json:"rank"`
-	CPU         float64 `json:"cpu"` // seconds, as the others
+	CPU         float64 `json:"cpu"` // in seconds, as are the others
 	Peak        int64   `json:"peak"`
 	Collectives float64 `json:"collectives"`
 	Waiting     float64 `json:"waiting"`

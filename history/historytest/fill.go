@@ -1,5 +1,4 @@
-// Package historytest makes histories for tests and measurements: large ones, of the shape that
-// a user has after months.
+// Package historytest makes histories for tests and measurements: large ones, like a user's after months.
 package historytest
 
 import (
@@ -12,24 +11,24 @@ import (
 	"drun/history/records"
 )
 
-// Shape is how large a history is.
+// Shape is the size of a history.
 type Shape struct {
 	Runs    int
-	Params  int // of a run
-	Metrics int // of a run
-	Points  int // of a metric
+	Params  int // per run
+	Metrics int // per run
+	Points  int // per metric
 }
 
-// Large is the history by which drun's queries are judged: 10 million points.
+// Large is the history against which drun's queries are measured: 10 million points.
 var Large = Shape{Runs: 10_000, Params: 100, Metrics: 100, Points: 10}
 
-// Start is when the first run began; each of the others began a minute after the one before.
+// Start is when the first run began; each other began a minute after the previous one.
 var Start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Fill enters runs into the history beneath home, which is the same each time. Run i, from 0, is called
-// "run-i". Its first parameters are lr, hidden, act and momentum, then come p4, …; its first metrics are loss, which falls,
-// and acc, which rises, then come m2, …: all of them logged at each step. Every tenth run failed; those that i divides by 7 have the tag
-// "seventh", and each but the first was made by one of ten recipes.
+// Fill enters runs into the history beneath home, the same ones each time. Run i, from 0, is called "run-i". Its
+// first parameters are lr, hidden, act and momentum, followed by p4, …; its first metrics are loss, which falls,
+// and acc, which rises, followed by m2, …: all of them are logged at each step. Every tenth run failed; every
+// seventh has the tag "seventh", and all but the first were made by one of ten recipes.
 func Fill(home string, s Shape) error {
 	db, err := history.Open(home)
 	if err != nil {

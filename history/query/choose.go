@@ -18,7 +18,7 @@ type Key struct {
 	Descending bool
 }
 
-// ParseKey reads the argument of --sort: an expression, which a minus before it turns round.
+// ParseKey parses the argument of --sort: an expression, whose order a leading minus reverses.
 func ParseKey(text string) (Key, error) {
 	rest, descending := strings.CutPrefix(strings.TrimSpace(text), "-")
 	list, err := ParseList("--sort", rest)
@@ -29,7 +29,7 @@ func ParseKey(text string) (Key, error) {
 		return Key{}, err
 	}
 	switch list[0].tree.(type) {
-	case *syntax.BinaryExpr, *syntax.CondExpr: // -a + b: is the minus of a, or of the order?
+	case *syntax.BinaryExpr, *syntax.CondExpr: // does the minus in -a + b belong to a, or reverse the order?
 		if descending {
 			return Key{}, &Error{What: "--sort", Text: text, Msg: fmt.Sprintf("write -(%s), or 0 - …", list[0])}
 		}
@@ -40,7 +40,7 @@ func ParseKey(text string) (Key, error) {
 // Tagged is the condition that a run has a tag.
 func Tagged(tag string) (*Expr, error) { return Parse("--tag", syntax.Quote(tag, false)+" in tags") }
 
-// Load reads the selected runs with all that the expressions mention, newest first.
+// Load reads the selected runs with everything that the expressions mention, newest first.
 func Load(db *history.DB, s history.Selection, exprs ...*Expr) ([]history.Summary, error) {
 	for _, e := range exprs {
 		s.Params.All = s.Params.All || e.params.All
@@ -52,8 +52,9 @@ func Load(db *history.DB, s history.Selection, exprs ...*Expr) ([]history.Summar
 	return db.Select(s)
 }
 
-// Choose returns the ids of the runs that all conditions match, sorted by the keys, and newest
-// first where those are equal: among those in the trash or the others. unknown says which parameters and metrics no run has at all.
+// Choose returns the ids of the runs that match all conditions, sorted by the keys, newest first among equals;
+// trash chooses among those in the trash instead of the others. unknown lists parameters and metrics that no run
+// has.
 func Choose(db *history.DB, trash bool, where []*Expr, keys []Key) (ids []int64, unknown []string, err error) {
 	exprs := slices.Clone(where)
 	for _, k := range keys {
@@ -106,7 +107,7 @@ next:
 	return ids, unknown, err
 }
 
-// unknownNames says which parameters and metrics of the expressions none of the runs has.
+// unknownNames lists parameters and metrics of the expressions that none of the runs has.
 func unknownNames(db *history.DB, exprs []*Expr, runs []history.Summary) ([]string, error) {
 	var notes []string
 	check := func(kind string, wanted history.Names, has func(*history.Summary, string) bool, known func() ([]string, error)) error {
@@ -140,7 +141,7 @@ func unknownNames(db *history.DB, exprs []*Expr, runs []history.Summary) ([]stri
 	return notes, nil
 }
 
-// Table evaluates expressions for the runs with these ids, in their order.
+// Table evaluates expressions for the runs with these ids, in that order.
 func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error) {
 	runs, err := Load(db, history.Selection{IDs: append([]int64{}, ids...)}, columns...)
 	if err != nil {
@@ -157,7 +158,7 @@ func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error)
 	ev := NewEvaluator()
 	for _, id := range ids {
 		if index[id] == nil {
-			continue // removed since
+			continue // it has since been removed
 		}
 		row := make([]any, len(columns))
 		for i, c := range columns {

@@ -1,7 +1,6 @@
-// Package query evaluates the expressions with which the command line chooses, sorts and shows
-// runs: `drun runs --where EXPR --sort KEY --columns …`. An expression is Starlark over a
-// run's fields, parameters and metrics; Load reads from the history only what the expressions
-// mention.
+// Package query evaluates the expressions with which the command line selects, sorts and shows runs: `drun runs
+// --where EXPR --sort KEY --columns …`. An expression is Starlark over a run's fields, parameters and metrics; Load
+// reads only what the expressions mention from the history.
 package query
 
 import (
@@ -25,14 +24,14 @@ type Expr struct {
 	what, text string
 	own        string // its part of text
 	tree       syntax.Expr
-	condition  node            // after Parse
-	value      *leaf           // after ParseList
-	names      map[string]bool // fields
+	condition  node            // set by Parse
+	value      *leaf           // set by ParseList
+	names      map[string]bool // the fields it names
 	params     history.Names
 	metrics    history.Names
 }
 
-// Error is a fault of an expression (a usage error). It shows where in the text it is.
+// Error is an error in an expression (a usage error). It shows where in the text it is.
 type Error struct {
 	What string // the flag that had the expression
 	Text string
@@ -44,27 +43,27 @@ func (e *Error) Error() string {
 	if !e.Pos.IsValid() {
 		return fmt.Sprintf("%s: %s", e.What, e.Msg)
 	}
-	const around = 60 // characters that are shown on each side
+	const around = 60 // characters shown on each side
 	text, at := []rune(e.Text), max(int(e.Pos.Col)-1, 0)
 	from, to := max(at-around, 0), min(at+around, len(text))
 	return fmt.Sprintf("%s: column %d: %s\n    %s\n    %s^", e.What, e.Pos.Col, e.Msg, string(text[from:to]), strings.Repeat(" ", at-from))
 }
 
-// ExitCode is that of a usage error.
+// ExitCode is the exit code of a usage error.
 func (e *Error) ExitCode() exit.Code { return exit.Usage }
 
-// Hint says what an expression may hold.
+// Hint says what an expression may contain.
 func (e *Error) Hint() string {
 	return `for example 'params.lr < 0.1 and metrics.acc.last > 0.95'; names: ` + strings.Join(fieldNames, " ") + ` params.X metrics.X`
 }
 
 var options = &syntax.FileOptions{Set: true}
 
-// functions are the builtins of Starlark that an expression may call: none that goes on
-// for ever without a step of Starlark's, as max(range(1 << 60)) would.
+// functions are the Starlark builtins that an expression may call: none that can run for ever without a Starlark
+// step, as max(range(1 << 60)) would.
 var functions = []string{"None", "True", "False", "abs", "all", "any", "bool", "float", "hasattr", "int", "len", "max", "min", "sorted", "str", "type", "zip"}
 
-// Parse reads a condition, for Match; what names the flag that has it, for errors, which are *Error.
+// Parse parses a condition for Match; what names its flag in errors, which are *Error.
 func Parse(what, text string) (*Expr, error) {
 	list, err := parse(what, text)
 	if err != nil {
@@ -77,7 +76,7 @@ func Parse(what, text string) (*Expr, error) {
 	return list[0], err
 }
 
-// ParseList reads expressions that are separated by commas, for Value.
+// ParseList parses expressions separated by commas, for Value.
 func ParseList(what, text string) ([]*Expr, error) {
 	list, err := parse(what, text)
 	for _, e := range list {
@@ -88,10 +87,10 @@ func ParseList(what, text string) ([]*Expr, error) {
 	return list, err
 }
 
-// Bounds of an expression, so that its values stay small: what it computes does not grow with its length squared.
+// Limits of an expression that keep its values small: what it computes does not grow with its length squared.
 const (
 	maxText = 10_000 // bytes
-	maxFor  = 2      // loops of comprehensions
+	maxFor  = 2      // nested loops of comprehensions
 )
 
 func parse(what, text string) ([]*Expr, error) {
@@ -160,10 +159,10 @@ func parse(what, text string) ([]*Expr, error) {
 	return list, nil
 }
 
-// String is the expression as it was written.
+// String is the expression as written.
 func (e *Expr) String() string { return e.own }
 
-// offset is where a position is in a text of one line.
+// offset is the index of a position in a one-line text.
 func offset(text string, pos syntax.Position) int {
 	column := int32(1)
 	for i := range text {
@@ -175,7 +174,7 @@ func offset(text string, pos syntax.Position) int {
 	return len(text)
 }
 
-// explain adds to an error of an unknown name what was probably meant.
+// explain adds to an error about an unknown name what was probably meant.
 func explain(msg string) string {
 	name, ok := strings.CutPrefix(msg, "undefined: ")
 	if !ok || strings.Contains(name, " ") {
@@ -194,7 +193,7 @@ func explain(msg string) string {
 	return msg
 }
 
-// collect notes what the expression needs of a run, and finds faults that do not depend on one.
+// collect notes what the expression needs of a run, and finds errors that do not depend on the run.
 func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...any) error) (err error) {
 	read := map[string]*history.Names{"params": &e.params, "metrics": &e.metrics}
 	accounted := map[*syntax.Ident]bool{}
@@ -247,7 +246,7 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 			}
 		case *syntax.Ident:
 			if names := read[n.Name]; names != nil && !accounted[n] && n.Binding != nil {
-				names.All = true // in a form that may need any of them
+				names.All = true // used in a form that may need any of them
 			}
 			e.names[n.Name] = true
 		}
@@ -259,7 +258,7 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 // growing are methods whose result may be as long as the product of their arguments.
 var growing = []string{"format", "join", "replace"}
 
-// accounts reports whether x is one of the names that have values of a run.
+// accounts reports whether x is a name for values of a run.
 func accounts(read map[string]*history.Names, x syntax.Expr) bool {
 	id, is := x.(*syntax.Ident)
 	return is && read[id.Name] != nil || isMetric(x)
@@ -278,10 +277,10 @@ func isMetric(x syntax.Expr) bool {
 	return false
 }
 
-// errMissing says that a run has no value of a name.
+// errMissing says that a run has no value for a name.
 var errMissing = errors.New("the run has no such value")
 
-// steps is how many steps of Starlark an expression may take for one run.
+// steps is how many Starlark steps an expression may take per run.
 const steps = 100_000
 
 // Evaluator evaluates expressions for one run after another.
@@ -289,7 +288,7 @@ type Evaluator struct {
 	thread starlark.Thread
 }
 
-// NewEvaluator returns one.
+// NewEvaluator returns an evaluator.
 func NewEvaluator() *Evaluator {
 	ev := &Evaluator{}
 	ev.thread.OnMaxSteps = func(t *starlark.Thread) { t.Cancel(tooManySteps) }
@@ -298,15 +297,15 @@ func NewEvaluator() *Evaluator {
 
 const tooManySteps = "too many steps"
 
-// Match reports whether the expression is true of a run. A name that the run has not makes its
-// part of the expression neither true nor false; the run matches if the rest makes it true.
+// Match reports whether the expression is true for a run. A name that the run lacks makes its part of the
+// expression neither true nor false; the run matches if the rest makes it true.
 func (ev *Evaluator) Match(e *Expr, run *history.Summary) (bool, error) {
 	ev.thread.SetMaxExecutionSteps(ev.thread.ExecutionSteps() + steps)
 	v, err := e.condition.truth(ev, run)
 	return v == yes, e.explain(err, run)
 }
 
-// Value is the expression's value for a run: nil where the run has no value of a name in it.
+// Value is the expression's value for a run: nil if the run has no value for a name in it.
 func (ev *Evaluator) Value(e *Expr, run *history.Summary) (starlark.Value, error) {
 	ev.thread.SetMaxExecutionSteps(ev.thread.ExecutionSteps() + steps)
 	v, err := e.value.eval(ev, run)
@@ -316,7 +315,7 @@ func (ev *Evaluator) Value(e *Expr, run *history.Summary) (starlark.Value, error
 	return v, e.explain(err, run)
 }
 
-// explain gives an error its place in the expression, and names the run.
+// explain adds the position in the expression and the run's name to an error.
 func (e *Expr) explain(err error, run *history.Summary) error {
 	if err == nil {
 		return nil
@@ -339,11 +338,11 @@ func (e *Expr) explain(err error, run *history.Summary) error {
 	return found
 }
 
-// Fields are the names of an expression besides params and metrics.
+// Fields are the names that expressions can use besides params and metrics.
 func Fields() []string { return slices.Clone(fieldNames) }
 
-// MetricValues are the names of what a metric has.
+// MetricValues are the names of a metric's values.
 func MetricValues() []string { return slices.Clone(metricAttrs) }
 
-// Quote writes a text as an expression has it.
+// Quote writes a text as an expression would.
 func Quote(text string) string { return syntax.Quote(text, false) }

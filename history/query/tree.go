@@ -11,9 +11,9 @@ import (
 	"drun/history"
 )
 
-// A condition has three values, as in SQL: a part whose name the run has not is unknown, and
-// so are `not` of it, and `and` and `or` unless the other part decides. Starlark knows two
-// values, so its and, or and not stand here as nodes, and what is between them is Starlark.
+// A condition has three values, as in SQL: a part with a name that the run lacks is unknown, and so are `not` of
+// it, and `and` and `or` unless the other part decides. Starlark has only two, so its and, or and not are nodes
+// here, and what is between them is Starlark.
 
 type truth int
 
@@ -31,7 +31,7 @@ type (
 	inverse struct{ x node }
 	both    struct{ x, y node }
 	either  struct{ x, y node }
-	// leaf is an expression of Starlark's as a function of the fields that it names.
+	// leaf is a Starlark expression as a function of the fields that it names.
 	leaf struct {
 		fn    *starlark.Function
 		names []string
@@ -57,7 +57,7 @@ func (n either) truth(ev *Evaluator, run *history.Summary) (truth, error) {
 	return decide(yes, n.x, n.y, ev, run)
 }
 
-// decide returns the truth that one part decides alone, unknown where one is, or the other.
+// decide returns alone if either part has that truth, unknown if one part is unknown, otherwise the opposite.
 func decide(alone truth, x, y node, ev *Evaluator, run *history.Summary) (truth, error) {
 	v, err := x.truth(ev, run)
 	if err != nil || v == alone {
@@ -100,7 +100,7 @@ func (l *leaf) eval(ev *Evaluator, run *history.Summary) (starlark.Value, error)
 	return starlark.Call(&ev.thread, l.fn, args, nil)
 }
 
-// branch makes a condition of a tree.
+// branch makes a condition from a tree.
 func branch(tree syntax.Expr) (node, error) {
 	switch e := tree.(type) {
 	case *syntax.ParenExpr:
@@ -126,7 +126,7 @@ func branch(tree syntax.Expr) (node, error) {
 	return newLeaf(tree)
 }
 
-// newLeaf compiles a tree as the body of a function, so that positions stay what they are.
+// newLeaf compiles a tree as the body of a function, so that positions stay the same.
 func newLeaf(tree syntax.Expr) (*leaf, error) {
 	l := &leaf{}
 	mentioned := map[string]bool{}
@@ -152,9 +152,9 @@ func newLeaf(tree syntax.Expr) (*leaf, error) {
 	return l, nil
 }
 
-// order makes comparisons follow IEEE 754, as in a recipe: Starlark orders NaN above all
-// numbers, so that a run whose loss is NaN would be one with a loss above 1. It turns x < y
-// into (LESS | x) | y, where LESS is a value that compares. So it does with operators that need bounds.
+// order makes comparisons follow IEEE 754, as in a recipe: Starlark orders NaN above all numbers, so a run whose
+// loss is NaN would match loss > 1. It turns x < y into (LESS | x) | y, where LESS is a value that compares. It
+// treats operators that need limits likewise.
 func order(tree syntax.Expr) {
 	syntax.Walk(tree, func(n syntax.Node) bool {
 		e, ok := n.(*syntax.BinaryExpr)
@@ -169,8 +169,8 @@ func order(tree syntax.Expr) {
 	})
 }
 
-// comparisons are the values that compare, or compute with bounds, by the name of their operator, which no expression
-// can write; and str.
+// comparisons are the values that compare, or compute with limits, by the name of their operator, which no
+// expression can write; and str.
 var comparisons = starlark.StringDict{}
 
 func init() {
@@ -180,7 +180,7 @@ func init() {
 	comparisons["str"] = starlark.NewBuiltin("str", text)
 }
 
-// comparison compares its left side, once it has one, with what follows, or computes with both.
+// comparison compares its left side, once it has one, with the next operand, or computes with both.
 type comparison struct {
 	op   syntax.Token
 	left starlark.Value
@@ -210,7 +210,7 @@ func (c comparison) Binary(_ syntax.Token, y starlark.Value, side starlark.Side)
 	return starlark.Bool(result), nil
 }
 
-// arithmetic is for numbers alone, of a bounded size: texts and lists that are multiplied may fill the memory.
+// arithmetic accepts only numbers of limited size: repeated texts and lists could fill the memory.
 func arithmetic(op syntax.Token, x, y starlark.Value) (starlark.Value, error) {
 	for _, v := range []starlark.Value{x, y} {
 		switch v := v.(type) {
@@ -229,7 +229,7 @@ func arithmetic(op syntax.Token, x, y starlark.Value) (starlark.Value, error) {
 
 const maxBits = 10_000
 
-// text is str of a value that is no collection, whose text may be far longer than the collection.
+// text is str for values that are not collections, since a collection's text may be far longer than the collection.
 func text(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	if len(args) != 1 || len(kwargs) > 0 {
 		return nil, errors.New("str wants one value")

@@ -16,10 +16,10 @@ import (
 	"drun/history/records"
 )
 
-// fieldNames are the names of an expression besides params and metrics.
+// fieldNames are the names that expressions can use besides params and metrics.
 var fieldNames = []string{"id", "name", "status", "recipe", "started", "seconds", "world_size", "backend", "seed", "tags", "error", "parent"}
 
-// field is the value of a name for a run; the error is errMissing where the run has none.
+// field is a run's value for a name; the error is errMissing if it has none.
 func field(run *history.Summary, name string) (starlark.Value, error) {
 	switch name {
 	case "params":
@@ -64,7 +64,7 @@ func field(run *history.Summary, name string) (starlark.Value, error) {
 	return nil, fmt.Errorf("no field %q", name)
 }
 
-// object is what the values have in common that stand for a part of a run.
+// object is the common part of values that stand for a part of a run.
 type object string
 
 func (o object) String() string        { return string(o) }
@@ -94,7 +94,7 @@ func (metrics) Freeze()               {}
 func (metrics) Truth() starlark.Bool  { return true }
 func (metrics) Hash() (uint32, error) { return 0, errors.New("unhashable: metrics") }
 
-// isObject reports whether v is a part of a run that has no value of its own.
+// isObject reports whether v stands for a part of a run and has no value of its own.
 func isObject(v starlark.Value) bool {
 	switch v.(type) {
 	case params, metrics, metric:
@@ -124,10 +124,10 @@ func (p params) Attr(name string) (starlark.Value, error) {
 	case history.List:
 		return list(v.Elements()), nil
 	}
-	return nil, errMissing // a secret is not kept
+	return nil, errMissing // a secret's value is not kept
 }
 
-// list is a parameter that is one, as the recipe had it.
+// list is a list parameter as the recipe had it.
 func list(elements []any) *starlark.List {
 	out := make([]starlark.Value, len(elements))
 	for i, e := range elements {
@@ -168,7 +168,7 @@ func (m metrics) AttrNames() []string { return slices.Sorted(maps.Keys(m.run.Met
 
 func (m metrics) Get(key starlark.Value) (starlark.Value, bool, error) { return get(m, key) }
 
-// get is x["name"].
+// get evaluates x["name"].
 func get(x starlark.HasAttrs, key starlark.Value) (starlark.Value, bool, error) {
 	name, ok := key.(starlark.String)
 	if !ok {
@@ -198,8 +198,8 @@ func (m metric) Attr(name string) (starlark.Value, error) {
 
 func (m metric) AttrNames() []string { return metricAttrs }
 
-// Order compares values of an expression for sorting: numbers before texts before all else.
-// Missing values and NaN come last in either direction.
+// Order compares values of an expression for sorting: numbers, then texts, then everything else. Missing values and
+// NaN come last in both directions.
 func Order(a, b starlark.Value, descending bool) int {
 	rank := func(v starlark.Value) int {
 		switch v.(type) {
@@ -257,7 +257,7 @@ func compareNumbers(a, b starlark.Value) int {
 	return 0
 }
 
-// Plain is a value for JSON: nil, bool, a whole number, records.Float, string, or a list.
+// Plain converts a value for JSON: nil, bool, a whole number, records.Float, string, or a list.
 func Plain(v starlark.Value) any {
 	switch v := v.(type) {
 	case starlark.Bool:

@@ -17,12 +17,11 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// Float is a number whose JSON form keeps its bits: the shortest that reads
-// back the same; NaN and infinities, which JSON lacks, as the strings "NaN",
-// "Infinity" and "-Infinity".
+// Float is a number whose JSON form keeps its bits: the shortest number that reads back the same; NaN and
+// infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
 type Float float64
 
-// MarshalJSON gives that form.
+// MarshalJSON gives the form that Float describes.
 func (f Float) MarshalJSON() ([]byte, error) {
 	v := float64(f)
 	switch {
@@ -37,7 +36,7 @@ func (f Float) MarshalJSON() ([]byte, error) {
 	return []byte(strconv.FormatFloat(v, 'g', -1, 64)), nil
 }
 
-// String is the same form without quotes.
+// String is the JSON form without quotes.
 func (f Float) String() string {
 	text, _ := f.MarshalJSON()
 	return strings.Trim(string(text), `"`)

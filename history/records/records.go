@@ -1,8 +1,8 @@
-// Package records holds what a run records: one type of each thing, on its whole way from the rank to the history.
+// Package records holds what a run records: one type per thing, used all the way from the rank to the history.
 package records
 
-// Records is what a rank records. The rank fills it in, Of says whose it is, and
-// history.Run.Write stores it.
+// Records is what a rank records. The rank fills it in, Of sets its rank and attempt, and history.Run.Write stores
+// it.
 type Records struct {
 	Ranks     []RankPlace `cbor:",omitempty"`
 	Plugins   []Plugin    `cbor:",omitempty"`
@@ -38,7 +38,7 @@ func (r *Records) Of(rank, attempt int) {
 	}
 }
 
-// Append adds others after these.
+// Append adds the records of o.
 func (r *Records) Append(o *Records) {
 	r.Ranks = append(r.Ranks, o.Ranks...)
 	r.Plugins = append(r.Plugins, o.Plugins...)
@@ -52,7 +52,7 @@ func (r *Records) Append(o *Records) {
 	r.Marks = append(r.Marks, o.Marks...)
 }
 
-// Size is how many records there are, and how many bytes their texts and data have.
+// Size is the number of records, and the bytes of their texts and data.
 func (r *Records) Size() (n, bytes int) {
 	n = len(r.Ranks) + len(r.Plugins) + len(r.Usage) + len(r.DataFiles) + len(r.Tags) + len(r.Notes) + len(r.Artifacts) +
 		len(r.Points) + len(r.Updates) + len(r.Marks)

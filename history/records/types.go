@@ -8,11 +8,11 @@ type Point struct {
 	Step  int64
 	Rank  int
 	Value float64 // NaN, infinities and -0.0 keep their bits
-	Exact bool    // false: a timing, left out when runs are compared
+	Exact bool    // false: a timing, ignored when runs are compared
 	Time  time.Time
 }
 
-// MarshalJSON gives the form of "drun metrics --json".
+// MarshalJSON gives the form of `drun metrics --json`.
 func (p Point) MarshalJSON() ([]byte, error) {
 	return Marshal(struct {
 		Name  string    `json:"name"`
@@ -23,7 +23,7 @@ func (p Point) MarshalJSON() ([]byte, error) {
 	}{p.Name, p.Step, p.Rank, Float(p.Value), p.Time})
 }
 
-// RankPlace is where a rank ran, and with what it computed.
+// RankPlace is where a rank ran and with what it computed.
 type RankPlace struct {
 	Rank      int    `json:"rank"`
 	Node      int    `json:"node"`
@@ -33,18 +33,18 @@ type RankPlace struct {
 	Kernels   string `json:"kernels"` // amx, avx512bf16, avx512, avx2, neon or scalar
 }
 
-// DataFile is a file that the recipe read. A file that changed meanwhile, or is
-// another one on another node, is there once for each content.
+// DataFile is a file that the recipe read. A file that changed in between, or differs between nodes, has an entry
+// for each content.
 type DataFile struct {
 	Path   string `json:"path"` // beneath the recipe's folder; absolute in a --data folder
 	SHA256 string `json:"sha256"`
 	Bytes  int64  `json:"bytes"`
-	// Modified is when it was changed last before it was read; nil: not known.
+	// Modified is when it was last changed before it was read; nil: unknown.
 	Modified *time.Time `json:"modified"`
-	Position string     `json:"position"` // of the call in the recipe that read it first; "": not known
+	Position string     `json:"position"` // of the recipe's call that read it first; "": unknown
 }
 
-// Plugin is a program that a run used besides drun.
+// Plugin is a program that a run used beside drun.
 type Plugin struct {
 	Name    string `json:"name"`
 	Version string `json:"version"` // "" until the plugin has started
@@ -52,20 +52,20 @@ type Plugin struct {
 	SHA256  string `json:"sha256"`
 }
 
-// Usage is what a rank has used of its machine since its attempt began.
+// Usage is what a rank has used of its machine's resources since its attempt began.
 type Usage struct {
 	Attempt     int       `json:"attempt"`
 	Rank        int       `json:"rank"`
 	Time        time.Time `json:"time"`
-	CPU         float64   `json:"cpu"`         // seconds of all threads
-	Resident    int64     `json:"resident"`    // bytes of memory at that moment; 0: not known, as at the end
-	Peak        int64     `json:"peak"`        // the most so far
+	CPU         float64   `json:"cpu"`         // seconds, of all threads
+	Resident    int64     `json:"resident"`    // bytes of memory at that moment; 0: unknown, as at the end
+	Peak        int64     `json:"peak"`        // the maximum of Resident so far, in bytes
 	Collectives float64   `json:"collectives"` // seconds in calls of dist that took more than a moment
-	Waiting     float64   `json:"waiting"`     // seconds of these in which the rank slept, until others came
+	Waiting     float64   `json:"waiting"`     // seconds of these in which the rank slept until others came
 }
 
-// Artifact is something that a run has kept. Of the same kind, name and step there is one; bytes, texts and tensors,
-// which run.artifact keeps, are one kind.
+// Artifact is something that a run has kept, unique by kind, name and step. Bytes, texts and tensors, which
+// run.artifact keeps, count as one kind.
 type Artifact struct {
 	Name   string    `json:"name"`
 	Step   *int64    `json:"step"` // nil: none
@@ -74,7 +74,7 @@ type Artifact struct {
 	Bytes  int64     `json:"bytes"`
 	SHA256 string    `json:"sha256"`
 	Time   time.Time `json:"time"`
-	Data   []byte    `json:"-" cbor:"data"` // written only; Content reads it
+	Data   []byte    `json:"-" cbor:"data"` // only set to write; Content reads it
 }
 
 // Note is a remark about a run.

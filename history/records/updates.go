@@ -1,17 +1,16 @@
 package records
 
-// DigestSize is how many bytes a digest of the parameters has.
+// DigestSize is the size of a digest of the parameters in bytes.
 const DigestSize = 8
 
-// Updates are digests of a rank's parameters after each of some updates in a row.
+// Updates are digests of a rank's parameters after each of several consecutive updates.
 type Updates struct {
 	Attempt, Rank int
-	First         int64  // number of the first, from 1
+	First         int64  // number of the first update, from 1
 	Digests       []byte // DigestSize bytes each
 }
 
-// Mark says how many updates rank 0 had made when it saved or recorded a step, for Count points at equal
-// distances.
+// Mark says how many updates rank 0 had made when it saved or recorded a step, for Count points at equal distances.
 type Mark struct {
 	Attempt, Seq      int
 	Name              string // of the metric; "": checkpoint.save
@@ -20,9 +19,9 @@ type Mark struct {
 	Count             int64
 }
 
-// At is the number of updates at a step, if that is among the points.
+// At returns the number of updates at a step, if the step is among the points.
 func (m Mark) At(step int64) (updates int64, is bool) {
-	n := int64(0) // of the point
+	n := int64(0) // index of the point
 	if m.StepBy != 0 {
 		n = (step - m.Step) / m.StepBy
 	}
@@ -30,7 +29,7 @@ func (m Mark) At(step int64) (updates int64, is bool) {
 		return 0, false
 	}
 	if m.StepBy == 0 {
-		n = m.Count - 1 // the latest of the points that have the same step
+		n = m.Count - 1 // the latest of the points, which all have this step
 	}
 	return m.Updates + n*m.UpdatesBy, true
 }
