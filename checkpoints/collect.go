@@ -16,26 +16,23 @@ import (
 	"drun/internal/sqldb"
 )
 
-// quarantine is the folder, beneath that of the packs, for whole packs that the
-// catalog does not know.
+// quarantine is the folder, beneath that of the packs, for whole packs that the catalog does not know.
 const quarantine = "quarantine"
 
-// What is done with a file in the folder of packs.
+// verdict says what to do with a file in the folder of packs.
 type verdict int
 
 const (
 	leave    verdict = iota // it is in use, not a pack, or of another catalog
-	discard                 // a pack that was never finished: nothing can refer to it
+	discard                 // an unfinished pack, to which nothing can refer
 	setAside                // a whole pack that nothing refers to
 	younger                 // a pack of a later state of this catalog
 )
 
-// collect removes what crashes left. A pack may be missing in the catalog for
-// another reason: the catalog was moved away, or an older one was put back. So packs
-// of another catalog, or of a later state of this one, stay where they are, and whole
-// packs are moved into the quarantine, not deleted. A catalog that finds packs of a
-// later state of itself takes a new identity, since its next generations will not be
-// those that the packs belong to.
+// collect removes what crashes left. A pack may be missing in the catalog for another reason: the catalog was moved
+// away, or an older one was put back. So packs of another catalog, or of a later state of this one, stay where they
+// are, and whole packs are moved to the quarantine, not deleted. A catalog that finds packs of a later state of
+// itself takes a new identity, since its next generations will not be those that the packs belong to.
 func (s *Store) collect() error {
 	folder, err := s.root.Open(".")
 	if err != nil {
@@ -130,7 +127,7 @@ func (s *Store) judge(name string) (verdict, error) {
 	switch {
 	case err != nil:
 		return leave, err
-	case pack.store != store, pack.generation == generation: // the latter may be of the very next state
+	case pack.store != store, pack.generation == generation: // an equal generation may be of the very next state
 		return leave, nil
 	case pack.generation > generation:
 		return younger, nil
@@ -150,15 +147,15 @@ func (s *Store) generation(from rower) (store string, generation int64, err erro
 	return store, generation, s.wrap(err)
 }
 
-// packHeader is the part of a SQLite file's header that tells what it is.
+// packHeader is the part of a SQLite file's header that identifies it.
 type packHeader struct {
-	empty                bool // there are none yet
+	empty                bool // the file is empty
 	application, version uint32
-	bytes                int64 // that the file has
+	bytes                int64 // the file's size
 }
 
-// isWhole tells whether all of a pack's file is there, as far as that can be told without reading it. What is in it
-// is checked when it is read.
+// isWhole reports whether a pack's file is complete, as far as that can be told without reading it. Its content is
+// checked when it is read.
 func (s *Store) isWhole(name string) bool {
 	file, header := s.openOwn(name)
 	if file == nil {
@@ -169,8 +166,8 @@ func (s *Store) isWhole(name string) bool {
 	return err == nil && !header.empty && info.Size() >= header.bytes
 }
 
-// openOwn opens a file of the folder that may be a pack; nil if it is not: a link,
-// no plain file, not empty and no SQLite file.
+// openOwn opens a file of the folder that may be a pack; nil if it cannot be one: a link, not a plain file, or
+// neither empty nor SQLite.
 func (s *Store) openOwn(name string) (*os.File, packHeader) {
 	file, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

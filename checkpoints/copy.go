@@ -11,9 +11,8 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Copy writes a copy of the catalog to a new file at path and lists the packs that
-// it refers to, which OpenPack opens. Where nothing was ever saved the error is
-// *ErrNone.
+// Copy writes a copy of the catalog to a new file at path and lists the packs that it refers to, which OpenPack
+// opens. If nothing was ever saved, the error is *ErrNone.
 func Copy(home, path string) (packs []string, err error) {
 	current, err := openCatalog(home)
 	if err != nil {
@@ -48,8 +47,7 @@ func Copy(home, path string) (packs []string, err error) {
 	return packs, sqldb.Wrap(path, rows.Err())
 }
 
-// OpenPack opens the file of a pack. It never changes, but may be gone: then the
-// error is fs.ErrNotExist.
+// OpenPack opens the file of a pack. A pack never changes, but may be gone: the error is then fs.ErrNotExist.
 func OpenPack(home, name string) (*os.File, error) {
 	path := filepath.Join(home, "checkpoints", name)
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)

@@ -8,26 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// direct reads chunks from a pack without SQLite, whose driver makes each one anew on Go's heap, which Go then collects: that took
-// as long as the reading. It knows of SQLite's file format (https://www.sqlite.org/fileformat2.html) what packs have, and gives
-// up where it finds something else: then SQLite reads the chunk. What it gives must be compared with the chunk's sum.
+// direct reads chunks from a pack without SQLite, whose driver allocates each on Go's heap; collecting them took as
+// long as reading. It knows only the parts of SQLite's file format (https://www.sqlite.org/fileformat2.html) that
+// packs use, and gives up if it finds anything else: SQLite then reads the chunk. Its result must be compared with
+// the chunk's sum.
 type direct struct {
 	file *os.File
-	page int64 // bytes
+	page int64 // in bytes
 	root int64 // the page at which the table chunks begins
 	node []byte
-	data []byte   // of a chunk
-	next []byte   // the numbers at the beginnings of overflow pages
+	data []byte   // of the current chunk
+	next []byte   // the page numbers at the start of overflow pages
 	into [][]byte // where the bytes of these pages go
 }
 
 const (
-	interior, leaf = 5, 13 // kinds of pages of a table
+	interior, leaf = 5, 13 // page kinds of a table
 	deepest        = 20    // levels of a table; a pack has at most 4
-	leastPage      = 4096  // with smaller ones a chunk has more pages than one call reads (IOV_MAX)
+	leastPage      = 4096  // with smaller pages, a chunk would have more pages than one call reads (IOV_MAX)
 )
 
-// openDirect gives nil where a pack cannot be read so.
+// openDirect returns nil if a pack cannot be read like this.
 func (s *Store) openDirect(name string, db *sql.DB) *direct {
 	d := &direct{}
 	if db.QueryRow("SELECT rootpage FROM sqlite_schema WHERE name = 'chunks'").Scan(&d.root) != nil {
@@ -41,7 +42,7 @@ func (s *Store) openDirect(name string, db *sql.DB) *direct {
 	if _, err = d.file.ReadAt(header[:], 0); err == nil {
 		d.page = int64(binary.BigEndian.Uint16(header[16:]))
 	}
-	if string(header[:16]) != "SQLite format 3\x00" || d.page < leastPage || header[20] != 0 { // page 1 means 65536; 20: bytes that are kept free
+	if string(header[:16]) != "SQLite format 3\x00" || d.page < leastPage || header[20] != 0 { // a page size of 1 means 65536; byte 20 is the reserved space per page
 		d.file.Close()
 		return nil
 	}
@@ -49,13 +50,13 @@ func (s *Store) openDirect(name string, db *sql.DB) *direct {
 	return d
 }
 
-// read gives a chunk, until the next call; nil: SQLite must read it.
+// read returns a chunk, valid until the next call; nil: SQLite must read it.
 func (d *direct) read(c place) []byte {
 	payload, first := d.find(c.row)
 	if payload == nil {
 		return nil
 	}
-	// A record: how long its header is, the types of its columns, then their values.
+	// A record: the length of its header, the types of its columns, then their values.
 	var types [4]int64
 	at := 0
 	for i := range types {
@@ -83,7 +84,7 @@ func (d *direct) read(c place) []byte {
 	return data
 }
 
-// find gives what a row has in its leaf, and the page at which the rest begins.
+// find returns the part of a row in its leaf, and the page where the rest begins.
 func (d *direct) find(row int64) (payload []byte, first int64) {
 	page := d.root
 	for range deepest {
@@ -96,7 +97,7 @@ func (d *direct) find(row int64) (payload []byte, first int64) {
 		cells := int(binary.BigEndian.Uint16(d.node[3:]))
 		switch d.node[0] {
 		case interior:
-			page = int64(binary.BigEndian.Uint32(d.node[8:])) // right of all cells
+			page = int64(binary.BigEndian.Uint32(d.node[8:])) // to the right of all cells
 			for i := range cells {
 				cell := d.cell(12, i)
 				if cell == nil {
@@ -132,7 +133,7 @@ func (d *direct) find(row int64) (payload []byte, first int64) {
 	return nil, 0
 }
 
-// cell gives the i-th cell of the page and what follows; nil: it is not within the page.
+// cell returns the page from the i-th cell on; nil: the cell is not within the page.
 func (d *direct) cell(header, i int) []byte {
 	if header+2*i+2 > len(d.node) {
 		return nil
@@ -144,8 +145,8 @@ func (d *direct) cell(header, i int) []byte {
 	return d.node[at:]
 }
 
-// local is the part of a payload that lies in its cell: all of it if it fits, otherwise so much that the rest fills whole overflow
-// pages, as far as that fits.
+// local is the part of a payload in its cell: all of it if it fits, otherwise so much that the rest fills whole
+// overflow pages, as far as that fits.
 func (d *direct) local(cell []byte, size int64) (payload []byte, first int64) {
 	most := d.page - 35
 	least := (d.page-12)*32/255 - 23
@@ -167,8 +168,9 @@ func (d *direct) local(cell []byte, size int64) (payload []byte, first int64) {
 	return cell[:here], first
 }
 
-// overflow reads what lies on overflow pages, of which each begins with the number of the next. Those of a chunk were written one
-// after the other, so that they follow one another but where a file has a page that SQLite does not use, at 1 GiB.
+// overflow reads what lies on overflow pages, each of which begins with the number of the next. The pages of a
+// chunk were written consecutively, so they follow one another, except around the page at 1 GiB that SQLite does
+// not use.
 func (d *direct) overflow(first int64, data []byte) bool {
 	if len(data) == 0 {
 		return first == 0
@@ -196,7 +198,7 @@ func (d *direct) overflow(first int64, data []byte) bool {
 	return true
 }
 
-// varint gives a number as SQLite writes it, and how many bytes that takes; 0: there is none.
+// varint reads a number in SQLite's encoding, and returns how many bytes it takes; 0: there is none.
 func varint(b []byte) (v int64, n int) {
 	for i := range min(len(b), 8) {
 		v = v<<7 | int64(b[i]&0x7f)
@@ -204,7 +206,7 @@ func varint(b []byte) (v int64, n int) {
 			return v, i + 1
 		}
 	}
-	return 0, 0 // one of nine bytes is larger than anything in a pack
+	return 0, 0 // one of nine bytes is larger than any number in a pack
 }
 
 func (d *direct) close() {

@@ -12,16 +12,16 @@ import (
 
 // Freed is what Free did.
 type Freed struct {
-	Bytes int64 // of packs that were removed and of the catalog's file, less those that were written instead
-	// Quarantined are the packs that Open moved there, which Free does not touch.
+	Bytes int64 // of removed packs and the catalog's file, minus those of packs written instead
+	// Quarantined counts the packs that Open moved to the quarantine, which Free does not touch.
 	Quarantined      int
 	QuarantinedBytes int64
-	// Damaged are the errors of packs that could not be rewritten, and stay.
+	// Damaged are the errors of packs that could not be rewritten and stay.
 	Damaged []error
 }
 
-// Free removes what no checkpoint needs: packs, the parts of packs, and checkpoints
-// whose step was saved anew while a run held them. Others may save and load meanwhile.
+// Free removes what no checkpoint needs: packs, parts of packs, and checkpoints whose step was saved again while a
+// run held them. Others may save and load meanwhile.
 func (s *Store) Free() (f Freed, err error) {
 	before, _, err := s.pages()
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Free() (f Freed, err error) {
 	}
 	f.Damaged = []error{}
 	err = s.rewrite(func(p packUse) (bool, error) {
-		if p.live <= small { // it goes into the catalog
+		if p.live <= small { // it moves to the catalog
 			return true, nil
 		}
 		db, err := s.openPack(p.file)
@@ -66,15 +66,15 @@ func (s *Store) Free() (f Freed, err error) {
 	return f, err
 }
 
-// pages are the bytes of the catalog's file, and those of them that are free.
+// pages returns the bytes of the catalog's file, and how many of them are free.
 func (s *Store) pages() (all, free int64, err error) {
 	err = s.sql.QueryRow(`SELECT page_count * page_size, freelist_count * page_size
 		FROM pragma_page_count, pragma_freelist_count, pragma_page_size`).Scan(&all, &free)
 	return all, free, s.wrap(err)
 }
 
-// shrink gives the file system back what is free in the catalog, if it is worth writing the catalog anew. What stays, also
-// because the catalog is locked or the disk full, the next saves use.
+// shrink returns the catalog's free space to the file system, if that is worth rewriting the catalog. Later saves
+// use what stays, also because the catalog is locked or the disk full.
 func (s *Store) shrink() error {
 	all, free, err := s.pages()
 	if err != nil || free < all/10 {
@@ -106,19 +106,18 @@ func (s *Store) quarantined() (packs int, bytes int64, err error) {
 	return packs, bytes, sqldb.Wrap(s.packs, err)
 }
 
-// packUse is how much of a pack the catalog refers to.
+// packUse is how much of a pack the catalog still refers to.
 type packUse struct {
 	file         string
 	size         int64 // of the file
-	chunks, live int64 // number, bytes
+	chunks, live int64 // a number, and their bytes
 }
 
-// rewriteBytes bounds the chunks that are in memory while a pack is rewritten.
+// rewriteBytes limits the chunks in memory while a pack is rewritten.
 const rewriteBytes = 64 << 20
 
-// rewrite copies what is needed of the packs that are worth it into new packs, and
-// removes the old. Errors of reading a pack are added to unread, and the pack stays;
-// with nil they do not count.
+// rewrite copies what is still needed of the packs that are worth it into new packs, and removes the old. Errors in
+// reading a pack are added to unread, and the pack stays; with nil they are ignored.
 func (s *Store) rewrite(worth func(packUse) (bool, error), unread *[]error) error {
 	packs, err := s.uses()
 	if err != nil {
@@ -134,7 +133,7 @@ func (s *Store) rewrite(worth func(packUse) (bool, error), unread *[]error) erro
 		case err == nil:
 		case errors.As(err, &read), !yes:
 			if known, kerr := s.knows(p.file); kerr != nil || !known {
-				err = kerr // another process has removed it meanwhile
+				err = kerr // another process has since removed it
 			} else if unread != nil {
 				*unread, err = append(*unread, err), nil
 			} else {
@@ -175,8 +174,8 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// rewritePack moves what the catalog refers to out of a pack, some at a time. A pack
-// from which all has been moved is removed.
+// rewritePack moves what the catalog refers to out of a pack, in portions. A pack from which everything has been
+// moved is removed.
 func (s *Store) rewritePack(file string) error {
 	rest, err := s.chunksOf(file)
 	if err != nil {
@@ -220,8 +219,8 @@ func (s *Store) chunksOf(file string) (list []place, err error) {
 	return list, s.wrap(rows.Err())
 }
 
-// move writes chunks of a pack into a new one, which takes their place in the
-// catalog. Chunks that were removed or moved meanwhile stay as they are.
+// move writes chunks of a pack into a new one, which takes their place in the catalog. Chunks that have since been
+// removed or moved stay as they are.
 func (s *Store) move(file string, chunks map[string][]byte) (err error) {
 	store, generation, err := s.generation(s.sql)
 	if err != nil {

@@ -11,18 +11,17 @@ import (
 	"drun/internal/sqldb"
 )
 
-// A run that was resumed from a checkpoint may read it at any time until its end,
-// while another process wants to remove it. So it holds the checkpoint: a shared
-// lock on one byte of the file checkpoints/held, at the checkpoint's id. Who removes
-// a checkpoint has an exclusive lock on that byte. The kernel drops the locks of a
-// process that ends, however it does.
+// A run that was resumed from a checkpoint may read it at any time until its end, while another process wants to
+// remove it. So the run holds the checkpoint: a shared lock on one byte of the file checkpoints/held, at the
+// checkpoint's id. To remove a checkpoint, a process takes an exclusive lock on that byte. The kernel releases a
+// process's locks when it ends, however it ends.
 const heldFile = "held"
 
-// holdTimeout bounds the wait for a process that is removing the checkpoint.
+// holdTimeout limits the wait for a process that is removing the checkpoint.
 const holdTimeout = 30 * time.Second
 
-// Hold keeps the checkpoint that find finds from being removed until the store is
-// closed. If it is removed in that moment, find is asked again.
+// Hold keeps the checkpoint that find returns from being removed until the store is closed. If it is removed in
+// that moment, find is called again.
 func (s *Store) Hold(find func() (Info, error)) (Info, error) {
 	for deadline := time.Now().Add(holdTimeout); ; time.Sleep(5 * time.Millisecond) {
 		info, err := find()
@@ -46,8 +45,7 @@ func (s *Store) Hold(find func() (Info, error)) (Info, error) {
 	}
 }
 
-// lock takes a lock on a checkpoint, of this store, unless another store has one
-// that excludes it.
+// lock takes this store's lock on a checkpoint, unless another store has one that excludes it.
 func (s *Store) lock(kind int16, id int64) (bool, error) {
 	s.holds.Lock()
 	defer s.holds.Unlock()
@@ -64,5 +62,5 @@ func (s *Store) lock(kind int16, id int64) (bool, error) {
 	return err == nil, sqldb.Wrap(s.held.Name(), err)
 }
 
-// unlock gives up a lock that this store has.
+// unlock releases this store's lock.
 func (s *Store) unlock(id int64) { _, _ = s.lock(unix.F_UNLCK, id) }

@@ -23,10 +23,8 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Load returns the entries of one rank in the order in which they were saved.
-// Every chunk is checked against its sum: bytes that have changed are a
-// *sqldb.Error, never a result. Without such a checkpoint the error is
-// *ErrNone.
+// Load returns the entries of one rank in the order in which they were saved. It checks every chunk against its
+// sum: bytes that have changed are a *sqldb.Error, never a result. Without such a checkpoint the error is *ErrNone.
 func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
 	for {
 		v, generation, err := s.view(run, ref, []int{rank})
@@ -37,8 +35,7 @@ func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
 		err = v.Copy(data, 0, v.Size)
 		v.Close()
 		if errors.Is(err, fs.ErrNotExist) {
-			// Another process may have removed the pack with its checkpoint: then the
-			// catalog has changed.
+			// Another process may have removed the pack with its checkpoint; the catalog has then changed.
 			if _, now, gerr := s.generation(s.sql); gerr == nil && now != generation {
 				continue
 			}
@@ -55,18 +52,18 @@ func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
 	}
 }
 
-// slab is memory that is written to at offsets.
+// slab is memory that can be written at offsets.
 type slab []byte
 
 func (s slab) WriteAt(data []byte, offset int64) (int, error) { return copy(s[offset:], data), nil }
 
-// Located is an entry whose data is in memory at an offset.
+// Located is an entry whose data lies at an offset of a memory.
 type Located struct {
 	Entry         // without Data
 	Offset, Bytes int64
 }
 
-// planned is an entry and the places of its bytes.
+// planned is an entry and where its bytes are.
 type planned struct {
 	Entry
 	id, bytes int64
@@ -75,15 +72,15 @@ type planned struct {
 }
 
 type place struct {
-	sha, file  string // "": the catalog itself has the data
+	sha, file  string // "": the data is in the catalog itself
 	row, bytes int64
-	sum        []byte // XXH3-128; empty: not known
+	sum        []byte // XXH3-128; empty: unknown
 }
 
-// placeColumns are a place, where c are chunks and p packs.
+// placeColumns are the columns of a place, where c are chunks and p packs.
 const placeColumns = "lower(hex(c.sha256)), coalesce(c.row, 0) AS row, c.bytes, c.sum, coalesce(p.file, '') AS file"
 
-// named tells whether the file is one that can be a pack.
+// named reports whether the file name can be that of a pack.
 func (p place) named() bool { return p.file == "" || packName().MatchString(p.file) }
 
 // plan reads from the catalog, all at one moment, which entries ranks saved.
@@ -129,7 +126,7 @@ type reading struct {
 	name   string // for messages
 }
 
-// arrange gives each entry its place, entries with the same chunks the same.
+// arrange assigns each entry an offset; entries with the same chunks share one.
 func arrange(plans [][]planned) (parts [][]Located, reads []reading, size int64) {
 	const align = 64
 	known := map[string]int64{}
@@ -181,7 +178,7 @@ func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []plan
 	return plan, rows.Err()
 }
 
-// places adds the places of the entries' bytes.
+// places adds where the bytes of the entries are.
 func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planned) error {
 	rows, err := conn.QueryContext(context.Background(), `SELECT e.id, `+placeColumns+` FROM entries e
 		JOIN entry_chunks ec ON ec.entry = e.id JOIN chunks c ON c.id = ec.chunk LEFT JOIN packs p ON p.id = c.pack
@@ -208,8 +205,7 @@ func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planne
 	return rows.Err()
 }
 
-// checkSizes compares the sizes that the catalog gives before memory is allocated
-// for them.
+// checkSizes compares the sizes in the catalog before memory is allocated for them.
 func (s *Store) checkSizes(plan []planned) error {
 	memory := int64(1 << 62)
 	var machine unix.Sysinfo_t
@@ -254,22 +250,21 @@ func (s *Store) checkSizes(plan []planned) error {
 	return nil
 }
 
-// spot is the place of an entry in its checkpoint: the rank, and the number among so
-// many of it.
+// spot is the place of an entry in its checkpoint: its rank, its index, and the number of the rank's entries.
 type spot struct{ rank, i, n int }
 
-// digest is the SHA-256 of what the catalog says of an entry, and of its checkpoint.
+// digest is the SHA-256 of what the catalog says about an entry and its checkpoint.
 func digest(info Info, at spot, e Entry, bytes int64, sums []string) string {
 	score := "none"
 	if info.Score != nil && !math.IsNaN(*info.Score) {
-		score = strconv.FormatFloat(*info.Score+0, 'g', -1, 64) // SQLite knows no -0
+		score = strconv.FormatFloat(*info.Score+0, 'g', -1, 64) // SQLite has no -0
 	}
 	text := fmt.Sprintf("%d %d %s %d/%d/%d %q %q %q %d %d %s", info.Step, info.WorldSize, score, at.rank, at.i, at.n, e.Name, e.Kind, e.DType, e.Shape, bytes, sums)
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-// checkDigests compares what the catalog says with what it said when it was written.
+// checkDigests compares what the catalog says now with what was written.
 func (s *Store) checkDigests(info Info, rank int, plan []planned) error {
 	where := "entries of step " + strconv.FormatInt(info.Step, 10)
 	if len(plan) == 0 && info.Bytes > 0 {
@@ -287,8 +282,8 @@ func (s *Store) checkDigests(info Info, rank int, plan []planned) error {
 	return nil
 }
 
-// Differing lists the names of entries that were not the same on all ranks, also
-// those that only some of them have. Their digests are compared.
+// Differing lists the names of entries that were not the same on all ranks, including those that only some ranks
+// have. It compares their digests.
 func (s *Store) Differing(run string, ref Ref) ([]string, error) {
 	var names []string
 	err := sqldb.Read(s.sql, s.path, func(conn *sql.Conn) error {
@@ -322,7 +317,7 @@ func damaged(path string, err error) error {
 	return exit.WithHint(&sqldb.Error{Path: path, What: "is damaged", Err: err}, "resume from another checkpoint of the run")
 }
 
-// quote shows a text that cannot be trusted.
+// quote shows an untrusted text.
 func quote(text string) string {
 	if len(text) > 100 {
 		text = text[:100] + "…"
@@ -338,7 +333,7 @@ type openPacks struct {
 
 type openPack struct {
 	*sql.DB
-	direct *direct // nil: not opened, or it cannot be
+	direct *direct // nil: not opened, or not possible
 }
 
 // read reads a chunk, called name in messages, and checks its SHA-256.
@@ -350,16 +345,16 @@ func (p openPacks) read(c place, name string) (data []byte, err error) {
 	return data, err
 }
 
-// How a chunk is checked: quickly is by its XXH3 if that is known, which finds all that happens by chance,
-// and thoroughly by its SHA-256.
+// How a chunk is checked: quickly is by its XXH3 if that is known, which finds all accidental changes, and
+// thoroughly by its SHA-256.
 const (
 	quickly    = true
 	thoroughly = false
 )
 
-// use is read for data that is not kept.
+// use is read for data that is not kept: do must not retain it.
 func (p openPacks) use(c place, name string, quick bool, do func(data []byte) error) error {
-	// By its SHA-256, since its number in the catalog may be another's meanwhile.
+	// By its SHA-256, since its number in the catalog may meanwhile be another's.
 	path, db, which, key := p.store.path, p.store.sql, "sha256 = unhex(?) AND pack IS NULL", any(c.sha)
 	if c.file != "" {
 		pack, err := p.pack(c.file, quick)
@@ -379,11 +374,11 @@ func (p openPacks) use(c place, name string, quick bool, do func(data []byte) er
 		return damaged(path, err)
 	}
 	defer rows.Close()
-	var data sql.RawBytes // SQLite's own, until rows is closed
+	var data sql.RawBytes // SQLite's own, valid until rows is closed
 	if rows.Next() {
 		err = rows.Scan(&data)
 	} else if err = rows.Err(); err == nil && c.file == "" {
-		err = fmt.Errorf("%s: %w", name, fs.ErrNotExist) // it was removed, and perhaps stored anew in a pack
+		err = fmt.Errorf("%s: %w", name, fs.ErrNotExist) // it was removed, and perhaps stored again in a pack
 	} else if err == nil {
 		err = sql.ErrNoRows
 	}
@@ -401,7 +396,7 @@ func (p openPacks) use(c place, name string, quick bool, do func(data []byte) er
 	return do(data)
 }
 
-// pack gives an open one.
+// pack returns an open pack.
 func (p openPacks) pack(file string, quick bool) (openPack, error) {
 	pack, ok := p.open[file]
 	if ok {
@@ -425,8 +420,8 @@ func (p openPacks) close() {
 	}
 }
 
-// openPack opens a pack for reading. It is the user's file, with the table that
-// drun makes and no views or triggers, in which a query may run without end.
+// openPack opens a pack for reading. The file is the user's, so it must have the table that drun makes and no views
+// or triggers, in which a query could run without end.
 func (s *Store) openPack(name string) (*sql.DB, error) {
 	path := filepath.Join(s.packs, name)
 	if s.root == nil {
@@ -450,7 +445,7 @@ func (s *Store) openPack(name string) (*sql.DB, error) {
 	}
 	if err != nil {
 		db.Close()
-		if _, gone := s.root.Lstat(name); gone != nil { // another process has removed it since it was looked at
+		if _, gone := s.root.Lstat(name); gone != nil { // another process has since removed it
 			err = gone
 		}
 		return nil, damaged(path, err)

@@ -23,44 +23,45 @@ import (
 // packID is "drcp" in ASCII: the application id of packs.
 const packID = 0x64726370
 
-// packName is the form of the names of packs.
+// packName matches the names of packs.
 var packName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{26}\.db$`) })
 
-// The tables of a pack. PRAGMA user_version is 1 once all chunks are in it.
+// The tables of a pack. PRAGMA user_version is 1 once it has all chunks.
 const (
 	packChunks = "CREATE TABLE chunks (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, data BLOB NOT NULL)"
 	packOrigin = "CREATE TABLE origin (store TEXT NOT NULL, generation INTEGER NOT NULL)"
 )
 
-// small is how many bytes of chunks go into the catalog instead of a file of their own, which would have some 50 KiB besides.
+// small is up to how many bytes of chunks go into the catalog instead of a file of their own, which has an overhead
+// of some 50 KiB.
 const small = 256 << 10
 
-// pack is a file of chunks that is being saved; it has no file as long as they are small. Until it
-// is in the catalog, its writer holds a lock on it: others then know that it is not garbage.
+// pack is a file of chunks that is being saved; it has no file while they are small. Until it is in the catalog,
+// its writer holds a lock on the file, which tells others that it is not garbage.
 type pack struct {
 	store   *Store
 	from    origin
 	name    string
 	path    string
 	lock    *os.File // nil: no file
-	db      *sql.DB  // nil: it is not written to
+	db      *sql.DB  // nil: not being written to
 	tx      *sql.Tx
 	rows    []packRow
 	bytes   int             // of all rows
 	written int             // rows that are in the file
-	has     map[string]bool // chunks, by their SHA-256
-	torn    map[string]bool // other packs that were looked at: whether part of their file is missing
-	behind  int             // bytes that are perhaps not on their way to the disk
+	has     map[string]bool // chunks by SHA-256
+	torn    map[string]bool // other packs that were examined: whether part of their file is missing
+	behind  int             // bytes that may not be on their way to the disk yet
 }
 
 type packRow struct {
 	sha   string
 	bytes int
 	data  []byte // nil: it is in the file
-	sum   []byte // nil: it is not
+	sum   []byte // nil: not computed
 }
 
-// origin is the catalog for which a pack is written, and its generation then.
+// origin is the catalog for which a pack is written, with its generation at that time.
 type origin struct {
 	store      string
 	generation int64
@@ -70,8 +71,8 @@ func (s *Store) newPack(from origin) *pack {
 	return &pack{store: s, from: from, has: map[string]bool{}, torn: map[string]bool{}}
 }
 
-// add takes chunks, and writes them once they are not small. Neither journal nor sync is needed on the way: nobody reads
-// the file before it is in the catalog, and a crash just leaves it unknown.
+// add accepts chunks, and writes them once they exceed small. No journal or sync is needed on the way: nobody reads
+// the file before it is in the catalog, and a crash just leaves it unlisted.
 func (p *pack) add(chunks map[string][]byte) error {
 	for _, sha := range slices.Sorted(maps.Keys(chunks)) {
 		p.rows = append(p.rows, packRow{sha: sha, bytes: len(chunks[sha]), data: chunks[sha]})
@@ -89,7 +90,7 @@ func (p *pack) add(chunks map[string][]byte) error {
 	return sqldb.Wrap(p.path, p.write())
 }
 
-// addFresh writes chunks that are not in it yet, and has those fetched that are elsewhere.
+// addFresh writes chunks that the pack does not have yet, fetching those that are elsewhere.
 func (p *pack) addFresh(chunks map[string]*chunk) error {
 	here := map[string][]byte{}
 	maps.DeleteFunc(chunks, func(sha string, c *chunk) bool {
@@ -112,8 +113,8 @@ func (p *pack) addFresh(chunks map[string]*chunk) error {
 	return nil
 }
 
-// flushEvery is after how many bytes the kernel is told to begin writing: else all of it waits
-// for the sync at the end.
+// flushEvery is after how many bytes the kernel is told to begin writing; otherwise all of it would wait for the
+// final sync.
 const flushEvery = 8 << 20
 
 func (p *pack) write() error {
@@ -125,14 +126,14 @@ func (p *pack) write() error {
 		}
 		row.data, row.sum = nil, sum[:]
 		if p.behind += row.bytes; p.behind >= flushEvery {
-			_ = unix.SyncFileRange(int(p.lock.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // a hint: some file systems do not know it
+			_ = unix.SyncFileRange(int(p.lock.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // a hint: some file systems do not support it
 			p.behind = 0
 		}
 	}
 	return nil
 }
 
-// sync ends the writing and makes the file durable.
+// sync finishes writing and makes the file durable.
 func (p *pack) sync() error {
 	if p.lock == nil {
 		return nil
@@ -169,7 +170,7 @@ func (p *pack) create() error {
 		if err != nil {
 			return sqldb.Wrap(path, err)
 		}
-		// Between these two calls another process may take the file for garbage.
+		// Between these two calls, another process may take the file for garbage.
 		locked := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 		if _, err := p.store.root.Lstat(name); locked && err == nil {
 			p.name, p.path, p.lock = name, path, lock
@@ -204,9 +205,8 @@ func packURI(path, params string) string {
 	return "file:" + (&url.URL{Path: abs}).EscapedPath() + "?" + params
 }
 
-// enter puts the pack into the catalog. Chunks that another process has
-// stored in the meantime stay where they are; those of torn packs are in this one
-// from now on, for the checkpoints before, too.
+// enter enters the pack into the catalog. Chunks that another process has stored in the meantime stay where they
+// are; those of torn packs are from now on in this one, for earlier checkpoints too.
 func (p *pack) enter(tx *sql.Tx) error {
 	if len(p.rows) == 0 {
 		return nil
@@ -221,8 +221,7 @@ func (p *pack) enter(tx *sql.Tx) error {
 		WHERE pack NOT IN (SELECT id FROM packs WHERE file NOT IN (SELECT value FROM json_each(?7)))`, string(torn))
 }
 
-// take puts the pack into the catalog, as the one that has its chunks from now on
-// instead of the pack file.
+// take enters the pack into the catalog as the new place of its chunks, instead of the pack file.
 func (p *pack) take(tx *sql.Tx, file string) error {
 	return p.list(tx, "UPDATE chunks SET pack = ?1, row = ?2, sum = ?5, data = ?6 WHERE bytes = ?3 AND sha256 = unhex(?4) AND pack = (SELECT id FROM packs WHERE file = ?7)", file)
 }
@@ -264,7 +263,7 @@ func (p *pack) close(entered bool) {
 		p.db.Close()
 	}
 	if !entered {
-		_ = p.store.root.Remove(p.name) // a later Open removes what stays
+		_ = p.store.root.Remove(p.name) // a later Open removes what remains
 	}
 	p.lock.Close()
 }

@@ -11,8 +11,8 @@ import (
 	"drun/internal/sqldb"
 )
 
-// Delete removes checkpoints, and the bytes that no other one needs. Those that
-// another store holds stay, and are returned.
+// Delete removes checkpoints, and the bytes that no other checkpoint needs. Those that another store holds stay,
+// and are returned.
 func (s *Store) Delete(list ...Info) (held []Info, err error) {
 	var unused []string
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
@@ -42,8 +42,8 @@ func (s *Store) Delete(list ...Info) (held []Info, err error) {
 	return held, err
 }
 
-// Keep removes the checkpoints of a run except the newest n, the best, and those
-// that another store holds. It returns the steps that are gone.
+// Keep removes the checkpoints of a run except the newest n, the best, and those that another store holds. It
+// returns the steps that are gone.
 func (s *Store) Keep(run string, n int) (gone []int64, err error) {
 	list, err := s.List(run)
 	if err != nil || len(list) <= n {
@@ -66,15 +66,14 @@ func (s *Store) Keep(run string, n int) (gone []int64, err error) {
 			gone = append(gone, info.Step)
 		}
 	}
-	// What little is left of a pack is worth copying, or else a value that never
-	// changes would keep the whole of the first pack.
+	// A small rest of a pack is worth copying; otherwise a value that never changes would keep the whole first
+	// pack.
 	return gone, s.rewrite(func(p packUse) (bool, error) { return p.size > 4*p.live+256<<10, nil }, nil)
 }
 
-// replace removes the run's checkpoint of a step from the catalog, if there is one,
-// and returns its id if it is locked now. If another store holds it, it loses its
-// place among the run's checkpoints instead, and stays until Free finds that nobody
-// holds it any more.
+// replace removes the run's checkpoint of a step from the catalog, if there is one, and returns its id if it is now
+// locked. If another store holds it, it is renamed instead, and stays until Free finds that nobody holds it any
+// more.
 func (s *Store) replace(tx *sql.Tx, run string, step int64) (locked int64, err error) {
 	var id int64
 	err = tx.QueryRow("SELECT id FROM checkpoints WHERE run = ? AND step = ?", run, step).Scan(&id)
@@ -91,11 +90,11 @@ func (s *Store) replace(tx *sql.Tx, run string, step int64) (locked int64, err e
 	return 0, err
 }
 
-// replaced is in the name of the run of such a checkpoint, before its id.
+// replaced precedes the id in the run name of such a checkpoint.
 const replaced = " replaced "
 
-// drop removes a checkpoint from the catalog unless another store holds it. It stays
-// locked, so that nobody begins to hold it before the transaction ends.
+// drop removes a checkpoint from the catalog unless another store holds it. It stays locked, so that nobody begins
+// to hold it before the transaction ends.
 func (s *Store) drop(tx *sql.Tx, id int64) (bool, error) {
 	locked, err := s.lock(unix.F_WRLCK, id)
 	if !locked || err != nil {
@@ -105,9 +104,9 @@ func (s *Store) drop(tx *sql.Tx, id int64) (bool, error) {
 	return err == nil, err
 }
 
-// purge removes chunks that no checkpoint refers to from the catalog, after checkpoints were
-// dropped, and the packs that hold no others. It returns the files that may be removed once that
-// is durable; those of earlier calls that still exist are among them.
+// purge removes from the catalog, after checkpoints were dropped, the chunks that no checkpoint refers to and the
+// packs without others. It returns the files that may be removed once that is durable, including those of earlier
+// calls that still exist.
 func (s *Store) purge(tx *sql.Tx, dropped bool) (unused []string, err error) {
 	if dropped {
 		if _, err := tx.Exec("DELETE FROM chunks WHERE id IN (SELECT c.id FROM chunks c WHERE NOT EXISTS (SELECT 1 FROM entry_chunks WHERE chunk = c.id))"); err != nil {
@@ -155,8 +154,8 @@ func files(tx *sql.Tx, query string) (names []string, err error) {
 	return names, rows.Err()
 }
 
-// remove deletes packs that left the catalog. The catalog may come from anywhere,
-// so they must be packs. A later Open removes what could not be removed here.
+// remove deletes packs that left the catalog. The catalog may come from anywhere, so it checks that they are packs.
+// A later Open removes what could not be removed here.
 func (s *Store) remove(files []string) (freed int64) {
 	for _, name := range files {
 		if !packName().MatchString(name) {
@@ -166,7 +165,7 @@ func (s *Store) remove(files []string) (freed int64) {
 		if file == nil {
 			continue
 		}
-		if header.application == packID || header.application == applicationID { // as packs once had
+		if header.application == packID || header.application == applicationID { // the latter as packs once had
 			if info, err := file.Stat(); err == nil && s.root.Remove(name) == nil {
 				freed += info.Size()
 			}

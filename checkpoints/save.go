@@ -19,27 +19,27 @@ import (
 	"drun/internal/sqldb"
 )
 
-// ChunkSize is the size of the chunks that the data of an entry is cut into. The
-// cuts are at fixed places, so equal tensors give equal chunks.
+// ChunkSize is the size in bytes of the chunks into which an entry's data is cut. The cuts are at fixed offsets, so
+// that equal tensors give equal chunks.
 const ChunkSize = 1 << 20
 
 type chunk struct {
 	sha   string
 	data  []byte                 // nil: it is elsewhere
-	fetch func() ([]byte, error) // gives it, then
+	fetch func() ([]byte, error) // gets it, if it is elsewhere
 }
 
-// cutting is the data of entries, cut into chunks, whose SHA-256 is computed on all cores.
+// cutting is the data of entries, cut into chunks whose SHA-256 is computed on all cores.
 type cutting struct {
-	chunks    map[int][][]chunk // by rank and entry; complete after wait
-	work      []*chunk          // each once
-	elsewhere []*chunk          // likewise, whose SHA-256 is known
+	chunks    map[int][][]chunk // by rank and entry; complete once all are hashed
+	work      []*chunk          // each distinct chunk once
+	elsewhere []*chunk          // each once too, with known SHA-256
 	next      atomic.Int64
 	hashers   sync.WaitGroup
 	hashed    chan *chunk // closed after the last
 }
 
-// cut begins to cut. Data at the same place in memory is read once.
+// cut begins to cut and hash. Data at the same memory address is read once.
 func cut(parts map[int][]Entry) *cutting {
 	type place struct {
 		data   *byte
@@ -89,7 +89,7 @@ func cut(parts map[int][]Entry) *cutting {
 	return c
 }
 
-// batches gives the chunks as their SHA-256 becomes known, by it; last those that are elsewhere.
+// batches yields the chunks by SHA-256 as these become known; chunks that are elsewhere come last.
 func (c *cutting) batches(yield func(map[string]*chunk) bool) {
 	for first := range c.hashed {
 		batch := map[string]*chunk{first.sha: first}
@@ -106,7 +106,7 @@ func (c *cutting) batches(yield func(map[string]*chunk) bool) {
 	}
 }
 
-// again gives all chunks, when batches has given them before.
+// again yields all chunks, after batches has yielded them before.
 func (c *cutting) again(yield func(map[string]*chunk) bool) {
 	c.hashers.Wait()
 	_ = yield(bySum(c.work)) && yield(bySum(c.elsewhere))
@@ -123,7 +123,7 @@ func bySum(chunks []*chunk) map[string]*chunk {
 // fetching is how many chunks that are elsewhere are in memory at a time.
 const fetching = 16
 
-// fetchAll gives the data of chunks that are elsewhere, as it comes.
+// fetchAll yields the data of chunks that are elsewhere as it arrives.
 func fetchAll(chunks map[string]*chunk) iter.Seq2[map[string][]byte, error] {
 	return func(yield func(map[string][]byte, error) bool) {
 		type outcome struct {
@@ -172,17 +172,14 @@ func (c *cutting) end() {
 	c.hashers.Wait()
 }
 
-// Save stores the parts of all ranks as one checkpoint. When it returns nil
-// the checkpoint is durable and visible, and has replaced one of the same
-// step; otherwise, also after a crash, nothing has changed for readers. The
-// run is identified by its UID; parts holds the ranks 0 to n-1; score may be
-// nil. Names are unique within a rank.
+// Save stores the parts of all ranks as one checkpoint. When it returns nil, the checkpoint is durable and visible,
+// and has replaced any of the same step; otherwise, and after a crash, nothing has changed for readers. run is the
+// run's UID; parts holds ranks 0 to n-1; score may be nil. Names are unique within a rank.
 func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Entry) (Info, error) {
 	return s.SaveAfter(-1, run, step, score, parts)
 }
 
-// SaveAfter is Save, and keeps with the checkpoint how many points the run has recorded
-// before it.
+// SaveAfter is Save, and keeps with the checkpoint how many points the run had recorded before it.
 func (s *Store) SaveAfter(points int64, run string, step int64, score *float64, parts map[int][]Entry) (Info, error) {
 	info := Info{Run: run, Step: step, Score: score, WorldSize: len(parts), Time: time.Now().UTC(), Points: points}
 	for rank := range len(parts) {
@@ -208,8 +205,8 @@ func (s *Store) SaveAfter(points int64, run string, step int64, score *float64, 
 	return info, err
 }
 
-// count begins the next generation of a catalog. The error is errChunkGone if another
-// catalog has taken its place, which would not recognise the pack as its own.
+// count begins the next generation of a catalog. The error is errChunkGone if another catalog has taken its place,
+// which would not recognize the pack as its own.
 func count(tx *sql.Tx, store string) error {
 	result, err := tx.Exec("UPDATE catalog SET generation = generation + 1 WHERE store = ?", store)
 	if err != nil {
@@ -221,8 +218,8 @@ func count(tx *sql.Tx, store string) error {
 	return nil
 }
 
-// errChunkGone says that a chunk which was there when the pack was written
-// has been deleted meanwhile by another process; saving is then begun again.
+// errChunkGone says that another process has deleted a chunk that was there when the pack was written; the save
+// then starts again.
 var errChunkGone = errors.New("chunk is gone")
 
 func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string]*chunk]) error {
@@ -267,7 +264,7 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	return err
 }
 
-// forgetKnown leaves in fresh only the chunks that the catalog does not have, and those whose pack is no longer whole.
+// forgetKnown leaves in fresh only the chunks that the catalog lacks, and those whose pack is no longer whole.
 func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 	s := p.store
 	wanted, err := json.Marshal(slices.Collect(maps.Keys(fresh)))
@@ -297,7 +294,7 @@ func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 // commit enters the checkpoint into the catalog.
 func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) error {
 	if p.lock == nil {
-		// In the order of the entries, large and small ones fill the catalog's pages better than sorted by their SHA-256.
+		// In entry order, large and small chunks fill the catalog's pages better than sorted by SHA-256.
 		at := map[string]int{}
 		for rank := range len(parts) {
 			for _, c := range slices.Concat(cut[rank]...) {

@@ -1,26 +1,21 @@
-// Package checkpoints keeps the states that runs can be resumed from: the
-// agent of a run (engine/run) saves and loads them, the command line lists
-// them.
+// Package checkpoints keeps the states that runs can be resumed from: the agent of a run (engine/run) saves and
+// loads them, the command line lists them.
 //
-// Data is cut into chunks that are addressed by their SHA-256 and stored once
-// for all entries, ranks, steps and runs of a home. The chunks that a save
-// adds go into a file of their own, a pack, <home>/checkpoints/NAME.db, which
-// never changes afterwards. Saving is: write the pack without any journal,
-// fsync it and its folder, then enter it into the catalog,
-// <home>/checkpoints.db, in one durable transaction. So bytes are written
-// once, a checkpoint is visible only when all of it is durable, and a crash
-// leaves at most a pack that the catalog does not list: garbage, which a later
-// Open removes (see collect).
+// Data is cut into chunks that are addressed by their SHA-256 and stored once for all entries, ranks, steps and
+// runs of a home. The chunks that a save adds go into a file of their own, a pack, <home>/checkpoints/NAME.db,
+// which never changes afterwards. Saving is: write the pack without a journal, fsync it and its folder, then enter
+// it into the catalog, <home>/checkpoints.db, in one durable transaction. So bytes are written once, a checkpoint
+// is visible only when all of it is durable, and a crash leaves at most a pack that the catalog does not list:
+// garbage, which a later Open removes (see collect).
 //
-// A save that adds little (see small) has no pack: its chunks are in the catalog,
-// written by the same transaction. What removed ones leave free there later ones use,
-// until Free gives it back.
+// A save that adds little (see small) has no pack: its chunks are in the catalog, written by the same transaction.
+// Later saves reuse the space that removed ones leave there, until Free gives it back.
 //
-// A pack is a SQLite file too, with pages of 16 KiB: measured, it is as fast as a plain file, because
-// hashing, writing and the disk go on at the same time (see cutting and flushEvery).
+// A pack is a SQLite file too, with pages of 16 KiB. By measurement it is as fast as a plain file, because hashing,
+// writing and the disk work at the same time (see cutting and flushEvery).
 //
-// A home may come from anywhere: all that is read from it is bounded and checked
-// before it is used, and only packs of this store are removed.
+// A home may come from anywhere: everything read from it is limited and checked before use, and only packs of this
+// store are removed.
 package checkpoints
 
 import (
@@ -47,43 +42,44 @@ var migrations embed.FS
 // applicationID is "drck" in ASCII.
 const applicationID = 0x6472636b
 
-// Store is the checkpoints beneath one home. Its methods may be called from
-// several goroutines, and several processes may share a home.
+// Store is the checkpoints beneath one home. Several goroutines may call its methods, and several processes may
+// share a home.
 type Store struct {
 	sql   *sql.DB
 	path  string   // of the catalog
 	packs string   // folder
-	root  *os.Root // the same; nil: there is none
+	root  *os.Root // packs, opened; nil: there is none
 	close func() error
 
-	freed atomic.Int64 // bytes of packs that this store has removed, less those that it has rewritten
+	freed atomic.Int64 // bytes of packs that this store has removed, minus those it has rewritten
 	holds sync.Mutex
 	held  *os.File // see Hold; nil: not open yet
 }
 
-// Entry is one named piece of a rank's state. Data is Shape times the size of
-// DType for a tensor; the store itself only keeps these fields.
+// Entry is one named piece of a rank's state. For a tensor, Data is Shape times the size of DType; the store itself
+// only keeps these fields.
 type Entry struct {
 	Name  string
 	Kind  string
 	DType string
 	Shape []int
 	Data  []byte
-	// Chunks stand for Data where that is not all in this process; each but the last has ChunkSize bytes.
+	// Chunks replace Data if not all of it is in this process; each but the last has ChunkSize bytes.
 	Chunks []Chunk
 }
 
 // Chunk is a chunk of an entry to be saved.
 type Chunk struct {
 	Data []byte // nil: it is elsewhere
-	// Of one that is elsewhere:
+	// If it is elsewhere:
 	SHA256 string // in hexadecimal digits
 	Bytes  int
-	// Fetch gives the bytes that have this SHA-256. It is called, from several goroutines, for chunks that the store does not have.
+	// Fetch returns the bytes with this SHA-256. Several goroutines call it, for chunks that the store does not
+	// have.
 	Fetch func() ([]byte, error)
 }
 
-// size is how many bytes the entry has.
+// size is the entry's size in bytes.
 func (e *Entry) size() (bytes int64) {
 	for _, c := range e.Chunks {
 		bytes += int64(max(len(c.Data), c.Bytes))
@@ -97,18 +93,18 @@ type Info struct {
 	Step      int64
 	Score     *float64
 	WorldSize int
-	Bytes     int64 // of all ranks' entries, before equal ones are stored once
+	Bytes     int64 // of all ranks' entries, before equal ones are merged
 	Time      time.Time
-	Points    int64 // of the run's metrics, recorded before it; -1: not known
+	Points    int64 // of the run's metrics, recorded before it; -1: unknown
 	id        int64
 }
 
-// Ref names exactly this checkpoint, also when its step is saved anew.
+// Ref names exactly this checkpoint, even if its step is saved again.
 func (i Info) Ref() Ref {
 	return Ref{exactly, "step " + strconv.FormatInt(i.Step, 10), []any{i.id}, &i.Step}
 }
 
-// Same tells whether this is the same checkpoint, not only of the same run and step.
+// Same reports whether this is the same checkpoint, not only of the same run and step.
 func (i Info) Same(other Info) bool { return i.id == other.id }
 
 // Ref names a checkpoint of a run: Step(n), Last or Best.
@@ -118,15 +114,14 @@ type Ref struct {
 	step          *int64 // nil: any
 }
 
-const exactly = "id = ?2" // also one that its run has saved anew, under another name
+const exactly = "id = ?2" // finds it even if its run has saved the step again, when it has another name
 
-// names tells whether a checkpoint is one that the Ref of a run can name.
+// names reports whether the Ref, for a run, can name a checkpoint.
 func (r Ref) names(run string, info Info) bool {
 	return (info.Run == run || r.clause == exactly) && (r.step == nil || *r.step == info.Step)
 }
 
-// Last is the one saved last, Best the one with the highest score (the last
-// of equals).
+// Last is the checkpoint saved last, Best the one with the highest score (of equals, the last).
 var (
 	Last = Ref{"run = ?1 ORDER BY id DESC LIMIT 1", "last", nil, nil}
 	Best = Ref{"run = ?1 AND score IS NOT NULL ORDER BY score DESC, id DESC LIMIT 1", "best", nil, nil}
@@ -137,8 +132,7 @@ func Step(n int64) Ref {
 	return Ref{"run = ?1 AND step = ?2", "step " + strconv.FormatInt(n, 10), []any{n}, &n}
 }
 
-// ParseRef reads a step's number, last or best, as after the @ of RUN@STEP; nothing
-// is last.
+// ParseRef parses a step's number, last or best, as after the @ in RUN@STEP; "" is last.
 func ParseRef(text string) (Ref, error) {
 	switch text {
 	case "", "last":
@@ -167,8 +161,8 @@ func file(home string) sqldb.File {
 		ApplicationID: applicationID, Migrations: sub, Pragmas: "PRAGMA synchronous = EXTRA; PRAGMA wal_autocheckpoint = 256", Exact: true}
 }
 
-// Open opens the store beneath home for writing, creates what is missing and
-// removes what unfinished saves left. Errors of the storage are *sqldb.Error.
+// Open opens the store beneath home for writing, creates what is missing and removes what unfinished saves left.
+// Storage errors are *sqldb.Error.
 func Open(home string) (*Store, error) {
 	f := file(home)
 	handle, err := sqldb.Open(f)
@@ -189,8 +183,8 @@ func Open(home string) (*Store, error) {
 	return s, nil
 }
 
-// OpenReadOnly opens the store for List and Load, also where nothing can be
-// written. Where nothing was ever saved the error is *ErrNone.
+// OpenReadOnly opens the store for List and Load, even if nothing can be written. If nothing was ever saved, the
+// error is *ErrNone.
 func OpenReadOnly(home string) (*Store, error) {
 	f := file(home)
 	reader, err := openCatalog(home)
@@ -205,8 +199,7 @@ func OpenReadOnly(home string) (*Store, error) {
 	return s, nil
 }
 
-// openCatalog opens the catalog for reading, and brings it up to date if that can be
-// done. Where there is none the error is *ErrNone.
+// openCatalog opens the catalog for reading, and upgrades it if possible. Without one the error is *ErrNone.
 func openCatalog(home string) (*sqldb.Reader, error) {
 	reader, err := sqldb.OpenCurrent(file(home))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -215,8 +208,8 @@ func openCatalog(home string) (*sqldb.Reader, error) {
 	return reader, err
 }
 
-// openFolder opens the folder of packs. Files are removed there, so it must be
-// the store's own, not a link to another one.
+// openFolder opens the folder of packs. Files are removed there, so it must be the store's own, not a link to
+// another.
 func (s *Store) openFolder() error {
 	before, err := os.Lstat(s.packs)
 	if err != nil {
@@ -236,13 +229,13 @@ func (s *Store) openFolder() error {
 		"put the whole home elsewhere, with --home DIR or $DRUN_HOME")
 }
 
-// Path is that of the catalog.
+// Path is the path of the catalog.
 func (s *Store) Path() string { return s.path }
 
-// checkedSize bounds the catalogs that Check reads whole.
+// checkedSize is the size up to which Check reads the whole catalog, in bytes.
 const checkedSize = 4 << 20
 
-// Check notices a catalog that is damaged, before anything depends on it: all of a small one is read.
+// Check notices a damaged catalog before anything depends on it: it reads all of a small one.
 func Check(home string) error {
 	s, err := OpenReadOnly(home)
 	if err != nil {
@@ -258,7 +251,7 @@ func Check(home string) error {
 	return s.check("PRAGMA quick_check(1)")
 }
 
-// CheckCatalog reads all of the catalog, and compares its indexes with its tables.
+// CheckCatalog reads the whole catalog, and compares its indexes with its tables.
 func (s *Store) CheckCatalog() error { return s.check("PRAGMA integrity_check(1)") }
 
 func (s *Store) check(pragma string) error {
@@ -283,8 +276,8 @@ func (s *Store) Close() error {
 	return sqldb.Wrap(s.path, s.close())
 }
 
-// wrap turns an error of reading the catalog into a *sqldb.Error: a value that
-// cannot be scanned has the wrong type, and the error names its column.
+// wrap turns an error in reading the catalog into a *sqldb.Error: a value that cannot be scanned has the wrong
+// type, and the error names its column.
 func (s *Store) wrap(err error) error {
 	if err == nil || errors.As(err, new(*ErrNone)) {
 		return err
@@ -295,7 +288,7 @@ func (s *Store) wrap(err error) error {
 	return damaged(s.path, err)
 }
 
-// damaged is the error of a field of the catalog.
+// damaged is the error for a field of the catalog.
 func (s *Store) damaged(field string, err error) error {
 	return damaged(s.path, fmt.Errorf("%s: %w", field, err))
 }
@@ -325,7 +318,7 @@ func (s *Store) list(where string, arg any) ([]Info, error) {
 
 const selectInfo = "SELECT id, run, step, score, world_size, bytes, time, points FROM checkpoints WHERE "
 
-// maxRanks bounds the world size of a checkpoint.
+// maxRanks limits the world size of a checkpoint.
 const maxRanks = 1 << 20
 
 func scanInfo(row interface{ Scan(...any) error }) (info Info, err error) {
@@ -345,10 +338,10 @@ func scanInfo(row interface{ Scan(...any) error }) (info Info, err error) {
 	return info, err
 }
 
-// Find returns the catalog's record of a checkpoint, *ErrNone where there is none.
+// Find returns the catalog's record of a checkpoint, or *ErrNone.
 func (s *Store) Find(run string, ref Ref) (Info, error) { return s.find(s.sql, run, ref) }
 
-// rower is a handle, a connection of it or a transaction.
+// rower is a database handle, a connection or a transaction.
 type rower interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
@@ -358,15 +351,14 @@ func (s *Store) find(from rower, run string, ref Ref) (Info, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return info, &ErrNone{fmt.Sprintf("%s of run %s", ref.label, run)}
 	}
-	if err == nil && !ref.names(run, info) { // the index is not that of the table
+	if err == nil && !ref.names(run, info) { // the index does not match the table
 		err = s.damaged("checkpoints", fmt.Errorf("%s of run %s is found as step %d of run %s", ref.label, quote(run), info.Step, quote(info.Run)))
 	}
 	return info, s.wrap(err)
 }
 
-// FindAmong finds a checkpoint of several runs: Best is the best of all, of equals
-// that of the first run; others are those of the first run that has it. Without one
-// the error is *ErrNone.
+// FindAmong finds a checkpoint of several runs: Best is the best of all, of equals that of the first run; any other
+// is that of the first run that has it. If there is none, the error is *ErrNone.
 func (s *Store) FindAmong(runs []string, ref Ref) (info Info, err error) {
 	err = &ErrNone{ref.label}
 	for _, run := range runs {

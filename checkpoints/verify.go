@@ -6,17 +6,17 @@ import (
 	"io/fs"
 )
 
-// Fault is a chunk that is not what was saved, or cannot be read.
+// Fault is a chunk that differs from what was saved, or cannot be read.
 type Fault struct {
-	Rank   int    // the first that needs it
-	Entry  string // likewise
+	Rank   int    // the first rank that needs it
+	Entry  string // the entry of that rank
 	Chunk  int    // its number in the entry, from 0
-	SHA256 string // that it should have
+	SHA256 string // the expected sum
 	Err    error
 }
 
-// Verify reads every chunk of a checkpoint back and compares its SHA-256. It returns
-// those that are damaged, each once. The error says why it could not look.
+// Verify reads back every chunk of a checkpoint and compares its SHA-256. It returns the damaged ones, each once.
+// The error says why it could not check.
 func (s *Store) Verify(run string, ref Ref) (info Info, faults []Fault, err error) {
 	for {
 		info, err := s.Find(run, ref)

@@ -13,27 +13,27 @@ import (
 	"sync/atomic"
 )
 
-// View is the data of some ranks of a checkpoint, which is read from the packs as it is asked for: it takes little memory,
-// however large the data is. Its methods may be called side by side.
+// View is the data of some ranks of a checkpoint, read from the packs as it is asked for: it takes little memory,
+// however large the data is. Its methods may be called concurrently.
 type View struct {
 	Info  Info
-	Parts [][]Located // by rank, in the order in which they were asked for; what several have alike is at one place, a multiple of 64
-	Size  int64       // bytes, from 0 on
+	Parts [][]Located // by rank, in the order asked for; entries with equal data share an offset, a multiple of 64
+	Size  int64       // in bytes
 
 	store *Store
-	reads []reading // in the order of their offsets
+	reads []reading // ordered by offset
 
 	mu     sync.Mutex
 	idle   []openPacks
-	recent []*recent     // the latest first
-	moved  map[int]place // of chunks that another process has moved into another pack since
+	recent []*recent     // latest first
+	moved  map[int]place // chunks that another process has since moved to another pack
 	closed bool
 }
 
-// mostRecent is how many chunks a view keeps for partial reads: that many callers may read in different places.
+// mostRecent is how many chunks a view keeps for partial reads: so many callers may read in different places.
 const mostRecent = 8
 
-// recent is a chunk that was read, or is being read.
+// recent is a chunk that was read or is being read.
 type recent struct {
 	n    int
 	once sync.Once
@@ -41,10 +41,10 @@ type recent struct {
 	err  error
 }
 
-// errClosed is that of a view which was closed.
+// errClosed is the error of a closed view.
 var errClosed = errors.New("the checkpoint is not read any more")
 
-// View makes one of ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.
+// View opens a view of some ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.
 func (s *Store) View(run string, ref Ref, ranks []int) (*View, error) {
 	v, _, err := s.view(run, ref, ranks)
 	return v, err
@@ -59,15 +59,15 @@ func (s *Store) view(run string, ref Ref, ranks []int) (v *View, generation int6
 	return v, generation, err
 }
 
-// ReadAt gives bytes of the data. Every chunk is checked against its sum before anything of it is given: bytes that have changed
-// are a *sqldb.Error.
+// ReadAt reads bytes of the data. It checks every chunk against its sum before returning any of it: bytes that have
+// changed are a *sqldb.Error.
 func (v *View) ReadAt(p []byte, offset int64) (n int, err error) {
 	if offset < 0 || offset > v.Size {
 		return 0, fmt.Errorf("there is no byte %d among %d", offset, v.Size)
 	}
 	for i := v.at(offset); n < len(p) && i < len(v.reads); i++ {
 		r := &v.reads[i]
-		if gap := min(r.offset-offset, int64(len(p)-n)); gap > 0 { // between entries
+		if gap := min(r.offset-offset, int64(len(p)-n)); gap > 0 { // a gap between entries
 			clear(p[n:][:gap])
 			n, offset = n+int(gap), offset+gap
 		}
@@ -81,7 +81,7 @@ func (v *View) ReadAt(p []byte, offset int64) (n int, err error) {
 		took := copy(p[n:], data[offset-r.offset:])
 		n, offset = n+took, offset+int64(took)
 	}
-	if gap := min(v.Size-offset, int64(len(p)-n)); gap > 0 { // after the last
+	if gap := min(v.Size-offset, int64(len(p)-n)); gap > 0 { // a gap after the last entry
 		clear(p[n:][:gap])
 		n += int(gap)
 	}
@@ -91,7 +91,7 @@ func (v *View) ReadAt(p []byte, offset int64) (n int, err error) {
 	return n, nil
 }
 
-// at is the first chunk that ends after an offset.
+// at is the index of the first chunk that ends after an offset.
 func (v *View) at(offset int64) int {
 	i, _ := slices.BinarySearchFunc(v.reads, offset, func(r reading, offset int64) int {
 		if r.offset+r.bytes <= offset {
@@ -102,7 +102,7 @@ func (v *View) at(offset int64) int {
 	return i
 }
 
-// chunk gives a chunk, of which others may want bytes at the same time or next.
+// chunk returns a chunk, of which others may want bytes at the same time or next.
 func (v *View) chunk(n int) ([]byte, error) {
 	v.mu.Lock()
 	i := slices.IndexFunc(v.recent, func(c *recent) bool { return c.n == n })
@@ -127,8 +127,8 @@ func (v *View) chunk(n int) ([]byte, error) {
 	return c.data, c.err
 }
 
-// Copy copies the chunks that begin within a range of the data to the same offsets of other memory, on all cores. Of several
-// errors it gives that of the first chunk.
+// Copy copies the chunks that begin within a range of the data to the same offsets of to, on all cores. Of several
+// errors it returns that of the first chunk.
 func (v *View) Copy(to io.WriterAt, from, size int64) error {
 	first, last := v.at(from), v.at(from+size)
 	for first < last && v.reads[first].offset < from {
@@ -164,7 +164,7 @@ func (v *View) Copy(to io.WriterAt, from, size int64) error {
 	return nil
 }
 
-// with lends open packs.
+// with lends open packs to do.
 func (v *View) with(do func(packs openPacks) error) error {
 	v.mu.Lock()
 	packs := openPacks{store: v.store, open: map[string]openPack{}}
@@ -184,7 +184,7 @@ func (v *View) with(do func(packs openPacks) error) error {
 	return do(packs)
 }
 
-// use reads a chunk, also where it is now, if another process has moved it into another pack since.
+// use reads a chunk, from its new place if another process has moved it to another pack.
 func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
 	r := &v.reads[n]
 	v.mu.Lock()
@@ -217,14 +217,14 @@ func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
 	return packs.use(now, r.name, quickly, do)
 }
 
-// locate tells where the catalog has a chunk now.
+// locate reads from the catalog where a chunk is now.
 func (s *Store) locate(sha string) (p place, err error) {
 	err = s.sql.QueryRow("SELECT "+placeColumns+" FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 = unhex(?)", sha).
 		Scan(&p.sha, &p.row, &p.bytes, &p.sum, &p.file)
 	return p, err
 }
 
-// Rest lets go of the memory and the files that reading has taken. It may be read on.
+// Rest releases the memory and the files that reading has taken. Reading may go on.
 func (v *View) Rest() {
 	v.mu.Lock()
 	idle := v.idle
@@ -235,7 +235,7 @@ func (v *View) Rest() {
 	}
 }
 
-// Close ends it: who reads on gets an error.
+// Close ends the view: further reads fail.
 func (v *View) Close() {
 	v.mu.Lock()
 	v.closed = true
