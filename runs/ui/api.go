@@ -21,10 +21,10 @@ import (
 	"drun/runs/report"
 )
 
-// answer computes what a request asks for: a value whose JSON form is the answer.
+// answer computes the answer to a request, a value that is sent as JSON.
 type answer func(db *history.DB, r *http.Request) (any, error)
 
-// apiPath is where the requests of the API's version are.
+// apiPath is the path of this version of the API.
 const apiPath = "/api/v1/"
 
 // routes adds the requests of the API; docs/ui.md describes them.
@@ -50,7 +50,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 			if err == nil {
 				v, err = a(db, r)
 			} else if none[path] != nil && errors.As(err, new(*history.ErrNone)) {
-				v, err = none[path], nil // nothing was run yet
+				v, err = none[path], nil // nothing has been run yet
 			}
 			if err != nil {
 				return err
@@ -68,7 +68,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	})
 }
 
-// takes are the parameters of the requests.
+// takes lists the parameters of each request.
 var takes = map[string][]string{
 	"runs":                    {"where", "tag", "sort", "columns", "group", "trash", "limit", "offset"},
 	"names":                   {"recent"},
@@ -109,14 +109,14 @@ func check(r *http.Request) error {
 	return nil
 }
 
-// none are the answers where there is no history.
+// none has the answers if there is no history.
 var none = map[string]any{
 	"runs":  &listing{Runs: []any{}, Notes: []string{}},
 	"names": &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues(), RecentParams: []string{}, RecentMetrics: []string{}},
 }
 
 func answerJSON(w http.ResponseWriter, v any) error {
-	var out bytes.Buffer // an error of encoding is no half answer
+	var out bytes.Buffer // buffered, so that an encoding error sends no partial answer
 	if err := report.JSON(&out, v, ""); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func answerJSON(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// bounded bounds how many requests of a kind are answered at once: they take memory.
+// bounded limits how many requests of a kind are answered at a time, since they take memory.
 func bounded(slots chan struct{}, fn func(http.ResponseWriter, *http.Request) error) http.Handler {
 	next := answers(fn)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +143,7 @@ func bounded(slots chan struct{}, fn func(http.ResponseWriter, *http.Request) er
 	})
 }
 
-// answers answers with the error of a request; a panic is one.
+// answers sends fn's error as the answer; a panic counts as an error.
 func answers(fn func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -177,7 +177,7 @@ func withRun(fn func(db *history.DB, id int64, values url.Values) (any, error)) 
 	}
 }
 
-// find is the run that a request names, and the history that has it.
+// find returns the run that a request names, and the history that has it.
 func (s *Server) find(r *http.Request) (*history.DB, int64, error) {
 	db, err := s.history()
 	if err != nil {
@@ -195,7 +195,7 @@ func parameters(r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-// number is a parameter that is a whole number from least to most.
+// number parses a parameter that is a whole number from least to most.
 func number(values url.Values, name string, otherwise, least, most int64) (int64, error) {
 	text := values.Get(name)
 	if text == "" {
@@ -226,16 +226,16 @@ func findRuns(db *history.DB, values url.Values) ([]int64, error) {
 	return ids, nil
 }
 
-// listing is a part of the runs that were chosen.
+// listing is a part of the selected runs.
 type listing struct {
 	Runs  any      `json:"runs"`
-	Total int      `json:"total"` // that were chosen, in all
+	Total int      `json:"total"` // of selected runs
 	Notes []string `json:"notes"` // names that no run has
 
-	Groups []*group `json:"groups,omitempty"` // of all that were chosen; the runs are in their order
+	Groups []*group `json:"groups,omitempty"` // of all selected runs, which are in group order
 }
 
-// chosen remembers the latest choice of runs, of which a page shows one part after another.
+// chosen remembers the latest selection of runs, of which a page shows one part after another.
 type chosen struct {
 	by    string
 	at    history.Stamp
@@ -278,7 +278,7 @@ func (s *Server) runs(db *history.DB, r *http.Request) (any, error) {
 	return list, err
 }
 
-// choose chooses the runs that a request asks for, and divides them into groups.
+// choose selects the runs that a request asks for, and divides them into groups.
 func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr) (chosen, error) {
 	by := url.Values{"where": values["where"], "tag": values["tag"], "sort": values["sort"], "trash": values["trash"], "group": values["group"]}
 	grouped, err := grouping(values)
@@ -338,7 +338,7 @@ func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr
 		if found.Groups, err = groups(db, found.ids, grouped, columns); err != nil {
 			return chosen{}, err
 		}
-		found.ids = nil // values that the order does not tell apart, such as 1 and True, are groups of their own
+		found.ids = nil // values that sort as equal, such as 1 and True, are separate groups
 		for _, g := range found.Groups {
 			found.ids = append(found.ids, g.IDs...)
 		}
@@ -350,14 +350,14 @@ func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr
 	return found, nil
 }
 
-// known are the names that expressions may hold, and those that the newest runs have; with recent=1 only these, which is
-// fast in a history of any size.
+// known lists the names that expressions may use, and those that the newest runs have; with recent=1 only the
+// latter, which is fast for a history of any size.
 type known struct {
 	Fields        []string `json:"fields"`
 	Params        []string `json:"params"`
 	Metrics       []string `json:"metrics"`
-	Metric        []string `json:"metric"`        // what each metric has
-	RecentParams  []string `json:"recent_params"` // of those that many of the newest runs have; those that differ come first
+	Metric        []string `json:"metric"`        // the values of each metric
+	RecentParams  []string `json:"recent_params"` // of those common among the newest runs; those that differ come first
 	RecentMetrics []string `json:"recent_metrics"`
 }
 
@@ -365,10 +365,10 @@ func names(db *history.DB, r *http.Request) (any, error) {
 	return namesOf(db, r.URL.Query().Get("recent") == "", 4)
 }
 
-// newestRuns are so many that their names stand for those of all.
+// newestRuns is how many of the newest runs stand for all in listing names.
 const newestRuns = 20
 
-// namesOf are the names, of the newest runs those that are common.
+// namesOf lists the names; of the newest runs, only the common ones.
 func namesOf(db *history.DB, all bool, share int) (*known, error) {
 	k := &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues()}
 	var err error
@@ -394,8 +394,8 @@ func namesOf(db *history.DB, all bool, share int) (*known, error) {
 	return k, err
 }
 
-// common are the names that a share-th of the runs has that have the most common one: in a table of runs of many recipes, the column of
-// another is empty almost everywhere.
+// common lists names that at least one share-th as many runs have as the most common one: in a table of runs of
+// many recipes, the column for a rarer one would be mostly empty.
 func common(counts map[string]int, share int) []string {
 	most := 0
 	for _, n := range counts {
@@ -410,8 +410,8 @@ func common(counts map[string]int, share int) []string {
 	return names
 }
 
-// paramsOf orders names of parameters, those first that runs of one recipe were given different values of: a table that has
-// room for a few then tells the runs apart.
+// paramsOf sorts names of parameters: first those to which runs of one recipe were given different values, so that
+// a table with room for a few tells the runs apart.
 func paramsOf(runs []history.Summary, names []string) []string {
 	type of struct{ recipe, name string }
 	values, differ := map[of]string{}, map[string]bool{}
@@ -470,11 +470,11 @@ func metrics(db *history.DB, id int64, values url.Values) (any, error) {
 	return list, err
 }
 
-// logTail is the end of what a run printed.
+// logTail is the end of a run's output.
 type logTail struct {
 	Lines   []history.LogLine `json:"lines"`
-	Last    int64             `json:"last"`    // for after, to get what follows
-	Skipped int64             `json:"skipped"` // earlier lines that the filter takes, too
+	Last    int64             `json:"last"`    // to pass as after, to get what follows
+	Skipped int64             `json:"skipped"` // number of earlier lines that the filter matches
 }
 
 func logFilter(values url.Values) (f history.LogFilter, err error) {

@@ -13,28 +13,28 @@ import (
 	"drun/internal/exit"
 )
 
-// curve is a metric of a run for a chart.
+// curve is a metric of a run, for a chart.
 type curve struct {
 	Run       int64   `json:"run"`
 	Name      string  `json:"name"`
 	Status    string  `json:"status"`
-	Points    int     `json:"points"`     // that were recorded
-	NotFinite int     `json:"not_finite"` // of these
+	Points    int     `json:"points"`     // points recorded
+	NotFinite int     `json:"not_finite"` // points that are not finite
 	X         numbers `json:"x"`
 	Y         numbers `json:"y"`
-	Low       numbers `json:"low,omitempty"` // of the ranks, where several logged it; y is then their mean
+	Low       numbers `json:"low,omitempty"` // of the ranks, if several logged it; y is then their mean
 	High      numbers `json:"high,omitempty"`
 	Smooth    numbers `json:"smooth,omitempty"`
 
-	Seen  string   `json:"seen,omitempty"`  // names this state, for events
-	After string   `json:"after,omitempty"` // in an event: the state that it follows; the points from since on are these
+	Seen  string   `json:"seen,omitempty"`  // identifies this state, for events
+	After string   `json:"after,omitempty"` // in an event: the state that it follows; the points from since on are replaced by these
 	Since *float64 `json:"since,omitempty"`
 }
 
-// numbers are written as JSON with null for what is not finite.
+// numbers are written as JSON with null for values that are not finite.
 type numbers []float64
 
-// MarshalJSON gives that form.
+// MarshalJSON gives the form that numbers describes.
 func (n numbers) MarshalJSON() ([]byte, error) {
 	out := append(make([]byte, 0, 10*len(n)), '[')
 	for i, v := range n {
@@ -50,7 +50,7 @@ func (n numbers) MarshalJSON() ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// view is the part of curves that a chart shows, and how.
+// view is the part of curves that a chart shows, and in what form.
 type view struct {
 	metric, axis string
 	from, to     float64
@@ -93,7 +93,7 @@ func viewOf(values map[string][]string) (v view, err error) {
 	return v, nil
 }
 
-// curves are a metric of several runs, in their order; runs without it are left out.
+// curves returns a metric of several runs, in their order; runs without it are skipped.
 func (s *Server) curves(db *history.DB, r *http.Request) (any, error) {
 	values, err := parameters(r)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Server) curves(db *history.DB, r *http.Request) (any, error) {
 	return s.read(db, ids, v)
 }
 
-// readers is how many runs are read at once.
+// readers is how many runs are read at a time.
 const readers = 2
 
 func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
@@ -140,7 +140,7 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 			for i := range places {
 				run := byID[ids[i]]
 				if run == nil {
-					continue // removed since
+					continue // it has since been removed
 				}
 				errs[i] = s.cache.with(db, s.home, run.ID, v.metric, func(points *series) {
 					if points != nil {
@@ -164,7 +164,7 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 	return list, errors.Join(errs...)
 }
 
-// of is what the view shows of a series.
+// of returns what the view shows of a series.
 func (v view) of(s *series, run *history.Summary) *curve {
 	c := s.head(run)
 	l := s.along(v.axis, run.Started)
@@ -197,7 +197,7 @@ func (s *series) head(run *history.Summary) *curve {
 	return &curve{Run: run.ID, Name: run.Name, Status: string(run.Status), Points: len(s.step), NotFinite: s.notFinite}
 }
 
-// state is what is in a chart: the first points of a reading, and whether they have a band.
+// state identifies what a chart shows: the first points of a reading, and whether they have a band.
 type state struct {
 	reading int64
 	points  int
@@ -206,7 +206,7 @@ type state struct {
 
 func (s state) String() string { return fmt.Sprintf("%d.%d.%t", s.reading, s.points, s.band) }
 
-// stateOf is the state that a text names; it is none of any series where the text names none.
+// stateOf parses the name of a state; an invalid name gives a state of no series.
 func stateOf(text string) (s state) {
 	if _, err := fmt.Sscanf(text, "%d.%d.%t", &s.reading, &s.points, &s.band); err != nil {
 		return state{}
@@ -214,14 +214,14 @@ func stateOf(text string) (s state) {
 	return s
 }
 
-// after is what the view shows of a series after a state: all from the first place on at which anything is new. It is nil if the
-// state is not one of this series, or if that is too much.
+// after returns what the view shows of a series after a state: everything from the first place with anything new.
+// It is nil if the state is not one of this series, or if that would be too much.
 func (v view) after(seen state, s *series, run *history.Summary) *curve {
 	l := s.along(v.axis, run.Started)
 	if points := seen.points; points < 0 || points >= len(s.step) || seen != s.state(points, l) {
 		return nil
 	}
-	// Points of one step are merged: a new one changes its step, and nothing before that.
+	// Points of one step are merged: a new one changes its step, and nothing before it.
 	least := slices.Min(s.step[seen.points:])
 	started, since := run.Started.UnixMicro(), math.Inf(1)
 	for i, step := range s.step {

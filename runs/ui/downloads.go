@@ -43,7 +43,7 @@ func (s *Server) safetensors(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var file bytes.Buffer // an error is no half file
+	var file bytes.Buffer // buffered, so that an error sends no partial file
 	if _, err := checkpoint.Export(&file, ".safetensors", tensors); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *Server) safetensors(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// artifact sends what a run has kept: an image in PNG to be shown, all else as a file to be saved.
+// artifact sends what a run has kept: a PNG image to be shown, everything else as a file to be saved.
 func (s *Server) artifact(w http.ResponseWriter, r *http.Request) error {
 	db, id, err := s.find(r)
 	if err != nil {
@@ -85,5 +85,5 @@ func (s *Server) artifact(w http.ResponseWriter, r *http.Request) error {
 	return &history.NotFound{What: fmt.Sprintf("run %d has kept nothing with the SHA-256 %.64s", id, r.PathValue("sha256")), Near: fmt.Sprintf("drun artifacts %d lists them", id)}
 }
 
-// downloadWithin bounds how long a client may take to receive a checkpoint.
+// downloadWithin limits how long a client may take to receive a checkpoint.
 const downloadWithin = 30 * time.Minute

@@ -24,8 +24,9 @@ import (
 	"drun/runs/report"
 )
 
-// Export writes the pages of some runs, or of all, as files into a new folder, which a browser opens without a server. A page
-// asks for what it shows by scripts, as browsers let files read nothing else. It returns how many runs it has written.
+// Export writes the pages of some runs, or of all, as files into a new folder, which a browser opens without a
+// server. A page loads its data as scripts, since browsers let files read nothing else. n is how many runs were
+// written.
 func (s *Server) Export(dir string, refs []string) (n int, err error) {
 	db, err := s.history()
 	if err != nil {
@@ -81,7 +82,7 @@ func writePages(dir string) error {
 	})
 }
 
-// writeData writes a value as a script that hands it over as JSON.
+// writeData writes a value as a script that passes it on as JSON.
 func writeData(dir, name string, v any) error {
 	var text strings.Builder
 	if err := report.JSON(&text, v, ""); err != nil {
@@ -94,11 +95,11 @@ func writeData(dir, name string, v any) error {
 	return os.WriteFile(filepath.Join(dir, "data", name+".js"), fmt.Appendf(nil, "exportedData(%q, %s);\n", name, quoted), 0o644)
 }
 
-// columnsAtMost is how many parameters, and how many metrics, the table of exported runs has.
+// columnsAtMost limits the parameters, and the metrics, in the table of exported runs.
 const columnsAtMost = 10
 
 func writeIndex(db *history.DB, dir string, ids []int64) error {
-	recent, err := namesOf(db, false, newestRuns) // all of them: Where takes what is in the table
+	recent, err := namesOf(db, false, newestRuns) // all names, since Where accepts what is in the table
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func writeIndex(db *history.DB, dir string, ids []int64) error {
 
 var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
-// reference writes the name of a parameter or metric as an expression has it.
+// reference writes the name of a parameter or metric as in an expression.
 func reference(kind, name string) string {
 	if plainName().MatchString(name) {
 		return kind + "." + name
@@ -165,16 +166,16 @@ func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
 	return writeData(dir, "run-"+strconv.FormatInt(id, 10), data)
 }
 
-// smoothing are the weights of the past by which exported curves are smoothed; assets/export.js has the same.
+// smoothing are the weights of the past with which exported curves are smoothed; assets/export.js has the same.
 var smoothing = []float64{0.75, 0.91, 0.96, 0.99}
 
-// exportedCurve is a curve with all its smoothed forms, in six digits.
+// exportedCurve is a curve with all its smoothed forms, to six digits.
 type exportedCurve struct {
 	*curve
 	Smooths []numbers `json:"smooths"`
 }
 
-// exportedCurves are the curves of a run by axis and metric.
+// exportedCurves returns the curves of a run by axis and metric.
 func (s *Server) exportedCurves(db *history.DB, run *history.Detail) (map[string]map[string]exportedCurve, error) {
 	curves := map[string]map[string]exportedCurve{"step": {}, "time": {}, "relative": {}}
 	for metric := range run.Metrics {
@@ -210,8 +211,8 @@ type exportedArtifact struct {
 
 var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
 
-// writeArtifacts writes what a run has kept as files, and what the pages read of it as scripts. It returns the list, and the
-// histograms by their names.
+// writeArtifacts writes what a run has kept as files, and what the pages read of it as scripts. It returns the
+// list, and the histograms by name.
 func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, map[string]any, error) {
 	all, err := db.Artifacts(id)
 	if err != nil {

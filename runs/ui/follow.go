@@ -10,21 +10,21 @@ import (
 	"drun/internal/exit"
 )
 
-// How often the history is looked at while a page is open, and how often pages look again though nothing
-// was written: the end of an agent that was killed writes nothing.
+// How often the history is checked while a page is open, and how often pages check again even if nothing was
+// written: the end of an agent that was killed writes nothing.
 const (
 	lookEvery  = 200 * time.Millisecond
 	againAfter = 5 * time.Second
 )
 
-// follow tells a page when the history has changed, until the page or the server goes.
+// follow tells a page when the history has changed, until the page or the server ends.
 func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
 	return s.stream(w, r, func(send func(event, data string) error) error {
 		return s.watch(r.Context(), func(written bool) error { return send("change", fmt.Sprintf(`{"written":%t}`, written)) })
 	})
 }
 
-// stream keeps a request open, on which fn sends events until the page or the server goes.
+// stream keeps a request open, on which fn sends events until the page or the server ends.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, fn func(send func(event, data string) error) error) error {
 	select {
 	case s.events <- struct{}{}:
@@ -41,11 +41,12 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, fn func(send fun
 		}
 		return control.Flush()
 	}
-	_ = fn(send) // the page sees the end, and asks why
+	_ = fn(send) // the page sees the stream end, and asks why
 	return nil
 }
 
-// watch calls changed after each change of the history, and now and then though nothing was written, until ctx ends or it fails.
+// watch calls changed after each change of the history, and occasionally without one, until ctx ends or changed
+// fails.
 func (s *Server) watch(ctx context.Context, changed func(written bool) error) error {
 	last, taken := history.StampOf(s.home), time.Now()
 	told := time.Time{}

@@ -14,15 +14,15 @@ import (
 	"drun/internal/exit"
 )
 
-// group is the runs that have one value of an expression.
+// group is the runs that share a value of an expression.
 type group struct {
-	Value any     `json:"value"` // null: the runs have none
+	Value any     `json:"value"` // null: the runs have no value
 	IDs   []int64 `json:"ids"`
-	Cells []cell  `json:"cells,omitempty"` // for each column
+	Cells []cell  `json:"cells,omitempty"` // one per column
 }
 
-// cell is what the runs of a group have in a column: the value that all of them have, or of numbers the mean, the
-// smallest and the largest. NaN and missing values do not count.
+// cell is what the runs of a group have in a column: their common value or, for numbers, the mean, the smallest and
+// the largest. NaN and missing values are ignored.
 type cell struct {
 	Same any            `json:"same,omitempty"`
 	Mean *records.Float `json:"mean,omitempty"`
@@ -30,7 +30,7 @@ type cell struct {
 	Max  *records.Float `json:"max,omitempty"`
 }
 
-// grouping reads the parameter group: nil where there is none.
+// grouping parses the request parameter group; nil if there is none.
 func grouping(values map[string][]string) (*query.Expr, error) {
 	if len(values["group"]) == 0 || values["group"][0] == "" {
 		return nil, nil
@@ -45,7 +45,7 @@ func grouping(values map[string][]string) (*query.Expr, error) {
 	return list[0], nil
 }
 
-// groups divides runs by the value of an expression. The groups and their runs stay in the order of ids.
+// groups divides runs by the value of an expression. The groups and their runs keep the order of ids.
 func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) ([]*group, error) {
 	id, err := query.ParseList("columns", "id")
 	if err != nil {
@@ -80,9 +80,9 @@ func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) 
 	return all, nil
 }
 
-// summarise sums up a column of rows: of those that have a value there.
+// summarise summarizes a column, over the rows that have a value.
 func summarise(rows [][]any, column int) (c cell, err error) {
-	var only any // the value of all rows, while they are the same
+	var only any // the value of all rows so far, if they agree
 	first, same := []byte(nil), true
 	sum, n, low, high := 0.0, 0, math.Inf(1), math.Inf(-1)
 	numbers := true
@@ -121,8 +121,8 @@ func summarise(rows [][]any, column int) (c cell, err error) {
 	return c, nil
 }
 
-// bundle is a metric of all runs of a group for a chart: the mean of the runs, each of which counts once, within a band from
-// the smallest to the largest value of any.
+// bundle is a metric of all runs of a group, for a chart: the mean over runs, each counted once, in a band from the
+// smallest to the largest value.
 type bundle struct {
 	Group     any     `json:"group"`
 	Runs      []int64 `json:"runs"`
@@ -134,11 +134,11 @@ type bundle struct {
 	High      numbers `json:"high"`
 	Smooth    numbers `json:"smooth,omitempty"`
 
-	from, width float64 // of the stretches; width 0: the places are those of the points
+	from, width float64 // of the intervals; width 0: the places are those of the points
 	n, smoothed []float64
 }
 
-// bundles are a metric of groups of runs; groups without it are left out.
+// bundles returns a metric of groups of runs; groups without it are skipped.
 func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([]*bundle, error) {
 	all, err := groups(db, ids, by, nil)
 	if err != nil {
@@ -189,16 +189,16 @@ func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([
 	return list, nil
 }
 
-// layout finds the places for a bundle.
+// layout determines the places for a bundle.
 type layout struct {
-	x       []float64 // of the first line, in the part that is shown
-	unlike  bool      // lines have other places
+	x       []float64 // of the first line, in the visible part
+	unlike  bool      // lines have different places
 	from    float64
 	to      float64
 	longest int
 }
 
-// part is what a view shows of a line.
+// part returns the part of a line that a view shows.
 func (v view) part(l *line) (first, end int) {
 	first, _ = slices.BinarySearch(l.x, v.from)
 	end, found := slices.BinarySearch(l.x, v.to)
@@ -220,8 +220,8 @@ func (y *layout) add(l *line, v view) {
 	y.from, y.to, y.longest = min(y.from, x[0]), max(y.to, x[len(x)-1]), max(y.longest, len(x))
 }
 
-// begin lays out the places: those of the points where all lines have the same ones and not too many, otherwise stretches of
-// equal length.
+// begin determines the places: those of the points if all lines share them and they are not too many, otherwise
+// intervals of equal length.
 func (b *bundle) begin(y *layout, v view) {
 	if !y.unlike && y.longest <= v.points {
 		b.X = y.x
@@ -274,10 +274,10 @@ func (b *bundle) add(l *line, v view) {
 	}
 }
 
-// mean calls add with the mean that a run has at each place. Between the stretches where it has points, it is on the straight
-// line between them.
+// mean calls add with a run's mean at each place. Between the intervals in which the run has points, the mean is on
+// the straight line between them.
 func (b *bundle) mean(ys []float64, place func(int) int, first int, add func(place int, y float64)) {
-	last, before := -1, 0.0 // the latest place with a value, and that
+	last, before := -1, 0.0 // the latest place with a value, and the value
 	for i := 0; i < len(ys); {
 		k, own, count := place(first+i), 0.0, 0.0
 		for ; i < len(ys) && place(first+i) == k; i++ {
@@ -300,7 +300,7 @@ func (b *bundle) mean(ys []float64, place func(int) int, first int, add func(pla
 	}
 }
 
-// end divides the sums; places without a value get NaN, which is a gap.
+// end divides the sums; places without a value become NaN, a gap.
 func (b *bundle) end(v view) {
 	for i := range b.X {
 		b.Y[i] /= b.n[i]

@@ -10,15 +10,15 @@ import (
 	"drun/internal/exit"
 )
 
-// histograms are those that a run kept under one name, by step, thinned out evenly where there are many.
+// histograms are those that a run kept under one name, by step, thinned out evenly if there are many.
 type histograms struct {
-	Kept       int         `json:"kept"` // in all
+	Kept       int         `json:"kept"` // in total
 	Histograms []histogram `json:"histograms"`
 }
 
 type histogram struct {
 	Step   *int64    `json:"step"`
-	Edges  []float64 `json:"edges"` // one more than counts; none where no value is finite
+	Edges  []float64 `json:"edges"` // one more than counts; none if no value is finite
 	Counts []int64   `json:"counts"`
 	NaN    int64     `json:"nan"`
 	Inf    int64     `json:"inf"`
@@ -56,7 +56,7 @@ func histogramsOf(db *history.DB, id int64, values url.Values) (any, error) {
 	for i := range n {
 		a := found[0]
 		if n > 1 {
-			a = found[i*(len(found)-1)/(n-1)] // the first and the last are among them
+			a = found[i*(len(found)-1)/(n-1)] // includes the first and the last
 		}
 		data, err := db.Content(a)
 		if err != nil {

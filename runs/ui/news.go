@@ -17,19 +17,19 @@ import (
 	"drun/runs/report"
 )
 
-// The page of a run that goes on is told what is new, in one event at a time: only what differs from the event before, and only of what
-// the page shows. It takes the processors that it uses from the run that it watches.
+// The page of a running run is told what is new, in one event at a time: only what differs from the previous event,
+// and only what the page shows. The server takes its processor time from the run that it watches.
 const (
 	newsEvery   = 800 * time.Millisecond // a point is then shown within a second
-	ranksEvery  = time.Second            // how often the ranks are asked though nothing was written
-	ranksWithin = 100 * time.Millisecond // an answer that comes later is told in the next event
-	slowEvery   = 3 * time.Second        // parts that are read whole, and change rarely
+	ranksEvery  = time.Second            // how often the ranks are asked if nothing was written
+	ranksWithin = 100 * time.Millisecond // a later answer goes into the next event
+	slowEvery   = 3 * time.Second        // for parts that are read as a whole and rarely change
 )
 
-// parts are what a page can show of a run, besides the run and its curves; true: those that are slow.
+// parts are what a page can show of a run, besides the run and its curves; true marks slow ones.
 var parts = map[string]bool{"logs": false, "ranks": false, "usage": true, "artifacts": true, "checkpoints": true}
 
-// news is what a page is told of a run.
+// news is what a page has been told of a run.
 type news struct {
 	s       *Server
 	run     string // as the request names it
@@ -38,8 +38,8 @@ type news struct {
 	metrics []told
 	shows   []string
 	sent    map[string][sha256.Size]byte // of the JSON of each part
-	slow    time.Time                    // when the slow parts were read
-	asked   bool                         // the ranks, who have not answered yet
+	slow    time.Time                    // when the slow parts were last read
+	asked   bool                         // the ranks were asked and have not answered yet
 	ranks   chan *report.Ranks
 }
 
@@ -47,7 +47,7 @@ type news struct {
 type told struct {
 	metric string
 	seen   state
-	drawn  int // about as many points are in the chart
+	drawn  int // roughly how many points the chart shows
 }
 
 func (s *Server) newsOf(r *http.Request) (*news, error) {
@@ -80,8 +80,8 @@ func (s *Server) newsOf(r *http.Request) (*news, error) {
 	return n, err
 }
 
-// tell tells a page what is new in a run, until the page or the server goes, or something cannot be read: the page then asks for it, and
-// is told why.
+// tell tells a page what is new in a run, until the page or the server ends, or something cannot be read: the page
+// then asks for it, and gets the error.
 func (s *Server) tell(w http.ResponseWriter, r *http.Request) error {
 	n, err := s.newsOf(r)
 	if err != nil {
@@ -122,7 +122,7 @@ func (n *news) follow(ctx context.Context, send func([]byte) error) error {
 	}
 }
 
-// next is what is new, as JSON; nil: nothing is.
+// next returns what is new, as JSON; nil: nothing.
 func (n *news) next(ctx context.Context) ([]byte, error) {
 	db, err := n.s.history()
 	if err != nil {
@@ -168,7 +168,7 @@ func (n *news) next(ctx context.Context) ([]byte, error) {
 	return marshal(all)
 }
 
-// read reads what the history has.
+// read reads the parts from the history.
 func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[string]any) error {
 	select {
 	case n.s.busy <- struct{}{}:
@@ -176,7 +176,7 @@ func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[strin
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	run, err := db.Get(id) // before the rest: what was written before the end is then told
+	run, err := db.Get(id) // first, so that everything written before the run's end is told
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[strin
 	return nil
 }
 
-// differs reports whether a part is not as it was sent, and notes that it is sent now.
+// differs reports whether a part differs from what was sent, and notes that it is sent now.
 func (n *news) differs(part string, text []byte) bool {
 	sum := sha256.Sum256(text)
 	was, ok := n.sent[part]
@@ -254,7 +254,7 @@ func (n *news) changed(run *history.Detail) (map[string]json.RawMessage, error) 
 	return members, nil
 }
 
-// curves are the new points of the metrics that are shown, or a curve anew where points cannot be added.
+// curves returns the new points of the metrics shown, or a whole curve if points cannot be added.
 func (n *news) curves(db *history.DB, run *history.Detail) (map[string]*curve, error) {
 	all := map[string]*curve{}
 	for i := range n.metrics {
@@ -280,7 +280,7 @@ func (n *news) curves(db *history.DB, run *history.Detail) (map[string]*curve, e
 	return all, nil
 }
 
-// marshal is the JSON of the pages, in one line.
+// marshal encodes JSON for the pages, in one line.
 func marshal(v any) ([]byte, error) {
 	var out bytes.Buffer
 	err := report.JSON(&out, v, "")

@@ -6,8 +6,8 @@ import (
 	"drun/runs/report"
 )
 
-// ranks answers what the ranks of a run do. It takes no place among the requests that read much: a run that is stopped makes
-// it wait for seconds.
+// ranks answers what the ranks of a run do. It does not count among the requests that read much, since a stopped
+// run makes it wait for seconds.
 func (s *Server) ranks(w http.ResponseWriter, r *http.Request) error {
 	db, id, err := s.find(r)
 	if err != nil {

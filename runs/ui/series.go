@@ -12,22 +12,22 @@ import (
 	"drun/history/records"
 )
 
-// A history keeps the points of all metrics of a run in the order of recording, so that reading one metric reads
-// all of them. The server therefore keeps the latest that were shown in memory, and reads only what follows.
+// A history keeps the points of all metrics of a run in the order of recording, so reading one metric reads all of
+// them. The server therefore keeps the metrics shown most recently in memory, and reads only what follows.
 const (
 	pointsInMemory = 2_500_000 // 24 bytes each
-	fewPoints      = 500_000   // of a run with more, only the metrics that are shown are kept
+	fewPoints      = 500_000   // for a run with more, only the metrics that are shown are kept
 )
 
-// series is a metric of a run, in the order of recording.
+// series is a metric of a run in the order of recording.
 type series struct {
 	step, at []int64 // at: microseconds since 1970
 	rank     []int32 // nil: all are of rank 0
 	value    []float64
 
-	notFinite int // of the values
+	notFinite int // number of such values
 
-	// reading tells points that only follow each other from those that were read anew.
+	// reading changes if the points were read again from the start, not only extended.
 	reading int64
 }
 
@@ -44,7 +44,7 @@ func (s *series) add(p *records.Point) {
 	}
 }
 
-// held is what is kept of a run.
+// held is what the cache keeps of a run.
 type held struct {
 	mu      sync.Mutex
 	names   history.Names
@@ -57,28 +57,28 @@ type held struct {
 	points  int
 
 	used int64 // guarded by the cache's mutex
-	size int   // likewise: points, when it was last used
+	size int   // likewise: number of points when last used
 }
 
-// key is of a run, or of one metric of a run with many points.
+// key identifies a run, or one metric of a run with many points.
 type key struct {
 	run    int64
 	metric string
 }
 
-// readings counts how often points were read from the first on.
+// readings counts how often points were read from the start.
 var readings atomic.Int64
 
 type cache struct {
 	mu   sync.Mutex
-	most int // points
+	most int // points to keep
 	held map[key]*held
 	uses int64
 }
 
 func newCache(most int) *cache { return &cache{most: most, held: map[key]*held{}} }
 
-// with calls fn with a metric as it is now; nil: the run has it not.
+// with calls fn with a metric in its current state; nil if the run lacks it.
 func (c *cache) with(db *history.DB, home string, run int64, metric string, fn func(*series)) error {
 	k, h := c.find(run, metric)
 	if h == nil {
@@ -124,7 +124,7 @@ func (c *cache) find(run int64, metric string) (key, *held) {
 	return key{}, nil
 }
 
-// enter makes a place for a run, or for one of its metrics where it has many points.
+// enter makes an entry for a run, or for one of its metrics if it has many points.
 func (c *cache) enter(db *history.DB, run int64, metric string) (key, *held, error) {
 	found, err := db.Select(history.Selection{IDs: []int64{run}, Metrics: history.Names{All: true}})
 	if err != nil {
@@ -150,14 +150,14 @@ func (c *cache) enter(db *history.DB, run int64, metric string) (key, *held, err
 	return k, h, nil
 }
 
-// drop notes that h was used, and forgets what was not used for the longest time while there is too much.
+// drop notes that h was used, and forgets the least recently used while there is too much.
 func (c *cache) drop(k key, h *held, points int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.uses++
 	h.used, h.size = c.uses, points
 	if c.held[k] == nil {
-		c.held[k] = h // another request had to make room while this one read
+		c.held[k] = h // another request may have dropped it while this one read
 	}
 	for {
 		sum, oldest := 0, key{}
@@ -174,13 +174,14 @@ func (c *cache) drop(k key, h *held, points int) {
 	}
 }
 
-// line is a metric of one run along an axis: where several ranks, or one several times, logged a step, their mean
-// with the smallest and the largest.
+// line is a metric of one run along an axis. If several ranks logged a step, or one did several times, it has their
+// mean with the smallest and the largest.
 type line struct {
-	x, y, low, high []float64 // low and high: nil where each step has one value
+	x, y, low, high []float64 // low and high: nil if each step has only one value
 }
 
-// along lays a series along an axis: "step", "time" in seconds since 1970, or "relative" in seconds since the start.
+// along places a series along an axis: "step", "time" in seconds since 1970, or "relative" in seconds since the
+// start.
 func (s *series) along(axis string, started time.Time) *line {
 	x := make([]float64, len(s.step))
 	if axis == "step" {
@@ -189,7 +190,7 @@ func (s *series) along(axis string, started time.Time) *line {
 			x[i] = float64(step)
 			ascending = ascending && (i == 0 || step > s.step[i-1])
 		}
-		if ascending { // most are: nothing is to be merged or sorted
+		if ascending { // most are, which saves merging and sorting
 			return &line{x: x, y: s.value}
 		}
 	} else {
@@ -211,9 +212,9 @@ func (s *series) along(axis string, started time.Time) *line {
 	return l
 }
 
-// merged makes one point of those of the same step, at the first of their places.
+// merged merges the points of the same step into one, at the place of the first.
 func (s *series) merged(x []float64) *line {
-	order := []int(nil) // nil: as they are
+	order := []int(nil) // nil: unchanged
 	if !slices.IsSorted(s.step) {
 		order = make([]int, len(s.step))
 		for i := range order {
@@ -238,7 +239,7 @@ func (s *series) merged(x []float64) *line {
 		for ; i < len(s.step) && s.step[at(i)] == s.step[first]; i++ {
 			v := s.value[at(i)]
 			place, sum, n = min(place, x[at(i)]), sum+v, n+1
-			low, high = min(low, v), max(high, v) // NaN if any is
+			low, high = min(low, v), max(high, v) // NaN if any value is
 		}
 		l.x, l.y = append(l.x, place), append(l.y, sum/float64(n))
 		l.low, l.high = append(l.low, low), append(l.high, high)
@@ -264,7 +265,7 @@ func (l *line) sort() {
 	*l = *l.choose(order)
 }
 
-// choose keeps the points at some places.
+// choose keeps the points with these indexes.
 func (l *line) choose(at []int) *line {
 	pick := func(from []float64) []float64 {
 		if from == nil {
@@ -279,8 +280,8 @@ func (l *line) choose(at []int) *line {
 	return &line{pick(l.x), pick(l.y), pick(l.low), pick(l.high)}
 }
 
-// smoothed is the mean of the points up to each, where the weight of one falls by the factor w with each that
-// follows. Values that are not finite stay as they are and weigh nothing.
+// smoothed is the mean of the points up to each, in which a point's weight falls by the factor w with each that
+// follows. Values that are not finite stay as they are and have no weight.
 func smoothed(y []float64, w float64) []float64 {
 	to := make([]float64, len(y))
 	mean, weight := 0.0, 0.0
@@ -295,7 +296,7 @@ func smoothed(y []float64, w float64) []float64 {
 	return to
 }
 
-// within is the part of the places from and to, with one more on each side, which a line leads to.
+// within returns the range of points between from and to, with one more on each side, to which the line leads.
 func (l *line) within(from, to float64) (first, end int) {
 	first, _ = slices.BinarySearch(l.x, from)
 	end, _ = slices.BinarySearchFunc(l.x, to, func(x, to float64) int {

@@ -1,5 +1,6 @@
-// Package ui serves the history as pages for a browser (drun ui), and writes them as files. The pages are
-// static; their script fetches the JSON under /api/v1/, which has the shapes of the command line's --json. All of it only reads.
+// Package ui serves the history as web pages (drun ui), and writes them as files. The pages are static; their
+// script fetches the JSON under /api/v1/, which has the shapes of the command line's --json. Everything is
+// read-only.
 package ui
 
 import (
@@ -31,12 +32,12 @@ var embedded embed.FS
 var assets = func() fs.FS {
 	files, err := fs.Sub(embedded, "assets")
 	if err != nil {
-		panic(err) // a fault of the build
+		panic(err) // a mistake in the build
 	}
 	return files
 }()
 
-// Server answers the requests of browsers. All requests need the cookie that an address with a token gives.
+// Server answers browsers' requests. All requests need the cookie that an address with a token gives.
 type Server struct {
 	home   string
 	host   string // that it was told to listen on
@@ -51,9 +52,9 @@ type Server struct {
 	cache  *cache
 	chosen chosen
 	old    []func() error // closes what was open before the history was replaced
-	busy   chan struct{}  // bounds the requests that read much at once
-	sends  chan struct{}  // bounds those that send files, which may take long
-	events chan struct{}  // bounds those that stay open
+	busy   chan struct{}  // limits concurrent requests that read much
+	sends  chan struct{}  // limits requests that send files, which may take long
+	events chan struct{}  // limits requests that stay open
 }
 
 const (
@@ -63,13 +64,13 @@ const (
 	oldAtMost    = 8
 )
 
-// New makes the server of the history beneath home; there need be none yet. Close releases what it opens.
+// New makes the server of the history beneath home, which need not exist yet. Close releases what it opens.
 func New(home string) *Server {
 	return &Server{home: home, secret: rand.Text(), token: rand.Text(), cache: newCache(pointsInMemory),
 		busy: make(chan struct{}, busyAtMost), sends: make(chan struct{}, sendsAtMost), events: make(chan struct{}, eventsAtMost)}
 }
 
-// Close releases the files.
+// Close closes the databases.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +83,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// retire puts aside what is open; requests may still read it.
+// retire puts aside what is open, since requests may still read it.
 func (s *Server) retire() {
 	if s.db != nil {
 		s.old = append(s.old, s.db.Close)
@@ -96,8 +97,8 @@ func (s *Server) retire() {
 	}
 }
 
-// Serve answers until ctx ends, and then waits a moment for requests that are under way. It calls used with
-// an address for the next browser whenever a token has been used up, and once at the start.
+// Serve answers until ctx ends, and then waits a moment for requests under way. It calls used with an address for
+// the next browser at the start, and whenever a token has been used up.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, host string, used func(address string)) error {
 	s.host, s.used = host, used
 	_, s.port, _ = net.SplitHostPort(listener.Addr().String())
@@ -123,7 +124,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, host string, 
 	return nil
 }
 
-// address is where a browser finds the pages; it lets one in.
+// address is where a browser finds the pages, including a token that admits it.
 func (s *Server) address() string {
 	host := s.host
 	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
@@ -142,7 +143,7 @@ func (s *Server) Handler() http.Handler {
 	s.routes(mux)
 	files := http.FileServerFS(assets)
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		if !utf8.ValidString(r.URL.Path) { // is the name of no file
+		if !utf8.ValidString(r.URL.Path) { // cannot be a file name
 			http.NotFound(w, r)
 			return
 		}
@@ -174,15 +175,15 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// policy allows what comes from this server alone, and no script or style within a page.
+// policy allows only content from this server, and no inline script or style.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
 
-// answerWithin bounds how long a client may take to receive an answer.
+// answerWithin limits how long a client may take to receive an answer.
 const answerWithin = time.Minute
 
-// knows reports whether a request names this server by an address, and not by a name that somebody may
-// have made to point here.
+// knows reports whether a request names this server by an address, not by a name that somebody may have pointed
+// here.
 func (s *Server) knows(host string) bool {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
@@ -195,7 +196,7 @@ func (s *Server) knows(host string) bool {
 	return err == nil || name == "localhost" || name == s.host
 }
 
-// letIn gives the browser the cookie for a token, which is then used up.
+// letIn gives the browser the cookie in exchange for a token, which is then used up.
 func (s *Server) letIn(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	good := same(r.URL.Query().Get("token"), s.token)
@@ -231,12 +232,12 @@ func fail(w http.ResponseWriter, status int, err error) {
 	}{err.Error(), exit.HintOf(err)}, "")
 }
 
-// tooMany is the error of a request that others leave no room for.
+// tooMany is the error of a request for which others leave no room.
 type tooMany struct{ what string }
 
 func (e *tooMany) Error() string { return e.what }
 
-// statusOf is the HTTP status of an error.
+// statusOf is the HTTP status for an error.
 func statusOf(err error) int {
 	if errors.As(err, new(*history.NotFound)) || errors.As(err, new(*history.ErrNone)) || errors.As(err, new(*checkpoints.ErrNone)) {
 		return http.StatusNotFound
@@ -250,7 +251,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// history opens the history when it is first there, and again when another file has its name.
+// history opens the history once it exists, and again if another file has taken its name.
 func (s *Server) history() (*history.DB, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,7 +268,7 @@ func (s *Server) history() (*history.DB, error) {
 	return s.db, nil
 }
 
-// checkpoints opens the checkpoints when they are first there; nil: there are none.
+// checkpoints opens the checkpoints once they exist; nil: there are none.
 func (s *Server) checkpoints() (*checkpoints.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
