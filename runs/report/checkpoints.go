@@ -15,15 +15,15 @@ import (
 	"drun/starlib/checkpoint"
 )
 
-// Kept is a checkpoint as it is listed.
+// Kept is a checkpoint in a list.
 type Kept struct {
 	Step     int64          `json:"step"`
 	Bytes    int64          `json:"bytes"`
 	Score    *records.Float `json:"score"`
 	Time     time.Time      `json:"time"`
 	Best     bool           `json:"best"`
-	Verified *bool          `json:"verified"`          // nil: nobody has looked
-	Missing  bool           `json:"missing,omitempty"` // the history alone has it
+	Verified *bool          `json:"verified"`          // nil: not checked
+	Missing  bool           `json:"missing,omitempty"` // only the history has it
 
 	Run  history.Summary  `json:"-"`
 	Info checkpoints.Info `json:"-"`
@@ -31,7 +31,8 @@ type Kept struct {
 
 func (k Kept) String() string { return fmt.Sprintf("%s@%d", k.Run.Name, k.Step) }
 
-// Checkpoints lists those of a run, or the one that RUN@STEP names; store is nil where nothing was ever saved.
+// Checkpoints lists the checkpoints of a run, or the one that RUN@STEP names; store is nil if nothing was ever
+// saved.
 func Checkpoints(db *history.DB, store *checkpoints.Store, spec string) (list []Kept, err error) {
 	name, step, one := strings.Cut(spec, "@")
 	id, err := db.Find(name)
@@ -85,8 +86,8 @@ func Checkpoints(db *history.DB, store *checkpoints.Store, spec string) (list []
 	return list, nil
 }
 
-// Tensors are what a rank saved in a checkpoint. Where the ranks have different ones, the rank
-// must be chosen: that it was is asked only then.
+// Tensors returns what a rank saved in a checkpoint. If the ranks saved different tensors, chosen must say that the
+// user chose the rank.
 func Tensors(store *checkpoints.Store, k Kept, rank int, chosen bool) ([]checkpoint.Item, error) {
 	if rank < 0 || rank >= k.Info.WorldSize {
 		return nil, exit.Errorf(exit.Usage, "--rank %d: %s has the ranks 0 to %d", rank, k, k.Info.WorldSize-1)
@@ -109,7 +110,7 @@ func Tensors(store *checkpoints.Store, k Kept, rank int, chosen bool) ([]checkpo
 	return items, nil
 }
 
-// Gone is the error of a checkpoint that the history alone has; nil: the store has it, too.
+// Gone returns the error for a checkpoint that only the history has, or nil.
 func (k Kept) Gone(home string) error {
 	if !k.Missing {
 		return nil

@@ -8,16 +8,16 @@ import (
 	"drun/internal/exit"
 )
 
-// Ranks is what the ranks of a run do: now, or when the history was last told.
+// Ranks is what the ranks of a run do now, or did when the history was last told.
 type Ranks struct {
 	Live     bool              `json:"live"`    // the run goes on, and its agent has answered
-	Problem  string            `json:"problem"` // why it has not; "" where it has, or where the run has ended
+	Problem  string            `json:"problem"` // why the agent has not answered; "" if it has, or the run has ended
 	Hint     string            `json:"hint"`
 	Snapshot *history.Snapshot `json:"snapshot"` // nil: the ranks have not started, or the history has none
 }
 
-// Doing tells what the ranks of a run do. A run that goes on is asked, which costs it next to nothing; of another, and of one
-// that does not answer, it is the latest snapshot of the history.
+// Doing tells what the ranks of a run do. It asks a running run, which costs that next to nothing. For any other
+// run, or one that does not answer, it returns the latest snapshot in the history.
 func Doing(ctx context.Context, db *history.DB, id int64) (*Ranks, error) {
 	found, err := db.Select(history.Selection{IDs: []int64{id}})
 	if err != nil {
@@ -36,7 +36,7 @@ func Doing(ctx context.Context, db *history.DB, id int64) (*Ranks, error) {
 		if found, err = db.Select(history.Selection{IDs: []int64{id}}); err != nil {
 			return nil, err
 		}
-		if len(found) > 0 && found[0].Status == history.Running { // it has not ended meanwhile
+		if len(found) > 0 && found[0].Status == history.Running { // it has not ended since
 			r.Problem, r.Hint = silent.Error(), exit.HintOf(silent)
 		}
 	}

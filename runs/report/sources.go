@@ -11,13 +11,13 @@ import (
 	"drun/history"
 )
 
-// File is a captured file as "drun source --json" lists it.
+// File is a captured file in the form of `drun source --json`.
 type File struct {
 	history.SourceRef
 	Content string `json:"content"`
 }
 
-// Files are the captured files of a run, in their order.
+// Files returns the captured files of a run, in their order.
 func Files(sources []history.Source) []File {
 	files := []File{}
 	for _, s := range sources {
@@ -27,8 +27,8 @@ func Files(sources []history.Source) []File {
 	return files
 }
 
-// SourceDiff is a unified diff of the files that two runs were made of. Recipes are taken for the
-// same file, whatever their paths.
+// SourceDiff is a unified diff of the files that two runs were made from. The two recipes count as the same file,
+// whatever their paths.
 func SourceDiff(db *history.DB, a, b int64) (string, error) {
 	old, err := db.Sources(a)
 	if err != nil {
@@ -69,7 +69,7 @@ func SourceDiff(db *history.DB, a, b int64) (string, error) {
 	return out.String(), nil
 }
 
-// Comparison is how runs differ; of two, with the lines of their recipes.
+// Comparison is how runs differ; for two runs, with the differing lines of their recipes.
 type Comparison struct {
 	*history.Comparison
 	Diff string `json:"recipe_diff"`

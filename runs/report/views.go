@@ -1,5 +1,5 @@
-// Package report makes what people and programs are shown of the history and the checkpoints: the values whose
-// JSON form the command line prints with --json and the pages of drun ui fetch.
+// Package report makes what people and programs are shown of the history and the checkpoints: the values that the
+// command line prints as JSON with --json and the pages of drun ui fetch.
 package report
 
 import (
@@ -10,8 +10,8 @@ import (
 	"drun/internal/terminal"
 )
 
-// JSON writes a value and a line end, on one line where indent is empty. Characters that would
-// control a terminal are escaped.
+// JSON writes a value and a line end, on one line if indent is empty. It escapes characters that would control a
+// terminal.
 func JSON(out io.Writer, v any, indent string) error {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
