@@ -1,6 +1,6 @@
-// Package sweep runs a recipe once for each combination of parameters (a cell): a grid, or random
-// draws. `drun sweep` calls it. What has finished before with the same bits is not run again, so a
-// sweep that was interrupted goes on when it is started anew.
+// Package sweep runs a recipe once for each combination of parameters (a cell): a grid, or random draws. `drun
+// sweep` calls it. Runs that finished earlier with the same bits are not repeated, so an interrupted sweep
+// continues when it is started again.
 package sweep
 
 import (
@@ -14,18 +14,18 @@ import (
 	"drun/internal/exit"
 )
 
-// Axis is a parameter with the values that it takes: a list, or a range to draw from.
+// Axis is a parameter with its values: a list, or a range to draw from.
 type Axis struct {
 	Name   string
-	Values []string // nil: a range
+	Values []string // nil: the axis is a range
 	low    float64
 	high   float64
 	log    bool
-	whole  bool // ends that are whole numbers give whole numbers
+	whole  bool // the ends are whole numbers, and so are the values
 }
 
-// ParseAxis reads NAME=VALUE,VALUE… or NAME=LOW..HIGH[:log]. A comma within a value is written \, and two dots that
-// are no range \.. ; a value that is a list, [64,64], is taken as it is.
+// ParseAxis parses NAME=VALUE,VALUE… or NAME=LOW..HIGH[:log]. A comma within a value is written \, and two dots
+// that are not a range \.. ; a value that is a list, [64,64], is taken unchanged.
 func ParseAxis(text string) (Axis, error) {
 	name, rest, ok := strings.Cut(text, "=")
 	if !ok || name == "" {
@@ -64,8 +64,8 @@ func ParseAxis(text string) (Axis, error) {
 	return a, nil
 }
 
-// listLength is how many bytes the list takes with which a text begins; 0 where it ends in another way than with the
-// text or a comma, and is no list.
+// listLength is the length in bytes of the list with which a text begins; 0 if it is not a list that the end of the
+// text or a comma follows.
 func listLength(text string) int {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(text); i++ {
@@ -124,14 +124,14 @@ func parseRange(name, low, high string) (Axis, error) {
 	return a, nil
 }
 
-// draw takes one value.
+// draw draws one value.
 func (a *Axis) draw(from *rand.Rand) string {
 	u := from.Float64()
 	switch {
 	case a.Values != nil:
 		return a.Values[int(u*float64(len(a.Values)))]
 	case a.whole && a.log:
-		// Each whole number owns the stretch up to the next one.
+		// Each whole number owns the interval up to the next one.
 		v := math.Floor(math.Exp(math.Log(a.low) + u*(math.Log(a.high+1)-math.Log(a.low))))
 		return strconv.FormatFloat(min(max(v, a.low), a.high), 'f', 0, 64)
 	case a.whole:
@@ -141,7 +141,7 @@ func (a *Axis) draw(from *rand.Rand) string {
 	if a.log {
 		v = math.Exp(math.Log(a.low) + u*(math.Log(a.high)-math.Log(a.low)))
 	}
-	// Six digits, which are the same wherever the logarithm was taken; more where that many do not tell the ends apart.
+	// Six digits are the same wherever the logarithm was computed; more are used if six do not tell the ends apart.
 	digits := 6
 	if ratio := max(math.Abs(a.low), math.Abs(a.high)) / (a.high - a.low); ratio > 1 {
 		digits = min(digits+int(math.Log10(ratio)), 17)
@@ -151,7 +151,7 @@ func (a *Axis) draw(from *rand.Rand) string {
 		text = strconv.FormatFloat(min(max(near, a.low), a.high), 'g', -1, 64)
 	}
 	if !strings.ContainsAny(text, ".e") {
-		text += ".0" // a float, also where the recipe gives the parameter no type
+		text += ".0" // a float, even if the recipe gives the parameter no type
 	}
 	return text
 }
@@ -161,10 +161,10 @@ type Cell []string
 
 func (c Cell) String() string { return strings.Join(c, " ") }
 
-// maxCells bounds a sweep: more is a slip of the pen.
+// maxCells limits a sweep: more would be a slip.
 const maxCells = 100_000
 
-// Grid is all combinations; the last axis changes fastest.
+// Grid returns all combinations; the last axis changes fastest.
 func Grid(axes []Axis) ([]Cell, error) {
 	if err := checkNames(axes); err != nil {
 		return nil, err
@@ -188,8 +188,8 @@ func Grid(axes []Axis) ([]Cell, error) {
 	return cells, nil
 }
 
-// Random is n combinations, each drawn by itself; the same seed draws the same, and a larger n draws the same first.
-// A combination that was drawn before is drawn again, unless there are no others.
+// Random draws n combinations independently; the same seed draws the same ones, and a larger n begins with the same
+// ones. A combination that was drawn before is drawn again, unless there are no others.
 func Random(axes []Axis, n int, seed int64) ([]Cell, error) {
 	if err := checkNames(axes); err != nil {
 		return nil, err

@@ -11,20 +11,20 @@ import (
 	"drun/internal/exit"
 )
 
-// Halving is successive halving without waiting (ASHA): when a cell has logged First points of a metric, then
-// Factor times as many, and so on, its value there is compared with those of the cells before it, in the order of
-// the sweep, that came so far. It goes on if it is among the best of them, one in Factor; else it is ended.
+// Halving is successive halving without waiting (ASHA). When a cell has logged First points of a metric, then
+// Factor times as many, and so on, its value there is compared with those of the earlier cells, in sweep order,
+// that got that far. It goes on if it is in the best one-in-Factor of them; otherwise it is ended.
 //
-// Which cells are ended depends on their values alone: a cell is judged only when all before it have come to that
-// point or will not come, while it runs on. So the decisions are the same whichever cells were faster.
+// Which cells are ended depends only on their values: a cell runs on until all earlier ones have reached that point
+// or never will, and is judged only then. So the decisions do not depend on which cells were faster.
 type Halving struct {
 	Metric  string // of rank 0
-	Largest bool   // the largest value is the best, else the smallest
+	Largest bool   // the largest value is best, otherwise the smallest
 	First   int
 	Factor  int // at least 2
 }
 
-// better reports whether a is better than b. NaN is worse than all else.
+// better reports whether a is better than b. NaN is worse than everything else.
 func (h *Halving) better(a, b float64) bool {
 	if math.IsNaN(a) || math.IsNaN(b) {
 		return math.IsNaN(b) && !math.IsNaN(a)
@@ -32,18 +32,18 @@ func (h *Halving) better(a, b float64) bool {
 	return h.Largest && a > b || !h.Largest && a < b
 }
 
-// contender is what is known of a cell.
+// contender is what is known about a cell.
 type contender struct {
 	run      int64 // 0: not begun
-	over     bool  // no further values come
-	ended    bool  // the run has ended, and its last points are to be read
-	earlier  bool  // it is an interrupted run, which counts only if its points tell that it was to be ended
+	over     bool  // no further values will come
+	ended    bool  // the run has ended, and its last points are still to be read
+	earlier  bool  // it is an interrupted run, which counts only if its points show that it was to be ended
 	after    int64 // number of the last point that was read
-	step     int64 // of that; a rank that starts again logs its steps once more
+	step     int64 // of that point; a rank that starts again logs its steps again
 	points   int
-	values   []float64 // at the rungs that it came to
-	judged   int       // rungs at which it may go on
-	stopped  int       // points at the rung where it may not; 0: none
+	values   []float64 // at the rungs that it reached
+	judged   int       // rungs after which it may go on
+	stopped  int       // points at the rung after which it may not; 0: none
 	reported bool
 }
 
@@ -53,7 +53,7 @@ type judge struct {
 	home string
 
 	mu    sync.Mutex
-	db    *history.DB // nil: it is not there yet
+	db    *history.DB // nil: it does not exist yet
 	cells []contender
 }
 
@@ -75,7 +75,7 @@ func (j *judge) began(i int, id int64) {
 	j.cells[i].run = id
 }
 
-// ended notes the end of a cell's run, and returns where it was stopped if that ended it.
+// ended notes the end of a cell's run, and returns where the run was stopped if the judge ended it.
 func (j *judge) ended(i int, r *run.Result) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -115,8 +115,8 @@ func (j *judge) close() {
 	}
 }
 
-// settle gives after how many points an interrupted run of a cell was to be ended, by what is known now. 0: it
-// does not count, and the cell is to be run.
+// settle returns after how many points an interrupted run of a cell was to be ended, by what is known now. 0: the
+// run does not count, and the cell is to be run.
 func (j *judge) settle(i int) (stopped int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -128,7 +128,7 @@ func (j *judge) settle(i int) (stopped int) {
 	return c.stopped
 }
 
-// look reads new points, and returns the cells that are to be ended now.
+// look reads new points, and returns the cells to be ended now.
 func (j *judge) look() (stop []int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -142,10 +142,10 @@ func (j *judge) look() (stop []int) {
 	return stop
 }
 
-// read reads new points, and judges by them. mu is held.
+// read reads new points and judges by them. mu is held.
 func (j *judge) read() {
 	if j.db == nil {
-		j.db, _ = history.OpenReadOnly(j.home) // the first run makes it
+		j.db, _ = history.OpenReadOnly(j.home) // the first run creates it
 	}
 	if j.db == nil {
 		return
@@ -156,10 +156,10 @@ func (j *judge) read() {
 			c.over = c.over || c.ended
 			continue
 		}
-		ended := c.ended // before the points are read: then these are all
+		ended := c.ended // read before the points, so that these are then complete
 		after, err := j.db.PointsAfter(c.run, j.h.Metric, c.after, func(p *records.Point) { j.add(c, p) })
 		if err != nil {
-			continue // read again the next time
+			continue // it is read again next time
 		}
 		c.after, c.over = after, ended
 	}
@@ -177,7 +177,7 @@ func (j *judge) add(c *contender, p *records.Point) {
 	}
 }
 
-// rung is after how many points the cells are compared for the time k, from 0.
+// rung is the number of points at comparison k, from 0.
 func (j *judge) rung(k int) int {
 	n := j.h.First
 	for range k {
@@ -189,7 +189,7 @@ func (j *judge) rung(k int) int {
 	return n
 }
 
-// decide judges the cells whose predecessors are known.
+// decide judges the cells whose predecessors' values are known.
 func (j *judge) decide() {
 	for i := range j.cells {
 		c := &j.cells[i]

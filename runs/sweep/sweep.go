@@ -12,38 +12,37 @@ import (
 	"drun/internal/exit"
 )
 
-// Sweep is cells to run.
+// Sweep is a set of cells to run.
 type Sweep struct {
-	// Options are those of every cell, less what the cell adds to Params and, as -p, to Command. Signals
-	// go to all cells that are running; those that end a run also keep further cells from being started.
+	// Options are those of every cell, without what the cell adds to Params and, as -p, to Command. Signals go to
+	// all running cells; those that end a run also keep further cells from starting.
 	Options run.Options
 	Cells   []Cell
 	Jobs    int // cells at a time, at least 1
-	// Halving ends cells early that are worse than others; nil: all run to their ends.
+	// Halving ends cells early that are worse than others; nil: all run to the end.
 	Halving *Halving
 }
 
-// Outcome is what became of a cell.
+// Outcome is the result of a cell.
 type Outcome struct {
 	Cell   Cell
-	Result *run.Result // nil: it was not run
-	Err    error       // what kept it from being run
-	// Stopped is after how many points of the metric the cell was found worse than others, and ended if it
-	// still ran; 0: it was not.
+	Result *run.Result // nil: the cell was not run
+	Err    error       // why the cell could not be run
+	// Stopped is after how many points of the metric the cell was found worse than others, and ended if it still
+	// ran; 0: it was not.
 	Stopped int
 
-	earlier *run.Result // a run of the cell that was interrupted; nil: there is none, or it does not matter
+	earlier *run.Result // an interrupted run of the cell; nil: there is none, or it does not matter
 }
 
 // Done reports whether the cell has a finished run.
 func (o *Outcome) Done() bool { return o.Result != nil && o.Result.Code == exit.Done }
 
 // Plan finds the cells that have a finished run with the same bits, or one that was interrupted after it was found
-// worse than others; the others have no Result. The error is
-// one of the recipe or its parameters, for the first cell that has one: nothing was started then. The recipe is read
-// here, for all cells.
+// worse than others; the others have no Result. The error is that of the first cell whose recipe or parameters are
+// invalid; nothing has then been started. The recipe is read here, once for all cells.
 func (s *Sweep) Plan() ([]Outcome, error) {
-	if err := s.Options.Read(); err != nil { // once: somebody may edit the recipe while its cells run
+	if err := s.Options.Read(); err != nil { // only once: somebody may edit the recipe while its cells run
 		return nil, err
 	}
 	outcomes := make([]Outcome, len(s.Cells))
@@ -72,7 +71,7 @@ func (s *Sweep) Plan() ([]Outcome, error) {
 	return outcomes, nil
 }
 
-// options are those of a cell.
+// options returns the options of a cell.
 func (s *Sweep) options(i int) run.Options {
 	o := s.Options
 	o.Params = append(append([]string{}, o.Params...), s.Cells[i]...)
@@ -87,7 +86,7 @@ func (s *Sweep) options(i int) run.Options {
 	return o
 }
 
-// each calls fn with the number of each cell, at most jobs at a time, in their order, until stop is closed.
+// each calls fn with the number of each cell, in order, at most jobs at a time, until stop is closed.
 func (s *Sweep) each(fn func(i int), jobs int, stop <-chan struct{}) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(jobs, 1))
@@ -99,7 +98,7 @@ func (s *Sweep) each(fn func(i int), jobs int, stop <-chan struct{}) {
 		case slots <- struct{}{}:
 		}
 		select {
-		case <-stop: // both were possible
+		case <-stop: // both cases were ready
 			return
 		default:
 		}
@@ -110,8 +109,8 @@ func (s *Sweep) each(fn func(i int), jobs int, stop <-chan struct{}) {
 	}
 }
 
-// Run runs the cells of a plan that have no result, and fills these in. ended is told of each cell that has
-// ended, one at a time. interrupted is whether a signal ended the sweep.
+// Run runs the cells of a plan that have no result, and fills these in. ended is called for each cell that has
+// ended, one at a time. interrupted reports whether a signal ended the sweep.
 func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 	stop, over := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex // guards running, and ended
@@ -121,7 +120,7 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 	tell := func(i int, sig os.Signal) { // mu is held
 		select {
 		case running[i] <- sig:
-		default: // it has two already, and ends; or it is not running
+		default: // it already has two signals and is ending, or is not running
 		}
 	}
 	var passing sync.WaitGroup
@@ -158,7 +157,7 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 			return
 		}
 		if plan[i].earlier != nil {
-			if stopped := judge.settle(i); stopped > 0 { // what ran before it has told
+			if stopped := judge.settle(i); stopped > 0 { // earlier runs have decided it
 				mu.Lock()
 				defer mu.Unlock()
 				plan[i].Result, plan[i].Stopped = plan[i].earlier, stopped
