@@ -1,5 +1,5 @@
-// Package exchange writes runs of the history in the forms of other tools, and reads those of other tools. `drun
-// export` and `drun import` call it.
+// Package exchange writes runs of the history in other tools' formats, and reads other tools' runs. `drun export`
+// and `drun import` call it.
 package exchange
 
 import (
@@ -16,16 +16,16 @@ import (
 	"drun/internal/terminal"
 )
 
-// Format is a form in which runs can be written.
+// Format is a format in which runs can be written.
 type Format struct {
 	Name string
 	// Write writes runs with all their points.
 	Write func(w io.Writer, db *history.DB, runs []int64) error
-	// Binary forms are not for a terminal.
+	// Binary formats are not for a terminal.
 	Binary bool
 }
 
-// Formats are all of them.
+// Formats lists all formats.
 var Formats = []Format{
 	{"csv", writeCSV, false},
 	{"json", writeJSON, false},
@@ -57,7 +57,7 @@ func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *records
 	return nil
 }
 
-// columns are those of CSV and of Parquet.
+// columns are the columns of CSV and Parquet.
 var columns = []string{"run", "run_name", "metric", "step", "rank", "value", "time"}
 
 func writeCSV(w io.Writer, db *history.DB, runs []int64) error {
@@ -76,7 +76,7 @@ func writeCSV(w io.Writer, db *history.DB, runs []int64) error {
 	return err
 }
 
-// writeJSON writes a list of the runs as drun show --json prints them, each with its points.
+// writeJSON writes a list of the runs in the form of drun show --json, each with its points.
 func writeJSON(w io.Writer, db *history.DB, runs []int64) error {
 	out := bufio.NewWriter(w)
 	for i, id := range runs {

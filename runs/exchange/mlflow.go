@@ -19,9 +19,9 @@ import (
 	"drun/internal/exit"
 )
 
-// readMLflow reads the runs of MLflow's SQLite store, but those that are deleted or have not ended. MLflow keeps
-// parameters as texts: those that look like numbers, True, False and None become these. A tag becomes key=value, the experiment
-// experiment=NAME, and the description a note.
+// readMLflow reads the runs of MLflow's SQLite store, except those that are deleted or have not ended. MLflow keeps
+// parameters as texts: those that look like numbers, True, False or None are converted. A tag becomes key=value,
+// the experiment experiment=NAME, and the description a note.
 func readMLflow(path string) (runs []history.Foreign, notes []string, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -48,7 +48,7 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 			err = rows.Err()
 		}
 	}
-	// A view may have no end.
+	// A view may be endless.
 	each(func(rows *sql.Rows) error {
 		var name, kind string
 		if err := rows.Scan(&name, &kind); err != nil {
@@ -110,7 +110,7 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 		var stamp, step int64
 		var nan bool
 		err := rows.Scan(&uuid, &key, &value, &stamp, &step, &nan)
-		switch { // MLflow's forms of what its column cannot hold
+		switch { // MLflow's forms for what its column cannot hold
 		case nan:
 			value = math.NaN()
 		case value == math.MaxFloat64:
@@ -138,10 +138,10 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 	return runs, notes, nil
 }
 
-// scanned is what database/sql says of a value that is not of the type wanted.
+// scanned matches database/sql's error for a value of the wrong type.
 var scanned = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Scan error on column index \d+, name "([^"]*)"`) })
 
-// plain reads a value that MLflow has made a text of, with Python's str.
+// plain parses a value that MLflow has made into a text with Python's str.
 func plain(text string) any {
 	switch text {
 	case "True":
@@ -166,9 +166,9 @@ func plain(text string) any {
 	return text
 }
 
-// label adds a tag; what is too long for one becomes a note.
+// label adds a tag; a text too long for one becomes a note.
 func label(r *history.Foreign, text string) {
-	const most = 200 // bytes, as of run.tag
+	const most = 200 // bytes, as for run.tag
 	if len(text) > most {
 		r.Notes = append(r.Notes, text)
 		return

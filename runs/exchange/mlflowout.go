@@ -18,9 +18,10 @@ import (
 	"drun/internal/exit"
 )
 
-// WriteMLflow adds runs to a SQLite store that MLflow has made, in the experiment "drun", all of them or none. A run that was added
-// before is written anew. MLflow keeps parameters as texts, has no ranks, and no runs that are lost: these are killed there. The metrics of
-// other ranks than 0 are called NAME/rankN; the values of several tags KEY=VALUE with the same key are joined.
+// WriteMLflow adds runs to a SQLite store that MLflow has made, in the experiment "drun", either all or none. A run
+// that was added before is replaced. MLflow keeps parameters as texts, and has no ranks and no lost runs: these
+// become killed. Metrics of ranks other than 0 are called NAME/rankN; the values of several tags KEY=VALUE with the
+// same key are joined.
 func WriteMLflow(path string, db *history.DB, runs []int64) error {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -62,7 +63,7 @@ func WriteMLflow(path string, db *history.DB, runs []int64) error {
 	return nil
 }
 
-// mlflow writes into a store; the first error stays.
+// mlflow writes to a store; it keeps the first error.
 type mlflow struct {
 	tx  *sql.Tx
 	err error
@@ -84,7 +85,7 @@ func (w *mlflow) run(r *history.Summary, points []records.Point) {
 	if status == "" {
 		status = "KILLED"
 	}
-	var end any // NULL: it is running
+	var end any // NULL: still running
 	if r.Seconds != nil && r.Status != history.Running {
 		end = r.Started.UnixMilli() + int64(*r.Seconds*1000)
 	}
@@ -95,7 +96,7 @@ func (w *mlflow) run(r *history.Summary, points []records.Point) {
 		w.exec("INSERT INTO params VALUES (?, ?, ?)", name, pythonic(r.Params[name], r.Params.Text(name)), uuid)
 	}
 	tag := func(key, value string) { w.exec("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", key, value, uuid) }
-	values := map[string][]string{} // MLflow has one for a key
+	values := map[string][]string{} // MLflow has one tag per key
 	for _, text := range r.Tags {
 		key, value, _ := strings.Cut(text, "=")
 		values[key] = append(values[key], value)
@@ -103,7 +104,7 @@ func (w *mlflow) run(r *history.Summary, points []records.Point) {
 	for key, list := range values {
 		tag(key, strings.Join(list, ", "))
 	}
-	tag("mlflow.runName", r.Name) // after those of the user, which may have the same names
+	tag("mlflow.runName", r.Name) // after the user's tags, which may have the same names
 	tag("mlflow.source.name", r.Recipe)
 	tag("drun.id", fmt.Sprint(r.ID))
 	latest := map[string]records.Point{}
@@ -118,7 +119,7 @@ func (w *mlflow) run(r *history.Summary, points []records.Point) {
 		case math.IsInf(value, 0):
 			value = math.Copysign(math.MaxFloat64, value)
 		}
-		// MLflow has no second point with the same name, step, time and value.
+		// MLflow allows no second point with the same name, step, time and value.
 		w.exec("INSERT OR IGNORE INTO metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)", p.Name, value, p.Time.UnixMilli(), uuid, p.Step, nan)
 		if before, has := latest[p.Name]; !has || p.Step >= before.Step {
 			latest[p.Name] = p
@@ -127,7 +128,7 @@ func (w *mlflow) run(r *history.Summary, points []records.Point) {
 	}
 }
 
-// pythonic is a parameter as Python's str writes it.
+// pythonic writes a parameter as Python's str does.
 func pythonic(v any, text string) string {
 	switch v := v.(type) {
 	case nil:

@@ -23,8 +23,9 @@ import (
 	"drun/internal/exit"
 )
 
-// Read reads the runs of a file: MLflow's SQLite store, TensorBoard's events, or CSV, as its content tells. A folder
-// is read for the files of events beneath it. notes say what was left out. A mistake in a file is a usage error.
+// Read reads the runs of a file, which its content shows to be MLflow's SQLite store, TensorBoard events, or CSV.
+// In a folder, it reads the event files beneath it. notes say what was left out. A mistake in a file is a usage
+// error.
 func Read(path string) (runs []history.Foreign, notes []string, err error) {
 	if runs, notes, err = read(path); err != nil {
 		return nil, nil, err
@@ -40,7 +41,7 @@ func Read(path string) (runs []history.Foreign, notes []string, err error) {
 	return runs, notes, nil
 }
 
-// maxName is how many bytes the names in a file may have; MLflow's have at most 250.
+// maxName is the most bytes that names in a file may have; MLflow's have at most 250.
 const maxName = 1000
 
 // check refuses what the history cannot keep, or not show again.
@@ -64,7 +65,7 @@ func check(r *history.Foreign) error {
 	}
 	err := when(r.Started)
 	if r.Seconds < 0 {
-		r.Seconds = 0 // the clock was set meanwhile
+		r.Seconds = 0 // the clock was set during the run
 	}
 	for i := 0; err == nil && i < len(r.Params); i++ {
 		err = name("parameter", r.Params[i].Name)
@@ -113,7 +114,7 @@ func read(path string) (runs []history.Foreign, notes []string, err error) {
 	return runs, notes, nil
 }
 
-// unreadable is an error of the file system as one of the user's.
+// unreadable makes a file system error a usage error.
 func unreadable(path string, err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		path, err = p.Path, p.Err
@@ -151,9 +152,9 @@ func readFile(path string) ([]history.Foreign, []string, error) {
 
 const importable = "want CSV with a heading, TensorBoard's events or MLflow's SQLite store"
 
-// readCSV reads tables with a heading, in one of two forms: a row a point, with the columns metric (or name), value and
-// perhaps step, rank, time, run and run_name, as drun export writes them; or a column a metric, and perhaps step, time, run and
-// run_name. An empty cell is no point.
+// readCSV reads tables with a heading in one of two forms: a row per point, with the columns metric (or name),
+// value and optionally step, rank, time, run and run_name, as drun export writes them; or a column per metric, and
+// optionally step, time, run and run_name. An empty cell is no point.
 func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, error) {
 	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(content, []byte("\ufeff"))))
 	heading, err := in.Read()
@@ -168,7 +169,7 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 		at[name] = i
 	}
 	_, metric := at["metric"]
-	if i, has := at["name"]; has && !metric { // drun metrics --csv
+	if i, has := at["name"]; has && !metric { // from drun metrics --csv
 		at["metric"], metric = i, true
 	}
 	_, value := at["value"]
@@ -262,7 +263,7 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 	return runs, nil, nil
 }
 
-// badCSV says in which line CSV is at fault.
+// badCSV says in which line the CSV is invalid.
 func badCSV(path string, err error) error {
 	var parse *csv.ParseError
 	switch {
@@ -274,7 +275,7 @@ func badCSV(path string, err error) error {
 	return exit.Errorf(exit.Usage, "%s: %w", path, err)
 }
 
-// setTimes has the run begin and end with its points; points without a time get that of the start.
+// setTimes makes the run begin and end with its points; points without a time get that of the start.
 func setTimes(r *history.Foreign) {
 	var last time.Time
 	for _, p := range r.Points {
@@ -297,7 +298,7 @@ func setTimes(r *history.Foreign) {
 	r.Seconds = last.Sub(r.Started).Seconds()
 }
 
-// uncell takes away the apostrophe that terminal.Cell has put before a name.
+// uncell removes the apostrophe that terminal.Cell puts before a name.
 func uncell(text string) string {
 	if len(text) > 1 && text[0] == '\'' && strings.ContainsRune("=+-@\t\r", rune(text[1])) {
 		return text[1:]

@@ -15,18 +15,18 @@ import (
 	"drun/internal/exit"
 )
 
-// A file of TensorBoard's events is a sequence of records: the length (8 bytes), its sum, the data, its sum. The data is
+// A TensorBoard event file is a sequence of records: the length (8 bytes), its sum, the data, its sum. The data is
 // an Event as a protocol buffer, of which only scalars are read here.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the form of a sum in such files.
+// masked is the form in which such files store a sum.
 func masked(data []byte) uint32 {
 	sum := crc32.Checksum(data, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8
 }
 
-// readEvents reads the scalars of a file of events. The last record may be cut off, when the writer was killed.
+// readEvents reads the scalars of an event file. The last record may be cut off if the writer was killed.
 func readEvents(path, mark string, content []byte) ([]history.Foreign, []string, error) {
 	run := history.Foreign{Mark: mark, Name: filepath.Base(filepath.Dir(path)), Source: path, Tool: "TensorBoard", Status: history.Done}
 	var notes []string
@@ -66,7 +66,7 @@ func readEvents(path, mark string, content []byte) ([]history.Foreign, []string,
 	return []history.Foreign{run}, notes, nil
 }
 
-// field calls fn with each field of a message: its number, and a number or bytes.
+// fields calls fn with each field of a message: its number, and a number or bytes.
 func fields(message []byte, fn func(field protowire.Number, number uint64, data []byte) error) error {
 	for len(message) > 0 {
 		field, kind, n := protowire.ConsumeTag(message)
@@ -101,7 +101,8 @@ func fields(message []byte, fn func(field protowire.Number, number uint64, data 
 	return nil
 }
 
-// event adds the scalars of an Event: wall_time 1, step 2, summary 5. It returns how many values are none.
+// event adds the scalars of an Event: wall_time 1, step 2, summary 5. others counts the values that are not
+// scalars.
 func event(run *history.Foreign, data []byte) (others int, err error) {
 	p := records.Point{Exact: true}
 	var summary []byte

@@ -15,8 +15,8 @@ import (
 	"drun/history/records"
 )
 
-// WriteTensorBoard makes a folder in which each run has a folder of its name with a file of events. TensorBoard keeps values as 32-bit
-// floats. The metrics of other ranks than 0 are called NAME/rankN.
+// WriteTensorBoard makes a folder with a folder per run, by its name, that contains an event file. TensorBoard
+// keeps values as 32-bit floats. Metrics of ranks other than 0 are called NAME/rankN.
 func WriteTensorBoard(folder string, db *history.DB, runs []int64) error {
 	if err := os.Mkdir(folder, 0o777); err != nil {
 		return err
@@ -64,7 +64,7 @@ func seconds(event []byte, micros int64) []byte {
 	return protowire.AppendFixed64(event, math.Float64bits(float64(micros)/1e6))
 }
 
-// scalar is an Event with one value.
+// scalar encodes an Event with one value.
 func scalar(p *records.Point) []byte {
 	name := p.Name
 	if p.Rank > 0 {
@@ -78,7 +78,7 @@ func scalar(p *records.Point) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(event, 5, protowire.BytesType), summary)
 }
 
-// eventWriter writes the records of a file of events; the first error stays.
+// eventWriter writes the records of an event file; it keeps the first error.
 type eventWriter struct {
 	to   io.Writer
 	held []byte
