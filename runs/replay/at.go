@@ -23,9 +23,9 @@ type Point struct {
 	Run     string  `json:"run"`
 	Step    int64   `json:"step"`
 	Updates int64   `json:"updates"`   // of the parameters, made by then
-	Digest  *string `json:"digest"`    // of rank 0's parameters after them; nil: of a checkpoint whose SHA-256 proves it
-	From    *int64  `json:"from_step"` // of the checkpoint that it was replayed from; nil: from the beginning
-	FromRun *string `json:"from_run"`  // whose checkpoint that is, if it is the one that the run was resumed from; nil: its own
+	Digest  *string `json:"digest"`    // of rank 0's parameters after them; nil: it is a checkpoint, which its SHA-256 proves
+	From    *int64  `json:"from_step"` // of the checkpoint from which it was replayed; nil: from the beginning
+	FromRun *string `json:"from_run"`  // whose checkpoint that is, if the run was resumed from it; nil: its own
 	Again   int64   `json:"replayed"`  // updates that were compared with the recorded ones; 0: the run has the checkpoint itself
 
 	// Store has the state, as the checkpoint Info.
@@ -34,13 +34,13 @@ type Point struct {
 	free  func()
 }
 
-// Close removes what was rebuilt.
+// Close removes the rebuilt state.
 func (p *Point) Close() { p.free() }
 
-// At gives the state of a run at a step, which is a step of checkpoint.save as far as one can tell, or else of run.log;
-// with the name of a metric, a step of that. If the run has no such checkpoint, the run is repeated from the nearest
-// one before it, up to that step, and the digests of the parameters are compared with those that the run
-// recorded. o has what does not decide what is computed.
+// At returns the state of a run at a step: a step of checkpoint.save if that can be told, otherwise of run.log;
+// with the name of a metric, a step of that. If the run has no such checkpoint, the run is repeated from the
+// nearest one before it up to that step, and the digests of the parameters are compared with the recorded ones. o
+// has the options that do not affect what is computed.
 func At(o run.Options, db *history.DB, home string, id, step int64, metric string, given []engine.Param, say func(string)) (*Point, error) {
 	p, err := newPast(db, home, id, given, false)
 	if err != nil {
@@ -61,7 +61,7 @@ func At(o run.Options, db *history.DB, home string, id, step int64, metric strin
 			return nil, err
 		}
 		if i := slices.IndexFunc(a.kept, func(c checkpoints.Info) bool { return c.Step == step }); i >= 0 && metric == "" {
-			for rank := range a.kept[i].WorldSize { // which compares the SHA-256 of everything
+			for rank := range a.kept[i].WorldSize { // compares the SHA-256 of everything
 				if _, _, err := store.Load(p.detail.UID, a.kept[i].Ref(), rank); err != nil {
 					store.Close()
 					return nil, err
@@ -93,7 +93,7 @@ func At(o run.Options, db *history.DB, home string, id, step int64, metric strin
 	return a.prove()
 }
 
-// attempt is one to rebuild a state.
+// attempt is an attempt to rebuild a state.
 type attempt struct {
 	*past
 	options run.Options
@@ -114,8 +114,8 @@ func (a *attempt) made() (updates int64) {
 	return updates
 }
 
-// prove replays from the nearest checkpoint before the target. If the recipe does not get there
-// with the same digests from that, it replays from the beginning.
+// prove replays from the nearest checkpoint before the target. If the recipe does not get there with the same
+// digests, it replays from the beginning.
 func (a *attempt) prove() (*Point, error) {
 	a.replay.Target = a.target
 	var best *saved
@@ -139,7 +139,7 @@ func (a *attempt) prove() (*Point, error) {
 		a.replay.From, a.replay.Own = begin, false
 	}
 	after := int64(0)
-	if a.replay.From != "" { // a run that was resumed counts on
+	if a.replay.From != "" { // a resumed run counts on from its parent
 		after = -1
 	}
 	at, err := a.rebuild(after)
@@ -149,7 +149,7 @@ func (a *attempt) prove() (*Point, error) {
 	return at, err
 }
 
-// rebuild replays, after so many updates; -1: as many as the checkpoint says.
+// rebuild replays from the state after so many updates; -1: as many as the checkpoint says.
 func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 	dir, err := scratch.Make("at-")
 	if err != nil {
@@ -201,7 +201,7 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 		free: func() { store.Close(); dir.Remove() }}, nil
 }
 
-// targetOf says after how many updates, of those that the run has made, the state of a step is meant.
+// targetOf finds after how many of the run's updates the state of a step is meant.
 func targetOf(d *history.Detail, marks []records.Mark, steps []saved, made, step int64, metric string) (*engine.Target, error) {
 	if i := slices.IndexFunc(steps, func(s saved) bool { return s.step == step }); i >= 0 && metric == "" {
 		return &engine.Target{Updates: steps[i].updates, Save: &step}, nil
@@ -245,7 +245,7 @@ func targetOf(d *history.Detail, marks []records.Mark, steps []saved, made, step
 	return &engine.Target{Updates: found[names[0]]}, nil
 }
 
-// stepBefore gives an earlier step at which a metric was recorded after as many updates as at a step.
+// stepBefore returns an earlier step at which a metric was recorded after the same number of updates.
 func stepBefore(marks []records.Mark, metric string, step int64) (earlier int64, is bool) {
 	var updates int64
 	for _, m := range marks {
@@ -266,9 +266,9 @@ func stepBefore(marks []records.Mark, metric string, step int64) (earlier int64,
 	return 0, false
 }
 
-// between gives the updates of a step that was not saved, where each step from the save before it to the one after makes one
-// update or, for a step before or after all saves, each step from the first save to the last. With several updates a step one
-// could not tell how they are spread.
+// between returns the number of updates at a step that was not saved, if each step makes one update, from the save
+// before it to the one after or, for a step before or after all saves, from the first save to the last. With
+// several updates per step, their distribution is unknown.
 func between(steps []saved, step int64) (int64, bool) {
 	if len(steps) < 2 {
 		return 0, false
@@ -287,9 +287,9 @@ func between(steps []saved, step int64) (int64, bool) {
 	return from.updates + step - from.step, true
 }
 
-// inStep tells whether a metric's steps are those of checkpoint.save, and how many updates the recipe makes between recording a
-// step and saving it. With some, as where a loss is logged before the step of the optimizer, it must make equally many updates
-// each step: else nothing tells of a step that was not saved.
+// inStep reports whether a metric's steps are those of checkpoint.save, and how many updates the recipe makes
+// between recording a step and saving it. If it makes some, such as when a loss is logged before the optimizer's
+// step, it must make equally many per step: otherwise nothing is known about a step that was not saved.
 func inStep(marks []records.Mark, steps []saved, metric string) (lag int64, same bool) {
 	var uniform *records.Mark
 	count := 0

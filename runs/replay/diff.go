@@ -17,39 +17,39 @@ import (
 	"drun/internal/scratch"
 )
 
-// Differences are why two runs differ.
+// Differences says why two runs differ.
 type Differences struct {
-	Inputs    []Input     `json:"inputs"`    // what went in that is not the same
-	First     *Divergence `json:"first"`     // nil: no metric differs, nor the parameters
+	Inputs    []Input     `json:"inputs"`    // inputs that are not the same
+	First     *Divergence `json:"first"`     // nil: neither metrics nor parameters differ
 	Operation *Operation  `json:"operation"` // nil: none differs, or it was not asked for
 }
 
-// Input is something that went into two runs, with its values.
+// Input is an input of two runs that differs, with both values.
 type Input struct {
 	What string `json:"what"`
 	A    any    `json:"a"` // nil: none
 	B    any    `json:"b"`
 }
 
-// Operation is the first one of the recipe whose result is not the same in two runs.
+// Operation is the first operation of the recipe whose result differs between two runs.
 type Operation struct {
-	Line  string `json:"line"` // of the first run; "" where that has no more operations
+	Line  string `json:"line"` // in the first run; "" if that has no more operations
 	Op    string `json:"op"`
 	Rank  int    `json:"rank"`
-	LineB string `json:"line_b"` // of the second
+	LineB string `json:"line_b"` // in the second run
 	OpB   string `json:"op_b"`
 }
 
-// Diff finds why two runs differ: what went in, and the first point of a metric. With trace, both runs are repeated
-// from the nearest state that they had in common to that point, and the results of all operations are compared. Where
-// that cannot be done, the rest is given with the error.
+// Diff finds why two runs differ: their inputs, and the first differing point of a metric. With trace, both runs
+// are repeated from the nearest state they had in common up to that point, and the results of all operations are
+// compared. If that cannot be done, the rest is returned with the error.
 func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, given []engine.Param) (*Differences, error) {
 	d := &Differences{Inputs: []Input{}}
 	c, err := db.Compare([]int64{a, b})
 	if err != nil {
 		return nil, err
 	}
-	others := false // other than data that decide the bits
+	others := false // whether inputs other than data differ that decide the bits
 	for _, diff := range c.Differences {
 		what := diff.Name
 		switch {
@@ -91,7 +91,8 @@ func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, gi
 	return d, err
 }
 
-// firstDifference gives the first point of a metric or, if all are the same, the first update.
+// firstDifference returns the first differing point of a metric or, if all are the same, the first differing
+// update.
 func firstDifference(db *history.DB, a, b int64, whole bool) (*Divergence, error) {
 	var all [2]*series
 	var digests [2][]map[int64][records.DigestSize]byte
@@ -111,7 +112,7 @@ func firstDifference(db *history.DB, a, b int64, whole bool) (*Divergence, error
 	return differentUpdate(digests[0], digests[1], 0), nil
 }
 
-// reader gives the first call that read a file of which the runs had different contents.
+// reader returns the first call that read a file whose content differs between the runs.
 func reader(pair [2]*past) *Operation {
 	of := func(p *past, path string) (found *records.DataFile, sums string) {
 		for i, f := range p.detail.DataFiles {
@@ -137,7 +138,7 @@ func reader(pair [2]*past) *Operation {
 	return first
 }
 
-// before compares positions by file, line and column.
+// before orders positions by file, line and column.
 func before(a, b string) bool {
 	if len(a) != len(b) && a[:strings.IndexByte(a+":", ':')] == b[:strings.IndexByte(b+":", ':')] {
 		return len(a) < len(b)
@@ -145,7 +146,7 @@ func before(a, b string) bool {
 	return a < b
 }
 
-// firstOperation repeats both runs and compares what they compute.
+// firstOperation repeats both runs and returns the first operation whose result differs.
 func firstOperation(o run.Options, pair [2]*past, first *Divergence) (*Operation, error) {
 	pair[1].replay.ID, pair[1].replay.Name = pair[0].replay.ID, pair[0].replay.Name // which a recipe may use
 	until := int64(-1)
@@ -177,7 +178,7 @@ func firstOperation(o run.Options, pair [2]*past, first *Divergence) (*Operation
 		if p.replay.Trace, err = makeFolder(home + "-trace"); err != nil {
 			return nil, err
 		}
-		// Traced as one attempt: the last one, which did not fail.
+		// They are traced as one attempt: the last one, which did not fail.
 		n := len(p.detail.Attempts)
 		p.replay.Starts, p.detail.Attempts = max(0, n-1), p.detail.Attempts[:min(n, 1)]
 		result, err := p.run(o, home)
@@ -195,7 +196,7 @@ func firstOperation(o run.Options, pair [2]*past, first *Divergence) (*Operation
 	return nil, failed // a rank that has come to the end may have left others behind
 }
 
-// updatesAt is how many updates had been made when the runs differed; -1: not known.
+// updatesAt is how many updates had been made when the runs first differed; -1: unknown.
 func (p *past) updatesAt(first *Divergence) (int64, error) {
 	switch {
 	case first == nil:
@@ -216,8 +217,8 @@ func (p *past) updatesAt(first *Divergence) (int64, error) {
 	return updates, nil
 }
 
-// fromCommonState makes the replays go on from the newest checkpoint with which the runs were the same before a number
-// of updates.
+// fromCommonState makes the replays start from the newest checkpoint, before that number of updates, with which the
+// runs were the same.
 func fromCommonState(pair [2]*past, until int64) error {
 	if pair[0].detail.WorldSize != pair[1].detail.WorldSize || !pair[0].replay.Bundle.Names("restore") || !pair[1].replay.Bundle.Names("restore") {
 		return nil
@@ -258,7 +259,7 @@ func fromCommonState(pair [2]*past, until int64) error {
 	return nil
 }
 
-// sameState tells whether two runs have the same checkpoint of a step, bit for bit.
+// sameState reports whether two runs have the same checkpoint of a step, bit for bit.
 func sameState(store *checkpoints.Store, pair [2]*past, step int64) (bool, error) {
 	for rank := range pair[0].detail.WorldSize {
 		var parts [2][]checkpoints.Entry

@@ -25,14 +25,15 @@ type Replayed struct {
 	First     *Divergence `json:"first"`
 }
 
-// past is a run of the history, ready to be done again.
+// past is a run of the history, ready to be repeated.
 type past struct {
 	db     *history.DB
 	detail *history.Detail
 	replay *record.Replay
 }
 
-// newPast opens it. given are values of secret parameters, which a run that is only looked at does not need.
+// newPast opens a run. given are values of secret parameters, which are not needed if look: the run is then only
+// examined.
 func newPast(db *history.DB, home string, id int64, given []engine.Param, look bool) (*past, error) {
 	d, err := db.Get(id)
 	if err != nil {
@@ -45,12 +46,12 @@ func newPast(db *history.DB, home string, id int64, given []engine.Param, look b
 	return &past{db, d, r}, err
 }
 
-// changed are the data files that are not what the run has read.
+// changed returns the data files that differ from what the run read.
 func (p *past) changed() []record.DataChange {
 	return record.Changed(p.replay.Bundle, p.detail.DataDirs, p.detail.DataFiles)
 }
 
-// warn says what may keep the replay from coming to the same.
+// warn says what may keep the replay from giving the same result.
 func (p *past) warn(say func(string)) {
 	for _, c := range p.changed() {
 		say(c.String())
@@ -60,7 +61,7 @@ func (p *past) warn(say func(string)) {
 	}
 }
 
-// options are those of a replay in another home. o has what does not decide what is computed.
+// options are those of a replay in another home. o has the options that do not affect what is computed.
 func (p *past) options(o run.Options, home string) run.Options {
 	d := p.detail
 	o.Recipe, o.Home, o.Name, o.Replay, o.Resume, o.Reuse = d.Recipe, home, "", p.replay, "", false
@@ -73,7 +74,7 @@ func (p *past) options(o run.Options, home string) run.Options {
 	return o
 }
 
-// run does it again. How it ended is to be judged by the caller, unless it was interrupted.
+// run repeats the run. The caller judges how it ended, unless it was interrupted.
 func (p *past) run(o run.Options, home string) (*run.Result, error) {
 	if d := p.detail; d.Orphaned != nil && p.replay.From == "" {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s cannot be repeated from where it began: it was resumed from step %d of a run that has been removed", d.ID, d.Name, *d.Orphaned),
@@ -89,8 +90,8 @@ func (p *past) run(o run.Options, home string) (*run.Result, error) {
 	return r, nil
 }
 
-// repeat is run, and opens what the replay has recorded: its history, its number there and its digests. whole: that it fails is
-// an error.
+// repeat is run, and opens what the replay has recorded: its history, its number there and its digests. whole: a
+// failure of the replay is an error.
 func (p *past) repeat(o run.Options, home string, whole bool) (again *history.DB, id int64, digests []map[int64][records.DigestSize]byte, err error) {
 	result, err := p.run(o, home)
 	if err != nil {
@@ -109,15 +110,16 @@ func (p *past) repeat(o run.Options, home string, whole bool) (again *history.DB
 	return again, result.ID, digests, nil
 }
 
-// failed is the error of a replay that did not end as it should.
+// failed is the error of a replay that did not end as expected.
 func (p *past) failed(r *run.Result) error {
 	return exit.WithHint(exit.WithCode(fmt.Errorf("the replay of run %s failed: %w", p.detail.Name, r.Failure.Err()), r.Code), r.Failure.Hint)
 }
 
-// Replay runs the recipe that the history has captured with a run again, with the same parameters, seed and
-// ranks, in a temporary home, and compares all exact metrics, the digests of the parameters and the artifacts, bit for
-// bit. o has what does not decide what is computed. Before anything starts, say is told what may make a difference: data
-// files that are not what the run has read, and attempts that differed. Of a run that did not end well, what it has recorded is compared.
+// Replay runs the recipe that the history captured with a run again, with the same parameters, seed and ranks, in a
+// temporary home, and compares all exact metrics, the digests of the parameters and the artifacts, bit for bit. o
+// has the options that do not affect what is computed. Before anything starts, say is told what may make a
+// difference: data files that differ from what the run read, and attempts that differed. If the run did not end
+// well, what it recorded is compared.
 func Replay(o run.Options, db *history.DB, home string, id int64, given []engine.Param, say func(string)) (*Replayed, error) {
 	p, err := newPast(db, home, id, given, false)
 	if err != nil {
@@ -176,8 +178,9 @@ func Replay(o run.Options, db *history.DB, home string, id int64, given []engine
 	return r, nil
 }
 
-// differentArtifact compares what two runs have kept, and gives how many it compared and the first that differs. Unless the
-// first run is whole, the other may have gone on: it may have kept more, and others instead of those without a step.
+// differentArtifact compares what two runs have kept, and returns how many artifacts it compared and the first that
+// differs. Unless the first run is whole, the other may have gone on: it may have kept more, and replaced those
+// without a step.
 func differentArtifact(a, b []records.Artifact, whole bool) (compared int, first *Divergence) {
 	type key struct {
 		name, kind string
@@ -220,8 +223,8 @@ func differentArtifact(a, b []records.Artifact, whole bool) (compared int, first
 	return len(want), first
 }
 
-// differentUpdate gives the first update after a number at which digests are not those of another run, where both
-// have one.
+// differentUpdate returns the first update after a number at which the digests of two runs, where both have one,
+// differ.
 func differentUpdate(a, b []map[int64][records.DigestSize]byte, after int64) (first *Divergence) {
 	for rank := range min(len(a), len(b)) {
 		for n, want := range a[rank] {
@@ -234,7 +237,7 @@ func differentUpdate(a, b []map[int64][records.DigestSize]byte, after int64) (fi
 	return first
 }
 
-// missingUpdate gives a rank and an update up to a number for which one of two runs has no digest.
+// missingUpdate returns a rank and an update up to a number for which one of two runs has no digest.
 func missingUpdate(digests []map[int64][records.DigestSize]byte, ranks int, after, until int64) (rank int, update int64, missing bool) {
 	for rank := range ranks {
 		for n := until; n > after; n-- {
@@ -249,7 +252,7 @@ func missingUpdate(digests []map[int64][records.DigestSize]byte, ranks int, afte
 	return 0, 0, false
 }
 
-// steps lists the saved steps of marks in the order of the steps, the latest mark of each.
+// savedSteps lists the saved steps of marks in step order, by the latest mark of each.
 func savedSteps(marks []records.Mark) []saved {
 	byStep := map[int64]saved{}
 	for _, m := range marks {

@@ -22,27 +22,27 @@ import (
 	"drun/internal/scratch"
 )
 
-// Forgotten says what usually is the cause of a difference.
+// Forgotten names the usual cause of a difference.
 const Forgotten = "put everything that changes into the state, and save last: what comes after checkpoint.save in an iteration, random draws too, is not done again"
 
 // Report is what Resume has found.
 type Report struct {
 	Same  bool
 	First string // the first difference; "" if there is none
-	Kills int    // between the first checkpoint and the end, after which the run went on
-	// Points and Bytes are how much was compared: metrics, and of the last checkpoint.
+	Kills int    // between the first checkpoint and the end, after each of which the run went on
+	// Points and Bytes are how much was compared: points of metrics, and bytes of the last checkpoint.
 	Points int
 	Bytes  int64
 	// Recovery is the time from each kill to the next complete checkpoint.
 	Recovery []time.Duration
-	// Again is how many points were recorded by one attempt and once more by a later one.
+	// Again is how many points were recorded by one attempt and again by a later one.
 	Again int
 }
 
-// Resume runs a recipe undisturbed, and then with ranks killed at random moments after its first
-// checkpoint, each kill followed by a restart, until there were so many kills; and compares
-// all exact metrics and the last checkpoint, bit for bit. The options' home, name and limit of restarts
-// are ignored: nothing is left behind. say is told how far it is.
+// Resume runs a recipe undisturbed, then with ranks killed at random moments after its first checkpoint, each kill
+// followed by a restart, until there were kills of them, and compares all exact metrics and the last checkpoint,
+// bit for bit. The options' home, name and limit of restarts are ignored: nothing is left behind. say is told the
+// progress.
 func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*Report, error) {
 	dir, err := scratch.Make("verify-")
 	if err != nil {
@@ -72,7 +72,7 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 	}
 	say(fmt.Sprintf("the undisturbed run took %s and saved %d times; running with kills", elapsed.Text(calm.Seconds), len(saves)))
 	r := &Report{Same: true, Points: len(want.points), Bytes: want.bytes}
-	// Twice the time that the kills would take at even distances leaves room for those that hit nothing.
+	// Twice the time that evenly spaced kills would take leaves room for those that hit nothing.
 	every := max(time.Millisecond, 2*time.Since(saves[0])/time.Duration(kills+1))
 	for round := 0; r.Kills < kills; round++ {
 		if round == 20 {
@@ -80,7 +80,7 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 		}
 		o.Home = filepath.Join(dir.Path, fmt.Sprintf("killed-%d", round))
 		k := newKiller(rng, every, kills-r.Kills)
-		o.MaxRestarts, o.OnSpawn, o.OnSaved = kills-r.Kills, k.spawned, k.saved // a failure of the recipe is not to be tried again
+		o.MaxRestarts, o.OnSpawn, o.OnSaved = kills-r.Kills, k.spawned, k.saved // a failure of the recipe itself must not be retried
 		stormy, err := run.Run(o)
 		k.stop()
 		if err != nil {
@@ -143,7 +143,7 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 	o.again -= len(list)
 	store, err := checkpoints.OpenReadOnly(home)
 	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return o, nil // it saves in memory only
+		return o, nil // it saves only in memory
 	}
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 	return o, nil
 }
 
-// differs gives the first difference.
+// differs describes the first difference.
 func (o *outcome) differs(other *outcome) string {
 	if d := o.series.first(other.series, true); d != nil {
 		at := fmt.Sprintf("metric %s at step %d of rank %d", d.Metric, d.Step, d.Rank)
@@ -199,11 +199,11 @@ type killer struct {
 	done     chan struct{}
 
 	ranks  map[int]int // pidfds by rank
-	left   int         // kills
+	left   int         // kills left
 	timer  *time.Timer // of the next
 	armed  bool        // the timer runs
-	killed time.Time   // when a rank was; zero: the run has saved since in a later attempt
-	next   bool        // the ranks have started again since
+	killed time.Time   // when a rank was killed; zero: the run has since saved in a later attempt
+	next   bool        // the ranks have since started again
 }
 
 func newKiller(rng *rand.Rand, every time.Duration, kills int) *killer {
@@ -236,7 +236,7 @@ func (k *killer) loop() {
 	}
 }
 
-// stop ends the killing. The run is over.
+// stop ends the killing, since the run is over.
 func (k *killer) stop() {
 	close(k.events)
 	<-k.done
@@ -245,7 +245,7 @@ func (k *killer) stop() {
 	}
 }
 
-// spawned notes a process. A pidfd is never another process's.
+// spawned notes a process. Its pidfd never refers to another process.
 func (k *killer) spawned(rank, pid int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

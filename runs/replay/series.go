@@ -6,35 +6,35 @@ import (
 	"drun/history/records"
 )
 
-// Divergence is the first point in which two runs differ. Of parameters, Step is the number of the update.
+// Divergence is the first point at which two runs differ. For parameters, Step is the number of the update.
 type Divergence struct {
 	Step   int64  `json:"step"`
 	Metric string `json:"metric"` // or Parameters, or Artifact
 	Rank   int    `json:"rank"`
 	A      any    `json:"a"` // nil: not recorded; a records.Float, or a digest
 	B      any    `json:"b"`
-	// Artifact is the name of one whose SHA-256 differs, and Kind its kind. Its Step is -1 where it has none.
+	// Artifact and Kind are the name and kind of an artifact whose SHA-256 differs. Step is -1 if it has none.
 	Artifact string `json:"artifact,omitempty"`
 	Kind     string `json:"kind,omitempty"`
 }
 
-// Parameters stands for a metric where the digests of the parameters differ.
+// Parameters replaces a metric's name if the digests of the parameters differ.
 const Parameters = "(parameters)"
 
-// Artifact stands for a metric where something that the recipe kept differs.
+// Artifact replaces a metric's name if something that the recipe kept differs.
 const Artifact = "(artifact)"
 
 // series is the exact points of a run.
 type series struct {
 	points map[point]float64
-	order  []point // of recording
+	order  []point // in order of recording
 }
 
 type point struct {
 	name string
 	step int64
 	rank int
-	nth  int // of the points with the same name, step and rank
+	nth  int // among the points with the same name, step and rank
 }
 
 func newSeries(list []records.Point) *series {
@@ -54,8 +54,7 @@ func newSeries(list []records.Point) *series {
 	return s
 }
 
-// first gives the first point that another series does not have with the same bits or, if whole, that
-// only the other has.
+// first returns the first point that other lacks with the same bits or, if whole, that only other has.
 func (s *series) first(other *series, whole bool) *Divergence {
 	for _, p := range s.order {
 		got, is := other.points[p]

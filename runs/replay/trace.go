@@ -16,15 +16,15 @@ import (
 
 func makeFolder(path string) (string, error) { return path, os.Mkdir(path, 0o700) }
 
-// compareTraces gives the first operation whose result differs between two replays, of the rank that came to it first.
-// ended: both replays ended as they should, so that one that is shorter differs.
+// compareTraces returns the first operation whose result differs between two replays, of the rank that reached it
+// first. ended: both replays ended as expected, so a difference in length counts.
 func compareTraces(pair [2]*past, ranks int, ended bool) (first *Operation, err error) {
 	at := -1
 	for rank := range ranks {
 		var traces [2]*trace
 		for i, p := range pair {
 			file, err := os.Open(filepath.Join(p.replay.Trace, engine.TraceFile(rank)))
-			if errors.Is(err, fs.ErrNotExist) { // it did not come to run
+			if errors.Is(err, fs.ErrNotExist) { // the replay did not get that far
 				continue
 			}
 			if err != nil {
@@ -54,7 +54,7 @@ func compareTraces(pair [2]*past, ranks int, ended bool) (first *Operation, err 
 	return first, nil
 }
 
-// damaged is the error of a record that is none. The last one may be cut short.
+// damaged is the error for an invalid record. The last one may be cut short.
 func damaged(err error) error {
 	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -68,7 +68,7 @@ type trace struct {
 	sites []computed
 }
 
-// computed is a value at a place in the recipe.
+// computed is a value computed at a place in the recipe.
 type computed struct {
 	op, line string
 	sum      [8]byte
