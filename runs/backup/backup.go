@@ -1,5 +1,4 @@
-// Package backup puts a home, its history and its checkpoints, into one file while
-// runs go on.
+// Package backup puts a home, its history and its checkpoints, into one file while runs go on.
 package backup
 
 import (
@@ -15,11 +14,11 @@ import (
 	"drun/internal/scratch"
 )
 
-// Size says what a backup holds.
+// Size says what a backup contains.
 type Size struct {
 	Packs int
 	Bytes int64
-	// Damaged are the checkpoints that the backup has as they are: of which chunks are not what was saved.
+	// Damaged are the checkpoints in the backup with chunks that differ from what was saved.
 	Damaged []Damaged
 }
 
@@ -29,12 +28,11 @@ type Damaged struct {
 	Fault      error
 }
 
-// Write makes a tar archive at path, which must not exist, of history.db,
-// checkpoints.db and the packs that hold the checkpoints' data: a home, once it is
-// unpacked. It appears when it is complete and durable. Without a history the error
-// is *history.ErrNone.
+// Write makes a tar archive at path, which must not exist, of history.db, checkpoints.db and the packs with the
+// checkpoints' data: once unpacked, it is a home. It appears when it is complete and durable. Without a history the
+// error is *history.ErrNone.
 func Write(home, path string) (size Size, err error) {
-	folder, err := scratch.MakeIn(filepath.Dir(path), ".drun-backup-") // and removes what a killed backup left
+	folder, err := scratch.MakeIn(filepath.Dir(path), ".drun-backup-") // also removes what a killed backup left
 	if err != nil {
 		return size, err
 	}
@@ -56,7 +54,7 @@ func Write(home, path string) (size Size, err error) {
 	if err != nil {
 		return size, err
 	}
-	// A link, unlike a rename, does not replace a file that appeared meanwhile.
+	// A link, unlike a rename, does not replace a file that has appeared meanwhile.
 	if err := os.Link(out.Name(), path); err != nil {
 		return size, err
 	}
@@ -68,7 +66,7 @@ func Write(home, path string) (size Size, err error) {
 	return size, err
 }
 
-// damaged reads the checkpoints that were copied, where they came from.
+// damaged checks the copied checkpoints at their source.
 func (w *writer) damaged() (found []Damaged, err error) {
 	copied, err := checkpoints.OpenReadOnly(w.temp)
 	if errors.As(err, new(*checkpoints.ErrNone)) {
@@ -90,7 +88,7 @@ func (w *writer) damaged() (found []Damaged, err error) {
 	for _, info := range list {
 		_, faults, err := store.Verify(info.Run, info.Ref())
 		switch {
-		case errors.As(err, new(*checkpoints.ErrNone)): // a run that goes on has removed it
+		case errors.As(err, new(*checkpoints.ErrNone)): // a running run has removed it
 		case err != nil:
 			found = append(found, Damaged{info, err})
 		case len(faults) > 0:
@@ -106,8 +104,8 @@ type writer struct {
 	done       map[string]bool // packs that are in the archive
 }
 
-// attempts bounds how often a catalog is copied again since a pack that it refers
-// to was removed before it could be read.
+// attempts limits how often a catalog is copied again because a pack that it refers to was removed before it could
+// be read.
 const attempts = 100
 
 func (w *writer) all() error {
@@ -127,10 +125,9 @@ func (w *writer) all() error {
 	}
 }
 
-// once copies the databases to files beside the archive, and the packs into it. The
-// catalog comes first: records logged before a save are stored before it, and so are
-// in the history, which is copied later. Checkpoints that are not in the copy of the
-// catalog are then removed from that of the history.
+// once copies the databases to files beside the archive, and the packs into it. The catalog comes first: records
+// logged before a save are stored before it, so they are in the history, which is copied later. Checkpoints that
+// are not in the copy of the catalog are then removed from that of the history.
 func (w *writer) once() (names []string, err error) {
 	for _, name := range []string{"history.db", "checkpoints.db", "spool"} {
 		if err := os.RemoveAll(filepath.Join(w.temp, name)); err != nil {
@@ -168,7 +165,7 @@ func (w *writer) once() (names []string, err error) {
 	return append(names, "checkpoints.db"), nil
 }
 
-// add puts a file into the archive.
+// add adds a file to the archive.
 func (w *writer) add(name string, open func() (*os.File, error)) error {
 	in, err := open()
 	if err != nil {
