@@ -163,7 +163,7 @@ func writeArtifact(cmd *cobra.Command, db *history.DB, a *records.Artifact, outp
 	return exit.WithCode(os.WriteFile(output, data, 0o666), exit.Storage)
 }
 
-// saveArtifacts writes all into a folder, and never over a file that is there.
+// saveArtifacts writes all artifacts into a folder, and never over an existing file.
 func saveArtifacts(cmd *cobra.Command, db *history.DB, all []records.Artifact, folder string) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return exit.WithCode(err, exit.Storage)
@@ -183,7 +183,7 @@ func saveArtifacts(cmd *cobra.Command, db *history.DB, all []records.Artifact, f
 	return nil
 }
 
-// createNew writes a new file, with a number in its name where there is one.
+// createNew writes a new file, with a number in its name if that exists already.
 func createNew(path string, data []byte) (string, error) {
 	suffix := filepath.Ext(path)
 	for n := 1; ; n++ {
@@ -205,7 +205,7 @@ func createNew(path string, data []byte) (string, error) {
 
 var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
 
-// fileName is a name for an artifact that leads nowhere else, whatever the recipe called it.
+// fileName is a file name for an artifact that leads to no other folder, whatever the recipe called it.
 func fileName(a *records.Artifact) string {
 	plain := strings.Map(func(c rune) rune {
 		switch {

@@ -29,7 +29,7 @@ func defaultBackend() string {
 	if name := os.Getenv("DRUN_BACKEND"); name != "" {
 		return name
 	}
-	// PyTorch's may name one for each kind of device: cpu:gloo,cuda:nccl.
+	// PyTorch's variable may name one backend per kind of device: cpu:gloo,cuda:nccl.
 	for part := range strings.SplitSeq(os.Getenv("TORCH_DISTRIBUTED_BACKEND"), ",") {
 		device, name, both := strings.Cut(part, ":")
 		switch {
@@ -82,8 +82,7 @@ type backendInfo struct {
 // reports it first.
 const probeLimit = 15 * time.Second
 
-// listBackends shows a table that fits the terminal, and beneath it why some
-// backends do not run here.
+// listBackends shows a table that fits the terminal, and beneath it why some backends do not run here.
 func listBackends(out io.Writer, list []backendInfo) error {
 	columns := terminal.Width(out)
 	var table bytes.Buffer
@@ -104,7 +103,7 @@ func listBackends(out io.Writer, list []backendInfo) error {
 	return err
 }
 
-// describeBackend shows everything about the backends of a name.
+// describeBackend shows everything about the backends with a name.
 func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs []string) error {
 	list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != name })
 	if len(list) == 0 {
@@ -140,7 +139,7 @@ func printBackends(out io.Writer, list []backendInfo) error {
 	return nil
 }
 
-// verdict is whether it runs here.
+// verdict says whether the backend runs here.
 func (b *backendInfo) verdict() string {
 	switch {
 	case b.Usable:
@@ -158,7 +157,7 @@ func (b *backendInfo) where() string {
 	return filepath.Dir(b.Path)
 }
 
-// cut shortens a text at its beginning: the end of a path tells more.
+// cut shortens a text at its beginning, since the end of a path tells more.
 func cut(text string, columns int) string {
 	r := []rune(text)
 	if columns = max(columns, 12); len(r) <= columns {
@@ -167,8 +166,8 @@ func cut(text string, columns int) string {
 	return "…" + string(r[len(r)-columns+1:])
 }
 
-// wrap breaks a text between words into lines of at most so many columns, those
-// after the first indented. A word that is longer keeps its line to itself.
+// wrap breaks a text between words into lines of at most so many columns, indenting those after the first. A longer
+// word gets its own line.
 func wrap(text string, columns int) string {
 	var out strings.Builder
 	at := 0
@@ -189,8 +188,7 @@ func wrap(text string, columns int) string {
 	return out.String()
 }
 
-// findPlugins lists all plugins, or those of a name, each asked whether it can
-// run here.
+// findPlugins lists all plugins, or those with the given names, and asks each whether it can run here.
 func findPlugins(cmd *cobra.Command, dirs []string, names ...string) []backendInfo {
 	list := []backendInfo{}
 	for _, p := range host.List(host.Dirs(dirs...)) {
@@ -201,8 +199,8 @@ func findPlugins(cmd *cobra.Command, dirs []string, names ...string) []backendIn
 	return list
 }
 
-// inspect asks a plugin whether it can run. One that has changed since it was
-// trusted is not started, and one that is only in $PATH not before it is trusted.
+// inspect asks a plugin whether it can run. It does not start one that has changed since it was trusted, or one
+// that is only in $PATH and not trusted yet.
 func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	b := backendInfo{Name: p.Name, Path: p.Path}
 	if p.Hidden {
@@ -246,7 +244,7 @@ func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
 	return json.Unmarshal(out.Bytes(), b)
 }
 
-// runHost has drun-plugin-host do something with a plugin. It ends with this process, also where that is killed.
+// runHost has drun-plugin-host do something with a plugin. The host ends with this process, even if that is killed.
 func runHost(ctx context.Context, program, what string, p *host.Plugin, out, words io.Writer) error {
 	cmd := exec.CommandContext(ctx, program, what, p.Name, p.Path, p.SHA256, p.Mark)
 	cmd.Stdout, cmd.Stderr = out, words
@@ -254,12 +252,12 @@ func runHost(ctx context.Context, program, what string, p *host.Plugin, out, wor
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	runtime.LockOSThread() // the signal comes when the thread ends that starts it
+	runtime.LockOSThread() // the signal comes when the thread that starts it ends
 	defer runtime.UnlockOSThread()
 	return cmd.Run()
 }
 
-// findPlugin finds the plugin of that name.
+// findPlugin finds the plugin with that name.
 func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 	if name == "shm" {
 		return nil, usage("drun's own tests cover it", "shm is built in, not a plugin")
@@ -267,8 +265,7 @@ func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 	return host.Find(name, host.Dirs(dirs...))
 }
 
-// verified finds a plugin that is unchanged since it was pinned, or pins it, and the
-// program that starts it.
+// verified finds a plugin that is unchanged since it was pinned, or pins it, and the program that starts it.
 func verified(cmd *cobra.Command, name string, dirs []string) (p *host.Plugin, program string, err error) {
 	if p, err = findPlugin(name, dirs); err == nil {
 		err = host.Verify(homeOf(cmd), p)
@@ -306,7 +303,7 @@ func newTest(dirs *[]string) *cobra.Command {
 			}
 			err = runHost(cmd.Context(), program, which, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if errors.As(err, new(*exec.ExitError)) {
-				return exitStatus(exit.Backend) // it has said why
+				return exitStatus(exit.Backend) // the host has printed why
 			}
 			return err
 		},

@@ -57,8 +57,8 @@ To restore it, unpack it into a new folder and use that as the home:
 	}
 }
 
-// tellDamaged names the checkpoints that a backup has, but not as they were saved, and those that were
-// not there to be copied.
+// tellDamaged names the checkpoints in a backup that differ from what was saved, and those that were missing when
+// it was made.
 func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 	home, errs := homeOf(cmd), cmd.ErrOrStderr()
 	db, err := history.OpenReadOnly(home)

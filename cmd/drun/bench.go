@@ -27,8 +27,8 @@ import (
 //go:embed bench.star
 var benchRecipe []byte
 
-// benchRow is one size, as nccl-tests shows it: the slowest rank's mean time per
-// call; algbw is bytes / time, and busbw is algbw times the traffic factor of the op.
+// benchRow is one size, as nccl-tests shows it: the slowest rank's mean time per call; algbw is bytes / time, and
+// busbw is algbw times the operation's traffic factor.
 type benchRow struct {
 	Op      string  `json:"op"`
 	Backend string  `json:"backend"`
@@ -104,7 +104,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	}
 	program := ""
 	if backend != "shm" {
-		if _, program, err = verified(cmd, backend, dirs); err != nil { // the run's own home is a new one
+		if _, program, err = verified(cmd, backend, dirs); err != nil { // the run itself has a new home
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	if f := result.Failure; f != nil {
 		return exit.WithHint(exit.Errorf(result.Code, "%s", f.Text(n)), f.Hint)
 	}
-	if result.Code != exit.Done { // a signal
+	if result.Code != exit.Done { // a signal ended it
 		return exitStatus(result.Code)
 	}
 	if err := b.print(cmd, backend, n, out.String()); err != nil {
@@ -171,9 +171,9 @@ func (b *benchFlags) sizes() (list []string, width int, err error) {
 	return list, width, nil
 }
 
-const mostBytes = 4 << 30 // of a tensor that is measured
+const mostBytes = 4 << 30 // of a measured tensor
 
-// bytesOf reads 4, 64K, 1M: powers of 1024, as nccl-tests does.
+// bytesOf parses 4, 64K, 1M: powers of 1024, as in nccl-tests.
 func bytesOf(text string) (uint64, error) {
 	if text != "" && strings.ContainsAny(text[len(text)-1:], "KMGkmg") {
 		text += "iB"
@@ -222,8 +222,7 @@ func printBench(out io.Writer, list []benchRow) error {
 	return w.Flush()
 }
 
-// printCounts shows the plugin's counters, over all ranks and all calls, not only
-// the timed ones.
+// printCounts shows the plugin's counters, over all ranks and all calls, not only the timed ones.
 func printCounts(out io.Writer, counts map[string]int64) error {
 	if len(counts) == 0 {
 		return nil

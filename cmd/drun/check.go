@@ -69,10 +69,10 @@ func runCheck(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// A checker gathers what is found in several recipes.
+// A checker collects what is found in several recipes.
 type checker struct {
 	plain, withTests *check.Reference
-	files            int // that were named, or lie in a folder that was
+	files            int // that were named, or lie in a named folder
 	found            []check.Finding
 	sources          map[string][]byte // by the names that findings give files
 }
@@ -87,7 +87,7 @@ func newChecker() *checker {
 	return c
 }
 
-// A bundle is a recipe as far as it could be read.
+// A bundle is a recipe, as far as it could be read.
 type bundle struct {
 	*recipe.Bundle
 	faults []error
@@ -130,15 +130,15 @@ func (c *checker) check(b bundle, library bool) error {
 
 var definesMain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^(def\s+)?main\b`) })
 
-// folder checks the files beneath a folder. One without main that others load has been checked with these, with the
-// names that it finds there (testing).
+// folder checks the files beneath a folder. A file without main that others load has been checked with them, with
+// the names it finds there (testing).
 func (c *checker) folder(name string) error {
 	files, err := recipesIn(name)
 	if err != nil {
 		return err
 	}
 	var bundles []bundle
-	loaded, checked := map[string]bool{}, map[string]bool{} // by absolute paths
+	loaded, checked := map[string]bool{}, map[string]bool{} // by absolute path
 	path := func(b bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
 	for _, file := range files {
 		b := readBundle(file)
@@ -165,7 +165,7 @@ func (c *checker) folder(name string) error {
 			}
 		}
 	}
-	for _, b := range bundles { // they load each other in a cycle, or what loads them has not come so far
+	for _, b := range bundles { // they load each other in a cycle, or what loads them failed before that
 		if !checked[path(b, b.Main)] {
 			if err := check(b); err != nil {
 				return err

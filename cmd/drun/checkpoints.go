@@ -75,7 +75,7 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 	return cmd
 }
 
-// withCheckpoints finds the checkpoints that RUN or RUN@STEP name.
+// withCheckpoints finds the checkpoints that RUN or RUN@STEP names.
 func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []report.Kept) error) error {
 	open, openStore := history.OpenReadOnly, checkpoints.OpenReadOnly
 	db, err := open(homeOf(cmd))
@@ -141,18 +141,18 @@ func printCheckpoints(cmd *cobra.Command, list []report.Kept) error {
 	return w.Flush()
 }
 
-// tellMissing says which checkpoints the history alone has, and what to do.
+// tellMissing reports the checkpoints that only the history has, and what to do.
 func tellMissing(cmd *cobra.Command, list []report.Kept) {
 	for _, k := range list {
 		if k.Missing {
 			err := record.MissingError(homeOf(cmd), k.Run.Name, k.Step)
 			fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n  hint: %s\n", terminal.Lines(err.Error()), terminal.Lines(exit.HintOf(err)))
-			return // one says what happened; the list has all
+			return // one line says what happened; the list has them all
 		}
 	}
 }
 
-// mostFaults bounds how many damaged tensors of a checkpoint are named.
+// mostFaults limits how many damaged tensors of a checkpoint are named.
 const mostFaults = 20
 
 func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Kept) error {
@@ -177,7 +177,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Ke
 			var err error
 			_, faults, err = store.Verify(k.Info.Run, k.Info.Ref())
 			if errors.As(err, new(*checkpoints.ErrNone)) {
-				continue // a run that goes on has removed it
+				continue // a running run has removed it
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", k, err)
@@ -235,7 +235,7 @@ func printFaults(out io.Writer, faults []checkpoints.Fault) {
 	}
 }
 
-// counted is a number of things.
+// counted formats a number of things.
 func counted(n int, noun string) string {
 	if n != 1 {
 		noun += "s"

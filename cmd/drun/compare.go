@@ -61,8 +61,8 @@ func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []i
 	return fn(db, ids)
 }
 
-// sideBySide is how many runs have a column each; more have a row each, and so have three or more where columns do not
-// fit into the terminal.
+// sideBySide is up to how many runs have a column each. More runs have a row each, as do three or more if the
+// columns do not fit into the terminal.
 const sideBySide = 6
 
 func printComparison(out io.Writer, c *history.Comparison, diff string, all bool) error {
@@ -90,7 +90,8 @@ func printComparison(out io.Writer, c *history.Comparison, diff string, all bool
 
 func title(r history.RunName) string { return fmt.Sprintf("%d %s", r.ID, r.Name) }
 
-// beside gives each run a column, with the rows of a kind together. wide is how many characters the widest line has.
+// beside gives each run a column, with the rows of a kind together. wide is the length of the longest line in
+// characters.
 func beside(runs []history.RunName, rows []history.Difference) (table string, wide int) {
 	var text strings.Builder
 	w := terminal.NewTable(&text)
@@ -122,7 +123,7 @@ func beside(runs []history.RunName, rows []history.Difference) (table string, wi
 	return trimmed.String(), wide
 }
 
-// beneath prints a row for each run with what is short, and below that who has which of the rest.
+// beneath prints a row per run with the short values, and below that which runs have which of the rest.
 func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 	w := terminal.NewTable(out)
 	room := math.MaxInt
@@ -174,7 +175,7 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 	}
 }
 
-// texts are what is shown of the values of a difference: of metrics all digits, where fewer do not tell them apart.
+// texts are the displayed values of a difference; metrics get all digits if fewer do not tell them apart.
 func texts(d history.Difference) []string {
 	list, exact := make([]string, len(d.Values)), make([]string, len(d.Values))
 	short := map[string]string{}
@@ -212,7 +213,7 @@ func comparedText(kind string, v any) string {
 	return fmt.Sprint(v)
 }
 
-// shortSum keeps of a SHA-256 what tells them apart, and what follows it.
+// shortSum shortens a SHA-256 to a distinctive part, and keeps what follows it.
 func shortSum(text string) string { return text[:12] + strings.TrimPrefix(text[64:], ",") }
 
 // paintDiff makes a diff safe to print, and colours it on a terminal.

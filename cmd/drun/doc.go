@@ -59,7 +59,7 @@ func count(b bool) int {
 	return 0
 }
 
-// printReference writes each entry's declaration, and its documentation beneath it.
+// printReference writes each entry's declaration, with its documentation beneath it.
 func printReference(out io.Writer, entries universe.Entries) error {
 	for i, e := range entries {
 		title, between := e.Declaration(), "\n"

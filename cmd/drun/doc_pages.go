@@ -13,9 +13,9 @@ import (
 	"drun/starlib/universe"
 )
 
-// The reference as pages: index.html lists and searches all entries, and each module and type has a page. They
-// are opened from a folder as well as from a server, so style and script are in the pages; a policy that
-// names their SHA-256 lets nothing else run or load.
+// The reference as pages: index.html lists and searches all entries, and each module and type has a page. They work
+// from a folder as well as from a server, so style and script are inline; a policy with their SHA-256 lets nothing
+// else run or load.
 
 //go:embed doc_page.html
 var pageText string
@@ -77,7 +77,7 @@ func digest(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// topics are the reference by owners, modules in its order.
+// topics divides the reference by owner, modules in its order.
 func topics(reference universe.Entries) []*topic {
 	language := &topic{Title: "The language", File: "language.html", Doc: "What is there without a module."}
 	all, by := []*topic{language}, map[string]*topic{"": language}

@@ -17,7 +17,7 @@ import (
 type storage struct {
 	Path       string `json:"path"`
 	WAL        bool   `json:"wal"`
-	FileSystem string `json:"file_system,omitempty"` // where a write-ahead log is not safe
+	FileSystem string `json:"file_system,omitempty"` // if a write-ahead log is not safe on it
 }
 
 func (s storage) String() string {

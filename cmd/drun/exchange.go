@@ -131,7 +131,7 @@ time, run and run_name. A run that has been imported before is skipped.`,
 			}
 			var all []history.Foreign
 			errs := cmd.ErrOrStderr()
-			for _, path := range args { // all of them before any is entered
+			for _, path := range args { // all are read before any is entered
 				runs, notes, err := exchange.Read(path)
 				if err != nil {
 					return err

@@ -48,7 +48,7 @@ and a line says what. Tensors that differ between the ranks need --rank.`,
 	return cmd
 }
 
-// newFile refuses a path at which there is something, or at which no file of tensors can be.
+// newFile refuses a path that exists, or that cannot be a file of tensors.
 func newFile(path string) error {
 	if _, err := data.FormatOf(path); err != nil {
 		return usage("", "%s", err)
@@ -77,7 +77,7 @@ func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank in
 	return err
 }
 
-// writeTensors writes those of a checkpoint into a file, and says what it leaves out.
+// writeTensors writes the tensors of a checkpoint to a file, and says what it leaves out.
 func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) (size int64, left []string, err error) {
 	tensors, err := report.Tensors(store, k, rank, cmd.Flags().Changed("rank"))
 	if err != nil {
@@ -101,13 +101,13 @@ func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, r
 	return written, left, nil
 }
 
-// create writes a file so that it is never there in part.
+// create writes a file atomically.
 func create(path string, write func(io.Writer) error) (size int64, err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), ".export-")
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(file.Name()) // has another name by then, unless there was an error
+	defer os.Remove(file.Name()) // renamed by then, unless there was an error
 	out := bufio.NewWriterSize(file, 1<<20)
 	if err = write(out); err == nil {
 		err = out.Flush()

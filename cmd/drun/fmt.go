@@ -19,7 +19,7 @@ import (
 	"drun/tools/format"
 )
 
-const maxRecipe = 16 << 20 // bytes; what is larger than a recipe may be has an error of its own
+const maxRecipe = 16 << 20 // bytes; larger files get an error of their own
 
 func newFmt() *cobra.Command {
 	var f formatting
@@ -41,7 +41,7 @@ func newFmt() *cobra.Command {
 
 type formatting struct{ diff, check bool }
 
-// formatted is what became of a file.
+// formatted is the result for a file.
 type formatted struct {
 	File    string `json:"file"`
 	Changed bool   `json:"changed"`
@@ -84,7 +84,7 @@ func (f *formatting) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// file lays one out, and tells whether that changes it.
+// file formats a file, and reports whether that changes it.
 func (f *formatting) file(cmd *cobra.Command, name string) (changed bool, err error) {
 	var src []byte
 	shown := name
@@ -114,7 +114,7 @@ func (f *formatting) file(cmd *cobra.Command, name string) (changed bool, err er
 	return changed, err
 }
 
-// replace writes a file anew, whole or not at all, with its mode; a link stays one.
+// replace writes a file atomically, keeping its mode; a link stays a link.
 func replace(name string, content []byte) error {
 	name, err := filepath.EvalSymlinks(name)
 	if err != nil {

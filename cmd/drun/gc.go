@@ -65,7 +65,7 @@ that one of them may still restore stays, and its run stays in the trash. Packs 
 	}
 }
 
-// used is an error unless drun has kept something in a home.
+// used returns an error unless drun has kept something in a home.
 func used(home string) error {
 	for _, name := range []string{"history.db", "checkpoints.db", "checkpoints"} {
 		if _, err := os.Lstat(filepath.Join(home, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +81,8 @@ type garbage struct {
 	Removed []history.RunName // from the trash
 }
 
-// collectGarbage frees what it can, and takes checkpoints that are gone out of the
-// history, where a kill has left them.
+// collectGarbage frees what it can, and removes from the history the checkpoints that are gone, which a kill may
+// have left there.
 func collectGarbage(home string, errs io.Writer) (g garbage, err error) {
 	g.Removed = []history.RunName{}
 	store, err := openStore(home)
@@ -118,8 +118,7 @@ func openStore(home string) (*checkpoints.Store, error) {
 	return checkpoints.Open(home)
 }
 
-// emptyTrash removes the runs in the trash, and returns how many bytes that freed beside the
-// checkpoints' packs.
+// emptyTrash removes the runs in the trash, and returns how many bytes that freed besides the checkpoints' packs.
 func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writer) (freed int64, err error) {
 	reader, err := history.OpenReadOnly(home) // creates nothing
 	if errors.As(err, new(*history.ErrNone)) {
@@ -152,7 +151,7 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 			fmt.Fprintf(errs, "%s stays in the trash: a run that goes on may still restore %d of its checkpoints\n", name, held)
 			continue
 		case !was:
-			continue // taken out of the trash, or removed by another process
+			continue // restored from the trash, or removed by another process
 		}
 		g.Removed = append(g.Removed, history.RunName{ID: r.ID, Name: r.Name})
 		outputs := filepath.Join(home, "outputs", strconv.FormatInt(r.ID, 10))
@@ -168,7 +167,7 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 	return freed + shrunk, err
 }
 
-// dropCheckpoints removes those of a run, and returns how many stay because a run that goes on holds them.
+// dropCheckpoints removes a run's checkpoints, and returns how many stay because a running run holds them.
 func dropCheckpoints(store *checkpoints.Store, uid string) (held int, err error) {
 	if store == nil {
 		return 0, nil
@@ -193,7 +192,7 @@ func folderSize(dir string) (n int64) {
 	return n
 }
 
-// forgetCheckpoints takes those that are gone out of the history.
+// forgetCheckpoints removes checkpoints that are gone from the history.
 func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) error {
 	db, err := history.Open(home)
 	if err != nil {

@@ -50,7 +50,7 @@ modules and tensors of its state, and leaves the rest as it is.`,
 	return cmd
 }
 
-// imported is a checkpoint that was made of a file.
+// imported is a checkpoint made from a file.
 type imported struct {
 	ID      int64  `json:"id"`
 	Run     string `json:"run"`
@@ -59,8 +59,8 @@ type imported struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-// importFile makes a run with one checkpoint of a file's tensors. again: one that was made of the same file
-// with the same content will do.
+// importFile makes a run with one checkpoint of a file's tensors. again: an earlier import of the same file with
+// the same content will do.
 func importFile(home, path, name string, step int64, again bool) (*imported, error) {
 	if name != "" {
 		if err := history.CheckName(name); err != nil {
@@ -124,7 +124,7 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 	return made, nil
 }
 
-// importedBefore finds the newest run that importFile has made of a file, and that still has its checkpoint.
+// importedBefore finds the newest run that importFile has made from a file, and that still has its checkpoint.
 func importedBefore(db *history.DB, store *checkpoints.Store, file *records.DataFile, step int64) (*imported, error) {
 	list, err := db.List(0)
 	if err != nil {
@@ -148,7 +148,7 @@ func importedBefore(db *history.DB, store *checkpoints.Store, file *records.Data
 	return nil, nil
 }
 
-// readWeights reads a file of weights as the items of a checkpoint.
+// readWeights reads a file of weights as items of a checkpoint.
 func readWeights(path string) ([]checkpoint.Item, *records.DataFile, error) {
 	if _, err := data.FormatOf(path); err != nil {
 		return nil, nil, exit.WithCode(err, exit.Usage)
@@ -157,7 +157,7 @@ func readWeights(path string) ([]checkpoint.Item, *records.DataFile, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	real, err := filepath.EvalSymlinks(abs) // the user has named it, wherever it lies
+	real, err := filepath.EvalSymlinks(abs) // the user named it, wherever it is
 	if err != nil {
 		return nil, nil, usage("", "%s: %s", path, cause(err))
 	}
@@ -184,7 +184,7 @@ func readWeights(path string) ([]checkpoint.Item, *records.DataFile, error) {
 	return items, out, nil
 }
 
-// cause is an error without the operation and the path that os adds.
+// cause is an error without the operation and the path that package os adds.
 func cause(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		return p.Err

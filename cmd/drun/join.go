@@ -56,8 +56,8 @@ func normalizeJoin(name string) string {
 	return name
 }
 
-// joining tells whether this process is one of several of a run: by flags, or by
-// the variables of torchrun, srun or mpirun. Flags win. Variables may change nproc.
+// joining reports whether this process is one of several of a run, according to flags or to the variables of
+// torchrun, srun or mpirun. Flags take precedence. Variables may change nproc.
 func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, error) {
 	f := cmd.Flags()
 	byHand := false
@@ -132,7 +132,7 @@ func defaultElastic(f *pflag.FlagSet) cluster.Elastic {
 	return cluster.Elastic{JoinTimeout: timeout, LastCall: 30 * time.Second, Heartbeat: 2 * time.Second}
 }
 
-// configure reads --rdzv-conf.
+// configure parses --rdzv-conf.
 func (j *joinFlags) configure(e *cluster.Elastic) error {
 	for _, text := range strings.Split(j.conf, ",") {
 		if text == "" {
@@ -184,7 +184,7 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*cluster.Joining, error) {
 	}
 	index := j.node
 	if !f.Changed("node-rank") {
-		pod := os.Getenv("JOB_COMPLETION_INDEX") // of Kubernetes' indexed jobs
+		pod := os.Getenv("JOB_COMPLETION_INDEX") // in Kubernetes' indexed jobs
 		number, err := strconv.Atoi(pod)
 		switch {
 		case numbered && pod != "" && (err != nil || number < 0 || number >= nodes):
@@ -220,7 +220,7 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*cluster.Joining, error) {
 	return &cluster.Joining{Address: net.JoinHostPort(host, port), Secret: secret, ID: j.id, Index: index, Count: nodes, Elastic: elastic}, err
 }
 
-// secret is what only the processes of the run know.
+// secret returns what only the processes of the run know.
 func (j *joinFlags) secret(processes int) (text string, err error) {
 	switch {
 	case j.insecure && j.secretFile != "":

@@ -13,16 +13,17 @@ import (
 	"drun/internal/terminal"
 )
 
-// live is a line below the lines of drun logs --follow: how far the runs are that go on. Only a terminal has it.
+// live is a line below the lines of drun logs --follow that shows the progress of the running runs. Only a terminal
+// has it.
 type live struct {
-	mu    sync.Mutex // held by who writes
-	out   io.Writer  // nil: no terminal
+	mu    sync.Mutex // held while writing
+	out   io.Writer  // nil: not a terminal
 	shown bool
 	stop  chan struct{}
 	ended sync.WaitGroup
 }
 
-// liveEvery is how often it is drawn anew; the history is told as often.
+// liveEvery is how often the line is redrawn; the history is updated as often.
 const liveEvery = 500 * time.Millisecond
 
 func newLive(cmd *cobra.Command, db *history.DB, ids []int64) *live {
@@ -54,7 +55,7 @@ func (l *live) draw(text string) {
 	}
 }
 
-// clear takes the line away. mu is held.
+// clear removes the line. mu is held.
 func (l *live) clear() {
 	if l.shown {
 		fmt.Fprint(l.out, "\r\x1b[K")
@@ -70,8 +71,8 @@ func (l *live) close() {
 	l.clear()
 }
 
-// liveText says of the runs that go on how far they are, and their latest metrics, in so many columns. A history that
-// cannot be read just now has nothing to say.
+// liveText describes the running runs' progress and latest metrics, in so many columns. It is empty if the history
+// cannot be read at the moment.
 func liveText(db *history.DB, ids []int64, columns int) string {
 	runs, err := db.Select(history.Selection{IDs: ids, Metrics: history.Names{All: true}})
 	if err != nil {

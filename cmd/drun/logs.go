@@ -77,7 +77,7 @@ func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.L
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	defer out.Flush()
-	show := func(text string) string { return text } // a pipe gets the bytes
+	show := func(text string) string { return text } // a pipe gets the bytes unchanged
 	if terminal.Is(cmd.OutOrStdout()) {
 		show = terminal.Line
 	}

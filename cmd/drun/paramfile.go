@@ -53,7 +53,7 @@ func readParams(name string) ([]engine.Param, error) {
 	return out, nil
 }
 
-// readSmall reads a regular file of text.
+// readSmall reads a small regular text file.
 func readSmall(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if p := (*os.PathError)(nil); errors.As(err, &p) {
@@ -74,7 +74,7 @@ func readSmall(name string) ([]byte, error) {
 	return bytes.TrimPrefix(content, []byte("\ufeff")), err
 }
 
-// decodeParams reads one JSON object. A name that is there twice is an error, where encoding/json takes the last.
+// decodeParams decodes one JSON object. A duplicate name is an error, where encoding/json takes the last.
 func decodeParams(content []byte) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()
@@ -96,7 +96,7 @@ func decodeParams(content []byte) (map[string]any, error) {
 		if err != nil {
 			return nil, fault(err)
 		}
-		name := key.(string) // the decoder takes no other key
+		name := key.(string) // the decoder allows no other key
 		if _, twice := values[name]; twice {
 			return nil, fault(fmt.Errorf("%s is there twice", name))
 		}
@@ -115,7 +115,7 @@ func decodeParams(content []byte) (map[string]any, error) {
 	return values, nil
 }
 
-// paramOf gives a value's type and its text, as -p reads it.
+// paramOf returns a value's type and its text as -p reads it.
 func paramOf(v any) (kind, text string, err error) {
 	switch v := v.(type) {
 	case nil:

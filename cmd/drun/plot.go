@@ -51,7 +51,7 @@ largest value of their points, so that no spike is lost; values that are not fin
 				return usage("", "a chart is at least 20 columns wide and 3 rows high, and at most 10000 and 1000")
 			}
 			if c.width == 0 {
-				c.width = terminal.Width(cmd.OutOrStdout()) - 12 // for the numbers on the left
+				c.width = terminal.Width(cmd.OutOrStdout()) - 12 // minus the numbers on the left
 			}
 			c.metric = args[len(args)-1]
 			return withRuns(cmd, args[:len(args)-1], func(db *history.DB, ids []int64) error {
@@ -71,7 +71,7 @@ largest value of their points, so that no spike is lost; values that are not fin
 	return cmd
 }
 
-// read reads the curves of the runs that have the metric; if none has, the error is that of the first.
+// read reads the curves of the runs that have the metric; if none has it, the error is that of the first.
 func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, error) {
 	runs, err := db.Select(history.Selection{IDs: ids})
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, erro
 	return curves, nil
 }
 
-// marks tell curves apart where there are no colours.
+// marks tell curves apart if there are no colours.
 var marks = []string{"*", "+", "o", "x", "#", "@", "%", "&", "=", "~"}
 
 var curveColours = []asciigraph.AnsiColor{asciigraph.Blue, asciigraph.Red, asciigraph.Green, asciigraph.Yellow,
@@ -150,7 +150,7 @@ func (c *chart) draw(cmd *cobra.Command, curves []curve) error {
 	if low > high {
 		return usage("drun metrics prints all values", "no value of %q can be shown: none is finite%s", c.metric, map[bool]string{true: " and above 0"}[c.log])
 	}
-	// The library is given numbers from 0 to 1: it does not bear the largest and the smallest ones.
+	// The library gets numbers from 0 to 1, since it cannot handle the largest and the smallest ones.
 	for _, columns := range series {
 		for i, y := range columns {
 			switch span := high/2 - low/2; {

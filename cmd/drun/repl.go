@@ -73,7 +73,7 @@ func newRepl() *cobra.Command {
 	return cmd
 }
 
-// converse is the prompt on a terminal.
+// converse runs the prompt on a terminal.
 func converse(s *repl.Session, out io.Writer) error {
 	line := liner.NewLiner()
 	defer line.Close()
@@ -83,7 +83,7 @@ func converse(s *repl.Session, out io.Writer) error {
 	})
 	kept := linesFile()
 	if f, err := os.Open(kept); err == nil {
-		_, _ = line.ReadHistory(f) // what cannot be read is not there
+		_, _ = line.ReadHistory(f) // an unreadable history counts as none
 		f.Close()
 	}
 	defer keepLines(line, kept)
@@ -111,14 +111,14 @@ func converse(s *repl.Session, out io.Writer) error {
 			return err
 		}
 		select {
-		case <-signals: // one that came too late for what it was meant for
+		case <-signals: // a signal that came too late for its line
 		default:
 		}
 		s.Execute(src, signals)
 	}
 }
 
-// linesFile is where the lines of former prompts are; "" where there is no home.
+// linesFile is the file with the lines of earlier prompts; "" without a home.
 func linesFile() string {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if dir == "" {
@@ -131,7 +131,7 @@ func linesFile() string {
 	return filepath.Join(dir, "drun", "repl")
 }
 
-// keepLines writes them for the next prompt; that they cannot be kept is no error.
+// keepLines saves the lines for the next prompt; failing to do so is no error.
 func keepLines(line *liner.State, file string) {
 	if file == "" || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
 		return

@@ -63,7 +63,7 @@ RUN is an id, a name, or last. If the run did not finish successfully, what it r
 	return cmd
 }
 
-// difference is the first point in which two runs differ, in words. a and b name the runs.
+// difference describes the first point at which two runs differ. a and b name the runs.
 func difference(d *replay.Divergence, a, b string) string {
 	what := fmt.Sprintf("%s at step %d", d.Metric, d.Step)
 	switch {
@@ -84,12 +84,12 @@ func difference(d *replay.Divergence, a, b string) string {
 	return terminal.Escape(fmt.Sprintf("%s: %s %s, %s %s", what, a, value(d.A), b, value(d.B)))
 }
 
-// tell says what may keep a run that is done again from coming to the same.
+// tell prints what may keep a repeated run from giving the same result.
 func tell(cmd *cobra.Command) func(string) {
 	return func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Escape(text)) }
 }
 
-// againFlags are those of commands that do a recorded run again.
+// againFlags are the flags of commands that repeat a recorded run.
 type againFlags struct {
 	given   []string
 	params  []engine.Param

@@ -83,7 +83,7 @@ func unique(ids []int64) (list []int64) {
 	return list
 }
 
-// change finds runs, and opens the history for writing. Where there is none, none is made.
+// change finds runs, and opens the history for writing. It does not create a history.
 func change(cmd *cobra.Command, refs []string, find func(*history.DB, string) (int64, error), fn func(*history.DB, []int64) error) error {
 	reader, err := history.OpenReadOnly(homeOf(cmd))
 	if err != nil {
@@ -147,7 +147,7 @@ func printLabels(cmd *cobra.Command, db *history.DB, id int64) error {
 	return err
 }
 
-const maxNote = 1 << 20 // bytes, as of run.note
+const maxNote = 1 << 20 // bytes, as for run.note
 
 func newNote() *cobra.Command {
 	return &cobra.Command{

@@ -1,6 +1,5 @@
-// Command drun runs experiments written as Starlark recipes, and shows what was
-// run and what came of it. Each subcommand has its own file, which parses flags
-// and prints; the work is done in other packages.
+// Command drun runs experiments written as Starlark recipes, and shows what was run and its results. Each
+// subcommand has its own file, which parses flags and prints; other packages do the work.
 package main
 
 import (
@@ -74,12 +73,12 @@ func reportError(stderr io.Writer, err error) int {
 	return int(exit.CodeOf(err))
 }
 
-// usage is the error of a mistake on the command line.
+// usage is the error for a mistake on the command line.
 func usage(hint, format string, args ...any) error {
 	return exit.WithHint(exit.Errorf(exit.Usage, format, args...), hint)
 }
 
-// flagProblem says what is wrong with a flag, without the words of strconv.
+// flagProblem describes what is wrong with a flag, without strconv's words.
 func flagProblem(err error) string {
 	invalid := (*pflag.InvalidValueError)(nil)
 	if !errors.As(err, &invalid) {
@@ -133,7 +132,7 @@ func wantsJSON(cmd *cobra.Command) bool {
 	return err == nil && yes
 }
 
-// show prints a value as JSON, or as print does.
+// show prints a value as JSON, or with print.
 func show[T any](cmd *cobra.Command, v T, print func(io.Writer, T) error) error {
 	if wantsJSON(cmd) {
 		return printJSON(cmd.OutOrStdout(), v)
@@ -146,7 +145,7 @@ func printJSON(out io.Writer, v any) error {
 	return encodeJSON(out, v, "  ")
 }
 
-// encodeJSON writes a value, on one line where indent is empty.
+// encodeJSON writes a value, on one line if indent is empty.
 func encodeJSON(out io.Writer, v any, indent string) error { return report.JSON(out, v, indent) }
 
 // withRun opens the history and finds the run that the first argument names.

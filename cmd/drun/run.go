@@ -92,11 +92,10 @@ func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
 }
 
-// exitHelp ends the process from within a help function, which has no error to
-// return.
+// exitHelp ends the process from within a help function, which has no error to return.
 var exitHelp = os.Exit
 
-// ranks reads -n.
+// ranks parses -n.
 func ranks(text string) (int, error) {
 	n, err := rendezvous.Procs(text)
 	switch {
@@ -112,9 +111,9 @@ func ranks(text string) (int, error) {
 
 const defaultGrace = 30 * time.Second
 
-const maxTag = 200 // bytes, as of run.tag
+const maxTag = 200 // bytes, as for run.tag
 
-// runRecipe runs it and prints the closing line.
+// runRecipe runs a recipe and prints the closing line.
 func runRecipe(cmd *cobra.Command, o run.Options) error {
 	if cmd.Flags().Changed("resume") && o.Resume == "" {
 		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], a file of weights, or auto")
@@ -186,8 +185,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 	return nil
 }
 
-// prepare checks the flags of a recipe and connects its run with this process. stop ends
-// the listening to signals.
+// prepare checks the flags of a recipe and connects its run with this process. stop ends the listening to signals.
 func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	if o.Timeout <= 0 {
 		return nil, usage("for example --timeout 30s", "--timeout %s: the time must be above 0", o.Timeout)
@@ -207,11 +205,11 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 			return nil, err
 		}
 	}
-	// A run goes on when the reader of its output goes away.
+	// A run goes on even if the reader of its output goes away.
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	for _, sig := range run.Signals {
-		if sig != syscall.SIGHUP || !signal.Ignored(sig) { // nohup
+		if sig != syscall.SIGHUP || !signal.Ignored(sig) { // ignored under nohup
 			signal.Notify(signals, sig)
 		}
 	}
@@ -225,7 +223,7 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	return func() { signal.Stop(signals) }, nil
 }
 
-// hierarchy reads DRUN_HIERARCHY.
+// hierarchy parses DRUN_HIERARCHY.
 func hierarchy(text string) (flat bool, links int, err error) {
 	if text == "" || text == "off" {
 		return text == "off", 0, nil
@@ -236,8 +234,8 @@ func hierarchy(text string) (flat bool, links int, err error) {
 	return false, links, nil
 }
 
-// printResult prints the run as drun show --json does, on one line. The outcome
-// comes from the result, as a locked history may not have it yet.
+// printResult prints the run as drun show --json does, on one line. It takes the outcome from the result, since a
+// locked history may not have it yet.
 func printResult(cmd *cobra.Command, r *run.Result) error {
 	db, err := history.OpenReadOnly(homeOf(cmd))
 	if err != nil {
@@ -256,7 +254,7 @@ func printResult(cmd *cobra.Command, r *run.Result) error {
 	return encodeJSON(cmd.OutOrStdout(), d, "")
 }
 
-// exitStatus is an exit code whose reason has been printed.
+// exitStatus is an exit code whose reason has already been printed.
 type exitStatus exit.Code
 
 func (e exitStatus) Error() string       { return "" }

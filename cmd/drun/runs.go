@@ -20,7 +20,7 @@ import (
 	"drun/internal/terminal"
 )
 
-// choice is how the user chooses runs; other commands may take it too.
+// choice is how the user selects runs; other commands may use it too.
 type choice struct {
 	where, sort, tags []string
 	limit             int
@@ -71,10 +71,9 @@ narrow terminal shows fewer columns than a wide one, a pipe or a file.`,
 	return cmd
 }
 
-// choose returns the ids of the runs that the user wants to see, and how many there were
-// before --limit.
+// choose returns the ids of the runs that the user wants to see, and how many there were before --limit.
 func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found int, err error) {
-	if !c.all && len(c.where)+len(c.tags)+len(c.sort) == 0 { // no need to look at all runs
+	if !c.all && len(c.where)+len(c.tags)+len(c.sort) == 0 { // no need to read all runs
 		newest, err := db.Select(history.Selection{Limit: c.limit, Trashed: c.trash})
 		ids = []int64{}
 		for _, r := range newest {
@@ -159,7 +158,7 @@ func listRuns(cmd *cobra.Command, c *choice, columns string) error {
 	return show(cmd, list, printRuns)
 }
 
-// printColumns prints what --columns chose.
+// printColumns prints what --columns selected.
 func printColumns(out io.Writer, table *history.Table) error {
 	w := terminal.NewTable(out)
 	row(w, anyOf(table.Columns)...)
@@ -193,10 +192,10 @@ func printRuns(out io.Writer, list []history.Summary) error {
 	has := func(what func(history.Summary) bool) bool { return slices.ContainsFunc(list, what) }
 	parents, errors := has(func(r history.Summary) bool { return r.Parent != nil }), has(func(r history.Summary) bool { return r.Error != "" })
 	paint := painterFor(out)
-	room, errorRoom := math.MaxInt, math.MaxInt // a pipe or file gets all of it
+	room, errorRoom := math.MaxInt, math.MaxInt // a pipe or file gets everything
 	narrow, tags := false, true
 	if terminal.Is(out) {
-		room = terminal.Width(out) - 90 // what the fixed columns take
+		room = terminal.Width(out) - 90 // minus the fixed columns
 		if narrow = room < 24; narrow {
 			tags = has(func(r history.Summary) bool { return len(r.Tags) > 0 })
 			room = terminal.Width(out) - narrowColumns(list)
@@ -257,7 +256,8 @@ func printRuns(out io.Writer, list []history.Summary) error {
 	return w.Flush()
 }
 
-// narrowColumns is how many characters the columns of runs take in a narrow terminal, but for tags, metrics and errors.
+// narrowColumns is how many characters the columns of runs take in a narrow terminal, without tags, metrics and
+// errors.
 func narrowColumns(list []history.Summary) int {
 	wide := [4]int{2, 4, 6, 6} // the headings
 	for _, r := range list {
@@ -268,7 +268,7 @@ func narrowColumns(list []history.Summary) int {
 	return wide[0] + wide[1] + wide[2] + wide[3] + 2*len(wide)
 }
 
-// shorten cuts a text at its end to so many characters.
+// shorten cuts a text to at most that many characters.
 func shorten(text string, most int) string {
 	runes := []rune(text)
 	if len(runes) <= most {
@@ -277,7 +277,7 @@ func shorten(text string, most int) string {
 	return string(runes[:most-1]) + "…"
 }
 
-// lastMetrics lists as many of the last values as there is room for.
+// lastMetrics lists as many of the last values as fit.
 func lastMetrics(metrics map[string]history.MetricSummary, room int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {

@@ -91,7 +91,7 @@ func printDetail(out io.Writer, d *history.Detail) error {
 	return printTables(out, d)
 }
 
-// progressText says how far a loop has come.
+// progressText says how far a loop has got.
 func progressText(p *history.Progress) string {
 	text := strconv.FormatInt(p.Current, 10)
 	if p.Total >= 0 {
@@ -113,7 +113,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 	w := terminal.NewTable(out)
 	heading := func(n int, cells ...string) {
 		if n > 0 {
-			w.Flush() // each table has column widths of its own
+			w.Flush() // each table has its own column widths
 			fmt.Fprintln(out)
 			row(w, anyOf(cells)...)
 		}
@@ -159,7 +159,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 	}
 	if w.Flush(); len(d.Snapshots) > 0 {
 		shown := d.Snapshots
-		if len(d.Attempts) > 1 { // each that failed has left one
+		if len(d.Attempts) > 1 { // each failed attempt has left one
 			shown = shown[len(shown)-1:]
 		}
 		for _, snapshot := range shown {
@@ -175,7 +175,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 	}
 	heading(len(d.DataFiles), "DATA FILE", "SHA-256", "BYTES", "MODIFIED", "READ AT")
 	shown, rest := d.DataFiles, d.DataFiles[:0]
-	if len(shown) > manyFiles { // a folder of pictures
+	if len(shown) > manyFiles { // such as a folder of pictures
 		shown, rest = shown[:manyFiles/2], shown[manyFiles/2:]
 	}
 	for _, f := range shown {
@@ -196,21 +196,21 @@ func printTables(out io.Writer, d *history.Detail) error {
 	return err
 }
 
-// manyFiles is how many data files are listed; of more than these, half as many.
+// manyFiles is up to how many data files are listed; of more, half as many are.
 const manyFiles = 20
 
-// severalNodes tells a run whose ranks were not all on one machine.
+// severalNodes reports whether a run's ranks were on more than one machine.
 func severalNodes(d *history.Detail) bool {
 	return slices.ContainsFunc(d.Ranks, func(r records.RankPlace) bool { return r.Node != d.Ranks[0].Node })
 }
 
-// firstLine is what a row of a table holds of a text.
+// firstLine is the part of a text that a table row shows.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return terminal.Escape(line)
 }
 
-// attemptAt names the attempt of a run that was on at a time; "" if there is only one.
+// attemptAt names the attempt of a run that was running at a time; "" if there is only one.
 func attemptAt(d *history.Detail, at time.Time) (name string) {
 	for _, a := range d.Attempts {
 		if len(d.Attempts) > 1 && !a.Started.After(at) {

@@ -10,7 +10,7 @@ import (
 	"drun/internal/terminal"
 )
 
-// printSnapshot shows, of a moment in an attempt, what every rank was doing, and each rank's latest calls.
+// printSnapshot shows what every rank was doing at a moment of an attempt, and each rank's latest calls.
 func printSnapshot(out io.Writer, s history.Snapshot, attempt string) {
 	fmt.Fprintf(out, "\nRANKS AT %s (%s%s)\n", localTime(s.Time), terminal.Escape(s.Reason), attempt)
 	w := terminal.NewTable(out)

@@ -86,7 +86,7 @@ func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) 
 			}
 			fmt.Fprintf(out, "==> %s <==\n", terminal.Escape(s.Path))
 		}
-		text := string(s.Content) // a pipe gets the bytes
+		text := string(s.Content) // a pipe gets the bytes unchanged
 		if terminal.Is(out) {
 			text = terminal.Lines(text)
 		}

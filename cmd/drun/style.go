@@ -14,7 +14,7 @@ import (
 	"drun/internal/terminal"
 )
 
-// painter colours words where the output is a terminal and NO_COLOR is unset.
+// painter colours words if the output is a terminal and NO_COLOR is unset.
 type painter bool
 
 func painterFor(out io.Writer) painter {
@@ -33,8 +33,8 @@ func (p painter) status(s history.Status) painted {
 	return painted(fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, terminal.Escape(string(s))))
 }
 
-// pad gives a heading as many invisible bytes as the coloured words beneath it
-// have, so that a tabwriter aligns them.
+// pad adds as many invisible bytes to a heading as the coloured words beneath it have, so that a tabwriter aligns
+// them.
 func (p painter) pad(heading string) painted {
 	if !p {
 		return painted(heading)
@@ -42,7 +42,7 @@ func (p painter) pad(heading string) painted {
 	return painted("\x1b[39m" + heading + "\x1b[0m")
 }
 
-// duration shows seconds that may not be known.
+// duration shows seconds that may be unknown.
 func duration(seconds *float64) string {
 	if seconds == nil {
 		return "-"
@@ -60,8 +60,8 @@ func number(f records.Float) string {
 
 func localTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
-// row writes one line of a tabwriter: strings, which are escaped because they may
-// come from anywhere, and painted text.
+// row writes one line of a tabwriter: strings, which are escaped because they may come from anywhere, and painted
+// text.
 func row(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {

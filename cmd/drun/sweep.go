@@ -218,7 +218,7 @@ func sayEnded(errs io.Writer, o *sweep.Outcome, nth, all int) {
 func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 	type cell struct {
 		Params []string `json:"params"`
-		Run    *int64   `json:"run"` // that has finished, or was ended early; null: it would run
+		Run    *int64   `json:"run"` // the run that has finished or was ended early; null: it would be run
 
 		stopped int
 	}
@@ -246,7 +246,7 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 	})
 }
 
-// table prints the runs of the sweep, in the order of the cells or as --sort says.
+// table prints the runs of the sweep, in cell order or as --sort says.
 func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.Key) error {
 	ids := []int64{}
 	swept := []string{}

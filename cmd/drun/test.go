@@ -61,7 +61,7 @@ type tests struct {
 	verbose bool
 }
 
-// tested is what became of a test.
+// tested is the result of a test.
 type tested struct {
 	File    string  `json:"file"`
 	Line    int     `json:"line"`
@@ -129,7 +129,7 @@ func (t *tests) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// file runs the tests of a recipe. A recipe that cannot be read or compiled is a test that fails, without a name.
+// file runs the tests of a recipe. A recipe that cannot be read or compiled counts as a failed test without a name.
 func (t *tests) file(cmd *cobra.Command, file string, wanted *regexp.Regexp, sizes []int) (list []tested, err error) {
 	report := func(r tested) error {
 		list = append(list, r)

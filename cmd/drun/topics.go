@@ -6,8 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHelp is cobra's help command, but a topic that does not exist is a usage
-// error.
+// newHelp is cobra's help command, except that an unknown topic is a usage error.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND or TOPIC]",
@@ -22,7 +21,7 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// helpTopics are texts that "drun help TOPIC" prints.
+// helpTopics are the texts that "drun help TOPIC" prints.
 func helpTopics() []*cobra.Command {
 	return []*cobra.Command{{
 		Use:   "memory",

@@ -77,7 +77,7 @@ func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, ope
 			if first = false; open {
 				openBrowser(cmd, address)
 			}
-			giveWay() // the browser was started before
+			giveWay() // after the browser was started, which keeps its priority
 			return
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "for another browser: %s\n", address)
@@ -97,10 +97,10 @@ func exportUI(cmd *cobra.Command, dir string, runs []string) error {
 	})
 }
 
-// giveWay lowers the priority of this process, so that looking at a run slows it down as little as can be. Threads that are started
-// later have that of the thread that starts them.
+// giveWay lowers the priority of this process, so that looking at a run slows it down as little as possible. New
+// threads inherit the priority of the thread that starts them.
 func giveWay() {
-	for range 2 { // threads may be started meanwhile
+	for range 2 { // threads may be started during the first pass
 		threads, _ := os.ReadDir("/proc/self/task")
 		for _, t := range threads {
 			id, err := strconv.Atoi(t.Name())
@@ -108,7 +108,7 @@ func giveWay() {
 				continue
 			}
 			if now, err := syscall.Getpriority(syscall.PRIO_PROCESS, id); err == nil && 20-now < niceness {
-				_ = syscall.Setpriority(syscall.PRIO_PROCESS, id, niceness) // whoever may not stays as it is
+				_ = syscall.Setpriority(syscall.PRIO_PROCESS, id, niceness) // without permission, the priority stays as it is
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func giveWay() {
 
 const niceness = 10
 
-// openBrowser asks the desktop to show an address.
+// openBrowser asks the desktop to open an address.
 func openBrowser(cmd *cobra.Command, address string) {
 	command := exec.Command("xdg-open", address)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends the server, not the browser
