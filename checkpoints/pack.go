@@ -58,7 +58,7 @@ type packRow struct {
 	sha   string
 	bytes int
 	data  []byte // nil: it is in the file
-	sum   []byte // nil: not computed
+	sum   []byte // nil: it is not in the file yet
 }
 
 // origin is the catalog for which a pack is written, with its generation at that time.

@@ -166,7 +166,7 @@ func cut(text string, columns int) string {
 	return "…" + string(r[len(r)-columns+1:])
 }
 
-// wrap breaks a text between words into lines of at most so many columns, indenting those after the first. A longer
+// wrap breaks a text between words into lines of at most that many columns, indenting those after the first. A longer
 // word gets its own line.
 func wrap(text string, columns int) string {
 	var out strings.Builder

@@ -54,7 +54,7 @@ with gzip or zstd. The whole file is read, so a damaged file is an error that sa
 	return cmd
 }
 
-// describeApart describes a file in a separate process, which may use only so many bytes: the libraries that read
+// describeApart describes a file in a separate process, which may use only memory bytes: the libraries that read
 // Parquet and Arrow allocate as much as a damaged file asks for, and then kill the process.
 func describeApart(cmd *cobra.Command, file string, memory uint64) error {
 	args := []string{"data", "--apart", fmt.Sprintf("--memory=%d", memory)}

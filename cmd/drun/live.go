@@ -71,8 +71,8 @@ func (l *live) close() {
 	l.clear()
 }
 
-// liveText describes the running runs' progress and latest metrics, in so many columns. It is empty if the history
-// cannot be read at the moment.
+// liveText describes the running runs' progress and latest metrics, in at most that many columns. It is empty if
+// the history cannot be read at the moment.
 func liveText(db *history.DB, ids []int64, columns int) string {
 	runs, err := db.Select(history.Selection{IDs: ids, Metrics: history.Names{All: true}})
 	if err != nil {

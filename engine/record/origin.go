@@ -190,7 +190,7 @@ func (c DataChange) String() string {
 	return fmt.Sprintf("%s%s: %s since the run", c.File.Path, at, c.Why)
 }
 
-// sumOf is the SHA-256 of a file of so many bytes; "another" if its size differs.
+// sumOf is the SHA-256 of a file of that size in bytes; "another" if its size differs.
 func sumOf(path string, bytes int64) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

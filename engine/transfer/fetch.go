@@ -192,7 +192,7 @@ func (s *Source) End(why error) {
 	}
 }
 
-// ask waits for an answer of so many bytes.
+// ask sends a request and waits for its answer, which must have that many bytes.
 func (s *Source) ask(w *Want, bytes int64) ([]byte, error) {
 	s.mu.Lock()
 	if s.gone != nil {

@@ -73,7 +73,7 @@ type Regions struct {
 	spare *Region
 }
 
-// Take returns a region for so many bytes.
+// Take returns a region that holds that many bytes.
 func (p *Regions) Take(bytes int64) (*Region, error) {
 	p.mu.Lock()
 	g := p.spare

@@ -74,8 +74,8 @@ func (r *regions) of(file *os.File, to *engine.HandOver) ([]byte, error) {
 	return mem, nil
 }
 
-// openMemory opens a memory file of the agent. The path names a process by its number, which another process may
-// have since: a file that is not drun's is not written to.
+// openMemory opens a memory file of the agent. The path names a process by its number, which may by now be
+// another's: a file that is not drun's is not written to.
 func openMemory(path string) (*os.File, error) {
 	if path == "" {
 		return nil, errors.New("it is on another machine")
