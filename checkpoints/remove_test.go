@@ -87,8 +87,8 @@ func TestKeepFreesBytes(t *testing.T) {
 	load(t, s, "r", 3, fixed)
 }
 
-// What another store holds stays as it is until that one is closed, also when its
-// step is saved anew.
+// What another store holds stays as it is until that store is closed, even if its
+// step is saved again.
 func TestHeldStays(t *testing.T) {
 	home := t.TempDir()
 	s, reader := open(t, home), open(t, home)
@@ -121,7 +121,7 @@ func TestHeldStays(t *testing.T) {
 	}
 }
 
-// A checkpoint that is removed while a run begins to hold it is found anew, or not
+// A checkpoint that is removed while a run begins to hold it is found again, or not
 // at all: what Hold returns can be loaded.
 func TestHoldAgainstKeep(t *testing.T) {
 	home := t.TempDir()
@@ -170,8 +170,8 @@ func TestHoldAgainstKeep(t *testing.T) {
 	t.Logf("held %d", held)
 }
 
-// A pack whose checkpoints were removed, but whose file a kill left, goes with the
-// next opening, and not into the quarantine.
+// A pack whose checkpoints were removed but whose file a kill left behind is removed at
+// the next opening, and not put into quarantine.
 func TestDroppedPackIsRemoved(t *testing.T) {
 	home := t.TempDir()
 	s := open(t, home)

@@ -236,8 +236,8 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 }
 
-// A save stores anew what the catalog knows, but whose pack was cut short or has been removed since. Checkpoints from
-// before that have the same chunks are whole again.
+// A save stores again chunks that the catalog knows but whose pack was cut short or removed. Earlier checkpoints with
+// the same chunks are then whole again.
 func TestTornPackIsNotBelieved(t *testing.T) {
 	for what, harm := range map[string]func(path string) error{
 		"cut in the middle":    func(path string) error { return os.Truncate(path, 3<<19) },
@@ -285,7 +285,7 @@ func TestTornPackIsNotBelieved(t *testing.T) {
 	}
 }
 
-// shorten cuts so many bytes off a file.
+// shorten cuts n bytes off a file.
 func shorten(path string, n int64) error {
 	info, err := os.Stat(path)
 	if err != nil {

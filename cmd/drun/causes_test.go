@@ -172,7 +172,7 @@ func TestCauses(t *testing.T) {
 	t.Logf("how often each failure was told how:\n%s", strings.Join(counts, "\n"))
 }
 
-// repeat lets a failure come about so many times, some at once, and counts what was told.
+// repeat causes a failure a number of times, some concurrently, and counts the outcomes.
 func repeat(t *testing.T, drun string, f failure, p placement, tries int) (outcomes []string) {
 	var mu sync.Mutex
 	told := map[string]int{}
@@ -344,7 +344,7 @@ func workerOf(nodes []*exec.Cmd, rank int) (pid int, err error) {
 	return 0, err
 }
 
-// child finds the process that another has started whose command line holds the words.
+// child finds a child process of parent whose command line contains the words.
 func child(parent int, words string) (int, error) {
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	for _, list := range lists {
@@ -369,7 +369,7 @@ func (w *tee) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-// countdown is over when a word has come so many times.
+// countdown is over when a word has come a number of times.
 type countdown struct {
 	sync.Mutex
 	word []byte

@@ -82,8 +82,8 @@ func crossed(ts *testscript.TestScript, args []string) {
 	ts.Setenv(args[0], strconv.Itoa(total))
 }
 
-// cost CALLS LEAST BEFORE BETWEEN AFTER: a run with so many calls more sent as many bytes more, between AFTER and BETWEEN,
-// than one before, between BETWEEN and BEFORE. A call may cost LEAST bytes and 5 % of that.
+// cost CALLS LEAST BEFORE BETWEEN AFTER: between BETWEEN and AFTER, a run with CALLS more calls has sent as many more bytes
+// than one before it, between BEFORE and BETWEEN. A call may cost LEAST bytes and 5 % of that.
 func cost(ts *testscript.TestScript, args []string) {
 	var n [5]float64
 	for i := range n {

@@ -94,7 +94,7 @@ func TestErrorsOfAGroupsBackendNameRanksOfTheWorld(t *testing.T) {
 	}
 }
 
-// What an engine says of a lost peer is held back for the news of what became of that one, which ends the wait at once.
+// A backend's error about a lost peer is held back until news of that peer comes, which ends the wait at once.
 func TestALostPeerIsExplained(t *testing.T) {
 	groups, boards := ownBackend(t, func(c collective.Comm) collective.Comm {
 		if c.Rank() == 1 {
@@ -116,7 +116,7 @@ func TestALostPeerIsExplained(t *testing.T) {
 	}
 }
 
-// A rank that fails lets lower ones that go on fail first, and does not wait for those that wait for it.
+// A failing rank lets lower ranks that still run fail first, but does not wait for those that wait for it.
 func TestTheLowestFailsFirst(t *testing.T) {
 	_, boards := guarded(t, 2, false)
 	go func() {

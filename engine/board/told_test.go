@@ -128,7 +128,7 @@ func TestNews(t *testing.T) {
 	}
 }
 
-// Sets come back as they were, and what is none is left out.
+// Sets are unpacked as they were packed, and invalid data is refused.
 func TestPack(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {

@@ -15,8 +15,8 @@ import (
 	"drun/engine/board"
 )
 
-// late is a backend whose ends of messages on one side are long not seen to be over, as where that rank's plugin gets no
-// core: the other side's are at once.
+// late is a backend that notices the end of messages late on one side, as if that rank's plugin got no core, and at once
+// on the other.
 type late struct {
 	collective.Comm
 	kind collective.Kind
@@ -105,8 +105,8 @@ func async(c collective.Call) collective.Call {
 	return c
 }
 
-// A message that has left its sender, and that its receiver has not seen, makes no circle with what its sender waits for
-// then; nor does one that was received, and whose sender has not seen that.
+// A message that has left its sender but that its receiver has not seen makes no circle with what the sender waits for
+// next; nor does one that was received without its sender having seen that.
 func TestMessageUnderWayIsNoCircle(t *testing.T) {
 	for _, kind := range []collective.Kind{collective.Recv, collective.Send} {
 		for name, receive := range map[string]collective.Call{

@@ -157,8 +157,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// A link whose other side says nothing at all is given up, and called silent, not
-// ended; one of which the other side is there, but has nothing to say, is not.
+// A link whose other side is silent is given up, and called silent, not ended; one whose other side is there but has
+// nothing to say is not.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, other := net.Pipe()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Processes of one machine whose clocks differ, as containers' may, are not taken for such that share memory: the board has
-// times of one clock.
+// Processes of one machine whose clocks differ, as containers' may, do not count as sharing memory: the
+// board's times are of one clock.
 func TestAnotherClockIsAnotherMachine(t *testing.T) {
 	if os.Getenv("DRUN_TEST_MACHINE") != "" {
 		fmt.Println("machine:", Machine())

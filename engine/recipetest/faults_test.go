@@ -169,7 +169,7 @@ func (r round) check(result *run.Result, took time.Duration) (problems []string)
 	return problems
 }
 
-// await calls do, beside the writer, when a word has been written so many times.
+// await calls do in a goroutine of its own once a word has been written a number of times.
 type await struct {
 	sync.WaitGroup
 	word  []byte

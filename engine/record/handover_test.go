@@ -12,7 +12,7 @@ import (
 	"drun/engine/transfer"
 )
 
-// header is the part of a rank whose entries come apart: each word is dtype:bytes:sum.
+// header is the part of a rank whose data is sent separately: each word is dtype:bytes:sum.
 func header(entries ...string) *engine.Part {
 	p := &engine.Part{Apart: true}
 	for _, text := range entries {
@@ -145,8 +145,8 @@ func TestSnapshotGivesItsMemoryBack(t *testing.T) {
 	}
 }
 
-// What has not changed since the save before is not handed over again, by ranks here or elsewhere; what has changed, or
-// whose place another's data has got meanwhile, is.
+// Data that has not changed since the previous save is not handed over again, by ranks here or elsewhere; data that has
+// changed, or whose place other data has taken, is.
 func TestUnchangedDataIsNotHandedOverAgain(t *testing.T) {
 	var pool transfer.Regions
 	defer pool.Close()

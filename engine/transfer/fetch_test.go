@@ -86,7 +86,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// A node that sends other bytes than those whose SHA-256 it has offered, or more or fewer than it was asked for, is named.
+// A node that sends bytes that do not match the SHA-256 it gave, or more or fewer than it was asked for, is named.
 func TestLies(t *testing.T) {
 	g := filled(t, 1<<20)
 	var held Held

@@ -10,7 +10,7 @@ import (
 	"drun/collective/disttest"
 )
 
-// crooked is rank 1 of 3 whose engine does something else than it should.
+// crooked is rank 1 of 3, with a backend that computes something else.
 type crooked struct {
 	collective.Comm
 	do func(data []int64) error

@@ -87,7 +87,7 @@ func TestSmoothed(t *testing.T) {
 	}
 }
 
-// A chart that adds what is new to what it has shows what it would show if it asked anew: along each axis, smoothed or not, with
+// A chart that adds what is new to what it has shows what it would show if it loaded everything: along each axis, smoothed or not, with
 // ranks that log the same steps one after another, late, twice and in any order.
 func TestNewPointsAreAdded(t *testing.T) {
 	seed := time.Now().UnixNano()

@@ -153,7 +153,7 @@ type curveTold struct {
 	Seen, After string
 }
 
-// A page that adds what is new, and paints only that, shows what one does that is opened anew.
+// A page that adds what is new, and paints only that, shows the same as a newly opened one.
 func TestPageGrows(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

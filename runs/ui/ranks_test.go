@@ -107,7 +107,7 @@ func TestHangingRun(t *testing.T) {
 	}
 }
 
-// Of a run that has ended, it is what the history has, and of a run without a word from its agent why there is none.
+// For a run that has ended, the answer is what the history has; if the agent does not answer, it says why.
 func TestRanksOfOtherRuns(t *testing.T) {
 	home := t.TempDir()
 	if err := start(t, home, "def main():\n    if dist.rank() == 1: fail('no')\n    dist.barrier()\n", "-n", "2", "--name", "failed").Wait(); err == nil {
