@@ -18,7 +18,7 @@ type Element interface {
 	float32 | float64 | int64 | int32 | int8 | uint8 | bool | complex64
 }
 
-// Of gives the buffer that shares its memory with s.
+// Of returns a buffer that shares s's memory.
 func Of[T Element](s []T) Buffer {
 	var zero T
 	b := Buffer{DType: dtypeOf(any(zero))}
@@ -48,8 +48,7 @@ func dtypeOf(v any) element.Type {
 	return element.Complex64
 }
 
-// Slice gives the elements of b as a Go slice over the same memory; T must be
-// the Go type of b's element type.
+// Slice returns the elements of b as a Go slice over the same memory; T must be the Go type of b's element type.
 func Slice[T Element](b Buffer) []T {
 	var zero T
 	n := len(b.Data) / int(unsafe.Sizeof(zero))
@@ -62,7 +61,7 @@ func Slice[T Element](b Buffer) []T {
 // Count is the number of elements.
 func (b Buffer) Count() int { return len(b.Data) / b.DType.Size() }
 
-// Part gives the elements [from, to) over the same memory.
+// Part returns the elements [from, to), over the same memory.
 func (b Buffer) Part(from, to int) Buffer {
 	size := b.DType.Size()
 	return Buffer{DType: b.DType, Data: b.Data[from*size : to*size : to*size]}

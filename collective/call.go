@@ -7,12 +7,12 @@ import (
 	"drun/kernel/element"
 )
 
-// Kind is which operation a call is.
+// Kind is the operation of a call.
 type Kind uint8
 
-// The operations. The buffers of each, n being the elements of one rank's part
-// (all_gather, gather, scatter and reduce_scatter take parts of different
-// sizes from Call.Counts):
+// The operations and their buffers. n is the number of elements in one rank's
+// part; all_gather, gather, scatter and reduce_scatter take parts of different
+// sizes from Call.Counts.
 //
 //	               Send              Recv
 //	AllReduce      n                 n, may be the same memory as Send
@@ -76,36 +76,34 @@ type Call struct {
 	Send   Buffer
 	Recv   Buffer
 
-	// Counts are the elements of each rank's part, the same list on every
-	// rank; nil if all are equal. For AllToAll it counts what this rank sends
-	// to each, and RecvCounts what it receives from each.
+	// Counts has the number of elements in each rank's part, the same list on
+	// every rank; nil if all are equal. For AllToAll it is how many elements
+	// this rank sends to each rank, and RecvCounts how many it receives from
+	// each.
 	Counts     []int
 	RecvCounts []int
 
-	// Async: the caller will not wait at once, so the call must make progress
-	// by itself, also when nobody ever waits for it.
+	// Async: the caller will not wait at once, so the call must make progress by itself, even if nobody ever waits for it.
 	Async bool
-	// Paired: a Send or Recv whose other side is sure to make the matching call, with as many
-	// bytes, and in the same order as its other paired calls with this rank and tag. It meets
-	// paired calls alone. A backend that knows nothing of it treats it as any message; one that does
-	// need not announce it, which saves a round trip.
+	// Paired: a Send or Recv whose peer is sure to make the matching call, with the same number of
+	// bytes, in the same order as its other paired calls with this rank and tag. It matches only
+	// paired calls. A backend that does not know Paired treats it as any message; one that does need
+	// not announce it, which saves a round trip.
 	Paired bool
 	// Limit bounds an asynchronous call that nobody waits for; 0: no limit.
 	Limit time.Duration
 
 	Shape  []int // as the recipe sees the data; compared among ranks and shown
 	Origin       // which builtin of the recipe made the call, and where
-	// As is the element type of what the recipe passed, where the call itself
-	// carries something else: its size.
+	// As is the element type of what the recipe passed, where the call itself carries only its size.
 	As element.Type
-	// Detail gives, when ranks disagree, what Shape cannot hold; may be nil.
+	// Detail describes, when ranks disagree, what Shape cannot hold; may be nil.
 	Detail func() string
-	// Digest is a hash of what Detail gives, as far as it must be equal on
-	// every rank; 0: nothing.
+	// Digest is a hash of the part of Detail that must be equal on every rank; 0: nothing.
 	Digest uint64
-	// Arguments is a hash of what the ranks must have passed alike to the builtin; 0: nothing is compared beyond
-	// the call itself. Where ranks called the same builtin, but their Arguments or calls differ, the call ends
-	// with [ErrArguments], so that the builtin can say what differs. For an [ArgumentVerifier] alone.
+	// Arguments is a hash of the builtin's arguments that must be equal on every rank; 0: only the call itself
+	// is compared. If ranks called the same builtin but their Arguments or calls differ, the call ends with
+	// [ErrArguments], so that the builtin can say what differs. Only an [ArgumentVerifier] reads it.
 	Arguments uint64
 
 	// Set by the board's guard.
@@ -115,21 +113,21 @@ type Call struct {
 	Passed      uint64 // likewise, where there are Arguments: then the fingerprint is the builtin's alone
 }
 
-// Origin is what in a recipe made a call. Ranks whose calls come from different
-// builtins disagree, though the calls themselves look alike.
+// Origin is what made a call in a recipe. Ranks whose calls come from different builtins disagree, even if the calls
+// themselves look alike.
 type Origin struct {
 	Builtin string // "dist.average_metrics"; "" stands for the call's own kind
 	Form    Form
 	Pos     Position
 }
 
-// In gives the origin of a call of another form.
+// In returns the same origin for a call of another form.
 func (o Origin) In(f Form) Origin {
 	o.Form = f
 	return o
 }
 
-// Backward is the origin of what a builtin does later, in the backward pass.
+// Backward is the origin of what a builtin does in the backward pass.
 func (o Origin) Backward() Origin {
 	o.Builtin += " in backward"
 	return o
@@ -149,7 +147,7 @@ const (
 // size is sent as its size, then its bytes.
 const Body = 1 << 30
 
-// Position is a place in a recipe; the zero value is an unknown place.
+// Position is a position in a recipe; the zero value is unknown.
 type Position struct {
 	File      string
 	Line, Col int32
@@ -169,8 +167,7 @@ func (p Position) String() string {
 	return s
 }
 
-// Data is the buffer that stands for the call in descriptions: this rank's
-// part where it has one, else what it receives.
+// Data is the buffer that represents the call in descriptions: this rank's part if it has one, else what it receives.
 func (c *Call) Data() Buffer {
 	switch c.Kind {
 	case Scatter, Recv:
@@ -200,8 +197,7 @@ func mixed(h, v uint64) uint64 {
 	return h ^ h>>29
 }
 
-// Hash computes the fingerprint: a hash of all that must be equal on every
-// rank of a collective. Never 0.
+// Hash computes the fingerprint: a hash of everything that must be equal on every rank of a collective. It is never 0.
 func (c *Call) Hash() uint64 {
 	h := c.hashOrigin(c.Kind)
 	mix := func(v uint64) { h = mixed(h, v) }

@@ -44,7 +44,7 @@ func (c *Call) Check(rank, size int) error {
 	return c.checkSizes(rank, size, send, recv)
 }
 
-// Uses says which of the two buffers matter on this rank.
+// Uses reports which of the two buffers this rank uses.
 func (c *Call) Uses(rank int) (send, recv bool) {
 	root := rank == c.Root
 	switch c.Kind {
@@ -65,8 +65,8 @@ func (c *Call) Uses(rank int) (send, recv bool) {
 }
 
 func (c *Call) checkSizes(rank, size int, send, recv bool) error {
-	// part is the size of this rank's part, all that of all parts together;
-	// a rank that has only one of the buffers trusts it.
+	// part is the size of this rank's part, all that of all parts together; a rank with only one of the buffers
+	// trusts it.
 	part, all := -1, -1
 	if c.Counts != nil && c.Kind != AllToAll {
 		all = 0
@@ -161,8 +161,7 @@ func CheckRanks(ranks []int, size int) error {
 	return nil
 }
 
-// Evenly gives the counts of n elements, one a rank, or the equal ones that nil
-// stands for, where ranks must divide n.
+// Evenly returns counts or, for nil, equal shares of n elements, one per rank; ranks must then divide n.
 func Evenly(counts []int, n, ranks int) []int {
 	if counts != nil {
 		return counts

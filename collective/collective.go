@@ -1,14 +1,13 @@
 // Package collective is the contract between recipes and the engines that
 // move tensors between ranks.
 //
-// Whoever wants to communicate (starlib/distributed, through the guard of
-// engine/board) builds a [Call], gives it to a [Comm] and waits for the
-// [Work]. Whoever moves the bytes (collective/shm, the plugin host) implements
-// [Backend] and [Comm]. Abilities that not every engine has are interfaces of
-// their own: [Arena], [Verifier].
+// Callers (starlib/distributed, through the guard of engine/board) build a
+// [Call], give it to a [Comm] and wait for the [Work]. What moves the bytes
+// (collective/shm, the plugin host) implements [Backend] and [Comm]. Optional
+// abilities are separate interfaces: [Arena], [Verifier].
 //
-// Results are deterministic where the backend says so: contributions are
-// combined in rank order, and every rank gets the same bits.
+// Results are deterministic if the backend says so: contributions are combined in rank order, and every rank gets the
+// same bits.
 package collective
 
 import (
@@ -26,7 +25,7 @@ type Backend interface {
 	Open(ctx context.Context, world World) (Comm, error)
 }
 
-// World says which rank of how many this process is.
+// World tells this process its rank and the number of ranks.
 type World struct {
 	Rank, Size           int
 	LocalRank, LocalSize int    // among the processes of this machine that open the backend
@@ -37,7 +36,7 @@ type World struct {
 	Deterministic bool
 }
 
-// A Store is the little of a key-value store that backends need to meet.
+// A Store is the part of a key-value store that backends need to find each other.
 type Store interface {
 	Set(ctx context.Context, key string, value []byte) error
 	// Get waits until the key exists.
@@ -47,54 +46,53 @@ type Store interface {
 // A Comm is one rank's end of a group of ranks. Ranks, roots and peers in its
 // calls count within the group, from 0 to Size-1.
 //
-// Collectives on one Comm happen in the order they were started, on every rank
-// the same; send and receive are matched by (source, tag) instead and do not
-// take part in that order. Start may be called by one goroutine at a time.
+// Collectives on one Comm happen in the order they were started, the same on
+// every rank; sends and receives are matched by (source, tag) instead, outside
+// that order. Start may be called by one goroutine at a time.
 type Comm interface {
 	Rank() int
 	Size() int
 
 	// Start begins a call and does not block. It may fill in the call's last
 	// fields (Group, Seq, Fingerprint), and uses the call and its buffers
-	// until the work is done. An error means that nothing was
-	// started: the call is not well formed ([CallError]) or the Comm is closed
-	// or aborted.
+	// until the work is done. An error means that nothing was started: the
+	// call is malformed ([CallError]), or the Comm is closed or aborted.
 	Start(call *Call) (Work, error)
 
 	// Split makes a group. Every rank of this Comm calls it; those that will
-	// share the group pass the same ID and Ranks, in the same order, others
-	// may pass another disjoint group. A rank that is not in group.Ranks gets
-	// a nil Comm.
+	// share the group pass the same ID and Ranks, in the same order; others
+	// may pass another, disjoint group. A rank that is not in group.Ranks
+	// gets a nil Comm.
 	Split(ctx context.Context, group Group) (Comm, error)
 
 	// Abort ends every pending and future call of this rank with cause, Split
-	// too, and asks the other ranks' waits on this Comm to end too. It can be
-	// called from any goroutine, more than once, while Close runs and after it;
-	// the first cause stays.
+	// included, and asks the other ranks' waits on this Comm to end too. It may
+	// be called from any goroutine, more than once, during Close and after it;
+	// the first cause is kept.
 	Abort(cause error)
 
 	// Close ends pending calls, then gives back what the Comm holds. No other
 	// goroutine may be in Start, in Split or in the Wait of a synchronous call;
-	// in a plugin they may be, and end. After it everything fails but Abort and
-	// Close. The groups split from a Comm are closed before it; those that are
-	// not can still be, and whether their calls work is not said.
+	// in a plugin they may be, and end. After it everything but Abort and Close
+	// fails. Groups split from a Comm are closed before it; they can still be
+	// closed later, but whether their calls work until then is unspecified.
 	Close() error
 }
 
-// Group names some ranks of a Comm. ID is the caller's, the same on all of its
-// ranks and never used twice in a world; 0 is the world itself.
+// Group names some ranks of a Comm. The caller chooses ID: the same on all of the group's ranks, never used twice in
+// a world; 0 is the world itself.
 type Group struct {
 	ID     uint32
 	Ranks  []int
 	Origin // what in the recipe makes it
 
-	// Internal: the engine makes it, not the recipe, so it is none of the
-	// collectives that users count and see.
+	// Internal: the engine makes the group, not the recipe, so it is not among the collectives that users count and
+	// see.
 	Internal bool
 
-	// Open makes the Comm with the backend of that name, where it is another than that
-	// of the Comm that is split; nil: the Comm is split. The board's guard alone heeds
-	// it. A rank that is not in the group gets a nil Comm here, too.
+	// Open makes the group's Comm if its backend differs from that of the Comm being
+	// split; nil: the Comm is split. Only the board's guard uses it. A rank that is
+	// not in the group gets a nil Comm here, too.
 	Open    func(ctx context.Context) (Comm, error)
 	Backend string
 }
@@ -122,23 +120,23 @@ type Receipt interface {
 // room for their senders without waiting, and tells whether something came.
 type Taker interface{ TakeMessages() bool }
 
-// An Arena is a Comm with memory that it can reduce without copying it first.
+// An Arena is a Comm with memory that it can reduce without a copy.
 type Arena interface {
-	// Alloc gives zeroed memory for count elements. Calls on it need no copy
-	// where all ranks' buffers are such memory. It is valid until the Comm is
-	// closed.
+	// Alloc returns zeroed memory for count elements. Calls on it need no
+	// copy if all ranks' buffers are such memory. It is valid until the Comm
+	// is closed.
 	Alloc(dtype element.Type, count int) (Buffer, error)
 }
 
 // A Verifier is a Comm that compares [Call.Fingerprint] among the ranks before
 // it touches data, and ends the call with [ErrFingerprint] where they differ.
-// For other backends the board compares them, which costs a round of its own.
+// For other backends the board compares them, which costs an extra round.
 type Verifier interface {
 	VerifiesFingerprints()
 }
 
-// An ArgumentVerifier is a Verifier that can compare [Call.Arguments] too. The builtin then
-// needs no call of its own to see that the ranks passed the same.
+// An ArgumentVerifier is a Verifier that can compare [Call.Arguments] too. The builtin then needs no extra call to
+// check that all ranks passed the same arguments.
 type ArgumentVerifier interface {
 	VerifiesArguments() bool // false: the Comm that this one stands before cannot
 }

@@ -18,12 +18,12 @@ func NewReduce(send, recv Buffer, op element.ReduceOp, root int) Call {
 	return Call{Kind: Reduce, Reduce: op, Root: root, Send: send, Recv: recv}
 }
 
-// NewAllGather lays send of all ranks one after the other into recv of all.
+// NewAllGather concatenates send of all ranks, in rank order, into recv of all.
 func NewAllGather(send, recv Buffer) Call {
 	return Call{Kind: AllGather, Send: send, Recv: recv}
 }
 
-// NewGather lays send of all ranks one after the other into recv of the root.
+// NewGather concatenates send of all ranks, in rank order, into recv of the root.
 func NewGather(send, recv Buffer, root int) Call {
 	return Call{Kind: Gather, Root: root, Send: send, Recv: recv}
 }
@@ -38,8 +38,8 @@ func NewReduceScatter(send, recv Buffer, op element.ReduceOp) Call {
 	return Call{Kind: ReduceScatter, Reduce: op, Send: send, Recv: recv}
 }
 
-// NewAllToAll gives part i of send to rank i; sent and received count the
-// elements for and from each rank, nil if all are equal.
+// NewAllToAll sends part i of send to rank i; sent and received are the numbers of elements for and from each rank,
+// nil if all are equal.
 func NewAllToAll(send, recv Buffer, sent, received []int) Call {
 	return Call{Kind: AllToAll, Send: send, Recv: recv, Counts: sent, RecvCounts: received}
 }
@@ -47,7 +47,7 @@ func NewAllToAll(send, recv Buffer, sent, received []int) Call {
 // NewBarrier waits for all ranks.
 func NewBarrier() Call { return Call{Kind: Barrier} }
 
-// NewSend gives b to rank dst.
+// NewSend sends b to rank dst.
 func NewSend(b Buffer, dst, tag int) Call { return Call{Kind: Send, Peer: dst, Tag: tag, Send: b} }
 
 // NewRecv fills b with the next message from rank src (or [AnySource]) with that tag.

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A WaitLimit is a context that bounds each wait it is given to, by Limit from
-// the wait's own start. Unlike a context.WithTimeout it is made once and used
-// for many waits, and costs nothing until a wait has to sleep.
+// A WaitLimit is a context that limits each wait that uses it to Limit,
+// counted from that wait's start. Unlike context.WithTimeout it is made once
+// and used for many waits, and costs nothing until a wait has to sleep.
 type WaitLimit struct {
 	context.Context
 	Limit time.Duration // of each wait; 0: none
@@ -17,12 +17,12 @@ type WaitLimit struct {
 	Check func() error
 }
 
-// Within gives a context that lets each wait last at most limit.
+// Within returns a context that lets each wait last at most limit.
 func Within(parent context.Context, limit time.Duration) *WaitLimit {
 	return &WaitLimit{Context: parent, Limit: limit}
 }
 
-// Value finds the WaitLimit itself, so that contexts derived from it keep its meaning.
+// Value returns the WaitLimit itself for its key, so that contexts derived from it keep the limit.
 func (p *WaitLimit) Value(key any) any {
 	if key == (waitLimitKey{}) {
 		return p
@@ -32,7 +32,7 @@ func (p *WaitLimit) Value(key any) any {
 
 type waitLimitKey struct{}
 
-// Also gives a context whose waits end with check's error too, and keep to the WaitLimit in ctx.
+// Also returns a context whose waits also end with check's error, and which keeps the WaitLimit in ctx.
 func Also(ctx context.Context, check func() error) *WaitLimit {
 	p := limitOf(ctx)
 	if p == nil {
@@ -54,11 +54,10 @@ func limitOf(ctx context.Context) *WaitLimit {
 	return p
 }
 
-// ErrTimeout is the cause of a wait that its Limit ended.
+// ErrTimeout is the cause when a wait exceeds its Limit.
 var ErrTimeout = errors.New("collective: timed out")
 
-// A Sleep tells a wait that has spun in vain how long it may sleep. Make one
-// per wait, when the spinning ends.
+// A Sleep tells a wait that has spun without success how long to sleep. Make one per wait, when the spinning ends.
 type Sleep struct {
 	ctx      context.Context
 	limit    *WaitLimit
@@ -67,15 +66,15 @@ type Sleep struct {
 	slice    time.Duration
 }
 
-// Slices of a sleeping wait: short at first, since most waits are, then long
-// enough that many sleeping ranks cost nothing, and short enough that an abort
-// is noticed in time.
+// The lengths of a wait's sleeps: short at first, since most waits are short;
+// then long enough that many sleeping ranks cost nothing, yet short enough
+// that an abort is noticed in time.
 const (
 	firstSlice = time.Millisecond
 	lastSlice  = 20 * time.Millisecond
 )
 
-// NewSleep begins the sleeping part of a wait under ctx.
+// NewSleep begins the sleeping phase of a wait under ctx.
 func NewSleep(ctx context.Context) Sleep {
 	s := Sleep{ctx: ctx, start: time.Now(), slice: firstSlice}
 	s.limit = limitOf(ctx)
@@ -85,8 +84,7 @@ func NewSleep(ctx context.Context) Sleep {
 	return s
 }
 
-// Next gives the time to sleep before the condition is looked at again, or the
-// error that ends the wait.
+// Next returns how long to sleep before checking the condition again, or the error that ends the wait.
 func (s *Sleep) Next() (time.Duration, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, context.Cause(s.ctx)
@@ -121,9 +119,9 @@ func IsClosed(done <-chan struct{}) bool {
 	}
 }
 
-// Wait blocks until done is closed or ctx ends, keeping to a WaitLimit in ctx.
+// Wait blocks until done is closed or ctx ends, and respects a WaitLimit in ctx.
 // It is for waits on goroutines rather than on shared memory: without a Check it
-// wakes only for its end.
+// wakes only once, at the end.
 func Wait(ctx context.Context, done <-chan struct{}) error {
 	if IsClosed(done) {
 		return nil

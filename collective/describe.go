@@ -23,7 +23,7 @@ type Description struct {
 	Shape  []int
 	Group  uint32
 	Seq    uint64
-	// Backend is that of the group, where it has one of its own.
+	// Backend is the group's, if it has one of its own.
 	Backend string
 	Origin
 	Detail string // see Call.Detail; "" while nobody asked
@@ -98,7 +98,7 @@ const (
 	Failed   // its recipe ended with an error
 	Gone     // its process has ended
 
-	// Unseen: on another node, which has not shown what its ranks do.
+	// Unseen: on another node, which has not reported what its ranks do.
 	Unseen State = 255
 )
 
@@ -114,7 +114,7 @@ func (s State) String() string {
 // Over reports whether a rank in this state will make no further call.
 func (s State) Over() bool { return s >= Returned && s != Unseen }
 
-// A Row is what the board knows of one rank.
+// A Row is what the board knows about one rank.
 type Row struct {
 	Rank  int // global
 	State State
@@ -124,7 +124,7 @@ type Row struct {
 	Note  string        // what it does outside of calls, if it said so
 }
 
-// Doing tells in words what the rank does.
+// Doing says in words what the rank is doing.
 func (r Row) Doing() string {
 	at := ""
 	if r.Pos.File != "" {
@@ -177,10 +177,10 @@ func Table(rows []Row) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// ofGroup says whose call it is, unless it is the world's.
+// ofGroup names the call's group, unless it is the world.
 func (d Description) ofGroup() string { return GroupSuffix(d.Group, d.Backend) }
 
-// GroupSuffix names a group, and its backend where it has one of its own; "" for the world.
+// GroupSuffix names a group, and its backend if it has one of its own; "" for the world.
 func GroupSuffix(id uint32, backend string) string {
 	switch {
 	case id == 0:
@@ -202,7 +202,7 @@ func ranksOf(rows []Row) string {
 // RankList names ranks for a message: "rank 3", "ranks 0, 2, 3".
 func RankList(ranks []int) string { return NumberList("rank", ranks) }
 
-// NumberList names things that have numbers, as [RankList] does.
+// NumberList names numbered things, as [RankList] does for ranks.
 func NumberList(noun string, numbers []int) string {
 	switch len(numbers) {
 	case 0:

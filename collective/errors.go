@@ -18,16 +18,16 @@ import (
 var ErrFingerprint = errors.New("collective: ranks made different calls")
 
 // ErrArguments is what an [ArgumentVerifier] ends a call with, on all ranks, when they called the same
-// builtin with different arguments. No data was touched, and the Comm goes on.
+// builtin with different arguments. No data was touched, and the Comm stays usable.
 var ErrArguments = errors.New("collective: ranks passed different arguments")
 
-// ErrAborted is the error of a call whose group another rank has aborted, which knows why.
+// ErrAborted is the error of a call whose group was aborted by another rank, which knows the cause.
 var ErrAborted = errors.New("the group was aborted by another rank")
 
 // ErrClosed is the error of a call on a Comm that has been closed.
 var ErrClosed = errors.New("the group is closed")
 
-// A CallError is a call that is wrong by itself, whatever other ranks do.
+// A CallError says that a call is wrong in itself, whatever other ranks do.
 type CallError struct {
 	Kind    Kind
 	Problem string
@@ -35,8 +35,8 @@ type CallError struct {
 
 func (e *CallError) Error() string { return e.Kind.String() + ": " + e.Problem }
 
-// A MismatchError says that ranks disagree about what happens next: they made
-// different calls, or some wait for one that will never come.
+// A MismatchError says that ranks disagree about what happens next: they made different calls, or some wait for a
+// call that will never come.
 type MismatchError struct {
 	Group   uint32
 	Backend string // of the group, where it has one of its own
@@ -53,7 +53,7 @@ func (e *MismatchError) Error() string {
 	return which + e.Reason + "\n" + Table(e.Rows)
 }
 
-// A TimeoutError says that some ranks did not come to a collective in time.
+// A TimeoutError says that some ranks did not reach a collective in time.
 type TimeoutError struct {
 	Call    Description
 	After   time.Duration
@@ -100,7 +100,7 @@ type FailedError struct {
 
 func (e *FailedError) Error() string { return fmt.Sprintf("rank %d failed: %s", e.Rank, e.Msg) }
 
-// A PeerLostError says that a rank's process ended without a word.
+// A PeerLostError says that a rank's process ended without giving a reason.
 type PeerLostError struct {
 	Rank int
 	How  string // "killed by SIGKILL", "exited with status 3"
@@ -124,8 +124,8 @@ type BackendError struct {
 	Own     bool `json:",omitempty"` // this rank's plugin itself failed, whatever other ranks did
 }
 
-// Suspects tells whether an error is what a rank believes of another one: an engine whose connection
-// ended does not know why, and who watches the processes may not have told yet.
+// Suspects reports whether an error is only a rank's suspicion about another: an engine whose connection ended does
+// not know why, and the agent that watches the processes may not have said yet.
 func Suspects(err error) bool {
 	var b *BackendError
 	return errors.As(err, &b) && !b.Own || errors.Is(err, ErrAborted) || errors.As(err, new(*PeerLostError))
@@ -135,8 +135,8 @@ func (e *BackendError) Error() string {
 	return fmt.Sprintf("backend %s%s failed on rank %d: %s", e.Backend, GroupSuffix(e.Group, ""), e.Rank, e.Msg)
 }
 
-// In gives the error of a group's own backend on this rank in terms of the world: the backend
-// numbers the ranks of the group. nil for ranks changes nothing in the message.
+// In restates the error of a group's own backend in terms of the world, since the backend numbers the ranks of the
+// group. With nil for ranks the message does not change.
 func (e *BackendError) In(group uint32, rank int, ranks []int) *BackendError {
 	if e.Group != 0 {
 		return e // it is already
@@ -144,11 +144,10 @@ func (e *BackendError) In(group uint32, rank int, ranks []int) *BackendError {
 	return &BackendError{Backend: e.Backend, Group: group, Rank: rank, Msg: renameRanks(e.Msg, ranks), Own: e.Own}
 }
 
-// numbered is a rank as a backend names it, perhaps with how many there are.
+// numbered matches a rank as a backend names it, perhaps followed by the number of ranks.
 var numbered = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\brank (\d+)\b(?: of \d+\b)?`) })
 
-// Renamed gives the error of a backend another text, in which ranks have the numbers that the
-// list has in their places.
+// Renamed returns the error of a backend with each rank number replaced by the list's entry at that index.
 func Renamed(err error, ranks []int) error { return &renamed{renameRanks(err.Error(), ranks), err} }
 
 type renamed struct {
@@ -173,10 +172,10 @@ type StoppedError struct{ By string }
 
 func (e *StoppedError) Error() string { return "stopped by " + e.By }
 
-// Lasts says that the same call is as wrong the next time.
+// Lasts says that repeating the same call fails again.
 func (e *CallError) Lasts() bool { return true }
 
-// What drun ends with, when these end a run.
+// The exit codes and kinds of runs that end with these errors.
 
 func (e *MismatchError) ExitCode() exit.Code { return exit.Mismatch }
 func (e *TimeoutError) ExitCode() exit.Code  { return exit.Timeout }

@@ -1,7 +1,7 @@
-// Package calls carries out calls that their backend does in this process: one that is
-// asynchronous on a goroutine of its own, one that is not in its Wait, and a group's
-// collectives in the order in which they were started. collective/shm, collective/hier and
-// the plugins' engines stand on it.
+// Package calls carries out calls whose backend works in this process: asynchronous ones
+// on a goroutine of their own, synchronous ones in their Wait, and a group's collectives
+// in the order in which they were started. It is used by collective/shm, collective/hier
+// and the plugins' engines.
 package calls
 
 import (
@@ -14,14 +14,13 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// Background is a call that is carried out by a goroutine. Its methods take nil for no call.
+// Background is a call that a goroutine carries out. A nil *Background is no call.
 type Background struct {
 	done chan struct{}
 	err  error
 }
 
-// Go carries out a call within its limit, if it has one, once the call before it, if there
-// is one, is over. wg counts it.
+// Go carries out a call, within its limit if it has one, after the call before it, if any, is over. wg counts it.
 func Go(wg *sync.WaitGroup, limit time.Duration, before *Background, do func(context.Context) error) *Background {
 	b := &Background{done: make(chan struct{})}
 	ctx := context.Background()
@@ -37,7 +36,7 @@ func Go(wg *sync.WaitGroup, limit time.Duration, before *Background, do func(con
 	return b
 }
 
-// Begun is a call that something else carries out, which says with end that it is over. wg counts it.
+// Begun returns a call that something else carries out and ends by calling end. wg counts it.
 func Begun(wg *sync.WaitGroup) (b *Background, end func(error)) {
 	b = &Background{done: make(chan struct{})}
 	wg.Add(1)
@@ -48,7 +47,7 @@ func Begun(wg *sync.WaitGroup) (b *Background, end func(error)) {
 	}
 }
 
-// Failed is a call that has not begun.
+// Failed returns a call that could not begin.
 func Failed(err error) *Background {
 	b := &Background{done: make(chan struct{}), err: err}
 	close(b.done)
@@ -63,7 +62,7 @@ func (b *Background) Join(ctx context.Context) error {
 	return collective.Wait(ctx, b.done)
 }
 
-// Wait waits for the call's end, and gives its error.
+// Wait waits for the call's end and returns its error.
 func (b *Background) Wait(ctx context.Context) error {
 	if err := b.Join(ctx); err != nil {
 		return err
@@ -71,7 +70,7 @@ func (b *Background) Wait(ctx context.Context) error {
 	return b.err
 }
 
-// WaitOr is Wait; without a call in the background it does the work.
+// WaitOr is Wait; without a background call it calls do.
 func (b *Background) WaitOr(ctx context.Context, do func(context.Context) error) error {
 	if b == nil {
 		return do(ctx)
@@ -79,7 +78,7 @@ func (b *Background) WaitOr(ctx context.Context, do func(context.Context) error)
 	return b.Wait(ctx)
 }
 
-// Ended is closed when the call is over; nil without a call.
+// Ended returns a channel that is closed when the call is over; nil without a call.
 func (b *Background) Ended() <-chan struct{} {
 	if b == nil {
 		return nil
@@ -102,7 +101,7 @@ type Collectives struct {
 	sync synchronous // used again, so that a synchronous call allocates nothing
 }
 
-// Init says how a call is carried out, before the first Start; wg counts those in the background.
+// Init sets how a call is carried out, before the first Start; wg counts those in the background.
 func (c *Collectives) Init(wg *sync.WaitGroup, do func(context.Context, *collective.Call) error) {
 	c.wg, c.do, c.sync.of = wg, do, c
 }
@@ -122,7 +121,7 @@ func (c *Collectives) Start(call *collective.Call) collective.Work {
 	return w
 }
 
-// Last is the latest asynchronous collective. It is asked for by who could call Start.
+// Last is the latest asynchronous collective. Only the goroutine that calls Start may call it.
 func (c *Collectives) Last() *Background { return c.last }
 
 // synchronous is a collective that its Wait carries out.

@@ -20,8 +20,8 @@ import (
 func Conformance[T subtests[T]](t T, factory Factory) { conformance(nested[T]{t, t}, factory, suite{}) }
 
 // ConformanceInAnyOrder is [Conformance] for a backend that combines
-// contributions in an order of its own: floats hold numbers whose sums and
-// products are exact, so that the order does not show.
+// contributions in any order: floats hold numbers whose sums and products
+// are exact, so that the order does not matter.
 func ConformanceInAnyOrder[T subtests[T]](t T, factory Factory) {
 	conformance(nested[T]{t, t}, factory, suite{exact: true})
 }
@@ -49,13 +49,13 @@ func conformance(t test, factory Factory, s suite) {
 	t.Run("endings", func(t test) { endings(t, factory) })
 }
 
-// InRankOrder is what a backend that has passed [ConformanceInAnyOrder] passes where contributions are combined in rank
-// order: the parts whose results depend on it. [Conformance] has the others too.
+// InRankOrder tests the parts of [Conformance] whose results depend on the order, for a backend that has passed
+// [ConformanceInAnyOrder] and combines contributions in rank order.
 func InRankOrder[T subtests[T]](t T, factory Factory) {
 	values(nested[T]{t, t}, factory, suite{})
 }
 
-// values are the parts of the suite that compare results, of one call after the other, with the model.
+// values tests the parts of the suite that compare the results of single calls with the model.
 func values(t test, factory Factory, s suite) {
 	t.Run("collectives", func(t test) {
 		for n := times(3, 1, 1); n <= times(3, 4, 4); n++ {
@@ -74,8 +74,8 @@ func values(t test, factory Factory, s suite) {
 	})
 }
 
-// times gives how often something is tried, or how much of it: with -short, by default, and where DRUN_TEST_LONG is set or
-// somebody else's backend is tested, outside of go test.
+// times chooses a count: for -short, by default, and where DRUN_TEST_LONG is set or a third-party backend is tested
+// outside go test.
 func times(short, usual, long int) int {
 	f := flag.Lookup("test.short")
 	switch {
@@ -87,7 +87,7 @@ func times(short, usual, long int) int {
 	return usual
 }
 
-// Seed gives a random seed, or the one in DRUN_TEST_SEED, and says which.
+// Seed returns a random seed, or the one in DRUN_TEST_SEED, and logs it.
 func Seed(t TB) uint64 {
 	seed := rand.Uint64() >> 32
 	if s := os.Getenv("DRUN_TEST_SEED"); s != "" {
@@ -100,8 +100,8 @@ func Seed(t TB) uint64 {
 	return seed
 }
 
-// everything tries each kind with each type and each operation, small: on each number of ranks with three of the
-// counts, and with each count on some number.
+// everything tries each kind with each type and each operation on little data: each number of ranks with three of the
+// counts, and each count with some number of ranks.
 func (s suite) everything(t test, rank int, comm collective.Comm) {
 	seed := uint64(0)
 	for _, kind := range kindsOfCollective {
@@ -135,8 +135,8 @@ func equal(ranks, count int) []int {
 	return counts
 }
 
-// large tries each kind with more data than any one buffer will hold: those that add with two types, the others, to which
-// elements are bytes, with one.
+// large tries each kind with more data than any buffer holds: reductions with two types, the others, to which elements
+// are just bytes, with one.
 func (s suite) large(t test, rank int, comm collective.Comm) {
 	for i, kind := range kindsOfCollective {
 		for _, dtype := range []element.Type{element.Float32, element.Int8} {
@@ -177,7 +177,7 @@ func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 	for tr.op = element.ReduceOps()[rng.IntN(8)]; !modelled(tr.dtype, tr.op); {
 		tr.op = element.ReduceOps()[rng.IntN(8)]
 	}
-	// As many small ones as large ones.
+	// Small counts are as likely as large ones.
 	count := func() int { return rng.IntN(1 + rng.IntN(1+rng.IntN(most))) }
 	tr.counts = equal(ranks, count())
 	if tr.uneven {
@@ -188,7 +188,7 @@ func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 	return tr
 }
 
-// outstanding starts many calls, keeps no work, and then counts on a barrier.
+// outstanding starts many calls, drops their Works, and relies on a barrier.
 func (s suite) outstanding(t test, rank int, comm collective.Comm) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	type pending struct {
@@ -218,7 +218,7 @@ func (s suite) outstanding(t test, rank int, comm collective.Comm) {
 	}
 }
 
-// barriers lets each rank in turn come late: no other may go on before it has come.
+// barriers lets each rank in turn arrive late: no other may continue before it has arrived.
 func barriers(t test, factory Factory) {
 	for _, n := range []int{2, 3, 5} {
 		came := make([]atomic.Bool, 2*n)
@@ -242,7 +242,7 @@ func barriers(t test, factory Factory) {
 	}
 }
 
-// patient starts a call for which the other rank comes late.
+// patient starts a call to which the other rank comes late.
 func patient(t test, rank int, comm collective.Comm) {
 	if rank == 1 {
 		time.Sleep(100 * time.Millisecond)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dup gives another descriptor of f, as an inheriting process has it.
+// Dup returns another descriptor of f, as a process that inherits it would have.
 func Dup(t TB, f *os.File) *os.File {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)

@@ -12,8 +12,8 @@ import (
 	"drun/kernel/element"
 )
 
-// endings aborts and closes in all orders, and at the same time as calls and
-// splits: each ends with an error, soon, and nothing crashes.
+// endings aborts and closes in all orders, and concurrently with calls and splits: each ends with an error, soon, and
+// nothing crashes.
 func endings(t test, factory Factory) {
 	t.Run("after close", func(t test) {
 		comms := factory(t, 2)
@@ -87,8 +87,8 @@ func endings(t test, factory Factory) {
 	})
 }
 
-// Disorder is for backends of plugins, whose Close may come while a
-// synchronous call or a Split is under way: drun has given up its wait.
+// Disorder is for plugin backends, whose Close may come during a synchronous call or a Split because drun has given
+// up waiting.
 func Disorder[T subtests[T]](t T, factory Factory) { disorder(nested[T]{t, t}, factory) }
 
 func disorder(t test, factory Factory) {
@@ -119,7 +119,7 @@ func disorder(t test, factory Factory) {
 	})
 }
 
-// rounds is how often what depends on chance is tried: DRUN_TEST_ROUNDS, or a few times.
+// rounds is how often tests that depend on chance are tried: DRUN_TEST_ROUNDS, or a few times.
 func rounds() int {
 	if n, err := strconv.Atoi(os.Getenv("DRUN_TEST_ROUNDS")); err == nil {
 		return n
@@ -127,7 +127,7 @@ func rounds() int {
 	return times(5, 5, 15)
 }
 
-// dead expects nothing of a Comm that is closed but errors.
+// dead expects only errors from a closed Comm.
 func dead(t TB, comm collective.Comm) {
 	t.Helper()
 	comm.Abort(errors.New("too late"))
@@ -138,7 +138,7 @@ func dead(t TB, comm collective.Comm) {
 	}
 }
 
-// refuses expects that nothing can be started any more.
+// refuses expects that no call can be started any more.
 func refuses(t TB, comm collective.Comm) {
 	t.Helper()
 	call := collective.NewBarrier()
@@ -157,8 +157,8 @@ func refuses(t TB, comm collective.Comm) {
 	}
 }
 
-// anyTime lets ranks call, split and close groups until they are aborted or
-// closed from elsewhere, at a time that nobody knows.
+// anyTime lets ranks call, split and close groups until they are aborted or closed from another goroutine, at a
+// random time.
 func anyTime(t TB, factory Factory, rng *rand.Rand, closes bool) {
 	t.Helper()
 	const ranks = 3
@@ -202,8 +202,7 @@ func anyTime(t TB, factory Factory, rng *rand.Rand, closes bool) {
 	}
 }
 
-// use calls until that fails, and closes what it made. The ranks draw the same
-// calls from the same seed.
+// use makes calls until one fails, and closes the groups it made. The ranks draw the same calls from the same seed.
 func use(comm collective.Comm, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var groups []collective.Comm

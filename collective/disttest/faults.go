@@ -11,7 +11,7 @@ import (
 	"drun/kernel/element"
 )
 
-// Bound is how soon a wait must end after an abort: a second, where nobody else computes.
+// Bound is how soon a wait must end after an abort: a second on an idle machine.
 func Bound() time.Duration { return testlimit.Time(time.Second) }
 
 // faults lets ranks stay away, give up and disagree.

@@ -10,15 +10,15 @@ import (
 	"drun/kernel/element"
 )
 
-// A plan is a random sequence of calls in random groups, which every rank works
-// out alone from the seed: each rank makes its own of them, in order.
+// A plan is a random sequence of calls in random groups, which every rank derives from the seed; each rank makes its
+// own calls, in order.
 type plan struct {
 	seed   uint64
 	groups [][]int // by number less 1; overlapping
 	steps  []step
 }
 
-// A step is a collective of one group, or a message within it.
+// A step is a collective in one group, or a message within it.
 type step struct {
 	group int // 0: the world
 	trial trial
@@ -41,8 +41,8 @@ func (s step) String() string {
 	return fmt.Sprintf("%v in group %d, async %v, arena %v", s.trial, s.group, s.async, s.arena)
 }
 
-// sizes are those around which backends change their way: nothing, one, odd, a
-// slot, a chunk and its neighbours, several chunks.
+// sizes are those around which backends change their algorithm: nothing, one, odd, a slot, a chunk and its
+// neighbours, several chunks.
 var sizes = []int{0, 1, 2, 7, 15, 16, 17, 63, 64, 65, 255, 1023, 4095, 4096, 4097, 16383, 65535, 65536, 65537, 262_145, 600_011}
 
 func (s suite) plan(seed uint64, ranks, calls, most int) plan {
@@ -80,7 +80,7 @@ func (s suite) plan(seed uint64, ranks, calls, most int) plan {
 			if st.to >= st.from {
 				st.to++
 			}
-			// No two messages that could be taken for each other: any source does not say which comes.
+			// No two messages may be mistaken for each other: a receive from any source may take either.
 			st.tag, st.count = i, st.trial.counts[0]
 			st.asyncAtEnd = [2]bool{rng.IntN(2) == 0, rng.IntN(2) == 0}
 		}
@@ -184,7 +184,7 @@ func (s step) data() collective.Buffer {
 	return collective.Buffer{DType: s.trial.dtype, Data: random(rand.New(rand.NewPCG(s.trial.seed, 99)), s.trial.dtype, s.count)}
 }
 
-// inArena moves a call's buffers to the backend's arena, where it has one with room.
+// inArena moves a call's buffers to the backend's arena, if it has one with room.
 func (a *actor) inArena(c *collective.Call) {
 	arena, ok := a.world.(collective.Arena)
 	if !ok {
@@ -208,8 +208,8 @@ func (a *actor) inArena(c *collective.Call) {
 	}
 }
 
-// waitForDue waits for what is due before a step, at the end (-1) for everything:
-// calls that were dropped are looked at after a barrier or, if messages, waited for.
+// waitForDue waits for what is due before a step, or for everything at the end (-1): dropped collectives are checked
+// after a barrier, dropped messages are waited for.
 func (a *actor) waitForDue(number int) error {
 	if number < 0 {
 		for _, comm := range a.comms {
@@ -262,9 +262,9 @@ func (p *pendingStep) compare() error {
 	return p.step.trial.compare(p.rank, p.call, p.want)
 }
 
-// mixed follows random plans: collectives and messages of overlapping groups, some
-// of them asynchronous, some of those never waited for, with data on the heap and
-// in the arena, against the model.
+// mixed runs random plans and compares with the model: collectives and messages of
+// overlapping groups, some asynchronous, some of those never waited for, with data
+// on the heap and in the arena.
 func (s suite) mixed(t test, factory Factory) {
 	seed, calls, most := Seed(t), times(40, 60, 120), times(10_000, 70_000, 70_000)
 	for _, n := range []int{1, 2, 3, 5} {

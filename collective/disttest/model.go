@@ -9,8 +9,8 @@ import (
 	"drun/kernel/element"
 )
 
-// A trial is a collective with random data, which every rank can work out
-// alone from the seed, all ranks' inputs and its own result included.
+// A trial is a collective with random data. Every rank can derive it from the seed, including all ranks' inputs and
+// its own result.
 type trial struct {
 	kind   collective.Kind
 	dtype  element.Type
@@ -26,11 +26,11 @@ func (tr trial) String() string {
 	return fmt.Sprintf("%v %v %v root %d counts %v seed %d", tr.kind, tr.dtype, tr.op, tr.root, tr.counts, tr.seed)
 }
 
-// kindsOfCollective are those that all ranks of a group call.
+// kindsOfCollective are the kinds that all ranks of a group call.
 var kindsOfCollective = []collective.Kind{collective.AllReduce, collective.Broadcast, collective.Reduce,
 	collective.AllGather, collective.Gather, collective.Scatter, collective.ReduceScatter, collective.AllToAll, collective.Barrier}
 
-// input is what a rank sends; parts is how many parts that is.
+// input is what a rank sends.
 func (tr trial) input(rank int) []byte {
 	n := tr.counts[rank]
 	switch tr.kind {
@@ -48,8 +48,7 @@ func (tr trial) input(rank int) []byte {
 	return random(rng, tr.dtype, n)
 }
 
-// splits is what a rank sends to each other in an all_to_all: even, or a
-// rotation of the counts.
+// splits is how much a rank sends to each rank in an all_to_all: even, or a rotation of the counts.
 func (tr trial) splits(rank int) []int {
 	n := len(tr.counts)
 	out := make([]int, n)
@@ -62,8 +61,7 @@ func (tr trial) splits(rank int) []int {
 	return out
 }
 
-// call gives the rank's call, and the bytes that its receive buffer must hold
-// afterwards.
+// call returns the rank's call, and the bytes that its receive buffer must hold afterwards.
 func (tr trial) call(rank int) (collective.Call, []byte) {
 	n, size := len(tr.counts), tr.dtype.Size()
 	buffer := func(b []byte) collective.Buffer { return collective.Buffer{DType: tr.dtype, Data: b} }

@@ -11,13 +11,13 @@ import (
 	"drun/kernel/element"
 )
 
-// A sum is a reduction of one element from each of three ranks, with its result written down.
+// A sum is a reduction of one element from each of three ranks, with its expected result.
 type sum struct {
 	dtype element.Type
 	op    element.ReduceOp
 	in    [3][]byte
 	want  []byte
-	// Zeros of both signs are equal: which of them is the smallest, or the largest, is a matter of the order.
+	// Zeros of both signs are equal: which of them is the minimum or maximum depends on the order.
 	zeros bool
 }
 
@@ -25,7 +25,7 @@ func (s sum) String() string {
 	return fmt.Sprintf("%v of the %vs %x %x %x", s.op, s.dtype, s.in[0], s.in[1], s.in[2])
 }
 
-// half is the bits of a float16 or bfloat16.
+// half holds the bits of a float16 or bfloat16.
 type half uint16
 
 func bytesOf[T any](v T) []byte {
@@ -36,7 +36,7 @@ func of[T any](dtype element.Type, op element.ReduceOp, a, b, c, want T) sum {
 	return sum{dtype: dtype, op: op, in: [3][]byte{bytesOf(a), bytesOf(b), bytesOf(c)}, want: bytesOf(want)}
 }
 
-// ofIntegers are the reductions of a type's extremes. Sums and products wrap around, the average does not.
+// ofIntegers adds reductions of a type's extremes. Sums and products wrap around, the average does not.
 func ofIntegers[T int64 | int32 | int8 | uint8](dtype element.Type, lowest, highest T) []sum {
 	var third T // of lowest + highest + highest
 	if lowest == 0 {
@@ -63,7 +63,7 @@ func ofIntegers[T int64 | int32 | int8 | uint8](dtype element.Type, lowest, high
 	}
 }
 
-// ofFloats are the reductions of what rounding, NaN, infinity and the signs of zero leave.
+// ofFloats adds reductions that test rounding, NaN, infinity and the signs of zero.
 func ofFloats[T any](dtype element.Type, float func(float64) T, highest, lowest float64) []sum {
 	var all []sum
 	add := func(op element.ReduceOp, a, b, c, want float64) *sum {
@@ -87,11 +87,11 @@ func ofFloats[T any](dtype element.Type, float func(float64) T, highest, lowest 
 	add(element.Product, zero, 1, 1, zero)
 	add(element.Min, zero, zero, 1, zero)
 	add(element.Max, zero, zero, -1, zero)
-	// Of equal ones the last rank's is taken.
+	// Of equal values the last rank's is taken.
 	add(element.Min, zero, 0, 0, 0).zeros = true
 	add(element.Min, 0, 0, zero, zero).zeros = true
 	add(element.Max, 0, 0, zero, zero).zeros = true
-	// Nothing is flushed to zero.
+	// Subnormal results are not flushed to zero.
 	add(element.Sum, lowest, lowest, 0, 2*lowest)
 	add(element.Avg, 3*lowest, 0, 0, lowest)
 	add(element.Max, lowest, 0, 0, lowest)
@@ -105,7 +105,7 @@ func ofFloats[T any](dtype element.Type, float func(float64) T, highest, lowest 
 	return all
 }
 
-// float16 and bfloat16 encode numbers that they hold.
+// float16 and bfloat16 encode numbers that are exact in these types.
 func float16(v float64) half  { return narrow(v, 10, 15) }
 func bfloat16(v float64) half { return half(math.Float32bits(float32(v)) >> 16) }
 
@@ -155,7 +155,7 @@ var sums = slices.Concat(
 	},
 )
 
-// numbers tries what rounds, wraps around or is no number, among many, and with all_reduce alone too.
+// numbers tries values that round, wrap around or are NaN, among many others, and also by all_reduce alone.
 func (s suite) numbers(t test, rank int, comm collective.Comm) {
 	for _, tr := range sums {
 		for _, kind := range []collective.Kind{collective.AllReduce, collective.Reduce, collective.ReduceScatter} {
@@ -198,7 +198,7 @@ func (s suite) equal(tr sum, got []byte) bool {
 	return s.exact && tr.zeros && isZero(tr.want) && isZero(got)
 }
 
-// isNaN reports whether b is one, whatever its payload: an engine on a GPU has its own.
+// isNaN reports whether b is a NaN, with any payload: an engine on a GPU has its own.
 func isNaN(dtype element.Type, b []byte) bool {
 	infinity := map[element.Type]uint64{element.Float64: 0x7FF << 52, element.Float32: 0xFF << 23,
 		element.Float16: 0x1F << 10, element.BFloat16: 0xFF << 7}[dtype]

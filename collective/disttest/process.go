@@ -15,12 +15,12 @@ import (
 	"drun/collective/shm"
 )
 
-// A Worker is what one rank does in a process of its own. What it prints
-// comes back to the test; an error is printed too, and its exit code is 1.
+// A Worker is what one rank does in a process of its own. What it prints goes back to the test; an error is printed
+// too, with exit code 1.
 type Worker func(comm collective.Comm, args []string) error
 
-// Main runs a package's tests or, in a process that [Spawn] started, the worker
-// that it asked for, on the Comm that open gives. Call it from TestMain.
+// Main runs a package's tests or, in a process that [Spawn] started, the requested worker, on the Comm that open
+// returns. Call it from TestMain.
 func Main(m interface{ Run() int }, open func(rank, size int) (collective.Comm, error), workers map[string]Worker) {
 	worker, ok := workers[os.Getenv("DISTTEST_WORKER")]
 	if !ok {
@@ -59,8 +59,8 @@ type Processes struct {
 }
 
 // Spawn starts n processes of this test binary that run a worker given to [Main].
-// They inherit files as descriptors 3 and up and, beside this process's environment,
-// env; they are killed when the test ends.
+// They inherit files as descriptors 3 and up, and env in addition to this process's
+// environment; they are killed when the test ends.
 func Spawn(t TB, n int, worker string, env []string, files []*os.File, args ...string) *Processes {
 	t.Helper()
 	p := &Processes{}
@@ -84,8 +84,8 @@ func Spawn(t TB, n int, worker string, env []string, files []*os.File, args ...s
 	return p
 }
 
-// SpawnShared is [Spawn] for workers that [OpenShared] gives their Comm. It returns
-// the shared memory too, as the agent of a run holds it; files follow it as
+// SpawnShared is [Spawn] for workers that get their Comm from [OpenShared]. It also
+// returns the shared memory, as the agent of a run holds it; files follow it as
 // descriptors 4 and up.
 func SpawnShared(t TB, n int, worker string, files []*os.File, args ...string) (*Processes, *os.File) {
 	t.Helper()
@@ -97,7 +97,7 @@ func SpawnShared(t TB, n int, worker string, files []*os.File, args ...string) (
 	return Spawn(t, n, worker, nil, append([]*os.File{shared}, files...), args...), shared
 }
 
-// OpenShared opens the shared memory that [SpawnShared] has given this process.
+// OpenShared opens the shared memory that [SpawnShared] passed to this process.
 func OpenShared(rank, size int) (collective.Comm, error) {
 	return shm.Open(os.NewFile(3, "shm"), rank, size)
 }
@@ -105,8 +105,8 @@ func OpenShared(rank, size int) (collective.Comm, error) {
 // Kill sends SIGKILL to a rank.
 func (p *Processes) Kill(rank int) { _ = p.ranks[rank].Process.Kill() }
 
-// Wait waits for a rank to end, and gives what it printed and its status. It
-// kills a rank that has not ended within [Limit].
+// Wait waits for a rank to end, and returns what it printed and its status. It kills a rank that has not ended within
+// [Limit].
 func (p *Processes) Wait(rank int) (output string, err error) {
 	timer := time.AfterFunc(Limit, func() { p.Kill(rank) })
 	defer timer.Stop()
@@ -115,8 +115,8 @@ func (p *Processes) Wait(rank int) (output string, err error) {
 }
 
 // Timing repeats call in ten batches of times/10, after one batch to warm up,
-// and gives the median batch's nanoseconds per call: the machine may be busy
-// with other things for a while.
+// and returns the median batch's nanoseconds per call, since the machine may
+// be busy for a while.
 func Timing(times int, call func() error) (float64, error) {
 	batch := max(1, times/10)
 	var batches []float64

@@ -16,8 +16,8 @@ import (
 // this process. It registers their closing with t.
 type Factory func(t TB, n int) []collective.Comm
 
-// Limit bounds every wait of a test that should succeed, also on a machine on which many others run: there a world of 16
-// processes takes half a minute to start.
+// Limit bounds every wait of a test that should succeed, even on a busy machine, where a world of 16 processes takes
+// half a minute to start.
 const Limit = 2 * time.Minute
 
 // Context lets each wait last [Limit].
@@ -70,7 +70,7 @@ func Open(t TB, n int, store collective.Store, deterministic bool, backend func(
 	return comms
 }
 
-// closeAtEnd closes, when the test ends, what was opened.
+// closeAtEnd closes comms when the test ends.
 func closeAtEnd(t TB, comms []collective.Comm) {
 	t.Cleanup(func() {
 		var all sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TB is what this package needs of a test: a *testing.T or *testing.B has it, and,
-// in a program that does without package testing, a [Standalone].
+// TB is what this package needs from a test: a *testing.T or *testing.B has it, and so does a [Standalone], in a
+// program without package testing.
 type TB interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -44,7 +44,7 @@ func (t nested[T]) Run(name string, body func(test)) bool {
 	return t.of.Run(name, func(sub T) { body(nested[T]{sub, sub}) })
 }
 
-// Standalone is a test outside of `go test`, in a program that is released.
+// Standalone is a test outside `go test`, in a released program.
 type Standalone struct {
 	name   string
 	indent string
@@ -55,8 +55,8 @@ type Standalone struct {
 	cleanups []func()
 }
 
-// RunStandalone runs body as a test, writes what became of it and of its subtests
-// to report, in the format of `go test -v`, and reports whether all passed.
+// RunStandalone runs body as a test, writes the outcome of it and of its subtests to report, in the format of `go
+// test -v`, and returns whether all passed.
 func RunStandalone(report io.Writer, name string, body func(t *Standalone)) bool {
 	t := &Standalone{name: name, report: report, outcome: "PASS"}
 	t.do(body)
@@ -88,7 +88,7 @@ func (t *Standalone) do(body func(*Standalone)) {
 	fmt.Fprintf(t.report, "%s--- %s: %s (%.2fs)\n", t.indent, t.outcome, t.name, time.Since(start).Seconds())
 }
 
-// cleanUp calls all cleanups, the latest first, also when one of them ends this goroutine.
+// cleanUp calls all cleanups, the latest first, even if one of them ends this goroutine.
 func (t *Standalone) cleanUp() {
 	t.mu.Lock()
 	n := len(t.cleanups)
@@ -103,7 +103,7 @@ func (t *Standalone) cleanUp() {
 	last()
 }
 
-// mark sets the outcome; a failure stays one.
+// mark sets the outcome; a failure stays a failure.
 func (t *Standalone) mark(outcome string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -127,7 +127,7 @@ func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]
 	}
 }
 
-// reduce is the model of a reduction: the ranks' values in their order.
+// reduce is the model of a reduction: it combines the ranks' values in rank order.
 func reduce(inputs [][]byte, dtype element.Type, op element.ReduceOp) []byte {
 	out := collective.Buffer{DType: dtype, Data: make([]byte, len(inputs[0]))}
 	switch dtype {
@@ -205,8 +205,8 @@ func integer[T int64 | int32 | int8 | uint8](op element.ReduceOp) func(a, b T) T
 	return number[T](op)
 }
 
-// modelled reports whether the model of the reduction is exact: of half
-// precisions only where the result is again a small integer.
+// modelled reports whether the model of the reduction is exact: for half precisions, only if the result is again a
+// small integer.
 func modelled(dtype element.Type, op element.ReduceOp) bool {
 	if dtype == element.Float16 || dtype == element.BFloat16 {
 		return op == element.Sum || op == element.Min || op == element.Max

@@ -12,7 +12,7 @@ import (
 	"drun/collective/shm"
 )
 
-// run is one collective call being done.
+// run is one collective call being carried out.
 type run struct {
 	*Comm
 	ctx         context.Context
@@ -33,10 +33,10 @@ func newRun(ctx context.Context, c *Comm, call *collective.Call) *run {
 }
 
 const (
-	// eager is up to how many bytes of all ranks together a call's data rides on the
-	// agreement, and every rank gets all of it.
+	// eager is the largest number of bytes, of all ranks together, that travel with the agreement, so that every rank
+	// gets all data.
 	eager = 64 << 10
-	// eagerTable is the same for the counts of an all_to_all, which all ranks need.
+	// eagerTable is the same limit for the counts of an all_to_all, which all ranks need.
 	eagerTable = 256 << 10
 )
 
@@ -78,7 +78,7 @@ func (r *run) do() error {
 	return err
 }
 
-// contributions gives how many bytes each rank gives to the call, and all together.
+// contributions returns how many bytes each rank contributes to the call, and their total.
 func (r *run) contributions() (sizes []int, total int) {
 	c, n := r.call, len(r.ranks)
 	sizes = make([]int, n)
@@ -118,7 +118,7 @@ func sum(counts []int) (total int) {
 	return total
 }
 
-// finish computes the result of a call from what all ranks give to it.
+// finish computes the result of a call from all ranks' contributions.
 func (r *run) finish(all [][]byte) {
 	c := r.call
 	recv := c.Recv
@@ -150,8 +150,8 @@ func (r *run) finish(all [][]byte) {
 	}
 }
 
-// offset is where a rank's part begins among all, in bytes. A rank's part has its Counts,
-// or all are like this rank's.
+// offset is where a rank's part begins among all, in bytes. Sizes are from Counts; without them all parts are as
+// large as this rank's.
 func (r *run) offset(rank int) int {
 	c := r.call
 	own := c.Send
@@ -165,8 +165,8 @@ func (r *run) offset(rank int) int {
 }
 
 // agree compares the call among all ranks of the group before any data is touched, and
-// gathers what each gives, of these sizes, on all of them; nil sizes: nothing. What it gives
-// is valid until this rank's next round.
+// gathers each rank's contribution, of the given sizes, on all of them; nil sizes: none. The
+// result is valid until this rank's next round.
 func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
 	if sizes == nil {
 		own, sizes = nil, make([]int, len(r.ranks))
@@ -228,7 +228,7 @@ func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
 	return all, nil
 }
 
-// inPlace gives the data of a large all_reduce that leaves its result where the data was.
+// inPlace returns the data of a large all_reduce whose result replaces its input.
 func (r *run) inPlace() (data []byte, ok bool) {
 	send, recv := r.call.Send.Data, r.call.Recv.Data
 	if r.call.Kind != collective.AllReduce || len(send)*len(r.ranks) <= eager || unsafe.SliceData(send) != unsafe.SliceData(recv) {
@@ -238,8 +238,8 @@ func (r *run) inPlace() (data []byte, ok bool) {
 }
 
 // tell exchanges the nodes' fingerprints and blocks among the nodes' leaders: in each step
-// every leader passes on all that it has, to the one twice as far away. A message of
-// another size than expected comes from another call.
+// every leader passes on all it has, to the leader twice as far away as before. A message
+// of unexpected size comes from a different call.
 func (r *run) tell(agreed bool, own []byte, sizes []int) (blocks [][]byte, _ bool, err error) {
 	nodes, me, leaders := len(r.nodes), r.node, r.lanes[0]
 	blocks = make([][]byte, nodes)

@@ -64,8 +64,8 @@ func newComm(w *world, id uint32, ranks []int, near *shm.Comm) *Comm {
 	return c
 }
 
-// findLanes makes a lane of each link that has a rank of the group on every node. Without
-// any, the first ranks of the nodes are a lane, whose messages other ranks pass on.
+// findLanes makes a lane of each link that has a rank of the group on every node. If there is none, the first ranks
+// of the nodes are a lane, whose messages other ranks forward.
 func (c *Comm) findLanes() {
 	for link := range c.w.links {
 		var lane []int
@@ -98,10 +98,10 @@ func (c *Comm) Rank() int { return c.rank }
 // Size is the number of ranks in the group.
 func (c *Comm) Size() int { return len(c.ranks) }
 
-// VerifiesFingerprints tells that they are compared before any call touches data.
+// VerifiesFingerprints says that fingerprints are compared before any call touches data.
 func (c *Comm) VerifiesFingerprints() {}
 
-// Alloc gives memory that the ranks of the node share.
+// Alloc returns memory that the ranks of the node share.
 func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
 	return c.near.Alloc(dtype, count)
 }
@@ -122,7 +122,7 @@ func (c *Comm) Statistics() map[string]int64 {
 	return nil
 }
 
-// Start begins a call. A synchronous collective is done by its Wait.
+// Start begins a call. A synchronous collective is carried out by its Wait.
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if err := c.failed(); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	return c.whole(ctx, func(ctx context.Context) error { return newRun(ctx, c, call).do() })
 }
 
-// whole does a call. After an error in its middle the group cannot go on.
+// whole carries out a call. After an error in the middle the group is unusable.
 func (c *Comm) whole(ctx context.Context, do func(context.Context) error) error {
 	err := c.failed()
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *Comm) whole(ctx context.Context, do func(context.Context) error) error 
 	return err
 }
 
-// failed is why no call is possible any more, or nil.
+// failed returns why no call is possible any more, or nil.
 func (c *Comm) failed() error {
 	if err := c.cause.Load(); err != nil {
 		return *err
@@ -166,8 +166,8 @@ func (c *Comm) failed() error {
 	return c.w.failed()
 }
 
-// Split makes a group: its ranks on this node share an area of the node's memory, and what
-// goes between nodes uses the links that there are. A group on one node is shm's.
+// Split makes a group: its ranks on this node share an area of the node's memory, and traffic between nodes uses the
+// existing links. A group on one node is a plain shm group.
 func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
 	if err := collective.CheckRanks(group.Ranks, len(c.ranks)); err != nil {
 		return nil, err
@@ -230,10 +230,10 @@ func (c *Comm) Abort(cause error) {
 
 var errAborted = fmt.Errorf("hier: %w", collective.ErrAborted)
 
-// flushLimit is how long messages on their way out keep a Comm open.
+// flushLimit is how long unsent messages keep a Comm open.
 const flushLimit = time.Second
 
-// Close ends what is pending and gives back what the Comm holds.
+// Close ends what is pending and releases what the Comm holds.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		err := collective.ErrClosed
@@ -256,7 +256,7 @@ func (c *Comm) Close() error {
 	return c.closed
 }
 
-// shut ends the world.
+// shut closes the world.
 func (w *world) shut() error {
 	err := collective.ErrClosed
 	w.cause.CompareAndSwap(nil, &err)

@@ -5,8 +5,7 @@ import (
 	"drun/collective/reduction"
 )
 
-// gathering gets the contributions to a chunk on one node, and sends the result to those
-// that want it.
+// gathering collects the contributions to a chunk on one node, and sends the result to the nodes that want it.
 type gathering struct {
 	*pipeline
 	contributions []*inbox // by node; nil at this one's place
@@ -54,7 +53,7 @@ func (p *pipeline) newGathering() (_ *gathering, err error) {
 	return g, nil
 }
 
-// owner is the node that computes a chunk: of those that want it each in turn.
+// owner is the node that computes a chunk: the nodes that want it take turns.
 func (g *gathering) owner(chunk int) int {
 	var wanting []int
 	for node := range g.nodes {
@@ -68,7 +67,7 @@ func (g *gathering) owner(chunk int) int {
 	return wanting[chunk%len(wanting)]
 }
 
-// buffer gives memory that is not in use.
+// buffer returns memory that is not in use.
 func (g *gathering) buffer() ([]byte, error) {
 	for len(g.free) == 0 {
 		if err := g.out.settle(len(g.out.underway)-1, g.back); err != nil {
@@ -81,7 +80,7 @@ func (g *gathering) buffer() ([]byte, error) {
 	return data, nil
 }
 
-// back takes memory back, unless it is a result that has not been released or is on its way.
+// back reclaims memory, unless it is a result that has not been released or is being sent.
 func (g *gathering) back(data []byte) error {
 	if !holds(g.ready, data) && !g.out.holds(data) {
 		g.free = append(g.free, data[:cap(data)])

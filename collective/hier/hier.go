@@ -4,15 +4,15 @@
 //
 // The first ranks of each node, as many as the smallest node has but at most
 // [Backend.Links], have a link: the ranks with the same place in their nodes are a world
-// of the other backend, one rank a node. Large calls are cut into as many slices, and
-// each link carries one. All that goes over a link are messages, so a group needs no
-// connections of its own: its messages have other tags.
+// of the other backend, one rank a node. Large calls are cut into one slice per link.
+// Links carry only messages, so a group needs no connections of its own: its messages
+// have other tags.
 //
 // Every collective begins with an agreement: the ranks of a node compare fingerprints in
 // a round of shared memory, one rank of each node tells those of the other nodes in
 // ceil(log2 nodes) messages, and a second round tells its neighbours. The data of small
-// calls rides on it, and the call is over. Large reductions continue in pipeline.go, what
-// only moves data in move.go.
+// calls travels with it, which completes the call. Large reductions continue in
+// pipeline.go, calls that only move data in move.go.
 //
 // Contributions are reduced in the order of the ranks, with the kernels of shm, so the
 // bits are those of shm on one machine, wherever the ranks are.
@@ -47,7 +47,7 @@ type Backend struct {
 // Name is that of the backend between the nodes.
 func (b *Backend) Name() string { return b.Far.Name() }
 
-// Open joins the world. On one node it is shm's.
+// Open joins the world. On a single node it opens shm alone.
 func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Comm, error) {
 	if len(b.Nodes) != of.Size {
 		return nil, fmt.Errorf("hier: the nodes of %d ranks are known, in a world of %d", len(b.Nodes), of.Size)
@@ -87,7 +87,7 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 	return newComm(w, 0, all, near), nil
 }
 
-// linkStore is a part of the store, for the ranks of a link.
+// linkStore is the part of the store for the ranks of a link.
 type linkStore struct {
 	collective.Store
 	prefix string
@@ -133,7 +133,7 @@ func newLayout(nodes []int, most int) layout {
 // linked reports whether two ranks of different nodes have the same link.
 func (l *layout) linked(a, b int) bool { return l.place[a] == l.place[b] && l.place[a] < l.links }
 
-// world is what the Comms of a rank stand on.
+// world is what the Comms of a rank share.
 type world struct {
 	layout
 	rank int
@@ -157,7 +157,7 @@ type world struct {
 	ended chan struct{} // closed with cause
 }
 
-// fail ends everything with the first cause, on this rank and in time on all others.
+// fail ends everything with the first cause, on this rank and soon on all others.
 func (w *world) fail(cause error) {
 	w.cause.CompareAndSwap(nil, &cause)
 	w.end.Do(func() {
@@ -195,7 +195,8 @@ type farWork struct {
 
 func (f *farWork) Wait(ctx context.Context) error { return f.w.broken(f.Work.Wait(ctx)) }
 
-// broken gives an error of the link in terms of the world, which ends with a link that failed.
+// broken restates an error of the link in terms of the world, and ends the world, since it cannot outlive a failed
+// link.
 func (w *world) broken(err error) error {
 	if err == nil {
 		return nil
@@ -210,9 +211,9 @@ func (w *world) broken(err error) error {
 	return err
 }
 
-// explain names ranks of the world where the link's backend names its own.
+// explain replaces the ranks that the link's backend names by ranks of the world.
 func (w *world) explain(err error) error {
-	// Of each node the rank that has this link. How many ranks the backend has would mislead.
+	// The rank with this link on each node. The backend's own number of ranks would mislead.
 	var linked []int
 	for _, members := range w.members {
 		linked = append(linked, members[min(w.place[w.rank], len(members)-1)])

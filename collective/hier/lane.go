@@ -10,7 +10,7 @@ import (
 	"drun/kernel/element"
 )
 
-// What goes between the nodes in a group's collectives, each with a tag of its own.
+// The kinds of messages between nodes in a group's collectives, each with its own tag.
 const (
 	agreement = iota
 	upwards   // partial sums
@@ -19,8 +19,8 @@ const (
 	laneKinds
 )
 
-// laneSend starts to send data to a rank of the group on another node. Once all ranks have
-// agreed on the call, each knows what the others send.
+// laneSend starts sending data to a rank of the group on another node. Once all ranks have agreed on the call, each
+// knows what the others send.
 func (r *run) laneSend(to, kind int, data []byte) (collective.Work, error) {
 	w, peer := r.w, r.ranks[to]
 	if w.linked(w.rank, peer) {
@@ -31,8 +31,8 @@ func (r *run) laneSend(to, kind int, data []byte) (collective.Work, error) {
 	return w.post(packet{kind: message, inner: true, group: r.id, from: int32(r.rank), to: int32(peer), tag: int64(kind), dtype: uint8(element.Uint8)}, data), nil
 }
 
-// laneRecv starts to receive data from a rank of the group on another node. What comes is
-// matched in the order of the calls.
+// laneRecv starts receiving data from a rank of the group on another node. Messages are matched in the order of the
+// calls.
 func (r *run) laneRecv(from, kind int, data []byte) (collective.Work, error) {
 	w, peer := r.w, r.ranks[from]
 	if w.linked(w.rank, peer) {
@@ -49,7 +49,7 @@ func (r *run) laneRecv(from, kind int, data []byte) (collective.Work, error) {
 
 func (r *run) laneTag(kind int) int { return laneTags + int(r.id)*laneKinds + kind }
 
-// flight is a message under way, and its memory.
+// flight is a message being sent, and its memory.
 type flight struct {
 	data []byte
 	work collective.Work
@@ -58,8 +58,8 @@ type flight struct {
 // ahead is how many messages of a kind may be under way from a rank to another at a time.
 const ahead = 4
 
-// inbox receives the messages of a kind from a rank, which are expected before they are
-// needed: a message that nobody expects costs a copy.
+// inbox receives the messages of a kind from a rank. It posts receives before the messages are needed, since an
+// unexpected message costs a copy.
 type inbox struct {
 	*run
 	from, kind int
@@ -69,7 +69,7 @@ type inbox struct {
 	expected   []flight
 }
 
-// expecting makes an inbox for the chunks before end, so many of them at a time, of at most so many bytes each.
+// expecting makes an inbox for the chunks before end, window of them at a time, of at most most bytes each.
 func (r *run) expecting(from, kind, end, window, most int, size func(chunk int) int) (*inbox, error) {
 	b := &inbox{run: r, from: from, kind: kind, size: size, end: end}
 	for range min(window, end) {
@@ -96,7 +96,7 @@ func (b *inbox) expect() error {
 	return nil
 }
 
-// take waits for the next message. Its memory goes back with give.
+// take waits for the next message. Its memory is returned with give.
 func (b *inbox) take() ([]byte, error) {
 	f := b.expected[0]
 	b.expected = b.expected[1:]
@@ -108,20 +108,20 @@ func (b *inbox) give(data []byte) error {
 	return b.expect()
 }
 
-// outbox sends messages, and knows when their memory can be used again.
+// outbox sends messages, and tracks when their memory can be reused.
 type outbox struct {
 	*run
 	underway []flight
 }
 
-// send starts to send data.
+// send starts sending data.
 func (o *outbox) send(to, kind int, data []byte) error {
 	work, err := o.laneSend(to, kind, data)
 	o.underway = append(o.underway, flight{data, work})
 	return err
 }
 
-// settle waits until at most so many messages are under way, and calls out for each that is out.
+// settle waits until at most left messages are in flight, and calls out for each that was sent.
 func (o *outbox) settle(left int, out func(data []byte) error) error {
 	for len(o.underway) > left {
 		f := o.underway[0]
@@ -138,7 +138,7 @@ func (o *outbox) settle(left int, out func(data []byte) error) error {
 	return nil
 }
 
-// holds reports whether data is on its way.
+// holds reports whether data is being sent.
 func (o *outbox) holds(data []byte) bool {
 	return slices.ContainsFunc(o.underway, func(f flight) bool { return &f.data[0] == &data[0] })
 }
@@ -147,8 +147,8 @@ func holds(all [][]byte, data []byte) bool {
 	return slices.ContainsFunc(all, func(other []byte) bool { return &other[0] == &data[0] })
 }
 
-// memory gives memory that the link can send from without a copy, where it has such, until
-// the call ends. If it fails the memory may still be in use, and is not used again.
+// memory returns memory, valid until the call ends, from which the link can send without a copy if it supports that.
+// If the call fails the memory may still be in use, so it is not reused.
 func (r *run) memory(bytes int) []byte {
 	class := max(12, bits.Len(uint(max(bytes, 1)-1)))
 	data := r.w.pool.get(class)
@@ -169,7 +169,7 @@ func (w *world) fresh(bytes int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), bytes)
 }
 
-// pool keeps memory by the logarithm of its size.
+// pool keeps free memory by the logarithm of its size.
 type pool struct {
 	mu   sync.Mutex
 	free [64][][]byte

@@ -13,10 +13,10 @@ import (
 	"drun/kernel/element"
 )
 
-// A packet is a message between two ranks of the world, or the head of one: what does not
-// fit follows it as a message of its own. Between nodes it goes over the link of the
-// sender, or of a neighbour, to the rank with that link on the other node, which passes it
-// on. In each process a goroutine for the node and one for the link take what comes.
+// A packet is a message between two ranks of the world, or its head: what does not fit
+// follows as a separate message. Between nodes it goes over the link of the sender, or of
+// a neighbour, to the rank with that link on the other node, which forwards it. In each
+// process one goroutine receives from the node and one from the link.
 type packet struct {
 	kind, dtype uint8
 	inner       bool // of the group's collectives, not of its messages
@@ -61,7 +61,7 @@ func (w *world) hop(to int) hop {
 	return hop{true, w.node[to]}
 }
 
-// post sends a packet with its data, which is in use until it is out. Those of a hop keep their order.
+// post sends a packet with its data, which is in use until it is sent. The packets of a hop keep their order.
 func (w *world) post(p packet, data []byte) *calls.Background {
 	h := w.hop(int(p.to))
 	p.bytes = uint64(len(data))
@@ -107,7 +107,7 @@ func (w *world) give(h hop, tag int, data []byte) error {
 	return work.Wait(w.ctx)
 }
 
-// pumps starts to take packets.
+// pumps starts the goroutines that take packets.
 func (w *world) pumps() {
 	if w.near.Size() > 1 {
 		w.busy.Go(func() { w.pump(false) })
@@ -117,7 +117,7 @@ func (w *world) pumps() {
 	}
 }
 
-// pump takes packets until the world ends. It notices first when another rank ends it.
+// pump takes packets until the world ends. It is the first to notice when another rank ends it.
 func (w *world) pump(far bool) {
 	for {
 		var p packet
@@ -157,7 +157,7 @@ func (w *world) take(h hop, tag int, data []byte) (from int, err error) {
 	return work.(collective.Receipt).Source(), nil
 }
 
-// handle passes a packet on, or gives it to the rank's receive.
+// handle forwards a packet, or gives it to this rank's receive.
 func (w *world) handle(p *packet, from hop) error {
 	body := func(into []byte) error {
 		if p.bytes <= inlineBytes {
@@ -199,7 +199,7 @@ func (w *world) handle(p *packet, from hop) error {
 	return err
 }
 
-// box is where a group's messages wait for receives, and receives for messages.
+// box holds a group's messages that wait for receives, and its receives that wait for messages.
 type box struct {
 	queue   messages.Queue
 	comm    *Comm // nil: this rank has not made the group yet
@@ -212,7 +212,7 @@ type boxKey struct {
 	inner bool
 }
 
-// box gives the box of a group, also before this rank has made the group. The caller holds mail.
+// box returns the box of a group, even before this rank has made the group. The caller holds mail.
 func (w *world) box(key boxKey) *box {
 	b := w.boxes[key]
 	if b == nil {
@@ -239,7 +239,7 @@ func (w *world) join(id uint32, c *Comm) *box {
 	return b
 }
 
-// leave closes the boxes of a group, whose number is not used again.
+// leave closes the boxes of a group, whose number is not reused.
 func (w *world) leave(id uint32) {
 	w.mail.Lock()
 	defer w.mail.Unlock()
@@ -266,7 +266,7 @@ func (c *Comm) abortedByAnother() {
 	c.near.Abort(err)
 }
 
-// flush waits until the packets that were posted are out.
+// flush waits until all posted packets are sent.
 func (w *world) flush(limit time.Duration) {
 	w.mail.Lock()
 	all := slices.Collect(maps.Values(w.outgoing))
@@ -300,7 +300,7 @@ func (c *Comm) message(call *collective.Call) (collective.Work, error) {
 	return s, nil
 }
 
-// send is a message of the recipe on its way out.
+// send is a message of the recipe being sent.
 type send struct {
 	*calls.Background
 	out    *calls.Background
@@ -313,7 +313,7 @@ func (s *send) Done() bool { return s.Background.Done() || s.Background == nil &
 
 func (s *send) run(ctx context.Context) error { return s.out.Wait(collective.Also(ctx, s.failed)) }
 
-// receive is a message that is waited for.
+// receive is a message that the recipe waits for.
 type receive struct {
 	messages.Receive
 	failed func() error

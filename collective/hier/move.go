@@ -8,14 +8,14 @@ import (
 	"drun/collective/shm"
 )
 
-// transfer is a piece of one rank's data that another, or every other rank, gets; in bytes.
+// transfer is a piece of one rank's data that another rank, or every other rank, gets; in bytes.
 type transfer struct {
 	src, dst int // dst -1: all
 	from, to int // where it is in the source's data, and goes in the target's
 	n        int
 }
 
-// transfers are those of a call. Each rank's own is among them.
+// transfers lists those of a call, including each rank's to itself.
 func (r *run) transfers() (all []transfer) {
 	c := r.call
 	for rank := range r.ranks {
@@ -46,7 +46,7 @@ func (r *run) counts() []byte {
 	return collective.Of(row).Data
 }
 
-// gatherTables gives all ranks' rows where they are too large for the agreement.
+// gatherTables gathers all ranks' rows if they are too large for the agreement.
 func (r *run) gatherTables(own []byte) (all [][]byte, err error) {
 	call := collective.NewAllGather(octets(own), octets(make([]byte, len(own)*len(r.ranks))))
 	inner := *r
@@ -83,7 +83,7 @@ func (r *run) exchange(rows [][]byte) error {
 	return r.move(all)
 }
 
-// stream is what goes from one node to one, in the order of its transfers.
+// stream is what one node sends to another, in the order of its transfers.
 type stream []transfer
 
 func (s stream) bytes() (n int) {
@@ -93,8 +93,8 @@ func (s stream) bytes() (n int) {
 	return n
 }
 
-// each calls do for what lies in [from, to) of the stream: n bytes of a transfer from skip
-// on, at such a distance of from.
+// each calls do for every piece of [from, to) of the stream: n bytes of a transfer, from skip on, and their distance
+// from from.
 func (s stream) each(from, to int, do func(t transfer, skip, at, n int)) {
 	start := 0
 	for _, t := range s {
@@ -107,10 +107,10 @@ func (s stream) each(from, to int, do func(t transfer, skip, at, n int)) {
 	}
 }
 
-// move carries transfers out: first those within the nodes, then in phase i those of each
-// node to the one i places further. In a step of a phase the ranks publish what they have
-// of the stream's next block, and each lane's rank sends a piece of it, and publishes the
-// piece of another block that has come meanwhile. Nothing crosses the network twice.
+// move carries out transfers: first those within the nodes, then in phase i those of each
+// node to the node i places further. In each step of a phase the ranks publish their
+// bytes of the stream's next block; each lane's rank sends a piece of it, and publishes
+// the piece of another block that has arrived. Nothing crosses the network twice.
 func (r *run) move(all []transfer) error {
 	nodes := len(r.nodes)
 	of := make([]int, len(r.ranks))
@@ -162,7 +162,7 @@ func (r *run) publish(s stream, from, to int, stage []byte) {
 	})
 }
 
-// fetch copies from a piece of the stream what this rank gets.
+// fetch copies this rank's bytes out of a piece of the stream.
 func (r *run) fetch(s stream, from, to int, piece func(t transfer, at int) []byte) {
 	s.each(from, to, func(t transfer, skip, at, n int) {
 		if t.dst == r.rank || t.dst < 0 {
@@ -171,7 +171,7 @@ func (r *run) fetch(s stream, from, to int, piece func(t transfer, at int) []byt
 	})
 }
 
-// within moves what stays on the node.
+// within moves data that stays on the node.
 func (r *run) within(s stream) error {
 	for from, total := 0, s.bytes(); from < total; from += shm.RoundBytes {
 		to := min(from+shm.RoundBytes, total)
@@ -188,7 +188,7 @@ func (r *run) within(s stream) error {
 	return nil
 }
 
-// across sends a stream to a node while it receives that of another.
+// across sends a stream to one node while receiving one from another.
 func (r *run) across(out, in stream, to, from int) (err error) {
 	const delay = 2
 	lanes := len(r.lanes)

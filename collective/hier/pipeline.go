@@ -12,22 +12,21 @@ import (
 
 // pipeline is a large all_reduce, reduce, reduce_scatter or broadcast.
 //
-// The data is cut into a slice a lane, and the slices into chunks. In step i the ranks
+// The data is cut into one slice per lane, and the slices into chunks. In step i the ranks
 // publish chunk i of every slice in the node's memory, piece by piece; the lane's rank
 // combines them with what comes from other nodes, sends that on, and publishes the result
-// of chunk i-delay, which has come meanwhile, for all ranks of the node. Data that lies in
-// the arena on all ranks of the node is read and written where it lies.
+// of chunk i-delay, which has arrived by then, for all ranks of the node. Data that lies
+// in the arena on all ranks of the node is read and written in place.
 //
-// Where the ranks of each node follow each other, node k continues the sum of the nodes
-// before it, rank by rank, as shm adds on one machine. So a partial sum goes from node to
-// node, and the result back: of bytes in all, each node sends bytes once or, between two
-// others, twice. Half precisions go up as float32, since they are rounded once, at the end.
+// If the ranks of each node are consecutive, node k continues the sum of the nodes before
+// it, rank by rank, as shm adds on one machine. So a partial sum goes from node to node,
+// and the result back: each node sends the data once or, between two others, twice. Half
+// precisions travel upwards as float32, since they are rounded once, at the end.
 //
-// Otherwise the order of the ranks changes nodes more often; and the average of integers
-// is that of their exact sum, which their type need not hold. Then one of the nodes,
-// another one for each chunk, gets the contributions of all ranks and sends the result to
-// the others. Each node sends its ranks*bytes*(nodes-1)/nodes, and as much as its share of
-// the results.
+// Otherwise the order of the ranks changes nodes more often, or the average of integers
+// needs their exact sum, which may overflow their type. Then one node, a different one for
+// each chunk, gets the contributions of all ranks and sends the result to the others. Each
+// node sends its ranks*bytes*(nodes-1)/nodes, plus its share of the results.
 //
 // A broadcast is the way back alone, from the root's node.
 type pipeline struct {
@@ -44,21 +43,21 @@ type pipeline struct {
 	way        way // of this rank's lane; nil: it has none
 }
 
-// way is how the chunks of a slice go between the nodes.
+// way is how the chunks of a slice travel between the nodes.
 type way interface {
-	// combine handles bytes [from, to) of a chunk, of which these are the contributions of
-	// the node's ranks. The pieces of a chunk come in order.
+	// combine handles bytes [from, to) of a chunk; here are the contributions of the node's ranks. The pieces of a
+	// chunk come in order.
 	combine(chunk, from, to int, here [][]byte) error
-	// result waits for the result of a chunk and passes it on; nil where the node does not
-	// want it. It is to be released, in order.
+	// result waits for the result of a chunk and passes it on; nil if the node does not want it. Results must be
+	// released in order.
 	result(chunk int) ([]byte, error)
 	release(chunk int, data []byte) error
-	// end waits until all is out.
+	// end waits until everything is sent.
 	end() error
 }
 
 // A chunk is an eighth of a slice, within these bounds: small enough that the nodes work at
-// the same time, large enough that a message costs little beside its data.
+// the same time, large enough that a message costs little compared with its data.
 const (
 	leastChunk = 64 << 10
 	mostChunk  = 1 << 20
@@ -111,7 +110,7 @@ func (r *run) pipeline() (err error) {
 	return nil
 }
 
-// slice is the part of the data that goes over a lane: whole cache lines.
+// slice is the part of the data that a lane carries: whole cache lines.
 func (p *pipeline) slice(lane int) (from, to int) {
 	line := 64 / p.elem
 	per := (p.count + p.lanes - 1) / p.lanes
@@ -125,7 +124,7 @@ func (p *pipeline) part(lane, chunk int) (from, to int) {
 	return min(from+chunk*p.chunk, to), min(from+(chunk+1)*p.chunk, to)
 }
 
-// bytes is how many a chunk has; none before the first and after the last.
+// bytes is the size of a chunk; 0 before the first and after the last.
 func (p *pipeline) bytes(lane, chunk int) int {
 	if chunk < 0 {
 		return 0
@@ -134,7 +133,7 @@ func (p *pipeline) bytes(lane, chunk int) int {
 	return (to - from) * p.elem
 }
 
-// step is one chunk, in rounds of the node's memory.
+// step carries out one chunk, in rounds of the node's memory.
 func (p *pipeline) step(step int) (err error) {
 	done := step - p.delay
 	var finished []byte
@@ -173,7 +172,7 @@ func (p *pipeline) step(step int) (err error) {
 	return nil
 }
 
-// within is the piece of a chunk that begins so many elements in it.
+// within is the piece of a chunk that begins at element at.
 func (p *pipeline) within(lane, chunk, at int) (from, to int) {
 	from, to = p.part(lane, chunk)
 	return min(from+at, to), min(from+at+p.piece, to)
@@ -200,8 +199,8 @@ func (p *pipeline) combine(chunk, at int) error {
 	return p.way.combine(chunk, at*p.elem, at*p.elem+n, here)
 }
 
-// stepInPlace is a step where the lane's rank reaches the data of all ranks of the node: no other
-// has anything to do, until a round after the last step.
+// stepInPlace is a step in which the lane's rank can access the data of all ranks of the node: the others have
+// nothing to do until a round after the last step.
 func (p *pipeline) stepInPlace(step int) error {
 	if p.way == nil {
 		return nil
@@ -255,7 +254,7 @@ func (p *pipeline) wants(node, lane, chunk int) bool {
 	return true
 }
 
-// own is the part of a rank in the result of a reduce_scatter, in elements.
+// own is a rank's part of the result of a reduce_scatter, in elements.
 func (p *pipeline) own(rank int) (from, to int) {
 	elem := p.dtype.Size()
 	from = p.offset(rank) / elem
@@ -265,7 +264,7 @@ func (p *pipeline) own(rank int) (from, to int) {
 	return from, from + p.recv.Count()
 }
 
-// collect takes from a piece of the results of a chunk what this rank keeps.
+// collect copies what this rank keeps from a piece of a chunk's results.
 func (p *pipeline) collect(chunk, at int) {
 	keepFrom, keepTo := 0, p.count
 	switch c := p.call; c.Kind {
@@ -291,7 +290,7 @@ func (p *pipeline) collect(chunk, at int) {
 	}
 }
 
-// streamed is from how many bytes on a result is too large for the caches, and goes past them.
+// streamed is the size in bytes from which a result is too large for the caches and bypasses them.
 const streamed = 8 << 20
 
 // keep copies a piece of the result to where the caller wants it.
@@ -323,7 +322,7 @@ type chain struct {
 	partial, data []byte // of the chunk that is being combined
 }
 
-// place is this node's on the way of the partial sums. That of a broadcast ends at the root's node.
+// place is this node's position on the path of the partial sums. The path of a broadcast ends at the root's node.
 func (p *pipeline) place() (at int, nodes []int) {
 	n := len(p.nodes)
 	shift := 0
@@ -336,7 +335,7 @@ func (p *pipeline) place() (at int, nodes []int) {
 	return (p.node - shift + 2*n) % n, nodes
 }
 
-// chainDelay is when a result comes: as many steps later as there are nodes to pass, and some.
+// chainDelay is after how many steps a result comes: one for each node to pass, and a few more.
 func (p *pipeline) chainDelay() int {
 	at, nodes := p.place()
 	if at == len(nodes)-1 {
@@ -348,8 +347,8 @@ func (p *pipeline) chainDelay() int {
 // mostDelay bounds the memory of long chains, which then wait for results.
 const mostDelay = 20
 
-// window is how many chunks are under way between a node and the next: it sends no chunk before
-// it has the result of the one that came a delay earlier. All are expected when they come.
+// window is how many chunks are in flight between a node and the next: it sends no chunk before it has the result of
+// the chunk one delay earlier. A receive is posted before each arrives.
 func (c *chain) window(at int) int { return min(2*(len(c.path)-1-at)+3, mostDelay+1) }
 
 func (p *pipeline) newChain() (_ *chain, err error) {
@@ -397,12 +396,12 @@ func (c *chain) partialBytes(chunk int) int {
 	return c.bytes(c.lane, chunk) / c.dtype.Size() * c.wide.Size()
 }
 
-// floor is the first place on the way at which the result of a chunk is wanted.
+// floor is the first position on the path at which the result of a chunk is wanted.
 func (c *chain) floor(chunk int) int {
 	return slices.IndexFunc(c.nodeAt, func(node int) bool { return c.wants(node, c.lane, chunk) })
 }
 
-// buffer gives memory that is not in use.
+// buffer returns memory that is not in use.
 func (c *chain) buffer() ([]byte, error) {
 	sent := &c.up
 	if c.top {
@@ -419,7 +418,7 @@ func (c *chain) buffer() ([]byte, error) {
 	return data, nil
 }
 
-// back takes memory back, unless it is a result that has not been released or is on its way.
+// back reclaims memory, unless it is a result that has not been released or is being sent.
 func (c *chain) back(data []byte) error {
 	if !holds(c.ready, data) && !c.down.holds(data) {
 		c.free = append(c.free, data[:cap(data)])
@@ -475,7 +474,7 @@ func (c *chain) combine(chunk, from, to int, here [][]byte) (err error) {
 	return err
 }
 
-// widened is how many bytes so many bytes of a chunk are in a partial sum.
+// widened converts a number of bytes of a chunk to that of a partial sum.
 func (c *chain) widened(n int) int { return n / c.elem * c.wide.Size() }
 
 // between is the operation between two contributions.
@@ -486,7 +485,7 @@ func (c *chain) between() element.ReduceOp {
 	return c.call.Reduce
 }
 
-// widen makes float32 of the contributions.
+// widen converts the contributions to float32.
 func (c *chain) widen(here [][]byte) [][]byte {
 	all := make([][]byte, len(here))
 	for i, data := range here {

@@ -1,6 +1,6 @@
-// Package messages pairs messages with the receives that ask for them, by source
-// and tag. The mailboxes of collective/shm and of the plugins' engines use it; how
-// the bytes move is theirs.
+// Package messages matches messages with receives, by source and tag. The
+// mailboxes of collective/shm and of the plugins' engines use it; they move the
+// bytes themselves.
 package messages
 
 import (
@@ -12,14 +12,14 @@ import (
 	"drun/kernel/element"
 )
 
-// Header is what a receive must know of a message.
+// Header is what a receive must know about a message.
 type Header struct {
 	Tag   int64
 	Bytes uint64
 	DType element.Type
 }
 
-// Receive is a call that asks for a message, and what came. A mailbox's receive embeds it.
+// Receive is a call that asks for a message, and what arrived. A mailbox's receive embeds it.
 type Receive struct {
 	*calls.Background     // of an asynchronous call
 	Asked             int // the source, or AnySource
@@ -31,12 +31,12 @@ type Receive struct {
 	Came              chan struct{} // closed then; nil where nobody waits for that
 }
 
-// NewReceive is what a call asks for.
+// NewReceive makes the Receive of a call.
 func NewReceive(call *collective.Call) Receive {
 	return Receive{Asked: call.Peer, From: call.Peer, Tag: int64(call.Tag), Buffer: call.Recv}
 }
 
-// Source is where the message came from, once it has come.
+// Source is where the message came from, once it has arrived.
 func (r *Receive) Source() int { return r.From }
 
 // Done reports that the call is over.
@@ -70,7 +70,7 @@ func (r *Receive) finish(err error) {
 	}
 }
 
-// Message is one that has come, or is coming.
+// Message has arrived, or is arriving.
 type Message struct {
 	Header
 	Source int
@@ -82,7 +82,7 @@ type Message struct {
 	err     error
 }
 
-// hand gives the receive what has come aside.
+// hand gives the receive the data that arrived in separate memory.
 func (m *Message) hand() {
 	if m.aside && m.err == nil && m.receive.Err == nil {
 		copy(m.receive.Buffer.Data, m.Data)
@@ -90,15 +90,13 @@ func (m *Message) hand() {
 	m.receive.finish(m.err)
 }
 
-// Queue holds the receives without a message and the messages without a receive.
-// Its user locks it.
+// Queue holds the receives without a message and the messages without a receive. Its users do the locking.
 type Queue struct {
 	posted  []*Receive // in the order they were started
 	arrived []*Message // in order of arrival
 }
 
-// Post gives r the first message that it matches, which may still be coming. If
-// there is none, r waits.
+// Post gives r the first message that it matches, which may still be arriving. If there is none, r waits.
 func (q *Queue) Post(r *Receive) {
 	for i, m := range q.arrived {
 		if r.matches(m.Source, m.Tag) {
@@ -135,7 +133,7 @@ func (q *Queue) Arrive(source int, h Header) *Message {
 	return m
 }
 
-// Finish says that a message has come, or why it has not.
+// Finish says that a message has arrived, or why it has not.
 func (q *Queue) Finish(m *Message, err error) {
 	m.over, m.err = true, err
 	if m.receive != nil {
@@ -143,10 +141,10 @@ func (q *Queue) Finish(m *Message, err error) {
 	}
 }
 
-// Waits reports whether no message has come for r.
+// Waits reports whether r still waits for a message.
 func (q *Queue) Waits(r *Receive) bool { return slices.Contains(q.posted, r) }
 
-// Forget takes back a receive that nobody waits for any more.
+// Forget removes a receive that nobody waits for any more.
 func (q *Queue) Forget(r *Receive) {
 	if i := slices.Index(q.posted, r); i >= 0 {
 		q.posted = slices.Delete(q.posted, i, i+1)

@@ -1,6 +1,6 @@
-// Package reduction computes what the ranks' elements become, for the plugins
-// whose engine cannot, or not with the bits that drun promises. It is the
-// kernels that the shm backend uses, so the bits are the same.
+// Package reduction reduces the ranks' elements for plugins whose engine
+// cannot, or not with the bits that drun promises. It uses the kernels of the
+// shm backend, so the bits are the same.
 package reduction
 
 import (
@@ -11,8 +11,7 @@ import (
 	"drun/kernel/element"
 )
 
-// Combine makes out of the ranks' contributions, in their order, each as long
-// as out. out may be one of them.
+// Combine reduces the ranks' contributions, in rank order, each as long as out, into out, which may be one of them.
 func Combine(out collective.Buffer, sources [][]byte, op element.ReduceOp) {
 	if len(out.Data) == 0 {
 		return
@@ -37,8 +36,8 @@ func view(b collective.Buffer) kernel.View {
 	return kernel.View{Data: unsafe.Pointer(unsafe.SliceData(b.Data)), Strides: []int{1}}
 }
 
-// Exact reports whether d's elements are integers whose average must come of
-// [Combine]: it is that of their exact sum, and an engine's sum wraps around.
+// Exact reports whether op is an average of integers, which must come from [Combine]: it needs their exact sum, and
+// an engine's sum wraps around.
 func Exact(d element.Type, op element.ReduceOp) bool {
 	switch d {
 	case element.Int64, element.Int32, element.Int8, element.Uint8:
@@ -47,11 +46,11 @@ func Exact(d element.Type, op element.ReduceOp) bool {
 	return false
 }
 
-// Divide makes a sum of floats or complex numbers over ranks their average, with
-// the rounding of [Combine]'s Avg.
+// Divide turns a sum of floats or complex numbers over ranks into their average, with the rounding of [Combine]'s
+// Avg.
 func Divide(b collective.Buffer, ranks int) {
 	if n := b.Count(); ranks&(ranks-1) == 0 && n > 0 && (b.DType == element.Float32 || b.DType == element.Float64) {
-		// The inverse of a power of two is exact, and a product is faster.
+		// The inverse of a power of two is exact, and multiplication is faster.
 		kernel.Scale(b.DType, n, unsafe.Pointer(unsafe.SliceData(b.Data)), 1/float64(ranks))
 		return
 	}

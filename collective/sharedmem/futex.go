@@ -13,15 +13,15 @@ const (
 	futexWake = 1
 )
 
-// Sleep sleeps while *w == value, at most d. It may return early for any
-// reason; the caller looks at its condition again.
+// Sleep sleeps while *w == value, at most d. It may return early for any reason; the caller checks its condition
+// again.
 func Sleep(w *Word, value uint32, d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	sleep(w, value, &ts)
 }
 
-// sleep gives its place among the threads that run Go away before it sleeps. After an ordinary system call the runtime's monitor has
-// to notice that it blocks, for which it looks every 20 µs: a tenth of the processor time of processes that wait for each other.
+// sleep gives up its thread's right to run Go code before it sleeps. With an ordinary system call the runtime's monitor has to
+// notice that it blocks, and polls every 20 µs to do so: a tenth of the processor time of processes that wait for each other.
 //
 //go:norace
 //go:nosplit

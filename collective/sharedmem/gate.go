@@ -7,14 +7,14 @@ import (
 	"drun/collective"
 )
 
-// A Gate lets processes sleep until something in shared memory has changed.
-// Who changes it calls Open, which costs one load while nobody sleeps.
+// A Gate lets processes sleep until something in shared memory has changed. Whoever changes it calls Open, which
+// costs one load while nobody sleeps.
 type Gate struct {
 	turn     Word
 	sleepers atomic.Uint32
 }
 
-// Open wakes all who sleep, after a change that they may wait for.
+// Open wakes all sleepers after a change that they may wait for.
 func (g *Gate) Open() {
 	if g.sleepers.Load() != 0 {
 		g.turn.Add(1)
@@ -22,8 +22,8 @@ func (g *Gate) Open() {
 	}
 }
 
-// Wait sleeps until ready holds or ctx ends. A sleeper that is killed leaves
-// its count behind, which costs later calls of Open a system call, no more.
+// Wait sleeps until ready holds or ctx ends. A sleeper that is killed leaves its count behind, which only costs later
+// calls of Open a system call.
 func (g *Gate) Wait(ctx context.Context, ready func() bool) error {
 	g.sleepers.Add(1)
 	defer g.sleepers.Add(^uint32(0))

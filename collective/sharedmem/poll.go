@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poll is how a process looks for what another one does, before it sleeps: sleeping and
-// being woken take longer than most calls.
+// Poll is how a process polls for another's progress before it sleeps: sleeping and being woken take longer than most
+// calls.
 type Poll struct {
 	Pauses int // looks first, a pause of some 20 ns before each
 	Yields int // looks after those, each after letting another process run
 }
 
-// PollBeside suits a number of processes on this machine that wait for each other. They
-// spin only if each has a core, and yield the less the more of them share a core: each
-// yield of one delays the others.
+// PollBeside returns a Poll for a number of processes on this machine that wait for
+// each other. They spin only if each has a core, and yield less the more of them share
+// a core, since each yield delays the others.
 func PollBeside(processes int) Poll {
 	p := Poll{Yields: 500 * Cores() / max(processes, Cores())}
 	if processes <= Cores() {
@@ -24,11 +24,11 @@ func PollBeside(processes int) Poll {
 	return p
 }
 
-// yieldTime bounds the yields of a wait. Beside a program that computes, each costs a
-// time slice of the scheduler, and a process that sleeps is woken sooner.
+// yieldTime bounds the yields of a wait. Next to a program that computes, each yield costs a time slice of the
+// scheduler, and a sleeping process is woken sooner.
 const yieldTime = 2 * time.Millisecond
 
-// Until looks until ready says so; false when it is time to sleep.
+// Until polls until ready returns true; it returns false when it is time to sleep.
 func (p Poll) Until(ready func() bool) bool {
 	for range p.Pauses {
 		if ready() {

@@ -8,14 +8,14 @@ import "sync/atomic"
 // sync/atomic.
 func Publish(w *atomic.Uint64, v uint64) { w.Store(v) }
 
-// Publish32 is Publish for words of 32 bits.
+// Publish32 is Publish for 32-bit words.
 func Publish32(w *atomic.Uint32, v uint32) { w.Store(v) }
 
 // Fence has nothing to wait for here.
 func Fence() {}
 
-// LoadFence likewise: loads and stores are of sync/atomic.
+// LoadFence does nothing here: loads and stores are sync/atomic's.
 func LoadFence() {}
 
-// StoreFence likewise.
+// StoreFence does nothing here.
 func StoreFence() {}

@@ -1,9 +1,9 @@
-// Package sharedmem is memory that the processes of one machine share, and the
-// ways to wait on it. The shm backend and the status board stand on it.
+// Package sharedmem provides memory that the processes of one machine share, and ways to wait on it. The shm backend
+// and the status board use it.
 //
 // A region is an anonymous memory file: it has no name, so nothing is left
-// when the last process that holds it ends, however it ends. It is sparse: a
-// page costs memory only once it is touched.
+// when the last process that holds it ends, for whatever reason. It is
+// sparse: a page costs memory only once it is touched.
 package sharedmem
 
 import (
@@ -17,11 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Size of a region in bytes of address space; what is never touched is free.
+// Size of a region in bytes of address space; memory that is never touched costs nothing.
 const Size = 1 << 42
 
-// CacheLine keeps words of different ranks apart. Two lines, since processors
-// prefetch the neighbour.
+// CacheLine keeps words of different ranks apart. It is two lines, since processors prefetch the neighbour.
 const CacheLine = 128
 
 // Create makes a region. Other processes get it by inheriting the file.
@@ -38,8 +37,7 @@ func Create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Map gives the window [offset, offset+size) of a region; both are rounded out
-// to pages by the caller ([PageRound]).
+// Map maps the window [offset, offset+size) of a region; the caller rounds both to whole pages ([PageRound]).
 func Map(f *os.File, offset int64, size int) ([]byte, error) {
 	var mem []byte
 	var err error
@@ -59,9 +57,8 @@ func Map(f *os.File, offset int64, size int) ([]byte, error) {
 	return mem, nil
 }
 
-// A View is a private copy of the beginning of a region: what is written to it is the process's own, and
-// what is not costs no memory of its own. It ends with the last reference to it. The region must not be
-// changed any more.
+// A View is a private, copy-on-write copy of the beginning of a region: only written pages cost memory.
+// It ends with the last reference to it. The region must not change any more.
 type View struct{ Mem []byte }
 
 // NewView makes a view of the first bytes of a region, all of which have been written.
@@ -82,7 +79,7 @@ func NewView(f *os.File, size int) (*View, error) {
 	return v, nil
 }
 
-// Unmap gives a window back. No pointer into it may be used any more.
+// Unmap unmaps a window. No pointer into it may be used any more.
 func Unmap(mem []byte) error { return unix.Munmap(mem) }
 
 // Discard frees the memory behind a window of the region for every process.
@@ -91,7 +88,7 @@ func Discard(f *os.File, offset int64, size int) {
 	if err != nil {
 		return
 	}
-	// Best effort: without it the memory is freed with the region.
+	// Best effort: if it fails, the memory is freed with the region.
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.Fallocate(int(fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, int64(size))
 	})

@@ -2,5 +2,5 @@
 
 package sharedmem
 
-// Stream copies src to dst, which is as long and too large for the caches.
+// Stream copies src to dst, of the same length and too large for the caches.
 func Stream(dst, src []byte) { copy(dst, src) }

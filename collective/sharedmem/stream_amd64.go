@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Stream copies src to dst, which is as long, past the caches: for memory so
-// large that it would not stay there until it is used. It saves the processor
+// Stream copies src to dst, of the same length, bypassing the caches: for
+// memory too large to stay there until it is used. It saves the processor
 // from reading what it overwrites.
 func Stream(dst, src []byte) {
 	const block, aligned = 128, 32

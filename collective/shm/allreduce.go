@@ -2,21 +2,20 @@ package shm
 
 import "drun/collective"
 
-// eager is up to how many bytes every rank reduces everything by itself: one
-// round, at the price of reading all contributions on every rank.
+// eager is the size in bytes up to which every rank reduces everything itself: one round, at the price of reading all
+// contributions on every rank.
 const eager = 4 << 10
 
 // allReduce is all_reduce, and reduce, where only the root keeps the result.
 //
-// Small: every rank publishes its contribution, one round, and reduces all of
-// them: size*bytes read a rank.
+// Small: every rank publishes its contribution, one round, and reduces all of them: size*bytes read per rank.
 //
-// Large: the data is cut into chunks and each chunk into a slice a rank. In
-// step i a rank publishes the other ranks' slices of chunk i, reduces its own
-// slice of chunk i-1 from what the others published in the step before, and
-// publishes the result; after the round it fetches the other slices of chunk
-// i-1. A rank moves bytes*(size-1)/size in, as much out, and reads bytes to
-// reduce; there is one round a chunk, and one more.
+// Large: the data is cut into chunks and each chunk into one slice per rank.
+// In step i a rank publishes the other ranks' slices of chunk i, reduces its
+// own slice of chunk i-1 from what the others published in the step before,
+// and publishes the result; after the round it fetches the other slices of
+// chunk i-1. A rank moves bytes*(size-1)/size in, as much out, and reads
+// bytes to reduce; there is one round per chunk, and one more.
 func (r *run) allReduce() error {
 	send, recv := r.call.Send, r.call.Recv
 	keep := r.call.Kind == collective.AllReduce || r.rank == r.call.Root
@@ -65,13 +64,13 @@ func (r *run) allReduce() error {
 	return nil
 }
 
-// chunkBytes is how much of a large call goes in a step: 64 KiB a slice, where
-// what a rank touches in a step stays in its second-level cache, but for few
-// ranks more, since every step needs all of them on a core at once.
+// chunkBytes is how much of a large call one step handles: 64 KiB per slice,
+// so that what a rank touches in a step stays in its second-level cache, but
+// more for few ranks, since every step needs all of them on a core at once.
 func chunkBytes(ranks int) int { return min(stageSize, max(256<<10, ranks<<16)) }
 
-// slice is the part of a chunk of that many elements which rank i reduces:
-// whole cache lines, so that no two ranks write to the same.
+// slice is the part of a chunk of count elements that a rank reduces: whole cache lines, so that no two ranks write
+// to the same one.
 func slice(count, elem, rank, ranks int) (from, to int) {
 	line := 64 / elem
 	per := (count + ranks - 1) / ranks

@@ -12,8 +12,8 @@ import (
 )
 
 // arena is memory of this rank that the others have mapped too, so that
-// all_reduce need not stage it. Every rank of the world has as much, one after
-// the other, far behind the areas; all groups use the same.
+// all_reduce need not stage it. Every rank of the world has the same amount,
+// one after the other, far behind the areas; all groups share them.
 type arena struct {
 	file *os.File
 	rank int // in the world
@@ -32,7 +32,7 @@ func newArena(file *os.File, rank, size int) *arena {
 	return &arena{file: file, rank: rank, views: make([][]byte, size)}
 }
 
-// Alloc gives zeroed memory from this rank's arena.
+// Alloc returns zeroed memory from this rank's arena.
 func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
 	if !dtype.Valid() || count < 0 || count > arenaSize/dtype.Size() {
 		return collective.Buffer{}, fmt.Errorf("shm: cannot allocate %d elements of %v in the arena", count, dtype)
@@ -112,8 +112,7 @@ func (r *run) place() uint64 {
 	return r.region.arena.where(recv)
 }
 
-// inArena tells, after a round, whether some rank's data lies in the arena, and
-// whether all ranks' does.
+// inArena reports, after a round, whether some rank's data lies in the arena, and whether all ranks' does.
 func (r *run) inArena() (some, all bool) {
 	all = true
 	for _, a := range r.arrivals[r.round%2] {
@@ -123,11 +122,11 @@ func (r *run) inArena() (some, all bool) {
 	return some, all
 }
 
-// allReduceInArena reduces memory of the arena where it lies, once a round has
-// told that all ranks' data is complete, and where it is. Each rank
-// reduces its slice from all ranks' memory and writes the result to all, in
-// blocks that stay in the cache; a second round ends the call. It moves bytes
-// in and bytes out of each rank, nothing twice.
+// allReduceInArena reduces memory of the arena in place, after a round has
+// said where all ranks' data is and that it is complete. Each rank reduces its
+// slice from all ranks' memory and writes the result to all, in blocks that
+// stay in the cache; a second round ends the call. Each rank's data is read
+// once and written once.
 func (r *run) allReduceInArena() error {
 	data, dtype := r.call.Recv.Data, r.call.Recv.DType
 	elem := dtype.Size()

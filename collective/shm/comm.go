@@ -24,7 +24,7 @@ type Comm struct {
 	arrivals   [2][]*arrival // by parity and rank
 	spin       int           // how often a wait looks before it sleeps
 
-	// The collectives' state: used by the one that is running.
+	// The state of the collective that is running.
 	round   uint64
 	sources [][]byte // what is reduced, in rank order
 	reducer
@@ -47,10 +47,10 @@ var (
 	_ collective.Arena            = (*Comm)(nil)
 )
 
-// How often a wait looks at memory before it sleeps, each time after a pause
-// of some 20 ns: for about as long as sleeping and being woken would take, so
-// that a wait costs at most twice what the better choice would have. An
-// asynchronous call does not compete with the recipe for the core for so long.
+// How often a wait polls memory before it sleeps, with a pause of some 20 ns
+// each time: for about as long as sleeping and being woken would take, so that
+// a wait costs at most twice the better choice. An asynchronous call polls
+// less, so as not to compete with the recipe for the core.
 const (
 	spinAlone = 2000
 	spinAsync = 100
@@ -58,8 +58,7 @@ const (
 
 var errAborted = fmt.Errorf("shm: %w", collective.ErrAborted)
 
-// newComm joins the group of these ranks of the world, whose area is at offset,
-// as one of them.
+// newComm joins the group of these ranks of the world, whose area is at offset, as rank.
 func newComm(r *region, offset int64, rank int, world []int) (*Comm, error) {
 	size := len(world)
 	c := &Comm{region: r, offset: offset, rank: rank, size: size, world: world, layout: newLayout(size)}
@@ -88,13 +87,13 @@ func (c *Comm) Rank() int { return c.rank }
 // Size is the number of ranks in the group.
 func (c *Comm) Size() int { return c.size }
 
-// VerifiesFingerprints tells that they are compared in the first round of every call.
+// VerifiesFingerprints says that fingerprints are compared in the first round of every call.
 func (c *Comm) VerifiesFingerprints() {}
 
-// VerifiesArguments tells that the calls' arguments are compared in the same round.
+// VerifiesArguments says that the calls' arguments are compared in the same round.
 func (c *Comm) VerifiesArguments() bool { return true }
 
-// Start begins a call. A synchronous one is done by its Wait.
+// Start begins a call. A synchronous one is carried out by its Wait.
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if err := c.failed(); err != nil {
 		return nil, err
@@ -110,7 +109,7 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	return c.calls.Start(call), nil
 }
 
-// carryOut does a collective.
+// carryOut carries out a collective.
 func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	if err := c.failed(); err != nil {
 		return err
@@ -124,14 +123,14 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	}
 	err := r.do()
 	if err != nil && !errors.Is(err, collective.ErrArguments) && c.cause.Load() == nil {
-		// Cut in the middle of its rounds, the group cannot go on.
+		// Interrupted in the middle of its rounds, the group is unusable.
 		failure := fmt.Errorf("an earlier call on this group failed: %w", err)
 		c.cause.CompareAndSwap(nil, &failure)
 	}
 	return err
 }
 
-// failed is why no call is possible, or nil.
+// failed returns why no call is possible, or nil.
 func (c *Comm) failed() error {
 	if err := c.cause.Load(); err != nil {
 		return *err
@@ -155,7 +154,7 @@ func (c *Comm) Abort(cause error) {
 	c.mailbox.wakeAll()
 }
 
-// Close ends what is pending and gives the memory back.
+// Close ends what is pending and releases the memory.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		err := collective.ErrClosed

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// MaxRanks is how many ranks a region takes, all of one machine.
+	// MaxRanks is the largest number of ranks in a region, all on one machine.
 	MaxRanks = 1024
 	// stageSize is how much a rank can publish in a round: small enough that
 	// the stages of a few ranks stay in a core's second-level cache, large
-	// enough that a round costs little beside the copy.
+	// enough that a round costs little compared with the copy.
 	stageSize = 512 << 10
 	// skew keeps the stages of different ranks out of each other's cache sets.
 	skew     = 4096 + 256
@@ -28,7 +28,7 @@ const (
 //	doorbells  per rank: messages came; and on which core it is
 //	rings      per pair of ranks: messages on their way
 //
-// Only what is used takes memory.
+// Only what is used costs memory.
 type layout struct {
 	ranks                                    int
 	stages, results, doorbells, rings, total int
@@ -57,8 +57,8 @@ const (
 	coreAt     = 64 // behind a doorbell
 )
 
-// arrival is what a rank says in a round. A small contribution travels in it:
-// then a round moves a single cache line from rank to rank.
+// arrival is what a rank announces in a round. A small contribution travels in it: then a round moves a single cache
+// line from rank to rank.
 type arrival struct {
 	round       atomic.Uint64
 	fingerprint uint64           // of the call, in its first round

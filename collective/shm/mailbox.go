@@ -15,7 +15,7 @@ import (
 // mailbox is a rank's point-to-point side. A rank that waits, to send or to
 // receive, moves arriving messages out of the rings: into the receive that
 // they match, or into memory of their own. So two ranks that both send before
-// they receive do not block each other.
+// receiving do not block each other.
 type mailbox struct {
 	comm *Comm
 
@@ -26,7 +26,7 @@ type mailbox struct {
 	sends []*calls.Background // by destination: the latest asynchronous one
 }
 
-// incoming is a message that is arriving, and what is left to come of it.
+// incoming is a message that is arriving, and what is still to come.
 type incoming struct {
 	message *messages.Message
 	rest    []byte
@@ -38,7 +38,7 @@ func (m *mailbox) init(c *Comm) {
 	m.sends = make([]*calls.Background, c.size)
 }
 
-// core is that which a rank has noted, plus 1.
+// core is the core that a rank has noted, plus 1.
 func (c *Comm) core(rank int) *atomic.Uint32 {
 	return sharedmem.At[atomic.Uint32](c.mem, c.layout.doorbells+rank*sharedmem.CacheLine+coreAt)
 }
@@ -47,7 +47,7 @@ func (m *mailbox) doorbell(rank int) *sharedmem.Gate {
 	return sharedmem.At[sharedmem.Gate](m.comm.mem, m.comm.layout.doorbells+rank*sharedmem.CacheLine)
 }
 
-// wakeAll lets every rank's waits look at the abort.
+// wakeAll wakes every rank's waits so that they see the abort.
 func (m *mailbox) wakeAll() {
 	for i := range m.comm.size {
 		m.doorbell(i).Open()
@@ -145,7 +145,7 @@ func (m *mailbox) pumpFrom(source int) bool {
 	}
 }
 
-// send is a message on its way out.
+// send is a message being sent.
 type send struct {
 	*calls.Background
 	box    *mailbox
@@ -182,7 +182,7 @@ func (s *send) run(ctx context.Context) error {
 	})
 }
 
-// receive is a message that is waited for.
+// receive is a message that a call waits for.
 type receive struct {
 	messages.Receive
 	box *mailbox

@@ -25,7 +25,7 @@ func (r *run) broadcast() error {
 	})
 }
 
-// chunks does rounds over n bytes, at most chunk bytes each, at least one.
+// chunks makes rounds over n bytes, at most chunk bytes each, and at least one round.
 func (r *run) chunks(n, chunk int, publish, fetch func(from, to int)) error {
 	for from := 0; from == 0 || from < n; from += chunk {
 		to := min(from+chunk, n)
@@ -39,8 +39,7 @@ func (r *run) chunks(n, chunk int, publish, fetch func(from, to int)) error {
 	return nil
 }
 
-// deliver copies to where the caller wants it. What is too large for the caches
-// goes past them.
+// deliver copies to where the caller wants it, bypassing the caches if it is too large for them.
 func (r *run) deliver(dst, src []byte) {
 	if len(src) < len(dst) {
 		dst = dst[:len(src)]
@@ -52,7 +51,7 @@ func (r *run) deliver(dst, src []byte) {
 	sharedmem.Stream(dst, src[:len(dst)])
 }
 
-// streamed is from how many bytes on a result is too large for the caches.
+// streamed is the size in bytes from which a result is too large for the caches.
 const streamed = 8 << 20
 
 // gather is gather and, where every rank keeps the parts, all_gather: every

@@ -8,7 +8,7 @@ type parts struct {
 	bounds []int // else: where each begins, and the last ends
 }
 
-// parts of a call whose own part is like mine.
+// parts returns those of a call; mine is this rank's part.
 func (r *run) parts(mine collective.Buffer) parts {
 	if r.call.Counts == nil {
 		return parts{each: len(mine.Data)}
@@ -40,7 +40,7 @@ func (p parts) largest() int {
 	return n
 }
 
-// clip is data[from:to] of which only what exists.
+// clip is data[from:to], as far as it exists.
 func clip(data []byte, from, to int) []byte {
 	return data[min(from, len(data)):min(to, len(data))]
 }

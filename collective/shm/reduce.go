@@ -7,8 +7,7 @@ import (
 	"drun/kernel/element"
 )
 
-// few is how many elements are added here: for so few the way into C takes
-// longer than the sum.
+// few is how many elements are added in Go: for so few a call of C takes longer than the sum.
 const few = 16
 
 // reducer combines the ranks' contributions. It keeps the list of their
@@ -42,7 +41,7 @@ func (r *reducer) combine(dst []byte, sources [][]byte, dtype element.Type, op e
 	kernel.ReduceRanks(op, dtype, unsafe.Pointer(unsafe.SliceData(dst)), r.addresses, n)
 }
 
-// sum gives the same bits as the kernel.
+// sum produces the same bits as the kernel.
 func sum[T float32 | float64 | int64](dst []byte, sources [][]byte) {
 	out := view[T](dst)
 	for i := range out {
@@ -62,7 +61,7 @@ func view[T float32 | float64 | int64](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(zero)))
 }
 
-// nan is the NaN of a float type, of which the kernels make only one.
+// nan is the one NaN that the kernels produce for a float type.
 func nan[T float32 | float64 | int64]() T {
 	var v T
 	switch p := any(&v).(type) {

@@ -1,12 +1,12 @@
 // Package shm is the built-in backend: the ranks of one machine over shared
 // memory.
 //
-// All calls are made of rounds. In a round every rank publishes something in
-// memory of its own, says that it has arrived, and waits until all have; then
-// it reads what the others published. What is published alternates between
-// two buffers by the round's parity, so that a fast rank never overwrites what
-// a slow one still reads: to reach the round after next it needs the slow rank
-// to have arrived at the next, and so to have read this one. Small calls are
+// All calls consist of rounds. In a round every rank publishes something in
+// its own memory, says that it has arrived, and waits until all have; then it
+// reads what the others published. What is published alternates between two
+// buffers by the round's parity, so that a fast rank never overwrites what a
+// slow one still reads: to reach the round after next, the slow rank must
+// have arrived at the next one, and so have read this one. Small calls are
 // one round; large ones are cut into chunks that stay in the cache, a round
 // each.
 //
@@ -108,7 +108,7 @@ func Open(f *os.File, rank, size int) (*Comm, error) {
 	return c, err
 }
 
-// release gives the region back after the last Comm on it is closed.
+// release unmaps the region after the last Comm on it is closed.
 func (r *region) release() error {
 	if r.refs.Add(-1) > 0 {
 		return nil

@@ -8,9 +8,9 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// A ring carries the messages of one rank to one other: a header, then the
-// data, rounded up to whole words, streamed through as space allows. One
-// goroutine at a time writes, one reads.
+// A ring carries the messages from one rank to another: a header, then the
+// data, rounded up to whole words, as space allows. One goroutine at a
+// time writes, one reads.
 type ring struct {
 	*ringControl
 	data []byte
@@ -30,12 +30,12 @@ func (c *Comm) ring(from, to int) ring {
 	return ring{sharedmem.At[ringControl](c.mem, at), c.mem[at+2*sharedmem.CacheLine : at+ringSize]}
 }
 
-// headerBytes is a header in a ring: whole words.
+// headerBytes is the size of a header in a ring: whole words.
 const headerBytes = int(unsafe.Sizeof(messages.Header{}))
 
 func wordRound(n int) int { return (n + 7) &^ 7 }
 
-// write puts what fits of data, and reports how much that was.
+// write writes as much of data as fits, and returns how much that was.
 func (r ring) write(data []byte) int {
 	written := r.written.Load()
 	space := ringData - int(written-r.read.Load())
@@ -55,7 +55,7 @@ func (r ring) write(data []byte) int {
 // available is how many bytes can be read.
 func (r ring) available() int { return int(r.written.Load() - r.read.Load()) }
 
-// fetch takes what there is for data, and reports how much that was.
+// fetch reads what there is into data, and returns how much that was.
 func (r ring) fetch(data []byte) int {
 	n := min(r.available(), wordRound(len(data)))
 	if n == 0 {

@@ -7,7 +7,7 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// run is one collective call being done.
+// run is one collective call being carried out.
 type run struct {
 	*Comm
 	ctx  context.Context
@@ -18,14 +18,13 @@ type run struct {
 	started             bool   // its first round is over: the ranks agree on the call
 }
 
-// begin opens the next round and gives this rank's part in it.
+// begin opens the next round and returns this rank's arrival in it.
 func (r *run) begin() *arrival {
 	r.round++
 	return r.arrivals[r.round%2][r.rank]
 }
 
-// arrive says that what this rank publishes in the round is complete, and
-// waits for all others.
+// arrive says that this rank has published everything for the round, and waits for all others.
 func (r *run) arrive() error {
 	mine := r.arrivals[r.round%2]
 	own := mine[r.rank]
@@ -37,8 +36,8 @@ func (r *run) arrive() error {
 		r.noteCore()
 	}
 	sharedmem.Publish(&own.round, round)
-	// The arrival can be seen before this rank looks for the others', and for sleepers: one that goes to sleep has either
-	// seen it or is seen. At once rather than after the wait, for it then reaches the others sooner.
+	// The arrival is visible before this rank looks for the others' and for sleepers: one that goes to sleep has either
+	// seen it or is seen. The fence is here rather than after the wait so that the arrival reaches the others sooner.
 	sharedmem.Fence()
 	next := 0
 	for next < len(mine) && mine[next].round.Load() == round {
@@ -52,7 +51,7 @@ func (r *run) arrive() error {
 		}
 	}
 	if !slept {
-		// A rank that was still spinning wakes the sleepers: they may have looked before it arrived.
+		// A rank that was still spinning wakes the sleepers: they may have checked before it arrived.
 		r.control.gate.Open()
 	}
 	if !r.started {
@@ -75,8 +74,7 @@ func agreed(all []*arrival, own *arrival) (err error) {
 	return err
 }
 
-// awaitArrivals waits until the ranks from next on have arrived, and tells whether it
-// slept.
+// awaitArrivals waits until the ranks from next on have arrived, and reports whether it slept.
 func (r *run) awaitArrivals(all []*arrival, next int, round uint64) (slept bool, err error) {
 	for n := range r.spin {
 		if n == lookAround && r.sharesCore(next) {
@@ -114,8 +112,8 @@ func (r *run) awaitArrivals(all []*arrival, next int, round uint64) (slept bool,
 	return looks > 1, aborted
 }
 
-// A rank notes on which core it is when it has waited for so many looks, and every so many rounds, since one for which the
-// others always wait would not.
+// A rank notes its core after polling this many times, and every so many rounds, since a rank for which the others always
+// wait never polls that long.
 const (
 	lookAround = 100
 	noteEvery  = 256
@@ -127,8 +125,8 @@ func (c *Comm) noteCore() (core uint32) {
 	return core
 }
 
-// sharesCore tells whether another rank was on this one's core when it noted that last. On a busy machine both may be
-// there for long, and each would spin in vain at every call while the other needs the core.
+// sharesCore reports whether another rank last noted the same core as this one. On a busy machine both may stay there
+// for long, and each would spin in vain at every call while the other needs the core.
 func (c *Comm) sharesCore(other int) bool {
 	core := c.noteCore()
 	return core != 0 && c.core(other).Load() == core
@@ -180,7 +178,7 @@ func (r *run) do() error {
 	return r.arrive()
 }
 
-// alone is every collective of one rank: what it sends is what it receives.
+// alone carries out any collective of a single rank: it receives what it sends.
 func (r *run) alone() error {
 	if err := r.failed(); err != nil {
 		return err
