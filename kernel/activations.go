@@ -12,7 +12,8 @@ import (
 	"drun/kernel/element"
 )
 
-// An Activation is an elementwise function with parameters, or one whose value and slope have much in common.
+// An Activation is an elementwise function with parameters, or one whose value and slope share much of their
+// computation.
 type Activation int
 
 // The activations; A and B name the parameters of Activate.
@@ -27,8 +28,8 @@ const (
 	SiluSlope Activation = C.SILU  // Silu likewise
 )
 
-// Activate computes n elements of f(x) and, unless slope is nil, of its derivative at x. Of bfloat16 it computes in float32
-// and rounds f(x); the slope is float32.
+// Activate computes n elements of f(x) and, unless slope is nil, of its derivative at x. For bfloat16 it computes in
+// float32 and rounds f(x); the slope is float32.
 func Activate(dt element.Type, f Activation, n int, a, b float64, o, slope, x unsafe.Pointer) {
 	C.drun_activation(C.int(dt), C.int(f), long(n), C.double(a), C.double(b), mem(o), mem(slope), mem(x))
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // Attention describes softmax(Scale q kᵀ) v for several products: q [Rows, Width], k [Cols, Width] and v
-// [Cols, Depth], of rows of adjacent elements. At holds, for each product, the elements before q, k, v and the
-// result's gradient; Stride the distance between their rows. Causal lets row i see the keys up to i.
+// [Cols, Depth], of rows of adjacent elements. At holds, for each product, the offsets in elements of q, k, v
+// and the result's gradient; Stride the distance between their rows. Causal lets row i see the keys up to i.
 type Attention struct {
 	Causal                   bool
 	Rows, Cols, Width, Depth int
@@ -24,8 +24,8 @@ type Attention struct {
 	At                       [][4]int
 	Stride                   [4]int
 
-	// Where Backward puts dq, dk and dv among others: for each product the elements before them, and the distance
-	// between their rows. Nil: each is contiguous and of the shape of q, k or v.
+	// Where Backward writes dq, dk and dv: for each product their offsets in elements, and the distance between their
+	// rows. Nil: each is contiguous and of the shape of q, k or v.
 	To       [][3]int
 	ToStride [3]int
 }
@@ -33,7 +33,7 @@ type Attention struct {
 func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.At))) }
 
 // Forward computes out [len(At), Rows, Depth] and, if lse is not nil, the logarithm of each row's sum
-// [len(At), Rows], which the gradient needs. Cols is at least 1. The error of this and of Backward is
+// [len(At), Rows], which the gradient needs. Cols is at least 1. The error of Forward and Backward is
 // an OutOfMemory.
 func (a *Attention) Forward(dt element.Type, out, lse, q, k, v unsafe.Pointer) error {
 	return had(C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),

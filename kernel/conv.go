@@ -65,15 +65,13 @@ func (w Window) geometry() [17]int {
 }
 
 // Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
-// KernelW]; bias [Filters] may be nil. The
-// error of this and the gradients is an OutOfMemory.
+// KernelW]; bias [Filters] may be nil. The error, as of the gradients, is an OutOfMemory.
 func Conv2d(dt element.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
 }
 
-// Conv2dMaxPool computes what MaxPool2d makes of Conv2d's result, which only the caches ever see: y and indices are those of the
-// pooling.
+// Conv2dMaxPool computes MaxPool2d of Conv2d's result, which never leaves the caches: y and indices are those of the pooling.
 func Conv2dMaxPool(dt element.Type, w, pool Window, y unsafe.Pointer, indices []int32, x, weight, bias unsafe.Pointer) error {
 	g, p := w.geometry(), pool.geometry()
 	return had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x), mem(weight), mem(bias)))
@@ -90,7 +88,7 @@ func Conv2dPooledGradInput(dt element.Type, w Window, dx, dy unsafe.Pointer, ind
 	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
 }
 
-// each is how many of the indices of maxima are those of a filter.
+// each is how many of the maxima's indices belong to one filter.
 func (w Window) each(indices []int32) C.int64_t {
 	return C.int64_t(len(indices) / max(w.Batch*w.Filters, 1))
 }
@@ -113,8 +111,8 @@ func Conv2dPooledGradWeight(dt element.Type, w Window, dweight, dbias, dy unsafe
 	return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
 }
 
-// MaxPool2d computes y [Batch, Channels, out height, out width] and where in its plane each maximum was
-// found, which the gradient needs. PadH <= KernelH/2, PadW <= KernelW/2.
+// MaxPool2d computes y [Batch, Channels, out height, out width] and each maximum's index in its plane, which the
+// gradient needs. PadH <= KernelH/2, PadW <= KernelW/2.
 func MaxPool2d(dt element.Type, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
 	g := w.geometry()
 	C.drun_max_pool2d(C.int(dt), ints(g[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x))

@@ -15,7 +15,7 @@
 // docs/numerics.md has the largest errors of the functions.
 //
 // Nothing here checks its arguments, and the only error is an OutOfMemory: callers pass pointers to enough
-// aligned memory, valid indices and nonnegative sizes. Outputs may be the very memory of an input (same strides)
-// in elementwise operations, never overlap otherwise. Kernels allocate nothing in steady state and may be called
-// from any number of goroutines at once.
+// aligned memory, valid indices and nonnegative sizes. In elementwise operations an output may be the same
+// memory as an input (same strides); otherwise outputs never overlap inputs. Kernels allocate nothing in steady
+// state and may be called from any number of goroutines at once.
 package kernel

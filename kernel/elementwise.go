@@ -101,7 +101,7 @@ func Unary(op UnaryOp, dt element.Type, shape []int, out, a View) {
 	C.drun_unary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 }
 
-// SavesOutput reports whether UnaryGrad of op wants the forward's output rather than its input.
+// SavesOutput reports whether UnaryGrad of op needs the forward's output rather than its input.
 func (op UnaryOp) SavesOutput() bool {
 	switch op {
 	case Sqrt, Reciprocal, Exp, Expm1, Tan, Tanh, Sigmoid, Relu:

@@ -15,8 +15,8 @@ import (
 	"drun/kernel/element"
 )
 
-// The C side numbers types and operations as package element does: this does not
-// compile where they differ, as a map has a key but once.
+// The C side numbers types and operations as package element does: otherwise this does not compile, since a map
+// literal cannot repeat a key.
 var _ = map[bool]string{false: "", C.F32 == element.Float32 && C.F64 == element.Float64 && C.I64 == element.Int64 &&
 	C.I32 == element.Int32 && C.I8 == element.Int8 && C.U8 == element.Uint8 && C.BOOL == element.Bool &&
 	C.F16 == element.Float16 && C.BF16 == element.BFloat16 && C.C64 == element.Complex64 &&
@@ -43,15 +43,15 @@ func flag(b bool) C.int {
 	return 0
 }
 
-// OutOfMemory is the error of a kernel whose working memory, so many bytes, could not be had. What it should
-// have computed is undefined.
+// OutOfMemory is the error of a kernel that could not allocate this many bytes of working memory. Its outputs are
+// undefined.
 type OutOfMemory int
 
 func (n OutOfMemory) Error() string {
 	return fmt.Sprintf("cannot allocate %d bytes of working memory", int(n))
 }
 
-// had is the error of a kernel that lacked so many bytes of scratch memory.
+// had returns the error of a kernel that lacked this many bytes of scratch memory.
 func had(missing C.int64_t) error {
 	if missing != 0 {
 		return OutOfMemory(missing)

@@ -31,8 +31,8 @@ func LUSolve(n, m int, lu []float64, pivots []int64, b []float64) {
 	C.drun_lu_solve(long(n), long(m), doubles(lu), index(pivots), doubles(b))
 }
 
-// Cholesky replaces a, n x n and symmetric, by the lower triangular L with a = L Lᵀ. It reads the lower triangle
-// alone. bad is the order of the first minor that is not positive, or 0.
+// Cholesky replaces a, n x n and symmetric, by the lower triangular L with a = L Lᵀ. It reads only the lower
+// triangle. bad is the order of the first minor that is not positive, or 0.
 func Cholesky(n int, a []float64) (bad int) { return int(C.drun_cholesky(long(n), doubles(a))) }
 
 // QR factors a, m x n: it becomes the upper triangular R, and q, m x columns, the first columns of the orthogonal Q.

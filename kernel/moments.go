@@ -23,8 +23,8 @@ import (
 // 1, the channels of images [N, Side, Run].
 type Lines struct{ Outer, N, Side, Run int }
 
-// Moments computes of each line the mean, what the rounded mean lacks (low), and the variance with divisor
-// N*Run - correction. Each of the three may be nil.
+// Moments computes for each line the mean, the rounding error of the mean (low), and the variance with divisor N*Run
+// - correction. Each of the three may be nil.
 func Moments(dt element.Type, l Lines, correction int, mean, low, variance, in unsafe.Pointer) {
 	C.drun_moments(C.int(dt), long(l.Outer), long(l.N), long(l.Side), long(l.Run), long(correction), mem(mean), mem(low),
 		mem(variance), mem(in))
@@ -35,8 +35,8 @@ func SquareSums(dt element.Type, l Lines, out, in unsafe.Pointer) {
 	C.drun_square_sums(C.int(dt), long(l.Outer), long(l.N), long(l.Side), long(l.Run), mem(out), mem(in))
 }
 
-// Affine says how ScaleLines changes the elements of a line. Mean, Low and Scale have one value a line, Gamma
-// and Beta one for each side index. All but Scale may be nil.
+// Affine says how ScaleLines changes the elements of a line. Mean, Low and Scale have one value per line, Gamma and
+// Beta one per side index. All but Scale may be nil.
 type Affine struct{ Mean, Low, Scale, Gamma, Beta unsafe.Pointer }
 
 // ScaleLines computes y = (x - mean - low) scale gamma + beta; y may be x.
@@ -45,9 +45,9 @@ func ScaleLines(dt element.Type, l Lines, a Affine, y, x unsafe.Pointer) {
 		mem(a.Scale), mem(a.Gamma), mem(a.Beta))
 }
 
-// BatchNormGrad goes back through y = ScaleLines(x) with one outer index, where a.Scale is 1/sqrt(var + eps).
-// In training mean and variance come from x, else they are constants. It computes dx and adds to dgamma and
-// dbeta; each may be nil. sums is room for 2*Side elements.
+// BatchNormGrad is the gradient of y = ScaleLines(x) with one outer index, where a.Scale is 1/sqrt(var +
+// eps). In training mean and variance come from x, else they are constants. It computes dx and adds to dgamma
+// and dbeta; each may be nil. sums is room for 2*Side elements.
 func BatchNormGrad(dt element.Type, l Lines, a Affine, training bool, dx, dgamma, dbeta, sums, dy, x unsafe.Pointer) {
 	C.drun_batch_norm_grad(C.int(dt), flag(training), long(l.Outer), long(l.N), long(l.Side), long(l.Run), mem(dx), mem(dgamma),
 		mem(dbeta), mem(sums), mem(dy), mem(x), mem(a.Mean), mem(a.Low), mem(a.Scale), mem(a.Gamma))

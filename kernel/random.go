@@ -18,9 +18,10 @@ import (
 	"drun/kernel/element"
 )
 
-// Stream is a place in a counter-based random stream (Philox4x32-10). Element i of a kind of draw depends on
-// Seed, Stream and At + i alone: however a draw is split, its numbers are the same. Draws do not advance At;
-// callers add the number of elements drawn. Different kinds of draws at one place are not independent.
+// Stream is a position in a counter-based random stream (Philox4x32-10). Element i of a kind of draw depends
+// on Seed, Stream and At + i alone: however a draw is split, its numbers are the same. Draws do not advance
+// At; callers add the number of elements drawn. Different kinds of draws at one position are not
+// independent.
 type Stream struct {
 	Seed, Stream, At uint64
 }

@@ -1,7 +1,7 @@
-// Package element names the types of tensors' and buffers' elements, and the
-// operations that reduce them over ranks. Everything that handles elements shares
-// it: the kernels, tensors, backends and their plugins. Its numbers are part of
-// the plugins' protocol, and those of the C headers of kernel and plugins/gloo.
+// Package element names the element types of tensors and buffers, and the
+// operations that reduce them over ranks. It is shared by the kernels, tensors,
+// backends and their plugins. Its numbers are part of the plugins' protocol, and
+// equal those in the C headers of kernel and plugins/gloo.
 package element
 
 import "fmt"
@@ -27,7 +27,7 @@ const (
 	numTypes
 )
 
-// Kind is a type's category. A higher one wins where types meet.
+// Kind is a type's category. Where types are mixed, the higher kind wins.
 type Kind uint8
 
 // The kinds, in the order of promotion.

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// ReduceOp says how the ranks' elements become one.
+// ReduceOp says how the ranks' elements are combined.
 type ReduceOp uint8
 
 // The reduce operations. Sums and products of integers wrap around. Avg is the
-// sum divided by the number of ranks; for integers that of the exact sum, which
-// does not wrap, truncated towards zero.
+// sum divided by the number of ranks; for integers it uses the exact sum, which
+// does not wrap, and truncates towards zero.
 const (
 	Sum ReduceOp = iota
 	Avg

@@ -1,9 +1,9 @@
-// Package fft has the discrete Fourier transform of complex numbers in float64, for tensors: Stockham's autosorting form of
-// Cooley and Tukey's method for any small factors, and Bluestein's for lengths with a large one.
+// Package fft computes the discrete Fourier transform of complex numbers in float64, for tensors: Stockham's autosorting
+// form of the Cooley-Tukey algorithm for small factors, and Bluestein's for lengths with a large one.
 //
 // Its bits are the same on every processor: the order is fixed, and each product is converted explicitly, which by Go's
-// specification keeps it from being joined with a sum into one rounding. It is a package of its own, and in Go, so that the
-// kernels in C need not know of it.
+// specification keeps it from being fused with a sum. It is in Go and separate, so that the C kernels need not know about
+// it.
 package fft
 
 import "math"
@@ -34,7 +34,7 @@ func minus(a, b complex) complex { return complex{a.re - b.re, a.im - b.im} }
 // SinCos writes the sines and cosines of angles from 0 to pi/4.
 type SinCos func(angles, sines, cosines []float64)
 
-// Memory is how many float64 a plan takes, about.
+// Memory is about how many float64 a plan takes.
 func Memory(n int) float64 {
 	if _, ok := factorsOf(n); ok {
 		return 7 * float64(n)
@@ -42,7 +42,7 @@ func Memory(n int) float64 {
 	return 70 * float64(n)
 }
 
-// New plans the transform sum_j x[j] exp(-2 pi i j k / n), or with +2 where it is inverse. It divides by nothing.
+// New plans the transform sum_j x[j] exp(-2 pi i j k / n), or with +2 where it is inverse. It does not normalise.
 func New(n int, inverse bool, sincos SinCos) *Plan {
 	if f, ok := factorsOf(n); ok {
 		return &Plan{n: n, factors: f, roots: roots(n, inverse, sincos), work: make([]complex, n)}
@@ -105,7 +105,7 @@ func (p *Plan) transform(x []complex) {
 	}
 }
 
-// step takes a factor r out of a length r m: s transforms of that length lie interleaved in x; y has r s of length m.
+// step splits a factor r off a length r m: s transforms of that length lie interleaved in x; y gets r s of length m.
 func (p *Plan) step(r, m, s int, x, y []complex) {
 	for i := range m {
 		for q := range s {
@@ -149,7 +149,7 @@ func (p *Plan) step4(m, s int, x, y []complex) {
 }
 
 // convolve is Bluestein's method: with c[j] = exp(-pi i j j / n) the transform is c[k] sum_j (x[j] c[j]) conj(c[k-j]), a
-// convolution, which is done by transforms of a power of 2.
+// convolution, computed by transforms whose length is a power of 2.
 func (p *Plan) convolve(x []complex) {
 	clear(p.line)
 	for j, c := range p.chirp {
@@ -167,7 +167,7 @@ func (p *Plan) convolve(x []complex) {
 	}
 }
 
-// factorsOf are those of n, fours first; false if one is too large.
+// factorsOf returns the factors of n, fours first; false if one is too large.
 func factorsOf(n int) (list []int, ok bool) {
 	take := func(r int) {
 		for ; n%r == 0; n /= r {
