@@ -1,7 +1,7 @@
-// Package client starts a plugin and makes a [collective.Backend] of it: requests
-// of the control service go through go-plugin's gRPC, calls through the arena.
-// cmd/drun-plugin-host links it, and with it all that gRPC needs; cmd/drun does
-// not, so that runs without plugins start no later.
+// Package client starts a plugin and makes it a [collective.Backend]: control
+// requests go through go-plugin's gRPC, calls through the arena.
+// cmd/drun-plugin-host links it, with everything that gRPC needs; cmd/drun does
+// not, so that runs without plugins start as fast as ever.
 package client
 
 import (
@@ -16,13 +16,11 @@ import (
 	"drun/plugins/internal/wire"
 )
 
-// Backend is a plugin as a backend: each Open starts a process, which ends with
-// the world's Comm.
+// Backend is a backend served by a plugin: each Open starts a process, which ends with the world's Comm.
 type Backend struct {
 	Plugin *host.Plugin
 	Stderr io.Writer // gets what the plugin writes there, each line after its name
-	// OnDeath is called when the process has ended though nobody told it to,
-	// from any goroutine. It may be nil.
+	// OnDeath is called, from any goroutine, when the process has ended without being told to. It may be nil.
 	OnDeath func(error)
 }
 
@@ -71,13 +69,13 @@ func (b *Backend) join(ctx context.Context, x *process, world collective.World) 
 	return c, c.matches(opened)
 }
 
-// About is what a plugin says of itself.
+// About is what a plugin says about itself.
 type About struct {
 	Version string `json:"version"`
 	Problem string `json:"problem"` // why it cannot run here; "" if it can
 }
 
-// Probe starts the plugin for a moment and asks it.
+// Probe starts the plugin briefly to ask it about itself.
 func Probe(ctx context.Context, p *host.Plugin) (About, error) {
 	x, err := start(ctx, p, 0, 1, io.Discard)
 	if err != nil {

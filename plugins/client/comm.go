@@ -44,10 +44,10 @@ func (c *Comm) Rank() int { return c.rank }
 // Size is the number of ranks in the group.
 func (c *Comm) Size() int { return c.size }
 
-// Version is what the plugin says of itself.
+// Version is the version that the plugin reports.
 func (c *Comm) Version() string { return c.about.Version }
 
-// failed is why no call is possible any more, or nil.
+// failed returns why no call is possible any more, or nil.
 func (c *Comm) failed() error {
 	if err := c.dead.Load(); err != nil {
 		return *err
@@ -66,7 +66,7 @@ func (c *Comm) fail(err error) {
 	}
 }
 
-// finish is fail for a caller that has entered.
+// finish is fail for a caller that has called enter.
 func (c *Comm) finish(err error) {
 	if c.cause.CompareAndSwap(nil, &err) {
 		close(c.ended)
@@ -74,7 +74,7 @@ func (c *Comm) finish(err error) {
 	}
 }
 
-// Alloc gives zeroed memory that the plugin has mapped too.
+// Alloc returns zeroed memory that the plugin has mapped too.
 func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
 	if !dtype.Valid() || count < 0 || count > len(c.arena.Mem)/dtype.Size() {
 		return collective.Buffer{}, fmt.Errorf("cannot allocate %d elements of %v in the arena", count, dtype)
@@ -95,7 +95,7 @@ func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
 	return collective.Buffer{DType: dtype, Data: data}, nil
 }
 
-// ask makes a request of the control service that ends with ctx, or the group.
+// ask makes a control request that ends with ctx or with the group.
 func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Opened, error)) (*wire.Opened, error) {
 	inner, cancel := context.WithCancel(c.ctx)
 	defer cancel()
@@ -120,7 +120,7 @@ func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Ope
 	}
 	if err != nil {
 		for end := time.Now().Add(time.Second); c.failed() == nil && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond) // its end, which says more, may be noticed only now
+			time.Sleep(10 * time.Millisecond) // the process's end, which says more, may only be noticed now
 		}
 		if cause := c.failed(); cause != nil {
 			return nil, cause
@@ -137,7 +137,7 @@ func (p *port) broken(msg string) error {
 	return &collective.BackendError{Backend: p.plugin.Name, Rank: p.rank, Msg: msg, Own: true}
 }
 
-// matches reports whether the plugin's Comm is the one that was asked for.
+// matches checks that the plugin's Comm is the one that was asked for.
 func (c *Comm) matches(o *wire.Opened) error {
 	if o.None || o.Rank != c.rank || o.Size != c.size {
 		return c.broken(fmt.Sprintf("asked to be rank %d of %d, it says that it is rank %d of %d", c.rank, c.size, o.Rank, o.Size))
@@ -167,12 +167,12 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 }
 
 // Abort ends the group's calls, here at once and in the plugin as soon as it
-// can. A plugin in which they go on is killed.
+// can. A plugin in which they continue is killed.
 func (c *Comm) Abort(cause error) {
 	c.fail(cause)
 	c.abort.Do(func() {
 		if !c.enter() {
-			return // with the plugin its calls have ended
+			return // the plugin has ended, and its calls with it
 		}
 		c.aborting.Add(1)
 		c.mapping.RUnlock()
@@ -182,7 +182,7 @@ func (c *Comm) Abort(cause error) {
 			defer stop()
 			end := time.Now().Add(abortLimit)
 			_, err := c.control.Abort(ctx, &wire.AbortRequest{Comm: c.number, Cause: cause.Error()})
-			// A request that fails at once is one to a plugin that is gone: then watch tells how it ended.
+			// A request fails at once if the plugin is gone: then watch says how it ended.
 			for (err != nil || c.underWay(c.number) != "") && time.Now().Before(end) && c.ctx.Err() == nil {
 				time.Sleep(5 * time.Millisecond)
 			}
@@ -198,8 +198,7 @@ func (c *Comm) Abort(cause error) {
 	})
 }
 
-// Close ends the group's calls and gives back what it holds; for the world, the
-// plugin's process with it.
+// Close ends the group's calls and releases what it holds; for the world it ends the plugin's process too.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		c.fail(collective.ErrClosed)
@@ -214,7 +213,7 @@ func (c *Comm) Close() error {
 // request tells the plugin to close a group.
 func (p *port) request(number uint32) error {
 	if p.dead.Load() != nil {
-		return nil // its end has been told
+		return nil // its end has been reported
 	}
 	ctx, stop := context.WithTimeout(p.ctx, closeLimit)
 	defer stop()

@@ -9,7 +9,7 @@ import (
 )
 
 // memory hands out pieces of the arena. Sizes are rounded up to four classes
-// per power of two, so that a piece given back fits what is asked for next.
+// per power of two, so that a returned piece fits later requests.
 type memory struct {
 	arena *wire.Arena
 
@@ -23,7 +23,7 @@ func classOf(n int64) int64 {
 	return (n + step - 1) / step * step
 }
 
-// get gives n bytes, with any content.
+// get returns n bytes, uninitialised.
 func (m *memory) get(n int64) (wire.Span, error) {
 	if n == 0 {
 		return wire.Span{}, nil

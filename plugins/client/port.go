@@ -11,22 +11,22 @@ import (
 	"drun/plugins/internal/wire"
 )
 
-// port is where calls of all groups go to the plugin and come back.
+// port passes the calls of all groups to the plugin and takes them back.
 type port struct {
 	*process
 	memory   memory
-	poll     sharedmem.Poll // for the end of a call
+	poll     sharedmem.Poll // to wait for the end of a call
 	aborting sync.WaitGroup
 
-	// Held for reading by whoever touches the arena, but the goroutines of
-	// aborting; close holds it alone when it ends that.
+	// Held for reading by whoever touches the arena, except the goroutines of aborting; close holds it exclusively
+	// when it unmaps the arena.
 	mapping sync.RWMutex
-	over    bool // the arena is not to be touched any more
+	over    bool // the arena must not be touched any more
 
 	mu      sync.Mutex
 	slots   []uint32      // free ones that were used before
 	fresh   uint32        // those from here on were not
-	pending []*pluginCall // asynchronous ones, and those that were given up, oldest first
+	pending []*pluginCall // asynchronous and abandoned calls, oldest first
 	blocked int           // synchronous calls under way, as far as is known
 }
 
@@ -51,7 +51,7 @@ func (p *port) submit(w *pluginCall) {
 	}
 }
 
-// take gives a free slot. The caller holds mu.
+// take returns a free slot. The caller holds mu.
 func (p *port) take() (uint32, error) {
 	if len(p.slots) == 0 && p.fresh == wire.Slots {
 		p.collectEnded()
@@ -68,8 +68,8 @@ func (p *port) take() (uint32, error) {
 	return p.fresh - 1, nil
 }
 
-// collectEnded collects the pending calls that have ended, so that their results are
-// where they belong also when nobody waits for them. The caller holds mu.
+// collectEnded collects the pending calls that have ended, so that their results are in place even if nobody waits
+// for them. The caller holds mu.
 func (p *port) collectEnded() {
 	left := p.pending[:0]
 	for _, w := range p.pending {
@@ -81,7 +81,7 @@ func (p *port) collectEnded() {
 	p.pending = left
 }
 
-// underWay describes a call of a group that has not ended; "" when there is none.
+// underWay describes an unfinished call of a group; "" if there is none.
 func (p *port) underWay(number uint32) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *port) condemn(msg string) {
 	p.kill()
 }
 
-// enter keeps the arena mapped until mapping is unlocked; false if it is not.
+// enter keeps the arena mapped until mapping is unlocked; false if it is unmapped already.
 func (p *port) enter() bool {
 	p.mapping.RLock()
 	if p.over {
@@ -122,7 +122,7 @@ func (p *port) enter() bool {
 func (p *port) close() {
 	p.shut()
 	p.end()
-	// Works of all groups end, and with them their Waits.
+	// The Works of all groups end, and their Waits with them.
 	err := collective.ErrClosed
 	p.dead.CompareAndSwap(nil, &err)
 	p.arena.WakeAll()
@@ -133,8 +133,7 @@ func (p *port) close() {
 	p.release()
 }
 
-// stage gives the span of data that the plugin can reach: data itself, where it
-// lies in the arena, else room for a copy.
+// stage returns a span that the plugin can reach: data itself if it lies in the arena, else room for a copy.
 func (p *port) stage(data []byte) (span wire.Span, own bool, err error) {
 	if len(data) == 0 {
 		return wire.Span{}, false, nil

@@ -29,7 +29,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// process is a plugin that runs.
+// process is a running plugin.
 type process struct {
 	plugin  *host.Plugin
 	rank    int
@@ -50,7 +50,7 @@ type process struct {
 	reading sync.WaitGroup
 }
 
-// Bounds of what a plugin may take its time for.
+// How long a plugin may take.
 const (
 	startLimit = 10 * time.Second
 	closeLimit = 2 * time.Second
@@ -60,8 +60,8 @@ const (
 // startTimeout is startLimit, except in tests.
 var startTimeout = startLimit
 
-// start runs the program and asks what it is. What it writes to stderr goes to
-// the writer. It is one of so many processes here that wait for each other.
+// start runs the program and asks it to describe itself. What it writes to stderr goes to the writer. beside is the
+// number of processes here that wait for each other.
 func start(ctx context.Context, p *host.Plugin, rank, beside int, stderr io.Writer) (*process, error) {
 	program, err := p.Open()
 	if err != nil {
@@ -91,10 +91,9 @@ func start(ctx context.Context, p *host.Plugin, rank, beside int, stderr io.Writ
 
 // launch starts the process and connects to it.
 func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
-	// The socket lies in a folder of its own, which is needed until we are
-	// connected: nothing is left of it however both of us end. Nobody but this user can open the folder, who could
-	// look into both processes as well, so that what is said there is not encrypted: keys and certificates for it were a
-	// fifth of the processor time in which ranks start.
+	// The socket lies in a folder of its own, needed only until we are connected, so that nothing is left of it however
+	// both processes end. Only this user can open the folder, and could inspect both processes as well, so the
+	// connection is not encrypted: keys and certificates took a fifth of the processor time of starting a rank.
 	dir, err := scratch.Make("")
 	if err != nil {
 		return err
@@ -115,7 +114,7 @@ func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 		StartTimeout:     startTimeout,
 		Stderr:           x.words,
 		Logger:           hclog.NewNullLogger(),
-		// Connected once, for the socket's name does not last.
+		// It connects only once, since the socket's name does not last.
 		GRPCDialOptions: []grpc.DialOption{grpc.WithIdleTimeout(0)},
 	})
 	began := make(chan error, 1)
@@ -127,7 +126,7 @@ func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 		_ = <-began // as late as the context
 		return context.Cause(ctx)
 	}
-	theirs.Close() // else the end of the process would not be seen
+	theirs.Close() // else the end of the process would go unnoticed
 	if err == nil {
 		err = exit.Last(x.plugin.Unchanged(program))
 	}
@@ -138,10 +137,10 @@ func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 	return nil
 }
 
-// script tells whether an interpreter executes the program. It opens the file again, and a script may look for its
-// folder: so it is executed by its path. Any other program is executed by the descriptor that it inherits, so that it is
-// the file that was looked at and no other. (A descriptor of this process would not do: on the way to the program Go moves
-// its own to free numbers, and may take that one.)
+// script reports whether an interpreter executes the program. The interpreter opens the file again, and a script may look
+// for its folder, so a script is executed by its path. Any other program is executed by a descriptor that it inherits, so
+// that it is the very file that was checked. (A descriptor of this process would not do: when Go starts a program it moves
+// its own descriptors to free numbers, and may take that one.)
 func script(program *os.File) bool {
 	var start [2]byte
 	_, err := program.ReadAt(start[:], 0)
@@ -173,14 +172,14 @@ func (x *process) connect() error {
 	return nil
 }
 
-// Messages of go-plugin, which has no types for them.
+// Messages of go-plugin, whose errors have no types.
 var (
 	unknownLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)^Unrecognized remote plugin message: (.*?)\n`) })
 	otherAPI    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Plugin version: (\d+), Client versions`) })
 )
 
-// explain says in our words why a plugin did not start, and whether it would not the next time: a machine
-// may be busy, or have killed it.
+// explain says in our words why a plugin did not start, and whether it would fail again: the machine may just be
+// busy, or have killed it.
 func (x *process) explain(err error) error {
 	text := err.Error()
 	if m := otherAPI().FindStringSubmatch(text); m != nil {
@@ -192,7 +191,7 @@ func (x *process) explain(err error) error {
 	if strings.Contains(text, "timeout while waiting") || errors.Is(err, context.DeadlineExceeded) || strings.Contains(text, "DeadlineExceeded") {
 		return fmt.Errorf("%s did not say within %v that it has started, and was killed%s", x.plugin.Path, startTimeout, x.lastWords())
 	}
-	// Else it has ended, or is about to: its state says more than its pipes.
+	// Otherwise it has ended, or is about to: its state says more than its pipes.
 	what := x.state()
 	if m := unknownLine().FindStringSubmatch(text); m != nil && m[1] != "" {
 		const most = 80
@@ -271,7 +270,7 @@ func (x *process) kill() {
 	}
 }
 
-// shut lets the process end by itself, for as long as it may take.
+// shut lets the process end by itself, within the limit.
 func (x *process) shut() {
 	x.closing.Store(true)
 	x.ours.Close()
@@ -281,13 +280,12 @@ func (x *process) shut() {
 	x.kill()
 }
 
-// release frees what we hold of it, once it has been told to end.
+// release frees our resources for the process, once it has been told to end.
 func (x *process) release() {
 	x.end()
 	x.ours.Close()
 	if x.client != nil {
-		// Something that the plugin started may hold its pipes: that is not
-		// waited for.
+		// Something that the plugin started may hold its pipes: we do not wait for that.
 		over := make(chan struct{})
 		go func() {
 			x.client.Kill()

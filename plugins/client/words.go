@@ -10,8 +10,8 @@ import (
 )
 
 // words takes what a plugin writes to stderr, line by line, and passes it on
-// under the plugin's name. It never blocks the plugin: where the reader cannot
-// keep up, lines are dropped, and their number is told.
+// under the plugin's name. It never blocks the plugin: if the reader cannot
+// keep up, lines are dropped and counted.
 type words struct {
 	prefix string
 	out    chan string
@@ -35,7 +35,7 @@ func newWords(name string, w io.Writer) *words {
 	go func() {
 		defer close(x.done)
 		for line := range x.out {
-			_, _ = io.WriteString(w, line) // nobody can be told of an error here
+			_, _ = io.WriteString(w, line) // an error cannot be reported here
 		}
 	}()
 	return x
@@ -80,8 +80,7 @@ func (x *words) line(text string) {
 	}
 }
 
-// latest gives the plugin's last words: from the first line of a panic on, if
-// there was one, else the last few lines.
+// latest returns the plugin's last words: from the first line of a panic on, if there was one, else the last few lines.
 func (x *words) latest() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -98,7 +97,7 @@ func (x *words) latest() string {
 	return strings.Join(lines[max(0, len(lines)-few):], "; ")
 }
 
-// close passes the rest on, as far as its reader takes it soon.
+// close passes the rest on, unless the reader takes too long.
 func (x *words) close() {
 	x.mu.Lock()
 	if x.closed {

@@ -19,19 +19,19 @@ type pluginCall struct {
 	kind      collective.Kind
 	peer      int
 	async     bool
-	busy      bool         // a synchronous call that has not been waited for
+	busy      bool         // a synchronous call whose Wait has not returned
 	out       []byte       // where the result belongs, if the plugin writes it elsewhere
 	result    wire.Span    // where the plugin writes it
-	staged    [3]wire.Span // what to give back
+	staged    [3]wire.Span // what to free
 	collected atomic.Bool
-	given     bool // given up: nobody wants the result
+	given     bool // abandoned: nobody wants the result
 	err       error
 	source    int
 }
 
 var _ collective.Receipt = (*pluginCall)(nil)
 
-// Start hands the call to the plugin.
+// Start passes the call to the plugin.
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if err := c.failed(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	return w, nil
 }
 
-// write puts the call into the slot, and its data where the plugin can read it.
+// write writes the call into the slot, and its data where the plugin can read it.
 func (w *pluginCall) write(call *collective.Call) (err error) {
 	c, s := w.c, w.slot
 	s.Comm, s.Kind, s.Reduce = c.number, uint8(call.Kind), uint8(call.Reduce)
@@ -132,7 +132,7 @@ func (w *pluginCall) writeCounts(call *collective.Call) (err error) {
 	return nil
 }
 
-// over reports whether Wait need not sleep any more.
+// over reports whether Wait can stop sleeping.
 func (w *pluginCall) over() bool {
 	return w.collected.Load() || w.slot.State.Load() == wire.Ended || w.c.failed() != nil
 }
@@ -177,7 +177,7 @@ func (w *pluginCall) Wait(ctx context.Context) error {
 	return w.explain(ctx, w.err)
 }
 
-// end waits until the call has ended, or ctx or the group has, which is the error.
+// end waits until the call has ended; the error is that of ctx or the group, if that ends first.
 func (w *pluginCall) end(ctx context.Context) (early error) {
 	c := w.c
 	if !w.over() && (w.async || !c.poll.Until(w.over)) {
@@ -199,8 +199,7 @@ func (w *pluginCall) end(ctx context.Context) (early error) {
 	return early
 }
 
-// leave gives up a synchronous call that goes on in the plugin: its memory is
-// free when it ends. The caller holds mu.
+// leave abandons a synchronous call that continues in the plugin: its memory is freed when it ends. The caller holds mu.
 func (w *pluginCall) leave() {
 	if w.async {
 		return // it can be waited for again
@@ -210,8 +209,7 @@ func (w *pluginCall) leave() {
 	w.busy = false
 }
 
-// collect takes the result of a call that has ended; false while it goes on. The
-// caller holds mu.
+// collect takes the result of a call that has ended; false while it is running. The caller holds mu.
 func (w *pluginCall) collect() bool {
 	if w.slot.State.Load() != wire.Ended {
 		return false
@@ -224,7 +222,7 @@ func (w *pluginCall) collect() bool {
 	}
 	if w.err != nil && !errors.As(w.err, new(*collective.CallError)) {
 		w.c.finish(w.err)
-		w.err = *w.c.cause.Load() // the first: an aborted engine says only that it was
+		w.err = *w.c.cause.Load() // the first cause: an aborted engine only says that it was aborted
 	}
 	if !w.async {
 		w.c.blocked--
@@ -234,7 +232,7 @@ func (w *pluginCall) collect() bool {
 	return true
 }
 
-// received takes the source of a message.
+// received sets the source of a message.
 func (w *pluginCall) received(source int) error {
 	w.source = w.peer
 	if w.kind != collective.Recv || w.peer != collective.AnySource {
@@ -247,7 +245,7 @@ func (w *pluginCall) received(source int) error {
 	return nil
 }
 
-// giveBack frees the slot and what the call used of the arena. The caller holds mu.
+// giveBack frees the slot and the call's part of the arena. The caller holds mu.
 func (w *pluginCall) giveBack() {
 	for i, s := range w.staged {
 		w.c.memory.put(s)
@@ -258,11 +256,11 @@ func (w *pluginCall) giveBack() {
 	w.c.slots = append(w.c.slots, w.index)
 }
 
-// linger is how long an engine's error is held back for the reason of the run's
-// end: an engine that says that its peer has gone is rarely the first to fail.
+// linger is how long an engine's error waits for the reason why the run ended: an engine that says that its peer is
+// gone is rarely the first to fail.
 const linger = 200 * time.Millisecond
 
-// explain prefers why the plugin, or the run, has ended to what the engine says.
+// explain prefers the reason why the plugin or the run has ended to the engine's error.
 func (w *pluginCall) explain(ctx context.Context, err error) error {
 	if !errors.As(err, new(*collective.BackendError)) {
 		return err

@@ -5,8 +5,8 @@ import (
 	"drun/plugins/sdk"
 )
 
-// Do carries out a collective. Every one is the same: each rank sends some of its
-// bytes to some ranks, receives from some, and perhaps combines what came.
+// Do carries out a collective. All follow one pattern: each rank sends some of its bytes to some ranks, receives from
+// some, and perhaps combines what arrived.
 func (e *engine) Do(call *collective.Call) error {
 	n := e.size
 	send, recv := call.Send.Data, call.Recv.Data
@@ -17,7 +17,7 @@ func (e *engine) Do(call *collective.Call) error {
 		}
 	}
 	root := e.rank == call.Root
-	// Where only the root gets something it tells the others that it is there.
+	// If only the root receives, it tells the others that it has arrived.
 	receipt := func() {
 		if root {
 			each(out, []byte{1})
@@ -72,8 +72,7 @@ func (e *engine) Do(call *collective.Call) error {
 	return nil
 }
 
-// exchange sends out and fills in. Where there are no bytes no message is sent;
-// both sides know.
+// exchange sends out and fills in. Empty messages are not sent; both sides know the sizes.
 func (e *engine) exchange(out, in [][]byte) error {
 	number := uint64(e.calls.Add(1))
 	for rank, data := range out {

@@ -1,6 +1,6 @@
 // Command drun-backend-example is a complete backend in few lines: ranks of one
-// machine that send each other everything over TCP. It is there to be read and
-// copied; docs/writing-a-backend.md explains it.
+// machine that send everything over TCP. It is meant to be read and copied;
+// docs/writing-a-backend.md explains it.
 package main
 
 import (
@@ -28,8 +28,7 @@ func (b backend) Open(ctx context.Context, world collective.World) (collective.C
 	return sdk.NewComm(b.Name(), e, world.Rank, world.Size), nil
 }
 
-// engine is a rank's end of a group. The mesh carries messages and knows what became
-// of the other ranks.
+// engine is a rank's end of a group. The mesh carries messages and knows the state of the other ranks.
 type engine struct {
 	*sdk.Mesh
 	store      collective.Store

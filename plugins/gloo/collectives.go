@@ -13,15 +13,15 @@ import (
 	"drun/kernel/element"
 )
 
-// The shim numbers types and operations as package element does: this does not
-// compile where they differ, as a map has a key but once.
+// The shim numbers types and operations as package element does: otherwise this does not compile, since a map literal
+// cannot repeat a key.
 var _ = map[bool]string{false: "", C.FLOAT32 == element.Float32 && C.FLOAT64 == element.Float64 && C.INT64 == element.Int64 &&
 	C.INT32 == element.Int32 && C.INT8 == element.Int8 && C.UINT8 == element.Uint8 && C.BOOL == element.Bool &&
 	C.FLOAT16 == element.Float16 && C.BFLOAT16 == element.BFloat16 && C.COMPLEX64 == element.Complex64 &&
 	C.SUM == element.Sum && C.AVG == element.Avg && C.PRODUCT == element.Product && C.MIN == element.Min &&
 	C.MAX == element.Max && C.BAND == element.BAnd && C.BOR == element.BOr && C.BXOR == element.BXor: "agree"}
 
-// Do carries out a collective with Gloo's function of that name, where it has one.
+// Do carries out a collective with Gloo's function of the same name, if it has one.
 func (e *engine) Do(call *collective.Call) error {
 	send, recv := call.Send, call.Recv
 	root := C.int(call.Root)
@@ -77,7 +77,7 @@ func (e *engine) Do(call *collective.Call) error {
 	return failed(rc, &failure)
 }
 
-// sizes makes counts of elements counts of bytes; nil stays nil.
+// sizes converts counts of elements to counts of bytes; nil stays nil.
 func sizes(counts []int, elem int) *C.int64_t {
 	if counts == nil {
 		return nil
@@ -133,7 +133,7 @@ func (e *engine) reduce(send, recv collective.Buffer, op element.ReduceOp, root 
 		return e.reducer.Reduce(send, recv, op, root)
 	}
 	n := send.Count()
-	// Gloo works in the output of every rank; only the root has one.
+	// Gloo needs an output on every rank; only the root has one.
 	out := recv
 	switch {
 	case half(send.DType):

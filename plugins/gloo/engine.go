@@ -20,14 +20,14 @@ import (
 // engine is a rank's end of a group in Gloo: a context with a connection to
 // every other rank.
 type engine struct {
-	device        *C.device // its own hold on what all groups share
+	device        *C.device // its own reference to what all groups share
 	group         *C.group
 	host          string // to listen on
 	store         collective.Store
 	prefix        string // of its keys in the store
 	deterministic bool
 	rank, size    int
-	poll          sharedmem.Poll // for what comes from other ranks: each has a process beside its plugin
+	poll          sharedmem.Poll // to wait for other ranks: each has another process besides its plugin
 
 	reducer  ordered.Reducer
 	received C.header // of the message that Next announced
@@ -53,7 +53,7 @@ func (e *engine) Statistics() map[string]int64 {
 	return m
 }
 
-// Interrupt closes the connections, so that everything that waits for them ends.
+// Interrupt closes the connections, which ends everything that waits for them.
 func (e *engine) Interrupt() { C.drun_gloo_interrupt(e.group) }
 
 // Leave says goodbye to the peers.
@@ -77,7 +77,7 @@ func (e *engine) free() {
 	}
 }
 
-// Peer tells what became of a rank.
+// Peer reports whether a rank has left or its connection failed.
 func (e *engine) Peer(rank int) (left bool, failed error) {
 	var failure [C.ERR_SIZE]C.char
 	state := C.drun_gloo_peer(e.group, C.int(rank), &failure[0])
@@ -87,7 +87,7 @@ func (e *engine) Peer(rank int) (left bool, failed error) {
 	return state > 0, nil
 }
 
-// Send gives a message to a rank.
+// Send sends a message to a rank.
 func (e *engine) Send(to int, h blocking.Header, data []byte) error {
 	var failure [C.ERR_SIZE]C.char
 	head := C.header{tag: C.int64_t(h.Tag), bytes: C.uint64_t(h.Bytes), dtype: C.uint64_t(h.DType)}

@@ -1,9 +1,9 @@
-// Package gloo is the backend that moves tensors with Gloo, the collective
+// Package gloo is the backend that moves tensors with Gloo, a collective
 // communication library for CPUs and networks, through a thin C++ shim. The
 // program drun-backend-gloo beneath this package serves it to drun.
 //
-// It is built with the tag gloo where Gloo's headers are (Debian and Ubuntu:
-// libgloo-dev; make plugins finds out). Without the tag, Open says so.
+// It is built with the tag gloo, which needs Gloo's headers (Debian and Ubuntu: libgloo-dev; make plugins looks for
+// them). Without the tag, Open returns an error.
 package gloo
 
 import (
@@ -15,13 +15,12 @@ import (
 type Options struct {
 	// Interface is the network interface, by name ("eth0") or by an address
 	// that it has ("10.0.0.7"). Empty: loopback if all ranks are on this
-	// machine, else the one through which the agents of the nodes have met, or
+	// machine, else the one through which the nodes' agents are connected, or
 	// that of the route to MASTER_ADDR.
 	Interface string
 }
 
-// FromEnvironment reads DRUN_GLOO_INTERFACE, or GLOO_SOCKET_IFNAME as PyTorch
-// has it.
+// FromEnvironment reads DRUN_GLOO_INTERFACE or, as PyTorch does, GLOO_SOCKET_IFNAME.
 func FromEnvironment() Options {
 	o := Options{Interface: os.Getenv("DRUN_GLOO_INTERFACE")}
 	if o.Interface == "" {
@@ -33,7 +32,7 @@ func FromEnvironment() Options {
 // Backend is the Gloo engine.
 type Backend struct{ options Options }
 
-// New gives the backend.
+// New returns the backend.
 func New(options Options) *Backend { return &Backend{options} }
 
 // Name is what --backend calls it.

@@ -11,7 +11,7 @@ import (
 	"drun/plugins/internal/meet"
 )
 
-// place chooses the network interface: by name, or by an address of it.
+// place chooses the network interface, by name or by one of its addresses.
 func (o Options) place(world collective.World) (name, address string, err error) {
 	switch {
 	case net.ParseIP(o.Interface) != nil:
@@ -32,8 +32,7 @@ func (o Options) place(world collective.World) (name, address string, err error)
 	return "", address, nil
 }
 
-// hostOf gives the address to listen on: the one that was chosen, or the first of
-// the interface.
+// hostOf returns the address to listen on: the chosen one, or the interface's first.
 func hostOf(name, address string) (string, error) {
 	if name == "" {
 		return address, nil

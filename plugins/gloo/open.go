@@ -26,7 +26,7 @@ import (
 // Probe reports that Gloo can run here: it is linked in.
 func (b *Backend) Probe(context.Context) error { return nil }
 
-// Version is that of the library.
+// Version is the library's.
 func (b *Backend) Version() string { return "gloo " + C.GoString(C.drun_gloo_version()) }
 
 // Open connects this rank with every other.
@@ -65,7 +65,7 @@ func openDevice(name, address string) (*C.device, error) {
 	return d, nil
 }
 
-// connect makes the group's connections, and gives them to Gloo.
+// connect makes the group's connections and passes them to Gloo.
 func (e *engine) connect(ctx context.Context) error {
 	peers, err := meet.Ranks(ctx, e.store, e.prefix, e.host, e.rank, e.size)
 	if err != nil {
@@ -96,7 +96,7 @@ func (e *engine) connect(ctx context.Context) error {
 	return nil
 }
 
-// give gives Gloo the connection to a rank.
+// give passes Gloo the connection to a rank.
 func (e *engine) give(rank int, p meet.Peer) error {
 	raw, err := p.Conn.SyscallConn()
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	"drun/collective"
 )
 
-// paired are the paired messages under way, for whose ends one goroutine waits.
+// paired holds the paired messages in flight; one goroutine waits for them to end.
 type paired struct {
 	mu     sync.Mutex
 	ends   map[uint64]underway // by key
 	key    uint64
-	more   *sync.Cond // there is one, or it is over; nil before the first
+	more   *sync.Cond // signals a new message, or the end; nil before the first
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// underway is a paired message whose end has not been told.
+// underway is a paired message whose end has not been reported.
 type underway struct {
 	end  func(error)
-	data []byte // Gloo alone uses it: it must stay in memory
+	data []byte // used only by Gloo: it must stay in memory
 }
 
 // Post starts a paired message.
@@ -59,7 +59,7 @@ func (e *engine) Post(kind collective.Kind, peer int, tag int64, data []byte, en
 	return nil
 }
 
-// take gives a message that has ended, once.
+// take removes and returns a message that has ended.
 func (p *paired) take(key uint64) underway {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *paired) take(key uint64) underway {
 	return u
 }
 
-// any waits until a message is under way; false when there will be none.
+// any waits until a message is in flight; false if there will be none.
 func (p *paired) any() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,11 +85,11 @@ func (e *engine) awaitEnds() {
 			t := &ended[i]
 			e.paired.take(uint64(t.key)).end(failed(t.rc, &t.err))
 		}
-		runtime.Gosched() // who waits for these runs now, not when somebody notices that this goroutine is in C again
+		runtime.Gosched() // lets the waiter run now, not only once the runtime notices that this goroutine is in C again
 	}
 }
 
-// close ends the wait once nothing is under way.
+// close ends the wait once nothing is in flight.
 func (p *paired) close() {
 	p.mu.Lock()
 	p.closed = true

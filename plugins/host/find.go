@@ -1,7 +1,6 @@
 // Package host finds the programs of communication engines that are plugins, and
 // decides whether they can be trusted. engine/launch looks for the one that a
-// run asks for, and `drun backends` lists and trusts them. plugins/client starts
-// them.
+// run asks for, `drun backends` lists and trusts them, and plugins/client starts them.
 package host
 
 import (
@@ -24,27 +23,27 @@ import (
 // Prefix begins the name of every plugin's program.
 const Prefix = "drun-backend-"
 
-// Plugin is a plugin's program as it was found.
+// Plugin is a plugin's program, as found.
 type Plugin struct {
 	Name   string // what --backend calls it
 	Path   string // absolute
 	SHA256 string // of the file, hexadecimal; "" until Sum
-	Mark   string // of the file when its checksum was taken: see Open
-	Hidden bool   // another of the same name comes before it
-	Named  bool   // it lies in a folder that is drun's own, or that the user named
+	Mark   string // identifies the file whose checksum was taken: see Open
+	Hidden bool   // another of the same name takes precedence
+	Named  bool   // it lies in drun's own folder, or in one that the user named
 }
 
-// Dir is a folder to look for plugins in. What lies in one that is neither
-// drun's own nor named by the user, but just in $PATH, is not executed unless a
-// run asks for it by name, or it was trusted.
+// Dir is a folder to look for plugins in. A program in a folder that is neither
+// drun's own nor named by the user, but just in $PATH, is executed only if a
+// run asks for it by name, or it is trusted.
 type Dir struct {
 	Path  string
 	Named bool
 }
 
-// Dirs are the folders to look for plugins in: those given, then those of
-// $DRUN_PLUGIN_PATH, the folder plugins beside the program, and $PATH, of which
-// only the absolute ones count.
+// Dirs returns the folders to look for plugins in: those given, then
+// $DRUN_PLUGIN_PATH, the folder plugins next to the program, and $PATH, of
+// which only absolute folders count.
 func Dirs(given ...string) []Dir {
 	var out []Dir
 	add := func(dir string, named bool) {
@@ -70,11 +69,11 @@ func Dirs(given ...string) []Dir {
 	return out
 }
 
-// A NotFoundError says where a plugin was looked for in vain.
+// A NotFoundError says that a plugin was not found, and where it was looked for.
 type NotFoundError struct {
 	Name    string
 	Dirs    []Dir
-	Problem string // of a file that has the name but cannot be it
+	Problem string // with a file that has the name but cannot be the plugin
 }
 
 func (e *NotFoundError) Error() string {
@@ -85,7 +84,7 @@ func (e *NotFoundError) Error() string {
 	return s
 }
 
-// Hint says where it was looked for.
+// Hint says where the plugin was looked for.
 func (e *NotFoundError) Hint() string {
 	if e.Problem != "" {
 		return ""
@@ -98,13 +97,13 @@ func (e *NotFoundError) Hint() string {
 		Prefix, e.Name, strings.Join(paths, ", "))
 }
 
-// ExitCode is that of a backend that failed.
+// ExitCode is that of a failed backend.
 func (e *NotFoundError) ExitCode() exit.Code { return exit.Backend }
 
-// Lasts says that it is not found the next time either.
+// Lasts says that looking again would not help.
 func (e *NotFoundError) Lasts() bool { return true }
 
-// Find gives the first plugin of that name.
+// Find returns the first plugin of that name.
 func Find(name string, dirs []Dir) (*Plugin, error) {
 	missing := &NotFoundError{Name: name, Dirs: dirs}
 	if name == "" || name != filepath.Base(name) {
@@ -139,8 +138,7 @@ func executable(path string) error {
 	return nil
 }
 
-// List gives all plugins, those that are hidden by an earlier one of the same
-// name included.
+// List returns all plugins, including those hidden by an earlier one of the same name.
 func List(dirs []Dir) []*Plugin {
 	var out []*Plugin
 	seen := map[string]bool{}
@@ -162,7 +160,7 @@ func globEscape(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
-// Sum takes the program's checksum.
+// Sum computes the program's checksum.
 func (p *Plugin) Sum() error {
 	f, err := os.Open(p.Path)
 	if err != nil {
@@ -181,11 +179,10 @@ func (p *Plugin) Sum() error {
 	return p.Unchanged(f)
 }
 
-// Open opens the program to execute it, and refuses another file than that
-// whose checksum was taken, even where it has taken its path, or was written
-// to since. It is executed by its descriptor, so that it stays the one that was
-// looked at; Unchanged looks again when it runs, for then nobody can write to
-// it any more.
+// Open opens the program to execute it, and refuses any file other than the one
+// whose checksum was taken, even at the same path, or if it was written to
+// since. The program is executed by its descriptor, so that it stays the file
+// that was checked; Unchanged checks again once it runs, since nobody can write to it then.
 func (p *Plugin) Open() (*os.File, error) {
 	f, err := os.Open(p.Path)
 	if err != nil {
@@ -198,8 +195,7 @@ func (p *Plugin) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Unchanged reports an error if an open file is not, or not any more, the one
-// whose checksum was taken.
+// Unchanged returns an error if an open file is not, or no longer, the one whose checksum was taken.
 func (p *Plugin) Unchanged(f *os.File) error {
 	now, err := mark(f)
 	if err == nil && p.SHA256 != "" && now != p.Mark {
@@ -208,7 +204,7 @@ func (p *Plugin) Unchanged(f *os.File) error {
 	return err
 }
 
-// mark is different for another file, and after any change of the same one.
+// mark differs between files, and changes whenever the file does.
 func mark(f *os.File) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

@@ -9,12 +9,12 @@ import (
 	"drun/internal/exit"
 )
 
-// Program is what starts plugins: a worker of drun with all that this needs.
+// Program is the program that starts plugins: a drun worker linked with everything that this needs.
 const Program = "drun-plugin-host"
 
-// FindProgram gives the path of Program. It lies beside drun: one from anywhere
-// else, or from another build of drun, is not used. The path comes with an error
-// where there is a program which must not be used.
+// FindProgram returns the path of Program, which lies next to drun: one from
+// anywhere else, or from another build of drun, is not used. If there is a
+// program that must not be used, it returns the path with an error.
 func FindProgram() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -40,8 +40,7 @@ func unusable(hint, format string, args ...any) error {
 	return exit.Last(exit.WithHint(exit.Errorf(exit.Backend, format, args...), hint))
 }
 
-// sameBuild compares the builds of drun and of the program at path: the two
-// speak to each other in words that may change with every commit.
+// sameBuild compares the builds of drun and of the program at path: the protocol between them may change with every commit.
 func sameBuild(path string, ours, theirs *debug.BuildInfo) error {
 	if theirs.Path != "drun/cmd/"+Program {
 		return unusable("make build installs it", "%s is not drun's, but %s", path, theirs.Path)
@@ -52,7 +51,7 @@ func sameBuild(path string, ours, theirs *debug.BuildInfo) error {
 	return nil
 }
 
-// commit is what was built, as far as that is known.
+// commit is the commit that was built, if known.
 func commit(info *debug.BuildInfo) string {
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {

@@ -14,12 +14,10 @@ import (
 	"drun/internal/exit"
 )
 
-// LockFile is where the checksums of the plugins that were used are kept, in
-// the folder of the history.
+// LockFile keeps the checksums of the plugins that were used, in the history's folder.
 const LockFile = "plugins.lock"
 
-// pin is what the lock file says of the plugin of a name. It holds for that
-// checksum, wherever the program lies.
+// pin is the lock file's entry for a plugin's name. It applies to that checksum, wherever the program lies.
 type pin struct {
 	SHA256  string    `json:"sha256"`
 	Path    string    `json:"path"` // where it was then
@@ -38,7 +36,7 @@ func (e *ChangedError) Error() string {
 		e.Plugin.Name, e.Plugin.Path, e.Plugin.SHA256, e.Pinned)
 }
 
-// Hint says how it becomes trusted.
+// Hint says how to trust it.
 func (e *ChangedError) Hint() string {
 	return "if you changed it yourself: drun backends trust " + e.Plugin.Name
 }
@@ -46,11 +44,10 @@ func (e *ChangedError) Hint() string {
 // Lasts says that somebody has to decide first.
 func (e *ChangedError) Lasts() bool { return true }
 
-// ExitCode is that of a backend that failed.
+// ExitCode is that of a failed backend.
 func (e *ChangedError) ExitCode() exit.Code { return exit.Backend }
 
-// Verify takes the plugin's checksum and compares it with the one pinned in
-// home, which it sets when the plugin is used for the first time.
+// Verify computes the plugin's checksum and compares it with the one pinned in home, which it pins on first use.
 func Verify(home string, p *Plugin) error {
 	return locked(home, func(pins map[string]pin) (bool, error) {
 		if err := p.Sum(); err != nil {
@@ -67,8 +64,7 @@ func Verify(home string, p *Plugin) error {
 	})
 }
 
-// Check is Verify for a plugin that is only looked at: nothing is pinned. It
-// tells whether the plugin was used or trusted before, as it is.
+// Check is Verify without pinning. It reports whether the plugin, as it is now, was used or trusted before.
 func Check(home string, p *Plugin) (trusted bool, err error) {
 	if err := p.Sum(); err != nil {
 		return false, err
@@ -97,8 +93,7 @@ func Trust(home string, p *Plugin) error {
 
 func pinOf(p *Plugin) pin { return pin{p.SHA256, p.Path, time.Now().UTC().Truncate(time.Second)} }
 
-// locked reads the lock file, lets edit change it, and writes it if edit says
-// so, all while no other drun does.
+// locked reads the lock file, lets edit change it, and writes it if edit says so, while holding the lock.
 func locked(home string, edit func(pins map[string]pin) (write bool, err error)) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
@@ -160,5 +155,5 @@ func (e *LockError) Hint() string {
 	return "put it right, or remove it: then each plugin is trusted as it is when it is next used"
 }
 
-// ExitCode is that of storage that failed.
+// ExitCode is that of failed storage.
 func (e *LockError) ExitCode() exit.Code { return exit.Storage }

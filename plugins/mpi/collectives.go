@@ -15,7 +15,7 @@ import (
 	"drun/plugins/internal/ordered"
 )
 
-// Do carries out a collective. Data that is not reduced is bytes to MPI.
+// Do carries out a collective. MPI sees data that is not reduced as bytes.
 func (e *engine) Do(call *collective.Call) error {
 	send, recv := call.Send, call.Recv
 	switch call.Kind {
@@ -45,7 +45,7 @@ func (e *engine) Do(call *collective.Call) error {
 	return fmt.Errorf("unknown operation %v", call.Kind)
 }
 
-// bytesOf makes counts of elements counts of bytes; nil stays nil.
+// bytesOf converts counts of elements to counts of bytes; nil stays nil.
 func bytesOf(counts []int, b collective.Buffer) []int {
 	if counts == nil {
 		return nil
@@ -61,13 +61,13 @@ func (e *engine) broadcast(data []byte, root int) error {
 	})
 }
 
-// attend has the root tell the others that it has come: what they send may be taken before.
+// attend makes the root tell the others that it has arrived, since what they send may be taken before that.
 func (e *engine) attend(root int) error {
 	var here [1]byte
 	return e.broadcast(here[:], root)
 }
 
-// layout gives MPI the sizes of the ranks' parts, which lie one after the other, and where they begin; nil for nil.
+// layout returns, for MPI, the sizes and offsets of the ranks' parts, which lie one after the other; nil for nil.
 func layout(sizes []int) (counts, at *C.int, err error) {
 	if sizes == nil {
 		return nil, nil, nil
@@ -155,14 +155,14 @@ func (e *engine) allToAll(send []byte, sent []int, recv []byte, received []int) 
 	})
 }
 
-// kinds are the types that MPI reduces. The others' rules are drun's own: half precision is rounded once, bool is no
-// number, and sums of 8 bits wrap around, where Open MPI's end at the largest number on some processors.
+// kinds are the types that MPI reduces. For the others drun has its own rules: half precision is rounded once, bool
+// is not a number, and 8-bit sums wrap around, where Open MPI's saturate on some processors.
 var kinds = map[element.Type]C.int{element.Float32: C.F32, element.Float64: C.F64, element.Int64: C.I64, element.Int32: C.I32}
 
-// Not min and max, which drun gives NaN where there is one, and MPI by chance.
+// Not min and max: for them drun propagates NaN, and MPI only by chance.
 var operations = map[element.ReduceOp]C.int{element.Sum: C.SUM, element.Avg: C.SUM, element.Product: C.PRODUCT}
 
-// library tells how MPI reduces; false where drun does it in rank order.
+// library returns how MPI reduces; false if drun does it in rank order.
 func (e *engine) library(d element.Type, op element.ReduceOp) (kind, operation C.int, ok bool) {
 	if e.deterministic || reduction.Exact(d, op) {
 		return 0, 0, false
@@ -180,7 +180,7 @@ func (e *engine) library(d element.Type, op element.ReduceOp) (kind, operation C
 	return kind, operation, ok && known
 }
 
-// both does something with parts of two buffers of the same type, recv being empty where there is none.
+// both calls do for matching parts of two buffers of the same type; recv may be empty.
 func both(send, recv collective.Buffer, do func(send, recv []byte, n int) error) error {
 	most := piece / send.DType.Size()
 	for at := 0; at < send.Count(); at += most {

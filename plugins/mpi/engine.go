@@ -20,8 +20,8 @@ import (
 	"drun/plugins/internal/ordered"
 )
 
-// engine is a rank's end of a group: a communicator of MPI. The mesh does what MPI does not: it announces messages, for
-// their receiver may not know from whom they come, and notices that a rank has left, was lost or gave up.
+// engine is a rank's end of a group: a communicator of MPI. The mesh does what MPI does not: it announces messages,
+// whose receiver may not know who sends them, and notices that a rank has left, was lost or gave up.
 type engine struct {
 	*process
 	*mesh.Mesh
@@ -71,7 +71,7 @@ func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (b
 	sub := &engine{process: e.process, store: e.store, prefix: fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0]), host: e.host,
 		deterministic: e.deterministic, rank: rank, size: len(group.Ranks)}
 	var err error
-	// All are there before MPI waits for them.
+	// All ranks are there before MPI waits for them.
 	if sub.Mesh, err = mesh.Connect(ctx, e.store, sub.prefix, e.host, rank, sub.size); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (b
 	return sub, nil
 }
 
-// Interrupt ends what is blocked here, and by closing the connections to the other ranks what is blocked there.
+// Interrupt ends what is blocked here and, by closing the connections, on the other ranks.
 func (e *engine) Interrupt() {
 	e.stopped.Store(true)
 	e.giveUp(e)
@@ -116,7 +116,7 @@ func (e *engine) Interrupt() {
 	e.Mesh.Interrupt()
 }
 
-// Close gives back the communicator; the world's ends this process's part in MPI.
+// Close frees the communicator; the world's Close also leaves MPI.
 func (e *engine) Close() error {
 	if e.prefix == "mpi" {
 		e.end(e)
@@ -134,7 +134,7 @@ const inlineSize = 1024
 // piece is the most that one call of MPI moves: it counts in ints.
 const piece = 1 << 30
 
-// Send gives a message to a rank. A large one's announcement has the tag under which MPI carries it.
+// Send sends a message to a rank. A large one's announcement has the tag under which MPI carries it.
 func (e *engine) Send(to int, h blocking.Header, data []byte) error {
 	if len(data) <= inlineSize {
 		return e.Mesh.Send(to, h, data)
@@ -182,10 +182,10 @@ func (e *engine) Fetch(from int, h blocking.Header, data []byte) error {
 	})
 }
 
-// tag is that of a message in MPI, of which every MPI has so many. Messages with the same are told apart by their order.
+// tag is a message's tag in MPI; every MPI has this many. Messages with the same tag are matched in order.
 func tag(key uint64) C.int { return C.int(1 + key%32000) }
 
-// pieces does something with each part of data that MPI can count.
+// pieces calls do for parts of data that are small enough for MPI's counts.
 func pieces(data []byte, do func([]byte) error) error {
 	for len(data) > 0 {
 		n := min(len(data), piece)

@@ -1,12 +1,12 @@
-// Package mpi is the backend that moves tensors with Open MPI, for clusters whose fast network speaks only through MPI.
-// The program drun-backend-mpi beneath this package serves it to drun.
+// Package mpi is the backend that moves tensors with Open MPI, for clusters whose fast network is accessible only
+// through MPI. The program drun-backend-mpi beneath this package serves it to drun.
 //
-// A process takes part in MPI under an identity that mpirun has given it: a place. drun starts a plugin's processes
-// itself, so that their places come from elsewhere (places.go): from the mpirun that started drun, one process a rank, or,
-// on one machine, from an mpirun that the plugin of rank 0 starts for that.
+// A process takes part in MPI under an identity assigned by mpirun: a place. drun starts a plugin's processes itself, so
+// their places come from elsewhere (places.go): from the mpirun that started drun with one process per rank or, on one
+// machine, from an mpirun that the plugin of rank 0 starts for this.
 //
-// It is built with the tag mpi where Open MPI's headers are (Debian and Ubuntu: libopenmpi-dev; make plugins finds
-// out). Without the tag, Open says so.
+// It is built with the tag mpi, which needs Open MPI's headers (Debian and Ubuntu: libopenmpi-dev; make plugins looks
+// for them). Without the tag, Open returns an error.
 package mpi
 
 import "errors"
@@ -14,7 +14,7 @@ import "errors"
 // Backend is the engine over Open MPI.
 type Backend struct{}
 
-// New gives the backend.
+// New returns the backend.
 func New() *Backend { return &Backend{} }
 
 // Name is what --backend calls it.

@@ -31,10 +31,10 @@ func (b *Backend) Probe(context.Context) error {
 	return err
 }
 
-// Version is that of the library.
+// Version is the library's.
 func (b *Backend) Version() string { return C.GoString(C.drun_mpi_version()) }
 
-// Open takes part in MPI as the world's rank. A process does so once.
+// Open takes part in MPI as the world's rank. A process can do so only once.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
 	if world.Size > 1 && world.Store == nil {
 		return nil, errors.New("mpi needs a store in which the ranks find each other, and there is none")
@@ -49,7 +49,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 		e.host, err = meet.Route()
 	}
 	if err == nil {
-		// All are there before MPI waits for them, for which it knows no limit.
+		// All ranks are there before MPI waits for them, which it does without a limit.
 		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, e.host, e.rank, e.size)
 	}
 	if err == nil {
@@ -67,9 +67,9 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 	return blocking.New(b.Name(), e, world.Rank, world.Size), nil
 }
 
-// join begins MPI in this process.
+// join initialises MPI in this process.
 func join(ctx context.Context, world collective.World) error {
-	// Its handlers of SIGSEGV and the like would take Go's place.
+	// Its handlers for SIGSEGV and the like would replace Go's.
 	if err := os.Setenv("OMPI_MCA_opal_signal", ""); err != nil {
 		return err
 	}
@@ -97,14 +97,14 @@ func join(ctx context.Context, world collective.World) error {
 
 // process is what all groups of a rank share: its part in MPI.
 type process struct {
-	stop       func() // ends what lends the place
-	everywhere bool   // on several machines, with places of the mpirun that started drun
+	stop       func() // ends the process that lends the place
+	everywhere bool   // on several machines, with places from the mpirun that started drun
 	mu         sync.Mutex
-	broken     bool      // some call was given up: MPI cannot end in good order
-	kept       []*engine // of calls that were given up, whose memory MPI may still use
+	broken     bool      // some call was abandoned: MPI cannot be finalised
+	kept       []*engine // engines of abandoned calls, whose memory MPI may still use
 }
 
-// give up keeps what a call that was given up uses.
+// giveUp keeps the engine of an abandoned call in memory.
 func (p *process) giveUp(e *engine) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,10 +112,10 @@ func (p *process) giveUp(e *engine) {
 	p.kept = append(p.kept, e)
 }
 
-// drun gives a plugin two seconds for all it closes.
+// drun gives a plugin two seconds to close everything.
 const endLimit = 500 * time.Millisecond
 
-// end leaves MPI, if all others do so too in time. What was sent goes on until they have.
+// end leaves MPI, if all others do so in time too. Messages still move until they have.
 func (p *process) end(e *engine) {
 	deadline := time.Now().Add(endLimit)
 	all := func() bool {

@@ -19,16 +19,16 @@ import (
 	"drun/collective"
 )
 
-// A place is what makes a process one of MPI's: variables that mpirun has set for it, by which it finds mpirun's daemon.
+// A place is what makes a process part of MPI: environment variables set by mpirun, by which it finds mpirun's daemon.
 type place []string
 
-// own tells whether a variable belongs to a place.
+// own reports whether a variable belongs to a place.
 func own(variable string) bool {
 	return strings.HasPrefix(variable, "OMPI_") || strings.HasPrefix(variable, "PMIX_")
 }
 
-// findPlace has this process take part as the world's rank: in a place that a rank of the world on this machine lends, or,
-// where the world is on several, in the one in which mpirun has started drun. stop ends the lending.
+// findPlace gives this process the place of its rank: one lent by rank 0 if the world is on this machine, else the one in
+// which mpirun started drun. stop ends the lending.
 func findPlace(ctx context.Context, world collective.World) (stop func(), err error) {
 	if world.LocalSize == world.Size {
 		return borrow(ctx, world)
@@ -47,11 +47,11 @@ func findPlace(ctx context.Context, world collective.World) (stop func(), err er
 	return nothing, nil
 }
 
-// lendLimit is how long mpirun may take to start, also on a machine on which many others run.
+// lendLimit is how long mpirun may take to start, even on a busy machine.
 const lendLimit = 2 * time.Minute
 
 // borrow takes a place from an mpirun that rank 0 starts: its processes take no part in MPI, but write down their
-// places and wait. Their number, and not who they are, is all that mpirun's daemon minds.
+// places and wait. mpirun's daemon only checks how many processes take part, not which.
 func borrow(ctx context.Context, world collective.World) (stop func(), err error) {
 	key := func(rank int) string { return fmt.Sprintf("mpi/place/%d", rank) }
 	stop = func() {}
@@ -87,7 +87,7 @@ func borrow(ctx context.Context, world collective.World) (stop func(), err error
 	return stop, place(strings.Split(string(value), "\x00")).take()
 }
 
-// take makes the place this process's own.
+// take puts the place into this process's environment.
 func (p place) take() error {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); own(name) && !strings.HasPrefix(name, "OMPI_MCA_") {
@@ -119,22 +119,22 @@ func program() (string, error) {
 	return "", errors.New("Open MPI's mpirun is not in $PATH (Debian, Ubuntu: apt-get install openmpi-bin)")
 }
 
-// lender writes down its place and its number. It ends when it is killed or, where nobody is left to do that, soon after
-// the plugin; then it removes what mpirun has made, too.
+// lender writes down its place and its process ID. It ends when it is killed or, if nobody is left to do that, soon
+// after the plugin; then it also removes what mpirun has made.
 const lender = `{ env -0; echo "pid=$$"; } >"$0/$PMIX_RANK.new" && mv "$0/$PMIX_RANK.new" "$0/$PMIX_RANK"
 while kill -0 "$1" 2>/dev/null; do sleep 1; done
 rm -rf "$0"`
 
-// lend starts mpirun with n processes on this machine and gives their places. stop ends them; so does the end of this
-// process.
+// lend starts mpirun with n processes on this machine and returns their places. stop ends them; so does the end of
+// this process.
 func lend(ctx context.Context, n int) (places []place, stop func(), err error) {
 	stop = func() {}
 	path, err := program()
 	if err != nil {
 		return nil, stop, err
 	}
-	// All that MPI makes lies in one folder, which is memory where there is such: ranks share some of it. Its name is not
-	// like that of drun's own shared memory, which never stays.
+	// All of MPI's files lie in one folder, in memory if possible, since ranks share some of them. Its name differs from
+	// those of drun's own shared memory, which never persists.
 	dir, err := os.MkdirTemp("/dev/shm", "mpi-places-")
 	if err != nil {
 		dir, err = os.MkdirTemp("", "mpi-places-")
@@ -150,8 +150,8 @@ func lend(ctx context.Context, n int) (places []place, stop func(), err error) {
 	cmd.Env = []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_oob_tcp_if_include=lo", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=vader,self",
 		"OMPI_MCA_orte_tmpdir_base=" + dir, "OMPI_MCA_btl_vader_backing_directory=" + dir}
 	if n > runtime.NumCPU() {
-		// What MPI itself waits for, as where it makes a communicator, takes no core from the ranks that it waits for. mpirun
-		// does not see that there are too few cores: it is told that there are places enough.
+		// MPI's own waits, as when it makes a communicator, must not take the core from the ranks that it waits for. mpirun
+		// cannot see that cores are scarce, since it is told that there are enough places.
 		cmd.Env = append(cmd.Env, "OMPI_MCA_mpi_yield_when_idle=1")
 	}
 	for _, variable := range os.Environ() {
@@ -167,7 +167,7 @@ func lend(ctx context.Context, n int) (places []place, stop func(), err error) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ends says nothing: it is told to
+		_ = cmd.Wait() // its status says nothing: it is told to end
 		close(ended)
 	}()
 	var lenders []int

@@ -10,7 +10,7 @@ import (
 	"drun/plugins/internal/ordered"
 )
 
-// chunks is in how many pieces of at most size bytes n bytes are cut.
+// chunks is the number of pieces of at most size bytes in n bytes.
 func chunks(n, size int) int { return (n + size - 1) / size }
 
 // chunk is the piece of that number; empty after the end.
@@ -19,7 +19,7 @@ func chunk(data []byte, size, number int) []byte {
 	return data[from:min(from+size, len(data))]
 }
 
-// Do carries out a collective. Data that is not reduced is bytes to NCCL.
+// Do carries out a collective. NCCL sees data that is not reduced as bytes.
 func (e *engine) Do(call *collective.Call) error {
 	send, recv := call.Send, call.Recv
 	switch call.Kind {
@@ -66,8 +66,8 @@ func (e *engine) barrier() error {
 	return e.lane.run(1, func(r *round, _ int) { r.do(C.ALL_REDUCE, 0, 0, 1, C.ncclInt8, C.ncclSum, 0) })
 }
 
-// attend adds to the last of n rounds that the root tells the others that it has
-// come: what they send may be taken before.
+// attend makes the root, in the last of n rounds, tell the others that it has arrived, since what they send may be
+// taken before that.
 func (e *engine) attend(r *round, i, n, root int) {
 	if i == n-1 {
 		r.do(C.BROADCAST, e.lane.room, e.lane.room, 1, C.ncclInt8, 0, root)
@@ -84,11 +84,10 @@ func (e *engine) broadcast(send, recv []byte, root int) error {
 	})
 }
 
-// fit is how many bytes of each rank a round takes if a slot holds parts of
-// them; whole elements of any type.
+// fit is how many bytes of each rank one round handles if a slot holds that many parts; whole elements of any type.
 func (e *engine) fit(parts int) int { return e.lane.room / parts / 64 * 64 }
 
-// part is that of a rank, where all have equal ones.
+// part is a rank's part, if all parts are equal.
 func (e *engine) part(data []byte, rank int) []byte {
 	n := len(data) / e.size
 	return data[rank*n : (rank+1)*n]
@@ -247,7 +246,7 @@ func (e *engine) allToAllV(send []byte, sent []int, recv []byte, received []int)
 	})
 }
 
-// cut gives the parts of data, one after the other.
+// cut cuts data into consecutive parts.
 func cut(data []byte, sizes []int) [][]byte {
 	parts := make([][]byte, len(sizes))
 	for i, n := range sizes {

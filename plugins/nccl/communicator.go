@@ -14,7 +14,7 @@ import (
 	"drun/collective"
 )
 
-// uniqueID is where the ranks of a communicator meet.
+// uniqueID is NCCL's identifier, by which the ranks of a communicator meet.
 type uniqueID [C.ID_SIZE]byte
 
 func newUniqueID(d *C.device) (id uniqueID, err error) {
@@ -25,15 +25,14 @@ func newUniqueID(d *C.device) (id uniqueID, err error) {
 	return id, nil
 }
 
-// cell is where NCCL puts a communicator, some of them from a thread of its own
-// when it is ready: so it lies in C's memory.
+// cell is where NCCL stores a communicator, sometimes later and from its own thread: so it lies in C's memory.
 type cell struct{ at *C.ncclComm_t }
 
 func newCell() cell {
 	return cell{(*C.ncclComm_t)(C.calloc(1, C.size_t(unsafe.Sizeof(C.ncclComm_t(nil)))))}
 }
 
-// take gives the communicator, once nobody writes to the cell any more.
+// take returns the communicator, once nobody writes to the cell any more.
 func (c cell) take() C.ncclComm_t {
 	comm := *c.at
 	C.free(unsafe.Pointer(c.at))
@@ -57,9 +56,9 @@ func newCommunicator(ctx context.Context, d *C.device, id uniqueID, ranks, rank 
 	return cell.take(), nil
 }
 
-// split makes the communicator of those ranks that give the same color, in the
-// order of key. All ranks of the lane take part; one without a color gets nil.
-// Should it fail, the lane is of no use any more.
+// split makes the communicator of the ranks with the same color, in the order
+// of key. All ranks of the lane take part; one without a color gets nil. If it
+// fails, the lane is unusable.
 func (l *lane) split(ctx context.Context, color, key int) (C.ncclComm_t, error) {
 	l.using.Lock()
 	cell := newCell()
@@ -80,7 +79,7 @@ func (l *lane) split(ctx context.Context, color, key int) (C.ncclComm_t, error) 
 	return cell.take(), nil
 }
 
-// awaitDone waits until a communicator has done what it was asked for.
+// awaitDone waits until a communicator has done what it was asked to.
 func awaitDone(ctx context.Context, comm C.ncclComm_t, doing string, stopped <-chan struct{}) error {
 	sleep := collective.NewSleep(ctx)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
@@ -120,11 +119,11 @@ func abandon(d *C.device, comm C.ncclComm_t) {
 	}
 }
 
-// How long a rank that closes a communicator waits for what is still on its way
-// to the others; drun gives a plugin two seconds for all it closes.
+// How long a rank that closes a communicator waits for data that is still being sent to the others; drun gives a
+// plugin two seconds to close everything.
 const finalizeLimit = time.Second
 
-// finish ends a communicator in good order; false where that takes too long.
+// finish finalises a communicator; false if that takes too long.
 func finish(d *C.device, comm C.ncclComm_t) bool {
 	var why [C.ERR_SIZE]C.char
 	if C.drun_comm_finalize(d, comm, &why[0]) != C.DONE {

@@ -16,8 +16,8 @@ import (
 // engine is a rank's end of a group in NCCL. The mesh does what NCCL does not:
 // noticing that a rank has left, was lost or gave up, and messages between two
 // ranks. NCCL cannot receive from any rank; and a kernel that waits for a message
-// beside one that waits for a collective hangs as soon as a call of CUDA, which
-// NCCL makes too, synchronizes the GPU.
+// next to one that waits for a collective hangs as soon as a CUDA call, NCCL's
+// own included, synchronizes the GPU.
 type engine struct {
 	*gpu
 	*mesh.Mesh
@@ -32,7 +32,7 @@ type engine struct {
 	counts  counters
 }
 
-// gpu is what all groups of a rank share. The last that is freed ends it.
+// gpu is what all groups of a rank share. The last group to be freed ends it.
 type gpu struct {
 	device  *C.device
 	memory  *hostMemory
@@ -67,8 +67,7 @@ func (e *engine) Statistics() map[string]int64 {
 	return m
 }
 
-// Interrupt ends what is blocked here, and by closing the connections to the
-// other ranks what is blocked there.
+// Interrupt ends what is blocked here and, by closing the connections, on the other ranks.
 func (e *engine) Interrupt() {
 	e.lane.interrupt()
 	e.Mesh.Interrupt()
@@ -112,8 +111,7 @@ func (g *gpu) release() {
 	C.drun_device_free(g.device)
 }
 
-// choose gives the number of the GPU for a local rank. Each rank has one of its
-// own, but where sharing was asked for.
+// choose returns the number of the GPU for a local rank. Each rank has its own, unless sharing was asked for.
 func (o Options) choose(devices int, world collective.World) (int, error) {
 	list := o.Devices
 	if list == nil {

@@ -29,7 +29,7 @@ type lane struct {
 	counts *counters
 }
 
-// Slots end with room for what ranks tell each other beside the data.
+// Slots end with room for what ranks tell each other besides the data.
 const tokenSize = 256
 
 func newLane(d *C.device, memory *hostMemory, comm C.ncclComm_t, room int, counts *counters) (*lane, error) {
@@ -54,7 +54,7 @@ type round struct {
 type part struct {
 	data    []byte
 	at      int
-	bounced bool // it cannot be copied directly
+	bounced bool // it is copied through the bounce buffer
 }
 
 func (r *round) copyIn(data []byte, at int)  { r.in = append(r.in, part{data: data, at: at}) }
@@ -82,7 +82,7 @@ func (l *lane) run(n int, plan func(r *round, i int)) error {
 	err := l.rounds(n, plan)
 	l.using.Unlock()
 	if err != nil {
-		// Copies may be under way still: not any more after this.
+		// Copies may still be under way: after this they are not.
 		l.interrupt()
 		<-l.aborted
 	}
@@ -138,8 +138,8 @@ func (l *lane) start(at int, r *round, alone bool) error {
 		unsafe.SliceData(r.operations), C.int(len(r.operations)), unsafe.SliceData(out), C.int(len(out)), &why[0]), &why)
 }
 
-// pieces says for each part where it is copied from, or to: the host's memory
-// itself where DMA can reach it, else the bounce buffer.
+// pieces says for each part where it is copied from or to: the host's memory itself if DMA can reach it, else the
+// bounce buffer.
 func (l *lane) pieces(parts []part, bounce []byte, base C.CUdeviceptr) (all []C.piece) {
 	for i := range parts {
 		p := &parts[i]
@@ -189,13 +189,12 @@ func (l *lane) result(rc C.int, why *[C.ERR_SIZE]C.char) error {
 	return errors.New(C.GoString(&why[0]))
 }
 
-// How long whoever is in NCCL gets to notice that it should stop. Then the
-// communicator is aborted beneath it, which is the only way to end a call of
-// NCCL that blocks.
+// How long a caller inside NCCL gets to notice that it should stop. Then the
+// communicator is aborted under it, which is the only way to end a blocked NCCL call.
 const stopLimit = 250 * time.Millisecond
 
-// interrupt ends what runs on the lane, and does not wait for that. Should NCCL
-// hang in it, whoever waits for the call has the process killed.
+// interrupt ends what runs on the lane, without waiting. If NCCL hangs in it, whoever waits for the call has the
+// process killed.
 func (l *lane) interrupt() {
 	l.once.Do(func() {
 		close(l.stopped)

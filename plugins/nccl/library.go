@@ -47,7 +47,7 @@ func (b *Backend) load() (devices int, err error) {
 	return devices, missing(driver, b.loadNCCL())
 }
 
-// missing puts two problems into one sentence.
+// missing combines two problems into one sentence.
 func missing(driver, nccl error) error {
 	switch {
 	case driver == nil:
@@ -96,8 +96,7 @@ func (b *Backend) loadNCCL() error {
 	return nil
 }
 
-// search loads the first library that can be: the one asked for, else by the
-// loader's own search, else from the folders.
+// search loads the first library that it can: the one asked for, else by the loader's own search, else from the folders.
 func search(asked, variable, name string, folders []string, load func(path, why *C.char) C.int) (string, error) {
 	try := func(path string) error {
 		var why [C.ERR_SIZE]C.char
@@ -145,7 +144,7 @@ func cudaFolders() []string {
 // ncclFolders are where pip puts NCCL, for the Pythons that can be found.
 func ncclFolders() []string {
 	roots := []string{os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")}
-	// A Python's own folder lies beside any of the links to it.
+	// A Python's own folder may lie next to any of the links to it.
 	python, err := exec.LookPath("python3")
 	for range 8 {
 		if err != nil {
@@ -177,7 +176,7 @@ func ncclFolders() []string {
 	return folders
 }
 
-// version is NCCL's, as one number.
+// version is NCCL's version, as one number.
 func version() int {
 	var v C.int
 	C.drun_version(&v)
@@ -193,9 +192,9 @@ func has(function string) bool {
 	return C.drun_has(c) != 0
 }
 
-// Version is that of the library, where there is one.
+// Version is the library's, if there is one.
 func (b *Backend) Version() string {
-	_, _ = b.load() // Probe tells
+	_, _ = b.load() // Probe reports the error
 	libraries.Lock()
 	defer libraries.Unlock()
 	if libraries.nccl == "" {

@@ -10,8 +10,7 @@ import (
 	"unsafe"
 )
 
-// hostMemory is the arena, whose blocks are made ready for DMA when a call first
-// uses them: only what is used gets locked.
+// hostMemory is the arena, whose blocks are prepared for DMA when a call first uses them: only what is used gets locked.
 type hostMemory struct {
 	device *C.device
 	base   uintptr
@@ -31,7 +30,7 @@ func newHostMemory(d *C.device, arena []byte) *hostMemory {
 	return m
 }
 
-// ready reports whether data can be copied by DMA, which it prepares.
+// ready prepares data for DMA and reports whether that worked.
 func (m *hostMemory) ready(data []byte) bool {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
 	if len(data) == 0 || at < m.base || at+uintptr(len(data)) > m.end {
@@ -62,8 +61,7 @@ func (m *hostMemory) register(n uintptr) bool {
 	return true
 }
 
-// cut gives how much of n bytes at data lies in its first block: a copy must
-// not cross from one to the next.
+// cut returns how much of n bytes at data lies in its first block: a copy must not cross blocks.
 func (m *hostMemory) cut(data []byte) int {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
 	return min(len(data), int(blockSize-(at-m.base)%blockSize))

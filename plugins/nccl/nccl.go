@@ -1,11 +1,11 @@
 // Package nccl is the backend that moves tensors with NCCL, NVIDIA's library of
-// collectives between GPUs. drun's tensors lie in the memory of the host, so
-// they are staged: copied to the GPU, exchanged and reduced there, and copied
-// back, in chunks that overlap. The program drun-backend-nccl beneath this
-// package serves it to drun.
+// collectives between GPUs. drun's tensors lie in host memory, so they are
+// staged: copied to the GPU, exchanged and reduced there, and copied back, in
+// chunks that overlap. The program drun-backend-nccl beneath this package
+// serves it to drun.
 //
-// Neither CUDA nor NCCL is needed to build it: libcuda.so.1 and libnccl.so.2
-// are looked for when it runs, and Probe says what is missing.
+// Neither CUDA nor NCCL is needed to build it: libcuda.so.1 and libnccl.so.2 are looked for at run time, and Probe
+// says what is missing.
 package nccl
 
 import (
@@ -23,16 +23,15 @@ type Options struct {
 	// Devices are the GPUs of this machine's ranks, by local rank. Empty:
 	// the GPU of the local rank's number.
 	Devices []int
-	// ShareGPU lets several ranks use one GPU. It is slow, and for tests.
+	// ShareGPU lets several ranks use one GPU. It is slow, and meant for tests.
 	ShareGPU bool
-	// ZeroCopy lets NCCL's all_reduce reach into the host's memory where it can,
-	// instead of staging.
+	// ZeroCopy lets NCCL's all_reduce access host memory directly where it can, instead of staging.
 	ZeroCopy bool
 	// Log gets what NCCL prints. Nil: it goes where NCCL sends it.
 	Log *os.File
 
 	problem       error // of the environment
-	deterministic bool  // contributions are gathered and combined in rank order: the World's wish
+	deterministic bool  // contributions are gathered and combined in rank order, as the World asks
 }
 
 // FromEnvironment reads DRUN_NCCL_LIB, DRUN_CUDA_LIB, DRUN_NCCL_DEVICES ("2,3"),
@@ -61,12 +60,11 @@ type Backend struct {
 	arena   []byte // where the calls' buffers lie, if that is known
 }
 
-// New gives the backend.
+// New returns the backend.
 func New(options Options) *Backend { return &Backend{options: options} }
 
 // Name is what --backend calls it.
 func (b *Backend) Name() string { return "nccl" }
 
-// Map tells the backend where the calls' buffers lie: it makes that memory
-// ready for DMA as it comes to be used.
+// Map tells the backend where the calls' buffers lie, so that it can prepare that memory for DMA as it is used.
 func (b *Backend) Map(arena []byte) { b.arena = arena }

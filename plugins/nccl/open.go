@@ -17,7 +17,7 @@ import (
 	"drun/plugins/internal/ordered"
 )
 
-// What a slot stages. Chunks of some megabytes use the bus as well as any.
+// How much a slot stages. Chunks of a few megabytes use the bus as well as larger ones.
 const slotRoom = 8 << 20
 
 // Open joins the world with a GPU of its own.
@@ -47,14 +47,14 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 	return blocking.New(b.Name(), e, world.Rank, world.Size), nil
 }
 
-// prepare sets NCCL's environment, where the user has not.
+// prepare sets NCCL's environment variables, unless the user has.
 func (b *Backend) prepare(world collective.World) error {
 	settings := map[string]string{"NCCL_DEBUG": "WARN"} // its reasons belong into the log
 	if b.options.ShareGPU && world.LocalSize > 1 {
 		if version() >= 23000 {
 			settings["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
 		} else {
-			// Ranks that seem to be on machines of their own may use the same GPU.
+			// Ranks that appear to be on different machines may use the same GPU.
 			settings["NCCL_HOSTID"] = fmt.Sprintf("drun-rank-%d", world.Rank)
 			settings["NCCL_NET"] = "Socket"
 			settings["NCCL_SOCKET_IFNAME"] = "lo"
@@ -80,10 +80,9 @@ func newEngine(g *gpu, store collective.Store, prefix string, o Options, rank, s
 	return e
 }
 
-// connect makes the group's connections: those of the ranks for what NCCL has
-// no words for, and the communicator that join gives.
+// connect makes the group's connections: the mesh, for what NCCL cannot do, and the communicator that join returns.
 func (e *engine) connect(ctx context.Context, join func(context.Context) (C.ncclComm_t, error)) (err error) {
-	// NCCL first: if all must call it, one that fails before holds up the others.
+	// NCCL first: all ranks must call it, so one that failed before would block the others.
 	comm, err := join(ctx)
 	if err != nil {
 		return err
@@ -99,13 +98,12 @@ func (e *engine) connect(ctx context.Context, join func(context.Context) (C.nccl
 		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, host, e.rank, e.size)
 	}
 	if err != nil {
-		e.lane.interrupt() // the others may not come to end it in good order
+		e.lane.interrupt() // the others may not come to finalise it
 	}
 	return err
 }
 
-// meet joins the communicator whose id rank 0 puts into the store, or else why
-// there is none.
+// meet joins the communicator whose ID rank 0 puts into the store, or returns the reason that rank 0 gives there.
 func (e *engine) meet(ctx context.Context) (C.ncclComm_t, error) {
 	var id uniqueID
 	var err error

@@ -16,11 +16,11 @@ var types = map[element.Type]C.int{
 	element.Complex64: C.ncclFloat32, // a pair of them, for sums
 }
 
-// native is how NCCL reduces, where its results are those of the contract. It
-// lacks bitwise operations, complex numbers and bool; its minimum and maximum
-// of floats lose NaNs; it rounds float16 and bfloat16 at every step. Its average
-// multiplies by the inverse: so it is asked for the sum, but for integers, whose
-// sum would wrap around.
+// native is how NCCL reduces, if its results match the contract. It lacks
+// bitwise operations, complex numbers and bool; its minimum and maximum of
+// floats lose NaNs; it rounds float16 and bfloat16 at every step. Its average
+// multiplies by the inverse, so it is asked for the sum instead, except for
+// integers, whose sum would wrap around.
 func (e *engine) native(dtype element.Type, op element.ReduceOp) (t, o C.int, ok bool) {
 	if e.options.deterministic && e.size > 2 || reduction.Exact(dtype, op) {
 		return 0, 0, false
@@ -42,7 +42,7 @@ func (e *engine) native(dtype element.Type, op element.ReduceOp) (t, o C.int, ok
 
 var typeSizes = map[C.int]int{C.ncclFloat32: 4, C.ncclFloat64: 8, C.ncclInt64: 8, C.ncclInt32: 4, C.ncclInt8: 1, C.ncclUint8: 1}
 
-// average finishes what NCCL has summed.
+// average turns NCCL's sum into the average.
 func (e *engine) average(b collective.Buffer, op element.ReduceOp) {
 	if op == element.Avg {
 		reduction.Divide(b, e.size)
@@ -103,7 +103,7 @@ func (e *engine) reduce(send, recv collective.Buffer, op element.ReduceOp, root 
 	return err
 }
 
-// reaches reports whether NCCL is to use the host's memory itself.
+// reaches reports whether NCCL should access host memory directly.
 func (e *engine) reaches(buffers ...[]byte) bool {
 	if !e.options.ZeroCopy || e.device.addressesHost == 0 {
 		return false

@@ -8,8 +8,7 @@ import (
 	"drun/plugins/internal/mesh"
 )
 
-// An Engine carries out calls that block, one collective at a time; [NewComm] makes a
-// Comm of it. Each group has an Engine of its own.
+// An Engine carries out blocking calls, one collective at a time; [NewComm] makes a Comm of it. Each group has its own Engine.
 type Engine = blocking.Engine
 
 // A Header announces a message.
@@ -22,7 +21,7 @@ func NewComm(name string, engine Engine, rank, size int) collective.Comm {
 }
 
 // A Mesh connects a rank with every other of its group over TCP. It is an Engine
-// without Do and Split; with Give and Take an engine may move what it likes over it.
+// without Do and Split; an engine can send any other data with Give and Take.
 type Mesh = mesh.Mesh
 
 // Connect meets the other ranks of a group and lets in nobody else: host is the address

@@ -12,9 +12,9 @@ import (
 )
 
 // executor takes calls from the arena and runs them, in the order in which they
-// were submitted. Two goroutines do: one that runs synchronous calls itself,
-// since handing them to another would cost more than the call, and one that drun
-// wakes for what is submitted while the first may be blocked.
+// were submitted. It has two goroutines: one runs synchronous calls itself,
+// since handing them over would cost more than the call; drun wakes the other
+// for calls submitted while the first may be blocked.
 type executor struct {
 	*server
 	order sync.Mutex     // taking a slot and starting its call are one step
@@ -28,8 +28,7 @@ func (s *server) execute(localSize int) {
 	go x.standby()
 }
 
-// awaitStarts waits until every call that was submitted has been started: one that
-// nobody waits for still counts.
+// awaitStarts waits until every submitted call has been started, even calls that nobody waits for.
 func (x *executor) awaitStarts() {
 	for end := time.Now().Add(startLimit); x.arena.Waiting() && time.Now().Before(end); {
 		time.Sleep(50 * time.Microsecond)
@@ -49,7 +48,7 @@ func (x *executor) inline() {
 	}
 }
 
-// standby starts calls while the other one is blocked. It never blocks itself.
+// standby starts calls while inline is blocked. It never blocks itself.
 func (x *executor) standby() {
 	for {
 		x.arena.Standby.Sleep(x.arena.Waiting)
@@ -59,8 +58,7 @@ func (x *executor) standby() {
 	}
 }
 
-// step starts the next call, and waits for it if that may block; false when
-// there is none.
+// step starts the next call, and waits for it if mayBlock; false if there is none.
 func (x *executor) step(mayBlock bool) bool {
 	x.order.Lock()
 	slot, ok := x.arena.Take()
@@ -75,7 +73,7 @@ func (x *executor) step(mayBlock bool) bool {
 		x.order.Unlock()
 		if started {
 			go r.wait()
-			runtime.Gosched() // it begins now, not when another thread takes it from this one, which polls
+			runtime.Gosched() // lets it begin now, not only when another thread takes it from this one, which polls
 		}
 	case mayBlock:
 		started := r.start()
@@ -98,7 +96,7 @@ func (x *executor) step(mayBlock bool) bool {
 	return true
 }
 
-// running is a call on its way through the backend.
+// running is a call in the backend.
 type running struct {
 	*executor
 	slot *wire.Slot
@@ -106,12 +104,11 @@ type running struct {
 	call collective.Call
 	work collective.Work
 	at   time.Time // when it was started
-	// Collectives are reported in their order: whoever sees one done can count
-	// on those before.
+	// Collectives are reported in order: when one is done, so are all before it.
 	before, done chan struct{}
 }
 
-// start begins the call; where that fails it is over.
+// start begins the call; if that fails the call is over.
 func (r *running) start() bool {
 	failure := guarded(func() (err error) {
 		if r.comm, err = r.server.comm(r.slot.Comm); err != nil {
@@ -155,7 +152,7 @@ func (r *running) wait() {
 	}))
 }
 
-// end gives the slot back.
+// end returns the slot.
 func (r *running) end(failure *wire.Failure) {
 	r.slot.Status = wire.OK
 	if failure != nil {

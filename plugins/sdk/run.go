@@ -28,10 +28,10 @@ func serve(backend collective.Backend) {
 		os.Exit(1)
 	}
 	unix.CloseOnExec(wire.ProgramFD)
-	// It was executed by a descriptor, which would be its name.
+	// The program was executed by a descriptor, which would be its name.
 	_ = os.WriteFile("/proc/self/comm", []byte("drun-backend-"+name), 0)
-	// Slurm sends a job's signals to every process of it; the agent knows what to make of them.
-	// What a plugin starts does not inherit that, as it would what is ignored.
+	// Slurm sends a job's signals to all of its processes; only the agent handles them. Unlike an ignored signal,
+	// this is not inherited by processes that the plugin starts.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	go watch(os.NewFile(wire.LifelineFD, "lifeline"))
 	if err := silence(); err != nil {
@@ -47,15 +47,15 @@ func serve(backend collective.Backend) {
 	os.Exit(0)
 }
 
-// watch ends the process when its drun is gone, whatever it is doing.
+// watch ends the process when its drun is gone, whatever the process is doing.
 func watch(lifeline *os.File) {
 	unix.CloseOnExec(wire.LifelineFD)
 	_, _ = io.Copy(io.Discard, lifeline)
 	os.Exit(1)
 }
 
-// silence sends what the program and its libraries print to stdout nowhere.
-// Only the handshake, which follows, goes to where stdout went.
+// silence discards what the program and its libraries print to stdout. Only the handshake, which follows, goes to the
+// original stdout.
 func silence() error {
 	out, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 10)
 	if err != nil {
@@ -73,13 +73,13 @@ func silence() error {
 	return nil
 }
 
-// stdio gives the program its own streams back: go-plugin has put pipes in their
-// place, whose lines would come late and not survive a crash.
+// stdio restores the program's own streams: go-plugin has replaced them by pipes, whose lines would come late and not
+// survive a crash.
 func stdio() {
 	os.Stdout, os.Stderr = os.NewFile(1, "stdout"), os.NewFile(2, "stderr")
 }
 
-// version is what the backend says of itself, or how its program was built.
+// version is the one that the backend reports, or that of its program's build.
 func version(backend collective.Backend) string {
 	if v, ok := backend.(Versioned); ok {
 		return v.Version()

@@ -3,7 +3,7 @@
 //
 //	func main() { sdk.Serve(backend) }
 //
-// built as drun-backend-NAME. drun starts one such process beside every rank
+// built as drun-backend-NAME. drun starts one such process per rank
 // (plugins/client is the other end). The buffers of the calls lie in memory that
 // both processes map, so that a call is neither copied nor encoded.
 package sdk
@@ -14,42 +14,42 @@ import (
 	"drun/collective"
 )
 
-// A Prober is a Backend that can tell whether it can run on this machine.
+// A Prober is a Backend that can check whether it can run on this machine.
 type Prober interface {
 	// Probe returns nil, or an error that says what is missing and how to get
 	// it. It is asked before Open, and by `drun backends`.
 	Probe(ctx context.Context) error
 }
 
-// A Versioned backend tells its version, and that of the library it stands
-// on: "gloo 0.5". Without it drun shows the version of the plugin's module.
+// A Versioned backend reports its version and that of its library: "gloo 0.5". Without it drun shows the version of
+// the plugin's module.
 type Versioned interface {
 	Version() string
 }
 
-// A Counter is a Comm that counts what it does, by the engine's own names. drun
-// counts the calls of every plugin, their bytes and the microseconds that they
-// took besides; `drun backends bench` shows all of it.
+// A Counter is a Comm that counts what it does, under names of its own. drun
+// itself counts the calls of every plugin, their bytes and microseconds; `drun
+// backends bench` shows both.
 type Counter interface {
 	Statistics() map[string]int64
 }
 
 // A Mapper is a Backend that wants to know the memory in which the calls'
-// buffers lie, to make it ready for DMA. Map is called once, before Open; the
-// memory stays as long as the process, most of it untouched.
+// buffers lie, to prepare it for DMA. Map is called once, before Open; the
+// memory stays mapped as long as the process lives, most of it untouched.
 type Mapper interface {
 	Map(arena []byte)
 }
 
 // Serve runs the plugin until its drun is gone, and does not return.
 //
-// The Backend and its Comms are used as package collective says, with these
-// things to know: Open's world.Store is drun's key-value store, shared by all
-// ranks; the calls' Shape and Pos are not set; calls have been checked
+// The Backend and its Comms are used as package collective says; in addition:
+// Open's world.Store is drun's key-value store, shared by all ranks; the
+// calls' Shape and Pos are not set; calls have been checked
 // ([collective.Call.Check]) and compared between the ranks already. An error,
 // or a panic, becomes the error of the call, under the plugin's name; one that
 // is not a [collective.CallError] ends the use of the Comm. What the program
-// writes to stderr goes to the run's log; stdout is not looked at.
+// writes to stderr goes to the run's log; stdout is ignored.
 func Serve(backend collective.Backend) {
 	serve(backend)
 }

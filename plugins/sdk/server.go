@@ -51,7 +51,7 @@ func (s *server) Describe(ctx context.Context, _ *wire.DescribeRequest) (*wire.D
 	return d, nil
 }
 
-// Open joins the world and begins to take calls.
+// Open joins the world and starts taking calls.
 func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, error) {
 	world := collective.World{Rank: q.Rank, Size: q.Size, LocalRank: q.LocalRank, LocalSize: q.LocalSize,
 		NodeAddress: q.NodeAddress, Deterministic: q.Deterministic}
@@ -128,7 +128,7 @@ func (s *server) Abort(_ context.Context, q *wire.AbortRequest) (*wire.Done, err
 	return &wire.Done{Failure: failure}, nil
 }
 
-// Statistics gives what a group has counted.
+// Statistics returns a group's counts.
 func (s *server) Statistics(_ context.Context, q *wire.CommRequest) (*wire.Counts, error) {
 	reply := &wire.Counts{}
 	c, err := s.comm(q.Comm)

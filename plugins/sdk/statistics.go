@@ -8,10 +8,10 @@ import (
 	"drun/collective"
 )
 
-// counters is what every plugin counts of a group, by the kind of call.
+// counters is what every plugin counts for a group, by the kind of call.
 type counters [collective.NewGroup + 1]struct{ calls, bytes, waited atomic.Int64 }
 
-// add notes a call that has ended.
+// add counts a call that has ended.
 func (c *counters) add(call *collective.Call, took time.Duration) {
 	if int(call.Kind) >= len(c) {
 		return

@@ -27,10 +27,10 @@ func newStore() *store {
 	return &store{ready: make(chan struct{}), waiting: map[uint64]chan *wire.StoreReply{}}
 }
 
-// Store is the stream.
+// Store serves the stream.
 func (s *server) Store(stream wire.StoreServer) error { return s.store.serve(stream) }
 
-// serve hands replies to those who wait for them.
+// serve passes replies to those who wait for them.
 func (s *store) serve(stream wire.StoreServer) error {
 	s.mu.Lock()
 	if s.stream != nil {

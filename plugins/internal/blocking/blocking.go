@@ -1,6 +1,6 @@
-// Package blocking makes a [collective.Comm] of an engine whose calls block.
-// The plugins for Gloo and NCCL stand on it: they say how one call is carried
-// out, and this package adds order, asynchronous works, limits, aborts, and
+// Package blocking builds a [collective.Comm] from an engine whose calls
+// block. The plugins for Gloo, MPI and NCCL use it: they carry out single
+// calls, and this package adds order, asynchronous works, limits, aborts, and
 // the matching of messages by tag.
 package blocking
 
@@ -18,42 +18,39 @@ import (
 	"drun/collective/messages"
 )
 
-// An Engine carries out calls for one rank of a group. Do is called by one
-// goroutine at a time; the others by any.
+// An Engine carries out calls for one rank of a group. Do is called by one goroutine at a time, the other methods by any.
 type Engine interface {
 	// Do carries out a collective, which has been checked, and returns when
 	// this rank's part of it is done.
 	Do(call *collective.Call) error
-	// Interrupt ends all that is blocked in the engine, here and, in time, on
-	// the other ranks. The engine is of no use afterwards.
+	// Interrupt ends all blocked calls of the engine, here and, soon, on the other ranks. The engine is unusable afterwards.
 	Interrupt()
-	// Leave tells the other ranks that this one goes in good order. It is not
-	// called after Interrupt, which may come while it runs and ends it.
+	// Leave tells the other ranks that this one leaves regularly. It is not called after Interrupt, which may come
+	// while Leave runs and ends it.
 	Leave()
-	// Close gives back what the engine holds. Nobody uses it any more: the
-	// engines of its groups have holds of their own on what they share with it.
-	// The other ranks may still finish calls that this one has done.
+	// Close releases what the engine holds. Nobody uses it any more: the
+	// engines of its groups have their own references to what they share with
+	// it. The other ranks may still be finishing calls that are done here.
 	Close() error
-	// Split makes the engine of a group, in which this rank is number rank. It
-	// ends with ctx, which ends too when the Comm does.
+	// Split makes the engine of a group, in which this rank is number rank. It ends with ctx, which also ends when
+	// the Comm does.
 	Split(ctx context.Context, group collective.Group, rank int) (Engine, error)
 
-	// Send gives a message to a rank, and returns when the data can be reused.
+	// Send sends a message to a rank, and returns when the data can be reused.
 	Send(to int, h Header, data []byte) error
-	// Next waits for a message and gives its header; Fetch must follow.
+	// Next waits for a message and returns its header; Fetch must follow.
 	Next() (from int, h Header, err error)
 	// Fetch receives the data of the message that Next announced.
 	Fetch(from int, h Header, data []byte) error
 	// Stop makes Next return an error.
 	Stop()
-	// Peer tells what became of a rank: it left in good order, or the
-	// connection to it failed.
+	// Peer reports whether a rank left regularly, or the connection to it failed.
 	Peer(rank int) (left bool, failed error)
 }
 
 // A Pairer is an Engine that moves paired messages without announcing them.
 type Pairer interface {
-	// Post starts one. Unless it fails, end is called when the message has ended, perhaps before Post returns.
+	// Post starts a message. Unless it fails, end is called when the message has ended, perhaps before Post returns.
 	Post(kind collective.Kind, peer int, tag int64, data []byte, end func(error)) error
 }
 
@@ -75,12 +72,12 @@ type Comm struct {
 
 	starting sync.Mutex // held while a call is started
 	calls    calls.Collectives
-	wg       sync.WaitGroup // asynchronous calls, and what the mailbox does
+	wg       sync.WaitGroup // asynchronous calls, and the mailbox's goroutines
 
-	// Held for reading by whoever uses the engine without being waited for by
-	// Close in another way; Close holds it alone when it ends the engine.
+	// Held for reading by users of the engine that Close does not wait for otherwise; Close holds it exclusively when
+	// it closes the engine.
 	using sync.RWMutex
-	gone  bool // there is no engine any more
+	gone  bool // the engine is closed
 
 	cause     atomic.Pointer[error] // why no call is possible any more
 	ended     chan struct{}         // closed with cause
@@ -89,7 +86,7 @@ type Comm struct {
 	close     sync.Once
 	closed    error
 
-	interrupted atomic.Bool // the engine is
+	interrupted atomic.Bool // the engine has been interrupted
 }
 
 // New makes the Comm of rank among size ranks of a backend called name.
@@ -117,8 +114,7 @@ func (c *Comm) Statistics() map[string]int64 {
 	return counter.Statistics()
 }
 
-// enter keeps the engine from being closed until using is unlocked; false if it
-// is closed already.
+// enter prevents the engine from being closed until using is unlocked; false if it is closed already.
 func (c *Comm) enter() bool {
 	c.using.RLock()
 	if c.gone {
@@ -128,7 +124,7 @@ func (c *Comm) enter() bool {
 	return true
 }
 
-// peer tells what became of a rank, as the engine's Peer does.
+// peer is the engine's Peer.
 func (c *Comm) peer(rank int) (left bool, failed error) {
 	if !c.enter() {
 		return false, collective.ErrClosed
@@ -137,7 +133,7 @@ func (c *Comm) peer(rank int) (left bool, failed error) {
 	return c.engine.Peer(rank)
 }
 
-// Start begins a call. A synchronous collective is done by its Wait.
+// Start begins a call. A synchronous collective is carried out by its Wait.
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	c.starting.Lock()
 	defer c.starting.Unlock()
@@ -153,7 +149,7 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	return c.calls.Start(call), nil
 }
 
-// carryOut does a collective.
+// carryOut carries out a collective.
 func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	c.doing.Lock()
 	defer c.doing.Unlock()
@@ -172,7 +168,7 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 		return cause
 	}
 	err = c.wrap(err)
-	// Cut in its middle, the group cannot go on, and the others must know.
+	// Interrupted in the middle, the group is unusable, and the other ranks must know.
 	c.expire(err)
 	return err
 }
@@ -184,7 +180,7 @@ func (c *Comm) last() *calls.Background {
 	return c.calls.Last()
 }
 
-// Split makes a group. Only those who are in it meet for that.
+// Split makes a group. Only its members take part.
 func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
 	if err := collective.CheckRanks(group.Ranks, c.size); err != nil {
 		return nil, err
@@ -211,11 +207,11 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 	return New(c.name, engine, rank, len(group.Ranks)), nil
 }
 
-// split makes the engine of the group; nil where this rank is not in it.
+// split makes the engine of the group; nil if this rank is not in it.
 func (c *Comm) split(ctx context.Context, group collective.Group) (engine Engine, rank int, err error) {
 	rank = slices.Index(group.Ranks, c.rank)
 	if all, ok := c.engine.(Outsider); ok {
-		// A split in which all take part has its place in the order of collectives.
+		// A split in which all ranks take part has its place in the order of collectives.
 		if err := c.last().Join(ctx); err != nil {
 			return nil, 0, err
 		}
@@ -230,8 +226,8 @@ func (c *Comm) split(ctx context.Context, group collective.Group) (engine Engine
 	return engine, rank, err
 }
 
-// whole gives a context that ends when the Comm does, or a rank of it is lost:
-// who waits for that rank elsewhere would not notice. The caller has entered,
+// whole returns a context that ends when the Comm does, or when it loses a
+// rank, which a wait elsewhere would not notice. The caller has called enter,
 // and calls stop before it leaves.
 func (c *Comm) whole(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(ctx)
@@ -266,7 +262,7 @@ func (c *Comm) whole(ctx context.Context) (_ context.Context, stop func()) {
 
 const lookAtPeers = 20 * time.Millisecond
 
-// An Outsider is an Engine whose Split needs the ranks outside of the group too.
+// An Outsider is an Engine whose Split needs the ranks outside the group too.
 type Outsider interface {
 	Outside(ctx context.Context, group collective.Group) error
 }
@@ -284,7 +280,7 @@ func (c *Comm) broken() error {
 	return nil
 }
 
-// connected ends the group where a connection has failed.
+// connected ends the group if a connection has failed.
 func (c *Comm) connected() error {
 	err := c.broken()
 	if err != nil {
@@ -293,7 +289,7 @@ func (c *Comm) connected() error {
 	return err
 }
 
-// failed is why no call is possible, or nil.
+// failed returns why no call is possible, or nil.
 func (c *Comm) failed() error {
 	if err := c.cause.Load(); err != nil {
 		return *err
@@ -301,7 +297,7 @@ func (c *Comm) failed() error {
 	return nil
 }
 
-// fail makes cause the reason why nothing is possible any more, if it is the first.
+// fail makes cause the reason why no call is possible any more, if it is the first.
 func (c *Comm) fail(cause error) {
 	c.cause.CompareAndSwap(nil, &cause)
 	c.end.Do(func() { close(c.ended) })
@@ -314,12 +310,12 @@ func (c *Comm) fail(cause error) {
 	})
 }
 
-// expire makes the failure of one call that of the group.
+// expire makes the failure of one call the group's.
 func (c *Comm) expire(reason error) {
 	c.fail(fmt.Errorf("an earlier call on this group failed: %w", reason))
 }
 
-// wrap makes an engine's error one that names the backend.
+// wrap adds the backend's name to an engine's error.
 func (c *Comm) wrap(err error) error {
 	var known *collective.CallError
 	var named *collective.BackendError
@@ -333,10 +329,10 @@ func (c *Comm) wrap(err error) error {
 // Abort ends the calls of this rank with cause, and those of the others.
 func (c *Comm) Abort(cause error) { c.fail(cause) }
 
-// flushLimit is how long messages on their way out keep a Comm open.
+// flushLimit is how long unsent messages keep a Comm open.
 const flushLimit = time.Second
 
-// Close lets messages that were sent go out, ends what else is pending, and gives back what the engine holds.
+// Close flushes sent messages, ends what else is pending, and releases what the engine holds.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		pending := !c.box.flush(flushLimit) || c.last().Pending() || c.box.pending()
@@ -352,7 +348,7 @@ func (c *Comm) Close() error {
 			c.cause.CompareAndSwap(nil, &err)
 			c.end.Do(func() { close(c.ended) })
 		}
-		// What was started until now is waited for; from now on nothing is.
+		// What was started until now is waited for; nothing new can start.
 		_ = c.last().Join(context.Background())
 		c.doing.Lock()
 		defer c.doing.Unlock()

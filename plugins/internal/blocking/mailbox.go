@@ -14,7 +14,7 @@ import (
 
 // mailbox is a rank's point-to-point side. A goroutine takes every message as
 // it is announced: into the receive that it matches, or into memory of its
-// own. So two ranks that both send before they receive do not block each other.
+// own. So two ranks that both send before receiving do not block each other.
 type mailbox struct {
 	comm *Comm
 
@@ -49,7 +49,7 @@ func (m *mailbox) pump() {
 	}
 }
 
-// forget takes back a receive that nobody waits for any more.
+// forget removes a receive that nobody waits for any more.
 func (m *mailbox) forget(r *receive) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,8 +110,7 @@ func (m *mailbox) pair(engine Pairer, call *collective.Call) collective.Work {
 	return &send{comm: c, out: out, check: c.connected}
 }
 
-// flush waits for messages on their way out: nobody may wait for them, but they
-// were sent. It reports whether all are out.
+// flush waits for unsent messages, which were started although nobody may wait for them. It reports whether all were sent.
 func (m *mailbox) flush(limit time.Duration) bool {
 	over := time.After(limit)
 	for _, sent := range m.sends {
@@ -129,7 +128,7 @@ func (m *mailbox) flush(limit time.Duration) bool {
 	return true
 }
 
-// count adds to the receives that are under way.
+// count adds to the number of asynchronous receives under way.
 func (m *mailbox) count(by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,8 +142,7 @@ func (m *mailbox) pending() bool {
 	return m.underway > 0
 }
 
-// lost tells why no message can come for a receive, and whether that is
-// because a connection broke.
+// lost says why no message can come for a receive, and whether that is because a connection broke.
 func (m *mailbox) lost(r *receive) (broken bool, reason error) {
 	m.mu.Lock()
 	posted := m.queue.Waits(&r.Receive)

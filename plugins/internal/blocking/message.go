@@ -9,7 +9,7 @@ import (
 	"drun/collective/messages"
 )
 
-// send is a message on its way out, or a paired one.
+// send is a message being sent, or a paired message.
 type send struct {
 	*calls.Background
 	comm  *Comm
@@ -30,11 +30,10 @@ func (s *send) run(ctx context.Context) error {
 	return s.out.Wait(ctx)
 }
 
-// lastMessage is how long the last message of a rank that has left may be on its
-// way through this process.
+// lastMessage is how long the last message of a rank that has left may take through this process.
 const lastMessage = 100 * time.Millisecond
 
-// receive is a message that is waited for.
+// receive is a message that a call waits for.
 type receive struct {
 	messages.Receive
 	box *mailbox

@@ -8,11 +8,11 @@ import (
 	"drun/collective"
 )
 
-// watch looks now and then whether the wait for a call that blocks in the
-// engine should end. It costs nothing but a timer that seldom fires.
+// watch checks now and then whether the wait for a call blocked in the engine should end. It costs only a timer that
+// seldom fires.
 type watch struct {
 	expired func(reason error) // ends the call
-	broken  func() error       // tells why the call cannot end well
+	broken  func() error       // says why the call cannot succeed
 
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -21,7 +21,7 @@ type watch struct {
 	reason  error
 }
 
-// A call that is done within this time is not looked at.
+// A call that is done within this time is never checked.
 const firstLook = 2 * time.Millisecond
 
 func (w *watch) start(ctx context.Context) {
@@ -55,7 +55,7 @@ func (w *watch) look() {
 	w.expired(err)
 }
 
-// stop gives the reason for which the call was ended, if it was.
+// stop returns the reason why the call was ended, if it was.
 func (w *watch) stop() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,8 +72,7 @@ func (w *watch) close() {
 	}
 }
 
-// waitFor waits for done as [collective.Wait] does, and ends too when the Comm
-// fails or check does.
+// waitFor waits for done as [collective.Wait] does, and also ends when the Comm or check fails.
 func (c *Comm) waitFor(ctx context.Context, done <-chan struct{}, check func() error) error {
 	sleep := collective.NewSleep(ctx)
 	var timer *time.Timer

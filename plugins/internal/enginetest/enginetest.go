@@ -30,7 +30,7 @@ func InProcess(deterministic bool, backend func(rank int) collective.Backend) di
 }
 
 // InRankOrder runs the part of the suite whose results depend on the order in which contributions are combined, for an
-// engine that has passed the suite in an order of its own; make long runs the whole suite again.
+// engine that has passed the suite for any order; make long runs the whole suite again.
 func InRankOrder(t *testing.T, factory disttest.Factory) {
 	if os.Getenv("DRUN_TEST_LONG") != "" {
 		disttest.Conformance(t, factory)
@@ -51,8 +51,8 @@ func Copy(t testing.TB, from, to string, mode fs.FileMode) {
 	}
 }
 
-// Killed starts three processes that run the worker "endless", and kills rank 1: soon
-// the others must end with an error of the backend, and name the rank that was lost.
+// Killed starts three processes that run the worker "endless", and kills rank 1: the others must soon end with an
+// error of the backend that names the lost rank.
 func Killed(t *testing.T, backend string) {
 	p := Spawn(t, 3, "endless")
 	time.Sleep(time.Second)
@@ -93,7 +93,7 @@ func (s FileStore) path(key string) string {
 	return filepath.Join(string(s), fmt.Sprintf("%x", key))
 }
 
-// Set gives key its value.
+// Set sets key to value.
 func (s FileStore) Set(_ context.Context, key string, value []byte) error {
 	f, err := os.CreateTemp(string(s), "new")
 	if err != nil {

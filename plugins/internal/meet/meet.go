@@ -1,12 +1,11 @@
-// Package meet connects the ranks of a group with each other over TCP, and lets
-// in nobody else: the plugins for Gloo and NCCL stand on it.
+// Package meet connects the ranks of a group over TCP, and lets in nobody else. The plugins use it.
 //
-// Each rank listens, says in the store where, and calls those of a lower rank.
-// Both sides of a connection prove that they know the group's secret, which is
-// in the store, without sending it: each gives a random challenge, and the
-// answer to it is an HMAC of both challenges and both ranks. So whoever else
-// calls, or answers at the port of a rank that is gone, is found out, and holds
-// up nobody: calls are answered at the same time.
+// Each rank listens, says in the store where, and calls the lower ranks. Both
+// sides of a connection prove, without sending it, that they know the group's
+// secret, which is in the store: each sends a random challenge, and the answer
+// is an HMAC of both challenges and both ranks. So anyone else who calls, or
+// answers at the port of a rank that is gone, is rejected, and delays nobody:
+// calls are answered concurrently.
 package meet
 
 import (
@@ -29,7 +28,7 @@ import (
 )
 
 const (
-	// proofLimit is how long a proof may take, by whoever calls or answers.
+	// proofLimit is how long a proof may take, on either side.
 	proofLimit = 5 * time.Second
 	// mostCallers may be proving themselves at a time; others wait their turn.
 	mostCallers = 512
@@ -37,9 +36,9 @@ const (
 	challengeBytes = 16
 )
 
-// probes end a connection whose peer has answered nothing for 20 seconds while
-// nothing was on its way to it: that of a rank that only waits to receive. A
-// process that is merely stopped answers, since its kernel does.
+// probes end an idle connection whose peer has not answered for 20 seconds,
+// such as that of a rank that only waits to receive. A process that is merely
+// stopped answers, since its kernel does.
 var probes = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // A Peer is another rank, and the connection to it.
@@ -48,8 +47,8 @@ type Peer struct {
 	Address string // where it listens
 }
 
-// Ranks connects rank with all others of a group of size ranks, and gives them
-// by their rank; its own place is empty. host is the address to listen on, and
+// Ranks connects rank with all others of a group of size ranks, and returns
+// them by rank; its own entry is empty. host is the address to listen on, and
 // prefix begins the group's keys in the store. ctx ends it.
 func Ranks(ctx context.Context, store collective.Store, prefix, host string, rank, size int) ([]Peer, error) {
 	m := &meeting{store: store, prefix: prefix, rank: rank, peers: make([]Peer, size), open: map[net.Conn]bool{}}
@@ -63,7 +62,7 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 	if err != nil {
 		return nil, err
 	}
-	// A WaitLimit in ctx has no end that a connection would notice, so this waits apart.
+	// A connection cannot notice the end of a WaitLimit in ctx, so a goroutine waits for it.
 	inner, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	done := make(chan struct{})
@@ -79,7 +78,7 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 		err = fmt.Errorf("%s: %w", m.missing(), early)
 	}
 	listener.Close()
-	m.closeAll() // also those who come too late
+	m.closeAll() // including late ones
 	m.callers.Wait()
 	if err != nil {
 		for _, p := range m.peers {
@@ -92,8 +91,8 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 	return m.peers, nil
 }
 
-// Route gives the address from which this machine reaches that of MASTER_ADDR; without
-// one, the default route's, and loopback on a machine without a network. No packet is sent.
+// Route returns the local address from which this machine reaches MASTER_ADDR; if that is unset, the default route's,
+// and loopback on a machine without a network. No packet is sent.
 func Route() (string, error) {
 	to := os.Getenv("MASTER_ADDR")
 	conn, err := net.Dial("udp", net.JoinHostPort(cmp.Or(to, "192.0.2.1"), "9")) // that of nobody
@@ -107,7 +106,7 @@ func Route() (string, error) {
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// meeting is one rank's part in it.
+// meeting is one rank's part in connecting the group.
 type meeting struct {
 	store   collective.Store
 	prefix  string
@@ -185,7 +184,7 @@ func (m *meeting) missing() string {
 	return strings.Join(all, ", ") + " did not connect"
 }
 
-// add keeps a connection while it is not proven; false when it is too late.
+// add records a connection until it is proven; false if it is too late.
 func (m *meeting) add(conn net.Conn) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +196,7 @@ func (m *meeting) add(conn net.Conn) bool {
 	return true
 }
 
-// take makes a proven connection that of a rank; false if it has one.
+// take assigns a proven connection to a rank; false if it has one.
 func (m *meeting) take(rank int, conn net.Conn) bool {
 	_ = conn.SetDeadline(time.Time{})
 	m.mu.Lock()
@@ -217,7 +216,7 @@ func (m *meeting) drop(conn net.Conn) {
 	delete(m.open, conn)
 }
 
-// closeAll ends all connections that are not proven.
+// closeAll closes all connections that are not proven.
 func (m *meeting) closeAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,7 +226,7 @@ func (m *meeting) closeAll() {
 	}
 }
 
-// call connects to a rank, and proves who calls.
+// call connects to a rank and proves this rank's identity.
 func (m *meeting) call(ctx context.Context, rank int) error {
 	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAliveConfig: probes}
 	conn, err := dialer.DialContext(ctx, "tcp", m.peers[rank].Address)
@@ -251,7 +250,7 @@ func (m *meeting) call(ctx context.Context, rank int) error {
 }
 
 func (m *meeting) proveCall(conn net.Conn, rank int) error {
-	// The other side may be busy: it is given longer than it gives.
+	// The other side may be busy: it gets longer than it allows us.
 	_ = conn.SetDeadline(time.Now().Add(4 * proofLimit))
 	var both [2 * challengeBytes]byte
 	if _, err := io.ReadFull(conn, both[:challengeBytes]); err != nil {
@@ -274,7 +273,7 @@ func (m *meeting) proveCall(conn net.Conn, rank int) error {
 	return nil
 }
 
-// proof is what only those who know the secret can say about two challenges.
+// proof is the answer to two challenges that only those who know the secret can compute.
 func (m *meeting) proof(what string, challenges []byte, caller, called int) []byte {
 	h := hmac.New(sha256.New, m.secret)
 	fmt.Fprintf(h, "%s %s %d %d ", what, m.prefix, caller, called)
@@ -291,7 +290,7 @@ func (m *meeting) answer(listener net.Listener, joined chan<- struct{}) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(10 * time.Millisecond) // too many open files, say: callers wait
+			time.Sleep(10 * time.Millisecond) // too many open files, for example: callers wait
 			continue
 		}
 		turns <- struct{}{}
@@ -310,7 +309,7 @@ func (m *meeting) answer(listener net.Listener, joined chan<- struct{}) {
 	}
 }
 
-// proveAnswer finds out who calls.
+// proveAnswer finds out which rank calls.
 func (m *meeting) proveAnswer(conn net.Conn) (rank int, err error) {
 	_ = conn.SetDeadline(time.Now().Add(proofLimit))
 	var both [2 * challengeBytes]byte

@@ -1,7 +1,6 @@
-// Package mesh connects each rank of a group with every other over TCP, and is
-// that part of a [blocking.Engine] which carries messages and knows what became of
-// the ranks. The plugin for NCCL sends messages over it,
-// the example everything.
+// Package mesh connects each rank of a group with every other over TCP, and is the
+// part of a [blocking.Engine] that carries messages and tracks which ranks have
+// left or failed. The plugins for MPI and NCCL send messages over it, the example everything.
 package mesh
 
 import (
@@ -22,17 +21,17 @@ import (
 	"drun/plugins/internal/meet"
 )
 
-// Mesh is a rank's end of the connections. A goroutine for each reads what comes and
-// keeps it until it is asked for, so that ranks that both send first do not block
-// each other.
+// Mesh is a rank's end of the connections. A goroutine for each reads incoming
+// messages and keeps them until they are asked for, so that two ranks that both send
+// first do not block each other.
 type Mesh struct {
 	peers []*peer // by rank; nil for this one
 
 	mu      sync.Mutex
 	more    sync.Cond
-	arrived []arrival // messages that Next has not given out
+	arrived []arrival // messages that Next has not returned
 	stopped bool
-	latest  arrival // what Next gave out
+	latest  arrival // what Next returned last
 }
 
 // arrival is a message, with the data that came in its frame.
@@ -56,7 +55,7 @@ type peer struct {
 	parts  map[uint64]chan []byte // by key; each has room for its part
 }
 
-// A frame is what goes over a connection; Extra bytes follow it.
+// A frame is the unit sent over a connection; Extra bytes follow it.
 type frame struct {
 	Kind, DType uint8
 	_           [6]byte
@@ -89,7 +88,7 @@ func Connect(ctx context.Context, store collective.Store, prefix, host string, r
 	return m, nil
 }
 
-// read takes what comes from a rank.
+// read receives from a rank.
 func (m *Mesh) read(p *peer) {
 	defer close(p.gone)
 	defer p.conn.Close()
@@ -124,7 +123,7 @@ func (m *Mesh) read(p *peer) {
 	}
 }
 
-// readExtra takes memory for much data only as it comes: the length is the other's word.
+// readExtra allocates memory for large data only as it arrives: the length is not trusted.
 func readExtra(from io.Reader, n uint64) ([]byte, error) {
 	const most = 64 << 20
 	if n <= most {
@@ -140,7 +139,7 @@ func readExtra(from io.Reader, n uint64) ([]byte, error) {
 	return data.Bytes(), err
 }
 
-// lost notes how the connection ended.
+// lost records how the connection ended.
 func (p *peer) lost(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +153,7 @@ func (p *peer) lost(err error) {
 	p.failed = fmt.Errorf("rank %d at %s: %s", p.rank, p.address, what)
 }
 
-// part is where the part of a key comes.
+// part is the channel on which the part of a key arrives.
 func (p *peer) part(key uint64) chan []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,8 +180,7 @@ func (m *Mesh) send(to int, f frame, data []byte) error {
 	return nil
 }
 
-// ended says why nothing goes to or comes from the rank: otherwise, if it neither
-// left nor was lost.
+// ended says why the rank cannot be reached; otherwise is the reason if it neither left nor was lost.
 func (p *peer) ended(otherwise error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +193,7 @@ func (p *peer) ended(otherwise error) error {
 	return fmt.Errorf("rank %d at %s: %w", p.rank, p.address, otherwise)
 }
 
-// Send gives a message to a rank.
+// Send sends a message to a rank.
 func (m *Mesh) Send(to int, h blocking.Header, data []byte) error {
 	return m.send(to, frame{Kind: message, DType: uint8(h.DType), Tag: h.Tag}, data)
 }
@@ -214,7 +212,7 @@ func (m *Mesh) Next() (from int, h blocking.Header, err error) {
 	return m.latest.from, blocking.Header{Header: m.latest.header}, nil
 }
 
-// Fetch gives the data that came with the message that Next announced.
+// Fetch copies the data that came with the message that Next announced.
 func (m *Mesh) Fetch(_ int, _ blocking.Header, data []byte) error {
 	copy(data, m.latest.data)
 	return nil
@@ -234,7 +232,7 @@ func (m *Mesh) Give(to int, key uint64, data []byte) error {
 	return m.send(to, frame{Kind: part, Key: key}, data)
 }
 
-// Take waits for the part of a key from a rank, or for the end of the connection.
+// Take waits for the part with that key from a rank, or for the end of the connection.
 func (m *Mesh) Take(from int, key uint64) ([]byte, error) {
 	p := m.peers[from]
 	came := p.part(key)
@@ -249,14 +247,14 @@ func (m *Mesh) Take(from int, key uint64) ([]byte, error) {
 	case <-p.gone:
 	}
 	select {
-	case data := <-came: // before the end
+	case data := <-came: // data that arrived before the end
 		return data, nil
 	default:
 		return nil, p.ended(io.ErrUnexpectedEOF)
 	}
 }
 
-// Peer tells what became of a rank: it left in good order, or the connection to it failed.
+// Peer reports whether a rank left regularly, or the connection to it failed.
 func (m *Mesh) Peer(rank int) (left bool, failed error) {
 	p := m.peers[rank]
 	p.mu.Lock()
@@ -264,7 +262,7 @@ func (m *Mesh) Peer(rank int) (left bool, failed error) {
 	return p.left, p.failed
 }
 
-// Leave tells the others that this rank goes in good order.
+// Leave tells the others that this rank leaves regularly.
 func (m *Mesh) Leave() {
 	for rank, p := range m.peers {
 		if p != nil {
@@ -273,8 +271,7 @@ func (m *Mesh) Leave() {
 	}
 }
 
-// Interrupt ends the connections, and all that waits for them here and on the other
-// ranks.
+// Interrupt closes the connections, which ends all that waits for them here and on the other ranks.
 func (m *Mesh) Interrupt() {
 	m.Stop()
 	for _, p := range m.peers {
@@ -284,7 +281,7 @@ func (m *Mesh) Interrupt() {
 	}
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (m *Mesh) Close() error {
 	m.Interrupt()
 	return nil

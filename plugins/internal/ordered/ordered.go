@@ -1,7 +1,7 @@
 // Package ordered reduces in rank order over engines that move bytes: each
 // rank gathers the contributions to its part and combines them, so that the
-// result has the bits of the shm backend. The plugins for Gloo and NCCL use it
-// for what their library cannot reduce, and where a run asks for determinism.
+// result has the bits of the shm backend. The plugins for Gloo, MPI and NCCL
+// use it for what their library cannot reduce, and when a run asks for determinism.
 package ordered
 
 import (
@@ -27,8 +27,7 @@ type Reducer struct {
 	scratch    []byte
 }
 
-// Room gives n bytes of scratch memory, aligned to any element, until the next
-// call of a method.
+// Room returns n bytes of scratch memory, aligned for any element, valid until the next method call.
 func (r *Reducer) Room(n int) []byte {
 	if cap(r.scratch) < n {
 		words := make([]uint64, (n+7)/8)
@@ -37,7 +36,7 @@ func (r *Reducer) Room(n int) []byte {
 	return r.scratch[:n]
 }
 
-// Bytes makes counts of elements of b's type counts of bytes.
+// Bytes converts counts of elements of b's type to counts of bytes.
 func Bytes(counts []int, b collective.Buffer) []int {
 	sizes := make([]int, len(counts))
 	for i, n := range counts {
@@ -46,7 +45,7 @@ func Bytes(counts []int, b collective.Buffer) []int {
 	return sizes
 }
 
-// ReduceScatter sends all parts but its own once, as any reduce_scatter does.
+// ReduceScatter sends all parts but its own once, as any reduce_scatter must.
 func (r *Reducer) ReduceScatter(send, recv collective.Buffer, counts []int, op element.ReduceOp) error {
 	sizes := Bytes(collective.Evenly(counts, send.Count(), r.Size), send)
 	parts := r.Room(r.Size * sizes[r.Rank])
@@ -57,8 +56,7 @@ func (r *Reducer) ReduceScatter(send, recv collective.Buffer, counts []int, op e
 	return nil
 }
 
-// exchange gives every rank its part of send, and gathers the ranks' parts for
-// this one, one after the other.
+// exchange sends every rank its part of send, and gathers the ranks' parts for this one, one after the other.
 func (r *Reducer) exchange(send collective.Buffer, sizes []int, parts []byte) error {
 	received := make([]int, r.Size)
 	for i := range received {
@@ -76,8 +74,7 @@ func (r *Reducer) combine(out collective.Buffer, parts []byte, op element.Reduce
 	reduction.Combine(out, sources, op)
 }
 
-// Up to this size of all contributions together they are gathered everywhere,
-// which saves a round.
+// Contributions up to this total size are gathered on all ranks, which saves a round.
 const gatherLimit = 64 << 10
 
 // AllReduce is a reduce_scatter of even parts and an all_gather.
@@ -106,8 +103,7 @@ func (r *Reducer) Reduce(send, recv collective.Buffer, op element.ReduceOp, root
 	return r.Mover.GatherV(mine.Data, recv.Data, sizes, root)
 }
 
-// part reduces this rank's part of the ranks' equal buffers, and tells how
-// many bytes each rank's part has.
+// part reduces this rank's part of the ranks' equally large buffers, and returns the size in bytes of each rank's part.
 func (r *Reducer) part(send collective.Buffer, op element.ReduceOp) (mine collective.Buffer, sizes []int, err error) {
 	elem := send.DType.Size()
 	for rank := range r.Size {
@@ -125,8 +121,7 @@ func (r *Reducer) part(send collective.Buffer, op element.ReduceOp) (mine collec
 	return mine, sizes, nil
 }
 
-// cut gives where rank's part of count elements begins and ends; parts begin
-// on cache lines.
+// cut returns where rank's part of count elements begins and ends; parts begin on cache lines.
 func cut(count, elem, rank, ranks int) (from, to int) {
 	line := max(1, 64/elem)
 	per := (count + ranks - 1) / ranks

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slots bounds the calls under way.
+// Slots is the largest number of calls under way.
 const Slots = 1 << 14
 
 // Layout of the arena: the header, the ring of submitted slots, the slots, the
-// data. What is never touched costs nothing.
+// data. Memory that is never touched costs nothing.
 const (
 	ringAt  = 4096
 	slotsAt = ringAt + 4*Slots
@@ -28,22 +28,20 @@ const (
 
 const magic = 0x616e657261726421 // "!drarena"
 
-// Sizes that are tried for an arena, of address space: the first that the
-// process's limits allow.
+// Sizes of address space that are tried for an arena: the first that the process's limits allow is used.
 const (
 	mostBytes  = 1 << 40
 	leastBytes = 64 << 20
 )
 
-// Arena is memory that drun and a plugin have mapped: an anonymous file without
-// a name, readable by its user alone, whose size is sealed.
+// Arena is memory shared by drun and a plugin: an anonymous file, readable only by its user, whose size is sealed.
 type Arena struct {
 	File *os.File
 	Mem  []byte
 	*header
 	ring  *[Slots]uint32
 	slots *[Slots]Slot
-	used  atomic.Uint32 // slots below have been submitted; drun's side alone knows
+	used  atomic.Uint32 // slots below have been submitted; known only to drun's side
 }
 
 // header holds the words that both sides wait on. One side writes each line.
@@ -70,7 +68,7 @@ const (
 type Slot struct {
 	State sharedmem.Word
 	Comm  uint32
-	Over  sharedmem.Gate // where drun waits for the end: of each call by itself, so that it wakes nobody else
+	Over  sharedmem.Gate // where drun waits for the end, one gate per call, so that it wakes nobody else
 
 	Kind, Reduce, SendType, RecvType, Async, Status uint8
 
@@ -94,10 +92,10 @@ const maxText = 480
 // Span is a piece of the arena, in bytes.
 type Span struct{ At, Bytes int64 }
 
-// SetText says why the call failed, as far as it fits.
+// SetText stores why the call failed, truncated to fit.
 func (s *Slot) SetText(text string) { s.textBytes = uint32(copy(s.text[:], text)) }
 
-// Text is what SetText said. Its length is not trusted.
+// Text is what SetText stored. Its length is not trusted.
 func (s *Slot) Text() string { return string(s.text[:min(s.textBytes, maxText)]) }
 
 // Create makes an arena.
@@ -160,16 +158,16 @@ func (a *Arena) overlay() {
 	a.slots = sharedmem.At[[Slots]Slot](a.Mem, slotsAt)
 }
 
-// Close unmaps it. Nothing may use its memory any more.
+// Close unmaps the arena. Nothing may use its memory any more.
 func (a *Arena) Close() error {
 	err := sharedmem.Unmap(a.Mem)
 	return errors.Join(err, a.File.Close())
 }
 
-// Slot gives a slot by its number.
+// Slot returns a slot by its number.
 func (a *Arena) Slot(i uint32) *Slot { return &a.slots[i%Slots] }
 
-// Submit hands a slot to the plugin. Whoever does it holds a lock.
+// Submit passes a slot to the plugin. The caller holds a lock.
 func (a *Arena) Submit(i uint32) {
 	tail := a.tail.Load()
 	a.ring[tail%Slots] = i
@@ -178,7 +176,7 @@ func (a *Arena) Submit(i uint32) {
 	a.tail.Store(tail + 1)
 }
 
-// WakeAll wakes whoever waits for a slot to end: something else is over.
+// WakeAll wakes all waits for slots, because something other than a call has ended.
 func (a *Arena) WakeAll() {
 	for i := range a.used.Load() {
 		a.slots[i].Over.Open()
@@ -188,8 +186,7 @@ func (a *Arena) WakeAll() {
 // Waiting reports whether a slot has been submitted and not taken.
 func (a *Arena) Waiting() bool { return a.head.Load() != a.tail.Load() }
 
-// Take gives the next slot that was submitted, if there is one. Whoever does it
-// holds a lock.
+// Take returns the next submitted slot, if there is one. The caller holds a lock.
 func (a *Arena) Take() (*Slot, bool) {
 	head := a.head.Load()
 	if head == a.tail.Load() {
@@ -200,7 +197,7 @@ func (a *Arena) Take() (*Slot, bool) {
 	return s, true
 }
 
-// Bytes gives the memory of a span, which must lie among the data.
+// Bytes returns the memory of a span, which must lie within the data.
 func (a *Arena) Bytes(s Span) ([]byte, error) {
 	if s.Bytes == 0 {
 		return nil, nil
@@ -211,7 +208,7 @@ func (a *Arena) Bytes(s Span) ([]byte, error) {
 	return a.Mem[s.At : s.At+s.Bytes : s.At+s.Bytes], nil
 }
 
-// Where finds data in the arena; ok is false where it lies elsewhere.
+// Where finds data in the arena; ok is false if it lies elsewhere.
 func (a *Arena) Where(data []byte) (s Span, ok bool) {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(unsafe.SliceData(a.Mem)))
 	if at < DataAt || at >= uintptr(len(a.Mem)) {
@@ -220,7 +217,7 @@ func (a *Arena) Where(data []byte) (s Span, ok bool) {
 	return Span{int64(at), int64(len(data))}, true
 }
 
-// Ints gives the counts of a span; nil where there are none.
+// Ints returns the counts in a span; nil if there are none.
 func (a *Arena) Ints(s Span) ([]int, error) {
 	if s.At == 0 {
 		return nil, nil
@@ -236,15 +233,14 @@ func (a *Arena) Ints(s Span) ([]int, error) {
 	return counts, nil
 }
 
-// Doorbell wakes one that sleeps until something was submitted. Ringing costs
-// one load while nobody sleeps.
+// Doorbell wakes a sleeper when something is submitted. Ringing costs one load while nobody sleeps.
 type Doorbell struct {
 	turn     sharedmem.Word
 	sleepers atomic.Uint32
 	_        [sharedmem.CacheLine - 8]byte
 }
 
-// Ring wakes who sleeps.
+// Ring wakes the sleeper.
 func (d *Doorbell) Ring() {
 	if d.sleepers.Load() != 0 {
 		d.turn.Add(1)
@@ -252,7 +248,7 @@ func (d *Doorbell) Ring() {
 	}
 }
 
-// Sleep returns when ready holds, or after a while.
+// Sleep returns when ready returns true, or after a while.
 func (d *Doorbell) Sleep(ready func() bool) {
 	d.sleepers.Add(1)
 	defer d.sleepers.Add(^uint32(0))

@@ -8,10 +8,9 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// ControlServer is what drun asks of a plugin besides the calls, which go through
-// the arena.
+// ControlServer serves drun's requests other than calls, which go through the arena.
 type ControlServer interface {
-	// Describe tells what the plugin is and whether it can run here.
+	// Describe says what the plugin is and whether it can run here.
 	Describe(context.Context, *DescribeRequest) (*Description, error)
 	// Open joins the world; it returns when all ranks have.
 	Open(context.Context, *OpenRequest) (*Opened, error)
@@ -21,16 +20,16 @@ type ControlServer interface {
 	Abort(context.Context, *AbortRequest) (*Done, error)
 	// Statistics counts what a group has done.
 	Statistics(context.Context, *CommRequest) (*Counts, error)
-	// Close gives back what a group holds; the world's with all others.
+	// Close releases what a group holds; closing the world closes all groups.
 	Close(context.Context, *CommRequest) (*Done, error)
-	// Store carries the plugin's use of the key-value store: the plugin asks.
+	// Store carries the plugin's requests to the key-value store.
 	Store(StoreServer) error
 }
 
 // DescribeRequest asks what the plugin is.
 type DescribeRequest struct{}
 
-// Description answers it.
+// Description answers a DescribeRequest.
 type Description struct {
 	Name, Version string
 	Problem       string // why it cannot run here; "" if it can
@@ -66,7 +65,7 @@ type AbortRequest struct {
 // CommRequest names a Comm.
 type CommRequest struct{ Comm uint32 }
 
-// Done answers what has no other answer.
+// Done answers requests that have no other answer.
 type Done struct{ Failure *Failure }
 
 // Counts are what the plugin has done.
@@ -106,7 +105,7 @@ type StoreReply struct {
 type (
 	// StoreServer is the plugin's end of the stream of store requests.
 	StoreServer = grpc.BidiStreamingServer[StoreReply, StoreRequest]
-	// StoreClient is drun's.
+	// StoreClient is drun's end of that stream.
 	StoreClient = grpc.BidiStreamingClient[StoreReply, StoreRequest]
 )
 
@@ -125,7 +124,7 @@ var service = grpc.ServiceDesc{
 		}}},
 }
 
-// method serves requests of a name.
+// method serves the requests of that name.
 func method[Q, R any](name string, serve func(ControlServer, context.Context, *Q) (*R, error)) grpc.MethodDesc {
 	return grpc.MethodDesc{MethodName: name,
 		Handler: func(server any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
@@ -177,7 +176,7 @@ func (c ControlClient) Store(ctx context.Context) (StoreClient, error) {
 	return &grpc.GenericClientStream[StoreReply, StoreRequest]{ClientStream: stream}, err
 }
 
-// inCBOR has a request, and its answer, encoded as drun encodes all its messages.
+// inCBOR encodes a request and its answer as CBOR, like all of drun's messages.
 var inCBOR = grpc.CallContentSubtype("cbor")
 
 func init() { encoding.RegisterCodec(codec{}) }
@@ -188,5 +187,5 @@ func (codec) Name() string                       { return "cbor" }
 func (codec) Marshal(v any) ([]byte, error)      { return cbor.Marshal(v) }
 func (codec) Unmarshal(data []byte, v any) error { return decoder.Unmarshal(data, v) }
 
-// Errors of libraries may hold any bytes.
+// Libraries' errors may hold any bytes.
 var decoder, _ = cbor.DecOptions{UTF8: cbor.UTF8DecodeInvalid}.DecMode()

@@ -39,7 +39,7 @@ func Encode(err error) (status uint8, text string) {
 	return Broken, err.Error()
 }
 
-// Decode gives the error back; one of the engine's own as a BackendError.
+// Decode restores the error; the engine's own errors become a BackendError.
 func Decode(status uint8, text string, kind collective.Kind, backend string, rank int) error {
 	switch status {
 	case OK:

@@ -10,11 +10,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Version of the protocol: of the control service and the arena's layout. A new
-// one gets a number of its own; drun may speak several.
+// Version of the protocol, that is of the control service and the arena's layout. drun may support several.
 const Version = 3
 
-// Handshake tells a plugin that drun started it.
+// Handshake shows a plugin that drun started it.
 var Handshake = plugin.HandshakeConfig{MagicCookieKey: "DRUN_BACKEND_PLUGIN", MagicCookieValue: "f3a1c0b85d1e4a7e"}
 
 // Name is what go-plugin calls the one service of a plugin.
@@ -42,7 +41,7 @@ func (p *Plugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 	return nil
 }
 
-// GRPCClient gives a ControlClient.
+// GRPCClient returns a ControlClient.
 func (p *Plugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
 	return ControlClient{conn}, nil
 }
