@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// Own names this program. It is "unknown" where the program cannot be read.
+// Own names this program: "unknown" if the program cannot be read.
 var Own = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -36,8 +36,8 @@ func Of(path string) (string, error) {
 	return named(info, path)
 }
 
-// named is the module's version, or the commit from which the program was built. Where that does not say what was
-// built, because files were changed or the version control was not asked, the name ends in a hash of the program.
+// named is the module's version, or the commit from which the program was built. If that does not identify the build,
+// because files were changed or version control was not consulted, the name ends in a hash of the program.
 func named(info *debug.BuildInfo, path string) (string, error) {
 	revision, modified := "", false
 	for _, s := range info.Settings {
@@ -66,8 +66,8 @@ func named(info *debug.BuildInfo, path string) (string, error) {
 	return name + "." + sum, err
 }
 
-// hash is short for what the program consists of: it is made of the identification that Go's linker has
-// computed from that, or of the whole file where there is none.
+// hash identifies the program's content: it is a short hash of the build ID computed by Go's linker, or of the whole
+// file if there is none.
 func hash(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

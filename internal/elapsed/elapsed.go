@@ -1,5 +1,5 @@
-// Package elapsed shows how long something took, for people, in the one way that all of drun has. The pages of drun ui do
-// so too: duration in ui/assets/drun.js.
+// Package elapsed formats durations for people, the same way throughout drun. The pages of drun ui do so too: duration in
+// ui/assets/drun.js.
 package elapsed
 
 import (
@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Text shows seconds with two significant digits beneath a minute: 420 µs, 87 ms, 1.2 s, 4m05s, 1h02m.
+// Text formats seconds, with two significant digits below a minute: 420 µs, 87 ms, 1.2 s, 4m05s, 1h02m.
 func Text(seconds float64) string {
 	if whole := int(math.Round(seconds)); whole >= 3600 {
 		return fmt.Sprintf("%dh%02dm", whole/3600, whole%3600/60)

@@ -1,6 +1,6 @@
-// Package exit is the one vocabulary for how drun ends: the exit codes, and
-// errors that carry a code and a hint what to do about them. Every package
-// whose errors reach the command line uses it.
+// Package exit defines how drun ends: the exit codes, and errors that carry
+// a code and a hint what to do about them. Every package whose errors reach
+// the command line uses it.
 package exit
 
 import (
@@ -25,7 +25,7 @@ const (
 	Interrupted Code = 130
 )
 
-// Status is the word under which the history keeps a run that ended so.
+// Status is the word that the history uses for a run that ended with this code.
 func (c Code) Status() string {
 	switch c {
 	case Done:
@@ -38,8 +38,8 @@ func (c Code) Status() string {
 	return "failed"
 }
 
-// Coded is an error that knows its exit code. A type of errors that always end
-// drun in the same way has this method; [Errorf] and [WithCode] are for others.
+// Coded is an error that knows its exit code. Error types that always end drun in the same way have this method;
+// [Errorf] and [WithCode] are for others.
 type Coded interface {
 	error
 	ExitCode() Code
@@ -51,14 +51,14 @@ type Hinted interface {
 	Hint() string
 }
 
-// Lasting is an error that comes again whenever the same is tried again, if it says so. A type of
-// errors that always do has this method; [Last] is for others.
+// Lasting is an error that can say whether it would recur if the same thing were tried again. Error types that always
+// recur have this method; [Last] is for others.
 type Lasting interface {
 	error
 	Lasts() bool
 }
 
-// Last says that err would come again. nil stays nil.
+// Last marks err as one that would recur. nil stays nil.
 func Last(err error) error {
 	if err == nil {
 		return nil
@@ -66,7 +66,7 @@ func Last(err error) error {
 	return &lasting{err}
 }
 
-// Lasts tells whether an error in err's chain says that it would come again.
+// Lasts reports whether an error in err's chain says that it would recur.
 func Lasts(err error) bool {
 	var l Lasting
 	return errors.As(err, &l) && l.Lasts()

@@ -1,4 +1,4 @@
-// Package freeport finds ports for processes that are started with the number of one: for tests and benchmarks.
+// Package freeport finds free ports, for tests and benchmarks that start processes with a port number.
 package freeport
 
 import (
@@ -10,17 +10,18 @@ import (
 	"sync"
 )
 
-// The ports given are even ones of this range. It lies beneath those that kernels choose from by themselves, so that no
-// connection gets one before the process it is for listens there.
+// The ports are even numbers in this range. It lies below those that kernels choose from, so that no connection takes a
+// port before the intended process listens there.
 const first, last = 20000, 28998
 
-// held are listeners at the port after each one given, until this process ends: they keep it from other processes that look.
+// held are listeners at the port after each one found, until this process ends: they keep other processes from finding the
+// same port.
 var held struct {
 	sync.Mutex
 	listeners []net.Listener
 }
 
-// Find gives a port of 127.0.0.1 at which nobody listens. It is given once.
+// Find returns a port of 127.0.0.1 on which nobody listens, each only once.
 func Find() (int, error) {
 	var failures error
 	for range 200 {
@@ -43,7 +44,7 @@ func Find() (int, error) {
 	return 0, fmt.Errorf("no port from %d to %d is free: %w", first, last, failures)
 }
 
-// Address is 127.0.0.1 with a port that Find gives.
+// Address is 127.0.0.1 with a port from Find.
 func Address() (string, error) {
 	port, err := Find()
 	return at(port), err

@@ -9,12 +9,11 @@ import (
 	"sync"
 )
 
-// Machine is how many bytes this machine, or the control group, has for drun. Looking it up reads several files,
-// so that a node does it once and tells its ranks.
+// Machine is how many bytes of memory this machine, or the control group, has for drun. Looking it up reads several
+// files, so a node does it once and tells its ranks.
 var Machine = sync.OnceValue(func() int { return machine("/") })
 
-// machine is the memory of this machine, or of the control groups that this
-// process is in where those have less. Files are looked for beneath root.
+// machine is the memory of this machine, or of the process's control groups if they have less. Files are looked for under root.
 func machine(root string) int {
 	limit := math.MaxInt / 2
 	if raw, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
@@ -36,9 +35,9 @@ func machine(root string) int {
 	return limit
 }
 
-// groupFiles names the files that may hold a limit: of the process's own control
-// group and of each around it, version 2 and version 1. In a container the group's
-// path may be one of the host, and the limit lies at the top.
+// groupFiles names the files that may hold a limit: of the process's control group
+// and of each one around it, version 2 and version 1. In a container the group's
+// path may be the host's, and the limit is at the top.
 func groupFiles(root string) []string {
 	raw, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	var files []string

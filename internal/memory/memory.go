@@ -1,6 +1,6 @@
-// Package memory is the wall around a rank's memory: how much of the machine's is the rank's own, how much the process
-// uses, and what happens when it uses more. The worker and the prompt start [Watch], which looks at the process as a
-// whole; whoever knows a size before asking for memory asks [Fits].
+// Package memory limits a rank's memory: it knows the rank's share of the machine's memory, how much the process uses,
+// and what to do when it uses more. The worker and the prompt start [Watch], which looks at the process as a whole;
+// code that knows a size before it allocates asks [Fits].
 package memory
 
 import (
@@ -13,18 +13,18 @@ import (
 
 var (
 	limit atomic.Int64 // 0: not looked up yet
-	heap  atomic.Int64 // of Go, when it was last looked at
+	heap  atomic.Int64 // Go's heap, when it was last measured
 
-	// outside is the memory that Go does not see: what is in use of it, and what is kept beside that for the next time.
+	// outside is the memory that Go does not see: what is in use, and what is kept for reuse.
 	outside = func() (used, kept int) { return 0, 0 }
-	relieve = func() {} // gives back what is kept
+	relieve = func() {} // frees what is kept
 )
 
-// Of is the limit of one of so many ranks that have these bytes together: the system and what drun itself needs keep a tenth.
+// Of is the limit of each of ranks ranks that share these bytes: a tenth is left for the system and drun itself.
 func Of(bytes, ranks int) int { return max(bytes/max(ranks, 1)/10*9, 1) }
 
-// Share limits the process to its share of this machine's memory, which so many ranks use together. They may have been
-// told how much that is, in bytes; 0: it is looked up.
+// Share limits the process to its share of this machine's memory, which this many ranks use together. bytes is that
+// memory; 0: it is looked up.
 func Share(ranks, bytes int) {
 	if bytes == 0 {
 		bytes = Machine()
@@ -32,7 +32,7 @@ func Share(ranks, bytes int) {
 	limit.Store(int64(Of(bytes, ranks)))
 }
 
-// Limit is how many bytes this process may use: without [Share], as the only rank of this machine.
+// Limit is how many bytes this process may use: without [Share], as if it were the only rank of this machine.
 func Limit() int {
 	if n := limit.Load(); n > 0 {
 		return int(n)
@@ -41,18 +41,18 @@ func Limit() int {
 	return int(limit.Load())
 }
 
-// LargestValue is how many bytes one value may take that comes from elsewhere, a file or another rank. It is there
-// several times for a moment: packed, unpacked, and as values of the recipe.
+// LargestValue is how many bytes one value from a file or another rank may take. For a moment it exists several
+// times: packed, unpacked, and as values of the recipe.
 func LargestValue() int { return max(Limit()/8, min(128<<20, Limit()/2)) }
 
-// Outside says who counts the memory that Go does not see: count gives what is in use of it, and what is kept for the
-// next time, which relieve gives back.
+// Outside sets who counts the memory that Go does not see: count returns what is in use, and what is kept for reuse,
+// which relieve frees.
 func Outside(count func() (used, kept int), relief func()) { outside, relieve = count, relief }
 
-// Heap is how much of Go's heap was in use, with its garbage, when it was last looked at.
+// Heap is how much of Go's heap was in use, garbage included, when it was last measured.
 func Heap() int { return int(heap.Load()) }
 
-// Look looks at Go's heap.
+// Look measures Go's heap.
 func Look() int {
 	s := [1]metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s[:])
@@ -61,13 +61,13 @@ func Look() int {
 	return n
 }
 
-// Used is how many bytes the process uses, with garbage.
+// Used is how many bytes the process uses, garbage included.
 func Used() int {
 	used, _ := outside()
 	return Look() + used
 }
 
-// Collect finds what is garbage. What lies outside of Go's heap comes back a moment after its owners are gone.
+// Collect runs a garbage collection. Memory outside Go's heap is freed a moment after its owners.
 func Collect() {
 	runtime.GC()
 	for before := Used(); ; {
@@ -80,8 +80,8 @@ func Collect() {
 	}
 }
 
-// Fits refuses what n times each bytes more would be too much for; what it is begins the error. The little that the
-// watch notices in time passes unseen.
+// Fits returns an error, beginning with what, if n times each more bytes would be too much. Small sizes, which the
+// watch notices in time, are not checked.
 func Fits(n, each int, what string) error {
 	if n <= 0 || each <= 0 || n <= Limit()/64/each {
 		return nil
@@ -97,7 +97,7 @@ func Fits(n, each int, what string) error {
 		Text(float64(n)*float64(each)), Text(float64(Limit())), Text(float64(Used())))
 }
 
-// Text is a number of bytes as a person reads it.
+// Text formats a number of bytes for people.
 func Text(bytes float64) string {
 	for _, unit := range []struct {
 		name string

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	fastest = 8 << 30 // bytes a second: no process takes memory more quickly
+	fastest = 8 << 30 // bytes a second: no process allocates faster
 	soonest = 5 * time.Millisecond
 	latest  = 100 * time.Millisecond
 
-	// A process that goes on so much above its limit while its garbage is looked for has no time left.
+	// A process that grows this far above its limit during a collection is stopped at once.
 	collecting = 2 * time.Second
 )
 
@@ -65,7 +65,7 @@ func (w *watch) look() (left int, over bool) {
 	limit := Limit()
 	used, kept := outside()
 	heap := Look()
-	// Near the limit Go shall collect before garbage passes it. Beside large tensors that would be all the time.
+	// Near the limit Go must collect before garbage exceeds it. With large tensors that would be all the time.
 	if garbage := max(limit-limit/16-used, limit/4); garbage < w.garbage-limit/32 || garbage > w.garbage+limit/32 {
 		w.garbage = garbage
 		debug.SetMemoryLimit(int64(garbage))
@@ -86,7 +86,7 @@ func (w *watch) look() (left int, over bool) {
 		case <-w.done:
 			return 0, false
 		case <-collected:
-			// Where hardly anything was garbage it would be collected again at once.
+			// If hardly anything was garbage, Go would collect again at once.
 			left := limit - limit/16 - Used()
 			return max(left, 0), left < 0
 		case <-time.After(soonest):
@@ -98,7 +98,7 @@ func (w *watch) look() (left int, over bool) {
 	}
 }
 
-// Overflow gives [Exceeded] for a panic with which Go refuses a size that no machine has, else nil.
+// Overflow returns [Exceeded] for a panic with which Go refuses an impossible size, else nil.
 func Overflow(panicked any) error {
 	err, _ := panicked.(error)
 	if err == nil {
@@ -111,7 +111,8 @@ func Overflow(panicked any) error {
 	return nil
 }
 
-// Refused tells that a line of a process's stderr is Go's: the system has no more memory for it, so that it ends.
+// Refused reports whether a line of a process's stderr is Go saying that the system has no more memory for it, so
+// that it ends.
 func Refused(line string) bool {
 	return strings.HasPrefix(line, "runtime: out of memory") || strings.HasPrefix(line, "fatal error: ") && (strings.Contains(line, "out of memory") ||
 		strings.Contains(line, "cannot allocate memory") || strings.Contains(line, "cannot map pages"))

@@ -10,10 +10,11 @@ import (
 	"sync"
 )
 
-// Dir names the environment variable in which make test says where it has built them all.
+// Dir is the environment variable in which make test says where it has built them.
 const Dir = "DRUN_TEST_PROGRAMS"
 
-// The programs: the package of each, the build tags that it needs, and its folder, for drun finds backends in one beside it.
+// The programs: the package of each, the build tags that it needs, and its folder, since drun finds backends in one next to
+// itself.
 var known = map[string]struct{ pkg, tags, in string }{
 	"drun":                 {pkg: "cmd/drun"},
 	"drun-plugin-host":     {pkg: "cmd/drun-plugin-host"},
@@ -28,8 +29,8 @@ var (
 	built = map[string]string{}
 )
 
-// Path gives the file of a program. Where make has not built it, it is built into bin/test of the
-// repository, which takes no time if it is there and up to date.
+// Path returns the file of a program. If make has not built it, Path builds it into bin/test of the repository, which
+// takes no time if it is up to date.
 func Path(name string) (string, error) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -52,7 +53,7 @@ func Path(name string) (string, error) {
 			return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
 		}
 	}
-	if _, err := os.Stat(path); err != nil { // which also makes it an input of the test, for go test's cache
+	if _, err := os.Stat(path); err != nil { // this also makes it an input of the test for go test's cache
 		return "", fmt.Errorf("%w: make test builds it", err)
 	}
 	built[name] = path

@@ -1,6 +1,6 @@
-// Package queue collects what many goroutines have to say into batches for the one
-// that writes or sends it. Adding never waits; a producer that can wait calls Wait. The
-// history's writer, the links between nodes and a worker's recorder stand on it.
+// Package queue collects what many goroutines produce into batches for the one that
+// writes or sends it. Adding never waits; a producer that can wait calls Wait. It is
+// used by the history's writer, the links between nodes and a worker's recorder.
 package queue
 
 import (
@@ -39,8 +39,7 @@ func New[B any](limits Limits) *Queue[B] {
 	return q
 }
 
-// Add puts something of that size into the batch, and gives the batch's size. After
-// Close it does nothing.
+// Add puts something of that size into the batch, and returns the batch's size. After Close it does nothing.
 func (q *Queue[B]) Add(size int, put func(*B)) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,7 +68,7 @@ func (q *Queue[B]) Wait() {
 	}
 }
 
-// Size is that of the batch that is being filled.
+// Size is the size of the batch that is being filled.
 func (q *Queue[B]) Size() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -91,7 +90,7 @@ func (q *Queue[B]) Hold() {
 	q.released = false
 }
 
-// Close says that nothing is added any more, and makes the last batch ready.
+// Close says that nothing more is added, and makes the last batch ready.
 func (q *Queue[B]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,7 +99,7 @@ func (q *Queue[B]) Close() {
 	q.Flush()
 }
 
-// Flush makes the batch ready, also an empty one.
+// Flush makes the batch ready, even if it is empty.
 func (q *Queue[B]) Flush() {
 	select {
 	case q.ready <- struct{}{}:
@@ -111,7 +110,7 @@ func (q *Queue[B]) Flush() {
 // Ready gets a value when a batch should be taken.
 func (q *Queue[B]) Ready() <-chan struct{} { return q.ready }
 
-// Take empties the queue. some: anything had been added. closed: nothing will follow.
+// Take empties the queue. some says that something was added; closed, that nothing will follow.
 func (q *Queue[B]) Take() (batch B, some, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

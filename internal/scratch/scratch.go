@@ -1,6 +1,5 @@
 // Package scratch makes temporary folders. Each is locked by the process that made
-// it, so that other processes of drun can tell which were left by a process that was
-// killed, and remove them.
+// it, so that other drun processes can recognise and remove those left by a killed process.
 package scratch
 
 import (
@@ -16,8 +15,7 @@ import (
 // Prefix begins the names of all such folders.
 const Prefix = "drun-"
 
-// marker is the file in each that its owner holds locked. A folder without it is
-// not drun's, or is just being made.
+// marker is the file in each folder that its owner keeps locked. A folder without it is not drun's, or is just being made.
 const marker = ".drun-owner"
 
 // Dir is a folder that this process has made.
@@ -32,8 +30,7 @@ var own struct {
 	dirs map[*Dir]bool
 }
 
-// Parent is the temporary folder, or /tmp where its name is too long for the
-// sockets in it, whose paths have at most 108 bytes.
+// Parent is the temporary folder, or /tmp if its name is too long for sockets in it, whose paths have at most 108 bytes.
 func Parent() string {
 	if dir := os.TempDir(); len(dir) < 70 {
 		return dir
@@ -53,7 +50,7 @@ func MakeIn(parent, prefix string) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{Path: path}
-	// The marker gets its name once it is locked, or another process could lock it first.
+	// The marker gets its name only once it is locked, or another process could lock it first.
 	fresh := filepath.Join(path, marker+".new")
 	d.lock, err = os.OpenFile(fresh, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -75,12 +72,12 @@ func MakeIn(parent, prefix string) (*Dir, error) {
 	return d, nil
 }
 
-// Remove removes the folder and all that is in it.
+// Remove removes the folder and everything in it.
 func (d *Dir) Remove() {
 	own.Lock()
 	delete(own.dirs, d)
 	own.Unlock()
-	_ = os.RemoveAll(d.Path) // a later Make removes what stays
+	_ = os.RemoveAll(d.Path) // a later Make removes what is left
 	if d.lock != nil {
 		_ = d.lock.Close()
 	}

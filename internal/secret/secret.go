@@ -1,4 +1,4 @@
-// Package secret tells the parameters whose values are not kept and not shown.
+// Package secret recognises parameters whose values are not kept and not shown.
 package secret
 
 import (
@@ -6,15 +6,15 @@ import (
 	"unicode"
 )
 
-// Redacted is shown in the place of a value.
+// Redacted is shown in place of a value.
 const Redacted = "[redacted]"
 
 // Withheld is the type of a parameter whose value was not kept.
 const Withheld = "secret"
 
 // Named reports whether a parameter's name says that its value is a secret: one
-// of its words is key, token, password or secret. Words are divided by _ . - and
-// by case: api_key, apiKey and hf.token are secrets, keyboard and max_tokens not.
+// of its words is key, token, password or secret. Words are separated by _ . -
+// and by case: api_key, apiKey and hf.token are secrets, keyboard and max_tokens are not.
 func Named(name string) bool {
 	var word []rune
 	isSecret := func() bool {
@@ -37,7 +37,7 @@ func Named(name string) bool {
 	return isSecret()
 }
 
-// Text is a value of a parameter with that name as it may be shown.
+// Text is the value of a parameter with that name, as it may be shown.
 func Text(name, value string) string {
 	if Named(name) {
 		return Redacted

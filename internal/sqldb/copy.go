@@ -9,7 +9,7 @@ import (
 )
 
 // Copy writes a copy of the database, as it is at one moment, to a new file at
-// path, with SQLite's backup API. Others may go on writing to it. A missing file
+// path, with SQLite's backup API. Others may keep writing to it. A missing file
 // gives an error that is fs.ErrNotExist.
 func Copy(f File, path string) error {
 	reader, err := OpenReadOnly(f)

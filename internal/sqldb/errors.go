@@ -17,8 +17,7 @@ import (
 	"drun/internal/exit"
 )
 
-// Error is a failure of the storage beneath drun (exit code 7), as opposed to
-// a mistake of the user or of a recipe.
+// Error is a failure of drun's storage (exit code 7), as opposed to a mistake of the user or of a recipe.
 type Error struct {
 	Path string // the file or folder concerned
 	What string // what happened
@@ -92,8 +91,7 @@ func explain(path string, lite sqlite3.Error, errno syscall.Errno) (what, hint s
 	return "failed", hintElsewhere
 }
 
-// IsSQL reports whether err is a complaint of SQLite about a statement's text
-// or its rights, not about the file.
+// IsSQL reports whether err is SQLite rejecting a statement's text or rights, not the file.
 func IsSQL(err error) bool {
 	return isCode(err, sqlite3.ErrError, sqlite3.ErrAuth, sqlite3.ErrMismatch, sqlite3.ErrRange, sqlite3.ErrTooBig)
 }

@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SQLite's write-ahead log needs memory that all processes share, and so a file system
-// of one machine. On others the databases have a rollback journal.
+// SQLite's write-ahead log needs memory that all processes share, and so a local file system. On others the databases
+// use a rollback journal.
 
-// shared are the file systems, by their magic number, that several machines may have
-// mounted, or that do not promise shared memory.
+// shared are the file systems, by magic number, that several machines may mount, or that do not guarantee shared memory.
 var shared = map[uint32]string{
 	0x6969: "NFS", 0x0BD00BD0: "Lustre", 0x01021997: "9p", 0x65735546: "FUSE", 0x517B: "SMB", 0xFF534D42: "SMB",
 	0xFE534D42: "SMB", 0x5346414F: "AFS", 0x6B414653: "AFS", 0x73757245: "Coda", 0x00C36400: "Ceph", 0x47504653: "GPFS",
@@ -26,8 +25,8 @@ var shared = map[uint32]string{
 
 var statfs = unix.Statfs
 
-// Journal tells whether databases in a folder have a write-ahead log; if not, on which
-// file system they are. The folder need not exist yet.
+// Journal reports whether databases in a folder use a write-ahead log; if not, on which file system they are. The
+// folder need not exist yet.
 func Journal(folder string) (wal bool, fileSystem string) {
 	path, err := filepath.Abs(folder)
 	if err != nil {
@@ -44,8 +43,8 @@ func Journal(folder string) (wal bool, fileSystem string) {
 	return fileSystem == "", fileSystem
 }
 
-// leaveWAL gives a database of drun's that was made on another file system a rollback
-// journal. Nothing is shared meanwhile: with an exclusive lock SQLite does without.
+// leaveWAL switches a database of drun's that was made on another file system to a rollback journal. With an
+// exclusive lock SQLite needs no shared memory meanwhile.
 func (f File) leaveWAL() error {
 	file, err := os.Open(f.Path)
 	if err != nil {
@@ -71,8 +70,8 @@ func (f File) leaveWAL() error {
 	return retry(func() error { _, err := db.Exec("PRAGMA journal_mode = DELETE"); return err })
 }
 
-// interrupted tells the error of a reader that finds the journal of a writer that was
-// killed: only who may write can undo what it began.
+// interrupted recognises the error of a reader that finds the journal of a killed writer: only a process that may
+// write can roll it back.
 func interrupted(err error) bool {
 	var lite sqlite3.Error
 	return errors.As(err, &lite) && lite.ExtendedCode == sqlite3.ErrReadonlyRollback

@@ -59,7 +59,7 @@ func (f File) migrate(tx *sql.Tx, latest int) error {
 	return err
 }
 
-// apply makes the migrations after a version.
+// apply runs the migrations after a version.
 func (f File) apply(to interface {
 	Exec(string, ...any) (sql.Result, error)
 }, version int) error {
@@ -115,7 +115,7 @@ func (f File) checkExact(db *sql.DB) error {
 	if err := f.apply(fresh, 0); err != nil {
 		return err
 	}
-	// SQLite names its own tables so, such as statistics, and reserves such names.
+	// SQLite reserves such names for its own tables, such as statistics.
 	const query = "SELECT group_concat(json_array(type, name, tbl_name, sql), char(10) ORDER BY name) FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
 	var want, got string
 	if err := fresh.QueryRow(query).Scan(&want); err != nil {

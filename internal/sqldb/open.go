@@ -22,11 +22,11 @@ type File struct {
 	What          string // "history", for messages
 	ApplicationID int32  // marks the file as drun's (PRAGMA application_id)
 	Migrations    fs.FS  // 0001_name.sql, 0002_…, applied in order
-	// After has what a migration does that SQL cannot, by the name of its file, which comes first.
+	// After has what migrations do beyond SQL, by the file's name; it runs after the file.
 	After   map[string]func(*sql.Tx) error
 	Pragmas string // further settings of every writing connection
-	// Exact refuses files whose schema is not to the letter what the migrations make:
-	// with views, triggers or expressions in it a query may have no end.
+	// Exact refuses files whose schema is not exactly what the migrations make: with foreign views, triggers or
+	// expressions a query may never end.
 	Exact bool
 }
 
@@ -37,9 +37,9 @@ const (
 	FolderMode = 0o700
 )
 
-// Open opens the database for writing, creates it and its folder where they
-// are missing and brings its schema up to date. Of a file that it refuses
-// (newer schema, not a database, not drun's) nothing is changed.
+// Open opens the database for writing, creates it and its folder if they
+// are missing, and brings its schema up to date. A file that it refuses
+// (newer schema, not a database, not drun's) is not changed.
 func Open(f File) (*sql.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(f.Path), FolderMode); err != nil {
 		return nil, Wrap(filepath.Dir(f.Path), err)
@@ -83,9 +83,9 @@ func Open(f File) (*sql.DB, error) {
 	return db, nil
 }
 
-// create makes the file where it is missing, for its owner alone. Of a file that
-// was deleted its -wal, -shm and -journal may still be there, and be open elsewhere: a new
-// file must not take them for its own.
+// create makes the file if it is missing, readable only by its owner. The -wal, -shm and
+// -journal of a deleted file may still exist, and be open elsewhere: a new file must not
+// take them for its own.
 func (f File) create() error {
 	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
 		return nil // Open gives the better error
@@ -126,8 +126,7 @@ func (f File) prepare(db *sql.DB, journal string) error {
 	return Write(db, f.Path, func(tx *sql.Tx) error { return f.migrate(tx, latest) })
 }
 
-// probe looks at a file without changing a byte of it, unless it may write and a
-// writer was killed that left a rollback journal.
+// probe looks at a file without changing it, unless it may write and a killed writer left a rollback journal.
 func (f File) probe(mode string) error {
 	db, err := sql.Open("sqlite3", f.dsn(mode+"&_query_only=1"))
 	if err != nil {
@@ -173,7 +172,7 @@ func Write(db *sql.DB, path string, fn func(*sql.Tx) error) error {
 	return Wrap(path, tx.Commit())
 }
 
-// Busy tells whether another process is writing at this moment, or nothing can be written.
+// Busy reports whether another process is writing at this moment, or nothing can be written.
 func Busy(f File) bool {
 	db, err := sql.Open("sqlite3", f.dsn("mode=rw&_txlock=immediate"))
 	if err != nil {
@@ -192,8 +191,7 @@ func Busy(f File) bool {
 	return false
 }
 
-// Read runs fn on one connection in a transaction that sees the database at one
-// moment, and keeps no writer waiting.
+// Read runs fn on one connection in a transaction that sees the database at one moment, and blocks no writer.
 func Read(db *sql.DB, path string, fn func(*sql.Conn) error) error {
 	ctx := context.Background()
 	conn, err := db.Conn(ctx)

@@ -18,7 +18,7 @@ import (
 // Reader is a handle that cannot write.
 type Reader struct {
 	*sql.DB
-	// Live tells whether later writes of other processes become visible.
+	// Live reports whether later writes by other processes become visible.
 	Live bool
 	temp *scratch.Dir
 }
@@ -32,7 +32,7 @@ func (r *Reader) Close() error {
 	return err
 }
 
-// OpenReadOnly opens the database for reading, also where nothing at all can
+// OpenReadOnly opens the database for reading, even where nothing at all can
 // be written. A missing or still empty file gives an error that is
 // fs.ErrNotExist; a schema that this binary does not know is refused.
 //
@@ -53,7 +53,7 @@ func OpenReadOnly(f File) (*Reader, error) {
 		return nil, &fs.PathError{Op: "open", Path: f.Path, Err: fs.ErrNotExist}
 	}
 	if wal, _ := Journal(filepath.Dir(f.Path)); !wal {
-		_ = f.leaveWAL() // where nothing can be written, the log is read as well as can be
+		_ = f.leaveWAL() // where nothing can be written, the log is read as well as possible
 	}
 	r, err := f.openReader("mode=ro", true)
 	if interrupted(err) {
@@ -68,8 +68,7 @@ func OpenReadOnly(f File) (*Reader, error) {
 	return r, err
 }
 
-// OpenCurrent is OpenReadOnly that brings an older schema up to date: in a copy, where nothing
-// can be written.
+// OpenCurrent is OpenReadOnly, but brings an older schema up to date: in a copy, if nothing can be written.
 func OpenCurrent(f File) (*Reader, error) {
 	reader, err := OpenReadOnly(f)
 	if !errors.Is(err, ErrOldSchema) {
@@ -154,8 +153,7 @@ func (f File) openCopy(update bool) (*Reader, error) {
 	return r, nil
 }
 
-// cannotShare tells the errors that SQLite gives when it finds no -shm file
-// and may not create one.
+// cannotShare recognises the errors that SQLite returns when it finds no -shm file and may not create one.
 func cannotShare(err error) bool {
 	return isCode(err, sqlite3.ErrCantOpen, sqlite3.ErrReadonly, sqlite3.ErrIoErr)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// Columns is how many columns of a terminal a text takes: emoji and Chinese take two each, accents none.
+// Columns is how many columns of a terminal a text takes: an emoji or Chinese character takes two, an accent none.
 func Columns(text string) int {
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {

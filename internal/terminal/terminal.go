@@ -1,7 +1,7 @@
 // Package terminal makes text from outside drun safe to show: the output of recipes,
 // names, notes, messages of other hosts. A terminal obeys control characters, which may
-// forge lines, retitle windows or fill the clipboard. The history keeps such texts
-// as they are; all that prints them for people uses this package.
+// forge lines, retitle windows or fill the clipboard. The history keeps such texts as
+// they are; everything that prints them for people uses this package.
 package terminal
 
 import (
@@ -37,7 +37,7 @@ func Escape(text string) string { return escape(text, "") }
 // Line is Escape, but keeps tabs: for a line that is laid out already.
 func Line(text string) string { return escape(text, "\t") }
 
-// Lines is Escape, but keeps tabs and the ends of lines: for a message of several.
+// Lines is Escape, but keeps tabs and line ends: for a message of several lines.
 func Lines(text string) string { return escape(text, "\t\n") }
 
 func escape(text, kept string) string {
@@ -69,8 +69,7 @@ func escape(text, kept string) string {
 	return b.String()
 }
 
-// JSON writes the characters that encoding/json leaves as they are in the way that
-// JSON has for them; they stand within strings only.
+// JSON escapes, as JSON does, the characters that encoding/json leaves as they are; they occur only within strings.
 func JSON(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return r >= 0x7f && hidden(r) }) < 0 {
 		return text
@@ -100,9 +99,9 @@ func hidden(r rune) bool {
 	return false
 }
 
-// Cell makes a text safe as a cell of CSV, which a spreadsheet would take for a
-// formula: it gets an apostrophe, as spreadsheets write texts. Numbers do not go
-// through here: -0.5 is one.
+// Cell makes a text safe as a CSV cell: if a spreadsheet would take it for a
+// formula, it gets an apostrophe, as spreadsheets mark texts. Not for numbers,
+// such as -0.5.
 func Cell(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text

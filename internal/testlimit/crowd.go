@@ -1,4 +1,4 @@
-// Package testlimit gives tests their limits of time: those of a machine on which nobody else computes.
+// Package testlimit scales tests' time limits, which are given for an idle machine.
 package testlimit
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Time is how long something may take now that takes d on a quiet machine: as many times as long as processes share a core.
+// Time is how long something may take now that takes d on an idle machine: d times the number of processes that share a core.
 func Time(d time.Duration) time.Duration {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // An event is a line of go test -json (go doc test2json).
 type event struct{ Action, Package, Test, Output string }
 
-// A result is what became of a test, or of a package, whose Test is empty.
+// A result is the outcome of a test, or of a package, whose Test is empty.
 type result struct {
 	Package string
 	Test    string `json:",omitempty"`
@@ -103,8 +103,8 @@ func (f *follower) ended(n name, outcome string) error {
 	return errors.Join(err, f.print(said))
 }
 
-// package_ prints a package's line; where it has failed, all that it printed, and first what its tests did that have not
-// ended, as in a panic.
+// package_ prints a package's line; if it failed, also all that it printed, preceded by the output of its unfinished
+// tests, as in a panic.
 func (f *follower) package_(pkg, outcome, said string) error {
 	var unended strings.Builder
 	var begun []name
@@ -133,10 +133,10 @@ func (f *follower) print(text string) error {
 	return err
 }
 
-// logged is a line that a test logs: its file, its line, its text.
+// logged matches a line that a test logs: file, line, text.
 var logged = regexp.MustCompile(`(?m)^    ([^ ]+\.go):\d+: (.*)$`)
 
-// reason is the last that a skipped test has logged. testscript logs the script after it.
+// reason is the last line that a skipped test has logged. testscript logs the script after it.
 func reason(said string) string {
 	reason := "no reason is given"
 	for _, m := range logged.FindAllStringSubmatch(said, -1) {

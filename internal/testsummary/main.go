@@ -1,12 +1,12 @@
-// Command testsummary says what a test command did not do. Around `go test` it prints what that prints, and writes down
-// what became of each test; the report over all that was written down lists what failed and what was skipped, by reasons.
+// Command testsummary says what a test command did not do. Wrapped around `go test` it prints what that prints, and
+// records the outcome of each test; the report over all records lists what failed and what was skipped, by reason.
 //
 //	testsummary -to FILE go test ARGUMENTS
 //	testsummary -report FILE...
 //
-// A test's reason says what is missing and how to get it, in the same words wherever that is missing:
-// "strace is not installed: apt-get install strace". Of a test that has a make target of its own it is
-// "make TARGET runs it". Lines of a file that are not JSON are reasons without a test, for a Makefile's echo.
+// A test's reason says what is missing and how to get it, always in the same words: "strace is not installed:
+// apt-get install strace". For a test with its own make target it is "make TARGET runs it". Lines of a file
+// that are not JSON are reasons without a test, for a Makefile's echo.
 package main
 
 import (

@@ -15,8 +15,8 @@ import (
 
 var ownTarget = regexp.MustCompile(`\bmake ([a-z-]+) runs it\b`)
 
-// report prints what failed, and what no go test did, by reasons: a test that one has skipped and another has run is not
-// in the list, and where several have skipped it the first file's reason counts.
+// report prints what failed, and what no go test ran, by reason: a test that one skipped and another ran is not listed;
+// if several skipped it, the first file's reason counts.
 func report(out io.Writer, files []string) error {
 	var results []result
 	tests := map[string][]string{} // by reasons
@@ -34,7 +34,7 @@ func report(out io.Writer, files []string) error {
 			}
 		}
 	}
-	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(a.Package, b.Package) }) // packages run side by side
+	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(a.Package, b.Package) }) // packages run in parallel
 	ran, cached, stale := map[name]bool{}, map[string]bool{}, false
 	for _, r := range results {
 		n := name{r.Package, r.Test}
@@ -67,7 +67,7 @@ func report(out io.Writer, files []string) error {
 	for _, reason := range reasons {
 		fmt.Fprintf(out, "  %s%s\n", reason, some(tests[reason]))
 	}
-	if stale { // Go's cache does not know what is installed
+	if stale { // Go's cache does not depend on what is installed
 		fmt.Fprintln(out, "Part of it is from Go's test cache. If something was installed since: go clean -testcache")
 	}
 	if len(targets) > 0 {
@@ -76,7 +76,7 @@ func report(out io.Writer, files []string) error {
 	return nil
 }
 
-// within tells whether a result is of a test that belongs to what another is of.
+// within reports whether inner is the result of a subtest of outer's test, or of a test in outer's package.
 func within(inner, outer result) bool {
 	return inner.Package == outer.Package && inner.Test != outer.Test && (outer.Test == "" || strings.HasPrefix(inner.Test, outer.Test+"/"))
 }
