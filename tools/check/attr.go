@@ -9,7 +9,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// attribute is x.name.
+// attribute returns the value of x.name.
 func (m *machine) attribute(e *syntax.DotExpr, x value) value {
 	name := e.Name.Name
 	if len(x.refs) == 0 {
@@ -54,7 +54,7 @@ func (m *machine) attributeOf(e *syntax.DotExpr, x value, o *object, name string
 	return m.methodOf(e, itself(o, x))
 }
 
-// itself is the value of one object alone of those that x may be.
+// itself is x narrowed to one of the objects that it may be.
 func itself(o *object, x value) value {
 	v := of(o)
 	v.graph, v.shape, v.layer = x.graph, x.shape, x.layer
@@ -86,7 +86,7 @@ func (m *machine) nativeValue(name string) value {
 	return of(m.object(site{role: "native " + name}, object{kind: native, name: name}))
 }
 
-// anyFields are types whose attributes the recipe chooses itself, or that have those of such a type.
+// anyFields are types whose attributes the recipe chooses, or that forward to such a type.
 var anyFields = map[string]bool{"Module": true, "Pipeline": true, "DataParallel": true, "FSDP": true, "": true}
 
 func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value {
@@ -121,8 +121,8 @@ func (m *machine) instanceAttribute(e *syntax.DotExpr, x value, o *object) value
 	return same
 }
 
-// wellKnown gives the attributes that are equal on all ranks, or differ for the reason
-// why alone, whatever else of the value differs.
+// wellKnown returns an attribute that is equal on all ranks, or differs only for the reason why, whatever else in the
+// value differs.
 func (m *machine) wellKnown(e *syntax.DotExpr, why *reason) (value, bool) {
 	switch e.Name.Name {
 	case "dtype", "requires_grad", "training":

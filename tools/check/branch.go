@@ -21,7 +21,7 @@ func (m *machine) fork(how string, at syntax.Position, cond string, why *reason)
 	return fork{how, why, at, cond, len(m.stack)}
 }
 
-// where is the fork of the branch that is taken if a condition is met, or if it is not.
+// where is the fork for the branch taken if cond is met, or if it is not.
 func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *reason) fork {
 	text := m.text(cond)
 	if !met {
@@ -36,11 +36,11 @@ func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *rea
 	return m.fork("called only where ", at, text, why)
 }
 
-// report warns of every collective that only some ranks reach.
+// report warns about every collective that only some ranks reach.
 func (m *machine) report(events []*event, f fork) {
 	collectives(events, func(e *event) {
 		if e.group != nil && (f.why.group != e.group || f.why.member) {
-			return // its members are some of the ranks
+			return // only some ranks are members
 		}
 		if f.depth >= len(e.chain) {
 			return
@@ -55,7 +55,7 @@ func (m *machine) report(events []*event, f fork) {
 	})
 }
 
-// because names the source of the difference where the condition does not.
+// because names the source of the difference if the condition does not.
 func because(f fork, from syntax.Position) string {
 	if strings.Contains(f.cond, f.why.what) {
 		return ""
@@ -80,8 +80,8 @@ type departure struct {
 	pos   syntax.Position // of the condition
 	depth int
 
-	// Until the rest of the block is known: what the ranks that leave call, what
-	// the others call until there, and the branches in which they do.
+	// While the rest of the block is unknown: what the leaving ranks call, what the others call up to there, and the
+	// branches in which they do.
 	open    bool
 	leaving []*event
 	staying []*event
@@ -126,7 +126,7 @@ func (m *machine) reportDepartures(departures []*departure, events []*event) {
 	}
 }
 
-// either interprets the two branches of a condition, whose value is known perhaps, and joins their results.
+// either interprets the two branches of a condition, whose value may be known, and joins their results.
 func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why *reason, yes, no func()) {
 	before := m.st
 	holds, certain := truth(known)
@@ -148,7 +148,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why 
 	}
 	m.taint(yesWrites, before, why)
 	m.taint(noWrites, before, why)
-	// Where a rank fails the run ends, and no rank waits for it.
+	// If a rank fails the run ends, and no rank waits for it.
 	yesFails, noFails := yesEnds && fails(yesExits), noEnds && fails(noExits)
 	yesExits, noExits = diverging(yesExits), diverging(noExits)
 	if slices.ContainsFunc(slices.Concat(yesExits, noExits), func(e exit) bool { return e.verb == "return" }) {

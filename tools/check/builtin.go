@@ -24,7 +24,7 @@ func (m *machine) callBuiltin(o *object, c *call, certain bool) value {
 		m.fault(c.pos, "%s cannot be called at top level: the top level is for constants, functions, run.params and load; call it in main()", o.name)
 	}
 	if strings.HasPrefix(o.name, "dist.") {
-		clear(m.saved) // by then rank 0 may have come here, too
+		clear(m.saved) // rank 0 may have arrived here by then
 	}
 	if v, ok := m.special(o.name, c); ok {
 		return v
@@ -77,7 +77,7 @@ func (m *machine) groupOf(params []string, c *call) *object {
 	if len(v.refs) > 0 {
 		return v.refs[0]
 	}
-	// A parameter whose argument is not known: no group that a branch can be about.
+	// The argument is unknown: a group that no branch can depend on.
 	return m.alloc(c.node, "group", instance, "Group", &contents{})
 }
 
@@ -90,9 +90,9 @@ func (m *machine) given(params []string, c *call, names []string) bool {
 	return false
 }
 
-// callbacks calls the functions among the arguments, which a builtin may do.
+// callbacks calls the functions among the arguments, as the builtin may.
 func (m *machine) callbacks(c *call) {
-	m.deaf++ // what a builtin gives them, and whether an error is meant, is not known
+	m.deaf++ // what a builtin passes to them, and whether an error is intended, is unknown
 	defer func() { m.deaf-- }()
 	for _, v := range c.all() {
 		for _, o := range v.refs {
@@ -103,7 +103,7 @@ func (m *machine) callbacks(c *call) {
 	}
 }
 
-// clean notes that the tensors of the first argument are now equal on all ranks.
+// clean records that the tensors of the first argument are now equal on all ranks.
 func (m *machine) clean(c *call) {
 	if len(c.args) == 0 {
 		return
@@ -134,7 +134,7 @@ func (m *machine) clean(c *call) {
 		}
 	}
 	objects(c.args[0])
-	// A variable of unknown type may be a tensor; numbers are not changed.
+	// A variable of unknown type may be a tensor; numbers do not change.
 	var paths func(e syntax.Expr)
 	paths = func(e syntax.Expr) {
 		switch e := e.(type) {

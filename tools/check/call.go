@@ -20,7 +20,7 @@ type call struct {
 	rest   value // which hold this
 }
 
-// all values that are given.
+// all returns all given values.
 func (c *call) all() []value {
 	out := append([]value{c.rest}, c.args...)
 	for _, name := range c.names {
@@ -96,7 +96,7 @@ func (m *machine) call(fn value, c *call) value {
 		}
 		return out
 	}
-	// Several functions: all ranks call the same one, or each its own.
+	// It may be one of several functions: all ranks call the same one, or each its own.
 	before := m.st
 	var after *state
 	var out value

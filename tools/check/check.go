@@ -1,15 +1,15 @@
-// Package check finds faults of a recipe without running it: unknown names and
+// Package check finds faults in a recipe without running it: unknown names and
 // attributes, calls whose arguments do not fit, and collectives that only some
-// ranks would come to. `drun check` calls it with a recipe and the files it loads.
+// ranks would reach. `drun check` calls it with a recipe and the files it loads.
 //
 // Faults are found by an abstract interpretation. It takes every branch, follows
 // calls with what is known about their arguments, and tracks for each value whether
 // it may differ between ranks: the rank itself, received messages, batches, the
 // clock, and all that is computed or chosen from these. Where a branch or loop
 // depends on such a value, the sequences of collectives on its paths are compared.
-// What a collective returns on all ranks is equal again. Shapes of tensors are inferred as
-// far as the source says them (shape.go). What is not known is
-// assumed to be right: a missed fault is better than a false alarm.
+// What a collective returns to all ranks is equal again. Shapes of tensors are inferred as
+// far as the source determines them (shape.go). What is unknown is assumed to be right: a
+// missed fault is better than a false alarm.
 package check
 
 import (
@@ -24,8 +24,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Severity of a finding: at an Error the recipe would fail; at a Warning it may
-// hang, or do something that was not meant.
+// Severity of a finding: an Error would make the recipe fail; a Warning may mean a hang or unintended behaviour.
 type Severity string
 
 // The severities.
@@ -34,7 +33,7 @@ const (
 	Warning Severity = "warning"
 )
 
-// A Finding is something wrong at a place of a recipe.
+// A Finding is a fault at a position in a recipe.
 type Finding struct {
 	File     string   `json:"file"`
 	Line     int      `json:"line"`
@@ -62,8 +61,8 @@ type Place struct {
 	Line, Col int
 }
 
-// Inspect is Check, and gives what names stand for tensors of a known shape: "(32, 128) float32", with ? for a size that
-// is not known.
+// Inspect is Check, and also returns the names that stand for tensors of known shape: "(32, 128) float32", with ? for an
+// unknown size.
 func Inspect(ref *Reference, files []File, resolve func(from, module string) (string, error)) ([]Finding, map[Place]string) {
 	ref.mu.Lock()
 	defer ref.mu.Unlock()
@@ -99,7 +98,7 @@ func Sort(list []Finding) []Finding {
 	return slices.Compact(list)
 }
 
-// FromError gives the findings that an error of the language stands for.
+// FromError converts a language error to findings.
 func FromError(e *lang.Error) []Finding {
 	var f findings
 	for _, fault := range append([]*lang.Error{e}, e.Also...) {
@@ -136,7 +135,7 @@ func newSource(ref *Reference, f File, found *findings) *source {
 		s.sound = false
 		found.list = append(found.list, FromError(lang.Explain(nil, err))...)
 	}
-	// Unknown names are reported already; what can be resolved is.
+	// Unknown names are already reported; the others get resolved.
 	_ = resolve.File(f.Syntax, ref.env.Has, starlark.Universe.Has)
 	s.frame = &frame{file: s}
 	return s

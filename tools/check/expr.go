@@ -145,7 +145,7 @@ func (m *machine) unary(e *syntax.UnaryExpr) value {
 	return m.carried(m.unknown(e, m.st.deep(x)), x)
 }
 
-// unknown is a value of which nothing is known but why it differs.
+// unknown is a value about which nothing is known except why it differs.
 func (m *machine) unknown(node any, why *reason) value {
 	if why == nil {
 		return same

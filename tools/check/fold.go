@@ -8,7 +8,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// constant is the plain value that v is known to be; nil where it is not known.
+// constant is the plain value that v is known to be; nil if unknown.
 func constant(v value) starlark.Value {
 	switch v.typ {
 	case "int", "number":
@@ -35,7 +35,7 @@ func constant(v value) starlark.Value {
 	return nil
 }
 
-// truth is that of a value that is known.
+// truth is the truth value of v, if known.
 func truth(v value) (yes, known bool) {
 	x := constant(v)
 	if x == nil || v.diff != nil {
@@ -46,8 +46,8 @@ func truth(v value) (yes, known bool) {
 
 func boolean(b bool) string { return starlark.Bool(b).String() }
 
-// folded is out with the value of x op y where both are known: of a comparison, and of two integers that have 32 bits, since
-// a loop could square one again and again.
+// folded is out with the value of x op y if both are known, for comparisons and for 32-bit integers, since a loop could
+// square a number again and again.
 func folded(op syntax.Token, x, y, out value) value {
 	if out.lit != "" || !plainTypes[out.typ] {
 		return out

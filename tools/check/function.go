@@ -77,7 +77,7 @@ func (m *machine) enter(o *object, c *call) value {
 	return out
 }
 
-// bindParams gives the parameters their arguments.
+// bindParams binds the arguments to the parameters.
 func (m *machine) bindParams(o *object, c *call) {
 	defaults := m.held(o).fields
 	next, byName := 0, false
@@ -132,7 +132,7 @@ func (m *machine) bindParams(o *object, c *call) {
 	}
 }
 
-// misfit says how a call does not fit a function of the recipe, "" if it does.
+// misfit says why a call does not fit a function of the recipe, "" if it does.
 func misfit(fn *resolve.Function, c *call) string {
 	var params, missing []string
 	byName, positional := false, 0

@@ -6,11 +6,9 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// A graph is what is known about how a tensor was computed, as far as its backward
-// depends on it.
+// A graph is what is known about how a tensor was computed, as far as backward depends on it.
 type graph struct {
-	// calls is the collective that backward calls, "" for none: that of ddp, or
-	// the one that some collective has as its own backward.
+	// calls is the collective that backward calls, "" for none: ddp's, or the backward of another collective.
 	calls string
 	pos   syntax.Position
 	group *object // of ranks that call it; nil: the world
@@ -28,7 +26,7 @@ func (m *machine) graph(g graph) *graph {
 	return &g
 }
 
-// merged is the graph of a result computed from both: the first collective counts.
+// merged is the graph of a result computed from both; the first collective wins.
 func merged(a, b *graph) *graph {
 	if a == nil || b != nil && a.calls == "" {
 		return b
@@ -83,7 +81,7 @@ func (m *machine) ofCollective(name string, out value, c *call, group *object) v
 	return out
 }
 
-// mentions tells whether a word stands in a recipe: without set_sync it is known which backward synchronises.
+// mentions reports whether a word occurs in a recipe: without set_sync it is known which backward synchronises.
 func mentions(files map[string]*source, word string) bool {
 	for _, s := range files {
 		if strings.Contains(string(s.file.Source), word) {

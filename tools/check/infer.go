@@ -15,7 +15,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// errUnknown is the error of what cannot be computed of shapes alone.
+// errUnknown says that something cannot be computed from shapes alone.
 var errUnknown = errors.New("not known")
 
 // run1 calls a builtin, without elements.
@@ -36,17 +36,16 @@ func (m *machine) run1(fn starlark.Value, args starlark.Tuple, kwargs []starlark
 
 // A plainCall is a call in which everything but some tensors is a plain value.
 type plainCall struct {
-	args   []starlark.Value // nil where a tensor has a shape that is not wholly known
-	open   []int            // which these are
+	args   []starlark.Value // nil where a tensor's shape is not fully known
+	open   []int            // the indices of these
 	shapes []*shape
 	sizes  []int // that stand somewhere in the call
 	key    strings.Builder
 }
 
-// plain gives the values of arguments as far as they are plain, tensors or layers; false where something else is among
-// them.
+// plain returns the values of arguments if all are plain, tensors or layers; else false.
 func (m *machine) plain(values []value, written []syntax.Expr) (p *plainCall, ok bool) {
-	p = &plainCall{sizes: []int{1, manyOf, 2 * manyOf}} // two that are large tell what grows with them
+	p = &plainCall{sizes: []int{1, manyOf, 2 * manyOf}} // two large sizes show what grows with them
 	for i, v := range values {
 		p.args = append(p.args, nil)
 		if v.shape != nil && !v.shape.exact() {
@@ -83,7 +82,7 @@ func (p *plainCall) size(n int) {
 	}
 }
 
-// concrete is the one value that v, written as e, can be; nil where that is not known.
+// concrete is the one value that v, written as e, can be; nil if unknown.
 func (m *machine) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value {
 	switch {
 	case v.layer != nil:
@@ -105,7 +104,7 @@ func (m *machine) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value 
 		}
 		return known
 	}
-	// A tuple does not change; a list may, unless it is written where it is used.
+	// A tuple cannot change; a list may, unless it is a literal at its point of use.
 	o := v.only()
 	var items []syntax.Expr
 	if list, ok := e.(*syntax.ListExpr); ok {
@@ -136,10 +135,10 @@ func (m *machine) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value 
 	return starlark.NewList(list)
 }
 
-// aboutShapes recognises the errors that are reported: others may depend on what is not followed.
+// aboutShapes recognises the errors that are reported: others may depend on what the check does not follow.
 var aboutShapes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`shape|dimension|sizes? |elements|columns|broadcast`) })
 
-// result is what all ways of a call have in common: nil for an error in each.
+// result is what all tried variants of a call have in common: nil if each is an error.
 type result struct {
 	some  bool
 	shape *shape
@@ -148,7 +147,7 @@ type result struct {
 	err   error
 }
 
-// try calls fn for each choice of the sizes that are not known. ok: something is known of the result, or of the error.
+// try calls fn for each choice of the unknown sizes. ok: something is known about the result or the error.
 func (m *machine) try(p *plainCall, what any, fn func(args []starlark.Value) (starlark.Value, error)) (r result, ok bool) {
 	key := fmt.Sprint(what, " ", p.key.String())
 	if r, ok := m.memo[key]; ok {
@@ -206,7 +205,7 @@ func (m *machine) try(p *plainCall, what any, fn func(args []starlark.Value) (st
 	return r, r.some || r.err != nil
 }
 
-// infer adds what is known of the shapes to the result of a call of fn, and reports an error that is certain.
+// infer adds what is known about shapes to the result of a call of fn, and reports an error that is certain.
 func (m *machine) infer(fn value, c *call, out value) value {
 	o := fn.only()
 	if o == nil || c.spread || m.deaf > 0 {
@@ -274,7 +273,7 @@ func (m *machine) infer(fn value, c *call, out value) value {
 		return out
 	}
 	if !r.some {
-		// With sizes that are not known only a layer's weights say that none fits; with dimensions, only linear's.
+		// If sizes are unknown, only a layer's weights can show that none fits; if the number of dimensions is, only linear's.
 		open := slices.ContainsFunc(p.shapes, func(s *shape) bool { return s.open })
 		if len(p.open) == 0 || weights && !open || name == "nn.linear" && fn.layer != nil && p.shapes[0].sizes != "" {
 			m.misshapen(c.pos, r.err, p)
@@ -284,13 +283,13 @@ func (m *machine) infer(fn value, c *call, out value) value {
 	return m.known(c.node, r, out)
 }
 
-// inferred are the builtins that run here: what they give depends on their arguments alone.
+// inferred reports whether a builtin may run here: its result depends only on its arguments.
 func inferred(name string) bool {
 	return strings.HasPrefix(name, "tensor.") && name != "tensor.no_grad" && name != "tensor.multinomial" ||
 		strings.HasPrefix(name, "fft.") || strings.HasPrefix(name, "nn.") && name != "nn.sequential" && name != "nn.module"
 }
 
-// weights notes the sizes of a layer's parameters, and tells whether it has any.
+// weights records the sizes of a layer's parameters, and reports whether it has any.
 func (m *machine) weights(layer starlark.Value, p *plainCall) bool {
 	x, ok := layer.(starlark.HasAttrs)
 	if !ok || layer.Type() != "Module" {
@@ -313,7 +312,7 @@ func (m *machine) weights(layer starlark.Value, p *plainCall) bool {
 	return params.Len() > 0
 }
 
-// reshaped is the result of a reshape of a tensor whose size is not known: what the call says.
+// reshaped is the result of reshaping a tensor of unknown size: the shape in the call.
 func (m *machine) reshaped(p *plainCall, out value) value {
 	sizes := p.args[1:]
 	if len(sizes) == 1 {
@@ -357,7 +356,7 @@ func (m *machine) known(node syntax.Node, r result, out value) value {
 	case starlark.Callable:
 		if v.Type() == "Module" {
 			if off, err := v.(starlark.HasAttrs).Attr("eval"); err == nil {
-				_, _ = m.run1(off, nil, nil) // as shapes go, dropout is in the way
+				_, _ = m.run1(off, nil, nil) // dropout only gets in the way of shapes
 			}
 			out.layer = v
 		}
@@ -383,7 +382,7 @@ func (m *machine) known(node syntax.Node, r result, out value) value {
 	return out
 }
 
-// misshapen reports an error of a builtin. Sizes that are not known were tried: the message shows ? in their place.
+// misshapen reports an error of a builtin. The message shows ? in place of the sizes that were tried.
 func (m *machine) misshapen(pos syntax.Position, err error, p *plainCall) {
 	text := err.Error()
 	if inner := (*starlark.EvalError)(nil); errors.As(err, &inner) {
@@ -433,7 +432,7 @@ func (m *machine) operate(pos syntax.Position, op syntax.Token, x, y, out value)
 	return out
 }
 
-// ofShape adds what an attribute of a tensor of a known shape says.
+// ofShape adds the value of an attribute of a tensor of known shape.
 func (m *machine) ofShape(e *syntax.DotExpr, x, out value) value {
 	if x.shape == nil || !isTensor(x) {
 		return out
@@ -470,7 +469,7 @@ func (m *machine) ofShape(e *syntax.DotExpr, x, out value) value {
 	return out
 }
 
-// reassembled notes that a model's part is replaced: what was known of its layers no longer holds.
+// reassembled records that a part of a model is replaced: what was known about its layers no longer holds.
 func (m *machine) reassembled(x value, field string) {
 	if field == "grad" || field == "requires_grad" {
 		return

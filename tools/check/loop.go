@@ -6,8 +6,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// repeat interprets a loop. head begins an iteration and tells why the number of
-// iterations may differ; endless loops end only at a break.
+// repeat interprets a loop. head begins an iteration and returns why the number of iterations may differ; endless
+// loops end only at a break.
 func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, head func() *reason, body []syntax.Stmt) {
 	l := &loop{}
 	before := m.st
@@ -43,8 +43,8 @@ func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, he
 	m.leaveLoop(l, pending, exits, events, written, before)
 }
 
-// leaveLoop ends the departures that concern this loop only. Where ranks leave it,
-// the others continue alone with whole iterations.
+// leaveLoop ends the departures that concern only this loop. After some ranks leave it, the others continue alone
+// with whole iterations.
 func (m *machine) leaveLoop(l *loop, pending, exits int, events []*event, written map[any]bool, before *state) {
 	within := func(e exit) bool { return e.loop == l }
 	kept := m.act.pending[:pending]

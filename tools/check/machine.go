@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	maxSteps = 1_000_000 // of the interpretation; a recipe of 100 lines takes some thousands
+	maxSteps = 1_000_000 // of the interpretation; a recipe of 100 lines takes a few thousand
 	maxCalls = 40        // nested calls that are followed
 	maxDepth = 20_000    // nested expressions and statements in all calls
 	maxRound = 8         // of a loop until nothing new is learned
 )
 
 // A machine interprets a recipe abstractly: every branch is taken, loops are
-// repeated until nothing new is learned, and of each value it is known whether it
+// repeated until nothing new is learned, and each value is tracked for whether it
 // differs between ranks. Calls are followed with their arguments.
 type machine struct {
 	ref      *Reference
@@ -45,16 +45,16 @@ type machine struct {
 	warned  map[string]bool
 
 	memo    map[string]result        // of calls that were run on shapes
-	shapes  map[*syntax.Ident]*shape // of names, where they stand; nil: not the same each time
-	deaf    int                      // errors of shapes are not reported: a function is called back
-	rebuilt bool                     // a model is changed after it was made
+	shapes  map[*syntax.Ident]*shape // of names, at their positions; nil: not always the same
+	deaf    int                      // above 0 shape errors are not reported: in a callback
+	rebuilt bool                     // a model is changed after its construction
 
-	saved       map[*object]string // the paths that save_file gave since other ranks were met, with the names, as literals
-	distributed bool               // the recipe meets other ranks somewhere
+	saved       map[*object]string // the paths that save_file returned since the last synchronisation, with the names, as literals
+	distributed bool               // the recipe synchronises with other ranks somewhere
 	unsynced    bool               // the recipe turns ddp's synchronisation off at times
 }
 
-// An activation is the part of the machine that each call of a function has.
+// An activation is the machine's state for one call of a function.
 type activation struct {
 	loops   []*loop
 	exits   []exit
@@ -70,7 +70,7 @@ type loop struct{ breaks, continues *state }
 type exit struct {
 	verb string
 	pos  syntax.Position
-	loop *loop // that it leaves or repeats; nil: the function
+	loop *loop // the loop that it leaves or repeats; nil: the function
 }
 
 func newMachine(ref *Reference, files map[string]*source, f *findings) *machine {
@@ -81,7 +81,7 @@ func newMachine(ref *Reference, files map[string]*source, f *findings) *machine 
 	}
 }
 
-// exhausted ends an interpretation that takes too long; what it has found stays.
+// exhausted ends an interpretation that takes too long; its findings are kept.
 type exhausted struct{}
 
 func (m *machine) step(n int) {
@@ -117,13 +117,13 @@ func (m *machine) watch(fn func()) ([]*event, map[any]bool) {
 	return events, written
 }
 
-// emit adds what was watched to what happens here.
+// emit adds watched events to those here.
 func (m *machine) emit(events []*event) {
 	m.step(len(events))
 	m.trace = append(m.trace, events...)
 }
 
-// collective notes a call that all ranks have to make.
+// collective records a call that all ranks have to make.
 func (m *machine) collective(name string, pos syntax.Position, group *object) {
 	clear(m.saved)
 	chain := append(append([]place{}, m.stack...), place{pos, m.functionName()})
@@ -148,8 +148,7 @@ func (m *machine) reason(r reason) *reason {
 	return &known
 }
 
-// taint marks what was written where only some ranks go: before is the state
-// before the branches.
+// taint marks what was written in branches that only some ranks take: before is the state before the branches.
 func (m *machine) taint(written map[any]bool, before *state, why *reason) {
 	if m.st == nil {
 		return
@@ -201,7 +200,7 @@ func (m *machine) warn(pos syntax.Position, format string, args ...any) {
 	m.findings.add(pos, Warning, fmt.Sprintf(format, args...))
 }
 
-// warnOnce warns of a collective at a place, however many paths lead there, once.
+// warnOnce warns about a collective at a position only once, however many paths lead there.
 func (m *machine) warnOnce(pos syntax.Position, name, format string, args ...any) {
 	if key := pos.String() + name; !m.warned[key] {
 		m.warned[key] = true
@@ -209,7 +208,7 @@ func (m *machine) warnOnce(pos syntax.Position, name, format string, args ...any
 	}
 }
 
-// text is the source of a node on one line, cut where it is long.
+// text is the source of a node on one line, shortened if long.
 func (m *machine) text(n syntax.Node) string {
 	start, end := n.Span()
 	text := m.frame.file.between(start, end)

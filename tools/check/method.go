@@ -10,10 +10,10 @@ import (
 	"drun/starlib/lang"
 )
 
-// formatSpec finds "{:.3f}", which format does not take.
+// formatSpec finds "{:.3f}", which format does not support.
 var formatSpec = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\w*:([^{}]+)\}`) })
 
-// callMethod calls a method of a value, known by its declaration, or by its name.
+// callMethod calls a method of a value, known by its declaration or only by its name.
 func (m *machine) callMethod(o *object, c *call, certain bool) value {
 	self := m.held(o).fields["self"]
 	if o.def != nil && certain {
@@ -157,7 +157,7 @@ func (m *machine) containerMethod(o *object, self value, x *object, c *call) val
 	return m.unknown(c.node, m.st.deep(append(c.all(), self)...))
 }
 
-// also is any further element of a container to which v is added.
+// also adds v to the elements of a container at unknown positions.
 func (m *machine) also(held *contents, v value) value {
 	if held.elem.equal(same) {
 		return v

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// callNative calls a builtin of the language, or of a module that it comes with.
+// callNative calls a builtin of the language or of one of its modules.
 func (m *machine) callNative(o *object, c *call, certain bool) value {
 	if d := m.ref.natives[o.name]; d != nil && certain {
 		m.fits(o.name, d, c)
@@ -75,7 +75,7 @@ func (m *machine) newDict(arg value, c *call) value {
 	return of(m.alloc(c.node, "dict", container, "dict", held))
 }
 
-// copyOf is list(v) and its like.
+// copyOf is list(v) and the like.
 func (m *machine) copyOf(v value, name string, c *call) value {
 	typ := name
 	if name == "sorted" || name == "reversed" {

@@ -19,11 +19,10 @@ const (
 	builtin               // def of a module
 	module                // dist, nn, …
 	method                // a method, bound to the field "self"
-	native                // a builtin of the language, or a module that it comes with
+	native                // a builtin of the language, or one of its modules
 )
 
-// An object represents all values that one expression makes in one activation of
-// its function.
+// An object represents all values that one expression creates in one activation of its function.
 type object struct {
 	id   int
 	kind kind
@@ -37,7 +36,7 @@ type object struct {
 	module *starlib.Module
 }
 
-// A frame is an activation of a function, told apart by where it is called.
+// A frame is an activation of a function, identified by where it is called.
 type frame struct {
 	parent   *frame
 	file     *source
@@ -53,7 +52,7 @@ type site struct {
 	role  string
 }
 
-// object returns the one object of a site, which is as given where it is new.
+// object returns the one object of a site; a new one is as.
 func (m *machine) object(key site, as object) *object {
 	o := m.objects[key]
 	if o == nil {
@@ -111,7 +110,7 @@ func (m *machine) change(v value, fn func(c *contents, certain bool)) {
 	}
 }
 
-// set puts v into a field, which is replaced only where that is certain.
+// set puts v into a field, which is replaced only if certain.
 func set(c *contents, key string, v value, certain bool) {
 	if old, ok := c.fields[key]; ok && !certain {
 		v = join(old, v)
@@ -153,7 +152,7 @@ func (m *machine) shaped(v value) value {
 	return v
 }
 
-// made is the value of a declared type that an expression gives.
+// made is a new value of a declared type, for an expression.
 func (m *machine) made(node any, typ string, why *reason) value {
 	switch {
 	case plainTypes[typ]:

@@ -7,7 +7,7 @@ var comparisons = map[syntax.Token]bool{
 	syntax.IN: true, syntax.NOT_IN: true,
 }
 
-// operation is x op y, also of an augmented assignment.
+// operation is x op y, also in an augmented assignment.
 func (m *machine) operation(node syntax.Node, op syntax.Token, x, y value) value {
 	start, _ := node.Span()
 	return m.operate(start, op, x, y, m.carried(folded(op, x, y, m.combined(node, op, x, y)), x, y))
@@ -134,7 +134,7 @@ func (m *machine) slice(e *syntax.SliceExpr) value {
 	return m.carried(m.unknown(e, either(why, m.st.deep(x))), x)
 }
 
-// element is what a loop over v gives in each round.
+// element is what a loop over v yields in each round.
 func (m *machine) element(v value, node syntax.Node) value {
 	var out union
 	for _, o := range v.refs {

@@ -13,7 +13,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// A Reference is what recipes find predeclared, as the check needs it.
+// A Reference is what is predeclared in recipes, in the form that the check needs.
 type Reference struct {
 	env     starlark.StringDict
 	modules map[string]*starlib.Module
@@ -25,8 +25,8 @@ type Reference struct {
 	zeros  starlark.Value
 }
 
-// NewReference makes a reference of the modules and the environment of recipes
-// (universe.Modules and universe.Names, whose tensors have shapes alone).
+// NewReference makes a reference from the modules and the environment of recipes (universe.Modules and
+// universe.Names, whose tensors have only shapes).
 func NewReference(modules []*starlib.Module, env starlark.StringDict) *Reference {
 	r := &Reference{env: env, modules: map[string]*starlib.Module{}, types: map[string]*starlib.Methods{}, natives: map[string]*starlib.Def{},
 		thread: &starlark.Thread{Name: "check"}}
@@ -46,7 +46,7 @@ func NewReference(modules []*starlib.Module, env starlark.StringDict) *Reference
 	return r
 }
 
-// language has the shapes of the builtins that are part of the language.
+// language has the signatures of the builtins that are part of the language.
 const language = `
 abs(x) -> number
 all(x) -> bool
@@ -86,7 +86,7 @@ func members(m *starlib.Module) []string {
 	return names
 }
 
-// instead suggests a name for one that does not exist, "" without. typ is the type of value that lacks it, "" of a module.
+// instead suggests a name for one that does not exist, or "". typ is the type of value that lacks it, "" for a module.
 func instead(typ, name, prefix string, names []string) string {
 	if hint := lang.ForeignMethod(typ, name); hint != "" {
 		return ": " + hint

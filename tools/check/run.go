@@ -32,7 +32,7 @@ func (m *machine) run(main *source) {
 		}
 		m.frame, m.act, m.running, m.stack = next.frame, &activation{}, nil, nil
 		before := m.branch()
-		if m.deaf = 0; next.frame.fn != nil { // what it uses of the function around it may be another then
+		if m.deaf = 0; next.frame.fn != nil { // the variables of its enclosing function may differ by then
 			m.deaf = 1
 		}
 		m.enter(next, &call{node: nil, pos: next.pos, text: next.name, spread: true})

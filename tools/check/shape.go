@@ -9,27 +9,26 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Shapes are inferred by the builtins themselves: they run here on tensors that have a shape and a type, and no
-// elements (tensor.Context.Shapes), so that their rules and messages stand in one place. A size that is not known is
-// tried as several sizes. What the results have in common is known of the result; a call is wrong only where all sizes
-// give an error. What needs elements, or has an argument of which nothing is known, gives a tensor without a known
-// shape, which is always right.
+// Shapes are inferred by the builtins themselves: they run here on tensors that have a shape and a type but no
+// elements (tensor.Context.Shapes), so that their rules and messages exist only once. An unknown size is tried as
+// several sizes. What the results have in common is known about the result; a call is wrong only if all sizes give an
+// error. A call that needs elements, or has an unknown argument, gives a tensor of unknown shape, which is always right.
 
-// A shape is what is known about a tensor's.
+// A shape is what is known about a tensor's shape.
 type shape struct {
 	sizes string // of the dimensions, each followed by a comma; ? where it is not known
-	open  bool   // an unknown number of dimensions stands before them
+	open  bool   // an unknown number of dimensions precedes them
 	dtype string // "" where it is not known
 }
 
-// exact tells whether nothing is unknown.
+// exact reports whether everything is known.
 func (s *shape) exact() bool { return !s.open && s.dtype != "" && !strings.Contains(s.sizes, "?") }
 
 func (s *shape) dims() []string {
 	return strings.FieldsFunc(s.sizes, func(r rune) bool { return r == ',' })
 }
 
-// String writes (32, 128) float32, with ? and … for what is not known.
+// String formats s as (32, 128) float32, with ? and … for what is unknown.
 func (s *shape) String() string {
 	list := s.dims()
 	if s.open {
@@ -42,7 +41,7 @@ func (s *shape) String() string {
 	return strings.TrimSpace(text + ") " + s.dtype)
 }
 
-// joined is a shape of which both are examples; nil where they have nothing in common.
+// joined is a shape that covers both; nil if they have nothing in common.
 func joined(a, b *shape) *shape {
 	if a == b || a == nil || b == nil {
 		if a == b {
@@ -75,7 +74,7 @@ func joined(a, b *shape) *shape {
 	return out
 }
 
-// alike tells whether two are the same.
+// alike reports whether two shapes are the same.
 func (s *shape) alike(t *shape) bool { return s == t || s != nil && t != nil && *s == *t }
 
 // shapeOf is the shape of a tensor without elements.
@@ -99,11 +98,11 @@ func shapeOf(v starlark.Value) *shape {
 }
 
 const (
-	maxTries = 700  // of one call with sizes that are not known
-	manyOf   = 5040 // a size that most kernels fit, and that most numbers of parts divide
+	maxTries = 700  // of one call with unknown sizes
+	manyOf   = 5040 // a size that fits most kernels and is divisible by most numbers of parts
 )
 
-// samples are tensors that a shape allows, with these sizes in place of unknown ones; nil for too many.
+// samples are tensors that a shape allows, with these sizes in place of unknown ones; nil if too many.
 func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
 	dtype := cmp.Or(s.dtype, "float32")
 	shapes := [][]string{s.dims()}
@@ -116,7 +115,7 @@ func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
 			choices := sizes
 			if n, err := strconv.Atoi(d); err == nil {
 				choices = []int{n}
-			} else if s.open && i != 1 && i != len(dims)-1 { // where channels and features stand
+			} else if s.open && i != 1 && i != len(dims)-1 { // the dimensions of channels and features
 				choices = []int{1, manyOf, 2 * manyOf}
 			}
 			var longer []starlark.Tuple
@@ -132,7 +131,7 @@ func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
 		for _, t := range all {
 			v, err := m.run1(m.ref.zeros, starlark.Tuple{t}, []starlark.Tuple{{starlark.String("dtype"), starlark.String(dtype)}})
 			if err != nil {
-				continue // more elements than a tensor has
+				continue // more elements than a tensor can have
 			}
 			list = append(list, v)
 		}
@@ -143,7 +142,7 @@ func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
 	return list
 }
 
-// mark notes the shape of a name where it stands.
+// mark records the shape of a name at its position.
 func (m *machine) mark(id *syntax.Ident, v value) {
 	if m.st.dead {
 		return

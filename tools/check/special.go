@@ -62,7 +62,7 @@ func (m *machine) special(name string, c *call) (value, bool) {
 	return same, false
 }
 
-// savedFile is the path that checkpoint.save_file gives, of a file that rank 0 writes.
+// savedFile is the path that checkpoint.save_file returns, of a file that rank 0 writes.
 func (m *machine) savedFile(c *call) value {
 	path := c.named["path"]
 	if len(c.args) > 1 {
@@ -73,7 +73,7 @@ func (m *machine) savedFile(c *call) value {
 	return of(o)
 }
 
-// loadedFile warns where nothing that other ranks take part in stands between a file's writing and its reading.
+// loadedFile warns if no synchronisation separates the writing of a file from its reading.
 func (m *machine) loadedFile(c *call) {
 	path := c.named["path"]
 	if len(c.args) > 0 {
@@ -150,8 +150,7 @@ func (m *machine) loader(c *call) value {
 	return of(m.alloc(c.node, "loader", instance, "Loader", held))
 }
 
-// model makes a module of the recipe's own, or a chain of modules: calling it
-// calls its functions.
+// model makes a module defined by the recipe, or a chain of modules: calling it calls its functions.
 func (m *machine) model(name string, c *call) value {
 	held := &contents{fields: map[string]value{}}
 	for i, v := range c.args {
@@ -200,7 +199,7 @@ func (m *machine) callInstance(o *object, c *call) value {
 	return out
 }
 
-// groups makes the groups of ranks that a builtin gives.
+// groups makes the groups of ranks that a builtin returns.
 func (m *machine) groups(name string, c *call) value {
 	group := func(role string) value { return of(m.alloc(c.node, role, instance, "Group", &contents{})) }
 	if name != "dist.init_parallelism" {

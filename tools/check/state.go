@@ -7,15 +7,15 @@ type variable struct{ id int }
 type state struct {
 	vars tree[value]    // by the numbers of variables
 	heap tree[contents] // by the numbers of objects
-	dead bool           // a condition that is known leads elsewhere
+	dead bool           // a known condition leads elsewhere
 }
 
 func (s *state) clone() *state {
 	return &state{vars: s.vars.clone(), heap: s.heap.clone(), dead: s.dead}
 }
 
-// merge makes s what holds after either s or other, and reports whether s changed. What only one of them knows is as that
-// one has it.
+// merge makes s what holds after either s or other, and reports whether s changed. What only one of them knows is taken
+// from it.
 func (s *state) merge(other *state) (changed bool) {
 	s.dead = s.dead && other.dead
 	vars := s.vars.merge(&other.vars, func(a, b *value) *value {
@@ -51,7 +51,7 @@ func eitherState(a, b *state) *state {
 	return a
 }
 
-// shallow is why a value's truth, number, length or count of rounds differs.
+// shallow is why a value's truth, number, length or number of iterations differs.
 func (s *state) shallow(v value) *reason {
 	why := v.diff
 	for _, o := range v.refs {
@@ -62,7 +62,7 @@ func (s *state) shallow(v value) *reason {
 	return why
 }
 
-// count is why the number of rounds of a loop over a value differs.
+// count is why the number of iterations over a value differs.
 func (s *state) count(v value) *reason {
 	why := v.diff
 	for _, o := range v.refs {

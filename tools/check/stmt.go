@@ -7,7 +7,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// block interprets statements up to one after which nothing is reached.
+// block interprets statements until nothing further is reachable.
 func (m *machine) block(stmts []syntax.Stmt) {
 	m.depth++
 	defer func() { m.depth-- }()
@@ -156,7 +156,7 @@ func (m *machine) unpack(targets []syntax.Expr, v value) {
 	}
 }
 
-// load gives the names of another file, which is interpreted first.
+// load binds the names of another file, which is interpreted first.
 func (m *machine) load(s *syntax.LoadStmt) {
 	file := m.frame.file.loads[s.Module.TokenPos]
 	if file == nil {

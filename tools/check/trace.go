@@ -6,8 +6,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// An event is a collective that is called, or a part of the recipe with
-// collectives in it that every rank goes through alike: a loop or a choice.
+// An event is a call of a collective, or a part of the recipe with collectives in it that every rank executes alike:
+// a loop or a choice.
 type event struct {
 	name  string   // "dist.barrier"; "loop", "choice"
 	group *object  // of a collective in a group of ranks, nil: the world's
@@ -43,7 +43,7 @@ func write(b *strings.Builder, events []*event) {
 	}
 }
 
-// block wraps what happens in a loop or choice; nothing where nothing does.
+// block wraps what happens in a loop or choice; nothing if nothing does.
 func block(name string, inner []*event) []*event {
 	if len(inner) == 0 {
 		return nil
@@ -51,7 +51,7 @@ func block(name string, inner []*event) []*event {
 	return []*event{{name: name, inner: inner}}
 }
 
-// choice is what happens where all ranks take the same one of several ways.
+// choice is what happens if all ranks take the same one of several ways.
 func choice(ways ...[]*event) []*event {
 	var inner []*event
 	alike := true
@@ -65,7 +65,7 @@ func choice(ways ...[]*event) []*event {
 	return block("choice", inner)
 }
 
-// differ removes what two sequences have in common at both ends.
+// differ removes the common beginning and end of two sequences.
 func differ(a, b []*event) (onlyA, onlyB []*event) {
 	equal := func(x, y *event) bool { return signature([]*event{x}) == signature([]*event{y}) }
 	for len(a) > 0 && len(b) > 0 && equal(a[0], b[0]) {

@@ -4,24 +4,24 @@ package check
 type trait struct {
 	// collective: every rank has to call it.
 	collective bool
-	// own: the result is this rank's own. Without, what a collective returns is
-	// the same on all ranks, and what another builtin returns differs if its
+	// own: the result is this rank's own. Otherwise what a collective returns
+	// is the same on all ranks, and what another builtin returns differs if its
 	// arguments do.
 	own    bool
 	origin origin
 	why    string // instead of the call's source
-	// equal: the result is the same on all ranks whatever the arguments are.
+	// equal: the result is the same on all ranks, whatever the arguments.
 	equal bool
 	// inPlace: afterwards the tensors of the first argument are the same too.
 	inPlace bool
-	// back: where gradients are recorded, the result's backward is a collective.
+	// back: if gradients are recorded, the result's backward is a collective.
 	back bool
-	// with: it is a collective only where one of these arguments is given.
+	// with: it is a collective only if one of these arguments is given.
 	with []string
 }
 
-// traits of the builtins that know of other ranks. A builtin that is not listed
-// calls no collective. Those of dist are all listed, which a test checks.
+// traits of the builtins that involve other ranks. A builtin that is not listed calls no collective. Those of dist
+// are all listed, which a test checks.
 var traits = map[string]trait{
 	"dist.rank":           {own: true},
 	"dist.local_rank":     {own: true},

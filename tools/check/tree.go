@@ -1,8 +1,8 @@
 package check
 
-// A tree maps small numbers to what is known of them. Copies share all that neither has changed since, so that a copy
-// costs nothing and two of them are joined in the time of what differs: the persistent vector of Clojure (Bagwell, Ideal
-// Hash Trees, 2001), with nodes that their owner changes in place.
+// A tree maps small numbers to what is known about them. Copies share everything that neither has changed since, so that
+// a copy costs nothing and joining two takes time proportional to their differences: the persistent vector of Clojure
+// (Bagwell, Ideal Hash Trees, 2001), with nodes that their owner changes in place.
 type tree[V any] struct {
 	root   *node[V]
 	height int // of root; leaves have 0
@@ -23,7 +23,7 @@ type node[V any] struct {
 
 type owner struct{ _ byte } // not of size 0: each has an address of its own
 
-// get is what is known of i; nil: nothing.
+// get is what is known about i; nil: nothing.
 func (t *tree[V]) get(i int) *V {
 	if i>>(nodeBits*(t.height+1)) != 0 {
 		return nil
@@ -38,7 +38,7 @@ func (t *tree[V]) get(i int) *V {
 	return n.items[i&(nodeSize-1)]
 }
 
-// set makes v what is known of i, which is not negative.
+// set makes v what is known about i, which is not negative.
 func (t *tree[V]) set(i int, v *V) {
 	if t.owner == nil {
 		t.owner = &owner{}
@@ -66,7 +66,7 @@ func (t *tree[V]) raise() {
 	above.nodes[0], t.root = t.root, above
 }
 
-// own is n, or where others may have it, a copy that the tree alone has.
+// own is n or, if others may share it, a copy that belongs to this tree alone.
 func (t *tree[V]) own(n *node[V], height int) *node[V] {
 	if n != nil && n.owner == t.owner {
 		return n
@@ -84,14 +84,13 @@ func (t *tree[V]) own(n *node[V], height int) *node[V] {
 	return c
 }
 
-// clone is a copy. Neither changes afterwards what the other has.
+// clone returns a copy. Later changes to either do not affect the other.
 func (t *tree[V]) clone() tree[V] {
 	t.owner = nil
 	return *t
 }
 
-// merge makes t know what other knows: join gives what is known of a number of which both know something else. It tells
-// whether t changed.
+// merge adds what other knows to t: join combines two different values for a number. It reports whether t changed.
 func (t *tree[V]) merge(other *tree[V], join func(a, b *V) *V) (changed bool) {
 	for t.height < other.height {
 		if t.owner == nil {

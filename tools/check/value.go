@@ -8,23 +8,22 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// A reason says why a value may differ between ranks. Of several the first one
-// found is kept, so that joining ends.
+// A reason says why a value may differ between ranks. Of several, the first one found is kept, so that joining terminates.
 type reason struct {
 	id    int
 	what  string // "dist.rank()"
 	pos   syntax.Position
 	from  origin
 	group *object // the group whose rank was asked, nil: the world's
-	// member tells that only membership of the group was asked (rank() >= 0).
+	// member: only membership of the group was asked (rank() >= 0).
 	member bool
 }
 
 type origin uint8
 
 const (
-	byRank origin = iota // from who the rank is
-	byData               // from what it got to see: batches, messages, time
+	byRank origin = iota // from the rank's identity
+	byData               // from what the rank saw: batches, messages, time
 )
 
 func either(a, b *reason) *reason {
@@ -40,14 +39,14 @@ type value struct {
 	diff  *reason        // the value itself differs; what objects hold is in the state
 	lit   string         // the source of a literal: True, 3, "a"
 	typ   string         // int, float, number, bool, string, None where it is known to be one
-	graph *graph         // of a tensor, or of what a module gives; nil: none that matters
-	param bool           // a parameter that a loop over model.parameters() gave
+	graph *graph         // of a tensor, or of a module's results; nil: none that matters
+	param bool           // a parameter from a loop over model.parameters()
 	shape *shape         // of a tensor; nil: not known
-	layer starlark.Value // a module of nn that is known wholly, without elements
+	layer starlark.Value // a module of nn that is fully known, without elements
 	refs  []*object      // by id
 }
 
-// same is a value of which nothing is known, equal on all ranks.
+// same is a value about which nothing is known, equal on all ranks.
 var same = value{}
 
 var none = value{lit: "None", typ: "None"}

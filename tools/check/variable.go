@@ -7,7 +7,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// assign gives a variable of the current function, or one that it captures.
+// assign sets a variable of the current function, or one that it captures.
 func (m *machine) assign(id *syntax.Ident, v value) {
 	if b, ok := id.Binding.(*resolve.Binding); ok && b.First != nil {
 		key := m.variable(b)

@@ -1,4 +1,4 @@
-// Package format lays out recipes in one way: buildifier's, with the syntax that recipes have besides. `drun fmt` and
+// Package format formats recipes in one style: buildifier's, extended to the syntax that recipes add. `drun fmt` and
 // the language server call it.
 package format
 
@@ -17,7 +17,7 @@ import (
 	"drun/starlib/lang"
 )
 
-// Source lays out a recipe file. What it means does not change: the result is parsed and compared with the source.
+// Source formats a recipe file. Its meaning does not change: the result is parsed and compared with the source.
 // Errors of the source's syntax are *lang.Error.
 func Source(name string, src []byte) ([]byte, error) {
 	file, err := lang.Parse(name, src)
@@ -41,7 +41,7 @@ func Source(name string, src []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fault(name, err)
 	}
-	// The loops of the result are in the source's order: those that were while are so again.
+	// The result's loops are in the source's order, so those that were while become while again.
 	now := loopsOf(foreign.Syntax)
 	if len(now) != len(loops) {
 		return nil, fault(name, fmt.Errorf("%d loops have become %d", len(loops), len(now)))
@@ -70,7 +70,7 @@ func fault(name string, err error) error {
 	return fmt.Errorf("%s: cannot be laid out, and stays as it is: %w", name, err)
 }
 
-// stand is what stands for while, which buildifier does not know, while a file is laid out: a loop too.
+// stand replaces while, which buildifier does not know, during formatting: it is a loop too.
 const stand = "for _ in"
 
 // A loop is a loop statement.
@@ -106,7 +106,7 @@ func literals(tree *syntax.File, text string) (edits []edit, restore *strings.Re
 	syntax.Walk(tree, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.LoadStmt:
-			return false // which takes no names
+			return false // where names are not allowed
 		case *syntax.Literal:
 			raw := strings.ReplaceAll(n.Raw, "\r\n", "\n")
 			if own, known := spelled(n.Token, raw); !known {
@@ -120,7 +120,7 @@ func literals(tree *syntax.File, text string) (edits []edit, restore *strings.Re
 	return edits, strings.NewReplacer(pairs...)
 }
 
-// spelled is how a literal is written; known: buildifier writes it well.
+// spelled is how a literal is written; known says that buildifier writes it well.
 func spelled(token syntax.Token, raw string) (own string, known bool) {
 	if token == syntax.BYTES {
 		return raw, false
@@ -138,8 +138,8 @@ func spelled(token syntax.Token, raw string) (own string, known bool) {
 	return raw, plain
 }
 
-// brackets go around what buildifier does not take without them: a condition or lambda that is not the first of a tuple,
-// which has none itself.
+// brackets adds parentheses that buildifier needs: around a condition or lambda that is not the first element of an
+// unparenthesised tuple.
 func brackets(tree *syntax.File) (edits []edit) {
 	syntax.Walk(tree, func(n syntax.Node) bool {
 		tuple, ok := n.(*syntax.TupleExpr)
@@ -157,7 +157,7 @@ func brackets(tree *syntax.File) (edits []edit) {
 	return edits
 }
 
-// end is the place after an expression; its own End is before the bracket of an index.
+// end is the position after an expression; the End of an index is before its bracket.
 func end(x syntax.Expr) syntax.Position {
 	switch x := x.(type) {
 	case *syntax.CondExpr:
@@ -205,7 +205,7 @@ func before(a, b syntax.Position) int {
 	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 }
 
-// comments lists what the comments say, sorted.
+// comments lists the text of all comments, sorted.
 func comments(name string, src []byte) []string {
 	var list []string
 	tree, err := (&syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true, Recursion: true}).Parse(name, src, syntax.RetainComments)
@@ -240,7 +240,7 @@ func layout(name, text string) (out string, err error) {
 	return string(build.FormatWithoutRewriting(tree)), nil
 }
 
-// same compares two syntax trees, but for positions, comments, parentheses and how literals are written.
+// same compares two syntax trees, ignoring positions, comments, parentheses and how literals are written.
 func same(a, b reflect.Value) bool {
 	a, b = bare(a), bare(b)
 	if a.IsValid() != b.IsValid() || a.IsValid() && a.Type() != b.Type() {
@@ -281,7 +281,7 @@ func same(a, b reflect.Value) bool {
 	return reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
-// bare takes interfaces and parentheses off.
+// bare strips interfaces and parentheses.
 func bare(v reflect.Value) reflect.Value {
 	for v.IsValid() {
 		if v.Kind() == reflect.Interface {

@@ -18,7 +18,7 @@ import (
 	"drun/tools/check"
 )
 
-// Item is a name to go on with.
+// Item is a completion.
 type Item struct {
 	Label         string `json:"label"`
 	Kind          int    `json:"kind"` // 2 method, 3 function, 5 field, 6 variable, 7 class, 9 module, 14 keyword
@@ -38,8 +38,8 @@ var (
 	separator = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[ \t]*,[ \t]*`) })
 )
 
-// completion offers the names that may stand at a position: after a dot the attributes, else names and, within a call,
-// the parameters of what is called.
+// completion offers the names that are possible at a position: attributes after a dot, else names and, within a call,
+// the callee's parameters.
 func (s *Server) completion(d *document, p Position) (any, error) {
 	head, _ := d.around(p)
 	if inText(head) {
@@ -95,7 +95,7 @@ func (s *Server) completion(d *document, p Position) (any, error) {
 	return items, nil
 }
 
-// trailing is how much of a name stands behind the cursor.
+// trailing is how much of a name follows the cursor.
 func trailing(name, before string) int {
 	for n := range len(name) {
 		if strings.HasSuffix(before, name[:len(name)-n]) {
@@ -105,7 +105,7 @@ func trailing(name, before string) int {
 	return len(name)
 }
 
-// inText tells whether a line's part ends within a text or comment.
+// inText reports whether the beginning of a line ends within a string or comment.
 func inText(before string) bool {
 	quote := byte(0)
 	for i := 0; i < len(before); i++ {
@@ -157,7 +157,7 @@ func (s *Server) members(d *document, p Position, owner, prefix string) (items [
 
 var result = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`->\s*(.+)$`) })
 
-// typeOf is what a variable is, as far as the last call before the position that was assigned to it says; nil: not known.
+// typeOf is the type of a variable, inferred from the last call that was assigned to it before the position; nil: unknown.
 func (s *Server) typeOf(d *document, p Position, name string) []string {
 	assigned := regexp.MustCompile(`^\s*(?:[\pL_][\pL\pN_]*\s*,\s*)*` + regexp.QuoteMeta(name) + `\s*(?:,[^=]*)?=\s*([\pL_][\pL\pN_.]*)\(`)
 	for n := min(p.Line, len(d.lines)-1); n >= 0; n-- {
@@ -182,7 +182,7 @@ var declaring = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)([\pL_][\pL\pN_]*)\s*=\s*run\.params\((.*?)\n?\)\s*\n`)
 })
 
-// params are the names that a run.params declares which is assigned to this variable.
+// params are the names declared by the run.params that is assigned to this variable.
 func (d *document) params(owner string) (names []string) {
 	for _, m := range declaring().FindAllStringSubmatch(d.text, -1) {
 		if m[1] == owner {
@@ -215,7 +215,7 @@ func (s *Server) hover(d *document, p Position) (any, error) {
 	return map[string]any{"contents": map[string]string{"kind": "markdown", "value": text}}, nil
 }
 
-// shapeAt is the shape of the tensor that the name at a position stands for, "" where none is known.
+// shapeAt is the shape of the tensor that the name at a position stands for, "" if unknown.
 func (s *Server) shapeAt(d *document, p Position) string {
 	_, shapes := s.inspect(d)
 	if len(shapes) == 0 {
@@ -228,7 +228,7 @@ func (s *Server) shapeAt(d *document, p Position) string {
 
 func code(text string) string { return "```python\n" + text + "\n```\n\n" }
 
-// entry is what the reference has of a dotted name; of an attribute of something else, that of its type.
+// entry is the reference entry for a dotted name; for an attribute of a variable, that of its type.
 func (s *Server) entry(d *document, p Position, name string) *universe.Entry {
 	owner, member := "", name
 	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
@@ -267,8 +267,7 @@ func (d *defined) head() string {
 	return d.name
 }
 
-// definition is the place where the name at a position is bound, also in a file that is loaded; on the name of a file, its
-// beginning.
+// definition is where the name at a position is bound, also in a loaded file; for the name of a file, its beginning.
 func (s *Server) definition(d *document, p Position) (any, error) {
 	def, file := s.find(d, p)
 	if file != "" {
@@ -388,14 +387,14 @@ func describe(path, text string, tree *syntax.File, first *syntax.Ident) *define
 	return out
 }
 
-// parsed is a document's tree with its names resolved, and its load statements; nil where its syntax is wrong.
+// parsed is a document's tree with its names resolved, and its load statements; nil if its syntax is wrong.
 func parsed(path, text string) (*syntax.File, []*syntax.LoadStmt) {
 	file, err := lang.Parse(path, []byte(text))
 	if err != nil {
 		return nil, nil
 	}
 	known := func(string) bool { return true }
-	_ = resolve.File(file.Syntax, known, starlark.Universe.Has) // what can be resolved is
+	_ = resolve.File(file.Syntax, known, starlark.Universe.Has) // names that can be resolved are
 	var loads []*syntax.LoadStmt
 	for _, stmt := range file.Syntax.Stmts {
 		if load, ok := stmt.(*syntax.LoadStmt); ok {
@@ -405,7 +404,7 @@ func parsed(path, text string) (*syntax.File, []*syntax.LoadStmt) {
 	return file.Syntax, loads
 }
 
-// loads are the load statements of a document that can be parsed.
+// loads are the load statements of a document, if it can be parsed.
 func (d *document) loads() []*syntax.LoadStmt {
 	_, list := parsed(d.path, d.text)
 	return list

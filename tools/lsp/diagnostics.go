@@ -24,8 +24,7 @@ type Diagnostic struct {
 	Message  string `json:"message"`
 }
 
-// publish tells the editor what is wrong with the documents that have changed. What changes again meanwhile is looked at
-// once.
+// publish tells the editor what is wrong with the documents that have changed. Changes in the meantime are checked once.
 func (s *Server) publish(ctx context.Context, conn *jsonrpc2.Conn) {
 	for {
 		select {
@@ -49,7 +48,7 @@ func (s *Server) publish(ctx context.Context, conn *jsonrpc2.Conn) {
 	}
 }
 
-// diagnose checks a document with all that it loads.
+// diagnose checks a document with all files that it loads.
 func (s *Server) diagnose(d *document) (list []Diagnostic) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -60,7 +59,7 @@ func (s *Server) diagnose(d *document) (list []Diagnostic) {
 	found, _ := s.inspect(d)
 	for _, f := range found {
 		if f.File != d.path {
-			continue // that file's own diagnostics have it
+			continue // the file's own diagnostics include it
 		}
 		severity := 1
 		if f.Severity == check.Warning {
@@ -101,7 +100,7 @@ func (s *Server) inspect(d *document) ([]check.Finding, map[check.Place]string) 
 	return check.Sort(append(found, more...)), shapes
 }
 
-// reader reads the documents that are open as the editor has them.
+// reader reads open documents from the editor, other files from disk.
 func (s *Server) reader(d *document) func(path string) ([]byte, bool) {
 	return func(path string) ([]byte, bool) {
 		if path == d.path {
@@ -111,7 +110,7 @@ func (s *Server) reader(d *document) func(path string) ([]byte, bool) {
 	}
 }
 
-// formatting lays a document out. One with a mistake stays as it is: its diagnostics say why.
+// formatting formats a document. One with a syntax error stays as it is: its diagnostics say why.
 func (s *Server) formatting(d *document, _ Position) (any, error) {
 	out, err := format.Source(d.path, []byte(d.text))
 	if err != nil || string(out) == d.text {

@@ -10,7 +10,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Position is a place of a document: both from 0, the character in units of UTF-16.
+// Position is a position in a document: line and character from 0, the character in UTF-16 units.
 type Position struct {
 	Line      int `json:"line"`
 	Character int `json:"character"`
@@ -22,7 +22,7 @@ type Range struct {
 	End   Position `json:"end"`
 }
 
-// Location is a place of a file.
+// Location is a range in a file.
 type Location struct {
 	URI   string `json:"uri"`
 	Range Range  `json:"range"`
@@ -50,7 +50,7 @@ func pathOf(uri string) string {
 
 func uriOf(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
-// line is a line's text, "" where there is none.
+// line is a line's text, "" if there is none.
 func (d *document) line(n int) string {
 	if n < 0 || n >= len(d.lines) {
 		return ""
@@ -58,7 +58,7 @@ func (d *document) line(n int) string {
 	return strings.TrimSuffix(d.lines[n], "\r")
 }
 
-// before is the part of a line before a position, and after the rest.
+// around returns the parts of a line before and after a position.
 func (d *document) around(p Position) (before, after string) {
 	line, units := d.line(p.Line), 0
 	for i, r := range line {
@@ -70,7 +70,7 @@ func (d *document) around(p Position) (before, after string) {
 	return line, ""
 }
 
-// position is the editor's form of a place of the language, which counts characters from 1.
+// position converts a position of the language, which counts from 1, to the editor's.
 func (d *document) position(line, col int) Position {
 	p := Position{Line: max(line-1, 0)}
 	for i, r := range []rune(d.line(p.Line)) {
@@ -82,7 +82,7 @@ func (d *document) position(line, col int) Position {
 	return p
 }
 
-// word is the range of the name at a place of the language, or one character.
+// word is the range of the name at a position of the language, or one character.
 func (d *document) word(line, col int) Range {
 	runes := []rune(d.line(line - 1))
 	end := max(col-1, 0)
@@ -124,7 +124,7 @@ func isName(r rune) bool {
 	return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || r >= 0x80 && r != utf8.RuneError
 }
 
-// contains tells whether a position of the editor is within a node.
+// contains reports whether an editor's position is within a node.
 func (d *document) contains(n syntax.Node, p Position) bool {
 	start, end := n.Span()
 	from, to := d.position(int(start.Line), int(start.Col)), d.position(int(end.Line), int(end.Col))

@@ -1,6 +1,5 @@
-// Package lsp is a language server for recipes: what is wrong with them as they are typed, names to go on with, the
-// builtins' documentation, where something is defined, and layout. `drun lsp` serves it on stdin and stdout; editors
-// start that.
+// Package lsp is a language server for recipes: diagnostics, completion, documentation of builtins, definitions and
+// formatting. `drun lsp`, started by editors, serves it on stdin and stdout.
 package lsp
 
 import (
@@ -19,7 +18,7 @@ import (
 	"drun/tools/check"
 )
 
-// maxDocument bounds a document; what is longer is no recipe.
+// maxDocument is the largest document that is checked.
 const maxDocument = 16 << 20 // bytes
 
 // A Server knows the documents that an editor has open.
@@ -32,12 +31,12 @@ type Server struct {
 
 	mu        sync.Mutex
 	documents map[string]string // by URI
-	dirty     map[string]bool   // whose diagnostics are to be made
+	dirty     map[string]bool   // whose diagnostics are due
 	changed   chan struct{}
 	shutdown  bool
 }
 
-// New makes a server; what goes wrong in it is written to logged.
+// New makes a server; its internal errors are written to logged.
 func New(version string, logged io.Writer) *Server {
 	modules, names := universe.Modules(), universe.Names()
 	s := &Server{version: version, plain: check.NewReference(modules, names), entries: universe.Reference(), logged: logged,
@@ -49,7 +48,7 @@ func New(version string, logged io.Writer) *Server {
 	return s
 }
 
-// Serve answers until the editor says exit or closes the connection. clean: it had said shutdown before.
+// Serve answers until the editor says exit or closes the connection. clean: it said shutdown before.
 func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) (clean bool) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -73,7 +72,7 @@ func invalid(format string, args ...any) error {
 	return &jsonrpc2.Error{Code: jsonrpc2.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// handle answers one message. Those of a connection come one after the other.
+// handle answers one message. A connection's messages come one after the other.
 func (s *Server) handle(_ context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -188,7 +187,7 @@ func (s *Server) set(uri, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.documents[uri] = text
-	// What loads it may be right or wrong now, too.
+	// Files that load it may have become right or wrong, too.
 	for open := range s.documents {
 		s.dirty[open] = true
 	}
@@ -218,7 +217,7 @@ func (s *Server) close(params json.RawMessage) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.documents, p.TextDocument.URI)
-	s.dirty[p.TextDocument.URI] = true // its diagnostics go
+	s.dirty[p.TextDocument.URI] = true // its diagnostics are removed
 	s.wake()
 	return nil, nil
 }
@@ -230,7 +229,7 @@ func (s *Server) wake() {
 	}
 }
 
-// at reads a question about a document, or about a place of it.
+// at decodes a request about a document, or about a position in it.
 func at(s *Server, answer func(*document, Position) (any, error)) func(json.RawMessage) (any, error) {
 	return func(params json.RawMessage) (any, error) {
 		p, err := read(params)
@@ -255,7 +254,7 @@ func (s *Server) document(uri string) (*document, error) {
 	return newDocument(uri, text), nil
 }
 
-// open gives the text of an open document by its path, for what loads it.
+// overlay returns the text of an open document by its path, for files that load it.
 func (s *Server) overlay(path string) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

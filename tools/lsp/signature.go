@@ -8,22 +8,22 @@ import (
 	"unicode/utf16"
 )
 
-// call is the innermost call whose arguments a position is among.
+// call is the innermost call that has a position among its arguments.
 type call struct {
 	callee   string   // a dotted name
 	at       Position // of the callee's end
 	given    int      // arguments before the one at the position
-	argument string   // the one at the position, as far as it goes
+	argument string   // the one at the position, up to there
 }
 
-// open is a bracket that is not closed, with the commas of its own.
+// open is an unclosed bracket, with its own commas.
 type open struct {
 	at     int
 	commas []int
 }
 
-// unclosed lists the brackets of Starlark text that are open where it ends, the innermost last. A def at a line's
-// beginning closes what a mistake above it left open.
+// unclosed lists the brackets of Starlark text that are open at its end, the innermost last. A def at the beginning
+// of a line closes what a mistake above it left open.
 func unclosed(text string) (list []open) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
@@ -53,7 +53,7 @@ func firstLine(text string) string {
 	return line
 }
 
-// textEnd is where the text ends that begins with the quote at i.
+// textEnd is where the string that begins with the quote at i ends.
 func textEnd(text string, i int) int {
 	quote := text[i : i+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(text[i:], triple) {
@@ -72,7 +72,7 @@ func textEnd(text string, i int) int {
 	return len(text)
 }
 
-// call finds the innermost call around a position; nil where there is none, or where what is called has no name.
+// call finds the innermost call around a position; nil if there is none, or if the callee has no name.
 func (d *document) call(p Position) *call {
 	if p.Line < 0 || p.Line >= len(d.lines) {
 		return nil
@@ -126,7 +126,7 @@ func parameters(signature string) (list []string, at []int) {
 
 var leading = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\**([\pL_][\pL\pN_]*)`) })
 
-// parameterName is that of a part of a signature, "" of a star alone.
+// parameterName is the name in a part of a signature, "" for a star alone.
 func parameterName(part string) string {
 	if m := leading().FindStringSubmatch(part); m != nil {
 		return m[1]
@@ -134,7 +134,8 @@ func parameterName(part string) string {
 	return ""
 }
 
-// signature says how a name is called, and its documentation: of a function of the recipe, or of a builtin; "" without.
+// signature returns the signature of a name and its documentation, for a function of the recipe or a builtin; "" if
+// there is none.
 func (s *Server) signature(d *document, c *call) (signature, doc string) {
 	if def, _ := s.find(d, Position{c.at.Line, c.at.Character - 1}); def != nil {
 		if def.def == nil {
@@ -188,7 +189,7 @@ func (c *call) active(list []string) int {
 	return len(list)
 }
 
-// signatureHelp shows how what is called at a position is called, and the parameter that is being given.
+// signatureHelp shows the signature of the call at a position, and which parameter is being typed.
 func (s *Server) signatureHelp(d *document, p Position) (any, error) {
 	c := d.call(p)
 	if c == nil {

@@ -1,5 +1,5 @@
-// Package repl is a prompt for recipes: `drun repl`. It evaluates statements one after the other on the only rank of a
-// world of one, in its own process, and keeps nothing.
+// Package repl is a prompt for recipes: `drun repl`. It evaluates statements one after the other, in its own process,
+// as the only rank, and keeps nothing.
 package repl
 
 import (
@@ -31,7 +31,7 @@ import (
 // typed begins the names of what was typed: input 1.
 const typed = "input"
 
-// Options are what `drun repl` is told.
+// Options are the settings of `drun repl`.
 type Options struct {
 	Seed     uint64
 	DataDirs []string
@@ -39,7 +39,7 @@ type Options struct {
 	Err      io.Writer // errors
 }
 
-// A Session is a prompt with what was defined at it.
+// A Session is a prompt with what has been defined at it.
 type Session struct {
 	Globals starlark.StringDict
 
@@ -94,8 +94,8 @@ func Read(readline func() (string, error)) (string, error) {
 	return string(src), err
 }
 
-// Execute executes a statement, and prints the value of an expression. interrupted ends it. It reports whether all
-// went well; what did not is printed.
+// Execute executes a statement, and prints the value of an expression. interrupted ends it. It reports whether it
+// succeeded; errors are printed.
 func (s *Session) Execute(src string, interrupted <-chan os.Signal) bool {
 	s.count++
 	name := fmt.Sprintf("%s %d", typed, s.count)
@@ -116,7 +116,7 @@ func (s *Session) Execute(src string, interrupted <-chan os.Signal) bool {
 	return s.report(err)
 }
 
-// Load executes a recipe's top level, and takes over all that it defines.
+// Load executes a recipe's top level, and takes over everything that it defines.
 func (s *Session) Load(name string) bool {
 	err := s.execute(nil, func(thread *starlark.Thread) error {
 		abs, err := filepath.Abs(name)
@@ -177,7 +177,7 @@ func (s *Session) execute(interrupted <-chan os.Signal, do func(*starlark.Thread
 	return do(thread)
 }
 
-// load is a load statement at the prompt: the file is read anew each time, so that changes of it count.
+// load is a load statement at the prompt: the file is read each time, so that changes take effect.
 func (s *Session) load(thread *starlark.Thread, module string) (starlark.StringDict, error) {
 	main := filepath.Join(s.dir, typed)
 	bundle, faults := recipe.ReadAllWith(main, func(path string) ([]byte, bool) {
@@ -193,7 +193,7 @@ func (s *Session) load(thread *starlark.Thread, module string) (starlark.StringD
 	return s.files(bundle).exec(thread, target)
 }
 
-// files executes those of a bundle, each once.
+// files executes the files of a bundle, each once.
 func (s *Session) files(bundle *recipe.Bundle) *loader {
 	return &loader{session: s, bundle: bundle, loaded: map[string]starlark.StringDict{}, env: s.builtins}
 }
@@ -249,7 +249,7 @@ func (nowhere) Restore(string) (*checkpoint.Restored, error)        { return nil
 
 var errNone = errors.New("a prompt keeps no checkpoints")
 
-// Complete offers the names that go on from what stands before the cursor: tensor.ze, x.sh.
+// Complete offers completions of what precedes the cursor: tensor.ze, x.sh.
 func (s *Session) Complete(text string, pos int) (head string, words []string, tail string) {
 	runes := []rune(text)
 	pos = min(pos, len(runes))
