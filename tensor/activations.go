@@ -6,7 +6,7 @@ import (
 	"drun/kernel"
 )
 
-// activate applies a function with parameters a and b to each element. Of bfloat16 the slope is float32.
+// activate applies a function with parameters a and b to each element. For bfloat16 the slope is float32.
 func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor, error) {
 	if !half(x) {
 		if err := needFloat(op, x); err != nil {
@@ -37,7 +37,7 @@ func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor,
 	return out, nil
 }
 
-// backSlope is the gradient of what has saved its slope.
+// backSlope is the gradient of an operation that has saved its slope.
 func backSlope(n *node, g *Tensor, out []*Tensor) (err error) {
 	if out[0], err = overwrite(n.op, g); err == nil {
 		kBinary(OpMul, out[0], g, n.val(0))

@@ -69,8 +69,7 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	return out, nil
 }
 
-// attended notes where operand i of an attention begins in each product;
-// rows of adjacent elements need no copy.
+// attended records where operand i of an attention begins in each product; rows of adjacent elements need no copy.
 func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (*Tensor, error) {
 	nd := len(t.shape)
 	if t.strides[nd-1] != 1 && t.shape[nd-1] != 1 {
@@ -84,7 +83,7 @@ func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (*Tensor, erro
 	return t, nil
 }
 
-// eachMatrix tells where the matrix of each entry of a batch begins.
+// eachMatrix calls begin with the offset of each matrix of a batch.
 func eachMatrix(t *Tensor, batch []int, begin func(b, at int)) {
 	var steps [MaxDims]int
 	nd := len(t.shape)

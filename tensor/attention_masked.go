@@ -7,7 +7,7 @@ import (
 	"drun/kernel/element"
 )
 
-// AttentionOptions are what Attention does not have.
+// AttentionOptions are settings that Attention does not have.
 type AttentionOptions struct {
 	Mask    *Tensor // bool: True where a query may attend; or added to the scores; broadcasts to (…, L, S)
 	Causal  bool
@@ -16,8 +16,8 @@ type AttentionOptions struct {
 	Scale   float64    // of the scores; 0: 1/√D
 }
 
-// AttentionWith is Attention with a mask, dropout and another scale, and gives the weights (…, L,
-// S) too. A query that may attend to nothing gets zeros.
+// AttentionWith is Attention with a mask, dropout and another scale, and also returns the weights (…, L, S). A query
+// that may attend to nothing gets zeros.
 func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, err error) {
 	const op = "attention"
 	if lowProduct(q, k, v) {
@@ -87,7 +87,7 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 	if s.err != nil {
 		return nil, nil, s.err
 	}
-	// A row of -inf alone has no softmax: its weights are 0.
+	// A row of only -inf has no softmax: its weights are 0.
 	top, _, err := MaxDim(s.t.Detach(), -1, true)
 	if err != nil {
 		return nil, nil, err

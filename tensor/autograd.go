@@ -7,10 +7,9 @@ import (
 	"drun/kernel/element"
 )
 
-// A node is one recorded operation. Nodes are numbered in the order they are
-// made, which is an order in which every node follows its inputs: the
-// backward pass goes through them by falling number, so that gradients are
-// always added in the same order.
+// A node is one recorded operation. Nodes are numbered in the order of
+// creation, so every node follows its inputs: the backward pass visits them
+// in descending order, so that gradients are always added in the same order.
 type node struct {
 	op    string
 	seq   uint64
@@ -31,19 +30,19 @@ type node struct {
 	freed   bool
 	foreign bool                  // back is a caller's: what it returns may be in use elsewhere
 	stale   bool                  // an input was a view of something modified since
-	done    bool                  // what it passes on was put in its place before the pass came here
-	placed  uint8                 // a bit for each input whose gradient back has put in its place
+	done    bool                  // its gradients were put in place before the pass came here
+	placed  uint8                 // a bit for each input whose gradient back has put in place
 	strides []int                 // of a result that fills its memory in another order of dimensions
 	number  Scalar                // the operand that was a plain number
-	part    func(*Tensor) *Tensor // of a view that shows a part: that of another tensor of its input's shape, or nil
+	part    func(*Tensor) *Tensor // for a view of a part: takes the same part of another tensor of its input's shape; or nil
 
 	inArr    [2]edge
 	savedArr [2]savedTensor
 	shapeArr [4]int
 }
 
-// An edge leads to where an input's gradient goes: the node that made it or,
-// for a leaf, the leaf. Neither for an input that needs none.
+// An edge says where an input's gradient goes: to the node that made it or, for a leaf, to the leaf. Both are nil for
+// an input that needs none.
 type edge struct {
 	node *node
 	leaf *Tensor
@@ -86,7 +85,7 @@ func (t *Tensor) Grad() *Tensor {
 // keeps its place in the flat buffer: the values are copied there.
 func (t *Tensor) SetGrad(g *Tensor) error {
 	if g == nil {
-		if t.grad != nil && t.grad.unseen { // its memory serves the next step, without a collection
+		if t.grad != nil && t.grad.unseen { // its memory is reused in the next step, without a collection
 			t.grad.st.temp = true
 			t.grad.st.release()
 		}
@@ -130,8 +129,8 @@ func recordsAny(inputs ...*Tensor) bool {
 	return slices.ContainsFunc(inputs, func(t *Tensor) bool { return t != nil && records(t, nil) })
 }
 
-// record makes out the result of an operation on inputs. Call it only if
-// records is true of an input, and when out is complete.
+// record makes out the result of an operation on inputs. Call it only if records is true for an input, and once out
+// is complete.
 func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, inputs ...*Tensor) *node {
 	var c *Context
 	for _, t := range inputs {
@@ -191,8 +190,7 @@ func (n *node) val(i int) *Tensor { return n.saved[i].t }
 
 func (n *node) needs(i int) bool { return n.in[i].node != nil || n.in[i].leaf != nil }
 
-// free lets go of what the node keeps. The graph below it is freed by the
-// pass that calls it.
+// free releases what the node keeps. The graph below it is freed by the pass that calls it.
 func (n *node) free() {
 	for _, s := range n.saved {
 		if s.t != nil {
@@ -225,8 +223,8 @@ func (n *node) check() error {
 	return nil
 }
 
-// Detach gives a view of t that takes no part in t's gradients. It may itself be
-// changed in place, by values with gradients too: t sees the values alone.
+// Detach returns a view of t that takes no part in t's gradients. It may be changed in place, even by values with
+// gradients: t sees only the values.
 func (t *Tensor) Detach() *Tensor {
 	v := alias(t)
 	v.n, v.contiguous, v.view = t.n, t.contiguous, false
@@ -234,14 +232,14 @@ func (t *Tensor) Detach() *Tensor {
 }
 
 // Function makes out, computed from inputs by the caller, take part in
-// gradients: backward gets the gradient of out and gives one for each input,
-// nil where there is none. Without recording it does nothing.
+// gradients: backward gets the gradient of out and returns one for each
+// input, nil for none. Without recording it does nothing.
 func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor) ([]*Tensor, error)) {
 	if !recordsAny(inputs...) {
 		return
 	}
 	record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
-		g.st.temp = false // it may keep the gradient, too
+		g.st.temp = false // backward may keep the gradient
 		gs, err := backward(g)
 		copy(grads, gs)
 		return err

@@ -43,13 +43,13 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		return err
 	}
 	c.passes++
-	// Whatever ends the pass, no gradient in flight stays behind.
+	// However the pass ends, no gradient in flight stays behind.
 	defer func() {
 		for _, n := range order {
 			n.dropGrad()
 			n.done = false
 		}
-		if c.passes--; c.passes == 0 { // a pass within a pass may free nodes that the outer one has yet to come to
+		if c.passes--; c.passes == 0 { // a nested pass may free nodes that the outer one has yet to visit
 			c.recycle(order)
 		}
 		clear(order)
@@ -115,8 +115,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 	return nil
 }
 
-// reachable lists the nodes below root by falling number, and counts how
-// many gradients each leaf with a hook will get.
+// reachable lists the nodes below root in descending order, and counts how many gradients each leaf with a hook will get.
 func (c *Context) reachable(root *node) ([]*node, error) {
 	order := append(c.order[:0], root)
 	c.order = nil // a backward function may start a pass of its own
@@ -146,12 +145,12 @@ func (c *Context) reachable(root *node) ([]*node, error) {
 	return order, nil
 }
 
-// deliverAll hands the gradients of n's inputs on, and gives back the memory
-// of those that were summed into others or are not needed.
+// deliverAll passes on the gradients of n's inputs, and frees the memory of those that were summed into others or are
+// not needed.
 func (c *Context) deliverAll(n *node, out []*Tensor) error {
 	for _, g := range out {
 		if g != nil {
-			// Memory made just now belongs to this pass alone.
+			// Memory allocated just now belongs only to this pass.
 			if !n.foreign && g.st.holds == 0 {
 				g.st.temp = true
 			}
@@ -178,7 +177,7 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 	return nil
 }
 
-// deliver adds g, which the caller holds, to where an edge leads.
+// deliver adds g, which the caller holds, to the gradient at the end of an edge.
 func (c *Context) deliver(e edge, g *Tensor) error {
 	var shape []int
 	var dtype element.Type
@@ -237,7 +236,7 @@ func (c *Context) deliver(e edge, g *Tensor) error {
 	return nil
 }
 
-// dropGrad gives a gradient in flight back, unless somebody else holds it.
+// dropGrad frees a gradient in flight, unless somebody else holds it.
 func (n *node) dropGrad() {
 	if n.grad != nil {
 		n.grad.st.release()
@@ -258,7 +257,7 @@ func (t *Tensor) accumulate(g *Tensor) error {
 		}
 		t.grad = t.leaf.slot
 	case g.st.temp && g.st.holds == 1 && g.contiguous && g.n*g.dtype.Size() == g.st.bytes:
-		g.st.hold() // nobody else has it: keep it, for good
+		g.st.hold() // nobody else has it: keep it
 		g.st.temp, g.view, g.unseen = false, false, true
 		t.grad = g
 	default:
@@ -273,7 +272,7 @@ func (t *Tensor) accumulate(g *Tensor) error {
 	return t.arrived()
 }
 
-// arrived counts a part of a leaf's gradient.
+// arrived counts one part of a leaf's gradient.
 func (t *Tensor) arrived() error {
 	if t.leaf != nil && t.leaf.ready != nil {
 		if t.leaf.pending--; t.leaf.pending <= 0 {

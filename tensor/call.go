@@ -8,9 +8,9 @@ import (
 )
 
 // The calls into kernel. Operands have been checked and have the computing
-// type; here broadcasting turns into strides of 0. Every call keeps its
-// tensors reachable until it is done: pooled memory is not Go's, and would
-// be reused.
+// type; here broadcasting becomes strides of 0. Every call keeps its
+// tensors reachable until it is done: otherwise pooled memory, which is
+// not Go's, would be reused.
 
 // The two packages number operations alike.
 var (
@@ -28,7 +28,7 @@ func alive(...*Tensor) {}
 
 func (t *Tensor) kview() kernel.View { return kernel.View{Data: t.ptr(), Strides: t.strides} }
 
-// stretched is t seen in shape; buf holds strides if it has to be broadcast.
+// stretched is t broadcast to shape; buf holds the strides if they change.
 func (t *Tensor) stretched(shape []int, buf *[MaxDims]int) kernel.View {
 	if sameShape(shape, t.shape) {
 		return t.kview()
@@ -143,8 +143,7 @@ func (f factor) kernel() kernel.Matrix {
 	return kernel.Matrix{Data: f.t.ptrAt(f.off), Stride: f.ld, Trans: f.trans, Batch: f.batchStep}
 }
 
-// kGemm multiplies; low takes operands as bfloat16, of which float32 ones are rounded, and a bias in float32. add adds to
-// what out holds.
+// kGemm multiplies; low takes operands as bfloat16, rounding float32 ones, and a bias in float32. add adds to what out holds.
 func kGemm(op string, low bool, out, a, b factor, batch, m, n, k int, bias *Tensor, add bool) error {
 	if out.t.shapeOnly() {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"drun/kernel/element"
 )
 
-// As names an error of an operation's part for the operation that was called.
+// As renames the error of a partial operation after the operation that was called.
 func As(op string, err error) error {
 	if err == nil {
 		return nil
@@ -19,8 +19,7 @@ func As(op string, err error) error {
 	return fmt.Errorf("%s: %s", op, what)
 }
 
-// chained strings operations together and keeps the first error. Results in
-// between are discarded: nobody else has seen them.
+// chained strings operations together and keeps the first error. Intermediate results are discarded: nobody else has seen them.
 type chained struct {
 	t     *Tensor
 	fresh bool // t was made in this chain
@@ -62,7 +61,7 @@ func (c chained) unary(op UnaryOp) chained {
 func (c chained) end() (*Tensor, error) { return c.t, c.err }
 
 // A builder makes the operands and results of one operation and keeps the first
-// error. What it gives after an error is not to be used.
+// error. What it returns after an error must not be used.
 type builder struct {
 	op    string
 	ctx   *Context
@@ -70,7 +69,7 @@ type builder struct {
 	err   error
 }
 
-// build makes tensors for op, of t's context and type where nothing else is said.
+// build makes tensors for op, of t's context and type unless stated otherwise.
 func build(op string, t *Tensor) builder { return builder{op: op, ctx: t.ctx, dtype: t.dtype} }
 
 func (b *builder) keep(t *Tensor, err error) *Tensor {
@@ -100,7 +99,7 @@ func (b *builder) zeros(dtype element.Type, shape ...int) *Tensor {
 	return t
 }
 
-// contiguous is t or a copy in row-major order; nil of nil.
+// contiguous is t or a copy in row-major order; nil for nil.
 func (b *builder) contiguous(t *Tensor) *Tensor {
 	if t == nil || t.contiguous || b.err != nil {
 		return t

@@ -2,23 +2,23 @@ package tensor
 
 // A Context is what the tensors of one rank share: whether gradients are
 // being recorded, and the order in which operations happened. It is used by
-// one goroutine at a time. Every tensor knows its context, so operations
-// need not be told; results take it from their operands.
+// one goroutine at a time. Every tensor knows its context, and results take
+// it from their operands.
 type Context struct {
 	noGrad   int    // depth of nested no-grad sections
 	autocast bool   // products are in bfloat16
 	seq      uint64 // operations recorded so far; orders the backward pass
 	pass     uint64 // backward passes so far; marks visited nodes
 
-	passes  int     // that are going on: a backward function may start one of its own
+	passes  int     // under way: a backward function may start another
 	order   []*node // memory for the next backward pass
 	spares  spares
 	reduced reduced
 
-	marks []marked // of the backward pass that is going on, the earliest first
+	marks []marked // of the backward pass under way, the earliest first
 
-	// Shapes: tensors have a shape and a type, but no memory. Operations check their operands as ever and give the
-	// result's shape, and compute nothing; those whose result depends on elements panic with NoElementsError.
+	// Shapes: tensors have a shape and a type, but no memory. Operations check their operands as always and return
+	// the result's shape, but compute nothing; those whose result depends on elements panic with NoElementsError.
 	Shapes bool
 
 	// GradStorage, if set, provides memory for an optimizer's flat
@@ -29,24 +29,23 @@ type Context struct {
 	// gradients; its error becomes the pass's.
 	BackwardDone func() error
 
-	// Watch, if set, is shown the result of each operation that records gradients, of each
-	// step of a backward pass and of each optimizer's, with what it was computed from.
+	// Watch, if set, gets the result of each operation that records gradients, of each step of a backward pass and of
+	// each optimizer step, with what it was computed from.
 	Watch func(op string, out *Tensor, inputs []*Tensor)
 
-	// Fail, if set, ends the program that uses the tensors, with an error
-	// that came up where its language lets none be returned.
+	// Fail, if set, ends the program that uses the tensors, with an error that arose where its language cannot return one.
 	Fail func(error)
 }
 
-// NoElementsError says that the elements of a tensor were needed that has a shape alone.
+// NoElementsError says that an operation needed the elements of a tensor that has only a shape.
 type NoElementsError struct{}
 
 func (NoElementsError) Error() string { return "the tensor has a shape, and no elements" }
 
-// Misuse makes it an error of the builtin that was called.
+// Misuse marks it as an error of the builtin that was called.
 func (NoElementsError) Misuse() {}
 
-// NoElements tells it from other errors.
+// NoElements distinguishes it from other errors.
 func (NoElementsError) NoElements() {}
 
 // NewContext starts a context that records gradients.

@@ -25,7 +25,7 @@ func window(op string, shape []int, size, stride, padding, dilation [2]int) (ker
 		if size[i] < 1 || stride[i] < 1 || padding[i] < 0 {
 			return w, fmt.Errorf("%s: kernel and stride must be positive and padding not negative: kernel %v, stride %v, padding %v", op, size, stride, padding)
 		}
-		// A stride beyond the padded image leads to its first position alone, like one as long as the image.
+		// A stride beyond the padded image has only the first position, like one as long as the image.
 		stride[i] = min(stride[i], max(shape[2+i]+2*padding[i], 1))
 	}
 	w = kernel.Window{Batch: shape[0], Channels: shape[1], Height: shape[2], Width: shape[3],
@@ -37,7 +37,7 @@ func window(op string, shape []int, size, stride, padding, dilation [2]int) (ker
 	return w, nil
 }
 
-// padded checks that the working memory holds an image with its padding.
+// padded checks that working memory can hold an image with its padding.
 func padded(op string, w kernel.Window, dtype element.Type) error {
 	h, v := w.Out()
 	n, err := countElems(op, []int{w.Channels, w.StrideH, w.StrideW, h + (w.KernelH-1)*w.DilationH/w.StrideH, v + (w.KernelW-1)*w.DilationW/w.StrideW})
@@ -86,7 +86,7 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error
 	return out, nil
 }
 
-// convolution checks the operands of a convolution, and gives its geometry.
+// convolution checks the operands of a convolution, and returns its geometry.
 func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Window, err error) {
 	if err := sameFloat(op, x, weight, bias); err != nil {
 		return w, err
@@ -126,7 +126,7 @@ func eachGroup(w kernel.Window, groups int, fn func(w kernel.Window, group int, 
 	return nil
 }
 
-// partOr is the address of t's element at, or nil of no tensor.
+// partOr is the address of t's element at, or nil for no tensor.
 func partOr(t *Tensor, at int) unsafe.Pointer {
 	if t == nil {
 		return nil
@@ -155,8 +155,8 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) 
 	return starved(n.op, err)
 }
 
-// ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with weight (F,
-// C/groups, KH, KW) turned round: the gradient of a convolution with respect to its input.
+// ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with the flipped
+// weight (F, C/groups, KH, KW): the gradient of a convolution with respect to its input.
 // bias (C) may be nil.
 func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
 	if lowProduct(x, weight, bias) {

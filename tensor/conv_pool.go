@@ -7,9 +7,9 @@ import (
 	"drun/kernel/element"
 )
 
-// ConvolvePooled is MaxPool2d of Convolve, bit for bit, at less cost: the results between, and their gradients, never leave the
-// processor's caches. It gives nil where the two have to be called: for arguments that one of them refuses, for groups, for
-// bfloat16, and where each operation is watched or nothing is fused (DRUN_PLAN=off).
+// ConvolvePooled is MaxPool2d of Convolve, bit for bit, at less cost: the intermediate results, and their gradients, never
+// leave the processor's caches. It returns nil if the two have to be called separately: for arguments that one of them
+// refuses, for groups, for bfloat16, and if operations are watched or fusion is off (DRUN_PLAN=off).
 func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, padding [2]int) (*Tensor, error) {
 	const op = "conv2d"
 	c := x.ctx

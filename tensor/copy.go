@@ -20,12 +20,12 @@ func Clone(t *Tensor) (*Tensor, error) {
 }
 
 func backPass(_ *node, g *Tensor, out []*Tensor) error {
-	out[0] = g // the engine casts and sums where it must
+	out[0] = g // the engine casts and sums where needed
 	return nil
 }
 
-// Cast converts to another type. A tensor that has it already is returned
-// itself. Floats become integers by rounding towards zero.
+// Cast converts to another type. A tensor that already has it is returned itself. Floats become integers by rounding
+// towards zero.
 func Cast(t *Tensor, dtype element.Type) (*Tensor, error) {
 	if t.dtype == dtype {
 		return t, nil
@@ -54,8 +54,7 @@ func cast(op string, t *Tensor, dtype element.Type) (*Tensor, error) {
 	return out, nil
 }
 
-// assign writes src, broadcast and cast, into dst's elements, without any of
-// the checks an operation of the user needs.
+// assign writes src, broadcast and cast, into dst's elements, without the checks that a user's operation needs.
 func assign(op string, dst, src *Tensor) error {
 	var arr [8]int
 	shape, err := broadcastShape(op, arr[:0], dst.shape, src.shape)

@@ -117,10 +117,9 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type
 	return cast("tensor", t, to)
 }
 
-// FromBytes makes a tensor from the bytes of its elements in row-major
-// order and the machine's byte order.
+// FromBytes makes a tensor from the bytes of its elements, in row-major order and the machine's byte order.
 func FromBytes(c *Context, raw []byte, shape []int, dtype element.Type) (*Tensor, error) {
-	// Before memory is taken: the shape may be anybody's word.
+	// Before allocating: the shape may come from an untrusted source.
 	n, err := countElems("tensor", shape)
 	if err != nil {
 		return nil, err
@@ -136,7 +135,7 @@ func FromBytes(c *Context, raw []byte, shape []int, dtype element.Type) (*Tensor
 	return t, nil
 }
 
-// Arange gives start, start+step, … before stop.
+// Arange returns start, start+step, … up to but excluding stop.
 func Arange(c *Context, start, stop, step Scalar, dtype element.Type) (*Tensor, error) {
 	if step.f == 0 || math.IsNaN(step.f) {
 		return nil, fmt.Errorf("arange: the step must not be %v", step)

@@ -24,7 +24,7 @@ func CumSum(t *Tensor, dim int) (*Tensor, error) {
 	return out, err
 }
 
-// cumulate runs a kernel along dim without recording; x is t in row-major order. Integers give int64.
+// cumulate runs a kernel along dim without recording; x is t in row-major order. Integers become int64.
 func cumulate(op string, t *Tensor, dim int, run func(dt element.Type, outer, n, inner int, out, in unsafe.Pointer)) (out, x *Tensor, a int, err error) {
 	if a, err = axis(op, dim, len(t.shape)); err != nil {
 		return nil, nil, 0, err

@@ -8,8 +8,8 @@ import (
 	"drun/kernel/element"
 )
 
-// together lets several results of one operation on t take part in gradients: it records them as one, of which each is a
-// part. back gets their gradients, zeros where none came, and the results themselves.
+// together lets several results of one operation on t take part in gradients: it records them as parts of one result.
+// back gets their gradients, zeros where there are none, and the results themselves.
 func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor) (*Tensor, error)) ([]*Tensor, error) {
 	if !records(t, nil) {
 		return outs, nil
@@ -50,8 +50,8 @@ func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor
 	return parts, nil
 }
 
-// QR gives an orthogonal q and an upper triangular r with t = q r: of (m, n) and k = min(m, n) the first k columns of q and rows
-// of r, all of them if complete.
+// QR returns an orthogonal q and an upper triangular r with t = q r: for (m, n), the first min(m, n) columns of q and rows of r,
+// or all if complete.
 func QR(t *Tensor, complete bool) (q, r *Tensor, err error) {
 	const op = "qr"
 	a, err := readMatrices(op, t)
@@ -96,8 +96,8 @@ func QR(t *Tensor, complete bool) (q, r *Tensor, err error) {
 	return outs[0], outs[1], nil
 }
 
-// backQR is (gq + q c) r⁻ᵀ, where c is the lower triangle of r grᵀ - gqᵀ q, mirrored. Of a wide matrix [x, y] with
-// r = [u, v], y's gradient is q gv, and x's follows from gq + y gvᵀ.
+// backQR is (gq + q c) r⁻ᵀ, where c is the lower triangle of r grᵀ - gqᵀ q, mirrored. For a wide matrix [x, y] with r
+// = [u, v], y's gradient is q gv, and x's follows from gq + y gvᵀ.
 func backQR(t, gq, gr, q, r *Tensor) (*Tensor, error) {
 	last := len(t.shape) - 1
 	if n, k := t.shape[last], q.shape[len(q.shape)-1]; n > k {
@@ -144,8 +144,8 @@ func backQR(t, gq, gr, q, r *Tensor) (*Tensor, error) {
 	return transposed(out), nil
 }
 
-// SVD gives u, s and vh with t = u diag(s) vh, s descending, the columns of u and the rows of vh orthonormal: of (m, n) the
-// first min(m, n) of them, or, if full, all.
+// SVD returns u, s and vh with t = u diag(s) vh, s descending, the columns of u and the rows of vh orthonormal: for (m, n)
+// the first min(m, n) of them, or all if full.
 func SVD(t *Tensor, full bool) (u, s, vh *Tensor, err error) {
 	const op = "svd"
 	a, err := readMatrices(op, t)
@@ -247,8 +247,8 @@ func apart(x *Tensor) (*Tensor, error) {
 // skew is x - xᵀ.
 func skew(x *Tensor) (*Tensor, error) { return Sub(x, transposed(x)) }
 
-// backSVD is u (k(uᵀ gu) s + s k(vᵀ gv) + diag(gs)) vh, where k(x) is x - xᵀ divided by the differences of the squares of s, and
-// what of gu and gv lies outside the spaces of u and v, divided by s.
+// backSVD is u (k(uᵀ gu) s + s k(vᵀ gv) + diag(gs)) vh, where k(x) is x - xᵀ divided by the differences of the squares of s,
+// plus the components of gu and gv outside the spaces of u and v, divided by s.
 func backSVD(gu, gs, gvh, u, s, vh *Tensor) (*Tensor, error) {
 	b := build("svd", s)
 	squares := b.keep(Mul(s, s))
@@ -347,8 +347,9 @@ func backEigh(gw, gv, w, v *Tensor) (*Tensor, error) {
 	return out, b.err
 }
 
-// MatrixNorm is a norm of the matrices in two dimensions: "fro" and "nuc", or by kind 1 and 2 the largest sum of a column's
-// magnitudes and the largest singular value, by infinity the largest sum of a row's; negative ones the smallest.
+// MatrixNorm is a norm of the matrices in two dimensions: "fro" or "nuc", or by kind: for 1 the largest sum of a column's
+// magnitudes, for 2 the largest singular value, for infinity the largest sum of a row's magnitudes; for negative kinds the
+// smallest.
 func MatrixNorm(t *Tensor, name string, kind float64, dims []int, keepdim bool) (*Tensor, error) {
 	const op = "norm"
 	if err := needFloat(op, t); err != nil {

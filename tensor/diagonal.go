@@ -90,12 +90,12 @@ func Trace(t *Tensor) (*Tensor, error) {
 	return d, As(op, err)
 }
 
-// TrilIndices lists the places of the lower triangle of a matrix, row by row: shape (2, n).
+// TrilIndices lists the indices of a matrix's lower triangle, row by row: shape (2, n).
 func TrilIndices(c *Context, rows, cols, offset int) (*Tensor, error) {
 	return triangleIndices("tril_indices", c, rows, cols, func(i int) (int, int) { return 0, add(i, offset, cols-1) + 1 })
 }
 
-// TriuIndices lists the places of the upper triangle.
+// TriuIndices lists the indices of the upper triangle.
 func TriuIndices(c *Context, rows, cols, offset int) (*Tensor, error) {
 	return triangleIndices("triu_indices", c, rows, cols, func(i int) (int, int) { return add(i, offset, cols), cols })
 }

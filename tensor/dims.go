@@ -28,7 +28,7 @@ func swapped(t *Tensor, a, b int) *Tensor {
 	return v.seal()
 }
 
-// Permute orders the dimensions anew: result dimension i is t's dims[i].
+// Permute reorders the dimensions: dimension i of the result is t's dims[i].
 func Permute(t *Tensor, dims []int) (*Tensor, error) {
 	if len(dims) != len(t.shape) {
 		return nil, fmt.Errorf("permute: %d dimensions are named for a tensor of %d", len(dims), len(t.shape))

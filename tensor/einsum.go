@@ -16,9 +16,9 @@ type labelled struct {
 	labels []label
 }
 
-// Einsum sums products of the operands' elements: dimensions with one letter go together, and those that the output does not
-// name are summed, as soon as no further operand has them. Operands are taken from the left; pairs that share a dimension to
-// be summed are matrix products.
+// Einsum sums products of the operands' elements: dimensions with the same letter are aligned, and those that the output
+// does not name are summed as soon as no further operand has them. Operands are taken from the left; pairs that share a
+// dimension to be summed are matrix products.
 func Einsum(equation string, operands []*Tensor) (*Tensor, error) {
 	out, err := einsum(equation, operands)
 	if err != nil {
@@ -87,7 +87,7 @@ func einsum(equation string, operands []*Tensor) (*Tensor, error) {
 		}
 		slices.Sort(order)
 	}
-	// needed tells whether the output or an operand from the i-th on has l.
+	// needed reports whether the output or an operand from the i-th on has l.
 	needed := func(l label, i int) bool {
 		return slices.Contains(order, l) || slices.ContainsFunc(list[i:], func(o labelled) bool { return slices.Contains(o.labels, l) })
 	}
@@ -146,7 +146,7 @@ func appendEllipsis(labels []label, more int) []label {
 	return labels
 }
 
-// diagonals leaves one of several dimensions with one name.
+// diagonals merges dimensions with the same label.
 func (x labelled) diagonals() (labelled, error) {
 	for i := 0; i < len(x.labels); i++ {
 		j := slices.Index(x.labels[i+1:], x.labels[i]) + i + 1
@@ -207,10 +207,10 @@ func (x labelled) arrange(order []label, fill bool) (*Tensor, error) {
 	return t, err
 }
 
-// contract multiplies two operands and sums what is not needed any more.
+// contract multiplies two operands and sums the dimensions that are no longer needed.
 func contract(a, b labelled, needed func(label) bool) (labelled, error) {
 	shared := func(x labelled, l label) bool { return slices.Contains(x.labels, l) }
-	// What only one has, or has with size 1, is summed before.
+	// Dimensions that only one has, or has with size 1, are summed first.
 	size := func(x labelled, l label) int { return x.t.shape[slices.Index(x.labels, l)] }
 	meets := func(l label) bool { return shared(a, l) && shared(b, l) && size(a, l) == size(b, l) }
 	var err error
@@ -276,7 +276,7 @@ func contract(a, b labelled, needed func(label) bool) (labelled, error) {
 	return labelled{t, labels}, err
 }
 
-// matrix sees x as matrices of the rows' dimensions by the columns', one for each index of batch.
+// matrix views x as matrices, rows by columns, one for each index of batch.
 func (x labelled) matrix(batch, rows, cols []label) (*Tensor, error) {
 	t, err := x.arrange(slices.Concat(batch, rows, cols), false)
 	if err != nil {

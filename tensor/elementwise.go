@@ -42,8 +42,7 @@ var binaryNames = [...]string{
 	OpEq: "eq", OpNe: "ne", OpLt: "lt", OpLe: "le", OpGt: "gt", OpGe: "ge",
 }
 
-// binaryGrads says how gradients go back through the differentiable
-// operations, and whether that needs the operands and the result.
+// binaryGrads has the gradients of the differentiable operations, and whether they need the operands and the result.
 var binaryGrads [len(binaryNames)]struct {
 	back                backward
 	saveInputs, saveOut bool
@@ -82,7 +81,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 		return nil, err
 	}
 	if op.compares() && compute.IsInt() {
-		// An integer out of the type's range compares as it should in int64.
+		// An integer out of the type's range is compared in int64.
 		if s.fits(op.String(), compute) != nil {
 			compute = element.Int64
 		}
@@ -124,7 +123,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 	return out, nil
 }
 
-// computeType gives the type in which op is done on operands promoted to d.
+// computeType returns the type in which op is computed for operands promoted to d.
 func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
 	switch {
 	case d == element.Complex64 || d == element.Float16:
@@ -201,8 +200,7 @@ func binary(op BinaryOp, a, b *Tensor, compute element.Type) (*Tensor, error) {
 	return out, nil
 }
 
-// checkIntegers refuses what //, % and pow of integers have no result for: a
-// divisor of 0, a negative exponent.
+// checkIntegers refuses operands for which //, % and pow of integers have no result: a divisor of 0, a negative exponent.
 func checkIntegers(op BinaryOp, y *Tensor) error {
 	bad := OpEq
 	if op == OpPow {

@@ -105,8 +105,8 @@ func (c chained) zeroWhere(x *Tensor) chained {
 	})
 }
 
-// backExtreme gives the gradient to the operand that was chosen, and half of
-// it to each where they are equal, as PyTorch does.
+// backExtreme passes the gradient to the operand that was chosen, and half of it to each if they are equal, as
+// PyTorch does.
 func backExtreme(n *node, g *Tensor, out []*Tensor) error {
 	a, b, y := n.val(0), n.val(1), n.val(2)
 	made := build(n.op, g)

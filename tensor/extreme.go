@@ -53,13 +53,13 @@ func backShared(n *node, g *Tensor, out []*Tensor) error {
 	return b.err
 }
 
-// Max is the largest element; the largest of nothing is an error.
+// Max is the largest element; an empty tensor is an error.
 func Max(t *Tensor) (*Tensor, error) { return extreme("max", reduceMax, t) }
 
 // Min is the smallest element.
 func Min(t *Tensor) (*Tensor, error) { return extreme("min", reduceMin, t) }
 
-// argExtreme gives int64 indices along dimension a, which is kept as size 1.
+// argExtreme returns int64 indices along dimension a, which stays with size 1.
 func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return argExtreme(op, kind, t[0], a) }, t)
@@ -98,13 +98,12 @@ func extremeDim(op string, kind reduction, t *Tensor, dim int, keepdim bool) (va
 	return values, indices, nil
 }
 
-// MaxDim gives the largest elements along dim and where they are; of equal
-// ones the first.
+// MaxDim returns the largest elements along dim and their indices; of equal ones the first.
 func MaxDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
 	return extremeDim("max", reduceMax, t, dim, keepdim)
 }
 
-// MinDim gives the smallest elements along dim and where they are.
+// MinDim returns the smallest elements along dim and their indices.
 func MinDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
 	return extremeDim("min", reduceMin, t, dim, keepdim)
 }

@@ -10,14 +10,14 @@ import (
 	"drun/kernel/fft"
 )
 
-// Discrete Fourier transforms, as torch.fft has them. Complex numbers are two tensors of one shape, their real and their
-// imaginary parts. They are computed in float64 and rounded once.
+// Discrete Fourier transforms, as in torch.fft. Complex numbers are two tensors of one shape, the real and the imaginary
+// parts. Transforms are computed in float64 and rounded once.
 
-// Fourier says which transform.
+// Fourier selects a transform.
 type Fourier struct {
 	Op      string // the name in messages
 	Inverse bool
-	Norm    string // what divides by the length n: "backward" the inverse one, "forward" the other, "ortho" each by its root
+	Norm    string // which transform divides by the length n: "backward" the inverse, "forward" the forward one, "ortho" both, by its root
 	real    bool   // the numbers are real
 }
 
@@ -34,7 +34,7 @@ func (f Fourier) scale(n int) (float64, error) {
 }
 
 // FFT transforms complex numbers along the given dimensions, the last first; im may be nil, for 0. Along dims[i] the input is
-// cut, or filled up with zeros, to sizes[i] numbers, where sizes is not nil.
+// cut or zero-padded to sizes[i] numbers, unless sizes is nil.
 func (f Fourier) FFT(re, im *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
 	z, err := f.complex(re, im)
 	if err != nil {
@@ -51,8 +51,8 @@ func (f Fourier) FFT(re, im *Tensor, sizes, dims []int) (*Tensor, *Tensor, error
 	return f.parts(z)
 }
 
-// RFFT transforms real numbers; of the last of the dimensions it gives the first n/2+1 results, whose conjugates the others
-// are.
+// RFFT transforms real numbers; along the last of the dimensions it returns the first n/2+1 results, whose conjugates are
+// the others.
 func (f Fourier) RFFT(x *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
 	z, err := f.complex(x, nil)
 	if err != nil {
@@ -75,9 +75,9 @@ func (f Fourier) RFFT(x *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
 	return f.parts(z)
 }
 
-// IRFFT undoes RFFT: of n/2+1 complex numbers it makes n real ones, where n is the last of sizes, or else twice one less than
-// there are. What would make the result complex, the imaginary part of the first one and, where n is even, of the last, is
-// left out.
+// IRFFT undoes RFFT: from n/2+1 complex numbers it makes n real ones, where n is the last of sizes, or by default twice one
+// less than there are. The imaginary parts of the first one and, if n is even, of the last, which would make the result
+// complex, are ignored.
 func (f Fourier) IRFFT(re, im *Tensor, sizes, dims []int) (*Tensor, error) {
 	z, err := f.complex(re, im)
 	if err != nil {
@@ -202,7 +202,7 @@ func (f Fourier) lengths(t *Tensor, sizes, dims []int) ([]int, []int, error) {
 	return lengths, places, nil
 }
 
-// fit cuts z along dim, or fills it up with zeros.
+// fit cuts z along dim, or pads it with zeros.
 func (f Fourier) fit(z *Tensor, n, dim int) (*Tensor, error) {
 	var err error
 	if have := z.shape[dim]; n < have {
@@ -237,8 +237,8 @@ func (f Fourier) along(z *Tensor, n, dim int) (*Tensor, error) {
 }
 
 // transformed is the transform of z (…, n, 2) along the dimension before its last, multiplied by scale. The transform's matrix is
-// symmetric, so its gradient is the transform the other way. Of real numbers, the first result and the one in the middle are
-// real whatever the rounding.
+// symmetric, so its gradient is the transform the other way. For real numbers, the first result and the middle one are real
+// whatever the rounding.
 func transformed(op string, z *Tensor, inverse, real bool, scale float64) (*Tensor, error) {
 	b := build(op, z)
 	x := b.contiguous(b.cast(z.Detach(), element.Float64))
@@ -281,10 +281,10 @@ func transformed(op string, z *Tensor, inverse, real bool, scale float64) (*Tens
 	return out, nil
 }
 
-// canonicalNaN is the one that every processor gives here: which of them an operation makes is the processor's.
+// canonicalNaN replaces every NaN here, since the NaN that an operation makes depends on the processor.
 var canonicalNaN = math.Float64frombits(0x7ff8000000000000)
 
-// sinCos are drun's own, whose bits are the same everywhere.
+// sinCos uses drun's own functions, whose bits are the same everywhere.
 func sinCos(angles, sines, cosines []float64) {
 	view := func(v []float64) kernel.View { return kernel.View{Data: pointer(v), Strides: []int{1}} }
 	shape := []int{len(angles)}

@@ -6,7 +6,7 @@ import (
 	"drun/kernel/element"
 )
 
-// Finite tells whether a tensor holds NaN, and whether it holds infinities.
+// Finite reports whether a tensor holds NaN, and whether it holds infinities.
 func Finite(t *Tensor) (nan, inf bool) {
 	switch t.dtype {
 	case element.Float32, element.Float64, element.Float16, element.BFloat16:
@@ -18,7 +18,7 @@ func Finite(t *Tensor) (nan, inf bool) {
 		whole, err = Cast(whole, element.Float32)
 	}
 	if err != nil {
-		return false, false // memory for a copy is missing: the operation after it will say so
+		return false, false // no memory for a copy: the next operation will say so
 	}
 	if whole.dtype == element.Float64 {
 		for _, v := range elems[float64](whole)[:whole.n] {
@@ -33,7 +33,7 @@ func Finite(t *Tensor) (nan, inf bool) {
 	return nan, inf
 }
 
-// watch shows Watch what an operation, or a step of the backward pass, has made.
+// watch passes the result of an operation, or of a step of the backward pass, to Watch.
 func (c *Context) watch(op string, out *Tensor, inputs ...*Tensor) {
 	if c != nil && c.Watch != nil && out != nil {
 		c.Watch(op, out, inputs)

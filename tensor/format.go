@@ -15,8 +15,7 @@ const (
 	edgeItems  = 3
 )
 
-// String writes t as PyTorch does: tensor([[1., 2.], [3., 4.]]), with the
-// dtype where it is not the default of such values.
+// String formats t as PyTorch does: tensor([[1., 2.], [3., 4.]]), with the dtype unless it is the default for such values.
 func (t *Tensor) String() string {
 	if t.cells() > 10*maxPrinted {
 		return "tensor(<" + ShapeString(t.shape) + " " + t.dtype.String() + ">)"
@@ -74,7 +73,7 @@ func (t *Tensor) printed(d int) (head, tail int) {
 	return t.shape[d], 0
 }
 
-// cells counts the elements that are shown, up to a number that is too many.
+// cells counts the elements that are shown, stopping once there are too many.
 func (t *Tensor) cells() int {
 	n := 1
 	for d := range t.shape {

@@ -7,8 +7,7 @@ import (
 	"drun/kernel/element"
 )
 
-// checkedIndex gives contiguous int64 indices, negative ones counted from the
-// end, after checking each against size.
+// checkedIndex returns contiguous int64 indices, checked against size; negative ones count from the end.
 func checkedIndex(op string, idx *Tensor, size, dim int) (*Tensor, error) {
 	if !idx.dtype.IsInt() {
 		return nil, fmt.Errorf("%s: indices must be integers, not %s", op, idx.dtype)

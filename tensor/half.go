@@ -2,8 +2,8 @@ package tensor
 
 import "drun/kernel/element"
 
-// bfloat16 is computed in float32: operands are widened, which is exact, and what an
-// operation gives is rounded once. Gradients on their way are float32.
+// bfloat16 is computed in float32: operands are widened, which is exact, and results are rounded once. Gradients in
+// flight are float32.
 
 // half tells whether any of these tensors is in bfloat16; nil is none.
 func half(ts ...*Tensor) bool {
@@ -15,8 +15,8 @@ func half(ts ...*Tensor) bool {
 	return false
 }
 
-// narrow computes f in float32, of operands of which some are in bfloat16; nil stays nil. Its
-// result is rounded to bfloat16 where that is all operands' common type.
+// narrow computes f in float32, for operands of which some are in bfloat16; nil stays nil. Its result is rounded to
+// bfloat16 if that is the operands' common type.
 func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, error) {
 	wide, dtype, err := widened(ts)
 	if err != nil {
@@ -43,8 +43,7 @@ func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, err
 	return Cast(out, dtype)
 }
 
-// widened is ts with those in bfloat16 as float32, and the type that those of floats have in
-// common.
+// widened is ts with bfloat16 tensors as float32, and the common type of the float tensors.
 func widened(ts []*Tensor) ([]*Tensor, element.Type, error) {
 	wide, dtype := make([]*Tensor, len(ts)), element.BFloat16
 	for i, t := range ts {
@@ -64,7 +63,7 @@ func widened(ts []*Tensor) ([]*Tensor, element.Type, error) {
 	return wide, dtype, nil
 }
 
-// lowers tells whether autocast is on for these operands.
+// lowers reports whether autocast applies to these operands.
 func lowers(ts ...*Tensor) bool {
 	for _, t := range ts {
 		if t != nil && t.ctx != nil {
@@ -74,16 +73,16 @@ func lowers(ts ...*Tensor) bool {
 	return false
 }
 
-// Autocast turns autocast on or off, and gives what it was. While it is on, products of float32
-// and bfloat16 (Linear, MatMul, convolutions, attention) take their operands rounded to bfloat16
-// and give bfloat16; functions that need more digits (softmax, norms, losses, sums, exponentials
-// and logarithms) give float32 of bfloat16. A backward pass does as its forward pass did.
+// Autocast turns autocast on or off, and returns the previous setting. While it is on, products
+// of float32 and bfloat16 (Linear, MatMul, convolutions, attention) round their operands to bfloat16
+// and return bfloat16; functions that need more digits (softmax, norms, losses, sums, exponentials and
+// logarithms) return float32 for bfloat16. A backward pass follows its forward pass.
 func (c *Context) Autocast(on bool) (was bool) {
 	was, c.autocast = c.autocast, on
 	return was
 }
 
-// lowProduct tells whether a product of these operands, of which some may be nil, is one of bfloat16: they are
+// lowProduct reports whether a product of these operands, some of which may be nil, is computed in bfloat16: they are
 // bfloat16, or float32 while autocast is on.
 func lowProduct(ts ...*Tensor) bool {
 	on := lowers(ts...)
@@ -95,8 +94,8 @@ func lowProduct(ts ...*Tensor) bool {
 	return true
 }
 
-// lowered computes a product that has no kernel of its own for bfloat16: f in float32, of operands rounded to
-// bfloat16, with its result rounded. Products of such numbers are exact in float32.
+// lowered computes a product that has no bfloat16 kernel: f in float32, on operands rounded to bfloat16, with its
+// result rounded. Products of such numbers are exact in float32.
 func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, error) {
 	for i, t := range ts {
 		if t == nil {
@@ -113,7 +112,7 @@ func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, err
 	return narrow(f, ts...)
 }
 
-// computable is the type of gradients of a type: float32 of those for storage.
+// computable is the type of a type's gradients: float32 for storage types.
 func computable(d element.Type) element.Type {
 	if d == element.Float16 || d == element.BFloat16 {
 		return element.Float32
@@ -121,7 +120,7 @@ func computable(d element.Type) element.Type {
 	return d
 }
 
-// halfBinary computes operands whose common type is bfloat16.
+// halfBinary computes op on operands whose common type is bfloat16.
 func halfBinary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
 	x, err := Cast(a, element.BFloat16)
 	if err != nil {
@@ -138,8 +137,7 @@ func halfBinary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
 	return f(func(t []*Tensor) (*Tensor, error) { return binary(op, t[0], t[1], element.Float32) }, x, y)
 }
 
-// scales tells whether an operation with a plain number takes it as float32 has it; others take it
-// rounded to bfloat16, as in PyTorch.
+// scales reports whether an operation with a plain number uses it in float32; others round it to bfloat16, as in PyTorch.
 func (op BinaryOp) scales() bool { return op == OpMul || op == OpDiv }
 
 // halfScalar computes a, which is in bfloat16, with a number.

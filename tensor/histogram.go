@@ -8,8 +8,8 @@ import (
 	"drun/kernel/element"
 )
 
-// HistC counts elements in bins of equal width from lo to hi, of the smallest to the largest element if both are 0.
-// Elements outside are not counted.
+// HistC counts elements in bins of equal width from lo to hi, or from the smallest to the largest element if both are
+// 0. Elements outside are not counted.
 func HistC(t *Tensor, bins int, lo, hi float64) (*Tensor, error) {
 	const op = "histc"
 	edges, err := equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1)
@@ -34,8 +34,8 @@ func Histogram(t *Tensor, bins int, bounds *[2]float64, weight *Tensor, density 
 	return counts, edges, err
 }
 
-// HistogramAt counts the elements from each edge to the next; the last bin has its end, too. weight counts each element
-// that much; density divides by the sum and the bins' widths.
+// HistogramAt counts the elements from each edge to the next; the last bin includes its upper edge. Each element counts
+// as its weight; density divides by the sum and the bins' widths.
 func HistogramAt(t, edges, weight *Tensor, density bool) (*Tensor, error) {
 	const op = "histogram"
 	if edges.dtype != t.dtype || len(edges.shape) != 1 || edges.n < 2 {

@@ -155,7 +155,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			}
 			p := pick{d, it.T}
 			if p.t.dtype == element.Bool {
-				if err := p.fits(v); err != nil { // before more of the index applies
+				if err := p.fits(v); err != nil { // before the rest of the index applies
 					return nil, nil, err
 				}
 			}
@@ -201,13 +201,13 @@ func (it IndexItem) resolve(size int) (start, count, step int, err error) {
 	return start, count, step, nil
 }
 
-// SetIndex is x[items] = v: in place, with v broadcast to the place. Of several elements for one place the last stays.
+// SetIndex is x[items] = v: in place, with v broadcast. Of several elements for one position the last wins.
 func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error {
 	return setIndex("index assignment", t, items, v, false)
 }
 
 // IndexPut writes v, broadcast, where integers or masks, one after the other, index t's dimensions; nil stands for a whole
-// dimension. With add it adds, each of several for one place.
+// dimension. With add it adds, including all values for the same position.
 func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) error {
 	items := make([]IndexItem, len(indices))
 	any := false

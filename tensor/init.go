@@ -16,8 +16,7 @@ func FillInPlace(t *Tensor, value Scalar) error {
 	return assign("fill", t.Detach(), expanded(x, t.shape))
 }
 
-// TruncatedNormal fills t with those of normally distributed numbers that lie from low to
-// high, in the order in which they are drawn.
+// TruncatedNormal fills t with normally distributed numbers, skipping those outside low to high.
 func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) error {
 	const op, rounds = "trunc_normal", 4096
 	if err := needFloat(op, t); err != nil {
@@ -52,8 +51,8 @@ func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) err
 }
 
 // Orthogonal fills t, seen as a matrix of its first dimension and all others, with
-// orthogonal rows, or columns where there are more rows, of length gain: normal numbers made
-// orthogonal by Gram and Schmidt's method, twice, in float64.
+// orthogonal rows, or columns if there are more rows, of length gain: normal numbers
+// orthogonalised by the Gram-Schmidt method, twice, in float64.
 func (g *Generator) Orthogonal(t *Tensor, gain float64) error {
 	const op = "orthogonal"
 	if err := needFloat(op, t); err != nil {
@@ -109,6 +108,5 @@ func (g *Generator) Orthogonal(t *Tensor, gain float64) error {
 	return assign(op, t.Detach(), y)
 }
 
-// Claimed tells whether an optimizer has t among its parameters, or someone waits for its
-// gradient.
+// Claimed reports whether an optimizer has t among its parameters, or a hook waits for its gradient.
 func (t *Tensor) Claimed() bool { return t.leaf != nil && (t.leaf.owner != nil || t.leaf.ready != nil) }

@@ -18,7 +18,7 @@ func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tenso
 	}
 }
 
-// checkInPlace holds for all in-place arithmetic.
+// checkInPlace makes the checks common to all in-place arithmetic.
 func (t *Tensor) checkInPlace(op string, src *Tensor) error {
 	if err := t.mayModify(op); err != nil {
 		return err
@@ -146,8 +146,8 @@ func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) error {
 	return BinaryInPlace(op, t, newNumber(t.ctx, s, computable(t.dtype)))
 }
 
-// mayModifyView forbids in-place operations, while gradients are recorded,
-// through a view: the tensor it views would not learn of them.
+// mayModifyView forbids in-place operations through a view while gradients are recorded: the viewed tensor would not
+// notice them.
 func (t *Tensor) mayModifyView(op string, src *Tensor) error {
 	if t.view && (t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil)) {
 		return fmt.Errorf("%s: the tensor is a view, and changing it in place would give the tensor it views wrong gradients; assign to x[...] of that tensor, or clone() first", op)

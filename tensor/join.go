@@ -115,8 +115,7 @@ func Flip(t *Tensor, dims []int) (*Tensor, error) {
 	return out, nil
 }
 
-// Pad surrounds t with value. pad has two sizes a dimension, before and
-// after, the last dimension first, as in PyTorch.
+// Pad surrounds t with value. pad has two sizes per dimension, before and after, the last dimension first, as in PyTorch.
 func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error) {
 	if len(pad)%2 != 0 || len(pad)/2 > len(t.shape) {
 		return nil, fmt.Errorf("pad: %d sizes for %d dimensions: give two for each, the last dimension first", len(pad), len(t.shape))

@@ -18,9 +18,8 @@ func Embedding(weight, idx *Tensor) (*Tensor, error) {
 	return takeNamed("embedding", weight, 0, idx)
 }
 
-// EmbeddingRows gives the elements of an index in order; the slice may be the index's memory. It
-// refuses those outside 0 … rows-1: where words are numbered, a negative one is no last row but
-// a mistake.
+// EmbeddingRows returns the elements of an index in order; the slice may be the index's memory.
+// It refuses those outside 0 … rows-1: for numbered words a negative index is a mistake.
 func EmbeddingRows(idx *Tensor, rows int) ([]int64, error) {
 	if !idx.dtype.IsInt() {
 		return nil, fmt.Errorf("embedding: indices must be integers, not %s", idx.dtype)
@@ -81,8 +80,8 @@ func Dropout(x *Tensor, p float64, g *Generator) (*Tensor, error) {
 	return out, nil
 }
 
-// OneHot gives int64 vectors of the given number of classes with a single 1;
-// classes below 0 means one more than the largest index.
+// OneHot returns int64 vectors of the given number of classes with a single 1; classes below 0 means one more than
+// the largest index.
 func OneHot(t *Tensor, classes int) (*Tensor, error) {
 	if !t.dtype.IsInt() {
 		return nil, fmt.Errorf("one_hot: needs integers, not %s", t.dtype)

@@ -10,7 +10,7 @@ import (
 	"drun/kernel/element"
 )
 
-// Linear algebra on the last two dimensions, the others being batches. It is computed in float64 and rounded once.
+// Linear algebra on the last two dimensions; the others are batches. It is computed in float64 and rounded once.
 
 // matrices are the float64 elements of a batch of matrices, a copy.
 type matrices struct {
@@ -52,10 +52,10 @@ func readSquare(op string, t *Tensor) (*matrices, error) {
 
 func pointer(v []float64) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(v)) }
 
-// at is matrix i of values with so many numbers each.
+// at is matrix i of values, size numbers each.
 func at[T any](v []T, i, size int) []T { return v[i*size : (i+1)*size] }
 
-// room refuses more numbers for each matrix than memory has, empty ones included.
+// room returns an error if so many numbers for each matrix, empty ones included, exceed memory.
 func (m *matrices) room(numbers float64) error {
 	if float64(m.count)*numbers > 4*float64(MaxValues()) {
 		return fmt.Errorf("%s: shape %s is too large", m.op, ShapeString(m.t.shape))
@@ -72,7 +72,7 @@ func (m *matrices) result(v []float64, shape ...int) (*Tensor, error) {
 	return t, As(m.op, err)
 }
 
-// fault is an error of matrix i.
+// fault is an error about matrix i.
 func (m *matrices) fault(i int, what string) error {
 	if m.count == 1 {
 		return fmt.Errorf("%s: the matrix of shape %s %s", m.op, ShapeString(m.t.shape), what)
@@ -80,7 +80,7 @@ func (m *matrices) fault(i int, what string) error {
 	return fmt.Errorf("%s: matrix %d of the batch of shape %s %s", m.op, i, ShapeString(m.t.shape), what)
 }
 
-// scale multiplies matrix i by a power of 2, exactly, so that squares do not overflow; it gives what undoes it.
+// scale multiplies matrix i by a power of 2, exactly, so that squares do not overflow; it returns the exponent that undoes it.
 func (m *matrices) scale(i int) (undo int, err error) {
 	a, most := at(m.v, i, m.rows*m.cols), 0.0
 	for _, x := range a {
@@ -261,13 +261,13 @@ func Det(t *Tensor) (*Tensor, error) {
 	return out, err
 }
 
-// matrixOf is g with two more dimensions of size 1, for a number that meets each matrix of a batch.
+// matrixOf is g, one number per matrix of a batch, with two more dimensions of size 1.
 func matrixOf(g *Tensor) (*Tensor, error) {
 	return Reshape(g, append(slices.Clone(g.shape), 1, 1))
 }
 
-// cofactors is the determinant's gradient, det(a) a⁻ᵀ, of singular matrices too: with a = U S Vᵀ it is U S' Vᵀ, where S' has
-// for each singular value the product of the others, times the determinants of U and V.
+// cofactors is the determinant's gradient, det(a) a⁻ᵀ, also for singular matrices: with a = U S Vᵀ it is U S' Vᵀ, where S'
+// has for each singular value the product of the others, times the determinants of U and V.
 func cofactors(t *Tensor) (*Tensor, error) {
 	b := build("det", t)
 	wide := b.cast(t.Detach(), element.Float64)
@@ -278,7 +278,7 @@ func cofactors(t *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, As("det", err)
 	}
-	// The products of the other values, by the gradient of their product.
+	// The products of the other values, as the gradient of the product of all.
 	others := b.of(element.Float64, s.shape...)
 	if b.err != nil {
 		return nil, b.err

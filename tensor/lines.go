@@ -7,16 +7,15 @@ import (
 	"drun/kernel"
 )
 
-// lined is a tensor whose dimensions dims are reduced, seen as the lines that
-// the kernels go along.
+// lined is a tensor to be reduced over dims, seen as the lines that the kernels process.
 type lined struct {
 	t     *Tensor // contiguous
 	lines kernel.Lines
 	order []int // of t's dimensions in the tensor that was given; nil: the same
 }
 
-// alongLines sees t as lines over dims, which are in order. It is copied only
-// if it is not contiguous, or the dimensions alternate too often.
+// alongLines views t as lines over dims, which are in order. It copies t only if it is not contiguous, or the
+// dimensions alternate too often.
 func alongLines(t *Tensor, dims []int) (lined, error) {
 	var l lined
 	var err error
@@ -68,8 +67,7 @@ func lineShape(shape, dims []int) (kernel.Lines, bool) {
 	return kernel.Lines{Outer: l[0], N: l[1], Side: l[2], Run: l[3]}, true
 }
 
-// scaled is (t - mean - low)·scale with one value of each a line, in the
-// dimensions' given order; mean and low may be nil.
+// scaled is (t - mean - low)·scale with one value of each per line, in the dimensions' given order; mean and low may be nil.
 func (l *lined) scaled(op string, mean, low, scale *Tensor) (*Tensor, error) {
 	out, err := newTensor(op, l.t.ctx, l.t.shape, l.t.dtype)
 	if err != nil {
@@ -87,7 +85,7 @@ func (l *lined) scaled(op string, mean, low, scale *Tensor) (*Tensor, error) {
 	return Permute(out, inverse)
 }
 
-// starved names the operation whose kernel could not have its memory.
+// starved names the operation whose kernel could not get its memory.
 func starved(op string, err error) error {
 	if err == nil {
 		return nil

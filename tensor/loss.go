@@ -6,7 +6,7 @@ import (
 	"drun/kernel"
 )
 
-// A Reduction says how a loss joins the losses of the samples.
+// A Reduction says how a loss combines the losses of the samples.
 type Reduction uint8
 
 // The reductions of losses.
@@ -16,7 +16,7 @@ const (
 	ReduceNone
 )
 
-// apply joins the losses of the samples.
+// apply combines the losses of the samples.
 func (r Reduction) apply(t *Tensor) (*Tensor, error) {
 	switch r {
 	case ReduceMean:

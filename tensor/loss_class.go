@@ -8,9 +8,9 @@ import (
 
 // ClassOptions are settings of a cross entropy.
 type ClassOptions struct {
-	Weight    *Tensor // (C), of the scores' type: what each class counts; nil: 1
+	Weight    *Tensor // (C), of the scores' type: weight of each class; nil: 1
 	Ignore    int64   // targets that leave their sample out
-	Smoothing float64 // how much of the target's probability goes to all classes alike
+	Smoothing float64 // how much of the target's probability is spread evenly over all classes
 }
 
 // IgnoreTarget is the target that CrossEntropy leaves out unless told otherwise.
@@ -103,8 +103,7 @@ func (o *ClassOptions) classes(op string, scores *Tensor) (int, error) {
 	return c, nil
 }
 
-// classLoss joins the losses of rows of logarithms of probabilities (n, C) with targets of n
-// classes, of which -100 leaves its row out.
+// classLoss combines the losses of rows of log-probabilities (n, C) with n target classes, where -100 leaves its row out.
 func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduction) (*Tensor, error) {
 	c := logp.shape[1]
 	ix, err := View(ix, []int{ix.n})
@@ -160,7 +159,7 @@ func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduc
 	return each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).div(total).end()
 }
 
-// ignoring is targets in which what is to be ignored is -100, and nothing else is.
+// ignoring is target with the ignored class replaced by -100, which no other target may be.
 func ignoring(op string, target *Tensor, ignore int64, c int) (*Tensor, error) {
 	if ignore == ignoreTarget || !target.dtype.IsInt() {
 		return target, nil

@@ -10,8 +10,8 @@ import (
 // ReduceBatchMean divides the sum by the number of samples, the first dimension.
 const ReduceBatchMean Reduction = ReduceNone + 1
 
-// WeightedBCE is BCEWithLogits in which an element counts weight, and its positive part
-// posWeight; both broadcast to x, and may be nil.
+// WeightedBCE is BCEWithLogits with elements multiplied by weight, and their positive parts by posWeight; both
+// broadcast to x, and may be nil.
 func WeightedBCE(x, y, weight, posWeight *Tensor, r Reduction) (*Tensor, error) {
 	if half(x, y, weight, posWeight) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return WeightedBCE(t[0], t[1], t[2], t[3], r) }, x, y, weight, posWeight)
@@ -54,8 +54,7 @@ func WeightedBCE(x, y, weight, posWeight *Tensor, r Reduction) (*Tensor, error) 
 	return each.then(r.apply).end()
 }
 
-// HuberLoss is half the squared difference up to delta, and beyond a line of slope delta
-// (Huber 1964).
+// HuberLoss is half the squared difference up to delta, and a line of slope delta beyond (Huber 1964).
 func HuberLoss(x, y *Tensor, delta float64, r Reduction) (*Tensor, error) {
 	return huber("huber_loss", x, y, delta, r)
 }
@@ -80,9 +79,9 @@ func huber(op string, x, y *Tensor, delta float64, r Reduction) (*Tensor, error)
 	return chain(x).binary(OpSub, y).then(func(t *Tensor) (*Tensor, error) { return activate(op, kernel.Huber, t, delta, 0) }).then(r.apply).end()
 }
 
-// KLDiv is target·(log(target) - x), 0 where target is 0: Kullback and Leibler's divergence
-// of x, logarithms of probabilities, from target, probabilities or, with logTarget, their
-// logarithms.
+// KLDiv is target·(log(target) - x), 0 where target is 0: the Kullback-Leibler divergence
+// of x, log-probabilities, from target, probabilities or, with logTarget,
+// log-probabilities.
 func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (*Tensor, error) {
 	if half(x, target) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return KLDiv(t[0], t[1], logTarget, r) }, x, target)
@@ -211,8 +210,8 @@ func CosineEmbeddingLoss(a, b, target *Tensor, margin float64, r Reduction) (*Te
 }
 
 // TripletMarginLoss is margin + ‖anchor - positive‖ - ‖anchor - negative‖, at least 0, in
-// the p-norm over the last dimension; eps is added to differences. swap takes the nearer of
-// anchor and positive for the second distance (Balntas et al. 2016).
+// the p-norm over the last dimension; eps is added to differences. swap measures the second
+// distance from the nearer of anchor and positive (Balntas et al. 2016).
 func TripletMarginLoss(anchor, positive, negative *Tensor, margin, p, eps float64, swap bool, r Reduction) (*Tensor, error) {
 	if half(anchor, positive, negative) {
 		return precise(func(t []*Tensor) (*Tensor, error) {

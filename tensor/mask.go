@@ -112,7 +112,7 @@ func IsFinite(t *Tensor) (*Tensor, error) {
 	})
 }
 
-// classify is test of t's elements if they are floats; all integers are alike.
+// classify applies test to t's elements if they are floats; all integers give the value integers.
 func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (*Tensor, error) {
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return classify(op, t[0], integers, test) }, t)
@@ -135,7 +135,7 @@ func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (*Tensor, er
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
 	}
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
-	diagonal = min(max(diagonal, -rows), cols) // beyond, all or nothing is kept
+	diagonal = min(max(diagonal, -rows), cols) // further out, all or nothing is kept
 	b := build(op, t)
 	row := b.keep(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64))
 	col := b.keep(sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64))

@@ -122,9 +122,9 @@ func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) error {
 	return b.err
 }
 
-// turnedGrad writes the gradient of a leaf's transpose, the right operand, where that of the leaf belongs, as the tied
-// weights of a language model's head have it: otherwise it would be made beside, and copied column by column. It does so
-// only where no other part of that gradient can come between, so that the parts are added in the same order.
+// turnedGrad writes the gradient of a transposed leaf, the right operand, directly into the leaf's gradient, as for the
+// tied weights of a language model's head: otherwise it would be made separately and copied column by column. It does so
+// only if no other part of that gradient can come in between, so that the parts are added in the same order.
 func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
 	m, x := n.in[1].node, n.val(0)
 	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.Watch != nil ||
@@ -192,8 +192,7 @@ func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) error {
 	return nil
 }
 
-// matrix finds how the last two dimensions can be read without a copy: rows
-// or, transposed, columns of adjacent elements.
+// matrix finds how the last two dimensions can be read without a copy: as rows or, transposed, columns of adjacent elements.
 func matrix(t *Tensor) (factor, error) {
 	nd := len(t.shape)
 	rows, cols := t.shape[nd-2], t.shape[nd-1]

@@ -7,14 +7,13 @@ import (
 )
 
 // LayerNorm normalises over the last dims dimensions: (x - mean) / sqrt(var
-// + eps), times weight plus bias, which have these dimensions' shape and may
-// be nil.
+// + eps), times weight, plus bias; these have the shape of those dimensions
+// and may be nil.
 func LayerNorm(x, weight, bias *Tensor, dims int, eps float64) (*Tensor, error) {
 	return normRows("layer_norm", x, weight, bias, dims, eps, true)
 }
 
-// RMSNorm divides by the root of the mean square over the last dimension,
-// times weight, which may be nil.
+// RMSNorm divides by the root of the mean square over the last dimension and multiplies by weight, which may be nil.
 func RMSNorm(x, weight *Tensor, eps float64) (*Tensor, error) {
 	return normRows("rms_norm", x, weight, nil, 1, eps, false)
 }

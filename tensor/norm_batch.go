@@ -65,8 +65,8 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	return out, nil
 }
 
-// batchStats are the statistics that a batch is normalised by, one value a
-// channel: mean + low, where low is what the rounded mean lacks, and
+// batchStats are the statistics that normalise a batch, one value per
+// channel: mean + low, where low is the rounding error of the mean, and
 // 1/sqrt(variance + eps).
 type batchStats struct{ mean, low, rstd *Tensor }
 

@@ -6,8 +6,8 @@ import (
 	"drun/kernel"
 )
 
-// InstanceNorm is GroupNorm of single channels in training, with running statistics (C): they move
-// by momentum towards the means over the samples of their means and unbiased variances.
+// InstanceNorm is GroupNorm of single channels in training, with running statistics (C), which move by momentum
+// towards the samples' means and unbiased variances, averaged over the samples.
 func InstanceNorm(x, weight, bias, mean, variance *Tensor, momentum, eps float64) (*Tensor, error) {
 	if half(x, weight, bias) {
 		return precise(func(t []*Tensor) (*Tensor, error) {

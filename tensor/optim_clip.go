@@ -48,9 +48,9 @@ func ScaleGrads(params []*Tensor, by float64) error {
 	return nil
 }
 
-// ClipGradNorm scales the gradients down so that their common 2-norm is at
-// most maxNorm, and gives the norm before. A norm that is not finite leaves
-// them as they are.
+// ClipGradNorm scales the gradients down so that their total 2-norm is at
+// most maxNorm, and returns the norm before. A norm that is not finite
+// leaves them as they are.
 func ClipGradNorm(params []*Tensor, maxNorm float64) (float64, error) {
 	square, err := GradSquareSum(params)
 	if err != nil {
@@ -60,7 +60,7 @@ func ClipGradNorm(params []*Tensor, maxNorm float64) (float64, error) {
 	return norm, ClipGrads(params, norm, maxNorm)
 }
 
-// ClipGrads is ClipGradNorm where the norm is known already.
+// ClipGrads is ClipGradNorm with the norm already known.
 func ClipGrads(params []*Tensor, norm, maxNorm float64) error {
 	if !(maxNorm > 0) {
 		return fmt.Errorf("clip_grad_norm: the norm must be positive, not %v", maxNorm)

@@ -25,7 +25,7 @@ func (g *ParamGroup) momentum(own float64) float64 {
 	return own
 }
 
-// HasMomentum tells whether ParamGroup.Momentum means something to the optimizer.
+// HasMomentum reports whether the optimizer uses ParamGroup.Momentum.
 func (o *Optimizer) HasMomentum() bool {
 	switch r := o.rule.(type) {
 	case SGDOptions:
@@ -48,12 +48,12 @@ type Optimizer struct {
 	rule   updateRule
 	params int
 	steps  *Tensor            // int64: updates done so far to each parameter
-	state  map[string]*Tensor // nil: it was not needed yet
-	first  float64            // what the first of the rule's buffers begins with
-	set    string             // of ranks that have parts of the state, see Shard
+	state  map[string]*Tensor // nil: not needed yet
+	first  float64            // initial value of the rule's first buffer
+	set    string             // names the ranks that share the state, see Shard
 }
 
-// An updateRule is what tells optimizers apart.
+// An updateRule is what distinguishes optimizers.
 type updateRule interface {
 	// buffers names the state kept for each element.
 	buffers() []string
@@ -74,8 +74,7 @@ type flat struct {
 	from, to, each int
 }
 
-// flatAlign is what parameters' offsets are multiples of, in elements; the
-// gaps hold zeros.
+// flatAlign is the alignment of parameters' offsets, in elements; the gaps hold zeros.
 const flatAlign = 16
 
 func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
@@ -124,7 +123,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 	return o, err
 }
 
-// prepare makes the state when it is first needed: it may have been divided by then.
+// prepare makes the state when it is first needed: Shard may have been called by then.
 func (o *Optimizer) prepare() error {
 	if o.state != nil {
 		return nil
@@ -155,7 +154,7 @@ func (o *Optimizer) prepare() error {
 	return nil
 }
 
-// stateOf is what a buffer has of parameter i.
+// stateOf is parameter i's part of a buffer.
 func (f *flat) stateOf(b *Tensor, i int, p *Tensor, set string) *Tensor {
 	if set != "" {
 		first, n, off := within(f.at[i], p.n, f.from, f.to)
@@ -191,8 +190,7 @@ func (f *flat) window(buffer *Tensor, i int, shape []int) *Tensor {
 	return v.seal()
 }
 
-// gatherUp makes the buffers and moves the parameters, and gradients they
-// have, into them.
+// gatherUp makes the buffers and moves the parameters, and any gradients, into them.
 func (f *flat) gatherUp() error {
 	p0 := f.params[0]
 	size := []int{f.at[len(f.params)]}
@@ -234,7 +232,7 @@ func (f *flat) gatherUp() error {
 	return nil
 }
 
-// moves tells whether a step updates t: it has a gradient, and was not frozen since.
+// moves reports whether a step updates t: it has a gradient, and has not been frozen since.
 func (t *Tensor) moves() bool { return t.grad != nil && t.requiresGrad }
 
 // Step updates all parameters that have a gradient and still require one.
@@ -249,7 +247,7 @@ func (o *Optimizer) Step() error {
 				return fmt.Errorf("parameter %d was taken over by another optimizer", f.first+i)
 			}
 		}
-		// Neighbours that have a gradient and as many updates go together.
+		// Neighbours with a gradient and the same number of updates are updated together.
 		for i := 0; i < len(f.params); {
 			if !f.params[i].moves() {
 				i++
@@ -273,7 +271,7 @@ func (o *Optimizer) Step() error {
 	return nil
 }
 
-// update changes parameters i to j, not included, as far as they are this rank's.
+// update updates parameters i up to, not including, j, as far as they are this rank's.
 func (o *Optimizer) update(f *flat, i, j int, step int64) {
 	at, end := max(f.at[i], f.from), min(f.at[j], f.to)
 	if at >= end {
@@ -287,7 +285,7 @@ func (o *Optimizer) update(f *flat, i, j int, step int64) {
 	o.rule.update(f.data.dtype, end-at, f.group, step, f.data.ptrAt(at), f.grads.ptrAt(at), state)
 }
 
-// ZeroGrad takes all gradients away.
+// ZeroGrad removes all gradients.
 func (o *Optimizer) ZeroGrad() {
 	for _, f := range o.flats {
 		for _, p := range f.params {
@@ -309,14 +307,13 @@ func (o *Optimizer) State() map[string]*Tensor {
 	return o.state
 }
 
-// noMemory is what ends a builtin's call where no error can be returned.
+// noMemory ends a builtin's call where no error can be returned.
 type noMemory struct{ error }
 
-// Misuse tells it from a fault of drun's.
+// Misuse distinguishes it from a fault in drun.
 func (noMemory) Misuse() {}
 
-// Bytes gives the memory of the parameters, one part for each group and type: the same
-// for the same values, wherever they lie.
+// Bytes returns the parameters' bytes, one part for each group and type: equal values give equal bytes, wherever they lie.
 func (o *Optimizer) Bytes() [][]byte {
 	parts := make([][]byte, len(o.flats))
 	for i, f := range o.flats {
@@ -325,10 +322,10 @@ func (o *Optimizer) Bytes() [][]byte {
 	return parts
 }
 
-// Coalesce joins tensors that lie side by side in an optimizer's buffer, so
+// Coalesce joins tensors that are adjacent in an optimizer's buffer, so
 // that one call can work on many. The results are flat and cover the same
-// elements, and gaps of zeros between them; other contiguous tensors are
-// given as they are. All ts must be contiguous.
+// elements, with gaps of zeros between them; other contiguous tensors are
+// returned as they are. All ts must be contiguous.
 func Coalesce(ts []*Tensor) []*Tensor {
 	var out []*Tensor
 	for i := 0; i < len(ts); {

@@ -100,7 +100,7 @@ func (v *vectors) scaled(a *Tensor, by float64) *Tensor {
 	return v.keep(chain(a).scalar(OpMul, Float(by)).end())
 }
 
-// add is to += by·a, in place.
+// add does to += by·a, in place.
 func (v *vectors) add(to, a *Tensor, by float64) {
 	if part := v.scaled(a, by); v.err == nil {
 		kBinary(OpAdd, to, to, part)
@@ -252,8 +252,8 @@ func (l *LBFGS) iterate(evaluate func() (float64, *Tensor, error), loss float64,
 	return v.err
 }
 
-// direct updates the history by the last step, and makes l.d the product of the inverse
-// Hessian it stands for with -g: the two-loop recursion.
+// direct adds the last step to the history, and sets l.d to the product of the inverse Hessian that it approximates
+// with -g, by the two-loop recursion.
 func (l *LBFGS) direct(v *vectors, g *Tensor, state []float64) {
 	ro, n := elems[float64](l.ro), l.f.data.n
 	row := func(t *Tensor, i int) *Tensor {
@@ -305,9 +305,9 @@ type point struct {
 	slope float64
 }
 
-// strongWolfe searches a step that meets the strong Wolfe conditions: first a bracket, then
-// zoom (Nocedal and Wright, "Numerical Optimization", algorithms 3.5 and 3.6, with PyTorch's
-// guards against progress that is too small). width is the direction's largest element.
+// strongWolfe searches for a step that meets the strong Wolfe conditions: first a bracket,
+// then zoom (Nocedal and Wright, "Numerical Optimization", algorithms 3.5 and 3.6, with
+// PyTorch's guards against too little progress). width is the direction's largest element.
 func strongWolfe(at func(t float64) (float64, *Tensor, float64, error), t, width, f float64, g *Tensor, slope, tolChange float64) (
 	loss float64, grad *Tensor, step float64, evaluations int, err error) {
 	const c1, c2, most = 1e-4, 0.9, 25

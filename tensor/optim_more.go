@@ -14,8 +14,8 @@ type RMSpropOptions struct {
 	Centered             bool
 }
 
-// NewRMSprop makes RMSprop (Hinton 2012), with PyTorch's formulas: eps is added after the
-// root, and Centered takes the mean gradient's square off the mean square (Graves 2013).
+// NewRMSprop makes RMSprop (Hinton 2012), with PyTorch's formulas: eps is added after the root, and Centered
+// subtracts the mean gradient's square from the mean square (Graves 2013).
 func NewRMSprop(groups []ParamGroup, o RMSpropOptions) (*Optimizer, error) {
 	return newOptimizer(groups, o)
 }
@@ -47,7 +47,7 @@ func (o RMSpropOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64
 
 // AdagradOptions are the settings of NewAdagrad.
 type AdagradOptions struct {
-	LRDecay, Eps, Initial float64 // Initial is what the sums of squares begin with
+	LRDecay, Eps, Initial float64 // Initial is the initial value of the sums of squares
 }
 
 // NewAdagrad makes Adagrad (Duchi et al. 2011): step n moves by lr / (1 + (n-1)·LRDecay).
@@ -69,8 +69,8 @@ func (o AdagradOptions) update(dtype element.Type, n int, g *ParamGroup, step in
 // LionOptions are the settings of NewLion.
 type LionOptions struct{ Beta1, Beta2 float64 }
 
-// NewLion makes Lion (Chen et al. 2023): each weight moves by lr in the direction of the
-// sign of the momentum mixed with the gradient; the weights decay apart from it.
+// NewLion makes Lion (Chen et al. 2023): each weight moves by lr in the direction of the sign of the momentum mixed
+// with the gradient; weight decay is decoupled.
 func NewLion(groups []ParamGroup, o LionOptions) (*Optimizer, error) {
 	return newOptimizer(groups, o)
 }
@@ -81,8 +81,7 @@ func (o LionOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64, p
 	kernel.Lion{LR: g.LR, Beta1: g.momentum(o.Beta1), Beta2: o.Beta2, WeightDecay: g.WeightDecay}.Step(dtype, n, p, grad, state[0])
 }
 
-// ClipGradValues brings each element of the gradients to between -limit and limit; NaN
-// stays NaN.
+// ClipGradValues clamps each element of the gradients to between -limit and limit; NaN stays NaN.
 func ClipGradValues(params []*Tensor, limit float64) error {
 	if !(limit >= 0) {
 		return fmt.Errorf("clip_grad_value: the limit must be 0 or more, not %v", limit)

@@ -46,7 +46,7 @@ func (o SGDOptions) update(dtype element.Type, n int, g *ParamGroup, step int64,
 // AdamOptions are the settings of NewAdam.
 type AdamOptions struct {
 	Beta1, Beta2, Eps float64
-	Decoupled         bool // AdamW: the weights decay apart from the gradient
+	Decoupled         bool // AdamW: weight decay is decoupled from the gradient
 }
 
 // NewAdam makes Adam (Kingma and Ba, 2015) or AdamW (Loshchilov and Hutter,

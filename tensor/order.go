@@ -9,7 +9,7 @@ import (
 	"drun/kernel/element"
 )
 
-// What rests on the order of elements: distinct ones, the median, quantiles. NaN counts as larger than any number.
+// Operations based on the order of elements: unique, median, quantiles. NaN counts as larger than any number.
 
 // ArgSort gives the indices that order t along dim. Equal elements keep their order.
 func ArgSort(t *Tensor, dim int, descending bool) (*Tensor, error) {
@@ -149,7 +149,7 @@ func NonZero(t *Tensor) (*Tensor, error) {
 	return out, nil
 }
 
-// Median is the middle element, of an even number the lower of the two in the middle; NaN if any element is.
+// Median is the middle element, or the lower of the two in the middle; NaN if any element is.
 func Median(t *Tensor) (*Tensor, error) {
 	const op = "median"
 	if t.n == 0 {
@@ -169,7 +169,7 @@ func Median(t *Tensor) (*Tensor, error) {
 	return out, err
 }
 
-// MedianDim gives the middle elements along dim and where they are; of several NaN the first.
+// MedianDim returns the middle elements along dim and their indices; of several NaN the first.
 func MedianDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
 	const op = "median"
 	a, err := axis(op, dim, len(t.shape))
@@ -216,7 +216,7 @@ var interpolations = map[string]func(weight float64) float64{
 	"nearest":  nil, // half goes to the even index
 }
 
-// Quantile gives the elements below which fractions q of all, or of those along dim, lie; NaN where any element is. q has
+// Quantile returns the elements below which fractions q of all, or of those along dim, lie; NaN if any element is. q has
 // no or one dimension, which becomes the result's first.
 func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (*Tensor, error) {
 	const op = "quantile"
@@ -287,7 +287,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (*Tens
 	if out = b.keep(MaskedFill(out, nan, Float(math.NaN()))); b.err != nil {
 		return nil, b.err
 	}
-	// The dimension of q goes to the front; what was reduced stays as 1, or goes.
+	// The dimension of q goes to the front; the reduced dimension stays as 1 or is removed.
 	shape := reducedShape(t.shape, []int{a}, keepdim)
 	if dim == nil {
 		shape = reducedShape(t.shape, allDims(t), keepdim)
@@ -326,7 +326,7 @@ func lerp(low, high, weight *Tensor) (*Tensor, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	return Where(start, low, mixed) // of infinities, too
+	return Where(start, low, mixed) // also for infinities
 }
 
 func allDims(t *Tensor) []int {

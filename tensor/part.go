@@ -109,8 +109,8 @@ func selectDim(t *Tensor, a, i int) *Tensor {
 	return v
 }
 
-// backPart is the gradient of taking a part: zeros, with g in the part.
-// Parts of one tensor add up in one place.
+// backPart is the gradient of taking a part: zeros, with g in the part. The gradients of several parts of a tensor
+// are summed in place.
 func backPart(n *node, g *Tensor, out []*Tensor, part func(*Tensor) *Tensor) error {
 	if p := n.in[0].node; p != nil && p.dtype == g.dtype {
 		return p.addPart(g, part)

@@ -1,10 +1,10 @@
 package tensor
 
-// Where gradients go without a copy: an operation's backward function may
-// write over a gradient that nobody else has, write a leaf's gradient where
-// the optimizer wants it, or add to a part of another node's.
+// How gradients are delivered without a copy: an operation's backward
+// function may overwrite a gradient that nobody else has, write a leaf's
+// gradient where the optimizer wants it, or add to a part of another node's.
 
-// ours tells whether t is a gradient in flight that the caller alone holds.
+// ours reports whether t is a gradient in flight that only the caller holds.
 func (t *Tensor) ours() bool {
 	if !t.st.temp || t.st.holds != 1 {
 		return false
@@ -26,10 +26,10 @@ func overwrite(op string, g *Tensor) (*Tensor, error) {
 	return newTensor(op, g.ctx, g.shape, g.dtype)
 }
 
-// place gives the memory where the gradient of input i belongs, and says
-// whether a part is there already, to which the rest must be added. It is nil
-// if there is no such place; the caller must write to one that it gets. g and
-// the saved tensors can be read meanwhile.
+// place returns the memory where the gradient of input i belongs, and whether
+// a part is already there, to which the rest must be added. It is nil if
+// there is no such memory; otherwise the caller must write to it. g and the
+// saved tensors can be read meanwhile.
 func (n *node) place(i int, g *Tensor) (dst *Tensor, add bool) {
 	t := n.in[i].leaf
 	switch {
@@ -56,9 +56,9 @@ func (n *node) place(i int, g *Tensor) (dst *Tensor, add bool) {
 	return dst, add
 }
 
-// sumPlace is place for a function that adds to what it finds: zeros, where
-// there is nothing yet. Without such a place it makes a new tensor and puts
-// it into out.
+// sumPlace is place for a function that adds to what it finds, which is
+// zeros if there is nothing yet. If there is no such memory it makes a new
+// tensor and puts it into out.
 func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) (*Tensor, error) {
 	if dst, add := n.place(i, g); dst != nil {
 		if !add {
@@ -71,11 +71,11 @@ func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) (*Tensor, error) {
 	return out[i], err
 }
 
-// pending is the gradient that waits at input i for its other parts, in row-major order, if the one of this operation may be
-// added to it where it lies; nil if it may not, or none waits.
+// pending is the gradient that waits at input i for its other parts, in row-major order, if this operation's may be added to
+// it in place; nil if it may not, or none waits.
 func (n *node) pending(i int, g *Tensor) *Tensor {
 	m := n.in[i].node
-	if m == nil || m.grad == nil || n.ctx.Watch != nil { // who watches wants to see the part
+	if m == nil || m.grad == nil || n.ctx.Watch != nil { // Watch must see the part
 		return nil
 	}
 	if w := m.grad; w.contiguous && w.dtype == g.dtype && w.dtype == computable(m.dtype) && w.ours() {
@@ -85,8 +85,8 @@ func (n *node) pending(i int, g *Tensor) *Tensor {
 }
 
 // layerGrads begins the backward pass of a layer of input, weight and bias: g in
-// row-major order, and the places for the gradients that are needed. That of the
-// input, out[0] unless it is there, is to be written, the others are to be added to.
+// row-major order, and the places for the gradients that are needed. The input's
+// gradient, out[0] unless it is in place, is to be written, the others are to be added to.
 func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor, err error) {
 	b := build(n.op, g)
 	dy = b.contiguous(g)
@@ -102,9 +102,9 @@ func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor,
 	return dy, dweight, dbias, b.err
 }
 
-// wholeOfParts is for an operation on three parts of one tensor, as attention is on queries, keys and values that one product
-// made: zeros for that tensor's gradient, in which back is to add to the parts that it gets. Nil where they are not usable, or where
-// anything else may add to that gradient or to a part's: the order of the additions would be another.
+// wholeOfParts is for an operation on three parts of one tensor, such as attention on queries, keys and values from one
+// product: it makes zeros for that tensor's gradient, and returns the parts to which back adds. Nil if they are not usable,
+// or if anything else may add to that gradient or to a part's, which would change the order of the additions.
 func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3]*Tensor, err error) {
 	var m [3]*node
 	for i := range m {
@@ -150,7 +150,7 @@ func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3
 	return found, nil
 }
 
-// spread is a new tensor for a gradient of n's result, which lies as that does.
+// spread is a new tensor for a gradient of n's result, with the same strides.
 func (n *node) spread(g *Tensor) (*Tensor, error) {
 	z, err := newTensor(n.op, g.ctx, n.shape, computable(n.dtype))
 	if err == nil && n.strides != nil {
@@ -191,8 +191,7 @@ func bytesOf(t *Tensor) []byte {
 	return flat.Bytes()
 }
 
-// dense tells whether t's elements fill a stretch of memory, in any order of
-// dimensions.
+// dense reports whether t's elements fill their memory without gaps, in any order of dimensions.
 func dense(t *Tensor) bool {
 	last := 0
 	for i, s := range t.strides {

@@ -8,22 +8,22 @@ import (
 	"drun/kernel/element"
 )
 
-// A pick is a tensor in an index: integers for dimension dim, or a mask for as many from there on as it has.
+// A pick is a tensor in an index: integers for dimension dim, or a mask for as many dimensions from there on as it has.
 type pick struct {
 	dim int
 	t   *Tensor
 }
 
-// places are the elements that the tensors of an index name. The dimensions that they apply to are joined into one, and the
-// tensors into one of integers that count along it.
+// places are the elements that the tensors of an index select. The dimensions that they apply to are joined into one, and
+// the tensors into one of indices along it.
 type places struct {
-	order  []int // of the dimensions, so that those named are neighbours; nil: as they are
-	merged []int // the shape, those named as one
-	dim    int   // that one
+	order  []int // of the dimensions, so that the indexed ones are neighbours; nil: unchanged
+	merged []int // the shape, with the indexed dimensions merged
+	dim    int   // the merged dimension
 	index  *Tensor
 }
 
-// span is how many dimensions p names.
+// span is how many dimensions p indexes.
 func (p pick) span() int {
 	if p.t.dtype == element.Bool {
 		return len(p.t.shape)
@@ -31,7 +31,7 @@ func (p pick) span() int {
 	return 1
 }
 
-// find joins the tensors of an index into t. As in PyTorch, the dimensions named come first if others lie between them.
+// find joins the tensors of an index into t. As in PyTorch, the indexed dimensions come first if others lie between them.
 func find(op string, t *Tensor, picks []pick) (*places, error) {
 	p := &places{dim: picks[0].dim}
 	var named []int
@@ -164,8 +164,8 @@ func (p *places) put(op string, t, v *Tensor, add bool) error {
 	return assign(op, ordered, whole)
 }
 
-// backPut is the gradient of elements written to places of items: that of t is nothing there, unless they were added, and that
-// of what was written lies there.
+// backPut is the gradient of writing elements at items: zero there for t, unless they were added; for what was written, the
+// gradient there.
 func backPut(items []IndexItem, p places, add bool) backward {
 	items, p.index = slices.Clone(items), nil
 	return func(n *node, g *Tensor, out []*Tensor) error {

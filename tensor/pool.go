@@ -12,26 +12,26 @@ import (
 	"drun/internal/memory"
 )
 
-// A Pool is where large buffers come from. Go's collector does not see this
-// memory, so the pool counts what is handed out and starts a collection itself
-// when much of it may be garbage; in a training loop the same buffers go round.
-// The collection runs beside the computation, which waits for it only where
-// there would be too much garbage otherwise.
+// A Pool allocates large buffers. Go's collector does not see this memory, so
+// the pool counts what is in use and starts a collection itself when much of it
+// may be garbage; a training loop reuses the same buffers. The collection runs
+// alongside the computation, which waits for it only if there would be too much
+// garbage otherwise.
 type Pool struct {
 	mu      sync.Mutex
-	source  func(bytes int) []byte   // gives zeroed memory for good; nil: the pool maps it
+	source  func(bytes int) []byte   // provides zeroed memory permanently; nil: the pool maps it
 	free    map[int][]unsafe.Pointer // by class size
 	slab    []byte                   // rest of the last mapping for small classes
 	used    int                      // bytes handed out
 	base    int                      // used after the last collection
 	mapped  int
-	maxUsed int           // limit for used; below 0: what the process may use beside Go's heap
+	maxUsed int           // limit for used; below 0: what the process may use besides Go's heap
 	ends    chan struct{} // closed when the collection under way has ended; nil: none is
 }
 
 const (
-	slabBytes = 32 << 20 // of what is shared by small classes
-	ownBytes  = 4 << 20  // from here on a class has mappings of its own
+	slabBytes = 32 << 20 // shared by small classes
+	ownBytes  = 4 << 20  // from this size a class has its own mappings
 	hugePage  = 2 << 20
 	slack     = 64 << 20 // garbage to tolerate before somebody waits for a collection
 )
@@ -56,8 +56,7 @@ func NewPool(limit int, source func(bytes int) []byte) *Pool {
 	return &Pool{source: source, free: map[int][]unsafe.Pointer{}, maxUsed: limit}
 }
 
-// Bytes gives memory of that size and any content, for good; nil when there is
-// no more.
+// Bytes returns n bytes of uninitialised memory, permanently; nil if there is no more.
 func (p *Pool) Bytes(n int) []byte {
 	ptr, err := p.get("", n)
 	if err != nil {
@@ -66,8 +65,7 @@ func (p *Pool) Bytes(n int) []byte {
 	return unsafe.Slice((*byte)(ptr), n)
 }
 
-// classBytes rounds a size up to one of four classes per power of two, so that
-// memory of one size can be used again for another.
+// classBytes rounds a size up to one of four classes per power of two, so that memory of one size can be reused for another.
 func classBytes(n int) int {
 	step := 1 << max(bits.Len(uint(n-1))-3, 12)
 	return (n + step - 1) / step * step
@@ -119,8 +117,8 @@ func (p *Pool) put(ptr unsafe.Pointer, bytes int) {
 	p.mu.Unlock()
 }
 
-// again gives memory that has come back, nil if there is none. It sees to it that garbage comes back: where
-// the pool is full after a collection that finds all there is.
+// again returns freed memory, nil if there is none. It starts collections so that garbage is freed; if the pool is
+// full, one that finds all garbage.
 func (p *Pool) again(size int, full bool) unsafe.Pointer {
 	if ptr := p.take(size); ptr != nil {
 		return ptr
@@ -157,8 +155,7 @@ func (p *Pool) await() {
 	}
 }
 
-// begin starts Go's collector, unless it runs for this pool, and then gives the cleanups that bring buffers
-// back a moment.
+// begin starts Go's collector, unless it already runs for this pool, and then gives the cleanups that free buffers a moment.
 func (p *Pool) begin() {
 	if p.ends != nil {
 		return
@@ -182,8 +179,8 @@ func (p *Pool) begin() {
 	}()
 }
 
-// carve maps fresh memory: own mappings for large classes, so that trim can
-// give them back, and slices of a shared one for small classes.
+// carve maps fresh memory: separate mappings for large classes, so that trim can unmap them, and slices of a shared
+// one for small classes.
 func (p *Pool) carve(size int) unsafe.Pointer {
 	if size < ownBytes {
 		if len(p.slab) < size {
@@ -205,8 +202,7 @@ func (p *Pool) carve(size int) unsafe.Pointer {
 	return unsafe.Pointer(unsafe.SliceData(m))
 }
 
-// newSlab maps huge pages for small classes: a model's activations fill more
-// small pages than the processor can remember the places of.
+// newSlab maps huge pages for small classes: a model's activations fill more small pages than the processor's TLB holds.
 func (p *Pool) newSlab() []byte {
 	if p.source != nil {
 		return p.mmap(ownBytes)
@@ -237,8 +233,8 @@ func (p *Pool) mmap(size int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&ptr))), size)
 }
 
-// reclaim gives memory back to the system, after so many bytes have become garbage at once. Below what the pool
-// tolerates it does nothing.
+// reclaim returns memory to the system after garbage bytes have become garbage at once. Below what the pool tolerates
+// it does nothing.
 func reclaim(garbage int) {
 	if garbage < slack {
 		return
@@ -249,7 +245,7 @@ func reclaim(garbage int) {
 	pool.trim()
 }
 
-// trim gives free large buffers back to the system.
+// trim returns free large buffers to the system.
 func (p *Pool) trim() {
 	if p.source != nil {
 		return
@@ -300,6 +296,6 @@ func (p *Pool) limit() int {
 	return p.maxUsed
 }
 
-// MaxValues is how many numbers may stand outside of tensors at once, in lists
-// for instance, where each takes some ten times its size.
+// MaxValues is how many numbers may exist outside tensors at once, for instance in lists, where each takes some ten
+// times its size.
 func MaxValues() int { return memory.Limit() / 128 }

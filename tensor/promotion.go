@@ -2,10 +2,10 @@ package tensor
 
 import "drun/kernel/element"
 
-// Promote gives the common type of two tensors, as PyTorch does: the higher
-// category of bool < integer < float < complex wins; inside a category the
-// wider type. uint8 with int8 gives int32's narrower neighbour int32 (there
-// is no int16), float16 with bfloat16 gives float32.
+// Promote returns the common type of two tensors, as PyTorch does: the
+// higher category of bool < integer < float < complex wins; within a
+// category the wider type. uint8 with int8 gives int32 (there is no int16),
+// float16 with bfloat16 gives float32.
 func Promote(a, b element.Type) element.Type {
 	if a == b {
 		return a
@@ -44,8 +44,7 @@ func promoteOperands(a, b *Tensor) element.Type {
 	return promoteWeak(strong, weak, min(pa, pb) == 0)
 }
 
-// promoteWeak is strong unless weak's category is higher; then weak's type,
-// which for a plain number is the default of its category.
+// promoteWeak is strong unless weak's category is higher; then it is weak, or for a plain number the default of its category.
 func promoteWeak(strong, weak element.Type, number bool) element.Type {
 	if weak.Kind() <= strong.Kind() {
 		return strong

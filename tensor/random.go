@@ -11,7 +11,7 @@ import (
 )
 
 // A Generator draws random numbers. They depend on seed and stream, and on
-// how much was drawn before, which Position counts; setting the three fields
+// how much has been drawn, which Position counts; setting the three fields
 // restores a state.
 type Generator struct{ Seed, Stream, Position uint64 }
 
@@ -19,8 +19,8 @@ type Generator struct{ Seed, Stream, Position uint64 }
 func NewGenerator(seed, stream uint64) *Generator { return &Generator{Seed: seed, Stream: stream} }
 
 // draw reserves n elements. Position counts pairs of 32-bit words: a draw of
-// float32 uniforms takes one word an element, all others take two, so that
-// no word serves twice.
+// float32 uniforms takes one word per element, all others take two, so that
+// no word is used twice.
 func (g *Generator) draw(dtype element.Type, n int) kernel.Stream {
 	if dtype == element.Float32 {
 		at := kernel.Stream{Seed: g.Seed, Stream: g.Stream, At: 2 * g.Position}
@@ -169,7 +169,7 @@ func (g *Generator) InitLinear(weight, bias *Tensor) error {
 
 // Multinomial draws n indices for each row of p, (N) or (B, N), with
 // probabilities proportional to its elements; without replacement no index
-// comes twice.
+// occurs twice.
 func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) (*Tensor, error) {
 	const op = "multinomial"
 	if err := needFloat(op, p); err != nil {

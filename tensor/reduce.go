@@ -19,7 +19,7 @@ const (
 	reduceProd
 )
 
-// widens is true of reductions that give int64 of integers.
+// widens is true for reductions whose result for integers is int64.
 func (kind reduction) widens() bool { return kind == reduceSum || kind == reduceProd }
 
 // dimList checks dims and puts them in order; none means all.
@@ -70,8 +70,7 @@ func product(shape []int) int {
 	return n
 }
 
-// around is how many elements lie before, in and after dimension a; a tensor without
-// dimensions has one in each.
+// around returns the products of the sizes before, in and after dimension a; a tensor without dimensions has 1 in each.
 func around(shape []int, a int) (outer, n, inner int) {
 	if len(shape) == 0 {
 		return 1, 1, 1
@@ -223,7 +222,7 @@ func emptyReduction(op string, t *Tensor) error {
 	return fmt.Errorf("%s: nothing to reduce in a tensor of shape %s", op, ShapeString(t.shape))
 }
 
-// needFloat checks for a type that computes with fractions.
+// needFloat checks that t has a floating-point type that computes.
 func needFloat(op string, t *Tensor) error {
 	switch {
 	case t.dtype == element.Float32 || t.dtype == element.Float64:

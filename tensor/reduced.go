@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// reduced are the sizes of a context's tensors that Move was called for. A program that reduces new tensors, such as each step's
-// gradients, makes more of the same sizes: those come to lie in the pool from the start, as far as it has room, and are
-// reduced there without a copy. Memory for all tensors would not do: it is not of huge pages.
+// reduced are the sizes of a context's tensors for which Move was called. A program that reduces new tensors, such as each
+// step's gradients, makes more of the same sizes: those are allocated in the pool from the start, as far as it has room,
+// and reduced there without a copy. Using it for all tensors would not do: it does not use huge pages.
 type reduced struct {
 	known atomic.Bool // there are sizes
 
@@ -27,7 +27,7 @@ func (r *reduced) note(bytes int, p *Pool) {
 	r.known.Store(true)
 }
 
-// alloc gives s memory of the pool; false: it is of another size, or there is none.
+// alloc gives s memory of the pool; false if it has another size, or there is none.
 func (r *reduced) alloc(s *Storage, bytes int) bool {
 	if bytes < pooledBytes || !r.known.Load() {
 		return false
@@ -47,8 +47,8 @@ func (r *reduced) alloc(s *Storage, bytes int) bool {
 	return true
 }
 
-// spare gives memory where at most half of the pool is taken: the rest is for what is reduced again and again. Where there is
-// none other memory does as well, so that no collection is worth waiting for but one that is due.
+// spare returns memory while at most half of the pool is used: the rest is for what is reduced again and again. Other memory
+// is a good substitute, so only a collection that is due anyway is worth waiting for.
 func (p *Pool) spare(bytes int) unsafe.Pointer {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"drun/kernel/element"
 )
 
-// Images and sequences resized, padded by their own elements, and pooled to a given size:
-// each dimension after the other, by taking rows of it.
+// Images and sequences resized, padded with their own elements, and pooled to a given size: one dimension after the
+// other, by taking rows of it.
 
 // rowsAlong takes the elements of dimension d at the indices.
 func rowsAlong(t *Tensor, d int, at []int64) (*Tensor, error) {
@@ -19,8 +19,8 @@ func rowsAlong(t *Tensor, d int, at []int64) (*Tensor, error) {
 	return IndexSelect(t, d, ix)
 }
 
-// PadMode pads the last dimensions of t by its own elements: pads has a pair for each,
-// the first of them first. mode is "reflect", "replicate" or "circular".
+// PadMode pads the last dimensions of t with its own elements: pads has a pair for each, the first of them first.
+// mode is "reflect", "replicate" or "circular".
 func PadMode(op string, t *Tensor, pads [][2]int, mode string) (*Tensor, error) {
 	first := len(t.shape) - len(pads)
 	if first < 0 {
@@ -63,9 +63,8 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (*Tensor, error) 
 
 // Interpolate resizes the dimensions after the first two of x (N, C, …). mode is "nearest",
 // "linear" for lines between neighbours in each dimension, or "cubic" for Keys' cubic convolution
-// (1981) with the coefficient -0.75, where the elements at the edges are repeated; scales, if not nil, are what
-// positions are computed with instead of the sizes' ratios. alignCorners puts the first and
-// the last elements on each other.
+// (1981) with the coefficient -0.75, where the elements at the edges are repeated; scales, if not nil, are used
+// for positions instead of the sizes' ratios. alignCorners aligns the first and the last elements.
 func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCorners bool) (*Tensor, error) {
 	if half(x) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return Interpolate(t[0], sizes, scales, mode, alignCorners) }, x)
@@ -164,8 +163,8 @@ func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool)
 	return sum, nil
 }
 
-// cubicWeights is what the four neighbours count of a place that lies part of the way from the
-// second to the third. Each product is rounded, so that no processor joins it to a sum.
+// cubicWeights is the weights of the four neighbours of a position part of the way from the second to the third. Each
+// product is rounded, so that no processor fuses it with a sum.
 func cubicWeights(part float64) [4]float64 {
 	const a = -0.75
 	near := func(x float64) float64 { return float64(float64(float64(float64((a+2)*x)-(a+3))*x)*x) + 1 }

@@ -21,7 +21,7 @@ const (
 // and biases (gates·H) that may be nil.
 type RNNWeights struct{ WIH, WHH, BIH, BHH *Tensor }
 
-// gatesOf is how many sums of a state's width a cell has.
+// gatesOf is the number of gates of a cell.
 func gatesOf(cell kernel.Cell) int {
 	switch cell {
 	case kernel.LSTM:
@@ -43,17 +43,17 @@ type recurrent struct {
 }
 
 // panels are the columns of a matrix (k, n) that every step multiplies with, in groups of width: a step's product then reads
-// along memory, where the rows of a wide matrix lie a page apart. The sums are the same.
+// memory sequentially, while the rows of a wide matrix lie a page apart. The sums are the same.
 type panels struct {
 	data        *Tensor // (n/width, k, width)
 	k, n, width int
 }
 
-// panelWidth is a multiple of the columns that every kernel takes at once.
+// panelWidth is a multiple of the columns that each kernel processes at once.
 const panelWidth = 32
 
-// panels copies the matrix w (k, n), whose elements are so far apart. Products with a bias, and of so few or so many rows that the
-// kernel has better ways, take all columns at once.
+// panels copies the matrix w (k, n) with these strides. Products with a bias, and of so few or so many rows that the kernel has
+// better ways, take all columns at once.
 func (r *recurrent) panels(b *builder, w *Tensor, k, n, nextRow, nextColumn int, bias bool) panels {
 	p := panels{k: k, n: n, width: n}
 	if !bias && n%panelWidth == 0 && r.n > 2 && r.n <= 64 {
@@ -81,9 +81,9 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 }
 
 // Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and,
-// of an LSTM, c0 (N, H). It gives the outputs (T, N, H) and the last states. lengths (nil:
-// all T) are the sequences': beyond them outputs are 0 and the state stays. backwards goes
-// from the end to the beginning of each sequence.
+// of an LSTM, c0 (N, H). It returns the outputs (T, N, H) and the last states. lengths (nil:
+// all T) are those of the sequences: beyond them outputs are 0 and the state stays. backwards
+// goes from the end to the beginning of each sequence.
 func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int64, backwards bool) (out, hn, cn *Tensor, err error) {
 	op := [...]string{kernel.LSTM: "lstm", kernel.GRU: "gru", kernel.RNNTanh: "rnn", kernel.RNNRelu: "rnn"}[cell]
 	if half(x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH) {
@@ -113,8 +113,8 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	}
 	b := build(op, x)
 	in, wih, whh := b.contiguous(x), b.contiguous(w.WIH), b.contiguous(w.WHH)
-	// The results lie in one tensor, the outputs and below them the last states: one recorded
-	// operation, whose backward function gets all gradients.
+	// The results lie in one tensor, the outputs followed by the last states, so that one recorded operation's
+	// backward function gets all gradients.
 	rows := r.steps + 1
 	if cell == kernel.LSTM {
 		rows++
@@ -129,7 +129,7 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	if cell == kernel.GRU {
 		hidden = b.like(r.n, 3*r.w)
 	}
-	// The sums of the inputs, of all steps at once. Biases join them, but for the GRU's hidden ones.
+	// The inputs' sums, for all steps at once, with the biases except the GRU's hidden ones.
 	bias, hiddenBias := b.contiguous(w.BIH), b.contiguous(w.BHH)
 	back := r.panels(&b, whh, r.w, r.gates*r.w, 1, r.w, cell == kernel.GRU && hiddenBias != nil)
 	if b.err != nil {
@@ -350,7 +350,7 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 	return nil
 }
 
-// discardAll discards the tensors that there are.
+// discardAll discards the tensors that are not nil.
 func discardAll(tensors ...*Tensor) {
 	for _, t := range tensors {
 		if t != nil {

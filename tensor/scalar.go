@@ -19,8 +19,8 @@ type Scalar struct {
 // Float makes a scalar, as do Int and BoolScalar.
 func Float(f float64) Scalar { return Scalar{kind: element.Float64, f: f, i: towardsZero(f)} }
 
-// towardsZero is f as the nearest integer not beyond it, NaN as 0: as in casts. Go's own
-// conversion depends on the processor where f is out of range.
+// towardsZero rounds f to an integer as casts do: saturating, NaN as 0. Go's own conversion depends on the processor
+// if f is out of range.
 func towardsZero(f float64) int64 {
 	switch {
 	case f >= 0x1p63:
@@ -50,7 +50,7 @@ func (s Scalar) Kind() element.Type { return s.kind }
 // Float is the value as a float64.
 func (s Scalar) Float() float64 { return s.f }
 
-// Int is the value as an integer, rounded towards zero; the nearest that there is.
+// Int is the value as an integer, rounded towards zero, saturating.
 func (s Scalar) Int() int64 { return s.i }
 
 func (s Scalar) String() string {
@@ -114,7 +114,7 @@ func (s Scalar) put(p unsafe.Pointer, d element.Type) {
 	}
 }
 
-// cast is put for the types that Go does not round to.
+// cast is put for the types that Go cannot round to.
 func (s Scalar) cast(p unsafe.Pointer, d element.Type) {
 	from := kernel.View{Data: unsafe.Pointer(&s.f)}
 	kind := element.Float64

@@ -7,8 +7,8 @@ import (
 	"drun/kernel/element"
 )
 
-// Scatter gives t with src's elements where index says: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one place
-// the last counts.
+// Scatter gives t with src's elements where index says: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one
+// position the last wins.
 func Scatter(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 	return scatter("scatter", t, dim, idx, src, false)
 }

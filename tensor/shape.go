@@ -11,10 +11,10 @@ import (
 // MaxDims is the largest number of dimensions a tensor may have.
 const MaxDims = 32
 
-// maxElems is more than any tensor has: its bytes still count in an int.
+// maxElems is more than any tensor has; its size in bytes still fits an int.
 const maxElems = 1 << 60
 
-// countElems checks a shape and gives its number of elements.
+// countElems checks a shape and returns its number of elements.
 func countElems(op string, shape []int) (int, error) {
 	if len(shape) > MaxDims {
 		return 0, fmt.Errorf("%s: %d dimensions; a tensor has at most %d", op, len(shape), MaxDims)

@@ -2,15 +2,15 @@ package tensor
 
 import "fmt"
 
-// A Share says that a tensor of one dimension holds some of the elements of a larger one, in
-// row-major order, whose other elements other ranks hold.
+// A Share says that a one-dimensional tensor holds some of the elements of a larger one, in row-major order; other
+// ranks hold the rest.
 type Share struct {
 	Shape []int  // of the whole
 	From  int    // the first element that this rank holds
 	Set   string // names the ranks that hold the whole together
 }
 
-// Share gives what t is a share of; nil: it is none.
+// Share returns what t is a share of; nil if it is none.
 func (t *Tensor) Share() *Share {
 	if t.leaf == nil {
 		return nil
@@ -21,7 +21,7 @@ func (t *Tensor) Share() *Share {
 // SetShare makes t a share.
 func (t *Tensor) SetShare(s *Share) { t.leafState().share = s }
 
-// WholeShape is t's shape or, of a share, that of the whole.
+// WholeShape is t's shape or, for a share, that of the whole.
 func (t *Tensor) WholeShape() []int {
 	if s := t.Share(); s != nil {
 		return s.Shape
@@ -48,16 +48,16 @@ func CopyWhole(t, src *Tensor) error {
 	return CopyInto(t.Detach(), part.seal())
 }
 
-// Cut gives the part of n elements that one of so many ranks holds: equal parts of whole cache
-// lines, of which the last are shorter or empty.
+// Cut returns the part of n elements that rank own of parts holds: equal parts of whole cache lines, of which the
+// last are shorter or empty.
 func Cut(n, own, parts int) (from, to, each int) {
 	each = (n + parts - 1) / parts
 	each = (each + flatAlign - 1) / flatAlign * flatAlign
 	return min(own*each, n), min((own+1)*each, n), each
 }
 
-// within gives what lies from from to to of n elements that begin at at: the first of them, how many, and where
-// they begin in memory that holds what lies from from to to; where there are none, that is 0.
+// within intersects n elements that begin at at with the range from to to: it returns the first common element,
+// counted from at, their number, and their offset in the range, 0 if there are none.
 func within(at, n, from, to int) (first, count, off int) {
 	lo, hi := min(max(at, from), at+n), max(min(at+n, to), at)
 	if lo >= hi {
@@ -66,8 +66,8 @@ func within(at, n, from, to int) (first, count, off int) {
 	return lo - at, hi - lo, lo - from
 }
 
-// Shard keeps only part own of the optimizer's state, cut into so many parts: Step then updates that part
-// of the parameters, and what it leaves is for the other ranks of the set to do. State gives shares.
+// Shard keeps only part own of the optimizer's state, cut into parts: Step then updates that part of the parameters,
+// and leaves the rest to the other ranks of the set. State returns shares.
 func (o *Optimizer) Shard(own, parts int, set string) error {
 	made := o.state != nil
 	whole := make([][]*Tensor, len(o.flats))
@@ -92,14 +92,14 @@ func (o *Optimizer) Shard(own, parts int, set string) error {
 	return nil
 }
 
-// Buffer is parameters of an optimizer that lie side by side: Data is all of them, of which Step
-// updates those from From to To; of parts that are equally long, but for the last, Each is the length.
+// Buffer is adjacent parameters of an optimizer: Data is all of them, of which Step updates those from From to To;
+// Each is the length of all parts but the last.
 type Buffer struct {
 	Data           *Tensor
 	From, To, Each int
 }
 
-// Buffers are those of the parameters.
+// Buffers returns the buffers of the parameters.
 func (o *Optimizer) Buffers() []Buffer {
 	all := make([]Buffer, len(o.flats))
 	for i, f := range o.flats {
@@ -108,5 +108,5 @@ func (o *Optimizer) Buffers() []Buffer {
 	return all
 }
 
-// Moves tells whether a step of an optimizer updates t.
+// Moves reports whether a step of an optimizer updates t.
 func (t *Tensor) Moves() bool { return t.moves() }

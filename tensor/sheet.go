@@ -7,12 +7,12 @@ import (
 	"drun/kernel/element"
 )
 
-// A Sheet is parameters of one type, side by side in memory that is there only while they are needed, and so are
-// their gradients. In between, this rank has its part of them (Shards), and other ranks the others: who owns the
-// sheet gathers the parameters before they are used (Fill), and spreads their gradients afterwards (Grads).
+// A Sheet is parameters of one type, and their gradients, side by side in memory that exists only while they are
+// needed. In between, this rank has its part of them (Shards), and other ranks the others: the sheet's owner
+// gathers the parameters before they are used (Fill), and spreads their gradients afterwards (Grads).
 type Sheet struct {
 	Params []*Tensor
-	Shards []*Tensor // what this rank has of each, of one dimension
+	Shards []*Tensor // this rank's part of each, one-dimensional
 	at     []int     // offset of each; the last is the end
 	from   int       // this rank's part: from, to
 	to     int
@@ -22,7 +22,7 @@ type Sheet struct {
 	seen   []state // of the shards, when the values were gathered
 }
 
-// state tells whether a tensor's values have changed.
+// state is for detecting changes of a tensor's values.
 type state struct {
 	st      *Storage
 	version uint32
@@ -35,12 +35,12 @@ func (*GoneError) Error() string {
 	return "the parameter's values are spread over the ranks (dist.fsdp): they are together only while its module computes; state() of the wrapped module gathers them, and its parameters() are this rank's parts"
 }
 
-// Misuse tells it from a fault of drun's.
+// Misuse distinguishes it from a fault in drun.
 func (*GoneError) Misuse() {}
 
 var errGone = new(GoneError)
 
-// missing is called where a tensor has no memory.
+// missing is called when a tensor has no memory.
 func (s *Storage) missing() {
 	if s.gone {
 		panic(errGone)
@@ -53,7 +53,7 @@ func (s *Storage) missing() {
 	}
 }
 
-// Gone is an error while t's memory is not there, see Sheet.
+// Gone returns an error while t has no memory, see Sheet.
 func (t *Tensor) Gone() error {
 	if t.st.ptr == nil && t.st.gone {
 		return errGone
@@ -61,8 +61,8 @@ func (t *Tensor) Gone() error {
 	return nil
 }
 
-// Reclaim gives the memory that sheets' parameters had before back, where it is much. It gives the bytes that it has
-// left.
+// Reclaim returns to the system the memory that sheets' parameters had before, if it is large. It returns the bytes
+// of garbage that are left.
 func Reclaim(garbage int) (left int) {
 	if garbage < slack {
 		return garbage
@@ -71,7 +71,7 @@ func Reclaim(garbage int) (left int) {
 	return 0
 }
 
-// NewSheet takes parameters, of which this rank gets part own of so many. Set names these ranks.
+// NewSheet makes a sheet of parameters, of which this rank gets part own of parts. set names these ranks.
 func NewSheet(params []*Tensor, own, parts int, set string) (*Sheet, error) {
 	s := &Sheet{Params: params, at: []int{0}}
 	for _, p := range params {
@@ -133,7 +133,7 @@ func (s *Sheet) window(flat *Tensor, i int) *Tensor {
 	return v.seal()
 }
 
-// Take makes the shards what is in the sheet: for values that are equal on all ranks.
+// Take sets the shards from the sheet, whose values must be equal on all ranks.
 func (s *Sheet) Take() {
 	for i, shard := range s.Shards {
 		if shard.n > 0 {
@@ -151,7 +151,7 @@ func (s *Sheet) part(i int) *Tensor {
 	return v.seal()
 }
 
-// Part is what is sent to the other ranks: this rank's part of the sheet, into memory of that size.
+// Part copies this rank's part of the sheet, which is sent to the other ranks, into to.
 func (s *Sheet) Part(to []byte) {
 	clear(to)
 	for i, shard := range s.Shards {
@@ -170,7 +170,7 @@ func (s *Sheet) Len() int { return s.at[len(s.Params)] }
 // DType is the parameters' type.
 func (s *Sheet) DType() element.Type { return s.values.dtype }
 
-// Current tells that the values are there, and the shards have not changed since they were gathered.
+// Current reports whether the values are there and the shards have not changed since they were gathered.
 func (s *Sheet) Current() bool { return s.values.st.ptr != nil && s.unchanged() }
 
 func (s *Sheet) unchanged() bool {
@@ -186,7 +186,7 @@ func (s *Sheet) Fill() (*Tensor, error) {
 			return nil, err
 		}
 	}
-	if !s.unchanged() { // as after a change in place: what an earlier pass saved is no more
+	if !s.unchanged() { // as after a change in place: what an earlier pass saved is invalid
 		s.values.st.version++
 		s.seen = s.seen[:0]
 		for _, shard := range s.Shards {
@@ -199,7 +199,7 @@ func (s *Sheet) Fill() (*Tensor, error) {
 	return s.values, nil
 }
 
-// Drop gives the memory of the values back.
+// Drop frees the memory of the values.
 func (s *Sheet) Drop() { s.values.st.drop() }
 
 // Grads are the gradients, zeros where there are none yet.
@@ -213,8 +213,8 @@ func (s *Sheet) Grads() (*Tensor, error) {
 	return s.grads, nil
 }
 
-// Spread gives the shards of parameters that have a gradient their part of it, which the caller has got as its part
-// of the sheet, and gives the memory of the gradients back.
+// Spread gives the shards of parameters with a gradient their part of it, from part, the caller's part of the sheet,
+// and frees the memory of the gradients.
 func (s *Sheet) Spread(part []byte) error {
 	for i, p := range s.Params {
 		if p.grad == nil {
@@ -247,16 +247,16 @@ func (s *Sheet) Spread(part []byte) error {
 	return nil
 }
 
-// drop gives memory back that comes again.
+// drop frees memory that will be allocated again.
 func (s *Storage) drop() {
 	s.free()
 	s.ptr = nil
 }
 
-// BeforeBackward gives t again, so that fn is called when a backward pass is about to go on from it to what it
-// was computed from.
+// BeforeBackward returns t, so recorded that fn is called when a backward pass is about to continue from it to what
+// it was computed from.
 func BeforeBackward(t *Tensor, fn func() error) (*Tensor, error) {
-	if t.st.gone { // a part of a parameter, whose memory will not stay
+	if t.st.gone { // a part of a parameter, whose memory will be freed
 		var err error
 		if t, err = Clone(t); err != nil {
 			return nil, err
@@ -273,11 +273,10 @@ func BeforeBackward(t *Tensor, fn func() error) (*Tensor, error) {
 	return out, nil
 }
 
-// Mark is the moment in the order of operations. AfterBackward has fn called when the backward pass that is going
-// on has gone through all operations since a mark.
+// Mark is the current position in the order of operations, for AfterBackward.
 func (c *Context) Mark() uint64 { return c.seq }
 
-// AfterBackward is for use in a backward pass.
+// AfterBackward, called within a backward pass, has fn called when that pass has gone through all operations since a mark.
 func (c *Context) AfterBackward(mark uint64, fn func() error) {
 	at, _ := slices.BinarySearchFunc(c.marks, mark, func(m marked, mark uint64) int {
 		if m.seq > mark {
@@ -293,7 +292,7 @@ type marked struct {
 	fn  func() error
 }
 
-// passed calls what waits for a backward pass to come to operation seq.
+// passed calls the functions that wait for a backward pass to reach operation seq.
 func (c *Context) passed(seq uint64) error {
 	var err error
 	for n := len(c.marks); n > 0 && c.marks[n-1].seq >= seq; n = len(c.marks) {

@@ -54,7 +54,7 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (*Tensor, error) {
 	return out, nil
 }
 
-// matrixSize sees t as rows of its last dimension.
+// matrixSize views t as rows of its last dimension.
 func matrixSize(t *Tensor) (rows, n int) {
 	if len(t.shape) == 0 {
 		return 1, 1

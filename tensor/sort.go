@@ -8,8 +8,8 @@ import (
 	"drun/kernel/element"
 )
 
-// Sort orders along dim and gives the values and where they were. Equal
-// elements keep their order; NaN counts as larger than any number.
+// Sort sorts along dim and returns the values and their indices. Equal elements keep their order; NaN counts as
+// larger than any number.
 func Sort(t *Tensor, dim int, descending bool) (values, indices *Tensor, err error) {
 	return ordered("sort", t, dim, -1, descending)
 }
@@ -100,7 +100,7 @@ func orderRows[T cmp.Ordered](values []T, order []int64, n int, descending bool)
 	}
 }
 
-// compareNaNLast is cmp.Compare, which puts NaN first, but with NaN last.
+// compareNaNLast is cmp.Compare, except that NaN comes last rather than first.
 func compareNaNLast[T cmp.Ordered](x, y T) int {
 	if (x != x) != (y != y) {
 		return cmp.Compare(y, x)

@@ -7,10 +7,10 @@ import (
 )
 
 // A training step makes the same tensors as the step before it. What a step discards, header and memory, is
-// therefore kept for the next tensor of that size: most steps then make no garbage but the tensors that the
-// recipe can see, and write to memory that is still in the processor's caches. Only tensors that provably nobody
-// has are kept: those that Discard was called for, and gradients in flight; and the nodes of such tensors, once
-// their graph is freed.
+// therefore kept for the next tensor of that size: most steps then make no garbage except tensors that the
+// recipe can see, and write to memory that is still in the processor's caches. Only tensors that provably have
+// no users are kept: those that Discard was called for, and gradients in flight; and the nodes of such tensors,
+// once their graph is freed.
 
 // spares is what a context keeps, by class of size.
 type spares struct {
@@ -23,15 +23,15 @@ type spares struct {
 const (
 	spareClasses = 34
 	inlineOf     = spareClasses - 2 // the header's own memory
-	pooledOf     = spareClasses - 1 // the header alone: its memory went back to the pool
-	maxSpare     = 64               // of a class: what is beyond is left to Go's collector
-	firstClass   = 7                // bits of the smallest size that has memory of its own
+	pooledOf     = spareClasses - 1 // only the header: its memory went back to the pool
+	maxSpare     = 64               // of a class: more is left to Go's collector
+	firstClass   = 7                // bits of the smallest size that has separate memory
 )
 
-// spoil fills kept memory with NaN, so that tests see who reads it.
+// spoil fills kept memory with NaN, so that tests notice reads of it.
 var spoil bool
 
-// Spoil is for tests: from now on what is kept is filled with NaN.
+// Spoil is for tests: from now on kept memory is filled with NaN.
 func Spoil() { spoil = true }
 
 // spoilt fills memory with NaN.
@@ -44,7 +44,7 @@ func spoilt(ptr unsafe.Pointer, bytes int) {
 
 func newSpares() spares { return spares{off: os.Getenv("DRUN_PLAN") == "off"} }
 
-// spareClass is the class of a size, and the bytes that its tensors have: one of four for each power of two.
+// spareClass is the class of a size, and the size of its tensors in bytes: there are four for each power of two.
 func spareClass(size int) (class uint8, bytes int) {
 	switch {
 	case size <= inlineBytes:
@@ -74,7 +74,7 @@ func (s *spares) take(class uint8) *Tensor {
 	return t
 }
 
-// keep takes a tensor, made by newTensor, that nobody has any more.
+// keep takes a tensor, made by newTensor, that has no users any more.
 func (c *Context) keep(t *Tensor) {
 	s := t.st
 	if c.spares.off || s.pinned || t.leaf != nil || t.grad != nil || t.frozen || t.requiresGrad && t.node == nil {
@@ -91,7 +91,7 @@ func (c *Context) keep(t *Tensor) {
 		t.node.refs--
 	}
 	ptr, class := s.ptr, s.class
-	*s = Storage{ptr: ptr, class: class} // without a home: what is kept cannot be kept again
+	*s = Storage{ptr: ptr, class: class} // without a home, so that it cannot be kept twice
 	*t = Tensor{st: s}
 	*list = append(*list, t)
 }
@@ -108,9 +108,9 @@ func (c *Context) newNode() *node {
 	return n
 }
 
-// recycle keeps those nodes of a pass that were freed, and that neither a tensor nor another node leads to: the
-// tensors that they made were kept, and the operations on these are over. A tensor that the recipe may hold keeps
-// its node, by which it tells that its graph is gone.
+// recycle keeps those nodes of a pass that were freed and that neither a tensor nor another node refers to: their
+// tensors were kept, and the operations on these are over. A tensor that the recipe may hold keeps its node,
+// which records that its graph is freed.
 func (c *Context) recycle(pass []*node) {
 	if c.spares.off {
 		return

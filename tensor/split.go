@@ -27,7 +27,7 @@ func Split(t *Tensor, sizes []int, dim int) ([]*Tensor, error) {
 	return parts(t, a, sizes), nil
 }
 
-// SplitEvery cuts dim into parts of size, the last of what is left.
+// SplitEvery cuts dim into parts of the given size; the last gets what is left.
 func SplitEvery(t *Tensor, size, dim int) ([]*Tensor, error) {
 	const op = "split"
 	a, err := splitAxis(op, t, dim)
@@ -43,7 +43,7 @@ func SplitEvery(t *Tensor, size, dim int) ([]*Tensor, error) {
 	return every(t, a, size), nil
 }
 
-// fewParts refuses more parts than a list may have.
+// fewParts returns an error if there are more parts than a list may have.
 func fewParts(op string, t *Tensor, a, n int) error {
 	if n > MaxValues() {
 		return fmt.Errorf("%s: dimension %d of shape %s in %d parts makes too many tensors", op, a, ShapeString(t.shape), n)
@@ -51,7 +51,7 @@ func fewParts(op string, t *Tensor, a, n int) error {
 	return nil
 }
 
-// Chunk cuts dim into at most n parts of one size, the last of what is left.
+// Chunk cuts dim into at most n parts of equal size; the last gets what is left.
 func Chunk(t *Tensor, n, dim int) ([]*Tensor, error) {
 	const op = "chunk"
 	a, err := splitAxis(op, t, dim)
@@ -70,7 +70,7 @@ func Chunk(t *Tensor, n, dim int) ([]*Tensor, error) {
 	return every(t, a, (t.shape[a]-1)/n+1), nil
 }
 
-// every is at least one part, of size or of what is left.
+// every returns at least one part, of the given size or what is left.
 func every(t *Tensor, a, size int) []*Tensor {
 	var sizes []int
 	for left := t.shape[a]; left > 0 || sizes == nil; left -= size {
@@ -112,7 +112,7 @@ func splitAxis(op string, t *Tensor, dim int) (int, error) {
 	return axis(op, dim, len(t.shape))
 }
 
-// Repeat puts copies of t beside each other: counts[i] of them along dimension i; further dimensions are put in front.
+// Repeat tiles copies of t: counts[i] of them along dimension i; further dimensions are put in front.
 func Repeat(t *Tensor, counts []int) (*Tensor, error) {
 	const op = "repeat"
 	pad := len(counts) - len(t.shape)
@@ -182,7 +182,7 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (*Tensor, error) {
 	return takeNamed(op, t, a, index)
 }
 
-// flatOr is t and the dimension dim; t flattened if dim is nil, and with a dimension if it had none.
+// flatOr returns t and the dimension dim; t is flattened if dim is nil, and gets a dimension if it has none.
 func flatOr(op string, t *Tensor, dim *int) (*Tensor, int, error) {
 	a := 0
 	if dim != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Var is the variance over dims (all if none are given), divided by n-1 if
-// unbiased, else by n. That of nothing, or of one element unbiased, is NaN.
+// unbiased, else by n. That of an empty tensor, or of one element if unbiased, is NaN.
 func Var(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
 	return variance("var", t, dims, unbiased, keepdim, false)
 }
@@ -87,7 +87,7 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*
 	if root {
 		n.save(out)
 	}
-	l.t = nil // what the node saves it may also let go
+	l.t = nil // what the node saves it may also free
 	return out, nil
 }
 
@@ -102,8 +102,8 @@ func backNothing(n *node, g *Tensor, out []*Tensor) (err error) {
 	return err
 }
 
-// Norm is the p-norm over dims (all if none are given). For p = ±inf it is the
-// largest and smallest magnitude, for p = 0 the number of elements that are not 0.
+// Norm is the p-norm over dims (all if none are given). For p = ±inf it is the largest or smallest magnitude, for p =
+// 0 the number of elements that are not 0.
 func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return Norm(t[0], p, dims, keepdim) }, t)
@@ -150,7 +150,7 @@ func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool)
 	return Reshape(x, reducedShape(t.shape, dims, keepdim))
 }
 
-// norm2 has a gradient of 0 at 0, where that of a square root has no value.
+// norm2 has a gradient of 0 at 0, where that of a square root is undefined.
 func norm2(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	const op = "norm"
 	l, err := alongLines(t, dims)

@@ -16,7 +16,7 @@ type Storage struct {
 	pinned  bool    // stays where it is, see Pin
 	shapes  bool    // there is no memory, see Context.Shapes
 	gone    bool    // its memory comes and goes, see Sheet
-	flat    bool    // an optimizer's buffer: gaps between its tensors are nobody's
+	flat    bool    // an optimizer's buffer: gaps between its tensors are unused
 	owner   any     // keeps ptr's memory alive
 	class   uint8   // of the size, see spares
 	home    *Tensor // that was made with it, if there is one and nobody has discarded it
@@ -87,10 +87,9 @@ type block struct {
 	bytes int
 }
 
-// Move moves the bytes behind t and all its views into memory of p, as far as
-// it has any, when it is called for the second time: for a tensor that is used
-// but once a move would cost more than it saves; later tensors of t's size are
-// made there, while half of p is free. Only large tensors are moved, and none that is pinned, an optimizer's, or a small part of its storage.
+// Move moves the bytes behind t and all its views into memory of p, if it has any left, when called for the second time:
+// for a tensor that is used only once a move would cost more than it saves. Later tensors of t's size are made there, while
+// half of p is free. Only large tensors are moved, and none that is pinned, an optimizer's, or a small part of its storage.
 func Move(t *Tensor, p *Pool) {
 	s := t.st
 	if !s.asked {
@@ -116,8 +115,7 @@ func Move(t *Tensor, p *Pool) {
 // Pin keeps the bytes behind t where they are: someone has their address.
 func Pin(t *Tensor) { t.st.pinned = true }
 
-// hold and release count who needs the bytes apart from the program's own
-// variables.
+// hold and release count users of the bytes other than the program's own variables.
 func (s *Storage) hold() { s.holds++ }
 
 func (s *Storage) release() {
@@ -127,7 +125,7 @@ func (s *Storage) release() {
 	}
 }
 
-// discard says that the program has no tensor of this storage any more.
+// discard says that the program no longer has a tensor on this storage.
 func (s *Storage) discard() {
 	s.temp = true
 	if s.holds <= 0 {
@@ -154,16 +152,16 @@ func (s *Storage) free() {
 // A tensor that a recipe may hold must not be discarded.
 func Discard(t *Tensor) { t.st.discard() }
 
-// Sole tells that t is all that shows its memory, which is large, as far as its storage knows: it was made with it,
-// and neither a gradient's leaf nor a part of anything.
+// Sole reports whether t is, as far as its storage knows, the only view of its memory, which is large: it was made
+// with it, and is neither a gradient's leaf nor a part of anything.
 func Sole(t *Tensor) bool {
 	s := t.st
 	return s.pool != nil && s.ptr != nil && s.home == t && t.ctx != nil && !t.ctx.spares.off && !s.temp && !s.pinned && !s.gone && !s.flat &&
 		!t.view && !t.frozen && t.leaf == nil && t.grad == nil && (t.node != nil || !t.requiresGrad)
 }
 
-// Release gives a large tensor's memory back as Discard does, and leaves the header to whoever has it: one that is
-// used all the same is an error, see missing.
+// Release frees a large tensor's memory as Discard does, and leaves the header to its holders: using it is an error,
+// see missing.
 func Release(t *Tensor) {
 	t.st.home = nil
 	t.st.discard()

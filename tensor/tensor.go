@@ -2,8 +2,8 @@
 // differentiation, the functional forms of neural-network layers, losses,
 // optimizers and random numbers. Methods have PyTorch's meaning, shapes
 // broadcast as in NumPy, and the same operations in the same order give the
-// same bits. It knows neither recipes nor ranks: starlib's modules call it,
-// and it calls kernel for the arithmetic.
+// same bits. It knows nothing about recipes and ranks: starlib's modules
+// call it, and it calls kernel for the arithmetic.
 package tensor
 
 import (
@@ -31,7 +31,7 @@ type Tensor struct {
 	requiresGrad bool
 	frozen       bool
 	number       bool   // stands for a plain number in promotion
-	unseen       bool   // a gradient that its leaf alone knows
+	unseen       bool   // a gradient that only its leaf knows
 	view         bool   // shows memory of another tensor
 	made         uint32 // of a view: the storage's version when it was taken
 
@@ -41,7 +41,7 @@ type Tensor struct {
 // leafState is what only some leaves need.
 type leafState struct {
 	slot    *Tensor             // where the gradient goes: a view of an optimizer's flat buffer
-	ready   func(*Tensor) error // called when a backward pass has added its last part
+	ready   func(*Tensor) error // called when a backward pass has added the last part
 	owner   *flat               // the buffer of the optimizer that has it
 	pending int                 // parts still to come in this pass
 	share   *Share              // what it is a part of
@@ -92,7 +92,7 @@ func (c *Context) fresh(op string, size int) (*Tensor, error) {
 		t.st.ptr = unsafe.Pointer(&b.data)
 	default:
 		if t == nil && class == pooledOf {
-			t = &Tensor{st: new(Storage)} // apart: an optimizer moves a parameter, and its old memory must come back
+			t = &Tensor{st: new(Storage)} // separate: an optimizer moves a parameter, and its old memory must be freed
 		} else if t == nil {
 			b := new(ownedTensor)
 			t, b.Tensor.st = &b.Tensor, &b.Storage
@@ -153,7 +153,7 @@ func OnStorage(c *Context, s *Storage, offset int, shape []int, dtype element.Ty
 	return t.seal(), nil
 }
 
-// Shape gives the sizes; it must not be changed.
+// Shape returns the sizes; the slice must not be changed.
 func (t *Tensor) Shape() []int { return t.shape }
 
 // Dim is the number of dimensions.
@@ -180,7 +180,7 @@ func (t *Tensor) Freeze() { t.frozen = true }
 // Frozen tells whether t is frozen.
 func (t *Tensor) Frozen() bool { return t.frozen }
 
-// shapeOnly tells that t has no elements: there is nothing to compute.
+// shapeOnly reports whether t has no elements: there is nothing to compute.
 func (t *Tensor) shapeOnly() bool { return t.st.shapes }
 
 // ptr is the address of the first element. Where there is none, it may begin past the end of the memory.
@@ -202,7 +202,7 @@ func (t *Tensor) ptrAt(off int) unsafe.Pointer {
 	return unsafe.Add(t.st.ptr, (t.off+off)*t.dtype.Size())
 }
 
-// ptrOr is t's address, or nil of no tensor.
+// ptrOr is t's address, or nil for no tensor.
 func ptrOr(t *Tensor) unsafe.Pointer {
 	if t == nil {
 		return nil
@@ -210,8 +210,8 @@ func ptrOr(t *Tensor) unsafe.Pointer {
 	return t.ptr()
 }
 
-// Bytes gives the memory of a contiguous tensor, not a copy; nil of another.
-// Who writes to it must call Touched, and keep t reachable meanwhile.
+// Bytes returns the memory of a contiguous tensor, not a copy; nil for any other. Whoever writes to it must call
+// Touched, and keep t reachable meanwhile.
 func (t *Tensor) Bytes() []byte {
 	if !t.contiguous {
 		return nil
@@ -219,12 +219,10 @@ func (t *Tensor) Bytes() []byte {
 	return unsafe.Slice((*byte)(t.ptr()), t.n*t.dtype.Size())
 }
 
-// Touched records that t's elements were changed by other means than the
-// operations of this package.
+// Touched records that t's elements were changed other than by the operations of this package.
 func (t *Tensor) Touched() { t.st.version++ }
 
-// elems views the storage from the first element on as a slice of T, long
-// enough for every index that shape and strides can form.
+// elems is the storage from the first element on as a slice of T, long enough for every index that shape and strides can form.
 func elems[T any](t *Tensor) []T {
 	if t.n == 0 {
 		return nil

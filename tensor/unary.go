@@ -61,7 +61,7 @@ var unaryOps = [...]struct {
 
 func (op UnaryOp) String() string { return unaryOps[op].name }
 
-// rounds is true of the functions that give integers.
+// rounds is true for the functions whose results are whole numbers.
 func (op UnaryOp) rounds() bool { return op >= OpFloor && op <= OpTrunc }
 
 // unaryBacks has one backward function for each function, made once.

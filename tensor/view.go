@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// finishView records a view whose gradient goes back through undo.
+// finishView records a view with its gradient function.
 func finishView(op string, t, v *Tensor, back func(n *node, g *Tensor, out []*Tensor) error) *Tensor {
 	v.seal()
 	if records(t, nil) {
@@ -14,7 +14,7 @@ func finishView(op string, t, v *Tensor, back func(n *node, g *Tensor, out []*Te
 	return v
 }
 
-// inferShape replaces one -1 by what is left of n elements.
+// inferShape replaces one -1 by the size that gives n elements.
 func inferShape(op string, n int, from, shape []int) ([]int, error) {
 	out := slices.Clone(shape)
 	unknown, known := -1, 1
@@ -54,8 +54,7 @@ func viewStrides(t *Tensor, shape, strides []int) bool {
 		setContiguous(strides, shape)
 		return true
 	}
-	// Go through both shapes from the right, in groups of equal size; a
-	// group of t must be one run of evenly spaced elements.
+	// Goes through both shapes from the right, in groups of equal size; a group of t must be one run of evenly spaced elements.
 	i := len(shape) - 1
 	for d := len(t.shape) - 1; d >= 0; {
 		size, step := t.shape[d], t.strides[d]
@@ -80,7 +79,7 @@ func viewStrides(t *Tensor, shape, strides []int) bool {
 	return true
 }
 
-// View gives t in another shape without copying; one size may be -1.
+// View returns t in another shape without copying; one size may be -1.
 func View(t *Tensor, shape []int) (*Tensor, error) {
 	shape, err := inferShape("view", t.n, t.shape, shape)
 	if err != nil {
@@ -95,7 +94,7 @@ func View(t *Tensor, shape []int) (*Tensor, error) {
 	return finishView("view", t, v, backReshape), nil
 }
 
-// Reshape gives t in another shape, as a view where that is possible.
+// Reshape returns t in another shape, as a view if possible.
 func Reshape(t *Tensor, shape []int) (*Tensor, error) {
 	shape, err := inferShape("reshape", t.n, t.shape, shape)
 	if err != nil {
