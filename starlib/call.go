@@ -24,8 +24,7 @@ type Call struct {
 	store [8]starlark.Value // behind args for the usual short signature
 }
 
-// reset forgets what the call held. It clears what was used rather than all: a
-// write to memory that Go's collector watches costs.
+// reset forgets what the call held. It clears only what was used, since writes to memory that Go's collector watches cost time.
 func (c *Call) reset() {
 	clear(c.args)
 	c.Recv, c.Thread, c.args = nil, nil, nil
@@ -37,7 +36,7 @@ func (c *Call) reset() {
 // Position of the call in the recipe.
 func (c *Call) Position() syntax.Position { return Position(c.Thread) }
 
-// Arg is the argument of that name, which must be a parameter of the signature.
+// Arg is the argument for the parameter of that name, which must be in the signature.
 func (c *Call) Arg(name string) starlark.Value {
 	if i := c.sig.index(name); i >= 0 {
 		return c.args[i]
@@ -45,7 +44,7 @@ func (c *Call) Arg(name string) starlark.Value {
 	panic(fmt.Sprintf("%s has no parameter %s", c.Name, name))
 }
 
-// IsNone tells that the argument was left out or is None.
+// IsNone reports whether the argument is omitted or None.
 func (c *Call) IsNone(name string) bool { return c.Arg(name) == starlark.None }
 
 // String is an argument declared string.
@@ -57,7 +56,7 @@ func (c *Call) Bool(name string) bool { return bool(c.Arg(name).(starlark.Bool))
 // Callable is an argument declared callable.
 func (c *Call) Callable(name string) starlark.Callable { return c.Arg(name).(starlark.Callable) }
 
-// Int is an argument declared int. One that does not fit into 64 bits ends the call with an error.
+// Int is an argument declared int. One that does not fit in 64 bits ends the call with an error.
 func (c *Call) Int(name string) int {
 	v := c.Arg(name).(starlark.Int)
 	n, ok := v.Int64()
@@ -67,8 +66,8 @@ func (c *Call) Int(name string) int {
 	return int(n)
 }
 
-// Must gives v, or ends the call of the builtin with an error. It is for the steps before a call
-// changes anything, such as the reading of its arguments.
+// Must returns v, or ends the builtin's call with an error. It is for steps before a call changes anything, such as
+// reading its arguments.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		panic(ended{err})
@@ -93,11 +92,11 @@ func Number(v starlark.Value) float64 {
 
 // Scalar is a value that may hold one number: a tensor of one element.
 type Scalar interface {
-	// Item gives the element; an error when there is not exactly one.
+	// Item returns the element; an error unless there is exactly one.
 	Item() (starlark.Value, error)
 }
 
-// AsPlain gives an int, a float or a one-element tensor as an Int or Float.
+// AsPlain converts an int, a float or a one-element tensor to an Int or Float.
 func AsPlain(v starlark.Value) (starlark.Value, error) {
 	if s, ok := v.(Scalar); ok {
 		item, err := s.Item()
@@ -113,7 +112,7 @@ func AsPlain(v starlark.Value) (starlark.Value, error) {
 	return nil, fmt.Errorf("want a number, got %s", describe(v))
 }
 
-// AsNumber gives an int, a float or a one-element tensor as float64.
+// AsNumber converts an int, a float or a one-element tensor to float64.
 func AsNumber(v starlark.Value) (float64, error) {
 	v, err := AsPlain(v)
 	if err != nil {
@@ -171,7 +170,7 @@ func (c *Call) bind(sig *signature, args starlark.Tuple, kwargs []starlark.Tuple
 	return nil
 }
 
-// describe names a value's type and, where short, its value.
+// describe names a value's type and, if short, its value.
 func describe(v starlark.Value) string {
 	switch v.(type) {
 	case starlark.Int, starlark.Float, starlark.String, starlark.Bool:

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// Files are what a recipe may read: the files beneath its own folder and beneath
-// the --data folders. A symbolic link that leads out of them is refused.
+// Files are what a recipe may read: the files in its own folder and in the --data folders. A symbolic link that leads
+// out of them is refused.
 type Files struct {
 	dirs  []string // absolute, the recipe's own first
 	roots []*os.Root
 
-	// Largest is how many bytes a reader may make a plain value of; 0 for any number.
+	// Largest is how many bytes a reader may turn into a plain value; 0 for no limit.
 	Largest int
-	// OnRead, where it is set, is told of each file that was read to its end: its path
-	// beneath the recipe's folder, or absolute in a --data folder. A file that is read
-	// again without a change is told once. modified is when the file was changed last.
+	// OnRead, if set, is called for each file that was read to its end, with its path
+	// in the recipe's folder, or an absolute path in a --data folder; only once for an
+	// unchanged file. modified is when the file was last changed.
 	OnRead func(path, sha256 string, bytes int64, modified time.Time)
 
 	mu   sync.Mutex
@@ -99,13 +99,13 @@ type File struct {
 	path  string
 	state fileState
 	size  int64
-	sum   hash.Hash // of what was read; nil: OnRead need not be told
+	sum   hash.Hash // of what was read; nil: OnRead need not be called
 	read  int64
 	quiet bool   // OnRead is told by Report
 	owed  func() // tells OnRead
 }
 
-// OpenQuietly is Open for another thread than the recipe's: once the file was read to its end, OnRead is told by Report.
+// OpenQuietly is Open for threads other than the recipe's: once the file has been read to its end, Report calls OnRead.
 func (f *Files) OpenQuietly(name string) (*File, error) {
 	file, err := f.Open(name)
 	if err == nil {
@@ -114,7 +114,7 @@ func (f *Files) OpenQuietly(name string) (*File, error) {
 	return file, err
 }
 
-// Report tells OnRead of a file that was opened quietly, if it was read to its end. It is called on the recipe's thread.
+// Report calls OnRead for a file that was opened quietly, if it was read to its end. It is called on the recipe's thread.
 func (f *File) Report() {
 	if f.owed != nil {
 		f.owed()
@@ -122,17 +122,17 @@ func (f *File) Report() {
 	}
 }
 
-// SeekTo moves the position. A file that was not read from its start to its end is not told of.
+// SeekTo moves the position. OnRead is not called for a file that was not read from start to end.
 func (f *File) SeekTo(offset int64) error {
 	f.sum = nil
 	_, err := f.file.Seek(offset, io.SeekStart)
 	return err
 }
 
-// ReadAt reads at an offset, beside what Read reads.
+// ReadAt reads at an offset, independently of Read.
 func (f *File) ReadAt(p []byte, offset int64) (int, error) { return f.file.ReadAt(p, offset) }
 
-// Finish reads what Read has left, so that OnRead is told of a file that ReadAt has read.
+// Finish reads what Read has left, so that OnRead is called for a file that ReadAt has read.
 func (f *File) Finish() error {
 	if f.sum == nil {
 		return nil
@@ -187,11 +187,10 @@ type fileState struct {
 	written, changed syscall.Timespec
 }
 
-// settled is how old a change must be before another one is sure to have another
-// time: clocks of file systems tick coarsely.
+// settled is how old a change must be for the next one to be sure to have a different time: file systems' clocks are coarse.
 const settled = 2 * time.Second
 
-// follow computes the checksum of what is read of a file, unless OnRead has been told of it.
+// follow computes the checksum of what is read of a file, unless OnRead has been called for it.
 func (f *Files) follow(file *os.File, path string) (*File, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -217,7 +216,7 @@ func (f *File) Size() int64 { return f.size }
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Read reads on. At the end of the file OnRead is told of it.
+// Read continues reading. At the end of the file OnRead is called.
 func (f *File) Read(p []byte) (int, error) {
 	n, err := f.file.Read(p)
 	if f.sum == nil {
@@ -246,8 +245,8 @@ func (f *File) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// open refuses what is no regular file: opening a pipe would wait for its writer,
-// and may still where a pipe takes the file's place meanwhile.
+// open refuses anything but regular files: opening a pipe would wait for its writer, and still may if a pipe replaces
+// the file in the meantime.
 func open(root *os.Root, rel string) (*os.File, error) {
 	if err := regular(root.Stat(rel)); err != nil {
 		return nil, err
@@ -275,7 +274,7 @@ func regular(info fs.FileInfo, err error) error {
 	return nil
 }
 
-// escapes recognises os.Root's refusal, which has no exported value.
+// escapes recognises os.Root's refusal, for which there is no exported error.
 func escapes(err error) bool { return strings.Contains(cause(err).Error(), "escapes") }
 
 // cause strips the operation and the path that os adds.

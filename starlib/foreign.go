@@ -10,7 +10,7 @@ import (
 	"drun/internal/spelling"
 )
 
-// renamed are PyTorch's names of parameters, and those that they have here.
+// renamed maps PyTorch's names of parameters to those used here.
 var renamed = map[string]string{
 	"batch_size": "batch", "dataset": "ds", "collate_fn": "collate", "prefetch_factor": "prefetch",
 	"in_features": "i", "out_features": "o", "in_channels": "i", "out_channels": "o", "kernel_size": "kernel",
@@ -20,7 +20,7 @@ var renamed = map[string]string{
 	"T_max": "steps", "step_size": "every", "eta_min": "end", "axis": "dim", "keepdims": "keepdim",
 }
 
-// needless are PyTorch's parameters for which there is no need here.
+// needless are PyTorch's parameters that are not needed here.
 var needless = map[string]string{
 	"device":             "tensors are in main memory: leave it out",
 	"pin_memory":         "tensors are in main memory: leave it out",
@@ -32,7 +32,7 @@ var needless = map[string]string{
 	"weights_only":       "files hold nothing but tensors: leave it out",
 }
 
-// unexpected is the error of an argument that there is no parameter for.
+// unexpected is the error of an argument without a parameter.
 func (s *signature) unexpected(name string) error {
 	hint := ""
 	if here := renamed[name]; s.index(here) >= 0 {
@@ -53,7 +53,7 @@ func (s *signature) unexpected(name string) error {
 	return fmt.Errorf("unexpected argument %s%s: %s", name, hint, s.text)
 }
 
-// ofModule says what a call takes that was given a module in place of its parameters.
+// ofModule says what a call that got a module should get instead, such as its parameters.
 func ofModule(types []string, v starlark.Value) string {
 	if v.Type() != "Module" || !slices.Contains(types, "iterable") {
 		return ""
@@ -61,7 +61,7 @@ func ofModule(types []string, v starlark.Value) string {
 	return ": m.parameters() gives the parameters of a module m"
 }
 
-// layered says of a call that makes a layer, and was given a tensor, that the layer takes it.
+// layered explains to a call that makes a layer, and got a tensor, that the layer takes the tensor.
 func layered(name string, d *Def, args starlark.Tuple, err error) error {
 	if d.Returns() != "Module" || !strings.HasPrefix(name, "nn.") || !slices.ContainsFunc(args, func(v starlark.Value) bool { _, is := v.(Scalar); return is }) {
 		return err

@@ -34,8 +34,8 @@ func (m *moduleValue) Attr(name string) (starlark.Value, error) {
 	return v, nil
 }
 
-// MethodOf says that a name which a module lacks is a method of one of its types, "" where it is none: what
-// PyTorch has as a function and a method is the method here.
+// MethodOf says that a name which a module lacks is a method of one of its types, or "": what PyTorch has as both
+// function and method is only a method here.
 func MethodOf(name string, types []*Methods) string {
 	for _, t := range types {
 		for _, d := range t.Defs {
@@ -49,7 +49,7 @@ func MethodOf(name string, types []*Methods) string {
 
 func (m *moduleValue) AttrNames() []string { return m.members.Keys() }
 
-// callableModule is a module that is a function too: tensor([1, 2]).
+// callableModule is a module that is also a function: tensor([1, 2]).
 type callableModule struct {
 	*moduleValue
 	fn *starlark.Builtin

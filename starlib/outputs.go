@@ -13,14 +13,14 @@ import (
 	"drun/internal/exit"
 )
 
-// Outputs is the folder of the files that a run's recipe writes, beneath the home. It is
-// made when the first is written; nothing in it may be a symbolic link.
+// Outputs is the folder, within the home, for files that a run's recipe writes. It is made when the first is written;
+// nothing in it may be a symbolic link.
 type Outputs struct {
 	home string // absolute
 	dirs []string
 }
 
-// NewOutputs gives the folder of a run.
+// NewOutputs returns the folder of a run.
 func NewOutputs(home string, run int64) *Outputs {
 	return &Outputs{home, []string{"outputs", strconv.FormatInt(run, 10)}}
 }
@@ -28,8 +28,7 @@ func NewOutputs(home string, run int64) *Outputs {
 // Dir is the folder's path.
 func (o *Outputs) Dir() string { return filepath.Join(append([]string{o.home}, o.dirs...)...) }
 
-// Path gives the whole path of a file beneath the folder; an error if the name leads out
-// of it. A whole path is taken too.
+// Path returns the full path of a file in the folder; an error if the name leads out of it. name may also be a full path.
 func (o *Outputs) Path(name string) (string, error) {
 	if o == nil {
 		return "", fmt.Errorf("%s: no folder to write to", name)
@@ -87,7 +86,7 @@ func (o *Outputs) Write(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// replace writes a file beside the one it takes the place of.
+// replace writes a file next to the one that it then replaces.
 func replace(dir *os.Root, name string, write func(io.Writer) error) (err error) {
 	if err := regular(dir.Lstat(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

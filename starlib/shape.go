@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Fits reports what is wrong with the shape of a call, in the words that the call
-// itself would use: too many arguments, an unknown or repeated name, a missing
-// one. spread says that *args or **kwargs are passed too, which may hold any of
-// the arguments that are not given otherwise.
+// Fits reports what is wrong with the arguments of a call, in the words that the
+// call itself would use: too many, an unknown or repeated name, a missing one.
+// spread says that *args or **kwargs are passed too, which may hold any argument
+// not given otherwise.
 func (d *Def) Fits(positional int, names []string, spread bool) error {
 	sig, err := d.signature()
 	if err != nil {

@@ -33,8 +33,8 @@ func (s *signature) index(name string) int {
 	return -1
 }
 
-// accepts tells whether v is of one of the declared types. A default is accepted
-// whatever its type, so None may be passed where it is the default.
+// accepts reports whether v is of one of the declared types. A default is accepted whatever its type, so None may be
+// passed where it is the default.
 func (p *param) accepts(v starlark.Value) bool {
 	if len(p.checks) == 0 || (v == starlark.None && p.value == starlark.None) {
 		return true
@@ -47,7 +47,7 @@ func (p *param) accepts(v starlark.Value) bool {
 	return false
 }
 
-// kinds are the type names that do not stand for the value's own Type.
+// kinds are the type names that differ from the value's own Type.
 var kinds = map[string]func(starlark.Value) bool{
 	"any":      func(starlark.Value) bool { return true },
 	"int":      func(v starlark.Value) bool { _, ok := v.(starlark.Int); return ok },
@@ -124,7 +124,7 @@ func parseParam(field string) (param, error) {
 	return p, nil
 }
 
-// splitTop splits at commas that stand in no bracket and no string.
+// splitTop splits at commas outside brackets and strings.
 func splitTop(s string) []string {
 	var fields []string
 	depth, start, quoted := 0, 0, false

@@ -1,9 +1,9 @@
 // Package starlib is the wrapper through which everything a recipe can call is
-// declared: one Def a builtin, with its signature as a user would write it. The
+// declared: one Def per builtin, with its signature as a user would write it. The
 // wrapper checks arguments against that signature, knows the recipe position of
 // the call, and turns a panic into an error. The packages below it (dist, tensor,
-// nn, …) declare the modules; engine/worker gives them to a recipe, and
-// `drun doc` prints them.
+// nn, …) declare the modules; engine/worker gives them to a recipe, and `drun
+// doc` prints them.
 package starlib
 
 import (
@@ -21,7 +21,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Stage tells how far a rank is with its recipe.
+// Stage is how far a rank has come in its recipe.
 type Stage uint8
 
 const (
@@ -31,8 +31,8 @@ const (
 	Running
 )
 
-// Rank is one rank's instance of a recipe. Modules are built for a Rank, so that
-// nothing of a recipe lives in package variables.
+// Rank is one rank's instance of a recipe. Modules are built for a Rank, so that no state of a recipe lives in
+// package variables.
 type Rank struct {
 	Rank, WorldSize      int
 	LocalRank, LocalSize int
@@ -48,22 +48,22 @@ type Rank struct {
 	Updates int64
 	// Optimizer is set once the recipe has made an optimizer.
 	Optimizer bool
-	// OnUpdate, if set, is told of an optimizer's step: the parameters' memory, in a fixed order.
+	// OnUpdate, if set, is called after an optimizer's step with the parameters' memory, in a fixed order.
 	OnUpdate func(thread *starlark.Thread, params [][]byte) error
-	// OnLog, if set, is told of each call of run.log, before it records, with the step of its first metric.
+	// OnLog, if set, is called for each run.log, before it records, with the step of its first metric.
 	OnLog func(thread *starlark.Thread, step int64) error
-	// OnBatch, if set, is told that a loader is asked for a batch.
+	// OnBatch, if set, is called when a loader is asked for a batch.
 	OnBatch func() error
-	// Global, if set, gives what a name stands for at the top level of a file of the recipe; nil: nothing.
+	// Global, if set, returns the value of a top-level name in a file of the recipe; nil if there is none.
 	Global func(file, name string) starlark.Value
-	// Explain, if set, says where in the recipe an error of a function came up, and what it is. ended
-	// tells that the thread has been stopped, so that this rank cannot go on.
+	// Explain, if set, says where in the recipe an error of a function arose, and what it is. ended: the thread has
+	// been stopped, so this rank cannot continue.
 	Explain func(thread *starlark.Thread, err error) (where, what string, ended bool)
-	// At, if set, is told where the recipe calls each module's builtins.
+	// At, if set, is called with the thread at each call of a module's builtin.
 	At func(*starlark.Thread)
 }
 
-// Parallel is how many threads may work for the rank besides its own, such as those that read ahead.
+// Parallel is how many extra threads may work for the rank, such as those that read ahead.
 func (r *Rank) Parallel() int {
 	if r.Threads > 0 {
 		return r.Threads
@@ -88,7 +88,7 @@ type Def struct {
 	TopLevel bool
 	// Fn does the work. Its error needs no prefix: the wrapper names the builtin.
 	Fn func(*Call) (starlark.Value, error)
-	// After, if set, is told of a call that gave a result.
+	// After, if set, is called after each successful call.
 	After func(Passing)
 
 	once sync.Once
@@ -114,7 +114,7 @@ type Module struct {
 	Defs   []*Def
 	Types  []*Methods          // the values that its builtins return, for the reference
 	Values starlark.StringDict // attributes that are not builtins, such as run.id
-	Call   *Def                // what the module does when it is called itself; may be nil
+	Call   *Def                // what calling the module itself does; may be nil
 }
 
 // Build makes the module's Starlark value for a rank.
@@ -147,8 +147,7 @@ type Methods struct {
 	names []string
 }
 
-// Attr gives recv's method of this name; nil, nil when there is none, as
-// starlark.HasAttrs wants it.
+// Attr returns recv's method of this name; nil, nil if there is none, as starlark.HasAttrs wants.
 func (m *Methods) Attr(recv starlark.Value, name string) (starlark.Value, error) {
 	m.load()
 	b := m.bound[name]
@@ -178,8 +177,7 @@ func (m *Methods) load() {
 	})
 }
 
-// builtin wraps the definition as a Starlark function. r may be nil for methods:
-// a value that exists may be used wherever it is.
+// builtin wraps the definition as a Starlark function. r may be nil for methods: an existing value may be used anywhere.
 func (d *Def) builtin(name string, r *Rank) *starlark.Builtin {
 	return starlark.NewBuiltin(name, func(thread *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 		out, err := d.call(name, r, b.Receiver(), thread, args, kwargs)
@@ -235,7 +233,7 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 	return result, nil
 }
 
-// Failed is the error of a call of the builtin of that name, which gave err.
+// Failed returns the error of a call of the named builtin that failed with err.
 func Failed(name string, err error) error {
 	if _, nested := err.(*starlark.EvalError); nested {
 		return err // raised in a function of the recipe that the builtin called
@@ -243,7 +241,7 @@ func Failed(name string, err error) error {
 	return &callError{name, err}
 }
 
-// Panicked is the error of a call that ended with a panic.
+// Panicked returns the error of a call that ended with a panic.
 func Panicked(name string, p any) error {
 	switch p := p.(type) {
 	case ended:
@@ -251,7 +249,7 @@ func Panicked(name string, p any) error {
 	case interface {
 		error
 		Misuse()
-	}: // what the recipe did, found where no error can be returned
+	}: // a mistake in the recipe, found where no error can be returned
 		return &callError{name, p}
 	}
 	if err := memory.Overflow(p); err != nil {
@@ -260,8 +258,7 @@ func Panicked(name string, p any) error {
 	return &PanicError{Builtin: name, Value: p, Stack: debug.Stack()}
 }
 
-// callError names the builtin that gave an error: Tensor.view, once, also where
-// the operation's own error says view.
+// callError names the builtin that failed, as in Tensor.view, only once even if the operation's own error says view.
 type callError struct {
 	builtin string
 	err     error
@@ -286,7 +283,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("internal error: %v (a fault in drun, not in the recipe: please report it)", e.Value)
 }
 
-// Position of the recipe statement that made the innermost call from a file.
+// Position is that of the recipe statement that made the innermost call from a file.
 func Position(thread *starlark.Thread) syntax.Position {
 	for depth := range thread.CallStackDepth() {
 		if pos := thread.DebugFrame(depth).Position(); pos.Line > 0 {

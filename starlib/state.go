@@ -8,27 +8,26 @@ type Entry struct {
 	Value starlark.Value
 }
 
-// Stateful values (modules, optimizers, loaders, generators) can be put into a
-// checkpoint and taken from one.
+// Stateful values (modules, optimizers, loaders, generators) can be saved to and restored from a checkpoint.
 type Stateful interface {
 	// State lists the state in a fixed order. Tensors are the live ones, not copies.
 	State() []Entry
 	// SetState takes values of the same names; tensors are copied into the live
-	// ones. Names that are absent leave their state as it was.
+	// ones. State under absent names stays as it is.
 	SetState(entries []Entry) error
 }
 
-// Resizable values have a state of which a part belongs to a rank, so that it
-// takes more than SetState when another number of ranks restores it.
+// Resizable values have a state that partly belongs to a rank, so that restoring it with another number of ranks
+// takes more than SetState.
 type Resizable interface {
 	Stateful
 	// Resize turns the entries that rank 0 saved into what every rank of the new
-	// world passes to SetState. Entries that it leaves out count as missing. derived
-	// tells that streams of random numbers begin anew.
+	// world passes to SetState. Entries that it leaves out count as missing.
+	// derived: streams of random numbers begin anew.
 	Resize(saved []Entry, to Resized) (entries []Entry, derived bool)
 }
 
-// Resized says how a state came into another world size.
+// Resized describes a state's change of world size.
 type Resized struct {
 	World  int                    // ranks that restore
 	Step   int64                  // of the checkpoint

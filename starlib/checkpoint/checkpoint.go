@@ -1,6 +1,6 @@
 // Package checkpoint saves and restores the state of a recipe: modules,
-// optimizers, loaders, generators, tensors and plain values. Where the bytes go
-// is a Store's business, which engine/worker provides.
+// optimizers, loaders, generators, tensors and plain values. A Store, which
+// engine/worker provides, decides where the bytes go.
 package checkpoint
 
 import (
@@ -19,20 +19,20 @@ import (
 
 // Store keeps the ranks' parts of checkpoints.
 type Store interface {
-	// Save takes a copy of this rank's part. The checkpoint is complete once every rank's
-	// part is durable; an error of that is given by a later call, or ends the run.
+	// Save takes a copy of this rank's part. The checkpoint is complete once every rank's part is durable; an error
+	// in between is returned by a later call, or ends the run.
 	//
-	// In memory it is kept by drun alone, for a restart of the run's ranks, until the
-	// next one replaces it. The data of the part is not used after Save has returned.
+	// With memory only drun keeps it, for a restart of the run's ranks, until the next one replaces it. The part's
+	// data is not used after Save has returned.
 	Save(step int64, score *float64, memory bool, part []Item) error
-	// Restore gives this rank's part: step is a number, "last" or "best". It is
-	// nil, without an error, when there is nothing to restore.
+	// Restore returns this rank's part: step is a number, "last" or "best". It is nil, without an error, if there is
+	// nothing to restore.
 	Restore(step string) (*Restored, error)
 	// Say shows the user a line.
 	Say(line string)
 }
 
-// Keeper is a Store that wants to know which state the recipe has. It is told by each save and restore.
+// Keeper is a Store that wants to know the recipe's state. Each save and restore tells it.
 type Keeper interface {
 	Holds(State)
 }
@@ -46,8 +46,8 @@ type State struct {
 // Items are the values of the state now; the data of tensors is their memory.
 func (s State) Items() ([]Item, error) { return collect(s.dict, s.always) }
 
-// Tensors gives the memory of the state's tensors, in a fixed order: those within the first lists and dicts too, but
-// of long ones not all, so that this costs little. What cannot be saved is left out.
+// Tensors returns the memory of the state's tensors, in a fixed order: also those within lists and dicts, up to a
+// limit, so that this costs little. What cannot be saved is left out.
 func (s State) Tensors() [][]byte {
 	w := &walk{left: maxWalk}
 	for _, kv := range s.dict.Items() {
@@ -95,7 +95,7 @@ func (w *walk) add(v starlark.Value, depth int) {
 // Restored is a rank's part of a checkpoint.
 type Restored struct {
 	Step   int64
-	Run    string   // that saved it, for messages
+	Run    string   // the run that saved it, for messages
 	Score  *float64 // nil: none was given
 	Saved  int      // ranks that saved it
 	World  int      // ranks of this run
@@ -106,8 +106,8 @@ type Restored struct {
 }
 
 // Module makes the checkpoint module. always lists values that every checkpoint
-// holds besides the recipe's own, such as the streams of random numbers; agree
-// is called for each save, and is an error when the ranks' steps or kinds differ.
+// holds besides the recipe's own, such as the streams of random numbers; agree is
+// called for each save, and returns an error if the ranks' steps or kinds differ.
 func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, step int64, memory bool) error) *starlib.Module {
 	return &starlib.Module{
 		Name: "checkpoint",
@@ -117,11 +117,11 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 				Sig: `save(state: dict, step: int, score: number = None, memory: bool = False)`,
 				Doc: "Saves a state: a dict from names to modules, optimizers, loaders, generators, tensors or plain\n" +
 					"values. Every rank calls it with the same step. The checkpoint exists once the parts of all ranks\n" +
-					"are durable; after a crash before that, the previous one is the newest. save returns as soon as the\n" +
-					"state is copied; the next save, a restore and the end of the run wait until it is durable, and an\n" +
-					"error of writing it is raised there. score is what step = \"best\" compares; NaN is none.\n" +
+					"are durable; after a crash before that, the previous one is the newest. save returns once the\n" +
+					"state is copied; the next save, a restore and the end of the run wait until it is durable, and raise\n" +
+					"any error in writing it. score is what step = \"best\" compares; NaN counts as no score.\n" +
 					"memory = True keeps it in drun's memory only, until the next one replaces it: it survives the death\n" +
-					"of any rank, for a restart (drun run --max-restarts), but not that of drun.",
+					"of any rank, for a restart (drun run --max-restarts), but not the death of drun.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					step := c.Int("step")
 					var score *float64
@@ -149,7 +149,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					"values; lists and dicts get the saved items; other plain values are put back into the dict. Returns\n" +
 					"the step, or None when there is nothing to restore.\n" +
 					"step = \"last\" is this run's newest checkpoint or, before it has saved one, that of --resume; a\n" +
-					"number is that step of this run, else of the runs it was resumed from; \"best\" is the checkpoint with\n" +
+					"number is that step of this run, or else of the runs it was resumed from; \"best\" is the checkpoint with\n" +
 					"the highest score of all of these. A line on stderr says which one was restored. Tensors that are\n" +
 					"missing or have another shape or dtype are an error that lists them all; strict = False restores\n" +
 					"what matches. From a file of weights (--resume FILE.safetensors) come modules and tensors, by the names\n" +
@@ -177,7 +177,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					}
 					holds(store, state, always)
 					found.Part = nil
-					runtime.GC() // no tensor may need the checkpoint's memory any more, of which Go does not know
+					runtime.GC() // frees the checkpoint's memory, of which Go does not know, once no tensor needs it
 					if found.First {
 						store.Say(found.line(step, notes))
 					}
@@ -188,7 +188,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 	}
 }
 
-// holds tells the store of a state.
+// holds tells the store about a state.
 func holds(store Store, state *starlark.Dict, always []Named) {
 	if k, is := store.(Keeper); is {
 		k.Holds(State{state, always})

@@ -10,7 +10,7 @@ import (
 )
 
 // Export writes the tensors of a state into a file of the format that its name ends in,
-// under the names that save_file gives them. It returns the names of what is no tensor,
+// under the names that save_file gives them. It returns the names of other values,
 // which the file cannot hold.
 func Export(w io.Writer, file string, items []Item) (left []string, err error) {
 	format, err := data.FormatOf(file)
@@ -21,7 +21,7 @@ func Export(w io.Writer, file string, items []Item) (left []string, err error) {
 	var tensors []data.Named
 	for _, it := range items {
 		if strings.HasPrefix(it.Name, separator) {
-			continue // not the recipe's
+			continue // drun's own
 		}
 		if it.DType == "" {
 			left = append(left, it.Name)

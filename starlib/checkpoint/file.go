@@ -75,8 +75,7 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	}
 }
 
-// find opens a file of weights. A name that stands for the run's own file on this rank
-// could stand for another on one that is faster.
+// find opens a file of weights. A name that means the run's own file on this rank could mean another file on a faster rank.
 func find(rank *starlib.Rank, name string) (*starlib.File, error) {
 	path, outside := rank.Outputs.Path(name)
 	if outside != nil {

@@ -15,11 +15,11 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// fromFile marks a checkpoint that was made of a file of weights: it is the name of an entry with
-// the file's name. The other entries are the file's tensors, under the names that they have there.
+// fromFile marks a checkpoint made from a file of weights: it is the name of the entry with the file's name. The
+// other entries are the file's tensors, under their names in the file.
 const fromFile = separator + "file"
 
-// Import gives the checkpoint that a file of weights makes.
+// Import makes a checkpoint from a file of weights.
 func Import(file *starlib.File, name string) ([]Item, error) {
 	format, err := data.FormatOf(name)
 	if err != nil {
@@ -51,15 +51,15 @@ func Import(file *starlib.File, name string) ([]Item, error) {
 	return items, nil
 }
 
-// fitter is a module, which knows PyTorch's names of its tensors.
+// fitter is a module that knows PyTorch's names for its tensors.
 type fitter interface {
 	module
 	Fit(state *starlark.Dict) (differences []string, change func() error, err error)
 }
 
 // file puts the tensors of a file into the modules and tensors of a state. Names are those of
-// save_file; those of the only module may come without its key, as model.state_dict() has them.
-// The rest of the state is no matter of weights, and stays as it is.
+// save_file; those of the only module may lack its key, as in model.state_dict(). The rest of
+// the state, which is not weights, stays as it is.
 func (r *restoring) file(state *starlark.Dict) (left []string, err error) {
 	delete(r.saved, fromFile)
 	keys := map[string]starlark.Value{}
@@ -95,7 +95,7 @@ func (r *restoring) file(state *starlark.Dict) (left []string, err error) {
 			}
 		default:
 			left = append(left, name)
-			for _, it := range r.found.Part { // of an optimizer, say
+			for _, it := range r.found.Part { // of an optimizer, for example
 				if it.Name == name || strings.HasPrefix(it.Name, prefix) {
 					delete(r.saved, it.Name)
 				}
@@ -113,7 +113,7 @@ func (r *restoring) file(state *starlark.Dict) (left []string, err error) {
 	return left, nil
 }
 
-// module compares a module with the tensors of a prefix.
+// module compares a module with the tensors whose names have a prefix.
 func (r *restoring) module(prefix string, m fitter) error {
 	given := new(starlark.Dict)
 	for _, it := range r.found.Part {

@@ -11,9 +11,9 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// fit compares a plain value with the saved one, and gives what is to stand in
-// its place. A recipe may hold the tensors, lists and dicts within by other names:
-// they are kept, and get the saved contents when the changes are made.
+// fit compares a plain value with the saved one, and returns its replacement. A
+// recipe may refer to the tensors, lists and dicts within by other names: they are
+// kept, and get the saved contents when the changes are made.
 func (r *restoring) fit(name string, live, saved starlark.Value) starlark.Value {
 	switch live := live.(type) {
 	case *startensor.Value:
@@ -57,8 +57,8 @@ func (r *restoring) fit(name string, live, saved starlark.Value) starlark.Value 
 	return saved
 }
 
-// fills tells whether a list or dict gets the saved items itself: not if it cannot
-// be changed, nor twice, since what was saved under its two names may differ.
+// fills reports whether a list or dict itself gets the saved items: not if it cannot be changed, nor twice, since
+// what was saved under its two names may differ.
 func (r *restoring) fills(live starlark.Value, changeable bool) bool {
 	if !changeable || r.filled[live] {
 		return false
@@ -84,7 +84,7 @@ func (r *restoring) fitItems(name string, live, saved []starlark.Value) []starla
 	return items
 }
 
-// isSimple tells that nothing is within a value.
+// isSimple reports whether a value contains no others.
 func isSimple(v starlark.Value) bool {
 	switch v.(type) {
 	case *startensor.Value, *starlark.List, starlark.Tuple, *starlark.Dict, *starlarkstruct.Struct:
@@ -93,7 +93,7 @@ func isSimple(v starlark.Value) bool {
 	return true
 }
 
-// isKept tells that fit gave the live value itself.
+// isKept reports whether fit returned the live value itself.
 func isKept(live, v starlark.Value) bool {
 	switch live.(type) {
 	case *startensor.Value, *starlark.List, *starlark.Dict: // these can be compared
@@ -102,7 +102,7 @@ func isKept(live, v starlark.Value) bool {
 	return false
 }
 
-// missing keeps what the checkpoint has not, if that are tensors.
+// missing keeps a live value that the checkpoint lacks, and notes it if it has tensors.
 func (r *restoring) missing(name string, live starlark.Value, items []starlark.Value) []starlark.Value {
 	if !holdsTensors(live) {
 		return items
@@ -155,8 +155,7 @@ func elements(l *starlark.List) []starlark.Value {
 	return items
 }
 
-// A list or dict cannot be changed while it is frozen or a loop runs over it.
-// Changing it to what it is tells.
+// A list or dict cannot be changed while it is frozen or a loop runs over it. Setting an item to itself shows whether it can.
 func changeableList(l *starlark.List) bool {
 	if l.Len() == 0 {
 		return l.Clear() == nil
@@ -196,7 +195,7 @@ func refillDict(d, items *starlark.Dict) error {
 	return nil
 }
 
-// holdsTensors tells whether tensors are within a plain value.
+// holdsTensors reports whether a plain value contains tensors.
 func holdsTensors(v starlark.Value) bool {
 	seen := map[starlark.Value]bool{}
 	var look func(v starlark.Value) bool

@@ -14,12 +14,11 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// restoring is a state that is compared with a checkpoint. Nothing is changed
-// before everything was compared.
+// restoring is a state that is compared with a checkpoint. Nothing is changed before everything has been compared.
 type restoring struct {
 	ctx     *tensor.Context
 	found   *Restored
-	saved   map[string]*Item // what was not asked for yet
+	saved   map[string]*Item // not asked for yet
 	differ  map[string]bool  // the same of names whose values were not equal on all ranks
 	wrong   []string         // what does not fit
 	changes []func() error
@@ -28,7 +27,7 @@ type restoring struct {
 	filled  map[starlark.Value]bool
 }
 
-// apply puts a checkpoint back into a state, and gives what is worth saying of it.
+// apply puts a checkpoint back into a state, and returns notes for the user.
 func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Restored, strict bool) (notes []string, err error) {
 	r := &restoring{ctx: ctx, found: found, saved: make(map[string]*Item, len(found.Part)),
 		differ: make(map[string]bool, len(found.Differ)), filled: make(map[starlark.Value]bool)}
@@ -80,7 +79,7 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 	return r.notes(), nil
 }
 
-// change puts in what fits, after all has been compared.
+// change applies what fits, after everything has been compared.
 func (r *restoring) change(strict bool) error {
 	if strict && len(r.wrong) > 0 {
 		return differences(r.wrong)
@@ -93,7 +92,7 @@ func (r *restoring) change(strict bool) error {
 	return nil
 }
 
-// notesOfFile are what is worth saying of a restore from a file of weights.
+// notesOfFile are the notes for the user about a restore from a file of weights.
 func (r *restoring) notesOfFile(left []string) (notes []string) {
 	if left != nil {
 		notes = append(notes, "a file of weights has nothing for: "+strings.Join(left, ", "))
@@ -101,7 +100,7 @@ func (r *restoring) notesOfFile(left []string) (notes []string) {
 	return append(notes, r.unmatched()...)
 }
 
-// notes are what is worth saying of a restore.
+// notes are the notes for the user about a restore.
 func (r *restoring) notes() (notes []string) {
 	if r.found.Saved != r.found.World {
 		by := "1 rank"
@@ -128,7 +127,7 @@ func (r *restoring) unmatched() []string {
 	return []string{"what does not match was left unchanged:\n  " + strings.Join(some(r.wrong), "\n  ")}
 }
 
-// mismatch notes what does not fit.
+// mismatch records what does not fit.
 func (r *restoring) mismatch(name, format string, args ...any) {
 	r.wrong = append(r.wrong, label(name)+": "+fmt.Sprintf(format, args...))
 }
@@ -147,7 +146,7 @@ func label(name string) string {
 	}
 }
 
-// take gives the saved value of a name for a live one; nil if there is none that is this rank's.
+// take returns the saved value for a live one of that name; nil if this rank has none.
 func (r *restoring) take(name string, live starlark.Value) starlark.Value {
 	it, differs := r.saved[name], r.differ[name]
 	delete(r.saved, name)
@@ -172,10 +171,10 @@ func (r *restoring) take(name string, live starlark.Value) starlark.Value {
 	return v
 }
 
-// rows gives what this rank has of a tensor of which each rank holds as many rows, in another world
-// size; nil if it is no such tensor. That it is one shows by the live one's shape: with the ranks that there
-// are now it has as many rows in all as the saved one had with those that saved it. Where all saved the same it is
-// taken for one only if others are, and if all its rows are the same.
+// rows returns this rank's part of a tensor of which each rank holds equally many rows, in another world size; nil
+// if it is no such tensor. The live one's shape shows that it is one: its total number of rows over today's ranks
+// equals that of the saved one over the ranks that saved it. If all ranks saved the same value it counts as one
+// only if others do, and if all its rows are the same.
 func (r *restoring) rows(name string, live starlark.Value, saved *Item, differs bool) starlark.Value {
 	t, ok := live.(*startensor.Value)
 	if !ok || len(r.found.Cut) == 0 || t.Tensor().Share() != nil {
@@ -204,8 +203,7 @@ func (r *restoring) rows(name string, live starlark.Value, saved *Item, differs 
 	return v
 }
 
-// stateful compares a value that has a state of its own. open: it takes entries
-// of which it does not know yet.
+// stateful compares a value with its own state. open: it accepts entries that it does not know yet.
 func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
 	resolved := map[string]starlark.Value{}
 	if value, ok := s.(starlib.Resizable); ok && r.found.Saved != r.found.World {
@@ -238,7 +236,7 @@ func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
 	r.changes = append(r.changes, func() error { return s.SetState(entries) })
 }
 
-// resize asks a value what holds of its state in another world size.
+// resize asks a value what remains valid of its state in another world size.
 func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]starlark.Value {
 	var saved []starlib.Entry
 	differ := map[string]bool{}
@@ -266,7 +264,7 @@ func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]st
 	for _, e := range entries {
 		resolved[e.Name] = e.Value
 	}
-	// What is left of the saved entries is to be missed only where the value has it.
+	// A saved entry that is left over counts as missing only if the value has it.
 	live := map[string]bool{}
 	for _, e := range value.State() {
 		live[e.Name] = true
@@ -286,7 +284,7 @@ func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]st
 	return resolved
 }
 
-// same tells whether a saved value is a tensor like the live one.
+// same reports whether a saved value is a tensor like the live one.
 func (r *restoring) same(name string, live *startensor.Value, saved starlark.Value) bool {
 	want, got := describe(live), describe(saved)
 	if want != got {

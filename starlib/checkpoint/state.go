@@ -22,23 +22,23 @@ type Item struct {
 	Shape []int
 	Data  []byte // of a tensor: its memory, not a copy
 
-	// Of a share, Shape is that of the whole tensor, Data what this rank holds of it, and From the offset
-	// of that in the whole, in bytes. The ranks that Set names hold the whole together. What is restored
-	// has no shares: every rank gets the whole.
+	// For a share, Shape is that of the whole tensor, Data this rank's part, and From its offset in the
+	// whole, in bytes. The ranks that Set names hold the whole together. A restored state has no shares:
+	// every rank gets the whole.
 	Set  string
 	From int
 
-	// Owner has Data's memory, of an item that is restored: the tensor may keep it. Without, it gets a copy.
+	// Owner owns Data's memory, for a restored item: the tensor may keep it. If nil, the tensor gets a copy.
 	Owner any
 
-	keeps *tensor.Tensor // Data's memory, of an item that is saved
+	keeps *tensor.Tensor // owns Data's memory, for an item that is saved
 }
 
-// WholeBytes is the size of a tensor, of a share that of the whole.
+// WholeBytes is the size of a tensor; for a share, of the whole.
 func (it *Item) WholeBytes() int64 {
 	dtype, err := element.Parse(it.DType)
 	if err != nil {
-		return 0 // it is made of a tensor
+		return 0 // it comes from a tensor
 	}
 	n := int64(dtype.Size())
 	for _, d := range it.Shape {
@@ -48,11 +48,10 @@ func (it *Item) WholeBytes() int64 {
 }
 
 // Names of entries: the dict's key, then, for a value with several pieces, a
-// slash and the piece's own name. Values that are not the recipe's stand under
-// a key that starts with a slash.
+// slash and the piece's own name. drun's own values have keys that start with a slash.
 const separator = "/"
 
-// collect lists the items of a state. Data of tensors is theirs while the items are reachable.
+// collect lists the items of a state. Data is the tensors' own memory, valid while the items are reachable.
 func collect(state *starlark.Dict, always []Named) ([]Item, error) {
 	var items []Item
 	for _, kv := range state.Items() {

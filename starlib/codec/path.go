@@ -27,7 +27,7 @@ func (e *pathError) Error() string {
 
 func (e *pathError) Unwrap() error { return e.err }
 
-// text is a path as a recipe would write it, its middle left out where it is long.
+// text is a path as a recipe would write it, its middle left out if it is long.
 func text(path []string) string {
 	const most = 12
 	if n := len(path); n > 2*most {
@@ -36,8 +36,7 @@ func text(path []string) string {
 	return strings.Join(path, "")
 }
 
-// within adds a part to an error's path. A value that is too deep or large has
-// no such place.
+// within adds a part to an error's path. An error about depth or size has no path.
 func within(part string, err error) error {
 	if err == errDepth || err == errLarge {
 		return err
@@ -93,8 +92,7 @@ func parts(v starlark.Value) (list []part) {
 	return list
 }
 
-// tooDeep tells why a value has no end, or seems to: it looks for a list or dict
-// that contains itself.
+// tooDeep says why a value is, or seems, infinite: it looks for a list or dict that contains itself.
 func tooDeep(v starlark.Value) error {
 	above := map[starlark.Value]int{} // lists and dicts around, by their depth
 	var path []string

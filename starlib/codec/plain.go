@@ -1,8 +1,8 @@
 // Package codec turns plain Starlark values (None bool int float string bytes
 // list tuple dict set struct, with tensors inside) into bytes and back, keeping
-// type and value exactly. The collectives send such values, checkpoints hold them.
+// type and value exactly. Collectives send such values, and checkpoints hold them.
 //
-// The bytes are CBOR (RFC 8949): what CBOR has no type for stands under a tag.
+// The bytes are CBOR (RFC 8949): types that CBOR lacks have a tag.
 package codec
 
 import (
@@ -61,29 +61,28 @@ func modes() (cbor.UserBufferEncMode, cbor.DecMode) {
 	return enc, dec
 }
 
-// Encode gives the bytes of a value; an error, which names the part, when it
-// holds something that is no plain value (a function, a module), itself, or more
-// than 200 levels.
+// Encode returns the bytes of a value, or an error, which names the part, if it
+// contains something that is not a plain value (a function, a module), itself,
+// or more than 200 levels.
 func Encode(v starlark.Value) ([]byte, error) {
 	return encoding{most: math.MaxInt}.append(nil, v)
 }
 
-// A Reference stands for a value on another rank. Ranks send each other references; they cannot be
-// saved, since what they stand for ends with the run.
+// A Reference stands for a value on another rank. Ranks send each other references; they cannot be saved, since their
+// values end with the run.
 type Reference interface {
 	starlark.Value
 	Refers() (owner, number int64)
 }
 
-// A TooLargeError is the error of a value that takes more bytes than it may.
+// A TooLargeError says that a value takes more bytes than it may.
 type TooLargeError struct{ Most int }
 
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the value takes more than %d MB, which is the most that fits into this rank's share of the memory: divide it, or pass large numbers as a tensor", e.Most>>20)
 }
 
-// Append appends the bytes of a value for another rank, about most of them at the most: nothing
-// is allocated for a larger one.
+// Append appends the bytes of a value for another rank, at most about most of them: nothing is allocated for a larger one.
 func Append(data []byte, v starlark.Value, most int) ([]byte, error) {
 	return encoding{most: most, refers: true}.append(data, v)
 }
@@ -106,14 +105,14 @@ func (e encoding) append(data []byte, v starlark.Value) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// A Decoder makes values of bytes.
+// A Decoder makes values from bytes.
 type Decoder struct {
 	Tensors *tensor.Context // of their tensors
-	// Reference makes a reference; where it is nil there are none.
+	// Reference makes a reference; nil if there are none.
 	Reference func(owner, number int64) starlark.Value
 }
 
-// Decode gives the value of bytes that Encode made.
+// Decode returns the value of bytes that Encode made.
 func (d *Decoder) Decode(data []byte) (starlark.Value, error) {
 	var w any
 	if err := decoder.Unmarshal(data, &w); err != nil {
@@ -127,14 +126,13 @@ var (
 	errLarge = errors.New("too large")
 )
 
-// encoding turns a value into what the encoder takes, which refers to the
-// value's memory, and counts the bytes.
+// encoding converts a value to the encoder's input, which refers to the value's memory, and counts the bytes.
 type encoding struct {
 	size, most int
 	refers     bool // references may be in it
 }
 
-// itemSize is the most that an item takes beside its text or bytes: a tag and a head.
+// itemSize is the most that an item takes besides its text or bytes: a tag and a head.
 const itemSize = 5 + 9
 
 func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
@@ -209,7 +207,7 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 	return nil, fmt.Errorf("a %s cannot be sent or saved: only None, bool, int, float, string, bytes, list, tuple, dict, set, struct and tensors can", v.Type())
 }
 
-// add counts bytes; an error where they are too many.
+// add counts bytes; an error if they are too many.
 func (e *encoding) add(bytes int) error {
 	if e.size += bytes; e.size > e.most {
 		return errLarge
@@ -217,7 +215,7 @@ func (e *encoding) add(bytes int) error {
 	return nil
 }
 
-// raw is the memory of a string, to be read only.
+// raw is the memory of a string, which must not be written to.
 func raw(s string) []byte {
 	if s == "" {
 		return []byte{} // nil would be None
@@ -256,7 +254,7 @@ func (d *Decoder) value(w any) (starlark.Value, error) {
 		return starlark.Float(w), nil
 	case string:
 		return starlark.String(w), nil
-	case []byte: // made for this value alone
+	case []byte: // made only for this value
 		return starlark.Bytes(unsafe.String(unsafe.SliceData(w), len(w))), nil
 	case []any:
 		values, err := d.items(w)

@@ -6,12 +6,12 @@ import (
 	"drun/starlib/data/picture"
 )
 
-// readAhead decodes pictures of coming batches on other threads. A picture depends on its number and the epoch alone, so
-// that who decodes it, and when, changes no bits.
+// readAhead decodes pictures of coming batches on other threads. A picture depends only on its number and the epoch, so
+// its bits do not depend on which thread decodes it, or when.
 type readAhead struct {
 	epoch   int
 	ready   map[place]chan result
-	slots   chan struct{} // one for each picture that is decoded at this moment
+	slots   chan struct{} // one for each picture being decoded
 	running sync.WaitGroup
 	stopped chan struct{}
 }
@@ -32,7 +32,7 @@ func newReadAhead(epoch, threads int) *readAhead {
 	return &readAhead{epoch: epoch, ready: map[place]chan result{}, slots: make(chan struct{}, threads), stopped: make(chan struct{})}
 }
 
-// begin starts to decode a sample, if that takes no function of the recipe.
+// begin starts decoding a sample, if that calls no function of the recipe.
 func (r *readAhead) begin(it items, i int) {
 	at, ok := source(it, i)
 	if !ok || r.ready[at] != nil {
@@ -53,13 +53,13 @@ func (r *readAhead) begin(it items, i int) {
 	})
 }
 
-// stop waits for what is under way.
+// stop waits for decoding under way.
 func (r *readAhead) stop() {
 	close(r.stopped)
 	r.running.Wait()
 }
 
-// source finds which picture a sample is made of.
+// source finds the picture that a sample is made from.
 func source(it items, i int) (place, bool) {
 	switch it := it.(type) {
 	case *images:

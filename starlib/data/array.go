@@ -15,8 +15,8 @@ import (
 	"drun/tensor"
 )
 
-// array is an array as a file holds it: its elements lie at the start of data, in
-// row-major order, or column-major with columns.
+// array is an array as stored in a file: its elements lie at the start of data, in row-major order, or column-major
+// with columns.
 type array struct {
 	kind    fileType
 	shape   []int
@@ -66,7 +66,7 @@ func (a *array) bytes() (int, error) {
 	return int(n), nil
 }
 
-// tensor makes a tensor of the array; its elements must all be there.
+// tensor makes a tensor from the array, whose elements must all be there.
 func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 	size, err := a.bytes()
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 	return a.make(ctx, func(to []byte) error { return a.copy(to, a.data[:size], 0) })
 }
 
-// from makes a tensor of the elements that a reader gives, through a small buffer.
+// from makes a tensor from a reader's elements, through a small buffer.
 func (a *array) from(ctx *tensor.Context, in io.Reader) (*tensor.Tensor, error) {
 	return a.make(ctx, func(to []byte) error {
 		buffer := make([]byte, 64<<10/a.kind.size*a.kind.size)
@@ -94,7 +94,7 @@ func (a *array) from(ctx *tensor.Context, in io.Reader) (*tensor.Tensor, error) 
 	})
 }
 
-// make makes a tensor whose memory fill gets, in the order of the file.
+// make makes a tensor whose memory fill writes, in the order of the file.
 func (a *array) make(ctx *tensor.Context, fill func(to []byte) error) (*tensor.Tensor, error) {
 	shape := a.shape
 	if a.columns {
@@ -118,7 +118,7 @@ func (a *array) make(ctx *tensor.Context, fill func(to []byte) error) (*tensor.T
 	return tensor.Contiguous(t)
 }
 
-// word is the number of bytes that the machine's order applies to.
+// word is the number of bytes to which byte order applies.
 func (a *array) word() int {
 	if a.kind.as == element.Complex64 {
 		return 4
@@ -126,8 +126,8 @@ func (a *array) word() int {
 	return a.kind.size
 }
 
-// copy puts elements, of which the first has that number, into a tensor's memory, in the
-// machine's order and in the type that tensors have for them.
+// copy converts elements, beginning with number first, into a tensor's memory, in the machine's byte order and the
+// tensor's type.
 func (a *array) copy(to, raw []byte, first int) error {
 	var order binary.ByteOrder = binary.LittleEndian
 	if a.swapped {
@@ -173,7 +173,7 @@ func (a *array) copy(to, raw []byte, first int) error {
 	return nil
 }
 
-// read makes a tensor of a whole file.
+// read makes a tensor from a whole file.
 func read(files *starlib.Files, ctx *tensor.Context, name string, parse func([]byte) (*array, error)) (t *tensor.Tensor, err error) {
 	err = readArrays(files, ctx, name, func(content []byte) error {
 		a, err := parse(content)
@@ -185,7 +185,7 @@ func read(files *starlib.Files, ctx *tensor.Context, name string, parse func([]b
 	return t, err
 }
 
-// readTensors makes tensors of a whole file of several arrays.
+// readTensors makes tensors from a whole file of several arrays.
 func readTensors(files *starlib.Files, ctx *tensor.Context, name string, parse func(*tensor.Context, []byte) (*starlark.Dict, error)) (tensors *starlark.Dict, err error) {
 	err = readArrays(files, ctx, name, func(content []byte) error {
 		tensors, err = parse(ctx, content)
@@ -197,7 +197,7 @@ func readTensors(files *starlib.Files, ctx *tensor.Context, name string, parse f
 	return tensors, nil
 }
 
-// fill takes the elements from what follows the header, which must be just them.
+// fill takes the elements from what follows the header, which must be nothing else.
 func (a *array) fill(content []byte, at int) error {
 	if err := a.fits(uint64(len(content)), at); err != nil {
 		return err
@@ -206,8 +206,7 @@ func (a *array) fill(content []byte, at int) error {
 	return nil
 }
 
-// fits tells whether the elements and nothing else are in a file of that length from
-// byte at on.
+// fits reports whether exactly the elements fill a file of that length from byte at on.
 func (a *array) fits(length uint64, at int) error {
 	size, err := a.bytes()
 	if err != nil {

@@ -36,7 +36,7 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 			if first == nil || !errors.Is(err, fs.ErrNotExist) {
 				first = err
 			}
-			if !errors.Is(err, fs.ErrNotExist) { // the other file would hide that this one is garbled
+			if !errors.Is(err, fs.ErrNotExist) { // the other file would hide that this one is corrupt
 				break
 			}
 		}
@@ -67,7 +67,7 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 // cifarPixels are the bytes of a picture: red, green, blue, 32 rows of 32 each.
 const cifarPixels = 3 * 32 * 32
 
-// cifar reads the binary version: records of labels bytes, of which the label is one, and the pixels.
+// cifar reads the binary version: records of label bytes, one of which is the label, and the pixels.
 func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []string, labels, label, classes int) (starlark.Value, error) {
 	var xs, ys []*tensor.Tensor
 	for _, name := range names {
@@ -115,12 +115,12 @@ func benchmarks(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "mnist(path: string, train: bool = True) -> Dataset",
-			Doc: "MNIST, or a set of its format, of a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte (or t10k-...), compressed with gzip or not. x has shape (images, 1, height, width)." + shared,
+			Doc: "MNIST, or a set in its format, from a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte (or t10k-...), compressed with gzip or not. x has shape (images, 1, height, width)." + shared,
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return mnist(r, ctx, c) },
 		},
 		{
 			Sig: "cifar10(path: string, train: bool = True) -> Dataset",
-			Doc: "CIFAR-10's binary version of a folder with data_batch_1.bin to data_batch_5.bin and test_batch.bin. x has shape (images, 3, 32, 32)." + shared,
+			Doc: "CIFAR-10's binary version, from a folder with data_batch_1.bin to data_batch_5.bin and test_batch.bin. x has shape (images, 3, 32, 32)." + shared,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				names := []string{"test_batch.bin"}
 				if c.Bool("train") {
@@ -134,7 +134,7 @@ func benchmarks(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: `cifar100(path: string, train: bool = True, labels: string = "fine") -> Dataset`,
-			Doc: "CIFAR-100's binary version of a folder with train.bin and test.bin; labels: the 100 \"fine\" classes or the 20 \"coarse\" ones. x has shape (images, 3, 32, 32)." + shared,
+			Doc: "CIFAR-100's binary version, from a folder with train.bin and test.bin; labels: the 100 \"fine\" classes or the 20 \"coarse\" ones. x has shape (images, 3, 32, 32)." + shared,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := "test.bin"
 				if c.Bool("train") {

@@ -89,7 +89,7 @@ func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.
 	return out, nil
 }
 
-// columns turns samples that are tuples into a list for each of their places.
+// columns turns samples that are tuples into one list per position.
 func columns(samples []starlark.Value) ([][]starlark.Value, error) {
 	width := len(samples[0].(starlark.Tuple))
 	parts := make([][]starlark.Value, width)
@@ -117,8 +117,8 @@ func tensorList(samples []starlark.Value) ([]*tensor.Tensor, error) {
 	return list, nil
 }
 
-// padded joins sequences, whose first dimensions differ, to one tensor of the longest's length: (N, L, ...), or
-// (L, N, ...) if time comes first. lengths are their own.
+// padded joins sequences, whose first dimensions differ, into one tensor of the longest length: (N, L, ...), or (L,
+// N, ...) if time comes first. lengths are the sequences' own.
 func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, timeFirst bool) (out *tensor.Tensor, lengths []int64, err error) {
 	longest := 0
 	for i, t := range list {
@@ -156,7 +156,7 @@ func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, tim
 	return out, lengths, err
 }
 
-// paddingValue is what fills up, as a number of any type.
+// paddingValue is the padding, as a number of any type.
 func paddingValue(c *starlib.Call) tensor.Scalar {
 	v := c.Arg("padding_value")
 	if n, ok := v.(starlark.Int); ok {
@@ -167,7 +167,7 @@ func paddingValue(c *starlib.Call) tensor.Scalar {
 	return tensor.Float(starlib.Number(v))
 }
 
-// samplesOf are those of an argument samples.
+// samplesOf reads the argument samples.
 func samplesOf(c *starlib.Call) ([]starlark.Value, error) {
 	samples := slices.Collect(starlark.Elements(c.Arg("samples").(starlark.Iterable)))
 	if len(samples) == 0 {
@@ -210,12 +210,12 @@ func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	return append(out, (*startensor.Value)(n)), nil
 }
 
-// batching are the builtins that say what a batch is.
+// batching are the builtins that make batches.
 func batching(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "collate(samples: iterable) -> any",
-			Doc: "The batch of a list of samples, as data.loader makes it where samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, strings for instance, stay a list.",
+			Doc: "The batch of a list of samples, as data.loader makes it when samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, such as strings, stay a list.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				samples, err := samplesOf(c)
 				if err != nil {
@@ -226,12 +226,12 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: "pad_collate(samples: iterable, padding_value: number = 0) -> tuple",
-			Doc: "The batch of samples (x, y), or x alone, whose x are sequences of different lengths, shape (length, ...): (x, y, lengths), or (x, lengths). x has shape (samples, longest, ...), filled up with padding_value; lengths is int64, and is what nn.lstm(...)(x, lengths = ...) takes. Use it as data.loader(ds, batch, collate = data.pad_collate).",
+			Doc: "The batch of samples (x, y), or x alone, whose x are sequences of different lengths, shape (length, ...): (x, y, lengths), or (x, lengths). x has shape (samples, longest, ...), padded with padding_value; lengths is int64, and is what nn.lstm(...)(x, lengths = ...) takes. Use it as data.loader(ds, batch, collate = data.pad_collate).",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return padCollate(ctx, c) },
 		},
 		{
 			Sig: "pad_sequence(sequences: iterable, batch_first: bool = False, padding_value: number = 0) -> Tensor",
-			Doc: "Sequences of different lengths, shape (length, ...), as one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, filled up with padding_value.",
+			Doc: "Sequences of different lengths, shape (length, ...), as one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, padded with padding_value.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				list, err := startensor.List(c.Arg("sequences"))
 				if err != nil {

@@ -45,7 +45,7 @@ func readColumns(files *starlib.Files, name, format string, o tableOptions) (t *
 	return t, err
 }
 
-// columns reads a file of columns from a mark to its end, and gives the mark after its last row.
+// columns reads a file of columns from a mark to its end, and returns the mark after its last row.
 func (r *reading) columns(name string, from mark) (end mark, ok bool) {
 	wanted := r.s.columns
 	if label, named := starlark.AsString(r.s.label); named && wanted != nil {
@@ -123,7 +123,7 @@ func (s *Stream) labelOf(t *table.Table) (int, error) {
 	return 0, table.NoColumn(label, names)
 }
 
-// row makes a record of a row: its cells by their names, or with a label numbers.
+// row makes a record from a row: its cells by name or, with a label, numbers.
 func (s *Stream) row(t *table.Table, i, label int, r *record) error {
 	if label < 0 {
 		object := make(table.Object, len(t.Columns))
@@ -169,7 +169,7 @@ func (s *Stream) row(t *table.Table, i, label int, r *record) error {
 	return nil
 }
 
-// numeric tells whether samples are rows of numbers, x or (x, y).
+// numeric reports whether samples are rows of numbers, x or (x, y).
 func (s *Stream) numeric() bool {
 	return s.format == "csv" || table.IsColumns(s.format) && s.label != starlark.None
 }

@@ -15,20 +15,19 @@ import (
 	"drun/starlib/data/table"
 )
 
-// numbersTable is a file of numbers: the features row by row, and the label column
-// apart where one was named.
+// numbersTable is a file of numbers: the features row by row, and the label column separately if one was named.
 type numbersTable struct {
 	rows, cols int // of features
 	features   []float32
 	labels     []float64 // one a row; nil without a label column
-	integers   []int64   // the labels too, while all are integers
+	integers   []int64   // the labels, as long as all are integers
 	classes    bool      // they all are
 }
 
 // parseCSV reads comma-separated numbers. A first line without any number is a
 // header and is skipped. label is the label's column: its name, or its number, negative from the end;
-// None means that there is none. largest is how many bytes the numbers may take, 0 for
-// any number. Errors name file, line and column.
+// None if there is none. largest is how many bytes the numbers may take, 0 for no limit. Errors name
+// file, line and column.
 func parseCSV(name string, in io.Reader, delimiter rune, label starlark.Value, largest int) (*numbersTable, error) {
 	bounded := table.Bound(in)
 	r := csv.NewReader(bounded)
@@ -98,7 +97,7 @@ func (t *numbersTable) addRow(record []string, at int) error {
 	return nil
 }
 
-// cell is a number in a line of CSV, of float32 or, as a label, of float64.
+// cell is a number in a CSV line, a float32 or, as a label, a float64.
 type cell struct {
 	value   float64
 	integer int64 // a label as an integer
@@ -106,7 +105,7 @@ type cell struct {
 	large   bool  // it is one beyond 64 bits
 }
 
-// parseCell reads a field in a column; at is the label's. Beyond 2^53 a float64 may stand for another integer: there the
+// parseCell reads a field in a column; at is the label's. Beyond 2^53 a float64 may be a different integer: there the
 // digits count.
 func parseCell(field string, column, at int) (c cell, err error) {
 	field = strings.TrimSpace(field)
@@ -131,7 +130,7 @@ func parseCell(field string, column, at int) (c cell, err error) {
 	return c, nil
 }
 
-// isHeader tells whether a line holds names: no field of it is a number.
+// isHeader reports whether a line holds names: none of its fields is a number.
 func isHeader(record []string) bool {
 	for _, field := range record {
 		if _, err := strconv.ParseFloat(strings.TrimSpace(field), 64); err == nil || errors.Is(err, strconv.ErrRange) {
@@ -169,7 +168,7 @@ func labelColumn(label starlark.Value, first []string) (int, error) {
 	return -1, nil
 }
 
-// csvError puts encoding/csv's position into the words used here.
+// csvError rewords encoding/csv's position in the style used here.
 func csvError(name string, after int, err error) error {
 	if p := (*csv.ParseError)(nil); errors.As(err, &p) {
 		return fmt.Errorf("%s: line %d, column %d: %w", name, p.Line, p.Column, p.Err)
@@ -177,7 +176,7 @@ func csvError(name string, after int, err error) error {
 	return fmt.Errorf("%s: after line %d: %w", name, after, err)
 }
 
-// oneLine is a name from a file, shortened, and quoted if it has other than printable characters.
+// oneLine is a name from a file, shortened, and quoted if it has unprintable characters.
 func oneLine(name string) string {
 	if quoted := strconv.Quote(shorten(name)); strings.Contains(quoted, `\`) {
 		return quoted

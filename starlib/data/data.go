@@ -24,7 +24,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 		Defs: append([]*starlib.Def{
 			{
 				Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
-				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. delimiter separates the fields, by default a comma, in .tsv a tab. A line of another length or a field that is not a number is an error that names file, line and column.\nlabel may be a name in the header. columns, categories and missing are for files with texts and missing cells: they mean what they mean in data.table(path).dataset(), and label is a name then.",
+				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. delimiter separates the fields: by default a comma, or a tab in .tsv. A line of another length or a field that is not a number is an error that names file, line and column.\nlabel may be a name in the header. columns, categories and missing are for files with texts and missing cells: they work as in data.table(path).dataset(), and label is then a name.",
 				Fn:  func(c *starlib.Call) (starlark.Value, error) { return readCSV(r, ctx, c) },
 			},
 			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 become int64.",
@@ -50,7 +50,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 			},
 			{
 				Sig: "bytes(path: string) -> bytes",
-				Doc: "The bytes of a file (decompressed, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of it.",
+				Doc: "The bytes of a file (decompressed, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of them.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					b, err := readAll(r.Files, c.String("path"))
 					return starlark.Bytes(textOf(b)), err
@@ -130,7 +130,7 @@ func csvFormat(path string) string {
 	return "csv"
 }
 
-// dataset makes tensors of the table.
+// dataset makes a dataset from the table.
 func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ *Dataset, err error) {
 	d := &tensors{}
 	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, element.Float32); err != nil {

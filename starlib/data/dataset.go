@@ -11,7 +11,7 @@ import (
 	"drun/tensor"
 )
 
-// Dataset is samples that can be taken in any order.
+// Dataset is a set of samples that can be taken in any order.
 type Dataset struct {
 	items
 	thread *starlark.Thread // of the recipe: calls its functions, and is cancelled when a loop meets an error
@@ -20,9 +20,9 @@ type Dataset struct {
 // items are what a dataset takes its samples from.
 type items interface {
 	Len() int
-	// sample is one of them as a recipe sees it: x, or (x, y).
+	// sample is one item as a recipe sees it: x, or (x, y).
 	sample(a *access, i int) (starlark.Value, error)
-	// labels are the y of all samples; nil where they are not known without computing the samples.
+	// labels are the y of all samples; nil if the samples must be computed to know them.
 	labels() starlark.Indexable
 }
 
@@ -99,7 +99,7 @@ func (d *Dataset) Get(key starlark.Value) (starlark.Value, bool, error) {
 	return v, err == nil, err
 }
 
-// Index is for Starlark's own functions; recipes get Get, which has errors.
+// Index is for Starlark's own functions; recipes use Get, which returns errors.
 func (d *Dataset) Index(i int) starlark.Value {
 	v, err := d.sample(new(access), i)
 	if err != nil {
@@ -120,7 +120,7 @@ func (d *Dataset) Slice(start, end, step int) starlark.Value {
 
 var datasetMethods = &starlib.Methods{
 	Type: "Dataset",
-	Doc:  "Samples that can be taken in any order. len(ds) is their number; ds[i] is one of them, (x, y), or x alone without labels; ds[a:b] is a dataset of some of them; a loop gives sample by sample.",
+	Doc:  "Samples that can be taken in any order. len(ds) is their number; ds[i] is one of them, (x, y), or x alone without labels; ds[a:b] is a dataset of some of them; a loop yields them one by one.",
 	Attrs: [][2]string{
 		{"x", "the inputs as one tensor, shape (samples, ...); an error where samples are computed one by one (data.map, images in folders): there it takes a loader"},
 		{"y", "the labels as one tensor, shape (samples, ...), or None"},
@@ -128,7 +128,7 @@ var datasetMethods = &starlib.Methods{
 	},
 }
 
-// Attr gives the tensors.
+// Attr returns the tensors and methods.
 func (d *Dataset) Attr(name string) (starlark.Value, error) {
 	if name == "classes" {
 		return d.classNames(), nil
@@ -148,7 +148,7 @@ func (d *Dataset) Attr(name string) (starlark.Value, error) {
 	return (*startensor.Value)(t.y), nil
 }
 
-// classNames are those of the folders that samples come from.
+// classNames are the names of the folders that samples come from.
 func (d *Dataset) classNames() starlark.Value {
 	it := d.items
 	for {
@@ -170,7 +170,7 @@ func (d *Dataset) classNames() starlark.Value {
 // AttrNames lists the attributes.
 func (d *Dataset) AttrNames() []string { return datasetMethods.AttrNames() }
 
-// tensorsOf gives the items as rows of tensors; nil if they are not.
+// tensorsOf returns the items as rows of tensors; nil if they are not rows.
 func tensorsOf(it items) *tensors {
 	switch it := it.(type) {
 	case *tensors:
@@ -233,8 +233,7 @@ func (t *tensors) take(order *tensor.Tensor, lo, hi int) (*tensors, error) {
 	return p, err
 }
 
-// rows gathers samples. order holds all sample indices in the epoch's order, nil
-// for the data's own; lo and hi bound the part of it that is wanted.
+// rows gathers samples lo up to hi of order, which holds all sample indices in the epoch's order; nil for the data's own.
 func rows(t, order *tensor.Tensor, lo, hi int) (*tensor.Tensor, error) {
 	if order == nil {
 		return tensor.Narrow(t, 0, lo, hi-lo)
@@ -268,7 +267,7 @@ func newSamples(thread *starlark.Thread, x, y starlark.Value) (*Dataset, error) 
 	return &Dataset{v, thread}, nil
 }
 
-// Len is that of the list now: a recipe may shorten it.
+// Len is the list's current length: a recipe may shorten it.
 func (v *values) Len() int { return v.x.Len() }
 
 // Freeze freezes the lists.

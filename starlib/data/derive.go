@@ -14,14 +14,14 @@ import (
 	"drun/tensor"
 )
 
-// Datasets that are made of others.
+// Datasets that are made from others.
 
-// subset is some samples of others, in an order of its own.
+// subset is some samples of another dataset, in its own order.
 type subset struct {
 	of    items
 	index []int
 
-	rows *tensors // gathered, if it was asked for
+	rows *tensors // gathered, if asked for
 }
 
 // subset makes a dataset of the samples with these numbers, which must be valid.
@@ -42,7 +42,7 @@ func (s *subset) Freeze() { freeze(s.of) }
 
 func (s *subset) sample(a *access, i int) (starlark.Value, error) { return s.of.sample(a, s.index[i]) }
 
-// labels are gathered by number, not copied.
+// labels are looked up by number, not copied.
 func (s *subset) labels() starlark.Indexable {
 	all := s.of.labels()
 	if all == nil {
@@ -55,7 +55,7 @@ func (s *subset) labels() starlark.Indexable {
 	return list
 }
 
-// tensors gathers the samples, once, where they are rows of tensors.
+// tensors gathers the samples, once, if they are rows of tensors.
 func (s *subset) tensors() *tensors {
 	of, ok := s.of.(*tensors)
 	if ok && s.rows == nil {
@@ -209,7 +209,7 @@ func sameRow(a, b *tensor.Tensor) bool {
 	return tensor.ShapeString(a.Shape()[1:]) == tensor.ShapeString(b.Shape()[1:])
 }
 
-// mapped is samples through a function of the recipe, which is called each time that a sample is taken.
+// mapped passes samples through a function of the recipe, which is called each time a sample is taken.
 type mapped struct {
 	of     items
 	fn     starlark.Callable
@@ -232,16 +232,16 @@ func (m *mapped) sample(a *access, i int) (starlark.Value, error) {
 	if !pair {
 		args = starlark.Tuple{v}
 	}
-	if m.random { // of the sample and the epoch alone: any number of ranks gives the same
+	if m.random { // depends only on the sample and the epoch: the same for any number of ranks
 		args = append(args[:len(args):len(args)], random.New(m.ctx, m.seed, random.SampleTransform, uint64(a.epoch), uint64(i)))
 	}
 	return starlark.Call(m.thread, m.fn, args, nil)
 }
 
-// labels are not known before the function has made them.
+// labels are unknown before the function has made them.
 func (m *mapped) labels() starlark.Indexable { return nil }
 
-// cached keeps each sample when it is taken for the first time.
+// cached keeps each sample once it has been taken.
 type cached struct {
 	of   items
 	kept []starlark.Value
@@ -255,7 +255,7 @@ func (k *cached) sample(a *access, i int) (starlark.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Freeze() // or a change would be seen by whoever takes it next
+		v.Freeze() // otherwise a change would be seen by whoever takes it next
 		k.kept[i] = v
 	}
 	return k.kept[i], nil
@@ -263,7 +263,7 @@ func (k *cached) sample(a *access, i int) (starlark.Value, error) {
 
 func (k *cached) labels() starlark.Indexable { return k.of.labels() }
 
-// changes tells whether samples are others in another epoch.
+// changes reports whether samples differ between epochs.
 func changes(it items) bool {
 	switch it := it.(type) {
 	case *images:
@@ -278,7 +278,7 @@ func changes(it items) bool {
 	return false
 }
 
-// derived are the builtins that make datasets of others.
+// derived are the builtins that make datasets from others.
 func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
@@ -288,12 +288,12 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: "concat(datasets: iterable) -> Dataset",
-			Doc: "The samples of all datasets, one dataset after the other. Of datasets that are rows of tensors, dtypes and shapes must agree but for the number of samples.",
+			Doc: "The samples of all datasets, one dataset after the other. If they are rows of tensors, dtypes and shapes must agree except for the number of samples.",
 			Fn:  concat,
 		},
 		{
 			Sig: "map(ds: Dataset, fn: callable, random: bool = False) -> Dataset",
-			Doc: "The samples through a function: fn(x, y), or fn(x) without labels, returns what takes the sample's place. It is called whenever a sample is taken, so in each epoch again. With random = True it gets a generator as last argument, which depends on the run's seed, the epoch and the number of the sample, and on nothing else: any number of ranks sees the same.",
+			Doc: "The samples through a function: fn(x, y), or fn(x) without labels, returns the new sample. It is called whenever a sample is taken, so again in each epoch. With random = True it gets a generator as last argument, which depends only on the run's seed, the epoch and the number of the sample: the same for any number of ranks.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
 				return &Dataset{&mapped{of: ds.items, fn: c.Callable("fn"), thread: c.Thread, random: c.Bool("random"), ctx: ctx, seed: r.Seed}, c.Thread}, nil
@@ -301,7 +301,7 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: "cache(ds: Dataset) -> Dataset",
-			Doc: "Keeps each sample in memory when it is taken for the first time, so that what data.map or a decoder computes is computed once. The kept samples are frozen: a function that changes one in place is an error. Samples that are others in each epoch (random = True) are an error.",
+			Doc: "Keeps each sample in memory when it is taken for the first time, so that what data.map or a decoder computes is computed once. The kept samples are frozen: a function that changes one in place is an error. Samples that differ from epoch to epoch (random = True) are an error.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
 				if changes(ds.items) {

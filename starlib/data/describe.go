@@ -71,7 +71,7 @@ func Describe(path string) (*Description, error) {
 	return d, nil
 }
 
-// HasColumns tells by a file's name whether it is Parquet or Arrow, which are read by libraries that trust a file.
+// HasColumns reports by its name whether a file is Parquet or Arrow, which are read by libraries that trust their input.
 func HasColumns(path string) bool { return table.IsColumns(formatOf(path)) }
 
 func (d *Description) read(files *starlib.Files, name string) error {
@@ -133,7 +133,7 @@ func (d *Description) read(files *starlib.Files, name string) error {
 	return d.text(files, name)
 }
 
-// columns describes a file of columns; those that cannot be read, too.
+// columns describes a file of columns, including those that cannot be read.
 func (d *Description) columns(files *starlib.Files, name string) error {
 	var fields []table.Field
 	err := withColumns(files, name, d.Format, []string{}, func(r table.Reader, _ *starlib.File) error {
@@ -188,7 +188,7 @@ func (d *Description) table(t *table.Table) {
 	}
 }
 
-// shown is a cell as JSON has it.
+// shown is a cell as a JSON value.
 func shown(v any) any {
 	switch v := v.(type) {
 	case float64:
@@ -227,7 +227,7 @@ func (d *Description) archive(files *starlib.Files, name string) error {
 	}
 }
 
-// text counts the lines of a text; a file that is none has no rows.
+// text counts the lines of a text file; any other file has no rows.
 func (d *Description) text(files *starlib.Files, name string) error {
 	in, _, closer, err := open(files, name)
 	if err != nil {

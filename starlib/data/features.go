@@ -54,7 +54,7 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// codes are the places of the cells in a list of categories; a missing cell is -1.
+// codes are the cells' indices in a list of categories; a missing cell is -1.
 func codes(c *table.Column, list []string) ([]int64, error) {
 	at := make(map[string]int64, len(list))
 	for i, s := range list {
@@ -93,7 +93,7 @@ func stringsOf(v starlark.Value, what string) ([]string, error) {
 	return list, nil
 }
 
-// stringsIn are those of an argument; nil where it is None.
+// stringsIn returns the strings of an argument; nil if it is None.
 func stringsIn(c *starlib.Call, name string) ([]string, error) {
 	if c.IsNone(name) {
 		return nil, nil
@@ -101,7 +101,7 @@ func stringsIn(c *starlib.Call, name string) ([]string, error) {
 	return stringsOf(c.Arg(name), name)
 }
 
-// listOf is strings as a recipe's value.
+// listOf converts strings to a recipe's value.
 func listOf(list []string) *starlark.List {
 	out := make([]starlark.Value, len(list))
 	for i, s := range list {
@@ -110,7 +110,7 @@ func listOf(list []string) *starlark.List {
 	return starlark.NewList(out)
 }
 
-// features says how a dataset is made of a table.
+// features says how a dataset is made from a table.
 type features struct {
 	label      string                    // "": none
 	columns    []string                  // nil: all but the label
@@ -167,7 +167,7 @@ func featuresOf(c *starlib.Call) (f features, err error) {
 	return f, nil
 }
 
-// fillable tells whether a value says what happens to missing cells; those of a category may get any text.
+// fillable checks a value that says what happens to missing cells; those of a category may get any text.
 func fillable(what string, v starlark.Value, category bool) error {
 	switch v := v.(type) {
 	case starlark.String:
@@ -199,7 +199,7 @@ func (f *features) unknown(name string) (string, bool) {
 	return s, ok && category && s != "mean" && s != "drop"
 }
 
-// numbers are a feature's cells as numbers, NaN where they are missing; whole tells whether they are classes.
+// numbers are a feature's cells as numbers, NaN where missing; whole says that they are classes.
 func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err error) {
 	list, named := f.categories[c.Name]
 	if !named && c.Kind == table.Text && c.Name == f.label {
@@ -220,7 +220,7 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 				return nil, false, fmt.Errorf("column %q: missing cells are to be %q, which is none of the %d categories", shorten(c.Name), shorten(s), len(list))
 			}
 			if k < 0 {
-				k = len(list) // after those that cells have
+				k = len(list) // after those that occur in cells
 			}
 			missing = float64(k)
 		}
@@ -247,7 +247,7 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 	return numbers, c.Kind == table.Int || c.Kind == table.Bool, nil
 }
 
-// dataset makes one of the table, whose file errors name.
+// dataset makes a dataset from the table; errors name its file.
 func (t *Table) dataset(f features) (starlark.Value, error) {
 	ds, err := t.samples(f)
 	if err != nil {
@@ -345,7 +345,7 @@ func (t *Table) samples(f features) (*Dataset, error) {
 	return &Dataset{d, t.thread}, err
 }
 
-// fill deals with a column's missing cells. Of a label or a category there is no mean, and no number that stands for it.
+// fill handles a column's missing cells. A label or category has no mean, and no number can replace it.
 func (f *features) fill(c *table.Column, cells []float64, drop []bool, exactly bool) error {
 	if _, ok := f.unknown(c.Name); ok {
 		return nil

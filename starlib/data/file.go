@@ -18,8 +18,8 @@ import (
 	"drun/tensor"
 )
 
-// open opens a file that the recipe may read, unpacked if it is gzip or zstd: its first
-// bytes tell, not its name. size is the number of bytes to come, or -1.
+// open opens a file that the recipe may read, unpacked if it is gzip or zstd, which its first bytes tell, not its
+// name. size is the number of bytes to come, or -1.
 func open(files *starlib.Files, name string) (in io.Reader, size int64, closer io.Closer, err error) {
 	f, err := files.Open(name)
 	if err != nil {
@@ -39,7 +39,7 @@ func open(files *starlib.Files, name string) (in io.Reader, size int64, closer i
 // maxWindow bounds the memory of a zstd stream, as its own tool does.
 const maxWindow = 128 << 20
 
-// unpack sees through gzip and zstd.
+// unpack decompresses gzip and zstd.
 func unpack(f io.Reader) (in io.Reader, packed bool, err error) {
 	buffered := bufio.NewReaderSize(f, 64<<10)
 	magic, _ := buffered.Peek(4)
@@ -60,7 +60,7 @@ func unpack(f io.Reader) (in io.Reader, packed bool, err error) {
 	return buffered, false, nil
 }
 
-// packedReader says of its errors what they are about.
+// packedReader adds to its errors what they are about.
 type packedReader struct {
 	io.Reader
 	format string
@@ -97,7 +97,7 @@ func readAll(files *starlib.Files, name string) ([]byte, error) {
 	}
 	var content bytes.Buffer
 	if size >= 0 {
-		content.Grow(int(size) + bytes.MinRead) // so much that reading never grows it
+		content.Grow(int(size) + bytes.MinRead) // large enough that reading never grows it
 	}
 	if _, err := content.ReadFrom(io.LimitReader(in, limit+1)); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -108,8 +108,8 @@ func readAll(files *starlib.Files, name string) ([]byte, error) {
 	return content.Bytes(), nil
 }
 
-// readArrays reads a whole file of arrays, unpacked if it is gzip, and gives its bytes
-// to use. They lie in tensors' memory, whose limit is theirs, and are gone afterwards.
+// readArrays reads a whole file of arrays, unpacked if it is gzip, and passes its bytes to use. They lie in tensor
+// memory, under its limit, and are freed afterwards.
 func readArrays(files *starlib.Files, ctx *tensor.Context, name string, use func(content []byte) error) error {
 	in, size, closer, err := open(files, name)
 	if err != nil {
@@ -122,8 +122,7 @@ func readArrays(files *starlib.Files, ctx *tensor.Context, name string, use func
 	return nil
 }
 
-// buffered gives all bytes of a reader to use; size is their number, or -1 where it
-// is not known.
+// buffered passes all bytes of a reader to use; size is their number, or -1 if unknown.
 func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []byte) error) error {
 	const first = 1 << 20
 	if size < 0 {
@@ -132,7 +131,7 @@ func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []
 	n := 0
 	var buffer *tensor.Tensor
 	for {
-		// A byte more than there should be: a file may have grown.
+		// One byte more than expected: the file may have grown.
 		next, err := tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, element.Uint8)
 		if err != nil {
 			return err

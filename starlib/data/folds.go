@@ -13,7 +13,7 @@ import (
 	"drun/tensor"
 )
 
-// permutation shuffles the samples' numbers by the run's seed: the same on all ranks and in every call.
+// permutation shuffles the samples' numbers with the run's seed: the same on all ranks and in every call.
 func permutation(ctx *tensor.Context, r *starlib.Rank, n int, parts ...uint64) (*tensor.Tensor, error) {
 	return random.New(ctx, r.Seed, random.Split, parts...).Permutation(n)
 }
@@ -58,8 +58,8 @@ func plainInts(t *tensor.Tensor) []int {
 	return out
 }
 
-// classes puts the samples, in that order, into groups by their labels. The groups come in the order in which
-// their labels are seen first in the data, which no shuffle changes.
+// classes groups the samples, in that order, by label. The groups are in the order in which their labels first occur
+// in the data, which no shuffle changes.
 func (d *Dataset) classes(order []int) ([][]int, error) {
 	labels := d.labels()
 	if labels == nil {
@@ -95,8 +95,8 @@ func (d *Dataset) classes(order []int) ([][]int, error) {
 	return groups, nil
 }
 
-// stratified cuts each class, in that order of the samples, at the fraction; what rounding leaves over of one class
-// counts in the next, so that the whole is cut at the fraction too.
+// stratified cuts each class, in that order of the samples, at the fraction; the rounding error of one class carries
+// over to the next, so that the whole is cut at the fraction too.
 func (d *Dataset) stratified(order []int, fraction float64) (first, second []int, err error) {
 	groups, err := d.classes(order)
 	if err != nil {
@@ -113,7 +113,7 @@ func (d *Dataset) stratified(order []int, fraction float64) (first, second []int
 	return first, second, nil
 }
 
-// pick orders the members of a subset as the shuffle has them, so that no class comes in a block.
+// pick orders the members of a subset as in the shuffle, so that classes do not come in blocks.
 func pick(order []int, members []int) []int {
 	in := make(map[int]bool, len(members))
 	for _, i := range members {
@@ -160,7 +160,7 @@ func kfold(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 		if err != nil {
 			return nil, err
 		}
-		next := 0 // goes on from class to class, so that the folds' sizes differ by one at most
+		next := 0 // continues from class to class, so that the folds' sizes differ by one at most
 		for _, g := range groups {
 			for _, i := range g {
 				fold[i] = next % k
@@ -194,12 +194,12 @@ func folds(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "split(ds: Dataset, fraction: number, stratify: bool = False) -> (Dataset, Dataset)",
-			Doc: "Two datasets: a fraction of the samples (rounded to a whole number) and the rest, after a shuffle seeded by the run's seed. The same on all ranks and in every call. With stratify each label has the same fraction of its samples in the first, to within one.",
+			Doc: "Two datasets: a fraction of the samples (rounded to a whole number) and the rest, after a shuffle seeded by the run's seed. The same on all ranks and in every call. With stratify the first has the same fraction of each label's samples, to within one.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return splitDataset(r, ctx, c) },
 		},
 		{
 			Sig: "kfold(ds: Dataset, k: int, shuffle: bool = True, stratify: bool = False) -> list",
-			Doc: "k pairs (train, test): each sample is in the test dataset of one pair, and in the train dataset of the others; the sizes of the test datasets differ by one at most. shuffle is by the run's seed, the same on all ranks and in every call. With stratify the test datasets have equally many samples of each label, to within one.",
+			Doc: "k pairs (train, test): each sample is in the test dataset of one pair, and in the train dataset of the others; the sizes of the test datasets differ by at most one. shuffle uses the run's seed: the same on all ranks and in every call. With stratify the test datasets have equally many samples of each label, to within one.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return kfold(r, ctx, c) },
 		},
 	}

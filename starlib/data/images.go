@@ -19,7 +19,7 @@ import (
 	"drun/tensor"
 )
 
-// images are samples that are decoded of files when they are taken: (x, class) in folders of classes.
+// images are samples that are decoded from files when taken: (x, class) in folders of classes.
 type images struct {
 	files     *starlib.Files
 	names     []string
@@ -91,8 +91,7 @@ func pictureTensor(ctx *tensor.Context, p *picture.Picture) (starlark.Value, err
 	return startensor.Result(tensor.FromBytes(ctx, p.Bytes, shape, element.Uint8))
 }
 
-// A transform is a step, or several, that makes another picture of one. It draws its random numbers of the generator in
-// a fixed order.
+// A transform is one or several steps that change a picture. It draws its random numbers from the generator in a fixed order.
 type transform struct {
 	name   string
 	random bool
@@ -109,7 +108,7 @@ func (t *transform) Truth() starlark.Bool  { return true }
 func (t *transform) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Transform") }
 func (t *transform) Name() string          { return t.name }
 
-var transformMethods = &starlib.Methods{Type: "Transform", Doc: "A change of pictures, for data.image_folder and data.compose. t(x, generator) applies it to a tensor: one picture of shape (C, H, W), or a batch (N, C, H, W) whose pictures draw their random numbers one after the other; uint8, or float32 from 0 to 1."}
+var transformMethods = &starlib.Methods{Type: "Transform", Doc: "A transformation of pictures, for data.image_folder and data.compose. t(x, generator) applies it to a tensor: one picture of shape (C, H, W), or a batch (N, C, H, W) whose pictures draw their random numbers one after the other; uint8, or float32 from 0 to 1."}
 
 // CallInternal is t(x, generator).
 func (t *transform) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
@@ -192,7 +191,7 @@ func sizeOfPicture(v starlark.Value) (height, width int, err error) {
 	return height, width, nil
 }
 
-// resizeTo gives the size of a picture whose shorter side becomes n.
+// resizeTo returns the size of a picture whose shorter side becomes n.
 func resizeTo(p *picture.Picture, n int) (height, width int) {
 	if p.Height <= p.Width {
 		return n, int(int64(n) * int64(p.Width) / int64(p.Height))
@@ -207,7 +206,7 @@ func center(p *picture.Picture, height, width int) picture.Rect {
 	return picture.Rect{Top: halfEven(p.Height - height), Left: halfEven(p.Width - width), Height: height, Width: width}
 }
 
-// halfEven is n/2 rounded to an even number, as torchvision rounds it.
+// halfEven is n/2, with halves rounded to even, as torchvision rounds.
 func halfEven(n int) int { return int(math.RoundToEven(float64(n) / 2)) }
 
 func floats32(v starlark.Value, what string) ([]float32, error) {
@@ -241,7 +240,7 @@ func interval(c *starlib.Call, v starlark.Value, what string) (low, high float64
 	return low, high, nil
 }
 
-// between gives low (high/low)^u, with sums and products of float64 alone: the bits of math.Pow differ by machine.
+// between returns low (high/low)^u, using only float64 sums and products: the bits of math.Pow differ between machines.
 func between(low, high, u float64) float64 {
 	q := (high - low) / (high + low) // ln(high/low) = 2 artanh q
 	ln, power := 0.0, q
@@ -323,14 +322,14 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 					return p.Resize(h, w, whole(p))
 				}, err
 			}),
-		def("center_crop(size: int | tuple | list) -> Transform", "The middle of a picture; what it lacks is filled with zeros.", false,
+		def("center_crop(size: int | tuple | list) -> Transform", "The middle of a picture, padded with zeros if the picture is too small.", false,
 			func(c *starlib.Call) (step, error) {
 				h, w, err := sizeOfPicture(c.Arg("size"))
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) {
 					return p.Crop(center(p, h, w))
 				}, err
 			}),
-		def("random_crop(size: int | tuple | list, padding: int = 0) -> Transform", "A part of a picture at a random place, after padding pixels of zeros were put around it.", true,
+		def("random_crop(size: int | tuple | list, padding: int = 0) -> Transform", "A part of a picture at a random position, after padding it with this many pixels of zeros on each side.", true,
 			func(c *starlib.Call) (step, error) {
 				h, w, err := sizeOfPicture(c.Arg("size"))
 				padding := c.Int("padding")
@@ -346,7 +345,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 					return p.Crop(picture.Rect{Top: top, Left: below(g, right+1) - padding, Height: h, Width: w})
 				}, err
 			}),
-		def("random_resized_crop(size: int | tuple | list, scale: tuple = (0.08, 1.0), ratio: tuple = (0.75, 1.3333333333333333)) -> Transform", "A random part of a picture, whose area is a share of the whole from scale and whose width is a multiple of its height from ratio, resized; torchvision's RandomResizedCrop.", true,
+		def("random_resized_crop(size: int | tuple | list, scale: tuple = (0.08, 1.0), ratio: tuple = (0.75, 1.3333333333333333)) -> Transform", "A random part of a picture, resized to size: scale is the range of its share of the whole area, ratio the range of width / height; torchvision's RandomResizedCrop.", true,
 			func(c *starlib.Call) (step, error) {
 				h, w, err := sizeOfPicture(c.Arg("size"))
 				if err != nil {
@@ -380,7 +379,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			func(c *starlib.Call) (step, error) { return flip(c, false) }),
 		def("random_vertical_flip(p: number = 0.5) -> Transform", "Mirrors top and bottom, with a probability of p.", true,
 			func(c *starlib.Call) (step, error) { return flip(c, true) }),
-		def("grayscale() -> Transform", "One channel of three, by the weights of ITU-R 601-2.", false,
+		def("grayscale() -> Transform", "One channel from three, with the weights of ITU-R 601-2.", false,
 			func(*starlib.Call) (step, error) {
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Grey() }, nil
 			}),
@@ -429,7 +428,7 @@ func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlar
 			continue
 		}
 		if !ok {
-			continue // beside the folders
+			continue // next to the folders
 		}
 		if len(im.classes) == 0 || im.classes[len(im.classes)-1] != class { // the names are sorted
 			im.classes = append(im.classes, class)
@@ -464,7 +463,7 @@ func pictures(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: `image_folder(path: string, transform: Transform = None, mode: string = "RGB") -> Dataset`,
-			Doc: "The PNG and JPEG files of a folder that has a folder for each class: samples (x, class), x uint8 of shape (channels, height, width) or what transform makes of it, class the number of its folder in the order of the names (ds.classes). Files are decoded and transformed when a sample is taken, by data.loader ahead of the recipe on other threads; what is random depends on the run's seed, the epoch and the number of the sample alone. data.cache keeps decoded pictures in memory.",
+			Doc: "The PNG and JPEG files of a folder that has a folder for each class: samples (x, class), x uint8 of shape (channels, height, width) or what transform makes of it; class is the number of its folder in the order of the names (ds.classes). Files are decoded and transformed when a sample is taken, by data.loader ahead of the recipe on other threads; randomness depends only on the run's seed, the epoch and the number of the sample. data.cache keeps decoded pictures in memory.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return imageFolder(r, ctx, c) },
 		},
 	}

@@ -33,7 +33,7 @@ type Loader struct {
 	shuffle   bool
 	sampler   *sampler // nil: each sample once
 	transform starlark.Callable
-	collate   starlark.Callable // makes a batch of a list of samples; may be nil
+	collate   starlark.Callable // makes a batch from a list of samples; may be nil
 	thread    *starlark.Thread  // calls transform, and is cancelled when that fails
 	ctx       *tensor.Context
 	prefetch  int // batches whose pictures are decoded ahead
@@ -44,10 +44,10 @@ type Loader struct {
 	epoch, batch int
 	active       *batchIterator // the loop that moves the position
 
-	stream    *Stream // in the place of ds
+	stream    *Stream // in place of ds
 	ranks     int     // in the group
 	dropLast  bool
-	at        streamPosition // where an epoch of a stream goes on
+	at        streamPosition // where an epoch of a stream continues
 	streaming *passIterator  // the loop over a stream that moves the position
 }
 
@@ -68,7 +68,7 @@ func (l *Loader) Freeze()               {}
 func (l *Loader) Truth() starlark.Bool  { return true }
 func (l *Loader) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Loader") }
 
-// Len is the number of batches in an epoch on this rank; -1 of a stream, where it is not known.
+// Len is the number of batches in an epoch on this rank; -1 for a stream, where it is unknown.
 func (l *Loader) Len() int {
 	if l.stream != nil {
 		return -1
@@ -77,8 +77,8 @@ func (l *Loader) Len() int {
 }
 
 // Iterate goes through the batches of one epoch: the current one from its
-// position on. A loop within a loop over the same loader gives all batches of
-// the epoch and leaves the position alone.
+// position on. A nested loop over the same loader yields all batches of the
+// epoch and leaves the position alone.
 func (l *Loader) Iterate() starlark.Iterator {
 	if l.stream != nil {
 		it := &passIterator{l: l, epoch: l.epoch}
@@ -103,7 +103,7 @@ type batchIterator struct {
 	begun int // batches whose samples are being read ahead
 }
 
-// give gives what a loop over the loader asks for: the next batch; nil at the end.
+// give gives a loop over the loader its next batch; nil at the end.
 func (l *Loader) give(p *starlark.Value, next func() (starlark.Value, error)) bool {
 	var v starlark.Value
 	var err error
@@ -134,7 +134,7 @@ func (it *batchIterator) Next(p *starlark.Value) bool {
 	})
 }
 
-// Done ends the epoch, also when the loop was left early.
+// Done ends the epoch, even if the loop was left early.
 func (it *batchIterator) Done() {
 	if it.ahead != nil {
 		it.ahead.stop()
@@ -168,7 +168,7 @@ func (it *batchIterator) load(i int) (starlark.Value, error) {
 	return l.transformed(batch, it.epoch, i)
 }
 
-// transformed is a batch through the recipe's function.
+// transformed passes a batch through the recipe's function.
 func (l *Loader) transformed(batch starlark.Value, epoch, i int) (starlark.Value, error) {
 	if l.transform == nil {
 		return batch, nil
@@ -181,7 +181,7 @@ func (l *Loader) transformed(batch starlark.Value, epoch, i int) (starlark.Value
 	return starlark.Call(l.thread, l.transform, starlark.Tuple{x, y, g}, nil)
 }
 
-// batch makes one of the samples from lo up to hi of the epoch's order: rows are gathered, other samples are collated.
+// batch makes a batch of samples lo up to hi in the epoch's order: rows are gathered, other samples are collated.
 func (it *batchIterator) batch(lo, hi int) (starlark.Value, error) {
 	l := it.l
 	if t := tensorsOf(l.ds.items); t != nil && l.collate == nil {
@@ -208,7 +208,7 @@ func (it *batchIterator) batch(lo, hi int) (starlark.Value, error) {
 	return collate(l.ctx, samples)
 }
 
-// number is that of the sample at a place of the epoch's order.
+// number is the number of the sample at a position in the epoch's order.
 func (it *batchIterator) number(at int) int {
 	if it.order == nil {
 		return at
@@ -216,7 +216,7 @@ func (it *batchIterator) number(at int) int {
 	return int(view[int64](it.order.Bytes())[at])
 }
 
-// readAhead begins to read the samples of batch i and of those after it, where that needs no function of the recipe.
+// readAhead starts reading the samples of batch i and of those after it, if that needs no function of the recipe.
 func (it *batchIterator) readAhead(i int) {
 	l := it.l
 	if l.prefetch == 0 || tensorsOf(l.ds.items) != nil {
@@ -270,7 +270,7 @@ func (it *epochIterator) Next(p *starlark.Value) bool {
 
 func (it *epochIterator) Done() {}
 
-// State is the position, and the length of an epoch to which it refers.
+// State is the position, and the length of the epoch that it refers to.
 func (l *Loader) State() []starlib.Entry {
 	if l.stream != nil {
 		return l.streamState()
@@ -282,7 +282,7 @@ func (l *Loader) State() []starlib.Entry {
 	}
 }
 
-// setNumber takes an entry of a loader's state.
+// setNumber sets a field from an entry of a loader's state.
 func setNumber(e starlib.Entry, fields map[string]*int) error {
 	field := fields[e.Name]
 	if field == nil {
@@ -297,8 +297,8 @@ func setNumber(e starlib.Entry, fields map[string]*int) error {
 	return nil
 }
 
-// SetState takes the position. Where an epoch has another number of batches now,
-// as in another world size, the loader goes on after the same part of the epoch.
+// SetState sets the position. If an epoch now has a different number of batches, as in another world size, the loader
+// continues after the same fraction of the epoch.
 func (l *Loader) SetState(entries []starlib.Entry) error {
 	if l.stream != nil {
 		return l.setStreamState(entries)
@@ -316,9 +316,9 @@ func (l *Loader) SetState(entries []starlib.Entry) error {
 	return nil
 }
 
-// Resize takes rank 0's position, though the ranks' shares of an epoch, and so
-// their positions, may differ by a batch: SetState needs only the part of the
-// epoch, and all ranks must go on after the same.
+// Resize takes rank 0's position, although the ranks' shares of an epoch, and
+// so their positions, may differ by a batch: SetState needs only the fraction
+// of the epoch, which must be the same on all ranks.
 func (l *Loader) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
 	return slices.DeleteFunc(saved, func(e starlib.Entry) bool {
 		return e.Name == "epoch" && to.Differ(e.Name) || e.Name == "position"
@@ -327,10 +327,10 @@ func (l *Loader) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.En
 
 var loaderMethods = &starlib.Methods{
 	Type: "Loader",
-	Doc:  "This rank's batches of a dataset. A loop over it is one epoch and gives (x, y), or x alone without labels; len(loader) is the number of batches in an epoch. Its position is part of a checkpoint.",
+	Doc:  "This rank's batches of a dataset. A loop over it is one epoch and yields (x, y), or just x without labels; len(loader) is the number of batches in an epoch. Its position is part of a checkpoint.",
 	Defs: []*starlib.Def{{
 		Sig: "epochs(n: int) -> iterable",
-		Doc: "The numbers of the epochs, out of n, that are still to do: 0 to n - 1 in a fresh run; after checkpoint.restore they begin with the epoch in which the checkpoint was saved, where the first loop over the loader continues after the last batch.",
+		Doc: "The numbers of the epochs, out of n, that remain: 0 to n - 1 in a fresh run; after checkpoint.restore they begin with the epoch in which the checkpoint was saved, and the first loop over the loader continues after its last batch.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			n := c.Int("n")
 			return epochs{c.Recv.(*Loader), n}, nil

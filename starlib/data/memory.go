@@ -10,10 +10,10 @@ func bytesOf[T any](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
 }
 
-// textOf is bytes that nobody changes any more, as a string.
+// textOf views bytes that nobody will change any more as a string.
 func textOf(content []byte) string { return unsafe.String(unsafe.SliceData(content), len(content)) }
 
-// view is raw as numbers, copied first where it is not aligned for them.
+// view is raw as numbers, copied first if misaligned.
 func view[T any](raw []byte) []T {
 	size := int(unsafe.Sizeof(*new(T)))
 	p := unsafe.Pointer(unsafe.SliceData(raw))

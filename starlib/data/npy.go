@@ -16,8 +16,7 @@ import (
 	"drun/tensor"
 )
 
-// maxHeader bounds the header of a .npy file, as NumPy does: that of numbers takes
-// about a hundred bytes.
+// maxHeader bounds the header of a .npy file, as NumPy does: for numbers it takes about a hundred bytes.
 const maxHeader = 10000
 
 // parseNPY reads NumPy's format for one array, versions 1 to 3:
@@ -30,7 +29,7 @@ func parseNPY(content []byte) (*array, error) {
 	return a, a.fill(content, end)
 }
 
-// parseNPYStart reads up to the elements, and tells at which byte they begin.
+// parseNPYStart reads up to the elements, and returns the byte at which they begin.
 func parseNPYStart(content []byte) (a *array, end int, err error) {
 	const magic = "\x93NUMPY"
 	if len(content) < 10 || string(content[:6]) != magic {
@@ -59,8 +58,8 @@ func parseNPYStart(content []byte) (a *array, end int, err error) {
 	return a, end, nil
 }
 
-// parseNPYHeader reads a literal of Python, which is one of Starlark too:
-// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+// parseNPYHeader reads a Python literal, which is also a Starlark literal: {'descr': '<f4', 'fortran_order': False,
+// 'shape': (2, 3), }
 func parseNPYHeader(text string) (*array, error) {
 	expr, err := new(syntax.FileOptions).ParseExpr("header", strings.TrimSpace(text), 0)
 	if err != nil {
@@ -137,8 +136,8 @@ func literal(e syntax.Expr) any {
 	return nil
 }
 
-// parseNPZ reads NumPy's format for several arrays: a zip archive of .npy files. Their
-// names are names only: nothing is unpacked into files.
+// parseNPZ reads NumPy's format for several arrays: a zip archive of .npy files. Their names are only names: nothing
+// is unpacked into files.
 func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
 	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 	if err != nil {
@@ -169,11 +168,11 @@ func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
 	return arrays, nil
 }
 
-// maxDeflate is more than what deflate makes of a byte.
+// maxDeflate is more than deflate can make of a byte.
 const maxDeflate = 1040
 
-// readMember reads an array straight into its tensor. The size that the archive's
-// directory gives and that of the array must agree, and be possible.
+// readMember reads an array straight into its tensor. The size in the archive's directory and that of the array must
+// agree, and be possible.
 func readMember(ctx *tensor.Context, f *zip.File) (*tensor.Tensor, error) {
 	if f.UncompressedSize64/maxDeflate > f.CompressedSize64 {
 		return nil, fmt.Errorf("%d bytes cannot unpack to %d", f.CompressedSize64, f.UncompressedSize64)

@@ -5,10 +5,10 @@ package data
 //
 // With shuffle, an epoch is cut into global batches of size·batch samples; rank r
 // takes the r-th part of each. What is left is shared to within one sample, or
-// dropped where it is smaller than the group (and wholly with dropLast): every
-// rank gets equally many batches. Without shuffle, rank r takes the r-th of size
-// almost equal runs of the data, so that each sample comes exactly once; dropLast
-// drops the rank's own incomplete batch.
+// dropped if it is smaller than the group (always with dropLast): every rank gets
+// equally many batches. Without shuffle, rank r takes the r-th of size nearly
+// equal runs of the data, so that each sample comes exactly once; dropLast drops
+// the rank's own incomplete batch.
 type share struct {
 	batch   int
 	samples int // of this rank in one epoch
@@ -53,7 +53,7 @@ func (s *share) batches() int {
 	return s.full
 }
 
-// bounds gives batch i as positions from lo up to hi in the epoch's order.
+// bounds returns batch i as positions lo up to hi in the epoch's order.
 func (s *share) bounds(i int) (lo, hi int) {
 	if i < s.full {
 		lo = s.first + i*s.stride

@@ -13,13 +13,13 @@ import (
 	"drun/tensor"
 )
 
-// safetensorsTypes are the names of the types in a header, as codes in elements.
+// safetensorsTypes maps the type names in a header to codes in elements.
 var safetensorsTypes = map[string]string{
 	"F64": "f8", "F32": "f4", "F16": "f2", "BF16": "bf", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1",
 	"U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1", "BOOL": "b1", "C64": "c8",
 }
 
-// maxSafetensorsHeader is how long a header may be, as the format's own readers have it.
+// maxSafetensorsHeader is how long a header may be, as in the format's own readers.
 const maxSafetensorsHeader = 100 << 20
 
 // metadata is the entry of a header that describes no tensor.
@@ -98,7 +98,7 @@ func parseHeader(text []byte) (arrays []named, err error) {
 	return arrays, nil
 }
 
-// texts is an error unless a value is an object of texts, or null.
+// texts returns an error unless a value is an object of strings, or null.
 func texts(v any) error {
 	object, ok := v.(table.Object)
 	ok = ok || v == nil
@@ -112,7 +112,7 @@ func texts(v any) error {
 	return nil
 }
 
-// intsOf are the elements of a list of at most that many integers.
+// intsOf returns the elements of a list of at most most integers.
 func intsOf(v any, most int) ([]int, error) {
 	list, ok := v.([]any)
 	ints := make([]int, 0, min(len(list), most))
@@ -170,7 +170,7 @@ func parseEntry(v any) (a named, err error) {
 	return a, nil
 }
 
-// tensorsOfSafetensors gives the tensors by name, in the order of the file.
+// tensorsOfSafetensors returns the tensors by name, in the order of the file.
 func tensorsOfSafetensors(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
 	arrays, err := parseSafetensors(content)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"drun/tensor"
 )
 
-// sampler draws an epoch's samples at random, by their weights.
+// sampler draws an epoch's samples at random, by weight.
 type sampler struct {
 	sums        []float64 // of the weights up to each sample
 	weights     []float64
@@ -87,12 +87,12 @@ func (s *sampler) order(ctx *tensor.Context, g *random.Generator) (*tensor.Tenso
 	return tensor.FromBytes(ctx, bytesOf(out), []int{s.n}, element.Int64)
 }
 
-// above is the first index whose sum is more than x; the last one where none is.
+// above is the first index whose sum is more than x; the last one if none is.
 func above(sums []float64, x float64) int {
 	return min(sort.Search(len(sums), func(i int) bool { return sums[i] > x }), len(sums)-1)
 }
 
-// drawEach draws n indices of which none comes twice: after each draw its weight is gone.
+// drawEach draws n different indices: after each draw its weight is removed.
 func drawEach(weights, draws []float64, n int) []int64 {
 	tree := newSumTree(weights)
 	out := make([]int64, n)
@@ -125,7 +125,7 @@ func newSumTree(weights []float64) *sumTree {
 
 func (t *sumTree) total() float64 { return t.node[1] }
 
-// find gives the leaf in which x lies, never one of no weight.
+// find returns the leaf in which x lies, never one without weight.
 func (t *sumTree) find(x float64) int {
 	i := 1
 	for i < t.leaves {
@@ -146,9 +146,9 @@ func (t *sumTree) remove(leaf int) {
 	}
 }
 
-// sampling is the builtin that weighs samples.
+// sampling is the builtin for weighted sampling.
 var sampling = &starlib.Def{
 	Sig: "weighted_sampler(weights: iterable, samples: int = None, replacement: bool = True) -> Sampler",
-	Doc: "Draws an epoch's samples at random, for data.loader(sampler = ...): sample i with a probability in proportion to weights[i]. samples is how many an epoch has, by default as many as weights; without replacement none comes twice. The draw depends on the run's seed and the epoch alone; the ranks divide it as with shuffle.",
+	Doc: "Draws an epoch's samples at random, for data.loader(sampler = ...): sample i with a probability proportional to weights[i]. samples is how many an epoch has, by default as many as weights; without replacement none comes twice. The draw depends only on the run's seed and the epoch; the ranks divide it as with shuffle.",
 	Fn:  weightedSampler,
 }

@@ -41,8 +41,8 @@ func (s *Stream) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Stre
 
 var streamType = &starlib.Methods{Type: "Stream", Doc: "Files that data.loader reads record by record."}
 
-// place of a record: its file's number, where it begins in the unpacked file (of Parquet and Arrow, its table.Place), and
-// its number in the epoch.
+// mark is a record's position: its file's number, where it begins in the unpacked file (in Parquet and Arrow, its
+// table.Place), and its number in the epoch.
 type mark struct{ file, offset, number int64 }
 
 // record is one sample, parsed.
@@ -61,9 +61,9 @@ type part struct {
 	value any // int64, string, a JSON value, []byte, *picture.Picture, *array
 }
 
-// chunk is records that follow each other, those of this rank alone.
+// chunk is consecutive records, only this rank's.
 type chunk struct {
-	raw     [][]byte // the records as the file has them; of tar, parsed already
+	raw     [][]byte // the records as in the file; for tar, already parsed
 	records []record
 	parse   func(c *chunk) error
 	size    int    // bytes
@@ -73,13 +73,13 @@ type chunk struct {
 	done    chan struct{}
 }
 
-// A chunk has at most so many records, and about so many bytes.
+// The largest number of records in a chunk, and about its size in bytes.
 const (
 	chunkRecords = 512
 	chunkBytes   = 1 << 20
 )
 
-// maxAhead bounds the bytes of the chunks that wait in line, but for one that is larger: large samples wait in the file.
+// maxAhead bounds the bytes of the chunks in the queue, unless one alone is larger: large samples wait in the file.
 const maxAhead = 256 << 20
 
 // reading is a pass over a stream's files, on threads of its own.
@@ -89,11 +89,11 @@ type reading struct {
 	rank, size int
 	chunks     chan *chunk
 	slots      chan struct{}
-	room       chan struct{} // a place for each chunkBytes that wait in line
+	room       chan struct{} // one slot per chunkBytes in the queue
 	stopped    chan struct{}
 }
 
-// read begins to read at a mark, and parses on so many threads.
+// read starts reading at a mark, and parses on this many threads.
 func (s *Stream) read(order []int, from mark, rank, size, threads int) *reading {
 	ahead := 8
 	if s.format == "tar" { // chunks of one sample
@@ -121,7 +121,7 @@ func (r *reading) stop() {
 	}
 }
 
-// take gives the next chunk, parsed; false after the last.
+// take returns the next chunk, parsed; false after the last.
 func (r *reading) take() (*chunk, bool) {
 	c, ok := <-r.chunks
 	if !ok {
@@ -136,7 +136,7 @@ func (r *reading) take() (*chunk, bool) {
 
 func (c *chunk) places() int { return min(c.size, maxAhead) / chunkBytes }
 
-// send parses a chunk on a thread of its own, and puts it in line.
+// send parses a chunk on its own thread, and queues it.
 func (r *reading) send(c *chunk) bool {
 	c.done = make(chan struct{})
 	for range c.places() {
@@ -167,7 +167,7 @@ func (r *reading) send(c *chunk) bool {
 	}
 }
 
-// file reads one file from a mark to its end, and gives the mark after its last record.
+// file reads one file from a mark to its end, and returns the mark after its last record.
 func (r *reading) file(from mark) (end mark, ok bool) {
 	name := r.s.names[r.order[from.file]]
 	if table.IsColumns(r.s.format) {
@@ -227,7 +227,7 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 	}
 }
 
-// open opens a file at an offset of what it unpacks to.
+// open opens a file at an offset in its unpacked content.
 func (s *Stream) open(name string, offset int64) (io.Reader, *starlib.File, error) {
 	f, err := s.files.OpenQuietly(name)
 	if err != nil {
@@ -251,7 +251,7 @@ func (s *Stream) open(name string, offset int64) (io.Reader, *starlib.File, erro
 	return in, f, nil
 }
 
-// header gives the names in a line of CSV that has no number.
+// header returns the names in a CSV line without numbers.
 func (s *Stream) header(line []byte) []string {
 	fields, err := s.split(line)
 	if err != nil || !isHeader(fields) {
@@ -273,7 +273,7 @@ func (s *Stream) split(line []byte) ([]string, error) {
 	return r.Read()
 }
 
-// rows gives what parses a file's lines. Of CSV it looks at the first line for the column of the labels.
+// rows returns the parser for a file's lines. For CSV it looks for the label column in the first line.
 func (s *Stream) rows(name string) (func(c *chunk) error, error) {
 	located := func(c *chunk, i int, err error) error {
 		return fmt.Errorf("%s: byte %d (record %d): %w", name, c.records[i].offset, c.records[i].number, err)
@@ -409,7 +409,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		if s.format = format; !slices.Contains([]string{"arrow", "csv", "jsonl", "parquet", "tar", "text"}, format) {
 			return nil, fmt.Errorf("%s: unknown format of a stream; format = says which of these it is: arrow, csv, jsonl, parquet, tar, text", name)
 		}
-		f, err := r.Files.OpenQuietly(name) // a missing file is found here
+		f, err := r.Files.OpenQuietly(name) // a missing file is noticed here
 		if err != nil {
 			return nil, err
 		}

@@ -19,9 +19,9 @@ import (
 	"drun/tensor"
 )
 
-// streamPosition is how far a loader is in an epoch of a stream, and all that the rest of the epoch depends on besides
-// the files: which record comes next, which ones wait in the shuffle buffer, in their order, and how many numbers were
-// drawn. It is what a checkpoint has.
+// streamPosition is a loader's position in an epoch of a stream, and everything that the rest of the epoch depends on
+// besides the files: which record comes next, which ones wait in the shuffle buffer, in order, and how many numbers
+// were drawn. Checkpoints hold it.
 type streamPosition struct {
 	next    mark   // that is read next
 	given   int64  // samples that this rank was given
@@ -34,13 +34,13 @@ type pass struct {
 	l       *Loader
 	epoch   int
 	reading *reading
-	pending []record // that were read and not yet taken
-	after   mark     // of the record after the last chunk that was read
+	pending []record // read and not yet taken
+	after   mark     // of the record after the last chunk read
 	pos     streamPosition
 	buffer  []record // of the shuffle
-	held    int      // bytes of the samples in the buffer and in the batch that is made
+	held    int      // bytes of the samples in the buffer and in the batch being made
 	seen    int64    // records of all ranks
-	total   int64    // of all ranks in the epoch; -1 while it is not known
+	total   int64    // of all ranks in the epoch; -1 while unknown
 	draws   []float64
 	block   int64 // of draws
 }
@@ -71,15 +71,15 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 	return p, nil
 }
 
-// fetch reads records again that a checkpoint names.
+// fetch rereads records that a checkpoint names.
 func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 	out := make([]record, len(marks))
 	sorted := upTo(len(marks))
 	slices.SortFunc(sorted, func(a, b int) int {
 		return cmp.Or(cmp.Compare(marks[a].file, marks[b].file), cmp.Compare(marks[a].number, marks[b].number))
 	})
-	// Records that lie close are read in one go, and of a packed file, in which nothing can be skipped, all; of columns too,
-	// where going back to a row means to read those before it in its batch.
+	// Records close to each other are read in one go; so are all in a compressed file, which cannot be skipped through, and
+	// in a file of columns, where seeking to a row means reading those before it in its batch.
 	const close = 4096
 	for i := 0; i < len(sorted); {
 		begin := i
@@ -105,7 +105,7 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 				i++
 			}
 			if i < len(sorted) && (marks[sorted[i]].file != c.next.file || !packed && marks[sorted[i]].number > c.next.number+close) {
-				if i == begin { // it does not stand where it stood, and would not the next time
+				if i == begin { // it is no longer where it was, and a retry would not help
 					r.stop()
 					return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
 				}
@@ -121,7 +121,7 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 	return out, nil
 }
 
-// clone takes a record out of its chunk's memory.
+// clone copies a record out of its chunk's memory.
 func (r record) clone() record {
 	r.x = slices.Clone(r.x)
 	return r
@@ -158,7 +158,7 @@ func (p *pass) advance() error {
 	return nil
 }
 
-// take gives the next record in the order of the files.
+// take returns the next record in the order of the files.
 func (p *pass) take() (record, bool, error) {
 	for {
 		ok, err := p.pull()
@@ -173,8 +173,8 @@ func (p *pass) take() (record, bool, error) {
 	}
 }
 
-// hold counts a sample, for as long as it is in the buffer or the batch, to what the recipe may take: of large samples a
-// large buffer would fill the memory before the recipe sees one of them.
+// hold counts a sample, while it is in the buffer or the batch, towards the recipe's memory limit: a large buffer of
+// large samples would fill memory before the recipe sees any.
 func (p *pass) hold(r *record) error {
 	p.held += r.bytes()
 	limit := p.l.stream.files.Largest
@@ -218,7 +218,7 @@ func valueBytes(v any) int {
 	return table.SizeOf(v)
 }
 
-// uniform is number i of the epoch's draws: of the seed, the epoch and the rank.
+// uniform is number i of the epoch's draws, which depend on the seed, the epoch and the rank.
 func (p *pass) uniform(i int64) (float64, error) {
 	const size = 1024
 	if p.block != i/size {
@@ -234,7 +234,7 @@ func (p *pass) uniform(i int64) (float64, error) {
 	return p.draws[i%size], nil
 }
 
-// next gives the next sample of the epoch's order.
+// next returns the next sample in the epoch's order.
 func (p *pass) next() (record, bool, error) {
 	if !p.l.shuffle {
 		return p.take()
@@ -264,7 +264,7 @@ func (p *pass) next() (record, bool, error) {
 	return out, true, nil
 }
 
-// batch gives the samples of the next batch; none at the end.
+// batch returns the samples of the next batch; none at the end.
 func (p *pass) batch() ([]record, error) {
 	l := p.l
 	var list []record
@@ -295,7 +295,7 @@ func (p *pass) batch() ([]record, error) {
 		each := (p.total - p.pos.skip) / int64(l.ranks)
 		allowed := each
 		if each%int64(l.size) != 0 && p.pos.skip == 0 {
-			allowed = p.pos.given // one more in a batch that is not full anyway
+			allowed = p.pos.given // one more in a batch that is not full in any case
 		}
 		if p.pos.given > allowed {
 			list = list[:max(0, int64(len(list))-(p.pos.given-allowed))]
@@ -321,7 +321,7 @@ func (p *pass) position() streamPosition {
 	return pos
 }
 
-// pack writes a position as bytes: of marks, the differences, which are small.
+// pack writes a position as bytes: marks as differences, which are small.
 func (pos *streamPosition) pack() starlark.Bytes {
 	out := binary.AppendVarint(nil, pos.given)
 	out = binary.AppendVarint(out, pos.skip)
@@ -399,7 +399,7 @@ func (it *passIterator) next() (starlark.Value, error) {
 	return l.transformed(batch, it.epoch, i)
 }
 
-// Done ends the epoch, also when the loop was left early.
+// Done ends the epoch, even if the loop was left early.
 func (it *passIterator) Done() {
 	if it.pass != nil {
 		it.pass.reading.stop()
@@ -410,7 +410,7 @@ func (it *passIterator) Done() {
 	}
 }
 
-// values makes a batch of records.
+// values makes a batch from records.
 func (p *pass) values(list []record) (starlark.Value, error) {
 	l, s := p.l, p.l.stream
 	if !s.numeric() || l.collate != nil {
@@ -539,7 +539,7 @@ func (l *Loader) setStreamState(entries []starlib.Entry) error {
 			return err
 		}
 	}
-	if at == nil { // of another number of ranks: on after as many records as were given to all
+	if at == nil { // from another number of ranks: continue after as many records as all ranks got
 		at = &streamPosition{skip: int64(given)}
 		batch = given / (l.size * l.ranks)
 	}

@@ -15,11 +15,11 @@ import (
 	"drun/starlib/data/table"
 )
 
-// maxMember bounds a file in a tar file, and a sample of several.
+// maxMember bounds a file in a tar file, and a sample made of several.
 const maxMember = 256 << 20
 
-// tar reads samples that are files of one name with different ends: a.png and a.cls are a sample. Their order is that of
-// the archive.
+// tar reads samples that are files of one name with different endings: a.png and a.cls are a sample. Their order is that
+// of the archive.
 func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (mark, bool) {
 	counted := &counter{Reader: in, n: from.offset}
 	archive := tar.NewReader(counted)
@@ -90,7 +90,7 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 	}
 }
 
-// pixels is how many bytes the pictures of a sample take once they are decoded.
+// pixels is how many bytes the pictures of a sample take once decoded.
 func pixels(sample []part) (n int) {
 	for _, m := range sample {
 		if content, ok := m.value.([]byte); ok && isPicture(m.name) {
@@ -120,7 +120,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decodeMember makes a value of a file by the end of its name.
+// decodeMember makes a value from a file according to its ending.
 func decodeMember(m *part) (err error) {
 	content, ok := m.value.([]byte)
 	if !ok {

@@ -147,7 +147,7 @@ func (t *Table) values(c *table.Column) (starlark.Value, error) {
 	return starlark.NewList(list), nil
 }
 
-// formatsOfTables reads tables by the end of the file's name.
+// formatsOfTables are the readers of tables by the ending of the file's name.
 var formatsOfTables = map[string]func(in io.Reader, o tableOptions) (*table.Table, error){
 	"csv": func(in io.Reader, o tableOptions) (*table.Table, error) { return o.csv(',').Read(in) },
 	"tsv": func(in io.Reader, o tableOptions) (*table.Table, error) { return o.csv('\t').Read(in) },
@@ -156,7 +156,7 @@ var formatsOfTables = map[string]func(in io.Reader, o tableOptions) (*table.Tabl
 	},
 }
 
-// tableOptions are what a recipe says of a file.
+// tableOptions are a recipe's settings for reading a file.
 type tableOptions struct {
 	delimiter rune
 	header    *bool
@@ -172,7 +172,7 @@ func (o tableOptions) csv(delimiter rune) table.CSV {
 	return table.CSV{Delimiter: delimiter, Header: o.header, Columns: o.columns, Missing: o.missing, Largest: o.largest}
 }
 
-// formatOf is the format of a file by the end of its name, beneath .gz or .zst.
+// formatOf is the format of a file by the ending of its name, before any .gz or .zst.
 func formatOf(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(name), ".gz"), ".zst")
 	ext := strings.TrimPrefix(path.Ext(name), ".")
@@ -182,12 +182,12 @@ func formatOf(name string) string {
 	return ext
 }
 
-// isText tells whether a file is a text by the end of its name.
+// isText reports whether a file is text by the ending of its name.
 func isText(name string) bool {
 	return strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt")
 }
 
-// delimiterOf is an argument delimiter.
+// delimiterOf reads the argument delimiter.
 func delimiterOf(c *starlib.Call) (rune, error) {
 	if c.IsNone("delimiter") {
 		return 0, nil
@@ -231,7 +231,7 @@ func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "table(path: string, format: string = None, columns: list = None, delimiter: string = None, header: bool = True, missing_values: list = None) -> Table",
-			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (a JSON object a line), beneath .gz or .zst too; .parquet; .arrow and .feather (Arrow's files and streams). format says which it is where the name does not: csv, tsv, jsonl, parquet or arrow. columns are the names of those that are wanted. Of CSV, delimiter separates the fields (by default a comma, in .tsv a tab), header = False says that the first line holds no names (columns are named "0", "1", ... then), and missing_values are the texts that stand for a missing cell, by default those of pandas. A column of CSV is of integers, floats or bools (true, false) if all its cells are; else of texts. An error names the file, line and column.
+			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (one JSON object per line), also with .gz or .zst added; .parquet; .arrow and .feather (Arrow's files and streams). format says which it is if the name does not: csv, tsv, jsonl, parquet or arrow. columns are the names of the wanted columns. In CSV, delimiter separates the fields (by default a comma, or a tab in .tsv), header = False says that the first line holds no names (columns are then named "0", "1", ...), and missing_values are the texts that stand for a missing cell, by default those of pandas. A CSV column has integers, floats or bools (true, false) if all its cells are such; otherwise texts. An error names the file, line and column.
 Of Parquet and Arrow, columns have the types of the file: integers are int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, maps lists of dicts with key and value. Dates, timestamps (as they are in UTC) and times of the day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that has no such value exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; columns leaves such a column out.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				var o tableOptions
@@ -256,7 +256,7 @@ Of Parquet and Arrow, columns have the types of the file: integers are int64, de
 		},
 		{
 			Sig: "jsonl(path: string) -> list",
-			Doc: "The values of a file with one JSON value a line, as dicts, lists, strings, numbers, bools and None. An error names the file and line.",
+			Doc: "The values of a file with one JSON value per line, as dicts, lists, strings, numbers, bools and None. An error names the file and line.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := c.String("path")
 				in, _, closer, err := open(r.Files, name)
@@ -287,7 +287,7 @@ Of Parquet and Arrow, columns have the types of the file: integers are int64, de
 
 var tableMethods = &starlib.Methods{
 	Type:  "Table",
-	Doc:   "The columns of a file. len(t) is the number of rows; t[name] is a column: a tensor of numbers (int64, float64) or bools, and a list of texts or other values. Missing cells are NaN, which makes integers float64, or None in a list. A loop gives row by row as dicts.",
+	Doc:   "The columns of a file. len(t) is the number of rows; t[name] is a column: a tensor of numbers (int64, float64) or bools, and a list of texts or other values. Missing cells are NaN, which makes integers float64, or None in a list. A loop yields the rows as dicts.",
 	Attrs: [][2]string{{"columns", "the names of the columns, a list"}},
 	Defs: []*starlib.Def{
 		{
@@ -303,7 +303,7 @@ var tableMethods = &starlib.Methods{
 		},
 		{
 			Sig: "codes(column: string, categories: list = None) -> Tensor",
-			Doc: "A column's cells as places in a list of categories, by default those of the column; int64. A missing cell is -1; a cell that is none of them is an error that names the row.",
+			Doc: "A column's cells as indices in a list of categories, by default the column's own; int64. A missing cell is -1; a cell that is in no category is an error that names the row.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Table)
 				column, err := t.column(c.String("column"))
@@ -325,7 +325,7 @@ var tableMethods = &starlib.Methods{
 		},
 		{
 			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
-			Doc: `Samples of the rows: x float32, shape (rows, columns), of the named columns in this order, by default all but the label. y is int64 where the label's column holds integers, bools or texts (numbered as t.categories has them), and float32 else. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing is what happens to missing cells: None is an error that names the first, a number or "mean" takes their place where they are numbers, "drop" leaves their rows out. A dict says so for columns by name, and may give a column of categories a text: missing cells are of that category, which is numbered after the others where no cell has it. x / 255 and the like are done on ds.x, or batch by batch.`,
+			Doc: `The rows as samples: x float32, shape (rows, columns), has the named columns in this order, by default all but the label. y is int64 if the label's column holds integers, bools or texts (numbered as in t.categories), otherwise float32. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing says what happens to missing cells: None makes them an error that names the first, a number or "mean" replaces missing numbers, "drop" leaves their rows out. A dict says so for columns by name, and may give a column of categories a text: missing cells belong to that category, which is numbered after the others if no cell has it. Do x / 255 and the like on ds.x, or batch by batch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				f, err := featuresOf(c)
 				if err != nil {

@@ -30,14 +30,14 @@ func (t *Tokenizer) Freeze()               {}
 func (t *Tokenizer) Truth() starlark.Bool  { return true }
 func (t *Tokenizer) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Tokenizer") }
 
-// largestTokenizer bounds a tokenizer.json, which takes some times as much in memory.
+// largestTokenizer bounds a tokenizer.json, which takes several times its size in memory.
 const largestTokenizer = 256 << 20
 
 // tokenizing is the builtin that reads tokenizers.
 func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
 		Sig: "tokenizer(path: string) -> Tokenizer",
-		Doc: "A tokenizer.json of Hugging Face: BPE, byte-level (GPT-2, RoBERTa, Llama 3) or with byte_fallback (Llama 2, Gemma), Unigram (T5, XLM-R) and WordPiece (BERT), with the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled and BertNormalizer, the pre-tokenizers ByteLevel, Metaspace, Split, WhitespaceSplit and BertPreTokenizer, and sequences of them. It gives the ids that Hugging Face's library gives. What else a file asks for (truncation, padding) is an error that names it, never left out.",
+		Doc: "A Hugging Face tokenizer.json: BPE, byte-level (GPT-2, RoBERTa, Llama 3) or with byte_fallback (Llama 2, Gemma), Unigram (T5, XLM-R) and WordPiece (BERT), with the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled and BertNormalizer, the pre-tokenizers ByteLevel, Metaspace, Split, WhitespaceSplit and BertPreTokenizer, and sequences of them. The ids are those of Hugging Face's library. Anything else that a file asks for (truncation, padding) is an error that names it, never ignored.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			name := c.String("path")
 			content, err := readAll(r.Files, name)
@@ -58,7 +58,7 @@ func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 
 var tokenizerMethods = &starlib.Methods{
 	Type: "Tokenizer",
-	Doc:  "Turns text into numbers, and back. It does not change: data.map and the functions of a loader may call it.",
+	Doc:  "Turns text into numbers, and back. It is immutable: data.map and a loader's functions may call it.",
 	Attrs: [][2]string{
 		{"vocab_size", "the number of tokens, those that were added too"},
 		{"special", "the special tokens, a dict from their texts to their ids"},
@@ -66,7 +66,7 @@ var tokenizerMethods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		{
 			Sig: "encode(text: string, special: bool = True) -> Tensor",
-			Doc: "The ids of a text: int64, shape (tokens,). special puts the special tokens around them that the file asks for, such as [CLS] and [SEP]. Special tokens that the text has are found in it in any case.",
+			Doc: "The ids of a text: int64, shape (tokens,). special adds the special tokens that the file asks for around them, such as [CLS] and [SEP]. Special tokens in the text itself are always recognised.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := t.Encode(c.String("text"), c.Bool("special"))
@@ -82,7 +82,7 @@ var tokenizerMethods = &starlib.Methods{
 		},
 		{
 			Sig: "decode(ids: Tensor | list, skip_special: bool = True) -> string",
-			Doc: "The text of ids, a list or a one-dimensional tensor of integers. skip_special leaves the special tokens out. Bytes that are no UTF-8 become U+FFFD.",
+			Doc: "The text of ids, a list or a one-dimensional tensor of integers. skip_special leaves the special tokens out. Bytes that are not UTF-8 become U+FFFD.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				v, ok := c.Arg("ids").(*startensor.Value)
@@ -112,7 +112,7 @@ var tokenizerMethods = &starlib.Methods{
 		},
 		{
 			Sig: "id(token: string) -> int | None",
-			Doc: "The id of a token, as the file has it (a byte-level one has Ġ for a space); None if there is none.",
+			Doc: "The id of a token, written as in the file (a byte-level one has Ġ for a space); None if there is none.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				if id, ok := c.Recv.(*Tokenizer).ID(c.String("token")); ok {
 					return starlark.MakeInt(id), nil
@@ -122,7 +122,7 @@ var tokenizerMethods = &starlib.Methods{
 		},
 		{
 			Sig: "token(id: int) -> string",
-			Doc: "The token with an id, as the file has it.",
+			Doc: "The token with an id, written as in the file.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				s, ok := c.Recv.(*Tokenizer).Token(c.Int("id"))
 				if !ok {

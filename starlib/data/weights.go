@@ -28,7 +28,7 @@ type Named struct {
 	Tensor *tensor.Tensor
 }
 
-// A Format is one for files that hold several tensors by name.
+// A Format is a file format for several named tensors.
 type Format struct {
 	suffix string
 	types  map[element.Type]string // what the file calls the types that it can hold
@@ -67,7 +67,7 @@ func numpyNames() map[element.Type]string {
 	return typeNames(codes)
 }
 
-// FormatOf finds the format of a file by the end of its name.
+// FormatOf finds the format of a file by the ending of its name.
 func FormatOf(name string) (*Format, error) {
 	for _, f := range formats {
 		if path.Ext(name) == f.suffix {
@@ -77,8 +77,8 @@ func FormatOf(name string) (*Format, error) {
 	return nil, fmt.Errorf("%s: a file of weights ends in .safetensors or .npz", shorten(name))
 }
 
-// Read gives the tensors of a file by name, in the order of the file. Besides them it
-// takes as much memory as the file has bytes.
+// Read returns the tensors of a file by name, in the order of the file. In addition it needs as much memory as the
+// file has bytes.
 func (f *Format) Read(ctx *tensor.Context, in *starlib.File) (tensors *starlark.Dict, err error) {
 	err = buffered(ctx, in, in.Size(), func(content []byte) error {
 		tensors, err = f.parse(ctx, content)
@@ -90,7 +90,7 @@ func (f *Format) Read(ctx *tensor.Context, in *starlib.File) (tensors *starlark.
 	return tensors, nil
 }
 
-// Check says which tensors the format cannot hold; each name must be there once.
+// Check says which tensors the format cannot hold; names must be unique.
 func (f *Format) Check(tensors []Named) (faults []string) {
 	seen := make(map[string]bool, len(tensors))
 	for _, t := range tensors {
@@ -121,7 +121,7 @@ func (f *Format) Write(w io.Writer, tensors []Named) error {
 }
 
 // writeSafetensors writes the tensors with the largest elements first, so that each is
-// aligned: some readers use the file's bytes where they lie.
+// aligned: some readers use the file's bytes in place.
 func (f *Format) writeSafetensors(w io.Writer, tensors []Named) error {
 	tensors = append([]Named(nil), tensors...)
 	sort.SliceStable(tensors, func(i, j int) bool {

@@ -15,9 +15,9 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// agree checks that all ranks call a helper with arguments that fit together, which
-// key describes. Where they do not, every rank gets an error: what differs, then a
-// line a rank with the text of its key.
+// agree checks that all ranks call a helper with compatible arguments, which key
+// describes. If they do not, every rank gets an error: what differs, then one line
+// per rank with the text of its key.
 func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func(key []byte) string) error {
 	keys, err := g.compare(ctx, key, at)
 	if err != nil || keys == nil {
@@ -35,8 +35,7 @@ func (g *Group) differ(what string, keys [][]byte, text func(key []byte) string)
 	return g.disagree(what, lines)
 }
 
-// compare gives every rank all ranks' keys where they differ, else nil. It costs one
-// small collective when they are equal.
+// compare returns all ranks' keys on every rank if they differ, else nil. It costs one small collective if they are equal.
 func (g *Group) compare(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, err error) {
 	if g.comm == nil {
 		return nil, nil
@@ -44,7 +43,7 @@ func (g *Group) compare(ctx *collective.WaitLimit, key []byte, at collective.Ori
 	return g.compareHash(ctx, fnv(key), key, at.In(collective.Step))
 }
 
-// compareHash gives every rank all ranks' keys where the ranks' hashes differ, else nil.
+// compareHash returns all ranks' keys on every rank if the hashes differ, else nil.
 func (g *Group) compareHash(ctx *collective.WaitLimit, h uint64, key []byte, at collective.Origin) (keys [][]byte, err error) {
 	sums, err := g.gatherSizes(ctx, int64(h), nil, element.None, at)
 	if err != nil {
@@ -58,7 +57,7 @@ func (g *Group) compareHash(ctx *collective.WaitLimit, h uint64, key []byte, at 
 	return nil, nil
 }
 
-// gatherKeys gives every rank all ranks' keys.
+// gatherKeys returns all ranks' keys on every rank.
 func (g *Group) gatherKeys(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, err error) {
 	place := append([]byte(at.Pos.String()), 0)
 	if keys, err = g.gatherBytes(ctx, append(place, key...), everyone, at); err == nil {
@@ -67,16 +66,16 @@ func (g *Group) gatherKeys(ctx *collective.WaitLimit, key []byte, at collective.
 			place, rest, _ := bytes.Cut(key, []byte{0})
 			g.places[r], keys[r] = string(place), rest
 		}
-		// All ranks have the keys before one of them ends the run because
-		// of them; an error of this step would add nothing.
+		// The barrier ensures that all ranks have the keys before one of them ends the run because of them; its error
+		// would add nothing.
 		_ = g.do(ctx, collective.NewBarrier(), at)
 	}
 	return keys, err
 }
 
-// compareWith is compare, and then the calls, which do makes. Where the backend can compare keys as part of the first
-// of these, equal ones cost nothing. layout is a hash of how the calls divide the data, which each rank may do in its own
-// way: unless all do it in the same way, alike is false, and the calls must be those that all ranks make of equal keys.
+// compareWith is compare followed by the calls. If the backend can compare keys as part of the first call, equal ones
+// cost nothing. layout is a hash of how the calls divide the data, which may differ between ranks: then alike is false,
+// and the calls must follow from the key alone.
 func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, layout uint64, at collective.Origin, calls func(alike bool) error) (keys [][]byte, err error) {
 	if g.comm == nil {
 		return nil, nil
@@ -85,7 +84,7 @@ func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, layout uint64
 	h := fnv(key) ^ layout
 	if collective.VerifiesArguments(g.comm) {
 		g.arguments = max(1, h)
-		if err = calls(true); err == nil && g.arguments != 0 { // there is nothing to exchange, on this rank
+		if err = calls(true); err == nil && g.arguments != 0 { // nothing to exchange on this rank
 			err = g.do(ctx, collective.NewBarrier(), at)
 		}
 		g.arguments = 0
@@ -99,14 +98,14 @@ func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, layout uint64
 	if err != nil || slices.ContainsFunc(keys, func(other []byte) bool { return !bytes.Equal(other, key) }) {
 		return keys, err
 	}
-	// The layouts differ, or the calls themselves: then the first says so, when it is made by itself.
+	// The layouts differ, or the calls themselves: then the first call, made by itself, says so.
 	if err = calls(false); err == nil {
 		err = g.do(ctx, collective.NewBarrier(), at)
 	}
 	return nil, err
 }
 
-// agreeWith is agree, and then the calls, as compareWith makes them.
+// agreeWith is agree followed by the calls, as in compareWith.
 func (g *Group) agreeWith(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func(key []byte) string, calls func() error) error {
 	keys, err := g.compareWith(ctx, key, 0, at, func(bool) error { return calls() })
 	if err != nil || keys == nil {
@@ -116,13 +115,13 @@ func (g *Group) agreeWith(ctx *collective.WaitLimit, key []byte, at collective.O
 }
 
 // disagree makes the error that every rank gets after compare has found a
-// difference: what differs, then a line a rank.
+// difference: what differs, then one line per rank.
 func (g *Group) disagree(what string, lines []string) error {
 	var b strings.Builder
 	b.WriteString(what)
 	for i, line := range lines {
 		fmt.Fprintf(&b, "\n  rank %d: %s", g.ranks[i], line)
-		if len(slices.Compact(slices.Clone(g.places))) > 1 { // else the error's own place is everybody's
+		if len(slices.Compact(slices.Clone(g.places))) > 1 { // otherwise the error's own place is that of all ranks
 			fmt.Fprintf(&b, ", at %s", g.places[i])
 		}
 	}
@@ -154,7 +153,7 @@ func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, 
 	return sum[0], err
 }
 
-// Any tells whether the flag is set on some rank, for builtins of other modules.
+// Any reports whether the flag is set on some rank, for builtins of other modules.
 func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
 	if w.all.comm == nil {
 		return flag, nil

@@ -8,9 +8,9 @@ import (
 	"drun/tensor"
 )
 
-// A large tensor moves into the backend's arena when it is reduced again: there
-// it is reduced without a copy. Later ones of its size lie there from the start. How much of the arena is given to tensors, the
-// rest being for gradients, and from which size on a move pays, in bytes:
+// A large tensor moves into the backend's arena when it is reduced again, to be reduced there without a copy. Later ones of
+// its size are allocated there. The part of the arena for tensors (the rest is for gradients), and the size from which a
+// move pays, in bytes:
 const (
 	sharedMost = 1 << 30
 	movedBytes = 64 << 10
@@ -32,7 +32,7 @@ func (w *World) useArena() {
 	})
 	w.tensors.GradStorage = func(bytes int) (*tensor.Storage, error) {
 		buf, err := arena.Alloc(element.Uint8, bytes)
-		if err != nil || bytes == 0 { // the arena is full: ordinary memory does as well, with a copy
+		if err != nil || bytes == 0 { // the arena is full: ordinary memory works too, with a copy
 			words := make([]uint64, bytes/8+1)
 			return tensor.FromMemory(unsafe.Pointer(&words[0]), bytes, words), nil
 		}

@@ -20,12 +20,12 @@ type operand struct {
 	t     *tensor.Tensor // nil for a number
 	data  *tensor.Tensor // t, or a contiguous copy of it
 	words [2]int64       // a number
-	exact integer        // how an integer lies in buf
+	exact integer        // how an integer is stored in buf
 	buf   collective.Buffer
 	shape []int
 }
 
-// operandOf makes the operand of a tensor, an int or a float.
+// operandOf makes an operand from a tensor, an int or a float.
 func operandOf(v starlark.Value) (*operand, error) {
 	o := new(operand)
 	return o, o.set(v)
@@ -67,9 +67,9 @@ func (o *operand) set(v starlark.Value) error {
 type integer uint8
 
 const (
-	whole   integer = iota // one element: no larger number can come of it
-	halves                 // for a sum: the upper bits, and the lower 32, are added by themselves
-	factors                // for a product: an element a rank, its own number at its own place among ones
+	whole   integer = iota // one element: the result cannot be larger
+	halves                 // for a sum: the upper bits and the lower 32 are added separately
+	factors                // for a product: one element per rank, its own number at its own index, ones elsewhere
 )
 
 // widen lays out an integer for an operation whose result may need more than 64 bits.
@@ -121,7 +121,7 @@ func (o *operand) pin(async bool) {
 	}
 }
 
-// copied tells whether the call works on a copy of the tensor.
+// copied reports whether the call works on a copy of the tensor.
 func (o *operand) copied() bool { return o.data != o.t }
 
 // result is the operand after the call: the tensor itself, changed in place, or
@@ -144,7 +144,7 @@ func (o *operand) result() (starlark.Value, error) {
 
 // bufferOf is a contiguous tensor's memory.
 func bufferOf(t *tensor.Tensor) collective.Buffer {
-	if !t.IsContiguous() { // whose memory would be none: the others' elements would stay what they are, without an error
+	if !t.IsContiguous() { // its memory would be nil: the others' elements would silently stay as they are
 		panic("a collective of a tensor that is not contiguous")
 	}
 	return collective.Buffer{DType: t.DType(), Data: t.Bytes()}
@@ -179,7 +179,7 @@ func writable(t *tensor.Tensor) error {
 	return nil
 }
 
-// differentiable makes out a result of in, whose gradient backward makes of out's.
+// differentiable records out as a result of in; backward computes in's gradient from out's.
 func differentiable(name string, out, in *tensor.Tensor, backward func(grad *tensor.Tensor) (*tensor.Tensor, error)) {
 	tensor.Function(name, out, []*tensor.Tensor{in}, func(grad *tensor.Tensor) ([]*tensor.Tensor, error) {
 		back, err := backward(grad)
@@ -187,7 +187,7 @@ func differentiable(name string, out, in *tensor.Tensor, backward func(grad *ten
 	})
 }
 
-// recorded tells whether gradients flow through an operation on v.
+// recorded reports whether gradients flow through an operation on v.
 func recorded(v starlark.Value) (*tensor.Tensor, bool) {
 	if v, ok := v.(*startensor.Value); ok {
 		t := v.Tensor()

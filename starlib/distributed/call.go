@@ -31,7 +31,7 @@ func (w *World) until(c *starlib.Call) (*collective.WaitLimit, error) {
 // maxTimeout is 30 years.
 const maxTimeout = 1e9
 
-// timeout reads the argument timeout, in seconds: 0 when it is left out.
+// timeout reads the argument timeout, in seconds: 0 if it is left out.
 func timeout(c *starlib.Call) (time.Duration, error) {
 	if c.IsNone("timeout") {
 		return 0, nil
@@ -40,27 +40,26 @@ func timeout(c *starlib.Call) (time.Duration, error) {
 	if !(s > 0) || s > maxTimeout {
 		return 0, fmt.Errorf("argument timeout: want seconds above 0 and at most %g, got %v", float64(maxTimeout), c.Arg("timeout"))
 	}
-	return max(1, time.Duration(s*float64(time.Second))), nil // 0 would be left out
+	return max(1, time.Duration(s*float64(time.Second))), nil // 0 would mean left out
 }
 
 type builtin = func(*starlib.Call) (starlark.Value, error)
 
-// inGroup is a builtin with the arguments group and timeout, which fn is given.
+// inGroup makes a builtin with the arguments group and timeout, which are passed to fn.
 func (w *World) inGroup(fn func(*starlib.Call, *Group, *collective.WaitLimit) (starlark.Value, error)) builtin {
 	return func(c *starlib.Call) (starlark.Value, error) {
 		return fn(c, starlib.Must(w.group(c)), starlib.Must(w.until(c)))
 	}
 }
 
-// withRank is inGroup for a builtin whose argument of that name is a rank of the
-// world; fn is given its place in the group.
+// withRank is inGroup for a builtin whose argument of that name is a rank of the world; fn gets its number in the group.
 func (w *World) withRank(name string, fn func(*starlib.Call, *Group, *collective.WaitLimit, int) (starlark.Value, error)) builtin {
 	return w.inGroup(func(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
 		return fn(c, g, ctx, starlib.Must(g.member(c, name)))
 	})
 }
 
-// do makes one call on behalf of the recipe's, and waits for it.
+// do makes one call on behalf of the recipe's call, and waits for it.
 func (g *Group) do(ctx context.Context, call collective.Call, at collective.Origin) error {
 	g.call = call
 	g.call.Origin = at

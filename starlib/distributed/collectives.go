@@ -29,7 +29,7 @@ func (w *World) collectives() []*starlib.Def {
 				"t has the same shape and dtype on all ranks. op is sum, avg, product, min or max, and for integers\n" +
 				"also band, bor or bxor. The average of an integer tensor is truncated to integers; that of a number\n" +
 				"is a float.\n" +
-				"Where gradients are recorded and t requires one, the result is a new tensor, and backward reduces\n" +
+				"If gradients are recorded and t requires one, the result is a new tensor, and backward reduces\n" +
 				"the ranks' gradients in the same way (op sum or avg).",
 			Fn: w.inGroup(w.allReduce),
 		},
@@ -71,7 +71,7 @@ func reduction(name string, o *operand) (element.ReduceOp, error) {
 	return op, nil
 }
 
-// divisible converts an int that is to be averaged to a float: the mean of 0 and 1 is 0.5.
+// divisible converts an int to be averaged to a float: the mean of 0 and 1 is 0.5.
 func divisible(x starlark.Value, op string) (starlark.Value, error) {
 	if n, ok := x.(starlark.Int); ok && op == "avg" {
 		f, err := starlib.AsNumber(n)
@@ -120,7 +120,7 @@ func (w *World) allReduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit) 
 	return g.run(c, ctx, call, async, o.copied(), then)
 }
 
-// reduced is the all_reduce of a tensor, as a new tensor.
+// reduced is all_reduce of a tensor into a new tensor.
 func (g *Group) reduced(ctx *collective.WaitLimit, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(t)
 	if err != nil || g.comm == nil {

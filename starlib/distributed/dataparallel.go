@@ -13,10 +13,10 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// dataParallel is a module that takes a batch in parts, as so many ranks would, on one rank. The
-// kernels use all the rank's threads for each part, so the parts follow one another. They do so from
-// the last to the first: backward goes the other way, and so adds the parts' gradients to a
-// parameter's in the order in which shm adds the ranks'.
+// dataParallel is a module that processes a batch in parts, as that many ranks would, on one rank.
+// The kernels use all the rank's threads for each part, so the parts run one after the other, from
+// last to first: backward goes the other way, and so adds the parts' gradients in the order in which
+// shm adds the ranks'.
 type dataParallel struct {
 	*nn.Model
 	parts   int
@@ -31,13 +31,13 @@ var (
 func (w *World) dataParallelism() []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: `data_parallel(module: Module, parts: int = 2) -> DataParallel`,
-		Doc: "The module with its batch divided as over so many ranks, on this rank alone: tensors among its\n" +
+		Doc: "The module with its batch divided as over so many ranks, but on this rank alone: tensors among its\n" +
 			"arguments are cut along dimension 0 into parts of consecutive rows (the first ones have one row more\n" +
 			"where parts does not divide them; fewer rows than parts make fewer parts), other arguments go to all\n" +
 			"parts, and the results are joined along dimension 0; numbers become a vector. batch_norm\n" +
 			"normalizes each part by itself, and keeps the statistics of the first. Gradients of a parameter are\n" +
 			"added in the order of the parts: they have the bits of a sum over as many ranks, each with its part,\n" +
-			"where the module uses each parameter once. The kernels use all the rank's threads (--threads) for each\n" +
+			"if the module uses each parameter once. The kernels use all the rank's threads (--threads) for each\n" +
 			"part, so this makes nothing faster.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			d := &dataParallel{Model: c.Arg("module").(*nn.Model), parts: c.Int("parts")}
@@ -106,8 +106,8 @@ func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple
 	return out, nil
 }
 
-// share is where the part of that number begins among so many rows, and how many it has: the first
-// ones have one more where the parts cannot be equal.
+// share returns where part number part begins, and how many rows it has: the first ones have one more if the parts
+// cannot be equal.
 func share(rows, parts, part int) (start, n int) {
 	n, more := rows/parts, rows%parts
 	start = part*n + min(part, more)
@@ -125,7 +125,7 @@ func batched(v starlark.Value) *tensor.Tensor {
 	return nil
 }
 
-// rowsOf gives the rows of the arguments that are cut; 0 where there is none.
+// rowsOf returns the number of rows of the arguments that are cut; 0 if there are none.
 func rowsOf(args starlark.Tuple, kwargs []starlark.Tuple) (rows int, err error) {
 	all := slices.Clone(args)
 	for _, kv := range kwargs {

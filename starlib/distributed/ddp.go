@@ -15,14 +15,14 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// bucketBytes is about how much one collective of ddp carries: enough to hide its
-// latency, little enough that the first one starts early.
+// bucketBytes is about how much one collective of ddp carries: enough to hide its latency, but so little that the
+// first one starts early.
 const bucketBytes = 1 << 20
 
 // ddp is a module whose gradients are averaged during backward: as soon as the
-// gradients of a bucket of parameters are there, an asynchronous all_reduce
-// starts, while backward computes the next (Li et al. 2020, PyTorch
-// Distributed). Buckets go from the last parameter to the first, as gradients do.
+// gradients of a bucket of parameters are complete, an asynchronous all_reduce
+// starts, while backward computes the next (Li et al. 2020, PyTorch Distributed).
+// Buckets go from the last parameter to the first, as gradients do.
 type ddp struct {
 	*nn.Model
 	replica
@@ -30,7 +30,7 @@ type ddp struct {
 	params  []*tensor.Tensor
 	buckets []*bucket
 	next    int  // the bucket that starts next: the order is the same on all ranks
-	seen    bool // this pass reached a parameter
+	seen    bool // whether this pass reached a parameter
 }
 
 // replica is what wrapped modules have in common: a group, and buffers that follow those of its first rank.
@@ -40,7 +40,7 @@ type replica struct {
 	ctx     *collective.WaitLimit
 	buffers []*tensor.Tensor // given to all by the first rank before forward and after backward, in training
 	thread  *starlark.Thread
-	on      bool // backward synchronises
+	on      bool // whether backward synchronises
 }
 
 // inBackward is a wrapped module, whose pass ends with each backward.
@@ -89,18 +89,18 @@ func (w *World) wrappers() []*starlib.Def {
 			Doc: "The module with its parameters divided among the ranks of the group, at first the values of its first\n" +
 				"rank. A unit's parameters are gathered before each of its forward and backward passes and dropped\n" +
 				"afterwards; in backward its gradients are averaged, and each rank keeps its part. units are modules\n" +
-				"within: a list, a function that is called with each module and returns whether it is one, or the least\n" +
-				"number of parameters of one; by default the modules directly in this one. What is in no unit, or in\n" +
-				"several, is gathered for the whole pass. Optimizers are made of the result's parameters(), this rank's\n" +
+				"within: a list, a function that is called with each module and says whether it is one, or the least\n" +
+				"number of parameters of a unit; by default the modules directly in this one. What is in no unit, or in\n" +
+				"several, is gathered for the whole pass. Make optimizers from the result's parameters(), this rank's\n" +
 				"parts. With reshard_after_forward = False parameters stay from forward to backward: more memory, fewer\n" +
-				"calls. broadcast_buffers as of dist.ddp. Each pass is a collective, also an evaluation.",
+				"calls. broadcast_buffers is as in dist.ddp. Each pass is a collective, also in evaluation.",
 			Fn: w.inGroup(w.fsdp),
 		},
 		{
 			Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`,
 			Doc: "The optimizer, whose state is divided among the ranks of the group from now on (stage 1 of ZeRO): each\n" +
 				"rank keeps the moments of a part of the parameters, updates that part in step(), and gets the parts of\n" +
-				"the others. step() is a collective then. The result has the same bits as without. Parameters, state and,\n" +
+				"the others. step() is then a collective. The result has the same bits as without. Parameters, state and,\n" +
 				"in each step, gradients and learning rates must be the same on all ranks; where they differ, every rank\n" +
 				"gets an error. A checkpoint has the whole state: any number of ranks restores it, divided or not.\n" +
 				"optim.lbfgs cannot be divided.",
@@ -164,7 +164,7 @@ func (d *ddp) divide() {
 		size += n
 	}
 	for _, b := range d.buckets {
-		slices.Reverse(b.params) // in memory's order, so that they can be one buffer
+		slices.Reverse(b.params) // in memory order, so that they can be one buffer
 	}
 }
 
@@ -227,9 +227,9 @@ func (w *World) backwardDone() error {
 	return nil
 }
 
-// finish starts the buckets that are left, where parameters took no part in the
-// pass, and waits for all of them. A rank does not know which parameters those are
-// on other ranks, so zeros stand in for their gradients and all ranks make the same
+// finish starts the remaining buckets, whose parameters took no part in the pass,
+// and waits for all of them. A rank does not know which parameters those are on
+// other ranks, so zeros stand in for their gradients and all ranks make the same
 // calls; then they compare.
 func (d *ddp) finish() error {
 	if !d.seen {
@@ -318,7 +318,7 @@ func (d *replica) spreadBuffers(builtin string) error {
 	})
 }
 
-// Attr gives set_sync, and what the module has.
+// Attr returns set_sync, or the module's attributes.
 func (d *ddp) Attr(name string) (starlark.Value, error) {
 	if v, err := ddpMethods.Attr(d, name); v != nil || err != nil {
 		return v, err

@@ -19,8 +19,8 @@ type destroyed struct {
 
 func (d *destroyed) Start(*collective.Call) (collective.Work, error) { return nil, d.err }
 
-// destroyGroup ends a group. Its ranks leave together: what one has started, the others have
-// taken by then, so a backend of the group's own can be closed at once. What was sent on it has been received.
+// destroyGroup ends a group. Its ranks leave together: by then all calls have completed and all messages have been
+// received, so the group's own backend can be closed at once.
 func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 	g := starlib.Must(w.anyGroup(c))
 	ctx := starlib.Must(w.until(c))
@@ -46,7 +46,7 @@ func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 	comm := g.comm
 	g.comm = &destroyed{comm, fmt.Errorf("the group of %s was destroyed at %s", collective.RankList(g.ranks), at.Pos)}
 	if g.backend == w.all.backend {
-		return starlark.None, nil // it has the world's connections
+		return starlark.None, nil // it uses the world's connections
 	}
 	return starlark.None, comm.Close()
 }

@@ -35,10 +35,10 @@ type World struct {
 
 	within   *collective.WaitLimit // of calls without a timeout of their own
 	forever  *collective.WaitLimit // of receives
-	groups   uint32                // made so far: the next one's id is one more
+	groups   uint32                // made so far: the next ID is one more
 	parallel bool                  // init_parallelism was called
-	shared   *tensor.Pool          // memory for tensors in the backend's arena; nil where it has none
-	staging  []byte                // where scattered gradients meet; kept for the next step
+	shared   *tensor.Pool          // memory for tensors in the backend's arena; nil if it has none
+	staging  []byte                // where scattered gradients are collected; kept for the next step
 	pending  []*Work               // asynchronous calls that may be under way
 	wrapped  []inBackward          // modules that synchronise in backward
 	receives map[route][]*receive  // irecvs that wait for their message, oldest first
@@ -49,12 +49,12 @@ type World struct {
 type Config struct {
 	Rank    *starlib.Rank
 	Comm    collective.Comm // nil in a world of one rank
-	Store   Store           // nil where a recipe is only checked
+	Store   Store           // nil if a recipe is only checked
 	Backend string
-	// OpenGroup makes the Comm of a group that has another backend; nil: there is none other.
+	// OpenGroup makes the Comm of a group with another backend; nil: there is no other.
 	OpenGroup func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
 	// LeaveGroup leaves a group that its ranks destroy, before its Comm is closed: last is this rank's last wait on it.
-	// nil: there is no more to it.
+	// nil: nothing more to do.
 	LeaveGroup func(ctx context.Context, group uint32, ranks []int, last func() error) error
 	Timeout    time.Duration // of a call that has none of its own
 	Tensors    *tensor.Context
@@ -66,7 +66,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
 		rank: c.Rank, open: c.OpenGroup, leave: c.LeaveGroup, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
-		receives: map[route][]*receive{}, largest: memory.LargestValue() / 5 * 4, // beside the value the receiver holds its bytes
+		receives: map[route][]*receive{}, largest: memory.LargestValue() / 5 * 4, // besides the value the receiver holds its bytes
 	}
 	if w.leave == nil {
 		w.leave = func(_ context.Context, _ uint32, _ []int, last func() error) error { return last() }
@@ -80,7 +80,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w.useArena()
 	m := &starlib.Module{
 		Name: "dist",
-		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; where they\n" +
+		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; if they\n" +
 			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
 			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
 		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, pipelineMethods, referenceMethods},
@@ -92,9 +92,9 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	return w, m
 }
 
-// MeetNode makes the group of the ranks of this rank's node, where there are
-// several nodes. All ranks call it before the recipe starts, so that what concerns
-// one node never waits for another later.
+// MeetNode makes the group of the ranks on this rank's node, if there are several
+// nodes. All ranks call it before the recipe starts, so that work within a node
+// never waits for another node later.
 func (w *World) MeetNode(ctx context.Context) error {
 	if w.rank.NumNodes < 2 {
 		return nil
@@ -122,7 +122,7 @@ func (w *World) identity() []*starlib.Def {
 	}
 	r := w.rank
 	return []*starlib.Def{
-		ofGroup(`rank(group: Group = None) -> int`, "This rank's number, from 0; in a group its place in it, or -1 outside.", (*Group).Rank),
+		ofGroup(`rank(group: Group = None) -> int`, "This rank's number, from 0; with a group its number in that, or -1 outside.", (*Group).Rank),
 		ofGroup(`world_size(group: Group = None) -> int`, "How many ranks there are.", (*Group).Size),
 		constant(`local_rank() -> int`, "This rank's number on its node.", starlark.MakeInt(r.LocalRank)),
 		constant(`local_size() -> int`, "How many ranks this node has.", starlark.MakeInt(r.LocalSize)),
@@ -149,8 +149,7 @@ func (w *World) drawSeed() int64 {
 	return int64(binary.NativeEndian.Uint64(n.Bytes()))
 }
 
-// A DisagreementError says that ranks called a helper with arguments that do not
-// fit together. All ranks get the same one.
+// A DisagreementError says that ranks called a helper with incompatible arguments. All ranks get the same error.
 type DisagreementError struct{ Msg string }
 
 func (e *DisagreementError) Error() string { return e.Msg }

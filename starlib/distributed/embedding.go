@@ -14,12 +14,12 @@ import (
 )
 
 // The embedding of a tensor-parallel model (Megatron-LM's VocabParallelEmbedding): each rank has some rows of the table, looks
-// up those of the indices that it has, and leaves zeros for the others; the sum over the ranks has every row once.
+// up the indices among them, and leaves zeros for the others; the sum over the ranks has every row once.
 
 func (w *World) parallelEmbedding() *starlib.Def {
 	return &starlib.Def{
 		Sig: `vocab_embedding(n: int, dim: int, group: Group = None, timeout: number = None) -> Module`,
-		Doc: "nn.embedding(n, dim) of which each rank of the group, of k ranks, has n/k rows: weight (n/k, dim). The input,\n" +
+		Doc: "nn.embedding(n, dim) of which each of the group's k ranks has n/k rows: weight (n/k, dim). The input,\n" +
 			"integers from 0 to n - 1 of any shape (…), is the same on all ranks, which is checked; the output (…, dim) is\n" +
 			"the whole one on all of them. In backward each rank's rows get their gradient, without communication. The\n" +
 			"initial values are those of nn.embedding.",
@@ -78,7 +78,7 @@ func (g *Group) embedded(ctx *collective.WaitLimit, weight *tensor.Tensor, n int
 	}
 	call := collective.NewAllReduce(bufferOf(sum), element.Sum)
 	call.Shape = sum.Shape()
-	// Ranks with other indices would add up rows of different words.
+	// With different indices the ranks would add up rows of different words.
 	call.Digest = digestOf(indices)
 	call.Detail = func() string { return fmt.Sprintf("indices with the digest %016x", call.Digest) }
 	if err := g.do(ctx, call, at); err != nil {

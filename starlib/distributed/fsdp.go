@@ -17,7 +17,7 @@ import (
 
 // fsdp is a module whose parameters are divided among the ranks of a group (Rajbhandari et al. 2020, stage 3 of
 // ZeRO; Zhao et al. 2023, PyTorch FSDP). Each unit's parameters are gathered before its forward and its backward
-// pass and dropped after it; its gradients are averaged as soon as they are complete, and each rank keeps its part.
+// pass and dropped afterwards; its gradients are averaged as soon as they are complete, and each rank keeps its part.
 type fsdp struct {
 	*nn.Model
 	replica
@@ -26,7 +26,7 @@ type fsdp struct {
 	shards map[*tensor.Tensor]*tensor.Tensor
 	names  []string
 	keep   bool   // parameters stay from forward to backward
-	had    []bool // of params: a gradient was averaged in this pass
+	had    []bool // for each of params: a gradient was averaged in this pass
 	seen   bool   // this pass reached a unit
 }
 
@@ -94,7 +94,7 @@ func (f *fsdp) origin() collective.Origin {
 	return originOf("dist.fsdp in backward", starlib.Position(f.thread)).In(collective.Step)
 }
 
-// finish averages what is left, where parameters took no part in the pass; then the ranks compare which those are.
+// finish averages what is left, of parameters that took no part in the pass; then the ranks compare which those are.
 func (f *fsdp) finish() error {
 	if !f.seen {
 		return nil
@@ -140,7 +140,7 @@ func (f *fsdp) Type() string { return "FSDP" }
 
 func (f *fsdp) String() string { return "fsdp(" + f.Model.String() + ")" }
 
-// Attr gives its own methods, and what the module has.
+// Attr returns its own methods, or the module's attributes.
 func (f *fsdp) Attr(name string) (starlark.Value, error) {
 	if v, err := fsdpMethods.Attr(f, name); v != nil || err != nil {
 		return v, err
@@ -155,7 +155,7 @@ func (f *fsdp) AttrNames() []string {
 	return slices.Compact(names)
 }
 
-// State is every parameter and buffer: of the parameters, this rank's parts.
+// State is every parameter and buffer; for parameters, this rank's parts.
 func (f *fsdp) State() []starlib.Entry {
 	entries := f.Model.State()
 	for i := range entries {
@@ -166,7 +166,7 @@ func (f *fsdp) State() []starlib.Entry {
 	return entries
 }
 
-// SetState copies whole tensors: of the parameters, this rank's parts of them.
+// SetState copies whole tensors; of parameters, this rank's parts.
 func (f *fsdp) SetState(entries []starlib.Entry) error {
 	live := map[string]*tensor.Tensor{}
 	for _, e := range f.State() {
@@ -175,7 +175,7 @@ func (f *fsdp) SetState(entries []starlib.Entry) error {
 	return startensor.Restore(f.world.tensors, "dist.fsdp", live, entries)
 }
 
-// Weights are for files of weights, which want whole tensors.
+// Weights are for files of weights, which need whole tensors.
 func (f *fsdp) Weights() []starlib.Entry {
 	if len(f.units) == 0 {
 		return f.Model.Weights()
@@ -197,7 +197,7 @@ var fsdpMethods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		{
 			Sig: `parameters() -> list`,
-			Doc: "What training changes: of each parameter the elements that this rank has, of one dimension; some are\nempty. Optimizers are made of them.",
+			Doc: "What training changes: this rank's elements of each parameter, one-dimensional; some are\nempty. Make optimizers from them.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				f := c.Recv.(*fsdp)
 				var list []starlark.Value
@@ -320,7 +320,7 @@ func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 	return starlark.NewList(list), nil
 }
 
-// clip adds up the squares of the ranks' parts, in the order of the ranks.
+// clip adds up the squares of the ranks' parts, in rank order.
 func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 	limit := c.Float("max_norm")
 	if !(limit > 0) {

@@ -16,13 +16,13 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// unit is parameters that are gathered at once.
+// unit is parameters that are gathered together.
 type unit struct {
 	*nn.Unit
 	of      *fsdp
 	sheets  []*tensor.Sheet // one for each dtype
-	depth   int             // calls of forward that are going on
-	open    int             // calls whose backward is going on
+	depth   int             // calls of forward under way
+	open    int             // calls whose backward is under way
 	trained int             // parameters that get a gradient
 	ready   int             // of these, in this pass
 }
@@ -72,8 +72,7 @@ func chooseUnits(c *starlib.Call, m *nn.Model) (map[*nn.Model]bool, error) {
 	return chosen, nil
 }
 
-// unitsOfSize chooses modules with at least so many parameters that are in no unit within; it gives how many of
-// m's are in none.
+// unitsOfSize chooses modules with at least least parameters outside nested units; it returns how many of m's are in none.
 func unitsOfSize(m *nn.Model, least int, parts []*nn.Model, chosen map[*nn.Model]bool) int {
 	_, params := m.Parameters()
 	n := 0
@@ -98,7 +97,7 @@ func unitsOfSize(m *nn.Model, least int, parts []*nn.Model, chosen map[*nn.Model
 	return n
 }
 
-// divide gives the ranks their parts of a unit's parameters, those of the first rank.
+// divide gives the ranks their parts of a unit's parameters, with the first rank's values.
 func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) error {
 	u := &unit{Unit: of, of: f}
 	for _, d := range element.Types() {
@@ -176,7 +175,7 @@ func (u *unit) drop() {
 	}
 }
 
-// forward stands around the unit's computation.
+// forward wraps the unit's computation.
 func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error) {
 	f := u.of
 	f.thread = thread
@@ -210,7 +209,7 @@ func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, 
 	return out, err
 }
 
-// results has the unit gathered before a backward pass comes to what made the tensors in v.
+// results ensures that the unit is gathered before a backward pass reaches the operations that made the tensors in v.
 func (u *unit) results(v starlark.Value, mark uint64) (starlark.Value, error) {
 	each := func(items []starlark.Value) error {
 		for i := range items {

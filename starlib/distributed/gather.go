@@ -62,8 +62,8 @@ func rows(shape []int) int {
 	return n
 }
 
-// uneven gives the counts if they differ. Equal counts are left out, so that
-// backends can use their operations for parts of one size.
+// uneven returns the counts if they differ. Equal counts are omitted, so that backends can use their operations for
+// parts of one size.
 func uneven(counts []int) []int {
 	if slices.ContainsFunc(counts, func(n int) bool { return n != counts[0] }) {
 		return counts
@@ -71,7 +71,7 @@ func uneven(counts []int) []int {
 	return nil
 }
 
-// ragged is a shape in the form that the board compares where dimension 0 may differ.
+// ragged is a shape in the form that the board compares if dimension 0 may differ.
 func ragged(shape []int) []int {
 	out := slices.Clone(shape)
 	if len(out) > 0 {
@@ -80,8 +80,7 @@ func ragged(shape []int) []int {
 	return out
 }
 
-// counts gives the ranks' sizes of dimension 0 and, as far as their other
-// dimensions agree, numbers of elements.
+// counts returns the ranks' sizes of dimension 0 and, if their other dimensions agree, numbers of elements.
 func (g *Group) counts(ctx *collective.WaitLimit, shape []int, dtype element.Type, at collective.Origin) (first, counts []int, err error) {
 	own := 1
 	if len(shape) > 0 {
@@ -110,7 +109,7 @@ func sum(counts []int) int {
 // everyone is the destination of what all ranks get.
 const everyone = -1
 
-// arrives tells whether this rank gets what is sent to dst.
+// arrives reports whether this rank gets what is sent to dst.
 func (g *Group) arrives(dst int) bool { return dst == everyone || dst == g.own }
 
 // newGather is the call that gathers on rank dst.
@@ -162,8 +161,8 @@ func (g *Group) gather(c *starlib.Call, ctx *collective.WaitLimit, dst int) (sta
 	return parts(flat, first, o.shape)
 }
 
-// parts cuts a flat tensor into one a rank, of the shape that a rank passed but
-// for dimension 0, whose sizes are in first. They are views, so gradients flow
+// parts cuts a flat tensor into one per rank, with the shape like except for
+// dimension 0, whose sizes are in first. They are views, so gradients flow
 // through them.
 func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
 	list := make([]starlark.Value, len(first))
@@ -186,8 +185,7 @@ func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
 	return starlark.NewList(list), nil
 }
 
-// scattered reduces a flat tensor of all parts and gives this rank's. The ranks'
-// lists of parts, if there are any, must be alike.
+// scattered reduces a flat tensor of all parts and returns this rank's. The ranks' lists of parts, if any, must be alike.
 func (g *Group) scattered(ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op element.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
 	all, err := tensor.Contiguous(flat)
 	if err != nil {
@@ -223,7 +221,7 @@ func (w *World) scatter(c *starlib.Call, g *Group, ctx *collective.WaitLimit, sr
 			return nil, fmt.Errorf("src passes %d values for %d ranks", len(list), g.Size())
 		}
 	}
-	if g.comm == nil { // a value of its own, as from another rank
+	if g.comm == nil { // a separate value, as from another rank
 		return starlib.Must(g.gatherValues(c, ctx, list[0], everyone))[0], nil
 	}
 	return g.scatterValues(c, ctx, list, src)
@@ -313,8 +311,8 @@ func (w *World) allToAll(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 	return (*startensor.Value)(out), nil
 }
 
-// splits reads an argument that lists the rows for each rank, which add up to total
-// unless that is negative; None divides total evenly.
+// splits reads an argument that lists the rows for each rank, which must add up to total unless that is negative;
+// None divides total evenly.
 func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
 	if c.IsNone(name) {
 		if total%g.Size() != 0 {
@@ -343,7 +341,7 @@ func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
 // listText writes a list as a recipe does: [1, 2].
 func listText[T any](list []T) string { return strings.ReplaceAll(fmt.Sprint(list), " ", ", ") }
 
-// exchanged sends rows of in and gives those received.
+// exchanged sends rows of in and returns those received.
 func (g *Group) exchanged(ctx *collective.WaitLimit, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
 	data, err := tensor.Contiguous(in)
 	if err != nil {

@@ -21,14 +21,14 @@ type Group struct {
 	world   *World
 	id      uint32
 	ranks   []int           // of the world
-	own     int             // this rank's place among them, -1 outside
+	own     int             // this rank's number among them, -1 outside
 	comm    collective.Comm // nil for a group of one, and outside
 	backend string
 
 	// The synchronous call in progress uses these.
 	call    collective.Call
 	operand operand
-	key     []byte // memory for what the ranks compare
+	key     []byte // memory for the keys that ranks compare
 
 	arguments uint64 // of the next call that do makes, see compareWith
 
@@ -53,7 +53,7 @@ func (g *Group) Truth() starlark.Bool { return true }
 // Hash is the group's number.
 func (g *Group) Hash() (uint32, error) { return g.id, nil }
 
-// Rank is this rank's place in the group, -1 outside.
+// Rank is this rank's number in the group, -1 outside.
 func (g *Group) Rank() int { return g.own }
 
 // Size is the number of ranks.
@@ -62,7 +62,7 @@ func (g *Group) Size() int { return len(g.ranks) }
 // Ranks lists the ranks of the world that are in the group, in its order.
 func (g *Group) Ranks() []int { return g.ranks }
 
-// Attr gives ranks and the methods.
+// Attr returns ranks and the methods.
 func (g *Group) Attr(name string) (starlark.Value, error) {
 	if name == "ranks" {
 		return intList(g.ranks), nil
@@ -78,7 +78,7 @@ var groupMethods = &starlib.Methods{
 	Doc:   "Some ranks of the world.",
 	Attrs: [][2]string{{"ranks", "the ranks of the world that are in it, a list in order"}},
 	Defs: []*starlib.Def{
-		{Sig: `rank() -> int`, Doc: "This rank's place in the group, or -1 outside.", Fn: func(c *starlib.Call) (starlark.Value, error) {
+		{Sig: `rank() -> int`, Doc: "This rank's number in the group, or -1 outside.", Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return starlark.MakeInt(c.Recv.(*Group).own), nil
 		}},
 		{Sig: `size() -> int`, Doc: "How many ranks it has.", Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -87,7 +87,7 @@ var groupMethods = &starlib.Methods{
 	},
 }
 
-// anyGroup reads the argument group, where None is the world.
+// anyGroup reads the argument group; None is the world.
 func (w *World) anyGroup(c *starlib.Call) (*Group, error) {
 	if c.IsNone("group") {
 		return w.all, nil
@@ -108,7 +108,7 @@ func (w *World) group(c *starlib.Call) (*Group, error) {
 	return g, err
 }
 
-// member reads an argument that is a rank of the world as a place in the group.
+// member reads an argument that is a rank of the world, and returns its number in the group.
 func (g *Group) member(c *starlib.Call, name string) (int, error) {
 	n := c.Int(name)
 	if n < 0 || n >= g.world.rank.WorldSize {
@@ -134,16 +134,16 @@ func (w *World) grouping() []*starlib.Def {
 		{
 			Sig: `init_process_group(backend: string = None, timeout: number = None)`,
 			Doc: "Chooses another backend than the run's for all that follows. drun has connected the ranks already, so a\n" +
-				"recipe that is content with --backend leaves it out. Every rank calls it with the same name, before\n" +
+				"recipe that uses --backend does not need it. Every rank calls it with the same name, before\n" +
 				"anything else that needs other ranks.",
 			Fn: w.initProcessGroup,
 		},
 		{
 			Sig: `destroy_process_group(group: Group, timeout: number = None)`,
-			Doc: "Ends a group that is needed no more, and with it the plugins of a backend of its own, which otherwise\n" +
+			Doc: "Ends a group that is no longer needed, and the plugins of its own backend, which otherwise\n" +
 				"stay until the run ends. All its ranks call it, and wait for each other and for their calls in progress;\n" +
-				"outside of the group it does nothing. Afterwards the group, and what was made with it, cannot be used.\n" +
-				"The world is no such group: drun ends it.",
+				"outside the group it does nothing. Afterwards the group, and what was made with it, cannot be used.\n" +
+				"The world cannot be destroyed: drun ends it.",
 			Fn: w.destroyGroup,
 		},
 		{
@@ -162,8 +162,8 @@ func (w *World) grouping() []*starlib.Def {
 			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None, rank_offset: int = 0, backends: dict = None) -> struct`,
 			Doc: "This rank's groups for tensor (mp), pipeline (pp) and data parallelism (dp), as a struct. The model\n" +
 				"dimension varies fastest, then pipeline, then data. Call it once; model · pipeline must divide the\n" +
-				"world size. With rank_offset the ranks before that number stay out, to serve parameters or data: all\n" +
-				"ranks call it, theirs in each group is -1, and the ranks from there on are what is divided. backends\n" +
+				"world size. With rank_offset the ranks below that number stay out, to serve parameters or data: all\n" +
+				"ranks call it, theirs in each group is -1, and the other ranks are divided. backends\n" +
 				"names other backends than the run's by dimension: {\"dp\": \"gloo\"}.",
 			Fn: w.initParallelism,
 		},
@@ -266,8 +266,7 @@ func (w *World) subgroups(c *starlib.Call, size int) (starlark.Value, error) {
 	return w.split(c, parts, w.all.backend)
 }
 
-// split makes disjoint groups of one size at once, with that backend, and returns this rank's,
-// or the first where it is in none.
+// split makes disjoint groups of one size at once, with that backend, and returns this rank's, or the first if it is in none.
 func (w *World) split(c *starlib.Call, parts [][]int, backend string) (*Group, error) {
 	ctx := starlib.Must(w.until(c))
 	w.groups++
@@ -288,8 +287,8 @@ func (w *World) split(c *starlib.Call, parts [][]int, backend string) (*Group, e
 	return g, err
 }
 
-// over is the group as the world's Comm is asked for it. A group of one rank has nothing to
-// exchange, so that it needs no backend of its own.
+// over is the group as requested from the world's Comm. A group of one rank has nothing to exchange, so it needs no
+// backend of its own.
 func (w *World) over(g *Group, at collective.Origin) collective.Group {
 	of := collective.Group{ID: g.id, Ranks: g.ranks, Origin: at}
 	if g.backend != w.all.backend && len(g.ranks) > 1 {
@@ -305,7 +304,7 @@ func (w *World) over(g *Group, at collective.Origin) collective.Group {
 }
 
 // agreeOnParts checks that all ranks of the world make the same groups with the same backend:
-// a rank that took another for a member would wait for it until the timeout.
+// a rank that mistook another for a member would wait for it until the timeout.
 func (w *World) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, backend string, at collective.Origin) error {
 	keys, err := w.all.compare(ctx, fmt.Appendf(nil, "%d %s", parts, backend), at)
 	if err != nil || keys == nil {

@@ -23,7 +23,7 @@ func (w *World) helpers() []*starlib.Def {
 		{
 			Sig: `broadcast_tensors(tensors: iterable, src: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "Gives src's float and complex tensors to all ranks, in place; other tensors are left alone. Number,\n" +
-				"dtypes and shapes are compared first: where they differ, every rank gets an error.",
+				"dtypes and shapes are compared first: if they differ, every rank gets an error.",
 			Fn: w.withRank("src", w.broadcastTensors),
 		},
 		{
@@ -95,7 +95,7 @@ func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
 			return nil, err
 		}
 	}
-	// Not a barrier: a barrier that fn calls would be mistaken for this one.
+	// Not a barrier, for which a barrier that fn calls could be mistaken.
 	call := collective.NewBroadcast(collective.Of([]bool{true}), 0)
 	if err := g.do(ctx, call, at.In(collective.Step)); err != nil || leader {
 		return result, err
@@ -131,7 +131,7 @@ func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 		}
 		all = append(all, reading{name, x})
 	}
-	// Ranks may have filled their dicts in another order.
+	// Ranks may have filled their dicts in different orders.
 	slices.SortFunc(all, func(a, b reading) int { return strings.Compare(a.name, b.name) })
 	r := &readings{names: make([]string, len(all)), values: make(starlark.Tuple, len(all))}
 	for i, x := range all {
@@ -200,7 +200,7 @@ func (w *World) reduceDict(c *starlib.Call, g *Group, ctx *collective.WaitLimit)
 	}
 	out := starlark.NewDict(len(r.names))
 	for i, name := range r.names {
-		// In rank order; integers stay integers, and exact.
+		// In rank order; integers stay exact integers.
 		total := all[0].(starlark.Tuple)[i]
 		for _, values := range all[1:] {
 			if total, err = starlark.Binary(syntax.PLUS, total, values.(starlark.Tuple)[i]); err != nil {
@@ -241,7 +241,7 @@ func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
 	if g.comm == nil {
 		return starlark.Bytes(data), failed
 	}
-	// The first byte says whether the text of an error follows or the file's content.
+	// The first byte says whether an error's text or the file's content follows.
 	message := append([]byte{0}, data...)
 	if failed != nil {
 		message = append([]byte{1}, failed.Error()...)

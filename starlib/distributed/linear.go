@@ -12,8 +12,8 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Tensor-parallel layers (Shoeybi et al. 2019, Megatron-LM): the ranks of a group have a part of a layer's weight each,
-// and work on the same input.
+// Tensor-parallel layers (Shoeybi et al. 2019, Megatron-LM): each rank of a group has a part of a layer's weight, and
+// all work on the same input.
 
 func (w *World) parallelLayers() []*starlib.Def {
 	return []*starlib.Def{
@@ -27,7 +27,7 @@ func (w *World) parallelLayers() []*starlib.Def {
 		{
 			Sig: `row_linear(i: int, o: int, bias: bool = True, input_is_parallel: bool = True, group: Group = None, timeout: number = None) -> Module`,
 			Doc: "nn.linear(i, o) of which each rank of the group has i/n inputs: weight (o, i/n), and the whole bias. The\n" +
-				"input is this rank's part, (…, i/n), as column_linear gives it, or the whole one, which is then cut; the\n" +
+				"input is this rank's part, (…, i/n), as from column_linear, or the whole one, which is then cut; the\n" +
 				"output (…, o) is summed over the ranks. The initial values are those of nn.linear.",
 			Fn: w.inGroup(w.rowLinear),
 		},
@@ -35,8 +35,8 @@ func (w *World) parallelLayers() []*starlib.Def {
 	}
 }
 
-// parallelLinear reads the arguments of a layer, whose dimension of that name the ranks divide, and draws the
-// whole layer's weights, as all ranks do.
+// parallelLinear reads the arguments of a layer, whose named dimension the ranks divide, and draws the whole layer's
+// weights, as all ranks do.
 func (w *World) parallelLinear(c *starlib.Call, g *Group, ctx *collective.WaitLimit, divided string) (in, out int, weight, bias *tensor.Tensor, err error) {
 	in, out = c.Int("i"), c.Int("o")
 	if in < 1 || out < 1 {
@@ -132,8 +132,8 @@ func (g *Group) copied(ctx *collective.WaitLimit, x *tensor.Tensor, at collectiv
 	return out
 }
 
-// gathered joins the ranks' parts of the last dimension. The gradient of a rank's part is that of its place in the
-// whole: the whole is the same on all ranks, and so is what they compute of it.
+// gathered joins the ranks' parts of the last dimension. The gradient of a rank's part is its part of the whole's
+// gradient: the whole is the same on all ranks, and so is what they compute from it.
 func (g *Group) gathered(ctx *collective.WaitLimit, y *tensor.Tensor, at collective.Origin) (*tensor.Tensor, error) {
 	if g.comm == nil {
 		return y, nil

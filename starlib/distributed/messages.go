@@ -87,7 +87,7 @@ func (g *Group) send(c *starlib.Call, ctx *collective.WaitLimit, dst int, async 
 	return g.sendBytes(data, dst, t, ctx, origin(c), "isend", async)
 }
 
-// sendBytes sends a message; asynchronously, it gives a Work.
+// sendBytes sends a message; asynchronously, it returns a Work.
 func (g *Group) sendBytes(data []byte, dst, t int, ctx *collective.WaitLimit, at collective.Origin, what string, async bool) (starlark.Value, error) {
 	size := binary.NativeEndian.AppendUint64(nil, uint64(len(data)))
 	var works [2]collective.Work
@@ -144,7 +144,7 @@ type receive struct {
 	err   error
 }
 
-// receiveFrom starts to receive from the rank that the argument src names.
+// receiveFrom starts receiving from the rank that the argument src names.
 func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
 	g := starlib.Must(w.group(c))
 	src := starlib.Must(g.member(c, "src"))
@@ -154,7 +154,7 @@ func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
 	return w.receive(c, g, src)
 }
 
-// receive starts to receive from a rank of the group.
+// receive starts receiving from a rank of the group.
 func (w *World) receive(c *starlib.Call, g *Group, src int) (*receive, error) {
 	ctx := w.forever
 	if !c.IsNone("timeout") {
@@ -183,15 +183,15 @@ func (r *receive) start(into []byte, tag int) (collective.Work, error) {
 	return r.g.comm.Start(&call)
 }
 
-// ready advances this receive and those before it as far as possible without
-// waiting, and tells whether its message has arrived.
+// ready advances this receive and those before it as far as possible without waiting, and reports whether its message
+// has arrived.
 func (r *receive) ready() bool {
 	r.advance(false)
 	return r.over || r.err != nil || r.body != nil && r.body.Done()
 }
 
-// advance starts to receive the bytes of this receive's message, after those of the
-// receives before it. Unless it may wait, it stops where a length has not arrived.
+// advance starts receiving the bytes of this receive's message, after those of the receives before it. Unless it may
+// wait, it stops at a length that has not arrived.
 func (r *receive) advance(wait bool) {
 	for _, other := range r.g.world.receives[r.route] {
 		if other.body == nil && other.err == nil {
@@ -206,7 +206,7 @@ func (r *receive) advance(wait bool) {
 	}
 }
 
-// receiveBody starts to receive the bytes once the length has arrived.
+// receiveBody starts receiving the bytes once the length has arrived.
 func (r *receive) receiveBody() {
 	if r.err = r.head.Wait(r.ctx); r.err != nil {
 		return
@@ -230,7 +230,7 @@ func (r *receive) wait() (starlark.Value, int, error) {
 		r.err = r.body.Wait(r.ctx)
 	}
 	r.over = true
-	// Receives at the front that were waited for leave the queue.
+	// Receives at the front that have been waited for leave the queue.
 	queue := w.receives[r.route]
 	for len(queue) > 0 && queue[0].over {
 		queue = queue[1:]

@@ -37,8 +37,7 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		return nil, errors.New("it was called already: keep its result")
 	}
 	fields := starlark.StringDict{}
-	// A dimension's groups are the ranks that differ in it alone: stride apart,
-	// extent of them.
+	// A dimension's groups are the ranks that differ only in it: extent of them, stride apart.
 	for _, dim := range []struct {
 		name           string
 		stride, extent int

@@ -8,8 +8,7 @@ import (
 	"drun/tensor"
 )
 
-// Tags of messages that builtins exchange, which no recipe's message has: those have 30 bits, and
-// their second parts one more.
+// Tags of messages between builtins, beyond those of recipes' messages, which have 30 bits, and their second parts one more.
 const ownTags = 2 * collective.Body
 
 const (
@@ -19,8 +18,8 @@ const (
 	tagAnswer                      // of dist.rpc
 )
 
-// A parcel is a tensor that one builtin sends to the same on another rank, and what that must know
-// of it. Its elements travel from the sender's memory to the receiver's without another copy.
+// A parcel is a tensor that a builtin sends to the same builtin on another rank, with what that must know about it.
+// Its elements go from the sender's memory to the receiver's without another copy.
 type parcel struct {
 	t     *tensor.Tensor // nil: there is none
 	grad  bool           // the sender waits for t's gradient
@@ -46,7 +45,7 @@ type shipment struct {
 	works []collective.Work
 }
 
-// wait waits until it has been received.
+// wait waits until the parcel has been received.
 func (s *shipment) wait(ctx *collective.WaitLimit) error {
 	for _, work := range s.works {
 		if err := work.Wait(ctx); err != nil {
@@ -65,8 +64,7 @@ func (s *shipment) done() bool {
 	return true
 }
 
-// ship starts to send a parcel to a rank of the group. Its tensor must not change until the
-// shipment is done.
+// ship starts sending a parcel to a rank of the group. Its tensor must not change until the shipment is done.
 func (g *Group) ship(ctx *collective.WaitLimit, p parcel, dst, tag int, at collective.Origin) (*shipment, error) {
 	s := &shipment{head: &head{int64(p.micro), int64(p.of), int64(p.rows), noTensor}}
 	buffers := []collective.Buffer{collective.Of(s.head[:])}

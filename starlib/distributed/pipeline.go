@@ -17,7 +17,7 @@ import (
 )
 
 // pipeline is a model whose parts lie on different ranks, in order, and work on different parts of
-// a batch at the same time. A rank keeps its own stages alone: they are its Model.
+// a batch at the same time. A rank keeps only its own stages: they are its Model.
 type pipeline struct {
 	*nn.Model
 	world    *World
@@ -34,17 +34,17 @@ var (
 
 var pipelineMethods = &starlib.Methods{
 	Type: "Pipeline",
-	Doc: "A model whose stages lie on the ranks of a group, in order. parameters(), state() and the other methods of a\n" +
+	Doc: "A model whose stages are on the ranks of a group, in order. parameters(), state() and the other methods of a\n" +
 		"Module are about this rank's stages. Calling it with a batch gives the last stage's output on all ranks of\n" +
 		"the group, without gradients.",
 	Defs: []*starlib.Def{
 		{
 			Sig: `step(x: Tensor = None, y: Tensor = None, loss: callable = None, timeout: number = None) -> float`,
 			Doc: "Runs a batch forward and backward through all stages, in micro-batches: consecutive rows, as many of\n" +
-				"them as micro_batches, or as there are rows; where that does not divide the rows, the first ones have\n" +
-				"one row more. The ranks of the first stage need x, those of the last need y, of as many rows, and\n" +
+				"them as micro_batches, or as there are rows; if that does not divide the rows, the first ones have\n" +
+				"one row more. The ranks of the first stage need x, those of the last need y, with as many rows, and\n" +
 				"loss(output, y), which gives the mean over a micro-batch's rows as a tensor of one element; others\n" +
-				"may pass them, too. Every loss counts by its share of the rows. The gradients are added to .grad of\n" +
+				"may pass them, too. Every loss is weighted by its share of the rows. The gradients are added to .grad of\n" +
 				"each rank's parameters, in the order of the micro-batches. Returns the loss of the batch, on all\n" +
 				"ranks. All ranks of the group call it; timeout bounds each wait for another stage.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*pipeline).step(c) },
@@ -53,8 +53,8 @@ var pipelineMethods = &starlib.Methods{
 			Sig: `timing() -> struct`,
 			Doc: "Times of the latest step, in seconds; they differ from run to run. wall: how long it took, compute: how\n" +
 				"much of that the stages of each rank computed, a list by rank of the group; bubble: the share of the\n" +
-				"ranks' time in which they did not compute; formula: (p-1)/(m+p-1), what it is for p ranks and m\n" +
-				"micro-batches where all take equally long; held: of how many micro-batches this rank held\n" +
+				"ranks' time in which they did not compute; formula: (p-1)/(m+p-1), its value for p ranks and m\n" +
+				"micro-batches that all take equally long; held: of how many micro-batches this rank held\n" +
 				"activations at most.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				p := c.Recv.(*pipeline)
@@ -72,7 +72,7 @@ func (w *World) pipelining() []*starlib.Def {
 		Sig: `pipeline(stages: iterable, micro_batches: int, schedule: string = "1f1b", group: Group = None, timeout: number = None) -> Pipeline`,
 		Doc: "A model whose stages are spread over the group's ranks in order, equally many consecutive ones on each,\n" +
 			"and work on different micro-batches of a batch at the same time. stages: modules or functions that take\n" +
-			"and return one tensor; a rank uses its own only, the others may be None. The results are, to the bit,\n" +
+			"and return one tensor; a rank uses only its own, the others may be None. The results are, to the bit,\n" +
 			"those of one rank with the same micro_batches, unless stages draw random numbers (dropout), which each\n" +
 			"rank does for itself. schedule: \"gpipe\" runs all micro-batches forward, then all backward; \"1f1b\"\n" +
 			"begins with backward as early as it can, and so holds fewer activations.",
@@ -118,7 +118,7 @@ func (p *pipeline) String() string {
 	return fmt.Sprintf("pipeline(stage %d of %d: %s)", p.g.own, p.g.Size(), p.Model)
 }
 
-// Attr gives the methods, and what the module has.
+// Attr returns the methods, or the module's attributes.
 func (p *pipeline) Attr(name string) (starlark.Value, error) {
 	if v, err := pipelineMethods.Attr(p, name); v != nil || err != nil {
 		return v, err
@@ -141,13 +141,13 @@ type step struct {
 	x, y   *tensor.Tensor
 	loss   starlark.Callable
 
-	first  parcel        // the first that came from the stage before, which tells of, and rows
+	first  parcel        // the first from the stage before, which has of and rows
 	of     int           // micro-batches
 	rows   int           // of the batch
 	held   []*activation // by micro-batch; nil before forward and after backward
 	most   int           // held at once
 	sent   []*shipment
-	outs   []*tensor.Tensor // of the last stage, where there is no training
+	outs   []*tensor.Tensor // of the last stage, without training
 	total  float64          // loss, of the last stage
 	idle   time.Duration    // waited for other stages
 	wall   time.Duration
@@ -234,7 +234,7 @@ func (s *step) run() error {
 	return nil
 }
 
-// turns are this rank's; without training, the forward passes alone.
+// turns are this rank's; without training, only the forward passes.
 func (s *step) turns() []turn {
 	list := schedules[s.schedule](s.g.own, s.g.Size(), s.of)
 	if !s.train {
@@ -243,8 +243,7 @@ func (s *step) turns() []turn {
 	return list
 }
 
-// begin finds out how many micro-batches there are: the first stage divides the batch, the others
-// hear of it.
+// begin finds out how many micro-batches there are: the first stage divides the batch and tells the others.
 func (s *step) begin() (err error) {
 	if s.isFirst() {
 		if s.x == nil || s.x.Dim() == 0 || s.x.Shape()[0] == 0 {
@@ -271,7 +270,7 @@ func (s *step) part(t *tensor.Tensor, micro int) (*tensor.Tensor, error) {
 	return tensor.Narrow(t.Detach(), 0, start, n)
 }
 
-// share of a micro-batch in the batch.
+// share is a micro-batch's share of the batch.
 func (s *step) share(micro int) float64 {
 	_, n := share(s.rows, s.of, micro)
 	return float64(n) / float64(s.rows)
@@ -322,7 +321,7 @@ func (s *step) forward(micro int) error {
 	return err
 }
 
-// weigh gives the loss of a micro-batch times its share of the rows.
+// weigh returns the loss of a micro-batch times its share of the rows.
 func (s *step) weigh(out *tensor.Tensor, micro int) (*tensor.Tensor, error) {
 	y, err := s.part(s.y, micro)
 	if err != nil {
@@ -365,7 +364,7 @@ func (s *step) backward(micro int) error {
 		if err != nil {
 			return err
 		}
-		if from.t != nil { // else nothing after this stage uses its output
+		if from.t != nil { // otherwise nothing after this stage uses its output
 			if err := a.out.Backward(from.t, false); err != nil {
 				return err
 			}
@@ -377,7 +376,7 @@ func (s *step) backward(micro int) error {
 	return s.send(parcel{t: a.in.Grad(), micro: micro}, s.g.own-1, tagGradient)
 }
 
-// send starts to send what belongs to this step.
+// send starts sending a parcel of this step.
 func (s *step) send(p parcel, to, tag int) error {
 	p.of, p.rows = s.of, s.rows
 	sent, err := s.g.ship(s.ctx, p, to, tag, s.at)
@@ -393,7 +392,7 @@ func (s *step) receive(from, tag int) (p parcel, err error) {
 	return p, err
 }
 
-// receiveOf receives what belongs to a micro-batch.
+// receiveOf receives a parcel of a micro-batch.
 func (s *step) receiveOf(micro, from, tag int) (parcel, error) {
 	p, err := s.receive(from, tag)
 	if err == nil && (p.micro != micro || p.of != s.of || p.rows != s.rows) {
@@ -427,7 +426,7 @@ func (s *step) meet(busy time.Duration) error {
 	return nil
 }
 
-// output is what the last stage gave, on all ranks.
+// output is the last stage's output, on all ranks.
 func (s *step) output() (starlark.Value, error) {
 	var data []byte
 	if s.isLast() {

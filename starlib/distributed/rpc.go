@@ -11,27 +11,26 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Remote calls. A rank has one thread, and executes other ranks' calls in dist.serve alone: at no
-// other moment does its state change behind the recipe's back, so a recipe that serves in the order of
-// ranks has the same bits each time. A call is a message to the rank that executes it, and its answer
-// one back; both go through the board's guard, which finds ranks that wait for each other in a circle
-// and ranks that will never answer.
+// Remote calls. A rank has one thread, and executes other ranks' calls only in dist.serve: its state
+// never changes behind the recipe's back, so a recipe that serves in rank order has the same bits each
+// time. A call is a message to the rank that executes it, and its answer a message back; both go
+// through the board's guard, which finds cycles of waiting ranks and ranks that will never answer.
 
-// remote is what a rank has of calls: those of its own, and what other ranks refer to.
+// remote is a rank's state for remote calls: its own calls, and what other ranks refer to.
 type remote struct {
 	asked   []*Work                  // own calls that nobody may have waited for
 	kept    map[int64]starlark.Value // by the number of the reference
 	serving bool                     // it is in serve
-	served  int64                    // how often serve has ended
-	early   []*request               // came from ranks that have left the serve that this one is in
+	served  int64                    // how many times serve has ended
+	early   []*request               // from ranks that have left the serve that this one is in
 }
 
 // request is a message to the rank that executes it.
 type request struct {
 	from int
 	kind starlark.Int
-	// served is how often serve had ended on the sender: it tells a call out of a function that
-	// another rank executes in the same serve from one that belongs to the next.
+	// served is how many times serve had ended on the sender: it distinguishes a call from within the same serve from
+	// one that belongs to the next.
 	served     int64
 	fn         starlark.Callable // not sent, but
 	file, name string            // its name
@@ -61,10 +60,10 @@ func (r *reference) Freeze()               {}
 func (r *reference) Truth() starlark.Bool  { return true }
 func (r *reference) Hash() (uint32, error) { return uint32(r.owner*31 + r.number), nil }
 
-// Refers tells what it stands for, for the ranks that it is sent to.
+// Refers returns what it stands for, for the ranks that it is sent to.
 func (r *reference) Refers() (owner, number int64) { return r.owner, r.number }
 
-// Attr gives owner and the methods.
+// Attr returns owner and the methods.
 func (r *reference) Attr(name string) (starlark.Value, error) {
 	if name == "owner" {
 		return starlark.MakeInt64(r.owner), nil
@@ -85,7 +84,7 @@ var referenceMethods = &starlib.Methods{
 	Attrs: [][2]string{{"owner", "the rank that keeps the value"}},
 	Defs: []*starlib.Def{{
 		Sig: `to_here(timeout: number = None)`,
-		Doc: "The value: on its owner the value itself, so that functions that are called there can change it; on\n" +
+		Doc: "The value: on its owner the value itself, so that functions called there can change it; on\n" +
 			"other ranks a copy, for which the owner must be in dist.serve.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			r := c.Recv.(*reference)
@@ -99,11 +98,11 @@ func (w *World) calling() []*starlib.Def {
 		{
 			Sig: `rpc(to: int, fn: callable, *args, timeout: number = None)`,
 			Doc: "Calls fn(*args) on rank to, which must come to dist.serve, and returns its result. fn is a function\n" +
-				"that is defined at the top level of the recipe or of a file that it loads: both ranks have it, and its\n" +
-				"name is sent. Arguments and result are plain values, tensors and references, and are copied, also\n" +
-				"where to is this rank, which calls fn at once. An error of fn is an error here, with the line in the\n" +
-				"recipe where it came up; the other rank goes on. While it waits, this rank executes no calls of\n" +
-				"others: ranks that call each other out of main() are in a deadlock, and are told so.",
+				"defined at the top level of the recipe or of a file that it loads: both ranks have it, and its\n" +
+				"name is sent. Arguments and result are plain values, tensors and references, and are copied, even\n" +
+				"if to is this rank, which calls fn at once. An error in fn is an error here, with the line in the\n" +
+				"recipe where it arose; the other rank goes on. While it waits, this rank executes no calls of\n" +
+				"others: ranks that call each other from main() are in a deadlock, and get an error that says so.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return w.ask(c, c.Int("to"), starlib.Must(w.named(c, callFunction)))
 			},
@@ -111,8 +110,8 @@ func (w *World) calling() []*starlib.Def {
 		{
 			Sig: `rpc_async(to: int, fn: callable, *args, timeout: number = None) -> Work`,
 			Doc: "Like rpc, but does not wait: the returned Work's wait() gives the result, or the error. A rank\n" +
-				"executes the calls of another in the order in which they were made. At the latest dist.serve and the\n" +
-				"end of main() wait for calls that were dropped, and fail where one has failed.",
+				"executes the calls of another in the order in which they were made. At the latest, dist.serve and the\n" +
+				"end of main() wait for calls that were dropped, and fail if one has failed.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return w.begin(c, c.Int("to"), starlib.Must(w.named(c, callFunction)))
 			},
@@ -120,7 +119,7 @@ func (w *World) calling() []*starlib.Def {
 		{
 			Sig: `remote(to: int, fn: callable, *args, timeout: number = None) -> Reference`,
 			Doc: "Like rpc, but rank to keeps the result, which may be any value, until the run ends. Returns a\n" +
-				"reference to it, when it is there. Where to is this rank, fn may be any function.",
+				"reference to it once it is there. If to is this rank, fn may be any function.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return w.ask(c, c.Int("to"), starlib.Must(w.named(c, keepResult)))
 			},
@@ -129,10 +128,10 @@ func (w *World) calling() []*starlib.Def {
 			Sig: `serve(order: string = "rank", timeout: number = None)`,
 			Doc: "Executes other ranks' calls until all ranks of the world are in serve; every rank calls it. Ranks\n" +
 				"take part in the calls of each other only here. order = \"rank\" takes one call of each rank in turn,\n" +
-				"passing over those that are in serve themselves, and waits for a rank whose turn it is: what a\n" +
+				"skipping those that are in serve themselves, and waits for a rank whose turn it is: what a\n" +
 				"recipe computes is then the same each time. order = \"arrival\" takes calls as they come: no rank\n" +
 				"waits for a slower one, but the order, and so the bits, may differ from run to run, which a line on\n" +
-				"the console says. Functions that call on to ranks that serve need it. timeout bounds the wait for\n" +
+				"the console says. Functions that themselves call serving ranks need it. timeout bounds the wait for\n" +
 				"the next call; without it serve waits as long as the other ranks live.",
 			Fn: w.serve,
 		},
@@ -167,7 +166,7 @@ func (w *World) ask(c *starlib.Call, to int, r *request) (starlark.Value, error)
 	return work.then.result()
 }
 
-// begin makes a request. The Work gives the answer.
+// begin makes a request. The Work's result is the answer.
 func (w *World) begin(c *starlib.Call, to int, r *request) (*Work, error) {
 	if to < 0 || to >= w.rank.WorldSize {
 		return nil, fmt.Errorf("%d is not a rank: valid are 0 to %d", to, w.rank.WorldSize-1)
@@ -207,7 +206,7 @@ func (w *World) begin(c *starlib.Call, to int, r *request) (*Work, error) {
 	return work, nil
 }
 
-// result is what the answer to a request says.
+// result decodes the answer to a request.
 func (w *World) result(answer *receive, to int, r *request) (starlark.Value, error) {
 	v, _, err := answer.wait()
 	if err != nil {
@@ -223,8 +222,8 @@ func (w *World) result(answer *receive, to int, r *request) (starlark.Value, err
 	return t[1], nil
 }
 
-// settle waits for the answers to this rank's calls, which the recipe may have dropped, and gives the
-// error of the first that failed.
+// settle waits for the answers to this rank's calls, which the recipe may have dropped, and returns the error of the
+// first that failed.
 func (w *World) settle() error {
 	calls := w.remote.asked
 	w.remote.asked = nil
@@ -262,7 +261,7 @@ func (w *World) own(c *starlib.Call, r *request) (starlark.Value, error) {
 	return w.copied(v)
 }
 
-// copied is a value as another rank would get it.
+// copied is a value as another rank would receive it.
 func (w *World) copied(v starlark.Value) (starlark.Value, error) {
 	data, err := w.all.encode(v)
 	if err != nil {
@@ -336,8 +335,8 @@ type serving struct {
 }
 
 // run executes calls until all ranks have entered serve. A rank enters once its own calls have been
-// answered, and what a function calls on another rank has been answered before the function is. So
-// when all have entered, no call is under way.
+// answered, and a function's calls to other ranks are answered before the function's own. So once
+// all have entered, no call is under way.
 func (s *serving) run() error {
 	s.in[s.rank.Rank] = true
 	enter, err := s.all.encode((&request{kind: enterServe, served: s.remote.served}).value())
@@ -375,7 +374,7 @@ func (s *serving) run() error {
 	return nil
 }
 
-// next is the next request from a rank, or from any, that belongs to this serve.
+// next is the next request of this serve from a rank, or from any.
 func (s *serving) next(source int) (*request, error) {
 	for i, r := range s.remote.early {
 		if r.served == s.remote.served && (source < 0 || source == r.from) {
@@ -400,8 +399,7 @@ func (s *serving) next(source int) (*request, error) {
 	}
 }
 
-// execute carries out a call and answers it. A call that fails is the caller's error, unless this
-// rank cannot go on either.
+// execute carries out a call and answers it. A failed call is the caller's error, unless this rank cannot continue either.
 func (s *serving) execute(r *request) error {
 	if !s.inTurn && !s.told {
 		s.told = true
@@ -422,7 +420,7 @@ func (s *serving) execute(r *request) error {
 	}
 	data, err := s.all.encode(starlark.Tuple{starlark.False, starlark.String(what)})
 	if ended || err != nil || s.reply(r, data) != nil {
-		return failed // it is why there are no more messages
+		return failed // the reason why there are no more messages
 	}
 	return nil
 }

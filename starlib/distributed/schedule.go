@@ -16,14 +16,13 @@ type turn struct {
 //     and a backward pass in turn (Narayanan et al. 2019): a stage holds what backward needs of at
 //     most as many micro-batches as there are stages from it to the end.
 //
-// With stages that take equally long, both leave a stage idle for (p-1)/(m+p-1) of a step of m
-// micro-batches and p stages.
+// If all stages take equally long, both leave a stage idle for (p-1)/(m+p-1) of a step of m micro-batches and p stages.
 var schedules = map[string]func(stage, stages, micros int) []turn{
 	"gpipe": func(_, _, micros int) []turn { return turns(micros, micros) },
 	"1f1b":  func(stage, stages, micros int) []turn { return turns(stages-1-stage, micros) },
 }
 
-// turns are those of a stage that does ahead forward passes before it begins to alternate.
+// turns are those of a stage that does ahead forward passes before it starts alternating.
 func turns(ahead, micros int) []turn {
 	var list []turn
 	next := 0 // the next backward pass
@@ -40,5 +39,5 @@ func turns(ahead, micros int) []turn {
 	return list
 }
 
-// bubble is the share of a step in which a stage is idle, where all take equally long.
+// bubble is the share of a step in which a stage is idle, if all take equally long.
 func bubble(stages, micros int) float64 { return float64(stages-1) / float64(micros+stages-1) }

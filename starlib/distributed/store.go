@@ -10,8 +10,8 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Store is the recipe's part of the key-value store of its run. Get, MultiGet
-// and Wait wait until the keys exist, within the WaitLimit that they are given.
+// Store is the recipe's part of its run's key-value store. Get, MultiGet and Wait wait until the keys exist, within
+// their WaitLimit.
 type Store interface {
 	MultiSet(ctx context.Context, keys []string, values [][]byte) error
 	MultiGet(ctx context.Context, keys []string) ([][]byte, error)
@@ -45,7 +45,7 @@ func (s *storeValue) Attr(name string) (starlark.Value, error) {
 var storeMethods = &starlib.Methods{
 	Type: "store",
 	Doc: "A key-value store of strings that all ranks share, as dist.store. Its calls are not collectives: each\n" +
-		"rank calls it when it likes. A wait fails if a key is not set within timeout, in seconds, by default\n" +
+		"rank calls it at any time. A wait fails if a key is not set within timeout, in seconds, by default\n" +
 		"the run's (--timeout). A key may have up to 4 KiB, a value up to 16 MiB.",
 	Defs: []*starlib.Def{
 		storeMethod(`set(key: string, value: string)`, "Sets a key to a value.",
@@ -147,7 +147,7 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 	}}
 }
 
-// timed makes a call end after its argument timeout.
+// timed bounds a call by its argument timeout.
 func timed(fn storeCall) storeCall {
 	return func(_ context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 		ctx := starlib.Must(c.Recv.(*storeValue).world.until(c))

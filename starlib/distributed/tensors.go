@@ -37,7 +37,7 @@ func (w *World) syncBuffer(c *starlib.Call, g *Group, ctx *collective.WaitLimit)
 	return nil, g.spreadAgreed(ctx, all, call, isInexact, origin(c))
 }
 
-// spreadAgreed is spread for the tensors of a rank, which must be as many, of the same dtypes and shapes, on all.
+// spreadAgreed is spread, checking that the ranks' tensors agree in number, dtypes and shapes.
 func (g *Group) spreadAgreed(ctx *collective.WaitLimit, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) error {
 	if err := exchangeable(all); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 		}
 	}
 	if g.comm == nil {
-		return nil, nil // the averages of one rank are its own
+		return nil, nil // with one rank the average is its own value
 	}
 	grads := g.gradsOf(params)
 	keys, err := g.spread(ctx, g.key, grads, average, isInexact, origin(c))
@@ -94,7 +94,7 @@ func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor,
 	return err
 }
 
-// gradsOf gives the gradients that exist; the group's key then says which they are.
+// gradsOf returns the gradients that exist; the group's key then says which they are.
 func (g *Group) gradsOf(params []*tensor.Tensor) []*tensor.Tensor {
 	grads := make([]*tensor.Tensor, 0, len(params))
 	key := binary.AppendUvarint(g.key[:0], uint64(len(params)))
@@ -122,7 +122,7 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, name func(i int) string, k
 	return g.disagree("the ranks' gradients differ in dtype or shape", shapes)
 }
 
-// oddGrads names the parameters that have a gradient on some ranks only; nil: there are none. A key begins with the
+// oddGrads names the parameters that have a gradient on some ranks only; nil if there are none. A key begins with the
 // number of parameters and, for each, 1 if it has a gradient.
 func (g *Group) oddGrads(params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
 	counts, has, equal := make([]string, len(keys)), make([][]byte, len(keys)), true
@@ -228,10 +228,10 @@ func isInexact(d element.Type) bool {
 	return false
 }
 
-// spread makes the same in-place call on all tensors whose dtype is wanted, in
-// as few collectives as it can: tensors that lie side by side in an optimizer's
-// buffer are one, others are copied into one. Where tensors lie in other ways on
-// other ranks, all ranks copy theirs. Keys are compared, and given, as by compareWith.
+// spread makes the same in-place call on all tensors whose dtype is wanted, in as few
+// collectives as it can: tensors that are adjacent in an optimizer's buffer are one,
+// others are copied into one. If their layout differs between ranks, all ranks copy.
+// Keys are compared and returned as by compareWith.
 func (g *Group) spread(ctx *collective.WaitLimit, key []byte, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) ([][]byte, error) {
 	if g.comm == nil {
 		return nil, nil
@@ -263,17 +263,17 @@ func (g *Group) spread(ctx *collective.WaitLimit, key []byte, all []*tensor.Tens
 	})
 }
 
-// direct is the most collectives that are made in place, rather than one on a copy.
+// direct is the largest number of collectives in place that is preferred to one on a copy.
 const direct = 4
 
-// batch is tensors of one dtype, of which all elements go in a few calls.
+// batch is tensors of one dtype, whose elements are sent in a few calls.
 type batch struct {
 	dtype  element.Type
 	all    []*tensor.Tensor
 	joined []*tensor.Tensor // the same memory, for calls in place; nil: they are copied into one
 }
 
-// lie finds how the tensors lie, and adds to a layout the lengths of the calls that they need.
+// lie finds how the tensors are laid out, and adds the lengths of the calls that they need to layout.
 func (b *batch) lie(layout []byte) []byte {
 	if !slices.ContainsFunc(b.all, func(t *tensor.Tensor) bool { return !t.IsContiguous() }) {
 		if joined := tensor.Coalesce(b.all); len(joined) <= direct {
@@ -304,8 +304,8 @@ func (g *Group) spreadOne(ctx *collective.WaitLimit, b batch, alike bool, newCal
 	return nil
 }
 
-// staged makes a call, for elements of type d, on a copy of the tensors' memory in one
-// buffer, and has write put each part back. The order is the caller's, the same on all ranks.
+// staged makes a call, for elements of type d, on a copy of the tensors in one buffer; write puts each part back. The
+// order is the caller's, the same on all ranks.
 func (g *Group) staged(ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall newCall, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
 	size := 0
 	for _, t := range all {
@@ -332,7 +332,7 @@ func (g *Group) staged(ctx *collective.WaitLimit, d element.Type, all []*tensor.
 	return nil
 }
 
-// stage gives memory for a call, on a boundary that any element type may stand at.
+// stage returns memory for a call, aligned for any element type.
 func (w *World) stage(size int) []byte {
 	if cap(w.staging) < size {
 		w.staging = nil

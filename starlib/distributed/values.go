@@ -34,8 +34,7 @@ func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.WaitLimit, v sta
 	return g.decode(data)
 }
 
-// encode gives the bytes of a value, if this rank's memory can hold both the bytes
-// and the value decoded from them.
+// encode returns the bytes of a value, if this rank's memory can hold both the bytes and the value decoded from them.
 func (g *Group) encode(v starlark.Value) ([]byte, error) {
 	return codec.Append(nil, v, g.world.largest)
 }
@@ -73,7 +72,7 @@ func (g *Group) gatherValues(c *starlib.Call, ctx *collective.WaitLimit, v starl
 	if err != nil {
 		return nil, err
 	}
-	all := [][]byte{data} // for a group of one: a value of its own, as from other ranks
+	all := [][]byte{data} // for a group of one: a separate value, as from other ranks
 	if g.comm != nil {
 		if all, err = g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain)); err != nil {
 			return nil, err
@@ -109,7 +108,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list [
 		before := len(all)
 		var err error
 		all, err = codec.Append(all, v, g.world.largest-before)
-		if errors.As(err, new(*codec.TooLargeError)) { // with those before it
+		if errors.As(err, new(*codec.TooLargeError)) { // together with those before it
 			return nil, &codec.TooLargeError{Most: g.world.largest}
 		}
 		if err != nil {

@@ -16,7 +16,7 @@ type Work struct {
 	group *Group                                // nil for a receive
 	wait  func(ctx *collective.WaitLimit) error // nil: nothing to wait for
 	done  func() bool
-	then  finisher // gives the result, once the call is done
+	then  finisher // makes the result, once the call is done
 	ctx   *collective.WaitLimit
 	at    collective.Position
 	over  bool
@@ -39,7 +39,7 @@ func (w *Work) AttrNames() []string { return workMethods.AttrNames() }
 var workMethods = &starlib.Methods{
 	Type: "Work",
 	Doc: "A call under way. One that is dropped still completes. Its tensor is in use until the call is done: it may be\n" +
-		"read and dropped, but what is written to it meanwhile is lost, or part of the result.",
+		"read and dropped, but what is written to it meanwhile may be lost, or end up in the result.",
 	Defs: []*starlib.Def{
 		{
 			Sig: `wait()`,
@@ -85,8 +85,7 @@ func finished(kind collective.Kind, value starlark.Value) *Work {
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
-// newCall gives a call to fill in. A synchronous one is kept in the group, since
-// a new one would be allocated for the backend each time.
+// newCall returns a call to fill in. A synchronous one is kept in the group, since a new one would be allocated each time.
 func (g *Group) newCall(async bool) *collective.Call {
 	if async {
 		return new(collective.Call)
@@ -96,8 +95,8 @@ func (g *Group) newCall(async bool) *collective.Call {
 
 // run makes the call and returns what then makes of it: at once or, for an
 // asynchronous call, as a Work. In a group of one rank there is nothing to call. An
-// asynchronous call whose result must be copied into place waits all the same, because
-// nothing would copy the result of a Work that is dropped.
+// asynchronous call whose result must be copied into place waits anyway, because
+// nothing would copy the result of a dropped Work.
 func (g *Group) run(c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async, copied bool, then finisher) (starlark.Value, error) {
 	if async && copied {
 		kind := call.Kind
@@ -130,8 +129,7 @@ func (g *Group) run(c *starlib.Call, ctx *collective.WaitLimit, call *collective
 	return w, nil
 }
 
-// keep holds on to a Work, and so to the tensors that it uses, until it is done,
-// even if the recipe drops it.
+// keep retains a Work, and so the tensors that it uses, until it is done, even if the recipe drops it.
 func (w *World) keep(work *Work) {
 	w.pending = append(slices.DeleteFunc(w.pending, func(p *Work) bool { return p.over || p.done() }), work)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // zero is an optimizer whose state is divided among the ranks of a group (Rajbhandari et al. 2020, stage 1 of
-// ZeRO): each keeps the moments of a part of the parameters, updates that part, and gets the others' parts.
+// ZeRO): each rank keeps the moments of a part of the parameters, updates that part, and gets the other parts.
 type zero struct {
 	world *World
 	g     *Group
@@ -133,7 +133,7 @@ func (z *zero) After(thread *starlark.Thread) error {
 	return nil
 }
 
-// exchangeParts gives all ranks each other's parts of a flat tensor, which are equally long but for the last.
+// exchangeParts exchanges the ranks' parts of a flat tensor, which are equally long except the last.
 func (g *Group) exchangeParts(ctx *collective.WaitLimit, t *tensor.Tensor, from, to, each int, at collective.Origin) error {
 	size := t.DType().Size()
 	own := g.world.stage((to - from) * size)

@@ -11,8 +11,8 @@ import (
 )
 
 // Builtins returns the builtins of the language itself: sum and round, which
-// Starlark lacks, and those of Starlark's that have to know of values without
-// a truth, of values nested too deep, or of sizes that no memory has.
+// Starlark lacks, and those of Starlark's that must handle values without a
+// truth, values nested too deep, or sizes beyond any memory.
 func Builtins() starlark.StringDict {
 	dict := starlark.StringDict{
 		"sum":   starlark.NewBuiltin("sum", sum),
@@ -129,8 +129,8 @@ func roundFloat(x starlark.Float, digits int) starlark.Value {
 	return starlark.Float(r)
 }
 
-// roundTens rounds to a multiple of ten to the n. Twice the value, with any
-// fraction counted as a half, tells ties from what lies above them.
+// roundTens rounds to a multiple of ten to the n. Twice the value, with any fraction counted as a half, distinguishes
+// ties from values above them.
 func roundTens(f float64, n int) starlark.Value {
 	whole, fraction := math.Modf(math.Abs(f))
 	i, _ := big.NewFloat(whole).Int(nil)
@@ -143,7 +143,7 @@ func roundTens(f float64, n int) starlark.Value {
 	return starlark.Float(math.Copysign(r, f))
 }
 
-// toBool is bool(x) where x may be without a truth.
+// toBool is bool(x), where x may have no truth.
 func toBool(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	var x starlark.Value = starlark.False
 	if err := starlark.UnpackPositionalArgs(b.Name(), args, kwargs, 0, &x); err != nil {

@@ -7,8 +7,8 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// Printing and freezing recurse over values, printing in a time that grows with
-// the square of the depth, and Go's stack overflow cannot be recovered.
+// Printing and freezing recurse over values, printing takes time quadratic in the depth, and a Go stack overflow
+// cannot be recovered from.
 const (
 	maxPrintDepth  = 1_000
 	maxFreezeDepth = 100_000
@@ -56,7 +56,7 @@ func nests(v starlark.Value) bool {
 }
 
 // nest measures how deep a value nests. seen holds what has been visited, keyed
-// by identity, so that what is shared is visited once; a container on the current
+// by identity, so that shared values are visited once; a container on the current
 // path has height 0, which ends cycles.
 type nest struct {
 	limit int
@@ -93,7 +93,7 @@ func (n *nest) visit(v starlark.Value, depth int) (height int, ok bool) {
 	return height, fits
 }
 
-// parts calls yield for what v holds, until it says false.
+// parts calls yield for each value that v holds, until it returns false.
 func parts(v starlark.Value, yield func(starlark.Value) bool) {
 	switch v := v.(type) {
 	case *starlark.List:

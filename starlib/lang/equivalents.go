@@ -4,8 +4,8 @@ import (
 	"maps"
 )
 
-// equivalents are functions of PyTorch for which drun has no name of its own, since a few that it has say the same: x
-// stands for the tensor whose method the name would be, and for the first argument.
+// equivalents are PyTorch functions that drun expresses with a few others: x stands for the tensor whose method it
+// would be, and for the first argument.
 var equivalents = map[string]string{
 	"rsqrt":               "1 / x.sqrt()",
 	"log2":                "x.log() / math.log(2)",
@@ -102,5 +102,5 @@ var equivalents = map[string]string{
 	"margin_ranking_loss": "(margin - y * (a - b)).relu().mean()",
 }
 
-// Equivalents are the functions of PyTorch that have no name here, and expressions for what they compute.
+// Equivalents are the PyTorch functions that do not exist here, with equivalent expressions.
 func Equivalents() map[string]string { return maps.Clone(equivalents) }

@@ -45,8 +45,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Explain makes an *Error of any error that parsing, compiling or executing a
-// recipe gave; nil of nil. thread is the one that executed it, if one did.
+// Explain converts any error from parsing, compiling or executing a recipe to an *Error; nil stays nil. thread is the
+// one that executed it, if any.
 func Explain(thread *starlark.Thread, err error) *Error {
 	if err == nil {
 		return nil
@@ -97,7 +97,7 @@ func explainEval(err *starlark.EvalError) *Error {
 	}
 	n := len(e.Frames)
 	if n > 1 && wrongArguments(err.Msg, e.Frames[n-1].Func) {
-		n-- // the fault is the call's: the callee has not begun
+		n-- // the fault is in the call: the callee has not begun
 	}
 	if e.Frames = e.Frames[:n]; n > 0 {
 		e.Pos = e.Frames[n-1].Pos
@@ -116,10 +116,10 @@ func wrongArguments(msg, function string) bool {
 	return ok && (strings.HasPrefix(rest, "missing ") || strings.HasPrefix(rest, "accepts ") || strings.HasPrefix(rest, "got "))
 }
 
-// around is inner with the calls that led to it, in the words of err.
+// around is inner with the calls that led to it, in err's wording.
 func around(err error, inner *Error, outer []Frame) *Error {
 	e := *inner
-	if n := len(outer); len(inner.Frames) < n || !slices.Equal(inner.Frames[:n], outer) { // another thread's stack
+	if n := len(outer); len(inner.Frames) < n || !slices.Equal(inner.Frames[:n], outer) { // from another thread's stack
 		e.Frames = slices.Concat(outer, inner.Frames)
 	}
 	// What a builtin says about a callback's error stays; a load says no more than
@@ -177,7 +177,7 @@ func (e *Error) Render(source func(filename string) []byte) string {
 	return b.String()
 }
 
-// A run is a call that a backtrace has several times in a row.
+// A run is a call that occurs several times in a row in a backtrace.
 type run struct {
 	Frame
 	times int

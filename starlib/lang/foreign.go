@@ -10,7 +10,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// foreign are names of PyTorch and of the libraries around it, wherever they stand, and what there is instead.
+// foreign maps names of PyTorch and related libraries, wherever they occur, to what there is instead.
 var foreign = map[string]string{
 	"get_world_size":               "it is dist.world_size()",
 	"tril":                         "it is tensor.tril(t), and a method of tensors",
@@ -102,10 +102,10 @@ var foreign = map[string]string{
 	"ToTensor":                     "images are tensors; data.to_float() makes floats from 0 to 1 of them",
 }
 
-// Foreign says what there is instead of a name of PyTorch, "" where nothing is known.
+// Foreign says what there is instead of a PyTorch name, "" if unknown.
 func Foreign(name string) string { return foreign[name] }
 
-// ForeignMethod says what there is instead of an attribute of PyTorch that a type of value lacks, "" where nothing is known.
+// ForeignMethod says what there is instead of a PyTorch attribute that a type lacks, "" if unknown.
 func ForeignMethod(typ, name string) string {
 	if expr := equivalents[name]; expr != "" && (typ == "Tensor" || typ == "module") {
 		return "write " + expr
@@ -113,7 +113,7 @@ func ForeignMethod(typ, name string) string {
 	return cmp.Or(foreignMethods[typ][name], foreign[name])
 }
 
-// libraries are names under which Python has what the modules of a recipe are.
+// libraries are Python's names for what a recipe's modules provide.
 var libraries = map[string]bool{"torch": true, "np": true, "numpy": true, "F": true, "jnp": true, "jax": true, "tf": true}
 
 // ofLibrary says what there is instead of torch.NAME, where torch is the unknown name at a position.
@@ -148,7 +148,7 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 	return "tensors are in tensor, layers and their functions in nn, optimizers in optim"
 }
 
-// surprises are errors of the language that surprise those who know Python.
+// surprises are language errors that surprise Python users.
 var surprises = sync.OnceValue(func() []surprise {
 	return []surprise{
 		{regexp.MustCompile(`does not associate with`), "comparisons do not chain: write a < b and b < c"},
@@ -172,10 +172,10 @@ var noAttribute = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(.* has no \.(\w+) (?:attribute|field or method))( \(did you mean .*\))?$`)
 })
 
-// Hinted is an error of the language with what to write instead.
+// Hinted adds to a language error's message what to write instead.
 func Hinted(msg string) string { return surprised(&Error{Msg: msg}).Msg }
 
-// surprised adds to an error of the language what to write instead.
+// surprised adds to a language error what to write instead.
 func surprised(e *Error) *Error {
 	if strings.HasPrefix(e.Msg, "fail: ") { // the recipe's own words
 		return e
@@ -195,7 +195,7 @@ func surprised(e *Error) *Error {
 	return e
 }
 
-// surprisingSyntax is a hint at a place where the parser stops: msg, and the line before and after it.
+// surprisingSyntax returns a hint for the position where the parser stops, from msg and the line before and after it.
 func surprisingSyntax(msg, before, rest string) string {
 	switch {
 	case strings.HasPrefix(msg, "got for, want") && strings.Count(before, "(") > strings.Count(before, ")"):

@@ -10,7 +10,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// maxWidth bounds widths and precisions: "%999999999d" must not eat the memory.
+// maxWidth bounds widths and precisions: "%999999999d" must not exhaust memory.
 const maxWidth = 10_000
 
 // format is x % y in a recipe. Strings format as in Python, but a conversion
@@ -128,7 +128,7 @@ func (f *formatter) next() (starlark.Value, error) {
 	return f.args[f.used-1], nil
 }
 
-// lookup reads the "(name)" of a conversion and gives its value.
+// lookup reads the "(name)" of a conversion and returns its value.
 func (f *formatter) lookup() (starlark.Value, error) {
 	end := strings.IndexByte(f.rest, ')')
 	if end < 0 {

@@ -45,7 +45,7 @@ func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 	return e
 }
 
-// identifier tells whether a text is a name.
+// identifier reports whether a text is a name.
 func identifier(s string) bool {
 	for i, c := range s {
 		if c != '_' && !unicode.IsLetter(c) && (i == 0 || !unicode.IsNumber(c)) {
@@ -67,7 +67,7 @@ func moduleOf(name string, env starlark.StringDict) string {
 	return ""
 }
 
-// foreignNames are names of Python that have another form in a recipe.
+// foreignNames are Python names that have another form in a recipe.
 var foreignNames = map[string]string{
 	"pow":        "there is no pow for numbers here, but math.pow(x, y) and a tensor's x.pow(y)",
 	"open":       "files are read with the readers of data, or dist.read_file(path)",
@@ -81,7 +81,7 @@ var foreignNames = map[string]string{
 	"sys":        "a recipe has no access to the system",
 }
 
-// Python's syntax that Starlark lacks, by what stands at the fault's position.
+// Python syntax that Starlark lacks, by the text at the fault's position.
 var foreignSyntax = sync.OnceValue(func() []foreignForm {
 	return []foreignForm{
 		{regexp.MustCompile(`^with\b`), "there is no with: a loop over tensor.no_grad(loader) records no gradients"},
@@ -114,8 +114,7 @@ var (
 	subscript  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\pL\pN_)\]]\[[^\[\]]*$`) })
 )
 
-// explainSyntax mends the position of a syntax error and adds what to write
-// instead of Python's syntax.
+// explainSyntax corrects the position of a syntax error and adds what to write instead of Python's syntax.
 func explainSyntax(e *Error, src []byte) *Error {
 	atToken(e, src)
 	line, ok := sourceLine(src, int(e.Pos.Line))

@@ -1,11 +1,11 @@
-// Package lang is the language of recipes: Starlark as go.starlark.net has it,
-// and a small rewriting of the syntax tree that gives comparisons, conditions
-// and "%.4f" % x the meaning that a numeric user expects.
+// Package lang is the language of recipes: go.starlark.net's Starlark, with a
+// small rewriting of the syntax tree that gives comparisons, conditions and
+// "%.4f" % x the meaning that numeric users expect.
 //
 // The engine calls it for every recipe file: Parse, Compile, then the
 // program's Init with an environment made by Environment, on a thread under
 // Watch. Tensors take part through the interfaces Elementwise and Truther;
-// the package itself knows no tensor, no rank and no file system.
+// the package itself knows nothing of tensors, ranks and file systems.
 //
 // Where the meaning differs from plain Starlark:
 //   - == != < <= > >= are elementwise when an operand is Elementwise, and a NaN
@@ -28,11 +28,12 @@ import (
 
 const (
 	maxSource = 1 << 20 // bytes
-	// Resolver and compiler recurse over the tree, and Go's stack overflow
-	// cannot be recovered. The parser bounds brackets and indentation itself
-	// (at about 75 levels), but not what it reads in a loop: a+b+c, f()()(),
-	// x.y.z, elif after elif, for and if clauses of a comprehension. For the
-	// last two the resolver and compiler also take quadratic time.
+	// Resolver and compiler recurse over the tree, and a Go stack overflow
+	// cannot be recovered from. The parser bounds brackets and indentation
+	// itself (at about 75 levels), but not what it reads in a loop: a+b+c,
+	// f()()(), x.y.z, elif after elif, for and if clauses of a
+	// comprehension. For the last two the resolver and compiler also take
+	// quadratic time.
 	maxTreeDepth = 10_000
 	maxClauses   = 1_000
 )
@@ -49,12 +50,12 @@ var dialect = syntax.FileOptions{
 type File struct {
 	Name   string
 	Source []byte       // as given, less a byte order mark
-	Syntax *syntax.File // as written; Compile works on a tree of its own
+	Syntax *syntax.File // as written; Compile works on its own tree
 	Doc    string       // the docstring, "" without
 	Loads  []Load       // in the order of the file
 	// SavePoints makes Compile add calls of SavePoint.
 	SavePoints bool
-	// Tracer, where it is set, is told of the values that the file computes.
+	// Tracer, if set, gets the values that the file computes.
 	Tracer *Tracer
 }
 
@@ -94,7 +95,7 @@ func Parse(filename string, src []byte) (*File, error) {
 // Environment; the program's Init must be given the same one. Its error is an
 // *Error that lists every unknown name and other fault of the file.
 func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
-	// Resolving marks the tree, so every compilation has one of its own.
+	// Resolving marks the tree, so every compilation parses its own.
 	tree, err := parseTree(f.Name, f.Source)
 	if err != nil {
 		return nil, err
@@ -157,7 +158,7 @@ func parseTree(filename string, src []byte) (*syntax.File, error) {
 }
 
 // checkTree refuses trees that would overflow the stack of the passes that
-// follow. Walk goes no deeper where the function says false, so it is safe too.
+// follow. Walk stops where the function returns false, so it is safe too.
 func checkTree(tree *syntax.File) error {
 	var fault error
 	refuse := func(n syntax.Node, format string, args ...any) bool {

@@ -11,19 +11,19 @@ import (
 type Elementwise interface {
 	starlark.Value
 	// CompareElementwise returns the value of x op y, or of y op x if
-	// reversed, where x is the receiver. op is one of EQL NEQ LT LE GT GE. A
-	// comparison of equality with None is not asked for: it is a plain bool.
+	// reversed, where x is the receiver. op is one of EQL NEQ LT LE GT GE.
+	// Comparing for equality with None does not call it: the result is a plain bool.
 	CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error)
 }
 
 // Truther is a value that may have no truth, as a tensor of several elements.
-// Where TruthValue gives no error, the value's Truth must agree with it.
+// If TruthValue returns no error, the value's Truth must agree with it.
 type Truther interface {
 	starlark.Value
 	TruthValue() (bool, error)
 }
 
-// operators gives what rewritten expressions refer to.
+// operators returns the values that rewritten expressions refer to.
 func operators() starlark.StringDict {
 	dict := starlark.StringDict{
 		predeclared + "if":   truth{},
@@ -46,8 +46,7 @@ func operators() starlark.StringDict {
 	return dict
 }
 
-// internal is the part of a starlark.Value that does not matter for values that
-// recipes never get hold of.
+// internal implements starlark.Value for values that recipes never see.
 type internal struct{}
 
 func (internal) String() string        { return "operator" }

@@ -11,9 +11,8 @@ import (
 // Result is the name under which a prompt keeps the value of the last expression.
 const Result = "_"
 
-// ReadStatement reads the lines of one statement, as they are typed at a prompt: a block ends with an empty line.
-// What is wrong with it, Run says. The error is that of readline; at the end of the input what was read before may be
-// a statement.
+// ReadStatement reads the lines of one statement, as they are typed at a prompt: a block ends with an empty line. Run
+// reports what is wrong with it. The error is readline's; at the end of the input, what was read before may be a statement.
 func ReadStatement(name string, readline func() ([]byte, error)) (src []byte, err error) {
 	_, _ = dialect.ParseCompoundStmt(name, func() ([]byte, error) {
 		line, failed := readline()

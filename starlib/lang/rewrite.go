@@ -16,12 +16,11 @@ import (
 //	s * y              by  "*"[s][y]
 //	f(*x, **y)         by  f(*"f(*)"[x], **"f(*)"[y])
 //
-// where "<" stands for a global of that name, which no recipe can write or shadow.
-// The file's first statements set the globals that it uses to predeclared values: a
+// where "<" stands for a global of that name, which no recipe can name or shadow. The
+// file's first statements set the globals that it uses to predeclared values: a
 // global is read by its index, a predeclared name by a search. An index expression
 // costs half as much as a call, and puts no frame of its own between the recipe's
-// frames in a backtrace; it fails at its bracket, so the bracket takes the operator's
-// place.
+// frames in a backtrace; it fails at its bracket, so the bracket takes the operator's place.
 
 // rewrite changes a tree that has not been resolved, in place.
 func rewrite(file *syntax.File) {
@@ -93,7 +92,7 @@ func assignment(s *syntax.AssignStmt) {
 	}
 }
 
-// again copies an expression that may be evaluated twice; nil of one that calls.
+// again copies an expression that may be evaluated twice; nil if it contains a call.
 func again(e syntax.Expr) syntax.Expr {
 	switch e := unparen(e).(type) {
 	case *syntax.Ident:
@@ -230,7 +229,7 @@ func binary(e *syntax.BinaryExpr, right func(syntax.Expr) syntax.Expr, prefix st
 	return e
 }
 
-// condition rewrites an expression whose truth is asked for.
+// condition rewrites an expression that is used as a condition.
 func condition(e syntax.Expr) syntax.Expr {
 	switch x := e.(type) {
 	case *syntax.ParenExpr:
@@ -261,9 +260,9 @@ func condition(e syntax.Expr) syntax.Expr {
 	return index("if", start, expr(e))
 }
 
-// unplaced reports whether a condition, as of while True, is compiled to an instruction
-// without a position: a thread that is stopped there would seem to be at the last code
-// before the loop that has one, such as the function's def.
+// unplaced reports whether a condition, as in while True, compiles to an instruction
+// without a position: a thread stopped there would seem to be at the last position
+// before the loop, such as the function's def.
 func unplaced(e syntax.Expr) bool {
 	switch e := unparen(e).(type) {
 	case *syntax.Ident:

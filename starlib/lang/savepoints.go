@@ -2,10 +2,9 @@ package lang
 
 import "go.starlark.net/syntax"
 
-// SavePoint is the predeclared name of a function without arguments. In a file that was compiled with SavePoints set,
-// the recipe calls it wherever it decides whether to save: before each if statement in whose branches
-// checkpoint.save is called, before a statement with such a call, and where a loop's iteration or a function that has such a
-// statement is left early.
+// SavePoint is the predeclared name of a function without arguments. A file compiled with SavePoints calls it wherever the
+// recipe decides whether to save: before each if statement in whose branches checkpoint.save is called, before a statement
+// with such a call, and where a loop's iteration or a function that has such a statement is left early.
 const SavePoint = predeclared + savePoint
 
 const savePoint = "save?" // no recipe can write it
@@ -47,8 +46,8 @@ func (m savePoints) insert(stmts []syntax.Stmt) []syntax.Stmt {
 	return out
 }
 
-// saves tells whether statements call checkpoint.save, in no loop or function there: these have a decision of their own.
-// With within, the branches of if statements count too.
+// saves reports whether statements call checkpoint.save outside nested loops and functions, which have their own
+// decisions. With within, the branches of if statements count too.
 func saves(stmts []syntax.Stmt, within bool) (found bool) {
 	for _, stmt := range stmts {
 		syntax.Walk(stmt, func(n syntax.Node) bool {

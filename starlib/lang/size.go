@@ -11,12 +11,12 @@ import (
 	"drun/internal/memory"
 )
 
-// Whatever a recipe makes bit by bit, the watch over the rank's memory ends. Here are the sizes that one step asks for at
-// once, out of little, and what takes hours in one step, which nothing can interrupt.
+// The watch over the rank's memory stops recipes that allocate gradually. These limits are for a single step that
+// allocates a lot from little, or takes hours and cannot be interrupted.
 const (
 	elementBytes = 16 // of a list or tuple
 
-	// Products, and digits as text, of integers longer than this take seconds and hours.
+	// Multiplying or printing longer integers takes seconds to hours.
 	maxIntBits   = 1 << 22
 	maxIntDigits = 1_200_000
 )
@@ -65,7 +65,7 @@ func repeat(v starlark.Value, count starlark.Int) error {
 	return nil // Starlark's own error
 }
 
-// spread refuses a range that is longer than the memory for its numbers: what takes one as a whole does so in one step.
+// spread refuses a range whose numbers do not fit in memory, since a builtin takes it whole, in one step.
 func spread(v starlark.Value) error {
 	if v == nil || reflect.TypeOf(v) != rangeType {
 		return nil
@@ -74,8 +74,7 @@ func spread(v starlark.Value) error {
 	return memory.Fits(n, elementBytes, fmt.Sprintf("a list of the %d numbers of a range", n))
 }
 
-// rangeType has no name outside Starlark. Asking a value for the name of its type costs
-// more than a call with *args allows.
+// rangeType has no name outside Starlark. Comparing type names would be too slow for calls with *args.
 var rangeType = func() reflect.Type {
 	empty, err := starlark.Call(new(starlark.Thread), starlark.Universe["range"], starlark.Tuple{starlark.MakeInt(0)}, nil)
 	if err != nil {
@@ -87,7 +86,7 @@ var rangeType = func() reflect.Type {
 // spreading are the builtins that go through all of their first argument.
 var spreading = []string{"list", "tuple", "sorted", "reversed", "enumerate", "set", "dict", "bytes", "max", "min", "sum"}
 
-// checked gives a builtin of the same name that is not called where check finds an error.
+// checked returns a builtin of the same name that calls b unless check finds an error.
 func checked(b *starlark.Builtin, check func(args starlark.Tuple, kwargs []starlark.Tuple) error) *starlark.Builtin {
 	return starlark.NewBuiltin(b.Name(), func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 		if err := check(args, kwargs); err != nil {
@@ -129,7 +128,7 @@ func zipped(b *starlark.Builtin) *starlark.Builtin {
 	})
 }
 
-// number is int(x), which takes a time that grows with the square of the digits.
+// number is int(x), whose time grows with the square of the digits.
 func number(b *starlark.Builtin) *starlark.Builtin {
 	return checked(b, func(args starlark.Tuple, _ []starlark.Tuple) error {
 		if len(args) == 0 {
@@ -142,7 +141,7 @@ func number(b *starlark.Builtin) *starlark.Builtin {
 	})
 }
 
-// Shallow gives a builtin that recurses over its arguments, or over the text of JSON, where these are not nested too deep.
+// Shallow wraps a builtin that recurses over its arguments, or over JSON text, and refuses those nested too deep.
 func Shallow(b *starlark.Builtin) *starlark.Builtin {
 	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
 		for _, arg := range args {
@@ -164,10 +163,10 @@ func Shallow(b *starlark.Builtin) *starlark.Builtin {
 	})
 }
 
-// jsonDepth is how deep a text of JSON nests.
+// jsonDepth is how deep JSON text nests.
 func jsonDepth(s string) int {
 	if strings.Count(s, "[")+strings.Count(s, "{") <= maxFreezeDepth {
-		return 0 // not too deep, which most texts are found to be quickly
+		return 0 // not too deep: a quick check that suffices for most texts
 	}
 	depth, deepest, quoted := 0, 0, false
 	for i := 0; i < len(s); i++ {

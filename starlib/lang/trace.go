@@ -9,11 +9,11 @@ import (
 
 // A Site is a place in a file where the recipe computes a value.
 type Site struct {
-	Op  string // the name of what is called, an operator, [] of an index, or for: what a loop goes over
+	Op  string // the callee's name, an operator, [] for an index, or for: what a loop goes over
 	Pos syntax.Position
 }
 
-// A Tracer is told of each value that a file compiled for it computes. In the environment it stands as Trace.
+// A Tracer gets each value that a file compiled for it computes. In the environment it is called Trace.
 type Tracer struct {
 	Values func(site Site, v starlark.Value)
 	sites  []Site
@@ -24,11 +24,11 @@ const Trace = predeclared + trace
 
 const trace = "trace?" // no recipe can write it
 
-// Value is what stands in the environment under the name Trace.
+// Value is the environment's value for the name Trace.
 func (t *Tracer) Value() starlark.Value { return tracing{t, -1} }
 
-// tracing is the tracer; indexed by a number, that site; and indexed by a value, that value, of which the
-// tracer is told.
+// tracing is the tracer as a value; indexed by a number it gives that site, which indexed by a value passes it to the
+// tracer and returns it.
 type tracing struct {
 	*Tracer
 	site int

@@ -21,7 +21,7 @@ const (
 	MaxCallDepth = 5_000
 	stepsBetween = 9_973 // a prime: the checks of a short loop fall on each of its steps
 
-	// interrupting is how long a thread has to end that was cancelled.
+	// interrupting is how long a cancelled thread has to end.
 	interrupting = 300 * time.Millisecond
 
 	watchKey = "lang.watch"
@@ -33,8 +33,8 @@ type watch struct {
 	cause atomic.Pointer[error]  // of the first Cancel
 }
 
-// Watch puts a new thread under watch, before it executes anything: recursion
-// without end becomes an error of the recipe, and Cancel works on it. It takes
+// Watch puts a new thread under watch, before it executes anything: infinite
+// recursion becomes an error of the recipe, and Cancel works on it. It takes
 // the thread's OnMaxSteps for this.
 func Watch(thread *starlark.Thread) {
 	w := new(watch)
@@ -49,8 +49,8 @@ func Watch(thread *starlark.Thread) {
 }
 
 // Bound ends a thread under Watch, with the error of [memory.Watch], when the process uses more memory than it may, until
-// stop is called. Where the thread does not end soon, since it is in the middle of one builtin that takes ever more, stuck is
-// called with the error and its place, and must end the process.
+// stop is called. If the thread does not end soon, because a builtin keeps allocating, stuck is called with the error and
+// its position, and must end the process.
 func Bound(thread *starlark.Thread, stuck func(*Error)) (stop func()) {
 	ended := make(chan struct{})
 	unwatch := memory.Watch(func(exceeded error) {
@@ -69,8 +69,8 @@ func Bound(thread *starlark.Thread, stuck func(*Error)) (stop func()) {
 	})
 }
 
-// whereStuck gives err the place of a thread that Cancel has not ended. Only a builtin runs on the thread, so that its frames
-// stand still. Should it end at this very moment, the place may be missing or another one.
+// whereStuck gives err the position of a thread that Cancel has not ended. The thread is inside a builtin, so its frames do
+// not change. If it ends at this very moment, the position may be missing or wrong.
 func whereStuck(thread *starlark.Thread, err error) (e *Error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -119,8 +119,8 @@ func recursive(thread *starlark.Thread) string {
 }
 
 // Cancel makes a thread under Watch fail soon with an error that wraps err; the
-// first call counts. It may be called from any goroutine. What a builtin waits
-// for is not interrupted: that is up to the builtin.
+// first call counts. It may be called from any goroutine. A builtin's wait is
+// not interrupted: that is up to the builtin.
 func Cancel(thread *starlark.Thread, err error) {
 	if w, ok := thread.Local(watchKey).(*watch); ok {
 		w.cause.CompareAndSwap(nil, &err)
@@ -142,8 +142,7 @@ func Cancelled(thread *starlark.Thread) error {
 	return nil
 }
 
-// causedByCancel reports whether err is what go.starlark.net makes of a
-// cancelled thread, rather than an error that came before.
+// causedByCancel reports whether err is go.starlark.net's error for a cancelled thread, rather than an earlier error.
 func causedByCancel(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if strings.HasPrefix(err.Error(), cancelPrefix) {

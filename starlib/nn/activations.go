@@ -10,7 +10,7 @@ import (
 	"drun/tensor"
 )
 
-// activations are the layers that compute each element alone, or along one dimension.
+// activations are the layers that work elementwise, or along one dimension.
 func (k *maker) activations() []*starlib.Def {
 	finite := func(c *starlib.Call, name string) float64 {
 		v := c.Float(name)

@@ -10,10 +10,10 @@ import (
 	startensor "drun/starlib/tensor"
 )
 
-// size is an argument that is a size.
+// size reads an argument that is a size.
 func size(c *starlib.Call, name string) int { return sizes(starlark.MakeInt(c.Int(name)))[0] }
 
-// sizes are those of an argument that is a size or several.
+// sizes reads an argument that is one size or several.
 func sizes(v starlark.Value) []int {
 	list, ok := v.(starlark.Iterable)
 	if !ok {
@@ -30,8 +30,8 @@ func sizes(v starlark.Value) []int {
 	return starlib.Must(shape, err)
 }
 
-// window is the arguments kernel, stride and padding, each a number or a pair (height,
-// width). A stride that is left out is the kernel's size.
+// window reads the arguments kernel, stride and padding, each a number or a pair (height, width). stride defaults to
+// the kernel's size.
 func window(c *starlib.Call) (kernel, stride, padding [2]int) {
 	kernel, padding = heightWidth(c, "kernel", 1), heightWidth(c, "padding", 0)
 	if c.IsNone("stride") {
@@ -40,7 +40,7 @@ func window(c *starlib.Call) (kernel, stride, padding [2]int) {
 	return kernel, heightWidth(c, "stride", 1), padding
 }
 
-// heightWidth is an argument that is a number, or a pair for height and width, each at least least.
+// heightWidth reads an argument that is a number, or a pair for height and width, each at least least.
 func heightWidth(c *starlib.Call, name string, least int) [2]int {
 	v := c.Arg(name)
 	list, ok := v.(starlark.Iterable)

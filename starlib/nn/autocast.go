@@ -13,7 +13,7 @@ import (
 func (k *maker) autocast() *starlib.Def {
 	return &starlib.Def{
 		Sig: `autocast(fn: callable, *args, dtype: string = "bfloat16", **kwargs)`,
-		Doc: `Calls fn, a model or a function, with these arguments and returns its result. Meanwhile linear layers, matmul, convolutions and attention round float32 operands to bfloat16, add up in float32 and give bfloat16; softmax, norms, losses, sums, exp, log and pow give float32; everything else follows the types of its operands. Parameters, and the gradients that backward gives them, stay float32. Put the loss inside, backward and the optimizer's step outside:
+		Doc: `Calls fn, a model or a function, with these arguments and returns its result. Meanwhile linear layers, matmul, convolutions and attention round float32 operands to bfloat16, add up in float32 and return bfloat16; softmax, norms, losses, sums, exp, log and pow return float32; everything else follows the types of its operands. Parameters and their gradients stay float32. Put the loss inside, backward and the optimizer's step outside:
 	loss = nn.autocast(lambda: nn.cross_entropy(model(x), y))
 	loss.backward()
 dtype = "float32" turns it off within. Recurrent layers compute in float32.`,

@@ -12,13 +12,13 @@ import (
 	"drun/tensor"
 )
 
-// convolutions are the layers over sequences, images and volumes beside the first ones.
+// convolutions are further layers over sequences, images and volumes.
 func (k *maker) convolutions() []*starlib.Def {
 	conv := func(n int, size, shapes string) *starlib.Def {
 		name := fmt.Sprintf("conv%dd", n)
 		return &starlib.Def{
 			Sig: name + "(i: int, o: int, kernel: " + size + ", stride: " + size + " = 1, padding: " + size + ` | string = 0, bias: bool = True, dilation: ` + size + ` = 1, groups: int = 1, padding_mode: string = "zeros") -> Module`,
-			Doc: shapes + ` dilation is how far a kernel's cells lie apart; groups divides the channels into groups that are convolved apart (weight then has i/groups). padding is a number for both sides, or "same" for an output of the input's size (with a stride of 1), or "valid" for none. padding_mode is "zeros", "reflect" (mirrored at the edge), "replicate" (the edge repeated) or "circular".`,
+			Doc: shapes + ` dilation is the distance between a kernel's cells; groups divides the channels into groups that are convolved separately (weight then has i/groups). padding is a number for both sides, or "same" for an output of the input's size (with a stride of 1), or "valid" for none. padding_mode is "zeros", "reflect" (mirrored at the edge), "replicate" (the edge repeated) or "circular".`,
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.conv(c, name, n) },
 		}
 	}
@@ -72,15 +72,15 @@ func (k *maker) convolutions() []*starlib.Def {
 		},
 		{
 			Sig: "instance_norm(channels: int, eps: number = 1e-5, affine: bool = False, momentum: number = 0.1, track_running_stats: bool = False) -> Module",
-			Doc: "Normalizes each channel, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Ulyanov et al. 2016); with affine, then scales it by weight and adds bias. With track_running_stats, training moves the buffers running_mean and running_var by momentum towards the means of the samples' statistics, and eval() normalizes by them; otherwise train and eval are the same.",
+			Doc: "Normalizes each channel, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Ulyanov et al. 2016); with affine, then scales it by weight and adds bias. With track_running_stats, training moves the buffers running_mean and running_var by momentum towards the means of the samples' statistics, and evaluation normalizes with them; otherwise training and evaluation are the same.",
 			Fn:  k.instanceNorm,
 		},
 		pool1d("max_pool1d", "The maximum", tensor.MaxPool2d),
 		pool1d("avg_pool1d", "The mean", tensor.AvgPool2d),
 		adaptive("adaptive_avg_pool1d", 1, false, "Means of (n, c, l), of which there are size."+elements),
-		adaptive("adaptive_avg_pool2d", 2, false, "Means of (n, c, h, w), of which there are size in each direction."+elements),
+		adaptive("adaptive_avg_pool2d", 2, false, "Means over (n, c, h, w) that give an output of the given size."+elements),
 		adaptive("adaptive_max_pool1d", 1, true, "Maxima of (n, c, l), of which there are size."+elements),
-		adaptive("adaptive_max_pool2d", 2, true, "Maxima of (n, c, h, w), of which there are size in each direction."+elements),
+		adaptive("adaptive_max_pool2d", 2, true, "Maxima over (n, c, h, w) that give an output of the given size."+elements),
 		{
 			Sig: `upsample(size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Module`,
 			Doc: "interpolate with these settings, as a layer.",
@@ -94,7 +94,7 @@ func (k *maker) convolutions() []*starlib.Def {
 		},
 		{
 			Sig: `interpolate(x: Tensor, size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Tensor`,
-			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest", or "linear", "bilinear", "trilinear" for lines between neighbours in 1, 2 or 3 dimensions, or "bicubic" for cubic curves in 2 (with PyTorch's coefficient, -0.75; the result may leave the input's range); align_corners puts the corners of input and output on each other. Positions are PyTorch's.`,
+			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest", or "linear", "bilinear", "trilinear" for lines between neighbours in 1, 2 or 3 dimensions, or "bicubic" for cubic curves in 2 (with PyTorch's coefficient, -0.75; the result may leave the input's range); align_corners aligns the corners of input and output. Positions are PyTorch's.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				resize, err := resizer(c)
 				if err != nil {
@@ -171,7 +171,7 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 	}
 	detail := fmt.Sprintf("%d, %d, kernel = (%s)", in, out, numbers)
 	m := k.make(name, detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		own := make([]int, n) // the padding that the convolution makes itself: zeros, as many on both sides
+		own := make([]int, n) // the convolution's own padding: equally many zeros on both sides
 		outside := make([][2]int, n)
 		var ahead bool
 		for i, p := range pads {

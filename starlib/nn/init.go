@@ -23,7 +23,7 @@ func (v initValue) Truth() starlark.Bool  { return true }
 func (v initValue) Hash() (uint32, error) { return 0, errors.New("unhashable: init") }
 func (v initValue) Freeze()               {}
 
-// Attr gives the functions.
+// Attr returns the functions.
 func (v initValue) Attr(name string) (starlark.Value, error) { return initMethods.Attr(v, name) }
 
 // AttrNames lists the functions.
@@ -39,7 +39,7 @@ var initMethods = &starlib.Methods{
 		filled("normal_(t: Tensor, mean: number = 0, std: number = 1) -> Tensor", "Normally distributed.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return g.Normal(t, c.Float("mean"), c.Float("std"))
 		}),
-		filled("trunc_normal_(t: Tensor, mean: number = 0, std: number = 1, a: number = -2, b: number = 2) -> Tensor", "Normally distributed, of which only values from a to b are taken.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("trunc_normal_(t: Tensor, mean: number = 0, std: number = 1, a: number = -2, b: number = 2) -> Tensor", "Normally distributed values, of which only those from a to b are kept.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return g.TruncatedNormal(t, c.Float("mean"), c.Float("std"), c.Float("a"), c.Float("b"))
 		}),
 		filled("constant_(t: Tensor, val: number) -> Tensor", "All elements val.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
@@ -92,7 +92,7 @@ var initMethods = &starlib.Methods{
 				}
 				return g.Normal(t, 0, std)
 			}),
-		filled("orthogonal_(t: Tensor, gain: number = 1) -> Tensor", "A matrix with orthogonal rows or columns of length gain, of the first dimension and all others as one (Saxe et al. 2013).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("orthogonal_(t: Tensor, gain: number = 1) -> Tensor", "A matrix, the first dimension by all others, with orthogonal rows or columns of length gain (Saxe et al. 2013).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			if t.Dim() < 2 {
 				return fmt.Errorf("want a tensor of at least 2 dimensions, not of shape %s", startensor.Shape(t))
 			}
@@ -100,7 +100,7 @@ var initMethods = &starlib.Methods{
 		}),
 		{
 			Sig: "calculate_gain(nonlinearity: string, param: number = None) -> float",
-			Doc: `The factor by which a nonlinearity wants its weights larger: 1 for "linear", "sigmoid" and the convolutions, 5/3 for "tanh", √2 for "relu", √(2/(1 + param²)) for "leaky_relu" (param is 0.01 by default), 3/4 for "selu".`,
+			Doc: `The factor by which a nonlinearity's weights should be larger: 1 for "linear", "sigmoid" and the convolutions, 5/3 for "tanh", √2 for "relu", √(2/(1 + param²)) for "leaky_relu" (param is 0.01 by default), 3/4 for "selu".`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				slope := 0.01
 				if !c.IsNone("param") {

@@ -18,7 +18,7 @@ type maker struct {
 	streams *random.Streams
 }
 
-// make finishes a module of drun's own: forward takes one tensor.
+// make finishes a built-in module: forward takes one tensor.
 func (k *maker) make(kind, detail string, fields []field, forward func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
 	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, of: forward, ctx: k.ctx}
 	call := &starlib.Def{Sig: "nn." + kind + "(x: Tensor) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -42,12 +42,12 @@ func kept(name string, t *tensor.Tensor) field {
 	return field{name, (*startensor.Value)(t), marked{t, true}}
 }
 
-// weights makes the fields weight and bias, of which bias may be nil.
+// weights makes the fields weight and bias; bias may be nil.
 func weights(weight, bias *tensor.Tensor) []field {
 	return []field{trained("weight", weight), trained("bias", bias)}
 }
 
-// full makes the tensor of a field. All its elements are value.
+// full makes the tensor of a field, with all elements equal to value.
 func (k *maker) full(name string, shape []int, value int64) *tensor.Tensor {
 	t, err := tensor.Full(k.ctx, shape, tensor.Int(value), element.Float32)
 	return starlib.Must(t, tensor.As(name, err))
@@ -125,7 +125,7 @@ func (k *maker) batchNorm(c *starlib.Call) (starlark.Value, error) {
 	}), nil
 }
 
-// Group is what dropout needs to know of a group of ranks.
+// Group is what dropout needs to know about a group of ranks.
 type Group interface {
 	starlark.Value
 	Rank() int // negative for a rank that is not a member

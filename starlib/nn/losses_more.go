@@ -20,7 +20,7 @@ const (
 var moreLosses = startensor.Passing([]*starlib.Def{
 	{
 		Sig: "cross_entropy(logits: Tensor, target: Tensor" + reduced + ", weight: Tensor = None, ignore_index: int = -100, label_smoothing: number = 0) -> Tensor",
-		Doc: "The negative logarithm of the target class's softmax: logits (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers, int64, or probabilities of the logits' shape. weight (classes,) is what each class counts; a sample whose target is ignore_index does not count; label_smoothing, from 0 to 1, is the share of the target that goes to all classes alike (Szegedy et al. 2016). The mean is over the weights of the targets." + reducedDocs,
+		Doc: "The negative logarithm of the target class's softmax: logits (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers, int64, or probabilities of the logits' shape. weight (classes,) weights each class; a sample whose target is ignore_index does not count; label_smoothing, from 0 to 1, is the share of the target that is spread evenly over all classes (Szegedy et al. 2016). The mean is weighted by the targets' weights." + reducedDocs,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			x, y := startensor.Arg(c, "logits"), startensor.Arg(c, "target")
 			o := tensor.ClassOptions{Weight: optional(c, "weight"), Ignore: int64(c.Int("ignore_index")), Smoothing: c.Float("label_smoothing")}
@@ -32,14 +32,14 @@ var moreLosses = startensor.Passing([]*starlib.Def{
 	},
 	{
 		Sig: "nll_loss(log_probabilities: Tensor, target: Tensor" + reduced + ", weight: Tensor = None, ignore_index: int = -100) -> Tensor",
-		Doc: "The negative log-probability of the target class, as log_softmax computes it: (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers. weight (classes,) is what each class counts; a sample whose target is ignore_index does not count. The mean is over the weights of the targets." + reducedDocs,
+		Doc: "The negative log-probability of the target class, as log_softmax computes it: (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers. weight (classes,) weights each class; a sample whose target is ignore_index does not count. The mean is weighted by the targets' weights." + reducedDocs,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return startensor.Result(tensor.NLLLossWith(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c)))
 		},
 	},
 	{
 		Sig: "bce_with_logits(logits: Tensor, target: Tensor" + reduced + ", weight: Tensor = None, pos_weight: Tensor = None) -> Tensor",
-		Doc: "Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow. weight is what each element counts, pos_weight what its positive part does; both broadcast to the logits." + reducedDocs,
+		Doc: "Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow. weight weights each element, pos_weight its positive part; both broadcast to the logits." + reducedDocs,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			x, y, weight, pos := startensor.Arg(c, "logits"), startensor.Arg(c, "target"), optional(c, "weight"), optional(c, "pos_weight")
 			if weight == nil && pos == nil {
@@ -72,7 +72,7 @@ var moreLosses = startensor.Passing([]*starlib.Def{
 	},
 	{
 		Sig: "kl_div(input: Tensor, target: Tensor" + reduced + ", log_target: bool = False) -> Tensor",
-		Doc: `Kullback and Leibler's divergence of input, logarithms of probabilities, from target, probabilities (with log_target their logarithms), of one shape: target·(log(target) - input), and 0 where target is 0. reduction is "mean" over all elements, "batchmean" over the first dimension (the divergence itself), "sum" or "none".`,
+		Doc: `The Kullback-Leibler divergence of input, log-probabilities, from target, probabilities (with log_target, log-probabilities), of one shape: target·(log(target) - input), and 0 where target is 0. reduction is "mean" over all elements, "batchmean" over the first dimension (the divergence itself), "sum" or "none".`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			r := tensor.ReduceBatchMean
 			if c.String("reduction") != "batchmean" {
@@ -101,7 +101,7 @@ var moreLosses = startensor.Passing([]*starlib.Def{
 	},
 	{
 		Sig: "triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor" + reduced + ", margin: number = 1.0, p: number = 2.0, eps: number = 1e-6, swap: bool = False) -> Tensor",
-		Doc: "margin + d(anchor, positive) - d(anchor, negative), at least 0, where d is the p-norm of the difference plus eps over the last dimension; of one shape (n, d). swap measures the negative from the nearer of anchor and positive (Balntas et al. 2016)." + reducedDocs,
+		Doc: "margin + d(anchor, positive) - d(anchor, negative), at least 0, where d is the p-norm of the difference plus eps over the last dimension; of one shape (n, d). swap measures the distance to negative from the nearer of anchor and positive (Balntas et al. 2016)." + reducedDocs,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			if p := c.Float("p"); !(p > 0) {
 				return nil, fmt.Errorf("p = %v: want a number above 0", p)

@@ -53,7 +53,7 @@ var methods = &starlib.Methods{
 			}),
 		{
 			Sig: "load_state(dict: dict, strict: bool = True) -> list",
-			Doc: `Copies tensors into the parameters and buffers of their names, as state() and checkpoint.load_file give them. Names and layouts are PyTorch's: weight of linear is (o, i), of conv2d (o, i, kh, kw); num_batches_tracked of batch_norm is ignored. A tensor that stands in the module twice may come under each of its names, with equal values.
+			Doc: `Copies tensors into the parameters and buffers of the same names, as returned by state() and checkpoint.load_file. Names and layouts are PyTorch's: weight of linear is (o, i), of conv2d (o, i, kh, kw); num_batches_tracked of batch_norm is ignored. A tensor that is in the module twice may be given under each of its names, with equal values.
 Names that are missing or unexpected and other shapes and dtypes are an error that lists them all, and nothing is changed. strict = False loads what matches, and returns the list of the differences, a line each.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				differences, err := c.Recv.(*Model).loadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict"))
@@ -117,7 +117,7 @@ func (m *Model) SetState(entries []starlib.Entry) error {
 	return startensor.Restore(m.ctx, "nn."+m.kind, live, entries)
 }
 
-// checkModule is for arguments that must be callable.
+// checkCallables checks arguments that must be callable.
 func checkCallables(args starlark.Tuple) error {
 	for i, a := range args {
 		if _, ok := a.(starlark.Callable); !ok {

@@ -12,22 +12,21 @@ import (
 	"drun/tensor"
 )
 
-// Model is a part of a model: fields, which may be modules in turn, and what
-// calling it computes of its arguments.
+// Model is a part of a model: fields, which may be modules in turn, and what calling it computes from its arguments.
 type Model struct {
 	kind     string // "linear"
-	detail   string // what tells it from others of its kind: "64, 128"
+	detail   string // what distinguishes it from others of its kind: "64, 128"
 	fields   []field
 	training bool
 	forward  starlark.Callable // takes the call's arguments
-	layer    bool              // one of drun's own, which keeps no tensor
+	layer    bool              // a built-in layer, which keeps no tensor
 	of       layer             // what it computes, if it is a layer of one tensor
 	self     bool              // forward is a recipe's function that takes the module first
 	hooks    []*hook
 	around   Around
 	heads    *heads  // of multi_head_attention, for the blocks that are made of it
 	maxima   *maxima // of max_pool2d
-	// with computes a conv2d and a pooling of its result at once; nil where they are computed one after the other.
+	// with computes a conv2d and a pooling of its result at once; it returns nil if they must be computed one after the other.
 	with func(x *tensor.Tensor, pool maxima) (*tensor.Tensor, error)
 	ctx  *tensor.Context
 }
@@ -38,7 +37,7 @@ type maxima struct{ size, stride, padding [2]int }
 // layer computes a layer's output.
 type layer func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)
 
-// Around stands around each computation of a module, whose hooks included: it calls compute, and gives the result.
+// Around wraps each computation of a module, including hooks: it calls compute and returns the result.
 type Around func(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error)
 
 // field is a named part of a module.
@@ -48,8 +47,8 @@ type field struct {
 	tree starlark.Value // the same with parameters and buffers marked
 }
 
-// marked is a tensor in a module's fields: a parameter, or a buffer. nn.buffer
-// returns one for a field; what recipes read of fields is the tensor.
+// marked is a tensor in a module's fields: a parameter, or a buffer. nn.buffer returns one for a field; recipes that
+// read the field get the tensor.
 type marked struct {
 	*tensor.Tensor
 	buffer bool
@@ -60,14 +59,14 @@ func (m marked) Freeze()               { m.Tensor.Freeze() }
 func (m marked) Truth() starlark.Bool  { return true }
 func (m marked) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Buffer") }
 
-// register makes a field of a value. A list or dict that holds a part of the model
-// is copied, so that what belongs to the module stays as it is.
+// register makes a field from a value. A list or dict that holds a part of the model is copied, so that the module's
+// content stays fixed.
 func register(name string, v starlark.Value) field {
 	seen, tree, _ := mark(v)
 	return field{name, seen, tree}
 }
 
-// mark tells also whether v is or holds a part of a model.
+// mark also reports whether v is or holds a part of a model.
 func mark(v starlark.Value) (seen, tree starlark.Value, part bool) {
 	switch v := v.(type) {
 	case *Model:
@@ -129,7 +128,7 @@ func (m *Model) Freeze() {}
 // Name is the name that backtraces show.
 func (m *Model) Name() string { return "nn." + m.kind }
 
-// Training tells whether the module is in training.
+// Training reports whether the module is in training mode.
 func (m *Model) Training() bool { return m.training }
 
 // CallInternal computes the module's output.
@@ -144,7 +143,7 @@ func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwarg
 	return out, err
 }
 
-// keepsNothing tells that m computes with drun's own layers of one tensor alone.
+// keepsNothing reports whether m computes only with built-in layers of one tensor.
 func (m *Model) keepsNothing() bool {
 	if m.hooks != nil || m.around != nil {
 		return false
@@ -178,7 +177,7 @@ func (m *Model) compute(thread *starlark.Thread, args starlark.Tuple, kwargs []s
 	return m.forward.CallInternal(thread, args, kwargs)
 }
 
-// direct tells that m is a layer of one tensor, and gets just that: there are no arguments to check.
+// direct reports whether m is a layer of one tensor, and gets just that: there are no arguments to check.
 func (m *Model) direct(args starlark.Tuple, kwargs []starlark.Tuple) bool {
 	if m.of == nil || len(args) != 1 || len(kwargs) != 0 {
 		return false
@@ -201,7 +200,7 @@ func (m *Model) layered(x *startensor.Value) (out starlark.Value, err error) {
 	return (*startensor.Value)(t), nil
 }
 
-// pooled computes a convolution and the pooling after it at once; nil where they are computed one after the other.
+// pooled computes a convolution and the pooling after it at once; nil if they must be computed one after the other.
 func (m *Model) pooled(pool *Model, x *startensor.Value) (out starlark.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -218,7 +217,7 @@ func (m *Model) pooled(pool *Model, x *startensor.Value) (out starlark.Value, er
 	return (*startensor.Value)(t), nil
 }
 
-// Attr gives fields, training and methods.
+// Attr returns fields, training and methods.
 func (m *Model) Attr(name string) (starlark.Value, error) {
 	if name == "training" {
 		return starlark.Bool(m.training), nil
@@ -254,9 +253,9 @@ func (m *Model) leaves() []leaf {
 }
 
 type walker struct {
-	every    bool // what stands in several places is found in each
+	every    bool // what is in several places is found in each
 	found    []leaf
-	counters []string // names of what PyTorch's modules have besides
+	counters []string // names of what PyTorch's modules have in addition
 	seen     map[any]bool
 }
 
@@ -305,7 +304,7 @@ func (w *walker) leaf(l leaf) {
 	}
 }
 
-// setTraining sets the mode of the module and all within.
+// setTraining sets the mode of the module and all modules within.
 func (m *Model) setTraining(on bool, seen map[*Model]bool) {
 	if seen[m] {
 		return

@@ -26,13 +26,13 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 			{Sig: "linear(i: int, o: int, bias: bool = True) -> Module", Fn: k.linear,
 				Doc: "x·Wᵀ + b over the last dimension: (…, i) to (…, o). weight has shape (o, i), bias (o,)."},
 			{Sig: "embedding(n: int, dim: int, padding_idx: int = None) -> Module", Fn: k.embedding,
-				Doc: "Looks up rows of a table: integers from 0 to n - 1 of any shape (…) become (…, dim). weight has shape (n, dim). The row padding_idx, from the end if it is negative, begins with zeros and gets no gradient."},
+				Doc: "Looks up rows of a table: integers from 0 to n - 1 of any shape (…) become (…, dim). weight has shape (n, dim). Row padding_idx, counted from the end if negative, starts as zeros and gets no gradient."},
 			{Sig: "layer_norm(dim: int | tuple | list, eps: number = 1e-5) -> Module", Fn: k.layerNorm,
 				Doc: "Normalizes the last dimensions to mean 0 and variance 1, then scales by weight and adds bias."},
 			{Sig: "rms_norm(dim: int, eps: number = 1e-6) -> Module", Fn: k.rmsNorm,
 				Doc: "Divides the last dimension by its root mean square, then scales by weight."},
 			{Sig: "batch_norm(channels: int, momentum: number = 0.1, eps: number = 1e-5) -> Module", Fn: k.batchNorm,
-				Doc: "Normalizes each channel, dimension 1 of (n, channels, …), by the batch's statistics in training and by the running ones otherwise (buffers running_mean, running_var)."},
+				Doc: "Normalizes each channel, dimension 1 of (n, channels, …), with the batch's statistics in training and the running ones otherwise (buffers running_mean, running_var)."},
 			{Sig: "dropout(p: number, group = None) -> Module", Fn: k.dropout,
 				Doc: "In training, zeroes elements with probability p and scales the others by 1/(1 - p). Each rank draws its own mask; with a group, all of the group's ranks draw the same one."},
 			{Sig: "max_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("max_pool2d", tensor.MaxPool2d),
@@ -57,8 +57,7 @@ func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
 	return Sequential(k.ctx, c.Rest, 0)
 }
 
-// Sequential makes a model that calls modules in order. They are numbered, in the names of their
-// parameters, from first on.
+// Sequential makes a model that calls modules in order. In parameters' names they are numbered from first on.
 func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model, error) {
 	if err := checkCallables(modules); err != nil {
 		return nil, err
@@ -96,7 +95,7 @@ func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model,
 	return m, nil
 }
 
-// plain tells that the field at i is one of drun's own layers, that nothing stands around.
+// plain returns the field at i if it is a built-in layer that nothing wraps.
 func (m *Model) plain(i int) *Model {
 	if l, ok := m.fields[i].seen.(*Model); ok && l.layer && l.hooks == nil && l.around == nil {
 		return l
@@ -104,7 +103,7 @@ func (m *Model) plain(i int) *Model {
 	return nil
 }
 
-// together computes a convolution at place i and a pooling by maxima after it at once; nil if there are none, or they are
+// together computes a convolution at index i and the max pooling after it at once; nil if there are none, or they must be
 // computed one after the other. The bits are the same.
 func (m *Model) together(i int, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	if i+1 >= len(m.fields) {
@@ -121,11 +120,11 @@ func (m *Model) together(i int, args starlark.Tuple, kwargs []starlark.Tuple) (s
 	return conv.pooled(pool, args[0].(*startensor.Value))
 }
 
-// turn is the field that a sequence computes at place i. A relu just before a pooling by maxima is computed after it, on the
-// maxima alone: neither the results nor the gradients differ in a bit, since relu never falls and keeps NaN.
+// turn is the field that a sequence computes at index i. A relu just before a max pooling is computed after it, on the
+// maxima only: neither results nor gradients differ in a bit, since relu is monotonic and keeps NaN.
 func (m *Model) turn(i int) int {
 	plain := func(i int, kind string) bool {
-		if i < 1 || i >= len(m.fields) { // the first layer's errors are about what the sequence was given
+		if i < 1 || i >= len(m.fields) { // the first layer's errors are about the sequence's own input
 			return false
 		}
 		l := m.plain(i)
@@ -140,24 +139,23 @@ func (m *Model) turn(i int) int {
 	return i
 }
 
-// inside follows a value through a sequence, and gives back the memory of what only the
-// sequence's own layers have seen.
+// inside follows a value through a sequence, and frees the memory of what only the sequence's own layers have seen.
 type inside struct {
 	last *tensor.Tensor // made by a layer here, and not known elsewhere
 }
 
-// next tells of a step from in to out.
+// next records a step from in to out.
 func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) {
 	m, ok := fn.(*Model)
 	v, isTensor := out.(*startensor.Value)
 	if !ok || !m.layer || m.hooks != nil || m.around != nil || !isTensor {
-		s.last = nil // who knows who has it
+		s.last = nil // unknown who holds it
 		return
 	}
 	t := (*tensor.Tensor)(v)
 	for _, a := range in {
 		if from, ok := a.(*startensor.Value); ok && tensor.SharesStorage((*tensor.Tensor)(from), t) {
-			return // a view of what came in is known to as many
+			return // a view of the input is as widely known as the input
 		}
 	}
 	if s.last != nil {
@@ -166,8 +164,7 @@ func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) 
 	s.last = t
 }
 
-// call calls a module or function. A layer of drun's own needs no frame of its own
-// in a backtrace: its errors name it.
+// call calls a module or function. A built-in layer needs no frame of its own in a backtrace: its errors name it.
 func call(thread *starlark.Thread, fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	if m, ok := fn.(*Model); ok && !m.self && m.hooks == nil && m.around == nil {
 		if m.direct(args, kwargs) {

@@ -12,8 +12,7 @@ import (
 	"drun/tensor"
 )
 
-// Weights is every parameter and buffer as PyTorch's state_dict has them: one that
-// stands in several places has an entry for each.
+// Weights is every parameter and buffer as in PyTorch's state_dict: one that is in several places has an entry for each.
 func (m *Model) Weights() []starlib.Entry {
 	w := walker{every: true}
 	w.module("", m)
@@ -24,11 +23,11 @@ func (m *Model) Weights() []starlib.Entry {
 	return entries
 }
 
-// counter is a buffer of PyTorch's batch norm that nothing here depends on.
+// counter is a buffer of PyTorch's batch norm that is not used here.
 const counter = "num_batches_tracked"
 
-// loadState copies tensors into the parameters and buffers of their names, and gives
-// the differences. If there are some, and strict is set, nothing is changed.
+// loadState copies tensors into the parameters and buffers of the same names, and returns the differences. If there
+// are any, and strict is set, nothing is changed.
 func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []string, err error) {
 	differences, change, err := m.Fit(state)
 	if err != nil {
@@ -40,8 +39,8 @@ func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []stri
 	return differences, change()
 }
 
-// Fit compares tensors with the parameters and buffers of their names: it gives the differences,
-// and what copies those that fit. Nothing is changed before that is called.
+// Fit compares tensors with the parameters and buffers of the same names: it returns the differences, and a function
+// that copies those that fit. Nothing is changed before that is called.
 func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() error, err error) {
 	w := walker{every: true}
 	w.module("", m)
@@ -73,7 +72,7 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 		value, isTensor := v.(*startensor.Value)
 		switch {
 		case v == nil && named[l.Tensor]:
-			// it comes by another name
+			// it is given under another name
 		case v == nil:
 			differ(l.name, "missing")
 		case !isTensor:
@@ -85,7 +84,7 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 		case taken[l.Tensor] == nil:
 			src := value.Tensor().Detach()
 			if storages[src.Storage()] {
-				// It may be changed before its turn comes.
+				// It may change before its turn comes.
 				if src, err = tensor.Clone(src); err != nil {
 					return nil, nil, err
 				}
@@ -132,7 +131,7 @@ func nameOf(leaves []leaf, t *tensor.Tensor) string {
 	return ""
 }
 
-// equal tells whether two tensors of one type and shape have the same bits.
+// equal reports whether two tensors of one type and shape have the same bits.
 func equal(a, b *tensor.Tensor) (bool, error) {
 	a, err := tensor.Contiguous(a.Detach())
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"drun/tensor"
 )
 
-// transformers are attention with its settings, and what is made of it.
+// transformers are attention with its settings, and layers built from it.
 func (k *maker) transformers() []*starlib.Def {
 	const masks = " A mask is bool, True where a position may not be attended to, or is added to the scores; a key_padding_mask has shape (n, s), another (l, s) or (n·num_heads, l, s)."
 	const blocks = `d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: number = 0.1, activation: string = "relu", layer_norm_eps: number = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True`
 	return []*starlib.Def{
 		{
 			Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, mask: Tensor = None, dropout: number = 0, scale: number = None) -> Tensor",
-			Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions. mask broadcasts to (…, length of q, length of k): bool, True where a query may attend, or numbers that are added to the scores; a query that may attend to nothing gets zeros. dropout is a probability for the weights, whether in training or not; scale replaces 1/√d (Vaswani et al. 2017).",
+			Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions. mask broadcasts to (…, length of q, length of k): bool, True where a query may attend, or numbers that are added to the scores; a query that may attend to nothing gets zeros. dropout is a probability for the weights, also outside training; scale replaces 1/√d (Vaswani et al. 2017).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				q, key, v := startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v")
 				o := tensor.AttentionOptions{Mask: optional(c, "mask"), Causal: c.Bool("causal"), Dropout: probability(c, "dropout"), Stream: k.streams.PerRank.Stream}
@@ -54,7 +54,7 @@ func (k *maker) transformers() []*starlib.Def {
 		},
 		{
 			Sig: "rotary_embedding(x: Tensor, base: number = 10000.0, offset: int = 0, interleaved: bool = False) -> Tensor",
-			Doc: "Turns pairs of elements of queries or keys x (…, length, d), d even, by angles that grow with the position: pair i of position p by p·base^(-2i/d) (Su et al. 2021). Pairs are (i, i + d/2), as in LLaMA's weights of Hugging Face, or with interleaved (2i, 2i + 1), as in the paper. The first position is offset.",
+			Doc: "Rotates pairs of elements of queries or keys x (…, length, d), d even, by angles that grow with the position: pair i of position p by p·base^(-2i/d) (Su et al. 2021). Pairs are (i, i + d/2), as in Hugging Face's LLaMA weights, or with interleaved (2i, 2i + 1), as in the paper. offset is the first position.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				base, offset := c.Float("base"), c.Int("offset")
 				if !(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50 {
@@ -208,7 +208,7 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 	return y, weights, nil
 }
 
-// mask joins the masks into numbers that are added to the scores; nil without any.
+// mask combines the masks into numbers that are added to the scores; nil if there are none.
 func (a *heads) mask(padding, mask *tensor.Tensor, n, l, s int, like *tensor.Tensor) (*tensor.Tensor, error) {
 	number := func(name string, t *tensor.Tensor, shapes ...[]int) (*tensor.Tensor, error) {
 		for _, shape := range shapes[:len(shapes)-1] {

@@ -27,7 +27,7 @@ type child struct {
 	value starlark.Value
 }
 
-// children are the parts of a value of a field that are modules; it is one itself perhaps.
+// children are the modules in a field's value, which may itself be one.
 func children(name string, v starlark.Value) (found []child) {
 	switch v := v.(type) {
 	case *Model:
@@ -56,7 +56,7 @@ func (m *Model) children() (found []child) {
 	return found
 }
 
-// tree is the module and all within, each once, with their names: the module's own is "".
+// tree is the module and all modules within, each once, with their names: the module's own is "".
 func (m *Model) tree() []child {
 	seen := make(map[*Model]bool)
 	var found []child
@@ -125,7 +125,7 @@ var treeMethods = []*starlib.Def{
 	},
 	{
 		Sig: "register_forward_hook(fn: callable) -> callable",
-		Doc: "Calls fn(module, args, output) after each call of the module; what it returns, unless None, becomes the output. Hooks run in the order in which they came. Returns a function that takes the hook away.",
+		Doc: "Calls fn(module, args, output) after each call of the module; what it returns, unless None, becomes the output. Hooks run in the order of their registration. Returns a function that removes the hook.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			m, h := c.Recv.(*Model), &hook{c.Callable("fn")}
 			m.hooks = append(m.hooks, h)
@@ -140,7 +140,7 @@ var treeMethods = []*starlib.Def{
 // hook is a recipe's function that sees a module's calls.
 type hook struct{ fn starlark.Callable }
 
-// hooked gives the hooks what the module computed.
+// hooked passes the module's output through the hooks.
 func (m *Model) hooked(thread *starlark.Thread, args starlark.Tuple, out starlark.Value) (starlark.Value, error) {
 	for _, h := range m.hooks {
 		v, err := starlark.Call(thread, h.fn, starlark.Tuple{m, args, out}, nil)
@@ -178,8 +178,7 @@ func (m *Model) Get(k starlark.Value) (starlark.Value, bool, error) {
 	return m.fields[i].seen, true, nil
 }
 
-// Len is len(m), the number of parts of nn.sequential. Other modules have none, which Starlark
-// takes from a negative length.
+// Len is len(m), the number of parts of nn.sequential. Other modules have none, which a negative length says.
 func (m *Model) Len() int {
 	if m.kind != "sequential" {
 		return -1
@@ -187,7 +186,7 @@ func (m *Model) Len() int {
 	return len(m.fields)
 }
 
-// Index is there because Starlark asks only values with indices for their length.
+// Index exists because Starlark asks only indexable values for their length.
 func (m *Model) Index(i int) starlark.Value { return m.fields[i].seen }
 
 // SetKey is m[i] = v.
@@ -239,8 +238,7 @@ func (m *Model) replace(f *field, v starlark.Value) error {
 	return nil
 }
 
-// String is a layer as it is made, or the tree of a model with the shapes and numbers of its
-// parameters.
+// String is a layer's constructor call, or the tree of a model with its parameters' shapes and sizes.
 func (m *Model) String() string {
 	if m.layer && len(m.children()) == 0 {
 		return "nn." + m.kind + "(" + m.detail + ")"

@@ -10,7 +10,7 @@ import (
 	"drun/tensor"
 )
 
-// A Unit is a module and those of its parameters that are in no unit within: what dist.fsdp gathers at once.
+// A Unit is a module and those of its parameters that are in no nested unit: what dist.fsdp gathers together.
 type Unit struct {
 	*Model
 	Path   string // "" of the whole model
@@ -18,11 +18,11 @@ type Unit struct {
 	Names  []string // of Params, in the whole model
 }
 
-// Wrap has around stand around each computation of the module.
+// Wrap wraps each computation of the module in around.
 func (u *Unit) Wrap(around Around) { u.around = around }
 
-// Parts gives the modules in m that may be units: not those within drun's own layers, which compute with their
-// parts directly. The first is m itself.
+// Parts returns the modules in m that may be units: not those within built-in layers, which compute with their parts
+// directly. The first is m itself.
 func (m *Model) Parts() []*Model {
 	seen := map[*Model]bool{}
 	var found []*Model
@@ -52,8 +52,8 @@ func (m *Model) Children() (found []*Model) {
 	return found
 }
 
-// Units divides a model: the first unit is m, the others are the chosen modules within, as far as they have
-// parameters. A parameter that is in several units by turns belongs to m.
+// Units divides a model: the first unit is m, the others are the chosen modules within that have parameters. A
+// parameter of several units belongs to m.
 func (m *Model) Units(chosen map[*Model]bool) []*Unit {
 	root := &Unit{Model: m}
 	units, of := []*Unit{root}, map[*Model]*Unit{m: root}
@@ -115,7 +115,7 @@ func (u *Unit) String() string {
 	return fmt.Sprintf("%s (nn.%s)", u.Path, u.kind)
 }
 
-// LoadState is load_state for one that has put the parameters together.
+// LoadState is load_state for a caller that has gathered the parameters.
 func (m *Model) LoadState(state *starlark.Dict, strict bool) ([]string, error) {
 	return m.loadState(state, strict)
 }

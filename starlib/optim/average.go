@@ -21,7 +21,7 @@ var _ starlib.Stateful = (*average)(nil)
 func averages(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: "ema(params: iterable, decay: number = 0.999) -> Average",
-		Doc: "An exponential moving average of parameters, as PyTorch's AveragedModel with get_ema_multi_avg_fn: call its update() after each step of the optimizer, and swap() before and after an evaluation with the averages. Its first update copies the parameters. Put it into the checkpoint's state.",
+		Doc: "An exponential moving average of parameters, as PyTorch's AveragedModel with get_ema_multi_avg_fn: call its update() after each step of the optimizer, and swap() before and after an evaluation with the averages. Its first update copies the parameters. Put it in the checkpoint's state.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			decay := c.Float("decay")
 			if !(decay >= 0 && decay <= 1) {
@@ -76,7 +76,7 @@ func (a *average) Freeze()               {}
 func (a *average) Truth() starlark.Bool  { return true }
 func (a *average) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Average") }
 
-// Attr gives the attributes and methods.
+// Attr returns the attributes and methods.
 func (a *average) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "averages":
@@ -98,7 +98,7 @@ func (a *average) Attr(name string) (starlark.Value, error) {
 // AttrNames lists attributes and methods.
 func (a *average) AttrNames() []string { return averageMethods.AttrNames() }
 
-// State is the averages, how many updates made them, and whether they are swapped.
+// State is the averages, the number of updates, and whether they are swapped.
 func (a *average) State() []starlib.Entry {
 	entries := []starlib.Entry{{Name: "updates", Value: starlark.MakeInt(a.Updates)}, {Name: "swapped", Value: starlark.Bool(a.Swapped)}}
 	for i, t := range a.Averages() {

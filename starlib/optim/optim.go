@@ -15,8 +15,8 @@ import (
 	"drun/tensor"
 )
 
-// SumOver adds a number over the ranks of a group (None: the world) on behalf of a
-// call: what clip_grad_norm needs of collectives.
+// SumOver adds a number over the ranks of a group (None: the world) on behalf of a call: the collective that
+// clip_grad_norm needs.
 type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, error)
 
 // Module makes the module for a rank.
@@ -48,7 +48,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 			},
 			{
 				Sig: "clip_grad_value(params: iterable, clip_value: number)",
-				Doc: "Brings each element of the gradients to between -clip_value and clip_value, in place; NaN stays NaN.",
+				Doc: "Clamps each element of the gradients to between -clip_value and clip_value, in place; NaN stays NaN.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					limit := c.Float("clip_value")
 					if !(limit >= 0) {
@@ -125,8 +125,8 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 	return starlark.Float(norm), tensor.ClipGrads(append(params, sharded...), norm, limit)
 }
 
-// tensors is an argument that is a list of tensors, or a single one: going over its
-// rows would find views without gradients.
+// tensors is an argument that is a list of tensors, or a single one, whose rows must not be iterated: they are views
+// without gradients.
 func tensors(c *starlib.Call, name string) []*tensor.Tensor {
 	if t, ok := c.Arg(name).(*startensor.Value); ok {
 		return []*tensor.Tensor{t.Tensor()}

@@ -17,13 +17,13 @@ import (
 type Optimizer struct {
 	kind   string
 	opt    *tensor.Optimizer
-	lbfgs  *tensor.LBFGS // of optim.lbfgs, which makes its steps by itself
+	lbfgs  *tensor.LBFGS // of optim.lbfgs, which makes its own steps
 	groups []group
 	step   int // steps done
 	ctx    *tensor.Context
 	rank   *starlib.Rank
 
-	partner Partner // of one whose state is divided among ranks
+	partner Partner // set if the state is divided among ranks
 }
 
 // Partner is what ranks that divide an optimizer's state do at each of its steps.
@@ -32,7 +32,7 @@ type Partner interface {
 	After(thread *starlark.Thread) error  // this rank's part is updated
 }
 
-// Shareable is an error where the optimizer's state cannot be divided among ranks.
+// Shareable returns an error if the optimizer's state cannot be divided among ranks.
 func (o *Optimizer) Shareable() error {
 	switch {
 	case o.lbfgs != nil:
@@ -51,7 +51,7 @@ func (o *Optimizer) Made() []starlib.Entry {
 	return o.State()
 }
 
-// Divide keeps part own of the optimizer's state, of so many ranks, which set names.
+// Divide keeps part own of parts of the optimizer's state; set names the ranks.
 func (o *Optimizer) Divide(own, parts int, set string, partner Partner) error {
 	o.partner = partner
 	return o.opt.Shard(own, parts, set)
@@ -218,7 +218,7 @@ var methods = &starlib.Methods{
 	},
 }
 
-// Attr gives lr, steps and the methods.
+// Attr returns lr, steps and the methods.
 func (o *Optimizer) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "lr":

@@ -9,7 +9,7 @@ import (
 	"drun/starlib"
 )
 
-// plateau is a rate that a recipe lowers by telling it a metric.
+// plateau is a rate that falls depending on a metric that the recipe passes.
 type plateau struct {
 	lr, best                           float64
 	bad, pause                         int // calls without improvement; calls that are not counted
@@ -45,7 +45,7 @@ var plateauMethods = &starlib.Methods{
 	}},
 }
 
-// Attr gives lr and step.
+// Attr returns lr and step.
 func (p *plateau) Attr(name string) (starlark.Value, error) {
 	if name == "lr" {
 		return starlark.Float(p.lr), nil

@@ -69,7 +69,7 @@ type schedule struct {
 	base float64 // the rate that it was made with
 	rate func(step int) (float64, error)
 
-	momentum func(step int) (float64, error) // that it sets besides; may be nil
+	momentum func(step int) (float64, error) // that it also sets; may be nil
 }
 
 var _ starlark.Callable = (*schedule)(nil)
@@ -163,7 +163,7 @@ type group struct {
 	params []*tensor.Tensor
 	rate   rate
 	decay  float64
-	lr     float64 // of the last step, or the first one to come
+	lr     float64 // of the last step, or of the first before that
 }
 
 func groupOf(d *starlark.Dict, lr starlark.Value, weightDecay float64) (group, error) {

@@ -30,7 +30,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
-		Doc: "lr, multiplied by gamma after each every steps.",
+		Doc: "lr, multiplied by gamma after every `every` steps.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			every := c.Int("every")
 			if every < 1 {
@@ -42,7 +42,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: "multi_step(lr: number, milestones: list | tuple, gamma: number = 0.1) -> Schedule",
-		Doc: "lr, multiplied by gamma at each of the milestones: numbers of steps, in increasing order.",
+		Doc: "lr, multiplied by gamma at each of the milestones: step numbers in increasing order.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, gamma := c.Float("lr"), c.Float("gamma")
 			at, err := milestones(c)
@@ -54,7 +54,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: "linear(lr: number, start_factor: number = 0.3333333333333333, end_factor: number = 1.0, total_iters: int = 5) -> Schedule",
-		Doc: "lr times a factor that goes from start_factor to end_factor along a line, over total_iters steps, and stays there.",
+		Doc: "lr times a factor that goes linearly from start_factor to end_factor over total_iters steps, and stays there.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, start, end, n := c.Float("lr"), setting(c, "start_factor"), setting(c, "end_factor"), c.Int("total_iters")
 			if n < 1 {
@@ -67,12 +67,12 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: `one_cycle(max_lr: number, total_steps: int, pct_start: number = 0.3, anneal_strategy: string = "cos", div_factor: number = 25.0, final_div_factor: number = 10000.0, three_phase: bool = False, cycle_momentum: bool = False, base_momentum: number = 0.85, max_momentum: number = 0.95) -> Schedule`,
-		Doc: `Smith and Topin's "super-convergence" (2017), as PyTorch's OneCycleLR has it: from max_lr/div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr/div_factor/final_div_factor, where it stays. anneal_strategy is "cos" or "linear"; three_phase comes back down to where it began as slowly as it rose, before the last descent. With cycle_momentum the optimizer's momentum, or its first beta, moves the other way, from max_momentum down to base_momentum and back; the optimizer must have one, and the schedule cannot be a part of another.`,
+		Doc: `Smith and Topin's "super-convergence" (2017), as in PyTorch's OneCycleLR: from max_lr/div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr/div_factor/final_div_factor, where it stays. anneal_strategy is "cos" or "linear"; three_phase returns to the initial rate as slowly as it rose, before the last descent. With cycle_momentum the optimizer's momentum, or its first beta, moves the other way, from max_momentum down to base_momentum and back; the optimizer must have one, and the schedule cannot be part of another.`,
 		Fn:  oneCycle,
 	},
 	{
 		Sig: "chained(*schedules) -> Schedule",
-		Doc: "All schedules at once, like PyTorch's ChainedScheduler: the rate that all were made with, times the factor by which each has changed it.",
+		Doc: "All schedules at once, like PyTorch's ChainedScheduler: the initial rate, which must be the same for all, times the factor by which each has changed it.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			list, err := scheduleList(c.Rest)
 			if err != nil {
@@ -99,7 +99,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: "sequential(schedules: list | tuple, milestones: list | tuple) -> Schedule",
-		Doc: "One schedule after the other, like PyTorch's SequentialLR: each begins with its own step 0 at its milestone; the first at once. There is one milestone less than schedules.",
+		Doc: "One schedule after the other, like PyTorch's SequentialLR: each starts at its own step 0 at its milestone, the first at once. There is one milestone fewer than schedules.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			given := c.Arg("schedules").(starlark.Indexable)
 			var values starlark.Tuple
@@ -128,7 +128,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: `plateau(lr: number, mode: string = "min", factor: number = 0.1, patience: int = 10, threshold: number = 0.0001, threshold_mode: string = "rel", cooldown: int = 0, min_lr: number = 0, eps: number = 1e-8) -> Plateau`,
-		Doc: `A rate that falls when a metric stops improving, as PyTorch's ReduceLROnPlateau: call its step(metric) with the same metric on all ranks, for instance once an epoch. After more than patience calls without an improvement the rate is multiplied by factor, down to min_lr, unless that changes it by eps or less; then cooldown calls are not counted. mode is "min" or "max"; better is better than the best by threshold, a share of it ("rel") or a difference ("abs"). NaN is no improvement.`,
+		Doc: `A rate that falls when a metric stops improving, as PyTorch's ReduceLROnPlateau: call its step(metric) with the same metric on all ranks, for instance once an epoch. After more than patience calls without an improvement the rate is multiplied by factor, down to min_lr, unless that changes it by eps or less; then cooldown calls are not counted. mode is "min" or "max"; an improvement must beat the best value by threshold, a share of it ("rel") or a difference ("abs"). NaN is no improvement.`,
 		Fn:  newPlateau,
 	},
 }
@@ -175,7 +175,7 @@ func passed(at []int, step int) int {
 	return n
 }
 
-// power is x to the power of n, by squaring, so that no library decides its bits.
+// power is x to the power of n, by squaring, so that its bits do not depend on a library.
 func power(x float64, n int) float64 {
 	result := 1.0
 	for ; n > 0; n >>= 1 {
@@ -187,8 +187,8 @@ func power(x float64, n int) float64 {
 	return result
 }
 
-// halfCosine goes from 1 to 0 while the angle goes from 0 to π. The cosine is the tensors'
-// own: math.Cos may differ between processors.
+// halfCosine goes from 1 to 0 as the angle goes from 0 to π. The cosine is the tensors' own: math.Cos may differ
+// between processors.
 func halfCosine(angle float64) (float64, error) {
 	t, err := tensor.Full(nil, nil, tensor.Float(angle), element.Float64)
 	if err == nil {

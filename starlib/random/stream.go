@@ -1,7 +1,7 @@
-// Package random is the module random of recipes, and the streams of random
-// numbers that the other modules draw from. A stream is a counter-based generator
+// Package random is the recipes' module random, and the streams of random numbers
+// that the other modules draw from. A stream is a counter-based generator
 // (Philox) keyed by the run's seed and the stream's number, so that streams never
-// overlap and a position is all their state.
+// overlap and their only state is a position.
 package random
 
 import (
@@ -31,7 +31,7 @@ const (
 	Sampler                        // an epoch's samples, by their weights
 )
 
-// Key numbers a stream: its purpose, and what tells streams of one purpose apart.
+// Key numbers a stream by its purpose and what distinguishes streams of one purpose.
 func Key(p Purpose, parts ...uint64) uint64 {
 	key := mix(uint64(p))
 	for _, part := range parts {
@@ -85,7 +85,7 @@ func (g *Generator) State() []starlib.Entry {
 	}
 }
 
-// SetState takes up a stream where it was.
+// SetState continues a stream where it was.
 func (g *Generator) SetState(entries []starlib.Entry) error {
 	next := *g.Stream
 	for _, e := range entries {
@@ -105,8 +105,7 @@ func (g *Generator) SetState(entries []starlib.Entry) error {
 	return nil
 }
 
-// Resize begins a new stream where the ranks' differed: of this rank's own seed,
-// and apart from what any rank drew before.
+// Resize begins a new stream if the ranks' differed: from this rank's own seed, and disjoint from what any rank drew before.
 func (g *Generator) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
 	if !slices.ContainsFunc(saved, func(e starlib.Entry) bool { return to.Differ(e.Name) }) {
 		return saved, false
@@ -118,15 +117,15 @@ func (g *Generator) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib
 	}, true
 }
 
-// derivation tells the streams of a run that was resumed in another world size
-// from those before: the new size, and the step of the checkpoint. The zero
-// derivation is a run's that never was.
+// derivation distinguishes the streams of a run resumed in another world size
+// from those before: the new size, and the step of the checkpoint. It is zero
+// for a run that never was.
 type derivation struct {
 	world int
 	step  int64
 }
 
-// parts go before what else keys a stream; the first is no rank's number.
+// parts precede what else keys a stream; the first is not a rank's number.
 func (d derivation) parts(further ...uint64) []uint64 {
 	if d == (derivation{}) {
 		return further

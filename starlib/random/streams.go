@@ -12,8 +12,7 @@ import (
 	"drun/tensor"
 )
 
-// Streams are a rank's streams whose position a run carries on: they are part of
-// its checkpoints.
+// Streams are a rank's streams whose positions are part of the run's checkpoints.
 type Streams struct {
 	Shared  *Generator // at the same position on all ranks, as they draw alike
 	PerRank *Generator
@@ -62,7 +61,7 @@ func (s *Streams) newGroup(ranks []int) *Generator {
 	return New(s.ctx, s.seed, PerGroup, s.derived.parts(parts...)...)
 }
 
-// derive exchanges the streams that are not shared, beneath those who hold them.
+// derive replaces the streams that are not shared, in place for their holders.
 func (s *Streams) derive(d derivation) {
 	if d == s.derived {
 		return
@@ -102,8 +101,8 @@ func (s *Streams) State() []starlib.Entry {
 	return entries
 }
 
-// SetState takes the streams up where they were. A group that this run has not
-// made yet goes on from its position when it is.
+// SetState continues the streams where they were. A group that this run has not made yet continues from its position
+// once it is made.
 func (s *Streams) SetState(entries []starlib.Entry) error {
 	positions := make(map[string]uint64, len(entries))
 	derived := s.derived
@@ -153,8 +152,7 @@ func derivationOf(v starlark.Value) (d derivation, err error) {
 	return derivation{}, fmt.Errorf("the streams are derived by () or (world size, step), not %s", v)
 }
 
-// Resize keeps the shared stream; those of a rank or a group begin anew, apart
-// from all that any rank drew before.
+// Resize keeps the shared stream; those of a rank or a group begin anew, disjoint from all that any rank drew before.
 func (s *Streams) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
 	entries := []starlib.Entry{
 		{Name: "derived", Value: starlark.Tuple{starlark.MakeInt(to.World), starlark.MakeInt64(to.Step)}},

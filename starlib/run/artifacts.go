@@ -39,7 +39,7 @@ type Artifact struct {
 	Data []byte
 }
 
-// place is where an artifact of a step is kept: nothing else may take it.
+// place is where an artifact of a step is kept: only one artifact may have it.
 type place struct {
 	kind, name string
 	step       int64
@@ -56,7 +56,7 @@ func (r *Run) artifacts() []*starlib.Def {
 		{
 			Sig: `artifact(name: string, value)`,
 			Doc: "Keeps bytes, a string or a tensor (as a .safetensors file with the name \"tensor\") in the history.\n" +
-				"Another one of the same name takes its place; images, histograms and tables have names of their own. Only\n" +
+				"Another one of the same name replaces it; images, histograms and tables have names of their own. Only\n" +
 				"rank 0 keeps it, whichever ranks call; at most 16 MiB, and 1 GiB in a run. `drun artifacts` lists and saves\n" +
 				"what a run has kept; equal contents are stored once.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -68,8 +68,8 @@ func (r *Run) artifacts() []*starlib.Def {
 			Sig: `image(name: string, tensor: Tensor, step: int = None)`,
 			Doc: "Keeps a picture as PNG, one for each name and step: a tensor of shape (height, width), or (channels,\n" +
 				"height, width) with 1, 3 (red, green, blue) or 4 channels (and opacity). uint8 from 0 to 255, or floats from 0 to 1,\n" +
-				"beyond which they are cut off. NaN is an error. Another picture of the same name and step is an error, until\n" +
-				"checkpoint.restore; without a step the next takes its place. Only rank 0 keeps it.",
+				"clipped to that range. NaN is an error. Another picture of the same name and step is an error, until\n" +
+				"checkpoint.restore; without a step the next replaces it. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Arg("tensor").(*startensor.Value).Tensor()
 				a, err := stepped(c, "image")
@@ -81,7 +81,7 @@ func (r *Run) artifacts() []*starlib.Def {
 		},
 		{
 			Sig: `histogram(name: string, tensor: Tensor, step: int = None)`,
-			Doc: "Keeps how the values of a tensor are distributed, one for each name and step: a JSON object with the 65 edges of\n" +
+			Doc: "Keeps the distribution of a tensor's values, one for each name and step: a JSON object with the 65 edges of\n" +
 				"64 bins of equal width from the smallest finite value to the largest, their counts, and how many values are nan and inf.\n" +
 				"Another one of the same name and step is an error, until checkpoint.restore; without a step the next takes its\n" +
 				"place. Only rank 0 keeps it.",
@@ -96,7 +96,7 @@ func (r *Run) artifacts() []*starlib.Def {
 		},
 		{
 			Sig: `table(name: string, rows: iterable)`,
-			Doc: "Keeps rows, each a dict or a list, as a JSON object {columns, rows}; another of the same name takes its place. A dict's\n" +
+			Doc: "Keeps rows, each a dict or a list, as a JSON object {columns, rows}; another of the same name replaces it. A dict's\n" +
 				"keys are its columns. Cells are None, bool, int, float or string. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				a, rows := &Artifact{Name: c.String("name"), Step: -1, Kind: "table"}, c.Arg("rows").(starlark.Iterable)
@@ -117,8 +117,8 @@ func stepped(c *starlib.Call, kind string) (*Artifact, error) {
 	return a, nil
 }
 
-// keep records an artifact of rank 0, whose data encode fills in. One of a step stays: another is an error, unless a
-// restored checkpoint has the recipe repeat its steps.
+// keep records an artifact of rank 0, whose data encode fills in. A second one for a step is an error, unless a
+// restored checkpoint makes the recipe repeat its steps.
 func (r *Run) keep(c *starlib.Call, a *Artifact, encode func() error) error {
 	if a.Name == "" {
 		return fmt.Errorf("the name is empty")
@@ -153,7 +153,7 @@ func tooLarge(bytes int) error {
 	return fmt.Errorf("it has %d bytes, more than %d: checkpoint.save_file writes files beside the history", bytes, maxArtifact)
 }
 
-// take takes the value of run.artifact.
+// take sets the artifact from run.artifact's value.
 func (a *Artifact) take(v starlark.Value) error {
 	switch v := v.(type) {
 	case starlark.Bytes:
@@ -284,7 +284,7 @@ func histogram(t *tensor.Tensor) ([]byte, error) {
 	}
 	if low <= high {
 		h.Counts = make([]int, bins)
-		for i := range bins + 1 { // halves, since the distance may be too large for a float
+		for i := range bins + 1 { // in halves, since the distance may be too large for a float
 			part := float64(i) / bins
 			h.Edges = append(h.Edges, low*(1-part)+high*part)
 		}
@@ -374,7 +374,7 @@ func table(rows starlark.Iterable) ([]byte, error) {
 	return json.Marshal(map[string]any{"columns": columns, "rows": all})
 }
 
-// plainCell is a cell as JSON has it; floats that it lacks are strings.
+// plainCell is a cell as a JSON value; floats that JSON lacks are strings.
 func plainCell(v starlark.Value) (any, error) {
 	switch v := v.(type) {
 	case starlark.NoneType:

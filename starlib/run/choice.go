@@ -10,7 +10,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// specification is what run.choice and run.param give: a default with what else is known of the parameter.
+// specification is what run.choice and run.param return: a default with what else is known about the parameter.
 type specification struct {
 	value   starlark.Value
 	choices []starlark.Value
@@ -25,14 +25,14 @@ func (s *specification) Hash() (uint32, error) { return 0, fmt.Errorf("unhashabl
 
 const maxHelp = 2000 // bytes
 
-// specifications are the builtins that give them.
+// specifications are the builtins that make them.
 func specifications() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `choice(default: any, options: list, help: string = "") -> parameter`,
 			Doc: "A default for run.params that may only be replaced by one of the options, which have its type:\n" +
 				"`run.params(act = run.choice(\"relu\", [\"relu\", \"gelu\"]))`. Any other value is a usage error that lists\n" +
-				"them; so is a default that is none of them. help is shown by `drun run RECIPE.star --help`.",
+				"them; so is a default that is not among them. help is shown by `drun run RECIPE.star --help`.",
 			TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				s, err := specify(c)
@@ -93,7 +93,7 @@ func specify(c *starlib.Call) (*specification, error) {
 	return s, nil
 }
 
-// identical tells whether two parameters' values are the same, of the same type.
+// identical reports whether two parameters' values are the same, of the same type.
 func identical(a, b starlark.Value) bool { return a.Type() == b.Type() && Text(a) == Text(b) }
 
 func listed(choices []starlark.Value) string {

@@ -13,14 +13,14 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// The bounds of a list as a parameter: larger ones are data, which a recipe reads from files.
+// The limits of a list as a parameter: larger ones are data, which a recipe reads from files.
 const (
 	maxListText  = 1 << 20 // bytes
 	maxListDepth = 16
 )
 
-// parseList reads a list as -p has it: a literal of Starlark or JSON, in which nothing is computed. like gives the
-// elements their type.
+// parseList reads a list given with -p: a Starlark or JSON literal, in which nothing is computed. like determines the
+// elements' type.
 func parseList(text string, like *starlark.List) (starlark.Value, error) {
 	if len(text) > maxListText {
 		return nil, fmt.Errorf("a list of %d bytes, more than %d: a recipe reads data from files", len(text), maxListText)
@@ -97,8 +97,8 @@ func literalOf(tree syntax.Expr) (starlark.Value, error) {
 	return nil, errors.New("a list holds numbers, bools, texts, None and lists of these")
 }
 
-// alike gives a value the types of the default: where all elements of the default are floats, a whole number becomes
-// one. An empty or mixed default takes anything.
+// alike converts a value to the types of the default: if all elements of the default are floats, a whole number
+// becomes one. An empty or mixed default takes anything.
 func alike(v starlark.Value, like starlark.Value) (starlark.Value, error) {
 	list, ok := like.(*starlark.List)
 	if !ok {
@@ -141,7 +141,7 @@ func alike(v starlark.Value, like starlark.Value) (starlark.Value, error) {
 	return starlark.NewList(out), nil
 }
 
-// checkElements tells whether a list can be recorded as JSON: its floats are finite, its texts UTF-8.
+// checkElements checks that a list can be recorded as JSON: its floats are finite, its strings UTF-8.
 func checkElements(list *starlark.List, depth int) error {
 	if depth > maxListDepth {
 		return fmt.Errorf("lists are nested deeper than %d", maxListDepth)
@@ -168,7 +168,7 @@ func checkElements(list *starlark.List, depth int) error {
 	return nil
 }
 
-// jsonText writes a value as JSON that parseList reads back to the bit: a whole float has its point.
+// jsonText writes a value as JSON that parseList reads back bit for bit: a whole float has a decimal point.
 func jsonText(v starlark.Value) string {
 	switch v := v.(type) {
 	case starlark.NoneType:
@@ -179,7 +179,7 @@ func jsonText(v starlark.Value) string {
 		var out bytes.Buffer
 		encoder := json.NewEncoder(&out)
 		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(string(v)) // a string and a buffer have no errors
+		_ = encoder.Encode(string(v)) // a string and a buffer cannot fail
 		return strings.TrimSuffix(out.String(), "\n")
 	case *starlark.List:
 		parts := make([]string, v.Len())

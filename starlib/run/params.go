@@ -15,7 +15,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// UsageError is a parameter on the command line that the recipe cannot take.
+// UsageError says that the recipe cannot take a parameter on the command line.
 type UsageError struct{ Msg string }
 
 func (e *UsageError) Error() string { return e.Msg }
@@ -25,14 +25,14 @@ func (e *UsageError) ExitCode() exit.Code { return exit.Usage }
 
 // Params are a recipe's declared parameters and the values given for them.
 type Params struct {
-	// Origins say where those values are from that are not of -p.
+	// Origins says where values come from that were not given with -p.
 	Origins map[string]Origin
 
 	given    map[string]string
 	declared []Param
 }
 
-// Origin is where a value is from.
+// Origin is where a value comes from.
 type Origin struct {
 	Kind string // its type: NoneType, bool, int, float, string or list
 	File string // the parameter file; "": the run that is resumed, whose unknown values are ignored
@@ -46,7 +46,7 @@ type Param struct {
 	Help           string
 }
 
-// Text writes a parameter's value so that -p reads it back to the bit.
+// Text writes a parameter's value so that -p reads it back bit for bit.
 func Text(v starlark.Value) string {
 	switch v := v.(type) {
 	case starlark.String:
@@ -132,7 +132,7 @@ func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, 
 	if kind == "string" && like.Type() == "float" && origin.File != "" && slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, text) {
 		kind = "float" // as drun writes them where there are no such numbers
 	}
-	// A None says nothing of the type; a whole number may have become a float.
+	// None says nothing about the type; a whole number may have become a float.
 	if now := like.Type(); now != kind && now != "NoneType" && !(kind == "int" && now == "float") {
 		if origin.File != "" {
 			return nil, fault(fmt.Errorf("it is of type %s: want %s", kind, now))
@@ -156,8 +156,7 @@ func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, 
 	return v, nil
 }
 
-// Unknown reports values that were given for no declared parameter; it is asked
-// once the top level has run.
+// Unknown reports values given for undeclared parameters; it is called once the top level has run.
 func (p *Params) Unknown() error {
 	known := []string{}
 	for _, d := range p.declared {
@@ -238,15 +237,14 @@ func parse(text string, like starlark.Value) (starlark.Value, error) {
 			return v, nil
 		}
 	}
-	// The default None says nothing: a literal if it is one, else the text.
+	// A default of None says nothing about the type: a literal if the text is one, else the text.
 	if v, err := literal(text); err == nil && checkKind(v) == nil {
 		return v, nil
 	}
 	return starlark.String(text), nil
 }
 
-// literal evaluates text as a Starlark expression in which no name is known
-// but the constants.
+// literal evaluates text as a Starlark expression in which only the constants are known.
 func literal(text string) (starlark.Value, error) {
 	return starlark.EvalOptions(&syntax.FileOptions{}, new(starlark.Thread), "parameter", text, nil)
 }

@@ -36,7 +36,7 @@ var comparisons = map[string]func(a, b float64) bool{
 	"!=": func(a, b float64) bool { return a < b || a > b },
 }
 
-// RequirementError says that a metric is not as run.require wants it.
+// RequirementError says that a metric violates a run.require.
 type RequirementError struct{ What string }
 
 func (e *RequirementError) Error() string { return e.What }
@@ -72,7 +72,7 @@ func (q *requirement) check(l *logged) error {
 	return &RequirementError{fmt.Sprintf("metric %s is %v at step %d, but must be %s %v (%s)", q.metric, l.value, l.step, q.op, q.limit, q.at)}
 }
 
-// logged notes a value, and ends the recipe if that must not be at any time.
+// logged records a value, and ends the recipe if it violates a requirement with abort.
 func (r *Run) logged(metric string, step int64, value float64) error {
 	l := r.last[metric]
 	if l == nil {
@@ -90,8 +90,8 @@ func (r *Run) logged(metric string, step int64, value float64) error {
 	return nil
 }
 
-// lastState are the latest values of the metrics of which something is required, for checkpoints: a
-// run that is resumed at its end may log no more. nil: there are none.
+// lastState are the latest values of the required metrics, for checkpoints: a run resumed at its end may log nothing
+// more. nil if there are none.
 func (r *Run) lastState() *starlark.Dict {
 	var state *starlark.Dict
 	for _, q := range r.required {
@@ -99,13 +99,13 @@ func (r *Run) lastState() *starlark.Dict {
 			if state == nil {
 				state = starlark.NewDict(len(r.required))
 			}
-			_ = state.SetKey(starlark.String(q.metric), starlark.Tuple{starlark.MakeInt64(l.step), starlark.Float(l.value)}) // it is ours alone
+			_ = state.SetKey(starlark.String(q.metric), starlark.Tuple{starlark.MakeInt64(l.step), starlark.Float(l.value)}) // a new dict takes any key
 		}
 	}
 	return state
 }
 
-// setLast takes them back; false: the state is damaged.
+// setLast restores them; false if the state is damaged.
 func (r *Run) setLast(state *starlark.Dict) bool {
 	for _, kv := range state.Items() {
 		name, isName := starlark.AsString(kv[0])
@@ -124,8 +124,7 @@ func (r *Run) setLast(state *starlark.Dict) bool {
 	return true
 }
 
-// Finish checks, when main has returned, what the recipe requires of the last values that this
-// rank has recorded.
+// Finish checks, once main has returned, what the recipe requires of the last values that this rank has recorded.
 func (r *Run) Finish() error {
 	var missed []string
 	for i := range r.required {

@@ -17,11 +17,10 @@ import (
 )
 
 // Recorder takes what a rank wants kept or shown. Its methods return at once,
-// unless more is recorded than can be kept: records are sent in batches while the
-// recipe goes on.
+// unless records come faster than they can be kept: they are sent in batches
+// while the recipe continues.
 type Recorder interface {
-	// Log records a metric; exact is false for values that no repetition will
-	// give again, such as timings.
+	// Log records a metric; exact is false for values that a repetition will not reproduce, such as timings.
 	Log(name string, step int64, value float64, exact bool)
 	Tag(names []string)
 	Note(text string)
@@ -30,7 +29,7 @@ type Recorder interface {
 	Progress(label string, current, total int64, finished bool)
 }
 
-// Info is what a recipe may know of its run.
+// Info is what a recipe may know about its run.
 type Info struct {
 	ID           int64
 	Name         string
@@ -53,8 +52,8 @@ type Run struct {
 	taken    map[place]taken // what was kept of each step
 }
 
-// New makes the state of the run module; given are the -p values. stop tells,
-// the same on all ranks, whether the run was asked to end.
+// New makes the state of the run module; given are the -p values. stop reports, the same on all ranks, whether the
+// run was asked to end.
 func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]string, stop func(*starlib.Call) (bool, error)) (*Run, *starlib.Module) {
 	r := &Run{Params: NewParams(given), rank: rank, recorder: recorder, started: time.Now(), steps: map[string]int64{}, last: map[string]*logged{}, taken: map[place]taken{}}
 	m := &starlib.Module{
@@ -71,9 +70,9 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Sig: `params(**defaults) -> struct`,
 				Doc: "Declares the recipe's parameters with their defaults and returns their values as a struct.\n" +
 					"`-p name=value` on the command line overrides a default and is parsed as the default's type\n" +
-					"(int, float, bool, string, list; None takes anything), `--params FILE` does so for those in a JSON or\n" +
+					"(int, float, bool, string, list; None takes anything), `--params FILE` does so for values in a JSON or\n" +
 					"TOML file. A list (`-p 'widths=[64, 64]'`) holds numbers, bools, strings, None and lists of these; its\n" +
-					"elements have the type of the default's, where those have one; it cannot be changed. run.choice and\n" +
+					"elements have the type of the default's, if those have one type; it cannot be changed. run.choice and\n" +
 					"run.param give a default its choices and a help text. Parameters are declared at the top level;\n" +
 					"a name has at most 200 bytes. One whose name contains the word key, token, password or secret is\n" +
 					"redacted in the history and in what is shown, unless `drun run --keep-secrets`.",
@@ -90,19 +89,19 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 			{
 				Sig: `require(metric: string, op: string, value: number, abort: bool = False)`,
-				Doc: "Demands that the last recorded value of a metric compares so with a number when the recipe ends:\n" +
+				Doc: "Demands that a metric's last recorded value satisfies a comparison with a number when the recipe ends:\n" +
 					"op is one of < <= > >= == !=. If it does not, or is NaN, or was never recorded, the run fails with\n" +
-					"exit code 8; its results are kept. abort = True demands it of the value that the metric has now and of\n" +
-					"each that is logged from now on, and ends the run at the first that fails.",
+					"exit code 8; its results are kept. abort = True demands it of the metric's current value and of\n" +
+					"each one logged from now on, and ends the run at the first that fails.",
 				Fn: r.require,
 			},
 			{
 				Sig: `watch_nan(abort: bool = True)`,
 				Doc: "From now on looks for NaN in the results of operations that record gradients, of the steps of their\n" +
-					"backward passes and of optimizers, and for infinities that are made of finite values. The first ends\n" +
-					"the run with exit code 8 and is named with its line in the recipe; abort = False makes a note instead.\n" +
-					"Operations without gradients are not looked at: those in place (add_, mul_, …), those in\n" +
-					"tensor.no_grad, and those of tensors that need none; run.require fails where a metric is NaN.\n" +
+					"backward passes and of optimizers, and for infinities made from finite values. The first ends\n" +
+					"the run with exit code 8 and is named with its line in the recipe; abort = False adds a note instead.\n" +
+					"Operations without gradients are not checked: those in place (add_, mul_, …), those in\n" +
+					"tensor.no_grad, and those on tensors that need none; run.require fails if a metric is NaN.\n" +
 					"It takes about as long as reading each result once more; without the call there is no cost.",
 				Fn: r.watchNaN,
 			},
@@ -126,7 +125,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 			{
 				Sig: `progress(items: iterable, label: string = "") -> iterable`,
-				Doc: "The same items. While a loop goes over them, how far it is on rank 0 is shown with a bar on a terminal,\n" +
+				Doc: "The same items. While a loop goes over them, rank 0's progress is shown with a bar on a terminal,\n" +
 					"and by drun show and drun logs --follow elsewhere.",
 				Fn: r.progress,
 			},
@@ -160,7 +159,7 @@ func (r *Run) params(c *starlib.Call) (starlark.Value, error) {
 	return r.Params.declare(c.Named)
 }
 
-// The names of a run are shown in tables, and its notes read whole.
+// A run's names are shown in tables, and its notes are read whole.
 const (
 	maxName = 200     // bytes
 	maxNote = 1 << 20 // bytes
@@ -244,11 +243,10 @@ func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
 	return nil, nil
 }
 
-// updates is under which name, that no metric can have, a checkpoint has the number of updates.
+// updates is the name, impossible for a metric, under which a checkpoint holds the number of updates.
 const updates = ""
 
-// State makes the counters of run.log, and that of updates, part of a checkpoint, so that a resumed
-// run counts on.
+// State makes the counters of run.log, and that of updates, part of a checkpoint, so that a resumed run continues counting.
 func (r *Run) State() []starlib.Entry {
 	steps := starlark.NewDict(len(r.steps))
 	for _, name := range slices.Sorted(maps.Keys(r.steps)) {
@@ -264,7 +262,7 @@ func (r *Run) State() []starlib.Entry {
 	return entries
 }
 
-// SetState takes the counters back. What was kept of steps that follow may be kept again.
+// SetState restores the counters. Artifacts of later steps may then be kept again.
 func (r *Run) SetState(entries []starlib.Entry) error {
 	clear(r.taken)
 	for _, e := range entries {

@@ -32,8 +32,7 @@ type Recipe struct {
 	env starlark.StringDict
 }
 
-// New makes a rank that reads files beneath dir. The zero Rank stands for the only
-// rank of a world of one.
+// New makes a rank that reads files in dir. The zero Rank stands for the only rank of a world of one.
 func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) *Recipe {
 	t.Helper()
 	if _, timed := t.(*testing.B); !timed {
@@ -57,8 +56,7 @@ func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) 
 	return r
 }
 
-// Exec executes statements; afterwards their globals can be used by further ones.
-// The recipe counts as running, so that tests need no main().
+// Exec executes statements, whose globals later ones can use. The recipe counts as running, so that tests need no main().
 func (r *Recipe) Exec(name, source string) (starlark.StringDict, error) {
 	r.Rank.Stage = starlib.Running
 	globals, err := r.Load(name, source)
@@ -66,7 +64,7 @@ func (r *Recipe) Exec(name, source string) (starlark.StringDict, error) {
 	return globals, err
 }
 
-// Load executes a file as the top level of a recipe, and does not freeze it.
+// Load executes a file as the top level of a recipe, without freezing it.
 func (r *Recipe) Load(name, source string) (starlark.StringDict, error) {
 	file, err := lang.Parse(name, []byte(source))
 	if err != nil {
@@ -104,8 +102,7 @@ func (r *Recipe) Main(name, source string) error {
 	return nil
 }
 
-// Chunks executes the chunks of the files that match (see package chunk), a
-// subtest each.
+// Chunks executes the chunks of the files that match (see package chunk), one subtest each.
 func Chunks(t *testing.T, pattern string) {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
@@ -181,8 +178,8 @@ func (r *recorder) Note(string)                         {}
 func (r *recorder) Artifact(*run.Artifact)              {}
 func (r *recorder) Progress(string, int64, int64, bool) {}
 
-// Set gives the recipe a further name.
+// Set predeclares another name in the recipe.
 func (r *Recipe) Set(name string, v starlark.Value) { r.env[name] = v }
 
-// Predeclare gives the recipe a further builtin.
+// Predeclare predeclares another builtin in the recipe.
 func (r *Recipe) Predeclare(name string, d *starlib.Def) { r.env[name] = d.Builtin(r.Rank) }

@@ -9,14 +9,14 @@ import (
 	"drun/starlib/checkpoint"
 )
 
-// ErrStopped ends a recipe whose store was told to stop it.
+// ErrStopped ends a recipe whose store is set to stop it.
 var ErrStopped = errors.New("stopped after a checkpoint")
 
 // Store is checkpoints in memory.
 type Store struct {
 	StopAfter int      // the number of checkpoints after which the recipe ends with ErrStopped; 0: none
 	Said      []string // lines of restores
-	// SavedBy pretends that so many ranks saved, with differing values of the names in Differ; 0: one.
+	// SavedBy pretends that this many ranks saved, with differing values of the names in Differ; 0: one.
 	SavedBy int
 	Differ  []string
 
@@ -24,8 +24,7 @@ type Store struct {
 	parts map[int64][]checkpoint.Item
 }
 
-// store is the recipe's store as the modules see it: it may be exchanged until the
-// recipe runs.
+// store is the recipe's store as the modules see it: it may be replaced until the recipe runs.
 type store Recipe
 
 var _ checkpoint.Store = (*store)(nil)

@@ -35,7 +35,7 @@ func concat(lists ...[]*starlib.Def) (all []*starlib.Def) {
 	return all
 }
 
-// Attr gives attributes and methods.
+// Attr returns attributes and methods.
 func (v *Value) Attr(name string) (starlark.Value, error) {
 	t := v.Tensor()
 	switch name {

@@ -10,7 +10,7 @@ import (
 	"drun/tensor"
 )
 
-// constructors make tensors without chance, so they may stand at top level.
+// constructors make tensors without randomness, so they are allowed at top level.
 func constructors(ctx *tensor.Context) []*starlib.Def {
 	filled := func(name string, make func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) *starlib.Def {
 		return &starlib.Def{
@@ -27,7 +27,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		like("ones_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "ones", tensor.Ones),
 		{
 			Sig: "full_like(t: Tensor, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
-			Doc: "A tensor of t's shape whose elements are all value; of t's dtype, if no other is given.",
+			Doc: "A tensor of t's shape whose elements are all value; of t's dtype unless another is given.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := Arg(c, "t")
 				return leaf(c)(Result(tensor.Full(ctx, t.Shape(), number(c.Arg("value")), dtype(c, t.DType()))))
@@ -35,7 +35,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
-			Doc: "A tensor whose elements are all value; without a dtype, with that of tensor(value).",
+			Doc: "A tensor whose elements are all value; by default with the dtype of tensor(value).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				shape, s := shapeArg(c), number(c.Arg("value"))
 				return leaf(c)(Result(tensor.Full(ctx, shape, s, dtype(c, byDefault(s)))))
@@ -87,7 +87,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 func like(sig, of string, make func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) *starlib.Def {
 	return &starlib.Def{
 		Sig: sig,
-		Doc: "A tensor of " + of + " of t's shape; of t's dtype, if no other is given.",
+		Doc: "A tensor of " + of + " of t's shape; of t's dtype unless another is given.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			t := Arg(c, "t")
 			return leaf(c)(Result(make(t.Context(), t.Shape(), dtype(c, t.DType()))))
@@ -98,7 +98,7 @@ func like(sig, of string, make func(*tensor.Context, []int, element.Type) (*tens
 func triangleIndices(ctx *tensor.Context, name, which string, list func(*tensor.Context, int, int, int) (*tensor.Tensor, error)) *starlib.Def {
 	return &starlib.Def{
 		Sig: name + "(row: int, col: int, offset: int = 0) -> Tensor",
-		Doc: "The places of a row × col matrix's " + which + "; int64 of shape (2, n), rows and columns.",
+		Doc: "The indices of a row × col matrix's " + which + "; int64 of shape (2, n), rows and columns.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return Result(list(ctx, c.Int("row"), c.Int("col"), c.Int("offset")))
 		},
@@ -117,7 +117,7 @@ dtypes: float32 float64 bfloat16 int64 int32 int8 uint8 bool compute, bfloat16 i
 	}
 }
 
-// leaf finishes a builtin with the argument requires_grad.
+// leaf finishes a builtin that has the argument requires_grad.
 func leaf(c *starlib.Call) func(starlark.Value, error) (starlark.Value, error) {
 	return func(v starlark.Value, err error) (starlark.Value, error) {
 		if err != nil || !c.Bool("requires_grad") {
@@ -127,7 +127,7 @@ func leaf(c *starlib.Call) func(starlark.Value, error) (starlark.Value, error) {
 	}
 }
 
-// byDefault is the type of a tensor made of a number without a dtype.
+// byDefault is the type of a tensor made from a number without a dtype.
 func byDefault(s tensor.Scalar) element.Type {
 	if s.Kind() == element.Float64 {
 		return element.Float32

@@ -11,8 +11,8 @@ import (
 	"drun/tensor"
 )
 
-// FromData makes a tensor of a recipe's data: a number, bool, bytes, tensor, or
-// lists, tuples and ranges of these, nested to equal lengths. Without a dtype, floats make
+// FromData makes a tensor from a recipe's data: a number, bool, bytes, tensor, or lists,
+// tuples and ranges of these, nested to equal lengths. Without a dtype, floats make
 // float32 (float64 tensors float64), integers int64, bools bool and bytes uint8.
 func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*tensor.Tensor, error) {
 	var t *tensor.Tensor
@@ -135,7 +135,7 @@ func (c *collector) number(s tensor.Scalar, depth int) error {
 	return nil
 }
 
-// dtypeOf reads a dtype argument; None gives the default.
+// dtypeOf reads a dtype argument; None means the default.
 func dtypeOf(v starlark.Value, byDefault element.Type) (element.Type, error) {
 	s, ok := v.(starlark.String)
 	if !ok {
@@ -149,7 +149,7 @@ func dtype(c *starlib.Call, byDefault element.Type) element.Type {
 	return starlib.Must(dtypeOf(c.Arg("dtype"), byDefault))
 }
 
-// sizes are the arguments *shape, given one by one, (2, 3), or as one tuple or list, ((2, 3)).
+// sizes reads the arguments *shape, given one by one, (2, 3), or as one tuple or list, ((2, 3)).
 func sizes(c *starlib.Call) []int {
 	if len(c.Rest) == 1 {
 		return shapeOf(c.Rest[0])
@@ -225,7 +225,7 @@ func List(v starlark.Value) ([]*tensor.Tensor, error) {
 	return list, nil
 }
 
-// plain makes a plain value of a tensor's element.
+// plain makes a plain value from a tensor's element.
 func plain(s tensor.Scalar) starlark.Value {
 	switch s.Kind() {
 	case element.Bool:
@@ -236,7 +236,7 @@ func plain(s tensor.Scalar) starlark.Value {
 	return starlark.Float(s.Float())
 }
 
-// reader gives the elements of t in row-major order as plain values.
+// reader returns a function that reads t's elements in row-major order as plain values.
 func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
 	var err error
 	t = t.Detach()

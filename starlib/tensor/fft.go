@@ -14,7 +14,7 @@ import (
 func FFT(ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name: "fft",
-		Doc: `Discrete Fourier transforms of float32 and float64. Names, arguments and norms are those of torch.fft, gradients too. A complex tensor is two tensors of one shape, its real and its imaginary part: re, im = fft.rfft(x), and fft.irfft(re, im) back. It is computed in float64 and rounded once, with the same bits on every processor, for any length.
+		Doc: `Discrete Fourier transforms of float32 and float64. Names, arguments and norms are those of torch.fft, gradients too. A complex tensor is two tensors of one shape, the real and the imaginary part: re, im = fft.rfft(x), and fft.irfft(re, im) back. It is computed in float64 and rounded once, with the same bits on every processor, for any length.
 
 norm says what is divided by the number n of numbers: backward the inverse transform, forward the other one, ortho each by the root of n.`,
 		Defs: fftDefs(ctx),
@@ -40,12 +40,12 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: `rfft(x: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
-			Doc: "The first n//2 + 1 results of fft, of real numbers; the others are their conjugates." + fftDoc,
+			Doc: "The first n//2 + 1 results of fft for real numbers; the others are their conjugates." + fftDoc,
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return realFourier(c, "rfft", oneDim(c)) },
 		},
 		{
 			Sig: `irfft(x: Tensor, imag: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> Tensor`,
-			Doc: "The inverse of rfft: n real numbers of n//2 + 1 complex ones. Without n it is even: 2 (size - 1). The imaginary part of the first number, and of the last where n is even, is taken for 0.",
+			Doc: "The inverse of rfft: n real numbers from n//2 + 1 complex ones. The default n is even: 2 (size - 1). The imaginary part of the first number, and of the last if n is even, is taken as 0.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return inverseRealFourier(c, "irfft", oneDim(c)) },
 		},
 		{
@@ -65,12 +65,12 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: `irfft2(x: Tensor, imag: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> Tensor`,
-			Doc: "The inverse of rfft2. Without s the last size is even: 2 (size - 1).",
+			Doc: "The inverse of rfft2. By default the last size is even: 2 (size - 1).",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return inverseRealFourier(c, "irfft2", severalDims(c)) },
 		},
 		{
 			Sig: "fftfreq(n: int, d: number = 1.0) -> Tensor",
-			Doc: "The frequencies of the n results of fft, in cycles per unit of the spacing d: 0, 1, …, and from the middle on the negative ones, divided by d·n. float32 of shape (n,).",
+			Doc: "The frequencies of the n results of fft, in cycles per unit of the spacing d: 0, 1, …, then from the middle the negative ones, divided by d·n. float32 of shape (n,).",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return frequencies(ctx, c, false) },
 		},
 		{
@@ -83,7 +83,7 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 	}
 }
 
-// axes are the sizes and the dimensions that a transform's arguments name; no sizes where none are given.
+// axes are the sizes and the dimensions that a transform's arguments name; no sizes if none are given.
 type axes struct {
 	sizes, dims []int
 	err         error
@@ -177,7 +177,7 @@ func shifted(name, doc string, by func(n int) int) *starlib.Def {
 			if d < 0 {
 				d += x.Dim()
 			}
-			if d >= 0 && d < x.Dim() { // Roll refuses others
+			if d >= 0 && d < x.Dim() { // Roll refuses other dimensions
 				shifts[i] = by(x.Shape()[d])
 			}
 		}

@@ -9,9 +9,9 @@ import (
 	"drun/tensor"
 )
 
-// Get is x[key]: an integer, a tuple with one entry a dimension, or a string as
-// between PyTorch's brackets; entries may be integers, None, tensors or lists of
-// indices, bool masks, and slices in strings.
+// Get is x[key]: an integer, a tuple with one entry per dimension, or a string
+// as between PyTorch's brackets; entries may be integers, None, tensors or lists
+// of indices, bool masks, and slices in strings.
 func (v *Value) Get(key starlark.Value) (starlark.Value, bool, error) {
 	t := v.Tensor()
 	if n, ok := key.(starlark.Int); ok {
@@ -44,8 +44,8 @@ func (v *Value) SetKey(key, value starlark.Value) error {
 	return tensor.SetIndex(t, items, src)
 }
 
-// source is what is written into t: value, if it is a tensor, else a tensor of t's own type, since
-// any other would round value on the way.
+// source is what is written into t: value if it is a tensor, else a tensor of t's own type, since any other type
+// might round value.
 func source(t *tensor.Tensor, value starlark.Value) (*tensor.Tensor, error) {
 	if v, ok := value.(*Value); ok {
 		return v.Tensor(), nil
@@ -98,8 +98,7 @@ func position(n starlark.Int) (int, error) {
 	return int(i), nil
 }
 
-// Len is the size of dimension 0. A tensor without dimensions has no length; the
-// language says so for a negative one.
+// Len is the size of dimension 0. A tensor without dimensions has no length, which a negative one tells the language.
 func (v *Value) Len() int {
 	if shape := v.Tensor().Shape(); len(shape) > 0 {
 		return shape[0]
@@ -107,7 +106,7 @@ func (v *Value) Len() int {
 	return -1
 }
 
-// Index is x[i] for an i in range, where the language asks for no error.
+// Index is x[i] for an i in range, where the language accepts no error.
 func (v *Value) Index(i int) starlark.Value {
 	x, err := tensor.At(v.Tensor(), i)
 	if err != nil {
@@ -175,8 +174,7 @@ func (it *rowIterator) Next(p *starlark.Value) bool {
 
 func (it *rowIterator) Done() {}
 
-// fail reports an error where the language asks for none: it ends the recipe.
-// The value returned is not used.
+// fail reports an error where the language accepts none: it ends the recipe. The value returned is not used.
 func (v *Value) fail(err error) starlark.Value {
 	if end := v.Tensor().Context().Fail; end != nil {
 		end(err)

@@ -10,7 +10,7 @@ import (
 	"drun/tensor"
 )
 
-// Linalg is the module linalg: PyTorch's torch.linalg, as far as it is here.
+// Linalg is the module linalg: the supported part of torch.linalg.
 func Linalg() *starlib.Module {
 	return &starlib.Module{
 		Name: "linalg",
@@ -33,7 +33,7 @@ var linalgDefs = []*starlib.Def{
 			return Result(tensor.Solve(Arg(c, "a"), Arg(c, "b")))
 		},
 	},
-	ofMatrix("inv(a: Tensor) -> Tensor", "The inverse of square matrices; of singular ones an error.", tensor.Inv),
+	ofMatrix("inv(a: Tensor) -> Tensor", "The inverse of square matrices; a singular one is an error.", tensor.Inv),
 	ofMatrix("det(a: Tensor) -> Tensor", "The determinant of square matrices (…, n, n): shape (…).", tensor.Det),
 	{
 		Sig: "slogdet(a: Tensor) -> (sign, logabsdet)",
@@ -43,7 +43,7 @@ var linalgDefs = []*starlib.Def{
 	ofMatrix("cholesky(a: Tensor) -> Tensor", "The lower triangular l with a = l·lᵀ. It reads the lower triangle of a, which must be positive definite.", tensor.Cholesky),
 	{
 		Sig: `qr(a: Tensor, mode: string = "reduced") -> (q, r)`,
-		Doc: "Orthogonal q and upper triangular r with a = q·r: of (…, m, n) and k = min(m, n), q (…, m, k) and r (…, k, n) in mode reduced, (…, m, m) and (…, m, n) in mode complete, which has no gradient where m > n.",
+		Doc: "Orthogonal q and upper triangular r with a = q·r: for (…, m, n) and k = min(m, n), q (…, m, k) and r (…, k, n) in mode reduced, (…, m, m) and (…, m, n) in mode complete, which has no gradient if m > n.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			mode := c.String("mode")
 			if mode != "reduced" && mode != "complete" {
@@ -54,7 +54,7 @@ var linalgDefs = []*starlib.Def{
 	},
 	{
 		Sig: "svd(a: Tensor, full_matrices: bool = True) -> (u, s, vh)",
-		Doc: "u, s and vh with a = u·diag(s)·vh: singular values s (…, k), descending, of (…, m, n) with k = min(m, n), orthonormal columns u (…, m, m) and rows vh (…, n, n); (…, m, k) and (…, k, n) without full_matrices. Gradients flow through the first k. Which sign a column and its row have is open.",
+		Doc: "u, s and vh with a = u·diag(s)·vh: singular values s (…, k), descending, for (…, m, n) with k = min(m, n), orthonormal columns u (…, m, m) and rows vh (…, n, n); (…, m, k) and (…, k, n) without full_matrices. Gradients flow through the first k. The sign of a column and its row is arbitrary.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			u, s, vh, err := tensor.SVD(Arg(c, "a"), c.Bool("full_matrices"))
 			return several([]*tensor.Tensor{u, s, vh}, err)
@@ -62,12 +62,12 @@ var linalgDefs = []*starlib.Def{
 	},
 	{
 		Sig: "eigh(a: Tensor) -> (values, vectors)",
-		Doc: "The eigenvalues of symmetric matrices (…, n, n), ascending, (…, n), and the eigenvectors as columns, (…, n, n), with signs left open. It reads the lower triangle of a.",
+		Doc: "The eigenvalues of symmetric matrices (…, n, n), ascending, (…, n), and the eigenvectors as columns, (…, n, n), with arbitrary signs. It reads the lower triangle of a.",
 		Fn:  func(c *starlib.Call) (starlark.Value, error) { return pair(tensor.Eigh(Arg(c, "a"))) },
 	},
 	{
 		Sig: "norm(a: Tensor, ord: number | string = None, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor",
-		Doc: `Without ord the root of the sum of squares, over all elements or along dim. With ord, of vectors (one dim, or a of one dimension) the ord-norm; of matrices (two dims, or a of two) "fro", "nuc" (the sum of the singular values), 1 and inf (the largest sum of magnitudes of a column, of a row), 2 (the largest singular value), and -1, -inf, -2 (the smallest).`,
+		Doc: `Without ord, the root of the sum of squares, over all elements or along dim. With ord, for vectors (one dim, or a of one dimension) the ord-norm; for matrices (two dims, or a of two) "fro", "nuc" (the sum of the singular values), 1 and inf (the largest sum of magnitudes of a column, of a row), 2 (the largest singular value), and -1, -inf, -2 (the smallest).`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			t, over, keepdim := Arg(c, "a"), dims(c), c.Bool("keepdim")
 			name, named := starlark.AsString(c.Arg("ord"))

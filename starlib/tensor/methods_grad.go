@@ -10,7 +10,7 @@ import (
 	"drun/tensor"
 )
 
-// gradDefs are the methods around differentiation, copies and types.
+// gradDefs are the methods for differentiation, copies and types.
 var gradDefs = []*starlib.Def{
 	receives(method("backward(retain_graph: bool = False, gradient: Tensor = None)", "Adds the gradient of this tensor, which has one element unless a gradient of its shape is given, to .grad of the tensors it was computed from. The graph is freed unless retain_graph.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
@@ -32,7 +32,7 @@ var gradDefs = []*starlib.Def{
 	casting("bfloat16", element.BFloat16),
 }
 
-// receives declares that a method keeps nothing of its receiver and of what it returns.
+// receives declares that a method keeps no reference to its receiver and its result.
 func receives(d *starlib.Def) *starlib.Def {
 	d.After = func(p starlib.Passing) {
 		if len(p.Args) == 0 {

@@ -39,7 +39,7 @@ var mathDefs = []*starlib.Def{
 	elementwise("round", "Each element rounded to the nearest integer, half to even.", tensor.OpRound),
 	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.", withOther(tensor.MatMul)),
 	elementwise("trunc", "Each element rounded toward zero.", tensor.OpTrunc),
-	binary("remainder", "What is left of a division, with the divisor's sign, as t % other. Integers by zero are an error.", tensor.OpMod),
+	binary("remainder", "The remainder of a division, with the divisor's sign, as t % other. Dividing integers by zero is an error.", tensor.OpMod),
 	classifier("isnan", "NaN", tensor.IsNaN),
 	classifier("isinf", "infinite", tensor.IsInf),
 	classifier("isfinite", "neither infinite nor NaN", tensor.IsFinite),
@@ -47,7 +47,7 @@ var mathDefs = []*starlib.Def{
 	method("dot(other: Tensor) -> Tensor", "The sum of the products of two vectors' elements; both have shape (n,).", withOther(tensor.Dot)),
 	method("trace() -> Tensor", "The sum of a matrix's diagonal.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Trace(t)) }),
-	binary("minimum", "The lesser of each two elements, broadcast; NaN where either is.", tensor.OpMinimum),
+	binary("minimum", "The smaller of each two elements, broadcast; NaN where either is.", tensor.OpMinimum),
 	binary("maximum", "The greater of each two elements, broadcast; NaN where either is.", tensor.OpMaximum),
 	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent. Integers to negative powers are an error.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
@@ -76,7 +76,7 @@ func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
 	})
 }
 
-// classifier declares the method that tells of each element whether it is so.
+// classifier declares a method that tests each element.
 func classifier(name, what string, fn func(*tensor.Tensor) (*tensor.Tensor, error)) *starlib.Def {
 	return method(name+"() -> Tensor", "Where elements are "+what+", as bools.", func(_ *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 		return Result(fn(t))
@@ -99,7 +99,7 @@ var reduceDefs = []*starlib.Def{
 	reducer("sum", "The sum", tensor.Sum),
 	reducer("mean", "The mean", tensor.Mean),
 	reducer("logsumexp", "log(sum(exp(x))), without overflow", tensor.LogSumExp),
-	method("prod(dim: int = None, keepdim: bool = False) -> Tensor", "The product of all elements, or along dim; keepdim keeps that with size 1. Integers and bools give int64.",
+	method("prod(dim: int = None, keepdim: bool = False) -> Tensor", "The product of all elements, or along dim; keepdim keeps dim with size 1. Integers and bools give int64.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Prod(t, optionalDim(c), c.Bool("keepdim")))
 		}),

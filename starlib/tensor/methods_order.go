@@ -9,9 +9,9 @@ import (
 	"drun/tensor"
 )
 
-// orderDefs are the methods that order elements, and what rests on their order.
+// orderDefs are the methods that order elements, and those based on their order.
 var orderDefs = []*starlib.Def{
-	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in ascending order along dim, and their indices before. Equal elements keep their order; NaN counts as the largest.",
+	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in ascending order along dim, and their original indices. Equal elements keep their order; NaN counts as the largest.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return pair(tensor.Sort(t, c.Int("dim"), c.Bool("descending")))
 		}),
@@ -19,11 +19,11 @@ var orderDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.ArgSort(t, c.Int("dim"), c.Bool("descending")))
 		}),
-	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k greatest (or least) elements along dim in order, and their indices.",
+	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k largest (or smallest) elements along dim in order, and their indices.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return pair(tensor.TopK(t, c.Int("k"), c.Int("dim"), c.Bool("largest")))
 		}),
-	method("unique(sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int = None) -> Tensor | tuple", "The distinct elements in ascending order, (n,); with a dim, the distinct slices along it. return_inverse also gives the index of each element's equal, return_counts how often each occurs, both int64. Every NaN is distinct. It has no gradient.",
+	method("unique(sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int = None) -> Tensor | tuple", "The distinct elements in ascending order, (n,); with a dim, the distinct slices along it. return_inverse also returns each element's index among them, return_counts how often each occurs, both int64. Every NaN is distinct. It has no gradient.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			values, inverse, counts, err := tensor.Unique(t, optionalDim(c))
 			if err != nil {
@@ -58,11 +58,11 @@ var orderDefs = []*starlib.Def{
 			}
 			return Result(tensor.Quantile(t, q.Tensor(), optionalDim(c), c.Bool("keepdim"), c.String("interpolation")))
 		}),
-	method("histc(bins: int = 100, min: number = 0, max: number = 0) -> Tensor", "How many elements lie in each of so many bins of equal width from min to max, of the least to the greatest element if both are 0: (bins,), in the tensor's type. Elements outside are not counted.",
+	method("histc(bins: int = 100, min: number = 0, max: number = 0) -> Tensor", "How many elements lie in each of this many bins of equal width from min to max, or from the smallest to the largest element if both are 0: (bins,), in the tensor's type. Elements outside are not counted.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.HistC(t, c.Int("bins"), c.Float("min"), c.Float("max")))
 		}),
-	method("histogram(bins: Tensor | int | list | tuple, *, range: tuple | list = None, weight: Tensor = None, density: bool = False) -> (hist, bin_edges)", "Counts in bins, and the bins' edges: so many bins of equal width over range (of the elements by default), or those between the given edges. A bin has its lower edge, the last one both. weight, of the tensor's shape, counts each element that much; density divides by the sum and the widths.",
+	method("histogram(bins: Tensor | int | list | tuple, *, range: tuple | list = None, weight: Tensor = None, density: bool = False) -> (hist, bin_edges)", "Counts in bins, and the bins' edges: this many bins of equal width over range (by default that of the elements), or those between the given edges. A bin includes its lower edge, the last one both. weight, of the tensor's shape, weights the elements; density divides by the sum and the widths.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			weight, density := Optional(c, "weight"), c.Bool("density")
 			if _, equal := c.Arg("bins").(starlark.Int); !equal {

@@ -57,14 +57,14 @@ var shapeDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.ScatterAdd(t, c.Int("dim"), Arg(c, "index"), Arg(c, "src")))
 		}),
-	method("scatter(dim: int, index: Tensor, src: Tensor | number | bool) -> Tensor", "A copy with the elements of src, of the shape of index or larger, or a number, at index along dim: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one place the last counts.",
+	method("scatter(dim: int, index: Tensor, src: Tensor | number | bool) -> Tensor", "A copy with the elements of src, of the shape of index or larger, or a number, at index along dim: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one position the last wins.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if src, ok := c.Arg("src").(*Value); ok {
 				return Result(tensor.Scatter(t, c.Int("dim"), Arg(c, "index"), src.Tensor()))
 			}
 			return Result(tensor.ScatterValue(t, c.Int("dim"), Arg(c, "index"), number(c.Arg("src"))))
 		}),
-	method("index_put(indices: tuple | list, values: Tensor | number | bool, accumulate: bool = False) -> Tensor", "A copy with values, broadcast, where the indices say: a tensor of integers or a mask for each dimension in turn, None for a whole one. accumulate adds, each of several values for one place; else the last counts.",
+	method("index_put(indices: tuple | list, values: Tensor | number | bool, accumulate: bool = False) -> Tensor", "A copy with values, broadcast, where the indices say: a tensor of integers or a mask for each dimension in turn, None for a whole one. accumulate adds, including several values for one position; otherwise the last wins.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			out, err := tensor.Clone(t)
 			if err == nil {
@@ -78,7 +78,7 @@ var shapeDefs = []*starlib.Def{
 		}),
 }
 
-// indexPut is index_put with its arguments, in place.
+// indexPut is index_put in place, with the call's arguments.
 func indexPut(op string, c *starlib.Call, t *tensor.Tensor) error {
 	var indices []*tensor.Tensor
 	list := c.Arg("indices").(starlark.Indexable)

@@ -9,7 +9,7 @@ import (
 
 // splitDefs are the methods that cut a tensor into parts, and those that repeat or move its parts.
 var splitDefs = []*starlib.Def{
-	method("chunk(chunks: int, dim: int = 0) -> tuple", "Views that cut dim into at most chunks parts of one size, ceil(size / chunks); the last may be smaller.",
+	method("chunk(chunks: int, dim: int = 0) -> tuple", "Views that cut dim into at most chunks parts of equal size, ceil(size / chunks); the last may be smaller.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return several(tensor.Chunk(t, c.Int("chunks"), c.Int("dim")))
 		}),
@@ -25,7 +25,7 @@ var splitDefs = []*starlib.Def{
 			return several(tensor.Unbind(t, c.Int("dim")))
 		}),
 	sized("repeat(*sizes)", "Copies side by side: sizes[i] of them along dimension i. More sizes than dimensions put new ones in front; fewer are an error.", tensor.Repeat),
-	method("repeat_interleave(repeats: Tensor | int, dim: int = None) -> Tensor", "Each element along dim repeated, all so often or each as often as a vector of integers says; flattened without dim.",
+	method("repeat_interleave(repeats: Tensor | int, dim: int = None) -> Tensor", "Each element along dim repeated, by one number or by a vector with a number for each; flattened without dim.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			counts := starlib.Must(FromData(t.Context(), c.Arg("repeats"), starlark.None))
 			return Result(tensor.RepeatInterleave(t, counts, optionalDim(c)))
@@ -42,7 +42,7 @@ var splitDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Diagonal(t, c.Int("offset"), c.Int("dim1"), c.Int("dim2")))
 		}),
-	method("diag(diagonal: int = 0) -> Tensor", "Of a vector (n,), a matrix with it on the diagonal and zeros elsewhere; of a matrix, a copy of its diagonal. diagonal counts from the main one, upwards.",
+	method("diag(diagonal: int = 0) -> Tensor", "For a vector (n,), a matrix with it on the diagonal and zeros elsewhere; for a matrix, a copy of its diagonal. diagonal counts from the main one, upwards.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Diag(t, c.Int("diagonal")))
 		}),

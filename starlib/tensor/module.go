@@ -1,6 +1,6 @@
-// Package tensor is the module tensor of recipes: its value is the tensor itself,
+// Package tensor is the recipes' module tensor: its value is the tensor itself,
 // with operators, indexing and methods, and its builtins make tensors. The other
-// modules (nn, optim, data, dist, checkpoint) take and give these values.
+// modules (nn, optim, data, dist, checkpoint) take and return these values.
 package tensor
 
 import (
@@ -57,7 +57,7 @@ var functions = []*starlib.Def{
 	},
 	{
 		Sig: "one_hot(t: Tensor, classes: int = -1) -> Tensor",
-		Doc: "A new last dimension of size classes, with 1 at the class and 0 elsewhere, int64. By default classes is the greatest class + 1.",
+		Doc: "A new last dimension of size classes, with 1 at the class and 0 elsewhere, int64. By default classes is the largest class + 1.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return Result(tensor.OneHot(Arg(c, "t"), c.Int("classes")))
 		},
@@ -79,7 +79,7 @@ var functions = []*starlib.Def{
 	triangle("triu", upper, tensor.Triu),
 	{
 		Sig: "pad(t: Tensor, pad: tuple | list, value: number = 0) -> Tensor",
-		Doc: "Puts value around t: pad = (left, right) for the last dimension, then (top, bottom) for the one before it, and so on.",
+		Doc: "Pads t with value: pad = (left, right) for the last dimension, then (top, bottom) for the one before it, and so on.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return Result(tensor.Pad(Arg(c, "t"), shapeOf(c.Arg("pad")), number(c.Arg("value"))))
 		},
@@ -130,8 +130,7 @@ func triangle(name, doc string, cut func(*tensor.Tensor, int) (*tensor.Tensor, e
 	}
 }
 
-// operand makes a tensor of a number that meets other: of other's type, so that
-// the number does not widen the result.
+// operand makes a tensor from a number combined with other: of other's type, so that the number does not widen the result.
 func operand(v, other starlark.Value, near *tensor.Tensor) *tensor.Tensor {
 	if t, ok := v.(*Value); ok {
 		return t.Tensor()

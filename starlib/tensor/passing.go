@@ -12,9 +12,9 @@ import (
 	"drun/tensor"
 )
 
-// A result that goes straight from one builtin into the next, as that of layer(x) in layer(x).backward(), is nobody's
-// afterwards: its memory can serve again at once, where Go's collector would find it much later. Only the interpreter
-// knows who has a value, and it tells nobody; but it counts its instructions.
+// A result that goes straight from one builtin into the next, as that of layer(x) in layer(x).backward(), has no
+// remaining references: its memory can be reused at once, while Go's collector would find it much later. Only the
+// interpreter knows who holds a value, and does not tell; but it counts its instructions.
 //
 // Let v be what a call, instruction s, returned, and an argument of the call that is instruction s + d, with m values
 // above it on the interpreter's stack (what is given after it, two for a name and its value), m ≤ 1. The m values were put
@@ -30,23 +30,22 @@ import (
 // arguments would be three instructions after it, whatever their number (the operator, what it passes, and passing), and a v that
 // was kept one before it: d ≥ 6. getattr(v, "name") is like ATTR; no other builtin gives a bound method of what it is given.
 //
-// A result that a statement drops, as a.matmul(b) alone on a line, is nobody's either, but counting does not prove it: that
-// POP comes after it takes one instruction, as the store of x = a.matmul(b) does, and all that follows is the same. package
-// lang could pass such statements' values to an operator, two instructions for each call that is a statement (opt.step()),
-// for results that recipes hardly ever drop. So they are left to the collector.
+// A result that a statement drops, as a.matmul(b) alone on a line, has no references either, but counting does not prove
+// it: that POP comes after it takes one instruction, as the store of x = a.matmul(b) does, and all that follows is the
+// same. package lang could pass such statements' values to an operator, two instructions for each call that is a statement
+// (opt.step()), for results that recipes hardly ever drop. So they are left to the collector.
 //
 // Both calls must be the interpreter's, since a builtin that calls another needs no instruction to keep a value: the frame at
 // the bottom is the callee's own, and the one before it a function's of a recipe. Operators have no frame, and take no part.
 //
-// Only builtins that keep nothing of what they are given or return take part (Passing): operations and layers, whose
-// graph says itself which tensors it needs until the backward pass. Nothing is given back where the result may show
-// the same memory. Were all this wrong of one of them, then a tensor would be used that has no memory any more: an
-// error, and never another number.
+// Only builtins that keep no reference to their arguments and results take part (Passing): operations and layers,
+// whose graph records which tensors it needs until the backward pass. Nothing is freed if the result may share the
+// memory. If all this were wrong for one of them, a tensor without memory would be used: an error, never a wrong number.
 
 // returned is what a thread's latest such call has returned.
 type returned struct {
-	value uintptr // the address of a large tensor that nothing else shows, which this does not keep alive; or 0
-	at    uint64  // the count of instructions
+	value uintptr // the address of a large tensor that nothing else views, not kept alive by this; or 0
+	at    uint64  // the instruction count
 }
 
 const passing = "what drun's builtins pass on"
@@ -57,8 +56,8 @@ const (
 	aboveMethod   = 3
 )
 
-// Passed is for the calls of builtins that keep nothing of what they are given and of what they return. It gives back the
-// memory of an argument that nobody else has, and notes the result.
+// Passed is called after builtins that keep no reference to their arguments and results. It frees the memory of an
+// argument that nobody else has, and records the result.
 func Passed(p starlib.Passing) {
 	out, _ := p.Out.(*Value)
 	sole := out != nil && tensor.Sole(out.Tensor())
@@ -81,7 +80,7 @@ func Passed(p starlib.Passing) {
 	}
 }
 
-// straight is the argument that is the value at this address, if it was passed on as soon as it could be, so many
+// straight is the argument that is the value at this address, if it was passed on as soon as possible, instructions
 // instructions after it was returned.
 func straight(p starlib.Passing, value uintptr, instructions uint64) *Value {
 	above := len(p.Args) + 2*len(p.Kwargs)
@@ -102,7 +101,7 @@ func straight(p starlib.Passing, value uintptr, instructions uint64) *Value {
 
 func address(v *Value) uintptr { return uintptr(unsafe.Pointer(v)) }
 
-// soleValue is v as a large tensor that nothing else shows; nil of another value.
+// soleValue is v as a large tensor that nothing else views; nil for any other value.
 func soleValue(v starlark.Value) *Value {
 	if t, ok := v.(*Value); ok && tensor.Sole(t.Tensor()) {
 		return t
@@ -122,13 +121,13 @@ func givenSole(p starlib.Passing) bool {
 	return false
 }
 
-// given tells that v is what the call was given.
+// given reports whether v is among the call's arguments.
 func given(p starlib.Passing, v *Value) bool {
 	same := func(a starlark.Value) bool { t, ok := a.(*Value); return ok && t == v }
 	return same(p.Recv) || slices.ContainsFunc(p.Args, same) || slices.ContainsFunc(p.Kwargs, func(kv starlark.Tuple) bool { return same(kv[1]) })
 }
 
-// shown tells that a result may show v's memory.
+// shown reports whether a result may share v's memory.
 func shown(out starlark.Value, v *Value) bool {
 	switch out := out.(type) {
 	case *Value:
@@ -139,7 +138,7 @@ func shown(out starlark.Value, v *Value) bool {
 	return true
 }
 
-// byInterpreter tells that a function of the recipe called the builtin.
+// byInterpreter reports whether a function of the recipe called the builtin.
 func byInterpreter(p starlib.Passing) bool {
 	if p.Thread.CallStackDepth() < 2 || p.Thread.DebugFrame(0).Callable() != p.Callee {
 		return false
@@ -148,8 +147,8 @@ func byInterpreter(p starlib.Passing) bool {
 	return ok
 }
 
-// countsInstructions tells that the interpreter counts as is assumed here. Its authors may change what is counted: nothing is
-// given back then.
+// countsInstructions reports whether the interpreter counts as assumed here. If its authors change what is counted, nothing
+// is freed.
 var countsInstructions = sync.OnceValue(func() bool {
 	const source = `
 take(make())
@@ -199,7 +198,7 @@ func (p *probe) Hash() (uint32, error)                    { return 0, nil }
 func (p *probe) Attr(name string) (starlark.Value, error) { return p.take.BindReceiver(p), nil }
 func (p *probe) AttrNames() []string                      { return nil }
 
-// Passing declares that these builtins keep nothing of what they are given and of what they return.
+// Passing declares that these builtins keep no reference to their arguments and results.
 func Passing(defs []*starlib.Def) []*starlib.Def {
 	for _, d := range defs {
 		d.After = Passed

@@ -8,9 +8,8 @@ import (
 	"drun/tensor"
 )
 
-// Restore copies tensors into the live ones of the same names, gradients not
-// recorded; of a share, what it holds. If names, shapes or dtypes do not fit, the error lists all differences
-// and nothing is changed.
+// Restore copies tensors into the live ones of the same names, without recording gradients; into a share,
+// only its part. If names, shapes or dtypes do not fit, the error lists all differences and nothing is changed.
 func Restore(ctx *tensor.Context, owner string, live map[string]*tensor.Tensor, entries []starlib.Entry) error {
 	var faults []string
 	for _, e := range entries {

@@ -34,7 +34,7 @@ var (
 // Tensor is v as the tensor package knows it.
 func (v *Value) Tensor() *tensor.Tensor { return (*tensor.Tensor)(v) }
 
-// Result makes a builtin's results of an operation's.
+// Result converts an operation's results to a builtin's.
 func Result(t *tensor.Tensor, err error) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (v *Value) TruthValue() (bool, error) {
 	return s.Float() != 0, err
 }
 
-// Item is the only element, of complex64 a pair; an error for several.
+// Item is the only element, a pair for complex64; an error if there are several.
 func (v *Value) Item() (starlark.Value, error) {
 	s, err := v.Tensor().Item()
 	if err != nil {
@@ -95,7 +95,7 @@ func (v *Value) Item() (starlark.Value, error) {
 	return plain(s), nil
 }
 
-// operations are what the operators compute of tensors.
+// operations are what the operators compute on tensors.
 var operations = [...]tensor.BinaryOp{
 	syntax.PLUS: tensor.OpAdd, syntax.MINUS: tensor.OpSub, syntax.STAR: tensor.OpMul, syntax.SLASH: tensor.OpDiv,
 	syntax.SLASHSLASH: tensor.OpFloorDiv, syntax.PERCENT: tensor.OpMod,
@@ -126,7 +126,7 @@ func (v *Value) compute(op tensor.BinaryOp, y starlark.Value, swapped bool) (sta
 	return Result(tensor.BinaryScalar(op, v.Tensor(), s, swapped))
 }
 
-// CompareElementwise gives a bool tensor.
+// CompareElementwise returns a bool tensor.
 func (v *Value) CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error) {
 	z, err := v.compute(operations[op], y, reversed)
 	switch {
@@ -138,7 +138,7 @@ func (v *Value) CompareElementwise(op syntax.Token, y starlark.Value, reversed b
 	return nil, fmt.Errorf("Tensor %s %s not implemented", op, y.Type())
 }
 
-// CompareSameType serves what compares whole values: list equality, sorted, min.
+// CompareSameType serves comparisons of whole values: list equality, sorted, min.
 func (v *Value) CompareSameType(op syntax.Token, y starlark.Value, _ int) (bool, error) {
 	z, err := v.CompareElementwise(op, y, false)
 	if err != nil {
@@ -152,7 +152,7 @@ func (v *Value) CompareSameType(op syntax.Token, y starlark.Value, _ int) (bool,
 	return ok, nil
 }
 
-// Has tells whether an element equals x: x in t.
+// Has reports whether an element equals x: x in t.
 func (v *Value) Has(x starlark.Value) (bool, error) {
 	s, ok, err := scalar(x)
 	if err != nil || !ok {

@@ -23,7 +23,7 @@ import (
 // Prefix is how the name of a test begins.
 const Prefix = "test_"
 
-// Module makes it. dir is the recipe's folder; "": this is no test.
+// Module makes the module. dir is the recipe's folder, "" outside tests.
 func Module(dir string) *starlib.Module {
 	m := &starlib.Module{
 		Name: "testing",
@@ -31,7 +31,7 @@ func Module(dir string) *starlib.Module {
 		Defs: []*starlib.Def{
 			{
 				Sig: `eq(got, want)`,
-				Doc: "An error unless both are equal, in type and to the bit: tensors in shape, dtype and elements, where NaN is\n" +
+				Doc: "An error unless both are equal, in type and bit for bit: tensors in shape, dtype and elements, where NaN is\n" +
 					"NaN; lists and dicts in all they hold.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					got, want := c.Arg("got"), c.Arg("want")
@@ -139,7 +139,7 @@ func Module(dir string) *starlib.Module {
 	return m
 }
 
-// equal compares exactly, but for the bits of a NaN. What is not plain, or too deep to be, is equal where it prints alike.
+// equal compares exactly, except for the bits of a NaN. Values that are not plain, or too deep, are equal if they print alike.
 func equal(thread *starlark.Thread, a, b starlark.Value) bool {
 	x, errX := codec.Encode(a)
 	y, errY := codec.Encode(b)
@@ -201,7 +201,7 @@ func shown(v starlark.Value) string {
 	return v.String()
 }
 
-// near compares numbers, and tensors and lists of them; at is where in them.
+// near compares numbers, and tensors and lists of them; at is the position within them.
 func near(thread *starlark.Thread, got, want starlark.Value, rtol, atol float64, at string) error {
 	place := ""
 	if at != "" {

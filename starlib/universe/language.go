@@ -2,9 +2,8 @@ package universe
 
 import "strings"
 
-// language documents what a recipe finds of Starlark itself, a line each: the
-// signature, then what it does. It is no part of drun's modules, which document
-// themselves.
+// language documents what Starlark itself provides, one line each: the
+// signature, then what it does. drun's modules document themselves.
 const language = `
 abs(x: number) -> number: The absolute value.
 all(items: iterable) -> bool: Whether every item is true.
@@ -86,7 +85,7 @@ func languageEntries() Entries {
 		if line == "" {
 			continue
 		}
-		// The colon after the signature is the first behind its parameters and result.
+		// The colon after the signature is the first after its parameters and result.
 		params := strings.LastIndex(line, " -> ")
 		i := max(params, 0) + strings.Index(line[max(params, 0):], ": ")
 		e := Entry{Kind: KindBuiltin, Signature: line[:i], Doc: line[i+2:]}

@@ -56,9 +56,8 @@ func Reference() Entries {
 	return out
 }
 
-// Find selects what a name means: an owner with all it owns, owner.name,
-// or a name that stands under any owner. A value that a module holds stands for
-// its type: dist.store.get is store.get.
+// Find selects what a name means: an owner with all it owns, owner.name, or a
+// name under any owner. A module's value stands for its type: dist.store.get is store.get.
 func (all Entries) Find(name string) Entries {
 	var out Entries
 	module, rest, _ := strings.Cut(name, ".")

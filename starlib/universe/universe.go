@@ -1,6 +1,6 @@
-// Package universe puts together what a recipe finds predeclared: the modules,
-// and the names that stand alone. engine/worker makes one for its rank; the agent
-// uses the names to check a recipe before it starts, `drun doc` the reference.
+// Package universe assembles what is predeclared in a recipe: the modules, and
+// the names outside modules. engine/worker makes one for its rank; the agent uses
+// the names to check a recipe before it starts, `drun doc` the reference.
 package universe
 
 import (
@@ -69,7 +69,7 @@ func New(h Host) *Universe {
 	return &Universe{Env: lang.Environment(env), Params: state.Params, Run: state, Tensors: tensors, Dist: world}
 }
 
-// shallow keeps a module's functions, which recurse, from what is nested too deep.
+// shallow protects a module's functions, which recurse, from values nested too deep.
 func shallow(m *starlarkstruct.Module) *starlarkstruct.Module {
 	members := starlark.StringDict{}
 	for name, v := range m.Members {
@@ -81,7 +81,7 @@ func shallow(m *starlarkstruct.Module) *starlarkstruct.Module {
 	return &starlarkstruct.Module{Name: m.Name, Members: members}
 }
 
-// Names gives the environment of a recipe that is only checked: tensors have shapes and no elements.
+// Names returns the environment of a recipe that is only checked: tensors have shapes but no elements.
 func Names() starlark.StringDict {
 	u := New(Host{Rank: &starlib.Rank{WorldSize: 1, Stage: starlib.Running}, Context: context.Background()})
 	u.Tensors.Shapes = true

@@ -1,6 +1,6 @@
 // Package picture decodes PNG and JPEG files and transforms pictures: resize, crop, flip, normalise. Its results have
 // the same bits on every machine: the decoders and the resampling compute with integers, and sums of floats have a fixed
-// order. The module data of recipes calls it, also from several threads.
+// order. The recipes' module data calls it, also from several threads.
 package picture
 
 import (
@@ -19,17 +19,17 @@ import (
 const MaxPixels = 1 << 26
 
 // Picture is pixels: Channels planes of Height rows of Width, one plane after the other. They are bytes until a
-// transformation makes floats of them.
+// transformation makes them floats.
 type Picture struct {
 	Channels, Height, Width int
 	Bytes                   []byte
 	Floats                  []float32 // nil while the pixels are bytes
 }
 
-// Mode is how many channels a picture gets.
+// Mode says which channels a picture gets.
 type Mode uint8
 
-// The modes: those that the file has, one of grey, three of colours, four with opacity.
+// The modes: the file's channels, one of grey, three of colour, four with opacity.
 const (
 	Unchanged Mode = iota
 	Grey
@@ -40,7 +40,7 @@ const (
 // Modes are the modes by name.
 var Modes = map[string]Mode{"UNCHANGED": Unchanged, "GRAY": Grey, "RGB": RGB, "RGB_ALPHA": RGBA}
 
-// Info is what a file says of itself.
+// Info is what a file says about itself.
 type Info struct {
 	Format                  string // png or jpeg
 	Width, Height, Channels int
@@ -88,11 +88,10 @@ func channelsOf(model color.Model) int {
 			}
 		}
 	}
-	return 3 // also PNG's colours without opacity, which Go has as RGBA
+	return 3 // also PNG's colours without opacity, which Go decodes as RGBA
 }
 
-// Decode decodes a file's content. 16 bits a channel become the upper 8. The position of what is garbled in it is
-// not known: the decoders have none.
+// Decode decodes a file's content. 16 bits a channel become the upper 8. Errors have no position: the decoders give none.
 func Decode(content []byte, mode Mode) (*Picture, error) {
 	info, err := Describe(bytes.NewReader(content))
 	if err != nil {
@@ -101,7 +100,7 @@ func Decode(content []byte, mode Mode) (*Picture, error) {
 	if info.Width < 1 || info.Height < 1 || info.Width > MaxPixels/info.Height {
 		return nil, fmt.Errorf("it declares %d x %d pixels, and a picture may have %d", info.Width, info.Height, MaxPixels)
 	}
-	// A row of a PNG takes at least a byte, and deflate packs 1032 times at most; JPEG needs a bit for each 8 x 8 block.
+	// A row of a PNG takes at least a byte, and deflate compresses at most 1032 times; JPEG needs a bit for each 8 x 8 block.
 	if least := info.Width * info.Height / 8 / 1040; info.Format == "png" && len(content) < least {
 		return nil, fmt.Errorf("truncated: %d bytes cannot hold %d x %d pixels", len(content), info.Width, info.Height)
 	}
@@ -117,7 +116,7 @@ func Decode(content []byte, mode Mode) (*Picture, error) {
 	return fromImage(img, channels), nil
 }
 
-// fromImage takes the pixels; grey ones are made by the weights of ITU-R 601-2, as Pillow makes them.
+// fromImage takes the pixels; grey is computed with the weights of ITU-R 601-2, as Pillow does.
 func fromImage(img image.Image, channels int) *Picture {
 	b := img.Bounds()
 	p := &Picture{Channels: channels, Height: b.Dy(), Width: b.Dx()}
@@ -141,7 +140,7 @@ func fromImage(img image.Image, channels int) *Picture {
 	return p
 }
 
-// pixels gives the pixels of an image, without opacity multiplied in.
+// pixels returns the pixels of an image, without premultiplied opacity.
 func pixels(img image.Image) func(x, y int) color.NRGBA {
 	switch img := img.(type) {
 	case *image.NRGBA:

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// The pictures are resampled as Pillow does it, and torchvision for Pillow's pictures: a triangle whose width grows with
-// the scale, so that shrinking takes the mean of what it covers, first along the rows and then along the columns; of
-// bytes, with weights rounded to 22 bits and sums of integers.
+// Pictures are resampled as Pillow does, and torchvision for Pillow images: with a triangle filter whose width grows
+// with the scale, so that shrinking averages what it covers, first along the rows and then along the columns; bytes with
+// weights rounded to 22 bits and integer sums.
 
 const weightBits = 32 - 8 - 2
 
@@ -17,7 +17,7 @@ type taps struct {
 	weights []float64
 }
 
-// triangle gives the taps for each of size output pixels of the input from begin up to end.
+// triangle returns the taps for each of size output pixels, for the input from begin up to end.
 func triangle(in int, begin, end float64, size int) []taps {
 	scale := (end - begin) / float64(size)
 	wide := math.Max(scale, 1)
@@ -43,7 +43,7 @@ func triangle(in int, begin, end float64, size int) []taps {
 	return out
 }
 
-// Resize resamples the part of a picture to a size, bilinear and antialiased. The part must lie in the picture.
+// Resize resamples part of a picture to a size, bilinear and antialiased. The part must lie in the picture.
 func (p *Picture) Resize(height, width int, part Rect) (*Picture, error) {
 	if height < 1 || width < 1 || height > MaxPixels/width {
 		return nil, fmt.Errorf("a size of %d x %d pixels: want from 1 x 1 to %d pixels", height, width, MaxPixels)
@@ -62,7 +62,7 @@ func (p *Picture) Resize(height, width int, part Rect) (*Picture, error) {
 	return out, nil
 }
 
-// resize goes along the rows first.
+// resize resamples rows first, then columns.
 func resize[T any](in []T, p *Picture, columns, lines []prepared, sum func(in []T, step int, t *prepared) T) []T {
 	out := make([]T, 0, p.Channels*len(lines)*len(columns))
 	for c := range p.Channels {
@@ -96,7 +96,7 @@ func down[T any](plane []T, width int, lines []prepared, sum func(in []T, step i
 	return out
 }
 
-// prepared are taps with their weights as both kinds of sums want them.
+// prepared are taps with weights for both integer and float sums.
 type prepared struct {
 	taps
 	fixed []int32
@@ -190,7 +190,7 @@ func flip[T any](in []T, p *Picture, vertical bool) []T {
 	return out
 }
 
-// ToFloat makes floats from 0 to 1 of bytes.
+// ToFloat converts bytes to floats from 0 to 1.
 func (p *Picture) ToFloat() *Picture {
 	if p.Floats != nil {
 		return p
@@ -221,7 +221,7 @@ func (p *Picture) Normalize(mean, std []float32) (*Picture, error) {
 	return out, nil
 }
 
-// Grey makes one channel of three, by the weights of ITU-R 601-2.
+// Grey makes one channel from three, with the weights of ITU-R 601-2.
 func (p *Picture) Grey() (*Picture, error) {
 	if p.Channels == 1 {
 		return p, nil

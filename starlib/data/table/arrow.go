@@ -27,7 +27,7 @@ type arrowReader struct {
 	batch  arrow.RecordBatch // at the place; nil: not read yet
 }
 
-// bounded is memory of which only so much is given at a time.
+// bounded is an allocator with a limit on what is in use at a time.
 type bounded struct {
 	memory.Allocator
 	used int
@@ -95,7 +95,7 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 	return r, nil
 }
 
-// plainError leaves out the library's name, and what it says of itself where it has stumbled.
+// plainError removes the library's name, and what it says about itself after a panic.
 func plainError(err error) error {
 	text := strings.NewReplacer("arrow/ipc: ", "", "unknown error while reading: ", "").Replace(err.Error())
 	if _, stumble, ok := strings.Cut(text, "runtime error: "); ok {
@@ -106,7 +106,7 @@ func plainError(err error) error {
 	return errors.New(text)
 }
 
-// arrowField is a field and what makes a cell of an element of its arrays.
+// arrowField returns a field and the function that makes cells from its arrays' elements.
 func arrowField(f arrow.Field) (Field, func(a arrow.Array, row int, left *budget) (any, error)) {
 	kind, cell := arrowCells(f.Type)
 	return Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil}, cell
@@ -114,7 +114,7 @@ func arrowField(f arrow.Field) (Field, func(a arrow.Array, row int, left *budget
 
 type arrowCell = func(a arrow.Array, row int, left *budget) (any, error)
 
-// cellsOf makes cells of an array's Value.
+// cellsOf makes cells from an array's Value.
 func cellsOf[A interface{ Value(int) T }, T any](kind Kind, cell func(v T) (any, error)) (Kind, arrowCell) {
 	return kind, func(a arrow.Array, row int, _ *budget) (any, error) { return cell(any(a).(A).Value(row)) }
 }
@@ -136,7 +136,7 @@ func unitOf(u arrow.TimeUnit) int64 {
 	return map[arrow.TimeUnit]int64{arrow.Second: perSecond, arrow.Millisecond: perMilli, arrow.Microsecond: perMicro, arrow.Nanosecond: perNano}[u]
 }
 
-// arrowCells is what the cells of a type are, and what makes them; nil if the type is not supported.
+// arrowCells returns the kind of a type's cells, and the function that makes them; nil if the type is not supported.
 func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 	switch t := t.(type) {
 	case *arrow.NullType:
@@ -291,7 +291,7 @@ func (r *arrowReader) Place() Place    { return r.place }
 
 func (r *arrowReader) Close() { r.stream.Release() }
 
-// load reads the record batch at the place; false at the end.
+// load reads the record batch at the current place; false at the end.
 func (r *arrowReader) load() (bool, error) {
 	if r.batch != nil {
 		return true, nil

@@ -12,7 +12,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// What a message is.
+// The kinds of messages.
 const (
 	isSchema     = 1
 	isDictionary = 2
@@ -20,8 +20,8 @@ const (
 )
 
 // arrowStream gives the library the messages of a stream; a file is one, too, between its magic and its footer. Each
-// describes itself in flatbuffers (tables whose slots lead to values, lists and other tables), of which the library makes
-// lists as long as they say: what has not the bytes for them would end the process, for want of memory.
+// describes itself in flatbuffers (tables whose slots lead to values, lists and other tables), from which the library
+// makes lists as long as they claim to be: a claim without the bytes for it would exhaust memory and end the process.
 type arrowStream struct {
 	in     *bufio.Reader
 	n      int64  // bytes that are read
@@ -34,7 +34,7 @@ type arrowStream struct {
 	fields int           // in the schema, those within others too
 }
 
-// Message is the next message, until the one after it is asked for; io.EOF is the stream's own end, which it must have.
+// Message returns the next message, valid until the next call; io.EOF is the stream's end marker, which must be there.
 func (s *arrowStream) Message() (m *ipc.Message, err error) {
 	s.Release()
 	err = guarded(func() error {
@@ -55,7 +55,7 @@ func (s *arrowStream) Message() (m *ipc.Message, err error) {
 			body := memory.NewResizableBuffer(s.memory)
 			defer body.Release()
 			for have := 0; have < int(size); have = body.Len() {
-				body.Resize(min(int(size), max(4*have, 16<<20))) // no more than the stream goes on to have
+				body.Resize(min(int(size), max(4*have, 16<<20))) // no more than the stream turns out to have
 				if err := s.fill(body.Bytes()[have:]); err != nil {
 					return err
 				}
@@ -78,7 +78,7 @@ func (s *arrowStream) fill(b []byte) error {
 	return err
 }
 
-// description reads what a message says of itself: also how long its body is, and what it is.
+// description reads what a message says about itself, including the length of its body and its kind.
 func (s *arrowStream) description() (content []byte, size int64, kind byte, err error) {
 	length := make([]byte, 4)
 	if err = s.fill(length); err == nil && string(length) == "\xff\xff\xff\xff" { // which older ones do not have
@@ -107,7 +107,7 @@ func (s *arrowStream) description() (content []byte, size int64, kind byte, err 
 	return content, size, kind, s.check(root, kind)
 }
 
-// check looks at the lists in a message's description.
+// check checks the lists in a message's description.
 func (s *arrowStream) check(root arrowTable, kind byte) error {
 	header, ok := root.table(2)
 	if !ok {
@@ -145,7 +145,7 @@ func (s *arrowStream) check(root arrowTable, kind byte) error {
 	return err
 }
 
-// Release gives back the memory of the message.
+// Release frees the memory of the message.
 func (s *arrowStream) Release() {
 	if s.given != nil {
 		s.given.Release()
@@ -153,13 +153,13 @@ func (s *arrowStream) Release() {
 	}
 }
 
-// Retain is for readers that share the stream: there are none.
+// Retain does nothing: no readers share the stream.
 func (s *arrowStream) Retain() {}
 
 // arrowTable is a table of a description.
 type arrowTable struct{ *flatbuffers.Table }
 
-// at is where the value in a slot is; 0: there is none.
+// at is where the value in a slot is; 0 if there is none.
 func (t arrowTable) at(slot int) flatbuffers.UOffsetT {
 	return flatbuffers.UOffsetT(t.Offset(flatbuffers.VOffsetT(4 + 2*slot)))
 }

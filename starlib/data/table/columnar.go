@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// Reader reads a file of columns (Parquet, Arrow), some rows at a time, so that the file may be larger than memory. A
-// file is not trusted: what is wrong with it is an error that names the place, and a column where it is one's.
+// Reader reads a file of columns (Parquet, Arrow), some rows at a time, so that the file may be larger than memory.
+// Files are not trusted: an error names the place in the file, and the column if the fault is in one.
 type Reader interface {
 	// Fields are all columns of the file.
 	Fields() []Field
-	// Next reads at most limit rows of the columns that are wanted, all of one batch of the file. At the end it gives the
+	// Next reads at most limit rows of the wanted columns, all from one batch of the file. At the end it returns the
 	// columns without rows, and io.EOF.
 	Next(limit int) (*Table, error)
-	// Place is that of the row with which Next goes on. The rows that Next has read have successive places.
+	// Place is that of the row with which Next continues. The rows that Next has read have consecutive places.
 	Place() Place
-	// Seek goes on to a place that Place has given; in Arrow, only forward.
+	// Seek moves to a place returned by Place; in Arrow, only forward.
 	Seek(p Place) error
 	Close()
 }
@@ -36,7 +36,8 @@ type Field struct {
 	Refused bool   // its type is not supported
 }
 
-// Place is a row of a file: the number of its batch (a row group of Parquet, a record batch of Arrow) and its own in that.
+// Place is a row of a file: the number of its batch (a row group of Parquet, a record batch of Arrow) and its own number
+// in that.
 type Place int64
 
 // NewPlace is a row of a batch.
@@ -48,8 +49,8 @@ func (p Place) Batch() int { return int(p >> 32) }
 // Row is the number in the batch.
 func (p Place) Row() int { return int(p & (1<<32 - 1)) }
 
-// What one piece of a file may take in memory, whatever the file says: a page of Parquet, a record batch of Arrow, the
-// description of the file (footer, schema).
+// How much memory one piece of a file may take, whatever the file says: a page of Parquet, a record batch of Arrow,
+// the description of the file (footer, schema).
 const (
 	maxPage     = 256 << 20
 	maxBatch    = 1 << 30
@@ -57,10 +58,10 @@ const (
 	maxRows     = math.MaxInt32 // in a batch
 )
 
-// maxFields bounds the columns of a file, those within others too.
+// maxFields bounds the columns of a file, including nested ones.
 const maxFields = 20000
 
-// chunkBudget bounds the cells that one call of Next gives.
+// chunkBudget bounds the cells that one call of Next returns.
 const chunkBudget = 1 << 30
 
 // ReadColumns reads all rows of a file.
@@ -176,8 +177,8 @@ func newTable(fields []Field, wanted []int) *Table {
 	return t
 }
 
-// guarded calls a function that reads a file through a library, and makes an error of its panic: the libraries index
-// what a file holds without asking whether it is there.
+// guarded calls a function that reads a file through a library, and turns a panic into an error: the libraries index
+// a file's content without checking bounds.
 func guarded(what func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -195,7 +196,7 @@ func guarded(what func() error) (err error) {
 	return what()
 }
 
-// misread says of what a library stumbled on in a file what is wrong with that.
+// misread says what is wrong with a file that made a library panic.
 func misread(stumble string) string {
 	if strings.Contains(stumble, "out of range") || strings.Contains(stumble, "memory address") {
 		return "a length or a position in it leads outside of the data"
@@ -203,7 +204,7 @@ func misread(stumble string) string {
 	return "a part of it is not what its description says"
 }
 
-// Microseconds in a unit, or units in a microsecond where it is negative, which is how times are told.
+// Units of time: microseconds in a unit or, if negative, units in a microsecond.
 const (
 	perSecond = 1_000_000
 	perMilli  = 1000
@@ -212,7 +213,7 @@ const (
 	perDay    = 86_400 * perSecond
 )
 
-// micros is a time in microseconds. Where int64 does not hold it exactly, it is an error.
+// micros is a time in microseconds; an error if int64 cannot hold it exactly.
 func micros(n, unit int64) (any, error) {
 	if unit < 0 {
 		if n%-unit != 0 {
@@ -226,7 +227,7 @@ func micros(n, unit int64) (any, error) {
 	return n * unit, nil
 }
 
-// decimal is the float64 that is nearest to n / 10^scale, where n has no more digits than a float64 holds.
+// decimal is the float64 nearest to n / 10^scale, if n has no more digits than a float64 holds.
 func decimal(n *big.Int, scale int32) (any, error) {
 	if !n.IsInt64() || !exact(n.Int64()) {
 		return nil, fmt.Errorf("the decimal %s (with %d places) has more digits than a float64 holds", short(n.String()), scale)
@@ -234,7 +235,7 @@ func decimal(n *big.Int, scale int32) (any, error) {
 	return strconv.ParseFloat(n.String()+"e"+strconv.Itoa(-int(scale)), 64)
 }
 
-// half is the number in the bits of a float16. arrow-go reads those below 2^-14 as other numbers.
+// half is the number in the bits of a float16. arrow-go misreads those below 2^-14.
 func half(bits uint16) float64 {
 	sign := 1.0
 	if bits>>15 != 0 {
@@ -264,17 +265,17 @@ func unsigned(n uint64) (any, error) {
 // FormatsOfColumns are the formats that OpenColumns reads.
 var FormatsOfColumns = []string{"arrow", "parquet"}
 
-// IsColumns tells whether a format is one of columns.
+// IsColumns reports whether a format is a format of columns.
 func IsColumns(format string) bool { return slices.Contains(FormatsOfColumns, format) }
 
-// Random is a file that is read at any place.
+// Random is a file that can be read at any position.
 type Random interface {
 	io.ReaderAt
 	Size() int64
 }
 
-// OpenColumns opens a file of columns; columns are those that are wanted, nil all that there are. in reads the
-// file from its start, unpacked where it is packed: an Arrow stream alone can be read so.
+// OpenColumns opens a file of columns; columns are the wanted ones, nil for all. in reads the file from its start,
+// unpacked if compressed, which only works for an Arrow stream.
 func OpenColumns(format string, file Random, in io.Reader, packed bool, columns []string) (r Reader, err error) {
 	switch {
 	case format == "parquet" && packed:

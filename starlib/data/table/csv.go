@@ -10,35 +10,35 @@ import (
 	"strings"
 )
 
-// MissingValues are the texts that stand for a missing cell unless a recipe says others; those of pandas.
+// MissingValues are the texts that stand for a missing cell by default, as in pandas.
 var MissingValues = []string{"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"}
 
 // CSV says how a file of separated values is to be read.
 type CSV struct {
 	Delimiter rune     // 0: a comma
 	Header    *bool    // whether the first line holds the columns' names; nil: if no field of it is a number
-	Columns   []string // which columns are wanted; nil: all
+	Columns   []string // the wanted columns; nil: all
 	Missing   []string // nil: MissingValues
-	Largest   int      // how many bytes the cells may take; 0: any number
+	Largest   int      // how many bytes the cells may take; 0: no limit
 }
 
 // MaxRecord bounds a line, or a JSON value.
 const MaxRecord = 64 << 20
 
-// A RecordReader bounds what one record takes: encoding/csv keeps all of it, and a quote that is never closed goes on to
+// A RecordReader bounds the size of a record: encoding/csv keeps all of it, and a quote that is never closed extends to
 // the end of the file.
 type RecordReader struct {
 	io.Reader
 	bytes int // since the record began, or some kB before
 }
 
-// Bound bounds the records that are read of in.
+// Bound bounds the records read from in.
 func Bound(in io.Reader) *RecordReader { return &RecordReader{Reader: in} }
 
-// Next tells that a record begins.
+// Next says that a record begins.
 func (r *RecordReader) Next() { r.bytes = 0 }
 
-// Read is an error once the record is longer than MaxRecord.
+// Read returns an error once the record is longer than MaxRecord.
 func (r *RecordReader) Read(p []byte) (int, error) {
 	if r.bytes > MaxRecord {
 		return 0, fmt.Errorf("a line of more than %d bytes, or a quote that is not closed", MaxRecord)
@@ -48,8 +48,8 @@ func (r *RecordReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read reads a file. A column is of integers, floats or bools (true and false) if all its cells are that or missing;
-// else its cells are texts as the file has them, also where an integer is too large for the type of the others. Errors name line and column.
+// Read reads a file. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, and if an
+// integer is too large for the column's type, its cells are texts as in the file. Errors name line and column.
 func (o CSV) Read(in io.Reader) (*Table, error) {
 	bounded := Bound(in)
 	r := csv.NewReader(bounded)
@@ -148,7 +148,7 @@ func places(names, columns []string) ([]int, error) {
 	return wanted, nil
 }
 
-// NoColumn says that there is no column of a name, and which there are.
+// NoColumn says that there is no column with that name, and which there are.
 func NoColumn(name string, names []string) error {
 	var have []string
 	for i, n := range names {
@@ -161,7 +161,7 @@ func NoColumn(name string, names []string) error {
 	return fmt.Errorf("there is no column %s; there are %s", short(name), strings.Join(have, ", "))
 }
 
-// isNumber tells whether a field is a number in decimal notation; texts such as 0x10 and 1_000 are none.
+// isNumber reports whether a field is a number in decimal notation; texts such as 0x10 and 1_000 are not.
 func isNumber(field string) bool {
 	field = strings.TrimSpace(field)
 	if strings.ContainsAny(field, "xXpP_") {

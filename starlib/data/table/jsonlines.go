@@ -61,8 +61,8 @@ type Member struct {
 // Object is a JSON object, in the order of the file.
 type Object []Member
 
-// ParseJSON reads one JSON value: nil, bool, int64, float64, string, []any or Object. An integer that does not fit into
-// 64 bits is an error, as are a name that comes twice and deep nesting; errors name the byte.
+// ParseJSON reads one JSON value: nil, bool, int64, float64, string, []any or Object. An integer that does not fit in
+// 64 bits is an error, as are duplicate names and deep nesting; errors name the byte.
 func ParseJSON(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -144,8 +144,8 @@ func number(s string) (any, error) {
 	return f, nil
 }
 
-// JSONLines reads a file of JSON objects, one a line. Its columns are the names that any of them has, in the order in
-// which they are seen first; where an object lacks a name, or has null, the cell is missing.
+// JSONLines reads a file of JSON objects, one per line. Its columns are the names in any of them, in order of first
+// occurrence; if an object lacks a name, or has null, the cell is missing.
 func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
 	t := &Table{}
 	at := map[string]int{}

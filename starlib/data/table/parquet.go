@@ -12,8 +12,8 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// parquetReader reads a Parquet file: a row group after the other, of which it has the values of each leaf column as a
-// sequence, with the levels that say to which list and row each belongs.
+// parquetReader reads a Parquet file one row group after the other. A row group has the values of each leaf column as
+// a sequence, with levels that say to which list and row each belongs.
 type parquetReader struct {
 	in     Random
 	file   *parquet.File
@@ -25,17 +25,17 @@ type parquetReader struct {
 	opened int // the row group whose leaves are open; -1: none
 }
 
-// node is a column of a file, or what a column has in it.
+// node is a column of a file, or a field nested in one.
 type node struct {
 	name     string
 	kind     string // as the file names the type
-	def, rep int    // the levels at which it is there, and at which it repeats
+	def, rep int    // the levels from which it is present, and at which it repeats
 	optional bool
 	repeated bool
 	list     bool // it stands for its only child, which is repeated
 	children []*node
 	first    *leaf // the first leaf beneath it, or its own
-	leaf     *leaf // nil of a group
+	leaf     *leaf // nil for a group
 	problem  bool
 	cells    Kind
 }
@@ -112,8 +112,8 @@ func (r *parquetReader) footer() error {
 	return nil
 }
 
-// listReader makes an error of a list that has not the bytes for its elements: the library makes one as long as it says,
-// which may end the process for want of memory.
+// listReader returns an error for a list without the bytes for its elements: the library would allocate the claimed
+// length, which may exhaust memory and end the process.
 type listReader struct {
 	thrift.BytesReader
 	size int
@@ -127,7 +127,7 @@ func (r listReader) ReadList() (thrift.List, error) {
 	return l, err
 }
 
-// Discard passes over bytes, which the library asks for behind the interface's back.
+// Discard skips bytes; the library calls it by type assertion.
 func (r listReader) Discard(n int) (int, error) {
 	return r.BytesReader.(interface{ Discard(int) (int, error) }).Discard(n)
 }
@@ -238,7 +238,7 @@ func (r *parquetReader) Seek(p Place) error {
 	}
 	r.place = NewPlace(p.Batch(), 0)
 	r.opened = -1
-	for r.place < p { // the rows before it are read: nothing in the file can be trusted to say where it begins
+	for r.place < p { // reads the rows before it: nothing in the file can be trusted to say where it begins
 		if _, err := r.rows(min(p.Row()-r.place.Row(), 4096)); err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func (r *parquetReader) Next(limit int) (*Table, error) {
 	}
 }
 
-// finish is an error if a column of the row group has values that belong to no row.
+// finish returns an error if a column of the row group has values that belong to no row.
 func (r *parquetReader) finish() error {
 	g := r.place.Batch()
 	if r.opened != g {
@@ -282,7 +282,7 @@ func (r *parquetReader) finish() error {
 	return nil
 }
 
-// rows reads rows of the row group at the place.
+// rows reads rows of the current row group.
 func (r *parquetReader) rows(count int) (*Table, error) {
 	g := r.place.Batch()
 	if r.opened != g {
@@ -335,7 +335,7 @@ func (r *parquetReader) rows(count int) (*Table, error) {
 	return t, nil
 }
 
-// read assembles the next value of a node of its leaves' values.
+// read assembles the next value of a node from its leaves' values.
 func (n *node) read(left *budget) (any, error) {
 	v, ok, err := n.first.peek()
 	if err != nil {
@@ -370,7 +370,7 @@ func (n *node) read(left *budget) (any, error) {
 	return n.body(left)
 }
 
-// body is the value of a node that is there.
+// body is the value of a node that is present.
 func (n *node) body(left *budget) (any, error) {
 	switch {
 	case n.leaf != nil:
@@ -391,7 +391,7 @@ func (n *node) body(left *budget) (any, error) {
 		if err != nil || element.list || len(element.children) != 1 || element.name == "array" || element.name == n.name+"_tuple" {
 			return v, err
 		}
-		list := v.([]any) // of groups with one field, which are that
+		list := v.([]any) // of groups with one field, which stand for that field
 		for i := range list {
 			list[i] = list[i].(Object)[0].Value
 		}
@@ -415,7 +415,7 @@ func bytesOf(v *parquet.Value) []byte {
 	return nil
 }
 
-// skip passes over what stands for a node that is missing: a value of each leaf.
+// skip skips what represents a missing node: one value of each leaf.
 func (n *node) skip() (err error) {
 	n.each(func(l *leaf) {
 		if err == nil {

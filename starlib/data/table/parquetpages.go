@@ -32,7 +32,7 @@ type leaf struct {
 	end     bool
 }
 
-// open begins to read a leaf in a row group, once it is sure that its pages can be left to the library.
+// open starts reading a leaf in a row group, after checking that its pages are safe for the library.
 func (r *parquetReader) open(l *leaf, group int) error {
 	chunk := &r.file.Metadata().RowGroups[group].Columns[l.index]
 	if chunk.FilePath != "" {
@@ -59,7 +59,7 @@ func (r *parquetReader) open(l *leaf, group int) error {
 	})
 }
 
-// page looks at a page, and gives the place of the next one.
+// page checks a page, and returns the position of the next one.
 func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int64) (next int64, err error) {
 	section := io.NewSectionReader(r.in, at, end-at)
 	in := bufio.NewReader(section)
@@ -76,7 +76,7 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 		return 0, fmt.Errorf("a page of %d bytes does not fit into its column", packed)
 	case unpacked < 0 || unpacked > maxPage || packed > maxPage:
 		return 0, fmt.Errorf("a page of %d bytes unpacks to %d, and may take %d", packed, unpacked, maxPage)
-	case count > maxPage/max(l.length, 4): // for as many the library reserves memory, which may end the process
+	case count > maxPage/max(l.length, 4): // the library allocates memory for this many, which may end the process
 		return 0, fmt.Errorf("a page of %d values of %d bytes; it may take %d", count, max(l.length, 4), maxPage)
 	}
 	if h.Type == format.DictionaryPage && codec != format.Lz4Raw {
@@ -89,8 +89,8 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 	return begin + packed, l.look(&h, codec, content)
 }
 
-// look looks at what a page has in runs of values, or with their number in front: the library makes as many values as the
-// data says, not as the page's header says, so that a damaged byte can make it take 10 GB.
+// look checks the parts of a page that are run-length encoded or begin with a count: the library makes as many values as
+// the data says, not the page's header, so that a damaged byte can make it allocate 10 GB.
 func (l *leaf) look(h *format.PageHeader, codec format.CompressionCodec, content []byte) (err error) {
 	v1, v2 := h.DataPageHeader.V, h.DataPageHeaderV2.V
 	encoding, count, first := v1.Encoding, int64(v1.NumValues), h.Type == format.DataPage
@@ -107,7 +107,7 @@ func (l *leaf) look(h *format.PageHeader, codec format.CompressionCodec, content
 	}
 	switch codec {
 	case format.Uncompressed:
-	case format.Lz4Raw: // the library takes any error for a lack of space, for ever
+	case format.Lz4Raw: // the library takes any error for a lack of space, and retries forever
 		space := make([]byte, h.UncompressedPageSize)
 		n, err := lz4.UncompressBlock(content, space)
 		if err != nil && len(content) > 0 {
@@ -153,7 +153,7 @@ func (l *leaf) look(h *format.PageHeader, codec format.CompressionCodec, content
 		if encoding == format.DeltaBinaryPacked {
 			return nil
 		}
-		// A value has at most all the bytes that there are.
+		// A value cannot exceed all the bytes that there are.
 		if n, most := int64(parquet.LookupEncoding(encoding).EstimateDecodeByteArraySize(content)), min(maxPage, count*int64(len(content))); n > most {
 			return fmt.Errorf("a page's values have %d bytes, and may have %d", n, most)
 		}
@@ -167,10 +167,10 @@ func (l *leaf) look(h *format.PageHeader, codec format.CompressionCodec, content
 // plainDictionary is what the first version of Parquet calls RLEDictionary.
 const plainDictionary = format.PlainDictionary //nolint:staticcheck // nobody should write it, but there are such files
 
-// padding is how many values more than the page has there may be: writers fill the last group up.
+// padding is how many values there may be beyond those of the page: writers fill up the last group.
 const padding = 1 << 12
 
-// runs looks at runs of equal values and groups of eight packed ones. Where they are garbled, it is the library that says so.
+// runs checks runs of equal values and groups of eight packed ones. Other corruption is left to the library to report.
 // https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE
 func runs(b []byte, width int, count int64, what string) error {
 	for total := uint64(0); ; {
@@ -189,7 +189,7 @@ func runs(b []byte, width int, count int64, what string) error {
 	}
 }
 
-// fixed is an error if values of one length have others: the library reads them one after the other, at wrong places.
+// fixed returns an error if values of fixed length have other lengths: the library would read them at wrong positions.
 func (l *leaf) fixed(content []byte) error {
 	_, offsets, err := parquet.DeltaByteArray.DecodeByteArray(nil, content, nil)
 	for i := 1; i < len(offsets) && err == nil; i++ {

@@ -17,7 +17,7 @@ const julianEpoch = 2440588
 
 type leafCell = func(v parquet.Value) (any, error)
 
-// legacy is what older writers say of a type, as newer ones say it; nil: nothing that is supported.
+// legacy translates an older writer's annotation of a type to the newer form; nil if not supported.
 func legacy(e *format.SchemaElement) any {
 	millis, micros := format.TimeUnit{Value: new(format.MilliSeconds)}, format.TimeUnit{Value: new(format.MicroSeconds)}
 	switch e.ConvertedType.V {
@@ -43,7 +43,8 @@ func legacy(e *format.SchemaElement) any {
 	return nil
 }
 
-// leafType is the name of a leaf's type, what its cells are, and what makes one of a value; nil if the type is not supported.
+// leafType returns the name of a leaf's type, the kind of its cells, and the function that makes a cell from a value; nil if
+// the type is not supported.
 func leafType(e *format.SchemaElement) (name string, kind Kind, cell leafCell) {
 	physical := e.Type.V
 	name = physical.String()
@@ -146,7 +147,7 @@ func leafUnit(u format.TimeUnit) int64 {
 	return 0
 }
 
-// signed is an integer in two's complement, its highest byte first.
+// signed decodes a big-endian two's complement integer.
 func signed(b []byte) *big.Int {
 	n := new(big.Int).SetBytes(b)
 	if len(b) > 0 && b[0]&0x80 != 0 {

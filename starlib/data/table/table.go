@@ -1,5 +1,5 @@
 // Package table reads files of rows and columns (CSV, JSON lines, Parquet, Arrow) into columns of one type each: numbers, bools, texts,
-// or any values. The module data of recipes calls it, and drun data.
+// or any values. It is called by the recipes' module data and by drun data.
 package table
 
 import (
@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Kind is what the cells of a column are.
+// Kind is the kind of a column's cells.
 type Kind uint8
 
-// The kinds of columns. Empty has no cell that is not missing.
+// The kinds of columns. In an Empty one all cells are missing.
 const (
 	Empty Kind = iota
 	Bool
@@ -37,13 +37,13 @@ type Column struct {
 	Missing []bool // nil: no cell is missing
 }
 
-// Table is columns of equally many rows.
+// Table is columns with the same number of rows.
 type Table struct {
 	Columns []*Column
 	Rows    int
 }
 
-// Find gives a column by its name; nil if there is none.
+// Find returns a column by its name; nil if there is none.
 func (t *Table) Find(name string) *Column {
 	for _, c := range t.Columns {
 		if c.Name == name {
@@ -80,8 +80,8 @@ func (c *Column) Cell(row int) any {
 	return nil
 }
 
-// Append adds a cell: nil is a missing one. Integers become floats where the column has floats; other kinds cannot be
-// mixed, unless the column is Any. An integer that no float64 holds is an error there.
+// Append adds a cell: nil is a missing one. Integers become floats in a column of floats, which is an error if no
+// float64 holds them exactly; other kinds cannot be mixed, unless the column is Any.
 func (c *Column) Append(v any) error {
 	row := c.Len()
 	if v == nil {
@@ -196,7 +196,7 @@ type budget struct{ left, all int }
 
 func newBudget(bytes int) *budget { return &budget{bytes, bytes} }
 
-// take is an error when the cells exceed the budget; a budget of 0 is none.
+// take returns an error if the cells exceed the budget; a budget of 0 is no limit.
 func (b *budget) take(bytes int) error {
 	if b.left -= bytes; b.all > 0 && b.left < 0 {
 		return fmt.Errorf("the cells up to here take more than the %d bytes that a table may take; data.stream reads a file of any size piece by piece", b.all)
@@ -212,7 +212,7 @@ func short(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// unique is an error if two columns have one name.
+// unique returns an error if two columns have the same name.
 func unique(names []string) error {
 	seen := make(map[string]int, len(names))
 	for i, name := range names {

@@ -12,11 +12,11 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// charsmap is SentencePiece's table of what is written in the place of which characters: a double-array trie (Aoe 1989, as
-// Darts-clone lays it out) of the characters' bytes, whose leaves are places in the texts. Each text ends with a zero.
+// charsmap is SentencePiece's table of replacements for characters: a double-array trie (Aoe 1989, in Darts-clone's
+// layout) of the characters' bytes, whose leaves are offsets in the texts. Each text ends with a zero.
 //
-// A node is a unit of 32 bits. Its child for a byte b stands at place ^ offset ^ b, if the unit there has the label b; its
-// leaf, if it has one, at place ^ offset.
+// A node is a 32-bit unit. Its child for a byte b is at place ^ offset ^ b, if the unit there has the label b; its leaf,
+// if any, at place ^ offset.
 type charsmap struct {
 	units []uint32
 	texts string
@@ -87,8 +87,8 @@ func (m *charsmap) find(s string) (text string, ok bool) {
 	return "", false
 }
 
-// normalize replaces characters; of one that is written with several code points (a grapheme cluster) and has less than six
-// bytes, what the table has for its first ones stands for all of it. That is how Hugging Face's library does it.
+// normalize replaces characters. If a character has several code points (a grapheme cluster) and fewer than six bytes, the
+// replacement of its first ones replaces all of it, as in Hugging Face's library.
 func (m *charsmap) normalize(s string) (string, error) {
 	var b strings.Builder
 	var cluster string

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// letters are the characters that stand for bytes in a byte-level vocabulary: those that can be seen for themselves, the
-// others from 256 on.
+// letters are the characters that stand for bytes in a byte-level vocabulary: printable ones for themselves, the others
+// from 256 on.
 var letters = sync.OnceValues(func() (to [256]rune, from map[rune]byte) {
 	from = map[rune]byte{}
 	next := rune(256)
@@ -35,7 +35,7 @@ func toLetters(s string) string {
 	return b.String()
 }
 
-// decoderOf is a decoder of the file.
+// decoderOf makes a decoder from the file's description.
 func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 	kind, err := kindOf(raw)
 	if err != nil {
@@ -128,8 +128,7 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 
 var cleanups = [][2]string{{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}}
 
-// replaceInvalid puts U+FFFD in the place of each longest part that begins a character and does not end it, as Unicode
-// recommends.
+// replaceInvalid replaces each longest prefix of an incomplete character by U+FFFD, as Unicode recommends.
 func replaceInvalid(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -178,7 +177,7 @@ func byteOf(token string) (byte, bool) {
 	return byte(n), err == nil
 }
 
-// joinBytes makes texts of the tokens of bytes; of those that are no characters, U+FFFD for each byte.
+// joinBytes turns byte tokens into text, with U+FFFD for each byte that is not part of a character.
 func joinBytes(tokens []string) (out []string, err error) {
 	var run []byte
 	end := func() {
@@ -205,7 +204,7 @@ func joinBytes(tokens []string) (out []string, err error) {
 	return out, nil
 }
 
-// stripperOf leaves out so many of a character at the start and at the end of each token.
+// stripperOf removes up to so many of a character at the start and at the end of each token.
 func stripperOf(raw json.RawMessage) (decoder, error) {
 	var s struct {
 		Type    string `json:"type"`

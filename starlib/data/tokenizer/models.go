@@ -9,19 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// bpe merges neighbours, those that were merged first in training first.
+// bpe merges neighbours, in the order in which training merged them.
 type bpe struct {
 	vocab  map[string]int
 	merges map[[2]int]merge
 	unk    int // -1: none
 	fuse   bool
-	whole  bool // a word that is a token is that
+	whole  bool // a word that is a token is taken whole
 	bytes  bool // a character without a token is written as the tokens of its bytes
 }
 
 type merge struct{ rank, id int }
 
-// wordPiece takes the longest token that a word begins with, and on.
+// wordPiece repeatedly takes the longest token that the rest of a word begins with.
 type wordPiece struct {
 	vocab   map[string]int
 	unk     int
@@ -120,7 +120,7 @@ func bpeOf(raw json.RawMessage) (model, map[string]int, error) {
 	return m, b.Vocab, nil
 }
 
-// symbol is a token of a word in the making; the neighbours are their places, -1 where there is none.
+// symbol is a token of a word in the making; its neighbours are indices, -1 if there is none.
 type symbol struct {
 	id, before, after int
 	gone              bool

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normalizerOf is a normalizer of the file; nil: there is none.
+// normalizerOf makes a normalizer from the file's description; nil if there is none.
 func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 	kind, err := kindOf(raw)
 	if err != nil {
@@ -97,7 +97,7 @@ func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 	return nil, unsupported(kind)
 }
 
-// replacerOf puts a text in the place of each match of a pattern: a normalizer, and a decoder.
+// replacerOf replaces each match of a pattern by a text: a normalizer, and a decoder.
 func replacerOf(raw json.RawMessage) (normalizer, error) {
 	var r struct {
 		Type    string        `json:"type"`
@@ -127,11 +127,11 @@ func replacerOf(raw json.RawMessage) (normalizer, error) {
 	}, nil
 }
 
-// lower makes each letter a small one, whatever is around it.
+// lower makes each letter lowercase, whatever its context.
 func lower(s string) string {
 	var b strings.Builder
 	for _, r := range s {
-		if r == 'İ' { // the only letter whose small form is two characters
+		if r == 'İ' { // the only letter whose lowercase form is two characters
 			b.WriteString("i\u0307")
 		} else {
 			b.WriteRune(unicode.ToLower(r))
@@ -149,7 +149,7 @@ func stripAccents(s string) string {
 	}, s)
 }
 
-// clean leaves out control characters, and makes every space the same.
+// clean removes control characters, and makes all spaces the same.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// pattern is a regular expression of a tokenizer. Go's have no lookahead, but one is in almost every tokenizer, at the
-// end: \s+(?!\S)|\s+, spaces but for the last before a word. Of what is left, it matches as Oniguruma does: of
-// alternatives that begin at the same place, the first.
+// pattern is a regular expression of a tokenizer. Go's have no lookahead, but almost every tokenizer ends with one:
+// \s+(?!\S)|\s+, spaces except the last before a word. The rest matches as in Oniguruma: of alternatives that begin at
+// the same position, the first.
 type pattern struct {
-	text   string // which stands for itself, without re
+	text   string // matched literally, without re
 	re     *regexp.Regexp
 	spaces int // the group of spaces at the end; 0: none
 }
@@ -96,7 +96,7 @@ func newPattern(source string) (*pattern, error) {
 	return p, nil
 }
 
-// matches are the places that match, from and to.
+// matches are the ranges that match, from and to.
 func (p *pattern) matches(s string) iter.Seq2[int, int] {
 	return func(yield func(from, to int) bool) {
 		for at := 0; at < len(s); {
@@ -109,7 +109,7 @@ func (p *pattern) matches(s string) iter.Seq2[int, int] {
 	}
 }
 
-// next is the first match from a place on; -1: there is none.
+// next is the first match from a position on; -1 if there is none.
 func (p *pattern) next(s string, at int) (from, to int) {
 	if p.re == nil {
 		i := strings.Index(s[at:], p.text)
@@ -134,9 +134,8 @@ func (p *pattern) next(s string, at int) (from, to int) {
 // isolated cuts a text at the ends of each match.
 func (p *pattern) isolated(s string) []string { return p.split(s, false, "Isolated") }
 
-// split cuts a text into the matches and what is between them, which change places with invert, and then: Removed leaves
-// the matches out, Contiguous joins matches that follow each other, MergedWithPrevious and MergedWithNext join the first of
-// them to what is before, the last to what comes after.
+// split cuts a text into the matches and what is between them, whose roles invert swaps. Then Removed drops the matches,
+// Contiguous joins adjacent matches, and MergedWithPrevious and MergedWithNext join matches to what precedes or follows them.
 func (p *pattern) split(s string, invert bool, behavior string) (out []string) {
 	type part struct {
 		begin, end int

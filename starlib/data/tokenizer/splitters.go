@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// splitterOf is a pre-tokenizer of the file; nil: there is none.
+// splitterOf makes a pre-tokenizer from the file's description; nil if there is none.
 func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
 	kind, err := kindOf(raw)
 	if err != nil {
@@ -110,7 +110,7 @@ func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
 	return nil, unsupported(kind)
 }
 
-// metaspaceOf writes spaces as a character of their own, and cuts before each: SentencePiece's words.
+// metaspaceOf replaces spaces by a special character, and cuts before each: SentencePiece's words.
 func metaspaceOf(raw json.RawMessage, depth int) (splitter, error) {
 	m, err := readMetaspace(raw)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package tokenizer turns text into numbers and back, as a tokenizer.json of Hugging Face says: BPE (GPT-2, Llama),
-// Unigram (T5), WordPiece (BERT), and what they are made of. What a file asks for that is not here is an error: another
-// number for a word would be wrong without anyone noticing. The module data of recipes calls it.
+// Package tokenizer turns text into numbers and back, as a Hugging Face tokenizer.json says: BPE (GPT-2, Llama),
+// Unigram (T5), WordPiece (BERT), and their parts. Anything else that a file asks for is an error: a different number
+// for a word would go unnoticed. The recipes' module data calls it.
 package tokenizer
 
 import (
@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Tokenizer is what a file describes. It does not change, so that threads may share it.
+// Tokenizer is what a file describes. It is immutable, so threads may share it.
 type Tokenizer struct {
 	raw, normalized added // tokens that are found before normalization, and after it
 	normalize       normalizer
@@ -22,7 +22,7 @@ type Tokenizer struct {
 	template        []int // what encode puts around the text: ids, and text where the text comes
 	decode          decoder
 	tokens          map[int]string
-	shown           map[int]string // what decode gives, of added tokens that normalization changes
+	shown           map[int]string // what decode returns for added tokens that normalization changes
 	ids             map[string]int
 	special         map[int]bool
 	size            int
@@ -31,7 +31,7 @@ type Tokenizer struct {
 // text stands for the text in a template.
 const text = -1
 
-// model makes the numbers of a word.
+// model turns a word into numbers.
 type model interface {
 	encode(word string, out []int) ([]int, error)
 }
@@ -55,7 +55,7 @@ type file struct {
 	Model         json.RawMessage `json:"model"`
 }
 
-// token is one that is found in a text whatever is around it.
+// token is a token that is found in a text whatever its context.
 type token struct {
 	ID         int    `json:"id"`
 	Content    string `json:"content"`
@@ -66,7 +66,7 @@ type token struct {
 	Special    bool   `json:"special"`
 }
 
-// strict decodes JSON, of which every name has to be known.
+// strict decodes JSON in which every name must be known.
 func strict(raw json.RawMessage, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -82,7 +82,7 @@ func strict(raw json.RawMessage, into any) error {
 
 func none(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// typed is a part of the file that has nothing but its type.
+// typed is a part of the file that has only a type.
 type typed struct {
 	Type string `json:"type"`
 }
@@ -99,7 +99,7 @@ func kindOf(raw json.RawMessage) (string, error) {
 	return k.Type, nil
 }
 
-// bare tells what a part has beside its type.
+// bare returns an error if a part has anything besides its type.
 func bare(raw json.RawMessage) error { return strict(raw, &typed{}) }
 
 // maxID bounds the numbers of tokens.
@@ -197,7 +197,7 @@ func (t *Tokenizer) add(a token) error {
 	return nil
 }
 
-// templateOf is what is put around a text.
+// templateOf reads what is put around a text.
 func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 	kind, err := kindOf(raw)
 	if err != nil {
@@ -298,7 +298,7 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 	return nil, unsupported(kind)
 }
 
-// maxText bounds what a normalizer or a decoder makes of a text: what is written for a pattern may hold it again and again.
+// maxText bounds what a normalizer or a decoder makes of a text, since replacements can multiply.
 const maxText = 32 << 20
 
 var errRoom = fmt.Errorf("the normalizer or decoder makes more than %d MiB of the text: encode it in parts", maxText>>20)
@@ -347,7 +347,7 @@ func short(s string) string {
 	return s
 }
 
-// Size is the number of tokens, those that were added too.
+// Size is the number of tokens, including added ones.
 func (t *Tokenizer) Size() int { return t.size }
 
 // ID is the number of a token.
@@ -372,7 +372,7 @@ func (t *Tokenizer) Special() []int {
 	return list
 }
 
-// Encode gives a text's numbers; with special, the template's tokens are put around them.
+// Encode returns a text's numbers; with special, the template's tokens are put around them.
 func (t *Tokenizer) Encode(s string, special bool) ([]int, error) {
 	if !utf8.ValidString(s) {
 		return nil, errors.New("the text is not UTF-8")
@@ -425,7 +425,7 @@ func (t *Tokenizer) encode(s string) (out []int, err error) {
 	return out, nil
 }
 
-// Decode gives the text of numbers; with skip, without the special tokens.
+// Decode returns the text for numbers; with skip, without the special tokens.
 func (t *Tokenizer) Decode(ids []int, skip bool) (string, error) {
 	var tokens []string
 	for i, id := range ids {
@@ -444,7 +444,7 @@ func (t *Tokenizer) Decode(ids []int, skip bool) (string, error) {
 	return strings.Join(tokens, ""), err
 }
 
-// added are tokens that are found in a text as they are.
+// added are tokens that are found literally in a text.
 type added struct {
 	by map[byte][]token // by their first byte, the longest first
 }
@@ -464,7 +464,7 @@ type piece struct {
 	text string
 }
 
-// split finds the tokens: the first one, and of those that begin there the longest.
+// split finds the tokens: always the first one, and of those that begin there the longest.
 func (a *added) split(s string) (out []piece) {
 	if s == "" {
 		return nil

@@ -16,11 +16,11 @@ type unigram struct {
 	sorted []string  // the tokens
 	scores []float64 // of the sorted ones, logarithms of probabilities
 	unk    int       // -1: none
-	bytes  bool      // what is no token is written as the tokens of its bytes
+	bytes  bool      // text without a token is written as the tokens of its bytes
 	worst  float64   // what a character without a token adds
 }
 
-// unknownPenalty is what a character without a token is worse than the worst token.
+// unknownPenalty is by how much a character without a token is worse than the worst token.
 const unknownPenalty = 10
 
 func unigramOf(raw json.RawMessage) (model, map[string]int, error) {
@@ -81,7 +81,7 @@ func (m *unigram) tokensAt(s string, each func(length int, score float64)) {
 	}
 }
 
-// firstOf is the place of the first token whose byte n is at least c; one that ends before comes before all.
+// firstOf is the index of the first token whose byte n is at least c; tokens that end before byte n come first.
 func firstOf(sorted []string, n, c int) int {
 	i, _ := slices.BinarySearchFunc(sorted, c, func(s string, c int) int {
 		if len(s) <= n || int(s[n]) < c {
@@ -92,7 +92,7 @@ func firstOf(sorted []string, n, c int) int {
 	return i
 }
 
-// step is the best way to a place of a word.
+// step is the best path to a position in a word.
 type step struct {
 	score float64
 	from  int // where its last token begins; -1: none
@@ -124,7 +124,7 @@ func (m *unigram) encode(word string, out []int) ([]int, error) {
 		}
 		at += size
 	}
-	// Back from the end; characters without a token that follow each other are one.
+	// Back from the end; consecutive characters without a token become one.
 	var parts []string
 	for end := len(word); end > 0; {
 		begin := best[end].from
@@ -142,7 +142,7 @@ func (m *unigram) encode(word string, out []int) ([]int, error) {
 	return out, nil
 }
 
-// known tells whether the last token of a way is one, and not the one for what is unknown.
+// known reports whether the last token of a path is a real one, not that for unknown text.
 func (m *unigram) known(s step, token string) bool { return s.known && m.ids[token] != m.unk }
 
 // number adds the ids of a part of a word.

@@ -3,8 +3,7 @@
 // recipes on several ranks.
 //
 // A file holds several recipes, separated by lines "---". Each may begin with
-// comments that configure it, and says on the line where an error is expected
-// what it looks like:
+// comments that configure it, and marks lines where an error is expected with its pattern:
 //
 //	# name: sizes differ
 //	# ranks: 2 4
@@ -28,14 +27,14 @@ import (
 type Chunk struct {
 	File   string
 	Line   int               // where it begins in the file
-	Name   string            // of "# name:", else "line N"
-	Ranks  []int             // of "# ranks:", nil without
+	Name   string            // from "# name:", else "line N"
+	Ranks  []int             // from "# ranks:", nil without
 	Header map[string]string // every "# key: value" at its head
 	Source []byte            // blank lines come first, so that it has the file's line numbers
 	Want   []Expectation     // in the order of lines
 }
 
-// An Expectation is an error that is to happen on a line.
+// An Expectation is an error that is expected on a line.
 type Expectation struct {
 	Line    int
 	Pattern *regexp.Regexp
@@ -111,7 +110,7 @@ func read(filename string, lines [][]byte, start int) (Chunk, error) {
 				return fail(i, "expected error: %v", err)
 			}
 			c.Want = append(c.Want, Expectation{Line: start + i + 1, Pattern: re})
-			// A traceback shows the line: the pattern must not be found there.
+			// A traceback shows the line, and the pattern must not match there.
 			source[i] = bytes.TrimRight(line[:bytes.LastIndex(line, []byte("###"))], " ")
 		} else if strings.Contains(text, "###") {
 			return fail(i, `a ### without its "regexp"`)
@@ -145,8 +144,7 @@ func (c *Chunk) configure(key, value string) error {
 	return nil
 }
 
-// Check compares the errors that happened with those expected, and returns
-// what is wrong, a line each.
+// Check compares the errors that happened with those expected, and returns what is wrong, one line each.
 func (c *Chunk) Check(faults []Fault) []string {
 	var wrong []string
 	met := make([]bool, len(c.Want))
