@@ -141,7 +141,7 @@ type ArgumentVerifier interface {
 	VerifiesArguments() bool // false: the Comm that this one stands before cannot
 }
 
-// VerifiesArguments tells whether calls on c can have Arguments.
+// VerifiesArguments reports whether calls on c can have Arguments.
 func VerifiesArguments(c Comm) bool {
 	v, ok := c.(ArgumentVerifier)
 	return ok && v.VerifiesArguments()

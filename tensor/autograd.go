@@ -53,7 +53,7 @@ type savedTensor struct {
 	version uint32
 }
 
-// RequiresGrad tells whether operations on t are recorded.
+// RequiresGrad reports whether operations on t are recorded.
 func (t *Tensor) RequiresGrad() bool { return t.requiresGrad }
 
 // SetRequiresGrad makes t a leaf that collects gradients, or stops it.
@@ -120,7 +120,7 @@ func (t *Tensor) leafState() *leafState {
 	return t.leaf
 }
 
-// records tells whether an operation on these inputs must be recorded.
+// records reports whether an operation on these inputs must be recorded.
 func records(a, b *Tensor) bool {
 	return (a.requiresGrad && a.ctx.Recording()) || (b != nil && b.requiresGrad && b.ctx.Recording())
 }

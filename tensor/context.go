@@ -61,5 +61,5 @@ func (c *Context) EndNoGrad() {
 	}
 }
 
-// Recording tells whether operations record gradients now.
+// Recording reports whether operations record gradients now.
 func (c *Context) Recording() bool { return c != nil && c.noGrad == 0 }

@@ -172,7 +172,7 @@ func steps(start, stop, step Scalar) int {
 	return -1
 }
 
-// sequence gives start + i·step, i < n.
+// sequence returns start + i·step, i < n.
 func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype element.Type) (*Tensor, error) {
 	compute := element.Float64
 	if start.kind != element.Float64 && step.kind != element.Float64 {
@@ -202,7 +202,7 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype ele
 	return cast(op, t, dtype)
 }
 
-// Linspace gives n values from start to stop, both included.
+// Linspace returns n values from start to stop, both included.
 func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (*Tensor, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("linspace: the number of steps must not be negative, not %d", n)

@@ -286,7 +286,7 @@ func backSVD(gu, gs, gvh, u, s, vh *Tensor) (*Tensor, error) {
 	return out, b.err
 }
 
-// Eigh gives the eigenvalues of symmetric matrices, ascending, and the eigenvectors as columns. It reads the lower triangle.
+// Eigh returns the eigenvalues of symmetric matrices, ascending, and the eigenvectors as columns. It reads the lower triangle.
 func Eigh(t *Tensor) (values, vectors *Tensor, err error) {
 	const op = "eigh"
 	a, err := readSquare(op, t)

@@ -140,13 +140,13 @@ func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (*Tenso
 	return squeeze(i, func(d int) bool { return d == a }), nil
 }
 
-// ArgMax gives the index of the largest element along dim, or in the
+// ArgMax returns the index of the largest element along dim, or in the
 // flattened tensor if dim is nil.
 func ArgMax(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
 	return argOf("argmax", reduceMax, t, dim, keepdim)
 }
 
-// ArgMin gives the index of the smallest element.
+// ArgMin returns the index of the smallest element.
 func ArgMin(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
 	return argOf("argmin", reduceMin, t, dim, keepdim)
 }
@@ -164,12 +164,12 @@ func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (*T
 	return reduceDims(op, kind, x, dims, keepdim)
 }
 
-// Any tells whether any element is not zero.
+// Any reports whether any element is not zero.
 func Any(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	return logical("any", reduceAny, t, dims, keepdim)
 }
 
-// All tells whether all elements are not zero.
+// All reports whether all elements are not zero.
 func All(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	return logical("all", reduceAll, t, dims, keepdim)
 }

@@ -5,7 +5,7 @@ import "drun/kernel/element"
 // bfloat16 is computed in float32: operands are widened, which is exact, and results are rounded once. Gradients in
 // flight are float32.
 
-// half tells whether any of these tensors is in bfloat16; nil is none.
+// half reports whether any of these tensors is in bfloat16; nil is none.
 func half(ts ...*Tensor) bool {
 	for _, t := range ts {
 		if t != nil && t.dtype == element.BFloat16 {

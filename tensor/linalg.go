@@ -216,7 +216,7 @@ func (m *matrices) inverse() (v []float64, singular int) {
 	return v, singular
 }
 
-// diagonalU gives the diagonals of U, and the signs of the exchanges.
+// diagonalU returns the diagonals of U, and the signs of the exchanges.
 func (m *matrices) diagonalU() (diagonal, signs []float64) {
 	n := m.rows
 	pivots, _ := m.factors()

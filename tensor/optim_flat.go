@@ -294,10 +294,10 @@ func (o *Optimizer) ZeroGrad() {
 	}
 }
 
-// Groups gives the groups, whose LR and WeightDecay may be changed in place.
+// Groups returns the groups, whose LR and WeightDecay may be changed in place.
 func (o *Optimizer) Groups() []ParamGroup { return o.groups }
 
-// State gives the tensors that a checkpoint must hold, by name: a buffer of
+// State returns the tensors that a checkpoint must hold, by name: a buffer of
 // each parameter such as "exp_avg.0", and "step", int64, one entry for each
 // parameter. They are the optimizer's own: CopyInto restores them.
 func (o *Optimizer) State() map[string]*Tensor {

@@ -11,7 +11,7 @@ import (
 
 // Operations based on the order of elements: unique, median, quantiles. NaN counts as larger than any number.
 
-// ArgSort gives the indices that order t along dim. Equal elements keep their order.
+// ArgSort returns the indices that order t along dim. Equal elements keep their order.
 func ArgSort(t *Tensor, dim int, descending bool) (*Tensor, error) {
 	_, indices, err := ordered("argsort", t.Detach(), dim, -1, descending)
 	return indices, err
@@ -26,7 +26,7 @@ func noGradient(op string, out, t *Tensor) {
 	}
 }
 
-// Unique gives the distinct elements in ascending order, for each element of t the index of its equal, and how often each
+// Unique returns the distinct elements in ascending order, for each element of t the index of its equal, and how often each
 // occurs. With a dim it compares t's slices along it, element by element. Every NaN is distinct.
 func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 	const op = "unique"

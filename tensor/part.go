@@ -39,7 +39,7 @@ func expanded(t *Tensor, shape []int) *Tensor {
 	return v.seal()
 }
 
-// Narrow gives length elements from start on along dim.
+// Narrow returns length elements from start on along dim.
 func Narrow(t *Tensor, dim, start, length int) (*Tensor, error) {
 	a, err := axis("narrow", dim, len(t.shape))
 	if err != nil {

@@ -26,7 +26,7 @@ func Promote(a, b element.Type) element.Type {
 	return element.Int32 // int8 and uint8
 }
 
-// promoteOperands gives the type in which two operands are computed. A
+// promoteOperands returns the type in which two operands are computed. A
 // tensor without dimensions does not widen one with dimensions unless its
 // category is higher; a plain number (wrapped) does not widen either.
 func promoteOperands(a, b *Tensor) element.Type {

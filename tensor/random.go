@@ -104,7 +104,7 @@ func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype elem
 	return cast("randint", t, dtype)
 }
 
-// Permutation gives the numbers below n in random order (Fisher and Yates).
+// Permutation returns the numbers below n in random order (Fisher and Yates).
 func (g *Generator) Permutation(n int) ([]int64, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("permutation: %d is not a possible length", n)

@@ -7,13 +7,13 @@ import (
 	"drun/kernel/element"
 )
 
-// Scatter gives t with src's elements where index says: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one
+// Scatter returns t with src's elements where index says: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one
 // position the last wins.
 func Scatter(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 	return scatter("scatter", t, dim, idx, src, false)
 }
 
-// ScatterAdd gives t with src's elements added where index says.
+// ScatterAdd returns t with src's elements added where index says.
 func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 	return scatter("scatter_add", t, dim, idx, src, true)
 }

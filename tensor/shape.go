@@ -78,7 +78,7 @@ func isContiguous(shape, strides []int) bool {
 
 func sameShape(a, b []int) bool { return slices.Equal(a, b) }
 
-// broadcastShape gives the common shape of a and b by NumPy's rule, appended
+// broadcastShape returns the common shape of a and b by NumPy's rule, appended
 // to dst: sizes are aligned at the right, and 1 stretches.
 func broadcastShape(op string, dst, a, b []int) ([]int, error) {
 	if len(a) < len(b) {

@@ -14,7 +14,7 @@ func Sort(t *Tensor, dim int, descending bool) (values, indices *Tensor, err err
 	return ordered("sort", t, dim, -1, descending)
 }
 
-// TopK gives the k largest or smallest elements along dim, in order.
+// TopK returns the k largest or smallest elements along dim, in order.
 func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err error) {
 	a, err := axis("topk", dim, len(t.shape))
 	if err != nil {

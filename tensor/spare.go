@@ -61,7 +61,7 @@ func spareClass(size int) (class uint8, bytes int) {
 	return uint8((n-firstClass)*4 + (bytes-1)/step&3), bytes
 }
 
-// take gives a tensor that was kept, nil if there is none.
+// take returns a tensor that was kept, nil if there is none.
 func (s *spares) take(class uint8) *Tensor {
 	list := s.free[class]
 	if len(list) == 0 {
@@ -96,7 +96,7 @@ func (c *Context) keep(t *Tensor) {
 	*list = append(*list, t)
 }
 
-// newNode gives a node of a graph that was freed, or a new one.
+// newNode returns a node of a graph that was freed, or a new one.
 func (c *Context) newNode() *node {
 	list := c.spares.nodes
 	if len(list) == 0 {

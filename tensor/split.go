@@ -88,7 +88,7 @@ func parts(t *Tensor, a int, sizes []int) []*Tensor {
 	return list
 }
 
-// Unbind gives a view for each index of dim, without that dimension.
+// Unbind returns a view for each index of dim, without that dimension.
 func Unbind(t *Tensor, dim int) ([]*Tensor, error) {
 	a, err := splitAxis("unbind", t, dim)
 	if err != nil {

@@ -167,5 +167,5 @@ func Release(t *Tensor) {
 	t.st.discard()
 }
 
-// SharesStorage tells whether a and b are views of the same memory.
+// SharesStorage reports whether a and b are views of the same memory.
 func SharesStorage(a, b *Tensor) bool { return a.st == b.st }

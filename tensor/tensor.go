@@ -168,7 +168,7 @@ func (t *Tensor) DType() element.Type { return t.dtype }
 // Context is the context the tensor belongs to.
 func (t *Tensor) Context() *Context { return t.ctx }
 
-// IsContiguous tells whether the elements lie in row-major order without gaps.
+// IsContiguous reports whether the elements lie in row-major order without gaps.
 func (t *Tensor) IsContiguous() bool { return t.contiguous }
 
 // Storage is the memory the tensor views.
@@ -177,7 +177,7 @@ func (t *Tensor) Storage() *Storage { return t.st }
 // Freeze makes in-place operations on t and its later views errors.
 func (t *Tensor) Freeze() { t.frozen = true }
 
-// Frozen tells whether t is frozen.
+// Frozen reports whether t is frozen.
 func (t *Tensor) Frozen() bool { return t.frozen }
 
 // shapeOnly reports whether t has no elements: there is nothing to compute.

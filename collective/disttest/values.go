@@ -67,7 +67,7 @@ func powers(rng *rand.Rand, dtype element.Type, n int) []byte {
 	return b
 }
 
-// encodeHalf gives the bits of a small non-negative integer.
+// encodeHalf returns the bits of a small non-negative integer.
 func encodeHalf(dtype element.Type, v int) uint16 {
 	if v == 0 {
 		return 0

@@ -178,7 +178,7 @@ func (p *pipeline) within(lane, chunk, at int) (from, to int) {
 	return min(from+at, to), min(from+at+p.piece, to)
 }
 
-// combine gives the lane what the ranks of the node have published.
+// combine passes to the lane what the ranks of the node have published.
 func (p *pipeline) combine(chunk, at int) error {
 	from, to := p.within(p.lane, chunk, at)
 	if from == to {

@@ -60,7 +60,7 @@ type watch struct {
 	garbage int // Go's collector begins in time for a heap of this size
 }
 
-// look gives how many bytes the process has left, or that it has used more than it may.
+// look returns how many bytes the process has left, or that it has used more than it may.
 func (w *watch) look() (left int, over bool) {
 	limit := Limit()
 	used, kept := outside()

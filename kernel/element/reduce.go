@@ -28,7 +28,7 @@ var reduceOps = [numReduceOps]string{"sum", "avg", "product", "min", "max", "ban
 // ReduceOps lists every reduce operation.
 func ReduceOps() []ReduceOp { return []ReduceOp{Sum, Avg, Product, Min, Max, BAnd, BOr, BXor} }
 
-// ParseReduceOp gives the operation of that name.
+// ParseReduceOp returns the operation of that name.
 func ParseReduceOp(name string) (ReduceOp, bool) {
 	i := slices.Index(reduceOps[:], name)
 	return ReduceOp(max(i, 0)), i >= 0

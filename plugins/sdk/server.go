@@ -37,7 +37,7 @@ func newServer(backend collective.Backend) (*server, error) {
 	return &server{backend: backend, arena: arena, store: newStore(), comms: map[uint32]*comm{}}, nil
 }
 
-// Describe tells what the backend is.
+// Describe says what the backend is.
 func (s *server) Describe(ctx context.Context, _ *wire.DescribeRequest) (*wire.Description, error) {
 	s.stdio.Do(stdio)
 	d := &wire.Description{Name: s.backend.Name(), Version: version(s.backend)}

@@ -79,7 +79,7 @@ func source(it items, i int) (place, bool) {
 	return place{}, false
 }
 
-// take gives a picture that was decoded ahead, or decodes it.
+// take returns a picture that was decoded ahead, or decodes it.
 func (a *access) take(im *images, i int) (*picture.Picture, func(), error) {
 	if a.ahead != nil {
 		at := place{im, i}

@@ -338,7 +338,7 @@ var loaderMethods = &starlib.Methods{
 	}},
 }
 
-// Attr gives the methods.
+// Attr returns the methods.
 func (l *Loader) Attr(name string) (starlark.Value, error) { return loaderMethods.Attr(l, name) }
 
 // AttrNames lists the methods.

@@ -337,7 +337,7 @@ var tableMethods = &starlib.Methods{
 	},
 }
 
-// Attr gives the names and the methods.
+// Attr returns the names and the methods.
 func (t *Table) Attr(name string) (starlark.Value, error) {
 	if name != "columns" {
 		return tableMethods.Attr(t, name)

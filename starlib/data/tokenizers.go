@@ -134,7 +134,7 @@ var tokenizerMethods = &starlib.Methods{
 	},
 }
 
-// Attr gives the attributes and the methods.
+// Attr returns the attributes and the methods.
 func (t *Tokenizer) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "vocab_size":

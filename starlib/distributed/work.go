@@ -30,7 +30,7 @@ func (w *Work) Freeze()               {}
 func (w *Work) Truth() starlark.Bool  { return true }
 func (w *Work) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Work") }
 
-// Attr gives the methods.
+// Attr returns the methods.
 func (w *Work) Attr(name string) (starlark.Value, error) { return workMethods.Attr(w, name) }
 
 // AttrNames lists them.

@@ -70,7 +70,7 @@ func (g *Generator) Freeze()               {}
 func (g *Generator) Truth() starlark.Bool  { return true }
 func (g *Generator) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Generator") }
 
-// Attr gives the methods.
+// Attr returns the methods.
 func (g *Generator) Attr(name string) (starlark.Value, error) { return methods.Attr(g, name) }
 
 // AttrNames lists the methods.

@@ -47,7 +47,7 @@ func (r *store) Save(step int64, _ *float64, _ bool, part []checkpoint.Item) err
 	return nil
 }
 
-// Restore gives the part of the last step, or of a number.
+// Restore returns the part of the last step, or of a number.
 func (r *store) Restore(step string) (*checkpoint.Restored, error) {
 	s := r.Store
 	if len(s.steps) == 0 {

@@ -18,7 +18,7 @@ const (
 	Panicked
 )
 
-// Encode gives the status and the text of an error.
+// Encode returns the status and the text of an error.
 func Encode(err error) (status uint8, text string) {
 	var bad *collective.CallError
 	switch {

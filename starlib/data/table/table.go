@@ -58,7 +58,7 @@ func (c *Column) Len() int {
 	return max(len(c.Bools), len(c.Ints), len(c.Floats), len(c.Texts), len(c.Values), len(c.Missing))
 }
 
-// IsMissing tells whether a cell is missing.
+// IsMissing reports whether a cell is missing.
 func (c *Column) IsMissing(row int) bool { return c.Missing != nil && c.Missing[row] }
 
 // Cell is a cell as a value: nil, bool, int64, float64, string, []any or map[string]any.
@@ -137,7 +137,7 @@ func (c *Column) Append(v any) error {
 	return nil
 }
 
-// exact tells whether a float64 holds the integer.
+// exact reports whether a float64 holds the integer.
 func exact(n int64) bool { return -1<<53 <= n && n <= 1<<53 }
 
 // zero adds what stands for a missing cell.
