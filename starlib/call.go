@@ -20,7 +20,7 @@ type Call struct {
 	Named  []starlark.Tuple // **kwargs
 
 	sig   *signature
-	args  []starlark.Value  // one a parameter of the signature
+	args  []starlark.Value  // one per parameter of the signature
 	store [8]starlark.Value // behind args for the usual short signature
 }
 

@@ -140,7 +140,7 @@ func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
 	}
 	rows, k := x.shape[0], x.shape[1]
 	if t.grad != nil && (rows > kernel.GemmBlock || t.grad.st == x.st) || t.leaf != nil && t.leaf.slot != nil && t.leaf.slot.st == x.st {
-		return false, nil // more than one block would be added one by one
+		return false, nil // several blocks would be added one by one
 	}
 	if err := m.check(); err != nil {
 		return false, err

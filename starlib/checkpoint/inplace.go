@@ -102,7 +102,7 @@ func isKept(live, v starlark.Value) bool {
 	return false
 }
 
-// missing keeps a live value that the checkpoint lacks, and notes it if it has tensors.
+// missing keeps, and reports, a live item that the checkpoint lacks, if it holds tensors.
 func (r *restoring) missing(name string, live starlark.Value, items []starlark.Value) []starlark.Value {
 	if !holdsTensors(live) {
 		return items

@@ -19,7 +19,7 @@ import (
 type numbersTable struct {
 	rows, cols int // of features
 	features   []float32
-	labels     []float64 // one a row; nil without a label column
+	labels     []float64 // one per row; nil without a label column
 	integers   []int64   // the labels, as long as all are integers
 	classes    bool      // they all are
 }

@@ -68,7 +68,7 @@ func (o CSV) Read(in io.Reader) (*Table, error) {
 	}
 	var names []string
 	var cells [][]string // of the wanted columns
-	var wanted []int     // their places in a line
+	var wanted []int     // their indices in a line
 	left := newBudget(o.Largest)
 	line, first := 0, 0
 	for n := 0; ; n++ {
