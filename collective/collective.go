@@ -117,7 +117,7 @@ type Receipt interface {
 }
 
 // A Taker is a Comm whose messages arrive only while their receiver waits for something. TakeMessages makes
-// room for their senders without waiting, and tells whether something came.
+// room for their senders without waiting, and reports whether something came.
 type Taker interface{ TakeMessages() bool }
 
 // An Arena is a Comm with memory that it can reduce without a copy.

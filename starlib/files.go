@@ -101,7 +101,7 @@ type File struct {
 	size  int64
 	sum   hash.Hash // of what was read; nil: OnRead need not be called
 	read  int64
-	quiet bool   // OnRead is told by Report
+	quiet bool   // Report calls OnRead
 	owed  func() // tells OnRead
 }
 

@@ -37,7 +37,7 @@ type Rank struct {
 	Rank, WorldSize      int
 	LocalRank, LocalSize int
 	NodeRank, NumNodes   int
-	Peers                []int // the ranks of its node, in the order of their local ranks; nil where there is one node
+	Peers                []int // the ranks of its node, in the order of their local ranks; nil if there is only one node
 	Seed                 uint64
 	Threads              int // that compute for it; 0: its share of the machine's
 	Stage                Stage

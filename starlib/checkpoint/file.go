@@ -22,11 +22,11 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 		{
 			Sig: `save_file(state: dict | Module | DDP | FSDP, path: string) -> string`,
 			Doc: "Writes the tensors of a module, or of a dict of modules, tensors and such dicts, into a file that\n" +
-				"other programs read: path ends in .safetensors or .npz, and lies beneath the run's own folder\n" +
-				"<home>/outputs/<run id>. Returns the whole path. Names are those of PyTorch's state_dict: \"model.0.weight\"\n" +
-				"for the key \"model\"; a tensor that stands in several places has an entry for each. Rank 0 writes, the\n" +
-				"other ranks only check, and do not wait. The file is durable, and never there in part. What is no tensor,\n" +
-				"names that are there twice, and bfloat16 in .npz are an error that lists them all.",
+				"other programs read: path ends in .safetensors or .npz, and is in the run's own folder\n" +
+				"<home>/outputs/<run id>. Returns the full path. Names are those of PyTorch's state_dict: \"model.0.weight\"\n" +
+				"for the key \"model\"; a tensor that is in several places has an entry for each. Rank 0 writes, the\n" +
+				"other ranks only check, and do not wait. The file is durable, and never partly written. Non-tensors,\n" +
+				"duplicate names, and bfloat16 in .npz are an error that lists them all.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := c.String("path")
 				format, err := data.FormatOf(name)
@@ -52,7 +52,7 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Sig: `load_file(path: string) -> dict`,
 			Doc: "The tensors of a .safetensors or .npz file by name, in the order of the file, for load_state. The path is\n" +
 				"looked up beneath the run's own folder of outputs, the recipe's folder and the --data folders; a name that\n" +
-				"is in the first and in another is an error, and a whole path tells them apart. int16 and uint16 become int32,\n" +
+				"is in the first and in another is an error, which a full path avoids. int16 and uint16 become int32,\n" +
 				"uint32 and uint64 become int64.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := c.String("path")

@@ -73,7 +73,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Doc: `This rank's batches, of batch samples each; a loop over the loader gives (x, y), or x alone without labels.
 With shuffle, the order depends only on the run's seed and the epoch, and every rank gets the same number of batches: samples left over after the last full batch of every rank are divided as evenly as possible, or dropped if there are fewer than ranks in the group. Without shuffle, each sample comes exactly once, and the ranks' numbers of batches may differ by one. drop_last drops batches that are not full.
 shard = False gives every rank all samples; group divides them among the ranks of a group instead of the world. transform(x, y, generator) returns what replaces a batch; the generator depends on seed, rank, epoch and batch.
-sampler says which samples an epoch has, in the place of shuffle. Samples that are not rows of a tensor are collated (data.collate); collate(samples) makes the batch of a list of samples instead. Images are decoded on other threads, prefetch batches ahead; that changes no bits.`,
+sampler says which samples an epoch has, in place of shuffle. Samples that are not rows of a tensor are collated (data.collate), or by collate(samples), which makes a batch from a list of samples. Images are decoded on other threads, prefetch batches ahead, which changes no bits.`,
 				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
 			},
 		}, slices.Concat(tables(r, ctx), pictures(r, ctx), transforms(ctx), benchmarks(r, ctx), folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling, streaming(r), tokenizing(r, ctx)})...),

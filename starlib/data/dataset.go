@@ -122,9 +122,9 @@ var datasetMethods = &starlib.Methods{
 	Type: "Dataset",
 	Doc:  "Samples that can be taken in any order. len(ds) is their number; ds[i] is one of them, (x, y), or x alone without labels; ds[a:b] is a dataset of some of them; a loop yields them one by one.",
 	Attrs: [][2]string{
-		{"x", "the inputs as one tensor, shape (samples, ...); an error where samples are computed one by one (data.map, images in folders): there it takes a loader"},
+		{"x", "the inputs as one tensor, shape (samples, ...); an error if samples are computed one by one (data.map, images in folders): those need a loader"},
 		{"y", "the labels as one tensor, shape (samples, ...), or None"},
-		{"classes", "of images in folders: the names of the classes; else None"},
+		{"classes", "for images in folders, the names of the classes; otherwise None"},
 	},
 }
 

@@ -447,7 +447,7 @@ func pictures(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `image(path: string, mode: string = "RGB") -> Tensor`,
-			Doc: "A PNG or JPEG file as uint8, shape (channels, height, width). mode: \"RGB\", \"GRAY\", \"RGB_ALPHA\", or \"UNCHANGED\" for the channels that the file has; 16 bits a channel become 8. The pixels have the same bits on every machine.",
+			Doc: "A PNG or JPEG file as uint8, shape (channels, height, width). mode: \"RGB\", \"GRAY\", \"RGB_ALPHA\", or \"UNCHANGED\" for the channels that the file has; 16 bits per channel become 8. The pixels have the same bits on every machine.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				mode, err := modeOf(c)
 				if err != nil {

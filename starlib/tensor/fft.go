@@ -22,8 +22,8 @@ norm says what is divided by the number n of numbers: backward the inverse trans
 }
 
 const (
-	fftDoc  = " Along dim the input is cut, or filled up with zeros, to n numbers."
-	fft2Doc = " Along dim the input is cut, or filled up with zeros, to the sizes s."
+	fftDoc  = " Along dim the input is cut or zero-padded to n numbers."
+	fft2Doc = " Along dim the input is cut or zero-padded to the sizes s."
 )
 
 func fftDefs(ctx *tensor.Context) []*starlib.Def {

@@ -37,11 +37,11 @@ struct(**fields: any) -> struct: A value with these attributes, which cannot be 
 sum(items: iterable, start: any = 0) -> any: start + first item + second item + …
 tuple(items: iterable = ()) -> tuple: A tuple of the items.
 type(x: any) -> string: The name of a value's type.
-zip(*items: iterable) -> list: Tuples of the first items, of the second, …; as many as the shortest has.
+zip(*items: iterable) -> list: Tuples of the first items, of the second, …; as many as the shortest iterable has items.
 
 json: Values as JSON text and back.
 json.encode(x: any) -> string: A value as JSON. NaN and infinities are errors.
-json.decode(x: string, default: any = None) -> any: The value of a JSON text; default, if given, where it is none.
+json.decode(x: string, default: any = None) -> any: The value of a JSON text; default, if given, when the text is not JSON.
 json.indent(x: string, prefix: string = "", indent: string = "\t") -> string: A JSON text, laid out in lines.
 json.encode_indent(x: any, prefix: string = "", indent: string = "\t") -> string: A value as JSON, laid out in lines.
 
