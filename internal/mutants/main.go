@@ -34,7 +34,7 @@ func main() {
 }
 
 func run(ctx context.Context, limit time.Duration, chosen []string) error {
-	mutants, err := readMutants("mutants")
+	mutants, err := readMutants("internal/mutants")
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ func TestMutantsApply(t *testing.T) {
 		t.Fatal("there are no mutants")
 	}
 	for _, m := range mutants {
-		if out, err := apply(t.Context(), "..", "--check", m.patch); err != nil {
+		if out, err := apply(t.Context(), "../..", "--check", m.patch); err != nil {
 			t.Errorf("%s does not apply; make it again with git diff -U1:\n%s", m.name, out)
 		}
 	}
