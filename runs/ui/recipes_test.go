@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drun/internal/programs"
+	"drun/internal/testlimit"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -202,12 +203,14 @@ func TestLive(t *testing.T) {
 	p.until("document.getElementById('count').innerText === '0 runs'")
 	cmd := start(t, home, `
 def main():
-    for i in range(12):
+    for i in range(1000):
         run.log(step = i, loss = 1.0 / (i + 1))
         print("step", i)
         began = run.elapsed()
         while dist.rank() == 0 and run.elapsed() < began + 0.5: pass
-        dist.barrier()
+        if run.should_stop() and i >= 2:
+            break
+    print("the end")
 `, "-n", "2", "--name", "growing")
 	p.until("document.querySelectorAll('#rows tr').length === 1 && document.querySelector('#rows .s-running')")
 	p.open("/run.html?id=growing")
@@ -217,16 +220,19 @@ def main():
 		was := eval[int](p, points)
 		start := time.Now()
 		p.until(fmt.Sprintf("%s > %d", points, was))
-		if took := time.Since(start); took > 2*time.Second { // logged each half second, shown a second later at the latest
+		if took := time.Since(start); took > testlimit.Time(2*time.Second) { // logged each half second, shown a second later at the latest
 			t.Errorf("a new point came after %v", took)
 		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
 	}
 	p.until("document.querySelector('#title .s-done')")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	p.until(points + " === 12")
-	p.until("document.getElementById('log').innerText.split('step 11').length === 3")
+	p.until("document.getElementById('log').innerText.split('the end').length === 3")
+	p.until(fmt.Sprintf("%s === document.getElementById('log').innerText.split('[0] step').length - 1", points))
 	p.shot("run")
 	// The filter of the log.
 	p.do(chromedp.Focus("#grep"), chromedp.SendKeys("#grep", "step (1|2)$"))
