@@ -208,10 +208,12 @@ crash:
 agents: plugins
 	DRUN_TEST_AGENTS=16 go test -count 1 -timeout 20m -v -run TestManyAgents ./cmd/drun
 
-# Applies deliberate bugs one at a time; a test must notice each. ARGS="kernel/ distributed/shard" selects some.
+# Deliberate bugs, each of which a test must notice, for 20 minutes: those of internal/mutants, and those that a mutation
+# tester makes, both by sample. ARGS="kernel/ distributed/shm" tries all of internal/mutants with such names instead.
 mutants: build
 	@sh plugins/engines.sh -install
-	go run ./internal/mutants $(ARGS)
+	@if [ -n "$(ARGS)" ]; then go run ./internal/mutants $(ARGS); \
+	else go run ./internal/mutants -budget 10m && sh internal/mutants/gremlins.sh 600; fi
 
 # Today's PyTorch and JAX, for make bench: 6 GB, since PyPI's PyTorch for Linux comes with CUDA's libraries and does not
 # start without them.
