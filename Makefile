@@ -10,9 +10,9 @@ export CGO_CXXFLAGS = -O2
 # go run fetches this version of the linter, so it need not be installed.
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# Packages with goroutines or shared memory, for the race detector.
-RACE  = ./checkpoints ./collective/... ./engine/board ./engine/cluster ./engine/node ./engine/record ./engine/run \
-	./engine/rendezvous ./engine/worker ./history ./plugins/client ./plugins/internal/... ./starlib/distributed
+# Packages with goroutines or shared memory, for the race detector; those that wait longest begin.
+RACE  = ./engine/run ./plugins/client ./engine/board ./checkpoints ./collective/... ./engine/cluster ./engine/node \
+	./engine/record ./engine/rendezvous ./engine/worker ./history ./plugins/internal/... ./starlib/distributed
 # Packages with benchmarks.
 BENCH = ./checkpoints/... ./collective/... ./engine/... ./history/... ./kernel/... ./starlib/... ./tensor/...
 
