@@ -168,6 +168,7 @@ long:
 	DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -v -tags "$(ENGINES)" -run '^(TestRun|TestScript)$$/^(suite|hierarchy|starved)$$' ./cmd/drun ./plugins/nccl
 	DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^(TestConformance|TestCloseAtAnyTime|TestOlderLibraries)' \
 		./collective/disttest ./collective/hier ./engine/board ./plugins/client ./plugins/example ./plugins/gloo ./plugins/mpi ./plugins/nccl
+	DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -run '^TestIntegers$$' ./starlib/starlibtest
 
 # Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with ten others.
 pairs:
