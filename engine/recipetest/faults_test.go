@@ -71,7 +71,7 @@ func (r round) run(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", temp)
-	before := snapshot(t)
+	before := openFiles(t)
 	var errs bytes.Buffer
 	pids := make([]int, r.ranks)
 	o := run.Options{
@@ -109,7 +109,7 @@ func (r round) run(t *testing.T) time.Duration {
 		t.Error("the run ended before the fault")
 	}
 	ready.Wait()
-	for _, problem := range slices.Concat(r.check(result, took), left(pids), before.leaks(t)) {
+	for _, problem := range slices.Concat(r.check(result, took), left(pids), leaks(t, before)) {
 		t.Error(problem)
 	}
 	left, err := os.ReadDir(temp)

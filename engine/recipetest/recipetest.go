@@ -90,9 +90,9 @@ func Run(t *testing.T, dir string, backends ...string) {
 			t.Fatal(err)
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".star"), func(t *testing.T) {
-			before := snapshot(t)
+			before := openFiles(t)
 			t.Cleanup(func() { // once all chunks of the file have ended
-				for _, problem := range before.leaks(t) {
+				for _, problem := range leaks(t, before) {
 					t.Error(problem)
 				}
 			})
