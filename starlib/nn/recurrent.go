@@ -53,14 +53,11 @@ func (k *maker) recurrents() []*starlib.Def {
 }
 
 func (k *maker) recurrent(c *starlib.Call, kind string, cell tensor.Cell) (starlark.Value, error) {
-	in, width, layers, p := size(c, "input_size"), size(c, "hidden_size"), size(c, "num_layers"), c.Float("dropout")
+	in, width, layers, p := size(c, "input_size"), size(c, "hidden_size"), size(c, "num_layers"), probability(c, "dropout")
 	batchFirst, directions, gates := c.Bool("batch_first"), 1, map[tensor.Cell]int{tensor.LSTM: 4, tensor.GRU: 3}[cell]
 	gates = max(gates, 1)
 	if c.Bool("bidirectional") {
 		directions = 2
-	}
-	if !(p >= 0 && p <= 1) {
-		return nil, fmt.Errorf("dropout = %v is not a probability from 0 to 1", p)
 	}
 	if width > 1<<40 || layers > 1<<16 {
 		return nil, fmt.Errorf("hidden_size = %d, num_layers = %d are more than this machine's memory holds", width, layers)
