@@ -107,7 +107,7 @@ func Foreign(name string) string { return foreign[name] }
 
 // ForeignMethod says what there is instead of a PyTorch attribute that a type lacks, "" if unknown.
 func ForeignMethod(typ, name string) string {
-	if expr := equivalents[name]; expr != "" && (typ == "Tensor" || typ == "module") {
+	if expr := Equivalents[name]; expr != "" && (typ == "Tensor" || typ == "module") {
 		return "write " + expr
 	}
 	return cmp.Or(foreignMethods[typ][name], foreign[name])

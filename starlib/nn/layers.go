@@ -19,11 +19,22 @@ type maker struct {
 }
 
 // make finishes a built-in module: forward takes one tensor.
-func (k *maker) make(kind, detail string, fields []field, forward func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
-	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, of: forward, ctx: k.ctx}
-	call := &starlib.Def{Sig: "nn." + kind + "(x: Tensor) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) {
+func (k *maker) make(kind, detail string, fields []field, forward layer) *Model {
+	m := k.makeCall(kind, detail, fields, "(x: Tensor) -> Tensor", func(m *Model, c *starlib.Call) (starlark.Value, error) {
 		return startensor.Result(forward(m, startensor.Arg(c, "x")))
-	}}
+	})
+	m.of = forward
+	return m
+}
+
+// makeCall finishes a built-in module whose calls have this signature.
+func (k *maker) makeCall(kind, detail string, fields []field, sig string, forward func(m *Model, c *starlib.Call) (starlark.Value, error)) *Model {
+	return builtIn(k.ctx, "nn.", kind, detail, fields, sig, forward)
+}
+
+func builtIn(ctx *tensor.Context, module, kind, detail string, fields []field, sig string, forward func(m *Model, c *starlib.Call) (starlark.Value, error)) *Model {
+	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, ctx: ctx}
+	call := &starlib.Def{Sig: module + kind + sig, Fn: func(c *starlib.Call) (starlark.Value, error) { return forward(m, c) }}
 	m.forward = call.Builtin(nil).(starlark.Callable)
 	return m
 }

@@ -11,14 +11,6 @@ import (
 	"drun/tensor"
 )
 
-// makeCall finishes a built-in module that is called with more than one tensor.
-func (k *maker) makeCall(kind, detail string, fields []field, sig string, forward func(m *Model, c *starlib.Call) (starlark.Value, error)) *Model {
-	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, ctx: k.ctx}
-	call := &starlib.Def{Sig: "nn." + kind + sig, Fn: func(c *starlib.Call) (starlark.Value, error) { return forward(m, c) }}
-	m.forward = call.Builtin(nil).(starlark.Callable)
-	return m
-}
-
 // recurrents are the recurrent layers.
 func (k *maker) recurrents() []*starlib.Def {
 	const settings = "input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: number = 0, bidirectional: bool = False"

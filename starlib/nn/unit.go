@@ -117,10 +117,7 @@ func (u *Unit) String() string {
 
 // NewLayer makes a layer of another module: forward takes one tensor; bias may be nil.
 func NewLayer(ctx *tensor.Context, kind, detail string, weight, bias *tensor.Tensor, forward func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
-	m := &Model{kind: kind, detail: detail, fields: weights(weight, bias), training: true, layer: true, ctx: ctx}
-	call := &starlib.Def{Sig: "dist." + kind + "(x: Tensor) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) {
+	return builtIn(ctx, "dist.", kind, detail, weights(weight, bias), "(x: Tensor) -> Tensor", func(_ *Model, c *starlib.Call) (starlark.Value, error) {
 		return startensor.Result(forward(c, startensor.Arg(c, "x")))
-	}}
-	m.forward = call.Builtin(nil).(starlark.Callable)
-	return m
+	})
 }

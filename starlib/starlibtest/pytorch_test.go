@@ -162,7 +162,7 @@ func TestEquivalents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equivalents := lang.Equivalents()
+	equivalents := lang.Equivalents
 	for name, expr := range equivalents {
 		row := regexp.MustCompile("(?m)^\\|.* `" + name + "`.*" + regexp.QuoteMeta(" `"+strings.ReplaceAll(expr, "|", `\|`)+"` |") + "$")
 		if !row.Match(page) {
