@@ -93,7 +93,7 @@ func (f *Files) find(name, kind string, try func(i int, rel string) error) error
 	}
 	switch {
 	case first == nil || cause(first) == errEscapes || errors.Is(first, fs.ErrInvalid):
-		return fmt.Errorf("%s is outside the recipe's folder: a recipe reads beneath its own folder and beneath --data folders", name)
+		return fmt.Errorf("%s is outside the recipe's folder: a recipe reads only beneath its own folder and the --data folders", name)
 	case errors.Is(first, fs.ErrNotExist):
 		return missing(fmt.Sprintf("%s: no such %s (looked in %s; drun run --data FOLDER adds a folder)", name, kind, strings.Join(f.dirs, ", ")))
 	}

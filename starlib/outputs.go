@@ -38,7 +38,7 @@ func (o *Outputs) Path(name string) (string, error) {
 		local, _ = strings.CutPrefix(filepath.Clean(name), o.Dir()+string(filepath.Separator))
 	}
 	if !filepath.IsLocal(local) || filepath.Clean(local) == "." {
-		return "", fmt.Errorf("%s is outside the run's folder of outputs: want a path beneath it, such as weights/last.safetensors", name)
+		return "", fmt.Errorf("%s is outside the run's outputs folder: want a path beneath it, such as weights/last.safetensors", name)
 	}
 	return filepath.Join(o.Dir(), local), nil
 }

@@ -52,7 +52,7 @@ func TestOutputs(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", ".", "..", "../x", "a/../../x", "/etc/x", home, filepath.Join(home, "outputs/70/x")} {
-		if err := put(o, name, "x"); err == nil || !strings.Contains(err.Error(), "is outside the run's folder of outputs") {
+		if err := put(o, name, "x"); err == nil || !strings.Contains(err.Error(), "is outside the run's outputs folder") {
 			t.Errorf("%q: %v", name, err)
 		}
 		if _, err := o.Open(name); err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -104,8 +104,7 @@ func TestOutputsStayInTheHome(t *testing.T) {
 	}
 }
 
-// A write that fails leaves the old file, and nothing beside it; so does one that a kill
-// ended, for the next.
+// A failed write leaves the old file and nothing beside it. So does a write that was killed, as the next write finds.
 func TestOutputsAreWhole(t *testing.T) {
 	o := NewOutputs(t.TempDir(), 7)
 	if err := put(o, "file", "old"); err != nil {
@@ -135,7 +134,7 @@ func TestOutputsAreWhole(t *testing.T) {
 	}
 }
 
-// The bytes are durable before the name stands for them, and the name before Write returns.
+// The bytes are durable before the rename, and the rename before Write returns.
 func TestOutputsAreDurableInOrder(t *testing.T) {
 	if home := os.Getenv("DRUN_TEST_OUTPUTS"); home != "" {
 		if err := put(NewOutputs(home, 7), "file", "new"); err != nil {

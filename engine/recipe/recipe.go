@@ -83,7 +83,7 @@ func openWith(name string, open func(path string) ([]byte, bool)) (*Bundle, *os.
 	case err != nil:
 		err = unreadable(name, err)
 	case info.IsDir():
-		err = exit.WithHint(exit.Errorf(exit.Usage, "%s is a folder", name), "name the recipe in it, a .star file")
+		err = exit.WithHint(exit.Errorf(exit.Usage, "%s is a folder", name), "name a recipe in it, a .star file")
 	default:
 		return b, root, nil
 	}

@@ -238,7 +238,7 @@ func TestCSVLimit(t *testing.T) {
 	if _, err := parseCSV("f.csv", strings.NewReader(text), ',', nil, 12000); err != nil {
 		t.Error(err)
 	}
-	if _, err := parseCSV("f.csv", strings.NewReader(text), ',', nil, 11999); err == nil || !strings.HasPrefix(err.Error(), "f.csv: line 1000: the numbers up to here take 12000 bytes, and a file of them may take 11999") {
+	if _, err := parseCSV("f.csv", strings.NewReader(text), ',', nil, 11999); err == nil || !strings.HasPrefix(err.Error(), "f.csv: line 1000: the numbers up to here take 12000 bytes, and a file of numbers may take at most 11999") {
 		t.Error(err)
 	}
 	long := "1,2\n\"" + strings.Repeat("\n", table.MaxRecord+1<<20)

@@ -202,7 +202,7 @@ func (f *formatter) number() (int, error) {
 		f.rest = f.rest[1:]
 	}
 	if n > maxWidth || n < -maxWidth {
-		return 0, fmt.Errorf("a width or precision of more than %d", maxWidth)
+		return 0, fmt.Errorf("a width or precision above %d", maxWidth)
 	}
 	return n, nil
 }

@@ -47,7 +47,7 @@ func repeat(v starlark.Value, count starlark.Int) error {
 			return nil
 		}
 		if n := v.BigInt().BitLen() + count.BigInt().BitLen(); n > maxIntBits {
-			return fmt.Errorf("a product of %d bits: integers here have at most %d", n, maxIntBits)
+			return fmt.Errorf("a product of %d bits: integers have at most %d", n, maxIntBits)
 		}
 		return nil
 	case starlark.String:
@@ -123,7 +123,7 @@ func number(b *starlark.Builtin) *starlark.Builtin {
 			return nil
 		}
 		if s, ok := starlark.AsString(args[0]); ok && len(s) > maxIntDigits {
-			return fmt.Errorf("a text of %d bytes: at most %d are read as an integer", len(s), maxIntDigits)
+			return fmt.Errorf("a string of %d bytes: at most %d can be converted to an integer", len(s), maxIntDigits)
 		}
 		return nil
 	})
@@ -144,7 +144,7 @@ func Shallow(b *starlark.Builtin) *starlark.Builtin {
 		}
 		if b.Name() == "json.decode" && len(args) > 0 {
 			if s, ok := starlark.AsString(args[0]); ok && jsonDepth(s) > maxFreezeDepth {
-				return fmt.Errorf("a text that is nested more than %d deep", maxFreezeDepth)
+				return fmt.Errorf("JSON text that is nested more than %d deep", maxFreezeDepth)
 			}
 		}
 		return nil

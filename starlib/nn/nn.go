@@ -181,7 +181,7 @@ func (k *maker) custom(c *starlib.Call) (starlark.Value, error) {
 	for _, kv := range c.Named {
 		name := string(kv[0].(starlark.String))
 		if v, _ := methods.Attr(m, name); v != nil || name == "training" {
-			return nil, fmt.Errorf("a field cannot be named %s: modules have that already", name)
+			return nil, fmt.Errorf("a field cannot be named %s: modules already have one", name)
 		}
 		m.fields = append(m.fields, register(name, kv[1]))
 	}

@@ -52,7 +52,7 @@ func (k *maker) recurrent(c *starlib.Call, kind string, cell tensor.Cell) (starl
 		directions = 2
 	}
 	if width > 1<<40 || layers > 1<<16 {
-		return nil, fmt.Errorf("hidden_size = %d, num_layers = %d are more than this machine's memory holds", width, layers)
+		return nil, fmt.Errorf("hidden_size = %d, num_layers = %d need more memory than this machine has", width, layers)
 	}
 	bound := 1 / math.Sqrt(float64(width))
 	var fields []field
@@ -141,7 +141,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 		}
 	}
 	if !c.IsNone("state") && (h0 == nil || (c0 != nil) != (r.cell == tensor.LSTM)) {
-		return nil, fmt.Errorf("argument state: want a Tensor, and of an lstm a pair of Tensors (h, c), got %s", c.Arg("state").Type())
+		return nil, fmt.Errorf("argument state: want a Tensor, or for an lstm a pair of Tensors (h, c), got %s", c.Arg("state").Type())
 	}
 	state := func(name string, t *tensor.Tensor) *tensor.Tensor {
 		if t == nil {

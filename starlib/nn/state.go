@@ -95,7 +95,7 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 				return nil, nil, err
 			}
 			if !same {
-				differ(l.name, "the same tensor as %s here, but the state has other values for it", nameOf(order, l.Tensor))
+				differ(l.name, "the same tensor as %s here, but the state has different values for it", nameOf(order, l.Tensor))
 			}
 		}
 	}

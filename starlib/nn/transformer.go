@@ -149,7 +149,7 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 			return nil, nil, err
 		}
 		if t.Shape()[1] != n {
-			return nil, nil, fmt.Errorf("the batches of %d and %d differ", n, t.Shape()[1])
+			return nil, nil, fmt.Errorf("the batch sizes %d and %d differ", n, t.Shape()[1])
 		}
 		t = starlib.Must(tensor.Reshape(t, []int{t.Shape()[0], n, a.n, depth}))
 		in[i] = starlib.Must(tensor.Permute(t, []int{1, 2, 0, 3})) // (n, heads, length, depth)

@@ -170,7 +170,7 @@ func (m *Model) hooked(thread *starlark.Thread, args starlark.Tuple, out starlar
 // place finds a part of a sequence by its index.
 func (m *Model) place(k starlark.Value) (int, error) {
 	if m.kind != "sequential" {
-		return 0, fmt.Errorf("nn.%s is not indexed: only the parts of nn.sequential are", m.kind)
+		return 0, fmt.Errorf("nn.%s cannot be indexed: only nn.sequential can", m.kind)
 	}
 	i, err := starlark.AsInt32(k)
 	if err != nil {
@@ -233,11 +233,11 @@ func (m *Model) replace(f *field, v starlark.Value) error {
 	case m.kind == "sequential" && !callable:
 		return fmt.Errorf("nn.sequential: want a module or function, got %s", v.Type())
 	case m.kind != "sequential" && !(part && was):
-		return fmt.Errorf("nn.%s: %s cannot be assigned: only a module, parameter or buffer is replaced, by another; keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, f.name)
+		return fmt.Errorf("nn.%s: %s cannot be assigned: only a module, parameter or buffer can be replaced, and only by another; keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, f.name)
 	}
 	for _, l := range m.leaves() {
 		if l.Claimed() {
-			return fmt.Errorf("nn.%s: %s cannot be replaced any more: an optimizer or dist.ddp has the module's parameters, and would not know the new ones; replace it before those are made", m.kind, f.name)
+			return fmt.Errorf("nn.%s: %s cannot be replaced any more: an optimizer or dist.ddp holds the module's parameters, and would not see the new ones; replace it before you make those", m.kind, f.name)
 		}
 	}
 	if inner, ok := v.(*Model); ok {
