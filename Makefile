@@ -43,38 +43,41 @@ demo: build
 	bin/drun run examples/digits.star -n 2
 	bin/drun show last
 
-# Each go test says in bin/skips what it has skipped; the list at the end is of all.
+# Ends with a list of the tests that failed or were skipped, and why. What each test did is in bin/tests.
 test:
-	@rm -rf bin/skips && mkdir -p bin/skips
-	@echo "longer forms of some tests: make crash, make faults, make long, make pairs, make recipes, make storm" >bin/skips/longer
-	@$(MAKE) tested; red=$$?; bin/testsummary -report bin/skips/*; exit $$red
+	@rm -rf bin/tests && mkdir -p bin/tests
+	@$(MAKE) tested; red=$$?; bin/gotestsum --raw-command --format none -- cat bin/tests/*.json; \
+		echo "Longer forms of some tests: make crash, make faults, make long, make pairs, make recipes, make storm"; exit $$red
 
 # Tests are linked without debugging information, in half the time, and wait more than they compute: so more of them
 # run at once than there are cores, and the packages that take longest begin.
-TESTS = go test -vet off -ldflags=-w -p 4 -parallel 6
+TESTS = -vet off -ldflags=-w -p 4 -parallel 6
+SUMMED = bin/gotestsum --format pkgname --hide-summary skipped
 LONGEST = ./cmd/drun ./engine/recipetest ./runs/ui ./plugins/nccl ./engine/run ./engine/board
 
 .PHONY: tested race-short
-tested: bin/testsummary tools
+tested: bin/gotestsum tools
 	@$(MAKE) bin/test
 	$(VET) -tags "$(ENGINES)" ./...
-	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test bin/testsummary -to bin/skips/all $(TESTS) -tags "$(ENGINES)" $(LONGEST) ./...
+	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test $(SUMMED) --jsonfile bin/tests/all.json -- $(TESTS) -tags "$(ENGINES)" $(LONGEST) ./...
 	$(MAKE) -j2 race-short neon
 
 # The detector does not look into C, which is compiled quickly here instead of well.
-race-short: bin/testsummary
-	CGO_CFLAGS=-O1 bin/testsummary -to bin/skips/race $(TESTS) -race -short $(RACE)
+race-short: bin/gotestsum
+	@mkdir -p bin/tests
+	CGO_CFLAGS=-O1 $(SUMMED) --jsonfile bin/tests/race -- $(TESTS) -race -short $(RACE)
 
 # What is run at every change: all that is checked without running a test, and the tests of packages that start no processes.
 .PHONY: check
 check:
 	$(VET) ./...
-	$(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|replay)$$')
+	go test $(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|replay)$$')
 
-.PHONY: bin/testsummary
-bin/testsummary:
-	@mkdir -p bin/skips
-	@go build -o bin/ ./internal/testsummary
+# Runs go test and says at the end what failed and what was skipped.
+GOTESTSUM = gotest.tools/gotestsum@v1.13.0
+bin/gotestsum:
+	@mkdir -p bin
+	GOBIN=$(CURDIR)/bin go install $(GOTESTSUM)
 
 # What tests need from elsewhere, as far as it can be had: from Debian's packages as root, from PyPI and from Go's proxy.
 # A test that lacks it says in its skip how to get it.
@@ -132,12 +135,13 @@ bin/nccl.test:
 # Checks that the NEON path has the same bits as the others, in each kernel and in trained models; cross-compiled, and
 # run under emulation.
 CROSS = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-neon: bin/testsummary
+neon: bin/gotestsum
+	@mkdir -p bin/tests
 	@$(call apt,qemu-aarch64 aarch64-linux-gnu-gcc,$(CROSS))
 	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
-		GOARCH=arm64 CC=aarch64-linux-gnu-gcc bin/testsummary -to bin/skips/neon go test -vet off -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+		GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(SUMMED) --jsonfile bin/tests/neon -- -vet off -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
 		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor; \
-	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)" | tee bin/skips/neon; fi
+	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)"; fi
 
 race:
 	go test -race ./...

@@ -46,11 +46,9 @@ var layers = map[string][]string{
 	"internal/memory":    {"internal/exit"},
 	"internal/freeport":  {},
 	"internal/programs":  {}, // for tests alone
-	// testsummary runs the tests of others.
-	"internal/testsummary": {},
-	"internal/build":       {},
-	"internal/secret":      {},
-	"internal/spelling":    {},
+	"internal/build":     {},
+	"internal/secret":    {},
+	"internal/spelling":  {},
 	// exit is the one vocabulary of exit codes and hints, so that everything may use it.
 	"internal/exit":       {},
 	"internal/elapsed":    {},

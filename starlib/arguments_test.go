@@ -12,9 +12,9 @@ import (
 	"unicode"
 )
 
-// TestArgumentsAreParameters reads drun's own source: every argument that a
-// builtin's function reads by name is a parameter of the builtin's signature. It
-// follows a Call, which is called c everywhere, through the functions of a package.
+// TestArgumentsAreParameters reads drun's own source and checks that every argument that a builtin's function reads by
+// name is a parameter of the builtin's signature. It follows a Call, which is always named c, through the functions of
+// a package.
 func TestArgumentsAreParameters(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"*/*.go", "../engine/worker/*.go"} {
@@ -139,7 +139,7 @@ func (p *readers) check() int {
 	return len(p.read)
 }
 
-// signature reads an expression that begins as a signature does; nil for others.
+// signature returns the signature in an expression that begins like one; nil for other expressions.
 func (p *readers) signature(e ast.Expr) *signature {
 	text, ok := p.constant(e)
 	name, _, call := strings.Cut(text, "(")
@@ -153,8 +153,8 @@ func (p *readers) signature(e ast.Expr) *signature {
 	return sig
 }
 
-// ofModule is the signature of a module that a recipe may call, "(x: Tensor) -> tuple", and the function behind it, where a call
-// makes one; else nil.
+// ofModule returns the signature of a module that a recipe may call, "(x: Tensor) -> tuple", and the function behind
+// it, if a call makes such a module; else nil.
 func (p *readers) ofModule(call *ast.CallExpr) (sig *signature, fn *ast.FuncLit) {
 	for _, a := range call.Args {
 		if text, ok := p.constant(a); ok && sig == nil && strings.HasPrefix(text, "(") && strings.Contains(text, ": Tensor") {
@@ -170,7 +170,7 @@ func (p *readers) ofModule(call *ast.CallExpr) (sig *signature, fn *ast.FuncLit)
 	return sig, fn
 }
 
-// constant is a string expression; variables in it are taken for a name.
+// constant evaluates a string expression; a variable in it counts as a name.
 func (p *readers) constant(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -189,7 +189,7 @@ func (p *readers) constant(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// runs notes that a builtin runs the function e, or what a call e makes of its arguments.
+// runs records that a builtin runs the function e, or the function that a call e returns.
 func (p *readers) runs(e ast.Expr, sig *signature) {
 	switch e := e.(type) {
 	case *ast.FuncLit:
@@ -208,8 +208,7 @@ func (p *readers) runs(e ast.Expr, sig *signature) {
 	}
 }
 
-// follow goes on in the function that is called, and checks the names that it is
-// given to read.
+// follow continues in the called function, and checks the names that it is given to read.
 func (p *readers) follow(call *ast.CallExpr, sig *signature) {
 	var callee string
 	switch e := call.Fun.(type) {
@@ -226,8 +225,8 @@ func (p *readers) follow(call *ast.CallExpr, sig *signature) {
 	p.runs(call.Fun, sig)
 }
 
-// isName tells that the function reads an argument by the name that it is given
-// as its i-th value. That of another package does so with what comes after c.
+// isName records that the function reads an argument by the name that it gets as its i-th value. A function of another
+// package does so with the value after c.
 func (p *readers) isName(callee string, call *ast.CallExpr, i int) (is bool) {
 	for _, fn := range p.named[callee] {
 		var params []string
@@ -266,8 +265,7 @@ func (p *readers) in(body *ast.BlockStmt, sig *signature) {
 	})
 }
 
-// name checks that what is read is a parameter of sig. A variable is checked where
-// its value is given.
+// name checks that the name that is read is a parameter of sig. A variable is checked where it gets its value.
 func (p *readers) name(name ast.Expr, sig *signature) {
 	p.read[name] = true
 	switch e := name.(type) {
@@ -284,7 +282,7 @@ func (p *readers) name(name ast.Expr, sig *signature) {
 	}
 }
 
-// argument is the name in c.Int("name"), or in a helper's f(c, "name"); else nil.
+// argument returns the name in c.Int("name"), or in a helper's f(c, "name"); else nil.
 func argument(n ast.Node) ast.Expr {
 	call, ok := n.(*ast.CallExpr)
 	if !ok || len(call.Args) != 1 {

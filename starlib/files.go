@@ -52,38 +52,52 @@ func OpenFiles(recipeDir string, dataDirs ...string) (*Files, error) {
 
 // Open opens a file for reading. A relative name is looked for in the recipe's
 // folder, then in the --data folders.
-func (f *Files) Open(name string) (*File, error) {
+func (f *Files) Open(name string) (file *File, err error) {
+	err = f.find(name, "file", func(i int, rel string) error {
+		opened, err := open(f.roots[i], rel)
+		if err != nil {
+			return err
+		}
+		path := filepath.ToSlash(filepath.Clean(rel))
+		if i > 0 {
+			path = filepath.Join(f.dirs[i], rel)
+		}
+		file, err = f.follow(opened, path)
+		return err
+	})
+	return file, err
+}
+
+// find calls try for each folder that may hold the file or folder of that name, with the folder's number and the name
+// relative to it, until try succeeds.
+func (f *Files) find(name, kind string, try func(i int, rel string) error) error {
 	if f == nil {
-		return nil, fmt.Errorf("%s: no folder to read from", name)
+		return fmt.Errorf("%s: no folder to read from", name)
 	}
 	var first error
-	for i, root := range f.roots {
+	for i, dir := range f.dirs {
 		rel := name
 		if filepath.IsAbs(name) {
-			var ok bool
-			if rel, ok = strings.CutPrefix(filepath.Clean(name), f.dirs[i]+string(filepath.Separator)); !ok {
+			var err error
+			if rel, err = filepath.Rel(dir, name); err != nil || !filepath.IsLocal(rel) {
 				continue
 			}
 		}
-		file, err := open(root, rel)
+		err := try(i, rel)
 		if err == nil {
-			path := filepath.ToSlash(filepath.Clean(rel))
-			if i > 0 {
-				path = filepath.Join(f.dirs[i], rel)
-			}
-			return f.follow(file, path)
+			return nil
 		}
 		if first == nil || errors.Is(first, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
 			first = err
 		}
 	}
 	switch {
-	case first == nil || escapes(first):
-		return nil, fmt.Errorf("%s is outside the recipe's folder: a recipe reads beneath its own folder and beneath --data folders", name)
+	case first == nil || cause(first) == errEscapes || errors.Is(first, fs.ErrInvalid):
+		return fmt.Errorf("%s is outside the recipe's folder: a recipe reads only beneath its own folder and the --data folders", name)
 	case errors.Is(first, fs.ErrNotExist):
-		return nil, missing(fmt.Sprintf("%s: no such file (looked in %s; drun run --data FOLDER adds a folder)", name, strings.Join(f.dirs, ", ")))
+		return missing(fmt.Sprintf("%s: no such %s (looked in %s; drun run --data FOLDER adds a folder)", name, kind, strings.Join(f.dirs, ", ")))
 	}
-	return nil, fmt.Errorf("%s: %w", name, cause(first))
+	return fmt.Errorf("%s: %w", name, cause(first))
 }
 
 // missing is the error of a file that is in none of the folders: fs.ErrNotExist.
@@ -143,41 +157,18 @@ func (f *File) Finish() error {
 
 // List names the regular files beneath a folder, relative to it, in the order of their names. The folder is looked for as
 // Open does; links are not followed.
-func (f *Files) List(dir string) ([]string, error) {
-	if f == nil {
-		return nil, fmt.Errorf("%s: no folder to read from", dir)
-	}
-	var first error
-	for i, root := range f.roots {
-		rel := dir
-		if filepath.IsAbs(dir) {
-			var ok bool
-			if rel, ok = strings.CutPrefix(filepath.Clean(dir)+"/", f.dirs[i]+"/"); !ok {
-				continue
-			}
-		}
+func (f *Files) List(dir string) (names []string, err error) {
+	err = f.find(dir, "folder", func(i int, rel string) error {
+		names = nil
 		rel = filepath.ToSlash(filepath.Clean(rel))
-		var names []string
-		err := fs.WalkDir(root.FS(), rel, func(name string, d fs.DirEntry, err error) error {
+		return fs.WalkDir(f.roots[i].FS(), rel, func(name string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() {
 				names = append(names, strings.TrimPrefix(strings.TrimPrefix(name, rel), "/"))
 			}
 			return err
 		})
-		if err == nil {
-			return names, nil
-		}
-		if first == nil || errors.Is(first, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
-			first = err
-		}
-	}
-	if first == nil || escapes(first) || errors.Is(first, fs.ErrInvalid) {
-		return nil, fmt.Errorf("%s is outside the recipe's folder: a recipe reads beneath its own folder and beneath --data folders", dir)
-	}
-	if errors.Is(first, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: no such folder (looked in %s; drun run --data FOLDER adds a folder)", dir, strings.Join(f.dirs, ", "))
-	}
-	return nil, fmt.Errorf("%s: %w", dir, cause(first))
+	})
+	return names, err
 }
 
 // fileState changes with a file's content.
@@ -274,13 +265,17 @@ func regular(info fs.FileInfo, err error) error {
 	return nil
 }
 
-// escapes recognises os.Root's refusal, for which there is no exported error.
-func escapes(err error) bool { return strings.Contains(cause(err).Error(), "escapes") }
+// errEscapes is what os.Root refuses, for which it has no exported error.
+var errEscapes = errors.New("a symbolic link leads out of the folder")
 
 // cause strips the operation and the path that os adds.
 func cause(err error) error {
-	if p := (*fs.PathError)(nil); errors.As(err, &p) {
-		return p.Err
+	p := (*fs.PathError)(nil)
+	switch {
+	case !errors.As(err, &p):
+		return err
+	case strings.Contains(p.Err.Error(), "escapes"):
+		return errEscapes
 	}
-	return err
+	return p.Err
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// write makes a file, and its folder.
+// write creates a file and its folder.
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -59,8 +59,7 @@ func TestFilesStayBeneathTheirFolders(t *testing.T) {
 	}
 }
 
-// What is read to its end is told with its checksum: once, and again when it has
-// changed.
+// A file that was read to its end is reported with its checksum: once, and again after it has changed.
 func TestFilesThatWereReadAreTold(t *testing.T) {
 	top := t.TempDir()
 	recipe, data := filepath.Join(top, "recipe"), filepath.Join(top, "data")

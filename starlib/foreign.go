@@ -26,7 +26,7 @@ var needless = map[string]string{
 	"pin_memory":         "tensors are in main memory: leave it out",
 	"num_workers":        "files are read and decoded on the rank's own threads (--threads): leave it out",
 	"persistent_workers": "files are read and decoded on the rank's own threads (--threads): leave it out",
-	"inplace":            "a layer gives a new tensor: leave it out",
+	"inplace":            "layers return new tensors: leave it out",
 	"generator":          "--seed seeds everything; random.generator(seed) has functions of its own",
 	"set_to_none":        "gradients are None afterwards: leave it out",
 	"weights_only":       "files hold nothing but tensors: leave it out",
@@ -66,5 +66,5 @@ func layered(name string, d *Def, args starlark.Tuple, err error) error {
 	if d.Returns() != "Module" || !strings.HasPrefix(name, "nn.") || !slices.ContainsFunc(args, func(v starlark.Value) bool { _, is := v.(Scalar); return is }) {
 		return err
 	}
-	return fmt.Errorf("%w: it makes a layer, which is called with the tensor: layer = %s(…), then layer(x)", err, name)
+	return fmt.Errorf("%w: it makes a layer, and the layer is called with the tensor: layer = %s(…), then layer(x)", err, name)
 }

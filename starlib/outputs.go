@@ -14,7 +14,7 @@ import (
 )
 
 // Outputs is the folder, within the home, for files that a run's recipe writes. It is made when the first is written;
-// nothing in it may be a symbolic link.
+// no symbolic link may lead out of the home.
 type Outputs struct {
 	home string // absolute
 	dirs []string
@@ -38,7 +38,7 @@ func (o *Outputs) Path(name string) (string, error) {
 		local, _ = strings.CutPrefix(filepath.Clean(name), o.Dir()+string(filepath.Separator))
 	}
 	if !filepath.IsLocal(local) || filepath.Clean(local) == "." {
-		return "", fmt.Errorf("%s is outside the run's folder of outputs: want a path beneath it, such as weights/last.safetensors", name)
+		return "", fmt.Errorf("%s is outside the run's outputs folder: want a path beneath it, such as weights/last.safetensors", name)
 	}
 	return filepath.Join(o.Dir(), local), nil
 }
@@ -108,52 +108,39 @@ func replace(dir *os.Root, name string, write func(io.Writer) error) (err error)
 		_ = dir.Remove(part)
 		return err
 	}
-	return syncFolder(dir)
+	return syncFolder(dir, ".")
 }
 
-// folder opens a folder beneath the home, step by step.
+// folder opens a folder beneath the home; os.Root keeps links from leading out of it. What it makes is synchronised to
+// the disk.
 func (o *Outputs) folder(path string, create bool) (*os.Root, error) {
 	rel, err := filepath.Rel(o.home, path)
 	if err != nil {
 		return nil, err
 	}
-	at, err := os.OpenRoot(o.home)
+	home, err := os.OpenRoot(o.home)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range strings.Split(rel, string(filepath.Separator)) {
-		next, err := step(at, name, create)
-		at.Close()
-		if err != nil {
+	defer home.Close()
+	for i, c := range rel + string(filepath.Separator) {
+		if c != filepath.Separator || !create {
+			continue
+		}
+		if err := home.Mkdir(rel[:i], 0o700); errors.Is(err, fs.ErrExist) {
+			continue
+		} else if err != nil {
 			return nil, err
 		}
-		at = next
+		if err := syncFolder(home, filepath.Dir(rel[:i])); err != nil {
+			return nil, err
+		}
 	}
-	return at, nil
+	return home.OpenRoot(rel)
 }
 
-func step(at *os.Root, name string, create bool) (*os.Root, error) {
-	info, err := at.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) && create {
-		if err := at.Mkdir(name, 0o700); err != nil {
-			return nil, err
-		}
-		if err := syncFolder(at); err != nil {
-			return nil, err
-		}
-		info, err = at.Lstat(name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return nil, fmt.Errorf("%s is not a folder (symbolic links are not followed)", name)
-	}
-	return at.OpenRoot(name)
-}
-
-func syncFolder(at *os.Root) error {
-	folder, err := at.Open(".")
+func syncFolder(at *os.Root, name string) error {
+	folder, err := at.Open(name)
 	if err != nil {
 		return err
 	}

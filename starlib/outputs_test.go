@@ -52,7 +52,7 @@ func TestOutputs(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", ".", "..", "../x", "a/../../x", "/etc/x", home, filepath.Join(home, "outputs/70/x")} {
-		if err := put(o, name, "x"); err == nil || !strings.Contains(err.Error(), "is outside the run's folder of outputs") {
+		if err := put(o, name, "x"); err == nil || !strings.Contains(err.Error(), "is outside the run's outputs folder") {
 			t.Errorf("%q: %v", name, err)
 		}
 		if _, err := o.Open(name); err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +61,8 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// Nothing leads out of the folder, and nothing but a file is replaced.
-func TestOutputsFollowNoLinks(t *testing.T) {
+// No link leads out of the home, and nothing but a regular file is replaced.
+func TestOutputsStayInTheHome(t *testing.T) {
 	home, elsewhere := t.TempDir(), t.TempDir()
 	o := NewOutputs(home, 7)
 	if err := put(o, "file", "old"); err != nil {
@@ -70,13 +70,13 @@ func TestOutputsFollowNoLinks(t *testing.T) {
 	}
 	dir := o.Dir()
 	if err := errors.Join(os.WriteFile(filepath.Join(elsewhere, "file"), []byte("theirs"), 0o600), os.Symlink(elsewhere, filepath.Join(dir, "out")), os.Symlink("file", filepath.Join(dir, "in")),
-		os.Symlink(".", filepath.Join(dir, "here")), os.Mkdir(filepath.Join(dir, "folder"), 0o700), syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
+		os.Mkdir(filepath.Join(dir, "folder"), 0o700), syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
 		os.Symlink(filepath.Join(elsewhere, "file"), filepath.Join(dir, ".file.part"))); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"out/file": "out is not a folder", "here/file": "here is not a folder", "in": "in: it is not a regular file",
-		"folder": "it is a folder", "fifo": "it is not a regular file", "file/x": "file is not a folder",
+		"out/file": "a symbolic link leads out of the folder", "in": "in: it is not a regular file",
+		"folder": "it is a folder", "fifo": "it is not a regular file", "file/x": "not a directory",
 	} {
 		if err := put(o, name, "new"); err == nil || !strings.Contains(err.Error(), want) || exit.CodeOf(err) != exit.Storage {
 			t.Errorf("writing %s: %v", name, err)
@@ -99,13 +99,12 @@ func TestOutputsFollowNoLinks(t *testing.T) {
 	if err := os.Symlink(filepath.Join(elsewhere, "outputs"), filepath.Join(home, "outputs")); err != nil {
 		t.Fatal(err)
 	}
-	if err := put(o, "file", "new"); err == nil || !strings.Contains(err.Error(), "outputs is not a folder (symbolic links are not followed)") {
+	if err := put(o, "file", "new"); err == nil || !strings.Contains(err.Error(), "a symbolic link leads out of the folder") {
 		t.Error(err)
 	}
 }
 
-// A write that fails leaves the old file, and nothing beside it; so does one that a kill
-// ended, for the next.
+// A failed write leaves the old file and nothing beside it. So does a write that was killed, as the next write finds.
 func TestOutputsAreWhole(t *testing.T) {
 	o := NewOutputs(t.TempDir(), 7)
 	if err := put(o, "file", "old"); err != nil {
@@ -135,7 +134,7 @@ func TestOutputsAreWhole(t *testing.T) {
 	}
 }
 
-// The bytes are durable before the name stands for them, and the name before Write returns.
+// The bytes are durable before the rename, and the rename before Write returns.
 func TestOutputsAreDurableInOrder(t *testing.T) {
 	if home := os.Getenv("DRUN_TEST_OUTPUTS"); home != "" {
 		if err := put(NewOutputs(home, 7), "file", "new"); err != nil {

@@ -189,7 +189,7 @@ func (f Fourier) lengths(t *Tensor, sizes, dims []int) ([]int, []int, error) {
 			return nil, nil, err
 		}
 		if slices.Contains(places[:i], a) {
-			return nil, nil, fmt.Errorf("%s: dimension %d comes twice", f.Op, d)
+			return nil, nil, fmt.Errorf("%s: dimension %d appears twice", f.Op, d)
 		}
 		places[i], lengths[i] = a, t.shape[a]
 		if sizes != nil {

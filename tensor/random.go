@@ -110,7 +110,7 @@ func (g *Generator) Permutation(n int) ([]int64, error) {
 		return nil, fmt.Errorf("permutation: %d is not a possible length", n)
 	}
 	if n > MaxValues() {
-		return nil, fmt.Errorf("permutation: %d elements are more than this machine's memory holds", n)
+		return nil, fmt.Errorf("permutation: %d elements need more memory than this machine has", n)
 	}
 	p, r := make([]int64, n), make([]int64, n)
 	g.drawPairs(n).Bounded(r, 0, 0)

@@ -94,7 +94,7 @@ type bundle struct {
 }
 
 func readBundle(name string) bundle {
-	b, faults := recipe.ReadAll(name)
+	b, faults := recipe.ReadAll(name, nil)
 	return bundle{b, faults}
 }
 

@@ -37,7 +37,7 @@ func TestHostileRecipes(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"parens": "parens.star:1:82: ", "minus": "minus.star:1:994: ", "not": "not.star:1:3996: ", "lambda": "lambda.star:1:4011: ",
-		"sum": "a chain or nest of more than 10000 parts", "binary": "binary.star:1:6: ", "empty": "there is no function main()",
+		"sum": "a chain or nesting of more than 10000 parts", "binary": "binary.star:1:6: ", "empty": "there is no function main()",
 		"loads": `loads.star:1:6: `, "marked": "marked.star:1:10: ", "fifo": "it is not a regular file", "folder": "folder.star ",
 		"loop": "too many symbolic links", "zero": "cannot read the recipe zero.star", "large": "a recipe at most 1048576", "missing": "no such file",
 	} {

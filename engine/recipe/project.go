@@ -17,16 +17,16 @@ func (p Project) Resolve(from, module string) (string, error) {
 	named, fromRoot := strings.CutPrefix(module, "//")
 	switch {
 	case strings.Contains(module, "\\"), strings.Contains(module, "\x00"):
-		return "", errors.New("a path has slashes")
+		return "", errors.New("a path has slashes, not backslashes")
 	case fromRoot && (named == "" || path.IsAbs(named)):
-		return "", errors.New("a module of the project is named from its root, as //lib/util.star")
+		return "", errors.New("name a module of the project from its root, as in //lib/util.star")
 	case module == "" || !fromRoot && path.IsAbs(module):
-		return "", errors.New("a module is named relative to the file that loads it, or as //lib/util.star from the project's root")
+		return "", errors.New("name a module relative to the file that loads it, or from the project's root, as in //lib/util.star")
 	}
 	if !fromRoot && !strings.HasPrefix(from, "../") {
 		target := path.Join(path.Dir(from), module)
 		if target == ".." || strings.HasPrefix(target, "../") {
-			return "", errors.New("it is outside the recipe's folder: a module of the project is named from its root, as //lib/util.star")
+			return "", errors.New("it is outside the recipe's folder: name a module of the project from its root, as in //lib/util.star")
 		}
 		return target, nil
 	}
@@ -79,7 +79,7 @@ func (f *folders) find() (Project, error) {
 			f.name = marked(f.dir, ".drun")
 		}
 		if f.name == "" {
-			return "", errors.New("the recipe is in no project: an empty file drun.toml marks the project's root, as .drun does")
+			return "", errors.New("the recipe is not in a project: an empty file drun.toml marks the project's root, as .drun does")
 		}
 		root, err := os.OpenRoot(f.name)
 		if err != nil {

@@ -25,10 +25,10 @@ func TestResolve(t *testing.T) {
 		{"exp/a", "r.star", "//lib/../../u.star", "error: it is outside the project"},
 		{"exp/a", "../../lib/u.star", "../../u.star", "error: it is outside the project"},
 		{"", "lib/u.star", "../../u.star", "error: it is outside the recipe's folder"},
-		{"exp/a", "r.star", "//", "error: a module of the project is named from its root"},
-		{"exp/a", "r.star", "///etc/passwd", "error: a module of the project is named from its root"},
-		{"exp/a", "r.star", "/etc/passwd", "error: a module is named relative"},
-		{"exp/a", "r.star", `//lib\u.star`, "error: a path has slashes"},
+		{"exp/a", "r.star", "//", "error: name a module of the project from its root"},
+		{"exp/a", "r.star", "///etc/passwd", "error: name a module of the project from its root"},
+		{"exp/a", "r.star", "/etc/passwd", "error: name a module relative"},
+		{"exp/a", "r.star", `//lib\u.star`, "error: a path has slashes, not backslashes"},
 	} {
 		got, err := recipe.Project(c.project).Resolve(c.from, c.module)
 		if err != nil {
@@ -75,13 +75,13 @@ func TestReadFromTheProject(t *testing.T) {
 		"p/exp/a/link.star":    "it leads out of the project",
 		"p/exp/a/folder.star":  "it leads out of the project",
 		"p/exp/a/bad.star":     "p/lib/bad.star:1:5: ",
-		"q/r.star":             `r.star:1:6: cannot load "//lib/u.star": the recipe is in no project: an empty file drun.toml`,
+		"q/r.star":             `r.star:1:6: cannot load "//lib/u.star": the recipe is not in a project: an empty file drun.toml`,
 	} {
 		if _, err := recipe.Read(filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %s", name, err, want)
 		}
 	}
-	// A run makes .drun wherever it is started; a nearer drun.toml is the recipe's root.
+	// A run creates .drun wherever it is started; a drun.toml nearer to the recipe takes precedence as the root.
 	if err := os.Mkdir(filepath.Join(dir, "p/exp/.drun"), 0o755); err != nil {
 		t.Fatal(err)
 	}

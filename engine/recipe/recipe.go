@@ -43,18 +43,16 @@ func Display(recipe, file string) string {
 // Read reads the recipe and, in the order of their load statements, the files it
 // loads. It checks their syntax; names are checked by Compile.
 func Read(name string) (*Bundle, error) {
-	b, faults := ReadAll(name)
+	b, faults := ReadAll(name, nil)
 	if len(faults) > 0 {
 		return nil, faults[0]
 	}
 	return b, nil
 }
 
-// ReadAll is Read that goes on after an error in one file; it returns what it could read, and all errors.
-func ReadAll(name string) (*Bundle, []error) { return ReadAllWith(name, nil) }
-
-// ReadAllWith is ReadAll with open replacing the disk for the files, by absolute path, that an editor has open.
-func ReadAllWith(name string, open func(path string) ([]byte, bool)) (*Bundle, []error) {
+// ReadAll is Read that goes on after an error in one file; it returns what it could read, and all errors. open, if not
+// nil, replaces the disk for the files, by absolute path, that an editor has open.
+func ReadAll(name string, open func(path string) ([]byte, bool)) (*Bundle, []error) {
 	b, root, err := openWith(name, open)
 	if err != nil {
 		return nil, []error{err}
@@ -85,7 +83,7 @@ func openWith(name string, open func(path string) ([]byte, bool)) (*Bundle, *os.
 	case err != nil:
 		err = unreadable(name, err)
 	case info.IsDir():
-		err = exit.WithHint(exit.Errorf(exit.Usage, "%s is a folder", name), "name the recipe in it, a .star file")
+		err = exit.WithHint(exit.Errorf(exit.Usage, "%s is a folder", name), "name a recipe in it, a .star file")
 	default:
 		return b, root, nil
 	}
@@ -249,11 +247,11 @@ func reason(err error) string {
 func (b *Bundle) Names(attribute string) bool {
 	found := false
 	for _, s := range b.Sources {
-		parsed, err := (&syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true, Recursion: true}).Parse(s.Path, s.Content, 0)
+		parsed, err := lang.Parse(s.Path, s.Content)
 		if err != nil {
 			return true // unreadable now: assume that it asks for the time to end by itself
 		}
-		syntax.Walk(parsed, func(n syntax.Node) bool {
+		syntax.Walk(parsed.Syntax, func(n syntax.Node) bool {
 			if dot, ok := n.(*syntax.DotExpr); ok && dot.Name.Name == attribute {
 				found = true
 			}

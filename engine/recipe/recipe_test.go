@@ -11,8 +11,7 @@ import (
 	"drun/engine/recipe"
 )
 
-// folder makes a folder of these files; a content "-> x" makes a symbolic link,
-// "fifo" a pipe.
+// folder creates a folder with these files; the content "-> x" makes a symbolic link, "fifo" a pipe.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +91,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		"pipe.star":    "cannot read the recipe pipe.star: it is not a regular file",
 		"loads.star":   `loads.star:3:6: cannot load "pipe.star": it is not a regular file`,
 		"dir.star":     `dir.star:1:6: cannot load "folder": it is not a regular file`,
-		"abs.star":     `abs.star:1:6: cannot load "/etc/passwd": a module is named relative to the file`,
+		"abs.star":     `abs.star:1:6: cannot load "/etc/passwd": name a module relative to the file`,
 		"self.star":    "files load each other in a cycle: self.star -> self.star",
 		"one.star":     "files load each other in a cycle: two.star -> three.star -> two.star",
 		"huge.star":    "huge.star",

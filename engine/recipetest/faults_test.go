@@ -20,7 +20,7 @@ import (
 	"drun/internal/exit"
 )
 
-// A round is one run of random collectives, and what is done to one of its ranks.
+// A round is one run of random collectives, and the fault that hits one of its ranks.
 type round struct {
 	fault  string
 	ranks  int
@@ -36,9 +36,8 @@ func (r round) String() string {
 // stopTimeout is the --timeout of runs in which a rank stops for good.
 const stopTimeout = 700 * time.Millisecond
 
-// TestFaults kills, stops or delays a rank at a random moment of random
-// collectives, DRUN_FAULT_ROUNDS times (200 is a thorough test; a few by
-// default), and looks after each round for what is left behind. DRUN_TEST_SEED
+// TestFaults kills, stops or delays a rank at a random moment of random collectives, DRUN_FAULT_ROUNDS times (200 is a
+// thorough test; by default only a few), and checks after each round that nothing is left behind. DRUN_TEST_SEED
 // repeats a test.
 func TestFaults(t *testing.T) {
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("DRUN_FAULT_ROUNDS"), "6"))
@@ -62,8 +61,8 @@ func TestFaults(t *testing.T) {
 	t.Logf("%d rounds; the slowest run ended %v after the kill", rounds, slowest)
 }
 
-// run runs the recipe, does what the round is for, and checks how the run ended.
-// It gives the time from a fault that ends the run to its end.
+// run runs the recipe, causes the round's fault, and checks how the run ended. It returns the time from a fault that
+// ends the run to the end.
 func (r round) run(t *testing.T) time.Duration {
 	folder := t.TempDir()
 	temp := filepath.Join(folder, "tmp")
@@ -71,7 +70,7 @@ func (r round) run(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", temp)
-	before := snapshot(t)
+	before := openFiles(t)
 	var errs bytes.Buffer
 	pids := make([]int, r.ranks)
 	o := run.Options{
@@ -109,7 +108,7 @@ func (r round) run(t *testing.T) time.Duration {
 		t.Error("the run ended before the fault")
 	}
 	ready.Wait()
-	for _, problem := range slices.Concat(r.check(result, took), left(pids), before.leaks(t)) {
+	for _, problem := range slices.Concat(r.check(result, took), left(pids), leaks(t, before)) {
 		t.Error(problem)
 	}
 	left, err := os.ReadDir(temp)
@@ -122,7 +121,7 @@ func (r round) run(t *testing.T) time.Duration {
 	return took
 }
 
-// strike does it.
+// strike causes the fault.
 func (r round) strike(pid int) {
 	switch r.fault {
 	case "kill":
@@ -136,15 +135,15 @@ func (r round) strike(pid int) {
 	}
 }
 
-// check names what is wrong with the end of the run.
+// check lists what is wrong with the end of the run.
 func (r round) check(result *run.Result, took time.Duration) (problems []string) {
 	want, limit, cause := exit.Done, 20*time.Second, ""
 	switch r.fault {
 	case "kill":
 		want, limit, cause = exit.RankLost, disttest.Bound(), fmt.Sprintf("rank %d was lost: killed by signal 9 (SIGKILL)", r.victim)
 	case "stop":
-		// The others' timeout, the agent's disttest.Bound() for ranks that do not end, and
-		// what came before the wait.
+		// The timeout of the other ranks, the agent's disttest.Bound() for ranks that do not end, and the time before
+		// the wait.
 		want, limit, cause = exit.Timeout, stopTimeout+2*disttest.Bound(), "timed out after "
 	}
 	if result.Code != want {
@@ -169,7 +168,7 @@ func (r round) check(result *run.Result, took time.Duration) (problems []string)
 	return problems
 }
 
-// await calls do in a goroutine of its own once a word has been written a number of times.
+// await calls do in its own goroutine once a word has been written a number of times.
 type await struct {
 	sync.WaitGroup
 	word  []byte

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m, start) }
 
-// start is a worker's way to a plugin.
+// start is how a worker starts a plugin.
 func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
 	b := &client.Backend{Plugin: &host.Plugin{Name: p.Name, Path: p.Path, SHA256: p.SHA256, Mark: p.Mark}, Stderr: os.Stderr, OnDeath: onDeath}
 	if os.Getenv(closesSlowly) != "" {
@@ -27,7 +27,7 @@ func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
 	return b
 }
 
-// closesSlowly is set for ranks of which the last one's plugin takes its time to close, as on a busy machine.
+// closesSlowly is set for runs in which the last rank's plugin takes long to close, as on a busy machine.
 const closesSlowly = "DRUN_TEST_CLOSES_SLOWLY"
 
 type slow struct{ collective.Backend }
@@ -47,7 +47,8 @@ func (c slowComm) Close() error {
 	return c.Comm.Close()
 }
 
-// A rank that is ended because another one has failed has told its own error by then, however long its plugin takes.
+// When one rank's failure ends the others, each has already reported its own error, however long its plugin takes to
+// close.
 func TestErrorsComeBeforeTheBackendCloses(t *testing.T) {
 	dir, recipes := t.TempDir(), t.TempDir()
 	if err := programs.Link(dir, host.Prefix+"example"); err != nil {
@@ -77,8 +78,8 @@ def main():
 
 func TestRecipes(t *testing.T) { Run(t, "testdata", "shm") }
 
-// The same recipes on plugins, where their libraries are: those of what backends do themselves, since a start takes
-// longer; over MPI, where it takes a second, the collectives alone. make recipes runs all.
+// The same recipes with plugins, where their libraries are installed: those that test what backends implement, since
+// plugins take longer to start; with MPI, which takes a second, only the collectives. make recipes runs all.
 func TestRecipesOnGloo(t *testing.T) {
 	onPlugin(t, "gloo", "Gloo is not installed: apt-get install libgloo-dev g++",
 		"agreement", "collectives", "exchanges", "failure", "groups", "messages")

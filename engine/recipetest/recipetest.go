@@ -1,10 +1,9 @@
-// Package recipetest runs chunked recipe files on real ranks, each chunk on every backend and at the world sizes
-// that it names (see sizes), and prints the outcomes as a matrix, in which a cell that did not run is a failure.
-// The tests of a builtin are one file in testdata.
+// Package recipetest runs chunked recipe files on real ranks: each chunk on every backend, at world sizes that the
+// chunk lists (see sizes), as a subtest each. The tests of a builtin are one file in testdata.
 //
 // Comments at the beginning of a chunk say how it is run:
 //
-//	# name: barrier waits     its row of the matrix
+//	# name: barrier waits     the name of its subtests
 //	# ranks: 1 2 4            world sizes; default 1
 //	# exit: 3                 the run's exit code; default 1 where an error is expected, else 0
 //	# everywhere: yes         every rank reports the expected error, not just some
@@ -80,7 +79,6 @@ func Run(t *testing.T, dir string, backends ...string) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recipes in %s (%v)", dir, err)
 	}
-	m := newMatrix(t)
 	home := t.TempDir() // shared, since making a history takes longer than most runs
 	for _, file := range files {
 		src, err := os.ReadFile(file)
@@ -92,9 +90,9 @@ func Run(t *testing.T, dir string, backends ...string) {
 			t.Fatal(err)
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".star"), func(t *testing.T) {
-			before := snapshot(t)
-			t.Cleanup(func() { // once all cells of the file have ended
-				for _, problem := range before.leaks(t) {
+			before := openFiles(t)
+			t.Cleanup(func() { // once all chunks of the file have ended
+				for _, problem := range leaks(t, before) {
 					t.Error(problem)
 				}
 			})
@@ -105,26 +103,24 @@ func Run(t *testing.T, dir string, backends ...string) {
 				}
 				for _, backend := range backends {
 					for _, ranks := range sizes(s, i, backend) {
-						m.want(c, backend, ranks)
 						t.Run(fmt.Sprintf("%s/%s-%d", c.Name, backend, ranks), func(t *testing.T) {
 							if !s.alone {
 								t.Parallel()
 							}
-							m.result(c, backend, ranks, runCell(t, dir, home, c, s, backend, ranks))
+							runChunk(t, dir, home, c, s, backend, ranks)
 						})
 					}
 				}
 			}
 		})
 	}
-	m.print(t)
 }
 
 // startsAtMost limits how long a backend's processes may take to start.
 const startsAtMost = 3 * time.Second
 
-// runCell runs a chunk once and reports whether it met the chunk's expectations.
-func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend string, ranks int) bool {
+// runChunk runs a chunk once and checks its expectations.
+func runChunk(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend string, ranks int) {
 	folder := t.TempDir()
 	if err := os.CopyFS(folder, os.DirFS(filepath.Join(dir, "files"))); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
@@ -159,7 +155,6 @@ func runCell(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend s
 	if t.Failed() {
 		t.Logf("output:\n%s%s%s", out.String(), errs.String(), got)
 	}
-	return !t.Failed()
 }
 
 // rankMemory is what each rank may use: so little that a recipe uses it up soon.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestOf builds programs of a few lines: the same source has the same name, another one another, without a word from version
-// control, and also where the linker was told to leave its identification out.
+// TestOf builds programs of a few lines: the same source gets the same name and a different one a different name,
+// without version control, even if the linker was told to leave out its build ID.
 func TestOf(t *testing.T) {
 	for _, flags := range []string{"", "-buildid="} {
 		made := func(name, text string) string {
@@ -43,7 +43,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestOwn is of a program that go test has built, which version control is not asked about.
+// TestOwn tests a program built by go test, which does not record version control.
 func TestOwn(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// limited gives the process so much more than it uses, until the test ends.
+// limited sets the limit to this much more than the process uses, until the test ends.
 func limited(t *testing.T, more int) {
 	t.Helper()
 	runtime.GC()
@@ -16,7 +16,7 @@ func limited(t *testing.T, more int) {
 	t.Cleanup(func() { Share(1, 0) })
 }
 
-// hold fills the heap by n bytes.
+// hold fills the heap with n bytes.
 func hold(n int) [][]byte {
 	var held [][]byte
 	for range n >> 20 {
@@ -30,7 +30,7 @@ func TestWatch(t *testing.T) {
 	over := make(chan error, 1)
 	stop := Watch(func(err error) { over <- err })
 	defer stop()
-	// Garbage is no use of memory.
+	// Garbage does not count as used.
 	for range 20 {
 		hold(16 << 20)
 	}
@@ -46,7 +46,7 @@ func TestWatch(t *testing.T) {
 	runtime.KeepAlive(held)
 }
 
-// What Go does not see counts too, and what is kept beside it is given back first.
+// Memory outside Go's heap counts too, and what is kept for reuse is freed first.
 func TestOutside(t *testing.T) {
 	limited(t, 64<<20)
 	defer Outside(outside, relieve)
@@ -62,7 +62,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// Go's collector has its own pace again when the watch has ended.
+// Go's garbage collector has its own pace again after the watch ends.
 func TestStop(t *testing.T) {
 	limited(t, 64<<20)
 	before := debug.SetMemoryLimit(-1)
@@ -93,7 +93,7 @@ func TestFits(t *testing.T) {
 	if err := Fits(1<<30, 16, "a list"); err == nil || !strings.HasPrefix(err.Error(), "a list takes 16.0 GiB, and this rank may use ") {
 		t.Error(err)
 	}
-	// Garbage makes room.
+	// Garbage is collected to make room.
 	hold(200 << 20)
 	if err := Fits(200<<20, 1, "it"); err != nil {
 		t.Error(err)

@@ -25,7 +25,7 @@ const (
 // Exceeded is the error of a rank that has used more than it may.
 func Exceeded(limit int) error {
 	return exit.WithHint(fmt.Errorf("used more than its %s of memory", Text(float64(limit))),
-		"the machine's memory is shared by its ranks: use fewer of them, smaller batches, or keep less")
+		"the ranks share the machine's memory: use fewer ranks or smaller batches, or keep less")
 }
 
 // Watch calls exceeded, once, when the process uses more memory than it may, garbage aside, until stop is called.

@@ -91,7 +91,7 @@ func find(rank *starlib.Rank, name string) (*starlib.File, error) {
 	other, notThere := rank.Files.Open(name)
 	switch {
 	case own == nil && notThere != nil && name == path && rank.Rank != 0:
-		return nil, fmt.Errorf("%s is not there yet: rank 0 writes the file of checkpoint.save_file, and the other ranks do not wait; dist.barrier() between the two", name)
+		return nil, fmt.Errorf("%s does not exist yet: in checkpoint.save_file rank 0 writes the file, and the other ranks do not wait; call dist.barrier() in between", name)
 	case own == nil && notThere != nil:
 		return nil, fmt.Errorf("%w; nor is it among the run's outputs in %s", notThere, rank.Outputs.Dir())
 	case own == nil:
@@ -101,7 +101,7 @@ func find(rank *starlib.Rank, name string) (*starlib.File, error) {
 	}
 	own.Close()
 	other.Close()
-	return nil, fmt.Errorf("there are two files %s: the run's own, %s, and one in the recipe's folder or a --data folder; give a whole path", name, path)
+	return nil, fmt.Errorf("there are two files %s: the run's own, %s, and one in the recipe's folder or a --data folder; give the full path", name, path)
 }
 
 // weights are the tensors of a state, by PyTorch's names.

@@ -62,8 +62,8 @@ b = {"a": tensor.ones(1, dtype = "bfloat16"), "d": {"e": tensor.ones(1, dtype = 
 		`save_file({1: m}, "x.npz")`:                       {"keys must be non-empty strings, not 1"},
 		`save_file([m], "x.npz")`:                          {"argument state: want dict or Module or DDP or FSDP, got list"},
 		`save_file(m, "x.pt")`:                             {"x.pt: a file of weights ends in .safetensors or .npz"},
-		`save_file(m, "../x.npz")`:                         {"../x.npz is outside the run's folder of outputs"},
-		`save_file(m, "/tmp/x.npz")`:                       {"/tmp/x.npz is outside the run's folder of outputs"},
+		`save_file(m, "../x.npz")`:                         {"../x.npz is outside the run's outputs folder"},
+		`save_file(m, "/tmp/x.npz")`:                       {"/tmp/x.npz is outside the run's outputs folder"},
 		`load_file("x.pt")`:                                {"x.pt: a file of weights ends in"},
 		`load_file("gone.npz")`:                            {"gone.npz: no such file (looked in ", "nor is it among the run's outputs in "},
 		`load_file("../gone.npz")`:                         {"../gone.npz is outside the recipe's folder"},
@@ -92,7 +92,7 @@ func TestOneRankWrites(t *testing.T) {
 	if _, err := r.Exec("wrong.star", `checkpoint.save_file({"x": 1}, "x.npz")`); err == nil {
 		t.Error("rank 1 did not find the fault")
 	}
-	if _, err := r.Exec("early.star", `checkpoint.load_file(checkpoint.save_file({"x": tensor.ones(1)}, "x.npz"))`); err == nil || !strings.Contains(err.Error(), "x.npz is not there yet: rank 0 writes the file") {
+	if _, err := r.Exec("early.star", `checkpoint.load_file(checkpoint.save_file({"x": tensor.ones(1)}, "x.npz"))`); err == nil || !strings.Contains(err.Error(), "x.npz does not exist yet: in checkpoint.save_file rank 0 writes the file") {
 		t.Errorf("rank 1 reads what rank 0 has not written: %v", err)
 	}
 }

@@ -95,7 +95,7 @@ func (r *restoring) change(strict bool) error {
 // notesOfFile are the notes for the user about a restore from a file of weights.
 func (r *restoring) notesOfFile(left []string) (notes []string) {
 	if left != nil {
-		notes = append(notes, "a file of weights has nothing for: "+strings.Join(left, ", "))
+		notes = append(notes, "the weights file has nothing for: "+strings.Join(left, ", "))
 	}
 	return append(notes, r.unmatched()...)
 }
@@ -112,7 +112,7 @@ func (r *restoring) notes() (notes []string) {
 			text += ", and random streams that belong to one rank start afresh (" + strings.Join(r.derived, ", ") + ")"
 		}
 		if len(r.cut) > 0 {
-			text += ", and shards by rows are cut anew (" + strings.Join(some(r.cut), ", ") + ")"
+			text += ", and row shards are split again (" + strings.Join(some(r.cut), ", ") + ")"
 		}
 		notes = append(notes, text)
 	}

@@ -79,7 +79,7 @@ type Reference interface {
 type TooLargeError struct{ Most int }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the value takes more than %d MB, which is the most that fits into this rank's share of the memory: divide it, or pass large numbers as a tensor", e.Most>>20)
+	return fmt.Sprintf("the value takes more than %d MB, the most that fits into this rank's share of memory: split it, or pass numbers as a tensor", e.Most>>20)
 }
 
 // Append appends the bytes of a value for another rank, at most about most of them: nothing is allocated for a larger one.

@@ -20,13 +20,13 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// maker makes up values.
+// maker makes random values.
 type maker struct {
 	*rand.Rand
 	tensors *tensor.Context
 }
 
-// value makes one of any kind, at most depth levels deep.
+// value makes a value of any kind, at most depth levels deep.
 func (m maker) value(depth int) starlark.Value {
 	kind := m.IntN(14)
 	if depth == 0 {
@@ -80,7 +80,7 @@ func (m maker) values(depth int) []starlark.Value {
 	return list
 }
 
-// key makes what can be one: an integer of any size, a string, a tuple of these.
+// key makes a value that can be a dict's key: an integer of any size, a string, a tuple of these.
 func (m maker) key() starlark.Value {
 	switch m.IntN(6) {
 	case 0:
@@ -100,7 +100,7 @@ func (m maker) key() starlark.Value {
 	return starlark.MakeInt(m.IntN(100))
 }
 
-// text makes a string, which need not be UTF-8.
+// text makes a string, which may be invalid UTF-8.
 func (m maker) text() string {
 	b := make([]byte, m.IntN(1+m.IntN(70)))
 	for i := range b {
@@ -138,7 +138,7 @@ func (m maker) tensor() starlark.Value {
 	return (*startensor.Value)(t)
 }
 
-// different names the part in which two values differ in type or to the bit.
+// different returns the path of the first part in which two values differ in type or in a bit.
 func different(a, b starlark.Value) string {
 	if a.Type() != b.Type() {
 		return fmt.Sprintf(": %s became %s", a.Type(), b.Type())
@@ -186,7 +186,7 @@ func different(a, b starlark.Value) string {
 	return ""
 }
 
-// roundTrip sends a value through its bytes.
+// roundTrip encodes and decodes a value.
 func roundTrip(t *testing.T, m maker, v starlark.Value) {
 	t.Helper()
 	data, err := Encode(v)
@@ -202,8 +202,7 @@ func roundTrip(t *testing.T, m maker, v starlark.Value) {
 	}
 }
 
-// Random values arrive as they were, to the bit; frozen ones too, and the copies
-// are not frozen.
+// Random values survive encoding to the bit. Frozen ones do too, and their copies are not frozen.
 func TestRandomValues(t *testing.T) {
 	seed := rand.Uint64() >> 32
 	if s := os.Getenv("DRUN_TEST_SEED"); s != "" {
@@ -238,7 +237,7 @@ func TestRandomValues(t *testing.T) {
 	roundTrip(t, m, deep)
 }
 
-// FuzzValues makes values of the fuzzer's seeds.
+// FuzzValues makes values from the fuzzer's seeds.
 func FuzzValues(f *testing.F) {
 	f.Add(uint64(1), uint64(2), 3)
 	f.Fuzz(func(t *testing.T, a, b uint64, depth int) {

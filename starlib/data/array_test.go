@@ -78,7 +78,7 @@ func TestGarbledArraysAreLocated(t *testing.T) {
 	for _, c := range []struct{ kind, content, want string }{
 		{"npy", "\x93NUMPY\x09\x00\x00\x00\x00\x00", "byte 6: version 9 of the format is unknown"},
 		{"npy", "\x93NUMPY\x02\x00\xff\xff\xff\xff", "byte 8: a header of 4294967295 bytes is longer than 10000"},
-		{"npy", npy("{'descr'", ""), "byte 10: the header is garbled"},
+		{"npy", npy("{'descr'", ""), "byte 10: the header is corrupt"},
 		{"npy", npy("[1]", ""), "byte 10: the header is not a dict"},
 		{"npy", npy("{}", ""), "the header lacks the key"},
 		{"npy", npy("{'descr': '<f4', 'descr': '<f4'}", ""), `unknown or repeated key "descr"`},
@@ -97,7 +97,7 @@ func TestGarbledArraysAreLocated(t *testing.T) {
 		{"idx", "\x00\x00\x08\x02\x00\x00", "truncated at byte 6, within the sizes of 2 dimensions"},
 		{"idx", "\x00\x00\x0e\x03" + strings.Repeat("\xff", 12), "too many elements for any memory"},
 		{"safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff", "byte 0: not a safetensors file"},
-		{"safetensors", safetensors("{", ""), "byte 8: the header is garbled"},
+		{"safetensors", safetensors("{", ""), "byte 8: the header is corrupt"},
 		{"safetensors", entry(`{"dtype":"F8"}`), `entry "w": unknown dtype "F8"`},
 		{"safetensors", entry(`{"dtype":"F32","data_offsets":[0,4]}`), `entry "w": it has no shape`},
 		{"safetensors", entry(`{"dtype":"F32","shape":[2],"data_offsets":[0,4]}`), `data_offsets [0 4] do not fit float32 of shape (2,), which takes 8 bytes`},
@@ -126,7 +126,7 @@ func TestSafetensors(t *testing.T) {
 	}
 }
 
-// Gzip that is cut off or garbled is said to be, whatever reads the file.
+// Gzip that is cut off or corrupt is said to be, whatever reads the file.
 func TestBadGzip(t *testing.T) {
 	dir := t.TempDir()
 	var packed bytes.Buffer
@@ -146,7 +146,7 @@ func TestBadGzip(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"cut": "cut: truncated: the gzip data ends early", "magic": "magic: truncated: the gzip data ends early",
-		"flipped": "flipped: the gzip data is garbled: gzip: invalid checksum",
+		"flipped": "flipped: the gzip data is corrupt: gzip: invalid checksum",
 	} {
 		if _, err := readAll(files, name); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", name, err)

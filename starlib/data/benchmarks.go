@@ -28,7 +28,7 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 			name = path.Join(c.String("path"), name)
 			t, err := read(r.Files, ctx, name, parseIDX)
 			if err == nil && (t.Dim() != dims || t.DType() != element.Uint8) {
-				err = fmt.Errorf("%s: %s of shape %s are no %s of MNIST", name, t.DType(), startensor.Shape(t), kind)
+				err = fmt.Errorf("%s: %s of shape %s are not the %s of MNIST", name, t.DType(), startensor.Shape(t), kind)
 			}
 			if err == nil {
 				return t, name, nil
@@ -75,7 +75,7 @@ func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []s
 		err := readArrays(files, ctx, name, func(content []byte) error {
 			size := labels + cifarPixels
 			if len(content) == 0 || len(content)%size != 0 {
-				return fmt.Errorf("%d bytes are no records of %d bytes: truncated, or not CIFAR's binary version", len(content), size)
+				return fmt.Errorf("%d bytes do not divide into records of %d bytes: truncated, or not CIFAR's binary version", len(content), size)
 			}
 			n := len(content) / size
 			pixels, err := tensor.Empty(ctx, []int{n, 3, 32, 32}, element.Uint8)

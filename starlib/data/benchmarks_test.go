@@ -64,7 +64,7 @@ testing.eq((data.cifar100("c").y.tolist(), data.cifar100("c", labels = "coarse")
 	for source, want := range map[string]string{
 		`data.mnist("m", train = False)`:                       "m/t10k-images-idx3-ubyte has 1 images, and m/t10k-labels-idx1-ubyte 2 labels",
 		`data.mnist("c")`:                                      "c/train-images-idx3-ubyte: no such file",
-		`data.cifar10("c", train = False)`:                     "c/test_batch.bin: 3000 bytes are no records of 3073 bytes",
+		`data.cifar10("c", train = False)`:                     "c/test_batch.bin: 3000 bytes do not divide into records of 3073 bytes",
 		`data.cifar100("c", train = False, labels = "coarse")`: "c/test.bin: byte 0: label 20 of record 0 is not below 20",
 		`data.cifar100("c", labels = "all")`:                   `labels: want "fine" or "coarse"`,
 	} {

@@ -126,7 +126,7 @@ func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, tim
 			return nil, nil, fmt.Errorf("sequence %d has no dimensions", i)
 		}
 		if t.DType() != list[0].DType() || !sameRow(t, list[0]) {
-			return nil, nil, fmt.Errorf("sequences 0 and %d are %s of shape %s and %s of shape %s: they may differ in their first dimension alone",
+			return nil, nil, fmt.Errorf("sequences 0 and %d are %s of shape %s and %s of shape %s: they may differ only in their first dimension",
 				i, list[0].DType(), startensor.Shape(list[0]), t.DType(), startensor.Shape(t))
 		}
 		longest = max(longest, t.Shape()[0])
@@ -171,7 +171,7 @@ func paddingValue(c *starlib.Call) tensor.Scalar {
 func samplesOf(c *starlib.Call) ([]starlark.Value, error) {
 	samples := slices.Collect(starlark.Elements(c.Arg("samples").(starlark.Iterable)))
 	if len(samples) == 0 {
-		return nil, errors.New("argument samples: there are none")
+		return nil, errors.New("argument samples: the list is empty")
 	}
 	return samples, nil
 }
@@ -238,7 +238,7 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 					return nil, err
 				}
 				if len(list) == 0 {
-					return nil, errors.New("argument sequences: there are none")
+					return nil, errors.New("argument sequences: the list is empty")
 				}
 				t, _, err := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
 				return startensor.Result(t, err)

@@ -150,12 +150,12 @@ func (s *Stream) row(t *table.Table, i, label int, r *record) error {
 		case float64:
 			v = cell
 		default:
-			return fmt.Errorf("column %q holds %s, which are no numbers: without label, samples are dicts, and columns names those that are wanted", shorten(c.Name), c.Kind)
+			return fmt.Errorf("column %q holds %s, which are not numbers: without label, samples are dicts, and columns selects what they hold", shorten(c.Name), c.Kind)
 		}
 		if k == label {
 			if r.y = v; s.whole && c.Kind != table.Int {
 				if c.Kind == table.Float && (v != math.Trunc(v) || math.Abs(v) > 1<<53) || math.IsNaN(v) {
-					return fmt.Errorf("column %q: the label %v is no integer of 64 bits; label_dtype = \"float32\" takes it", shorten(c.Name), v)
+					return fmt.Errorf("column %q: the label %v is not a 64-bit integer; label_dtype = \"float32\" takes it", shorten(c.Name), v)
 				}
 				r.class = int64(v)
 			}

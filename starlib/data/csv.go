@@ -67,7 +67,7 @@ func parseCSV(name string, in io.Reader, delimiter rune, label starlark.Value, l
 			return nil, fmt.Errorf("%s: line %d, %w", name, line, err)
 		}
 		if size := 4*len(t.features) + 16*len(t.labels); largest > 0 && size > largest {
-			return nil, fmt.Errorf("%s: line %d: the numbers up to here take %d bytes, and a file of them may take %d; an array in a .npy file may take more", name, line, size, largest)
+			return nil, fmt.Errorf("%s: line %d: the numbers up to here take %d bytes, and a file of numbers may take at most %d; an array in a .npy file may take more", name, line, size, largest)
 		}
 	}
 	if t.rows == 0 {

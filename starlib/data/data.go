@@ -176,7 +176,7 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 			return nil, errors.New("a sampler needs a dataset, whose samples can be taken in any order")
 		}
 		if batch > 1<<28 {
-			return nil, fmt.Errorf("batch = %d: of a stream, a batch has at most %d samples", batch, 1<<28)
+			return nil, fmt.Errorf("batch = %d: a batch of a stream has at most %d samples", batch, 1<<28)
 		}
 		l.stream, l.dropLast, l.ranks = s, c.Bool("drop_last"), size
 		return l, nil
@@ -188,7 +188,7 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	samples := ds.Len()
 	if s, ok := c.Arg("sampler").(*sampler); ok {
 		if l.shuffle {
-			return nil, errors.New("a sampler says which samples come in which order: it takes the place of shuffle = True")
+			return nil, errors.New("a sampler decides the order of the samples: it replaces shuffle = True")
 		}
 		if len(s.weights) != ds.Len() {
 			return nil, fmt.Errorf("the sampler has %d weights, and the dataset %d samples", len(s.weights), ds.Len())

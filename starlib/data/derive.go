@@ -182,7 +182,7 @@ func concat(c *starlib.Call) (starlark.Value, error) {
 	}
 	switch {
 	case len(ch.parts) == 0:
-		return nil, errors.New("argument datasets: there are none")
+		return nil, errors.New("argument datasets: the list is empty")
 	case len(xs) < len(ch.parts):
 		return &Dataset{&ch, c.Thread}, nil
 	case len(ys) > 0 && len(ys) < len(xs):
@@ -192,7 +192,7 @@ func concat(c *starlib.Call) (starlark.Value, error) {
 		for i, t := range list {
 			first := list[0]
 			if t.DType() != first.DType() || !sameRow(t, first) {
-				return nil, fmt.Errorf("%s of dataset %d is %s of shape %s, and of dataset 0 %s of shape %s: they must agree but for the number of samples",
+				return nil, fmt.Errorf("%s of dataset %d is %s of shape %s, and of dataset 0 %s of shape %s: they must agree except in the number of samples",
 					name, i, t.DType(), startensor.Shape(t), first.DType(), startensor.Shape(first))
 			}
 		}
@@ -305,7 +305,7 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
 				if changes(ds.items) {
-					return nil, errors.New("the samples are others in each epoch (random = True, or a random transformation), and a cache would keep those of the first: cache what comes before")
+					return nil, errors.New("the samples differ from epoch to epoch (random = True, or a random transformation), and a cache would keep the first epoch's: cache before that step")
 				}
 				return &Dataset{&cached{of: ds.items, kept: make([]starlark.Value, ds.Len())}, c.Thread}, nil
 			},

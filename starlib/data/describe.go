@@ -219,7 +219,7 @@ func (d *Description) archive(files *starlib.Files, name string) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%s: after %d files: the tar data is garbled or truncated: %w", name, n, err)
+			return fmt.Errorf("%s: after %d files: the tar data is corrupt or truncated: %w", name, n, err)
 		}
 		if n++; n <= firstRows {
 			d.First = append(d.First, []any{shorten(h.Name), h.Size})

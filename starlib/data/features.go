@@ -59,7 +59,7 @@ func codes(c *table.Column, list []string) ([]int64, error) {
 	at := make(map[string]int64, len(list))
 	for i, s := range list {
 		if _, twice := at[s]; twice {
-			return nil, fmt.Errorf("categories of column %q: %q comes twice", shorten(c.Name), shorten(s))
+			return nil, fmt.Errorf("categories of column %q: %q appears twice", shorten(c.Name), shorten(s))
 		}
 		at[s] = int64(i)
 	}
@@ -70,7 +70,7 @@ func codes(c *table.Column, list []string) ([]int64, error) {
 		}
 		k, ok := at[text(c.Cell(i))]
 		if !ok {
-			return nil, fmt.Errorf("column %q: row %d is %q, which is none of the %d categories", shorten(c.Name), i, shorten(text(c.Cell(i))), len(list))
+			return nil, fmt.Errorf("column %q: row %d is %q, which is not one of the %d categories", shorten(c.Name), i, shorten(text(c.Cell(i))), len(list))
 		}
 		out[i] = k
 	}
@@ -217,7 +217,7 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 		if s, ok := f.unknown(c.Name); ok {
 			k := slices.Index(list, s)
 			if k < 0 && f.categories[c.Name] != nil {
-				return nil, false, fmt.Errorf("column %q: missing cells are to be %q, which is none of the %d categories", shorten(c.Name), shorten(s), len(list))
+				return nil, false, fmt.Errorf("column %q: missing cells are to be %q, which is not one of the %d categories", shorten(c.Name), shorten(s), len(list))
 			}
 			if k < 0 {
 				k = len(list) // after those that occur in cells
@@ -379,7 +379,7 @@ func (f *features) fill(c *table.Column, cells []float64, drop []bool, exactly b
 			continue
 		}
 		if exactly {
-			return fmt.Errorf("column %q: row %d is missing; missing = \"drop\" leaves such rows out, and of numbers that are no labels, missing = \"mean\" or a number takes its place; missing = {%q: …} is for this column, and gives a category a text", shorten(c.Name), i, shorten(c.Name))
+			return fmt.Errorf("column %q: row %d is missing; missing = \"drop\" leaves such rows out; for numbers other than labels, missing = \"mean\" or a number fills them in; missing = {%q: …} is for this column alone, and takes a string for a category", shorten(c.Name), i, shorten(c.Name))
 		}
 		cells[i] = value
 	}

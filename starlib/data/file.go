@@ -78,7 +78,7 @@ func packedError(format string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("truncated: the %s data ends early", format)
 	}
-	return fmt.Errorf("the %s data is garbled: %w", format, err)
+	return fmt.Errorf("the %s data is corrupt: %w", format, err)
 }
 
 // readAll reads a whole file as a plain value.
@@ -93,7 +93,7 @@ func readAll(files *starlib.Files, name string) ([]byte, error) {
 		limit = math.MaxInt64 - 1
 	}
 	if size > limit {
-		return nil, fmt.Errorf("%s: it has %d bytes, and one value may take %d; tensors may take more, as the arrays of a .npy file", name, size, limit)
+		return nil, fmt.Errorf("%s: it has %d bytes, and one value may take at most %d; tensors may take more, such as the arrays in a .npy file", name, size, limit)
 	}
 	var content bytes.Buffer
 	if size >= 0 {
@@ -103,7 +103,7 @@ func readAll(files *starlib.Files, name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if int64(content.Len()) > limit {
-		return nil, fmt.Errorf("%s: it unpacks to more than the %d bytes that one value may take; tensors may take more, as the arrays of a .npy file", name, limit)
+		return nil, fmt.Errorf("%s: it unpacks to more than the %d bytes that one value may take; tensors may take more, such as the arrays in a .npy file", name, limit)
 	}
 	return content.Bytes(), nil
 }

@@ -70,7 +70,7 @@ func readPicture(files *starlib.Files, name string, mode picture.Mode) (*picture
 	}
 	defer f.Close()
 	if f.Size() > maxImageFile {
-		return nil, nil, fmt.Errorf("%s: %d bytes, and a picture's file may have %d", name, f.Size(), maxImageFile)
+		return nil, nil, fmt.Errorf("%s: %d bytes: a picture file may have at most %d", name, f.Size(), maxImageFile)
 	}
 	content, err := io.ReadAll(io.LimitReader(f, maxImageFile))
 	if err != nil {
@@ -339,7 +339,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
 					down, right := p.Height+2*padding-h, p.Width+2*padding-w
 					if down < 0 || right < 0 {
-						return nil, fmt.Errorf("a crop of %d x %d of a picture of %d x %d with %d of padding", h, w, p.Height, p.Width, padding)
+						return nil, fmt.Errorf("a crop of %d x %d does not fit a picture of %d x %d with a padding of %d", h, w, p.Height, p.Width, padding)
 					}
 					top := below(g, down+1) - padding
 					return p.Crop(picture.Rect{Top: top, Left: below(g, right+1) - padding, Height: h, Width: w})

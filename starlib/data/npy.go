@@ -63,7 +63,7 @@ func parseNPYStart(content []byte) (a *array, end int, err error) {
 func parseNPYHeader(text string) (*array, error) {
 	expr, err := new(syntax.FileOptions).ParseExpr("header", strings.TrimSpace(text), 0)
 	if err != nil {
-		return nil, fmt.Errorf("the header is garbled: %q", shorten(text))
+		return nil, fmt.Errorf("the header is corrupt: %q", shorten(text))
 	}
 	a := new(array)
 	want := map[string]func(syntax.Expr) bool{

@@ -93,7 +93,7 @@ func parseHeader(text []byte) (arrays []named, err error) {
 		arrays = append(arrays, a)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the header is garbled: %w", err)
+		return nil, fmt.Errorf("the header is corrupt: %w", err)
 	}
 	return arrays, nil
 }
@@ -107,7 +107,7 @@ func texts(v any) error {
 		ok = ok && (text || m.Value == nil)
 	}
 	if !ok {
-		return errors.New(metadata + ": it is not an object of texts")
+		return errors.New(metadata + ": it is not an object of strings")
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func parseEntry(v any) (a named, err error) {
 		switch f.Name {
 		case "dtype":
 			if dtype, ok = f.Value.(string); !ok {
-				err = errors.New("it is not a text")
+				err = errors.New("it is not a string")
 			}
 		case "shape":
 			a.shape, err = intsOf(f.Value, tensor.MaxDims)

@@ -149,6 +149,6 @@ func (t *sumTree) remove(leaf int) {
 // sampling is the builtin for weighted sampling.
 var sampling = &starlib.Def{
 	Sig: "weighted_sampler(weights: iterable, samples: int = None, replacement: bool = True) -> Sampler",
-	Doc: "Draws an epoch's samples at random, for data.loader(sampler = ...): sample i with a probability proportional to weights[i]. samples is how many an epoch has, by default as many as weights; without replacement none comes twice. The draw depends only on the run's seed and the epoch; the ranks divide it as with shuffle.",
+	Doc: "Draws an epoch's samples at random, for data.loader(sampler = ...): sample i with a probability proportional to weights[i]. samples is how many an epoch has, by default as many as weights; without replacement none appears twice. The draw depends only on the run's seed and the epoch; the ranks divide it as with shuffle.",
 	Fn:  weightedSampler,
 }

@@ -341,7 +341,7 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 		case err != nil:
 			return err
 		case column == label && s.whole && !c.whole:
-			return fmt.Errorf("column %d: the label %s is no integer of 64 bits; label_dtype = \"float32\" takes it", column+1, shorten(strings.TrimSpace(field)))
+			return fmt.Errorf("column %d: the label %s is not a 64-bit integer; label_dtype = \"float32\" takes it", column+1, shorten(strings.TrimSpace(field)))
 		case column == label:
 			r.y, r.class = c.value, c.integer
 		case column < width:
@@ -407,7 +407,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 			return nil, fmt.Errorf("%s: a stream has files of one format, and %s is %s", name, s.names[0], s.format)
 		}
 		if s.format = format; !slices.Contains([]string{"arrow", "csv", "jsonl", "parquet", "tar", "text"}, format) {
-			return nil, fmt.Errorf("%s: unknown format of a stream; format = says which of these it is: arrow, csv, jsonl, parquet, tar, text", name)
+			return nil, fmt.Errorf("%s: unknown format of a stream; set format to one of: arrow, csv, jsonl, parquet, tar, text", name)
 		}
 		f, err := r.Files.OpenQuietly(name) // a missing file is noticed here
 		if err != nil {
@@ -420,9 +420,9 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	if _, byNumber := s.label.(starlark.Int); table.IsColumns(s.format) && byNumber {
-		return nil, fmt.Errorf("label = %s: of Parquet and Arrow, want the name of a column", s.label)
+		return nil, fmt.Errorf("label = %s: for Parquet and Arrow, want the name of a column", s.label)
 	} else if !table.IsColumns(s.format) && s.columns != nil {
-		return nil, fmt.Errorf("columns: a stream of %s has all; of Parquet and Arrow alone some can be read", s.format)
+		return nil, fmt.Errorf("columns: a stream of %s always has all columns; only of Parquet and Arrow can some be read", s.format)
 	}
 	d, err := delimiterOf(c)
 	if err != nil {

@@ -261,11 +261,11 @@ testing.eq(list(data.loader(data.stream("empty.csv"), batch = 2)), [])
 	for source, want := range map[string]string{
 		`data.stream("bad.csv")`:                     `bad.csv: byte 4 (record 1): column 2: "x" is not a number`,
 		`data.stream("wide.csv")`:                    "wide.csv: byte 4 (record 1): the line has 3 columns, but the first has 2",
-		`data.stream("half.csv", label = 1)`:         "half.csv: byte 4 (record 1): column 2: the label 4.5 is no integer",
+		`data.stream("half.csv", label = 1)`:         "half.csv: byte 4 (record 1): column 2: the label 4.5 is not a 64-bit integer",
 		`data.stream("half.csv", label = 2)`:         "half.csv: label = 2, but there are 2 columns",
 		`data.stream("bad.jsonl")`:                   "bad.jsonl: byte 9 (record 1): byte 5: the value ends early",
 		`data.stream("cut.tar")`:                     "cut.tar: byte ",
-		`data.stream("twice.tar")`:                   "a.CLS comes twice",
+		`data.stream("twice.tar")`:                   "a.CLS appears twice",
 		`data.stream(["half.csv", "one.csv"])`:       "one.csv: byte 0 (record 2): 1 columns besides the label, and other files have 2",
 		`data.stream(["r.jsonl", "other.jsonl"])`:    `other.jsonl: byte 8 (record 3): sample 3 of the batch has no item "a", and sample 0 has; sample 0 is r.jsonl: byte 0 (record 0)`,
 		`data.stream("nowhere.csv")`:                 "nowhere.csv: no such file",

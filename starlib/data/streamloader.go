@@ -341,19 +341,19 @@ func unpackPosition(b starlark.Bytes) (pos streamPosition, err error) {
 	for len(in) > 0 {
 		v, n := binary.Varint(in)
 		if n <= 0 {
-			return pos, errors.New("a stream's position is garbled")
+			return pos, errors.New("a stream's position is corrupt")
 		}
 		numbers, in = append(numbers, v), in[n:]
 	}
 	if len(numbers) < 5 || (len(numbers)-2)%3 != 0 {
-		return pos, errors.New("a stream's position is garbled")
+		return pos, errors.New("a stream's position is corrupt")
 	}
 	pos.given, pos.skip = numbers[0], numbers[1]
 	at := mark{}
 	for i := 2; i < len(numbers); i += 3 {
 		at = mark{at.file + numbers[i], at.offset + numbers[i+1], at.number + numbers[i+2]}
 		if at.file < 0 || at.offset < 0 || at.number < 0 {
-			return pos, errors.New("a stream's position is garbled")
+			return pos, errors.New("a stream's position is corrupt")
 		}
 		if i == 2 {
 			pos.next = at

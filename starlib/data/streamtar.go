@@ -59,7 +59,7 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 			return mark{from.file, at, number + map[bool]int64{true: 1}[sample != nil]}, flush(at, f.Report)
 		}
 		if err != nil {
-			return fail(fmt.Errorf("the tar data is garbled or truncated: %w", err))
+			return fail(fmt.Errorf("the tar data is corrupt or truncated: %w", err))
 		}
 		if h.Typeflag == tar.TypeReg {
 			dir, base := path.Split(h.Name)
@@ -72,7 +72,7 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 				key, begin = dir+stem, at
 			}
 			if h.Size > maxMember || total+int(h.Size) > maxMember {
-				return fail(fmt.Errorf("%s: %d bytes, and a sample may have %d", oneLine(h.Name), h.Size, maxMember))
+				return fail(fmt.Errorf("%s: %d bytes: a sample may have at most %d", oneLine(h.Name), h.Size, maxMember))
 			}
 			content, err := io.ReadAll(archive)
 			if err != nil {
@@ -80,7 +80,7 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 			}
 			for _, m := range sample {
 				if m.name == ext {
-					return fail(fmt.Errorf("%s comes twice", oneLine(h.Name)))
+					return fail(fmt.Errorf("%s appears twice", oneLine(h.Name)))
 				}
 			}
 			total += len(content)

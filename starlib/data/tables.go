@@ -212,7 +212,7 @@ func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Threa
 			known = append(known, f)
 		}
 		slices.Sort(known)
-		return nil, fmt.Errorf("%s: unknown format %q of a table; format = says which of these it is: %s", name, format, strings.Join(known, ", "))
+		return nil, fmt.Errorf("%s: unknown format %q of a table; set format to one of: %s", name, format, strings.Join(known, ", "))
 	}
 	in, _, closer, err := open(files, name)
 	if err != nil {

@@ -45,7 +45,7 @@ func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 				return nil, err
 			}
 			if len(content) > largestTokenizer {
-				return nil, fmt.Errorf("%s: it has %d bytes, and a tokenizer may have %d", name, len(content), largestTokenizer)
+				return nil, fmt.Errorf("%s: it has %d bytes: a tokenizer may have at most %d", name, len(content), largestTokenizer)
 			}
 			t, err := tokenizer.Parse(content)
 			if err != nil {

@@ -219,13 +219,13 @@ func TestLyingFiles(t *testing.T) {
 		{"an overlap", ".safetensors", safetensors(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, "\x00\x00\x80\x3f"), `"b" begins at byte 0 of the data, but byte 4 comes next`},
 		{"a name twice", ".safetensors", safetensors(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, "\x00\x00\x80\x3f\x00\x00\x00\x40"), `the object has "a" twice`},
 		{"a name twice, empty", ".safetensors", safetensors(`{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0,1],"data_offsets":[0,0]}}`, ""), `the object has "a" twice`},
-		{"two headers", ".safetensors", safetensors(`{}{}`, ""), "something follows the value"},
-		{"a number as dtype", ".safetensors", safetensors(`{"a\n":{"dtype":7}}`, ""), `entry "a\n": dtype: it is not a text`},
+		{"two headers", ".safetensors", safetensors(`{}{}`, ""), "unexpected data after the value"},
+		{"a number as dtype", ".safetensors", safetensors(`{"a\n":{"dtype":7}}`, ""), `entry "a\n": dtype: it is not a string`},
 		{"a line of its own", ".npz", liar(func(m *member) { m.name = "a\nb.npy"; m.sum ^= 1 }), `"a\nb.npy": `},
-		{"a list", ".safetensors", safetensors(`[]`, ""), "the header is garbled: it is not an object"},
+		{"a list", ".safetensors", safetensors(`[]`, ""), "the header is corrupt: it is not an object"},
 		{"a deep header", ".safetensors", safetensors(strings.Repeat(`{"a":`, 100000), ""), "lists and objects are nested more than 100 deep"},
 		{"a long name", ".safetensors", safetensors(`{"`+strings.Repeat("x", 1<<20)+`":1}`, ""), `xxx..."`},
-		{"metadata of lists", ".safetensors", safetensors(`{"__metadata__":{"a":[]}}`, ""), "the header is garbled"},
+		{"metadata of lists", ".safetensors", safetensors(`{"__metadata__":{"a":[]}}`, ""), "the header is corrupt"},
 
 		{"no zip", ".npz", "PK", "not a .npz file"},
 		{"a member that is no array", ".npz", string(archive(t, plainMember("../../etc/passwd", "root"))), "../../etc/passwd: byte 0: not a .npy file"},
@@ -239,7 +239,7 @@ func TestLyingFiles(t *testing.T) {
 		{"a larger size", ".npz", liar(func(m *member) { m.unpacked += 4 }), "w.npy: "},
 		{"another checksum", ".npz", liar(func(m *member) { m.sum ^= 1 }), "zip: checksum error"},
 		{"another method", ".npz", liar(func(m *member) { m.method = 99 }), "zip: unsupported compression algorithm"},
-		{"garbled deflate", ".npz", liar(func(m *member) { m.method = zip.Deflate }), "w.npy: "},
+		{"corrupt deflate", ".npz", liar(func(m *member) { m.method = zip.Deflate }), "w.npy: "},
 		{"two members of the same bytes", ".npz", string(twice), `"b.npy" overlaps another array`},
 	} {
 		f, err := FormatOf("x" + c.suffix)

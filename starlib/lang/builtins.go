@@ -32,7 +32,6 @@ func Builtins() starlark.StringDict {
 		dict[name] = spreads(b)
 	}
 	dict["int"] = number(starlark.Universe["int"].(*starlark.Builtin))
-	dict["zip"] = zipped(starlark.Universe["zip"].(*starlark.Builtin))
 	return dict
 }
 

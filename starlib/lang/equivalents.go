@@ -1,12 +1,8 @@
 package lang
 
-import (
-	"maps"
-)
-
-// equivalents are PyTorch functions that drun expresses with a few others: x stands for the tensor whose method it
-// would be, and for the first argument.
-var equivalents = map[string]string{
+// Equivalents are PyTorch functions that do not exist here, with equivalent expressions: x stands for the tensor whose
+// method it would be, and for the first argument.
+var Equivalents = map[string]string{
 	"rsqrt":               "1 / x.sqrt()",
 	"log2":                "x.log() / math.log(2)",
 	"log10":               "x.log() / math.log(10)",
@@ -101,6 +97,3 @@ var equivalents = map[string]string{
 	"gaussian_nll_loss":   "((x - y).square() / var + var.log()).mean() / 2",
 	"margin_ranking_loss": "(margin - y * (a - b)).relu().mean()",
 }
-
-// Equivalents are the PyTorch functions that do not exist here, with equivalent expressions.
-func Equivalents() map[string]string { return maps.Clone(equivalents) }

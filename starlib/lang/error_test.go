@@ -54,7 +54,7 @@ func TestSyntaxErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file nests, it gives an error, and soon.
+// Any nesting in a file gives an error, and quickly.
 func TestNesting(t *testing.T) {
 	const n = 200_000
 	for name, src := range map[string]string{
@@ -79,7 +79,7 @@ func TestNesting(t *testing.T) {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
-	// What a generator of recipes may well write is fine.
+	// What a program that generates recipes may reasonably write is allowed.
 	for _, src := range []string{"x = 1" + strings.Repeat("+1", 5000), "x = [" + strings.Repeat("[1], ", 50_000) + "]"} {
 		if e := runRecipe("r.star", []byte(src)); e != nil {
 			t.Errorf("%.20s…: %v", src, e)
@@ -88,7 +88,7 @@ func TestNesting(t *testing.T) {
 }
 
 func regexpNesting(msg string) bool {
-	return strings.Contains(msg, "excessive nesting") || strings.Contains(msg, "a chain or nest of more than") || strings.Contains(msg, "clauses: at most")
+	return strings.Contains(msg, "excessive nesting") || strings.Contains(msg, "a chain or nesting of more than") || strings.Contains(msg, "clauses: at most")
 }
 
 func indents(n int) string {
@@ -153,7 +153,7 @@ Traceback (most recent call last):
 	}
 }
 
-// Arguments that do not fit are the fault of the call.
+// Arguments that do not fit are reported at the call.
 func TestWrongArguments(t *testing.T) {
 	const src = "def f(x):\n    return x\ndef main():\n    "
 	for call, want := range map[string]string{
@@ -167,7 +167,7 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// An error in a loaded file is told where it is, with the loads that led there.
+// An error in a loaded file is reported where it is, with the loads that led there.
 func TestExplainLoad(t *testing.T) {
 	files := map[string]string{
 		"a.star": `load("b.star", "f")`,

@@ -60,8 +60,8 @@ var foreign = map[string]string{
 	"Module":                       "it is nn.module(forward, …)",
 	"lr_scheduler":                 "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
 	"SummaryWriter":                "it is run.log(loss = x)",
-	"Identity":                     "lambda x: x may stand in nn.sequential",
-	"identity":                     "lambda x: x may stand in nn.sequential",
+	"Identity":                     "use lambda x: x in nn.sequential",
+	"identity":                     "use lambda x: x in nn.sequential",
 	"BCELoss":                      "it is the function nn.bce_with_logits(logits, target), of the values before the sigmoid",
 	"HuberLoss":                    "it is the function nn.huber_loss(x, y)",
 	"SmoothL1Loss":                 "it is the function nn.smooth_l1_loss(x, y)",
@@ -69,8 +69,8 @@ var foreign = map[string]string{
 	"TripletMarginLoss":            "it is the function nn.triplet_margin_loss(anchor, positive, negative)",
 	"BatchNorm3d":                  "it is nn.batch_norm(channels)",
 	"InstanceNorm2d":               "it is nn.instance_norm(channels)",
-	"ModuleList":                   "a list of modules is a field of nn.module as it is",
-	"ModuleDict":                   "a dict of modules is a field of nn.module as it is",
+	"ModuleList":                   "a list of modules can be a field of nn.module",
+	"ModuleDict":                   "a dict of modules can be a field of nn.module",
 	"MultiheadAttention":           "it is nn.multi_head_attention(embed_dim, num_heads)",
 	"scaled_dot_product_attention": "it is nn.attention(q, k, v)",
 	"clip_grad_norm_":              "it is optim.clip_grad_norm(params, max_norm)",
@@ -99,7 +99,7 @@ var foreign = map[string]string{
 	"conv_transpose1d":             "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
 	"EmbeddingBag":                 "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
 	"embedding_bag":                "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
-	"ToTensor":                     "images are tensors; data.to_float() makes floats from 0 to 1 of them",
+	"ToTensor":                     "images are tensors; data.to_float() converts them to floats from 0 to 1",
 }
 
 // Foreign says what there is instead of a PyTorch name, "" if unknown.
@@ -107,7 +107,7 @@ func Foreign(name string) string { return foreign[name] }
 
 // ForeignMethod says what there is instead of a PyTorch attribute that a type lacks, "" if unknown.
 func ForeignMethod(typ, name string) string {
-	if expr := equivalents[name]; expr != "" && (typ == "Tensor" || typ == "module") {
+	if expr := Equivalents[name]; expr != "" && (typ == "Tensor" || typ == "module") {
 		return "write " + expr
 	}
 	return cmp.Or(foreignMethods[typ][name], foreign[name])
@@ -152,10 +152,10 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 var surprises = sync.OnceValue(func() []surprise {
 	return []surprise{
 		{regexp.MustCompile(`does not associate with`), "comparisons do not chain: write a < b and b < c"},
-		{regexp.MustCompile(`^can't assign to sliceexpr$`), `x["1:3"] = v sets those elements of a tensor; a list is made anew, x = x[:1] + v + x[3:]`},
-		{regexp.MustCompile(`got string, want iterable$|^string value is not iterable$`), "a text has no items of its own: s.elems() gives its characters"},
-		{regexp.MustCompile(`^local variable \w+ referenced before assignment$`), "a function that assigns a name has a variable of its own; what it changes outside is kept in a list or dict that main() makes"},
-		{regexp.MustCompile(`^(\w+: )?cannot .* frozen (list|dict|set|hash table|struct)$`), "what the top level makes, and run.params gives, stays as it is once main() runs: make it in main(), or change a copy, list(x) or dict(x)"},
+		{regexp.MustCompile(`^can't assign to sliceexpr$`), `x["1:3"] = v sets those elements of a tensor; of a list, make a new one, x = x[:1] + v + x[3:]`},
+		{regexp.MustCompile(`got string, want iterable$|^string value is not iterable$`), "a string is not iterable: s.elems() gives its characters"},
+		{regexp.MustCompile(`^local variable \w+ referenced before assignment$`), "a function that assigns a name has its own variable; keep what functions change in a list or dict that main() makes"},
+		{regexp.MustCompile(`^(\w+: )?cannot .* frozen (list|dict|set|hash table|struct)$`), "what the top level makes and run.params returns is frozen once main() runs: make it in main(), or change a copy, list(x) or dict(x)"},
 		{regexp.MustCompile(`^positional argument may not follow \*args$`), "put it into the list: f(*(a + [b]))"},
 		{regexp.MustCompile(`format spec features not supported in replacement fields`), `write "%.3f" % x`},
 		{regexp.MustCompile(`^can't assign to \.\w+ field of dict$`), `an entry of a dict is d["name"]`},
@@ -202,9 +202,9 @@ func surprisingSyntax(msg, before, rest string) string {
 		return "there are no generator expressions: write a list, [f(x) for x in items]"
 	case strings.HasPrefix(msg, "got string literal, want") && strings.HasSuffix(strings.TrimRight(before, " \t"), `"`),
 		strings.HasPrefix(msg, "got string literal, want") && strings.HasSuffix(strings.TrimRight(before, " \t"), "'"):
-		return "texts that stand side by side are not joined: write + between them"
+		return "adjacent strings are not joined: write + between them"
 	case strings.HasPrefix(msg, "got '*', want primary") && starred().MatchString(rest) && (strings.TrimSpace(before) == "" || strings.HasSuffix(strings.TrimSpace(before), ",")):
-		return "there is no starred name on the left: write first, rest = x[0], x[1:]"
+		return "a starred name cannot be assigned to: write first, rest = x[0], x[1:]"
 	}
 	return ""
 }

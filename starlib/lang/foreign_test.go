@@ -10,7 +10,7 @@ import (
 	"drun/starlib/lang"
 )
 
-// What surprises those who know Python or PyTorch is said with what to write instead.
+// Errors that surprise users of Python or PyTorch say what to write instead.
 func TestSurprises(t *testing.T) {
 	module := func(name string, members ...string) *starlarkstruct.Module {
 		m := &starlarkstruct.Module{Name: name, Members: starlark.StringDict{}}
@@ -26,14 +26,14 @@ func TestSurprises(t *testing.T) {
 		{"x = sum(i for i in [1])", "1:11: got for, want ',': there are no generator expressions"},
 		{"x = 0 < 1 < 2", "comparisons do not chain"},
 		{"x = [1]\nx[0:1] = [2]", `x["1:3"] = v sets those elements`},
-		{"a, *b = [1, 2]", "there is no starred name on the left"},
-		{"*a, b = [1, 2]", "there is no starred name on the left"},
+		{"a, *b = [1, 2]", "a starred name cannot be assigned to"},
+		{"*a, b = [1, 2]", "a starred name cannot be assigned to"},
 		{"a = 'x' 'y'", "write + between them"},
 		{"a = ('x'\n     'y')", "got string literal"},
 		{"set('abc')", "s.elems() gives its characters"},
 		{"for c in 'abc': pass", "s.elems() gives its characters"},
 		{"f = max\nf(*[1], 2)", "positional argument may not follow *args: put it into the list: f(*(a + [b]))"},
-		{"n = 0\ndef f():\n    n += 1\nf()", "local variable n referenced before assignment: a function that assigns a name has a variable of its own"},
+		{"n = 0\ndef f():\n    n += 1\nf()", "local variable n referenced before assignment: a function that assigns a name has its own variable"},
 		{"frozen.append(1)", "cannot append to frozen list: what the top level makes"},
 		{"'{:.3f}'.format(1.0)", `write "%.3f" % x`},
 		{"x = f'{1}'", `"%.3f" % x`},
@@ -49,10 +49,10 @@ func TestSurprises(t *testing.T) {
 		{"np.float99(3)", "undefined: np: tensors are in tensor"},
 		{"tensor.amin(1)", "module has no .amin field or method: write x.min(dim)[0]"},
 		{"torch.rsqrt(1)", "undefined: torch: write 1 / x.sqrt()"},
-		// What others have that is not there is not PyTorch's.
+		// A missing attribute of another type gets no hint about PyTorch.
 		{"[].amin()", "list has no .amin field or method|"},
 		{"amin(1)", "undefined: amin (did you mean min?)|"},
-		// What a recipe says itself stays as it is.
+		// A recipe's own message stays as it is.
 		{"fail('cannot append to frozen list')", "fail: cannot append to frozen list|"},
 		{"x = (1\nfor i in []: pass", "got for, want ')'|"},
 	} {

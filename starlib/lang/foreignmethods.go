@@ -11,8 +11,8 @@ var foreignMethods = map[string]map[string]string{
 		"nanmean":   "write x[~x.isnan()].mean()",
 		"bernoulli": "write tensor.rand_like(x) < x",
 		"softplus":  "it is a layer: nn.softplus()(x)", "leaky_relu": "it is a layer: nn.leaky_relu()(x)", "elu": "it is a layer: nn.elu()(x)", "mish": "it is a layer: nn.mish()(x)",
-		"type": "x.dtype is its type, and x.to(\"float64\") gives another", "data": "x.detach() is the tensor without its gradient",
-		"contiguous": "what needs it copies by itself: leave it out", "is_contiguous": "what needs it copies by itself: leave it out",
+		"type": "x.dtype is its type, and x.to(\"float64\") converts", "data": "x.detach() is the tensor without its gradient",
+		"contiguous": "operations that need it copy by themselves: leave it out", "is_contiguous": "operations that need it copy by themselves: leave it out",
 	},
 	"Module": {
 		"to": "tensors are in main memory, and there are no devices: leave it out", "forward": "a module is called: m(x)",

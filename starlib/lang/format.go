@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -58,10 +59,12 @@ func plainFormat(s string) bool {
 
 // A conversion is one %-specification.
 type conversion struct {
-	minus, plus, space, zero, alt bool
-	width, prec                   int // prec < 0: none
-	verb                          byte
+	flags       string // of "-+ 0#"
+	width, prec int    // prec < 0: none
+	verb        byte
 }
+
+func (c conversion) has(flag string) bool { return strings.Contains(c.flags, flag) }
 
 type formatter struct {
 	out     strings.Builder
@@ -151,28 +154,13 @@ func (f *formatter) lookup() (starlark.Value, error) {
 // parse reads flags, width, precision and verb.
 func (f *formatter) parse() (c conversion, err error) {
 	c.prec = -1
-flags:
-	for ; f.rest != ""; f.rest = f.rest[1:] {
-		switch f.rest[0] {
-		case '-':
-			c.minus = true
-		case '+':
-			c.plus = true
-		case ' ':
-			c.space = true
-		case '0':
-			c.zero = true
-		case '#':
-			c.alt = true
-		default:
-			break flags
-		}
-	}
+	rest := strings.TrimLeft(f.rest, "-+ 0#")
+	c.flags, f.rest = f.rest[:len(f.rest)-len(rest)], rest
 	if c.width, err = f.number(); err != nil {
 		return c, err
 	}
 	if c.width < 0 { // from a *
-		c.minus, c.width = true, -c.width
+		c.flags, c.width = c.flags+"-", -c.width
 	}
 	if strings.HasPrefix(f.rest, ".") {
 		f.rest = f.rest[1:]
@@ -214,7 +202,7 @@ func (f *formatter) number() (int, error) {
 		f.rest = f.rest[1:]
 	}
 	if n > maxWidth || n < -maxWidth {
-		return 0, fmt.Errorf("a width or precision of more than %d", maxWidth)
+		return 0, fmt.Errorf("a width or precision above %d", maxWidth)
 	}
 	return n, nil
 }
@@ -264,7 +252,7 @@ func (c conversion) integer(arg starlark.Value) (string, error) {
 		digits = strings.Repeat("0", n) + digits
 	}
 	sign := c.sign(negative)
-	if c.alt && base != 10 {
+	if c.has("#") && base != 10 {
 		sign += prefix
 	}
 	return c.pad(sign, digits, true), nil
@@ -275,68 +263,27 @@ func (c conversion) float(arg starlark.Value) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%%%c format requires float, not %s", c.verb, arg.Type())
 	}
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		text := strings.ToLower(strconv.FormatFloat(math.Abs(x), 'f', -1, 64))
+		if 'A' <= c.verb && c.verb <= 'Z' {
+			text = strings.ToUpper(text)
+		}
+		return c.pad(c.sign(x < 0), strings.TrimPrefix(text, "+"), false), nil
+	}
 	prec := c.prec
 	if prec < 0 {
 		prec = 6
 	}
-	var text string
-	switch c.verb {
-	case 'e', 'E', 'f':
-		text = strconv.FormatFloat(x, c.verb, prec, 64)
-	case 'F':
-		text = strconv.FormatFloat(x, 'f', prec, 64)
-	default:
-		text = general(x, c.verb, max(prec, 1), c.alt)
-	}
-	text, negative := strings.CutPrefix(text, "-")
-	text = strings.TrimPrefix(text, "+") // of +Inf
-	switch text {
-	case "Inf", "NaN":
-		text = strings.ToLower(text)
-		if 'A' <= c.verb && c.verb <= 'Z' {
-			text = strings.ToUpper(text)
-		}
-		return c.pad(c.sign(negative), text, false), nil
-	}
-	if c.alt && prec == 0 && !strings.Contains(text, ".") {
-		mantissa, exponent, found := strings.Cut(text, "e")
-		if text = mantissa + "."; found {
-			text += "e" + exponent
-		}
-	}
-	return c.pad(c.sign(negative), text, true), nil
-}
-
-// general is C's %g: the shorter of %e and %f with prec significant digits,
-// trailing zeros removed unless alt. strconv's 'g' keeps no zeros and switches
-// to the exponent elsewhere.
-func general(x float64, verb byte, prec int, alt bool) string {
-	e := verb - 'g' + 'e'
-	text := strconv.FormatFloat(x, e, prec-1, 64)
-	mantissa, exponent, finite := strings.Cut(text, string(e))
-	if !finite {
-		return text
-	}
-	if n, _ := strconv.Atoi(exponent); -4 <= n && n < prec {
-		mantissa, exponent = strconv.FormatFloat(x, 'f', prec-1-n, 64), ""
-	} else {
-		exponent = string(e) + exponent
-	}
-	if strings.Contains(mantissa, ".") && !alt {
-		mantissa = strings.TrimRight(strings.TrimRight(mantissa, "0"), ".")
-	} else if alt && !strings.Contains(mantissa, ".") {
-		mantissa += "."
-	}
-	return mantissa + exponent
+	return fmt.Sprintf("%"+c.flags+"*.*"+string(c.verb), c.width, prec, x), nil
 }
 
 func (c conversion) sign(negative bool) string {
 	switch {
 	case negative:
 		return "-"
-	case c.plus:
+	case c.has("+"):
 		return "+"
-	case c.space:
+	case c.has(" "):
 		return " "
 	}
 	return ""
@@ -348,9 +295,9 @@ func (c conversion) pad(sign, text string, number bool) string {
 	switch {
 	case n <= 0:
 		return sign + text
-	case c.minus:
+	case c.has("-"):
 		return sign + text + strings.Repeat(" ", n)
-	case c.zero && number:
+	case c.has("0") && number:
 		return sign + strings.Repeat("0", n) + text
 	}
 	return strings.Repeat(" ", n) + sign + text

@@ -15,13 +15,11 @@ import (
 	"drun/starlib/lang"
 )
 
-// Sources that may mean something else than in plain Starlark, or that could
-// eat the memory.
+// Sources that may mean something different in plain Starlark, or that could use up the memory.
 var elsewhere = regexp.MustCompile(`%[-+ #0-9.*hlLu(]|%=|float|\d[eE]|\d{7}|<<|\*|sum|round`)
 
-// FuzzSame holds the rewritten program against the bare one. Without NaN,
-// tensors and formats that Starlark lacks both must print the same and fail
-// with the same message at the same place; whatever the source, nothing panics.
+// FuzzSame compares the rewritten program with the original one. Without NaN, tensors and formats that Starlark lacks,
+// both must print the same and fail with the same message at the same position. No source may cause a panic.
 func FuzzSame(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.star")
 	if err != nil {

@@ -69,7 +69,7 @@ func moduleOf(name string, env starlark.StringDict) string {
 
 // foreignNames are Python names that have another form in a recipe.
 var foreignNames = map[string]string{
-	"pow":        "there is no pow for numbers here, but math.pow(x, y) and a tensor's x.pow(y)",
+	"pow":        "use math.pow(x, y) for numbers, x.pow(y) for tensors",
 	"open":       "files are read with the readers of data, or dist.read_file(path)",
 	"input":      "a recipe takes its input from run.params",
 	"isinstance": `compare type(x) with a name, as in type(x) == "list"`,
@@ -87,7 +87,7 @@ var foreignSyntax = sync.OnceValue(func() []foreignForm {
 		{regexp.MustCompile(`^with\b`), "there is no with: a loop over tensor.no_grad(loader) records no gradients"},
 		{regexp.MustCompile(`^(try|except|finally|raise)\b`), "there are no exceptions: fail(message) ends the run"},
 		{regexp.MustCompile(`^class\b`), "there is no class: use nn.module(forward, …) for a model, struct(…) for a record"},
-		{regexp.MustCompile(`^(import|from)\b`), `there is no import: modules are at hand, and other files come with load("file.star", "name")`},
+		{regexp.MustCompile(`^(import|from)\b`), `there is no import: modules are predeclared, and other files are read with load("file.star", "name")`},
 		{regexp.MustCompile(`^is\b`), "there is no is: use == None, or != None"},
 		{regexp.MustCompile(`^yield\b`), "there is no yield: return a list"},
 		{regexp.MustCompile(`^del\b`), "there is no del: use d.pop(key)"},
@@ -137,7 +137,7 @@ func hintAt(before, rest string) string {
 			return `there are no f-strings: write "%s" % x, "%.3f" % x, or "{}".format(x)`
 		}
 	case loading().MatchString(before):
-		return "load is a word of the language: checkpoint.restore takes a state back, checkpoint.load_file and the readers of data read files"
+		return "load is a keyword: checkpoint.restore restores a state, checkpoint.load_file and the readers of data read files"
 	case assertion().MatchString(before):
 		return "there is no assert: use if and fail(message)"
 	case annotation().MatchString(before) && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "->")):

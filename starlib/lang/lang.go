@@ -182,7 +182,7 @@ func checkTree(tree *syntax.File) error {
 			return false
 		}
 		if depth >= maxTreeDepth {
-			return refuse(n, "a chain or nest of more than %d parts: split it into several statements", maxTreeDepth)
+			return refuse(n, "a chain or nesting of more than %d parts: split it into several statements", maxTreeDepth)
 		}
 		depth++
 		return true

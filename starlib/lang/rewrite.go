@@ -54,7 +54,7 @@ func statements(stmts []syntax.Stmt) {
 		case *syntax.AssignStmt:
 			assignment(s)
 		case *syntax.DefStmt:
-			parameters(s.Params)
+			parameters(s.Params, expr)
 			statements(s.Body)
 		case *syntax.ExprStmt:
 			s.X = expr(s.X)
@@ -133,10 +133,11 @@ func targets(list []syntax.Expr) {
 	}
 }
 
-func parameters(params []syntax.Expr) {
+// parameters replaces the defaults.
+func parameters(params []syntax.Expr, fn func(syntax.Expr) syntax.Expr) {
 	for _, p := range params {
 		if p, ok := p.(*syntax.BinaryExpr); ok { // name = default
-			p.Y = expr(p.Y)
+			p.Y = fn(p.Y)
 		}
 	}
 }
@@ -145,9 +146,6 @@ func expr(e syntax.Expr) syntax.Expr {
 	switch e := e.(type) {
 	case *syntax.BinaryExpr:
 		return binary(e, expr, "")
-	case *syntax.CallExpr:
-		e.Fn = expr(e.Fn)
-		expressions(e.Args)
 	case *syntax.Comprehension:
 		e.Body = expr(e.Body)
 		for _, clause := range e.Clauses {
@@ -161,30 +159,6 @@ func expr(e syntax.Expr) syntax.Expr {
 		}
 	case *syntax.CondExpr:
 		e.Cond, e.True, e.False = condition(e.Cond), expr(e.True), expr(e.False)
-	case *syntax.DictEntry:
-		e.Key, e.Value = expr(e.Key), expr(e.Value)
-	case *syntax.DictExpr:
-		expressions(e.List)
-	case *syntax.DotExpr:
-		e.X = expr(e.X)
-	case *syntax.IndexExpr:
-		e.X, e.Y = expr(e.X), expr(e.Y)
-	case *syntax.LambdaExpr:
-		parameters(e.Params)
-		e.Body = expr(e.Body)
-	case *syntax.ListExpr:
-		expressions(e.List)
-	case *syntax.ParenExpr:
-		e.X = expr(e.X)
-	case *syntax.SliceExpr:
-		e.X = expr(e.X)
-		for _, part := range []*syntax.Expr{&e.Lo, &e.Hi, &e.Step} {
-			if *part != nil {
-				*part = expr(*part)
-			}
-		}
-	case *syntax.TupleExpr:
-		expressions(e.List)
 	case *syntax.UnaryExpr:
 		if e.Op == syntax.NOT {
 			e.X = condition(e.X)
@@ -194,13 +168,65 @@ func expr(e syntax.Expr) syntax.Expr {
 				e.X = index("f(*)", e.OpPos, e.X)
 			}
 		}
+	default:
+		operands(e, expr)
 	}
 	return e
 }
 
-func expressions(list []syntax.Expr) {
-	for i := range list {
-		list[i] = expr(list[i])
+// operands replaces each expression directly within e by what fn returns for it.
+func operands(e syntax.Expr, fn func(syntax.Expr) syntax.Expr) {
+	each := func(list []syntax.Expr) {
+		for i := range list {
+			list[i] = fn(list[i])
+		}
+	}
+	switch e := e.(type) {
+	case *syntax.BinaryExpr:
+		e.X, e.Y = fn(e.X), fn(e.Y)
+	case *syntax.CallExpr:
+		e.Fn = fn(e.Fn)
+		each(e.Args)
+	case *syntax.Comprehension:
+		e.Body = fn(e.Body)
+		for _, clause := range e.Clauses {
+			switch c := clause.(type) {
+			case *syntax.ForClause:
+				c.X = fn(c.X)
+			case *syntax.IfClause:
+				c.Cond = fn(c.Cond)
+			}
+		}
+	case *syntax.CondExpr:
+		e.Cond, e.True, e.False = fn(e.Cond), fn(e.True), fn(e.False)
+	case *syntax.DictEntry:
+		e.Key, e.Value = fn(e.Key), fn(e.Value)
+	case *syntax.DictExpr:
+		each(e.List)
+	case *syntax.DotExpr:
+		e.X = fn(e.X)
+	case *syntax.IndexExpr:
+		e.X, e.Y = fn(e.X), fn(e.Y)
+	case *syntax.LambdaExpr:
+		parameters(e.Params, fn)
+		e.Body = fn(e.Body)
+	case *syntax.ListExpr:
+		each(e.List)
+	case *syntax.ParenExpr:
+		e.X = fn(e.X)
+	case *syntax.SliceExpr:
+		e.X = fn(e.X)
+		for _, part := range []*syntax.Expr{&e.Lo, &e.Hi, &e.Step} {
+			if *part != nil {
+				*part = fn(*part)
+			}
+		}
+	case *syntax.TupleExpr:
+		each(e.List)
+	case *syntax.UnaryExpr:
+		if e.X != nil {
+			e.X = fn(e.X)
+		}
 	}
 }
 

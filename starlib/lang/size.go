@@ -1,8 +1,10 @@
 package lang
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -45,7 +47,7 @@ func repeat(v starlark.Value, count starlark.Int) error {
 			return nil
 		}
 		if n := v.BigInt().BitLen() + count.BigInt().BitLen(); n > maxIntBits {
-			return fmt.Errorf("a product of %d bits: integers here have at most %d", n, maxIntBits)
+			return fmt.Errorf("a product of %d bits: integers have at most %d", n, maxIntBits)
 		}
 		return nil
 	case starlark.String:
@@ -83,8 +85,8 @@ var rangeType = func() reflect.Type {
 	return reflect.TypeOf(empty)
 }()
 
-// spreading are the builtins that go through all of their first argument.
-var spreading = []string{"list", "tuple", "sorted", "reversed", "enumerate", "set", "dict", "bytes", "max", "min", "sum"}
+// spreading are the builtins that go through all of an argument.
+var spreading = []string{"list", "tuple", "sorted", "reversed", "enumerate", "set", "dict", "bytes", "max", "min", "sum", "zip"}
 
 // checked returns a builtin of the same name that calls b unless check finds an error.
 func checked(b *starlark.Builtin, check func(args starlark.Tuple, kwargs []starlark.Tuple) error) *starlark.Builtin {
@@ -97,34 +99,20 @@ func checked(b *starlark.Builtin, check func(args starlark.Tuple, kwargs []starl
 }
 
 func spreads(b *starlark.Builtin) *starlark.Builtin {
-	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
-		if len(args) > 1 && (b.Name() == "max" || b.Name() == "min") {
-			return nil // of the arguments themselves
-		}
-		if len(args) > 0 {
-			return spread(args[0])
-		}
+	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) (err error) {
 		for _, kv := range kwargs {
 			if kv[0] == starlark.String("iterable") {
-				return spread(kv[1])
+				args = append(slices.Clip(args), kv[1])
 			}
 		}
-		return nil
-	})
-}
-
-// zipped is zip, which is as long as its shortest argument.
-func zipped(b *starlark.Builtin) *starlark.Builtin {
-	return checked(b, func(args starlark.Tuple, _ []starlark.Tuple) error {
 		for _, arg := range args {
-			if spread(arg) == nil {
-				return nil
+			fault := spread(arg)
+			if fault == nil && b.Name() == "zip" {
+				return nil // it is as long as its shortest argument
 			}
+			err = cmp.Or(err, fault)
 		}
-		if len(args) == 0 {
-			return nil
-		}
-		return spread(args[0])
+		return err
 	})
 }
 
@@ -135,7 +123,7 @@ func number(b *starlark.Builtin) *starlark.Builtin {
 			return nil
 		}
 		if s, ok := starlark.AsString(args[0]); ok && len(s) > maxIntDigits {
-			return fmt.Errorf("a text of %d bytes: at most %d are read as an integer", len(s), maxIntDigits)
+			return fmt.Errorf("a string of %d bytes: at most %d can be converted to an integer", len(s), maxIntDigits)
 		}
 		return nil
 	})
@@ -156,7 +144,7 @@ func Shallow(b *starlark.Builtin) *starlark.Builtin {
 		}
 		if b.Name() == "json.decode" && len(args) > 0 {
 			if s, ok := starlark.AsString(args[0]); ok && jsonDepth(s) > maxFreezeDepth {
-				return fmt.Errorf("a text that is nested more than %d deep", maxFreezeDepth)
+				return fmt.Errorf("JSON text that is nested more than %d deep", maxFreezeDepth)
 			}
 		}
 		return nil

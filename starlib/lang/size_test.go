@@ -12,7 +12,7 @@ import (
 	"drun/starlib/lang"
 )
 
-// limited runs main's body in a process of the 1 GiB that its memory may be.
+// limited runs main's body in a process that may use 1 GiB of memory.
 func limited(t *testing.T, body string) *lang.Error {
 	t.Helper()
 	memory.Share(1, 1<<30/9*10)
@@ -22,7 +22,7 @@ func limited(t *testing.T, body string) *lang.Error {
 	return lang.Explain(thread, executeIn(thread, lang.Environment(testNames), "r.star", []byte("def main():\n    "+body+"\n")))
 }
 
-// What one step asks for is refused at its place, before it is there.
+// Memory that one step asks for is refused at its position, before it is allocated.
 func TestSizes(t *testing.T) {
 	const deep = "x = []\n    for _ in range(2000): x = [x]\n    "
 	const long = "a list of the 1099511627776 numbers of a range takes 16.0 TiB, and this rank may use 1024.0 MiB"
@@ -50,12 +50,12 @@ func TestSizes(t *testing.T) {
 		{"b = bytes('xy') @* 5000000000", "a bytes of 2 repeated 5000000000 times takes 9.3 GiB"},
 		{"x = [0] @* (1 << 62)", "a list of 1 repeated 4611686018427387904 times takes"},
 		{"x = (0, 1) @* (1 << 29)", "a tuple of 2 repeated 536870912 times takes 16.0 GiB"},
-		{"x = 3\n    for _ in range(60): x = x @* x", "a product of 6647816 bits: integers here have at most 4194304"},
+		{"x = 3\n    for _ in range(60): x = x @* x", "a product of 6647816 bits: integers have at most 4194304"},
 		{"x = 3\n    for _ in range(60): x @*= x", "a product of 6647816 bits"},
 		{"x = 1 @<< (1 << 30)", "shift count too large"},
-		{"int@('7' * 2000000)", "int: a text of 2000000 bytes: at most 1200000"},
-		{"'%999999999d' @% 1", "a width or precision of more than 10000"},
-		{"'%.*f' @% (999999999, 1.0)", "a width or precision of more than 10000"},
+		{"int@('7' * 2000000)", "int: a string of 2000000 bytes: at most 1200000"},
+		{"'%999999999d' @% 1", "a width or precision above 10000"},
+		{"'%.*f' @% (999999999, 1.0)", "a width or precision above 10000"},
 		{deep + "str@(x)", "str: a list is nested more than 1000 deep"},
 		{deep + "repr@(x)", "repr: a list is nested more than 1000 deep"},
 		{deep + "print@(1, x)", "print: a list is nested more than 1000 deep"},
@@ -63,7 +63,7 @@ func TestSizes(t *testing.T) {
 		{deep + "'%s' @% x", "a list is nested more than 1000 deep"},
 	} {
 		start := time.Now()
-		// @ marks where the fault is.
+		// @ marks the position of the error.
 		before, after, _ := strings.Cut("def main():\n    "+c.body, "@")
 		lines := strings.Split(before, "\n")
 		at := fmt.Sprintf("r.star:%d:%d", len(lines), len(lines[len(lines)-1])+1)

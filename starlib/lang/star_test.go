@@ -69,7 +69,7 @@ var testNames = starlark.StringDict{
 
 var errStop = errors.New("rank 1 failed")
 
-// endless gives an element again and again, in pairs with itself.
+// endless yields an element forever, in pairs with itself.
 type endless struct{ starlark.Int }
 
 func (e endless) Iterate() starlark.Iterator  { return e }
@@ -131,7 +131,7 @@ func called(thread *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, k
 	return z, nil
 }
 
-// vec is the least that behaves like a tensor.
+// vec is a minimal value that behaves like a tensor.
 type vec []float64
 
 func makeVec(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {

@@ -81,7 +81,7 @@ func (t *Tracer) statements(stmts []syntax.Stmt) []syntax.Stmt {
 				out = append(out, &syntax.ExprStmt{X: t.site(s.Op.String(), s.OpPos, &syntax.Ident{NamePos: id.NamePos, Name: id.Name})})
 			}
 		case *syntax.DefStmt:
-			t.parameters(s.Params)
+			parameters(s.Params, t.expr)
 			s.Body = t.statements(s.Body)
 		case *syntax.ExprStmt:
 			s.X = t.expr(s.X)
@@ -120,87 +120,28 @@ func variables(e syntax.Expr) syntax.Expr {
 	}
 }
 
-func (t *Tracer) parameters(params []syntax.Expr) {
-	for _, p := range params {
-		if p, is := p.(*syntax.BinaryExpr); is { // name = default
-			p.Y = t.expr(p.Y)
-		}
-	}
-}
-
-func (t *Tracer) exprs(list []syntax.Expr) {
-	for i := range list {
-		list[i] = t.expr(list[i])
-	}
-}
-
 func (t *Tracer) expr(e syntax.Expr) syntax.Expr {
+	operands(e, t.expr)
 	switch e := e.(type) {
 	case *syntax.BinaryExpr:
 		switch e.Op {
-		case syntax.EQ: // name = value, in a call
-			e.Y = t.expr(e.Y)
 		case syntax.PLUS, syntax.MINUS, syntax.STAR, syntax.SLASH, syntax.SLASHSLASH, syntax.PERCENT, syntax.AMP, syntax.PIPE, syntax.CIRCUMFLEX:
-			e.X, e.Y = t.expr(e.X), t.expr(e.Y)
 			return t.site(e.Op.String(), e.OpPos, e)
-		default:
-			e.X, e.Y = t.expr(e.X), t.expr(e.Y)
 		}
 	case *syntax.CallExpr:
 		name := "call"
 		switch fn := unparen(e.Fn).(type) {
 		case *syntax.DotExpr:
-			fn.X = t.expr(fn.X)
 			name = fn.Name.Name
 		case *syntax.Ident:
 			name = fn.Name
-		default:
-			e.Fn = t.expr(e.Fn)
 		}
-		t.exprs(e.Args)
 		return t.site(name, e.Lparen, e)
-	case *syntax.Comprehension:
-		e.Body = t.expr(e.Body)
-		for _, clause := range e.Clauses {
-			switch c := clause.(type) {
-			case *syntax.ForClause:
-				c.X = t.expr(c.X)
-			case *syntax.IfClause:
-				c.Cond = t.expr(c.Cond)
-			}
-		}
-	case *syntax.CondExpr:
-		e.Cond, e.True, e.False = t.expr(e.Cond), t.expr(e.True), t.expr(e.False)
-	case *syntax.DictEntry:
-		e.Key, e.Value = t.expr(e.Key), t.expr(e.Value)
-	case *syntax.DictExpr:
-		t.exprs(e.List)
-	case *syntax.DotExpr:
-		e.X = t.expr(e.X)
 	case *syntax.IndexExpr:
-		e.X, e.Y = t.expr(e.X), t.expr(e.Y)
 		return t.site("[]", e.Lbrack, e)
-	case *syntax.LambdaExpr:
-		t.parameters(e.Params)
-		e.Body = t.expr(e.Body)
-	case *syntax.ListExpr:
-		t.exprs(e.List)
-	case *syntax.ParenExpr:
-		e.X = t.expr(e.X)
 	case *syntax.SliceExpr:
-		e.X = t.expr(e.X)
-		for _, part := range []*syntax.Expr{&e.Lo, &e.Hi, &e.Step} {
-			if *part != nil {
-				*part = t.expr(*part)
-			}
-		}
 		return t.site("[]", e.Lbrack, e)
-	case *syntax.TupleExpr:
-		t.exprs(e.List)
 	case *syntax.UnaryExpr:
-		if e.X != nil {
-			e.X = t.expr(e.X)
-		}
 		if e.Op == syntax.MINUS || e.Op == syntax.TILDE {
 			return t.site(e.Op.String(), e.OpPos, e)
 		}

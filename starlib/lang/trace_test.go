@@ -11,7 +11,7 @@ import (
 	"drun/starlib/lang/chunk"
 )
 
-// traced runs a recipe with a tracer, and gives what it computed.
+// traced runs a recipe with a tracer and returns what the recipe computed.
 func traced(name string, src []byte, point func()) (list []string, err error) {
 	tracer := &lang.Tracer{Values: func(s lang.Site, v starlark.Value) {
 		list = append(list, fmt.Sprintf("%d:%d %s %s", s.Pos.Line, s.Pos.Col, s.Op, v))
@@ -43,7 +43,7 @@ func traced(name string, src []byte, point func()) (list []string, err error) {
 	return list, nil
 }
 
-// TestTracedRecipesMeanTheSame runs the chunks of testdata with a tracer: they pass, and fail, as without it.
+// TestTracedRecipesMeanTheSame runs the chunks of testdata with a tracer: they pass and fail as they do without it.
 func TestTracedRecipesMeanTheSame(t *testing.T) {
 	values := 0
 	eachChunk(t, func(name string, c chunk.Chunk) {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestEndlessRecursion(t *testing.T) {
-	// A tenth of what a process has by default: the depth leaves room.
+	// A tenth of a process's default: the limit on the depth leaves room.
 	defer debug.SetMaxStack(debug.SetMaxStack(100 << 20))
 	for _, c := range []struct{ name, src, who string }{
 		{"pure", "def f(n):\n    return f(n + 1) + 1\ndef main(): f(0)", "f calls itself"},
@@ -71,7 +71,7 @@ func TestCancel(t *testing.T) {
 	if e == nil || !errors.Is(e, cause) || e.Msg != "rank 2 failed" || !e.Pos.IsValid() {
 		t.Errorf("%v", e)
 	}
-	// An error that came before the cancellation keeps its own text.
+	// An error that happened before the cancellation keeps its own message.
 	err := execute(new(starlark.Thread), "r.star", []byte("def main():\n    fail('first')"))
 	if e := lang.Explain(thread, err); errors.Is(e, cause) || !strings.Contains(e.Msg, "first") {
 		t.Errorf("%v", e)
@@ -95,7 +95,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// A thread is stopped at any instruction, and some have no position.
+// A thread can be stopped at any instruction, and some instructions have no position.
 func TestStoppedInALoop(t *testing.T) {
 	for _, loop := range []string{
 		"while True:\n        x += [1]", "while True:\n        x = 2", "while (True):\n        pass\n", "while 1:\n        x = 2",

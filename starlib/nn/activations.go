@@ -65,7 +65,7 @@ func (k *maker) activations() []*starlib.Def {
 		layer("softplus(beta: number = 1.0, threshold: number = 20.0)", "log(1 + exp(beta·x))/beta, and x itself where beta·x is above threshold.", func(c *starlib.Call) (string, fn) {
 			beta, threshold := finite(c, "beta"), finite(c, "threshold")
 			if beta == 0 {
-				starlib.Must(0, fmt.Errorf("beta = 0: want another number"))
+				starlib.Must(0, fmt.Errorf("beta = 0: want a number other than 0"))
 			}
 			return fmt.Sprintf("%v, %v", beta, threshold), func(x *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Softplus(x, beta, threshold) }
 		}),

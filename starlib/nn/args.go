@@ -2,12 +2,14 @@ package nn
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"go.starlark.net/starlark"
 
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
+	"drun/tensor"
 )
 
 // size reads an argument that is a size.
@@ -30,29 +32,62 @@ func sizes(v starlark.Value) []int {
 	return starlib.Must(shape, err)
 }
 
-// window reads the arguments kernel, stride and padding, each a number or a pair (height, width). stride defaults to
-// the kernel's size.
-func window(c *starlib.Call) (kernel, stride, padding [2]int) {
-	kernel, padding = heightWidth(c, "kernel", 1), heightWidth(c, "padding", 0)
-	if c.IsNone("stride") {
-		return kernel, kernel, padding
-	}
-	return kernel, heightWidth(c, "stride", 1), padding
-}
-
-// heightWidth reads an argument that is a number, or a pair for height and width, each at least least.
-func heightWidth(c *starlib.Call, name string, least int) [2]int {
-	v := c.Arg(name)
-	list, ok := v.(starlark.Iterable)
-	if !ok {
-		list = starlark.Tuple{v, v}
-	}
-	n, err := startensor.Ints(list)
-	if err == nil && (len(n) != 2 || min(n[0], n[1]) < least) {
-		err = fmt.Errorf("want a number, or a pair for height and width, of at least %d; got %s", least, v)
-	}
+// spread is an argument that is a number for all of n dimensions, or one for each.
+func spread(c *starlib.Call, name string, n, least int) []int {
+	list, err := spreadOf(c.Arg(name), n, least)
 	if err != nil {
 		err = fmt.Errorf("argument %s: %w", name, err)
 	}
-	return [2]int(starlib.Must(n, err))
+	return starlib.Must(list, err)
+}
+
+func spreadOf(v starlark.Value, n, least int) ([]int, error) {
+	list, ok := v.(starlark.Iterable)
+	if !ok {
+		list = slices.Repeat(starlark.Tuple{v}, n)
+	}
+	sizes, err := startensor.Ints(list)
+	if err == nil && (len(sizes) != n || slices.Min(sizes) < least) {
+		many := "a pair for height and width"
+		if n != 2 {
+			many = fmt.Sprintf("%d for as many dimensions", n)
+		}
+		err = fmt.Errorf("want a number, or %s, of at least %d; got %s", many, least, v)
+	}
+	return sizes, err
+}
+
+// numbers is how a layer shows the sizes of its kernel: (3, 3) or (3,).
+func numbers(list []int) string {
+	tuple := make(starlark.Tuple, len(list))
+	for i, n := range list {
+		tuple[i] = starlark.MakeInt(n)
+	}
+	return tuple.String()
+}
+
+// probability reads an argument that is a probability.
+func probability(c *starlib.Call, name string) float64 {
+	p := c.Float(name)
+	if !(p >= 0 && p <= 1) {
+		starlib.Must(0, fmt.Errorf("%s = %v is not a probability from 0 to 1", name, p))
+	}
+	return p
+}
+
+// positive reads an argument that is a finite number above 0.
+func positive(c *starlib.Call, name string) float64 {
+	v := c.Float(name)
+	if !(v > 0) || math.IsInf(v, 0) {
+		starlib.Must(0, fmt.Errorf("%s = %v: want a finite number above 0", name, v))
+	}
+	return v
+}
+
+// optional is a tensor that may be None.
+func optional(c *starlib.Call, name string) *tensor.Tensor {
+	if c.IsNone(name) {
+		return nil
+	}
+	return startensor.Arg(c, name)
 }

@@ -3,7 +3,6 @@ package nn
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.starlark.net/starlark"
 
@@ -21,25 +20,6 @@ func (k *maker) convolutions() []*starlib.Def {
 			Doc: shapes + ` dilation is the distance between a kernel's cells; groups divides the channels into groups that are convolved separately (weight then has i/groups). padding is a number for both sides, or "same" for an output of the input's size (with a stride of 1), or "valid" for none. padding_mode is "zeros", "reflect" (mirrored at the edge), "replicate" (the edge repeated) or "circular".`,
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.conv(c, name, n) },
 		}
-	}
-	pool1d := func(kind, doc string, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error)) *starlib.Def {
-		return &starlib.Def{Sig: kind + "(kernel: int, stride: int = None, padding: int = 0) -> Module", Doc: doc + " of each window of (n, c, l); stride defaults to the kernel size.", Fn: func(c *starlib.Call) (starlark.Value, error) {
-			size, padding := spread(c, "kernel", 1, 1)[0], spread(c, "padding", 1, 0)[0]
-			stride := size
-			if !c.IsNone("stride") {
-				stride = spread(c, "stride", 1, 1)[0]
-			}
-			return k.make(kind, fmt.Sprint(size), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-				image, err := tensor.Unsqueeze(x, -2)
-				if err == nil {
-					image, err = pool(image, [2]int{1, size}, [2]int{1, stride}, [2]int{0, padding})
-				}
-				if err != nil {
-					return nil, tensor.As(kind, err)
-				}
-				return tensor.Squeeze(image, -2)
-			}), nil
-		}}
 	}
 	adaptive := func(kind string, n int, largest bool, doc string) *starlib.Def {
 		return &starlib.Def{Sig: kind + "(size: int | tuple | list) -> Module", Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -75,8 +55,10 @@ func (k *maker) convolutions() []*starlib.Def {
 			Doc: "Normalizes each channel, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Ulyanov et al. 2016); with affine, then scales it by weight and adds bias. With track_running_stats, training moves the buffers running_mean and running_var by momentum towards the means of the samples' statistics, and evaluation normalizes with them; otherwise training and evaluation are the same.",
 			Fn:  k.instanceNorm,
 		},
-		pool1d("max_pool1d", "The maximum", tensor.MaxPool2d),
-		pool1d("avg_pool1d", "The mean", tensor.AvgPool2d),
+		{Sig: "max_pool1d(kernel: int, stride: int = None, padding: int = 0) -> Module", Fn: k.pool("max_pool1d", 1, tensor.MaxPool2d),
+			Doc: "The maximum of each window of (n, c, l); stride defaults to the kernel size."},
+		{Sig: "avg_pool1d(kernel: int, stride: int = None, padding: int = 0) -> Module", Fn: k.pool("avg_pool1d", 1, tensor.AvgPool2d),
+			Doc: "The mean of each window of (n, c, l); stride defaults to the kernel size."},
 		adaptive("adaptive_avg_pool1d", 1, false, "Means of (n, c, l), of which there are size."+elements),
 		adaptive("adaptive_avg_pool2d", 2, false, "Means over (n, c, h, w) that give an output of the given size."+elements),
 		adaptive("adaptive_max_pool1d", 1, true, "Maxima of (n, c, l), of which there are size."+elements),
@@ -104,31 +86,6 @@ func (k *maker) convolutions() []*starlib.Def {
 			},
 		},
 	}
-}
-
-// spread is an argument that is a number for all of n dimensions, or one for each.
-func spread(c *starlib.Call, name string, n, least int) []int {
-	list, err := spreadOf(c.Arg(name), n, least)
-	if err != nil {
-		err = fmt.Errorf("argument %s: %w", name, err)
-	}
-	return starlib.Must(list, err)
-}
-
-func spreadOf(v starlark.Value, n, least int) ([]int, error) {
-	list, ok := v.(starlark.Iterable)
-	if !ok {
-		list = slices.Repeat(starlark.Tuple{v}, n)
-	}
-	sizes, err := startensor.Ints(list)
-	if err == nil && (len(sizes) != n || slices.Min(sizes) < least) {
-		many := "a pair for height and width"
-		if n != 2 {
-			many = fmt.Sprintf("%d for as many dimensions", n)
-		}
-		err = fmt.Errorf("want a number, or %s, of at least %d; got %s", many, least, v)
-	}
-	return sizes, err
 }
 
 func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error) {
@@ -165,12 +122,7 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 		}
 	}
 	weight, bias := k.affine(append([]int{out, in / groups}, kernel...), c.Bool("bias"))
-	numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint(kernel), " ", ", "), "[]")
-	if n == 1 {
-		numbers += ","
-	}
-	detail := fmt.Sprintf("%d, %d, kernel = (%s)", in, out, numbers)
-	m := k.make(name, detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+	m := k.make(name, fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel)), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		own := make([]int, n) // the convolution's own padding: equally many zeros on both sides
 		outside := make([][2]int, n)
 		var ahead bool
@@ -219,9 +171,9 @@ func (k *maker) convTranspose2d(c *starlib.Call) (starlark.Value, error) {
 	if in%groups != 0 || out%groups != 0 {
 		return nil, fmt.Errorf("%d groups do not divide %d and %d channels", groups, in, out)
 	}
-	kernel := heightWidth(c, "kernel", 1)
-	o := tensor.ConvOptions{Stride: heightWidth(c, "stride", 1), Padding: heightWidth(c, "padding", 0), Dilation: heightWidth(c, "dilation", 1), Groups: groups,
-		OutputPadding: heightWidth(c, "output_padding", 0)}
+	pair := func(name string, least int) [2]int { return [2]int(spread(c, name, 2, least)) }
+	kernel := pair("kernel", 1)
+	o := tensor.ConvOptions{Stride: pair("stride", 1), Padding: pair("padding", 0), Dilation: pair("dilation", 1), Groups: groups, OutputPadding: pair("output_padding", 0)}
 	for i := range 2 {
 		if o.OutputPadding[i] >= max(o.Stride[i], o.Dilation[i]) {
 			return nil, fmt.Errorf("output_padding = %s: want less than the larger of stride and dilation", c.Arg("output_padding"))
@@ -235,7 +187,7 @@ func (k *maker) convTranspose2d(c *starlib.Call) (starlark.Value, error) {
 	if err := k.streams.Shared.Stream.InitLinear(weight, bias); err != nil {
 		return nil, err
 	}
-	return k.make("conv_transpose2d", fmt.Sprintf("%d, %d, kernel = (%d, %d)", in, out, kernel[0], kernel[1]), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+	return k.make("conv_transpose2d", fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel[:])), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return tensor.ConvTranspose2d(x, weight, bias, o)
 	}), nil
 }
@@ -274,8 +226,10 @@ func (k *maker) instanceNorm(c *starlib.Call) (starlark.Value, error) {
 // resizer reads the settings of interpolate.
 func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), error) {
 	mode, align := c.String("mode"), c.Bool("align_corners")
-	dims := map[string]int{"nearest": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
-	want, ok := dims[mode]
+	m, ok := map[string]struct {
+		kind string
+		dims int // 0: any
+	}{"nearest": {"nearest", 0}, "linear": {"linear", 1}, "bilinear": {"linear", 2}, "trilinear": {"linear", 3}, "bicubic": {"cubic", 2}}[mode]
 	switch {
 	case !ok:
 		return nil, fmt.Errorf(`mode = %s: want "nearest", "linear", "bilinear", "trilinear" or "bicubic"`, c.Arg("mode"))
@@ -287,7 +241,7 @@ func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), err
 	given, factors := c.Arg("size"), c.Arg("scale_factor")
 	return func(x *tensor.Tensor) (*tensor.Tensor, error) {
 		n := x.Dim() - 2
-		if n < 1 || n > 3 || want > 0 && n != want {
+		if n < 1 || n > 3 || m.dims > 0 && n != m.dims {
 			return nil, fmt.Errorf("interpolate: mode %s does not fit an input of shape %s: expected (N, C, …)", mode, startensor.Shape(x))
 		}
 		var sizes []int
@@ -317,13 +271,6 @@ func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), err
 				sizes, scales = append(sizes, int(size)), append(scales, f)
 			}
 		}
-		kind := "linear"
-		switch mode {
-		case "nearest":
-			kind = mode
-		case "bicubic":
-			kind = "cubic"
-		}
-		return tensor.Interpolate(x, sizes, scales, kind, align)
+		return tensor.Interpolate(x, sizes, scales, m.kind, align)
 	}, nil
 }

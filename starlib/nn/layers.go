@@ -19,11 +19,22 @@ type maker struct {
 }
 
 // make finishes a built-in module: forward takes one tensor.
-func (k *maker) make(kind, detail string, fields []field, forward func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
-	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, of: forward, ctx: k.ctx}
-	call := &starlib.Def{Sig: "nn." + kind + "(x: Tensor) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) {
+func (k *maker) make(kind, detail string, fields []field, forward layer) *Model {
+	m := k.makeCall(kind, detail, fields, "(x: Tensor) -> Tensor", func(m *Model, c *starlib.Call) (starlark.Value, error) {
 		return startensor.Result(forward(m, startensor.Arg(c, "x")))
-	}}
+	})
+	m.of = forward
+	return m
+}
+
+// makeCall finishes a built-in module whose calls have this signature.
+func (k *maker) makeCall(kind, detail string, fields []field, sig string, forward func(m *Model, c *starlib.Call) (starlark.Value, error)) *Model {
+	return builtIn(k.ctx, "nn.", kind, detail, fields, sig, forward)
+}
+
+func builtIn(ctx *tensor.Context, module, kind, detail string, fields []field, sig string, forward func(m *Model, c *starlib.Call) (starlark.Value, error)) *Model {
+	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, ctx: ctx}
+	call := &starlib.Def{Sig: module + kind + sig, Fn: func(c *starlib.Call) (starlark.Value, error) { return forward(m, c) }}
 	m.forward = call.Builtin(nil).(starlark.Callable)
 	return m
 }
@@ -64,11 +75,14 @@ func (k *maker) affine(shape []int, withBias bool) (weight, bias *tensor.Tensor)
 }
 
 func (k *maker) linear(c *starlib.Call) (starlark.Value, error) {
-	in, out := size(c, "i"), size(c, "o")
-	weight, bias := k.affine([]int{out, in}, c.Bool("bias"))
+	return k.newLinear(size(c, "i"), size(c, "o"), c.Bool("bias")), nil
+}
+
+func (k *maker) newLinear(in, out int, withBias bool) *Model {
+	weight, bias := k.affine([]int{out, in}, withBias)
 	return k.make("linear", fmt.Sprintf("%d, %d", in, out), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return tensor.Linear(x, weight, bias)
-	}), nil
+	})
 }
 
 func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
@@ -100,10 +114,17 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 
 func (k *maker) layerNorm(c *starlib.Call) (starlark.Value, error) {
 	shape, eps := sizes(c.Arg("dim")), c.Float("eps")
-	weight, bias := k.full("weight", shape, 1), k.full("bias", shape, 0)
-	return k.make("layer_norm", c.Arg("dim").String(), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+	return k.newLayerNorm(c.Arg("dim").String(), shape, eps, true), nil
+}
+
+func (k *maker) newLayerNorm(detail string, shape []int, eps float64, withBias bool) *Model {
+	weight, bias := k.full("weight", shape, 1), (*tensor.Tensor)(nil)
+	if withBias {
+		bias = k.full("bias", shape, 0)
+	}
+	return k.make("layer_norm", detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return tensor.LayerNorm(x, weight, bias, len(shape), eps)
-	}), nil
+	})
 }
 
 func (k *maker) rmsNorm(c *starlib.Call) (starlark.Value, error) {
@@ -133,10 +154,7 @@ type Group interface {
 }
 
 func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
-	p := c.Float("p")
-	if !(p >= 0 && p <= 1) {
-		return nil, fmt.Errorf("p = %v is not a probability from 0 to 1", p)
-	}
+	p := probability(c, "p")
 	stream := k.streams.PerRank
 	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
@@ -156,16 +174,34 @@ func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
 	}), nil
 }
 
-func (k *maker) pool(kind string, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error)) func(*starlib.Call) (starlark.Value, error) {
+// pool makes a pooling's constructor: of sequences (n = 1) or images (n = 2).
+func (k *maker) pool(kind string, n int, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error)) func(*starlib.Call) (starlark.Value, error) {
 	return func(c *starlib.Call) (starlark.Value, error) {
-		kernel, stride, padding := window(c)
-		m := k.make(kind, fmt.Sprintf("(%d, %d)", kernel[0], kernel[1]), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-			return pool(x, kernel, stride, padding)
-		})
-		if kind == "max_pool2d" {
-			m.maxima = &maxima{kernel, stride, padding}
+		size, padding := spread(c, "kernel", n, 1), spread(c, "padding", n, 0)
+		stride := size
+		if !c.IsNone("stride") {
+			stride = spread(c, "stride", n, 1)
 		}
-		return m, nil
+		if n == 2 {
+			w := maxima{[2]int(size), [2]int(stride), [2]int(padding)}
+			m := k.make(kind, numbers(size), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+				return pool(x, w.size, w.stride, w.padding)
+			})
+			if kind == "max_pool2d" {
+				m.maxima = &w
+			}
+			return m, nil
+		}
+		return k.make(kind, fmt.Sprint(size[0]), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+			image, err := tensor.Unsqueeze(x, -2)
+			if err == nil {
+				image, err = pool(image, [2]int{1, size[0]}, [2]int{1, stride[0]}, [2]int{0, padding[0]})
+			}
+			if err != nil {
+				return nil, tensor.As(kind, err)
+			}
+			return tensor.Squeeze(image, -2)
+		}), nil
 	}
 }
 

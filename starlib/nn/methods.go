@@ -33,13 +33,11 @@ var methods = &starlib.Methods{
 			}),
 		method("train() -> Module", "Puts the module and all modules in it into training mode: dropout drops, batch_norm uses the batch's statistics. Returns the module.",
 			func(m *Model) (starlark.Value, error) {
-				m.setTraining(true, make(map[*Model]bool))
-				return m, nil
+				return m.setTraining(true), nil
 			}),
 		method("eval() -> Module", "Puts the module and all modules in it into evaluation mode. Returns the module.",
 			func(m *Model) (starlark.Value, error) {
-				m.setTraining(false, make(map[*Model]bool))
-				return m, nil
+				return m.setTraining(false), nil
 			}),
 		method("state() -> dict", "A dict from names to all parameters and buffers: the tensors themselves, not copies.",
 			func(m *Model) (starlark.Value, error) {
@@ -56,7 +54,7 @@ var methods = &starlib.Methods{
 			Doc: `Copies tensors into the parameters and buffers of the same names, as returned by state() and checkpoint.load_file. Names and layouts are PyTorch's: weight of linear is (o, i), of conv2d (o, i, kh, kw); num_batches_tracked of batch_norm is ignored. A tensor that is in the module twice may be given under each of its names, with equal values.
 Names that are missing or unexpected and other shapes and dtypes are an error that lists them all, and nothing is changed. strict = False loads what matches, and returns the list of the differences, a line each.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				differences, err := c.Recv.(*Model).loadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict"))
+				differences, err := c.Recv.(*Model).LoadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict"))
 				if err != nil {
 					return nil, err
 				}
@@ -76,6 +74,13 @@ func method(sig, doc string, fn func(*Model) (starlark.Value, error)) *starlib.D
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		return fn(c.Recv.(*Model))
 	}}
+}
+
+func (m *Model) setTraining(on bool) *Model {
+	for _, c := range m.tree() {
+		c.training = on
+	}
+	return m
 }
 
 func (m *Model) list(buffers bool, item func(leaf) starlark.Value) *starlark.List {

@@ -3,7 +3,6 @@ package nn
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	"go.starlark.net/starlark"
 
@@ -247,9 +246,13 @@ type leaf struct {
 
 // leaves lists parameters and buffers in the order of the fields, each once.
 func (m *Model) leaves() []leaf {
-	w := walker{seen: make(map[any]bool)}
+	return m.walk(false).found
+}
+
+func (m *Model) walk(every bool) *walker {
+	w := &walker{every: every, seen: make(map[any]bool)}
 	w.module("", m)
-	return w.found
+	return w
 }
 
 type walker struct {
@@ -260,73 +263,26 @@ type walker struct {
 }
 
 func (w *walker) module(prefix string, m *Model) {
-	if !w.every {
-		if w.seen[m] {
-			return
-		}
-		w.seen[m] = true
+	if w.seen[m] && !w.every {
+		return
 	}
+	w.seen[m] = true
 	if slices.ContainsFunc(m.fields, func(f field) bool { return m.layer && f.name == "running_mean" }) {
 		w.counters = append(w.counters, prefix+counter)
 	}
-	for _, f := range m.fields {
-		w.value(prefix+f.name, f.tree)
-	}
-}
-
-func (w *walker) value(name string, v starlark.Value) {
-	switch v := v.(type) {
-	case *Model:
-		w.module(name+".", v)
-	case marked:
-		w.leaf(leaf{name, v})
-	case starlark.Tuple:
-		for i, item := range v {
-			w.value(name+"."+strconv.Itoa(i), item)
-		}
-	case *starlark.Dict:
-		for k, item := range v.Entries() {
-			key, ok := starlark.AsString(k)
-			if !ok {
-				key = k.String()
-			}
-			w.value(name+"."+key, item)
+	for _, p := range m.parts() {
+		switch v := p.value.(type) {
+		case *Model:
+			w.module(prefix+p.name+".", v)
+		case marked:
+			w.leaf(leaf{prefix + p.name, v})
 		}
 	}
 }
 
 func (w *walker) leaf(l leaf) {
-	if w.every {
-		w.found = append(w.found, l)
-	} else if !w.seen[l.Tensor] {
+	if w.every || !w.seen[l.Tensor] {
 		w.seen[l.Tensor] = true
 		w.found = append(w.found, l)
-	}
-}
-
-// setTraining sets the mode of the module and all modules within.
-func (m *Model) setTraining(on bool, seen map[*Model]bool) {
-	if seen[m] {
-		return
-	}
-	seen[m] = true
-	m.training = on
-	var visit func(v starlark.Value)
-	visit = func(v starlark.Value) {
-		switch v := v.(type) {
-		case *Model:
-			v.setTraining(on, seen)
-		case starlark.Tuple:
-			for _, item := range v {
-				visit(item)
-			}
-		case *starlark.Dict:
-			for _, item := range v.Entries() {
-				visit(item)
-			}
-		}
-	}
-	for _, f := range m.fields {
-		visit(f.tree)
 	}
 }

@@ -35,9 +35,9 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "Normalizes each channel, dimension 1 of (n, channels, …), with the batch's statistics in training and the running ones otherwise (buffers running_mean, running_var)."},
 			{Sig: "dropout(p: number, group = None) -> Module", Fn: k.dropout,
 				Doc: "In training, zeroes elements with probability p and scales the others by 1/(1 - p). Each rank draws its own mask; with a group, all of the group's ranks draw the same one."},
-			{Sig: "max_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("max_pool2d", tensor.MaxPool2d),
+			{Sig: "max_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("max_pool2d", 2, tensor.MaxPool2d),
 				Doc: "The maximum of each window of (n, c, h, w); stride defaults to the kernel size."},
-			{Sig: "avg_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("avg_pool2d", tensor.AvgPool2d),
+			{Sig: "avg_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("avg_pool2d", 2, tensor.AvgPool2d),
 				Doc: "The mean of each window of (n, c, h, w); stride defaults to the kernel size."},
 			{Sig: "flatten(start_dim: int = 1, end_dim: int = -1) -> Module", Fn: k.flatten,
 				Doc: "Dimensions start_dim to end_dim as one."},
@@ -49,7 +49,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "A trainable tensor with t's values: it requires gradients."},
 			{Sig: "buffer(t: Tensor)", Fn: newBuffer,
 				Doc: "Marks a tensor in a field of nn.module as part of the model's state that is not trained."},
-		}, []*starlib.Def{k.autocast()}, k.activations(), k.convolutions(), k.recurrents(), k.transformers(), losses, moreLosses),
+		}, []*starlib.Def{k.autocast()}, k.activations(), k.convolutions(), k.recurrents(), k.transformers(), losses),
 	}
 }
 
@@ -181,7 +181,7 @@ func (k *maker) custom(c *starlib.Call) (starlark.Value, error) {
 	for _, kv := range c.Named {
 		name := string(kv[0].(starlark.String))
 		if v, _ := methods.Attr(m, name); v != nil || name == "training" {
-			return nil, fmt.Errorf("a field cannot be named %s: modules have that already", name)
+			return nil, fmt.Errorf("a field cannot be named %s: modules already have one", name)
 		}
 		m.fields = append(m.fields, register(name, kv[1]))
 	}

@@ -31,7 +31,7 @@ func value(t *testing.T, rank starlib.Rank, source string) string {
 	return globals["v"].String()
 }
 
-// Models begin alike on all ranks, dropout differs; both follow the seed.
+// Models start equal on all ranks and dropout differs; both depend on the seed.
 func TestStreams(t *testing.T) {
 	const weights, mask = "v = nn.linear(4, 4).weight.tolist()", "v = nn.dropout(0.5)(tensor.ones(64)).tolist()"
 	rank := func(rank int, seed uint64) starlib.Rank { return starlib.Rank{Rank: rank, WorldSize: 2, Seed: seed} }
@@ -54,8 +54,8 @@ func (g group) Type() string { return "Group" }
 func (g group) Rank() int    { return g.rank }
 func (g group) Ranks() []int { return g.ranks }
 
-// The ranks of a group draw one mask after the other alike, however often each
-// draws from its own stream in between; other groups draw others.
+// The ranks of a group draw the same masks in the same order, however often each draws from its own stream in between;
+// other groups draw different ones.
 func TestGroupDropout(t *testing.T) {
 	mask := func(rank int, between string, ranks ...int) string {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestStateMovesBetweenModels(t *testing.T) {
 		t.Errorf("the models differ: %v", err)
 	}
 
-	// All that does not fit is named, and nothing is changed.
+	// Everything that does not fit is listed, and nothing is changed.
 	globals, err = r.Exec("r.star", "c = nn.sequential(nn.linear(2, 4), nn.batch_norm(3))\nbefore = str(c.state())")
 	if err != nil {
 		t.Fatal(err)

@@ -11,14 +11,6 @@ import (
 	"drun/tensor"
 )
 
-// makeCall finishes a built-in module that is called with more than one tensor.
-func (k *maker) makeCall(kind, detail string, fields []field, sig string, forward func(m *Model, c *starlib.Call) (starlark.Value, error)) *Model {
-	m := &Model{kind: kind, detail: detail, fields: fields, training: true, layer: true, ctx: k.ctx}
-	call := &starlib.Def{Sig: "nn." + kind + sig, Fn: func(c *starlib.Call) (starlark.Value, error) { return forward(m, c) }}
-	m.forward = call.Builtin(nil).(starlark.Callable)
-	return m
-}
-
 // recurrents are the recurrent layers.
 func (k *maker) recurrents() []*starlib.Def {
 	const settings = "input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: number = 0, bidirectional: bool = False"
@@ -53,17 +45,14 @@ func (k *maker) recurrents() []*starlib.Def {
 }
 
 func (k *maker) recurrent(c *starlib.Call, kind string, cell tensor.Cell) (starlark.Value, error) {
-	in, width, layers, p := size(c, "input_size"), size(c, "hidden_size"), size(c, "num_layers"), c.Float("dropout")
+	in, width, layers, p := size(c, "input_size"), size(c, "hidden_size"), size(c, "num_layers"), probability(c, "dropout")
 	batchFirst, directions, gates := c.Bool("batch_first"), 1, map[tensor.Cell]int{tensor.LSTM: 4, tensor.GRU: 3}[cell]
 	gates = max(gates, 1)
 	if c.Bool("bidirectional") {
 		directions = 2
 	}
-	if !(p >= 0 && p <= 1) {
-		return nil, fmt.Errorf("dropout = %v is not a probability from 0 to 1", p)
-	}
 	if width > 1<<40 || layers > 1<<16 {
-		return nil, fmt.Errorf("hidden_size = %d, num_layers = %d are more than this machine's memory holds", width, layers)
+		return nil, fmt.Errorf("hidden_size = %d, num_layers = %d need more memory than this machine has", width, layers)
 	}
 	bound := 1 / math.Sqrt(float64(width))
 	var fields []field
@@ -152,7 +141,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 		}
 	}
 	if !c.IsNone("state") && (h0 == nil || (c0 != nil) != (r.cell == tensor.LSTM)) {
-		return nil, fmt.Errorf("argument state: want a Tensor, and of an lstm a pair of Tensors (h, c), got %s", c.Arg("state").Type())
+		return nil, fmt.Errorf("argument state: want a Tensor, or for an lstm a pair of Tensors (h, c), got %s", c.Arg("state").Type())
 	}
 	state := func(name string, t *tensor.Tensor) *tensor.Tensor {
 		if t == nil {

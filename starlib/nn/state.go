@@ -14,8 +14,7 @@ import (
 
 // Weights is every parameter and buffer as in PyTorch's state_dict: one that is in several places has an entry for each.
 func (m *Model) Weights() []starlib.Entry {
-	w := walker{every: true}
-	w.module("", m)
+	w := m.walk(true)
 	entries := make([]starlib.Entry, len(w.found))
 	for i, l := range w.found {
 		entries[i] = starlib.Entry{Name: l.name, Value: (*startensor.Value)(l.Tensor)}
@@ -26,9 +25,9 @@ func (m *Model) Weights() []starlib.Entry {
 // counter is a buffer of PyTorch's batch norm that is not used here.
 const counter = "num_batches_tracked"
 
-// loadState copies tensors into the parameters and buffers of the same names, and returns the differences. If there
-// are any, and strict is set, nothing is changed.
-func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []string, err error) {
+// LoadState copies tensors into the parameters and buffers of the same names, and returns the differences. If there
+// are any, and strict is set, nothing is changed. The parameters must have been gathered.
+func (m *Model) LoadState(state *starlark.Dict, strict bool) (differences []string, err error) {
 	differences, change, err := m.Fit(state)
 	if err != nil {
 		return nil, err
@@ -42,8 +41,7 @@ func (m *Model) loadState(state *starlark.Dict, strict bool) (differences []stri
 // Fit compares tensors with the parameters and buffers of the same names: it returns the differences, and a function
 // that copies those that fit. Nothing is changed before that is called.
 func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() error, err error) {
-	w := walker{every: true}
-	w.module("", m)
+	w := m.walk(true)
 	given := make(map[string]starlark.Value, state.Len())
 	for _, kv := range state.Items() {
 		name, ok := starlark.AsString(kv[0])
@@ -97,7 +95,7 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 				return nil, nil, err
 			}
 			if !same {
-				differ(l.name, "the same tensor as %s here, but the state has other values for it", nameOf(order, l.Tensor))
+				differ(l.name, "the same tensor as %s here, but the state has different values for it", nameOf(order, l.Tensor))
 			}
 		}
 	}

@@ -27,9 +27,7 @@ func (k *maker) transformers() []*starlib.Def {
 					return startensor.Result(tensor.Attention(q, key, v, o.Causal))
 				}
 				if !c.IsNone("scale") {
-					if o.Scale = c.Float("scale"); !(o.Scale > 0) || math.IsInf(o.Scale, 0) {
-						return nil, fmt.Errorf("scale = %v: want a finite number above 0", o.Scale)
-					}
+					o.Scale = positive(c, "scale")
 				}
 				out, _, err := tensor.AttentionWith(q, key, v, o)
 				return startensor.Result(out, err)
@@ -66,29 +64,14 @@ func (k *maker) transformers() []*starlib.Def {
 	}
 }
 
-func probability(c *starlib.Call, name string) float64 {
-	p := c.Float(name)
-	if !(p >= 0 && p <= 1) {
-		starlib.Must(0, fmt.Errorf("%s = %v is not a probability from 0 to 1", name, p))
-	}
-	return p
-}
-
-// linearLayer is a linear layer for use within another module.
-func (k *maker) linearLayer(in, out int, withBias bool) *Model {
-	weight, bias := k.affine([]int{out, in}, withBias)
-	return k.make("linear", fmt.Sprintf("%d, %d", in, out), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		return tensor.Linear(x, weight, bias)
-	})
-}
-
 // heads is a multi-head attention, for its module and for blocks.
 type heads struct {
-	k                       *maker
-	width, n                int
-	p                       float64
-	batchFirst              bool
-	weight, bias, out, outB *tensor.Tensor
+	k            *maker
+	width, n     int
+	p            float64
+	batchFirst   bool
+	weight, bias *tensor.Tensor
+	out          *Model // linear
 }
 
 func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) (*Model, error) {
@@ -105,15 +88,13 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) (*
 		a.bias = k.full("in_proj_bias", []int{3 * width}, 0)
 		fields = append(fields, trained("in_proj_bias", a.bias))
 	}
-	out := k.linearLayer(width, width, withBias)
-	a.out = out.fields[0].tree.(marked).Tensor
+	a.out = k.newLinear(width, width, withBias)
 	if withBias {
-		a.outB = out.fields[1].tree.(marked).Tensor
-		if err := tensor.FillInPlace(a.outB, tensor.Float(0)); err != nil {
+		if err := tensor.FillInPlace(a.out.fields[1].tree.(marked).Tensor, tensor.Float(0)); err != nil {
 			return nil, err
 		}
 	}
-	m := k.makeCall("multi_head_attention", fmt.Sprintf("%d, %d", width, n), append(fields, register("out_proj", out)),
+	m := k.makeCall("multi_head_attention", fmt.Sprintf("%d, %d", width, n), append(fields, register("out_proj", a.out)),
 		"(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor = None, need_weights: bool = True, attn_mask: Tensor = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple",
 		func(m *Model, c *starlib.Call) (starlark.Value, error) {
 			y, weights, err := a.attend(m.training, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
@@ -168,7 +149,7 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 			return nil, nil, err
 		}
 		if t.Shape()[1] != n {
-			return nil, nil, fmt.Errorf("the batches of %d and %d differ", n, t.Shape()[1])
+			return nil, nil, fmt.Errorf("the batch sizes %d and %d differ", n, t.Shape()[1])
 		}
 		t = starlib.Must(tensor.Reshape(t, []int{t.Shape()[0], n, a.n, depth}))
 		in[i] = starlib.Must(tensor.Permute(t, []int{1, 2, 0, 3})) // (n, heads, length, depth)
@@ -190,7 +171,7 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 		return nil, nil, err
 	}
 	y = starlib.Must(tensor.Reshape(starlib.Must(tensor.Permute(y, []int{2, 0, 1, 3})), []int{l, n, a.width}))
-	if y, err = tensor.Linear(y, a.out, a.outB); err != nil {
+	if y, err = a.out.of(a.out, y); err != nil {
 		return nil, nil, err
 	}
 	switch {
@@ -281,27 +262,15 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 		}
 		fields = append(fields, register("multihead_attn", cross))
 	}
-	up, down := k.linearLayer(width, wide, bias), k.linearLayer(wide, width, bias)
+	up, down := k.newLinear(width, wide, bias), k.newLinear(wide, width, bias)
 	fields = append(fields, register("linear1", up), register("linear2", down))
-	parts := 2
+	norms := make([]*Model, 2, 3)
 	if decoder {
-		parts = 3
+		norms = norms[:3]
 	}
-	norms := make([]func(*tensor.Tensor) (*tensor.Tensor, error), parts)
 	for i := range norms {
-		weight, shift := k.full("weight", []int{width}, 1), (*tensor.Tensor)(nil)
-		if bias {
-			shift = k.full("bias", []int{width}, 0)
-		}
-		norms[i] = func(t *tensor.Tensor) (*tensor.Tensor, error) { return tensor.LayerNorm(t, weight, shift, 1, eps) }
-		fields = append(fields, register(fmt.Sprintf("norm%d", i+1), k.make("layer_norm", fmt.Sprint(width), weights(weight, shift), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) { return norms[i](x) })))
-	}
-	linear := func(m *Model, t *tensor.Tensor) (*tensor.Tensor, error) {
-		var shift *tensor.Tensor
-		if bias {
-			shift = m.fields[1].tree.(marked).Tensor
-		}
-		return tensor.Linear(t, m.fields[0].tree.(marked).Tensor, shift)
+		norms[i] = k.newLayerNorm(fmt.Sprint(width), []int{width}, eps, bias)
+		fields = append(fields, register(fmt.Sprintf("norm%d", i+1), norms[i]))
 	}
 	drop := func(m *Model, t *tensor.Tensor) *tensor.Tensor {
 		if m.training && p > 0 {
@@ -312,18 +281,18 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 	// part is one of the block's parts with its residual and norm.
 	part := func(i int, x *tensor.Tensor, fn func(*tensor.Tensor) (*tensor.Tensor, error)) *tensor.Tensor {
 		if first {
-			return starlib.Must(tensor.Add(x, starlib.Must(fn(starlib.Must(norms[i](x))))))
+			return starlib.Must(tensor.Add(x, starlib.Must(fn(starlib.Must(norms[i].of(norms[i], x))))))
 		}
-		return starlib.Must(norms[i](starlib.Must(tensor.Add(x, starlib.Must(fn(x))))))
+		return starlib.Must(norms[i].of(norms[i], starlib.Must(tensor.Add(x, starlib.Must(fn(x))))))
 	}
 	feed := func(m *Model, i int, x *tensor.Tensor) *tensor.Tensor {
 		return part(i, x, func(t *tensor.Tensor) (*tensor.Tensor, error) {
-			h, err := linear(up, t)
+			h, err := up.of(up, t)
 			if err == nil {
 				h, err = act(h)
 			}
 			if err == nil {
-				h, err = linear(down, drop(m, h))
+				h, err = down.of(down, drop(m, h))
 			}
 			if err != nil {
 				return nil, err

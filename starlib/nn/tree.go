@@ -10,7 +10,6 @@ import (
 
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
-	"drun/tensor"
 )
 
 // The tree of a model: its modules by name, replacing them, printing them, and hooks.
@@ -21,37 +20,51 @@ var (
 	_ starlark.Indexable = (*Model)(nil)
 )
 
-// child is a module or function within a module, and where: "layers.0".
-type child struct {
+// part is a module, parameter, buffer or plain value in a module's fields, and where: "layers.0".
+type part struct {
 	name  string
 	value starlark.Value
 }
 
-// children are the modules in a field's value, which may itself be one.
-func children(name string, v starlark.Value) (found []child) {
-	switch v := v.(type) {
-	case *Model:
-		return []child{{name, v}}
-	case starlark.Tuple:
-		for i, item := range v {
-			found = append(found, children(name+"."+strconv.Itoa(i), item)...)
-		}
-	case *starlark.Dict:
-		for k, item := range v.Entries() {
-			key, ok := starlark.AsString(k)
-			if !ok {
-				key = k.String()
+// parts lists what the fields hold, in order; lists and dicts are entered.
+func (m *Model) parts() (found []part) {
+	var visit func(name string, v starlark.Value)
+	visit = func(name string, v starlark.Value) {
+		switch v := v.(type) {
+		case starlark.Tuple:
+			for i, item := range v {
+				visit(name+"."+strconv.Itoa(i), item)
 			}
-			found = append(found, children(name+"."+key, item)...)
+		case *starlark.Dict:
+			for k, item := range v.Entries() {
+				key, ok := starlark.AsString(k)
+				if !ok {
+					key = k.String()
+				}
+				visit(name+"."+key, item)
+			}
+		default:
+			found = append(found, part{name, v})
 		}
+	}
+	for _, f := range m.fields {
+		visit(f.name, f.tree)
 	}
 	return found
 }
 
+// child is a module within a module, and where: "layers.0".
+type child struct {
+	name string
+	*Model
+}
+
 // children are the modules in the fields, in order.
 func (m *Model) children() (found []child) {
-	for _, f := range m.fields {
-		found = append(found, children(f.name, f.tree)...)
+	for _, p := range m.parts() {
+		if inner, ok := p.value.(*Model); ok {
+			found = append(found, child{p.name, inner})
+		}
 	}
 	return found
 }
@@ -71,7 +84,7 @@ func (m *Model) tree() []child {
 			if name != "" {
 				c.name = name + "." + c.name
 			}
-			visit(c.name, c.value.(*Model))
+			visit(c.name, c.Model)
 		}
 	}
 	visit("", m)
@@ -82,21 +95,21 @@ var treeMethods = []*starlib.Def{
 	method("modules() -> list", "The module and all modules in it, each once, from the outside in.", func(m *Model) (starlark.Value, error) {
 		var list []starlark.Value
 		for _, c := range m.tree() {
-			list = append(list, c.value)
+			list = append(list, c.Model)
 		}
 		return starlark.NewList(list), nil
 	}),
 	method("named_modules() -> list", `Pairs of a name, such as "encoder.0", and a module, in the order of modules(); the module's own name is "".`, func(m *Model) (starlark.Value, error) {
 		var list []starlark.Value
 		for _, c := range m.tree() {
-			list = append(list, starlark.Tuple{starlark.String(c.name), c.value})
+			list = append(list, starlark.Tuple{starlark.String(c.name), c.Model})
 		}
 		return starlark.NewList(list), nil
 	}),
 	method("children() -> list", "The modules that are directly in this one. A part of nn.sequential is also read as m[0], m[-1], and replaced as m[0] = …; len(m) is how many there are.", func(m *Model) (starlark.Value, error) {
 		var list []starlark.Value
 		for _, c := range m.children() {
-			list = append(list, c.value)
+			list = append(list, c.Model)
 		}
 		return starlark.NewList(list), nil
 	}),
@@ -113,7 +126,7 @@ var treeMethods = []*starlib.Def{
 				}
 				seen[m] = true
 				for _, c := range m.children() {
-					if err := visit(c.value.(*Model)); err != nil {
+					if err := visit(c.Model); err != nil {
 						return err
 					}
 				}
@@ -157,7 +170,7 @@ func (m *Model) hooked(thread *starlark.Thread, args starlark.Tuple, out starlar
 // place finds a part of a sequence by its index.
 func (m *Model) place(k starlark.Value) (int, error) {
 	if m.kind != "sequential" {
-		return 0, fmt.Errorf("nn.%s is not indexed: only the parts of nn.sequential are", m.kind)
+		return 0, fmt.Errorf("nn.%s cannot be indexed: only nn.sequential can", m.kind)
 	}
 	i, err := starlark.AsInt32(k)
 	if err != nil {
@@ -220,16 +233,16 @@ func (m *Model) replace(f *field, v starlark.Value) error {
 	case m.kind == "sequential" && !callable:
 		return fmt.Errorf("nn.sequential: want a module or function, got %s", v.Type())
 	case m.kind != "sequential" && !(part && was):
-		return fmt.Errorf("nn.%s: %s cannot be assigned: only a module, parameter or buffer is replaced, by another; keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, f.name)
+		return fmt.Errorf("nn.%s: %s cannot be assigned: only a module, parameter or buffer can be replaced, and only by another; keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, f.name)
 	}
 	for _, l := range m.leaves() {
 		if l.Claimed() {
-			return fmt.Errorf("nn.%s: %s cannot be replaced any more: an optimizer or dist.ddp has the module's parameters, and would not know the new ones; replace it before those are made", m.kind, f.name)
+			return fmt.Errorf("nn.%s: %s cannot be replaced any more: an optimizer or dist.ddp holds the module's parameters, and would not see the new ones; replace it before you make those", m.kind, f.name)
 		}
 	}
 	if inner, ok := v.(*Model); ok {
 		for _, c := range inner.tree() {
-			if c.value == m {
+			if c.Model == m {
 				return fmt.Errorf("nn.%s: %s cannot be replaced by a module that contains this one", m.kind, f.name)
 			}
 		}
@@ -281,36 +294,22 @@ func (m *Model) print(out *strings.Builder, indent string, above map[*Model]bool
 	defer delete(above, m)
 	var lines []func()
 	var own []string
-	var part func(name string, v starlark.Value)
-	part = func(name string, v starlark.Value) {
-		switch v := v.(type) {
+	n := 0
+	for _, p := range m.parts() {
+		switch v := p.value.(type) {
 		case *Model:
 			lines = append(lines, func() {
-				fmt.Fprintf(out, "(%s): ", name)
+				fmt.Fprintf(out, "(%s): ", p.name)
 				v.print(out, indent+"  ", above)
 			})
 		case marked:
-			own = append(own, name+" "+startensor.Shape(v.Tensor))
-		case starlark.Tuple:
-			for i, item := range v {
-				part(name+"."+strconv.Itoa(i), item)
-			}
-		case *starlark.Dict:
-			for k, item := range v.Entries() {
-				key, ok := starlark.AsString(k)
-				if !ok {
-					key = k.String()
-				}
-				part(name+"."+key, item)
-			}
+			own = append(own, p.name+" "+startensor.Shape(v.Tensor))
+			n += v.Len()
 		case starlark.Callable:
 			if m.kind == "sequential" {
-				lines = append(lines, func() { fmt.Fprintf(out, "(%s): %s", name, v.Name()) })
+				lines = append(lines, func() { fmt.Fprintf(out, "(%s): %s", p.name, v.Name()) })
 			}
 		}
-	}
-	for _, f := range m.fields {
-		part(f.name, f.tree)
 	}
 	for _, line := range lines {
 		out.WriteString("\n" + indent + "  ")
@@ -321,27 +320,7 @@ func (m *Model) print(out *strings.Builder, indent string, above map[*Model]bool
 	}
 	out.WriteString(")")
 	if len(own) > 0 {
-		n := 0
-		for _, f := range m.fields {
-			count(f.tree, func(t *tensor.Tensor) { n += t.Len() })
-		}
 		fmt.Fprintf(out, "  # %s: %s", strings.Join(own, ", "), thousands(n))
-	}
-}
-
-// count visits the tensors of a field that are not in a module of their own.
-func count(v starlark.Value, visit func(*tensor.Tensor)) {
-	switch v := v.(type) {
-	case marked:
-		visit(v.Tensor)
-	case starlark.Tuple:
-		for _, item := range v {
-			count(item, visit)
-		}
-	case *starlark.Dict:
-		for _, item := range v.Entries() {
-			count(item, visit)
-		}
 	}
 }
 

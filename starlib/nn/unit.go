@@ -37,7 +37,7 @@ func (m *Model) Parts() []*Model {
 			return
 		}
 		for _, c := range m.children() {
-			visit(c.value.(*Model))
+			visit(c.Model)
 		}
 	}
 	visit(m)
@@ -47,7 +47,7 @@ func (m *Model) Parts() []*Model {
 // Children are the modules directly in m.
 func (m *Model) Children() (found []*Model) {
 	for _, c := range m.children() {
-		found = append(found, c.value.(*Model))
+		found = append(found, c.Model)
 	}
 	return found
 }
@@ -58,9 +58,9 @@ func (m *Model) Units(chosen map[*Model]bool) []*Unit {
 	root := &Unit{Model: m}
 	units, of := []*Unit{root}, map[*Model]*Unit{m: root}
 	for _, c := range m.tree()[1:] {
-		if inner := c.value.(*Model); chosen[inner] {
-			u := &Unit{Model: inner, Path: c.name}
-			units, of[inner] = append(units, u), u
+		if chosen[c.Model] {
+			u := &Unit{Model: c.Model, Path: c.name}
+			units, of[c.Model] = append(units, u), u
 		}
 	}
 	owner := map[*tensor.Tensor]*Unit{}
@@ -78,17 +78,17 @@ func (m *Model) Units(chosen map[*Model]bool) []*Unit {
 			return
 		}
 		seen[visit{m, u}] = true
-		for _, f := range m.fields {
-			count(f.tree, func(t *tensor.Tensor) {
-				if was := owner[t]; was != nil && was != u {
-					owner[t] = root
+		for _, p := range m.parts() {
+			switch v := p.value.(type) {
+			case *Model:
+				walk(v, u)
+			case marked:
+				if was := owner[v.Tensor]; was != nil && was != u {
+					owner[v.Tensor] = root
 				} else {
-					owner[t] = u
+					owner[v.Tensor] = u
 				}
-			})
-		}
-		for _, c := range m.children() {
-			walk(c.value.(*Model), u)
+			}
 		}
 	}
 	walk(m, root)
@@ -115,17 +115,9 @@ func (u *Unit) String() string {
 	return fmt.Sprintf("%s (nn.%s)", u.Path, u.kind)
 }
 
-// LoadState is load_state for a caller that has gathered the parameters.
-func (m *Model) LoadState(state *starlark.Dict, strict bool) ([]string, error) {
-	return m.loadState(state, strict)
-}
-
 // NewLayer makes a layer of another module: forward takes one tensor; bias may be nil.
 func NewLayer(ctx *tensor.Context, kind, detail string, weight, bias *tensor.Tensor, forward func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
-	m := &Model{kind: kind, detail: detail, fields: weights(weight, bias), training: true, layer: true, ctx: ctx}
-	call := &starlib.Def{Sig: "dist." + kind + "(x: Tensor) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) {
+	return builtIn(ctx, "dist.", kind, detail, weights(weight, bias), "(x: Tensor) -> Tensor", func(_ *Model, c *starlib.Call) (starlark.Value, error) {
 		return startensor.Result(forward(c, startensor.Arg(c, "x")))
-	}}
-	m.forward = call.Builtin(nil).(starlark.Callable)
-	return m
+	})
 }

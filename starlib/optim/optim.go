@@ -102,7 +102,7 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 		return nil, fmt.Errorf("max_norm = %v: want more than 0", limit)
 	}
 	if slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return p.Share() != nil }) {
-		return nil, errors.New("each rank has another part of these parameters: call clip_grad_norm(max_norm) of what dist.fsdp returned, or pass them as sharded")
+		return nil, errors.New("each rank holds a different part of these parameters: call clip_grad_norm(max_norm) on what dist.fsdp returned, or pass them as sharded")
 	}
 	if len(sharded) == 0 && c.IsNone("group") {
 		norm, err := tensor.ClipGradNorm(params, limit)

@@ -36,9 +36,9 @@ type Partner interface {
 func (o *Optimizer) Shareable() error {
 	switch {
 	case o.lbfgs != nil:
-		return errors.New("optim.lbfgs works on all parameters at once: its state cannot be divided")
+		return errors.New("optim.lbfgs works on all parameters at once: its state cannot be divided among ranks")
 	case o.partner != nil:
-		return errors.New("the optimizer's state is divided already")
+		return errors.New("the optimizer's state is already divided among ranks")
 	}
 	return nil
 }

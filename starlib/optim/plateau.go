@@ -135,7 +135,7 @@ func (o *Optimizer) setPlateaus(v starlark.Value, apply bool) error {
 		}
 		p, ok := o.groups[i].rate.(*plateau)
 		if !ok {
-			return fmt.Errorf("optim.%s: group %d was saved with optim.plateau as its rate, and has another now", o.kind, i)
+			return fmt.Errorf("optim.%s: group %d was saved with optim.plateau as its lr, and now has something else", o.kind, i)
 		}
 		t, ok := s.(starlark.Tuple)
 		if !ok || len(t) != 4 {

@@ -81,7 +81,7 @@ var schedules = []*starlib.Def{
 			base := list[0].base
 			for _, s := range list {
 				if s.base != base || base == 0 {
-					return nil, fmt.Errorf("the schedules must be made with one rate above 0: %s has %v, %s has %v", list[0], base, s, s.base)
+					return nil, fmt.Errorf("the schedules must start from one rate above 0: %s has %v, %s has %v", list[0], base, s, s.base)
 				}
 			}
 			return &schedule{name: "chained", base: base, rate: func(step int) (float64, error) {
@@ -115,7 +115,7 @@ var schedules = []*starlib.Def{
 				return nil, err
 			}
 			if len(at) != len(list)-1 {
-				return nil, fmt.Errorf("%d milestones do not part %d schedules: want %d", len(at), len(list), len(list)-1)
+				return nil, fmt.Errorf("%d milestones cannot separate %d schedules: want %d", len(at), len(list), len(list)-1)
 			}
 			return &schedule{name: "sequential", base: list[0].base, rate: func(step int) (float64, error) {
 				i := passed(at, step)
@@ -236,7 +236,7 @@ func oneCycle(c *starlib.Call) (starlark.Value, error) {
 	end := begin / c.Float("final_div_factor")
 	low, high := c.Float("base_momentum"), c.Float("max_momentum")
 	if !(low > 0 && low <= high && high < 1) {
-		return nil, fmt.Errorf("base_momentum = %v, max_momentum = %v: want numbers above 0 and below 1, of which the base is not the larger", low, high)
+		return nil, fmt.Errorf("base_momentum = %v, max_momentum = %v: want numbers above 0 and below 1, and base_momentum not above max_momentum", low, high)
 	}
 	// The rate and the momentum at the ends of each phase.
 	type phase struct{ until, from, to, heavy, light float64 }

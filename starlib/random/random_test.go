@@ -23,7 +23,7 @@ func draw(t *testing.T, g *random.Generator) string {
 	return fmt.Sprint(p)
 }
 
-// What a stream is keyed by keeps it apart from others.
+// Each part of a stream's key makes it differ from other streams.
 func TestStreamsAreKeyed(t *testing.T) {
 	ctx := tensor.NewContext()
 	seen := map[string]string{}
@@ -43,7 +43,7 @@ func TestStreamsAreKeyed(t *testing.T) {
 	}
 }
 
-// A run's streams, restored, go on where they were.
+// A run's streams continue where they were after a restore.
 func TestStreamsGoOn(t *testing.T) {
 	ctx := tensor.NewContext()
 	first := random.NewStreams(ctx, 9, 1)
@@ -55,7 +55,7 @@ func TestStreamsGoOn(t *testing.T) {
 			draw(t, g)
 		}
 	}
-	// Whether the group was made before the restore or is made after it.
+	// Both for a group made before the restore and for one made after it.
 	early, second := random.NewStreams(ctx, 9, 1), random.NewStreams(ctx, 9, 1)
 	early.Group([]int{0, 1})
 	for _, s := range []*random.Streams{early, second} {
@@ -89,8 +89,7 @@ func TestStreamsGoOn(t *testing.T) {
 	}
 }
 
-// Streams that were saved by another number of ranks: the shared one goes on, the
-// others repeat nothing that any rank drew.
+// Streams saved by another number of ranks: the shared one continues, and the others repeat nothing that any rank drew.
 func TestResizedStreams(t *testing.T) {
 	ctx := tensor.NewContext()
 	resize := func(s *random.Streams, from starlib.Stateful, world int, step int64) {

@@ -138,19 +138,19 @@ func (r *Run) keep(c *starlib.Call, a *Artifact, encode func() error) error {
 	if a.Step >= 0 {
 		at, now := place{a.Kind, a.Name, a.Step}, taken{sha256.Sum256(a.Data), c.Position()}
 		if before, is := r.taken[at]; is && before.sum != now.sum {
-			return fmt.Errorf("another %s was kept as %q at step %d already, by the call at %v: give each a name or a step of its own", a.Kind, a.Name, a.Step, before.by)
+			return fmt.Errorf("another %s was already kept as %q at step %d, by the call at %v: give each its own name or step", a.Kind, a.Name, a.Step, before.by)
 		}
 		r.taken[at] = now
 	}
 	if r.kept += int64(len(a.Data)); r.kept > maxArtifacts {
-		return fmt.Errorf("with this the run has kept %d bytes, more than %d: checkpoint.save_file writes files beside the history", r.kept, maxArtifacts)
+		return fmt.Errorf("with this the run's artifacts have %d bytes, more than %d: checkpoint.save_file writes files outside the history", r.kept, maxArtifacts)
 	}
 	r.recorder.Artifact(a)
 	return nil
 }
 
 func tooLarge(bytes int) error {
-	return fmt.Errorf("it has %d bytes, more than %d: checkpoint.save_file writes files beside the history", bytes, maxArtifact)
+	return fmt.Errorf("it has %d bytes, more than %d: checkpoint.save_file writes files outside the history", bytes, maxArtifact)
 }
 
 // take sets the artifact from run.artifact's value.

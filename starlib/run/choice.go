@@ -54,7 +54,7 @@ func specifications() []*starlib.Def {
 					s.choices = append(s.choices, own(o))
 				}
 				if !slices.ContainsFunc(s.choices, func(o starlark.Value) bool { return identical(o, own(s.value)) }) {
-					return nil, fmt.Errorf("the default %s is none of the options", s.value)
+					return nil, fmt.Errorf("the default %s is not one of the options", s.value)
 				}
 				return s, nil
 			},

@@ -23,7 +23,7 @@ const (
 // elements' type.
 func parseList(text string, like *starlark.List) (starlark.Value, error) {
 	if len(text) > maxListText {
-		return nil, fmt.Errorf("a list of %d bytes, more than %d: a recipe reads data from files", len(text), maxListText)
+		return nil, fmt.Errorf("a list of %d bytes: at most %d are allowed; put data into files that the recipe reads", len(text), maxListText)
 	}
 	tree, err := (&syntax.FileOptions{}).ParseExpr("parameter", strings.TrimSpace(text), 0)
 	if err != nil {
@@ -54,7 +54,7 @@ func wantList(like *starlark.List) error {
 	if like.Len() > 0 {
 		example = jsonText(like)
 	}
-	return fmt.Errorf(`want a list, such as '%s'; texts in it have quotes`, example)
+	return fmt.Errorf(`want a list, such as '%s'; strings in it need quotes`, example)
 }
 
 // literalOf is the value of a literal.
@@ -82,7 +82,7 @@ func literalOf(tree syntax.Expr) (starlark.Value, error) {
 		case "None", "null":
 			return starlark.None, nil
 		}
-		return nil, fmt.Errorf(`%s in a list is no number: texts have quotes, as in '["%s"]'`, x.Name, x.Name)
+		return nil, fmt.Errorf(`%s in a list is not a number: strings need quotes, as in '["%s"]'`, x.Name, x.Name)
 	case *syntax.ListExpr:
 		list := make([]starlark.Value, len(x.List))
 		for i, e := range x.List {
@@ -94,7 +94,7 @@ func literalOf(tree syntax.Expr) (starlark.Value, error) {
 		}
 		return starlark.NewList(list), nil
 	}
-	return nil, errors.New("a list holds numbers, bools, texts, None and lists of these")
+	return nil, errors.New("a list holds numbers, bools, strings, None and lists of these")
 }
 
 // alike converts a value to the types of the default: if all elements of the default are floats, a whole number
@@ -151,7 +151,7 @@ func checkElements(list *starlark.List, depth int) error {
 		case starlark.NoneType, starlark.Bool, starlark.Int:
 		case starlark.Float:
 			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-				return fmt.Errorf("element %d of the list is %s: the numbers of a list are finite", i, v)
+				return fmt.Errorf("element %d of the list is %s: the numbers in a list must be finite", i, v)
 			}
 		case starlark.String:
 			if !utf8.ValidString(string(v)) {

@@ -107,7 +107,7 @@ func (p *Params) shown(name, text string) string {
 	case other && origin.File != "":
 		return fmt.Sprintf("%s: %s = %s", origin.File, name, text)
 	case other:
-		return fmt.Sprintf("parameter %s: the run that is resumed had %s", name, text)
+		return fmt.Sprintf("parameter %s: the resumed run had %s", name, text)
 	}
 	return fmt.Sprintf("-p %s=%s", name, text)
 }
@@ -127,7 +127,7 @@ func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, 
 		return v, nil
 	}
 	if kind == secret.Withheld {
-		return nil, &UsageError{fmt.Sprintf("parameter %s: the run that is resumed did not keep its value, as the name says that it is a secret: give it again with -p %s=VALUE", name, name)}
+		return nil, &UsageError{fmt.Sprintf("parameter %s: the resumed run did not record its value, since the name marks it as a secret: give it again with -p %s=VALUE", name, name)}
 	}
 	if kind == "string" && like.Type() == "float" && origin.File != "" && slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, text) {
 		kind = "float" // as drun writes them where there are no such numbers
@@ -137,7 +137,7 @@ func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, 
 		if origin.File != "" {
 			return nil, fault(fmt.Errorf("it is of type %s: want %s", kind, now))
 		}
-		return nil, &UsageError{fmt.Sprintf("parameter %s: the run that is resumed had %s, of type %s, but the recipe declares it as %s now (the default is %s): give it anew with -p %s=VALUE",
+		return nil, &UsageError{fmt.Sprintf("parameter %s: the resumed run had %s, of type %s, but the recipe declares it as %s now (the default is %s): give it anew with -p %s=VALUE",
 			name, secret.Text(name, text), kind, now, like, name)}
 	}
 	if like.Type() == "NoneType" {

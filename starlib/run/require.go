@@ -56,7 +56,7 @@ func (r *Run) require(c *starlib.Call) (starlark.Value, error) {
 		return nil, fmt.Errorf("op must be one of < <= > >= == !=, not %q", q.op)
 	}
 	if math.IsNaN(q.limit) {
-		return nil, fmt.Errorf("the value is nan, with which nothing compares")
+		return nil, fmt.Errorf("the value is nan, which cannot be compared")
 	}
 	r.required = append(r.required, q)
 	if last := r.last[q.metric]; last != nil && q.abort {

@@ -115,7 +115,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				Doc: "Adds a note of at most 1 MiB to the run.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					if n := len(c.String("text")); n > maxNote {
-						return nil, fmt.Errorf("the note has %d bytes, more than %d", n, maxNote)
+						return nil, fmt.Errorf("the note has %d bytes: at most %d are allowed", n, maxNote)
 					}
 					if rank.Rank == 0 {
 						recorder.Note(c.String("text"))
@@ -154,7 +154,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 
 func (r *Run) params(c *starlib.Call) (starlark.Value, error) {
 	if r.rank.Stage == starlib.Running {
-		return nil, errors.New("parameters belong to the top level of the recipe, where --help and -p find them: P = run.params(...) outside of every function")
+		return nil, errors.New("parameters belong to the top level of the recipe, where --help and -p find them: P = run.params(...) outside any function")
 	}
 	return r.Params.declare(c.Named)
 }

@@ -80,14 +80,14 @@ func TestBadParameters(t *testing.T) {
 		{"run.params(p = [1])", "[1, 2.5]", "an element is 2.5, of type float: want int"},
 		{"run.params(p = [[1]])", "[1]", "an element is 1, of type int: want a list"},
 		{"run.params(p = [1])", "[len([])]", "a list holds numbers"},
-		{"run.params(p = [1])", "[x]", "x in a list is no number"},
+		{"run.params(p = [1])", "[x]", "x in a list is not a number"},
 		{"run.params(p = [1])", "[" + strings.Repeat("[", 20) + strings.Repeat("]", 21), "nested deeper than 16"},
 		{"run.params(p = [0.5])", "[1e308, 1" + strings.Repeat("0", 400) + "]", "want float"},
 		{"run.params(p = [{}])", "[]", "element 0 of the list is a dict"},
 		{"run.params(p = {})", "1", "parameter p: a default must be a number, bool, string, list or None, not a dict"},
 		{"run.params(p = run.choice(1, [1, 2]))", "3", "-p p=3: the choices are 1, 2"},
 		{"run.params(p = run.choice(1, [1, 2.5]))", "1", "option 1 is 2.5: want the default's type, int"},
-		{"run.params(p = run.choice([1], [[2]]))", "[2]", "the default [1] is none of the options"},
+		{"run.params(p = run.choice([1], [[2]]))", "[2]", "the default [1] is not one of the options"},
 		{"run.params(p = run.param(1, 'x' * 2001))", "1", "the help has 2001 bytes"},
 		{"run.params(p = 1); run.params(p = 2)", "2", "parameter p is declared twice"},
 	} {
@@ -187,7 +187,7 @@ func TestLongNames(t *testing.T) {
 	if _, _, err := exec(t, 0, nil, `run.note("x" * (1 << 20))`); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := exec(t, 0, nil, `run.note("x" * ((1 << 20) + 1))`); err == nil || !strings.Contains(err.Error(), "more than 1048576") {
+	if _, _, err := exec(t, 0, nil, `run.note("x" * ((1 << 20) + 1))`); err == nil || !strings.Contains(err.Error(), "at most 1048576") {
 		t.Errorf("a long note: %v", err)
 	}
 }

@@ -13,15 +13,14 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/errors.txt anew: read what changed")
 
-// given is what the lines of testdata/errors.txt find.
+// given are the names that the lines of testdata/errors.txt can use.
 const given = `a, b = tensor.zeros(2, 3), tensor.zeros(4, 5)
 v, i = tensor.zeros(3), tensor([1, 2])
 w = nn.parameter(tensor.ones(3))
 `
 
-// What recipes get wrong is said with the operation, both shapes, the valid range,
-// and the position. testdata/errors.txt has a recipe a line (";;" stands for a line
-// break), and below it the error, whose line counts from the recipe's first.
+// Errors name the operation, both shapes, the valid range and the position. testdata/errors.txt has one recipe per line
+// (";;" stands for a line break), and below it the error, whose line is counted from the recipe's first.
 func TestErrors(t *testing.T) {
 	const path = "testdata/errors.txt"
 	content, err := os.ReadFile(path)

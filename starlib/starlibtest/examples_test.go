@@ -57,7 +57,7 @@ func TestSpiral(t *testing.T) {
 	}
 }
 
-// One rank takes the batches that two ranks take together by default.
+// By default one rank takes the batches that two ranks take together.
 func TestDigits(t *testing.T) {
 	for seed := range uint64(3) {
 		if acc := last(example(t, "digits.star", seed, map[string]string{"batch": "128"}).Metrics["acc"]); acc < 0.97 {
@@ -73,7 +73,7 @@ func TestCNN(t *testing.T) {
 	}
 }
 
-// The model comes to expect the text's characters, and writes with no others.
+// The model learns to predict the text's characters, and generates only these.
 func TestGPT(t *testing.T) {
 	r := example(t, "gpt.star", 1, map[string]string{"epochs": "2", "width": "24", "layers": "1", "heads": "2", "context": "24", "sample": "60", "prompt": "The light"})
 	loss := r.Metrics["loss"]
@@ -94,8 +94,8 @@ func TestGPT(t *testing.T) {
 	}
 }
 
-// The solution is that of the normal equations: the noise is what is left, and the
-// weights are found to its size over the square root of the samples.
+// The solution is that of the normal equations: the remaining loss is the noise, and the weights are accurate to the
+// noise divided by the square root of the number of samples.
 func TestLinearRegression(t *testing.T) {
 	for seed := range uint64(3) {
 		m := example(t, "linreg.star", seed, map[string]string{"noise": "0.5"}).Metrics
@@ -119,7 +119,7 @@ func TestKMeans(t *testing.T) {
 	}
 }
 
-// What is kept for the next tensors changes no bit.
+// Reusing the memory of tensors changes no bit.
 func TestExamplesWithoutPlan(t *testing.T) {
 	for name, params := range map[string]map[string]string{
 		"spiral.star": nil,
@@ -139,9 +139,8 @@ func TestExamplesWithoutPlan(t *testing.T) {
 	}
 }
 
-// A run that is stopped after a checkpoint and started again logs and prints what a
-// run that was never stopped does, to the bit: weights, rates, dropout, order,
-// augmentation.
+// A run that is stopped after a checkpoint and resumed logs and prints the same as an uninterrupted run, to the bit:
+// weights, learning rates, dropout, order, augmentation.
 func TestStoppedRunsGoOn(t *testing.T) {
 	for name, params := range map[string]map[string]string{
 		"digits.star": {"epochs": "4"},

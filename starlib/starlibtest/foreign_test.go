@@ -8,7 +8,7 @@ import (
 	"drun/starlib/starlibtest"
 )
 
-// What a script of PyTorch says where a recipe says it otherwise: each error tells how.
+// Lines of a PyTorch script that a recipe writes differently: each error says how.
 func TestForeign(t *testing.T) {
 	for _, c := range []struct{ src, want string }{
 		{"tensor.exp(x)", "tensor has no .exp field or method: it is a method of Tensor: x.exp(…)"},
@@ -32,7 +32,7 @@ func TestForeign(t *testing.T) {
 		{"nn.linear(2, 2, biass = False)", "unexpected argument biass (did you mean bias?): linear("},
 		{"nn.linear(2, 2, BIAS = False)", "unexpected argument BIAS (did you mean bias?): linear("},
 		{"nn.linear(2, 2, frobnicate = False)", "unexpected argument frobnicate: linear("},
-		{"nn.relu(x)", "nn.relu: got 1 arguments, want at most 0: relu() -> Module: it makes a layer, which is called with the tensor: layer = nn.relu(…), then layer(x)"},
+		{"nn.relu(x)", "nn.relu: got 1 arguments, want at most 0: relu() -> Module: it makes a layer, and the layer is called with the tensor: layer = nn.relu(…), then layer(x)"},
 		{"nn.gelu(x)", "got Tensor"},
 		{"optim.adam(m, lr = 0.1)", "optim.adam: argument params: want iterable, got Module: m.parameters() gives the parameters of a module m"},
 		{"nn.cross_entropy(x, tensor.ones(2))", "probabilities of shape (2,) do not fit scores of shape (2, 2): class numbers are integers, target.long()"},

@@ -14,7 +14,7 @@ import (
 	"drun/starlib/universe"
 )
 
-// integersGiven is what the calls of testdata/integers.txt find.
+// integersGiven are the names that the calls of testdata/integers.txt can use.
 const integersGiven = `
 m, v, i, empty, wide = tensor.ones(2, 3), tensor.ones(3), tensor([1, 2, 1]), tensor.zeros(0), tensor.zeros(1 << 50, 0)
 x, w = tensor.ones(1, 1, 3, 3), nn.parameter(tensor.ones(3))
@@ -48,8 +48,8 @@ def first(items):
     for x in items: return x
 `
 
-// integerValues are small, negative, and at the ends of what counts in 32, 53 and 64 bits. None asks for an
-// amount of memory that some machine has and another lacks.
+// integerValues are small, negative, and near the limits of 32, 53 and 64 bits. None asks for an amount of memory that
+// some machines have and others lack.
 var integerValues = []string{"0", "1", "2", "5", "70", "-1", "-2", "-100", "-(1 << 50)", "(1 << 50) + 1", "(1 << 53) + 1",
 	"(1 << 60) - 1", "1 << 60", "(1 << 61) + 3", "1 << 62", "(1 << 63) - 1", "-(1 << 62)", "-(1 << 63)", "1 << 64"}
 
@@ -59,8 +59,8 @@ var (
 	hasPlace    = regexp.MustCompile(`^(given)?:?\d+:\d+: `)
 )
 
-// Huge and negative integers give values or errors at the recipe's line: no panic, no endless loop, no memory
-// beyond what the results hold.
+// Huge and negative integers give values or errors at the recipe's line: no panic, no endless loop, and no more memory
+// than the results need.
 func TestIntegers(t *testing.T) {
 	const path = "testdata/integers.txt"
 	content, err := os.ReadFile(path)
@@ -106,7 +106,7 @@ func TestIntegers(t *testing.T) {
 	}
 }
 
-// filled puts the values into a line: all pairs of two places, with the third small, so that some are valid. Each pair gets
+// filled inserts the values into a line: all pairs for two places, with the third small, so that some are valid. Each pair gets
 // one of the small values, in turn; make long tries all of them.
 func filled(line string) []string {
 	places := map[string]bool{}
@@ -168,7 +168,7 @@ func everyIntegerIsThere(t *testing.T, calls string) {
 	}
 }
 
-// peakMemory is the most that the process has had, in bytes.
+// peakMemory is the most memory that the process has used, in bytes.
 func peakMemory(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

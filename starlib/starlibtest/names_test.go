@@ -8,8 +8,8 @@ import (
 	"drun/starlib/universe"
 )
 
-// promised are the names and signatures that users' recipes rely on. What drun has
-// beyond them, such as further arguments at the end, it may change.
+// promised are the names and signatures that users' recipes rely on. drun may change anything beyond them, such as
+// additional parameters at the end.
 var promised = map[string]string{
 	"tensor": `tensor(data, dtype = None, requires_grad = False) zeros(*shape) ones(*shape) full(shape, value) zeros_like(t) ones_like(t) full_like(t, value) rand_like(t) randn_like(t) eye(n) arange(start, end = None, step = 1)
 		linspace(start, end, steps) tril_indices(row, col, offset = 0) triu_indices(row, col, offset = 0) rand(*shape) randn(*shape) randint(low, high, shape) cat(tensors, dim = 0) stack(tensors, dim = 0)
@@ -167,8 +167,8 @@ func parameters(signature string) []string {
 	return params
 }
 
-// begins tells whether got has the wanted parameters first. What is required may
-// have become optional, as lr where each group of parameters has its own.
+// begins reports whether got starts with the wanted parameters. A required one may have become optional, as lr did when
+// groups of parameters got their own.
 func begins(got, want []string) bool {
 	for i, w := range want {
 		if i >= len(got) || got[i] != w && got[i] != w+" = None" {

@@ -14,7 +14,8 @@ import (
 	"drun/tensor"
 )
 
-// What an expression alone has gives its memory back without a collection, however it is passed on.
+// The memory of a value that only an expression refers to is reused without a garbage collection, however the value is
+// passed on.
 func TestPassedResultsServeAgain(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	const setup = `
@@ -75,13 +76,14 @@ def clear():
 	}
 }
 
-// Wherever a recipe keeps a result (variables of every kind, lists, dicts, arguments, defaults, closures, views, graphs), it
-// finds there what it has put there. DRUN_TEST_PASSING=5000 tries that many recipes.
+// Wherever a recipe keeps a result (variables of every kind, lists, dicts, arguments, defaults, closures, views,
+// graphs), the result stays as it was. DRUN_TEST_PASSING=5000 tries that many recipes.
 func TestPassingIsNotSeen(t *testing.T) {
 	planIsNotSeen(t, "DRUN_TEST_PASSING", 50, 7, 10, passes)
 }
 
-// passes is a random recipe in parts, of which any may fail, whose expressions pass large tensors on in every way there is.
+// passes returns a random recipe in parts, any of which may fail, whose expressions pass large tensors on in every
+// possible way.
 func passes(r *rand.Rand) []string {
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
 	expr := func(depth int) string { // E is the place of another, R a small number

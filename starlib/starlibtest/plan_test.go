@@ -12,12 +12,12 @@ import (
 	"drun/starlib"
 )
 
-// Whatever a recipe holds on to (results in lists, closures, views, gradients, graphs that a backward pass left)
-// is the same whether tensors that nobody has are used again or not. DRUN_TEST_PLANS=2000 tries that many recipes.
+// Whatever a recipe holds (results in lists, closures, views, gradients, graphs after a backward pass) is the same
+// whether or not the memory of unreferenced tensors is reused. DRUN_TEST_PLANS=2000 tries that many recipes.
 func TestPlanIsNotSeen(t *testing.T) { planIsNotSeen(t, "DRUN_TEST_PLANS", 60, 6, 3, program) }
 
-// planIsNotSeen executes random recipes, as many as the variable says, with DRUN_PLAN=off and without: they print the same,
-// and least lines or more.
+// planIsNotSeen executes random recipes, as many as the variable says, with and without DRUN_PLAN=off: both print the
+// same, and at least the given number of lines.
 func planIsNotSeen(t *testing.T, variable string, programs, stream uint64, least int, draw func(*rand.Rand) []string) {
 	t.Helper()
 	if text := os.Getenv(variable); text != "" {
@@ -53,8 +53,8 @@ func planIsNotSeen(t *testing.T, variable string, programs, stream uint64, least
 	}
 }
 
-// layers are modules that keep the shape of what they are given, by the shape: (N, N), (2, 4, 5, 5) and (3, 5, N). A
-// function in a model may hold what passes through it.
+// layers are modules that keep their input's shape, by shape: (N, N), (2, 4, 5, 5) and (3, 5, N). A function in a model
+// may keep what passes through it.
 var layers = map[string][]string{
 	"rows": {"nn.linear(N, N)", "nn.layer_norm(N)", "nn.rms_norm(N)", "nn.sequential(nn.linear(N, 2 * N), nn.gelu(), nn.linear(2 * N, N))",
 		"nn.softmax(-1)", "nn.log_softmax(1)", "lambda t: nn.autocast(inner, t).float()", "inner"},
@@ -68,7 +68,7 @@ var layers = map[string][]string{
 var anywhere = []string{"nn.relu()", "nn.gelu()", "nn.tanh()", "nn.silu()", "nn.mish()", "nn.leaky_relu()", "nn.elu()", "nn.softplus()", "nn.dropout(0.2)", "hold",
 	"lambda t: t + hold(t * 0.5)", "lambda t: t.clone()", "lambda t: t / (1 + t.abs())"}
 
-// model is a random one of layers of a shape.
+// model returns a random model of layers for a shape.
 func model(r *rand.Rand, shape string) string {
 	var all []string
 	for range 1 + r.IntN(5) {
@@ -81,7 +81,7 @@ func model(r *rand.Rand, shape string) string {
 	return "nn.sequential(" + strings.Join(all, ", ") + ")"
 }
 
-// program is a random recipe in parts, of which any may fail.
+// program returns a random recipe in parts, any of which may fail.
 func program(r *rand.Rand) []string {
 	n := []int{4, 20, 70}[r.IntN(3)] // within the header, Go's heap, the pool
 	shape := []string{"rows", "images", "sequences"}[r.IntN(3)]

@@ -38,7 +38,7 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// tensor makes a recipe's value of the array.
+// tensor converts the array to a recipe's value.
 func (a *array) tensor(ctx *tensor.Context) (starlark.Value, error) {
 	values := make([]float64, len(a.Values))
 	for i, v := range a.Values {
@@ -52,8 +52,8 @@ func (a *array) tensor(ctx *tensor.Context) (starlark.Value, error) {
 	return (*startensor.Value)(t), err
 }
 
-// differs says how a value of a recipe differs from the array; "" if it does not,
-// within the tolerance relative to the values, or their scale where sums cancel.
+// differs says how a recipe's value differs from the array; "" if it does not. The tolerance is relative to the values,
+// or to their scale where sums cancel.
 func (a *array) differs(v starlark.Value, tolerance float64) string {
 	var got []float64
 	switch v := v.(type) {
@@ -86,8 +86,8 @@ func (a *array) differs(v starlark.Value, tolerance float64) string {
 	return ""
 }
 
-// Recipes compute what PyTorch computes: values, types, gradients, parameters
-// after steps of the optimizers. The scripts testdata/pytorch*.py made the cases.
+// Recipes compute what PyTorch computes: values, types, gradients, and parameters after optimizer steps. The scripts
+// testdata/pytorch*.py made the cases.
 func TestValuesMatchPyTorch(t *testing.T) {
 	files, err := filepath.Glob("testdata/pytorch*.json")
 	if err != nil {
@@ -145,8 +145,8 @@ func matchPyTorch(t *testing.T, name string) {
 	}
 }
 
-// What is said to be written instead of a function of PyTorch computes what that computes: each has a case of its name,
-// and nothing else that is said has none.
+// The expression that drun suggests instead of a PyTorch function computes the same: each has a case of its name, and
+// every such case has a suggestion.
 func TestEquivalents(t *testing.T) {
 	content, err := os.ReadFile("testdata/pytorch_names.json")
 	if err != nil {
@@ -162,7 +162,7 @@ func TestEquivalents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equivalents := lang.Equivalents()
+	equivalents := lang.Equivalents
 	for name, expr := range equivalents {
 		row := regexp.MustCompile("(?m)^\\|.* `" + name + "`.*" + regexp.QuoteMeta(" `"+strings.ReplaceAll(expr, "|", `\|`)+"` |") + "$")
 		if !row.Match(page) {

@@ -14,6 +14,7 @@ import (
 	"drun/starlib/lang"
 	"drun/starlib/lang/chunk"
 	"drun/starlib/run"
+	startesting "drun/starlib/testing"
 	"drun/starlib/universe"
 	"drun/tensor"
 
@@ -47,7 +48,7 @@ func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) 
 	r := &Recipe{Rank: &rank, Metrics: make(map[string][]float64), Store: new(Store)}
 	u := universe.New(universe.Host{
 		Rank: r.Rank, Recorder: (*recorder)(r), Params: params, Store: (*store)(r),
-		Context: t.Context(), Extra: []*starlib.Module{testingModule},
+		Context: t.Context(), Extra: []*starlib.Module{startesting.Module(dir)},
 	})
 	r.env, r.Tensors = u.Env, u.Tensors
 	r.Thread = &starlark.Thread{Name: t.Name(), Print: func(_ *starlark.Thread, s string) { r.Printed = append(r.Printed, s) }}
@@ -134,35 +135,6 @@ func Chunks(t *testing.T, pattern string) {
 			})
 		}
 	}
-}
-
-// testingModule is what test recipes compare with.
-var testingModule = &starlib.Module{
-	Name: "testing",
-	Doc:  "Comparisons for tests.",
-	Defs: []*starlib.Def{
-		{
-			Sig: "eq(got, want)",
-			Doc: "An error unless the two print alike; of tensors, compare tolist(), shape and dtype.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				got, want := c.Arg("got"), c.Arg("want")
-				if got.String() != want.String() || got.Type() != want.Type() {
-					return nil, fmt.Errorf("got %s, want %s", got, want)
-				}
-				return nil, nil
-			},
-		},
-		{
-			Sig: "check(ok: bool, message: string = \"check failed\")",
-			Doc: "An error unless ok.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				if !c.Bool("ok") {
-					return nil, fmt.Errorf("%s", c.String("message"))
-				}
-				return nil, nil
-			},
-		},
-	},
 }
 
 // recorder keeps what a recipe logs.

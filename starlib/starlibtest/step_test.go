@@ -9,7 +9,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// BenchmarkStep is a training step of a small model: what a recipe's calls cost besides the kernels.
+// BenchmarkStep is a training step of a small model: it measures what a recipe's calls cost besides the kernels.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct{ name, model, data string }{
 		{"tiny", "nn.sequential(nn.linear(2, 16), nn.tanh(), nn.linear(16, 2))", "tensor.randn(16, 2), tensor.randint(0, 2, (16,))"},
@@ -49,7 +49,7 @@ def steps(n):
 	}
 }
 
-// cpu is the processor time of this process in nanoseconds, which other programs disturb less than the clock's.
+// cpu is the processor time of this process in nanoseconds, which other programs disturb less than wall-clock time.
 func cpu(b *testing.B) int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -50,7 +50,7 @@ func (v *Value) Attr(name string) (starlark.Value, error) {
 		case 2:
 			return Result(tensor.Transpose(t, 0, 1))
 		}
-		return nil, fmt.Errorf("T is for matrices, not shape %s: mT swaps the last two dimensions, permute() brings all into another order", Shape(t)) //nolint:staticcheck // its name
+		return nil, fmt.Errorf("T is for matrices, not shape %s: mT swaps the last two dimensions, permute() reorders all of them", Shape(t)) //nolint:staticcheck // its name
 	case "mT":
 		if t.Dim() < 2 {
 			return nil, fmt.Errorf("mT needs at least two dimensions, not shape %s", Shape(t))

@@ -73,7 +73,7 @@ func (c *collector) add(v starlark.Value, depth int) error {
 			list = v
 		} else {
 			if v.Tensor().DType() == element.Complex64 {
-				return fmt.Errorf("a complex64 Tensor stands where a number was expected: use tensor.stack")
+				return fmt.Errorf("got a complex64 Tensor where a number was expected: use tensor.stack")
 			}
 			c.double = c.double || v.Tensor().DType() == element.Float64
 			s, err := v.Tensor().Item()
@@ -92,7 +92,7 @@ func (c *collector) add(v starlark.Value, depth int) error {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("cannot make a tensor of a %s: want numbers, or lists of them nested to equal lengths", v.Type())
+			return fmt.Errorf("cannot make a tensor of a %s: want numbers, or nested lists of numbers of equal lengths", v.Type())
 		}
 		return c.number(s, depth)
 	}
@@ -103,11 +103,11 @@ func (c *collector) add(v starlark.Value, depth int) error {
 	case depth == len(c.shape) && !c.known:
 		c.shape = append(c.shape, n)
 		if c.rows = max(c.rows, 1); n > tensor.MaxValues()/c.rows {
-			return fmt.Errorf("lists of shape %s and more have too many elements", tensor.ShapeString(c.shape))
+			return fmt.Errorf("lists of at least shape %s have too many elements", tensor.ShapeString(c.shape))
 		}
 		c.rows *= max(n, 1)
 	case depth >= len(c.shape):
-		return fmt.Errorf("a list stands where a number was expected: lists must be nested to equal lengths")
+		return fmt.Errorf("got a list where a number was expected: nested lists must have equal lengths")
 	case c.shape[depth] != n:
 		return fmt.Errorf("lists have different lengths: %d and %d at depth %d", c.shape[depth], n, depth)
 	}
@@ -124,7 +124,7 @@ func (c *collector) add(v starlark.Value, depth int) error {
 
 func (c *collector) number(s tensor.Scalar, depth int) error {
 	if depth != len(c.shape) {
-		return fmt.Errorf("a number stands where a list of length %d was expected: lists must be nested to equal lengths", c.shape[depth])
+		return fmt.Errorf("got a number where a list of length %d was expected: nested lists must have equal lengths", c.shape[depth])
 	}
 	c.known = true
 	switch k := s.Kind(); {

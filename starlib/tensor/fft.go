@@ -144,10 +144,10 @@ func frequencies(ctx *tensor.Context, c *starlib.Call, positive bool) (starlark.
 		return nil, fmt.Errorf("n = %d: want at least 1", n)
 	}
 	if n > tensor.MaxValues() {
-		return nil, fmt.Errorf("n = %d: more numbers than memory has", n)
+		return nil, fmt.Errorf("n = %d: that many numbers do not fit in memory", n)
 	}
 	if d == 0 {
-		return nil, fmt.Errorf("d = 0: want the spacing of the numbers")
+		return nil, fmt.Errorf("d = 0: want the spacing of the samples, not 0")
 	}
 	count := n
 	if positive {

@@ -73,7 +73,7 @@ var linalgDefs = []*starlib.Def{
 			name, named := starlark.AsString(c.Arg("ord"))
 			if over == nil && !c.IsNone("ord") {
 				if t.Dim() > 2 {
-					return nil, fmt.Errorf("ord needs a dim, or two, of a tensor of shape %s", Shape(t))
+					return nil, fmt.Errorf("ord needs one or two dims for a tensor of shape %s", Shape(t))
 				}
 				for d := range t.Dim() {
 					over = append(over, d)

@@ -67,7 +67,7 @@ var orderDefs = []*starlib.Def{
 			weight, density := Optional(c, "weight"), c.Bool("density")
 			if _, equal := c.Arg("bins").(starlark.Int); !equal {
 				if !c.IsNone("range") {
-					return nil, fmt.Errorf("range goes with a number of bins, not with their edges")
+					return nil, fmt.Errorf("range is for a number of bins: leave it out with edges")
 				}
 				edges := starlib.Must(source(t, c.Arg("bins")))
 				counts, err := tensor.HistogramAt(t, edges, weight, density)

@@ -24,7 +24,7 @@ no_grad(fn, *args, **kwargs): calls fn with these arguments and returns its resu
 				return starlark.Call(thread, fn, args, named)
 			}
 			if len(c.Rest) > 0 || len(c.Named) > 0 {
-				return nil, fmt.Errorf("got further arguments with an iterable: they are for a function")
+				return nil, fmt.Errorf("got extra arguments with an iterable: only a function takes them")
 			}
 			loop := noGradLoop{c.Arg("iterable_or_fn").(starlark.Iterable), ctx}
 			if _, ok := loop.Iterable.(starlark.Sequence); ok {

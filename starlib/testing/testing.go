@@ -53,7 +53,7 @@ func Module(dir string) *starlib.Module {
 					got, want := c.Arg("got"), c.Arg("want")
 					for _, v := range []starlark.Value{got, want} {
 						if _, err := codec.Encode(v); err != nil { // it may be a cycle
-							return nil, fmt.Errorf("only numbers are close, and tensors and lists of them: %w", err)
+							return nil, fmt.Errorf("close compares only numbers, and tensors and lists of them: %w", err)
 						}
 					}
 					return nil, near(c.Thread, got, want, rtol, atol, "")
@@ -67,7 +67,7 @@ func Module(dir string) *starlib.Module {
 					case c.Bool("ok"):
 						return nil, nil
 					case message == "":
-						return nil, errors.New("it is not so")
+						return nil, errors.New("the check failed")
 					default:
 						return nil, errors.New(message)
 					}
@@ -83,7 +83,7 @@ func Module(dir string) *starlib.Module {
 					case err == nil:
 						return nil, errors.New("the function did not fail")
 					case !strings.Contains(err.Error(), message):
-						return nil, fmt.Errorf("the function failed with %q, which does not have %q in it", err.Error(), message)
+						return nil, fmt.Errorf("the function failed with %q, which does not contain %q", err.Error(), message)
 					}
 					return starlark.String(err.Error()), nil
 				},
@@ -132,7 +132,7 @@ func Module(dir string) *starlib.Module {
 	if dir == "" {
 		for _, d := range m.Defs {
 			d.Fn = func(*starlib.Call) (starlark.Value, error) {
-				return nil, errors.New("the module is for the functions test_* of a recipe, under drun test")
+				return nil, errors.New("the module is only for a recipe's test_* functions, under drun test")
 			}
 		}
 	}
@@ -231,7 +231,7 @@ func near(thread *starlark.Thread, got, want starlark.Value, rtol, atol float64,
 	g, okY := starlark.AsFloat(want)
 	switch {
 	case !okX || !okY:
-		return fmt.Errorf("got %s%s, want %s: only numbers are close", shown(got), place, shown(want))
+		return fmt.Errorf("got %s%s, want %s: close compares only numbers", shown(got), place, shown(want))
 	case f == g, math.IsNaN(f) && math.IsNaN(g), !math.IsInf(g, 0) && math.Abs(f-g) <= atol+rtol*math.Abs(g):
 		return nil
 	}

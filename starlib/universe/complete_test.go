@@ -9,8 +9,7 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// Owners stand before what they own, everything is documented, and what a recipe
-// finds is in the reference.
+// Owners precede what they own, everything is documented, and every name that a recipe finds is in the reference.
 func TestReferenceIsComplete(t *testing.T) {
 	owners, names := map[string]bool{"": true}, map[string]bool{}
 	for _, e := range Reference() {

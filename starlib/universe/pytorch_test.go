@@ -9,14 +9,14 @@ import (
 	"drun/starlib/universe"
 )
 
-// What docs/from-pytorch.md calls the values of types.
+// The names that docs/from-pytorch.md uses for values of types.
 var called = map[string]string{
 	"x": "Tensor", "y": "Tensor", "var": "Tensor", "p": "Tensor", "a": "Tensor", "m": "Module", "opt": "Optimizer", "rate": "Plateau", "average": "Average", "ds": "Dataset", "loader": "Loader",
 	"table": "Table", "g": "Generator", "work": "Work", "group": "Group", "ddp": "DDP", "pipeline": "Pipeline", "reference": "Reference",
 }
 
-// Every name of drun in docs/from-pytorch.md exists, and the page has every name that a recipe finds
-// in the modules that PyTorch has too, or that stand for its classes.
+// Every name of drun in docs/from-pytorch.md exists, and the page has every name in the modules that PyTorch has too,
+// or that stand for its classes.
 func TestFromPyTorch(t *testing.T) {
 	content, err := os.ReadFile("../../docs/from-pytorch.md")
 	if err != nil {

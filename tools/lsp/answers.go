@@ -355,7 +355,7 @@ func (s *Server) over(d *document, load *syntax.LoadStmt, name string) *defined 
 
 // loaded is the file that a load statement names.
 func (s *Server) loaded(d *document, load *syntax.LoadStmt) (text, path string) {
-	bundle, _ := recipe.ReadAllWith(d.path, s.reader(d))
+	bundle, _ := recipe.ReadAll(d.path, s.reader(d))
 	if bundle == nil {
 		return "", ""
 	}

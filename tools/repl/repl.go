@@ -180,7 +180,7 @@ func (s *Session) execute(interrupted <-chan os.Signal, do func(*starlark.Thread
 // load is a load statement at the prompt: the file is read each time, so that changes take effect.
 func (s *Session) load(thread *starlark.Thread, module string) (starlark.StringDict, error) {
 	main := filepath.Join(s.dir, typed)
-	bundle, faults := recipe.ReadAllWith(main, func(path string) ([]byte, bool) {
+	bundle, faults := recipe.ReadAll(main, func(path string) ([]byte, bool) {
 		return []byte(fmt.Sprintf("load(%q, %q)\n", module, "x")), path == main
 	})
 	if len(faults) > 0 {

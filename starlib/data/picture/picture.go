@@ -61,17 +61,17 @@ func Describe(in io.Reader) (Info, error) {
 	}
 	config, err := decode(r)
 	if err != nil {
-		return Info{}, garbled(info.Format, err)
+		return Info{}, corrupt(info.Format, err)
 	}
 	info.Width, info.Height, info.Channels = config.Width, config.Height, channelsOf(config.ColorModel)
 	return info, nil
 }
 
-func garbled(format string, err error) error {
+func corrupt(format string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("truncated: the %s data ends early", format)
 	}
-	return fmt.Errorf("the %s data is garbled: %w", format, err)
+	return fmt.Errorf("the %s data is corrupt: %w", format, err)
 }
 
 func channelsOf(model color.Model) int {
@@ -98,7 +98,7 @@ func Decode(content []byte, mode Mode) (*Picture, error) {
 		return nil, err
 	}
 	if info.Width < 1 || info.Height < 1 || info.Width > MaxPixels/info.Height {
-		return nil, fmt.Errorf("it declares %d x %d pixels, and a picture may have %d", info.Width, info.Height, MaxPixels)
+		return nil, fmt.Errorf("it declares %d x %d pixels: a picture may have at most %d", info.Width, info.Height, MaxPixels)
 	}
 	// A row of a PNG takes at least a byte, and deflate compresses at most 1032 times; JPEG needs a bit for each 8 x 8 block.
 	if least := info.Width * info.Height / 8 / 1040; info.Format == "png" && len(content) < least {
@@ -110,7 +110,7 @@ func Decode(content []byte, mode Mode) (*Picture, error) {
 	}
 	img, err := decode(bytes.NewReader(content))
 	if err != nil {
-		return nil, garbled(info.Format, err)
+		return nil, corrupt(info.Format, err)
 	}
 	channels := map[Mode]int{Unchanged: info.Channels, Grey: 1, RGB: 3, RGBA: 4}[mode]
 	return fromImage(img, channels), nil

@@ -128,11 +128,11 @@ func TestBadPictures(t *testing.T) {
 	}{
 		"empty":       {nil, "byte 0: neither a PNG nor a JPEG file"},
 		"text":        {[]byte("hello"), "byte 0: neither a PNG nor a JPEG file"},
-		"cut":         {photo[:len(photo)/2], "the png data is garbled: png: invalid format: not enough pixel data"},
-		"cut jpeg":    {jpg[:len(jpg)/2], "the jpeg data is garbled: invalid JPEG format: short Huffman data"},
-		"broken":      {broken, "the png data is garbled: "},
-		"petabytes":   {header(1<<31-1, 1<<31-1), "the png data is garbled: "},
-		"huge":        {header(60000, 60000), "it declares 60000 x 60000 pixels, and a picture may have 67108864"},
+		"cut":         {photo[:len(photo)/2], "the png data is corrupt: png: invalid format: not enough pixel data"},
+		"cut jpeg":    {jpg[:len(jpg)/2], "the jpeg data is corrupt: invalid JPEG format: short Huffman data"},
+		"broken":      {broken, "the png data is corrupt: "},
+		"petabytes":   {header(1<<31-1, 1<<31-1), "the png data is corrupt: "},
+		"huge":        {header(60000, 60000), "it declares 60000 x 60000 pixels: a picture may have at most 67108864"},
 		"large":       {header(8000, 8000), "truncated: 33 bytes cannot hold 8000 x 8000 pixels"},
 		"jpeg's size": {[]byte("\xff\xd8\xff\xc0\x00\x11\x08\xff\xff\xff\xff\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01" + strings.Repeat("\xff\xda\x00\x02", 4)), "it declares 65535 x 65535 pixels"},
 	} {

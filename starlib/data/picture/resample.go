@@ -227,7 +227,7 @@ func (p *Picture) Grey() (*Picture, error) {
 		return p, nil
 	}
 	if p.Channels != 3 {
-		return nil, fmt.Errorf("a picture of %d channels, not of 3", p.Channels)
+		return nil, fmt.Errorf("the picture has %d channels: want 3", p.Channels)
 	}
 	n := p.Height * p.Width
 	out := &Picture{Channels: 1, Height: p.Height, Width: p.Width}

@@ -82,7 +82,7 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("not an Arrow file or stream, or its schema is garbled: %w", plainError(err))
+		return nil, fmt.Errorf("not an Arrow file or stream, or its schema is corrupt: %w", plainError(err))
 	}
 	schema := r.stream.Schema()
 	for _, f := range schema.Fields() {
@@ -99,9 +99,9 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 func plainError(err error) error {
 	text := strings.NewReplacer("arrow/ipc: ", "", "unknown error while reading: ", "").Replace(err.Error())
 	if _, stumble, ok := strings.Cut(text, "runtime error: "); ok {
-		text = "the data is garbled: " + misread(stumble)
+		text = "the data is corrupt: " + misread(stumble)
 	} else if strings.Contains(text, "interface conversion: ") {
-		text = "the data is garbled: " + misread("")
+		text = "the data is corrupt: " + misread("")
 	}
 	return errors.New(text)
 }
@@ -306,7 +306,7 @@ func (r *arrowReader) load() (bool, error) {
 	if err == nil {
 		rows := r.batch.NumRows()
 		if rows < 0 || rows > maxRows {
-			err = fmt.Errorf("it has %d rows, and may have %d", rows, maxRows)
+			err = fmt.Errorf("it has %d rows: at most %d are allowed", rows, maxRows)
 		}
 		for _, i := range r.wanted {
 			if c := r.batch.Column(i); int64(c.Len()) != rows {

@@ -91,7 +91,7 @@ func (s *arrowStream) description() (content []byte, size int64, kind byte, err 
 	case n == 0:
 		return nil, 0, 0, io.EOF
 	case n < 4 || n > maxMetadata:
-		return nil, 0, 0, fmt.Errorf("a message's description of %d bytes; it may have %d", n, maxMetadata)
+		return nil, 0, 0, fmt.Errorf("a message's description of %d bytes: at most %d are allowed", n, maxMetadata)
 	}
 	if content, err = io.ReadAll(io.LimitReader(s.in, int64(n))); err == nil && len(content) < int(n) {
 		err = errEarly
@@ -101,7 +101,7 @@ func (s *arrowStream) description() (content []byte, size int64, kind byte, err 
 	}
 	root := arrowTable{&flatbuffers.Table{Bytes: content, Pos: flatbuffers.GetUOffsetT(content)}}
 	if size = root.GetInt64Slot(4+2*3, 0); size < 0 || size > maxBatch {
-		return nil, 0, 0, fmt.Errorf("a message's body of %d bytes; it may have %d", size, maxBatch)
+		return nil, 0, 0, fmt.Errorf("a message's body of %d bytes: at most %d are allowed", size, maxBatch)
 	}
 	kind = root.GetByteSlot(4+2*1, 0)
 	return content, size, kind, s.check(root, kind)

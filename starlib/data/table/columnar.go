@@ -159,7 +159,7 @@ func choose(fields []Field, columns []string) ([]int, error) {
 	}
 	for _, i := range wanted {
 		if f := fields[i]; f.Refused {
-			return nil, fmt.Errorf("column %s: its type, %s, is not supported; columns names the others that are wanted", short(f.Name), f.Type)
+			return nil, fmt.Errorf("column %s: its type, %s, is not supported; select the other columns with columns", short(f.Name), f.Type)
 		}
 	}
 	if len(fields) == 0 {
@@ -185,11 +185,11 @@ func guarded(what func() error) (err error) {
 		if p := recover(); p != nil {
 			switch p := p.(type) {
 			case runtime.Error:
-				err = errors.New("the data is garbled: " + misread(p.Error()))
+				err = errors.New("the data is corrupt: " + misread(p.Error()))
 			case error:
-				err = fmt.Errorf("the data is garbled: %w", p)
+				err = fmt.Errorf("the data is corrupt: %w", p)
 			default:
-				err = fmt.Errorf("the data is garbled: %v", p)
+				err = fmt.Errorf("the data is corrupt: %v", p)
 			}
 		}
 	}()
@@ -217,7 +217,7 @@ const (
 func micros(n, unit int64) (any, error) {
 	if unit < 0 {
 		if n%-unit != 0 {
-			return nil, fmt.Errorf("the time %d ns is no whole number of microseconds", n)
+			return nil, fmt.Errorf("the time %d ns is not a whole number of microseconds", n)
 		}
 		return n / -unit, nil
 	}

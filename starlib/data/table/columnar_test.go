@@ -211,14 +211,14 @@ func TestSeekColumns(t *testing.T) {
 // What cannot be read is an error that names the column and the type, or the cell.
 func TestRefusedColumns(t *testing.T) {
 	for _, c := range []struct{ file, column, want string }{
-		{"odd.arrow", "gap", `column "gap": its type, month_day_nano_interval, is not supported; columns names the others that are wanted`},
+		{"odd.arrow", "gap", `column "gap": its type, month_day_nano_interval, is not supported; select the other columns with columns`},
 		{"odd.arrow", "either", `column "either": its type, sparse_union<`},
 		{"odd.arrow", "ends", `column "ends": its type, run_end_encoded<`},
 		{"odd.arrow", "", `column "gap": its type, `},
 		{"odd.arrow", "y", `there is no column "y"; there are "x", "gap", "either", "ends"`},
 		{"unfit.parquet", "big", `row group 0, row 0, column "big": 18446744073709551615 does not fit int64`},
 		{"unfit.parquet", "digits", `row group 0, row 0, column "digits": the decimal "1234567890123456789" (with 2 places) has more digits than a float64 holds`},
-		{"unfit.parquet", "nanos", `row group 0, row 0, column "nanos": the time 1001 ns is no whole number of microseconds`},
+		{"unfit.parquet", "nanos", `row group 0, row 0, column "nanos": the time 1001 ns is not a whole number of microseconds`},
 		{"unfit.parquet", "late", `row group 0, row 0, column "late": the time 2305843009213693952 does not fit into 64 bits as microseconds`},
 	} {
 		format, b := testFile(t, c.file)

@@ -117,13 +117,13 @@ func TestPagesThatClaimMuch(t *testing.T) {
 		want    string
 	}{
 		{format.Lz4Raw, 0, append(header(1000, int32(n), 10), block...), ""},
-		{format.Lz4Raw, 0, append(header(999, int32(n), 10), block...), "a page's LZ4 data is garbled, or unpacks to more than the 999 bytes that it says"},
-		{format.Lz4Raw, 0, append(header(1000, 15, 10), "garbage garbage"...), "a page's LZ4 data is garbled, or unpacks to more than the 1000 bytes that it says"},
+		{format.Lz4Raw, 0, append(header(999, int32(n), 10), block...), "a page's LZ4 data is corrupt, or unpacks to more than the 999 bytes that it says"},
+		{format.Lz4Raw, 0, append(header(1000, 15, 10), "garbage garbage"...), "a page's LZ4 data is corrupt, or unpacks to more than the 1000 bytes that it says"},
 		{format.Snappy, 0, append(header(1000, 16, 10), "garbage garbage"...), "a page of 16 bytes does not fit into its column"},
-		{format.Snappy, 0, append(header(1<<30, 15, 10), "garbage garbage"...), "a page of 15 bytes unpacks to 1073741824, and may take 268435456"},
-		{format.Snappy, 0, append(header(1000, 15, 1<<30), "garbage garbage"...), "a page of 1073741824 values of 4 bytes; it may take 268435456"},
-		{format.Snappy, 1 << 20, append(header(1000, 15, 1000), "garbage garbage"...), "a page of 1000 values of 1048576 bytes; it may take 268435456"},
-		{format.Snappy, 0, []byte("\x15\x00"), "a page's header is garbled: "},
+		{format.Snappy, 0, append(header(1<<30, 15, 10), "garbage garbage"...), "a page of 15 bytes unpacks to 1073741824: at most 268435456 are allowed"},
+		{format.Snappy, 0, append(header(1000, 15, 1<<30), "garbage garbage"...), "a page of 1073741824 values of 4 bytes: at most 268435456 bytes are allowed"},
+		{format.Snappy, 1 << 20, append(header(1000, 15, 1000), "garbage garbage"...), "a page of 1000 values of 1048576 bytes: at most 268435456 bytes are allowed"},
+		{format.Snappy, 0, []byte("\x15\x00"), "a page's header is corrupt: "},
 	} {
 		r := &parquetReader{in: bytes.NewReader(c.content)}
 		next, err := r.page(&leaf{length: c.length}, c.codec, 0, int64(len(c.content)))

@@ -71,18 +71,18 @@ func TestBombsOfColumns(t *testing.T) {
 		content []byte
 		want    string
 	}{
-		{"parquet", parquetOf("\x19\xfc\xff\xff\xff\xff\x07"), "the footer is garbled: decoding thrift payload: 1:FIELD<LIST>: a list of 2147483647 elements, before 0 bytes"},
-		{"parquet", parquetOf(strings.Repeat("\x1c", 5000)), "the footer is garbled: "},
-		{"parquet", parquetOf("\x19" + strings.Repeat("\x19", 5000)), "the footer is garbled: "},
-		{"parquet", parquetOf("\x19\xfc\xff\xff\x7f" + strings.Repeat("\x00", 1<<21)), "the footer is garbled: "},
-		{"parquet", parquetOf(deepSchema(1000)), "the footer is garbled: opening columns of parquet file: cannot represent parquet columns with more than 255 nested levels"},
+		{"parquet", parquetOf("\x19\xfc\xff\xff\xff\xff\x07"), "the footer is corrupt: decoding thrift payload: 1:FIELD<LIST>: a list of 2147483647 elements, before 0 bytes"},
+		{"parquet", parquetOf(strings.Repeat("\x1c", 5000)), "the footer is corrupt: "},
+		{"parquet", parquetOf("\x19" + strings.Repeat("\x19", 5000)), "the footer is corrupt: "},
+		{"parquet", parquetOf("\x19\xfc\xff\xff\x7f" + strings.Repeat("\x00", 1<<21)), "the footer is corrupt: "},
+		{"parquet", parquetOf(deepSchema(1000)), "the footer is corrupt: opening columns of parquet file: cannot represent parquet columns with more than 255 nested levels"},
 		{"parquet", append([]byte("PAR1xxxx"), "\xff\xff\xff\xffPAR1"...), "the footer of 4294967295 bytes does not fit into the file"},
 		{"parquet", []byte("PAR1"), "not a Parquet file: too short"},
-		{"arrow", arrowOf(30, 0), "not an Arrow file or stream, or its schema is garbled: could not read message schema: more than 20000 fields"},
-		{"arrow", arrowOf(200, 0), "not an Arrow file or stream, or its schema is garbled: could not read message schema: more than 20000 fields"},
-		{"arrow", arrowOf(1, 1<<50), "not an Arrow file or stream, or its schema is garbled: could not read message schema: a message's body of 1125899906842624 bytes; it may have 1073741824"},
-		{"arrow", []byte("\xff\xff\xff\xff\xff\xff\xff\x7f"), "not an Arrow file or stream, or its schema is garbled: could not read message schema: a message's description of 2147483647 bytes; it may have 67108864"},
-		{"arrow", []byte("ARROW1\x00\x00\xff\xff\xff\x7fARROW1"), "not an Arrow file or stream, or its schema is garbled: could not read message schema: a message's description of 2147483647 bytes; it may have 67108864"},
+		{"arrow", arrowOf(30, 0), "not an Arrow file or stream, or its schema is corrupt: could not read message schema: more than 20000 fields"},
+		{"arrow", arrowOf(200, 0), "not an Arrow file or stream, or its schema is corrupt: could not read message schema: more than 20000 fields"},
+		{"arrow", arrowOf(1, 1<<50), "not an Arrow file or stream, or its schema is corrupt: could not read message schema: a message's body of 1125899906842624 bytes: at most 1073741824 are allowed"},
+		{"arrow", []byte("\xff\xff\xff\xff\xff\xff\xff\x7f"), "not an Arrow file or stream, or its schema is corrupt: could not read message schema: a message's description of 2147483647 bytes: at most 67108864 are allowed"},
+		{"arrow", []byte("ARROW1\x00\x00\xff\xff\xff\x7fARROW1"), "not an Arrow file or stream, or its schema is corrupt: could not read message schema: a message's description of 2147483647 bytes: at most 67108864 are allowed"},
 		{"arrow", []byte("FEA1xxxxxxxxFEA1"), "this is Feather's first version, which is not supported: write"},
 	} {
 		if _, err := openBytes(c.format, c.content, nil); err == nil || !strings.HasPrefix(err.Error(), c.want) {
@@ -128,15 +128,15 @@ func TestGarbledColumns(t *testing.T) {
 		format, b := testFile(t, name)
 		g := rand.New(rand.NewPCG(1, 2))
 		for range 100 {
-			garbled := bytes.Clone(b)
+			corrupt := bytes.Clone(b)
 			for range 1 + g.IntN(3) {
 				at := g.IntN(len(b))
 				if g.IntN(2) == 0 { // in the description, mostly
 					at = len(b) - 1 - g.IntN(len(b)/4)
 				}
-				garbled[at] = byte(g.Uint32())
+				corrupt[at] = byte(g.Uint32())
 			}
-			if err := readAny(t, format, garbled); err != nil && strings.Contains(err.Error(), ": the data is garbled: a length or a position in it leads outside of the data") {
+			if err := readAny(t, format, corrupt); err != nil && strings.Contains(err.Error(), ": the data is corrupt: a length or a position in it leads outside of the data") {
 				outside++
 			}
 		}
@@ -146,9 +146,9 @@ func TestGarbledColumns(t *testing.T) {
 	}
 	small := honestText().file()
 	for at := range small {
-		garbled := bytes.Clone(small)
-		garbled[at] ^= 0xff
-		_ = readAny(t, "arrow", garbled)
+		corrupt := bytes.Clone(small)
+		corrupt[at] ^= 0xff
+		_ = readAny(t, "arrow", corrupt)
 	}
 }
 

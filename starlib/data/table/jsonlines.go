@@ -69,7 +69,7 @@ func ParseJSON(text []byte) (any, error) {
 	v, err := parseValue(d, 0)
 	if err == nil {
 		if _, end := d.Token(); end != io.EOF {
-			err = errors.New("something follows the value")
+			err = errors.New("unexpected data after the value")
 		}
 	}
 	if err == io.EOF || err == io.ErrUnexpectedEOF {

@@ -53,7 +53,7 @@ func openParquet(in Random, columns []string) (_ Reader, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the footer is garbled: %.300v", err)
+		return nil, fmt.Errorf("the footer is corrupt: %.300v", err)
 	}
 	if r.wanted, err = choose(r.fields, columns); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (r *parquetReader) footer() error {
 		return fmt.Errorf("the footer of %d bytes does not fit into the file", n)
 	}
 	if n > maxMetadata {
-		return fmt.Errorf("the footer has %d bytes, and may have %d", n, maxMetadata)
+		return fmt.Errorf("the footer has %d bytes: at most %d are allowed", n, maxMetadata)
 	}
 	footer := make([]byte, n)
 	if _, err := r.in.ReadAt(footer, size-8-n); err != nil {
@@ -99,14 +99,14 @@ func (r *parquetReader) footer() error {
 		return thrift.NewDecoder(in).Decode(&description)
 	})
 	if err != nil {
-		return fmt.Errorf("the footer is garbled: %.300v", err)
+		return fmt.Errorf("the footer is corrupt: %.300v", err)
 	}
 	if len(description.Schema) > maxFields {
-		return fmt.Errorf("the schema has %d fields, and may have %d", len(description.Schema), maxFields)
+		return fmt.Errorf("the schema has %d fields: at most %d are allowed", len(description.Schema), maxFields)
 	}
 	for i, g := range description.RowGroups {
 		if g.NumRows < 0 || g.NumRows > maxRows {
-			return fmt.Errorf("row group %d has %d rows, and may have %d", i, g.NumRows, maxRows)
+			return fmt.Errorf("row group %d has %d rows: at most %d are allowed", i, g.NumRows, maxRows)
 		}
 	}
 	return nil

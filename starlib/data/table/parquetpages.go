@@ -65,7 +65,7 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 	in := bufio.NewReader(section)
 	var h format.PageHeader
 	if err := thrift.NewDecoder(new(thrift.CompactProtocol).NewReader(in)).Decode(&h); err != nil {
-		return 0, fmt.Errorf("a page's header is garbled: %w", err)
+		return 0, fmt.Errorf("a page's header is corrupt: %w", err)
 	}
 	begin, _ := section.Seek(0, io.SeekCurrent)
 	begin += at - int64(in.Buffered())
@@ -75,9 +75,9 @@ func (r *parquetReader) page(l *leaf, codec format.CompressionCodec, at, end int
 	case packed < 0 || packed > end-begin:
 		return 0, fmt.Errorf("a page of %d bytes does not fit into its column", packed)
 	case unpacked < 0 || unpacked > maxPage || packed > maxPage:
-		return 0, fmt.Errorf("a page of %d bytes unpacks to %d, and may take %d", packed, unpacked, maxPage)
+		return 0, fmt.Errorf("a page of %d bytes unpacks to %d: at most %d are allowed", packed, unpacked, maxPage)
 	case count > maxPage/max(l.length, 4): // the library allocates memory for this many, which may end the process
-		return 0, fmt.Errorf("a page of %d values of %d bytes; it may take %d", count, max(l.length, 4), maxPage)
+		return 0, fmt.Errorf("a page of %d values of %d bytes: at most %d bytes are allowed", count, max(l.length, 4), maxPage)
 	}
 	if h.Type == format.DictionaryPage && codec != format.Lz4Raw {
 		return begin + packed, nil
@@ -111,12 +111,12 @@ func (l *leaf) look(h *format.PageHeader, codec format.CompressionCodec, content
 		space := make([]byte, h.UncompressedPageSize)
 		n, err := lz4.UncompressBlock(content, space)
 		if err != nil && len(content) > 0 {
-			return fmt.Errorf("a page's LZ4 data is garbled, or unpacks to more than the %d bytes that it says", len(space))
+			return fmt.Errorf("a page's LZ4 data is corrupt, or unpacks to more than the %d bytes that it says", len(space))
 		}
 		content = space[:max(0, n)]
 	default:
 		if content, err = parquet.LookupCompressionCodec(codec).Decode(nil, content); err != nil {
-			return fmt.Errorf("a page's %s data is garbled: %w", codec, err)
+			return fmt.Errorf("a page's %s data is corrupt: %w", codec, err)
 		}
 	}
 	for i, highest := range []int{l.rep, l.def} {
@@ -155,7 +155,7 @@ func (l *leaf) look(h *format.PageHeader, codec format.CompressionCodec, content
 		}
 		// A value cannot exceed all the bytes that there are.
 		if n, most := int64(parquet.LookupEncoding(encoding).EstimateDecodeByteArraySize(content)), min(maxPage, count*int64(len(content))); n > most {
-			return fmt.Errorf("a page's values have %d bytes, and may have %d", n, most)
+			return fmt.Errorf("a page's values have %d bytes: at most %d are allowed", n, most)
 		}
 		if encoding == format.DeltaByteArray && l.kind == format.FixedLenByteArray {
 			return l.fixed(content)

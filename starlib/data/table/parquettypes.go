@@ -127,7 +127,7 @@ func leafType(e *format.SchemaElement) (name string, kind Kind, cell leafCell) {
 			t := v.Int96()
 			nanos := int64(t[1])<<32 | int64(t[0])
 			if nanos < 0 || nanos%1000 != 0 {
-				return nil, fmt.Errorf("the time %d ns is no whole number of microseconds", nanos)
+				return nil, fmt.Errorf("the time %d ns is not a whole number of microseconds", nanos)
 			}
 			return (int64(int32(t[2]))-julianEpoch)*perDay + nanos/1000, nil
 		}

@@ -69,7 +69,7 @@ func TestBadTables(t *testing.T) {
 		"{\"a\":99999999999999999999}\n":        `line 1: byte 25: "99999999999999999999" does not fit into 64 bits`,
 		"{\"a\":9007199254740993}\n{\"a\":0.5}": "line 2: column \"a\": 0.5 after 9007199254740993, which no float64 holds exactly",
 		"{\"a\":" + strings.Repeat("[", 200):    "line 1: byte 105: lists and objects are nested more than 100 deep",
-		"{\"a\":1} x":                           "line 1: byte 8: something follows the value",
+		"{\"a\":1} x":                           "line 1: byte 8: unexpected data after the value",
 		"{\"a\":":                               "line 1: byte 5: the value ends early",
 		"":                                      "no rows",
 		strings.Repeat("{\"a\":1}\n", 50):       "line 23: the cells up to here take more than the 1000 bytes that a table may take; data.stream reads a file of any size piece by piece",

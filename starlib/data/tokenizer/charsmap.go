@@ -50,7 +50,7 @@ func charsmapOf(raw json.RawMessage) (normalizer, error) {
 	}
 	m := &charsmap{units: make([]uint32, size/4), texts: string(content[size:])}
 	if !utf8.ValidString(m.texts) {
-		return nil, errors.New("precompiled_charsmap: its texts are not UTF-8")
+		return nil, errors.New("precompiled_charsmap: its strings are not UTF-8")
 	}
 	for i := range m.units {
 		m.units[i] = binary.LittleEndian.Uint32(content[4*i:])

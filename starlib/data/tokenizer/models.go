@@ -113,7 +113,7 @@ func bpeOf(raw json.RawMessage) (model, map[string]int, error) {
 			return nil, nil, fmt.Errorf("merges: %d: %q and %q, and what they make, are not all in the vocab", rank, short(pair[0]), short(pair[1]))
 		}
 		if _, twice := m.merges[[2]int{left, right}]; twice {
-			return nil, nil, fmt.Errorf("merges: %d: %q and %q come twice", rank, short(pair[0]), short(pair[1]))
+			return nil, nil, fmt.Errorf("merges: %d: %q and %q appear twice", rank, short(pair[0]), short(pair[1]))
 		}
 		m.merges[[2]int{left, right}] = merge{rank, both}
 	}

@@ -72,7 +72,7 @@ func strict(raw json.RawMessage, into any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil && d.More() {
-		err = errors.New("something follows the value")
+		err = errors.New("unexpected data after the value")
 	}
 	if err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
@@ -185,7 +185,7 @@ func (t *Tokenizer) add(a token) error {
 			return err
 		}
 		if a.Content == "" {
-			return errors.New("a token of which normalization leaves nothing")
+			return errors.New("a token that normalization leaves empty")
 		}
 		t.shown[a.ID] = a.Content
 		t.normalized.add(a)

@@ -110,7 +110,7 @@ func TestRefused(t *testing.T) {
 		{gpt2, `"end_of_word_suffix":null`, `"end_of_word_suffix":"</w>"`, "model: end_of_word_suffix is not supported"},
 		{gpt2, `"type":"BPE"`, `"type":"WordLevel"`, `model: type "WordLevel" is not supported`},
 		{t5, `"unk_id":2`, `"unk_id":600000`, `model: unk_id = 600000: the vocab has `},
-		{t5, `["</s>",0.0]`, `["<pad>",0.0]`, `model: vocab: 1: "<pad>" is there already, as 0`},
+		{t5, `["</s>",0.0]`, `["<pad>",0.0]`, `model: vocab: 1: "<pad>" is already there, as 0`},
 		{t5, `["</s>",0.0]`, `["</s>",null]`, `model: vocab: 1: want a token and a number`},
 		{t5, `["</s>",0.0]`, `["</s>",1e999]`, `model: vocab: 1: want a token and a number`},
 		{t5, `"prepend_scheme":"always"`, `"prepend_scheme":"last"`, `pre_tokenizer: prepend_scheme "last": want always, first or never`},

@@ -49,7 +49,7 @@ func unigramOf(raw json.RawMessage) (model, map[string]int, error) {
 			return nil, nil, fmt.Errorf("vocab: %d: want a token and a number", id)
 		}
 		if other, twice := m.ids[s]; twice {
-			return nil, nil, fmt.Errorf("vocab: %d: %q is there already, as %d", id, short(s), other)
+			return nil, nil, fmt.Errorf("vocab: %d: %q is already there, as %d", id, short(s), other)
 		}
 		m.ids[s] = id
 		m.worst = min(m.worst, scores[id])
