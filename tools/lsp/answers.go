@@ -223,7 +223,7 @@ func (s *Server) shapeAt(d *document, p Position) string {
 	}
 	before, _ := d.around(p)
 	start := strings.TrimRightFunc(before, isName)
-	return shapes[check.Place{File: d.path, Line: p.Line + 1, Col: utf8.RuneCountInString(start) + 1}]
+	return shapes[check.Position{File: d.path, Line: p.Line + 1, Col: utf8.RuneCountInString(start) + 1}]
 }
 
 func code(text string) string { return "```python\n" + text + "\n```\n\n" }

@@ -71,7 +71,7 @@ func (s *Server) diagnose(d *document) (list []Diagnostic) {
 }
 
 // inspect checks a document, and gives the shapes of tensors that names in it stand for.
-func (s *Server) inspect(d *document) ([]check.Finding, map[check.Place]string) {
+func (s *Server) inspect(d *document) ([]check.Finding, map[check.Position]string) {
 	bundle, faults := recipe.ReadAllWith(d.path, s.reader(d))
 	var found []check.Finding
 	for _, fault := range faults {
