@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
@@ -101,6 +102,6 @@ func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 	if bad == 0 {
 		return nil
 	}
-	return exit.WithHint(exit.Errorf(exit.Storage, "the backup is complete, but %s in it cannot be resumed from", counted(bad, "checkpoint")),
+	return exit.WithHint(exit.Errorf(exit.Storage, "the backup is complete, but %s in it cannot be resumed from", english.Plural(bad, "checkpoint", "")),
 		"drun checkpoints verify RUN says what is damaged; keep an older backup that has them whole")
 }

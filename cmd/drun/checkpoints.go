@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
@@ -183,7 +184,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Ke
 				return fmt.Errorf("%s: %w", k, err)
 			}
 			if len(faults) > 0 {
-				good, verdict = false, "DAMAGED, "+counted(len(faults), "chunk")
+				good, verdict = false, "DAMAGED, "+english.Plural(len(faults), "chunk", "")
 				hint = fmt.Sprintf("resume from one that is whole; drun checkpoints rm %s removes this one", k)
 			}
 		}
@@ -209,7 +210,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Ke
 		if bad == 1 {
 			are = "is"
 		}
-		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %s %s damaged or missing", bad, counted(len(read), "checkpoint"), are), hint)
+		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %s %s damaged or missing", bad, english.Plural(len(read), "checkpoint", ""), are), hint)
 	}
 	return nil
 }
@@ -223,24 +224,16 @@ func printFaults(out io.Writer, faults []checkpoints.Fault) {
 		n := len(faults)
 		faults = slices.DeleteFunc(faults, same)
 		if n -= len(faults); lines == mostFaults {
-			fmt.Fprintf(out, "  and more, of %s\n", counted(n+len(faults), "chunk"))
+			fmt.Fprintf(out, "  and more, of %s\n", english.Plural(n+len(faults), "chunk", ""))
 			return
 		}
 		lines++
 		text := first.Err.Error()
 		if n > 1 {
-			text += fmt.Sprintf(", and %s more of it", counted(n-1, "chunk"))
+			text += fmt.Sprintf(", and %s more of it", english.Plural(n-1, "chunk", ""))
 		}
 		fmt.Fprintf(out, "  %s\n", terminal.Lines(text))
 	}
-}
-
-// counted formats a number of things.
-func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) error {

@@ -168,7 +168,7 @@ func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
 		ids = append(ids, id)
 	}
 	if there > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s had been imported before\n", there, counted(len(all), "run"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s had been imported before\n", there, english.Plural(len(all), "run", ""))
 	}
 	list, err := db.Summaries(ids)
 	if err != nil {

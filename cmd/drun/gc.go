@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
@@ -54,7 +55,7 @@ that one of them may still restore stays, and its run stays in the trash. Packs 
 			}
 			if freed.Quarantined > 0 {
 				fmt.Fprintf(errs, "%s holds %s, %s, that the catalog does not list: delete them once every run can be resumed\n",
-					terminal.Escape(filepath.Join(home, "checkpoints", "quarantine")), counted(freed.Quarantined, "pack"), humanize.IBytes(uint64(freed.QuarantinedBytes)))
+					terminal.Escape(filepath.Join(home, "checkpoints", "quarantine")), english.Plural(freed.Quarantined, "pack", ""), humanize.IBytes(uint64(freed.QuarantinedBytes)))
 			}
 			if len(freed.Damaged) > 0 {
 				return exit.WithHint(exit.Errorf(exit.Storage, "damaged packs stay as they are (%d): %w", len(freed.Damaged), errors.Join(freed.Damaged...)),

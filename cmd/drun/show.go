@@ -166,7 +166,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 			printSnapshot(out, snapshot, attemptAt(d, snapshot.Time))
 		}
 		if n := len(d.Snapshots) - len(shown); n > 0 {
-			fmt.Fprintf(out, "\nwith --json: %s of earlier attempts\n", counted(n, "snapshot"))
+			fmt.Fprintf(out, "\nwith --json: %s of earlier attempts\n", english.Plural(n, "snapshot", ""))
 		}
 	}
 	heading(len(d.Sources), "SOURCE", "SHA-256", "ROLE")
@@ -192,7 +192,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 	for _, f := range rest {
 		bytes += uint64(f.Bytes)
 	}
-	_, err := fmt.Fprintf(out, "\nwith --json: %s more, of %s\n", counted(len(rest), "data file"), humanize.IBytes(bytes))
+	_, err := fmt.Fprintf(out, "\nwith --json: %s more, of %s\n", english.Plural(len(rest), "data file", ""), humanize.IBytes(bytes))
 	return err
 }
 

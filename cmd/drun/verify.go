@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/engine/run"
@@ -49,9 +50,9 @@ A difference is named, and ends with exit code 1.`,
 			case wantsJSON(cmd):
 				err = printJSON(out, map[string]any{"same": r.Same, "kills": r.Kills})
 			case r.Same:
-				_, err = fmt.Fprintf(out, "the same bits after %s: %s, %s of the last checkpoint\n", counted(r.Kills, "kill"), counted(r.Points, "metric point"), humanize.Bytes(uint64(r.Bytes)))
+				_, err = fmt.Fprintf(out, "the same bits after %s: %s, %s of the last checkpoint\n", english.Plural(r.Kills, "kill", ""), english.Plural(r.Points, "metric point", ""), humanize.Bytes(uint64(r.Bytes)))
 			default:
-				_, err = fmt.Fprintf(out, "different after %s: %s\n", counted(r.Kills, "kill"), terminal.Escape(r.First))
+				_, err = fmt.Fprintf(out, "different after %s: %s\n", english.Plural(r.Kills, "kill", ""), terminal.Escape(r.First))
 				fmt.Fprintf(cmd.ErrOrStderr(), "  hint: %s\n", replay.Forgotten)
 			}
 			if err == nil && !r.Same {
