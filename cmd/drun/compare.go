@@ -45,22 +45,6 @@ recipes differ. A RUN is an id, a name, or last.`,
 	return cmd
 }
 
-// withRuns opens the history and finds the runs that the arguments name.
-func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
-	db, err := history.OpenReadOnly(homeOf(cmd))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	ids := make([]int64, len(refs))
-	for i, ref := range refs {
-		if ids[i], err = db.Find(ref); err != nil {
-			return err
-		}
-	}
-	return fn(db, ids)
-}
-
 // sideBySide is up to how many runs have a column each. More runs have a row each, as do three or more if the
 // columns do not fit into the terminal.
 const sideBySide = 6

@@ -124,10 +124,8 @@ time, run and run_name. A run that has been imported before is skipped.`,
   drun import curves.csv && drun plot last loss`,
 		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, tag := range tags {
-				if tag == "" || len(tag) > maxTag {
-					return usage("", "a label has 1 to %d bytes: %.40q has %d", maxTag, tag, len(tag))
-				}
+			if err := checkTags(tags); err != nil {
+				return err
 			}
 			var all []history.Foreign
 			errs := cmd.ErrOrStderr()

@@ -11,6 +11,7 @@ import (
 
 	"drun/history"
 	"drun/internal/terminal"
+	"drun/runs/report"
 )
 
 func newLogs() *cobra.Command {
@@ -84,7 +85,7 @@ func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.L
 	several := len(ids) > 1
 	printLine := func(l loggedLine) error {
 		if wantsJSON(cmd) {
-			return encodeJSON(out, l, "")
+			return report.JSON(out, l, "")
 		}
 		before := prefix(l.Rank, ranks[ids[0]])
 		if several {

@@ -142,22 +142,24 @@ func show[T any](cmd *cobra.Command, v T, print func(io.Writer, T) error) error 
 
 // printJSON writes one indented value and a line end.
 func printJSON(out io.Writer, v any) error {
-	return encodeJSON(out, v, "  ")
+	return report.JSON(out, v, "  ")
 }
 
-// encodeJSON writes a value, on one line if indent is empty.
-func encodeJSON(out io.Writer, v any, indent string) error { return report.JSON(out, v, indent) }
-
-// withRun opens the history and finds the run that the first argument names.
+// withRun opens the history and finds the run that an argument names.
 func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) error) error {
+	return withRuns(cmd, []string{ref}, func(db *history.DB, ids []int64) error { return fn(db, ids[0]) })
+}
+
+// withRuns opens the history and finds the runs that arguments name.
+func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
 	db, err := history.OpenReadOnly(homeOf(cmd))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	id, err := db.Find(ref)
+	ids, err := report.Find(refs, db.Find)
 	if err != nil {
 		return err
 	}
-	return fn(db, id)
+	return fn(db, ids)
 }

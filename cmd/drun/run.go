@@ -21,6 +21,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/plugins/host"
+	"drun/runs/report"
 )
 
 func newRun() *cobra.Command {
@@ -121,11 +122,6 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 	if o.MaxRestarts < 0 {
 		return usage("", "--max-restarts %d: the number cannot be negative", o.MaxRestarts)
 	}
-	for _, tag := range o.Tags {
-		if len(tag) > maxTag {
-			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
-		}
-	}
 	o.Import = func(file string) (string, error) {
 		made, err := importFile(homeOf(cmd), file, "", 0, true)
 		if err != nil {
@@ -199,6 +195,11 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	if o.Threads > run.MaxThreads {
 		return nil, usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)
 	}
+	for _, tag := range o.Tags {
+		if len(tag) > maxTag {
+			return nil, usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
+		}
+	}
 	o.PluginHost = host.FindProgram
 	if cmd.Flags().Changed("params") {
 		if o.Filed, err = readParams(o.ParamFile); err != nil {
@@ -251,7 +252,7 @@ func printResult(cmd *cobra.Command, r *run.Result) error {
 	if r.Failure != nil {
 		d.Error = strings.TrimRight(r.Failure.Text(r.Ranks), "\n")
 	}
-	return encodeJSON(cmd.OutOrStdout(), d, "")
+	return report.JSON(cmd.OutOrStdout(), d, "")
 }
 
 // exitStatus is an exit code whose reason has already been printed.

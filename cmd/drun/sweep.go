@@ -85,11 +85,6 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if f.jobs < 1 || f.jobs > run.MaxHere {
 		return usage("", "--jobs %d: want 1 to %d", f.jobs, run.MaxHere)
 	}
-	for _, tag := range o.Tags {
-		if len(tag) > maxTag {
-			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
-		}
-	}
 	if f.first < 1 || cmd.Flags().Changed("early-stop") && strings.TrimPrefix(f.early, "-") == "" {
 		return usage("for example --early-stop loss --early-stop-after 3, or --early-stop -acc", "--early-stop wants a metric, and --early-stop-after at least 1 point")
 	}

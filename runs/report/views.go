@@ -23,3 +23,15 @@ func JSON(out io.Writer, v any, indent string) error {
 	_, err := io.WriteString(out, terminal.JSON(b.String()))
 	return err
 }
+
+// Find finds the runs that refs name, in their order.
+func Find(refs []string, find func(ref string) (id int64, err error)) ([]int64, error) {
+	ids := make([]int64, len(refs))
+	for i, ref := range refs {
+		var err error
+		if ids[i], err = find(ref); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}

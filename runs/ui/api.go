@@ -216,14 +216,7 @@ func findRuns(db *history.DB, values url.Values) ([]int64, error) {
 	if len(refs) == 0 || len(refs) > maxRuns {
 		return nil, exit.Errorf(exit.Usage, "want 1 to %d runs, as run=ID&run=ID", maxRuns)
 	}
-	ids := make([]int64, len(refs))
-	for i, ref := range refs {
-		var err error
-		if ids[i], err = db.Find(ref); err != nil {
-			return nil, err
-		}
-	}
-	return ids, nil
+	return report.Find(refs, db.Find)
 }
 
 // listing is a part of the selected runs.

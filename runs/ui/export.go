@@ -32,13 +32,9 @@ func (s *Server) Export(dir string, refs []string) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var ids []int64
-	for _, ref := range refs {
-		id, err := db.Find(ref)
-		if err != nil {
-			return 0, err
-		}
-		ids = append(ids, id)
+	ids, err := report.Find(refs, db.Find)
+	if err != nil {
+		return 0, err
 	}
 	if len(refs) == 0 {
 		if ids, _, err = query.Choose(db, false, nil, nil); err != nil {
