@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -127,22 +128,14 @@ func outputFiles(folder string) (files []listed, err error) {
 }
 
 func printArtifacts(out io.Writer, list []listed) error {
-	if len(list) == 0 {
-		return nil
-	}
-	w := terminal.NewTable(out)
-	row(w, "NAME", "STEP", "KIND", "BYTES", "KEPT", "SHA-256, OR FILE")
-	for _, a := range list {
-		step, where := "-", a.SHA256
-		if a.Step != nil {
-			step = strconv.FormatInt(*a.Step, 10)
-		}
-		if a.Path != "" {
-			where = a.Path
-		}
-		row(w, a.Name, step, a.Kind, humanize.IBytes(uint64(a.Bytes)), localTime(a.Time), where)
-	}
-	return w.Flush()
+	return printList(out, list, []column[listed]{
+		{"NAME", func(a listed) any { return a.Name }},
+		{"STEP", func(a listed) any { return known(a.Step, whole) }},
+		{"KIND", func(a listed) any { return a.Kind }},
+		{"BYTES", func(a listed) any { return humanize.IBytes(uint64(a.Bytes)) }},
+		{"KEPT", func(a listed) any { return localTime(a.Time) }},
+		{"SHA-256, OR FILE", func(a listed) any { return cmp.Or(a.Path, a.SHA256) }},
+	})
 }
 
 func writeArtifact(cmd *cobra.Command, db *history.DB, a *records.Artifact, output string) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,7 +90,7 @@ func listBackends(out io.Writer, list []backendInfo) error {
 	w := terminal.NewTable(&table)
 	row(w, "BACKEND", "VERSION", "RUNS HERE", "WHERE")
 	for _, b := range list {
-		row(w, cut(b.Name, columns/4), cut(dash(b.Version), columns/4), b.verdict(), cut(b.where(), columns/4))
+		row(w, cut(b.Name, columns/4), cut(cmp.Or(b.Version, "-"), columns/4), b.verdict(), cut(b.where(), columns/4))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -120,7 +121,7 @@ func printBackends(out io.Writer, list []backendInfo) error {
 		}
 		w := terminal.NewTable(out)
 		row(w, "backend", b.Name)
-		row(w, "version", dash(b.Version))
+		row(w, "version", cmp.Or(b.Version, "-"))
 		row(w, "runs here", b.verdict())
 		if b.Problem != "" {
 			row(w, "because", terminal.Escape(b.Problem))
@@ -129,7 +130,7 @@ func printBackends(out io.Writer, list []backendInfo) error {
 			row(w, "where", b.where())
 		} else {
 			row(w, "file", b.Path)
-			row(w, "SHA-256", dash(b.SHA256))
+			row(w, "SHA-256", cmp.Or(b.SHA256, "-"))
 			row(w, "trusted", map[bool]string{true: "yes", false: "no"}[b.Trusted])
 		}
 		if err := w.Flush(); err != nil {

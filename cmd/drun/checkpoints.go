@@ -6,7 +6,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -127,17 +126,14 @@ func printCheckpoints(cmd *cobra.Command, list []report.Kept) error {
 	w := terminal.NewTable(out)
 	row(w, "STEP", "SIZE", "SCORE", "SAVED", "")
 	for _, k := range list {
-		score, mark := "-", ""
-		if k.Score != nil {
-			score = number(*k.Score)
-		}
+		mark := ""
 		if k.Best {
 			mark = "best"
 		}
 		if k.Missing {
 			mark = "MISSING"
 		}
-		row(w, strconv.FormatInt(k.Step, 10), humanize.IBytes(uint64(k.Bytes)), score, localTime(k.Time), mark)
+		row(w, whole(k.Step), humanize.IBytes(uint64(k.Bytes)), known(k.Score, number), localTime(k.Time), mark)
 	}
 	return w.Flush()
 }

@@ -288,37 +288,12 @@ func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr
 	if latest.by == by.Encode() && latest.at == now && now.Settled(latest.taken) && taken.Sub(latest.taken) < time.Minute {
 		return latest, nil
 	}
-	where := []*query.Expr{}
-	for _, text := range values["where"] {
-		if strings.TrimSpace(text) == "" {
-			continue // an empty box
-		}
-		e, err := query.Parse("where", text)
-		if err != nil {
-			return chosen{}, err
-		}
-		where = append(where, e)
+	where, keys, err := query.ParseSelection("", values["where"], values["tag"], values["sort"])
+	if err != nil {
+		return chosen{}, err
 	}
-	for _, tag := range values["tag"] {
-		e, err := query.Tagged(tag)
-		if err != nil {
-			return chosen{}, err
-		}
-		where = append(where, e)
-	}
-	keys := []query.Key{}
 	if grouped != nil {
-		keys = append(keys, query.Key{Expr: grouped})
-	}
-	for _, text := range values["sort"] {
-		if strings.TrimSpace(text) == "" {
-			continue
-		}
-		key, err := query.ParseKey(text)
-		if err != nil {
-			return chosen{}, err
-		}
-		keys = append(keys, key)
+		keys = append([]query.Key{{Expr: grouped}}, keys...)
 	}
 	found := chosen{by: by.Encode(), at: now, taken: taken}
 	if found.ids, found.Notes, err = query.Choose(db, values.Get("trash") != "", where, keys); err != nil {
