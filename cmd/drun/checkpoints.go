@@ -77,7 +77,7 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 
 // withCheckpoints finds the checkpoints that RUN or RUN@STEP names.
 func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []report.Kept) error) error {
-	open, openStore := history.OpenReadOnly, checkpoints.OpenReadOnly
+	open, openStore := history.OpenReadOnly, checkpoints.OpenIfAny
 	db, err := open(homeOf(cmd))
 	if err == nil && !readOnly { // there is a history to write to
 		db.Close()
@@ -89,15 +89,10 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 	}
 	defer db.Close()
 	store, err := openStore(homeOf(cmd))
-	if errors.As(err, new(*checkpoints.ErrNone)) {
-		store, err = nil, nil
-	}
 	if err != nil {
 		return err
 	}
-	if store != nil {
-		defer store.Close()
-	}
+	defer store.Close()
 	list := []report.Kept{}
 	for _, ref := range refs {
 		found, err := report.Checkpoints(db, store, ref)

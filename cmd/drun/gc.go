@@ -90,9 +90,7 @@ func collectGarbage(home string, errs io.Writer) (g garbage, err error) {
 	if err != nil {
 		return g, err
 	}
-	if store != nil {
-		defer store.Close()
-	}
+	defer store.Close()
 	bytes, err := g.emptyTrash(home, store, errs)
 	if err != nil || store == nil {
 		g.Bytes = bytes
@@ -108,11 +106,8 @@ func collectGarbage(home string, errs io.Writer) (g garbage, err error) {
 
 // openStore opens the checkpoints of a home; nil: there are none.
 func openStore(home string) (*checkpoints.Store, error) {
-	found, err := checkpoints.OpenReadOnly(home) // creates nothing
-	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return nil, nil
-	}
-	if err != nil {
+	found, err := checkpoints.OpenIfAny(home) // creates nothing
+	if found == nil || err != nil {
 		return nil, err
 	}
 	found.Close()
@@ -170,9 +165,6 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 
 // dropCheckpoints removes a run's checkpoints, and returns how many stay because a running run holds them.
 func dropCheckpoints(store *checkpoints.Store, uid string) (held int, err error) {
-	if store == nil {
-		return 0, nil
-	}
 	list, err := store.List(uid)
 	if err != nil || len(list) == 0 {
 		return 0, err
