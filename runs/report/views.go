@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 
+	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 )
 
@@ -34,4 +36,22 @@ func Find(refs []string, find func(ref string) (id int64, err error)) ([]int64, 
 		}
 	}
 	return ids, nil
+}
+
+// Points returns the points of a run's metrics, of all or of those with the names: with lineage also those of the runs
+// that it was resumed from, with an attempt from 0 what that attempt recorded, and with most above 0 at most so many of
+// each metric and rank.
+func Points(db *history.DB, id int64, names []string, lineage bool, attempt, most int) (list []records.Point, err error) {
+	switch {
+	case lineage:
+		list, err = db.LineagePoints(id, names...)
+	case attempt >= 0:
+		list, err = db.AttemptPoints(id, attempt, names...)
+	default:
+		list, err = db.Points(id, names...)
+	}
+	if most > 0 {
+		list = history.Downsample(list, most)
+	}
+	return list, err
 }

@@ -3,12 +3,12 @@ package ui
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -142,14 +142,10 @@ func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
 		return err
 	}
 	data := map[string]any{"show": detail}
-	for name, read := range map[string]func(*history.DB, int64, url.Values) (any, error){
-		"logs": logs, "sources": sources, "checkpoints": s.kept,
-		"usage": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
-		"ranks": func(db *history.DB, id int64, _ url.Values) (any, error) {
-			return report.Doing(context.Background(), db, id)
-		},
+	for name, read := range map[string]func(*history.DB, int64, *request) (any, error){
+		"logs": logs, "sources": sources, "checkpoints": s.kept, "usage": usage, "ranks": ranks,
 	} {
-		if data[name], err = read(db, id, url.Values{"limit": {"2000"}}); err != nil {
+		if data[name], err = read(db, id, &request{Request: &http.Request{}, values: url.Values{"limit": {"2000"}}}); err != nil {
 			return err
 		}
 	}
@@ -229,7 +225,7 @@ func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, m
 		switch a.Kind {
 		case "histogram":
 			if byName[a.Name] == nil {
-				if byName[a.Name], err = histogramsOf(db, id, url.Values{"name": {a.Name}}); err != nil {
+				if byName[a.Name], err = histogramsOf(db, id, &request{values: url.Values{"name": {a.Name}}}); err != nil {
 					return nil, nil, err
 				}
 			}
