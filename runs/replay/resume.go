@@ -2,8 +2,6 @@
 package replay
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -53,15 +51,9 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 	var saves []time.Time
 	o.OnSaved = func(int64) { saves = append(saves, time.Now()) }
 	say("running undisturbed")
-	calm, err := run.Run(o)
+	calm, err := finish(o, "the undisturbed run")
 	if err != nil {
 		return nil, err
-	}
-	if calm.Failure != nil {
-		return nil, exit.WithHint(exit.WithCode(fmt.Errorf("the undisturbed run failed: %w", calm.Failure.Err()), calm.Code), calm.Failure.Hint)
-	}
-	if calm.Code != exit.Done {
-		return nil, exit.Errorf(calm.Code, "the undisturbed run was %s", calm.Code.Status())
 	}
 	if len(saves) == 0 {
 		return nil, exit.Errorf(exit.Usage, "the recipe saves no checkpoint, so a run of it cannot go on after a kill")
@@ -81,16 +73,10 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 		o.Home = filepath.Join(dir.Path, fmt.Sprintf("killed-%d", round))
 		k := newKiller(rng, every, kills-r.Kills)
 		o.MaxRestarts, o.OnSpawn, o.OnSaved = kills-r.Kills, k.spawned, k.saved // a failure of the recipe itself must not be retried
-		stormy, err := run.Run(o)
+		stormy, err := finish(o, "the run with kills")
 		k.stop()
 		if err != nil {
 			return nil, err
-		}
-		if stormy.Failure != nil {
-			return nil, exit.WithCode(fmt.Errorf("the run with kills failed: %w", stormy.Failure.Err()), stormy.Code)
-		}
-		if stormy.Code != exit.Done {
-			return nil, exit.Errorf(stormy.Code, "the run with kills was %s", stormy.Code.Status())
 		}
 		got, err := outcomeOf(o.Home, stormy)
 		if err != nil {
@@ -105,6 +91,20 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 			return r, nil
 		}
 		every = max(time.Millisecond/4, every/2)
+	}
+	return r, nil
+}
+
+// finish runs a recipe, and returns an error that begins with what unless the run is done.
+func finish(o run.Options, what string) (*run.Result, error) {
+	r, err := run.Run(o)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Failure != nil:
+		return nil, exit.WithHint(exit.WithCode(fmt.Errorf("%s failed: %w", what, r.Failure.Err()), r.Code), r.Failure.Hint)
+	case r.Code != exit.Done:
+		return nil, exit.Errorf(r.Code, "%s was %s", what, r.Code.Status())
 	}
 	return r, nil
 }
@@ -141,12 +141,9 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 		o.again += len(all)
 	}
 	o.again -= len(list)
-	store, err := checkpoints.OpenReadOnly(home)
-	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return o, nil // it saves only in memory
-	}
-	if err != nil {
-		return nil, err
+	store, err := checkpoints.OpenIfAny(home)
+	if store == nil || err != nil { // nil: it saves only in memory
+		return o, err
 	}
 	defer store.Close()
 	for rank := range r.Ranks {
@@ -182,7 +179,7 @@ func (o *outcome) differs(other *outcome) string {
 			return fmt.Sprintf("the last checkpoint has %d entries of rank %d, had %d", len(other.parts[rank]), rank, len(part))
 		}
 		for i, e := range part {
-			if got := other.parts[rank][i]; got.Name != e.Name || got.DType != e.DType || !slices.Equal(got.Shape, e.Shape) || !bytes.Equal(got.Data, e.Data) {
+			if !sameEntry(e, other.parts[rank][i]) {
 				return fmt.Sprintf("%s of rank %d differs in the last checkpoint", e.Name, rank)
 			}
 		}
