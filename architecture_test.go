@@ -85,7 +85,7 @@ var layers = map[string][]string{
 	// lsp sees recipes as drun check and drun fmt do.
 	"tools/lsp":    {"tools/check", "engine/recipe", "tools/format", "starlib", starlark, "github.com/sourcegraph/jsonrpc2"},
 	"tools/format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
-	"tools/check":  {"internal/spelling", "starlib", starlark},
+	"tools/check":  {"engine/recipe", "internal/spelling", "starlib", starlark},
 
 	"engine":            {"history/records", "internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"kernel/element", "engine/board", "collective", "golang.org/x/sys"},

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,10 +15,6 @@ import (
 	"drun/engine/recipe"
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/starlib"
-	"drun/starlib/lang"
-	"drun/starlib/testing"
-	"drun/starlib/universe"
 	"drun/tools/check"
 )
 
@@ -43,7 +37,7 @@ func newCheck() *cobra.Command {
 }
 
 func runCheck(cmd *cobra.Command, args []string) error {
-	c := newChecker()
+	c := &checker{recipes: check.NewRecipes(), found: []check.Finding{}, sources: map[string][]byte{}}
 	folders := false
 	for _, name := range args {
 		info, err := os.Stat(name)
@@ -71,20 +65,10 @@ func runCheck(cmd *cobra.Command, args []string) error {
 
 // A checker collects what is found in several recipes.
 type checker struct {
-	plain, withTests *check.Reference
-	files            int // that were named, or lie in a named folder
-	found            []check.Finding
-	sources          map[string][]byte // by the names that findings give files
-}
-
-func newChecker() *checker {
-	modules, names := universe.Modules(), universe.Names()
-	c := &checker{plain: check.NewReference(modules, names), found: []check.Finding{}, sources: map[string][]byte{}}
-	tests := testing.Module("")
-	names = maps.Clone(names)
-	names[tests.Name] = tests.Build(&starlib.Rank{WorldSize: 1})
-	c.withTests = check.NewReference(append(modules, tests), names)
-	return c
+	recipes *check.Recipes
+	files   int // that were named, or lie in a named folder
+	found   []check.Finding
+	sources map[string][]byte // by the names that findings give files
 }
 
 // A bundle is a recipe, as far as it could be read.
@@ -100,31 +84,14 @@ func readBundle(name string) bundle {
 
 // check checks a recipe, or a library, which needs no main. It returns an error if the recipe cannot be read.
 func (c *checker) check(b bundle, library bool) error {
-	for _, fault := range b.faults {
-		located := (*lang.Error)(nil)
-		if !errors.As(fault, &located) {
-			return fault
-		}
-		c.found = append(c.found, check.FromError(located)...)
+	found, _, err := c.recipes.Inspect(b.Bundle, b.faults, library)
+	if err != nil {
+		return err
 	}
-	ref := c.plain
-	if recipe.HaveTests(b.Sources) {
-		ref = c.withTests
-	}
-	var files []check.File
 	for _, s := range b.Sources {
-		parsed, err := lang.Parse(recipe.Display(b.Name, s.Path), s.Content)
-		if err != nil {
-			return err
-		}
-		c.sources[parsed.Name] = s.Content
-		files = append(files, check.File{Path: s.Path, File: parsed})
+		c.sources[recipe.Display(b.Name, s.Path)] = s.Content
 	}
-	for _, f := range check.Check(ref, files, b.Project.Resolve) {
-		if !library || f.Message != check.NoMain {
-			c.found = append(c.found, f)
-		}
-	}
+	c.found = append(c.found, found...)
 	return nil
 }
 

@@ -41,12 +41,11 @@ var (
 // completion offers the names that are possible at a position: attributes after a dot, else names and, within a call,
 // the callee's parameters.
 func (s *Server) completion(d *document, p Position) (any, error) {
-	head, _ := d.around(p)
-	if inText(head) {
+	before, _ := d.around(p)
+	if _, inText := unclosed(before); inText {
 		return []Item{}, nil
 	}
-	name := d.named(Position{p.Line, p.Character})
-	before, _ := d.around(p)
+	name := d.named(p)
 	name = name[:len(name)-trailing(name, before)]
 	dot := strings.LastIndexByte(name, '.')
 	items := []Item{}
@@ -103,24 +102,6 @@ func trailing(name, before string) int {
 		}
 	}
 	return len(name)
-}
-
-// inText reports whether the beginning of a line ends within a string or comment.
-func inText(before string) bool {
-	quote := byte(0)
-	for i := 0; i < len(before); i++ {
-		switch c := before[i]; {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote == 0 && (c == '"' || c == '\''):
-			quote = c
-		case quote == 0 && c == '#':
-			return true
-		}
-	}
-	return quote != 0
 }
 
 func itemOf(e universe.Entry) Item {

@@ -12,7 +12,7 @@ import (
 type call struct {
 	callee   string   // a dotted name
 	at       Position // of the callee's end
-	given    int      // arguments before the one at the position
+	earlier  int      // arguments before the one at the position
 	argument string   // the one at the position, up to there
 }
 
@@ -23,14 +23,20 @@ type open struct {
 }
 
 // unclosed lists the brackets of Starlark text that are open at its end, the innermost last. A def at the beginning
-// of a line closes what a mistake above it left open.
-func unclosed(text string) (list []open) {
+// of a line closes what a mistake above it left open. inText: the end is within a string or comment.
+func unclosed(text string) (list []open, inText bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
 		case '#':
-			i += len(firstLine(text[i:])) - 1
+			line := strings.IndexByte(text[i:], '\n')
+			if line < 0 {
+				return list, true
+			}
+			i += line - 1
 		case '"', '\'':
-			i = textEnd(text, i) - 1
+			if i = textEnd(text, i) - 1; i >= len(text) {
+				return list, true
+			}
 		case '(', '[', '{':
 			list = append(list, open{at: i})
 		case ')', ']', '}':
@@ -45,15 +51,10 @@ func unclosed(text string) (list []open) {
 			}
 		}
 	}
-	return list
+	return list, false
 }
 
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
-
-// textEnd is where the string that begins with the quote at i ends.
+// textEnd is where the string that begins with the quote at i ends, beyond the text if it does not.
 func textEnd(text string, i int) int {
 	quote := text[i : i+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(text[i:], triple) {
@@ -69,7 +70,7 @@ func textEnd(text string, i int) int {
 			i++
 		}
 	}
-	return len(text)
+	return len(text) + 1
 }
 
 // call finds the innermost call around a position; nil if there is none, or if the callee has no name.
@@ -79,7 +80,7 @@ func (d *document) call(p Position) *call {
 	}
 	here, _ := d.around(p)
 	text := strings.Join(append(slices.Clone(d.lines[:p.Line]), here), "\n")
-	list := unclosed(text)
+	list, _ := unclosed(text)
 	if len(list) == 0 {
 		return nil
 	}
@@ -104,7 +105,7 @@ func units(s string) int { return len(utf16.Encode([]rune(s))) }
 func parameters(signature string) (list []string, at []int) {
 	for i := range len(signature) {
 		if c := signature[i]; c == ',' || c == ')' {
-			around := unclosed(signature[:i])
+			around, _ := unclosed(signature[:i])
 			if len(around) != 1 {
 				continue
 			}
@@ -182,7 +183,7 @@ func (c *call) active(list []string) int {
 		switch {
 		case part == "*" || strings.HasPrefix(part, "**"):
 			return len(list)
-		case i == c.given || strings.HasPrefix(part, "*"):
+		case i == c.earlier || strings.HasPrefix(part, "*"):
 			return i
 		}
 	}
