@@ -9,7 +9,6 @@ import (
 
 	"drun/engine/run"
 	"drun/history"
-	"drun/internal/terminal"
 	"drun/runs/replay"
 	"drun/runs/report"
 )
@@ -74,9 +73,6 @@ func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
 		}
 		result.File = &file
 	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), result)
-	}
 	text := fmt.Sprintf("%s at step %d: ", p.Run, p.Step)
 	if p.Digest == nil {
 		text += "its checkpoint"
@@ -93,6 +89,5 @@ func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
 	if file != "" {
 		text += fmt.Sprintf("; %s in %s", humanize.IBytes(uint64(result.Bytes)), file)
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), terminal.Escape(text))
-	return err
+	return answer(cmd, result, "%s", text)
 }

@@ -70,11 +70,7 @@ func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank in
 	if err != nil {
 		return err
 	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left})
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s\n", terminal.Escape(path), humanize.IBytes(uint64(size)), terminal.Escape(k.String()))
-	return err
+	return answer(cmd, map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left}, "%s: %s of %s", path, humanize.IBytes(uint64(size)), k)
 }
 
 // writeTensors writes the tensors of a checkpoint to a file, and says what it leaves out.

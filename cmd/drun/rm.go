@@ -143,11 +143,7 @@ func printLabels(cmd *cobra.Command, db *history.DB, id int64) error {
 		return err
 	}
 	r := runs[0]
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"id": r.ID, "name": r.Name, "tags": r.Tags})
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "run %d %s: %s\n", r.ID, terminal.Escape(r.Name), terminal.Escape(strings.Join(r.Tags, ", ")))
-	return err
+	return answer(cmd, map[string]any{"id": r.ID, "name": r.Name, "tags": r.Tags}, "run %d %s: %s", r.ID, r.Name, strings.Join(r.Tags, ", "))
 }
 
 const maxNote = 1 << 20 // bytes, as for run.note

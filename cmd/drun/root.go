@@ -140,6 +140,15 @@ func show[T any](cmd *cobra.Command, v T, print func(io.Writer, T) error) error 
 	return print(cmd.OutOrStdout(), v)
 }
 
+// answer prints a value as JSON, or else a line.
+func answer(cmd *cobra.Command, v any, format string, args ...any) error {
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), v)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), terminal.Escape(fmt.Sprintf(format, args...)))
+	return err
+}
+
 // printJSON writes one indented value and a line end.
 func printJSON(out io.Writer, v any) error {
 	return report.JSON(out, v, "  ")

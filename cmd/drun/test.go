@@ -118,11 +118,7 @@ func (t *tests) run(cmd *cobra.Command, args []string) error {
 			failed++
 		}
 	}
-	if wantsJSON(cmd) {
-		err = printJSON(cmd.OutOrStdout(), list)
-	} else {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d passed, %d failed in %s\n", len(list)-failed, failed, elapsed.Text(time.Since(began).Seconds()))
-	}
+	err = answer(cmd, list, "%d passed, %d failed in %s", len(list)-failed, failed, elapsed.Text(time.Since(began).Seconds()))
 	if err == nil && failed > 0 {
 		err = exitStatus(exit.Recipe)
 	}
