@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/runs/report"
 )
 
 // listed is an artifact, or a file that the run wrote beside the history.
@@ -70,7 +72,7 @@ writes one to a file, or to stdout with --output -.`,
 						found = a
 					}
 					if found == nil {
-						return usage("drun artifacts "+args[0]+" lists them", "run %d has kept no %s%q%s", id, spaced(kind), args[1], atStep(chosen, step))
+						return usage("drun artifacts "+args[0]+" lists them", "run %d has kept no %s%q%s", id, strings.TrimPrefix(kind+" ", " "), args[1], atStep(chosen, step))
 					}
 					return writeArtifact(cmd, db, found, output)
 				}
@@ -91,13 +93,6 @@ writes one to a file, or to stdout with --output -.`,
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the artifact to a `file`; -: to stdout")
 	cmd.Flags().StringVar(&save, "save", "", "write all artifacts into a `folder`")
 	return cmd
-}
-
-func spaced(kind string) string {
-	if kind == "" {
-		return ""
-	}
-	return kind + " "
 }
 
 func atStep(chosen bool, step int64) string {
@@ -177,36 +172,25 @@ func saveArtifacts(cmd *cobra.Command, db *history.DB, all []records.Artifact, f
 }
 
 // createNew writes a new file, with a number in its name if that exists already.
-func createNew(path string, data []byte) (string, error) {
+func createNew(path string, data []byte) (name string, err error) {
 	suffix := filepath.Ext(path)
-	for n := 1; ; n++ {
-		name := path
-		if n > 1 {
-			name = strings.TrimSuffix(path, suffix) + "-" + strconv.Itoa(n) + suffix
-		}
+	name = path
+	for n := 2; ; n++ {
 		file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-		if errors.Is(err, fs.ErrExist) {
-			continue
+		if err == nil {
+			_, err = file.Write(data)
+			return name, errors.Join(err, file.Close())
 		}
-		if err != nil {
+		if !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
-		_, err = file.Write(data)
-		return name, errors.Join(err, file.Close())
+		name = fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, suffix), n, suffix)
 	}
 }
 
-var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
-
 // fileName is a file name for an artifact that leads to no other folder, whatever the recipe called it.
 func fileName(a *records.Artifact) string {
-	plain := strings.Map(func(c rune) rune {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
-			return c
-		}
-		return '_'
-	}, a.Name)
+	plain := regexp.MustCompile(`[^a-zA-Z0-9._-]`).ReplaceAllString(a.Name, "_")
 	if plain = strings.TrimLeft(plain, ".-"); plain == "" {
 		plain = "_"
 	}
@@ -214,7 +198,7 @@ func fileName(a *records.Artifact) string {
 		suffix := filepath.Ext(plain)
 		plain = fmt.Sprintf("%s-%d%s", strings.TrimSuffix(plain, suffix), *a.Step, suffix)
 	}
-	if suffix := suffixes[a.Kind]; filepath.Ext(plain) == "" || suffix != "" && a.Kind != "text" && filepath.Ext(plain) != suffix {
+	if suffix := report.Suffixes[a.Kind]; filepath.Ext(plain) == "" || suffix != "" && a.Kind != "text" && filepath.Ext(plain) != suffix {
 		plain += suffix
 	}
 	return plain

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -189,7 +190,7 @@ func comparedText(kind string, v any) string {
 	case json.RawMessage:
 		return string(v)
 	case string:
-		if (kind == "recipe" || kind == "artifact") && len(v) == 64 || kind == "data" && len(v) > 64 {
+		if kind == "recipe" || kind == "artifact" || kind == "data" {
 			return shortSum(v)
 		}
 		return v
@@ -197,8 +198,16 @@ func comparedText(kind string, v any) string {
 	return fmt.Sprint(v)
 }
 
-// shortSum shortens a SHA-256 to a distinctive part, and keeps what follows it.
-func shortSum(text string) string { return text[:12] + strings.TrimPrefix(text[64:], ",") }
+// shortSum shortens a SHA-256 to a distinctive part, and keeps what follows it. Other texts stay.
+func shortSum(text string) string {
+	if len(text) < 64 {
+		return text
+	}
+	if _, err := hex.DecodeString(text[:64]); err != nil {
+		return text
+	}
+	return text[:12] + strings.TrimPrefix(text[64:], ",")
+}
 
 // paintDiff makes a diff safe to print, and colours it on a terminal.
 func paintDiff(out io.Writer, diff string) string {

@@ -23,7 +23,7 @@ func newDoc() *cobra.Command {
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags := cmd.Flags()
-			if given := len(args) + count(flags.Changed("search")) + count(flags.Changed("html")); given > 1 {
+			if search, html := flags.Changed("search"), flags.Changed("html"); search && html || len(args) > 0 && (search || html) {
 				return usage("one of them at a time", "a name, --search and --html exclude each other")
 			}
 			switch {
@@ -50,13 +50,6 @@ func newDoc() *cobra.Command {
 	c.Flags().StringVar(&search, "search", "", "list the builtins that have all words of `TEXT`, the best match first")
 	c.Flags().StringVar(&html, "html", "", "write the reference as pages into the new or empty folder `DIR`")
 	return c
-}
-
-func count(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // printReference writes each entry's declaration, with its documentation beneath it.

@@ -70,7 +70,7 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
 				if file == "" {
 					return write(out)
 				}
-				size, err := create(file, write)
+				size, err := create(file, 0o600, write)
 				if errors.As(err, new(*fs.PathError)) {
 					return exit.Errorf(exit.Storage, "%s could not be written: %w", file, err)
 				}

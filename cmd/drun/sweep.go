@@ -128,8 +128,8 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	}
 	errs := cmd.ErrOrStderr()
 	there := 0
-	for i := range plan {
-		if plan[i].Result != nil {
+	for _, o := range plan {
+		if o.Result != nil {
 			there++
 		}
 	}

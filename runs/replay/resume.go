@@ -31,8 +31,6 @@ type Report struct {
 	// Points and Bytes are how much was compared: points of metrics, and bytes of the last checkpoint.
 	Points int
 	Bytes  int64
-	// Recovery is the time from each kill to the next complete checkpoint.
-	Recovery []time.Duration
 	// Again is how many points were recorded by one attempt and again by a later one.
 	Again int
 }
@@ -85,7 +83,6 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 		r.Kills += stormy.Restarts
 		say(fmt.Sprintf("%d of %d kills", r.Kills, kills))
 		r.Again += got.again
-		r.Recovery = append(r.Recovery, k.recovery...)
 		if r.First = want.differs(got); r.First != "" {
 			r.Same = false
 			return r, nil
@@ -189,17 +186,16 @@ func (o *outcome) differs(other *outcome) string {
 
 // killer kills ranks of a run.
 type killer struct {
-	rng      *rand.Rand
-	every    time.Duration // at most, from a checkpoint to the next kill
-	recovery []time.Duration
-	events   chan func()
-	done     chan struct{}
+	rng    *rand.Rand
+	every  time.Duration // at most, from a checkpoint to the next kill
+	events chan func()
+	done   chan struct{}
 
 	ranks  map[int]int // pidfds by rank
 	left   int         // kills left
 	timer  *time.Timer // of the next
 	armed  bool        // the timer runs
-	killed time.Time   // when a rank was killed; zero: the run has since saved in a later attempt
+	killed bool        // a rank was killed, and the run has not saved since in a later attempt
 	next   bool        // the ranks have since started again
 }
 
@@ -226,7 +222,7 @@ func (k *killer) loop() {
 			}
 			rank := slices.Sorted(maps.Keys(k.ranks))[k.rng.IntN(len(k.ranks))]
 			if unix.PidfdSendSignal(k.ranks[rank], unix.SIGKILL, nil, 0) == nil {
-				k.killed, k.next = time.Now(), false
+				k.killed, k.next = true, false
 				k.left--
 			}
 		}
@@ -258,13 +254,11 @@ func (k *killer) spawned(rank, pid int) {
 
 // saved sets the time of the next kill.
 func (k *killer) saved(int64) {
-	now := time.Now()
 	k.events <- func() {
-		if !k.killed.IsZero() && k.next {
-			k.recovery = append(k.recovery, now.Sub(k.killed))
-			k.killed = time.Time{}
+		if k.next {
+			k.killed = false
 		}
-		if k.left > 0 && !k.armed && k.killed.IsZero() {
+		if k.left > 0 && !k.armed && !k.killed {
 			k.armed = true
 			k.timer.Reset(time.Duration(k.rng.Int64N(int64(k.every))))
 		}

@@ -55,3 +55,6 @@ func Points(db *history.DB, id int64, names []string, lineage bool, attempt, mos
 	}
 	return list, err
 }
+
+// Suffixes end the names of files with artifacts, by their kind.
+var Suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}

@@ -201,8 +201,6 @@ type exportedArtifact struct {
 	File string `json:"file"`
 }
 
-var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
-
 // writeArtifacts writes what a run has kept as files, and what the pages read of it as scripts. It returns the
 // list, and the histograms by name.
 func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, map[string]any, error) {
@@ -213,7 +211,7 @@ func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, m
 	list, byName := []exportedArtifact{}, map[string]any{}
 	for i := range all {
 		a := &all[i]
-		file := a.SHA256 + cmp.Or(suffixes[a.Kind], ".bin")
+		file := a.SHA256 + cmp.Or(report.Suffixes[a.Kind], ".bin")
 		list = append(list, exportedArtifact{*a, file})
 		data, err := db.Content(a)
 		if err != nil {
