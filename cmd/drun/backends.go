@@ -31,13 +31,13 @@ func defaultBackend() string {
 		return name
 	}
 	// PyTorch's variable may name one backend per kind of device: cpu:gloo,cuda:nccl.
-	for part := range strings.SplitSeq(os.Getenv("TORCH_DISTRIBUTED_BACKEND"), ",") {
-		device, name, both := strings.Cut(part, ":")
+	for entry := range strings.SplitSeq(os.Getenv("TORCH_DISTRIBUTED_BACKEND"), ",") {
+		device, name, both := strings.Cut(entry, ":")
 		switch {
 		case both && device == "cpu":
 			return name
-		case !both && part != "":
-			return part
+		case !both && entry != "":
+			return entry
 		}
 	}
 	return ""

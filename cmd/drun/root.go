@@ -84,16 +84,16 @@ func flagProblem(err error) string {
 	if !errors.As(err, &invalid) {
 		return err.Error()
 	}
-	flag, given := "--"+invalid.GetFlag().Name, invalid.GetValue()
+	flag, value := "--"+invalid.GetFlag().Name, invalid.GetValue()
 	wants := map[string]string{"int": "a whole number", "int64": "a whole number", "bool": "true or false",
 		"duration": "a time such as 30s or 5m"}[invalid.GetFlag().Value.Type()]
 	switch {
 	case errors.Is(err, strconv.ErrRange):
-		return fmt.Sprintf("%s %s: the number is too large", flag, given)
+		return fmt.Sprintf("%s %s: the number is too large", flag, value)
 	case wants == "":
 		return err.Error()
 	}
-	return fmt.Sprintf("%s wants %s, not %q", flag, wants, given)
+	return fmt.Sprintf("%s wants %s, not %q", flag, wants, value)
 }
 
 func noSuchCommand(cmd *cobra.Command, args []string) error {

@@ -17,8 +17,8 @@ func Ranks(text string, world int) (shows func(rank int) bool, err error) {
 	}
 	type span struct{ first, last int }
 	var chosen []span
-	for part := range strings.SplitSeq(text, ",") {
-		low, high, isRange := strings.Cut(part, "-")
+	for item := range strings.SplitSeq(text, ",") {
+		low, high, isRange := strings.Cut(item, "-")
 		if !isRange {
 			high = low
 		}

@@ -260,18 +260,18 @@ func fromCommonState(pair [2]*past, until int64) error {
 // sameState reports whether two runs have the same checkpoint of a step, bit for bit.
 func sameState(store *checkpoints.Store, pair [2]*past, step int64) (bool, error) {
 	for rank := range pair[0].detail.WorldSize {
-		var parts [2][]checkpoints.Entry
+		var states [2][]checkpoints.Entry
 		for i, p := range pair {
-			_, part, err := store.Load(p.detail.UID, checkpoints.Step(step), rank)
+			_, entries, err := store.Load(p.detail.UID, checkpoints.Step(step), rank)
 			if errors.As(err, new(*checkpoints.ErrNone)) {
 				return false, nil
 			}
 			if err != nil {
 				return false, err
 			}
-			parts[i] = part
+			states[i] = entries
 		}
-		if !slices.EqualFunc(parts[0], parts[1], sameEntry) {
+		if !slices.EqualFunc(states[0], states[1], sameEntry) {
 			return false, nil
 		}
 	}

@@ -109,10 +109,10 @@ func finish(o run.Options, what string) (*run.Result, error) {
 // outcome is what a run has left behind.
 type outcome struct {
 	*series
-	step  int64 // of the last checkpoint
-	parts [][]checkpoints.Entry
-	bytes int64
-	again int
+	step   int64 // of the last checkpoint
+	states [][]checkpoints.Entry
+	bytes  int64
+	again  int
 }
 
 func outcomeOf(home string, r *run.Result) (*outcome, error) {
@@ -144,12 +144,12 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 	}
 	defer store.Close()
 	for rank := range r.Ranks {
-		info, part, err := store.Load(d.UID, checkpoints.Last, rank)
+		info, entries, err := store.Load(d.UID, checkpoints.Last, rank)
 		if err != nil {
 			return nil, err
 		}
-		o.step, o.parts = info.Step, append(o.parts, part)
-		for _, e := range part {
+		o.step, o.states = info.Step, append(o.states, entries)
+		for _, e := range entries {
 			o.bytes += int64(len(e.Data))
 		}
 	}
@@ -168,15 +168,15 @@ func (o *outcome) differs(other *outcome) string {
 		}
 		return fmt.Sprintf("%s is %v, was %v", at, d.B, d.A)
 	}
-	if o.step != other.step || len(o.parts) != len(other.parts) {
+	if o.step != other.step || len(o.states) != len(other.states) {
 		return fmt.Sprintf("the last checkpoint is of step %d, was of step %d", other.step, o.step)
 	}
-	for rank, part := range o.parts {
-		if len(part) != len(other.parts[rank]) {
-			return fmt.Sprintf("the last checkpoint has %d entries of rank %d, had %d", len(other.parts[rank]), rank, len(part))
+	for rank, entries := range o.states {
+		if len(entries) != len(other.states[rank]) {
+			return fmt.Sprintf("the last checkpoint has %d entries of rank %d, had %d", len(other.states[rank]), rank, len(entries))
 		}
-		for i, e := range part {
-			if !sameEntry(e, other.parts[rank][i]) {
+		for i, e := range entries {
+			if !sameEntry(e, other.states[rank][i]) {
 				return fmt.Sprintf("%s of rank %d differs in the last checkpoint", e.Name, rank)
 			}
 		}

@@ -124,10 +124,10 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 	}
 	found, errs := make([]*curve, len(ids)), make([]error, len(ids))
 	var wait sync.WaitGroup
-	places := make(chan int)
+	indexes := make(chan int)
 	for range readers {
 		wait.Go(func() {
-			for i := range places {
+			for i := range indexes {
 				run := byID[ids[i]]
 				if run == nil {
 					continue // it has since been removed
@@ -141,9 +141,9 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 		})
 	}
 	for i := range ids {
-		places <- i
+		indexes <- i
 	}
-	close(places)
+	close(indexes)
 	wait.Wait()
 	list := []*curve{}
 	for _, c := range found {

@@ -136,7 +136,7 @@ func (s *source) between(start, end syntax.Position) string {
 	if start.Line < 1 || int(end.Line) > len(s.lines) || end.Line < start.Line {
 		return ""
 	}
-	var parts []string
+	var texts []string
 	for n := start.Line; n <= end.Line && n < start.Line+8; n++ {
 		runes := []rune(s.lines[n-1])
 		from, to := 0, len(runes)
@@ -147,10 +147,10 @@ func (s *source) between(start, end syntax.Position) string {
 			to = min(int(end.Col)-1, to)
 		}
 		if from <= to {
-			parts = append(parts, string(runes[from:to]))
+			texts = append(texts, string(runes[from:to]))
 		}
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(texts, " ")
 }
 
 func (s *source) globals() []string {

@@ -100,8 +100,8 @@ func (cs *calls) bindParams(o *object, c *call) {
 			if id == nil {
 				continue
 			}
-			if given, ok := c.named[id.Name]; ok {
-				v = given
+			if named, ok := c.named[id.Name]; ok {
+				v = named
 			} else if !byName && next < len(c.args) {
 				v = c.args[next]
 			}

@@ -29,11 +29,11 @@ func (b *builtins) callNative(o *object, c *call, certain bool) value {
 	case "enumerate":
 		return b.zipped(c, value{typ: "int"}, b.element(arg, c.node))
 	case "zip":
-		var parts []value
+		var elems []value
 		for _, v := range c.args {
-			parts = append(parts, b.element(v, c.node))
+			elems = append(elems, b.element(v, c.node))
 		}
-		return b.zipped(c, parts...)
+		return b.zipped(c, elems...)
 	case "range":
 		why := b.st.deep(c.all()...)
 		return of(b.alloc(c.node, "range", container, "list", &contents{diff: why, elem: value{typ: "int"}}))
@@ -85,14 +85,14 @@ func (b *builtins) copyOf(v value, name string, c *call) value {
 }
 
 // zipped is an iterable of tuples, as long as the shortest argument.
-func (b *builtins) zipped(c *call, parts ...value) value {
+func (b *builtins) zipped(c *call, elems ...value) value {
 	var why *reason
 	for _, v := range c.args {
 		why = either(why, b.st.count(v))
 	}
 	fields := map[string]value{}
-	for i, part := range parts {
-		fields[strconv.Itoa(i)] = part
+	for i, elem := range elems {
+		fields[strconv.Itoa(i)] = elem
 	}
 	item := of(b.alloc(c.node, "item", container, "tuple", &contents{fields: fields}))
 	return of(b.alloc(c.node, "zip", container, "list", &contents{diff: why, elem: item}))

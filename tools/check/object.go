@@ -187,12 +187,12 @@ func (m *memory) made(node any, typ string, why *reason) value {
 		return of(m.alloc(node, "result", instance, typ, &contents{diff: why}))
 	case strings.HasPrefix(typ, "("):
 		c := &contents{fields: map[string]value{}}
-		for i, part := range strings.Split(strings.Trim(typ, "()"), ",") {
-			part = strings.TrimSpace(part)
-			if m.types[part] == nil {
-				part = ""
+		for i, elem := range strings.Split(strings.Trim(typ, "()"), ",") {
+			elem = strings.TrimSpace(elem)
+			if m.types[elem] == nil {
+				elem = ""
 			}
-			c.fields[fmt.Sprint(i)] = of(m.alloc(node, fmt.Sprint(i), instance, part, &contents{diff: why}))
+			c.fields[fmt.Sprint(i)] = of(m.alloc(node, fmt.Sprint(i), instance, elem, &contents{diff: why}))
 		}
 		return of(m.alloc(node, "result", container, "tuple", c))
 	}

@@ -111,9 +111,9 @@ func (m *memory) at(x, i value, node syntax.Node) value {
 func (m *machine) slice(e *syntax.SliceExpr) value {
 	x := m.expr(e.X)
 	var why *reason
-	for _, part := range []syntax.Expr{e.Lo, e.Hi, e.Step} {
-		if part != nil {
-			why = either(why, m.st.deep(m.expr(part)))
+	for _, bound := range []syntax.Expr{e.Lo, e.Hi, e.Step} {
+		if bound != nil {
+			why = either(why, m.st.deep(m.expr(bound)))
 		}
 	}
 	o := x.only()

@@ -10,25 +10,25 @@ import (
 
 // special interprets the builtins whose results contain their arguments.
 func (b *builtins) special(name string, c *call) (value, bool) {
-	given := len(c.args) > 0
+	positional := len(c.args) > 0
 	switch name {
 	case "run.choice", "run.param":
 		v := c.first()
-		if given, ok := c.named["default"]; ok {
-			v = given
+		if fallback, ok := c.named["default"]; ok {
+			v = fallback
 		}
 		return v, true
 	case "run.params":
 		return b.declare(c), true
 	case "run.progress":
-		return c.first(), given
+		return c.first(), positional
 	case "nn.autocast":
-		if o := c.first().only(); o != nil && given {
+		if o := c.first().only(); o != nil && positional {
 			inner := *c
 			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
 			return b.calls.callObject(o, &inner, true), true
 		}
-		return c.first(), given
+		return c.first(), positional
 	case "tensor.no_grad":
 		if o := c.first().only(); o != nil && (o.kind == function || o.kind == builtin || o.kind == method) {
 			inner := *c
@@ -37,16 +37,16 @@ func (b *builtins) special(name string, c *call) (value, bool) {
 			out.graph = nil
 			return out, true
 		}
-		return c.first(), given
+		return c.first(), positional
 	case "checkpoint.save_file":
 		return b.savedFile(c), true
 	case "checkpoint.load_file":
 		b.loadedFile(c)
 	case "dist.ddp":
 		b.collective(name, c.pos, nil)
-		return b.synced(c), given
+		return b.synced(c), positional
 	case "dist.unwrap":
-		return c.first(), given
+		return c.first(), positional
 	case "dist.master_first", "dist.local_master_first":
 		return b.masterFirst(name, c), true
 	case "data.loader":
@@ -138,11 +138,11 @@ func (b *builtins) loader(c *call) value {
 	arg := func(name string) value { v, _ := c.arg(loaderParams, name); return v }
 	held := &contents{diff: b.st.shallow(arg("ds"))}
 	held.elem = value{diff: b.st.deep(arg("ds"), arg("batch"))}
-	if shard, given := c.arg(loaderParams, "shard"); !c.spread && (!given || shard.lit == "True") {
+	if shard, ok := c.arg(loaderParams, "shard"); !c.spread && (!ok || shard.lit == "True") {
 		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos, from: byData}
 		held.elem.diff = either(held.elem.diff, b.reason(batches))
 		_, sampled := c.arg(loaderParams, "sampler")
-		if shuffle, given := c.arg(loaderParams, "shuffle"); !sampled && (!given || shuffle.lit == "False") {
+		if shuffle, ok := c.arg(loaderParams, "shuffle"); !sampled && (!ok || shuffle.lit == "False") {
 			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos, from: byData}
 			held.diff = either(held.diff, b.reason(count))
 		}

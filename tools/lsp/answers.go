@@ -62,8 +62,8 @@ func (s *Server) completion(d *document, p Position) (any, error) {
 	if c := d.call(p); c != nil {
 		signature, _ := s.signature(d, c)
 		list, _ := parameters(signature)
-		for _, part := range list {
-			if param := parameterName(part); param != "" && part[0] != '*' {
+		for _, declared := range list {
+			if param := parameterName(declared); param != "" && declared[0] != '*' {
 				add(Item{Label: param, Kind: 6, Detail: "parameter of " + c.callee, InsertText: param + " = "})
 			}
 		}

@@ -113,9 +113,9 @@ func parameters(signature string) (list []string, at []int) {
 			if n := len(around[0].commas); n > 0 {
 				begin = around[0].commas[n-1] + 1
 			}
-			part := strings.TrimSpace(signature[begin:i])
-			if part != "" {
-				list, at = append(list, part), append(at, begin+strings.Index(signature[begin:], part))
+			param := strings.TrimSpace(signature[begin:i])
+			if param != "" {
+				list, at = append(list, param), append(at, begin+strings.Index(signature[begin:], param))
 			}
 			if c == ')' {
 				break
@@ -128,8 +128,8 @@ func parameters(signature string) (list []string, at []int) {
 var leading = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\**([\pL_][\pL\pN_]*)`) })
 
 // parameterName is the name in a part of a signature, "" for a star alone.
-func parameterName(part string) string {
-	if m := leading().FindStringSubmatch(part); m != nil {
+func parameterName(param string) string {
+	if m := leading().FindStringSubmatch(param); m != nil {
 		return m[1]
 	}
 	return ""
@@ -169,8 +169,8 @@ var named = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\
 // active is the parameter that the argument at the position is for, len(list) if there is none.
 func (c *call) active(list []string) int {
 	if m := named().FindStringSubmatch(c.argument); m != nil {
-		for i, part := range list {
-			if parameterName(part) == m[1] && !strings.HasPrefix(part, "*") {
+		for i, param := range list {
+			if parameterName(param) == m[1] && !strings.HasPrefix(param, "*") {
 				return i
 			}
 		}
@@ -179,11 +179,11 @@ func (c *call) active(list []string) int {
 		}
 		return len(list)
 	}
-	for i, part := range list {
+	for i, param := range list {
 		switch {
-		case part == "*" || strings.HasPrefix(part, "**"):
+		case param == "*" || strings.HasPrefix(param, "**"):
 			return len(list)
-		case i == c.earlier || strings.HasPrefix(part, "*"):
+		case i == c.earlier || strings.HasPrefix(param, "*"):
 			return i
 		}
 	}
@@ -201,12 +201,12 @@ func (s *Server) signatureHelp(d *document, p Position) (any, error) {
 		return nil, nil
 	}
 	list, at := parameters(label)
-	places := []map[string]any{}
-	for i, part := range list {
+	labels := []map[string]any{}
+	for i, param := range list {
 		begin := units(label[:at[i]])
-		places = append(places, map[string]any{"label": [2]int{begin, begin + units(part)}})
+		labels = append(labels, map[string]any{"label": [2]int{begin, begin + units(param)}})
 	}
 	return map[string]any{"activeSignature": 0, "activeParameter": c.active(list), "signatures": []any{map[string]any{
-		"label": label, "documentation": map[string]string{"kind": "markdown", "value": doc}, "parameters": places,
+		"label": label, "documentation": map[string]string{"kind": "markdown", "value": doc}, "parameters": labels,
 	}}}, nil
 }
