@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -97,7 +96,7 @@ func listBackends(out io.Writer, list []backendInfo) error {
 	}
 	for _, b := range list {
 		if b.Problem != "" {
-			fmt.Fprintf(&table, "\n%s\n", wrap(b.Name+": "+terminal.Escape(b.Problem), columns))
+			fmt.Fprintf(&table, "\n%s: %s\n", b.Name, terminal.Escape(b.Problem))
 		}
 	}
 	_, err := table.WriteTo(out)
@@ -165,28 +164,6 @@ func cut(text string, columns int) string {
 		return text
 	}
 	return "…" + string(r[len(r)-columns+1:])
-}
-
-// wrap breaks a text between words into lines of at most that many columns, indenting those after the first. A longer
-// word gets its own line.
-func wrap(text string, columns int) string {
-	var out strings.Builder
-	at := 0
-	for i, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case at+1+n > columns:
-			out.WriteString("\n  ")
-			at = 2
-		default:
-			out.WriteByte(' ')
-			at++
-		}
-		out.WriteString(word)
-		at += n
-	}
-	return out.String()
 }
 
 // findPlugins lists all plugins, or those with the given names, and asks each whether it can run here.
