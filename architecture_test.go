@@ -67,7 +67,7 @@ var layers = map[string][]string{
 
 	"runs/backup":   {"history", "checkpoints", "internal/scratch"},
 	"runs/exchange": {"history", "internal/exit", "internal/terminal", "github.com/parquet-go/parquet-go", sqlite, "google.golang.org/protobuf/encoding/protowire"},
-	"runs/sweep":    {"engine/run", "history", "internal/exit"},
+	"runs/sweep":    {"engine/run", "history", "internal/exit", starlark},
 	"runs/replay":   {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/elapsed", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
