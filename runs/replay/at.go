@@ -194,14 +194,17 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			store.Close()
+		}
+	}()
 	d, err := again.Get(repeated)
 	if err != nil {
-		store.Close()
 		return nil, err
 	}
 	info, err := store.Find(d.UID, checkpoints.Step(engine.TargetStep))
 	if err != nil {
-		store.Close()
 		return nil, err
 	}
 	sum := a.want[0][until]

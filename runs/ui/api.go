@@ -344,16 +344,8 @@ func paramsOf(runs []history.Summary, names []string) []string {
 			values[k], differ[name] = text, differ[name] || seen && was != text
 		}
 	}
-	slices.SortStableFunc(names, func(a, b string) int {
-		if differ[a] == differ[b] {
-			return 0
-		}
-		if differ[a] {
-			return -1
-		}
-		return 1
-	})
-	return names
+	same := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return differ[name] })
+	return append(slices.DeleteFunc(names, func(name string) bool { return !differ[name] }), same...)
 }
 
 func compare(_ *Server, db *history.DB, r *request) (any, error) {

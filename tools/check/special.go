@@ -22,22 +22,18 @@ func (b *builtins) special(name string, c *call) (value, bool) {
 		return b.declare(c), true
 	case "run.progress":
 		return c.first(), positional
-	case "nn.autocast":
-		if o := c.first().only(); o != nil && positional {
-			inner := *c
-			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
-			return b.calls.callObject(o, &inner, true), true
+	case "nn.autocast", "tensor.no_grad":
+		o := c.first().only()
+		if o == nil || name == "tensor.no_grad" && o.kind != function && o.kind != builtin && o.kind != method {
+			return c.first(), positional
 		}
-		return c.first(), positional
-	case "tensor.no_grad":
-		if o := c.first().only(); o != nil && (o.kind == function || o.kind == builtin || o.kind == method) {
-			inner := *c
-			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
-			out := b.calls.callObject(o, &inner, true)
+		inner := *c
+		inner.args, inner.exprs = c.args[1:], c.exprs[1:]
+		out := b.calls.callObject(o, &inner, true)
+		if name == "tensor.no_grad" {
 			out.graph = nil
-			return out, true
 		}
-		return c.first(), positional
+		return out, true
 	case "checkpoint.save_file":
 		return b.savedFile(c), true
 	case "checkpoint.load_file":

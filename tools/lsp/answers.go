@@ -45,8 +45,7 @@ func (s *Server) completion(d *document, p Position) (any, error) {
 	if _, inText := unclosed(before); inText {
 		return []Item{}, nil
 	}
-	name := d.named(p)
-	name = name[:len(name)-trailing(name, before)]
+	name := before[len(strings.TrimRightFunc(before, func(r rune) bool { return isName(r) || r == '.' })):]
 	dot := strings.LastIndexByte(name, '.')
 	items := []Item{}
 	if dot >= 0 {
@@ -92,16 +91,6 @@ func (s *Server) completion(d *document, p Position) (any, error) {
 		add(Item{Label: word, Kind: 14})
 	}
 	return items, nil
-}
-
-// trailing is how much of a name follows the cursor.
-func trailing(name, before string) int {
-	for n := range len(name) {
-		if strings.HasSuffix(before, name[:len(name)-n]) {
-			return n
-		}
-	}
-	return len(name)
 }
 
 func itemOf(e universe.Entry) Item {
@@ -284,7 +273,6 @@ func (s *Server) find(d *document, p Position) (*defined, string) {
 		case *syntax.DotExpr:
 			if d.contains(n.Name, p) {
 				id = nil
-				syntax.Walk(n.X, func(syntax.Node) bool { return true })
 				return false // an attribute
 			}
 		}
