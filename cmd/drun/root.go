@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,11 +33,7 @@ func newRoot() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	home := os.Getenv("DRUN_HOME")
-	if home == "" {
-		home = ".drun"
-	}
-	root.PersistentFlags().String("home", home, "folder of the history and checkpoints ($DRUN_HOME)")
+	root.PersistentFlags().String("home", cmp.Or(os.Getenv("DRUN_HOME"), ".drun"), "folder of the history and checkpoints ($DRUN_HOME)")
 	root.PersistentFlags().Bool("json", false, "print data as JSON")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("see: "+cmd.CommandPath()+" --help", "%s", flagProblem(err))

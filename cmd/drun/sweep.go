@@ -223,10 +223,10 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 		stopped int
 	}
 	list := []cell{}
-	for i := range plan {
-		c := cell{Params: plan[i].Cell, stopped: plan[i].Stopped}
-		if r := plan[i].Result; r != nil {
-			c.Run = &r.ID
+	for _, o := range plan {
+		c := cell{Params: o.Cell, stopped: o.Stopped}
+		if o.Result != nil {
+			c.Run = &o.Result.ID
 		}
 		list = append(list, c)
 	}
@@ -235,12 +235,12 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 		for _, c := range list {
 			what := "would run"
 			if c.Run != nil {
-				what = "run " + strconv.FormatInt(*c.Run, 10)
+				what = "run " + whole(*c.Run)
 			}
 			if c.stopped > 0 {
 				what += fmt.Sprintf(", ended early: worse than others after %d points", c.stopped)
 			}
-			row(w, anyOf(append(append([]string{}, c.Params...), what))...)
+			row(w, anyOf(append(slices.Clone(c.Params), what))...)
 		}
 		return w.Flush()
 	})

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/engine/recipe"
@@ -210,11 +210,7 @@ func (t *tests) print(out io.Writer, r tested) error {
 	}
 	line := word + " " + terminal.Escape(r.File)
 	if r.Test != "" {
-		ranks := " ranks"
-		if r.Ranks == 1 {
-			ranks = " rank"
-		}
-		line += ":" + strconv.Itoa(r.Line) + " " + r.Test + " on " + strconv.Itoa(r.Ranks) + ranks + " (" + elapsed.Text(r.Seconds) + ")"
+		line += fmt.Sprintf(":%d %s on %s (%s)", r.Line, r.Test, english.Plural(r.Ranks, "rank", ""), elapsed.Text(r.Seconds))
 	}
 	text := line + "\n"
 	if r.Error != "" {

@@ -4,8 +4,10 @@ package scratch
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -86,10 +88,7 @@ func (d *Dir) Remove() {
 // RemoveOwn removes all folders of this process, which is about to end.
 func RemoveOwn() {
 	own.Lock()
-	var all []*Dir
-	for d := range own.dirs {
-		all = append(all, d)
-	}
+	all := slices.Collect(maps.Keys(own.dirs))
 	own.Unlock()
 	for _, d := range all {
 		d.Remove()

@@ -261,12 +261,7 @@ func savedSteps(marks []records.Mark) []saved {
 			}
 		}
 	}
-	list := make([]saved, 0, len(byStep))
-	for _, s := range byStep {
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(a, b saved) int { return cmp.Compare(a.step, b.step) })
-	return list
+	return slices.SortedFunc(maps.Values(byStep), func(a, b saved) int { return cmp.Compare(a.step, b.step) })
 }
 
 type saved struct{ step, updates int64 }

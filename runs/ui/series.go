@@ -216,11 +216,7 @@ func (s *series) along(axis string, started time.Time) *line {
 func (s *series) merged(x []float64) *line {
 	order := []int(nil) // nil: unchanged
 	if !slices.IsSorted(s.step) {
-		order = make([]int, len(s.step))
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.step[a], s.step[b]) })
+		order = ordered(s.step)
 	}
 	at := func(i int) int {
 		if order == nil {
@@ -256,13 +252,16 @@ func repeats(steps []int64) bool {
 	return false
 }
 
-func (l *line) sort() {
-	order := make([]int, len(l.x))
+func (l *line) sort() { *l = *l.choose(ordered(l.x)) }
+
+// ordered are the indexes of values in ascending order; equal ones stay in theirs.
+func ordered[V cmp.Ordered](values []V) []int {
+	order := make([]int, len(values))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(l.x[a], l.x[b]) })
-	*l = *l.choose(order)
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
+	return order
 }
 
 // choose keeps the points with these indexes.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"strings"
 
 	"drun/starlib"
@@ -98,12 +99,10 @@ func (b *builtins) groupOf(params []string, c *call) *object {
 }
 
 func (b *builtins) hasArgument(params []string, c *call, names []string) bool {
-	for _, name := range names {
-		if v, ok := c.arg(params, name); ok && v.lit != "None" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(name string) bool {
+		v, ok := c.arg(params, name)
+		return ok && v.lit != "None"
+	})
 }
 
 // callbacks calls the functions among the arguments, as the builtin may.
