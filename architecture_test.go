@@ -65,7 +65,7 @@ var layers = map[string][]string{
 
 	"runs/backup":   {"history", "checkpoints", "internal/scratch"},
 	"runs/exchange": {"history", "internal/exit", "internal/terminal", "github.com/parquet-go/parquet-go", sqlite, "google.golang.org/protobuf/encoding/protowire"},
-	"runs/sweep":    {"engine/run", "history", "internal/exit"},
+	"runs/sweep":    {"engine/run", "history", "internal/exit", starlark},
 	"runs/replay":   {"=engine", "engine/record", "engine/run", "history", "checkpoints", "internal/elapsed", "internal/exit", "internal/scratch", "golang.org/x/sys"},
 
 	// lang knows the language alone, not the modules of a recipe.
@@ -83,7 +83,7 @@ var layers = map[string][]string{
 	// lsp sees recipes as drun check and drun fmt do.
 	"tools/lsp":    {"tools/check", "engine/recipe", "tools/format", "starlib", starlark, "github.com/sourcegraph/jsonrpc2"},
 	"tools/format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
-	"tools/check":  {"internal/spelling", "starlib", starlark},
+	"tools/check":  {"engine/recipe", "internal/spelling", "starlib", starlark},
 
 	"engine":            {"history/records", "internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
 	"engine/board":      {"kernel/element", "engine/board", "collective", "golang.org/x/sys"},

@@ -199,6 +199,15 @@ func OpenReadOnly(home string) (*Store, error) {
 	return s, nil
 }
 
+// OpenIfAny is OpenReadOnly, but gives nil, a store without checkpoints, if nothing was ever saved.
+func OpenIfAny(home string) (*Store, error) {
+	s, err := OpenReadOnly(home)
+	if errors.As(err, new(*ErrNone)) {
+		return nil, nil
+	}
+	return s, err
+}
+
 // openCatalog opens the catalog for reading, and upgrades it if possible. Without one the error is *ErrNone.
 func openCatalog(home string) (*sqldb.Reader, error) {
 	reader, err := sqldb.OpenCurrent(file(home))
@@ -267,6 +276,9 @@ func (s *Store) check(pragma string) error {
 
 // Close releases the catalog.
 func (s *Store) Close() error {
+	if s == nil {
+		return nil
+	}
 	if s.root != nil {
 		s.root.Close()
 	}
@@ -300,6 +312,9 @@ func (s *Store) List(run string) ([]Info, error) { return s.list("run = ?", run)
 func (s *Store) All() ([]Info, error) { return s.list("? IS NOT NULL", 1) }
 
 func (s *Store) list(where string, arg any) ([]Info, error) {
+	if s == nil {
+		return nil, nil
+	}
 	rows, err := s.sql.Query(selectInfo+where+" ORDER BY id", arg)
 	if err != nil {
 		return nil, s.wrap(err)
@@ -339,7 +354,12 @@ func scanInfo(row interface{ Scan(...any) error }) (info Info, err error) {
 }
 
 // Find returns the catalog's record of a checkpoint, or *ErrNone.
-func (s *Store) Find(run string, ref Ref) (Info, error) { return s.find(s.sql, run, ref) }
+func (s *Store) Find(run string, ref Ref) (Info, error) {
+	if s == nil {
+		return Info{}, &ErrNone{fmt.Sprintf("%s of run %s", ref.label, run)}
+	}
+	return s.find(s.sql, run, ref)
+}
 
 // rower is a database handle, a connection or a transaction.
 type rower interface {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -17,6 +19,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/runs/report"
 )
 
 // listed is an artifact, or a file that the run wrote beside the history.
@@ -69,7 +72,7 @@ writes one to a file, or to stdout with --output -.`,
 						found = a
 					}
 					if found == nil {
-						return usage("drun artifacts "+args[0]+" lists them", "run %d has kept no %s%q%s", id, spaced(kind), args[1], atStep(chosen, step))
+						return usage("drun artifacts "+args[0]+" lists them", "run %d has kept no %s%q%s", id, strings.TrimPrefix(kind+" ", " "), args[1], atStep(chosen, step))
 					}
 					return writeArtifact(cmd, db, found, output)
 				}
@@ -92,13 +95,6 @@ writes one to a file, or to stdout with --output -.`,
 	return cmd
 }
 
-func spaced(kind string) string {
-	if kind == "" {
-		return ""
-	}
-	return kind + " "
-}
-
 func atStep(chosen bool, step int64) string {
 	if !chosen {
 		return ""
@@ -106,7 +102,6 @@ func atStep(chosen bool, step int64) string {
 	return fmt.Sprintf(" at step %d", step)
 }
 
-// outputFiles lists the files that a run has written.
 func outputFiles(folder string) (files []listed, err error) {
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -127,22 +122,14 @@ func outputFiles(folder string) (files []listed, err error) {
 }
 
 func printArtifacts(out io.Writer, list []listed) error {
-	if len(list) == 0 {
-		return nil
-	}
-	w := terminal.NewTable(out)
-	row(w, "NAME", "STEP", "KIND", "BYTES", "KEPT", "SHA-256, OR FILE")
-	for _, a := range list {
-		step, where := "-", a.SHA256
-		if a.Step != nil {
-			step = strconv.FormatInt(*a.Step, 10)
-		}
-		if a.Path != "" {
-			where = a.Path
-		}
-		row(w, a.Name, step, a.Kind, humanize.IBytes(uint64(a.Bytes)), localTime(a.Time), where)
-	}
-	return w.Flush()
+	return printList(out, list, []column[listed]{
+		{"NAME", func(a listed) any { return a.Name }},
+		{"STEP", func(a listed) any { return known(a.Step, whole) }},
+		{"KIND", func(a listed) any { return a.Kind }},
+		{"BYTES", func(a listed) any { return humanize.IBytes(uint64(a.Bytes)) }},
+		{"KEPT", func(a listed) any { return localTime(a.Time) }},
+		{"SHA-256, OR FILE", func(a listed) any { return cmp.Or(a.Path, a.SHA256) }},
+	})
 }
 
 func writeArtifact(cmd *cobra.Command, db *history.DB, a *records.Artifact, output string) error {
@@ -184,36 +171,25 @@ func saveArtifacts(cmd *cobra.Command, db *history.DB, all []records.Artifact, f
 }
 
 // createNew writes a new file, with a number in its name if that exists already.
-func createNew(path string, data []byte) (string, error) {
+func createNew(path string, data []byte) (name string, err error) {
 	suffix := filepath.Ext(path)
-	for n := 1; ; n++ {
-		name := path
-		if n > 1 {
-			name = strings.TrimSuffix(path, suffix) + "-" + strconv.Itoa(n) + suffix
-		}
+	name = path
+	for n := 2; ; n++ {
 		file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-		if errors.Is(err, fs.ErrExist) {
-			continue
+		if err == nil {
+			_, err = file.Write(data)
+			return name, errors.Join(err, file.Close())
 		}
-		if err != nil {
+		if !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
-		_, err = file.Write(data)
-		return name, errors.Join(err, file.Close())
+		name = fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, suffix), n, suffix)
 	}
 }
 
-var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
-
 // fileName is a file name for an artifact that leads to no other folder, whatever the recipe called it.
 func fileName(a *records.Artifact) string {
-	plain := strings.Map(func(c rune) rune {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
-			return c
-		}
-		return '_'
-	}, a.Name)
+	plain := regexp.MustCompile(`[^a-zA-Z0-9._-]`).ReplaceAllString(a.Name, "_")
 	if plain = strings.TrimLeft(plain, ".-"); plain == "" {
 		plain = "_"
 	}
@@ -221,7 +197,7 @@ func fileName(a *records.Artifact) string {
 		suffix := filepath.Ext(plain)
 		plain = fmt.Sprintf("%s-%d%s", strings.TrimSuffix(plain, suffix), *a.Step, suffix)
 	}
-	if suffix := suffixes[a.Kind]; filepath.Ext(plain) == "" || suffix != "" && a.Kind != "text" && filepath.Ext(plain) != suffix {
+	if suffix := report.Suffixes[a.Kind]; filepath.Ext(plain) == "" || suffix != "" && a.Kind != "text" && filepath.Ext(plain) != suffix {
 		plain += suffix
 	}
 	return plain

@@ -9,7 +9,6 @@ import (
 
 	"drun/engine/run"
 	"drun/history"
-	"drun/internal/terminal"
 	"drun/runs/replay"
 	"drun/runs/report"
 )
@@ -58,7 +57,6 @@ STEP is a step of checkpoint.save, even one that was not saved, or else a step o
 	return cmd
 }
 
-// tellAt exports the state, and describes it.
 func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
 	result := struct {
 		*replay.Point
@@ -73,9 +71,6 @@ func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
 			return err
 		}
 		result.File = &file
-	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), result)
 	}
 	text := fmt.Sprintf("%s at step %d: ", p.Run, p.Step)
 	if p.Digest == nil {
@@ -93,6 +88,5 @@ func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
 	if file != "" {
 		text += fmt.Sprintf("; %s in %s", humanize.IBytes(uint64(result.Bytes)), file)
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), terminal.Escape(text))
-	return err
+	return answer(cmd, result, "%s", text)
 }

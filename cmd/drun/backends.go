@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -30,13 +30,13 @@ func defaultBackend() string {
 		return name
 	}
 	// PyTorch's variable may name one backend per kind of device: cpu:gloo,cuda:nccl.
-	for part := range strings.SplitSeq(os.Getenv("TORCH_DISTRIBUTED_BACKEND"), ",") {
-		device, name, both := strings.Cut(part, ":")
+	for entry := range strings.SplitSeq(os.Getenv("TORCH_DISTRIBUTED_BACKEND"), ",") {
+		device, name, both := strings.Cut(entry, ":")
 		switch {
 		case both && device == "cpu":
 			return name
-		case !both && part != "":
-			return part
+		case !both && entry != "":
+			return entry
 		}
 	}
 	return ""
@@ -89,21 +89,20 @@ func listBackends(out io.Writer, list []backendInfo) error {
 	w := terminal.NewTable(&table)
 	row(w, "BACKEND", "VERSION", "RUNS HERE", "WHERE")
 	for _, b := range list {
-		row(w, cut(b.Name, columns/4), cut(dash(b.Version), columns/4), b.verdict(), cut(b.where(), columns/4))
+		row(w, cut(b.Name, columns/4), cut(cmp.Or(b.Version, "-"), columns/4), b.verdict(), cut(b.where(), columns/4))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, b := range list {
 		if b.Problem != "" {
-			fmt.Fprintf(&table, "\n%s\n", wrap(b.Name+": "+terminal.Escape(b.Problem), columns))
+			fmt.Fprintf(&table, "\n%s: %s\n", b.Name, terminal.Escape(b.Problem))
 		}
 	}
 	_, err := table.WriteTo(out)
 	return err
 }
 
-// describeBackend shows everything about the backends with a name.
 func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs []string) error {
 	list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != name })
 	if len(list) == 0 {
@@ -120,7 +119,7 @@ func printBackends(out io.Writer, list []backendInfo) error {
 		}
 		w := terminal.NewTable(out)
 		row(w, "backend", b.Name)
-		row(w, "version", dash(b.Version))
+		row(w, "version", cmp.Or(b.Version, "-"))
 		row(w, "runs here", b.verdict())
 		if b.Problem != "" {
 			row(w, "because", terminal.Escape(b.Problem))
@@ -129,7 +128,7 @@ func printBackends(out io.Writer, list []backendInfo) error {
 			row(w, "where", b.where())
 		} else {
 			row(w, "file", b.Path)
-			row(w, "SHA-256", dash(b.SHA256))
+			row(w, "SHA-256", cmp.Or(b.SHA256, "-"))
 			row(w, "trusted", map[bool]string{true: "yes", false: "no"}[b.Trusted])
 		}
 		if err := w.Flush(); err != nil {
@@ -139,7 +138,6 @@ func printBackends(out io.Writer, list []backendInfo) error {
 	return nil
 }
 
-// verdict says whether the backend runs here.
 func (b *backendInfo) verdict() string {
 	switch {
 	case b.Usable:
@@ -164,28 +162,6 @@ func cut(text string, columns int) string {
 		return text
 	}
 	return "…" + string(r[len(r)-columns+1:])
-}
-
-// wrap breaks a text between words into lines of at most that many columns, indenting those after the first. A longer
-// word gets its own line.
-func wrap(text string, columns int) string {
-	var out strings.Builder
-	at := 0
-	for i, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case at+1+n > columns:
-			out.WriteString("\n  ")
-			at = 2
-		default:
-			out.WriteByte(' ')
-			at++
-		}
-		out.WriteString(word)
-		at += n
-	}
-	return out.String()
 }
 
 // findPlugins lists all plugins, or those with the given names, and asks each whether it can run here.
@@ -257,7 +233,6 @@ func runHost(ctx context.Context, program, what string, p *host.Plugin, out, wor
 	return cmd.Run()
 }
 
-// findPlugin finds the plugin with that name.
 func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 	if name == "shm" {
 		return nil, usage("drun's own tests cover it", "shm is built in, not a plugin")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
@@ -43,13 +44,8 @@ To restore it, unpack it into a new folder and use that as the home:
 			if err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				err = printJSON(cmd.OutOrStdout(), map[string]any{"file": path, "bytes": size.Bytes, "packs": size.Packs, "damaged": len(size.Damaged)})
-			} else {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s. To restore it: mkdir -m 700 NEW && tar -xf %s -C NEW, then --home NEW\n",
-					path, humanize.Bytes(uint64(size.Bytes)), path)
-			}
-			if err != nil {
+			value := map[string]any{"file": path, "bytes": size.Bytes, "packs": size.Packs, "damaged": len(size.Damaged)}
+			if err := answer(cmd, value, "%s: %s. To restore it: mkdir -m 700 NEW && tar -xf %s -C NEW, then --home NEW", path, humanize.Bytes(uint64(size.Bytes)), path); err != nil {
 				return err
 			}
 			return tellDamaged(cmd, size.Damaged)
@@ -70,13 +66,11 @@ func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 	if err != nil {
 		return err
 	}
-	store, err := checkpoints.OpenReadOnly(home)
-	if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
+	store, err := checkpoints.OpenIfAny(home)
+	if err != nil {
 		return err
 	}
-	if store != nil {
-		defer store.Close()
-	}
+	defer store.Close()
 	bad := len(damaged)
 	for _, r := range runs {
 		for _, d := range damaged {
@@ -84,11 +78,9 @@ func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 				fmt.Fprintf(errs, "%s@%d: DAMAGED: %s\n", terminal.Escape(r.Name), d.Checkpoint.Step, terminal.Lines(d.Fault.Error()))
 			}
 		}
-		var list []checkpoints.Info
-		if store != nil {
-			if list, err = store.List(r.UID); err != nil {
-				return err
-			}
+		list, err := store.List(r.UID)
+		if err != nil {
+			return err
 		}
 		if r.Status == history.Running {
 			continue // it may be removing some at this moment
@@ -101,6 +93,6 @@ func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 	if bad == 0 {
 		return nil
 	}
-	return exit.WithHint(exit.Errorf(exit.Storage, "the backup is complete, but %s in it cannot be resumed from", counted(bad, "checkpoint")),
+	return exit.WithHint(exit.Errorf(exit.Storage, "the backup is complete, but %s in it cannot be resumed from", english.Plural(bad, "checkpoint", "")),
 		"drun checkpoints verify RUN says what is damaged; keep an older backup that has them whole")
 }

@@ -108,10 +108,6 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 			return err
 		}
 	}
-	truth := "False"
-	if b.check {
-		truth = "True"
-	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, run.Signals...)
 	defer signal.Stop(signals)
@@ -121,7 +117,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 		Recipe:  recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: func() (string, error) { return program, nil }, Home: filepath.Join(dir, ".drun"), Counted: true,
 		Timeout: 5 * time.Minute, Stdout: &out, Stderr: cmd.ErrOrStderr(), Version: version(),
 		Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
-			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + truth},
+			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + strconv.FormatBool(b.check)},
 	})
 	if err != nil {
 		return err
@@ -138,7 +134,6 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	return printCounts(cmd.ErrOrStderr(), result.Counts)
 }
 
-// sizes lists the sizes to measure.
 func (b *benchFlags) sizes() (list []string, width int, err error) {
 	if traffic[b.op] == nil {
 		return nil, 0, usage("want one of all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier", "--op %s: no such collective", b.op)
@@ -213,11 +208,7 @@ func printBench(out io.Writer, list []benchRow) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row(w, "BYTES", "TIME us", "ALGBW GB/s", "BUSBW GB/s", "WRONG", "")
 	for _, r := range list {
-		wrong := "-"
-		if r.Wrong != nil {
-			wrong = strconv.Itoa(*r.Wrong)
-		}
-		row(w, strconv.Itoa(r.Bytes), fmt.Sprintf("%.2f", r.Micros), fmt.Sprintf("%.3f", r.AlgBW), fmt.Sprintf("%.3f", r.BusBW), wrong, "")
+		row(w, strconv.Itoa(r.Bytes), fmt.Sprintf("%.2f", r.Micros), fmt.Sprintf("%.3f", r.AlgBW), fmt.Sprintf("%.3f", r.BusBW), known(r.Wrong, strconv.Itoa), "")
 	}
 	return w.Flush()
 }

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -17,10 +17,6 @@ import (
 	"drun/engine/recipe"
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/starlib"
-	"drun/starlib/lang"
-	"drun/starlib/testing"
-	"drun/starlib/universe"
 	"drun/tools/check"
 )
 
@@ -43,7 +39,7 @@ func newCheck() *cobra.Command {
 }
 
 func runCheck(cmd *cobra.Command, args []string) error {
-	c := newChecker()
+	c := &checker{recipes: check.NewRecipes(), found: []check.Finding{}, sources: map[string][]byte{}}
 	folders := false
 	for _, name := range args {
 		info, err := os.Stat(name)
@@ -71,20 +67,10 @@ func runCheck(cmd *cobra.Command, args []string) error {
 
 // A checker collects what is found in several recipes.
 type checker struct {
-	plain, withTests *check.Reference
-	files            int // that were named, or lie in a named folder
-	found            []check.Finding
-	sources          map[string][]byte // by the names that findings give files
-}
-
-func newChecker() *checker {
-	modules, names := universe.Modules(), universe.Names()
-	c := &checker{plain: check.NewReference(modules, names), found: []check.Finding{}, sources: map[string][]byte{}}
-	tests := testing.Module("")
-	names = maps.Clone(names)
-	names[tests.Name] = tests.Build(&starlib.Rank{WorldSize: 1})
-	c.withTests = check.NewReference(append(modules, tests), names)
-	return c
+	recipes *check.Recipes
+	files   int // that were named, or lie in a named folder
+	found   []check.Finding
+	sources map[string][]byte // by the names that findings give files
 }
 
 // A bundle is a recipe, as far as it could be read.
@@ -100,31 +86,14 @@ func readBundle(name string) bundle {
 
 // check checks a recipe, or a library, which needs no main. It returns an error if the recipe cannot be read.
 func (c *checker) check(b bundle, library bool) error {
-	for _, fault := range b.faults {
-		located := (*lang.Error)(nil)
-		if !errors.As(fault, &located) {
-			return fault
-		}
-		c.found = append(c.found, check.FromError(located)...)
+	found, _, err := c.recipes.Inspect(b.Bundle, b.faults, library)
+	if err != nil {
+		return err
 	}
-	ref := c.plain
-	if recipe.HaveTests(b.Sources) {
-		ref = c.withTests
-	}
-	var files []check.File
 	for _, s := range b.Sources {
-		parsed, err := lang.Parse(recipe.Display(b.Name, s.Path), s.Content)
-		if err != nil {
-			return err
-		}
-		c.sources[parsed.Name] = s.Content
-		files = append(files, check.File{Path: s.Path, File: parsed})
+		c.sources[recipe.Display(b.Name, s.Path)] = s.Content
 	}
-	for _, f := range check.Check(ref, files, b.Project.Resolve) {
-		if !library || f.Message != check.NoMain {
-			c.found = append(c.found, f)
-		}
-	}
+	c.found = append(c.found, found...)
 	return nil
 }
 
@@ -138,45 +107,32 @@ func (c *checker) folder(name string) error {
 		return err
 	}
 	var bundles []bundle
-	loaded, checked := map[string]bool{}, map[string]bool{} // by absolute path
-	path := func(b bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
 	for _, file := range files {
 		b := readBundle(file)
 		if b.Bundle == nil {
 			return b.faults[0]
 		}
-		for _, s := range b.Sources {
-			if s.Path != b.Main {
-				loaded[path(b, s.Path)] = true
-			}
-		}
 		bundles = append(bundles, b)
 	}
-	check := func(b bundle) error {
+	// What loads others comes before them.
+	slices.SortStableFunc(bundles, func(a, b bundle) int { return cmp.Compare(len(b.Sources), len(a.Sources)) })
+	checked := map[string]bool{} // by absolute path
+	path := func(b bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
+	for _, b := range bundles {
+		if s := b.Source(b.Main); checked[path(b, b.Main)] && (s == nil || !definesMain().Match(s.Content)) {
+			continue
+		}
 		for _, s := range b.Sources {
 			checked[path(b, s.Path)] = true
 		}
-		return c.check(b, true)
-	}
-	for _, b := range bundles {
-		if s := b.Source(b.Main); !loaded[path(b, b.Main)] || s != nil && definesMain().Match(s.Content) {
-			if err := check(b); err != nil {
-				return err
-			}
-		}
-	}
-	for _, b := range bundles { // they load each other in a cycle, or what loads them failed before that
-		if !checked[path(b, b.Main)] {
-			if err := check(b); err != nil {
-				return err
-			}
+		if err := c.check(b, true); err != nil {
+			return err
 		}
 	}
 	c.files += len(files)
 	return nil
 }
 
-// summary says how much was checked and found.
 func (c *checker) summary() string {
 	errs := 0
 	for _, f := range c.found {
@@ -187,7 +143,6 @@ func (c *checker) summary() string {
 	return fmt.Sprintf("%s checked: %s, %s", english.Plural(c.files, "file", ""), english.Plural(errs, "error", ""), english.Plural(len(c.found)-errs, "warning", ""))
 }
 
-// print prints each finding and its line of source.
 func (c *checker) print(out io.Writer, found []check.Finding) error {
 	var b strings.Builder
 	for _, f := range found {

@@ -6,10 +6,10 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
@@ -77,7 +77,7 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 
 // withCheckpoints finds the checkpoints that RUN or RUN@STEP names.
 func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []report.Kept) error) error {
-	open, openStore := history.OpenReadOnly, checkpoints.OpenReadOnly
+	open, openStore := history.OpenReadOnly, checkpoints.OpenIfAny
 	db, err := open(homeOf(cmd))
 	if err == nil && !readOnly { // there is a history to write to
 		db.Close()
@@ -89,15 +89,10 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 	}
 	defer db.Close()
 	store, err := openStore(homeOf(cmd))
-	if errors.As(err, new(*checkpoints.ErrNone)) {
-		store, err = nil, nil
-	}
 	if err != nil {
 		return err
 	}
-	if store != nil {
-		defer store.Close()
-	}
+	defer store.Close()
 	list := []report.Kept{}
 	for _, ref := range refs {
 		found, err := report.Checkpoints(db, store, ref)
@@ -126,17 +121,14 @@ func printCheckpoints(cmd *cobra.Command, list []report.Kept) error {
 	w := terminal.NewTable(out)
 	row(w, "STEP", "SIZE", "SCORE", "SAVED", "")
 	for _, k := range list {
-		score, mark := "-", ""
-		if k.Score != nil {
-			score = number(*k.Score)
-		}
+		mark := ""
 		if k.Best {
 			mark = "best"
 		}
 		if k.Missing {
 			mark = "MISSING"
 		}
-		row(w, strconv.FormatInt(k.Step, 10), humanize.IBytes(uint64(k.Bytes)), score, localTime(k.Time), mark)
+		row(w, whole(k.Step), humanize.IBytes(uint64(k.Bytes)), known(k.Score, number), localTime(k.Time), mark)
 	}
 	return w.Flush()
 }
@@ -183,7 +175,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Ke
 				return fmt.Errorf("%s: %w", k, err)
 			}
 			if len(faults) > 0 {
-				good, verdict = false, "DAMAGED, "+counted(len(faults), "chunk")
+				good, verdict = false, "DAMAGED, "+english.Plural(len(faults), "chunk", "")
 				hint = fmt.Sprintf("resume from one that is whole; drun checkpoints rm %s removes this one", k)
 			}
 		}
@@ -209,7 +201,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Ke
 		if bad == 1 {
 			are = "is"
 		}
-		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %s %s damaged or missing", bad, counted(len(read), "checkpoint"), are), hint)
+		return exit.WithHint(exit.Errorf(exit.Storage, "%d of %s %s damaged or missing", bad, english.Plural(len(read), "checkpoint", ""), are), hint)
 	}
 	return nil
 }
@@ -223,24 +215,16 @@ func printFaults(out io.Writer, faults []checkpoints.Fault) {
 		n := len(faults)
 		faults = slices.DeleteFunc(faults, same)
 		if n -= len(faults); lines == mostFaults {
-			fmt.Fprintf(out, "  and more, of %s\n", counted(n+len(faults), "chunk"))
+			fmt.Fprintf(out, "  and more, of %s\n", english.Plural(n+len(faults), "chunk", ""))
 			return
 		}
 		lines++
 		text := first.Err.Error()
 		if n > 1 {
-			text += fmt.Sprintf(", and %s more of it", counted(n-1, "chunk"))
+			text += fmt.Sprintf(", and %s more of it", english.Plural(n-1, "chunk", ""))
 		}
 		fmt.Fprintf(out, "  %s\n", terminal.Lines(text))
 	}
-}
-
-// counted formats a number of things.
-func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -43,22 +44,6 @@ recipes differ. A RUN is an id, a name, or last.`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "print also what is the same")
 	return cmd
-}
-
-// withRuns opens the history and finds the runs that the arguments name.
-func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
-	db, err := history.OpenReadOnly(homeOf(cmd))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	ids := make([]int64, len(refs))
-	for i, ref := range refs {
-		if ids[i], err = db.Find(ref); err != nil {
-			return err
-		}
-	}
-	return fn(db, ids)
 }
 
 // sideBySide is up to how many runs have a column each. More runs have a row each, as do three or more if the
@@ -205,7 +190,7 @@ func comparedText(kind string, v any) string {
 	case json.RawMessage:
 		return string(v)
 	case string:
-		if (kind == "recipe" || kind == "artifact") && len(v) == 64 || kind == "data" && len(v) > 64 {
+		if kind == "recipe" || kind == "artifact" || kind == "data" {
 			return shortSum(v)
 		}
 		return v
@@ -213,8 +198,16 @@ func comparedText(kind string, v any) string {
 	return fmt.Sprint(v)
 }
 
-// shortSum shortens a SHA-256 to a distinctive part, and keeps what follows it.
-func shortSum(text string) string { return text[:12] + strings.TrimPrefix(text[64:], ",") }
+// shortSum shortens a SHA-256 to a distinctive part, and keeps what follows it. Other texts stay.
+func shortSum(text string) string {
+	if len(text) < 64 {
+		return text
+	}
+	if _, err := hex.DecodeString(text[:64]); err != nil {
+		return text
+	}
+	return text[:12] + strings.TrimPrefix(text[64:], ",")
+}
 
 // paintDiff makes a diff safe to print, and colours it on a terminal.
 func paintDiff(out io.Writer, diff string) string {

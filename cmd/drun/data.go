@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -81,14 +82,9 @@ func printDescription(cmd *cobra.Command, d *data.Description) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, %s", d.File, d.Format, humanize.IBytes(uint64(d.Bytes)))
 	if d.Rows != nil {
-		fmt.Fprintf(&b, ", %d %s", *d.Rows, map[string]string{"tar": "files", "text": "lines"}[d.Format])
+		fmt.Fprintf(&b, ", %d %s", *d.Rows, cmp.Or(map[string]string{"tar": "files", "text": "lines"}[d.Format], "rows"))
 	}
-	text := b.String()
-	if strings.HasSuffix(text, " ") {
-		text += "rows"
-	}
-	b.Reset()
-	b.WriteString(text + "\n")
+	b.WriteString("\n")
 	for _, c := range d.Columns {
 		fmt.Fprintf(&b, "  %s: %s", terminal.Escape(c.Name), c.Type)
 		if c.Missing > 0 {

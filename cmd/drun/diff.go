@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 
 	"drun/engine/run"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 	"drun/runs/replay"
 	"drun/runs/report"
@@ -104,18 +103,12 @@ func printDifferences(out io.Writer, d *replay.Differences, source string, trace
 }
 
 func inputText(what string, v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "-"
-	case string:
-		if len(v) >= 64 && !strings.HasPrefix(what, "params.") {
-			if _, err := hex.DecodeString(v[:64]); err == nil {
-				v = shortSum(v)
-			}
-		}
-		return terminal.Escape(v)
-	case json.RawMessage:
-		return terminal.Escape(string(v))
+	kind := "data"
+	if strings.HasPrefix(what, "params.") {
+		kind = "parameter"
 	}
-	return terminal.Escape(fmt.Sprint(v))
+	if f, is := v.(records.Float); is {
+		v = f.String()
+	}
+	return terminal.Escape(comparedText(kind, v))
 }

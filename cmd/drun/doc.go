@@ -23,7 +23,7 @@ func newDoc() *cobra.Command {
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags := cmd.Flags()
-			if given := len(args) + count(flags.Changed("search")) + count(flags.Changed("html")); given > 1 {
+			if search, html := flags.Changed("search"), flags.Changed("html"); search && html || len(args) > 0 && (search || html) {
 				return usage("one of them at a time", "a name, --search and --html exclude each other")
 			}
 			switch {
@@ -52,13 +52,6 @@ func newDoc() *cobra.Command {
 	return c
 }
 
-func count(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // printReference writes each entry's declaration, with its documentation beneath it.
 func printReference(out io.Writer, entries universe.Entries) error {
 	for i, e := range entries {
@@ -76,7 +69,6 @@ func printReference(out io.Writer, entries universe.Entries) error {
 	return nil
 }
 
-// printFound writes a line for each entry.
 func printFound(out io.Writer, entries universe.Entries) error {
 	for _, e := range entries {
 		if _, err := fmt.Fprintf(out, "%-28s %s\n", e.Path(), e.Summary()); err != nil {

@@ -70,7 +70,7 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
 				if file == "" {
 					return write(out)
 				}
-				size, err := create(file, write)
+				size, err := create(file, 0o600, write)
 				if errors.As(err, new(*fs.PathError)) {
 					return exit.Errorf(exit.Storage, "%s could not be written: %w", file, err)
 				}
@@ -124,10 +124,8 @@ time, run and run_name. A run that has been imported before is skipped.`,
   drun import curves.csv && drun plot last loss`,
 		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, tag := range tags {
-				if tag == "" || len(tag) > maxTag {
-					return usage("", "a label has 1 to %d bytes: %.40q has %d", maxTag, tag, len(tag))
-				}
+			if err := checkTags(tags); err != nil {
+				return err
 			}
 			var all []history.Foreign
 			errs := cmd.ErrOrStderr()
@@ -168,7 +166,7 @@ func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
 		ids = append(ids, id)
 	}
 	if there > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s had been imported before\n", there, counted(len(all), "run"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s had been imported before\n", there, english.Plural(len(all), "run", ""))
 	}
 	list, err := db.Summaries(ids)
 	if err != nil {

@@ -70,11 +70,7 @@ func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank in
 	if err != nil {
 		return err
 	}
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left})
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s\n", terminal.Escape(path), humanize.IBytes(uint64(size)), terminal.Escape(k.String()))
-	return err
+	return answer(cmd, map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left}, "%s: %s of %s", path, humanize.IBytes(uint64(size)), k)
 }
 
 // writeTensors writes the tensors of a checkpoint to a file, and says what it leaves out.
@@ -84,7 +80,7 @@ func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, r
 		return 0, nil, err
 	}
 	left = []string{}
-	written, err := create(path, func(w io.Writer) (err error) {
+	written, err := create(path, 0o600, func(w io.Writer) (err error) {
 		names, err := checkpoint.Export(w, path, tensors)
 		left = append(left, names...)
 		return err
@@ -101,25 +97,21 @@ func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, r
 	return written, left, nil
 }
 
-// create writes a file atomically.
-func create(path string, write func(io.Writer) error) (size int64, err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".export-")
+// create writes a file atomically. An existing one is replaced.
+func create(path string, mode fs.FileMode, write func(io.Writer) error) (size int64, err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".drun-")
 	if err != nil {
 		return 0, err
 	}
 	defer os.Remove(file.Name()) // renamed by then, unless there was an error
 	out := bufio.NewWriterSize(file, 1<<20)
 	if err = write(out); err == nil {
-		err = out.Flush()
-	}
-	if err == nil {
-		err = file.Sync()
+		err = errors.Join(out.Flush(), file.Chmod(mode), file.Sync())
 	}
 	if info, serr := file.Stat(); serr == nil {
 		size = info.Size()
 	}
-	err = errors.Join(err, file.Close())
-	if err == nil {
+	if err = errors.Join(err, file.Close()); err == nil {
 		err = os.Rename(file.Name(), path)
 	}
 	return size, err

@@ -124,18 +124,10 @@ func replace(name string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(filepath.Dir(name), ".drun-fmt-*")
-	if err != nil {
+	_, err = create(name, info.Mode().Perm(), func(w io.Writer) error {
+		_, err := w.Write(content)
 		return err
-	}
-	_, err = temp.Write(content)
-	err = errors.Join(err, temp.Chmod(info.Mode().Perm()), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), name)
-	}
-	if err != nil {
-		os.Remove(temp.Name())
-	}
+	})
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/checkpoints"
@@ -54,7 +55,7 @@ that one of them may still restore stays, and its run stays in the trash. Packs 
 			}
 			if freed.Quarantined > 0 {
 				fmt.Fprintf(errs, "%s holds %s, %s, that the catalog does not list: delete them once every run can be resumed\n",
-					terminal.Escape(filepath.Join(home, "checkpoints", "quarantine")), counted(freed.Quarantined, "pack"), humanize.IBytes(uint64(freed.QuarantinedBytes)))
+					terminal.Escape(filepath.Join(home, "checkpoints", "quarantine")), english.Plural(freed.Quarantined, "pack", ""), humanize.IBytes(uint64(freed.QuarantinedBytes)))
 			}
 			if len(freed.Damaged) > 0 {
 				return exit.WithHint(exit.Errorf(exit.Storage, "damaged packs stay as they are (%d): %w", len(freed.Damaged), errors.Join(freed.Damaged...)),
@@ -75,7 +76,6 @@ func used(home string) error {
 	return usage("--home or $DRUN_HOME names another one", "nothing of drun's is in %s", home)
 }
 
-// garbage is what gc has removed.
 type garbage struct {
 	checkpoints.Freed
 	Removed []history.RunName // from the trash
@@ -89,9 +89,7 @@ func collectGarbage(home string, errs io.Writer) (g garbage, err error) {
 	if err != nil {
 		return g, err
 	}
-	if store != nil {
-		defer store.Close()
-	}
+	defer store.Close()
 	bytes, err := g.emptyTrash(home, store, errs)
 	if err != nil || store == nil {
 		g.Bytes = bytes
@@ -107,11 +105,8 @@ func collectGarbage(home string, errs io.Writer) (g garbage, err error) {
 
 // openStore opens the checkpoints of a home; nil: there are none.
 func openStore(home string) (*checkpoints.Store, error) {
-	found, err := checkpoints.OpenReadOnly(home) // creates nothing
-	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return nil, nil
-	}
-	if err != nil {
+	found, err := checkpoints.OpenIfAny(home) // creates nothing
+	if found == nil || err != nil {
 		return nil, err
 	}
 	found.Close()
@@ -169,9 +164,6 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 
 // dropCheckpoints removes a run's checkpoints, and returns how many stay because a running run holds them.
 func dropCheckpoints(store *checkpoints.Store, uid string) (held int, err error) {
-	if store == nil {
-		return 0, nil
-	}
 	list, err := store.List(uid)
 	if err != nil || len(list) == 0 {
 		return 0, err
@@ -192,7 +184,6 @@ func folderSize(dir string) (n int64) {
 	return n
 }
 
-// forgetCheckpoints removes checkpoints that are gone from the history.
 func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) error {
 	db, err := history.Open(home)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
-	"drun/internal/terminal"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
@@ -37,12 +36,7 @@ modules and tensors of its state, and leaves the rest as it is.`,
 			if err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), made)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s@%d: %d tensors of %s, %s\n", terminal.Escape(made.Run), made.Step, made.Tensors,
-				terminal.Escape(args[0]), humanize.IBytes(uint64(made.Bytes)))
-			return err
+			return answer(cmd, made, "%s@%d: %d tensors of %s, %s", made.Run, made.Step, made.Tensors, args[0], humanize.IBytes(uint64(made.Bytes)))
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the run (default: two words)")

@@ -11,6 +11,7 @@ import (
 
 	"drun/history"
 	"drun/internal/terminal"
+	"drun/runs/report"
 )
 
 func newLogs() *cobra.Command {
@@ -24,7 +25,7 @@ func newLogs() *cobra.Command {
 with its rank, "[0] "; lines of drun itself begin with "[drun] ". The lines of several
 runs come in the order of their time, and each begins with its run, "7[0] ". On a terminal,
 control characters are made visible, as \x1b; a pipe or file gets them as they
-were printed. With --follow a terminal also shows how far the runs are, in a line below.
+were printed.
 --json prints a list of {"rank", "stream", "time", "text"}, of several runs with "run";
 with --follow as well, one such object per line.`,
 		Example: `  drun logs last --rank 1 --grep 'epoch (10|20)'
@@ -84,7 +85,7 @@ func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.L
 	several := len(ids) > 1
 	printLine := func(l loggedLine) error {
 		if wantsJSON(cmd) {
-			return encodeJSON(out, l, "")
+			return report.JSON(out, l, "")
 		}
 		before := prefix(l.Rank, ranks[ids[0]])
 		if several {
@@ -100,12 +101,7 @@ func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.L
 		return loggedLine{0, l}
 	}
 	if follow {
-		live := newLive(cmd, db, ids)
-		defer live.close()
 		return db.Follow(cmd.Context(), ids, filter, func(run int64, l history.LogLine) error {
-			live.mu.Lock()
-			defer live.mu.Unlock()
-			live.clear()
 			if err := printLine(tell(run, l)); err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/terminal"
+	"drun/runs/report"
 )
 
 func newMetrics() *cobra.Command {
@@ -40,21 +41,9 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 				return usage("", "--attempt and --lineage exclude each other")
 			}
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
-				var list []records.Point
-				var err error
-				switch names := args[1:]; {
-				case lineage:
-					list, err = db.LineagePoints(id, names...)
-				case attempt >= 0:
-					list, err = db.AttemptPoints(id, attempt, names...)
-				default:
-					list, err = db.Points(id, names...)
-				}
+				list, err := report.Points(db, id, args[1:], lineage, attempt, points)
 				if err != nil {
 					return err
-				}
-				if points > 0 {
-					list = history.Downsample(list, points)
 				}
 				if asCSV {
 					return printPointsCSV(cmd.OutOrStdout(), list)

@@ -53,7 +53,6 @@ func readParams(name string) ([]engine.Param, error) {
 	return out, nil
 }
 
-// readSmall reads a small regular text file.
 func readSmall(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if p := (*os.PathError)(nil); errors.As(err, &p) {
@@ -155,24 +154,24 @@ func listOf(list []any, depth int) (string, error) {
 	if depth > maxListDepth {
 		return "", fmt.Errorf("lists are nested deeper than %d", maxListDepth)
 	}
-	parts := make([]string, len(list))
+	elements := make([]string, len(list))
 	for i, v := range list {
 		var err error
 		switch v := v.(type) {
 		case []any:
-			parts[i], err = listOf(v, depth+1)
+			elements[i], err = listOf(v, depth+1)
 		case string:
 			var out bytes.Buffer
 			encoder := json.NewEncoder(&out)
 			encoder.SetEscapeHTML(false)
 			err = encoder.Encode(v)
-			parts[i] = strings.TrimSuffix(out.String(), "\n")
+			elements[i] = strings.TrimSuffix(out.String(), "\n")
 		default:
-			_, parts[i], err = paramOf(v)
+			_, elements[i], err = paramOf(v)
 		}
 		if err != nil {
 			return "", fmt.Errorf("element %d: %w", i, err)
 		}
 	}
-	return "[" + strings.Join(parts, ",") + "]", nil
+	return "[" + strings.Join(elements, ",") + "]", nil
 }

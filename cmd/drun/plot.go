@@ -25,7 +25,6 @@ type chart struct {
 	log, time     bool
 }
 
-// curve is a run's metric in a plot.
 type curve struct {
 	history.RunName
 	metric  string
@@ -162,15 +161,15 @@ func (c *chart) draw(cmd *cobra.Command, curves []curve) error {
 			}
 		}
 	}
-	between := func(a, b, part float64) float64 { return a*(1-part) + b*part }
+	between := func(a, b, fraction float64) float64 { return a*(1-fraction) + b*fraction }
 	ticks := min(6, max(2, c.width/14))
 	if !c.time {
 		ticks = int(min(float64(ticks), max(2, to-from+1)))
 	}
 	coloured := bool(painterFor(out))
-	options := []asciigraph.Option{asciigraph.Height(c.height), asciigraph.YAxisValueFormatter(func(part float64) string { return c.label(between(low, high, part)) }),
-		asciigraph.XAxisRange(0, 1), asciigraph.XAxisTickCount(ticks), asciigraph.XAxisValueFormatter(func(part float64) string {
-			if x := between(from, to, part); c.time {
+	options := []asciigraph.Option{asciigraph.Height(c.height), asciigraph.YAxisValueFormatter(func(fraction float64) string { return c.label(between(low, high, fraction)) }),
+		asciigraph.XAxisRange(0, 1), asciigraph.XAxisTickCount(ticks), asciigraph.XAxisValueFormatter(func(fraction float64) string {
+			if x := between(from, to, fraction); c.time {
 				return strconv.FormatFloat(x, 'g', 4, 64)
 			} else {
 				return strconv.FormatFloat(math.Round(x), 'g', 9, 64)
@@ -220,7 +219,6 @@ func (c *chart) label(y float64) string {
 	return strconv.FormatFloat(y, 'g', 4, 64)
 }
 
-// printPoints prints what the chart shows.
 func (c *chart) printPoints(out io.Writer, curves []curve, series [][]float64, from, to float64) error {
 	type shown struct {
 		Run   int64         `json:"run"`

@@ -37,21 +37,16 @@ RUN is an id, a name, or last. If the run did not finish successfully, what it r
 				if err != nil {
 					return err
 				}
-				out := cmd.OutOrStdout()
+				text := fmt.Sprintf("the same bits: %d metric points", r.Compared)
 				switch {
-				case wantsJSON(cmd):
-					err = printJSON(out, r)
 				case r.Same == nil:
-					_, err = fmt.Fprintln(out, "it ran again, but there was nothing to compare: the run recorded no exact metric, updated no parameters and kept nothing")
-				case *r.Same:
-					text := fmt.Sprintf("the same bits: %d metric points", r.Compared)
-					if r.Artifacts > 0 {
-						text += " and " + english.Plural(r.Artifacts, "artifact", "")
-					}
-					_, err = fmt.Fprintln(out, text)
-				default:
-					_, err = fmt.Fprintf(out, "different: %s\n", difference(r.First, "recorded", "now"))
+					text = "it ran again, but there was nothing to compare: the run recorded no exact metric, updated no parameters and kept nothing"
+				case !*r.Same:
+					text = "different: " + difference(r.First, "recorded", "now")
+				case r.Artifacts > 0:
+					text += " and " + english.Plural(r.Artifacts, "artifact", "")
 				}
+				err = answer(cmd, r, "%s", text)
 				if err == nil && r.Same != nil && !*r.Same {
 					err = exitStatus(exit.Recipe)
 				}
@@ -91,13 +86,13 @@ func tell(cmd *cobra.Command) func(string) {
 
 // againFlags are the flags of commands that repeat a recorded run.
 type againFlags struct {
-	given   []string
+	secrets []string // name=value
 	params  []engine.Param
 	options run.Options
 }
 
 func (a *againFlags) add(f *pflag.FlagSet) {
-	f.StringArrayVarP(&a.given, "param", "p", nil, "the value of a secret parameter, as `name=value` (repeatable)")
+	f.StringArrayVarP(&a.secrets, "param", "p", nil, "the value of a secret parameter, as `name=value` (repeatable)")
 	f.StringArrayVar(&a.options.Plugins, "plugin-dir", nil, "`folder` in which to look for the run's plugin first (repeatable)")
 	f.DurationVar(&a.options.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
 	f.IntVar(&a.options.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
@@ -105,7 +100,7 @@ func (a *againFlags) add(f *pflag.FlagSet) {
 
 // with finds the run, and prepares the options of its replay.
 func (a *againFlags) with(cmd *cobra.Command, ref string, fn func(o run.Options, db *history.DB, id int64) error) error {
-	for _, text := range a.given {
+	for _, text := range a.secrets {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return usage("", "-p %s: want name=value", text)

@@ -9,6 +9,7 @@ import (
 
 	"drun/history"
 	"drun/internal/terminal"
+	"drun/runs/report"
 )
 
 func newRm() *cobra.Command {
@@ -40,11 +41,7 @@ A run that is still running is refused. Runs that were resumed from one of the m
 				}
 				names := make([]history.RunName, len(ids))
 				for _, r := range runs {
-					for i, id := range ids {
-						if id == r.ID {
-							names[i] = history.RunName{ID: id, Name: r.Name}
-						}
-					}
+					names[slices.Index(ids, r.ID)] = history.RunName{ID: r.ID, Name: r.Name}
 				}
 				if !undo {
 					children, err := db.ResumedFrom(ids)
@@ -90,11 +87,9 @@ func change(cmd *cobra.Command, refs []string, find func(*history.DB, string) (i
 		return err
 	}
 	defer reader.Close()
-	ids := make([]int64, len(refs))
-	for i, ref := range refs {
-		if ids[i], err = find(reader, ref); err != nil {
-			return err
-		}
+	ids, err := report.Find(refs, func(ref string) (int64, error) { return find(reader, ref) })
+	if err != nil {
+		return err
 	}
 	db, err := history.Open(homeOf(cmd))
 	if err != nil {
@@ -117,10 +112,8 @@ func newTag() *cobra.Command {
 			if len(args)+len(remove) < 2 {
 				return usage("usage: "+cmd.UseLine(), "no label was given")
 			}
-			for _, tag := range args[1:] {
-				if tag == "" || len(tag) > maxTag {
-					return usage("", "a label has 1 to %d bytes: %.40q has %d", maxTag, tag, len(tag))
-				}
+			if err := checkTags(args[1:]); err != nil {
+				return err
 			}
 			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
 				if err := db.Label(ids[0], args[1:], remove); err != nil {
@@ -134,17 +127,23 @@ func newTag() *cobra.Command {
 	return cmd
 }
 
+// checkTags refuses labels that the history cannot keep.
+func checkTags(tags []string) error {
+	for _, tag := range tags {
+		if tag == "" || len(tag) > maxTag {
+			return usage("", "a label has 1 to %d bytes: %.40q has %d", maxTag, tag, len(tag))
+		}
+	}
+	return nil
+}
+
 func printLabels(cmd *cobra.Command, db *history.DB, id int64) error {
 	runs, err := db.Select(history.Selection{IDs: []int64{id}, Tags: true})
 	if err != nil || len(runs) == 0 {
 		return err
 	}
 	r := runs[0]
-	if wantsJSON(cmd) {
-		return printJSON(cmd.OutOrStdout(), map[string]any{"id": r.ID, "name": r.Name, "tags": r.Tags})
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "run %d %s: %s\n", r.ID, terminal.Escape(r.Name), terminal.Escape(strings.Join(r.Tags, ", ")))
-	return err
+	return answer(cmd, map[string]any{"id": r.ID, "name": r.Name, "tags": r.Tags}, "run %d %s: %s", r.ID, r.Name, strings.Join(r.Tags, ", "))
 }
 
 const maxNote = 1 << 20 // bytes, as for run.note

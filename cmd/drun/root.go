@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ import (
 	"drun/runs/report"
 )
 
-// newRoot builds the whole command line.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "drun",
@@ -32,11 +32,7 @@ func newRoot() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	home := os.Getenv("DRUN_HOME")
-	if home == "" {
-		home = ".drun"
-	}
-	root.PersistentFlags().String("home", home, "folder of the history and checkpoints ($DRUN_HOME)")
+	root.PersistentFlags().String("home", cmp.Or(os.Getenv("DRUN_HOME"), ".drun"), "folder of the history and checkpoints ($DRUN_HOME)")
 	root.PersistentFlags().Bool("json", false, "print data as JSON")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("see: "+cmd.CommandPath()+" --help", "%s", flagProblem(err))
@@ -84,16 +80,16 @@ func flagProblem(err error) string {
 	if !errors.As(err, &invalid) {
 		return err.Error()
 	}
-	flag, given := "--"+invalid.GetFlag().Name, invalid.GetValue()
+	flag, value := "--"+invalid.GetFlag().Name, invalid.GetValue()
 	wants := map[string]string{"int": "a whole number", "int64": "a whole number", "bool": "true or false",
 		"duration": "a time such as 30s or 5m"}[invalid.GetFlag().Value.Type()]
 	switch {
 	case errors.Is(err, strconv.ErrRange):
-		return fmt.Sprintf("%s %s: the number is too large", flag, given)
+		return fmt.Sprintf("%s %s: the number is too large", flag, value)
 	case wants == "":
 		return err.Error()
 	}
-	return fmt.Sprintf("%s wants %s, not %q", flag, wants, given)
+	return fmt.Sprintf("%s wants %s, not %q", flag, wants, value)
 }
 
 func noSuchCommand(cmd *cobra.Command, args []string) error {
@@ -140,24 +136,34 @@ func show[T any](cmd *cobra.Command, v T, print func(io.Writer, T) error) error 
 	return print(cmd.OutOrStdout(), v)
 }
 
-// printJSON writes one indented value and a line end.
-func printJSON(out io.Writer, v any) error {
-	return encodeJSON(out, v, "  ")
+// answer prints a value as JSON, or else a line.
+func answer(cmd *cobra.Command, v any, format string, args ...any) error {
+	if wantsJSON(cmd) {
+		return printJSON(cmd.OutOrStdout(), v)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), terminal.Escape(fmt.Sprintf(format, args...)))
+	return err
 }
 
-// encodeJSON writes a value, on one line if indent is empty.
-func encodeJSON(out io.Writer, v any, indent string) error { return report.JSON(out, v, indent) }
+func printJSON(out io.Writer, v any) error {
+	return report.JSON(out, v, "  ")
+}
 
-// withRun opens the history and finds the run that the first argument names.
+// withRun opens the history and finds the run that an argument names.
 func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) error) error {
+	return withRuns(cmd, []string{ref}, func(db *history.DB, ids []int64) error { return fn(db, ids[0]) })
+}
+
+// withRuns opens the history and finds the runs that arguments name.
+func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
 	db, err := history.OpenReadOnly(homeOf(cmd))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	id, err := db.Find(ref)
+	ids, err := report.Find(refs, db.Find)
 	if err != nil {
 		return err
 	}
-	return fn(db, id)
+	return fn(db, ids)
 }

@@ -21,6 +21,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/plugins/host"
+	"drun/runs/report"
 )
 
 func newRun() *cobra.Command {
@@ -113,18 +114,12 @@ const defaultGrace = 30 * time.Second
 
 const maxTag = 200 // bytes, as for run.tag
 
-// runRecipe runs a recipe and prints the closing line.
 func runRecipe(cmd *cobra.Command, o run.Options) error {
 	if cmd.Flags().Changed("resume") && o.Resume == "" {
 		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], a file of weights, or auto")
 	}
 	if o.MaxRestarts < 0 {
 		return usage("", "--max-restarts %d: the number cannot be negative", o.MaxRestarts)
-	}
-	for _, tag := range o.Tags {
-		if len(tag) > maxTag {
-			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
-		}
 	}
 	o.Import = func(file string) (string, error) {
 		made, err := importFile(homeOf(cmd), file, "", 0, true)
@@ -199,6 +194,11 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	if o.Threads > run.MaxThreads {
 		return nil, usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)
 	}
+	for _, tag := range o.Tags {
+		if len(tag) > maxTag {
+			return nil, usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
+		}
+	}
 	o.PluginHost = host.FindProgram
 	if cmd.Flags().Changed("params") {
 		if o.Filed, err = readParams(o.ParamFile); err != nil {
@@ -223,7 +223,6 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	return func() { signal.Stop(signals) }, nil
 }
 
-// hierarchy parses DRUN_HIERARCHY.
 func hierarchy(text string) (flat bool, links int, err error) {
 	if text == "" || text == "off" {
 		return text == "off", 0, nil
@@ -251,7 +250,7 @@ func printResult(cmd *cobra.Command, r *run.Result) error {
 	if r.Failure != nil {
 		d.Error = strings.TrimRight(r.Failure.Text(r.Ranks), "\n")
 	}
-	return encodeJSON(cmd.OutOrStdout(), d, "")
+	return report.JSON(cmd.OutOrStdout(), d, "")
 }
 
 // exitStatus is an exit code whose reason has already been printed.
@@ -260,7 +259,6 @@ type exitStatus exit.Code
 func (e exitStatus) Error() string       { return "" }
 func (e exitStatus) ExitCode() exit.Code { return exit.Code(e) }
 
-// describe prints a recipe's docstring and parameters.
 func describe(cmd *cobra.Command, recipe string) error {
 	about, err := run.Describe(recipe)
 	if err != nil {

@@ -81,28 +81,9 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 		}
 		return ids, len(ids), err
 	}
-	where := []*query.Expr{}
-	for _, text := range c.where {
-		e, err := query.Parse("--where", text)
-		if err != nil {
-			return nil, 0, err
-		}
-		where = append(where, e)
-	}
-	for _, tag := range c.tags {
-		e, err := query.Tagged(tag)
-		if err != nil {
-			return nil, 0, err
-		}
-		where = append(where, e)
-	}
-	keys := []query.Key{}
-	for _, text := range c.sort {
-		key, err := query.ParseKey(text)
-		if err != nil {
-			return nil, 0, err
-		}
-		keys = append(keys, key)
+	where, keys, err := query.ParseSelection("--", c.where, c.tags, c.sort)
+	if err != nil {
+		return nil, 0, err
 	}
 	ids, unknown, err := query.Choose(db, c.trash, where, keys)
 	for _, note := range unknown {
@@ -158,31 +139,22 @@ func listRuns(cmd *cobra.Command, c *choice, columns string) error {
 	return show(cmd, list, printRuns)
 }
 
-// printColumns prints what --columns selected.
 func printColumns(out io.Writer, table *history.Table) error {
-	w := terminal.NewTable(out)
-	row(w, anyOf(table.Columns)...)
-	for _, values := range table.Rows {
-		texts := make([]string, len(values))
-		for i, v := range values {
-			switch v := v.(type) {
-			case nil:
-				texts[i] = "-"
-			case records.Float:
-				texts[i] = number(v)
-			case []any:
-				parts := make([]string, len(v))
-				for j := range v {
-					parts[j] = fmt.Sprint(v[j])
-				}
-				texts[i] = strings.Join(parts, ",")
-			default:
-				texts[i] = fmt.Sprint(v)
+	return printTable(out, table, func(v any) string {
+		switch v := v.(type) {
+		case nil:
+			return "-"
+		case records.Float:
+			return number(v)
+		case []any:
+			parts := make([]string, len(v))
+			for i := range v {
+				parts[i] = fmt.Sprint(v[i])
 			}
+			return strings.Join(parts, ",")
 		}
-		row(w, anyOf(texts)...)
-	}
-	return w.Flush()
+		return fmt.Sprint(v)
+	})
 }
 
 func printRuns(out io.Writer, list []history.Summary) error {
@@ -209,51 +181,39 @@ func printRuns(out io.Writer, list []history.Summary) error {
 		}
 		room = max(room, 0)
 	}
-	w := terminal.NewTable(out)
-	cells := []any{"ID", "NAME", paint.pad("STATUS"), "RECIPE"}
-	if !narrow {
-		cells = append(cells, "RANKS", "STARTED", "SECONDS")
+	columns := []column[history.Summary]{
+		{"ID", func(r history.Summary) any { return whole(r.ID) }},
+		{"NAME", func(r history.Summary) any { return r.Name }},
+		{paint.pad("STATUS"), func(r history.Summary) any { return paint.status(r.Status) }},
 	}
+	add := func(heading string, cell func(r history.Summary) any) {
+		columns = append(columns, column[history.Summary]{heading, cell})
+	}
+	if narrow {
+		add("RECIPE", func(r history.Summary) any { return filepath.Base(r.Recipe) })
+	} else {
+		add("RECIPE", func(r history.Summary) any { return r.Recipe })
+		add("RANKS", func(r history.Summary) any { return strconv.Itoa(r.WorldSize) })
+		add("STARTED", func(r history.Summary) any { return humanize.Time(r.Started) })
+		add("SECONDS", func(r history.Summary) any { return known(r.Seconds, tenths) })
+	}
+	labels := func(r history.Summary) string { return strings.Join(r.Tags, ",") }
 	if tags {
-		cells = append(cells, "TAGS")
+		add("TAGS", func(r history.Summary) any { return labels(r) })
 	}
 	if parents {
-		cells = append(cells, "PARENT")
-	}
-	cells = append(cells, "METRICS")
-	if errors {
-		cells = append(cells, "ERROR")
-	}
-	row(w, cells...)
-	for _, r := range list {
-		seconds := "-"
-		if r.Seconds != nil {
-			seconds = strconv.FormatFloat(*r.Seconds, 'f', 1, 64)
-		}
-		labels := strings.Join(r.Tags, ",")
-		cells := []any{strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status)}
-		if narrow {
-			cells = append(cells, filepath.Base(r.Recipe))
-		} else {
-			cells = append(cells, r.Recipe, strconv.Itoa(r.WorldSize), humanize.Time(r.Started), seconds)
-		}
-		if tags {
-			cells = append(cells, labels)
-		}
-		if parents {
-			parent := ""
-			if p := r.Parent; p != nil {
-				parent = fmt.Sprintf("%d@%d", p.ID, p.Step)
+		add("PARENT", func(r history.Summary) any {
+			if r.Parent == nil {
+				return ""
 			}
-			cells = append(cells, parent)
-		}
-		cells = append(cells, lastMetrics(r.Metrics, room-len(labels)))
-		if errors {
-			cells = append(cells, painted(shorten(firstLine(r.Error), errorRoom)))
-		}
-		row(w, cells...)
+			return fmt.Sprintf("%d@%d", r.Parent.ID, r.Parent.Step)
+		})
 	}
-	return w.Flush()
+	add("METRICS", func(r history.Summary) any { return lastMetrics(r.Metrics, room-len(labels(r))) })
+	if errors {
+		add("ERROR", func(r history.Summary) any { return painted(shorten(firstLine(r.Error), errorRoom)) })
+	}
+	return printList(out, list, columns)
 }
 
 // narrowColumns is how many characters the columns of runs take in a narrow terminal, without tags, metrics and

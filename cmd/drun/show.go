@@ -59,7 +59,7 @@ func printDetail(out io.Writer, d *history.Detail) error {
 		ranks += ", kernels " + d.Ranks[0].Kernels
 	}
 	field("ranks", ranks)
-	field("seed", strconv.FormatInt(d.Seed, 10))
+	field("seed", whole(d.Seed))
 	field("started", fmt.Sprintf("%s (%s)", localTime(d.Started), humanize.Time(d.Started)))
 	field("took", duration(d.Seconds))
 	if p := d.Progress; p != nil {
@@ -93,7 +93,7 @@ func printDetail(out io.Writer, d *history.Detail) error {
 
 // progressText says how far a loop has got.
 func progressText(p *history.Progress) string {
-	text := strconv.FormatInt(p.Current, 10)
+	text := whole(p.Current)
 	if p.Total >= 0 {
 		text += fmt.Sprintf(" of %d", p.Total)
 	}
@@ -125,23 +125,15 @@ func printTables(out io.Writer, d *history.Detail) error {
 	heading(len(d.Metrics), "METRIC", "LAST", "MIN", "MAX", "FIRST", "POINTS")
 	for _, name := range slices.Sorted(maps.Keys(d.Metrics)) {
 		m := d.Metrics[name]
-		row(w, name, number(m.Last), number(m.Min), number(m.Max), number(m.First), strconv.FormatInt(m.Count, 10))
+		row(w, name, number(m.Last), number(m.Min), number(m.Max), number(m.First), whole(m.Count))
 	}
 	heading(len(d.Attempts), "ATTEMPT", "STATUS", "FROM STEP", "STARTED", "TOOK", "ERROR")
 	for _, a := range d.Attempts {
-		from := "-"
-		if a.FromStep != nil {
-			from = strconv.FormatInt(*a.FromStep, 10)
-		}
-		row(w, strconv.Itoa(a.Attempt), string(a.Status), from, localTime(a.Started), duration(a.Seconds), firstLine(a.Error))
+		row(w, strconv.Itoa(a.Attempt), string(a.Status), known(a.FromStep, whole), localTime(a.Started), duration(a.Seconds), firstLine(a.Error))
 	}
 	heading(len(d.Checkpoints), "CHECKPOINT", "BYTES", "SCORE", "SAVED")
 	for _, c := range d.Checkpoints {
-		score := "-"
-		if c.Score != nil {
-			score = number(*c.Score)
-		}
-		row(w, strconv.FormatInt(c.Step, 10), humanize.IBytes(uint64(c.Bytes)), score, localTime(c.Time))
+		row(w, whole(c.Step), humanize.IBytes(uint64(c.Bytes)), known(c.Score, number), localTime(c.Time))
 	}
 	heading(len(d.Plugins), "PLUGIN", "VERSION", "SHA-256", "PATH")
 	for _, p := range d.Plugins {
@@ -166,7 +158,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 			printSnapshot(out, snapshot, attemptAt(d, snapshot.Time))
 		}
 		if n := len(d.Snapshots) - len(shown); n > 0 {
-			fmt.Fprintf(out, "\nwith --json: %s of earlier attempts\n", counted(n, "snapshot"))
+			fmt.Fprintf(out, "\nwith --json: %s of earlier attempts\n", english.Plural(n, "snapshot", ""))
 		}
 	}
 	heading(len(d.Sources), "SOURCE", "SHA-256", "ROLE")
@@ -179,11 +171,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 		shown, rest = shown[:manyFiles/2], shown[manyFiles/2:]
 	}
 	for _, f := range shown {
-		modified := "-"
-		if f.Modified != nil {
-			modified = localTime(*f.Modified)
-		}
-		row(w, f.Path, f.SHA256, strconv.FormatInt(f.Bytes, 10), modified, f.Position)
+		row(w, f.Path, f.SHA256, whole(f.Bytes), known(f.Modified, localTime), f.Position)
 	}
 	if err := w.Flush(); err != nil || len(rest) == 0 {
 		return err
@@ -192,7 +180,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 	for _, f := range rest {
 		bytes += uint64(f.Bytes)
 	}
-	_, err := fmt.Fprintf(out, "\nwith --json: %s more, of %s\n", counted(len(rest), "data file"), humanize.IBytes(bytes))
+	_, err := fmt.Fprintf(out, "\nwith --json: %s more, of %s\n", english.Plural(len(rest), "data file", ""), humanize.IBytes(bytes))
 	return err
 }
 

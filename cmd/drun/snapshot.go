@@ -1,12 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"drun/history"
+	"drun/internal/elapsed"
 	"drun/internal/terminal"
 )
 
@@ -17,7 +18,7 @@ func printSnapshot(out io.Writer, s history.Snapshot, attempt string) {
 	row(w, "RANK", "STATE", "CALL", "NUMBER", "GROUP", "POSITION", "SINCE")
 	calls := 0
 	for _, k := range s.Ranks {
-		row(w, strconv.Itoa(k.Rank), k.State, dash(k.Call), ordinal(k.Number), ordinal(uint64(k.Group)), dash(k.Position), seconds(k.Seconds))
+		row(w, strconv.Itoa(k.Rank), k.State, cmp.Or(k.Call, "-"), ordinal(k.Number), ordinal(k.Group), cmp.Or(k.Position, "-"), elapsed.Text(k.Seconds))
 		calls += len(k.Recent)
 	}
 	w.Flush()
@@ -31,39 +32,20 @@ func printSnapshot(out io.Writer, s history.Snapshot, attempt string) {
 			took := "not ended"
 			switch {
 			case c.Seconds != nil:
-				took = seconds(*c.Seconds)
+				took = elapsed.Text(*c.Seconds)
 			case c.Async:
 				took = "not waited for"
 			}
-			row(w, strconv.Itoa(k.Rank), c.Call, ordinal(c.Number), ordinal(uint64(c.Group)), dash(c.Position), seconds(c.Ago)+" before", took)
+			row(w, strconv.Itoa(k.Rank), c.Call, ordinal(c.Number), ordinal(c.Group), cmp.Or(c.Position, "-"), elapsed.Text(c.Ago)+" before", took)
 		}
 	}
 	w.Flush()
 }
 
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
 // ordinal shows a number that counts from 1; 0 means none.
-func ordinal(n uint64) string {
+func ordinal[N uint32 | uint64](n N) string {
 	if n == 0 {
 		return "-"
 	}
-	return strconv.FormatUint(n, 10)
-}
-
-// seconds shows a short time.
-func seconds(s float64) string {
-	d := time.Duration(s * float64(time.Second))
-	switch {
-	case d >= time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	case d >= time.Millisecond:
-		return d.Round(100 * time.Microsecond).String()
-	}
-	return d.Round(time.Microsecond).String()
+	return fmt.Sprint(n)
 }

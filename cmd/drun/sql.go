@@ -33,23 +33,23 @@ NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
 			if err != nil {
 				return err
 			}
-			return show(cmd, table, printTable)
+			return show(cmd, table, func(out io.Writer, table *history.Table) error { return printTable(out, table, cell) })
 		},
 	}
 }
 
-func printTable(out io.Writer, table *history.Table) error {
+func printTable(out io.Writer, table *history.Table, text func(any) string) error {
 	if len(table.Columns) == 0 {
 		return nil
 	}
 	w := terminal.NewTable(out)
 	row(w, anyOf(table.Columns)...)
 	for _, values := range table.Rows {
-		texts := make([]string, len(values))
+		cells := make([]any, len(values))
 		for i, v := range values {
-			texts[i] = cell(v)
+			cells[i] = text(v)
 		}
-		row(w, anyOf(texts)...)
+		row(w, cells...)
 	}
 	return w.Flush()
 }

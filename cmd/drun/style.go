@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,13 +43,7 @@ func (p painter) pad(heading string) painted {
 	return painted("\x1b[39m" + heading + "\x1b[0m")
 }
 
-// duration shows seconds that may be unknown.
-func duration(seconds *float64) string {
-	if seconds == nil {
-		return "-"
-	}
-	return elapsed.Text(*seconds)
-}
+func duration(seconds *float64) string { return known(seconds, elapsed.Text) }
 
 // number shows a metric to six digits; exact values are for --json and --csv.
 func number(f records.Float) string {
@@ -82,3 +77,42 @@ func anyOf(texts []string) []any {
 	}
 	return cells
 }
+
+// column is a column of a table: its heading, and the cell of each row.
+type column[T any] struct {
+	heading any
+	cell    func(T) any
+}
+
+// printList prints a list as a table, with nothing for an empty list.
+func printList[T any](out io.Writer, list []T, columns []column[T]) error {
+	if len(list) == 0 {
+		return nil
+	}
+	w := terminal.NewTable(out)
+	cells := make([]any, len(columns))
+	for i, c := range columns {
+		cells[i] = c.heading
+	}
+	row(w, cells...)
+	for _, v := range list {
+		for i, c := range columns {
+			cells[i] = c.cell(v)
+		}
+		row(w, cells...)
+	}
+	return w.Flush()
+}
+
+// known shows a value that may be missing.
+func known[T any](v *T, show func(T) string) string {
+	if v == nil {
+		return "-"
+	}
+	return show(*v)
+}
+
+func whole(n int64) string { return strconv.FormatInt(n, 10) }
+
+// tenths shows seconds in a table that compares them.
+func tenths(seconds float64) string { return strconv.FormatFloat(seconds, 'f', 1, 64) }

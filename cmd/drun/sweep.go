@@ -85,11 +85,6 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if f.jobs < 1 || f.jobs > run.MaxHere {
 		return usage("", "--jobs %d: want 1 to %d", f.jobs, run.MaxHere)
 	}
-	for _, tag := range o.Tags {
-		if len(tag) > maxTag {
-			return usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
-		}
-	}
 	if f.first < 1 || cmd.Flags().Changed("early-stop") && strings.TrimPrefix(f.early, "-") == "" {
 		return usage("for example --early-stop loss --early-stop-after 3, or --early-stop -acc", "--early-stop wants a metric, and --early-stop-after at least 1 point")
 	}
@@ -133,8 +128,8 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	}
 	errs := cmd.ErrOrStderr()
 	there := 0
-	for i := range plan {
-		if plan[i].Result != nil {
+	for _, o := range plan {
+		if o.Result != nil {
 			there++
 		}
 	}
@@ -199,20 +194,25 @@ func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, err
 
 // sayEnded prints a line for a cell that has ended.
 func sayEnded(errs io.Writer, o *sweep.Outcome, nth, all int) {
-	switch r := o.Result; {
+	r, text := o.Result, o.Cell.String()
+	if r != nil {
+		how := r.Code.Status()
+		if o.Stopped > 0 {
+			how = "ended early"
+		}
+		text = fmt.Sprintf("run %d %s: %s in %s, %s", r.ID, r.Name, how, elapsed.Text(r.Seconds), text)
+	}
+	switch {
 	case r == nil:
 		first, _, _ := strings.Cut(o.Err.Error(), "\n")
-		fmt.Fprintf(errs, "[%d/%d] %s: %s\n", nth, all, terminal.Escape(o.Cell.String()), terminal.Escape(first))
+		text += ": " + first
 	case o.Stopped > 0:
-		fmt.Fprintf(errs, "[%d/%d] run %d %s: ended early in %s, %s: worse than others after %d points\n", nth, all, r.ID, terminal.Escape(r.Name), elapsed.Text(r.Seconds),
-			terminal.Escape(o.Cell.String()), o.Stopped)
+		text += fmt.Sprintf(": worse than others after %d points", o.Stopped)
 	case r.Failure != nil:
 		first, _, _ := strings.Cut(r.Failure.Text(r.Ranks), "\n")
-		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %s, %s: %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), elapsed.Text(r.Seconds),
-			terminal.Escape(o.Cell.String()), terminal.Escape(first))
-	default:
-		fmt.Fprintf(errs, "[%d/%d] run %d %s: %s in %s, %s\n", nth, all, r.ID, terminal.Escape(r.Name), r.Code.Status(), elapsed.Text(r.Seconds), terminal.Escape(o.Cell.String()))
+		text += ": " + first
 	}
+	fmt.Fprintf(errs, "[%d/%d] %s\n", nth, all, terminal.Escape(text))
 }
 
 func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
@@ -223,10 +223,10 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 		stopped int
 	}
 	list := []cell{}
-	for i := range plan {
-		c := cell{Params: plan[i].Cell, stopped: plan[i].Stopped}
-		if r := plan[i].Result; r != nil {
-			c.Run = &r.ID
+	for _, o := range plan {
+		c := cell{Params: o.Cell, stopped: o.Stopped}
+		if o.Result != nil {
+			c.Run = &o.Result.ID
 		}
 		list = append(list, c)
 	}
@@ -235,12 +235,12 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 		for _, c := range list {
 			what := "would run"
 			if c.Run != nil {
-				what = "run " + strconv.FormatInt(*c.Run, 10)
+				what = "run " + whole(*c.Run)
 			}
 			if c.stopped > 0 {
 				what += fmt.Sprintf(", ended early: worse than others after %d points", c.stopped)
 			}
-			row(w, anyOf(append(append([]string{}, c.Params...), what))...)
+			row(w, anyOf(append(slices.Clone(c.Params), what))...)
 		}
 		return w.Flush()
 	})
@@ -286,7 +286,6 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 	return show(cmd, runs, func(out io.Writer, runs []history.Summary) error { return printSweep(out, runs, swept) })
 }
 
-// sayUncompared says that --early-stop had nothing to compare.
 func (f *sweepFlags) sayUncompared(cmd *cobra.Command, runs []history.Summary) {
 	if f.early == "" {
 		return
@@ -306,40 +305,33 @@ func (f *sweepFlags) sayUncompared(cmd *cobra.Command, runs []history.Summary) {
 }
 
 func printSweep(out io.Writer, runs []history.Summary, swept []string) error {
-	if len(runs) == 0 {
-		return nil
-	}
 	paint := painterFor(out)
+	columns := []column[history.Summary]{
+		{"ID", func(r history.Summary) any { return whole(r.ID) }},
+		{"NAME", func(r history.Summary) any { return r.Name }},
+		{paint.pad("STATUS"), func(r history.Summary) any { return paint.status(r.Status) }},
+	}
+	for _, name := range swept {
+		columns = append(columns, column[history.Summary]{name, func(r history.Summary) any {
+			if _, has := r.Params[name]; has {
+				return r.Params.Text(name)
+			}
+			return "-"
+		}})
+	}
 	metrics := map[string]bool{}
 	for _, r := range runs {
 		for name := range r.Metrics {
 			metrics[name] = true
 		}
 	}
-	names := slices.Sorted(maps.Keys(metrics))
-	w := terminal.NewTable(out)
-	row(w, append(append([]any{"ID", "NAME", paint.pad("STATUS")}, anyOf(append(append([]string{}, swept...), names...))...), "SECONDS")...)
-	for _, r := range runs {
-		cells := []any{strconv.FormatInt(r.ID, 10), r.Name, paint.status(r.Status)}
-		for _, name := range swept {
-			text := "-"
-			if _, has := r.Params[name]; has {
-				text = r.Params.Text(name)
-			}
-			cells = append(cells, text)
-		}
-		for _, name := range names {
-			text := "-"
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		columns = append(columns, column[history.Summary]{name, func(r history.Summary) any {
 			if m, has := r.Metrics[name]; has {
-				text = number(m.Last)
+				return number(m.Last)
 			}
-			cells = append(cells, text)
-		}
-		seconds := "-"
-		if r.Seconds != nil {
-			seconds = strconv.FormatFloat(*r.Seconds, 'f', 1, 64)
-		}
-		row(w, append(cells, seconds)...)
+			return "-"
+		}})
 	}
-	return w.Flush()
+	return printList(out, runs, append(columns, column[history.Summary]{"SECONDS", func(r history.Summary) any { return known(r.Seconds, tenths) }}))
 }

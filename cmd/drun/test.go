@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/engine/recipe"
@@ -61,7 +61,6 @@ type tests struct {
 	verbose bool
 }
 
-// tested is the result of a test.
 type tested struct {
 	File    string  `json:"file"`
 	Line    int     `json:"line"`
@@ -118,11 +117,7 @@ func (t *tests) run(cmd *cobra.Command, args []string) error {
 			failed++
 		}
 	}
-	if wantsJSON(cmd) {
-		err = printJSON(cmd.OutOrStdout(), list)
-	} else {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d passed, %d failed in %s\n", len(list)-failed, failed, elapsed.Text(time.Since(began).Seconds()))
-	}
+	err = answer(cmd, list, "%d passed, %d failed in %s", len(list)-failed, failed, elapsed.Text(time.Since(began).Seconds()))
 	if err == nil && failed > 0 {
 		err = exitStatus(exit.Recipe)
 	}
@@ -214,11 +209,7 @@ func (t *tests) print(out io.Writer, r tested) error {
 	}
 	line := word + " " + terminal.Escape(r.File)
 	if r.Test != "" {
-		ranks := " ranks"
-		if r.Ranks == 1 {
-			ranks = " rank"
-		}
-		line += ":" + strconv.Itoa(r.Line) + " " + r.Test + " on " + strconv.Itoa(r.Ranks) + ranks + " (" + elapsed.Text(r.Seconds) + ")"
+		line += fmt.Sprintf(":%d %s on %s (%s)", r.Line, r.Test, english.Plural(r.Ranks, "rank", ""), elapsed.Text(r.Seconds))
 	}
 	text := line + "\n"
 	if r.Error != "" {

@@ -29,13 +29,11 @@ func helpTopics() []*cobra.Command {
 		Long: `Memory:
 
   The ranks of a machine share nine tenths of its memory, or of their control group's
-  limit, in equal parts: a rank may use its part for tensors. All plain values (lists,
-  strings, integers) of a rank may use a quarter of its part, and one value an eighth.
+  limit, in equal parts. All that a rank has counts. A rank that uses more than its
+  share ends with an error at the line where it is, and its run with it.
 
-  A call that would make more, such as list(range(1 << 40)), is an error at its line
-  before it allocates anything. So is a file that is too large for data.text, data.bytes
-  or data.csv, also after decompression. data.npy, npz, idx and safetensors read into
-  the memory of tensors.`,
+  A size that is known before memory is asked for, as in list(range(1 << 40)), is an
+  error at its line before that. docs/threats.md says more.`,
 	}, {
 		Use:   "exit-codes",
 		Short: "What drun's exit codes mean",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -70,10 +69,7 @@ func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, ope
 	first := true
 	err = server.Serve(ctx, listener, host, func(address string) {
 		if first {
-			_ = show(cmd, map[string]string{"address": address}, func(out io.Writer, _ map[string]string) error {
-				_, err := fmt.Fprintln(out, address)
-				return err
-			})
+			_ = answer(cmd, map[string]string{"address": address}, "%s", address)
 			if first = false; open {
 				openBrowser(cmd, address)
 			}
@@ -91,10 +87,7 @@ func exportUI(cmd *cobra.Command, dir string, runs []string) error {
 	if err = errors.Join(err, server.Close()); err != nil {
 		return err
 	}
-	return show(cmd, map[string]any{"folder": dir, "runs": n}, func(out io.Writer, _ map[string]any) error {
-		_, err := fmt.Fprintf(out, "%s: %s; open %s\n", terminal.Escape(dir), english.Plural(n, "run", ""), terminal.Escape(filepath.Join(dir, "index.html")))
-		return err
-	})
+	return answer(cmd, map[string]any{"folder": dir, "runs": n}, "%s: %s; open %s", dir, english.Plural(n, "run", ""), filepath.Join(dir, "index.html"))
 }
 
 // giveWay lowers the priority of this process, so that looking at a run slows it down as little as possible. New
@@ -116,7 +109,6 @@ func giveWay() {
 
 const niceness = 10
 
-// openBrowser asks the desktop to open an address.
 func openBrowser(cmd *cobra.Command, address string) {
 	command := exec.Command("xdg-open", address)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends the server, not the browser

@@ -6,11 +6,11 @@ import (
 	"math/rand/v2"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/engine/run"
 	"drun/internal/exit"
-	"drun/internal/terminal"
 	"drun/runs/replay"
 )
 
@@ -44,14 +44,12 @@ A difference is named, and ends with exit code 1.`,
 			if err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			switch {
-			case wantsJSON(cmd):
-				err = printJSON(out, map[string]any{"same": r.Same, "kills": r.Kills})
-			case r.Same:
-				_, err = fmt.Fprintf(out, "the same bits after %s: %s, %s of the last checkpoint\n", counted(r.Kills, "kill"), counted(r.Points, "metric point"), humanize.Bytes(uint64(r.Bytes)))
-			default:
-				_, err = fmt.Fprintf(out, "different after %s: %s\n", counted(r.Kills, "kill"), terminal.Escape(r.First))
+			text := fmt.Sprintf("the same bits after %s: %s, %s of the last checkpoint", english.Plural(r.Kills, "kill", ""), english.Plural(r.Points, "metric point", ""), humanize.Bytes(uint64(r.Bytes)))
+			if !r.Same {
+				text = fmt.Sprintf("different after %s: %s", english.Plural(r.Kills, "kill", ""), r.First)
+			}
+			err = answer(cmd, map[string]any{"same": r.Same, "kills": r.Kills}, "%s", text)
+			if !r.Same && !wantsJSON(cmd) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "  hint: %s\n", replay.Forgotten)
 			}
 			if err == nil && !r.Same {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 
 	"drun/internal/build"
@@ -17,16 +16,10 @@ func newVersion() *cobra.Command {
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sqlite, _, _ := sqlite3.Version()
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), map[string]string{"version": version(), "go": runtime.Version(),
-					"os": runtime.GOOS, "arch": runtime.GOARCH, "sqlite": sqlite})
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "drun %s (%s %s/%s, SQLite %s)\n",
-				version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, sqlite)
-			return err
+			return answer(cmd, map[string]string{"version": version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "sqlite": sqlite},
+				"drun %s (%s %s/%s, SQLite %s)", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, sqlite)
 		},
 	}
 }
 
-// version names this build of drun.
 func version() string { return build.Own() }

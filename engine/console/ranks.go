@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,8 +18,8 @@ func Ranks(text string, world int) (shows func(rank int) bool, err error) {
 	}
 	type span struct{ first, last int }
 	var chosen []span
-	for part := range strings.SplitSeq(text, ",") {
-		low, high, isRange := strings.Cut(part, "-")
+	for item := range strings.SplitSeq(text, ",") {
+		low, high, isRange := strings.Cut(item, "-")
 		if !isRange {
 			high = low
 		}
@@ -33,11 +34,6 @@ func Ranks(text string, world int) (shows func(rank int) bool, err error) {
 		chosen = append(chosen, span{first, last})
 	}
 	return func(rank int) bool {
-		for _, s := range chosen {
-			if rank >= s.first && rank <= s.last {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(chosen, func(s span) bool { return s.first <= rank && rank <= s.last })
 	}, nil
 }

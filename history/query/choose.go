@@ -40,6 +40,39 @@ func ParseKey(text string) (Key, error) {
 // Tagged is the condition that a run has a tag.
 func Tagged(tag string) (*Expr, error) { return Parse("--tag", syntax.Quote(tag, false)+" in tags") }
 
+// ParseSelection parses the conditions and tags that choose runs, and the keys that sort them; flags begins their names
+// in errors. An empty text, as of an empty field on a page, is no condition and no key.
+func ParseSelection(flags string, where, tags, sort []string) (conditions []*Expr, keys []Key, err error) {
+	for _, text := range where {
+		if strings.TrimSpace(text) == "" && flags == "" {
+			continue
+		}
+		e, err := Parse(flags+"where", text)
+		if err != nil {
+			return nil, nil, err
+		}
+		conditions = append(conditions, e)
+	}
+	for _, tag := range tags {
+		e, err := Tagged(tag)
+		if err != nil {
+			return nil, nil, err
+		}
+		conditions = append(conditions, e)
+	}
+	for _, text := range sort {
+		if strings.TrimSpace(text) == "" && flags == "" {
+			continue
+		}
+		key, err := ParseKey(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		keys = append(keys, key)
+	}
+	return conditions, keys, nil
+}
+
 // Load reads the selected runs with everything that the expressions mention, newest first.
 func Load(db *history.DB, s history.Selection, exprs ...*Expr) ([]history.Summary, error) {
 	for _, e := range exprs {

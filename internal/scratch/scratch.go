@@ -4,8 +4,10 @@ package scratch
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -24,7 +26,6 @@ type Dir struct {
 	lock *os.File
 }
 
-// own are the folders of this process.
 var own struct {
 	sync.Mutex
 	dirs map[*Dir]bool
@@ -86,10 +87,7 @@ func (d *Dir) Remove() {
 // RemoveOwn removes all folders of this process, which is about to end.
 func RemoveOwn() {
 	own.Lock()
-	var all []*Dir
-	for d := range own.dirs {
-		all = append(all, d)
-	}
+	all := slices.Collect(maps.Keys(own.dirs))
 	own.Unlock()
 	for _, d := range all {
 		d.Remove()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -85,18 +86,10 @@ func JSON(text string) string {
 	return b.String()
 }
 
-// hidden reports whether a character controls the terminal, or the order of other
-// characters, instead of being shown.
+// hidden reports whether a character controls the terminal, ends a line, or changes the order of other characters,
+// instead of being shown.
 func hidden(r rune) bool {
-	switch {
-	case r < 0x20, 0x7f <= r && r < 0xa0: // C0, DEL, C1
-		return true
-	case r == 0x061c, r == 0x200e, r == 0x200f, 0x202a <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069: // order
-		return true
-	case r == 0x2028, r == 0x2029: // ends of lines
-		return true
-	}
-	return false
+	return unicode.IsControl(r) || r > unicode.MaxLatin1 && unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
 // Cell makes a text safe as a CSV cell: if a spreadsheet would take it for a

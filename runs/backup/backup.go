@@ -68,11 +68,8 @@ func Write(home, path string) (size Size, err error) {
 
 // damaged checks the copied checkpoints at their source.
 func (w *writer) damaged() (found []Damaged, err error) {
-	copied, err := checkpoints.OpenReadOnly(w.temp)
-	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return nil, nil
-	}
-	if err != nil {
+	copied, err := checkpoints.OpenIfAny(w.temp)
+	if copied == nil || err != nil {
 		return nil, err
 	}
 	defer copied.Close()
@@ -165,7 +162,6 @@ func (w *writer) once() (names []string, err error) {
 	return append(names, "checkpoints.db"), nil
 }
 
-// add adds a file to the archive.
 func (w *writer) add(name string, open func() (*os.File, error)) error {
 	in, err := open()
 	if err != nil {

@@ -1,8 +1,8 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,8 +41,8 @@ func (p *Point) Close() { p.free() }
 // with the name of a metric, a step of that. If the run has no such checkpoint, the run is repeated from the
 // nearest one before it up to that step, and the digests of the parameters are compared with the recorded ones. o
 // has the options that do not affect what is computed.
-func At(o run.Options, db *history.DB, home string, id, step int64, metric string, given []engine.Param, say func(string)) (*Point, error) {
-	p, err := newPast(db, home, id, given, false)
+func At(o run.Options, db *history.DB, home string, id, step int64, metric string, secrets []engine.Param, say func(string)) (*Point, error) {
+	p, err := newPast(db, home, id, secrets, false)
 	if err != nil {
 		return nil, err
 	}
@@ -50,30 +50,9 @@ func At(o run.Options, db *history.DB, home string, id, step int64, metric strin
 	if err != nil {
 		return nil, err
 	}
-	store, err := checkpoints.OpenReadOnly(home)
-	if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
-		return nil, err
-	}
 	a := &attempt{past: p, options: o, step: step, steps: savedSteps(marks)}
-	if err == nil {
-		if a.kept, err = store.List(p.detail.UID); err != nil {
-			store.Close()
-			return nil, err
-		}
-		if i := slices.IndexFunc(a.kept, func(c checkpoints.Info) bool { return c.Step == step }); i >= 0 && metric == "" {
-			for rank := range a.kept[i].WorldSize { // compares the SHA-256 of everything
-				if _, _, err := store.Load(p.detail.UID, a.kept[i].Ref(), rank); err != nil {
-					store.Close()
-					return nil, err
-				}
-			}
-			at := &Point{Run: p.detail.Name, Step: step, From: &step, Store: store, Info: a.kept[i], free: func() { store.Close() }}
-			if s := slices.IndexFunc(a.steps, func(s saved) bool { return s.step == step }); s >= 0 {
-				at.Updates = a.steps[s].updates
-			}
-			return at, nil
-		}
-		store.Close()
+	if at, err := a.stored(home, metric); at != nil || err != nil {
+		return at, err
 	}
 	if a.want, err = db.Digests(id); err != nil {
 		return nil, err
@@ -93,7 +72,6 @@ func At(o run.Options, db *history.DB, home string, id, step int64, metric strin
 	return a.prove()
 }
 
-// attempt is an attempt to rebuild a state.
 type attempt struct {
 	*past
 	options run.Options
@@ -102,6 +80,36 @@ type attempt struct {
 	kept    []checkpoints.Info
 	target  *engine.Target
 	want    []map[int64][records.DigestSize]byte
+}
+
+// stored is the state if the run has a checkpoint of the step, else nil.
+func (a *attempt) stored(home, metric string) (at *Point, err error) {
+	store, err := checkpoints.OpenIfAny(home)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if at == nil {
+			store.Close()
+		}
+	}()
+	if a.kept, err = store.List(a.detail.UID); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(a.kept, func(c checkpoints.Info) bool { return c.Step == a.step })
+	if i < 0 || metric != "" {
+		return nil, nil
+	}
+	for rank := range a.kept[i].WorldSize { // compares the SHA-256 of everything
+		if _, _, err := store.Load(a.detail.UID, a.kept[i].Ref(), rank); err != nil {
+			return nil, err
+		}
+	}
+	at = &Point{Run: a.detail.Name, Step: a.step, From: &a.step, Store: store, Info: a.kept[i], free: func() { store.Close() }}
+	if s := slices.IndexFunc(a.steps, func(s saved) bool { return s.step == a.step }); s >= 0 {
+		at.Updates = a.steps[s].updates
+	}
+	return at, nil
 }
 
 // made is how many updates rank 0 has made.
@@ -185,14 +193,17 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			store.Close()
+		}
+	}()
 	d, err := again.Get(repeated)
 	if err != nil {
-		store.Close()
 		return nil, err
 	}
 	info, err := store.Find(d.UID, checkpoints.Step(engine.TargetStep))
 	if err != nil {
-		store.Close()
 		return nil, err
 	}
 	sum := a.want[0][until]
@@ -273,7 +284,7 @@ func between(steps []saved, step int64) (int64, bool) {
 	if len(steps) < 2 {
 		return 0, false
 	}
-	i, _ := slices.BinarySearchFunc(steps, step, func(s saved, step int64) int { return compare(s.step, step) })
+	i, _ := slices.BinarySearchFunc(steps, step, func(s saved, step int64) int { return cmp.Compare(s.step, step) })
 	within := steps[max(i-1, 0):min(i+1, len(steps))]
 	if len(within) < 2 {
 		within = steps
@@ -317,7 +328,6 @@ func inStep(marks []records.Mark, steps []saved, metric string) (lag int64, same
 	return lag, same
 }
 
-// steppingOf says which steps a run has.
 func steppingOf(d *history.Detail, marks []records.Mark, steps []saved) string {
 	var parts []string
 	if len(steps) > 0 {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ type Operation struct {
 // Diff finds why two runs differ: their inputs, and the first differing point of a metric. With trace, both runs
 // are repeated from the nearest state they had in common up to that point, and the results of all operations are
 // compared. If that cannot be done, the rest is returned with the error.
-func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, given []engine.Param) (*Differences, error) {
+func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, secrets []engine.Param) (*Differences, error) {
 	d := &Differences{Inputs: []Input{}}
 	c, err := db.Compare([]int64{a, b})
 	if err != nil {
@@ -72,7 +73,7 @@ func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, gi
 	pair := [2]*past{}
 	whole := true
 	for i, id := range []int64{a, b} {
-		if pair[i], err = newPast(db, home, id, given, !trace); err != nil {
+		if pair[i], err = newPast(db, home, id, secrets, !trace); err != nil {
 			return nil, err
 		}
 		whole = whole && pair[i].detail.Status == history.Done
@@ -223,10 +224,7 @@ func fromCommonState(pair [2]*past, until int64) error {
 	if pair[0].detail.WorldSize != pair[1].detail.WorldSize || !pair[0].replay.Bundle.Names("restore") || !pair[1].replay.Bundle.Names("restore") {
 		return nil
 	}
-	store, err := checkpoints.OpenReadOnly(pair[0].replay.Home)
-	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return nil
-	}
+	store, err := checkpoints.OpenIfAny(pair[0].replay.Home)
 	if err != nil {
 		return err
 	}
@@ -240,7 +238,7 @@ func fromCommonState(pair [2]*past, until int64) error {
 		return err
 	}
 	steps := savedSteps(marks)
-	slices.SortFunc(steps, func(a, b saved) int { return compare(b.updates, a.updates) })
+	slices.SortFunc(steps, func(a, b saved) int { return cmp.Compare(b.updates, a.updates) })
 	for _, s := range steps {
 		if s.updates >= until || !slices.ContainsFunc(kept, func(c checkpoints.Info) bool { return c.Step == s.step }) {
 			continue
@@ -262,23 +260,25 @@ func fromCommonState(pair [2]*past, until int64) error {
 // sameState reports whether two runs have the same checkpoint of a step, bit for bit.
 func sameState(store *checkpoints.Store, pair [2]*past, step int64) (bool, error) {
 	for rank := range pair[0].detail.WorldSize {
-		var parts [2][]checkpoints.Entry
+		var states [2][]checkpoints.Entry
 		for i, p := range pair {
-			_, part, err := store.Load(p.detail.UID, checkpoints.Step(step), rank)
+			_, entries, err := store.Load(p.detail.UID, checkpoints.Step(step), rank)
 			if errors.As(err, new(*checkpoints.ErrNone)) {
 				return false, nil
 			}
 			if err != nil {
 				return false, err
 			}
-			parts[i] = part
+			states[i] = entries
 		}
-		same := slices.EqualFunc(parts[0], parts[1], func(a, b checkpoints.Entry) bool {
-			return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && bytes.Equal(a.Data, b.Data)
-		})
-		if !same {
+		if !slices.EqualFunc(states[0], states[1], sameEntry) {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// sameEntry reports whether two entries of checkpoints are the same, bit for bit.
+func sameEntry(a, b checkpoints.Entry) bool {
+	return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && bytes.Equal(a.Data, b.Data)
 }

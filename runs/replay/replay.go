@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -32,9 +33,9 @@ type past struct {
 	replay *record.Replay
 }
 
-// newPast opens a run. given are values of secret parameters, which are not needed if look: the run is then only
+// newPast opens a run. secrets are values of secret parameters, which are not needed if look: the run is then only
 // examined.
-func newPast(db *history.DB, home string, id int64, given []engine.Param, look bool) (*past, error) {
+func newPast(db *history.DB, home string, id int64, secrets []engine.Param, look bool) (*past, error) {
 	d, err := db.Get(id)
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func newPast(db *history.DB, home string, id int64, given []engine.Param, look b
 	if look {
 		return &past{db, d, nil}, nil
 	}
-	r, err := record.NewReplay(db, home, d, given)
+	r, err := record.NewReplay(db, home, d, secrets)
 	return &past{db, d, r}, err
 }
 
@@ -120,8 +121,8 @@ func (p *past) failed(r *run.Result) error {
 // has the options that do not affect what is computed. Before anything starts, say is told what may make a
 // difference: data files that differ from what the run read, and attempts that differed. If the run did not end
 // well, what it recorded is compared.
-func Replay(o run.Options, db *history.DB, home string, id int64, given []engine.Param, say func(string)) (*Replayed, error) {
-	p, err := newPast(db, home, id, given, false)
+func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engine.Param, say func(string)) (*Replayed, error) {
+	p, err := newPast(db, home, id, secrets, false)
 	if err != nil {
 		return nil, err
 	}
@@ -204,23 +205,21 @@ func differentArtifact(a, b []records.Artifact, whole bool) (compared int, first
 		}
 		return sum
 	}
-	differ := func(k key) {
-		earlier := func() bool {
-			return cmp.Or(cmp.Compare(k.step, first.Step), cmp.Compare(k.name, first.Artifact), cmp.Compare(k.kind, first.Kind)) < 0
-		}
-		if want[k] != got[k] && (first == nil || earlier()) {
-			first = &Divergence{Step: k.step, Metric: Artifact, A: value(want[k]), B: value(got[k]), Artifact: k.name, Kind: k.kind}
+	compared = len(want)
+	if whole {
+		for k := range got {
+			want[k] = want[k] // with those that only the other run has
 		}
 	}
-	for k := range want {
-		differ(k)
-	}
-	for k := range got {
-		if whole {
-			differ(k)
+	keys := slices.SortedFunc(maps.Keys(want), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind))
+	})
+	for _, k := range keys {
+		if want[k] != got[k] {
+			return compared, &Divergence{Step: k.step, Metric: Artifact, A: value(want[k]), B: value(got[k]), Artifact: k.name, Kind: k.kind}
 		}
 	}
-	return len(want), first
+	return compared, nil
 }
 
 // differentUpdate returns the first update after a number at which the digests of two runs, where both have one,
@@ -262,22 +261,7 @@ func savedSteps(marks []records.Mark) []saved {
 			}
 		}
 	}
-	list := make([]saved, 0, len(byStep))
-	for _, s := range byStep {
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(a, b saved) int { return compare(a.step, b.step) })
-	return list
+	return slices.SortedFunc(maps.Values(byStep), func(a, b saved) int { return cmp.Compare(a.step, b.step) })
 }
 
 type saved struct{ step, updates int64 }
-
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}

@@ -2,8 +2,6 @@
 package replay
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -33,8 +31,6 @@ type Report struct {
 	// Points and Bytes are how much was compared: points of metrics, and bytes of the last checkpoint.
 	Points int
 	Bytes  int64
-	// Recovery is the time from each kill to the next complete checkpoint.
-	Recovery []time.Duration
 	// Again is how many points were recorded by one attempt and again by a later one.
 	Again int
 }
@@ -53,15 +49,9 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 	var saves []time.Time
 	o.OnSaved = func(int64) { saves = append(saves, time.Now()) }
 	say("running undisturbed")
-	calm, err := run.Run(o)
+	calm, err := finish(o, "the undisturbed run")
 	if err != nil {
 		return nil, err
-	}
-	if calm.Failure != nil {
-		return nil, exit.WithHint(exit.WithCode(fmt.Errorf("the undisturbed run failed: %w", calm.Failure.Err()), calm.Code), calm.Failure.Hint)
-	}
-	if calm.Code != exit.Done {
-		return nil, exit.Errorf(calm.Code, "the undisturbed run was %s", calm.Code.Status())
 	}
 	if len(saves) == 0 {
 		return nil, exit.Errorf(exit.Usage, "the recipe saves no checkpoint, so a run of it cannot go on after a kill")
@@ -81,16 +71,10 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 		o.Home = filepath.Join(dir.Path, fmt.Sprintf("killed-%d", round))
 		k := newKiller(rng, every, kills-r.Kills)
 		o.MaxRestarts, o.OnSpawn, o.OnSaved = kills-r.Kills, k.spawned, k.saved // a failure of the recipe itself must not be retried
-		stormy, err := run.Run(o)
+		stormy, err := finish(o, "the run with kills")
 		k.stop()
 		if err != nil {
 			return nil, err
-		}
-		if stormy.Failure != nil {
-			return nil, exit.WithCode(fmt.Errorf("the run with kills failed: %w", stormy.Failure.Err()), stormy.Code)
-		}
-		if stormy.Code != exit.Done {
-			return nil, exit.Errorf(stormy.Code, "the run with kills was %s", stormy.Code.Status())
 		}
 		got, err := outcomeOf(o.Home, stormy)
 		if err != nil {
@@ -99,7 +83,6 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 		r.Kills += stormy.Restarts
 		say(fmt.Sprintf("%d of %d kills", r.Kills, kills))
 		r.Again += got.again
-		r.Recovery = append(r.Recovery, k.recovery...)
 		if r.First = want.differs(got); r.First != "" {
 			r.Same = false
 			return r, nil
@@ -109,13 +92,27 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 	return r, nil
 }
 
+// finish runs a recipe, and returns an error that begins with what unless the run is done.
+func finish(o run.Options, what string) (*run.Result, error) {
+	r, err := run.Run(o)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Failure != nil:
+		return nil, exit.WithHint(exit.WithCode(fmt.Errorf("%s failed: %w", what, r.Failure.Err()), r.Code), r.Failure.Hint)
+	case r.Code != exit.Done:
+		return nil, exit.Errorf(r.Code, "%s was %s", what, r.Code.Status())
+	}
+	return r, nil
+}
+
 // outcome is what a run has left behind.
 type outcome struct {
 	*series
-	step  int64 // of the last checkpoint
-	parts [][]checkpoints.Entry
-	bytes int64
-	again int
+	step   int64 // of the last checkpoint
+	states [][]checkpoints.Entry
+	bytes  int64
+	again  int
 }
 
 func outcomeOf(home string, r *run.Result) (*outcome, error) {
@@ -141,28 +138,24 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 		o.again += len(all)
 	}
 	o.again -= len(list)
-	store, err := checkpoints.OpenReadOnly(home)
-	if errors.As(err, new(*checkpoints.ErrNone)) {
-		return o, nil // it saves only in memory
-	}
-	if err != nil {
-		return nil, err
+	store, err := checkpoints.OpenIfAny(home)
+	if store == nil || err != nil { // nil: it saves only in memory
+		return o, err
 	}
 	defer store.Close()
 	for rank := range r.Ranks {
-		info, part, err := store.Load(d.UID, checkpoints.Last, rank)
+		info, entries, err := store.Load(d.UID, checkpoints.Last, rank)
 		if err != nil {
 			return nil, err
 		}
-		o.step, o.parts = info.Step, append(o.parts, part)
-		for _, e := range part {
+		o.step, o.states = info.Step, append(o.states, entries)
+		for _, e := range entries {
 			o.bytes += int64(len(e.Data))
 		}
 	}
 	return o, nil
 }
 
-// differs describes the first difference.
 func (o *outcome) differs(other *outcome) string {
 	if d := o.series.first(other.series, true); d != nil {
 		at := fmt.Sprintf("metric %s at step %d of rank %d", d.Metric, d.Step, d.Rank)
@@ -174,15 +167,15 @@ func (o *outcome) differs(other *outcome) string {
 		}
 		return fmt.Sprintf("%s is %v, was %v", at, d.B, d.A)
 	}
-	if o.step != other.step || len(o.parts) != len(other.parts) {
+	if o.step != other.step || len(o.states) != len(other.states) {
 		return fmt.Sprintf("the last checkpoint is of step %d, was of step %d", other.step, o.step)
 	}
-	for rank, part := range o.parts {
-		if len(part) != len(other.parts[rank]) {
-			return fmt.Sprintf("the last checkpoint has %d entries of rank %d, had %d", len(other.parts[rank]), rank, len(part))
+	for rank, entries := range o.states {
+		if len(entries) != len(other.states[rank]) {
+			return fmt.Sprintf("the last checkpoint has %d entries of rank %d, had %d", len(other.states[rank]), rank, len(entries))
 		}
-		for i, e := range part {
-			if got := other.parts[rank][i]; got.Name != e.Name || got.DType != e.DType || !slices.Equal(got.Shape, e.Shape) || !bytes.Equal(got.Data, e.Data) {
+		for i, e := range entries {
+			if !sameEntry(e, other.states[rank][i]) {
 				return fmt.Sprintf("%s of rank %d differs in the last checkpoint", e.Name, rank)
 			}
 		}
@@ -190,19 +183,17 @@ func (o *outcome) differs(other *outcome) string {
 	return ""
 }
 
-// killer kills ranks of a run.
 type killer struct {
-	rng      *rand.Rand
-	every    time.Duration // at most, from a checkpoint to the next kill
-	recovery []time.Duration
-	events   chan func()
-	done     chan struct{}
+	rng    *rand.Rand
+	every  time.Duration // at most, from a checkpoint to the next kill
+	events chan func()
+	done   chan struct{}
 
 	ranks  map[int]int // pidfds by rank
 	left   int         // kills left
 	timer  *time.Timer // of the next
 	armed  bool        // the timer runs
-	killed time.Time   // when a rank was killed; zero: the run has since saved in a later attempt
+	killed bool        // a rank was killed, and the run has not saved since in a later attempt
 	next   bool        // the ranks have since started again
 }
 
@@ -229,7 +220,7 @@ func (k *killer) loop() {
 			}
 			rank := slices.Sorted(maps.Keys(k.ranks))[k.rng.IntN(len(k.ranks))]
 			if unix.PidfdSendSignal(k.ranks[rank], unix.SIGKILL, nil, 0) == nil {
-				k.killed, k.next = time.Now(), false
+				k.killed, k.next = true, false
 				k.left--
 			}
 		}
@@ -261,13 +252,11 @@ func (k *killer) spawned(rank, pid int) {
 
 // saved sets the time of the next kill.
 func (k *killer) saved(int64) {
-	now := time.Now()
 	k.events <- func() {
-		if !k.killed.IsZero() && k.next {
-			k.recovery = append(k.recovery, now.Sub(k.killed))
-			k.killed = time.Time{}
+		if k.next {
+			k.killed = false
 		}
-		if k.left > 0 && !k.armed && k.killed.IsZero() {
+		if k.left > 0 && !k.armed && !k.killed {
 			k.armed = true
 			k.timer.Reset(time.Duration(k.rng.Int64N(int64(k.every))))
 		}

@@ -48,18 +48,17 @@ func Checkpoints(db *history.DB, store *checkpoints.Store, spec string) (list []
 		return nil, err
 	}
 	list = []Kept{}
-	var infos []checkpoints.Info
-	var best, wanted checkpoints.Info
-	if store != nil {
-		if infos, err = store.List(show.UID); err == nil {
-			best, err = store.Find(show.UID, checkpoints.Best)
-		}
-		if err == nil || errors.As(err, new(*checkpoints.ErrNone)) {
-			wanted, err = store.Find(show.UID, ref)
-		}
-		if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
-			return nil, err
-		}
+	infos, err := store.List(show.UID)
+	if err != nil {
+		return nil, err
+	}
+	best, err := store.Find(show.UID, checkpoints.Best)
+	var wanted checkpoints.Info
+	if err == nil || errors.As(err, new(*checkpoints.ErrNone)) {
+		wanted, err = store.Find(show.UID, ref)
+	}
+	if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
+		return nil, err
 	}
 	missing := record.Missing(&show.Summary, infos)
 	if one {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 
+	"drun/history"
+	"drun/history/records"
 	"drun/internal/terminal"
 )
 
@@ -23,3 +25,36 @@ func JSON(out io.Writer, v any, indent string) error {
 	_, err := io.WriteString(out, terminal.JSON(b.String()))
 	return err
 }
+
+// Find finds the runs that refs name, in their order.
+func Find(refs []string, find func(ref string) (id int64, err error)) ([]int64, error) {
+	ids := make([]int64, len(refs))
+	for i, ref := range refs {
+		var err error
+		if ids[i], err = find(ref); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+// Points returns the points of a run's metrics, of all or of those with the names: with lineage also those of the runs
+// that it was resumed from, with an attempt from 0 what that attempt recorded, and with most above 0 at most so many of
+// each metric and rank.
+func Points(db *history.DB, id int64, names []string, lineage bool, attempt, most int) (list []records.Point, err error) {
+	switch {
+	case lineage:
+		list, err = db.LineagePoints(id, names...)
+	case attempt >= 0:
+		list, err = db.AttemptPoints(id, attempt, names...)
+	default:
+		list, err = db.Points(id, names...)
+	}
+	if most > 0 {
+		list = history.Downsample(list, most)
+	}
+	return list, err
+}
+
+// Suffixes end the names of files with artifacts, by their kind.
+var Suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}

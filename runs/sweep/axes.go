@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go.starlark.net/syntax"
+
 	"drun/internal/exit"
 )
 
@@ -67,26 +69,10 @@ func ParseAxis(text string) (Axis, error) {
 // listLength is the length in bytes of the list with which a text begins; 0 if it is not a list that the end of the
 // text or a comma follows.
 func listLength(text string) int {
-	depth, quote := 0, byte(0)
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		switch {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '"' || c == '\'':
-			quote = c
-		case c == '[':
-			depth++
-		case c == ']':
-			if depth--; depth == 0 {
-				if i+1 == len(text) || text[i+1] == ',' {
-					return i + 1
-				}
-				return 0
+	for i := range len(text) {
+		if end := i + 1; text[i] == ']' && (end == len(text) || text[end] == ',') {
+			if _, err := syntax.ParseExpr("list", text[:end], 0); err == nil {
+				return end
 			}
 		}
 	}
@@ -124,7 +110,6 @@ func parseRange(name, low, high string) (Axis, error) {
 	return a, nil
 }
 
-// draw draws one value.
 func (a *Axis) draw(from *rand.Rand) string {
 	u := from.Float64()
 	switch {

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,169 +15,82 @@ import (
 
 	"drun/history"
 	"drun/history/query"
-	"drun/history/records"
 	"drun/internal/exit"
 	"drun/runs/report"
 )
 
-// answer computes the answer to a request, a value that is sent as JSON.
-type answer func(db *history.DB, r *http.Request) (any, error)
+// route is a kind of request. It has either answer or send.
+type route struct {
+	takes  []string                                                 // its parameters
+	answer func(s *Server, db *history.DB, r *request) (any, error) // gives a value that is sent as JSON
+	send   func(s *Server, w http.ResponseWriter, r *request) error
+	slots  func(s *Server) chan struct{} // limits how many are answered at a time, since they take memory; nil: nothing does
+	none   any                           // the answer if there is no history
+}
 
 // apiPath is the path of this version of the API.
 const apiPath = "/api/v1/"
 
-// routes adds the requests of the API; docs/ui.md describes them.
-func (s *Server) routes(mux *http.ServeMux) {
-	for path, a := range map[string]answer{
-		"runs":                    s.runs,
-		"names":                   names,
-		"compare":                 compare,
-		"curves":                  s.curves,
-		"runs/{run}":              withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Get(id) }),
-		"runs/{run}/metrics":      withRun(metrics),
-		"runs/{run}/logs":         withRun(logs),
-		"runs/{run}/sources":      withRun(sources),
-		"runs/{run}/sources/diff": withRun(sourceDiff),
-		"runs/{run}/usage":        withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) }),
-		"runs/{run}/checkpoints":  withRun(s.kept),
-		"runs/{run}/histograms":   withRun(histogramsOf),
-		"runs/{run}/artifacts":    withRun(func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Artifacts(id) }),
-	} {
-		mux.Handle("GET "+apiPath+path, bounded(s.busy, func(w http.ResponseWriter, r *http.Request) error {
-			db, err := s.history()
-			var v any
-			if err == nil {
-				v, err = a(db, r)
-			} else if none[path] != nil && errors.As(err, new(*history.ErrNone)) {
-				v, err = none[path], nil // nothing has been run yet
-			}
-			if err != nil {
-				return err
-			}
-			return answerJSON(w, v)
-		}))
+func busy(s *Server) chan struct{}  { return s.busy }
+func sends(s *Server) chan struct{} { return s.sends }
+
+// routes are the requests of the API; docs/ui.md describes them.
+var routes = map[string]route{
+	"runs": {takes: []string{"where", "tag", "sort", "columns", "group", "trash", "limit", "offset"}, answer: (*Server).runs, slots: busy,
+		none: &listing{Runs: []any{}, Notes: []string{}}},
+	"names": {takes: []string{"recent"}, answer: names, slots: busy,
+		none: &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues(), RecentParams: []string{}, RecentMetrics: []string{}}},
+	"compare":                 {takes: []string{"run"}, answer: compare, slots: busy},
+	"curves":                  {takes: []string{"run", "metric", "x", "points", "from", "to", "smooth", "group"}, answer: (*Server).curves, slots: busy},
+	"events":                  {send: (*Server).follow},
+	"runs/{run}":              {answer: ofRun(func(db *history.DB, id int64, _ *request) (any, error) { return db.Get(id) }), slots: busy},
+	"runs/{run}/metrics":      {takes: []string{"name", "points", "attempt", "lineage"}, answer: ofRun(metrics), slots: busy},
+	"runs/{run}/logs":         {takes: []string{"rank", "grep", "limit", "after"}, answer: ofRun(logs), slots: busy},
+	"runs/{run}/sources":      {answer: ofRun(sources), slots: busy},
+	"runs/{run}/sources/diff": {takes: []string{"with"}, answer: ofRun(sourceDiff), slots: busy},
+	"runs/{run}/usage":        {answer: ofRun(usage), slots: busy},
+	"runs/{run}/ranks":        {answer: ofRun(ranks)}, // a stopped run makes it wait for seconds, but it reads little
+	"runs/{run}/checkpoints":  {answer: (*Server).ofCheckpoints, slots: busy},
+	"runs/{run}/histograms":   {takes: []string{"name", "points"}, answer: ofRun(histogramsOf), slots: busy},
+	"runs/{run}/artifacts":    {answer: ofRun(func(db *history.DB, id int64, _ *request) (any, error) { return db.Artifacts(id) }), slots: busy},
+	"runs/{run}/events": {takes: []string{"metric", "seen", "x", "points", "smooth", "show", "calls", "rank", "grep", "limit", "after"},
+		send: (*Server).tell},
+	"runs/{run}/checkpoints/{step}/safetensors": {takes: []string{"rank"}, send: (*Server).safetensors, slots: sends},
+	"runs/{run}/artifacts/{sha256}":             {send: (*Server).artifact, slots: sends},
+}
+
+type request struct {
+	*http.Request
+	values url.Values
+	err    error // the first of the parameters read so far that is wrong
+}
+
+// number reads a parameter that is a whole number from least to most.
+func (r *request) number(name string, otherwise, least, most int64) int64 {
+	text := r.values.Get(name)
+	if text == "" {
+		return otherwise
 	}
-	mux.Handle("GET "+apiPath+"runs/{run}/ranks", answers(s.ranks))
-	mux.Handle("GET "+apiPath+"runs/{run}/checkpoints/{step}/safetensors", bounded(s.sends, s.safetensors))
-	mux.Handle("GET "+apiPath+"runs/{run}/artifacts/{sha256}", bounded(s.sends, s.artifact))
-	mux.Handle("GET "+apiPath+"events", answers(s.follow))
-	mux.Handle("GET "+apiPath+"runs/{run}/events", answers(s.tell))
-	mux.HandleFunc("GET /api/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, exit.WithHint(fmt.Errorf("there is no %s", r.URL.Path), "requests begin with "+apiPath+"; docs/ui.md lists them"))
-	})
-}
-
-// takes lists the parameters of each request.
-var takes = map[string][]string{
-	"runs":                    {"where", "tag", "sort", "columns", "group", "trash", "limit", "offset"},
-	"names":                   {"recent"},
-	"compare":                 {"run"},
-	"curves":                  {"run", "metric", "x", "points", "from", "to", "smooth", "group"},
-	"runs/{run}":              {},
-	"runs/{run}/metrics":      {"name", "points", "attempt", "lineage"},
-	"runs/{run}/logs":         {"rank", "grep", "limit", "after"},
-	"runs/{run}/sources":      {},
-	"runs/{run}/sources/diff": {"with"},
-	"runs/{run}/histograms":   {"name", "points"},
-	"runs/{run}/usage":        {},
-	"runs/{run}/ranks":        {},
-	"runs/{run}/checkpoints":  {},
-	"runs/{run}/events":       {"metric", "seen", "x", "points", "smooth", "show", "calls", "rank", "grep", "limit", "after"},
-	"runs/{run}/checkpoints/{step}/safetensors": {"rank"},
-	"runs/{run}/artifacts":                      {},
-	"runs/{run}/artifacts/{sha256}":             {},
-	"events":                                    {},
-}
-
-// check refuses parameters that a request does not take: the answer would not be what was asked for.
-func check(r *http.Request) error {
-	values, err := parameters(r)
-	if err != nil {
-		return err
+	n, err := strconv.ParseInt(text, 10, 64)
+	if (err != nil || n < least || n > most) && r.err == nil {
+		r.err = exit.Errorf(exit.Usage, "%s=%s: want a whole number from %d to %d", name, text, least, most)
 	}
-	request := strings.TrimPrefix(r.Pattern, "GET "+apiPath)
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if all := takes[request]; !slices.Contains(all, name) {
-			hint := "it takes none"
-			if len(all) > 0 {
-				hint = "it takes " + strings.Join(all, ", ")
-			}
-			return exit.WithHint(exit.Errorf(exit.Usage, "%s takes no parameter %q", request, name), hint)
-		}
-	}
-	return nil
+	return n
 }
 
-// none has the answers if there is no history.
-var none = map[string]any{
-	"runs":  &listing{Runs: []any{}, Notes: []string{}},
-	"names": &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues(), RecentParams: []string{}, RecentMetrics: []string{}},
-}
-
-func answerJSON(w http.ResponseWriter, v any) error {
-	var out bytes.Buffer // buffered, so that an encoding error sends no partial answer
-	if err := report.JSON(&out, v, ""); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_, _ = w.Write(out.Bytes())
-	return nil
-}
-
-// bounded limits how many requests of a kind are answered at a time, since they take memory.
-func bounded(slots chan struct{}, fn func(http.ResponseWriter, *http.Request) error) http.Handler {
-	next := answers(fn)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-		case <-r.Context().Done():
-			return
-		case <-time.After(answerWithin):
-			err := exit.WithHint(&tooMany{"the server answers other requests"}, "try again")
-			fail(w, statusOf(err), err)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// answers sends fn's error as the answer; a panic counts as an error.
-func answers(fn func(http.ResponseWriter, *http.Request) error) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if p := recover(); p != nil {
-				fail(w, http.StatusInternalServerError, fmt.Errorf("a fault of drun: %v\n%s", p, debug.Stack()))
-			}
-		}()
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
-		err := check(r)
-		if err == nil {
-			err = fn(w, r)
-		}
-		if err != nil {
-			fail(w, statusOf(err), err)
-		}
-	})
-}
-
-// withRun finds the run that the path names.
-func withRun(fn func(db *history.DB, id int64, values url.Values) (any, error)) answer {
-	return func(db *history.DB, r *http.Request) (any, error) {
+// ofRun finds the run that the path names.
+func ofRun(fn func(db *history.DB, id int64, r *request) (any, error)) func(*Server, *history.DB, *request) (any, error) {
+	return func(_ *Server, db *history.DB, r *request) (any, error) {
 		id, err := db.Find(r.PathValue("run"))
 		if err != nil {
 			return nil, err
 		}
-		values, err := parameters(r)
-		if err != nil {
-			return nil, err
-		}
-		return fn(db, id, values)
+		return fn(db, id, r)
 	}
 }
 
 // find returns the run that a request names, and the history that has it.
-func (s *Server) find(r *http.Request) (*history.DB, int64, error) {
+func (s *Server) find(r *request) (*history.DB, int64, error) {
 	db, err := s.history()
 	if err != nil {
 		return nil, 0, err
@@ -187,25 +99,72 @@ func (s *Server) find(r *http.Request) (*history.DB, int64, error) {
 	return db, id, err
 }
 
-func parameters(r *http.Request) (url.Values, error) {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, exit.Errorf(exit.Usage, "the address: %v", err)
+func (s *Server) handle(mux *http.ServeMux) {
+	for path, to := range routes {
+		mux.HandleFunc("GET "+apiPath+path, func(w http.ResponseWriter, r *http.Request) {
+			defer func() {
+				if p := recover(); p != nil {
+					fail(w, http.StatusInternalServerError, fmt.Errorf("a fault of drun: %v\n%s", p, debug.Stack()))
+				}
+			}()
+			if err := s.serve(w, r, path, to); err != nil {
+				fail(w, statusOf(err), err)
+			}
+		})
 	}
-	return values, nil
+	mux.HandleFunc("GET /api/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, exit.WithHint(fmt.Errorf("there is no %s", r.URL.Path), "requests begin with "+apiPath+"; docs/ui.md lists them"))
+	})
 }
 
-// number parses a parameter that is a whole number from least to most.
-func number(values url.Values, name string, otherwise, least, most int64) (int64, error) {
-	text := values.Get(name)
-	if text == "" {
-		return otherwise, nil
+// serve answers a request, once fewer are answered than may be at a time.
+func (s *Server) serve(w http.ResponseWriter, in *http.Request, path string, to route) error {
+	if to.slots != nil {
+		slots := to.slots(s)
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-in.Context().Done():
+			return nil
+		case <-time.After(answerWithin):
+			return exit.WithHint(&tooMany{"the server answers other requests"}, "try again")
+		}
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || n > most {
-		return 0, exit.Errorf(exit.Usage, "%s=%s: want a whole number from %d to %d", name, text, least, most)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
+	values, err := url.ParseQuery(in.URL.RawQuery)
+	if err != nil {
+		return exit.Errorf(exit.Usage, "the address: %v", err)
 	}
-	return n, nil
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(to.takes, name) { // the answer would not be what was asked for
+			hint := "it takes none"
+			if len(to.takes) > 0 {
+				hint = "it takes " + strings.Join(to.takes, ", ")
+			}
+			return exit.WithHint(exit.Errorf(exit.Usage, "%s takes no parameter %q", path, name), hint)
+		}
+	}
+	r := &request{Request: in, values: values}
+	if to.send != nil {
+		return to.send(s, w, r)
+	}
+	db, err := s.history()
+	v := to.none // nothing has been run yet
+	if err == nil {
+		v, err = to.answer(s, db, r)
+	} else if v != nil && errors.As(err, new(*history.ErrNone)) {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	text, err := marshal(v) // as a whole, so that an error sends no partial answer
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_, _ = w.Write(append(text, '\n'))
+	return nil
 }
 
 // maxRuns is how many runs one request may name.
@@ -216,14 +175,7 @@ func findRuns(db *history.DB, values url.Values) ([]int64, error) {
 	if len(refs) == 0 || len(refs) > maxRuns {
 		return nil, exit.Errorf(exit.Usage, "want 1 to %d runs, as run=ID&run=ID", maxRuns)
 	}
-	ids := make([]int64, len(refs))
-	for i, ref := range refs {
-		var err error
-		if ids[i], err = db.Find(ref); err != nil {
-			return nil, err
-		}
-	}
-	return ids, nil
+	return report.Find(refs, db.Find)
 }
 
 // listing is a part of the selected runs.
@@ -244,26 +196,19 @@ type chosen struct {
 	ids []int64
 }
 
-func (s *Server) runs(db *history.DB, r *http.Request) (any, error) {
-	values, err := parameters(r)
-	if err != nil {
-		return nil, err
-	}
-	limit, err := number(values, "limit", 20, 1, 1_000_000)
-	if err != nil {
-		return nil, err
-	}
-	offset, err := number(values, "offset", 0, 0, 1<<53)
+func (s *Server) runs(db *history.DB, r *request) (any, error) {
+	limit, offset := r.number("limit", 20, 1, 1_000_000), r.number("offset", 0, 0, 1<<53)
+	err := r.err
 	if err != nil {
 		return nil, err
 	}
 	columns := []*query.Expr(nil)
-	if text := values.Get("columns"); text != "" {
+	if text := r.values.Get("columns"); text != "" {
 		if columns, err = query.ParseList("columns", text); err != nil {
 			return nil, err
 		}
 	}
-	all, err := s.choose(db, values, columns)
+	all, err := s.choose(db, r.values, columns)
 	if err != nil {
 		return nil, err
 	}
@@ -295,37 +240,12 @@ func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr
 	if latest.by == by.Encode() && latest.at == now && now.Settled(latest.taken) && taken.Sub(latest.taken) < time.Minute {
 		return latest, nil
 	}
-	where := []*query.Expr{}
-	for _, text := range values["where"] {
-		if strings.TrimSpace(text) == "" {
-			continue // an empty box
-		}
-		e, err := query.Parse("where", text)
-		if err != nil {
-			return chosen{}, err
-		}
-		where = append(where, e)
+	where, keys, err := query.ParseSelection("", values["where"], values["tag"], values["sort"])
+	if err != nil {
+		return chosen{}, err
 	}
-	for _, tag := range values["tag"] {
-		e, err := query.Tagged(tag)
-		if err != nil {
-			return chosen{}, err
-		}
-		where = append(where, e)
-	}
-	keys := []query.Key{}
 	if grouped != nil {
-		keys = append(keys, query.Key{Expr: grouped})
-	}
-	for _, text := range values["sort"] {
-		if strings.TrimSpace(text) == "" {
-			continue
-		}
-		key, err := query.ParseKey(text)
-		if err != nil {
-			return chosen{}, err
-		}
-		keys = append(keys, key)
+		keys = append([]query.Key{{Expr: grouped}}, keys...)
 	}
 	found := chosen{by: by.Encode(), at: now, taken: taken}
 	if found.ids, found.Notes, err = query.Choose(db, values.Get("trash") != "", where, keys); err != nil {
@@ -361,8 +281,8 @@ type known struct {
 	RecentMetrics []string `json:"recent_metrics"`
 }
 
-func names(db *history.DB, r *http.Request) (any, error) {
-	return namesOf(db, r.URL.Query().Get("recent") == "", 4)
+func names(_ *Server, db *history.DB, r *request) (any, error) {
+	return namesOf(db, r.values.Get("recent") == "", 4)
 }
 
 // newestRuns is how many of the newest runs stand for all in listing names.
@@ -422,52 +342,24 @@ func paramsOf(runs []history.Summary, names []string) []string {
 			values[k], differ[name] = text, differ[name] || seen && was != text
 		}
 	}
-	slices.SortStableFunc(names, func(a, b string) int {
-		if differ[a] == differ[b] {
-			return 0
-		}
-		if differ[a] {
-			return -1
-		}
-		return 1
-	})
-	return names
+	same := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return differ[name] })
+	return append(slices.DeleteFunc(names, func(name string) bool { return !differ[name] }), same...)
 }
 
-func compare(db *history.DB, r *http.Request) (any, error) {
-	values, err := parameters(r)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := findRuns(db, values)
+func compare(_ *Server, db *history.DB, r *request) (any, error) {
+	ids, err := findRuns(db, r.values)
 	if err != nil {
 		return nil, err
 	}
 	return report.Compare(db, ids)
 }
 
-func metrics(db *history.DB, id int64, values url.Values) (any, error) {
-	most, err := number(values, "points", 0, history.MinDownsample, 1_000_000_000)
-	if err != nil {
-		return nil, err
+func metrics(db *history.DB, id int64, r *request) (any, error) {
+	most, attempt := r.number("points", 0, history.MinDownsample, 1_000_000_000), r.number("attempt", -1, 0, 1<<31)
+	if r.err != nil {
+		return nil, r.err
 	}
-	attempt, err := number(values, "attempt", -1, 0, 1<<31)
-	if err != nil {
-		return nil, err
-	}
-	var list []records.Point
-	switch names := values["name"]; {
-	case values.Get("lineage") != "":
-		list, err = db.LineagePoints(id, names...)
-	case attempt >= 0:
-		list, err = db.AttemptPoints(id, int(attempt), names...)
-	default:
-		list, err = db.Points(id, names...)
-	}
-	if most > 0 {
-		list = history.Downsample(list, int(most))
-	}
-	return list, err
+	return report.Points(db, id, r.values["name"], r.values.Get("lineage") != "", int(attempt), int(most))
 }
 
 // logTail is the end of a run's output.
@@ -477,32 +369,23 @@ type logTail struct {
 	Skipped int64             `json:"skipped"` // number of earlier lines that the filter matches
 }
 
-func logFilter(values url.Values) (f history.LogFilter, err error) {
-	if f.After, err = number(values, "after", 0, 0, 1<<62); err != nil {
-		return f, err
+func logFilter(r *request) (f history.LogFilter, err error) {
+	f.After = r.number("after", 0, 0, 1<<62)
+	if r.values.Get("rank") != "" {
+		rank := int(r.number("rank", 0, -1, 1<<31))
+		f.Rank = &rank
 	}
-	if values.Get("rank") != "" {
-		rank, err := number(values, "rank", 0, -1, 1<<31)
-		if err != nil {
-			return f, err
-		}
-		whole := int(rank)
-		f.Rank = &whole
-	}
-	if text := values.Get("grep"); text != "" {
-		if f.Grep, err = regexp.Compile(text); err != nil {
-			return f, exit.WithHint(exit.Errorf(exit.Usage, "the filter: %v", err), "the syntax is RE2's, as in Go")
+	if text := r.values.Get("grep"); text != "" {
+		if f.Grep, err = regexp.Compile(text); err != nil && r.err == nil {
+			r.err = exit.WithHint(exit.Errorf(exit.Usage, "the filter: %v", err), "the syntax is RE2's, as in Go")
 		}
 	}
-	return f, nil
+	return f, r.err
 }
 
-func logs(db *history.DB, id int64, values url.Values) (any, error) {
-	limit, err := number(values, "limit", 1000, 1, 100_000)
-	if err != nil {
-		return nil, err
-	}
-	f, err := logFilter(values)
+func logs(db *history.DB, id int64, r *request) (any, error) {
+	limit := r.number("limit", 1000, 1, 100_000)
+	f, err := logFilter(r)
 	if err != nil {
 		return nil, err
 	}
@@ -520,13 +403,13 @@ func logs(db *history.DB, id int64, values url.Values) (any, error) {
 	return tail, err
 }
 
-func sources(db *history.DB, id int64, _ url.Values) (any, error) {
+func sources(db *history.DB, id int64, _ *request) (any, error) {
 	list, err := db.Sources(id)
 	return report.Files(list), err
 }
 
-func sourceDiff(db *history.DB, id int64, values url.Values) (any, error) {
-	other, err := db.Find(values.Get("with"))
+func sourceDiff(db *history.DB, id int64, r *request) (any, error) {
+	other, err := db.Find(r.values.Get("with"))
 	if err != nil {
 		return nil, err
 	}
@@ -534,7 +417,17 @@ func sourceDiff(db *history.DB, id int64, values url.Values) (any, error) {
 	return map[string]string{"diff": text}, err
 }
 
-func (s *Server) kept(db *history.DB, id int64, _ url.Values) (any, error) {
+func usage(db *history.DB, id int64, _ *request) (any, error) { return db.Usage(id) }
+
+func ranks(db *history.DB, id int64, r *request) (any, error) {
+	return report.Doing(r.Context(), db, id)
+}
+
+func (s *Server) ofCheckpoints(db *history.DB, r *request) (any, error) {
+	return ofRun(s.kept)(s, db, r)
+}
+
+func (s *Server) kept(db *history.DB, id int64, _ *request) (any, error) {
 	store, err := s.checkpoints()
 	if err != nil {
 		return nil, err

@@ -1,10 +1,10 @@
 package ui
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -63,22 +63,16 @@ const (
 	mostPoints    = 100_000
 )
 
-func viewOf(values map[string][]string) (v view, err error) {
-	get := func(name, otherwise string) string {
-		if len(values[name]) > 0 && values[name][0] != "" {
-			return values[name][0]
-		}
-		return otherwise
-	}
+func viewOf(r *request) (v view, err error) {
+	get := func(name, otherwise string) string { return cmp.Or(r.values.Get(name), otherwise) }
 	v.metric, v.axis = get("metric", ""), get("x", "step")
 	if v.axis != "step" && v.axis != "time" && v.axis != "relative" {
 		return v, exit.Errorf(exit.Usage, "x=%s: want step, time or relative", v.axis)
 	}
-	points, err := number(values, "points", defaultPoints, history.MinDownsample, mostPoints)
-	if err != nil {
-		return v, err
+	v.points = int(r.number("points", defaultPoints, history.MinDownsample, mostPoints))
+	if r.err != nil {
+		return v, r.err
 	}
-	v.points = int(points)
 	for _, f := range []struct {
 		name, otherwise string
 		to              *float64
@@ -94,23 +88,19 @@ func viewOf(values map[string][]string) (v view, err error) {
 }
 
 // curves returns a metric of several runs, in their order; runs without it are skipped.
-func (s *Server) curves(db *history.DB, r *http.Request) (any, error) {
-	values, err := parameters(r)
-	if err != nil {
-		return nil, err
-	}
-	v, err := viewOf(values)
+func (s *Server) curves(db *history.DB, r *request) (any, error) {
+	v, err := viewOf(r)
 	if err != nil {
 		return nil, err
 	}
 	if v.metric == "" {
 		return nil, exit.Errorf(exit.Usage, "want a metric, as metric=loss")
 	}
-	ids, err := findRuns(db, values)
+	ids, err := findRuns(db, r.values)
 	if err != nil {
 		return nil, err
 	}
-	by, err := grouping(values)
+	by, err := grouping(r.values)
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +124,10 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 	}
 	found, errs := make([]*curve, len(ids)), make([]error, len(ids))
 	var wait sync.WaitGroup
-	places := make(chan int)
+	indexes := make(chan int)
 	for range readers {
 		wait.Go(func() {
-			for i := range places {
+			for i := range indexes {
 				run := byID[ids[i]]
 				if run == nil {
 					continue // it has since been removed
@@ -151,9 +141,9 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 		})
 	}
 	for i := range ids {
-		places <- i
+		indexes <- i
 	}
-	close(places)
+	close(indexes)
 	wait.Wait()
 	list := []*curve{}
 	for _, c := range found {

@@ -223,18 +223,18 @@ func TestUIDocumentAPI(t *testing.T) {
 	}
 	c, base := client(t, serve(t, home))
 	for path, names := range listed {
-		if _, there := takes[path]; !there {
+		if _, there := routes[path]; !there {
 			t.Errorf("there is no request %s", path)
 		}
 		real := strings.NewReplacer("{run}", "1", "{step}", "1", "{sha256}", strings.Repeat("0", 64)).Replace(path)
 		if _, body, _ := get(t, c, base+apiPath+real+"?unheard_of=1"); !strings.Contains(body, "takes no parameter") { // events, too: it would stay open
 			t.Errorf("%s takes any parameter: %.200s", path, body)
 		}
-		if !slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(takes[path]))) {
-			t.Errorf("%s takes %v, and docs/ui.md says %v", path, takes[path], names)
+		if !slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(routes[path].takes))) {
+			t.Errorf("%s takes %v, and docs/ui.md says %v", path, routes[path].takes, names)
 		}
 	}
-	for path := range takes {
+	for path := range routes {
 		if listed[path] == nil {
 			t.Errorf("docs/ui.md does not list %s", path)
 		}

@@ -15,14 +15,10 @@ import (
 )
 
 // safetensors sends the tensors of a checkpoint as a file.
-func (s *Server) safetensors(w http.ResponseWriter, r *http.Request) error {
-	values, err := parameters(r)
-	if err != nil {
-		return err
-	}
-	rank, err := number(values, "rank", 0, 0, 1<<31)
-	if err != nil {
-		return err
+func (s *Server) safetensors(w http.ResponseWriter, r *request) error {
+	rank := r.number("rank", 0, 0, 1<<31)
+	if r.err != nil {
+		return r.err
 	}
 	db, id, err := s.find(r)
 	if err != nil {
@@ -39,7 +35,7 @@ func (s *Server) safetensors(w http.ResponseWriter, r *http.Request) error {
 	if err := list[0].Gone(s.home); err != nil {
 		return err
 	}
-	tensors, err := report.Tensors(store, list[0], int(rank), values.Has("rank"))
+	tensors, err := report.Tensors(store, list[0], int(rank), r.values.Has("rank"))
 	if err != nil {
 		return err
 	}
@@ -56,7 +52,7 @@ func (s *Server) safetensors(w http.ResponseWriter, r *http.Request) error {
 }
 
 // artifact sends what a run has kept: a PNG image to be shown, everything else as a file to be saved.
-func (s *Server) artifact(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) artifact(w http.ResponseWriter, r *request) error {
 	db, id, err := s.find(r)
 	if err != nil {
 		return err

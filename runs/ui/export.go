@@ -3,12 +3,12 @@ package ui
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -32,13 +32,9 @@ func (s *Server) Export(dir string, refs []string) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var ids []int64
-	for _, ref := range refs {
-		id, err := db.Find(ref)
-		if err != nil {
-			return 0, err
-		}
-		ids = append(ids, id)
+	ids, err := report.Find(refs, db.Find)
+	if err != nil {
+		return 0, err
 	}
 	if len(refs) == 0 {
 		if ids, _, err = query.Choose(db, false, nil, nil); err != nil {
@@ -146,14 +142,10 @@ func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
 		return err
 	}
 	data := map[string]any{"show": detail}
-	for name, read := range map[string]func(*history.DB, int64, url.Values) (any, error){
-		"logs": logs, "sources": sources, "checkpoints": s.kept,
-		"usage": func(db *history.DB, id int64, _ url.Values) (any, error) { return db.Usage(id) },
-		"ranks": func(db *history.DB, id int64, _ url.Values) (any, error) {
-			return report.Doing(context.Background(), db, id)
-		},
+	for name, read := range map[string]func(*history.DB, int64, *request) (any, error){
+		"logs": logs, "sources": sources, "checkpoints": s.kept, "usage": usage, "ranks": ranks,
 	} {
-		if data[name], err = read(db, id, url.Values{"limit": {"2000"}}); err != nil {
+		if data[name], err = read(db, id, &request{Request: &http.Request{}, values: url.Values{"limit": {"2000"}}}); err != nil {
 			return err
 		}
 	}
@@ -209,8 +201,6 @@ type exportedArtifact struct {
 	File string `json:"file"`
 }
 
-var suffixes = map[string]string{"text": ".txt", "tensor": ".safetensors", "image": ".png", "histogram": ".json", "table": ".json"}
-
 // writeArtifacts writes what a run has kept as files, and what the pages read of it as scripts. It returns the
 // list, and the histograms by name.
 func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, map[string]any, error) {
@@ -221,7 +211,7 @@ func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, m
 	list, byName := []exportedArtifact{}, map[string]any{}
 	for i := range all {
 		a := &all[i]
-		file := a.SHA256 + cmp.Or(suffixes[a.Kind], ".bin")
+		file := a.SHA256 + cmp.Or(report.Suffixes[a.Kind], ".bin")
 		list = append(list, exportedArtifact{*a, file})
 		data, err := db.Content(a)
 		if err != nil {
@@ -233,7 +223,7 @@ func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, m
 		switch a.Kind {
 		case "histogram":
 			if byName[a.Name] == nil {
-				if byName[a.Name], err = histogramsOf(db, id, url.Values{"name": {a.Name}}); err != nil {
+				if byName[a.Name], err = histogramsOf(db, id, &request{values: url.Values{"name": {a.Name}}}); err != nil {
 					return nil, nil, err
 				}
 			}

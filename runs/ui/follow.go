@@ -18,14 +18,14 @@ const (
 )
 
 // follow tells a page when the history has changed, until the page or the server ends.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request) error {
-	return s.stream(w, r, func(send func(event, data string) error) error {
-		return s.watch(r.Context(), func(written bool) error { return send("change", fmt.Sprintf(`{"written":%t}`, written)) })
+func (s *Server) follow(w http.ResponseWriter, r *request) error {
+	return s.stream(w, func(send func(event, data string) error) error {
+		return s.watch(r.Context(), againAfter, func(written bool) error { return send("change", fmt.Sprintf(`{"written":%t}`, written)) })
 	})
 }
 
 // stream keeps a request open, on which fn sends events until the page or the server ends.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, fn func(send func(event, data string) error) error) error {
+func (s *Server) stream(w http.ResponseWriter, fn func(send func(event, data string) error) error) error {
 	select {
 	case s.events <- struct{}{}:
 		defer func() { <-s.events }()
@@ -45,20 +45,20 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, fn func(send fun
 	return nil
 }
 
-// watch calls changed after each change of the history, and occasionally without one, until ctx ends or changed
-// fails.
-func (s *Server) watch(ctx context.Context, changed func(written bool) error) error {
+// watch calls look at once, after each change of the history, and when quiet has passed without one, until ctx ends or
+// look fails. What takes long is done less often.
+func (s *Server) watch(ctx context.Context, quiet time.Duration, look func(written bool) error) error {
 	last, taken := history.StampOf(s.home), time.Now()
-	told := time.Time{}
+	looked := time.Time{}
 	for {
 		wait := lookEvery
 		now, at := history.StampOf(s.home), time.Now()
-		if written := now != last || !last.Settled(taken); written || at.Sub(told) > againAfter {
-			last, taken, told = now, at, at
-			if err := changed(written); err != nil {
+		if written := now != last || !last.Settled(taken); written || at.Sub(looked) >= quiet {
+			last, taken, looked = now, at, at
+			if err := look(written); err != nil {
 				return err
 			}
-			wait = newsEvery
+			wait = min(againAfter, max(newsEvery, 20*time.Since(at)))
 		}
 		select {
 		case <-time.After(wait):

@@ -134,7 +134,7 @@ type bundle struct {
 	High      numbers `json:"high"`
 	Smooth    numbers `json:"smooth,omitempty"`
 
-	from, width float64 // of the intervals; width 0: the places are those of the points
+	from, width float64 // of the intervals; width 0: the bins are those of the points
 	n, smoothed []float64
 }
 
@@ -189,17 +189,16 @@ func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([
 	return list, nil
 }
 
-// layout determines the places for a bundle.
 type layout struct {
 	x       []float64 // of the first line, in the visible part
-	unlike  bool      // lines have different places
+	unlike  bool      // lines have different bins
 	from    float64
 	to      float64
 	longest int
 }
 
-// part returns the part of a line that a view shows.
-func (v view) part(l *line) (first, end int) {
+// visible returns the part of a line that a view shows.
+func (v view) visible(l *line) (first, end int) {
 	first, _ = slices.BinarySearch(l.x, v.from)
 	end, found := slices.BinarySearch(l.x, v.to)
 	for ; found && end < len(l.x) && l.x[end] == v.to; end++ {
@@ -208,7 +207,7 @@ func (v view) part(l *line) (first, end int) {
 }
 
 func (y *layout) add(l *line, v view) {
-	first, end := v.part(l)
+	first, end := v.visible(l)
 	if first == end {
 		return
 	}
@@ -220,7 +219,7 @@ func (y *layout) add(l *line, v view) {
 	y.from, y.to, y.longest = min(y.from, x[0]), max(y.to, x[len(x)-1]), max(y.longest, len(x))
 }
 
-// begin determines the places: those of the points if all lines share them and they are not too many, otherwise
+// begin determines the bins: those of the points if all lines share them and they are not too many, otherwise
 // intervals of equal length.
 func (b *bundle) begin(y *layout, v view) {
 	if !y.unlike && y.longest <= v.points {
@@ -245,8 +244,8 @@ func (b *bundle) add(l *line, v view) {
 	if v.smooth > 0 {
 		smooth = smoothed(l.y, v.smooth)
 	}
-	first, end := v.part(l)
-	place := func(i int) int {
+	first, end := v.visible(l)
+	bin := func(i int) int {
 		if b.width == 0 {
 			return min(i-first, len(b.X)-1)
 		}
@@ -257,30 +256,30 @@ func (b *bundle) add(l *line, v view) {
 			b.Low[k], b.High[k] = min(b.Low[k], y), max(b.High[k], y)
 		}
 	}
-	b.mean(l.y[first:end], place, first, func(k int, y float64) {
+	b.mean(l.y[first:end], bin, first, func(k int, y float64) {
 		b.Y[k], b.n[k] = b.Y[k]+y, b.n[k]+1
 		spread(k, y)
 	})
 	if smooth != nil {
-		b.mean(smooth[first:end], place, first, func(k int, y float64) { b.Smooth[k], b.smoothed[k] = b.Smooth[k]+y, b.smoothed[k]+1 })
+		b.mean(smooth[first:end], bin, first, func(k int, y float64) { b.Smooth[k], b.smoothed[k] = b.Smooth[k]+y, b.smoothed[k]+1 })
 	}
 	low, high := l.low, l.high
 	if low == nil {
 		low, high = l.y, l.y
 	}
 	for i := first; i < end; i++ {
-		spread(place(i), low[i])
-		spread(place(i), high[i])
+		spread(bin(i), low[i])
+		spread(bin(i), high[i])
 	}
 }
 
-// mean calls add with a run's mean at each place. Between the intervals in which the run has points, the mean is on
+// mean calls add with a run's mean at each bin. Between the intervals in which the run has points, the mean is on
 // the straight line between them.
-func (b *bundle) mean(ys []float64, place func(int) int, first int, add func(place int, y float64)) {
-	last, before := -1, 0.0 // the latest place with a value, and the value
+func (b *bundle) mean(ys []float64, bin func(int) int, first int, add func(bin int, y float64)) {
+	last, before := -1, 0.0 // the latest bin with a value, and the value
 	for i := 0; i < len(ys); {
-		k, own, count := place(first+i), 0.0, 0.0
-		for ; i < len(ys) && place(first+i) == k; i++ {
+		k, own, count := bin(first+i), 0.0, 0.0
+		for ; i < len(ys) && bin(first+i) == k; i++ {
 			if !math.IsNaN(ys[i]) && !math.IsInf(ys[i], 0) {
 				own, count = own+ys[i], count+1
 			}
@@ -291,8 +290,8 @@ func (b *bundle) mean(ys []float64, place func(int) int, first int, add func(pla
 		own /= count
 		if b.width > 0 && last >= 0 {
 			for j := last + 1; j < k; j++ {
-				part := float64(j-last) / float64(k-last)
-				add(j, before*(1-part)+own*part)
+				fraction := float64(j-last) / float64(k-last)
+				add(j, before*(1-fraction)+own*fraction)
 			}
 		}
 		add(k, own)
@@ -300,7 +299,7 @@ func (b *bundle) mean(ys []float64, place func(int) int, first int, add func(pla
 	}
 }
 
-// end divides the sums; places without a value become NaN, a gap.
+// end divides the sums; bins without a value become NaN, a gap.
 func (b *bundle) end(v view) {
 	for i := range b.X {
 		b.Y[i] /= b.n[i]

@@ -3,7 +3,6 @@ package ui
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 
 	"drun/history"
 	"drun/history/records"
@@ -29,14 +28,14 @@ const (
 	mostHistograms    = 2000
 )
 
-func histogramsOf(db *history.DB, id int64, values url.Values) (any, error) {
-	name := values.Get("name")
+func histogramsOf(db *history.DB, id int64, r *request) (any, error) {
+	name := r.values.Get("name")
 	if name == "" {
 		return nil, exit.Errorf(exit.Usage, "want the name of a histogram, as name=weights")
 	}
-	most, err := number(values, "points", defaultHistograms, 2, mostHistograms)
-	if err != nil {
-		return nil, err
+	most := r.number("points", defaultHistograms, 2, mostHistograms)
+	if r.err != nil {
+		return nil, r.err
 	}
 	all, err := db.Artifacts(id)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -23,22 +22,21 @@ const (
 	newsEvery   = 800 * time.Millisecond // a point is then shown within a second
 	ranksEvery  = time.Second            // how often the ranks are asked if nothing was written
 	ranksWithin = 100 * time.Millisecond // a later answer goes into the next event
-	slowEvery   = 3 * time.Second        // for parts that are read as a whole and rarely change
+	slowEvery   = 3 * time.Second        // for sections that are read as a whole and rarely change
 )
 
-// parts are what a page can show of a run, besides the run and its curves; true marks slow ones.
-var parts = map[string]bool{"logs": false, "ranks": false, "usage": true, "artifacts": true, "checkpoints": true}
+// sections are what a page can show of a run, besides the run and its curves; true marks slow ones.
+var sections = map[string]bool{"logs": false, "ranks": false, "usage": true, "artifacts": true, "checkpoints": true}
 
 // news is what a page has been told of a run.
 type news struct {
 	s       *Server
-	run     string // as the request names it
-	values  url.Values
+	request *request
 	view    view
 	metrics []told
 	shows   []string
-	sent    map[string][sha256.Size]byte // of the JSON of each part
-	slow    time.Time                    // when the slow parts were last read
+	sent    map[string][sha256.Size]byte // of the JSON of each section
+	slow    time.Time                    // when the slow sections were last read
 	asked   bool                         // the ranks were asked and have not answered yet
 	ranks   chan *report.Ranks
 }
@@ -50,29 +48,25 @@ type told struct {
 	drawn  int // roughly how many points the chart shows
 }
 
-func (s *Server) newsOf(r *http.Request) (*news, error) {
-	values, err := parameters(r)
-	if err != nil {
+func (s *Server) newsOf(r *request) (n *news, err error) {
+	n = &news{s: s, request: r, shows: r.values["show"], sent: map[string][sha256.Size]byte{}, ranks: make(chan *report.Ranks, 1)}
+	if n.view, err = viewOf(r); err != nil {
 		return nil, err
 	}
-	n := &news{s: s, run: r.PathValue("run"), values: values, shows: values["show"], sent: map[string][sha256.Size]byte{}, ranks: make(chan *report.Ranks, 1)}
-	if n.view, err = viewOf(values); err != nil {
-		return nil, err
-	}
-	metrics, seen := values["metric"], values["seen"]
+	metrics, seen := r.values["metric"], r.values["seen"]
 	if len(seen) != len(metrics) || len(metrics) > maxRuns {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "want at most %d metrics, with as many seen", maxRuns), "the seen of the curves that are there; - for none")
 	}
 	for i, metric := range metrics {
 		n.metrics = append(n.metrics, told{metric, stateOf(seen[i]), n.view.points})
 	}
-	for _, part := range n.shows {
-		if _, ok := parts[part]; !ok {
-			return nil, exit.Errorf(exit.Usage, "show=%s: want logs, ranks, usage, artifacts or checkpoints", part)
+	for _, section := range n.shows {
+		if _, ok := sections[section]; !ok {
+			return nil, exit.Errorf(exit.Usage, "show=%s: want logs, ranks, usage, artifacts or checkpoints", section)
 		}
 	}
 	if slices.Contains(n.shows, "logs") {
-		if _, err := logFilter(values); err != nil {
+		if _, err := logFilter(r); err != nil {
 			return nil, err
 		}
 	}
@@ -82,53 +76,29 @@ func (s *Server) newsOf(r *http.Request) (*news, error) {
 
 // tell tells a page what is new in a run, until the page or the server ends, or something cannot be read: the page
 // then asks for it, and gets the error.
-func (s *Server) tell(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) tell(w http.ResponseWriter, r *request) error {
 	n, err := s.newsOf(r)
 	if err != nil {
 		return err
 	}
-	return s.stream(w, r, func(send func(event, data string) error) error {
-		return n.follow(r.Context(), func(data []byte) error { return send("news", string(data)) })
-	})
-}
-
-func (n *news) follow(ctx context.Context, send func([]byte) error) error {
 	quiet := againAfter
 	if slices.Contains(n.shows, "ranks") {
 		quiet = ranksEvery
 	}
-	var last history.Stamp
-	var taken, looked time.Time
-	for {
-		wait := lookEvery
-		if now, at := history.StampOf(n.s.home), time.Now(); now != last || !last.Settled(taken) || at.Sub(looked) >= quiet {
-			last, taken, looked = now, at, at
-			data, err := n.next(ctx)
-			if err != nil {
+	return s.stream(w, func(send func(event, data string) error) error {
+		return s.watch(r.Context(), quiet, func(bool) error {
+			data, err := n.next(r.Context())
+			if err != nil || data == nil {
 				return err
 			}
-			if data != nil {
-				if err := send(data); err != nil {
-					return err
-				}
-			}
-			wait = min(againAfter, max(newsEvery, 20*time.Since(at))) // what takes long is done less often
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+			return send("news", string(data))
+		})
+	})
 }
 
 // next returns what is new, as JSON; nil: nothing.
 func (n *news) next(ctx context.Context) ([]byte, error) {
-	db, err := n.s.history()
-	if err != nil {
-		return nil, err
-	}
-	id, err := db.Find(n.run)
+	db, id, err := n.s.find(n.request)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +120,7 @@ func (n *news) next(ctx context.Context) ([]byte, error) {
 	if ranks {
 		select {
 		case doing := <-n.ranks:
-			if doing.Snapshot != nil && n.values.Get("calls") == "" {
+			if doing.Snapshot != nil && n.request.values.Get("calls") == "" {
 				short := *doing.Snapshot
 				short.Ranks = slices.Clone(short.Ranks)
 				for i := range short.Ranks {
@@ -168,7 +138,7 @@ func (n *news) next(ctx context.Context) ([]byte, error) {
 	return marshal(all)
 }
 
-// read reads the parts from the history.
+// read reads the sections from the history.
 func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[string]any) error {
 	select {
 	case n.s.busy <- struct{}{}:
@@ -198,45 +168,45 @@ func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[strin
 	if slow {
 		n.slow = time.Now()
 	}
-	for _, part := range n.shows {
+	for _, section := range n.shows {
 		var v any
 		switch {
-		case part == "logs":
-			if v, err = logs(db, id, n.values); err == nil {
+		case section == "logs":
+			if v, err = logs(db, id, n.request); err == nil {
 				tail := v.(*logTail)
-				n.values.Set("after", strconv.FormatInt(tail.Last, 10))
+				n.request.values.Set("after", strconv.FormatInt(tail.Last, 10))
 				if len(tail.Lines) > 0 {
-					all[part] = tail
+					all[section] = tail
 				}
 			}
-		case part == "usage" && slow:
+		case section == "usage" && slow:
 			v, err = db.Usage(id)
-		case part == "artifacts" && slow:
+		case section == "artifacts" && slow:
 			v, err = db.Artifacts(id)
-		case part == "checkpoints" && slow:
+		case section == "checkpoints" && slow:
 			v, err = n.s.kept(db, id, nil)
 		}
 		if err != nil {
 			return err
 		}
-		if parts[part] && slow {
+		if sections[section] && slow {
 			text, err := marshal(v)
 			if err != nil {
 				return err
 			}
-			if n.differs(part, text) {
-				all[part] = json.RawMessage(text)
+			if n.differs(section, text) {
+				all[section] = json.RawMessage(text)
 			}
 		}
 	}
 	return nil
 }
 
-// differs reports whether a part differs from what was sent, and notes that it is sent now.
-func (n *news) differs(part string, text []byte) bool {
+// differs reports whether a section differs from what was sent, and notes that it is sent now.
+func (n *news) differs(section string, text []byte) bool {
 	sum := sha256.Sum256(text)
-	was, ok := n.sent[part]
-	n.sent[part] = sum
+	was, ok := n.sent[section]
+	n.sent[section] = sum
 	return !ok || was != sum
 }
 

@@ -212,15 +212,11 @@ func (s *series) along(axis string, started time.Time) *line {
 	return l
 }
 
-// merged merges the points of the same step into one, at the place of the first.
+// merged merges the points of the same step into one, at the position of the first.
 func (s *series) merged(x []float64) *line {
 	order := []int(nil) // nil: unchanged
 	if !slices.IsSorted(s.step) {
-		order = make([]int, len(s.step))
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.step[a], s.step[b]) })
+		order = ordered(s.step)
 	}
 	at := func(i int) int {
 		if order == nil {
@@ -235,13 +231,13 @@ func (s *series) merged(x []float64) *line {
 	}
 	for i := 0; i < len(s.step); {
 		first := at(i)
-		place, sum, low, high, n := x[first], 0.0, math.Inf(1), math.Inf(-1), 0
+		from, sum, low, high, n := x[first], 0.0, math.Inf(1), math.Inf(-1), 0
 		for ; i < len(s.step) && s.step[at(i)] == s.step[first]; i++ {
 			v := s.value[at(i)]
-			place, sum, n = min(place, x[at(i)]), sum+v, n+1
+			from, sum, n = min(from, x[at(i)]), sum+v, n+1
 			low, high = min(low, v), max(high, v) // NaN if any value is
 		}
-		l.x, l.y = append(l.x, place), append(l.y, sum/float64(n))
+		l.x, l.y = append(l.x, from), append(l.y, sum/float64(n))
 		l.low, l.high = append(l.low, low), append(l.high, high)
 	}
 	return l
@@ -256,13 +252,16 @@ func repeats(steps []int64) bool {
 	return false
 }
 
-func (l *line) sort() {
-	order := make([]int, len(l.x))
+func (l *line) sort() { *l = *l.choose(ordered(l.x)) }
+
+// ordered are the indexes of values in ascending order; equal ones stay in theirs.
+func ordered[V cmp.Ordered](values []V) []int {
+	order := make([]int, len(values))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(l.x[a], l.x[b]) })
-	*l = *l.choose(order)
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
+	return order
 }
 
 // choose keeps the points with these indexes.

@@ -28,7 +28,6 @@ import (
 //go:embed assets
 var embedded embed.FS
 
-// assets are the files of the pages.
 var assets = func() fs.FS {
 	files, err := fs.Sub(embedded, "assets")
 	if err != nil {
@@ -51,7 +50,7 @@ type Server struct {
 	store  *checkpoints.Store
 	cache  *cache
 	chosen chosen
-	old    []func() error // closes what was open before the history was replaced
+	opened []func() error // closes what was opened; also what requests may still read of a history that was replaced
 	busy   chan struct{}  // limits concurrent requests that read much
 	sends  chan struct{}  // limits requests that send files, which may take long
 	events chan struct{}  // limits requests that stay open
@@ -61,7 +60,6 @@ const (
 	busyAtMost   = 4
 	sendsAtMost  = 4
 	eventsAtMost = 100
-	oldAtMost    = 8
 )
 
 // New makes the server of the history beneath home, which need not exist yet. Close releases what it opens.
@@ -74,27 +72,12 @@ func New(home string) *Server {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.retire()
 	var err error
-	for _, shut := range s.old {
+	for _, shut := range s.opened {
 		err = errors.Join(err, shut())
 	}
-	s.old = nil
+	s.opened, s.db, s.store = nil, nil, nil
 	return err
-}
-
-// retire puts aside what is open, since requests may still read it.
-func (s *Server) retire() {
-	if s.db != nil {
-		s.old = append(s.old, s.db.Close)
-	}
-	if s.store != nil {
-		s.old = append(s.old, s.store.Close)
-	}
-	s.db, s.store = nil, nil
-	for ; len(s.old) > oldAtMost; s.old = s.old[1:] {
-		_ = s.old[0]()
-	}
 }
 
 // Serve answers until ctx ends, and then waits a moment for requests under way. It calls used with an address for
@@ -140,7 +123,7 @@ func (s *Server) cookie() string { return "drun-" + s.port }
 // Handler answers all requests.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	s.routes(mux)
+	s.handle(mux)
 	files := http.FileServerFS(assets)
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		if !utf8.ValidString(r.URL.Path) { // cannot be a file name
@@ -222,7 +205,6 @@ func (s *Server) isIn(r *http.Request) bool {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// fail answers with an error.
 func fail(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
@@ -237,7 +219,6 @@ type tooMany struct{ what string }
 
 func (e *tooMany) Error() string { return e.what }
 
-// statusOf is the HTTP status for an error.
 func statusOf(err error) int {
 	if errors.As(err, new(*history.NotFound)) || errors.As(err, new(*history.ErrNone)) || errors.As(err, new(*checkpoints.ErrNone)) {
 		return http.StatusNotFound
@@ -256,14 +237,14 @@ func (s *Server) history() (*history.DB, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.db != nil && s.db.Replaced() {
-		s.retire()
+		s.db, s.store = nil, nil
 	}
 	if s.db == nil {
 		db, err := history.OpenReadOnly(s.home)
 		if err != nil {
 			return nil, err
 		}
-		s.db = db
+		s.db, s.opened = db, append(s.opened, db.Close)
 	}
 	return s.db, nil
 }
@@ -273,14 +254,11 @@ func (s *Server) checkpoints() (*checkpoints.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.store == nil {
-		store, err := checkpoints.OpenReadOnly(s.home)
-		if errors.As(err, new(*checkpoints.ErrNone)) {
-			return nil, nil
-		}
-		if err != nil {
+		store, err := checkpoints.OpenIfAny(s.home)
+		if store == nil || err != nil {
 			return nil, err
 		}
-		s.store = store
+		s.store, s.opened = store, append(s.opened, store.Close)
 	}
 	return s.store, nil
 }

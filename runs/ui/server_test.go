@@ -238,7 +238,7 @@ func TestEvents(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	told := make(chan time.Time, 1000)
-	go func() { _ = s.watch(ctx, func(bool) error { told <- time.Now(); return nil }) }()
+	go func() { _ = s.watch(ctx, againAfter, func(bool) error { told <- time.Now(); return nil }) }()
 	<-told
 	time.Sleep(2 * newsEvery)
 	for len(told) > 0 {

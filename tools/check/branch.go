@@ -18,12 +18,12 @@ type fork struct {
 }
 
 func (m *machine) fork(how string, at syntax.Position, cond string, why *reason) fork {
-	return fork{how, why, at, cond, len(m.stack)}
+	return fork{how, why, at, cond, len(m.calls.stack)}
 }
 
 // where is the fork for the branch taken if cond is met, or if it is not.
 func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *reason) fork {
-	text := m.text(cond)
+	text := m.frame.text(cond)
 	if !met {
 		if rest, negated := strings.CutPrefix(text, "not "); negated && !strings.ContainsAny(rest, " ") {
 			text = rest
@@ -34,41 +34,6 @@ func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *rea
 		}
 	}
 	return m.fork("called only where ", at, text, why)
-}
-
-// report warns about every collective that only some ranks reach.
-func (m *machine) report(events []*event, f fork) {
-	collectives(events, func(e *event) {
-		if e.group != nil && (f.why.group != e.group || f.why.member) {
-			return // only some ranks are members
-		}
-		if f.depth >= len(e.chain) {
-			return
-		}
-		at := e.chain[f.depth]
-		name := e.name
-		if last := e.chain[len(e.chain)-1]; f.depth < len(e.chain)-1 {
-			name += fmt.Sprintf(" (%s, in %s)", lineOf(last.pos, at.pos), last.fn)
-		}
-		m.warnOnce(at.pos, name, "%s is %s%s (%s)%s: ranks that do not come here will hang the others",
-			name, f.how, f.cond, lineOf(f.pos, at.pos), because(f, at.pos))
-	})
-}
-
-// because names the source of the difference if the condition does not.
-func because(f fork, from syntax.Position) string {
-	if strings.Contains(f.cond, f.why.what) {
-		return ""
-	}
-	return fmt.Sprintf(", which depends on %s (%s)", f.why.what, lineOf(f.why.pos, from))
-}
-
-// lineOf names a line as seen from another position.
-func lineOf(pos, from syntax.Position) string {
-	if pos.Filename() == from.Filename() {
-		return fmt.Sprintf("line %d", pos.Line)
-	}
-	return fmt.Sprintf("%s:%d", pos.Filename(), pos.Line)
 }
 
 // A departure is a place where some ranks leave a loop or function early. Only the
@@ -111,21 +76,6 @@ func (m *machine) afterwards(departures []*departure, rest []syntax.Stmt) {
 	m.emit(events)
 }
 
-// reportDepartures reports the collectives that only ranks that left, or only those
-// that stayed, reach; events are those after the departures.
-func (m *machine) reportDepartures(departures []*departure, events []*event) {
-	for _, d := range departures {
-		if d.open {
-			d.open = false
-			leaving, staying := differ(d.leaving, slices.Concat(d.staying, events))
-			m.report(leaving, d.leaves)
-			m.report(staying, d.left())
-		} else {
-			m.report(events, d.left())
-		}
-	}
-}
-
 // either interprets the two branches of a condition, whose value may be known, and joins their results.
 func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why *reason, yes, no func()) {
 	before := m.st
@@ -158,7 +108,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why 
 		return
 	}
 	met, unmet := m.where(cond, true, at, why), m.where(cond, false, at, why)
-	d := &departure{why: why, pos: at, depth: len(m.stack), cond: met.cond}
+	d := &departure{why: why, pos: at, depth: len(m.calls.stack), cond: met.cond}
 	switch {
 	case len(yesExits) > 0 && yesEnds && len(noExits) == 0 && !noEnds:
 		d.open, d.exits, d.leaving, d.staying, d.leaves = true, yesExits, yesEvents, noEvents, met

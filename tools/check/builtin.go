@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"strings"
 
 	"drun/starlib"
@@ -8,42 +9,57 @@ import (
 	"go.starlark.net/syntax"
 )
 
+// builtins interprets calls of drun's builtins and the language's own.
+type builtins struct {
+	*machine
+	params      map[string]syntax.Position // of run.params
+	saved       map[*object]string         // the paths that save_file returned since the last synchronisation, with the names, as literals
+	distributed bool                       // the recipe synchronises with other ranks somewhere
+	unsynced    bool                       // the recipe turns ddp's synchronisation off at times
+}
+
+// collective records a call that all ranks have to make.
+func (b *builtins) collective(name string, pos syntax.Position, group *object) {
+	clear(b.saved)
+	chain := append(append([]callSite{}, b.calls.stack...), callSite{pos, b.frame.name()})
+	b.trace = append(b.trace, &event{name: name, group: group, chain: chain})
+}
+
 // fits checks the shape of a call against a declaration.
-func (m *machine) fits(name string, d *starlib.Def, c *call) {
+func (b *builtins) fits(name string, d *starlib.Def, c *call) {
 	if err := d.Fits(len(c.args), c.names, c.spread); err != nil {
-		m.fault(c.pos, "%s: %v", name, err)
+		b.fault(c.pos, "%s: %v", name, err)
 	}
 }
 
-// callBuiltin calls a builtin of a module.
-func (m *machine) callBuiltin(o *object, c *call, certain bool) value {
+func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 	if certain {
-		m.fits(o.name, o.def, c)
+		b.fits(o.name, o.def, c)
 	}
-	if m.loading && !o.def.TopLevel {
-		m.fault(c.pos, "%s cannot be called at top level: the top level is for constants, functions, run.params and load; call it in main()", o.name)
+	if b.loading && !o.def.TopLevel {
+		b.fault(c.pos, "%s cannot be called at top level: the top level is for constants, functions, run.params and load; call it in main()", o.name)
 	}
 	if strings.HasPrefix(o.name, "dist.") {
-		clear(m.saved) // rank 0 may have arrived here by then
+		clear(b.saved) // rank 0 may have arrived here by then
 	}
-	if v, ok := m.special(o.name, c); ok {
+	if v, ok := b.special(o.name, c); ok {
 		return v
 	}
 	params := o.def.Params()
-	group := m.groupOf(params, c)
+	group := b.groupOf(params, c)
 	t, known := traits[o.name]
-	if t.collective || m.given(params, c, t.with) {
-		m.collective(o.name, c.pos, group)
+	if t.collective || b.hasArgument(params, c, t.with) {
+		b.collective(o.name, c.pos, group)
 	}
 	if t.inPlace {
-		m.clean(c)
+		b.clean(c)
 	}
 	if !known {
-		m.callbacks(c)
+		b.callbacks(c)
 	}
-	out := m.carried(m.made(c.node, o.def.Returns(), m.resultDiffers(o.name, t, known, c, group)), c.all()...)
+	out := b.carried(b.made(c.node, o.def.Returns(), b.resultDiffers(o.name, t, known, c, group)), c.all()...)
 	if t.back {
-		out = m.ofCollective(o.name, out, c, group)
+		out = b.ofCollective(o.name, out, c, group)
 	}
 	if o.name == "nn.parameter" {
 		out.graph = merged(out.graph, learned)
@@ -52,24 +68,24 @@ func (m *machine) callBuiltin(o *object, c *call, certain bool) value {
 }
 
 // resultDiffers says why a builtin's result differs between ranks, nil if it does not.
-func (m *machine) resultDiffers(name string, t trait, known bool, c *call, group *object) *reason {
+func (b *builtins) resultDiffers(name string, t trait, known bool, c *call, group *object) *reason {
 	switch {
 	case t.own:
 		what := t.why
 		if what == "" {
-			if what = m.text(c.node); strings.Contains(what, "...") || t.origin == byData {
+			if what = b.frame.text(c.node); strings.Contains(what, "...") || t.origin == byData {
 				what = name + "()"
 			}
 		}
-		return m.reason(reason{what: what, pos: c.pos, from: t.origin, group: group})
+		return b.reason(reason{what: what, pos: c.pos, from: t.origin, group: group})
 	case t.equal, t.collective:
 		return nil
 	}
-	return m.st.deep(c.all()...)
+	return b.st.deep(c.all()...)
 }
 
 // groupOf is the group of ranks that a call names; nil: the world, or unknown.
-func (m *machine) groupOf(params []string, c *call) *object {
+func (b *builtins) groupOf(params []string, c *call) *object {
 	v, ok := c.arg(params, "group")
 	if !ok || v.lit == "None" {
 		return nil
@@ -78,33 +94,31 @@ func (m *machine) groupOf(params []string, c *call) *object {
 		return v.refs[0]
 	}
 	// The argument is unknown: a group that no branch can depend on.
-	return m.alloc(c.node, "group", instance, "Group", &contents{})
+	return b.alloc(c.node, "group", instance, "Group", &contents{})
 }
 
-func (m *machine) given(params []string, c *call, names []string) bool {
-	for _, name := range names {
-		if v, ok := c.arg(params, name); ok && v.lit != "None" {
-			return true
-		}
-	}
-	return false
+func (b *builtins) hasArgument(params []string, c *call, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		v, ok := c.arg(params, name)
+		return ok && v.lit != "None"
+	})
 }
 
 // callbacks calls the functions among the arguments, as the builtin may.
-func (m *machine) callbacks(c *call) {
-	m.deaf++ // what a builtin passes to them, and whether an error is intended, is unknown
-	defer func() { m.deaf-- }()
+func (b *builtins) callbacks(c *call) {
+	b.deaf++ // what a builtin passes to them, and whether an error is intended, is unknown
+	defer func() { b.deaf-- }()
 	for _, v := range c.all() {
 		for _, o := range v.refs {
 			if o.kind == function {
-				m.callFunction(o, &call{node: c.node, pos: c.pos, spread: true, rest: value{diff: m.st.deep(c.args...)}}, false)
+				b.calls.callFunction(o, &call{node: c.node, pos: c.pos, spread: true, rest: value{diff: b.st.deep(c.args...)}}, false)
 			}
 		}
 	}
 }
 
 // clean records that the tensors of the first argument are now equal on all ranks.
-func (m *machine) clean(c *call) {
+func (b *builtins) clean(c *call) {
 	if len(c.args) == 0 {
 		return
 	}
@@ -116,7 +130,7 @@ func (m *machine) clean(c *call) {
 				continue
 			}
 			seen[o] = true
-			held := m.held(o)
+			held := b.held(o)
 			for _, key := range sortedKeys(held.fields) {
 				objects(held.fields[key])
 			}
@@ -130,7 +144,7 @@ func (m *machine) clean(c *call) {
 				}
 				now.elem = cleaned(now.elem)
 			}
-			m.hold(o, now)
+			b.hold(o, now)
 		}
 	}
 	objects(c.args[0])
@@ -139,8 +153,8 @@ func (m *machine) clean(c *call) {
 	paths = func(e syntax.Expr) {
 		switch e := e.(type) {
 		case *syntax.Ident:
-			if v := m.lookup(e); v.diff != nil && !plainTypes[v.typ] {
-				m.assign(e, cleaned(v))
+			if v := b.names.lookup(e); v.diff != nil && !plainTypes[v.typ] {
+				b.assign(e, cleaned(v))
 			}
 		case *syntax.ParenExpr:
 			paths(e.X)

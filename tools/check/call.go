@@ -3,10 +3,18 @@ package check
 import (
 	"slices"
 
+	"go.starlark.net/resolve"
 	"go.starlark.net/syntax"
 )
 
-// A call is a call's arguments.
+// calls interprets calls of the recipe's functions, of methods and of values that may be several things.
+type calls struct {
+	*machine
+	stack   []callSite // that lead here
+	running []*resolve.Function
+	seen    map[*resolve.Function]bool // functions that were interpreted
+}
+
 type call struct {
 	node   syntax.Node
 	pos    syntax.Position
@@ -20,7 +28,6 @@ type call struct {
 	rest   value // which hold this
 }
 
-// all returns all given values.
 func (c *call) all() []value {
 	out := append([]value{c.rest}, c.args...)
 	for _, name := range c.names {
@@ -29,7 +36,6 @@ func (c *call) all() []value {
 	return out
 }
 
-// arg is a parameter's argument.
 func (c *call) arg(params []string, name string) (value, bool) {
 	if v, ok := c.named[name]; ok {
 		return v, true
@@ -40,7 +46,6 @@ func (c *call) arg(params []string, name string) (value, bool) {
 	return same, false
 }
 
-// first is the first positional argument.
 func (c *call) first() value {
 	if len(c.args) == 0 {
 		return same
@@ -48,26 +53,26 @@ func (c *call) first() value {
 	return c.args[0]
 }
 
-func (m *machine) callExpr(e *syntax.CallExpr) value {
-	fn := m.expr(e.Fn)
+func (cs *calls) callExpr(e *syntax.CallExpr) value {
+	fn := cs.expr(e.Fn)
 	c := &call{node: e, pos: syntax.Start(e), text: nameOf(e.Fn), named: map[string]value{}, byName: map[string]syntax.Expr{}}
 	for _, arg := range e.Args {
 		if named, ok := arg.(*syntax.BinaryExpr); ok && named.Op == syntax.EQ {
 			name := named.X.(*syntax.Ident).Name
 			c.names = append(c.names, name)
-			c.named[name], c.byName[name] = m.expr(named.Y), named.Y
+			c.named[name], c.byName[name] = cs.expr(named.Y), named.Y
 			continue
 		}
 		if star, ok := arg.(*syntax.UnaryExpr); ok && (star.Op == syntax.STAR || star.Op == syntax.STARSTAR) {
-			v := m.expr(star.X)
+			v := cs.expr(star.X)
 			c.spread = true
-			c.rest = join(c.rest, value{diff: m.st.deep(v), refs: v.refs})
+			c.rest = join(c.rest, value{diff: cs.st.deep(v), refs: v.refs})
 			continue
 		}
-		c.args = append(c.args, m.expr(arg))
+		c.args = append(c.args, cs.expr(arg))
 		c.exprs = append(c.exprs, arg)
 	}
-	return m.call(fn, c)
+	return cs.call(fn, c)
 }
 
 // nameOf is how messages name a callee.
@@ -84,33 +89,32 @@ func nameOf(fn syntax.Expr) string {
 	return "the function"
 }
 
-// call calls whatever fn may be.
-func (m *machine) call(fn value, c *call) value {
+func (cs *calls) call(fn value, c *call) value {
 	if len(fn.refs) == 0 {
-		return m.carried(m.unknown(c.node, either(fn.diff, m.st.deep(c.all()...))), append(c.all(), fn)...)
+		return cs.carried(cs.unknown(c.node, either(fn.diff, cs.st.deep(c.all()...))), append(c.all(), fn)...)
 	}
 	if len(fn.refs) == 1 {
-		out := m.infer(fn, c, differing(m.callObject(fn.refs[0], c, fn.only() != nil), fn.diff))
+		out := cs.infer(fn, c, differing(cs.callObject(fn.refs[0], c, fn.only() != nil), fn.diff))
 		if fn.graph != nil && fn.graph.calls != "" { // a module in ddp
-			out = m.carried(out, value{graph: fn.graph})
+			out = cs.carried(out, value{graph: fn.graph})
 		}
 		return out
 	}
 	// It may be one of several functions: all ranks call the same one, or each its own.
-	before := m.st
+	before := cs.st
 	var after *state
 	var out value
 	var first []*event
 	var ways [][]*event
 	for i, o := range fn.refs {
-		m.st = before
-		m.st = m.branch()
+		cs.st = before
+		cs.st = cs.branch()
 		var v value
-		events, written := m.watch(func() { v = m.callObject(o, c, false) })
+		events, written := cs.watch(func() { v = cs.callObject(o, c, false) })
 		if fn.diff != nil {
-			m.taint(written, before, fn.diff)
+			cs.taint(written, before, fn.diff)
 		}
-		after = eitherState(after, m.st)
+		after = eitherState(after, cs.st)
 		ways = append(ways, events)
 		if i == 0 {
 			out, first = v, events
@@ -119,32 +123,32 @@ func (m *machine) call(fn value, c *call) value {
 		out = join(out, v)
 		if fn.diff != nil {
 			a, b := differ(first, events)
-			f := m.fork("called by what differs between ranks, ", c.pos, c.text, fn.diff)
-			m.report(a, f)
-			m.report(b, f)
+			f := cs.fork("called by what differs between ranks, ", c.pos, c.text, fn.diff)
+			cs.report(a, f)
+			cs.report(b, f)
 		}
 	}
-	m.st = after
-	m.emit(choice(ways...))
+	cs.st = after
+	cs.emit(choice(ways...))
 	return differing(out, fn.diff)
 }
 
-func (m *machine) callObject(o *object, c *call, certain bool) value {
+func (cs *calls) callObject(o *object, c *call, certain bool) value {
 	switch o.kind {
 	case function:
-		return m.callFunction(o, c, certain)
+		return cs.callFunction(o, c, certain)
 	case builtin:
-		return m.callBuiltin(o, c, certain)
+		return cs.builtins.callBuiltin(o, c, certain)
 	case module:
 		if o.module.Call != nil {
-			return m.callBuiltin(&object{kind: builtin, name: o.name, def: o.module.Call}, c, certain)
+			return cs.builtins.callBuiltin(&object{kind: builtin, name: o.name, def: o.module.Call}, c, certain)
 		}
 	case native:
-		return m.callNative(o, c, certain)
+		return cs.builtins.callNative(o, c, certain)
 	case method:
-		return m.callMethod(o, c, certain)
+		return cs.callMethod(o, c, certain)
 	case instance:
-		return m.callInstance(o, c)
+		return cs.callInstance(o, c)
 	}
-	return m.unknown(c.node, m.st.deep(append(c.all(), of(o))...))
+	return cs.unknown(c.node, cs.st.deep(append(c.all(), of(o))...))
 }

@@ -55,19 +55,19 @@ func Check(ref *Reference, files []File, resolve func(from, module string) (stri
 	return found
 }
 
-// A Place is a position in a file.
-type Place struct {
+// A Position is a position in a file.
+type Position struct {
 	File      string
 	Line, Col int
 }
 
 // Inspect is Check, and also returns the names that stand for tensors of known shape: "(32, 128) float32", with ? for an
 // unknown size.
-func Inspect(ref *Reference, files []File, resolve func(from, module string) (string, error)) ([]Finding, map[Place]string) {
+func Inspect(ref *Reference, files []File, resolve func(from, module string) (string, error)) ([]Finding, map[Position]string) {
 	ref.mu.Lock()
 	defer ref.mu.Unlock()
-	found := &findings{}
-	sources, shapes := make(map[string]*source, len(files)), map[Place]string{}
+	found := &findings{warned: map[string]bool{}}
+	sources, shapes := make(map[string]*source, len(files)), map[Position]string{}
 	for _, f := range files {
 		sources[f.Path] = newSource(ref, f, found)
 	}
@@ -83,7 +83,7 @@ func Inspect(ref *Reference, files []File, resolve func(from, module string) (st
 		m.run(sources[files[0].Path])
 		for id, s := range m.shapes {
 			if s != nil {
-				shapes[Place{id.NamePos.Filename(), int(id.NamePos.Line), int(id.NamePos.Col)}] = s.String()
+				shapes[Position{id.NamePos.Filename(), int(id.NamePos.Line), int(id.NamePos.Col)}] = s.String()
 			}
 		}
 	}
@@ -105,16 +105,6 @@ func FromError(e *lang.Error) []Finding {
 		f.add(fault.Pos, Error, fault.Msg)
 	}
 	return f.list
-}
-
-type findings struct{ list []Finding }
-
-func (f *findings) add(pos syntax.Position, severity Severity, message string) {
-	file := ""
-	if pos.IsValid() {
-		file = pos.Filename()
-	}
-	f.list = append(f.list, Finding{file, int(pos.Line), int(pos.Col), severity, message})
 }
 
 // A source is a file in the form that the machine needs.
@@ -146,7 +136,7 @@ func (s *source) between(start, end syntax.Position) string {
 	if start.Line < 1 || int(end.Line) > len(s.lines) || end.Line < start.Line {
 		return ""
 	}
-	var parts []string
+	var texts []string
 	for n := start.Line; n <= end.Line && n < start.Line+8; n++ {
 		runes := []rune(s.lines[n-1])
 		from, to := 0, len(runes)
@@ -157,10 +147,10 @@ func (s *source) between(start, end syntax.Position) string {
 			to = min(int(end.Col)-1, to)
 		}
 		if from <= to {
-			parts = append(parts, string(runes[from:to]))
+			texts = append(texts, string(runes[from:to]))
 		}
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(texts, " ")
 }
 
 func (s *source) globals() []string {

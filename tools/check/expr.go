@@ -8,7 +8,6 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// expr interprets an expression.
 func (m *machine) expr(e syntax.Expr) value {
 	m.step(1)
 	if m.depth++; m.depth > maxDepth {
@@ -17,7 +16,7 @@ func (m *machine) expr(e syntax.Expr) value {
 	defer func() { m.depth-- }()
 	switch e := e.(type) {
 	case *syntax.Ident:
-		return m.lookup(e)
+		return m.names.lookup(e)
 	case *syntax.Literal:
 		return literal(e)
 	case *syntax.ParenExpr:
@@ -49,17 +48,17 @@ func (m *machine) expr(e syntax.Expr) value {
 		return m.comprehended(e)
 	case *syntax.LambdaExpr:
 		if fn, ok := e.Function.(*resolve.Function); ok {
-			return m.closure(e, fn)
+			return m.calls.closure(e, fn)
 		}
 	case *syntax.DotExpr:
-		return m.attribute(e, m.expr(e.X))
+		return m.names.attribute(e, m.expr(e.X))
 	case *syntax.IndexExpr:
 		x := m.expr(e.X)
 		return m.carried(m.at(x, m.expr(e.Y), e), value{graph: x.graph})
 	case *syntax.SliceExpr:
 		return m.slice(e)
 	case *syntax.CallExpr:
-		return m.callExpr(e)
+		return m.calls.callExpr(e)
 	}
 	return same
 }
@@ -143,14 +142,6 @@ func (m *machine) unary(e *syntax.UnaryExpr) value {
 		return m.carried(m.made(e, "Tensor", m.st.deep(x)), x)
 	}
 	return m.carried(m.unknown(e, m.st.deep(x)), x)
-}
-
-// unknown is a value about which nothing is known except why it differs.
-func (m *machine) unknown(node any, why *reason) value {
-	if why == nil {
-		return same
-	}
-	return m.made(node, "", why)
 }
 
 func (m *machine) shortCircuit(e *syntax.BinaryExpr) value {

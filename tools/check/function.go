@@ -10,83 +10,81 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// closure makes the value of a def or lambda.
-func (m *machine) closure(node syntax.Node, fn *resolve.Function) value {
+func (cs *calls) closure(node syntax.Node, fn *resolve.Function) value {
 	c := &contents{fields: map[string]value{}}
 	for i, p := range fn.Params {
 		if p, ok := p.(*syntax.BinaryExpr); ok {
-			c.fields[strconv.Itoa(i)] = m.expr(p.Y)
+			c.fields[strconv.Itoa(i)] = cs.expr(p.Y)
 		}
 	}
-	o := m.alloc(node, "function", function, "function", c)
-	m.frame.captured = true
-	o.fn, o.frame, o.name, o.pos = fn, m.frame, fn.Name, fn.Pos
-	m.frame.file.functions[fn] = o
+	o := cs.alloc(node, "function", function, "function", c)
+	cs.frame.captured = true
+	o.fn, o.frame, o.name, o.pos = fn, cs.frame, fn.Name, fn.Pos
+	cs.frame.file.functions[fn] = o
 	return of(o)
 }
 
 // callFunction interprets a function of the recipe with the arguments of a call.
-func (m *machine) callFunction(o *object, c *call, certain bool) value {
+func (cs *calls) callFunction(o *object, c *call, certain bool) value {
 	if certain {
 		if msg := misfit(o.fn, c); msg != "" {
-			m.fault(c.pos, "%s: %s", c.text, msg)
+			cs.fault(c.pos, "%s: %s", c.text, msg)
 		}
 	}
-	for _, fn := range m.running {
-		if fn == o.fn || len(m.running) > maxCalls {
-			return m.unknown(c.node, m.st.deep(c.all()...))
+	for _, fn := range cs.running {
+		if fn == o.fn || len(cs.running) > maxCalls {
+			return cs.unknown(c.node, cs.st.deep(c.all()...))
 		}
 	}
-	m.stack = append(m.stack, place{c.pos, m.functionName()})
-	result := m.enter(o, c)
-	m.stack = m.stack[:len(m.stack)-1]
+	cs.stack = append(cs.stack, callSite{c.pos, cs.frame.name()})
+	result := cs.enter(o, c)
+	cs.stack = cs.stack[:len(cs.stack)-1]
 	return result
 }
 
-func (m *machine) enter(o *object, c *call) value {
-	m.seen[o.fn] = true
-	frame, act, before := m.frame, m.act, m.st
-	m.running = append(m.running, o.fn)
-	m.frame, m.act = m.activation(o, c.node), &activation{}
-	m.bindParams(o, c)
-	m.block(o.fn.Body)
-	if m.st != nil {
-		m.act.results = append(m.act.results, none)
+func (cs *calls) enter(o *object, c *call) value {
+	cs.seen[o.fn] = true
+	frame, act, before := cs.frame, cs.act, cs.st
+	cs.running = append(cs.running, o.fn)
+	cs.frame, cs.act = cs.activation(o, c.node), &activation{}
+	cs.bindParams(o, c)
+	cs.block(o.fn.Body)
+	if cs.st != nil {
+		cs.act.results = append(cs.act.results, none)
 	}
 	var result union
-	for _, v := range m.act.results {
+	for _, v := range cs.act.results {
 		result.add(v)
 	}
 	out := result.value
-	if len(m.act.results) > 1 && (out.lit == "" || len(out.refs) > 0) {
-		out = differing(out, m.act.differs)
+	if len(cs.act.results) > 1 && (out.lit == "" || len(out.refs) > 0) {
+		out = differing(out, cs.act.differs)
 	}
-	m.st = eitherState(m.st, m.act.after)
-	if m.st == nil { // it ends the run, or never returns
-		m.st = before
+	cs.st = eitherState(cs.st, cs.act.after)
+	if cs.st == nil { // it ends the run, or never returns
+		cs.st = before
 	}
-	if own := m.frame; !own.captured { // nothing sees its variables any more
+	if own := cs.frame; !own.captured { // nothing sees its variables any more
 		for _, v := range own.vars {
-			if m.st.vars.get(v.id) != nil {
-				m.st.vars.set(v.id, nil)
+			if cs.st.vars.get(v.id) != nil {
+				cs.st.vars.set(v.id, nil)
 			}
 		}
 	}
-	m.frame, m.act = frame, act
-	m.running = m.running[:len(m.running)-1]
+	cs.frame, cs.act = frame, act
+	cs.running = cs.running[:len(cs.running)-1]
 	return out
 }
 
-// bindParams binds the arguments to the parameters.
-func (m *machine) bindParams(o *object, c *call) {
-	defaults := m.held(o).fields
+func (cs *calls) bindParams(o *object, c *call) {
+	defaults := cs.held(o).fields
 	next, byName := 0, false
 	used := map[string]bool{}
 	for i, p := range o.fn.Params {
 		switch p := p.(type) {
 		case *syntax.Ident, *syntax.BinaryExpr:
 			id, _ := p.(*syntax.Ident)
-			v := differing(same, m.st.deep(c.rest))
+			v := differing(same, cs.st.deep(c.rest))
 			if b, ok := p.(*syntax.BinaryExpr); ok {
 				id, _ = b.X.(*syntax.Ident)
 				v = differing(defaults[strconv.Itoa(i)], v.diff)
@@ -100,14 +98,14 @@ func (m *machine) bindParams(o *object, c *call) {
 			if id == nil {
 				continue
 			}
-			if given, ok := c.named[id.Name]; ok {
-				v = given
+			if named, ok := c.named[id.Name]; ok {
+				v = named
 			} else if !byName && next < len(c.args) {
 				v = c.args[next]
 			}
 			next++
 			used[id.Name] = true
-			m.assign(id, v)
+			cs.assign(id, v)
 		case *syntax.UnaryExpr:
 			id, _ := p.X.(*syntax.Ident)
 			byName = true
@@ -119,7 +117,7 @@ func (m *machine) bindParams(o *object, c *call) {
 				for j := next; j < len(c.args); j++ {
 					held.fields[strconv.Itoa(j-next)] = c.args[j]
 				}
-				m.assign(id, of(m.alloc(p, "args", container, "tuple", held)))
+				cs.assign(id, of(cs.alloc(p, "args", container, "tuple", held)))
 				continue
 			}
 			for _, name := range c.names {
@@ -127,7 +125,7 @@ func (m *machine) bindParams(o *object, c *call) {
 					held.fields[strconv.Quote(name)] = c.named[name]
 				}
 			}
-			m.assign(id, of(m.alloc(p, "kwargs", container, "dict", held)))
+			cs.assign(id, of(cs.alloc(p, "kwargs", container, "dict", held)))
 		}
 	}
 }

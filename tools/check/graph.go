@@ -18,7 +18,7 @@ type graph struct {
 var learned = &graph{}
 
 // graph returns the one graph with this content.
-func (m *machine) graph(g graph) *graph {
+func (m *memory) graph(g graph) *graph {
 	if known := m.graphs[g]; known != nil {
 		return known
 	}
@@ -35,7 +35,7 @@ func merged(a, b *graph) *graph {
 }
 
 // graphOf is the graph of a value, or of the elements of one that holds several.
-func (m *machine) graphOf(values ...value) (g *graph) {
+func (m *memory) graphOf(values ...value) (g *graph) {
 	for _, v := range values {
 		g = merged(g, v.graph)
 		for _, o := range v.refs {
@@ -48,7 +48,7 @@ func (m *machine) graphOf(values ...value) (g *graph) {
 }
 
 // carried is a result whose graph contains those of the operands.
-func (m *machine) carried(out value, from ...value) value {
+func (m *memory) carried(out value, from ...value) value {
 	if !plainTypes[out.typ] {
 		out.graph = merged(out.graph, m.graphOf(from...))
 	}
@@ -59,24 +59,24 @@ func (m *machine) carried(out value, from ...value) value {
 var ownGraph = map[string]bool{"detach": true, "backward": true, "zero_": true}
 
 // backward is the method, which calls the collectives of the graph.
-func (m *machine) backward(self value, c *call) {
-	if g := m.graphOf(self); g != nil && g.calls != "" && !m.unsynced {
-		m.collective(g.calls, c.pos, g.group)
+func (b *builtins) backward(self value, c *call) {
+	if g := b.graphOf(self); g != nil && g.calls != "" && !b.unsynced {
+		b.collective(g.calls, c.pos, g.group)
 	}
 }
 
 // synced is a module wrapped by ddp, whose results' backward synchronises.
-func (m *machine) synced(c *call) value {
+func (b *builtins) synced(c *call) value {
 	out := c.first()
-	out.graph = m.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: m.groupOf([]string{"module", "group"}, c)})
+	out.graph = b.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: b.groupOf([]string{"module", "group"}, c)})
 	return out
 }
 
 // ofCollective is the result of a collective of tensors that require gradients,
 // whose backward is one too.
-func (m *machine) ofCollective(name string, out value, c *call, group *object) value {
-	if g := m.graphOf(c.first()); g != nil && !plainTypes[out.typ] {
-		out.graph = merged(g, m.graph(graph{calls: "the backward of " + name, pos: c.pos, group: group}))
+func (b *builtins) ofCollective(name string, out value, c *call, group *object) value {
+	if g := b.graphOf(c.first()); g != nil && !plainTypes[out.typ] {
+		out.graph = merged(g, b.graph(graph{calls: "the backward of " + name, pos: c.pos, group: group}))
 	}
 	return out
 }

@@ -15,17 +15,28 @@ import (
 	"go.starlark.net/syntax"
 )
 
+// inference infers the shapes of tensors, and reports those that cannot fit.
+type inference struct {
+	*memory
+	*findings
+	ref     *Reference
+	memo    map[string]result        // of calls that were run on shapes
+	shapes  map[*syntax.Ident]*shape // of names, at their positions; nil: not always the same
+	deaf    int                      // above 0 shape errors are not reported: in a callback
+	rebuilt bool                     // a model is changed after its construction
+}
+
 // errUnknown says that something cannot be computed from shapes alone.
 var errUnknown = errors.New("not known")
 
 // run1 calls a builtin, without elements.
-func (m *machine) run1(fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (v starlark.Value, err error) {
+func (inf *inference) run1(fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (v starlark.Value, err error) {
 	defer func() {
 		if recover() != nil {
 			v, err = nil, errUnknown
 		}
 	}()
-	v, err = starlark.Call(m.ref.thread, fn, args, kwargs)
+	v, err = starlark.Call(inf.ref.thread, fn, args, kwargs)
 	var fault *starlib.PanicError
 	var elements interface{ NoElements() }
 	if errors.As(err, &fault) || errors.As(err, &elements) {
@@ -44,7 +55,7 @@ type plainCall struct {
 }
 
 // plain returns the values of arguments if all are plain, tensors or layers; else false.
-func (m *machine) plain(values []value, written []syntax.Expr) (p *plainCall, ok bool) {
+func (inf *inference) plain(values []value, written []syntax.Expr) (p *plainCall, ok bool) {
 	p = &plainCall{sizes: []int{1, manyOf, 2 * manyOf}} // two large sizes show what grows with them
 	for i, v := range values {
 		p.args = append(p.args, nil)
@@ -57,7 +68,7 @@ func (m *machine) plain(values []value, written []syntax.Expr) (p *plainCall, ok
 		if i < len(written) {
 			e = written[i]
 		}
-		x := m.concrete(v, e, p)
+		x := inf.concrete(v, e, p)
 		if x == nil {
 			return p, false
 		}
@@ -83,14 +94,14 @@ func (p *plainCall) size(n int) {
 }
 
 // concrete is the one value that v, written as e, can be; nil if unknown.
-func (m *machine) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value {
+func (inf *inference) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value {
 	switch {
 	case v.layer != nil:
 		fmt.Fprintf(&p.key, " %p", v.layer)
 		return v.layer
 	case v.shape != nil && v.shape.exact():
 		p.note(v.shape)
-		if t := m.samples(v.shape, nil); len(t) == 1 {
+		if t := inf.samples(v.shape, nil); len(t) == 1 {
 			return t[0]
 		}
 		return nil
@@ -113,7 +124,7 @@ func (m *machine) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value 
 	if o == nil || o.kind != container || o.typ != "tuple" && (o.typ != "list" || items == nil) {
 		return nil
 	}
-	held := m.held(o)
+	held := inf.held(o)
 	if o.typ == "tuple" && !held.whole || items != nil && len(items) != len(held.fields) {
 		return nil
 	}
@@ -125,7 +136,7 @@ func (m *machine) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value 
 		if items != nil {
 			e = items[i]
 		}
-		if list[i] = m.concrete(held.fields[strconv.Itoa(i)], e, p); list[i] == nil {
+		if list[i] = inf.concrete(held.fields[strconv.Itoa(i)], e, p); list[i] == nil {
 			return nil
 		}
 	}
@@ -148,22 +159,22 @@ type result struct {
 }
 
 // try calls fn for each choice of the unknown sizes. ok: something is known about the result or the error.
-func (m *machine) try(p *plainCall, what any, fn func(args []starlark.Value) (starlark.Value, error)) (r result, ok bool) {
+func (inf *inference) try(p *plainCall, what any, fn func(args []starlark.Value) (starlark.Value, error)) (r result, ok bool) {
 	key := fmt.Sprint(what, " ", p.key.String())
-	if r, ok := m.memo[key]; ok {
+	if r, ok := inf.memo[key]; ok {
 		return r, r.some || r.err != nil
 	}
-	defer func() { m.memo[key] = r }()
+	defer func() { inf.memo[key] = r }()
 	choices := make([][]starlark.Value, len(p.open))
 	ways := 1
 	for i, s := range p.shapes {
-		choices[i] = m.samples(s, p.sizes)
+		choices[i] = inf.samples(s, p.sizes)
 		ways *= len(choices[i])
 	}
 	if ways == 0 || ways > maxTries {
 		return r, false
 	}
-	m.step(ways)
+	inf.step(ways)
 	for way := range ways {
 		args := slices.Clone(p.args)
 		for i, at := range p.open {
@@ -206,9 +217,9 @@ func (m *machine) try(p *plainCall, what any, fn func(args []starlark.Value) (st
 }
 
 // infer adds what is known about shapes to the result of a call of fn, and reports an error that is certain.
-func (m *machine) infer(fn value, c *call, out value) value {
+func (inf *inference) infer(fn value, c *call, out value) value {
 	o := fn.only()
-	if o == nil || c.spread || m.deaf > 0 {
+	if o == nil || c.spread || inf.deaf > 0 {
 		return out
 	}
 	values, written := slices.Clone(c.args), slices.Clone(c.exprs)
@@ -221,17 +232,17 @@ func (m *machine) infer(fn value, c *call, out value) value {
 	switch {
 	case o.kind == builtin && inferred(o.name) || o.kind == module && o.name == "tensor":
 		module, builtin, _ := strings.Cut(o.name, ".")
-		callee = m.ref.env[module]
+		callee = inf.ref.env[module]
 		if x, ok := callee.(starlark.HasAttrs); ok && builtin != "" {
 			callee, _ = x.Attr(builtin)
 		}
 	case o.kind == method && o.def != nil:
-		x := m.held(o).fields["self"]
+		x := inf.held(o).fields["self"]
 		if x.shape == nil || !isTensor(x) || strings.HasSuffix(o.name, "_") {
 			return out
 		}
 		self = []value{x}
-	case o.kind == instance && fn.layer != nil && !m.rebuilt:
+	case o.kind == instance && fn.layer != nil && !inf.rebuilt:
 		callee, name = fn.layer, fn.layer.(starlark.Callable).Name()
 		if len(values) == 1 && values[0].shape == nil && len(values[0].refs) == 0 {
 			values[0].shape = &shape{open: true}
@@ -243,13 +254,13 @@ func (m *machine) infer(fn value, c *call, out value) value {
 	if self != nil {
 		written = append([]syntax.Expr{nil}, written...)
 	}
-	p, ok := m.plain(append(self, values...), written)
+	p, ok := inf.plain(append(self, values...), written)
 	if !ok {
 		return out
 	}
-	weights := m.weights(callee, p)
+	weights := inf.weights(callee, p)
 	if self != nil && (name == "reshape" || name == "view") && len(p.open) > 0 {
-		return m.reshaped(p, out)
+		return inf.reshaped(p, out)
 	}
 	what := fmt.Sprint(name, c.names, o.id)
 	if fn.layer != nil {
@@ -257,7 +268,7 @@ func (m *machine) infer(fn value, c *call, out value) value {
 	} else if _, makes := c.node.(*syntax.CallExpr); makes && strings.HasPrefix(name, "nn.") {
 		what += fmt.Sprintf(" %p", c.node) // each makes a layer of its own
 	}
-	r, ok := m.try(p, what, func(args []starlark.Value) (starlark.Value, error) {
+	r, ok := inf.try(p, what, func(args []starlark.Value) (starlark.Value, error) {
 		target := callee
 		if self != nil {
 			target, _ = args[0].(starlark.HasAttrs).Attr(name)
@@ -267,7 +278,7 @@ func (m *machine) infer(fn value, c *call, out value) value {
 		for i, name := range c.names {
 			kwargs = append(kwargs, starlark.Tuple{starlark.String(name), args[len(c.args)+i]})
 		}
-		return m.run1(target, args[:len(c.args):len(c.args)], kwargs)
+		return inf.run1(target, args[:len(c.args):len(c.args)], kwargs)
 	})
 	if !ok {
 		return out
@@ -276,11 +287,11 @@ func (m *machine) infer(fn value, c *call, out value) value {
 		// If sizes are unknown, only a layer's weights can show that none fits; if the number of dimensions is, only linear's.
 		open := slices.ContainsFunc(p.shapes, func(s *shape) bool { return s.open })
 		if len(p.open) == 0 || weights && !open || name == "nn.linear" && fn.layer != nil && p.shapes[0].sizes != "" {
-			m.misshapen(c.pos, r.err, p)
+			inf.misshapen(c.pos, r.err, p)
 		}
 		return out
 	}
-	return m.known(c.node, r, out)
+	return inf.known(c.node, r, out)
 }
 
 // inferred reports whether a builtin may run here: its result depends only on its arguments.
@@ -290,7 +301,7 @@ func inferred(name string) bool {
 }
 
 // weights records the sizes of a layer's parameters, and reports whether it has any.
-func (m *machine) weights(layer starlark.Value, p *plainCall) bool {
+func (inf *inference) weights(layer starlark.Value, p *plainCall) bool {
 	x, ok := layer.(starlark.HasAttrs)
 	if !ok || layer.Type() != "Module" {
 		return false
@@ -299,7 +310,7 @@ func (m *machine) weights(layer starlark.Value, p *plainCall) bool {
 	if err != nil || get == nil {
 		return false
 	}
-	list, err := m.run1(get, nil, nil)
+	list, err := inf.run1(get, nil, nil)
 	params, ok := list.(*starlark.List)
 	if err != nil || !ok {
 		return false
@@ -313,7 +324,7 @@ func (m *machine) weights(layer starlark.Value, p *plainCall) bool {
 }
 
 // reshaped is the result of reshaping a tensor of unknown size: the shape in the call.
-func (m *machine) reshaped(p *plainCall, out value) value {
+func (inf *inference) reshaped(p *plainCall, out value) value {
 	sizes := p.args[1:]
 	if len(sizes) == 1 {
 		switch list := sizes[0].(type) {
@@ -345,7 +356,7 @@ func (m *machine) reshaped(p *plainCall, out value) value {
 }
 
 // known adds a result's shape and value.
-func (m *machine) known(node syntax.Node, r result, out value) value {
+func (inf *inference) known(node syntax.Node, r result, out value) value {
 	switch v := r.value.(type) {
 	case nil:
 	case starlark.Int:
@@ -356,7 +367,7 @@ func (m *machine) known(node syntax.Node, r result, out value) value {
 	case starlark.Callable:
 		if v.Type() == "Module" {
 			if off, err := v.(starlark.HasAttrs).Attr("eval"); err == nil {
-				_, _ = m.run1(off, nil, nil) // dropout only gets in the way of shapes
+				_, _ = inf.run1(off, nil, nil) // dropout only gets in the way of shapes
 			}
 			out.layer = v
 		}
@@ -364,17 +375,17 @@ func (m *machine) known(node syntax.Node, r result, out value) value {
 	}
 	switch o := out.only(); {
 	case r.items != nil && o != nil && o.kind == container && o.typ == "tuple":
-		held := m.held(o).clone()
+		held := inf.held(o).clone()
 		for i, s := range r.items {
 			if x, ok := held.fields[strconv.Itoa(i)]; ok {
 				x.shape = s
 				held.fields[strconv.Itoa(i)] = x
 			}
 		}
-		m.hold(o, held)
+		inf.hold(o, held)
 	case r.shape == nil:
 	case len(out.refs) == 0 && out.typ == "": // of no known type
-		out = of(m.alloc(node, "result", instance, "Tensor", &contents{diff: out.diff}))
+		out = of(inf.alloc(node, "result", instance, "Tensor", &contents{diff: out.diff}))
 		out.shape = r.shape
 	case isTensor(out) || o != nil && o.kind == instance && o.typ == "":
 		out.shape = r.shape
@@ -383,30 +394,30 @@ func (m *machine) known(node syntax.Node, r result, out value) value {
 }
 
 // misshapen reports an error of a builtin. The message shows ? in place of the sizes that were tried.
-func (m *machine) misshapen(pos syntax.Position, err error, p *plainCall) {
+func (inf *inference) misshapen(pos syntax.Position, err error, p *plainCall) {
 	text := err.Error()
 	if inner := (*starlark.EvalError)(nil); errors.As(err, &inner) {
 		text = inner.Msg
 	}
-	if m.st.dead || !aboutShapes().MatchString(text) {
+	if inf.st.dead || !aboutShapes().MatchString(text) {
 		return
 	}
 	for _, s := range p.shapes {
 		text += fmt.Sprintf("; the input is %s", s)
 	}
-	m.fault(pos, "%s", text)
+	inf.fault(pos, "%s", text)
 }
 
 // operate adds the shape of x op y.
-func (m *machine) operate(pos syntax.Position, op syntax.Token, x, y, out value) value {
-	if m.deaf > 0 || x.shape == nil && y.shape == nil || !isTensor(out) && len(out.refs) > 0 || comparisons[op] && (op == syntax.IN || op == syntax.NOT_IN) {
+func (inf *inference) operate(pos syntax.Position, op syntax.Token, x, y, out value) value {
+	if inf.deaf > 0 || x.shape == nil && y.shape == nil || !isTensor(out) && len(out.refs) > 0 || comparisons[op] && (op == syntax.IN || op == syntax.NOT_IN) {
 		return out
 	}
-	p, ok := m.plain([]value{x, y}, nil)
+	p, ok := inf.plain([]value{x, y}, nil)
 	if !ok {
 		return out
 	}
-	r, ok := m.try(p, op, func(args []starlark.Value) (v starlark.Value, err error) {
+	r, ok := inf.try(p, op, func(args []starlark.Value) (v starlark.Value, err error) {
 		defer func() {
 			if recover() != nil {
 				v, err = nil, errUnknown
@@ -421,7 +432,7 @@ func (m *machine) operate(pos syntax.Position, op syntax.Token, x, y, out value)
 	case !ok:
 	case !r.some:
 		if len(p.open) == 0 {
-			m.misshapen(pos, r.err, p)
+			inf.misshapen(pos, r.err, p)
 		}
 	case r.shape != nil:
 		if comparisons[op] {
@@ -433,7 +444,7 @@ func (m *machine) operate(pos syntax.Position, op syntax.Token, x, y, out value)
 }
 
 // ofShape adds the value of an attribute of a tensor of known shape.
-func (m *machine) ofShape(e *syntax.DotExpr, x, out value) value {
+func (inf *inference) ofShape(e *syntax.DotExpr, x, out value) value {
 	if x.shape == nil || !isTensor(x) {
 		return out
 	}
@@ -443,7 +454,7 @@ func (m *machine) ofShape(e *syntax.DotExpr, x, out value) value {
 		if o == nil || o.typ != "tuple" || x.shape.open {
 			return out
 		}
-		held := m.held(o).clone()
+		held := inf.held(o).clone()
 		held.whole = true
 		for i, size := range dims {
 			item := held.fields[strconv.Itoa(i)]
@@ -452,7 +463,7 @@ func (m *machine) ofShape(e *syntax.DotExpr, x, out value) value {
 			}
 			held.fields[strconv.Itoa(i)] = item
 		}
-		m.hold(o, held)
+		inf.hold(o, held)
 	case "ndim":
 		if !x.shape.open {
 			return value{typ: "int", lit: strconv.Itoa(len(dims))}
@@ -462,7 +473,7 @@ func (m *machine) ofShape(e *syntax.DotExpr, x, out value) value {
 		if n := len(dims); n > 1 && (n == 2 && !s.open || e.Name.Name == "mT") {
 			dims[n-1], dims[n-2] = dims[n-2], dims[n-1]
 			s.sizes = strings.Join(dims, ",") + ","
-			out = of(m.alloc(e, "result", instance, "Tensor", &contents{diff: m.st.shallow(x)}))
+			out = of(inf.alloc(e, "result", instance, "Tensor", &contents{diff: inf.st.shallow(x)}))
 			out.shape = &s
 		}
 	}
@@ -470,7 +481,7 @@ func (m *machine) ofShape(e *syntax.DotExpr, x, out value) value {
 }
 
 // reassembled records that a part of a model is replaced: what was known about its layers no longer holds.
-func (m *machine) reassembled(x value, field string) {
+func (inf *inference) reassembled(x value, field string) {
 	if field == "grad" || field == "requires_grad" {
 		return
 	}
@@ -479,5 +490,5 @@ func (m *machine) reassembled(x value, field string) {
 			return
 		}
 	}
-	m.rebuilt = true
+	inf.rebuilt = true
 }

@@ -37,7 +37,7 @@ func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, he
 	}
 	m.emit(block("loop", events))
 	if count != nil {
-		m.report(events, m.fork("called in a loop over ", pos, m.text(over), count))
+		m.report(events, m.fork("called in a loop over ", pos, m.frame.text(over), count))
 		m.taint(written, before, count)
 	}
 	m.leaveLoop(l, pending, exits, events, written, before)
@@ -79,7 +79,7 @@ func (m *machine) comprehension(e *syntax.Comprehension, i int, body func()) (co
 		})
 		m.emit(block("loop", events))
 		if why != nil {
-			m.report(events, m.fork("called in a loop over ", c.For, m.text(c.X), why))
+			m.report(events, m.fork("called in a loop over ", c.For, m.frame.text(c.X), why))
 			m.taint(written, before, why)
 		}
 		count = either(count, why)

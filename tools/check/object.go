@@ -46,6 +46,30 @@ type frame struct {
 	vars     map[*syntax.Ident]*variable // by the identifier that binds it first, which the resolver shares among all its uses
 }
 
+// name is the function's, "" at the top level.
+func (f *frame) name() string {
+	if f.fn == nil {
+		return ""
+	}
+	return f.fn.Name
+}
+
+// text is the source of a node on one line, shortened if long.
+func (f *frame) text(n syntax.Node) string {
+	start, end := n.Span()
+	text := f.file.between(start, end)
+	text = strings.Join(strings.Fields(text), " ")
+	for _, pair := range []string{"[]", "()"} { // some nodes end before their bracket
+		if strings.Count(text, pair[:1]) > strings.Count(text, pair[1:]) {
+			text += pair[1:]
+		}
+	}
+	if r := []rune(text); len(r) > 60 {
+		text = string(r[:57]) + "..."
+	}
+	return text
+}
+
 type site struct {
 	node  any
 	frame *frame
@@ -53,7 +77,7 @@ type site struct {
 }
 
 // object returns the one object of a site; a new one is as.
-func (m *machine) object(key site, as object) *object {
+func (m *memory) object(key site, as object) *object {
 	o := m.objects[key]
 	if o == nil {
 		as.id = len(m.objects) + 1
@@ -64,7 +88,7 @@ func (m *machine) object(key site, as object) *object {
 }
 
 // alloc returns the object of an expression, which now holds c.
-func (m *machine) alloc(node any, role string, k kind, typ string, c *contents) *object {
+func (m *memory) alloc(node any, role string, k kind, typ string, c *contents) *object {
 	o := m.object(site{node, m.frame, role}, object{})
 	o.kind, o.typ = k, typ
 	if c.fields == nil {
@@ -74,7 +98,7 @@ func (m *machine) alloc(node any, role string, k kind, typ string, c *contents) 
 	return o
 }
 
-func (m *machine) activation(closure *object, call syntax.Node) *frame {
+func (m *memory) activation(closure *object, call syntax.Node) *frame {
 	key := site{closure.fn, closure.frame, fmt.Sprintf("%p", call)}
 	f := m.frames[key]
 	if f == nil {
@@ -85,7 +109,7 @@ func (m *machine) activation(closure *object, call syntax.Node) *frame {
 }
 
 // held is what an object holds now; never nil.
-func (m *machine) held(o *object) *contents {
+func (m *memory) held(o *object) *contents {
 	if c := m.st.heap.get(o.id); c != nil {
 		return c
 	}
@@ -93,14 +117,14 @@ func (m *machine) held(o *object) *contents {
 }
 
 // hold replaces what an object holds.
-func (m *machine) hold(o *object, c *contents) {
+func (m *memory) hold(o *object, c *contents) {
 	m.st.heap.set(o.id, c)
 	m.touch(o)
 }
 
 // change applies fn to what each object of v holds: certain is true where v can
 // be no other object.
-func (m *machine) change(v value, fn func(c *contents, certain bool)) {
+func (m *memory) change(v value, fn func(c *contents, certain bool)) {
 	for _, o := range v.refs {
 		if o.kind == container || o.kind == instance {
 			c := m.held(o).clone()
@@ -141,7 +165,7 @@ func differing(v value, why *reason) value {
 var plainTypes = map[string]bool{"int": true, "float": true, "number": true, "bool": true, "string": true, "bytes": true, "None": true}
 
 // shaped is a fresh value; if it is a tensor, only its elements may differ.
-func (m *machine) shaped(v value) value {
+func (m *memory) shaped(v value) value {
 	for _, o := range v.refs {
 		if o.typ == "Tensor" {
 			c := m.held(o).clone()
@@ -153,22 +177,22 @@ func (m *machine) shaped(v value) value {
 }
 
 // made is a new value of a declared type, for an expression.
-func (m *machine) made(node any, typ string, why *reason) value {
+func (m *memory) made(node any, typ string, why *reason) value {
 	switch {
 	case plainTypes[typ]:
 		return value{typ: typ, diff: why}
 	case typ == "list", typ == "dict", typ == "tuple":
 		return of(m.alloc(node, "result", container, typ, &contents{elem: value{diff: why}}))
-	case m.ref.types[typ] != nil:
+	case m.types[typ] != nil:
 		return of(m.alloc(node, "result", instance, typ, &contents{diff: why}))
 	case strings.HasPrefix(typ, "("):
 		c := &contents{fields: map[string]value{}}
-		for i, part := range strings.Split(strings.Trim(typ, "()"), ",") {
-			part = strings.TrimSpace(part)
-			if m.ref.types[part] == nil {
-				part = ""
+		for i, elem := range strings.Split(strings.Trim(typ, "()"), ",") {
+			elem = strings.TrimSpace(elem)
+			if m.types[elem] == nil {
+				elem = ""
 			}
-			c.fields[fmt.Sprint(i)] = of(m.alloc(node, fmt.Sprint(i), instance, part, &contents{diff: why}))
+			c.fields[fmt.Sprint(i)] = of(m.alloc(node, fmt.Sprint(i), instance, elem, &contents{diff: why}))
 		}
 		return of(m.alloc(node, "result", container, "tuple", c))
 	}

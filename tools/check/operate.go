@@ -13,7 +13,7 @@ func (m *machine) operation(node syntax.Node, op syntax.Token, x, y value) value
 	return m.operate(start, op, x, y, m.carried(folded(op, x, y, m.combined(node, op, x, y)), x, y))
 }
 
-func (m *machine) combined(node syntax.Node, op syntax.Token, x, y value) value {
+func (m *memory) combined(node syntax.Node, op syntax.Token, x, y value) value {
 	if op == syntax.IN || op == syntax.NOT_IN {
 		why := either(m.st.shallow(y), m.st.deep(x))
 		for _, o := range y.refs {
@@ -63,7 +63,7 @@ func (m *machine) combined(node syntax.Node, op syntax.Token, x, y value) value 
 
 // membership recognises comparisons of a group's rank that only ask whether this
 // rank belongs to the group.
-func (m *machine) membership(op syntax.Token, x, y value, why *reason) *reason {
+func (m *memory) membership(op syntax.Token, x, y value, why *reason) *reason {
 	if why == nil || why.group == nil || y.diff != nil {
 		return why
 	}
@@ -83,7 +83,7 @@ func isTensor(v value) bool {
 }
 
 // at is x[i].
-func (m *machine) at(x, i value, node syntax.Node) value {
+func (m *memory) at(x, i value, node syntax.Node) value {
 	why := either(x.diff, m.st.deep(i))
 	var out union
 	for _, o := range x.refs {
@@ -111,9 +111,9 @@ func (m *machine) at(x, i value, node syntax.Node) value {
 func (m *machine) slice(e *syntax.SliceExpr) value {
 	x := m.expr(e.X)
 	var why *reason
-	for _, part := range []syntax.Expr{e.Lo, e.Hi, e.Step} {
-		if part != nil {
-			why = either(why, m.st.deep(m.expr(part)))
+	for _, bound := range []syntax.Expr{e.Lo, e.Hi, e.Step} {
+		if bound != nil {
+			why = either(why, m.st.deep(m.expr(bound)))
 		}
 	}
 	o := x.only()
@@ -135,7 +135,7 @@ func (m *machine) slice(e *syntax.SliceExpr) value {
 }
 
 // element is what a loop over v yields in each round.
-func (m *machine) element(v value, node syntax.Node) value {
+func (m *memory) element(v value, node syntax.Node) value {
 	var out union
 	for _, o := range v.refs {
 		c := m.held(o)

@@ -24,28 +24,28 @@ func (m *machine) run(main *source) {
 	}()
 	m.topLevel(main)
 	m.frame = main.frame
-	m.callMain(main)
+	m.calls.callMain(main)
 	for {
-		next := m.uncalled()
+		next := m.calls.uncalled()
 		if next == nil {
 			return
 		}
-		m.frame, m.act, m.running, m.stack = next.frame, &activation{}, nil, nil
+		m.frame, m.act, m.calls.running, m.calls.stack = next.frame, &activation{}, nil, nil
 		before := m.branch()
 		if m.deaf = 0; next.frame.fn != nil { // the variables of its enclosing function may differ by then
 			m.deaf = 1
 		}
-		m.enter(next, &call{node: nil, pos: next.pos, text: next.name, spread: true})
+		m.calls.enter(next, &call{node: nil, pos: next.pos, text: next.name, spread: true})
 		m.st = before
 	}
 }
 
 // uncalled is the first function that was not interpreted yet.
-func (m *machine) uncalled() *object {
+func (cs *calls) uncalled() *object {
 	var list []*object
-	for _, file := range m.files {
+	for _, file := range cs.files {
 		for fn, o := range file.functions {
-			if !m.seen[fn] {
+			if !cs.seen[fn] {
 				list = append(list, o)
 			}
 		}
@@ -76,7 +76,7 @@ func (m *machine) topLevel(file *source) {
 }
 
 // global is the value of a file's global variable.
-func (m *machine) global(file *source, name string) (value, bool) {
+func (m *memory) global(file *source, name string) (value, bool) {
 	module, _ := file.file.Syntax.Module.(*resolve.Module)
 	if module == nil {
 		return same, false
@@ -92,22 +92,22 @@ func (m *machine) global(file *source, name string) (value, bool) {
 	return same, false
 }
 
-func (m *machine) callMain(main *source) {
-	entry, ok := m.global(main, "main")
+func (cs *calls) callMain(main *source) {
+	entry, ok := cs.global(main, "main")
 	o := entry.only()
 	switch {
 	case !ok:
 		tests := slices.ContainsFunc(main.globals(), func(name string) bool { return strings.HasPrefix(name, "test_") })
 		if main.sound && !tests {
 			name := main.file.Name
-			m.fault(syntax.MakePosition(&name, 1, 1), NoMain)
+			cs.fault(syntax.MakePosition(&name, 1, 1), NoMain)
 		}
 		return
 	case o == nil || o.kind != function:
 		return
 	}
 	if msg := misfit(o.fn, &call{}); msg != "" {
-		m.fault(o.pos, "main is called without arguments: %s", msg)
+		cs.fault(o.pos, "main is called without arguments: %s", msg)
 	}
-	m.enter(o, &call{pos: o.pos, text: "main"})
+	cs.enter(o, &call{pos: o.pos, text: "main"})
 }

@@ -21,7 +21,6 @@ type shape struct {
 	dtype string // "" where it is not known
 }
 
-// exact reports whether everything is known.
 func (s *shape) exact() bool { return !s.open && s.dtype != "" && !strings.Contains(s.sizes, "?") }
 
 func (s *shape) dims() []string {
@@ -74,7 +73,6 @@ func joined(a, b *shape) *shape {
 	return out
 }
 
-// alike reports whether two shapes are the same.
 func (s *shape) alike(t *shape) bool { return s == t || s != nil && t != nil && *s == *t }
 
 // shapeOf is the shape of a tensor without elements.
@@ -103,7 +101,7 @@ const (
 )
 
 // samples are tensors that a shape allows, with these sizes in place of unknown ones; nil if too many.
-func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
+func (inf *inference) samples(s *shape, sizes []int) (list []starlark.Value) {
 	dtype := cmp.Or(s.dtype, "float32")
 	shapes := [][]string{s.dims()}
 	for s.open && len(shapes[len(shapes)-1]) < 4 {
@@ -129,7 +127,7 @@ func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
 			}
 		}
 		for _, t := range all {
-			v, err := m.run1(m.ref.zeros, starlark.Tuple{t}, []starlark.Tuple{{starlark.String("dtype"), starlark.String(dtype)}})
+			v, err := inf.run1(inf.ref.zeros, starlark.Tuple{t}, []starlark.Tuple{{starlark.String("dtype"), starlark.String(dtype)}})
 			if err != nil {
 				continue // more elements than a tensor can have
 			}
@@ -143,12 +141,12 @@ func (m *machine) samples(s *shape, sizes []int) (list []starlark.Value) {
 }
 
 // mark records the shape of a name at its position.
-func (m *machine) mark(id *syntax.Ident, v value) {
-	if m.st.dead {
+func (inf *inference) mark(id *syntax.Ident, v value) {
+	if inf.st.dead {
 		return
 	}
-	if old, known := m.shapes[id]; known {
+	if old, known := inf.shapes[id]; known {
 		v.shape = joined(old, v.shape)
 	}
-	m.shapes[id] = v.shape
+	inf.shapes[id] = v.shape
 }

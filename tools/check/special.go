@@ -9,85 +9,80 @@ import (
 )
 
 // special interprets the builtins whose results contain their arguments.
-func (m *machine) special(name string, c *call) (value, bool) {
-	given := len(c.args) > 0
+func (b *builtins) special(name string, c *call) (value, bool) {
+	positional := len(c.args) > 0
 	switch name {
 	case "run.choice", "run.param":
 		v := c.first()
-		if given, ok := c.named["default"]; ok {
-			v = given
+		if fallback, ok := c.named["default"]; ok {
+			v = fallback
 		}
 		return v, true
 	case "run.params":
-		return m.declare(c), true
+		return b.declare(c), true
 	case "run.progress":
-		return c.first(), given
-	case "nn.autocast":
-		if o := c.first().only(); o != nil && given {
-			inner := *c
-			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
-			return m.callObject(o, &inner, true), true
+		return c.first(), positional
+	case "nn.autocast", "tensor.no_grad":
+		o := c.first().only()
+		if o == nil || name == "tensor.no_grad" && o.kind != function && o.kind != builtin && o.kind != method {
+			return c.first(), positional
 		}
-		return c.first(), given
-	case "tensor.no_grad":
-		if o := c.first().only(); o != nil && (o.kind == function || o.kind == builtin || o.kind == method) {
-			inner := *c
-			inner.args, inner.exprs = c.args[1:], c.exprs[1:]
-			out := m.callObject(o, &inner, true)
+		inner := *c
+		inner.args, inner.exprs = c.args[1:], c.exprs[1:]
+		out := b.calls.callObject(o, &inner, true)
+		if name == "tensor.no_grad" {
 			out.graph = nil
-			return out, true
 		}
-		return c.first(), given
+		return out, true
 	case "checkpoint.save_file":
-		return m.savedFile(c), true
+		return b.savedFile(c), true
 	case "checkpoint.load_file":
-		m.loadedFile(c)
+		b.loadedFile(c)
 	case "dist.ddp":
-		m.collective(name, c.pos, nil)
-		return m.synced(c), given
+		b.collective(name, c.pos, nil)
+		return b.synced(c), positional
 	case "dist.unwrap":
-		return c.first(), given
+		return c.first(), positional
 	case "dist.master_first", "dist.local_master_first":
-		return m.masterFirst(name, c), true
+		return b.masterFirst(name, c), true
 	case "data.loader":
-		return m.loader(c), true
+		return b.loader(c), true
 	case "nn.module", "nn.sequential":
-		return m.model(name, c), true
+		return b.model(name, c), true
 	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.init_parallelism":
 		if name != "dist.local_group" { // it is there from the start
-			m.collective(name, c.pos, nil)
+			b.collective(name, c.pos, nil)
 		}
-		return m.groups(name, c), true
+		return b.groups(name, c), true
 	}
 	return same, false
 }
 
 // savedFile is the path that checkpoint.save_file returns, of a file that rank 0 writes.
-func (m *machine) savedFile(c *call) value {
+func (b *builtins) savedFile(c *call) value {
 	path := c.named["path"]
 	if len(c.args) > 1 {
 		path = c.args[1]
 	}
-	o := m.alloc(c.node, "saved", instance, "", &contents{})
-	m.saved[o] = path.lit
+	o := b.alloc(c.node, "saved", instance, "", &contents{})
+	b.saved[o] = path.lit
 	return of(o)
 }
 
 // loadedFile warns if no synchronisation separates the writing of a file from its reading.
-func (m *machine) loadedFile(c *call) {
+func (b *builtins) loadedFile(c *call) {
 	path := c.named["path"]
 	if len(c.args) > 0 {
 		path = c.args[0]
 	}
-	for o, name := range m.saved {
-		if m.distributed && m.st.heap.get(o.id) != nil && (name != "" && name == path.lit || slices.Contains(path.refs, o)) {
-			m.warnOnce(c.pos, "load_file", "only rank 0 writes the file of checkpoint.save_file: other ranks may be here before it is there, or find an older one: dist.barrier() between")
+	for o, name := range b.saved {
+		if b.distributed && b.st.heap.get(o.id) != nil && (name != "" && name == path.lit || slices.Contains(path.refs, o)) {
+			b.warnOnce(c.pos, "load_file", "only rank 0 writes the file of checkpoint.save_file: other ranks may be here before it is there, or find an older one: dist.barrier() between")
 		}
 	}
 }
 
-// declare is run.params.
-func (m *machine) declare(c *call) value {
+func (b *builtins) declare(c *call) value {
 	fields := map[string]value{}
 	for _, name := range c.names {
 		v := c.named[name]
@@ -101,32 +96,32 @@ func (m *machine) declare(c *call) value {
 				}
 			}
 		}
-		if first, twice := m.params[name]; twice && first != pos {
-			m.fault(pos, "parameter %s is declared twice, first at %s", name, first)
+		if first, twice := b.params[name]; twice && first != pos {
+			b.fault(pos, "parameter %s is declared twice, first at %s", name, first)
 		} else {
-			m.params[name] = pos
+			b.params[name] = pos
 		}
 	}
-	return of(m.alloc(c.node, "params", container, "struct", &contents{fields: fields, closed: !c.spread}))
+	return of(b.alloc(c.node, "params", container, "struct", &contents{fields: fields, closed: !c.spread}))
 }
 
 // masterFirst calls a function that must call no collective: the first rank would
 // wait for ranks that wait for it.
-func (m *machine) masterFirst(name string, c *call) value {
+func (b *builtins) masterFirst(name string, c *call) value {
 	result := same
 	if len(c.args) > 0 {
-		depth := len(m.stack)
+		depth := len(b.calls.stack)
 		var events []*event
-		events, _ = m.watch(func() {
-			result = m.call(c.args[0], &call{node: c.node, pos: c.pos, text: "the function"})
+		events, _ = b.watch(func() {
+			result = b.calls.call(c.args[0], &call{node: c.node, pos: c.pos, text: "the function"})
 		})
 		collectives(events, func(e *event) {
 			inner := e.chain[min(depth+1, len(e.chain)-1)]
-			m.warnOnce(inner.pos, e.name, "%s is called inside %s (%s), which runs its function on one rank before the others: they will hang each other",
+			b.warnOnce(inner.pos, e.name, "%s is called inside %s (%s), which runs its function on one rank before the others: they will hang each other",
 				e.name, name, lineOf(c.pos, inner.pos))
 		})
 	}
-	m.collective(name, c.pos, nil)
+	b.collective(name, c.pos, nil)
 	return result
 }
 
@@ -134,24 +129,24 @@ var loaderParams = []string{"ds", "batch", "shuffle", "drop_last", "shard", "gro
 
 // loader gives each rank its own batches, unless every rank gets all samples;
 // without shuffle the ranks' numbers of batches may differ by one.
-func (m *machine) loader(c *call) value {
+func (b *builtins) loader(c *call) value {
 	arg := func(name string) value { v, _ := c.arg(loaderParams, name); return v }
-	held := &contents{diff: m.st.shallow(arg("ds"))}
-	held.elem = value{diff: m.st.deep(arg("ds"), arg("batch"))}
-	if shard, given := c.arg(loaderParams, "shard"); !c.spread && (!given || shard.lit == "True") {
+	held := &contents{diff: b.st.shallow(arg("ds"))}
+	held.elem = value{diff: b.st.deep(arg("ds"), arg("batch"))}
+	if shard, ok := c.arg(loaderParams, "shard"); !c.spread && (!ok || shard.lit == "True") {
 		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos, from: byData}
-		held.elem.diff = either(held.elem.diff, m.reason(batches))
+		held.elem.diff = either(held.elem.diff, b.reason(batches))
 		_, sampled := c.arg(loaderParams, "sampler")
-		if shuffle, given := c.arg(loaderParams, "shuffle"); !sampled && (!given || shuffle.lit == "False") {
+		if shuffle, ok := c.arg(loaderParams, "shuffle"); !sampled && (!ok || shuffle.lit == "False") {
 			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos, from: byData}
-			held.diff = either(held.diff, m.reason(count))
+			held.diff = either(held.diff, b.reason(count))
 		}
 	}
-	return of(m.alloc(c.node, "loader", instance, "Loader", held))
+	return of(b.alloc(c.node, "loader", instance, "Loader", held))
 }
 
 // model makes a module defined by the recipe, or a chain of modules: calling it calls its functions.
-func (m *machine) model(name string, c *call) value {
+func (b *builtins) model(name string, c *call) value {
 	held := &contents{fields: map[string]value{}}
 	for i, v := range c.args {
 		held.fields["call "+strconv.Itoa(i)] = v
@@ -163,21 +158,20 @@ func (m *machine) model(name string, c *call) value {
 			held.fields[n] = c.named[n]
 		}
 	}
-	o := m.alloc(c.node, "module", instance, "Module", held)
+	o := b.alloc(c.node, "module", instance, "Module", held)
 	o.name = name
 	return of(o)
 }
 
-// callInstance calls a model.
-func (m *machine) callInstance(o *object, c *call) value {
-	held := m.held(o)
+func (cs *calls) callInstance(o *object, c *call) value {
+	held := cs.held(o)
 	forward, ok := held.fields["call 0"]
 	switch {
 	case !ok:
 	case o.name == "nn.module":
 		inner := *c
 		inner.text, inner.args, inner.exprs = "forward", append([]value{of(o)}, c.args...), append([]syntax.Expr{nil}, c.exprs...)
-		return m.call(forward, &inner)
+		return cs.call(forward, &inner)
 	case o.name == "nn.sequential":
 		out := c.first()
 		for i := 0; ; i++ {
@@ -185,14 +179,14 @@ func (m *machine) callInstance(o *object, c *call) value {
 			if !ok {
 				return out
 			}
-			out = m.call(layer, &call{node: c.node, pos: c.pos, text: "the layer", args: []value{out}, exprs: []syntax.Expr{nil}})
+			out = cs.call(layer, &call{node: c.node, pos: c.pos, text: "the layer", args: []value{out}, exprs: []syntax.Expr{nil}})
 		}
 	}
 	typ := ""
 	if o.typ == "Module" {
 		typ = "Tensor"
 	}
-	out := m.carried(m.made(c.node, typ, either(held.diff, m.st.deep(c.all()...))), c.all()...)
+	out := cs.carried(cs.made(c.node, typ, either(held.diff, cs.st.deep(c.all()...))), c.all()...)
 	if o.typ == "Module" {
 		out.graph = merged(out.graph, learned)
 	}
@@ -200,11 +194,11 @@ func (m *machine) callInstance(o *object, c *call) value {
 }
 
 // groups makes the groups of ranks that a builtin returns.
-func (m *machine) groups(name string, c *call) value {
-	group := func(role string) value { return of(m.alloc(c.node, role, instance, "Group", &contents{})) }
+func (b *builtins) groups(name string, c *call) value {
+	group := func(role string) value { return of(b.alloc(c.node, role, instance, "Group", &contents{})) }
 	if name != "dist.init_parallelism" {
 		return group("group")
 	}
 	fields := map[string]value{"mp": group("mp"), "pp": group("pp"), "dp": group("dp")}
-	return of(m.alloc(c.node, "parallel", container, "struct", &contents{fields: fields}))
+	return of(b.alloc(c.node, "parallel", container, "struct", &contents{fields: fields}))
 }

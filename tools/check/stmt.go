@@ -36,11 +36,11 @@ func (m *machine) stmt(s syntax.Stmt) {
 		m.jump(s)
 	case *syntax.DefStmt:
 		if fn, ok := s.Function.(*resolve.Function); ok {
-			m.assign(s.Name, m.closure(s, fn))
+			m.assign(s.Name, m.calls.closure(s, fn))
 		}
 	case *syntax.ExprStmt:
 		m.expr(s.X)
-		if m.isFail(s.X) {
+		if isFail(s.X) {
 			m.exit("fail", syntax.Start(s), nil)
 		}
 	case *syntax.ForStmt:
@@ -104,7 +104,7 @@ func (m *machine) assignment(s *syntax.AssignStmt) {
 		inPlace := map[syntax.Token]string{syntax.PLUS: "add_", syntax.MINUS: "sub_", syntax.STAR: "mul_", syntax.SLASH: "div_"}[op]
 		advice := ""
 		if inPlace != "" {
-			advice = fmt.Sprintf(": in place is %s.%s(%s)", id.Name, inPlace, m.text(s.RHS))
+			advice = fmt.Sprintf(": in place is %s.%s(%s)", id.Name, inPlace, m.frame.text(s.RHS))
 		}
 		m.warn(id.NamePos, "%s %s … only rebinds the name %s, the parameter stays as it is%s", id.Name, s.Op, id.Name, advice)
 	}
@@ -115,7 +115,6 @@ func (m *machine) assignment(s *syntax.AssignStmt) {
 	m.bind(s.LHS, m.operation(s, op, old, v))
 }
 
-// bind assigns to a target.
 func (m *machine) bind(target syntax.Expr, v value) {
 	m.step(1)
 	switch t := target.(type) {

@@ -9,14 +9,14 @@ import (
 // An event is a call of a collective, or a part of the recipe with collectives in it that every rank executes alike:
 // a loop or a choice.
 type event struct {
-	name  string   // "dist.barrier"; "loop", "choice"
-	group *object  // of a collective in a group of ranks, nil: the world's
-	chain []place  // how it is reached, the innermost call last
-	inner []*event // of loop and choice
+	name  string     // "dist.barrier"; "loop", "choice"
+	group *object    // of a collective in a group of ranks, nil: the world's
+	chain []callSite // how it is reached, the innermost call last
+	inner []*event   // of loop and choice
 }
 
-// A place is a call within a function.
-type place struct {
+// A callSite is a call within a function.
+type callSite struct {
 	pos syntax.Position
 	fn  string
 }

@@ -1,8 +1,6 @@
 package check
 
 import (
-	"drun/starlib/lang"
-
 	"go.starlark.net/resolve"
 	"go.starlark.net/syntax"
 )
@@ -18,7 +16,7 @@ func (m *machine) assign(id *syntax.Ident, v value) {
 }
 
 // variable finds the activation that a binding belongs to.
-func (m *machine) variable(b *resolve.Binding) *variable {
+func (m *memory) variable(b *resolve.Binding) *variable {
 	f := m.frame
 	switch b.Scope {
 	case resolve.Global:
@@ -37,7 +35,7 @@ func (m *machine) variable(b *resolve.Binding) *variable {
 }
 
 // named is the variable of an activation that first binds.
-func (m *machine) named(f *frame, first *syntax.Ident) *variable {
+func (m *memory) named(f *frame, first *syntax.Ident) *variable {
 	v := f.vars[first]
 	if v == nil {
 		if f.vars == nil {
@@ -48,35 +46,4 @@ func (m *machine) named(f *frame, first *syntax.Ident) *variable {
 		m.vars++
 	}
 	return v
-}
-
-func (m *machine) lookup(id *syntax.Ident) value {
-	b, ok := id.Binding.(*resolve.Binding)
-	if !ok || b.Scope == resolve.Undefined {
-		return same
-	}
-	if b.Scope != resolve.Predeclared && b.Scope != resolve.Universal {
-		v := same
-		if known := m.st.vars.get(m.variable(b).id); known != nil {
-			v = *known
-		} else if local := b.Scope == resolve.Local || b.Scope == resolve.Cell; local && !m.st.dead {
-			m.fault(id.NamePos, "%s", lang.Hinted("local variable "+id.Name+" referenced before assignment"))
-		}
-		m.mark(id, v)
-		return v
-	}
-	switch id.Name {
-	case "None":
-		return none
-	case "True", "False":
-		return value{lit: id.Name, typ: "bool"}
-	}
-	return m.predeclared(id.Name)
-}
-
-func (m *machine) predeclared(name string) value {
-	if mod := m.ref.modules[name]; mod != nil {
-		return of(m.object(site{role: "predeclared " + name}, object{kind: module, name: name, module: mod}))
-	}
-	return of(m.object(site{role: "predeclared " + name}, object{kind: native, name: name}))
 }

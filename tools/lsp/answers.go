@@ -41,13 +41,11 @@ var (
 // completion offers the names that are possible at a position: attributes after a dot, else names and, within a call,
 // the callee's parameters.
 func (s *Server) completion(d *document, p Position) (any, error) {
-	head, _ := d.around(p)
-	if inText(head) {
+	before, _ := d.around(p)
+	if _, inText := unclosed(before); inText {
 		return []Item{}, nil
 	}
-	name := d.named(Position{p.Line, p.Character})
-	before, _ := d.around(p)
-	name = name[:len(name)-trailing(name, before)]
+	name := before[len(strings.TrimRightFunc(before, func(r rune) bool { return isName(r) || r == '.' })):]
 	dot := strings.LastIndexByte(name, '.')
 	items := []Item{}
 	if dot >= 0 {
@@ -63,8 +61,8 @@ func (s *Server) completion(d *document, p Position) (any, error) {
 	if c := d.call(p); c != nil {
 		signature, _ := s.signature(d, c)
 		list, _ := parameters(signature)
-		for _, part := range list {
-			if param := parameterName(part); param != "" && part[0] != '*' {
+		for _, declared := range list {
+			if param := parameterName(declared); param != "" && declared[0] != '*' {
 				add(Item{Label: param, Kind: 6, Detail: "parameter of " + c.callee, InsertText: param + " = "})
 			}
 		}
@@ -93,34 +91,6 @@ func (s *Server) completion(d *document, p Position) (any, error) {
 		add(Item{Label: word, Kind: 14})
 	}
 	return items, nil
-}
-
-// trailing is how much of a name follows the cursor.
-func trailing(name, before string) int {
-	for n := range len(name) {
-		if strings.HasSuffix(before, name[:len(name)-n]) {
-			return n
-		}
-	}
-	return len(name)
-}
-
-// inText reports whether the beginning of a line ends within a string or comment.
-func inText(before string) bool {
-	quote := byte(0)
-	for i := 0; i < len(before); i++ {
-		switch c := before[i]; {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote == 0 && (c == '"' || c == '\''):
-			quote = c
-		case quote == 0 && c == '#':
-			return true
-		}
-	}
-	return quote != 0
 }
 
 func itemOf(e universe.Entry) Item {
@@ -223,7 +193,7 @@ func (s *Server) shapeAt(d *document, p Position) string {
 	}
 	before, _ := d.around(p)
 	start := strings.TrimRightFunc(before, isName)
-	return shapes[check.Place{File: d.path, Line: p.Line + 1, Col: utf8.RuneCountInString(start) + 1}]
+	return shapes[check.Position{File: d.path, Line: p.Line + 1, Col: utf8.RuneCountInString(start) + 1}]
 }
 
 func code(text string) string { return "```python\n" + text + "\n```\n\n" }
@@ -303,7 +273,6 @@ func (s *Server) find(d *document, p Position) (*defined, string) {
 		case *syntax.DotExpr:
 			if d.contains(n.Name, p) {
 				id = nil
-				syntax.Walk(n.X, func(syntax.Node) bool { return true })
 				return false // an attribute
 			}
 		}

@@ -2,7 +2,6 @@ package lsp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"runtime/debug"
@@ -11,7 +10,6 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"drun/engine/recipe"
-	"drun/starlib/lang"
 	"drun/tools/check"
 	"drun/tools/format"
 )
@@ -71,33 +69,13 @@ func (s *Server) diagnose(d *document) (list []Diagnostic) {
 }
 
 // inspect checks a document, and gives the shapes of tensors that names in it stand for.
-func (s *Server) inspect(d *document) ([]check.Finding, map[check.Place]string) {
+func (s *Server) inspect(d *document) ([]check.Finding, map[check.Position]string) {
 	bundle, faults := recipe.ReadAll(d.path, s.reader(d))
-	var found []check.Finding
-	for _, fault := range faults {
-		if located := (*lang.Error)(nil); errors.As(fault, &located) {
-			found = append(found, check.FromError(located)...)
-		} else {
-			found = append(found, check.Finding{File: d.path, Line: 1, Col: 1, Severity: check.Error, Message: fault.Error()})
-		}
+	found, shapes, err := s.recipes.Inspect(bundle, faults, true) // others may load it
+	if err != nil {
+		found = append(found, check.Finding{File: d.path, Line: 1, Col: 1, Severity: check.Error, Message: err.Error()})
 	}
-	if bundle == nil {
-		return found, nil
-	}
-	ref := s.plain
-	if recipe.HaveTests(bundle.Sources) {
-		ref = s.tests
-	}
-	var files []check.File
-	for _, src := range bundle.Sources {
-		if parsed, err := lang.Parse(recipe.Display(d.path, src.Path), src.Content); err == nil {
-			files = append(files, check.File{Path: src.Path, File: parsed})
-		}
-	}
-	more, shapes := check.Inspect(ref, files, bundle.Project.Resolve)
-	// A file that others load has no main.
-	more = slices.DeleteFunc(more, func(f check.Finding) bool { return f.Message == check.NoMain })
-	return check.Sort(append(found, more...)), shapes
+	return found, shapes
 }
 
 // reader reads open documents from the editor, other files from disk.

@@ -12,8 +12,6 @@ import (
 
 	"github.com/sourcegraph/jsonrpc2"
 
-	"drun/starlib"
-	"drun/starlib/testing"
 	"drun/starlib/universe"
 	"drun/tools/check"
 )
@@ -24,8 +22,7 @@ const maxDocument = 16 << 20 // bytes
 // A Server knows the documents that an editor has open.
 type Server struct {
 	version string
-	plain   *check.Reference
-	tests   *check.Reference // for recipes with functions test_*
+	recipes *check.Recipes
 	entries universe.Entries
 	logged  io.Writer
 
@@ -38,14 +35,8 @@ type Server struct {
 
 // New makes a server; its internal errors are written to logged.
 func New(version string, logged io.Writer) *Server {
-	modules, names := universe.Modules(), universe.Names()
-	s := &Server{version: version, plain: check.NewReference(modules, names), entries: universe.Reference(), logged: logged,
+	return &Server{version: version, recipes: check.NewRecipes(), entries: universe.Reference(), logged: logged,
 		documents: map[string]string{}, dirty: map[string]bool{}, changed: make(chan struct{}, 1)}
-	module := testing.Module("")
-	with := universe.Names()
-	with[module.Name] = module.Build(&starlib.Rank{WorldSize: 1})
-	s.tests = check.NewReference(append(modules, module), with)
-	return s
 }
 
 // Serve answers until the editor says exit or closes the connection. clean: it said shutdown before.

@@ -12,7 +12,7 @@ import (
 type call struct {
 	callee   string   // a dotted name
 	at       Position // of the callee's end
-	given    int      // arguments before the one at the position
+	earlier  int      // arguments before the one at the position
 	argument string   // the one at the position, up to there
 }
 
@@ -23,14 +23,20 @@ type open struct {
 }
 
 // unclosed lists the brackets of Starlark text that are open at its end, the innermost last. A def at the beginning
-// of a line closes what a mistake above it left open.
-func unclosed(text string) (list []open) {
+// of a line closes what a mistake above it left open. inText: the end is within a string or comment.
+func unclosed(text string) (list []open, inText bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
 		case '#':
-			i += len(firstLine(text[i:])) - 1
+			line := strings.IndexByte(text[i:], '\n')
+			if line < 0 {
+				return list, true
+			}
+			i += line - 1
 		case '"', '\'':
-			i = textEnd(text, i) - 1
+			if i = textEnd(text, i) - 1; i >= len(text) {
+				return list, true
+			}
 		case '(', '[', '{':
 			list = append(list, open{at: i})
 		case ')', ']', '}':
@@ -45,15 +51,10 @@ func unclosed(text string) (list []open) {
 			}
 		}
 	}
-	return list
+	return list, false
 }
 
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
-
-// textEnd is where the string that begins with the quote at i ends.
+// textEnd is where the string that begins with the quote at i ends, beyond the text if it does not.
 func textEnd(text string, i int) int {
 	quote := text[i : i+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(text[i:], triple) {
@@ -69,7 +70,7 @@ func textEnd(text string, i int) int {
 			i++
 		}
 	}
-	return len(text)
+	return len(text) + 1
 }
 
 // call finds the innermost call around a position; nil if there is none, or if the callee has no name.
@@ -79,7 +80,7 @@ func (d *document) call(p Position) *call {
 	}
 	here, _ := d.around(p)
 	text := strings.Join(append(slices.Clone(d.lines[:p.Line]), here), "\n")
-	list := unclosed(text)
+	list, _ := unclosed(text)
 	if len(list) == 0 {
 		return nil
 	}
@@ -104,7 +105,7 @@ func units(s string) int { return len(utf16.Encode([]rune(s))) }
 func parameters(signature string) (list []string, at []int) {
 	for i := range len(signature) {
 		if c := signature[i]; c == ',' || c == ')' {
-			around := unclosed(signature[:i])
+			around, _ := unclosed(signature[:i])
 			if len(around) != 1 {
 				continue
 			}
@@ -112,9 +113,9 @@ func parameters(signature string) (list []string, at []int) {
 			if n := len(around[0].commas); n > 0 {
 				begin = around[0].commas[n-1] + 1
 			}
-			part := strings.TrimSpace(signature[begin:i])
-			if part != "" {
-				list, at = append(list, part), append(at, begin+strings.Index(signature[begin:], part))
+			param := strings.TrimSpace(signature[begin:i])
+			if param != "" {
+				list, at = append(list, param), append(at, begin+strings.Index(signature[begin:], param))
 			}
 			if c == ')' {
 				break
@@ -127,8 +128,8 @@ func parameters(signature string) (list []string, at []int) {
 var leading = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\**([\pL_][\pL\pN_]*)`) })
 
 // parameterName is the name in a part of a signature, "" for a star alone.
-func parameterName(part string) string {
-	if m := leading().FindStringSubmatch(part); m != nil {
+func parameterName(param string) string {
+	if m := leading().FindStringSubmatch(param); m != nil {
 		return m[1]
 	}
 	return ""
@@ -168,8 +169,8 @@ var named = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\
 // active is the parameter that the argument at the position is for, len(list) if there is none.
 func (c *call) active(list []string) int {
 	if m := named().FindStringSubmatch(c.argument); m != nil {
-		for i, part := range list {
-			if parameterName(part) == m[1] && !strings.HasPrefix(part, "*") {
+		for i, param := range list {
+			if parameterName(param) == m[1] && !strings.HasPrefix(param, "*") {
 				return i
 			}
 		}
@@ -178,11 +179,11 @@ func (c *call) active(list []string) int {
 		}
 		return len(list)
 	}
-	for i, part := range list {
+	for i, param := range list {
 		switch {
-		case part == "*" || strings.HasPrefix(part, "**"):
+		case param == "*" || strings.HasPrefix(param, "**"):
 			return len(list)
-		case i == c.given || strings.HasPrefix(part, "*"):
+		case i == c.earlier || strings.HasPrefix(param, "*"):
 			return i
 		}
 	}
@@ -200,12 +201,12 @@ func (s *Server) signatureHelp(d *document, p Position) (any, error) {
 		return nil, nil
 	}
 	list, at := parameters(label)
-	places := []map[string]any{}
-	for i, part := range list {
+	labels := []map[string]any{}
+	for i, param := range list {
 		begin := units(label[:at[i]])
-		places = append(places, map[string]any{"label": [2]int{begin, begin + units(part)}})
+		labels = append(labels, map[string]any{"label": [2]int{begin, begin + units(param)}})
 	}
 	return map[string]any{"activeSignature": 0, "activeParameter": c.active(list), "signatures": []any{map[string]any{
-		"label": label, "documentation": map[string]string{"kind": "markdown", "value": doc}, "parameters": places,
+		"label": label, "documentation": map[string]string{"kind": "markdown", "value": doc}, "parameters": labels,
 	}}}, nil
 }
