@@ -149,7 +149,7 @@ func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, 
 		}
 	}
 	sum := []float64{x}
-	err := g.sum(c, w.within, sum)
+	err := sumFloats(g, c, w.within, sum)
 	return sum[0], err
 }
 

@@ -28,7 +28,7 @@ var (
 	_ starlark.Callable = (*dataParallel)(nil)
 )
 
-func (w *World) dataParallelism() []*starlib.Def {
+func dataParallelism(w *World) []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: `data_parallel(module: Module, parts: int = 2) -> DataParallel`,
 		Doc: "The module with its batch divided as over so many ranks, but on this rank alone: tensors among its\n" +

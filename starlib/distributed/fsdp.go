@@ -35,9 +35,9 @@ var (
 	_ starlark.Callable = (*fsdp)(nil)
 )
 
-func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	m := c.Arg("module").(*nn.Model)
-	f := &fsdp{Model: m, replica: replica{world: w, g: g, ctx: ctx, on: true, thread: c.Thread},
+	f := &fsdp{Model: m, replica: replica{world: g.world, g: g, ctx: ctx, on: true, thread: c.Thread},
 		keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}}
 	f.names, f.params = m.Parameters()
 	f.had = make([]bool, len(f.params))
@@ -68,7 +68,7 @@ func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (star
 	if err := g.agree(ctx, key, origin(c), "the ranks' models or units differ", func(key []byte) string { return fmt.Sprintf("digest %x", fnv(key)) }); err != nil {
 		return nil, err
 	}
-	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
+	if err := agreeOnTensors(g, ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
 	garbage := 0
@@ -82,10 +82,9 @@ func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (star
 		garbage = tensor.Reclaim(garbage)
 	}
 	if buffers := slices.DeleteFunc(slices.Clone(all), func(t *tensor.Tensor) bool { return f.shards[t] != nil }); len(buffers) > 0 {
-		err = g.spreadAgreed(ctx, buffers, ofFirst, anyType, origin(c))
+		err = spreadAgreed(g, ctx, buffers, ofFirst, anyType, origin(c))
 	}
-	w.wrapped = append(w.wrapped, f)
-	w.tensors.BackwardDone = w.backwardDone
+	g.world.wrapped.add(g.world, f)
 	return f, err
 }
 
@@ -127,7 +126,7 @@ func (f *fsdp) reduceRest() error {
 	}
 	keys, err := f.g.compare(f.ctx, key, f.origin())
 	if err == nil && keys != nil {
-		err = f.g.gradMismatch(f.params, func(i int) string { return f.names[i] }, keys)
+		err = gradMismatch(f.g, f.params, func(i int) string { return f.names[i] }, keys)
 	}
 	if err != nil || len(f.buffers) == 0 || !f.Training() {
 		return err
@@ -335,7 +334,7 @@ func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	sum := []float64{square}
-	if err := f.g.sum(c, f.ctx, sum); err != nil {
+	if err := sumFloats(f.g, c, f.ctx, sum); err != nil {
 		return nil, err
 	}
 	norm := math.Sqrt(sum[0])

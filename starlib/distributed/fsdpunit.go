@@ -155,10 +155,10 @@ func (u *unit) gather(at collective.Origin) error {
 			return err
 		}
 		from, to, each := s.Bounds()
-		part := u.of.world.stage((to - from) * s.DType().Size())
+		part := u.of.world.memory.stage((to - from) * s.DType().Size())
 		s.Part(part)
 		call := u.call(collective.NewAllGather(collective.Buffer{DType: s.DType(), Data: part}, bufferOf(values)))
-		call.Counts = uneven(u.of.g.cut(s.Len(), each))
+		call.Counts = uneven(partSizes(u.of.g, s.Len(), each))
 		if s.Len() == 0 {
 			continue
 		}
@@ -302,9 +302,9 @@ func (u *unit) reduce() error {
 			return err
 		}
 		from, to, each := s.Bounds()
-		part := f.world.stage((to - from) * s.DType().Size())
+		part := f.world.memory.stage((to - from) * s.DType().Size())
 		call := u.call(collective.NewReduceScatter(bufferOf(grads), collective.Buffer{DType: s.DType(), Data: part}, element.Avg))
-		call.Counts = uneven(f.g.cut(s.Len(), each))
+		call.Counts = uneven(partSizes(f.g, s.Len(), each))
 		if s.Len() > 0 {
 			if err := f.g.do(f.ctx, call, f.origin()); err != nil {
 				return err

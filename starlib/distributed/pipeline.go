@@ -67,7 +67,7 @@ var pipelineMethods = &starlib.Methods{
 	},
 }
 
-func (w *World) pipelining() []*starlib.Def {
+func pipelining(w *World) []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: `pipeline(stages: iterable, micro_batches: int, schedule: string = "1f1b", group: Group = None, timeout: number = None) -> Pipeline`,
 		Doc: "A model whose stages are spread over the group's ranks in order, equally many consecutive ones on each,\n" +
@@ -76,12 +76,12 @@ func (w *World) pipelining() []*starlib.Def {
 			"those of one rank with the same micro_batches, unless stages draw random numbers (dropout), which each\n" +
 			"rank does for itself. schedule: \"gpipe\" runs all micro-batches forward, then all backward; \"1f1b\"\n" +
 			"begins with backward as early as it can, and so holds fewer activations.",
-		Fn: w.inGroup(w.pipeline),
+		Fn: w.inGroup(newPipeline),
 	}}
 }
 
-func (w *World) pipeline(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	p := &pipeline{world: w, g: g, micros: c.Int("micro_batches"), schedule: c.String("schedule")}
+func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	p := &pipeline{world: g.world, g: g, micros: c.Int("micro_batches"), schedule: c.String("schedule")}
 	var stages starlark.Tuple
 	for stage := range starlark.Elements(c.Arg("stages").(starlark.Iterable)) {
 		stages = append(stages, stage)
@@ -107,7 +107,7 @@ func (w *World) pipeline(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 		}
 	}
 	var err error
-	p.Model, err = nn.Sequential(w.tensors, own, first)
+	p.Model, err = nn.Sequential(g.world.tensors, own, first)
 	return p, err
 }
 
@@ -227,7 +227,7 @@ func (s *step) run() error {
 			return err
 		}
 	}
-	if err := s.meet(time.Since(start) - s.idle); err != nil {
+	if err := s.exchangeResults(time.Since(start) - s.idle); err != nil {
 		return err
 	}
 	s.wall = time.Since(start)
@@ -379,14 +379,14 @@ func (s *step) backward(micro int) error {
 // send starts sending a parcel of this step.
 func (s *step) send(p parcel, to, tag int) error {
 	p.of, p.rows = s.of, s.rows
-	sent, err := s.g.ship(s.ctx, p, to, tag, s.at)
+	sent, err := sendParcel(s.g, s.ctx, p, to, tag, s.at)
 	s.sent = append(s.sent, sent)
 	return err
 }
 
 func (s *step) receive(from, tag int) (p parcel, err error) {
 	err = s.waiting(func() error {
-		p, err = s.g.unpack(s.ctx, from, tag, s.at)
+		p, err = receiveParcel(s.g, s.ctx, from, tag, s.at)
 		return err
 	})
 	return p, err
@@ -410,8 +410,8 @@ func (s *step) waiting(call func() error) error {
 	return err
 }
 
-// meet ends the step on all ranks: they learn the loss, and how long each has computed.
-func (s *step) meet(busy time.Duration) error {
+// exchangeResults ends the step on all ranks: they learn the loss, and how long each has computed.
+func (s *step) exchangeResults(busy time.Duration) error {
 	own := []float64{s.total, busy.Seconds()}
 	all := slices.Repeat(own, s.g.Size())
 	if s.g.comm != nil {

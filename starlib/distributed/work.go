@@ -85,23 +85,23 @@ func finished(kind collective.Kind, value starlark.Value) *Work {
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
-// newCall returns a call to fill in. A synchronous one is kept in the group, since a new one would be allocated each time.
-func (g *Group) newCall(async bool) *collective.Call {
+// newCallFor returns a call to fill in. A synchronous one is kept in the group, since a new one would be allocated each time.
+func newCallFor(g *Group, async bool) *collective.Call {
 	if async {
 		return new(collective.Call)
 	}
 	return &g.call
 }
 
-// run makes the call and returns what then makes of it: at once or, for an
+// start makes the call and returns what then makes of it: at once or, for an
 // asynchronous call, as a Work. In a group of one rank there is nothing to call. An
 // asynchronous call whose result must be copied into place waits anyway, because
 // nothing would copy the result of a dropped Work.
-func (g *Group) run(c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async, copied bool, then finisher) (starlark.Value, error) {
+func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async, copied bool, then finisher) (starlark.Value, error) {
 	if async && copied {
 		kind := call.Kind
 		g.call = *call
-		value, err := g.run(c, ctx, &g.call, false, false, then)
+		value, err := start(g, c, ctx, &g.call, false, false, then)
 		return finished(kind, value), err
 	}
 	if !async {
@@ -137,7 +137,7 @@ func (w *World) keep(work *Work) {
 // Finish waits for the calls in progress that the recipe has dropped, so that they
 // complete. It is called when main has returned.
 func (w *World) Finish() error {
-	if err := w.settle(); err != nil {
+	if err := w.rpc.settle(); err != nil {
 		return err
 	}
 	for _, work := range w.pending {
