@@ -77,7 +77,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 	}
 	backend := w.plugins(plugin, w.lostPlugin(group.ID))
 	h := w.job.Hierarchy
-	if slices.Contains(engine.WholeWorlds, name) {
+	if plugin.WholeWorld {
 		h = nil
 	}
 	if h != nil {
