@@ -267,7 +267,7 @@ func newTest(dirs *[]string) *cobra.Command {
 			}
 			err = host.Run(cmd.Context(), program, which, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if errors.As(err, new(*exec.ExitError)) {
-				return exitStatus(exit.Backend) // the host has printed why
+				return exit.Errorf(exit.Backend, "the backend %s does not pass the suite", p.Name)
 			}
 			return err
 		},
