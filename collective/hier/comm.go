@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/collective/calls"
+	"drun/collective/progress"
 	"drun/collective/shm"
 	"drun/kernel/element"
 )
@@ -29,7 +29,7 @@ type Comm struct {
 	lane    int     // this rank's; -1: none
 	inOrder bool    // the ranks of each node follow each other
 
-	calls calls.Collectives
+	calls progress.Collectives
 	box   *box
 	wg    sync.WaitGroup // asynchronous calls
 
@@ -70,7 +70,7 @@ func (c *Comm) findLanes() {
 	for link := range c.w.links {
 		var lane []int
 		for _, here := range c.nodes {
-			if i := slices.IndexFunc(here, func(rank int) bool { return c.w.place[c.ranks[rank]] == link }); i >= 0 {
+			if i := slices.IndexFunc(here, func(rank int) bool { return c.w.position[c.ranks[rank]] == link }); i >= 0 {
 				lane = append(lane, here[i])
 			}
 		}

@@ -24,7 +24,7 @@ type neighbours struct{}
 func (neighbours) Name() string { return "neighbours" }
 
 func (neighbours) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	f, err := shm.Meet(ctx, world.Store, "neighbours", world.Rank, world.Size)
+	f, err := shm.Rendezvous(ctx, world.Store, "neighbours", world.Rank, world.Size)
 	if err != nil {
 		return nil, err
 	}

@@ -322,8 +322,8 @@ type chain struct {
 	partial, data []byte // of the chunk that is being combined
 }
 
-// place is this node's position on the path of the partial sums. The path of a broadcast ends at the root's node.
-func (p *pipeline) place() (at int, nodes []int) {
+// pathPosition is this node's position on the path of the partial sums. The path of a broadcast ends at the root's node.
+func (p *pipeline) pathPosition() (at int, nodes []int) {
 	n := len(p.nodes)
 	shift := 0
 	if p.call.Kind == collective.Broadcast {
@@ -337,7 +337,7 @@ func (p *pipeline) place() (at int, nodes []int) {
 
 // chainDelay is after how many steps a result comes: one for each node to pass, and a few more.
 func (p *pipeline) chainDelay() int {
-	at, nodes := p.place()
+	at, nodes := p.pathPosition()
 	if at == len(nodes)-1 {
 		return 1
 	}
@@ -354,7 +354,7 @@ func (c *chain) window(at int) int { return min(2*(len(c.path)-1-at)+3, mostDela
 func (p *pipeline) newChain() (_ *chain, err error) {
 	c := &chain{pipeline: p, wide: p.dtype}
 	c.up, c.down = outbox{run: p.run}, outbox{run: p.run}
-	c.at, c.nodeAt = p.place()
+	c.at, c.nodeAt = p.pathPosition()
 	for _, node := range c.nodeAt {
 		c.path = append(c.path, p.run.lanes[p.lane][node])
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"drun/collective"
-	"drun/collective/calls"
+	"drun/collective/progress"
 	"drun/collective/sharedmem"
 )
 
@@ -29,7 +29,7 @@ type Comm struct {
 	sources [][]byte // what is reduced, in rank order
 	reducer
 
-	calls   calls.Collectives
+	calls   progress.Collectives
 	mailbox mailbox
 	wg      sync.WaitGroup // asynchronous calls
 

@@ -132,7 +132,7 @@ func (c *client) connectOnce(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	k := newConn(secureClient(socket))
-	if err := k.during(ctx, func() error { return k.introduce(c.token, false) }); err != nil {
+	if err := k.during(ctx, func() error { return k.clientHandshake(c.token, false) }); err != nil {
 		k.Close()
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func TestFalseServers(t *testing.T) {
 			}
 			_ = theirs.send(&handshake{Proof: answer})
 		}()
-		err := ours.introduce(secret, true)
+		err := ours.clientHandshake(secret, true)
 		if (err == nil) != (name == "honest") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -101,7 +101,7 @@ func TestSecretStaysHere(t *testing.T) {
 	})
 	var said bytes.Buffer
 	k := newConn(secureClient(recorded{connect(t, s), &said}))
-	if err := k.introduce(secret, true); err != nil {
+	if err := k.clientHandshake(secret, true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.Write([]byte("parameters!")); err != nil {
@@ -243,7 +243,7 @@ func TestFloodOfOneMachine(t *testing.T) {
 			t.Fatalf("%d guests", n)
 		}
 	}
-	if err := newConn(secureClient(honest)).introduce(s.token, false); err != nil {
+	if err := newConn(secureClient(honest)).clientHandshake(s.token, false); err != nil {
 		t.Errorf("the honest one was driven out: %v", err)
 	}
 }

@@ -211,7 +211,7 @@ func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	late := time.AfterFunc(helloTimeout, func() { c.Close() })
 	agents, token := (func(net.Conn))(nil), ""
-	agent, own := c.meet(func(agent bool) (secret string, expected bool) {
+	agent, own := c.serverHandshake(func(agent bool) (secret string, expected bool) {
 		if !agent {
 			s.mu.Lock()
 			defer s.mu.Unlock()

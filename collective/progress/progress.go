@@ -1,8 +1,8 @@
-// Package calls carries out calls whose backend works in this process: asynchronous ones
+// Package progress carries out calls whose backend works in this process: asynchronous ones
 // on a goroutine of their own, synchronous ones in their Wait, and a group's collectives
 // in the order in which they were started. It is used by collective/shm, collective/hier
 // and the plugins' engines.
-package calls
+package progress
 
 import (
 	"context"
