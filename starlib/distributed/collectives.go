@@ -63,7 +63,7 @@ func barrier(w *World, c *starlib.Call) (starlark.Value, error) {
 func reduction(name string, o *operand) (element.ReduceOp, error) {
 	op, ok := element.ParseReduceOp(name)
 	if !ok {
-		return 0, fmt.Errorf("unknown op %q: known are %s", name, strings.Trim(listText(element.ReduceOps()), "[]"))
+		return 0, fmt.Errorf("unknown op %q: want one of %s", name, strings.Trim(listText(element.ReduceOps()), "[]"))
 	}
 	if !op.Valid(o.buf.DType) {
 		return 0, fmt.Errorf("op %v is not defined for %v", op, o.buf.DType)

@@ -25,7 +25,7 @@ func (gs *groups) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 	g := starlib.Must(gs.anyGroup(c))
 	ctx := starlib.Must(gs.until(c))
 	if g == gs.all || g == gs.local {
-		return nil, errors.New("drun ends the world and the groups of nodes: leave it out")
+		return nil, errors.New("drun itself ends the world and the groups of nodes: leave this call out")
 	}
 	if g.own < 0 || g.comm == nil {
 		return starlark.None, nil
@@ -35,7 +35,7 @@ func (gs *groups) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 	}
 	for route, queue := range gs.receives {
 		if route.group == g {
-			return nil, fmt.Errorf("the group still receives: the irecv at %s was not waited for", queue[0].at.Pos)
+			return nil, fmt.Errorf("the group is still receiving: the irecv at %s has not been waited for", queue[0].at.Pos)
 		}
 	}
 	at := origin(c)

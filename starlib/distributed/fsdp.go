@@ -46,7 +46,7 @@ func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 		case p.Frozen():
 			return nil, fmt.Errorf("parameter %s was made at top level and is frozen: make it in main()", f.names[i])
 		case p.Claimed():
-			return nil, fmt.Errorf("an optimizer, dist.ddp or dist.fsdp has parameter %s already: make the optimizer afterwards, of the wrapped module's parameters()", f.names[i])
+			return nil, fmt.Errorf("parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
 		}
 	}
 	var all []*tensor.Tensor // parameters and buffers

@@ -62,7 +62,7 @@ func chooseUnits(c *starlib.Call, m *nn.Model) (map[*nn.Model]bool, error) {
 				return nil, fmt.Errorf("units: want modules, got %s", v.Type())
 			}
 			if i := slices.Index(parts, part); i < 1 {
-				return nil, fmt.Errorf("units: %s is no part of the module that can be a unit: those within one of nn's own layers are not, since it computes with them directly", part.Name())
+				return nil, fmt.Errorf("units: %s is not a part of the module that can be a unit: parts of nn's own layers cannot, since the layer computes with them directly", part.Name())
 			}
 			chosen[part] = true
 		}

@@ -214,7 +214,7 @@ func scatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (sta
 	case g.own != src && !c.IsNone("values"):
 		return nil, fmt.Errorf("only src, rank %d, passes values; the other ranks pass None", g.ranks[src])
 	case g.own == src && c.IsNone("values"):
-		return nil, fmt.Errorf("src passes a list of %d values, one per rank, not None", g.Size())
+		return nil, fmt.Errorf("src must pass a list of %d values, one per rank, not None", g.Size())
 	case g.own == src:
 		list = slices.Collect(starlark.Elements(c.Arg("values").(starlark.Iterable)))
 		if len(list) != g.Size() {

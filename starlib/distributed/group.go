@@ -112,7 +112,7 @@ func (w *World) group(c *starlib.Call) (*Group, error) {
 func (g *Group) member(c *starlib.Call, name string) (int, error) {
 	n := c.Int(name)
 	if n < 0 || n >= g.world.rank.WorldSize {
-		return 0, fmt.Errorf("%s %d is not a rank: valid are 0 to %d", name, n, g.world.rank.WorldSize-1)
+		return 0, fmt.Errorf("%s %d is not a rank: ranks are 0 to %d", name, n, g.world.rank.WorldSize-1)
 	}
 	at := slices.Index(g.ranks, n)
 	if at < 0 {
@@ -215,9 +215,9 @@ func (gs *groups) checkBackend(name string) error {
 	case name == "":
 		return errors.New("want the name of a backend, such as \"gloo\", got \"\"")
 	case len(name) > most:
-		return fmt.Errorf("the name of a backend has at most %d bytes, this one %d", most, len(name))
+		return fmt.Errorf("a backend's name has at most %d bytes, but this one has %d", most, len(name))
 	case gs.open == nil && name != gs.all.backend && gs.all.comm != nil:
-		return fmt.Errorf("this run has %q only", gs.all.backend)
+		return fmt.Errorf("this run has no backend but %q", gs.all.backend)
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func (gs *groups) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
 		return starlark.None, gs.agreeOnParts(starlib.Must(gs.until(c)), all, backend, origin(c))
 	}
 	if gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0 {
-		return nil, fmt.Errorf("it comes before all that needs other ranks, for they have begun with the backend %q", gs.all.backend)
+		return nil, fmt.Errorf("call it before anything that needs other ranks: they have already started with the backend %q", gs.all.backend)
 	}
 	g, err := gs.split(c, all, backend)
 	if err != nil {

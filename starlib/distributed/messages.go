@@ -73,7 +73,7 @@ const maxTag = collective.Body - 1
 func tag(c *starlib.Call) (int, error) {
 	n := c.Int("tag")
 	if n < 0 || n > maxTag {
-		return 0, fmt.Errorf("tag %d: valid are 0 to %d", n, maxTag)
+		return 0, fmt.Errorf("tag %d is out of range: want 0 to %d", n, maxTag)
 	}
 	return n, nil
 }

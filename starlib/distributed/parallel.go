@@ -34,7 +34,7 @@ func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	if gs.parallel {
-		return nil, errors.New("it was called already: keep its result")
+		return nil, errors.New("it has already been called: keep its result")
 	}
 	fields := starlark.StringDict{}
 	// A dimension's groups are the ranks that differ only in it: extent of them, stride apart.
@@ -74,7 +74,7 @@ func (gs *groups) backendsOf(c *starlib.Call) (map[string]string, error) {
 	for _, item := range c.Arg("backends").(*starlark.Dict).Items() {
 		dim, _ := starlark.AsString(item[0])
 		if dim = dimensions[dim]; dim == "" {
-			return nil, fmt.Errorf("argument backends: %s is no dimension: they are \"mp\", \"pp\" and \"dp\"", item[0])
+			return nil, fmt.Errorf("argument backends: %s is not a dimension: want \"mp\", \"pp\" or \"dp\"", item[0])
 		}
 		if item[1] == starlark.None {
 			continue
@@ -141,7 +141,7 @@ func shardOf(w *World, c *starlib.Call) (starlark.Value, error) {
 	dim := c.Int("dim")
 	t := startensor.Arg(c, "t")
 	if dim < -t.Dim() || dim >= t.Dim() {
-		return nil, fmt.Errorf("dimension %d of a tensor with %d: valid are %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)
+		return nil, fmt.Errorf("dimension %d of a %d-dimensional tensor: want %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)
 	}
 	if dim < 0 {
 		dim += t.Dim()

@@ -109,7 +109,7 @@ func receiveParcel(g *Group, ctx *collective.WaitLimit, src, tag int, at collect
 	}
 	dims := h[5]
 	if dims < 0 || dims > tensor.MaxDims || !element.Type(h[4]).Valid() {
-		return p, fmt.Errorf("rank %d sent a tensor that cannot be: %v", g.ranks[src], h)
+		return p, fmt.Errorf("rank %d sent an impossible tensor: %v", g.ranks[src], h)
 	}
 	shape := make([]int, dims)
 	for i := range shape {

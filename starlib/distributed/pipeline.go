@@ -92,7 +92,7 @@ func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark
 	case p.micros < 1:
 		return nil, fmt.Errorf("argument micro_batches: want at least 1, got %d", p.micros)
 	case len(stages) == 0 || len(stages)%g.Size() != 0:
-		return nil, fmt.Errorf("%d stages cannot be spread equally over %d ranks: their number must be a multiple of the ranks'", len(stages), g.Size())
+		return nil, fmt.Errorf("%d stages cannot be spread evenly over %d ranks: the number of stages must be a multiple of the number of ranks", len(stages), g.Size())
 	}
 	key := fmt.Appendf(nil, "%d stages, %d micro-batches, schedule %q", len(stages), p.micros, p.schedule)
 	if err := g.agree(ctx, key, origin(c), "the ranks make different pipelines", func(key []byte) string { return string(key) }); err != nil {
@@ -184,7 +184,7 @@ func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
 func (p *pipeline) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	s := &step{pipeline: p, at: originOf("Pipeline", starlib.Position(thread)), thread: thread, ctx: p.world.within}
 	if len(args) != 1 || len(kwargs) > 0 {
-		return nil, fmt.Errorf("a pipeline takes one argument, a batch, got %d", len(args)+len(kwargs))
+		return nil, fmt.Errorf("a pipeline takes one argument, a batch, but got %d", len(args)+len(kwargs))
 	}
 	v, ok := args[0].(*startensor.Value)
 	if !ok && args[0] != starlark.None {
@@ -301,7 +301,7 @@ func (s *step) forward(micro int) error {
 	}
 	result, ok := v.(*startensor.Value)
 	if !ok {
-		return fmt.Errorf("a stage gives one tensor to the next, but this rank's gave %s", v.Type())
+		return fmt.Errorf("a stage passes one tensor to the next, but this rank's stage returned a %s", v.Type())
 	}
 	out := result.Tensor()
 	switch {

@@ -170,7 +170,7 @@ func (s *rpc) ask(c *starlib.Call, to int, r *request) (starlark.Value, error) {
 // begin makes a request. The Work's result is the answer.
 func (s *rpc) begin(c *starlib.Call, to int, r *request) (*Work, error) {
 	if to < 0 || to >= s.rank.WorldSize {
-		return nil, fmt.Errorf("%d is not a rank: valid are 0 to %d", to, s.rank.WorldSize-1)
+		return nil, fmt.Errorf("%d is not a rank: ranks are 0 to %d", to, s.rank.WorldSize-1)
 	}
 	ctx := starlib.Must(s.until(c))
 	if to == s.rank.Rank {
@@ -215,7 +215,7 @@ func (s *rpc) result(answer *receive, to int, r *request) (starlark.Value, error
 	}
 	t, ok := v.(starlark.Tuple)
 	if !ok || len(t) != 2 {
-		return nil, fmt.Errorf("rank %d sent no answer, but %s", to, v)
+		return nil, fmt.Errorf("instead of an answer rank %d sent %s", to, v)
 	}
 	if t[0] == starlark.False {
 		return nil, fmt.Errorf("rank %d: %s", to, string(t[1].(starlark.String)))
@@ -292,7 +292,7 @@ func (r *request) value() starlark.Tuple {
 func newRequest(from int, v starlark.Value) (*request, error) {
 	t, ok := v.(starlark.Tuple)
 	if !ok || len(t) != 6 {
-		return nil, fmt.Errorf("rank %d sent no call, but %s", from, v)
+		return nil, fmt.Errorf("instead of a call rank %d sent %s", from, v)
 	}
 	r := &request{from: from, kind: t[0].(starlark.Int), file: string(t[2].(starlark.String)), name: string(t[3].(starlark.String)), args: t[4].(starlark.Tuple)}
 	r.served, _ = t[1].(starlark.Int).Int64()
@@ -310,7 +310,7 @@ func (s *rpc) serve(c *starlib.Call) (starlark.Value, error) {
 		ctx = starlib.Must(s.until(c))
 	}
 	if s.serving {
-		return nil, errors.New("this function is executed in dist.serve already")
+		return nil, errors.New("this function is already executed in dist.serve")
 	}
 	if err := s.settle(); err != nil || s.all.comm == nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-var errPart = errors.New("these are the parts that each rank has of its own, of parameters that dist.fsdp divides: its backward averages their gradients")
+var errPart = errors.New("these are each rank's own parts of parameters that dist.fsdp divides: its backward already averages their gradients")
 
 func broadcastTensors(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	all := starlib.Must(startensor.List(c.Arg("tensors")))

@@ -100,7 +100,7 @@ func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []
 				return nil, err
 			}
 			if like != nil && (fmt.Sprint(like.shape) != fmt.Sprint(o.shape) || like.buf.DType != o.buf.DType) {
-				return nil, fmt.Errorf("value %d is %v of shape %s, value 0 is %v of shape %s: scatter wants tensors of one dtype and shape",
+				return nil, fmt.Errorf("value %d is %v of shape %s, value 0 is %v of shape %s: scatter needs tensors of one dtype and shape",
 					r, o.buf.DType, tensor.ShapeString(o.shape), like.buf.DType, tensor.ShapeString(like.shape))
 			}
 			like = o

@@ -47,7 +47,7 @@ var workMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				w := c.Recv.(*Work)
 				if w.over {
-					return nil, fmt.Errorf("this Work of %s was waited for already", w.what)
+					return nil, fmt.Errorf("this Work of %s has already been waited for", w.what)
 				}
 				w.over = true
 				if w.wait != nil {

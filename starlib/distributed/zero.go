@@ -34,7 +34,7 @@ func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 	params, names := z.params()
 	for i, p := range params {
 		if p.Share() != nil {
-			return nil, fmt.Errorf("parameter %s is a part already (dist.fsdp): so is what the optimizer keeps for it", names[i])
+			return nil, fmt.Errorf("parameter %s is already divided among the ranks (dist.fsdp), and so is the optimizer's state for it", names[i])
 		}
 	}
 	key := appendShapes(nil, params)
