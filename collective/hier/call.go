@@ -67,6 +67,8 @@ func (r *run) do() error {
 	case total <= most:
 		r.finish(all)
 		return nil
+	case call.Kind.Reduces() && (!r.inOrder || reduction.Exact(call.Send.DType, call.Reduce)):
+		err = r.reduceParts()
 	case call.Kind.Reduces(), call.Kind == collective.Broadcast:
 		err = r.pipeline()
 	default:
