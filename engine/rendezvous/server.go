@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -205,8 +206,8 @@ func (s *Server) forget(c *conn) {
 	delete(s.conns, c)
 }
 
-// serve answers a connection's requests; those with a number may wait while others are answered. A client waits in
-// slices of at most pollSeldom, so its loss is noticed after one slice.
+// serve answers a connection's requests. A client waits in slices of at most pollSeldom, so its loss is noticed after one
+// slice.
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	late := time.AfterFunc(helloTimeout, func() { c.Close() })
@@ -233,40 +234,37 @@ func (s *Server) serve(c *conn) {
 		}
 		return
 	}
-	table := s.current(token)
-	var sending sync.Mutex
-	gone, room := make(chan struct{}), make(chan struct{}, maxWaits)
-	defer close(gone)
-	answer := func(q *request, stop <-chan struct{}) error {
-		r := table.do(q, stop)
-		r.ID = q.ID
-		sending.Lock()
-		defer sending.Unlock()
-		return c.send(r)
+	if table := s.current(token); table != nil {
+		c.answerAll(&s.running, func(ctx context.Context, q *request) *reply { return table.do(q, ctx.Done()) })
 	}
-	for table != nil {
+}
+
+// maxWaits limits how many requests of a connection may be under way at a time.
+const maxWaits = 1 << 12
+
+// answerAll answers a connection's requests until it ends; those that wait do not hold up others.
+func (c *conn) answerAll(running *sync.WaitGroup, answer func(ctx context.Context, q *request) *reply) {
+	var sending sync.Mutex
+	room := make(chan struct{}, maxWaits)
+	ctx, gone := context.WithCancel(context.Background())
+	defer gone()
+	for {
 		q := new(request)
 		if err := c.receive(q, maxMessage, time.Time{}); err != nil {
 			return
 		}
 		q.Wait = min(q.Wait, pollSeldom)
-		if q.ID != 0 && q.Op.waits() {
-			select {
-			case room <- struct{}{}:
-			case <-s.done:
-				return
+		room <- struct{}{}
+		running.Go(func() {
+			r := answer(ctx, q)
+			r.ID = q.ID
+			sending.Lock()
+			err := c.send(r)
+			sending.Unlock()
+			if err != nil {
+				c.Close()
 			}
-			s.running.Go(func() {
-				if answer(q, gone) != nil {
-					c.Close()
-				}
-				<-room
-			})
-		} else if answer(q, s.done) != nil {
-			return
-		}
+			<-room
+		})
 	}
 }
-
-// maxWaits limits how many requests of a connection may wait at a time.
-const maxWaits = 1 << 12

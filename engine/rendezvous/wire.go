@@ -57,7 +57,7 @@ type request struct {
 	Values [][]byte      `cbor:"4,keyasint,omitempty"`
 	Amount int64         `cbor:"5,keyasint,omitempty"`
 	Wait   time.Duration `cbor:"6,keyasint,omitempty"` // how long to wait for keys, at most
-	ID     uint64        `cbor:"7,keyasint,omitempty"` // if not 0, the reply may come after those of later requests; 0: replies are in order
+	ID     uint64        `cbor:"7,keyasint,omitempty"` // the reply repeats it, since replies may come in another order
 }
 
 // reply answers a request.
