@@ -70,10 +70,13 @@ func (g *Group) do(ctx context.Context, call collective.Call, at collective.Orig
 	return g.carryOut(ctx)
 }
 
-// carryOut makes the group's synchronous call and waits for it.
-func (g *Group) carryOut(ctx context.Context) error {
-	work, err := g.comm.Start(&g.call)
-	if err == nil {
+// carryOut makes the group's synchronous call and waits for it. A group of one receives what it sends.
+func (g *Group) carryOut(ctx context.Context) (err error) {
+	if g.comm == nil {
+		copy(g.call.Recv.Data, g.call.Send.Data)
+	} else if work, startErr := g.comm.Start(&g.call); startErr != nil {
+		err = startErr
+	} else {
 		err = work.Wait(ctx)
 	}
 	g.call.Send.Data, g.call.Recv.Data = nil, nil // keep no tensor's memory

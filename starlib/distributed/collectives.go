@@ -53,7 +53,7 @@ func collectives(w *World) []*starlib.Def {
 func barrier(w *World, c *starlib.Call) (starlark.Value, error) {
 	g := starlib.Must(w.anyGroup(c))
 	ctx, err := w.until(c)
-	if err != nil || g.comm == nil {
+	if err != nil {
 		return nil, err
 	}
 	return nil, g.do(ctx, collective.NewBarrier(), origin(c))
@@ -123,8 +123,8 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 // reduced is all_reduce of a tensor into a new tensor.
 func reduced(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(t)
-	if err != nil || g.comm == nil {
-		return out, err
+	if err != nil {
+		return nil, err
 	}
 	call := collective.NewAllReduce(bufferOf(out), op)
 	call.Shape = out.Shape()
@@ -176,8 +176,8 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 // reducedAt is the sum of a gradient on one rank, zeros on the others.
 func reducedAt(g *Group, grad *tensor.Tensor, root int, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(grad)
-	if err != nil || g.comm == nil {
-		return out, err
+	if err != nil {
+		return nil, err
 	}
 	call := collective.NewReduce(bufferOf(out), bufferOf(out), element.Sum, root)
 	call.Shape = out.Shape()

@@ -86,11 +86,9 @@ func gatherCounts(g *Group, ctx *collective.WaitLimit, shape []int, dtype elemen
 	if len(shape) > 0 {
 		own = shape[0]
 	}
-	all := []int64{int64(own)}
-	if g.comm != nil {
-		if all, err = g.gatherSizes(ctx, int64(own), ragged(shape), dtype, at); err != nil {
-			return nil, nil, err
-		}
+	all, err := g.gatherSizes(ctx, int64(own), ragged(shape), dtype, at)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, n := range all {
 		first, counts = append(first, int(n)), append(counts, int(n)*rows(shape))
@@ -140,14 +138,10 @@ func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (star
 	if err != nil {
 		return nil, err
 	}
-	if g.comm == nil {
-		copy(flat.Bytes(), o.buf.Data)
-	} else {
-		call := newGather(o.buf, bufferOf(flat), dst)
-		call.Counts, call.Shape = uneven(counts), ragged(o.shape)
-		if err := g.do(ctx, call, at); err != nil {
-			return nil, err
-		}
+	call := newGather(o.buf, bufferOf(flat), dst)
+	call.Counts, call.Shape = uneven(counts), ragged(o.shape)
+	if err := g.do(ctx, call, at); err != nil {
+		return nil, err
 	}
 	if !g.arrives(dst) {
 		return starlark.NewList(nil), nil
@@ -194,10 +188,6 @@ func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []
 	out, err := tensor.Empty(g.world.tensors, shape, flat.DType())
 	if err != nil {
 		return nil, err
-	}
-	if g.comm == nil {
-		copy(out.Bytes(), all.Bytes())
-		return out, nil
 	}
 	call := collective.NewReduceScatter(bufferOf(all), bufferOf(out), op)
 	call.Counts = uneven(counts)
@@ -275,10 +265,6 @@ func joined(g *Group, grad *tensor.Tensor, counts []int, at collective.Origin) (
 	out, err := tensor.Empty(grad.Context(), []int{sum(counts)}, grad.DType())
 	if err != nil {
 		return nil, err
-	}
-	if g.comm == nil {
-		copy(out.Bytes(), own.Bytes())
-		return out, nil
 	}
 	call := collective.NewAllGather(bufferOf(own), bufferOf(out))
 	call.Counts = uneven(counts)
@@ -361,12 +347,8 @@ func exchanged(g *Group, ctx *collective.WaitLimit, in *tensor.Tensor, sent, rec
 	if err != nil {
 		return nil, err
 	}
-	if g.comm == nil {
-		if total != in.Shape()[0] {
-			return nil, fmt.Errorf("out_splits %s do not match the %d rows sent", listText(received), in.Shape()[0])
-		}
-		copy(out.Bytes(), data.Bytes())
-		return out, nil
+	if g.comm == nil && total != in.Shape()[0] {
+		return nil, fmt.Errorf("out_splits %s do not match the %d rows sent", listText(received), in.Shape()[0])
 	}
 	call := collective.NewAllToAll(bufferOf(data), bufferOf(out), scale(sent), scale(received))
 	call.Shape = ragged(in.Shape())

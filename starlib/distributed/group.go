@@ -231,7 +231,7 @@ func (gs *groups) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
 	if backend == gs.all.backend {
 		return starlark.None, gs.agreeOnParts(starlib.Must(gs.until(c)), all, backend, origin(c))
 	}
-	if gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0 {
+	if gs.all.comm != nil && gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0 {
 		return nil, fmt.Errorf("call it before anything that needs other ranks: they have already started with the backend %q", gs.all.backend)
 	}
 	g, err := gs.split(c, all, backend)

@@ -142,9 +142,6 @@ func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 
 // sumFloats adds numbers over the ranks, in place.
 func sumFloats(g *Group, c *starlib.Call, ctx *collective.WaitLimit, numbers []float64) error {
-	if g.comm == nil {
-		return nil
-	}
 	return g.do(ctx, collective.NewAllReduce(collective.Of(numbers), element.Sum), origin(c).In(collective.Step))
 }
 
@@ -222,12 +219,8 @@ func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.
 func sharedRandomSeed(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	// The first rank draws: ranks in different groups have drawn different numbers of seeds.
 	seed := []int64{g.world.drawSeed()}
-	if g.comm != nil {
-		if err := g.do(ctx, collective.NewBroadcast(collective.Of(seed), 0), origin(c).In(collective.Step)); err != nil {
-			return nil, err
-		}
-	}
-	return starlark.MakeInt64(seed[0]), nil
+	err := g.do(ctx, collective.NewBroadcast(collective.Of(seed), 0), origin(c).In(collective.Step))
+	return starlark.MakeInt64(seed[0]), err
 }
 
 func readFile(w *World, c *starlib.Call) (starlark.Value, error) {

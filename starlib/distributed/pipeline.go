@@ -414,10 +414,8 @@ func (s *step) waiting(call func() error) error {
 func (s *step) exchangeResults(busy time.Duration) error {
 	own := []float64{s.total, busy.Seconds()}
 	all := slices.Repeat(own, s.g.Size())
-	if s.g.comm != nil {
-		if err := s.g.do(s.ctx, collective.NewAllGather(collective.Of(own), collective.Of(all)), s.at.In(collective.Step)); err != nil {
-			return err
-		}
+	if err := s.g.do(s.ctx, collective.NewAllGather(collective.Of(own), collective.Of(all)), s.at.In(collective.Step)); err != nil {
+		return err
 	}
 	s.total = all[len(all)-2]
 	for i := 1; i < len(all); i += 2 {

@@ -72,9 +72,6 @@ func syncGrad(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Va
 			}
 		}
 	}
-	if g.comm == nil {
-		return nil, nil // with one rank the average is its own value
-	}
 	grads := gradsOf(g, params)
 	keys, err := spread(g, ctx, g.key, grads, average, isInexact, origin(c))
 	if err == nil && keys != nil {

@@ -72,11 +72,9 @@ func gatherValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v starla
 	if err != nil {
 		return nil, err
 	}
-	all := [][]byte{data} // for a group of one: a separate value, as from other ranks
-	if g.comm != nil {
-		if all, err = g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain)); err != nil {
-			return nil, err
-		}
+	all, err := g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain))
+	if err != nil {
+		return nil, err
 	}
 	values := make([]starlark.Value, len(all))
 	for r, data := range all {

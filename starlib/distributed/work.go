@@ -105,11 +105,9 @@ func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call *collectiv
 		return finished(kind, value), err
 	}
 	if !async {
-		if g.comm != nil {
-			call.Origin = origin(c)
-			if err := g.carryOut(ctx); err != nil {
-				return nil, err
-			}
+		call.Origin = origin(c)
+		if err := g.carryOut(ctx); err != nil {
+			return nil, err
 		}
 		return then.result()
 	}
