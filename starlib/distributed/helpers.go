@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -112,11 +113,7 @@ type readings struct {
 // readingsOf reads an argument that is a dict.
 func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 	d := c.Arg(dict).(*starlark.Dict)
-	type reading struct {
-		name  string
-		value starlark.Value
-	}
-	all := make([]reading, 0, d.Len())
+	r, numbers := &readings{}, map[string]starlark.Value{}
 	for key, v := range d.Entries() {
 		name, ok := starlark.AsString(key)
 		if !ok {
@@ -129,13 +126,11 @@ func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		all = append(all, reading{name, x})
+		numbers[name] = x
 	}
-	// Ranks may have filled their dicts in different orders.
-	slices.SortFunc(all, func(a, b reading) int { return strings.Compare(a.name, b.name) })
-	r := &readings{names: make([]string, len(all)), values: make(starlark.Tuple, len(all))}
-	for i, x := range all {
-		r.names[i], r.values[i] = x.name, x.value
+	r.names = slices.Sorted(maps.Keys(numbers)) // ranks may have filled their dicts in different orders
+	for _, name := range r.names {
+		r.values = append(r.values, numbers[name])
 	}
 	return r, nil
 }
