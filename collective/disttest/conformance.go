@@ -165,7 +165,6 @@ func (s suite) sequence(t *testing.T, comm collective.Comm, seed uint64, n, most
 	}
 }
 
-// draw makes up a trial.
 func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 	tr := trial{
 		kind: kindsOfCollective[rng.IntN(len(kindsOfCollective))], dtype: element.Types()[rng.IntN(10)],

@@ -109,7 +109,6 @@ type pendingStep struct {
 	due    int // the step before which it is waited for; -1: it is dropped
 }
 
-// follow runs a plan on a rank.
 func (p plan) follow(t *testing.T, rank int, world collective.Comm) {
 	a := &actor{plan: p, world: world, comms: []collective.Comm{world}}
 	for i, ranks := range p.groups {
@@ -180,7 +179,6 @@ func (a *actor) do(number int, st step) error {
 	return nil
 }
 
-// data is what a message holds.
 func (s step) data() collective.Buffer {
 	return collective.Buffer{DType: s.trial.dtype, Data: random(rand.New(rand.NewPCG(s.trial.seed, 99)), s.trial.dtype, s.count)}
 }

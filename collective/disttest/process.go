@@ -103,7 +103,6 @@ func OpenShared(rank, size int) (collective.Comm, error) {
 	return shm.Open(os.NewFile(3, "shm"), rank, size)
 }
 
-// Kill sends SIGKILL to a rank.
 func (p *Processes) Kill(rank int) { _ = p.ranks[rank].Process.Kill() }
 
 // Wait waits for a rank to end, and returns what it printed and its status. It kills a rank that has not ended within

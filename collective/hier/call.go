@@ -40,7 +40,6 @@ const (
 	eagerTable = 256 << 10
 )
 
-// do carries the call out.
 func (r *run) do() error {
 	call, table := r.call, []byte(nil)
 	sizes, total := r.contributions()

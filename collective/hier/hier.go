@@ -44,7 +44,6 @@ type Backend struct {
 	Links  int                // at most so many; 0: MostLinks
 }
 
-// Name is that of the backend between the nodes.
 func (b *Backend) Name() string { return b.Far.Name() }
 
 // Open joins the world. On a single node it opens shm alone.

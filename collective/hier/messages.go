@@ -308,10 +308,8 @@ type send struct {
 }
 
 func (s *send) Wait(ctx context.Context) error { return s.WaitOr(ctx, s.run) }
-
-func (s *send) Done() bool { return s.Background.Done() || s.Background == nil && s.out.Done() }
-
-func (s *send) run(ctx context.Context) error { return s.out.Wait(collective.Also(ctx, s.failed)) }
+func (s *send) Done() bool                     { return s.Background.Done() || s.Background == nil && s.out.Done() }
+func (s *send) run(ctx context.Context) error  { return s.out.Wait(collective.Also(ctx, s.failed)) }
 
 // receive is a message that the recipe waits for.
 type receive struct {

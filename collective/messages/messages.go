@@ -39,7 +39,6 @@ func NewReceive(call *collective.Call) Receive {
 // Source is where the message came from, once it has arrived.
 func (r *Receive) Source() int { return r.From }
 
-// Done reports that the call is over.
 func (r *Receive) Done() bool {
 	return r.Background.Done() || r.Background == nil && collective.IsClosed(r.Came)
 }

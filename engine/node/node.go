@@ -349,7 +349,6 @@ func (n *node) exceeded(p *process) *engine.Failure {
 	return f
 }
 
-// show returns what is new for the coordinator of this node's ranks.
 func (n *node) show(all bool) *board.Mirror {
 	m := n.board.Show(nil, all)
 	n.told.News(m)
@@ -412,7 +411,6 @@ func (n *node) pass(p *process, msg *engine.ToWorker) {
 	p.send(msg)
 }
 
-// kill ends the remaining processes.
 func (n *node) kill() {
 	for _, p := range n.procs {
 		if !p.exited {

@@ -154,7 +154,6 @@ func (t *trunk) do(ctx context.Context, asked *request) (*reply, error) {
 	}
 }
 
-// start sends a request.
 func (t *trunk) start(ctx context.Context, q *request, answer chan *reply) error {
 	t.sending.Lock()
 	defer t.sending.Unlock()

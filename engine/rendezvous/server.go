@@ -184,7 +184,6 @@ func worst(guests []*conn) int {
 	return slices.Index(from, most)
 }
 
-// host is the address of the other side, without its port.
 func (c *conn) host() string {
 	host, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // "" if it has none
 	return host

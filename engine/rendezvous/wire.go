@@ -162,7 +162,6 @@ func newConn(c net.Conn) *conn {
 	return k
 }
 
-// send writes a message.
 func (c *conn) send(msg any) error {
 	if err := c.SetWriteDeadline(time.Now().Add(ioTimeout)); err != nil {
 		return err

@@ -55,14 +55,12 @@ func dataParallelism(w *World) []*starlib.Def {
 	}}
 }
 
-// Type is the name that signatures use.
 func (d *dataParallel) Type() string { return "DataParallel" }
 
 func (d *dataParallel) String() string {
 	return fmt.Sprintf("%s in %d parts", d.Model, d.parts)
 }
 
-// CallInternal computes the module's output.
 func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	rows, err := rowsOf(args, kwargs)
 	if err != nil {

@@ -293,12 +293,9 @@ func (d *ddp) reduceRest() error {
 	return d.spreadBuffers("dist.ddp in backward")
 }
 
-// Type is the name that signatures use.
-func (d *ddp) Type() string { return "DDP" }
-
+func (d *ddp) Type() string   { return "DDP" }
 func (d *ddp) String() string { return "ddp(" + d.Model.String() + ")" }
 
-// CallInternal computes the module's output.
 func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	d.thread = thread
 	if d.on && d.g.comm != nil && len(d.buffers) > 0 && d.Training() && d.world.tensors.Recording() {
@@ -322,7 +319,6 @@ func (d *replica) spreadBuffers(builtin string) error {
 	})
 }
 
-// Attr returns set_sync, or the module's attributes.
 func (d *ddp) Attr(name string) (starlark.Value, error) {
 	if v, err := ddpMethods.Attr(d, name); v != nil || err != nil {
 		return v, err
@@ -330,5 +326,4 @@ func (d *ddp) Attr(name string) (starlark.Value, error) {
 	return d.Model.Attr(name)
 }
 
-// AttrNames lists both.
 func (d *ddp) AttrNames() []string { return append(d.Model.AttrNames(), ddpMethods.AttrNames()...) }

@@ -139,7 +139,6 @@ func identity(w *World) []*starlib.Def {
 	}
 }
 
-// drawSeed draws from the stream that all ranks share.
 func (w *World) drawSeed() int64 {
 	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, element.Int64)
 	if err != nil {
@@ -151,7 +150,5 @@ func (w *World) drawSeed() int64 {
 // A DisagreementError says that ranks called a helper with incompatible arguments. All ranks get the same error.
 type DisagreementError struct{ Msg string }
 
-func (e *DisagreementError) Error() string { return e.Msg }
-
-// ExitCode is that of a mismatch between ranks.
+func (e *DisagreementError) Error() string       { return e.Msg }
 func (e *DisagreementError) ExitCode() exit.Code { return exit.Mismatch }

@@ -134,12 +134,9 @@ func (f *fsdp) reduceRest() error {
 	return f.spreadBuffers("dist.fsdp in backward")
 }
 
-// Type is the name that signatures use.
-func (f *fsdp) Type() string { return "FSDP" }
-
+func (f *fsdp) Type() string   { return "FSDP" }
 func (f *fsdp) String() string { return "fsdp(" + f.Model.String() + ")" }
 
-// Attr returns its own methods, or the module's attributes.
 func (f *fsdp) Attr(name string) (starlark.Value, error) {
 	if v, err := fsdpMethods.Attr(f, name); v != nil || err != nil {
 		return v, err
@@ -147,7 +144,6 @@ func (f *fsdp) Attr(name string) (starlark.Value, error) {
 	return f.Model.Attr(name)
 }
 
-// AttrNames lists both.
 func (f *fsdp) AttrNames() []string {
 	names := append(f.Model.AttrNames(), fsdpMethods.AttrNames()...)
 	slices.Sort(names)
@@ -249,7 +245,6 @@ var fsdpMethods = &starlib.Methods{
 	},
 }
 
-// whole gathers the state.
 func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	out := new(starlark.Dict)
 	wanted := !c.Bool("rank0_only") || f.g.own == 0

@@ -41,28 +41,16 @@ func (g *Group) String() string {
 	return "group(" + listText(g.ranks) + ")"
 }
 
-// Type is the name that signatures use.
-func (g *Group) Type() string { return "Group" }
-
-// Freeze does nothing: a group does not change.
-func (g *Group) Freeze() {}
-
-// Truth is always true.
-func (g *Group) Truth() starlark.Bool { return true }
-
-// Hash is the group's number.
+func (g *Group) Type() string          { return "Group" }
+func (g *Group) Freeze()               {}
+func (g *Group) Truth() starlark.Bool  { return true }
 func (g *Group) Hash() (uint32, error) { return g.id, nil }
-
-// Rank is this rank's number in the group, -1 outside.
-func (g *Group) Rank() int { return g.own }
-
-// Size is the number of ranks.
-func (g *Group) Size() int { return len(g.ranks) }
+func (g *Group) Rank() int             { return g.own }
+func (g *Group) Size() int             { return len(g.ranks) }
 
 // Ranks lists the ranks of the world that are in the group, in its order.
 func (g *Group) Ranks() []int { return g.ranks }
 
-// Attr returns ranks and the methods.
 func (g *Group) Attr(name string) (starlark.Value, error) {
 	if name == "ranks" {
 		return intList(g.ranks), nil
@@ -70,7 +58,6 @@ func (g *Group) Attr(name string) (starlark.Value, error) {
 	return groupMethods.Attr(g, name)
 }
 
-// AttrNames lists them.
 func (g *Group) AttrNames() []string { return groupMethods.AttrNames() }
 
 var groupMethods = &starlib.Methods{
@@ -196,7 +183,6 @@ func (gs *groups) newGroup(c *starlib.Call) (starlark.Value, error) {
 	return gs.split(c, [][]int{ranks}, backend)
 }
 
-// argBackend reads the argument backend; None is the world's own.
 func (gs *groups) argBackend(c *starlib.Call) (string, error) {
 	if c.IsNone("backend") {
 		return gs.all.backend, nil

@@ -111,14 +111,12 @@ func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark
 	return p, err
 }
 
-// Type is the name that signatures use.
 func (p *pipeline) Type() string { return "Pipeline" }
 
 func (p *pipeline) String() string {
 	return fmt.Sprintf("pipeline(stage %d of %d: %s)", p.g.own, p.g.Size(), p.Model)
 }
 
-// Attr returns the methods, or the module's attributes.
 func (p *pipeline) Attr(name string) (starlark.Value, error) {
 	if v, err := pipelineMethods.Attr(p, name); v != nil || err != nil {
 		return v, err
@@ -126,7 +124,6 @@ func (p *pipeline) Attr(name string) (starlark.Value, error) {
 	return p.Model.Attr(name)
 }
 
-// AttrNames lists both.
 func (p *pipeline) AttrNames() []string {
 	return append(p.Model.AttrNames(), pipelineMethods.AttrNames()...)
 }
@@ -402,7 +399,6 @@ func (s *step) receiveOf(micro, from, tag int) (parcel, error) {
 	return p, err
 }
 
-// waiting makes a call that may wait for other stages.
 func (s *step) waiting(call func() error) error {
 	start := time.Now()
 	err := call()

@@ -64,7 +64,6 @@ func (r *reference) Hash() (uint32, error) { return uint32(r.owner*31 + r.number
 // Refers returns what it stands for, for the ranks that it is sent to.
 func (r *reference) Refers() (owner, number int64) { return r.owner, r.number }
 
-// Attr returns owner and the methods.
 func (r *reference) Attr(name string) (starlark.Value, error) {
 	if name == "owner" {
 		return starlark.MakeInt64(r.owner), nil
@@ -72,10 +71,8 @@ func (r *reference) Attr(name string) (starlark.Value, error) {
 	return referenceMethods.Attr(r, name)
 }
 
-// AttrNames lists them.
 func (r *reference) AttrNames() []string { return referenceMethods.AttrNames() }
 
-// refer makes a reference that has been received.
 func (s *rpc) refer(owner, number int64) starlark.Value { return &reference{s, owner, number} }
 
 var referenceMethods = &starlib.Methods{
@@ -372,7 +369,6 @@ func (s *serving) run() error {
 	return nil
 }
 
-// next is the next request of this serve from a rank, or from any.
 func (s *serving) next(source int) (*request, error) {
 	for i, r := range s.early {
 		if r.served == s.served && (source < 0 || source == r.from) {

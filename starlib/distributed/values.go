@@ -51,7 +51,6 @@ func (g *Group) decode(data []byte) (starlark.Value, error) {
 	return (&codec.Decoder{Tensors: g.world.tensors, Reference: g.world.rpc.refer}).Decode(data)
 }
 
-// broadcastBytes gives src's bytes to all ranks.
 func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, at collective.Origin) ([]byte, error) {
 	size := []int64{int64(len(data))}
 	if err := g.do(ctx, collective.NewBroadcast(collective.Of(size), src), at); err != nil {

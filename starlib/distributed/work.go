@@ -24,17 +24,13 @@ type Work struct {
 
 var _ starlark.HasAttrs = (*Work)(nil)
 
-func (w *Work) String() string        { return "<work of " + w.what + ">" }
-func (w *Work) Type() string          { return "Work" }
-func (w *Work) Freeze()               {}
-func (w *Work) Truth() starlark.Bool  { return true }
-func (w *Work) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Work") }
-
-// Attr returns the methods.
+func (w *Work) String() string                           { return "<work of " + w.what + ">" }
+func (w *Work) Type() string                             { return "Work" }
+func (w *Work) Freeze()                                  {}
+func (w *Work) Truth() starlark.Bool                     { return true }
+func (w *Work) Hash() (uint32, error)                    { return 0, fmt.Errorf("unhashable: Work") }
 func (w *Work) Attr(name string) (starlark.Value, error) { return workMethods.Attr(w, name) }
-
-// AttrNames lists them.
-func (w *Work) AttrNames() []string { return workMethods.AttrNames() }
+func (w *Work) AttrNames() []string                      { return workMethods.AttrNames() }
 
 var workMethods = &starlib.Methods{
 	Type: "Work",
