@@ -6,19 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
 
 const (
-	// maxConns limits the connections that have proven the secret, maxGuests those that have not yet: one more
-	// closes the oldest of the machine that has the most. If the new one is from that machine itself, it first
-	// waits until the oldest has had guestTime for its proof, since many honest ones may come at once.
-	maxConns  = 1 << 17
-	maxGuests = 256
-	guestTime = time.Second
+	// maxConns limits the connections, also those that have not proven the secret.
+	maxConns = 1 << 17
 	// helloTimeout is the deadline for a connection's proof.
 	helloTimeout = 7 * time.Second
 )
@@ -37,7 +32,6 @@ type Server struct {
 	mu     sync.Mutex
 	token  string // of the ranks' connections
 	conns  map[*conn]struct{}
-	guests []*conn        // the connections that have not proven the secret, oldest first
 	agents func(net.Conn) // nil: there are none
 	secret string         // agents prove this instead of the token
 	closed bool
@@ -129,9 +123,6 @@ func (s *Server) accept() {
 			continue
 		}
 		c := newConn(under)
-		for s.full(c) {
-			time.Sleep(time.Millisecond)
-		}
 		if !s.welcome(c) {
 			c.Close()
 			continue
@@ -140,66 +131,19 @@ func (s *Server) accept() {
 	}
 }
 
-// full reports whether a connection has to wait until an earlier one has had its time.
-func (s *Server) full(c *conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || len(s.guests) < maxGuests {
-		return false
-	}
-	oldest := s.guests[worst(s.guests)]
-	return c.host() == oldest.host() && time.Since(oldest.came) < guestTime
-}
-
 // welcome accepts a connection if there is room for it.
 func (s *Server) welcome(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.conns)-len(s.guests) >= maxConns {
+	if s.closed || len(s.conns) >= maxConns {
 		return false
 	}
-	if len(s.guests) >= maxGuests {
-		i := worst(s.guests)
-		s.guests[i].Close() // its goroutine removes it from the list
-		s.guests = slices.Delete(s.guests, i, i+1)
-	}
-	c.came = time.Now()
 	s.conns[c] = struct{}{}
-	s.guests = append(s.guests, c)
 	return true
-}
-
-// worst is the oldest guest of the machine that has the most, so that a machine with many silent connections keeps
-// no other out.
-func worst(guests []*conn) int {
-	count := map[string]int{}
-	from := make([]string, len(guests))
-	most := ""
-	for i, g := range guests {
-		from[i] = g.host()
-		if count[from[i]]++; count[from[i]] > count[most] {
-			most = from[i]
-		}
-	}
-	return slices.Index(from, most)
-}
-
-func (c *conn) host() string {
-	host, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // "" if it has none
-	return host
-}
-
-// known marks a connection as having proven the secret.
-func (s *Server) known(c *conn, rank bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.rank = rank
-	s.guests = slices.DeleteFunc(s.guests, func(g *conn) bool { return g == c })
 }
 
 func (s *Server) forget(c *conn) {
 	c.Close()
-	s.known(c, c.rank)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
@@ -224,7 +168,10 @@ func (s *Server) serve(c *conn) {
 	if !late.Stop() || own == nil {
 		return
 	}
-	if s.known(c, !agent); c.send(own) != nil {
+	s.mu.Lock()
+	c.rank = !agent
+	s.mu.Unlock()
+	if c.send(own) != nil {
 		return
 	}
 	if agent {

@@ -149,8 +149,7 @@ var errTooLarge = errors.New("the message is too large")
 // conn carries one message at a time in each direction. One goroutine at a time may send, and one receive.
 type conn struct {
 	net.Conn
-	came time.Time // when the server accepted it
-	rank bool      // it uses the store; guarded by the server's lock
+	rank bool // it uses the store; guarded by the server's lock
 	enc  *cbor.Encoder
 	in   bounded
 	dec  *cbor.Decoder
