@@ -29,7 +29,7 @@ var layers = map[string][]string{
 	"kernel/fft":           {},
 	"tensor":               {"kernel/element", "kernel", "internal/memory"},
 	"collective":           {"kernel/element", "internal/elapsed", "internal/exit", "golang.org/x/sys"},
-	"collective/calls":     {"collective"},
+	"collective/progress":  {"collective"},
 	"collective/messages":  {"collective", "kernel/element"},
 	"collective/sharedmem": {"collective", "golang.org/x/sys"},
 	"collective/shm":       {"kernel/element", "collective", "kernel", "golang.org/x/sys"},

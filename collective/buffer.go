@@ -58,7 +58,6 @@ func Slice[T Element](b Buffer) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b.Data[0])), n)
 }
 
-// Count is the number of elements.
 func (b Buffer) Count() int { return len(b.Data) / b.DType.Size() }
 
 // Part returns the elements [from, to), over the same memory.

@@ -16,7 +16,7 @@ func (c *Call) Check(rank, size int) error {
 		return nil
 	}
 	if c.Kind.Rooted() && (c.Root < 0 || c.Root >= size) {
-		return c.errorf("root %d is not a rank of the group: valid are 0 to %d", c.Root, size-1)
+		return c.errorf("root %d is not a rank of the group: its ranks are 0 to %d", c.Root, size-1)
 	}
 	if c.Kind.PointToPoint() {
 		return c.checkPeer(rank, size)
@@ -136,7 +136,7 @@ func (c *Call) checkPeer(rank, size int) error {
 	case c.Kind == Recv && c.Peer == AnySource:
 		return nil
 	case c.Peer < 0 || c.Peer >= size:
-		return c.errorf("rank %d is not in the group: valid are 0 to %d", c.Peer, size-1)
+		return c.errorf("rank %d is not in the group: its ranks are 0 to %d", c.Peer, size-1)
 	case c.Peer == rank:
 		return c.errorf("rank %d cannot exchange messages with itself", rank)
 	}
@@ -152,7 +152,7 @@ func (c *Call) errorf(format string, args ...any) error {
 func CheckRanks(ranks []int, size int) error {
 	for i, r := range ranks {
 		if r < 0 || r >= size {
-			return &CallError{NewGroup, fmt.Sprintf("%d is not a rank: valid are 0 to %d", r, size-1)}
+			return &CallError{NewGroup, fmt.Sprintf("%d is not a rank: ranks are 0 to %d", r, size-1)}
 		}
 		if slices.Contains(ranks[:i], r) {
 			return &CallError{NewGroup, fmt.Sprintf("duplicate rank %d in %s", r, RankList(ranks))}

@@ -25,6 +25,18 @@ type Backend interface {
 	Open(ctx context.Context, world World) (Comm, error)
 }
 
+// Properties are what a backend says about itself, so that the engine need not know its name.
+type Properties struct {
+	// WholeWorld: it connects the ranks of a whole run only, because something else has numbered them (mpirun). Over
+	// several nodes the ranks of a node then use it as well, instead of shared memory.
+	WholeWorld bool `json:"whole_world,omitempty"`
+	// BetweenNodes is how well it suits runs over several nodes that name no backend: the highest is used; 0: none is.
+	BetweenNodes int `json:"between_nodes,omitempty"`
+}
+
+// A Describer is a Backend that has Properties.
+type Describer interface{ Properties() Properties }
+
 // World tells this process its rank and the number of ranks.
 type World struct {
 	Rank, Size           int

@@ -106,9 +106,6 @@ func (s *Sleep) Next() (time.Duration, error) {
 	return slice, nil
 }
 
-// Elapsed is how long the wait has slept.
-func (s *Sleep) Elapsed() time.Duration { return time.Since(s.start) }
-
 // IsClosed reports whether done is closed, without waiting for it.
 func IsClosed(done <-chan struct{}) bool {
 	select {

@@ -87,6 +87,8 @@ const TargetStep = -1 << 62
 type Plugin struct {
 	records.Plugin
 	Mark string // changes if the program has changed since the checksum was taken
+	// WholeWorld is the backend's collective.Properties, where the run has a Hierarchy.
+	WholeWorld bool `cbor:",omitempty"`
 }
 
 // Found answers Find: the plugin, or why there is none.
@@ -100,9 +102,6 @@ type Uses struct {
 	records.Plugin
 	Orders bool // it reduces in an order of its own
 }
-
-// WholeWorlds are the backends whose world is all ranks and is made by something else: they have no hierarchy.
-var WholeWorlds = []string{"mpi"}
 
 // Hierarchy routes collectives through shared memory within the nodes, and through the backend between them.
 type Hierarchy struct {

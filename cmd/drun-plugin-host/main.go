@@ -47,7 +47,7 @@ func start(p *engine.Plugin, onDeath func(error)) collective.Backend {
 	}
 }
 
-// command carries out a request of `drun backends`.
+// command carries out a request of `drun backends`, or of a run.
 func command(args []string) error {
 	if len(args) != 5 {
 		return fmt.Errorf("this program is started by drun: see drun backends --help")
@@ -55,13 +55,18 @@ func command(args []string) error {
 	p := &host.Plugin{Name: args[1], Path: args[2], SHA256: args[3], Mark: args[4]}
 	switch args[0] {
 	case "probe":
-		about, err := client.Probe(context.Background(), p)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(os.Stdout).Encode(about)
+		return answer(client.Probe(context.Background(), p))
+	case "properties":
+		return answer(client.Properties(context.Background(), p))
 	case "test", "test-deterministic", "test-hierarchy":
 		return test(p, args[0] == "test-deterministic", args[0] == "test-hierarchy")
 	}
 	return fmt.Errorf("unknown command %s", args[0])
+}
+
+func answer[T any](reply T, err error) error {
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(reply)
 }

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"fmt"
+	"flag"
 	"os"
+	"testing"
 
 	"drun/collective"
 	"drun/collective/disttest"
@@ -12,10 +13,11 @@ import (
 	"drun/plugins/host"
 )
 
-// test runs the conformance suite against the plugin, and reports it to stdout. It has one process for each
-// rank or, where the plugin connects two nodes, for each of their links.
+// test runs the conformance suite against the plugin as `go test -v` would, and does not return: its exit status says
+// whether all tests passed. There is one process for each rank or, where the plugin connects two nodes, for each of
+// their links.
 func test(p *host.Plugin, deterministic, hierarchy bool) error {
-	factory := func(t disttest.TB, n int) []collective.Comm {
+	factory := func(t testing.TB, n int) []collective.Comm {
 		return disttest.Open(t, n, rendezvous.Memory(), deterministic, func(int) collective.Backend {
 			plugin := &client.Backend{Plugin: p, Stderr: os.Stderr}
 			if !hierarchy {
@@ -28,15 +30,15 @@ func test(p *host.Plugin, deterministic, hierarchy bool) error {
 			return &hier.Backend{Far: plugin, Nodes: nodes}
 		})
 	}
-	passed := disttest.RunStandalone(os.Stdout, p.Name, func(t *disttest.Standalone) {
-		if deterministic || hierarchy {
-			disttest.Conformance(t, factory) // to the bit
-		} else {
-			disttest.ConformanceInAnyOrder(t, factory)
-		}
-	})
-	if !passed {
-		return fmt.Errorf("the backend %s does not pass the suite", p.Name)
+	suite := disttest.ConformanceInAnyOrder
+	if deterministic || hierarchy {
+		suite = disttest.Conformance // to the bit
 	}
+	testing.Init()
+	if err := flag.Set("test.v", "true"); err != nil {
+		return err
+	}
+	all := func(string, string) (bool, error) { return true, nil }
+	testing.Main(all, []testing.InternalTest{{Name: p.Name, F: func(t *testing.T) { suite(t, factory) }}}, nil, nil)
 	return nil
 }

@@ -4,18 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -77,10 +73,6 @@ type backendInfo struct {
 
 	asked bool // it was started, or is known to have changed
 }
-
-// probeLimit is longer than the limit of a plugin's start, so that drun-plugin-host
-// reports it first.
-const probeLimit = 15 * time.Second
 
 // listBackends shows a table that fits the terminal, and beneath it why some backends do not run here.
 func listBackends(out io.Writer, list []backendInfo) error {
@@ -183,8 +175,6 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 		b.Problem = "another plugin of this name is found first"
 		return b
 	}
-	ctx, stop := context.WithTimeout(ctx, probeLimit)
-	defer stop()
 	trusted, err := host.Check(home, p)
 	b.SHA256, b.Trusted = p.SHA256, trusted
 	if err == nil && !trusted && !p.Named {
@@ -192,7 +182,10 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 		return b
 	}
 	if err == nil {
-		err = probe(ctx, p, &b)
+		var program string
+		if program, err = host.FindProgram(); err == nil {
+			err = host.Ask(ctx, program, "probe", p, &b)
+		}
 	}
 	if changed := new(host.ChangedError); errors.As(err, &changed) {
 		err = fmt.Errorf("%w; %s", err, changed.Hint())
@@ -204,35 +197,7 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	return b
 }
 
-// probe has drun-plugin-host start the plugin and ask it.
-func probe(ctx context.Context, p *host.Plugin, b *backendInfo) error {
-	program, err := host.FindProgram()
-	if err != nil {
-		return err
-	}
-	var out, words bytes.Buffer
-	if err := runHost(ctx, program, "probe", p, &out, &words); err != nil {
-		if text := strings.TrimSpace(words.String()); text != "" {
-			return errors.New(text)
-		}
-		return err
-	}
-	return json.Unmarshal(out.Bytes(), b)
-}
-
-// runHost has drun-plugin-host do something with a plugin. The host ends with this process, even if that is killed.
-func runHost(ctx context.Context, program, what string, p *host.Plugin, out, words io.Writer) error {
-	cmd := exec.CommandContext(ctx, program, what, p.Name, p.Path, p.SHA256, p.Mark)
-	cmd.Stdout, cmd.Stderr = out, words
-	// On SIGTERM it ends its plugin and removes its files.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 2 * time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	runtime.LockOSThread() // the signal comes when the thread that starts it ends
-	defer runtime.UnlockOSThread()
-	return cmd.Run()
-}
-
+// findPlugin finds the plugin with that name.
 func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 	if name == "shm" {
 		return nil, usage("drun's own tests cover it", "shm is built in, not a plugin")
@@ -276,9 +241,9 @@ func newTest(dirs *[]string) *cobra.Command {
 			case deterministic:
 				which = "test-deterministic"
 			}
-			err = runHost(cmd.Context(), program, which, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			err = host.Run(cmd.Context(), program, which, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if errors.As(err, new(*exec.ExitError)) {
-				return exitStatus(exit.Backend) // the host has printed why
+				return exit.Errorf(exit.Backend, "the backend %s does not pass the suite", p.Name)
 			}
 			return err
 		},

@@ -2,12 +2,12 @@ package disttest
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"drun/collective"
@@ -17,13 +17,13 @@ import (
 // Conformance is what every backend must pass: every operation, element type,
 // reduce operation and root, sizes from nothing to several chunks, groups,
 // messages, asynchronous calls, bad calls, and faults.
-func Conformance[T subtests[T]](t T, factory Factory) { conformance(nested[T]{t, t}, factory, suite{}) }
+func Conformance(t *testing.T, factory Factory) { conformance(t, factory, suite{}) }
 
 // ConformanceInAnyOrder is [Conformance] for a backend that combines
 // contributions in any order: floats hold numbers whose sums and products
 // are exact, so that the order does not matter.
-func ConformanceInAnyOrder[T subtests[T]](t T, factory Factory) {
-	conformance(nested[T]{t, t}, factory, suite{exact: true})
+func ConformanceInAnyOrder(t *testing.T, factory Factory) {
+	conformance(t, factory, suite{exact: true})
 }
 
 // suite makes the trials.
@@ -31,43 +31,41 @@ type suite struct {
 	exact bool // floats have sums and products without rounding
 }
 
-func conformance(t test, factory Factory, s suite) {
+func conformance(t *testing.T, factory Factory, s suite) {
 	values(t, factory, s)
-	t.Run("oversubscribed", func(t test) {
-		RunWith(t, factory, 16, func(t test, rank int, comm collective.Comm) {
+	t.Run("oversubscribed", func(t *testing.T) {
+		RunWith(t, factory, 16, func(t *testing.T, rank int, comm collective.Comm) {
 			s.sequence(t, comm, 1, times(8, 20, 40), 3000)
 		})
 	})
-	t.Run("mixed", func(t test) { s.mixed(t, factory) })
-	t.Run("barrier", func(t test) { barriers(t, factory) })
-	t.Run("async", func(t test) { RunWith(t, factory, 3, s.outstanding) })
-	t.Run("async does not wait", func(t test) { RunWith(t, factory, 2, patient) })
-	t.Run("messages", func(t test) { messages(t, factory) })
-	t.Run("groups", func(t test) { groups(t, factory, s) })
-	t.Run("bad calls", func(t test) { RunWith(t, factory, 2, badCalls) })
-	t.Run("faults", func(t test) { faults(t, factory) })
-	t.Run("endings", func(t test) { endings(t, factory) })
+	t.Run("mixed", func(t *testing.T) { s.mixed(t, factory) })
+	t.Run("barrier", func(t *testing.T) { barriers(t, factory) })
+	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, s.outstanding) })
+	t.Run("async does not wait", func(t *testing.T) { RunWith(t, factory, 2, patient) })
+	t.Run("messages", func(t *testing.T) { messages(t, factory) })
+	t.Run("groups", func(t *testing.T) { groups(t, factory, s) })
+	t.Run("bad calls", func(t *testing.T) { RunWith(t, factory, 2, badCalls) })
+	t.Run("faults", func(t *testing.T) { faults(t, factory) })
+	t.Run("endings", func(t *testing.T) { endings(t, factory) })
 }
 
 // InRankOrder tests the parts of [Conformance] whose results depend on the order, for a backend that has passed
 // [ConformanceInAnyOrder] and combines contributions in rank order.
-func InRankOrder[T subtests[T]](t T, factory Factory) {
-	values(nested[T]{t, t}, factory, suite{})
-}
+func InRankOrder(t *testing.T, factory Factory) { values(t, factory, suite{}) }
 
 // values tests the parts of the suite that compare the results of single calls with the model.
-func values(t test, factory Factory, s suite) {
-	t.Run("collectives", func(t test) {
+func values(t *testing.T, factory Factory, s suite) {
+	t.Run("collectives", func(t *testing.T) {
 		for n := times(3, 1, 1); n <= times(3, 4, 4); n++ {
 			RunWith(t, factory, n, s.everything)
 		}
 	})
-	t.Run("numbers", func(t test) { RunWith(t, factory, 3, s.numbers) })
-	t.Run("large", func(t test) { RunWith(t, factory, 3, s.large) })
-	t.Run("random", func(t test) {
+	t.Run("numbers", func(t *testing.T) { RunWith(t, factory, 3, s.numbers) })
+	t.Run("large", func(t *testing.T) { RunWith(t, factory, 3, s.large) })
+	t.Run("random", func(t *testing.T) {
 		seed := Seed(t)
 		for _, n := range []int{2, 3, 5} {
-			RunWith(t, factory, n, func(t test, rank int, comm collective.Comm) {
+			RunWith(t, factory, n, func(t *testing.T, rank int, comm collective.Comm) {
 				s.sequence(t, comm, seed, times(15, 40, 100), times(10_000, 40_000, 40_000))
 			})
 		}
@@ -77,18 +75,17 @@ func values(t test, factory Factory, s suite) {
 // times chooses a count: for -short, by default, and where DRUN_TEST_LONG is set or a third-party backend is tested
 // outside go test.
 func times(short, usual, long int) int {
-	f := flag.Lookup("test.short")
 	switch {
-	case f == nil || os.Getenv("DRUN_TEST_LONG") != "":
+	case !testing.Testing() || os.Getenv("DRUN_TEST_LONG") != "":
 		return long
-	case f.Value.String() == "true":
+	case testing.Short():
 		return short
 	}
 	return usual
 }
 
 // Seed returns a random seed, or the one in DRUN_TEST_SEED, and logs it.
-func Seed(t TB) uint64 {
+func Seed(t testing.TB) uint64 {
 	seed := rand.Uint64() >> 32
 	if s := os.Getenv("DRUN_TEST_SEED"); s != "" {
 		var err error
@@ -102,7 +99,7 @@ func Seed(t TB) uint64 {
 
 // everything tries each kind with each type and each operation on little data: each number of ranks with three of the
 // counts, and each count with some number of ranks.
-func (s suite) everything(t test, rank int, comm collective.Comm) {
+func (s suite) everything(t *testing.T, rank int, comm collective.Comm) {
 	seed := uint64(0)
 	for _, kind := range kindsOfCollective {
 		for _, dtype := range element.Types() {
@@ -137,7 +134,7 @@ func equal(ranks, count int) []int {
 
 // large tries each kind with more data than any buffer holds: reductions with two types, the others, to which elements
 // are just bytes, with one.
-func (s suite) large(t test, rank int, comm collective.Comm) {
+func (s suite) large(t *testing.T, rank int, comm collective.Comm) {
 	for i, kind := range kindsOfCollective {
 		for _, dtype := range []element.Type{element.Float32, element.Int8} {
 			if !kind.Reduces() && (dtype == element.Float32) != (i%2 == 0) {
@@ -157,7 +154,7 @@ func (s suite) large(t test, rank int, comm collective.Comm) {
 }
 
 // sequence makes n random calls, the same on every rank.
-func (s suite) sequence(t test, comm collective.Comm, seed uint64, n, most int) {
+func (s suite) sequence(t *testing.T, comm collective.Comm, seed uint64, n, most int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for i := range n {
 		tr := s.draw(rng, comm.Size(), most)
@@ -168,7 +165,6 @@ func (s suite) sequence(t test, comm collective.Comm, seed uint64, n, most int) 
 	}
 }
 
-// draw makes up a trial.
 func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 	tr := trial{
 		kind: kindsOfCollective[rng.IntN(len(kindsOfCollective))], dtype: element.Types()[rng.IntN(10)],
@@ -189,7 +185,7 @@ func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 }
 
 // outstanding starts many calls, drops their Works, and relies on a barrier.
-func (s suite) outstanding(t test, rank int, comm collective.Comm) {
+func (s suite) outstanding(t *testing.T, rank int, comm collective.Comm) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	type pending struct {
 		tr   trial
@@ -219,7 +215,7 @@ func (s suite) outstanding(t test, rank int, comm collective.Comm) {
 }
 
 // barriers lets each rank in turn arrive late: no other may continue before it has arrived.
-func barriers(t test, factory Factory) {
+func barriers(t *testing.T, factory Factory) {
 	for _, n := range []int{2, 3, 5} {
 		came := make([]atomic.Bool, 2*n)
 		Each(t, factory(t, n), func(rank int, comm collective.Comm) error {
@@ -243,7 +239,7 @@ func barriers(t test, factory Factory) {
 }
 
 // patient starts a call to which the other rank comes late.
-func patient(t test, rank int, comm collective.Comm) {
+func patient(t *testing.T, rank int, comm collective.Comm) {
 	if rank == 1 {
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -271,7 +267,7 @@ func patient(t test, rank int, comm collective.Comm) {
 
 // badCalls must be refused with a CallError on the rank that makes them, and
 // leave the group usable.
-func badCalls(t test, rank int, comm collective.Comm) {
+func badCalls(t *testing.T, rank int, comm collective.Comm) {
 	three, four := collective.Of(make([]float32, 3)), collective.Of(make([]float32, 4))
 	for i, call := range []collective.Call{
 		{},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"testing"
 	"time"
 
 	"drun/collective"
@@ -14,15 +15,15 @@ import (
 
 // endings aborts and closes in all orders, and concurrently with calls and splits: each ends with an error, soon, and
 // nothing crashes.
-func endings(t test, factory Factory) {
-	t.Run("after close", func(t test) {
+func endings(t *testing.T, factory Factory) {
+	t.Run("after close", func(t *testing.T) {
 		comms := factory(t, 2)
 		Each(t, comms, func(_ int, comm collective.Comm) error { return comm.Close() })
 		for _, comm := range comms {
 			dead(t, comm)
 		}
 	})
-	t.Run("after abort and close", func(t test) {
+	t.Run("after abort and close", func(t *testing.T) {
 		comms := factory(t, 2)
 		for _, comm := range comms {
 			comm.Abort(errors.New("enough"))
@@ -32,7 +33,7 @@ func endings(t test, factory Factory) {
 			dead(t, comm)
 		}
 	})
-	t.Run("a group after its world", func(t test) {
+	t.Run("a group after its world", func(t *testing.T) {
 		comms := factory(t, 2)
 		groups := make([]collective.Comm, 2)
 		Each(t, comms, func(rank int, comm collective.Comm) (err error) {
@@ -53,7 +54,7 @@ func endings(t test, factory Factory) {
 		})
 	})
 	for _, who := range []string{"another rank", "the rank itself"} {
-		t.Run("abort of "+who+" in new_group", func(t test) {
+		t.Run("abort of "+who+" in new_group", func(t *testing.T) {
 			comms := factory(t, 3) // rank 2 never comes
 			ended := make(chan error, 2)
 			for rank := range 2 {
@@ -79,7 +80,7 @@ func endings(t test, factory Factory) {
 			}
 		})
 	}
-	t.Run("at any time", func(t test) {
+	t.Run("at any time", func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(Seed(t), 1))
 		for range rounds() {
 			anyTime(t, factory, rng, false)
@@ -89,10 +90,8 @@ func endings(t test, factory Factory) {
 
 // Disorder is for plugin backends, whose Close may come during a synchronous call or a Split because drun has given
 // up waiting.
-func Disorder[T subtests[T]](t T, factory Factory) { disorder(nested[T]{t, t}, factory) }
-
-func disorder(t test, factory Factory) {
-	t.Run("close in new_group", func(t test) {
+func Disorder(t *testing.T, factory Factory) {
+	t.Run("close in new_group", func(t *testing.T) {
 		comms := factory(t, 2) // rank 1 never comes
 		ended := make(chan error, 2)
 		go func() {
@@ -111,7 +110,7 @@ func disorder(t test, factory Factory) {
 		}
 		dead(t, comms[0])
 	})
-	t.Run("at any time", func(t test) {
+	t.Run("at any time", func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(Seed(t), 2))
 		for range rounds() {
 			anyTime(t, factory, rng, true)
@@ -128,7 +127,7 @@ func rounds() int {
 }
 
 // dead expects only errors from a closed Comm.
-func dead(t TB, comm collective.Comm) {
+func dead(t testing.TB, comm collective.Comm) {
 	t.Helper()
 	comm.Abort(errors.New("too late"))
 	comm.Abort(errors.New("far too late"))
@@ -139,7 +138,7 @@ func dead(t TB, comm collective.Comm) {
 }
 
 // refuses expects that no call can be started any more.
-func refuses(t TB, comm collective.Comm) {
+func refuses(t testing.TB, comm collective.Comm) {
 	t.Helper()
 	call := collective.NewBarrier()
 	if _, err := comm.Start(&call); err == nil {
@@ -159,7 +158,7 @@ func refuses(t TB, comm collective.Comm) {
 
 // anyTime lets ranks call, split and close groups until they are aborted or closed from another goroutine, at a
 // random time.
-func anyTime(t TB, factory Factory, rng *rand.Rand, closes bool) {
+func anyTime(t testing.TB, factory Factory, rng *rand.Rand, closes bool) {
 	t.Helper()
 	const ranks = 3
 	comms := factory(t, ranks)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"testing"
 	"time"
 
 	"drun/collective"
@@ -15,11 +16,11 @@ import (
 func Bound() time.Duration { return testlimit.Time(time.Second) }
 
 // faults lets ranks stay away, give up and disagree.
-func faults(t test, factory Factory) {
+func faults(t *testing.T, factory Factory) {
 	first := errors.New("the first cause")
 	kinds := append([]collective.Kind{collective.Recv}, kindsOfCollective...)
 	for _, kind := range kinds {
-		t.Run("abort in "+kind.String(), func(t test) {
+		t.Run("abort in "+kind.String(), func(t *testing.T) {
 			comms := factory(t, 3)
 			ended := make(chan error, 2)
 			for rank := range 2 { // rank 2 never comes
@@ -56,7 +57,7 @@ func faults(t test, factory Factory) {
 			}
 		})
 	}
-	t.Run("timeout", func(t test) {
+	t.Run("timeout", func(t *testing.T) {
 		comms := factory(t, 2)
 		call := collective.NewBarrier()
 		w, err := comms[0].Start(&call)
@@ -69,7 +70,7 @@ func faults(t test, factory Factory) {
 			t.Errorf("a limit of 60ms ended the wait after %v with %v", took, err)
 		}
 	})
-	t.Run("cancel", func(t test) {
+	t.Run("cancel", func(t *testing.T) {
 		comms := factory(t, 2)
 		ctx, cancel := context.WithCancel(context.Background())
 		call := collective.NewBarrier()
@@ -83,7 +84,7 @@ func faults(t test, factory Factory) {
 			t.Errorf("cancelled: %v after %v", err, time.Since(start))
 		}
 	})
-	t.Run("close ends asynchronous calls", func(t test) {
+	t.Run("close ends asynchronous calls", func(t *testing.T) {
 		comms := factory(t, 2)
 		for _, call := range []collective.Call{collective.NewBarrier(), collective.NewRecv(collective.Of(make([]int8, 1)), 1, 0)} {
 			call.Async = true

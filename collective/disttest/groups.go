@@ -2,14 +2,15 @@ package disttest
 
 import (
 	"slices"
+	"testing"
 
 	"drun/collective"
 )
 
 // groups splits a world of four in several ways, uses the groups in turn and
 // at the same time, and closes them.
-func groups(t test, factory Factory, s suite) {
-	RunWith(t, factory, 4, func(t test, rank int, world collective.Comm) {
+func groups(t *testing.T, factory Factory, s suite) {
+	RunWith(t, factory, 4, func(t *testing.T, rank int, world collective.Comm) {
 		var made []collective.Comm
 		for i, sets := range [][][]int{{{1, 2}}, {{0, 1}, {2, 3}}, {{3, 0}, {1}}, {{0, 1, 2, 3}}, {{2, 1, 0}}} {
 			group := collective.Group{ID: uint32(i + 1)}

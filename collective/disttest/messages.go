@@ -2,12 +2,13 @@ package disttest
 
 import (
 	"errors"
+	"testing"
 	"time"
 
 	"drun/collective"
 )
 
-func messages(t test, factory Factory) {
+func messages(t *testing.T, factory Factory) {
 	numbers := func(n int, first float32) []float32 {
 		x := make([]float32, n)
 		for i := range x {
@@ -15,12 +16,12 @@ func messages(t test, factory Factory) {
 		}
 		return x
 	}
-	send := func(t test, comm collective.Comm, x []float32, to, tag int) {
+	send := func(t *testing.T, comm collective.Comm, x []float32, to, tag int) {
 		if err := Do(comm, collective.NewSend(collective.Of(x), to, tag)); err != nil {
 			t.Errorf("send: %v", err)
 		}
 	}
-	receive := func(t test, comm collective.Comm, n, from, tag int, first float32) {
+	receive := func(t *testing.T, comm collective.Comm, n, from, tag int, first float32) {
 		x := make([]float32, n)
 		if err := Do(comm, collective.NewRecv(collective.Of(x), from, tag)); err != nil {
 			t.Errorf("receive: %v", err)
@@ -33,8 +34,8 @@ func messages(t test, factory Factory) {
 			}
 		}
 	}
-	t.Run("tags in another order", func(t test) {
-		RunWith(t, factory, 2, func(t test, rank int, comm collective.Comm) {
+	t.Run("tags in another order", func(t *testing.T) {
+		RunWith(t, factory, 2, func(t *testing.T, rank int, comm collective.Comm) {
 			for _, n := range []int{0, 1, 3, 5000, 300_000} {
 				if rank == 0 {
 					send(t, comm, numbers(n, 7), 1, 7)
@@ -46,8 +47,8 @@ func messages(t test, factory Factory) {
 			}
 		})
 	})
-	t.Run("all send before they receive", func(t test) {
-		RunWith(t, factory, 4, func(t test, rank int, comm collective.Comm) {
+	t.Run("all send before they receive", func(t *testing.T) {
+		RunWith(t, factory, 4, func(t *testing.T, rank int, comm collective.Comm) {
 			for to := range comm.Size() {
 				if to != rank {
 					send(t, comm, numbers(100_000, float32(rank)), to, rank)
@@ -60,8 +61,8 @@ func messages(t test, factory Factory) {
 			}
 		})
 	})
-	t.Run("any source, before it is waited for", func(t test) {
-		RunWith(t, factory, 3, func(t test, rank int, comm collective.Comm) {
+	t.Run("any source, before it is waited for", func(t *testing.T) {
+		RunWith(t, factory, 3, func(t *testing.T, rank int, comm collective.Comm) {
 			if rank != 0 {
 				if rank == 2 {
 					send(t, comm, numbers(10, 2), 0, 5)
@@ -86,8 +87,8 @@ func messages(t test, factory Factory) {
 			}
 		})
 	})
-	t.Run("any source", func(t test) {
-		RunWith(t, factory, 3, func(t test, rank int, comm collective.Comm) {
+	t.Run("any source", func(t *testing.T) {
+		RunWith(t, factory, 3, func(t *testing.T, rank int, comm collective.Comm) {
 			if rank > 0 {
 				send(t, comm, numbers(10, float32(rank)), 0, 5)
 				return
@@ -114,8 +115,8 @@ func messages(t test, factory Factory) {
 			}
 		})
 	})
-	t.Run("asynchronous", func(t test) {
-		RunWith(t, factory, 2, func(t test, rank int, comm collective.Comm) {
+	t.Run("asynchronous", func(t *testing.T) {
+		RunWith(t, factory, 2, func(t *testing.T, rank int, comm collective.Comm) {
 			const n = 20
 			in, out := make([][]float32, n), make([][]float32, n)
 			var works []collective.Work
@@ -151,8 +152,8 @@ func messages(t test, factory Factory) {
 			}
 		})
 	})
-	t.Run("wrong size", func(t test) {
-		RunWith(t, factory, 2, func(t test, rank int, comm collective.Comm) {
+	t.Run("wrong size", func(t *testing.T) {
+		RunWith(t, factory, 2, func(t *testing.T, rank int, comm collective.Comm) {
 			if rank == 0 {
 				send(t, comm, numbers(3, 0), 1, 0)
 				send(t, comm, numbers(4, 1), 1, 0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 
 	"drun/collective"
 	"drun/kernel/element"
@@ -108,8 +109,7 @@ type pendingStep struct {
 	due    int // the step before which it is waited for; -1: it is dropped
 }
 
-// follow runs a plan on a rank.
-func (p plan) follow(t test, rank int, world collective.Comm) {
+func (p plan) follow(t *testing.T, rank int, world collective.Comm) {
 	a := &actor{plan: p, world: world, comms: []collective.Comm{world}}
 	for i, ranks := range p.groups {
 		comm, err := world.Split(Context, collective.Group{ID: uint32(i + 1), Ranks: ranks})
@@ -179,7 +179,6 @@ func (a *actor) do(number int, st step) error {
 	return nil
 }
 
-// data is what a message holds.
 func (s step) data() collective.Buffer {
 	return collective.Buffer{DType: s.trial.dtype, Data: random(rand.New(rand.NewPCG(s.trial.seed, 99)), s.trial.dtype, s.count)}
 }
@@ -265,7 +264,7 @@ func (p *pendingStep) compare() error {
 // mixed runs random plans and compares with the model: collectives and messages of
 // overlapping groups, some asynchronous, some of those never waited for, with data
 // on the heap and in the arena.
-func (s suite) mixed(t test, factory Factory) {
+func (s suite) mixed(t *testing.T, factory Factory) {
 	seed, calls, most := Seed(t), times(40, 60, 120), times(10_000, 70_000, 70_000)
 	for _, n := range []int{1, 2, 3, 5} {
 		RunWith(t, factory, n, s.plan(seed, n, calls, most).follow)

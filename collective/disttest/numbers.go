@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"testing"
 	"unsafe"
 
 	"drun/collective"
@@ -156,7 +157,7 @@ var sums = slices.Concat(
 )
 
 // numbers tries values that round, wrap around or are NaN, among many others, and also by all_reduce alone.
-func (s suite) numbers(t test, rank int, comm collective.Comm) {
+func (s suite) numbers(t *testing.T, rank int, comm collective.Comm) {
 	for _, tr := range sums {
 		for _, kind := range []collective.Kind{collective.AllReduce, collective.Reduce, collective.ReduceScatter} {
 			for _, n := range []int{1, 40} {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"drun/collective"
@@ -61,7 +62,7 @@ type Processes struct {
 // Spawn starts n processes of this test binary that run a worker given to [Main].
 // They inherit files as descriptors 3 and up, and env in addition to this process's
 // environment; they are killed when the test ends.
-func Spawn(t TB, n int, worker string, env []string, files []*os.File, args ...string) *Processes {
+func Spawn(t testing.TB, n int, worker string, env []string, files []*os.File, args ...string) *Processes {
 	t.Helper()
 	p := &Processes{}
 	for rank := range n {
@@ -87,7 +88,7 @@ func Spawn(t TB, n int, worker string, env []string, files []*os.File, args ...s
 // SpawnShared is [Spawn] for workers that get their Comm from [OpenShared]. It also
 // returns the shared memory, as the agent of a run holds it; files follow it as
 // descriptors 4 and up.
-func SpawnShared(t TB, n int, worker string, files []*os.File, args ...string) (*Processes, *os.File) {
+func SpawnShared(t testing.TB, n int, worker string, files []*os.File, args ...string) (*Processes, *os.File) {
 	t.Helper()
 	shared, err := shm.Create(n)
 	if err != nil {
@@ -102,7 +103,6 @@ func OpenShared(rank, size int) (collective.Comm, error) {
 	return shm.Open(os.NewFile(3, "shm"), rank, size)
 }
 
-// Kill sends SIGKILL to a rank.
 func (p *Processes) Kill(rank int) { _ = p.ranks[rank].Process.Kill() }
 
 // Wait waits for a rank to end, and returns what it printed and its status. It kills a rank that has not ended within

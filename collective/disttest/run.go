@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"testing"
 	"time"
 
 	"drun/collective"
@@ -14,7 +15,7 @@ import (
 
 // A Factory makes the communicators of a world of n ranks, which may all be in
 // this process. It registers their closing with t.
-type Factory func(t TB, n int) []collective.Comm
+type Factory func(t testing.TB, n int) []collective.Comm
 
 // Limit bounds every wait of a test that should succeed, even on a busy machine, where a world of 16 processes takes
 // half a minute to start.
@@ -24,7 +25,7 @@ const Limit = 2 * time.Minute
 var Context = collective.Within(context.Background(), Limit)
 
 // InProcess is the [Factory] of the shm backend.
-func InProcess(t TB, n int) []collective.Comm {
+func InProcess(t testing.TB, n int) []collective.Comm {
 	t.Helper()
 	f, err := shm.Create(n)
 	if err != nil {
@@ -46,7 +47,7 @@ func InProcess(t TB, n int) []collective.Comm {
 }
 
 // Open makes a world of n ranks in this process, each of which opens its backend.
-func Open(t TB, n int, store collective.Store, deterministic bool, backend func(rank int) collective.Backend) []collective.Comm {
+func Open(t testing.TB, n int, store collective.Store, deterministic bool, backend func(rank int) collective.Backend) []collective.Comm {
 	t.Helper()
 	comms := make([]collective.Comm, n)
 	ctx, cancel := context.WithCancelCause(Context)
@@ -71,7 +72,7 @@ func Open(t TB, n int, store collective.Store, deterministic bool, backend func(
 }
 
 // closeAtEnd closes comms when the test ends.
-func closeAtEnd(t TB, comms []collective.Comm) {
+func closeAtEnd(t testing.TB, comms []collective.Comm) {
 	t.Cleanup(func() {
 		var all sync.WaitGroup
 		for rank, c := range comms {
@@ -89,14 +90,14 @@ func closeAtEnd(t TB, comms []collective.Comm) {
 }
 
 // Run runs body once per rank, on n ranks over shared memory.
-func Run[T TB](t T, n int, body func(t T, rank int, comm collective.Comm)) {
+func Run[T testing.TB](t T, n int, body func(t T, rank int, comm collective.Comm)) {
 	t.Helper()
 	RunWith(t, InProcess, n, body)
 }
 
 // RunWith runs body once per rank of the world that factory makes. A rank
 // whose body fails or panics aborts the others, so that none waits for it.
-func RunWith[T TB](t T, factory Factory, n int, body func(t T, rank int, comm collective.Comm)) {
+func RunWith[T testing.TB](t T, factory Factory, n int, body func(t T, rank int, comm collective.Comm)) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for rank, comm := range factory(t, n) {
@@ -124,7 +125,7 @@ func Do(comm collective.Comm, call collective.Call) error {
 }
 
 // Each calls body once per rank at the same time, and fails the test on an error.
-func Each(t TB, comms []collective.Comm, body func(rank int, comm collective.Comm) error) {
+func Each(t testing.TB, comms []collective.Comm, body func(rank int, comm collective.Comm) error) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for rank, comm := range comms {

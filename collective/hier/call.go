@@ -40,7 +40,6 @@ const (
 	eagerTable = 256 << 10
 )
 
-// do carries the call out.
 func (r *run) do() error {
 	call, table := r.call, []byte(nil)
 	sizes, total := r.contributions()
@@ -67,6 +66,8 @@ func (r *run) do() error {
 	case total <= most:
 		r.finish(all)
 		return nil
+	case call.Kind.Reduces() && (!r.inOrder || reduction.Exact(call.Send.DType, call.Reduce)):
+		err = r.reduceParts()
 	case call.Kind.Reduces(), call.Kind == collective.Broadcast:
 		err = r.pipeline()
 	default:

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/collective/calls"
+	"drun/collective/progress"
 	"drun/collective/shm"
 	"drun/kernel/element"
 )
@@ -29,7 +29,7 @@ type Comm struct {
 	lane    int     // this rank's; -1: none
 	inOrder bool    // the ranks of each node follow each other
 
-	calls calls.Collectives
+	calls progress.Collectives
 	box   *box
 	wg    sync.WaitGroup // asynchronous calls
 
@@ -70,7 +70,7 @@ func (c *Comm) findLanes() {
 	for link := range c.w.links {
 		var lane []int
 		for _, here := range c.nodes {
-			if i := slices.IndexFunc(here, func(rank int) bool { return c.w.place[c.ranks[rank]] == link }); i >= 0 {
+			if i := slices.IndexFunc(here, func(rank int) bool { return c.w.position[c.ranks[rank]] == link }); i >= 0 {
 				lane = append(lane, here[i])
 			}
 		}
@@ -92,10 +92,7 @@ func (c *Comm) findLanes() {
 	}
 }
 
-// Rank is this rank's number in the group.
 func (c *Comm) Rank() int { return c.rank }
-
-// Size is the number of ranks in the group.
 func (c *Comm) Size() int { return len(c.ranks) }
 
 // VerifiesFingerprints says that fingerprints are compared before any call touches data.
@@ -106,7 +103,6 @@ func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
 	return c.near.Alloc(dtype, count)
 }
 
-// Version is that of the backend between the nodes.
 func (c *Comm) Version() string {
 	if v, ok := c.w.far.(interface{ Version() string }); ok {
 		return v.Version()
@@ -114,7 +110,6 @@ func (c *Comm) Version() string {
 	return ""
 }
 
-// Statistics are those of the backend between the nodes.
 func (c *Comm) Statistics() map[string]int64 {
 	if s, ok := c.w.far.(interface{ Statistics() map[string]int64 }); ok {
 		return s.Statistics()
@@ -158,7 +153,6 @@ func (c *Comm) whole(ctx context.Context, do func(context.Context) error) error 
 	return err
 }
 
-// failed returns why no call is possible any more, or nil.
 func (c *Comm) failed() error {
 	if err := c.cause.Load(); err != nil {
 		return *err
@@ -217,7 +211,6 @@ func (c *Comm) split(ctx context.Context, group collective.Group) (sub *Comm, er
 	return sub, err
 }
 
-// Abort ends the calls of this rank with cause, and those of the others.
 func (c *Comm) Abort(cause error) {
 	c.cause.CompareAndSwap(nil, &cause)
 	c.near.Abort(cause)
@@ -233,7 +226,6 @@ var errAborted = fmt.Errorf("hier: %w", collective.ErrAborted)
 // flushLimit is how long unsent messages keep a Comm open.
 const flushLimit = time.Second
 
-// Close ends what is pending and releases what the Comm holds.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		err := collective.ErrClosed
@@ -256,7 +248,6 @@ func (c *Comm) Close() error {
 	return c.closed
 }
 
-// shut closes the world.
 func (w *world) shut() error {
 	err := collective.ErrClosed
 	w.cause.CompareAndSwap(nil, &err)

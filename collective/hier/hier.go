@@ -3,7 +3,7 @@
 // any other backend, which engine/worker gives it.
 //
 // The first ranks of each node, as many as the smallest node has but at most
-// [Backend.Links], have a link: the ranks with the same place in their nodes are a world
+// [Backend.Links], have a link: the ranks with the same position in their nodes are a world
 // of the other backend, one rank a node. Large calls are cut into one slice per link.
 // Links carry only messages, so a group needs no connections of its own: its messages
 // have other tags.
@@ -27,7 +27,7 @@ import (
 	"sync/atomic"
 
 	"drun/collective"
-	"drun/collective/calls"
+	"drun/collective/progress"
 	"drun/collective/sharedmem"
 	"drun/collective/shm"
 )
@@ -44,7 +44,6 @@ type Backend struct {
 	Links  int                // at most so many; 0: MostLinks
 }
 
-// Name is that of the backend between the nodes.
 func (b *Backend) Name() string { return b.Far.Name() }
 
 // Open joins the world. On a single node it opens shm alone.
@@ -53,26 +52,26 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 		return nil, fmt.Errorf("hier: the nodes of %d ranks are known, in a world of %d", len(b.Nodes), of.Size)
 	}
 	l := newLayout(b.Nodes, b.Links)
-	node, place := l.node[of.Rank], l.place[of.Rank]
+	node, position := l.node[of.Rank], l.position[of.Rank]
 	memory := b.Memory
 	if memory == nil {
 		var err error
-		if memory, err = shm.Meet(ctx, of.Store, fmt.Sprintf("node %d", node), place, len(l.members[node])); err != nil {
+		if memory, err = shm.Rendezvous(ctx, of.Store, fmt.Sprintf("node %d", node), position, len(l.members[node])); err != nil {
 			return nil, err
 		}
 	}
-	near, err := shm.Open(memory, place, len(l.members[node]))
+	near, err := shm.Open(memory, position, len(l.members[node]))
 	if err != nil {
 		return nil, err
 	}
 	if len(l.members) == 1 {
 		return near, nil
 	}
-	w := &world{layout: l, rank: of.Rank, near: near, crowded: sharedmem.Crowded(len(l.members[node]) + l.links), ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]*calls.Background{}}
+	w := &world{layout: l, rank: of.Rank, near: near, crowded: sharedmem.Crowded(len(l.members[node]) + l.links), ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]*progress.Background{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	if place < l.links {
-		w.far, err = b.Far.Open(ctx, collective.World{Rank: node, Size: len(l.members), LocalRank: place, LocalSize: l.links,
-			Store: linkStore{of.Store, fmt.Sprintf("link %d/", place)}, NodeAddress: of.NodeAddress})
+	if position < l.links {
+		w.far, err = b.Far.Open(ctx, collective.World{Rank: node, Size: len(l.members), LocalRank: position, LocalSize: l.links,
+			Store: linkStore{of.Store, fmt.Sprintf("link %d/", position)}, NodeAddress: of.NodeAddress})
 		if err != nil {
 			err = w.explain(err)
 			near.Abort(err)
@@ -103,10 +102,10 @@ func (s linkStore) Get(ctx context.Context, key string) ([]byte, error) {
 
 // layout says where the ranks are.
 type layout struct {
-	node    []int   // of each rank; nodes are numbered in the order of their first ranks
-	place   []int   // of each rank among those of its node
-	members [][]int // the ranks of each node, ascending
-	links   int     // ranks with a lower place have a link
+	node     []int   // of each rank; nodes are numbered in the order of their first ranks
+	position []int   // of each rank among those of its node
+	members  [][]int // the ranks of each node, ascending
+	links    int     // ranks with a lower position have a link
 }
 
 func newLayout(nodes []int, most int) layout {
@@ -118,7 +117,7 @@ func newLayout(nodes []int, most int) layout {
 			k = len(l.members)
 			number[n], l.members = k, append(l.members, nil)
 		}
-		l.node, l.place = append(l.node, k), append(l.place, len(l.members[k]))
+		l.node, l.position = append(l.node, k), append(l.position, len(l.members[k]))
 		l.members[k] = append(l.members[k], rank)
 	}
 	if l.links = most; most <= 0 {
@@ -131,7 +130,9 @@ func newLayout(nodes []int, most int) layout {
 }
 
 // linked reports whether two ranks of different nodes have the same link.
-func (l *layout) linked(a, b int) bool { return l.place[a] == l.place[b] && l.place[a] < l.links }
+func (l *layout) linked(a, b int) bool {
+	return l.position[a] == l.position[b] && l.position[a] < l.links
+}
 
 // world is what the Comms of a rank share.
 type world struct {
@@ -150,7 +151,7 @@ type world struct {
 
 	mail     sync.Mutex
 	boxes    map[boxKey]*box
-	outgoing map[hop]*calls.Background // the latest packet there
+	outgoing map[hop]*progress.Background // the latest packet there
 
 	cause atomic.Pointer[error]
 	end   sync.Once
@@ -216,7 +217,7 @@ func (w *world) explain(err error) error {
 	// The rank with this link on each node. The backend's own number of ranks would mislead.
 	var linked []int
 	for _, members := range w.members {
-		linked = append(linked, members[min(w.place[w.rank], len(members)-1)])
+		linked = append(linked, members[min(w.position[w.rank], len(members)-1)])
 	}
 	var b *collective.BackendError
 	var bad *collective.CallError

@@ -24,7 +24,7 @@ type neighbours struct{}
 func (neighbours) Name() string { return "neighbours" }
 
 func (neighbours) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	f, err := shm.Meet(ctx, world.Store, "neighbours", world.Rank, world.Size)
+	f, err := shm.Rendezvous(ctx, world.Store, "neighbours", world.Rank, world.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (neighbours) Open(ctx context.Context, world collective.World) (collective.
 
 // placed makes worlds whose ranks are on nodes as place says.
 func placed(place func(rank, size int) int, links int) disttest.Factory {
-	return func(t disttest.TB, n int) []collective.Comm {
+	return func(t testing.TB, n int) []collective.Comm {
 		t.Helper()
 		nodes := make([]int, n)
 		for rank := range nodes {

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/collective/calls"
 	"drun/collective/messages"
+	"drun/collective/progress"
 	"drun/kernel/element"
 )
 
@@ -54,23 +54,23 @@ type hop struct {
 func (w *world) hop(to int) hop {
 	switch {
 	case w.node[to] == w.node[w.rank]:
-		return hop{false, w.place[to]}
+		return hop{false, w.position[to]}
 	case w.far == nil:
-		return hop{false, w.place[w.rank] % w.links}
+		return hop{false, w.position[w.rank] % w.links}
 	}
 	return hop{true, w.node[to]}
 }
 
 // post sends a packet with its data, which is in use until it is sent. The packets of a hop keep their order.
-func (w *world) post(p packet, data []byte) *calls.Background {
+func (w *world) post(p packet, data []byte) *progress.Background {
 	h := w.hop(int(p.to))
 	p.bytes = uint64(len(data))
 	w.mail.Lock()
 	defer w.mail.Unlock()
 	if w.boxes == nil {
-		return calls.Failed(collective.ErrClosed)
+		return progress.Failed(collective.ErrClosed)
 	}
-	out := calls.Go(&w.busy, 0, w.outgoing[h], func(context.Context) error { return w.put(h, &p, data) })
+	out := progress.Go(&w.busy, 0, w.outgoing[h], func(context.Context) error { return w.put(h, &p, data) })
 	w.outgoing[h] = out
 	return out
 }
@@ -288,30 +288,28 @@ func (c *Comm) message(call *collective.Call) (collective.Work, error) {
 	if call.Kind == collective.Recv {
 		r := c.w.expect(c.box, call, c.failed)
 		if call.Async {
-			r.Background = calls.Go(&c.wg, call.Limit, nil, r.run)
+			r.Background = progress.Go(&c.wg, call.Limit, nil, r.run)
 		}
 		return r, nil
 	}
 	s := &send{failed: c.failed}
 	s.out = c.w.post(packet{kind: message, group: c.id, from: int32(c.rank), to: int32(c.ranks[call.Peer]), tag: int64(call.Tag), dtype: uint8(call.Send.DType)}, call.Send.Data)
 	if call.Async {
-		s.Background = calls.Go(&c.wg, call.Limit, nil, s.run)
+		s.Background = progress.Go(&c.wg, call.Limit, nil, s.run)
 	}
 	return s, nil
 }
 
 // send is a message of the recipe being sent.
 type send struct {
-	*calls.Background
-	out    *calls.Background
+	*progress.Background
+	out    *progress.Background
 	failed func() error
 }
 
 func (s *send) Wait(ctx context.Context) error { return s.WaitOr(ctx, s.run) }
-
-func (s *send) Done() bool { return s.Background.Done() || s.Background == nil && s.out.Done() }
-
-func (s *send) run(ctx context.Context) error { return s.out.Wait(collective.Also(ctx, s.failed)) }
+func (s *send) Done() bool                     { return s.Background.Done() || s.Background == nil && s.out.Done() }
+func (s *send) run(ctx context.Context) error  { return s.out.Wait(collective.Also(ctx, s.failed)) }
 
 // receive is a message that the recipe waits for.
 type receive struct {

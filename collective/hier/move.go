@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/collective/reduction"
 	"drun/collective/shm"
 )
 
@@ -48,15 +49,74 @@ func (r *run) counts() []byte {
 
 // gatherTables gathers all ranks' rows if they are too large for the agreement.
 func (r *run) gatherTables(own []byte) (all [][]byte, err error) {
-	call := collective.NewAllGather(octets(own), octets(make([]byte, len(own)*len(r.ranks))))
-	inner := *r
-	inner.call = &call
-	err = inner.move(inner.transfers())
-	r.borrowed = inner.borrowed
+	joined, n := make([]byte, len(own)*len(r.ranks)), len(own)
+	var rows []transfer
 	for rank := range r.ranks {
-		all = append(all, call.Recv.Data[rank*len(own):(rank+1)*len(own)])
+		rows = append(rows, transfer{rank, -1, 0, rank * n, n})
+		all = append(all, joined[rank*n:(rank+1)*n])
 	}
-	return all, err
+	return all, r.moveBytes(rows, own, joined)
+}
+
+// moveBytes carries out transfers from and to memory other than the call's.
+func (r *run) moveBytes(all []transfer, from, to []byte) error {
+	call, inner := collective.Call{Send: octets(from), Recv: octets(to)}, *r
+	inner.call = &call
+	err := inner.move(all)
+	r.borrowed = inner.borrowed
+	return err
+}
+
+// reduceParts is a large reduction that the nodes cannot do one after the other: the ranks of a node do not follow each
+// other, or the average of integers needs their exact sum, which may overflow their type. Each rank gets all ranks'
+// elements of one part of the data, reduces them, and sends the result to the ranks that want it, in pieces of at most
+// mostChunk bytes. Each node sends its ranks*bytes*(nodes-1)/nodes, plus its parts of the result.
+func (r *run) reduceParts() error {
+	c, n, total := r.call, len(r.ranks), r.call.Send.Count()
+	counts := make([]int, n) // of the parts' elements
+	for i := range counts {
+		counts[i] = total*(i+1)/n - total*i/n
+	}
+	if c.Kind == collective.ReduceScatter {
+		counts = collective.Evenly(c.Counts, total, n)
+	}
+	size := c.Send.DType.Size()
+	contributions, result := r.memory(n*mostChunk), r.memory(mostChunk)
+	for at := 0; at < slices.Max(counts)*size; at += mostChunk {
+		var exchange, results []transfer
+		own, begin := 0, 0
+		for rank, count := range counts {
+			bytes := max(0, min(mostChunk, count*size-at))
+			for src := range n {
+				exchange = append(exchange, transfer{src, rank, begin + at, src * bytes, bytes})
+			}
+			switch c.Kind {
+			case collective.AllReduce:
+				results = append(results, transfer{rank, -1, 0, begin + at, bytes})
+			case collective.Reduce:
+				results = append(results, transfer{rank, c.Root, 0, begin + at, bytes})
+			}
+			if rank == r.rank {
+				own = bytes
+			}
+			begin += count * size
+		}
+		if err := r.moveBytes(exchange, c.Send.Data, contributions); err != nil {
+			return err
+		}
+		sources, out := make([][]byte, n), result[:own]
+		for i := range sources {
+			sources[i] = contributions[i*own:][:own]
+		}
+		if c.Kind == collective.ReduceScatter && own > 0 {
+			out = c.Recv.Data[at:][:own]
+		}
+		reduction.Combine(collective.Buffer{DType: c.Send.DType, Data: out}, sources, c.Reduce)
+		if err := r.moveBytes(results, out, c.Recv.Data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // exchange is an all_to_all with these rows of counts.

@@ -10,7 +10,7 @@ import (
 	"drun/kernel/element"
 )
 
-// pipeline is a large all_reduce, reduce, reduce_scatter or broadcast.
+// pipeline is a large all_reduce, reduce, reduce_scatter or broadcast whose data goes from node to node (chain).
 //
 // The data is cut into one slice per lane, and the slices into chunks. In step i the ranks
 // publish chunk i of every slice in the node's memory, piece by piece; the lane's rank
@@ -18,15 +18,10 @@ import (
 // of chunk i-delay, which has arrived by then, for all ranks of the node. Data that lies
 // in the arena on all ranks of the node is read and written in place.
 //
-// If the ranks of each node are consecutive, node k continues the sum of the nodes before
-// it, rank by rank, as shm adds on one machine. So a partial sum goes from node to node,
+// The ranks of each node are consecutive, so node k continues the sum of the nodes before
+// it, rank by rank, as shm adds on one machine. A partial sum goes from node to node,
 // and the result back: each node sends the data once or, between two others, twice. Half
 // precisions travel upwards as float32, since they are rounded once, at the end.
-//
-// Otherwise the order of the ranks changes nodes more often, or the average of integers
-// needs their exact sum, which may overflow their type. Then one node, a different one for
-// each chunk, gets the contributions of all ranks and sends the result to the others. Each
-// node sends its ranks*bytes*(nodes-1)/nodes, plus its share of the results.
 //
 // A broadcast is the way back alone, from the root's node.
 type pipeline struct {
@@ -40,20 +35,7 @@ type pipeline struct {
 	piece      int // of a chunk in a round
 	steps      int
 	delay      int
-	way        way // of this rank's lane; nil: it has none
-}
-
-// way is how the chunks of a slice travel between the nodes.
-type way interface {
-	// combine handles bytes [from, to) of a chunk; here are the contributions of the node's ranks. The pieces of a
-	// chunk come in order.
-	combine(chunk, from, to int, here [][]byte) error
-	// result waits for the result of a chunk and passes it on; nil if the node does not want it. Results must be
-	// released in order.
-	result(chunk int) ([]byte, error)
-	release(chunk int, data []byte) error
-	// end waits until everything is sent.
-	end() error
+	chain      *chain // of this rank's lane; nil: it has none
 }
 
 // A chunk is an eighth of a slice, within these bounds: small enough that the nodes work at
@@ -75,19 +57,11 @@ func (r *run) pipeline() (err error) {
 	p.chunk = min(max((to-from)*p.elem/8, leastChunk), mostChunk) / 64 * 64 / p.elem
 	p.piece = min(p.chunk, shm.RoundBytes/p.lanes/64*64/p.elem)
 	p.steps = (to - from + p.chunk - 1) / p.chunk
-	chain := c.Kind == collective.Broadcast || r.inOrder && !reduction.Exact(p.dtype, c.Reduce)
-	if chain {
-		p.delay = p.chainDelay()
-	} else {
-		p.delay = min(2, p.steps)
-	}
-	if p.lane >= 0 && chain {
-		p.way, err = p.newChain()
-	} else if p.lane >= 0 {
-		p.way, err = p.newGathering()
-	}
-	if err != nil {
-		return err
+	p.delay = p.chainDelay()
+	if p.lane >= 0 {
+		if p.chain, err = p.newChain(); err != nil {
+			return err
+		}
 	}
 	step := p.step
 	if p.lent != nil {
@@ -98,8 +72,8 @@ func (r *run) pipeline() (err error) {
 			return err
 		}
 	}
-	if p.way != nil {
-		if err := p.way.end(); err != nil {
+	if p.chain != nil {
+		if err := p.chain.end(); err != nil {
 			return err
 		}
 	}
@@ -137,8 +111,8 @@ func (p *pipeline) bytes(lane, chunk int) int {
 func (p *pipeline) step(step int) (err error) {
 	done := step - p.delay
 	var finished []byte
-	if p.way != nil && p.bytes(p.lane, done) > 0 {
-		if finished, err = p.way.result(done); err != nil {
+	if p.chain != nil && p.bytes(p.lane, done) > 0 {
+		if finished, err = p.chain.result(done); err != nil {
 			return err
 		}
 	}
@@ -160,14 +134,14 @@ func (p *pipeline) step(step int) (err error) {
 		if done >= 0 {
 			p.collect(done, at)
 		}
-		if step < p.steps && p.way != nil {
+		if step < p.steps && p.chain != nil {
 			if err := p.combine(step, at); err != nil {
 				return err
 			}
 		}
 	}
 	if finished != nil {
-		return p.way.release(done, finished)
+		return p.chain.release(done, finished)
 	}
 	return nil
 }
@@ -196,13 +170,13 @@ func (p *pipeline) combine(chunk, at int) error {
 			here = append(here, stage[p.lane*p.piece*p.elem:][:n])
 		}
 	}
-	return p.way.combine(chunk, at*p.elem, at*p.elem+n, here)
+	return p.chain.combine(chunk, at*p.elem, at*p.elem+n, here)
 }
 
 // stepInPlace is a step in which the lane's rank can access the data of all ranks of the node: the others have
 // nothing to do until a round after the last step.
 func (p *pipeline) stepInPlace(step int) error {
-	if p.way == nil {
+	if p.chain == nil {
 		return nil
 	}
 	views := func(chunk int) [][]byte {
@@ -214,19 +188,19 @@ func (p *pipeline) stepInPlace(step int) error {
 		return all
 	}
 	if done := step - p.delay; p.bytes(p.lane, done) > 0 {
-		data, err := p.way.result(done)
+		data, err := p.chain.result(done)
 		if err != nil {
 			return err
 		}
 		for _, all := range views(done) {
 			p.keep(all, data)
 		}
-		if err := p.way.release(done, data); err != nil {
+		if err := p.chain.release(done, data); err != nil {
 			return err
 		}
 	}
 	if n := p.bytes(p.lane, step); step < p.steps && n > 0 {
-		return p.way.combine(step, 0, n, views(step))
+		return p.chain.combine(step, 0, n, views(step))
 	}
 	return nil
 }
@@ -322,8 +296,8 @@ type chain struct {
 	partial, data []byte // of the chunk that is being combined
 }
 
-// place is this node's position on the path of the partial sums. The path of a broadcast ends at the root's node.
-func (p *pipeline) place() (at int, nodes []int) {
+// pathPosition is this node's position on the path of the partial sums. The path of a broadcast ends at the root's node.
+func (p *pipeline) pathPosition() (at int, nodes []int) {
 	n := len(p.nodes)
 	shift := 0
 	if p.call.Kind == collective.Broadcast {
@@ -337,7 +311,7 @@ func (p *pipeline) place() (at int, nodes []int) {
 
 // chainDelay is after how many steps a result comes: one for each node to pass, and a few more.
 func (p *pipeline) chainDelay() int {
-	at, nodes := p.place()
+	at, nodes := p.pathPosition()
 	if at == len(nodes)-1 {
 		return 1
 	}
@@ -354,7 +328,7 @@ func (c *chain) window(at int) int { return min(2*(len(c.path)-1-at)+3, mostDela
 func (p *pipeline) newChain() (_ *chain, err error) {
 	c := &chain{pipeline: p, wide: p.dtype}
 	c.up, c.down = outbox{run: p.run}, outbox{run: p.run}
-	c.at, c.nodeAt = p.place()
+	c.at, c.nodeAt = p.pathPosition()
 	for _, node := range c.nodeAt {
 		c.path = append(c.path, p.run.lanes[p.lane][node])
 	}
@@ -426,6 +400,8 @@ func (c *chain) back(data []byte) error {
 	return nil
 }
 
+// combine handles bytes [from, to) of a chunk; here are the contributions of the node's ranks. The pieces of a chunk come
+// in order.
 func (c *chain) combine(chunk, from, to int, here [][]byte) (err error) {
 	if !c.call.Kind.Reduces() && !c.top {
 		return nil
@@ -511,6 +487,8 @@ func (c *chain) round(out []byte, here [][]byte) {
 	}
 }
 
+// result waits for the result of a chunk and passes it on; nil if the node does not want it. Results must be released in
+// order.
 func (c *chain) result(chunk int) ([]byte, error) {
 	floor := c.floor(chunk)
 	switch {
@@ -537,6 +515,7 @@ func (c *chain) release(chunk int, data []byte) error {
 	return c.results.give(data)
 }
 
+// end waits until everything is sent.
 func (c *chain) end() error {
 	if err := c.up.settle(0, nil); err != nil {
 		return err

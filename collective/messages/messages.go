@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"drun/collective"
-	"drun/collective/calls"
+	"drun/collective/progress"
 	"drun/kernel/element"
 )
 
@@ -21,14 +21,14 @@ type Header struct {
 
 // Receive is a call that asks for a message, and what arrived. A mailbox's receive embeds it.
 type Receive struct {
-	*calls.Background     // of an asynchronous call
-	Asked             int // the source, or AnySource
-	From              int // where the message came from, once it is known
-	Tag               int64
-	Buffer            collective.Buffer
-	Err               error         // the message does not fit, or did not come
-	Over              bool          // the message has come, or Err says why it has not
-	Came              chan struct{} // closed then; nil where nobody waits for that
+	*progress.Background     // of an asynchronous call
+	Asked                int // the source, or AnySource
+	From                 int // where the message came from, once it is known
+	Tag                  int64
+	Buffer               collective.Buffer
+	Err                  error         // the message does not fit, or did not come
+	Over                 bool          // the message has come, or Err says why it has not
+	Came                 chan struct{} // closed then; nil where nobody waits for that
 }
 
 // NewReceive makes the Receive of a call.
@@ -39,7 +39,6 @@ func NewReceive(call *collective.Call) Receive {
 // Source is where the message came from, once it has arrived.
 func (r *Receive) Source() int { return r.From }
 
-// Done reports that the call is over.
 func (r *Receive) Done() bool {
 	return r.Background.Done() || r.Background == nil && collective.IsClosed(r.Came)
 }

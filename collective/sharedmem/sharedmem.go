@@ -39,19 +39,18 @@ func Create(name string) (*os.File, error) {
 
 // Map maps the window [offset, offset+size) of a region; the caller rounds both to whole pages ([PageRound]).
 func Map(f *os.File, offset int64, size int) ([]byte, error) {
-	var mem []byte
-	var err error
-	raw, rawErr := f.SyscallConn()
-	if rawErr != nil {
-		return nil, fmt.Errorf("cannot map shared memory: %w", rawErr)
-	}
-	rawErr = raw.Control(func(fd uintptr) {
-		mem, err = unix.Mmap(int(fd), offset, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	})
-	if err == nil {
-		err = rawErr
-	}
+	return mmap(f, offset, size, unix.MAP_SHARED)
+}
+
+func mmap(f *os.File, offset int64, size, sharing int) (mem []byte, err error) {
+	raw, err := f.SyscallConn()
 	if err != nil {
+		return nil, fmt.Errorf("cannot map shared memory: %w", err)
+	}
+	rawErr := raw.Control(func(fd uintptr) {
+		mem, err = unix.Mmap(int(fd), offset, size, unix.PROT_READ|unix.PROT_WRITE, sharing)
+	})
+	if err = errors.Join(err, rawErr); err != nil {
 		return nil, fmt.Errorf("cannot map %d bytes of shared memory: %w", size, err)
 	}
 	return mem, nil
@@ -63,17 +62,11 @@ type View struct{ Mem []byte }
 
 // NewView makes a view of the first bytes of a region, all of which have been written.
 func NewView(f *os.File, size int) (*View, error) {
-	raw, err := f.SyscallConn()
+	mem, err := mmap(f, 0, size, unix.MAP_PRIVATE)
 	if err != nil {
-		return nil, fmt.Errorf("cannot map shared memory: %w", err)
+		return nil, err
 	}
-	v := &View{}
-	rawErr := raw.Control(func(fd uintptr) {
-		v.Mem, err = unix.Mmap(int(fd), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
-	})
-	if err = errors.Join(err, rawErr); err != nil {
-		return nil, fmt.Errorf("cannot map %d bytes of shared memory: %w", size, err)
-	}
+	v := &View{mem}
 	_ = unix.Madvise(v.Mem, unix.MADV_POPULATE_READ) // a hint, of newer kernels
 	runtime.AddCleanup(v, func(mem []byte) { _ = unix.Munmap(mem) }, v.Mem)
 	return v, nil

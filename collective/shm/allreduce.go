@@ -32,14 +32,14 @@ func (r *run) allReduce() error {
 		r.combine(recv.Data[:n], r.sources, send.DType, r.call.Reduce)
 		return nil
 	}
-	place := r.place()
+	offset := r.arenaOffset()
 	count, size := send.Count(), send.DType.Size()
 	chunk := chunkBytes(r.size) / size
 	chunks := (count + chunk - 1) / chunk
 	part := func(b collective.Buffer, i int) collective.Buffer { return b.Part(i*chunk, min((i+1)*chunk, count)) }
 	for step := 0; step <= chunks; step++ {
-		r.begin().arena = place
-		if step < chunks && place == 0 {
+		r.begin().arena = offset
+		if step < chunks && offset == 0 {
 			r.publishSlices(part(send, step))
 		}
 		var reduced []byte
@@ -57,7 +57,7 @@ func (r *run) allReduce() error {
 			case all:
 				return r.allReduceInArena()
 			case some: // and they have published nothing: once more, all alike
-				place, step = 0, -1
+				offset, step = 0, -1
 			}
 		}
 	}

@@ -102,9 +102,9 @@ func (a *arena) close() {
 	}
 }
 
-// place is where in the arena the call's data lies, plus 1; 0 if it is
+// arenaOffset is where in the arena the call's data lies, plus 1; 0 if it is
 // elsewhere, or not reduced in place.
-func (r *run) place() uint64 {
+func (r *run) arenaOffset() uint64 {
 	send, recv := r.call.Send.Data, r.call.Recv.Data
 	if r.call.Kind != collective.AllReduce || unsafe.SliceData(send) != unsafe.SliceData(recv) {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"drun/collective"
-	"drun/collective/calls"
+	"drun/collective/progress"
 	"drun/collective/sharedmem"
 )
 
@@ -29,7 +29,7 @@ type Comm struct {
 	sources [][]byte // what is reduced, in rank order
 	reducer
 
-	calls   calls.Collectives
+	calls   progress.Collectives
 	mailbox mailbox
 	wg      sync.WaitGroup // asynchronous calls
 
@@ -81,10 +81,7 @@ func newComm(r *region, offset int64, rank int, world []int) (*Comm, error) {
 	return c, nil
 }
 
-// Rank is this rank's number in the group.
 func (c *Comm) Rank() int { return c.rank }
-
-// Size is the number of ranks in the group.
 func (c *Comm) Size() int { return c.size }
 
 // VerifiesFingerprints says that fingerprints are compared in the first round of every call.
@@ -109,7 +106,6 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	return c.calls.Start(call), nil
 }
 
-// carryOut carries out a collective.
 func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	if err := c.failed(); err != nil {
 		return err
@@ -130,7 +126,6 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	return err
 }
 
-// failed returns why no call is possible, or nil.
 func (c *Comm) failed() error {
 	if err := c.cause.Load(); err != nil {
 		return *err
@@ -141,7 +136,6 @@ func (c *Comm) failed() error {
 	return nil
 }
 
-// Abort ends the calls of this rank with cause, and those of the others.
 func (c *Comm) Abort(cause error) {
 	c.cause.CompareAndSwap(nil, &cause)
 	c.mapping.RLock()
@@ -154,7 +148,6 @@ func (c *Comm) Abort(cause error) {
 	c.mailbox.wakeAll()
 }
 
-// Close ends what is pending and releases the memory.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
 		err := collective.ErrClosed

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/collective/calls"
 	"drun/collective/messages"
+	"drun/collective/progress"
 	"drun/collective/sharedmem"
 )
 
@@ -23,7 +23,7 @@ type mailbox struct {
 	incoming []incoming // by source: the message that is arriving
 	queue    messages.Queue
 
-	sends []*calls.Background // by destination: the latest asynchronous one
+	sends []*progress.Background // by destination: the latest asynchronous one
 }
 
 // incoming is a message that is arriving, and what is still to come.
@@ -35,7 +35,7 @@ type incoming struct {
 func (m *mailbox) init(c *Comm) {
 	m.comm = c
 	m.incoming = make([]incoming, c.size)
-	m.sends = make([]*calls.Background, c.size)
+	m.sends = make([]*progress.Background, c.size)
 }
 
 // core is the core that a rank has noted, plus 1.
@@ -61,13 +61,13 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 		m.queue.Post(&r.Receive)
 		m.mu.Unlock()
 		if call.Async {
-			r.Background = calls.Go(&m.comm.wg, call.Limit, nil, r.run)
+			r.Background = progress.Go(&m.comm.wg, call.Limit, nil, r.run)
 		}
 		return r, nil
 	}
 	s := &send{box: m, to: call.Peer, before: m.sends[call.Peer], buffer: call.Send, tag: int64(call.Tag)}
 	if call.Async {
-		s.Background = calls.Go(&m.comm.wg, call.Limit, nil, s.run)
+		s.Background = progress.Go(&m.comm.wg, call.Limit, nil, s.run)
 		m.sends[call.Peer] = s.Background
 	}
 	return s, nil
@@ -147,12 +147,12 @@ func (m *mailbox) pumpFrom(source int) bool {
 
 // send is a message being sent.
 type send struct {
-	*calls.Background
+	*progress.Background
 	box    *mailbox
 	to     int
 	tag    int64
 	buffer collective.Buffer
-	before *calls.Background
+	before *progress.Background
 }
 
 func (s *send) Wait(ctx context.Context) error { return s.WaitOr(ctx, s.run) }

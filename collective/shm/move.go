@@ -77,22 +77,33 @@ func (r *run) gather(keep bool) error {
 	})
 }
 
+// eachPart is how much of every rank's part a rank can publish in a round.
+func (r *run) eachPart() int { return stageSize / r.size / 64 * 64 }
+
+// publishParts publishes a piece of every other rank's part of what this rank sends.
+func (r *run) publishParts(p parts, from, to int) {
+	stage := r.outbox(r.rank, (to-from)*r.size)
+	for i := range r.size {
+		if i != r.rank {
+			copy(stage[i*(to-from):][:to-from], clip(p.of(r.call.Send.Data, i), from, to))
+		}
+	}
+}
+
+// ownPart is the piece of n bytes that another rank has published of this rank's part.
+func (r *run) ownPart(of, n int) []byte { return r.outbox(of, n*r.size)[r.rank*n:] }
+
 // scatter: the root publishes a chunk of every part, one round, each other
 // rank fetches its own. size*bytes out of the root, bytes into each rank.
 func (r *run) scatter() error {
 	root := r.rank == r.call.Root
 	parts := r.parts(r.call.Recv)
-	each := stageSize / r.size / 64 * 64
-	return r.chunks(parts.largest(), each, func(from, to int) {
+	return r.chunks(parts.largest(), r.eachPart(), func(from, to int) {
 		if root {
-			for i := range r.size {
-				if i != r.rank {
-					copy(r.outbox(r.rank, (to-from)*r.size)[i*(to-from):], clip(parts.of(r.call.Send.Data, i), from, to))
-				}
-			}
+			r.publishParts(parts, from, to)
 		}
 	}, func(from, to int) {
-		src := r.outbox(r.call.Root, (to-from)*r.size)[r.rank*(to-from):]
+		src := r.ownPart(r.call.Root, to-from)
 		if root {
 			src = clip(parts.of(r.call.Send.Data, r.rank), from, to)
 		}
@@ -105,22 +116,14 @@ func (r *run) scatter() error {
 // read to reduce.
 func (r *run) reduceScatter() error {
 	parts := r.parts(r.call.Recv)
-	each := stageSize / r.size / 64 * 64
 	send := r.call.Send
-	return r.chunks(parts.largest(), each, func(from, to int) {
-		stage := r.outbox(r.rank, (to-from)*r.size)
-		for i := range r.size {
-			if i != r.rank {
-				copy(stage[i*(to-from):][:to-from], clip(parts.of(send.Data, i), from, to))
-			}
-		}
-	}, func(from, to int) {
+	return r.chunks(parts.largest(), r.eachPart(), func(from, to int) { r.publishParts(parts, from, to) }, func(from, to int) {
 		out := clip(r.call.Recv.Data, from, to)
 		for i := range r.size {
 			if i == r.rank {
 				r.sources[i] = clip(parts.of(send.Data, i), from, to)
 			} else {
-				r.sources[i] = r.outbox(i, (to-from)*r.size)[r.rank*(to-from):][:len(out)]
+				r.sources[i] = r.ownPart(i, to-from)[:len(out)]
 			}
 		}
 		r.combine(out, r.sources, send.DType, r.call.Reduce)
@@ -156,19 +159,11 @@ func (r *run) allToAll() error {
 		}
 	}
 	source, target := cut(sent, elem), cut(received, elem)
-	each := stageSize / r.size / 64 * 64
-	return r.chunks(largest, each, func(from, to int) {
-		stage := r.outbox(r.rank, (to-from)*r.size)
-		for i := range r.size {
-			if i != r.rank {
-				copy(stage[i*(to-from):][:to-from], clip(source.of(r.call.Send.Data, i), from, to))
-			}
-		}
-	}, func(from, to int) {
+	return r.chunks(largest, r.eachPart(), func(from, to int) { r.publishParts(source, from, to) }, func(from, to int) {
 		for i := range r.size {
 			src := clip(source.of(r.call.Send.Data, i), from, to)
 			if i != r.rank {
-				src = r.outbox(i, (to-from)*r.size)[r.rank*(to-from):]
+				src = r.ownPart(i, to-from)
 			}
 			r.deliver(clip(target.of(r.call.Recv.Data, i), from, to), src)
 		}

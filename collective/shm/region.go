@@ -70,7 +70,6 @@ type region struct {
 // Backend opens the shared memory that was made by [Create].
 type Backend struct{ File *os.File }
 
-// Name is "shm".
 func (b *Backend) Name() string { return "shm" }
 
 // Open joins the world. The communicator keeps the file and closes it.

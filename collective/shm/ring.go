@@ -52,7 +52,6 @@ func (r ring) write(data []byte) int {
 	return min(n, len(data))
 }
 
-// available is how many bytes can be read.
 func (r ring) available() int { return int(r.written.Load() - r.read.Load()) }
 
 // fetch reads what there is into data, and returns how much that was.

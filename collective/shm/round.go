@@ -153,7 +153,6 @@ func (r *run) outbox(rank, n int) []byte {
 	return r.stage(rank)[:n]
 }
 
-// do carries the call out.
 func (r *run) do() error {
 	if r.size == 1 {
 		return r.alone()

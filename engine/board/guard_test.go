@@ -30,7 +30,7 @@ func (p plain) Split(ctx context.Context, g collective.Group) (collective.Comm, 
 }
 
 // guarded makes a world on a board; hide makes its backend a plain one.
-func guarded(t disttest.TB, n int, hide bool) ([]collective.Comm, []*board.Board) {
+func guarded(t testing.TB, n int, hide bool) ([]collective.Comm, []*board.Board) {
 	t.Helper()
 	return guardedBy(t, n, func(c collective.Comm) collective.Comm {
 		if hide {
@@ -41,7 +41,7 @@ func guarded(t disttest.TB, n int, hide bool) ([]collective.Comm, []*board.Board
 }
 
 // guardedBy makes a world on a board, whose backend wrap has changed.
-func guardedBy(t disttest.TB, n int, wrap func(collective.Comm) collective.Comm) ([]collective.Comm, []*board.Board) {
+func guardedBy(t testing.TB, n int, wrap func(collective.Comm) collective.Comm) ([]collective.Comm, []*board.Board) {
 	t.Helper()
 	f, err := board.Create(n)
 	if err != nil {
@@ -62,7 +62,7 @@ func guardedBy(t disttest.TB, n int, wrap func(collective.Comm) collective.Comm)
 	return comms, boards
 }
 
-func open(t disttest.TB, f *os.File, rank int) *board.Board {
+func open(t testing.TB, f *os.File, rank int) *board.Board {
 	t.Helper()
 	b, err := board.Open(disttest.Dup(t, f), rank)
 	if err != nil {
@@ -84,7 +84,7 @@ func TestConformanceThroughTheGuard(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("plain=%v", hide), func(t *testing.T) {
 			t.Parallel()
-			disttest.Conformance(t, func(t disttest.TB, n int) []collective.Comm {
+			disttest.Conformance(t, func(t testing.TB, n int) []collective.Comm {
 				comms, _ := guarded(t, n, hide)
 				return comms
 			})

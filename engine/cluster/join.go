@@ -47,7 +47,6 @@ type Elastic struct {
 	Resize      bool // the world has as many ranks as the present nodes bring; otherwise it keeps its size
 }
 
-// pace is the pace of the run's links.
 func (j *Joining) pace() Pace {
 	if j.Elastic == nil {
 		return Steady

@@ -92,10 +92,8 @@ func (l *Conn[In, Out]) Trust() { l.most.Store(mostBytes) }
 // trustNode admits messages as large as a node's.
 func (l *Conn[In, Out]) trustNode() { l.most.Store(nodeBytes) }
 
-// Local is the address of this side.
 func (l *Conn[In, Out]) Local() net.Addr { return l.conn.LocalAddr() }
 
-// Send queues a message.
 func (l *Conn[In, Out]) Send(msg *Out) {
 	size := 1
 	if m, ok := any(msg).(interface{ size() int }); ok {
@@ -112,16 +110,13 @@ func (l *Conn[In, Out]) fail() {
 	l.queue.Close()
 }
 
-// Traffic is the number of bytes of messages received and sent.
 func (l *Conn[In, Out]) Traffic() int64 { return l.traffic.Load() }
 
 // Done is closed once nothing is sent any more: the link was closed, or broke.
 func (l *Conn[In, Out]) Done() <-chan struct{} { return l.done }
 
-// Wait waits while many messages are queued.
 func (l *Conn[In, Out]) Wait() { l.queue.Wait() }
 
-// Receive reads the next message. io.EOF: the other side is gone.
 func (l *Conn[In, Out]) Receive() (*In, error) {
 	for {
 		var head [8]byte
@@ -211,7 +206,6 @@ func (l *Conn[In, Out]) put(msg *Out) error {
 	}
 }
 
-// Close sends what is queued, as far as the other side accepts it soon, and ends the link.
 func (l *Conn[In, Out]) Close() {
 	l.queue.Close()
 	select {

@@ -45,7 +45,6 @@ func (h *Hello) Noun() string {
 	return fmt.Sprintf("%s %d", h.kind(), h.Index)
 }
 
-// kind is the noun without a number.
 func (h *Hello) kind() string {
 	if h.Place != nil {
 		return "rank"

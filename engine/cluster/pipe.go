@@ -20,8 +20,7 @@ func Pipe() (coordinator Link[ToCoordinator, ToNode], node Link[ToNode, ToCoordi
 }
 
 func (p *pipe[In, Out]) Send(msg *Out) { p.out.Add(1, func(b *[]*Out) { *b = append(*b, msg) }) }
-
-func (p *pipe[In, Out]) Wait() { p.out.Wait() }
+func (p *pipe[In, Out]) Wait()         { p.out.Wait() }
 
 func (p *pipe[In, Out]) Receive() (*In, error) {
 	for len(p.taken) == 0 {

@@ -3,10 +3,12 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -58,8 +60,8 @@ type node struct {
 	link  cluster.Link[cluster.ToNode, cluster.ToCoordinator]
 
 	plugin *host.Plugin
-	found  map[string]*engine.Found // of groups' own backends
-	relay  *rendezvous.Relay        // nil: the ranks ask the store themselves
+	found  map[string]func() *engine.Found // of groups' own backends, each looked for once
+	relay  *rendezvous.Relay               // nil: the ranks ask the store themselves
 	board  *board.Board
 	told   board.Told // what the coordinator knows of the board
 	shared bool       // the board is the coordinator's: nothing on it has to be sent
@@ -166,7 +168,7 @@ func (n *node) files() (files []*os.File, err error) {
 				f.Close()
 			}
 			return nil, exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
-				"use --backend gloo"))
+				"name a backend for networks: drun backends lists them"))
 		}
 		files = append(files, f)
 	}
@@ -202,20 +204,26 @@ func program(p *host.Plugin) *engine.Plugin {
 }
 
 // find looks for the plugin of a group's own backend. All ranks of the node get the same answer.
-func (n *node) find(name string) *engine.Found {
-	if f := n.found[name]; f != nil {
-		return f
-	}
-	f := &engine.Found{}
-	p, err := n.Backend(name)
-	if f.Plugin = program(p); err != nil {
-		f.Failure = engine.NewFailure(board.Observer, err, board.Now())
-	}
+func (n *node) find(name string) func() *engine.Found {
 	if n.found == nil {
-		n.found = map[string]*engine.Found{}
+		n.found = map[string]func() *engine.Found{}
 	}
-	n.found[name] = f
-	return f
+	if n.found[name] == nil {
+		n.found[name] = sync.OnceValue(func() *engine.Found {
+			p, err := n.Backend(name)
+			f := &engine.Found{Plugin: program(p)}
+			switch {
+			case err != nil:
+				f.Failure = engine.NewFailure(board.Observer, err, board.Now())
+			case p != nil && n.start.Jobs[0].Hierarchy != nil:
+				var about collective.Properties // a plugin that does not answer fails on the ranks, too
+				_ = host.Ask(context.Background(), n.PluginHost, "properties", p, &about)
+				f.Plugin.WholeWorld = about.WholeWorld
+			}
+			return f
+		})
+	}
+	return n.found[name]
 }
 
 // refuse reports that the ranks that have not started cannot start.
@@ -291,7 +299,8 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 func (n *node) tell(ev event) {
 	p := n.procs[ev.rank]
 	if ev.msg != nil && ev.msg.Find != "" {
-		p.send(&engine.ToWorker{Found: n.find(ev.msg.Find)})
+		found := n.find(ev.msg.Find)
+		go func() { p.send(&engine.ToWorker{Found: found()}) }() // a plugin may have to be started to be asked
 		return
 	}
 	if ev.msg != nil {
@@ -340,7 +349,6 @@ func (n *node) exceeded(p *process) *engine.Failure {
 	return f
 }
 
-// show returns what is new for the coordinator of this node's ranks.
 func (n *node) show(all bool) *board.Mirror {
 	m := n.board.Show(nil, all)
 	n.told.News(m)
@@ -403,7 +411,6 @@ func (n *node) pass(p *process, msg *engine.ToWorker) {
 	p.send(msg)
 }
 
-// kill ends the remaining processes.
 func (n *node) kill() {
 	for _, p := range n.procs {
 		if !p.exited {

@@ -70,7 +70,6 @@ func (h *handedOver) take(rank int, m *engine.Handed) {
 	}
 }
 
-// forget drops a state.
 func (h *handedOver) forget(state uint64) {
 	s := h.saves[state]
 	if s == nil {

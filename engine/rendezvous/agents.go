@@ -69,7 +69,7 @@ func dialAgent(ctx context.Context, address, secret string) (net.Conn, error) {
 		return nil, errors.New("nobody listens there")
 	}
 	k := newConn(secureClient(socket))
-	err = k.during(ctx, func() error { return k.introduce(secret, true) })
+	err = k.during(ctx, func() error { return k.clientHandshake(secret, true) })
 	var said *saidError
 	var alert *net.OpError // of TLS
 	switch {

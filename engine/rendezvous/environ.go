@@ -11,9 +11,7 @@ import (
 // An EnvironError says which variable keeps a process from joining a world.
 type EnvironError struct{ Name, Problem string }
 
-func (e *EnvironError) Error() string { return e.Name + " " + e.Problem }
-
-// ExitCode is the exit code for wrong usage.
+func (e *EnvironError) Error() string       { return e.Name + " " + e.Problem }
 func (e *EnvironError) ExitCode() exit.Code { return exit.Usage }
 
 // FromEnviron reads a rank's place, and the address (host:port) of the rendezvous, from the variables that torchrun

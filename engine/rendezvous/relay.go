@@ -37,7 +37,7 @@ func NewRelay(address, token string) (*Relay, error) {
 	}
 	r := &Relay{listener: listener, conns: map[*conn]struct{}{}}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	r.trunk.client = &client{address: address, token: token}
+	r.trunk.client = client{address, token}
 	r.running.Go(r.accept)
 	return r, nil
 }
@@ -46,7 +46,12 @@ func NewRelay(address, token string) (*Relay, error) {
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
 // Store gives access within this process, without a socket, until Close.
-func (r *Relay) Store() *Store { return &Store{link: &r.trunk} }
+func (r *Relay) Store() *Store { return &Store{link: sharedTrunk{&r.trunk}} }
+
+// sharedTrunk is the trunk of a Relay, which Close of a Store leaves to the others.
+type sharedTrunk struct{ *trunk }
+
+func (sharedTrunk) Close() error { return nil }
 
 // Close ends all connections.
 func (r *Relay) Close() {
@@ -58,7 +63,7 @@ func (r *Relay) Close() {
 	}
 	r.conns = nil
 	r.mu.Unlock()
-	r.trunk.end()
+	_ = r.trunk.Close()
 	r.running.Wait()
 }
 
@@ -98,7 +103,7 @@ func sameUser(socket net.Conn) bool {
 	return err == nil && same
 }
 
-// serve passes a connection's requests on, one after the other.
+// serve passes a connection's requests on.
 func (r *Relay) serve(c *conn) {
 	defer func() {
 		c.Close()
@@ -106,30 +111,23 @@ func (r *Relay) serve(c *conn) {
 		defer r.mu.Unlock()
 		delete(r.conns, c)
 	}()
-	for {
-		var q request
-		if err := c.receive(&q, maxMessage, time.Time{}); err != nil {
-			return
-		}
-		q.Wait = min(q.Wait, pollSeldom)
-		answer, err := r.trunk.do(r.ctx, &q)
+	c.answerAll(&r.running, func(ctx context.Context, q *request) *reply {
+		answer, err := r.trunk.do(ctx, q)
 		if err != nil {
-			answer = &reply{Error: err.Error()}
+			return &reply{Error: err.Error()}
 		}
-		answer.ID = 0
-		if err := c.send(answer); err != nil {
-			return
-		}
-	}
+		return answer
+	})
 }
 
 // trunk is one connection for many requests at a time. Each has a number, which its reply repeats.
 type trunk struct {
-	client  *client
+	client  client
 	sending sync.Mutex // held while a request is sent, during which replies must still be read
 
 	mu      sync.Mutex
 	conn    *conn // nil: not connected
+	closed  bool
 	waiting map[uint64]chan *reply
 	last    uint64
 }
@@ -156,7 +154,6 @@ func (t *trunk) do(ctx context.Context, asked *request) (*reply, error) {
 	}
 }
 
-// start sends a request.
 func (t *trunk) start(ctx context.Context, q *request, answer chan *reply) error {
 	t.sending.Lock()
 	defer t.sending.Unlock()
@@ -179,8 +176,11 @@ func (t *trunk) start(ctx context.Context, q *request, answer chan *reply) error
 // connected returns the connection, making it if there is none. The caller holds sending.
 func (t *trunk) connected(ctx context.Context) (*conn, error) {
 	t.mu.Lock()
-	c := t.conn
+	c, closed := t.conn, t.closed
 	t.mu.Unlock()
+	if closed {
+		return nil, net.ErrClosed
+	}
 	if c != nil {
 		return c, nil
 	}
@@ -190,6 +190,10 @@ func (t *trunk) connected(ctx context.Context) (*conn, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		c.Close()
+		return nil, net.ErrClosed
+	}
 	t.conn, t.waiting = c, map[uint64]chan *reply{}
 	go t.read(c, t.waiting)
 	return c, nil
@@ -227,17 +231,16 @@ func (t *trunk) forget(id uint64) {
 	delete(t.waiting, id)
 }
 
-// end ends the connection, and with it all that wait for replies.
-func (t *trunk) end() {
+// Close ends the connection, and with it all that wait for replies.
+func (t *trunk) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.closed = true
 	if t.conn != nil {
 		t.conn.Close()
 	}
+	return nil
 }
-
-// Close of a Store leaves the trunk to the others.
-func (t *trunk) Close() error { return nil }
 
 // dialNear connects to a Relay, if the address is that of one.
 func dialNear(address string) (c *conn, ok bool, err error) {

@@ -47,8 +47,8 @@ func proof(key, label string, agent bool) []byte {
 // errSecret says that the other side has another secret.
 var errSecret = errors.New("the secret there is another one")
 
-// introduce is the handshake of the side that connected.
-func (c *conn) introduce(secret string, agent bool) error {
+// clientHandshake is the handshake of the side that connected.
+func (c *conn) clientHandshake(secret string, agent bool) error {
 	end := time.Now().Add(ioTimeout) // many may connect at once and wait for their turn
 	key, err := c.bound(secret, end)
 	if err != nil {
@@ -77,9 +77,9 @@ type saidError struct{ text string }
 
 func (e *saidError) Error() string { return e.text }
 
-// meet is the handshake of the listening side, without its own proof, which is to be sent once there is a place for
+// serverHandshake is the handshake of the listening side, without its own proof, which is to be sent once there is a place for
 // the other side. secretOf returns the secret, or false if no such connection is expected.
-func (c *conn) meet(secretOf func(agent bool) (string, bool)) (agent bool, own *handshake) {
+func (c *conn) serverHandshake(secretOf func(agent bool) (string, bool)) (agent bool, own *handshake) {
 	end := time.Now().Add(helloTimeout)
 	var first handshake
 	if c.receive(&first, maxHello, end) != nil {

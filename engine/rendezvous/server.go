@@ -1,23 +1,19 @@
 package rendezvous
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
 
 const (
-	// maxConns limits the connections that have proven the secret, maxGuests those that have not yet: one more
-	// closes the oldest of the machine that has the most. If the new one is from that machine itself, it first
-	// waits until the oldest has had guestTime for its proof, since many honest ones may come at once.
-	maxConns  = 1 << 17
-	maxGuests = 256
-	guestTime = time.Second
+	// maxConns limits the connections, also those that have not proven the secret.
+	maxConns = 1 << 17
 	// helloTimeout is the deadline for a connection's proof.
 	helloTimeout = 7 * time.Second
 )
@@ -36,7 +32,6 @@ type Server struct {
 	mu     sync.Mutex
 	token  string // of the ranks' connections
 	conns  map[*conn]struct{}
-	guests []*conn        // the connections that have not proven the secret, oldest first
 	agents func(net.Conn) // nil: there are none
 	secret string         // agents prove this instead of the token
 	closed bool
@@ -128,9 +123,6 @@ func (s *Server) accept() {
 			continue
 		}
 		c := newConn(under)
-		for s.full(c) {
-			time.Sleep(time.Millisecond)
-		}
 		if !s.welcome(c) {
 			c.Close()
 			continue
@@ -139,79 +131,31 @@ func (s *Server) accept() {
 	}
 }
 
-// full reports whether a connection has to wait until an earlier one has had its time.
-func (s *Server) full(c *conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || len(s.guests) < maxGuests {
-		return false
-	}
-	oldest := s.guests[worst(s.guests)]
-	return c.host() == oldest.host() && time.Since(oldest.came) < guestTime
-}
-
 // welcome accepts a connection if there is room for it.
 func (s *Server) welcome(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.conns)-len(s.guests) >= maxConns {
+	if s.closed || len(s.conns) >= maxConns {
 		return false
 	}
-	if len(s.guests) >= maxGuests {
-		i := worst(s.guests)
-		s.guests[i].Close() // its goroutine removes it from the list
-		s.guests = slices.Delete(s.guests, i, i+1)
-	}
-	c.came = time.Now()
 	s.conns[c] = struct{}{}
-	s.guests = append(s.guests, c)
 	return true
-}
-
-// worst is the oldest guest of the machine that has the most, so that a machine with many silent connections keeps
-// no other out.
-func worst(guests []*conn) int {
-	count := map[string]int{}
-	from := make([]string, len(guests))
-	most := ""
-	for i, g := range guests {
-		from[i] = g.host()
-		if count[from[i]]++; count[from[i]] > count[most] {
-			most = from[i]
-		}
-	}
-	return slices.Index(from, most)
-}
-
-// host is the address of the other side, without its port.
-func (c *conn) host() string {
-	host, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // "" if it has none
-	return host
-}
-
-// known marks a connection as having proven the secret.
-func (s *Server) known(c *conn, rank bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.rank = rank
-	s.guests = slices.DeleteFunc(s.guests, func(g *conn) bool { return g == c })
 }
 
 func (s *Server) forget(c *conn) {
 	c.Close()
-	s.known(c, c.rank)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 }
 
-// serve answers a connection's requests; those with a number may wait while others are answered. A client waits in
-// slices of at most pollSeldom, so its loss is noticed after one slice.
+// serve answers a connection's requests. A client waits in slices of at most pollSeldom, so its loss is noticed after one
+// slice.
 func (s *Server) serve(c *conn) {
 	defer s.forget(c)
 	late := time.AfterFunc(helloTimeout, func() { c.Close() })
 	agents, token := (func(net.Conn))(nil), ""
-	agent, own := c.meet(func(agent bool) (secret string, expected bool) {
+	agent, own := c.serverHandshake(func(agent bool) (secret string, expected bool) {
 		if !agent {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -224,7 +168,10 @@ func (s *Server) serve(c *conn) {
 	if !late.Stop() || own == nil {
 		return
 	}
-	if s.known(c, !agent); c.send(own) != nil {
+	s.mu.Lock()
+	c.rank = !agent
+	s.mu.Unlock()
+	if c.send(own) != nil {
 		return
 	}
 	if agent {
@@ -233,40 +180,37 @@ func (s *Server) serve(c *conn) {
 		}
 		return
 	}
-	table := s.current(token)
-	var sending sync.Mutex
-	gone, room := make(chan struct{}), make(chan struct{}, maxWaits)
-	defer close(gone)
-	answer := func(q *request, stop <-chan struct{}) error {
-		r := table.do(q, stop)
-		r.ID = q.ID
-		sending.Lock()
-		defer sending.Unlock()
-		return c.send(r)
+	if table := s.current(token); table != nil {
+		c.answerAll(&s.running, func(ctx context.Context, q *request) *reply { return table.do(q, ctx.Done()) })
 	}
-	for table != nil {
+}
+
+// maxWaits limits how many requests of a connection may be under way at a time.
+const maxWaits = 1 << 12
+
+// answerAll answers a connection's requests until it ends; those that wait do not hold up others.
+func (c *conn) answerAll(running *sync.WaitGroup, answer func(ctx context.Context, q *request) *reply) {
+	var sending sync.Mutex
+	room := make(chan struct{}, maxWaits)
+	ctx, gone := context.WithCancel(context.Background())
+	defer gone()
+	for {
 		q := new(request)
 		if err := c.receive(q, maxMessage, time.Time{}); err != nil {
 			return
 		}
 		q.Wait = min(q.Wait, pollSeldom)
-		if q.ID != 0 && q.Op.waits() {
-			select {
-			case room <- struct{}{}:
-			case <-s.done:
-				return
+		room <- struct{}{}
+		running.Go(func() {
+			r := answer(ctx, q)
+			r.ID = q.ID
+			sending.Lock()
+			err := c.send(r)
+			sending.Unlock()
+			if err != nil {
+				c.Close()
 			}
-			s.running.Go(func() {
-				if answer(q, gone) != nil {
-					c.Close()
-				}
-				<-room
-			})
-		} else if answer(q, s.done) != nil {
-			return
-		}
+			<-room
+		})
 	}
 }
-
-// maxWaits limits how many requests of a connection may wait at a time.
-const maxWaits = 1 << 12

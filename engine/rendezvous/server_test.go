@@ -133,7 +133,7 @@ func TestOddRequests(t *testing.T) {
 	s, _ := serve(t)
 	greet := func() *conn {
 		c := newConn(secureClient(connect(t, s)))
-		if err := c.introduce(s.token, false); err != nil {
+		if err := c.clientHandshake(s.token, false); err != nil {
 			t.Fatal(err)
 		}
 		return c

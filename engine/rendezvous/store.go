@@ -80,18 +80,15 @@ func (e *MissingError) Error() string {
 
 func (e *MissingError) Unwrap() error { return e.Cause }
 
-// Set sets a key to a value.
 func (s *Store) Set(ctx context.Context, key string, value []byte) error {
 	return s.MultiSet(ctx, []string{key}, [][]byte{value})
 }
 
-// MultiSet sets all keys at once.
 func (s *Store) MultiSet(ctx context.Context, keys []string, values [][]byte) error {
 	_, err := s.ask(ctx, &request{Op: opSet, Keys: keys, Values: values})
 	return err
 }
 
-// Get waits until a key exists and returns its value.
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	values, err := s.MultiGet(ctx, []string{key})
 	if err != nil {
@@ -134,19 +131,16 @@ func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []
 	return r.Values[0], nil
 }
 
-// Append appends to a key's value, which is empty at first.
 func (s *Store) Append(ctx context.Context, key string, value []byte) error {
 	_, err := s.ask(ctx, &request{Op: opAppend, Keys: []string{key}, Values: [][]byte{value}})
 	return err
 }
 
-// Wait waits until all keys exist.
 func (s *Store) Wait(ctx context.Context, keys []string) error {
 	_, err := s.ask(ctx, &request{Op: opWait, Keys: keys})
 	return err
 }
 
-// Check reports whether all keys exist.
 func (s *Store) Check(ctx context.Context, keys []string) (bool, error) {
 	r, err := s.ask(ctx, &request{Op: opCheck, Keys: keys})
 	if err != nil {
@@ -155,7 +149,6 @@ func (s *Store) Check(ctx context.Context, keys []string) (bool, error) {
 	return r.Number != 0, nil
 }
 
-// Delete removes a key and reports whether it existed.
 func (s *Store) Delete(ctx context.Context, key string) (bool, error) {
 	r, err := s.ask(ctx, &request{Op: opDelete, Keys: []string{key}})
 	if err != nil {
@@ -164,7 +157,6 @@ func (s *Store) Delete(ctx context.Context, key string) (bool, error) {
 	return r.Number != 0, nil
 }
 
-// NumKeys counts the keys of the namespace.
 func (s *Store) NumKeys(ctx context.Context) (int, error) {
 	r, err := s.ask(ctx, &request{Op: opNumKeys})
 	if err != nil {

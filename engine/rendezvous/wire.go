@@ -57,7 +57,7 @@ type request struct {
 	Values [][]byte      `cbor:"4,keyasint,omitempty"`
 	Amount int64         `cbor:"5,keyasint,omitempty"`
 	Wait   time.Duration `cbor:"6,keyasint,omitempty"` // how long to wait for keys, at most
-	ID     uint64        `cbor:"7,keyasint,omitempty"` // if not 0, the reply may come after those of later requests; 0: replies are in order
+	ID     uint64        `cbor:"7,keyasint,omitempty"` // the reply repeats it, since replies may come in another order
 }
 
 // reply answers a request.
@@ -149,8 +149,7 @@ var errTooLarge = errors.New("the message is too large")
 // conn carries one message at a time in each direction. One goroutine at a time may send, and one receive.
 type conn struct {
 	net.Conn
-	came time.Time // when the server accepted it
-	rank bool      // it uses the store; guarded by the server's lock
+	rank bool // it uses the store; guarded by the server's lock
 	enc  *cbor.Encoder
 	in   bounded
 	dec  *cbor.Decoder
@@ -162,7 +161,6 @@ func newConn(c net.Conn) *conn {
 	return k
 }
 
-// send writes a message.
 func (c *conn) send(msg any) error {
 	if err := c.SetWriteDeadline(time.Now().Add(ioTimeout)); err != nil {
 		return err

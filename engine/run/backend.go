@@ -1,10 +1,13 @@
 package run
 
 import (
+	"context"
 	"drun/internal/exit"
-	"errors"
-	"slices"
+	"fmt"
+	"strings"
+	"sync"
 
+	"drun/collective"
 	"drun/engine"
 	"drun/engine/cluster"
 	"drun/plugins/host"
@@ -15,9 +18,6 @@ func Backends() []string { return []string{builtIn} }
 
 const builtIn = "shm"
 
-// overNetworks are the default backends for ranks on several machines; the first that is found is used.
-var overNetworks = []string{"gloo", "nccl"}
-
 // chooseBackend decides which backend the run uses, and finds and verifies its plugin. For ranks that were started
 // by themselves it stays open ("") until they have joined, unless the user named one: see [plan.decideBackend].
 func (p *plan) chooseBackend() (err error) {
@@ -25,7 +25,7 @@ func (p *plan) chooseBackend() (err error) {
 	switch {
 	case p.Backend == builtIn && several:
 		return exit.WithHint(exit.Errorf(exit.Backend, "the backend shm reaches the ranks of one machine only, and this run has several nodes"),
-			"use --backend gloo, or leave the choice to drun")
+			"leave the choice to drun, or name a backend for networks: drun backends lists them")
 	case p.Backend == "" && several:
 		return p.overNetwork()
 	case p.Backend == "" && p.Join == nil:
@@ -48,37 +48,99 @@ func (p *plan) decideBackend(c *cluster.Cluster) error {
 		for _, m := range c.Members {
 			if m.Machine != cluster.Machine() {
 				return exit.WithHint(exit.Errorf(exit.Backend, "the backend shm reaches the ranks of one machine only: %s and %s are on different ones, or cannot share memory", p.hello().Who(), m.Who()),
-					"use --backend gloo, or leave the choice to drun")
+					"leave the choice to drun, or name a backend for networks: drun backends lists them")
 			}
 		}
 		return exit.WithHint(exit.Errorf(exit.Backend, "the backend shm reaches the ranks of one machine only, and LOCAL_WORLD_SIZE says that there are several"),
-			"use --backend gloo")
+			"name a backend for networks: drun backends lists them")
 	}
 	return nil
 }
 
-// overNetwork uses the first backend found for several machines. A plugin that merely lies in $PATH is not used
-// unless the user names it.
+// overNetwork chooses the backend for several nodes: the plugin that says it suits them best. A plugin that is only in
+// $PATH is not started to be asked unless it was used or trusted before.
 func (p *plan) overNetwork() error {
-	for _, name := range overNetworks {
-		found, err := host.Find(name, host.Dirs(p.Plugins...))
-		if errors.As(err, new(*host.NotFoundError)) {
+	var asked, unasked []*host.Plugin
+	for _, found := range host.List(host.Dirs(p.Plugins...)) {
+		if found.Hidden {
 			continue
-		}
-		if err != nil {
-			return err
 		}
 		if trusted, err := host.Check(p.Home, found); err != nil {
 			return err
-		} else if !trusted && !found.Named {
-			return exit.WithHint(exit.Errorf(exit.Backend, "%s", "ranks on several nodes need a backend for networks, and the plugin "+name+" was found only in $PATH ("+found.Path+"), from where drun takes a plugin only if it is named or trusted"),
-				"use --backend "+name+", or once: drun backends trust "+name)
+		} else if trusted || found.Named {
+			asked = append(asked, found)
+		} else {
+			unasked = append(unasked, found)
 		}
-		p.Backend, p.plugin = name, found
-		return host.Verify(p.Home, found)
 	}
-	return exit.WithHint(exit.Errorf(exit.Backend, "ranks on several nodes need a backend for networks, and the plugin gloo was not found (nor nccl)"),
-		"make plugins builds it, where libgloo-dev is installed (Debian, Ubuntu: apt-get install libgloo-dev g++); drun backends lists what is found, and --plugin-dir adds a folder")
+	answers, err := p.askAll(asked)
+	if err != nil {
+		return err
+	}
+	best, problems := 0, ""
+	for i, a := range answers {
+		if a.err != nil {
+			problems += fmt.Sprintf("; %s: %v", asked[i].Name, a.err)
+		} else if a.BetweenNodes > best {
+			best, p.Backend, p.plugin, p.properties = a.BetweenNodes, asked[i].Name, asked[i], &a.Properties
+		}
+	}
+	switch {
+	case best > 0:
+		return host.Verify(p.Home, p.plugin)
+	case len(unasked) > 0:
+		names, paths := "NAME", make([]string, len(unasked))
+		for i, u := range unasked {
+			paths[i] = u.Path
+		}
+		if len(unasked) == 1 {
+			names = unasked[0].Name
+		}
+		return exit.WithHint(exit.Errorf(exit.Backend, "%s", "ranks on several nodes need a backend for networks, and plugins were found only in $PATH ("+strings.Join(paths, ", ")+"), from where drun takes a plugin only if it is named or trusted"+problems),
+			"use --backend "+names+", or once: drun backends trust "+names)
+	}
+	return exit.WithHint(exit.Errorf(exit.Backend, "%s", "ranks on several nodes need a backend for networks, and no plugin for them was found"+problems), host.HowToGet)
+}
+
+// answer is what a plugin says about itself, or why it says nothing.
+type answer struct {
+	collective.Properties
+	err error
+}
+
+// askAll asks plugins for their properties.
+func (p *plan) askAll(plugins []*host.Plugin) ([]answer, error) {
+	answers := make([]answer, len(plugins))
+	if len(plugins) == 0 {
+		return nil, nil
+	}
+	if p.PluginHost == nil {
+		return nil, exit.Errorf(exit.Backend, "there is no %s to start plugins", host.Program)
+	}
+	program, err := p.PluginHost()
+	if err != nil {
+		return nil, err
+	}
+	var all sync.WaitGroup
+	for i, plugin := range plugins {
+		all.Go(func() {
+			answers[i].err = host.Ask(context.Background(), program, "properties", plugin, &answers[i].Properties)
+		})
+	}
+	all.Wait()
+	return answers, nil
+}
+
+// wholeWorld reports whether the run's plugin connects the ranks of a whole run only.
+func (p *plan) wholeWorld() bool {
+	if p.properties == nil {
+		p.properties = &collective.Properties{}
+		// A plugin that does not answer fails on the ranks, too, where the error says more.
+		if answers, err := p.askAll([]*host.Plugin{p.plugin}); err == nil {
+			p.properties = &answers[0].Properties
+		}
+	}
+	return p.properties.WholeWorld
 }
 
 // hierarchy says how collectives cross the nodes: shared memory within each node, if its ranks can share memory and
@@ -88,7 +150,7 @@ func (c *coordinator) hierarchy() *engine.Hierarchy {
 	places := c.cluster.Places
 	nodes := places[0].Nodes
 	elastic := c.Join != nil && c.Join.Elastic != nil
-	if c.Flat || c.plugin == nil || slices.Contains(engine.WholeWorlds, c.Backend) || !elastic && (nodes < 2 || nodes == len(places)) {
+	if c.Flat || c.plugin == nil || !elastic && (nodes < 2 || nodes == len(places)) || c.wholeWorld() {
 		return nil
 	}
 	h := &engine.Hierarchy{Links: c.Links}

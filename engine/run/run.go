@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"drun/collective"
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
@@ -171,11 +172,13 @@ func (p *plan) reusable(code exit.Code) (*Result, error) {
 // plan is what a run will be, once its options, recipe and backend are known to be valid.
 type plan struct {
 	Options
-	plugin  *host.Plugin // of the backend; nil: built in
-	program string       // the program that starts plugins; "": there is none, or none is needed
-	bundle  *recipe.Bundle
-	params  []engine.Param
-	console *console.Console
+	plugin *host.Plugin // of the backend; nil: built in
+	// properties are the plugin's, once it was asked.
+	properties *collective.Properties
+	program    string // the program that starts plugins; "": there is none, or none is needed
+	bundle     *recipe.Bundle
+	params     []engine.Param
+	console    *console.Console
 }
 
 func newPlan(o Options) (*plan, error) {

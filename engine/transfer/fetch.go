@@ -266,9 +266,9 @@ func (s *Source) Copy(to io.WriterAt, at int64, state uint64, r Range) error {
 	var copying sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
-	places := make(chan struct{}, pieces)
+	slots := make(chan struct{}, pieces)
 	for from := int64(0); from < r.Bytes; from += pieceBytes {
-		places <- struct{}{}
+		slots <- struct{}{}
 		mu.Lock()
 		stop := failed != nil
 		mu.Unlock()
@@ -276,7 +276,7 @@ func (s *Source) Copy(to io.WriterAt, at int64, state uint64, r Range) error {
 			break
 		}
 		copying.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			n := min(pieceBytes, r.Bytes-from)
 			data, err := s.ask(&Want{State: state, Ranges: []Range{{Offset: r.Offset + from, Bytes: n}}}, n)
 			if err == nil {

@@ -116,7 +116,6 @@ func (p *Regions) Give(g *Region) {
 	}
 }
 
-// Close frees the spare region.
 func (p *Regions) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -65,7 +65,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		if len(here) < len(group.Ranks) {
 			return nil, exit.Last(errors.New("it reaches the ranks of one node only"))
 		}
-		memory, err := shm.Meet(ctx, world.Store, "memory", world.Rank, world.Size)
+		memory, err := shm.Rendezvous(ctx, world.Store, "memory", world.Rank, world.Size)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 	}
 	backend := w.plugins(plugin, w.lostPlugin(group.ID))
 	h := w.job.Hierarchy
-	if slices.Contains(engine.WholeWorlds, name) {
+	if plugin.WholeWorld {
 		h = nil
 	}
 	if h != nil {

@@ -221,7 +221,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 func (w *worker) meetNode(world *distributed.World) error {
 	ctx, stop := context.WithTimeout(w.ctx, max(w.job.Timeout, joinLimit))
 	defer stop()
-	err := world.MeetNode(ctx)
+	err := world.FormNodeGroup(ctx)
 	if cause := context.Cause(w.ctx); err != nil && cause != nil {
 		return cause
 	}

@@ -31,7 +31,7 @@ func (b *Backend) Name() string { return b.Plugin.Name }
 
 // Open starts the plugin and joins the world.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	x, err := start(ctx, b.Plugin, world.Rank, 2*max(1, world.LocalSize), b.Stderr)
+	x, err := start(ctx, b.Plugin, world.Rank, 2*max(1, world.LocalSize), wire.DescribeRequest{}, b.Stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +77,22 @@ type About struct {
 
 // Probe starts the plugin briefly to ask it about itself.
 func Probe(ctx context.Context, p *host.Plugin) (About, error) {
-	x, err := start(ctx, p, 0, 1, io.Discard)
+	about, err := ask(ctx, p, wire.DescribeRequest{})
+	return About{Version: about.Version, Problem: about.Problem}, err
+}
+
+// Properties starts the plugin briefly to ask for its properties.
+func Properties(ctx context.Context, p *host.Plugin) (collective.Properties, error) {
+	about, err := ask(ctx, p, wire.DescribeRequest{NoProbe: true})
+	return about.Properties, err
+}
+
+func ask(ctx context.Context, p *host.Plugin, what wire.DescribeRequest) (wire.Description, error) {
+	x, err := start(ctx, p, 0, 1, what, io.Discard)
 	if err != nil {
-		return About{}, err
+		return wire.Description{}, err
 	}
-	about := About{Version: x.about.Version, Problem: x.about.Problem}
+	about := *x.about
 	x.shut()
 	x.release()
 	return about, nil

@@ -394,3 +394,13 @@ func TestWorldReachesThePlugin(t *testing.T) {
 		}
 	}
 }
+
+// A plugin says what it can when it is asked, without being asked whether it can run here.
+func TestProperties(t *testing.T) {
+	for name, want := range map[string]collective.Properties{"conductor": {WholeWorld: true, BetweenNodes: 1}, "mirror": {}} {
+		got, err := Properties(t.Context(), program(t, name, ""))
+		if got != want || err != nil {
+			t.Errorf("%s: %+v, %v, want %+v", name, got, err, want)
+		}
+	}
+}

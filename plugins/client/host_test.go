@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 }
 
 // world opens a plugin n times, as the ranks of a world.
-func world(t disttest.TB, p *host.Plugin, n int) []collective.Comm {
+func world(t testing.TB, p *host.Plugin, n int) []collective.Comm {
 	t.Helper()
 	return disttest.Open(t, n, rendezvous.Memory(), false, func(int) collective.Backend {
 		return &Backend{Plugin: p, Stderr: t.Output()}
 	})
 }
 
-func example(t disttest.TB) *host.Plugin {
+func example(t testing.TB) *host.Plugin {
 	t.Helper()
 	p, err := host.Find("example", []host.Dir{{Path: plugins}})
 	if err != nil {
@@ -54,7 +54,7 @@ func example(t disttest.TB) *host.Plugin {
 	return p
 }
 
-func examples(t disttest.TB, n int) []collective.Comm { return world(t, example(t), n) }
+func examples(t testing.TB, n int) []collective.Comm { return world(t, example(t), n) }
 
 func TestConformance(t *testing.T) {
 	disttest.Conformance(t, examples)
@@ -94,7 +94,7 @@ func TestCloseAtAnyTime(t *testing.T) {
 // process moves about, once in some thousand starts beside others.
 func TestExecutedByInheritedDescriptor(t *testing.T) {
 	p := example(t)
-	x, err := start(t.Context(), p, 0, 1, t.Output())
+	x, err := start(t.Context(), p, 0, 1, wire.DescribeRequest{}, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,11 +34,15 @@ type faulty string
 
 func (f faulty) Name() string { return string(f) }
 
+func (f faulty) Properties() collective.Properties {
+	return collective.Properties{WholeWorld: f == "conductor", BetweenNodes: len(f) / 9}
+}
+
 func (f faulty) Probe(context.Context) error {
 	if f == "stops-when-asked" {
 		stopSelf()
 	}
-	if f == "unable" {
+	if f == "unable" || f == "conductor" {
 		return errors.New("this machine has no such device")
 	}
 	return nil

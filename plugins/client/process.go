@@ -62,7 +62,7 @@ var startTimeout = startLimit
 
 // start runs the program and asks it to describe itself. What it writes to stderr goes to the writer. beside is the
 // number of processes here that wait for each other.
-func start(ctx context.Context, p *host.Plugin, rank, beside int, stderr io.Writer) (*process, error) {
+func start(ctx context.Context, p *host.Plugin, rank, beside int, describe wire.DescribeRequest, stderr io.Writer) (*process, error) {
 	program, err := p.Open()
 	if err != nil {
 		return nil, exit.Last(err)
@@ -81,7 +81,7 @@ func start(ctx context.Context, p *host.Plugin, rank, beside int, stderr io.Writ
 	defer theirs.Close()
 	x := &process{plugin: p, rank: rank, beside: beside, arena: arena, ours: ours, words: newWords(filepath.Base(p.Path), stderr)}
 	x.ctx, x.end = context.WithCancel(context.Background())
-	if err := x.launch(ctx, program, theirs); err != nil {
+	if err := x.launch(ctx, describe, program, theirs); err != nil {
 		x.kill()
 		x.release()
 		return nil, err
@@ -90,7 +90,7 @@ func start(ctx context.Context, p *host.Plugin, rank, beside int, stderr io.Writ
 }
 
 // launch starts the process and connects to it.
-func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
+func (x *process) launch(ctx context.Context, describe wire.DescribeRequest, program, theirs *os.File) error {
 	// The socket lies in a folder of its own, needed only until we are connected, so that nothing is left of it however
 	// both processes end. Only this user can open the folder, and could inspect both processes as well, so the
 	// connection is not encrypted: keys and certificates took a fifth of the processor time of starting a rank.
@@ -118,7 +118,7 @@ func (x *process) launch(ctx context.Context, program, theirs *os.File) error {
 		GRPCDialOptions: []grpc.DialOption{grpc.WithIdleTimeout(0)},
 	})
 	began := make(chan error, 1)
-	go func() { began <- x.connect() }()
+	go func() { began <- x.connect(&describe) }()
 	select {
 	case err = <-began:
 	case <-ctx.Done():
@@ -147,7 +147,7 @@ func script(program *os.File) bool {
 	return err == nil && string(start[:]) == "#!"
 }
 
-func (x *process) connect() error {
+func (x *process) connect(describe *wire.DescribeRequest) error {
 	if err := sharedmem.StartBeside(x.beside, func() error { _, err := x.client.Start(); return err }); err != nil {
 		return x.explain(err)
 	}
@@ -162,7 +162,7 @@ func (x *process) connect() error {
 	x.control = stub.(wire.ControlClient)
 	ctx, stop := context.WithTimeout(x.ctx, startTimeout)
 	defer stop()
-	if x.about, err = x.control.Describe(ctx); err != nil {
+	if x.about, err = x.control.Describe(ctx, describe); err != nil {
 		return x.explain(err)
 	}
 	if x.about.Name != x.plugin.Name {

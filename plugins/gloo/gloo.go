@@ -9,6 +9,8 @@ package gloo
 import (
 	"errors"
 	"os"
+
+	"drun/collective"
 )
 
 // Options of the backend; the zero value chooses by itself.
@@ -37,5 +39,8 @@ func New(options Options) *Backend { return &Backend{options} }
 
 // Name is what --backend calls it.
 func (b *Backend) Name() string { return "gloo" }
+
+// Properties say that it is the default between nodes.
+func (b *Backend) Properties() collective.Properties { return collective.Properties{BetweenNodes: 2} }
 
 var errAbsent = errors.New("this program was built without Gloo; install its headers (Debian, Ubuntu: apt-get install libgloo-dev g++) and run make plugins")

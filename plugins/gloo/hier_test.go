@@ -13,7 +13,7 @@ import (
 
 // Between two nodes of several ranks, Gloo carries what shared memory cannot.
 func TestConformanceBetweenNodes(t *testing.T) {
-	disttest.Conformance(t, func(t disttest.TB, n int) []collective.Comm {
+	disttest.Conformance(t, func(t testing.TB, n int) []collective.Comm {
 		nodes := make([]int, n)
 		for rank := range nodes {
 			nodes[rank] = 2 * rank / n

@@ -1,10 +1,20 @@
 package host
 
 import (
+	"bytes"
+	"context"
 	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
 
 	"drun/internal/exit"
 )
@@ -59,4 +69,38 @@ func commit(info *debug.BuildInfo) string {
 		}
 	}
 	return ""
+}
+
+// HowToGet says where a plugin for runs over several nodes comes from.
+const HowToGet = "make plugins builds gloo, where libgloo-dev is installed (Debian, Ubuntu: apt-get install libgloo-dev g++); drun backends lists what is found, and --plugin-dir adds a folder"
+
+// askLimit is longer than the limit of a plugin's start, so that Program reports that first.
+const askLimit = 15 * time.Second
+
+// Ask has the program at a path, which is Program, start a plugin and ask it: "probe" (its version, and whether it can
+// run here) or "properties" (its collective.Properties).
+func Ask(ctx context.Context, program, what string, p *Plugin, reply any) error {
+	ctx, stop := context.WithTimeout(ctx, askLimit)
+	defer stop()
+	var out, words bytes.Buffer
+	if err := Run(ctx, program, what, p, &out, &words); err != nil {
+		if text := strings.TrimSpace(words.String()); text != "" {
+			return errors.New(text)
+		}
+		return err
+	}
+	return json.Unmarshal(out.Bytes(), reply)
+}
+
+// Run has Program do something with a plugin. It ends with this process, even if that is killed.
+func Run(ctx context.Context, program, what string, p *Plugin, out, words io.Writer) error {
+	cmd := exec.CommandContext(ctx, program, what, p.Name, p.Path, p.SHA256, p.Mark)
+	cmd.Stdout, cmd.Stderr = out, words
+	// On SIGTERM it ends its plugin and removes its files.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 2 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	runtime.LockOSThread() // the signal comes when the thread that starts it ends
+	defer runtime.UnlockOSThread()
+	return cmd.Run()
 }

@@ -9,7 +9,11 @@
 // for them). Without the tag, Open returns an error.
 package mpi
 
-import "errors"
+import (
+	"errors"
+
+	"drun/collective"
+)
 
 // Backend is the engine over Open MPI.
 type Backend struct{}
@@ -19,5 +23,8 @@ func New() *Backend { return &Backend{} }
 
 // Name is what --backend calls it.
 func (b *Backend) Name() string { return "mpi" }
+
+// Properties say that mpirun has numbered the ranks of a whole run.
+func (b *Backend) Properties() collective.Properties { return collective.Properties{WholeWorld: true} }
 
 var errAbsent = errors.New("this program was built without Open MPI; install it (Debian, Ubuntu: apt-get install libopenmpi-dev openmpi-bin pkgconf) and run make plugins")

@@ -34,7 +34,7 @@ func onGPU(t *testing.T, deterministic bool) (ranks int, factory disttest.Factor
 		t.Setenv("DRUN_NCCL_SHARE_GPU", "1")
 	}
 	worlds := asPlugin(deterministic, os.Stderr)
-	return ranks, func(t disttest.TB, n int) []collective.Comm {
+	return ranks, func(t testing.TB, n int) []collective.Comm {
 		t.Helper()
 		if n > ranks {
 			t.Skipf("it needs more than %d ranks, which is what the GPUs here stand", ranks)

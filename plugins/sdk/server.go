@@ -38,10 +38,13 @@ func newServer(backend collective.Backend) (*server, error) {
 }
 
 // Describe says what the backend is.
-func (s *server) Describe(ctx context.Context, _ *wire.DescribeRequest) (*wire.Description, error) {
+func (s *server) Describe(ctx context.Context, q *wire.DescribeRequest) (*wire.Description, error) {
 	s.stdio.Do(stdio)
 	d := &wire.Description{Name: s.backend.Name(), Version: version(s.backend)}
-	if p, ok := s.backend.(Prober); ok {
+	if b, ok := s.backend.(collective.Describer); ok {
+		d.Properties = b.Properties()
+	}
+	if p, ok := s.backend.(Prober); ok && !q.NoProbe {
 		if failure := guarded(func() error { return p.Probe(ctx) }); failure != nil {
 			if d.Problem = failure.Text; d.Problem == "" {
 				d.Problem = "it gives no reason"

@@ -37,9 +37,6 @@ func (g *Group) differ(what string, keys [][]byte, text func(key []byte) string)
 
 // compare returns all ranks' keys on every rank if they differ, else nil. It costs one small collective if they are equal.
 func (g *Group) compare(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, err error) {
-	if g.comm == nil {
-		return nil, nil
-	}
 	return g.compareHash(ctx, fnv(key), key, at.In(collective.Step))
 }
 
@@ -77,9 +74,6 @@ func (g *Group) gatherKeys(ctx *collective.WaitLimit, key []byte, at collective.
 // cost nothing. layout is a hash of how the calls divide the data, which may differ between ranks: then alike is false,
 // and the calls must follow from the key alone.
 func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, layout uint64, at collective.Origin, calls func(alike bool) error) (keys [][]byte, err error) {
-	if g.comm == nil {
-		return nil, nil
-	}
 	at = at.In(collective.Step)
 	h := fnv(key) ^ layout
 	if collective.VerifiesArguments(g.comm) {
@@ -149,15 +143,12 @@ func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, 
 		}
 	}
 	sum := []float64{x}
-	err := g.sum(c, w.within, sum)
+	err := sumFloats(g, c, w.within, sum)
 	return sum[0], err
 }
 
 // Any reports whether the flag is set on some rank, for builtins of other modules.
 func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
-	if w.all.comm == nil {
-		return flag, nil
-	}
 	set := []uint8{0}
 	if flag {
 		set[0] = 1

@@ -16,14 +16,20 @@ const (
 	movedBytes = 64 << 10
 )
 
+// callMemory is where the data of calls lies.
+type callMemory struct {
+	shared  *tensor.Pool // for tensors, in the backend's arena; nil if it has none
+	staging []byte       // where scattered gradients are collected; kept for the next step
+}
+
 // useArena lets optimizers keep their gradients where the backend can reduce
 // them without a copy, if it has such memory.
-func (w *World) useArena() {
+func (m *callMemory) useArena(w *World) {
 	arena, ok := w.all.comm.(collective.Arena)
 	if !ok {
 		return
 	}
-	w.shared = tensor.NewPool(sharedMost, func(bytes int) []byte {
+	m.shared = tensor.NewPool(sharedMost, func(bytes int) []byte {
 		buf, err := arena.Alloc(element.Uint8, bytes)
 		if err != nil {
 			return nil
@@ -38,4 +44,19 @@ func (w *World) useArena() {
 		}
 		return tensor.FromMemory(unsafe.Pointer(&buf.Data[0]), bytes, arena), nil
 	}
+}
+
+// stage returns memory for a call, aligned for any element type.
+func (m *callMemory) stage(size int) []byte {
+	if cap(m.staging) < size {
+		m.staging = nil
+		if m.shared != nil {
+			m.staging = m.shared.Bytes(size)
+		}
+		if m.staging == nil {
+			words := make([]uint64, (size+7)/8)
+			m.staging = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
+		}
+	}
+	return m.staging[:size]
 }

@@ -107,8 +107,8 @@ func (o *operand) integer() starlark.Value {
 // moveToArena moves a large tensor that is reduced repeatedly to memory from which
 // the backend reduces without a copy.
 func (o *operand) moveToArena(w *World, async bool) {
-	if len(o.buf.Data) >= movedBytes && w.shared != nil && o.data != nil {
-		tensor.Move(o.data, w.shared)
+	if len(o.buf.Data) >= movedBytes && w.memory.shared != nil && o.data != nil {
+		tensor.Move(o.data, w.memory.shared)
 		o.buf = bufferOf(o.data)
 	}
 	o.pin(async)

@@ -45,17 +45,20 @@ func timeout(c *starlib.Call) (time.Duration, error) {
 
 type builtin = func(*starlib.Call) (starlark.Value, error)
 
-// inGroup makes a builtin with the arguments group and timeout, which are passed to fn.
-func (w *World) inGroup(fn func(*starlib.Call, *Group, *collective.WaitLimit) (starlark.Value, error)) builtin {
+// onGroup is a builtin with the arguments group and timeout, which it gets as g and ctx.
+type onGroup = func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error)
+
+// inGroup makes a builtin that works on a group.
+func (w *World) inGroup(fn onGroup) builtin {
 	return func(c *starlib.Call) (starlark.Value, error) {
-		return fn(c, starlib.Must(w.group(c)), starlib.Must(w.until(c)))
+		return fn(starlib.Must(w.group(c)), c, starlib.Must(w.until(c)))
 	}
 }
 
 // withRank is inGroup for a builtin whose argument of that name is a rank of the world; fn gets its number in the group.
-func (w *World) withRank(name string, fn func(*starlib.Call, *Group, *collective.WaitLimit, int) (starlark.Value, error)) builtin {
-	return w.inGroup(func(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-		return fn(c, g, ctx, starlib.Must(g.member(c, name)))
+func (w *World) withRank(name string, fn func(g *Group, c *starlib.Call, ctx *collective.WaitLimit, rank int) (starlark.Value, error)) builtin {
+	return w.inGroup(func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+		return fn(g, c, ctx, starlib.Must(g.member(c, name)))
 	})
 }
 
@@ -67,10 +70,13 @@ func (g *Group) do(ctx context.Context, call collective.Call, at collective.Orig
 	return g.carryOut(ctx)
 }
 
-// carryOut makes the group's synchronous call and waits for it.
-func (g *Group) carryOut(ctx context.Context) error {
-	work, err := g.comm.Start(&g.call)
-	if err == nil {
+// carryOut makes the group's synchronous call and waits for it. A group of one receives what it sends.
+func (g *Group) carryOut(ctx context.Context) (err error) {
+	if g.comm == nil {
+		copy(g.call.Recv.Data, g.call.Send.Data)
+	} else if work, startErr := g.comm.Start(&g.call); startErr != nil {
+		err = startErr
+	} else {
 		err = work.Wait(ctx)
 	}
 	g.call.Send.Data, g.call.Recv.Data = nil, nil // keep no tensor's memory

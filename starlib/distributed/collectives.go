@@ -14,13 +14,13 @@ import (
 	"go.starlark.net/starlark"
 )
 
-func (w *World) collectives() []*starlib.Def {
+func collectives(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `barrier(group: Group = None, timeout: number = None)`,
 			Doc: "Waits until every rank of the group has called it. On timeout the error names the missing ranks and\n" +
 				"where they are. Ranks outside the group do not wait.",
-			Fn: w.barrier,
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return barrier(w, c) },
 		},
 		{
 			Sig: `all_reduce(t: Tensor | number, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
@@ -31,7 +31,7 @@ func (w *World) collectives() []*starlib.Def {
 				"is a float.\n" +
 				"If gradients are recorded and t requires one, the result is a new tensor, and backward reduces\n" +
 				"the ranks' gradients in the same way (op sum or avg).",
-			Fn: w.inGroup(w.allReduce),
+			Fn: w.inGroup(allReduce),
 		},
 		{
 			Sig: `broadcast(x, src: int = 0, async_op: bool = False, group: Group = None, timeout: number = None)`,
@@ -39,21 +39,21 @@ func (w *World) collectives() []*starlib.Def {
 				"as the result (what the other ranks pass is ignored). Returns src's x. In backward, src gets the sum\n" +
 				"of the gradients and the others zeros. A plain value is waited for even with async_op, because its\n" +
 				"size must arrive first: the Work returned is already done.",
-			Fn: w.withRank("src", w.broadcast),
+			Fn: w.withRank("src", broadcastTo),
 		},
 		{
 			Sig: `reduce(t: Tensor | number, dst: int = 0, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
 			Doc: "Like all_reduce, but only rank dst gets the result, in place; the tensors of the other ranks keep\n" +
 				"their values. It has no gradient: a tensor for which gradients are recorded is an error.",
-			Fn: w.withRank("dst", w.reduce),
+			Fn: w.withRank("dst", reduce),
 		},
 	}
 }
 
-func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
+func barrier(w *World, c *starlib.Call) (starlark.Value, error) {
 	g := starlib.Must(w.anyGroup(c))
 	ctx, err := w.until(c)
-	if err != nil || g.comm == nil {
+	if err != nil {
 		return nil, err
 	}
 	return nil, g.do(ctx, collective.NewBarrier(), origin(c))
@@ -63,7 +63,7 @@ func (w *World) barrier(c *starlib.Call) (starlark.Value, error) {
 func reduction(name string, o *operand) (element.ReduceOp, error) {
 	op, ok := element.ParseReduceOp(name)
 	if !ok {
-		return 0, fmt.Errorf("unknown op %q: known are %s", name, strings.Trim(listText(element.ReduceOps()), "[]"))
+		return 0, fmt.Errorf("unknown op %q: want one of %s", name, strings.Trim(listText(element.ReduceOps()), "[]"))
 	}
 	if !op.Valid(o.buf.DType) {
 		return 0, fmt.Errorf("op %v is not defined for %v", op, o.buf.DType)
@@ -80,7 +80,7 @@ func divisible(x starlark.Value, op string) (starlark.Value, error) {
 	return x, nil
 }
 
-func (w *World) allReduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	x := c.Arg("t")
 	in, graph := recorded(x)
 	if graph {
@@ -103,8 +103,8 @@ func (w *World) allReduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit) 
 	if graph && op != element.Sum && op != element.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
-	o.moveToArena(w, async)
-	call := g.newCall(async)
+	o.moveToArena(g.world, async)
+	call := newCallFor(g, async)
 	*call = collective.NewAllReduce(o.buf, op)
 	call.Shape = o.shape
 	var then finisher = o
@@ -112,29 +112,29 @@ func (w *World) allReduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit) 
 		at := origin(c).Backward()
 		then = finish(func() (starlark.Value, error) {
 			differentiable("all_reduce", o.t, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-				return g.reduced(w.within, grad, op, at)
+				return reduced(g, g.world.within, grad, op, at)
 			})
 			return o.value, nil
 		})
 	}
-	return g.run(c, ctx, call, async, o.copied(), then)
+	return start(g, c, ctx, call, async, o.copied(), then)
 }
 
 // reduced is all_reduce of a tensor into a new tensor.
-func (g *Group) reduced(ctx *collective.WaitLimit, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
+func reduced(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(t)
-	if err != nil || g.comm == nil {
-		return out, err
+	if err != nil {
+		return nil, err
 	}
 	call := collective.NewAllReduce(bufferOf(out), op)
 	call.Shape = out.Shape()
 	return out, g.do(ctx, call, at)
 }
 
-func (w *World) broadcast(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
+func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
-		value, err := g.broadcastValue(c, ctx, c.Arg("x"), src)
+		value, err := broadcastValue(g, c, ctx, c.Arg("x"), src)
 		if err != nil || !c.Bool("async_op") {
 			return value, err
 		}
@@ -152,7 +152,7 @@ func (w *World) broadcast(c *starlib.Call, g *Group, ctx *collective.WaitLimit, 
 	o := starlib.Must(operandOf(v))
 	async := c.Bool("async_op")
 	o.pin(async)
-	call := g.newCall(async)
+	call := newCallFor(g, async)
 	*call = collective.NewBroadcast(o.buf, src)
 	call.Shape = o.shape
 	var then finisher = o
@@ -165,19 +165,19 @@ func (w *World) broadcast(c *starlib.Call, g *Group, ctx *collective.WaitLimit, 
 				}
 			}
 			differentiable("broadcast", o.t, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-				return g.reducedAt(grad, src, at)
+				return reducedAt(g, grad, src, at)
 			})
 			return o.value, nil
 		})
 	}
-	return g.run(c, ctx, call, async, o.copied() || graph && in.IsLeaf(), then)
+	return start(g, c, ctx, call, async, o.copied() || graph && in.IsLeaf(), then)
 }
 
 // reducedAt is the sum of a gradient on one rank, zeros on the others.
-func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (*tensor.Tensor, error) {
+func reducedAt(g *Group, grad *tensor.Tensor, root int, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(grad)
-	if err != nil || g.comm == nil {
-		return out, err
+	if err != nil {
+		return nil, err
 	}
 	call := collective.NewReduce(bufferOf(out), bufferOf(out), element.Sum, root)
 	call.Shape = out.Shape()
@@ -190,7 +190,7 @@ func (g *Group) reducedAt(grad *tensor.Tensor, root int, at collective.Origin) (
 	return out, nil
 }
 
-func (w *World) reduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
+func reduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
 	if t, ok := c.Arg("t").(*startensor.Value); ok {
 		if err := writable(t.Tensor()); err != nil {
 			return nil, err
@@ -204,7 +204,7 @@ func (w *World) reduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst
 	o.widen(op, g)
 	async := c.Bool("async_op")
 	o.pin(async)
-	call := g.newCall(async)
+	call := newCallFor(g, async)
 	*call = collective.NewReduce(o.buf, o.buf, op, dst)
 	call.Shape = o.shape
 	var then finisher = o
@@ -212,5 +212,5 @@ func (w *World) reduce(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst
 		x := c.Arg("t")
 		then = finish(func() (starlark.Value, error) { return x, nil })
 	}
-	return g.run(c, ctx, call, async, o.copied(), then)
+	return start(g, c, ctx, call, async, o.copied(), then)
 }

@@ -28,7 +28,7 @@ var (
 	_ starlark.Callable = (*dataParallel)(nil)
 )
 
-func (w *World) dataParallelism() []*starlib.Def {
+func dataParallelism(w *World) []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: `data_parallel(module: Module, parts: int = 2) -> DataParallel`,
 		Doc: "The module with its batch divided as over so many ranks, but on this rank alone: tensors among its\n" +
@@ -55,14 +55,12 @@ func (w *World) dataParallelism() []*starlib.Def {
 	}}
 }
 
-// Type is the name that signatures use.
 func (d *dataParallel) Type() string { return "DataParallel" }
 
 func (d *dataParallel) String() string {
 	return fmt.Sprintf("%s in %d parts", d.Model, d.parts)
 }
 
-// CallInternal computes the module's output.
 func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	rows, err := rowsOf(args, kwargs)
 	if err != nil {
@@ -140,7 +138,7 @@ func rowsOf(args starlark.Tuple, kwargs []starlark.Tuple) (rows int, err error) 
 		if n := t.Shape()[0]; first {
 			rows, first = n, false
 		} else if n != rows {
-			return 0, fmt.Errorf("the arguments have %d and %d rows: tensors are cut along dimension 0 alike", rows, n)
+			return 0, fmt.Errorf("the arguments have %d and %d rows: all tensors must have the same size in dimension 0", rows, n)
 		}
 	}
 	return rows, nil
@@ -178,7 +176,7 @@ func join(outs []starlark.Value) (starlark.Value, error) {
 		for i, out := range outs {
 			v, ok := out.(*startensor.Value)
 			if !ok {
-				return nil, fmt.Errorf("part 0 gave a Tensor, part %d a %s", i, out.Type())
+				return nil, fmt.Errorf("part 0 returned a Tensor, part %d a %s", i, out.Type())
 			}
 			ts[i] = v.Tensor()
 			if ts[i].Dim() == 0 {
@@ -196,7 +194,7 @@ func join(outs []starlark.Value) (starlark.Value, error) {
 			for i, out := range outs {
 				t, ok := out.(starlark.Tuple)
 				if !ok || len(t) != len(first) {
-					return nil, fmt.Errorf("part 0 gave a tuple of %d, part %d another value", len(first), i)
+					return nil, fmt.Errorf("part 0 returned a tuple of %d, part %d something else", len(first), i)
 				}
 				same[i] = t[k]
 			}
@@ -207,5 +205,5 @@ func join(outs []starlark.Value) (starlark.Value, error) {
 		}
 		return joined, nil
 	}
-	return nil, fmt.Errorf("a part gave a %s: want a Tensor or a tuple of Tensors", outs[0].Type())
+	return nil, fmt.Errorf("a part returned a %s: want a Tensor or a tuple of Tensors", outs[0].Type())
 }

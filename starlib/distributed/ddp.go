@@ -43,8 +43,23 @@ type replica struct {
 	on      bool // whether backward synchronises
 }
 
-// inBackward is a wrapped module, whose pass ends with each backward.
-type inBackward interface{ finish() error }
+// wrappedModules are those that synchronise in backward; finish ends the pass of one.
+type wrappedModules []interface{ finish() error }
+
+// add has the module's passes end with the backward passes of the rank.
+func (m *wrappedModules) add(w *World, module interface{ finish() error }) {
+	*m = append(*m, module)
+	w.tensors.BackwardDone = m.finish
+}
+
+func (m *wrappedModules) finish() error {
+	for _, module := range *m {
+		if err := module.finish(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 type bucket struct {
 	params []*tensor.Tensor
@@ -71,7 +86,7 @@ var ddpMethods = &starlib.Methods{
 	}},
 }
 
-func (w *World) wrappers() []*starlib.Def {
+func wrappers(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `ddp(module: Module, group: Group = None, timeout: number = None, broadcast_buffers: bool = True) -> DDP`,
@@ -82,7 +97,7 @@ func (w *World) wrappers() []*starlib.Def {
 				"broadcast_buffers = False: such a forward pass is a collective. After eval(), inside tensor.no_grad\n" +
 				"and after .set_sync(False), which accumulates gradients without averaging them, it is not. So all\n" +
 				"ranks evaluate and save the same model.",
-			Fn: w.inGroup(w.ddp),
+			Fn: w.inGroup(newDDP),
 		},
 		{
 			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, group: Group = None, timeout: number = None) -> FSDP`,
@@ -94,7 +109,7 @@ func (w *World) wrappers() []*starlib.Def {
 				"several, is gathered for the whole pass. Make optimizers from the result's parameters(), this rank's\n" +
 				"parts. With reshard_after_forward = False parameters stay from forward to backward: more memory, fewer\n" +
 				"calls. broadcast_buffers is as in dist.ddp. Each pass is a collective, also in evaluation.",
-			Fn: w.inGroup(w.fsdp),
+			Fn: w.inGroup(newFSDP),
 		},
 		{
 			Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`,
@@ -104,7 +119,7 @@ func (w *World) wrappers() []*starlib.Def {
 				"in each step, gradients and learning rates must be the same on all ranks; where they differ, every rank\n" +
 				"gets an error. A checkpoint has the whole state: any number of ranks restores it, divided or not.\n" +
 				"optim.lbfgs cannot be divided.",
-			Fn: w.inGroup(w.zero),
+			Fn: w.inGroup(newZero),
 		},
 		{
 			Sig: `unwrap(module: Module | DDP | FSDP) -> Module`,
@@ -122,9 +137,9 @@ func (w *World) wrappers() []*starlib.Def {
 	}
 }
 
-func (w *World) ddp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func newDDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	m := c.Arg("module").(*nn.Model)
-	d := &ddp{Model: m, replica: replica{world: w, g: g, ctx: ctx, on: true, thread: c.Thread}}
+	d := &ddp{Model: m, replica: replica{world: g.world, g: g, ctx: ctx, on: true, thread: c.Thread}}
 	d.names, d.params = m.Parameters()
 	var all []*tensor.Tensor // parameters and buffers
 	for _, e := range m.State() {
@@ -133,7 +148,7 @@ func (w *World) ddp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starl
 			d.buffers = append(d.buffers, t)
 		}
 	}
-	if err := g.spreadAgreed(ctx, all, ofFirst, anyType, origin(c)); err != nil {
+	if err := spreadAgreed(g, ctx, all, ofFirst, anyType, origin(c)); err != nil {
 		return nil, err
 	}
 	if g.comm == nil {
@@ -145,8 +160,7 @@ func (w *World) ddp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starl
 			p.OnGradReady(func(*tensor.Tensor) error { return d.ready(b) })
 		}
 	}
-	w.wrapped = append(w.wrapped, d)
-	w.tensors.BackwardDone = w.backwardDone
+	g.world.wrapped.add(g.world, d)
 	return d, nil
 }
 
@@ -217,16 +231,6 @@ func (d *ddp) start(b *bucket) error {
 	return nil
 }
 
-// backwardDone ends the pass of every wrapped module.
-func (w *World) backwardDone() error {
-	for _, d := range w.wrapped {
-		if err := d.finish(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // finish starts the remaining buckets, whose parameters took no part in the pass,
 // and waits for all of them. A rank does not know which parameters those are on
 // other ranks, so zeros stand in for their gradients and all ranks make the same
@@ -283,18 +287,15 @@ func (d *ddp) reduceRest() error {
 			return err
 		}
 	}
-	if err := d.g.agreeOnGrads(d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
+	if err := agreeOnGrads(d.g, d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
 		return err
 	}
 	return d.spreadBuffers("dist.ddp in backward")
 }
 
-// Type is the name that signatures use.
-func (d *ddp) Type() string { return "DDP" }
-
+func (d *ddp) Type() string   { return "DDP" }
 func (d *ddp) String() string { return "ddp(" + d.Model.String() + ")" }
 
-// CallInternal computes the module's output.
 func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	d.thread = thread
 	if d.on && d.g.comm != nil && len(d.buffers) > 0 && d.Training() && d.world.tensors.Recording() {
@@ -309,7 +310,7 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 // already are not written: the graph of an earlier pass may refer to them.
 func (d *replica) spreadBuffers(builtin string) error {
 	at := originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
-	return d.g.staged(d.ctx, element.Uint8, d.buffers, ofFirst, at, func(t *tensor.Tensor, raw []byte) error {
+	return staged(d.g, d.ctx, element.Uint8, d.buffers, ofFirst, at, func(t *tensor.Tensor, raw []byte) error {
 		data, err := tensor.Contiguous(t)
 		if err == nil && !bytes.Equal(data.Bytes(), raw) {
 			err = writeRaw(t, raw)
@@ -318,7 +319,6 @@ func (d *replica) spreadBuffers(builtin string) error {
 	})
 }
 
-// Attr returns set_sync, or the module's attributes.
 func (d *ddp) Attr(name string) (starlark.Value, error) {
 	if v, err := ddpMethods.Attr(d, name); v != nil || err != nil {
 		return v, err
@@ -326,5 +326,4 @@ func (d *ddp) Attr(name string) (starlark.Value, error) {
 	return d.Model.Attr(name)
 }
 
-// AttrNames lists both.
 func (d *ddp) AttrNames() []string { return append(d.Model.AttrNames(), ddpMethods.AttrNames()...) }

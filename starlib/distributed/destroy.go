@@ -21,11 +21,11 @@ func (d *destroyed) Start(*collective.Call) (collective.Work, error) { return ni
 
 // destroyGroup ends a group. Its ranks leave together: by then all calls have completed and all messages have been
 // received, so the group's own backend can be closed at once.
-func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
-	g := starlib.Must(w.anyGroup(c))
-	ctx := starlib.Must(w.until(c))
-	if g == w.all || g == w.local {
-		return nil, errors.New("drun ends the world and the groups of nodes: leave it out")
+func (gs *groups) destroyGroup(c *starlib.Call) (starlark.Value, error) {
+	g := starlib.Must(gs.anyGroup(c))
+	ctx := starlib.Must(gs.until(c))
+	if g == gs.all || g == gs.local {
+		return nil, errors.New("drun itself ends the world and the groups of nodes: leave this call out")
 	}
 	if g.own < 0 || g.comm == nil {
 		return starlark.None, nil
@@ -33,27 +33,27 @@ func (w *World) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 	if d, over := g.comm.(*destroyed); over {
 		return nil, d.err
 	}
-	for route, queue := range w.receives {
+	for route, queue := range gs.receives {
 		if route.group == g {
-			return nil, fmt.Errorf("the group still receives: the irecv at %s was not waited for", queue[0].at.Pos)
+			return nil, fmt.Errorf("the group is still receiving: the irecv at %s has not been waited for", queue[0].at.Pos)
 		}
 	}
 	at := origin(c)
-	last := func() error { return w.lastOf(ctx, g, at) }
-	if err := w.leave(ctx, g.id, g.ranks, last); err != nil {
+	last := func() error { return gs.lastOf(ctx, g, at) }
+	if err := gs.leave(ctx, g.id, g.ranks, last); err != nil {
 		return nil, err
 	}
 	comm := g.comm
 	g.comm = &destroyed{comm, fmt.Errorf("the group of %s was destroyed at %s", collective.RankList(g.ranks), at.Pos)}
-	if g.backend == w.all.backend {
+	if g.backend == gs.all.backend {
 		return starlark.None, nil // it uses the world's connections
 	}
 	return starlark.None, comm.Close()
 }
 
 // lastOf waits for what this rank has started on a group, and for the other ranks.
-func (w *World) lastOf(ctx context.Context, g *Group, at collective.Origin) error {
-	for _, work := range w.pending {
+func (gs *groups) lastOf(ctx context.Context, g *Group, at collective.Origin) error {
+	for _, work := range gs.pending {
 		if work.group != g || work.over {
 			continue
 		}

@@ -24,25 +24,22 @@ import (
 // World is one rank's access to the others.
 type World struct {
 	rank    *starlib.Rank
-	all     *Group // the group of all ranks
-	local   *Group // that of the ranks of this rank's node
-	open    func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	leave   func(ctx context.Context, group uint32, ranks []int, last func() error) error
+	all     *Group          // the group of all ranks
+	local   *Group          // that of the ranks of this rank's node
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
 	random  *tensor.Generator // the stream that all ranks share
 	largest int               // bytes of plain values in one call
 
-	within   *collective.WaitLimit // of calls without a timeout of their own
-	forever  *collective.WaitLimit // of receives
-	groups   uint32                // made so far: the next ID is one more
-	parallel bool                  // init_parallelism was called
-	shared   *tensor.Pool          // memory for tensors in the backend's arena; nil if it has none
-	staging  []byte                // where scattered gradients are collected; kept for the next step
-	pending  []*Work               // asynchronous calls that may be under way
-	wrapped  []inBackward          // modules that synchronise in backward
-	receives map[route][]*receive  // irecvs that wait for their message, oldest first
-	remote   remote
+	within  *collective.WaitLimit // of calls without a timeout of their own
+	forever *collective.WaitLimit // of receives
+
+	groups   groups
+	rpc      rpc
+	memory   callMemory
+	pending  []*Work              // asynchronous calls that may be under way
+	wrapped  wrappedModules       // that synchronise in backward
+	receives map[route][]*receive // irecvs that wait for their message, oldest first
 }
 
 // Config is what a World is made of.
@@ -64,12 +61,14 @@ type Config struct {
 // New makes the dist module. Waits end with ctx.
 func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
-		rank: c.Rank, open: c.OpenGroup, leave: c.LeaveGroup, ctx: ctx, tensors: c.Tensors, random: c.Shared,
+		rank: c.Rank, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
 		receives: map[route][]*receive{}, largest: memory.LargestValue() / 5 * 4, // besides the value the receiver holds its bytes
 	}
-	if w.leave == nil {
-		w.leave = func(_ context.Context, _ uint32, _ []int, last func() error) error { return last() }
+	w.groups = groups{World: w, open: c.OpenGroup, leave: c.LeaveGroup}
+	w.rpc = rpc{World: w, kept: map[int64]starlark.Value{}}
+	if c.LeaveGroup == nil {
+		w.groups.leave = func(_ context.Context, _ uint32, _ []int, last func() error) error { return last() }
 	}
 	ranks := make([]int, c.Rank.WorldSize)
 	for r := range ranks {
@@ -77,7 +76,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	}
 	w.all = &Group{world: w, ranks: ranks, own: c.Rank.Rank, comm: c.Comm, backend: c.Backend}
 	w.local = w.all
-	w.useArena()
+	w.memory.useArena(w)
 	m := &starlib.Module{
 		Name: "dist",
 		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; if they\n" +
@@ -86,29 +85,29 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, pipelineMethods, referenceMethods},
 		Values: starlark.StringDict{"store": &storeValue{w, c.Store}},
 	}
-	for _, defs := range [][]*starlib.Def{w.identity(), w.collectives(), w.exchanges(), w.messages(), w.helpers(), w.grouping(), w.wrappers(), w.parallelLayers(), w.pipelining(), w.calling(), w.dataParallelism()} {
+	for _, defs := range [][]*starlib.Def{identity(w), collectives(w), exchanges(w), pointToPoint(w), helpers(w), w.groups.defs(), tensorParallelism(w), wrappers(w), parallelLayers(w), pipelining(w), w.rpc.defs(), dataParallelism(w)} {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m
 }
 
-// MeetNode makes the group of the ranks on this rank's node, if there are several
+// FormNodeGroup makes the group of the ranks on this rank's node, if there are several
 // nodes. All ranks call it before the recipe starts, so that work within a node
 // never waits for another node later.
-func (w *World) MeetNode(ctx context.Context) error {
+func (w *World) FormNodeGroup(ctx context.Context) error {
 	if w.rank.NumNodes < 2 {
 		return nil
 	}
-	w.groups++
+	w.groups.made++
 	peers := w.rank.Peers
-	w.local = &Group{world: w, id: w.groups, ranks: peers, own: slices.Index(peers, w.rank.Rank), backend: w.all.backend}
+	w.local = &Group{world: w, id: w.groups.made, ranks: peers, own: slices.Index(peers, w.rank.Rank), backend: w.all.backend}
 	var err error
 	w.local.comm, err = w.all.comm.Split(ctx, collective.Group{ID: w.local.id, Ranks: peers, Internal: true})
 	return err
 }
 
 // identity declares who this rank is.
-func (w *World) identity() []*starlib.Def {
+func identity(w *World) []*starlib.Def {
 	constant := func(sig, doc string, v starlark.Value) *starlib.Def {
 		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
 			Fn: func(*starlib.Call) (starlark.Value, error) { return v, nil }}
@@ -140,7 +139,6 @@ func (w *World) identity() []*starlib.Def {
 	}
 }
 
-// drawSeed draws from the stream that all ranks share.
 func (w *World) drawSeed() int64 {
 	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, element.Int64)
 	if err != nil {
@@ -152,7 +150,5 @@ func (w *World) drawSeed() int64 {
 // A DisagreementError says that ranks called a helper with incompatible arguments. All ranks get the same error.
 type DisagreementError struct{ Msg string }
 
-func (e *DisagreementError) Error() string { return e.Msg }
-
-// ExitCode is that of a mismatch between ranks.
+func (e *DisagreementError) Error() string       { return e.Msg }
 func (e *DisagreementError) ExitCode() exit.Code { return exit.Mismatch }

@@ -16,18 +16,18 @@ import (
 // The embedding of a tensor-parallel model (Megatron-LM's VocabParallelEmbedding): each rank has some rows of the table, looks
 // up the indices among them, and leaves zeros for the others; the sum over the ranks has every row once.
 
-func (w *World) parallelEmbedding() *starlib.Def {
+func parallelEmbedding(w *World) *starlib.Def {
 	return &starlib.Def{
 		Sig: `vocab_embedding(n: int, dim: int, group: Group = None, timeout: number = None) -> Module`,
 		Doc: "nn.embedding(n, dim) of which each of the group's k ranks has n/k rows: weight (n/k, dim). The input,\n" +
 			"integers from 0 to n - 1 of any shape (…), is the same on all ranks, which is checked; the output (…, dim) is\n" +
 			"the whole one on all of them. In backward each rank's rows get their gradient, without communication. The\n" +
 			"initial values are those of nn.embedding.",
-		Fn: w.inGroup(w.vocabEmbedding),
+		Fn: w.inGroup(vocabEmbedding),
 	}
 }
 
-func (w *World) vocabEmbedding(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	n, dim := c.Int("n"), c.Int("dim")
 	if n < 1 || dim < 1 {
 		return nil, fmt.Errorf("sizes must be at least 1, not %d and %d", n, dim)
@@ -39,18 +39,18 @@ func (w *World) vocabEmbedding(c *starlib.Call, g *Group, ctx *collective.WaitLi
 	if err != nil {
 		return nil, err
 	}
-	table, err := w.random.Randn(w.tensors, []int{n, dim}, element.Float32)
+	table, err := g.world.random.Randn(g.world.tensors, []int{n, dim}, element.Float32)
 	if err != nil {
 		return nil, tensor.As("weight", err)
 	}
-	weight := starlib.Must(g.partOf(table, 0))
-	return nn.NewLayer(w.tensors, "vocab_embedding", fmt.Sprintf("%d, %d", n, dim), weight, nil, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
-		return g.embedded(ctx, weight, n, x, originOf("dist.vocab_embedding", c.Position()))
+	weight := starlib.Must(partOf(g, table, 0))
+	return nn.NewLayer(g.world.tensors, "vocab_embedding", fmt.Sprintf("%d, %d", n, dim), weight, nil, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return embedded(g, ctx, weight, n, x, originOf("dist.vocab_embedding", c.Position()))
 	}), nil
 }
 
 // embedded looks up the rows of a table of n rows, of which weight is this rank's part.
-func (g *Group) embedded(ctx *collective.WaitLimit, weight *tensor.Tensor, n int, x *tensor.Tensor, at collective.Origin) (*tensor.Tensor, error) {
+func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int, x *tensor.Tensor, at collective.Origin) (*tensor.Tensor, error) {
 	if g.comm == nil {
 		return tensor.Embedding(weight, x)
 	}

@@ -35,9 +35,9 @@ var (
 	_ starlark.Callable = (*fsdp)(nil)
 )
 
-func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	m := c.Arg("module").(*nn.Model)
-	f := &fsdp{Model: m, replica: replica{world: w, g: g, ctx: ctx, on: true, thread: c.Thread},
+	f := &fsdp{Model: m, replica: replica{world: g.world, g: g, ctx: ctx, on: true, thread: c.Thread},
 		keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}}
 	f.names, f.params = m.Parameters()
 	f.had = make([]bool, len(f.params))
@@ -46,7 +46,7 @@ func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (star
 		case p.Frozen():
 			return nil, fmt.Errorf("parameter %s was made at top level and is frozen: make it in main()", f.names[i])
 		case p.Claimed():
-			return nil, fmt.Errorf("an optimizer, dist.ddp or dist.fsdp has parameter %s already: make the optimizer afterwards, of the wrapped module's parameters()", f.names[i])
+			return nil, fmt.Errorf("parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
 		}
 	}
 	var all []*tensor.Tensor // parameters and buffers
@@ -68,7 +68,7 @@ func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (star
 	if err := g.agree(ctx, key, origin(c), "the ranks' models or units differ", func(key []byte) string { return fmt.Sprintf("digest %x", fnv(key)) }); err != nil {
 		return nil, err
 	}
-	if err := g.agreeOnTensors(ctx, all, origin(c)); err != nil {
+	if err := agreeOnTensors(g, ctx, all, origin(c)); err != nil {
 		return nil, err
 	}
 	garbage := 0
@@ -82,10 +82,9 @@ func (w *World) fsdp(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (star
 		garbage = tensor.Reclaim(garbage)
 	}
 	if buffers := slices.DeleteFunc(slices.Clone(all), func(t *tensor.Tensor) bool { return f.shards[t] != nil }); len(buffers) > 0 {
-		err = g.spreadAgreed(ctx, buffers, ofFirst, anyType, origin(c))
+		err = spreadAgreed(g, ctx, buffers, ofFirst, anyType, origin(c))
 	}
-	w.wrapped = append(w.wrapped, f)
-	w.tensors.BackwardDone = w.backwardDone
+	g.world.wrapped.add(g.world, f)
 	return f, err
 }
 
@@ -127,7 +126,7 @@ func (f *fsdp) reduceRest() error {
 	}
 	keys, err := f.g.compare(f.ctx, key, f.origin())
 	if err == nil && keys != nil {
-		err = f.g.gradMismatch(f.params, func(i int) string { return f.names[i] }, keys)
+		err = gradMismatch(f.g, f.params, func(i int) string { return f.names[i] }, keys)
 	}
 	if err != nil || len(f.buffers) == 0 || !f.Training() {
 		return err
@@ -135,12 +134,9 @@ func (f *fsdp) reduceRest() error {
 	return f.spreadBuffers("dist.fsdp in backward")
 }
 
-// Type is the name that signatures use.
-func (f *fsdp) Type() string { return "FSDP" }
-
+func (f *fsdp) Type() string   { return "FSDP" }
 func (f *fsdp) String() string { return "fsdp(" + f.Model.String() + ")" }
 
-// Attr returns its own methods, or the module's attributes.
 func (f *fsdp) Attr(name string) (starlark.Value, error) {
 	if v, err := fsdpMethods.Attr(f, name); v != nil || err != nil {
 		return v, err
@@ -148,7 +144,6 @@ func (f *fsdp) Attr(name string) (starlark.Value, error) {
 	return f.Model.Attr(name)
 }
 
-// AttrNames lists both.
 func (f *fsdp) AttrNames() []string {
 	names := append(f.Model.AttrNames(), fsdpMethods.AttrNames()...)
 	slices.Sort(names)
@@ -250,7 +245,6 @@ var fsdpMethods = &starlib.Methods{
 	},
 }
 
-// whole gathers the state.
 func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	out := new(starlark.Dict)
 	wanted := !c.Bool("rank0_only") || f.g.own == 0
@@ -335,7 +329,7 @@ func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 		return nil, err
 	}
 	sum := []float64{square}
-	if err := f.g.sum(c, f.ctx, sum); err != nil {
+	if err := sumFloats(f.g, c, f.ctx, sum); err != nil {
 		return nil, err
 	}
 	norm := math.Sqrt(sum[0])

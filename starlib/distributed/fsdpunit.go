@@ -62,7 +62,7 @@ func chooseUnits(c *starlib.Call, m *nn.Model) (map[*nn.Model]bool, error) {
 				return nil, fmt.Errorf("units: want modules, got %s", v.Type())
 			}
 			if i := slices.Index(parts, part); i < 1 {
-				return nil, fmt.Errorf("units: %s is no part of the module that can be a unit: those within one of nn's own layers are not, since it computes with them directly", part.Name())
+				return nil, fmt.Errorf("units: %s is not a part of the module that can be a unit: parts of nn's own layers cannot, since the layer computes with them directly", part.Name())
 			}
 			chosen[part] = true
 		}
@@ -155,10 +155,10 @@ func (u *unit) gather(at collective.Origin) error {
 			return err
 		}
 		from, to, each := s.Bounds()
-		part := u.of.world.stage((to - from) * s.DType().Size())
+		part := u.of.world.memory.stage((to - from) * s.DType().Size())
 		s.Part(part)
 		call := u.call(collective.NewAllGather(collective.Buffer{DType: s.DType(), Data: part}, bufferOf(values)))
-		call.Counts = uneven(u.of.g.cut(s.Len(), each))
+		call.Counts = uneven(partSizes(u.of.g, s.Len(), each))
 		if s.Len() == 0 {
 			continue
 		}
@@ -302,9 +302,9 @@ func (u *unit) reduce() error {
 			return err
 		}
 		from, to, each := s.Bounds()
-		part := f.world.stage((to - from) * s.DType().Size())
+		part := f.world.memory.stage((to - from) * s.DType().Size())
 		call := u.call(collective.NewReduceScatter(bufferOf(grads), collective.Buffer{DType: s.DType(), Data: part}, element.Avg))
-		call.Counts = uneven(f.g.cut(s.Len(), each))
+		call.Counts = uneven(partSizes(f.g, s.Len(), each))
 		if s.Len() > 0 {
 			if err := f.g.do(f.ctx, call, f.origin()); err != nil {
 				return err

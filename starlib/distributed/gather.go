@@ -15,40 +15,40 @@ import (
 	"go.starlark.net/starlark"
 )
 
-func (w *World) exchanges() []*starlib.Def {
+func exchanges(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `all_gather(x, group: Group = None, timeout: number = None) -> list`,
 			Doc: "A list of every rank's x in rank order: tensors, whose first dimensions may differ, or plain values.",
-			Fn: w.inGroup(func(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-				return g.gather(c, ctx, everyone)
+			Fn: w.inGroup(func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+				return gather(g, c, ctx, everyone)
 			}),
 		},
 		{
 			Sig: `gather(x, dst: int = 0, group: Group = None, timeout: number = None) -> list`,
 			Doc: "Like all_gather, but only on rank dst; the other ranks get [].",
-			Fn: w.withRank("dst", func(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
-				return g.gather(c, ctx, dst)
+			Fn: w.withRank("dst", func(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
+				return gather(g, c, ctx, dst)
 			}),
 		},
 		{
 			Sig: `scatter(values: iterable = None, src: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "Gives each rank its entry of src's list: tensors of one shape and dtype, or plain values. src passes\n" +
 				"exactly one entry per rank, the others None.",
-			Fn: w.withRank("src", w.scatter),
+			Fn: w.withRank("src", scatter),
 		},
 		{
 			Sig: `reduce_scatter(tensors: iterable, op: string = "sum", group: Group = None, timeout: number = None) -> Tensor`,
 			Doc: "Combines the ranks' lists entry by entry and gives each rank its own entry. A list has one tensor\n" +
 				"per rank; their sizes may differ. In backward the gradients are gathered.",
-			Fn: w.inGroup(w.reduceScatter),
+			Fn: w.inGroup(reduceScatter),
 		},
 		{
 			Sig: `all_to_all(t: Tensor, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor`,
 			Doc: "Splits t along dimension 0, sends each rank its part and returns the parts received, in rank order.\n" +
 				"in_splits lists the rows sent to each rank, out_splits those received from each; by default they are\n" +
 				"all equal.",
-			Fn: w.inGroup(w.allToAll),
+			Fn: w.inGroup(allToAll),
 		},
 	}
 }
@@ -80,17 +80,15 @@ func ragged(shape []int) []int {
 	return out
 }
 
-// counts returns the ranks' sizes of dimension 0 and, if their other dimensions agree, numbers of elements.
-func (g *Group) counts(ctx *collective.WaitLimit, shape []int, dtype element.Type, at collective.Origin) (first, counts []int, err error) {
+// gatherCounts returns the ranks' sizes of dimension 0 and, if their other dimensions agree, numbers of elements.
+func gatherCounts(g *Group, ctx *collective.WaitLimit, shape []int, dtype element.Type, at collective.Origin) (first, counts []int, err error) {
 	own := 1
 	if len(shape) > 0 {
 		own = shape[0]
 	}
-	all := []int64{int64(own)}
-	if g.comm != nil {
-		if all, err = g.gatherSizes(ctx, int64(own), ragged(shape), dtype, at); err != nil {
-			return nil, nil, err
-		}
+	all, err := g.gatherSizes(ctx, int64(own), ragged(shape), dtype, at)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, n := range all {
 		first, counts = append(first, int(n)), append(counts, int(n)*rows(shape))
@@ -121,14 +119,14 @@ func newGather(send, recv collective.Buffer, dst int) collective.Call {
 }
 
 // gather makes a list of the ranks' x on rank dst; on the others it is empty.
-func (g *Group) gather(c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
+func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
 	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
-		values, err := g.gatherValues(c, ctx, c.Arg("x"), dst)
+		values, err := gatherValues(g, c, ctx, c.Arg("x"), dst)
 		return starlark.NewList(values), err
 	}
 	o, at := starlib.Must(operandOf(v)), origin(c)
-	first, counts, err := g.counts(ctx, o.shape, o.buf.DType, at)
+	first, counts, err := gatherCounts(g, ctx, o.shape, o.buf.DType, at)
 	if err != nil {
 		return nil, err
 	}
@@ -140,14 +138,10 @@ func (g *Group) gather(c *starlib.Call, ctx *collective.WaitLimit, dst int) (sta
 	if err != nil {
 		return nil, err
 	}
-	if g.comm == nil {
-		copy(flat.Bytes(), o.buf.Data)
-	} else {
-		call := newGather(o.buf, bufferOf(flat), dst)
-		call.Counts, call.Shape = uneven(counts), ragged(o.shape)
-		if err := g.do(ctx, call, at); err != nil {
-			return nil, err
-		}
+	call := newGather(o.buf, bufferOf(flat), dst)
+	call.Counts, call.Shape = uneven(counts), ragged(o.shape)
+	if err := g.do(ctx, call, at); err != nil {
+		return nil, err
 	}
 	if !g.arrives(dst) {
 		return starlark.NewList(nil), nil
@@ -155,7 +149,7 @@ func (g *Group) gather(c *starlib.Call, ctx *collective.WaitLimit, dst int) (sta
 	if in, graph := recorded(v); graph && dst == everyone {
 		at := at.Backward()
 		differentiable("all_gather", flat, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-			return g.scattered(g.world.within, grad, nil, element.Sum, counts, in.Shape(), at)
+			return scattered(g, g.world.within, grad, nil, element.Sum, counts, in.Shape(), at)
 		})
 	}
 	return parts(flat, first, o.shape)
@@ -186,7 +180,7 @@ func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
 }
 
 // scattered reduces a flat tensor of all parts and returns this rank's. The ranks' lists of parts, if any, must be alike.
-func (g *Group) scattered(ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op element.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
+func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op element.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
 	all, err := tensor.Contiguous(flat)
 	if err != nil {
 		return nil, err
@@ -194,10 +188,6 @@ func (g *Group) scattered(ctx *collective.WaitLimit, flat *tensor.Tensor, list [
 	out, err := tensor.Empty(g.world.tensors, shape, flat.DType())
 	if err != nil {
 		return nil, err
-	}
-	if g.comm == nil {
-		copy(out.Bytes(), all.Bytes())
-		return out, nil
 	}
 	call := collective.NewReduceScatter(bufferOf(all), bufferOf(out), op)
 	call.Counts = uneven(counts)
@@ -208,13 +198,13 @@ func (g *Group) scattered(ctx *collective.WaitLimit, flat *tensor.Tensor, list [
 	return out, g.do(ctx, call, at)
 }
 
-func (w *World) scatter(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
+func scatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	var list []starlark.Value
 	switch {
 	case g.own != src && !c.IsNone("values"):
 		return nil, fmt.Errorf("only src, rank %d, passes values; the other ranks pass None", g.ranks[src])
 	case g.own == src && c.IsNone("values"):
-		return nil, fmt.Errorf("src passes a list of %d values, one per rank, not None", g.Size())
+		return nil, fmt.Errorf("src must pass a list of %d values, one per rank, not None", g.Size())
 	case g.own == src:
 		list = slices.Collect(starlark.Elements(c.Arg("values").(starlark.Iterable)))
 		if len(list) != g.Size() {
@@ -222,12 +212,12 @@ func (w *World) scatter(c *starlib.Call, g *Group, ctx *collective.WaitLimit, sr
 		}
 	}
 	if g.comm == nil { // a separate value, as from another rank
-		return starlib.Must(g.gatherValues(c, ctx, list[0], everyone))[0], nil
+		return starlib.Must(gatherValues(g, c, ctx, list[0], everyone))[0], nil
 	}
-	return g.scatterValues(c, ctx, list, src)
+	return scatterValues(g, c, ctx, list, src)
 }
 
-func (w *World) reduceScatter(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	list := starlib.Must(startensor.List(c.Arg("tensors")))
 	if len(list) != g.Size() {
 		return nil, fmt.Errorf("%d tensors for %d ranks: want one per rank", len(list), g.Size())
@@ -249,14 +239,14 @@ func (w *World) reduceScatter(c *starlib.Call, g *Group, ctx *collective.WaitLim
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
 	}
 	at := origin(c)
-	out, err := g.scattered(ctx, all.Detach(), list, op, counts, list[g.own].Shape(), at)
+	out, err := scattered(g, ctx, all.Detach(), list, op, counts, list[g.own].Shape(), at)
 	if err != nil {
 		return nil, err
 	}
 	if graph {
 		at := at.Backward()
 		differentiable("reduce_scatter", out, all, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-			joined, err := g.joined(grad, counts, at)
+			joined, err := joined(g, grad, counts, at)
 			if err == nil && op == element.Avg {
 				err = tensor.BinaryScalarInPlace(tensor.OpDiv, joined, tensor.Float(float64(g.Size())))
 			}
@@ -267,7 +257,7 @@ func (w *World) reduceScatter(c *starlib.Call, g *Group, ctx *collective.WaitLim
 }
 
 // joined gathers the ranks' gradients into a flat one.
-func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Origin) (*tensor.Tensor, error) {
+func joined(g *Group, grad *tensor.Tensor, counts []int, at collective.Origin) (*tensor.Tensor, error) {
 	own, err := tensor.Contiguous(grad)
 	if err != nil {
 		return nil, err
@@ -276,36 +266,32 @@ func (g *Group) joined(grad *tensor.Tensor, counts []int, at collective.Origin) 
 	if err != nil {
 		return nil, err
 	}
-	if g.comm == nil {
-		copy(out.Bytes(), own.Bytes())
-		return out, nil
-	}
 	call := collective.NewAllGather(bufferOf(own), bufferOf(out))
 	call.Counts = uneven(counts)
 	return out, g.do(g.world.within, call, at)
 }
 
-func (w *World) allToAll(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in := startensor.Arg(c, "t")
 	if in.Dim() == 0 {
 		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
 	}
-	sent := starlib.Must(g.splits(c, "in_splits", in.Shape()[0]))
+	sent := starlib.Must(splits(g, c, "in_splits", in.Shape()[0]))
 	received := sent
 	if !c.IsNone("out_splits") {
-		received = starlib.Must(g.splits(c, "out_splits", -1))
+		received = starlib.Must(splits(g, c, "out_splits", -1))
 	} else if !c.IsNone("in_splits") {
 		return nil, fmt.Errorf("in_splits needs out_splits, the rows received from each rank")
 	}
 	at := origin(c)
-	out, err := g.exchanged(ctx, in, sent, received, at)
+	out, err := exchanged(g, ctx, in, sent, received, at)
 	if err != nil {
 		return nil, err
 	}
 	if _, graph := recorded(c.Arg("t")); graph {
 		at := at.Backward()
 		differentiable("all_to_all", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-			return g.exchanged(w.within, grad, received, sent, at)
+			return exchanged(g, g.world.within, grad, received, sent, at)
 		})
 	}
 	return (*startensor.Value)(out), nil
@@ -313,7 +299,7 @@ func (w *World) allToAll(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 
 // splits reads an argument that lists the rows for each rank, which must add up to total unless that is negative;
 // None divides total evenly.
-func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
+func splits(g *Group, c *starlib.Call, name string, total int) ([]int, error) {
 	if c.IsNone(name) {
 		if total%g.Size() != 0 {
 			return nil, fmt.Errorf("%d rows cannot be divided evenly among %d ranks: give in_splits and out_splits", total, g.Size())
@@ -342,7 +328,7 @@ func (g *Group) splits(c *starlib.Call, name string, total int) ([]int, error) {
 func listText[T any](list []T) string { return strings.ReplaceAll(fmt.Sprint(list), " ", ", ") }
 
 // exchanged sends rows of in and returns those received.
-func (g *Group) exchanged(ctx *collective.WaitLimit, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
+func exchanged(g *Group, ctx *collective.WaitLimit, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
 	data, err := tensor.Contiguous(in)
 	if err != nil {
 		return nil, err
@@ -361,12 +347,8 @@ func (g *Group) exchanged(ctx *collective.WaitLimit, in *tensor.Tensor, sent, re
 	if err != nil {
 		return nil, err
 	}
-	if g.comm == nil {
-		if total != in.Shape()[0] {
-			return nil, fmt.Errorf("out_splits %s do not match the %d rows sent", listText(received), in.Shape()[0])
-		}
-		copy(out.Bytes(), data.Bytes())
-		return out, nil
+	if g.comm == nil && total != in.Shape()[0] {
+		return nil, fmt.Errorf("out_splits %s do not match the %d rows sent", listText(received), in.Shape()[0])
 	}
 	call := collective.NewAllToAll(bufferOf(data), bufferOf(out), scale(sent), scale(received))
 	call.Shape = ragged(in.Shape())

@@ -41,28 +41,16 @@ func (g *Group) String() string {
 	return "group(" + listText(g.ranks) + ")"
 }
 
-// Type is the name that signatures use.
-func (g *Group) Type() string { return "Group" }
-
-// Freeze does nothing: a group does not change.
-func (g *Group) Freeze() {}
-
-// Truth is always true.
-func (g *Group) Truth() starlark.Bool { return true }
-
-// Hash is the group's number.
+func (g *Group) Type() string          { return "Group" }
+func (g *Group) Freeze()               {}
+func (g *Group) Truth() starlark.Bool  { return true }
 func (g *Group) Hash() (uint32, error) { return g.id, nil }
-
-// Rank is this rank's number in the group, -1 outside.
-func (g *Group) Rank() int { return g.own }
-
-// Size is the number of ranks.
-func (g *Group) Size() int { return len(g.ranks) }
+func (g *Group) Rank() int             { return g.own }
+func (g *Group) Size() int             { return len(g.ranks) }
 
 // Ranks lists the ranks of the world that are in the group, in its order.
 func (g *Group) Ranks() []int { return g.ranks }
 
-// Attr returns ranks and the methods.
 func (g *Group) Attr(name string) (starlark.Value, error) {
 	if name == "ranks" {
 		return intList(g.ranks), nil
@@ -70,7 +58,6 @@ func (g *Group) Attr(name string) (starlark.Value, error) {
 	return groupMethods.Attr(g, name)
 }
 
-// AttrNames lists them.
 func (g *Group) AttrNames() []string { return groupMethods.AttrNames() }
 
 var groupMethods = &starlib.Methods{
@@ -112,7 +99,7 @@ func (w *World) group(c *starlib.Call) (*Group, error) {
 func (g *Group) member(c *starlib.Call, name string) (int, error) {
 	n := c.Int(name)
 	if n < 0 || n >= g.world.rank.WorldSize {
-		return 0, fmt.Errorf("%s %d is not a rank: valid are 0 to %d", name, n, g.world.rank.WorldSize-1)
+		return 0, fmt.Errorf("%s %d is not a rank: ranks are 0 to %d", name, n, g.world.rank.WorldSize-1)
 	}
 	at := slices.Index(g.ranks, n)
 	if at < 0 {
@@ -121,7 +108,18 @@ func (g *Group) member(c *starlib.Call, name string) (int, error) {
 	return at, nil
 }
 
-func (w *World) grouping() []*starlib.Def {
+// groups makes the groups of the world, and ends them.
+type groups struct {
+	*World
+	// open makes the Comm of a group with another backend; nil: there is no other.
+	open func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
+	// leave leaves a group before its Comm is closed; last is this rank's last wait on it.
+	leave    func(ctx context.Context, group uint32, ranks []int, last func() error) error
+	made     uint32 // so far: the next ID is one more
+	parallel bool   // init_parallelism was called
+}
+
+func (gs *groups) defs() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `new_group(ranks: iterable, backend: string = None, timeout: number = None) -> Group`,
@@ -129,14 +127,14 @@ func (w *World) grouping() []*starlib.Def {
 				"ranks and the same backend; those outside the group get it too, and their rank in it is -1. Groups may\n" +
 				"overlap. backend names another backend than the run's for the group's collectives and messages, such\n" +
 				"as \"gloo\": a plugin that is not found, or cannot run here, is an error on all ranks.",
-			Fn: w.newGroup,
+			Fn: gs.newGroup,
 		},
 		{
 			Sig: `init_process_group(backend: string = None, timeout: number = None)`,
 			Doc: "Chooses another backend than the run's for all that follows. drun has connected the ranks already, so a\n" +
 				"recipe that uses --backend does not need it. Every rank calls it with the same name, before\n" +
 				"anything else that needs other ranks.",
-			Fn: w.initProcessGroup,
+			Fn: gs.initProcessGroup,
 		},
 		{
 			Sig: `destroy_process_group(group: Group, timeout: number = None)`,
@@ -144,19 +142,19 @@ func (w *World) grouping() []*starlib.Def {
 				"stay until the run ends. All its ranks call it, and wait for each other and for their calls in progress;\n" +
 				"outside the group it does nothing. Afterwards the group, and what was made with it, cannot be used.\n" +
 				"The world cannot be destroyed: drun ends it.",
-			Fn: w.destroyGroup,
+			Fn: gs.destroyGroup,
 		},
 		{
 			Sig: `new_subgroups(size: int, timeout: number = None) -> Group`,
-			Doc: "Divides the world into groups of size consecutive ranks and returns this rank's. size must divide\n" +
+			Doc: "Divides the world into groups of size consecutive ranks and returns this rank'gs. size must divide\n" +
 				"the world size.",
-			Fn: w.newSubgroups,
+			Fn: gs.newSubgroups,
 		},
 		{
 			Sig: `local_group(timeout: number = None) -> Group`,
 			Doc: "The group of the ranks on this rank's node, in the order of their local ranks. It does not wait for\n" +
 				"other ranks.",
-			Fn: func(*starlib.Call) (starlark.Value, error) { return w.local, nil },
+			Fn: func(*starlib.Call) (starlark.Value, error) { return gs.local, nil },
 		},
 		{
 			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None, rank_offset: int = 0, backends: dict = None) -> struct`,
@@ -165,139 +163,121 @@ func (w *World) grouping() []*starlib.Def {
 				"world size. With rank_offset the ranks below that number stay out, to serve parameters or data: all\n" +
 				"ranks call it, theirs in each group is -1, and the other ranks are divided. backends\n" +
 				"names other backends than the run's by dimension: {\"dp\": \"gloo\"}.",
-			Fn: w.initParallelism,
-		},
-		{
-			Sig: `copy_to_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
-			Doc: "Tensor parallelism: x itself; in backward its gradient is summed over the group.",
-			Fn:  w.inGroup(w.copyToGroup),
-		},
-		{
-			Sig: `reduce_from_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
-			Doc: "Tensor parallelism: the sum of x over the group. In backward its gradient is passed to every rank\n" +
-				"unchanged.",
-			Fn: w.inGroup(w.reduceFromGroup),
-		},
-		{
-			Sig: `shard(t: Tensor, dim: int, group: Group = None) -> Tensor`,
-			Doc: "This rank's part of t along dimension dim, as a copy. The group's size must divide the size of that\n" +
-				"dimension.",
-			Fn: w.shard,
+			Fn: gs.initParallelism,
 		},
 	}
 }
 
-func (w *World) newGroup(c *starlib.Call) (starlark.Value, error) {
+func (gs *groups) newGroup(c *starlib.Call) (starlark.Value, error) {
 	ranks := starlib.Must(startensor.Ints(c.Arg("ranks").(starlark.Iterable)))
 	if len(ranks) == 0 {
 		return nil, fmt.Errorf("a group needs at least one rank")
 	}
-	if err := collective.CheckRanks(ranks, w.rank.WorldSize); err != nil {
+	if err := collective.CheckRanks(ranks, gs.rank.WorldSize); err != nil {
 		return nil, err
 	}
-	backend, err := w.argBackend(c)
+	backend, err := gs.argBackend(c)
 	if err != nil {
 		return nil, err
 	}
-	return w.split(c, [][]int{ranks}, backend)
+	return gs.split(c, [][]int{ranks}, backend)
 }
 
-// argBackend reads the argument backend; None is the world's own.
-func (w *World) argBackend(c *starlib.Call) (string, error) {
+func (gs *groups) argBackend(c *starlib.Call) (string, error) {
 	if c.IsNone("backend") {
-		return w.all.backend, nil
+		return gs.all.backend, nil
 	}
 	name := c.String("backend")
-	if err := w.checkBackend(name); err != nil {
+	if err := gs.checkBackend(name); err != nil {
 		return "", fmt.Errorf("argument backend: %w", err)
 	}
 	return name, nil
 }
 
 // checkBackend finds what is wrong with the name of a group's backend by itself.
-func (w *World) checkBackend(name string) error {
+func (gs *groups) checkBackend(name string) error {
 	const most = 64 // what the status board shows
 	switch {
 	case name == "":
 		return errors.New("want the name of a backend, such as \"gloo\", got \"\"")
 	case len(name) > most:
-		return fmt.Errorf("the name of a backend has at most %d bytes, this one %d", most, len(name))
-	case w.open == nil && name != w.all.backend && w.all.comm != nil:
-		return fmt.Errorf("this run has %q only", w.all.backend)
+		return fmt.Errorf("a backend's name has at most %d bytes, but this one has %d", most, len(name))
+	case gs.open == nil && name != gs.all.backend && gs.all.comm != nil:
+		return fmt.Errorf("this run has no backend but %q", gs.all.backend)
 	}
 	return nil
 }
 
-func (w *World) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
-	backend, err := w.argBackend(c)
+func (gs *groups) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
+	backend, err := gs.argBackend(c)
 	if err != nil {
 		return nil, err
 	}
-	all := [][]int{w.all.ranks}
-	if backend == w.all.backend {
-		return starlark.None, w.agreeOnParts(starlib.Must(w.until(c)), all, backend, origin(c))
+	all := [][]int{gs.all.ranks}
+	if backend == gs.all.backend {
+		return starlark.None, gs.agreeOnParts(starlib.Must(gs.until(c)), all, backend, origin(c))
 	}
-	if w.all.call.Kind != collective.NoKind || len(w.pending) > 0 || len(w.receives) > 0 {
-		return nil, fmt.Errorf("it comes before all that needs other ranks, for they have begun with the backend %q", w.all.backend)
+	if gs.all.comm != nil && gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0 {
+		return nil, fmt.Errorf("call it before anything that needs other ranks: they have already started with the backend %q", gs.all.backend)
 	}
-	g, err := w.split(c, all, backend)
+	g, err := gs.split(c, all, backend)
 	if err != nil {
 		return nil, err
 	}
-	w.all.comm, w.all.backend = g.comm, backend
-	w.useArena()
+	gs.all.comm, gs.all.backend = g.comm, backend
+	gs.memory.useArena(gs.World)
 	return starlark.None, nil
 }
 
-func (w *World) newSubgroups(c *starlib.Call) (starlark.Value, error) {
+func (gs *groups) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 	size := c.Int("size")
-	if size < 1 || w.rank.WorldSize%size != 0 {
-		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world size, %d", size, w.rank.WorldSize)
+	if size < 1 || gs.rank.WorldSize%size != 0 {
+		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world size, %d", size, gs.rank.WorldSize)
 	}
-	return w.subgroups(c, size)
+	return gs.subgroups(c, size)
 }
 
 // subgroups divides the world into groups of neighbours.
-func (w *World) subgroups(c *starlib.Call, size int) (starlark.Value, error) {
+func (gs *groups) subgroups(c *starlib.Call, size int) (starlark.Value, error) {
 	var parts [][]int
-	for part := range slices.Chunk(w.all.ranks, size) {
+	for part := range slices.Chunk(gs.all.ranks, size) {
 		parts = append(parts, part)
 	}
-	return w.split(c, parts, w.all.backend)
+	return gs.split(c, parts, gs.all.backend)
 }
 
 // split makes disjoint groups of one size at once, with that backend, and returns this rank's, or the first if it is in none.
-func (w *World) split(c *starlib.Call, parts [][]int, backend string) (*Group, error) {
-	ctx := starlib.Must(w.until(c))
-	w.groups++
-	mine := parts[0]
-	for _, part := range parts {
-		if slices.Contains(part, w.rank.Rank) {
-			mine = part
+func (gs *groups) split(c *starlib.Call, sets [][]int, backend string) (*Group, error) {
+	ctx := starlib.Must(gs.until(c))
+	gs.made++
+	mine := sets[0]
+	for _, set := range sets {
+		if slices.Contains(set, gs.rank.Rank) {
+			mine = set
 		}
 	}
-	g := &Group{world: w, id: w.groups, ranks: mine, own: slices.Index(mine, w.rank.Rank), backend: backend}
-	if w.all.comm == nil {
+	g := &Group{world: gs.World, id: gs.made, ranks: mine, own: slices.Index(mine, gs.rank.Rank), backend: backend}
+	if gs.all.comm == nil {
 		return g, nil
 	}
-	err := w.agreeOnParts(ctx, parts, backend, origin(c))
+	err := gs.agreeOnParts(ctx, sets, backend, origin(c))
 	if err == nil {
-		g.comm, err = w.all.comm.Split(ctx, w.over(g, origin(c)))
+		g.comm, err = gs.all.comm.Split(ctx, gs.over(g, origin(c)))
 	}
 	return g, err
 }
 
 // over is the group as requested from the world's Comm. A group of one rank has nothing to exchange, so it needs no
 // backend of its own.
-func (w *World) over(g *Group, at collective.Origin) collective.Group {
+func (gs *groups) over(g *Group, at collective.Origin) collective.Group {
 	of := collective.Group{ID: g.id, Ranks: g.ranks, Origin: at}
-	if g.backend != w.all.backend && len(g.ranks) > 1 {
+	if g.backend != gs.all.backend && len(g.ranks) > 1 {
 		of.Backend = g.backend
 		of.Open = func(ctx context.Context) (collective.Comm, error) {
 			if g.own < 0 {
 				return nil, nil
 			}
-			return w.open(ctx, g.backend, of)
+			return gs.open(ctx, g.backend, of)
 		}
 	}
 	return of
@@ -305,8 +285,8 @@ func (w *World) over(g *Group, at collective.Origin) collective.Group {
 
 // agreeOnParts checks that all ranks of the world make the same groups with the same backend:
 // a rank that mistook another for a member would wait for it until the timeout.
-func (w *World) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, backend string, at collective.Origin) error {
-	keys, err := w.all.compare(ctx, fmt.Appendf(nil, "%d %s", parts, backend), at)
+func (gs *groups) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, backend string, at collective.Origin) error {
+	keys, err := gs.all.compare(ctx, fmt.Appendf(nil, "%d %s", parts, backend), at)
 	if err != nil || keys == nil {
 		return err
 	}
@@ -323,7 +303,7 @@ func (w *World) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, backend s
 			lines[i] += fmt.Sprintf(", backend %q", backends[i])
 		}
 	}
-	return w.all.disagree(what, lines)
+	return gs.all.disagree(what, lines)
 }
 
 func intList(ns []int) *starlark.List {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -18,70 +19,70 @@ import (
 	"go.starlark.net/syntax"
 )
 
-func (w *World) helpers() []*starlib.Def {
+func helpers(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `broadcast_tensors(tensors: iterable, src: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "Gives src's float and complex tensors to all ranks, in place; other tensors are left alone. Number,\n" +
 				"dtypes and shapes are compared first: if they differ, every rank gets an error.",
-			Fn: w.withRank("src", w.broadcastTensors),
+			Fn: w.withRank("src", broadcastTensors),
 		},
 		{
 			Sig: `sync_grad(params: iterable, group: Group = None, timeout: number = None)`,
 			Doc: "Averages the .grad of every parameter, of any float dtype or complex64, over the ranks. A grad that\n" +
 				"is None on all ranks stays None; one that is None on some ranks only is an error that names the\n" +
 				"parameter.",
-			Fn: w.inGroup(w.syncGrad),
+			Fn: w.inGroup(syncGrad),
 		},
 		{
 			Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`,
 			Doc: "Averages float and complex buffers over the ranks or, with average = False, gives the first rank's\n" +
 				"to all; integer buffers are left alone.",
-			Fn: w.inGroup(w.syncBuffer),
+			Fn: w.inGroup(syncBuffer),
 		},
 		{
 			Sig: `average_metrics(metrics: dict, count: number = 1.0, group: Group = None, timeout: number = None) -> dict`,
 			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. All ranks pass\n" +
 				"the same keys; a total count of 0 is an error.",
-			Fn: w.inGroup(w.averageMetrics),
+			Fn: w.inGroup(averageMetrics),
 		},
 		{
 			Sig: `reduce_dict(d: dict, average: bool = True, group: Group = None, timeout: number = None) -> dict`,
 			Doc: "The mean (or sum) of every number over the ranks, with sorted keys, on the group's first rank; the\n" +
 				"other ranks get None. Floats are added in float64; a sum of integers is an exact integer. All ranks\n" +
 				"pass the same keys.",
-			Fn: w.inGroup(w.reduceDict),
+			Fn: w.inGroup(reduceDict),
 		},
 		{
 			Sig: `shared_random_seed(group: Group = None, timeout: number = None) -> int`,
 			Doc: "An integer from 0 to 2³¹ - 1, the same on all ranks and different in each call. It is derived from\n" +
 				"the run's seed.",
-			Fn: w.inGroup(w.sharedRandomSeed),
+			Fn: w.inGroup(sharedRandomSeed),
 		},
 		{
 			Sig: `master_first(fn: callable, timeout: number = None)`,
 			Doc: "Calls fn() on rank 0 and, once it has returned there, on the other ranks; returns fn's value. If it\n" +
 				"fails on rank 0, the other ranks get that error.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.all) },
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return masterFirst(w, c, w.all) },
 		},
 		{
 			Sig: `local_master_first(fn: callable, timeout: number = None)`,
 			Doc: "Like master_first, but for the first rank of each node; only the other ranks of that node wait for\n" +
 				"it. For work that is done once per node, such as filling a cache.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return w.masterFirst(c, w.local) },
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return masterFirst(w, c, w.local) },
 		},
 		{
 			Sig: `read_file(path: string, timeout: number = None) -> bytes`,
 			Doc: "A file's contents, read once on rank 0 and given to all ranks. If it cannot be read, every rank gets\n" +
 				"the same error.",
-			Fn: w.readFile,
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return readFile(w, c) },
 		},
 	}
 }
 
 // masterFirst runs fn on the group's first rank, then on the others. If it fails
 // there, the run is aborted with that error, which ends the others' wait.
-func (w *World) masterFirst(c *starlib.Call, g *Group) (starlark.Value, error) {
+func masterFirst(w *World, c *starlib.Call, g *Group) (starlark.Value, error) {
 	fn := c.Callable("fn")
 	ctx := starlib.Must(w.until(c))
 	if g.comm == nil {
@@ -112,11 +113,7 @@ type readings struct {
 // readingsOf reads an argument that is a dict.
 func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 	d := c.Arg(dict).(*starlark.Dict)
-	type reading struct {
-		name  string
-		value starlark.Value
-	}
-	all := make([]reading, 0, d.Len())
+	r, numbers := &readings{}, map[string]starlark.Value{}
 	for key, v := range d.Entries() {
 		name, ok := starlark.AsString(key)
 		if !ok {
@@ -129,26 +126,21 @@ func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		all = append(all, reading{name, x})
+		numbers[name] = x
 	}
-	// Ranks may have filled their dicts in different orders.
-	slices.SortFunc(all, func(a, b reading) int { return strings.Compare(a.name, b.name) })
-	r := &readings{names: make([]string, len(all)), values: make(starlark.Tuple, len(all))}
-	for i, x := range all {
-		r.names[i], r.values[i] = x.name, x.value
+	r.names = slices.Sorted(maps.Keys(numbers)) // ranks may have filled their dicts in different orders
+	for _, name := range r.names {
+		r.values = append(r.values, numbers[name])
 	}
 	return r, nil
 }
 
-// sum adds numbers over the ranks, in place.
-func (g *Group) sum(c *starlib.Call, ctx *collective.WaitLimit, numbers []float64) error {
-	if g.comm == nil {
-		return nil
-	}
+// sumFloats adds numbers over the ranks, in place.
+func sumFloats(g *Group, c *starlib.Call, ctx *collective.WaitLimit, numbers []float64) error {
 	return g.do(ctx, collective.NewAllReduce(collective.Of(numbers), element.Sum), origin(c).In(collective.Step))
 }
 
-func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	count := c.Float("count")
 	if !(count >= 0) || math.IsInf(count, 0) {
 		return nil, fmt.Errorf("argument count: want a number of at least 0, got %v", c.Arg("count"))
@@ -166,7 +158,7 @@ func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLi
 		if len(r.names) == 0 {
 			return nil
 		}
-		return g.sum(c, ctx, sums)
+		return sumFloats(g, c, ctx, sums)
 	})
 	if err != nil || len(r.names) == 0 {
 		return starlark.NewDict(0), err
@@ -188,13 +180,13 @@ func (w *World) averageMetrics(c *starlib.Call, g *Group, ctx *collective.WaitLi
 	return out, nil
 }
 
-func (w *World) reduceDict(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	r := starlib.Must(readingsOf(c, "d"))
 	g.key = appendNames(g.key[:0], r.names)
 	if err := g.agree(ctx, g.key, origin(c), keysDiffer, describeNames); err != nil {
 		return nil, err
 	}
-	all, err := g.gatherValues(c, ctx, r.values, 0)
+	all, err := gatherValues(g, c, ctx, r.values, 0)
 	if err != nil || g.own != 0 {
 		return starlark.None, err
 	}
@@ -219,24 +211,20 @@ func (w *World) reduceDict(c *starlib.Call, g *Group, ctx *collective.WaitLimit)
 	return out, nil
 }
 
-func (w *World) sharedRandomSeed(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func sharedRandomSeed(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	// The first rank draws: ranks in different groups have drawn different numbers of seeds.
-	seed := []int64{w.drawSeed()}
-	if g.comm != nil {
-		if err := g.do(ctx, collective.NewBroadcast(collective.Of(seed), 0), origin(c).In(collective.Step)); err != nil {
-			return nil, err
-		}
-	}
-	return starlark.MakeInt64(seed[0]), nil
+	seed := []int64{g.world.drawSeed()}
+	err := g.do(ctx, collective.NewBroadcast(collective.Of(seed), 0), origin(c).In(collective.Step))
+	return starlark.MakeInt64(seed[0]), err
 }
 
-func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
+func readFile(w *World, c *starlib.Call) (starlark.Value, error) {
 	ctx := starlib.Must(w.until(c))
 	g := w.all
 	var data []byte
 	var failed error
 	if g.own == 0 {
-		data, failed = w.readAll(c.String("path"))
+		data, failed = readAll(w, c.String("path"))
 	}
 	if g.comm == nil {
 		return starlark.Bytes(data), failed
@@ -256,7 +244,7 @@ func (w *World) readFile(c *starlib.Call) (starlark.Value, error) {
 	return starlark.Bytes(message[1:]), nil
 }
 
-func (w *World) readAll(name string) ([]byte, error) {
+func readAll(w *World, name string) ([]byte, error) {
 	f, err := w.rank.Files.Open(name)
 	if err != nil {
 		return nil, err

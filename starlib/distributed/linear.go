@@ -15,29 +15,29 @@ import (
 // Tensor-parallel layers (Shoeybi et al. 2019, Megatron-LM): each rank of a group has a part of a layer's weight, and
 // all work on the same input.
 
-func (w *World) parallelLayers() []*starlib.Def {
+func parallelLayers(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `column_linear(i: int, o: int, bias: bool = True, gather_output: bool = False, group: Group = None, timeout: number = None) -> Module`,
 			Doc: "nn.linear(i, o) of which each rank of the group has o/n outputs: weight (o/n, i) and bias (o/n). The input\n" +
 				"(…, i) is the same on all ranks; the output is this rank's part, (…, o/n), or with gather_output all of it.\n" +
 				"In backward the gradient of the input is summed over the ranks. The initial values are those of nn.linear.",
-			Fn: w.inGroup(w.columnLinear),
+			Fn: w.inGroup(columnLinear),
 		},
 		{
 			Sig: `row_linear(i: int, o: int, bias: bool = True, input_is_parallel: bool = True, group: Group = None, timeout: number = None) -> Module`,
 			Doc: "nn.linear(i, o) of which each rank of the group has i/n inputs: weight (o, i/n), and the whole bias. The\n" +
 				"input is this rank's part, (…, i/n), as from column_linear, or the whole one, which is then cut; the\n" +
 				"output (…, o) is summed over the ranks. The initial values are those of nn.linear.",
-			Fn: w.inGroup(w.rowLinear),
+			Fn: w.inGroup(rowLinear),
 		},
-		w.parallelEmbedding(),
+		parallelEmbedding(w),
 	}
 }
 
 // parallelLinear reads the arguments of a layer, whose named dimension the ranks divide, and draws the whole layer's
 // weights, as all ranks do.
-func (w *World) parallelLinear(c *starlib.Call, g *Group, ctx *collective.WaitLimit, divided string) (in, out int, weight, bias *tensor.Tensor, err error) {
+func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divided string) (in, out int, weight, bias *tensor.Tensor, err error) {
 	in, out = c.Int("i"), c.Int("o")
 	if in < 1 || out < 1 {
 		return 0, 0, nil, nil, fmt.Errorf("sizes must be at least 1, not %d and %d", in, out)
@@ -49,17 +49,17 @@ func (w *World) parallelLinear(c *starlib.Call, g *Group, ctx *collective.WaitLi
 	if err = g.agree(ctx, key, origin(c), "the ranks make different layers", func(key []byte) string { return string(key) }); err != nil {
 		return
 	}
-	if weight, err = tensor.Zeros(w.tensors, []int{out, in}, element.Float32); err == nil && c.Bool("bias") {
-		bias, err = tensor.Zeros(w.tensors, []int{out}, element.Float32)
+	if weight, err = tensor.Zeros(g.world.tensors, []int{out, in}, element.Float32); err == nil && c.Bool("bias") {
+		bias, err = tensor.Zeros(g.world.tensors, []int{out}, element.Float32)
 	}
 	if err == nil {
-		err = w.random.InitLinear(weight, bias)
+		err = g.world.random.InitLinear(weight, bias)
 	}
 	return
 }
 
 // partOf is this rank's part of a tensor along a dimension, as a copy.
-func (g *Group) partOf(t *tensor.Tensor, dim int) (*tensor.Tensor, error) {
+func partOf(g *Group, t *tensor.Tensor, dim int) (*tensor.Tensor, error) {
 	per := t.Shape()[dim] / g.Size()
 	part, err := tensor.Narrow(t, dim, g.own*per, per)
 	if err != nil {
@@ -68,39 +68,39 @@ func (g *Group) partOf(t *tensor.Tensor, dim int) (*tensor.Tensor, error) {
 	return tensor.Clone(part)
 }
 
-func (w *World) columnLinear(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	in, out, weight, bias, err := w.parallelLinear(c, g, ctx, "o")
+func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	in, out, weight, bias, err := parallelLinear(g, c, ctx, "o")
 	if err != nil {
 		return nil, err
 	}
 	gather := c.Bool("gather_output")
-	weight = starlib.Must(g.partOf(weight, 0))
+	weight = starlib.Must(partOf(g, weight, 0))
 	if bias != nil {
-		bias = starlib.Must(g.partOf(bias, 0))
+		bias = starlib.Must(partOf(g, bias, 0))
 	}
-	return nn.NewLayer(w.tensors, "column_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
+	return nn.NewLayer(g.world.tensors, "column_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		at := originOf("dist.column_linear", c.Position())
-		y, err := tensor.Linear(g.copied(ctx, x, at), weight, bias)
+		y, err := tensor.Linear(copyToGroup(g, ctx, x, at), weight, bias)
 		if err != nil || !gather {
 			return y, err
 		}
-		return g.gathered(ctx, y, at)
+		return gathered(g, ctx, y, at)
 	}), nil
 }
 
-func (w *World) rowLinear(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	in, out, weight, bias, err := w.parallelLinear(c, g, ctx, "i")
+func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	in, out, weight, bias, err := parallelLinear(g, c, ctx, "i")
 	if err != nil {
 		return nil, err
 	}
 	whole := !c.Bool("input_is_parallel")
-	weight = starlib.Must(g.partOf(weight, 1))
-	return nn.NewLayer(w.tensors, "row_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
+	weight = starlib.Must(partOf(g, weight, 1))
+	return nn.NewLayer(g.world.tensors, "row_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		at := originOf("dist.row_linear", c.Position())
 		if dims := x.Dim(); whole && dims > 0 && x.Shape()[dims-1] == in {
 			per := in / g.Size()
 			var err error
-			if x, err = tensor.Narrow(g.copied(ctx, x, at), dims-1, g.own*per, per); err != nil {
+			if x, err = tensor.Narrow(copyToGroup(g, ctx, x, at), dims-1, g.own*per, per); err != nil {
 				return nil, err
 			}
 		}
@@ -108,7 +108,7 @@ func (w *World) rowLinear(c *starlib.Call, g *Group, ctx *collective.WaitLimit) 
 		if err != nil {
 			return nil, err
 		}
-		sum, err := g.reduced(ctx, part.Detach(), element.Sum, at)
+		sum, err := reduced(g, ctx, part.Detach(), element.Sum, at)
 		if err != nil {
 			return nil, err
 		}
@@ -120,21 +120,21 @@ func (w *World) rowLinear(c *starlib.Call, g *Group, ctx *collective.WaitLimit) 
 	}), nil
 }
 
-// copied is x, whose gradient is summed over the ranks.
-func (g *Group) copied(ctx *collective.WaitLimit, x *tensor.Tensor, at collective.Origin) *tensor.Tensor {
+// copyToGroup is x, whose gradient is summed over the ranks.
+func copyToGroup(g *Group, ctx *collective.WaitLimit, x *tensor.Tensor, at collective.Origin) *tensor.Tensor {
 	if g.comm == nil || !x.RequiresGrad() || !x.Context().Recording() {
 		return x
 	}
 	out := x.Detach()
 	differentiable("copy_to_group", out, x, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-		return g.reduced(ctx, grad, element.Sum, at.Backward())
+		return reduced(g, ctx, grad, element.Sum, at.Backward())
 	})
 	return out
 }
 
 // gathered joins the ranks' parts of the last dimension. The gradient of a rank's part is its part of the whole's
 // gradient: the whole is the same on all ranks, and so is what they compute from it.
-func (g *Group) gathered(ctx *collective.WaitLimit, y *tensor.Tensor, at collective.Origin) (*tensor.Tensor, error) {
+func gathered(g *Group, ctx *collective.WaitLimit, y *tensor.Tensor, at collective.Origin) (*tensor.Tensor, error) {
 	if g.comm == nil {
 		return y, nil
 	}

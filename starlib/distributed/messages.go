@@ -14,10 +14,10 @@ import (
 // receiver must know the size. The two have different tags, so that receives of
 // lengths and of bytes keep their order.
 
-func (w *World) messages() []*starlib.Def {
+func pointToPoint(w *World) []*starlib.Def {
 	send := func(async bool) builtin {
-		return w.withRank("dst", func(c *starlib.Call, g *Group, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
-			return g.send(c, ctx, dst, async)
+		return w.withRank("dst", func(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
+			return sendValue(g, c, ctx, dst, async)
 		})
 	}
 	return []*starlib.Def{
@@ -38,7 +38,7 @@ func (w *World) messages() []*starlib.Def {
 			Doc: "The next message from rank src with this tag. It waits as long as the sender is alive, or for\n" +
 				"timeout.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				v, _, err := starlib.Must(w.receiveFrom(c)).wait()
+				v, _, err := starlib.Must(receiveFrom(w, c)).wait()
 				return v, err
 			},
 		},
@@ -46,7 +46,7 @@ func (w *World) messages() []*starlib.Def {
 			Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
 			Doc: "Like recv, but does not wait: the returned Work's wait() returns the message.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r := starlib.Must(w.receiveFrom(c))
+				r := starlib.Must(receiveFrom(w, c))
 				work := &Work{what: "irecv", ctx: r.ctx, done: r.ready}
 				work.then = finish(func() (starlark.Value, error) {
 					v, _, err := r.wait()
@@ -59,7 +59,7 @@ func (w *World) messages() []*starlib.Def {
 			Sig: `recv_any(tag: int = 0, group: Group = None, timeout: number = None) -> tuple`,
 			Doc: "The next message with this tag from any rank, as (value, src).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r := starlib.Must(w.receive(c, starlib.Must(w.group(c)), collective.AnySource))
+				r := starlib.Must(receiveOn(w, c, starlib.Must(w.group(c)), collective.AnySource))
 				v, src, err := r.wait()
 				return starlark.Tuple{v, starlark.MakeInt(r.g.ranks[src])}, err
 			},
@@ -73,22 +73,22 @@ const maxTag = collective.Body - 1
 func tag(c *starlib.Call) (int, error) {
 	n := c.Int("tag")
 	if n < 0 || n > maxTag {
-		return 0, fmt.Errorf("tag %d: valid are 0 to %d", n, maxTag)
+		return 0, fmt.Errorf("tag %d is out of range: want 0 to %d", n, maxTag)
 	}
 	return n, nil
 }
 
-func (g *Group) send(c *starlib.Call, ctx *collective.WaitLimit, dst int, async bool) (starlark.Value, error) {
+func sendValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int, async bool) (starlark.Value, error) {
 	if dst == g.own {
 		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
 	}
 	t := starlib.Must(tag(c))
 	data := starlib.Must(g.encode(c.Arg("x")))
-	return g.sendBytes(data, dst, t, ctx, origin(c), "isend", async)
+	return sendBytes(g, data, dst, t, ctx, origin(c), "isend", async)
 }
 
 // sendBytes sends a message; asynchronously, it returns a Work.
-func (g *Group) sendBytes(data []byte, dst, t int, ctx *collective.WaitLimit, at collective.Origin, what string, async bool) (starlark.Value, error) {
+func sendBytes(g *Group, data []byte, dst, t int, ctx *collective.WaitLimit, at collective.Origin, what string, async bool) (starlark.Value, error) {
 	size := binary.NativeEndian.AppendUint64(nil, uint64(len(data)))
 	var works [2]collective.Work
 	var err error
@@ -145,17 +145,17 @@ type receive struct {
 }
 
 // receiveFrom starts receiving from the rank that the argument src names.
-func (w *World) receiveFrom(c *starlib.Call) (*receive, error) {
+func receiveFrom(w *World, c *starlib.Call) (*receive, error) {
 	g := starlib.Must(w.group(c))
 	src := starlib.Must(g.member(c, "src"))
 	if src == g.own {
 		return nil, fmt.Errorf("rank %d receives from itself: keep the value in a variable", w.rank.Rank)
 	}
-	return w.receive(c, g, src)
+	return receiveOn(w, c, g, src)
 }
 
-// receive starts receiving from a rank of the group.
-func (w *World) receive(c *starlib.Call, g *Group, src int) (*receive, error) {
+// receiveOn starts receiving from a rank of the group.
+func receiveOn(w *World, c *starlib.Call, g *Group, src int) (*receive, error) {
 	ctx := w.forever
 	if !c.IsNone("timeout") {
 		ctx = starlib.Must(w.until(c))
@@ -164,10 +164,10 @@ func (w *World) receive(c *starlib.Call, g *Group, src int) (*receive, error) {
 	if g.comm == nil {
 		return nil, fmt.Errorf("there is no other rank to receive from")
 	}
-	return g.startReceive(src, t, ctx, origin(c))
+	return startReceive(g, src, t, ctx, origin(c))
 }
 
-func (g *Group) startReceive(src, t int, ctx *collective.WaitLimit, at collective.Origin) (_ *receive, err error) {
+func startReceive(g *Group, src, t int, ctx *collective.WaitLimit, at collective.Origin) (_ *receive, err error) {
 	w := g.world
 	r := &receive{g: g, ctx: ctx, at: at.In(collective.Plain), src: src, route: route{g, src, t}}
 	if r.head, err = r.start(r.size[:], t); err != nil {

@@ -16,12 +16,12 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
+func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 	model, pipeline, offset := c.Int("model"), c.Int("pipeline"), c.Int("rank_offset")
-	if offset < 0 || offset >= w.rank.WorldSize {
-		return nil, fmt.Errorf("argument rank_offset is %d: the world has ranks 0 to %d", offset, w.rank.WorldSize-1)
+	if offset < 0 || offset >= gs.rank.WorldSize {
+		return nil, fmt.Errorf("argument rank_offset is %d: the world has ranks 0 to %d", offset, gs.rank.WorldSize-1)
 	}
-	size := w.rank.WorldSize - offset
+	size := gs.rank.WorldSize - offset
 	if model < 1 || pipeline < 1 || model > size || pipeline > size || size%(model*pipeline) != 0 {
 		what := "the world's size"
 		if offset > 0 {
@@ -29,12 +29,12 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		}
 		return nil, fmt.Errorf("%s %d is not divisible by model %d · pipeline %d", what, size, model, pipeline)
 	}
-	backends, err := w.backendsOf(c)
+	backends, err := gs.backendsOf(c)
 	if err != nil {
 		return nil, err
 	}
-	if w.parallel {
-		return nil, errors.New("it was called already: keep its result")
+	if gs.parallel {
+		return nil, errors.New("it has already been called: keep its result")
 	}
 	fields := starlark.StringDict{}
 	// A dimension's groups are the ranks that differ only in it: extent of them, stride apart.
@@ -52,13 +52,13 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 				parts = append(parts, part)
 			}
 		}
-		g, err := w.split(c, parts, cmp.Or(backends[dim.name], w.all.backend))
+		g, err := gs.split(c, parts, cmp.Or(backends[dim.name], gs.all.backend))
 		if err != nil {
 			return nil, err
 		}
 		fields[dim.name] = g
 	}
-	w.parallel = true
+	gs.parallel = true
 	return starlarkstruct.FromStringDict(starlarkstruct.Default, fields), nil
 }
 
@@ -66,7 +66,7 @@ func (w *World) initParallelism(c *starlib.Call) (starlark.Value, error) {
 var dimensions = map[string]string{"mp": "mp", "pp": "pp", "dp": "dp", "model": "mp", "pipeline": "pp", "data": "dp"}
 
 // backendsOf reads the argument backends: names of backends by the dimensions that have them.
-func (w *World) backendsOf(c *starlib.Call) (map[string]string, error) {
+func (gs *groups) backendsOf(c *starlib.Call) (map[string]string, error) {
 	if c.IsNone("backends") {
 		return nil, nil
 	}
@@ -74,7 +74,7 @@ func (w *World) backendsOf(c *starlib.Call) (map[string]string, error) {
 	for _, item := range c.Arg("backends").(*starlark.Dict).Items() {
 		dim, _ := starlark.AsString(item[0])
 		if dim = dimensions[dim]; dim == "" {
-			return nil, fmt.Errorf("argument backends: %s is no dimension: they are \"mp\", \"pp\" and \"dp\"", item[0])
+			return nil, fmt.Errorf("argument backends: %s is not a dimension: want \"mp\", \"pp\" or \"dp\"", item[0])
 		}
 		if item[1] == starlark.None {
 			continue
@@ -83,7 +83,7 @@ func (w *World) backendsOf(c *starlib.Call) (map[string]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("argument backends: want the name of a backend for %q, got %s", dim, item[1].Type())
 		}
-		if err := w.checkBackend(name); err != nil {
+		if err := gs.checkBackend(name); err != nil {
 			return nil, fmt.Errorf("argument backends: %q: %w", dim, err)
 		}
 		if other, twice := backends[dim]; twice && other != name {
@@ -94,18 +94,41 @@ func (w *World) backendsOf(c *starlib.Call) (map[string]string, error) {
 	return backends, nil
 }
 
-func (w *World) copyToGroup(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+// tensorParallelism declares what tensor-parallel layers are made of.
+func tensorParallelism(w *World) []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: `copy_to_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
+			Doc: "Tensor parallelism: x itself; in backward its gradient is summed over the group.",
+			Fn:  w.inGroup(copyToGroupOf),
+		},
+		{
+			Sig: `reduce_from_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
+			Doc: "Tensor parallelism: the sum of x over the group. In backward its gradient is passed to every rank\n" +
+				"unchanged.",
+			Fn: w.inGroup(reduceFromGroup),
+		},
+		{
+			Sig: `shard(t: Tensor, dim: int, group: Group = None) -> Tensor`,
+			Doc: "This rank's part of t along dimension dim, as a copy. The group's size must divide the size of that\n" +
+				"dimension.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) { return shardOf(w, c) },
+		},
+	}
+}
+
+func copyToGroupOf(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in, at := startensor.Arg(c, "x"), origin(c).Backward()
 	out := starlib.Must(tensor.Clone(in.Detach()))
 	differentiable("copy_to_group", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-		return g.reduced(ctx, grad, element.Sum, at)
+		return reduced(g, ctx, grad, element.Sum, at)
 	})
 	return (*startensor.Value)(out), nil
 }
 
-func (w *World) reduceFromGroup(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func reduceFromGroup(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in := startensor.Arg(c, "x")
-	out, err := g.reduced(ctx, in.Detach(), element.Sum, origin(c))
+	out, err := reduced(g, ctx, in.Detach(), element.Sum, origin(c))
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +136,12 @@ func (w *World) reduceFromGroup(c *starlib.Call, g *Group, ctx *collective.WaitL
 	return (*startensor.Value)(out), nil
 }
 
-func (w *World) shard(c *starlib.Call) (starlark.Value, error) {
+func shardOf(w *World, c *starlib.Call) (starlark.Value, error) {
 	g := starlib.Must(w.group(c))
 	dim := c.Int("dim")
 	t := startensor.Arg(c, "t")
 	if dim < -t.Dim() || dim >= t.Dim() {
-		return nil, fmt.Errorf("dimension %d of a tensor with %d: valid are %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)
+		return nil, fmt.Errorf("dimension %d of a %d-dimensional tensor: want %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)
 	}
 	if dim < 0 {
 		dim += t.Dim()

@@ -64,8 +64,8 @@ func (s *shipment) done() bool {
 	return true
 }
 
-// ship starts sending a parcel to a rank of the group. Its tensor must not change until the shipment is done.
-func (g *Group) ship(ctx *collective.WaitLimit, p parcel, dst, tag int, at collective.Origin) (*shipment, error) {
+// sendParcel starts sending a parcel to a rank of the group. Its tensor must not change until the shipment is done.
+func sendParcel(g *Group, ctx *collective.WaitLimit, p parcel, dst, tag int, at collective.Origin) (*shipment, error) {
 	s := &shipment{head: &head{int64(p.micro), int64(p.of), int64(p.rows), noTensor}}
 	buffers := []collective.Buffer{collective.Of(s.head[:])}
 	if p.t != nil {
@@ -96,8 +96,8 @@ func (g *Group) ship(ctx *collective.WaitLimit, p parcel, dst, tag int, at colle
 	return s, nil
 }
 
-// unpack receives the next parcel with this tag from a rank of the group.
-func (g *Group) unpack(ctx *collective.WaitLimit, src, tag int, at collective.Origin) (p parcel, err error) {
+// receiveParcel receives the next parcel with this tag from a rank of the group.
+func receiveParcel(g *Group, ctx *collective.WaitLimit, src, tag int, at collective.Origin) (p parcel, err error) {
 	var h head
 	at = at.In(collective.Step)
 	if err := g.do(ctx, collective.NewRecv(collective.Of(h[:]), src, tag), at); err != nil {
@@ -109,7 +109,7 @@ func (g *Group) unpack(ctx *collective.WaitLimit, src, tag int, at collective.Or
 	}
 	dims := h[5]
 	if dims < 0 || dims > tensor.MaxDims || !element.Type(h[4]).Valid() {
-		return p, fmt.Errorf("rank %d sent a tensor that cannot be: %v", g.ranks[src], h)
+		return p, fmt.Errorf("rank %d sent an impossible tensor: %v", g.ranks[src], h)
 	}
 	shape := make([]int, dims)
 	for i := range shape {

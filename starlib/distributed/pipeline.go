@@ -67,7 +67,7 @@ var pipelineMethods = &starlib.Methods{
 	},
 }
 
-func (w *World) pipelining() []*starlib.Def {
+func pipelining(w *World) []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: `pipeline(stages: iterable, micro_batches: int, schedule: string = "1f1b", group: Group = None, timeout: number = None) -> Pipeline`,
 		Doc: "A model whose stages are spread over the group's ranks in order, equally many consecutive ones on each,\n" +
@@ -76,12 +76,12 @@ func (w *World) pipelining() []*starlib.Def {
 			"those of one rank with the same micro_batches, unless stages draw random numbers (dropout), which each\n" +
 			"rank does for itself. schedule: \"gpipe\" runs all micro-batches forward, then all backward; \"1f1b\"\n" +
 			"begins with backward as early as it can, and so holds fewer activations.",
-		Fn: w.inGroup(w.pipeline),
+		Fn: w.inGroup(newPipeline),
 	}}
 }
 
-func (w *World) pipeline(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	p := &pipeline{world: w, g: g, micros: c.Int("micro_batches"), schedule: c.String("schedule")}
+func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	p := &pipeline{world: g.world, g: g, micros: c.Int("micro_batches"), schedule: c.String("schedule")}
 	var stages starlark.Tuple
 	for stage := range starlark.Elements(c.Arg("stages").(starlark.Iterable)) {
 		stages = append(stages, stage)
@@ -92,7 +92,7 @@ func (w *World) pipeline(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 	case p.micros < 1:
 		return nil, fmt.Errorf("argument micro_batches: want at least 1, got %d", p.micros)
 	case len(stages) == 0 || len(stages)%g.Size() != 0:
-		return nil, fmt.Errorf("%d stages cannot be spread equally over %d ranks: their number must be a multiple of the ranks'", len(stages), g.Size())
+		return nil, fmt.Errorf("%d stages cannot be spread evenly over %d ranks: the number of stages must be a multiple of the number of ranks", len(stages), g.Size())
 	}
 	key := fmt.Appendf(nil, "%d stages, %d micro-batches, schedule %q", len(stages), p.micros, p.schedule)
 	if err := g.agree(ctx, key, origin(c), "the ranks make different pipelines", func(key []byte) string { return string(key) }); err != nil {
@@ -107,18 +107,16 @@ func (w *World) pipeline(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 		}
 	}
 	var err error
-	p.Model, err = nn.Sequential(w.tensors, own, first)
+	p.Model, err = nn.Sequential(g.world.tensors, own, first)
 	return p, err
 }
 
-// Type is the name that signatures use.
 func (p *pipeline) Type() string { return "Pipeline" }
 
 func (p *pipeline) String() string {
 	return fmt.Sprintf("pipeline(stage %d of %d: %s)", p.g.own, p.g.Size(), p.Model)
 }
 
-// Attr returns the methods, or the module's attributes.
 func (p *pipeline) Attr(name string) (starlark.Value, error) {
 	if v, err := pipelineMethods.Attr(p, name); v != nil || err != nil {
 		return v, err
@@ -126,7 +124,6 @@ func (p *pipeline) Attr(name string) (starlark.Value, error) {
 	return p.Model.Attr(name)
 }
 
-// AttrNames lists both.
 func (p *pipeline) AttrNames() []string {
 	return append(p.Model.AttrNames(), pipelineMethods.AttrNames()...)
 }
@@ -184,7 +181,7 @@ func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
 func (p *pipeline) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	s := &step{pipeline: p, at: originOf("Pipeline", starlib.Position(thread)), thread: thread, ctx: p.world.within}
 	if len(args) != 1 || len(kwargs) > 0 {
-		return nil, fmt.Errorf("a pipeline takes one argument, a batch, got %d", len(args)+len(kwargs))
+		return nil, fmt.Errorf("a pipeline takes one argument, a batch, but got %d", len(args)+len(kwargs))
 	}
 	v, ok := args[0].(*startensor.Value)
 	if !ok && args[0] != starlark.None {
@@ -227,7 +224,7 @@ func (s *step) run() error {
 			return err
 		}
 	}
-	if err := s.meet(time.Since(start) - s.idle); err != nil {
+	if err := s.exchangeResults(time.Since(start) - s.idle); err != nil {
 		return err
 	}
 	s.wall = time.Since(start)
@@ -301,7 +298,7 @@ func (s *step) forward(micro int) error {
 	}
 	result, ok := v.(*startensor.Value)
 	if !ok {
-		return fmt.Errorf("a stage gives one tensor to the next, but this rank's gave %s", v.Type())
+		return fmt.Errorf("a stage passes one tensor to the next, but this rank's stage returned a %s", v.Type())
 	}
 	out := result.Tensor()
 	switch {
@@ -379,14 +376,14 @@ func (s *step) backward(micro int) error {
 // send starts sending a parcel of this step.
 func (s *step) send(p parcel, to, tag int) error {
 	p.of, p.rows = s.of, s.rows
-	sent, err := s.g.ship(s.ctx, p, to, tag, s.at)
+	sent, err := sendParcel(s.g, s.ctx, p, to, tag, s.at)
 	s.sent = append(s.sent, sent)
 	return err
 }
 
 func (s *step) receive(from, tag int) (p parcel, err error) {
 	err = s.waiting(func() error {
-		p, err = s.g.unpack(s.ctx, from, tag, s.at)
+		p, err = receiveParcel(s.g, s.ctx, from, tag, s.at)
 		return err
 	})
 	return p, err
@@ -402,7 +399,6 @@ func (s *step) receiveOf(micro, from, tag int) (parcel, error) {
 	return p, err
 }
 
-// waiting makes a call that may wait for other stages.
 func (s *step) waiting(call func() error) error {
 	start := time.Now()
 	err := call()
@@ -410,14 +406,12 @@ func (s *step) waiting(call func() error) error {
 	return err
 }
 
-// meet ends the step on all ranks: they learn the loss, and how long each has computed.
-func (s *step) meet(busy time.Duration) error {
+// exchangeResults ends the step on all ranks: they learn the loss, and how long each has computed.
+func (s *step) exchangeResults(busy time.Duration) error {
 	own := []float64{s.total, busy.Seconds()}
 	all := slices.Repeat(own, s.g.Size())
-	if s.g.comm != nil {
-		if err := s.g.do(s.ctx, collective.NewAllGather(collective.Of(own), collective.Of(all)), s.at.In(collective.Step)); err != nil {
-			return err
-		}
+	if err := s.g.do(s.ctx, collective.NewAllGather(collective.Of(own), collective.Of(all)), s.at.In(collective.Step)); err != nil {
+		return err
 	}
 	s.total = all[len(all)-2]
 	for i := 1; i < len(all); i += 2 {

@@ -16,8 +16,9 @@ import (
 // time. A call is a message to the rank that executes it, and its answer a message back; both go
 // through the board's guard, which finds cycles of waiting ranks and ranks that will never answer.
 
-// remote is a rank's state for remote calls: its own calls, and what other ranks refer to.
-type remote struct {
+// rpc makes and executes remote calls.
+type rpc struct {
+	*World
 	asked   []*Work                  // own calls that nobody may have waited for
 	kept    map[int64]starlark.Value // by the number of the reference
 	serving bool                     // it is in serve
@@ -48,7 +49,7 @@ var (
 
 // reference stands for a value that a rank keeps.
 type reference struct {
-	world         *World
+	rpc           *rpc
 	owner, number int64
 }
 
@@ -63,7 +64,6 @@ func (r *reference) Hash() (uint32, error) { return uint32(r.owner*31 + r.number
 // Refers returns what it stands for, for the ranks that it is sent to.
 func (r *reference) Refers() (owner, number int64) { return r.owner, r.number }
 
-// Attr returns owner and the methods.
 func (r *reference) Attr(name string) (starlark.Value, error) {
 	if name == "owner" {
 		return starlark.MakeInt64(r.owner), nil
@@ -71,11 +71,9 @@ func (r *reference) Attr(name string) (starlark.Value, error) {
 	return referenceMethods.Attr(r, name)
 }
 
-// AttrNames lists them.
 func (r *reference) AttrNames() []string { return referenceMethods.AttrNames() }
 
-// refer makes a reference that has been received.
-func (w *World) refer(owner, number int64) starlark.Value { return &reference{w, owner, number} }
+func (s *rpc) refer(owner, number int64) starlark.Value { return &reference{s, owner, number} }
 
 var referenceMethods = &starlib.Methods{
 	Type: "Reference",
@@ -88,12 +86,12 @@ var referenceMethods = &starlib.Methods{
 			"other ranks a copy, for which the owner must be in dist.serve.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			r := c.Recv.(*reference)
-			return r.world.ask(c, int(r.owner), &request{kind: fetchKept, number: r.number})
+			return r.rpc.ask(c, int(r.owner), &request{kind: fetchKept, number: r.number})
 		},
 	}},
 }
 
-func (w *World) calling() []*starlib.Def {
+func (s *rpc) defs() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `rpc(to: int, fn: callable, *args, timeout: number = None)`,
@@ -104,7 +102,7 @@ func (w *World) calling() []*starlib.Def {
 				"recipe where it arose; the other rank goes on. While it waits, this rank executes no calls of\n" +
 				"others: ranks that call each other from main() are in a deadlock, and get an error that says so.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return w.ask(c, c.Int("to"), starlib.Must(w.named(c, callFunction)))
+				return s.ask(c, c.Int("to"), starlib.Must(s.named(c, callFunction)))
 			},
 		},
 		{
@@ -113,7 +111,7 @@ func (w *World) calling() []*starlib.Def {
 				"executes the calls of another in the order in which they were made. At the latest, dist.serve and the\n" +
 				"end of main() wait for calls that were dropped, and fail if one has failed.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return w.begin(c, c.Int("to"), starlib.Must(w.named(c, callFunction)))
+				return s.begin(c, c.Int("to"), starlib.Must(s.named(c, callFunction)))
 			},
 		},
 		{
@@ -121,7 +119,7 @@ func (w *World) calling() []*starlib.Def {
 			Doc: "Like rpc, but rank to keeps the result, which may be any value, until the run ends. Returns a\n" +
 				"reference to it once it is there. If to is this rank, fn may be any function.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return w.ask(c, c.Int("to"), starlib.Must(w.named(c, keepResult)))
+				return s.ask(c, c.Int("to"), starlib.Must(s.named(c, keepResult)))
 			},
 		},
 		{
@@ -133,29 +131,29 @@ func (w *World) calling() []*starlib.Def {
 				"waits for a slower one, but the order, and so the bits, may differ from run to run, which a line on\n" +
 				"the console says. Functions that themselves call serving ranks need it. timeout bounds the wait for\n" +
 				"the next call; without it serve waits as long as the other ranks live.",
-			Fn: w.serve,
+			Fn: s.serve,
 		},
 	}
 }
 
 // named makes a request of the arguments fn and *args.
-func (w *World) named(c *starlib.Call, kind starlark.Int) (*request, error) {
+func (s *rpc) named(c *starlib.Call, kind starlark.Int) (*request, error) {
 	r := &request{kind: kind, args: c.Rest, fn: c.Callable("fn")}
 	if fn, ok := r.fn.(*starlark.Function); ok {
 		r.file, r.name = fn.Position().Filename(), fn.Name()
-		if w.rank.Global != nil && w.rank.Global(r.file, r.name) == starlark.Value(fn) {
+		if s.rank.Global != nil && s.rank.Global(r.file, r.name) == starlark.Value(fn) {
 			return r, nil
 		}
 	}
-	if kind == keepResult && c.Int("to") == w.rank.Rank {
+	if kind == keepResult && c.Int("to") == s.rank.Rank {
 		return r, nil
 	}
 	return nil, fmt.Errorf("argument fn: a function is called by its name, so it must be defined with def at the top level of the recipe, which %s is not", r.fn.Name())
 }
 
 // ask makes a request and waits for the answer.
-func (w *World) ask(c *starlib.Call, to int, r *request) (starlark.Value, error) {
-	work, err := w.begin(c, to, r)
+func (s *rpc) ask(c *starlib.Call, to int, r *request) (starlark.Value, error) {
+	work, err := s.begin(c, to, r)
 	if err != nil {
 		return nil, err
 	}
@@ -167,28 +165,28 @@ func (w *World) ask(c *starlib.Call, to int, r *request) (starlark.Value, error)
 }
 
 // begin makes a request. The Work's result is the answer.
-func (w *World) begin(c *starlib.Call, to int, r *request) (*Work, error) {
-	if to < 0 || to >= w.rank.WorldSize {
-		return nil, fmt.Errorf("%d is not a rank: valid are 0 to %d", to, w.rank.WorldSize-1)
+func (s *rpc) begin(c *starlib.Call, to int, r *request) (*Work, error) {
+	if to < 0 || to >= s.rank.WorldSize {
+		return nil, fmt.Errorf("%d is not a rank: ranks are 0 to %d", to, s.rank.WorldSize-1)
 	}
-	ctx := starlib.Must(w.until(c))
-	if to == w.rank.Rank {
-		v, err := w.own(c, r)
+	ctx := starlib.Must(s.until(c))
+	if to == s.rank.Rank {
+		v, err := s.own(c, r)
 		if err != nil {
 			return nil, err
 		}
 		return &Work{what: "rpc", ctx: ctx, wait: func(*collective.WaitLimit) error { return nil },
 			done: func() bool { return true }, then: finish(func() (starlark.Value, error) { return v, nil })}, nil
 	}
-	r.served = w.remote.served
-	data, err := w.all.encode(r.value())
+	r.served = s.served
+	data, err := s.all.encode(r.value())
 	if err != nil {
 		return nil, err
 	}
 	// The receive comes first: answers are matched with calls by their order.
-	answer, err := w.all.startReceive(to, tagAnswer, ctx, origin(c))
+	answer, err := startReceive(s.all, to, tagAnswer, ctx, origin(c))
 	if err == nil {
-		_, err = w.all.sendBytes(data, to, tagCall, ctx, origin(c), "rpc", true)
+		_, err = sendBytes(s.all, data, to, tagCall, ctx, origin(c), "rpc", true)
 	}
 	if err != nil {
 		return nil, err
@@ -197,24 +195,24 @@ func (w *World) begin(c *starlib.Call, to int, r *request) (*Work, error) {
 	work := &Work{what: "rpc", ctx: ctx, at: origin(c).Pos, done: answer.ready}
 	work.wait = func(*collective.WaitLimit) error {
 		if result == nil && failed == nil {
-			result, failed = w.result(answer, to, r)
+			result, failed = s.result(answer, to, r)
 		}
 		return failed
 	}
 	work.then = finish(func() (starlark.Value, error) { return result, failed })
-	w.remote.asked = append(slices.DeleteFunc(w.remote.asked, func(p *Work) bool { return p.over }), work)
+	s.asked = append(slices.DeleteFunc(s.asked, func(p *Work) bool { return p.over }), work)
 	return work, nil
 }
 
 // result decodes the answer to a request.
-func (w *World) result(answer *receive, to int, r *request) (starlark.Value, error) {
+func (s *rpc) result(answer *receive, to int, r *request) (starlark.Value, error) {
 	v, _, err := answer.wait()
 	if err != nil {
 		return nil, err
 	}
 	t, ok := v.(starlark.Tuple)
 	if !ok || len(t) != 2 {
-		return nil, fmt.Errorf("rank %d sent no answer, but %s", to, v)
+		return nil, fmt.Errorf("instead of an answer rank %d sent %s", to, v)
 	}
 	if t[0] == starlark.False {
 		return nil, fmt.Errorf("rank %d: %s", to, string(t[1].(starlark.String)))
@@ -224,9 +222,9 @@ func (w *World) result(answer *receive, to int, r *request) (starlark.Value, err
 
 // settle waits for the answers to this rank's calls, which the recipe may have dropped, and returns the error of the
 // first that failed.
-func (w *World) settle() error {
-	calls := w.remote.asked
-	w.remote.asked = nil
+func (s *rpc) settle() error {
+	calls := s.asked
+	s.asked = nil
 	for _, work := range calls {
 		if work.over {
 			continue
@@ -239,18 +237,18 @@ func (w *World) settle() error {
 }
 
 // own carries out a request of this rank to itself.
-func (w *World) own(c *starlib.Call, r *request) (starlark.Value, error) {
+func (s *rpc) own(c *starlib.Call, r *request) (starlark.Value, error) {
 	switch {
 	case r.kind == fetchKept:
-		return w.find(r.number)
+		return s.find(r.number)
 	case r.kind == keepResult:
 		v, err := starlark.Call(c.Thread, r.fn, r.args, nil)
 		if err != nil {
 			return nil, err
 		}
-		return w.keepValue(v), nil
+		return s.keepValue(v), nil
 	}
-	args, err := w.copied(r.args)
+	args, err := s.copied(r.args)
 	if err != nil {
 		return nil, err
 	}
@@ -258,32 +256,29 @@ func (w *World) own(c *starlib.Call, r *request) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.copied(v)
+	return s.copied(v)
 }
 
 // copied is a value as another rank would receive it.
-func (w *World) copied(v starlark.Value) (starlark.Value, error) {
-	data, err := w.all.encode(v)
+func (s *rpc) copied(v starlark.Value) (starlark.Value, error) {
+	data, err := s.all.encode(v)
 	if err != nil {
 		return nil, err
 	}
-	return w.all.decode(data)
+	return s.all.decode(data)
 }
 
-func (w *World) keepValue(v starlark.Value) *reference {
-	if w.remote.kept == nil {
-		w.remote.kept = map[int64]starlark.Value{}
-	}
-	n := int64(len(w.remote.kept))
-	w.remote.kept[n] = v
-	return &reference{w, int64(w.rank.Rank), n}
+func (s *rpc) keepValue(v starlark.Value) *reference {
+	n := int64(len(s.kept))
+	s.kept[n] = v
+	return &reference{s, int64(s.rank.Rank), n}
 }
 
-func (w *World) find(number int64) (starlark.Value, error) {
-	if v := w.remote.kept[number]; v != nil {
+func (s *rpc) find(number int64) (starlark.Value, error) {
+	if v := s.kept[number]; v != nil {
 		return v, nil
 	}
-	return nil, fmt.Errorf("rank %d keeps no value %d", w.rank.Rank, number)
+	return nil, fmt.Errorf("rank %d keeps no value %d", s.rank.Rank, number)
 }
 
 // value is a request as it is sent.
@@ -294,7 +289,7 @@ func (r *request) value() starlark.Tuple {
 func newRequest(from int, v starlark.Value) (*request, error) {
 	t, ok := v.(starlark.Tuple)
 	if !ok || len(t) != 6 {
-		return nil, fmt.Errorf("rank %d sent no call, but %s", from, v)
+		return nil, fmt.Errorf("instead of a call rank %d sent %s", from, v)
 	}
 	r := &request{from: from, kind: t[0].(starlark.Int), file: string(t[2].(starlark.String)), name: string(t[3].(starlark.String)), args: t[4].(starlark.Tuple)}
 	r.served, _ = t[1].(starlark.Int).Int64()
@@ -302,30 +297,30 @@ func newRequest(from int, v starlark.Value) (*request, error) {
 	return r, nil
 }
 
-func (w *World) serve(c *starlib.Call) (starlark.Value, error) {
+func (s *rpc) serve(c *starlib.Call) (starlark.Value, error) {
 	order := c.String("order")
 	if order != "rank" && order != "arrival" {
 		return nil, fmt.Errorf("argument order: want \"rank\" or \"arrival\", got %q", order)
 	}
-	ctx := w.forever
+	ctx := s.forever
 	if !c.IsNone("timeout") {
-		ctx = starlib.Must(w.until(c))
+		ctx = starlib.Must(s.until(c))
 	}
-	if w.remote.serving {
-		return nil, errors.New("this function is executed in dist.serve already")
+	if s.serving {
+		return nil, errors.New("this function is already executed in dist.serve")
 	}
-	if err := w.settle(); err != nil || w.all.comm == nil {
+	if err := s.settle(); err != nil || s.all.comm == nil {
 		return nil, err
 	}
-	w.remote.serving = true
-	defer func() { w.remote.serving = false }()
-	s := &serving{World: w, c: c, ctx: ctx, at: origin(c), inTurn: order == "rank", in: make([]bool, w.rank.WorldSize)}
-	return nil, s.run()
+	s.serving = true
+	defer func() { s.serving = false }()
+	loop := &serving{rpc: s, c: c, ctx: ctx, at: origin(c), inTurn: order == "rank", in: make([]bool, s.rank.WorldSize)}
+	return nil, loop.run()
 }
 
 // serving is one call of serve.
 type serving struct {
-	*World
+	*rpc
 	c      *starlib.Call
 	ctx    *collective.WaitLimit
 	at     collective.Origin
@@ -339,13 +334,13 @@ type serving struct {
 // all have entered, no call is under way.
 func (s *serving) run() error {
 	s.in[s.rank.Rank] = true
-	enter, err := s.all.encode((&request{kind: enterServe, served: s.remote.served}).value())
+	enter, err := s.all.encode((&request{kind: enterServe, served: s.served}).value())
 	if err != nil {
 		return err
 	}
 	for r := range s.in {
 		if r != s.rank.Rank {
-			if _, err := s.all.sendBytes(enter, r, tagCall, s.forever, s.at, "serve", true); err != nil {
+			if _, err := sendBytes(s.all, enter, r, tagCall, s.forever, s.at, "serve", true); err != nil {
 				return err
 			}
 		}
@@ -370,20 +365,19 @@ func (s *serving) run() error {
 			return err
 		}
 	}
-	s.remote.served++
+	s.served++
 	return nil
 }
 
-// next is the next request of this serve from a rank, or from any.
 func (s *serving) next(source int) (*request, error) {
-	for i, r := range s.remote.early {
-		if r.served == s.remote.served && (source < 0 || source == r.from) {
-			s.remote.early = append(s.remote.early[:i:i], s.remote.early[i+1:]...)
+	for i, r := range s.early {
+		if r.served == s.served && (source < 0 || source == r.from) {
+			s.early = append(s.early[:i:i], s.early[i+1:]...)
 			return r, nil
 		}
 	}
 	for {
-		receive, err := s.all.startReceive(source, tagCall, s.ctx, s.at)
+		receive, err := startReceive(s.all, source, tagCall, s.ctx, s.at)
 		if err != nil {
 			return nil, err
 		}
@@ -392,10 +386,10 @@ func (s *serving) next(source int) (*request, error) {
 			return nil, err
 		}
 		r, err := newRequest(from, v)
-		if err != nil || r.served == s.remote.served {
+		if err != nil || r.served == s.served {
 			return r, err
 		}
-		s.remote.early = append(s.remote.early, r)
+		s.early = append(s.early, r)
 	}
 }
 
@@ -426,7 +420,7 @@ func (s *serving) execute(r *request) error {
 }
 
 func (s *serving) reply(r *request, data []byte) error {
-	_, err := s.all.sendBytes(data, r.from, tagAnswer, s.within, s.at, "the answer to rpc", true)
+	_, err := sendBytes(s.all, data, r.from, tagAnswer, s.within, s.at, "the answer to rpc", true)
 	return err
 }
 

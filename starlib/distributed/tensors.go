@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"drun/collective"
 	"drun/kernel/element"
@@ -19,30 +18,30 @@ import (
 	"go.starlark.net/starlark"
 )
 
-var errPart = errors.New("these are the parts that each rank has of its own, of parameters that dist.fsdp divides: its backward averages their gradients")
+var errPart = errors.New("these are each rank's own parts of parameters that dist.fsdp divides: its backward already averages their gradients")
 
-func (w *World) broadcastTensors(c *starlib.Call, g *Group, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
+func broadcastTensors(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	all := starlib.Must(startensor.List(c.Arg("tensors")))
-	return nil, g.spreadAgreed(ctx, all, func(b collective.Buffer) collective.Call {
+	return nil, spreadAgreed(g, ctx, all, func(b collective.Buffer) collective.Call {
 		return collective.NewBroadcast(b, src)
 	}, isInexact, origin(c))
 }
 
-func (w *World) syncBuffer(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func syncBuffer(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	all := starlib.Must(startensor.List(c.Arg("buffers")))
 	call := average
 	if !c.Bool("average") {
 		call = ofFirst
 	}
-	return nil, g.spreadAgreed(ctx, all, call, isInexact, origin(c))
+	return nil, spreadAgreed(g, ctx, all, call, isInexact, origin(c))
 }
 
 // spreadAgreed is spread, checking that the ranks' tensors agree in number, dtypes and shapes.
-func (g *Group) spreadAgreed(ctx *collective.WaitLimit, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) error {
+func spreadAgreed(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) error {
 	if err := exchangeable(all); err != nil {
 		return err
 	}
-	keys, err := g.spread(ctx, appendShapes(nil, all), all, newCall, wanted, at)
+	keys, err := spread(g, ctx, appendShapes(nil, all), all, newCall, wanted, at)
 	if err != nil || keys == nil {
 		return err
 	}
@@ -58,7 +57,7 @@ func ofFirst(b collective.Buffer) collective.Call { return collective.NewBroadca
 
 func anyType(element.Type) bool { return true }
 
-func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
+func syncGrad(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	params := starlib.Must(startensor.List(c.Arg("params")))
 	for i, p := range params {
 		if p.Share() != nil {
@@ -73,29 +72,26 @@ func (w *World) syncGrad(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (
 			}
 		}
 	}
-	if g.comm == nil {
-		return nil, nil // with one rank the average is its own value
-	}
-	grads := g.gradsOf(params)
-	keys, err := g.spread(ctx, g.key, grads, average, isInexact, origin(c))
+	grads := gradsOf(g, params)
+	keys, err := spread(g, ctx, g.key, grads, average, isInexact, origin(c))
 	if err == nil && keys != nil {
-		err = g.gradMismatch(params, strconv.Itoa, keys)
+		err = gradMismatch(g, params, strconv.Itoa, keys)
 	}
 	return nil, err
 }
 
 // agreeOnGrads checks that the same gradients exist on all ranks; else an error names the parameters.
-func (g *Group) agreeOnGrads(ctx *collective.WaitLimit, params []*tensor.Tensor, name func(i int) string, at collective.Origin) error {
-	g.gradsOf(params)
+func agreeOnGrads(g *Group, ctx *collective.WaitLimit, params []*tensor.Tensor, name func(i int) string, at collective.Origin) error {
+	gradsOf(g, params)
 	keys, err := g.compare(ctx, g.key, at)
 	if err == nil && keys != nil {
-		err = g.gradMismatch(params, name, keys)
+		err = gradMismatch(g, params, name, keys)
 	}
 	return err
 }
 
 // gradsOf returns the gradients that exist; the group's key then says which they are.
-func (g *Group) gradsOf(params []*tensor.Tensor) []*tensor.Tensor {
+func gradsOf(g *Group, params []*tensor.Tensor) []*tensor.Tensor {
 	grads := make([]*tensor.Tensor, 0, len(params))
 	key := binary.AppendUvarint(g.key[:0], uint64(len(params)))
 	for _, p := range params {
@@ -110,8 +106,8 @@ func (g *Group) gradsOf(params []*tensor.Tensor) []*tensor.Tensor {
 }
 
 // gradMismatch names the parameters that have a gradient on some ranks only.
-func (g *Group) gradMismatch(params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
-	if err := g.oddGrads(params, name, keys); err != nil {
+func gradMismatch(g *Group, params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
+	if err := oddGrads(g, params, name, keys); err != nil {
 		return err
 	}
 	shapes := make([]string, len(keys))
@@ -124,7 +120,7 @@ func (g *Group) gradMismatch(params []*tensor.Tensor, name func(i int) string, k
 
 // oddGrads names the parameters that have a gradient on some ranks only; nil if there are none. A key begins with the
 // number of parameters and, for each, 1 if it has a gradient.
-func (g *Group) oddGrads(params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
+func oddGrads(g *Group, params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
 	counts, has, equal := make([]string, len(keys)), make([][]byte, len(keys)), true
 	for r, key := range keys {
 		n, k := binary.Uvarint(key)
@@ -158,7 +154,7 @@ func (g *Group) oddGrads(params []*tensor.Tensor, name func(i int) string, keys 
 
 // agreeOnTensors checks that all ranks pass as many tensors, of the same dtypes
 // and shapes.
-func (g *Group) agreeOnTensors(ctx *collective.WaitLimit, all []*tensor.Tensor, at collective.Origin) error {
+func agreeOnTensors(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, at collective.Origin) error {
 	if err := exchangeable(all); err != nil {
 		return err
 	}
@@ -232,7 +228,7 @@ func isInexact(d element.Type) bool {
 // collectives as it can: tensors that are adjacent in an optimizer's buffer are one,
 // others are copied into one. If their layout differs between ranks, all ranks copy.
 // Keys are compared and returned as by compareWith.
-func (g *Group) spread(ctx *collective.WaitLimit, key []byte, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) ([][]byte, error) {
+func spread(g *Group, ctx *collective.WaitLimit, key []byte, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) ([][]byte, error) {
 	if g.comm == nil {
 		return nil, nil
 	}
@@ -255,7 +251,7 @@ func (g *Group) spread(ctx *collective.WaitLimit, key []byte, all []*tensor.Tens
 	}
 	return g.compareWith(ctx, key, fnv(layout), at, func(alike bool) error {
 		for _, b := range batches {
-			if err := g.spreadOne(ctx, b, alike, newCall, at.In(collective.Step)); err != nil {
+			if err := spreadOne(g, ctx, b, alike, newCall, at.In(collective.Step)); err != nil {
 				return err
 			}
 		}
@@ -291,9 +287,9 @@ func (b *batch) lie(layout []byte) []byte {
 	return binary.AppendUvarint(layout, uint64(total))
 }
 
-func (g *Group) spreadOne(ctx *collective.WaitLimit, b batch, alike bool, newCall newCall, at collective.Origin) error {
+func spreadOne(g *Group, ctx *collective.WaitLimit, b batch, alike bool, newCall newCall, at collective.Origin) error {
 	if b.joined == nil || !alike {
-		return g.staged(ctx, b.dtype, b.all, newCall, at, writeRaw)
+		return staged(g, ctx, b.dtype, b.all, newCall, at, writeRaw)
 	}
 	for _, t := range b.joined {
 		if err := g.do(ctx, newCall(bufferOf(t)), at); err != nil {
@@ -306,12 +302,12 @@ func (g *Group) spreadOne(ctx *collective.WaitLimit, b batch, alike bool, newCal
 
 // staged makes a call, for elements of type d, on a copy of the tensors in one buffer; write puts each part back. The
 // order is the caller's, the same on all ranks.
-func (g *Group) staged(ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall newCall, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
+func staged(g *Group, ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall newCall, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
 	size := 0
 	for _, t := range all {
 		size += t.Len() * t.DType().Size()
 	}
-	buf, rest := g.world.stage(size), 0
+	buf, rest := g.world.memory.stage(size), 0
 	for _, t := range all {
 		data, err := tensor.Contiguous(t)
 		if err != nil {
@@ -330,19 +326,4 @@ func (g *Group) staged(ctx *collective.WaitLimit, d element.Type, all []*tensor.
 		buf = buf[n:]
 	}
 	return nil
-}
-
-// stage returns memory for a call, aligned for any element type.
-func (w *World) stage(size int) []byte {
-	if cap(w.staging) < size {
-		w.staging = nil
-		if w.shared != nil {
-			w.staging = w.shared.Bytes(size)
-		}
-		if w.staging == nil {
-			words := make([]uint64, (size+7)/8)
-			w.staging = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
-		}
-	}
-	return w.staging[:size]
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // broadcastValue gives src's plain value to all ranks.
-func (g *Group) broadcastValue(c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, src int) (starlark.Value, error) {
+func broadcastValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, src int) (starlark.Value, error) {
 	if g.comm == nil {
 		return v, nil
 	}
@@ -48,10 +48,9 @@ func (g *Group) receivable(bytes int) error {
 }
 
 func (g *Group) decode(data []byte) (starlark.Value, error) {
-	return (&codec.Decoder{Tensors: g.world.tensors, Reference: g.world.refer}).Decode(data)
+	return (&codec.Decoder{Tensors: g.world.tensors, Reference: g.world.rpc.refer}).Decode(data)
 }
 
-// broadcastBytes gives src's bytes to all ranks.
 func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, at collective.Origin) ([]byte, error) {
 	size := []int64{int64(len(data))}
 	if err := g.do(ctx, collective.NewBroadcast(collective.Of(size), src), at); err != nil {
@@ -67,16 +66,14 @@ func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, 
 }
 
 // gatherValues gives rank dst every rank's plain value, in rank order.
-func (g *Group) gatherValues(c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, dst int) ([]starlark.Value, error) {
+func gatherValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, dst int) ([]starlark.Value, error) {
 	data, err := g.encode(v)
 	if err != nil {
 		return nil, err
 	}
-	all := [][]byte{data} // for a group of one: a separate value, as from other ranks
-	if g.comm != nil {
-		if all, err = g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain)); err != nil {
-			return nil, err
-		}
+	all, err := g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain))
+	if err != nil {
+		return nil, err
 	}
 	values := make([]starlark.Value, len(all))
 	for r, data := range all {
@@ -89,7 +86,7 @@ func (g *Group) gatherValues(c *starlib.Call, ctx *collective.WaitLimit, v starl
 
 // scatterValues gives each rank its value of src's list. Tensors must agree in
 // shape and dtype, as in torch.distributed.
-func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list []starlark.Value, src int) (starlark.Value, error) {
+func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []starlark.Value, src int) (starlark.Value, error) {
 	var all []byte
 	counts := make([]int64, g.Size())
 	var like *operand
@@ -100,7 +97,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list [
 				return nil, err
 			}
 			if like != nil && (fmt.Sprint(like.shape) != fmt.Sprint(o.shape) || like.buf.DType != o.buf.DType) {
-				return nil, fmt.Errorf("value %d is %v of shape %s, value 0 is %v of shape %s: scatter wants tensors of one dtype and shape",
+				return nil, fmt.Errorf("value %d is %v of shape %s, value 0 is %v of shape %s: scatter needs tensors of one dtype and shape",
 					r, o.buf.DType, tensor.ShapeString(o.shape), like.buf.DType, tensor.ShapeString(like.shape))
 			}
 			like = o
@@ -138,7 +135,7 @@ func (g *Group) scatterValues(c *starlib.Call, ctx *collective.WaitLimit, list [
 
 // gatherBytes gives rank dst every rank's bytes, in rank order.
 func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at collective.Origin) ([][]byte, error) {
-	counts, _, err := g.counts(ctx, []int{len(data)}, element.Uint8, at)
+	counts, _, err := gatherCounts(g, ctx, []int{len(data)}, element.Uint8, at)
 	if err != nil {
 		return nil, err
 	}

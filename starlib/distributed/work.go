@@ -24,17 +24,13 @@ type Work struct {
 
 var _ starlark.HasAttrs = (*Work)(nil)
 
-func (w *Work) String() string        { return "<work of " + w.what + ">" }
-func (w *Work) Type() string          { return "Work" }
-func (w *Work) Freeze()               {}
-func (w *Work) Truth() starlark.Bool  { return true }
-func (w *Work) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Work") }
-
-// Attr returns the methods.
+func (w *Work) String() string                           { return "<work of " + w.what + ">" }
+func (w *Work) Type() string                             { return "Work" }
+func (w *Work) Freeze()                                  {}
+func (w *Work) Truth() starlark.Bool                     { return true }
+func (w *Work) Hash() (uint32, error)                    { return 0, fmt.Errorf("unhashable: Work") }
 func (w *Work) Attr(name string) (starlark.Value, error) { return workMethods.Attr(w, name) }
-
-// AttrNames lists them.
-func (w *Work) AttrNames() []string { return workMethods.AttrNames() }
+func (w *Work) AttrNames() []string                      { return workMethods.AttrNames() }
 
 var workMethods = &starlib.Methods{
 	Type: "Work",
@@ -47,7 +43,7 @@ var workMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				w := c.Recv.(*Work)
 				if w.over {
-					return nil, fmt.Errorf("this Work of %s was waited for already", w.what)
+					return nil, fmt.Errorf("this Work of %s has already been waited for", w.what)
 				}
 				w.over = true
 				if w.wait != nil {
@@ -85,31 +81,29 @@ func finished(kind collective.Kind, value starlark.Value) *Work {
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
-// newCall returns a call to fill in. A synchronous one is kept in the group, since a new one would be allocated each time.
-func (g *Group) newCall(async bool) *collective.Call {
+// newCallFor returns a call to fill in. A synchronous one is kept in the group, since a new one would be allocated each time.
+func newCallFor(g *Group, async bool) *collective.Call {
 	if async {
 		return new(collective.Call)
 	}
 	return &g.call
 }
 
-// run makes the call and returns what then makes of it: at once or, for an
+// start makes the call and returns what then makes of it: at once or, for an
 // asynchronous call, as a Work. In a group of one rank there is nothing to call. An
 // asynchronous call whose result must be copied into place waits anyway, because
 // nothing would copy the result of a dropped Work.
-func (g *Group) run(c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async, copied bool, then finisher) (starlark.Value, error) {
+func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async, copied bool, then finisher) (starlark.Value, error) {
 	if async && copied {
 		kind := call.Kind
 		g.call = *call
-		value, err := g.run(c, ctx, &g.call, false, false, then)
+		value, err := start(g, c, ctx, &g.call, false, false, then)
 		return finished(kind, value), err
 	}
 	if !async {
-		if g.comm != nil {
-			call.Origin = origin(c)
-			if err := g.carryOut(ctx); err != nil {
-				return nil, err
-			}
+		call.Origin = origin(c)
+		if err := g.carryOut(ctx); err != nil {
+			return nil, err
 		}
 		return then.result()
 	}
@@ -137,7 +131,7 @@ func (w *World) keep(work *Work) {
 // Finish waits for the calls in progress that the recipe has dropped, so that they
 // complete. It is called when main has returned.
 func (w *World) Finish() error {
-	if err := w.settle(); err != nil {
+	if err := w.rpc.settle(); err != nil {
 		return err
 	}
 	for _, work := range w.pending {

@@ -26,15 +26,15 @@ type zero struct {
 
 var _ optim.Partner = (*zero)(nil)
 
-func (w *World) zero(c *starlib.Call, g *Group, ctx *collective.WaitLimit) (starlark.Value, error) {
-	z := &zero{w, g, ctx, c.Arg("optimizer").(*optim.Optimizer)}
+func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	z := &zero{g.world, g, ctx, c.Arg("optimizer").(*optim.Optimizer)}
 	if err := z.opt.Shareable(); err != nil || g.comm == nil {
 		return z.opt, err
 	}
 	params, names := z.params()
 	for i, p := range params {
 		if p.Share() != nil {
-			return nil, fmt.Errorf("parameter %s is a part already (dist.fsdp): so is what the optimizer keeps for it", names[i])
+			return nil, fmt.Errorf("parameter %s is already divided among the ranks (dist.fsdp), and so is the optimizer's state for it", names[i])
 		}
 	}
 	key := appendShapes(nil, params)
@@ -116,7 +116,7 @@ func (z *zero) Before(thread *starlark.Thread) error {
 			lines[r] = fmt.Sprintf("gradients %x, lr %v", rest[:8], math.Float64frombits(binary.BigEndian.Uint64(rest[8:])))
 		}
 	}
-	if err := z.g.oddGrads(params, func(i int) string { return names[i] }, keys); err != nil {
+	if err := oddGrads(z.g, params, func(i int) string { return names[i] }, keys); err != nil {
 		return err
 	}
 	return z.g.disagree("the ranks step with different gradients or learning rates (dist.sync_grad or dist.ddp averages gradients)", lines)
@@ -126,7 +126,7 @@ func (z *zero) Before(thread *starlark.Thread) error {
 func (z *zero) After(thread *starlark.Thread) error {
 	at := originOf("Optimizer.step", starlib.Position(thread))
 	for _, b := range z.opt.Tensors().Buffers() {
-		if err := z.g.exchangeParts(z.ctx, b.Data, b.From, b.To, b.Each, at); err != nil {
+		if err := exchangeParts(z.g, z.ctx, b.Data, b.From, b.To, b.Each, at); err != nil {
 			return err
 		}
 	}
@@ -134,19 +134,19 @@ func (z *zero) After(thread *starlark.Thread) error {
 }
 
 // exchangeParts exchanges the ranks' parts of a flat tensor, which are equally long except the last.
-func (g *Group) exchangeParts(ctx *collective.WaitLimit, t *tensor.Tensor, from, to, each int, at collective.Origin) error {
+func exchangeParts(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, from, to, each int, at collective.Origin) error {
 	size := t.DType().Size()
-	own := g.world.stage((to - from) * size)
+	own := g.world.memory.stage((to - from) * size)
 	copy(own, t.Bytes()[from*size:to*size])
 	call := collective.NewAllGather(collective.Buffer{DType: t.DType(), Data: own}, bufferOf(t))
-	call.Counts = uneven(g.cut(t.Len(), each))
+	call.Counts = uneven(partSizes(g, t.Len(), each))
 	err := g.do(ctx, call, at.In(collective.Step))
 	t.Touched()
 	return err
 }
 
-// cut are the lengths of the ranks' parts of n elements.
-func (g *Group) cut(n, each int) []int {
+// partSizes are the lengths of the ranks' parts of n elements.
+func partSizes(g *Group, n, each int) []int {
 	counts := make([]int, g.Size())
 	for r := range counts {
 		counts[r] = min((r+1)*each, n) - min(r*each, n)

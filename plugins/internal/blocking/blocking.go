@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/collective/calls"
 	"drun/collective/messages"
+	"drun/collective/progress"
 )
 
 // An Engine carries out calls for one rank of a group. Do is called by one goroutine at a time, the other methods by any.
@@ -71,7 +71,7 @@ type Comm struct {
 	box   mailbox
 
 	starting sync.Mutex // held while a call is started
-	calls    calls.Collectives
+	calls    progress.Collectives
 	wg       sync.WaitGroup // asynchronous calls, and the mailbox's goroutines
 
 	// Held for reading by users of the engine that Close does not wait for otherwise; Close holds it exclusively when
@@ -174,7 +174,7 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 }
 
 // last is the latest asynchronous collective.
-func (c *Comm) last() *calls.Background {
+func (c *Comm) last() *progress.Background {
 	c.starting.Lock()
 	defer c.starting.Unlock()
 	return c.calls.Last()

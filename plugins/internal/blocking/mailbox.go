@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/collective/calls"
 	"drun/collective/messages"
+	"drun/collective/progress"
 )
 
 // mailbox is a rank's point-to-point side. A goroutine takes every message as
@@ -20,13 +20,13 @@ type mailbox struct {
 
 	mu       sync.Mutex
 	queue    messages.Queue
-	underway int                 // asynchronous receives
-	sends    []*calls.Background // by destination: the latest
+	underway int                    // asynchronous receives
+	sends    []*progress.Background // by destination: the latest
 }
 
 func (m *mailbox) init(c *Comm) {
 	m.comm = c
-	m.sends = make([]*calls.Background, c.size)
+	m.sends = make([]*progress.Background, c.size)
 	if c.size > 1 {
 		c.wg.Go(m.pump)
 	}
@@ -69,7 +69,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 		m.mu.Unlock()
 		if call.Async {
 			m.count(1)
-			r.Background = calls.Go(&c.wg, call.Limit, nil, func(ctx context.Context) error {
+			r.Background = progress.Go(&c.wg, call.Limit, nil, func(ctx context.Context) error {
 				defer m.count(-1)
 				return r.run(ctx)
 			})
@@ -78,7 +78,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	}
 	to, data := call.Peer, call.Send
 	h := Header{Header: messages.Header{Tag: int64(call.Tag), Bytes: uint64(len(data.Data)), DType: data.DType}}
-	out := calls.Go(&c.wg, 0, m.sends[to], func(context.Context) error { // messages to a rank keep their order
+	out := progress.Go(&c.wg, 0, m.sends[to], func(context.Context) error { // messages to a rank keep their order
 		if err := c.failed(); err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	m.sends[to] = out
 	s := &send{comm: c, out: out}
 	if call.Async {
-		s.Background = calls.Go(&c.wg, call.Limit, nil, s.run)
+		s.Background = progress.Go(&c.wg, call.Limit, nil, s.run)
 	}
 	return s, nil
 }
@@ -98,7 +98,7 @@ func (m *mailbox) pair(engine Pairer, call *collective.Call) collective.Work {
 	if call.Kind == collective.Recv {
 		data = call.Recv.Data
 	}
-	out, end := calls.Begun(&c.wg)
+	out, end := progress.Begun(&c.wg)
 	m.count(1)
 	ended := func(err error) {
 		m.count(-1)

@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/collective/calls"
 	"drun/collective/messages"
+	"drun/collective/progress"
 )
 
 // send is a message being sent, or a paired message.
 type send struct {
-	*calls.Background
+	*progress.Background
 	comm  *Comm
-	out   *calls.Background
+	out   *progress.Background
 	check func() error
 }
 

@@ -23,7 +23,7 @@ import (
 // InProcess is the [disttest.Factory] of worlds in this process, each with a store
 // in memory. backend gives each rank its backend.
 func InProcess(deterministic bool, backend func(rank int) collective.Backend) disttest.Factory {
-	return func(t disttest.TB, n int) []collective.Comm {
+	return func(t testing.TB, n int) []collective.Comm {
 		t.Helper()
 		return disttest.Open(t, n, rendezvous.Memory(), deterministic, backend)
 	}

@@ -3,6 +3,8 @@ package wire
 import (
 	"context"
 
+	"drun/collective"
+
 	"github.com/fxamacker/cbor/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -27,12 +29,15 @@ type ControlServer interface {
 }
 
 // DescribeRequest asks what the plugin is.
-type DescribeRequest struct{}
+type DescribeRequest struct {
+	NoProbe bool // whether it can run here is not of interest
+}
 
 // Description answers a DescribeRequest.
 type Description struct {
 	Name, Version string
 	Problem       string // why it cannot run here; "" if it can
+	Properties    collective.Properties
 }
 
 // OpenRequest is a [collective.World]; Store says that there is one.
@@ -147,8 +152,8 @@ func ask[R any](ctx context.Context, c ControlClient, method string, request any
 	return reply, nil
 }
 
-func (c ControlClient) Describe(ctx context.Context) (*Description, error) {
-	return ask[Description](ctx, c, "Describe", &DescribeRequest{})
+func (c ControlClient) Describe(ctx context.Context, q *DescribeRequest) (*Description, error) {
+	return ask[Description](ctx, c, "Describe", q)
 }
 
 func (c ControlClient) Open(ctx context.Context, q *OpenRequest) (*Opened, error) {

@@ -149,3 +149,23 @@ func TestFilesThatAreNoArena(t *testing.T) {
 		f.Close()
 	}
 }
+
+// A plugin that was built before there were properties has none, and takes requests with fields that it does not know.
+func TestPluginsWithoutProperties(t *testing.T) {
+	var c codec
+	old, err := c.Marshal(struct{ Name, Version, Problem string }{"x", "1", "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d Description
+	if err := c.Unmarshal(old, &d); err != nil || d != (Description{Name: "x", Version: "1", Problem: "none"}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	request, err := c.Marshal(&DescribeRequest{NoProbe: true})
+	if err == nil {
+		err = c.Unmarshal(request, new(struct{}))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -8,11 +8,11 @@ import (
 	"drun/collective"
 )
 
-// Meet returns the shared memory of size ranks of one machine that did not inherit it
+// Rendezvous returns the shared memory of size ranks of one machine that did not inherit it
 // from a common parent: the first of them makes it, and says in the store where the
 // others can open it. They must be processes of the same user, in the same process
 // namespace. The file must not be closed before all have opened it.
-func Meet(ctx context.Context, store collective.Store, key string, rank, size int) (*os.File, error) {
+func Rendezvous(ctx context.Context, store collective.Store, key string, rank, size int) (*os.File, error) {
 	if rank == 0 {
 		f, err := Create(size)
 		if err != nil {

@@ -1,8 +1,8 @@
-// Package calls carries out calls whose backend works in this process: asynchronous ones
+// Package progress carries out calls whose backend works in this process: asynchronous ones
 // on a goroutine of their own, synchronous ones in their Wait, and a group's collectives
 // in the order in which they were started. It is used by collective/shm, collective/hier
 // and the plugins' engines.
-package calls
+package progress
 
 import (
 	"context"
@@ -89,7 +89,6 @@ func (b *Background) Ended() <-chan struct{} {
 // Done reports that there is a call, and that it is over.
 func (b *Background) Done() bool { return b != nil && collective.IsClosed(b.done) }
 
-// Pending reports that there is a call, and that it is not over.
 func (b *Background) Pending() bool { return b != nil && !collective.IsClosed(b.done) }
 
 // Collectives are those of one Comm: each is carried out once those that were started before
@@ -106,7 +105,6 @@ func (c *Collectives) Init(wg *sync.WaitGroup, do func(context.Context, *collect
 	c.wg, c.do, c.sync.of = wg, do, c
 }
 
-// Start starts a collective. It is called by one goroutine at a time.
 func (c *Collectives) Start(call *collective.Call) collective.Work {
 	if call.Async {
 		c.last = Go(c.wg, call.Limit, c.last, func(ctx context.Context) error { return c.do(ctx, call) })
