@@ -208,6 +208,15 @@ func complete(t *testing.T, home string) {
 	}
 }
 
+// spooled reports whether records that wait beside the history contain a text.
+func spooled(home, text string) bool {
+	files, _ := filepath.Glob(filepath.Join(home, "spool", "*"))
+	return slices.ContainsFunc(files, func(file string) bool {
+		content, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(content, []byte(text))
+	})
+}
+
 // A history that another process has locked does not hold a run up, and nothing
 // of the run is missing or twice in the end.
 func TestLockedHistory(t *testing.T) {
@@ -226,13 +235,12 @@ func TestLockedHistory(t *testing.T) {
 		home := filepath.Join(t.TempDir(), "home")
 		signals := make(chan os.Signal, 1)
 		t.Run("run", func(t *testing.T) {
-			var sent atomic.Int64 // when the signal was, in the wait that follows the rank's end
-			r, errs, err := runLogging(t, &locker{t: t, home: home}, signals, home, func(_, pid int) {
+			var sent atomic.Int64 // when the signal was, in the wait that follows the run's end
+			r, errs, err := runLogging(t, &locker{t: t, home: home}, signals, home, func(int, int) {
 				go func() {
-					for unix.Kill(pid, 0) == nil {
+					for !spooled(home, string(history.Done)) {
 						time.Sleep(10 * time.Millisecond)
 					}
-					time.Sleep(time.Second)
 					sent.Store(time.Now().UnixNano())
 					signals <- unix.SIGTERM
 				}()
@@ -258,7 +266,7 @@ func TestLockedHistory(t *testing.T) {
 		db.Close()
 		_, _ = (&locker{t: t, home: home}).Write(nil)
 		signals := make(chan os.Signal, 1)
-		time.AfterFunc(time.Second, func() { signals <- unix.SIGHUP })
+		signals <- unix.SIGHUP // read only where the run waits for its history
 		start := time.Now()
 		_, _, err = runLogging(t, io.Discard, signals, home, nil)
 		if took := time.Since(start); err == nil || took > 4*time.Second || !strings.Contains(err.Error(), "interrupted by SIGHUP") {
