@@ -90,7 +90,7 @@ type Record struct {
 	saved    saved
 	regions  transfer.Regions
 	restores *restores
-	progress history.Progress // kept last
+	progress records.Progress // kept last
 	loops    bool             // the recipe reports its progress; otherwise the points of its first metric are counted
 	counted  counted
 }
@@ -174,14 +174,7 @@ func open(c Config) (_ *Record, err error) {
 	if c.Doing != nil {
 		r.answer(c.Doing)
 	}
-	sources := make([]history.Source, len(c.Recipe.Sources))
-	for i, s := range c.Recipe.Sources {
-		sources[i] = history.Source{Path: s.Path, Role: "load", Content: s.Content}
-		if s.Path == c.Recipe.Main {
-			sources[i].Role = "recipe"
-		}
-	}
-	if err = r.run.AddSources(sources); err == nil && len(c.Tags) > 0 {
+	if err = r.run.AddSources(c.Recipe.Sources); err == nil && len(c.Tags) > 0 {
 		err = r.run.Tag(c.Tags...)
 	}
 	if err == nil && c.Plugin != nil {
@@ -208,7 +201,7 @@ func open(c Config) (_ *Record, err error) {
 				return nil, err
 			}
 		}
-		r.sayChanges(before, sources, c.Recipe.Name)
+		r.sayChanges(before, c.Recipe)
 		r.before = before.Params
 	}
 	return r, nil
@@ -247,7 +240,7 @@ func (r *Record) Line(rank int, stderr bool, text string) {
 const progressEvery = 500 * time.Millisecond
 
 // Progress keeps how far a loop has got. Only the coordinator calls it.
-func (r *Record) Progress(p *engine.Progress) {
+func (r *Record) Progress(p *records.Progress) {
 	r.loops = true
 	r.keepProgress(p)
 }
@@ -269,19 +262,19 @@ func (r *Record) count(points []records.Point) {
 			r.counted.points++
 		}
 	}
-	r.keepProgress(&engine.Progress{Label: r.counted.metric, Current: r.counted.points, Total: -1})
+	r.keepProgress(&records.Progress{Label: r.counted.metric, Current: r.counted.points, Total: -1})
 }
 
-func (r *Record) keepProgress(p *engine.Progress) {
+func (r *Record) keepProgress(p *records.Progress) {
 	now, last := time.Now(), &r.progress
 	if last.Label != p.Label || last.Total != p.Total || p.Current < last.Current {
-		*last = history.Progress{Began: now}
+		*last = records.Progress{Began: now}
 	} else if now.Sub(last.Time) < progressEvery {
 		return
 	}
 	last.Label, last.Current, last.Total, last.Time = p.Label, p.Current, p.Total, now
-	b := *last
-	r.writer.add(1, len(b.Label), func(batch *history.Batch) { batch.Progress = &b })
+	kept := *last
+	r.writer.add(1, len(kept.Label), func(b *history.Batch) { b.Progress = []records.Progress{kept} })
 }
 
 // Unkey notes that not only its inputs decide what the run computes, as when a person asks it to stop early: it
@@ -314,19 +307,19 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 }
 
 // Records adds what a rank has recorded.
-func (r *Record) Records(rank int, records *records.Records) {
-	n, bytes := records.Size()
+func (r *Record) Records(rank int, made *records.Batch) {
+	n, bytes := made.Size()
 	if n == 0 {
 		return
 	}
-	records.Of(rank, r.attempt.number)
-	if points := records.Points; len(points) > 0 {
+	made.SetRank(rank, r.attempt.number)
+	if points := made.Points; len(points) > 0 {
 		r.recorded(rank, len(points))
 		if rank == 0 && !r.loops {
 			r.count(points)
 		}
 	}
-	r.writer.add(n, bytes, func(b *history.Batch) { b.Append(records) })
+	r.writer.add(n, bytes, func(b *history.Batch) { b.Append(made) })
 }
 
 // uses records the plugin that a group has for itself. If its engine reduces in an order of its own, the run stands

@@ -323,7 +323,7 @@ func (c *coordinator) handle(ev event) {
 	case m.Msg != nil:
 		c.message(m.Rank, m.Msg)
 	case m.Usage != nil:
-		c.record.Records(m.Rank, &records.Records{Usage: []records.Usage{*m.Usage}})
+		c.record.Records(m.Rank, &records.Batch{Usage: []records.Usage{*m.Usage}})
 	case m.Exit != nil:
 		c.exited(m.Rank, m.Exit)
 	default:

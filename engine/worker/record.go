@@ -91,7 +91,7 @@ func (r *recorder) Progress(label string, current, total int64, finished bool) {
 		return
 	}
 	r.queue.Add(0, func(m *engine.ToAgent) {
-		m.Progress = &engine.Progress{Label: label, Current: current, Total: total, Finished: finished}
+		m.Progress = &records.Progress{Label: label, Current: current, Total: total, Finished: finished}
 	})
 	r.queue.Flush()
 }
