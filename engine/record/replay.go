@@ -91,7 +91,7 @@ func (r *Record) goOnFrom(p *Replay) error {
 }
 
 // findReplayed is find for a replay that starts from a checkpoint of another home.
-func (r *Record) findReplayed(step string, ref checkpoints.Ref, f *found) error {
+func (r *Checkpoints) findReplayed(step string, ref checkpoints.Ref, f *found) error {
 	o, err := r.from, error(&checkpoints.ErrNone{Which: step})
 	if r.store != nil {
 		f.store = r.store

@@ -11,12 +11,12 @@ import (
 )
 
 // Snapshot stores what the ranks were doing, and why that was asked for.
-func (r *Record) Snapshot(s *board.Snapshot, reason string) {
+func (r *rows) Snapshot(s *board.Snapshot, reason string) {
 	r.writer.add(len(s.Ranks), 0, func(b *history.Batch) { b.Snapshots = append(b.Snapshots, stored(s, reason)) })
 }
 
 // answer tells those who ask what the ranks do, in the form that the history would keep.
-func (r *Record) answer(doing func(context.Context) (*board.Snapshot, error)) {
+func (r *rows) answer(doing func(context.Context) (*board.Snapshot, error)) {
 	r.run.Answer(func(ctx context.Context) (*records.Snapshot, error) {
 		s, err := doing(ctx)
 		if s == nil || err != nil {

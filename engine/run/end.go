@@ -29,7 +29,7 @@ func (c *coordinator) close(r *Result) error {
 	close(c.over)
 	c.console.Close()
 	r.Snapshot = c.closeAttempt()
-	r.ID, r.Name = c.record.ID(), c.record.Name() // the run may have moved to another history, with another id
+	r.ID, r.Name = c.record.ID(), c.record.Name()
 	hurry, sig, done := c.hurried()
 	defer done()
 	recorded := make(chan struct{})

@@ -258,7 +258,16 @@ func TestLockedHistory(t *testing.T) {
 		complete(t, home)
 	})
 	t.Run("before the beginning", func(t *testing.T) {
-		home := filepath.Join(t.TempDir(), "home")
+		dir, err := os.MkdirTemp("", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { // the opening that was given up goes on once the lock is free
+			for os.RemoveAll(dir) != nil {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		home := filepath.Join(dir, "home")
 		db, err := history.Open(home)
 		if err != nil {
 			t.Fatal(err)
