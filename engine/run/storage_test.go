@@ -99,8 +99,8 @@ func TestHungDisk(t *testing.T) {
 			}
 			start := time.Now()
 			var errs bytes.Buffer
-			r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1,
-				Stdout: &locker{t: t, home: home, hang: true}, Stderr: &errs, DiskTimeout: time.Second})
+			r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home, DiskTimeout: time.Second}, Timeout: time.Minute, Threads: 1,
+				Output: run.Output{Stdout: &locker{t: t, home: home, hang: true}, Stderr: &errs}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,8 +160,8 @@ func runLogging(t *testing.T, stdout io.Writer, signals <-chan os.Signal, home s
 		t.Fatal(err)
 	}
 	var errs output
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, Home: home, Timeout: time.Minute, Threads: 1,
-		Stdout: stdout, Stderr: &errs, Signals: signals, Tags: []string{"early"}, OnSpawn: onSpawn})
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, History: run.History{Home: home, Tags: []string{"early"}}, Timeout: time.Minute, Threads: 1,
+		Output: run.Output{Stdout: stdout, Stderr: &errs}, Hooks: run.Hooks{Signals: signals, OnSpawn: onSpawn}})
 	return r, errs.String(), err
 }
 
@@ -325,7 +325,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := filepath.Join(disk, "home")
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1, Stdout: io.Discard, Stderr: io.Discard})
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}})
 	if err != nil || r.Code != exit.Storage || !strings.Contains(r.Failure.Message, "disk is full") {
 		t.Fatalf("%+v, %v", r, err)
 	}
