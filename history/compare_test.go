@@ -102,17 +102,14 @@ func TestCompareKept(t *testing.T) {
 // A history of the time when a name and a step had one kind keeps what it has.
 func TestKindsFromBefore(t *testing.T) {
 	home := t.TempDir()
+	old := oldHistory(t, home, 14)
+	_, err := old.Exec(`INSERT INTO runs (id, uid, name, recipe, status, world_size, backend, seed, threads, started, version, host, pid, dir, command)
+		VALUES (1, 'u', 'kept', 'a.star', 'failed', 1, 'shm', 0, 1, '2026-01-02T03:04:05.000000Z', 'v1', 'h', 1, '/', '[]');
+		INSERT INTO contents VALUES ('2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881', 'x');
+		INSERT INTO artifacts VALUES (1, 'w', -1, 0, 'image', 1, '2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881', '2026-01-02T03:04:05.000000Z')`)
+	ok(t, err)
+	ok(t, old.Close())
 	db := open(t, home)
-	r := begin(t, db, RunInfo{})
-	ok(t, r.Write(&Batch{Batch: records.Batch{Artifacts: []records.Artifact{{Name: "w", Kind: "image", Data: []byte("x")}}}}))
-	ok(t, finish(r, Failed, 1, ""))
-	for _, statement := range []string{"CREATE TABLE before (run, name, step, rank, kind, bytes, sha256, time, PRIMARY KEY (run, name, step)) WITHOUT ROWID",
-		"INSERT INTO before SELECT * FROM artifacts", "DROP TABLE artifacts", "ALTER TABLE before RENAME TO artifacts", "PRAGMA user_version = 14"} {
-		_, err := db.sql.Exec(statement)
-		ok(t, err)
-	}
-	db.Close()
-	db = open(t, home)
 	r, _, err := db.Reopen(1, RunInfo{})
 	ok(t, err)
 	ok(t, r.Write(&Batch{Batch: records.Batch{Artifacts: []records.Artifact{{Name: "w", Kind: "table", Data: []byte("y")}}}}))
