@@ -88,7 +88,7 @@ var layers = map[string][]string{
 	"tools/check":  {"internal/spelling", "starlib", starlark},
 
 	"engine":            {"history/records", "internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
-	"engine/board":      {"kernel/element", "engine/board", "collective", "golang.org/x/sys"},
+	"engine/board":      {"kernel/element", "engine/board", "collective", "github.com/klauspost/compress/s2", "golang.org/x/sys"},
 	"engine/recipe":     {"history/records", "internal/exit", "starlib", starlark},
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"history/records", "kernel/element", "internal/exit", "internal/memory", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
