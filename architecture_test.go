@@ -70,7 +70,7 @@ var layers = map[string][]string{
 
 	// lang knows the language alone, not the modules of a recipe.
 	"starlib/lang": {starlark, "starlib/lang", "internal/memory", "internal/spelling"},
-	"starlib":      {"internal/exit", "internal/memory", starlark, "starlib", "internal/secret", "internal/spelling", "kernel/element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
+	"starlib":      {"history/records", "internal/exit", "internal/memory", starlark, "starlib", "internal/secret", "internal/spelling", "kernel/element", "tensor", "collective", "github.com/fxamacker/cbor/v2", "github.com/zeebo/xxh3"},
 
 	"starlib/data": {starlark, "starlib", "kernel/element", "tensor", "github.com/klauspost/compress/zstd"},
 	// table reads files for whoever wants columns; it knows no recipes.
@@ -79,18 +79,18 @@ var layers = map[string][]string{
 	"starlib/data/tokenizer": {"github.com/rivo/uniseg", "golang.org/x/text/unicode/norm"},
 
 	// repl is a rank in its own process, as engine/worker is in one of its own.
-	"tools/repl": {"engine/recipe", "starlib", "tensor", "internal/exit", "internal/memory", "internal/terminal", starlark},
+	"tools/repl": {"history/records", "engine/recipe", "starlib", "tensor", "internal/exit", "internal/memory", "internal/terminal", starlark},
 	// lsp sees recipes as drun check and drun fmt do.
 	"tools/lsp":    {"tools/check", "engine/recipe", "tools/format", "starlib", starlark, "github.com/sourcegraph/jsonrpc2"},
 	"tools/format": {"starlib/lang", starlark, "github.com/bazelbuild/buildtools/build"},
 	"tools/check":  {"engine/recipe", "internal/spelling", "starlib", starlark},
 
 	"engine":            {"history/records", "internal/exit", "engine", "github.com/fxamacker/cbor/v2", "golang.org/x/sys"},
-	"engine/board":      {"kernel/element", "engine/board", "collective", "golang.org/x/sys"},
-	"engine/recipe":     {"internal/exit", "engine", "starlib", starlark},
+	"engine/board":      {"kernel/element", "engine/board", "collective", "github.com/klauspost/compress/s2", "golang.org/x/sys"},
+	"engine/recipe":     {"history/records", "internal/exit", "starlib", starlark},
 	"engine/rendezvous": {"internal/exit", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/worker":     {"history/records", "kernel/element", "internal/exit", "internal/memory", "internal/queue", "engine", "starlib", "tensor", "collective", "kernel", starlark, "golang.org/x/sys", "github.com/zeebo/xxh3"},
-	"engine/console":    {"history/records", "=engine", "internal/terminal", "github.com/schollz/progressbar/v3"},
+	"engine/console":    {"history/records", "internal/terminal", "github.com/schollz/progressbar/v3"},
 	"engine/transfer":   {"internal/exit", "=engine", "collective/sharedmem"},
 	"engine/cluster":    {"history/records", "internal/exit", "internal/queue", "=engine", "engine/board", "engine/rendezvous", "engine/transfer", "collective", "github.com/fxamacker/cbor/v2"},
 	"engine/node":       {"history/records", "internal/exit", "internal/memory", "=engine", "engine/board", "engine/cluster", "engine/console", "engine/recipe", "engine/rendezvous", "engine/transfer", "collective", "plugins/host", "golang.org/x/sys"},

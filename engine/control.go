@@ -42,13 +42,13 @@ type Job struct {
 	Peers         []int // the ranks of its node, in the order of their local ranks
 	Seed          uint64
 	Backend       string
-	Plugin        *Plugin    `cbor:",omitempty"` // of the backend; nil: built in
-	Hierarchy     *Hierarchy `cbor:",omitempty"` // nil: the backend alone carries the collectives
-	Recipe        string     // as the user named it: the prefix of every position
-	Dir           string     // the recipe's folder, absolute
-	Main          string     // the recipe's path beneath Dir
-	Project       string     // Dir beneath the project's root, as in recipe.Project
-	Sources       []Source   // the recipe and every file it loads
+	Plugin        *Plugin          `cbor:",omitempty"` // of the backend; nil: built in
+	Hierarchy     *Hierarchy       `cbor:",omitempty"` // nil: the backend alone carries the collectives
+	Recipe        string           // as the user named it: the prefix of every position
+	Dir           string           // the recipe's folder, absolute
+	Main          string           // the recipe's path beneath Dir
+	Project       string           // Dir beneath the project's root, as in recipe.Project
+	Sources       []records.Source // the recipe and every file it loads
 	DataDirs      []string
 	Home          string  // of the run, on the coordinator's machine; absolute
 	Params        []Param // -p name=value, as given
@@ -117,13 +117,6 @@ type Meeting struct {
 	Problem string // why there is no store
 }
 
-// Source is one file of a recipe, read once by the agent for all ranks.
-type Source struct {
-	Path    string // beneath the recipe's folder, with slashes
-	SHA256  string
-	Content []byte
-}
-
 // Param is a value given for run.params.
 type Param struct {
 	Name, Value string
@@ -144,20 +137,20 @@ type ToWorker struct {
 
 // ToAgent is a message from a worker; the fields that are set are handled in order.
 type ToAgent struct {
-	Declared *Declared        `cbor:",omitempty"`
-	Records  records.Records  `cbor:",omitempty"`
-	Progress *Progress        `cbor:",omitempty"`
-	Save     *Part            `cbor:",omitempty"`
-	Handed   *Handed          `cbor:",omitempty"`
-	Restore  *Restore         `cbor:",omitempty"`
-	Taken    bool             `cbor:",omitempty"` // the file that Restored named has been opened
-	Version  *string          `cbor:",omitempty"` // of the backend's plugin, which has started
-	Find     string           `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
-	Uses     *Uses            `cbor:",omitempty"`
-	Counts   map[string]int64 `cbor:",omitempty"` // what the plugin has done
-	Failure  *Failure         `cbor:",omitempty"`
-	Leave    *Leave           `cbor:",omitempty"`
-	Done     bool             `cbor:",omitempty"` // main returned and everything was sent
+	Declared *Declared         `cbor:",omitempty"`
+	Records  records.Batch     `cbor:",omitempty"`
+	Progress *records.Progress `cbor:",omitempty"` // Total is -1 when unknown
+	Save     *Part             `cbor:",omitempty"`
+	Handed   *Handed           `cbor:",omitempty"`
+	Restore  *Restore          `cbor:",omitempty"`
+	Taken    bool              `cbor:",omitempty"` // the file that Restored named has been opened
+	Version  *string           `cbor:",omitempty"` // of the backend's plugin, which has started
+	Find     string            `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
+	Uses     *Uses             `cbor:",omitempty"`
+	Counts   map[string]int64  `cbor:",omitempty"` // what the plugin has done
+	Failure  *Failure          `cbor:",omitempty"`
+	Leave    *Leave            `cbor:",omitempty"`
+	Done     bool              `cbor:",omitempty"` // main returned and everything was sent
 }
 
 // Leave says that main has returned, or that the rank has left a group that its ranks destroy. The rank goes on
@@ -182,13 +175,6 @@ type Value struct {
 	Changed bool   // it differs from the default
 	Choices []string
 	Help    string
-}
-
-// Progress moves the progress bar; Total is -1 when unknown.
-type Progress struct {
-	Label          string
-	Current, Total int64
-	Finished       bool
 }
 
 // Part is one rank's part of a checkpoint.

@@ -19,7 +19,7 @@ func TestSupersededPoints(t *testing.T) {
 		for i := range list {
 			list[i].Time, list[i].Exact = time.Now(), true
 		}
-		return &Batch{Records: records.Records{Points: list}}
+		return &Batch{Batch: records.Batch{Points: list}}
 	}
 	write := func(b *Batch) { t.Helper(); ok(t, r.Write(b)) }
 	six := int64(6)
@@ -72,7 +72,7 @@ func TestSupersededSummaries(t *testing.T) {
 	r := begin(t, open(t, home), RunInfo{Recipe: "r.star", WorldSize: 1, Backend: "shm"})
 	ok(t, r.BeginAttempt())
 	now := time.Now()
-	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "a", Step: 0, Rank: 0, Value: 3, Exact: true, Time: now}, {Name: "b", Step: 0, Rank: 0, Value: 1, Exact: true, Time: now}, {Name: "a", Step: 1, Rank: 0, Value: 2, Exact: true, Time: now}, {Name: "a", Step: 2, Rank: 0, Value: -7, Exact: true, Time: now}, {Name: "a", Step: 3, Rank: 0, Value: 50, Exact: true, Time: now}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "a", Step: 0, Rank: 0, Value: 3, Exact: true, Time: now}, {Name: "b", Step: 0, Rank: 0, Value: 1, Exact: true, Time: now}, {Name: "a", Step: 1, Rank: 0, Value: 2, Exact: true, Time: now}, {Name: "a", Step: 2, Rank: 0, Value: -7, Exact: true, Time: now}, {Name: "a", Step: 3, Rank: 0, Value: 50, Exact: true, Time: now}}}}))
 	step := int64(1)
 	ok(t, r.Write(&Batch{AttemptBegins: []AttemptBegin{{1, now, 5}}, Supersedes: []Supersede{{1, &step, 3, 5}}}))
 	db := reader(t, home)
@@ -86,7 +86,7 @@ func TestSupersededSummaries(t *testing.T) {
 	if got, want := short(list), "[a:0:0=3 b:0:0=1 a:1:0=2]"; got != want {
 		t.Errorf("points = %s, want %s", got, want)
 	}
-	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "a", Step: 2, Rank: 0, Value: -7, Exact: true, Time: now}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "a", Step: 2, Rank: 0, Value: -7, Exact: true, Time: now}}}}))
 	list, err = db.Points(r.ID)
 	ok(t, err)
 	if got, want := short(list), "[a:0:0=3 b:0:0=1 a:1:0=2 a:2:0=-7]"; got != want {

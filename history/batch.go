@@ -15,17 +15,17 @@ type Batch struct {
 	Inputs    *string // key of the inputs; "": there is none
 	WorldSize int     // of the attempts from now on; 0: unchanged
 	Git       *Git
-	Progress  *Progress // replaces the previous one
-	Snapshots []Snapshot
-	records.Records
+	Progress  []records.Progress `table:"progress" or:"REPLACE"`
+	Snapshots []records.Snapshot
+	records.Batch
 	// In the order in which they are written.
 	AttemptBegins []AttemptBegin
 	AttemptEnds   []AttemptEnd
 	Supersedes    []Supersede
 	Repeats       []Repeat
-	Lines         []LogLine
-	Removed       []int64 // steps whose checkpoints are gone
-	Checkpoints   []Checkpoint
+	Lines         []LogLine    `table:"logs"`
+	Removed       []int64      // steps whose checkpoints are gone
+	Checkpoints   []Checkpoint `table:"checkpoints" or:"REPLACE"`
 	End           *End
 }
 
@@ -81,7 +81,7 @@ func (r *Run) put(tx *sql.Tx, b *Batch) error {
 		return err
 	}
 	for _, write := range []func(*sql.Tx, *Batch) error{
-		r.putParams, r.putPlugins, r.putUsage, r.putProgress, r.putRanks, r.putDataFiles, r.putTags, r.putNotes, r.putArtifacts, r.putSnapshots, r.putPoints, r.putUpdates, r.putAttempts, r.putLines, r.putCheckpoints, r.putEnd, r.putKeys,
+		r.putParams, r.putArtifacts, r.putSnapshots, r.putPoints, r.putAttempts, r.putRemoved, r.putRows, r.putEnd, r.putKeys,
 	} {
 		if err := write(tx, b); err != nil {
 			return err
@@ -108,24 +108,10 @@ func execute[T any](tx *sql.Tx, statement string, items []T, values func(*T) []a
 	return nil
 }
 
-func (r *Run) putTags(tx *sql.Tx, b *Batch) error {
-	return execute(tx, "INSERT OR IGNORE INTO tags VALUES (?, ?)", b.Tags,
-		func(tag *string) []any { return []any{r.ID, *tag} })
-}
-
-func (r *Run) putNotes(tx *sql.Tx, b *Batch) error {
-	return execute(tx, "INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", b.Notes,
-		func(n *records.Note) []any { return []any{r.ID, formatTime(n.Time), n.Text} })
-}
-
-func (r *Run) putCheckpoints(tx *sql.Tx, b *Batch) error {
-	err := execute(tx, "DELETE FROM checkpoints WHERE run = ? AND step = ?", b.Removed,
+// putRemoved precedes putRows: a step may be saved again.
+func (r *Run) putRemoved(tx *sql.Tx, b *Batch) error {
+	return execute(tx, "DELETE FROM checkpoints WHERE run = ? AND step = ?", b.Removed,
 		func(step *int64) []any { return []any{r.ID, *step} })
-	if err != nil {
-		return err
-	}
-	return execute(tx, "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)", b.Checkpoints,
-		func(c *Checkpoint) []any { return []any{r.ID, c.Step, c.Score, c.Bytes, formatTime(c.Time), c.Points} })
 }
 
 // putEnd sets the final status. A running attempt ends with the run.

@@ -15,7 +15,7 @@ func BenchmarkShortRun(b *testing.B) {
 		ok(b, err)
 		r := begin(b, db, RunInfo{})
 		ok(b, r.Write(&Batch{Params: []Param{{"lr", 0.1}}}))
-		ok(b, r.AddSources([]Source{{"hello.star", "recipe", []byte("x")}}))
+		ok(b, r.AddSources([]records.Source{records.NewSource("hello.star", "recipe", []byte("x"))}))
 		ok(b, r.BeginAttempt())
 		ok(b, r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: "hi"}}}))
 		ok(b, finish(r, Done, 0, ""))
@@ -37,7 +37,7 @@ func BenchmarkList1000Runs(b *testing.B) {
 	for range 1000 {
 		r := begin(b, db, RunInfo{})
 		ok(b, r.Write(&Batch{Params: []Param{{"lr", 0.1}, {"batch", 64}}}))
-		ok(b, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "acc", Value: 0.5}, {Name: "loss", Value: 0.5}}}}))
+		ok(b, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "acc", Value: 0.5}, {Name: "loss", Value: 0.5}}}}))
 		ok(b, finish(r, Done, 0, ""))
 	}
 	for b.Loop() {
@@ -54,7 +54,7 @@ func BenchmarkMetrics(b *testing.B) {
 		batch[i] = records.Point{Name: []string{"loss", "acc"}[i%2], Step: int64(i), Rank: 0, Value: float64(i) * 0.37, Exact: true, Time: time.Now()}
 	}
 	for b.Loop() {
-		if err := r.Write(&Batch{Records: records.Records{Points: batch}}); err != nil {
+		if err := r.Write(&Batch{Batch: records.Batch{Points: batch}}); err != nil {
 			b.Fatal(err)
 		}
 	}

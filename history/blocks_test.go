@@ -119,7 +119,7 @@ func TestBlocksKeepEveryPoint(t *testing.T) {
 		r := begin(t, db, RunInfo{})
 		summaries[r.ID] = map[string]*MetricSummary{}
 		for _, batch := range wildBatches(random, 2000) {
-			ok(t, r.Write(&Batch{Records: records.Records{Points: batch}}))
+			ok(t, r.Write(&Batch{Batch: records.Batch{Points: batch}}))
 			want[r.ID] = append(want[r.ID], describeAll(batch)...)
 		}
 	}
@@ -165,7 +165,7 @@ func TestSupersededAtRandom(t *testing.T) {
 			for _, p := range batches[0] {
 				model = append(model, row{p, false})
 			}
-			ok(t, r.Write(&Batch{Records: records.Records{Points: batches[0]}}))
+			ok(t, r.Write(&Batch{Batch: records.Batch{Points: batches[0]}}))
 			n := len(model)
 			switch random.IntN(4) {
 			case 0:
@@ -333,7 +333,7 @@ func TestDamagedBlocks(t *testing.T) {
 		for i := range 10 {
 			points = append(points, records.Point{Name: "m", Step: int64(i), Value: math.NaN(), Time: time.Now()})
 		}
-		ok(t, r.Write(&Batch{Records: records.Records{Points: points}}))
+		ok(t, r.Write(&Batch{Batch: records.Batch{Points: points}}))
 		if _, err := db.sql.Exec("UPDATE metric_blocks SET " + change); err != nil {
 			if change == "time = NULL" {
 				continue // SQLite refuses it

@@ -204,7 +204,7 @@ func (d *Detail) describe(add func(kind, name string, value any)) {
 }
 
 // Sources returns the captured files of a run, the recipe first.
-func (db *DB) Sources(run int64) ([]Source, error) {
-	return list(db, func(s *Source) []any { return []any{&s.Path, &s.Role, &s.Content} },
-		`SELECT path, role, content FROM run_sources JOIN sources USING (sha256) WHERE run = ? ORDER BY role = 'load', path`, run)
+func (db *DB) Sources(run int64) ([]records.Source, error) {
+	return list(db, func(s *records.Source) []any { return []any{&s.Path, &s.SHA256, &s.Role, &s.Content} },
+		`SELECT path, sha256, role, content FROM run_sources JOIN sources USING (sha256) WHERE run = ? ORDER BY role = 'load', path`, run)
 }

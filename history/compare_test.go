@@ -13,10 +13,10 @@ func TestCompare(t *testing.T) {
 	db := open(t, t.TempDir())
 	for i := range 3 {
 		r := begin(t, db, RunInfo{Name: fmt.Sprint("run-", i), Seed: int64(i / 2), Recipe: fmt.Sprintf("dir%d/a.star", i), Threads: 1 + i})
-		ok(t, r.AddSources([]Source{{fmt.Sprintf("dir%d/a.star", i), "recipe", []byte("x")}, {"b.star", "load", fmt.Append(nil, i/2)}}))
+		ok(t, r.AddSources([]records.Source{records.NewSource(fmt.Sprintf("dir%d/a.star", i), "recipe", []byte("x")), records.NewSource("b.star", "load", fmt.Append(nil, i/2))}))
 		b := &Batch{
 			Params: []Param{{"lr", []any{0.5, 0.5, "0.5"}[i]}, {"same", 1}},
-			Records: records.Records{Points: []records.Point{{Name: "nan", Value: math.NaN()}, {Name: "zero", Value: math.Copysign(0, float64(1-i))}},
+			Batch: records.Batch{Points: []records.Point{{Name: "nan", Value: math.NaN()}, {Name: "zero", Value: math.Copysign(0, float64(1-i))}},
 				DataFiles: []records.DataFile{{Path: "a.csv", SHA256: fmt.Sprint(i % 2), Bytes: 3}},
 				Ranks:     []records.RankPlace{{Rank: 0, Host: "a", Kernels: "avx2"}, {Rank: 1, Host: "b", Kernels: []string{"avx2", "avx512", "avx2"}[i]}},
 				Plugins:   []records.Plugin{{Name: "gloo", Version: "1", SHA256: fmt.Sprint(i)}},
@@ -59,7 +59,7 @@ func TestCompareLookalikes(t *testing.T) {
 	db := open(t, t.TempDir())
 	for i, value := range []any{math.NaN(), "NaN"} {
 		r := begin(t, db, RunInfo{})
-		ok(t, r.Write(&Batch{Params: []Param{{"x", value}, {"same", math.Inf(1)}}, Records: records.Records{Tags: [][]string{{"a,b"}, {"a", "b"}}[i]}}))
+		ok(t, r.Write(&Batch{Params: []Param{{"x", value}, {"same", math.Inf(1)}}, Batch: records.Batch{Tags: [][]string{{"a,b"}, {"a", "b"}}[i]}}))
 		ok(t, finish(r, Done, 0, ""))
 	}
 	c, err := db.Compare([]int64{1, 2})
@@ -74,7 +74,7 @@ func TestCompareKept(t *testing.T) {
 	db := open(t, t.TempDir())
 	for i := range 2 {
 		r := begin(t, db, RunInfo{})
-		b := &Batch{Records: records.Records{Artifacts: []records.Artifact{{Name: "note", Kind: []string{"text", "bytes"}[i], Data: []byte{byte(i)}}, {Name: "last", Step: new(int64), Kind: "image", Data: []byte{byte(i)}}}}}
+		b := &Batch{Batch: records.Batch{Artifacts: []records.Artifact{{Name: "note", Kind: []string{"text", "bytes"}[i], Data: []byte{byte(i)}}, {Name: "last", Step: new(int64), Kind: "image", Data: []byte{byte(i)}}}}}
 		for step := range int64(30) {
 			data := fmt.Append(nil, step, step == 12 && i == 1)
 			b.Artifacts = append(b.Artifacts, records.Artifact{Name: "w", Step: &step, Kind: "histogram", Data: data}, records.Artifact{Name: "w", Step: &step, Kind: "image", Data: []byte("x")})
@@ -102,20 +102,17 @@ func TestCompareKept(t *testing.T) {
 // A history of the time when a name and a step had one kind keeps what it has.
 func TestKindsFromBefore(t *testing.T) {
 	home := t.TempDir()
+	old := oldHistory(t, home, 14)
+	_, err := old.Exec(`INSERT INTO runs (id, uid, name, recipe, status, world_size, backend, seed, threads, started, version, host, pid, dir, command)
+		VALUES (1, 'u', 'kept', 'a.star', 'failed', 1, 'shm', 0, 1, '2026-01-02T03:04:05.000000Z', 'v1', 'h', 1, '/', '[]');
+		INSERT INTO contents VALUES ('2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881', 'x');
+		INSERT INTO artifacts VALUES (1, 'w', -1, 0, 'image', 1, '2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881', '2026-01-02T03:04:05.000000Z')`)
+	ok(t, err)
+	ok(t, old.Close())
 	db := open(t, home)
-	r := begin(t, db, RunInfo{})
-	ok(t, r.Write(&Batch{Records: records.Records{Artifacts: []records.Artifact{{Name: "w", Kind: "image", Data: []byte("x")}}}}))
-	ok(t, finish(r, Failed, 1, ""))
-	for _, statement := range []string{"CREATE TABLE before (run, name, step, rank, kind, bytes, sha256, time, PRIMARY KEY (run, name, step)) WITHOUT ROWID",
-		"INSERT INTO before SELECT * FROM artifacts", "DROP TABLE artifacts", "ALTER TABLE before RENAME TO artifacts", "PRAGMA user_version = 14"} {
-		_, err := db.sql.Exec(statement)
-		ok(t, err)
-	}
-	db.Close()
-	db = open(t, home)
 	r, _, err := db.Reopen(1, RunInfo{})
 	ok(t, err)
-	ok(t, r.Write(&Batch{Records: records.Records{Artifacts: []records.Artifact{{Name: "w", Kind: "table", Data: []byte("y")}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Artifacts: []records.Artifact{{Name: "w", Kind: "table", Data: []byte("y")}}}}))
 	list, err := db.Artifacts(1)
 	ok(t, err)
 	if len(list) != 2 || list[0].Kind != "image" || list[1].Kind != "table" {

@@ -20,7 +20,7 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 	for i, loss := range []float64{math.NaN(), math.Copysign(0, -1), 0} {
 		r := begin(t, db, RunInfo{})
 		ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.01 * float64(i+1)}}}))
-		ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "acc", Value: float64(i), Exact: true}, {Name: "loss", Value: loss, Exact: true}}}}))
+		ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "acc", Value: float64(i), Exact: true}, {Name: "loss", Value: loss, Exact: true}}}}))
 	}
 	text, err := os.ReadFile("../docs/history.md")
 	ok(t, err)
@@ -46,13 +46,13 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 	if table := run(string(queries[3][1])); len(table.Rows) != 3 || table.Rows[0][1] != 0.03 {
 		t.Errorf("by accuracy: %v", table.Rows)
 	}
-	snapshot := Snapshot{Reason: "failed", Ranks: []RankState{{Rank: 0, State: "waiting"}, {Rank: 1, State: "gone"}}}
-	ok(t, begin(t, db, RunInfo{}).Write(&Batch{Snapshots: []Snapshot{snapshot}}))
+	snapshot := records.Snapshot{Reason: "failed", Ranks: []records.RankState{{Rank: 0, State: "waiting"}, {Rank: 1, State: "gone"}}}
+	ok(t, begin(t, db, RunInfo{}).Write(&Batch{Snapshots: []records.Snapshot{snapshot}}))
 	if table := run(strings.Replace(string(queries[0][1]), "= 7", "= 4", 1)); len(table.Rows) != 2 || table.Rows[1][1] != "gone" {
 		t.Errorf("where the ranks were: %v", table.Rows)
 	}
 	for i, files := range [][]records.DataFile{{{Path: "a.csv", SHA256: "1", Bytes: 9}, {Path: "b.csv", SHA256: "2", Bytes: 9}}, {{Path: "a.csv", SHA256: "1", Bytes: 9}, {Path: "b.csv", SHA256: "3", Bytes: 9}}} {
-		ok(t, (&Run{ID: int64(i + 1), db: db}).Write(&Batch{Number: 9, Records: records.Records{DataFiles: files}}))
+		ok(t, (&Run{ID: int64(i + 1), db: db}).Write(&Batch{Number: 9, Batch: records.Batch{DataFiles: files}}))
 	}
 	if table := run(string(queries[1][1])); len(table.Rows) != 1 || table.Rows[0][0] != "b.csv" || table.Rows[0][1] != "3" {
 		t.Errorf("other data: %v", table.Rows)

@@ -40,7 +40,7 @@ func (db *DB) Enter(f *Foreign, command []string) (id int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	batch := &Batch{Params: f.Params, Records: records.Records{Tags: append([]string{f.Mark}, f.Tags...)}}
+	batch := &Batch{Params: f.Params, Batch: records.Batch{Tags: append([]string{f.Mark}, f.Tags...)}}
 	for _, text := range notes {
 		batch.Notes = append(batch.Notes, records.Note{Time: f.Started, Text: text})
 	}

@@ -72,13 +72,13 @@ func TestARunInFull(t *testing.T) {
 	huge, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
 	ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.1}, {"whole", 1.0}, {"batch", 64}, {"huge", huge}, {"act", "re\"lu"},
 		{"bias", true}, {"none", nil}, {"top", math.Inf(1)}, {"nan", math.NaN()}, {"big", 1e21}}}))
-	ok(t, r.AddSources([]Source{{"digits.star", "recipe", []byte("def main(): pass")}, {"lib.star", "load", []byte("x = 1")},
-		{"empty.star", "load", nil}}))
+	ok(t, r.AddSources([]records.Source{records.NewSource("digits.star", "recipe", []byte("def main(): pass")), records.NewSource("lib.star", "load", []byte("x = 1")),
+		records.NewSource("empty.star", "load", nil)}))
 	ok(t, r.BeginAttempt())
-	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "acc", Step: 0, Rank: 0, Value: 0.5, Exact: true, Time: time.Now()}, {Name: "acc", Step: 1, Rank: 0, Value: 0.25, Exact: true, Time: time.Now()}}}}))
-	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "acc", Step: 2, Rank: 0, Value: 0.75, Exact: true, Time: time.Now()}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "acc", Step: 0, Rank: 0, Value: 0.5, Exact: true, Time: time.Now()}, {Name: "acc", Step: 1, Rank: 0, Value: 0.25, Exact: true, Time: time.Now()}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "acc", Step: 2, Rank: 0, Value: 0.75, Exact: true, Time: time.Now()}}}}))
 	ok(t, r.Tag("b", "a", "b"))
-	ok(t, r.Write(&Batch{Records: records.Records{Notes: []records.Note{{Time: time.Now(), Text: "went well"}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Notes: []records.Note{{Time: time.Now(), Text: "went well"}}}}))
 	score := records.Float(0.75)
 	ok(t, r.Write(&Batch{Checkpoints: []Checkpoint{{7, 1000, &score, time.Now(), 3}}}))
 	ok(t, r.Write(&Batch{AttemptEnds: []AttemptEnd{{0, Failed, 1.5, "broke"}}, AttemptBegins: []AttemptBegin{{1, time.Now(), 3}}}))
@@ -138,7 +138,7 @@ func TestValuesKeepTheirBits(t *testing.T) {
 	for i, v := range values {
 		points = append(points, records.Point{Name: "v", Step: int64(i), Rank: 1, Value: v, Exact: i%2 == 0, Time: time.Now()})
 	}
-	ok(t, r.Write(&Batch{Records: records.Records{Points: points}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: points}}))
 	got, err := reader(t, home).Points(r.ID, "v")
 	ok(t, err)
 	if len(got) != len(values) {
@@ -176,11 +176,11 @@ func TestSummaryLeavesNaNOut(t *testing.T) {
 	series := []float64{nan, 2, nan, 1, 3, nan}
 	var all []records.Point
 	for _, v := range series {
-		ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "one", Value: v}}}}))
+		ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "one", Value: v}}}}))
 		all = append(all, records.Point{Name: "all", Value: v})
 	}
-	ok(t, r.Write(&Batch{Records: records.Records{Points: all}}))
-	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "nan", Value: nan}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: all}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "nan", Value: nan}}}}))
 	list, err := reader(t, home).List(1)
 	ok(t, err)
 	for _, name := range []string{"one", "all"} {
@@ -251,9 +251,9 @@ func TestDiscardLeavesNoTrace(t *testing.T) {
 	begin(t, db, RunInfo{})
 	r := begin(t, db, RunInfo{})
 	ok(t, r.Write(&Batch{Params: []Param{{"lr", 1}}}))
-	ok(t, r.AddSources([]Source{{"a.star", "recipe", []byte("x")}}))
+	ok(t, r.AddSources([]records.Source{records.NewSource("a.star", "recipe", []byte("x"))}))
 	ok(t, r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Text: "hi"}}}))
-	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "m"}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "m"}}}}))
 	ok(t, r.Discard())
 	for _, table := range []string{"params", "sources", "run_sources", "logs", "metrics", "metric_summaries"} {
 		result, err := reader(t, home).Query(context.Background(), "SELECT count(*) FROM "+table)

@@ -13,9 +13,9 @@ import (
 
 // Inputs are what decides the bits of a run, except the data that it reads.
 type Inputs struct {
-	Main      string      // the recipe's path beneath its folder
-	Sources   []SourceRef // the recipe and the files it loads
-	Params    []Param     // as declared, with their values
+	Main      string           // the recipe's path beneath its folder
+	Sources   []records.Source // the recipe and the files it loads
+	Params    []Param          // as declared, with their values
 	Seed      int64
 	WorldSize int
 	Order     string // order of reductions: "ranks", or the backend that decides
@@ -36,7 +36,10 @@ func (in *Inputs) Key() (string, error) {
 	}
 	slices.SortFunc(params, func(a, b paramColumns) int { return strings.Compare(a.Name, b.Name) })
 	sources := slices.Clone(in.Sources)
-	slices.SortFunc(sources, func(a, b SourceRef) int { return strings.Compare(a.Path, b.Path) })
+	for i := range sources {
+		sources[i].Role = "" // keys have never had it
+	}
+	slices.SortFunc(sources, func(a, b records.Source) int { return strings.Compare(a.Path, b.Path) })
 	return digest(in.Main, sources, params, in.Seed, in.WorldSize, in.Order, in.Numerics, in.Parent)
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"drun/history/records"
 )
 
 // While a run goes on, its agent tells whoever connects to the socket <home>/locks/<uid>.sock what the ranks do at
@@ -29,8 +31,8 @@ const (
 )
 
 type liveAnswer struct {
-	Version  int       `json:"version"`
-	Snapshot *Snapshot `json:"snapshot"` // null: the ranks have not started, or have ended
+	Version  int               `json:"version"`
+	Snapshot *records.Snapshot `json:"snapshot"` // null: the ranks have not started, or have ended
 }
 
 func (db *DB) livePath(uid string) string { return filepath.Join(db.home, "locks", uid+".sock") }
@@ -40,7 +42,7 @@ type live struct {
 	listener *net.UnixListener
 	path     string
 	file     os.FileInfo
-	now      func(context.Context) (*Snapshot, error)
+	now      func(context.Context) (*records.Snapshot, error)
 	slots    chan struct{}
 
 	mu    sync.Mutex
@@ -51,13 +53,13 @@ type live struct {
 // Answer lets the agent tell those who ask (see Doing) what its ranks do, until the run's lock is released. now is
 // called from separate goroutines, and returns nil if there are no ranks at the moment; if it fails, those who ask
 // get no answer. The run goes on even if there can be no socket, as on some file systems.
-func (r *Run) Answer(now func(context.Context) (*Snapshot, error)) {
+func (r *Run) Answer(now func(context.Context) (*records.Snapshot, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.listen(now)
 }
 
-func (r *Run) listen(now func(context.Context) (*Snapshot, error)) {
+func (r *Run) listen(now func(context.Context) (*records.Snapshot, error)) {
 	path := r.db.livePath(r.UID)
 	os.Remove(path) // left by an agent that is gone, since this one has the lock
 	l := &live{path: path, now: now, slots: make(chan struct{}, liveAtOnce)}
@@ -154,7 +156,7 @@ func (e *SilentError) Hint() string { return e.Do }
 
 // Doing asks the agent of a running run what its ranks do now; nil: they have not started, or have ended. The error
 // is a *SilentError if the agent cannot be asked: it is gone, stopped, or on another machine.
-func (db *DB) Doing(ctx context.Context, id int64) (*Snapshot, error) {
+func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
 	var uid, host string
 	var pid int
 	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&uid, &host, &pid) }, "SELECT uid, host, pid FROM runs WHERE id = ?", id)

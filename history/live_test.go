@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 // Whoever asks gets what the ranks do at that moment; those who ask at once share an answer. Afterwards nothing is left.
@@ -19,9 +21,9 @@ func TestDoing(t *testing.T) {
 	home := filepath.Join(t.TempDir(), strings.Repeat("a-home-with-a-path-longer-than-that-of-a-socket/", 4))
 	r := begin(t, open(t, home), RunInfo{})
 	calls := atomic.Int64{}
-	r.Answer(func(context.Context) (*Snapshot, error) {
+	r.Answer(func(context.Context) (*records.Snapshot, error) {
 		n := calls.Add(1)
-		return &Snapshot{Time: time.Now(), Reason: "asked", Ranks: []RankState{{Rank: 0, State: "waiting", Number: uint64(n), Position: "r.star:1:2", Recent: []PastCall{}}}}, nil
+		return &records.Snapshot{Time: time.Now(), Reason: "asked", Ranks: []records.RankState{{Rank: 0, State: "waiting", Number: uint64(n), Position: "r.star:1:2", Recent: []records.PastCall{}}}}, nil
 	})
 	db := reader(t, home)
 	info, err := os.Stat(db.livePath(r.UID))
@@ -75,13 +77,13 @@ func TestDoingOfSilentAgents(t *testing.T) {
 	silent(none, "cannot be asked: no such file")
 
 	r := begin(t, db, RunInfo{}) // nothing to show yet
-	r.Answer(func(context.Context) (*Snapshot, error) { return nil, nil })
+	r.Answer(func(context.Context) (*records.Snapshot, error) { return nil, nil })
 	if s, err := db.Doing(t.Context(), r.ID); s != nil || err != nil {
 		t.Errorf("%+v, %v", s, err)
 	}
 
 	busy := begin(t, db, RunInfo{})
-	busy.Answer(func(ctx context.Context) (*Snapshot, error) { <-ctx.Done(); return nil, ctx.Err() })
+	busy.Answer(func(ctx context.Context) (*records.Snapshot, error) { <-ctx.Done(); return nil, ctx.Err() })
 	silent(busy, "has not answered")
 
 	stopped := begin(t, db, RunInfo{}) // nobody accepts
@@ -104,7 +106,7 @@ func TestDoingOfSilentAgents(t *testing.T) {
 	silent(other, "another version of drun")
 
 	killed := begin(t, db, RunInfo{})
-	killed.Answer(func(context.Context) (*Snapshot, error) { return nil, nil })
+	killed.Answer(func(context.Context) (*records.Snapshot, error) { return nil, nil })
 	killed.live.listener.Close() // as the kernel does
 	silent(killed, "cannot be asked: connection refused")
 	killed.lock.Close()
@@ -123,8 +125,8 @@ func TestDoingBesideSlowReaders(t *testing.T) {
 	home := t.TempDir()
 	db := open(t, home)
 	r := begin(t, db, RunInfo{})
-	long := make([]RankState, 20_000) // more than a socket holds
-	r.Answer(func(context.Context) (*Snapshot, error) { return &Snapshot{Ranks: long}, nil })
+	long := make([]records.RankState, 20_000) // more than a socket holds
+	r.Answer(func(context.Context) (*records.Snapshot, error) { return &records.Snapshot{Ranks: long}, nil })
 	for range 3 * liveAtOnce {
 		conn, err := net.Dial("unix", db.livePath(r.UID))
 		if err != nil {

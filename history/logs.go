@@ -99,8 +99,3 @@ type LogLine struct {
 	Time   time.Time `json:"time"`
 	Text   string    `json:"text"` // without its line ending
 }
-
-func (r *Run) putLines(tx *sql.Tx, b *Batch) error {
-	return execute(tx, "INSERT INTO logs (run, rank, stream, time, text) VALUES (?, ?, ?, ?, ?)", b.Lines,
-		func(l *LogLine) []any { return []any{r.ID, l.Rank, l.Stream, formatTime(l.Time), l.Text} })
-}

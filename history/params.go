@@ -68,7 +68,11 @@ func sameElements(a, b any) bool {
 }
 
 // paramColumns are the columns of a parameter.
-type paramColumns struct{ Name, Kind, Text string }
+type paramColumns struct {
+	Name string `db:"name"`
+	Kind string `db:"type"`
+	Text string `db:"value"`
+}
 
 func encodeParams(params []Param) (list []paramColumns, err error) {
 	for _, p := range params {
@@ -81,13 +85,32 @@ func encodeParams(params []Param) (list []paramColumns, err error) {
 	return list, nil
 }
 
+// MarshalCBOR gives the columns of a parameter.
+func (p Param) MarshalCBOR() ([]byte, error) {
+	columns, err := encodeParams([]Param{p})
+	if err != nil {
+		return nil, err
+	}
+	return spoolEncoder.Marshal(columns[0])
+}
+
+// UnmarshalCBOR reads what MarshalCBOR gives.
+func (p *Param) UnmarshalCBOR(data []byte) (err error) {
+	var c paramColumns
+	if err := spoolDecoder.Unmarshal(data, &c); err != nil {
+		return err
+	}
+	p.Name = c.Name
+	p.Value, err = decodeParam(c.Kind, c.Text)
+	return err
+}
+
 func (r *Run) putParams(tx *sql.Tx, b *Batch) error {
 	params, err := encodeParams(b.Params)
 	if err != nil {
 		return err
 	}
-	return execute(tx, "INSERT OR REPLACE INTO params VALUES (?, ?, ?, ?)", params,
-		func(p *paramColumns) []any { return []any{r.ID, p.Name, p.Kind, p.Text} })
+	return insertAll(tx, "REPLACE", "params", params, "run, ", r.ID)
 }
 
 func encodeParam(v any) (kind, text string, err error) {

@@ -99,8 +99,22 @@ func (db *DB) points(line []stretch, names []string) ([]records.Point, error) {
 
 // eachPoint calls fn with the points of a stretch, of all metrics or of those named.
 func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq int64, p *records.Point)) error {
+	if len(names) == 0 {
+		names = nil
+	}
+	err := blocks{db.sql, s.run}.named(superseded, s.from, s.to, names, func(seq int64, p *records.Point) {
+		if p != nil {
+			fn(seq, p)
+		}
+	})
+	return sqldb.Wrap(db.path, err)
+}
+
+// named calls fn with the points after one number and up to another, with nil for those of metrics that are not
+// among the names; nil: all are. fn must not keep the point.
+func (t blocks) named(superseded bool, after, upTo int64, names []string, fn func(seq int64, p *records.Point)) error {
 	query, args := "SELECT id, name FROM metric_names", []any(nil)
-	if len(names) > 0 {
+	if names != nil {
 		set, err := json.Marshal(names)
 		if err != nil {
 			return err
@@ -109,23 +123,26 @@ func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq 
 		args = append(args, string(set))
 	}
 	wanted := map[int64]string{}
-	err := db.read(func(rows *sql.Rows) error {
+	err := each(t.in, func(rows *sql.Rows) error {
 		var id int64
 		var name string
 		err := rows.Scan(&id, &name)
 		wanted[id] = name
 		return err
 	}, query, args...)
-	if err != nil || len(wanted) == 0 {
+	if err != nil {
 		return err
 	}
-	p := &records.Point{}
-	return sqldb.Wrap(db.path, blocks{db.sql, s.run}.points(superseded, s.from, s.to, func(n *numbered) {
-		if name, ok := wanted[n.metric]; ok {
-			*p = records.Point{Name: name, Step: n.step, Rank: int(n.rank), Value: n.value, Exact: n.exact, Time: time.UnixMicro(n.time).UTC()}
-			fn(n.seq, p)
+	var p records.Point
+	return t.points(superseded, after, upTo, func(n *numbered) {
+		name, ok := wanted[n.metric]
+		if !ok {
+			fn(n.seq, nil)
+			return
 		}
-	}))
+		p = records.Point{Name: name, Step: n.step, Rank: int(n.rank), Value: n.value, Exact: n.exact, Time: time.UnixMicro(n.time).UTC()}
+		fn(n.seq, &p)
+	})
 }
 
 // checkNames reports the first name that no point has.

@@ -59,7 +59,7 @@ func playAgent(home string) error {
 		if err != nil {
 			return err
 		}
-		if err := r.AddSources([]Source{{"x.star", "recipe", []byte("same for all")}}); err != nil {
+		if err := r.AddSources([]records.Source{records.NewSource("x.star", "recipe", []byte("same for all"))}); err != nil {
 			return err
 		}
 		for batch := range 20 {
@@ -67,7 +67,7 @@ func playAgent(home string) error {
 			for i := range points {
 				points[i] = records.Point{Name: "loss", Step: int64(batch*50 + i), Value: float64(i), Time: time.Now()}
 			}
-			if err := r.Write(&Batch{Records: records.Records{Points: points}}); err != nil {
+			if err := r.Write(&Batch{Batch: records.Batch{Points: points}}); err != nil {
 				return err
 			}
 			if err := r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: fmt.Sprint("batch ", batch)}}}); err != nil {

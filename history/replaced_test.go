@@ -23,7 +23,7 @@ func TestReplacedHistory(t *testing.T) {
 			ok(t, r.BeginAttempt())
 			said := []string{}
 			r.OnReplaced(func(what string) { said = append(said, what) })
-			ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "x", Step: 0, Value: 1, Time: time.Unix(1, 0)}}}}))
+			ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "x", Step: 0, Value: 1, Time: time.Unix(1, 0)}}}}))
 			path := filepath.Join(home, "history.db")
 			there := []string{} // the runs of the file that has the name now
 			switch how {
@@ -52,7 +52,7 @@ func TestReplacedHistory(t *testing.T) {
 				ok(t, os.Rename(copied, home))
 				there = []string{"x lost", "parent done"}
 			}
-			ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "x", Step: 1, Value: 2, Time: time.Unix(2, 0)}}}}))
+			ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "x", Step: 1, Value: 2, Time: time.Unix(2, 0)}}}}))
 			kept := filepath.Join(home, "replaced", r.UID)
 			if d, err := reader(t, kept).Get(r.ID); err != nil || d.Status != Running {
 				t.Errorf("%+v, %v", d, err)

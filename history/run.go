@@ -2,9 +2,7 @@ package history
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -279,27 +277,18 @@ func (r *Run) unlock() {
 	}
 }
 
-// Source is a captured file of a run.
-type Source struct {
-	Path    string
-	Role    string // "recipe" or "load"
-	Content []byte
-}
-
 // AddSources keeps the files that the run was made from; equal contents are stored once for all runs.
-func (r *Run) AddSources(sources []Source) error {
+func (r *Run) AddSources(sources []records.Source) error {
 	return r.db.write(func(tx *sql.Tx) error {
 		for _, s := range sources {
-			sum := sha256.Sum256(s.Content)
-			sha := hex.EncodeToString(sum[:])
 			content := s.Content
 			if content == nil {
 				content = []byte{}
 			}
-			if _, err := tx.Exec("INSERT OR IGNORE INTO sources VALUES (?, ?)", sha, content); err != nil {
+			if _, err := tx.Exec("INSERT OR IGNORE INTO sources VALUES (?, ?)", s.SHA256, content); err != nil {
 				return err
 			}
-			if _, err := tx.Exec("INSERT OR REPLACE INTO run_sources VALUES (?, ?, ?, ?)", r.ID, s.Path, sha, s.Role); err != nil {
+			if _, err := tx.Exec("INSERT OR REPLACE INTO run_sources VALUES (?, ?, ?, ?)", r.ID, s.Path, s.SHA256, s.Role); err != nil {
 				return err
 			}
 		}
@@ -308,7 +297,7 @@ func (r *Run) AddSources(sources []Source) error {
 }
 
 // Tag adds labels; existing ones are kept.
-func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Records: records.Records{Tags: tags}}) }
+func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Batch: records.Batch{Tags: tags}}) }
 
 // RemoveCheckpoints removes steps whose checkpoints are gone from a run's catalog.
 func (db *DB) RemoveCheckpoints(id int64, steps []int64) error {

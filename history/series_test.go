@@ -47,7 +47,7 @@ func TestColumns(t *testing.T) {
 func TestEachPoint(t *testing.T) {
 	db := open(t, t.TempDir())
 	r := begin(t, db, RunInfo{})
-	ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "a", Step: 1, Value: 2}, {Name: "b", Step: 1, Value: 3}, {Name: "a", Step: 2, Rank: 1, Value: 4}}}}))
+	ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "a", Step: 1, Value: 2}, {Name: "b", Step: 1, Value: 3}, {Name: "a", Step: 2, Rank: 1, Value: 4}}}}))
 	got := ""
 	ok(t, db.EachPoint(r.ID, "a", func(p *records.Point) { got += fmt.Sprint(p.Step, p.Rank, p.Value, " ") }))
 	if got != "1 0 2 2 1 4 " {

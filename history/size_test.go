@@ -33,7 +33,7 @@ func pointSize(t testing.TB, runs, batch int, point func(i int) records.Point) f
 			points[i] = point(at + i)
 		}
 		for _, r := range all {
-			ok(t, r.Write(&Batch{Records: records.Records{Points: points}}))
+			ok(t, r.Write(&Batch{Batch: records.Batch{Points: points}}))
 		}
 	}
 	return float64(size()-before) / float64(n*runs)

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 func TestSnapshots(t *testing.T) {
@@ -11,20 +13,20 @@ func TestSnapshots(t *testing.T) {
 	db := open(t, home)
 	other, r := begin(t, db, RunInfo{}), begin(t, db, RunInfo{WorldSize: 2})
 	took := 0.25
-	first := Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), Reason: "SIGQUIT", Ranks: []RankState{
-		{Rank: 0, State: "waiting", Call: "barrier", Number: 1 << 40, Position: "a.star:3:1", Seconds: 1.5, Recent: []PastCall{
+	first := records.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), Reason: "SIGQUIT", Ranks: []records.RankState{
+		{Rank: 0, State: "waiting", Call: "barrier", Number: 1 << 40, Position: "a.star:3:1", Seconds: 1.5, Recent: []records.PastCall{
 			{Call: "barrier", Number: 1 << 40, Position: "a.star:3:1", Ago: 1.5},
 			{Call: "send(float32[3], to 1, tag 0)", Group: 7, Position: "a.star:2:1", Ago: 2, Seconds: &took, Async: true},
 		}},
-		{Rank: 1, State: "starting", Recent: []PastCall{}},
+		{Rank: 1, State: "starting", Recent: []records.PastCall{}},
 	}}
-	second := Snapshot{Time: first.Time.Add(time.Second), Reason: "failed", Ranks: []RankState{{Rank: 0, State: "gone", Recent: []PastCall{}}}}
-	ok(t, r.Write(&Batch{Snapshots: []Snapshot{first}}))
-	ok(t, r.Write(&Batch{Snapshots: []Snapshot{second}}))
-	ok(t, other.Write(&Batch{Snapshots: []Snapshot{second}}))
+	second := records.Snapshot{Time: first.Time.Add(time.Second), Reason: "failed", Ranks: []records.RankState{{Rank: 0, State: "gone", Recent: []records.PastCall{}}}}
+	ok(t, r.Write(&Batch{Snapshots: []records.Snapshot{first}}))
+	ok(t, r.Write(&Batch{Snapshots: []records.Snapshot{second}}))
+	ok(t, other.Write(&Batch{Snapshots: []records.Snapshot{second}}))
 	d, err := reader(t, home).Get(r.ID)
 	ok(t, err)
-	if want := []Snapshot{first, second}; !reflect.DeepEqual(d.Snapshots, want) {
+	if want := []records.Snapshot{first, second}; !reflect.DeepEqual(d.Snapshots, want) {
 		t.Errorf("got %+v\nwant %+v", d.Snapshots, want)
 	}
 	ok(t, r.Discard())

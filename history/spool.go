@@ -39,12 +39,6 @@ type frame struct{ Length, Sum uint32 }
 
 const frameSize = 8
 
-// spooled is a batch as CBOR; its parameters are kept as columns.
-type spooled struct {
-	Batch
-	Params []paramColumns
-}
-
 var (
 	spoolEncoder = must(cbor.EncOptions{NaNConvert: cbor.NaNConvertNone, InfConvert: cbor.InfConvertNone, Time: cbor.TimeRFC3339NanoUTC}.EncMode())
 	spoolDecoder = must(cbor.DecOptions{MaxArrayElements: 1<<31 - 1, UTF8: cbor.UTF8DecodeInvalid}.DecMode())
@@ -64,11 +58,7 @@ func (r *Run) Spool(b *Batch) error {
 }
 
 func encodeBatch(b *Batch) ([]byte, error) {
-	params, err := encodeParams(b.Params)
-	if err != nil {
-		return nil, err
-	}
-	body, err := spoolEncoder.Marshal(spooled{*b, params})
+	body, err := spoolEncoder.Marshal(b)
 	if err != nil {
 		return nil, err
 	}
@@ -79,19 +69,8 @@ func encodeBatch(b *Batch) ([]byte, error) {
 }
 
 func decodeBatch(body []byte) (*Batch, error) {
-	var s spooled
-	if err := spoolDecoder.Unmarshal(body, &s); err != nil {
-		return nil, err
-	}
-	b := s.Batch
-	for _, p := range s.Params {
-		value, err := decodeParam(p.Kind, p.Text)
-		if err != nil {
-			return nil, err
-		}
-		b.Params = append(b.Params, Param{p.Name, value})
-	}
-	return &b, nil
+	b := &Batch{}
+	return b, spoolDecoder.Unmarshal(body, b)
 }
 
 func (s *spool) append(path string, data []byte) (err error) {

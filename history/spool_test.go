@@ -20,12 +20,12 @@ func everything() *Batch {
 	when := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
 	return &Batch{
 		Params:      []Param{{"lr", 0.1}, {"n", int64(7)}, {"huge", huge}, {"none", nil}, {"on", true}, {"text", "a é"}, {"api_key", Secret{}}},
-		Progress:    &Progress{"epoch", 3, 9, when, when.Add(time.Second)},
-		Snapshots:   []Snapshot{{when, "failed", []RankState{{Rank: 1, State: "waiting", Recent: []PastCall{{Call: "c", Seconds: &took}}}}}},
+		Progress:    []records.Progress{{Label: "epoch", Current: 3, Total: 9, Began: when, Time: when.Add(time.Second)}},
+		Snapshots:   []records.Snapshot{{Time: when, Reason: "failed", Ranks: []records.RankState{{Rank: 1, State: "waiting", Recent: []records.PastCall{{Call: "c", Seconds: &took}}}}}},
 		Lines:       []LogLine{{0, 1, "stderr", when, "bytes \xff"}},
 		Checkpoints: []Checkpoint{{Step: 3, Bytes: 9, Score: &score, Time: when, Points: 2}},
 		End:         &End{Failed, 5, "why", 2.5},
-		Records: records.Records{Plugins: []records.Plugin{{Name: "gloo", Version: "1", Path: "/x", SHA256: "abc"}},
+		Batch: records.Batch{Plugins: []records.Plugin{{Name: "gloo", Version: "1", Path: "/x", SHA256: "abc"}},
 			Ranks:     []records.RankPlace{{Rank: 1, Node: 2, LocalRank: 3, Host: "host", Threads: 4, Kernels: "avx2"}},
 			Usage:     []records.Usage{{Attempt: 1, Rank: 2, Time: when, CPU: 3.5, Resident: 0, Peak: 5, Collectives: 6.5, Waiting: 7.5}, {Attempt: 0, Rank: 2, Time: when, CPU: 3.5, Resident: 4, Peak: 5, Collectives: 6.5, Waiting: 7.5}},
 			DataFiles: []records.DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
@@ -103,13 +103,13 @@ func TestSpool(t *testing.T) {
 			make := func(home string) *Run {
 				r := begin(t, open(t, home), RunInfo{Name: "x"})
 				ok(t, r.BeginAttempt())
-				ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}}}))
+				ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "x", Exact: true, Time: time.Unix(1, 0)}}}}))
 				return r
 			}
 			direct, r := make(want), make(got)
-			first := &Batch{Records: records.Records{Points: []records.Point{{Name: "x", Step: 9, Value: 9, Time: time.Unix(2, 0)}}}}
+			first := &Batch{Batch: records.Batch{Points: []records.Point{{Name: "x", Step: 9, Value: 9, Time: time.Unix(2, 0)}}}}
 			second := everything()
-			ok(t, direct.Write(&Batch{Records: records.Records{Points: first.Points}}))
+			ok(t, direct.Write(&Batch{Batch: records.Batch{Points: first.Points}}))
 			ok(t, direct.Write(everything()))
 
 			ok(t, r.Spool(first))

@@ -97,7 +97,7 @@ type Checkpoint struct {
 	Score *records.Float `json:"score"`
 	Time  time.Time      `json:"time"`
 	// Points is how many points of the run were recorded before it; only set to write.
-	Points int64 `json:"-" cbor:"points"`
+	Points int64 `json:"-" cbor:"points" db:"points"`
 }
 
 // Names selects parameters or metrics; the zero value selects none.
@@ -302,26 +302,26 @@ type Detail struct {
 	DataFiles     []records.DataFile  `json:"data_files"`
 	Attempts      []Attempt           `json:"attempts"`
 	// Orphaned is the step of the checkpoint that the run was resumed from, if that one's run has been removed.
-	Orphaned  *int64           `json:"-"`
-	Sources   []SourceRef      `json:"sources"`
-	Plugins   []records.Plugin `json:"plugins"`
-	Notes     []records.Note   `json:"notes"`
-	Usage     []RankUsage      `json:"usage"`     // by rank
-	Snapshots []Snapshot       `json:"snapshots"` // oldest first
-	Progress  *Progress        `json:"progress"`  // of a running run; nil: none
-	Threads   int              `json:"threads"`
-	Version   string           `json:"version"`
-	GoVersion *string          `json:"go_version"`        // nil likewise
-	Numerics  *int             `json:"numerics"`          // version of drun's arithmetic; nil likewise
-	Inputs    string           `json:"inputs"`            // key of what decides the bits, without the data; "": unknown
-	Key       string           `json:"key"`               // key of what decides the bits; "": unknown, or not known yet
-	Git       *Git             `json:"git"`               // of the recipe's folder; nil: none
-	DataDirs  []string         `json:"data_dirs"`         // of --data; nil: unknown
-	Project   string           `json:"project,omitempty"` // the recipe's folder beneath its project's root
-	Host      string           `json:"host"`
-	PID       int              `json:"pid"`
-	Dir       string           `json:"dir"`
-	Command   []string         `json:"command"`
+	Orphaned  *int64             `json:"-"`
+	Sources   []records.Source   `json:"sources"`
+	Plugins   []records.Plugin   `json:"plugins"`
+	Notes     []records.Note     `json:"notes"`
+	Usage     []RankUsage        `json:"usage"`     // by rank
+	Snapshots []records.Snapshot `json:"snapshots"` // oldest first
+	Progress  *records.Progress  `json:"progress"`  // of a running run; nil: none
+	Threads   int                `json:"threads"`
+	Version   string             `json:"version"`
+	GoVersion *string            `json:"go_version"`        // nil likewise
+	Numerics  *int               `json:"numerics"`          // version of drun's arithmetic; nil likewise
+	Inputs    string             `json:"inputs"`            // key of what decides the bits, without the data; "": unknown
+	Key       string             `json:"key"`               // key of what decides the bits; "": unknown, or not known yet
+	Git       *Git               `json:"git"`               // of the recipe's folder; nil: none
+	DataDirs  []string           `json:"data_dirs"`         // of --data; nil: unknown
+	Project   string             `json:"project,omitempty"` // the recipe's folder beneath its project's root
+	Host      string             `json:"host"`
+	PID       int                `json:"pid"`
+	Dir       string             `json:"dir"`
+	Command   []string           `json:"command"`
 }
 
 // Attempt is one start of the ranks.
@@ -333,13 +333,6 @@ type Attempt struct {
 	Error   string    `json:"error"`
 	// FromStep is the step of the run's checkpoint that it started from; nil: it began anew.
 	FromStep *int64 `json:"from_step"`
-}
-
-// SourceRef names a captured file.
-type SourceRef struct {
-	Path   string `json:"path"`
-	SHA256 string `json:"sha256"`
-	Role   string `json:"role"`
 }
 
 // Get returns everything about the run with this id except its points and logs.
@@ -374,10 +367,7 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Attempts, err = list(db, func(a *Attempt) []any {
-		return []any{&a.Attempt, &a.Status, timeColumn{&a.Started}, &a.Seconds, &a.Error, &a.FromStep}
-	}, "SELECT attempt, status, started, seconds, error, from_step FROM attempts WHERE run = ? ORDER BY attempt", id)
-	if err != nil {
+	if d.Attempts, err = rows[Attempt](db, "attempts WHERE run = ? ORDER BY attempt", id); err != nil {
 		return nil, err
 	}
 	for i := range d.Attempts {
@@ -385,18 +375,16 @@ func (db *DB) Get(id int64) (*Detail, error) {
 			d.Attempts[i].Status = d.Status
 		}
 	}
-	d.Sources, err = list(db, func(s *SourceRef) []any { return []any{&s.Path, &s.SHA256, &s.Role} },
-		"SELECT path, sha256, role FROM run_sources WHERE run = ? ORDER BY role = 'load', path", id)
-	if err != nil {
+	if d.Sources, err = rows[records.Source](db, "run_sources WHERE run = ? ORDER BY role = 'load', path", id); err != nil {
 		return nil, err
 	}
-	if d.Plugins, err = db.plugins(id); err != nil {
+	if d.Plugins, err = rows[records.Plugin](db, "plugins WHERE run = ? ORDER BY name", id); err != nil {
 		return nil, err
 	}
-	if d.Ranks, err = db.ranks(id); err != nil {
+	if d.Ranks, err = rows[records.RankPlace](db, "ranks WHERE run = ? ORDER BY rank", id); err != nil {
 		return nil, err
 	}
-	if d.DataFiles, err = db.dataFiles(id); err != nil {
+	if d.DataFiles, err = rows[records.DataFile](db, "data_files WHERE run = ? ORDER BY path, sha256", id); err != nil {
 		return nil, err
 	}
 	if d.Usage, err = db.rankUsage(id); err != nil {
@@ -410,6 +398,6 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	if d.Snapshots, err = db.snapshots(id); err != nil {
 		return nil, err
 	}
-	d.Notes, err = list(db, func(n *records.Note) []any { return []any{timeColumn{&n.Time}, &n.Text} }, "SELECT time, text FROM notes WHERE run = ? ORDER BY id", id)
+	d.Notes, err = rows[records.Note](db, "notes WHERE run = ? ORDER BY id", id)
 	return d, err
 }

@@ -34,28 +34,14 @@ func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*re
 			to.seq = 0
 			anew()
 		}
-		wanted := map[int64]string{}
-		chosen := map[string]bool{}
-		for _, name := range names.Some {
-			chosen[name] = true
+		wanted := names.Some
+		if names.All {
+			wanted = nil
+		} else if wanted == nil {
+			wanted = []string{}
 		}
-		err = each(at, func(rows *sql.Rows) error {
-			var id int64
-			var name string
-			err := rows.Scan(&id, &name)
-			if names.All || chosen[name] {
-				wanted[id] = name
-			}
-			return err
-		}, "SELECT n.id, n.name FROM run_metrics m JOIN metric_names n ON n.id = m.metric WHERE m.run = ?", run)
-		if err != nil {
-			return err
-		}
-		p := &records.Point{}
-		return blocks{at, run}.points(!superseded, to.seq, math.MaxInt64, func(n *numbered) {
-			to.seq = n.seq
-			if name, ok := wanted[n.metric]; ok {
-				*p = records.Point{Name: name, Step: n.step, Rank: int(n.rank), Value: n.value, Exact: n.exact, Time: time.UnixMicro(n.time)}
+		return blocks{at, run}.named(!superseded, to.seq, math.MaxInt64, wanted, func(seq int64, p *records.Point) {
+			if to.seq = seq; p != nil {
 				fn(p)
 			}
 		})

@@ -153,7 +153,7 @@ func TestReadersNeedNoWriteAccess(t *testing.T) {
 			default:
 				db := open(t, home)
 				r := begin(t, db, RunInfo{Name: "kept"})
-				ok(t, r.Write(&Batch{Records: records.Records{Points: []records.Point{{Name: "m", Value: 1, Time: time.Now()}}}}))
+				ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "m", Value: 1, Time: time.Now()}}}}))
 				ok(t, finish(r, Done, 0, ""))
 				if left == "closed" {
 					ok(t, db.Close())
@@ -326,7 +326,7 @@ func TestDamageAnywhere(t *testing.T) {
 	db := open(t, home)
 	for range 5 {
 		r := begin(t, db, RunInfo{})
-		ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.5}}, End: &End{Status: Done}, Records: records.Records{Tags: []string{"t"}, Points: []records.Point{{Name: "m", Value: 1, Time: time.Now()}}}}))
+		ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.5}}, End: &End{Status: Done}, Batch: records.Batch{Tags: []string{"t"}, Points: []records.Point{{Name: "m", Value: 1, Time: time.Now()}}}}))
 	}
 	look := Selection{Params: Names{All: true}, Metrics: Names{All: true}, Tags: true, Checkpoints: true}
 	// As where an index leads to the rows of another run.

@@ -7,18 +7,6 @@ import (
 	"drun/history/records"
 )
 
-func (r *Run) putUpdates(tx *sql.Tx, b *Batch) error {
-	err := execute(tx, "INSERT OR REPLACE INTO updates (run, attempt, rank, first, digests) VALUES (?, ?, ?, ?, ?)", b.Updates,
-		func(u *records.Updates) []any { return []any{r.ID, u.Attempt, u.Rank, u.First, u.Digests} })
-	if err != nil {
-		return err
-	}
-	return execute(tx, `INSERT OR REPLACE INTO step_marks (run, attempt, seq, name, step, updates, step_by, updates_by, count)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, b.Marks, func(m *records.Mark) []any {
-		return []any{r.ID, m.Attempt, m.Seq, m.Name, m.Step, m.Updates, m.StepBy, m.UpdatesBy, m.Count}
-	})
-}
-
 // Digests returns the digests of each rank's parameters, by rank and number of the update, of the latest attempt
 // that made the update.
 func (db *DB) Digests(run int64) ([]map[int64][records.DigestSize]byte, error) {
@@ -44,7 +32,5 @@ func (db *DB) Digests(run int64) ([]map[int64][records.DigestSize]byte, error) {
 
 // Marks lists at how many updates rank 0 saved and recorded steps, latest last.
 func (db *DB) Marks(run int64) ([]records.Mark, error) {
-	return list(db, func(m *records.Mark) []any {
-		return []any{&m.Attempt, &m.Seq, &m.Name, &m.Step, &m.Updates, &m.StepBy, &m.UpdatesBy, &m.Count}
-	}, "SELECT attempt, seq, name, step, updates, step_by, updates_by, count FROM step_marks WHERE run = ? ORDER BY attempt, seq", run)
+	return rows[records.Mark](db, "step_marks WHERE run = ? ORDER BY attempt, seq", run)
 }

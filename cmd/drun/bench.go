@@ -113,11 +113,13 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	defer signal.Stop(signals)
 	var out bytes.Buffer
 	result, err := run.Run(run.Options{
-		Signals: signals,
-		Recipe:  recipe, Nproc: n, Backend: backend, Plugins: dirs, PluginHost: func() (string, error) { return program, nil }, Home: filepath.Join(dir, ".drun"), Counted: true,
-		Timeout: 5 * time.Minute, Stdout: &out, Stderr: cmd.ErrOrStderr(), Version: version(),
-		Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
-			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + strconv.FormatBool(b.check)},
+		Hooks:  run.Hooks{Signals: signals},
+		Recipe: recipe, Nproc: n,
+		Communication: run.Communication{Backend: backend, Plugins: dirs, PluginHost: func() (string, error) { return program, nil }, Counted: true},
+		History:       run.History{Home: filepath.Join(dir, ".drun"), Version: version()},
+		Timeout:       5 * time.Minute, Output: run.Output{Stdout: &out, Stderr: cmd.ErrOrStderr()},
+		Parameters: run.Parameters{Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
+			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + strconv.FormatBool(b.check)}},
 	})
 	if err != nil {
 		return err

@@ -108,7 +108,7 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 		err = r.Write(&history.Batch{
 			Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
 			End:         &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()},
-			Records:     records.Records{DataFiles: []records.DataFile{*file}},
+			Batch:       records.Batch{DataFiles: []records.DataFile{*file}},
 		})
 	}
 	if err != nil {

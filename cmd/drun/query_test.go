@@ -41,10 +41,10 @@ func recorded(t *testing.T) string {
 		Command: []string{"drun", "run", "examples/digits.star"}, Version: "v1", Threads: 1})
 	ok(t, err)
 	ok(t, r.Write(&history.Batch{Params: []history.Param{{Name: "lr", Value: 0.1}, {Name: "whole", Value: 1.0}, {Name: "hidden", Value: 128}}}))
-	ok(t, r.AddSources([]history.Source{{Path: "examples/digits.star", Role: "recipe", Content: []byte("def main(): pass\n")}}))
+	ok(t, r.AddSources([]records.Source{records.NewSource("examples/digits.star", "recipe", []byte("def main(): pass\n"))}))
 	ok(t, r.BeginAttempt())
 	ok(t, r.Write(&history.Batch{
-		Records: records.Records{Points: []records.Point{
+		Batch: records.Batch{Points: []records.Point{
 			{Name: "acc", Step: 0, Value: 0.30000000000000004, Exact: true, Time: when},
 			{Name: "loss", Step: 0, Value: math.Inf(1), Exact: true, Time: when},
 			{Name: "loss", Step: 1, Value: math.NaN(), Rank: 1, Exact: true, Time: when.Add(time.Millisecond)},

@@ -92,7 +92,7 @@ func printDetail(out io.Writer, d *history.Detail) error {
 }
 
 // progressText says how far a loop has got.
-func progressText(p *history.Progress) string {
+func progressText(p *records.Progress) string {
 	text := whole(p.Current)
 	if p.Total >= 0 {
 		text += fmt.Sprintf(" of %d", p.Total)

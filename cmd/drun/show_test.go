@@ -21,7 +21,7 @@ func TestShowFoldsDataFiles(t *testing.T) {
 		for i := range n {
 			files = append(files, records.DataFile{Path: fmt.Sprintf("%03d.png", i), SHA256: fmt.Sprint(i), Bytes: 1024})
 		}
-		ok(t, r.Write(&history.Batch{Records: records.Records{DataFiles: files}}))
+		ok(t, r.Write(&history.Batch{Batch: records.Batch{DataFiles: files}}))
 		ok(t, r.Write(&history.Batch{End: &history.End{Status: history.Done}}))
 		ok(t, db.Close())
 		want, rest := manyFiles, ""

@@ -6,13 +6,13 @@ import (
 	"io"
 	"strconv"
 
-	"drun/history"
+	"drun/history/records"
 	"drun/internal/elapsed"
 	"drun/internal/terminal"
 )
 
 // printSnapshot shows what every rank was doing at a moment of an attempt, and each rank's latest calls.
-func printSnapshot(out io.Writer, s history.Snapshot, attempt string) {
+func printSnapshot(out io.Writer, s records.Snapshot, attempt string) {
 	fmt.Fprintf(out, "\nRANKS AT %s (%s%s)\n", localTime(s.Time), terminal.Escape(s.Reason), attempt)
 	w := terminal.NewTable(out)
 	row(w, "RANK", "STATE", "CALL", "NUMBER", "GROUP", "POSITION", "SINCE")

@@ -2,9 +2,10 @@ package board
 
 import (
 	"bytes"
-	"encoding/binary"
 	"maps"
 	"slices"
+
+	"github.com/klauspost/compress/s2"
 )
 
 // Told is what another board already has of this one's ranks, so that a mirror need hold only what is new. For a
@@ -35,15 +36,12 @@ func (t *Told) News(m *Mirror) {
 			had.Flows, same = r.Flows, false
 		}
 		had.Needs = r.Needs
-		if bytes.Equal(r.Slot, had.Slot) {
-			r.Slot = nil
-		} else {
-			had.Slot, same = r.Slot, false
-		}
-		if bytes.Equal(r.Names, had.Names) {
-			r.Names = nil
-		} else {
-			had.Names, same = r.Names, false
+		for _, part := range [][2]*[]byte{{&r.Slot, &had.Slot}, {&r.Names, &had.Names}} {
+			if now, before := part[0], part[1]; bytes.Equal(*now, *before) {
+				*now = nil
+			} else {
+				*before, same = *now, false
+			}
 		}
 		r.Groups = slices.DeleteFunc(r.Groups, func(g MirroredGroup) bool {
 			i := slices.IndexFunc(had.Groups, func(h MirroredGroup) bool { return h.ID == g.ID })
@@ -75,60 +73,15 @@ func markOf(r *MirroredRank) uint64 {
 	return as[needs](r.Needs).mark.Load()
 }
 
-// Sets of ranks mostly contain none, all, or all but a few, and tables of names are mostly empty. They are packed
-// as runs of equal words: for each, four times its length plus one of these constants, then for theseRanks the word
-// itself.
-const (
-	noRanks = iota
-	allRanks
-	theseRanks
-)
-
-// pack compresses whole 8-byte words.
-func pack(words []byte) []byte {
-	out := []byte{}
-	for len(words) > 0 {
-		word, n := words[:8], 1
-		for ; 8*n < len(words) && bytes.Equal(words[8*n:][:8], word); n++ {
-		}
-		kind := uint64(theseRanks)
-		switch binary.LittleEndian.Uint64(word) {
-		case 0:
-			kind = noRanks
-		case 1<<64 - 1:
-			kind = allRanks
-		}
-		if out = binary.AppendUvarint(out, uint64(n)<<2|kind); kind == theseRanks {
-			out = append(out, word...)
-		}
-		words = words[8*n:]
-	}
-	return out
-}
+// pack compresses a part of the board: sets of ranks mostly contain none, all, or all but a few, and tables of names
+// are mostly empty.
+func pack(part []byte) []byte { return s2.Encode(nil, part) }
 
 // unpack restores size bytes; false: packed does not hold that many.
 func unpack(packed []byte, size int) ([]byte, bool) {
-	out := make([]byte, 0, size)
-	for len(packed) > 0 {
-		head, took := binary.Uvarint(packed)
-		if took <= 0 || head>>2 > uint64(size-len(out))/8 {
-			return nil, false
-		}
-		packed = packed[took:]
-		word := make([]byte, 8)
-		switch head & 3 {
-		case noRanks:
-		case allRanks:
-			binary.LittleEndian.PutUint64(word, 1<<64-1)
-		case theseRanks:
-			if len(packed) < 8 {
-				return nil, false
-			}
-			word, packed = packed[:8], packed[8:]
-		default:
-			return nil, false
-		}
-		out = append(out, bytes.Repeat(word, int(head>>2))...)
+	if n, err := s2.DecodedLen(packed); err != nil || n != size {
+		return nil, false
 	}
-	return out, len(out) == size
+	out, err := s2.Decode(nil, packed)
+	return out, err == nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"drun/engine"
 	"drun/history/records"
 	"drun/internal/terminal"
 
@@ -86,7 +85,7 @@ func (c *Console) write(w io.Writer, text string) {
 }
 
 // Progress moves the bar.
-func (c *Console) Progress(p *engine.Progress) {
+func (c *Console) Progress(p *records.Progress) {
 	if !c.terminal {
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"drun/engine"
 	"drun/history/records"
 )
 
@@ -52,7 +51,7 @@ func TestBar(t *testing.T) {
 		t.Errorf("without a bar of the recipe: %q", got)
 	}
 	err.Reset()
-	c.Progress(&engine.Progress{Label: "epoch 1", Current: 3, Total: 9})
+	c.Progress(&records.Progress{Label: "epoch 1", Current: 3, Total: 9})
 	if got := err.String(); !strings.Contains(got, "epoch 1  loss 0.1235") || !strings.Contains(got, "3/9") {
 		t.Errorf("with one: %q", got)
 	}
@@ -70,14 +69,14 @@ func TestBar(t *testing.T) {
 	if out.String() != "text\n" {
 		t.Errorf("a line is %q", out.String())
 	}
-	c.Progress(&engine.Progress{Label: "epoch 1", Current: 9, Total: 9, Finished: true})
+	c.Progress(&records.Progress{Label: "epoch 1", Current: 9, Total: 9, Finished: true})
 	c.Close()
 
 	// Nobody watches: nothing but lines.
 	err.Reset()
 	c = New(&out, &err, false, false, nil)
 	c.Metrics(many)
-	c.Progress(&engine.Progress{Label: "epoch 1", Current: 3, Total: 9})
+	c.Progress(&records.Progress{Label: "epoch 1", Current: 3, Total: 9})
 	if err.Len() > 0 {
 		t.Errorf("a pipe gets %q", err.String())
 	}

@@ -77,8 +77,8 @@ func selfTest() error {
 	signal.Notify(signals, run.Signals...)
 	defer signal.Stop(signals)
 	result, err := run.Run(run.Options{
-		Recipe: path, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: 10 * time.Second, Signals: signals,
-		Stdout: &out, Stderr: &out,
+		Recipe: path, Nproc: 2, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: 10 * time.Second, Hooks: run.Hooks{Signals: signals},
+		Output: run.Output{Stdout: &out, Stderr: &out},
 	})
 	if err != nil {
 		return err

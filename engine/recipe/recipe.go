@@ -4,8 +4,6 @@ package recipe
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"drun/engine"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
@@ -31,7 +29,7 @@ type Bundle struct {
 	Dir     string  // the recipe's folder, absolute
 	Main    string  // the recipe's path beneath Dir
 	Project Project // only if a file is loaded from the project's root
-	Sources []engine.Source
+	Sources []records.Source
 	Doc     string
 }
 
@@ -112,11 +110,11 @@ func (b *Bundle) add(from *folders, file string, loading []string) (faults []err
 	if err != nil {
 		return []error{err}
 	}
+	role := "load"
 	if len(loading) == 0 {
-		b.Doc = parsed.Doc
+		b.Doc, role = parsed.Doc, "recipe"
 	}
-	sum := sha256.Sum256(content)
-	b.Sources = append(b.Sources, engine.Source{Path: file, SHA256: hex.EncodeToString(sum[:]), Content: content})
+	b.Sources = append(b.Sources, records.NewSource(file, role, content))
 	for _, load := range parsed.Loads {
 		fromRoot := strings.HasPrefix(load.Module, "//")
 		if fromRoot {
@@ -171,7 +169,7 @@ func (b *Bundle) Check(extra ...string) error {
 }
 
 // Source finds a file of the bundle by its path beneath Dir; nil if absent.
-func (b *Bundle) Source(file string) *engine.Source {
+func (b *Bundle) Source(file string) *records.Source {
 	for i := range b.Sources {
 		if b.Sources[i].Path == file {
 			return &b.Sources[i]
@@ -264,7 +262,7 @@ func (b *Bundle) Names(attribute string) bool {
 // NamesBackends reports whether the recipe may choose backends itself, for groups or for all ranks.
 func (b *Bundle) NamesBackends() bool {
 	says := func(text string) bool {
-		return slices.ContainsFunc(b.Sources, func(s engine.Source) bool { return bytes.Contains(s.Content, []byte(text)) })
+		return slices.ContainsFunc(b.Sources, func(s records.Source) bool { return bytes.Contains(s.Content, []byte(text)) })
 	}
 	return says("init_process_group") || says("backend") && (b.Names("new_group") || b.Names("init_parallelism"))
 }

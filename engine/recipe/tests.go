@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"drun/engine"
+	"drun/history/records"
 	"drun/starlib/lang"
 	"drun/starlib/testing"
 
@@ -41,8 +41,8 @@ var (
 
 // HaveTests reports whether any of a recipe's files has functions test_*. If so, all of them can use module
 // testing.
-func HaveTests(sources []engine.Source) bool {
-	return slices.ContainsFunc(sources, func(s engine.Source) bool {
+func HaveTests(sources []records.Source) bool {
+	return slices.ContainsFunc(sources, func(s records.Source) bool {
 		return bytes.HasPrefix(s.Content, firstTest) || bytes.Contains(s.Content, laterTest)
 	})
 }

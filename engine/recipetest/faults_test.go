@@ -74,9 +74,9 @@ func (r round) run(t *testing.T) time.Duration {
 	var errs bytes.Buffer
 	pids := make([]int, r.ranks)
 	o := run.Options{
-		Recipe: "testdata/faults/random.star", Nproc: r.ranks, Home: filepath.Join(folder, ".drun"), Timeout: 20 * time.Second,
-		Params: []string{fmt.Sprintf("seed=%d", r.seed)}, Threads: 1, Testing: true, Stderr: &errs,
-		OnSpawn: func(rank, pid int) { pids[rank] = pid },
+		Recipe: "testdata/faults/random.star", Nproc: r.ranks, History: run.History{Home: filepath.Join(folder, ".drun")}, Timeout: 20 * time.Second,
+		Parameters: run.Parameters{Params: []string{fmt.Sprintf("seed=%d", r.seed)}}, Threads: 1, Testing: true, Output: run.Output{Stderr: &errs},
+		Hooks: run.Hooks{OnSpawn: func(rank, pid int) { pids[rank] = pid }},
 	}
 	done := make(chan time.Time, 1) // when the fault happened
 	ready := &await{word: []byte("ready"), times: r.ranks, do: func() {

@@ -133,9 +133,9 @@ func runChunk(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend 
 	var pids []int
 	start := time.Now()
 	result, err := run.Run(run.Options{
-		Recipe: recipe, Nproc: ranks, Backend: backend, Home: home, Params: s.params,
-		Timeout: s.timeout, Threads: 1, Memory: rankMemory * ranks / 9 * 10, Testing: true, Deterministic: s.ordered, MaxRestarts: s.restarts, Stdout: &out, Stderr: &errs,
-		OnSpawn: func(_, pid int) { pids = append(pids, pid) },
+		Recipe: recipe, Nproc: ranks, Communication: run.Communication{Backend: backend, Deterministic: s.ordered}, History: run.History{Home: home}, Parameters: run.Parameters{Params: s.params},
+		Timeout: s.timeout, Threads: 1, Memory: rankMemory * ranks / 9 * 10, Testing: true, MaxRestarts: s.restarts, Output: run.Output{Stdout: &out, Stderr: &errs},
+		Hooks: run.Hooks{OnSpawn: func(_, pid int) { pids = append(pids, pid) }},
 	})
 	took := time.Since(start)
 	got := outcome{err: err, result: result}

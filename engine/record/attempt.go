@@ -37,7 +37,7 @@ func newAttempt(number int, began time.Time, points int64) *attempt {
 }
 
 // recorded counts n points that a rank is about to record.
-func (r *Record) recorded(rank, n int) {
+func (r *rows) recorded(rank, n int) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,7 +59,7 @@ func (a *attempt) count() int64 {
 
 // restored notes what a rank has restored: the run's own checkpoint of a step, before which the run had recorded so
 // many points; nil and 0 for another run's.
-func (r *Record) restored(rank int, step *int64, points int64) {
+func (r *rows) restored(rank int, step *int64, points int64) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Record) restored(rank int, step *int64, points int64) {
 }
 
 // decideBySaving notes that a rank saves: it will not go on from anything it has not restored by now.
-func (r *Record) decideBySaving(rank int) {
+func (r *rows) decideBySaving(rank int) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +87,7 @@ func (a *attempt) latest() state {
 }
 
 // decide records which points an attempt supersedes, unless that is decided already.
-func (r *Record) decide(from state) {
+func (r *rows) decide(from state) {
 	a := r.attempt
 	if a.known || a.number == 0 {
 		return
@@ -98,7 +98,7 @@ func (r *Record) decide(from state) {
 }
 
 // beginAnew decides at the beginning of an attempt if there is no checkpoint to go on from.
-func (r *Record) beginAnew() {
+func (r *Checkpoints) beginAnew() {
 	if a := r.attempt; !r.saved.any() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *Record) beginAnew() {
 
 // endUndecided decides at the end of an attempt in which no rank saved or recorded anything after restoring. A
 // finished attempt without a restore began anew; an unfinished one supersedes only what it repeats.
-func (r *Record) endUndecided(code exit.Code) {
+func (r *rows) endUndecided(code exit.Code) {
 	a := r.attempt
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,7 +118,7 @@ func (r *Record) endUndecided(code exit.Code) {
 }
 
 // Attempt is the number of this start of the ranks, from 0.
-func (r *Record) Attempt() int { return r.attempt.number }
+func (r *rows) Attempt() int { return r.attempt.number }
 
 // EndAttempt records how an attempt ended, once all its ranks are gone. It waits for the saves under way, since the
 // next attempt goes on from the newest.
@@ -159,10 +159,4 @@ func (r *Record) Move(places []rendezvous.Place) error {
 	}
 	r.places = places
 	return nil
-}
-
-// Say tells a person something, which is also kept in the run's logs.
-func (r *Record) Say(text string) {
-	r.say(text)
-	r.Line(-1, true, text)
 }

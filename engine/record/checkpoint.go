@@ -11,11 +11,32 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/engine/rendezvous"
 	"drun/engine/transfer"
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
 )
+
+// Checkpoints are those of the run: what its ranks save and restore.
+type Checkpoints struct {
+	rows
+	// Held is what other nodes may ask for to restore their ranks.
+	Held transfer.Held
+
+	newest   int // see Config.Keep
+	places   []rendezvous.Place
+	store    *checkpoints.Store
+	from     *origin        // of --resume
+	pending  sync.WaitGroup // saves and restores under way
+	next     *saving        // not all ranks have come to it, or it waits for the one in flight
+	flight   *saving        // being handed over or stored
+	begun    int            // saves that were handed over, or are being handed over
+	saves    int            // saves that were handed over
+	saved    saved
+	regions  transfer.Regions
+	restores *restores
+}
 
 // saved tells which complete checkpoints this process has of the run.
 type saved struct {
@@ -63,7 +84,7 @@ func (s *saved) any() bool {
 }
 
 // Saved reports whether the run has a checkpoint on disk.
-func (r *Record) Saved() bool {
+func (r *Checkpoints) Saved() bool {
 	r.saved.mu.Lock()
 	defer r.saved.mu.Unlock()
 	return r.saved.durable
@@ -71,7 +92,7 @@ func (r *Record) Saved() bool {
 
 // Save collects the ranks' parts of a checkpoint. After the last part, and once the previous save has ended, the
 // ranks hand over their data and go on; the checkpoint is then stored in the background.
-func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
+func (r *Checkpoints) Save(rank int, part *engine.Part, ranks Ranks) {
 	if r.next == nil {
 		s := newSaving()
 		r.next = s
@@ -94,7 +115,7 @@ func (r *Record) Save(rank int, part *engine.Part, ranks Ranks) {
 }
 
 // begin lets the ranks hand over the next checkpoint, if all have come to it and none is in flight.
-func (r *Record) begin(ranks Ranks) {
+func (r *Checkpoints) begin(ranks Ranks) {
 	s := r.next
 	if s == nil || len(s.parts) < len(r.places) || r.flight != nil {
 		return
@@ -138,7 +159,7 @@ func (r *Record) begin(ranks Ranks) {
 }
 
 // Handed accepts what a rank has handed over.
-func (r *Record) Handed(rank int, m *engine.Handed, ranks Ranks) {
+func (r *Checkpoints) Handed(rank int, m *engine.Handed, ranks Ranks) {
 	if r.flight == nil {
 		return
 	}
@@ -149,7 +170,7 @@ func (r *Record) Handed(rank int, m *engine.Handed, ranks Ranks) {
 }
 
 // complete stores the checkpoint in flight once all its data has arrived.
-func (r *Record) complete(ranks Ranks) {
+func (r *Checkpoints) complete(ranks Ranks) {
 	s := r.flight
 	if len(s.asked) > 0 {
 		return
@@ -195,16 +216,16 @@ func (r *Record) complete(ranks Ranks) {
 }
 
 // Saves counts the checkpoints that all ranks have handed over.
-func (r *Record) Saves() int { return r.saves }
+func (r *Checkpoints) Saves() int { return r.saves }
 
 // Landed notes that the save in flight has ended, so that the next may begin.
-func (r *Record) Landed(ranks Ranks) {
+func (r *Checkpoints) Landed(ranks Ranks) {
 	r.flight = nil
 	r.begin(ranks)
 }
 
 // Abandon drops checkpoints that ranks which are gone have not handed over.
-func (r *Record) Abandon() {
+func (r *Checkpoints) Abandon() {
 	if r.next != nil {
 		r.next.come()
 		r.next = nil
@@ -221,7 +242,7 @@ func (r *Record) Abandon() {
 }
 
 // Unsaved returns why a checkpoint that ranks have handed over is not stored, or nil.
-func (r *Record) Unsaved() error {
+func (r *Checkpoints) Unsaved() error {
 	r.saved.mu.Lock()
 	defer r.saved.mu.Unlock()
 	if r.saved.lost != nil && r.saved.lostIn == r.attempt.number {
@@ -243,7 +264,7 @@ func (s *saved) fail(err error, attempt int) {
 }
 
 // remember replaces the checkpoint in memory by s, which may be nil.
-func (r *Record) remember(s *snapshot) {
+func (r *Checkpoints) remember(s *snapshot) {
 	r.saved.mu.Lock()
 	old := r.saved.memory
 	r.saved.memory = s
@@ -257,7 +278,7 @@ func (r *Record) remember(s *snapshot) {
 	}
 }
 
-func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part, chunks map[int64][]checkpoints.Chunk) (err error) {
+func (r *Checkpoints) storeParts(step, points int64, parts map[int]*engine.Part, chunks map[int64][]checkpoints.Chunk) (err error) {
 	if r.store == nil {
 		if r.store, err = checkpoints.Open(r.home); err != nil {
 			return err
@@ -290,6 +311,23 @@ func (r *Record) storeParts(step, points int64, parts map[int]*engine.Part, chun
 		r.writer.add(len(gone), 0, func(b *history.Batch) { b.Removed = append(b.Removed, gone...) })
 	}
 	return r.writer.sync()
+}
+
+// Preserve stores the newest checkpoint if it is only in memory, so that a run that did not end well can be resumed
+// from it.
+func (r *Checkpoints) Preserve() error {
+	r.saved.mu.Lock()
+	m, failed := r.saved.memory, r.saved.failed
+	r.saved.mu.Unlock()
+	if m == nil || failed != nil {
+		return nil
+	}
+	err := bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { return r.storeParts(m.step, m.points, m.parts, nil) })
+	if err != nil {
+		return fmt.Errorf("the checkpoint of step %d, which was in memory, could not be stored: %w", m.step, err)
+	}
+	r.Say(fmt.Sprintf("drun: the checkpoint of step %d was in memory, and is on disk now", m.step))
+	return nil
 }
 
 // entriesOf returns the ranks' parts in the store's form; chunks stand for data that is not all here.

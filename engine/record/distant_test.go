@@ -165,7 +165,7 @@ func TestStatesOfOtherNodes(t *testing.T) {
 
 // The loss of a node fails the checkpoint that it had, but no later attempt; another error fails all that follow.
 func TestLostWithItsNode(t *testing.T) {
-	r := &Record{attempt: newAttempt(1, time.Time{}, 0)}
+	r := &Checkpoints{rows: rows{attempt: newAttempt(1, time.Time{}, 0)}}
 	r.saved.fail(fmt.Errorf("checkpoint of step 3: %w", &transfer.GoneError{Name: "node 1", Why: errors.New("cut")}), 1)
 	if err := r.Unsaved(); err == nil || exit.CodeOf(err) != exit.RankLost {
 		t.Errorf("got %v", err)

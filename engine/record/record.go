@@ -17,7 +17,6 @@ import (
 	"drun/engine/board"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
-	"drun/engine/transfer"
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
@@ -55,44 +54,22 @@ type Config struct {
 	Doing func(context.Context) (*board.Snapshot, error)
 }
 
-// Record is the record of one run.
+// Record is the record of one run: what it consists of, its checkpoints and, within these, its rows in the history.
 type Record struct {
+	Checkpoints
 	// Params are the given parameters, with those of the resumed run.
 	Params []engine.Param
 	// Seed is the given seed or, if none was given, that of the resumed run.
 	Seed int64
-	// Held is what other nodes may ask for to restore their ranks.
-	Held transfer.Held
 
-	home     string
-	atMost   time.Duration // that a disk may take
-	keep     bool          // keep the values of secrets
-	newest   int           // see Config.Keep
-	places   []rendezvous.Place
+	keep     bool // keep the values of secrets
 	plugin   *host.Plugin
 	db       *history.DB
-	run      *history.Run
-	writer   *writer
 	identity *history.Inputs // without the parameters, which the recipe declares later
 	unkeyed  bool            // see Unkey; or the run was begun by a drun that kept no key
 	before   history.Params  // of a run that is continued, until its recipe has declared them
 	git      sync.WaitGroup  // asking for the state of the recipe's repository
-	say      func(text string)
-	store    *checkpoints.Store
-	from     *origin        // of --resume
-	pending  sync.WaitGroup // saves and restores under way
-	earlier  time.Duration  // from the beginning of the run to that of this process
-	attempt  *attempt
-	next     *saving // not all ranks have come to it, or it waits for the one in flight
-	flight   *saving // being handed over or stored
-	begun    int     // saves that were handed over, or are being handed over
-	saves    int     // saves that were handed over
-	saved    saved
-	regions  transfer.Regions
-	restores *restores
-	progress history.Progress // kept last
-	loops    bool             // the recipe reports its progress; otherwise the points of its first metric are counted
-	counted  counted
+	earlier  time.Duration   // from the beginning of the run to that of this process
 }
 
 // Open enters a run in the history. Its error says why there is no run; hurry ends the wait for the disk.
@@ -110,8 +87,8 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 }
 
 func open(c Config) (_ *Record, err error) {
-	r := &Record{home: c.Home, atMost: c.DiskTimeout, keep: c.KeepSecrets, newest: c.Keep, say: c.Say, Seed: c.Seed, places: c.Places, plugin: c.Plugin, Params: c.Params,
-		attempt: newAttempt(0, time.Now(), 0), restores: newRestores()}
+	r := &Record{keep: c.KeepSecrets, Seed: c.Seed, plugin: c.Plugin, Params: c.Params, Checkpoints: Checkpoints{newest: c.Keep, places: c.Places, restores: newRestores(),
+		rows: rows{home: c.Home, atMost: c.DiskTimeout, say: c.Say, attempt: newAttempt(0, time.Now(), 0)}}}
 	git := askGit(c.Recipe.Dir) // takes as long as opening the history
 	if r.db, err = history.Open(c.Home); err != nil {
 		return nil, err
@@ -174,14 +151,7 @@ func open(c Config) (_ *Record, err error) {
 	if c.Doing != nil {
 		r.answer(c.Doing)
 	}
-	sources := make([]history.Source, len(c.Recipe.Sources))
-	for i, s := range c.Recipe.Sources {
-		sources[i] = history.Source{Path: s.Path, Role: "load", Content: s.Content}
-		if s.Path == c.Recipe.Main {
-			sources[i].Role = "recipe"
-		}
-	}
-	if err = r.run.AddSources(sources); err == nil && len(c.Tags) > 0 {
+	if err = r.run.AddSources(c.Recipe.Sources); err == nil && len(c.Tags) > 0 {
 		err = r.run.Tag(c.Tags...)
 	}
 	if err == nil && c.Plugin != nil {
@@ -208,80 +178,10 @@ func open(c Config) (_ *Record, err error) {
 				return nil, err
 			}
 		}
-		r.sayChanges(before, sources, c.Recipe.Name)
+		r.sayChanges(before, c.Recipe)
 		r.before = before.Params
 	}
 	return r, nil
-}
-
-// ID is the run's number, which changes if it moves to another history.
-func (r *Record) ID() int64 { return r.run.ID }
-
-// Name is the run's name.
-func (r *Record) Name() string { return r.run.Name }
-
-// Faults receives the first write error.
-func (r *Record) Faults() <-chan error { return r.writer.faults }
-
-// Wait waits while too much is queued for the disk. Goroutines that read from a rank call it, so that the rank
-// waits and the coordinator does not.
-func (r *Record) Wait() { r.writer.queue.Wait() }
-
-// Release ends all waits for room, since the run is ending and its ranks' ends must be seen.
-func (r *Record) Release() { r.writer.queue.Release() }
-
-// Hasten makes the end of the record wait for nothing.
-func (r *Record) Hasten() { r.writer.hasten() }
-
-// Line adds a line that a rank printed; rank -1 is drun itself.
-func (r *Record) Line(rank int, stderr bool, text string) {
-	stream := "stdout"
-	if stderr {
-		stream = "stderr"
-	}
-	l := history.LogLine{Rank: rank, Stream: stream, Time: time.Now(), Text: text}
-	r.writer.add(1, len(text), func(b *history.Batch) { b.Lines = append(b.Lines, l) })
-}
-
-// progressEvery is how often the history is told how far a loop has got.
-const progressEvery = 500 * time.Millisecond
-
-// Progress keeps how far a loop has got. Only the coordinator calls it.
-func (r *Record) Progress(p *engine.Progress) {
-	r.loops = true
-	r.keepProgress(p)
-}
-
-// counted counts the points of a metric in an attempt.
-type counted struct {
-	metric  string
-	attempt int
-	points  int64
-}
-
-// count replaces run.progress for a recipe that does not call it.
-func (r *Record) count(points []records.Point) {
-	if c := (counted{points[0].Name, r.attempt.number, 0}); r.counted.metric == "" || r.counted.attempt != c.attempt {
-		r.counted = c
-	}
-	for i := range points {
-		if points[i].Name == r.counted.metric {
-			r.counted.points++
-		}
-	}
-	r.keepProgress(&engine.Progress{Label: r.counted.metric, Current: r.counted.points, Total: -1})
-}
-
-func (r *Record) keepProgress(p *engine.Progress) {
-	now, last := time.Now(), &r.progress
-	if last.Label != p.Label || last.Total != p.Total || p.Current < last.Current {
-		*last = history.Progress{Began: now}
-	} else if now.Sub(last.Time) < progressEvery {
-		return
-	}
-	last.Label, last.Current, last.Total, last.Time = p.Label, p.Current, p.Total, now
-	b := *last
-	r.writer.add(1, len(b.Label), func(batch *history.Batch) { batch.Progress = &b })
 }
 
 // Unkey notes that not only its inputs decide what the run computes, as when a person asks it to stop early: it
@@ -314,19 +214,19 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 }
 
 // Records adds what a rank has recorded.
-func (r *Record) Records(rank int, records *records.Records) {
-	n, bytes := records.Size()
+func (r *Record) Records(rank int, made *records.Batch) {
+	n, bytes := made.Size()
 	if n == 0 {
 		return
 	}
-	records.Of(rank, r.attempt.number)
-	if points := records.Points; len(points) > 0 {
+	made.SetRank(rank, r.attempt.number)
+	if points := made.Points; len(points) > 0 {
 		r.recorded(rank, len(points))
 		if rank == 0 && !r.loops {
 			r.count(points)
 		}
 	}
-	r.writer.add(n, bytes, func(b *history.Batch) { b.Append(records) })
+	r.writer.add(n, bytes, func(b *history.Batch) { b.Append(made) })
 }
 
 // uses records the plugin that a group has for itself. If its engine reduces in an order of its own, the run stands
@@ -355,23 +255,6 @@ func (r *Record) Drain() (fault, hung error) {
 	default:
 	}
 	return fault, hung
-}
-
-// Preserve stores the newest checkpoint if it is only in memory, so that a run that did not end well can be resumed
-// from it.
-func (r *Record) Preserve() error {
-	r.saved.mu.Lock()
-	m, failed := r.saved.memory, r.saved.failed
-	r.saved.mu.Unlock()
-	if m == nil || failed != nil {
-		return nil
-	}
-	err := bounded(r.home, saveFactor*r.atMost, r.writer.hurry, func() error { return r.storeParts(m.step, m.points, m.parts, nil) })
-	if err != nil {
-		return fmt.Errorf("the checkpoint of step %d, which was in memory, could not be stored: %w", m.step, err)
-	}
-	r.Say(fmt.Sprintf("drun: the checkpoint of step %d was in memory, and is on disk now", m.step))
-	return nil
 }
 
 // Finish writes the run's end. spool is where the end waits for the next process that opens the history; the error

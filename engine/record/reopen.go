@@ -1,8 +1,6 @@
 package record
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +12,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/engine/recipe"
 	"drun/history"
 	"drun/internal/exit"
 )
@@ -152,13 +151,13 @@ func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
 }
 
 // sayChanges reports which files of the recipe have changed since the run began.
-func (r *Record) sayChanges(d *history.Detail, now []history.Source, recipe string) {
-	if recipe != d.Recipe {
-		r.Say(fmt.Sprintf("drun: run %s was begun with the recipe %s, not %s", d.Name, d.Recipe, recipe))
+func (r *Record) sayChanges(d *history.Detail, now *recipe.Bundle) {
+	if now.Name != d.Recipe {
+		r.Say(fmt.Sprintf("drun: run %s was begun with the recipe %s, not %s", d.Name, d.Recipe, now.Name))
 	}
 	for _, old := range d.Sources {
-		for _, s := range now {
-			if sum := sha256.Sum256(s.Content); s.Path == old.Path && hex.EncodeToString(sum[:]) != old.SHA256 {
+		for _, s := range now.Sources {
+			if s.Path == old.Path && s.SHA256 != old.SHA256 {
 				r.Say(fmt.Sprintf("drun: %s has changed since run %s was begun", s.Path, d.Name))
 			}
 		}

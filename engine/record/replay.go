@@ -1,8 +1,6 @@
 package record
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -40,17 +38,15 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(d.Dir, path)
 	}
-	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path), Project: recipe.Project(d.Project)}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Home: home}
 	sources, err := db.Sources(d.ID)
 	if err != nil {
 		return nil, err
 	}
+	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path), Project: recipe.Project(d.Project), Sources: sources}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Home: home}
 	for _, s := range sources {
 		if s.Role == "recipe" {
 			r.Bundle.Main = s.Path
 		}
-		sum := sha256.Sum256(s.Content)
-		r.Bundle.Sources = append(r.Bundle.Sources, engine.Source{Path: s.Path, SHA256: hex.EncodeToString(sum[:]), Content: s.Content})
 	}
 	if d.Backend == FileBackend {
 		return nil, exit.Errorf(exit.Usage, "run %d %s was made from a file of weights, and has no recipe", d.ID, d.Name)
@@ -95,7 +91,7 @@ func (r *Record) goOnFrom(p *Replay) error {
 }
 
 // findReplayed is find for a replay that starts from a checkpoint of another home.
-func (r *Record) findReplayed(step string, ref checkpoints.Ref, f *found) error {
+func (r *Checkpoints) findReplayed(step string, ref checkpoints.Ref, f *found) error {
 	o, err := r.from, error(&checkpoints.ErrNone{Which: step})
 	if r.store != nil {
 		f.store = r.store

@@ -75,7 +75,7 @@ const (
 
 // Restore gives a rank its part of the checkpoint that it asks for. It waits for the save in flight, and answers in
 // the background.
-func (r *Record) Restore(rank int, step string, way Way, send func(*engine.Restored)) {
+func (r *Checkpoints) Restore(rank int, step string, way Way, send func(*engine.Restored)) {
 	q, flight := question{step, r.begun}, r.flight
 	r.pending.Go(func() {
 		if flight != nil {
@@ -93,7 +93,7 @@ func (r *Record) Restore(rank int, step string, way Way, send func(*engine.Resto
 }
 
 // Taken notes that a rank has opened the file that Restore named.
-func (r *Record) Taken(rank int) {
+func (r *Checkpoints) Taken(rank int) {
 	r.restores.mu.Lock()
 	defer r.restores.mu.Unlock()
 	if l := r.restores.reading[rank]; l != nil {
@@ -108,7 +108,7 @@ func (r *Record) Taken(rank int) {
 
 // forgetRestores drops what ranks have restored; no rank may be reading it. It returns the states that nodes may
 // have fetched.
-func (r *Record) forgetRestores() (fetched []uint64) {
+func (r *Checkpoints) forgetRestores() (fetched []uint64) {
 	r.restores.mu.Lock()
 	defer r.restores.mu.Unlock()
 	if l := r.restores.loaded; l != nil {
@@ -119,7 +119,7 @@ func (r *Record) forgetRestores() (fetched []uint64) {
 	return fetched
 }
 
-func (r *Record) restore(rank int, q question, way Way) (*engine.Restored, error) {
+func (r *Checkpoints) restore(rank int, q question, way Way) (*engine.Restored, error) {
 	r.restores.mu.Lock()
 	f := r.restores.found[q]
 	if f == nil {
@@ -174,7 +174,7 @@ func (r *Record) restore(rank int, q question, way Way) (*engine.Restored, error
 
 // load opens the data of all ranks' parts, unless another rank has had that done, for a rank that will say with
 // Taken that it has opened the file.
-func (r *Record) load(rank int, f *found) *loaded {
+func (r *Checkpoints) load(rank int, f *found) *loaded {
 	r.restores.mu.Lock()
 	l := r.restores.loaded
 	if l == nil || l.of != f {
@@ -203,7 +203,7 @@ func (r *Record) load(rank int, f *found) *loaded {
 }
 
 // unread adds to an error in reading a checkpoint which checkpoint it is, and what to do.
-func (r *Record) unread(f *found, err error) error {
+func (r *Checkpoints) unread(f *found, err error) error {
 	name := strings.TrimPrefix(f.run, "run ")
 	if f.own {
 		name = r.run.Name
@@ -214,7 +214,7 @@ func (r *Record) unread(f *found, err error) error {
 
 // served is what nodes read of a checkpoint, with errors worded for them.
 type served struct {
-	by     *Record
+	by     *Checkpoints
 	loaded *loaded
 }
 
@@ -227,7 +227,7 @@ func (s *served) ReadAt(p []byte, offset int64) (int, error) {
 }
 
 // giveLoaded gives back the memory of data that no rank reads.
-func (r *Record) giveLoaded(l *loaded) {
+func (r *Checkpoints) giveLoaded(l *loaded) {
 	r.Held.Remove(l.number)
 	if l.view != nil {
 		l.view.Close()
@@ -236,7 +236,7 @@ func (r *Record) giveLoaded(l *loaded) {
 }
 
 // part gives a rank's part.
-func (r *Record) part(l *loaded, rank int, way Way) (*engine.Restored, error) {
+func (r *Checkpoints) part(l *loaded, rank int, way Way) (*engine.Restored, error) {
 	out := &engine.Restored{}
 	if way == Near && l.view.Size > 0 {
 		if err := l.bring(l.view.Parts[rank], &r.regions); err != nil {
@@ -323,7 +323,7 @@ func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry, err 
 
 // find decides which checkpoint is meant: "last" is this run's own or, before it has saved one, that of --resume;
 // others are looked for in this run and in those that it came from.
-func (r *Record) find(step string, f *found) error {
+func (r *Checkpoints) find(step string, f *found) error {
 	line := []ancestor{{r.run.ID, r.run.UID, r.run.Name}}
 	if r.from != nil {
 		line = append(line, r.from.line...)
@@ -387,7 +387,7 @@ func (r *Record) find(step string, f *found) error {
 }
 
 // remembered returns the checkpoint in memory, if that is the one asked for.
-func (r *Record) remembered(step string) *snapshot {
+func (r *Checkpoints) remembered(step string) *snapshot {
 	r.saved.mu.Lock()
 	defer r.saved.mu.Unlock()
 	if m := r.saved.memory; m != nil && (step == "last" || step == strconv.FormatInt(m.step, 10)) {

@@ -35,7 +35,7 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := &Record{store: store, run: &history.Run{UID: "r"}, places: make([]rendezvous.Place, 3), attempt: newAttempt(0, time.Now(), 0), restores: newRestores()}
+	r := &Checkpoints{store: store, rows: rows{run: &history.Run{UID: "r"}, attempt: newAttempt(0, time.Now(), 0)}, places: make([]rendezvous.Place, 3), restores: newRestores()}
 	defer r.regions.Close()
 	ask := func(rank int, step string, way Way) *engine.Restored {
 		t.Helper()
@@ -143,7 +143,7 @@ func TestUnreadableForNodes(t *testing.T) {
 	if _, err := store.Save("r", 3, nil, map[int][]checkpoints.Entry{0: part, 1: part}); err != nil {
 		t.Fatal(err)
 	}
-	r := &Record{store: store, run: &history.Run{UID: "r"}, places: make([]rendezvous.Place, 2), attempt: newAttempt(0, time.Now(), 0), restores: newRestores()}
+	r := &Checkpoints{store: store, rows: rows{run: &history.Run{UID: "r"}, attempt: newAttempt(0, time.Now(), 0)}, places: make([]rendezvous.Place, 2), restores: newRestores()}
 	r.run.Name = "calm"
 	answer := make(chan *engine.Restored, 1)
 	r.Restore(1, "last", Fetched, func(s *engine.Restored) { answer <- s })

@@ -146,17 +146,17 @@ func (p *plan) wholeWorld() bool {
 // hierarchy says how collectives cross the nodes: shared memory within each node, if its ranks can share memory and
 // some node has several ranks. nil: the backend alone. An elastic run reduces in the same order whatever nodes are
 // left.
-func (c *coordinator) hierarchy() *engine.Hierarchy {
-	places := c.cluster.Places
+func (p *plan) hierarchy(n *nodes) *engine.Hierarchy {
+	places := n.cluster.Places
 	nodes := places[0].Nodes
-	elastic := c.Join != nil && c.Join.Elastic != nil
-	if c.Flat || c.plugin == nil || !elastic && (nodes < 2 || nodes == len(places)) || c.wholeWorld() {
+	elastic := p.elastic() != nil
+	if p.Flat || p.plugin == nil || !elastic && (nodes < 2 || nodes == len(places)) || p.wholeWorld() {
 		return nil
 	}
-	h := &engine.Hierarchy{Links: c.Links}
+	h := &engine.Hierarchy{Links: p.Links}
 	machines := map[int]string{}
 	for rank, place := range places {
-		machine := c.peerOf(rank).Machine
+		machine := n.peerOf(rank).Machine
 		if known, ok := machines[place.NodeRank]; ok && known != machine {
 			return nil // such as containers that count as one node
 		}

@@ -29,7 +29,7 @@ func TestADeathExplainsASuspicion(t *testing.T) {
 			theirs[0].Send(&cluster.ToCoordinator{Rank: 1, Msg: &engine.ToAgent{Failure: &engine.Failure{
 				Rank: 1, Code: exit.Backend, Message: "connection closed by peer", When: board.Now(), Suspected: test.suspected}}})
 			for c.ended.IsZero() {
-				c.handle(<-c.events)
+				c.handle(<-c.queue)
 			}
 			theirs[1].Send(&cluster.ToCoordinator{Rank: 2, Exit: &test.end})
 			theirs[0].Send(&cluster.ToCoordinator{Rank: 1, Exit: &cluster.Exit{Text: "exited with status 6"}})

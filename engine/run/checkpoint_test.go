@@ -29,8 +29,8 @@ def main():
 
 // agent runs a recipe in a process that can be killed; TestMain comes here.
 func agent(dir string) int {
-	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 2, Home: filepath.Join(dir, "home"),
-		Timeout: time.Minute, Threads: 1, Stdout: os.Stdout, Stderr: os.Stderr, Name: "job", Resume: os.Getenv("DRUN_TEST_RESUME"), Keep: 2, Testing: true})
+	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 2, History: run.History{Home: filepath.Join(dir, "home"), Name: "job", Resume: os.Getenv("DRUN_TEST_RESUME"), Keep: 2},
+		Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: os.Stdout, Stderr: os.Stderr}, Testing: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -150,8 +150,8 @@ func TestRunThatComesFromItself(t *testing.T) {
 		t.Fatalf("%s %v %+v", out, err, r.Failure)
 	}
 	edit(t, filepath.Join(dir, "home", "history.db"), "UPDATE runs SET parent = 1, parent_step = 1")
-	_, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, Home: filepath.Join(dir, "home"), Resume: "1",
-		Timeout: time.Minute, Stdout: os.Stdout, Stderr: os.Stderr})
+	_, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, History: run.History{Home: filepath.Join(dir, "home"), Resume: "1"},
+		Timeout: time.Minute, Output: run.Output{Stdout: os.Stdout, Stderr: os.Stderr}})
 	if err == nil || !strings.Contains(err.Error(), "history.db is damaged: runs.parent of run 1") {
 		t.Errorf("got %v", err)
 	}
@@ -167,8 +167,8 @@ func TestLastIsOwn(t *testing.T) {
 		t.Fatalf("%s %v %+v", out, err, r)
 	}
 	var out strings.Builder
-	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, Home: filepath.Join(dir, "home"), Resume: "1",
-		Timeout: time.Minute, Threads: 1, Stdout: &out, Stderr: os.Stderr})
+	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, History: run.History{Home: filepath.Join(dir, "home"), Resume: "1"},
+		Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: &out, Stderr: os.Stderr}})
 	if err != nil || r.Code != 0 || !strings.Contains(out.String(), "has 2\n") {
 		t.Fatalf("%s %v %+v", out.String(), err, r)
 	}

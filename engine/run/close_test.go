@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"drun/engine"
 	"drun/engine/board"
@@ -32,8 +31,8 @@ func coordinatorOf(t *testing.T, members int) (c *coordinator, theirs []*cluster
 	if err != nil {
 		t.Fatal(err)
 	}
-	c = &coordinator{plan: &plan{Options: Options{Home: filepath.Join(dir, "home"), Nproc: 1, DiskTimeout: record.DiskTimeout, Backend: "gloo"}, bundle: bundle,
-		console: console.New(io.Discard, io.Discard, true, false, nil)}, cluster: &cluster.Cluster{Own: []int{0}}, started: time.Now(), events: make(chan event, 64), over: make(chan struct{})}
+	c = newCoordinator(&plan{Options: Options{History: History{Home: filepath.Join(dir, "home"), DiskTimeout: record.DiskTimeout}, Nproc: 1, Communication: Communication{Backend: "gloo"}}, bundle: bundle,
+		console: console.New(io.Discard, io.Discard, true, false, nil)}, &cluster.Cluster{Own: []int{0}})
 	c.cluster.Places = make([]rendezvous.Place, 1+members)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -25,23 +24,15 @@ import (
 // killAfter is how long ranks that were told to end may take to do so.
 const killAfter = 500 * time.Millisecond
 
-// coordinator is the state of one run.
+// coordinator leads one run, on the nodes that it has, from one attempt to the next.
 type coordinator struct {
 	*plan
+	nodes
+	events
 	record  *record.Record
-	cluster *cluster.Cluster
-	store   engine.Meeting
-	peers   []*peer           // the nodes, this machine's first
-	at      []*peer           // by rank
-	waiting []*cluster.Member // that have come since the attempt began, see regroup
 	started time.Time
 
-	events chan event
-	over   chan struct{}  // closed when events are no longer read
-	local  sync.WaitGroup // this machine's node
-
 	stop     stop
-	lookTick <-chan time.Time // when to check which ranks wait; nil: all are on this board
 	counts   map[string]int64 // see Result
 	restarts int              // decided on so far; tells attempts apart
 	begun    int              // restarts that have begun: a signal may end the pause before one
@@ -53,6 +44,7 @@ type coordinator struct {
 
 // attempt is the state of one start of the ranks.
 type attempt struct {
+	*nodes
 	board    *board.Board // of all ranks: those of other machines are mirrored
 	shared   []*os.File   // the memory of this machine's ranks
 	ranks    []rankState
@@ -70,6 +62,12 @@ type rankState struct {
 	peer     *peer
 	reported bool // it has reported how it ended
 	exited   bool
+}
+
+// events is how other goroutines reach the coordinator's.
+type events struct {
+	queue chan event
+	over  chan struct{} // closed when the queue is no longer read
 }
 
 // event is what another goroutine reports to the coordinator.
@@ -92,9 +90,15 @@ type late struct {
 	missing func() []int
 }
 
+func newCoordinator(p *plan, all *cluster.Cluster) *coordinator {
+	c := &coordinator{plan: p, nodes: nodes{cluster: all}, events: events{make(chan event, 64), make(chan struct{})}, started: time.Now()}
+	c.attempt.nodes = &c.nodes
+	return c
+}
+
 // coordinate runs the recipe on this process's ranks and those of all processes that join it.
 func (p *plan) coordinate() (*Result, error) {
-	c := &coordinator{plan: p, started: time.Now(), events: make(chan event, 64), over: make(chan struct{}), cluster: &cluster.Cluster{}}
+	c := newCoordinator(p, &cluster.Cluster{})
 	for rank := range p.Nproc {
 		c.cluster.Own = append(c.cluster.Own, rank)
 		c.cluster.Places = append(c.cluster.Places, rendezvous.Local(rank, p.Nproc))
@@ -138,8 +142,6 @@ func (p *plan) coordinate() (*Result, error) {
 	}
 	return c.finish()
 }
-
-func (c *coordinator) world() int { return len(c.cluster.Places) }
 
 // resumesFile reports whether --resume names a file of weights.
 func (p *plan) resumesFile() bool {
@@ -200,7 +202,11 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		}
 		c.shared = append(c.shared, region)
 	}
-	c.meet()
+	if c.restarts == 0 {
+		c.meet()
+	} else {
+		c.meetAgain()
+	}
 	for rank := range c.world() {
 		c.ranks = append(c.ranks, rankState{peer: c.peerOf(rank)})
 	}
@@ -225,27 +231,6 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	return nil
 }
 
-// meet starts the run's key-value store, if there is none yet, and gives the ranks of this attempt a token of their
-// own. A machine where that is impossible still runs recipes that do not use the store.
-func (c *coordinator) meet() {
-	if c.restarts > 0 && c.cluster.Server != nil {
-		c.store.Token = rendezvous.NewToken()
-		c.cluster.Server.Renew(c.store.Token)
-		return
-	}
-	if c.restarts > 0 || c.world() == 1 || c.cluster.Server != nil {
-		c.store = engine.Meeting{Address: c.cluster.Address, Token: c.cluster.Token}
-		return
-	}
-	c.store.Token = rendezvous.NewToken()
-	server, err := rendezvous.Listen("127.0.0.1:0", c.store.Token)
-	if err != nil {
-		c.store.Problem = err.Error()
-		return
-	}
-	c.cluster.Server, c.store.Address = server, server.Addr()
-}
-
 // job is a rank's job, without what its node adds itself.
 func (c *coordinator) job(rank int) engine.Job {
 	home, err := filepath.Abs(c.Home)
@@ -255,7 +240,7 @@ func (c *coordinator) job(rank int) engine.Job {
 	job := engine.Job{
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
-		Hierarchy: c.hierarchy(), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
+		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
 	}
 	if r := c.Replay; r != nil {
 		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace
@@ -278,7 +263,7 @@ func (c *coordinator) watch() {
 			deadline = time.After(killAfter)
 		}
 		select {
-		case ev := <-c.events:
+		case ev := <-c.queue:
 			c.handle(ev)
 		case err := <-c.record.Faults():
 			c.fail(storageFailure(err))
@@ -310,11 +295,18 @@ func (c *coordinator) watch() {
 func (c *coordinator) handle(ev event) {
 	switch m := ev.msg; {
 	case ev.saved != nil:
-		c.landed(ev.saved)
+		if ev.saved.attempt == c.restarts {
+			c.record.Landed(c.saving())
+		}
 	case ev.late != nil:
 		c.overdue(ev.late)
 	case ev.asked != nil:
-		c.tell(ev.asked)
+		// Of the ranks of other nodes, it tells what the latest round has found, at most about a second ago.
+		if c.board == nil {
+			ev.asked <- nil
+		} else {
+			ev.asked <- c.board.Snapshot()
+		}
 	case m == nil:
 		c.lost(ev.from)
 	case m.Signal != 0:
@@ -323,7 +315,7 @@ func (c *coordinator) handle(ev event) {
 	case m.Msg != nil:
 		c.message(m.Rank, m.Msg)
 	case m.Usage != nil:
-		c.record.Records(m.Rank, &records.Records{Usage: []records.Usage{*m.Usage}})
+		c.record.Records(m.Rank, &records.Batch{Usage: []records.Usage{*m.Usage}})
 	case m.Exit != nil:
 		c.exited(m.Rank, m.Exit)
 	default:
@@ -370,11 +362,6 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	case m.Done:
 		c.ranks[rank].reported = true
 	}
-}
-
-// opens reports whether a rank can open this process's files.
-func (c *coordinator) opens(rank int) bool {
-	return c.ranks[rank].peer == c.peers[0] || c.cluster.OneMachine
 }
 
 // saving gives a save of this attempt its access to the ranks.
@@ -426,13 +413,6 @@ func (c *coordinator) overdue(l *late) {
 		Message: fmt.Sprintf("the checkpoint of step %d has waited %s for %s %s", l.step, c.Timeout, collective.RankList(missing), l.doing)})
 }
 
-// landed handles the end of the save in flight.
-func (c *coordinator) landed(s *saved) {
-	if s.attempt == c.restarts {
-		c.record.Landed(c.saving())
-	}
-}
-
 // send sends a message to a rank.
 func (c *coordinator) send(rank int, msg *engine.ToWorker) {
 	c.ranks[rank].peer.Link.Send(&cluster.ToNode{Rank: rank, Msg: msg})
@@ -470,8 +450,8 @@ func (c *coordinator) exited(rank int, how *cluster.Exit) {
 
 // suspects reports whether all that is known of the end is what ranks believe of another one. A rank's death then
 // explains it, even if noticed later.
-func (c *coordinator) suspects() bool {
-	f := engine.First(c.failures)
+func (a *attempt) suspects() bool {
+	f := engine.First(a.failures)
 	return f != nil && f.Suspected
 }
 

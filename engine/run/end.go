@@ -28,8 +28,8 @@ func (c *coordinator) finish() (*Result, error) {
 func (c *coordinator) close(r *Result) error {
 	close(c.over)
 	c.console.Close()
-	r.Snapshot = c.closeAttempt()
-	r.ID, r.Name = c.record.ID(), c.record.Name() // the run may have moved to another history, with another id
+	r.Snapshot = c.attempt.close(c.record)
+	r.ID, r.Name = c.record.ID(), c.record.Name()
 	hurry, sig, done := c.hurried()
 	defer done()
 	recorded := make(chan struct{})
@@ -55,7 +55,7 @@ func (c *coordinator) close(r *Result) error {
 			c.failures = append(c.failures, storageFailure(hung))
 		}
 	}
-	if hung == nil && fault == nil && !c.succeeded() && !slices.ContainsFunc(c.failures, func(f *engine.Failure) bool { return f.Code == exit.Storage }) {
+	if hung == nil && fault == nil && (len(c.failures) > 0 || c.stop.signal != nil) && !slices.ContainsFunc(c.failures, func(f *engine.Failure) bool { return f.Code == exit.Storage }) {
 		if err := c.record.Preserve(); err != nil {
 			c.record.Say("drun: " + err.Error())
 			if record.IsHung(err) {
@@ -67,26 +67,23 @@ func (c *coordinator) close(r *Result) error {
 	r.Failures, r.Failure = c.failures, engine.First(c.failures)
 	err := c.conclude(r)
 	if closing := c.record.Close(hung != nil); err == nil && closing != nil && *sig == nil {
-		c.unrecorded(r, closing)
+		r.unrecorded(closing)
 	}
 	return err
 }
 
-// succeeded reports whether the run has completed.
-func (c *coordinator) succeeded() bool { return len(c.failures) == 0 && c.stop.signal == nil }
-
-// closeAttempt closes what the ranks shared, and returns what they were doing when they failed.
-func (c *coordinator) closeAttempt() (last *board.Snapshot) {
-	if c.board != nil {
-		if c.world() > 1 && len(c.failures) > 0 {
-			if last = c.board.Last(); last != nil {
-				c.record.Snapshot(last, engine.First(c.failures).Code.Status())
+// close closes what the ranks shared, and returns what they were doing when they failed.
+func (a *attempt) close(to *record.Record) (last *board.Snapshot) {
+	if a.board != nil {
+		if a.world() > 1 && len(a.failures) > 0 {
+			if last = a.board.Last(); last != nil {
+				to.Snapshot(last, engine.First(a.failures).Code.Status())
 			}
 		}
-		c.board.Close()
-		c.board = nil
+		a.board.Close()
+		a.board = nil
 	}
-	for _, f := range c.shared {
+	for _, f := range a.shared {
 		f.Close()
 	}
 	return last
@@ -109,16 +106,16 @@ func (c *coordinator) conclude(r *Result) error {
 		c.console.Note(fmt.Sprintf("drun: the history is still locked: what the run recorded last is in %s, and the next drun that can write the history puts it there", spool))
 	}
 	if err != nil {
-		c.unrecorded(r, err)
+		r.unrecorded(err)
 	}
 	return nil
 }
 
 // unrecorded makes err the failure of a run whose end the history lacks, followed by what its end would have been.
-func (c *coordinator) unrecorded(r *Result, err error) {
+func (r *Result) unrecorded(err error) {
 	f := storageFailure(err)
 	if before := r.Failure; before != nil && before.Code != exit.Storage {
-		f.Traceback = "before that, " + before.Text(c.world())
+		f.Traceback = "before that, " + before.Text(r.Ranks)
 	}
 	r.Code, r.Failure = f.Code, f
 }

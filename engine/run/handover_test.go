@@ -73,7 +73,7 @@ func TestLargeStates(t *testing.T) {
 				}
 				var out strings.Builder
 				home := filepath.Join(dir, "home")
-				r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, Home: home, Params: []string{memory}, Timeout: time.Minute, Threads: 1, Stdout: &out, Stderr: &out})
+				r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, History: run.History{Home: home}, Parameters: run.Parameters{Params: []string{memory}}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: &out, Stderr: &out}})
 				if err != nil || r.Code != 0 || strings.Count(out.String(), "restored 5\n") != ranks {
 					t.Fatalf("%v %v\n%s", err, r.Failure.Text(ranks), out.String())
 				}
@@ -165,7 +165,7 @@ func TestDeathAfterHandingOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		r, err := run.Run(run.Options{Recipe: file, Nproc: 3, Home: filepath.Join(dir, "home"), Timeout: time.Minute, Threads: 1, MaxRestarts: 1, Testing: true, Stdout: &out, Stderr: &out})
+		r, err := run.Run(run.Options{Recipe: file, Nproc: 3, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: time.Minute, Threads: 1, MaxRestarts: 1, Testing: true, Output: run.Output{Stdout: &out, Stderr: &out}})
 		if err != nil || r.Code != 0 || strings.Count(out.String(), "has 1 10.0 2.097152e+06\n") != 3 {
 			t.Errorf("memory = %s: %v %+v\n%s", memory, err, r, out.String())
 		}
@@ -206,12 +206,12 @@ def main():
 		}
 	}()
 	var out strings.Builder
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: min(testlimit.Time(5*time.Second), 15*time.Second), Threads: 1, MaxRestarts: 1, Stdout: &out, Stderr: &out,
-		OnSpawn: func(rank, pid int) {
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: min(testlimit.Time(5*time.Second), 15*time.Second), Threads: 1, MaxRestarts: 1, Output: run.Output{Stdout: &out, Stderr: &out},
+		Hooks: run.Hooks{OnSpawn: func(rank, pid int) {
 			if rank == 1 {
 				pids <- pid
 			}
-		}})
+		}}})
 	if err != nil || r.Code != 0 || r.Restarts != 1 || strings.Count(out.String(), "restored 0\n") != 2 ||
 		!regexp.MustCompile(`the checkpoint of step 1 has waited \S+ for rank 1 to hand over its state`).MatchString(out.String()) {
 		t.Errorf("%v %+v\n%s", err, r, out.String())

@@ -22,12 +22,12 @@ func TestStoppedWhileJoining(t *testing.T) {
 	}
 	var out bytes.Buffer
 	start := time.Now()
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: filepath.Join(dir, "home"), Timeout: 3 * time.Second, Threads: 1,
-		Stdout: &out, Stderr: &out, OnSpawn: func(rank, pid int) {
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: 3 * time.Second, Threads: 1,
+		Output: run.Output{Stdout: &out, Stderr: &out}, Hooks: run.Hooks{OnSpawn: func(rank, pid int) {
 			if rank == 1 {
 				_ = syscall.Kill(pid, syscall.SIGSTOP)
 			}
-		}})
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}

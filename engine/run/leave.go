@@ -7,6 +7,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
+	"drun/engine/recipe"
 	"drun/internal/exit"
 )
 
@@ -45,7 +46,7 @@ func (c *coordinator) leave(rank int, m *engine.Leave) {
 	lost := board.Unreceived(c.leavers[which])
 	delete(c.leavers, which)
 	if len(lost) > 0 && !c.stop.asked && c.Replay == nil {
-		c.fail(c.unreceived(lost))
+		c.fail(unreceived(c.bundle, lost))
 		return
 	}
 	for _, rank := range ranks {
@@ -54,13 +55,13 @@ func (c *coordinator) leave(rank int, m *engine.Leave) {
 }
 
 // unreceived is the failure of the first rank whose messages nobody received.
-func (c *coordinator) unreceived(lost []board.Lost) *engine.Failure {
+func unreceived(bundle *recipe.Bundle, lost []board.Lost) *engine.Failure {
 	first, what := lost[0], ""
 	if n := len(lost) - 1; n > 0 {
 		what = fmt.Sprintf("; the same happened with %d other senders, receivers or tags", n)
 	}
 	f := &engine.Failure{Rank: first.From, Code: exit.Mismatch, When: board.Now(), Lasts: true,
 		Hint: "each dist.send and isend needs a recv, irecv or recv_any on the other rank, with the same tag and group"}
-	f.Message, f.Traceback = c.bundle.Fault(first.At.File, first.At.Line, first.At.Col, first.String()+what)
+	f.Message, f.Traceback = bundle.Fault(first.At.File, first.At.Line, first.At.Col, first.String()+what)
 	return f
 }

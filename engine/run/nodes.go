@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
+	"drun/engine/rendezvous"
 	"drun/engine/transfer"
 	"drun/internal/exit"
 )
@@ -48,6 +50,48 @@ type mirrored struct {
 	knows         map[int]uint64 // for the ranks it was told of: what Awaits gave
 }
 
+// nodes are those of the run, with the ranks that each has, and how they meet.
+type nodes struct {
+	cluster  *cluster.Cluster
+	store    engine.Meeting
+	peers    []*peer           // this machine's first
+	at       []*peer           // by rank
+	waiting  []*cluster.Member // that have come since the attempt began, see regroup
+	local    sync.WaitGroup    // this machine's node
+	lookTick <-chan time.Time  // when to check which ranks wait; nil: all are on this process's board
+}
+
+func (n *nodes) world() int { return len(n.cluster.Places) }
+
+// opens reports whether a rank can open this process's files.
+func (n *nodes) opens(rank int) bool {
+	return n.peerOf(rank) == n.peers[0] || n.cluster.OneMachine
+}
+
+// meet starts the run's key-value store, if there is none yet. A machine where that is impossible still runs recipes
+// that do not use the store.
+func (n *nodes) meet() {
+	n.store = engine.Meeting{Address: n.cluster.Address, Token: n.cluster.Token}
+	if n.world() == 1 || n.cluster.Server != nil {
+		return
+	}
+	n.store.Token = rendezvous.NewToken()
+	server, err := rendezvous.Listen("127.0.0.1:0", n.store.Token)
+	if err != nil {
+		n.store.Problem = err.Error()
+		return
+	}
+	n.cluster.Server, n.store.Address = server, server.Addr()
+}
+
+// meetAgain gives the ranks of another attempt a token of their own.
+func (n *nodes) meetAgain() {
+	if n.cluster.Server != nil {
+		n.store.Token = rendezvous.NewToken()
+		n.cluster.Server.Renew(n.store.Token)
+	}
+}
+
 // addPeers makes this machine's node, and the processes that have joined, peers. It returns this node's end of its
 // link.
 func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordinator] {
@@ -66,10 +110,10 @@ func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordina
 }
 
 // addPeer makes a process that has joined a peer.
-func (c *coordinator) addPeer(m *cluster.Member) *peer {
+func (n *nodes) addPeer(m *cluster.Member) *peer {
 	p := &peer{Hello: m.Hello, Link: m.Link, conn: m.Link, inbox: m.Inbox, err: func() error { return m.Err }}
 	p.states = transfer.NewSource(p.Who(), func(w *transfer.Want) { p.Link.Send(&cluster.ToNode{Want: w}) })
-	c.peers = append(c.peers, p)
+	n.peers = append(n.peers, p)
 	return p
 }
 
@@ -80,22 +124,22 @@ func (p *peer) take(ranks []int) {
 }
 
 // peerOf gives the node of a rank.
-func (c *coordinator) peerOf(rank int) *peer { return c.at[rank] }
+func (n *nodes) peerOf(rank int) *peer { return n.at[rank] }
 
 // settle notes which node has which rank.
-func (c *coordinator) settle() {
-	c.at = make([]*peer, c.world())
-	for _, p := range c.peers {
+func (n *nodes) settle() {
+	n.at = make([]*peer, n.world())
+	for _, p := range n.peers {
 		for _, rank := range p.Ranks {
-			c.at[rank] = p
+			n.at[rank] = p
 		}
 	}
 }
 
 // left lists a node's ranks that have not ended.
-func (c *coordinator) left(p *peer) (ranks []int) {
+func (a *attempt) left(p *peer) (ranks []int) {
 	for _, rank := range p.Ranks {
-		if rank < len(c.ranks) && !c.ranks[rank].exited {
+		if rank < len(a.ranks) && !a.ranks[rank].exited {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -103,11 +147,11 @@ func (c *coordinator) left(p *peer) (ranks []int) {
 }
 
 // near returns the range of ranks that share a board with this one; both 0: all.
-func (c *coordinator) near(rank int) [2]int {
-	if len(c.peers) == 1 || c.cluster.OneMachine {
+func (n *nodes) near(rank int) [2]int {
+	if len(n.peers) == 1 || n.cluster.OneMachine {
 		return [2]int{}
 	}
-	p := c.peerOf(rank)
+	p := n.peerOf(rank)
 	return [2]int{p.Ranks[0], p.Ranks[0] + len(p.Ranks)}
 }
 
@@ -190,11 +234,11 @@ func (c *coordinator) hear(p *peer) {
 }
 
 // put passes an event to the coordinator's goroutine; false: the run is over.
-func (c *coordinator) put(ev event) bool {
+func (e events) put(ev event) bool {
 	select {
-	case c.events <- ev:
+	case e.queue <- ev:
 		return true
-	case <-c.over:
+	case <-e.over:
 		return false
 	}
 }
@@ -255,12 +299,12 @@ func (p *peer) silence() string {
 }
 
 // passOn tells the nodes with boards of their own why the run ends, except the one that reported it.
-func (c *coordinator) passOn(from *peer) {
-	by, cause, ok := c.board.Cause()
+func (a *attempt) passOn(from *peer) {
+	by, cause, ok := a.board.Cause()
 	if !ok {
 		return
 	}
-	for _, p := range c.peers[1:] {
+	for _, p := range a.peers[1:] {
 		if p != from {
 			p.Link.Send(&cluster.ToNode{Abort: &cluster.Abort{By: by, Cause: cause}})
 		}
@@ -268,12 +312,12 @@ func (c *coordinator) passOn(from *peer) {
 }
 
 // giveUp cuts the connections of nodes whose ranks do not end.
-func (c *coordinator) giveUp() {
-	if time.Since(c.ended) < giveUpAfter {
+func (a *attempt) giveUp() {
+	if time.Since(a.ended) < giveUpAfter {
 		return
 	}
-	for _, p := range c.peers[1:] {
-		if len(c.left(p)) > 0 {
+	for _, p := range a.peers[1:] {
+		if len(a.left(p)) > 0 {
 			p.cut = true
 			go p.Link.Close()
 		}
@@ -281,21 +325,21 @@ func (c *coordinator) giveUp() {
 }
 
 // dismiss tells the nodes how the run ended.
-func (c *coordinator) dismiss(r *Result) {
+func (n *nodes) dismiss(r *Result) {
 	end := &cluster.End{ID: r.ID, Name: r.Name, Code: r.Code, Failure: r.Failure, Seconds: r.Seconds}
-	for _, p := range c.peers {
+	for _, p := range n.peers {
 		p.Link.Send(&cluster.ToNode{End: end})
 	}
-	for _, m := range c.waiting {
+	for _, m := range n.waiting {
 		m.Link.Send(&cluster.ToNode{End: end})
 		go m.Link.Close()
 	}
-	c.local.Wait()
-	for _, p := range c.peers {
+	n.local.Wait()
+	for _, p := range n.peers {
 		p.Link.Close()
 	}
-	if c.cluster.Server != nil {
-		c.cluster.Server.Close()
+	if n.cluster.Server != nil {
+		n.cluster.Server.Close()
 	}
 }
 

@@ -49,13 +49,13 @@ func (c *coordinator) join(m *cluster.Member) {
 }
 
 // named is the node with that number, or nil.
-func (c *coordinator) named(index int) *cluster.Hello {
-	for _, p := range c.peers {
+func (n *nodes) named(index int) *cluster.Hello {
+	for _, p := range n.peers {
 		if !p.lost && p.Index == index {
 			return p.Hello
 		}
 	}
-	for _, m := range c.waiting {
+	for _, m := range n.waiting {
 		if !m.Left() && m.Index == index {
 			return m.Hello
 		}
@@ -135,9 +135,9 @@ func (c *coordinator) regroup() error {
 }
 
 // placed lists the nodes with their ranks.
-func (c *coordinator) placed() string {
+func (n *nodes) placed() string {
 	var list []string
-	for _, p := range c.peers {
+	for _, p := range n.peers {
 		if len(p.Ranks) == 0 {
 			list = append(list, p.Noun())
 			continue

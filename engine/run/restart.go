@@ -8,6 +8,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/cluster"
 	"drun/internal/exit"
 )
 
@@ -48,12 +49,12 @@ func backOff(idle int) time.Duration {
 
 // again ends an attempt that failed and prepares the next, if there is to be one. All ranks have ended.
 func (c *coordinator) again() bool {
-	if c.last || c.restarts-c.grown == c.MaxRestarts && !c.grows || c.stop.signal != nil || c.stuck() || !restartable(c.failures) {
+	if c.last || c.restarts-c.grown == c.MaxRestarts && !c.grows || c.stop.signal != nil || c.stuck(c.elastic()) || !restartable(c.failures) {
 		return false
 	}
 	f := engine.First(c.failures)
 	text := strings.TrimRight(f.Text(c.world()), "\n")
-	c.closeAttempt()
+	c.attempt.close(c.record)
 	c.record.Abandon()
 	saves := c.record.Saves()
 	c.idle, c.saved = idleAfter(c.idle, c.saved, saves), saves
@@ -69,7 +70,7 @@ func (c *coordinator) again() bool {
 	}
 	c.record.Say(say)
 	c.restarts++ // later messages of the previous attempt are ignored
-	c.attempt = attempt{}
+	c.attempt = attempt{nodes: &c.nodes}
 	ready := make(chan error, 2)
 	go func() { ready <- c.record.EndAttempt(f.Code, text) }()
 	if err := c.handleUntil(ready); err != nil {
@@ -95,17 +96,17 @@ func (c *coordinator) again() bool {
 }
 
 // stuck reports whether a node that the run needs is lost.
-func (c *coordinator) stuck() bool {
-	return c.elastic() == nil && slices.ContainsFunc(c.peers, func(p *peer) bool { return p.lost })
+func (n *nodes) stuck(elastic *cluster.Elastic) bool {
+	return elastic == nil && slices.ContainsFunc(n.peers, func(p *peer) bool { return p.lost })
 }
 
 // handleUntil handles events between two attempts.
 func (c *coordinator) handleUntil(ready <-chan error) error {
-	for len(c.failures) == 0 && !c.stuck() { // a signal ends the run
+	for len(c.failures) == 0 && !c.stuck(c.elastic()) { // a signal ends the run
 		select {
 		case err := <-ready:
 			return err
-		case ev := <-c.events:
+		case ev := <-c.queue:
 			c.handle(ev)
 		case m := <-c.cluster.Joins:
 			c.join(m)

@@ -43,75 +43,75 @@ type rounds struct {
 }
 
 // look continues the round, or begins one if it is time.
-func (c *coordinator) look() {
-	if c.lookTick == nil || c.board == nil {
+func (a *attempt) look() {
+	if a.lookTick == nil || a.board == nil {
 		return
 	}
-	r := &c.rounds
+	r := &a.rounds
 	if r.open {
-		if late := time.Since(r.began) > roundAtMost; !late && slices.ContainsFunc(c.peers[1:], func(n *peer) bool { return n.wanted == r.number && n.shown < r.number && !n.lost }) {
+		if late := time.Since(r.began) > roundAtMost; !late && slices.ContainsFunc(a.peers[1:], func(p *peer) bool { return p.wanted == r.number && p.shown < r.number && !p.lost }) {
 			return
 		}
-		c.endRound()
+		a.endRound()
 	}
-	_, asked := c.board.Asks()
-	asked = asked || len(r.next) > 0 || slices.ContainsFunc(c.peers[1:], func(n *peer) bool { return n.ask > n.told })
-	r.stuck = r.stuck || c.board.Stuck(lookEvery)
+	_, asked := a.board.Asks()
+	asked = asked || len(r.next) > 0 || slices.ContainsFunc(a.peers[1:], func(p *peer) bool { return p.ask > p.told })
+	r.stuck = r.stuck || a.board.Stuck(lookEvery)
 	if since := time.Since(r.began); !asked && (since < r.pause || !r.stuck && since < seldom) {
 		return
 	}
-	c.beginRound(asked)
+	a.beginRound(asked)
 }
 
 // beginRound asks all nodes that have answered the last request.
-func (c *coordinator) beginRound(all bool) {
-	r := &c.rounds
+func (a *attempt) beginRound(all bool) {
+	r := &a.rounds
 	r.number++
 	r.began, r.open, r.all, r.stuck, r.complete = time.Now(), true, all, false, true
-	r.traffic = c.traffic()
+	r.traffic = a.traffic()
 	r.then, r.next = r.next, nil
-	r.ask, _ = c.board.Asks()
-	for _, n := range c.peers[1:] {
-		n.asked = n.ask
-		if n.lost || n.shown < n.wanted {
+	r.ask, _ = a.board.Asks()
+	for _, p := range a.peers[1:] {
+		p.asked = p.ask
+		if p.lost || p.shown < p.wanted {
 			r.complete = false
 			continue
 		}
-		n.wanted = r.number
-		n.Link.Send(&cluster.ToNode{Show: &cluster.Show{Round: r.number, All: all}})
+		p.wanted = r.number
+		p.Link.Send(&cluster.ToNode{Show: &cluster.Show{Round: r.number, All: all}})
 	}
 }
 
 // endRound sends each node what its ranks need to know, and everything if it asked.
-func (c *coordinator) endRound() {
-	r := &c.rounds
+func (a *attempt) endRound() {
+	r := &a.rounds
 	r.open = false
 	var circle []board.Wait
-	for _, n := range c.peers[1:] {
-		r.complete = r.complete && n.shown == r.number
+	for _, p := range a.peers[1:] {
+		r.complete = r.complete && p.shown == r.number
 	}
 	if r.complete {
-		circle = r.circles.Check(c.board)
+		circle = r.circles.Check(a.board)
 	}
-	for _, n := range c.peers[1:] {
+	for _, p := range a.peers[1:] {
 		m := &cluster.Mirror{Circle: circle}
 		switch {
-		case n.waitsIn(circle) || n.asked > n.told:
-			m.Words = c.board.Show(c.othersThan(n), false)
+		case p.waitsIn(circle) || p.asked > p.told:
+			m.Words = a.board.Show(a.othersThan(p), false)
 			m.Words.Shorten(circle)
-			m.Told, n.told = n.asked, n.asked
+			m.Told, p.told = p.asked, p.asked
 		default:
-			if ranks := c.news(n); len(ranks) > 0 && len(c.left(n)) > 0 {
-				m.Words = c.board.Show(ranks, false)
+			if ranks := a.news(p); len(ranks) > 0 && len(a.left(p)) > 0 {
+				m.Words = a.board.Show(ranks, false)
 			}
 		}
 		if m.Words != nil {
-			n.Link.Send(&cluster.ToNode{Mirror: m})
+			p.Link.Send(&cluster.ToNode{Mirror: m})
 		}
 	}
-	c.board.Confirm(circle)
-	c.board.Tell(r.ask)
-	r.pause = max(lookEvery, time.Duration(c.traffic()-r.traffic)*time.Second/mostTraffic)
+	a.board.Confirm(circle)
+	a.board.Tell(r.ask)
+	r.pause = max(lookEvery, time.Duration(a.traffic()-r.traffic)*time.Second/mostTraffic)
 	then := r.then
 	r.then = nil
 	for _, f := range then {
@@ -125,18 +125,18 @@ func (p *peer) waitsIn(circle []board.Wait) bool {
 }
 
 // fresh calls then once the board shows what the ranks of all nodes do now, without nodes that do not answer soon.
-func (c *coordinator) fresh(then func()) {
-	if c.lookTick == nil || c.board == nil {
+func (a *attempt) fresh(then func()) {
+	if a.lookTick == nil || a.board == nil {
 		then()
 		return
 	}
-	c.rounds.next = append(c.rounds.next, then)
-	c.look()
+	a.rounds.next = append(a.rounds.next, then)
+	a.look()
 }
 
 // endRounds ends the rounds and calls what waits for them.
-func (c *coordinator) endRounds() {
-	r := &c.rounds
+func (a *attempt) endRounds() {
+	r := &a.rounds
 	then := append(r.then, r.next...)
 	r.then, r.next = nil, nil
 	for _, f := range then {
@@ -144,17 +144,17 @@ func (c *coordinator) endRounds() {
 	}
 }
 
-func (c *coordinator) traffic() (sum int64) {
-	for _, n := range c.peers[1:] {
-		sum += n.Link.Traffic()
+func (n *nodes) traffic() (sum int64) {
+	for _, p := range n.peers[1:] {
+		sum += p.Link.Traffic()
 	}
 	return sum
 }
 
 // othersThan are the ranks that are not on that node.
-func (c *coordinator) othersThan(n *peer) (ranks []int) {
-	for rank := range c.world() {
-		if c.peerOf(rank) != n {
+func (n *nodes) othersThan(p *peer) (ranks []int) {
+	for rank := range n.world() {
+		if n.peerOf(rank) != p {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -163,17 +163,17 @@ func (c *coordinator) othersThan(n *peer) (ranks []int) {
 
 // news lists the ranks that a node must be told of: those that have ended, and those that wait for messages from
 // its ranks.
-func (c *coordinator) news(n *peer) (ranks []int) {
-	if n.knows == nil {
-		n.knows = map[int]uint64{}
+func (a *attempt) news(p *peer) (ranks []int) {
+	if p.knows == nil {
+		p.knows = map[int]uint64{}
 	}
-	for _, rank := range c.othersThan(n) {
-		wait := c.board.Awaits(rank, n.Ranks)
-		if c.board.State(rank) == collective.Returned {
+	for _, rank := range a.othersThan(p) {
+		wait := a.board.Awaits(rank, p.Ranks)
+		if a.board.State(rank) == collective.Returned {
 			wait = ended
 		}
-		if wait != 0 && n.knows[rank] != wait {
-			n.knows[rank] = wait
+		if wait != 0 && p.knows[rank] != wait {
+			p.knows[rank] = wait
 			ranks = append(ranks, rank)
 		}
 	}

@@ -73,7 +73,7 @@ func TestReportsAreFresh(t *testing.T) {
 		c.fresh(func() { told <- shows.Load() })
 		for len(told) == 0 && time.Since(start) < 5*time.Second {
 			select {
-			case ev := <-c.events:
+			case ev := <-c.queue:
 				c.handle(ev)
 			case <-c.lookTick:
 				c.look()

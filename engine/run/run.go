@@ -37,56 +37,78 @@ type Options struct {
 	Recipe    string
 	Nproc     int              // ranks that this process starts, at least 1
 	Join      *cluster.Joining // makes a world together with other processes; nil: alone
-	Params    []string         // name=value
-	ParamFile string           // the file that --params named; its values are in Filed
-	Filed     []engine.Param   // values of a parameter file, which Params override
 	Seed      int64
-	SeedGiven bool   // otherwise the seed of the resumed run counts
-	Name      string // of the run; "" to have one made up
-	Tags      []string
-	Backend   string   // "": shm on one machine, else a network's
-	Plugins   []string // folders searched for plugins before all others
-	Resume    string   // RUN[@STEP or @best], a file of weights, or record.Auto
-	// Import makes a run with a checkpoint from the file of weights that Resume names, and returns the run's name.
-	Import func(file string) (run string, err error)
-	Keep   int // how many of the newest checkpoints to keep, besides the best; 0: all
+	SeedGiven bool // otherwise the seed of the resumed run counts
 	// MaxRestarts is how often the ranks may start again after a failure that may pass.
 	MaxRestarts int
 	Timeout     time.Duration // of collectives
 	Threads     int           // kernel threads per rank; 0: cores/ranks
 	Memory      int           // bytes that the ranks of a machine have together; 0: all of the machine's
 	DataDirs    []string
-	// Deterministic: reductions in rank order, with any backend.
-	Deterministic bool
-	// Flat: on several nodes, collectives go through the backend alone, also within a node.
-	Flat        bool
-	Links       int // ranks of a node that are connected to other nodes, at most; 0: the default
-	Home        string
-	Grace       time.Duration  // between a signal and the end
-	DiskTimeout time.Duration  // for a disk that does not answer; 0: record.DiskTimeout
-	Reuse       bool           // return a finished run that has the same bits, if there is one
-	Replay      *record.Replay // the run to repeat, in which case Recipe, Params and Resume are ignored; nil: a new run
-	Command     []string       // as the user typed it, for the history
-	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
-	Version     string
+	Grace       time.Duration // between a signal and the end
+	Testing     bool          // the recipe may use module testing
+	Function    string        // of the recipe, called instead of main; "": main
+	Parameters
+	Communication
+	History
+	Output
+	Hooks
 
-	Exe string // the program that workers run; "": this one
+	read *recipe.Bundle // by Read; nil: read when needed
+}
+
+// Parameters are the values given for the recipe's parameters.
+type Parameters struct {
+	Params    []string       // name=value
+	ParamFile string         // the file that --params named; its values are in Filed
+	Filed     []engine.Param // values of a parameter file, which Params override
+}
+
+// Communication says how the ranks reach each other.
+type Communication struct {
+	Backend       string   // "": shm on one machine, else a network's
+	Plugins       []string // folders searched for plugins before all others
+	Deterministic bool     // reductions in rank order, with any backend
+	Flat          bool     // on several nodes, collectives go through the backend alone, also within a node
+	Links         int      // ranks of a node that are connected to other nodes, at most; 0: the default
+	Counted       bool     // gather the plugin's statistics
+	Exe           string   // the program that workers run; "": this one
 	// PluginHost finds the program that workers run instead if plugins may be needed. If it returns a path and an
 	// error, the program must not be used, and the error matters if the run needs a plugin. nil: there is none.
 	PluginHost func() (path string, err error)
+}
+
+// History says what is kept of the run, and what it takes up.
+type History struct {
+	Home   string
+	Name   string // of the run; "" to have one made up
+	Tags   []string
+	Resume string // RUN[@STEP or @best], a file of weights, or record.Auto
+	// Import makes a run with a checkpoint from the file of weights that Resume names, and returns the run's name.
+	Import      func(file string) (run string, err error)
+	Keep        int            // how many of the newest checkpoints to keep, besides the best; 0: all
+	Reuse       bool           // return a finished run that has the same bits, if there is one
+	Replay      *record.Replay // the run to repeat, in which case Recipe, Params and Resume are ignored; nil: a new run
+	DiskTimeout time.Duration  // for a disk that does not answer; 0: record.DiskTimeout
+	Command     []string       // as the user typed it
+	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
+	Version     string
+}
+
+// Output says what a person sees.
+type Output struct {
 	Stdout     io.Writer
 	Stderr     io.Writer
-	Terminal   bool             // Stderr is a terminal: show progress
-	RankOutput string           // whose lines are shown, see console.Ranks
-	Signals    <-chan os.Signal // of the kinds in the variable Signals
-	Testing    bool             // the recipe may use module testing
-	Function   string           // of the recipe, called instead of main; "": main
-	Counted    bool             // gather the plugin's statistics
-	OnSpawn    func(rank, pid int)
-	OnSaved    func(step int64) // called when a checkpoint is complete
-	OnEntered  func(id int64)   // called when the run is in the history
+	Terminal   bool   // Stderr is a terminal: show progress
+	RankOutput string // whose lines are shown, see console.Ranks
+}
 
-	read *recipe.Bundle // by Read; nil: read when needed
+// Hooks are how the caller and a run that goes on reach each other.
+type Hooks struct {
+	Signals   <-chan os.Signal // of the kinds in the variable Signals
+	OnSpawn   func(rank, pid int)
+	OnSaved   func(step int64) // called when a checkpoint is complete
+	OnEntered func(id int64)   // called when the run is in the history
 }
 
 // Read reads the recipe and what it loads now, so that all runs with these options use the same bytes even if the

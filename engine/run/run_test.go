@@ -48,8 +48,8 @@ func startOn(t *testing.T, dir string, ranks int, source string, params ...strin
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, Home: filepath.Join(dir, "home"), Params: params,
-		Timeout: 5e9, Threads: 1, Stdout: &out, Stderr: &out})
+	r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, History: run.History{Home: filepath.Join(dir, "home")}, Parameters: run.Parameters{Params: params},
+		Timeout: 5e9, Threads: 1, Output: run.Output{Stdout: &out, Stderr: &out}})
 	return r, out.String(), err
 }
 

@@ -10,22 +10,23 @@ import (
 
 	"drun/collective"
 	"drun/engine/board"
+	"drun/engine/console"
 )
 
 // show prints which rank waits where and since when, and the ranks' latest calls; the history keeps it.
 func (c *coordinator) show(reason string) {
 	s := c.board.Snapshot()
-	c.print(s)
+	printSnapshot(c.console, s)
 	c.record.Snapshot(s, reason)
 }
 
 // doing asks the coordinator's goroutine, which alone knows whether the board is open, what the ranks do now; nil:
 // there are none.
-func (c *coordinator) doing(ctx context.Context) (*board.Snapshot, error) {
+func (e events) doing(ctx context.Context) (*board.Snapshot, error) {
 	answer := make(chan *board.Snapshot, 1)
 	select {
-	case c.events <- event{asked: answer}:
-	case <-c.over:
+	case e.queue <- event{asked: answer}:
+	case <-e.over:
 		return nil, errOver
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -33,7 +34,7 @@ func (c *coordinator) doing(ctx context.Context) (*board.Snapshot, error) {
 	select {
 	case s := <-answer:
 		return s, nil
-	case <-c.over:
+	case <-e.over:
 		return nil, errOver
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -42,19 +43,9 @@ func (c *coordinator) doing(ctx context.Context) (*board.Snapshot, error) {
 
 var errOver = errors.New("the run is over")
 
-// tell answers doing. For ranks of other nodes, it reports the latest round, at most about a second old: an
-// onlooker's question starts no round.
-func (c *coordinator) tell(answer chan<- *board.Snapshot) {
-	if c.board == nil {
-		answer <- nil
-		return
-	}
-	answer <- c.board.Snapshot()
-}
-
-func (c *coordinator) print(s *board.Snapshot) {
+func printSnapshot(to *console.Console, s *board.Snapshot) {
 	for line := range strings.Lines(s.String()) {
-		c.console.Note(strings.TrimRight(line, "\n"))
+		to.Note(strings.TrimRight(line, "\n"))
 	}
 }
 
@@ -93,7 +84,7 @@ func (c *coordinator) stalled() {
 		return
 	}
 	c.console.Note(fmt.Sprintf("ranks have been waiting for %s:", c.stall.told.Round(time.Second)))
-	c.fresh(func() { c.print(c.board.Snapshot()) })
+	c.fresh(func() { printSnapshot(c.console, c.board.Snapshot()) })
 }
 
 // Standing tells what the ranks were doing when the run failed, if the failure's message does not: their latest

@@ -99,8 +99,8 @@ func TestHungDisk(t *testing.T) {
 			}
 			start := time.Now()
 			var errs bytes.Buffer
-			r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1,
-				Stdout: &locker{t: t, home: home, hang: true}, Stderr: &errs, DiskTimeout: time.Second})
+			r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home, DiskTimeout: time.Second}, Timeout: time.Minute, Threads: 1,
+				Output: run.Output{Stdout: &locker{t: t, home: home, hang: true}, Stderr: &errs}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,8 +160,8 @@ func runLogging(t *testing.T, stdout io.Writer, signals <-chan os.Signal, home s
 		t.Fatal(err)
 	}
 	var errs output
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, Home: home, Timeout: time.Minute, Threads: 1,
-		Stdout: stdout, Stderr: &errs, Signals: signals, Tags: []string{"early"}, OnSpawn: onSpawn})
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, History: run.History{Home: home, Tags: []string{"early"}}, Timeout: time.Minute, Threads: 1,
+		Output: run.Output{Stdout: stdout, Stderr: &errs}, Hooks: run.Hooks{Signals: signals, OnSpawn: onSpawn}})
 	return r, errs.String(), err
 }
 
@@ -208,6 +208,15 @@ func complete(t *testing.T, home string) {
 	}
 }
 
+// spooled reports whether records that wait beside the history contain a text.
+func spooled(home, text string) bool {
+	files, _ := filepath.Glob(filepath.Join(home, "spool", "*"))
+	return slices.ContainsFunc(files, func(file string) bool {
+		content, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(content, []byte(text))
+	})
+}
+
 // A history that another process has locked does not hold a run up, and nothing
 // of the run is missing or twice in the end.
 func TestLockedHistory(t *testing.T) {
@@ -226,13 +235,12 @@ func TestLockedHistory(t *testing.T) {
 		home := filepath.Join(t.TempDir(), "home")
 		signals := make(chan os.Signal, 1)
 		t.Run("run", func(t *testing.T) {
-			var sent atomic.Int64 // when the signal was, in the wait that follows the rank's end
-			r, errs, err := runLogging(t, &locker{t: t, home: home}, signals, home, func(_, pid int) {
+			var sent atomic.Int64 // when the signal was, in the wait that follows the run's end
+			r, errs, err := runLogging(t, &locker{t: t, home: home}, signals, home, func(int, int) {
 				go func() {
-					for unix.Kill(pid, 0) == nil {
+					for !spooled(home, string(history.Done)) {
 						time.Sleep(10 * time.Millisecond)
 					}
-					time.Sleep(time.Second)
 					sent.Store(time.Now().UnixNano())
 					signals <- unix.SIGTERM
 				}()
@@ -250,7 +258,16 @@ func TestLockedHistory(t *testing.T) {
 		complete(t, home)
 	})
 	t.Run("before the beginning", func(t *testing.T) {
-		home := filepath.Join(t.TempDir(), "home")
+		dir, err := os.MkdirTemp("", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { // the opening that was given up goes on once the lock is free
+			for os.RemoveAll(dir) != nil {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		home := filepath.Join(dir, "home")
 		db, err := history.Open(home)
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +275,7 @@ func TestLockedHistory(t *testing.T) {
 		db.Close()
 		_, _ = (&locker{t: t, home: home}).Write(nil)
 		signals := make(chan os.Signal, 1)
-		time.AfterFunc(time.Second, func() { signals <- unix.SIGHUP })
+		signals <- unix.SIGHUP // read only where the run waits for its history
 		start := time.Now()
 		_, _, err = runLogging(t, io.Discard, signals, home, nil)
 		if took := time.Since(start); err == nil || took > 4*time.Second || !strings.Contains(err.Error(), "interrupted by SIGHUP") {
@@ -308,7 +325,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := filepath.Join(disk, "home")
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, Home: home, Timeout: time.Minute, Threads: 1, Stdout: io.Discard, Stderr: io.Discard})
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}})
 	if err != nil || r.Code != exit.Storage || !strings.Contains(r.Failure.Message, "disk is full") {
 		t.Fatalf("%+v, %v", r, err)
 	}

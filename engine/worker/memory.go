@@ -3,7 +3,6 @@ package worker
 import (
 	"fmt"
 	"os"
-	"time"
 
 	"drun/collective"
 	"drun/engine"
@@ -15,9 +14,6 @@ import (
 // giveUp reports that the rank uses too much memory, in place of its thread, which does not end, and ends the
 // process.
 func (w *worker) giveUp(e *lang.Error) {
-	if !e.Pos.IsValid() { // the thread is leaving the recipe by itself now: its own report has the line
-		time.Sleep(5 * time.Second)
-	}
 	f := w.failure(e)
 	w.telling.Lock() // for good: no other end is reported
 	if w.told == nil {

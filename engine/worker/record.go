@@ -47,11 +47,11 @@ func (r *recorder) add(text int, put func(m *engine.ToAgent)) {
 	r.queue.Add(recordSize+text, put)
 }
 
-func (r *recorder) Log(name string, step int64, value float64, exact bool) {
-	p := records.Point{Name: name, Step: step, Value: value, Exact: exact, Time: time.Now()}
-	r.add(len(name), func(m *engine.ToAgent) {
+func (r *recorder) Log(p records.Point) {
+	p.Time = time.Now()
+	r.add(len(p.Name), func(m *engine.ToAgent) {
 		m.Records.Points = append(m.Records.Points, p)
-		r.mark(m, name, step)
+		r.mark(m, p.Name, p.Step)
 	})
 }
 
@@ -61,17 +61,14 @@ func (r *recorder) Tag(names []string) {
 	}
 }
 
-func (r *recorder) Note(text string) {
-	n := records.Note{Time: time.Now(), Text: text}
-	r.add(len(text), func(m *engine.ToAgent) { m.Records.Notes = append(m.Records.Notes, n) })
+func (r *recorder) Note(n records.Note) {
+	n.Time = time.Now()
+	r.add(len(n.Text), func(m *engine.ToAgent) { m.Records.Notes = append(m.Records.Notes, n) })
 }
 
-func (r *recorder) Artifact(a *run.Artifact) {
-	made := records.Artifact{Name: a.Name, Kind: a.Kind, Data: a.Data, Time: time.Now()}
-	if a.Step >= 0 {
-		made.Step = &a.Step
-	}
-	r.add(len(a.Name)+len(a.Data), func(m *engine.ToAgent) { m.Records.Artifacts = append(m.Records.Artifacts, made) })
+func (r *recorder) Artifact(a records.Artifact) {
+	a.Time = time.Now()
+	r.add(len(a.Name)+len(a.Data), func(m *engine.ToAgent) { m.Records.Artifacts = append(m.Records.Artifacts, a) })
 }
 
 // Machine records where the rank runs and with what it computes.
@@ -86,13 +83,11 @@ func (r *recorder) DataFile(f records.DataFile) {
 	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) { m.Records.DataFiles = append(m.Records.DataFiles, f) })
 }
 
-func (r *recorder) Progress(label string, current, total int64, finished bool) {
+func (r *recorder) Progress(p records.Progress) {
 	if r.quiet && !r.due() { // needed only for the history
 		return
 	}
-	r.queue.Add(0, func(m *engine.ToAgent) {
-		m.Progress = &engine.Progress{Label: label, Current: current, Total: total, Finished: finished}
-	})
+	r.queue.Add(0, func(m *engine.ToAgent) { m.Progress = &p })
 	r.queue.Flush()
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"drun/engine"
+	"drun/history/records"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,7 @@ func TestRecordsAreSentInTime(t *testing.T) {
 	for i := range 10 {
 		time.Sleep(time.Duration(i*13) * time.Millisecond)
 		made := time.Now()
-		r.Log("x", int64(i), 1, true)
+		r.Log(records.Point{Name: "x", Step: int64(i), Value: 1, Exact: true})
 		var msg engine.ToAgent
 		if err := theirs.Receive(&msg); err != nil || len(msg.Records.Points) != 1 || msg.Records.Points[0].Step != int64(i) {
 			t.Fatalf("%+v, %v", msg, err)
@@ -58,9 +59,9 @@ func TestRecordsAreSentInTime(t *testing.T) {
 func TestRecordsAreBounded(t *testing.T) {
 	note := strings.Repeat("x", 100_000)
 	for name, record := range map[string]func(r *recorder){
-		"notes":   func(r *recorder) { r.Note(note) },
+		"notes":   func(r *recorder) { r.Note(records.Note{Text: note}) },
 		"tags":    func(r *recorder) { r.Tag([]string{note[:200]}) },
-		"metrics": func(r *recorder) { r.Log(note[:200], 1, 1, true) },
+		"metrics": func(r *recorder) { r.Log(records.Point{Name: note[:200], Step: 1, Value: 1}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs := channels(t)

@@ -52,7 +52,7 @@ func fill(db *history.DB, s Shape, i int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.AddSources([]history.Source{{Path: recipe, Role: "recipe", Content: fmt.Appendf(nil, "# Recipe %d.\n", i%10)}}); err != nil {
+	if err := r.AddSources([]records.Source{records.NewSource(recipe, "recipe", fmt.Appendf(nil, "# Recipe %d.\n", i%10))}); err != nil {
 		return err
 	}
 	if err := r.BeginAttempt(); err != nil {

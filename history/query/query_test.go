@@ -41,7 +41,7 @@ func recorded(t testing.TB) *history.DB {
 			1: {{Name: "acc", Value: 0.99}, {Name: "acc", Value: 0.91}, {Name: "loss", Value: math.Inf(1)}},
 			2: {{Name: "loss", Value: math.NaN()}},
 		}[i]
-		ok(t, r.Write(&history.Batch{Params: params, Records: records.Records{Points: points}}))
+		ok(t, r.Write(&history.Batch{Params: params, Batch: records.Batch{Points: points}}))
 		if i < 2 {
 			ok(t, r.Tag("base", fmt.Sprintf("quote\"%d\n", i)))
 		}

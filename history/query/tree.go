@@ -175,13 +175,14 @@ var comparisons = starlark.StringDict{}
 
 func init() {
 	for _, op := range []syntax.Token{syntax.LT, syntax.LE, syntax.GT, syntax.GE, syntax.EQL, syntax.NEQ, syntax.STAR, syntax.LTLT, syntax.PERCENT} {
-		comparisons[op.String()] = comparison{op: op}
+		comparisons[op.String()] = comparison{object: "comparison", op: op}
 	}
 	comparisons["str"] = starlark.NewBuiltin("str", text)
 }
 
 // comparison compares its left side, once it has one, with the next operand, or computes with both.
 type comparison struct {
+	object
 	op   syntax.Token
 	left starlark.Value
 }
@@ -191,7 +192,7 @@ func (c comparison) Binary(_ syntax.Token, y starlark.Value, side starlark.Side)
 		return nil, nil
 	}
 	if c.left == nil {
-		return comparison{c.op, y}, nil
+		return comparison{c.object, c.op, y}, nil
 	}
 	switch c.op {
 	case syntax.STAR, syntax.LTLT, syntax.PERCENT:
@@ -247,9 +248,3 @@ func isNaN(v starlark.Value) bool {
 	f, ok := v.(starlark.Float)
 	return ok && math.IsNaN(float64(f))
 }
-
-func (comparison) String() string        { return "comparison" }
-func (comparison) Type() string          { return "comparison" }
-func (comparison) Freeze()               {}
-func (comparison) Truth() starlark.Bool  { return true }
-func (comparison) Hash() (uint32, error) { return 0, errors.New("unhashable: comparison") }

@@ -23,9 +23,9 @@ var fieldNames = []string{"id", "name", "status", "recipe", "started", "seconds"
 func field(run *history.Summary, name string) (starlark.Value, error) {
 	switch name {
 	case "params":
-		return params{run}, nil
+		return params{"params", run}, nil
 	case "metrics":
-		return metrics{run}, nil
+		return metrics{"metrics", run}, nil
 	case "id":
 		return starlark.MakeInt64(run.ID), nil
 	case "name":
@@ -74,25 +74,19 @@ func (o object) Truth() starlark.Bool  { return true }
 func (o object) Hash() (uint32, error) { return 0, errors.New("unhashable: " + string(o)) }
 
 type (
-	params  struct{ run *history.Summary }
-	metrics struct{ run *history.Summary }
-	metric  struct {
+	params struct {
+		object
+		run *history.Summary
+	}
+	metrics struct {
+		object
+		run *history.Summary
+	}
+	metric struct {
 		object
 		history.MetricSummary
 	}
 )
-
-func (params) String() string        { return "params" }
-func (params) Type() string          { return "params" }
-func (params) Freeze()               {}
-func (params) Truth() starlark.Bool  { return true }
-func (params) Hash() (uint32, error) { return 0, errors.New("unhashable: params") }
-
-func (metrics) String() string        { return "metrics" }
-func (metrics) Type() string          { return "metrics" }
-func (metrics) Freeze()               {}
-func (metrics) Truth() starlark.Bool  { return true }
-func (metrics) Hash() (uint32, error) { return 0, errors.New("unhashable: metrics") }
 
 // isObject reports whether v stands for a part of a run and has no value of its own.
 func isObject(v starlark.Value) bool {

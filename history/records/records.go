@@ -1,78 +1,78 @@
-// Package records holds what a run records: one type per thing, used all the way from the rank to the history.
+// Package records holds what a run records: one type for each thing, used all the way from the rank to the history.
+//
+// A field's name in JSON is also its column in the history, unless its db tag has another, or "-" for none. After a
+// comma, the tag says how it is stored: micro (a time as microseconds since 1970 instead of text) or null (the zero
+// value as NULL).
 package records
 
-// Records is what a rank records. The rank fills it in, Of sets its rank and attempt, and history.Run.Write stores
-// it.
-type Records struct {
-	Ranks     []RankPlace `cbor:",omitempty"`
-	Plugins   []Plugin    `cbor:",omitempty"`
-	Usage     []Usage     `cbor:",omitempty"`
-	DataFiles []DataFile  `cbor:",omitempty"`
-	Tags      []string    `cbor:",omitempty"`
-	Notes     []Note      `cbor:",omitempty"`
+import "reflect"
+
+// Batch is what a rank records, a list for each kind. The rank fills it in, SetRank says whose it is, and
+// history.Run.Write stores it. Kinds that are rows of one table name it in the table tag, and in the or tag what
+// happens to a row that is there.
+//
+// The methods treat all fields alike, so a new kind needs nothing but its field.
+type Batch struct {
+	Ranks     []RankPlace `cbor:",omitempty" table:"ranks" or:"REPLACE"`
+	Plugins   []Plugin    `cbor:",omitempty" table:"plugins" or:"REPLACE"`
+	Usage     []Usage     `cbor:",omitempty" table:"rank_usage" or:"REPLACE"`
+	DataFiles []DataFile  `cbor:",omitempty" table:"data_files" or:"IGNORE"`
+	Tags      []string    `cbor:",omitempty" table:"tags" or:"IGNORE" db:"tag"`
+	Notes     []Note      `cbor:",omitempty" table:"notes"`
 	Artifacts []Artifact  `cbor:",omitempty"`
 	Points    []Point     `cbor:",omitempty"`
-	Updates   []Updates   `cbor:",omitempty"`
-	Marks     []Mark      `cbor:",omitempty"`
+	Updates   []Updates   `cbor:",omitempty" table:"updates" or:"REPLACE"`
+	Marks     []Mark      `cbor:",omitempty" table:"step_marks" or:"REPLACE"`
 }
 
-// Of sets the rank and its attempt in all records.
-func (r *Records) Of(rank, attempt int) {
-	for i := range r.Ranks {
-		r.Ranks[i].Rank = rank
-	}
-	for i := range r.Usage {
-		r.Usage[i].Rank, r.Usage[i].Attempt = rank, attempt
-	}
-	for i := range r.Artifacts {
-		r.Artifacts[i].Rank = rank
-	}
-	for i := range r.Points {
-		r.Points[i].Rank = rank
-	}
-	for i := range r.Updates {
-		r.Updates[i].Rank, r.Updates[i].Attempt = rank, attempt
-	}
-	for i := range r.Marks {
-		r.Marks[i].Attempt = attempt
+// SetRank sets the rank and its attempt in all records that have them.
+func (b *Batch) SetRank(rank, attempt int) {
+	v := reflect.ValueOf(b).Elem()
+	for i := range v.NumField() {
+		list := v.Field(i)
+		if list.Type().Elem().Kind() != reflect.Struct {
+			continue
+		}
+		for name, n := range map[string]int{"Rank": rank, "Attempt": attempt} {
+			if f, is := list.Type().Elem().FieldByName(name); is {
+				for k := range list.Len() {
+					list.Index(k).FieldByIndex(f.Index).SetInt(int64(n))
+				}
+			}
+		}
 	}
 }
 
 // Append adds the records of o.
-func (r *Records) Append(o *Records) {
-	r.Ranks = append(r.Ranks, o.Ranks...)
-	r.Plugins = append(r.Plugins, o.Plugins...)
-	r.Usage = append(r.Usage, o.Usage...)
-	r.DataFiles = append(r.DataFiles, o.DataFiles...)
-	r.Tags = append(r.Tags, o.Tags...)
-	r.Notes = append(r.Notes, o.Notes...)
-	r.Artifacts = append(r.Artifacts, o.Artifacts...)
-	r.Points = append(r.Points, o.Points...)
-	r.Updates = append(r.Updates, o.Updates...)
-	r.Marks = append(r.Marks, o.Marks...)
+func (b *Batch) Append(o *Batch) {
+	to, from := reflect.ValueOf(b).Elem(), reflect.ValueOf(o).Elem()
+	for i := range to.NumField() {
+		to.Field(i).Set(reflect.AppendSlice(to.Field(i), from.Field(i)))
+	}
 }
 
 // Size is the number of records, and the bytes of their texts and data.
-func (r *Records) Size() (n, bytes int) {
-	n = len(r.Ranks) + len(r.Plugins) + len(r.Usage) + len(r.DataFiles) + len(r.Tags) + len(r.Notes) + len(r.Artifacts) +
-		len(r.Points) + len(r.Updates) + len(r.Marks)
-	for _, f := range r.DataFiles {
-		bytes += len(f.Path)
-	}
-	for _, tag := range r.Tags {
-		bytes += len(tag)
-	}
-	for _, note := range r.Notes {
-		bytes += len(note.Text)
-	}
-	for i := range r.Artifacts {
-		bytes += len(r.Artifacts[i].Data)
-	}
-	for i := range r.Points {
-		bytes += len(r.Points[i].Name)
-	}
-	for _, u := range r.Updates {
-		bytes += len(u.Digests)
+func (b *Batch) Size() (n, bytes int) {
+	v := reflect.ValueOf(b).Elem()
+	for i := range v.NumField() {
+		list := v.Field(i)
+		n += list.Len()
+		for k := range list.Len() {
+			bytes += text(list.Index(k))
+		}
 	}
 	return n, bytes
+}
+
+// text is how many bytes of text and data a record holds.
+func text(v reflect.Value) (bytes int) {
+	switch v.Kind() {
+	case reflect.String, reflect.Slice:
+		return v.Len()
+	case reflect.Struct:
+		for i := range v.NumField() {
+			bytes += text(v.Field(i))
+		}
+	}
+	return bytes
 }

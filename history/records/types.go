@@ -1,6 +1,10 @@
 package records
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
 
 // Point is one recorded value of a metric.
 type Point struct {
@@ -41,7 +45,7 @@ type DataFile struct {
 	Bytes  int64  `json:"bytes"`
 	// Modified is when it was last changed before it was read; nil: unknown.
 	Modified *time.Time `json:"modified"`
-	Position string     `json:"position"` // of the recipe's call that read it first; "": unknown
+	Position string     `json:"position" db:",null"` // of the recipe's call that read it first; "": unknown
 }
 
 // Plugin is a program that a run used beside drun.
@@ -56,12 +60,12 @@ type Plugin struct {
 type Usage struct {
 	Attempt     int       `json:"attempt"`
 	Rank        int       `json:"rank"`
-	Time        time.Time `json:"time"`
-	CPU         float64   `json:"cpu"`         // seconds, of all threads
-	Resident    int64     `json:"resident"`    // bytes of memory at that moment; 0: unknown, as at the end
-	Peak        int64     `json:"peak"`        // the maximum of Resident so far, in bytes
-	Collectives float64   `json:"collectives"` // seconds in calls of dist that took more than a moment
-	Waiting     float64   `json:"waiting"`     // seconds of these in which the rank slept until others came
+	Time        time.Time `json:"time" db:",micro"`
+	CPU         float64   `json:"cpu"`                 // seconds, of all threads
+	Resident    int64     `json:"resident" db:",null"` // bytes of memory at that moment; 0: unknown, as at the end
+	Peak        int64     `json:"peak"`                // the maximum of Resident so far, in bytes
+	Collectives float64   `json:"collectives"`         // seconds in calls of dist that took more than a moment
+	Waiting     float64   `json:"waiting"`             // seconds of these in which the rank slept until others came
 }
 
 // Artifact is something that a run has kept, unique by kind, name and step. Bytes, texts and tensors, which
@@ -81,4 +85,18 @@ type Artifact struct {
 type Note struct {
 	Time time.Time `json:"time"`
 	Text string    `json:"text"`
+}
+
+// Source is a file of a recipe, read once for all ranks and for the history.
+type Source struct {
+	Path    string `json:"path"` // beneath the recipe's folder, with slashes
+	SHA256  string `json:"sha256"`
+	Role    string `json:"role"` // "recipe" or "load"
+	Content []byte `json:"-" cbor:"content"`
+}
+
+// NewSource makes a source of a file's content.
+func NewSource(path, role string, content []byte) Source {
+	sum := sha256.Sum256(content)
+	return Source{path, hex.EncodeToString(sum[:]), role, content}
 }

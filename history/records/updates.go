@@ -5,18 +5,22 @@ const DigestSize = 8
 
 // Updates are digests of a rank's parameters after each of several consecutive updates.
 type Updates struct {
-	Attempt, Rank int
-	First         int64  // number of the first update, from 1
-	Digests       []byte // DigestSize bytes each
+	Attempt int    `json:"attempt"`
+	Rank    int    `json:"rank"`
+	First   int64  `json:"first"`   // number of the first update, from 1
+	Digests []byte `json:"digests"` // DigestSize bytes each
 }
 
 // Mark says how many updates rank 0 had made when it saved or recorded a step, for Count points at equal distances.
 type Mark struct {
-	Attempt, Seq      int
-	Name              string // of the metric; "": checkpoint.save
-	Step, Updates     int64
-	StepBy, UpdatesBy int64
-	Count             int64
+	Attempt   int    `json:"attempt"`
+	Seq       int    `json:"seq"`
+	Name      string `json:"name"` // of the metric; "": checkpoint.save
+	Step      int64  `json:"step"`
+	Updates   int64  `json:"updates"`
+	StepBy    int64  `db:"step_by"`
+	UpdatesBy int64  `db:"updates_by"`
+	Count     int64  `json:"count"`
 }
 
 // At returns the number of updates at a step, if the step is among the points.

@@ -3,6 +3,7 @@
 package scratch
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -78,10 +79,24 @@ func (d *Dir) Remove() {
 	own.Lock()
 	delete(own.dirs, d)
 	own.Unlock()
-	_ = os.RemoveAll(d.Path) // a later Make removes what is left
+	_ = removeAll(d.Path) // a later Make removes what is left
 	if d.lock != nil {
 		_ = d.lock.Close()
 	}
+}
+
+// removeAll removes a folder, its marker last: without the marker, nothing would remove what is left after an error.
+func removeAll(path string) error {
+	list, err := os.ReadDir(path)
+	for _, entry := range list {
+		if entry.Name() != marker {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(path, entry.Name())))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(path)
 }
 
 // RemoveOwn removes all folders of this process, which is about to end.
@@ -130,5 +145,5 @@ func sweep(path string) {
 	}
 	// Only processes of this user could put another folder in its place, as the
 	// temporary folder is sticky.
-	_ = os.RemoveAll(path)
+	_ = removeAll(path)
 }

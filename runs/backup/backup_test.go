@@ -85,7 +85,7 @@ func TestWhatIsLoggedBeforeASaveIsInTheBackup(t *testing.T) {
 		r, err := db.Begin(history.RunInfo{Recipe: "x.star", WorldSize: 1})
 		ok(t, err)
 		step := func(i int64) {
-			b := &history.Batch{Records: records.Records{Points: []records.Point{{Name: "x", Step: i, Value: float64(i), Time: time.Now()}}}}
+			b := &history.Batch{Batch: records.Batch{Points: []records.Point{{Name: "x", Step: i, Value: float64(i), Time: time.Now()}}}}
 			if locked {
 				ok(t, r.Spool(b))
 			} else {

@@ -67,8 +67,8 @@ func TestStorm(t *testing.T) {
 			if kills < 20 && testing.Short() && name != "digits" {
 				t.Skip("one model is enough for the race detector")
 			}
-			r, err := Resume(run.Options{Recipe: stormy(t, name), Nproc: 4, Params: params, Timeout: time.Minute, Threads: 1,
-				Stdout: io.Discard, Stderr: io.Discard}, kills, rng, func(string) {})
+			r, err := Resume(run.Options{Recipe: stormy(t, name), Nproc: 4, Parameters: run.Parameters{Params: params}, Timeout: time.Minute, Threads: 1,
+				Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}}, kills, rng, func(string) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func recipe(t *testing.T, source string) run.Options {
 	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return run.Options{Recipe: file, Nproc: 2, Timeout: time.Minute, Threads: 1, Stdout: io.Discard, Stderr: io.Discard}
+	return run.Options{Recipe: file, Nproc: 2, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}}
 }
 
 // What a recipe does not restore is found, in metrics and in checkpoints.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -13,7 +14,7 @@ type Ranks struct {
 	Live     bool              `json:"live"`    // the run goes on, and its agent has answered
 	Problem  string            `json:"problem"` // why the agent has not answered; "" if it has, or the run has ended
 	Hint     string            `json:"hint"`
-	Snapshot *history.Snapshot `json:"snapshot"` // nil: the ranks have not started, or the history has none
+	Snapshot *records.Snapshot `json:"snapshot"` // nil: the ranks have not started, or the history has none
 }
 
 // Doing tells what the ranks of a run do. It asks a running run, which costs that next to nothing. For any other

@@ -1,28 +1,26 @@
 package report
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
 
 	"drun/history"
+	"drun/history/records"
 )
 
 // File is a captured file in the form of `drun source --json`.
 type File struct {
-	history.SourceRef
+	records.Source
 	Content string `json:"content"`
 }
 
 // Files returns the captured files of a run, in their order.
-func Files(sources []history.Source) []File {
+func Files(sources []records.Source) []File {
 	files := []File{}
 	for _, s := range sources {
-		sum := sha256.Sum256(s.Content)
-		files = append(files, File{history.SourceRef{Path: s.Path, SHA256: hex.EncodeToString(sum[:]), Role: s.Role}, string(s.Content)})
+		files = append(files, File{s, string(s.Content)})
 	}
 	return files
 }
@@ -38,15 +36,15 @@ func SourceDiff(db *history.DB, a, b int64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	key := func(s history.Source) string {
+	key := func(s records.Source) string {
 		if s.Role == "recipe" {
 			return "recipe"
 		}
 		return s.Path
 	}
 	var keys []string
-	sides := [2]map[string]history.Source{{}, {}}
-	for i, list := range [][]history.Source{old, now} {
+	sides := [2]map[string]records.Source{{}, {}}
+	for i, list := range [][]records.Source{old, now} {
 		for _, s := range list {
 			if _, known := sides[0][key(s)]; !known || i == 0 {
 				keys = append(keys, key(s))

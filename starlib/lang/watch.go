@@ -24,6 +24,9 @@ const (
 	// interrupting is how long a cancelled thread has to end.
 	interrupting = 300 * time.Millisecond
 
+	// leaving is how long a thread may take that has ended its builtin meanwhile and is on its way out of the recipe.
+	leaving = 5 * time.Second
+
 	watchKey = "lang.watch"
 )
 
@@ -50,16 +53,25 @@ func Watch(thread *starlark.Thread) {
 
 // Bound ends a thread under Watch, with the error of [memory.Watch], when the process uses more memory than it may, until
 // stop is called. If the thread does not end soon, because a builtin keeps allocating, stuck is called with the error and
-// its position, and must end the process.
+// its position, and must end the process. A thread that is leaving the recipe by itself reports its own error.
 func Bound(thread *starlark.Thread, stuck func(*Error)) (stop func()) {
 	ended := make(chan struct{})
 	unwatch := memory.Watch(func(exceeded error) {
 		Cancel(thread, exceeded)
 		go func() {
-			select {
-			case <-ended:
-			case <-time.After(interrupting):
-				stuck(whereStuck(thread, exceeded))
+			after := func(limit time.Duration) bool {
+				select {
+				case <-ended:
+					return false
+				case <-time.After(limit):
+					return true
+				}
+			}
+			if !after(interrupting) {
+				return
+			}
+			if e := whereStuck(thread, exceeded); e.Pos.IsValid() || after(leaving) {
+				stuck(e)
 			}
 		}()
 	})

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"drun/history/records"
 	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/data"
@@ -30,14 +31,6 @@ const (
 	maxPixels    = 1 << 25
 	bins         = 64 // of a histogram
 )
-
-// Artifact is something that a recipe keeps, as a file would hold it.
-type Artifact struct {
-	Name string
-	Step int64  // -1: none
-	Kind string // bytes, text, tensor, image, histogram, table
-	Data []byte
-}
 
 // place is where an artifact of a step is kept: only one artifact may have it.
 type place struct {
@@ -60,8 +53,8 @@ func (r *Run) artifacts() []*starlib.Def {
 				"rank 0 keeps it, whichever ranks call; at most 16 MiB, and 1 GiB in a run. `drun artifacts` lists and saves\n" +
 				"what a run has kept; equal contents are stored once.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				a, v := &Artifact{Name: c.String("name"), Step: -1}, c.Arg("value")
-				return nil, r.keep(c, a, func() error { return a.take(v) })
+				a, v := &records.Artifact{Name: c.String("name")}, c.Arg("value")
+				return nil, r.keep(c, a, func() error { return take(a, v) })
 			},
 		},
 		{
@@ -99,7 +92,7 @@ func (r *Run) artifacts() []*starlib.Def {
 			Doc: "Keeps rows, each a dict or a list, as a JSON object {columns, rows}; another of the same name replaces it. A dict's\n" +
 				"keys are its columns. Cells are None, bool, int, float or string. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				a, rows := &Artifact{Name: c.String("name"), Step: -1, Kind: "table"}, c.Arg("rows").(starlark.Iterable)
+				a, rows := &records.Artifact{Name: c.String("name"), Kind: "table"}, c.Arg("rows").(starlark.Iterable)
 				return nil, r.keep(c, a, func() (err error) { a.Data, err = table(rows); return err })
 			},
 		},
@@ -107,11 +100,12 @@ func (r *Run) artifacts() []*starlib.Def {
 }
 
 // stepped is an artifact that may have a step, still without its data.
-func stepped(c *starlib.Call, kind string) (*Artifact, error) {
-	a := &Artifact{Name: c.String("name"), Step: -1, Kind: kind}
+func stepped(c *starlib.Call, kind string) (*records.Artifact, error) {
+	a := &records.Artifact{Name: c.String("name"), Kind: kind}
 	if !c.IsNone("step") {
-		if a.Step = int64(c.Int("step")); a.Step < 0 {
-			return nil, fmt.Errorf("step is %d, and must not be negative", a.Step)
+		step := int64(c.Int("step"))
+		if a.Step = &step; step < 0 {
+			return nil, fmt.Errorf("step is %d, and must not be negative", step)
 		}
 	}
 	return a, nil
@@ -119,7 +113,7 @@ func stepped(c *starlib.Call, kind string) (*Artifact, error) {
 
 // keep records an artifact of rank 0, whose data encode fills in. A second one for a step is an error, unless a
 // restored checkpoint makes the recipe repeat its steps.
-func (r *Run) keep(c *starlib.Call, a *Artifact, encode func() error) error {
+func (r *Run) keep(c *starlib.Call, a *records.Artifact, encode func() error) error {
 	if a.Name == "" {
 		return fmt.Errorf("the name is empty")
 	}
@@ -135,17 +129,17 @@ func (r *Run) keep(c *starlib.Call, a *Artifact, encode func() error) error {
 	if len(a.Data) > maxArtifact {
 		return tooLarge(len(a.Data))
 	}
-	if a.Step >= 0 {
-		at, now := place{a.Kind, a.Name, a.Step}, taken{sha256.Sum256(a.Data), c.Position()}
+	if a.Step != nil {
+		at, now := place{a.Kind, a.Name, *a.Step}, taken{sha256.Sum256(a.Data), c.Position()}
 		if before, is := r.taken[at]; is && before.sum != now.sum {
-			return fmt.Errorf("another %s was already kept as %q at step %d, by the call at %v: give each its own name or step", a.Kind, a.Name, a.Step, before.by)
+			return fmt.Errorf("another %s was already kept as %q at step %d, by the call at %v: give each its own name or step", a.Kind, a.Name, *a.Step, before.by)
 		}
 		r.taken[at] = now
 	}
 	if r.kept += int64(len(a.Data)); r.kept > maxArtifacts {
 		return fmt.Errorf("with this the run's artifacts have %d bytes, more than %d: checkpoint.save_file writes files outside the history", r.kept, maxArtifacts)
 	}
-	r.recorder.Artifact(a)
+	r.recorder.Artifact(*a)
 	return nil
 }
 
@@ -153,8 +147,8 @@ func tooLarge(bytes int) error {
 	return fmt.Errorf("it has %d bytes, more than %d: checkpoint.save_file writes files outside the history", bytes, maxArtifact)
 }
 
-// take sets the artifact from run.artifact's value.
-func (a *Artifact) take(v starlark.Value) error {
+// take sets an artifact from run.artifact's value.
+func take(a *records.Artifact, v starlark.Value) error {
 	switch v := v.(type) {
 	case starlark.Bytes:
 		a.Kind, a.Data = "bytes", []byte(v)

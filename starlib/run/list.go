@@ -1,13 +1,13 @@
 package run
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"unicode/utf8"
+
+	"drun/history/records"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -176,11 +176,8 @@ func jsonText(v starlark.Value) string {
 	case starlark.Bool:
 		return strings.ToLower(v.String())
 	case starlark.String:
-		var out bytes.Buffer
-		encoder := json.NewEncoder(&out)
-		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(string(v)) // a string and a buffer cannot fail
-		return strings.TrimSuffix(out.String(), "\n")
+		text, _ := records.Marshal(string(v)) // a string cannot fail
+		return string(text)
 	case *starlark.List:
 		parts := make([]string, v.Len())
 		for i := range parts {

@@ -3,6 +3,7 @@ package run
 import (
 	"time"
 
+	"drun/history/records"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -51,13 +52,17 @@ func (it *progressIterator) Next(v *starlark.Value) bool {
 	}
 	if now := time.Now(); now.Sub(it.shown) >= progressEvery {
 		it.shown = now
-		it.p.run.recorder.Progress(it.p.label, it.n, it.total, false)
+		it.report(false)
 	}
 	it.n++
 	return true
 }
 
 func (it *progressIterator) Done() {
-	it.p.run.recorder.Progress(it.p.label, it.n, it.total, true)
+	it.report(true)
 	it.Iterator.Done()
+}
+
+func (it *progressIterator) report(finished bool) {
+	it.p.run.recorder.Progress(records.Progress{Label: it.p.label, Current: it.n, Total: it.total, Finished: finished})
 }

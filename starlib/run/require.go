@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/starlib"
 	"drun/tensor"
@@ -178,7 +179,7 @@ func (r *Run) watchNaN(c *starlib.Call) (starlark.Value, error) {
 			return // the error has the position
 		}
 		text = fmt.Sprintf("%s: %s", starlib.Position(thread), text)
-		r.recorder.Note(text)
+		r.recorder.Note(records.Note{Text: text})
 		if thread.Print != nil {
 			thread.Print(thread, text)
 		}

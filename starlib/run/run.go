@@ -10,23 +10,22 @@ import (
 	"strings"
 	"time"
 
+	"drun/history/records"
 	"drun/starlib"
 	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
 
-// Recorder takes what a rank wants kept or shown. Its methods return at once,
-// unless records come faster than they can be kept: they are sent in batches
-// while the recipe continues.
+// Recorder takes what a rank wants kept or shown, and sets ranks and times. Its methods return at once, unless
+// records come faster than they can be kept: they are sent in batches while the recipe continues.
 type Recorder interface {
-	// Log records a metric; exact is false for values that a repetition will not reproduce, such as timings.
-	Log(name string, step int64, value float64, exact bool)
+	Log(p records.Point)
 	Tag(names []string)
-	Note(text string)
-	Artifact(a *Artifact)
-	// Progress moves the bar; total is -1 when unknown.
-	Progress(label string, current, total int64, finished bool)
+	Note(n records.Note)
+	Artifact(a records.Artifact)
+	// Progress moves the bar; Total is -1 when unknown.
+	Progress(p records.Progress)
 }
 
 // Info is what a recipe may know about its run.
@@ -118,7 +117,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 						return nil, fmt.Errorf("the note has %d bytes: at most %d are allowed", n, maxNote)
 					}
 					if rank.Rank == 0 {
-						recorder.Note(c.String("text"))
+						recorder.Note(records.Note{Text: c.String("text")})
 					}
 					return nil, nil
 				},
@@ -199,7 +198,7 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 			r.steps[key] = at + 1
 		}
 		if record {
-			r.recorder.Log(key, at, x, exact)
+			r.recorder.Log(records.Point{Name: key, Step: at, Value: x, Exact: exact})
 			return r.logged(key, at, x)
 		}
 		return nil

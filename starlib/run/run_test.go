@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"drun/history/records"
 	"drun/starlib"
 	"drun/starlib/run"
 
@@ -13,30 +14,34 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// records is a Recorder that remembers.
-type records struct{ lines []string }
+// recorder is a Recorder that remembers.
+type recorder struct{ lines []string }
 
-func (r *records) Log(name string, step int64, value float64, exact bool) {
-	r.lines = append(r.lines, fmt.Sprintf("%s@%d=%v exact=%v", name, step, value, exact))
+func (r *recorder) Log(p records.Point) {
+	r.lines = append(r.lines, fmt.Sprintf("%s@%d=%v exact=%v", p.Name, p.Step, p.Value, p.Exact))
 }
-func (r *records) Tag(names []string) { r.lines = append(r.lines, "tag "+strings.Join(names, ",")) }
-func (r *records) Note(text string)   { r.lines = append(r.lines, "note "+text) }
-func (r *records) Artifact(a *run.Artifact) {
-	r.lines = append(r.lines, fmt.Sprintf("artifact %q@%d %s %s", a.Name, a.Step, a.Kind, a.Data))
+func (r *recorder) Tag(names []string)  { r.lines = append(r.lines, "tag "+strings.Join(names, ",")) }
+func (r *recorder) Note(n records.Note) { r.lines = append(r.lines, "note "+n.Text) }
+func (r *recorder) Artifact(a records.Artifact) {
+	step := int64(-1)
+	if a.Step != nil {
+		step = *a.Step
+	}
+	r.lines = append(r.lines, fmt.Sprintf("artifact %q@%d %s %s", a.Name, step, a.Kind, a.Data))
 }
-func (r *records) Progress(label string, current, total int64, finished bool) {
-	r.lines = append(r.lines, fmt.Sprintf("%s %d/%d %v", label, current, total, finished))
+func (r *recorder) Progress(p records.Progress) {
+	r.lines = append(r.lines, fmt.Sprintf("%s %d/%d %v", p.Label, p.Current, p.Total, p.Finished))
 }
 
 // exec runs a recipe's statements with the run module and returns what it kept.
-func exec(t *testing.T, rank int, given map[string]string, source string) (*run.Run, *records, error) {
+func exec(t *testing.T, rank int, given map[string]string, source string) (*run.Run, *recorder, error) {
 	t.Helper()
 	return execAt(t, starlib.Loading, rank, given, source)
 }
 
-func execAt(t *testing.T, stage starlib.Stage, rank int, given map[string]string, source string) (*run.Run, *records, error) {
+func execAt(t *testing.T, stage starlib.Stage, rank int, given map[string]string, source string) (*run.Run, *recorder, error) {
 	t.Helper()
-	rec := &records{}
+	rec := &recorder{}
 	r, module := run.New(&starlib.Rank{Rank: rank, WorldSize: 2, Stage: stage}, run.Info{ID: 7, Name: "calm-otter"}, rec, given,
 		func(*starlib.Call) (bool, error) { return true, nil })
 	env := starlark.StringDict{"run": module.Build(&starlib.Rank{Rank: rank, Stage: starlib.Running}),

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"drun/history/records"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/lang/chunk"
@@ -142,13 +143,11 @@ type recorder Recipe
 
 var _ run.Recorder = (*recorder)(nil)
 
-func (r *recorder) Log(name string, _ int64, value float64, _ bool) {
-	r.Metrics[name] = append(r.Metrics[name], value)
-}
-func (r *recorder) Tag([]string)                        {}
-func (r *recorder) Note(string)                         {}
-func (r *recorder) Artifact(*run.Artifact)              {}
-func (r *recorder) Progress(string, int64, int64, bool) {}
+func (r *recorder) Log(p records.Point)       { r.Metrics[p.Name] = append(r.Metrics[p.Name], p.Value) }
+func (r *recorder) Tag([]string)              {}
+func (r *recorder) Note(records.Note)         {}
+func (r *recorder) Artifact(records.Artifact) {}
+func (r *recorder) Progress(records.Progress) {}
 
 // Set predeclares another name in the recipe.
 func (r *Recipe) Set(name string, v starlark.Value) { r.env[name] = v }

@@ -17,13 +17,13 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/engine/recipe"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
 	"drun/internal/terminal"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/lang"
-	"drun/starlib/run"
 	"drun/starlib/universe"
 	"drun/tensor"
 )
@@ -238,11 +238,11 @@ func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict
 // nowhere is where the records and checkpoints of a prompt go.
 type nowhere struct{}
 
-func (nowhere) Log(string, int64, float64, bool)                    {}
+func (nowhere) Log(records.Point)                                   {}
 func (nowhere) Tag([]string)                                        {}
-func (nowhere) Note(string)                                         {}
-func (nowhere) Artifact(*run.Artifact)                              {}
-func (nowhere) Progress(string, int64, int64, bool)                 {}
+func (nowhere) Note(records.Note)                                   {}
+func (nowhere) Artifact(records.Artifact)                           {}
+func (nowhere) Progress(records.Progress)                           {}
 func (nowhere) Say(string)                                          {}
 func (nowhere) Save(int64, *float64, bool, []checkpoint.Item) error { return errNone }
 func (nowhere) Restore(string) (*checkpoint.Restored, error)        { return nil, nil }

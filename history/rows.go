@@ -1,0 +1,187 @@
+package history
+
+import (
+	"database/sql"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+)
+
+// column is a field of a record that a table keeps in a column of its own: see package records.
+type column struct {
+	name        string
+	field       []int // index of the field; nil: the record itself
+	micro, null bool
+}
+
+var columnsOfTypes sync.Map // reflect.Type → []column
+
+// columnsOf are the columns of a type of records.
+func columnsOf(t reflect.Type) []column {
+	if known, is := columnsOfTypes.Load(t); is {
+		return known.([]column)
+	}
+	var all []column
+	for _, f := range reflect.VisibleFields(t) {
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, how, _ := strings.Cut(f.Tag.Get("db"), ",")
+		if name == "" {
+			name = tag
+		}
+		if name != "" && name != "-" {
+			all = append(all, column{name, f.Index, how == "micro", how == "null"})
+		}
+	}
+	columnsOfTypes.Store(t, all)
+	return all
+}
+
+// names are the columns in SQL.
+func names(columns []column) string {
+	list := make([]string, len(columns))
+	for i, c := range columns {
+		list[i] = `"` + c.name + `"`
+	}
+	return strings.Join(list, ", ")
+}
+
+// value is what is stored of a record.
+func (c column) value(record reflect.Value) any {
+	v := record.FieldByIndex(c.field)
+	if c.null && v.IsZero() {
+		return nil
+	}
+	switch at := v.Interface().(type) {
+	case time.Time:
+		if c.micro {
+			return at.UnixMicro()
+		}
+		return formatTime(at)
+	case *time.Time:
+		if at == nil {
+			return nil
+		}
+		return formatTime(*at)
+	default:
+		return at
+	}
+}
+
+// cell is where a query's result is read to.
+func (c column) cell(record reflect.Value) any {
+	v := record.FieldByIndex(c.field)
+	switch at := v.Addr().Interface().(type) {
+	case *time.Time:
+		if c.micro {
+			return microColumn{at}
+		}
+		return timeColumn{at}
+	case **time.Time:
+		return timeOrNone{at}
+	default:
+		if c.null {
+			return zeroColumn{v}
+		}
+		return at
+	}
+}
+
+// insert adds records to a table. or says what happens to a row that is there already: REPLACE, IGNORE, or "" for an
+// error; keys are columns, each followed by a comma, that all of them have before their own.
+func insert(tx *sql.Tx, or, table string, records reflect.Value, columns []column, keys string, values ...any) error {
+	if records.Len() == 0 {
+		return nil
+	}
+	if or != "" {
+		or = "OR " + or + " "
+	}
+	statement, err := tx.Prepare("INSERT " + or + "INTO " + table + " (" + keys + names(columns) + ") VALUES (" +
+		strings.TrimSuffix(strings.Repeat("?, ", len(values)+len(columns)), ", ") + ")")
+	if err != nil {
+		return err
+	}
+	defer statement.Close()
+	row := append(values, make([]any, len(columns))...)
+	for i := range records.Len() {
+		record := records.Index(i)
+		for k, c := range columns {
+			if c.field == nil {
+				row[len(values)+k] = record.Interface()
+			} else {
+				row[len(values)+k] = c.value(record)
+			}
+		}
+		if _, err := statement.Exec(row...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func insertAll[T any](tx *sql.Tx, or, table string, records []T, keys string, values ...any) error {
+	return insert(tx, or, table, reflect.ValueOf(records), columnsOf(reflect.TypeFor[T]()), keys, values...)
+}
+
+// putRows stores the kinds of records that are rows of one table.
+func (r *Run) putRows(tx *sql.Tx, b *Batch) error {
+	v := reflect.ValueOf(b).Elem()
+	for _, kind := range reflect.VisibleFields(v.Type()) {
+		table := kind.Tag.Get("table")
+		if table == "" {
+			continue
+		}
+		columns := []column{{name: kind.Tag.Get("db")}}
+		if t := kind.Type.Elem(); t.Kind() == reflect.Struct {
+			columns = columnsOf(t)
+		}
+		if err := insert(tx, kind.Tag.Get("or"), table, v.FieldByIndex(kind.Index), columns, "run, ", r.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows reads a run's records of one type. from is the rest of the query after the columns, with the run as its first
+// argument.
+func rows[T any](db *DB, from string, run int64) ([]T, error) {
+	columns := columnsOf(reflect.TypeFor[T]())
+	return list(db, func(record *T) []any {
+		v, cells := reflect.ValueOf(record).Elem(), make([]any, len(columns))
+		for i, c := range columns {
+			cells[i] = c.cell(v)
+		}
+		return cells
+	}, "SELECT "+names(columns)+" FROM "+from, run)
+}
+
+// microColumn reads a time in microseconds since 1970.
+type microColumn struct{ to *time.Time }
+
+func (c microColumn) Scan(value any) error {
+	at, is := value.(int64)
+	if !is {
+		return fmt.Errorf("a time is %v", value)
+	}
+	*c.to = time.UnixMicro(at).UTC()
+	return nil
+}
+
+// zeroColumn reads a text or a whole number that may be NULL.
+type zeroColumn struct{ to reflect.Value }
+
+func (c zeroColumn) Scan(value any) error {
+	n, isInt := value.(int64)
+	text, isText := value.(string)
+	switch {
+	case value == nil:
+	case isInt && c.to.CanInt():
+		c.to.SetInt(n)
+	case isText && c.to.Kind() == reflect.String:
+		c.to.SetString(text)
+	default:
+		return fmt.Errorf("a %T in place of %s", value, c.to.Type())
+	}
+	return nil
+}
