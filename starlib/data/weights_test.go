@@ -235,7 +235,7 @@ func TestLyingFiles(t *testing.T) {
 		{"more elements than there are", ".npz", string(archive(t, plainMember("w.npy", shape("(1000000000,)")))), "truncated: float32 of shape (1000000000,) takes 4000000000 bytes"},
 		{"an impossible size", ".npz", liar(func(m *member) { m.unpacked = 1 << 40 }), "cannot unpack to 1099511627776"},
 		{"a size beyond the end", ".npz", liar(func(m *member) { m.packed = 1 << 40 }), `"w.npy" overlaps another array, or goes beyond the end`},
-		{"a smaller size", ".npz", liar(func(m *member) { m.unpacked -= 4 }), "truncated: float32 of shape (1,) takes 4 bytes"},
+		{"a smaller size", ".npz", liar(func(m *member) { m.unpacked -= 4 }), "w.npy: the zip data is garbled"},
 		{"a larger size", ".npz", liar(func(m *member) { m.unpacked += 4 }), "w.npy: "},
 		{"another checksum", ".npz", liar(func(m *member) { m.sum ^= 1 }), "zip: checksum error"},
 		{"another method", ".npz", liar(func(m *member) { m.method = 99 }), "zip: unsupported compression algorithm"},
