@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/deprecated"
@@ -19,7 +20,6 @@ type parquetReader struct {
 	file   *parquet.File
 	fields []Field
 	nodes  []*node // of the columns
-	leaves int
 	wanted []int
 	place  Place
 	opened int // the row group whose leaves are open; -1: none
@@ -134,82 +134,54 @@ func (r listReader) Discard(n int) (int, error) {
 
 // schema makes the nodes.
 func (r *parquetReader) schema() error {
-	schema := r.file.Metadata().Schema
-	at := 1
-	for range max(0, schema[0].NumChildren.V) {
-		n, err := r.node(schema, &at, "", 0, 0)
-		if err != nil {
-			return err
-		}
+	elements := []format.SchemaElement(r.file.Metadata().Schema[1:])
+	for _, c := range r.file.Root().Columns() {
+		n := newNode(c, &elements)
 		r.nodes = append(r.nodes, n)
 		r.fields = append(r.fields, Field{Name: n.name, Type: n.kind, Kind: n.cells, Refused: n.problem})
-	}
-	for i, g := range r.file.Metadata().RowGroups {
-		if len(g.Columns) != r.leaves {
-			return fmt.Errorf("row group %d has %d columns, and the schema %d", i, len(g.Columns), r.leaves)
-		}
 	}
 	return nil
 }
 
-func (r *parquetReader) node(schema []format.SchemaElement, at *int, path string, def, rep int) (*node, error) {
-	e := &schema[*at]
-	*at++
-	n := &node{name: e.Name, def: def, rep: rep, cells: Any}
-	switch e.RepetitionType.V {
-	case format.Optional:
-		n.optional = true
-		n.def++
-	case format.Repeated:
-		n.repeated = true
-		n.def++
-		n.rep++
-	}
-	if path != "" {
-		path += "."
-	}
-	path += e.Name
-	if e.NumChildren.V > 0 {
-		n.kind = "group"
-		for range e.NumChildren.V {
-			child, err := r.node(schema, at, path, n.def, n.rep)
-			if err != nil {
-				return nil, err
-			}
-			if child.problem && !n.problem {
-				n.problem, n.kind = true, child.kind
-			}
-			n.children = append(n.children, child)
+// newNode makes a node from a column and the elements of the schema from it on.
+func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
+	e := (*elements)[0]
+	*elements = (*elements)[1:]
+	n := &node{name: c.Name(), def: c.MaxDefinitionLevel(), rep: c.MaxRepetitionLevel(), optional: c.Optional(), repeated: c.Repeated(), cells: Any}
+	if c.Leaf() {
+		n.leaf = &leaf{path: strings.Join(c.Path(), "."), index: c.Index(), def: n.def, rep: n.rep, kind: e.Type.V}
+		if n.leaf.kind == format.FixedLenByteArray {
+			n.leaf.length = int64(e.TypeLength.V)
 		}
-		n.first = n.children[0].first
-		switch e.LogicalType.Value.(type) {
-		case *format.VariantType:
-			n.problem, n.kind = true, "VARIANT"
-		case *format.ListType, *format.MapType:
-			n.list = true
+		n.first = n.leaf
+		n.kind, n.cells, n.leaf.value = leafType(c, &e)
+		if n.problem = n.leaf.value == nil; n.repeated {
+			n.cells = Any
 		}
-		if t := e.ConvertedType; t.Valid && (t.V == deprecated.List || t.V == deprecated.Map || t.V == deprecated.MapKeyValue) {
-			n.list = true
+		return n
+	}
+	n.kind = "group"
+	for _, c := range c.Columns() {
+		child := newNode(c, elements)
+		if child.problem && !n.problem {
+			n.problem, n.kind = true, child.kind
 		}
-		if n.list = n.list && len(n.children) == 1 && n.children[0].repeated; n.list && !n.problem {
-			n.kind = "list"
-		}
-		return n, nil
+		n.children = append(n.children, child)
 	}
-	if !e.Type.Valid {
-		return nil, fmt.Errorf("column %s has neither a type nor fields", short(path))
+	n.first = n.children[0].first
+	switch e.LogicalType.Value.(type) {
+	case *format.VariantType:
+		n.problem, n.kind = true, "VARIANT"
+	case *format.ListType, *format.MapType:
+		n.list = true
 	}
-	n.leaf = &leaf{path: path, index: r.leaves, def: n.def, rep: n.rep, kind: e.Type.V}
-	if n.leaf.kind == format.FixedLenByteArray {
-		n.leaf.length = int64(e.TypeLength.V)
+	if t := e.ConvertedType; t.Valid && (t.V == deprecated.List || t.V == deprecated.Map || t.V == deprecated.MapKeyValue) {
+		n.list = true
 	}
-	n.first = n.leaf
-	r.leaves++
-	n.kind, n.cells, n.leaf.value = leafType(e)
-	if n.problem = n.leaf.value == nil; n.repeated {
-		n.cells = Any
+	if n.list = n.list && len(n.children) == 1 && n.children[0].repeated; n.list && !n.problem {
+		n.kind = "list"
 	}
-	return n, nil
+	return n
 }
 
 func (r *parquetReader) Fields() []Field { return r.fields }
