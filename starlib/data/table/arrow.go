@@ -11,6 +11,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
@@ -21,7 +22,7 @@ type arrowReader struct {
 	source *arrowStream
 	memory *bounded
 	fields []Field
-	cells  []func(a arrow.Array, row int, left *budget) (any, error)
+	cells  []arrowCell
 	wanted []int
 	place  Place
 	batch  arrow.RecordBatch // at the place; nil: not read yet
@@ -86,8 +87,9 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 	}
 	schema := r.stream.Schema()
 	for _, f := range schema.Fields() {
-		field, cells := arrowField(f)
-		r.fields, r.cells = append(r.fields, field), append(r.cells, cells)
+		kind, cell := arrowCells(f.Type)
+		r.fields = append(r.fields, Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil})
+		r.cells = append(r.cells, cell)
 	}
 	if r.wanted, err = choose(r.fields, columns); err != nil {
 		return nil, err
@@ -106,17 +108,12 @@ func plainError(err error) error {
 	return errors.New(text)
 }
 
-// arrowField returns a field and the function that makes cells from its arrays' elements.
-func arrowField(f arrow.Field) (Field, func(a arrow.Array, row int, left *budget) (any, error)) {
-	kind, cell := arrowCells(f.Type)
-	return Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil}, cell
-}
-
+// arrowCell makes a cell from an element of an array.
 type arrowCell = func(a arrow.Array, row int, left *budget) (any, error)
 
-// cellsOf makes cells from an array's Value.
-func cellsOf[A interface{ Value(int) T }, T any](kind Kind, cell func(v T) (any, error)) (Kind, arrowCell) {
-	return kind, func(a arrow.Array, row int, _ *budget) (any, error) { return cell(any(a).(A).Value(row)) }
+// cellOf makes cells from an array's Value.
+func cellOf[A interface{ Value(int) T }, T any](cell func(v T) (any, error)) arrowCell {
+	return func(a arrow.Array, row int, _ *budget) (any, error) { return cell(any(a).(A).Value(row)) }
 }
 
 func whole[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](v T) (any, error) {
@@ -124,9 +121,10 @@ func whole[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](v T) (any, 
 }
 
 func floating[T float32 | float64](v T) (any, error) { return float64(v), nil }
-
-func textCell(v string) (any, error)  { return strings.Clone(v), nil }
-func bytesCell(v []byte) (any, error) { return bytes.Clone(v), nil }
+func boolCell(v bool) (any, error)                   { return v, nil }
+func halfCell(v float16.Num) (any, error)            { return half(v.Uint16()), nil }
+func textCell(v string) (any, error)                 { return strings.Clone(v), nil }
+func bytesCell(v []byte) (any, error)                { return bytes.Clone(v), nil }
 
 func times[T ~int32 | ~int64](unit int64) func(v T) (any, error) {
 	return func(v T) (any, error) { return micros(int64(v), unit) }
@@ -136,63 +134,46 @@ func unitOf(u arrow.TimeUnit) int64 {
 	return map[arrow.TimeUnit]int64{arrow.Second: perSecond, arrow.Millisecond: perMilli, arrow.Microsecond: perMicro, arrow.Nanosecond: perNano}[u]
 }
 
+// plainTypes are the types without parameters.
+var plainTypes = map[arrow.Type]struct {
+	kind Kind
+	cell arrowCell
+}{
+	arrow.NULL:              {Empty, func(arrow.Array, int, *budget) (any, error) { return nil, nil }},
+	arrow.BOOL:              {Bool, cellOf[*array.Boolean](boolCell)},
+	arrow.INT8:              {Int, cellOf[*array.Int8](whole[int8])},
+	arrow.INT16:             {Int, cellOf[*array.Int16](whole[int16])},
+	arrow.INT32:             {Int, cellOf[*array.Int32](whole[int32])},
+	arrow.INT64:             {Int, cellOf[*array.Int64](whole[int64])},
+	arrow.UINT8:             {Int, cellOf[*array.Uint8](whole[uint8])},
+	arrow.UINT16:            {Int, cellOf[*array.Uint16](whole[uint16])},
+	arrow.UINT32:            {Int, cellOf[*array.Uint32](whole[uint32])},
+	arrow.UINT64:            {Int, cellOf[*array.Uint64](unsigned)},
+	arrow.FLOAT16:           {Float, cellOf[*array.Float16](halfCell)},
+	arrow.FLOAT32:           {Float, cellOf[*array.Float32](floating[float32])},
+	arrow.FLOAT64:           {Float, cellOf[*array.Float64](floating[float64])},
+	arrow.STRING:            {Text, cellOf[*array.String](textCell)},
+	arrow.LARGE_STRING:      {Text, cellOf[*array.LargeString](textCell)},
+	arrow.STRING_VIEW:       {Text, cellOf[*array.StringView](textCell)},
+	arrow.BINARY:            {Any, cellOf[*array.Binary](bytesCell)},
+	arrow.LARGE_BINARY:      {Any, cellOf[*array.LargeBinary](bytesCell)},
+	arrow.BINARY_VIEW:       {Any, cellOf[*array.BinaryView](bytesCell)},
+	arrow.FIXED_SIZE_BINARY: {Any, cellOf[*array.FixedSizeBinary](bytesCell)},
+	arrow.DATE32:            {Int, cellOf[*array.Date32](times[arrow.Date32](perDay))},
+	arrow.DATE64:            {Int, cellOf[*array.Date64](times[arrow.Date64](perMilli))},
+}
+
 // arrowCells returns the kind of a type's cells, and the function that makes them; nil if the type is not supported.
 func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 	switch t := t.(type) {
-	case *arrow.NullType:
-		return Empty, func(arrow.Array, int, *budget) (any, error) { return nil, nil }
-	case *arrow.BooleanType:
-		return cellsOf[*array.Boolean](Bool, func(v bool) (any, error) { return v, nil })
-	case *arrow.Int8Type:
-		return cellsOf[*array.Int8](Int, whole[int8])
-	case *arrow.Int16Type:
-		return cellsOf[*array.Int16](Int, whole[int16])
-	case *arrow.Int32Type:
-		return cellsOf[*array.Int32](Int, whole[int32])
-	case *arrow.Int64Type:
-		return cellsOf[*array.Int64](Int, whole[int64])
-	case *arrow.Uint8Type:
-		return cellsOf[*array.Uint8](Int, whole[uint8])
-	case *arrow.Uint16Type:
-		return cellsOf[*array.Uint16](Int, whole[uint16])
-	case *arrow.Uint32Type:
-		return cellsOf[*array.Uint32](Int, whole[uint32])
-	case *arrow.Uint64Type:
-		return cellsOf[*array.Uint64](Int, unsigned)
-	case *arrow.Float16Type:
-		return Float, func(a arrow.Array, row int, _ *budget) (any, error) {
-			return half(a.(*array.Float16).Value(row).Uint16()), nil
-		}
-	case *arrow.Float32Type:
-		return cellsOf[*array.Float32](Float, floating[float32])
-	case *arrow.Float64Type:
-		return cellsOf[*array.Float64](Float, floating[float64])
-	case *arrow.StringType:
-		return cellsOf[*array.String](Text, textCell)
-	case *arrow.LargeStringType:
-		return cellsOf[*array.LargeString](Text, textCell)
-	case *arrow.StringViewType:
-		return cellsOf[*array.StringView](Text, textCell)
-	case *arrow.BinaryType:
-		return cellsOf[*array.Binary](Any, bytesCell)
-	case *arrow.LargeBinaryType:
-		return cellsOf[*array.LargeBinary](Any, bytesCell)
-	case *arrow.BinaryViewType:
-		return cellsOf[*array.BinaryView](Any, bytesCell)
-	case *arrow.FixedSizeBinaryType:
-		return cellsOf[*array.FixedSizeBinary](Any, bytesCell)
-	case *arrow.Date32Type:
-		return cellsOf[*array.Date32](Int, times[arrow.Date32](perDay))
-	case *arrow.Date64Type:
-		return cellsOf[*array.Date64](Int, times[arrow.Date64](perMilli))
 	case *arrow.TimestampType:
-		return cellsOf[*array.Timestamp](Int, times[arrow.Timestamp](unitOf(t.Unit)))
+		return Int, cellOf[*array.Timestamp](times[arrow.Timestamp](unitOf(t.Unit)))
 	case *arrow.Time32Type:
-		return cellsOf[*array.Time32](Int, times[arrow.Time32](unitOf(t.Unit)))
+		return Int, cellOf[*array.Time32](times[arrow.Time32](unitOf(t.Unit)))
 	case *arrow.Time64Type:
-		return cellsOf[*array.Time64](Int, times[arrow.Time64](unitOf(t.Unit)))
+		return Int, cellOf[*array.Time64](times[arrow.Time64](unitOf(t.Unit)))
 	case *arrow.DurationType:
-		return cellsOf[*array.Duration](Int, times[arrow.Duration](unitOf(t.Unit)))
+		return Int, cellOf[*array.Duration](times[arrow.Duration](unitOf(t.Unit)))
 	case arrow.DecimalType:
 		scale := t.GetScale()
 		if scale < -1000 || scale > 1000 {
@@ -262,7 +243,8 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 			return object, nil
 		}
 	}
-	return Any, nil
+	plain := plainTypes[t.ID()]
+	return plain.kind, plain.cell
 }
 
 // element is an element of an array as a cell.

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -25,21 +26,15 @@ type CSV struct {
 // MaxRecord bounds a line, or a JSON value.
 const MaxRecord = 64 << 20
 
-// A RecordReader bounds the size of a record: encoding/csv keeps all of it, and a quote that is never closed extends to
+// boundedReader bounds the size of a record: encoding/csv keeps all of it, and a quote that is never closed extends to
 // the end of the file.
-type RecordReader struct {
+type boundedReader struct {
 	io.Reader
 	bytes int // since the record began, or some kB before
 }
 
-// Bound bounds the records read from in.
-func Bound(in io.Reader) *RecordReader { return &RecordReader{Reader: in} }
-
-// Next says that a record begins.
-func (r *RecordReader) Next() { r.bytes = 0 }
-
 // Read returns an error once the record is longer than MaxRecord.
-func (r *RecordReader) Read(p []byte) (int, error) {
+func (r *boundedReader) Read(p []byte) (int, error) {
 	if r.bytes > MaxRecord {
 		return 0, fmt.Errorf("a line of more than %d bytes, or a quote that is not closed", MaxRecord)
 	}
@@ -48,16 +43,43 @@ func (r *RecordReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Records calls visit with the fields of each line of a file of separated values, valid until it returns, and the
+// line's number. A line with another number of fields than the first is an error. trim removes space before fields.
+func Records(in io.Reader, comma rune, trim bool, visit func(line int, fields []string) error) error {
+	bounded := &boundedReader{Reader: in}
+	r := csv.NewReader(bounded)
+	r.Comma, r.TrimLeadingSpace = comma, trim
+	r.ReuseRecord = true
+	r.FieldsPerRecord = -1 // the check below names the line it compares with
+	width, first, line := -1, 0, 0
+	for {
+		bounded.bytes = 0
+		fields, err := r.Read()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			if p := (*csv.ParseError)(nil); errors.As(err, &p) {
+				return fmt.Errorf("line %d, column %d: %w", p.Line, p.Column, p.Err)
+			}
+			return fmt.Errorf("after line %d: %w", line, err)
+		}
+		if line, _ = r.FieldPos(0); width < 0 {
+			fields[0] = strings.TrimPrefix(fields[0], "\ufeff")
+			width, first = len(fields), line
+		}
+		if len(fields) != width {
+			return fmt.Errorf("line %d, column %d: the line has %d columns, but line %d has %d", line, min(len(fields), width)+1, len(fields), first, width)
+		}
+		if err := visit(line, fields); err != nil {
+			return err
+		}
+	}
+}
+
 // Read reads a file. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, and if an
 // integer is too large for the column's type, its cells are texts as in the file. Errors name line and column.
 func (o CSV) Read(in io.Reader) (*Table, error) {
-	bounded := Bound(in)
-	r := csv.NewReader(bounded)
-	r.ReuseRecord = true
-	r.FieldsPerRecord = -1
-	if o.Delimiter != 0 {
-		r.Comma = o.Delimiter
-	}
 	missing := o.Missing
 	if missing == nil {
 		missing = MissingValues
@@ -70,45 +92,26 @@ func (o CSV) Read(in io.Reader) (*Table, error) {
 	var cells [][]string // of the wanted columns
 	var wanted []int     // their indices in a line
 	left := newBudget(o.Largest)
-	line, first := 0, 0
-	for n := 0; ; n++ {
-		bounded.Next()
-		record, err := r.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			if p := (*csv.ParseError)(nil); errors.As(err, &p) {
-				return nil, fmt.Errorf("line %d, column %d: %w", p.Line, p.Column, p.Err)
-			}
-			return nil, fmt.Errorf("after line %d: %w", line, err)
-		}
-		line, _ = r.FieldPos(0)
-		if n == 0 {
-			record[0] = strings.TrimPrefix(record[0], "\ufeff")
-			first = line
+	err := Records(in, cmp.Or(o.Delimiter, ','), false, func(line int, record []string) (err error) {
+		if names == nil {
 			header := o.Header != nil && *o.Header || o.Header == nil && !slices.ContainsFunc(record, isNumber)
 			for i, field := range record {
-				if name := strconv.Itoa(i); header {
+				if header {
 					names = append(names, strings.TrimSpace(field))
 				} else {
-					names = append(names, name)
+					names = append(names, strconv.Itoa(i))
 				}
 			}
 			if err := unique(names); err != nil {
-				return nil, fmt.Errorf("line %d: %w", line, err)
+				return fmt.Errorf("line %d: %w", line, err)
 			}
 			if wanted, err = places(names, o.Columns); err != nil {
-				return nil, err
+				return err
 			}
 			cells = make([][]string, len(wanted))
 			if header {
-				continue
+				return nil
 			}
-		}
-		if len(record) != len(names) {
-			return nil, fmt.Errorf("line %d, column %d: the line has %d columns, but line %d has %d",
-				line, min(len(record), len(names))+1, len(record), first, len(names))
 		}
 		size := 0
 		for k, i := range wanted {
@@ -116,11 +119,15 @@ func (o CSV) Read(in io.Reader) (*Table, error) {
 			size += 16 + len(record[i])
 		}
 		if err := left.take(size); err != nil {
-			return nil, fmt.Errorf("line %d: %w", line, err)
+			return fmt.Errorf("line %d: %w", line, err)
 		}
+		return nil
+	})
+	if err == nil && names == nil {
+		err = errors.New("no rows")
 	}
-	if names == nil {
-		return nil, errors.New("no rows")
+	if err != nil {
+		return nil, err
 	}
 	t := &Table{}
 	for k, i := range wanted {
