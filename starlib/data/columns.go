@@ -46,13 +46,13 @@ func readColumns(files *starlib.Files, name, format string, o tableOptions) (t *
 }
 
 // columns reads a file of columns from a mark to its end, and returns the mark after its last row.
-func (r *reading) columns(name string, from mark) (end mark, ok bool) {
+func (r *reading) columns(name string, from mark) (end mark, err error) {
 	wanted := r.s.columns
 	if label, named := starlark.AsString(r.s.label); named && wanted != nil {
 		wanted = append(wanted[:len(wanted):len(wanted)], label)
 	}
 	end = from
-	err := withColumns(r.s.files, name, r.s.format, wanted, func(in table.Reader, f *starlib.File) error {
+	err = withColumns(r.s.files, name, r.s.format, wanted, func(in table.Reader, f *starlib.File) error {
 		if err := in.Seek(table.Place(from.offset)); err != nil {
 			return err
 		}
@@ -60,14 +60,11 @@ func (r *reading) columns(name string, from mark) (end mark, ok bool) {
 			t, err := in.Next(chunkRecords * min(r.size, 16))
 			if err == io.EOF {
 				if from.offset == 0 {
-					err = f.Finish()
-				} else {
-					err = nil
+					if err := f.Finish(); err != nil {
+						return err
+					}
 				}
-				if err == nil {
-					ok = r.send(&chunk{next: end, report: f.Report})
-				}
-				return err
+				return r.send(&chunk{next: end, report: f.Report})
 			}
 			if err != nil {
 				return err
@@ -96,16 +93,12 @@ func (r *reading) columns(name string, from mark) (end mark, ok bool) {
 			}
 			end = mark{from.file, int64(in.Place()), end.number + int64(t.Rows)}
 			c.next = end
-			if !r.send(c) {
-				return nil
+			if err := r.send(c); err != nil {
+				return err
 			}
 		}
 	})
-	if err != nil {
-		r.send(&chunk{err: err})
-		return from, false
-	}
-	return end, ok
+	return end, err
 }
 
 // labelOf finds the column of the labels; -1: there is none.

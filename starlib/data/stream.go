@@ -105,8 +105,9 @@ func (s *Stream) read(order []int, from mark, rank, size, threads int) *reading 
 		defer close(r.chunks)
 		next := from
 		for next.file < int64(len(order)) {
-			end, ok := r.file(next)
-			if !ok {
+			end, err := r.file(next)
+			if err != nil {
+				_ = r.send(&chunk{err: err})
 				return
 			}
 			next = mark{next.file + 1, 0, end.number}
@@ -136,50 +137,47 @@ func (r *reading) take() (*chunk, bool) {
 
 func (c *chunk) places() int { return min(c.size, maxAhead) / chunkBytes }
 
+var errStopped = errors.New("nobody takes more chunks")
+
 // send parses a chunk on its own thread, and queues it.
-func (r *reading) send(c *chunk) bool {
+func (r *reading) send(c *chunk) error {
 	c.done = make(chan struct{})
 	for range c.places() {
 		select {
 		case r.room <- struct{}{}:
 		case <-r.stopped:
-			return false
+			return errStopped
 		}
 	}
 	select {
 	case r.slots <- struct{}{}:
 	case <-r.stopped:
-		return false
+		return errStopped
 	}
-	last := c.err != nil
 	go func() {
 		defer close(c.done)
-		if !last && c.parse != nil {
+		if c.parse != nil {
 			c.err = c.parse(c)
 		}
 		<-r.slots
 	}()
 	select {
 	case r.chunks <- c:
-		return !last
+		return nil
 	case <-r.stopped:
-		return false
+		return errStopped
 	}
 }
 
 // file reads one file from a mark to its end, and returns the mark after its last record.
-func (r *reading) file(from mark) (end mark, ok bool) {
+func (r *reading) file(from mark) (mark, error) {
 	name := r.s.names[r.order[from.file]]
 	if table.IsColumns(r.s.format) {
 		return r.columns(name, from)
 	}
-	fail := func(err error) (mark, bool) {
-		r.send(&chunk{err: err})
-		return from, false
-	}
 	in, f, err := r.s.open(name, from.offset)
 	if err != nil {
-		return fail(err)
+		return from, err
 	}
 	defer f.Close()
 	if r.s.format == "tar" {
@@ -187,7 +185,7 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 	}
 	parse, err := r.s.rows(name)
 	if err != nil {
-		return fail(err)
+		return from, err
 	}
 	lines := bufio.NewReaderSize(in, 256<<10)
 	at, number := from.offset, from.number
@@ -195,7 +193,7 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 	for {
 		line, err := table.ReadLine(lines)
 		if err != nil && err != io.EOF {
-			return fail(fmt.Errorf("%s: byte %d: %w", name, at, err))
+			return from, fmt.Errorf("%s: byte %d: %w", name, at, err)
 		}
 		begin := at
 		at += int64(len(line))
@@ -219,8 +217,8 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 			return c.next, r.send(c)
 		}
 		if len(c.raw) == chunkRecords || c.size > chunkBytes || number-from.number > 1<<16 && len(c.raw) == 0 {
-			if !r.send(c) {
-				return from, false
+			if err := r.send(c); err != nil {
+				return from, err
 			}
 			c = &chunk{parse: parse}
 		}
