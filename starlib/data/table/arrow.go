@@ -109,11 +109,11 @@ func plainError(err error) error {
 }
 
 // arrowCell makes a cell from an element of an array.
-type arrowCell = func(a arrow.Array, row int, left *budget) (any, error)
+type arrowCell = func(a arrow.Array, row int) (any, error)
 
 // cellOf makes cells from an array's Value.
 func cellOf[A interface{ Value(int) T }, T any](cell func(v T) (any, error)) arrowCell {
-	return func(a arrow.Array, row int, _ *budget) (any, error) { return cell(any(a).(A).Value(row)) }
+	return func(a arrow.Array, row int) (any, error) { return cell(any(a).(A).Value(row)) }
 }
 
 func whole[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](v T) (any, error) {
@@ -139,7 +139,7 @@ var plainTypes = map[arrow.Type]struct {
 	kind Kind
 	cell arrowCell
 }{
-	arrow.NULL:              {Empty, func(arrow.Array, int, *budget) (any, error) { return nil, nil }},
+	arrow.NULL:              {Empty, func(arrow.Array, int) (any, error) { return nil, nil }},
 	arrow.BOOL:              {Bool, cellOf[*array.Boolean](boolCell)},
 	arrow.INT8:              {Int, cellOf[*array.Int8](whole[int8])},
 	arrow.INT16:             {Int, cellOf[*array.Int16](whole[int16])},
@@ -179,7 +179,7 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 		if scale < -1000 || scale > 1000 {
 			return Any, nil
 		}
-		return Float, func(a arrow.Array, row int, _ *budget) (any, error) {
+		return Float, func(a arrow.Array, row int) (any, error) {
 			var n *big.Int
 			switch a := a.(type) {
 			case *array.Decimal32:
@@ -198,16 +198,16 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 		if of == nil {
 			return Any, nil
 		}
-		return kind, func(a arrow.Array, row int, left *budget) (any, error) {
+		return kind, func(a arrow.Array, row int) (any, error) {
 			d := a.(*array.Dictionary)
-			return element(d.Dictionary(), d.GetValueIndex(row), of, left)
+			return element(d.Dictionary(), d.GetValueIndex(row), of)
 		}
 	case *arrow.ListType, *arrow.LargeListType, *arrow.FixedSizeListType, *arrow.MapType:
 		_, of := arrowCells(t.(arrow.ListLikeType).Elem())
 		if of == nil {
 			return Any, nil
 		}
-		return Any, func(a arrow.Array, row int, left *budget) (any, error) {
+		return Any, func(a arrow.Array, row int) (any, error) {
 			l := a.(array.ListLike)
 			from, to := l.ValueOffsets(row)
 			if from < 0 || to < from || to > int64(l.ListValues().Len()) {
@@ -215,7 +215,7 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 			}
 			list := []any{}
 			for i := from; i < to; i++ {
-				v, err := element(l.ListValues(), int(i), of, left)
+				v, err := element(l.ListValues(), int(i), of)
 				if err != nil {
 					return nil, err
 				}
@@ -230,11 +230,11 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 				return Any, nil
 			}
 		}
-		return Any, func(a arrow.Array, row int, left *budget) (any, error) {
+		return Any, func(a arrow.Array, row int) (any, error) {
 			s := a.(*array.Struct)
 			object := make(Object, len(fields))
 			for i, of := range fields {
-				v, err := element(s.Field(i), row, of, left)
+				v, err := element(s.Field(i), row, of)
 				if err != nil {
 					return nil, err
 				}
@@ -248,24 +248,14 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 }
 
 // element is an element of an array as a cell.
-func element(a arrow.Array, row int, cell arrowCell, left *budget) (any, error) {
+func element(a arrow.Array, row int, cell arrowCell) (any, error) {
 	if row < 0 || row >= a.Len() {
 		return nil, fmt.Errorf("there is no element %d of %d", row, a.Len())
-	}
-	if err := left.take(16); err != nil {
-		return nil, err
 	}
 	if a.IsNull(row) {
 		return nil, nil
 	}
-	v, err := cell(a, row, left)
-	switch v := v.(type) {
-	case string:
-		err = errors.Join(err, left.take(len(v)))
-	case []byte:
-		err = errors.Join(err, left.take(len(v)))
-	}
-	return v, err
+	return cell(a, row)
 }
 
 func (r *arrowReader) Fields() []Field { return r.fields }
@@ -338,13 +328,12 @@ func (r *arrowReader) Next(limit int) (*Table, error) {
 	}
 	t := newTable(r.fields, r.wanted)
 	t.Rows = min(limit, int(r.batch.NumRows())-r.place.Row())
-	left := newBudget(chunkBudget)
 	for k, i := range r.wanted {
 		row := r.place.Row()
 		err := guarded(func() error {
 			a := r.batch.Column(i)
 			for ; row < r.place.Row()+t.Rows; row++ {
-				v, err := element(a, row, r.cells[i], left)
+				v, err := element(a, row, r.cells[i])
 				if err == nil {
 					err = t.Columns[k].Append(v)
 				}

@@ -61,9 +61,6 @@ const (
 // maxFields bounds the columns of a file, including nested ones.
 const maxFields = 20000
 
-// chunkBudget bounds the cells that one call of Next returns.
-const chunkBudget = 1 << 30
-
 // ReadColumns reads all rows of a file.
 func ReadColumns(r Reader, largest int) (*Table, error) {
 	var all *Table

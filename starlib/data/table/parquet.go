@@ -275,7 +275,6 @@ func (r *parquetReader) rows(count int) (*Table, error) {
 		}
 	}
 	t := newTable(r.fields, r.wanted)
-	left := newBudget(chunkBudget)
 	for k, i := range r.wanted {
 		n, c := r.nodes[i], t.Columns[k]
 		row := 0
@@ -288,7 +287,7 @@ func (r *parquetReader) rows(count int) (*Table, error) {
 				} else if v.RepetitionLevel() != 0 {
 					return errors.New("a row begins within a list")
 				}
-				v, err := n.read(left)
+				v, err := n.read()
 				if err == nil {
 					err = c.Append(v)
 				}
@@ -308,7 +307,7 @@ func (r *parquetReader) rows(count int) (*Table, error) {
 }
 
 // read assembles the next value of a node from its leaves' values.
-func (n *node) read(left *budget) (any, error) {
+func (n *node) read() (any, error) {
 	v, ok, err := n.first.peek()
 	if err != nil {
 		return nil, err
@@ -322,11 +321,8 @@ func (n *node) read(left *budget) (any, error) {
 			return list, n.skip()
 		}
 		for {
-			element, err := n.body(left)
+			element, err := n.body()
 			if err != nil {
-				return nil, err
-			}
-			if err := left.take(16); err != nil {
 				return nil, err
 			}
 			list = append(list, element)
@@ -339,11 +335,11 @@ func (n *node) read(left *budget) (any, error) {
 	if n.optional && v.DefinitionLevel() < n.def {
 		return nil, n.skip()
 	}
-	return n.body(left)
+	return n.body()
 }
 
 // body is the value of a node that is present.
-func (n *node) body(left *budget) (any, error) {
+func (n *node) body() (any, error) {
 	switch {
 	case n.leaf != nil:
 		v, err := n.leaf.take()
@@ -353,13 +349,10 @@ func (n *node) body(left *budget) (any, error) {
 		if v.IsNull() {
 			return nil, errors.New("a null where there may be none")
 		}
-		if err := left.take(16 + len(bytesOf(v))); err != nil {
-			return nil, err
-		}
 		return n.leaf.value(*v)
 	case n.list:
 		element := n.children[0]
-		v, err := element.read(left)
+		v, err := element.read()
 		if err != nil || element.list || len(element.children) != 1 || element.name == "array" || element.name == n.name+"_tuple" {
 			return v, err
 		}
@@ -371,20 +364,13 @@ func (n *node) body(left *budget) (any, error) {
 	}
 	object := make(Object, len(n.children))
 	for i, c := range n.children {
-		v, err := c.read(left)
+		v, err := c.read()
 		if err != nil {
 			return nil, err
 		}
 		object[i] = Member{c.name, v}
 	}
 	return object, nil
-}
-
-func bytesOf(v *parquet.Value) []byte {
-	if k := v.Kind(); k == parquet.ByteArray || k == parquet.FixedLenByteArray {
-		return v.ByteArray()
-	}
-	return nil
 }
 
 // skip skips what represents a missing node: one value of each leaf.
