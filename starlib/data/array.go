@@ -7,10 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"go.starlark.net/starlark"
-
 	"drun/kernel/element"
-	"drun/starlib"
 	"drun/tensor"
 )
 
@@ -150,28 +147,15 @@ func (a *array) copy(to, raw []byte) error {
 	return nil
 }
 
-// read makes a tensor from a whole file.
-func read(files *starlib.Files, ctx *tensor.Context, name string, parse func([]byte) (*array, error)) (t *tensor.Tensor, err error) {
-	err = readArrays(files, ctx, name, func(content []byte) error {
+// one parses a file of one array.
+func one(parse func(content []byte) (*array, error)) func(ctx *tensor.Context, content []byte) (*tensor.Tensor, error) {
+	return func(ctx *tensor.Context, content []byte) (*tensor.Tensor, error) {
 		a, err := parse(content)
-		if err == nil {
-			t, err = a.tensor(ctx)
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	return t, err
-}
-
-// readTensors makes tensors from a whole file of several arrays.
-func readTensors(files *starlib.Files, ctx *tensor.Context, name string, parse func(*tensor.Context, []byte) (*starlark.Dict, error)) (tensors *starlark.Dict, err error) {
-	err = readArrays(files, ctx, name, func(content []byte) error {
-		tensors, err = parse(ctx, content)
-		return err
-	})
-	if err != nil {
-		return nil, err
+		return a.tensor(ctx)
 	}
-	return tensors, nil
 }
 
 // fill takes the elements from what follows the header at byte at, which must be nothing else.

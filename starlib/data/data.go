@@ -29,18 +29,16 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 			},
 			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 become int64.",
 				func(path string) (starlark.Value, error) {
-					return startensor.Result(read(r.Files, ctx, path, parseNPY))
+					return startensor.Result(read(r.Files, ctx, path, one(parseNPY)))
 				}),
 			reader("npz(path: string) -> dict", "The arrays of an .npz file, as a dict from names to tensors. Types are converted as by npy.",
-				func(path string) (starlark.Value, error) { return readTensors(r.Files, ctx, path, parseNPZ) }),
+				func(path string) (starlark.Value, error) { return read(r.Files, ctx, path, parseNPZ) }),
 			reader("idx(path: string) -> Tensor", "An array in the format of MNIST's files; images are uint8, shape (images, height, width).",
 				func(path string) (starlark.Value, error) {
-					return startensor.Result(read(r.Files, ctx, path, parseIDX))
+					return startensor.Result(read(r.Files, ctx, path, one(parseIDX)))
 				}),
 			reader("safetensors(path: string) -> dict", "The tensors of a safetensors file, as a dict from names to tensors. Types are converted as by npy.",
-				func(path string) (starlark.Value, error) {
-					return readTensors(r.Files, ctx, path, tensorsOfSafetensors)
-				}),
+				func(path string) (starlark.Value, error) { return read(r.Files, ctx, path, tensorsOfSafetensors) }),
 			{
 				Sig: "text(path: string) -> string",
 				Doc: "The contents of a UTF-8 text file.",

@@ -164,7 +164,7 @@ func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
 const maxDeflate = 1040
 
 // readMember reads an array of an archive. The size that the archive's directory states must be possible.
-func readMember(ctx *tensor.Context, f *zip.File) (t *tensor.Tensor, err error) {
+func readMember(ctx *tensor.Context, f *zip.File) (*tensor.Tensor, error) {
 	if f.UncompressedSize64/maxDeflate > f.CompressedSize64 {
 		return nil, fmt.Errorf("%d bytes cannot unpack to %d", f.CompressedSize64, f.UncompressedSize64)
 	}
@@ -173,12 +173,5 @@ func readMember(ctx *tensor.Context, f *zip.File) (t *tensor.Tensor, err error) 
 		return nil, err
 	}
 	defer in.Close()
-	err = buffered(ctx, packedReader{in, "zip"}, int64(f.UncompressedSize64), func(content []byte) error {
-		a, err := parseNPY(content)
-		if err == nil {
-			t, err = a.tensor(ctx)
-		}
-		return err
-	})
-	return t, err
+	return parseAll(ctx, packedReader{in, "zip"}, int64(f.UncompressedSize64), one(parseNPY))
 }

@@ -73,51 +73,54 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 // fetch rereads records that a checkpoint names.
 func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 	out := make([]record, len(marks))
-	sorted := upTo(len(marks))
-	slices.SortFunc(sorted, func(a, b int) int {
+	left := upTo(len(marks))
+	slices.SortFunc(left, func(a, b int) int {
 		return cmp.Or(cmp.Compare(marks[a].file, marks[b].file), cmp.Compare(marks[a].number, marks[b].number))
 	})
-	// Records close to each other are read in one go; so are all in a compressed file, which cannot be skipped through, and
-	// in a file of columns, where seeking to a row means reading those before it in its batch.
-	const close = 4096
-	for i := 0; i < len(sorted); {
-		begin := i
-		r := s.read(order, marks[sorted[i]], 0, 1, 1)
-		packed := table.IsColumns(s.format) || slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[sorted[i]].file]]))
-		for i < len(sorted) {
-			c, ok := r.take()
-			if !ok {
-				r.stop()
-				return nil, errors.New("the files end before them: they have changed since the checkpoint")
-			}
-			if c.err != nil {
-				r.stop()
-				return nil, c.err
-			}
-			for i < len(sorted) {
-				want := marks[sorted[i]]
-				k := slices.IndexFunc(c.records, func(r record) bool { return r.mark == want })
-				if k < 0 {
-					break
-				}
-				out[sorted[i]] = c.records[k].clone()
-				i++
-			}
-			if i < len(sorted) && (marks[sorted[i]].file != c.next.file || !packed && marks[sorted[i]].number > c.next.number+close) {
-				if i == begin { // it is no longer where it was, and a retry would not help
-					r.stop()
-					return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
-				}
-				break
-			}
-			if i < len(sorted) && marks[sorted[i]].number < c.next.number {
-				r.stop()
-				return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
-			}
+	for len(left) > 0 {
+		n, err := s.fetchNear(order, marks, left, out)
+		if err != nil {
+			return nil, err
 		}
-		r.stop()
+		left = left[n:]
 	}
 	return out, nil
+}
+
+// fetchNear rereads the first of the records that are left, and those close to it, in one go: so are all in a compressed
+// file, which cannot be skipped through, and in a file of columns, where seeking to a row means reading those before it
+// in its batch.
+func (s *Stream) fetchNear(order []int, marks []mark, left []int, out []record) (n int, err error) {
+	const close = 4096
+	r := s.read(order, marks[left[0]], 0, 1, 1)
+	defer r.stop()
+	packed := table.IsColumns(s.format) || slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[left[0]].file]]))
+	for {
+		c, ok := r.take()
+		if !ok {
+			return 0, errors.New("the files end before them: they have changed since the checkpoint")
+		}
+		if c.err != nil {
+			return 0, c.err
+		}
+		for k := range c.records {
+			if n < len(left) && c.records[k].mark == marks[left[n]] {
+				out[left[n]] = c.records[k].clone()
+				n++
+			}
+		}
+		if n == len(left) {
+			return n, nil
+		}
+		want := marks[left[n]]
+		far := want.file != c.next.file || !packed && want.number > c.next.number+close
+		if want.number < c.next.number || far && n == 0 {
+			return 0, errors.New("they are not where they were: the files have changed since the checkpoint")
+		}
+		if far {
+			return n, nil
+		}
+	}
 }
 
 // clone copies a record out of its chunk's memory.
