@@ -178,49 +178,43 @@ func isNumber(field string) bool {
 	return err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// column finds the narrowest kind that all cells have.
+// column has the narrowest kind that all cells have.
 func column(name string, cells []string, isMissing map[string]bool) *Column {
-	c := &Column{Name: name}
-	ints, floats, bools, some, large := true, true, true, false, false
-	for _, s := range cells {
-		if isMissing[s] {
-			continue
+kinds:
+	for _, parse := range []func(s string) (any, bool){parseBool, parseInt, parseFloat, parseText} {
+		c := &Column{Name: name}
+		for _, s := range cells {
+			var v any
+			if !isMissing[s] {
+				var ok bool
+				if v, ok = parse(s); !ok {
+					continue kinds
+				}
+			}
+			_ = c.Append(v) // of one kind
 		}
-		some = true
-		if ints {
-			_, err := strconv.ParseInt(s, 10, 64)
-			ints = err == nil
-		}
-		if !ints && floats {
-			_, err := strconv.ParseFloat(s, 64)
-			floats = err == nil && isNumber(s)
-		}
-		if n, err := strconv.ParseInt(s, 10, 64); floats && (errors.Is(err, strconv.ErrRange) || err == nil && !exact(n)) {
-			large = true // not to be rounded silently
-		}
-		bools = bools && (strings.EqualFold(s, "true") || strings.EqualFold(s, "false"))
-		if !ints && !floats && !bools {
-			break
-		}
+		return c
 	}
-	floats = floats && !large
-	for _, s := range cells {
-		var v any
-		switch {
-		case isMissing[s]:
-		case !some:
-		case bools:
-			v = strings.EqualFold(s, "true")
-		case ints:
-			n, _ := strconv.ParseInt(s, 10, 64)
-			v = n
-		case floats:
-			f, _ := strconv.ParseFloat(s, 64)
-			v = f
-		default:
-			v = s
-		}
-		_ = c.Append(v) // of one kind
+	return nil
+}
+
+func parseText(s string) (any, bool) { return s, true }
+
+func parseBool(s string) (any, bool) {
+	yes := strings.EqualFold(s, "true")
+	return yes, yes || strings.EqualFold(s, "false")
+}
+
+func parseInt(s string) (any, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
+}
+
+// parseFloat refuses integers that it would have to round.
+func parseFloat(s string) (any, bool) {
+	if n, err := strconv.ParseInt(s, 10, 64); errors.Is(err, strconv.ErrRange) || err == nil && !exact(n) {
+		return nil, false
 	}
-	return c
+	f, err := strconv.ParseFloat(s, 64)
+	return f, err == nil && isNumber(s)
 }
