@@ -243,12 +243,15 @@ func (r *parquetReader) finish() error {
 	}
 	for _, i := range r.wanted {
 		n := r.nodes[i]
-		var more bool
-		if err := guarded(func() (err error) { _, more, err = n.first.peek(); return err }); err != nil {
+		err := guarded(func() error {
+			v, err := n.first.peek()
+			if v != nil {
+				err = fmt.Errorf("it has more values than the %d rows", r.place.Row())
+			}
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("row group %d, column %s: %w", g, short(n.name), err)
-		}
-		if more {
-			return fmt.Errorf("row group %d, column %s: it has more values than the %d rows", g, short(n.name), r.place.Row())
 		}
 	}
 	return nil
@@ -280,11 +283,7 @@ func (r *parquetReader) rows(count int) (*Table, error) {
 		row := 0
 		err := guarded(func() error {
 			for ; row < count; row++ {
-				if v, ok, err := n.first.peek(); err != nil {
-					return err
-				} else if !ok {
-					return errors.New("it has fewer values than rows")
-				} else if v.RepetitionLevel() != 0 {
+				if v, err := n.first.peek(); err == nil && v != nil && v.RepetitionLevel() != 0 {
 					return errors.New("a row begins within a list")
 				}
 				v, err := n.read()
@@ -308,12 +307,12 @@ func (r *parquetReader) rows(count int) (*Table, error) {
 
 // read assembles the next value of a node from its leaves' values.
 func (n *node) read() (any, error) {
-	v, ok, err := n.first.peek()
+	v, err := n.first.peek()
+	if err == nil && v == nil {
+		err = errFewValues
+	}
 	if err != nil {
 		return nil, err
-	}
-	if !ok {
-		return nil, errors.New("it has fewer values than rows")
 	}
 	if n.repeated {
 		list := []any{}
@@ -326,8 +325,8 @@ func (n *node) read() (any, error) {
 				return nil, err
 			}
 			list = append(list, element)
-			v, ok, err := n.first.peek()
-			if err != nil || !ok || v.RepetitionLevel() != n.rep {
+			v, err := n.first.peek()
+			if v == nil || v.RepetitionLevel() != n.rep {
 				return list, err
 			}
 		}
