@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -107,13 +108,11 @@ func (s *Stream) labelOf(t *table.Table) (int, error) {
 	if !named {
 		return -1, nil
 	}
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		if names[i] = c.Name; c.Name == label {
-			return i, nil
-		}
+	i := slices.Index(t.Names(), label)
+	if i < 0 {
+		return 0, table.NoColumn(label, t.Names())
 	}
-	return 0, table.NoColumn(label, names)
+	return i, nil
 }
 
 // row makes a record from a row: its cells by name or, with a label, numbers.

@@ -41,14 +41,6 @@ func (t *Table) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Table
 // Len is the number of rows.
 func (t *Table) Len() int { return t.Rows }
 
-func (t *Table) names() []string {
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
-	return names
-}
-
 // Iterate goes through the rows, each a dict.
 func (t *Table) Iterate() starlark.Iterator { return &rowIterator{t: t} }
 
@@ -105,7 +97,7 @@ func (t *Table) column(name string) (*table.Column, error) {
 	if c := t.Find(name); c != nil {
 		return c, nil
 	}
-	return nil, table.NoColumn(name, t.names())
+	return nil, table.NoColumn(name, t.Names())
 }
 
 // Get is t[name]: a tensor of a column of numbers or bools, a list of any other.
@@ -342,7 +334,7 @@ func (t *Table) Attr(name string) (starlark.Value, error) {
 	if name != "columns" {
 		return tableMethods.Attr(t, name)
 	}
-	return listOf(t.names()), nil
+	return listOf(t.Names()), nil
 }
 
 // AttrNames lists the attributes.

@@ -205,11 +205,7 @@ func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
 		return nil, errors.New("no rows")
 	}
 	if columns != nil {
-		names := make([]string, len(t.Columns))
-		for i, c := range t.Columns {
-			names[i] = c.Name
-		}
-		order, err := places(names, columns)
+		order, err := places(t.Names(), columns)
 		if err != nil {
 			return nil, err
 		}
