@@ -13,14 +13,14 @@ import (
 )
 
 // withColumns opens a file of columns (Parquet, Arrow) for a function.
-func withColumns(files *starlib.Files, name, format string, columns []string, use func(r table.Reader, f *starlib.File) error) error {
+func withColumns(files *starlib.Files, name, format string, columns []string, use func(r *table.Reader, f *starlib.File) error) error {
 	f, err := files.OpenQuietly(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	in, packed, err := unpack(f)
-	var r table.Reader
+	var r *table.Reader
 	if err == nil {
 		r, err = table.OpenColumns(format, f, in, packed, columns)
 	}
@@ -36,7 +36,7 @@ func withColumns(files *starlib.Files, name, format string, columns []string, us
 
 // readColumns reads a file of columns.
 func readColumns(files *starlib.Files, name, format string, o tableOptions) (t *table.Table, err error) {
-	err = withColumns(files, name, format, o.columns, func(r table.Reader, f *starlib.File) error {
+	err = withColumns(files, name, format, o.columns, func(r *table.Reader, f *starlib.File) error {
 		if t, err = table.ReadColumns(r, o.largest); err == nil {
 			err = f.Finish()
 		}
@@ -53,7 +53,7 @@ func (r *reading) columns(name string, from mark) (end mark, err error) {
 		wanted = append(wanted[:len(wanted):len(wanted)], label)
 	}
 	end = from
-	err = withColumns(r.s.files, name, r.s.format, wanted, func(in table.Reader, f *starlib.File) error {
+	err = withColumns(r.s.files, name, r.s.format, wanted, func(in *table.Reader, f *starlib.File) error {
 		if err := in.Seek(table.Place(from.offset)); err != nil {
 			return err
 		}

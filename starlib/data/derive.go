@@ -79,7 +79,16 @@ func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 func integers(list starlark.Value) ([]int, error) {
 	t, ok := list.(*startensor.Value)
 	if !ok {
-		return startensor.Ints(list.(starlark.Iterable))
+		var out []int
+		for x := range starlark.Elements(list.(starlark.Iterable)) {
+			n, whole := x.(starlark.Int)
+			i, fits := n.Int64()
+			if !whole || !fits {
+				return nil, fmt.Errorf("element %d is %s: want an integer of 64 bits", len(out), x)
+			}
+			out = append(out, int(i))
+		}
+		return out, nil
 	}
 	if t.Tensor().Dim() != 1 || !t.Tensor().DType().IsInt() {
 		return nil, fmt.Errorf("want a list or a one-dimensional tensor of integers, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))

@@ -135,7 +135,7 @@ func (d *Description) read(files *starlib.Files, name string) error {
 // columns describes a file of columns, including those that cannot be read.
 func (d *Description) columns(files *starlib.Files, name string) error {
 	var fields []table.Field
-	err := withColumns(files, name, d.Format, []string{}, func(r table.Reader, _ *starlib.File) error {
+	err := withColumns(files, name, d.Format, []string{}, func(r *table.Reader, _ *starlib.File) error {
 		fields = r.Fields()
 		return nil
 	})

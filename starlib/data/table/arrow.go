@@ -21,11 +21,10 @@ type arrowReader struct {
 	stream *ipc.Reader
 	source *arrowStream
 	memory *bounded
-	fields []Field
-	cells  []arrowCell
+	of     []arrowCell // for the columns
 	wanted []int
-	place  Place
-	batch  arrow.RecordBatch // at the place; nil: not read yet
+	at     int               // the number of the batch
+	batch  arrow.RecordBatch // nil: not read yet
 }
 
 // bounded is an allocator with a limit on what is in use at a time.
@@ -59,7 +58,7 @@ func (m *bounded) Free(b []byte) {
 // arrowMagic begins a file, with two bytes more, and ends it; a stream begins with its schema.
 const arrowMagic = "ARROW1"
 
-func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Reader, err error) {
+func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ *Reader, err error) {
 	r := &arrowReader{memory: &bounded{Allocator: memory.NewGoAllocator()}}
 	r.source = &arrowStream{in: bufio.NewReaderSize(stream, 1<<16), memory: r.memory}
 	if head := make([]byte, len(arrowMagic)); !packed {
@@ -85,16 +84,16 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 	if err != nil {
 		return nil, fmt.Errorf("not an Arrow file or stream, or its schema is garbled: %w", plainError(err))
 	}
-	schema := r.stream.Schema()
-	for _, f := range schema.Fields() {
+	var fields []Field
+	for _, f := range r.stream.Schema().Fields() {
 		kind, cell := arrowCells(f.Type)
-		r.fields = append(r.fields, Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil})
-		r.cells = append(r.cells, cell)
+		fields = append(fields, Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil})
+		r.of = append(r.of, cell)
 	}
-	if r.wanted, err = choose(r.fields, columns); err != nil {
+	if r.wanted, err = choose(fields, columns); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return &Reader{in: r, unit: "record batch", fields: fields, wanted: r.wanted}, nil
 }
 
 // plainError removes the library's name, and what it says about itself after a panic.
@@ -258,95 +257,48 @@ func element(a arrow.Array, row int, cell arrowCell) (any, error) {
 	return cell(a, row)
 }
 
-func (r *arrowReader) Fields() []Field { return r.fields }
-func (r *arrowReader) Place() Place    { return r.place }
+func (r *arrowReader) close()      { r.stream.Release() }
+func (r *arrowReader) open() error { return nil }
+func (r *arrowReader) end() error  { return nil }
+func (r *arrowReader) rewind()     {}
 
-func (r *arrowReader) Close() { r.stream.Release() }
+func (r *arrowReader) cells(column int) func(row int) (any, error) {
+	a, of := r.batch.Column(column), r.of[column]
+	return func(row int) (any, error) { return element(a, row, of) }
+}
 
-// load reads the record batch at the current place; false at the end.
-func (r *arrowReader) load() (bool, error) {
-	if r.batch != nil {
-		return true, nil
+// rows reads the record batch.
+func (r *arrowReader) rows(batch int) (int, error) {
+	if r.batch != nil && batch == r.at {
+		return int(r.batch.NumRows()), nil
 	}
+	if r.source.skip = batch - r.at; r.batch != nil {
+		r.source.skip--
+	}
+	r.at, r.batch = batch, nil
 	err := guarded(func() (err error) {
 		r.batch, err = r.stream.Read()
 		return err
 	})
 	if err == io.EOF {
-		return false, nil
+		if r.source.skip > 0 {
+			err = fmt.Errorf("it has no record batch %d, where the checkpoint was: it has changed", batch)
+		}
+		return 0, err
 	}
+	var rows int64
 	if err == nil {
-		rows := r.batch.NumRows()
-		if rows < 0 || rows > maxRows {
+		if rows = r.batch.NumRows(); rows < 0 || rows > maxRows {
 			err = fmt.Errorf("it has %d rows, and may have %d", rows, maxRows)
 		}
 		for _, i := range r.wanted {
 			if c := r.batch.Column(i); int64(c.Len()) != rows {
-				err = fmt.Errorf("column %s has %d cells of %d", short(r.fields[i].Name), c.Len(), rows)
+				err = fmt.Errorf("column %s has %d cells of %d", short(r.batch.ColumnName(i)), c.Len(), rows)
 			}
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("record batch %d, before byte %d: %w", r.place.Batch(), r.source.n, plainError(err))
+		return 0, fmt.Errorf("record batch %d, before byte %d: %w", batch, r.source.n, plainError(err))
 	}
-	return true, nil
-}
-
-func (r *arrowReader) Seek(p Place) error {
-	if skip := p.Batch() - r.place.Batch(); skip > 0 {
-		if r.batch != nil {
-			skip--
-		}
-		r.batch, r.source.skip, r.place = nil, skip, NewPlace(p.Batch(), 0)
-	}
-	more, err := r.load()
-	switch {
-	case err != nil:
-		return err
-	case r.source.skip > 0:
-		return fmt.Errorf("it has no record batch %d, where the checkpoint was: it has changed", p.Batch())
-	case p.Row() > 0 && (!more || int64(p.Row()) > r.batch.NumRows()):
-		return fmt.Errorf("it has no row %d of record batch %d, where the checkpoint was: it has changed", p.Row(), p.Batch())
-	}
-	r.place = p
-	return nil
-}
-
-func (r *arrowReader) Next(limit int) (*Table, error) {
-	for {
-		more, err := r.load()
-		if err != nil {
-			return nil, err
-		}
-		if !more {
-			return newTable(r.fields, r.wanted), io.EOF
-		}
-		if r.place.Row() < int(r.batch.NumRows()) {
-			break
-		}
-		r.batch, r.place = nil, NewPlace(r.place.Batch()+1, 0)
-	}
-	t := newTable(r.fields, r.wanted)
-	t.Rows = min(limit, int(r.batch.NumRows())-r.place.Row())
-	for k, i := range r.wanted {
-		row := r.place.Row()
-		err := guarded(func() error {
-			a := r.batch.Column(i)
-			for ; row < r.place.Row()+t.Rows; row++ {
-				v, err := element(a, row, r.cells[i])
-				if err == nil {
-					err = t.Columns[k].Append(v)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("record batch %d, row %d, column %s: %w", r.place.Batch(), row, short(r.fields[i].Name), err)
-		}
-	}
-	r.place += Place(t.Rows)
-	return t, nil
+	return int(rows), nil
 }

@@ -18,10 +18,9 @@ import (
 type parquetReader struct {
 	in     Random
 	file   *parquet.File
-	fields []Field
 	nodes  []*node // of the columns
 	wanted []int
-	place  Place
+	group  int // for whose rows was asked last
 	opened int // the row group whose leaves are open; -1: none
 }
 
@@ -40,25 +39,32 @@ type node struct {
 	cells    Kind
 }
 
-func openParquet(in Random, columns []string) (_ Reader, err error) {
+func openParquet(in Random, columns []string) (_ *Reader, err error) {
 	r := &parquetReader{in: in, opened: -1}
 	if err := r.footer(); err != nil {
 		return nil, err
 	}
+	var fields []Field
 	err = guarded(func() error {
-		file, err := parquet.OpenFile(in, in.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
-		if r.file = file; err == nil {
-			err = r.schema()
+		r.file, err = parquet.OpenFile(in, in.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+		if err != nil {
+			return err
 		}
-		return err
+		elements := []format.SchemaElement(r.file.Metadata().Schema[1:])
+		for _, c := range r.file.Root().Columns() {
+			n := newNode(c, &elements)
+			r.nodes = append(r.nodes, n)
+			fields = append(fields, Field{Name: n.name, Type: n.kind, Kind: n.cells, Refused: n.problem})
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the footer is garbled: %.300v", err)
 	}
-	if r.wanted, err = choose(r.fields, columns); err != nil {
+	if r.wanted, err = choose(fields, columns); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return &Reader{in: r, unit: "row group", fields: fields, wanted: r.wanted}, nil
 }
 
 // footer looks at the file's description before the library reads it.
@@ -132,17 +138,6 @@ func (r listReader) Discard(n int) (int, error) {
 	return r.BytesReader.(interface{ Discard(int) (int, error) }).Discard(n)
 }
 
-// schema makes the nodes.
-func (r *parquetReader) schema() error {
-	elements := []format.SchemaElement(r.file.Metadata().Schema[1:])
-	for _, c := range r.file.Root().Columns() {
-		n := newNode(c, &elements)
-		r.nodes = append(r.nodes, n)
-		r.fields = append(r.fields, Field{Name: n.name, Type: n.kind, Kind: n.cells, Refused: n.problem})
-	}
-	return nil
-}
-
 // newNode makes a node from a column and the elements of the schema from it on.
 func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
 	e := (*elements)[0]
@@ -184,15 +179,6 @@ func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
 	return n
 }
 
-func (r *parquetReader) Fields() []Field { return r.fields }
-func (r *parquetReader) Place() Place    { return r.place }
-
-func (r *parquetReader) Close() {
-	for _, i := range r.wanted {
-		r.nodes[i].each(func(l *leaf) { l.close() })
-	}
-}
-
 // each visits the leaves of a node.
 func (n *node) each(visit func(*leaf)) {
 	if n.leaf != nil {
@@ -203,106 +189,71 @@ func (n *node) each(visit func(*leaf)) {
 	}
 }
 
-func (r *parquetReader) Seek(p Place) error {
-	groups := r.file.Metadata().RowGroups
-	if b := p.Batch(); b > len(groups) || b == len(groups) && p.Row() > 0 || b < len(groups) && int64(p.Row()) > groups[b].NumRows {
-		return fmt.Errorf("it has no row %d of row group %d, where the checkpoint was: it has changed", p.Row(), p.Batch())
-	}
-	r.place = NewPlace(p.Batch(), 0)
-	r.opened = -1
-	for r.place < p { // reads the rows before it: nothing in the file can be trusted to say where it begins
-		if _, err := r.rows(min(p.Row()-r.place.Row(), 4096)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (r *parquetReader) rewind() { r.opened = -1 }
 
-func (r *parquetReader) Next(limit int) (*Table, error) {
-	groups := r.file.Metadata().RowGroups
-	for {
-		g := r.place.Batch()
-		if g >= len(groups) {
-			return newTable(r.fields, r.wanted), io.EOF
-		}
-		if left := int(groups[g].NumRows) - r.place.Row(); left > 0 {
-			return r.rows(min(limit, left))
-		}
-		if err := r.finish(); err != nil {
-			return nil, err
-		}
-		r.place = NewPlace(g+1, 0)
+func (r *parquetReader) close() {
+	for _, i := range r.wanted {
+		r.nodes[i].each(func(l *leaf) { l.close() })
 	}
 }
 
-// finish returns an error if a column of the row group has values that belong to no row.
-func (r *parquetReader) finish() error {
-	g := r.place.Batch()
-	if r.opened != g {
+func (r *parquetReader) rows(group int) (int, error) {
+	groups := r.file.Metadata().RowGroups
+	switch r.group = group; {
+	case group < len(groups):
+		return int(groups[group].NumRows), nil
+	case group == len(groups):
+		return 0, io.EOF
+	}
+	return 0, fmt.Errorf("it has no row group %d, where the checkpoint was: it has changed", group)
+}
+
+func (r *parquetReader) open() (err error) {
+	if r.opened == r.group {
 		return nil
 	}
+	r.close()
+	r.opened = r.group
+	for _, i := range r.wanted {
+		r.nodes[i].each(func(l *leaf) {
+			if err == nil {
+				if err = r.openLeaf(l, r.group); err != nil {
+					err = fmt.Errorf("column %s: %w", short(l.path), err)
+				}
+			}
+		})
+	}
+	return err
+}
+
+func (r *parquetReader) end() error {
 	for _, i := range r.wanted {
 		n := r.nodes[i]
 		err := guarded(func() error {
+			if r.opened != r.group {
+				return nil
+			}
 			v, err := n.first.peek()
 			if v != nil {
-				err = fmt.Errorf("it has more values than the %d rows", r.place.Row())
+				err = fmt.Errorf("it has more values than the %d rows", r.file.Metadata().RowGroups[r.group].NumRows)
 			}
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("row group %d, column %s: %w", g, short(n.name), err)
+			return fmt.Errorf("column %s: %w", short(n.name), err)
 		}
 	}
 	return nil
 }
 
-// rows reads rows of the current row group.
-func (r *parquetReader) rows(count int) (*Table, error) {
-	g := r.place.Batch()
-	if r.opened != g {
-		r.Close()
-		r.opened = g
-		for _, i := range r.wanted {
-			var err error
-			r.nodes[i].each(func(l *leaf) {
-				if err == nil {
-					if err = r.open(l, g); err != nil {
-						err = fmt.Errorf("row group %d, column %s: %w", g, short(l.path), err)
-					}
-				}
-			})
-			if err != nil {
-				return nil, err
-			}
+func (r *parquetReader) cells(column int) func(row int) (any, error) {
+	n := r.nodes[column]
+	return func(int) (any, error) {
+		if v, err := n.first.peek(); err == nil && v != nil && v.RepetitionLevel() != 0 {
+			return nil, errors.New("a row begins within a list")
 		}
+		return n.read()
 	}
-	t := newTable(r.fields, r.wanted)
-	for k, i := range r.wanted {
-		n, c := r.nodes[i], t.Columns[k]
-		row := 0
-		err := guarded(func() error {
-			for ; row < count; row++ {
-				if v, err := n.first.peek(); err == nil && v != nil && v.RepetitionLevel() != 0 {
-					return errors.New("a row begins within a list")
-				}
-				v, err := n.read()
-				if err == nil {
-					err = c.Append(v)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("row group %d, row %d, column %s: %w", g, r.place.Row()+row, short(n.name), err)
-		}
-	}
-	t.Rows = count
-	r.place += Place(count)
-	return t, nil
 }
 
 // read assembles the next value of a node from its leaves' values.

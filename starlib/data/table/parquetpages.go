@@ -29,8 +29,8 @@ type leaf struct {
 	n, next int
 }
 
-// open starts reading a leaf in a row group, after checking that its pages are safe for the library.
-func (r *parquetReader) open(l *leaf, group int) error {
+// openLeaf starts reading a leaf in a row group, after checking that its pages are safe for the library.
+func (r *parquetReader) openLeaf(l *leaf, group int) error {
 	chunk := &r.file.Metadata().RowGroups[group].Columns[l.index]
 	if chunk.FilePath != "" {
 		return errors.New("its data is in another file, which is not supported")
