@@ -35,9 +35,9 @@ func withColumns(files *starlib.Files, name, format string, columns []string, us
 }
 
 // readColumns reads a file of columns.
-func readColumns(files *starlib.Files, name, format string, o tableOptions) (t *table.Table, err error) {
-	err = withColumns(files, name, format, o.columns, func(r *table.Reader, f *starlib.File) error {
-		if t, err = table.ReadColumns(r, o.largest); err == nil {
+func readColumns(files *starlib.Files, name, format string, o table.Options) (t *table.Table, err error) {
+	err = withColumns(files, name, format, o.Columns, func(r *table.Reader, f *starlib.File) error {
+		if t, err = table.ReadColumns(r, o.Largest); err == nil {
 			err = f.Finish()
 		}
 		f.Report()

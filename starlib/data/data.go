@@ -11,6 +11,7 @@ import (
 
 	"drun/kernel/element"
 	"drun/starlib"
+	"drun/starlib/data/table"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -99,7 +100,7 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 		if _, byNumber := c.Arg("label").(starlark.Int); byNumber {
 			return nil, errors.New("label: with columns, categories or missing, want the name of a column")
 		}
-		t, err := readTable(r.Files, ctx, c.Thread, path, csvFormat(path), tableOptions{delimiter: delimiter})
+		t, err := readTable(r.Files, ctx, c.Thread, path, csvFormat(path), table.Options{Delimiter: delimiter})
 		if err != nil {
 			return nil, err
 		}

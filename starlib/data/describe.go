@@ -121,8 +121,8 @@ func (d *Description) read(files *starlib.Files, name string) error {
 	if table.IsColumns(d.Format) {
 		return d.columns(files, name)
 	}
-	if formatsOfTables[d.Format] != nil && !isText(name) {
-		t, err := readTable(files, ctx, nil, name, d.Format, tableOptions{})
+	if slices.Contains([]string{"csv", "jsonl", "tsv"}, d.Format) && !isText(name) {
+		t, err := readTable(files, ctx, nil, name, d.Format, table.Options{})
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (d *Description) columns(files *starlib.Files, name string) error {
 	}
 	t := &table.Table{}
 	if len(wanted) > 0 {
-		if t, err = readColumns(files, name, d.Format, tableOptions{columns: wanted, largest: files.Largest}); err != nil {
+		if t, err = readColumns(files, name, d.Format, table.Options{Columns: wanted, Largest: files.Largest}); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"math/big"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -339,11 +338,8 @@ func unsigned(n uint64) (any, error) {
 	return int64(n), nil
 }
 
-// FormatsOfColumns are the formats that OpenColumns reads.
-var FormatsOfColumns = []string{"arrow", "parquet"}
-
-// IsColumns reports whether a format is a format of columns.
-func IsColumns(format string) bool { return slices.Contains(FormatsOfColumns, format) }
+// IsColumns reports whether OpenColumns reads a format.
+func IsColumns(format string) bool { return format == "arrow" || format == "parquet" }
 
 // Random is a file that can be read at any position.
 type Random interface {

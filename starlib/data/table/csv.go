@@ -14,12 +14,12 @@ import (
 // MissingValues are the texts that stand for a missing cell by default, as in pandas.
 var MissingValues = []string{"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"}
 
-// CSV says how a file of separated values is to be read.
-type CSV struct {
-	Delimiter rune     // 0: a comma
-	Header    *bool    // whether the first line holds the columns' names; nil: if no field of it is a number
+// Options say how a table is to be read.
+type Options struct {
 	Columns   []string // the wanted columns; nil: all
-	Missing   []string // nil: MissingValues
+	Delimiter rune     // of CSV; 0: a comma
+	Header    *bool    // of CSV: whether the first line holds the columns' names; nil: if no field of it is a number
+	Missing   []string // of CSV: what stands for a missing cell; nil: MissingValues
 	Largest   int      // how many bytes the cells may take; 0: no limit
 }
 
@@ -77,9 +77,9 @@ func Records(in io.Reader, comma rune, trim bool, visit func(line int, fields []
 	}
 }
 
-// Read reads a file. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, and if an
+// CSV reads a file of separated values. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, and if an
 // integer is too large for the column's type, its cells are texts as in the file. Errors name line and column.
-func (o CSV) Read(in io.Reader) (*Table, error) {
+func (o Options) CSV(in io.Reader) (*Table, error) {
 	missing := o.Missing
 	if missing == nil {
 		missing = MissingValues
