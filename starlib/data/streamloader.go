@@ -105,7 +105,7 @@ func (s *Stream) fetchNear(order []int, marks []mark, left []int, out []record) 
 		}
 		for k := range c.records {
 			if n < len(left) && c.records[k].mark == marks[left[n]] {
-				out[left[n]] = c.records[k].clone()
+				out[left[n]] = c.records[k]
 				n++
 			}
 		}
@@ -121,12 +121,6 @@ func (s *Stream) fetchNear(order []int, marks []mark, left []int, out []record) 
 			return n, nil
 		}
 	}
-}
-
-// clone copies a record out of its chunk's memory.
-func (r record) clone() record {
-	r.x = slices.Clone(r.x)
-	return r
 }
 
 // pull reads the next record of this rank into pending; false at the end.
@@ -249,7 +243,7 @@ func (p *pass) next() (record, bool, error) {
 		if !ok {
 			break
 		}
-		p.buffer = append(p.buffer, r.clone())
+		p.buffer = append(p.buffer, r)
 	}
 	if len(p.buffer) == 0 {
 		return record{}, false, nil
