@@ -142,7 +142,7 @@ func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ 
 	default:
 		d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, element.Float32)
 	}
-	return &Dataset{d, thread}, err
+	return &Dataset{d.items(), thread}, err
 }
 
 func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {

@@ -57,8 +57,7 @@ func (s *subset) labels() starlark.Indexable {
 
 // tensors gathers the samples, once, if they are rows of tensors.
 func (s *subset) tensors() *tensors {
-	of, ok := s.of.(*tensors)
-	if ok && s.rows == nil {
+	if of := tensorsOf(s.of); of != nil && s.rows == nil {
 		if order, err := numbers(of.x.Context(), s.index); err == nil {
 			s.rows, _ = of.take(order, 0, len(s.index))
 		}
@@ -211,7 +210,7 @@ func concat(c *starlib.Call) (starlark.Value, error) {
 	if joined.x, err = tensor.Cat(xs, 0); err == nil && ys != nil {
 		joined.y, err = tensor.Cat(ys, 0)
 	}
-	return &Dataset{joined, c.Thread}, err
+	return &Dataset{joined.items(), c.Thread}, err
 }
 
 func sameRow(a, b *tensor.Tensor) bool {
