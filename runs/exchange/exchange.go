@@ -34,23 +34,18 @@ var Formats = []Format{
 
 // points calls fn with each point of the runs.
 func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *records.Point) error) error {
-	list, err := db.Select(history.Selection{IDs: runs})
+	list, err := db.Summaries(runs)
 	if err != nil {
 		return err
 	}
-	for _, id := range runs {
-		for i := range list {
-			if list[i].ID != id {
-				continue
-			}
-			of, err := db.Points(id)
-			if err != nil {
+	for i := range list {
+		of, err := db.Points(list[i].ID)
+		if err != nil {
+			return err
+		}
+		for k := range of {
+			if err := fn(&list[i], &of[k]); err != nil {
 				return err
-			}
-			for k := range of {
-				if err := fn(&list[i], &of[k]); err != nil {
-					return err
-				}
 			}
 		}
 	}

@@ -158,7 +158,7 @@ func event(run *history.Foreign, data []byte) (others int, err error) {
 func tensor(data []byte) (value float64, scalar bool, err error) {
 	const float, double = 1, 2
 	var kind uint64
-	var content, floats, doubles []byte
+	var raw []byte
 	shaped := false
 	err = fields(data, func(field protowire.Number, number uint64, data []byte) error {
 		switch field {
@@ -166,29 +166,20 @@ func tensor(data []byte) (value float64, scalar bool, err error) {
 			kind = number
 		case 2:
 			shaped = len(data) > 0
-		case 4:
-			content = data
-		case 5:
-			if floats = data; data == nil { // not packed
-				floats = binary.LittleEndian.AppendUint32(nil, uint32(number))
-			}
-		case 6:
-			if doubles = data; data == nil {
-				doubles = binary.LittleEndian.AppendUint64(nil, number)
+		case 4, 5, 6:
+			if raw = data; data == nil { // not packed
+				raw = binary.LittleEndian.AppendUint64(nil, number)[:4*(field-4)]
 			}
 		}
 		return nil
 	})
-	if len(content) > 0 {
-		floats, doubles = content, content
-	}
 	switch {
 	case err != nil || shaped:
 		return 0, false, err
-	case kind == float && len(floats) == 4:
-		return float64(math.Float32frombits(binary.LittleEndian.Uint32(floats))), true, nil
-	case kind == double && len(doubles) == 8:
-		return math.Float64frombits(binary.LittleEndian.Uint64(doubles)), true, nil
+	case kind == float && len(raw) == 4:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))), true, nil
+	case kind == double && len(raw) == 8:
+		return math.Float64frombits(binary.LittleEndian.Uint64(raw)), true, nil
 	}
 	return 0, false, nil
 }

@@ -1,9 +1,9 @@
 package exchange
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -45,13 +45,13 @@ func writeEvents(folder string, db *history.DB, r *history.Summary) error {
 	if err != nil {
 		return err
 	}
-	out := newEventWriter(file)
+	out := bufio.NewWriterSize(file, 1<<20)
 	head := protowire.AppendTag(seconds(nil, r.Started.UnixMicro()), 3, protowire.BytesType)
-	out.write(protowire.AppendString(head, "brain.Event:2"))
+	writeRecord(out, protowire.AppendString(head, "brain.Event:2"))
 	for i := range of {
-		out.write(scalar(&of[i]))
+		writeRecord(out, scalar(&of[i]))
 	}
-	if err := out.flush(); err != nil {
+	if err := out.Flush(); err != nil {
 		file.Close()
 		return err
 	}
@@ -78,30 +78,11 @@ func scalar(p *records.Point) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(event, 5, protowire.BytesType), summary)
 }
 
-// eventWriter writes the records of an event file; it keeps the first error.
-type eventWriter struct {
-	to   io.Writer
-	held []byte
-	err  error
-}
-
-func newEventWriter(to io.Writer) *eventWriter { return &eventWriter{to: to} }
-
-func (r *eventWriter) write(data []byte) {
+// writeRecord adds a record of an event file.
+func writeRecord(w *bufio.Writer, data []byte) {
 	length := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
-	r.held = append(r.held, length...)
-	r.held = binary.LittleEndian.AppendUint32(r.held, masked(length))
-	r.held = append(r.held, data...)
-	r.held = binary.LittleEndian.AppendUint32(r.held, masked(data))
-	if len(r.held) > 1<<20 {
-		_ = r.flush()
+	for _, part := range [][]byte{length, data} { // each with its sum
+		_, _ = w.Write(part) // Flush returns the error
+		_, _ = w.Write(binary.LittleEndian.AppendUint32(nil, masked(part)))
 	}
-}
-
-func (r *eventWriter) flush() error {
-	if r.err == nil {
-		_, r.err = r.to.Write(r.held)
-	}
-	r.held = r.held[:0]
-	return r.err
 }

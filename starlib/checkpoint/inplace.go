@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"slices"
 
 	"drun/tensor"
 
@@ -25,7 +26,7 @@ func (r *restoring) fit(name string, live, saved starlark.Value) starlark.Value 
 		return live
 	case *starlark.List:
 		if saved, ok := saved.(*starlark.List); ok {
-			items := r.fitItems(name, elements(live), elements(saved))
+			items := r.fitItems(name, slices.Collect(starlark.Elements(live)), slices.Collect(starlark.Elements(saved)))
 			if !r.fills(live, changeableList(live)) {
 				return starlark.NewList(items)
 			}
@@ -147,14 +148,6 @@ func (r *restoring) fitStruct(name string, live, saved *starlarkstruct.Struct) s
 	return starlarkstruct.FromStringDict(saved.Constructor(), fields)
 }
 
-func elements(l *starlark.List) []starlark.Value {
-	items := make([]starlark.Value, l.Len())
-	for i := range items {
-		items[i] = l.Index(i)
-	}
-	return items
-}
-
 // A list or dict cannot be changed while it is frozen or a loop runs over it. Setting an item to itself shows whether it can.
 func changeableList(l *starlark.List) bool {
 	if l.Len() == 0 {
@@ -200,43 +193,32 @@ func holdsTensors(v starlark.Value) bool {
 	seen := map[starlark.Value]bool{}
 	var look func(v starlark.Value) bool
 	look = func(v starlark.Value) bool {
+		var parts []starlark.Value
 		switch v := v.(type) {
 		case *startensor.Value:
 			return true
-		case *starlark.List:
-			if seen[v] {
-				return false
-			}
-			seen[v] = true
-			for i := range v.Len() {
-				if look(v.Index(i)) {
-					return true
-				}
-			}
 		case starlark.Tuple:
-			for _, x := range v {
-				if look(x) {
-					return true
-				}
-			}
-		case *starlark.Dict:
-			if seen[v] {
-				return false
-			}
-			seen[v] = true
-			for _, kv := range v.Items() {
-				if look(kv[0]) || look(kv[1]) {
-					return true
-				}
-			}
+			parts = v
 		case *starlarkstruct.Struct:
 			for _, name := range v.AttrNames() {
-				if x, err := v.Attr(name); err == nil && look(x) {
-					return true
-				}
+				x, _ := v.Attr(name)
+				parts = append(parts, x)
+			}
+		case *starlark.List:
+			parts = slices.Collect(starlark.Elements(v))
+		case *starlark.Dict:
+			for _, kv := range v.Items() {
+				parts = append(parts, kv...)
 			}
 		}
-		return false
+		switch v.(type) {
+		case *starlark.List, *starlark.Dict: // which may contain themselves
+			if seen[v] {
+				return false
+			}
+			seen[v] = true
+		}
+		return slices.ContainsFunc(parts, look)
 	}
 	return look(v)
 }

@@ -3,15 +3,11 @@ package data
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
 	"math/bits"
 	"slices"
 
-	"go.starlark.net/starlark"
-
 	"drun/kernel/element"
-	"drun/starlib"
 	"drun/tensor"
 )
 
@@ -72,38 +68,13 @@ func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.make(ctx, func(to []byte) error { return a.copy(to, a.data[:size], 0) })
-}
-
-// from makes a tensor from a reader's elements, through a small buffer.
-func (a *array) from(ctx *tensor.Context, in io.Reader) (*tensor.Tensor, error) {
-	return a.make(ctx, func(to []byte) error {
-		buffer := make([]byte, 64<<10/a.kind.size*a.kind.size)
-		for first := 0; len(to) > 0; {
-			raw := buffer[:min(len(buffer), len(to)/a.kind.as.Size()*a.kind.size)]
-			if _, err := io.ReadFull(in, raw); err != nil {
-				return err
-			}
-			n := len(raw) / a.kind.size
-			if err := a.copy(to[:n*a.kind.as.Size()], raw, first); err != nil {
-				return err
-			}
-			to, first = to[n*a.kind.as.Size():], first+n
-		}
-		return nil
-	})
-}
-
-// make makes a tensor whose memory fill writes, in the order of the file.
-func (a *array) make(ctx *tensor.Context, fill func(to []byte) error) (*tensor.Tensor, error) {
-	shape := a.shape
+	shape := slices.Clone(a.shape)
 	if a.columns {
-		shape = slices.Clone(shape)
 		slices.Reverse(shape)
 	}
 	t, err := tensor.Empty(ctx, shape, a.kind.as)
 	if err == nil {
-		err = fill(t.Bytes())
+		err = a.copy(t.Bytes(), a.data[:size])
 	}
 	if err != nil || !a.columns || len(shape) < 2 {
 		return t, err
@@ -126,9 +97,8 @@ func (a *array) word() int {
 	return a.kind.size
 }
 
-// copy converts elements, beginning with number first, into a tensor's memory, in the machine's byte order and the
-// tensor's type.
-func (a *array) copy(to, raw []byte, first int) error {
+// copy converts elements into a tensor's memory, in the machine's byte order and the tensor's type.
+func (a *array) copy(to, raw []byte) error {
 	var order binary.ByteOrder = binary.LittleEndian
 	if a.swapped {
 		order = binary.BigEndian
@@ -151,7 +121,11 @@ func (a *array) copy(to, raw []byte, first int) error {
 		return nil
 	}
 	copy(to, raw)
-	if word := a.word(); a.swapped && word > 1 {
+	word := a.kind.size
+	if a.kind.as == element.Complex64 {
+		word = 4
+	}
+	if a.swapped && word > 1 {
 		for i := 0; i+word <= len(to); i += word {
 			slices.Reverse(to[i : i+word])
 		}
@@ -160,63 +134,42 @@ func (a *array) copy(to, raw []byte, first int) error {
 	case "uint64":
 		for i, v := range view[uint64](to) {
 			if v > math.MaxInt64 {
-				return fmt.Errorf("element %d is %d, which int64 cannot hold", first+i, v)
+				return fmt.Errorf("element %d is %d, which int64 cannot hold", i, v)
 			}
 		}
 	case "bool":
 		for i, v := range to {
 			if v > 1 {
-				return fmt.Errorf("element %d is %d, neither 0 nor 1 as a bool must be", first+i, v)
+				return fmt.Errorf("element %d is %d, neither 0 nor 1 as a bool must be", i, v)
 			}
 		}
 	}
 	return nil
 }
 
-// read makes a tensor from a whole file.
-func read(files *starlib.Files, ctx *tensor.Context, name string, parse func([]byte) (*array, error)) (t *tensor.Tensor, err error) {
-	err = readArrays(files, ctx, name, func(content []byte) error {
+// one parses a file of one array.
+func one(parse func(content []byte) (*array, error)) func(ctx *tensor.Context, content []byte) (*tensor.Tensor, error) {
+	return func(ctx *tensor.Context, content []byte) (*tensor.Tensor, error) {
 		a, err := parse(content)
-		if err == nil {
-			t, err = a.tensor(ctx)
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	return t, err
-}
-
-// readTensors makes tensors from a whole file of several arrays.
-func readTensors(files *starlib.Files, ctx *tensor.Context, name string, parse func(*tensor.Context, []byte) (*starlark.Dict, error)) (tensors *starlark.Dict, err error) {
-	err = readArrays(files, ctx, name, func(content []byte) error {
-		tensors, err = parse(ctx, content)
-		return err
-	})
-	if err != nil {
-		return nil, err
+		return a.tensor(ctx)
 	}
-	return tensors, nil
 }
 
-// fill takes the elements from what follows the header, which must be nothing else.
+// fill takes the elements from what follows the header at byte at, which must be nothing else.
 func (a *array) fill(content []byte, at int) error {
-	if err := a.fits(uint64(len(content)), at); err != nil {
-		return err
-	}
-	a.data = content[at:]
-	return nil
-}
-
-// fits reports whether exactly the elements fill a file of that length from byte at on.
-func (a *array) fits(length uint64, at int) error {
 	size, err := a.bytes()
 	if err != nil {
 		return err
 	}
-	switch rest := length - uint64(at); {
-	case rest < uint64(size):
+	switch rest := len(content) - at; {
+	case rest < size:
 		return fmt.Errorf("truncated: %s takes %d bytes from byte %d on, there are %d", a, size, at, rest)
-	case rest > uint64(size):
-		return fmt.Errorf("%d bytes too many: %s ends at byte %d", rest-uint64(size), a, at+size)
+	case rest > size:
+		return fmt.Errorf("%d bytes too many: %s ends at byte %d", rest-size, a, at+size)
 	}
+	a.data = content[at:]
 	return nil
 }

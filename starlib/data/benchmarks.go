@@ -26,7 +26,7 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 		var first error
 		for _, name := range []string{part + "-" + kind, part + "-" + kind + ".gz"} {
 			name = path.Join(c.String("path"), name)
-			t, err := read(r.Files, ctx, name, parseIDX)
+			t, err := read(r.Files, ctx, name, one(parseIDX))
 			if err == nil && (t.Dim() != dims || t.DType() != element.Uint8) {
 				err = fmt.Errorf("%s: %s of shape %s are not the %s of MNIST", name, t.DType(), startensor.Shape(t), kind)
 			}
@@ -70,33 +70,32 @@ const cifarPixels = 3 * 32 * 32
 // cifar reads the binary version: records of label bytes, one of which is the label, and the pixels.
 func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []string, labels, label, classes int) (starlark.Value, error) {
 	var xs, ys []*tensor.Tensor
+	size := labels + cifarPixels
 	for _, name := range names {
-		name = path.Join(c.String("path"), name)
-		err := readArrays(files, ctx, name, func(content []byte) error {
-			size := labels + cifarPixels
+		y, err := read(files, ctx, path.Join(c.String("path"), name), func(ctx *tensor.Context, content []byte) (*tensor.Tensor, error) {
 			if len(content) == 0 || len(content)%size != 0 {
-				return fmt.Errorf("%d bytes do not divide into records of %d bytes: truncated, or not CIFAR's binary version", len(content), size)
+				return nil, fmt.Errorf("%d bytes do not divide into records of %d bytes: truncated, or not CIFAR's binary version", len(content), size)
 			}
 			n := len(content) / size
 			pixels, err := tensor.Empty(ctx, []int{n, 3, 32, 32}, element.Uint8)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			y := make([]int64, n)
 			for i := range n {
 				record := content[i*size : (i+1)*size]
 				if y[i] = int64(record[label]); int(y[i]) >= classes {
-					return fmt.Errorf("byte %d: label %d of record %d is not below %d", i*size+label, y[i], i, classes)
+					return nil, fmt.Errorf("byte %d: label %d of record %d is not below %d", i*size+label, y[i], i, classes)
 				}
 				copy(pixels.Bytes()[i*cifarPixels:], record[labels:])
 			}
-			t, err := tensor.FromInts(ctx, y, []int{n}, element.Int64)
-			xs, ys = append(xs, pixels), append(ys, t)
-			return err
+			xs = append(xs, pixels)
+			return tensor.FromInts(ctx, y, []int{n}, element.Int64)
 		})
 		if err != nil {
 			return nil, err
 		}
+		ys = append(ys, y)
 	}
 	x, err := tensor.Cat(xs, 0)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -12,14 +13,14 @@ import (
 )
 
 // withColumns opens a file of columns (Parquet, Arrow) for a function.
-func withColumns(files *starlib.Files, name, format string, columns []string, use func(r table.Reader, f *starlib.File) error) error {
+func withColumns(files *starlib.Files, name, format string, columns []string, use func(r *table.Reader, f *starlib.File) error) error {
 	f, err := files.OpenQuietly(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	in, packed, err := unpack(f)
-	var r table.Reader
+	var r *table.Reader
 	if err == nil {
 		r, err = table.OpenColumns(format, f, in, packed, columns)
 	}
@@ -34,9 +35,9 @@ func withColumns(files *starlib.Files, name, format string, columns []string, us
 }
 
 // readColumns reads a file of columns.
-func readColumns(files *starlib.Files, name, format string, o tableOptions) (t *table.Table, err error) {
-	err = withColumns(files, name, format, o.columns, func(r table.Reader, f *starlib.File) error {
-		if t, err = table.ReadColumns(r, o.largest); err == nil {
+func readColumns(files *starlib.Files, name, format string, o table.Options) (t *table.Table, err error) {
+	err = withColumns(files, name, format, o.Columns, func(r *table.Reader, f *starlib.File) error {
+		if t, err = table.ReadColumns(r, o.Largest); err == nil {
 			err = f.Finish()
 		}
 		f.Report()
@@ -46,13 +47,13 @@ func readColumns(files *starlib.Files, name, format string, o tableOptions) (t *
 }
 
 // columns reads a file of columns from a mark to its end, and returns the mark after its last row.
-func (r *reading) columns(name string, from mark) (end mark, ok bool) {
+func (r *reading) columns(name string, from mark) (end mark, err error) {
 	wanted := r.s.columns
 	if label, named := starlark.AsString(r.s.label); named && wanted != nil {
 		wanted = append(wanted[:len(wanted):len(wanted)], label)
 	}
 	end = from
-	err := withColumns(r.s.files, name, r.s.format, wanted, func(in table.Reader, f *starlib.File) error {
+	err = withColumns(r.s.files, name, r.s.format, wanted, func(in *table.Reader, f *starlib.File) error {
 		if err := in.Seek(table.Place(from.offset)); err != nil {
 			return err
 		}
@@ -60,14 +61,11 @@ func (r *reading) columns(name string, from mark) (end mark, ok bool) {
 			t, err := in.Next(chunkRecords * min(r.size, 16))
 			if err == io.EOF {
 				if from.offset == 0 {
-					err = f.Finish()
-				} else {
-					err = nil
+					if err := f.Finish(); err != nil {
+						return err
+					}
 				}
-				if err == nil {
-					ok = r.send(&chunk{next: end, report: f.Report})
-				}
-				return err
+				return r.send(&chunk{next: end, report: f.Report})
 			}
 			if err != nil {
 				return err
@@ -96,16 +94,12 @@ func (r *reading) columns(name string, from mark) (end mark, ok bool) {
 			}
 			end = mark{from.file, int64(in.Place()), end.number + int64(t.Rows)}
 			c.next = end
-			if !r.send(c) {
-				return nil
+			if err := r.send(c); err != nil {
+				return err
 			}
 		}
 	})
-	if err != nil {
-		r.send(&chunk{err: err})
-		return from, false
-	}
-	return end, ok
+	return end, err
 }
 
 // labelOf finds the column of the labels; -1: there is none.
@@ -114,13 +108,11 @@ func (s *Stream) labelOf(t *table.Table) (int, error) {
 	if !named {
 		return -1, nil
 	}
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		if names[i] = c.Name; c.Name == label {
-			return i, nil
-		}
+	i := slices.Index(t.Names(), label)
+	if i < 0 {
+		return 0, table.NoColumn(label, t.Names())
 	}
-	return 0, table.NoColumn(label, names)
+	return i, nil
 }
 
 // row makes a record from a row: its cells by name or, with a label, numbers.

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -29,49 +28,27 @@ type numbersTable struct {
 // None if there is none. largest is how many bytes the numbers may take, 0 for no limit. Errors name
 // file, line and column.
 func parseCSV(name string, in io.Reader, delimiter rune, label starlark.Value, largest int) (*numbersTable, error) {
-	bounded := table.Bound(in)
-	r := csv.NewReader(bounded)
-	r.ReuseRecord = true
-	r.Comma = delimiter
-	r.FieldsPerRecord = -1 // the check below names the line it compares with
-	r.TrimLeadingSpace = true
 	t := &numbersTable{classes: true}
-	width, first, at, line := -1, 0, -1, 0
-	for n := 0; ; n++ {
-		bounded.Next()
-		record, err := r.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, csvError(name, line, err)
-		}
-		line, _ = r.FieldPos(0)
-		if n == 0 {
-			record[0] = strings.TrimPrefix(record[0], "\ufeff")
-		}
-		if width < 0 {
-			width, first = len(record), line
-			if at, err = labelColumn(label, record); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+	at := -2
+	err := table.Records(in, delimiter, true, func(line int, record []string) (err error) {
+		if at == -2 { // the first line
+			if at, err = labelColumn(label, record); err != nil || isHeader(record) {
+				return err
 			}
-			if isHeader(record) {
-				continue
-			}
-		}
-		if len(record) != width {
-			return nil, fmt.Errorf("%s: line %d, column %d: the line has %d columns, but line %d has %d",
-				name, line, min(len(record), width)+1, len(record), first, width)
 		}
 		if err := t.addRow(record, at); err != nil {
-			return nil, fmt.Errorf("%s: line %d, %w", name, line, err)
+			return fmt.Errorf("line %d, %w", line, err)
 		}
 		if size := 4*len(t.features) + 16*len(t.labels); largest > 0 && size > largest {
-			return nil, fmt.Errorf("%s: line %d: the numbers up to here take %d bytes, and a file of numbers may take at most %d; an array in a .npy file may take more", name, line, size, largest)
+			return fmt.Errorf("line %d: the numbers up to here take %d bytes, and a file of numbers may take at most %d; an array in a .npy file may take more", line, size, largest)
 		}
+		return nil
+	})
+	if err == nil && t.rows == 0 {
+		err = errors.New("no rows of numbers")
 	}
-	if t.rows == 0 {
-		return nil, fmt.Errorf("%s: no rows of numbers", name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	t.cols = len(t.features) / t.rows
 	return t, nil
@@ -166,14 +143,6 @@ func labelColumn(label starlark.Value, first []string) (int, error) {
 		return int(at), nil
 	}
 	return -1, nil
-}
-
-// csvError rewords encoding/csv's position in the style used here.
-func csvError(name string, after int, err error) error {
-	if p := (*csv.ParseError)(nil); errors.As(err, &p) {
-		return fmt.Errorf("%s: line %d, column %d: %w", name, p.Line, p.Column, p.Err)
-	}
-	return fmt.Errorf("%s: after line %d: %w", name, after, err)
 }
 
 // oneLine is a name from a file, shortened, and quoted if it has unprintable characters.

@@ -11,6 +11,7 @@ import (
 
 	"drun/kernel/element"
 	"drun/starlib"
+	"drun/starlib/data/table"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -29,18 +30,16 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 			},
 			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 become int64.",
 				func(path string) (starlark.Value, error) {
-					return startensor.Result(read(r.Files, ctx, path, parseNPY))
+					return startensor.Result(read(r.Files, ctx, path, one(parseNPY)))
 				}),
 			reader("npz(path: string) -> dict", "The arrays of an .npz file, as a dict from names to tensors. Types are converted as by npy.",
-				func(path string) (starlark.Value, error) { return readTensors(r.Files, ctx, path, parseNPZ) }),
+				func(path string) (starlark.Value, error) { return read(r.Files, ctx, path, parseNPZ) }),
 			reader("idx(path: string) -> Tensor", "An array in the format of MNIST's files; images are uint8, shape (images, height, width).",
 				func(path string) (starlark.Value, error) {
-					return startensor.Result(read(r.Files, ctx, path, parseIDX))
+					return startensor.Result(read(r.Files, ctx, path, one(parseIDX)))
 				}),
 			reader("safetensors(path: string) -> dict", "The tensors of a safetensors file, as a dict from names to tensors. Types are converted as by npy.",
-				func(path string) (starlark.Value, error) {
-					return readTensors(r.Files, ctx, path, tensorsOfSafetensors)
-				}),
+				func(path string) (starlark.Value, error) { return read(r.Files, ctx, path, tensorsOfSafetensors) }),
 			{
 				Sig: "text(path: string) -> string",
 				Doc: "The contents of a UTF-8 text file.",
@@ -101,7 +100,7 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 		if _, byNumber := c.Arg("label").(starlark.Int); byNumber {
 			return nil, errors.New("label: with columns, categories or missing, want the name of a column")
 		}
-		t, err := readTable(r.Files, ctx, c.Thread, path, csvFormat(path), tableOptions{delimiter: delimiter})
+		t, err := readTable(r.Files, ctx, c.Thread, path, csvFormat(path), table.Options{Delimiter: delimiter})
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +142,7 @@ func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ 
 	default:
 		d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, element.Float32)
 	}
-	return &Dataset{d, thread}, err
+	return &Dataset{d.items(), thread}, err
 }
 
 func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {

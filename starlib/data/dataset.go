@@ -40,8 +40,10 @@ var (
 )
 
 func (d *Dataset) String() string {
-	if t, ok := d.items.(*tensors); ok {
-		return fmt.Sprintf("<dataset of %d samples, %s each>", d.Len(), tensor.ShapeString(t.x.Shape()[1:]))
+	if _, ok := d.items.(*values); ok {
+		if t := tensorsOf(d.items); t != nil {
+			return fmt.Sprintf("<dataset of %d samples, %s each>", d.Len(), tensor.ShapeString(t.x.Shape()[1:]))
+		}
 	}
 	return fmt.Sprintf("<dataset of %d samples>", d.Len())
 }
@@ -173,15 +175,19 @@ func (d *Dataset) AttrNames() []string { return datasetMethods.AttrNames() }
 // tensorsOf returns the items as rows of tensors; nil if they are not rows.
 func tensorsOf(it items) *tensors {
 	switch it := it.(type) {
-	case *tensors:
-		return it
+	case *values:
+		x, isTensor := it.x.(*startensor.Value)
+		y, labels := it.y.(*startensor.Value)
+		if isTensor && (labels || it.y == nil) {
+			return &tensors{x.Tensor(), y.Tensor()}
+		}
 	case *subset:
 		return it.tensors()
 	}
 	return nil
 }
 
-// tensors are samples of which the i-th is row i of x with row i of y.
+// tensors are the rows of x with those of y.
 type tensors struct {
 	x, y *tensor.Tensor // y is nil when there are no labels
 }
@@ -194,32 +200,16 @@ func newDataset(thread *starlark.Thread, x, y *tensor.Tensor) (*Dataset, error) 
 		return nil, fmt.Errorf("x of shape %s and y of shape %s differ in the number of samples, their first dimension",
 			startensor.Shape(x), startensor.Shape(y))
 	}
-	return &Dataset{&tensors{x: x, y: y}, thread}, nil
+	return &Dataset{(&tensors{x, y}).items(), thread}, nil
 }
 
-func (t *tensors) Len() int { return t.x.Shape()[0] }
-
-// Freeze freezes the tensors.
-func (t *tensors) Freeze() {
-	t.x.Freeze()
+// items are the rows as samples.
+func (t *tensors) items() items {
+	v := &values{x: (*startensor.Value)(t.x)}
 	if t.y != nil {
-		t.y.Freeze()
+		v.y = (*startensor.Value)(t.y)
 	}
-}
-
-func (t *tensors) sample(_ *access, i int) (starlark.Value, error) {
-	x := (*startensor.Value)(t.x).Index(i)
-	if t.y == nil {
-		return x, nil
-	}
-	return starlark.Tuple{x, (*startensor.Value)(t.y).Index(i)}, nil
-}
-
-func (t *tensors) labels() starlark.Indexable {
-	if t.y == nil {
-		return nil
-	}
-	return (*startensor.Value)(t.y)
+	return v
 }
 
 // take gathers the samples from lo up to hi of an order.

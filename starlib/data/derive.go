@@ -57,8 +57,7 @@ func (s *subset) labels() starlark.Indexable {
 
 // tensors gathers the samples, once, if they are rows of tensors.
 func (s *subset) tensors() *tensors {
-	of, ok := s.of.(*tensors)
-	if ok && s.rows == nil {
+	if of := tensorsOf(s.of); of != nil && s.rows == nil {
 		if order, err := numbers(of.x.Context(), s.index); err == nil {
 			s.rows, _ = of.take(order, 0, len(s.index))
 		}
@@ -75,29 +74,38 @@ func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 	return tensor.FromBytes(ctx, bytesOf(wide), []int{len(wide)}, element.Int64)
 }
 
+// integers are the elements of a list or of a one-dimensional tensor of integers.
+func integers(list starlark.Value) ([]int, error) {
+	t, ok := list.(*startensor.Value)
+	if !ok {
+		var out []int
+		for x := range starlark.Elements(list.(starlark.Iterable)) {
+			n, whole := x.(starlark.Int)
+			i, fits := n.Int64()
+			if !whole || !fits {
+				return nil, fmt.Errorf("element %d is %s: want an integer of 64 bits", len(out), x)
+			}
+			out = append(out, int(i))
+		}
+		return out, nil
+	}
+	if t.Tensor().Dim() != 1 || !t.Tensor().DType().IsInt() {
+		return nil, fmt.Errorf("want a list or a one-dimensional tensor of integers, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
+	}
+	wide, err := tensor.Cast(t.Tensor().Detach(), element.Int64)
+	if err == nil {
+		wide, err = tensor.Contiguous(wide)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return plainInts(wide), nil
+}
+
 // subsetOf is data.subset.
 func subsetOf(c *starlib.Call) (starlark.Value, error) {
 	ds := c.Arg("ds").(*Dataset)
-	list := c.Arg("indices").(starlark.Iterable)
-	if t, ok := list.(*startensor.Value); ok {
-		wide := t.Tensor()
-		if wide.Dim() != 1 || !wide.DType().IsInt() {
-			return nil, fmt.Errorf("indices: want a list or a one-dimensional tensor of integers, got %s of shape %s", wide.DType(), startensor.Shape(wide))
-		}
-		plain, err := tensor.Cast(wide.Detach(), element.Int64)
-		if err == nil {
-			plain, err = tensor.Contiguous(plain)
-		}
-		if err != nil {
-			return nil, err
-		}
-		elems := make([]starlark.Value, plain.Len())
-		for i, n := range view[int64](plain.Bytes()) {
-			elems[i] = starlark.MakeInt64(n)
-		}
-		list = starlark.NewList(elems)
-	}
-	index, err := startensor.Ints(list)
+	index, err := integers(c.Arg("indices"))
 	if err != nil {
 		return nil, fmt.Errorf("indices: %w", err)
 	}
@@ -202,7 +210,7 @@ func concat(c *starlib.Call) (starlark.Value, error) {
 	if joined.x, err = tensor.Cat(xs, 0); err == nil && ys != nil {
 		joined.y, err = tensor.Cat(ys, 0)
 	}
-	return &Dataset{joined, c.Thread}, err
+	return &Dataset{joined.items(), c.Thread}, err
 }
 
 func sameRow(a, b *tensor.Tensor) bool {

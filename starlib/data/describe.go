@@ -76,26 +76,25 @@ func HasColumns(path string) bool { return table.IsColumns(formatOf(path)) }
 
 func (d *Description) read(files *starlib.Files, name string) error {
 	ctx := tensor.NewContext()
-	one := func(parse func([]byte) (*array, error)) error {
-		return readArrays(files, ctx, name, func(content []byte) error {
-			a, err := parse(content)
-			if err == nil {
-				d.Tensors = append(d.Tensors, TensorInfo{"", a.kind.name, append([]int{}, a.shape...)})
-			}
-			return err
-		})
+	describe := func(name string, a *array) {
+		d.Tensors = append(d.Tensors, TensorInfo{name, a.kind.name, append([]int{}, a.shape...)})
+	}
+	single := func(parse func([]byte) (*array, error)) error {
+		a, err := read(files, ctx, name, func(_ *tensor.Context, content []byte) (*array, error) { return parse(content) })
+		if err == nil {
+			describe("", a)
+		}
+		return err
 	}
 	switch d.Format {
 	case "safetensors":
-		return readArrays(files, ctx, name, func(content []byte) error {
-			arrays, err := parseSafetensors(content)
-			for _, a := range arrays {
-				d.Tensors = append(d.Tensors, TensorInfo{a.name, a.kind.name, append([]int{}, a.shape...)})
-			}
-			return err
-		})
+		arrays, err := read(files, ctx, name, func(_ *tensor.Context, content []byte) ([]named, error) { return parseSafetensors(content) })
+		for i := range arrays {
+			describe(arrays[i].name, &arrays[i].array)
+		}
+		return err
 	case "npz":
-		tensors, err := readTensors(files, ctx, name, parseNPZ)
+		tensors, err := read(files, ctx, name, parseNPZ)
 		if err != nil {
 			return err
 		}
@@ -105,7 +104,7 @@ func (d *Description) read(files *starlib.Files, name string) error {
 		}
 		return nil
 	case "npy":
-		return one(parseNPY)
+		return single(parseNPY)
 	case "png", "jpg", "jpeg":
 		p, _, err := readPicture(files, name, picture.Unchanged)
 		if err == nil {
@@ -115,15 +114,15 @@ func (d *Description) read(files *starlib.Files, name string) error {
 	case "tar", "tgz":
 		return d.archive(files, name)
 	}
-	if strings.Contains(name, "idx") && one(parseIDX) == nil {
+	if strings.Contains(name, "idx") && single(parseIDX) == nil {
 		d.Format = "idx"
 		return nil
 	}
 	if table.IsColumns(d.Format) {
 		return d.columns(files, name)
 	}
-	if formatsOfTables[d.Format] != nil && !isText(name) {
-		t, err := readTable(files, ctx, nil, name, d.Format, tableOptions{})
+	if slices.Contains([]string{"csv", "jsonl", "tsv"}, d.Format) && !isText(name) {
+		t, err := readTable(files, ctx, nil, name, d.Format, table.Options{})
 		if err != nil {
 			return err
 		}
@@ -136,7 +135,7 @@ func (d *Description) read(files *starlib.Files, name string) error {
 // columns describes a file of columns, including those that cannot be read.
 func (d *Description) columns(files *starlib.Files, name string) error {
 	var fields []table.Field
-	err := withColumns(files, name, d.Format, []string{}, func(r table.Reader, _ *starlib.File) error {
+	err := withColumns(files, name, d.Format, []string{}, func(r *table.Reader, _ *starlib.File) error {
 		fields = r.Fields()
 		return nil
 	})
@@ -151,7 +150,7 @@ func (d *Description) columns(files *starlib.Files, name string) error {
 	}
 	t := &table.Table{}
 	if len(wanted) > 0 {
-		if t, err = readColumns(files, name, d.Format, tableOptions{columns: wanted, largest: files.Largest}); err != nil {
+		if t, err = readColumns(files, name, d.Format, table.Options{Columns: wanted, Largest: files.Largest}); err != nil {
 			return err
 		}
 	}

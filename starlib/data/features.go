@@ -342,7 +342,7 @@ func (t *Table) samples(f features) (*Dataset, error) {
 		}
 		d.y, err = tensor.FromFloats(t.ctx, y, []int{rows}, as)
 	}
-	return &Dataset{d, t.thread}, err
+	return &Dataset{d.items(), t.thread}, err
 }
 
 // fill handles a column's missing cells. A label or category has no mean, and no number can replace it.

@@ -108,22 +108,22 @@ func readAll(files *starlib.Files, name string) ([]byte, error) {
 	return content.Bytes(), nil
 }
 
-// readArrays reads a whole file of arrays, unpacked if it is gzip, and passes its bytes to use. They lie in tensor
-// memory, under its limit, and are freed afterwards.
-func readArrays(files *starlib.Files, ctx *tensor.Context, name string, use func(content []byte) error) error {
+// read parses a whole file of arrays.
+func read[T any](files *starlib.Files, ctx *tensor.Context, name string, parse func(ctx *tensor.Context, content []byte) (T, error)) (v T, err error) {
 	in, size, closer, err := open(files, name)
 	if err != nil {
-		return err
+		return v, err
 	}
 	defer closer.Close()
-	if err = buffered(ctx, in, size, use); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	if v, err = parseAll(ctx, in, size, parse); err != nil {
+		return v, fmt.Errorf("%s: %w", name, err)
 	}
-	return nil
+	return v, nil
 }
 
-// buffered passes all bytes of a reader to use; size is their number, or -1 if unknown.
-func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []byte) error) error {
+// parseAll passes all bytes of a reader to parse; size is their number, or -1 if unknown. They lie in tensor memory,
+// under its limit, and are freed afterwards.
+func parseAll[T any](ctx *tensor.Context, in io.Reader, size int64, parse func(ctx *tensor.Context, content []byte) (T, error)) (v T, err error) {
 	const first = 1 << 20
 	if size < 0 {
 		size = first
@@ -134,7 +134,7 @@ func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []
 		// One byte more than expected: the file may have grown.
 		next, err := tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, element.Uint8)
 		if err != nil {
-			return err
+			return v, err
 		}
 		if buffer != nil {
 			copy(next.Bytes(), buffer.Bytes()[:n])
@@ -148,12 +148,11 @@ func buffered(ctx *tensor.Context, in io.Reader, size int64, use func(content []
 			n += more
 		}
 		if err == io.EOF {
-			err = use(space[:n:n])
-			tensor.Discard(buffer)
-			return err
+			defer tensor.Discard(buffer)
+			return parse(ctx, space[:n:n])
 		}
 		if err != nil {
-			return err
+			return v, err
 		}
 		size = 2 * int64(n)
 	}

@@ -31,7 +31,7 @@ func (d *Dataset) split(order *tensor.Tensor, fraction float64) (a, b *Dataset, 
 			return d.subset(plainInts(order)[lo:hi]), nil
 		}
 		p, err := t.take(order, lo, hi)
-		return &Dataset{p, d.thread}, err
+		return &Dataset{p.items(), d.thread}, err
 	}
 	if a, err = part(0, cut); err == nil {
 		b, err = part(cut, n)

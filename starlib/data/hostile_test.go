@@ -31,19 +31,19 @@ var fileReaders = map[string]func(files *starlib.Files, ctx *tensor.Context, nam
 	"text":  func(f *starlib.Files, _ *tensor.Context, name string) error { _, err := readText(f, name); return err },
 	"bytes": func(f *starlib.Files, _ *tensor.Context, name string) error { _, err := readAll(f, name); return err },
 	"npy": func(f *starlib.Files, c *tensor.Context, name string) error {
-		_, err := read(f, c, name, parseNPY)
+		_, err := read(f, c, name, one(parseNPY))
 		return err
 	},
 	"idx": func(f *starlib.Files, c *tensor.Context, name string) error {
-		_, err := read(f, c, name, parseIDX)
+		_, err := read(f, c, name, one(parseIDX))
 		return err
 	},
 	"npz": func(f *starlib.Files, c *tensor.Context, name string) error {
-		_, err := readTensors(f, c, name, parseNPZ)
+		_, err := read(f, c, name, parseNPZ)
 		return err
 	},
 	"safetensors": func(f *starlib.Files, c *tensor.Context, name string) error {
-		_, err := readTensors(f, c, name, tensorsOfSafetensors)
+		_, err := read(f, c, name, tensorsOfSafetensors)
 		return err
 	},
 	"csv": func(f *starlib.Files, c *tensor.Context, name string) error {

@@ -22,33 +22,33 @@ type Group interface {
 	Size() int
 }
 
-// Loader gives this rank's batches of a dataset, epoch after epoch.
+// Loader gives this rank's batches of a dataset or a stream, epoch after epoch.
 //
 // epoch and batch are its position: the epoch that the next batch belongs to, and
 // how many of that epoch's batches were handed out. They are its state.
 type Loader struct {
-	ds        *Dataset
-	share     share
 	size      int // samples in a full batch
 	shuffle   bool
-	sampler   *sampler // nil: each sample once
 	transform starlark.Callable
 	collate   starlark.Callable // makes a batch from a list of samples; may be nil
 	thread    *starlark.Thread  // calls transform, and is cancelled when that fails
 	ctx       *tensor.Context
-	prefetch  int // batches whose pictures are decoded ahead
 	seed      uint64
 	rank      int // in the group
 	asked     *starlib.Rank
 
 	epoch, batch int
-	active       *batchIterator // the loop that moves the position
+	active       *loop // the one that moves the position
 
-	stream    *Stream // in place of ds
-	ranks     int     // in the group
-	dropLast  bool
-	at        streamPosition // where an epoch of a stream continues
-	streaming *passIterator  // the loop over a stream that moves the position
+	ds       *Dataset
+	share    share
+	sampler  *sampler // nil: each sample once
+	prefetch int      // batches whose pictures are decoded ahead
+
+	stream   *Stream // in place of ds
+	ranks    int     // in the group
+	dropLast bool
+	at       streamPosition // where an epoch of a stream continues
 }
 
 var (
@@ -80,92 +80,75 @@ func (l *Loader) Len() int {
 // position on. A nested loop over the same loader yields all batches of the
 // epoch and leaves the position alone.
 func (l *Loader) Iterate() starlark.Iterator {
-	if l.stream != nil {
-		it := &passIterator{l: l, epoch: l.epoch}
-		if l.streaming == nil {
-			l.streaming, it.from, it.count = it, l.at, l.batch
-		}
-		return it
-	}
-	it := &batchIterator{l: l, epoch: l.epoch}
+	it := &loop{l: l, epoch: l.epoch}
 	if l.active == nil {
-		l.active, it.next = it, l.batch
+		l.active, it.next, it.from = it, l.batch, l.at
 	}
 	return it
 }
 
-type batchIterator struct {
-	l     *Loader
-	epoch int
-	next  int
-	order *tensor.Tensor
-	ahead *readAhead
-	begun int // batches whose samples are being read ahead
+// loop is a loop over a loader, of one epoch.
+type loop struct {
+	l      *Loader
+	epoch  int
+	next   int            // batch
+	from   streamPosition // of that batch, in a stream
+	source batchSource    // nil before the first batch
 }
 
-// give gives a loop over the loader its next batch; nil at the end.
-func (l *Loader) give(p *starlark.Value, next func() (starlark.Value, error)) bool {
-	var v starlark.Value
-	var err error
-	if l.asked.OnBatch != nil {
-		err = l.asked.OnBatch()
-	}
-	if err == nil {
-		v, err = next()
-	}
+// batchSource makes the batches of one epoch.
+type batchSource interface {
+	batch(i int) (starlark.Value, error) // nil after the last; i increases by one
+	stop()
+}
+
+func (it *loop) Next(p *starlark.Value) bool {
+	v, err := it.batch()
 	if err != nil {
-		lang.Cancel(l.thread, err)
+		lang.Cancel(it.l.thread, err)
 		return false
 	}
 	*p = v
 	return v != nil
 }
 
-func (it *batchIterator) Next(p *starlark.Value) bool {
-	return it.l.give(p, func() (starlark.Value, error) {
-		if it.next >= it.l.Len() {
-			return nil, nil
+func (it *loop) batch() (v starlark.Value, err error) {
+	l := it.l
+	if l.asked.OnBatch != nil {
+		if err := l.asked.OnBatch(); err != nil {
+			return nil, err
 		}
-		v, err := it.load(it.next)
-		if it.next++; it.l.active == it && err == nil {
-			it.l.batch = it.next
+	}
+	if it.source == nil {
+		if l.stream != nil {
+			it.source, err = l.newPass(it.epoch, it.from)
+		} else {
+			it.source, err = l.newOrder(it.epoch)
 		}
-		return v, err
-	})
+		if err != nil {
+			it.source = nil
+			return nil, err
+		}
+	}
+	i := it.next
+	if v, err = it.source.batch(i); v == nil || err != nil {
+		return nil, err
+	}
+	if it.next++; l.active == it {
+		l.batch = it.next
+	}
+	return l.transformed(v, it.epoch, i)
 }
 
 // Done ends the epoch, even if the loop was left early.
-func (it *batchIterator) Done() {
-	if it.ahead != nil {
-		it.ahead.stop()
+func (it *loop) Done() {
+	if it.source != nil {
+		it.source.stop()
 	}
 	if l := it.l; l.active == it {
 		l.active = nil
-		l.epoch, l.batch = it.epoch+1, 0
+		l.epoch, l.batch, l.at = it.epoch+1, 0, streamPosition{}
 	}
-}
-
-func (it *batchIterator) load(i int) (starlark.Value, error) {
-	l := it.l
-	if l.shuffle && it.order == nil {
-		var err error
-		if it.order, err = random.New(l.ctx, l.seed, random.LoaderOrder, uint64(it.epoch)).Permutation(l.ds.Len()); err != nil {
-			return nil, err
-		}
-	}
-	if l.sampler != nil && it.order == nil {
-		var err error
-		if it.order, err = l.sampler.order(l.ctx, random.New(l.ctx, l.seed, random.Sampler, uint64(it.epoch))); err != nil {
-			return nil, err
-		}
-	}
-	it.readAhead(i)
-	lo, hi := l.share.bounds(i)
-	batch, err := it.batch(lo, hi)
-	if err != nil {
-		return nil, err
-	}
-	return l.transformed(batch, it.epoch, i)
 }
 
 // transformed passes a batch through the recipe's function.
@@ -181,11 +164,46 @@ func (l *Loader) transformed(batch starlark.Value, epoch, i int) (starlark.Value
 	return starlark.Call(l.thread, l.transform, starlark.Tuple{x, y, g}, nil)
 }
 
-// batch makes a batch of samples lo up to hi in the epoch's order: rows are gathered, other samples are collated.
-func (it *batchIterator) batch(lo, hi int) (starlark.Value, error) {
-	l := it.l
+// order is one epoch of a dataset.
+type order struct {
+	l     *Loader
+	epoch int
+	order *tensor.Tensor // of the samples; nil: the dataset's own
+	ahead *readAhead     // nil: nothing is read ahead
+	begun int            // batches whose samples are being read ahead
+}
+
+func (l *Loader) newOrder(epoch int) (*order, error) {
+	o := &order{l: l, epoch: epoch}
+	var err error
+	switch {
+	case l.shuffle:
+		o.order, err = random.New(l.ctx, l.seed, random.LoaderOrder, uint64(epoch)).Permutation(l.ds.Len())
+	case l.sampler != nil:
+		o.order, err = l.sampler.order(l.ctx, random.New(l.ctx, l.seed, random.Sampler, uint64(epoch)))
+	}
+	if l.prefetch > 0 && tensorsOf(l.ds.items) == nil {
+		o.ahead = newReadAhead(epoch, l.asked.Parallel())
+	}
+	return o, err
+}
+
+func (o *order) stop() {
+	if o.ahead != nil {
+		o.ahead.stop()
+	}
+}
+
+// batch makes a batch of samples: rows are gathered, other samples are collated.
+func (o *order) batch(i int) (starlark.Value, error) {
+	l := o.l
+	if i >= l.Len() {
+		return nil, nil
+	}
+	o.readAhead(i)
+	lo, hi := l.share.bounds(i)
 	if t := tensorsOf(l.ds.items); t != nil && l.collate == nil {
-		part, err := t.take(it.order, lo, hi)
+		part, err := t.take(o.order, lo, hi)
 		if err != nil {
 			return nil, err
 		}
@@ -196,12 +214,17 @@ func (it *batchIterator) batch(lo, hi int) (starlark.Value, error) {
 	}
 	samples := make([]starlark.Value, 0, hi-lo)
 	for at := lo; at < hi; at++ {
-		v, err := l.ds.sample(&access{epoch: it.epoch, ahead: it.ahead}, it.number(at))
+		v, err := l.ds.sample(&access{epoch: o.epoch, ahead: o.ahead}, o.number(at))
 		if err != nil {
 			return nil, err
 		}
 		samples = append(samples, v)
 	}
+	return l.collated(samples)
+}
+
+// collated makes a batch of samples.
+func (l *Loader) collated(samples []starlark.Value) (starlark.Value, error) {
 	if l.collate != nil {
 		return starlark.Call(l.thread, l.collate, starlark.Tuple{starlark.NewList(samples)}, nil)
 	}
@@ -209,26 +232,22 @@ func (it *batchIterator) batch(lo, hi int) (starlark.Value, error) {
 }
 
 // number is the number of the sample at a position in the epoch's order.
-func (it *batchIterator) number(at int) int {
-	if it.order == nil {
+func (o *order) number(at int) int {
+	if o.order == nil {
 		return at
 	}
-	return int(view[int64](it.order.Bytes())[at])
+	return int(view[int64](o.order.Bytes())[at])
 }
 
 // readAhead starts reading the samples of batch i and of those after it, if that needs no function of the recipe.
-func (it *batchIterator) readAhead(i int) {
-	l := it.l
-	if l.prefetch == 0 || tensorsOf(l.ds.items) != nil {
+func (o *order) readAhead(i int) {
+	if o.ahead == nil {
 		return
 	}
-	if it.ahead == nil {
-		it.ahead, it.begun = newReadAhead(it.epoch, l.asked.Parallel()), i
-	}
-	for ; it.begun < min(i+1+l.prefetch, l.Len()); it.begun++ {
-		lo, hi := l.share.bounds(it.begun)
+	for o.begun = max(o.begun, i); o.begun < min(i+1+o.l.prefetch, o.l.Len()); o.begun++ {
+		lo, hi := o.l.share.bounds(o.begun)
 		for at := lo; at < hi; at++ {
-			it.ahead.begin(l.ds.items, it.number(at))
+			o.ahead.begin(o.l.ds.items, o.number(at))
 		}
 	}
 }
@@ -270,49 +289,63 @@ func (it *epochIterator) Next(p *starlark.Value) bool {
 
 func (it *epochIterator) Done() {}
 
-// State is the position, and the length of the epoch that it refers to.
+// State is the position. Of a dataset, it has the length of the epoch that it refers to; of a stream, how many samples
+// all ranks were given, and what else the rest of the epoch depends on.
 func (l *Loader) State() []starlib.Entry {
-	if l.stream != nil {
-		return l.streamState()
-	}
-	return []starlib.Entry{
+	entries := []starlib.Entry{
 		{Name: "epoch", Value: starlark.MakeInt(l.epoch)},
 		{Name: "batch", Value: starlark.MakeInt(l.batch)},
-		{Name: "batches", Value: starlark.MakeInt(l.Len())},
 	}
-}
-
-// setNumber sets a field from an entry of a loader's state.
-func setNumber(e starlib.Entry, fields map[string]*int) error {
-	field := fields[e.Name]
-	if field == nil {
-		return fmt.Errorf("a loader has no state %q", e.Name)
+	if l.stream == nil {
+		return append(entries, starlib.Entry{Name: "batches", Value: starlark.MakeInt(l.Len())})
 	}
-	n, ok := e.Value.(starlark.Int)
-	wide, fits := n.Int64()
-	if !ok || !fits || wide < 0 || wide > math.MaxInt32 && e.Name != "given" {
-		return fmt.Errorf("a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
+	at := l.at
+	if l.active != nil && l.active.source != nil {
+		at = l.active.source.(*pass).position()
 	}
-	*field = int(wide)
-	return nil
+	return append(entries, starlib.Entry{Name: "given", Value: starlark.MakeInt64(at.given*int64(l.ranks) + at.skip)},
+		starlib.Entry{Name: "position", Value: at.pack()})
 }
 
 // SetState sets the position. If an epoch now has a different number of batches, as in another world size, the loader
-// continues after the same fraction of the epoch.
+// continues after the same fraction of the epoch; in a stream, after as many records as all ranks got.
 func (l *Loader) SetState(entries []starlib.Entry) error {
+	epoch, batch, batches, given := l.epoch, l.batch, l.Len(), 0
+	fields := map[string]*int{"epoch": &epoch, "batch": &batch, "batches": &batches}
 	if l.stream != nil {
-		return l.setStreamState(entries)
+		fields = map[string]*int{"epoch": &epoch, "batch": &batch, "given": &given}
 	}
-	epoch, batch, of := l.epoch, l.batch, l.Len()
+	var at *streamPosition
 	for _, e := range entries {
-		if err := setNumber(e, map[string]*int{"epoch": &epoch, "batch": &batch, "batches": &of}); err != nil {
-			return err
+		if b, ok := e.Value.(starlark.Bytes); ok && e.Name == "position" && l.stream != nil {
+			pos, err := unpackPosition(b)
+			if err != nil {
+				return err
+			}
+			at = &pos
+			continue
 		}
+		field := fields[e.Name]
+		if field == nil {
+			return fmt.Errorf("a loader has no state %q", e.Name)
+		}
+		n, ok := e.Value.(starlark.Int)
+		wide, fits := n.Int64()
+		if !ok || !fits || wide < 0 || wide > math.MaxInt32 && e.Name != "given" {
+			return fmt.Errorf("a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
+		}
+		*field = int(wide)
 	}
-	if n := l.Len(); of != n && of > 0 {
-		batch = batch * n / of
+	switch n := l.Len(); {
+	case l.stream == nil:
+		if batches != n && batches > 0 {
+			batch = batch * n / batches
+		}
+		batch, at = min(batch, n), &streamPosition{}
+	case at == nil: // from another number of ranks
+		batch, at = given/(l.size*l.ranks), &streamPosition{skip: int64(given)}
 	}
-	l.epoch, l.batch, l.active = epoch, min(batch, l.Len()), nil
+	l.epoch, l.batch, l.at, l.active = epoch, batch, *at, nil
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -22,40 +21,33 @@ const maxHeader = 10000
 // parseNPY reads NumPy's format for one array, versions 1 to 3:
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 func parseNPY(content []byte) (*array, error) {
-	a, end, err := parseNPYStart(content)
-	if err != nil {
-		return nil, err
-	}
-	return a, a.fill(content, end)
-}
-
-// parseNPYStart reads up to the elements, and returns the byte at which they begin.
-func parseNPYStart(content []byte) (a *array, end int, err error) {
 	const magic = "\x93NUMPY"
 	if len(content) < 10 || string(content[:6]) != magic {
-		return nil, 0, fmt.Errorf("byte 0: not a .npy file, which begins with %q", magic)
+		return nil, fmt.Errorf("byte 0: not a .npy file, which begins with %q", magic)
 	}
 	at, size := 10, uint64(binary.LittleEndian.Uint16(content[8:]))
 	switch major := content[6]; major {
 	case 1:
 	case 2, 3:
 		if len(content) < 12 {
-			return nil, 0, fmt.Errorf("truncated at byte %d, within the header", len(content))
+			return nil, fmt.Errorf("truncated at byte %d, within the header", len(content))
 		}
 		at, size = 12, uint64(binary.LittleEndian.Uint32(content[8:]))
 	default:
-		return nil, 0, fmt.Errorf("byte 6: version %d of the format is unknown", major)
+		return nil, fmt.Errorf("byte 6: version %d of the format is unknown", major)
 	}
 	if size > maxHeader {
-		return nil, 0, fmt.Errorf("byte 8: a header of %d bytes is longer than %d", size, maxHeader)
+		return nil, fmt.Errorf("byte 8: a header of %d bytes is longer than %d", size, maxHeader)
 	}
-	if end = at + int(size); end > len(content) {
-		return nil, 0, fmt.Errorf("truncated at byte %d: the header ends at byte %d", len(content), end)
+	end := at + int(size)
+	if end > len(content) {
+		return nil, fmt.Errorf("truncated at byte %d: the header ends at byte %d", len(content), end)
 	}
-	if a, err = parseNPYHeader(string(content[at:end])); err != nil {
-		return nil, 0, fmt.Errorf("byte %d: %w", at, err)
+	a, err := parseNPYHeader(string(content[at:end]))
+	if err != nil {
+		return nil, fmt.Errorf("byte %d: %w", at, err)
 	}
-	return a, end, nil
+	return a, a.fill(content, end)
 }
 
 // parseNPYHeader reads a Python literal, which is also a Starlark literal: {'descr': '<f4', 'fortran_order': False,
@@ -171,8 +163,7 @@ func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
 // maxDeflate is more than deflate can make of a byte.
 const maxDeflate = 1040
 
-// readMember reads an array straight into its tensor. The size in the archive's directory and that of the array must
-// agree, and be possible.
+// readMember reads an array of an archive. The size that the archive's directory states must be possible.
 func readMember(ctx *tensor.Context, f *zip.File) (*tensor.Tensor, error) {
 	if f.UncompressedSize64/maxDeflate > f.CompressedSize64 {
 		return nil, fmt.Errorf("%d bytes cannot unpack to %d", f.CompressedSize64, f.UncompressedSize64)
@@ -182,32 +173,5 @@ func readMember(ctx *tensor.Context, f *zip.File) (*tensor.Tensor, error) {
 		return nil, err
 	}
 	defer in.Close()
-	start := make([]byte, min(f.UncompressedSize64, 12+maxHeader))
-	if n, err := io.ReadFull(in, start); err == io.ErrUnexpectedEOF || err == io.EOF {
-		return nil, fmt.Errorf("truncated at byte %d of %d", n, f.UncompressedSize64)
-	} else if err != nil {
-		return nil, err
-	}
-	a, end, err := parseNPYStart(start)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.fits(f.UncompressedSize64, end); err != nil {
-		return nil, err
-	}
-	t, err := a.from(ctx, io.MultiReader(bytes.NewReader(start[end:]), in))
-	switch {
-	case err == io.ErrUnexpectedEOF || err == io.EOF:
-		return nil, fmt.Errorf("truncated: it has less than the %d bytes that the archive's directory says", f.UncompressedSize64)
-	case err != nil:
-		return nil, err
-	}
-	// The end has the checksum.
-	switch n, err := in.Read(make([]byte, 1)); {
-	case n > 0:
-		return nil, fmt.Errorf("it has more than the %d bytes that the archive's directory says", f.UncompressedSize64)
-	case err != io.EOF:
-		return nil, err
-	}
-	return t, nil
+	return parseAll(ctx, packedReader{in, "zip"}, int64(f.UncompressedSize64), one(parseNPY))
 }

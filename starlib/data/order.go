@@ -10,10 +10,9 @@ package data
 // equal runs of the data, so that each sample comes exactly once; dropLast drops
 // the rank's own incomplete batch.
 type share struct {
-	batch   int
-	samples int // of this rank in one epoch
-	full    int // batches of batch samples
-	tail    int // samples of the last, smaller batch; 0 if there is none
+	batch int
+	full  int // batches of batch samples
+	tail  int // samples of the last, smaller batch; 0 if there is none
 
 	// rank r's part of global batch i begins at i·stride + first; that of the
 	// tail at tailAt.
@@ -26,22 +25,17 @@ func newShare(n, batch, rank, size int, shuffle, dropLast bool) share {
 		lo, hi := rank*n/size, (rank+1)*n/size
 		s := share{batch: batch, full: (hi - lo) / batch, tail: (hi - lo) % batch, first: lo, stride: batch}
 		s.tailAt = lo + s.full*batch
-		return s.finish(dropLast)
+		if dropLast {
+			s.tail = 0
+		}
+		return s
 	}
 	global := batch * size
 	s := share{batch: batch, full: n / global, first: rank * batch, stride: global}
-	if rest := n - s.full*global; rest >= size {
+	if rest := n - s.full*global; rest >= size && !dropLast {
 		lo, hi := rank*rest/size, (rank+1)*rest/size
 		s.tail, s.tailAt = hi-lo, s.full*global+lo
 	}
-	return s.finish(dropLast)
-}
-
-func (s share) finish(dropLast bool) share {
-	if dropLast {
-		s.tail = 0
-	}
-	s.samples = s.full*s.batch + s.tail
 	return s
 }
 

@@ -25,7 +25,7 @@ func TestShares(t *testing.T) {
 func TestHugeBatches(t *testing.T) {
 	for _, batch := range []int{1 << 61, 1 << 62, math.MaxInt} {
 		for _, shuffle := range []bool{false, true} {
-			if s := newShare(10, batch, 1, 4, shuffle, false); s.batches() != 1 || s.samples < 2 || s.samples > 3 {
+			if s := newShare(10, batch, 1, 4, shuffle, false); s.batches() != 1 || s.count() < 2 || s.count() > 3 {
 				t.Errorf("batch %d, shuffle %v: %+v", batch, shuffle, s)
 			}
 			if s := newShare(10, batch, 1, 4, shuffle, true); s.batches() != 0 {
@@ -56,8 +56,8 @@ func checkShares(t *testing.T, n, size, batch int, shuffle, dropLast bool) {
 			}
 			sum += hi - lo
 		}
-		if sum != s.samples {
-			t.Fatalf("%s: rank %d says %d samples, has %d", name, rank, s.samples, sum)
+		if sum != s.count() {
+			t.Fatalf("%s: rank %d says %d samples, has %d", name, rank, s.count(), sum)
 		}
 		total += sum
 		fewest, most = min(fewest, s.batches()), max(most, s.batches())
@@ -79,3 +79,6 @@ func checkShares(t *testing.T, n, size, batch int, shuffle, dropLast bool) {
 		t.Fatalf("%s: %d to %d batches", name, fewest, most)
 	}
 }
+
+// count is the number of a rank's samples in an epoch.
+func (s *share) count() int { return s.full*s.batch + s.tail }

@@ -72,7 +72,7 @@ func parseSafetensors(content []byte) ([]named, error) {
 	return arrays, nil
 }
 
-// parseHeader reads the entries of a header.
+// parseHeader reads the entries of a header. ParseJSON refuses a name that comes twice.
 func parseHeader(text []byte) (arrays []named, err error) {
 	v, err := table.ParseJSON(text)
 	header, ok := v.(table.Object)
@@ -80,17 +80,13 @@ func parseHeader(text []byte) (arrays []named, err error) {
 		err = errors.New("it is not an object")
 	}
 	for i := 0; i < len(header) && err == nil; i++ {
-		m := header[i]
-		if m.Name == metadata {
-			err = texts(m.Value)
-			continue
+		if m := header[i]; m.Name != metadata {
+			a := named{name: m.Name}
+			if err = a.parseEntry(m.Value); err != nil {
+				err = fmt.Errorf("entry %q: %w", shorten(m.Name), err)
+			}
+			arrays = append(arrays, a)
 		}
-		var a named
-		if a, err = parseEntry(m.Value); err != nil {
-			err = fmt.Errorf("entry %q: %w", shorten(m.Name), err)
-		}
-		a.name = m.Name
-		arrays = append(arrays, a)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the header is corrupt: %w", err)
@@ -98,76 +94,56 @@ func parseHeader(text []byte) (arrays []named, err error) {
 	return arrays, nil
 }
 
-// texts returns an error unless a value is an object of strings, or null.
-func texts(v any) error {
-	object, ok := v.(table.Object)
-	ok = ok || v == nil
-	for _, m := range object {
-		_, text := m.Value.(string)
-		ok = ok && (text || m.Value == nil)
-	}
-	if !ok {
-		return errors.New(metadata + ": it is not an object of strings")
-	}
-	return nil
-}
-
-// intsOf returns the elements of a list of at most most integers.
-func intsOf(v any, most int) ([]int, error) {
+// intsOf are the elements of a list of integers.
+func intsOf(v any) (ints []int, ok bool) {
 	list, ok := v.([]any)
-	ints := make([]int, 0, min(len(list), most))
-	for _, x := range list {
+	ints = make([]int, len(list))
+	for i, x := range list {
 		n, whole := x.(int64)
-		ok = ok && whole && len(ints) < most
-		ints = append(ints, int(n))
+		ints[i], ok = int(n), ok && whole
 	}
-	if !ok {
-		return nil, fmt.Errorf("it is not a list of at most %d integers", most)
-	}
-	return ints, nil
+	return ints, ok
 }
 
-func parseEntry(v any) (a named, err error) {
+func (a *named) parseEntry(v any) error {
 	var dtype string
 	var offsets []int
 	fields, ok := v.(table.Object)
 	if !ok {
-		return a, errors.New("it is not an object")
+		return errors.New("it is not an object")
 	}
 	for _, f := range fields {
 		switch f.Name {
 		case "dtype":
-			if dtype, ok = f.Value.(string); !ok {
-				err = errors.New("it is not a string")
-			}
+			dtype, ok = f.Value.(string)
 		case "shape":
-			a.shape, err = intsOf(f.Value, tensor.MaxDims)
+			a.shape, ok = intsOf(f.Value)
 		case "data_offsets":
-			offsets, err = intsOf(f.Value, 2)
+			offsets, ok = intsOf(f.Value)
 		default:
-			return a, fmt.Errorf("unknown field %q", shorten(f.Name))
+			return fmt.Errorf("unknown field %q", shorten(f.Name))
 		}
-		if err != nil {
-			return a, fmt.Errorf("%s: %w", f.Name, err)
+		if !ok {
+			return fmt.Errorf("%s: it has another type", f.Name)
 		}
 	}
 	code, ok := safetensorsTypes[dtype]
 	if !ok {
-		return a, fmt.Errorf("unknown dtype %q", shorten(dtype))
+		return fmt.Errorf("unknown dtype %q", shorten(dtype))
 	}
 	if a.shape == nil {
-		return a, errors.New("it has no shape")
+		return errors.New("it has no shape")
 	}
 	a.kind = elements[code]
 	size, err := a.bytes()
 	if err != nil {
-		return a, err
+		return err
 	}
 	if len(offsets) != 2 || offsets[0] < 0 || offsets[1] < offsets[0] || offsets[1]-offsets[0] != size {
-		return a, fmt.Errorf("data_offsets %v do not fit %s, which takes %d bytes", offsets, &a.array, size)
+		return fmt.Errorf("data_offsets %s do not fit %s, which takes %d bytes", shorten(fmt.Sprint(offsets)), &a.array, size)
 	}
 	a.from, a.to = offsets[0], offsets[1]
-	return a, nil
+	return nil
 }
 
 // tensorsOfSafetensors returns the tensors by name, in the order of the file.

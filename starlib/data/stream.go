@@ -105,8 +105,9 @@ func (s *Stream) read(order []int, from mark, rank, size, threads int) *reading 
 		defer close(r.chunks)
 		next := from
 		for next.file < int64(len(order)) {
-			end, ok := r.file(next)
-			if !ok {
+			end, err := r.file(next)
+			if err != nil {
+				_ = r.send(&chunk{err: err})
 				return
 			}
 			next = mark{next.file + 1, 0, end.number}
@@ -136,50 +137,47 @@ func (r *reading) take() (*chunk, bool) {
 
 func (c *chunk) places() int { return min(c.size, maxAhead) / chunkBytes }
 
+var errStopped = errors.New("nobody takes more chunks")
+
 // send parses a chunk on its own thread, and queues it.
-func (r *reading) send(c *chunk) bool {
+func (r *reading) send(c *chunk) error {
 	c.done = make(chan struct{})
 	for range c.places() {
 		select {
 		case r.room <- struct{}{}:
 		case <-r.stopped:
-			return false
+			return errStopped
 		}
 	}
 	select {
 	case r.slots <- struct{}{}:
 	case <-r.stopped:
-		return false
+		return errStopped
 	}
-	last := c.err != nil
 	go func() {
 		defer close(c.done)
-		if !last && c.parse != nil {
+		if c.parse != nil {
 			c.err = c.parse(c)
 		}
 		<-r.slots
 	}()
 	select {
 	case r.chunks <- c:
-		return !last
+		return nil
 	case <-r.stopped:
-		return false
+		return errStopped
 	}
 }
 
 // file reads one file from a mark to its end, and returns the mark after its last record.
-func (r *reading) file(from mark) (end mark, ok bool) {
+func (r *reading) file(from mark) (mark, error) {
 	name := r.s.names[r.order[from.file]]
 	if table.IsColumns(r.s.format) {
 		return r.columns(name, from)
 	}
-	fail := func(err error) (mark, bool) {
-		r.send(&chunk{err: err})
-		return from, false
-	}
 	in, f, err := r.s.open(name, from.offset)
 	if err != nil {
-		return fail(err)
+		return from, err
 	}
 	defer f.Close()
 	if r.s.format == "tar" {
@@ -187,7 +185,7 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 	}
 	parse, err := r.s.rows(name)
 	if err != nil {
-		return fail(err)
+		return from, err
 	}
 	lines := bufio.NewReaderSize(in, 256<<10)
 	at, number := from.offset, from.number
@@ -195,7 +193,7 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 	for {
 		line, err := table.ReadLine(lines)
 		if err != nil && err != io.EOF {
-			return fail(fmt.Errorf("%s: byte %d: %w", name, at, err))
+			return from, fmt.Errorf("%s: byte %d: %w", name, at, err)
 		}
 		begin := at
 		at += int64(len(line))
@@ -219,8 +217,8 @@ func (r *reading) file(from mark) (end mark, ok bool) {
 			return c.next, r.send(c)
 		}
 		if len(c.raw) == chunkRecords || c.size > chunkBytes || number-from.number > 1<<16 && len(c.raw) == 0 {
-			if !r.send(c) {
-				return from, false
+			if err := r.send(c); err != nil {
+				return from, err
 			}
 			c = &chunk{parse: parse}
 		}
@@ -273,67 +271,54 @@ func (s *Stream) split(line []byte) ([]string, error) {
 	return r.Read()
 }
 
-// rows returns the parser for a file's lines. For CSV it looks for the label column in the first line.
+// rows returns the parser for a file's lines.
 func (s *Stream) rows(name string) (func(c *chunk) error, error) {
-	located := func(c *chunk, i int, err error) error {
-		return fmt.Errorf("%s: byte %d (record %d): %w", name, c.records[i].offset, c.records[i].number, err)
-	}
+	var parse func(r *record, raw []byte) error
 	switch s.format {
 	case "text":
-		return func(c *chunk) error {
-			for i, raw := range c.raw {
-				c.records[i].value = string(raw)
-			}
-			return nil
-		}, nil
+		parse = func(r *record, raw []byte) error { r.value = string(raw); return nil }
 	case "jsonl":
-		return func(c *chunk) error {
-			for i, raw := range c.raw {
-				v, err := table.ParseJSON(raw)
-				if err != nil {
-					return located(c, i, err)
-				}
-				c.records[i].value = v
-			}
-			return nil
-		}, nil
-	}
-	in, f, err := s.open(name, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	first, err := table.ReadLine(bufio.NewReaderSize(in, 64<<10))
-	if err != nil && err != io.EOF {
-		return nil, fmt.Errorf("%s: byte 0: %w", name, err)
-	}
-	fields, err := s.split(bytes.TrimPrefix(bytes.TrimSpace(first), []byte("\ufeff")))
-	if err != nil {
-		return nil, fmt.Errorf("%s: byte 0: %w", name, err)
-	}
-	label, err := labelColumn(s.label, fields)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	width := len(fields)
-	return func(c *chunk) error {
-		cells := width
-		if label >= 0 {
-			cells--
+		parse = func(r *record, raw []byte) (err error) { r.value, err = table.ParseJSON(raw); return err }
+	default:
+		width, label, err := s.shape(name)
+		if err != nil {
+			return nil, err
 		}
-		flat := make([]float32, len(c.raw)*cells)
+		parse = func(r *record, raw []byte) error { return s.parseRow(r, raw, width, label) }
+	}
+	return func(c *chunk) error {
 		for i, raw := range c.raw {
-			r := &c.records[i]
-			r.x, flat = flat[:0:cells], flat[cells:]
-			if err := s.parseRow(r, raw, width, label); err != nil {
-				return located(c, i, err)
+			if err := parse(&c.records[i], raw); err != nil {
+				return fmt.Errorf("%s: byte %d (record %d): %w", name, c.records[i].offset, c.records[i].number, err)
 			}
 		}
 		return nil
 	}, nil
 }
 
+// shape looks for the number of columns, and that of the label, in the first line of a CSV file.
+func (s *Stream) shape(name string) (width, label int, err error) {
+	in, f, err := s.open(name, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	first, err := table.ReadLine(bufio.NewReaderSize(in, 64<<10))
+	var fields []string
+	if err == nil || err == io.EOF {
+		fields, err = s.split(bytes.TrimPrefix(bytes.TrimSpace(first), []byte("\ufeff")))
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: byte 0: %w", name, err)
+	}
+	if label, err = labelColumn(s.label, fields); err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return len(fields), label, nil
+}
+
 func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
+	r.x = make([]float32, 0, width)
 	column := 0
 	add := func(field string) error {
 		c, err := parseCell(field, column, label)

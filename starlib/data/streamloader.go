@@ -11,7 +11,6 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/kernel/element"
-	"drun/starlib"
 	"drun/starlib/data/picture"
 	"drun/starlib/data/table"
 	"drun/starlib/random"
@@ -74,57 +73,54 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 // fetch rereads records that a checkpoint names.
 func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 	out := make([]record, len(marks))
-	sorted := upTo(len(marks))
-	slices.SortFunc(sorted, func(a, b int) int {
+	left := upTo(len(marks))
+	slices.SortFunc(left, func(a, b int) int {
 		return cmp.Or(cmp.Compare(marks[a].file, marks[b].file), cmp.Compare(marks[a].number, marks[b].number))
 	})
-	// Records close to each other are read in one go; so are all in a compressed file, which cannot be skipped through, and
-	// in a file of columns, where seeking to a row means reading those before it in its batch.
-	const close = 4096
-	for i := 0; i < len(sorted); {
-		begin := i
-		r := s.read(order, marks[sorted[i]], 0, 1, 1)
-		packed := table.IsColumns(s.format) || slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[sorted[i]].file]]))
-		for i < len(sorted) {
-			c, ok := r.take()
-			if !ok {
-				r.stop()
-				return nil, errors.New("the files end before them: they have changed since the checkpoint")
-			}
-			if c.err != nil {
-				r.stop()
-				return nil, c.err
-			}
-			for i < len(sorted) {
-				want := marks[sorted[i]]
-				k := slices.IndexFunc(c.records, func(r record) bool { return r.mark == want })
-				if k < 0 {
-					break
-				}
-				out[sorted[i]] = c.records[k].clone()
-				i++
-			}
-			if i < len(sorted) && (marks[sorted[i]].file != c.next.file || !packed && marks[sorted[i]].number > c.next.number+close) {
-				if i == begin { // it is no longer where it was, and a retry would not help
-					r.stop()
-					return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
-				}
-				break
-			}
-			if i < len(sorted) && marks[sorted[i]].number < c.next.number {
-				r.stop()
-				return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
-			}
+	for len(left) > 0 {
+		n, err := s.fetchNear(order, marks, left, out)
+		if err != nil {
+			return nil, err
 		}
-		r.stop()
+		left = left[n:]
 	}
 	return out, nil
 }
 
-// clone copies a record out of its chunk's memory.
-func (r record) clone() record {
-	r.x = slices.Clone(r.x)
-	return r
+// fetchNear rereads the first of the records that are left, and those close to it, in one go: so are all in a compressed
+// file, which cannot be skipped through, and in a file of columns, where seeking to a row means reading those before it
+// in its batch.
+func (s *Stream) fetchNear(order []int, marks []mark, left []int, out []record) (n int, err error) {
+	const close = 4096
+	r := s.read(order, marks[left[0]], 0, 1, 1)
+	defer r.stop()
+	packed := table.IsColumns(s.format) || slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[left[0]].file]]))
+	for {
+		c, ok := r.take()
+		if !ok {
+			return 0, errors.New("the files end before them: they have changed since the checkpoint")
+		}
+		if c.err != nil {
+			return 0, c.err
+		}
+		for k := range c.records {
+			if n < len(left) && c.records[k].mark == marks[left[n]] {
+				out[left[n]] = c.records[k]
+				n++
+			}
+		}
+		if n == len(left) {
+			return n, nil
+		}
+		want := marks[left[n]]
+		far := want.file != c.next.file || !packed && want.number > c.next.number+close
+		if want.number < c.next.number || far && n == 0 {
+			return 0, errors.New("they are not where they were: the files have changed since the checkpoint")
+		}
+		if far {
+			return n, nil
+		}
+	}
 }
 
 // pull reads the next record of this rank into pending; false at the end.
@@ -247,7 +243,7 @@ func (p *pass) next() (record, bool, error) {
 		if !ok {
 			break
 		}
-		p.buffer = append(p.buffer, r.clone())
+		p.buffer = append(p.buffer, r)
 	}
 	if len(p.buffer) == 0 {
 		return record{}, false, nil
@@ -264,8 +260,19 @@ func (p *pass) next() (record, bool, error) {
 	return out, true, nil
 }
 
-// batch returns the samples of the next batch; none at the end.
-func (p *pass) batch() ([]record, error) {
+func (p *pass) stop() { p.reading.stop() }
+
+// batch makes the next batch.
+func (p *pass) batch(int) (starlark.Value, error) {
+	list, err := p.records()
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return p.values(list)
+}
+
+// records returns the samples of the next batch; none at the end.
+func (p *pass) records() ([]record, error) {
 	l := p.l
 	var list []record
 	begin := p.pos.given
@@ -364,52 +371,6 @@ func unpackPosition(b starlark.Bytes) (pos streamPosition, err error) {
 	return pos, nil
 }
 
-// passIterator goes through the batches of one epoch of a stream.
-type passIterator struct {
-	l     *Loader
-	epoch int
-	pass  *pass
-	from  streamPosition
-	count int
-}
-
-func (it *passIterator) Next(out *starlark.Value) bool { return it.l.give(out, it.next) }
-
-func (it *passIterator) next() (starlark.Value, error) {
-	l := it.l
-	if it.pass == nil {
-		var err error
-		if it.pass, err = l.newPass(it.epoch, it.from); err != nil {
-			return nil, err
-		}
-	}
-	list, err := it.pass.batch()
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	batch, err := it.pass.values(list)
-	if err != nil {
-		return nil, err
-	}
-	i := it.count
-	it.count++
-	if l.streaming == it {
-		l.batch = it.count
-	}
-	return l.transformed(batch, it.epoch, i)
-}
-
-// Done ends the epoch, even if the loop was left early.
-func (it *passIterator) Done() {
-	if it.pass != nil {
-		it.pass.reading.stop()
-	}
-	if l := it.l; l.streaming == it {
-		l.streaming, l.at = nil, streamPosition{}
-		l.epoch, l.batch = it.epoch+1, 0
-	}
-}
-
 // values makes a batch from records.
 func (p *pass) values(list []record) (starlark.Value, error) {
 	l, s := p.l, p.l.stream
@@ -421,10 +382,7 @@ func (p *pass) values(list []record) (starlark.Value, error) {
 				return nil, err
 			}
 		}
-		if l.collate != nil {
-			return starlark.Call(l.thread, l.collate, starlark.Tuple{starlark.NewList(samples)}, nil)
-		}
-		batch, err := collate(l.ctx, samples)
+		batch, err := l.collated(samples)
 		var odd *unlike
 		if errors.As(err, &odd) {
 			err = fmt.Errorf("%s: %w; sample 0 is %s", p.place(&list[odd.sample]), err, p.place(&list[0]))
@@ -503,46 +461,4 @@ func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) 
 		return d, nil
 	}
 	return plainValue(r.value), nil
-}
-
-// streamState is the position as entries of a checkpoint.
-func (l *Loader) streamState() []starlib.Entry {
-	at := l.at
-	if l.streaming != nil && l.streaming.pass != nil {
-		at = l.streaming.pass.position()
-	}
-	return []starlib.Entry{
-		{Name: "epoch", Value: starlark.MakeInt(l.epoch)},
-		{Name: "batch", Value: starlark.MakeInt(l.batch)},
-		{Name: "given", Value: starlark.MakeInt64(at.given*int64(l.ranks) + at.skip)},
-		{Name: "position", Value: at.pack()},
-	}
-}
-
-func (l *Loader) setStreamState(entries []starlib.Entry) error {
-	epoch, batch, given := l.epoch, l.batch, 0
-	var at *streamPosition
-	for _, e := range entries {
-		if e.Name == "position" {
-			b, ok := e.Value.(starlark.Bytes)
-			if !ok {
-				return fmt.Errorf("a stream's position must be bytes, not %s", e.Value.Type())
-			}
-			pos, err := unpackPosition(b)
-			if err != nil {
-				return err
-			}
-			at = &pos
-			continue
-		}
-		if err := setNumber(e, map[string]*int{"epoch": &epoch, "batch": &batch, "given": &given}); err != nil {
-			return err
-		}
-	}
-	if at == nil { // from another number of ranks: continue after as many records as all ranks got
-		at = &streamPosition{skip: int64(given)}
-		batch = given / (l.size * l.ranks)
-	}
-	l.epoch, l.batch, l.at, l.streaming = epoch, batch, *at, nil
-	return nil
 }

@@ -20,7 +20,7 @@ const maxMember = 256 << 20
 
 // tar reads samples that are files of one name with different endings: a.png and a.cls are a sample. Their order is that
 // of the archive.
-func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (mark, bool) {
+func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (mark, error) {
 	counted := &counter{Reader: in, n: from.offset}
 	archive := tar.NewReader(counted)
 	number := from.number
@@ -28,11 +28,8 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 	var sample []part
 	var key string
 	begin, total := at, 0
-	fail := func(err error) (mark, bool) {
-		r.send(&chunk{err: fmt.Errorf("%s: byte %d: %w", name, at, err)})
-		return from, false
-	}
-	flush := func(end int64, report func()) bool {
+	fail := func(err error) (mark, error) { return from, fmt.Errorf("%s: byte %d: %w", name, at, err) }
+	flush := func(end int64, report func()) error {
 		c := &chunk{next: mark{from.file, end, number}, report: report}
 		if sample != nil {
 			if int(number%int64(r.size)) == r.rank {
@@ -56,7 +53,8 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 	for {
 		h, err := archive.Next()
 		if err == io.EOF {
-			return mark{from.file, at, number + map[bool]int64{true: 1}[sample != nil]}, flush(at, f.Report)
+			err := flush(at, f.Report)
+			return mark{from.file, at, number}, err
 		}
 		if err != nil {
 			return fail(fmt.Errorf("the tar data is corrupt or truncated: %w", err))
@@ -66,8 +64,10 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 			stem, ext, _ := strings.Cut(base, ".")
 			ext = strings.ToLower(ext)
 			if dir+stem != key || sample == nil {
-				if sample != nil && !flush(at, nil) {
-					return from, false
+				if sample != nil {
+					if err := flush(at, nil); err != nil {
+						return from, err
+					}
 				}
 				key, begin = dir+stem, at
 			}

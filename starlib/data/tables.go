@@ -1,10 +1,9 @@
 package data
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"path"
-	"slices"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -40,14 +39,6 @@ func (t *Table) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Table
 
 // Len is the number of rows.
 func (t *Table) Len() int { return t.Rows }
-
-func (t *Table) names() []string {
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
-	return names
-}
 
 // Iterate goes through the rows, each a dict.
 func (t *Table) Iterate() starlark.Iterator { return &rowIterator{t: t} }
@@ -105,7 +96,7 @@ func (t *Table) column(name string) (*table.Column, error) {
 	if c := t.Find(name); c != nil {
 		return c, nil
 	}
-	return nil, table.NoColumn(name, t.names())
+	return nil, table.NoColumn(name, t.Names())
 }
 
 // Get is t[name]: a tensor of a column of numbers or bools, a list of any other.
@@ -147,31 +138,6 @@ func (t *Table) values(c *table.Column) (starlark.Value, error) {
 	return starlark.NewList(list), nil
 }
 
-// formatsOfTables are the readers of tables by the ending of the file's name.
-var formatsOfTables = map[string]func(in io.Reader, o tableOptions) (*table.Table, error){
-	"csv": func(in io.Reader, o tableOptions) (*table.Table, error) { return o.csv(',').Read(in) },
-	"tsv": func(in io.Reader, o tableOptions) (*table.Table, error) { return o.csv('\t').Read(in) },
-	"jsonl": func(in io.Reader, o tableOptions) (*table.Table, error) {
-		return table.JSONLines(in, o.columns, o.largest)
-	},
-}
-
-// tableOptions are a recipe's settings for reading a file.
-type tableOptions struct {
-	delimiter rune
-	header    *bool
-	columns   []string
-	missing   []string
-	largest   int
-}
-
-func (o tableOptions) csv(delimiter rune) table.CSV {
-	if o.delimiter != 0 {
-		delimiter = o.delimiter
-	}
-	return table.CSV{Delimiter: delimiter, Header: o.header, Columns: o.columns, Missing: o.missing, Largest: o.largest}
-}
-
 // formatOf is the format of a file by the ending of its name, before any .gz or .zst.
 func formatOf(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(name), ".gz"), ".zst")
@@ -199,31 +165,34 @@ func delimiterOf(c *starlib.Call) (rune, error) {
 	return d[0], nil
 }
 
-func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Thread, name, format string, o tableOptions) (*Table, error) {
-	o.largest = files.Largest
+func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Thread, name, format string, o table.Options) (*Table, error) {
+	t := &Table{file: name, ctx: ctx, thread: thread}
+	o.Largest = files.Largest
 	if table.IsColumns(format) {
-		t, err := readColumns(files, name, format, o)
-		return &Table{Table: t, file: name, ctx: ctx, thread: thread}, err
-	}
-	read := formatsOfTables[format]
-	if read == nil {
-		known := slices.Clone(table.FormatsOfColumns)
-		for f := range formatsOfTables {
-			known = append(known, f)
-		}
-		slices.Sort(known)
-		return nil, fmt.Errorf("%s: unknown format %q of a table; set format to one of: %s", name, format, strings.Join(known, ", "))
+		var err error
+		t.Table, err = readColumns(files, name, format, o)
+		return t, err
 	}
 	in, _, closer, err := open(files, name)
 	if err != nil {
 		return nil, err
 	}
 	defer closer.Close()
-	t, err := read(in, o)
+	switch format {
+	case "csv":
+		t.Table, err = o.CSV(in)
+	case "tsv":
+		o.Delimiter = cmp.Or(o.Delimiter, '\t')
+		t.Table, err = o.CSV(in)
+	case "jsonl":
+		t.Table, err = table.JSONLines(in, o.Columns, o.Largest)
+	default:
+		err = fmt.Errorf("unknown format %q of a table; set format to one of: arrow, csv, jsonl, parquet, tsv", format)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &Table{Table: t, file: name, ctx: ctx, thread: thread}, nil
+	return t, nil
 }
 
 // tables are the builtins that read columns.
@@ -234,19 +203,19 @@ func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (one JSON object per line), also with .gz or .zst added; .parquet; .arrow and .feather (Arrow's files and streams). format says which it is if the name does not: csv, tsv, jsonl, parquet or arrow. columns are the names of the wanted columns. In CSV, delimiter separates the fields (by default a comma, or a tab in .tsv), header = False says that the first line holds no names (columns are then named "0", "1", ...), and missing_values are the texts that stand for a missing cell, by default those of pandas. A CSV column has integers, floats or bools (true, false) if all its cells are such; otherwise texts. An error names the file, line and column.
 In Parquet and Arrow, columns have the types of the file: integers are int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, maps lists of dicts with key and value. Dates, timestamps (in UTC) and times of day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that has no such value exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; columns leaves such a column out.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				var o tableOptions
+				var o table.Options
 				var err error
-				if o.delimiter, err = delimiterOf(c); err != nil {
+				if o.Delimiter, err = delimiterOf(c); err != nil {
 					return nil, err
 				}
-				if o.columns, err = stringsIn(c, "columns"); err != nil {
+				if o.Columns, err = stringsIn(c, "columns"); err != nil {
 					return nil, err
 				}
-				if o.missing, err = stringsIn(c, "missing_values"); err != nil {
+				if o.Missing, err = stringsIn(c, "missing_values"); err != nil {
 					return nil, err
 				}
 				header := c.Bool("header")
-				o.header = &header
+				o.Header = &header
 				format := formatOf(c.String("path"))
 				if !c.IsNone("format") {
 					format = c.String("format")
@@ -342,7 +311,7 @@ func (t *Table) Attr(name string) (starlark.Value, error) {
 	if name != "columns" {
 		return tableMethods.Attr(t, name)
 	}
-	return listOf(t.names()), nil
+	return listOf(t.Names()), nil
 }
 
 // AttrNames lists the attributes.

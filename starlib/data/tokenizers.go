@@ -85,23 +85,9 @@ var tokenizerMethods = &starlib.Methods{
 			Doc: "The text of ids, a list or a one-dimensional tensor of integers. skip_special leaves the special tokens out. Bytes that are not UTF-8 become U+FFFD.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
-				v, ok := c.Arg("ids").(*startensor.Value)
-				if ok && v.Tensor().Dim() != 1 {
-					return nil, fmt.Errorf("argument ids: want one dimension, got a tensor of shape %s", startensor.Shape(v.Tensor()))
-				}
-				var ids []int
-				for x := range starlark.Elements(c.Arg("ids").(starlark.Iterable)) {
-					if s, scalar := x.(starlib.Scalar); scalar {
-						var err error
-						if x, err = s.Item(); err != nil {
-							return nil, err
-						}
-					}
-					id, err := starlark.AsInt32(x)
-					if err != nil {
-						return nil, fmt.Errorf("argument ids: element %d is %s: want an integer", len(ids), x)
-					}
-					ids = append(ids, id)
+				ids, err := integers(c.Arg("ids"))
+				if err != nil {
+					return nil, fmt.Errorf("argument ids: %w", err)
 				}
 				text, err := t.Decode(ids, c.Bool("skip_special"))
 				if err != nil {

@@ -79,15 +79,8 @@ func FormatOf(name string) (*Format, error) {
 
 // Read returns the tensors of a file by name, in the order of the file. In addition it needs as much memory as the
 // file has bytes.
-func (f *Format) Read(ctx *tensor.Context, in *starlib.File) (tensors *starlark.Dict, err error) {
-	err = buffered(ctx, in, in.Size(), func(content []byte) error {
-		tensors, err = f.parse(ctx, content)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return tensors, nil
+func (f *Format) Read(ctx *tensor.Context, in *starlib.File) (*starlark.Dict, error) {
+	return parseAll(ctx, in, in.Size(), f.parse)
 }
 
 // Check says which tensors the format cannot hold; names must be unique.

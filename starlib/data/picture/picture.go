@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/jpeg"
 	"image/png"
 	"io"
@@ -118,64 +119,51 @@ func Decode(content []byte, mode Mode) (*Picture, error) {
 
 // fromImage takes the pixels; grey is computed with the weights of ITU-R 601-2, as Pillow does.
 func fromImage(img image.Image, channels int) *Picture {
+	pixels := straight(img)
 	b := img.Bounds()
 	p := &Picture{Channels: channels, Height: b.Dy(), Width: b.Dx()}
 	n := p.Height * p.Width
 	p.Bytes = make([]byte, channels*n)
-	at := pixels(img)
-	for y := range p.Height {
-		for x := range p.Width {
-			c := at(b.Min.X+x, b.Min.Y+y)
-			i := y*p.Width + x
-			if channels == 1 {
-				p.Bytes[i] = byte((19595*uint32(c.R) + 38470*uint32(c.G) + 7471*uint32(c.B) + 1<<15) >> 16)
-				continue
-			}
-			p.Bytes[i], p.Bytes[n+i], p.Bytes[2*n+i] = c.R, c.G, c.B
-			if channels == 4 {
-				p.Bytes[3*n+i] = c.A
-			}
+	for i := range n {
+		at := i/p.Width*pixels.Stride + i%p.Width*4
+		c := pixels.Pix[at : at+4]
+		if channels == 1 {
+			p.Bytes[i] = grey(c[0], c[1], c[2])
+			continue
+		}
+		for k := range channels {
+			p.Bytes[k*n+i] = c[k]
 		}
 	}
 	return p
 }
 
-// pixels returns the pixels of an image, without premultiplied opacity.
-func pixels(img image.Image) func(x, y int) color.NRGBA {
+func grey(r, g, b byte) byte {
+	return byte((19595*uint32(r) + 38470*uint32(g) + 7471*uint32(b) + 1<<15) >> 16)
+}
+
+// straight are the pixels of an image, without premultiplied opacity.
+func straight(img image.Image) *image.NRGBA {
+	b := img.Bounds()
+	out := image.NewNRGBA(b)
 	switch img := img.(type) {
 	case *image.NRGBA:
-		return img.NRGBAAt
-	case *image.RGBA: // PNG's colours without opacity
-		return func(x, y int) color.NRGBA {
-			c := img.RGBAAt(x, y)
-			return color.NRGBA(c)
-		}
-	case *image.Gray:
-		return func(x, y int) color.NRGBA {
-			v := img.GrayAt(x, y).Y
-			return color.NRGBA{v, v, v, 255}
-		}
-	case *image.Gray16:
-		return func(x, y int) color.NRGBA {
-			v := uint8(img.Gray16At(x, y).Y >> 8)
-			return color.NRGBA{v, v, v, 255}
-		}
-	case *image.RGBA64:
-		return func(x, y int) color.NRGBA {
-			c := img.RGBA64At(x, y)
-			return color.NRGBA{uint8(c.R >> 8), uint8(c.G >> 8), uint8(c.B >> 8), uint8(c.A >> 8)}
-		}
+		return img
 	case *image.NRGBA64:
-		return func(x, y int) color.NRGBA {
-			c := img.NRGBA64At(x, y)
-			return color.NRGBA{uint8(c.R >> 8), uint8(c.G >> 8), uint8(c.B >> 8), uint8(c.A >> 8)}
+		for i := range out.Pix {
+			out.Pix[i] = img.Pix[2*i]
 		}
-	case *image.YCbCr:
-		return func(x, y int) color.NRGBA {
-			c := img.YCbCrAt(x, y)
-			r, g, b := color.YCbCrToRGB(c.Y, c.Cb, c.Cr)
-			return color.NRGBA{r, g, b, 255}
+		return out
+	case interface{ Opaque() bool }:
+		if img.Opaque() { // premultiplied or not is the same
+			draw.Draw(&image.RGBA{Pix: out.Pix, Stride: out.Stride, Rect: b}, b, img.(image.Image), b.Min, draw.Src)
+			return out
 		}
 	}
-	return func(x, y int) color.NRGBA { return color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA) }
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			out.Set(x, y, img.At(x, y))
+		}
+	}
+	return out
 }

@@ -243,7 +243,7 @@ func (p *Picture) Grey() (*Picture, error) {
 	}
 	out.Bytes = make([]byte, n)
 	for i := range n {
-		out.Bytes[i] = byte((19595*uint32(p.Bytes[i]) + 38470*uint32(p.Bytes[n+i]) + 7471*uint32(p.Bytes[2*n+i]) + 1<<15) >> 16)
+		out.Bytes[i] = grey(p.Bytes[i], p.Bytes[n+i], p.Bytes[2*n+i])
 	}
 	return out, nil
 }

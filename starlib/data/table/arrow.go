@@ -11,6 +11,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
@@ -20,11 +21,10 @@ type arrowReader struct {
 	stream *ipc.Reader
 	source *arrowStream
 	memory *bounded
-	fields []Field
-	cells  []func(a arrow.Array, row int, left *budget) (any, error)
+	of     []arrowCell // for the columns
 	wanted []int
-	place  Place
-	batch  arrow.RecordBatch // at the place; nil: not read yet
+	at     int               // the number of the batch
+	batch  arrow.RecordBatch // nil: not read yet
 }
 
 // bounded is an allocator with a limit on what is in use at a time.
@@ -58,7 +58,7 @@ func (m *bounded) Free(b []byte) {
 // arrowMagic begins a file, with two bytes more, and ends it; a stream begins with its schema.
 const arrowMagic = "ARROW1"
 
-func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Reader, err error) {
+func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ *Reader, err error) {
 	r := &arrowReader{memory: &bounded{Allocator: memory.NewGoAllocator()}}
 	r.source = &arrowStream{in: bufio.NewReaderSize(stream, 1<<16), memory: r.memory}
 	if head := make([]byte, len(arrowMagic)); !packed {
@@ -84,15 +84,16 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ Re
 	if err != nil {
 		return nil, fmt.Errorf("not an Arrow file or stream, or its schema is corrupt: %w", plainError(err))
 	}
-	schema := r.stream.Schema()
-	for _, f := range schema.Fields() {
-		field, cells := arrowField(f)
-		r.fields, r.cells = append(r.fields, field), append(r.cells, cells)
+	var fields []Field
+	for _, f := range r.stream.Schema().Fields() {
+		kind, cell := arrowCells(f.Type)
+		fields = append(fields, Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil})
+		r.of = append(r.of, cell)
 	}
-	if r.wanted, err = choose(r.fields, columns); err != nil {
+	if r.wanted, err = choose(fields, columns); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return &Reader{in: r, unit: "record batch", fields: fields, wanted: r.wanted}, nil
 }
 
 // plainError removes the library's name, and what it says about itself after a panic.
@@ -106,17 +107,12 @@ func plainError(err error) error {
 	return errors.New(text)
 }
 
-// arrowField returns a field and the function that makes cells from its arrays' elements.
-func arrowField(f arrow.Field) (Field, func(a arrow.Array, row int, left *budget) (any, error)) {
-	kind, cell := arrowCells(f.Type)
-	return Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil}, cell
-}
+// arrowCell makes a cell from an element of an array.
+type arrowCell = func(a arrow.Array, row int) (any, error)
 
-type arrowCell = func(a arrow.Array, row int, left *budget) (any, error)
-
-// cellsOf makes cells from an array's Value.
-func cellsOf[A interface{ Value(int) T }, T any](kind Kind, cell func(v T) (any, error)) (Kind, arrowCell) {
-	return kind, func(a arrow.Array, row int, _ *budget) (any, error) { return cell(any(a).(A).Value(row)) }
+// cellOf makes cells from an array's Value.
+func cellOf[A interface{ Value(int) T }, T any](cell func(v T) (any, error)) arrowCell {
+	return func(a arrow.Array, row int) (any, error) { return cell(any(a).(A).Value(row)) }
 }
 
 func whole[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](v T) (any, error) {
@@ -124,9 +120,10 @@ func whole[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](v T) (any, 
 }
 
 func floating[T float32 | float64](v T) (any, error) { return float64(v), nil }
-
-func textCell(v string) (any, error)  { return strings.Clone(v), nil }
-func bytesCell(v []byte) (any, error) { return bytes.Clone(v), nil }
+func boolCell(v bool) (any, error)                   { return v, nil }
+func halfCell(v float16.Num) (any, error)            { return half(v.Uint16()), nil }
+func textCell(v string) (any, error)                 { return strings.Clone(v), nil }
+func bytesCell(v []byte) (any, error)                { return bytes.Clone(v), nil }
 
 func times[T ~int32 | ~int64](unit int64) func(v T) (any, error) {
 	return func(v T) (any, error) { return micros(int64(v), unit) }
@@ -136,69 +133,52 @@ func unitOf(u arrow.TimeUnit) int64 {
 	return map[arrow.TimeUnit]int64{arrow.Second: perSecond, arrow.Millisecond: perMilli, arrow.Microsecond: perMicro, arrow.Nanosecond: perNano}[u]
 }
 
+// plainTypes are the types without parameters.
+var plainTypes = map[arrow.Type]struct {
+	kind Kind
+	cell arrowCell
+}{
+	arrow.NULL:              {Empty, func(arrow.Array, int) (any, error) { return nil, nil }},
+	arrow.BOOL:              {Bool, cellOf[*array.Boolean](boolCell)},
+	arrow.INT8:              {Int, cellOf[*array.Int8](whole[int8])},
+	arrow.INT16:             {Int, cellOf[*array.Int16](whole[int16])},
+	arrow.INT32:             {Int, cellOf[*array.Int32](whole[int32])},
+	arrow.INT64:             {Int, cellOf[*array.Int64](whole[int64])},
+	arrow.UINT8:             {Int, cellOf[*array.Uint8](whole[uint8])},
+	arrow.UINT16:            {Int, cellOf[*array.Uint16](whole[uint16])},
+	arrow.UINT32:            {Int, cellOf[*array.Uint32](whole[uint32])},
+	arrow.UINT64:            {Int, cellOf[*array.Uint64](unsigned)},
+	arrow.FLOAT16:           {Float, cellOf[*array.Float16](halfCell)},
+	arrow.FLOAT32:           {Float, cellOf[*array.Float32](floating[float32])},
+	arrow.FLOAT64:           {Float, cellOf[*array.Float64](floating[float64])},
+	arrow.STRING:            {Text, cellOf[*array.String](textCell)},
+	arrow.LARGE_STRING:      {Text, cellOf[*array.LargeString](textCell)},
+	arrow.STRING_VIEW:       {Text, cellOf[*array.StringView](textCell)},
+	arrow.BINARY:            {Any, cellOf[*array.Binary](bytesCell)},
+	arrow.LARGE_BINARY:      {Any, cellOf[*array.LargeBinary](bytesCell)},
+	arrow.BINARY_VIEW:       {Any, cellOf[*array.BinaryView](bytesCell)},
+	arrow.FIXED_SIZE_BINARY: {Any, cellOf[*array.FixedSizeBinary](bytesCell)},
+	arrow.DATE32:            {Int, cellOf[*array.Date32](times[arrow.Date32](perDay))},
+	arrow.DATE64:            {Int, cellOf[*array.Date64](times[arrow.Date64](perMilli))},
+}
+
 // arrowCells returns the kind of a type's cells, and the function that makes them; nil if the type is not supported.
 func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 	switch t := t.(type) {
-	case *arrow.NullType:
-		return Empty, func(arrow.Array, int, *budget) (any, error) { return nil, nil }
-	case *arrow.BooleanType:
-		return cellsOf[*array.Boolean](Bool, func(v bool) (any, error) { return v, nil })
-	case *arrow.Int8Type:
-		return cellsOf[*array.Int8](Int, whole[int8])
-	case *arrow.Int16Type:
-		return cellsOf[*array.Int16](Int, whole[int16])
-	case *arrow.Int32Type:
-		return cellsOf[*array.Int32](Int, whole[int32])
-	case *arrow.Int64Type:
-		return cellsOf[*array.Int64](Int, whole[int64])
-	case *arrow.Uint8Type:
-		return cellsOf[*array.Uint8](Int, whole[uint8])
-	case *arrow.Uint16Type:
-		return cellsOf[*array.Uint16](Int, whole[uint16])
-	case *arrow.Uint32Type:
-		return cellsOf[*array.Uint32](Int, whole[uint32])
-	case *arrow.Uint64Type:
-		return cellsOf[*array.Uint64](Int, unsigned)
-	case *arrow.Float16Type:
-		return Float, func(a arrow.Array, row int, _ *budget) (any, error) {
-			return half(a.(*array.Float16).Value(row).Uint16()), nil
-		}
-	case *arrow.Float32Type:
-		return cellsOf[*array.Float32](Float, floating[float32])
-	case *arrow.Float64Type:
-		return cellsOf[*array.Float64](Float, floating[float64])
-	case *arrow.StringType:
-		return cellsOf[*array.String](Text, textCell)
-	case *arrow.LargeStringType:
-		return cellsOf[*array.LargeString](Text, textCell)
-	case *arrow.StringViewType:
-		return cellsOf[*array.StringView](Text, textCell)
-	case *arrow.BinaryType:
-		return cellsOf[*array.Binary](Any, bytesCell)
-	case *arrow.LargeBinaryType:
-		return cellsOf[*array.LargeBinary](Any, bytesCell)
-	case *arrow.BinaryViewType:
-		return cellsOf[*array.BinaryView](Any, bytesCell)
-	case *arrow.FixedSizeBinaryType:
-		return cellsOf[*array.FixedSizeBinary](Any, bytesCell)
-	case *arrow.Date32Type:
-		return cellsOf[*array.Date32](Int, times[arrow.Date32](perDay))
-	case *arrow.Date64Type:
-		return cellsOf[*array.Date64](Int, times[arrow.Date64](perMilli))
 	case *arrow.TimestampType:
-		return cellsOf[*array.Timestamp](Int, times[arrow.Timestamp](unitOf(t.Unit)))
+		return Int, cellOf[*array.Timestamp](times[arrow.Timestamp](unitOf(t.Unit)))
 	case *arrow.Time32Type:
-		return cellsOf[*array.Time32](Int, times[arrow.Time32](unitOf(t.Unit)))
+		return Int, cellOf[*array.Time32](times[arrow.Time32](unitOf(t.Unit)))
 	case *arrow.Time64Type:
-		return cellsOf[*array.Time64](Int, times[arrow.Time64](unitOf(t.Unit)))
+		return Int, cellOf[*array.Time64](times[arrow.Time64](unitOf(t.Unit)))
 	case *arrow.DurationType:
-		return cellsOf[*array.Duration](Int, times[arrow.Duration](unitOf(t.Unit)))
+		return Int, cellOf[*array.Duration](times[arrow.Duration](unitOf(t.Unit)))
 	case arrow.DecimalType:
 		scale := t.GetScale()
 		if scale < -1000 || scale > 1000 {
 			return Any, nil
 		}
-		return Float, func(a arrow.Array, row int, _ *budget) (any, error) {
+		return Float, func(a arrow.Array, row int) (any, error) {
 			var n *big.Int
 			switch a := a.(type) {
 			case *array.Decimal32:
@@ -217,16 +197,16 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 		if of == nil {
 			return Any, nil
 		}
-		return kind, func(a arrow.Array, row int, left *budget) (any, error) {
+		return kind, func(a arrow.Array, row int) (any, error) {
 			d := a.(*array.Dictionary)
-			return element(d.Dictionary(), d.GetValueIndex(row), of, left)
+			return element(d.Dictionary(), d.GetValueIndex(row), of)
 		}
 	case *arrow.ListType, *arrow.LargeListType, *arrow.FixedSizeListType, *arrow.MapType:
 		_, of := arrowCells(t.(arrow.ListLikeType).Elem())
 		if of == nil {
 			return Any, nil
 		}
-		return Any, func(a arrow.Array, row int, left *budget) (any, error) {
+		return Any, func(a arrow.Array, row int) (any, error) {
 			l := a.(array.ListLike)
 			from, to := l.ValueOffsets(row)
 			if from < 0 || to < from || to > int64(l.ListValues().Len()) {
@@ -234,7 +214,7 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 			}
 			list := []any{}
 			for i := from; i < to; i++ {
-				v, err := element(l.ListValues(), int(i), of, left)
+				v, err := element(l.ListValues(), int(i), of)
 				if err != nil {
 					return nil, err
 				}
@@ -249,11 +229,11 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 				return Any, nil
 			}
 		}
-		return Any, func(a arrow.Array, row int, left *budget) (any, error) {
+		return Any, func(a arrow.Array, row int) (any, error) {
 			s := a.(*array.Struct)
 			object := make(Object, len(fields))
 			for i, of := range fields {
-				v, err := element(s.Field(i), row, of, left)
+				v, err := element(s.Field(i), row, of)
 				if err != nil {
 					return nil, err
 				}
@@ -262,120 +242,63 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 			return object, nil
 		}
 	}
-	return Any, nil
+	plain := plainTypes[t.ID()]
+	return plain.kind, plain.cell
 }
 
 // element is an element of an array as a cell.
-func element(a arrow.Array, row int, cell arrowCell, left *budget) (any, error) {
+func element(a arrow.Array, row int, cell arrowCell) (any, error) {
 	if row < 0 || row >= a.Len() {
 		return nil, fmt.Errorf("there is no element %d of %d", row, a.Len())
-	}
-	if err := left.take(16); err != nil {
-		return nil, err
 	}
 	if a.IsNull(row) {
 		return nil, nil
 	}
-	v, err := cell(a, row, left)
-	switch v := v.(type) {
-	case string:
-		err = errors.Join(err, left.take(len(v)))
-	case []byte:
-		err = errors.Join(err, left.take(len(v)))
-	}
-	return v, err
+	return cell(a, row)
 }
 
-func (r *arrowReader) Fields() []Field { return r.fields }
-func (r *arrowReader) Place() Place    { return r.place }
+func (r *arrowReader) close()      { r.stream.Release() }
+func (r *arrowReader) open() error { return nil }
+func (r *arrowReader) end() error  { return nil }
+func (r *arrowReader) rewind()     {}
 
-func (r *arrowReader) Close() { r.stream.Release() }
+func (r *arrowReader) cells(column int) func(row int) (any, error) {
+	a, of := r.batch.Column(column), r.of[column]
+	return func(row int) (any, error) { return element(a, row, of) }
+}
 
-// load reads the record batch at the current place; false at the end.
-func (r *arrowReader) load() (bool, error) {
-	if r.batch != nil {
-		return true, nil
+// rows reads the record batch.
+func (r *arrowReader) rows(batch int) (int, error) {
+	if r.batch != nil && batch == r.at {
+		return int(r.batch.NumRows()), nil
 	}
+	if r.source.skip = batch - r.at; r.batch != nil {
+		r.source.skip--
+	}
+	r.at, r.batch = batch, nil
 	err := guarded(func() (err error) {
 		r.batch, err = r.stream.Read()
 		return err
 	})
 	if err == io.EOF {
-		return false, nil
+		if r.source.skip > 0 {
+			err = fmt.Errorf("it has no record batch %d, where the checkpoint was: it has changed", batch)
+		}
+		return 0, err
 	}
+	var rows int64
 	if err == nil {
-		rows := r.batch.NumRows()
-		if rows < 0 || rows > maxRows {
+		if rows = r.batch.NumRows(); rows < 0 || rows > maxRows {
 			err = fmt.Errorf("it has %d rows: at most %d are allowed", rows, maxRows)
 		}
 		for _, i := range r.wanted {
 			if c := r.batch.Column(i); int64(c.Len()) != rows {
-				err = fmt.Errorf("column %s has %d cells of %d", short(r.fields[i].Name), c.Len(), rows)
+				err = fmt.Errorf("column %s has %d cells of %d", short(r.batch.ColumnName(i)), c.Len(), rows)
 			}
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("record batch %d, before byte %d: %w", r.place.Batch(), r.source.n, plainError(err))
+		return 0, fmt.Errorf("record batch %d, before byte %d: %w", batch, r.source.n, plainError(err))
 	}
-	return true, nil
-}
-
-func (r *arrowReader) Seek(p Place) error {
-	if skip := p.Batch() - r.place.Batch(); skip > 0 {
-		if r.batch != nil {
-			skip--
-		}
-		r.batch, r.source.skip, r.place = nil, skip, NewPlace(p.Batch(), 0)
-	}
-	more, err := r.load()
-	switch {
-	case err != nil:
-		return err
-	case r.source.skip > 0:
-		return fmt.Errorf("it has no record batch %d, where the checkpoint was: it has changed", p.Batch())
-	case p.Row() > 0 && (!more || int64(p.Row()) > r.batch.NumRows()):
-		return fmt.Errorf("it has no row %d of record batch %d, where the checkpoint was: it has changed", p.Row(), p.Batch())
-	}
-	r.place = p
-	return nil
-}
-
-func (r *arrowReader) Next(limit int) (*Table, error) {
-	for {
-		more, err := r.load()
-		if err != nil {
-			return nil, err
-		}
-		if !more {
-			return newTable(r.fields, r.wanted), io.EOF
-		}
-		if r.place.Row() < int(r.batch.NumRows()) {
-			break
-		}
-		r.batch, r.place = nil, NewPlace(r.place.Batch()+1, 0)
-	}
-	t := newTable(r.fields, r.wanted)
-	t.Rows = min(limit, int(r.batch.NumRows())-r.place.Row())
-	left := newBudget(chunkBudget)
-	for k, i := range r.wanted {
-		row := r.place.Row()
-		err := guarded(func() error {
-			a := r.batch.Column(i)
-			for ; row < r.place.Row()+t.Rows; row++ {
-				v, err := element(a, row, r.cells[i], left)
-				if err == nil {
-					err = t.Columns[k].Append(v)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("record batch %d, row %d, column %s: %w", r.place.Batch(), row, short(r.fields[i].Name), err)
-		}
-	}
-	r.place += Place(t.Rows)
-	return t, nil
+	return int(rows), nil
 }

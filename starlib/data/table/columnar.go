@@ -8,24 +8,112 @@ import (
 	"math/big"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 )
 
 // Reader reads a file of columns (Parquet, Arrow), some rows at a time, so that the file may be larger than memory.
 // Files are not trusted: an error names the place in the file, and the column if the fault is in one.
-type Reader interface {
-	// Fields are all columns of the file.
-	Fields() []Field
-	// Next reads at most limit rows of the wanted columns, all from one batch of the file. At the end it returns the
-	// columns without rows, and io.EOF.
-	Next(limit int) (*Table, error)
-	// Place is that of the row with which Next continues. The rows that Next has read have consecutive places.
-	Place() Place
-	// Seek moves to a place returned by Place; in Arrow, only forward.
-	Seek(p Place) error
-	Close()
+type Reader struct {
+	in     batches
+	unit   string // what the format calls a batch
+	fields []Field
+	wanted []int
+	place  Place
+}
+
+// batches is a file of columns in one format.
+type batches interface {
+	// rows is the number of rows in a batch, which is the one before or a later one; io.EOF for the one after the last.
+	rows(batch int) (int, error)
+	// open begins to read the batch for whose rows was asked last, unless that was done.
+	open() error
+	// cells returns the function for a column's cells, which are asked for one after the other.
+	cells(column int) func(row int) (any, error)
+	// end returns an error if a column of the batch has more cells than rows.
+	end() error
+	// rewind makes open begin anew.
+	rewind()
+	close()
+}
+
+// Fields are all columns of the file.
+func (r *Reader) Fields() []Field { return r.fields }
+
+// Place is that of the row with which Next continues. The rows that Next has read have consecutive places.
+func (r *Reader) Place() Place { return r.place }
+
+// Close closes the reader, not the file.
+func (r *Reader) Close() { r.in.close() }
+
+// errChanged is the error of a place that the file no longer has.
+func (r *Reader) errChanged(p Place) error {
+	return fmt.Errorf("it has no row %d of %s %d, where the checkpoint was: it has changed", p.Row(), r.unit, p.Batch())
+}
+
+// Seek moves to a place returned by Place; in Arrow, only forward.
+func (r *Reader) Seek(p Place) error {
+	n, err := r.in.rows(p.Batch())
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if p.Row() > n {
+		return r.errChanged(p)
+	}
+	r.in.rewind()
+	r.place = NewPlace(p.Batch(), 0)
+	for r.place < p { // reads the rows before it: nothing in the file can be trusted to say where it begins
+		if _, err := r.Next(min(p.Row()-r.place.Row(), 4096)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Next reads at most limit rows of the wanted columns, all from one batch of the file. At the end it returns the columns
+// without rows, and io.EOF.
+func (r *Reader) Next(limit int) (*Table, error) {
+	t := &Table{}
+	for _, i := range r.wanted {
+		t.Columns = append(t.Columns, &Column{Name: r.fields[i].Name, Kind: r.fields[i].Kind})
+	}
+	for t.Rows == 0 {
+		n, err := r.in.rows(r.place.Batch())
+		if err != nil {
+			return t, err
+		}
+		if t.Rows = min(limit, n-r.place.Row()); t.Rows > 0 {
+			break
+		}
+		if err := r.in.end(); err != nil {
+			return nil, fmt.Errorf("%s %d, %w", r.unit, r.place.Batch(), err)
+		}
+		r.place = NewPlace(r.place.Batch()+1, 0)
+	}
+	if err := r.in.open(); err != nil {
+		return nil, fmt.Errorf("%s %d, %w", r.unit, r.place.Batch(), err)
+	}
+	for k, i := range r.wanted {
+		row := r.place.Row()
+		err := guarded(func() error {
+			cell := r.in.cells(i)
+			for end := row + t.Rows; row < end; row++ {
+				v, err := cell(row)
+				if err == nil {
+					err = t.Columns[k].Append(v)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s %d, row %d, column %s: %w", r.unit, r.place.Batch(), row, short(r.fields[i].Name), err)
+		}
+	}
+	r.place += Place(t.Rows)
+	return t, nil
 }
 
 // Field is a column of a file, and why it cannot be read, if it cannot.
@@ -61,11 +149,8 @@ const (
 // maxFields bounds the columns of a file, including nested ones.
 const maxFields = 20000
 
-// chunkBudget bounds the cells that one call of Next returns.
-const chunkBudget = 1 << 30
-
 // ReadColumns reads all rows of a file.
-func ReadColumns(r Reader, largest int) (*Table, error) {
+func ReadColumns(r *Reader, largest int) (*Table, error) {
 	var all *Table
 	left := newBudget(largest)
 	for {
@@ -168,15 +253,6 @@ func choose(fields []Field, columns []string) ([]int, error) {
 	return wanted, nil
 }
 
-// newTable has the wanted columns, without rows.
-func newTable(fields []Field, wanted []int) *Table {
-	t := &Table{}
-	for _, i := range wanted {
-		t.Columns = append(t.Columns, &Column{Name: fields[i].Name, Kind: fields[i].Kind})
-	}
-	return t
-}
-
 // guarded calls a function that reads a file through a library, and turns a panic into an error: the libraries index
 // a file's content without checking bounds.
 func guarded(what func() error) (err error) {
@@ -262,11 +338,8 @@ func unsigned(n uint64) (any, error) {
 	return int64(n), nil
 }
 
-// FormatsOfColumns are the formats that OpenColumns reads.
-var FormatsOfColumns = []string{"arrow", "parquet"}
-
-// IsColumns reports whether a format is a format of columns.
-func IsColumns(format string) bool { return slices.Contains(FormatsOfColumns, format) }
+// IsColumns reports whether OpenColumns reads a format.
+func IsColumns(format string) bool { return format == "arrow" || format == "parquet" }
 
 // Random is a file that can be read at any position.
 type Random interface {
@@ -276,7 +349,7 @@ type Random interface {
 
 // OpenColumns opens a file of columns; columns are the wanted ones, nil for all. in reads the file from its start,
 // unpacked if compressed, which only works for an Arrow stream.
-func OpenColumns(format string, file Random, in io.Reader, packed bool, columns []string) (r Reader, err error) {
+func OpenColumns(format string, file Random, in io.Reader, packed bool, columns []string) (*Reader, error) {
 	switch {
 	case format == "parquet" && packed:
 		return nil, errors.New("a Parquet file is not read beneath gzip or zstd: unpack it; its pages may be compressed")

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func openBytes(format string, b []byte, columns []string) (Reader, error) {
+func openBytes(format string, b []byte, columns []string) (*Reader, error) {
 	return OpenColumns(format, bytes.NewReader(b), bytes.NewReader(b), false, columns)
 }
 
@@ -115,7 +115,7 @@ func TestColumnsOfPyarrow(t *testing.T) {
 			}
 		}
 		r.Close()
-		if a, ok := r.(*arrowReader); ok && a.memory.used != 0 {
+		if a, ok := r.in.(*arrowReader); ok && a.memory.used != 0 {
 			t.Errorf("%s: %d bytes are not given back", name, a.memory.used)
 		}
 	}

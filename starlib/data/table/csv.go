@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -13,33 +14,27 @@ import (
 // MissingValues are the texts that stand for a missing cell by default, as in pandas.
 var MissingValues = []string{"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"}
 
-// CSV says how a file of separated values is to be read.
-type CSV struct {
-	Delimiter rune     // 0: a comma
-	Header    *bool    // whether the first line holds the columns' names; nil: if no field of it is a number
+// Options say how a table is to be read.
+type Options struct {
 	Columns   []string // the wanted columns; nil: all
-	Missing   []string // nil: MissingValues
+	Delimiter rune     // of CSV; 0: a comma
+	Header    *bool    // of CSV: whether the first line holds the columns' names; nil: if no field of it is a number
+	Missing   []string // of CSV: what stands for a missing cell; nil: MissingValues
 	Largest   int      // how many bytes the cells may take; 0: no limit
 }
 
 // MaxRecord bounds a line, or a JSON value.
 const MaxRecord = 64 << 20
 
-// A RecordReader bounds the size of a record: encoding/csv keeps all of it, and a quote that is never closed extends to
+// boundedReader bounds the size of a record: encoding/csv keeps all of it, and a quote that is never closed extends to
 // the end of the file.
-type RecordReader struct {
+type boundedReader struct {
 	io.Reader
 	bytes int // since the record began, or some kB before
 }
 
-// Bound bounds the records read from in.
-func Bound(in io.Reader) *RecordReader { return &RecordReader{Reader: in} }
-
-// Next says that a record begins.
-func (r *RecordReader) Next() { r.bytes = 0 }
-
 // Read returns an error once the record is longer than MaxRecord.
-func (r *RecordReader) Read(p []byte) (int, error) {
+func (r *boundedReader) Read(p []byte) (int, error) {
 	if r.bytes > MaxRecord {
 		return 0, fmt.Errorf("a line of more than %d bytes, or a quote that is not closed", MaxRecord)
 	}
@@ -48,16 +43,43 @@ func (r *RecordReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read reads a file. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, and if an
-// integer is too large for the column's type, its cells are texts as in the file. Errors name line and column.
-func (o CSV) Read(in io.Reader) (*Table, error) {
-	bounded := Bound(in)
+// Records calls visit with the fields of each line of a file of separated values, valid until it returns, and the
+// line's number. A line with another number of fields than the first is an error. trim removes space before fields.
+func Records(in io.Reader, comma rune, trim bool, visit func(line int, fields []string) error) error {
+	bounded := &boundedReader{Reader: in}
 	r := csv.NewReader(bounded)
+	r.Comma, r.TrimLeadingSpace = comma, trim
 	r.ReuseRecord = true
-	r.FieldsPerRecord = -1
-	if o.Delimiter != 0 {
-		r.Comma = o.Delimiter
+	r.FieldsPerRecord = -1 // the check below names the line it compares with
+	width, first, line := -1, 0, 0
+	for {
+		bounded.bytes = 0
+		fields, err := r.Read()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			if p := (*csv.ParseError)(nil); errors.As(err, &p) {
+				return fmt.Errorf("line %d, column %d: %w", p.Line, p.Column, p.Err)
+			}
+			return fmt.Errorf("after line %d: %w", line, err)
+		}
+		if line, _ = r.FieldPos(0); width < 0 {
+			fields[0] = strings.TrimPrefix(fields[0], "\ufeff")
+			width, first = len(fields), line
+		}
+		if len(fields) != width {
+			return fmt.Errorf("line %d, column %d: the line has %d columns, but line %d has %d", line, min(len(fields), width)+1, len(fields), first, width)
+		}
+		if err := visit(line, fields); err != nil {
+			return err
+		}
 	}
+}
+
+// CSV reads a file of separated values. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, and if an
+// integer is too large for the column's type, its cells are texts as in the file. Errors name line and column.
+func (o Options) CSV(in io.Reader) (*Table, error) {
 	missing := o.Missing
 	if missing == nil {
 		missing = MissingValues
@@ -70,45 +92,26 @@ func (o CSV) Read(in io.Reader) (*Table, error) {
 	var cells [][]string // of the wanted columns
 	var wanted []int     // their indices in a line
 	left := newBudget(o.Largest)
-	line, first := 0, 0
-	for n := 0; ; n++ {
-		bounded.Next()
-		record, err := r.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			if p := (*csv.ParseError)(nil); errors.As(err, &p) {
-				return nil, fmt.Errorf("line %d, column %d: %w", p.Line, p.Column, p.Err)
-			}
-			return nil, fmt.Errorf("after line %d: %w", line, err)
-		}
-		line, _ = r.FieldPos(0)
-		if n == 0 {
-			record[0] = strings.TrimPrefix(record[0], "\ufeff")
-			first = line
+	err := Records(in, cmp.Or(o.Delimiter, ','), false, func(line int, record []string) (err error) {
+		if names == nil {
 			header := o.Header != nil && *o.Header || o.Header == nil && !slices.ContainsFunc(record, isNumber)
 			for i, field := range record {
-				if name := strconv.Itoa(i); header {
+				if header {
 					names = append(names, strings.TrimSpace(field))
 				} else {
-					names = append(names, name)
+					names = append(names, strconv.Itoa(i))
 				}
 			}
 			if err := unique(names); err != nil {
-				return nil, fmt.Errorf("line %d: %w", line, err)
+				return fmt.Errorf("line %d: %w", line, err)
 			}
 			if wanted, err = places(names, o.Columns); err != nil {
-				return nil, err
+				return err
 			}
 			cells = make([][]string, len(wanted))
 			if header {
-				continue
+				return nil
 			}
-		}
-		if len(record) != len(names) {
-			return nil, fmt.Errorf("line %d, column %d: the line has %d columns, but line %d has %d",
-				line, min(len(record), len(names))+1, len(record), first, len(names))
 		}
 		size := 0
 		for k, i := range wanted {
@@ -116,11 +119,15 @@ func (o CSV) Read(in io.Reader) (*Table, error) {
 			size += 16 + len(record[i])
 		}
 		if err := left.take(size); err != nil {
-			return nil, fmt.Errorf("line %d: %w", line, err)
+			return fmt.Errorf("line %d: %w", line, err)
 		}
+		return nil
+	})
+	if err == nil && names == nil {
+		err = errors.New("no rows")
 	}
-	if names == nil {
-		return nil, errors.New("no rows")
+	if err != nil {
+		return nil, err
 	}
 	t := &Table{}
 	for k, i := range wanted {
@@ -171,49 +178,43 @@ func isNumber(field string) bool {
 	return err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// column finds the narrowest kind that all cells have.
+// column has the narrowest kind that all cells have.
 func column(name string, cells []string, isMissing map[string]bool) *Column {
-	c := &Column{Name: name}
-	ints, floats, bools, some, large := true, true, true, false, false
-	for _, s := range cells {
-		if isMissing[s] {
-			continue
+kinds:
+	for _, parse := range []func(s string) (any, bool){parseBool, parseInt, parseFloat, parseText} {
+		c := &Column{Name: name}
+		for _, s := range cells {
+			var v any
+			if !isMissing[s] {
+				var ok bool
+				if v, ok = parse(s); !ok {
+					continue kinds
+				}
+			}
+			_ = c.Append(v) // of one kind
 		}
-		some = true
-		if ints {
-			_, err := strconv.ParseInt(s, 10, 64)
-			ints = err == nil
-		}
-		if !ints && floats {
-			_, err := strconv.ParseFloat(s, 64)
-			floats = err == nil && isNumber(s)
-		}
-		if n, err := strconv.ParseInt(s, 10, 64); floats && (errors.Is(err, strconv.ErrRange) || err == nil && !exact(n)) {
-			large = true // not to be rounded silently
-		}
-		bools = bools && (strings.EqualFold(s, "true") || strings.EqualFold(s, "false"))
-		if !ints && !floats && !bools {
-			break
-		}
+		return c
 	}
-	floats = floats && !large
-	for _, s := range cells {
-		var v any
-		switch {
-		case isMissing[s]:
-		case !some:
-		case bools:
-			v = strings.EqualFold(s, "true")
-		case ints:
-			n, _ := strconv.ParseInt(s, 10, 64)
-			v = n
-		case floats:
-			f, _ := strconv.ParseFloat(s, 64)
-			v = f
-		default:
-			v = s
-		}
-		_ = c.Append(v) // of one kind
+	return nil
+}
+
+func parseText(s string) (any, bool) { return s, true }
+
+func parseBool(s string) (any, bool) {
+	yes := strings.EqualFold(s, "true")
+	return yes, yes || strings.EqualFold(s, "false")
+}
+
+func parseInt(s string) (any, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
+}
+
+// parseFloat refuses integers that it would have to round.
+func parseFloat(s string) (any, bool) {
+	if n, err := strconv.ParseInt(s, 10, 64); errors.Is(err, strconv.ErrRange) || err == nil && !exact(n) {
+		return nil, false
 	}
-	return c
+	f, err := strconv.ParseFloat(s, 64)
+	return f, err == nil && isNumber(s)
 }

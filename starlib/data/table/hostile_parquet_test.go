@@ -44,7 +44,7 @@ func TestRunBombs(t *testing.T) {
 					}
 				}
 			}
-			r := one.(*parquetReader)
+			r := one.in.(*parquetReader)
 			r.nodes[i].each(func(l *leaf) {
 				m := r.file.Metadata().RowGroups[0].Columns[l.index].MetaData
 				begin := m.DataPageOffset
@@ -70,8 +70,8 @@ func TestRunBombs(t *testing.T) {
 							copy(b[at:next], many)
 							var before, after runtime.MemStats
 							runtime.ReadMemStats(&before)
-							if err = r.Seek(0); err == nil {
-								_, err = r.Next(100)
+							if err = one.Seek(0); err == nil {
+								_, err = one.Next(100)
 							}
 							runtime.ReadMemStats(&after)
 							copy(b[at:next], honest[at:])

@@ -177,29 +177,23 @@ func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
 			if !known {
 				k = len(t.Columns)
 				at[m.Name] = k
+				if err := left.take(16 * t.Rows); err != nil {
+					return err
+				}
 				c := &Column{Name: m.Name}
-				if t.Rows > 0 {
-					if err := left.take(16 * t.Rows); err != nil {
-						return err
-					}
-					c.Missing = make([]bool, t.Rows)
-					for i := range c.Missing {
-						c.Missing[i] = true
-					}
+				for range t.Rows {
+					_ = c.Append(nil)
 				}
 				t.Columns = append(t.Columns, c)
 			}
-			c := t.Columns[k]
-			if err := c.Append(m.Value); err != nil {
+			if err := t.Columns[k].Append(m.Value); err != nil {
 				return fmt.Errorf("column %s: %w", short(m.Name), err)
 			}
 		}
 		t.Rows++
 		for _, c := range t.Columns {
 			if c.Len() < t.Rows {
-				if err := c.Append(nil); err != nil {
-					return err
-				}
+				_ = c.Append(nil)
 			}
 		}
 		return nil
@@ -211,11 +205,7 @@ func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
 		return nil, errors.New("no rows")
 	}
 	if columns != nil {
-		names := make([]string, len(t.Columns))
-		for i, c := range t.Columns {
-			names[i] = c.Name
-		}
-		order, err := places(names, columns)
+		order, err := places(t.Names(), columns)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/deprecated"
@@ -17,11 +18,9 @@ import (
 type parquetReader struct {
 	in     Random
 	file   *parquet.File
-	fields []Field
 	nodes  []*node // of the columns
-	leaves int
 	wanted []int
-	place  Place
+	group  int // for whose rows was asked last
 	opened int // the row group whose leaves are open; -1: none
 }
 
@@ -40,25 +39,32 @@ type node struct {
 	cells    Kind
 }
 
-func openParquet(in Random, columns []string) (_ Reader, err error) {
+func openParquet(in Random, columns []string) (_ *Reader, err error) {
 	r := &parquetReader{in: in, opened: -1}
 	if err := r.footer(); err != nil {
 		return nil, err
 	}
+	var fields []Field
 	err = guarded(func() error {
-		file, err := parquet.OpenFile(in, in.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
-		if r.file = file; err == nil {
-			err = r.schema()
+		r.file, err = parquet.OpenFile(in, in.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+		if err != nil {
+			return err
 		}
-		return err
+		elements := []format.SchemaElement(r.file.Metadata().Schema[1:])
+		for _, c := range r.file.Root().Columns() {
+			n := newNode(c, &elements)
+			r.nodes = append(r.nodes, n)
+			fields = append(fields, Field{Name: n.name, Type: n.kind, Kind: n.cells, Refused: n.problem})
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the footer is corrupt: %.300v", err)
 	}
-	if r.wanted, err = choose(r.fields, columns); err != nil {
+	if r.wanted, err = choose(fields, columns); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return &Reader{in: r, unit: "row group", fields: fields, wanted: r.wanted}, nil
 }
 
 // footer looks at the file's description before the library reads it.
@@ -132,93 +138,45 @@ func (r listReader) Discard(n int) (int, error) {
 	return r.BytesReader.(interface{ Discard(int) (int, error) }).Discard(n)
 }
 
-// schema makes the nodes.
-func (r *parquetReader) schema() error {
-	schema := r.file.Metadata().Schema
-	at := 1
-	for range max(0, schema[0].NumChildren.V) {
-		n, err := r.node(schema, &at, "", 0, 0)
-		if err != nil {
-			return err
+// newNode makes a node from a column and the elements of the schema from it on.
+func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
+	e := (*elements)[0]
+	*elements = (*elements)[1:]
+	n := &node{name: c.Name(), def: c.MaxDefinitionLevel(), rep: c.MaxRepetitionLevel(), optional: c.Optional(), repeated: c.Repeated(), cells: Any}
+	if c.Leaf() {
+		n.leaf = &leaf{path: strings.Join(c.Path(), "."), index: c.Index(), def: n.def, rep: n.rep, kind: e.Type.V}
+		if n.leaf.kind == format.FixedLenByteArray {
+			n.leaf.length = int64(e.TypeLength.V)
 		}
-		r.nodes = append(r.nodes, n)
-		r.fields = append(r.fields, Field{Name: n.name, Type: n.kind, Kind: n.cells, Refused: n.problem})
-	}
-	for i, g := range r.file.Metadata().RowGroups {
-		if len(g.Columns) != r.leaves {
-			return fmt.Errorf("row group %d has %d columns, and the schema %d", i, len(g.Columns), r.leaves)
+		n.first = n.leaf
+		n.kind, n.cells, n.leaf.value = leafType(c, &e)
+		if n.problem = n.leaf.value == nil; n.repeated {
+			n.cells = Any
 		}
+		return n
 	}
-	return nil
-}
-
-func (r *parquetReader) node(schema []format.SchemaElement, at *int, path string, def, rep int) (*node, error) {
-	e := &schema[*at]
-	*at++
-	n := &node{name: e.Name, def: def, rep: rep, cells: Any}
-	switch e.RepetitionType.V {
-	case format.Optional:
-		n.optional = true
-		n.def++
-	case format.Repeated:
-		n.repeated = true
-		n.def++
-		n.rep++
-	}
-	if path != "" {
-		path += "."
-	}
-	path += e.Name
-	if e.NumChildren.V > 0 {
-		n.kind = "group"
-		for range e.NumChildren.V {
-			child, err := r.node(schema, at, path, n.def, n.rep)
-			if err != nil {
-				return nil, err
-			}
-			if child.problem && !n.problem {
-				n.problem, n.kind = true, child.kind
-			}
-			n.children = append(n.children, child)
+	n.kind = "group"
+	for _, c := range c.Columns() {
+		child := newNode(c, elements)
+		if child.problem && !n.problem {
+			n.problem, n.kind = true, child.kind
 		}
-		n.first = n.children[0].first
-		switch e.LogicalType.Value.(type) {
-		case *format.VariantType:
-			n.problem, n.kind = true, "VARIANT"
-		case *format.ListType, *format.MapType:
-			n.list = true
-		}
-		if t := e.ConvertedType; t.Valid && (t.V == deprecated.List || t.V == deprecated.Map || t.V == deprecated.MapKeyValue) {
-			n.list = true
-		}
-		if n.list = n.list && len(n.children) == 1 && n.children[0].repeated; n.list && !n.problem {
-			n.kind = "list"
-		}
-		return n, nil
+		n.children = append(n.children, child)
 	}
-	if !e.Type.Valid {
-		return nil, fmt.Errorf("column %s has neither a type nor fields", short(path))
+	n.first = n.children[0].first
+	switch e.LogicalType.Value.(type) {
+	case *format.VariantType:
+		n.problem, n.kind = true, "VARIANT"
+	case *format.ListType, *format.MapType:
+		n.list = true
 	}
-	n.leaf = &leaf{path: path, index: r.leaves, def: n.def, rep: n.rep, kind: e.Type.V}
-	if n.leaf.kind == format.FixedLenByteArray {
-		n.leaf.length = int64(e.TypeLength.V)
+	if t := e.ConvertedType; t.Valid && (t.V == deprecated.List || t.V == deprecated.Map || t.V == deprecated.MapKeyValue) {
+		n.list = true
 	}
-	n.first = n.leaf
-	r.leaves++
-	n.kind, n.cells, n.leaf.value = leafType(e)
-	if n.problem = n.leaf.value == nil; n.repeated {
-		n.cells = Any
+	if n.list = n.list && len(n.children) == 1 && n.children[0].repeated; n.list && !n.problem {
+		n.kind = "list"
 	}
-	return n, nil
-}
-
-func (r *parquetReader) Fields() []Field { return r.fields }
-func (r *parquetReader) Place() Place    { return r.place }
-
-func (r *parquetReader) Close() {
-	for _, i := range r.wanted {
-		r.nodes[i].each(func(l *leaf) { l.close() })
-	}
+	return n
 }
 
 // each visits the leaves of a node.
@@ -231,118 +189,81 @@ func (n *node) each(visit func(*leaf)) {
 	}
 }
 
-func (r *parquetReader) Seek(p Place) error {
-	groups := r.file.Metadata().RowGroups
-	if b := p.Batch(); b > len(groups) || b == len(groups) && p.Row() > 0 || b < len(groups) && int64(p.Row()) > groups[b].NumRows {
-		return fmt.Errorf("it has no row %d of row group %d, where the checkpoint was: it has changed", p.Row(), p.Batch())
-	}
-	r.place = NewPlace(p.Batch(), 0)
-	r.opened = -1
-	for r.place < p { // reads the rows before it: nothing in the file can be trusted to say where it begins
-		if _, err := r.rows(min(p.Row()-r.place.Row(), 4096)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (r *parquetReader) rewind() { r.opened = -1 }
 
-func (r *parquetReader) Next(limit int) (*Table, error) {
-	groups := r.file.Metadata().RowGroups
-	for {
-		g := r.place.Batch()
-		if g >= len(groups) {
-			return newTable(r.fields, r.wanted), io.EOF
-		}
-		if left := int(groups[g].NumRows) - r.place.Row(); left > 0 {
-			return r.rows(min(limit, left))
-		}
-		if err := r.finish(); err != nil {
-			return nil, err
-		}
-		r.place = NewPlace(g+1, 0)
+func (r *parquetReader) close() {
+	for _, i := range r.wanted {
+		r.nodes[i].each(func(l *leaf) { l.close() })
 	}
 }
 
-// finish returns an error if a column of the row group has values that belong to no row.
-func (r *parquetReader) finish() error {
-	g := r.place.Batch()
-	if r.opened != g {
+func (r *parquetReader) rows(group int) (int, error) {
+	groups := r.file.Metadata().RowGroups
+	switch r.group = group; {
+	case group < len(groups):
+		return int(groups[group].NumRows), nil
+	case group == len(groups):
+		return 0, io.EOF
+	}
+	return 0, fmt.Errorf("it has no row group %d, where the checkpoint was: it has changed", group)
+}
+
+func (r *parquetReader) open() (err error) {
+	if r.opened == r.group {
 		return nil
 	}
+	r.close()
+	r.opened = r.group
+	for _, i := range r.wanted {
+		r.nodes[i].each(func(l *leaf) {
+			if err == nil {
+				if err = r.openLeaf(l, r.group); err != nil {
+					err = fmt.Errorf("column %s: %w", short(l.path), err)
+				}
+			}
+		})
+	}
+	return err
+}
+
+func (r *parquetReader) end() error {
 	for _, i := range r.wanted {
 		n := r.nodes[i]
-		var more bool
-		if err := guarded(func() (err error) { _, more, err = n.first.peek(); return err }); err != nil {
-			return fmt.Errorf("row group %d, column %s: %w", g, short(n.name), err)
-		}
-		if more {
-			return fmt.Errorf("row group %d, column %s: it has more values than the %d rows", g, short(n.name), r.place.Row())
+		err := guarded(func() error {
+			if r.opened != r.group {
+				return nil
+			}
+			v, err := n.first.peek()
+			if v != nil {
+				err = fmt.Errorf("it has more values than the %d rows", r.file.Metadata().RowGroups[r.group].NumRows)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("column %s: %w", short(n.name), err)
 		}
 	}
 	return nil
 }
 
-// rows reads rows of the current row group.
-func (r *parquetReader) rows(count int) (*Table, error) {
-	g := r.place.Batch()
-	if r.opened != g {
-		r.Close()
-		r.opened = g
-		for _, i := range r.wanted {
-			var err error
-			r.nodes[i].each(func(l *leaf) {
-				if err == nil {
-					if err = r.open(l, g); err != nil {
-						err = fmt.Errorf("row group %d, column %s: %w", g, short(l.path), err)
-					}
-				}
-			})
-			if err != nil {
-				return nil, err
-			}
+func (r *parquetReader) cells(column int) func(row int) (any, error) {
+	n := r.nodes[column]
+	return func(int) (any, error) {
+		if v, err := n.first.peek(); err == nil && v != nil && v.RepetitionLevel() != 0 {
+			return nil, errors.New("a row begins within a list")
 		}
+		return n.read()
 	}
-	t := newTable(r.fields, r.wanted)
-	left := newBudget(chunkBudget)
-	for k, i := range r.wanted {
-		n, c := r.nodes[i], t.Columns[k]
-		row := 0
-		err := guarded(func() error {
-			for ; row < count; row++ {
-				if v, ok, err := n.first.peek(); err != nil {
-					return err
-				} else if !ok {
-					return errors.New("it has fewer values than rows")
-				} else if v.RepetitionLevel() != 0 {
-					return errors.New("a row begins within a list")
-				}
-				v, err := n.read(left)
-				if err == nil {
-					err = c.Append(v)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("row group %d, row %d, column %s: %w", g, r.place.Row()+row, short(n.name), err)
-		}
-	}
-	t.Rows = count
-	r.place += Place(count)
-	return t, nil
 }
 
 // read assembles the next value of a node from its leaves' values.
-func (n *node) read(left *budget) (any, error) {
-	v, ok, err := n.first.peek()
+func (n *node) read() (any, error) {
+	v, err := n.first.peek()
+	if err == nil && v == nil {
+		err = errFewValues
+	}
 	if err != nil {
 		return nil, err
-	}
-	if !ok {
-		return nil, errors.New("it has fewer values than rows")
 	}
 	if n.repeated {
 		list := []any{}
@@ -350,16 +271,13 @@ func (n *node) read(left *budget) (any, error) {
 			return list, n.skip()
 		}
 		for {
-			element, err := n.body(left)
+			element, err := n.body()
 			if err != nil {
 				return nil, err
 			}
-			if err := left.take(16); err != nil {
-				return nil, err
-			}
 			list = append(list, element)
-			v, ok, err := n.first.peek()
-			if err != nil || !ok || v.RepetitionLevel() != n.rep {
+			v, err := n.first.peek()
+			if v == nil || v.RepetitionLevel() != n.rep {
 				return list, err
 			}
 		}
@@ -367,11 +285,11 @@ func (n *node) read(left *budget) (any, error) {
 	if n.optional && v.DefinitionLevel() < n.def {
 		return nil, n.skip()
 	}
-	return n.body(left)
+	return n.body()
 }
 
 // body is the value of a node that is present.
-func (n *node) body(left *budget) (any, error) {
+func (n *node) body() (any, error) {
 	switch {
 	case n.leaf != nil:
 		v, err := n.leaf.take()
@@ -381,13 +299,10 @@ func (n *node) body(left *budget) (any, error) {
 		if v.IsNull() {
 			return nil, errors.New("a null where there may be none")
 		}
-		if err := left.take(16 + len(bytesOf(v))); err != nil {
-			return nil, err
-		}
 		return n.leaf.value(*v)
 	case n.list:
 		element := n.children[0]
-		v, err := element.read(left)
+		v, err := element.read()
 		if err != nil || element.list || len(element.children) != 1 || element.name == "array" || element.name == n.name+"_tuple" {
 			return v, err
 		}
@@ -399,20 +314,13 @@ func (n *node) body(left *budget) (any, error) {
 	}
 	object := make(Object, len(n.children))
 	for i, c := range n.children {
-		v, err := c.read(left)
+		v, err := c.read()
 		if err != nil {
 			return nil, err
 		}
 		object[i] = Member{c.name, v}
 	}
 	return object, nil
-}
-
-func bytesOf(v *parquet.Value) []byte {
-	if k := v.Kind(); k == parquet.ByteArray || k == parquet.FixedLenByteArray {
-		return v.ByteArray()
-	}
-	return nil
 }
 
 // skip skips what represents a missing node: one value of each leaf.

@@ -24,16 +24,13 @@ type leaf struct {
 	kind    format.Type
 	length  int64 // the bytes of each value of a FixedLenByteArray; else 0
 	value   func(parquet.Value) (any, error)
-	pages   parquet.Pages
-	page    parquet.Page
-	values  parquet.ValueReader
+	values  parquet.ColumnChunkValueReader
 	buffer  [128]parquet.Value
 	n, next int
-	end     bool
 }
 
-// open starts reading a leaf in a row group, after checking that its pages are safe for the library.
-func (r *parquetReader) open(l *leaf, group int) error {
+// openLeaf starts reading a leaf in a row group, after checking that its pages are safe for the library.
+func (r *parquetReader) openLeaf(l *leaf, group int) error {
 	chunk := &r.file.Metadata().RowGroups[group].Columns[l.index]
 	if chunk.FilePath != "" {
 		return errors.New("its data is in another file, which is not supported")
@@ -54,7 +51,7 @@ func (r *parquetReader) open(l *leaf, group int) error {
 			}
 			at = next
 		}
-		l.pages = r.file.RowGroups()[group].ColumnChunks()[l.index].Pages()
+		l.values = parquet.NewColumnChunkValueReader(r.file.RowGroups()[group].ColumnChunks()[l.index])
 		return nil
 	})
 }
@@ -200,51 +197,34 @@ func (l *leaf) fixed(content []byte) error {
 	return err
 }
 
-// peek is the next value; false at the end of the row group.
-func (l *leaf) peek() (*parquet.Value, bool, error) {
-	for l.next == l.n {
-		if l.end {
-			return nil, false, nil
-		}
-		if l.values == nil {
-			page, err := l.pages.ReadPage()
-			if err == io.EOF {
-				l.end = true
-				return nil, false, nil
-			}
-			if err != nil {
-				return nil, false, err
-			}
-			l.page, l.values = page, page.Values()
-		}
+// peek is the next value; nil at the end of the row group.
+func (l *leaf) peek() (*parquet.Value, error) {
+	if l.next == l.n {
 		n, err := l.values.ReadValues(l.buffer[:])
-		if err != nil && err != io.EOF {
-			return nil, false, err
-		}
 		if l.n, l.next = n, 0; n == 0 {
-			if err == nil {
-				return nil, false, errors.New("a page without an end")
+			if err == io.EOF {
+				err = nil
 			}
-			parquet.Release(l.page)
-			l.page, l.values = nil, nil
+			return nil, err
 		}
 	}
-	return &l.buffer[l.next], true, nil
+	return &l.buffer[l.next], nil
 }
 
+var errFewValues = errors.New("it has fewer values than rows")
+
 func (l *leaf) take() (*parquet.Value, error) {
-	v, ok, err := l.peek()
-	if err == nil && !ok {
-		err = errors.New("it has fewer values than rows")
+	v, err := l.peek()
+	if err == nil && v == nil {
+		err = errFewValues
 	}
 	l.next++
 	return v, err
 }
 
 func (l *leaf) close() {
-	parquet.Release(l.page)
-	if l.pages != nil {
-		l.pages.Close()
+	if l.values != nil {
+		l.values.Close()
 	}
-	l.page, l.pages, l.values, l.n, l.next, l.end = nil, nil, nil, 0, 0, false
+	l.values, l.n, l.next = nil, 0, 0
 }

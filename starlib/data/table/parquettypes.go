@@ -8,7 +8,6 @@ import (
 	"math/big"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/deprecated"
 	"github.com/parquet-go/parquet-go/format"
 )
 
@@ -17,35 +16,9 @@ const julianEpoch = 2440588
 
 type leafCell = func(v parquet.Value) (any, error)
 
-// legacy translates an older writer's annotation of a type to the newer form; nil if not supported.
-func legacy(e *format.SchemaElement) any {
-	millis, micros := format.TimeUnit{Value: new(format.MilliSeconds)}, format.TimeUnit{Value: new(format.MicroSeconds)}
-	switch e.ConvertedType.V {
-	case deprecated.UTF8, deprecated.Enum, deprecated.Json:
-		return new(format.StringType)
-	case deprecated.Bson:
-		return new(format.BsonType)
-	case deprecated.Decimal:
-		return &format.DecimalType{Scale: e.Scale.V}
-	case deprecated.Date:
-		return new(format.DateType)
-	case deprecated.TimeMillis, deprecated.TimestampMillis:
-		return &format.TimeType{Unit: millis}
-	case deprecated.TimeMicros, deprecated.TimestampMicros:
-		return &format.TimeType{Unit: micros}
-	case deprecated.Uint8, deprecated.Uint16, deprecated.Uint32:
-		return &format.IntType{BitWidth: 32}
-	case deprecated.Uint64:
-		return &format.IntType{BitWidth: 64}
-	case deprecated.Int8, deprecated.Int16, deprecated.Int32, deprecated.Int64:
-		return &format.IntType{BitWidth: 64, IsSigned: true}
-	}
-	return nil
-}
-
 // leafType returns the name of a leaf's type, the kind of its cells, and the function that makes a cell from a value; nil if
 // the type is not supported.
-func leafType(e *format.SchemaElement) (name string, kind Kind, cell leafCell) {
+func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind Kind, cell leafCell) {
 	physical := e.Type.V
 	name = physical.String()
 	var logical any = e.LogicalType.Value
@@ -53,9 +26,11 @@ func leafType(e *format.SchemaElement) (name string, kind Kind, cell leafCell) {
 		name = e.LogicalType.Value.String()
 	} else if e.ConvertedType.Valid {
 		name = fmt.Sprintf("%s of converted type %d", physical, e.ConvertedType.V)
-		if logical = legacy(e); logical == nil {
+		t := c.Type() // in which the library translates an older writer's annotation
+		if ct := t.ConvertedType(); ct == nil || *ct != e.ConvertedType.V || t.LogicalType() == nil {
 			return name, Any, nil
 		}
+		logical = t.LogicalType().Value
 	}
 	whole := physical == format.Int32 || physical == format.Int64
 	array := physical == format.ByteArray || physical == format.FixedLenByteArray

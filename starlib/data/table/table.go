@@ -43,6 +43,15 @@ type Table struct {
 	Rows    int
 }
 
+// Names are the columns' names.
+func (t *Table) Names() []string {
+	names := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = c.Name
+	}
+	return names
+}
+
 // Find returns a column by its name; nil if there is none.
 func (t *Table) Find(name string) *Column {
 	for _, c := range t.Columns {

@@ -35,7 +35,7 @@ func TestKindsOfColumns(t *testing.T) {
 		"a\n-0\n0.0\n":                   "a float64 -0 0; ",
 		"a\ninf\n-Infinity\n":            "a float64 +Inf -Inf; ",
 	} {
-		got, err := CSV{}.Read(strings.NewReader(text))
+		got, err := Options{}.CSV(strings.NewReader(text))
 		if err != nil || show(got) != want {
 			t.Errorf("%q: %v\ngot  %q\nwant %q", text, err, show(or(got)), want)
 		}
@@ -58,7 +58,7 @@ func TestBadTables(t *testing.T) {
 		"a\nx\n" + strings.Repeat("yyyyyyyyyy\n", 100): "line 25: the cells up to here take more than the 600 bytes that a table may take; data.stream reads a file of any size piece by piece",
 	} {
 		yes := true
-		if _, err := (CSV{Header: &yes, Largest: 600}).Read(strings.NewReader(text)); err == nil || err.Error() != want {
+		if _, err := (Options{Header: &yes, Largest: 600}).CSV(strings.NewReader(text)); err == nil || err.Error() != want {
 			t.Errorf("%.20q: %v\nwant %s", text, err, want)
 		}
 	}
@@ -101,7 +101,7 @@ func FuzzTables(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, read := range []func() (*Table, error){
-			func() (*Table, error) { return CSV{Largest: 1 << 20}.Read(strings.NewReader(text)) },
+			func() (*Table, error) { return Options{Largest: 1 << 20}.CSV(strings.NewReader(text)) },
 			func() (*Table, error) { return JSONLines(strings.NewReader(text), nil, 1<<20) },
 		} {
 			got, err := read()

@@ -89,14 +89,11 @@ func (m *charsmap) find(s string) (text string, ok bool) {
 
 // normalize replaces characters. If a character has several code points (a grapheme cluster) and fewer than six bytes, the
 // replacement of its first ones replaces all of it, as in Hugging Face's library.
-func (m *charsmap) normalize(s string) (string, error) {
+func (m *charsmap) normalize(s string) string {
 	var b strings.Builder
 	var cluster string
 	state, rest := -1, s
 	for rest != "" {
-		if b.Len() > maxText {
-			return "", errRoom
-		}
 		cluster, rest, _, state = uniseg.FirstGraphemeClusterInString(rest, state)
 		if len(cluster) < 6 {
 			if text, ok := m.find(cluster); ok {
@@ -112,5 +109,5 @@ func (m *charsmap) normalize(s string) (string, error) {
 			}
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }

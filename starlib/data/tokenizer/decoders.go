@@ -43,24 +43,22 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 	}
 	switch kind {
 	case "":
-		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, " ")}, nil }, nil
+		return func(tokens []string) []string { return []string{strings.Join(tokens, " ")} }, nil
 	case "Sequence":
 		all, err := sequence(raw, "decoders", depth, decoderOf)
-		return func(tokens []string) (_ []string, err error) {
+		return func(tokens []string) []string {
 			for _, d := range all {
-				if tokens, err = d(tokens); err != nil {
-					return nil, err
-				}
+				tokens = d(tokens)
 			}
-			return tokens, nil
+			return tokens
 		}, err
 	case "ByteFallback":
 		return joinBytes, bare(raw)
 	case "Fuse":
-		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, "")}, nil }, bare(raw)
+		return func(tokens []string) []string { return []string{strings.Join(tokens, "")} }, bare(raw)
 	case "Replace":
 		replace, err := replacerOf(raw)
-		return each(func(_ int, t string) (string, error) { return replace(t) }), err
+		return each(func(_ int, t string) string { return replace(t) }), err
 	case "Strip":
 		return stripperOf(raw)
 	case "Metaspace":
@@ -68,12 +66,12 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 		if err != nil {
 			return nil, err
 		}
-		return each(func(i int, t string) (string, error) {
+		return each(func(i int, t string) string {
 			to := " "
 			if i == 0 && m.Scheme != "never" {
 				to = ""
 			}
-			return strings.ReplaceAll(t, m.Replacement, to), nil
+			return strings.ReplaceAll(t, m.Replacement, to)
 		}), nil
 	case "ByteLevel":
 		var b struct {
@@ -82,7 +80,7 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 			Trim   bool   `json:"trim_offsets"`
 			Regex  bool   `json:"use_regex"`
 		}
-		return func(tokens []string) ([]string, error) {
+		return func(tokens []string) []string {
 			var out []byte
 			_, bytesOf := letters()
 			for _, t := range tokens {
@@ -96,7 +94,7 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 					out = append(out, b)
 				}
 			}
-			return []string{replaceInvalid(out)}, nil
+			return []string{replaceInvalid(out)}
 		}, strict(raw, &b)
 	case "WordPiece":
 		var w struct {
@@ -107,7 +105,7 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 		if err := strict(raw, &w); err != nil {
 			return nil, err
 		}
-		return each(func(i int, t string) (string, error) {
+		return each(func(i int, t string) string {
 			if i > 0 {
 				if rest, on := strings.CutPrefix(t, w.Prefix); on {
 					t = rest
@@ -120,7 +118,7 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 					t = strings.ReplaceAll(t, c[0], c[1])
 				}
 			}
-			return t, nil
+			return t
 		}), nil
 	}
 	return nil, unsupported(kind)
@@ -148,20 +146,13 @@ func replaceInvalid(b []byte) string {
 }
 
 // each is a decoder of one token at a time; i is its place.
-func each(of func(i int, t string) (string, error)) decoder {
-	return func(tokens []string) ([]string, error) {
+func each(of func(i int, t string) string) decoder {
+	return func(tokens []string) []string {
 		out := make([]string, len(tokens))
-		size := 0
 		for i, t := range tokens {
-			var err error
-			if out[i], err = of(i, t); err != nil {
-				return nil, err
-			}
-			if size += len(out[i]); size > maxText {
-				return nil, errRoom
-			}
+			out[i] = of(i, t)
 		}
-		return out, nil
+		return out
 	}
 }
 
@@ -178,7 +169,7 @@ func byteOf(token string) (byte, bool) {
 }
 
 // joinBytes turns byte tokens into text, with U+FFFD for each byte that is not part of a character.
-func joinBytes(tokens []string) (out []string, err error) {
+func joinBytes(tokens []string) (out []string) {
 	var run []byte
 	end := func() {
 		switch {
@@ -201,7 +192,7 @@ func joinBytes(tokens []string) (out []string, err error) {
 		out = append(out, t)
 	}
 	end()
-	return out, nil
+	return out
 }
 
 // stripperOf removes up to so many of a character at the start and at the end of each token.
@@ -221,13 +212,13 @@ func stripperOf(raw json.RawMessage) (decoder, error) {
 	if s.Start < 0 || s.Stop < 0 {
 		return nil, errors.New("start and stop: want numbers from 0")
 	}
-	return each(func(_ int, t string) (string, error) {
+	return each(func(_ int, t string) string {
 		for n := 0; n < s.Start && strings.HasPrefix(t, s.Content); n++ {
 			t = t[len(s.Content):]
 		}
 		for n := 0; n < s.Stop && strings.HasSuffix(t, s.Content); n++ {
 			t = t[:len(t)-len(s.Content)]
 		}
-		return t, nil
+		return t
 	}), nil
 }

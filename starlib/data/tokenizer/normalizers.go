@@ -18,20 +18,18 @@ func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 	simple := map[string]func(string) string{"NFC": norm.NFC.String, "NFD": norm.NFD.String, "NFKC": norm.NFKC.String, "NFKD": norm.NFKD.String,
 		"Lowercase": lower, "StripAccents": stripAccents}[kind]
 	if simple != nil {
-		return func(s string) (string, error) { return simple(s), nil }, bare(raw)
+		return simple, bare(raw)
 	}
 	switch kind {
 	case "":
 		return nil, nil
 	case "Sequence":
 		all, err := sequence(raw, "normalizers", depth, normalizerOf)
-		return func(s string) (_ string, err error) {
+		return func(s string) string {
 			for _, n := range all {
-				if s, err = n(s); err != nil {
-					return "", err
-				}
+				s = n(s)
 			}
-			return s, nil
+			return s
 		}, err
 	case "BertNormalizer":
 		var b struct {
@@ -48,7 +46,7 @@ func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 		if b.StripAccents != nil {
 			accents = *b.StripAccents
 		}
-		return func(s string) (string, error) {
+		return func(s string) string {
 			if b.Clean {
 				s = clean(s)
 			}
@@ -61,7 +59,7 @@ func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 			if b.Lower {
 				s = lower(s)
 			}
-			return s, nil
+			return s
 		}, nil
 	case "Precompiled":
 		return charsmapOf(raw)
@@ -70,11 +68,11 @@ func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 			Type    string `json:"type"`
 			Prepend string `json:"prepend"`
 		}
-		return func(s string) (string, error) {
-			if s == "" {
-				return s, nil
+		return func(s string) string {
+			if s != "" {
+				s = p.Prepend + s
 			}
-			return p.Prepend + s, nil
+			return s
 		}, strict(raw, &p)
 	case "Replace":
 		return replacerOf(raw)
@@ -84,14 +82,14 @@ func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 			Left  bool   `json:"strip_left"`
 			Right bool   `json:"strip_right"`
 		}
-		return func(s string) (string, error) {
+		return func(s string) string {
 			if p.Left {
 				s = strings.TrimLeftFunc(s, space)
 			}
 			if p.Right {
 				s = strings.TrimRightFunc(s, space)
 			}
-			return s, nil
+			return s
 		}, strict(raw, &p)
 	}
 	return nil, unsupported(kind)
@@ -111,19 +109,16 @@ func replacerOf(raw json.RawMessage) (normalizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(s string) (string, error) {
+	return func(s string) string {
 		var b strings.Builder
 		rest := 0
 		for from, to := range p.matches(s) {
-			if b.Len() > maxText {
-				return "", errRoom
-			}
 			b.WriteString(s[rest:from])
 			b.WriteString(r.Content)
 			rest = to
 		}
 		b.WriteString(s[rest:])
-		return b.String(), nil
+		return b.String()
 	}, nil
 }
 

@@ -131,9 +131,6 @@ func (p *pattern) next(s string, at int) (from, to int) {
 	return from, to
 }
 
-// isolated cuts a text at the ends of each match.
-func (p *pattern) isolated(s string) []string { return p.split(s, false, "Isolated") }
-
 // split cuts a text into the matches and what is between them, whose roles invert swaps. Then Removed drops the matches,
 // Contiguous joins adjacent matches, and MergedWithPrevious and MergedWithNext join matches to what precedes or follows them.
 func (p *pattern) split(s string, invert bool, behavior string) (out []string) {

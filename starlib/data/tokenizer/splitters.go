@@ -42,21 +42,19 @@ func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
 		if err != nil {
 			return nil, err
 		}
-		return func(pieces []string, _ bool) (out []string) {
-			for _, s := range pieces {
-				if b.Prefix && !strings.HasPrefix(s, " ") {
-					s = " " + s
-				}
-				if !b.Regex {
-					out = append(out, toLetters(s))
-					continue
-				}
-				for _, w := range gpt2.isolated(s) {
-					out = append(out, toLetters(w))
-				}
+		return eachPiece(func(s string) []string {
+			if b.Prefix && !strings.HasPrefix(s, " ") {
+				s = " " + s
 			}
-			return out
-		}, nil
+			words := []string{s}
+			if b.Regex {
+				words = gpt2.split(s, false, "Isolated")
+			}
+			for i, w := range words {
+				words[i] = toLetters(w)
+			}
+			return words
+		}), nil
 	case "Split":
 		var p struct {
 			Type     string        `json:"type"`
@@ -74,40 +72,38 @@ func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
 		if err != nil {
 			return nil, err
 		}
-		return func(pieces []string, _ bool) (out []string) {
-			for _, s := range pieces {
-				out = append(out, pattern.split(s, p.Invert, p.Behavior)...)
-			}
-			return out
-		}, nil
+		return eachPiece(func(s string) []string { return pattern.split(s, p.Invert, p.Behavior) }), nil
 	case "WhitespaceSplit":
-		return func(pieces []string, _ bool) (out []string) {
-			for _, s := range pieces {
-				out = append(out, strings.FieldsFunc(s, space)...)
-			}
-			return out
-		}, bare(raw)
+		return eachPiece(func(s string) []string { return strings.FieldsFunc(s, space) }), bare(raw)
 	case "BertPreTokenizer":
-		return func(pieces []string, _ bool) (out []string) {
-			for _, s := range pieces {
-				for _, w := range strings.FieldsFunc(s, space) {
-					from := 0
-					for i, r := range w {
-						if punctuation(r) {
-							if i > from {
-								out = append(out, w[from:i])
-							}
-							from = i + utf8.RuneLen(r)
-							out = append(out, w[i:from])
+		return eachPiece(func(s string) (out []string) {
+			for _, w := range strings.FieldsFunc(s, space) {
+				from := 0
+				for i, r := range w {
+					if punctuation(r) {
+						if i > from {
+							out = append(out, w[from:i])
 						}
+						from = i + utf8.RuneLen(r)
+						out = append(out, w[i:from])
 					}
-					out = append(out, w[from:])
 				}
+				out = append(out, w[from:])
 			}
 			return out
-		}, bare(raw)
+		}), bare(raw)
 	}
 	return nil, unsupported(kind)
+}
+
+// eachPiece cuts one piece after the other.
+func eachPiece(cut func(s string) []string) splitter {
+	return func(pieces []string, _ bool) (out []string) {
+		for _, s := range pieces {
+			out = append(out, cut(s)...)
+		}
+		return out
+	}
 }
 
 // metaspaceOf replaces spaces by a special character, and cuts before each: SentencePiece's words.

@@ -37,9 +37,9 @@ type model interface {
 }
 
 type (
-	normalizer func(s string) (string, error)
+	normalizer func(s string) string
 	splitter   func(pieces []string, start bool) []string // start: the first piece begins the text
-	decoder    func(tokens []string) ([]string, error)    // which make the text, one after the other
+	decoder    func(tokens []string) []string             // which make the text, one after the other
 )
 
 // file is a tokenizer.json.
@@ -179,21 +179,17 @@ func (t *Tokenizer) add(a token) error {
 	if a.Special {
 		t.special[a.ID] = true
 	}
-	if a.Normalized && t.normalize != nil {
-		var err error
-		if a.Content, err = t.normalize(a.Content); err != nil {
-			return err
-		}
-		if a.Content == "" {
+	if !a.Normalized {
+		t.raw.add(a)
+		return nil
+	}
+	if t.normalize != nil {
+		if a.Content = t.normalize(a.Content); a.Content == "" {
 			return errors.New("a token that normalization leaves empty")
 		}
 		t.shown[a.ID] = a.Content
-		t.normalized.add(a)
-	} else if a.Normalized {
-		t.normalized.add(a)
-	} else {
-		t.raw.add(a)
 	}
+	t.normalized.add(a)
 	return nil
 }
 
@@ -232,11 +228,8 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 		if err := strict(raw, &p); err != nil {
 			return nil, err
 		}
-		template := []int{0, text, 0}
-		for i, pair := range [][]any{0: p.Cls, 2: p.Sep} {
-			if i == 1 {
-				continue
-			}
+		var ids [2]int
+		for i, pair := range [][]any{p.Cls, p.Sep} {
 			if len(pair) != 2 {
 				return nil, errors.New("want a token and its id for cls and sep")
 			}
@@ -244,9 +237,9 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 			if !ok || id != float64(int(id)) || t.tokens[int(id)] == "" {
 				return nil, fmt.Errorf("no token has the id %v", pair[1])
 			}
-			template[i] = int(id)
+			ids[i] = int(id)
 		}
-		return template, nil
+		return []int{ids[0], text, ids[1]}, nil
 	case "TemplateProcessing":
 		type piece struct {
 			ID     string `json:"id"`
@@ -297,11 +290,6 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 	}
 	return nil, unsupported(kind)
 }
-
-// maxText bounds what a normalizer or a decoder makes of a text, since replacements can multiply.
-const maxText = 32 << 20
-
-var errRoom = fmt.Errorf("the normalizer or decoder makes more than %d MiB of the text: encode it in parts", maxText>>20)
 
 // maxDepth is how deep sequences of sequences may nest.
 const maxDepth = 20
@@ -399,9 +387,7 @@ func (t *Tokenizer) encode(s string) (out []int, err error) {
 			continue
 		}
 		if t.normalize != nil {
-			if p.text, err = t.normalize(p.text); err != nil {
-				return nil, err
-			}
+			p.text = t.normalize(p.text)
 		}
 		for k, p := range t.normalized.split(p.text) {
 			if p.id >= 0 {
@@ -440,8 +426,7 @@ func (t *Tokenizer) Decode(ids []int, skip bool) (string, error) {
 			tokens = append(tokens, s)
 		}
 	}
-	tokens, err := t.decode(tokens)
-	return strings.Join(tokens, ""), err
+	return strings.Join(t.decode(tokens), ""), nil
 }
 
 // added are tokens that are found literally in a text.

@@ -6,10 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -164,47 +162,6 @@ func charsmapOfUnit(u uint32) string {
 	content := binary.LittleEndian.AppendUint32(nil, 1024)
 	content = binary.LittleEndian.AppendUint32(content, u)
 	return base64.StdEncoding.EncodeToString(append(content, make([]byte, 1020)...))
-}
-
-// A small file that makes a text without end of a short one is an error, in bounded memory.
-func TestBombs(t *testing.T) {
-	doubles := strings.TrimSuffix(strings.Repeat(`{"type":"Replace","pattern":{"String":"a"},"content":"aa"},`, 60), ",")
-	// A table that writes 1 MiB for each a.
-	units := make([]uint32, 512)
-	units[0] = 256 << 10                  // the root's children from 256 on
-	units[256^'a'] = 'a' | 1<<8 | 128<<10 // a leaf
-	units[256^'a'^128] = 1 << 31
-	content := binary.LittleEndian.AppendUint32(nil, uint32(4*len(units)))
-	for _, u := range units {
-		content = binary.LittleEndian.AppendUint32(content, u)
-	}
-	content = append(content, bytes.Repeat([]byte("b"), 1<<20)...)
-	for name, normalizer := range map[string]string{
-		"Replace":     `{"type":"Sequence","normalizers":[` + doubles + `]}`,
-		"Precompiled": `{"type":"Precompiled","precompiled_charsmap":"` + base64.StdEncoding.EncodeToString(content) + `"}`,
-	} {
-		k, err := Parse([]byte(`{"version":"1.0","normalizer":` + normalizer + `,"model":{"type":"Unigram","unk_id":0,"vocab":[["a",0]]}}`))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err = k.Encode(strings.Repeat("a", 1000), true)
-		runtime.ReadMemStats(&after)
-		if !errors.Is(err, errRoom) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 1024 {
-			t.Errorf("%s: %d MiB were taken in all", name, used)
-		}
-	}
-	k, err := Parse([]byte(`{"version":"1.0","decoder":{"type":"Sequence","decoders":[` + doubles + `]},"model":{"type":"Unigram","unk_id":0,"vocab":[["a",0]]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := k.Decode(make([]int, 1000), true); !errors.Is(err, errRoom) {
-		t.Error(err)
-	}
 }
 
 // The most probable way to cut a word wins, also where a shorter token begins better.

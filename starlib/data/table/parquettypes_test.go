@@ -1,0 +1,80 @@
+package table
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/deprecated"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	"github.com/parquet-go/parquet-go/format"
+)
+
+// Columns that only an older writer's annotations describe have the types that these say.
+func TestConvertedTypes(t *testing.T) {
+	for _, c := range []struct {
+		node parquet.Node
+		as   deprecated.ConvertedType
+		kind Kind
+		cell any // of the integer 5, or the text "5"
+	}{
+		{parquet.String(), deprecated.UTF8, Text, "5"}, {parquet.String(), deprecated.Enum, Text, "5"}, {parquet.String(), deprecated.Json, Text, "5"},
+		{parquet.String(), deprecated.Bson, Any, []byte("5")}, {parquet.String(), deprecated.Interval, Any, nil},
+		{parquet.Leaf(parquet.Int32Type), deprecated.Date, Int, int64(5 * perDay)},
+		{parquet.Leaf(parquet.Int32Type), deprecated.TimeMillis, Int, int64(5000)}, {parquet.Leaf(parquet.Int64Type), deprecated.TimeMicros, Int, int64(5)},
+		{parquet.Leaf(parquet.Int64Type), deprecated.TimestampMillis, Int, int64(5000)}, {parquet.Leaf(parquet.Int64Type), deprecated.TimestampMicros, Int, int64(5)},
+		{parquet.Leaf(parquet.Int32Type), deprecated.Uint8, Int, int64(5)}, {parquet.Leaf(parquet.Int32Type), deprecated.Uint32, Int, int64(5)},
+		{parquet.Leaf(parquet.Int64Type), deprecated.Uint64, Int, int64(5)}, {parquet.Leaf(parquet.Int32Type), deprecated.Int8, Int, int64(5)},
+		{parquet.Leaf(parquet.Int64Type), deprecated.Int64, Int, int64(5)}, {parquet.Leaf(parquet.Int64Type), deprecated.Decimal, Float, 0.05},
+		{parquet.Leaf(parquet.Int64Type), 99, Any, nil},
+	} {
+		var b bytes.Buffer
+		w := parquet.NewWriter(&b, parquet.NewSchema("file", parquet.Group{"x": c.node}))
+		value := parquet.ValueOf("5")
+		switch c.node.Type().Kind() {
+		case parquet.Int32:
+			value = parquet.Int32Value(5)
+		case parquet.Int64:
+			value = parquet.Int64Value(5)
+		}
+		if _, err := w.WriteRows([]parquet.Row{{value.Level(0, 0, 0)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		body := b.Bytes()[:b.Len()-8]
+		at := len(body) - int(binary.LittleEndian.Uint32(b.Bytes()[b.Len()-8:]))
+		var footer format.FileMetaData
+		if err := thrift.Unmarshal(new(thrift.CompactProtocol), body[at:], &footer); err != nil {
+			t.Fatal(err)
+		}
+		e := &footer.Schema[1]
+		e.LogicalType = format.LogicalType{}
+		e.ConvertedType.Set(c.as)
+		e.Scale.Set(2)
+		e.Precision.Set(9)
+		packed, err := thrift.Marshal(new(thrift.CompactProtocol), &footer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := append(binary.LittleEndian.AppendUint32(append(body[:at:at], packed...), uint32(len(packed))), "PAR1"...)
+		r, err := openBytes("parquet", old, []string{})
+		if err != nil {
+			t.Fatalf("%v: %v", c.as, err)
+		}
+		if f := r.Fields()[0]; f.Kind != c.kind || f.Refused != (c.cell == nil) {
+			t.Errorf("%v: %+v", c.as, f)
+		}
+		if c.cell == nil {
+			continue
+		}
+		if r, err = openBytes("parquet", old, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.Next(1); err != nil || told(got.Columns[0].Cell(0)) != told(c.cell) {
+			t.Errorf("%v: %v, %v, want %v", c.as, got, err, c.cell)
+		}
+	}
+}
