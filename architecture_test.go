@@ -135,8 +135,8 @@ const (
 	goPlugin = "github.com/hashicorp/go-plugin"
 )
 
-// cgo is where C may be called from.
-var cgo = []string{"kernel", "plugins"}
+// cgo is where C may be called from; internal/sqldb calls functions of SQLite that its driver does not offer.
+var cgo = []string{"kernel", "plugins", "internal/sqldb"}
 
 func beneath(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 

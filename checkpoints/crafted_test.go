@@ -124,7 +124,7 @@ func TestCraftedCheckpoints(t *testing.T) {
 		{"UPDATE checkpoints SET time = 'now'", "checkpoints.time of step 0"},
 		{"UPDATE chunks SET bytes = 1 << 40", `chunks.bytes of "w": is 1099511627776`},
 		{"UPDATE chunks SET bytes = 0", `chunks.bytes of "w": is 0`},
-		{"UPDATE chunks SET row = 77 WHERE pack IS NOT NULL", "no rows"},
+		{"UPDATE chunks SET row = 77 WHERE pack IS NOT NULL", "no such rowid"},
 		{"UPDATE packs SET file = '../../x'", `packs.file of "b": "../../x" is no name of a pack`},
 		{"UPDATE entry_chunks SET chunk = (SELECT min(id) FROM chunks)", `entries.bytes of`},
 		{"UPDATE catalog SET generation = 'x'", `name "generation"`},

@@ -40,8 +40,8 @@ func (s *Store) Verify(run string, ref Ref) (info Info, faults []Fault, err erro
 }
 
 func (s *Store) verify(info Info) (faults []Fault, err error) {
-	packs := openPacks{store: s, open: map[string]openPack{}}
-	defer packs.close()
+	reader := s.chunkReader()
+	defer reader.close()
 	seen := map[string]bool{}
 	for rank := range info.WorldSize {
 		_, plans, _, err := s.plan(info.Run, info.Ref(), []int{rank})
@@ -54,7 +54,7 @@ func (s *Store) verify(info Info) (faults []Fault, err error) {
 					continue
 				}
 				seen[c.sha] = true
-				if _, err := packs.read(c, fmt.Sprintf("chunk %d of %s, rank %d,", i, quote(e.Name), rank)); err != nil {
+				if _, err := reader.read(c, fmt.Sprintf("chunk %d of %s, rank %d,", i, quote(e.Name), rank)); err != nil {
 					faults = append(faults, Fault{rank, e.Name, i, c.sha, err})
 				}
 			}

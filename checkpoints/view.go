@@ -24,7 +24,7 @@ type View struct {
 	reads []reading // ordered by offset
 
 	mu     sync.Mutex
-	idle   []openPacks
+	idle   []*chunkReader
 	recent []*recent     // latest first
 	moved  map[int]place // chunks that another process has since moved to another pack
 	closed bool
@@ -117,8 +117,8 @@ func (v *View) chunk(n int) ([]byte, error) {
 	v.recent = v.recent[:min(len(v.recent), mostRecent)]
 	v.mu.Unlock()
 	c.once.Do(func() {
-		c.err = v.with(func(packs openPacks) error {
-			return v.use(packs, n, func(data []byte) error {
+		c.err = v.with(func(chunks *chunkReader) error {
+			return v.use(chunks, n, func(data []byte) error {
 				c.data = bytes.Clone(data)
 				return nil
 			})
@@ -141,9 +141,9 @@ func (v *View) Copy(to io.WriterAt, from, size int64) error {
 	var readers sync.WaitGroup
 	for range min(len(errs), runtime.GOMAXPROCS(0)) {
 		readers.Go(func() {
-			_ = v.with(func(packs openPacks) error {
+			_ = v.with(func(chunks *chunkReader) error {
 				for i := int(next.Add(1) - 1); i < len(errs); i = int(next.Add(1) - 1) {
-					errs[i] = v.use(packs, first+i, func(data []byte) error {
+					errs[i] = v.use(chunks, first+i, func(data []byte) error {
 						_, err := to.WriteAt(data, v.reads[first+i].offset)
 						return err
 					})
@@ -164,28 +164,28 @@ func (v *View) Copy(to io.WriterAt, from, size int64) error {
 	return nil
 }
 
-// with lends open packs to do.
-func (v *View) with(do func(packs openPacks) error) error {
+// with lends do a reader that may have packs open already.
+func (v *View) with(do func(chunks *chunkReader) error) error {
 	v.mu.Lock()
-	packs := openPacks{store: v.store, open: map[string]openPack{}}
+	chunks := v.store.chunkReader()
 	if last := len(v.idle) - 1; last >= 0 {
-		packs, v.idle = v.idle[last], v.idle[:last]
+		chunks, v.idle = v.idle[last], v.idle[:last]
 	}
 	v.mu.Unlock()
 	defer func() {
 		v.mu.Lock()
-		if !v.closed {
-			v.idle = append(v.idle, packs)
-			packs = openPacks{}
+		defer v.mu.Unlock()
+		if v.closed {
+			chunks.close()
+		} else {
+			v.idle = append(v.idle, chunks)
 		}
-		v.mu.Unlock()
-		packs.close()
 	}()
-	return do(packs)
+	return do(chunks)
 }
 
 // use reads a chunk, from its new place if another process has moved it to another pack.
-func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
+func (v *View) use(chunks *chunkReader, n int, do func(data []byte) error) error {
 	r := &v.reads[n]
 	v.mu.Lock()
 	at, moved := v.moved[n]
@@ -197,7 +197,7 @@ func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
 	if !moved {
 		at = r.place
 	}
-	err := packs.use(at, r.name, quickly, do)
+	err := chunks.use(at, r.name, quickly, do)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -214,7 +214,7 @@ func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
 	}
 	v.moved[n] = now
 	v.mu.Unlock()
-	return packs.use(now, r.name, quickly, do)
+	return chunks.use(now, r.name, quickly, do)
 }
 
 // locate reads from the catalog where a chunk is now.
@@ -230,8 +230,8 @@ func (v *View) Rest() {
 	idle := v.idle
 	v.idle, v.recent = nil, nil
 	v.mu.Unlock()
-	for _, packs := range idle {
-		packs.close()
+	for _, chunks := range idle {
+		chunks.close()
 	}
 }
 
