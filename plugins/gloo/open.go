@@ -17,7 +17,7 @@ import (
 	"drun/collective"
 	"drun/collective/sharedmem"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/meet"
+	"drun/plugins/internal/bootstrap"
 	"drun/plugins/internal/ordered"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +67,7 @@ func openDevice(name, address string) (*C.device, error) {
 
 // connect makes the group's connections and passes them to Gloo.
 func (e *engine) connect(ctx context.Context) error {
-	peers, err := meet.Ranks(ctx, e.store, e.prefix, e.host, e.rank, e.size)
+	peers, err := bootstrap.Connect(ctx, e.store, e.prefix, e.host, e.rank, e.size)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (e *engine) connect(ctx context.Context) error {
 }
 
 // give passes Gloo the connection to a rank.
-func (e *engine) give(rank int, p meet.Peer) error {
+func (e *engine) give(rank int, p bootstrap.Peer) error {
 	raw, err := p.Conn.SyscallConn()
 	if err != nil {
 		return err

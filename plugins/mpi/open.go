@@ -17,7 +17,7 @@ import (
 
 	"drun/collective"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/meet"
+	"drun/plugins/internal/bootstrap"
 	"drun/plugins/internal/mesh"
 	"drun/plugins/internal/ordered"
 )
@@ -46,7 +46,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 	e := &engine{process: &process{stop: stop, everywhere: world.LocalSize != world.Size}, store: world.Store, prefix: "mpi",
 		host: "127.0.0.1", deterministic: world.Deterministic, rank: world.Rank, size: world.Size}
 	if e.everywhere {
-		e.host, err = meet.Route()
+		e.host, err = bootstrap.Route()
 	}
 	if err == nil {
 		// All ranks are there before MPI waits for them, which it does without a limit.

@@ -12,7 +12,7 @@ import (
 
 	"drun/collective"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/meet"
+	"drun/plugins/internal/bootstrap"
 	"drun/plugins/internal/mesh"
 	"drun/plugins/internal/ordered"
 )
@@ -92,7 +92,7 @@ func (e *engine) connect(ctx context.Context, join func(context.Context) (C.nccl
 	}
 	host := "127.0.0.1"
 	if !e.local && e.size > 1 {
-		host, err = meet.Route()
+		host, err = bootstrap.Route()
 	}
 	if err == nil {
 		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, host, e.rank, e.size)
