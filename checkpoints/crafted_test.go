@@ -127,7 +127,6 @@ func TestCraftedCheckpoints(t *testing.T) {
 		{"UPDATE chunks SET row = 77 WHERE pack IS NOT NULL", "no such rowid"},
 		{"UPDATE packs SET file = '../../x'", `packs.file of "b": "../../x" is no name of a pack`},
 		{"UPDATE entry_chunks SET chunk = (SELECT min(id) FROM chunks)", `entries.bytes of`},
-		{"UPDATE catalog SET generation = 'x'", `name "generation"`},
 		{"DROP TABLE entries; CREATE VIEW entries AS " + endless + "SELECT i AS id, 1 AS checkpoint, 0 AS rank, 'w' AS name, '' AS kind, '' AS dtype, '[]' AS shape, 0 AS bytes FROM n",
 			"does not have the tables of drun's checkpoint catalog"},
 		{"CREATE TRIGGER t AFTER INSERT ON packs BEGIN DELETE FROM checkpoints; END", "does not have the tables"},

@@ -26,30 +26,27 @@ import (
 // Load returns the entries of one rank in the order in which they were saved. It checks every chunk against its
 // sum: bytes that have changed are a *sqldb.Error, never a result. Without such a checkpoint the error is *ErrNone.
 func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
-	for {
-		v, generation, err := s.view(run, ref, []int{rank})
-		if err != nil {
-			return v.Info, nil, err
-		}
-		data := make(slab, v.Size)
-		err = v.Copy(data, 0, v.Size)
-		v.Close()
-		if errors.Is(err, fs.ErrNotExist) {
-			// Another process may have removed the pack with its checkpoint; the catalog has then changed.
-			if _, now, gerr := s.generation(s.sql); gerr == nil && now != generation {
-				continue
-			}
-		}
-		if err != nil {
-			return v.Info, nil, err
-		}
-		entries := make([]Entry, len(v.Parts[0]))
-		for i, e := range v.Parts[0] {
-			entries[i] = e.Entry
-			entries[i].Data = data[e.Offset:][:e.Bytes:e.Bytes]
-		}
-		return v.Info, entries, nil
+	v, err := s.View(run, ref, []int{rank})
+	if err != nil {
+		return v.Info, nil, err
 	}
+	data := make(slab, v.Size)
+	err = v.Copy(data, 0, v.Size)
+	v.Close()
+	if errors.Is(err, fs.ErrNotExist) {
+		if now, ferr := s.Find(run, ref); ferr != nil || !now.Same(v.Info) { // another process has removed the checkpoint
+			return s.Load(run, ref, rank)
+		}
+	}
+	if err != nil {
+		return v.Info, nil, err
+	}
+	entries := make([]Entry, len(v.Parts[0]))
+	for i, e := range v.Parts[0] {
+		entries[i] = e.Entry
+		entries[i].Data = data[e.Offset:][:e.Bytes:e.Bytes]
+	}
+	return v.Info, entries, nil
 }
 
 // slab is memory that can be written at offsets.
@@ -84,13 +81,10 @@ const placeColumns = "lower(hex(c.sha256)), coalesce(c.row, 0) AS row, c.bytes, 
 func (p place) named() bool { return p.file == "" || packName().MatchString(p.file) }
 
 // plan reads from the catalog, all at one moment, which entries ranks saved.
-func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, generation int64, err error) {
+func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, err error) {
 	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
 		if info, err = s.find(conn, run, ref); err != nil {
 			return err
-		}
-		if _, generation, err = s.generation(conn); err != nil {
-			return s.wrap(err)
 		}
 		plans = nil
 		for _, rank := range ranks {
@@ -116,7 +110,7 @@ func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]pla
 			err = s.checkDigests(info, ranks[i], plan)
 		}
 	}
-	return info, plans, generation, err
+	return info, plans, err
 }
 
 // reading is a chunk that is to be read to an offset.
@@ -352,8 +346,32 @@ const (
 	thoroughly = false
 )
 
-// use is read for data that is not kept: do must not retain it.
+// use is read for data that is not kept: do must not retain it. A chunk that another process has moved to another pack
+// is read there.
 func (r *chunkReader) use(c place, name string, quick bool, do func(data []byte) error) error {
+	err := r.useAt(c, name, quick, do)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	now, unknown := r.store.locate(c.sha)
+	if errors.Is(unknown, sql.ErrNoRows) {
+		return fmt.Errorf("the checkpoint was removed while it was read: %w", err)
+	}
+	if unknown != nil || now.file == c.file || now.bytes != c.bytes || !now.named() {
+		return err
+	}
+	return r.useAt(now, name, quick, do)
+}
+
+// locate reads from the catalog where a chunk is now.
+func (s *Store) locate(sha string) (p place, err error) {
+	err = s.sql.QueryRow("SELECT "+placeColumns+" FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 = unhex(?)", sha).
+		Scan(&p.sha, &p.row, &p.bytes, &p.sum, &p.file)
+	return p, err
+}
+
+// useAt is use of a chunk that is still where the catalog said.
+func (r *chunkReader) useAt(c place, name string, quick bool, do func(data []byte) error) error {
 	path, data, err := r.store.path, []byte(nil), error(nil)
 	if c.file == "" {
 		data, err = r.store.smallChunk(c, name)

@@ -2,11 +2,9 @@ package checkpoints
 
 import (
 	"bytes"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,8 +23,7 @@ type View struct {
 
 	mu     sync.Mutex
 	idle   []*chunkReader
-	recent []*recent     // latest first
-	moved  map[int]place // chunks that another process has since moved to another pack
+	recent []*recent // latest first
 	closed bool
 }
 
@@ -46,17 +43,12 @@ var errClosed = errors.New("the checkpoint is not read any more")
 
 // View opens a view of some ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.
 func (s *Store) View(run string, ref Ref, ranks []int) (*View, error) {
-	v, _, err := s.view(run, ref, ranks)
-	return v, err
-}
-
-func (s *Store) view(run string, ref Ref, ranks []int) (v *View, generation int64, err error) {
-	v = &View{store: s}
-	var plans [][]planned
-	if v.Info, plans, generation, err = s.plan(run, ref, ranks); err == nil {
+	info, plans, err := s.plan(run, ref, ranks)
+	v := &View{store: s, Info: info}
+	if err == nil {
 		v.Parts, v.reads, v.Size = arrange(plans)
 	}
-	return v, generation, err
+	return v, err
 }
 
 // ReadAt reads bytes of the data. It checks every chunk against its sum before returning any of it: bytes that have
@@ -184,44 +176,15 @@ func (v *View) with(do func(chunks *chunkReader) error) error {
 	return do(chunks)
 }
 
-// use reads a chunk, from its new place if another process has moved it to another pack.
+// use reads a chunk.
 func (v *View) use(chunks *chunkReader, n int, do func(data []byte) error) error {
-	r := &v.reads[n]
 	v.mu.Lock()
-	at, moved := v.moved[n]
 	closed := v.closed
 	v.mu.Unlock()
 	if closed {
 		return errClosed
 	}
-	if !moved {
-		at = r.place
-	}
-	err := chunks.use(at, r.name, quickly, do)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	now, unknown := v.store.locate(r.sha)
-	if errors.Is(unknown, sql.ErrNoRows) {
-		return fmt.Errorf("the checkpoint was removed while it was read: %w", err)
-	}
-	if unknown != nil || now.file == at.file || now.bytes != r.bytes || !now.named() {
-		return err
-	}
-	v.mu.Lock()
-	if v.moved == nil {
-		v.moved = map[int]place{}
-	}
-	v.moved[n] = now
-	v.mu.Unlock()
-	return chunks.use(now, r.name, quickly, do)
-}
-
-// locate reads from the catalog where a chunk is now.
-func (s *Store) locate(sha string) (p place, err error) {
-	err = s.sql.QueryRow("SELECT "+placeColumns+" FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 = unhex(?)", sha).
-		Scan(&p.sha, &p.row, &p.bytes, &p.sum, &p.file)
-	return p, err
+	return chunks.use(v.reads[n].place, v.reads[n].name, quickly, do)
 }
 
 // Rest releases the memory and the files that reading has taken. Reading may go on.
