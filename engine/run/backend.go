@@ -62,7 +62,7 @@ func (p *plan) decideBackend(c *cluster.Cluster) error {
 func (p *plan) overNetwork() error {
 	for _, name := range overNetworks {
 		found, err := host.Find(name, host.Dirs(p.Plugins...))
-		if errors.As(err, new(*host.NotFoundError)) {
+		if errors.As(err, new(host.NotFoundError)) {
 			continue
 		}
 		if err != nil {
