@@ -181,7 +181,7 @@ func (s *Store) rewritePack(file string) error {
 	if err != nil {
 		return err
 	}
-	reader := openPacks{store: s, open: map[string]openPack{}}
+	reader := s.chunkReader()
 	defer reader.close()
 	for len(rest) > 0 {
 		chunks, bytes, n := map[string][]byte{}, int64(0), 0

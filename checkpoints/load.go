@@ -26,30 +26,27 @@ import (
 // Load returns the entries of one rank in the order in which they were saved. It checks every chunk against its
 // sum: bytes that have changed are a *sqldb.Error, never a result. Without such a checkpoint the error is *ErrNone.
 func (s *Store) Load(run string, ref Ref, rank int) (Info, []Entry, error) {
-	for {
-		v, generation, err := s.view(run, ref, []int{rank})
-		if err != nil {
-			return v.Info, nil, err
-		}
-		data := make(slab, v.Size)
-		err = v.Copy(data, 0, v.Size)
-		v.Close()
-		if errors.Is(err, fs.ErrNotExist) {
-			// Another process may have removed the pack with its checkpoint; the catalog has then changed.
-			if _, now, gerr := s.generation(s.sql); gerr == nil && now != generation {
-				continue
-			}
-		}
-		if err != nil {
-			return v.Info, nil, err
-		}
-		entries := make([]Entry, len(v.Parts[0]))
-		for i, e := range v.Parts[0] {
-			entries[i] = e.Entry
-			entries[i].Data = data[e.Offset:][:e.Bytes:e.Bytes]
-		}
-		return v.Info, entries, nil
+	v, err := s.View(run, ref, []int{rank})
+	if err != nil {
+		return v.Info, nil, err
 	}
+	data := make(slab, v.Size)
+	err = v.Copy(data, 0, v.Size)
+	v.Close()
+	if errors.Is(err, fs.ErrNotExist) {
+		if now, ferr := s.Find(run, ref); ferr != nil || !now.Same(v.Info) { // another process has removed the checkpoint
+			return s.Load(run, ref, rank)
+		}
+	}
+	if err != nil {
+		return v.Info, nil, err
+	}
+	entries := make([]Entry, len(v.Parts[0]))
+	for i, e := range v.Parts[0] {
+		entries[i] = e.Entry
+		entries[i].Data = data[e.Offset:][:e.Bytes:e.Bytes]
+	}
+	return v.Info, entries, nil
 }
 
 // slab is memory that can be written at offsets.
@@ -84,13 +81,10 @@ const placeColumns = "lower(hex(c.sha256)), coalesce(c.row, 0) AS row, c.bytes, 
 func (p place) named() bool { return p.file == "" || packName().MatchString(p.file) }
 
 // plan reads from the catalog, all at one moment, which entries ranks saved.
-func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, generation int64, err error) {
+func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, err error) {
 	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
 		if info, err = s.find(conn, run, ref); err != nil {
 			return err
-		}
-		if _, generation, err = s.generation(conn); err != nil {
-			return s.wrap(err)
 		}
 		plans = nil
 		for _, rank := range ranks {
@@ -116,7 +110,7 @@ func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]pla
 			err = s.checkDigests(info, ranks[i], plan)
 		}
 	}
-	return info, plans, generation, err
+	return info, plans, err
 }
 
 // reading is a chunk that is to be read to an offset.
@@ -325,20 +319,20 @@ func quote(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// openPacks reads chunks: from packs, which never change, and from the catalog.
-type openPacks struct {
+// chunkReader reads chunks: from packs, which never change, and from the catalog.
+type chunkReader struct {
 	store *Store
-	open  map[string]openPack
+	packs map[string]*sqldb.Blobs // open
+	data  []byte                  // of the current chunk
 }
 
-type openPack struct {
-	*sql.DB
-	direct *direct // nil: not opened, or not possible
+func (s *Store) chunkReader() *chunkReader {
+	return &chunkReader{store: s, packs: map[string]*sqldb.Blobs{}}
 }
 
 // read reads a chunk, called name in messages, and checks its SHA-256.
-func (p openPacks) read(c place, name string) (data []byte, err error) {
-	err = p.use(c, name, thoroughly, func(b []byte) error {
+func (r *chunkReader) read(c place, name string) (data []byte, err error) {
+	err = r.use(c, name, thoroughly, func(b []byte) error {
 		data = bytes.Clone(b)
 		return nil
 	})
@@ -352,38 +346,47 @@ const (
 	thoroughly = false
 )
 
-// use is read for data that is not kept: do must not retain it.
-func (p openPacks) use(c place, name string, quick bool, do func(data []byte) error) error {
-	// By its SHA-256, since its number in the catalog may meanwhile be another's.
-	path, db, which, key := p.store.path, p.store.sql, "sha256 = unhex(?) AND pack IS NULL", any(c.sha)
-	if c.file != "" {
-		pack, err := p.pack(c.file, quick)
-		if err != nil {
+// use is read for data that is not kept: do must not retain it. A chunk that another process has moved to another pack
+// is read there.
+func (r *chunkReader) use(c place, name string, quick bool, do func(data []byte) error) error {
+	err := r.useAt(c, name, quick, do)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	now, unknown := r.store.locate(c.sha)
+	if errors.Is(unknown, sql.ErrNoRows) {
+		return fmt.Errorf("the checkpoint was removed while it was read: %w", err)
+	}
+	if unknown != nil || now.file == c.file || now.bytes != c.bytes || !now.named() {
+		return err
+	}
+	return r.useAt(now, name, quick, do)
+}
+
+// locate reads from the catalog where a chunk is now.
+func (s *Store) locate(sha string) (p place, err error) {
+	err = s.sql.QueryRow("SELECT "+placeColumns+" FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 = unhex(?)", sha).
+		Scan(&p.sha, &p.row, &p.bytes, &p.sum, &p.file)
+	return p, err
+}
+
+// useAt is use of a chunk that is still where the catalog said.
+func (r *chunkReader) useAt(c place, name string, quick bool, do func(data []byte) error) error {
+	path, data, err := r.store.path, []byte(nil), error(nil)
+	if c.file == "" {
+		data, err = r.store.smallChunk(c, name)
+	} else {
+		var pack *sqldb.Blobs
+		if pack, err = r.pack(c.file); err != nil {
 			return err
 		}
-		if quick && pack.direct != nil {
-			data := pack.direct.read(c)
-			if known := xxh3.Hash128(data).Bytes(); data != nil && bytes.Equal(known[:], c.sum) {
-				return do(data)
-			}
+		if r.data == nil {
+			r.data = make([]byte, ChunkSize)
 		}
-		path, db, which, key = filepath.Join(p.store.packs, c.file), pack.DB, "id = ?", c.row
-	}
-	rows, err := db.Query("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE "+which, c.bytes, key)
-	if err != nil {
-		return damaged(path, err)
-	}
-	defer rows.Close()
-	var data sql.RawBytes // SQLite's own, valid until rows is closed
-	if rows.Next() {
-		err = rows.Scan(&data)
-	} else if err = rows.Err(); err == nil && c.file == "" {
-		err = fmt.Errorf("%s: %w", name, fs.ErrNotExist) // it was removed, and perhaps stored again in a pack
-	} else if err == nil {
-		err = sql.ErrNoRows
-	}
-	if err == nil && int64(len(data)) != c.bytes {
-		err = fmt.Errorf("%s does not have %d bytes", name, c.bytes)
+		path, data = filepath.Join(r.store.packs, c.file), r.data[:c.bytes]
+		if err = pack.Read(c.row, data); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	if known := xxh3.Hash128(data).Bytes(); err == nil && !(quick && bytes.Equal(known[:], c.sum)) {
 		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != c.sha {
@@ -396,28 +399,52 @@ func (p openPacks) use(c place, name string, quick bool, do func(data []byte) er
 	return do(data)
 }
 
+// smallChunk reads a chunk that is in the catalog.
+func (s *Store) smallChunk(c place, name string) (data []byte, err error) {
+	// By its SHA-256, since its number in the catalog may meanwhile be another's.
+	err = s.sql.QueryRow("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE sha256 = unhex(?) AND pack IS NULL",
+		c.bytes, c.sha).Scan(&data)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = fmt.Errorf("%s: %w", name, fs.ErrNotExist) // it was removed, and perhaps stored again in a pack
+	} else if err == nil && int64(len(data)) != c.bytes {
+		err = fmt.Errorf("%s does not have %d bytes", name, c.bytes)
+	}
+	return data, err
+}
+
 // pack returns an open pack.
-func (p openPacks) pack(file string, quick bool) (openPack, error) {
-	pack, ok := p.open[file]
-	if ok {
+func (r *chunkReader) pack(file string) (*sqldb.Blobs, error) {
+	if pack, ok := r.packs[file]; ok {
 		return pack, nil
 	}
-	var err error
-	if pack.DB, err = p.store.openPack(file); err != nil {
-		return pack, err
+	checked, err := r.store.openPack(file)
+	if err != nil {
+		return nil, err
 	}
-	if quick {
-		pack.direct = p.store.openDirect(file, pack.DB)
+	defer checked.Close()
+	pack, err := sqldb.OpenBlobs(packURI(filepath.Join(r.store.packs, file), readPack), "chunks", "data")
+	if err != nil {
+		return nil, r.store.packError(file, err)
 	}
-	p.open[file] = pack
+	r.packs[file] = pack
 	return pack, nil
 }
 
-func (p openPacks) close() {
-	for _, pack := range p.open {
+func (r *chunkReader) close() {
+	for _, pack := range r.packs {
 		pack.Close()
-		pack.direct.close()
 	}
+}
+
+// readPack is how packs are opened for reading.
+const readPack = "immutable=1&mode=ro"
+
+// packError is the error of a pack that cannot be read: fs.ErrNotExist if another process has since removed it.
+func (s *Store) packError(name string, err error) error {
+	if _, gone := s.root.Lstat(name); gone != nil {
+		err = gone
+	}
+	return damaged(filepath.Join(s.packs, name), err)
 }
 
 // openPack opens a pack for reading. The file is the user's, so it must have the table that drun makes and no views
@@ -432,7 +459,7 @@ func (s *Store) openPack(name string) (*sql.DB, error) {
 	} else if !info.Mode().IsRegular() {
 		return nil, damaged(path, errors.New("it is not a file of its own"))
 	}
-	db, err := sql.Open("sqlite3", packURI(path, "immutable=1&mode=ro"))
+	db, err := sql.Open("sqlite3", packURI(path, readPack))
 	if err != nil {
 		return nil, sqldb.Wrap(path, err)
 	}
@@ -445,10 +472,7 @@ func (s *Store) openPack(name string) (*sql.DB, error) {
 	}
 	if err != nil {
 		db.Close()
-		if _, gone := s.root.Lstat(name); gone != nil { // another process has since removed it
-			err = gone
-		}
-		return nil, damaged(path, err)
+		return nil, s.packError(name, err)
 	}
 	return db, nil
 }

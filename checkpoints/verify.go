@@ -1,10 +1,6 @@
 package checkpoints
 
-import (
-	"errors"
-	"fmt"
-	"io/fs"
-)
+import "fmt"
 
 // Fault is a chunk that differs from what was saved, or cannot be read.
 type Fault struct {
@@ -18,33 +14,23 @@ type Fault struct {
 // Verify reads back every chunk of a checkpoint and compares its SHA-256. It returns the damaged ones, each once.
 // The error says why it could not check.
 func (s *Store) Verify(run string, ref Ref) (info Info, faults []Fault, err error) {
-	for {
-		info, err := s.Find(run, ref)
-		if err != nil {
-			return info, nil, err
-		}
-		_, before, err := s.generation(s.sql)
-		if err != nil {
-			return info, nil, err
-		}
-		faults, err := s.verify(info)
-		gone := len(faults) > 0 && errors.Is(faults[0].Err, fs.ErrNotExist)
-		if gone || errors.As(err, new(*ErrNone)) {
-			// Another process may have moved the chunks, or removed the checkpoint.
-			if _, now, gerr := s.generation(s.sql); gerr == nil && now != before {
-				continue
-			}
-		}
-		return info, faults, err
+	if info, err = s.Find(run, ref); err != nil {
+		return info, nil, err
 	}
+	if faults, err = s.verify(info); len(faults) > 0 {
+		if _, gone := s.Find(info.Run, info.Ref()); gone != nil { // another process has removed the checkpoint
+			return info, nil, gone
+		}
+	}
+	return info, faults, err
 }
 
 func (s *Store) verify(info Info) (faults []Fault, err error) {
-	packs := openPacks{store: s, open: map[string]openPack{}}
-	defer packs.close()
+	reader := s.chunkReader()
+	defer reader.close()
 	seen := map[string]bool{}
 	for rank := range info.WorldSize {
-		_, plans, _, err := s.plan(info.Run, info.Ref(), []int{rank})
+		_, plans, err := s.plan(info.Run, info.Ref(), []int{rank})
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +40,7 @@ func (s *Store) verify(info Info) (faults []Fault, err error) {
 					continue
 				}
 				seen[c.sha] = true
-				if _, err := packs.read(c, fmt.Sprintf("chunk %d of %s, rank %d,", i, quote(e.Name), rank)); err != nil {
+				if _, err := reader.read(c, fmt.Sprintf("chunk %d of %s, rank %d,", i, quote(e.Name), rank)); err != nil {
 					faults = append(faults, Fault{rank, e.Name, i, c.sha, err})
 				}
 			}

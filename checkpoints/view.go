@@ -2,11 +2,9 @@ package checkpoints
 
 import (
 	"bytes"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"runtime"
 	"slices"
 	"sync"
@@ -24,9 +22,8 @@ type View struct {
 	reads []reading // ordered by offset
 
 	mu     sync.Mutex
-	idle   []openPacks
-	recent []*recent     // latest first
-	moved  map[int]place // chunks that another process has since moved to another pack
+	idle   []*chunkReader
+	recent []*recent // latest first
 	closed bool
 }
 
@@ -46,17 +43,12 @@ var errClosed = errors.New("the checkpoint is not read any more")
 
 // View opens a view of some ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.
 func (s *Store) View(run string, ref Ref, ranks []int) (*View, error) {
-	v, _, err := s.view(run, ref, ranks)
-	return v, err
-}
-
-func (s *Store) view(run string, ref Ref, ranks []int) (v *View, generation int64, err error) {
-	v = &View{store: s}
-	var plans [][]planned
-	if v.Info, plans, generation, err = s.plan(run, ref, ranks); err == nil {
+	info, plans, err := s.plan(run, ref, ranks)
+	v := &View{store: s, Info: info}
+	if err == nil {
 		v.Parts, v.reads, v.Size = arrange(plans)
 	}
-	return v, generation, err
+	return v, err
 }
 
 // ReadAt reads bytes of the data. It checks every chunk against its sum before returning any of it: bytes that have
@@ -117,8 +109,8 @@ func (v *View) chunk(n int) ([]byte, error) {
 	v.recent = v.recent[:min(len(v.recent), mostRecent)]
 	v.mu.Unlock()
 	c.once.Do(func() {
-		c.err = v.with(func(packs openPacks) error {
-			return v.use(packs, n, func(data []byte) error {
+		c.err = v.with(func(chunks *chunkReader) error {
+			return v.use(chunks, n, func(data []byte) error {
 				c.data = bytes.Clone(data)
 				return nil
 			})
@@ -141,9 +133,9 @@ func (v *View) Copy(to io.WriterAt, from, size int64) error {
 	var readers sync.WaitGroup
 	for range min(len(errs), runtime.GOMAXPROCS(0)) {
 		readers.Go(func() {
-			_ = v.with(func(packs openPacks) error {
+			_ = v.with(func(chunks *chunkReader) error {
 				for i := int(next.Add(1) - 1); i < len(errs); i = int(next.Add(1) - 1) {
-					errs[i] = v.use(packs, first+i, func(data []byte) error {
+					errs[i] = v.use(chunks, first+i, func(data []byte) error {
 						_, err := to.WriteAt(data, v.reads[first+i].offset)
 						return err
 					})
@@ -164,64 +156,35 @@ func (v *View) Copy(to io.WriterAt, from, size int64) error {
 	return nil
 }
 
-// with lends open packs to do.
-func (v *View) with(do func(packs openPacks) error) error {
+// with lends do a reader that may have packs open already.
+func (v *View) with(do func(chunks *chunkReader) error) error {
 	v.mu.Lock()
-	packs := openPacks{store: v.store, open: map[string]openPack{}}
+	chunks := v.store.chunkReader()
 	if last := len(v.idle) - 1; last >= 0 {
-		packs, v.idle = v.idle[last], v.idle[:last]
+		chunks, v.idle = v.idle[last], v.idle[:last]
 	}
 	v.mu.Unlock()
 	defer func() {
 		v.mu.Lock()
-		if !v.closed {
-			v.idle = append(v.idle, packs)
-			packs = openPacks{}
+		defer v.mu.Unlock()
+		if v.closed {
+			chunks.close()
+		} else {
+			v.idle = append(v.idle, chunks)
 		}
-		v.mu.Unlock()
-		packs.close()
 	}()
-	return do(packs)
+	return do(chunks)
 }
 
-// use reads a chunk, from its new place if another process has moved it to another pack.
-func (v *View) use(packs openPacks, n int, do func(data []byte) error) error {
-	r := &v.reads[n]
+// use reads a chunk.
+func (v *View) use(chunks *chunkReader, n int, do func(data []byte) error) error {
 	v.mu.Lock()
-	at, moved := v.moved[n]
 	closed := v.closed
 	v.mu.Unlock()
 	if closed {
 		return errClosed
 	}
-	if !moved {
-		at = r.place
-	}
-	err := packs.use(at, r.name, quickly, do)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	now, unknown := v.store.locate(r.sha)
-	if errors.Is(unknown, sql.ErrNoRows) {
-		return fmt.Errorf("the checkpoint was removed while it was read: %w", err)
-	}
-	if unknown != nil || now.file == at.file || now.bytes != r.bytes || !now.named() {
-		return err
-	}
-	v.mu.Lock()
-	if v.moved == nil {
-		v.moved = map[int]place{}
-	}
-	v.moved[n] = now
-	v.mu.Unlock()
-	return packs.use(now, r.name, quickly, do)
-}
-
-// locate reads from the catalog where a chunk is now.
-func (s *Store) locate(sha string) (p place, err error) {
-	err = s.sql.QueryRow("SELECT "+placeColumns+" FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 = unhex(?)", sha).
-		Scan(&p.sha, &p.row, &p.bytes, &p.sum, &p.file)
-	return p, err
+	return chunks.use(v.reads[n].place, v.reads[n].name, quickly, do)
 }
 
 // Rest releases the memory and the files that reading has taken. Reading may go on.
@@ -230,8 +193,8 @@ func (v *View) Rest() {
 	idle := v.idle
 	v.idle, v.recent = nil, nil
 	v.mu.Unlock()
-	for _, packs := range idle {
-		packs.close()
+	for _, chunks := range idle {
+		chunks.close()
 	}
 }
 

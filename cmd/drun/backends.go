@@ -187,8 +187,8 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 			err = host.Ask(ctx, program, "probe", p, &b)
 		}
 	}
-	if changed := new(host.ChangedError); errors.As(err, &changed) {
-		err = fmt.Errorf("%w; %s", err, changed.Hint())
+	if errors.As(err, new(host.ChangedError)) {
+		err = fmt.Errorf("%w; %s", err, exit.HintOf(err))
 	}
 	if err != nil {
 		b.Problem = err.Error()

@@ -169,31 +169,11 @@ func parseMutant(text string) (mutant, error) {
 
 // copyTree copies all files that git does not ignore, so that mutants never touch the working tree.
 func copyTree(ctx context.Context, to string) error {
-	list, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
-	if err != nil {
-		return fmt.Errorf("git ls-files: %w", err)
-	}
-	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
-		if err := copyFile(name, filepath.Join(to, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	const copying = `git ls-files -z --cached --others --exclude-standard | tar --create --null --files-from - --ignore-failed-read 2>/dev/null | tar --extract --directory "$0"`
+	if out, err := exec.CommandContext(ctx, "sh", "-c", copying, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copying the tree: %w: %s", err, out)
 	}
 	return nil
-}
-
-func copyFile(from, to string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, content, info.Mode().Perm())
 }
 
 // The outcomes of a test, and of a mutant.

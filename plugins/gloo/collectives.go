@@ -6,10 +6,7 @@ package gloo
 import "C"
 
 import (
-	"fmt"
-
 	"drun/collective"
-	"drun/collective/reduction"
 	"drun/kernel/element"
 )
 
@@ -21,140 +18,65 @@ var _ = map[bool]string{false: "", C.FLOAT32 == element.Float32 && C.FLOAT64 == 
 	C.SUM == element.Sum && C.AVG == element.Avg && C.PRODUCT == element.Product && C.MIN == element.Min &&
 	C.MAX == element.Max && C.BAND == element.BAnd && C.BOR == element.BOr && C.BXOR == element.BXor: "agree"}
 
-// Do carries out a collective with Gloo's function of the same name, if it has one.
-func (e *engine) Do(call *collective.Call) error {
-	send, recv := call.Send, call.Recv
-	root := C.int(call.Root)
+func (e *engine) Barrier() error {
 	var failure [C.ERR_SIZE]C.char
-	err := &failure[0]
-	var rc C.int
-	switch call.Kind {
-	case collective.Barrier:
-		rc = C.drun_gloo_barrier(e.group, err)
-	case collective.AllReduce:
-		return e.allReduce(send, recv, call.Reduce)
-	case collective.Reduce:
-		return e.reduce(send, recv, call.Reduce, call.Root)
-	case collective.ReduceScatter:
-		return e.reducer.ReduceScatter(send, recv, call.Counts, call.Reduce)
-	case collective.Broadcast:
-		data := recv
-		if e.rank == call.Root {
-			data = send
-		}
-		if len(data.Data) == 0 {
-			return nil
-		}
-		rc = C.drun_gloo_broadcast(e.group, pointer(data.Data), C.size_t(len(data.Data)), root, err)
-	case collective.AllGather:
-		if len(recv.Data) == 0 {
-			return nil
-		}
-		rc = C.drun_gloo_allgather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), sizes(call.Counts, send.DType.Size()), err)
-	case collective.Gather:
-		if call.Counts == nil && len(send.Data) == 0 {
-			return nil
-		}
-		rc = C.drun_gloo_gather(e.group, pointer(send.Data), C.size_t(len(send.Data)), pointer(recv.Data), sizes(call.Counts, send.DType.Size()), root, err)
-	case collective.Scatter:
-		if call.Counts == nil && len(recv.Data) == 0 {
-			return nil
-		}
-		rc = C.drun_gloo_scatter(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(recv.Data)), sizes(call.Counts, recv.DType.Size()), root, err)
-	case collective.AllToAll:
-		if call.Counts == nil && call.RecvCounts == nil {
-			if len(send.Data) == 0 {
-				return nil
-			}
-			rc = C.drun_gloo_alltoall(e.group, pointer(send.Data), pointer(recv.Data), C.size_t(len(send.Data)), err)
-			break
-		}
-		rc = C.drun_gloo_alltoallv(e.group, pointer(send.Data), sizes(collective.Evenly(call.Counts, send.Count(), e.size), send.DType.Size()),
-			pointer(recv.Data), sizes(collective.Evenly(call.RecvCounts, recv.Count(), e.size), recv.DType.Size()), err)
-	default:
-		return fmt.Errorf("unknown operation %v", call.Kind)
-	}
-	return failed(rc, &failure)
+	return failed(C.drun_gloo_barrier(e.group, &failure[0]), &failure)
 }
 
-// sizes converts counts of elements to counts of bytes; nil stays nil.
-func sizes(counts []int, elem int) *C.int64_t {
+func (e *engine) Broadcast(data []byte, root int) error {
+	var failure [C.ERR_SIZE]C.char
+	return failed(C.drun_gloo_broadcast(e.group, pointer(data), C.size_t(len(data)), C.int(root), &failure[0]), &failure)
+}
+
+func (e *engine) AllGather(send, recv []byte, counts []int) error {
+	var failure [C.ERR_SIZE]C.char
+	return failed(C.drun_gloo_allgather(e.group, pointer(send), C.size_t(len(send)), pointer(recv), sizes(counts), &failure[0]), &failure)
+}
+
+func (e *engine) Gather(send, recv []byte, counts []int, root int) error {
+	var failure [C.ERR_SIZE]C.char
+	return failed(C.drun_gloo_gather(e.group, pointer(send), C.size_t(len(send)), pointer(recv), sizes(counts), C.int(root), &failure[0]), &failure)
+}
+
+func (e *engine) Scatter(send, recv []byte, counts []int, root int) error {
+	var failure [C.ERR_SIZE]C.char
+	return failed(C.drun_gloo_scatter(e.group, pointer(send), pointer(recv), C.size_t(len(recv)), sizes(counts), C.int(root), &failure[0]), &failure)
+}
+
+func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
+	var failure [C.ERR_SIZE]C.char
+	if sent == nil {
+		return failed(C.drun_gloo_alltoall(e.group, pointer(send), pointer(recv), C.size_t(len(send)), &failure[0]), &failure)
+	}
+	return failed(C.drun_gloo_alltoallv(e.group, pointer(send), sizes(sent), pointer(recv), sizes(received), &failure[0]), &failure)
+}
+
+// sizes converts sizes in bytes for C; nil stays nil.
+func sizes(counts []int) *C.int64_t {
 	if counts == nil {
 		return nil
 	}
 	all := make([]C.int64_t, len(counts))
 	for i, n := range counts {
-		all[i] = C.int64_t(n * elem)
+		all[i] = C.int64_t(n)
 	}
 	return &all[0]
 }
 
-// half reports whether d is reduced in float32 and rounded once at the end.
-func half(d element.Type) bool { return d == element.Float16 || d == element.BFloat16 }
+// Reduces is true of all that the contract has: the shim gives Gloo drun's own operations.
+func (e *engine) Reduces(element.Type, element.ReduceOp) bool { return true }
 
-func (e *engine) allReduce(send, recv collective.Buffer, op element.ReduceOp) error {
-	if len(send.Data) == 0 {
-		return nil
-	}
-	if e.deterministic || reduction.Exact(send.DType, op) {
-		return e.reducer.AllReduce(send, recv, op)
-	}
-	if half(send.DType) {
-		wide := collective.Buffer{DType: element.Float32, Data: e.reducer.Room(4 * send.Count())}
-		reduction.Convert(wide, send)
-		if err := e.allReduce(wide, wide, op); err != nil {
-			return err
-		}
-		reduction.Convert(recv, wide)
-		return nil
-	}
+func (e *engine) AllReduce(send, recv collective.Buffer, op element.ReduceOp) error {
 	var failure [C.ERR_SIZE]C.char
-	rc := C.drun_gloo_allreduce(e.group, C.int(send.DType), C.int(step(op)), C.size_t(send.DType.Size()),
-		pointer(send.Data), pointer(recv.Data), C.size_t(send.Count()), &failure[0])
-	if rc == 0 && op == element.Avg {
-		reduction.Divide(recv, e.size)
-	}
-	return failed(rc, &failure)
+	return failed(C.drun_gloo_allreduce(e.group, C.int(send.DType), C.int(op), C.size_t(send.DType.Size()),
+		pointer(send.Data), pointer(recv.Data), C.size_t(send.Count()), &failure[0]), &failure)
 }
 
-// step is the operation between two contributions.
-func step(op element.ReduceOp) element.ReduceOp {
-	if op == element.Avg {
-		return element.Sum
-	}
-	return op
-}
-
-func (e *engine) reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
-	if len(send.Data) == 0 {
-		return nil
-	}
-	if e.deterministic || reduction.Exact(send.DType, op) {
-		return e.reducer.Reduce(send, recv, op, root)
-	}
-	n := send.Count()
-	// Gloo needs an output on every rank; only the root has one.
-	out := recv
-	switch {
-	case half(send.DType):
-		both := e.reducer.Room(8 * n)
-		wide := collective.Buffer{DType: element.Float32, Data: both[:4*n]}
-		reduction.Convert(wide, send)
-		send, out = wide, collective.Buffer{DType: element.Float32, Data: both[4*n:]}
-	case e.rank != root:
-		out = collective.Buffer{DType: send.DType, Data: e.reducer.Room(len(send.Data))}
+func (e *engine) Reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
+	if recv.Data == nil { // Gloo needs an output on every rank
+		recv.Data = e.Room(len(send.Data))
 	}
 	var failure [C.ERR_SIZE]C.char
-	rc := C.drun_gloo_reduce(e.group, C.int(send.DType), C.int(step(op)), C.size_t(send.DType.Size()),
-		pointer(send.Data), pointer(out.Data), C.size_t(n), C.int(root), &failure[0])
-	if rc != 0 || e.rank != root {
-		return failed(rc, &failure)
-	}
-	if op == element.Avg {
-		reduction.Divide(out, e.size)
-	}
-	if out.DType != recv.DType {
-		reduction.Convert(recv, out)
-	}
-	return nil
+	return failed(C.drun_gloo_reduce(e.group, C.int(send.DType), C.int(op), C.size_t(send.DType.Size()),
+		pointer(send.Data), pointer(recv.Data), C.size_t(send.Count()), C.int(root), &failure[0]), &failure)
 }

@@ -14,22 +14,20 @@ import (
 	"drun/collective/sharedmem"
 	"drun/kernel/element"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/ordered"
+	"drun/plugins/internal/collectives"
 )
 
 // engine is a rank's end of a group in Gloo: a context with a connection to
 // every other rank.
 type engine struct {
-	device        *C.device // its own reference to what all groups share
-	group         *C.group
-	host          string // to listen on
-	store         collective.Store
-	prefix        string // of its keys in the store
-	deterministic bool
-	rank, size    int
-	poll          sharedmem.Poll // to wait for other ranks: each has another process besides its plugin
+	collectives.Runner
+	device *C.device // its own reference to what all groups share
+	group  *C.group
+	host   string // to listen on
+	store  collective.Store
+	prefix string         // of its keys in the store
+	poll   sharedmem.Poll // to wait for other ranks: each has another process besides its plugin
 
-	reducer  ordered.Reducer
 	received C.header // of the message that Next announced
 	paired   paired
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/plugins/internal/meet"
+	"drun/plugins/internal/bootstrap"
 )
 
 // place chooses the network interface, by name or by one of its addresses.
@@ -26,7 +26,7 @@ func (o Options) place(world collective.World) (name, address string, err error)
 	case world.LocalSize == world.Size:
 		return "", "127.0.0.1", nil
 	}
-	if address, err = meet.Route(); err != nil {
+	if address, err = bootstrap.Route(); err != nil {
 		return "", "", fmt.Errorf("%w; name one in DRUN_GLOO_INTERFACE: this machine has %s", err, interfaces())
 	}
 	return "", address, nil

@@ -17,8 +17,8 @@ import (
 	"drun/collective"
 	"drun/collective/sharedmem"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/meet"
-	"drun/plugins/internal/ordered"
+	"drun/plugins/internal/bootstrap"
+	"drun/plugins/internal/collectives"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,8 +44,8 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 		C.drun_gloo_device_free(d)
 		return nil, err
 	}
-	e := &engine{device: d, host: host, store: world.Store, prefix: "gloo", deterministic: world.Deterministic, rank: world.Rank, size: world.Size,
-		poll: sharedmem.PollBeside(2 * max(1, world.LocalSize))}
+	e := &engine{device: d, host: host, store: world.Store, prefix: "gloo", poll: sharedmem.PollBeside(2 * max(1, world.LocalSize)),
+		Runner: collectives.Runner{Rank: world.Rank, Size: world.Size, InRankOrder: world.Deterministic}}
 	if err := e.connect(ctx); err != nil {
 		e.free()
 		return nil, err
@@ -67,7 +67,7 @@ func openDevice(name, address string) (*C.device, error) {
 
 // connect makes the group's connections and passes them to Gloo.
 func (e *engine) connect(ctx context.Context) error {
-	peers, err := meet.Ranks(ctx, e.store, e.prefix, e.host, e.rank, e.size)
+	peers, err := bootstrap.Connect(ctx, e.store, e.prefix, e.host, e.Rank, e.Size)
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func (e *engine) connect(ctx context.Context) error {
 		}
 	}
 	var failure [C.ERR_SIZE]C.char
-	e.reducer = ordered.Reducer{Mover: mover{e}, Rank: e.rank, Size: e.size}
-	e.group = C.drun_gloo_group(e.device, C.int(e.rank), C.int(e.size), C.int(e.poll.Pauses), C.int(e.poll.Yields), &failure[0])
+	e.Library = e
+	e.group = C.drun_gloo_group(e.device, C.int(e.Rank), C.int(e.Size), C.int(e.poll.Pauses), C.int(e.poll.Yields), &failure[0])
 	if e.group == nil {
 		return errors.New(C.GoString(&failure[0]))
 	}
@@ -97,7 +97,7 @@ func (e *engine) connect(ctx context.Context) error {
 }
 
 // give passes Gloo the connection to a rank.
-func (e *engine) give(rank int, p meet.Peer) error {
+func (e *engine) give(rank int, p bootstrap.Peer) error {
 	raw, err := p.Conn.SyscallConn()
 	if err != nil {
 		return err
@@ -117,8 +117,9 @@ func (e *engine) give(rank int, p meet.Peer) error {
 
 // Split connects the ranks of a group among themselves, over the same interface.
 func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
-	sub := &engine{device: C.drun_gloo_device_share(e.device), host: e.host, store: e.store, deterministic: e.deterministic, rank: rank, size: len(group.Ranks), poll: e.poll,
-		prefix: fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0])}
+	sub := &engine{device: C.drun_gloo_device_share(e.device), host: e.host, store: e.store, poll: e.poll,
+		prefix: fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0]),
+		Runner: collectives.Runner{Rank: rank, Size: len(group.Ranks), InRankOrder: e.InRankOrder}}
 	if err := sub.connect(ctx); err != nil {
 		sub.free()
 		return nil, err

@@ -16,8 +16,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"drun/internal/exit"
 )
 
 // Prefix begins the name of every plugin's program.
@@ -69,57 +67,32 @@ func Dirs(given ...string) []Dir {
 	return out
 }
 
-// A NotFoundError says that a plugin was not found, and where it was looked for.
-type NotFoundError struct {
-	Name    string
-	Dirs    []Dir
-	Problem string // with a file that has the name but cannot be the plugin
-}
+// A NotFoundError says that a plugin was not found, and in its hint where it was looked for.
+type NotFoundError struct{ error }
 
-func (e *NotFoundError) Error() string {
-	s := fmt.Sprintf("no backend %q was found", e.Name)
-	if e.Problem != "" {
-		s += ": " + e.Problem
-	}
-	return s
-}
-
-// Hint says where the plugin was looked for.
-func (e *NotFoundError) Hint() string {
-	if e.Problem != "" {
-		return ""
-	}
-	var paths []string
-	for _, dir := range e.Dirs {
-		paths = append(paths, dir.Path)
-	}
-	return fmt.Sprintf("built in is shm; looked for %s%s in %s (add a folder with --plugin-dir or $DRUN_PLUGIN_PATH)",
-		Prefix, e.Name, strings.Join(paths, ", "))
-}
-
-// ExitCode is that of a failed backend.
-func (e *NotFoundError) ExitCode() exit.Code { return exit.Backend }
-
-// Lasts says that looking again would not help.
-func (e *NotFoundError) Lasts() bool { return true }
+func (e NotFoundError) Unwrap() error { return e.error }
 
 // Find returns the first plugin of that name.
 func Find(name string, dirs []Dir) (*Plugin, error) {
-	missing := &NotFoundError{Name: name, Dirs: dirs}
-	if name == "" || name != filepath.Base(name) {
-		return nil, missing
-	}
+	problem, folders := "", []string{}
 	for _, dir := range dirs {
+		folders = append(folders, dir.Path)
 		path := filepath.Join(dir.Path, Prefix+name)
 		err := executable(path)
-		if err == nil {
+		switch {
+		case name == "" || name != filepath.Base(name):
+		case err == nil:
 			return &Plugin{Name: name, Path: path, Named: dir.Named}, nil
-		}
-		if missing.Problem == "" && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
-			missing.Problem = err.Error()
+		case problem == "" && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR):
+			problem = ": " + err.Error()
 		}
 	}
-	return nil, missing
+	hint := ""
+	if problem == "" {
+		hint = fmt.Sprintf("built in is shm; looked for %s%s in %s (add a folder with --plugin-dir or $DRUN_PLUGIN_PATH)",
+			Prefix, name, strings.Join(folders, ", "))
+	}
+	return nil, NotFoundError{unusable(hint, "no backend %q was found%s", name, problem)}
 }
 
 // executable reports why a path cannot be a plugin.

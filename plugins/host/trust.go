@@ -24,28 +24,20 @@ type pin struct {
 	Trusted time.Time `json:"trusted"`
 }
 
-// A ChangedError says that a plugin's program is not the one that was used
-// before.
-type ChangedError struct {
-	Plugin *Plugin
-	Pinned string // its checksum
+// A ChangedError says that a plugin's program is not the one that was used before, and in its hint how to trust it.
+type ChangedError struct{ error }
+
+func (e ChangedError) Unwrap() error { return e.error }
+
+// compare reports whether a plugin is pinned; it is an error if another program of its name is.
+func compare(pins map[string]pin, p *Plugin) (known bool, err error) {
+	old, known := pins[p.Name]
+	if known && old.SHA256 != p.SHA256 {
+		return false, ChangedError{unusable("if you changed it yourself: drun backends trust "+p.Name,
+			"the plugin %s has changed since it was first used: %s has the SHA-256 %.12s…, trusted is %.12s…", p.Name, p.Path, p.SHA256, old.SHA256)}
+	}
+	return known, nil
 }
-
-func (e *ChangedError) Error() string {
-	return fmt.Sprintf("the plugin %s has changed since it was first used: %s has the SHA-256 %.12s…, trusted is %.12s…",
-		e.Plugin.Name, e.Plugin.Path, e.Plugin.SHA256, e.Pinned)
-}
-
-// Hint says how to trust it.
-func (e *ChangedError) Hint() string {
-	return "if you changed it yourself: drun backends trust " + e.Plugin.Name
-}
-
-// Lasts says that somebody has to decide first.
-func (e *ChangedError) Lasts() bool { return true }
-
-// ExitCode is that of a failed backend.
-func (e *ChangedError) ExitCode() exit.Code { return exit.Backend }
 
 // Verify computes the plugin's checksum and compares it with the one pinned in home, which it pins on first use.
 func Verify(home string, p *Plugin) error {
@@ -53,14 +45,11 @@ func Verify(home string, p *Plugin) error {
 		if err := p.Sum(); err != nil {
 			return false, err
 		}
-		old, known := pins[p.Name]
-		if known && old.SHA256 != p.SHA256 {
-			return false, &ChangedError{p, old.SHA256}
-		}
-		if !known {
+		known, err := compare(pins, p)
+		if !known && err == nil {
 			pins[p.Name] = pinOf(p)
 		}
-		return !known, nil
+		return !known, err
 	})
 }
 
@@ -73,11 +62,7 @@ func Check(home string, p *Plugin) (trusted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	old, known := pins[p.Name]
-	if known && old.SHA256 != p.SHA256 {
-		return false, &ChangedError{p, old.SHA256}
-	}
-	return known, nil
+	return compare(pins, p)
 }
 
 // Trust pins the plugin's checksum, whatever was pinned before.
@@ -136,24 +121,8 @@ func readPins(path string) (map[string]pin, error) {
 		err = json.Unmarshal(data, &pins)
 	}
 	if err != nil {
-		return nil, &LockError{path, err}
+		return nil, exit.WithHint(exit.Errorf(exit.Storage, "%s cannot be read: %w", path, err),
+			"put it right, or remove it: then each plugin is trusted as it is when it is next used")
 	}
 	return pins, nil
 }
-
-// A LockError says that the lock file is damaged or cannot be read.
-type LockError struct {
-	Path string
-	Err  error
-}
-
-func (e *LockError) Error() string { return e.Path + " cannot be read: " + e.Err.Error() }
-func (e *LockError) Unwrap() error { return e.Err }
-
-// Hint says what to do.
-func (e *LockError) Hint() string {
-	return "put it right, or remove it: then each plugin is trusted as it is when it is next used"
-}
-
-// ExitCode is that of failed storage.
-func (e *LockError) ExitCode() exit.Code { return exit.Storage }

@@ -16,8 +16,8 @@ import (
 	"drun/collective"
 	"drun/kernel/element"
 	"drun/plugins/internal/blocking"
+	"drun/plugins/internal/collectives"
 	"drun/plugins/internal/mesh"
-	"drun/plugins/internal/ordered"
 )
 
 // engine is a rank's end of a group: a communicator of MPI. The mesh does what MPI does not: it announces messages,
@@ -25,15 +25,12 @@ import (
 type engine struct {
 	*process
 	*mesh.Mesh
-	group         *C.mpi_group
-	store         collective.Store
-	prefix        string // of its keys in the store
-	host          string
-	deterministic bool
-	rank, size    int
-	stopped       atomic.Bool
-
-	reducer ordered.Reducer
+	collectives.Runner
+	group   *C.mpi_group
+	store   collective.Store
+	prefix  string // of its keys in the store
+	host    string
+	stopped atomic.Bool
 	calls   [functions]atomic.Int64
 	keys    atomic.Uint64 // of messages
 }
@@ -69,10 +66,10 @@ func (e *engine) Statistics() map[string]int64 {
 // Split makes the engine of a group.
 func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
 	sub := &engine{process: e.process, store: e.store, prefix: fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0]), host: e.host,
-		deterministic: e.deterministic, rank: rank, size: len(group.Ranks)}
+		Runner: collectives.Runner{Rank: rank, Size: len(group.Ranks), InRankOrder: e.InRankOrder}}
 	var err error
 	// All ranks are there before MPI waits for them.
-	if sub.Mesh, err = mesh.Connect(ctx, e.store, sub.prefix, e.host, rank, sub.size); err != nil {
+	if sub.Mesh, err = mesh.Connect(ctx, e.store, sub.prefix, e.host, rank, sub.Size); err != nil {
 		return nil, err
 	}
 	type result struct {
@@ -104,7 +101,7 @@ func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (b
 		sub.Mesh.Interrupt()
 		return nil, err
 	}
-	sub.reducer = ordered.Reducer{Mover: mover{sub}, Rank: rank, Size: sub.size}
+	sub.Library = sub
 	return sub, nil
 }
 

@@ -17,9 +17,9 @@ import (
 
 	"drun/collective"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/meet"
+	"drun/plugins/internal/bootstrap"
+	"drun/plugins/internal/collectives"
 	"drun/plugins/internal/mesh"
-	"drun/plugins/internal/ordered"
 )
 
 // Probe reports whether MPI's processes can be started here.
@@ -44,13 +44,13 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 		return nil, err
 	}
 	e := &engine{process: &process{stop: stop, everywhere: world.LocalSize != world.Size}, store: world.Store, prefix: "mpi",
-		host: "127.0.0.1", deterministic: world.Deterministic, rank: world.Rank, size: world.Size}
+		host: "127.0.0.1", Runner: collectives.Runner{Rank: world.Rank, Size: world.Size, InRankOrder: world.Deterministic}}
 	if e.everywhere {
-		e.host, err = meet.Route()
+		e.host, err = bootstrap.Route()
 	}
 	if err == nil {
 		// All ranks are there before MPI waits for them, which it does without a limit.
-		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, e.host, e.rank, e.size)
+		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, e.host, e.Rank, e.Size)
 	}
 	if err == nil {
 		err = join(ctx, world)
@@ -63,7 +63,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 		return nil, err
 	}
 	e.group = C.drun_mpi_world()
-	e.reducer = ordered.Reducer{Mover: mover{e}, Rank: e.rank, Size: e.size}
+	e.Library = e
 	return blocking.New(b.Name(), e, world.Rank, world.Size), nil
 }
 
@@ -119,8 +119,8 @@ const endLimit = 500 * time.Millisecond
 func (p *process) end(e *engine) {
 	deadline := time.Now().Add(endLimit)
 	all := func() bool {
-		for rank := range e.size {
-			if rank == e.rank {
+		for rank := range e.Size {
+			if rank == e.Rank {
 				continue
 			}
 			if left, err := e.Peer(rank); !left && err == nil {

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 
 	"drun/collective"
+	"drun/plugins/internal/collectives"
 	"drun/plugins/internal/mesh"
-	"drun/plugins/internal/ordered"
 )
 
 // engine is a rank's end of a group in NCCL. The mesh does what NCCL does not:
@@ -21,14 +21,12 @@ import (
 type engine struct {
 	*gpu
 	*mesh.Mesh
-	store      collective.Store
-	prefix     string // of its keys in the store
-	local      bool   // all ranks are on this machine
-	options    Options
-	rank, size int
-
+	collectives.Runner
+	store   collective.Store
+	prefix  string // of its keys in the store
+	local   bool   // all ranks are on this machine
+	options Options
 	lane    *lane // of the collectives
-	reducer ordered.Reducer
 	counts  counters
 }
 

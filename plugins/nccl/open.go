@@ -12,9 +12,9 @@ import (
 
 	"drun/collective"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/meet"
+	"drun/plugins/internal/bootstrap"
+	"drun/plugins/internal/collectives"
 	"drun/plugins/internal/mesh"
-	"drun/plugins/internal/ordered"
 )
 
 // How much a slot stages. Chunks of a few megabytes use the bus as well as larger ones.
@@ -74,8 +74,8 @@ func (b *Backend) prepare(world collective.World) error {
 }
 
 func newEngine(g *gpu, store collective.Store, prefix string, o Options, rank, size int) *engine {
-	e := &engine{gpu: g, store: store, prefix: prefix, options: o, rank: rank, size: size}
-	e.reducer = ordered.Reducer{Mover: mover{e}, Rank: rank, Size: size}
+	e := &engine{gpu: g, store: store, prefix: prefix, options: o}
+	e.Runner = collectives.Runner{Library: e, Rank: rank, Size: size, InRankOrder: o.deterministic && size > 2}
 	g.engines.Add(1)
 	return e
 }
@@ -91,11 +91,11 @@ func (e *engine) connect(ctx context.Context, join func(context.Context) (C.nccl
 		return err
 	}
 	host := "127.0.0.1"
-	if !e.local && e.size > 1 {
-		host, err = meet.Route()
+	if !e.local && e.Size > 1 {
+		host, err = bootstrap.Route()
 	}
 	if err == nil {
-		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, host, e.rank, e.size)
+		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, host, e.Rank, e.Size)
 	}
 	if err != nil {
 		e.lane.interrupt() // the others may not come to finalise it
@@ -107,22 +107,22 @@ func (e *engine) connect(ctx context.Context, join func(context.Context) (C.nccl
 func (e *engine) meet(ctx context.Context) (C.ncclComm_t, error) {
 	var id uniqueID
 	var err error
-	if e.rank == 0 {
+	if e.Rank == 0 {
 		id, err = newUniqueID(e.device)
 	}
-	if e.size > 1 {
+	if e.Size > 1 {
 		err = e.share(ctx, &id, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the ranks cannot meet: %w", err)
 	}
-	return newCommunicator(ctx, e.device, id, e.size, e.rank)
+	return newCommunicator(ctx, e.device, id, e.Size, e.Rank)
 }
 
 // share gives rank 0's id to the others, or its failure.
 func (e *engine) share(ctx context.Context, id *uniqueID, failed error) error {
 	key := e.prefix + "/id"
-	if e.rank == 0 {
+	if e.Rank == 0 {
 		value := append([]byte{1}, id[:]...)
 		if failed != nil {
 			value = append([]byte{0}, failed.Error()...)

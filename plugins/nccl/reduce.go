@@ -5,9 +5,8 @@ import "C"
 
 import (
 	"drun/collective"
-	"drun/collective/reduction"
 	"drun/kernel/element"
-	"drun/plugins/internal/ordered"
+	"drun/plugins/internal/collectives"
 )
 
 var types = map[element.Type]C.int{
@@ -16,91 +15,60 @@ var types = map[element.Type]C.int{
 	element.Complex64: C.ncclFloat32, // a pair of them, for sums
 }
 
-// native is how NCCL reduces, if its results match the contract. It lacks
+// Reduces reports whether NCCL's results match the contract. It lacks
 // bitwise operations, complex numbers and bool; its minimum and maximum of
-// floats lose NaNs; it rounds float16 and bfloat16 at every step. Its average
-// multiplies by the inverse, so it is asked for the sum instead, except for
-// integers, whose sum would wrap around.
-func (e *engine) native(dtype element.Type, op element.ReduceOp) (t, o C.int, ok bool) {
-	if e.options.deterministic && e.size > 2 || reduction.Exact(dtype, op) {
-		return 0, 0, false
+// floats lose NaNs; it rounds float16 and bfloat16 at every step.
+func (e *engine) Reduces(dtype element.Type, op element.ReduceOp) bool {
+	_, typed := types[dtype]
+	_, known := operations[op]
+	if op == element.Min || op == element.Max {
+		return typed && dtype.IsInt()
 	}
-	t, ok = types[dtype]
-	float := dtype == element.Float32 || dtype == element.Float64
-	switch op {
-	case element.Sum, element.Avg:
-		return t, C.ncclSum, ok
-	case element.Product:
-		return t, C.ncclProd, ok
-	case element.Min:
-		return t, C.ncclMin, ok && !float
-	case element.Max:
-		return t, C.ncclMax, ok && !float
-	}
-	return 0, 0, false
+	return typed && known && (dtype != element.Complex64 || op != element.Product)
 }
 
-var typeSizes = map[C.int]int{C.ncclFloat32: 4, C.ncclFloat64: 8, C.ncclInt64: 8, C.ncclInt32: 4, C.ncclInt8: 1, C.ncclUint8: 1}
+// NCCL's average multiplies by the inverse, so it is asked for the sum instead.
+var operations = map[element.ReduceOp]C.int{element.Sum: C.ncclSum, element.Avg: C.ncclSum, element.Product: C.ncclProd, element.Min: C.ncclMin, element.Max: C.ncclMax}
 
-// average turns NCCL's sum into the average.
-func (e *engine) average(b collective.Buffer, op element.ReduceOp) {
-	if op == element.Avg {
-		reduction.Divide(b, e.size)
+// elements is how many of NCCL's elements are in so many bytes.
+func elements(bytes int, dtype element.Type) int {
+	if dtype == element.Complex64 {
+		return bytes / 4
 	}
+	return bytes / dtype.Size()
 }
 
-func (e *engine) allReduce(send, recv collective.Buffer, op element.ReduceOp) error {
-	if len(send.Data) == 0 {
-		return nil
-	}
-	t, o, ok := e.native(send.DType, op)
-	if !ok {
-		return e.reducer.AllReduce(send, recv, op)
-	}
+func (e *engine) AllReduce(send, recv collective.Buffer, op element.ReduceOp) error {
+	t, o := types[send.DType], operations[op]
 	rounds, room := chunks(len(send.Data), e.lane.room), e.lane.room
 	reached := e.reaches(send.Data, recv.Data)
 	if reached {
 		rounds = 1
 	}
-	err := e.lane.run(rounds, func(r *round, i int) {
+	return e.lane.run(rounds, func(r *round, i int) {
 		if reached {
-			r.doInPlace(C.ALL_REDUCE, send.Data, recv.Data, len(send.Data)/typeSizes[t], t, o)
+			r.doInPlace(C.ALL_REDUCE, send.Data, recv.Data, elements(len(send.Data), send.DType), t, o)
 			return
 		}
 		part := chunk(send.Data, room, i)
 		r.copyIn(part, 0)
-		r.do(C.ALL_REDUCE, 0, 0, len(part)/typeSizes[t], t, o, 0)
+		r.do(C.ALL_REDUCE, 0, 0, elements(len(part), send.DType), t, o, 0)
 		r.copyOut(chunk(recv.Data, room, i), 0)
 	})
-	if err == nil {
-		e.average(recv, op)
-	}
-	return err
 }
 
-func (e *engine) reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
-	if len(send.Data) == 0 {
-		return nil
-	}
-	t, o, ok := e.native(send.DType, op)
-	if !ok {
-		return e.reducer.Reduce(send, recv, op, root)
-	}
+func (e *engine) Reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
 	room := e.lane.room
 	n := chunks(len(send.Data), room)
-	err := e.lane.run(n, func(r *round, i int) {
+	return e.lane.run(n, func(r *round, i int) {
 		part := chunk(send.Data, room, i)
 		r.copyIn(part, 0)
-		r.do(C.REDUCE, 0, 0, len(part)/typeSizes[t], t, o, root)
-		if e.rank == root {
+		r.do(C.REDUCE, 0, 0, elements(len(part), send.DType), types[send.DType], operations[op], root)
+		if e.Rank == root {
 			r.copyOut(chunk(recv.Data, room, i), 0)
 		}
 		e.attend(r, i, n, root)
 	})
-	if err == nil && e.rank == root {
-		e.average(recv, op)
-	}
-	return err
 }
 
 // reaches reports whether NCCL should access host memory directly.
@@ -116,17 +84,14 @@ func (e *engine) reaches(buffers ...[]byte) bool {
 	return true
 }
 
-// reduceScatter of parts of different sizes is a group of reduces, one to each
+// ReduceScatter of parts of different sizes is a group of reduces, one to each
 // rank.
-func (e *engine) reduceScatter(send, recv collective.Buffer, counts []int, op element.ReduceOp) error {
-	t, o, ok := e.native(send.DType, op)
-	if !ok {
-		return e.reducer.ReduceScatter(send, recv, counts, op)
-	}
-	sizes := ordered.Bytes(collective.Evenly(counts, send.Count(), e.size), send)
+func (e *engine) ReduceScatter(send, recv collective.Buffer, counts []int, op element.ReduceOp) error {
+	t, o := types[send.DType], operations[op]
+	sizes := collectives.Bytes(collective.Evenly(counts, send.Count(), e.Size), send)
 	parts := cut(send.Data, sizes)
-	fit := e.fit(e.size)
-	err := e.lane.run(chunks(largest(sizes), fit), func(r *round, i int) {
+	fit := e.fit(e.Size)
+	return e.lane.run(chunks(largest(sizes), fit), func(r *round, i int) {
 		for rank, part := range parts {
 			in := chunk(part, fit, i)
 			switch at := rank * fit; {
@@ -134,36 +99,15 @@ func (e *engine) reduceScatter(send, recv collective.Buffer, counts []int, op el
 				r.copyIn(in, rank*len(in))
 			case len(in) > 0:
 				r.copyIn(in, at)
-				r.do(C.REDUCE, at, at, len(in)/typeSizes[t], t, o, rank)
+				r.do(C.REDUCE, at, at, elements(len(in), send.DType), t, o, rank)
 			}
 		}
 		mine := chunk(recv.Data, fit, i)
-		at := e.rank * fit
+		at := e.Rank * fit
 		if counts == nil {
-			at = e.rank * len(mine)
-			r.do(C.REDUCE_SCATTER, 0, at, len(mine)/typeSizes[t], t, o, 0)
+			at = e.Rank * len(mine)
+			r.do(C.REDUCE_SCATTER, 0, at, elements(len(mine), send.DType), t, o, 0)
 		}
 		r.copyOut(mine, at)
 	})
-	if err == nil {
-		e.average(recv, op)
-	}
-	return err
-}
-
-// mover is the engine as package ordered uses it.
-type mover struct{ *engine }
-
-func (m mover) AllGather(send, recv []byte) error { return m.allGather(send, recv) }
-
-func (m mover) AllGatherV(send, recv []byte, sizes []int) error {
-	return m.allGatherV(send, recv, sizes)
-}
-
-func (m mover) GatherV(send, recv []byte, sizes []int, root int) error {
-	return m.gatherV(send, recv, sizes, root)
-}
-
-func (m mover) AllToAllV(send []byte, sent []int, recv []byte, received []int) error {
-	return m.allToAllV(send, sent, recv, received)
 }

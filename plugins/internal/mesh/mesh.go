@@ -18,7 +18,7 @@ import (
 	"drun/collective/messages"
 	"drun/kernel/element"
 	"drun/plugins/internal/blocking"
-	"drun/plugins/internal/meet"
+	"drun/plugins/internal/bootstrap"
 )
 
 // Mesh is a rank's end of the connections. A goroutine for each reads incoming
@@ -73,7 +73,7 @@ const (
 // Connect meets the other ranks of a group: host is the address to listen on, and
 // prefix begins the group's keys in the store.
 func Connect(ctx context.Context, store collective.Store, prefix, host string, rank, size int) (*Mesh, error) {
-	met, err := meet.Ranks(ctx, store, prefix, host, rank, size)
+	met, err := bootstrap.Connect(ctx, store, prefix, host, rank, size)
 	if err != nil {
 		return nil, fmt.Errorf("the ranks cannot reach each other: %w", err)
 	}

@@ -1,4 +1,4 @@
-// Package meet connects the ranks of a group over TCP, and lets in nobody else. The plugins use it.
+// Package bootstrap connects the ranks of a group over TCP, and lets in nobody else. The plugins use it.
 //
 // Each rank listens, says in the store where, and calls the lower ranks. Both
 // sides of a connection prove, without sending it, that they know the group's
@@ -6,7 +6,7 @@
 // is an HMAC of both challenges and both ranks. So anyone else who calls, or
 // answers at the port of a rank that is gone, is rejected, and delays nobody:
 // calls are answered concurrently.
-package meet
+package bootstrap
 
 import (
 	"cmp"
@@ -47,13 +47,13 @@ type Peer struct {
 	Address string // where it listens
 }
 
-// Ranks connects rank with all others of a group of size ranks, and returns
+// Connect connects rank with all others of a group of size ranks, and returns
 // them by rank; its own entry is empty. host is the address to listen on, and
 // prefix begins the group's keys in the store. ctx ends it.
-func Ranks(ctx context.Context, store collective.Store, prefix, host string, rank, size int) ([]Peer, error) {
-	m := &meeting{store: store, prefix: prefix, rank: rank, peers: make([]Peer, size), open: map[net.Conn]bool{}}
+func Connect(ctx context.Context, store collective.Store, prefix, host string, rank, size int) ([]Peer, error) {
+	g := &group{store: store, prefix: prefix, rank: rank, peers: make([]Peer, size)}
 	if size == 1 {
-		return m.peers, nil
+		return g.peers, nil
 	}
 	if store == nil {
 		return nil, errors.New("there is no key-value store in which the ranks could find each other")
@@ -68,27 +68,26 @@ func Ranks(ctx context.Context, store collective.Store, prefix, host string, ran
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err = m.meet(inner, listener)
+		err = g.connect(inner, listener)
 	}()
 	if early := collective.Wait(ctx, done); early != nil {
 		end(early)
-		m.closeAll()
 		listener.Close()
 		<-done
-		err = fmt.Errorf("%s: %w", m.missing(), early)
+		err = fmt.Errorf("%s: %w", g.missing(), early)
 	}
 	listener.Close()
-	m.closeAll() // including late ones
-	m.callers.Wait()
+	end(nil) // also of callers that are late
+	g.callers.Wait()
 	if err != nil {
-		for _, p := range m.peers {
+		for _, p := range g.peers {
 			if p.Conn != nil {
 				p.Conn.Close()
 			}
 		}
 		return nil, err
 	}
-	return m.peers, nil
+	return g.peers, nil
 }
 
 // Route returns the local address from which this machine reaches MASTER_ADDR; if that is unset, the default route's,
@@ -106,57 +105,55 @@ func Route() (string, error) {
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// meeting is one rank's part in connecting the group.
-type meeting struct {
+// group is one rank's part in connecting the group.
+type group struct {
 	store   collective.Store
 	prefix  string
 	rank    int
 	secret  []byte
 	callers sync.WaitGroup
 
-	mu     sync.Mutex
-	peers  []Peer
-	open   map[net.Conn]bool // not proven yet
-	closed bool
+	mu    sync.Mutex
+	peers []Peer
 }
 
-func (m *meeting) key(rank int) string { return fmt.Sprintf("%s/rank/%d", m.prefix, rank) }
+func (g *group) key(rank int) string { return fmt.Sprintf("%s/rank/%d", g.prefix, rank) }
 
-func (m *meeting) meet(ctx context.Context, listener net.Listener) error {
+func (g *group) connect(ctx context.Context, listener net.Listener) error {
 	var err error
-	if m.rank == 0 {
-		m.secret = make([]byte, sha256.Size)
-		rand.Read(m.secret) // never fails
-		err = m.store.Set(ctx, m.prefix+"/secret", m.secret)
+	if g.rank == 0 {
+		g.secret = make([]byte, sha256.Size)
+		rand.Read(g.secret) // never fails
+		err = g.store.Set(ctx, g.prefix+"/secret", g.secret)
 	} else {
-		m.secret, err = m.store.Get(ctx, m.prefix+"/secret")
+		g.secret, err = g.store.Get(ctx, g.prefix+"/secret")
 	}
 	if err != nil {
 		return fmt.Errorf("rank 0 has not come: %w", err)
 	}
-	joined := make(chan struct{}, len(m.peers))
-	go m.answer(listener, joined)
-	if err := m.store.Set(ctx, m.key(m.rank), []byte(listener.Addr().String())); err != nil {
-		return fmt.Errorf("cannot publish the address of rank %d: %w", m.rank, err)
+	joined := make(chan struct{}, len(g.peers))
+	g.callers.Go(func() { g.answer(ctx, listener, joined) })
+	if err := g.store.Set(ctx, g.key(g.rank), []byte(listener.Addr().String())); err != nil {
+		return fmt.Errorf("cannot publish the address of rank %d: %w", g.rank, err)
 	}
-	for rank := range m.peers {
-		if rank == m.rank {
+	for rank := range g.peers {
+		if rank == g.rank {
 			continue
 		}
-		address, err := m.store.Get(ctx, m.key(rank))
+		address, err := g.store.Get(ctx, g.key(rank))
 		if err != nil {
 			return fmt.Errorf("rank %d has not come: %w", rank, err)
 		}
-		m.mu.Lock()
-		m.peers[rank].Address = string(address)
-		m.mu.Unlock()
+		g.mu.Lock()
+		g.peers[rank].Address = string(address)
+		g.mu.Unlock()
 	}
-	for rank := range m.rank {
-		if err := m.call(ctx, rank); err != nil {
-			return fmt.Errorf("cannot connect to rank %d at %s: %w", rank, m.peers[rank].Address, err)
+	for rank := range g.rank {
+		if err := g.call(ctx, rank); err != nil {
+			return fmt.Errorf("cannot connect to rank %d at %s: %w", rank, g.peers[rank].Address, err)
 		}
 	}
-	for range len(m.peers) - 1 - m.rank {
+	for range len(g.peers) - 1 - g.rank {
 		select {
 		case <-joined:
 		case <-ctx.Done():
@@ -167,12 +164,12 @@ func (m *meeting) meet(ctx context.Context, listener net.Listener) error {
 }
 
 // missing names the ranks that have not connected.
-func (m *meeting) missing() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (g *group) missing() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var all []string
-	for rank, p := range m.peers {
-		if rank == m.rank || p.Conn != nil {
+	for rank, p := range g.peers {
+		if rank == g.rank || p.Conn != nil {
 			continue
 		}
 		s := fmt.Sprintf("rank %d", rank)
@@ -184,72 +181,43 @@ func (m *meeting) missing() string {
 	return strings.Join(all, ", ") + " did not connect"
 }
 
-// add records a connection until it is proven; false if it is too late.
-func (m *meeting) add(conn net.Conn) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		conn.Close()
-		return false
-	}
-	m.open[conn] = true
-	return true
-}
-
-// take assigns a proven connection to a rank; false if it has one.
-func (m *meeting) take(rank int, conn net.Conn) bool {
+// take assigns a connection to a rank once both sides have proven themselves; otherwise it closes the connection.
+func (g *group) take(ctx context.Context, conn net.Conn, prove func() (rank int, err error)) error {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	rank, err := prove()
 	_ = conn.SetDeadline(time.Time{})
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed || m.peers[rank].Conn != nil {
-		return false
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !stop() {
+		return context.Cause(ctx)
 	}
-	delete(m.open, conn)
-	m.peers[rank].Conn = conn.(*net.TCPConn)
-	return true
-}
-
-func (m *meeting) drop(conn net.Conn) {
-	conn.Close()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.open, conn)
-}
-
-// closeAll closes all connections that are not proven.
-func (m *meeting) closeAll() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closed = true
-	for conn := range m.open {
-		conn.Close()
+	if err == nil && g.peers[rank].Conn != nil {
+		err = fmt.Errorf("rank %d has connected already", rank)
 	}
-}
-
-// call connects to a rank and proves this rank's identity.
-func (m *meeting) call(ctx context.Context, rank int) error {
-	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAliveConfig: probes}
-	conn, err := dialer.DialContext(ctx, "tcp", m.peers[rank].Address)
 	if err != nil {
+		conn.Close()
 		return err
 	}
-	if !m.add(conn) {
-		return context.Cause(ctx)
-	}
-	if err := m.proveCall(conn, rank); err != nil {
-		m.drop(conn)
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		return fmt.Errorf("whoever answers is not that rank: %w", err)
-	}
-	if !m.take(rank, conn) {
-		return context.Cause(ctx)
-	}
+	g.peers[rank].Conn = conn.(*net.TCPConn)
 	return nil
 }
 
-func (m *meeting) proveCall(conn net.Conn, rank int) error {
+// call connects to a rank and proves this rank's identity.
+func (g *group) call(ctx context.Context, rank int) error {
+	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAliveConfig: probes}
+	conn, err := dialer.DialContext(ctx, "tcp", g.peers[rank].Address)
+	if err != nil {
+		return err
+	}
+	return g.take(ctx, conn, func() (int, error) {
+		if err := g.proveCall(conn, rank); err != nil {
+			return rank, fmt.Errorf("whoever answers is not that rank: %w", err)
+		}
+		return rank, nil
+	})
+}
+
+func (g *group) proveCall(conn net.Conn, rank int) error {
 	// The other side may be busy: it gets longer than it allows us.
 	_ = conn.SetDeadline(time.Now().Add(4 * proofLimit))
 	var both [2 * challengeBytes]byte
@@ -258,8 +226,8 @@ func (m *meeting) proveCall(conn net.Conn, rank int) error {
 	}
 	rand.Read(both[challengeBytes:])
 	hello := append([]byte(nil), both[challengeBytes:]...)
-	hello = binary.BigEndian.AppendUint32(hello, uint32(m.rank))
-	hello = append(hello, m.proof("call", both[:], m.rank, rank)...)
+	hello = binary.BigEndian.AppendUint32(hello, uint32(g.rank))
+	hello = append(hello, g.proof("call", both[:], g.rank, rank)...)
 	if _, err := conn.Write(hello); err != nil {
 		return err
 	}
@@ -267,22 +235,22 @@ func (m *meeting) proveCall(conn net.Conn, rank int) error {
 	if _, err := io.ReadFull(conn, answer[:]); err != nil {
 		return err
 	}
-	if !hmac.Equal(answer[:], m.proof("answer", both[:], m.rank, rank)) {
+	if !hmac.Equal(answer[:], g.proof("answer", both[:], g.rank, rank)) {
 		return errors.New("it does not know the group's secret")
 	}
 	return nil
 }
 
 // proof is the answer to two challenges that only those who know the secret can compute.
-func (m *meeting) proof(what string, challenges []byte, caller, called int) []byte {
-	h := hmac.New(sha256.New, m.secret)
-	fmt.Fprintf(h, "%s %s %d %d ", what, m.prefix, caller, called)
+func (g *group) proof(what string, challenges []byte, caller, called int) []byte {
+	h := hmac.New(sha256.New, g.secret)
+	fmt.Fprintf(h, "%s %s %d %d ", what, g.prefix, caller, called)
 	h.Write(challenges)
 	return h.Sum(nil)
 }
 
 // answer lets in the ranks that call, until the listener is closed.
-func (m *meeting) answer(listener net.Listener, joined chan<- struct{}) {
+func (g *group) answer(ctx context.Context, listener net.Listener, joined chan<- struct{}) {
 	turns := make(chan struct{}, mostCallers)
 	for {
 		conn, err := listener.Accept()
@@ -294,23 +262,17 @@ func (m *meeting) answer(listener net.Listener, joined chan<- struct{}) {
 			continue
 		}
 		turns <- struct{}{}
-		if !m.add(conn) {
-			return
-		}
-		m.callers.Go(func() {
+		g.callers.Go(func() {
 			defer func() { <-turns }()
-			rank, err := m.proveAnswer(conn)
-			if err != nil || !m.take(rank, conn) {
-				m.drop(conn)
-				return
+			if g.take(ctx, conn, func() (int, error) { return g.proveAnswer(conn) }) == nil {
+				joined <- struct{}{}
 			}
-			joined <- struct{}{}
 		})
 	}
 }
 
 // proveAnswer finds out which rank calls.
-func (m *meeting) proveAnswer(conn net.Conn) (rank int, err error) {
+func (g *group) proveAnswer(conn net.Conn) (rank int, err error) {
 	_ = conn.SetDeadline(time.Now().Add(proofLimit))
 	var both [2 * challengeBytes]byte
 	rand.Read(both[:challengeBytes])
@@ -323,9 +285,9 @@ func (m *meeting) proveAnswer(conn net.Conn) (rank int, err error) {
 	}
 	copy(both[challengeBytes:], hello[:])
 	rank = int(binary.BigEndian.Uint32(hello[challengeBytes:]))
-	if rank <= m.rank || rank >= len(m.peers) || !hmac.Equal(hello[challengeBytes+4:], m.proof("call", both[:], rank, m.rank)) {
+	if rank <= g.rank || rank >= len(g.peers) || !hmac.Equal(hello[challengeBytes+4:], g.proof("call", both[:], rank, g.rank)) {
 		return 0, errors.New("a stranger")
 	}
-	_, err = conn.Write(m.proof("answer", both[:], rank, m.rank))
+	_, err = conn.Write(g.proof("answer", both[:], rank, g.rank))
 	return rank, err
 }

@@ -1,4 +1,4 @@
-package meet
+package bootstrap
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func ranks(t *testing.T, store collective.Store, n int) [][]Peer {
 	var wg sync.WaitGroup
 	for rank := range n {
 		wg.Go(func() {
-			all[rank], errs[rank] = Ranks(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", rank, n)
+			all[rank], errs[rank] = Connect(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", rank, n)
 		})
 	}
 	wg.Wait()
@@ -76,7 +76,7 @@ func TestStrangers(t *testing.T) {
 	store := rendezvous.Memory()
 	peers := make(chan []Peer, 1)
 	go func() {
-		p, err := Ranks(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", 0, 2)
+		p, err := Connect(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", 0, 2)
 		if err != nil {
 			t.Error(err)
 		}
@@ -100,7 +100,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	mine, err := Ranks(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", 1, 2)
+	mine, err := Connect(collective.Within(context.Background(), 10*time.Second), store, "g", "127.0.0.1", 1, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestSomebodyElseAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = Ranks(collective.Within(t.Context(), 5*time.Second), store, "g", "127.0.0.1", 1, 2)
+	_, err = Connect(collective.Within(t.Context(), 5*time.Second), store, "g", "127.0.0.1", 1, 2)
 	if err == nil || !strings.Contains(err.Error(), "cannot connect to rank 0 at "+listener.Addr().String()+": whoever answers is not that rank: it does not know the group's secret") {
 		t.Error(err)
 	}
@@ -164,7 +164,7 @@ func TestRankThatDoesNotCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	_, err := Ranks(collective.Within(t.Context(), 100*time.Millisecond), store, "g", "127.0.0.1", 0, 2)
+	_, err := Connect(collective.Within(t.Context(), 100*time.Millisecond), store, "g", "127.0.0.1", 0, 2)
 	if !errors.Is(err, collective.ErrTimeout) || !strings.Contains(err.Error(), "rank 1 at 10.0.0.7:1 did not connect") || time.Since(start) > time.Second {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
