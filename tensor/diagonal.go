@@ -7,19 +7,14 @@ import (
 )
 
 // Diagonal is a view of the elements (i, i+offset) of two dimensions, which become one at the end.
-func Diagonal(t *Tensor, offset, dim1, dim2 int) (*Tensor, error) {
+func Diagonal(t *Tensor, offset, dim1, dim2 int) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "diagonal"
 	if len(t.shape) < 2 {
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
 	}
-	a, err := axis(op, dim1, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	b, err := axis(op, dim2, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+	a := try(axis(op, dim1, len(t.shape)))
+	b := try(axis(op, dim2, len(t.shape)))
 	if a == b {
 		return nil, fmt.Errorf("%s: dimension %d is named twice", op, dim1)
 	}

@@ -3,15 +3,10 @@ package tensor
 import "fmt"
 
 // Transpose swaps two dimensions.
-func Transpose(t *Tensor, dim0, dim1 int) (*Tensor, error) {
-	a, err := axis("transpose", dim0, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	b, err := axis("transpose", dim1, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+func Transpose(t *Tensor, dim0, dim1 int) (_ *Tensor, err error) {
+	defer caught(&err)
+	a := try(axis("transpose", dim0, len(t.shape)))
+	b := try(axis("transpose", dim1, len(t.shape)))
 	return finishView("transpose", t, swapped(t, a, b), func(_ *node, g *Tensor, out []*Tensor) (err error) {
 		out[0], err = Transpose(g, a, b)
 		return err

@@ -27,7 +27,8 @@ func Einsum(equation string, operands []*Tensor) (*Tensor, error) {
 	return out, nil
 }
 
-func einsum(equation string, operands []*Tensor) (*Tensor, error) {
+func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	inputs, result, explicit := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(inputs, ",")
 	if len(operands) == 0 || len(terms) != len(operands) {
@@ -61,13 +62,10 @@ func einsum(equation string, operands []*Tensor) (*Tensor, error) {
 			times[l]++
 		}
 		list[i] = labelled{t, labels}
-		if list[i], err = list[i].diagonals(); err != nil {
-			return nil, err
-		}
+		list[i] = try(list[i].diagonals())
 	}
 	var order []label
 	if explicit {
-		var err error
 		if order, _, err = parseTerm(result, -1, wide); err != nil {
 			return nil, fmt.Errorf("the output %q: %w", result, err)
 		}
@@ -93,15 +91,9 @@ func einsum(equation string, operands []*Tensor) (*Tensor, error) {
 	}
 	acc := list[0]
 	for i := 1; i < len(list); i++ {
-		var err error
-		if acc, err = contract(acc, list[i], func(l label) bool { return needed(l, i+1) }); err != nil {
-			return nil, err
-		}
+		acc = try(contract(acc, list[i], func(l label) bool { return needed(l, i+1) }))
 	}
-	acc, err := acc.sum(func(l label) bool { return slices.Contains(order, l) })
-	if err != nil {
-		return nil, err
-	}
+	acc = try(acc.sum(func(l label) bool { return slices.Contains(order, l) }))
 	return acc.arrange(order, false)
 }
 
@@ -208,19 +200,15 @@ func (x labelled) arrange(order []label, fill bool) (*Tensor, error) {
 }
 
 // contract multiplies two operands and sums the dimensions that are no longer needed.
-func contract(a, b labelled, needed func(label) bool) (labelled, error) {
+func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
+	defer caught(&err)
 	shared := func(x labelled, l label) bool { return slices.Contains(x.labels, l) }
 	// Dimensions that only one has, or has with size 1, are summed first.
 	size := func(x labelled, l label) int { return x.t.shape[slices.Index(x.labels, l)] }
 	meets := func(l label) bool { return shared(a, l) && shared(b, l) && size(a, l) == size(b, l) }
-	var err error
 	one := a
-	if a, err = a.sum(func(l label) bool { return needed(l) || meets(l) }); err != nil {
-		return a, err
-	}
-	if b, err = b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) }); err != nil {
-		return b, err
-	}
+	a = try(a.sum(func(l label) bool { return needed(l) || meets(l) }))
+	b = try(b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) }))
 	var batch, left, right, inner []label
 	for _, l := range a.labels {
 		switch {
@@ -242,29 +230,14 @@ func contract(a, b labelled, needed func(label) bool) (labelled, error) {
 		return a, fmt.Errorf("a product has %d dimensions; a tensor has at most %d", len(labels), MaxDims)
 	}
 	if inner == nil {
-		x, err := a.arrange(labels, true)
-		if err != nil {
-			return a, err
-		}
-		y, err := b.arrange(labels, true)
-		if err != nil {
-			return a, err
-		}
+		x := try(a.arrange(labels, true))
+		y := try(b.arrange(labels, true))
 		t, err := Mul(x, y)
 		return labelled{t, labels}, err
 	}
-	x, err := a.matrix(batch, left, inner)
-	if err != nil {
-		return a, err
-	}
-	y, err := b.matrix(batch, inner, right)
-	if err != nil {
-		return a, err
-	}
-	t, err := MatMul(x, y)
-	if err != nil {
-		return a, err
-	}
+	x := try(a.matrix(batch, left, inner))
+	y := try(b.matrix(batch, inner, right))
+	t := try(MatMul(x, y))
 	shape := slices.Clone(t.shape[:len(batch)])
 	for _, l := range left {
 		shape = append(shape, size(a, l))

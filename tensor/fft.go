@@ -35,37 +35,25 @@ func (f Fourier) scale(n int) (float64, error) {
 
 // FFT transforms complex numbers along the given dimensions, the last first; im may be nil, for 0. Along dims[i] the input is
 // cut or zero-padded to sizes[i] numbers, unless sizes is nil.
-func (f Fourier) FFT(re, im *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
-	z, err := f.complex(re, im)
-	if err != nil {
-		return nil, nil, err
-	}
-	if sizes, dims, err = f.lengths(re, sizes, dims); err != nil {
-		return nil, nil, err
-	}
+func (f Fourier) FFT(re, im *Tensor, sizes, dims []int) (_ *Tensor, _ *Tensor, err error) {
+	defer caught(&err)
+	z := try(f.complex(re, im))
+	sizes, dims = try2(f.lengths(re, sizes, dims))
 	for i, dim := range slices.Backward(dims) {
-		if z, err = f.along(z, sizes[i], dim); err != nil {
-			return nil, nil, err
-		}
+		z = try(f.along(z, sizes[i], dim))
 	}
 	return f.parts(z)
 }
 
 // RFFT transforms real numbers; along the last of the dimensions it returns the first n/2+1 results, whose conjugates are
 // the others.
-func (f Fourier) RFFT(x *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
-	z, err := f.complex(x, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	if sizes, dims, err = f.lengths(x, sizes, dims); err != nil {
-		return nil, nil, err
-	}
+func (f Fourier) RFFT(x *Tensor, sizes, dims []int) (_ *Tensor, _ *Tensor, err error) {
+	defer caught(&err)
+	z := try(f.complex(x, nil))
+	sizes, dims = try2(f.lengths(x, sizes, dims))
 	for i, dim := range slices.Backward(dims) {
 		f.real = i == len(dims)-1
-		if z, err = f.along(z, sizes[i], dim); err != nil {
-			return nil, nil, err
-		}
+		z = try(f.along(z, sizes[i], dim))
 		if f.real {
 			if z, err = Narrow(z, dim, 0, sizes[i]/2+1); err != nil {
 				return nil, nil, As(f.Op, err)
@@ -78,15 +66,11 @@ func (f Fourier) RFFT(x *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
 // IRFFT undoes RFFT: from n/2+1 complex numbers it makes n real ones, where n is the last of sizes, or by default twice one
 // less than there are. The imaginary parts of the first one and, if n is even, of the last, which would make the result
 // complex, are ignored.
-func (f Fourier) IRFFT(re, im *Tensor, sizes, dims []int) (*Tensor, error) {
-	z, err := f.complex(re, im)
-	if err != nil {
-		return nil, err
-	}
+func (f Fourier) IRFFT(re, im *Tensor, sizes, dims []int) (_ *Tensor, err error) {
+	defer caught(&err)
+	z := try(f.complex(re, im))
 	given := sizes != nil
-	if sizes, dims, err = f.lengths(re, sizes, dims); err != nil {
-		return nil, err
-	}
+	sizes, dims = try2(f.lengths(re, sizes, dims))
 	last := len(dims) - 1
 	dim, n := dims[last], sizes[last]
 	if !given {
@@ -96,35 +80,28 @@ func (f Fourier) IRFFT(re, im *Tensor, sizes, dims []int) (*Tensor, error) {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s gives %d numbers: want at least 1", f.Op, dim, ShapeString(re.shape), n)
 	}
 	for i, d := range dims[:last] {
-		if z, err = f.along(z, sizes[i], d); err != nil {
-			return nil, err
-		}
+		z = try(f.along(z, sizes[i], d))
 	}
-	if z, err = f.fit(z, n/2+1, dim); err != nil {
-		return nil, err
-	}
-	re, im, err = f.parts(z)
-	if err != nil {
-		return nil, err
-	}
-	whole := func(t *Tensor, sign float64) (*Tensor, error) {
-		b := build(f.Op, t)
-		middle := b.keep(Narrow(t, dim, 1, (n-1)/2))
-		back := b.keep(Flip(middle, []int{dim}))
-		ends := b.keep(Narrow(t, dim, 0, 1))
+	z = try(f.fit(z, n/2+1, dim))
+	re, im = try2(f.parts(z))
+	whole := func(t *Tensor, sign float64) (_ *Tensor, err error) {
+		defer caught(&err)
+		middle := try(Narrow(t, dim, 1, (n-1)/2))
+		back := try(Flip(middle, []int{dim}))
+		ends := try(Narrow(t, dim, 0, 1))
 		list := []*Tensor{ends, middle}
 		if n%2 == 0 {
-			list = append(list, b.keep(Narrow(t, dim, n/2, 1)))
+			list = append(list, try(Narrow(t, dim, n/2, 1)))
 		}
 		if sign < 0 {
-			back = b.keep(Unary(OpNeg, back))
+			back = try(Unary(OpNeg, back))
 			for i := range list {
 				if i != 1 {
-					list[i] = b.keep(Zeros(t.ctx, list[i].shape, t.dtype))
+					list[i] = try(Zeros(t.ctx, list[i].shape, t.dtype))
 				}
 			}
 		}
-		return b.keep(Cat(append(list, back), dim)), b.err
+		return try(Cat(append(list, back), dim)), nil
 	}
 	if re, err = whole(re, 1); err == nil {
 		im, err = whole(im, -1)
@@ -219,14 +196,10 @@ func (f Fourier) fit(z *Tensor, n, dim int) (*Tensor, error) {
 }
 
 // along transforms z along dim, fitted to n numbers.
-func (f Fourier) along(z *Tensor, n, dim int) (*Tensor, error) {
-	scale, err := f.scale(n)
-	if err != nil {
-		return nil, err
-	}
-	if z, err = f.fit(z, n, dim); err != nil {
-		return nil, err
-	}
+func (f Fourier) along(z *Tensor, n, dim int) (_ *Tensor, err error) {
+	defer caught(&err)
+	scale := try(f.scale(n))
+	z = try(f.fit(z, n, dim))
 	last := len(z.shape) - 2
 	if z, err = Transpose(z, dim, last); err == nil {
 		if z, err = transformed(f.Op, z, f.Inverse, f.real, scale); err == nil {
@@ -239,15 +212,13 @@ func (f Fourier) along(z *Tensor, n, dim int) (*Tensor, error) {
 // transformed is the transform of z (…, n, 2) along the dimension before its last, multiplied by scale. The transform's matrix is
 // symmetric, so its gradient is the transform the other way. For real numbers, the first result and the middle one are real
 // whatever the rounding.
-func transformed(op string, z *Tensor, inverse, real bool, scale float64) (*Tensor, error) {
+func transformed(op string, z *Tensor, inverse, real bool, scale float64) (_ *Tensor, err error) {
+	defer caught(&err)
 	b := build(op, z)
 	x := b.contiguous(b.cast(z.Detach(), element.Float64))
 	n := z.shape[len(z.shape)-2]
 	if float64(z.n)+fft.Memory(n) > 4*float64(MaxValues()) {
 		return nil, fmt.Errorf("%s: shape %s is too large", op, ShapeString(z.shape[:len(z.shape)-1]))
-	}
-	if b.err != nil {
-		return nil, b.err
 	}
 	var out *Tensor
 	if z.shapeOnly() {
@@ -267,10 +238,7 @@ func transformed(op string, z *Tensor, inverse, real bool, scale float64) (*Tens
 				v[first+n+1] = 0
 			}
 		}
-		out = b.keep(FromFloats(z.ctx, v, z.shape, z.dtype))
-	}
-	if b.err != nil {
-		return nil, b.err
+		out = try(FromFloats(z.ctx, v, z.shape, z.dtype))
 	}
 	if records(z, nil) {
 		record(out, op, func(_ *node, g *Tensor, out []*Tensor) (err error) {

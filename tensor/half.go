@@ -121,15 +121,10 @@ func computable(d element.Type) element.Type {
 }
 
 // halfBinary computes op on operands whose common type is bfloat16.
-func halfBinary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
-	x, err := Cast(a, element.BFloat16)
-	if err != nil {
-		return nil, err
-	}
-	y, err := Cast(b, element.BFloat16)
-	if err != nil {
-		return nil, err
-	}
+func halfBinary(op BinaryOp, a, b *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
+	x := try(Cast(a, element.BFloat16))
+	y := try(Cast(b, element.BFloat16))
 	f := narrow
 	if op == OpPow {
 		f = precise
@@ -163,15 +158,11 @@ func halfUnary(op UnaryOp, a *Tensor) (*Tensor, error) {
 }
 
 // halfInPlace makes t, which is in bfloat16, t op y.
-func halfInPlace(op BinaryOp, t, y *Tensor) error {
+func halfInPlace(op BinaryOp, t, y *Tensor) (err error) {
+	defer caught(&err)
 	name := op.String() + "_"
-	x, err := cast(name, t, element.Float32)
-	if err != nil {
-		return err
-	}
-	if y, err = cast(name, y, element.Float32); err != nil {
-		return err
-	}
+	x := try(cast(name, t, element.Float32))
+	y = try(cast(name, y, element.Float32))
 	kBinary(op, x, x, y)
 	kCast(t, x)
 	return nil

@@ -72,28 +72,21 @@ func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apa
 	return edges, As(op, err)
 }
 
-func histogram(op string, t, edges, weight *Tensor, density bool) (*Tensor, error) {
-	if err := needFloat(op, t); err != nil {
-		return nil, err
-	}
+func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, err error) {
+	defer caught(&err)
+	ensure(needFloat(op, t))
 	if weight != nil && (!sameShape(weight.shape, t.shape) || weight.dtype != t.dtype) {
 		return nil, fmt.Errorf("%s: weights of type %s and shape %s do not fit %s of shape %s", op, weight.dtype, ShapeString(weight.shape), t.dtype, ShapeString(t.shape))
 	}
 	b := build(op, t)
 	read := func(x *Tensor) []float64 {
 		x = b.contiguous(b.cast(x.Detach(), element.Float64))
-		if b.err != nil {
-			return nil
-		}
 		return elems[float64](x)
 	}
 	values, at := read(t), read(edges)
 	var weights []float64
 	if weight != nil {
 		weights = read(weight)
-	}
-	if b.err != nil {
-		return nil, b.err
 	}
 	if !slices.IsSorted(at) || slices.ContainsFunc(at, func(x float64) bool { return x != x }) {
 		return nil, fmt.Errorf("%s: the edges must ascend", op)

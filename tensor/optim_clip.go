@@ -9,19 +9,15 @@ import (
 
 // GradSquareSum adds up the squares of all gradients, in the order of the
 // parameters; a parameter without one adds nothing.
-func GradSquareSum(params []*Tensor) (float64, error) {
+func GradSquareSum(params []*Tensor) (_ float64, err error) {
+	defer caught(&err)
 	total := 0.0
 	for _, p := range params {
 		if p.grad == nil {
 			continue
 		}
-		if err := needFloat("clip_grad_norm", p.grad); err != nil {
-			return 0, err
-		}
-		g, err := contiguous(p.grad)
-		if err != nil {
-			return 0, err
-		}
+		ensure(needFloat("clip_grad_norm", p.grad))
+		g := try(contiguous(p.grad))
 		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
 		alive(g)
 	}

@@ -13,7 +13,8 @@ type Average struct {
 }
 
 // NewAverage begins an average with the parameters' values.
-func NewAverage(params []*Tensor, decay float64) (*Average, error) {
+func NewAverage(params []*Tensor, decay float64) (_ *Average, err error) {
+	defer caught(&err)
 	a := &Average{Decay: decay, params: params}
 	for i, p := range params {
 		if p.frozen {
@@ -22,13 +23,8 @@ func NewAverage(params []*Tensor, decay float64) (*Average, error) {
 		if p.node != nil {
 			return nil, fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, ShapeString(p.shape))
 		}
-		if err := needFloat("parameters", p); err != nil {
-			return nil, err
-		}
-		c, err := Clone(p.Detach())
-		if err != nil {
-			return nil, err
-		}
+		ensure(needFloat("parameters", p))
+		c := try(Clone(p.Detach()))
 		if s := p.Share(); s != nil {
 			c.SetShare(s)
 		}

@@ -80,17 +80,13 @@ func Select(t *Tensor, dim, i int) (*Tensor, error) { return entry("select", t, 
 // At is t[i]: entry i of the first dimension.
 func At(t *Tensor, i int) (*Tensor, error) { return entry("index", t, 0, i) }
 
-func entry(op string, t *Tensor, dim, i int) (*Tensor, error) {
+func entry(op string, t *Tensor, dim, i int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(t.shape) == 0 {
 		return nil, fmt.Errorf("%s: a tensor without dimensions cannot be indexed; use .item()", op)
 	}
-	a, err := axis(op, dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	if i, err = index(op, i, t.shape[a], a); err != nil {
-		return nil, err
-	}
+	a := try(axis(op, dim, len(t.shape)))
+	i = try(index(op, i, t.shape[a], a))
 	return selectDim(t, a, i), nil
 }
 
@@ -115,10 +111,7 @@ func backPart(n *node, g *Tensor, out []*Tensor, part func(*Tensor) *Tensor) err
 	if p := n.in[0].node; p != nil && p.dtype == g.dtype {
 		return p.addPart(g, part)
 	}
-	z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
-	if err != nil {
-		return err
-	}
+	z := try(Zeros(g.ctx, n.in[0].shape(), g.dtype))
 	out[0] = z
 	return assign(n.op, part(z), g)
 }

@@ -116,7 +116,8 @@ func (p *places) take(t *Tensor) (*Tensor, error) {
 }
 
 // put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
-func (p *places) put(op string, t, v *Tensor, add bool) error {
+func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
+	defer caught(&err)
 	t = t.Detach()
 	flat, ordered, err := p.of(t)
 	if err != nil {
@@ -128,26 +129,15 @@ func (p *places) put(op string, t, v *Tensor, add bool) error {
 	}
 	b := build(op, flat)
 	from := b.cast(v.Detach(), t.dtype)
-	if b.err == nil && from.st == t.st { // reading what is being written
-		from = b.keep(Clone(from))
+	if from.st == t.st { // reading what is being written
+		from = try(Clone(from))
 	}
 	dst := b.contiguous(flat)
-	if b.err != nil {
-		return b.err
-	}
 	src := b.contiguous(expanded(from, shape))
 	outer, rows, inner := around(flat.shape, p.dim)
-	if b.err != nil {
-		return b.err
-	}
 	if add { // the kernel wants an index for each element
-		rowed := b.keep(View(p.index, []int{p.index.n, 1}))
-		if b.err == nil {
-			rowed = b.contiguous(expanded(rowed, []int{outer, p.index.n, inner}))
-		}
-		if b.err != nil {
-			return b.err
-		}
+		rowed := try(View(p.index, []int{p.index.n, 1}))
+		rowed = b.contiguous(expanded(rowed, []int{outer, p.index.n, inner}))
 		kernel.ScatterAdd(t.dtype, outer, p.index.n, rows, inner, dst.ptr(), src.ptr(), elems[int64](rowed))
 	} else {
 		kernel.Put(t.dtype, outer, rows, inner, dst.ptr(), src.ptr(), elems[int64](p.index))
@@ -169,27 +159,17 @@ func (p *places) put(op string, t, v *Tensor, add bool) error {
 func backPut(items []IndexItem, p places, add bool) backward {
 	items, p.index = slices.Clone(items), nil
 	return func(n *node, g *Tensor, out []*Tensor) error {
-		b := build(n.op, g)
 		at := p
 		at.index = n.val(0)
-		part, _, err := indexView(g, items)
-		if err != nil {
-			return err
-		}
+		part, _ := try2(indexView(g, items))
 		if n.needs(1) {
-			out[1] = b.keep(at.take(part))
+			out[1] = try(at.take(part))
 		}
-		if out[0] = g; add || b.err != nil {
-			return b.err
+		if out[0] = g; add {
+			return nil
 		}
-		rest := b.keep(Clone(g))
-		if b.err != nil {
-			return b.err
-		}
-		hole, _, err := indexView(rest, items)
-		if err != nil {
-			return err
-		}
+		rest := try(Clone(g))
+		hole, _ := try2(indexView(rest, items))
 		out[0] = rest
 		return at.put(n.op, hole, newNumber(g.ctx, Int(0), g.dtype), false)
 	}

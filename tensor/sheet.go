@@ -72,7 +72,8 @@ func Reclaim(garbage int) (left int) {
 }
 
 // NewSheet makes a sheet of parameters, of which this rank gets part own of parts. set names these ranks.
-func NewSheet(params []*Tensor, own, parts int, set string) (*Sheet, error) {
+func NewSheet(params []*Tensor, own, parts int, set string) (_ *Sheet, err error) {
+	defer caught(&err)
 	s := &Sheet{Params: params, at: []int{0}}
 	for _, p := range params {
 		end := s.at[len(s.at)-1] + p.n
@@ -92,16 +93,9 @@ func NewSheet(params []*Tensor, own, parts int, set string) (*Sheet, error) {
 		}
 		return t, err
 	}
-	local, err := flat(s.to-s.from, true)
-	if err != nil {
-		return nil, err
-	}
-	if s.values, err = flat(n, true); err != nil {
-		return nil, err
-	}
-	if s.grads, err = flat(0, false); err != nil {
-		return nil, err
-	}
+	local := try(flat(s.to-s.from, true))
+	s.values = try(flat(n, true))
+	s.grads = try(flat(0, false))
 	s.grads.st.bytes, s.grads.st.ptr = n*p0.dtype.Size(), nil
 	s.grads.shape[0] = n
 	s.grads.seal()

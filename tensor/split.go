@@ -28,18 +28,14 @@ func Split(t *Tensor, sizes []int, dim int) ([]*Tensor, error) {
 }
 
 // SplitEvery cuts dim into parts of the given size; the last gets what is left.
-func SplitEvery(t *Tensor, size, dim int) ([]*Tensor, error) {
+func SplitEvery(t *Tensor, size, dim int) (_ []*Tensor, err error) {
+	defer caught(&err)
 	const op = "split"
-	a, err := splitAxis(op, t, dim)
-	if err != nil {
-		return nil, err
-	}
+	a := try(splitAxis(op, t, dim))
 	if size < 0 || size == 0 && t.shape[a] > 0 {
 		return nil, fmt.Errorf("%s: parts of size %d do not fill dimension %d of shape %s", op, size, a, ShapeString(t.shape))
 	}
-	if err := fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1); err != nil {
-		return nil, err
-	}
+	ensure(fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1))
 	return every(t, a, size), nil
 }
 
@@ -52,18 +48,14 @@ func fewParts(op string, t *Tensor, a, n int) error {
 }
 
 // Chunk cuts dim into at most n parts of equal size; the last gets what is left.
-func Chunk(t *Tensor, n, dim int) ([]*Tensor, error) {
+func Chunk(t *Tensor, n, dim int) (_ []*Tensor, err error) {
+	defer caught(&err)
 	const op = "chunk"
-	a, err := splitAxis(op, t, dim)
-	if err != nil {
-		return nil, err
-	}
+	a := try(splitAxis(op, t, dim))
 	if n < 1 {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s cannot be cut into %d parts", op, a, ShapeString(t.shape), n)
 	}
-	if err := fewParts(op, t, a, n); err != nil {
-		return nil, err
-	}
+	ensure(fewParts(op, t, a, n))
 	if t.shape[a] == 0 {
 		return parts(t, a, make([]int, n)), nil
 	}
@@ -89,14 +81,10 @@ func parts(t *Tensor, a int, sizes []int) []*Tensor {
 }
 
 // Unbind returns a view for each index of dim, without that dimension.
-func Unbind(t *Tensor, dim int) ([]*Tensor, error) {
-	a, err := splitAxis("unbind", t, dim)
-	if err != nil {
-		return nil, err
-	}
-	if err := fewParts("unbind", t, a, t.shape[a]); err != nil {
-		return nil, err
-	}
+func Unbind(t *Tensor, dim int) (_ []*Tensor, err error) {
+	defer caught(&err)
+	a := try(splitAxis("unbind", t, dim))
+	ensure(fewParts("unbind", t, a, t.shape[a]))
 	list := make([]*Tensor, t.shape[a])
 	for i := range list {
 		list[i] = selectDim(t, a, i)
@@ -142,12 +130,10 @@ func Repeat(t *Tensor, counts []int) (*Tensor, error) {
 
 // RepeatInterleave repeats each element n times along dim, or of the flattened tensor if dim is nil; counts holds n for
 // each element, or one for all.
-func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (*Tensor, error) {
+func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "repeat_interleave"
-	t, a, err := flatOr(op, t, dim)
-	if err != nil {
-		return nil, err
-	}
+	t, a := try2(flatOr(op, t, dim))
 	size := t.shape[a]
 	if !counts.dtype.IsInt() || len(counts.shape) > 1 || counts.n != 1 && counts.n != size {
 		return nil, fmt.Errorf("%s: counts of type %s and shape %s do not fit dimension %d of shape %s: want one integer, or one for each element",
@@ -168,10 +154,7 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (*Tensor, error) {
 		}
 		total += int(n)
 	}
-	index, err := newTensor(op, t.ctx, []int{total}, element.Int64)
-	if err != nil {
-		return nil, err
-	}
+	index := try(newTensor(op, t.ctx, []int{total}, element.Int64))
 	at := elems[int64](index)
 	for i := range size {
 		for range list[i%len(list)].i {
@@ -202,7 +185,8 @@ func flatOr(op string, t *Tensor, dim *int) (*Tensor, int, error) {
 
 // Roll moves elements by shifts[i] along dims[i]; those beyond the end come back at the front. Without dims the flattened
 // tensor is rolled.
-func Roll(t *Tensor, shifts, dims []int) (*Tensor, error) {
+func Roll(t *Tensor, shifts, dims []int) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "roll"
 	if len(dims) == 0 && len(shifts) == 1 {
 		flat, err := Reshape(t, []int{t.n})
@@ -219,18 +203,13 @@ func Roll(t *Tensor, shifts, dims []int) (*Tensor, error) {
 	}
 	out := t
 	for i, d := range dims {
-		a, err := axis(op, d, len(t.shape))
-		if err != nil {
-			return nil, err
-		}
+		a := try(axis(op, d, len(t.shape)))
 		_, n, _ := around(t.shape, a)
 		if t.n == 0 || n == 1 {
 			continue
 		}
 		k := (shifts[i]%n + n) % n
-		if out, err = join(op, []*Tensor{sliceDim(out, a, n-k, k, 1), sliceDim(out, a, 0, n-k, 1)}, a); err != nil {
-			return nil, err
-		}
+		out = try(join(op, []*Tensor{sliceDim(out, a, n-k, k, 1), sliceDim(out, a, 0, n-k, 1)}, a))
 	}
 	if out == t {
 		return Clone(t)
