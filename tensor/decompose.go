@@ -9,23 +9,19 @@ import (
 )
 
 // together lets several results of one operation on t take part in gradients: it records them as parts of one result.
-// back gets their gradients, zeros where there are none, and the results themselves.
-func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor) (*Tensor, error)) ([]*Tensor, error) {
+// back gets their gradients, zeros where there are none, and the results themselves; it is a backward function.
+func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor) *Tensor) (_ []*Tensor, err error) {
+	defer caughtAs(op, &err)
 	if !records(t, nil) {
 		return outs, nil
 	}
 	flat := make([]*Tensor, len(outs))
 	for i, x := range outs {
-		var err error
-		if flat[i], err = View(x, []int{x.n}); err != nil {
-			return nil, As(op, err)
-		}
+		flat[i] = try(View(x, []int{x.n}))
 	}
-	all, err := join(op, flat, 0)
-	if err != nil {
-		return nil, err
-	}
+	all := try(join(op, flat, 0))
 	record(all, op, func(n *node, g *Tensor, out []*Tensor) (err error) {
+		defer caughtAs(op, &err)
 		gs, results := make([]*Tensor, len(n.saved)), make([]*Tensor, len(n.saved))
 		at := 0
 		for i := range results {
@@ -33,16 +29,12 @@ func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor
 			gs[i] = try(Reshape(part(g, 0, at, results[i].n), results[i].shape))
 			at += results[i].n
 		}
-		out[0], err = back(gs, results)
-		return As(op, err)
+		out[0] = back(gs, results)
+		return nil
 	}, t).save(outs...)
 	parts, at := make([]*Tensor, len(outs)), 0
 	for i, x := range outs {
-		p, err := chain(sliceDim(all, 0, at, x.n, 1)).then(func(p *Tensor) (*Tensor, error) { return View(p, x.shape) }).then(Clone).end()
-		if err != nil {
-			return nil, As(op, err)
-		}
-		parts[i] = p
+		parts[i] = try(Clone(try(View(sliceDim(all, 0, at, x.n, 1), x.shape))))
 		at += x.n
 	}
 	return parts, nil
@@ -71,9 +63,9 @@ func QR(t *Tensor, complete bool) (q, r *Tensor, err error) {
 	q = try(a.result(qs, m, k))
 	r = try(a.result(rs, k, n))
 	plain := t.Detach()
-	outs := try(together(op, t, []*Tensor{q, r}, func(gs, outs []*Tensor) (*Tensor, error) {
+	outs := try(together(op, t, []*Tensor{q, r}, func(gs, outs []*Tensor) *Tensor {
 		if k > n {
-			return nil, fmt.Errorf("%s: all columns of q of a matrix of shape %s have no gradient; use mode = \"reduced\"", op, ShapeString(plain.shape))
+			ensure(fmt.Errorf("%s: all columns of q of a matrix of shape %s have no gradient; use mode = \"reduced\"", op, ShapeString(plain.shape)))
 		}
 		return backQR(plain, gs[0], gs[1], outs[0], outs[1])
 	}))
@@ -82,16 +74,15 @@ func QR(t *Tensor, complete bool) (q, r *Tensor, err error) {
 
 // backQR is (gq + q c) r⁻ᵀ, where c is the lower triangle of r grᵀ - gqᵀ q, mirrored. For a wide matrix [x, y] with r
 // = [u, v], y's gradient is q gv, and x's follows from gq + y gvᵀ.
-func backQR(t, gq, gr, q, r *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+func backQR(t, gq, gr, q, r *Tensor) *Tensor {
 	last := len(t.shape) - 1
 	if n, k := t.shape[last], q.shape[len(q.shape)-1]; n > k {
 		x, y := part(t, last, 0, k), part(t, last, k, n-k)
 		gu, gv := part(gr, last, 0, k), part(gr, last, k, n-k)
 		more := try(MatMul(y, transposed(gv)))
 		more = try(Add(more, gq))
-		left, right := try(backQR(x, more, gu, q, part(r, last, 0, k))), try(MatMul(q, gv))
-		return join("qr", []*Tensor{left, right}, last)
+		left, right := backQR(x, more, gu, q, part(r, last, 0, k)), try(MatMul(q, gv))
+		return try(join("qr", []*Tensor{left, right}, last))
 	}
 	m := try(chain(r).then(times(transposed(gr))).end())
 	less := try(chain(transposed(gq)).then(times(q)).end())
@@ -99,8 +90,7 @@ func backQR(t, gq, gr, q, r *Tensor) (_ *Tensor, err error) {
 	lower, strict := try(Tril(m, 0)), try(Tril(m, -1))
 	c := try(Add(lower, transposed(strict)))
 	sum := try(chain(q).then(times(c)).binary(OpAdd, gq).end())
-	out := try(Solve(r, transposed(sum)))
-	return transposed(out), nil
+	return transposed(try(Solve(r, transposed(sum))))
 }
 
 // SVD returns u, s and vh with t = u diag(s) vh, s descending, the columns of u and the rows of vh orthonormal: for (m, n)
@@ -110,8 +100,9 @@ func SVD(t *Tensor, full bool) (u, s, vh *Tensor, err error) {
 	const op = "svd"
 	a := try(readMatrices(op, t))
 	if a.rows < a.cols {
-		vh, s, u = try3(SVD(transposed2(t), full))
-		return transposed2(u), s, transposed2(vh), nil
+		turned := func(x *Tensor) *Tensor { return try(Transpose(x, -2, -1)) }
+		vh, s, u = try3(SVD(turned(t), full))
+		return turned(u), s, turned(vh), nil
 	}
 	m, n := a.rows, a.cols
 	columns := n
@@ -132,36 +123,19 @@ func SVD(t *Tensor, full bool) (u, s, vh *Tensor, err error) {
 			return nil, nil, nil, a.fault(i, "has singular values that were not found")
 		}
 		unscale(at(ss, i, n), undo)
-		if err := product64(m, n, n, at(us, i, m*n), q, columns, turns); err != nil {
-			return nil, nil, nil, starved(op, err)
-		}
+		ensure(starved(op, product64(m, n, n, at(us, i, m*n), q, columns, turns)))
 		for row := range m {
 			copy(at(rests, i*m+row, columns-n), q[row*columns+n:(row+1)*columns])
 		}
 	}
 	u, s, vh = try(a.result(us, m, n)), try(a.result(ss, n)), try(a.result(vs, n, n))
-	outs := try(together(op, t, []*Tensor{u, s, vh}, func(gs, outs []*Tensor) (*Tensor, error) {
+	outs := try(together(op, t, []*Tensor{u, s, vh}, func(gs, outs []*Tensor) *Tensor {
 		return backSVD(gs[0], gs[1], gs[2], outs[0], outs[1], outs[2])
 	}))
 	if u = outs[0]; full && m > n {
-		rest, err := a.result(rests, m, m-n)
-		if err == nil {
-			u, err = join(op, []*Tensor{u, rest}, len(u.shape)-1)
-		}
-		if err != nil {
-			return nil, nil, nil, err
-		}
+		u = try(join(op, []*Tensor{u, try(a.result(rests, m, m-n))}, len(u.shape)-1))
 	}
 	return u, outs[1], outs[2], nil
-}
-
-// transposed2 swaps the last two dimensions, recorded.
-func transposed2(t *Tensor) *Tensor {
-	x, err := Transpose(t, -2, -1)
-	if err != nil { // it has two dimensions
-		panic(err)
-	}
-	return x
 }
 
 // product64 is out = a bᵀ of float64: out (m, n), a (m, k) with rows lda apart, b (n, k).
@@ -174,28 +148,28 @@ func product64(m, n, k int, out, a []float64, lda int, b []float64) error {
 }
 
 // apart is x[j] - x[i] for each pair of values, 1 on the diagonal: shape (…, n, n).
-func apart(x *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
-	row, column := try(Unsqueeze(x, -2)), try(Unsqueeze(x, -1))
-	d := try(Sub(row, column))
-	fill(diagonalOf(d, 0, len(d.shape)-2, len(d.shape)-1), Int(1))
-	return d, nil
+func apart(x *Tensor) *Tensor {
+	d := try(Sub(try(Unsqueeze(x, -2)), try(Unsqueeze(x, -1))))
+	fill(mainDiagonal(d), Int(1))
+	return d
 }
+
+// mainDiagonal is the diagonals of x's matrices, a view.
+func mainDiagonal(x *Tensor) *Tensor { return diagonalOf(x, 0, len(x.shape)-2, len(x.shape)-1) }
 
 // skew is x - xᵀ.
 func skew(x *Tensor) (*Tensor, error) { return Sub(x, transposed(x)) }
 
 // backSVD is u (k(uᵀ gu) s + s k(vᵀ gv) + diag(gs)) vh, where k(x) is x - xᵀ divided by the differences of the squares of s,
 // plus the components of gu and gv outside the spaces of u and v, divided by s.
-func backSVD(gu, gs, gvh, u, s, vh *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+func backSVD(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
 	squares := try(Mul(s, s))
-	e := try(apart(squares))
+	e := apart(squares)
 	row, column := try(Unsqueeze(s, -2)), try(Unsqueeze(s, -1))
 	left := try(chain(transposed(u)).then(times(gu)).then(skew).div(e).mul(row).end())
 	right := try(chain(vh).then(times(transposed(gvh))).then(skew).div(e).mul(column).end())
 	inner := try(Add(left, right))
-	kBinary(OpAdd, diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), gs)
+	kBinary(OpAdd, mainDiagonal(inner), mainDiagonal(inner), gs)
 	out := try(chain(u).then(times(inner)).then(times(vh)).end())
 	if m, k := u.shape[len(u.shape)-2], u.shape[len(u.shape)-1]; m > k {
 		inside := try(chain(transposed(u)).then(times(gu)).end())
@@ -203,7 +177,7 @@ func backSVD(gu, gs, gvh, u, s, vh *Tensor) (_ *Tensor, err error) {
 		more := try(chain(gu).binary(OpSub, inside).div(row).then(times(vh)).end())
 		out = try(Add(out, more))
 	}
-	return out, nil
+	return out
 }
 
 // Eigh returns the eigenvalues of symmetric matrices, ascending, and the eigenvectors as columns. It reads the lower triangle.
@@ -233,28 +207,26 @@ func Eigh(t *Tensor) (values, vectors *Tensor, err error) {
 	}
 	values = try(a.result(ws, n))
 	vectors = try(a.result(vs, n, n))
-	outs := try(together(op, t, []*Tensor{values, vectors}, func(gs, outs []*Tensor) (*Tensor, error) {
+	outs := try(together(op, t, []*Tensor{values, vectors}, func(gs, outs []*Tensor) *Tensor {
 		return backEigh(gs[0], gs[1], outs[0], outs[1])
 	}))
 	return outs[0], outs[1], nil
 }
 
 // backEigh is v (diag(gw) + k / e) vᵀ, where e are the differences of the eigenvalues and k is half of vᵀ gv - (vᵀ gv)ᵀ.
-func backEigh(gw, gv, w, v *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
-	e := try(apart(w))
+func backEigh(gw, gv, w, v *Tensor) *Tensor {
+	e := apart(w)
 	inner := try(chain(transposed(v)).then(times(gv)).then(skew).scalar(OpMul, Float(0.5)).div(e).end())
-	kCopy(diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), gw)
-	out := try(chain(v).then(times(inner)).then(times(transposed(v))).end())
-	return out, nil
+	kCopy(mainDiagonal(inner), gw)
+	return try(chain(v).then(times(inner)).then(times(transposed(v))).end())
 }
 
 // MatrixNorm is a norm of the matrices in two dimensions: "fro" or "nuc", or by kind: for 1 the largest sum of a column's
 // magnitudes, for 2 the largest singular value, for infinity the largest sum of a row's magnitudes; for negative kinds the
 // smallest.
 func MatrixNorm(t *Tensor, name string, kind float64, dims []int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
 	const op = "norm"
+	defer caughtAs(op, &err)
 	ensure(needFloat(op, t))
 	sorted := try(dimList(op, dims, len(t.shape)))
 	if name == "fro" {
@@ -266,37 +238,27 @@ func MatrixNorm(t *Tensor, name string, kind float64, dims []int, keepdim bool) 
 			order = append(order, d)
 		}
 	}
-	x, err := Permute(t, append(order, dims...))
-	if err != nil {
-		return nil, As(op, err)
-	}
-	along := -1
+	x, along := try(Permute(t, append(order, dims...))), -1
 	switch {
 	case name == "nuc" || name == "" && math.Abs(kind) == 2:
-		if _, x, _, err = SVD(x, false); err != nil {
-			return nil, As(op, err)
-		}
+		_, x, _ = try3(SVD(x, false))
 	case name == "" && math.Abs(kind) == 1:
 		along = -2
 		fallthrough
 	case name == "" && math.IsInf(kind, 0):
-		x, err = chain(x).unary(OpAbs).then(func(x *Tensor) (*Tensor, error) { return Sum(x, []int{along}, false) }).end()
+		x = try(chain(x).unary(OpAbs).then(func(x *Tensor) (*Tensor, error) { return Sum(x, []int{along}, false) }).end())
 	case name == "":
 		return nil, fmt.Errorf(`%s: no norm %v of matrices: it is "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, kind)
 	default:
 		return nil, fmt.Errorf(`%s: no norm %q of matrices: it is "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, name)
 	}
 	switch {
-	case err != nil:
 	case name == "nuc":
-		x, err = Sum(x, []int{-1}, false)
+		x = try(Sum(x, []int{-1}, false))
 	case kind < 0:
-		x, _, err = MinDim(x, -1, false)
+		x, _ = try2(MinDim(x, -1, false))
 	default:
-		x, _, err = MaxDim(x, -1, false)
-	}
-	if err != nil {
-		return nil, As(op, err)
+		x, _ = try2(MaxDim(x, -1, false))
 	}
 	return Reshape(x, reducedShape(t.shape, sorted, keepdim))
 }

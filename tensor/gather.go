@@ -117,12 +117,8 @@ func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, "gather", func(n *node, g *Tensor, out []*Tensor) error {
-			z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
-			if err == nil {
-				err = scatterInto("gather", z, a, n.val(0), g, true)
-			}
-			out[0] = z
-			return err
+			out[0] = try(Zeros(g.ctx, n.in[0].shape(), g.dtype))
+			return scatterInto("gather", out[0], a, n.val(0), g, true)
 		}, t).save(ix)
 	}
 	return out, nil

@@ -85,14 +85,7 @@ func (g *Generator) Orthogonal(t *Tensor, gain float64) (err error) {
 	if rows > cols {
 		x = try(Transpose(x, 0, 1))
 	}
-	y, err := cast(op, x, t.dtype)
-	if err == nil {
-		y, err = Reshape(y, t.shape)
-	}
-	if err != nil {
-		return err
-	}
-	return assign(op, t.Detach(), y)
+	return assign(op, t.Detach(), try(Reshape(try(cast(op, x, t.dtype)), t.shape)))
 }
 
 // Claimed reports whether an optimizer has t among its parameters, or a hook waits for its gradient.

@@ -114,18 +114,11 @@ func (m *matrices) factors() (pivots []int64, singular int) {
 
 // Solve finds x with a x = b, for matrices b or, where b has a dimension less than a, vectors.
 func Solve(a, b *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
 	const op = "solve"
+	defer caughtAs(op, &err)
 	na, nb := len(a.shape), len(b.shape)
 	if na >= 2 && (nb == 1 || nb == na-1 && sameShape(b.shape, a.shape[:na-1])) {
-		column, err := Unsqueeze(b, -1)
-		if err == nil {
-			column, err = Solve(a, column)
-		}
-		if err != nil {
-			return nil, As(op, err)
-		}
-		return Squeeze(column, -1)
+		return Squeeze(try(Solve(a, try(Unsqueeze(b, -1)))), -1)
 	}
 	if a.dtype != b.dtype {
 		return nil, fmt.Errorf("%s: dtypes %s and %s differ; cast one with .to()", op, a.dtype, b.dtype)
@@ -167,12 +160,10 @@ func times(b *Tensor) func(*Tensor) (*Tensor, error) {
 }
 
 // Inv is the inverse.
-func Inv(t *Tensor) (*Tensor, error) {
+func Inv(t *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "inv"
-	m, err := readSquare(op, t)
-	if err != nil {
-		return nil, err
-	}
+	m := try(readSquare(op, t))
 	inverse, singular := m.inverse()
 	if singular >= 0 {
 		return nil, m.fault(singular, "is singular")
@@ -222,12 +213,10 @@ func (m *matrices) diagonalU() (diagonal, signs []float64) {
 }
 
 // Det is the determinant.
-func Det(t *Tensor) (*Tensor, error) {
+func Det(t *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "det"
-	m, err := readSquare(op, t)
-	if err != nil {
-		return nil, err
-	}
+	m := try(readSquare(op, t))
 	diagonal, dets := m.diagonalU()
 	for i := range m.count {
 		for _, d := range at(diagonal, i, m.rows) {
@@ -237,9 +226,7 @@ func Det(t *Tensor) (*Tensor, error) {
 	out, err := m.result(dets)
 	if err == nil && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			cofactors := try(cofactors(n.val(0)))
-			whole := try(matrixOf(g))
-			out[0] = try(Mul(whole, cofactors))
+			out[0] = try(Mul(try(matrixOf(g)), try(cofactors(n.val(0)))))
 			return nil
 		}, t).save(t)
 	}
@@ -254,13 +241,10 @@ func matrixOf(g *Tensor) (*Tensor, error) {
 // cofactors is the determinant's gradient, det(a) a⁻ᵀ, also for singular matrices: with a = U S Vᵀ it is U S' Vᵀ, where S'
 // has for each singular value the product of the others, times the determinants of U and V.
 func cofactors(t *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
-	b := build("det", t)
-	wide := b.cast(t.Detach(), element.Float64)
-	u, s, vh, err := SVD(wide, false)
-	if err != nil {
-		return nil, As("det", err)
-	}
+	const op = "det"
+	defer caughtAs(op, &err)
+	b := build(op, t)
+	u, s, vh := try3(SVD(b.cast(t.Detach(), element.Float64), false))
 	// The products of the other values, as the gradient of the product of all.
 	others := b.of(element.Float64, s.shape...)
 	n := s.shape[len(s.shape)-1]
@@ -279,8 +263,8 @@ func cofactors(t *Tensor) (_ *Tensor, err error) {
 
 // SlogDet is the determinant's sign, and the logarithm of its magnitude.
 func SlogDet(t *Tensor) (sign, log *Tensor, err error) {
-	defer caught(&err)
 	const op = "slogdet"
+	defer caughtAs(op, &err)
 	m := try(readSquare(op, t))
 	diagonal, signs := m.diagonalU()
 	for i := range m.count {
@@ -297,32 +281,23 @@ func SlogDet(t *Tensor) (sign, log *Tensor, err error) {
 		}
 	}
 	sign = try(m.result(signs))
-	logs, err := FromFloats(t.ctx, diagonal, append(slices.Clone(m.batch()), m.rows), element.Float64)
-	if err == nil {
-		logs, err = chain(logs).unary(OpLog).then(func(x *Tensor) (*Tensor, error) { return Sum(x, []int{-1}, false) }).end()
-	}
-	if err == nil {
-		log, err = Cast(logs, t.dtype)
-	}
-	if err == nil && records(t, nil) {
+	logs := try(FromFloats(t.ctx, diagonal, append(slices.Clone(m.batch()), m.rows), element.Float64))
+	log = try(Cast(try(Sum(try(Unary(OpLog, logs)), []int{-1}, false)), t.dtype))
+	if records(t, nil) {
 		record(log, op, func(n *node, g *Tensor, out []*Tensor) (err error) {
-			inverse, err := Inv(n.val(0))
-			if err == nil {
-				out[0], err = Mul(transposed(inverse), try(matrixOf(g)))
-			}
-			return As(n.op, err)
+			defer caughtAs(op, &err)
+			out[0] = try(Mul(transposed(try(Inv(n.val(0)))), try(matrixOf(g))))
+			return nil
 		}, t).save(t)
 	}
-	return sign, log, As(op, err)
+	return sign, log, nil
 }
 
 // Cholesky is the lower triangular L with t = L Lᵀ; it reads the lower triangle of t.
-func Cholesky(t *Tensor) (*Tensor, error) {
+func Cholesky(t *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "cholesky"
-	m, err := readSquare(op, t)
-	if err != nil {
-		return nil, err
-	}
+	m := try(readSquare(op, t))
 	for i := range m.count {
 		if bad := kernel.Cholesky(m.rows, at(m.v, i, m.rows*m.rows)); bad > 0 {
 			return nil, m.fault(i, fmt.Sprintf("is not positive definite: its leading minor of order %d is not positive", bad))
@@ -340,7 +315,7 @@ func backCholesky(n *node, g *Tensor, out []*Tensor) error {
 	l := n.val(0)
 	inverse := try(Inv(l))
 	lower := try(chain(transposed(l)).then(times(g)).then(func(x *Tensor) (*Tensor, error) { return Tril(x, 0) }).end())
-	d := diagonalOf(lower, 0, len(l.shape)-2, len(l.shape)-1)
+	d := mainDiagonal(lower)
 	kBinaryNumber(OpMul, d, d, Float(0.5), false)
 	whole := try(chain(transposed(inverse)).then(times(lower)).then(times(inverse)).end())
 	out[0] = try(chain(whole).binary(OpAdd, transposed(whole)).scalar(OpMul, Float(0.5)).end())

@@ -115,17 +115,12 @@ func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduc
 }
 
 // ignoring is target with the ignored class replaced by -100, which no other target may be.
-func ignoring(op string, target *Tensor, ignore int64, c int) (*Tensor, error) {
+func ignoring(op string, target *Tensor, ignore int64, c int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if ignore == ignoreTarget || !target.dtype.IsInt() {
 		return target, nil
 	}
-	ids, err := Cast(target, element.Int64)
-	if err == nil {
-		ids, err = Clone(ids)
-	}
-	if err != nil {
-		return nil, err
-	}
+	ids := try(Clone(try(Cast(target, element.Int64))))
 	v := elems[int64](ids)
 	for i, id := range v {
 		switch id {

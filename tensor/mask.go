@@ -55,7 +55,8 @@ func MaskedFill(t, mask *Tensor, value Scalar) (*Tensor, error) {
 }
 
 // Clamp limits elements to lo … hi; a nil bound does not limit. NaN stays.
-func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
+func Clamp(t *Tensor, lo, hi *Scalar) (_ *Tensor, err error) {
+	defer caughtAs("clamp", &err)
 	if lo == nil && hi == nil {
 		return nil, fmt.Errorf("clamp: at least one of min and max must be given")
 	}
@@ -67,18 +68,12 @@ func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
 	if hi != nil {
 		limited = limited.scalar(OpMinimum, *hi)
 	}
-	out, err := limited.end()
-	if err != nil {
-		return nil, As("clamp", err)
-	}
+	out := try(limited.end())
 	if !out.dtype.IsFloat() || !records(t, nil) {
 		return out, nil
 	}
 	// The gradient passes where t was within the limits.
-	inside, err := Binary(OpEq, out, plain)
-	if err != nil {
-		return nil, err
-	}
+	inside := try(Binary(OpEq, out, plain))
 	record(out, "clamp", func(n *node, g *Tensor, out []*Tensor) (err error) {
 		out[0], err = Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype))
 		return err

@@ -25,18 +25,14 @@ func InstanceNorm(x, weight, bias, mean, variance *Tensor, momentum, eps float64
 	}
 	out := try(GroupNorm(op, x, weight, bias, x.shape[1], eps))
 	values := try(Reshape(x.Detach(), []int{x.shape[0], x.shape[1], -1}))
-	toward := func(t *Tensor, of func(*Tensor) (*Tensor, error)) error {
-		step, err := chain(values).then(of).then(func(t *Tensor) (*Tensor, error) { return Mean(t, []int{0}, false) }).scalar(OpMul, Float(momentum)).end()
-		if err == nil {
-			err = BinaryScalarInPlace(OpMul, t, Float(1-momentum))
-		}
-		if err != nil {
-			return err
-		}
-		return BinaryInPlace(OpAdd, t, step)
+	toward := func(t *Tensor, of func(*Tensor) (*Tensor, error)) {
+		step := try(chain(values).then(of).then(func(t *Tensor) (*Tensor, error) { return Mean(t, []int{0}, false) }).scalar(OpMul, Float(momentum)).end())
+		ensure(BinaryScalarInPlace(OpMul, t, Float(1-momentum)))
+		ensure(BinaryInPlace(OpAdd, t, step))
 	}
-	ensure(toward(mean, func(t *Tensor) (*Tensor, error) { return Mean(t, []int{2}, false) }))
-	return out, toward(variance, func(t *Tensor) (*Tensor, error) { return Var(t, []int{2}, true, false) })
+	toward(mean, func(t *Tensor) (*Tensor, error) { return Mean(t, []int{2}, false) })
+	toward(variance, func(t *Tensor) (*Tensor, error) { return Var(t, []int{2}, true, false) })
+	return out, nil
 }
 
 // GroupNorm normalises every group of channels of each sample of x (N, C, …) to mean 0 and

@@ -187,22 +187,17 @@ func (f *flat) gatherUp() (err error) {
 	p0 := f.params[0]
 	size := []int{f.at[len(f.params)]}
 	f.to, f.each = size[0], size[0]
-	make := func(s *Storage, err error) (*Tensor, error) {
-		if err != nil {
-			return nil, err
-		}
+	make := func(s *Storage, err error) *Tensor {
+		ensure(err)
 		s.flat = true
-		return OnStorage(p0.ctx, s, 0, size, p0.dtype)
+		return try(OnStorage(p0.ctx, s, 0, size, p0.dtype))
 	}
 	bytes := size[0] * p0.dtype.Size()
-	f.data = try(make(newStorage("optimizer", bytes)))
+	f.data = make(newStorage("optimizer", bytes))
 	if p0.ctx.GradStorage != nil {
-		f.grads, err = make(p0.ctx.GradStorage(bytes))
+		f.grads = make(p0.ctx.GradStorage(bytes))
 	} else {
-		f.grads, err = make(newStorage("optimizer", bytes))
-	}
-	if err != nil {
-		return err
+		f.grads = make(newStorage("optimizer", bytes))
 	}
 	fill(f.grads, Int(0))
 	for i, p := range f.params {

@@ -44,7 +44,7 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 	if n > 0 {
 		width = front.n / n
 	}
-	ensure(orderSlices(op, front, elems[int64](order), width))
+	orderSlices(op, front, elems[int64](order), width)
 	sorted := try(takeNamed(op, front, 0, order))
 	fresh := make([]bool, n) // where a value differs from the one before
 	if n > 1 {
@@ -70,22 +70,15 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 }
 
 // orderSlices writes the order that sorts the slices of width elements in t, which is contiguous.
-func orderSlices(op string, t *Tensor, order []int64, width int) error {
+func orderSlices(op string, t *Tensor, order []int64, width int) {
 	for i := range order {
 		order[i] = int64(i)
 	}
 	if t.dtype.IsFloat() {
-		x, err := cast(op, t, element.Float64)
-		if err == nil {
-			sortSlices(elems[float64](x), order, width)
-		}
-		return err
+		sortSlices(elems[float64](try(cast(op, t, element.Float64))), order, width)
+	} else {
+		sortSlices(elems[int64](try(cast(op, t, element.Int64))), order, width)
 	}
-	x, err := cast(op, t, element.Int64)
-	if err == nil {
-		sortSlices(elems[int64](x), order, width)
-	}
-	return err
 }
 
 func sortSlices[T cmp.Ordered](v []T, order []int64, width int) {
@@ -114,23 +107,20 @@ func NonZero(t *Tensor) (_ *Tensor, err error) {
 }
 
 // Median is the middle element, or the lower of the two in the middle; NaN if any element is.
-func Median(t *Tensor) (*Tensor, error) {
+func Median(t *Tensor) (_ *Tensor, err error) {
 	const op = "median"
+	defer caughtAs(op, &err)
 	if t.n == 0 {
 		if !t.dtype.IsFloat() {
 			return nil, emptyReduction(op, t)
 		}
 		return Full(t.ctx, nil, Float(math.NaN()), t.dtype)
 	}
-	flat, err := Reshape(t.Detach(), []int{t.n})
-	if err != nil {
-		return nil, As(op, err)
-	}
-	out, _, err := MedianDim(flat, 0, false)
-	if err == nil && t.dtype.IsFloat() && records(t, nil) {
+	out, _ := try2(MedianDim(try(Reshape(t.Detach(), []int{t.n})), 0, false))
+	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, backShared, t).save(t, out)
 	}
-	return out, err
+	return out, nil
 }
 
 // MedianDim returns the middle elements along dim and their indices; of several NaN the first.

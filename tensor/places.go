@@ -94,10 +94,9 @@ func (p pick) fits(t *Tensor) error {
 
 // of is t in the order and shape of the places; ordered is the view of t that still has its dimensions.
 func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
+	defer caught(&err)
 	if ordered = t; p.order != nil {
-		if ordered, err = Permute(t, p.order); err != nil {
-			return nil, nil, err
-		}
+		ordered = try(Permute(t, p.order))
 	}
 	if sameShape(ordered.shape, p.merged) {
 		return ordered, ordered, nil
@@ -107,22 +106,17 @@ func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
 }
 
 // take is a copy of the elements.
-func (p *places) take(t *Tensor) (*Tensor, error) {
-	flat, _, err := p.of(t)
-	if err != nil {
-		return nil, As("index", err)
-	}
+func (p *places) take(t *Tensor) (_ *Tensor, err error) {
+	defer caughtAs("index", &err)
+	flat, _ := try2(p.of(t))
 	return takeAt(flat, p.dim, p.index)
 }
 
 // put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
 func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
-	defer caught(&err)
+	defer caughtAs(op, &err)
 	t = t.Detach()
-	flat, ordered, err := p.of(t)
-	if err != nil {
-		return As(op, err)
-	}
+	flat, ordered := try2(p.of(t))
 	shape := slices.Concat(flat.shape[:p.dim], p.index.shape, flat.shape[p.dim+1:])
 	if got, err := broadcastShape(op, nil, shape, v.shape); err != nil || !sameShape(got, shape) {
 		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(v.shape), ShapeString(shape))
@@ -147,11 +141,7 @@ func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
 		t.st.version++
 		return nil
 	}
-	whole, err := View(dst, ordered.shape)
-	if err != nil {
-		return As(op, err)
-	}
-	return assign(op, ordered, whole)
+	return assign(op, ordered, try(View(dst, ordered.shape)))
 }
 
 // backPut is the gradient of writing elements at items: zero there for t, unless they were added; for what was written, the

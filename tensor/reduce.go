@@ -189,11 +189,8 @@ func Mean(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 	kBinary(OpDiv, out, out, scale)
 	if records(t, nil) {
 		record(out, "mean", func(n *node, g *Tensor, out []*Tensor) error {
-			q, err := Div(g, scale)
-			if err == nil {
-				out[0] = spread(q, n.in[0].shape(), dims)
-			}
-			return err
+			out[0] = spread(try(Div(g, scale)), n.in[0].shape(), dims)
+			return nil
 		}, t)
 	}
 	return out, nil

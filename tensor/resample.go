@@ -11,12 +11,9 @@ import (
 // other, by taking rows of it.
 
 // rowsAlong takes the elements of dimension d at the indices.
-func rowsAlong(t *Tensor, d int, at []int64) (*Tensor, error) {
-	ix, err := FromInts(t.ctx, at, []int{len(at)}, element.Int64)
-	if err != nil {
-		return nil, err
-	}
-	return IndexSelect(t, d, ix)
+func rowsAlong(t *Tensor, d int, at []int64) (_ *Tensor, err error) {
+	defer caught(&err)
+	return IndexSelect(t, d, try(FromInts(t.ctx, at, []int{len(at)}, element.Int64)))
 }
 
 // PadMode pads the last dimensions of t with its own elements: pads has a pair for each, the first of them first.
@@ -90,12 +87,9 @@ func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCor
 			for j := range at {
 				at[j] = int64(min(math.Floor(float64(float64(j)*step)), float64(from-1)))
 			}
-			x, err = rowsAlong(x, d, at)
+			x = try(rowsAlong(x, d, at))
 		} else if from != to || !alignCorners && step != 1 {
-			x, err = between(x, d, from, to, step, alignCorners, mode == "cubic")
-		}
-		if err != nil {
-			return nil, err
+			x = try(between(x, d, from, to, step, alignCorners, mode == "cubic"))
 		}
 	}
 	return x, nil
@@ -185,16 +179,12 @@ func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (_ *Tensor, e
 		parts := make([]*Tensor, n)
 		for j := range parts {
 			lo, hi := j*size/n, ((j+1)*size+n-1)/n
-			t, err := Narrow(x, d, lo, hi-lo)
-			if err == nil && largest {
-				t, _, err = MaxDim(t, d, true)
-			} else if err == nil {
-				t, err = Mean(t, []int{d}, true)
+			t := try(Narrow(x, d, lo, hi-lo))
+			if largest {
+				parts[j], _ = try2(MaxDim(t, d, true))
+			} else {
+				parts[j] = try(Mean(t, []int{d}, true))
 			}
-			if err != nil {
-				return nil, err
-			}
-			parts[j] = t
 		}
 		if n == 1 {
 			x = parts[0]

@@ -131,8 +131,8 @@ func Repeat(t *Tensor, counts []int) (*Tensor, error) {
 // RepeatInterleave repeats each element n times along dim, or of the flattened tensor if dim is nil; counts holds n for
 // each element, or one for all.
 func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error) {
-	defer caught(&err)
 	const op = "repeat_interleave"
+	defer caughtAs(op, &err)
 	t, a := try2(flatOr(op, t, dim))
 	size := t.shape[a]
 	if !counts.dtype.IsInt() || len(counts.shape) > 1 || counts.n != 1 && counts.n != size {
@@ -142,10 +142,7 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error
 	if size > MaxValues() {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s is too large", op, a, ShapeString(t.shape))
 	}
-	list, err := counts.Detach().Scalars()
-	if err != nil {
-		return nil, As(op, err)
-	}
+	list := try(counts.Detach().Scalars())
 	total := 0
 	for i := range size {
 		n := list[i%len(list)].i
@@ -166,19 +163,13 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error
 }
 
 // flatOr returns t and the dimension dim; t is flattened if dim is nil, and gets a dimension if it has none.
-func flatOr(op string, t *Tensor, dim *int) (*Tensor, int, error) {
-	a := 0
+func flatOr(op string, t *Tensor, dim *int) (_ *Tensor, a int, err error) {
+	defer caughtAs(op, &err)
 	if dim != nil {
-		var err error
-		if a, err = axis(op, *dim, len(t.shape)); err != nil {
-			return nil, 0, err
-		}
+		a = try(axis(op, *dim, len(t.shape)))
 	}
 	if dim == nil || len(t.shape) == 0 {
-		var err error
-		if t, err = Reshape(t, []int{t.n}); err != nil {
-			return nil, 0, As(op, err)
-		}
+		t = try(Reshape(t, []int{t.n}))
 	}
 	return t, a, nil
 }
@@ -186,17 +177,10 @@ func flatOr(op string, t *Tensor, dim *int) (*Tensor, int, error) {
 // Roll moves elements by shifts[i] along dims[i]; those beyond the end come back at the front. Without dims the flattened
 // tensor is rolled.
 func Roll(t *Tensor, shifts, dims []int) (_ *Tensor, err error) {
-	defer caught(&err)
 	const op = "roll"
+	defer caughtAs(op, &err)
 	if len(dims) == 0 && len(shifts) == 1 {
-		flat, err := Reshape(t, []int{t.n})
-		if err == nil {
-			flat, err = Roll(flat, shifts, []int{0})
-		}
-		if err == nil {
-			flat, err = View(flat, t.shape)
-		}
-		return flat, As(op, err)
+		return View(try(Roll(try(Reshape(t, []int{t.n})), shifts, []int{0})), t.shape)
 	}
 	if len(shifts) != len(dims) {
 		return nil, fmt.Errorf("%s: %d shifts for %d dimensions", op, len(shifts), len(dims))

@@ -57,19 +57,13 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (_
 	n := record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
 		l.t = n.val(0)
 		var scale *Tensor // dvar = 2 (x - mean) / divisor, dstd = dvar / (2 std)
-		var err error
 		if divisor := float64(count - correction); root {
-			scale, err = perRoot(g, n.val(3), divisor)
+			scale = try(perRoot(g, n.val(3), divisor))
 		} else {
-			scale, err = BinaryScalar(OpMul, g, Float(2/divisor), false)
+			scale = try(BinaryScalar(OpMul, g, Float(2/divisor), false))
 		}
-		if err == nil {
-			scale, err = contiguous(scale)
-		}
-		if err == nil {
-			grads[0], err = l.scaled(op, n.val(1), n.val(2), scale)
-		}
-		return err
+		grads[0] = try(l.scaled(op, n.val(1), n.val(2), try(contiguous(scale))))
+		return nil
 	}, t).save(l.t, mean, low)
 	if root {
 		n.save(out)
@@ -154,14 +148,8 @@ func norm2(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 	if records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
 			l.t = n.val(0)
-			scale, err := perRoot(g, n.val(1), 1)
-			if err == nil {
-				scale, err = contiguous(scale)
-			}
-			if err == nil {
-				grads[0], err = l.scaled(op, nil, nil, scale)
-			}
-			return err
+			grads[0] = try(l.scaled(op, nil, nil, try(contiguous(try(perRoot(g, n.val(1), 1))))))
+			return nil
 		}, t).save(l.t, out)
 		l.t = nil
 	}

@@ -17,6 +17,18 @@ func caught(err *error) {
 	}
 }
 
+// caughtAs is caught for a function whose errors have the name of the operation that was called.
+func caughtAs(op string, err *error) {
+	switch p := recover().(type) {
+	case nil:
+		*err = As(op, *err)
+	case failed:
+		*err = As(op, p.err)
+	default:
+		panic(p)
+	}
+}
+
 // try is the result of a step.
 func try[T any](v T, err error) T {
 	if err != nil {

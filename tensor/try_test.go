@@ -30,7 +30,7 @@ func TestTryIsCaught(t *testing.T) {
 				return false
 			case *ast.CallExpr:
 				if id, ok := n.Fun.(*ast.Ident); ok {
-					caught = caught || id.Name == "caught"
+					caught = caught || strings.HasPrefix(id.Name, "caught")
 					tries = tries || slices.Contains(ends, id.Name)
 				}
 			}
