@@ -92,6 +92,10 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		}
 	}
 	ensure(c.passed(0))
+	if t.transient {
+		t.st.home = nil // the header is not used again: somebody has it
+		t.st.discard()
+	}
 	if c.BackwardDone != nil {
 		return c.BackwardDone()
 	}

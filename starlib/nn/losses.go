@@ -11,7 +11,7 @@ import (
 	"drun/tensor"
 )
 
-var losses = startensor.Passing([]*starlib.Def{
+var losses = []*starlib.Def{
 	loss("mse_loss", "input", "The squared difference of two tensors of one shape.", tensor.MSELoss),
 	loss("l1_loss", "input", "The absolute difference of two tensors of one shape.", tensor.L1Loss),
 	{
@@ -22,7 +22,7 @@ var losses = startensor.Passing([]*starlib.Def{
 			return starlark.Float(a), err
 		},
 	},
-})
+}
 
 func loss(name, input, doc string, fn func(x, y *tensor.Tensor, r tensor.Reduction) (*tensor.Tensor, error)) *starlib.Def {
 	return &starlib.Def{

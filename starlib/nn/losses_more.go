@@ -17,7 +17,7 @@ const (
 )
 
 // moreLosses are the losses that have settings.
-var moreLosses = startensor.Passing([]*starlib.Def{
+var moreLosses = []*starlib.Def{
 	{
 		Sig: "cross_entropy(logits: Tensor, target: Tensor" + reduced + ", weight: Tensor = None, ignore_index: int = -100, label_smoothing: number = 0) -> Tensor",
 		Doc: "The negative logarithm of the target class's softmax: logits (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers, int64, or probabilities of the logits' shape. weight (classes,) weights each class; a sample whose target is ignore_index does not count; label_smoothing, from 0 to 1, is the share of the target that is spread evenly over all classes (Szegedy et al. 2016). The mean is weighted by the targets' weights." + reducedDocs,
@@ -110,7 +110,7 @@ var moreLosses = startensor.Passing([]*starlib.Def{
 				c.Float("margin"), c.Float("p"), c.Float("eps"), c.Bool("swap"), reduction(c)))
 		},
 	},
-})
+}
 
 // optional is a tensor that may be None.
 func optional(c *starlib.Call, name string) *tensor.Tensor {
