@@ -62,13 +62,11 @@ func Attention(q, k, v *Tensor, causal bool) (_ *Tensor, err error) {
 }
 
 // attended records where operand i of an attention begins in each product; rows of adjacent elements need no copy.
-func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (*Tensor, error) {
+func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (_ *Tensor, err error) {
+	defer caught(&err)
 	nd := len(t.shape)
 	if t.strides[nd-1] != 1 && t.shape[nd-1] != 1 {
-		var err error
-		if t, err = contiguous(t); err != nil {
-			return nil, err
-		}
+		t = try(contiguous(t))
 	}
 	a.Stride[i] = t.strides[nd-2]
 	eachMatrix(t, batch, func(b, at int) { a.At[b][i] = at })

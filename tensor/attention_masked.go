@@ -23,10 +23,9 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 	const op = "attention"
 	if lowProduct(q, k, v) {
 		out, err = lowered(func(t []*Tensor) (out *Tensor, err error) {
+			defer caught(&err)
 			if m := o.Mask; half(m) || m != nil && m.dtype == element.Float32 {
-				if o.Mask, err = Cast(m, element.Float32); err != nil {
-					return nil, err
-				}
+				o.Mask = try(Cast(m, element.Float32))
 			}
 			out, weights, err = AttentionWith(t[0], t[1], t[2], o)
 			return out, err

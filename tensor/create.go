@@ -208,11 +208,9 @@ func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (_ *Te
 }
 
 // Eye makes an n×m matrix with ones on the diagonal.
-func Eye(c *Context, n, m int, dtype element.Type) (*Tensor, error) {
-	t, err := zeros("eye", c, []int{n, m}, dtype)
-	if err != nil {
-		return nil, err
-	}
+func Eye(c *Context, n, m int, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
+	t := try(zeros("eye", c, []int{n, m}, dtype))
 	for i := range min(n, m) {
 		Int(1).put(unsafe.Add(t.ptr(), i*(m+1)*dtype.Size()), dtype)
 	}

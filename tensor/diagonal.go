@@ -95,7 +95,8 @@ func add(i, offset, most int) int {
 }
 
 // triangleIndices lists the columns from … to of each row.
-func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (*Tensor, error) {
+func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (_ *Tensor, err error) {
+	defer caught(&err)
 	if rows < 0 || cols < 0 || rows > MaxValues() {
 		return nil, fmt.Errorf("%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
 	}
@@ -106,10 +107,7 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 			return nil, fmt.Errorf("%s: %d rows of %d columns have too many elements", op, rows, cols)
 		}
 	}
-	out, err := newTensor(op, c, []int{2, count}, element.Int64)
-	if err != nil {
-		return nil, err
-	}
+	out := try(newTensor(op, c, []int{2, count}, element.Int64))
 	v, k := elems[int64](out), 0
 	for i := range rows {
 		from, to := within(i)

@@ -24,7 +24,8 @@ func swapped(t *Tensor, a, b int) *Tensor {
 }
 
 // Permute reorders the dimensions: dimension i of the result is t's dims[i].
-func Permute(t *Tensor, dims []int) (*Tensor, error) {
+func Permute(t *Tensor, dims []int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(dims) != len(t.shape) {
 		return nil, fmt.Errorf("permute: %d dimensions are named for a tensor of %d", len(dims), len(t.shape))
 	}
@@ -32,10 +33,7 @@ func Permute(t *Tensor, dims []int) (*Tensor, error) {
 	inverse := make([]int, len(dims))
 	seen := make([]bool, len(dims))
 	for i, d := range dims {
-		a, err := axis("permute", d, len(dims))
-		if err != nil {
-			return nil, err
-		}
+		a := try(axis("permute", d, len(dims)))
 		if seen[a] {
 			return nil, fmt.Errorf("permute: dimension %d is named twice", d)
 		}

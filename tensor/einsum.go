@@ -139,7 +139,8 @@ func appendEllipsis(labels []label, more int) []label {
 }
 
 // diagonals merges dimensions with the same label.
-func (x labelled) diagonals() (labelled, error) {
+func (x labelled) diagonals() (_ labelled, err error) {
+	defer caught(&err)
 	for i := 0; i < len(x.labels); i++ {
 		j := slices.Index(x.labels[i+1:], x.labels[i]) + i + 1
 		if j == i {
@@ -148,10 +149,7 @@ func (x labelled) diagonals() (labelled, error) {
 		if x.t.shape[i] != x.t.shape[j] {
 			return x, fmt.Errorf("%s has sizes %d and %d in one operand of shape %s", x.labels[i], x.t.shape[i], x.t.shape[j], ShapeString(x.t.shape))
 		}
-		t, err := Diagonal(x.t, 0, i, j)
-		if err != nil {
-			return x, err
-		}
+		t := try(Diagonal(x.t, 0, i, j))
 		l := x.labels[i]
 		labels := slices.Delete(slices.Clone(x.labels), j, j+1)
 		x = labelled{t, append(slices.Delete(labels, i, i+1), l)}
@@ -250,11 +248,9 @@ func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
 }
 
 // matrix views x as matrices, rows by columns, one for each index of batch.
-func (x labelled) matrix(batch, rows, cols []label) (*Tensor, error) {
-	t, err := x.arrange(slices.Concat(batch, rows, cols), false)
-	if err != nil {
-		return nil, err
-	}
+func (x labelled) matrix(batch, rows, cols []label) (_ *Tensor, err error) {
+	defer caught(&err)
+	t := try(x.arrange(slices.Concat(batch, rows, cols), false))
 	nb, nr := len(batch), len(batch)+len(rows)
 	return Reshape(t, append(slices.Clone(t.shape[:nb]), product(t.shape[nb:nr]), product(t.shape[nr:])))
 }

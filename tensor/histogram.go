@@ -10,12 +10,10 @@ import (
 
 // HistC counts elements in bins of equal width from lo to hi, or from the smallest to the largest element if both are
 // 0. Elements outside are not counted.
-func HistC(t *Tensor, bins int, lo, hi float64) (*Tensor, error) {
+func HistC(t *Tensor, bins int, lo, hi float64) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "histc"
-	edges, err := equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1)
-	if err != nil {
-		return nil, err
-	}
+	edges := try(equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1))
 	return histogram(op, t, edges, nil, false)
 }
 
@@ -61,6 +59,7 @@ func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apa
 }
 
 func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	defer caughtAs(op, &err)
 	ensure(needFloat(op, t))
 	if weight != nil && (!sameShape(weight.shape, t.shape) || weight.dtype != t.dtype) {

@@ -80,7 +80,8 @@ func parseItem(s string) (IndexItem, error) {
 
 // Index is x[items]: views for integers, slices, ... and None; a copy where
 // tensors pick elements.
-func Index(t *Tensor, items []IndexItem) (*Tensor, error) {
+func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
+	defer caught(&err)
 	v, picks, err := indexView(t, items)
 	if err != nil || len(picks) == 0 {
 		return v, err
@@ -88,10 +89,7 @@ func Index(t *Tensor, items []IndexItem) (*Tensor, error) {
 	if len(picks) == 1 && picks[0].t.dtype != element.Bool {
 		return takeAt(v, picks[0].dim, picks[0].t)
 	}
-	p, err := find("index", v, picks)
-	if err != nil {
-		return nil, err
-	}
+	p := try(find("index", v, picks))
 	return p.take(v)
 }
 
@@ -201,7 +199,8 @@ func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error {
 
 // IndexPut writes v, broadcast, where integers or masks, one after the other, index t's dimensions; nil stands for a whole
 // dimension. With add it adds, including all values for the same position.
-func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) error {
+func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) (err error) {
+	defer caught(&err)
 	items := make([]IndexItem, len(indices))
 	any := false
 	for i, x := range indices {
@@ -216,9 +215,7 @@ func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) erro
 		return fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, v.dtype)
 	}
 	if add {
-		if err := adds(op, t.dtype); err != nil {
-			return err
-		}
+		ensure(adds(op, t.dtype))
 	}
 	return setIndex(op, t, items, v, add)
 }

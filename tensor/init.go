@@ -8,11 +8,9 @@ import (
 )
 
 // FillInPlace sets all elements.
-func FillInPlace(t *Tensor, value Scalar) error {
-	x, err := Full(t.ctx, nil, value, t.dtype)
-	if err != nil {
-		return err
-	}
+func FillInPlace(t *Tensor, value Scalar) (err error) {
+	defer caught(&err)
+	x := try(Full(t.ctx, nil, value, t.dtype))
 	return assign("fill", t.Detach(), expanded(x, t.shape))
 }
 

@@ -109,13 +109,12 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 }
 
 // BinaryScalarInPlace is add_ and the like with a number.
-func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) error {
+func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) (err error) {
+	defer caught(&err)
 	if s.kind.Kind() > t.dtype.Kind() {
 		return fmt.Errorf("%s_: %v does not go into a %s tensor", op, s, t.dtype)
 	}
-	if err := s.fits(op.String()+"_", t.dtype); err != nil {
-		return err
-	}
+	ensure(s.fits(op.String()+"_", t.dtype))
 	return BinaryInPlace(op, t, newNumber(t.ctx, s, computable(t.dtype)))
 }
 

@@ -97,7 +97,8 @@ func Flip(t *Tensor, dims []int) (_ *Tensor, err error) {
 }
 
 // Pad surrounds t with value. pad has two sizes per dimension, before and after, the last dimension first, as in PyTorch.
-func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error) {
+func Pad(t *Tensor, pad []int, value Scalar) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(pad)%2 != 0 || len(pad)/2 > len(t.shape) {
 		return nil, fmt.Errorf("pad: %d sizes for %d dimensions: give two for each, the last dimension first", len(pad), len(t.shape))
 	}
@@ -113,10 +114,7 @@ func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error) {
 		shape[d] += pad[i] + pad[i+1]
 		start[d] = pad[i]
 	}
-	out, err := full("pad", t.ctx, shape, value, t.dtype)
-	if err != nil {
-		return nil, err
-	}
+	out := try(full("pad", t.ctx, shape, value, t.dtype))
 	center := func(x *Tensor, shape []int) *Tensor {
 		for d, s := range start {
 			x = part(x, d, s, shape[d])

@@ -8,13 +8,12 @@ import (
 )
 
 // Embedding takes rows of weight (n, dim) by an integer index of any shape.
-func Embedding(weight, idx *Tensor) (*Tensor, error) {
+func Embedding(weight, idx *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(weight.shape) != 2 {
 		return nil, fmt.Errorf("embedding: the weight must be (n, dim), not shape %s", ShapeString(weight.shape))
 	}
-	if _, err := EmbeddingRows(idx, weight.shape[0]); err != nil {
-		return nil, err
-	}
+	try(EmbeddingRows(idx, weight.shape[0]))
 	return takeNamed("embedding", weight, 0, idx)
 }
 

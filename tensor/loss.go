@@ -128,7 +128,8 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
 }
 
 // softCrossEntropy takes probabilities as targets.
-func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
+func softCrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
 		hint := ""
 		if len(target.shape) == 1 && len(scores.shape) == 2 && target.n == scores.shape[0] {
@@ -136,9 +137,7 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 		}
 		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s%s", ShapeString(target.shape), ShapeString(scores.shape), hint)
 	}
-	if err := sameFloat("cross_entropy", scores, target); err != nil {
-		return nil, err
-	}
+	ensure(sameFloat("cross_entropy", scores, target))
 	d := min(1, len(scores.shape)-1)
 	return chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).then(r.apply).end()
@@ -162,7 +161,8 @@ func NLLLoss(logp, target *Tensor, r Reduction) (_ *Tensor, err error) {
 
 // Accuracy is the share of rows of scores (N, C) whose largest entry is the
 // target's class.
-func Accuracy(scores, target *Tensor) (float64, error) {
+func Accuracy(scores, target *Tensor) (_ float64, err error) {
+	defer caught(&err)
 	if len(scores.shape) != 2 || len(target.shape) != 1 || target.shape[0] != scores.shape[0] {
 		return 0, fmt.Errorf("accuracy: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
 			ShapeString(target.shape), ShapeString(scores.shape))
@@ -170,10 +170,7 @@ func Accuracy(scores, target *Tensor) (float64, error) {
 	if target.n == 0 {
 		return 0, emptyReduction("accuracy", target)
 	}
-	hits, err := chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
-		then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()
-	if err != nil {
-		return 0, err
-	}
+	hits := try(chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
+		then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end())
 	return hits.at(0).f / float64(target.n), nil
 }

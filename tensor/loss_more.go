@@ -57,13 +57,12 @@ func SmoothL1Loss(x, y *Tensor, beta float64, r Reduction) (*Tensor, error) {
 	return chained{t: each, err: err}.scalar(OpDiv, Float(beta)).then(r.apply).end()
 }
 
-func huber(op string, x, y *Tensor, delta float64, r Reduction) (*Tensor, error) {
+func huber(op string, x, y *Tensor, delta float64, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x, y) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return huber(op, t[0], t[1], delta, r) }, x, y)
 	}
-	if err := pairLoss(op, x, y); err != nil {
-		return nil, err
-	}
+	ensure(pairLoss(op, x, y))
 	return chain(x).binary(OpSub, y).then(func(t *Tensor) (*Tensor, error) { return activate(op, kernel.Huber, t, delta, 0) }).then(r.apply).end()
 }
 

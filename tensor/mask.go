@@ -43,13 +43,12 @@ func backWhere(n *node, g *Tensor, out []*Tensor) error {
 }
 
 // MaskedFill is t with value where mask is true.
-func MaskedFill(t, mask *Tensor, value Scalar) (*Tensor, error) {
+func MaskedFill(t, mask *Tensor, value Scalar) (_ *Tensor, err error) {
+	defer caught(&err)
 	if mask.dtype != element.Bool {
 		return nil, fmt.Errorf("masked_fill: the mask must be a bool tensor, not %s", mask.dtype)
 	}
-	if err := value.fits("masked_fill", t.dtype); err != nil {
-		return nil, err
-	}
+	ensure(value.fits("masked_fill", t.dtype))
 	out, err := Where(mask, newNumber(t.ctx, value, t.dtype), t)
 	return out, As("masked_fill", err)
 }
@@ -101,13 +100,12 @@ func IsFinite(t *Tensor) (*Tensor, error) {
 }
 
 // classify applies test to t's elements if they are floats; all integers give the value integers.
-func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (*Tensor, error) {
+func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return classify(op, t[0], integers, test) }, t)
 	}
-	if _, err := computing(t.dtype, op); err != nil {
-		return nil, err
-	}
+	try(computing(t.dtype, op))
 	if !t.dtype.IsFloat() {
 		return full(op, t.ctx, t.shape, Truth(integers), element.Bool)
 	}

@@ -111,7 +111,8 @@ func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) (err error) {
 // turnedGrad writes the gradient of a transposed leaf, the right operand, directly into the leaf's gradient, as for the
 // tied weights of a language model's head: otherwise it would be made separately and copied column by column. It does so
 // only if no other part of that gradient can come in between, so that the parts are added in the same order.
-func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
+func (n *node) turnedGrad(low bool, g *Tensor) (_ bool, err error) {
+	defer caught(&err)
 	m, x := n.in[1].node, n.val(0)
 	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.Watch != nil ||
 		!x.contiguous || !g.contiguous || len(x.shape) != 2 || x.n == 0 || g.n == 0 {
@@ -128,9 +129,7 @@ func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
 	if t.grad != nil && (rows > kernel.GemmBlock || t.grad.st == x.st) || t.leaf != nil && t.leaf.slot != nil && t.leaf.slot.st == x.st {
 		return false, nil // several blocks would be added one by one
 	}
-	if err := m.check(); err != nil {
-		return false, err
-	}
+	ensure(m.check())
 	dst, add := m.place(0, g)
 	if dst == nil {
 		return false, nil

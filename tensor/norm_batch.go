@@ -85,9 +85,8 @@ func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tenso
 // assume takes the running statistics: copies, since they may move on before
 // the backward pass.
 func (a *batchStats) assume(mean, variance *Tensor, eps float64) (err error) {
-	if a.mean, err = Clone(mean.Detach()); err != nil {
-		return err
-	}
+	defer caught(&err)
+	a.mean = try(Clone(mean.Detach()))
 	return a.root(variance.Detach(), eps)
 }
 

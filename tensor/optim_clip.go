@@ -25,14 +25,13 @@ func GradSquareSum(params []*Tensor) (_ float64, err error) {
 }
 
 // ScaleGrads multiplies all gradients by a factor, in place.
-func ScaleGrads(params []*Tensor, by float64) error {
+func ScaleGrads(params []*Tensor, by float64) (err error) {
+	defer caught(&err)
 	for _, p := range params {
 		if p.grad == nil {
 			continue
 		}
-		if err := needFloat("clip_grad_norm", p.grad); err != nil {
-			return err
-		}
+		ensure(needFloat("clip_grad_norm", p.grad))
 		if p.grad.contiguous {
 			kernel.Scale(p.grad.dtype, p.grad.n, p.grad.ptr(), by)
 			alive(p.grad)
@@ -47,11 +46,9 @@ func ScaleGrads(params []*Tensor, by float64) error {
 // ClipGradNorm scales the gradients down so that their total 2-norm is at
 // most maxNorm, and returns the norm before. A norm that is not finite
 // leaves them as they are.
-func ClipGradNorm(params []*Tensor, maxNorm float64) (float64, error) {
-	square, err := GradSquareSum(params)
-	if err != nil {
-		return 0, err
-	}
+func ClipGradNorm(params []*Tensor, maxNorm float64) (_ float64, err error) {
+	defer caught(&err)
+	square := try(GradSquareSum(params))
 	norm := math.Sqrt(square)
 	return norm, ClipGrads(params, norm, maxNorm)
 }

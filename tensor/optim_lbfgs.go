@@ -90,11 +90,9 @@ func overwriteWith(to, a *Tensor) {
 }
 
 // gradient is a copy of all gradients, with zeros for parameters without one.
-func (l *LBFGS) gradient() (*Tensor, error) {
-	g, err := zeros("lbfgs", l.f.data.ctx, l.f.data.shape, l.f.data.dtype)
-	if err != nil {
-		return nil, err
-	}
+func (l *LBFGS) gradient() (_ *Tensor, err error) {
+	defer caught(&err)
+	g := try(zeros("lbfgs", l.f.data.ctx, l.f.data.shape, l.f.data.dtype))
 	for i, p := range l.f.params {
 		if p.leaf.owner != l.f {
 			return nil, fmt.Errorf("parameter %d was taken over by another optimizer", i)

@@ -7,7 +7,8 @@ import (
 
 // Expand stretches dimensions of size 1 to the given shape without copying;
 // -1 keeps a size, and new dimensions may be put in front.
-func Expand(t *Tensor, shape []int) (*Tensor, error) {
+func Expand(t *Tensor, shape []int) (_ *Tensor, err error) {
+	defer caught(&err)
 	pad := len(shape) - len(t.shape)
 	if pad < 0 {
 		return nil, fmt.Errorf("expand: shape %s has fewer dimensions than the tensor's %s", ShapeString(shape), ShapeString(t.shape))
@@ -22,9 +23,7 @@ func Expand(t *Tensor, shape []int) (*Tensor, error) {
 				ShapeString(t.shape), ShapeString(shape), i, t.shape[i-pad])
 		}
 	}
-	if _, err := countElems("expand", want); err != nil {
-		return nil, err
-	}
+	try(countElems("expand", want))
 	return finishView("expand", t, expanded(t, want), func(_ *node, g *Tensor, out []*Tensor) error {
 		out[0] = g // the engine sums it to t's shape
 		return nil

@@ -32,21 +32,19 @@ func (p pick) span() int {
 }
 
 // find joins the tensors of an index into t. As in PyTorch, the indexed dimensions come first if others lie between them.
-func find(op string, t *Tensor, picks []pick) (*places, error) {
+func find(op string, t *Tensor, picks []pick) (_ *places, err error) {
+	defer caught(&err)
 	p := &places{dim: picks[0].dim}
 	var named []int
 	size := 1
 	for _, k := range picks {
-		if err := k.fits(t); err != nil {
-			return nil, err
-		}
+		ensure(k.fits(t))
 		length := 1
 		for d := k.dim; d < k.dim+k.span(); d++ {
 			named = append(named, d)
 			length *= t.shape[d]
 		}
 		var next *Tensor
-		var err error
 		if k.t.dtype == element.Bool {
 			next, err = nonzero("index", k.t)
 		} else {
@@ -114,6 +112,7 @@ func (p *places) take(t *Tensor) (_ *Tensor, err error) {
 
 // put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
 func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
+	defer caught(&err)
 	defer caughtAs(op, &err)
 	t = t.Detach()
 	flat, ordered := try2(p.of(t))

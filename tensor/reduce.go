@@ -23,7 +23,8 @@ const (
 func (kind reduction) widens() bool { return kind == reduceSum || kind == reduceProd }
 
 // dimList checks dims and puts them in order; none means all.
-func dimList(op string, dims []int, nd int) ([]int, error) {
+func dimList(op string, dims []int, nd int) (_ []int, err error) {
+	defer caught(&err)
 	if len(dims) == 0 {
 		out := make([]int, nd)
 		for i := range out {
@@ -33,10 +34,7 @@ func dimList(op string, dims []int, nd int) ([]int, error) {
 	}
 	out := make([]int, 0, len(dims))
 	for _, d := range dims {
-		a, err := axis(op, d, nd)
-		if err != nil {
-			return nil, err
-		}
+		a := try(axis(op, d, nd))
 		if slices.Contains(out, a) {
 			return nil, fmt.Errorf("%s: dimension %d is named twice", op, d)
 		}

@@ -18,7 +18,8 @@ func rowsAlong(t *Tensor, d int, at []int64) (_ *Tensor, err error) {
 
 // PadMode pads the last dimensions of t with its own elements: pads has a pair for each, the first of them first.
 // mode is "reflect", "replicate" or "circular".
-func PadMode(op string, t *Tensor, pads [][2]int, mode string) (*Tensor, error) {
+func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err error) {
+	defer caught(&err)
 	first := len(t.shape) - len(pads)
 	if first < 0 {
 		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to pad", op, ShapeString(t.shape), len(pads))
@@ -50,10 +51,7 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (*Tensor, error) 
 			}
 			at = append(at, int64(k))
 		}
-		var err error
-		if t, err = rowsAlong(t, first+i, at); err != nil {
-			return nil, err
-		}
+		t = try(rowsAlong(t, first+i, at))
 	}
 	return t, nil
 }

@@ -19,11 +19,10 @@ func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 }
 
 // ScatterValue is Scatter of one number.
-func ScatterValue(t *Tensor, dim int, idx *Tensor, value Scalar) (*Tensor, error) {
+func ScatterValue(t *Tensor, dim int, idx *Tensor, value Scalar) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "scatter"
-	if err := value.fits(op, t.dtype); err != nil {
-		return nil, err
-	}
+	ensure(value.fits(op, t.dtype))
 	return scatter(op, t, dim, idx, expanded(newNumber(t.ctx, value, t.dtype), idx.shape), false)
 }
 

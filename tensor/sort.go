@@ -16,10 +16,8 @@ func Sort(t *Tensor, dim int, descending bool) (values, indices *Tensor, err err
 
 // TopK returns the k largest or smallest elements along dim, in order.
 func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err error) {
-	a, err := axis("topk", dim, len(t.shape))
-	if err != nil {
-		return nil, nil, err
-	}
+	defer caught(&err)
+	a := try(axis("topk", dim, len(t.shape)))
 	size := 1
 	if len(t.shape) > 0 {
 		size = t.shape[a]

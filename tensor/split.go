@@ -7,12 +7,10 @@ import (
 )
 
 // Split cuts dim into parts of the given sizes, which add up to its size. The parts are views.
-func Split(t *Tensor, sizes []int, dim int) ([]*Tensor, error) {
+func Split(t *Tensor, sizes []int, dim int) (_ []*Tensor, err error) {
+	defer caught(&err)
 	const op = "split"
-	a, err := splitAxis(op, t, dim)
-	if err != nil {
-		return nil, err
-	}
+	a := try(splitAxis(op, t, dim))
 	total := 0
 	for _, n := range sizes {
 		if n < 0 || n > t.shape[a]-total {

@@ -115,14 +115,13 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (_ *Tensor, err error)
 }
 
 func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (x *Tensor, err error) {
+	defer caught(&err)
 	if len(dims) == len(t.shape) && !keepdim {
 		return extreme(op, kind, t)
 	}
 	x = t
 	for _, d := range dims {
-		if x, _, err = extremeDim(op, kind, x, d, true); err != nil {
-			return nil, err
-		}
+		x, _ = try2(extremeDim(op, kind, x, d, true))
 	}
 	return Reshape(x, reducedShape(t.shape, dims, keepdim))
 }
