@@ -59,7 +59,6 @@ func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apa
 }
 
 func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, err error) {
-	defer caught(&err)
 	defer caughtAs(op, &err)
 	ensure(needFloat(op, t))
 	if weight != nil && (!sameShape(weight.shape, t.shape) || weight.dtype != t.dtype) {

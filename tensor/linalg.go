@@ -241,7 +241,6 @@ func matrixOf(g *Tensor) (*Tensor, error) {
 // cofactors is the determinant's gradient, det(a) a⁻ᵀ, also for singular matrices: with a = U S Vᵀ it is U S' Vᵀ, where S'
 // has for each singular value the product of the others, times the determinants of U and V.
 func cofactors(t *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
 	const op = "det"
 	defer caughtAs(op, &err)
 	b := build(op, t)

@@ -112,7 +112,6 @@ func (p *places) take(t *Tensor) (_ *Tensor, err error) {
 
 // put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
 func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
-	defer caught(&err)
 	defer caughtAs(op, &err)
 	t = t.Detach()
 	flat, ordered := try2(p.of(t))
