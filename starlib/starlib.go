@@ -88,8 +88,6 @@ type Def struct {
 	TopLevel bool
 	// Fn does the work. Its error needs no prefix: the wrapper names the builtin.
 	Fn func(*Call) (starlark.Value, error)
-	// After, if set, is called after each successful call.
-	After func(Passing)
 
 	once sync.Once
 	sig  *signature
@@ -180,22 +178,8 @@ func (m *Methods) load() {
 // builtin wraps the definition as a Starlark function. r may be nil for methods: an existing value may be used anywhere.
 func (d *Def) builtin(name string, r *Rank) *starlark.Builtin {
 	return starlark.NewBuiltin(name, func(thread *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
-		out, err := d.call(name, r, b.Receiver(), thread, args, kwargs)
-		if d.After != nil && err == nil {
-			d.After(Passing{thread, b, b.Receiver(), args, kwargs, out})
-		}
-		return out, err
+		return d.call(name, r, b.Receiver(), thread, args, kwargs)
 	})
-}
-
-// Passing is a call as the interpreter made it: the values that it passed, and the result.
-type Passing struct {
-	Thread *starlark.Thread
-	Callee starlark.Callable
-	Recv   starlark.Value // a method's receiver
-	Args   starlark.Tuple
-	Kwargs []starlark.Tuple
-	Out    starlark.Value
 }
 
 var calls = sync.Pool{New: func() any { return new(Call) }}

@@ -7,20 +7,16 @@ import (
 )
 
 // activate applies a function with parameters a and b to each element. For bfloat16 the slope is float32.
-func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (*Tensor, error) {
+func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (_ *Tensor, err error) {
+	defer caught(&err)
 	if !half(x) {
-		if err := needFloat(op, x); err != nil {
-			return nil, err
-		}
+		ensure(needFloat(op, x))
 	}
 	made := build(op, x)
 	in, out := made.contiguous(x), made.like(x.shape...)
 	var slope *Tensor
 	if records(x, nil) {
 		slope = made.of(computable(x.dtype), x.shape...)
-	}
-	if made.err != nil {
-		return nil, made.err
 	}
 	if !out.shapeOnly() {
 		var to unsafe.Pointer

@@ -10,14 +10,13 @@ import (
 // Attention is softmax(q·kᵀ/√d)·v over the last two dimensions (length,
 // width); causal lets position i see positions up to i only. Leading
 // dimensions are batches that broadcast.
-func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
+func Attention(q, k, v *Tensor, causal bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if lowProduct(q, k, v) {
 		return lowered(func(t []*Tensor) (*Tensor, error) { return Attention(t[0], t[1], t[2], causal) }, q, k, v)
 	}
 	const op = "attention"
-	if err := sameFloat(op, q, k, v); err != nil {
-		return nil, err
-	}
+	ensure(sameFloat(op, q, k, v))
 	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
 	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] {
 		return nil, fmt.Errorf("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)",
@@ -41,9 +40,7 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	a.At = make([][4]int, product(batch))
 	in := [3]*Tensor{q, k, v}
 	for i, t := range in {
-		if in[i], err = attended(&a, i, t, batch); err != nil {
-			return nil, err
-		}
+		in[i] = try(attended(&a, i, t, batch))
 	}
 	b := build(op, q)
 	out := b.like(append(batch[:len(batch):len(batch)], a.Rows, a.Depth)...)
@@ -52,13 +49,8 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 	if recording {
 		lse = b.like(len(a.At), a.Rows)
 	}
-	if b.err != nil {
-		return nil, b.err
-	}
 	if out.n > 0 && !out.shapeOnly() {
-		if err := starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())); err != nil {
-			return nil, err
-		}
+		ensure(starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())))
 	}
 	alive(in[:]...)
 	if recording {
@@ -70,13 +62,11 @@ func Attention(q, k, v *Tensor, causal bool) (*Tensor, error) {
 }
 
 // attended records where operand i of an attention begins in each product; rows of adjacent elements need no copy.
-func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (*Tensor, error) {
+func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (_ *Tensor, err error) {
+	defer caught(&err)
 	nd := len(t.shape)
 	if t.strides[nd-1] != 1 && t.shape[nd-1] != 1 {
-		var err error
-		if t, err = contiguous(t); err != nil {
-			return nil, err
-		}
+		t = try(contiguous(t))
 	}
 	a.Stride[i] = t.strides[nd-2]
 	eachMatrix(t, batch, func(b, at int) { a.At[b][i] = at })
@@ -101,12 +91,9 @@ func eachMatrix(t *Tensor, batch []int, begin func(b, at int)) {
 	}
 }
 
-func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch []int) error {
+func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch []int) (err error) {
 	q, k, v, lse := n.val(0), n.val(1), n.val(2), n.val(3)
-	dy, err := attended(&a, 3, g, batch)
-	if err != nil {
-		return err
-	}
+	dy := try(attended(&a, 3, g, batch))
 	grads, err := n.wholeOfParts(g, func(t *Tensor) bool {
 		nd := len(t.shape)
 		return sameShape(t.shape[:nd-2], batch) && t.strides[nd-1] == 1
@@ -125,9 +112,6 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 		for i, size := range [3][2]int{{a.Rows, a.Width}, {a.Cols, a.Width}, {a.Cols, a.Depth}} {
 			out[i] = b.like(append(lead, size[0], size[1])...)
 			grads[i] = out[i]
-		}
-		if b.err != nil {
-			return b.err
 		}
 	}
 	err = a.Backward(g.dtype, grads[0].ptr(), grads[1].ptr(), grads[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())

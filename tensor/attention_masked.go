@@ -19,13 +19,13 @@ type AttentionOptions struct {
 // AttentionWith is Attention with a mask, dropout and another scale, and also returns the weights (…, L, S). A query
 // that may attend to nothing gets zeros.
 func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, err error) {
+	defer caught(&err)
 	const op = "attention"
 	if lowProduct(q, k, v) {
 		out, err = lowered(func(t []*Tensor) (out *Tensor, err error) {
+			defer caught(&err)
 			if m := o.Mask; half(m) || m != nil && m.dtype == element.Float32 {
-				if o.Mask, err = Cast(m, element.Float32); err != nil {
-					return nil, err
-				}
+				o.Mask = try(Cast(m, element.Float32))
 			}
 			out, weights, err = AttentionWith(t[0], t[1], t[2], o)
 			return out, err
@@ -35,9 +35,7 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 		}
 		return out, weights, err
 	}
-	if err = sameFloat(op, q, k, v); err != nil {
-		return
-	}
+	ensure(sameFloat(op, q, k, v))
 	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
 	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] || k.shape[nk-2] == 0 {
 		return nil, nil, fmt.Errorf("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)",
@@ -47,24 +45,14 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(max(q.shape[nq-1], 1)))
 	}
-	b := build(op, q)
-	turned := b.keep(Transpose(k, -1, -2))
-	if b.err != nil {
-		return nil, nil, b.err
-	}
+	turned := try(Transpose(k, -1, -2))
 	s := chain(q).scalar(OpMul, Float(scale)).then(func(t *Tensor) (*Tensor, error) { return MatMul(t, turned) })
 	if s.err != nil {
 		return nil, nil, s.err
 	}
 	if o.Causal {
-		all := b.keep(Full(q.ctx, []int{q.shape[nq-2], k.shape[nk-2]}, Truth(true), element.Bool))
-		if b.err != nil {
-			return nil, nil, b.err
-		}
-		later := b.keep(Triu(all, 1))
-		if b.err != nil {
-			return nil, nil, b.err
-		}
+		all := try(Full(q.ctx, []int{q.shape[nq-2], k.shape[nk-2]}, Truth(true), element.Bool))
+		later := try(Triu(all, 1))
 		s = s.then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, later, Float(math.Inf(-1))) })
 	}
 	if m := o.Mask; m != nil && s.err == nil {
@@ -73,10 +61,7 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 		}
 		switch {
 		case m.dtype == element.Bool:
-			never := b.keep(Unary(OpNot, m))
-			if b.err != nil {
-				return nil, nil, b.err
-			}
+			never := try(Unary(OpNot, m))
 			s = s.then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, never, Float(math.Inf(-1))) })
 		case m.dtype == q.dtype:
 			s = s.binary(OpAdd, m)
@@ -88,24 +73,13 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 		return nil, nil, s.err
 	}
 	// A row of only -inf has no softmax: its weights are 0.
-	top, _, err := MaxDim(s.t.Detach(), -1, true)
-	if err != nil {
-		return nil, nil, err
-	}
-	none, err := BinaryScalar(OpEq, top, Float(math.Inf(-1)), false)
-	if err != nil {
-		return nil, nil, err
-	}
+	top, _ := try2(MaxDim(s.t.Detach(), -1, true))
+	none := try(BinaryScalar(OpEq, top, Float(math.Inf(-1)), false))
 	dead := func(t *Tensor) (*Tensor, error) { return MaskedFill(t, none, Int(0)) }
-	weights, err = s.then(dead).then(func(t *Tensor) (*Tensor, error) { return Softmax(t, -1) }).then(dead).end()
-	if err != nil {
-		return nil, nil, err
-	}
+	weights = try(s.then(dead).then(func(t *Tensor) (*Tensor, error) { return Softmax(t, -1) }).then(dead).end())
 	used := weights
 	if o.Dropout > 0 {
-		if used, err = Dropout(weights, o.Dropout, o.Stream); err != nil {
-			return nil, nil, err
-		}
+		used = try(Dropout(weights, o.Dropout, o.Stream))
 	}
 	out, err = MatMul(used, v)
 	return out, weights, err
@@ -114,72 +88,43 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 // Rotary turns pairs of elements of x (…, L, D) by angles that grow with the position: element
 // pair i of position p by p·base^(-2i/D) (Su et al. 2021). Pairs are (i, i + D/2), or with
 // interleaved (2i, 2i + 1). The first position is offset.
-func Rotary(x *Tensor, base float64, offset int, interleaved bool) (*Tensor, error) {
+func Rotary(x *Tensor, base float64, offset int, interleaved bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return Rotary(t[0], base, offset, interleaved) }, x)
 	}
 	const op = "rotary_embedding"
-	if err := needFloat(op, x); err != nil {
-		return nil, err
-	}
+	ensure(needFloat(op, x))
 	nd := len(x.shape)
 	if nd < 2 || x.shape[nd-1]%2 != 0 || x.shape[nd-1] == 0 {
 		return nil, fmt.Errorf("%s: needs an input (…, L, D) with an even D, not shape %s", op, ShapeString(x.shape))
 	}
 	length, half := x.shape[nd-2], x.shape[nd-1]/2
-	b := build(op, x)
-	at := b.keep(Arange(x.ctx, Int(int64(offset)), Int(int64(offset)+int64(length)), Int(1), element.Float64))
-	powers := b.keep(Arange(x.ctx, Int(0), Int(int64(half)), Int(1), element.Float64))
-	if b.err != nil {
-		return nil, b.err
-	}
-	rates := b.keep(chain(powers).scalar(OpMul, Float(-2)).scalar(OpDiv, Float(float64(2*half))).
+	at := try(Arange(x.ctx, Int(int64(offset)), Int(int64(offset)+int64(length)), Int(1), element.Float64))
+	powers := try(Arange(x.ctx, Int(0), Int(int64(half)), Int(1), element.Float64))
+	rates := try(chain(powers).scalar(OpMul, Float(-2)).scalar(OpDiv, Float(float64(2*half))).
 		then(func(t *Tensor) (*Tensor, error) { return BinaryScalar(OpPow, t, Float(base), true) }).end())
-	column := b.keep(View(at, []int{length, 1}))
-	if b.err != nil {
-		return nil, b.err
-	}
-	angles := b.keep(Mul(column, rates))
-	if b.err != nil {
-		return nil, b.err
-	}
+	column := try(View(at, []int{length, 1}))
+	angles := try(Mul(column, rates))
 	cast := func(t *Tensor) (*Tensor, error) { return Cast(t, x.dtype) }
-	cos, sin := b.keep(chain(angles).unary(OpCos).then(cast).end()), b.keep(chain(angles).unary(OpSin).then(cast).end())
-	if b.err != nil {
-		return nil, b.err
-	}
+	cos, sin := try(chain(angles).unary(OpCos).then(cast).end()), try(chain(angles).unary(OpSin).then(cast).end())
 	if interleaved { // (…, L, D/2, 2)
-		var err error
-		if x, err = Reshape(x, append(append([]int(nil), x.shape[:nd-1]...), half, 2)); err != nil {
-			return nil, err
-		}
+		x = try(Reshape(x, append(append([]int(nil), x.shape[:nd-1]...), half, 2)))
 	}
 	var first, second *Tensor
 	if interleaved {
-		first, second = b.keep(Select(x, -1, 0)), b.keep(Select(x, -1, 1))
+		first, second = try(Select(x, -1, 0)), try(Select(x, -1, 1))
 	} else {
-		first, second = b.keep(Narrow(x, -1, 0, half)), b.keep(Narrow(x, -1, half, half))
-	}
-	if b.err != nil {
-		return nil, b.err
+		first, second = try(Narrow(x, -1, 0, half)), try(Narrow(x, -1, half, half))
 	}
 	turn := func(a, c *Tensor, join BinaryOp) *Tensor {
-		other := b.keep(Mul(c, sin))
-		if b.err != nil {
-			return nil
-		}
-		return b.keep(chain(a).mul(cos).binary(join, other).end())
+		other := try(Mul(c, sin))
+		return try(chain(a).mul(cos).binary(join, other).end())
 	}
 	left, right := turn(first, second, OpSub), turn(second, first, OpAdd)
-	if b.err != nil {
-		return nil, b.err
-	}
 	if !interleaved {
 		return Cat([]*Tensor{left, right}, -1)
 	}
-	y, err := Stack([]*Tensor{left, right}, -1)
-	if err != nil {
-		return nil, err
-	}
+	y := try(Stack([]*Tensor{left, right}, -1))
 	return Flatten(y, -2, -1)
 }

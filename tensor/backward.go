@@ -11,7 +11,8 @@ import (
 // Backward computes the gradient of t with respect to the leaves it was
 // computed from, and adds it to theirs. seed is the gradient of t itself; nil
 // means 1 and needs a t of one element. The graph is freed unless retain.
-func (t *Tensor) Backward(seed *Tensor, retain bool) error {
+func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
+	defer caught(&err)
 	if !t.requiresGrad {
 		return fmt.Errorf("backward: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad")
 	}
@@ -20,10 +21,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		if t.n != 1 {
 			return fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", ShapeString(t.shape))
 		}
-		var err error
-		if seed, err = Full(t.ctx, t.shape, Float(1), t.dtype); err != nil {
-			return err
-		}
+		seed = try(Full(t.ctx, t.shape, Float(1), t.dtype))
 	} else if !sameShape(seed.shape, t.shape) {
 		return fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", ShapeString(seed.shape), ShapeString(t.shape))
 	}
@@ -38,10 +36,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		seed.st.temp = true // nobody else has it
 	}
 	c.pass++
-	order, err := c.reachable(t.node)
-	if err != nil {
-		return err
-	}
+	order := try(c.reachable(t.node))
 	c.passes++
 	// However the pass ends, no gradient in flight stays behind.
 	defer func() {
@@ -55,22 +50,16 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		clear(order)
 		c.order = order[:0]
 	}()
-	if err := c.deliver(edge{node: t.node}, seed); err != nil {
-		return err
-	}
+	ensure(c.deliver(edge{node: t.node}, seed))
 	var outArr [4]*Tensor
 	for _, n := range order {
 		if c.marks != nil {
-			if err := c.passed(n.seq); err != nil {
-				return err
-			}
+			ensure(c.passed(n.seq))
 		}
 		if n.done {
 			n.done = false
 			if l := n.in[0].leaf; l != nil {
-				if err := l.arrived(); err != nil {
-					return err
-				}
+				ensure(l.arrived())
 			}
 			if !retain {
 				n.free()
@@ -80,15 +69,13 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 		if n.grad == nil {
 			continue
 		}
-		if err := n.check(); err != nil {
-			return err
-		}
+		ensure(n.check())
 		out := outArr[:0]
 		for range n.in {
 			out = append(out, nil)
 		}
 		n.placed = 0
-		if err := n.back(n, n.grad, out); err != nil {
+		if err := n.gradients(out); err != nil {
 			return fmt.Errorf("backward of %w", err)
 		}
 		if c.Watch != nil {
@@ -99,20 +86,26 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) error {
 				c.watch("backward of "+n.op, g, n.grad)
 			}
 		}
-		if err := c.deliverAll(n, out); err != nil {
-			return err
-		}
+		ensure(c.deliverAll(n, out))
 		if !retain {
 			n.free()
 		}
 	}
-	if err := c.passed(0); err != nil {
-		return err
+	ensure(c.passed(0))
+	if t.transient {
+		t.st.home = nil // the header is not used again: somebody has it
+		t.st.discard()
 	}
 	if c.BackwardDone != nil {
 		return c.BackwardDone()
 	}
 	return nil
+}
+
+// gradients computes the gradients of n's inputs.
+func (n *node) gradients(out []*Tensor) (err error) {
+	defer caught(&err)
+	return n.back(n, n.grad, out)
 }
 
 // reachable lists the nodes below root in descending order, and counts how many gradients each leaf with a hook will get.
@@ -160,17 +153,13 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 	n.dropGrad()
 	for i, g := range out {
 		if n.placed&(1<<i) != 0 {
-			if err := n.in[i].leaf.arrived(); err != nil {
-				return err
-			}
+			ensure(n.in[i].leaf.arrived())
 		}
 		if g == nil {
 			continue
 		}
 		if n.needs(i) {
-			if err := c.deliver(n.in[i], g); err != nil {
-				return err
-			}
+			ensure(c.deliver(n.in[i], g))
 		}
 		g.st.release()
 	}
@@ -178,7 +167,8 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 }
 
 // deliver adds g, which the caller holds, to the gradient at the end of an edge.
-func (c *Context) deliver(e edge, g *Tensor) error {
+func (c *Context) deliver(e edge, g *Tensor) (err error) {
+	defer caught(&err)
 	var shape []int
 	var dtype element.Type
 	if e.node != nil {
@@ -189,18 +179,10 @@ func (c *Context) deliver(e edge, g *Tensor) error {
 	dtype = computable(dtype)
 	fit := g
 	if !sameShape(g.shape, shape) {
-		s, err := sumTo(g, shape)
-		if err != nil {
-			return err
-		}
-		fit = s
+		fit = try(sumTo(g, shape))
 	}
 	if fit.dtype != dtype {
-		s, err := Cast(fit, dtype)
-		if err != nil {
-			return err
-		}
-		fit = s
+		fit = try(Cast(fit, dtype))
 	}
 	if fit.st != g.st { // new, and only ours
 		fit.st.temp = true
@@ -223,10 +205,7 @@ func (c *Context) deliver(e edge, g *Tensor) error {
 	case g.ours():
 		sum = g
 	default:
-		var err error
-		if sum, err = newTensor("add", g.ctx, shape, dtype); err != nil {
-			return err
-		}
+		sum = try(newTensor("add", g.ctx, shape, dtype))
 		sum.st.temp = true
 	}
 	kBinary(OpAdd, sum, n.grad, g)
@@ -245,26 +224,20 @@ func (n *node) dropGrad() {
 }
 
 // accumulate adds g to a leaf's gradient.
-func (t *Tensor) accumulate(g *Tensor) error {
+func (t *Tensor) accumulate(g *Tensor) (err error) {
+	defer caught(&err)
 	switch {
 	case t.grad != nil:
-		if err := addInto(t.grad, g); err != nil {
-			return err
-		}
+		ensure(addInto(t.grad, g))
 	case t.leaf != nil && t.leaf.slot != nil:
-		if err := assign("grad", t.leaf.slot, g); err != nil {
-			return err
-		}
+		ensure(assign("grad", t.leaf.slot, g))
 		t.grad = t.leaf.slot
 	case g.st.temp && g.st.holds == 1 && g.contiguous && g.n*g.dtype.Size() == g.st.bytes:
 		g.st.hold() // nobody else has it: keep it
 		g.st.temp, g.view, g.unseen = false, false, true
 		t.grad = g
 	default:
-		c, err := Clone(g)
-		if err != nil {
-			return err
-		}
+		c := try(Clone(g))
 		c.st.hold()
 		c.unseen = true
 		t.grad = c

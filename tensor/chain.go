@@ -60,40 +60,29 @@ func (c chained) unary(op UnaryOp) chained {
 }
 func (c chained) end() (*Tensor, error) { return c.t, c.err }
 
-// A builder makes the operands and results of one operation and keeps the first
-// error. What it returns after an error must not be used.
+// A builder makes the operands and results of one operation. Where one cannot be made it ends the function that
+// uses it, as try does.
 type builder struct {
 	op    string
 	ctx   *Context
 	dtype element.Type
-	err   error
 }
 
 // build makes tensors for op, of t's context and type unless stated otherwise.
-func build(op string, t *Tensor) builder { return builder{op: op, ctx: t.ctx, dtype: t.dtype} }
-
-func (b *builder) keep(t *Tensor, err error) *Tensor {
-	if b.err == nil {
-		b.err = err
-	}
-	return t
-}
+func build(op string, t *Tensor) builder { return builder{op, t.ctx, t.dtype} }
 
 // like is a new tensor of the builder's type.
 func (b *builder) like(shape ...int) *Tensor { return b.of(b.dtype, shape...) }
 
 // of is a new tensor of another type.
 func (b *builder) of(dtype element.Type, shape ...int) *Tensor {
-	if b.err != nil {
-		return nil
-	}
-	return b.keep(newTensor(b.op, b.ctx, shape, dtype))
+	return try(newTensor(b.op, b.ctx, shape, dtype))
 }
 
 // zeros is of, filled with zeros.
 func (b *builder) zeros(dtype element.Type, shape ...int) *Tensor {
 	t := b.of(dtype, shape...)
-	if t != nil && !t.shapeOnly() {
+	if !t.shapeOnly() {
 		clear(t.Bytes())
 	}
 	return t
@@ -101,19 +90,14 @@ func (b *builder) zeros(dtype element.Type, shape ...int) *Tensor {
 
 // contiguous is t or a copy in row-major order; nil for nil.
 func (b *builder) contiguous(t *Tensor) *Tensor {
-	if t == nil || t.contiguous || b.err != nil {
+	if t == nil || t.contiguous {
 		return t
 	}
-	return b.keep(contiguous(t))
+	return try(contiguous(t))
 }
 
 // cast is t in another type.
-func (b *builder) cast(t *Tensor, dtype element.Type) *Tensor {
-	if t.dtype == dtype || b.err != nil {
-		return t
-	}
-	return b.keep(cast(b.op, t, dtype))
-}
+func (b *builder) cast(t *Tensor, dtype element.Type) *Tensor { return try(cast(b.op, t, dtype)) }
 
 // indices is the int64 elements of a tensor of integers, in row-major order.
 func (b *builder) indices(t *Tensor) *Tensor { return b.contiguous(b.cast(t, element.Int64)) }

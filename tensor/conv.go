@@ -55,20 +55,15 @@ type ConvOptions struct {
 }
 
 // Convolve convolves x (N, C, H, W) with weight (F, C/groups, KH, KW) and adds bias (F), which may be nil.
-func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
+func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err error) {
+	defer caught(&err)
 	if lowProduct(x, weight, bias) {
 		return lowered(func(t []*Tensor) (*Tensor, error) { return Convolve(op, t[0], t[1], t[2], o) }, x, weight, bias)
 	}
-	w, err := convolution(op, x, weight, bias, o)
-	if err != nil {
-		return nil, err
-	}
+	w := try(convolution(op, x, weight, bias, o))
 	h, v := w.Out()
 	b := build(op, x)
 	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(w.Batch, w.Filters, h, v)
-	if b.err != nil {
-		return nil, b.err
-	}
 	if out.shapeOnly() {
 		return out, nil
 	}
@@ -88,9 +83,8 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (*Tensor, error
 
 // convolution checks the operands of a convolution, and returns its geometry.
 func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Window, err error) {
-	if err := sameFloat(op, x, weight, bias); err != nil {
-		return w, err
-	}
+	defer caught(&err)
+	ensure(sameFloat(op, x, weight, bias))
 	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1]*o.Groups != x.shape[1] {
 		return w, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)",
 			op, ShapeString(x.shape), ShapeString(weight.shape))
@@ -101,9 +95,7 @@ func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Wi
 	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
 		return w, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
 	}
-	if w, err = window(op, x.shape, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation); err != nil {
-		return w, err
-	}
+	w = try(window(op, x.shape, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation))
 	w.Filters = weight.shape[0]
 	return w, padded(op, w, x.dtype)
 }
@@ -134,12 +126,9 @@ func partOr(t *Tensor, at int) unsafe.Pointer {
 	return t.ptrAt(at)
 }
 
-func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) error {
+func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) (err error) {
 	x, weight := n.val(0), n.val(1)
-	dy, dweight, dbias, err := n.layerGrads(g, out)
-	if err != nil {
-		return err
-	}
+	dy, dweight, dbias := try3(n.layerGrads(g, out))
 	err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
 		if n.needs(0) {
 			if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptrAt(at.x), dy.ptrAt(at.y), weight.ptrAt(at.w)); err != nil {
@@ -158,14 +147,13 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) 
 // ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with the flipped
 // weight (F, C/groups, KH, KW): the gradient of a convolution with respect to its input.
 // bias (C) may be nil.
-func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
+func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err error) {
+	defer caught(&err)
 	if lowProduct(x, weight, bias) {
 		return lowered(func(t []*Tensor) (*Tensor, error) { return ConvTranspose2d(t[0], t[1], t[2], o) }, x, weight, bias)
 	}
 	const op = "conv_transpose2d"
-	if err := sameFloat(op, x, weight, bias); err != nil {
-		return nil, err
-	}
+	ensure(sameFloat(op, x, weight, bias))
 	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[0] != x.shape[1] || o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
 		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s with %d groups: expected (N, C, H, W) and (C, F, KH, KW)",
 			op, ShapeString(x.shape), ShapeString(weight.shape), o.Groups)
@@ -190,19 +178,14 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
 	}
 	b := build(op, x)
 	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(x.shape[0], channels, size[0], size[1])
-	if b.err != nil {
-		return nil, b.err
-	}
 	w := kernel.Window{Batch: x.shape[0], Channels: channels, Height: size[0], Width: size[1], Filters: x.shape[1], KernelH: weight.shape[2], KernelW: weight.shape[3],
 		StrideH: o.Stride[0], StrideW: o.Stride[1], PadH: o.Padding[0], PadW: o.Padding[1], DilationH: o.Dilation[0], DilationW: o.Dilation[1],
 		OutH: x.shape[2], OutW: x.shape[3]}
-	if err := padded(op, w, x.dtype); err != nil {
-		return nil, err
-	}
+	ensure(padded(op, w, x.dtype))
 	if out.shapeOnly() {
 		return out, nil
 	}
-	err := eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
+	err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
 		return kernel.ConvTranspose2d(x.dtype, w, out.ptrAt(at.x), in.ptrAt(at.y), filters.ptrAt(at.w), partOr(beta, i*w.Channels))
 	})
 	alive(in, filters, beta)
@@ -216,7 +199,7 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (*Tensor, error) {
 	return out, nil
 }
 
-func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) error {
+func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) (err error) {
 	x, weight := n.val(0), n.val(1)
 	b := build(n.op, g)
 	dy := b.contiguous(g)
@@ -224,13 +207,10 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 		out[0] = b.like(n.in[0].shape()...)
 	}
 	var dweight *Tensor
-	if b.err == nil && n.needs(1) {
-		dweight = b.keep(n.sumPlace(1, dy, out))
+	if n.needs(1) {
+		dweight = try(n.sumPlace(1, dy, out))
 	}
-	if b.err != nil {
-		return b.err
-	}
-	err := eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+	err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
 		if n.needs(0) {
 			if err := kernel.Conv2d(g.dtype, w, out[0].ptrAt(at.y), dy.ptrAt(at.x), weight.ptrAt(at.w), nil); err != nil {
 				return err
@@ -249,22 +229,17 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 }
 
 // MaxPool2d takes the largest element under each position of the kernel.
-func MaxPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
+func MaxPool2d(x *Tensor, size, stride, padding [2]int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return MaxPool2d(t[0], size, stride, padding) }, x)
 	}
 	const op = "max_pool2d"
-	w, in, out, err := pool2d(op, x, size, stride, padding)
-	if err != nil {
-		return nil, err
-	}
+	w, in, out := try3(pool2d(op, x, size, stride, padding))
 	if w.Height*w.Width > math.MaxInt32 {
 		return nil, fmt.Errorf("%s: an image of %d×%d has more elements than the indices of the maxima count to", op, w.Height, w.Width)
 	}
-	at, err := newTensor(op, x.ctx, out.shape, element.Int32)
-	if err != nil {
-		return nil, err
-	}
+	at := try(newTensor(op, x.ctx, out.shape, element.Int32))
 	if !out.shapeOnly() {
 		kernel.MaxPool2d(x.dtype, w, out.ptr(), elems[int32](at), in.ptr())
 	}
@@ -304,16 +279,13 @@ func AvgPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 }
 
 func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window, in, out *Tensor, err error) {
-	if err = needFloat(op, x); err != nil {
-		return
-	}
-	if w, err = pooling(op, x.shape, size, stride, padding); err != nil {
-		return
-	}
+	defer caught(&err)
+	ensure(needFloat(op, x))
+	w = try(pooling(op, x.shape, size, stride, padding))
 	h, v := w.Out()
 	b := build(op, x)
 	in, out = b.contiguous(x), b.like(w.Batch, w.Channels, h, v)
-	return w, in, out, b.err
+	return w, in, out, nil
 }
 
 // pooling checks the geometry of a pooling over images of a shape (N, C, H, W).
@@ -328,9 +300,8 @@ func pooling(op string, shape []int, size, stride, padding [2]int) (kernel.Windo
 func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer)) error {
 	b := build(n.op, g)
 	dy := b.contiguous(g)
-	if out[0] = b.like(n.in[0].shape()...); b.err == nil {
-		grad(out[0].ptr(), dy.ptr())
-	}
+	out[0] = b.like(n.in[0].shape()...)
+	grad(out[0].ptr(), dy.ptr())
 	alive(dy)
-	return b.err
+	return nil
 }

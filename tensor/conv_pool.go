@@ -10,7 +10,8 @@ import (
 // ConvolvePooled is MaxPool2d of Convolve, bit for bit, at less cost: the intermediate results, and their gradients, never
 // leave the processor's caches. It returns nil if the two have to be called separately: for arguments that one of them
 // refuses, for groups, for bfloat16, and if operations are watched or fusion is off (DRUN_PLAN=off).
-func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, padding [2]int) (*Tensor, error) {
+func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, padding [2]int) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "conv2d"
 	c := x.ctx
 	if c == nil || c.spares.off || c.Watch != nil || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
@@ -29,9 +30,6 @@ func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, paddin
 	b := build(op, x)
 	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(w.Batch, w.Filters, ph, pv)
 	at := b.of(element.Int32, w.Batch, w.Filters, ph, pv) // where the maxima were
-	if b.err != nil {
-		return nil, b.err
-	}
 	if out.shapeOnly() {
 		return out, nil
 	}

@@ -55,19 +55,16 @@ func cast(op string, t *Tensor, dtype element.Type) (*Tensor, error) {
 }
 
 // assign writes src, broadcast and cast, into dst's elements, without the checks that a user's operation needs.
-func assign(op string, dst, src *Tensor) error {
+func assign(op string, dst, src *Tensor) (err error) {
+	defer caught(&err)
 	var arr [8]int
 	shape, err := broadcastShape(op, arr[:0], dst.shape, src.shape)
 	if err != nil || !sameShape(shape, dst.shape) {
 		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(src.shape), ShapeString(dst.shape))
 	}
-	if src, err = cast(op, src, dst.dtype); err != nil {
-		return err
-	}
+	src = try(cast(op, src, dst.dtype))
 	if src.st == dst.st && src.st.ptr != nil && (src.off != dst.off || !sameShape(src.strides, dst.strides)) {
-		if src, err = Clone(src.Detach()); err != nil { // they may overlap
-			return err
-		}
+		src = try(Clone(src.Detach()))
 	}
 	if !sameShape(src.shape, dst.shape) {
 		src = expanded(src, dst.shape)

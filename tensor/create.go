@@ -14,9 +14,10 @@ func Zeros(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 }
 
 // zeros is Zeros on behalf of an operation.
-func zeros(op string, c *Context, shape []int, dtype element.Type) (*Tensor, error) {
+func zeros(op string, c *Context, shape []int, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
 	b := builder{op: op, ctx: c}
-	return b.zeros(dtype, shape...), b.err
+	return b.zeros(dtype, shape...), nil
 }
 
 // Ones makes a tensor of ones.
@@ -30,14 +31,10 @@ func Full(c *Context, shape []int, value Scalar, dtype element.Type) (*Tensor, e
 }
 
 // full is Full on behalf of an operation.
-func full(op string, c *Context, shape []int, value Scalar, dtype element.Type) (*Tensor, error) {
-	if err := value.fits(op, dtype); err != nil {
-		return nil, err
-	}
-	t, err := newTensor(op, c, shape, dtype)
-	if err != nil {
-		return nil, err
-	}
+func full(op string, c *Context, shape []int, value Scalar, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
+	ensure(value.fits(op, dtype))
+	t := try(newTensor(op, c, shape, dtype))
 	fill(t, value)
 	return t, nil
 }
@@ -69,11 +66,9 @@ func newNumber(c *Context, s Scalar, dtype element.Type) *Tensor {
 
 // FromScalars makes a tensor of the given elements in row-major order; each
 // must fit the type.
-func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (*Tensor, error) {
-	t, err := newTensor("tensor", c, shape, dtype)
-	if err != nil {
-		return nil, err
-	}
+func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
+	t := try(newTensor("tensor", c, shape, dtype))
 	if len(values) != t.n {
 		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
@@ -82,9 +77,7 @@ func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (
 	}
 	p, size := t.ptr(), dtype.Size()
 	for i, v := range values {
-		if err := v.fits("tensor", dtype); err != nil {
-			return nil, err
-		}
+		ensure(v.fits("tensor", dtype))
 		v.put(unsafe.Add(p, i*size), dtype)
 	}
 	return t, nil
@@ -118,19 +111,14 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type
 }
 
 // FromBytes makes a tensor from the bytes of its elements, in row-major order and the machine's byte order.
-func FromBytes(c *Context, raw []byte, shape []int, dtype element.Type) (*Tensor, error) {
+func FromBytes(c *Context, raw []byte, shape []int, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
 	// Before allocating: the shape may come from an untrusted source.
-	n, err := countElems("tensor", shape)
-	if err != nil {
-		return nil, err
-	}
+	n := try(countElems("tensor", shape))
 	if n > len(raw) || len(raw) != n*dtype.Size() {
 		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), ShapeString(shape), dtype, uint64(n)*uint64(dtype.Size()))
 	}
-	t, err := newTensor("tensor", c, shape, dtype)
-	if err != nil {
-		return nil, err
-	}
+	t := try(newTensor("tensor", c, shape, dtype))
 	copy(t.Bytes(), raw)
 	return t, nil
 }
@@ -173,15 +161,13 @@ func steps(start, stop, step Scalar) int {
 }
 
 // sequence returns start + i·step, i < n.
-func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype element.Type) (*Tensor, error) {
+func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
 	compute := element.Float64
 	if start.kind != element.Float64 && step.kind != element.Float64 {
 		compute = element.Int64
 	}
-	t, err := newTensor(op, c, []int{n}, compute)
-	if err != nil {
-		return nil, err
-	}
+	t := try(newTensor(op, c, []int{n}, compute))
 	if compute == element.Int64 {
 		for i, v := 0, elems[int64](t); i < n; i++ {
 			v[i] = start.i + int64(i)*step.i
@@ -194,16 +180,15 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype ele
 	}
 	if n > 0 { // the ends are the extremes
 		for _, i := range []int{0, n - 1} {
-			if err := t.at(i).fits(op, dtype); err != nil {
-				return nil, err
-			}
+			ensure(t.at(i).fits(op, dtype))
 		}
 	}
 	return cast(op, t, dtype)
 }
 
 // Linspace returns n values from start to stop, both included.
-func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (*Tensor, error) {
+func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
 	if n < 0 {
 		return nil, fmt.Errorf("linspace: the number of steps must not be negative, not %d", n)
 	}
@@ -213,28 +198,19 @@ func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (*Tens
 			step = stop/float64(n-1) - start/float64(n-1)
 		}
 	}
-	if err := Float(start).fits("linspace", dtype); err != nil {
-		return nil, err
-	}
-	t, err := sequence("linspace", c, Float(start), n, Float(step), element.Float64)
-	if err != nil {
-		return nil, err
-	}
+	ensure(Float(start).fits("linspace", dtype))
+	t := try(sequence("linspace", c, Float(start), n, Float(step), element.Float64))
 	if n > 1 {
 		elems[float64](t)[n-1] = stop
-		if err := Float(stop).fits("linspace", dtype); err != nil {
-			return nil, err
-		}
+		ensure(Float(stop).fits("linspace", dtype))
 	}
 	return cast("linspace", t, dtype)
 }
 
 // Eye makes an n×m matrix with ones on the diagonal.
-func Eye(c *Context, n, m int, dtype element.Type) (*Tensor, error) {
-	t, err := zeros("eye", c, []int{n, m}, dtype)
-	if err != nil {
-		return nil, err
-	}
+func Eye(c *Context, n, m int, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
+	t := try(zeros("eye", c, []int{n, m}, dtype))
 	for i := range min(n, m) {
 		Int(1).put(unsafe.Add(t.ptr(), i*(m+1)*dtype.Size()), dtype)
 	}

@@ -26,21 +26,14 @@ func CumSum(t *Tensor, dim int) (*Tensor, error) {
 
 // cumulate runs a kernel along dim without recording; x is t in row-major order. Integers become int64.
 func cumulate(op string, t *Tensor, dim int, run func(dt element.Type, outer, n, inner int, out, in unsafe.Pointer)) (out, x *Tensor, a int, err error) {
-	if a, err = axis(op, dim, len(t.shape)); err != nil {
-		return nil, nil, 0, err
-	}
-	dtype, err := computing(t.dtype, op)
-	if err != nil {
-		return nil, nil, 0, err
-	}
+	defer caught(&err)
+	a = try(axis(op, dim, len(t.shape)))
+	dtype := try(computing(t.dtype, op))
 	if !dtype.IsFloat() {
 		dtype = element.Int64
 	}
 	b := build(op, t)
 	x, out = b.contiguous(t), b.of(dtype, t.shape...)
-	if b.err != nil {
-		return nil, nil, 0, b.err
-	}
 	if t.n > 0 {
 		outer, n, inner := around(t.shape, a)
 		run(t.dtype, outer, n, inner, out.ptr(), x.ptr())

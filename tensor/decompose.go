@@ -9,42 +9,32 @@ import (
 )
 
 // together lets several results of one operation on t take part in gradients: it records them as parts of one result.
-// back gets their gradients, zeros where there are none, and the results themselves.
-func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor) (*Tensor, error)) ([]*Tensor, error) {
+// back gets their gradients, zeros where there are none, and the results themselves; it is a backward function.
+func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor) *Tensor) (_ []*Tensor, err error) {
+	defer caughtAs(op, &err)
 	if !records(t, nil) {
 		return outs, nil
 	}
 	flat := make([]*Tensor, len(outs))
 	for i, x := range outs {
-		var err error
-		if flat[i], err = View(x, []int{x.n}); err != nil {
-			return nil, As(op, err)
-		}
+		flat[i] = try(View(x, []int{x.n}))
 	}
-	all, err := join(op, flat, 0)
-	if err != nil {
-		return nil, err
-	}
+	all := try(join(op, flat, 0))
 	record(all, op, func(n *node, g *Tensor, out []*Tensor) (err error) {
+		defer caughtAs(op, &err)
 		gs, results := make([]*Tensor, len(n.saved)), make([]*Tensor, len(n.saved))
 		at := 0
 		for i := range results {
 			results[i] = n.val(i)
-			if gs[i], err = Reshape(part(g, 0, at, results[i].n), results[i].shape); err != nil {
-				return err
-			}
+			gs[i] = try(Reshape(part(g, 0, at, results[i].n), results[i].shape))
 			at += results[i].n
 		}
-		out[0], err = back(gs, results)
-		return As(op, err)
+		out[0] = back(gs, results)
+		return nil
 	}, t).save(outs...)
 	parts, at := make([]*Tensor, len(outs)), 0
 	for i, x := range outs {
-		p, err := chain(sliceDim(all, 0, at, x.n, 1)).then(func(p *Tensor) (*Tensor, error) { return View(p, x.shape) }).then(Clone).end()
-		if err != nil {
-			return nil, As(op, err)
-		}
-		parts[i] = p
+		parts[i] = try(Clone(try(View(sliceDim(all, 0, at, x.n, 1), x.shape))))
 		at += x.n
 	}
 	return parts, nil
@@ -53,127 +43,78 @@ func together(op string, t *Tensor, outs []*Tensor, back func(gs, outs []*Tensor
 // QR returns an orthogonal q and an upper triangular r with t = q r: for (m, n), the first min(m, n) columns of q and rows of r,
 // or all if complete.
 func QR(t *Tensor, complete bool) (q, r *Tensor, err error) {
+	defer caught(&err)
 	const op = "qr"
-	a, err := readMatrices(op, t)
-	if err != nil {
-		return nil, nil, err
-	}
+	a := try(readMatrices(op, t))
 	m, n := a.rows, a.cols
 	k := min(m, n)
 	if complete {
 		k = m
 	}
-	if err := a.room(float64(m) * float64(k)); err != nil {
-		return nil, nil, err
-	}
+	ensure(a.room(float64(m) * float64(k)))
 	qs, rs := make([]float64, a.count*m*k), make([]float64, a.count*k*n)
 	for i := range a.count {
-		undo, err := a.scale(i)
-		if err != nil {
-			return nil, nil, err
-		}
+		undo := try(a.scale(i))
 		x := at(a.v, i, m*n)
 		kernel.QR(m, n, k, x, at(qs, i, m*k))
 		copy(at(rs, i, k*n), x)
 		unscale(at(rs, i, k*n), undo)
 	}
-	if q, err = a.result(qs, m, k); err != nil {
-		return nil, nil, err
-	}
-	if r, err = a.result(rs, k, n); err != nil {
-		return nil, nil, err
-	}
+	q = try(a.result(qs, m, k))
+	r = try(a.result(rs, k, n))
 	plain := t.Detach()
-	outs, err := together(op, t, []*Tensor{q, r}, func(gs, outs []*Tensor) (*Tensor, error) {
+	outs := try(together(op, t, []*Tensor{q, r}, func(gs, outs []*Tensor) *Tensor {
 		if k > n {
-			return nil, fmt.Errorf("%s: all columns of q of a matrix of shape %s have no gradient; use mode = \"reduced\"", op, ShapeString(plain.shape))
+			ensure(fmt.Errorf("%s: all columns of q of a matrix of shape %s have no gradient; use mode = \"reduced\"", op, ShapeString(plain.shape)))
 		}
 		return backQR(plain, gs[0], gs[1], outs[0], outs[1])
-	})
-	if err != nil {
-		return nil, nil, err
-	}
+	}))
 	return outs[0], outs[1], nil
 }
 
 // backQR is (gq + q c) r⁻ᵀ, where c is the lower triangle of r grᵀ - gqᵀ q, mirrored. For a wide matrix [x, y] with r
 // = [u, v], y's gradient is q gv, and x's follows from gq + y gvᵀ.
-func backQR(t, gq, gr, q, r *Tensor) (*Tensor, error) {
+func backQR(t, gq, gr, q, r *Tensor) *Tensor {
 	last := len(t.shape) - 1
 	if n, k := t.shape[last], q.shape[len(q.shape)-1]; n > k {
-		b := build("qr", t)
 		x, y := part(t, last, 0, k), part(t, last, k, n-k)
 		gu, gv := part(gr, last, 0, k), part(gr, last, k, n-k)
-		more := b.keep(MatMul(y, transposed(gv)))
-		if b.err != nil {
-			return nil, b.err
-		}
-		more = b.keep(Add(more, gq))
-		if b.err != nil {
-			return nil, b.err
-		}
-		left, right := b.keep(backQR(x, more, gu, q, part(r, last, 0, k))), b.keep(MatMul(q, gv))
-		if b.err != nil {
-			return nil, b.err
-		}
-		return join("qr", []*Tensor{left, right}, last)
+		more := try(MatMul(y, transposed(gv)))
+		more = try(Add(more, gq))
+		left, right := backQR(x, more, gu, q, part(r, last, 0, k)), try(MatMul(q, gv))
+		return try(join("qr", []*Tensor{left, right}, last))
 	}
-	b := build("qr", t)
-	m := b.keep(chain(r).then(times(transposed(gr))).end())
-	less := b.keep(chain(transposed(gq)).then(times(q)).end())
-	if b.err != nil {
-		return nil, b.err
-	}
-	m = b.keep(Sub(m, less))
-	lower, strict := b.keep(Tril(m, 0)), b.keep(Tril(m, -1))
-	if b.err != nil {
-		return nil, b.err
-	}
-	c := b.keep(Add(lower, transposed(strict)))
-	if b.err != nil {
-		return nil, b.err
-	}
-	sum := b.keep(chain(q).then(times(c)).binary(OpAdd, gq).end())
-	if b.err != nil {
-		return nil, b.err
-	}
-	out, err := Solve(r, transposed(sum)) // x r⁻ᵀ = (r⁻¹ xᵀ)ᵀ
-	if err != nil {
-		return nil, err
-	}
-	return transposed(out), nil
+	m := try(chain(r).then(times(transposed(gr))).end())
+	less := try(chain(transposed(gq)).then(times(q)).end())
+	m = try(Sub(m, less))
+	lower, strict := try(Tril(m, 0)), try(Tril(m, -1))
+	c := try(Add(lower, transposed(strict)))
+	sum := try(chain(q).then(times(c)).binary(OpAdd, gq).end())
+	return transposed(try(Solve(r, transposed(sum))))
 }
 
 // SVD returns u, s and vh with t = u diag(s) vh, s descending, the columns of u and the rows of vh orthonormal: for (m, n)
 // the first min(m, n) of them, or all if full.
 func SVD(t *Tensor, full bool) (u, s, vh *Tensor, err error) {
+	defer caught(&err)
 	const op = "svd"
-	a, err := readMatrices(op, t)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	a := try(readMatrices(op, t))
 	if a.rows < a.cols {
-		if vh, s, u, err = SVD(transposed2(t), full); err != nil {
-			return nil, nil, nil, err
-		}
-		return transposed2(u), s, transposed2(vh), nil
+		turned := func(x *Tensor) *Tensor { return try(Transpose(x, -2, -1)) }
+		vh, s, u = try3(SVD(turned(t), full))
+		return turned(u), s, turned(vh), nil
 	}
 	m, n := a.rows, a.cols
 	columns := n
 	if full {
 		columns = m
 	}
-	if err := a.room(float64(m) * float64(columns)); err != nil {
-		return nil, nil, nil, err
-	}
+	ensure(a.room(float64(m) * float64(columns)))
 	us, ss, vs := make([]float64, a.count*m*n), make([]float64, a.count*n), make([]float64, a.count*n*n)
 	rests := make([]float64, a.count*m*(columns-n))
 	q, turns := make([]float64, m*columns), make([]float64, n*n)
 	for i := range a.count {
-		undo, err := a.scale(i)
-		if err != nil {
-			return nil, nil, nil, err
-		}
+		undo := try(a.scale(i))
 		x := at(a.v, i, m*n)
 		kernel.QR(m, n, columns, x, q)
 		g := at(vs, i, n*n)
@@ -182,43 +123,19 @@ func SVD(t *Tensor, full bool) (u, s, vh *Tensor, err error) {
 			return nil, nil, nil, a.fault(i, "has singular values that were not found")
 		}
 		unscale(at(ss, i, n), undo)
-		if err := product64(m, n, n, at(us, i, m*n), q, columns, turns); err != nil {
-			return nil, nil, nil, starved(op, err)
-		}
+		ensure(starved(op, product64(m, n, n, at(us, i, m*n), q, columns, turns)))
 		for row := range m {
 			copy(at(rests, i*m+row, columns-n), q[row*columns+n:(row+1)*columns])
 		}
 	}
-	b := build(op, t)
-	u, s, vh = b.keep(a.result(us, m, n)), b.keep(a.result(ss, n)), b.keep(a.result(vs, n, n))
-	if b.err != nil {
-		return nil, nil, nil, b.err
-	}
-	outs, err := together(op, t, []*Tensor{u, s, vh}, func(gs, outs []*Tensor) (*Tensor, error) {
+	u, s, vh = try(a.result(us, m, n)), try(a.result(ss, n)), try(a.result(vs, n, n))
+	outs := try(together(op, t, []*Tensor{u, s, vh}, func(gs, outs []*Tensor) *Tensor {
 		return backSVD(gs[0], gs[1], gs[2], outs[0], outs[1], outs[2])
-	})
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	}))
 	if u = outs[0]; full && m > n {
-		rest, err := a.result(rests, m, m-n)
-		if err == nil {
-			u, err = join(op, []*Tensor{u, rest}, len(u.shape)-1)
-		}
-		if err != nil {
-			return nil, nil, nil, err
-		}
+		u = try(join(op, []*Tensor{u, try(a.result(rests, m, m-n))}, len(u.shape)-1))
 	}
 	return u, outs[1], outs[2], nil
-}
-
-// transposed2 swaps the last two dimensions, recorded.
-func transposed2(t *Tensor) *Tensor {
-	x, err := Transpose(t, -2, -1)
-	if err != nil { // it has two dimensions
-		panic(err)
-	}
-	return x
 }
 
 // product64 is out = a bᵀ of float64: out (m, n), a (m, k) with rows lda apart, b (n, k).
@@ -231,68 +148,43 @@ func product64(m, n, k int, out, a []float64, lda int, b []float64) error {
 }
 
 // apart is x[j] - x[i] for each pair of values, 1 on the diagonal: shape (…, n, n).
-func apart(x *Tensor) (*Tensor, error) {
-	b := build("linalg", x)
-	row, column := b.keep(Unsqueeze(x, -2)), b.keep(Unsqueeze(x, -1))
-	if b.err != nil {
-		return nil, b.err
-	}
-	d := b.keep(Sub(row, column))
-	if b.err == nil {
-		fill(diagonalOf(d, 0, len(d.shape)-2, len(d.shape)-1), Int(1))
-	}
-	return d, b.err
+func apart(x *Tensor) *Tensor {
+	d := try(Sub(try(Unsqueeze(x, -2)), try(Unsqueeze(x, -1))))
+	fill(mainDiagonal(d), Int(1))
+	return d
 }
+
+// mainDiagonal is the diagonals of x's matrices, a view.
+func mainDiagonal(x *Tensor) *Tensor { return diagonalOf(x, 0, len(x.shape)-2, len(x.shape)-1) }
 
 // skew is x - xᵀ.
 func skew(x *Tensor) (*Tensor, error) { return Sub(x, transposed(x)) }
 
 // backSVD is u (k(uᵀ gu) s + s k(vᵀ gv) + diag(gs)) vh, where k(x) is x - xᵀ divided by the differences of the squares of s,
 // plus the components of gu and gv outside the spaces of u and v, divided by s.
-func backSVD(gu, gs, gvh, u, s, vh *Tensor) (*Tensor, error) {
-	b := build("svd", s)
-	squares := b.keep(Mul(s, s))
-	if b.err != nil {
-		return nil, b.err
+func backSVD(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
+	squares := try(Mul(s, s))
+	e := apart(squares)
+	row, column := try(Unsqueeze(s, -2)), try(Unsqueeze(s, -1))
+	left := try(chain(transposed(u)).then(times(gu)).then(skew).div(e).mul(row).end())
+	right := try(chain(vh).then(times(transposed(gvh))).then(skew).div(e).mul(column).end())
+	inner := try(Add(left, right))
+	kBinary(OpAdd, mainDiagonal(inner), mainDiagonal(inner), gs)
+	out := try(chain(u).then(times(inner)).then(times(vh)).end())
+	if m, k := u.shape[len(u.shape)-2], u.shape[len(u.shape)-1]; m > k {
+		inside := try(chain(transposed(u)).then(times(gu)).end())
+		inside = try(MatMul(u, inside))
+		more := try(chain(gu).binary(OpSub, inside).div(row).then(times(vh)).end())
+		out = try(Add(out, more))
 	}
-	e := b.keep(apart(squares))
-	row, column := b.keep(Unsqueeze(s, -2)), b.keep(Unsqueeze(s, -1))
-	if b.err != nil {
-		return nil, b.err
-	}
-	left := b.keep(chain(transposed(u)).then(times(gu)).then(skew).div(e).mul(row).end())
-	right := b.keep(chain(vh).then(times(transposed(gvh))).then(skew).div(e).mul(column).end())
-	if b.err != nil {
-		return nil, b.err
-	}
-	inner := b.keep(Add(left, right))
-	if b.err != nil {
-		return nil, b.err
-	}
-	kBinary(OpAdd, diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), gs)
-	out := b.keep(chain(u).then(times(inner)).then(times(vh)).end())
-	if m, k := u.shape[len(u.shape)-2], u.shape[len(u.shape)-1]; m > k && b.err == nil {
-		inside := b.keep(chain(transposed(u)).then(times(gu)).end())
-		if b.err == nil {
-			inside = b.keep(MatMul(u, inside))
-		}
-		if b.err == nil {
-			more := b.keep(chain(gu).binary(OpSub, inside).div(row).then(times(vh)).end())
-			if b.err == nil {
-				out = b.keep(Add(out, more))
-			}
-		}
-	}
-	return out, b.err
+	return out
 }
 
 // Eigh returns the eigenvalues of symmetric matrices, ascending, and the eigenvectors as columns. It reads the lower triangle.
 func Eigh(t *Tensor) (values, vectors *Tensor, err error) {
+	defer caught(&err)
 	const op = "eigh"
-	a, err := readSquare(op, t)
-	if err != nil {
-		return nil, nil, err
-	}
+	a := try(readSquare(op, t))
 	n := a.rows
 	ws, vs, z := make([]float64, a.count*n), make([]float64, a.count*n*n), make([]float64, n*n)
 	for i := range a.count {
@@ -302,10 +194,7 @@ func Eigh(t *Tensor) (values, vectors *Tensor, err error) {
 				x[c*n+r] = x[r*n+c]
 			}
 		}
-		undo, err := a.scale(i)
-		if err != nil {
-			return nil, nil, err
-		}
+		undo := try(a.scale(i))
 		if !kernel.Eigh(n, x, at(ws, i, n), z) {
 			return nil, nil, a.fault(i, "has eigenvalues that were not found")
 		}
@@ -316,49 +205,30 @@ func Eigh(t *Tensor) (values, vectors *Tensor, err error) {
 			}
 		}
 	}
-	if values, err = a.result(ws, n); err != nil {
-		return nil, nil, err
-	}
-	if vectors, err = a.result(vs, n, n); err != nil {
-		return nil, nil, err
-	}
-	outs, err := together(op, t, []*Tensor{values, vectors}, func(gs, outs []*Tensor) (*Tensor, error) {
+	values = try(a.result(ws, n))
+	vectors = try(a.result(vs, n, n))
+	outs := try(together(op, t, []*Tensor{values, vectors}, func(gs, outs []*Tensor) *Tensor {
 		return backEigh(gs[0], gs[1], outs[0], outs[1])
-	})
-	if err != nil {
-		return nil, nil, err
-	}
+	}))
 	return outs[0], outs[1], nil
 }
 
 // backEigh is v (diag(gw) + k / e) vᵀ, where e are the differences of the eigenvalues and k is half of vᵀ gv - (vᵀ gv)ᵀ.
-func backEigh(gw, gv, w, v *Tensor) (*Tensor, error) {
-	b := build("eigh", w)
-	e := b.keep(apart(w))
-	if b.err != nil {
-		return nil, b.err
-	}
-	inner := b.keep(chain(transposed(v)).then(times(gv)).then(skew).scalar(OpMul, Float(0.5)).div(e).end())
-	if b.err != nil {
-		return nil, b.err
-	}
-	kCopy(diagonalOf(inner, 0, len(inner.shape)-2, len(inner.shape)-1), gw)
-	out := b.keep(chain(v).then(times(inner)).then(times(transposed(v))).end())
-	return out, b.err
+func backEigh(gw, gv, w, v *Tensor) *Tensor {
+	e := apart(w)
+	inner := try(chain(transposed(v)).then(times(gv)).then(skew).scalar(OpMul, Float(0.5)).div(e).end())
+	kCopy(mainDiagonal(inner), gw)
+	return try(chain(v).then(times(inner)).then(times(transposed(v))).end())
 }
 
 // MatrixNorm is a norm of the matrices in two dimensions: "fro" or "nuc", or by kind: for 1 the largest sum of a column's
 // magnitudes, for 2 the largest singular value, for infinity the largest sum of a row's magnitudes; for negative kinds the
 // smallest.
-func MatrixNorm(t *Tensor, name string, kind float64, dims []int, keepdim bool) (*Tensor, error) {
+func MatrixNorm(t *Tensor, name string, kind float64, dims []int, keepdim bool) (_ *Tensor, err error) {
 	const op = "norm"
-	if err := needFloat(op, t); err != nil {
-		return nil, err
-	}
-	sorted, err := dimList(op, dims, len(t.shape)) // two, that differ
-	if err != nil {
-		return nil, err
-	}
+	defer caughtAs(op, &err)
+	ensure(needFloat(op, t))
+	sorted := try(dimList(op, dims, len(t.shape)))
 	if name == "fro" {
 		return Norm(t, 2, dims, keepdim)
 	}
@@ -368,37 +238,27 @@ func MatrixNorm(t *Tensor, name string, kind float64, dims []int, keepdim bool) 
 			order = append(order, d)
 		}
 	}
-	x, err := Permute(t, append(order, dims...))
-	if err != nil {
-		return nil, As(op, err)
-	}
-	along := -1
+	x, along := try(Permute(t, append(order, dims...))), -1
 	switch {
 	case name == "nuc" || name == "" && math.Abs(kind) == 2:
-		if _, x, _, err = SVD(x, false); err != nil {
-			return nil, As(op, err)
-		}
+		_, x, _ = try3(SVD(x, false))
 	case name == "" && math.Abs(kind) == 1:
 		along = -2
 		fallthrough
 	case name == "" && math.IsInf(kind, 0):
-		x, err = chain(x).unary(OpAbs).then(func(x *Tensor) (*Tensor, error) { return Sum(x, []int{along}, false) }).end()
+		x = try(chain(x).unary(OpAbs).then(func(x *Tensor) (*Tensor, error) { return Sum(x, []int{along}, false) }).end())
 	case name == "":
 		return nil, fmt.Errorf(`%s: no norm %v of matrices: it is "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, kind)
 	default:
 		return nil, fmt.Errorf(`%s: no norm %q of matrices: it is "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, name)
 	}
 	switch {
-	case err != nil:
 	case name == "nuc":
-		x, err = Sum(x, []int{-1}, false)
+		x = try(Sum(x, []int{-1}, false))
 	case kind < 0:
-		x, _, err = MinDim(x, -1, false)
+		x, _ = try2(MinDim(x, -1, false))
 	default:
-		x, _, err = MaxDim(x, -1, false)
-	}
-	if err != nil {
-		return nil, As(op, err)
+		x, _ = try2(MaxDim(x, -1, false))
 	}
 	return Reshape(x, reducedShape(t.shape, sorted, keepdim))
 }

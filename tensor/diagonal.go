@@ -7,19 +7,14 @@ import (
 )
 
 // Diagonal is a view of the elements (i, i+offset) of two dimensions, which become one at the end.
-func Diagonal(t *Tensor, offset, dim1, dim2 int) (*Tensor, error) {
+func Diagonal(t *Tensor, offset, dim1, dim2 int) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "diagonal"
 	if len(t.shape) < 2 {
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
 	}
-	a, err := axis(op, dim1, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	b, err := axis(op, dim2, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+	a := try(axis(op, dim1, len(t.shape)))
+	b := try(axis(op, dim2, len(t.shape)))
 	if a == b {
 		return nil, fmt.Errorf("%s: dimension %d is named twice", op, dim1)
 	}
@@ -50,23 +45,17 @@ func diagonalOf(t *Tensor, offset, a, b int) *Tensor {
 }
 
 // Diag makes a matrix with a vector on its diagonal, zeros elsewhere; of a matrix it takes the diagonal, as a copy.
-func Diag(t *Tensor, offset int) (*Tensor, error) {
+func Diag(t *Tensor, offset int) (_ *Tensor, err error) {
 	const op = "diag"
+	defer caughtAs(op, &err)
 	if len(t.shape) == 2 {
-		d, err := Diagonal(t, offset, 0, 1)
-		if err != nil {
-			return nil, As(op, err)
-		}
-		return Clone(d)
+		return Clone(try(Diagonal(t, offset, 0, 1)))
 	}
 	far := max(offset, -offset)
 	if len(t.shape) != 1 || far < 0 || far > maxElems {
 		return nil, fmt.Errorf("%s: needs a vector or a matrix, and a diagonal within reach, not shape %s and diagonal %d", op, ShapeString(t.shape), offset)
 	}
-	out, err := zeros(op, t.ctx, []int{t.n + far, t.n + far}, t.dtype)
-	if err != nil {
-		return nil, err
-	}
+	out := try(zeros(op, t.ctx, []int{t.n + far, t.n + far}, t.dtype))
 	kCopy(diagonalOf(out, offset, 0, 1), t)
 	if records(t, nil) {
 		record(out, op, func(_ *node, g *Tensor, out []*Tensor) error {
@@ -78,16 +67,13 @@ func Diag(t *Tensor, offset int) (*Tensor, error) {
 }
 
 // Trace is the sum of a matrix's diagonal.
-func Trace(t *Tensor) (*Tensor, error) {
+func Trace(t *Tensor) (_ *Tensor, err error) {
 	const op = "trace"
+	defer caughtAs(op, &err)
 	if len(t.shape) != 2 {
 		return nil, fmt.Errorf("%s: needs a matrix, not shape %s", op, ShapeString(t.shape))
 	}
-	d, err := Diagonal(t, 0, 0, 1)
-	if err == nil {
-		d, err = Sum(d, nil, false)
-	}
-	return d, As(op, err)
+	return Sum(try(Diagonal(t, 0, 0, 1)), nil, false)
 }
 
 // TrilIndices lists the indices of a matrix's lower triangle, row by row: shape (2, n).
@@ -109,7 +95,8 @@ func add(i, offset, most int) int {
 }
 
 // triangleIndices lists the columns from … to of each row.
-func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (*Tensor, error) {
+func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (_ *Tensor, err error) {
+	defer caught(&err)
 	if rows < 0 || cols < 0 || rows > MaxValues() {
 		return nil, fmt.Errorf("%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
 	}
@@ -120,10 +107,7 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 			return nil, fmt.Errorf("%s: %d rows of %d columns have too many elements", op, rows, cols)
 		}
 	}
-	out, err := newTensor(op, c, []int{2, count}, element.Int64)
-	if err != nil {
-		return nil, err
-	}
+	out := try(newTensor(op, c, []int{2, count}, element.Int64))
 	v, k := elems[int64](out), 0
 	for i := range rows {
 		from, to := within(i)
@@ -136,16 +120,13 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 }
 
 // Outer is the product of each element of a with each of b; both are vectors.
-func Outer(a, b *Tensor) (*Tensor, error) {
+func Outer(a, b *Tensor) (_ *Tensor, err error) {
 	const op = "outer"
+	defer caughtAs(op, &err)
 	if len(a.shape) != 1 || len(b.shape) != 1 {
 		return nil, fmt.Errorf("%s: needs two vectors, not shapes %s and %s", op, ShapeString(a.shape), ShapeString(b.shape))
 	}
-	column, err := Unsqueeze(a, 1)
-	if err == nil {
-		column, err = Mul(column, b)
-	}
-	return column, As(op, err)
+	return Mul(try(Unsqueeze(a, 1)), b)
 }
 
 // Dot is the sum of the products of two vectors' elements.

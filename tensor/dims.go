@@ -3,15 +3,10 @@ package tensor
 import "fmt"
 
 // Transpose swaps two dimensions.
-func Transpose(t *Tensor, dim0, dim1 int) (*Tensor, error) {
-	a, err := axis("transpose", dim0, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	b, err := axis("transpose", dim1, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+func Transpose(t *Tensor, dim0, dim1 int) (_ *Tensor, err error) {
+	defer caught(&err)
+	a := try(axis("transpose", dim0, len(t.shape)))
+	b := try(axis("transpose", dim1, len(t.shape)))
 	return finishView("transpose", t, swapped(t, a, b), func(_ *node, g *Tensor, out []*Tensor) (err error) {
 		out[0], err = Transpose(g, a, b)
 		return err
@@ -29,7 +24,8 @@ func swapped(t *Tensor, a, b int) *Tensor {
 }
 
 // Permute reorders the dimensions: dimension i of the result is t's dims[i].
-func Permute(t *Tensor, dims []int) (*Tensor, error) {
+func Permute(t *Tensor, dims []int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(dims) != len(t.shape) {
 		return nil, fmt.Errorf("permute: %d dimensions are named for a tensor of %d", len(dims), len(t.shape))
 	}
@@ -37,10 +33,7 @@ func Permute(t *Tensor, dims []int) (*Tensor, error) {
 	inverse := make([]int, len(dims))
 	seen := make([]bool, len(dims))
 	for i, d := range dims {
-		a, err := axis("permute", d, len(dims))
-		if err != nil {
-			return nil, err
-		}
+		a := try(axis("permute", d, len(dims)))
 		if seen[a] {
 			return nil, fmt.Errorf("permute: dimension %d is named twice", d)
 		}

@@ -27,7 +27,8 @@ func Einsum(equation string, operands []*Tensor) (*Tensor, error) {
 	return out, nil
 }
 
-func einsum(equation string, operands []*Tensor) (*Tensor, error) {
+func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	inputs, result, explicit := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(inputs, ",")
 	if len(operands) == 0 || len(terms) != len(operands) {
@@ -61,13 +62,10 @@ func einsum(equation string, operands []*Tensor) (*Tensor, error) {
 			times[l]++
 		}
 		list[i] = labelled{t, labels}
-		if list[i], err = list[i].diagonals(); err != nil {
-			return nil, err
-		}
+		list[i] = try(list[i].diagonals())
 	}
 	var order []label
 	if explicit {
-		var err error
 		if order, _, err = parseTerm(result, -1, wide); err != nil {
 			return nil, fmt.Errorf("the output %q: %w", result, err)
 		}
@@ -93,15 +91,9 @@ func einsum(equation string, operands []*Tensor) (*Tensor, error) {
 	}
 	acc := list[0]
 	for i := 1; i < len(list); i++ {
-		var err error
-		if acc, err = contract(acc, list[i], func(l label) bool { return needed(l, i+1) }); err != nil {
-			return nil, err
-		}
+		acc = try(contract(acc, list[i], func(l label) bool { return needed(l, i+1) }))
 	}
-	acc, err := acc.sum(func(l label) bool { return slices.Contains(order, l) })
-	if err != nil {
-		return nil, err
-	}
+	acc = try(acc.sum(func(l label) bool { return slices.Contains(order, l) }))
 	return acc.arrange(order, false)
 }
 
@@ -147,7 +139,8 @@ func appendEllipsis(labels []label, more int) []label {
 }
 
 // diagonals merges dimensions with the same label.
-func (x labelled) diagonals() (labelled, error) {
+func (x labelled) diagonals() (_ labelled, err error) {
+	defer caught(&err)
 	for i := 0; i < len(x.labels); i++ {
 		j := slices.Index(x.labels[i+1:], x.labels[i]) + i + 1
 		if j == i {
@@ -156,10 +149,7 @@ func (x labelled) diagonals() (labelled, error) {
 		if x.t.shape[i] != x.t.shape[j] {
 			return x, fmt.Errorf("%s has sizes %d and %d in one operand of shape %s", x.labels[i], x.t.shape[i], x.t.shape[j], ShapeString(x.t.shape))
 		}
-		t, err := Diagonal(x.t, 0, i, j)
-		if err != nil {
-			return x, err
-		}
+		t := try(Diagonal(x.t, 0, i, j))
 		l := x.labels[i]
 		labels := slices.Delete(slices.Clone(x.labels), j, j+1)
 		x = labelled{t, append(slices.Delete(labels, i, i+1), l)}
@@ -208,19 +198,15 @@ func (x labelled) arrange(order []label, fill bool) (*Tensor, error) {
 }
 
 // contract multiplies two operands and sums the dimensions that are no longer needed.
-func contract(a, b labelled, needed func(label) bool) (labelled, error) {
+func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
+	defer caught(&err)
 	shared := func(x labelled, l label) bool { return slices.Contains(x.labels, l) }
 	// Dimensions that only one has, or has with size 1, are summed first.
 	size := func(x labelled, l label) int { return x.t.shape[slices.Index(x.labels, l)] }
 	meets := func(l label) bool { return shared(a, l) && shared(b, l) && size(a, l) == size(b, l) }
-	var err error
 	one := a
-	if a, err = a.sum(func(l label) bool { return needed(l) || meets(l) }); err != nil {
-		return a, err
-	}
-	if b, err = b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) }); err != nil {
-		return b, err
-	}
+	a = try(a.sum(func(l label) bool { return needed(l) || meets(l) }))
+	b = try(b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) }))
 	var batch, left, right, inner []label
 	for _, l := range a.labels {
 		switch {
@@ -242,29 +228,14 @@ func contract(a, b labelled, needed func(label) bool) (labelled, error) {
 		return a, fmt.Errorf("a product has %d dimensions; a tensor has at most %d", len(labels), MaxDims)
 	}
 	if inner == nil {
-		x, err := a.arrange(labels, true)
-		if err != nil {
-			return a, err
-		}
-		y, err := b.arrange(labels, true)
-		if err != nil {
-			return a, err
-		}
+		x := try(a.arrange(labels, true))
+		y := try(b.arrange(labels, true))
 		t, err := Mul(x, y)
 		return labelled{t, labels}, err
 	}
-	x, err := a.matrix(batch, left, inner)
-	if err != nil {
-		return a, err
-	}
-	y, err := b.matrix(batch, inner, right)
-	if err != nil {
-		return a, err
-	}
-	t, err := MatMul(x, y)
-	if err != nil {
-		return a, err
-	}
+	x := try(a.matrix(batch, left, inner))
+	y := try(b.matrix(batch, inner, right))
+	t := try(MatMul(x, y))
 	shape := slices.Clone(t.shape[:len(batch)])
 	for _, l := range left {
 		shape = append(shape, size(a, l))
@@ -277,11 +248,9 @@ func contract(a, b labelled, needed func(label) bool) (labelled, error) {
 }
 
 // matrix views x as matrices, rows by columns, one for each index of batch.
-func (x labelled) matrix(batch, rows, cols []label) (*Tensor, error) {
-	t, err := x.arrange(slices.Concat(batch, rows, cols), false)
-	if err != nil {
-		return nil, err
-	}
+func (x labelled) matrix(batch, rows, cols []label) (_ *Tensor, err error) {
+	defer caught(&err)
+	t := try(x.arrange(slices.Concat(batch, rows, cols), false))
 	nb, nr := len(batch), len(batch)+len(rows)
 	return Reshape(t, append(slices.Clone(t.shape[:nb]), product(t.shape[nb:nr]), product(t.shape[nr:])))
 }

@@ -75,11 +75,9 @@ func Binary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
 }
 
 // BinaryScalar computes a op s, or s op a if swapped.
-func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, error) {
-	compute, err := op.computeType(promoteWeak(a.dtype, s.kind, true))
-	if err != nil {
-		return nil, err
-	}
+func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, err error) {
+	defer caught(&err)
+	compute := try(op.computeType(promoteWeak(a.dtype, s.kind, true)))
 	if op.compares() && compute.IsInt() {
 		// An integer out of the type's range is compared in int64.
 		if s.fits(op.String(), compute) != nil {
@@ -100,18 +98,12 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, erro
 		}
 		return binary(op, a, b, compute)
 	}
-	x, err := cast(op.String(), a, compute)
-	if err != nil {
-		return nil, err
-	}
+	x := try(cast(op.String(), a, compute))
 	result := compute
 	if op.compares() {
 		result = element.Bool
 	}
-	out, err := newTensor(op.String(), a.ctx, a.shape, result)
-	if err != nil {
-		return nil, err
-	}
+	out := try(newTensor(op.String(), a.ctx, a.shape, result))
 	kBinaryNumber(op, out, x, s, swapped)
 	if recording {
 		back := numberGrads[op]
@@ -149,30 +141,20 @@ func storageOnly(op string, d element.Type) error {
 	return fmt.Errorf("%s: %s tensors are for storage and communication; cast with .to(\"float32\") to compute", op, d)
 }
 
-func binary(op BinaryOp, a, b *Tensor, compute element.Type) (*Tensor, error) {
+func binary(op BinaryOp, a, b *Tensor, compute element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
 	if compute == element.BFloat16 {
 		return halfBinary(op, a, b)
 	}
 	var shapeArr [8]int
 	shape := a.shape
 	if !sameShape(a.shape, b.shape) {
-		var err error
-		if shape, err = broadcastShape(op.String(), shapeArr[:0], a.shape, b.shape); err != nil {
-			return nil, err
-		}
+		shape = try(broadcastShape(op.String(), shapeArr[:0], a.shape, b.shape))
 	}
-	x, err := cast(op.String(), a, compute)
-	if err != nil {
-		return nil, err
-	}
-	y, err := cast(op.String(), b, compute)
-	if err != nil {
-		return nil, err
-	}
+	x := try(cast(op.String(), a, compute))
+	y := try(cast(op.String(), b, compute))
 	if op >= OpFloorDiv && op <= OpPow && compute.IsInt() {
-		if err := checkIntegers(op, y); err != nil {
-			return nil, err
-		}
+		ensure(checkIntegers(op, y))
 	}
 	result := compute
 	if op.compares() {
@@ -182,10 +164,7 @@ func binary(op BinaryOp, a, b *Tensor, compute element.Type) (*Tensor, error) {
 	if c == nil {
 		c = b.ctx
 	}
-	out, err := newTensor(op.String(), c, shape, result)
-	if err != nil {
-		return nil, err
-	}
+	out := try(newTensor(op.String(), c, shape, result))
 	kBinary(op, out, x, y)
 	info := &binaryGrads[op]
 	if info.back != nil && records(a, b) && result.IsFloat() {

@@ -27,21 +27,17 @@ func backSub(n *node, g *Tensor, out []*Tensor) (err error) {
 }
 
 func backMul(n *node, g *Tensor, out []*Tensor) error {
-	b := build(n.op, g)
 	if n.needs(0) {
-		out[0] = b.keep(Mul(g, n.val(1)))
+		out[0] = try(Mul(g, n.val(1)))
 	}
 	if n.needs(1) {
-		out[1] = b.keep(Mul(g, n.val(0)))
+		out[1] = try(Mul(g, n.val(0)))
 	}
-	return b.err
+	return nil
 }
 
-func backDiv(n *node, g *Tensor, out []*Tensor) error {
-	q, err := Div(g, n.val(1))
-	if err != nil {
-		return err
-	}
+func backDiv(n *node, g *Tensor, out []*Tensor) (err error) {
+	q := try(Div(g, n.val(1)))
 	out[0] = q
 	if n.needs(1) {
 		out[1], err = chain(q).mul(n.val(0)).div(n.val(1)).unary(OpNeg).end()
@@ -59,39 +55,29 @@ func backMod(n *node, g *Tensor, out []*Tensor) (err error) {
 
 // backAtan2: the angle of (x, y) changes by (x dy - y dx) / (x² + y²).
 func backAtan2(n *node, g *Tensor, out []*Tensor) error {
-	y, x, b := n.val(0), n.val(1), build(n.op, g)
-	square := b.keep(Mul(x, x))
-	if b.err != nil {
-		return b.err
+	y, x := n.val(0), n.val(1)
+	square := try(Mul(x, x))
+	square = try(chain(y).mul(y).binary(OpAdd, square).end())
+	share := try(Div(g, square))
+	if n.needs(0) {
+		out[0] = try(Mul(share, x))
 	}
-	square = b.keep(chain(y).mul(y).binary(OpAdd, square).end())
-	if b.err != nil {
-		return b.err
+	if n.needs(1) {
+		out[1] = try(chain(share).mul(y).unary(OpNeg).end())
 	}
-	share := b.keep(Div(g, square))
-	if b.err == nil && n.needs(0) {
-		out[0] = b.keep(Mul(share, x))
-	}
-	if b.err == nil && n.needs(1) {
-		out[1] = b.keep(chain(share).mul(y).unary(OpNeg).end())
-	}
-	return b.err
+	return nil
 }
 
 func backPow(n *node, g *Tensor, out []*Tensor) error {
 	a, b, y := n.val(0), n.val(1), n.val(2)
-	made := build(n.op, g)
 	if n.needs(0) { // b·a^(b-1), and 0 where b is 0
-		less := made.keep(BinaryScalar(OpSub, b, Float(1), false))
-		if made.err != nil {
-			return made.err
-		}
-		out[0] = made.keep(chain(a).binary(OpPow, less).mul(b).mul(g).zeroWhere(b).end())
+		less := try(BinaryScalar(OpSub, b, Float(1), false))
+		out[0] = try(chain(a).binary(OpPow, less).mul(b).mul(g).zeroWhere(b).end())
 	}
 	if n.needs(1) { // a^b·log a, and 0 where a^b is 0 (log 0 has no value there)
-		out[1] = made.keep(chain(a).unary(OpLog).mul(y).mul(g).zeroWhere(y).end())
+		out[1] = try(chain(a).unary(OpLog).mul(y).mul(g).zeroWhere(y).end())
 	}
-	return made.err
+	return nil
 }
 
 // zeroWhere puts zeros where x is 0.
@@ -109,27 +95,15 @@ func (c chained) zeroWhere(x *Tensor) chained {
 // PyTorch does.
 func backExtreme(n *node, g *Tensor, out []*Tensor) error {
 	a, b, y := n.val(0), n.val(1), n.val(2)
-	made := build(n.op, g)
-	tie, half := made.keep(Binary(OpEq, a, b)), made.keep(BinaryScalar(OpMul, g, Float(0.5), false))
-	if made.err != nil {
-		return made.err
-	}
-	half, err := Where(tie, half, g)
-	if err != nil {
-		return err
-	}
+	tie, half := try(Binary(OpEq, a, b)), try(BinaryScalar(OpMul, g, Float(0.5), false))
+	half = try(Where(tie, half, g))
 	zero := newNumber(g.ctx, Int(0), g.dtype)
 	for i, x := range [2]*Tensor{a, b} {
 		if !n.needs(i) {
 			continue
 		}
-		chosen, err := Binary(OpEq, x, y)
-		if err != nil {
-			return err
-		}
-		if out[i], err = Where(chosen, half, zero); err != nil {
-			return err
-		}
+		chosen := try(Binary(OpEq, x, y))
+		out[i] = try(Where(chosen, half, zero))
 	}
 	return nil
 }

@@ -8,24 +8,17 @@ import (
 )
 
 // extreme reduces all of t to its largest or smallest element. A NaN wins.
-func extreme(op string, kind reduction, t *Tensor) (*Tensor, error) {
+func extreme(op string, kind reduction, t *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return extreme(op, kind, t[0]) }, t)
 	}
-	if _, err := computing(t.dtype, op); err != nil {
-		return nil, err
-	}
+	try(computing(t.dtype, op))
 	if t.n == 0 {
 		return nil, emptyReduction(op, t)
 	}
-	dims, err := dimList(op, nil, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	out, err := reduceDims(op, kind, t, dims, false)
-	if err != nil {
-		return nil, err
-	}
+	dims := try(dimList(op, nil, len(t.shape)))
+	out := try(reduceDims(op, kind, t, dims, false))
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, backShared, t).save(t, out)
 	}
@@ -34,23 +27,14 @@ func extreme(op string, kind reduction, t *Tensor) (*Tensor, error) {
 
 // backShared is the gradient of an element that was chosen: equal elements share it.
 func backShared(n *node, g *Tensor, out []*Tensor) error {
-	b := build(n.op, g)
-	hit := b.keep(Binary(OpEq, n.val(0), n.val(1)))
+	hit := try(Binary(OpEq, n.val(0), n.val(1)))
 	if v := n.val(1).at(0).f; v != v { // NaN equals nothing
-		hit = b.keep(IsNaN(n.val(0)))
+		hit = try(IsNaN(n.val(0)))
 	}
-	if b.err != nil {
-		return b.err
-	}
-	count := b.keep(Sum(hit, nil, false))
-	if b.err != nil {
-		return b.err
-	}
-	share := b.keep(Div(g, count))
-	if b.err == nil {
-		out[0] = b.keep(Where(hit, share, newNumber(g.ctx, Int(0), g.dtype)))
-	}
-	return b.err
+	count := try(Sum(hit, nil, false))
+	share := try(Div(g, count))
+	out[0] = try(Where(hit, share, newNumber(g.ctx, Int(0), g.dtype)))
+	return nil
 }
 
 // Max is the largest element; an empty tensor is an error.
@@ -60,37 +44,28 @@ func Max(t *Tensor) (*Tensor, error) { return extreme("max", reduceMax, t) }
 func Min(t *Tensor) (*Tensor, error) { return extreme("min", reduceMin, t) }
 
 // argExtreme returns int64 indices along dimension a, which stays with size 1.
-func argExtreme(op string, kind reduction, t *Tensor, a int) (*Tensor, error) {
+func argExtreme(op string, kind reduction, t *Tensor, a int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return argExtreme(op, kind, t[0], a) }, t)
 	}
-	if _, err := computing(t.dtype, op); err != nil {
-		return nil, err
-	}
+	try(computing(t.dtype, op))
 	outer, n, inner := around(t.shape, a)
 	if n == 0 {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s is empty", op, a, ShapeString(t.shape))
 	}
 	b := build(op, t)
 	x, out := b.contiguous(t), b.of(element.Int64, reducedShape(t.shape, []int{a}, true)...)
-	if b.err == nil {
-		kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, elems[int64](out), x.ptr())
-	}
+	kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, elems[int64](out), x.ptr())
 	alive(x)
-	return out, b.err
+	return out, nil
 }
 
 func extremeDim(op string, kind reduction, t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
-	a, err := axis(op, dim, len(t.shape))
-	if err != nil {
-		return nil, nil, err
-	}
-	if indices, err = argExtreme(op, kind, t, a); err != nil {
-		return nil, nil, err
-	}
-	if values, err = Gather(t, a, indices); err != nil {
-		return nil, nil, err
-	}
+	defer caught(&err)
+	a := try(axis(op, dim, len(t.shape)))
+	indices = try(argExtreme(op, kind, t, a))
+	values = try(Gather(t, a, indices))
 	if !keepdim && len(t.shape) > 0 {
 		pick := func(i int) bool { return i == a }
 		values, indices = squeeze(values, pick), squeeze(indices, pick)
@@ -108,19 +83,14 @@ func MinDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err erro
 	return extremeDim("min", reduceMin, t, dim, keepdim)
 }
 
-func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
+func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if dim == nil {
 		if t.n == 0 {
 			return nil, emptyReduction(op, t)
 		}
-		flat, err := Reshape(t.Detach(), []int{t.n})
-		if err != nil {
-			return nil, err
-		}
-		i, err := argExtreme(op, kind, flat, 0)
-		if err != nil {
-			return nil, err
-		}
+		flat := try(Reshape(t.Detach(), []int{t.n}))
+		i := try(argExtreme(op, kind, flat, 0))
 		shape := []int{}
 		if keepdim {
 			for range t.shape {
@@ -129,10 +99,7 @@ func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (*Tenso
 		}
 		return View(i, shape)
 	}
-	a, err := axis(op, *dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+	a := try(axis(op, *dim, len(t.shape)))
 	i, err := argExtreme(op, kind, t.Detach(), a)
 	if err != nil || keepdim || len(t.shape) == 0 {
 		return i, err
@@ -152,15 +119,10 @@ func ArgMin(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
 }
 
 // logical reduces truth values over dims.
-func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
-	dims, err := dimList(op, dims, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	x, err := cast(op, t, element.Bool)
-	if err != nil {
-		return nil, err
-	}
+func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
+	defer caught(&err)
+	dims = try(dimList(op, dims, len(t.shape)))
+	x := try(cast(op, t, element.Bool))
 	return reduceDims(op, kind, x, dims, keepdim)
 }
 

@@ -21,72 +21,58 @@ type Fourier struct {
 	real    bool   // the numbers are real
 }
 
-func (f Fourier) scale(n int) (float64, error) {
+// The methods below that return no error end the function as try does.
+
+func (f Fourier) scale(n int) float64 {
 	switch {
 	case f.Norm == "ortho":
-		return 1 / math.Sqrt(float64(n)), nil
+		return 1 / math.Sqrt(float64(n))
 	case f.Norm == "backward" && f.Inverse, f.Norm == "forward" && !f.Inverse:
-		return 1 / float64(n), nil
-	case f.Norm == "backward" || f.Norm == "forward":
-		return 1, nil
+		return 1 / float64(n)
+	case f.Norm != "backward" && f.Norm != "forward":
+		ensure(fmt.Errorf("%s: norm %q: want backward, ortho or forward", f.Op, f.Norm))
 	}
-	return 0, fmt.Errorf("%s: norm %q: want backward, ortho or forward", f.Op, f.Norm)
+	return 1
 }
 
 // FFT transforms complex numbers along the given dimensions, the last first; im may be nil, for 0. Along dims[i] the input is
 // cut or zero-padded to sizes[i] numbers, unless sizes is nil.
-func (f Fourier) FFT(re, im *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
-	z, err := f.complex(re, im)
-	if err != nil {
-		return nil, nil, err
-	}
-	if sizes, dims, err = f.lengths(re, sizes, dims); err != nil {
-		return nil, nil, err
-	}
+func (f Fourier) FFT(re, im *Tensor, sizes, dims []int) (_, _ *Tensor, err error) {
+	defer caughtAs(f.Op, &err)
+	z := f.complex(re, im)
+	sizes, dims = f.lengths(re, sizes, dims)
 	for i, dim := range slices.Backward(dims) {
-		if z, err = f.along(z, sizes[i], dim); err != nil {
-			return nil, nil, err
-		}
+		z = f.along(z, sizes[i], dim)
 	}
-	return f.parts(z)
+	re, im = parts2(z)
+	return re, im, nil
 }
 
 // RFFT transforms real numbers; along the last of the dimensions it returns the first n/2+1 results, whose conjugates are
 // the others.
-func (f Fourier) RFFT(x *Tensor, sizes, dims []int) (*Tensor, *Tensor, error) {
-	z, err := f.complex(x, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	if sizes, dims, err = f.lengths(x, sizes, dims); err != nil {
-		return nil, nil, err
-	}
+func (f Fourier) RFFT(x *Tensor, sizes, dims []int) (_, _ *Tensor, err error) {
+	defer caughtAs(f.Op, &err)
+	z := f.complex(x, nil)
+	sizes, dims = f.lengths(x, sizes, dims)
 	for i, dim := range slices.Backward(dims) {
 		f.real = i == len(dims)-1
-		if z, err = f.along(z, sizes[i], dim); err != nil {
-			return nil, nil, err
-		}
+		z = f.along(z, sizes[i], dim)
 		if f.real {
-			if z, err = Narrow(z, dim, 0, sizes[i]/2+1); err != nil {
-				return nil, nil, As(f.Op, err)
-			}
+			z = try(Narrow(z, dim, 0, sizes[i]/2+1))
 		}
 	}
-	return f.parts(z)
+	re, im := parts2(z)
+	return re, im, nil
 }
 
 // IRFFT undoes RFFT: from n/2+1 complex numbers it makes n real ones, where n is the last of sizes, or by default twice one
 // less than there are. The imaginary parts of the first one and, if n is even, of the last, which would make the result
 // complex, are ignored.
-func (f Fourier) IRFFT(re, im *Tensor, sizes, dims []int) (*Tensor, error) {
-	z, err := f.complex(re, im)
-	if err != nil {
-		return nil, err
-	}
+func (f Fourier) IRFFT(re, im *Tensor, sizes, dims []int) (_ *Tensor, err error) {
+	defer caughtAs(f.Op, &err)
+	z := f.complex(re, im)
 	given := sizes != nil
-	if sizes, dims, err = f.lengths(re, sizes, dims); err != nil {
-		return nil, err
-	}
+	sizes, dims = f.lengths(re, sizes, dims)
 	last := len(dims) - 1
 	dim, n := dims[last], sizes[last]
 	if !given {
@@ -96,158 +82,105 @@ func (f Fourier) IRFFT(re, im *Tensor, sizes, dims []int) (*Tensor, error) {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s gives %d numbers: want at least 1", f.Op, dim, ShapeString(re.shape), n)
 	}
 	for i, d := range dims[:last] {
-		if z, err = f.along(z, sizes[i], d); err != nil {
-			return nil, err
-		}
+		z = f.along(z, sizes[i], d)
 	}
-	if z, err = f.fit(z, n/2+1, dim); err != nil {
-		return nil, err
-	}
-	re, im, err = f.parts(z)
-	if err != nil {
-		return nil, err
-	}
-	whole := func(t *Tensor, sign float64) (*Tensor, error) {
-		b := build(f.Op, t)
-		middle := b.keep(Narrow(t, dim, 1, (n-1)/2))
-		back := b.keep(Flip(middle, []int{dim}))
-		ends := b.keep(Narrow(t, dim, 0, 1))
-		list := []*Tensor{ends, middle}
+	whole := func(t *Tensor, conjugate bool) *Tensor {
+		middle := try(Narrow(t, dim, 1, (n-1)/2))
+		back := try(Flip(middle, []int{dim}))
+		list := []*Tensor{try(Narrow(t, dim, 0, 1)), middle}
 		if n%2 == 0 {
-			list = append(list, b.keep(Narrow(t, dim, n/2, 1)))
+			list = append(list, try(Narrow(t, dim, n/2, 1)))
 		}
-		if sign < 0 {
-			back = b.keep(Unary(OpNeg, back))
+		if conjugate {
+			back = try(Unary(OpNeg, back))
 			for i := range list {
 				if i != 1 {
-					list[i] = b.keep(Zeros(t.ctx, list[i].shape, t.dtype))
+					list[i] = try(Zeros(t.ctx, list[i].shape, t.dtype))
 				}
 			}
 		}
-		return b.keep(Cat(append(list, back), dim)), b.err
+		return try(Cat(append(list, back), dim))
 	}
-	if re, err = whole(re, 1); err == nil {
-		im, err = whole(im, -1)
-	}
-	if err != nil {
-		return nil, As(f.Op, err)
-	}
-	if z, err = Stack([]*Tensor{re, im}, -1); err == nil {
-		z, err = f.along(z, n, dim)
-	}
-	if err != nil {
-		return nil, As(f.Op, err)
-	}
-	re, _, err = f.parts(z)
-	return re, err
+	re, im = parts2(f.fit(z, n/2+1, dim))
+	z = try(Stack([]*Tensor{whole(re, false), whole(im, true)}, -1))
+	re, _ = parts2(f.along(z, n, dim))
+	return re, nil
 }
 
 // complex joins the parts in a last dimension.
-func (f Fourier) complex(re, im *Tensor) (*Tensor, error) {
+func (f Fourier) complex(re, im *Tensor) *Tensor {
 	if re.dtype != element.Float32 && re.dtype != element.Float64 {
 		if re.dtype.IsFloat() || re.dtype == element.Complex64 {
-			return nil, storageOnly(f.Op, re.dtype)
+			ensure(storageOnly(f.Op, re.dtype))
 		}
-		var err error
-		if re, err = Cast(re, element.Float32); err != nil {
-			return nil, err
-		}
+		re = try(Cast(re, element.Float32))
 	}
 	if im == nil {
-		var err error
-		if im, err = Zeros(re.ctx, re.shape, re.dtype); err != nil {
-			return nil, As(f.Op, err)
-		}
+		im = try(Zeros(re.ctx, re.shape, re.dtype))
 	}
 	if re.dtype != im.dtype || !sameShape(re.shape, im.shape) {
-		return nil, fmt.Errorf("%s: the real part is %s of shape %s, and the imaginary part %s of shape %s; they must be alike", f.Op, re.dtype, ShapeString(re.shape), im.dtype, ShapeString(im.shape))
+		ensure(fmt.Errorf("%s: the real part is %s of shape %s, and the imaginary part %s of shape %s; they must be alike", f.Op, re.dtype, ShapeString(re.shape), im.dtype, ShapeString(im.shape)))
 	}
-	z, err := Stack([]*Tensor{re, im}, -1)
-	return z, As(f.Op, err)
+	return try(Stack([]*Tensor{re, im}, -1))
 }
 
-func (f Fourier) parts(z *Tensor) (re, im *Tensor, err error) {
-	if re, err = Select(z, -1, 0); err == nil {
-		im, err = Select(z, -1, 1)
-	}
-	return re, im, As(f.Op, err)
-}
+// parts2 takes the real and the imaginary parts out of the last dimension.
+func parts2(z *Tensor) (re, im *Tensor) { return try(Select(z, -1, 0)), try(Select(z, -1, 1)) }
 
-// lengths are the dimensions, from 0, and the sizes along them.
-func (f Fourier) lengths(t *Tensor, sizes, dims []int) ([]int, []int, error) {
+// lengths are the sizes along the dimensions, and the dimensions from 0.
+func (f Fourier) lengths(t *Tensor, sizes, dims []int) (lengths, axes []int) {
 	nd := len(t.shape)
-	if nd == 0 {
-		return nil, nil, fmt.Errorf("%s: needs a dimension, not a single number", f.Op)
+	switch {
+	case nd == 0:
+		ensure(fmt.Errorf("%s: needs a dimension, not a single number", f.Op))
+	case sizes != nil && len(sizes) != len(dims):
+		ensure(fmt.Errorf("%s: %d sizes for %d dimensions", f.Op, len(sizes), len(dims)))
 	}
-	if sizes != nil && len(sizes) != len(dims) {
-		return nil, nil, fmt.Errorf("%s: %d sizes for %d dimensions", f.Op, len(sizes), len(dims))
-	}
-	lengths, places := make([]int, len(dims)), make([]int, len(dims))
 	for i, d := range dims {
-		a, err := axis(f.Op, d, nd)
-		if err != nil {
-			return nil, nil, err
-		}
-		if slices.Contains(places[:i], a) {
-			return nil, nil, fmt.Errorf("%s: dimension %d appears twice", f.Op, d)
-		}
-		places[i], lengths[i] = a, t.shape[a]
+		a := try(axis(f.Op, d, nd))
+		n := t.shape[a]
 		if sizes != nil {
-			lengths[i] = sizes[i]
+			n = sizes[i]
 		}
-		if lengths[i] < 1 {
-			return nil, nil, fmt.Errorf("%s: %d numbers along dimension %d of shape %s: want at least 1", f.Op, lengths[i], d, ShapeString(t.shape))
+		switch {
+		case slices.Contains(axes, a):
+			ensure(fmt.Errorf("%s: dimension %d appears twice", f.Op, d))
+		case n < 1:
+			ensure(fmt.Errorf("%s: %d numbers along dimension %d of shape %s: want at least 1", f.Op, n, d, ShapeString(t.shape)))
 		}
+		lengths, axes = append(lengths, n), append(axes, a)
 	}
-	return lengths, places, nil
+	return lengths, axes
 }
 
 // fit cuts z along dim, or pads it with zeros.
-func (f Fourier) fit(z *Tensor, n, dim int) (*Tensor, error) {
-	var err error
+func (f Fourier) fit(z *Tensor, n, dim int) *Tensor {
 	if have := z.shape[dim]; n < have {
-		z, err = Narrow(z, dim, 0, n)
+		return try(Narrow(z, dim, 0, n))
 	} else if n > have {
 		shape := slices.Clone(z.shape)
 		shape[dim] = n - have
-		var zeros *Tensor
-		if zeros, err = Zeros(z.ctx, shape, z.dtype); err == nil {
-			z, err = Cat([]*Tensor{z, zeros}, dim)
-		}
+		return try(Cat([]*Tensor{z, try(Zeros(z.ctx, shape, z.dtype))}, dim))
 	}
-	return z, As(f.Op, err)
+	return z
 }
 
 // along transforms z along dim, fitted to n numbers.
-func (f Fourier) along(z *Tensor, n, dim int) (*Tensor, error) {
-	scale, err := f.scale(n)
-	if err != nil {
-		return nil, err
-	}
-	if z, err = f.fit(z, n, dim); err != nil {
-		return nil, err
-	}
-	last := len(z.shape) - 2
-	if z, err = Transpose(z, dim, last); err == nil {
-		if z, err = transformed(f.Op, z, f.Inverse, f.real, scale); err == nil {
-			z, err = Transpose(z, dim, last)
-		}
-	}
-	return z, As(f.Op, err)
+func (f Fourier) along(z *Tensor, n, dim int) *Tensor {
+	scale, last := f.scale(n), len(z.shape)-2
+	z = try(Transpose(f.fit(z, n, dim), dim, last))
+	return try(Transpose(transformed(f.Op, z, f.Inverse, f.real, scale), dim, last))
 }
 
 // transformed is the transform of z (…, n, 2) along the dimension before its last, multiplied by scale. The transform's matrix is
 // symmetric, so its gradient is the transform the other way. For real numbers, the first result and the middle one are real
 // whatever the rounding.
-func transformed(op string, z *Tensor, inverse, real bool, scale float64) (*Tensor, error) {
+func transformed(op string, z *Tensor, inverse, real bool, scale float64) *Tensor {
 	b := build(op, z)
 	x := b.contiguous(b.cast(z.Detach(), element.Float64))
 	n := z.shape[len(z.shape)-2]
 	if float64(z.n)+fft.Memory(n) > 4*float64(MaxValues()) {
-		return nil, fmt.Errorf("%s: shape %s is too large", op, ShapeString(z.shape[:len(z.shape)-1]))
-	}
-	if b.err != nil {
-		return nil, b.err
+		ensure(fmt.Errorf("%s: shape %s is too large", op, ShapeString(z.shape[:len(z.shape)-1])))
 	}
 	var out *Tensor
 	if z.shapeOnly() {
@@ -267,18 +200,15 @@ func transformed(op string, z *Tensor, inverse, real bool, scale float64) (*Tens
 				v[first+n+1] = 0
 			}
 		}
-		out = b.keep(FromFloats(z.ctx, v, z.shape, z.dtype))
-	}
-	if b.err != nil {
-		return nil, b.err
+		out = try(FromFloats(z.ctx, v, z.shape, z.dtype))
 	}
 	if records(z, nil) {
-		record(out, op, func(_ *node, g *Tensor, out []*Tensor) (err error) {
-			out[0], err = transformed(op, g, !inverse, false, scale)
-			return err
+		record(out, op, func(_ *node, g *Tensor, out []*Tensor) error {
+			out[0] = transformed(op, g, !inverse, false, scale)
+			return nil
 		}, z)
 	}
-	return out, nil
+	return out
 }
 
 // canonicalNaN replaces every NaN here, since the NaN that an operation makes depends on the processor.

@@ -8,15 +8,13 @@ import (
 )
 
 // checkedIndex returns contiguous int64 indices, checked against size; negative ones count from the end.
-func checkedIndex(op string, idx *Tensor, size, dim int) (*Tensor, error) {
+func checkedIndex(op string, idx *Tensor, size, dim int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if !idx.dtype.IsInt() {
 		return nil, fmt.Errorf("%s: indices must be integers, not %s", op, idx.dtype)
 	}
 	b := build(op, idx)
 	x := b.indices(idx)
-	if b.err != nil {
-		return nil, b.err
-	}
 	if x.shapeOnly() {
 		return x, nil
 	}
@@ -26,14 +24,9 @@ func checkedIndex(op string, idx *Tensor, size, dim int) (*Tensor, error) {
 		if k >= 0 && k < int64(size) {
 			continue
 		}
-		j, err := index(op, int(k), size, dim)
-		if err != nil {
-			return nil, err
-		}
+		j := try(index(op, int(k), size, dim))
 		if !owned {
-			if x, err = Clone(x.Detach()); err != nil {
-				return nil, err
-			}
+			x = try(Clone(x.Detach()))
 			v, owned = elems[int64](x), true
 		}
 		v[i] = int64(j)
@@ -42,19 +35,15 @@ func checkedIndex(op string, idx *Tensor, size, dim int) (*Tensor, error) {
 }
 
 // IndexSelect takes the entries of dim that a one-dimensional index names.
-func IndexSelect(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
-	a, err := axis("index_select", dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+func IndexSelect(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
+	a := try(axis("index_select", dim, len(t.shape)))
 	if len(t.shape) == 0 || len(idx.shape) > 1 {
 		return nil, fmt.Errorf("index_select: needs a tensor with dimensions and a one-dimensional index, not shapes %s and %s",
 			ShapeString(t.shape), ShapeString(idx.shape))
 	}
 	if len(idx.shape) == 0 {
-		if idx, err = Unsqueeze(idx, 0); err != nil {
-			return nil, err
-		}
+		idx = try(Unsqueeze(idx, 0))
 	}
 	return takeNamed("index_select", t, a, idx)
 }
@@ -62,17 +51,12 @@ func IndexSelect(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
 // takeAt replaces dimension a by the shape of an integer index.
 func takeAt(t *Tensor, a int, idx *Tensor) (*Tensor, error) { return takeNamed("index", t, a, idx) }
 
-func takeNamed(op string, t *Tensor, a int, idx *Tensor) (*Tensor, error) {
-	ix, err := checkedIndex(op, idx, t.shape[a], a)
-	if err != nil {
-		return nil, err
-	}
+func takeNamed(op string, t *Tensor, a int, idx *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
+	ix := try(checkedIndex(op, idx, t.shape[a], a))
 	var arr [8]int
 	b := build(op, t)
 	x, out := b.contiguous(t), b.like(append(append(append(arr[:0], t.shape[:a]...), idx.shape...), t.shape[a+1:]...)...)
-	if b.err != nil {
-		return nil, b.err
-	}
 	outer, rows, inner := around(t.shape, a)
 	if !out.shapeOnly() {
 		kernel.Take(t.dtype, outer, rows, inner, out.ptr(), x.ptr(), elems[int64](ix))
@@ -80,14 +64,8 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) (*Tensor, error) {
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			g, err := contiguous(g)
-			if err != nil {
-				return err
-			}
-			z, err := n.sumPlace(0, g, out)
-			if err != nil {
-				return err
-			}
+			g = try(contiguous(g))
+			z := try(n.sumPlace(0, g, out))
 			for o := range outer {
 				kernel.AddRows(g.dtype, inner, z.ptrAt(o*rows*inner), g.ptrAt(o*ix.n*inner), elems[int64](n.val(0)))
 			}
@@ -124,37 +102,23 @@ func cut(t *Tensor, shape []int, a int) *Tensor {
 }
 
 // Gather takes out[i][j] = t[index[i][j]][j] for dim 0, and so on.
-func Gather(t *Tensor, dim int, idx *Tensor) (*Tensor, error) {
-	a, err := axis("gather", dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	if err := aligned("gather", t, idx, a); err != nil {
-		return nil, err
-	}
+func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
+	a := try(axis("gather", dim, len(t.shape)))
+	ensure(aligned("gather", t, idx, a))
 	if len(t.shape) == 0 {
 		return Clone(t)
 	}
-	ix, err := checkedIndex("gather", idx, t.shape[a], a)
-	if err != nil {
-		return nil, err
-	}
+	ix := try(checkedIndex("gather", idx, t.shape[a], a))
 	b := build("gather", t)
 	x, out := b.contiguous(cut(t, idx.shape, a)), b.like(idx.shape...)
-	if b.err != nil {
-		return nil, b.err
-	}
 	outer, to, inner := around(idx.shape, a)
 	kernel.Gather(t.dtype, outer, to, t.shape[a], inner, out.ptr(), x.ptr(), elems[int64](ix))
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, "gather", func(n *node, g *Tensor, out []*Tensor) error {
-			z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
-			if err == nil {
-				err = scatterInto("gather", z, a, n.val(0), g, true)
-			}
-			out[0] = z
-			return err
+			out[0] = try(Zeros(g.ctx, n.in[0].shape(), g.dtype))
+			return scatterInto("gather", out[0], a, n.val(0), g, true)
 		}, t).save(ix)
 	}
 	return out, nil

@@ -17,11 +17,9 @@ func half(ts ...*Tensor) bool {
 
 // narrow computes f in float32, for operands of which some are in bfloat16; nil stays nil. Its result is rounded to
 // bfloat16 if that is the operands' common type.
-func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, error) {
-	wide, dtype, err := widened(ts)
-	if err != nil {
-		return nil, err
-	}
+func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
+	wide, dtype := try2(widened(ts))
 	out, err := f(wide)
 	if err != nil || out.dtype != element.Float32 {
 		return out, err
@@ -31,11 +29,9 @@ func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, erro
 
 // precise is narrow for functions that need float32's digits: while autocast is on, their
 // results stay float32.
-func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, error) {
-	wide, dtype, err := widened(ts)
-	if err != nil {
-		return nil, err
-	}
+func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
+	wide, dtype := try2(widened(ts))
 	out, err := f(wide)
 	if err != nil || out.dtype != element.Float32 || lowers(ts...) {
 		return out, err
@@ -44,7 +40,8 @@ func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, err
 }
 
 // widened is ts with bfloat16 tensors as float32, and the common type of the float tensors.
-func widened(ts []*Tensor) ([]*Tensor, element.Type, error) {
+func widened(ts []*Tensor) (_ []*Tensor, _ element.Type, err error) {
+	defer caught(&err)
 	wide, dtype := make([]*Tensor, len(ts)), element.BFloat16
 	for i, t := range ts {
 		wide[i] = t
@@ -52,10 +49,7 @@ func widened(ts []*Tensor) ([]*Tensor, element.Type, error) {
 		case t == nil:
 			continue
 		case half(t):
-			var err error
-			if wide[i], err = Cast(t, element.Float32); err != nil {
-				return nil, 0, err
-			}
+			wide[i] = try(Cast(t, element.Float32))
 		case t.dtype.IsFloat():
 			dtype = Promote(dtype, t.dtype)
 		}
@@ -96,15 +90,13 @@ func lowProduct(ts ...*Tensor) bool {
 
 // lowered computes a product that has no bfloat16 kernel: f in float32, on operands rounded to bfloat16, with its
 // result rounded. Products of such numbers are exact in float32.
-func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (*Tensor, error) {
+func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	for i, t := range ts {
 		if t == nil {
 			continue
 		}
-		var err error
-		if ts[i], err = Cast(t, element.BFloat16); err != nil {
-			return nil, err
-		}
+		ts[i] = try(Cast(t, element.BFloat16))
 	}
 	if c := ts[0].ctx; c != nil {
 		defer c.Autocast(c.Autocast(false))
@@ -121,15 +113,10 @@ func computable(d element.Type) element.Type {
 }
 
 // halfBinary computes op on operands whose common type is bfloat16.
-func halfBinary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
-	x, err := Cast(a, element.BFloat16)
-	if err != nil {
-		return nil, err
-	}
-	y, err := Cast(b, element.BFloat16)
-	if err != nil {
-		return nil, err
-	}
+func halfBinary(op BinaryOp, a, b *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
+	x := try(Cast(a, element.BFloat16))
+	y := try(Cast(b, element.BFloat16))
 	f := narrow
 	if op == OpPow {
 		f = precise
@@ -163,15 +150,11 @@ func halfUnary(op UnaryOp, a *Tensor) (*Tensor, error) {
 }
 
 // halfInPlace makes t, which is in bfloat16, t op y.
-func halfInPlace(op BinaryOp, t, y *Tensor) error {
+func halfInPlace(op BinaryOp, t, y *Tensor) (err error) {
+	defer caught(&err)
 	name := op.String() + "_"
-	x, err := cast(name, t, element.Float32)
-	if err != nil {
-		return err
-	}
-	if y, err = cast(name, y, element.Float32); err != nil {
-		return err
-	}
+	x := try(cast(name, t, element.Float32))
+	y = try(cast(name, y, element.Float32))
 	kBinary(op, x, x, y)
 	kCast(t, x)
 	return nil

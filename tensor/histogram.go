@@ -10,12 +10,10 @@ import (
 
 // HistC counts elements in bins of equal width from lo to hi, or from the smallest to the largest element if both are
 // 0. Elements outside are not counted.
-func HistC(t *Tensor, bins int, lo, hi float64) (*Tensor, error) {
+func HistC(t *Tensor, bins int, lo, hi float64) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "histc"
-	edges, err := equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1)
-	if err != nil {
-		return nil, err
-	}
+	edges := try(equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1))
 	return histogram(op, t, edges, nil, false)
 }
 
@@ -23,15 +21,13 @@ func HistC(t *Tensor, bins int, lo, hi float64) (*Tensor, error) {
 // the counts and the bins' edges. See HistogramAt.
 func Histogram(t *Tensor, bins int, bounds *[2]float64, weight *Tensor, density bool) (counts, edges *Tensor, err error) {
 	const op = "histogram"
-	if bounds == nil {
-		edges, err = equalEdges(op, t, bins, 0, 0, true, 0.5)
-	} else {
-		edges, err = equalEdges(op, t, bins, bounds[0], bounds[1], false, 0.5)
+	defer caught(&err)
+	ofData := bounds == nil
+	if ofData {
+		bounds = new([2]float64)
 	}
-	if err == nil {
-		counts, err = histogram(op, t, edges, weight, density)
-	}
-	return counts, edges, err
+	edges = try(equalEdges(op, t, bins, bounds[0], bounds[1], ofData, 0.5))
+	return try(histogram(op, t, edges, weight, density)), edges, nil
 }
 
 // HistogramAt counts the elements from each edge to the next; the last bin includes its upper edge. Each element counts
@@ -44,23 +40,14 @@ func HistogramAt(t, edges, weight *Tensor, density bool) (*Tensor, error) {
 	return histogram(op, t, edges, weight, density)
 }
 
-func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apart float64) (*Tensor, error) {
-	if err := needFloat(op, t); err != nil {
-		return nil, err
-	}
+func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apart float64) (_ *Tensor, err error) {
+	defer caughtAs(op, &err)
+	ensure(needFloat(op, t))
 	if bins < 1 || bins > MaxValues() {
 		return nil, fmt.Errorf("%s: %d bins cannot be made", op, bins)
 	}
 	if ofData && t.n > 0 {
-		least, err := Min(t.Detach())
-		if err != nil {
-			return nil, As(op, err)
-		}
-		most, err := Max(t.Detach())
-		if err != nil {
-			return nil, As(op, err)
-		}
-		lo, hi = least.at(0).f, most.at(0).f
+		lo, hi = try(Min(t.Detach())).at(0).f, try(Max(t.Detach())).at(0).f
 	}
 	if lo == hi {
 		lo, hi = lo-apart, hi+apart
@@ -68,32 +55,24 @@ func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apa
 	if !(lo < hi) || math.IsInf(lo, 0) || math.IsInf(hi, 0) {
 		return nil, fmt.Errorf("%s: there are no bins from %v to %v", op, lo, hi)
 	}
-	edges, err := Linspace(t.ctx, lo, hi, bins+1, t.dtype)
-	return edges, As(op, err)
+	return Linspace(t.ctx, lo, hi, bins+1, t.dtype)
 }
 
-func histogram(op string, t, edges, weight *Tensor, density bool) (*Tensor, error) {
-	if err := needFloat(op, t); err != nil {
-		return nil, err
-	}
+func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, err error) {
+	defer caughtAs(op, &err)
+	ensure(needFloat(op, t))
 	if weight != nil && (!sameShape(weight.shape, t.shape) || weight.dtype != t.dtype) {
 		return nil, fmt.Errorf("%s: weights of type %s and shape %s do not fit %s of shape %s", op, weight.dtype, ShapeString(weight.shape), t.dtype, ShapeString(t.shape))
 	}
 	b := build(op, t)
 	read := func(x *Tensor) []float64 {
 		x = b.contiguous(b.cast(x.Detach(), element.Float64))
-		if b.err != nil {
-			return nil
-		}
 		return elems[float64](x)
 	}
 	values, at := read(t), read(edges)
 	var weights []float64
 	if weight != nil {
 		weights = read(weight)
-	}
-	if b.err != nil {
-		return nil, b.err
 	}
 	if !slices.IsSorted(at) || slices.ContainsFunc(at, func(x float64) bool { return x != x }) {
 		return nil, fmt.Errorf("%s: the edges must ascend", op)
@@ -126,10 +105,7 @@ func histogram(op string, t, edges, weight *Tensor, density bool) (*Tensor, erro
 			counts[i] = counts[i] / total / (at[i+1] - at[i])
 		}
 	}
-	out, err := FromFloats(t.ctx, counts, []int{len(counts)}, t.dtype)
-	if err != nil {
-		return nil, As(op, err)
-	}
+	out := try(FromFloats(t.ctx, counts, []int{len(counts)}, t.dtype))
 	noGradient(op, out, t)
 	return out, nil
 }

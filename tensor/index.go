@@ -80,7 +80,8 @@ func parseItem(s string) (IndexItem, error) {
 
 // Index is x[items]: views for integers, slices, ... and None; a copy where
 // tensors pick elements.
-func Index(t *Tensor, items []IndexItem) (*Tensor, error) {
+func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
+	defer caught(&err)
 	v, picks, err := indexView(t, items)
 	if err != nil || len(picks) == 0 {
 		return v, err
@@ -88,16 +89,14 @@ func Index(t *Tensor, items []IndexItem) (*Tensor, error) {
 	if len(picks) == 1 && picks[0].t.dtype != element.Bool {
 		return takeAt(v, picks[0].dim, picks[0].t)
 	}
-	p, err := find("index", v, picks)
-	if err != nil {
-		return nil, err
-	}
+	p := try(find("index", v, picks))
 	return p.take(v)
 }
 
 // indexView applies all of an index but the tensors in it, which are returned
 // with the dimensions they apply to.
 func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error) {
+	defer caught(&err)
 	uses, ellipsis := 0, false
 	for _, it := range items {
 		switch it.Kind {
@@ -133,17 +132,11 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			}
 			d++
 		case IndexInt:
-			i, err := index("index", it.I, v.shape[d], orig)
-			if err != nil {
-				return nil, nil, err
-			}
+			i := try(index("index", it.I, v.shape[d], orig))
 			v = selectDim(v, d, i)
 			orig++
 		case IndexSlice:
-			start, count, step, err := it.resolve(v.shape[d])
-			if err != nil {
-				return nil, nil, err
-			}
+			start, count, step := try3(it.resolve(v.shape[d]))
 			if count != v.shape[d] || step != 1 {
 				v = sliceDim(v, d, start, count, step)
 			}
@@ -155,9 +148,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			}
 			p := pick{d, it.T}
 			if p.t.dtype == element.Bool {
-				if err := p.fits(v); err != nil { // before the rest of the index applies
-					return nil, nil, err
-				}
+				ensure(p.fits(v))
 			}
 			picks = append(picks, p)
 			d += p.span()
@@ -208,7 +199,8 @@ func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error {
 
 // IndexPut writes v, broadcast, where integers or masks, one after the other, index t's dimensions; nil stands for a whole
 // dimension. With add it adds, including all values for the same position.
-func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) error {
+func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) (err error) {
+	defer caught(&err)
 	items := make([]IndexItem, len(indices))
 	any := false
 	for i, x := range indices {
@@ -223,56 +215,32 @@ func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) erro
 		return fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, v.dtype)
 	}
 	if add {
-		if err := adds(op, t.dtype); err != nil {
-			return err
-		}
+		ensure(adds(op, t.dtype))
 	}
 	return setIndex(op, t, items, v, add)
 }
 
-func setIndex(op string, t *Tensor, items []IndexItem, v *Tensor, add bool) error {
-	if err := t.mayModify(op); err != nil {
-		return err
-	}
-	if err := t.mayModifyView(op, v); err != nil {
-		return err
-	}
+func setIndex(op string, t *Tensor, items []IndexItem, v *Tensor, add bool) (err error) {
+	defer caught(&err)
+	ensure(t.mayModify(op))
+	ensure(t.mayModifyView(op, v))
 	if records(v, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}
-	place, picks, err := indexView(t.Detach(), items)
-	if err != nil {
-		return err
-	}
+	place, picks := try2(indexView(t.Detach(), items))
 	if len(picks) > 0 {
-		p, err := find(op, place, picks)
-		if err != nil {
-			return err
-		}
-		if err := p.put(op, place, v, add); err != nil {
-			return err
-		}
+		p := try(find(op, place, picks))
+		ensure(p.put(op, place, v, add))
 		t.modified(op, v, backPut(items, *p, add), p.index)
 		return nil
 	}
-	if err := assign(op, place, v); err != nil {
-		return err
-	}
+	ensure(assign(op, place, v))
 	items = slices.Clone(items)
 	t.modified(op, v, func(n *node, g *Tensor, out []*Tensor) error {
-		part, _, err := indexView(g, items)
-		if err != nil {
-			return err
-		}
+		part, _ := try2(indexView(g, items))
 		out[1] = part
-		rest, err := Clone(g)
-		if err != nil {
-			return err
-		}
-		hole, _, err := indexView(rest, items)
-		if err != nil {
-			return err
-		}
+		rest := try(Clone(g))
+		hole, _ := try2(indexView(rest, items))
 		fill(hole, Int(0))
 		out[0] = rest
 		return nil

@@ -8,20 +8,17 @@ import (
 )
 
 // FillInPlace sets all elements.
-func FillInPlace(t *Tensor, value Scalar) error {
-	x, err := Full(t.ctx, nil, value, t.dtype)
-	if err != nil {
-		return err
-	}
+func FillInPlace(t *Tensor, value Scalar) (err error) {
+	defer caught(&err)
+	x := try(Full(t.ctx, nil, value, t.dtype))
 	return assign("fill", t.Detach(), expanded(x, t.shape))
 }
 
 // TruncatedNormal fills t with normally distributed numbers, skipping those outside low to high.
-func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) error {
+func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (err error) {
+	defer caught(&err)
 	const op, rounds = "trunc_normal", 4096
-	if err := needFloat(op, t); err != nil {
-		return err
-	}
+	ensure(needFloat(op, t))
 	if !(low < high) {
 		return fmt.Errorf("%s: low %v must be less than high %v", op, low, high)
 	}
@@ -30,10 +27,7 @@ func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) err
 		if len(values) == t.n {
 			break
 		}
-		x, err := g.Randn(t.ctx, []int{max(t.n, 64)}, element.Float64)
-		if err != nil {
-			return err
-		}
+		x := try(g.Randn(t.ctx, []int{max(t.n, 64)}, element.Float64))
 		for _, v := range elems[float64](x) {
 			if v = mean + float64(v*std); v >= low && v <= high && len(values) < t.n {
 				values = append(values, v)
@@ -43,30 +37,23 @@ func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) err
 	if len(values) < t.n {
 		return fmt.Errorf("%s: hardly any value of a normal distribution with mean %v and standard deviation %v lies from %v to %v", op, mean, std, low, high)
 	}
-	x, err := FromFloats(t.ctx, values, t.shape, t.dtype)
-	if err != nil {
-		return err
-	}
+	x := try(FromFloats(t.ctx, values, t.shape, t.dtype))
 	return assign(op, t.Detach(), x)
 }
 
 // Orthogonal fills t, seen as a matrix of its first dimension and all others, with
 // orthogonal rows, or columns if there are more rows, of length gain: normal numbers
 // orthogonalised by the Gram-Schmidt method, twice, in float64.
-func (g *Generator) Orthogonal(t *Tensor, gain float64) error {
+func (g *Generator) Orthogonal(t *Tensor, gain float64) (err error) {
+	defer caught(&err)
 	const op = "orthogonal"
-	if err := needFloat(op, t); err != nil {
-		return err
-	}
+	ensure(needFloat(op, t))
 	if t.n == 0 {
 		return nil
 	}
 	rows, cols := t.shape[0], t.n/t.shape[0]
 	lines, length := min(rows, cols), max(rows, cols)
-	x, err := g.Randn(t.ctx, []int{lines, length}, element.Float64)
-	if err != nil {
-		return err
-	}
+	x := try(g.Randn(t.ctx, []int{lines, length}, element.Float64))
 	v := elems[float64](x)
 	dot := func(a, b []float64) (sum float64) {
 		for i := range a {
@@ -94,18 +81,9 @@ func (g *Generator) Orthogonal(t *Tensor, gain float64) error {
 		v[i] *= gain
 	}
 	if rows > cols {
-		if x, err = Transpose(x, 0, 1); err != nil {
-			return err
-		}
+		x = try(Transpose(x, 0, 1))
 	}
-	y, err := cast(op, x, t.dtype)
-	if err == nil {
-		y, err = Reshape(y, t.shape)
-	}
-	if err != nil {
-		return err
-	}
-	return assign(op, t.Detach(), y)
+	return assign(op, t.Detach(), try(Reshape(try(cast(op, x, t.dtype)), t.shape)))
 }
 
 // Claimed reports whether an optimizer has t among its parameters, or a hook waits for its gradient.

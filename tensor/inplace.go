@@ -19,13 +19,10 @@ func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tenso
 }
 
 // checkInPlace makes the checks common to all in-place arithmetic.
-func (t *Tensor) checkInPlace(op string, src *Tensor) error {
-	if err := t.mayModify(op); err != nil {
-		return err
-	}
-	if err := t.mayModifyView(op, src); err != nil {
-		return err
-	}
+func (t *Tensor) checkInPlace(op string, src *Tensor) (err error) {
+	defer caught(&err)
+	ensure(t.mayModify(op))
+	ensure(t.mayModifyView(op, src))
 	if records(src, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}
@@ -42,16 +39,11 @@ func promotesInto(t, src *Tensor) bool {
 }
 
 // CopyInto is copy_: t takes src's values, broadcast and cast to its type.
-func CopyInto(t, src *Tensor) error {
-	if err := t.mayModify("copy_"); err != nil {
-		return err
-	}
-	if err := t.mayModifyView("copy_", src); err != nil {
-		return err
-	}
-	if err := assign("copy_", t, src); err != nil {
-		return err
-	}
+func CopyInto(t, src *Tensor) (err error) {
+	defer caught(&err)
+	ensure(t.mayModify("copy_"))
+	ensure(t.mayModifyView("copy_", src))
+	ensure(assign("copy_", t, src))
 	t.modified("copy_", src, func(_ *node, g *Tensor, out []*Tensor) error {
 		out[1] = g
 		return nil
@@ -60,16 +52,11 @@ func CopyInto(t, src *Tensor) error {
 }
 
 // Fill is fill_: all elements become value.
-func (t *Tensor) Fill(value Scalar) error {
-	if err := t.mayModify("fill_"); err != nil {
-		return err
-	}
-	if err := t.mayModifyView("fill_", nil); err != nil {
-		return err
-	}
-	if err := value.fits("fill_", t.dtype); err != nil {
-		return err
-	}
+func (t *Tensor) Fill(value Scalar) (err error) {
+	defer caught(&err)
+	ensure(t.mayModify("fill_"))
+	ensure(t.mayModifyView("fill_", nil))
+	ensure(value.fits("fill_", t.dtype))
 	fill(t, value)
 	t.st.version++
 	t.modified("fill_", nil, func(*node, *Tensor, []*Tensor) error { return nil })
@@ -77,18 +64,14 @@ func (t *Tensor) Fill(value Scalar) error {
 }
 
 // BinaryInPlace is add_, sub_, mul_ or div_: t becomes t op b.
-func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
+func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
+	defer caught(&err)
 	name := op.String() + "_"
 	if op > OpDiv {
 		return fmt.Errorf("%s: there is no such operation in place", name)
 	}
-	if err := t.checkInPlace(name, b); err != nil {
-		return err
-	}
-	compute, err := op.computeType(t.dtype)
-	if err != nil {
-		return err
-	}
+	ensure(t.checkInPlace(name, b))
+	compute := try(op.computeType(t.dtype))
 	if compute != t.dtype {
 		return fmt.Errorf("%s: the result is of type %s and does not go into a %s tensor", name, compute, t.dtype)
 	}
@@ -101,32 +84,22 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
 	if half(t) && b.number && op.scales() {
 		to = element.Float32
 	}
-	y, err := cast(name, b, to)
-	if err != nil {
-		return err
-	}
+	y := try(cast(name, b, to))
 	if y.st == t.st && (y.off != t.off || !sameShape(y.strides, t.strides)) {
-		if y, err = Clone(y.Detach()); err != nil {
-			return err
-		}
+		y = try(Clone(y.Detach()))
 	}
 	// What the backward pass needs of the old value must be kept first.
 	info := &binaryGrads[op]
 	var saved []*Tensor
 	if info.saveInputs && (records(t, b)) {
-		old, err := Clone(t.Detach())
-		if err != nil {
-			return err
-		}
+		old := try(Clone(t.Detach()))
 		if y.st == t.st {
 			y = old
 		}
 		saved = []*Tensor{old, y}
 	}
 	if half(t) {
-		if err := halfInPlace(op, t, y); err != nil {
-			return err
-		}
+		ensure(halfInPlace(op, t, y))
 	} else {
 		kBinary(op, t, t, y)
 	}
@@ -136,13 +109,12 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) error {
 }
 
 // BinaryScalarInPlace is add_ and the like with a number.
-func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) error {
+func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) (err error) {
+	defer caught(&err)
 	if s.kind.Kind() > t.dtype.Kind() {
 		return fmt.Errorf("%s_: %v does not go into a %s tensor", op, s, t.dtype)
 	}
-	if err := s.fits(op.String()+"_", t.dtype); err != nil {
-		return err
-	}
+	ensure(s.fits(op.String()+"_", t.dtype))
 	return BinaryInPlace(op, t, newNumber(t.ctx, s, computable(t.dtype)))
 }
 

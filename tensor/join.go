@@ -19,12 +19,10 @@ func Cat(ts []*Tensor, dim int) (*Tensor, error) {
 }
 
 // join is Cat of at least one tensor with dimensions, on behalf of op.
-func join(op string, ts []*Tensor, dim int) (*Tensor, error) {
+func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
+	defer caught(&err)
 	first := ts[0]
-	a, err := axis(op, dim, len(first.shape))
-	if err != nil {
-		return nil, err
-	}
+	a := try(axis(op, dim, len(first.shape)))
 	dtype, total, recording := first.dtype, 0, false
 	for i, t := range ts {
 		same := len(t.shape) == len(first.shape)
@@ -41,16 +39,10 @@ func join(op string, ts []*Tensor, dim int) (*Tensor, error) {
 	}
 	shape := slices.Clone(first.shape)
 	shape[a] = total
-	out, err := newTensor(op, first.ctx, shape, dtype)
-	if err != nil {
-		return nil, err
-	}
+	out := try(newTensor(op, first.ctx, shape, dtype))
 	at := 0
 	for _, t := range ts {
-		x, err := cast(op, t, dtype)
-		if err != nil {
-			return nil, err
-		}
+		x := try(cast(op, t, dtype))
 		kCopy(part(out, a, at, t.shape[a]), x)
 		at += t.shape[a]
 	}
@@ -68,7 +60,8 @@ func join(op string, ts []*Tensor, dim int) (*Tensor, error) {
 }
 
 // Stack joins tensors of equal shape along a new dimension.
-func Stack(ts []*Tensor, dim int) (*Tensor, error) {
+func Stack(ts []*Tensor, dim int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(ts) == 0 {
 		return nil, fmt.Errorf("stack: the list of tensors is empty")
 	}
@@ -76,38 +69,26 @@ func Stack(ts []*Tensor, dim int) (*Tensor, error) {
 	if nd > MaxDims {
 		return nil, fmt.Errorf("stack: a tensor has at most %d dimensions", MaxDims)
 	}
-	dim, err := axis("stack", dim, nd)
-	if err != nil {
-		return nil, err
-	}
+	dim = try(axis("stack", dim, nd))
 	wide := make([]*Tensor, len(ts))
 	for i, t := range ts {
 		if !sameShape(t.shape, ts[0].shape) {
 			return nil, fmt.Errorf("stack: shapes %s and %s (tensor %d) differ", ShapeString(ts[0].shape), ShapeString(t.shape), i)
 		}
-		if wide[i], err = Unsqueeze(t, dim); err != nil {
-			return nil, err
-		}
+		wide[i] = try(Unsqueeze(t, dim))
 	}
 	return join("stack", wide, dim)
 }
 
 // Flip reverses the order along dims.
-func Flip(t *Tensor, dims []int) (*Tensor, error) {
-	dims, err := dimList("flip", dims, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+func Flip(t *Tensor, dims []int) (_ *Tensor, err error) {
+	defer caught(&err)
+	dims = try(dimList("flip", dims, len(t.shape)))
 	out := t
 	for _, d := range dims {
 		n := t.shape[d]
-		rev, err := sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), element.Int64)
-		if err != nil {
-			return nil, err
-		}
-		if out, err = takeNamed("flip", out, d, rev); err != nil {
-			return nil, err
-		}
+		rev := try(sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), element.Int64))
+		out = try(takeNamed("flip", out, d, rev))
 	}
 	if out == t {
 		return Clone(t)
@@ -116,7 +97,8 @@ func Flip(t *Tensor, dims []int) (*Tensor, error) {
 }
 
 // Pad surrounds t with value. pad has two sizes per dimension, before and after, the last dimension first, as in PyTorch.
-func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error) {
+func Pad(t *Tensor, pad []int, value Scalar) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(pad)%2 != 0 || len(pad)/2 > len(t.shape) {
 		return nil, fmt.Errorf("pad: %d sizes for %d dimensions: give two for each, the last dimension first", len(pad), len(t.shape))
 	}
@@ -132,10 +114,7 @@ func Pad(t *Tensor, pad []int, value Scalar) (*Tensor, error) {
 		shape[d] += pad[i] + pad[i+1]
 		start[d] = pad[i]
 	}
-	out, err := full("pad", t.ctx, shape, value, t.dtype)
-	if err != nil {
-		return nil, err
-	}
+	out := try(full("pad", t.ctx, shape, value, t.dtype))
 	center := func(x *Tensor, shape []int) *Tensor {
 		for d, s := range start {
 			x = part(x, d, s, shape[d])

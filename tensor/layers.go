@@ -8,27 +8,24 @@ import (
 )
 
 // Embedding takes rows of weight (n, dim) by an integer index of any shape.
-func Embedding(weight, idx *Tensor) (*Tensor, error) {
+func Embedding(weight, idx *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(weight.shape) != 2 {
 		return nil, fmt.Errorf("embedding: the weight must be (n, dim), not shape %s", ShapeString(weight.shape))
 	}
-	if _, err := EmbeddingRows(idx, weight.shape[0]); err != nil {
-		return nil, err
-	}
+	try(EmbeddingRows(idx, weight.shape[0]))
 	return takeNamed("embedding", weight, 0, idx)
 }
 
 // EmbeddingRows returns the elements of an index in order; the slice may be the index's memory.
 // It refuses those outside 0 … rows-1: for numbered words a negative index is a mistake.
-func EmbeddingRows(idx *Tensor, rows int) ([]int64, error) {
+func EmbeddingRows(idx *Tensor, rows int) (_ []int64, err error) {
+	defer caught(&err)
 	if !idx.dtype.IsInt() {
 		return nil, fmt.Errorf("embedding: indices must be integers, not %s", idx.dtype)
 	}
 	b := build("embedding", idx)
 	x := b.indices(idx)
-	if b.err != nil {
-		return nil, b.err
-	}
 	for _, k := range elems[int64](x) {
 		switch {
 		case k >= 0 && k < int64(rows):
@@ -43,34 +40,29 @@ func EmbeddingRows(idx *Tensor, rows int) ([]int64, error) {
 
 // Dropout sets elements to zero with probability p and divides the others by
 // 1-p. The mask comes from g, which moves on.
-func Dropout(x *Tensor, p float64, g *Generator) (*Tensor, error) {
+func Dropout(x *Tensor, p float64, g *Generator) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return Dropout(t[0], p, g) }, x)
 	}
 	const op = "dropout"
-	if err := needFloat(op, x); err != nil {
-		return nil, err
-	}
+	ensure(needFloat(op, x))
 	if !(p >= 0 && p <= 1) {
 		return nil, fmt.Errorf("%s: the probability must be between 0 and 1, not %v", op, p)
 	}
 	at, keep := g.draw(x.dtype, x.n), 1-p
-	apply := func(t *Tensor) (*Tensor, error) {
+	apply := func(t *Tensor) (_ *Tensor, err error) {
+		defer caught(&err)
 		if keep == 0 {
 			return zeros(op, t.ctx, t.shape, t.dtype)
 		}
 		b := build(op, t)
 		in, out := b.contiguous(t), b.like(t.shape...)
-		if b.err == nil {
-			at.Dropout(t.dtype, t.n, out.ptr(), in.ptr(), keep)
-		}
+		at.Dropout(t.dtype, t.n, out.ptr(), in.ptr(), keep)
 		alive(in)
-		return out, b.err
+		return out, nil
 	}
-	out, err := apply(x)
-	if err != nil {
-		return nil, err
-	}
+	out := try(apply(x))
 	if records(x, nil) {
 		record(out, op, func(_ *node, g *Tensor, out []*Tensor) (err error) {
 			out[0], err = apply(g)
@@ -82,7 +74,8 @@ func Dropout(x *Tensor, p float64, g *Generator) (*Tensor, error) {
 
 // OneHot returns int64 vectors of the given number of classes with a single 1; classes below 0 means one more than
 // the largest index.
-func OneHot(t *Tensor, classes int) (*Tensor, error) {
+func OneHot(t *Tensor, classes int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if !t.dtype.IsInt() {
 		return nil, fmt.Errorf("one_hot: needs integers, not %s", t.dtype)
 	}
@@ -90,18 +83,12 @@ func OneHot(t *Tensor, classes int) (*Tensor, error) {
 		if t.n == 0 {
 			return nil, fmt.Errorf("one_hot: the largest index of an empty tensor is unknown; give the number of classes")
 		}
-		top, err := Max(t)
-		if err != nil {
-			return nil, err
-		}
+		top := try(Max(t))
 		classes = int(top.at(0).i) + 1
 	}
 	b := build("one_hot", t)
 	ix := b.indices(t)
 	out := b.zeros(element.Int64, append(slices.Clone(t.shape), classes)...)
-	if b.err != nil {
-		return nil, b.err
-	}
 	v := elems[int64](out)
 	for i, k := range elems[int64](ix) {
 		if k < 0 || k >= int64(classes) {
@@ -114,16 +101,14 @@ func OneHot(t *Tensor, classes int) (*Tensor, error) {
 
 // BinCount counts how often each number from 0 on occurs, or adds up the
 // weights of its occurrences; the result has at least minlength entries.
-func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
+func BinCount(t, weights *Tensor, minlength int) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "bincount"
 	if len(t.shape) != 1 || !t.dtype.IsInt() {
 		return nil, fmt.Errorf("%s: needs a one-dimensional integer tensor, not %s of shape %s", op, t.dtype, ShapeString(t.shape))
 	}
 	b := build(op, t)
 	ix, n := b.indices(t), minlength
-	if b.err != nil {
-		return nil, b.err
-	}
 	for _, k := range elems[int64](ix) {
 		if k < 0 {
 			return nil, fmt.Errorf("%s: the numbers must not be negative, and one is %d", op, k)
@@ -134,19 +119,12 @@ func BinCount(t, weights *Tensor, minlength int) (*Tensor, error) {
 		n = max(n, int(k)+1)
 	}
 	if weights == nil {
-		if weights = b.keep(Ones(t.ctx, t.shape, element.Int64)); b.err != nil {
-			return nil, b.err
-		}
+		weights = try(Ones(t.ctx, t.shape, element.Int64))
 	}
 	if !sameShape(weights.shape, t.shape) {
 		return nil, fmt.Errorf("%s: weights of shape %s do not fit shape %s", op, ShapeString(weights.shape), ShapeString(t.shape))
 	}
-	if _, err := computing(weights.dtype, op); err != nil {
-		return nil, err
-	}
+	try(computing(weights.dtype, op))
 	out := b.zeros(weights.dtype, n)
-	if b.err != nil {
-		return nil, b.err
-	}
 	return out, scatterInto(op, out, 0, ix, weights.Detach(), true)
 }

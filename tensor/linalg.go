@@ -21,23 +21,17 @@ type matrices struct {
 	v          []float64
 }
 
-func readMatrices(op string, t *Tensor) (*matrices, error) {
-	if err := needFloat(op, t); err != nil {
-		return nil, err
-	}
+func readMatrices(op string, t *Tensor) (_ *matrices, err error) {
+	defer caught(&err)
+	ensure(needFloat(op, t))
 	nd := len(t.shape)
 	if nd < 2 {
 		return nil, fmt.Errorf("%s: needs a matrix, or a batch of matrices, not shape %s", op, ShapeString(t.shape))
 	}
 	b := build(op, t)
 	m := &matrices{op: op, t: t.Detach(), count: product(t.shape[:nd-2]), rows: t.shape[nd-2], cols: t.shape[nd-1]}
-	if err := m.room(float64(m.rows+1) * float64(m.cols+1)); err != nil {
-		return nil, err
-	}
+	ensure(m.room(float64(m.rows+1) * float64(m.cols+1)))
 	x := b.contiguous(b.cast(t.Detach(), element.Float64))
-	if b.err != nil {
-		return nil, b.err
-	}
 	m.v = slices.Clone(elems[float64](x))
 	return m, nil
 }
@@ -119,18 +113,12 @@ func (m *matrices) factors() (pivots []int64, singular int) {
 }
 
 // Solve finds x with a x = b, for matrices b or, where b has a dimension less than a, vectors.
-func Solve(a, b *Tensor) (*Tensor, error) {
+func Solve(a, b *Tensor) (_ *Tensor, err error) {
 	const op = "solve"
+	defer caughtAs(op, &err)
 	na, nb := len(a.shape), len(b.shape)
 	if na >= 2 && (nb == 1 || nb == na-1 && sameShape(b.shape, a.shape[:na-1])) {
-		column, err := Unsqueeze(b, -1)
-		if err == nil {
-			column, err = Solve(a, column)
-		}
-		if err != nil {
-			return nil, As(op, err)
-		}
-		return Squeeze(column, -1)
+		return Squeeze(try(Solve(a, try(Unsqueeze(b, -1)))), -1)
 	}
 	if a.dtype != b.dtype {
 		return nil, fmt.Errorf("%s: dtypes %s and %s differ; cast one with .to()", op, a.dtype, b.dtype)
@@ -143,14 +131,8 @@ func Solve(a, b *Tensor) (*Tensor, error) {
 		return nil, fmt.Errorf("%s: the batches of shapes %s and %s do not broadcast", op, ShapeString(a.shape), ShapeString(b.shape))
 	}
 	n, k := a.shape[na-1], b.shape[nb-1]
-	m, err := readMatrices(op, expanded(a.Detach(), append(slices.Clone(batch), n, n)))
-	if err != nil {
-		return nil, err
-	}
-	x, err := readMatrices(op, expanded(b.Detach(), append(slices.Clone(batch), n, k)))
-	if err != nil {
-		return nil, err
-	}
+	m := try(readMatrices(op, expanded(a.Detach(), append(slices.Clone(batch), n, n))))
+	x := try(readMatrices(op, expanded(b.Detach(), append(slices.Clone(batch), n, k))))
 	pivots, singular := m.factors()
 	if singular >= 0 {
 		return nil, m.fault(singular, "is singular")
@@ -161,13 +143,12 @@ func Solve(a, b *Tensor) (*Tensor, error) {
 	out, err := x.result(x.v, n, k)
 	if err == nil && records(a, b) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			b := build(n.op, g)
-			db := b.keep(Solve(transposed(n.val(0)), g))
-			if b.err == nil && n.needs(0) {
-				out[0] = b.keep(chain(db).then(times(transposed(n.val(1)))).unary(OpNeg).end())
+			db := try(Solve(transposed(n.val(0)), g))
+			if n.needs(0) {
+				out[0] = try(chain(db).then(times(transposed(n.val(1)))).unary(OpNeg).end())
 			}
 			out[1] = db
-			return b.err
+			return nil
 		}, a, b).save(a, out)
 	}
 	return out, err
@@ -179,12 +160,10 @@ func times(b *Tensor) func(*Tensor) (*Tensor, error) {
 }
 
 // Inv is the inverse.
-func Inv(t *Tensor) (*Tensor, error) {
+func Inv(t *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "inv"
-	m, err := readSquare(op, t)
-	if err != nil {
-		return nil, err
-	}
+	m := try(readSquare(op, t))
 	inverse, singular := m.inverse()
 	if singular >= 0 {
 		return nil, m.fault(singular, "is singular")
@@ -234,12 +213,10 @@ func (m *matrices) diagonalU() (diagonal, signs []float64) {
 }
 
 // Det is the determinant.
-func Det(t *Tensor) (*Tensor, error) {
+func Det(t *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "det"
-	m, err := readSquare(op, t)
-	if err != nil {
-		return nil, err
-	}
+	m := try(readSquare(op, t))
 	diagonal, dets := m.diagonalU()
 	for i := range m.count {
 		for _, d := range at(diagonal, i, m.rows) {
@@ -249,13 +226,8 @@ func Det(t *Tensor) (*Tensor, error) {
 	out, err := m.result(dets)
 	if err == nil && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			b := build(n.op, g)
-			cofactors := b.keep(cofactors(n.val(0)))
-			whole := b.keep(matrixOf(g))
-			if b.err == nil {
-				out[0] = b.keep(Mul(whole, cofactors))
-			}
-			return b.err
+			out[0] = try(Mul(try(matrixOf(g)), try(cofactors(n.val(0)))))
+			return nil
 		}, t).save(t)
 	}
 	return out, err
@@ -268,54 +240,32 @@ func matrixOf(g *Tensor) (*Tensor, error) {
 
 // cofactors is the determinant's gradient, det(a) a⁻ᵀ, also for singular matrices: with a = U S Vᵀ it is U S' Vᵀ, where S'
 // has for each singular value the product of the others, times the determinants of U and V.
-func cofactors(t *Tensor) (*Tensor, error) {
-	b := build("det", t)
-	wide := b.cast(t.Detach(), element.Float64)
-	if b.err != nil {
-		return nil, b.err
-	}
-	u, s, vh, err := SVD(wide, false)
-	if err != nil {
-		return nil, As("det", err)
-	}
+func cofactors(t *Tensor) (_ *Tensor, err error) {
+	const op = "det"
+	defer caughtAs(op, &err)
+	b := build(op, t)
+	u, s, vh := try3(SVD(b.cast(t.Detach(), element.Float64), false))
 	// The products of the other values, as the gradient of the product of all.
 	others := b.of(element.Float64, s.shape...)
-	if b.err != nil {
-		return nil, b.err
-	}
 	n := s.shape[len(s.shape)-1]
 	if n > 0 {
 		last := b.zeros(element.Float64, s.n/n, n)
-		if b.err != nil {
-			return nil, b.err
-		}
 		fill(part(last, 1, n-1, 1), Int(1))
 		kernel.CumProdGrad(element.Float64, s.n/n, n, 1, others.ptr(), last.ptr(), s.ptr())
 		alive(others, last, s)
 	}
-	du, dv := b.keep(Det(u)), b.keep(Det(vh))
-	if b.err != nil {
-		return nil, b.err
-	}
-	sign := b.keep(chain(du).mul(dv).then(matrixOf).end())
-	wideOthers := b.keep(Unsqueeze(others, -2))
-	if b.err != nil {
-		return nil, b.err
-	}
-	out := b.keep(chain(u).mul(wideOthers).then(times(vh)).mul(sign).end())
-	if b.err != nil {
-		return nil, b.err
-	}
+	du, dv := try(Det(u)), try(Det(vh))
+	sign := try(chain(du).mul(dv).then(matrixOf).end())
+	wideOthers := try(Unsqueeze(others, -2))
+	out := try(chain(u).mul(wideOthers).then(times(vh)).mul(sign).end())
 	return Cast(out, t.dtype)
 }
 
 // SlogDet is the determinant's sign, and the logarithm of its magnitude.
 func SlogDet(t *Tensor) (sign, log *Tensor, err error) {
 	const op = "slogdet"
-	m, err := readSquare(op, t)
-	if err != nil {
-		return nil, nil, err
-	}
+	defer caughtAs(op, &err)
+	m := try(readSquare(op, t))
 	diagonal, signs := m.diagonalU()
 	for i := range m.count {
 		for k, d := range at(diagonal, i, m.rows) {
@@ -330,36 +280,24 @@ func SlogDet(t *Tensor) (sign, log *Tensor, err error) {
 			diagonal[i*m.rows+k] = math.Abs(d)
 		}
 	}
-	if sign, err = m.result(signs); err != nil {
-		return nil, nil, err
-	}
-	logs, err := FromFloats(t.ctx, diagonal, append(slices.Clone(m.batch()), m.rows), element.Float64)
-	if err == nil {
-		logs, err = chain(logs).unary(OpLog).then(func(x *Tensor) (*Tensor, error) { return Sum(x, []int{-1}, false) }).end()
-	}
-	if err == nil {
-		log, err = Cast(logs, t.dtype)
-	}
-	if err == nil && records(t, nil) {
-		record(log, op, func(n *node, g *Tensor, out []*Tensor) error {
-			b := build(n.op, g)
-			inverse, whole := b.keep(Inv(n.val(0))), b.keep(matrixOf(g))
-			if b.err == nil {
-				out[0] = b.keep(Mul(transposed(inverse), whole))
-			}
-			return As(n.op, b.err)
+	sign = try(m.result(signs))
+	logs := try(FromFloats(t.ctx, diagonal, append(slices.Clone(m.batch()), m.rows), element.Float64))
+	log = try(Cast(try(Sum(try(Unary(OpLog, logs)), []int{-1}, false)), t.dtype))
+	if records(t, nil) {
+		record(log, op, func(n *node, g *Tensor, out []*Tensor) (err error) {
+			defer caughtAs(op, &err)
+			out[0] = try(Mul(transposed(try(Inv(n.val(0)))), try(matrixOf(g))))
+			return nil
 		}, t).save(t)
 	}
-	return sign, log, As(op, err)
+	return sign, log, nil
 }
 
 // Cholesky is the lower triangular L with t = L Lᵀ; it reads the lower triangle of t.
-func Cholesky(t *Tensor) (*Tensor, error) {
+func Cholesky(t *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "cholesky"
-	m, err := readSquare(op, t)
-	if err != nil {
-		return nil, err
-	}
+	m := try(readSquare(op, t))
 	for i := range m.count {
 		if bad := kernel.Cholesky(m.rows, at(m.v, i, m.rows*m.rows)); bad > 0 {
 			return nil, m.fault(i, fmt.Sprintf("is not positive definite: its leading minor of order %d is not positive", bad))
@@ -374,17 +312,12 @@ func Cholesky(t *Tensor) (*Tensor, error) {
 
 // backCholesky is L⁻ᵀ P L⁻¹, made symmetric, with P the lower triangle of Lᵀ g and half its diagonal.
 func backCholesky(n *node, g *Tensor, out []*Tensor) error {
-	b, l := build(n.op, g), n.val(0)
-	inverse := b.keep(Inv(l))
-	lower := b.keep(chain(transposed(l)).then(times(g)).then(func(x *Tensor) (*Tensor, error) { return Tril(x, 0) }).end())
-	if b.err != nil {
-		return b.err
-	}
-	d := diagonalOf(lower, 0, len(l.shape)-2, len(l.shape)-1)
+	l := n.val(0)
+	inverse := try(Inv(l))
+	lower := try(chain(transposed(l)).then(times(g)).then(func(x *Tensor) (*Tensor, error) { return Tril(x, 0) }).end())
+	d := mainDiagonal(lower)
 	kBinaryNumber(OpMul, d, d, Float(0.5), false)
-	whole := b.keep(chain(transposed(inverse)).then(times(lower)).then(times(inverse)).end())
-	if b.err == nil {
-		out[0] = b.keep(chain(whole).binary(OpAdd, transposed(whole)).scalar(OpMul, Float(0.5)).end())
-	}
-	return b.err
+	whole := try(chain(transposed(inverse)).then(times(lower)).then(times(inverse)).end())
+	out[0] = try(chain(whole).binary(OpAdd, transposed(whole)).scalar(OpMul, Float(0.5)).end())
+	return nil
 }

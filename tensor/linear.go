@@ -8,7 +8,8 @@ import (
 
 // Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,
 // in), and bias (out) may be nil.
-func Linear(x, weight, bias *Tensor) (*Tensor, error) {
+func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	nx := len(x.shape)
 	if nx == 0 || len(weight.shape) != 2 || x.shape[nx-1] != weight.shape[1] {
 		return nil, fmt.Errorf("linear: an input of shape %s does not fit a weight of shape %s: its last size must be the weight's second",
@@ -20,29 +21,19 @@ func Linear(x, weight, bias *Tensor) (*Tensor, error) {
 	}
 	low, dtype := lowProduct(x, weight, bias), element.BFloat16
 	if !low {
-		if err := sameFloat("linear", x, weight, bias); err != nil {
-			return nil, err
-		}
+		ensure(sameFloat("linear", x, weight, bias))
 		dtype = x.dtype
 	}
 	k := weight.shape[1]
 	rows := product(x.shape[:nx-1])
-	flat, err := rowsOf(x, rows, k)
-	if err != nil {
-		return nil, err
-	}
+	flat := try(rowsOf(x, rows, k))
 	var arr [8]int
 	b := build("linear", x)
 	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.of(dtype, append(append(arr[:0], x.shape[:nx-1]...), n)...)
-	if low && beta != nil && b.err == nil { // as bfloat16, which is added in float32
+	if low && beta != nil { // as bfloat16, which is added in float32
 		beta = b.cast(b.cast(beta, element.BFloat16), element.Float32)
 	}
-	if b.err != nil {
-		return nil, b.err
-	}
-	if err := kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false); err != nil {
-		return nil, err
-	}
+	ensure(kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false))
 	if recordsAny(x, weight, bias) {
 		back := backLinear
 		if low {
@@ -57,36 +48,24 @@ func backLinear(n *node, g *Tensor, out []*Tensor) error { return linearGrads(fa
 
 func backLinearHalf(n *node, g *Tensor, out []*Tensor) error { return linearGrads(true, n, g, out) }
 
-func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) error {
+func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) (err error) {
 	x, w := n.val(0), n.val(1)
-	g, err := rowsOf(g, x.shape[0], w.shape[0])
-	if err != nil {
-		return err
-	}
+	g = try(rowsOf(g, x.shape[0], w.shape[0]))
 	if n.needs(0) {
-		dx, err := matmul(g.dtype, low, g, w)
-		if err != nil {
-			return err
-		}
+		dx := try(matmul(g.dtype, low, g, w))
 		if out[0] = dx; !sameShape(dx.shape, n.in[0].shape()) {
-			if out[0], err = Reshape(dx, n.in[0].shape()); err != nil {
-				return err
-			}
+			out[0] = try(Reshape(dx, n.in[0].shape()))
 		}
 	}
 	rows, wide, k := g.shape[0], w.shape[0], w.shape[1]
 	if n.needs(1) {
 		dw, add := n.place(1, g)
 		if dw == nil {
-			if dw, err = newTensor("linear", g.ctx, w.shape, g.dtype); err != nil {
-				return err
-			}
+			dw = try(newTensor("linear", g.ctx, w.shape, g.dtype))
 			out[1] = dw
 		}
-		if err := kGemm("linear", low, factor{t: dw, ld: max(k, 1)}, factor{t: g, ld: max(wide, 1), trans: true}, factor{t: x, ld: max(k, 1)},
-			1, wide, k, rows, nil, add); err != nil {
-			return err
-		}
+		ensure(kGemm("linear", low, factor{t: dw, ld: max(k, 1)}, factor{t: g, ld: max(wide, 1), trans: true}, factor{t: x, ld: max(k, 1)},
+			1, wide, k, rows, nil, add))
 	}
 	if n.needs(2) {
 		if n.in[2].leaf != nil && n.in[2].leaf.grad == nil {

@@ -16,9 +16,9 @@ type lined struct {
 
 // alongLines views t as lines over dims, which are in order. It copies t only if it is not contiguous, or the
 // dimensions alternate too often.
-func alongLines(t *Tensor, dims []int) (lined, error) {
+func alongLines(t *Tensor, dims []int) (_ lined, err error) {
+	defer caught(&err)
 	var l lined
-	var err error
 	var ok bool
 	if l.lines, ok = lineShape(t.shape, dims); !ok {
 		for d := range t.shape {
@@ -28,9 +28,7 @@ func alongLines(t *Tensor, dims []int) (lined, error) {
 		}
 		kept := len(l.order)
 		l.order = append(l.order, dims...)
-		if t, err = Permute(t.Detach(), l.order); err != nil {
-			return l, err
-		}
+		t = try(Permute(t.Detach(), l.order))
 		l.lines = kernel.Lines{Outer: product(t.shape[:kept]), N: 1, Side: 1, Run: product(t.shape[kept:])}
 	}
 	l.t, err = contiguous(t)
@@ -68,11 +66,9 @@ func lineShape(shape, dims []int) (kernel.Lines, bool) {
 }
 
 // scaled is (t - mean - low)·scale with one value of each per line, in the dimensions' given order; mean and low may be nil.
-func (l *lined) scaled(op string, mean, low, scale *Tensor) (*Tensor, error) {
-	out, err := newTensor(op, l.t.ctx, l.t.shape, l.t.dtype)
-	if err != nil {
-		return nil, err
-	}
+func (l *lined) scaled(op string, mean, low, scale *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
+	out := try(newTensor(op, l.t.ctx, l.t.shape, l.t.dtype))
 	kernel.ScaleLines(l.t.dtype, l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
 	alive(l.t, mean, low, scale)
 	if l.order == nil {

@@ -30,9 +30,8 @@ func (r Reduction) apply(t *Tensor) (*Tensor, error) {
 // classes checks and flattens the operands of a classification loss: scores
 // (N, C) or (N, C, d…), and targets (N) or (N, d…) of classes.
 func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
-	if err := needFloat(op, x); err != nil {
-		return nil, nil, err
-	}
+	defer caught(&err)
+	ensure(needFloat(op, x))
 	if !target.dtype.IsInt() {
 		return nil, nil, fmt.Errorf("%s: targets must be integers (class numbers), not %s", op, target.dtype)
 	}
@@ -50,19 +49,13 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
 		for i := 2; i < len(x.shape); i++ {
 			order = append(order, i)
 		}
-		if rows, err = Permute(x, append(order, 1)); err != nil {
-			return nil, nil, err
-		}
+		rows = try(Permute(x, append(order, 1)))
 	}
 	if len(rows.shape) != 2 || !rows.contiguous {
-		if rows, err = Reshape(rows, []int{target.n, x.shape[d]}); err != nil {
-			return nil, nil, err
-		}
+		rows = try(Reshape(rows, []int{target.n, x.shape[d]}))
 	}
 	b := build(op, target)
-	if ix = b.indices(target); b.err != nil {
-		return nil, nil, b.err
-	}
+	ix = b.indices(target)
 	for i, c := range elems[int64](ix) {
 		if (c < 0 || c >= int64(x.shape[d])) && c != ignoreTarget {
 			return nil, nil, fmt.Errorf("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, c, i, x.shape[d], x.shape[d]-1)
@@ -88,7 +81,8 @@ func countTargets(ix *Tensor) int {
 // target class. scores are (N, C) or (N, C, d…); target is (N) or (N, d…) of
 // class numbers, where -100 leaves the sample out, or probabilities of the
 // scores' shape and type.
-func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
+func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(scores, target) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return CrossEntropy(t[0], t[1], r) }, scores, target)
 	}
@@ -96,24 +90,16 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 	if target.dtype.IsFloat() {
 		return softCrossEntropy(scores, target, r)
 	}
-	x, ix, err := classes(op, scores, target)
-	if err != nil {
-		return nil, err
-	}
+	x, ix := try2(classes(op, scores, target))
 	rows, n := x.shape[0], x.shape[1]
 	b := build(op, x)
 	loss, lse := b.like(rows), b.like(rows)
-	if b.err != nil {
-		return nil, b.err
-	}
 	kernel.CrossEntropy(x.dtype, rows, n, loss.ptr(), lse.ptr(), x.ptr(), elems[int64](ix))
 	alive(x)
 	out, scale := loss, 1.0
 	switch r {
 	case ReduceMean, ReduceSum:
-		if out, err = Sum(loss, nil, false); err != nil {
-			return nil, err
-		}
+		out = try(Sum(loss, nil, false))
 		Discard(loss)
 		if r == ReduceMean {
 			counted := float64(countTargets(ix))
@@ -121,9 +107,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 			kBinaryNumber(OpDiv, out, out, Float(counted), false)
 		}
 	case ReduceNone:
-		if out, err = View(loss, target.shape); err != nil {
-			return nil, err
-		}
+		out = try(View(loss, target.shape))
 		out.view = false
 	}
 	if records(x, nil) {
@@ -134,11 +118,9 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 			}
 			b := build(op, g)
 			out[0], g = b.like(x.shape...), b.contiguous(g)
-			if b.err == nil {
-				kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), elems[int64](ix))
-			}
+			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), elems[int64](ix))
 			alive(g)
-			return b.err
+			return nil
 		}, x).save(x, lse, ix)
 	}
 	Discard(lse)
@@ -146,7 +128,8 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 }
 
 // softCrossEntropy takes probabilities as targets.
-func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
+func softCrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
 		hint := ""
 		if len(target.shape) == 1 && len(scores.shape) == 2 && target.n == scores.shape[0] {
@@ -154,9 +137,7 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 		}
 		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s%s", ShapeString(target.shape), ShapeString(scores.shape), hint)
 	}
-	if err := sameFloat("cross_entropy", scores, target); err != nil {
-		return nil, err
-	}
+	ensure(sameFloat("cross_entropy", scores, target))
 	d := min(1, len(scores.shape)-1)
 	return chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).then(r.apply).end()
@@ -164,28 +145,24 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) (*Tensor, error) {
 
 // NLLLoss is minus the score of the target class; scores are logarithms of
 // probabilities.
-func NLLLoss(logp, target *Tensor, r Reduction) (*Tensor, error) {
+func NLLLoss(logp, target *Tensor, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(logp) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return NLLLoss(t[0], target, r) }, logp)
 	}
-	x, ix, err := classes("nll_loss", logp, target)
-	if err != nil {
-		return nil, err
-	}
+	x, ix := try2(classes("nll_loss", logp, target))
 	if countTargets(ix) != ix.n {
 		return NLLLossWith(logp, target, nil, ignoreTarget, r)
 	}
-	column, err := View(ix, []int{ix.n, 1})
-	if err != nil {
-		return nil, err
-	}
+	column := try(View(ix, []int{ix.n, 1}))
 	return chain(x).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
 		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).unary(OpNeg).then(r.apply).end()
 }
 
 // Accuracy is the share of rows of scores (N, C) whose largest entry is the
 // target's class.
-func Accuracy(scores, target *Tensor) (float64, error) {
+func Accuracy(scores, target *Tensor) (_ float64, err error) {
+	defer caught(&err)
 	if len(scores.shape) != 2 || len(target.shape) != 1 || target.shape[0] != scores.shape[0] {
 		return 0, fmt.Errorf("accuracy: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
 			ShapeString(target.shape), ShapeString(scores.shape))
@@ -193,10 +170,7 @@ func Accuracy(scores, target *Tensor) (float64, error) {
 	if target.n == 0 {
 		return 0, emptyReduction("accuracy", target)
 	}
-	hits, err := chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
-		then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()
-	if err != nil {
-		return 0, err
-	}
+	hits := try(chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
+		then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end())
 	return hits.at(0).f / float64(target.n), nil
 }

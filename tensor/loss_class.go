@@ -19,7 +19,8 @@ const IgnoreTarget = ignoreTarget
 // CrossEntropyWith is CrossEntropy with weights of the classes, another target that leaves
 // samples out, and smoothed targets (Szegedy et al. 2016). The mean is over the weights of
 // the targets, as in PyTorch.
-func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Tensor, error) {
+func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(scores, target, o.Weight) {
 		return precise(func(t []*Tensor) (*Tensor, error) {
 			o.Weight = t[2]
@@ -27,10 +28,7 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Ten
 		}, scores, target, o.Weight)
 	}
 	const op = "cross_entropy"
-	c, err := o.classes(op, scores)
-	if err != nil {
-		return nil, err
-	}
+	c := try(o.classes(op, scores))
 	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		return nil, fmt.Errorf("%s: label_smoothing must be between 0 and 1, not %v", op, o.Smoothing)
 	}
@@ -40,43 +38,26 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (*Ten
 		}
 		return smoothCrossEntropy(scores, target, o, c, r)
 	}
-	ids, err := ignoring(op, target, o.Ignore, c)
-	if err != nil {
-		return nil, err
-	}
+	ids := try(ignoring(op, target, o.Ignore, c))
 	if o.Weight == nil && o.Smoothing == 0 {
 		return CrossEntropy(scores, ids, r)
 	}
-	x, ix, err := classes(op, scores, ids)
-	if err != nil {
-		return nil, err
-	}
-	logp, err := LogSoftmax(x, 1)
-	if err != nil {
-		return nil, err
-	}
+	x, ix := try2(classes(op, scores, ids))
+	logp := try(LogSoftmax(x, 1))
 	return classLoss(op, logp, ix, target.shape, o, r)
 }
 
 // NLLLossWith is NLLLoss with weights of the classes, and a target that leaves samples out.
-func NLLLossWith(logp, target *Tensor, weight *Tensor, ignore int64, r Reduction) (*Tensor, error) {
+func NLLLossWith(logp, target *Tensor, weight *Tensor, ignore int64, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(logp, weight) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return NLLLossWith(t[0], target, t[1], ignore, r) }, logp, weight)
 	}
 	const op = "nll_loss"
 	o := ClassOptions{Weight: weight, Ignore: ignore}
-	c, err := o.classes(op, logp)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := ignoring(op, target, ignore, c)
-	if err != nil {
-		return nil, err
-	}
-	x, ix, err := classes(op, logp, ids)
-	if err != nil {
-		return nil, err
-	}
+	c := try(o.classes(op, logp))
+	ids := try(ignoring(op, target, ignore, c))
+	x, ix := try2(classes(op, logp, ids))
 	if weight == nil && countTargets(ix) == ix.n {
 		return NLLLoss(logp, target, r)
 	}
@@ -84,18 +65,15 @@ func NLLLossWith(logp, target *Tensor, weight *Tensor, ignore int64, r Reduction
 }
 
 // classes is the number of classes of scores, which the weights fit.
-func (o *ClassOptions) classes(op string, scores *Tensor) (int, error) {
-	if err := needFloat(op, scores); err != nil {
-		return 0, err
-	}
+func (o *ClassOptions) classes(op string, scores *Tensor) (_ int, err error) {
+	defer caught(&err)
+	ensure(needFloat(op, scores))
 	if len(scores.shape) == 0 {
 		return 0, fmt.Errorf("%s: scores have no dimension of classes", op)
 	}
 	c := scores.shape[min(1, len(scores.shape)-1)]
 	if o.Weight != nil {
-		if err := sameFloat(op, scores, o.Weight); err != nil {
-			return 0, err
-		}
+		ensure(sameFloat(op, scores, o.Weight))
 		if len(o.Weight.shape) != 1 || o.Weight.shape[0] != c {
 			return 0, fmt.Errorf("%s: weights of shape %s do not fit scores of shape %s: expected (%d,)", op, ShapeString(o.Weight.shape), ShapeString(scores.shape), c)
 		}
@@ -104,46 +82,26 @@ func (o *ClassOptions) classes(op string, scores *Tensor) (int, error) {
 }
 
 // classLoss combines the losses of rows of log-probabilities (n, C) with n target classes, where -100 leaves its row out.
-func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduction) (*Tensor, error) {
+func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	c := logp.shape[1]
-	ix, err := View(ix, []int{ix.n})
-	if err != nil {
-		return nil, err
-	}
-	b := build(op, logp)
-	out := b.keep(BinaryScalar(OpLt, ix, Int(0), false))
-	if b.err != nil {
-		return nil, b.err
-	}
-	known := b.keep(MaskedFill(ix, out, Int(0)))
-	if b.err != nil {
-		return nil, b.err
-	}
+	ix = try(View(ix, []int{ix.n}))
+	out := try(BinaryScalar(OpLt, ix, Int(0), false))
+	known := try(MaskedFill(ix, out, Int(0)))
 	weights, per := o.Weight, (*Tensor)(nil)
 	if weights == nil {
-		weights = b.keep(Ones(logp.ctx, []int{c}, logp.dtype))
+		weights = try(Ones(logp.ctx, []int{c}, logp.dtype))
 	}
-	if b.err == nil {
-		weights = weights.Detach()
-		per = b.keep(chain(weights).then(func(t *Tensor) (*Tensor, error) { return IndexSelect(t, 0, known) }).
-			then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).end())
-	}
-	if b.err != nil {
-		return nil, b.err
-	}
-	column, err := View(known, []int{known.n, 1})
-	if err != nil {
-		return nil, err
-	}
+	weights = weights.Detach()
+	per = try(chain(weights).then(func(t *Tensor) (*Tensor, error) { return IndexSelect(t, 0, known) }).
+		then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).end())
+	column := try(View(known, []int{known.n, 1}))
 	each := chain(logp).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
 		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, []int{known.n}) }).
 		then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).mul(per).scalar(OpMul, Float(o.Smoothing-1))
 	if o.Smoothing > 0 {
-		all, err := chain(logp).mul(weights).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{1}, false) }).
-			then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).scalar(OpMul, Float(o.Smoothing/float64(c))).end()
-		if err != nil {
-			return nil, err
-		}
+		all := try(chain(logp).mul(weights).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{1}, false) }).
+			then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).scalar(OpMul, Float(o.Smoothing/float64(c))).end())
 		each = each.binary(OpSub, all)
 	}
 	switch r {
@@ -152,25 +110,17 @@ func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduc
 	case ReduceSum:
 		return each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()
 	}
-	total, err := Sum(per, nil, false)
-	if err != nil {
-		return nil, err
-	}
+	total := try(Sum(per, nil, false))
 	return each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).div(total).end()
 }
 
 // ignoring is target with the ignored class replaced by -100, which no other target may be.
-func ignoring(op string, target *Tensor, ignore int64, c int) (*Tensor, error) {
+func ignoring(op string, target *Tensor, ignore int64, c int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if ignore == ignoreTarget || !target.dtype.IsInt() {
 		return target, nil
 	}
-	ids, err := Cast(target, element.Int64)
-	if err == nil {
-		ids, err = Clone(ids)
-	}
-	if err != nil {
-		return nil, err
-	}
+	ids := try(Clone(try(Cast(target, element.Int64))))
 	v := elems[int64](ids)
 	for i, id := range v {
 		switch id {
@@ -184,12 +134,13 @@ func ignoring(op string, target *Tensor, ignore int64, c int) (*Tensor, error) {
 }
 
 // smoothCrossEntropy takes probabilities as targets.
-func smoothCrossEntropy(scores, target *Tensor, o ClassOptions, c int, r Reduction) (*Tensor, error) {
+func smoothCrossEntropy(scores, target *Tensor, o ClassOptions, c int, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	b := build("cross_entropy", scores)
 	if o.Smoothing > 0 {
-		target = b.keep(chain(target).scalar(OpMul, Float(1-o.Smoothing)).scalar(OpAdd, Float(o.Smoothing/float64(c))).end())
+		target = try(chain(target).scalar(OpMul, Float(1-o.Smoothing)).scalar(OpAdd, Float(o.Smoothing/float64(c))).end())
 	}
-	if o.Weight != nil && b.err == nil {
+	if o.Weight != nil {
 		shape := make([]int, max(len(scores.shape)-1, 1))
 		for i := range shape {
 			shape[i] = 1
@@ -198,13 +149,8 @@ func smoothCrossEntropy(scores, target *Tensor, o ClassOptions, c int, r Reducti
 		if len(scores.shape) == 1 {
 			shape = shape[:1]
 		}
-		weight := b.keep(View(b.contiguous(o.Weight.Detach()), shape))
-		if b.err == nil {
-			target = b.keep(Mul(target, weight))
-		}
-	}
-	if b.err != nil {
-		return nil, b.err
+		weight := try(View(b.contiguous(o.Weight.Detach()), shape))
+		target = try(Mul(target, weight))
 	}
 	return softCrossEntropy(scores, target, r)
 }

@@ -12,41 +12,29 @@ const ReduceBatchMean Reduction = ReduceNone + 1
 
 // WeightedBCE is BCEWithLogits with elements multiplied by weight, and their positive parts by posWeight; both
 // broadcast to x, and may be nil.
-func WeightedBCE(x, y, weight, posWeight *Tensor, r Reduction) (*Tensor, error) {
+func WeightedBCE(x, y, weight, posWeight *Tensor, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x, y, weight, posWeight) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return WeightedBCE(t[0], t[1], t[2], t[3], r) }, x, y, weight, posWeight)
 	}
 	const op = "bce_with_logits"
-	if err := pairLoss(op, x, y); err != nil {
-		return nil, err
-	}
+	ensure(pairLoss(op, x, y))
 	for _, w := range []*Tensor{weight, posWeight} {
 		if w == nil {
 			continue
 		}
-		if err := sameFloat(op, x, w); err != nil {
-			return nil, err
-		}
+		ensure(sameFloat(op, x, w))
 		if s, err := broadcastShape(op, nil, x.shape, w.shape); err != nil || !sameShape(s, x.shape) {
 			return nil, fmt.Errorf("%s: weights of shape %s do not broadcast to shape %s", op, ShapeString(w.shape), ShapeString(x.shape))
 		}
 	}
-	b := build(op, x)
-	negative := b.keep(Unary(OpNeg, x))
-	if b.err != nil {
-		return nil, b.err
+	negative := try(Unary(OpNeg, x))
+	soft := try(Softplus(negative, 1, math.Inf(1)))
+	if posWeight != nil {
+		factor := try(chain(posWeight.Detach()).scalar(OpSub, Float(1)).mul(y).scalar(OpAdd, Float(1)).end())
+		soft = try(Mul(soft, factor))
 	}
-	soft := b.keep(Softplus(negative, 1, math.Inf(1)))
-	if posWeight != nil && b.err == nil {
-		factor := b.keep(chain(posWeight.Detach()).scalar(OpSub, Float(1)).mul(y).scalar(OpAdd, Float(1)).end())
-		if b.err == nil {
-			soft = b.keep(Mul(soft, factor))
-		}
-	}
-	rest := b.keep(BinaryScalar(OpSub, y, Float(1), true)) // 1 - y
-	if b.err != nil {
-		return nil, b.err
-	}
+	rest := try(BinaryScalar(OpSub, y, Float(1), true)) // 1 - y
 	each := chain(rest).mul(x).binary(OpAdd, soft)
 	if weight != nil {
 		each = each.mul(weight.Detach())
@@ -69,48 +57,34 @@ func SmoothL1Loss(x, y *Tensor, beta float64, r Reduction) (*Tensor, error) {
 	return chained{t: each, err: err}.scalar(OpDiv, Float(beta)).then(r.apply).end()
 }
 
-func huber(op string, x, y *Tensor, delta float64, r Reduction) (*Tensor, error) {
+func huber(op string, x, y *Tensor, delta float64, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x, y) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return huber(op, t[0], t[1], delta, r) }, x, y)
 	}
-	if err := pairLoss(op, x, y); err != nil {
-		return nil, err
-	}
+	ensure(pairLoss(op, x, y))
 	return chain(x).binary(OpSub, y).then(func(t *Tensor) (*Tensor, error) { return activate(op, kernel.Huber, t, delta, 0) }).then(r.apply).end()
 }
 
 // KLDiv is target·(log(target) - x), 0 where target is 0: the Kullback-Leibler divergence
 // of x, log-probabilities, from target, probabilities or, with logTarget,
 // log-probabilities.
-func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (*Tensor, error) {
+func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x, target) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return KLDiv(t[0], t[1], logTarget, r) }, x, target)
 	}
 	const op = "kl_div"
-	if err := pairLoss(op, x, target); err != nil {
-		return nil, err
-	}
-	if err := sameFloat(op, x, target); err != nil {
-		return nil, err
-	}
+	ensure(pairLoss(op, x, target))
+	ensure(sameFloat(op, x, target))
 	var each chained
 	if logTarget {
-		p, err := Unary(OpExp, target)
-		if err != nil {
-			return nil, err
-		}
+		p := try(Unary(OpExp, target))
 		each = chain(target).binary(OpSub, x).mul(p)
 	} else {
-		b := build(op, target)
-		zero := b.keep(BinaryScalar(OpEq, target, Int(0), false))
-		if b.err != nil {
-			return nil, b.err
-		}
-		own := b.keep(chain(target).then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, zero, Int(1)) }).unary(OpLog).mul(target).end())
-		cross := b.keep(Mul(target, x))
-		if b.err != nil {
-			return nil, b.err
-		}
+		zero := try(BinaryScalar(OpEq, target, Int(0), false))
+		own := try(chain(target).then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, zero, Int(1)) }).unary(OpLog).mul(target).end())
+		cross := try(Mul(target, x))
 		each = chain(own).binary(OpSub, cross)
 	}
 	if r != ReduceBatchMean {
@@ -124,104 +98,68 @@ func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (*Tensor, error) {
 
 // CosineSimilarity is a·b / (‖a‖·‖b‖) along a dimension; norms below eps count as eps. a
 // and b broadcast.
-func CosineSimilarity(a, b *Tensor, dim int, eps float64) (*Tensor, error) {
+func CosineSimilarity(a, b *Tensor, dim int, eps float64) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(a, b) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return CosineSimilarity(t[0], t[1], dim, eps) }, a, b)
 	}
 	const op = "cosine_similarity"
-	if err := sameFloat(op, a, b); err != nil {
-		return nil, err
-	}
-	shape, err := broadcastShape(op, nil, a.shape, b.shape)
-	if err != nil {
-		return nil, err
-	}
-	d, err := axis(op, dim, len(shape))
-	if err != nil {
-		return nil, err
-	}
-	unit := func(t *Tensor) (*Tensor, error) {
-		t, err := Expand(t, shape)
-		if err != nil {
-			return nil, err
-		}
-		length, err := chain(t).unary(OpSquare).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, true) }).
+	ensure(sameFloat(op, a, b))
+	shape := try(broadcastShape(op, nil, a.shape, b.shape))
+	d := try(axis(op, dim, len(shape)))
+	unit := func(t *Tensor) (_ *Tensor, err error) {
+		defer caught(&err)
+		t = try(Expand(t, shape))
+		length := try(chain(t).unary(OpSquare).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, true) }).
 			then(func(t *Tensor) (*Tensor, error) {
 				least := Float(eps * eps)
 				return Clamp(t, &least, nil)
-			}).unary(OpSqrt).end()
-		if err != nil {
-			return nil, err
-		}
+			}).unary(OpSqrt).end())
 		return Div(t, length)
 	}
-	x, err := unit(a)
-	if err != nil {
-		return nil, err
-	}
-	y, err := unit(b)
-	if err != nil {
-		return nil, err
-	}
+	x := try(unit(a))
+	y := try(unit(b))
 	return chain(x).mul(y).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).end()
 }
 
 // CosineEmbeddingLoss is 1 - cos(a, b) where target is 1, and cos(a, b) - margin, at least
 // 0, where it is -1. a and b are (N, D) or (D), target (N) or without dimensions.
-func CosineEmbeddingLoss(a, b, target *Tensor, margin float64, r Reduction) (*Tensor, error) {
+func CosineEmbeddingLoss(a, b, target *Tensor, margin float64, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(a, b) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return CosineEmbeddingLoss(t[0], t[1], target, margin, r) }, a, b)
 	}
 	const op = "cosine_embedding_loss"
-	if err := sameFloat(op, a, b); err != nil {
-		return nil, err
-	}
+	ensure(sameFloat(op, a, b))
 	if nd := len(a.shape); nd < 1 || nd > 2 || !sameShape(a.shape, b.shape) || !sameShape(target.shape, a.shape[:nd-1]) {
 		return nil, fmt.Errorf("%s: shapes %s, %s and %s do not fit: expected (N, D), (N, D) and (N,)", op, ShapeString(a.shape), ShapeString(b.shape), ShapeString(target.shape))
 	}
 	last := len(a.shape) - 1
 	sum := func(t *Tensor) (*Tensor, error) { return Sum(t, []int{last}, false) }
 	const tiny = 1e-12
-	made := build(op, a)
-	bb := made.keep(chain(b).unary(OpSquare).then(sum).scalar(OpAdd, Float(tiny)).end())
-	if made.err != nil {
-		return nil, made.err
-	}
-	length := made.keep(chain(a).unary(OpSquare).then(sum).scalar(OpAdd, Float(tiny)).mul(bb).unary(OpSqrt).end())
-	if made.err != nil {
-		return nil, made.err
-	}
-	cos := made.keep(chain(a).mul(b).then(sum).div(length).end())
-	if made.err != nil {
-		return nil, made.err
-	}
-	like := made.keep(BinaryScalar(OpSub, cos, Float(1), true))
-	unlike := made.keep(chain(cos).scalar(OpSub, Float(margin)).unary(OpRelu).end())
+	bb := try(chain(b).unary(OpSquare).then(sum).scalar(OpAdd, Float(tiny)).end())
+	length := try(chain(a).unary(OpSquare).then(sum).scalar(OpAdd, Float(tiny)).mul(bb).unary(OpSqrt).end())
+	cos := try(chain(a).mul(b).then(sum).div(length).end())
+	like := try(BinaryScalar(OpSub, cos, Float(1), true))
+	unlike := try(chain(cos).scalar(OpSub, Float(margin)).unary(OpRelu).end())
 	zero := newNumber(a.ctx, Int(0), a.dtype)
-	pos, neg := made.keep(BinaryScalar(OpEq, target, Int(1), false)), made.keep(BinaryScalar(OpEq, target, Int(-1), false))
-	if made.err != nil {
-		return nil, made.err
-	}
-	first, second := made.keep(Where(pos, like, zero)), made.keep(Where(neg, unlike, zero))
-	if made.err != nil {
-		return nil, made.err
-	}
+	pos, neg := try(BinaryScalar(OpEq, target, Int(1), false)), try(BinaryScalar(OpEq, target, Int(-1), false))
+	first, second := try(Where(pos, like, zero)), try(Where(neg, unlike, zero))
 	return chain(first).binary(OpAdd, second).then(r.apply).end()
 }
 
 // TripletMarginLoss is margin + ‖anchor - positive‖ - ‖anchor - negative‖, at least 0, in
 // the p-norm over the last dimension; eps is added to differences. swap measures the second
 // distance from the nearer of anchor and positive (Balntas et al. 2016).
-func TripletMarginLoss(anchor, positive, negative *Tensor, margin, p, eps float64, swap bool, r Reduction) (*Tensor, error) {
+func TripletMarginLoss(anchor, positive, negative *Tensor, margin, p, eps float64, swap bool, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(anchor, positive, negative) {
 		return precise(func(t []*Tensor) (*Tensor, error) {
 			return TripletMarginLoss(t[0], t[1], t[2], margin, p, eps, swap, r)
 		}, anchor, positive, negative)
 	}
 	const op = "triplet_margin_loss"
-	if err := sameFloat(op, anchor, positive, negative); err != nil {
-		return nil, err
-	}
+	ensure(sameFloat(op, anchor, positive, negative))
 	if len(anchor.shape) == 0 || !sameShape(anchor.shape, positive.shape) || !sameShape(anchor.shape, negative.shape) {
 		return nil, fmt.Errorf("%s: shapes %s, %s and %s differ", op, ShapeString(anchor.shape), ShapeString(positive.shape), ShapeString(negative.shape))
 	}
@@ -229,16 +167,10 @@ func TripletMarginLoss(anchor, positive, negative *Tensor, margin, p, eps float6
 	far := func(a, b *Tensor) (*Tensor, error) {
 		return chain(a).binary(OpSub, b).scalar(OpAdd, Float(eps)).then(func(t *Tensor) (*Tensor, error) { return Norm(t, p, []int{last}, false) }).end()
 	}
-	b := build(op, anchor)
-	near, away := b.keep(far(anchor, positive)), b.keep(far(anchor, negative))
+	near, away := try(far(anchor, positive)), try(far(anchor, negative))
 	if swap {
-		other := b.keep(far(positive, negative))
-		if b.err == nil {
-			away = b.keep(Binary(OpMinimum, away, other))
-		}
-	}
-	if b.err != nil {
-		return nil, b.err
+		other := try(far(positive, negative))
+		away = try(Binary(OpMinimum, away, other))
 	}
 	return chain(near).binary(OpSub, away).scalar(OpAdd, Float(margin)).unary(OpRelu).then(r.apply).end()
 }

@@ -36,35 +36,27 @@ func difference(op string, x, y *Tensor, of UnaryOp, r Reduction) (*Tensor, erro
 
 // BCEWithLogits is the cross entropy of sigmoid(x) and y, as
 // relu(x) - x·y + log(1 + exp(-|x|)), which does not overflow.
-func BCEWithLogits(x, y *Tensor, r Reduction) (*Tensor, error) {
+func BCEWithLogits(x, y *Tensor, r Reduction) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x, y) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return BCEWithLogits(t[0], t[1], r) }, x, y)
 	}
-	if err := pairLoss("bce_with_logits", x, y); err != nil {
-		return nil, err
-	}
+	ensure(pairLoss("bce_with_logits", x, y))
 	const op = "bce_with_logits"
 	plain, target := x.Detach(), y.Detach()
-	b := build(op, x)
-	soft := b.keep(chain(plain).unary(OpAbs).unary(OpNeg).unary(OpExp).unary(OpLog1p).end())
-	xy := b.keep(Mul(plain, target))
-	if b.err != nil {
-		return nil, b.err
-	}
-	each, err := chain(plain).unary(OpRelu).binary(OpSub, xy).binary(OpAdd, soft).end()
-	if err != nil {
-		return nil, err
-	}
+	soft := try(chain(plain).unary(OpAbs).unary(OpNeg).unary(OpExp).unary(OpLog1p).end())
+	xy := try(Mul(plain, target))
+	each := try(chain(plain).unary(OpRelu).binary(OpSub, xy).binary(OpAdd, soft).end())
 	if records(x, y) {
 		record(each, op, func(n *node, g *Tensor, out []*Tensor) error {
-			x, y, b := n.val(0), n.val(1), build(op, g)
+			x, y := n.val(0), n.val(1)
 			if n.needs(0) {
-				out[0] = b.keep(chain(x).unary(OpSigmoid).binary(OpSub, y).mul(g).end())
+				out[0] = try(chain(x).unary(OpSigmoid).binary(OpSub, y).mul(g).end())
 			}
 			if n.needs(1) {
-				out[1] = b.keep(chain(x).mul(g).unary(OpNeg).end())
+				out[1] = try(chain(x).mul(g).unary(OpNeg).end())
 			}
-			return b.err
+			return nil
 		}, x, y).save(x, y)
 	}
 	return r.apply(each)

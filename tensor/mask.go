@@ -10,27 +10,20 @@ import (
 
 // Where takes a's elements where cond is true and b's where it is false;
 // all three broadcast.
-func Where(cond, a, b *Tensor) (*Tensor, error) {
+func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	if cond.dtype != element.Bool {
 		return nil, fmt.Errorf("where: the condition must be a bool tensor, not %s", cond.dtype)
 	}
 	compute := promoteOperands(a, b)
 	var arr, arr2 [8]int
-	shape, err := broadcastShape("where", arr[:0], a.shape, b.shape)
-	if err != nil {
-		return nil, err
-	}
-	if shape, err = broadcastShape("where", arr2[:0], cond.shape, shape); err != nil {
-		return nil, err
-	}
+	shape := try(broadcastShape("where", arr[:0], a.shape, b.shape))
+	shape = try(broadcastShape("where", arr2[:0], cond.shape, shape))
 	made := build("where", cond)
 	if made.ctx == nil {
 		made.ctx = a.ctx
 	}
 	x, y, out := made.cast(a, compute), made.cast(b, compute), made.of(compute, shape...)
-	if made.err != nil {
-		return nil, made.err
-	}
 	kWhere(out, cond, x, y)
 	if compute.IsFloat() && records(a, b) {
 		record(out, "where", backWhere, a, b).save(cond)
@@ -39,30 +32,30 @@ func Where(cond, a, b *Tensor) (*Tensor, error) {
 }
 
 func backWhere(n *node, g *Tensor, out []*Tensor) error {
-	zero, b := newNumber(g.ctx, Int(0), g.dtype), build(n.op, g)
+	zero := newNumber(g.ctx, Int(0), g.dtype)
 	if n.needs(0) {
-		out[0] = b.keep(Where(n.val(0), g, zero))
+		out[0] = try(Where(n.val(0), g, zero))
 	}
 	if n.needs(1) {
-		out[1] = b.keep(Where(n.val(0), zero, g))
+		out[1] = try(Where(n.val(0), zero, g))
 	}
-	return b.err
+	return nil
 }
 
 // MaskedFill is t with value where mask is true.
-func MaskedFill(t, mask *Tensor, value Scalar) (*Tensor, error) {
+func MaskedFill(t, mask *Tensor, value Scalar) (_ *Tensor, err error) {
+	defer caught(&err)
 	if mask.dtype != element.Bool {
 		return nil, fmt.Errorf("masked_fill: the mask must be a bool tensor, not %s", mask.dtype)
 	}
-	if err := value.fits("masked_fill", t.dtype); err != nil {
-		return nil, err
-	}
+	ensure(value.fits("masked_fill", t.dtype))
 	out, err := Where(mask, newNumber(t.ctx, value, t.dtype), t)
 	return out, As("masked_fill", err)
 }
 
 // Clamp limits elements to lo … hi; a nil bound does not limit. NaN stays.
-func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
+func Clamp(t *Tensor, lo, hi *Scalar) (_ *Tensor, err error) {
+	defer caughtAs("clamp", &err)
 	if lo == nil && hi == nil {
 		return nil, fmt.Errorf("clamp: at least one of min and max must be given")
 	}
@@ -74,18 +67,12 @@ func Clamp(t *Tensor, lo, hi *Scalar) (*Tensor, error) {
 	if hi != nil {
 		limited = limited.scalar(OpMinimum, *hi)
 	}
-	out, err := limited.end()
-	if err != nil {
-		return nil, As("clamp", err)
-	}
+	out := try(limited.end())
 	if !out.dtype.IsFloat() || !records(t, nil) {
 		return out, nil
 	}
 	// The gradient passes where t was within the limits.
-	inside, err := Binary(OpEq, out, plain)
-	if err != nil {
-		return nil, err
-	}
+	inside := try(Binary(OpEq, out, plain))
 	record(out, "clamp", func(n *node, g *Tensor, out []*Tensor) (err error) {
 		out[0], err = Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype))
 		return err
@@ -113,13 +100,12 @@ func IsFinite(t *Tensor) (*Tensor, error) {
 }
 
 // classify applies test to t's elements if they are floats; all integers give the value integers.
-func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (*Tensor, error) {
+func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return classify(op, t[0], integers, test) }, t)
 	}
-	if _, err := computing(t.dtype, op); err != nil {
-		return nil, err
-	}
+	try(computing(t.dtype, op))
 	if !t.dtype.IsFloat() {
 		return full(op, t.ctx, t.shape, Truth(integers), element.Bool)
 	}
@@ -129,24 +115,18 @@ func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, 
 
 // triangle keeps the elements on one side of a diagonal of the last two
 // dimensions.
-func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (*Tensor, error) {
+func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (_ *Tensor, err error) {
+	defer caught(&err)
 	nd := len(t.shape)
 	if nd < 2 {
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
 	}
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
 	diagonal = min(max(diagonal, -rows), cols) // further out, all or nothing is kept
-	b := build(op, t)
-	row := b.keep(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64))
-	col := b.keep(sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64))
-	if b.err != nil {
-		return nil, b.err
-	}
-	row = b.keep(View(row, []int{rows, 1}))
-	keep := b.keep(Binary(compare, col, row))
-	if b.err != nil {
-		return nil, b.err
-	}
+	row := try(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64))
+	col := try(sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64))
+	row = try(View(row, []int{rows, 1}))
+	keep := try(Binary(compare, col, row))
 	return Where(keep, t, newNumber(t.ctx, Int(0), t.dtype))
 }
 
@@ -157,17 +137,12 @@ func Tril(t *Tensor, diagonal int) (*Tensor, error) { return triangle("tril", Op
 func Triu(t *Tensor, diagonal int) (*Tensor, error) { return triangle("triu", OpGe, t, diagonal) }
 
 // nonzero lists where a contiguous bool mask is true, as flat indices.
-func nonzero(op string, mask *Tensor) (*Tensor, error) {
+func nonzero(op string, mask *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	b := build(op, mask)
 	m := b.contiguous(mask)
-	if b.err != nil {
-		return nil, b.err
-	}
 	count := m.n - bytes.Count(m.Bytes(), []byte{0})
 	out := b.of(element.Int64, count)
-	if b.err != nil {
-		return nil, b.err
-	}
 	v := elems[int64](out)
 	for i, on := range elems[bool](m) {
 		if on {

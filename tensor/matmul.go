@@ -11,7 +11,8 @@ import (
 // MatMul is the matrix product, with PyTorch's rules: vectors are taken as a
 // row on the left and a column on the right, and leading dimensions are
 // batches that broadcast.
-func MatMul(a, b *Tensor) (*Tensor, error) {
+func MatMul(a, b *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	na, nb := len(a.shape), len(b.shape)
 	if na == 0 || nb == 0 {
 		return nil, fmt.Errorf("matmul: shapes %s and %s: both need at least one dimension", ShapeString(a.shape), ShapeString(b.shape))
@@ -27,10 +28,7 @@ func MatMul(a, b *Tensor) (*Tensor, error) {
 	}
 	dtype := element.BFloat16
 	if !low {
-		var err error
-		if dtype, err = computing(a.dtype, "matmul"); err != nil {
-			return nil, err
-		}
+		dtype = try(computing(a.dtype, "matmul"))
 	}
 	matmul := func(a, b *Tensor) (*Tensor, error) { return matmul(dtype, low, a, b) }
 	if na == 2 && nb == 2 {
@@ -44,16 +42,13 @@ func MatMul(a, b *Tensor) (*Tensor, error) {
 		y = y.then(func(t *Tensor) (*Tensor, error) { return Unsqueeze(t, 1) })
 	}
 	var out *Tensor
-	var err error
 	if nb <= 2 && na > 2 { // many rows by one matrix: one large product
 		rows := product(a.shape[:na-1])
 		flat, ferr := Reshape(a, []int{rows, ka})
 		if ferr != nil {
 			return nil, ferr
 		}
-		if out, err = matmul(flat, y.t); err != nil {
-			return nil, err
-		}
+		out = try(matmul(flat, y.t))
 		out, err = Reshape(out, append(slices.Clone(a.shape[:na-1]), out.shape[1]))
 	} else {
 		out, err = matmul(x.t, y.t)
@@ -62,24 +57,21 @@ func MatMul(a, b *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	if nb == 1 {
-		if out, err = Squeeze(out, -1); err != nil {
-			return nil, err
-		}
+		out = try(Squeeze(out, -1))
 	}
 	if na == 1 {
 		d := -2
 		if nb == 1 {
 			d = -1
 		}
-		if out, err = Squeeze(out, d); err != nil {
-			return nil, err
-		}
+		out = try(Squeeze(out, d))
 	}
 	return out, nil
 }
 
 // matmul multiplies tensors of at least two dimensions with matching sizes; low multiplies them as bfloat16.
-func matmul(dtype element.Type, low bool, a, b *Tensor) (*Tensor, error) {
+func matmul(dtype element.Type, low bool, a, b *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	na, nb := len(a.shape), len(b.shape)
 	m, k, n := a.shape[na-2], a.shape[na-1], b.shape[nb-1]
 	var arr, arr2 [8]int
@@ -87,13 +79,8 @@ func matmul(dtype element.Type, low bool, a, b *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("matmul: the batches of shapes %s and %s do not broadcast", ShapeString(a.shape), ShapeString(b.shape))
 	}
-	out, err := newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dtype)
-	if err != nil {
-		return nil, err
-	}
-	if err := multiply(low, out, a, b, batch, m, n, k); err != nil {
-		return nil, err
-	}
+	out := try(newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dtype))
+	ensure(multiply(low, out, a, b, batch, m, n, k))
 	if records(a, b) {
 		back := backMatMul
 		if low {
@@ -108,24 +95,24 @@ func backMatMul(n *node, g *Tensor, out []*Tensor) error { return matmulGrads(fa
 
 func backMatMulHalf(n *node, g *Tensor, out []*Tensor) error { return matmulGrads(true, n, g, out) }
 
-func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) error {
-	b := build(n.op, g)
+func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) (err error) {
 	if n.needs(0) {
-		out[0] = b.keep(matmul(g.dtype, low, g, transposed(n.val(1))))
+		out[0] = try(matmul(g.dtype, low, g, transposed(n.val(1))))
 	}
-	if n.needs(1) && b.err == nil {
+	if n.needs(1) {
 		if turned, err := n.turnedGrad(low, g); turned || err != nil {
 			return err
 		}
-		out[1] = b.keep(matmul(g.dtype, low, transposed(n.val(0)), g))
+		out[1] = try(matmul(g.dtype, low, transposed(n.val(0)), g))
 	}
-	return b.err
+	return nil
 }
 
 // turnedGrad writes the gradient of a transposed leaf, the right operand, directly into the leaf's gradient, as for the
 // tied weights of a language model's head: otherwise it would be made separately and copied column by column. It does so
 // only if no other part of that gradient can come in between, so that the parts are added in the same order.
-func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
+func (n *node) turnedGrad(low bool, g *Tensor) (_ bool, err error) {
+	defer caught(&err)
 	m, x := n.in[1].node, n.val(0)
 	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.Watch != nil ||
 		!x.contiguous || !g.contiguous || len(x.shape) != 2 || x.n == 0 || g.n == 0 {
@@ -142,9 +129,7 @@ func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
 	if t.grad != nil && (rows > kernel.GemmBlock || t.grad.st == x.st) || t.leaf != nil && t.leaf.slot != nil && t.leaf.slot.st == x.st {
 		return false, nil // several blocks would be added one by one
 	}
-	if err := m.check(); err != nil {
-		return false, err
-	}
+	ensure(m.check())
 	dst, add := m.place(0, g)
 	if dst == nil {
 		return false, nil
@@ -158,18 +143,13 @@ func (n *node) turnedGrad(low bool, g *Tensor) (bool, error) {
 func transposed(t *Tensor) *Tensor { return swapped(t, len(t.shape)-2, len(t.shape)-1) }
 
 // multiply writes a·b into out, which is contiguous.
-func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) error {
+func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) (err error) {
+	defer caught(&err)
 	if out.n == 0 {
 		return nil
 	}
-	x, err := matrix(a)
-	if err != nil {
-		return err
-	}
-	y, err := matrix(b)
-	if err != nil {
-		return err
-	}
+	x := try(matrix(a))
+	y := try(matrix(b))
 	var bufA, bufB [MaxDims]int
 	okA := x.batchStride(bufA[:len(batch)], batch)
 	okB := y.batchStride(bufB[:len(batch)], batch)
@@ -185,9 +165,7 @@ func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) error {
 			y.off += rest % batch[d] * bufB[d]
 			rest /= batch[d]
 		}
-		if err := kGemm("matmul", low, c, x, y, 1, m, n, k, nil, false); err != nil {
-			return err
-		}
+		ensure(kGemm("matmul", low, c, x, y, 1, m, n, k, nil, false))
 	}
 	return nil
 }

@@ -18,13 +18,12 @@ func RMSNorm(x, weight *Tensor, eps float64) (*Tensor, error) {
 	return normRows("rms_norm", x, weight, nil, 1, eps, false)
 }
 
-func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center bool) (*Tensor, error) {
+func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x, weight, bias) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return normRows(op, t[0], t[1], t[2], dims, eps, center) }, x, weight, bias)
 	}
-	if err := sameFloat(op, x, weight, bias); err != nil {
-		return nil, err
-	}
+	ensure(sameFloat(op, x, weight, bias))
 	if dims < 1 || dims > len(x.shape) {
 		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to normalise", op, ShapeString(x.shape), dims)
 	}
@@ -45,9 +44,6 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 	var mean *Tensor
 	if center {
 		mean = b.like(rows)
-	}
-	if b.err != nil {
-		return nil, b.err
 	}
 	if !out.shapeOnly() {
 		kernel.LayerNorm(x.dtype, rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
@@ -71,10 +67,7 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) error {
 	dx := nd.pending(0, g)
 	add := dx != nil
 	out[0] = dx
-	dy, dgamma, dbeta, err := nd.layerGrads(g, out)
-	if err != nil {
-		return err
-	}
+	dy, dgamma, dbeta := try3(nd.layerGrads(g, out))
 	if dx = out[0]; add {
 		out[0] = nil // it is where it belongs
 	}

@@ -10,16 +10,15 @@ import (
 // training takes the batch's statistics and moves the running mean and
 // variance towards them by momentum; else the running ones are used. weight
 // and bias (C) may be nil, and so may the running statistics in training.
-func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64) (*Tensor, error) {
+func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(x, weight, bias) {
 		return precise(func(t []*Tensor) (*Tensor, error) {
 			return BatchNorm(t[0], t[1], t[2], mean, variance, training, momentum, eps)
 		}, x, weight, bias)
 	}
 	const op = "batch_norm"
-	if err := sameFloat(op, x, weight, bias, mean, variance); err != nil {
-		return nil, err
-	}
+	ensure(sameFloat(op, x, weight, bias, mean, variance))
 	if len(x.shape) < 2 {
 		return nil, fmt.Errorf("%s: needs an input (N, C, …), not shape %s", op, ShapeString(x.shape))
 	}
@@ -37,11 +36,7 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	}
 	b := build(op, x)
 	in, gamma, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(x.shape...)
-	if b.err != nil {
-		return nil, b.err
-	}
 	var a batchStats
-	var err error
 	if training {
 		err = a.measure(op, l, in, mean, variance, momentum, eps)
 	} else {
@@ -75,30 +70,23 @@ func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
 }
 
 // measure takes the statistics of a batch, and moves the running ones.
-func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64) error {
+func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64) (err error) {
+	defer caught(&err)
 	b := build(op, x)
 	a.mean, a.low = b.like(l.Side), b.like(l.Side)
 	own := b.like(l.Side)
-	if b.err != nil {
-		return b.err
-	}
 	kernel.Moments(x.dtype, l, 0, a.mean.ptr(), a.low.ptr(), own.ptr(), x.ptr())
-	if err := moveTowards(mean, a.mean, momentum, 1); err != nil {
-		return err
-	}
+	ensure(moveTowards(mean, a.mean, momentum, 1))
 	count := float64(l.N * l.Run)
-	if err := moveTowards(variance, own, momentum, count/(count-1)); err != nil {
-		return err
-	}
+	ensure(moveTowards(variance, own, momentum, count/(count-1)))
 	return a.root(own, eps)
 }
 
 // assume takes the running statistics: copies, since they may move on before
 // the backward pass.
 func (a *batchStats) assume(mean, variance *Tensor, eps float64) (err error) {
-	if a.mean, err = Clone(mean.Detach()); err != nil {
-		return err
-	}
+	defer caught(&err)
+	a.mean = try(Clone(mean.Detach()))
 	return a.root(variance.Detach(), eps)
 }
 
@@ -107,17 +95,14 @@ func (a *batchStats) root(variance *Tensor, eps float64) (err error) {
 	return err
 }
 
-func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training bool) error {
+func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training bool) (err error) {
 	x, gamma := nd.val(0), nd.val(1)
 	a := batchStats{nd.val(2), nd.val(3), nd.val(4)}
 	dy, dgamma, dbeta, err := nd.layerGrads(g, out)
 	if err != nil || x.n == 0 {
 		return err
 	}
-	room, err := newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype)
-	if err != nil {
-		return err
-	}
+	room := try(newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype))
 	kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), room.ptr(),
 		dy.ptr(), x.ptr())
 	alive(dy, room)
@@ -125,21 +110,16 @@ func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training 
 }
 
 // moveTowards sets running = (1-momentum)·running + momentum·factor·batch.
-func moveTowards(running, batch *Tensor, momentum, factor float64) error {
+func moveTowards(running, batch *Tensor, momentum, factor float64) (err error) {
+	defer caught(&err)
 	if running == nil {
 		return nil
 	}
 	if running.frozen {
 		return running.mayModify("batch_norm")
 	}
-	next, err := chain(running.Detach()).scalar(OpMul, Float(1-momentum)).end()
-	if err != nil {
-		return err
-	}
-	part, err := chain(batch).scalar(OpMul, Float(momentum*factor)).end()
-	if err != nil {
-		return err
-	}
+	next := try(chain(running.Detach()).scalar(OpMul, Float(1-momentum)).end())
+	part := try(chain(batch).scalar(OpMul, Float(momentum*factor)).end())
 	kBinary(OpAdd, running, next, part)
 	running.st.version++
 	return nil

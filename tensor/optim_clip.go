@@ -9,19 +9,15 @@ import (
 
 // GradSquareSum adds up the squares of all gradients, in the order of the
 // parameters; a parameter without one adds nothing.
-func GradSquareSum(params []*Tensor) (float64, error) {
+func GradSquareSum(params []*Tensor) (_ float64, err error) {
+	defer caught(&err)
 	total := 0.0
 	for _, p := range params {
 		if p.grad == nil {
 			continue
 		}
-		if err := needFloat("clip_grad_norm", p.grad); err != nil {
-			return 0, err
-		}
-		g, err := contiguous(p.grad)
-		if err != nil {
-			return 0, err
-		}
+		ensure(needFloat("clip_grad_norm", p.grad))
+		g := try(contiguous(p.grad))
 		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
 		alive(g)
 	}
@@ -29,14 +25,13 @@ func GradSquareSum(params []*Tensor) (float64, error) {
 }
 
 // ScaleGrads multiplies all gradients by a factor, in place.
-func ScaleGrads(params []*Tensor, by float64) error {
+func ScaleGrads(params []*Tensor, by float64) (err error) {
+	defer caught(&err)
 	for _, p := range params {
 		if p.grad == nil {
 			continue
 		}
-		if err := needFloat("clip_grad_norm", p.grad); err != nil {
-			return err
-		}
+		ensure(needFloat("clip_grad_norm", p.grad))
 		if p.grad.contiguous {
 			kernel.Scale(p.grad.dtype, p.grad.n, p.grad.ptr(), by)
 			alive(p.grad)
@@ -51,11 +46,9 @@ func ScaleGrads(params []*Tensor, by float64) error {
 // ClipGradNorm scales the gradients down so that their total 2-norm is at
 // most maxNorm, and returns the norm before. A norm that is not finite
 // leaves them as they are.
-func ClipGradNorm(params []*Tensor, maxNorm float64) (float64, error) {
-	square, err := GradSquareSum(params)
-	if err != nil {
-		return 0, err
-	}
+func ClipGradNorm(params []*Tensor, maxNorm float64) (_ float64, err error) {
+	defer caught(&err)
+	square := try(GradSquareSum(params))
 	norm := math.Sqrt(square)
 	return norm, ClipGrads(params, norm, maxNorm)
 }

@@ -13,7 +13,8 @@ type Average struct {
 }
 
 // NewAverage begins an average with the parameters' values.
-func NewAverage(params []*Tensor, decay float64) (*Average, error) {
+func NewAverage(params []*Tensor, decay float64) (_ *Average, err error) {
+	defer caught(&err)
 	a := &Average{Decay: decay, params: params}
 	for i, p := range params {
 		if p.frozen {
@@ -22,13 +23,8 @@ func NewAverage(params []*Tensor, decay float64) (*Average, error) {
 		if p.node != nil {
 			return nil, fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, ShapeString(p.shape))
 		}
-		if err := needFloat("parameters", p); err != nil {
-			return nil, err
-		}
-		c, err := Clone(p.Detach())
-		if err != nil {
-			return nil, err
-		}
+		ensure(needFloat("parameters", p))
+		c := try(Clone(p.Detach()))
 		if s := p.Share(); s != nil {
 			c.SetShare(s)
 		}
@@ -41,7 +37,8 @@ func NewAverage(params []*Tensor, decay float64) (*Average, error) {
 func (a *Average) Averages() []*Tensor { return a.averages }
 
 // Update moves the averages: average += (1 - decay)·(parameter - average).
-func (a *Average) Update() error {
+func (a *Average) Update() (err error) {
+	defer caught(&err)
 	if a.Swapped {
 		return fmt.Errorf("the parameters hold the averages now: call swap() to put them back first")
 	}
@@ -50,10 +47,7 @@ func (a *Average) Update() error {
 			kCopy(a.averages[i], p)
 			continue
 		}
-		step, err := chain(p.Detach()).binary(OpSub, a.averages[i]).scalar(OpMul, Float(1-a.Decay)).end()
-		if err != nil {
-			return err
-		}
+		step := try(chain(p.Detach()).binary(OpSub, a.averages[i]).scalar(OpMul, Float(1-a.Decay)).end())
 		kBinary(OpAdd, a.averages[i], a.averages[i], step)
 		a.averages[i].st.version++
 		Discard(step)
@@ -63,12 +57,10 @@ func (a *Average) Update() error {
 }
 
 // Swap exchanges the parameters' values with the averages.
-func (a *Average) Swap() error {
+func (a *Average) Swap() (err error) {
+	defer caught(&err)
 	for i, p := range a.params {
-		held, err := Clone(p.Detach())
-		if err != nil {
-			return err
-		}
+		held := try(Clone(p.Detach()))
 		kCopy(p, a.averages[i])
 		kCopy(a.averages[i], held)
 		p.st.version++

@@ -77,7 +77,8 @@ type flat struct {
 // flatAlign is the alignment of parameters' offsets, in elements; the gaps hold zeros.
 const flatAlign = 16
 
-func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
+func newOptimizer(groups []ParamGroup, rule updateRule) (_ *Optimizer, err error) {
+	defer caught(&err)
 	o := &Optimizer{groups: groups, rule: rule}
 	seen := map[*Tensor]bool{}
 	for gi := range groups {
@@ -87,9 +88,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 		}
 		var f *flat
 		for i, p := range g.Params {
-			if err := checkParam(p, o.params+i); err != nil {
-				return nil, err
-			}
+			ensure(checkParam(p, o.params+i))
 			if seen[p] {
 				return nil, fmt.Errorf("parameter %d is given twice", o.params+i)
 			}
@@ -112,19 +111,17 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (*Optimizer, error) {
 	}
 	moved := 0
 	for _, f := range o.flats {
-		if err := f.gatherUp(); err != nil {
-			return nil, err
-		}
+		ensure(f.gatherUp())
 		moved += f.data.st.bytes
 	}
 	reclaim(moved)
-	var err error
 	o.steps, err = Zeros(groups[0].Params[0].ctx, []int{o.params}, element.Int64)
 	return o, err
 }
 
 // prepare makes the state when it is first needed: Shard may have been called by then.
-func (o *Optimizer) prepare() error {
+func (o *Optimizer) prepare() (err error) {
+	defer caught(&err)
 	if o.state != nil {
 		return nil
 	}
@@ -132,15 +129,9 @@ func (o *Optimizer) prepare() error {
 	for _, f := range o.flats {
 		f.buffers = nil
 		for bi, name := range o.rule.buffers() {
-			st, err := newStorage("optimizer", (f.to-f.from)*f.data.dtype.Size())
-			if err != nil {
-				return err
-			}
+			st := try(newStorage("optimizer", (f.to-f.from)*f.data.dtype.Size()))
 			st.flat = true
-			b, err := OnStorage(f.data.ctx, st, 0, []int{f.to - f.from}, f.data.dtype)
-			if err != nil {
-				return err
-			}
+			b := try(OnStorage(f.data.ctx, st, 0, []int{f.to - f.from}, f.data.dtype))
 			if bi == 0 && o.first != 0 {
 				fill(b, Float(o.first))
 			}
@@ -191,29 +182,22 @@ func (f *flat) window(buffer *Tensor, i int, shape []int) *Tensor {
 }
 
 // gatherUp makes the buffers and moves the parameters, and any gradients, into them.
-func (f *flat) gatherUp() error {
+func (f *flat) gatherUp() (err error) {
+	defer caught(&err)
 	p0 := f.params[0]
 	size := []int{f.at[len(f.params)]}
 	f.to, f.each = size[0], size[0]
-	make := func(s *Storage, err error) (*Tensor, error) {
-		if err != nil {
-			return nil, err
-		}
+	make := func(s *Storage, err error) *Tensor {
+		ensure(err)
 		s.flat = true
-		return OnStorage(p0.ctx, s, 0, size, p0.dtype)
+		return try(OnStorage(p0.ctx, s, 0, size, p0.dtype))
 	}
 	bytes := size[0] * p0.dtype.Size()
-	var err error
-	if f.data, err = make(newStorage("optimizer", bytes)); err != nil {
-		return err
-	}
+	f.data = make(newStorage("optimizer", bytes))
 	if p0.ctx.GradStorage != nil {
-		f.grads, err = make(p0.ctx.GradStorage(bytes))
+		f.grads = make(p0.ctx.GradStorage(bytes))
 	} else {
-		f.grads, err = make(newStorage("optimizer", bytes))
-	}
-	if err != nil {
-		return err
+		f.grads = make(newStorage("optimizer", bytes))
 	}
 	fill(f.grads, Int(0))
 	for i, p := range f.params {
@@ -224,9 +208,7 @@ func (f *flat) gatherUp() error {
 		s := p.leafState()
 		s.slot, s.owner = f.window(f.grads, i, p.shape), f
 		if p.grad != nil {
-			if err := p.SetGrad(p.grad); err != nil {
-				return err
-			}
+			ensure(p.SetGrad(p.grad))
 		}
 	}
 	return nil

@@ -42,14 +42,12 @@ const (
 )
 
 // NewLBFGS makes the optimizer. Its memory is 2·History + 2 times that of the parameters.
-func NewLBFGS(groups []ParamGroup, o LBFGSOptions) (*LBFGS, error) {
+func NewLBFGS(groups []ParamGroup, o LBFGSOptions) (_ *LBFGS, err error) {
+	defer caught(&err)
 	if len(groups) != 1 {
 		return nil, fmt.Errorf("lbfgs has one group of parameters, not %d", len(groups))
 	}
-	opt, err := newOptimizer(groups, noRule{})
-	if err != nil {
-		return nil, err
-	}
+	opt := try(newOptimizer(groups, noRule{}))
 	if len(opt.flats) != 1 {
 		return nil, fmt.Errorf("lbfgs needs parameters of one dtype")
 	}
@@ -59,7 +57,7 @@ func NewLBFGS(groups []ParamGroup, o LBFGSOptions) (*LBFGS, error) {
 	l.d, l.before = b.zeros(b.dtype, n), b.zeros(b.dtype, n)
 	l.steps, l.changes = b.zeros(b.dtype, o.History, n), b.zeros(b.dtype, o.History, n)
 	opt.state = map[string]*Tensor{"step": opt.steps, "numbers": l.numbers, "ro": l.ro, "d": l.d, "prev_flat_grad": l.before, "old_stps": l.steps, "old_dirs": l.changes}
-	return l, b.err
+	return l, nil
 }
 
 // noRule is for an optimizer that updates by itself.
@@ -69,59 +67,32 @@ func (noRule) buffers() []string { return nil }
 func (noRule) update(element.Type, int, *ParamGroup, int64, unsafe.Pointer, unsafe.Pointer, []unsafe.Pointer) {
 }
 
-// vectors computes with flat vectors and keeps the first error.
-type vectors struct{ err error }
-
-func (v *vectors) keep(t *Tensor, err error) *Tensor {
-	if v.err == nil {
-		v.err = err
-	}
-	return t
+// The arithmetic on flat vectors, which ends the function as try does. total is the sum of a chain's result.
+func total(c chained) float64 {
+	return try(c.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()).at(0).f
 }
 
-// sum is the sum of the elements of a chain's result.
-func (v *vectors) sum(c chained) float64 {
-	t := v.keep(c.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end())
-	if v.err != nil {
-		return 0
-	}
-	return t.at(0).f
+func inner(a, b *Tensor) float64            { return total(chain(a).mul(b)) }
+func largest(a *Tensor) float64             { return try(chain(a).unary(OpAbs).then(Max).end()).at(0).f }
+func times64(a *Tensor, by float64) *Tensor { return try(chain(a).scalar(OpMul, Float(by)).end()) }
+
+// addTimes does to += by·a, in place.
+func addTimes(to, a *Tensor, by float64) {
+	part := times64(a, by)
+	kBinary(OpAdd, to, to, part)
+	to.st.version++
+	Discard(part)
 }
 
-func (v *vectors) dot(a, b *Tensor) float64 { return v.sum(chain(a).mul(b)) }
-func (v *vectors) largest(a *Tensor) float64 {
-	t := v.keep(chain(a).unary(OpAbs).then(Max).end())
-	if v.err != nil {
-		return 0
-	}
-	return t.at(0).f
-}
-func (v *vectors) scaled(a *Tensor, by float64) *Tensor {
-	return v.keep(chain(a).scalar(OpMul, Float(by)).end())
-}
-
-// add does to += by·a, in place.
-func (v *vectors) add(to, a *Tensor, by float64) {
-	if part := v.scaled(a, by); v.err == nil {
-		kBinary(OpAdd, to, to, part)
-		to.st.version++
-		Discard(part)
-	}
-}
-
-func (v *vectors) set(to, a *Tensor) {
-	if v.err == nil {
-		kCopy(to, a)
-		to.st.version++
-	}
+func overwriteWith(to, a *Tensor) {
+	kCopy(to, a)
+	to.st.version++
 }
 
 // gradient is a copy of all gradients, with zeros for parameters without one.
-func (l *LBFGS) gradient() (*Tensor, error) {
-	g, err := zeros("lbfgs", l.f.data.ctx, l.f.data.shape, l.f.data.dtype)
-	if err != nil {
-		return nil, err
-	}
+func (l *LBFGS) gradient() (_ *Tensor, err error) {
+	defer caught(&err)
+	g := try(zeros("lbfgs", l.f.data.ctx, l.f.data.shape, l.f.data.dtype))
 	for i, p := range l.f.params {
 		if p.leaf.owner != l.f {
 			return nil, fmt.Errorf("parameter %d was taken over by another optimizer", i)
@@ -135,24 +106,15 @@ func (l *LBFGS) gradient() (*Tensor, error) {
 
 // Step makes up to MaxIter iterations and gives the first loss. closure clears the
 // gradients, computes the loss and its gradients, and returns the loss.
-func (l *LBFGS) Step(closure func() (float64, error)) (float64, error) {
+func (l *LBFGS) Step(closure func() (float64, error)) (first float64, err error) {
+	defer caught(&err)
 	c := l.f.data.ctx
-	evaluate := func() (float64, *Tensor, error) {
-		loss, err := closure()
-		if err != nil {
-			return 0, nil, err
-		}
-		g, err := l.gradient()
-		return loss, g, err
-	}
-	first, g, err := evaluate()
-	if err != nil {
-		return 0, err
-	}
+	evaluate := func() (float64, *Tensor) { return try(closure()), try(l.gradient()) }
+	first, g := evaluate()
 	c.BeginNoGrad()
 	defer c.EndNoGrad()
 	unrecorded := evaluate
-	evaluate = func() (float64, *Tensor, error) { // the closure records
+	evaluate = func() (float64, *Tensor) { // the closure records
 		depth := c.noGrad
 		c.noGrad = depth - 1
 		defer func() { c.noGrad = depth }()
@@ -172,89 +134,72 @@ func (l *LBFGS) Step(closure func() (float64, error)) (float64, error) {
 	return first, err
 }
 
-func (l *LBFGS) iterate(evaluate func() (float64, *Tensor, error), loss float64, g *Tensor) error {
+func (l *LBFGS) iterate(evaluate func() (float64, *Tensor), loss float64, g *Tensor) (err error) {
+	defer caught(&err)
 	state, lr := elems[float64](l.numbers), l.f.group.LR
-	var v vectors
 	state[lbfgsEvaluations]++
-	if v.largest(g) <= l.o.TolGrad || v.err != nil {
-		return v.err
+	if largest(g) <= l.o.TolGrad {
+		return nil
 	}
 	evaluations := 1
 	for n := 1; n <= l.o.MaxIter; n++ {
 		state[lbfgsIterations]++
 		begin := state[lbfgsIterations] == 1
 		if begin {
-			v.set(l.d, v.scaled(g, -1))
+			overwriteWith(l.d, times64(g, -1))
 			state[lbfgsKept], state[lbfgsDiagonal] = 0, 1
 		} else {
-			l.direct(&v, g, state)
+			l.direct(g, state)
 		}
-		v.set(l.before, g)
+		overwriteWith(l.before, g)
 		lossBefore := loss
 		state[lbfgsLoss] = loss
 		t := lr
 		if begin {
-			t = min(1, 1/v.sum(chain(g).unary(OpAbs))) * lr
+			t = min(1, 1/total(chain(g).unary(OpAbs))) * lr
 		}
 		state[lbfgsStep] = t
-		slope := v.dot(g, l.d)
-		if v.err != nil || slope > -l.o.TolChange {
-			return v.err
+		slope := inner(g, l.d)
+		if slope > -l.o.TolChange {
+			return nil
 		}
 		made := 0
 		if l.o.StrongWolfe {
-			start := v.keep(Clone(l.f.data))
-			if v.err != nil {
-				return v.err
+			start := try(Clone(l.f.data))
+			at := func(t float64) point {
+				overwriteWith(l.f.data, start)
+				addTimes(l.f.data, l.d, t)
+				loss, g := evaluate()
+				overwriteWith(l.f.data, start)
+				return point{t, loss, g, inner(g, l.d)}
 			}
-			at := func(t float64) (float64, *Tensor, float64, error) {
-				v.set(l.f.data, start)
-				v.add(l.f.data, l.d, t)
-				loss, g, err := evaluate()
-				v.keep(nil, err)
-				v.set(l.f.data, start)
-				if v.err != nil {
-					return 0, nil, 0, v.err
-				}
-				return loss, g, v.dot(g, l.d), v.err
-			}
-			var err error
-			if loss, g, t, made, err = strongWolfe(at, t, v.largest(l.d), loss, g, slope, l.o.TolChange); err != nil {
-				return err
-			}
+			var best point
+			best, made = strongWolfe(at, t, largest(l.d), loss, g, slope, l.o.TolChange)
+			loss, g, t = best.f, best.g, best.t
 			state[lbfgsStep] = t
-			v.add(l.f.data, l.d, t)
+			addTimes(l.f.data, l.d, t)
 		} else {
-			v.add(l.f.data, l.d, t)
-			if v.err == nil && n != l.o.MaxIter {
-				var err error
-				loss, g, err = evaluate()
-				v.keep(nil, err)
+			addTimes(l.f.data, l.d, t)
+			if n != l.o.MaxIter {
+				loss, g = evaluate()
 				made = 1
 			}
-		}
-		if v.err != nil {
-			return v.err
 		}
 		evaluations += made
 		state[lbfgsEvaluations] += float64(made)
 		switch {
 		case n == l.o.MaxIter || evaluations >= l.o.MaxEval:
 			return nil
-		case v.largest(g) <= l.o.TolGrad:
-			return v.err
-		case math.Abs(v.largest(l.d)*t) <= l.o.TolChange:
-			return v.err
-		case math.Abs(loss-lossBefore) < l.o.TolChange:
-			return v.err
+		case largest(g) <= l.o.TolGrad, math.Abs(largest(l.d)*t) <= l.o.TolChange, math.Abs(loss-lossBefore) < l.o.TolChange:
+			return nil
 		}
 	}
-	return v.err
+	return nil
 }
 
 // direct adds the last step to the history, and sets l.d to the product of the inverse Hessian that it approximates
 // with -g, by the two-loop recursion.
-func (l *LBFGS) direct(v *vectors, g *Tensor, state []float64) {
+func (l *LBFGS) direct(g *Tensor, state []float64) {
 	ro, n := elems[float64](l.ro), l.f.data.n
 	row := func(t *Tensor, i int) *Tensor {
 		r := viewOf(t, 1)
@@ -262,39 +207,36 @@ func (l *LBFGS) direct(v *vectors, g *Tensor, state []float64) {
 		r.off += i * n
 		return r.seal()
 	}
-	y, s := v.keep(chain(g).binary(OpSub, l.before).end()), v.scaled(l.d, state[lbfgsStep])
-	if v.err != nil {
-		return
-	}
-	if ys := v.dot(y, s); ys > 1e-10 {
+	y, s := try(chain(g).binary(OpSub, l.before).end()), times64(l.d, state[lbfgsStep])
+	if ys := inner(y, s); ys > 1e-10 {
 		kept := int(state[lbfgsKept])
 		if kept == l.o.History { // the oldest goes
 			kept--
 			for i := range kept {
-				v.set(row(l.changes, i), row(l.changes, i+1))
-				v.set(row(l.steps, i), row(l.steps, i+1))
+				overwriteWith(row(l.changes, i), row(l.changes, i+1))
+				overwriteWith(row(l.steps, i), row(l.steps, i+1))
 				ro[i] = ro[i+1]
 			}
 		}
-		v.set(row(l.changes, kept), y)
-		v.set(row(l.steps, kept), s)
+		overwriteWith(row(l.changes, kept), y)
+		overwriteWith(row(l.steps, kept), s)
 		ro[kept] = 1 / ys
-		state[lbfgsDiagonal] = ys / v.dot(y, y)
+		state[lbfgsDiagonal] = ys / inner(y, y)
 		state[lbfgsKept] = float64(kept + 1)
 	}
 	kept := int(state[lbfgsKept])
 	al := make([]float64, kept)
-	q := v.scaled(g, -1)
-	for i := kept - 1; i >= 0 && v.err == nil; i-- {
-		al[i] = v.dot(row(l.steps, i), q) * ro[i]
-		v.add(q, row(l.changes, i), -al[i])
+	q := times64(g, -1)
+	for i := kept - 1; i >= 0; i-- {
+		al[i] = inner(row(l.steps, i), q) * ro[i]
+		addTimes(q, row(l.changes, i), -al[i])
 	}
-	r := v.scaled(q, state[lbfgsDiagonal])
-	for i := 0; i < kept && v.err == nil; i++ {
-		be := v.dot(row(l.changes, i), r) * ro[i]
-		v.add(r, row(l.steps, i), al[i]-be)
+	r := times64(q, state[lbfgsDiagonal])
+	for i := 0; i < kept; i++ {
+		be := inner(row(l.changes, i), r) * ro[i]
+		addTimes(r, row(l.steps, i), al[i]-be)
 	}
-	v.set(l.d, r)
+	overwriteWith(l.d, r)
 }
 
 // point is a step of a line search: the loss there, its gradient, and the slope along the
@@ -308,19 +250,14 @@ type point struct {
 // strongWolfe searches for a step that meets the strong Wolfe conditions: first a bracket,
 // then zoom (Nocedal and Wright, "Numerical Optimization", algorithms 3.5 and 3.6, with
 // PyTorch's guards against too little progress). width is the direction's largest element.
-func strongWolfe(at func(t float64) (float64, *Tensor, float64, error), t, width, f float64, g *Tensor, slope, tolChange float64) (
-	loss float64, grad *Tensor, step float64, evaluations int, err error) {
+func strongWolfe(at func(t float64) point, t, width, f float64, g *Tensor, slope, tolChange float64) (best point, evaluations int) {
 	const c1, c2, most = 1e-4, 0.9, 25
 	begin := point{0, f, g, slope}
-	eval := func(t float64) (point, error) {
+	eval := func(t float64) point {
 		evaluations++
-		f, g, slope, err := at(t)
-		return point{t, f, g, slope}, err
+		return at(t)
 	}
-	now, err := eval(t)
-	if err != nil {
-		return
-	}
+	now := eval(t)
 	before := begin
 	var bracket []point
 	done := false
@@ -341,9 +278,7 @@ func strongWolfe(at func(t float64) (float64, *Tensor, float64, error), t, width
 		low, high := now.t+float64(0.01*(now.t-before.t)), now.t*10
 		next := cubicMinimum(before, now, low, high)
 		before = now
-		if now, err = eval(next); err != nil {
-			return
-		}
+		now = eval(next)
 	}
 	if iterations == most {
 		bracket = []point{begin, now}
@@ -375,10 +310,7 @@ func strongWolfe(at func(t float64) (float64, *Tensor, float64, error), t, width
 		} else {
 			slow = false
 		}
-		var p point
-		if p, err = eval(t); err != nil {
-			return
-		}
+		p := eval(t)
 		iterations++
 		if p.f > f+float64(c1*p.t*slope) || p.f >= bracket[lo].f {
 			bracket[hi] = p
@@ -396,8 +328,7 @@ func strongWolfe(at func(t float64) (float64, *Tensor, float64, error), t, width
 		}
 		bracket[lo] = p
 	}
-	best := bracket[lo]
-	return best.f, best.g, best.t, evaluations, nil
+	return bracket[lo], evaluations
 }
 
 // cubicMinimum is the minimum of the cubic through two points and their slopes, between

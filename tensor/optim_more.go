@@ -82,7 +82,8 @@ func (o LionOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64, p
 }
 
 // ClipGradValues clamps each element of the gradients to between -limit and limit; NaN stays NaN.
-func ClipGradValues(params []*Tensor, limit float64) error {
+func ClipGradValues(params []*Tensor, limit float64) (err error) {
+	defer caught(&err)
 	if !(limit >= 0) {
 		return fmt.Errorf("clip_grad_value: the limit must be 0 or more, not %v", limit)
 	}
@@ -90,9 +91,7 @@ func ClipGradValues(params []*Tensor, limit float64) error {
 		if p.grad == nil {
 			continue
 		}
-		if err := needFloat("clip_grad_value", p.grad); err != nil {
-			return err
-		}
+		ensure(needFloat("clip_grad_value", p.grad))
 		kBinaryNumber(OpMinimum, p.grad, p.grad, Float(limit), false)
 		kBinaryNumber(OpMaximum, p.grad, p.grad, Float(-limit), false)
 		p.grad.st.version++

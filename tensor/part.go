@@ -7,7 +7,8 @@ import (
 
 // Expand stretches dimensions of size 1 to the given shape without copying;
 // -1 keeps a size, and new dimensions may be put in front.
-func Expand(t *Tensor, shape []int) (*Tensor, error) {
+func Expand(t *Tensor, shape []int) (_ *Tensor, err error) {
+	defer caught(&err)
 	pad := len(shape) - len(t.shape)
 	if pad < 0 {
 		return nil, fmt.Errorf("expand: shape %s has fewer dimensions than the tensor's %s", ShapeString(shape), ShapeString(t.shape))
@@ -22,9 +23,7 @@ func Expand(t *Tensor, shape []int) (*Tensor, error) {
 				ShapeString(t.shape), ShapeString(shape), i, t.shape[i-pad])
 		}
 	}
-	if _, err := countElems("expand", want); err != nil {
-		return nil, err
-	}
+	try(countElems("expand", want))
 	return finishView("expand", t, expanded(t, want), func(_ *node, g *Tensor, out []*Tensor) error {
 		out[0] = g // the engine sums it to t's shape
 		return nil
@@ -80,17 +79,13 @@ func Select(t *Tensor, dim, i int) (*Tensor, error) { return entry("select", t, 
 // At is t[i]: entry i of the first dimension.
 func At(t *Tensor, i int) (*Tensor, error) { return entry("index", t, 0, i) }
 
-func entry(op string, t *Tensor, dim, i int) (*Tensor, error) {
+func entry(op string, t *Tensor, dim, i int) (_ *Tensor, err error) {
+	defer caught(&err)
 	if len(t.shape) == 0 {
 		return nil, fmt.Errorf("%s: a tensor without dimensions cannot be indexed; use .item()", op)
 	}
-	a, err := axis(op, dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	if i, err = index(op, i, t.shape[a], a); err != nil {
-		return nil, err
-	}
+	a := try(axis(op, dim, len(t.shape)))
+	i = try(index(op, i, t.shape[a], a))
 	return selectDim(t, a, i), nil
 }
 
@@ -115,10 +110,7 @@ func backPart(n *node, g *Tensor, out []*Tensor, part func(*Tensor) *Tensor) err
 	if p := n.in[0].node; p != nil && p.dtype == g.dtype {
 		return p.addPart(g, part)
 	}
-	z, err := Zeros(g.ctx, n.in[0].shape(), g.dtype)
-	if err != nil {
-		return err
-	}
+	z := try(Zeros(g.ctx, n.in[0].shape(), g.dtype))
 	out[0] = z
 	return assign(n.op, part(z), g)
 }

@@ -88,24 +88,26 @@ func (n *node) pending(i int, g *Tensor) *Tensor {
 // row-major order, and the places for the gradients that are needed. The input's
 // gradient, out[0] unless it is in place, is to be written, the others are to be added to.
 func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor, err error) {
+	defer caught(&err)
 	b := build(n.op, g)
 	dy = b.contiguous(g)
 	if n.needs(0) && out[0] == nil {
 		out[0] = b.like(n.in[0].shape()...)
 	}
-	if b.err == nil && n.needs(1) {
-		dweight = b.keep(n.sumPlace(1, dy, out))
+	if n.needs(1) {
+		dweight = try(n.sumPlace(1, dy, out))
 	}
-	if b.err == nil && n.needs(2) {
-		dbias = b.keep(n.sumPlace(2, dy, out))
+	if n.needs(2) {
+		dbias = try(n.sumPlace(2, dy, out))
 	}
-	return dy, dweight, dbias, b.err
+	return dy, dweight, dbias, nil
 }
 
 // wholeOfParts is for an operation on three parts of one tensor, such as attention on queries, keys and values from one
 // product: it makes zeros for that tensor's gradient, and returns the parts to which back adds. Nil if they are not usable,
 // or if anything else may add to that gradient or to a part's, which would change the order of the additions.
 func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3]*Tensor, err error) {
+	defer caught(&err)
 	var m [3]*node
 	for i := range m {
 		if m[i] = n.in[i].node; m[i] == nil || m[i].part == nil || m[i].uses != 1 || m[i].grad != nil || m[i].in[0].node != m[0].in[0].node {
@@ -117,14 +119,9 @@ func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3
 		return parts, nil // the part that comes first keeps the sign of a zero, which queries' gradients may have
 	}
 	for i := range m {
-		if err := m[i].check(); err != nil {
-			return parts, err
-		}
+		ensure(m[i].check())
 	}
-	z, err := p.spread(g)
-	if err != nil {
-		return parts, err
-	}
+	z := try(p.spread(g))
 	var found [3]*Tensor
 	for i := range m {
 		if found[i] = m[i].part(z); !usable(found[i]) {

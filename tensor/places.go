@@ -32,21 +32,19 @@ func (p pick) span() int {
 }
 
 // find joins the tensors of an index into t. As in PyTorch, the indexed dimensions come first if others lie between them.
-func find(op string, t *Tensor, picks []pick) (*places, error) {
+func find(op string, t *Tensor, picks []pick) (_ *places, err error) {
+	defer caught(&err)
 	p := &places{dim: picks[0].dim}
 	var named []int
 	size := 1
 	for _, k := range picks {
-		if err := k.fits(t); err != nil {
-			return nil, err
-		}
+		ensure(k.fits(t))
 		length := 1
 		for d := k.dim; d < k.dim+k.span(); d++ {
 			named = append(named, d)
 			length *= t.shape[d]
 		}
 		var next *Tensor
-		var err error
 		if k.t.dtype == element.Bool {
 			next, err = nonzero("index", k.t)
 		} else {
@@ -94,10 +92,9 @@ func (p pick) fits(t *Tensor) error {
 
 // of is t in the order and shape of the places; ordered is the view of t that still has its dimensions.
 func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
+	defer caught(&err)
 	if ordered = t; p.order != nil {
-		if ordered, err = Permute(t, p.order); err != nil {
-			return nil, nil, err
-		}
+		ordered = try(Permute(t, p.order))
 	}
 	if sameShape(ordered.shape, p.merged) {
 		return ordered, ordered, nil
@@ -107,47 +104,32 @@ func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
 }
 
 // take is a copy of the elements.
-func (p *places) take(t *Tensor) (*Tensor, error) {
-	flat, _, err := p.of(t)
-	if err != nil {
-		return nil, As("index", err)
-	}
+func (p *places) take(t *Tensor) (_ *Tensor, err error) {
+	defer caughtAs("index", &err)
+	flat, _ := try2(p.of(t))
 	return takeAt(flat, p.dim, p.index)
 }
 
 // put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
-func (p *places) put(op string, t, v *Tensor, add bool) error {
+func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
+	defer caughtAs(op, &err)
 	t = t.Detach()
-	flat, ordered, err := p.of(t)
-	if err != nil {
-		return As(op, err)
-	}
+	flat, ordered := try2(p.of(t))
 	shape := slices.Concat(flat.shape[:p.dim], p.index.shape, flat.shape[p.dim+1:])
 	if got, err := broadcastShape(op, nil, shape, v.shape); err != nil || !sameShape(got, shape) {
 		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(v.shape), ShapeString(shape))
 	}
 	b := build(op, flat)
 	from := b.cast(v.Detach(), t.dtype)
-	if b.err == nil && from.st == t.st { // reading what is being written
-		from = b.keep(Clone(from))
+	if from.st == t.st { // reading what is being written
+		from = try(Clone(from))
 	}
 	dst := b.contiguous(flat)
-	if b.err != nil {
-		return b.err
-	}
 	src := b.contiguous(expanded(from, shape))
 	outer, rows, inner := around(flat.shape, p.dim)
-	if b.err != nil {
-		return b.err
-	}
 	if add { // the kernel wants an index for each element
-		rowed := b.keep(View(p.index, []int{p.index.n, 1}))
-		if b.err == nil {
-			rowed = b.contiguous(expanded(rowed, []int{outer, p.index.n, inner}))
-		}
-		if b.err != nil {
-			return b.err
-		}
+		rowed := try(View(p.index, []int{p.index.n, 1}))
+		rowed = b.contiguous(expanded(rowed, []int{outer, p.index.n, inner}))
 		kernel.ScatterAdd(t.dtype, outer, p.index.n, rows, inner, dst.ptr(), src.ptr(), elems[int64](rowed))
 	} else {
 		kernel.Put(t.dtype, outer, rows, inner, dst.ptr(), src.ptr(), elems[int64](p.index))
@@ -157,11 +139,7 @@ func (p *places) put(op string, t, v *Tensor, add bool) error {
 		t.st.version++
 		return nil
 	}
-	whole, err := View(dst, ordered.shape)
-	if err != nil {
-		return As(op, err)
-	}
-	return assign(op, ordered, whole)
+	return assign(op, ordered, try(View(dst, ordered.shape)))
 }
 
 // backPut is the gradient of writing elements at items: zero there for t, unless they were added; for what was written, the
@@ -169,27 +147,17 @@ func (p *places) put(op string, t, v *Tensor, add bool) error {
 func backPut(items []IndexItem, p places, add bool) backward {
 	items, p.index = slices.Clone(items), nil
 	return func(n *node, g *Tensor, out []*Tensor) error {
-		b := build(n.op, g)
 		at := p
 		at.index = n.val(0)
-		part, _, err := indexView(g, items)
-		if err != nil {
-			return err
-		}
+		part, _ := try2(indexView(g, items))
 		if n.needs(1) {
-			out[1] = b.keep(at.take(part))
+			out[1] = try(at.take(part))
 		}
-		if out[0] = g; add || b.err != nil {
-			return b.err
+		if out[0] = g; add {
+			return nil
 		}
-		rest := b.keep(Clone(g))
-		if b.err != nil {
-			return b.err
-		}
-		hole, _, err := indexView(rest, items)
-		if err != nil {
-			return err
-		}
+		rest := try(Clone(g))
+		hole, _ := try2(indexView(rest, items))
 		out[0] = rest
 		return at.put(n.op, hole, newNumber(g.ctx, Int(0), g.dtype), false)
 	}

@@ -85,19 +85,15 @@ func (g *Generator) normal(t *Tensor) {
 }
 
 // RandInt draws integers from low up to, not including, high.
-func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype element.Type) (*Tensor, error) {
+func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype element.Type) (_ *Tensor, err error) {
+	defer caught(&err)
 	if low >= high {
 		return nil, fmt.Errorf("randint: low %d must be less than high %d", low, high)
 	}
 	for _, v := range []int64{low, high - 1} {
-		if err := Int(v).fits("randint", dtype); err != nil {
-			return nil, err
-		}
+		ensure(Int(v).fits("randint", dtype))
 	}
-	t, err := newTensor("randint", c, shape, element.Int64)
-	if err != nil {
-		return nil, err
-	}
+	t := try(newTensor("randint", c, shape, element.Int64))
 	if !t.shapeOnly() {
 		g.drawPairs(t.n).Bounded(elems[int64](t), low, uint64(high)-uint64(low))
 	}
@@ -134,19 +130,12 @@ func (g *Generator) Normal(t *Tensor, mean, std float64) error {
 	return g.refill("normal", t, g.normal, std, mean)
 }
 
-func (g *Generator) refill(op string, t *Tensor, fill func(*Tensor), scale, shift float64) error {
-	if err := needFloat(op, t); err != nil {
-		return err
-	}
-	x, err := newTensor(op, t.ctx, t.shape, t.dtype)
-	if err != nil {
-		return err
-	}
+func (g *Generator) refill(op string, t *Tensor, fill func(*Tensor), scale, shift float64) (err error) {
+	defer caught(&err)
+	ensure(needFloat(op, t))
+	x := try(newTensor(op, t.ctx, t.shape, t.dtype))
 	fill(x)
-	y, err := chain(x).scalar(OpMul, Float(scale)).scalar(OpAdd, Float(shift)).end()
-	if err != nil {
-		return err
-	}
+	y := try(chain(x).scalar(OpMul, Float(scale)).scalar(OpAdd, Float(shift)).end())
 	return assign(op, t.Detach(), y)
 }
 
@@ -170,38 +159,23 @@ func (g *Generator) InitLinear(weight, bias *Tensor) error {
 // Multinomial draws n indices for each row of p, (N) or (B, N), with
 // probabilities proportional to its elements; without replacement no index
 // occurs twice.
-func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) (*Tensor, error) {
+func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "multinomial"
-	if err := needFloat(op, p); err != nil {
-		return nil, err
-	}
+	ensure(needFloat(op, p))
 	nd := len(p.shape)
 	if nd < 1 || nd > 2 || n < 1 {
 		return nil, fmt.Errorf("%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, ShapeString(p.shape), n)
 	}
-	wide, err := cast(op, p, element.Float64)
-	if err != nil {
-		return nil, err
-	}
-	if wide, err = Clone(wide.Detach()); err != nil {
-		return nil, err
-	}
-	out, err := newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), element.Int64)
-	if err != nil {
-		return nil, err
-	}
-	u, err := g.Rand(c, []int{max(out.n, 1)}, element.Float64)
-	if err != nil {
-		return nil, err
-	}
+	wide := try(cast(op, p, element.Float64))
+	wide = try(Clone(wide.Detach()))
+	out := try(newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), element.Int64))
+	u := try(g.Rand(c, []int{max(out.n, 1)}, element.Float64))
 	size := p.shape[nd-1]
 	draws, picks, weights := elems[float64](u), elems[int64](out), elems[float64](wide)
 	for i := range picks {
 		row := weights[i/n*size : (i/n+1)*size]
-		k, err := pickWeighted(op, row, draws[i])
-		if err != nil {
-			return nil, err
-		}
+		k := try(pickWeighted(op, row, draws[i]))
 		picks[i] = int64(k)
 		if !replacement {
 			row[k] = 0

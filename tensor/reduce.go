@@ -23,7 +23,8 @@ const (
 func (kind reduction) widens() bool { return kind == reduceSum || kind == reduceProd }
 
 // dimList checks dims and puts them in order; none means all.
-func dimList(op string, dims []int, nd int) ([]int, error) {
+func dimList(op string, dims []int, nd int) (_ []int, err error) {
+	defer caught(&err)
 	if len(dims) == 0 {
 		out := make([]int, nd)
 		for i := range out {
@@ -33,10 +34,7 @@ func dimList(op string, dims []int, nd int) ([]int, error) {
 	}
 	out := make([]int, 0, len(dims))
 	for _, d := range dims {
-		a, err := axis(op, d, nd)
-		if err != nil {
-			return nil, err
-		}
+		a := try(axis(op, d, nd))
 		if slices.Contains(out, a) {
 			return nil, fmt.Errorf("%s: dimension %d is named twice", op, d)
 		}
@@ -80,12 +78,10 @@ func around(shape []int, a int) (outer, n, inner int) {
 
 // reduceDims reduces over dims, which are in order, without recording. Runs
 // of neighbouring dimensions are reduced at once, the last first.
-func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*Tensor, error) {
+func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	final := reducedShape(t.shape, dims, keep)
-	x, err := contiguous(t)
-	if err != nil {
-		return nil, err
-	}
+	x := try(contiguous(t))
 	var arr [8]int
 	shape := append(arr[:0], t.shape...)
 	for end := len(dims); end > 0; {
@@ -106,10 +102,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (*T
 		if kind.widens() && !dtype.IsFloat() {
 			dtype = element.Int64
 		}
-		out, err := newTensor(op, t.ctx, become, dtype)
-		if err != nil {
-			return nil, err
-		}
+		out := try(newTensor(op, t.ctx, become, dtype))
 		kReduce(kind, out, x, outer, n, inner)
 		if x != t {
 			Discard(x)
@@ -159,21 +152,14 @@ func spread(g *Tensor, shape, dims []int) *Tensor {
 
 // Sum adds over dims (all if none are given). Integers and bools are added
 // in int64.
-func Sum(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+func Sum(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return Sum(t[0], dims, keepdim) }, t)
 	}
-	dims, err := dimList("sum", dims, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := computing(t.dtype, "sum"); err != nil {
-		return nil, err
-	}
-	out, err := reduceDims("sum", reduceSum, t, dims, keepdim)
-	if err != nil {
-		return nil, err
-	}
+	dims = try(dimList("sum", dims, len(t.shape)))
+	try(computing(t.dtype, "sum"))
+	out := try(reduceDims("sum", reduceSum, t, dims, keepdim))
 	if records(t, nil) {
 		record(out, "sum", func(n *node, g *Tensor, out []*Tensor) error {
 			out[0] = spread(g, n.in[0].shape(), dims)
@@ -185,34 +171,24 @@ func Sum(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 
 // Mean averages over dims (all if none are given). The mean of nothing is
 // NaN.
-func Mean(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+func Mean(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return Mean(t[0], dims, keepdim) }, t)
 	}
-	if err := needFloat("mean", t); err != nil {
-		return nil, err
-	}
-	dims, err := dimList("mean", dims, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+	ensure(needFloat("mean", t))
+	dims = try(dimList("mean", dims, len(t.shape)))
 	count := 1
 	for _, d := range dims {
 		count *= t.shape[d]
 	}
-	out, err := reduceDims("mean", reduceSum, t, dims, keepdim)
-	if err != nil {
-		return nil, err
-	}
+	out := try(reduceDims("mean", reduceSum, t, dims, keepdim))
 	scale := newNumber(t.ctx, Float(float64(count)), t.dtype)
 	kBinary(OpDiv, out, out, scale)
 	if records(t, nil) {
 		record(out, "mean", func(n *node, g *Tensor, out []*Tensor) error {
-			q, err := Div(g, scale)
-			if err == nil {
-				out[0] = spread(q, n.in[0].shape(), dims)
-			}
-			return err
+			out[0] = spread(try(Div(g, scale)), n.in[0].shape(), dims)
+			return nil
 		}, t)
 	}
 	return out, nil

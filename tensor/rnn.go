@@ -59,9 +59,7 @@ func (r *recurrent) panels(b *builder, w *Tensor, k, n, nextRow, nextColumn int,
 	if !bias && n%panelWidth == 0 && r.n > 2 && r.n <= 64 {
 		p.width = panelWidth
 	}
-	if p.data = b.like(n/max(p.width, 1), k, p.width); b.err != nil {
-		return p
-	}
+	p.data = b.like(n/max(p.width, 1), k, p.width)
 	v := viewOf(w, 3)
 	copy(v.shape, p.data.shape)
 	v.strides[0], v.strides[1], v.strides[2] = p.width*nextColumn, nextRow, nextColumn
@@ -85,17 +83,13 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 // all T) are those of the sequences: beyond them outputs are 0 and the state stays. backwards
 // goes from the end to the beginning of each sequence.
 func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int64, backwards bool) (out, hn, cn *Tensor, err error) {
+	defer caught(&err)
 	op := [...]string{kernel.LSTM: "lstm", kernel.GRU: "gru", kernel.RNNTanh: "rnn", kernel.RNNRelu: "rnn"}[cell]
 	if half(x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH) {
-		t, _, err := widened([]*Tensor{x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH}) // its results are float32
-		if err != nil {
-			return nil, nil, nil, err
-		}
+		t, _ := try2(widened([]*Tensor{x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH}))
 		return Recurrent(cell, t[0], t[1], t[2], RNNWeights{t[3], t[4], t[5], t[6]}, lengths, backwards)
 	}
-	if err = sameFloat(op, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH); err != nil {
-		return
-	}
+	ensure(sameFloat(op, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH))
 	r := &recurrent{cell: cell, gates: gatesOf(cell), lengths: lengths, backwards: backwards}
 	r.w = w.WHH.shape[1]
 	r.wide = r.gates
@@ -132,18 +126,11 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	// The inputs' sums, for all steps at once, with the biases except the GRU's hidden ones.
 	bias, hiddenBias := b.contiguous(w.BIH), b.contiguous(w.BHH)
 	back := r.panels(&b, whh, r.w, r.gates*r.w, 1, r.w, cell == kernel.GRU && hiddenBias != nil)
-	if b.err != nil {
-		return nil, nil, nil, b.err
-	}
 	if hiddenBias != nil && cell != kernel.GRU {
-		if bias, err = Add(bias.Detach(), hiddenBias.Detach()); err != nil {
-			return
-		}
+		bias = try(Add(bias.Detach(), hiddenBias.Detach()))
 	}
 	wide := r.wide * r.w
-	if err = r.product(op, r.kept, 0, wide, in, 0, r.in, wih, r.in, true, r.steps*r.n, r.gates*r.w, r.in, false, bias); err != nil {
-		return
-	}
+	ensure(r.product(op, r.kept, 0, wide, in, 0, r.in, wih, r.in, true, r.steps*r.n, r.gates*r.w, r.in, false, bias))
 	kCopy(r.state(r.h, r.first()), h0)
 	if cell == kernel.LSTM {
 		kCopy(r.state(r.c, r.first()), c0)
@@ -174,9 +161,7 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 		record(all, op, r.backward, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH).save(in, wih, whh, r.kept, r.h, r.c)
 	}
 	discardAll(r.kept, r.h, r.c, hidden, back.data) // what the backward pass needs stays until it is done
-	if out, err = Narrow(all, 0, 0, r.steps); err != nil {
-		return
-	}
+	out = try(Narrow(all, 0, 0, r.steps))
 	if hn, err = Select(all, 0, r.steps); err != nil || cell != kernel.LSTM {
 		return
 	}
@@ -248,9 +233,6 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		dc, dc0 = b.like(r.n, r.w), b.like(r.n, r.w)
 	}
 	forth := r.panels(&b, whh, wide, r.w, r.w, 1, false)
-	if b.err != nil {
-		return b.err
-	}
 	kCopy(dh, r.state(dy, r.steps))
 	if dc != nil {
 		kCopy(dc, r.state(dy, r.steps+1))
@@ -265,20 +247,13 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		if r.n > 0 {
 			step.Run(g.dtype, r.cell, true)
 		}
-		if err := r.times(op, forth, dh0, 0, dhidden, t*r.n*wide, true, nil); err != nil {
-			return err
-		}
+		ensure(r.times(op, forth, dh0, 0, dhidden, t*r.n*wide, true, nil))
 		dh, dh0, dc, dc0 = dh0, dh, dc0, dc
 	}
 	rows := r.steps * r.n
 	if nd.needs(0) {
 		outs[0] = b.like(r.steps, r.n, r.in)
-		if b.err != nil {
-			return b.err
-		}
-		if err := r.product(op, outs[0], 0, r.in, dgates, 0, wide, wih, r.in, false, rows, r.in, wide, false, nil); err != nil {
-			return err
-		}
+		ensure(r.product(op, outs[0], 0, r.in, dgates, 0, wide, wih, r.in, false, rows, r.in, wide, false, nil))
 	}
 	if nd.needs(1) {
 		outs[1] = dh
@@ -296,9 +271,7 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		}
 		dw, add := nd.place(i, dy)
 		if dw == nil {
-			if dw = b.like(wide, width); b.err != nil {
-				return b.err
-			}
+			dw = b.like(wide, width)
 			outs[i] = dw
 		}
 		if rows == 0 {
@@ -310,30 +283,21 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		return starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
 			kernel.Matrix{Data: left.ptr(), Stride: wide, Trans: true}, kernel.Matrix{Data: right.ptrAt(at), Stride: width}, add, nil))
 	}
-	if err := weight(3, dgates, in, 0, r.in); err != nil {
-		return err
-	}
-	if err := weight(4, dhidden, r.h, states, r.w); err != nil {
-		return err
-	}
+	ensure(weight(3, dgates, in, 0, r.in))
+	ensure(weight(4, dhidden, r.h, states, r.w))
 	for i, d := range []*Tensor{dgates, dhidden} {
 		if !nd.needs(5 + i) {
 			continue
 		}
 		if i == 1 && d == dgates && outs[5] != nil { // both biases have the same gradient
-			if outs[6] = b.like(wide); b.err != nil {
-				return b.err
-			}
+			outs[6] = b.like(wide)
 			kCopy(outs[6], outs[5])
 			continue
 		}
 		flat := viewOf(d, 2)
 		flat.shape[0], flat.shape[1] = rows, wide
 		setContiguous(flat.strides, flat.shape)
-		sum, err := reduceDims(op, reduceSum, flat.seal(), []int{0}, false)
-		if err != nil {
-			return err
-		}
+		sum := try(reduceDims(op, reduceSum, flat.seal(), []int{0}, false))
 		outs[5+i] = sum
 	}
 	alive(dy, dgates, dhidden, dh, dh0, dc, dc0, in, wih, whh)

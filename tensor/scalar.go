@@ -149,14 +149,12 @@ func (t *Tensor) at(i int) Scalar {
 }
 
 // Scalars gives all elements in row-major order.
-func (t *Tensor) Scalars() ([]Scalar, error) {
+func (t *Tensor) Scalars() (_ []Scalar, err error) {
+	defer caught(&err)
 	if t.n > MaxValues() {
 		return nil, fmt.Errorf("%d elements are too many for a list", t.n)
 	}
-	x, err := contiguous(t)
-	if err != nil {
-		return nil, err
-	}
+	x := try(contiguous(t))
 	out := make([]Scalar, t.n)
 	for i := range out {
 		out[i] = x.at(i)

@@ -19,32 +19,25 @@ func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 }
 
 // ScatterValue is Scatter of one number.
-func ScatterValue(t *Tensor, dim int, idx *Tensor, value Scalar) (*Tensor, error) {
+func ScatterValue(t *Tensor, dim int, idx *Tensor, value Scalar) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "scatter"
-	if err := value.fits(op, t.dtype); err != nil {
-		return nil, err
-	}
+	ensure(value.fits(op, t.dtype))
 	return scatter(op, t, dim, idx, expanded(newNumber(t.ctx, value, t.dtype), idx.shape), false)
 }
 
-func scatter(op string, t *Tensor, dim int, idx, src *Tensor, add bool) (*Tensor, error) {
+func scatter(op string, t *Tensor, dim int, idx, src *Tensor, add bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if add && half(t) && half(src) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return scatter(op, t[0], dim, idx, t[1], add) }, t, src)
 	}
-	a, err := axis(op, dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	if err := aligned(op, t, idx, a); err != nil {
-		return nil, err
-	}
+	a := try(axis(op, dim, len(t.shape)))
+	ensure(aligned(op, t, idx, a))
 	if t.dtype != src.dtype {
 		return nil, fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, src.dtype)
 	}
 	if add {
-		if err := adds(op, t.dtype); err != nil {
-			return nil, err
-		}
+		ensure(adds(op, t.dtype))
 	}
 	if err := aligned(op, src, idx, a); err != nil || len(idx.shape) > 0 && idx.shape[a] > src.shape[a] {
 		return nil, fmt.Errorf("%s: an index of shape %s does not fit a source of shape %s", op, ShapeString(idx.shape), ShapeString(src.shape))
@@ -52,28 +45,15 @@ func scatter(op string, t *Tensor, dim int, idx, src *Tensor, add bool) (*Tensor
 	if len(t.shape) == 0 {
 		flat := [3]*Tensor{t, idx, src}
 		for i, x := range flat {
-			if flat[i], err = Reshape(x, []int{1}); err != nil {
-				return nil, err
-			}
+			flat[i] = try(Reshape(x, []int{1}))
 		}
-		out, err := scatter(op, flat[0], 0, flat[1], flat[2], add)
-		if err != nil {
-			return nil, err
-		}
+		out := try(scatter(op, flat[0], 0, flat[1], flat[2], add))
 		return Reshape(out, nil)
 	}
-	ix, err := checkedIndex(op, idx, t.shape[a], a)
-	if err != nil {
-		return nil, err
-	}
-	out, err := Clone(t.Detach())
-	if err != nil {
-		return nil, err
-	}
+	ix := try(checkedIndex(op, idx, t.shape[a], a))
+	out := try(Clone(t.Detach()))
 	used := sliceDim(src.Detach(), a, 0, idx.shape[a], 1)
-	if err := scatterInto(op, out, a, ix, used, add); err != nil {
-		return nil, err
-	}
+	ensure(scatterInto(op, out, a, ix, used, add))
 	if t.dtype.IsFloat() && records(t, src) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
 			return backScatter(n, g, out, a, add)
@@ -94,40 +74,30 @@ func adds(op string, d element.Type) error {
 func backScatter(n *node, g *Tensor, out []*Tensor, a int, add bool) error {
 	b, ix := build(n.op, g), n.val(0)
 	if out[0] = g; !add && n.needs(0) { // nothing where src's elements are
-		rest := b.keep(Clone(g))
-		if b.err != nil {
-			return b.err
-		}
+		rest := try(Clone(g))
 		nothing := expanded(newNumber(g.ctx, Int(0), g.dtype), ix.shape)
-		if err := scatterInto(n.op, rest, a, ix, nothing, false); err != nil {
-			return err
-		}
+		ensure(scatterInto(n.op, rest, a, ix, nothing, false))
 		out[0] = rest
 	}
 	if !n.needs(1) {
-		return b.err
+		return nil
 	}
-	got := b.keep(Gather(g, a, ix))
-	if b.err != nil || sameShape(got.shape, n.in[1].shape()) {
+	got := try(Gather(g, a, ix))
+	if sameShape(got.shape, n.in[1].shape()) {
 		out[1] = got
-		return b.err
+		return nil
 	}
 	z := b.zeros(g.dtype, n.in[1].shape()...)
-	if b.err != nil {
-		return b.err
-	}
 	out[1] = z
 	hole := sliceDim(cut(z, got.shape, a), a, 0, got.shape[a], 1)
 	return assign(n.op, hole, got)
 }
 
 // scatterInto puts src's elements into z, or adds them, at indices already checked.
-func scatterInto(op string, z *Tensor, a int, ix, src *Tensor, add bool) error {
+func scatterInto(op string, z *Tensor, a int, ix, src *Tensor, add bool) (err error) {
+	defer caught(&err)
 	part, b := cut(z, ix.shape, a), build(op, z)
 	dst, src := b.contiguous(part), b.contiguous(cut(src, ix.shape, a))
-	if b.err != nil {
-		return b.err
-	}
 	outer, from, inner := around(ix.shape, a)
 	run := kernel.Scatter
 	if add {

@@ -30,7 +30,8 @@ func (t *Tensor) WholeShape() []int {
 }
 
 // CopyWhole copies src into t or, if t is a share, what t holds of src.
-func CopyWhole(t, src *Tensor) error {
+func CopyWhole(t, src *Tensor) (err error) {
+	defer caught(&err)
 	s := t.Share()
 	if s == nil {
 		return CopyInto(t, src)
@@ -38,10 +39,7 @@ func CopyWhole(t, src *Tensor) error {
 	if !sameShape(src.shape, s.Shape) {
 		return fmt.Errorf("copy: shape %s does not fit a share of shape %s", ShapeString(src.shape), ShapeString(s.Shape))
 	}
-	src, err := contiguous(src.Detach())
-	if err != nil {
-		return err
-	}
+	src = try(contiguous(src.Detach()))
 	part := viewOf(src, 1)
 	part.shape[0], part.strides[0] = t.n, 1
 	part.off += s.From
@@ -68,7 +66,8 @@ func within(at, n, from, to int) (first, count, off int) {
 
 // Shard keeps only part own of the optimizer's state, cut into parts: Step then updates that part of the parameters,
 // and leaves the rest to the other ranks of the set. State returns shares.
-func (o *Optimizer) Shard(own, parts int, set string) error {
+func (o *Optimizer) Shard(own, parts int, set string) (err error) {
+	defer caught(&err)
 	made := o.state != nil
 	whole := make([][]*Tensor, len(o.flats))
 	for i, f := range o.flats {
@@ -80,9 +79,7 @@ func (o *Optimizer) Shard(own, parts int, set string) error {
 		return nil
 	}
 	o.state = nil
-	if err := o.prepare(); err != nil {
-		return err
-	}
+	ensure(o.prepare())
 	for i, f := range o.flats {
 		for n, b := range f.buffers {
 			copy(b.Bytes(), whole[i][n].Bytes()[f.from*b.dtype.Size():])

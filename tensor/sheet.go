@@ -72,7 +72,8 @@ func Reclaim(garbage int) (left int) {
 }
 
 // NewSheet makes a sheet of parameters, of which this rank gets part own of parts. set names these ranks.
-func NewSheet(params []*Tensor, own, parts int, set string) (*Sheet, error) {
+func NewSheet(params []*Tensor, own, parts int, set string) (_ *Sheet, err error) {
+	defer caught(&err)
 	s := &Sheet{Params: params, at: []int{0}}
 	for _, p := range params {
 		end := s.at[len(s.at)-1] + p.n
@@ -81,27 +82,19 @@ func NewSheet(params []*Tensor, own, parts int, set string) (*Sheet, error) {
 	n := s.at[len(params)]
 	s.from, s.to, s.each = Cut(n, own, parts)
 	p0 := params[0]
-	flat := func(n int, zero bool) (*Tensor, error) {
+	flat := func(n int, zero bool) (_ *Tensor, err error) {
+		defer caught(&err)
 		st := &Storage{}
-		if err := st.alloc("fsdp", n*p0.dtype.Size()); err != nil {
-			return nil, err
-		}
+		ensure(st.alloc("fsdp", n*p0.dtype.Size()))
 		t, err := OnStorage(p0.ctx, st, 0, []int{n}, p0.dtype)
 		if err == nil && zero {
 			clear(t.Bytes())
 		}
 		return t, err
 	}
-	local, err := flat(s.to-s.from, true)
-	if err != nil {
-		return nil, err
-	}
-	if s.values, err = flat(n, true); err != nil {
-		return nil, err
-	}
-	if s.grads, err = flat(0, false); err != nil {
-		return nil, err
-	}
+	local := try(flat(s.to-s.from, true))
+	s.values = try(flat(n, true))
+	s.grads = try(flat(0, false))
 	s.grads.st.bytes, s.grads.st.ptr = n*p0.dtype.Size(), nil
 	s.grads.shape[0] = n
 	s.grads.seal()
@@ -180,11 +173,10 @@ func (s *Sheet) unchanged() bool {
 }
 
 // Fill gives the sheet memory for the values, which the caller then writes.
-func (s *Sheet) Fill() (*Tensor, error) {
+func (s *Sheet) Fill() (_ *Tensor, err error) {
+	defer caught(&err)
 	if s.values.st.ptr == nil {
-		if err := s.values.st.alloc("fsdp", s.values.st.bytes); err != nil {
-			return nil, err
-		}
+		ensure(s.values.st.alloc("fsdp", s.values.st.bytes))
 	}
 	if !s.unchanged() { // as after a change in place: what an earlier pass saved is invalid
 		s.values.st.version++
@@ -203,11 +195,10 @@ func (s *Sheet) Fill() (*Tensor, error) {
 func (s *Sheet) Drop() { s.values.st.drop() }
 
 // Grads are the gradients, zeros where there are none yet.
-func (s *Sheet) Grads() (*Tensor, error) {
+func (s *Sheet) Grads() (_ *Tensor, err error) {
+	defer caught(&err)
 	if s.grads.st.ptr == nil {
-		if err := s.grads.st.alloc("fsdp", s.grads.st.bytes); err != nil {
-			return nil, err
-		}
+		ensure(s.grads.st.alloc("fsdp", s.grads.st.bytes))
 		clear(s.grads.Bytes())
 	}
 	return s.grads, nil
@@ -215,7 +206,8 @@ func (s *Sheet) Grads() (*Tensor, error) {
 
 // Spread gives the shards of parameters with a gradient their part of it, from part, the caller's part of the sheet,
 // and frees the memory of the gradients.
-func (s *Sheet) Spread(part []byte) error {
+func (s *Sheet) Spread(part []byte) (err error) {
+	defer caught(&err)
 	for i, p := range s.Params {
 		if p.grad == nil {
 			continue
@@ -225,10 +217,7 @@ func (s *Sheet) Spread(part []byte) error {
 		if shard.n == 0 {
 			at = 0
 		}
-		g, err := FromBytes(shard.ctx, part[at*size:(at+shard.n)*size], shard.shape, shard.dtype)
-		if err != nil {
-			return err
-		}
+		g := try(FromBytes(shard.ctx, part[at*size:(at+shard.n)*size], shard.shape, shard.dtype))
 		if shard.grad == nil {
 			err = shard.SetGrad(g)
 		} else {
@@ -255,12 +244,10 @@ func (s *Storage) drop() {
 
 // BeforeBackward returns t, so recorded that fn is called when a backward pass is about to continue from it to what
 // it was computed from.
-func BeforeBackward(t *Tensor, fn func() error) (*Tensor, error) {
+func BeforeBackward(t *Tensor, fn func() error) (_ *Tensor, err error) {
+	defer caught(&err)
 	if t.st.gone { // a part of a parameter, whose memory will be freed
-		var err error
-		if t, err = Clone(t); err != nil {
-			return nil, err
-		}
+		t = try(Clone(t))
 	}
 	if !records(t, nil) {
 		return t, nil

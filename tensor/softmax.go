@@ -8,33 +8,20 @@ func Softmax(t *Tensor, dim int) (*Tensor, error) { return softmax("softmax", t,
 // LogSoftmax is the logarithm of Softmax, computed without overflow.
 func LogSoftmax(t *Tensor, dim int) (*Tensor, error) { return softmax("log_softmax", t, dim, true) }
 
-func softmax(op string, t *Tensor, dim int, logarithm bool) (*Tensor, error) {
+func softmax(op string, t *Tensor, dim int, logarithm bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return softmax(op, t[0], dim, logarithm) }, t)
 	}
-	if err := needFloat(op, t); err != nil {
-		return nil, err
-	}
-	a, err := axis(op, dim, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+	ensure(needFloat(op, t))
+	a := try(axis(op, dim, len(t.shape)))
 	if last := len(t.shape) - 1; len(t.shape) > 0 && a != last {
-		moved, err := Transpose(t, a, last)
-		if err != nil {
-			return nil, err
-		}
-		out, err := softmax(op, moved, last, logarithm)
-		if err != nil {
-			return nil, err
-		}
+		moved := try(Transpose(t, a, last))
+		out := try(softmax(op, moved, last, logarithm))
 		return Transpose(out, a, last)
 	}
 	b := build(op, t)
 	x, out := b.contiguous(t), b.like(t.shape...)
-	if b.err != nil {
-		return nil, b.err
-	}
 	rows, n := matrixSize(t)
 	if !out.shapeOnly() {
 		kernel.Softmax(t.dtype, logarithm, rows, n, out.ptr(), x.ptr())
@@ -44,11 +31,10 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (*Tensor, error) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
 			b := build(op, g)
 			dy := b.contiguous(g)
-			if out[0] = b.like(g.shape...); b.err == nil {
-				kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, out[0].ptr(), dy.ptr(), nd.val(0).ptr())
-			}
+			out[0] = b.like(g.shape...)
+			kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, out[0].ptr(), dy.ptr(), nd.val(0).ptr())
 			alive(dy)
-			return b.err
+			return nil
 		}, t).save(out)
 	}
 	return out, nil

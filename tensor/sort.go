@@ -16,10 +16,8 @@ func Sort(t *Tensor, dim int, descending bool) (values, indices *Tensor, err err
 
 // TopK returns the k largest or smallest elements along dim, in order.
 func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err error) {
-	a, err := axis("topk", dim, len(t.shape))
-	if err != nil {
-		return nil, nil, err
-	}
+	defer caught(&err)
+	a := try(axis("topk", dim, len(t.shape)))
 	size := 1
 	if len(t.shape) > 0 {
 		size = t.shape[a]
@@ -31,23 +29,15 @@ func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err err
 }
 
 func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices *Tensor, err error) {
-	a, err := axis(op, dim, len(t.shape))
-	if err != nil {
-		return nil, nil, err
-	}
+	defer caught(&err)
+	a := try(axis(op, dim, len(t.shape)))
 	keys := t.Detach()
 	if half(t) {
-		if keys, err = Cast(keys, element.Float32); err != nil {
-			return nil, nil, err
-		}
+		keys = try(Cast(keys, element.Float32))
 	}
-	if _, err := computing(keys.dtype, op); err != nil {
-		return nil, nil, err
-	}
+	try(computing(keys.dtype, op))
 	if len(t.shape) == 0 {
-		if values, err = Clone(t); err != nil {
-			return nil, nil, err
-		}
+		values = try(Clone(t))
 		indices, err = Zeros(t.ctx, nil, element.Int64)
 		return values, indices, err
 	}
@@ -55,9 +45,6 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	b := build(op, t)
 	rows := b.contiguous(swapped(keys, a, last))
 	order := b.of(element.Int64, rows.shape...)
-	if b.err != nil {
-		return nil, nil, b.err
-	}
 	n := t.shape[a]
 	switch keys.dtype {
 	case element.Float32:
@@ -76,9 +63,7 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	if k >= 0 {
 		order = part(order, last, 0, k)
 	}
-	if indices, err = contiguous(swapped(order, a, last)); err != nil {
-		return nil, nil, err
-	}
+	indices = try(contiguous(swapped(order, a, last)))
 	values, err = Gather(t, a, indices)
 	return values, indices, err
 }

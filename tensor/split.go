@@ -7,12 +7,10 @@ import (
 )
 
 // Split cuts dim into parts of the given sizes, which add up to its size. The parts are views.
-func Split(t *Tensor, sizes []int, dim int) ([]*Tensor, error) {
+func Split(t *Tensor, sizes []int, dim int) (_ []*Tensor, err error) {
+	defer caught(&err)
 	const op = "split"
-	a, err := splitAxis(op, t, dim)
-	if err != nil {
-		return nil, err
-	}
+	a := try(splitAxis(op, t, dim))
 	total := 0
 	for _, n := range sizes {
 		if n < 0 || n > t.shape[a]-total {
@@ -28,18 +26,14 @@ func Split(t *Tensor, sizes []int, dim int) ([]*Tensor, error) {
 }
 
 // SplitEvery cuts dim into parts of the given size; the last gets what is left.
-func SplitEvery(t *Tensor, size, dim int) ([]*Tensor, error) {
+func SplitEvery(t *Tensor, size, dim int) (_ []*Tensor, err error) {
+	defer caught(&err)
 	const op = "split"
-	a, err := splitAxis(op, t, dim)
-	if err != nil {
-		return nil, err
-	}
+	a := try(splitAxis(op, t, dim))
 	if size < 0 || size == 0 && t.shape[a] > 0 {
 		return nil, fmt.Errorf("%s: parts of size %d do not fill dimension %d of shape %s", op, size, a, ShapeString(t.shape))
 	}
-	if err := fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1); err != nil {
-		return nil, err
-	}
+	ensure(fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1))
 	return every(t, a, size), nil
 }
 
@@ -52,18 +46,14 @@ func fewParts(op string, t *Tensor, a, n int) error {
 }
 
 // Chunk cuts dim into at most n parts of equal size; the last gets what is left.
-func Chunk(t *Tensor, n, dim int) ([]*Tensor, error) {
+func Chunk(t *Tensor, n, dim int) (_ []*Tensor, err error) {
+	defer caught(&err)
 	const op = "chunk"
-	a, err := splitAxis(op, t, dim)
-	if err != nil {
-		return nil, err
-	}
+	a := try(splitAxis(op, t, dim))
 	if n < 1 {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s cannot be cut into %d parts", op, a, ShapeString(t.shape), n)
 	}
-	if err := fewParts(op, t, a, n); err != nil {
-		return nil, err
-	}
+	ensure(fewParts(op, t, a, n))
 	if t.shape[a] == 0 {
 		return parts(t, a, make([]int, n)), nil
 	}
@@ -89,14 +79,10 @@ func parts(t *Tensor, a int, sizes []int) []*Tensor {
 }
 
 // Unbind returns a view for each index of dim, without that dimension.
-func Unbind(t *Tensor, dim int) ([]*Tensor, error) {
-	a, err := splitAxis("unbind", t, dim)
-	if err != nil {
-		return nil, err
-	}
-	if err := fewParts("unbind", t, a, t.shape[a]); err != nil {
-		return nil, err
-	}
+func Unbind(t *Tensor, dim int) (_ []*Tensor, err error) {
+	defer caught(&err)
+	a := try(splitAxis("unbind", t, dim))
+	ensure(fewParts("unbind", t, a, t.shape[a]))
 	list := make([]*Tensor, t.shape[a])
 	for i := range list {
 		list[i] = selectDim(t, a, i)
@@ -142,12 +128,10 @@ func Repeat(t *Tensor, counts []int) (*Tensor, error) {
 
 // RepeatInterleave repeats each element n times along dim, or of the flattened tensor if dim is nil; counts holds n for
 // each element, or one for all.
-func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (*Tensor, error) {
+func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error) {
 	const op = "repeat_interleave"
-	t, a, err := flatOr(op, t, dim)
-	if err != nil {
-		return nil, err
-	}
+	defer caughtAs(op, &err)
+	t, a := try2(flatOr(op, t, dim))
 	size := t.shape[a]
 	if !counts.dtype.IsInt() || len(counts.shape) > 1 || counts.n != 1 && counts.n != size {
 		return nil, fmt.Errorf("%s: counts of type %s and shape %s do not fit dimension %d of shape %s: want one integer, or one for each element",
@@ -156,10 +140,7 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (*Tensor, error) {
 	if size > MaxValues() {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s is too large", op, a, ShapeString(t.shape))
 	}
-	list, err := counts.Detach().Scalars()
-	if err != nil {
-		return nil, As(op, err)
-	}
+	list := try(counts.Detach().Scalars())
 	total := 0
 	for i := range size {
 		n := list[i%len(list)].i
@@ -168,10 +149,7 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (*Tensor, error) {
 		}
 		total += int(n)
 	}
-	index, err := newTensor(op, t.ctx, []int{total}, element.Int64)
-	if err != nil {
-		return nil, err
-	}
+	index := try(newTensor(op, t.ctx, []int{total}, element.Int64))
 	at := elems[int64](index)
 	for i := range size {
 		for range list[i%len(list)].i {
@@ -183,54 +161,37 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (*Tensor, error) {
 }
 
 // flatOr returns t and the dimension dim; t is flattened if dim is nil, and gets a dimension if it has none.
-func flatOr(op string, t *Tensor, dim *int) (*Tensor, int, error) {
-	a := 0
+func flatOr(op string, t *Tensor, dim *int) (_ *Tensor, a int, err error) {
+	defer caughtAs(op, &err)
 	if dim != nil {
-		var err error
-		if a, err = axis(op, *dim, len(t.shape)); err != nil {
-			return nil, 0, err
-		}
+		a = try(axis(op, *dim, len(t.shape)))
 	}
 	if dim == nil || len(t.shape) == 0 {
-		var err error
-		if t, err = Reshape(t, []int{t.n}); err != nil {
-			return nil, 0, As(op, err)
-		}
+		t = try(Reshape(t, []int{t.n}))
 	}
 	return t, a, nil
 }
 
 // Roll moves elements by shifts[i] along dims[i]; those beyond the end come back at the front. Without dims the flattened
 // tensor is rolled.
-func Roll(t *Tensor, shifts, dims []int) (*Tensor, error) {
+func Roll(t *Tensor, shifts, dims []int) (_ *Tensor, err error) {
 	const op = "roll"
+	defer caughtAs(op, &err)
 	if len(dims) == 0 && len(shifts) == 1 {
-		flat, err := Reshape(t, []int{t.n})
-		if err == nil {
-			flat, err = Roll(flat, shifts, []int{0})
-		}
-		if err == nil {
-			flat, err = View(flat, t.shape)
-		}
-		return flat, As(op, err)
+		return View(try(Roll(try(Reshape(t, []int{t.n})), shifts, []int{0})), t.shape)
 	}
 	if len(shifts) != len(dims) {
 		return nil, fmt.Errorf("%s: %d shifts for %d dimensions", op, len(shifts), len(dims))
 	}
 	out := t
 	for i, d := range dims {
-		a, err := axis(op, d, len(t.shape))
-		if err != nil {
-			return nil, err
-		}
+		a := try(axis(op, d, len(t.shape)))
 		_, n, _ := around(t.shape, a)
 		if t.n == 0 || n == 1 {
 			continue
 		}
 		k := (shifts[i]%n + n) % n
-		if out, err = join(op, []*Tensor{sliceDim(out, a, n-k, k, 1), sliceDim(out, a, 0, n-k, 1)}, a); err != nil {
-			return nil, err
-		}
+		out = try(join(op, []*Tensor{sliceDim(out, a, n-k, k, 1), sliceDim(out, a, 0, n-k, 1)}, a))
 	}
 	if out == t {
 		return Clone(t)

@@ -18,26 +18,16 @@ func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
 	return variance("std", t, dims, unbiased, keepdim, true)
 }
 
-func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*Tensor, error) {
+func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return variance(op, t[0], dims, unbiased, keepdim, root) }, t)
 	}
-	if err := needFloat(op, t); err != nil {
-		return nil, err
-	}
-	dims, err := dimList(op, dims, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	l, err := alongLines(t, dims)
-	if err != nil {
-		return nil, err
-	}
+	ensure(needFloat(op, t))
+	dims = try(dimList(op, dims, len(t.shape)))
+	l := try(alongLines(t, dims))
 	shape, b := reducedShape(t.shape, dims, keepdim), build(op, t)
 	out := b.like(shape...)
-	if b.err != nil {
-		return nil, b.err
-	}
 	count, correction := l.lines.N*l.lines.Run, 0
 	if unbiased {
 		correction = 1
@@ -54,9 +44,6 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*
 	if recording {
 		mean, low = b.like(shape...), b.like(shape...)
 	}
-	if b.err != nil {
-		return nil, b.err
-	}
 	if !out.shapeOnly() {
 		kernel.Moments(t.dtype, l.lines, correction, ptrOr(mean), ptrOr(low), out.ptr(), l.t.ptr())
 	}
@@ -70,19 +57,13 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (*
 	n := record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
 		l.t = n.val(0)
 		var scale *Tensor // dvar = 2 (x - mean) / divisor, dstd = dvar / (2 std)
-		var err error
 		if divisor := float64(count - correction); root {
-			scale, err = perRoot(g, n.val(3), divisor)
+			scale = try(perRoot(g, n.val(3), divisor))
 		} else {
-			scale, err = BinaryScalar(OpMul, g, Float(2/divisor), false)
+			scale = try(BinaryScalar(OpMul, g, Float(2/divisor), false))
 		}
-		if err == nil {
-			scale, err = contiguous(scale)
-		}
-		if err == nil {
-			grads[0], err = l.scaled(op, n.val(1), n.val(2), scale)
-		}
-		return err
+		grads[0] = try(l.scaled(op, n.val(1), n.val(2), try(contiguous(scale))))
+		return nil
 	}, t).save(l.t, mean, low)
 	if root {
 		n.save(out)
@@ -104,18 +85,14 @@ func backNothing(n *node, g *Tensor, out []*Tensor) (err error) {
 
 // Norm is the p-norm over dims (all if none are given). For p = ±inf it is the largest or smallest magnitude, for p =
 // 0 the number of elements that are not 0.
-func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
+func Norm(t *Tensor, p float64, dims []int, keepdim bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return Norm(t[0], p, dims, keepdim) }, t)
 	}
 	const op = "norm"
-	if err := needFloat(op, t); err != nil {
-		return nil, err
-	}
-	dims, err := dimList(op, dims, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+	ensure(needFloat(op, t))
+	dims = try(dimList(op, dims, len(t.shape)))
 	abs := chain(t).unary(OpAbs)
 	sum := func(x *Tensor) (*Tensor, error) { return Sum(x, dims, keepdim) }
 	switch {
@@ -138,29 +115,23 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (*Tensor, error) {
 }
 
 func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (x *Tensor, err error) {
+	defer caught(&err)
 	if len(dims) == len(t.shape) && !keepdim {
 		return extreme(op, kind, t)
 	}
 	x = t
 	for _, d := range dims {
-		if x, _, err = extremeDim(op, kind, x, d, true); err != nil {
-			return nil, err
-		}
+		x, _ = try2(extremeDim(op, kind, x, d, true))
 	}
 	return Reshape(x, reducedShape(t.shape, dims, keepdim))
 }
 
 // norm2 has a gradient of 0 at 0, where that of a square root is undefined.
-func norm2(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+func norm2(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
+	defer caught(&err)
 	const op = "norm"
-	l, err := alongLines(t, dims)
-	if err != nil {
-		return nil, err
-	}
-	out, err := newTensor(op, t.ctx, reducedShape(t.shape, dims, keepdim), t.dtype)
-	if err != nil {
-		return nil, err
-	}
+	l := try(alongLines(t, dims))
+	out := try(newTensor(op, t.ctx, reducedShape(t.shape, dims, keepdim), t.dtype))
 	if t.n == 0 {
 		fill(out, Int(0))
 		if records(t, nil) {
@@ -176,14 +147,8 @@ func norm2(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
 	if records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
 			l.t = n.val(0)
-			scale, err := perRoot(g, n.val(1), 1)
-			if err == nil {
-				scale, err = contiguous(scale)
-			}
-			if err == nil {
-				grads[0], err = l.scaled(op, nil, nil, scale)
-			}
-			return err
+			grads[0] = try(l.scaled(op, nil, nil, try(contiguous(try(perRoot(g, n.val(1), 1))))))
+			return nil
 		}, t).save(l.t, out)
 		l.t = nil
 	}

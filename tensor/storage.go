@@ -152,19 +152,12 @@ func (s *Storage) free() {
 // A tensor that a recipe may hold must not be discarded.
 func Discard(t *Tensor) { t.st.discard() }
 
-// Sole reports whether t is, as far as its storage knows, the only view of its memory, which is large: it was made
-// with it, and is neither a gradient's leaf nor a part of anything.
-func Sole(t *Tensor) bool {
+// Transient says that t has no name in the recipe and is needed for one backward pass alone, which gives its memory back.
+// It is for what an operation has just returned; a tensor that anything else may have, such as a view, stays as it is.
+func (t *Tensor) Transient() {
 	s := t.st
-	return s.pool != nil && s.ptr != nil && s.home == t && t.ctx != nil && !t.ctx.spares.off && !s.temp && !s.pinned && !s.gone && !s.flat &&
-		!t.view && !t.frozen && t.leaf == nil && t.grad == nil && (t.node != nil || !t.requiresGrad)
-}
-
-// Release frees a large tensor's memory as Discard does, and leaves the header to its holders: using it is an error,
-// see missing.
-func Release(t *Tensor) {
-	t.st.home = nil
-	t.st.discard()
+	t.transient = s.pool != nil && s.ptr != nil && s.home == t && t.ctx != nil && !t.ctx.spares.off && t.ctx.Watch == nil && !s.temp &&
+		!s.pinned && !s.gone && !s.flat && !t.view && !t.frozen && t.leaf == nil && t.grad == nil && t.node != nil
 }
 
 // SharesStorage reports whether a and b are views of the same memory.

@@ -33,6 +33,7 @@ type Tensor struct {
 	number       bool   // stands for a plain number in promotion
 	unseen       bool   // a gradient that only its leaf knows
 	view         bool   // shows memory of another tensor
+	transient    bool   // see Transient
 	made         uint32 // of a view: the storage's version when it was taken
 
 	dims [8]int // shape and strides of up to four dimensions

@@ -74,7 +74,8 @@ func init() {
 }
 
 // Unary applies a function to each element.
-func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
+func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
+	defer caught(&err)
 	info := &unaryOps[op]
 	compute := a.dtype
 	switch {
@@ -95,14 +96,8 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 	case (op == OpGelu || op == OpSilu) && compute.IsFloat() && records(a, nil):
 		return activate(info.name, kernel.Activation(op), a, 0, 0)
 	}
-	x, err := cast(info.name, a, compute)
-	if err != nil {
-		return nil, err
-	}
-	out, err := newTensor(info.name, a.ctx, a.shape, compute)
-	if err != nil {
-		return nil, err
-	}
+	x := try(cast(info.name, a, compute))
+	out := try(newTensor(info.name, a.ctx, a.shape, compute))
 	kUnary(op, out, x)
 	if info.gradual && records(a, nil) && compute.IsFloat() {
 		n := record(out, info.name, unaryBacks[op], a)
@@ -118,10 +113,7 @@ func Unary(op UnaryOp, a *Tensor) (*Tensor, error) {
 }
 
 func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) error {
-	dx, err := overwrite(op.String(), g)
-	if err != nil {
-		return err
-	}
+	dx := try(overwrite(op.String(), g))
 	out[0] = dx
 	switch {
 	case op == OpNeg:

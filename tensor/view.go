@@ -15,7 +15,8 @@ func finishView(op string, t, v *Tensor, back func(n *node, g *Tensor, out []*Te
 }
 
 // inferShape replaces one -1 by the size that gives n elements.
-func inferShape(op string, n int, from, shape []int) ([]int, error) {
+func inferShape(op string, n int, from, shape []int) (_ []int, err error) {
+	defer caught(&err)
 	out := slices.Clone(shape)
 	unknown, known := -1, 1
 	for i, d := range shape {
@@ -25,9 +26,7 @@ func inferShape(op string, n int, from, shape []int) ([]int, error) {
 		case d == -1:
 			unknown = i
 		default:
-			if _, err := countElems(op, []int{known, d}); err != nil {
-				return nil, err
-			}
+			try(countElems(op, []int{known, d}))
 			known *= d
 		}
 	}
@@ -38,9 +37,7 @@ func inferShape(op string, n int, from, shape []int) ([]int, error) {
 		out[unknown] = n / known
 		return out, nil
 	}
-	if _, err := countElems(op, shape); err != nil {
-		return nil, err
-	}
+	try(countElems(op, shape))
 	if known != n {
 		return nil, fmt.Errorf("%s: shape %s (%d elements) cannot become %s (%d elements)", op, ShapeString(from), n, ShapeString(shape), known)
 	}
@@ -95,20 +92,15 @@ func View(t *Tensor, shape []int) (*Tensor, error) {
 }
 
 // Reshape returns t in another shape, as a view if possible.
-func Reshape(t *Tensor, shape []int) (*Tensor, error) {
-	shape, err := inferShape("reshape", t.n, t.shape, shape)
-	if err != nil {
-		return nil, err
-	}
+func Reshape(t *Tensor, shape []int) (_ *Tensor, err error) {
+	defer caught(&err)
+	shape = try(inferShape("reshape", t.n, t.shape, shape))
 	v := viewOf(t, len(shape))
 	copy(v.shape, shape)
 	if viewStrides(t, shape, v.strides) {
 		return finishView("reshape", t, v, backReshape), nil
 	}
-	c, err := Clone(t)
-	if err != nil {
-		return nil, err
-	}
+	c := try(Clone(t))
 	return View(c, shape)
 }
 
@@ -127,15 +119,10 @@ func (e edge) shape() []int {
 }
 
 // Flatten joins the dimensions from start to end, both included, into one.
-func Flatten(t *Tensor, start, end int) (*Tensor, error) {
-	s, err := axis("flatten", start, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
-	e, err := axis("flatten", end, len(t.shape))
-	if err != nil {
-		return nil, err
-	}
+func Flatten(t *Tensor, start, end int) (_ *Tensor, err error) {
+	defer caught(&err)
+	s := try(axis("flatten", start, len(t.shape)))
+	e := try(axis("flatten", end, len(t.shape)))
 	if s > e {
 		return nil, fmt.Errorf("flatten: start dimension %d lies after end dimension %d", start, end)
 	}

@@ -30,6 +30,7 @@ func operators() starlark.StringDict {
 		predeclared + "%":    &operator{apply: format},
 		predeclared + "*":    &operator{apply: multiply},
 		predeclared + "f(*)": unpacked{},
+		predeclared + "f()":  transient{},
 	}
 	for _, op := range []syntax.Token{syntax.EQL, syntax.NEQ, syntax.LT, syntax.LE, syntax.GT, syntax.GE} {
 		dict[predeclared+op.String()] = &operator{apply: func(x, y starlark.Value) (starlark.Value, error) {
@@ -87,6 +88,24 @@ type unpacked struct{ internal }
 
 func (unpacked) Get(x starlark.Value) (starlark.Value, bool, error) { return x, true, spread(x) }
 
+// Transient is a callable that takes advantage of f(x).backward(y): nothing can reach the result of f(x) afterwards, since
+// it has no name.
+type Transient interface {
+	starlark.Callable
+	// ForBackward is what is called in its place there.
+	ForBackward() starlark.Callable
+}
+
+// transient[f] is f as it is called in f(x).backward(y).
+type transient struct{ internal }
+
+func (transient) Get(f starlark.Value) (starlark.Value, bool, error) {
+	if t, ok := f.(Transient); ok {
+		f = t.ForBackward()
+	}
+	return f, true, nil
+}
+
 func checkTruth(x starlark.Value) error {
 	if _, plain := x.(starlark.Bool); plain {
 		return nil
@@ -103,4 +122,5 @@ var (
 	_ starlark.Mapping = (*applied)(nil)
 	_ starlark.Mapping = truth{}
 	_ starlark.Mapping = unpacked{}
+	_ starlark.Mapping = transient{}
 )

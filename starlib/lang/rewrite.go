@@ -15,6 +15,7 @@ import (
 //	s % y              by  "%"[s][y]
 //	s * y              by  "*"[s][y]
 //	f(*x, **y)         by  f(*"f(*)"[x], **"f(*)"[y])
+//	f(x).backward(y)   by  "f()"[f](x).backward(y)
 //
 // where "<" stands for a global of that name, which no recipe can name or shadow. The
 // file's first statements set the globals that it uses to predeclared values: a
@@ -146,6 +147,13 @@ func expr(e syntax.Expr) syntax.Expr {
 	switch e := e.(type) {
 	case *syntax.BinaryExpr:
 		return binary(e, expr, "")
+	case *syntax.CallExpr:
+		operands(e, expr)
+		if dot, ok := e.Fn.(*syntax.DotExpr); ok && dot.Name.Name == "backward" {
+			if made, ok := unparen(dot.X).(*syntax.CallExpr); ok {
+				made.Fn = index("f()", made.Lparen, made.Fn)
+			}
+		}
 	case *syntax.Comprehension:
 		e.Body = expr(e.Body)
 		for _, clause := range e.Clauses {
@@ -164,7 +172,7 @@ func expr(e syntax.Expr) syntax.Expr {
 			e.X = condition(e.X)
 		} else if e.X != nil {
 			e.X = expr(e.X)
-			if e.Op == syntax.STAR || e.Op == syntax.STARSTAR { // f(*x, **y); Passed counts on it
+			if e.Op == syntax.STAR || e.Op == syntax.STARSTAR { // f(*x, **y)
 				e.X = index("f(*)", e.OpPos, e.X)
 			}
 		}

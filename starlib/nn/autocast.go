@@ -6,7 +6,6 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/starlib"
-	startensor "drun/starlib/tensor"
 )
 
 // autocast calls a function with products in bfloat16.
@@ -17,14 +16,6 @@ func (k *maker) autocast() *starlib.Def {
 	loss = nn.autocast(lambda: nn.cross_entropy(model(x), y))
 	loss.backward()
 dtype = "float32" turns it off within. Recurrent layers compute in float32.`,
-		After: func(p starlib.Passing) {
-			if len(p.Args) == 0 {
-				return
-			}
-			if m, ok := p.Args[0].(*Model); ok && m.keepsNothing() {
-				startensor.Passed(p)
-			}
-		},
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			dtype := c.String("dtype")
 			if dtype != "bfloat16" && dtype != "float32" {

@@ -18,7 +18,7 @@ const (
 	reducedDocs = ` reduction is "mean", "sum" or "none".`
 )
 
-var losses = startensor.Passing([]*starlib.Def{
+var losses = []*starlib.Def{
 	loss("mse_loss"+pairOf+reduced+")", "The squared difference of two tensors of one shape."+reducedDocs, func(c *starlib.Call) (*tensor.Tensor, error) {
 		return tensor.MSELoss(startensor.Arg(c, "input"), startensor.Arg(c, "target"), reduction(c))
 	}),
@@ -103,7 +103,7 @@ var losses = startensor.Passing([]*starlib.Def{
 			return tensor.TripletMarginLoss(startensor.Arg(c, "anchor"), startensor.Arg(c, "positive"), startensor.Arg(c, "negative"),
 				c.Float("margin"), c.Float("p"), c.Float("eps"), c.Bool("swap"), reduction(c))
 		}),
-})
+}
 
 // loss declares a builtin that returns a tensor.
 func loss(sig, doc string, fn func(c *starlib.Call) (*tensor.Tensor, error)) *starlib.Def {

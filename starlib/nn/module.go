@@ -7,6 +7,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/starlib"
+	"drun/starlib/lang"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -112,7 +113,7 @@ func mark(v starlark.Value) (seen, tree starlark.Value, part bool) {
 
 var (
 	_ starlib.Stateful     = (*Model)(nil)
-	_ starlark.Callable    = (*Model)(nil)
+	_ lang.Transient       = (*Model)(nil)
 	_ starlark.HasSetField = (*Model)(nil)
 )
 
@@ -135,9 +136,25 @@ func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwarg
 	if m.around != nil {
 		return m.around(thread, func() (starlark.Value, error) { return m.called(thread, args, kwargs) })
 	}
-	out, err := m.called(thread, args, kwargs)
-	if err == nil && m.keepsNothing() {
-		startensor.Passed(starlib.Passing{Thread: thread, Callee: m, Args: args, Kwargs: kwargs, Out: out})
+	return m.called(thread, args, kwargs)
+}
+
+// ForBackward is m as m(x).backward() calls it: the pass gives the result's memory back.
+func (m *Model) ForBackward() starlark.Callable {
+	if m.keepsNothing() {
+		return forBackward{m}
+	}
+	return m
+}
+
+type forBackward struct{ *Model }
+
+// CallInternal marks the result, unless it is an argument, which may have a name.
+func (f forBackward) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	out, err := f.Model.CallInternal(thread, args, kwargs)
+	t, ok := out.(*startensor.Value)
+	if ok && !slices.Contains(args, out) && !slices.ContainsFunc(kwargs, func(kv starlark.Tuple) bool { return kv[1] == out }) {
+		t.Tensor().Transient()
 	}
 	return out, err
 }

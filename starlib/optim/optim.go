@@ -108,20 +108,11 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 		norm, err := tensor.ClipGradNorm(params, limit)
 		return starlark.Float(norm), err
 	}
-	square, err := tensor.GradSquareSum(sharded)
-	if err != nil {
-		return nil, err
-	}
+	square := starlib.Must(tensor.GradSquareSum(sharded))
 	if sum != nil {
-		if square, err = sum(c, c.Arg("group"), square); err != nil {
-			return nil, err
-		}
+		square = starlib.Must(sum(c, c.Arg("group"), square))
 	}
-	whole, err := tensor.GradSquareSum(params)
-	if err != nil {
-		return nil, err
-	}
-	norm := math.Sqrt(square + whole)
+	norm := math.Sqrt(square + starlib.Must(tensor.GradSquareSum(params)))
 	return starlark.Float(norm), tensor.ClipGrads(append(params, sharded...), norm, limit)
 }
 

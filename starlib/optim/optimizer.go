@@ -64,27 +64,20 @@ var (
 
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
 func newOptimizer(c *starlib.Call, rank *starlib.Rank, ctx *tensor.Context, kind string, lr starlark.Value, weightDecay starlark.Value, build func([]tensor.ParamGroup) (*tensor.Optimizer, error)) (starlark.Value, error) {
-	decay, err := decayOf(weightDecay)
-	if err != nil {
-		return nil, err
-	}
-	groups, err := parameters(c.Arg("params"), lr, decay)
-	if err != nil {
-		return nil, err
-	}
+	groups := starlib.Must(parameters(c.Arg("params"), lr, starlib.Must(decayOf(weightDecay))))
 	o := &Optimizer{kind: kind, groups: groups, ctx: ctx, rank: rank}
 	thread := c.Thread
 	flat := make([]tensor.ParamGroup, len(groups))
 	for i := range groups {
 		g := &groups[i]
-		if g.lr, err = g.rate.at(thread, 0); err != nil {
-			return nil, err
+		lr, err := g.rate.at(thread, 0)
+		if err != nil {
+			return nil, err // may be of a function of the recipe
 		}
+		g.lr = lr
 		flat[i] = tensor.ParamGroup{Params: g.params, LR: g.lr, WeightDecay: g.decay}
 	}
-	if o.opt, err = build(flat); err != nil {
-		return nil, err
-	}
+	o.opt = starlib.Must(build(flat))
 	for i := range groups {
 		if m, err := groups[i].momentum(0); err != nil || m != 0 && !o.opt.HasMomentum() {
 			return nil, cmp.Or(err, fmt.Errorf("lr: the schedule has cycle_momentum, but optim.%s has no momentum; give it one, or leave cycle_momentum out", kind))

@@ -45,10 +45,7 @@ var schedules = []*starlib.Def{
 		Doc: "lr, multiplied by gamma at each of the milestones: step numbers in increasing order.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, gamma := c.Float("lr"), c.Float("gamma")
-			at, err := milestones(c)
-			if err != nil {
-				return nil, err
-			}
+			at := milestones(c)
 			return &schedule{name: "multi_step", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil }}, checkRate(lr)
 		},
 	},
@@ -74,10 +71,7 @@ var schedules = []*starlib.Def{
 		Sig: "chained(*schedules) -> Schedule",
 		Doc: "All schedules at once, like PyTorch's ChainedScheduler: the initial rate, which must be the same for all, times the factor by which each has changed it.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			list, err := scheduleList(c.Rest)
-			if err != nil {
-				return nil, err
-			}
+			list := starlib.Must(scheduleList(c.Rest))
 			base := list[0].base
 			for _, s := range list {
 				if s.base != base || base == 0 {
@@ -106,14 +100,8 @@ var schedules = []*starlib.Def{
 			for i := range given.Len() {
 				values = append(values, given.Index(i))
 			}
-			list, err := scheduleList(values)
-			if err != nil {
-				return nil, err
-			}
-			at, err := milestones(c)
-			if err != nil {
-				return nil, err
-			}
+			list := starlib.Must(scheduleList(values))
+			at := milestones(c)
 			if len(at) != len(list)-1 {
 				return nil, fmt.Errorf("%d milestones cannot separate %d schedules: want %d", len(at), len(list), len(list)-1)
 			}
@@ -153,17 +141,17 @@ func scheduleList(values starlark.Tuple) ([]*schedule, error) {
 }
 
 // milestones are increasing numbers of steps.
-func milestones(c *starlib.Call) ([]int, error) {
+func milestones(c *starlib.Call) []int {
 	given := c.Arg("milestones").(starlark.Indexable)
 	at := make([]int, given.Len())
 	for i := range at {
 		n, err := starlark.AsInt32(given.Index(i))
 		if err != nil || n < 0 || i > 0 && n < at[i-1] {
-			return nil, fmt.Errorf("milestones = %s: want numbers of steps in increasing order", c.Arg("milestones"))
+			starlib.Must(0, fmt.Errorf("milestones = %s: want numbers of steps in increasing order", c.Arg("milestones")))
 		}
 		at[i] = n
 	}
-	return at, nil
+	return at
 }
 
 // passed is how many milestones are at step or before.

@@ -25,7 +25,7 @@ Methods that end in _ work in place, others never. Names, arguments and results 
 		{"grad", "the gradient, a tensor of the same shape, or None; assignable"},
 		{"requires_grad", "whether backward computes a gradient for it; can be set only on tensors that were not computed from others"},
 	},
-	Defs: concat(shapeDefs, splitDefs, Passing(mathDefs), Passing(reduceDefs), orderDefs, gradDefs, inPlaceDefs),
+	Defs: concat(shapeDefs, splitDefs, mathDefs, reduceDefs, orderDefs, gradDefs, inPlaceDefs),
 }
 
 func concat(lists ...[]*starlib.Def) (all []*starlib.Def) {

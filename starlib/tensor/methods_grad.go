@@ -12,18 +12,18 @@ import (
 
 // gradDefs are the methods for differentiation, copies and types.
 var gradDefs = []*starlib.Def{
-	receives(method("backward(retain_graph: bool = False, gradient: Tensor = None)", "Adds the gradient of this tensor, which has one element unless a gradient of its shape is given, to .grad of the tensors it was computed from. The graph is freed unless retain_graph.",
+	method("backward(retain_graph: bool = False, gradient: Tensor = None)", "Adds the gradient of this tensor, which has one element unless a gradient of its shape is given, to .grad of the tensors it was computed from. The graph is freed unless retain_graph.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return nil, t.Backward(Optional(c, "gradient"), c.Bool("retain_graph"))
-		})),
+		}),
 	method("requires_grad_(requires_grad: bool = True) -> Tensor", "Sets requires_grad, and returns the tensor.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return c.Recv, setRequiresGrad(t, c.Bool("requires_grad"))
 		}),
 	method("detach() -> Tensor", "A view through which no gradient flows.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t.Detach()), nil }),
-	receives(method("clone() -> Tensor", "A copy; gradients flow through it.",
-		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Clone(t)) })),
+	method("clone() -> Tensor", "A copy; gradients flow through it.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Clone(t)) }),
 	method("to(dtype: string) -> Tensor", "The tensor with elements of another type; itself if it has that type.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Cast(t, dtype(c, t.DType())))
@@ -32,20 +32,10 @@ var gradDefs = []*starlib.Def{
 	casting("bfloat16", element.BFloat16),
 }
 
-// receives declares that a method keeps no reference to its receiver and its result.
-func receives(d *starlib.Def) *starlib.Def {
-	d.After = func(p starlib.Passing) {
-		if len(p.Args) == 0 {
-			Passed(p)
-		}
-	}
-	return d
-}
-
 // casting declares a short form of to(dtype).
 func casting(name string, d element.Type) *starlib.Def {
-	return receives(method(name+"() -> Tensor", fmt.Sprintf("The tensor with elements of type %s, as to(%q).", d, d.String()),
-		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Cast(t, d)) }))
+	return method(name+"() -> Tensor", fmt.Sprintf("The tensor with elements of type %s, as to(%q).", d, d.String()),
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Cast(t, d)) })
 }
 
 // inPlaceDefs are the methods that change the tensor, and return it.
