@@ -13,7 +13,7 @@ func As(op string, err error) error {
 		return nil
 	}
 	part, what, ok := strings.Cut(err.Error(), ": ")
-	if !ok || strings.ContainsAny(part, " (") {
+	if !ok || part != op && strings.ContainsAny(part, " (") {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return fmt.Errorf("%s: %s", op, what)
