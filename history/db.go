@@ -93,8 +93,8 @@ func (e *ErrNone) Hint() string {
 // ExitCode is the exit code of a usage error.
 func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 
-// OpenReadOnly opens the history for reading, even if nothing can be written. Runs whose agent is gone are marked
-// lost if the file is writable, and shown as lost in any case. Without a history the error is *ErrNone.
+// OpenReadOnly opens the history for reading, even if nothing can be written. If the file is writable, what agents that
+// are gone left in their spools is written first, and their runs are marked lost; they are shown as lost in any case. Without a history the error is *ErrNone.
 func OpenReadOnly(home string) (*DB, error) {
 	f := file(home)
 	info, err := os.Stat(f.Path) // before it is opened: if another takes its place in between, that counts as replaced
@@ -110,11 +110,15 @@ func OpenReadOnly(home string) (*DB, error) {
 	}
 	db := &DB{sql: reader.DB, home: home, path: f.Path, live: reader.Live, info: info, close: reader.Close}
 	lost, err := db.findLost()
+	var left []*Run
+	if err == nil {
+		left, err = db.abandoned() // of a run that is not lost if another process marked it just after its agent's end
+	}
 	if err != nil {
 		db.Close()
 		return nil, err
 	}
-	if len(lost) > 0 && db.live && !sqldb.Busy(f) {
+	if len(lost)+len(left) > 0 && db.live && !sqldb.Busy(f) {
 		// Best effort, so that plain SQL sees it too.
 		if writer, err := Open(home); err == nil {
 			writer.Close()

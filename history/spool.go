@@ -164,21 +164,33 @@ func (r *Run) Unspool() (more bool, err error) {
 	return r.queue.drop(next), nil
 }
 
-// unspool writes the batches in the spools of agents that are gone.
-func (db *DB) unspool() error {
+// abandoned returns the runs with a spool whose agents are gone: the next process that opens the history writes them.
+func (db *DB) abandoned() (runs []*Run, err error) {
 	left, err := filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, path := range left {
 		r := &Run{UID: strings.TrimSuffix(filepath.Base(path), spoolSuffix), db: db}
 		err := db.read(func(rows *sql.Rows) error { return rows.Scan(&r.ID) }, "SELECT id FROM runs WHERE uid = ?", r.UID)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if r.ID == 0 || !db.agentGone(r.ID) {
-			continue // it belongs to another history, or its agent will write it
+		if r.ID != 0 && db.agentGone(r.ID) { // else it belongs to another history, or its agent will write it
+			runs = append(runs, r)
 		}
+	}
+	return runs, nil
+}
+
+// unspool writes the batches in the spools of agents that are gone.
+func (db *DB) unspool() error {
+	left, err := db.abandoned()
+	if err != nil {
+		return err
+	}
+	for _, r := range left {
+		path := db.spoolPath(r.UID)
 		file, err := openSpool(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // another process has written it

@@ -97,7 +97,7 @@ func TestSpooledBatchesKeepEverything(t *testing.T) {
 // What is written from the spool is what would have been written, once, however
 // often and by whomever it is tried.
 func TestSpool(t *testing.T) {
-	for _, by := range []string{"the run", "the next process", "twice"} {
+	for _, by := range []string{"the run", "the next process", "a reader of a run marked lost", "twice"} {
 		t.Run(by, func(t *testing.T) {
 			want, got := t.TempDir(), t.TempDir()
 			make := func(home string) *Run {
@@ -121,7 +121,13 @@ func TestSpool(t *testing.T) {
 			if by == "twice" { // a write under way came through though it was spooled
 				ok(t, r.Write(first))
 			}
-			if by == "the next process" {
+			switch by {
+			case "a reader of a run marked lost": // by a process that had looked for spools just before the agent left
+				r.Leave()
+				_, err := r.db.sql.Exec("UPDATE runs SET status = 'lost'")
+				ok(t, err)
+				reader(t, got)
+			case "the next process":
 				data, err := os.ReadFile(path)
 				ok(t, err)
 				file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
@@ -135,7 +141,7 @@ func TestSpool(t *testing.T) {
 				}
 				r.Leave()
 				reader(t, got)
-			} else {
+			default:
 				for more := true; more; {
 					var err error
 					more, err = r.Unspool()
