@@ -47,6 +47,7 @@ demo: build
 test:
 	@rm -rf bin/tests && mkdir -p bin/tests
 	@$(MAKE) tested; red=$$?; bin/gotestsum --raw-command --format none -- cat bin/tests/*.json; \
+		cat bin/tests/missing 2>/dev/null; \
 		echo "Longer forms of some tests: make crash, make faults, make long, make pairs, make recipes, make storm"; exit $$red
 
 # Tests are linked without debugging information, in half the time, and wait more than they compute: so more of them
@@ -74,10 +75,10 @@ check:
 	go test $(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|replay)$$')
 
 # Runs go test and says at the end what failed and what was skipped.
-GOTESTSUM = gotest.tools/gotestsum@v1.13.0
+.PHONY: bin/gotestsum
 bin/gotestsum:
 	@mkdir -p bin
-	GOBIN=$(CURDIR)/bin go install $(GOTESTSUM)
+	@go build -o $@ gotest.tools/gotestsum
 
 # What tests need from elsewhere, as far as it can be had: from Debian's packages as root, from PyPI and from Go's proxy.
 # A test that lacks it says in its skip how to get it.
@@ -141,7 +142,7 @@ neon: bin/gotestsum
 	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
 		GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(SUMMED) --jsonfile bin/tests/neon -- -vet off -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
 		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor; \
-	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)"; fi
+	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)" | tee bin/tests/missing; fi
 
 race:
 	go test -race ./...
