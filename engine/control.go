@@ -166,15 +166,15 @@ type Declared struct {
 	Params []Value
 }
 
-// Value is a declared parameter of the recipe.
+// Value is a declared parameter of the recipe, and its value.
 type Value struct {
-	Name    string
-	Default string // as Starlark writes it
-	Kind    string // of its value: NoneType, bool, int, float, string or list
-	Text    string // its value
-	Changed bool   // it differs from the default
-	Choices []string
-	Help    string
+	Name    string   `json:"name"`
+	Kind    string   `json:"type"`              // of its value: NoneType, bool, int, float, string or list
+	Default string   `json:"default"`           // as Starlark writes it
+	Text    string   `json:"-" cbor:"text"`     // its value
+	Changed bool     `json:"-" cbor:"changed"`  // it differs from the default
+	Choices []string `json:"choices,omitempty"` // as for -p
+	Help    string   `json:"help,omitempty"`
 }
 
 // Part is one rank's part of a checkpoint.

@@ -156,6 +156,12 @@ func rows[T any](db *DB, from string, run int64) ([]T, error) {
 	}, "SELECT "+names(columns)+" FROM "+from, run)
 }
 
+// into is rows that sets a list.
+func into[T any](db *DB, to *[]T, from string, run int64) (err error) {
+	*to, err = rows[T](db, from, run)
+	return err
+}
+
 // microColumn reads a time in microseconds since 1970.
 type microColumn struct{ to *time.Time }
 

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -367,37 +368,47 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.Attempts, err = rows[Attempt](db, "attempts WHERE run = ? ORDER BY attempt", id); err != nil {
-		return nil, err
-	}
-	for i := range d.Attempts {
-		if d.Attempts[i].Status == Running {
-			d.Attempts[i].Status = d.Status
-		}
-	}
-	if d.Sources, err = rows[records.Source](db, "run_sources WHERE run = ? ORDER BY role = 'load', path", id); err != nil {
-		return nil, err
-	}
-	if d.Plugins, err = rows[records.Plugin](db, "plugins WHERE run = ? ORDER BY name", id); err != nil {
-		return nil, err
-	}
-	if d.Ranks, err = rows[records.RankPlace](db, "ranks WHERE run = ? ORDER BY rank", id); err != nil {
-		return nil, err
-	}
-	if d.DataFiles, err = rows[records.DataFile](db, "data_files WHERE run = ? ORDER BY path, sha256", id); err != nil {
+	if d.Snapshots, err = db.snapshots(id); err != nil {
 		return nil, err
 	}
 	if d.Usage, err = db.rankUsage(id); err != nil {
 		return nil, err
 	}
-	if d.Status == Running {
-		if d.Progress, err = db.Progress(id); err != nil {
-			return nil, err
+	err = cmp.Or(
+		into(db, &d.Attempts, "attempts WHERE run = ? ORDER BY attempt", id),
+		into(db, &d.Sources, "run_sources WHERE run = ? ORDER BY role = 'load', path", id),
+		into(db, &d.Plugins, "plugins WHERE run = ? ORDER BY name", id),
+		into(db, &d.Ranks, "ranks WHERE run = ? ORDER BY rank", id),
+		into(db, &d.DataFiles, "data_files WHERE run = ? ORDER BY path, sha256", id),
+		into(db, &d.Notes, "notes WHERE run = ? ORDER BY id", id),
+	)
+	for i := range d.Attempts {
+		if d.Attempts[i].Status == Running {
+			d.Attempts[i].Status = d.Status
 		}
 	}
-	if d.Snapshots, err = db.snapshots(id); err != nil {
+	if err == nil && d.Status == Running {
+		d.Progress, err = db.Progress(id)
+	}
+	return d, err
+}
+
+// Backends names the run's backend, then those of its groups.
+func (d *Detail) Backends() []string {
+	names := []string{d.Backend}
+	for _, p := range d.Plugins {
+		if p.Name != d.Backend {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// Progress is the progress of a running run; nil: none was reported.
+func (db *DB) Progress(run int64) (*records.Progress, error) {
+	found, err := rows[records.Progress](db, "progress WHERE run = ?", run)
+	if len(found) == 0 || err != nil {
 		return nil, err
 	}
-	d.Notes, err = rows[records.Note](db, "notes WHERE run = ? ORDER BY id", id)
-	return d, err
+	return &found[0], nil
 }

@@ -282,7 +282,7 @@ func describe(cmd *cobra.Command, recipe string) error {
 			if p.Choices != nil {
 				about += "; one of " + strings.Join(p.Choices, ", ")
 			}
-			row(w, "  "+p.Name, p.Type, about, p.Help)
+			row(w, "  "+p.Name, p.Kind, about, p.Help)
 		}
 		w.Flush()
 	}

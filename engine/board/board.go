@@ -19,6 +19,9 @@ import (
 	"drun/collective/sharedmem"
 )
 
+// MaxWorld limits the memory that a faulty process can ask for: a board's size grows with its world.
+const MaxWorld = 1 << 20
+
 // Observer is the rank of a process that watches without being a rank.
 const Observer = -1
 
@@ -183,6 +186,9 @@ var (
 	clockStart  = time.Now()
 	clockOffset = monotonic()
 )
+
+// Now reads CLOCK_MONOTONIC in nanoseconds, which all processes of a machine can compare.
+func Now() int64 { return now() }
 
 func now() int64 { return clockOffset + int64(time.Since(clockStart)) }
 

@@ -133,7 +133,7 @@ func open(c Config) (_ *Record, err error) {
 		if !c.SeedGiven {
 			r.Seed, info.Seed = r.from.seed, r.from.seed
 		}
-		info.Parent = &history.Parent{ID: r.from.line[0].id, Step: r.from.info.Step}
+		info.Parent = &history.Parent{ID: r.from.line[0].ID, Step: r.from.info.Step}
 	}
 	if c.Replay != nil && c.Replay.From != "" {
 		if err = r.goOnFrom(c.Replay); err != nil {
@@ -155,14 +155,14 @@ func open(c Config) (_ *Record, err error) {
 		err = r.run.Tag(c.Tags...)
 	}
 	if err == nil && c.Plugin != nil {
-		err = r.run.AddPlugin(r.pluginRow(""))
+		err = r.run.Write(&history.Batch{Batch: records.Batch{Plugins: []records.Plugin{r.pluginRow("")}}})
 	}
 	if err != nil {
 		return nil, err
 	}
 	r.identity = inputsOf(c, r.Seed)
 	if c.Replay == nil && r.from != nil {
-		r.identity.Parent = fmt.Sprintf("%s@%d", r.from.line[0].uid, r.from.info.Step)
+		r.identity.Parent = fmt.Sprintf("%s@%d", r.from.line[0].UID, r.from.info.Step)
 	}
 	r.writer = newWriter(r.run, c.Home, c.DiskTimeout, r.Say)
 	r.git.Go(func() {

@@ -109,13 +109,13 @@ func (r *Checkpoints) findReplayed(step string, ref checkpoints.Ref, f *found) e
 		if err = nil; step != "last" {
 			runs := make([]string, len(o.line))
 			for i := range o.line {
-				runs[i] = o.line[i].uid
+				runs[i] = o.line[i].UID
 			}
 			theirs, err = o.store.FindAmong(runs, ref)
 		}
 		switch {
 		case err == nil && (none || *theirs.Score > *f.info.Score):
-			f.store, f.info, f.run = o.store, theirs, "run "+o.line[0].name
+			f.store, f.info, f.run = o.store, theirs, "run "+o.line[0].Name
 		case err != nil && !errors.As(err, new(*checkpoints.ErrNone)):
 			return err
 		case err != nil && none:

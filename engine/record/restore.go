@@ -12,6 +12,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/engine/transfer"
+	"drun/history"
 	"drun/internal/exit"
 )
 
@@ -324,7 +325,7 @@ func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry, err 
 // find decides which checkpoint is meant: "last" is this run's own or, before it has saved one, that of --resume;
 // others are looked for in this run and in those that it came from.
 func (r *Checkpoints) find(step string, f *found) error {
-	line := []ancestor{{r.run.ID, r.run.UID, r.run.Name}}
+	line := []history.Summary{{ID: r.run.ID, UID: r.run.UID, Name: r.run.Name}}
 	if r.from != nil {
 		line = append(line, r.from.line...)
 	}
@@ -351,14 +352,14 @@ func (r *Checkpoints) find(step string, f *found) error {
 	}
 	which := 0
 	if step == "last" {
-		f.info, err = r.store.Find(line[0].uid, ref)
+		f.info, err = r.store.Find(line[0].UID, ref)
 		if errors.As(err, new(*checkpoints.ErrNone)) && r.from != nil {
 			f.info, which, err = r.from.info, 1, nil
 		}
 	} else {
 		runs := make([]string, len(line))
 		for i := range line {
-			runs[i] = line[i].uid
+			runs[i] = line[i].UID
 		}
 		f.info, err = r.store.Hold(func() (checkpoints.Info, error) { return r.store.FindAmong(runs, ref) })
 		which = slices.Index(runs, f.info.Run)
@@ -375,7 +376,7 @@ func (r *Checkpoints) find(step string, f *found) error {
 	}
 	f.own = which == 0
 	if f.run = "this run"; which > 0 {
-		f.run = "run " + line[which].name
+		f.run = "run " + line[which].Name
 	}
 	if f.points = f.info.Points; f.points < 0 { // saved by an older drun
 		f.points = r.attempt.before

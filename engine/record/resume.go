@@ -18,18 +18,12 @@ import (
 // origin is the checkpoint that --resume names. It is decided once, even if its run goes on saving.
 type origin struct {
 	info   checkpoints.Info
-	line   []ancestor // its run, and those it came from in turn, latest first
+	line   []history.Summary // its run, and those it came from in turn, latest first
 	params []engine.Param
 	seed   int64
 
 	store *checkpoints.Store // of another home, for a replay; nil: this home's
 	own   bool               // the replay starts from a checkpoint of the run that it repeats
-}
-
-// ancestor is a run whose checkpoints a recipe may restore.
-type ancestor struct {
-	id        int64
-	uid, name string
 }
 
 // Foresee returns the error that Open would return for the user's names: a run name that is taken, or a run to
@@ -148,14 +142,14 @@ func inherit(params, given []engine.Param) []engine.Param {
 }
 
 // ancestors lists a run and those it came from.
-func ancestors(db *history.DB, run history.Summary) (line []ancestor, err error) {
+func ancestors(db *history.DB, run history.Summary) (line []history.Summary, err error) {
 	seen := map[int64]bool{}
 	for {
 		if seen[run.ID] {
 			return nil, exit.Errorf(exit.Storage, "history.db is damaged: runs.parent of run %d: the run is its own ancestor", run.ID)
 		}
 		seen[run.ID] = true
-		line = append(line, ancestor{run.ID, run.UID, run.Name})
+		line = append(line, run)
 		if run.Parent == nil {
 			return line, nil
 		}

@@ -28,17 +28,8 @@ const (
 
 // About is a recipe's description of itself.
 type About struct {
-	Doc    string  `json:"doc"`
-	Params []Param `json:"params"`
-}
-
-// Param is a declared parameter. Its default is written as in Starlark, its choices as for -p.
-type Param struct {
-	Name    string   `json:"name"`
-	Type    string   `json:"type"`
-	Default string   `json:"default"`
-	Choices []string `json:"choices,omitempty"`
-	Help    string   `json:"help,omitempty"`
+	Doc    string         `json:"doc"`
+	Params []engine.Value `json:"params"`
 }
 
 // describeAtMost limits how long a recipe's top level may run.
@@ -58,11 +49,7 @@ func Describe(name string) (*About, error) {
 	if err != nil {
 		return nil, err
 	}
-	about := &About{Doc: bundle.Doc, Params: []Param{}}
-	for _, d := range declared.Params {
-		about.Params = append(about.Params, Param{Name: d.Name, Type: d.Kind, Default: d.Default, Choices: d.Choices, Help: d.Help})
-	}
-	return about, nil
+	return &About{Doc: bundle.Doc, Params: append([]engine.Value{}, declared.Params...)}, nil
 }
 
 // declare runs a recipe's top level in a worker and returns the parameters that it declares.
