@@ -60,23 +60,17 @@ func (im *images) sample(a *access, i int) (starlark.Value, error) {
 	return starlark.Tuple{x, im.y[i]}, nil
 }
 
-// maxImageFile bounds the file of a picture.
-const maxImageFile = 256 << 20
-
 func readPicture(files *starlib.Files, name string, mode picture.Mode) (*picture.Picture, func(), error) {
 	f, err := files.OpenQuietly(name)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	if f.Size() > maxImageFile {
-		return nil, nil, fmt.Errorf("%s: %d bytes: a picture file may have at most %d", name, f.Size(), maxImageFile)
+	content, err := io.ReadAll(f)
+	var p *picture.Picture
+	if err == nil {
+		p, err = picture.Decode(content, mode)
 	}
-	content, err := io.ReadAll(io.LimitReader(f, maxImageFile))
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
-	}
-	p, err := picture.Decode(content, mode)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -229,7 +223,7 @@ func floats32(v starlark.Value, what string) ([]float32, error) {
 }
 
 // interval reads a pair of numbers, 0 < low <= high.
-func interval(c *starlib.Call, v starlark.Value, what string) (low, high float64, err error) {
+func interval(v starlark.Value, what string) (low, high float64, err error) {
 	list, ok := v.(starlark.Tuple)
 	if ok && len(list) == 2 {
 		low, high = starlib.Number(list[0]), starlib.Number(list[1])
@@ -351,11 +345,11 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 				if err != nil {
 					return nil, err
 				}
-				small, large, err := interval(c, c.Arg("scale"), "scale")
+				small, large, err := interval(c.Arg("scale"), "scale")
 				if err != nil {
 					return nil, err
 				}
-				narrow, wide, err := interval(c, c.Arg("ratio"), "ratio")
+				narrow, wide, err := interval(c.Arg("ratio"), "ratio")
 				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
 					r := center(p, min(p.Height, p.Width), min(p.Height, p.Width))
 					for range 10 {

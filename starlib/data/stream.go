@@ -48,17 +48,10 @@ type mark struct{ file, offset, number int64 }
 // record is one sample, parsed.
 type record struct {
 	mark
-	x      []float32 // of CSV
-	y      float64
-	class  int64
-	value  any    // of other formats: a string, a JSON value, a row's cells
-	fields []part // of tar
-}
-
-// part is one file of a sample in a tar file.
-type part struct {
-	name  string
-	value any // int64, string, a JSON value, []byte, *picture.Picture, *array
+	x     []float32 // of CSV
+	y     float64
+	class int64
+	value any // of other formats: a string, a JSON value, a row's cells; of tar, an Object of int64, string, JSON values, []byte, *picture.Picture and *array
 }
 
 // chunk is consecutive records, only this rank's.

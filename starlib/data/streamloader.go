@@ -197,9 +197,13 @@ func (p *pass) place(r *record) string {
 
 // bytes is about how much memory a record takes.
 func (r *record) bytes() int {
-	n := 128 + 4*len(r.x) + valueBytes(r.value)
-	for _, f := range r.fields {
-		n += 32 + len(f.name) + valueBytes(f.value)
+	n := 128 + 4*len(r.x)
+	fields, ok := r.value.(table.Object)
+	if !ok {
+		fields = table.Object{{Value: r.value}}
+	}
+	for _, f := range fields {
+		n += 32 + len(f.Name) + valueBytes(f.Value)
 	}
 	return n
 }
@@ -439,11 +443,12 @@ func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) 
 		}
 		return starlark.Tuple{x, starlark.Float(r.y)}, nil
 	case s.format == "tar":
-		d := starlark.NewDict(len(r.fields))
-		for _, f := range r.fields {
+		fields := r.value.(table.Object)
+		d := starlark.NewDict(len(fields))
+		for _, f := range fields {
 			var v starlark.Value
 			var err error
-			switch value := f.value.(type) {
+			switch value := f.Value.(type) {
 			case *picture.Picture:
 				v, err = pictureTensor(ctx, value)
 			case *array:
@@ -452,7 +457,7 @@ func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) 
 				v = plainValue(value)
 			}
 			if err == nil {
-				err = d.SetKey(starlark.String(f.name), v)
+				err = d.SetKey(starlark.String(f.Name), v)
 			}
 			if err != nil {
 				return nil, err

@@ -25,7 +25,7 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 	archive := tar.NewReader(counted)
 	number := from.number
 	at := from.offset
-	var sample []part
+	var sample table.Object
 	var key string
 	begin, total := at, 0
 	fail := func(err error) (mark, error) { return from, fmt.Errorf("%s: byte %d: %w", name, at, err) }
@@ -33,12 +33,13 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 		c := &chunk{next: mark{from.file, end, number}, report: report}
 		if sample != nil {
 			if int(number%int64(r.size)) == r.rank {
-				rec := record{mark: mark{from.file, begin, number}, fields: append([]part{{"__key__", key}}, sample...)}
+				fields := append(table.Object{{Name: "__key__", Value: key}}, sample...)
+				rec := record{mark: mark{from.file, begin, number}, value: fields}
 				c.records, c.size = []record{rec}, total+pixels(sample)
-				c.parse = func(c *chunk) error {
-					for i := range c.records[0].fields {
-						if err := decodeMember(&c.records[0].fields[i]); err != nil {
-							return fmt.Errorf("%s: byte %d (record %d): %s: %w", name, rec.offset, rec.number, oneLine(rec.fields[i].name), err)
+				c.parse = func(*chunk) error {
+					for i := range fields {
+						if err := decodeMember(&fields[i]); err != nil {
+							return fmt.Errorf("%s: byte %d (record %d): %s: %w", name, rec.offset, rec.number, oneLine(fields[i].Name), err)
 						}
 					}
 					return nil
@@ -79,21 +80,21 @@ func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (ma
 				return fail(fmt.Errorf("%s: truncated: %w", oneLine(h.Name), err))
 			}
 			for _, m := range sample {
-				if m.name == ext {
+				if m.Name == ext {
 					return fail(fmt.Errorf("%s appears twice", oneLine(h.Name)))
 				}
 			}
 			total += len(content)
-			sample = append(sample, part{ext, content})
+			sample = append(sample, table.Member{Name: ext, Value: content})
 		}
 		at = (counted.n + 511) / 512 * 512
 	}
 }
 
 // pixels is how many bytes the pictures of a sample take once decoded.
-func pixels(sample []part) (n int) {
+func pixels(sample table.Object) (n int) {
 	for _, m := range sample {
-		if content, ok := m.value.([]byte); ok && isPicture(m.name) {
+		if content, ok := m.Value.([]byte); ok && isPicture(m.Name) {
 			if info, err := picture.Describe(bytes.NewReader(content)); err == nil && info.Width <= picture.MaxPixels/max(info.Height, 1) {
 				n += 3 * info.Width * info.Height
 			}
@@ -121,24 +122,24 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // decodeMember makes a value from a file according to its ending.
-func decodeMember(m *part) (err error) {
-	content, ok := m.value.([]byte)
+func decodeMember(m *table.Member) (err error) {
+	content, ok := m.Value.([]byte)
 	if !ok {
 		return nil
 	}
-	if isPicture(m.name) {
-		m.value, err = picture.Decode(content, picture.RGB)
+	if isPicture(m.Name) {
+		m.Value, err = picture.Decode(content, picture.RGB)
 		return err
 	}
-	switch ending(m.name) {
+	switch ending(m.Name) {
 	case "txt":
-		m.value = string(content)
+		m.Value = string(content)
 	case "json":
-		m.value, err = table.ParseJSON(content)
+		m.Value, err = table.ParseJSON(content)
 	case "cls", "id", "index":
-		m.value, err = strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64)
+		m.Value, err = strconv.ParseInt(strings.TrimSpace(string(content)), 10, 64)
 	case "npy":
-		m.value, err = parseNPY(content)
+		m.Value, err = parseNPY(content)
 	}
 	return err
 }

@@ -30,9 +30,6 @@ func (t *Tokenizer) Freeze()               {}
 func (t *Tokenizer) Truth() starlark.Bool  { return true }
 func (t *Tokenizer) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Tokenizer") }
 
-// largestTokenizer bounds a tokenizer.json, which takes several times its size in memory.
-const largestTokenizer = 256 << 20
-
 // tokenizing is the builtin that reads tokenizers.
 func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
@@ -43,9 +40,6 @@ func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 			content, err := readAll(r.Files, name)
 			if err != nil {
 				return nil, err
-			}
-			if len(content) > largestTokenizer {
-				return nil, fmt.Errorf("%s: it has %d bytes: a tokenizer may have at most %d", name, len(content), largestTokenizer)
 			}
 			t, err := tokenizer.Parse(content)
 			if err != nil {
