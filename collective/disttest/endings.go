@@ -70,14 +70,7 @@ func endings(t *testing.T, factory Factory) {
 				comms[0].Abort(errors.New("enough"))
 				comms[1].Abort(errors.New("enough"))
 			}
-			timer := time.After(Bound())
-			for range 2 {
-				select {
-				case _ = <-ended:
-				case <-timer:
-					t.Fatalf("new_group went on for %v after the abort", Bound())
-				}
-			}
+			allEnd(t, 2, ended, "new_group, after the abort,")
 		})
 	}
 	t.Run("at any time", func(t *testing.T) {
@@ -100,14 +93,7 @@ func Disorder(t *testing.T, factory Factory) {
 		}()
 		time.Sleep(20 * time.Millisecond)
 		go func() { ended <- comms[0].Close() }()
-		timer := time.After(Bound())
-		for range 2 {
-			select {
-			case _ = <-ended:
-			case <-timer:
-				t.Fatalf("new_group and close went on for %v", Bound())
-			}
-		}
+		allEnd(t, 2, ended, "new_group and close")
 		dead(t, comms[0])
 	})
 	t.Run("at any time", func(t *testing.T) {

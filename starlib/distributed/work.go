@@ -45,13 +45,7 @@ var workMethods = &starlib.Methods{
 				if w.over {
 					return nil, fmt.Errorf("this Work of %s has already been waited for", w.what)
 				}
-				w.over = true
-				if w.wait != nil {
-					if err := w.wait(w.ctx); err != nil {
-						return nil, err
-					}
-				}
-				return w.then.result()
+				return w.result()
 			},
 		},
 		{
@@ -65,6 +59,33 @@ var workMethods = &starlib.Methods{
 	},
 }
 
+// result waits for the call's end, if there is something to wait for.
+func (w *Work) result() (starlark.Value, error) {
+	w.over = true
+	if w.wait != nil {
+		if err := w.wait(w.ctx); err != nil {
+			return nil, err
+		}
+	}
+	return w.then.result()
+}
+
+// works are calls under way that belong together.
+type works []collective.Work
+
+func (all works) wait(ctx *collective.WaitLimit) error {
+	for _, work := range all {
+		if err := work.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (all works) done() bool {
+	return !slices.ContainsFunc(all, func(work collective.Work) bool { return !work.Done() })
+}
+
 // finisher makes the result of a call that is done.
 type finisher interface {
 	result() (starlark.Value, error)
@@ -76,8 +97,8 @@ type finish func() (starlark.Value, error)
 func (f finish) result() (starlark.Value, error) { return f() }
 
 // finished is the Work of a call that is done.
-func finished(kind collective.Kind, value starlark.Value) *Work {
-	return &Work{what: kind.String(), done: func() bool { return true },
+func finished(what string, value starlark.Value) *Work {
+	return &Work{what: what, done: func() bool { return true },
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
@@ -98,7 +119,7 @@ func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call *collectiv
 		kind := call.Kind
 		g.call = *call
 		value, err := start(g, c, ctx, &g.call, false, false, then)
-		return finished(kind, value), err
+		return finished(kind.String(), value), err
 	}
 	if !async {
 		call.Origin = origin(c)
