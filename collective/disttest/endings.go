@@ -130,11 +130,7 @@ func refuses(t testing.TB, comm collective.Comm) {
 	if _, err := comm.Start(&call); err == nil {
 		t.Error("a call was started on what is closed")
 	}
-	ranks := make([]int, comm.Size())
-	for i := range ranks {
-		ranks[i] = i
-	}
-	if _, err := comm.Split(Context, collective.Group{ID: 99, Ranks: ranks}); err == nil {
+	if _, err := comm.Split(Context, collective.Group{ID: 99, Ranks: collective.AllRanks(comm.Size())}); err == nil {
 		t.Error("a group was made of what is closed")
 	}
 	if s, ok := comm.(interface{ Statistics() map[string]int64 }); ok {
