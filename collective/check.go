@@ -69,11 +69,7 @@ func (c *Call) checkSizes(rank, size int, send, recv bool) error {
 	// trusts it.
 	part, all := -1, -1
 	if c.Counts != nil && c.Kind != AllToAll {
-		all = 0
-		for _, n := range c.Counts {
-			all += n
-		}
-		part = c.Counts[rank]
+		part, all = c.Counts[rank], Total(c.Counts)
 	}
 	want := func(name string, b Buffer, n int) error {
 		if n >= 0 && b.Count() != n {
@@ -118,11 +114,7 @@ func (c *Call) checkSplits(name string, b Buffer, counts []int, size int) error 
 		}
 		return nil
 	}
-	sum := 0
-	for _, n := range counts {
-		sum += n
-	}
-	if sum != b.Count() {
+	if sum := Total(counts); sum != b.Count() {
 		return c.errorf("the %s counts add up to %d, but the buffer holds %d elements", name, sum, b.Count())
 	}
 	return nil
@@ -159,6 +151,23 @@ func CheckRanks(ranks []int, size int) error {
 		}
 	}
 	return nil
+}
+
+// AllRanks lists the ranks of a world of that size.
+func AllRanks(size int) []int {
+	ranks := make([]int, size)
+	for r := range ranks {
+		ranks[r] = r
+	}
+	return ranks
+}
+
+// Total adds up counts.
+func Total(counts []int) (total int) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
 }
 
 // Evenly returns counts or, for nil, equal shares of n elements, one per rank; ranks must then divide n.

@@ -70,14 +70,7 @@ func endings(t *testing.T, factory Factory) {
 				comms[0].Abort(errors.New("enough"))
 				comms[1].Abort(errors.New("enough"))
 			}
-			timer := time.After(Bound())
-			for range 2 {
-				select {
-				case _ = <-ended:
-				case <-timer:
-					t.Fatalf("new_group went on for %v after the abort", Bound())
-				}
-			}
+			allEnd(t, 2, ended, "new_group, after the abort,")
 		})
 	}
 	t.Run("at any time", func(t *testing.T) {
@@ -100,14 +93,7 @@ func Disorder(t *testing.T, factory Factory) {
 		}()
 		time.Sleep(20 * time.Millisecond)
 		go func() { ended <- comms[0].Close() }()
-		timer := time.After(Bound())
-		for range 2 {
-			select {
-			case _ = <-ended:
-			case <-timer:
-				t.Fatalf("new_group and close went on for %v", Bound())
-			}
-		}
+		allEnd(t, 2, ended, "new_group and close")
 		dead(t, comms[0])
 	})
 	t.Run("at any time", func(t *testing.T) {
@@ -144,11 +130,7 @@ func refuses(t testing.TB, comm collective.Comm) {
 	if _, err := comm.Start(&call); err == nil {
 		t.Error("a call was started on what is closed")
 	}
-	ranks := make([]int, comm.Size())
-	for i := range ranks {
-		ranks[i] = i
-	}
-	if _, err := comm.Split(Context, collective.Group{ID: 99, Ranks: ranks}); err == nil {
+	if _, err := comm.Split(Context, collective.Group{ID: 99, Ranks: collective.AllRanks(comm.Size())}); err == nil {
 		t.Error("a group was made of what is closed")
 	}
 	if s, ok := comm.(interface{ Statistics() map[string]int64 }); ok {

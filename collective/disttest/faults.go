@@ -15,6 +15,21 @@ import (
 // Bound is how soon a wait must end after an abort: a second on an idle machine.
 func Bound() time.Duration { return testlimit.Time(time.Second) }
 
+// allEnd returns the errors of what ends n times, soon.
+func allEnd(t *testing.T, n int, ended <-chan error, what string) (errs []error) {
+	t.Helper()
+	timer := time.After(Bound())
+	for range n {
+		select {
+		case err := <-ended:
+			errs = append(errs, err)
+		case <-timer:
+			t.Fatalf("%s goes on for %v", what, Bound())
+		}
+	}
+	return errs
+}
+
 // faults lets ranks stay away, give up and disagree.
 func faults(t *testing.T, factory Factory) {
 	first := errors.New("the first cause")
@@ -35,15 +50,9 @@ func faults(t *testing.T, factory Factory) {
 			}
 			time.Sleep(20 * time.Millisecond)
 			comms[2].Abort(first)
-			timer := time.After(Bound())
-			for range 2 {
-				select {
-				case err := <-ended:
-					if err == nil {
-						t.Errorf("the call ended well without rank 2")
-					}
-				case <-timer:
-					t.Fatalf("a wait went on for %v after the abort", Bound())
+			for _, err := range allEnd(t, 2, ended, "a wait, after the abort,") {
+				if err == nil {
+					t.Errorf("the call ended well without rank 2")
 				}
 			}
 			call := collective.NewBarrier()
@@ -94,13 +103,8 @@ func faults(t *testing.T, factory Factory) {
 		}
 		closed := make(chan error)
 		go func() { closed <- comms[0].Close() }()
-		select {
-		case err := <-closed:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(Bound()):
-			t.Fatal("Close waits for a rank that does not come")
+		if err := allEnd(t, 1, closed, "Close, for a rank that does not come,")[0]; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -37,9 +37,9 @@ func (tr trial) input(rank int) []byte {
 	case collective.AllReduce, collective.Reduce, collective.Broadcast:
 		n = tr.counts[0]
 	case collective.Scatter, collective.ReduceScatter:
-		n = total(tr.counts)
+		n = collective.Total(tr.counts)
 	case collective.AllToAll:
-		n = total(tr.splits(rank))
+		n = collective.Total(tr.splits(rank))
 	}
 	rng := rand.New(rand.NewPCG(tr.seed, uint64(rank)))
 	if tr.exact && (tr.dtype == element.Float32 || tr.dtype == element.Float64) {
@@ -117,17 +117,9 @@ func (tr trial) call(rank int) (collective.Call, []byte) {
 	return c, want
 }
 
-func total(counts []int) int {
-	sum := 0
-	for _, n := range counts {
-		sum += n
-	}
-	return sum
-}
-
 // part cuts a rank's part out of all.
 func part(all []byte, counts []int, rank, size int) []byte {
-	from := total(counts[:rank]) * size
+	from := collective.Total(counts[:rank]) * size
 	return all[from : from+counts[rank]*size]
 }
 

@@ -5,12 +5,15 @@ package disttest
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"drun/collective"
 	"drun/collective/shm"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Factory makes the communicators of a world of n ranks, which may all be in
@@ -137,4 +140,14 @@ func Each(t testing.TB, comms []collective.Comm, body func(rank int, comm collec
 		})
 	}
 	wg.Wait()
+}
+
+// Dup returns another descriptor of f, as a process that inherits it would have.
+func Dup(t testing.TB, f *os.File) *os.File {
+	t.Helper()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), f.Name())
 }

@@ -102,7 +102,7 @@ func (r *run) contributions() (sizes []int, total int) {
 				break
 			}
 			if sizes[i] = len(c.Recv.Data) * n; c.Counts != nil {
-				sizes[i] = sum(c.Counts) * c.Recv.DType.Size()
+				sizes[i] = collective.Total(c.Counts) * c.Recv.DType.Size()
 			}
 		case collective.AllToAll:
 			sizes[i] = 16 * n
@@ -110,13 +110,6 @@ func (r *run) contributions() (sizes []int, total int) {
 		total += sizes[i]
 	}
 	return sizes, total
-}
-
-func sum(counts []int) (total int) {
-	for _, n := range counts {
-		total += n
-	}
-	return total
 }
 
 // finish computes the result of a call from all ranks' contributions.
@@ -162,7 +155,7 @@ func (r *run) offset(rank int) int {
 	if c.Counts == nil {
 		return rank * len(own.Data)
 	}
-	return sum(c.Counts[:rank]) * own.DType.Size()
+	return collective.Total(c.Counts[:rank]) * own.DType.Size()
 }
 
 // agree compares the call among all ranks of the group before any data is touched, and

@@ -78,12 +78,8 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 			return nil, errors.Join(err, near.Close())
 		}
 	}
-	all := make([]int, of.Size)
-	for i := range all {
-		all[i] = i
-	}
 	w.pumps()
-	return newComm(w, 0, all, near), nil
+	return newComm(w, 0, collective.AllRanks(of.Size), near), nil
 }
 
 // linkStore is the part of the store for the ranks of a link.

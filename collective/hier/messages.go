@@ -90,21 +90,21 @@ func (w *world) put(h hop, p *packet, data []byte) error {
 // give sends a message to the process at the other end of a hop.
 func (w *world) give(h hop, tag int, data []byte) error {
 	call := collective.NewSend(octets(data), h.peer, tag)
-	if h.far {
-		call.Async = true // so that it does not hold up others
-		work, err := w.startFar(&call)
-		if err != nil {
-			return err
-		}
-		return work.Wait(w.ctx)
-	}
-	w.home.Lock()
-	work, err := w.near.Start(&call)
-	w.home.Unlock()
+	call.Async = h.far // so that it does not hold up others
+	work, err := w.startOn(h, &call)
 	if err != nil {
 		return err
 	}
 	return work.Wait(w.ctx)
+}
+
+func (w *world) startOn(h hop, call *collective.Call) (collective.Work, error) {
+	if h.far {
+		return w.startFar(call)
+	}
+	w.home.Lock()
+	defer w.home.Unlock()
+	return w.near.Start(call)
 }
 
 // pumps starts the goroutines that take packets.
@@ -137,14 +137,7 @@ func (w *world) pump(far bool) {
 // take receives a message from the process at the other end of a hop. Only the pumps do.
 func (w *world) take(h hop, tag int, data []byte) (from int, err error) {
 	call := collective.NewRecv(octets(data), h.peer, tag)
-	var work collective.Work
-	if h.far {
-		work, err = w.startFar(&call)
-	} else {
-		w.home.Lock()
-		work, err = w.near.Start(&call)
-		w.home.Unlock()
-	}
+	work, err := w.startOn(h, &call)
 	if err != nil {
 		return 0, err
 	}

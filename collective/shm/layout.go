@@ -16,7 +16,7 @@ const (
 	stageSize = 512 << 10
 	// skew keeps the stages of different ranks out of each other's cache sets.
 	skew     = 4096 + 256
-	ringSize = 64 << 10 // of messages from one rank to another; see ring.go
+	ringSize = 64 << 10 // of messages from one rank to another; see ring
 )
 
 // layout gives the offsets within a group's area:

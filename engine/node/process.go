@@ -1,7 +1,7 @@
 package node
 
 import (
-	"drun/internal/exit"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
+	"drun/internal/exit"
 	"drun/internal/memory"
 
 	"golang.org/x/sys/unix"
@@ -242,4 +244,21 @@ func socketpair() (ours, theirs *os.File, err error) {
 		return nil, nil, fmt.Errorf("control channel: %w", err)
 	}
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
+}
+
+// maxLine is the length in bytes at which a line is cut.
+const maxLine = 64 << 10
+
+// lines calls each for every line of r. Bytes that are not UTF-8 are replaced, since the lines are kept as text.
+func lines(r io.Reader, each func(text string)) {
+	buf := bufio.NewReaderSize(r, maxLine)
+	for {
+		text, err := buf.ReadSlice('\n')
+		if len(text) > 0 {
+			each(strings.ToValidUTF8(strings.TrimRight(string(text), "\r\n"), "\ufffd"))
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
 }

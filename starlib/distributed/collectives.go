@@ -138,7 +138,7 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 		if err != nil || !c.Bool("async_op") {
 			return value, err
 		}
-		return finished(collective.Broadcast, value), nil
+		return finished(collective.Broadcast.String(), value), nil
 	}
 	t := v.Tensor()
 	if err := writable(t); err != nil {

@@ -24,10 +24,7 @@ const bucketBytes = 1 << 20
 // starts, while backward computes the next (Li et al. 2020, PyTorch Distributed).
 // Buckets go from the last parameter to the first, as gradients do.
 type ddp struct {
-	*nn.Model
 	replica
-	names   []string
-	params  []*tensor.Tensor
 	buckets []*bucket
 	next    int  // the bucket that starts next: the order is the same on all ranks
 	seen    bool // whether this pass reached a parameter
@@ -35,12 +32,28 @@ type ddp struct {
 
 // replica is what wrapped modules have in common: a group, and buffers that follow those of its first rank.
 type replica struct {
+	*nn.Model
 	world   *World
 	g       *Group
 	ctx     *collective.WaitLimit
+	names   []string
+	params  []*tensor.Tensor // of the model
 	buffers []*tensor.Tensor // given to all by the first rank before forward and after backward, in training
 	thread  *starlark.Thread
 	on      bool // whether backward synchronises
+}
+
+// newReplica reads the arguments module and broadcast_buffers, and returns the module's parameters and buffers, too.
+func newReplica(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (r replica, all []*tensor.Tensor) {
+	r = replica{Model: c.Arg("module").(*nn.Model), world: g.world, g: g, ctx: ctx, on: true, thread: c.Thread}
+	r.names, r.params = r.Parameters()
+	for _, e := range r.State() {
+		t := e.Value.(*startensor.Value).Tensor()
+		if all = append(all, t); c.Bool("broadcast_buffers") && !slices.Contains(r.params, t) {
+			r.buffers = append(r.buffers, t)
+		}
+	}
+	return r, all
 }
 
 // wrappedModules are those that synchronise in backward; finish ends the pass of one.
@@ -138,16 +151,8 @@ func wrappers(w *World) []*starlib.Def {
 }
 
 func newDDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	m := c.Arg("module").(*nn.Model)
-	d := &ddp{Model: m, replica: replica{world: g.world, g: g, ctx: ctx, on: true, thread: c.Thread}}
-	d.names, d.params = m.Parameters()
-	var all []*tensor.Tensor // parameters and buffers
-	for _, e := range m.State() {
-		t := e.Value.(*startensor.Value).Tensor()
-		if all = append(all, t); c.Bool("broadcast_buffers") && !slices.Contains(d.params, t) {
-			d.buffers = append(d.buffers, t)
-		}
-	}
+	shared, all := newReplica(g, c, ctx)
+	d := &ddp{replica: shared}
 	if err := spreadAgreed(g, ctx, all, ofFirst, anyType, origin(c)); err != nil {
 		return nil, err
 	}

@@ -70,11 +70,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	if c.LeaveGroup == nil {
 		w.groups.leave = func(_ context.Context, _ uint32, _ []int, last func() error) error { return last() }
 	}
-	ranks := make([]int, c.Rank.WorldSize)
-	for r := range ranks {
-		ranks[r] = r
-	}
-	w.all = &Group{world: w, ranks: ranks, own: c.Rank.Rank, comm: c.Comm, backend: c.Backend}
+	w.all = &Group{world: w, ranks: collective.AllRanks(c.Rank.WorldSize), own: c.Rank.Rank, comm: c.Comm, backend: c.Backend}
 	w.local = w.all
 	w.memory.useArena(w)
 	m := &starlib.Module{

@@ -8,7 +8,6 @@ import (
 
 	"drun/collective"
 	"drun/starlib"
-	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 
@@ -19,15 +18,12 @@ import (
 // ZeRO; Zhao et al. 2023, PyTorch FSDP). Each unit's parameters are gathered before its forward and its backward
 // pass and dropped afterwards; its gradients are averaged as soon as they are complete, and each rank keeps its part.
 type fsdp struct {
-	*nn.Model
 	replica
 	units  []*unit
-	params []*tensor.Tensor // of the model, and this rank's parts of them
-	shards map[*tensor.Tensor]*tensor.Tensor
-	names  []string
-	keep   bool   // parameters stay from forward to backward
-	had    []bool // for each of params: a gradient was averaged in this pass
-	seen   bool   // this pass reached a unit
+	shards map[*tensor.Tensor]*tensor.Tensor // of params: this rank's parts
+	keep   bool                              // parameters stay from forward to backward
+	had    []bool                            // for each of params: a gradient was averaged in this pass
+	seen   bool                              // this pass reached a unit
 }
 
 var (
@@ -36,10 +32,8 @@ var (
 )
 
 func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	m := c.Arg("module").(*nn.Model)
-	f := &fsdp{Model: m, replica: replica{world: g.world, g: g, ctx: ctx, on: true, thread: c.Thread},
-		keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}}
-	f.names, f.params = m.Parameters()
+	shared, all := newReplica(g, c, ctx)
+	f := &fsdp{replica: shared, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}}
 	f.had = make([]bool, len(f.params))
 	for i, p := range f.params {
 		switch {
@@ -49,18 +43,11 @@ func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 			return nil, fmt.Errorf("parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
 		}
 	}
-	var all []*tensor.Tensor // parameters and buffers
-	for _, e := range m.State() {
-		t := e.Value.(*startensor.Value).Tensor()
-		if all = append(all, t); c.Bool("broadcast_buffers") && !slices.Contains(f.params, t) {
-			f.buffers = append(f.buffers, t)
-		}
-	}
-	chosen, err := chooseUnits(c, m)
+	chosen, err := chooseUnits(c, f.Model)
 	if err != nil || g.comm == nil {
 		return f, err
 	}
-	units := m.Units(chosen)
+	units := f.Units(chosen)
 	key := appendShapes(nil, all)
 	for _, u := range units {
 		key = fmt.Appendf(key, "|%s %d", u.Path, len(u.Params))

@@ -96,14 +96,6 @@ func gatherCounts(g *Group, ctx *collective.WaitLimit, shape []int, dtype elemen
 	return first, counts, nil
 }
 
-func sum(counts []int) int {
-	total := 0
-	for _, n := range counts {
-		total += n
-	}
-	return total
-}
-
 // everyone is the destination of what all ranks get.
 const everyone = -1
 
@@ -132,7 +124,7 @@ func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (star
 	}
 	total := 0
 	if g.arrives(dst) {
-		total = sum(counts)
+		total = collective.Total(counts)
 	}
 	flat, err := tensor.Empty(g.world.tensors, []int{total}, o.t.DType())
 	if err != nil {
@@ -262,7 +254,7 @@ func joined(g *Group, grad *tensor.Tensor, counts []int, at collective.Origin) (
 	if err != nil {
 		return nil, err
 	}
-	out, err := tensor.Empty(grad.Context(), []int{sum(counts)}, grad.DType())
+	out, err := tensor.Empty(grad.Context(), []int{collective.Total(counts)}, grad.DType())
 	if err != nil {
 		return nil, err
 	}
@@ -318,8 +310,8 @@ func splits(g *Group, c *starlib.Call, name string, total int) ([]int, error) {
 			return nil, fmt.Errorf("argument %s: a negative number of rows, %d", name, n)
 		}
 	}
-	if total >= 0 && sum(list) != total {
-		return nil, fmt.Errorf("argument %s: %s adds up to %d, but the tensor has %d rows", name, listText(list), sum(list), total)
+	if total >= 0 && collective.Total(list) != total {
+		return nil, fmt.Errorf("argument %s: %s adds up to %d, but the tensor has %d rows", name, listText(list), collective.Total(list), total)
 	}
 	return list, nil
 }
@@ -333,7 +325,7 @@ func exchanged(g *Group, ctx *collective.WaitLimit, in *tensor.Tensor, sent, rec
 	if err != nil {
 		return nil, err
 	}
-	per, total := rows(in.Shape()), sum(received)
+	per, total := rows(in.Shape()), collective.Total(received)
 	scale := func(rows []int) []int {
 		out := make([]int, len(rows))
 		for r, n := range rows {

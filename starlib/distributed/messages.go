@@ -90,33 +90,23 @@ func sendValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int, as
 // sendBytes sends a message; asynchronously, it returns a Work.
 func sendBytes(g *Group, data []byte, dst, t int, ctx *collective.WaitLimit, at collective.Origin, what string, async bool) (starlark.Value, error) {
 	size := binary.NativeEndian.AppendUint64(nil, uint64(len(data)))
-	var works [2]collective.Work
-	var err error
+	var sending works
 	for i, part := range [2][]byte{size, data} {
 		call := collective.NewSend(collective.Of(part), dst, t+i*collective.Body)
 		call.Origin, call.Async, call.Limit = at.In(collective.Plain), async, ctx.Limit
-		if works[i], err = g.comm.Start(&call); err != nil {
+		work, err := g.comm.Start(&call)
+		if err == nil && !async {
+			err = work.Wait(ctx)
+		}
+		if err != nil {
 			return nil, err
 		}
-		if !async {
-			if err := works[i].Wait(ctx); err != nil {
-				return nil, err
-			}
-		}
+		sending = append(sending, work)
 	}
 	if !async {
 		return nil, nil
 	}
-	work := &Work{what: what, group: g, ctx: ctx, at: at.Pos}
-	work.wait = func(ctx *collective.WaitLimit) error {
-		for _, part := range works {
-			if err := part.Wait(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	work.done = func() bool { return works[0].Done() && works[1].Done() }
+	work := &Work{what: what, group: g, ctx: ctx, at: at.Pos, wait: sending.wait, done: sending.done}
 	work.then = finish(func() (starlark.Value, error) { return starlark.None, nil })
 	g.world.keep(work)
 	return work, nil

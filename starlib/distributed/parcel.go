@@ -40,28 +40,9 @@ const (
 
 // A shipment is a parcel that is being sent: its memory is in use until the works are done.
 type shipment struct {
-	head  *head
-	t     *tensor.Tensor
-	works []collective.Work
-}
-
-// wait waits until the parcel has been received.
-func (s *shipment) wait(ctx *collective.WaitLimit) error {
-	for _, work := range s.works {
-		if err := work.Wait(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *shipment) done() bool {
-	for _, work := range s.works {
-		if !work.Done() {
-			return false
-		}
-	}
-	return true
+	head *head
+	t    *tensor.Tensor
+	works
 }
 
 // sendParcel starts sending a parcel to a rank of the group. Its tensor must not change until the shipment is done.

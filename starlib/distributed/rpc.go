@@ -157,11 +157,7 @@ func (s *rpc) ask(c *starlib.Call, to int, r *request) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	work.over = true
-	if err := work.wait(work.ctx); err != nil {
-		return nil, err
-	}
-	return work.then.result()
+	return work.result()
 }
 
 // begin makes a request. The Work's result is the answer.
@@ -175,8 +171,7 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (*Work, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Work{what: "rpc", ctx: ctx, wait: func(*collective.WaitLimit) error { return nil },
-			done: func() bool { return true }, then: finish(func() (starlark.Value, error) { return v, nil })}, nil
+		return finished("rpc", v), nil
 	}
 	r.served = s.served
 	data, err := s.all.encode(r.value())

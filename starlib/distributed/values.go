@@ -141,10 +141,10 @@ func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at 
 	}
 	var joined []byte
 	if g.arrives(dst) {
-		if err := g.receivable(sum(counts)); err != nil {
+		if err := g.receivable(collective.Total(counts)); err != nil {
 			return nil, err
 		}
-		joined = make([]byte, sum(counts))
+		joined = make([]byte, collective.Total(counts))
 	}
 	call := newGather(collective.Of(data), collective.Of(joined), dst)
 	call.Counts = uneven(counts)
