@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -105,45 +107,32 @@ func (c *checker) folder(name string) error {
 		return err
 	}
 	var bundles []bundle
-	loaded, checked := map[string]bool{}, map[string]bool{} // by absolute path
-	path := func(b bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
 	for _, file := range files {
 		b := readBundle(file)
 		if b.Bundle == nil {
 			return b.faults[0]
 		}
-		for _, s := range b.Sources {
-			if s.Path != b.Main {
-				loaded[path(b, s.Path)] = true
-			}
-		}
 		bundles = append(bundles, b)
 	}
-	check := func(b bundle) error {
+	// What loads others comes before them.
+	slices.SortStableFunc(bundles, func(a, b bundle) int { return cmp.Compare(len(b.Sources), len(a.Sources)) })
+	checked := map[string]bool{} // by absolute path
+	path := func(b bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
+	for _, b := range bundles {
+		if s := b.Source(b.Main); checked[path(b, b.Main)] && (s == nil || !definesMain().Match(s.Content)) {
+			continue
+		}
 		for _, s := range b.Sources {
 			checked[path(b, s.Path)] = true
 		}
-		return c.check(b, true)
-	}
-	for _, b := range bundles {
-		if s := b.Source(b.Main); !loaded[path(b, b.Main)] || s != nil && definesMain().Match(s.Content) {
-			if err := check(b); err != nil {
-				return err
-			}
-		}
-	}
-	for _, b := range bundles { // they load each other in a cycle, or what loads them failed before that
-		if !checked[path(b, b.Main)] {
-			if err := check(b); err != nil {
-				return err
-			}
+		if err := c.check(b, true); err != nil {
+			return err
 		}
 	}
 	c.files += len(files)
 	return nil
 }
 
-// summary says how much was checked and found.
 func (c *checker) summary() string {
 	errs := 0
 	for _, f := range c.found {
@@ -154,7 +143,6 @@ func (c *checker) summary() string {
 	return fmt.Sprintf("%s checked: %s, %s", english.Plural(c.files, "file", ""), english.Plural(errs, "error", ""), english.Plural(len(c.found)-errs, "warning", ""))
 }
 
-// print prints each finding and its line of source.
 func (c *checker) print(out io.Writer, found []check.Finding) error {
 	var b strings.Builder
 	for _, f := range found {
