@@ -102,7 +102,6 @@ func atStep(chosen bool, step int64) string {
 	return fmt.Sprintf(" at step %d", step)
 }
 
-// outputFiles lists the files that a run has written.
 func outputFiles(folder string) (files []listed, err error) {
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

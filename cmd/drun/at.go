@@ -57,7 +57,6 @@ STEP is a step of checkpoint.save, even one that was not saved, or else a step o
 	return cmd
 }
 
-// tellAt exports the state, and describes it.
 func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
 	result := struct {
 		*replay.Point

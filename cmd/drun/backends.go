@@ -103,7 +103,6 @@ func listBackends(out io.Writer, list []backendInfo) error {
 	return err
 }
 
-// describeBackend shows everything about the backends with a name.
 func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs []string) error {
 	list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != name })
 	if len(list) == 0 {
@@ -139,7 +138,6 @@ func printBackends(out io.Writer, list []backendInfo) error {
 	return nil
 }
 
-// verdict says whether the backend runs here.
 func (b *backendInfo) verdict() string {
 	switch {
 	case b.Usable:
@@ -235,7 +233,6 @@ func runHost(ctx context.Context, program, what string, p *host.Plugin, out, wor
 	return cmd.Run()
 }
 
-// findPlugin finds the plugin with that name.
 func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 	if name == "shm" {
 		return nil, usage("drun's own tests cover it", "shm is built in, not a plugin")

@@ -134,7 +134,6 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	return printCounts(cmd.ErrOrStderr(), result.Counts)
 }
 
-// sizes lists the sizes to measure.
 func (b *benchFlags) sizes() (list []string, width int, err error) {
 	if traffic[b.op] == nil {
 		return nil, 0, usage("want one of all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier", "--op %s: no such collective", b.op)

@@ -69,7 +69,6 @@ func printReference(out io.Writer, entries universe.Entries) error {
 	return nil
 }
 
-// printFound writes a line for each entry.
 func printFound(out io.Writer, entries universe.Entries) error {
 	for _, e := range entries {
 		if _, err := fmt.Fprintf(out, "%-28s %s\n", e.Path(), e.Summary()); err != nil {

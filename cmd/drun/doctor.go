@@ -13,7 +13,6 @@ import (
 	"drun/internal/terminal"
 )
 
-// storage is where the history and the checkpoints are.
 type storage struct {
 	Path       string `json:"path"`
 	WAL        bool   `json:"wal"`

@@ -76,7 +76,6 @@ func used(home string) error {
 	return usage("--home or $DRUN_HOME names another one", "nothing of drun's is in %s", home)
 }
 
-// garbage is what gc has removed.
 type garbage struct {
 	checkpoints.Freed
 	Removed []history.RunName // from the trash
@@ -185,7 +184,6 @@ func folderSize(dir string) (n int64) {
 	return n
 }
 
-// forgetCheckpoints removes checkpoints that are gone from the history.
 func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) error {
 	db, err := history.Open(home)
 	if err != nil {

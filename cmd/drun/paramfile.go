@@ -53,7 +53,6 @@ func readParams(name string) ([]engine.Param, error) {
 	return out, nil
 }
 
-// readSmall reads a small regular text file.
 func readSmall(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if p := (*os.PathError)(nil); errors.As(err, &p) {

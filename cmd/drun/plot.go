@@ -25,7 +25,6 @@ type chart struct {
 	log, time     bool
 }
 
-// curve is a run's metric in a plot.
 type curve struct {
 	history.RunName
 	metric  string
@@ -220,7 +219,6 @@ func (c *chart) label(y float64) string {
 	return strconv.FormatFloat(y, 'g', 4, 64)
 }
 
-// printPoints prints what the chart shows.
 func (c *chart) printPoints(out io.Writer, curves []curve, series [][]float64, from, to float64) error {
 	type shown struct {
 		Run   int64         `json:"run"`

@@ -21,7 +21,6 @@ import (
 	"drun/runs/report"
 )
 
-// newRoot builds the whole command line.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "drun",
@@ -146,7 +145,6 @@ func answer(cmd *cobra.Command, v any, format string, args ...any) error {
 	return err
 }
 
-// printJSON writes one indented value and a line end.
 func printJSON(out io.Writer, v any) error {
 	return report.JSON(out, v, "  ")
 }

@@ -114,7 +114,6 @@ const defaultGrace = 30 * time.Second
 
 const maxTag = 200 // bytes, as for run.tag
 
-// runRecipe runs a recipe and prints the closing line.
 func runRecipe(cmd *cobra.Command, o run.Options) error {
 	if cmd.Flags().Changed("resume") && o.Resume == "" {
 		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], a file of weights, or auto")
@@ -224,7 +223,6 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	return func() { signal.Stop(signals) }, nil
 }
 
-// hierarchy parses DRUN_HIERARCHY.
 func hierarchy(text string) (flat bool, links int, err error) {
 	if text == "" || text == "off" {
 		return text == "off", 0, nil
@@ -261,7 +259,6 @@ type exitStatus exit.Code
 func (e exitStatus) Error() string       { return "" }
 func (e exitStatus) ExitCode() exit.Code { return exit.Code(e) }
 
-// describe prints a recipe's docstring and parameters.
 func describe(cmd *cobra.Command, recipe string) error {
 	about, err := run.Describe(recipe)
 	if err != nil {

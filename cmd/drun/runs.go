@@ -139,7 +139,6 @@ func listRuns(cmd *cobra.Command, c *choice, columns string) error {
 	return show(cmd, list, printRuns)
 }
 
-// printColumns prints what --columns selected.
 func printColumns(out io.Writer, table *history.Table) error {
 	return printTable(out, table, func(v any) string {
 		switch v := v.(type) {

@@ -38,7 +38,6 @@ NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
 	}
 }
 
-// printTable prints a table whose values text formats.
 func printTable(out io.Writer, table *history.Table, text func(any) string) error {
 	if len(table.Columns) == 0 {
 		return nil

@@ -43,7 +43,6 @@ func (p painter) pad(heading string) painted {
 	return painted("\x1b[39m" + heading + "\x1b[0m")
 }
 
-// duration shows seconds that may be unknown.
 func duration(seconds *float64) string { return known(seconds, elapsed.Text) }
 
 // number shows a metric to six digits; exact values are for --json and --csv.

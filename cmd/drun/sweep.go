@@ -286,7 +286,6 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 	return show(cmd, runs, func(out io.Writer, runs []history.Summary) error { return printSweep(out, runs, swept) })
 }
 
-// sayUncompared says that --early-stop had nothing to compare.
 func (f *sweepFlags) sayUncompared(cmd *cobra.Command, runs []history.Summary) {
 	if f.early == "" {
 		return

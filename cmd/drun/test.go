@@ -61,7 +61,6 @@ type tests struct {
 	verbose bool
 }
 
-// tested is the result of a test.
 type tested struct {
 	File    string  `json:"file"`
 	Line    int     `json:"line"`

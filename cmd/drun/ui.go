@@ -109,7 +109,6 @@ func giveWay() {
 
 const niceness = 10
 
-// openBrowser asks the desktop to open an address.
 func openBrowser(cmd *cobra.Command, address string) {
 	command := exec.Command("xdg-open", address)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends the server, not the browser

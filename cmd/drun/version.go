@@ -22,5 +22,4 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version names this build of drun.
 func version() string { return build.Own() }

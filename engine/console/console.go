@@ -34,7 +34,6 @@ type Console struct {
 	drawn   time.Time // when the metrics were drawn
 }
 
-// metric is a metric with its latest value.
 type metric struct {
 	name  string
 	value float64
@@ -178,7 +177,6 @@ func (c *Console) description() string {
 	return text
 }
 
-// clear takes the bar away.
 func (c *Console) clear() {
 	if c.bar != nil {
 		_ = c.bar.Clear()

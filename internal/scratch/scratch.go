@@ -26,7 +26,6 @@ type Dir struct {
 	lock *os.File
 }
 
-// own are the folders of this process.
 var own struct {
 	sync.Mutex
 	dirs map[*Dir]bool

@@ -162,7 +162,6 @@ func (w *writer) once() (names []string, err error) {
 	return append(names, "checkpoints.db"), nil
 }
 
-// add adds a file to the archive.
 func (w *writer) add(name string, open func() (*os.File, error)) error {
 	in, err := open()
 	if err != nil {

@@ -72,7 +72,6 @@ func At(o run.Options, db *history.DB, home string, id, step int64, metric strin
 	return a.prove()
 }
 
-// attempt is an attempt to rebuild a state.
 type attempt struct {
 	*past
 	options run.Options
@@ -329,7 +328,6 @@ func inStep(marks []records.Mark, steps []saved, metric string) (lag int64, same
 	return lag, same
 }
 
-// steppingOf says which steps a run has.
 func steppingOf(d *history.Detail, marks []records.Mark, steps []saved) string {
 	var parts []string
 	if len(steps) > 0 {

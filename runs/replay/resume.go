@@ -156,7 +156,6 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 	return o, nil
 }
 
-// differs describes the first difference.
 func (o *outcome) differs(other *outcome) string {
 	if d := o.series.first(other.series, true); d != nil {
 		at := fmt.Sprintf("metric %s at step %d of rank %d", d.Metric, d.Step, d.Rank)
@@ -184,7 +183,6 @@ func (o *outcome) differs(other *outcome) string {
 	return ""
 }
 
-// killer kills ranks of a run.
 type killer struct {
 	rng    *rand.Rand
 	every  time.Duration // at most, from a checkpoint to the next kill

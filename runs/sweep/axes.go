@@ -110,7 +110,6 @@ func parseRange(name, low, high string) (Axis, error) {
 	return a, nil
 }
 
-// draw draws one value.
 func (a *Axis) draw(from *rand.Rand) string {
 	u := from.Float64()
 	switch {

@@ -189,7 +189,6 @@ func (j *judge) rung(k int) int {
 	return n
 }
 
-// decide judges the cells whose predecessors' values are known.
 func (j *judge) decide() {
 	for i := range j.cells {
 		c := &j.cells[i]

@@ -71,7 +71,6 @@ func (s *Sweep) Plan() ([]Outcome, error) {
 	return outcomes, nil
 }
 
-// options returns the options of a cell.
 func (s *Sweep) options(i int) run.Options {
 	o := s.Options
 	o.Params = append(append([]string{}, o.Params...), s.Cells[i]...)

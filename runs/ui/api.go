@@ -59,7 +59,6 @@ var routes = map[string]route{
 	"runs/{run}/artifacts/{sha256}":             {send: (*Server).artifact, slots: sends},
 }
 
-// request is a request with its parameters.
 type request struct {
 	*http.Request
 	values url.Values
@@ -100,7 +99,6 @@ func (s *Server) find(r *request) (*history.DB, int64, error) {
 	return db, id, err
 }
 
-// handle adds the requests of the API.
 func (s *Server) handle(mux *http.ServeMux) {
 	for path, to := range routes {
 		mux.HandleFunc("GET "+apiPath+path, func(w http.ResponseWriter, r *http.Request) {

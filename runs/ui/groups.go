@@ -189,7 +189,6 @@ func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([
 	return list, nil
 }
 
-// layout determines the bins for a bundle.
 type layout struct {
 	x       []float64 // of the first line, in the visible part
 	unlike  bool      // lines have different bins

@@ -28,7 +28,6 @@ import (
 //go:embed assets
 var embedded embed.FS
 
-// assets are the files of the pages.
 var assets = func() fs.FS {
 	files, err := fs.Sub(embedded, "assets")
 	if err != nil {
@@ -206,7 +205,6 @@ func (s *Server) isIn(r *http.Request) bool {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// fail answers with an error.
 func fail(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
@@ -221,7 +219,6 @@ type tooMany struct{ what string }
 
 func (e *tooMany) Error() string { return e.what }
 
-// statusOf is the HTTP status for an error.
 func statusOf(err error) int {
 	if errors.As(err, new(*history.NotFound)) || errors.As(err, new(*history.ErrNone)) || errors.As(err, new(*checkpoints.ErrNone)) {
 		return http.StatusNotFound

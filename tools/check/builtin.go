@@ -32,7 +32,6 @@ func (b *builtins) fits(name string, d *starlib.Def, c *call) {
 	}
 }
 
-// callBuiltin calls a builtin of a module.
 func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 	if certain {
 		b.fits(o.name, o.def, c)

@@ -15,7 +15,6 @@ type calls struct {
 	seen    map[*resolve.Function]bool // functions that were interpreted
 }
 
-// A call is a call's arguments.
 type call struct {
 	node   syntax.Node
 	pos    syntax.Position
@@ -29,7 +28,6 @@ type call struct {
 	rest   value // which hold this
 }
 
-// all returns all given values.
 func (c *call) all() []value {
 	out := append([]value{c.rest}, c.args...)
 	for _, name := range c.names {
@@ -38,7 +36,6 @@ func (c *call) all() []value {
 	return out
 }
 
-// arg is a parameter's argument.
 func (c *call) arg(params []string, name string) (value, bool) {
 	if v, ok := c.named[name]; ok {
 		return v, true
@@ -49,7 +46,6 @@ func (c *call) arg(params []string, name string) (value, bool) {
 	return same, false
 }
 
-// first is the first positional argument.
 func (c *call) first() value {
 	if len(c.args) == 0 {
 		return same
@@ -93,7 +89,6 @@ func nameOf(fn syntax.Expr) string {
 	return "the function"
 }
 
-// call calls whatever fn may be.
 func (cs *calls) call(fn value, c *call) value {
 	if len(fn.refs) == 0 {
 		return cs.carried(cs.unknown(c.node, either(fn.diff, cs.st.deep(c.all()...))), append(c.all(), fn)...)

@@ -8,7 +8,6 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// expr interprets an expression.
 func (m *machine) expr(e syntax.Expr) value {
 	m.step(1)
 	if m.depth++; m.depth > maxDepth {

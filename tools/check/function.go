@@ -10,7 +10,6 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// closure makes the value of a def or lambda.
 func (cs *calls) closure(node syntax.Node, fn *resolve.Function) value {
 	c := &contents{fields: map[string]value{}}
 	for i, p := range fn.Params {
@@ -77,7 +76,6 @@ func (cs *calls) enter(o *object, c *call) value {
 	return out
 }
 
-// bindParams binds the arguments to the parameters.
 func (cs *calls) bindParams(o *object, c *call) {
 	defaults := cs.held(o).fields
 	next, byName := 0, false

@@ -14,7 +14,6 @@ import (
 // names finds what names and attributes stand for.
 type names struct{ *machine }
 
-// attribute returns the value of x.name.
 func (n *names) attribute(e *syntax.DotExpr, x value) value {
 	name := e.Name.Name
 	if len(x.refs) == 0 {
@@ -147,7 +146,6 @@ func (n *names) methodOf(e *syntax.DotExpr, self value) value {
 	return of(o)
 }
 
-// isFail recognises a call of fail.
 func isFail(e syntax.Expr) bool {
 	call, ok := e.(*syntax.CallExpr)
 	if !ok {

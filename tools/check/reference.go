@@ -77,7 +77,6 @@ func member(defs []*starlib.Def, name string) *starlib.Def {
 	return nil
 }
 
-// members lists the attributes of a module.
 func members(m *starlib.Module) []string {
 	names := m.Values.Keys()
 	for _, d := range m.Defs {

@@ -21,7 +21,6 @@ type shape struct {
 	dtype string // "" where it is not known
 }
 
-// exact reports whether everything is known.
 func (s *shape) exact() bool { return !s.open && s.dtype != "" && !strings.Contains(s.sizes, "?") }
 
 func (s *shape) dims() []string {
@@ -74,7 +73,6 @@ func joined(a, b *shape) *shape {
 	return out
 }
 
-// alike reports whether two shapes are the same.
 func (s *shape) alike(t *shape) bool { return s == t || s != nil && t != nil && *s == *t }
 
 // shapeOf is the shape of a tensor without elements.

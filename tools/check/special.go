@@ -82,7 +82,6 @@ func (b *builtins) loadedFile(c *call) {
 	}
 }
 
-// declare is run.params.
 func (b *builtins) declare(c *call) value {
 	fields := map[string]value{}
 	for _, name := range c.names {
@@ -164,7 +163,6 @@ func (b *builtins) model(name string, c *call) value {
 	return of(o)
 }
 
-// callInstance calls a model.
 func (cs *calls) callInstance(o *object, c *call) value {
 	held := cs.held(o)
 	forward, ok := held.fields["call 0"]

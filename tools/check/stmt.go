@@ -115,7 +115,6 @@ func (m *machine) assignment(s *syntax.AssignStmt) {
 	m.bind(s.LHS, m.operation(s, op, old, v))
 }
 
-// bind assigns to a target.
 func (m *machine) bind(target syntax.Expr, v value) {
 	m.step(1)
 	switch t := target.(type) {

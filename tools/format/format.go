@@ -73,7 +73,6 @@ func fault(name string, err error) error {
 // stand replaces while, which buildifier does not know, during formatting: it is a loop too.
 const stand = "for _ in"
 
-// A loop is a loop statement.
 type loop struct {
 	at    syntax.Position
 	while bool
@@ -176,7 +175,6 @@ func end(x syntax.Expr) syntax.Position {
 	return syntax.End(x)
 }
 
-// An edit replaces a word.
 type edit struct {
 	at       syntax.Position
 	old, now string
@@ -205,7 +203,6 @@ func before(a, b syntax.Position) int {
 	return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 }
 
-// comments lists the text of all comments, sorted.
 func comments(name string, src []byte) []string {
 	var list []string
 	tree, err := (&syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true, Recursion: true}).Parse(name, src, syntax.RetainComments)
