@@ -211,26 +211,14 @@ func shortSum(text string) string {
 
 // paintDiff makes a diff safe to print, and colours it on a terminal.
 func paintDiff(out io.Writer, diff string) string {
-	diff = terminal.Lines(diff)
-	if !painterFor(out) {
-		return diff
-	}
-	lines := strings.SplitAfter(diff, "\n")
-	for i, line := range lines {
-		var colour int
-		switch {
-		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
+	paint := painterFor(out)
+	var b strings.Builder
+	for line := range strings.Lines(terminal.Lines(diff)) {
+		colour := map[byte]int{'@': 36, '+': 32, '-': 31}[line[0]]
+		if strings.HasPrefix(line, "+++") || strings.HasPrefix(line, "---") {
 			colour = 1
-		case strings.HasPrefix(line, "@@"):
-			colour = 36
-		case strings.HasPrefix(line, "+"):
-			colour = 32
-		case strings.HasPrefix(line, "-"):
-			colour = 31
-		default:
-			continue
 		}
-		lines[i] = fmt.Sprintf("\x1b[%dm%s\x1b[0m\n", colour, strings.TrimSuffix(line, "\n"))
+		b.WriteString(paint.colour(colour, strings.TrimSuffix(line, "\n")) + "\n")
 	}
-	return strings.Join(lines, "")
+	return b.String()
 }

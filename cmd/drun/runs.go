@@ -184,7 +184,7 @@ func printRuns(out io.Writer, list []history.Summary) error {
 	columns := []column[history.Summary]{
 		{"ID", func(r history.Summary) any { return whole(r.ID) }},
 		{"NAME", func(r history.Summary) any { return r.Name }},
-		{paint.pad("STATUS"), func(r history.Summary) any { return paint.status(r.Status) }},
+		{"STATUS", func(r history.Summary) any { return paint.status(r.Status) }},
 	}
 	add := func(heading string, cell func(r history.Summary) any) {
 		columns = append(columns, column[history.Summary]{heading, cell})

@@ -25,22 +25,18 @@ func painterFor(out io.Writer) painter {
 // painted is text that a table prints without escaping.
 type painted string
 
-func (p painter) status(s history.Status) painted {
-	if !p {
-		return painted(terminal.Escape(string(s)))
+// colour gives a text a colour, by its number in ANSI's escape sequences; 0: none.
+func (p painter) colour(number int, text string) string {
+	if !p || number == 0 {
+		return text
 	}
-	colour := map[history.Status]int{history.Running: 36, history.Done: 32, history.Failed: 31,
-		history.Killed: 31, history.Interrupted: 33, history.Lost: 35}[s]
-	return painted(fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, terminal.Escape(string(s))))
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", number, text)
 }
 
-// pad adds as many invisible bytes to a heading as the coloured words beneath it have, so that a tabwriter aligns
-// them.
-func (p painter) pad(heading string) painted {
-	if !p {
-		return painted(heading)
-	}
-	return painted("\x1b[39m" + heading + "\x1b[0m")
+func (p painter) status(s history.Status) painted {
+	colour := map[history.Status]int{history.Running: 36, history.Done: 32, history.Failed: 31,
+		history.Killed: 31, history.Interrupted: 33, history.Lost: 35}[s]
+	return painted(p.colour(colour, terminal.Escape(string(s))))
 }
 
 func duration(seconds *float64) string { return known(seconds, elapsed.Text) }

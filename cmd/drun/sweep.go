@@ -309,7 +309,7 @@ func printSweep(out io.Writer, runs []history.Summary, swept []string) error {
 	columns := []column[history.Summary]{
 		{"ID", func(r history.Summary) any { return whole(r.ID) }},
 		{"NAME", func(r history.Summary) any { return r.Name }},
-		{paint.pad("STATUS"), func(r history.Summary) any { return paint.status(r.Status) }},
+		{"STATUS", func(r history.Summary) any { return paint.status(r.Status) }},
 	}
 	for _, name := range swept {
 		columns = append(columns, column[history.Summary]{name, func(r history.Summary) any {

@@ -204,10 +204,7 @@ func (t *tests) print(out io.Writer, r tested) error {
 	if !r.OK {
 		word, colour = "FAIL", 31
 	}
-	if painterFor(out) {
-		word = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, word)
-	}
-	line := word + " " + terminal.Escape(r.File)
+	line := painterFor(out).colour(colour, word) + " " + terminal.Escape(r.File)
 	if r.Test != "" {
 		line += fmt.Sprintf(":%d %s on %s (%s)", r.Line, r.Test, english.Plural(r.Ranks, "rank", ""), elapsed.Text(r.Seconds))
 	}

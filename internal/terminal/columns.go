@@ -2,14 +2,22 @@ package terminal
 
 import (
 	"io"
+	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
 )
 
-// Columns is how many columns of a terminal a text takes: an emoji or Chinese character takes two, an accent none.
+var colours = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
+
+// Columns is how many columns of a terminal a text takes: an emoji or Chinese character takes two, an accent none, nor
+// does a change of the colour.
 func Columns(text string) int {
+	if strings.Contains(text, "\x1b") {
+		text = colours().ReplaceAllString(text, "")
+	}
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {
 			return uniseg.StringWidth(text)

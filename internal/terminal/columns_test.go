@@ -9,7 +9,7 @@ import (
 )
 
 func TestColumns(t *testing.T) {
-	for text, want := range map[string]int{"": 0, "abc": 3, "größe": 5, "e\u0301": 1, "日本": 4, "🙂": 2, "👨‍👩": 2} {
+	for text, want := range map[string]int{"": 0, "abc": 3, "größe": 5, "e\u0301": 1, "日本": 4, "🙂": 2, "👨‍👩": 2, "\x1b[32mdone\x1b[0m": 4} {
 		if got := Columns(text); got != want {
 			t.Errorf("%q takes %d columns, want %d", text, got, want)
 		}

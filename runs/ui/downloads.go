@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"drun/history"
+	"drun/history/records"
 	"drun/runs/report"
 	"drun/starlib/checkpoint"
 )
@@ -61,24 +63,23 @@ func (s *Server) artifact(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	for i := range all {
-		if a := &all[i]; a.SHA256 == r.PathValue("sha256") {
-			data, err := db.Content(a)
-			if err != nil {
-				return err
-			}
-			if http.DetectContentType(data) == "image/png" {
-				w.Header().Set("Content-Type", "image/png")
-			} else {
-				w.Header().Set("Content-Type", "application/octet-stream")
-				w.Header().Set("Content-Disposition", cmp.Or(mime.FormatMediaType("attachment", map[string]string{"filename": a.Name}), "attachment"))
-			}
-			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-			_, _ = w.Write(data)
-			return nil
-		}
+	i := slices.IndexFunc(all, func(a records.Artifact) bool { return a.SHA256 == r.PathValue("sha256") })
+	if i < 0 {
+		return &history.NotFound{What: fmt.Sprintf("run %d has kept nothing with the SHA-256 %.64s", id, r.PathValue("sha256")), Near: fmt.Sprintf("drun artifacts %d lists them", id)}
 	}
-	return &history.NotFound{What: fmt.Sprintf("run %d has kept nothing with the SHA-256 %.64s", id, r.PathValue("sha256")), Near: fmt.Sprintf("drun artifacts %d lists them", id)}
+	data, err := db.Content(&all[i])
+	if err != nil {
+		return err
+	}
+	if http.DetectContentType(data) == "image/png" {
+		w.Header().Set("Content-Type", "image/png")
+	} else {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Disposition", cmp.Or(mime.FormatMediaType("attachment", map[string]string{"filename": all[i].Name}), "attachment"))
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = w.Write(data)
+	return nil
 }
 
 // downloadWithin limits how long a client may take to receive a checkpoint.

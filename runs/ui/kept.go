@@ -3,6 +3,7 @@ package ui
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"drun/history"
 	"drun/history/records"
@@ -41,22 +42,14 @@ func histogramsOf(db *history.DB, id int64, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := []*records.Artifact{}
-	for i := range all {
-		if all[i].Kind == "histogram" && all[i].Name == name {
-			found = append(found, &all[i])
-		}
-	}
+	found := slices.DeleteFunc(all, func(a records.Artifact) bool { return a.Kind != "histogram" || a.Name != name })
 	if len(found) == 0 {
 		return nil, &history.NotFound{What: fmt.Sprintf("run %d has kept no histogram %q", id, name), Near: fmt.Sprintf("drun artifacts %d lists what it has kept", id)}
 	}
 	answer := &histograms{Kept: len(found), Histograms: []histogram{}}
 	n := min(len(found), int(most))
 	for i := range n {
-		a := found[0]
-		if n > 1 {
-			a = found[i*(len(found)-1)/(n-1)] // includes the first and the last
-		}
+		a := &found[i*(len(found)-1)/max(n-1, 1)] // includes the first and the last
 		data, err := db.Content(a)
 		if err != nil {
 			return nil, err

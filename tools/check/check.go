@@ -48,21 +48,15 @@ type File struct {
 	*lang.File
 }
 
-// Check examines a recipe: its files, the recipe itself first. resolve gives the
-// path of a module that the file from loads. Findings are sorted by position.
-func Check(ref *Reference, files []File, resolve func(from, module string) (string, error)) []Finding {
-	found, _ := Inspect(ref, files, resolve)
-	return found
-}
-
 // A Position is a position in a file.
 type Position struct {
 	File      string
 	Line, Col int
 }
 
-// Inspect is Check, and also returns the names that stand for tensors of known shape: "(32, 128) float32", with ? for an
-// unknown size.
+// Inspect examines a recipe: its files, the recipe itself first. resolve gives the path of a module that the file from
+// loads. Findings are sorted by position. The shapes are those of names that stand for tensors of known shape: "(32, 128)
+// float32", with ? for an unknown size.
 func Inspect(ref *Reference, files []File, resolve func(from, module string) (string, error)) ([]Finding, map[Position]string) {
 	ref.mu.Lock()
 	defer ref.mu.Unlock()
@@ -129,28 +123,6 @@ func newSource(ref *Reference, f File, found *findings) *source {
 	_ = resolve.File(f.Syntax, ref.env.Has, starlark.Universe.Has)
 	s.frame = &frame{file: s}
 	return s
-}
-
-// between is the text between two positions.
-func (s *source) between(start, end syntax.Position) string {
-	if start.Line < 1 || int(end.Line) > len(s.lines) || end.Line < start.Line {
-		return ""
-	}
-	var texts []string
-	for n := start.Line; n <= end.Line && n < start.Line+8; n++ {
-		runes := []rune(s.lines[n-1])
-		from, to := 0, len(runes)
-		if n == start.Line {
-			from = min(int(start.Col)-1, to)
-		}
-		if n == end.Line {
-			to = min(int(end.Col)-1, to)
-		}
-		if from <= to {
-			texts = append(texts, string(runes[from:to]))
-		}
-	}
-	return strings.Join(texts, " ")
 }
 
 func (s *source) globals() []string {

@@ -44,7 +44,8 @@ func examine(t testing.TB, ref *check.Reference, name string, source []byte) []c
 	}
 	found := add("main of the test", name, source)
 	resolve := func(_, module string) (string, error) { return module, nil }
-	return append(found, check.Check(ref, files, resolve)...)
+	more, _ := check.Inspect(ref, files, resolve)
+	return append(found, more...)
 }
 
 func corpus(t testing.TB, name string) []chunk.Chunk {

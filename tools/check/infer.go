@@ -30,19 +30,24 @@ type inference struct {
 var errUnknown = errors.New("not known")
 
 // run1 calls a builtin, without elements.
-func (inf *inference) run1(fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (v starlark.Value, err error) {
-	defer func() {
-		if recover() != nil {
-			v, err = nil, errUnknown
-		}
-	}()
-	v, err = starlark.Call(inf.ref.thread, fn, args, kwargs)
+func (inf *inference) run1(fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	v, err := guarded(func() (starlark.Value, error) { return starlark.Call(inf.ref.thread, fn, args, kwargs) })
 	var fault *starlib.PanicError
 	var elements interface{ NoElements() }
 	if errors.As(err, &fault) || errors.As(err, &elements) {
 		return nil, errUnknown
 	}
 	return v, err
+}
+
+// guarded calls fn; what makes it panic is not known.
+func guarded(fn func() (starlark.Value, error)) (v starlark.Value, err error) {
+	defer func() {
+		if recover() != nil {
+			v, err = nil, errUnknown
+		}
+	}()
+	return fn()
 }
 
 // A plainCall is a call in which everything but some tensors is a plain value.
@@ -417,16 +422,12 @@ func (inf *inference) operate(pos syntax.Position, op syntax.Token, x, y, out va
 	if !ok {
 		return out
 	}
-	r, ok := inf.try(p, op, func(args []starlark.Value) (v starlark.Value, err error) {
-		defer func() {
-			if recover() != nil {
-				v, err = nil, errUnknown
-			}
-		}()
-		if comparisons[op] { // these have the shapes of a sum
-			return starlark.Binary(syntax.PLUS, args[0], args[1])
-		}
-		return starlark.Binary(op, args[0], args[1])
+	sum := op
+	if comparisons[op] { // these have the shapes of a sum
+		sum = syntax.PLUS
+	}
+	r, ok := inf.try(p, op, func(args []starlark.Value) (starlark.Value, error) {
+		return guarded(func() (starlark.Value, error) { return starlark.Binary(sum, args[0], args[1]) })
 	})
 	switch {
 	case !ok:

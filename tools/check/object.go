@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"drun/starlib"
@@ -57,8 +58,17 @@ func (f *frame) name() string {
 // text is the source of a node on one line, shortened if long.
 func (f *frame) text(n syntax.Node) string {
 	start, end := n.Span()
-	text := f.file.between(start, end)
-	text = strings.Join(strings.Fields(text), " ")
+	if start.Line < 1 || int(end.Line) > len(f.file.lines) || end.Line < start.Line {
+		return ""
+	}
+	lines := slices.Clone(f.file.lines[start.Line-1 : min(end.Line, start.Line+7)])
+	if last := int(end.Line - start.Line); last < len(lines) {
+		runes := []rune(lines[last])
+		lines[last] = string(runes[:min(int(end.Col)-1, len(runes))])
+	}
+	runes := []rune(lines[0])
+	lines[0] = string(runes[min(int(start.Col)-1, len(runes)):])
+	text := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
 	for _, pair := range []string{"[]", "()"} { // some nodes end before their bracket
 		if strings.Count(text, pair[:1]) > strings.Count(text, pair[1:]) {
 			text += pair[1:]
