@@ -88,9 +88,7 @@ func (k *maker) newLinear(in, out int, withBias bool) *Model {
 func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	n, dim := size(c, "n"), size(c, "dim")
 	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, element.Float32)
-	if err != nil {
-		return nil, tensor.As("weight", err)
-	}
+	starlib.Must(weight, tensor.As("weight", err))
 	text, padding := fmt.Sprintf("%d, %d", n, dim), -1
 	if !c.IsNone("padding_idx") {
 		if padding = c.Int("padding_idx"); padding < -n || padding >= n {
@@ -98,9 +96,7 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 		}
 		padding = (padding + n) % n
 		text += fmt.Sprintf(", padding_idx = %d", padding)
-		if err := starlib.Must(tensor.Select(weight, 0, padding)).Fill(tensor.Int(0)); err != nil {
-			return nil, err
-		}
+		starlib.Must(0, starlib.Must(tensor.Select(weight, 0, padding)).Fill(tensor.Int(0)))
 	}
 	return k.make("embedding", text, []field{trained("weight", weight)}, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		out, err := tensor.Embedding(weight, x)

@@ -102,29 +102,22 @@ type recurrentLayer struct {
 func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error) {
 	x := startensor.Arg(c, "x")
 	alone := x.Dim() == 2
-	var err error
 	swap := func(t *tensor.Tensor) *tensor.Tensor {
 		if r.batchFirst && !alone {
 			return starlib.Must(tensor.Transpose(t, 0, 1))
 		}
 		return t
 	}
-	switch {
-	case alone:
-		x, err = tensor.Unsqueeze(x, 1)
-	case x.Dim() != 3:
-		err = fmt.Errorf("needs an input of 3 dimensions, or 2 without a batch, not shape %s", startensor.Shape(x))
-	}
-	if err != nil {
-		return nil, err
+	if alone {
+		x = starlib.Must(tensor.Unsqueeze(x, 1))
+	} else if x.Dim() != 3 {
+		return nil, fmt.Errorf("needs an input of 3 dimensions, or 2 without a batch, not shape %s", startensor.Shape(x))
 	}
 	x = swap(x)
 	steps, n, rows := x.Shape()[0], x.Shape()[1], r.layers*r.directions
 	var lengths []int64
 	if !c.IsNone("lengths") {
-		if lengths, err = lengthsOf(c.Arg("lengths"), n, steps); err != nil {
-			return nil, err
-		}
+		lengths = starlib.Must(lengthsOf(c.Arg("lengths"), n, steps))
 	}
 	var h0, c0 *tensor.Tensor
 	switch v := c.Arg("state").(type) {
@@ -162,9 +155,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 	var hs, cs []*tensor.Tensor
 	for l := range r.layers {
 		if l > 0 && m.training && r.p > 0 {
-			if x, err = tensor.Dropout(x, r.p, r.k.streams.PerRank.Stream); err != nil {
-				return nil, err
-			}
+			x = starlib.Must(tensor.Dropout(x, r.p, r.k.streams.PerRank.Stream))
 		}
 		var outs []*tensor.Tensor
 		for d := range r.directions {
@@ -180,9 +171,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 			outs, hs, cs = append(outs, out), append(hs, hn), append(cs, cn)
 		}
 		if x = outs[0]; len(outs) > 1 {
-			if x, err = tensor.Cat(outs, 2); err != nil {
-				return nil, err
-			}
+			x = starlib.Must(tensor.Cat(outs, 2))
 		}
 	}
 	join := func(list []*tensor.Tensor) starlark.Value {

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -37,7 +38,7 @@ func (k *maker) transformers() []*starlib.Def {
 			Sig: "multi_head_attention(embed_dim: int, num_heads: int, dropout: number = 0, bias: bool = True, batch_first: bool = False) -> Module",
 			Doc: "Attention in num_heads parts of embed_dim (Vaswani et al. 2017), with PyTorch's parameters in_proj_weight (3·embed_dim, embed_dim), in_proj_bias, out_proj.weight and out_proj.bias. Called as m(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal) with (l, n, embed_dim) and (s, n, embed_dim), or (n, l, embed_dim) with batch_first; it returns (output, weights). The weights are (n, l, s), the mean of the heads, or (n, num_heads, l, s), or None without need_weights, which is faster." + masks,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return k.multiHead(size(c, "embed_dim"), size(c, "num_heads"), probability(c, "dropout"), c.Bool("bias"), c.Bool("batch_first"))
+				return k.multiHead(size(c, "embed_dim"), size(c, "num_heads"), probability(c, "dropout"), c.Bool("bias"), c.Bool("batch_first")), nil
 			},
 		},
 		{
@@ -74,15 +75,13 @@ type heads struct {
 	out          *Model // linear
 }
 
-func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) (*Model, error) {
+func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *Model {
 	if width%n != 0 {
-		return nil, fmt.Errorf("%d heads do not divide embed_dim = %d", n, width)
+		starlib.Must(0, fmt.Errorf("%d heads do not divide embed_dim = %d", n, width))
 	}
 	a := &heads{k: k, width: width, n: n, p: p, batchFirst: batchFirst, weight: k.full("in_proj_weight", []int{3 * width, width}, 0)}
 	bound := math.Sqrt(6 / float64(4*width))
-	if err := k.streams.Shared.Stream.Uniform(a.weight, -bound, bound); err != nil {
-		return nil, err
-	}
+	starlib.Must(0, k.streams.Shared.Stream.Uniform(a.weight, -bound, bound))
 	fields := []field{trained("in_proj_weight", a.weight)}
 	if withBias {
 		a.bias = k.full("in_proj_bias", []int{3 * width}, 0)
@@ -90,9 +89,7 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) (*
 	}
 	a.out = k.newLinear(width, width, withBias)
 	if withBias {
-		if err := tensor.FillInPlace(a.out.fields[1].tree.(marked).Tensor, tensor.Float(0)); err != nil {
-			return nil, err
-		}
+		starlib.Must(0, tensor.FillInPlace(a.out.fields[1].tree.(marked).Tensor, tensor.Float(0)))
 	}
 	m := k.makeCall("multi_head_attention", fmt.Sprintf("%d, %d", width, n), append(fields, register("out_proj", a.out)),
 		"(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor = None, need_weights: bool = True, attn_mask: Tensor = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple",
@@ -114,7 +111,7 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) (*
 			return starlark.Tuple{(*startensor.Value)(y), seen}, nil
 		})
 	m.heads = a
-	return m, nil
+	return m
 }
 
 // attend computes the output, and the weights (n, heads, l, s) if they are needed.
@@ -250,16 +247,11 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 	default:
 		return nil, fmt.Errorf(`activation = %s: want "relu" or "gelu"`, c.Arg("activation"))
 	}
-	own, err := k.multiHead(width, n, p, bias, c.Bool("batch_first"))
-	if err != nil {
-		return nil, err
-	}
+	own := k.multiHead(width, n, p, bias, c.Bool("batch_first"))
 	fields := []field{register("self_attn", own)}
 	var cross *Model
 	if decoder {
-		if cross, err = k.multiHead(width, n, p, bias, c.Bool("batch_first")); err != nil {
-			return nil, err
-		}
+		cross = k.multiHead(width, n, p, bias, c.Bool("batch_first"))
 		fields = append(fields, register("multihead_attn", cross))
 	}
 	up, down := k.newLinear(width, wide, bias), k.newLinear(wide, width, bias)
@@ -279,38 +271,24 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 		return t
 	}
 	// part is one of the block's parts with its residual and norm.
-	part := func(i int, x *tensor.Tensor, fn func(*tensor.Tensor) (*tensor.Tensor, error)) *tensor.Tensor {
+	part := func(i int, x *tensor.Tensor, fn func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+		norm := func(t *tensor.Tensor) *tensor.Tensor { return starlib.Must(norms[i].of(norms[i], t)) }
 		if first {
-			return starlib.Must(tensor.Add(x, starlib.Must(fn(starlib.Must(norms[i].of(norms[i], x))))))
+			return starlib.Must(tensor.Add(x, fn(norm(x))))
 		}
-		return starlib.Must(norms[i].of(norms[i], starlib.Must(tensor.Add(x, starlib.Must(fn(x))))))
+		return norm(starlib.Must(tensor.Add(x, fn(x))))
 	}
 	feed := func(m *Model, i int, x *tensor.Tensor) *tensor.Tensor {
-		return part(i, x, func(t *tensor.Tensor) (*tensor.Tensor, error) {
-			h, err := up.of(up, t)
-			if err == nil {
-				h, err = act(h)
-			}
-			if err == nil {
-				h, err = down.of(down, drop(m, h))
-			}
-			if err != nil {
-				return nil, err
-			}
-			return drop(m, h), nil
+		return part(i, x, func(t *tensor.Tensor) *tensor.Tensor {
+			h := drop(m, starlib.Must(act(starlib.Must(up.of(up, t)))))
+			return drop(m, starlib.Must(down.of(down, h)))
 		})
 	}
 	attend := func(m *Model, a *Model, i int, x, memory, padding, mask *tensor.Tensor, causal bool) *tensor.Tensor {
-		return part(i, x, func(t *tensor.Tensor) (*tensor.Tensor, error) {
-			from := memory
-			if from == nil {
-				from = t
-			}
+		return part(i, x, func(t *tensor.Tensor) *tensor.Tensor {
+			from := cmp.Or(memory, t)
 			y, _, err := a.heads.attend(m.training, t, from, from, padding, mask, causal, false)
-			if err != nil {
-				return nil, err
-			}
-			return drop(m, y), nil
+			return drop(m, starlib.Must(y, err))
 		})
 	}
 	detail := fmt.Sprintf("%d, %d", width, n)

@@ -70,7 +70,10 @@ func (m *Model) children() (found []child) {
 }
 
 // tree is the module and all modules within, each once, with their names: the module's own is "".
-func (m *Model) tree() []child {
+func (m *Model) tree() []child { return m.walkTree(func(*Model) bool { return true }) }
+
+// walkTree is tree without what is within modules that enter refuses.
+func (m *Model) walkTree(enter func(*Model) bool) []child {
 	seen := make(map[*Model]bool)
 	var found []child
 	var visit func(name string, m *Model)
@@ -80,6 +83,9 @@ func (m *Model) tree() []child {
 		}
 		seen[m] = true
 		found = append(found, child{name, m})
+		if !enter(m) {
+			return
+		}
 		for _, c := range m.children() {
 			if name != "" {
 				c.name = name + "." + c.name

@@ -24,29 +24,14 @@ func (u *Unit) Wrap(around Around) { u.around = around }
 // Parts returns the modules in m that may be units: not those within built-in layers, which compute with their parts
 // directly. The first is m itself.
 func (m *Model) Parts() []*Model {
-	seen := map[*Model]bool{}
-	var found []*Model
-	var visit func(*Model)
-	visit = func(m *Model) {
-		if seen[m] {
-			return
-		}
-		seen[m] = true
-		found = append(found, m)
-		if m.layer {
-			return
-		}
-		for _, c := range m.children() {
-			visit(c.Model)
-		}
-	}
-	visit(m)
-	return found
+	return models(m.walkTree(func(m *Model) bool { return !m.layer }))
 }
 
 // Children are the modules directly in m.
-func (m *Model) Children() (found []*Model) {
-	for _, c := range m.children() {
+func (m *Model) Children() []*Model { return models(m.children()) }
+
+func models(list []child) (found []*Model) {
+	for _, c := range list {
 		found = append(found, c.Model)
 	}
 	return found
