@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"syscall"
@@ -62,7 +63,7 @@ func flat(x []float32) kernel.View { return kernel.View{Data: data(x), Strides: 
 func kernelPath() string { return kernel.Path() }
 
 // measureKernels prints the figures of drun's kernels on one thread.
-func measureKernels(w io.Writer) {
+func measureKernels(_ context.Context, _ []string, w io.Writer) error {
 	kernel.SetThreads(1)
 	for _, s := range gemmShapes {
 		a, b, c := filled(s.m*s.k), filled(s.k*s.n), filled(s.m*s.n)
@@ -77,6 +78,7 @@ func measureKernels(w io.Writer) {
 	for _, k := range rowKernels {
 		fmt.Fprintf(w, "%s: %.5f ms\n", k.name, perCall(kernelRuns, func() { k.run(out, x, y) })*1e3)
 	}
+	return nil
 }
 
 // filled returns n values between 0 and 1, in huge pages where the system has them, as large tensors are.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -14,31 +15,21 @@ import (
 	"time"
 )
 
+// commands are what this program measures besides the table.
+var commands = map[string]func(context.Context, []string, io.Writer) error{
+	nodesCommand: measureNodes, meetCommand: measureMeeting, savesCommand: measureSaves,
+	kernelsCommand: measureKernels, productsCommand: measureProducts,
+}
+
 func main() {
-	if len(os.Args) == 2 {
-		switch os.Args[1] {
-		case kernelsCommand:
-			measureKernels(os.Stdout)
-			return
-		case productsCommand:
-			measureProducts(os.Stdout)
-			return
-		}
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	var err error
-	switch {
-	case len(os.Args) > 1 && os.Args[1] == nodesCommand:
-		err = measureNodes(ctx, os.Args[2:], os.Stdout)
-	case len(os.Args) > 1 && os.Args[1] == meetCommand:
-		err = measureMeeting(ctx, os.Args[2:], os.Stdout)
-	case len(os.Args) > 1 && os.Args[1] == savesCommand:
-		err = measureSaves(ctx, os.Args[2:], os.Stdout)
-	default:
-		err = bench(ctx)
+	run := func(ctx context.Context, _ []string, _ io.Writer) error { return bench(ctx) }
+	arguments := os.Args[1:]
+	if len(arguments) > 0 && commands[arguments[0]] != nil {
+		run, arguments = commands[arguments[0]], arguments[1:]
 	}
-	if err != nil {
+	if err := run(ctx, arguments, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -62,11 +63,12 @@ func (p product) seconds() float64 {
 }
 
 // measureProducts prints how long the products of a step of gpt take by themselves on one thread.
-func measureProducts(w io.Writer) {
+func measureProducts(_ context.Context, _ []string, w io.Writer) error {
 	kernel.SetThreads(1)
 	sum := 0.0
 	for _, p := range productsOfGPT() {
 		sum += float64(p.times) * p.seconds()
 	}
 	fmt.Fprintf(w, "%s: %.5f ms\n", gptProducts, sum*1e3)
+	return nil
 }

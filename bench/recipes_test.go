@@ -63,7 +63,7 @@ func TestRecipes(t *testing.T) {
 	run("", "bench/log.star", "-p", "steps=100")
 	run(", 1 rank", "bench/checkpoints.star", "-p", "rounds=1", "-p", "mib=4")
 	var products strings.Builder
-	measureProducts(&products)
+	measureProducts(t.Context(), nil, &products)
 	for _, f := range parseFigures(products.String()) {
 		got = append(got, f.name)
 	}

@@ -37,20 +37,9 @@ func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
 	}
 }
 
-// residentSize watches an agent, and returns the largest size that of gave while it ran.
+// residentSize watches an agent: the last figure is the largest size, in MiB, that of gave while it ran; those before are
+// what it printed.
 func residentSize(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
-	run := sized(name, args, of)
-	return func(ctx context.Context) ([]figure, error) {
-		figures, err := run(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return figures[len(figures)-1:], nil
-	}
-}
-
-// sized is residentSize, after the figures that the agent prints.
-func sized(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeLimit)
 		defer cancel()

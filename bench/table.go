@@ -1,12 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 )
 
 // row is a line of the table: a figure of drun, and its bars.
@@ -84,19 +85,19 @@ func best(of, name string, medians map[measured]figure) (found figure, ok bool) 
 	}
 	for _, who := range names {
 		f, measured := medians[measured{who, name}]
-		if measured && (!ok || better(f, found)) {
+		if measured && (!ok || f.cost() < found.cost()) {
 			found, ok = f, true
 		}
 	}
 	return found, ok
 }
 
-// better tells whether a is the better figure: the larger rate, or the smaller value of other units.
-func better(a, b figure) bool {
-	if a.unit == rate || a.unit == perSecond {
-		return a.value > b.value
+// cost orders figures, the best first: it is less of larger rates, and of smaller values in other units.
+func (f figure) cost() float64 {
+	if f.unit == rate || f.unit == perSecond {
+		return -f.value
 	}
-	return a.value < b.value
+	return f.value
 }
 
 // describe writes the bar in the unit of its row's figure.
@@ -125,15 +126,7 @@ func (r row) cells(medians map[measured]figure) []string {
 	var limits, verdicts, beside []string
 	names := slices.DeleteFunc(slices.Clone(peerNames), func(who string) bool { _, ok := medians[measured{who, r.beside(who)}]; return !ok })
 	of := func(who string) figure { return medians[measured{who, r.beside(who)}] }
-	slices.SortStableFunc(names, func(a, b string) int {
-		switch {
-		case better(of(a), of(b)):
-			return -1
-		case better(of(b), of(a)):
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(of(a).cost(), of(b).cost()) })
 	for _, who := range names {
 		beside = append(beside, who+" "+of(who).String())
 	}
@@ -167,26 +160,14 @@ func (r row) beside(who string) string {
 
 // printTable prints the rows as a Markdown table whose columns are aligned.
 func printTable(w io.Writer, rows []row, medians map[measured]figure) {
-	lines := [][]string{{"what", "drun", "peers", "ratio", "bar", "reached"}, {"---", "---", "---", "---", "---", "---"}}
+	columns := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	line := func(cells ...string) { fmt.Fprintln(columns, "| "+strings.Join(cells, "\t| ")+"\t|") }
+	line("what", "drun", "peers", "ratio", "bar", "reached")
+	line("---", "---", "---", "---", "---", "---")
 	for _, r := range rows {
-		lines = append(lines, r.cells(medians))
+		line(r.cells(medians)...)
 	}
-	widths := make([]int, len(lines[0]))
-	for _, line := range lines {
-		for i, cell := range line {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, line := range lines {
-		for i, cell := range line {
-			fill := " "
-			if cell == "---" {
-				fill = "-"
-			}
-			fmt.Fprint(w, "| ", cell, strings.Repeat(fill, widths[i]-utf8.RuneCountInString(cell)), " ")
-		}
-		fmt.Fprintln(w, "|")
-	}
+	columns.Flush()
 }
 
 // beside is what the bar compares with: a program, or another figure of drun.

@@ -56,7 +56,7 @@ func (b *Backend) join(ctx context.Context, x *process, world collective.World) 
 	}
 	c := newComm(newPort(x, world), 0, world.Rank, world.Size)
 	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) {
-		return x.control.Open(ctx, &wire.OpenRequest{Rank: world.Rank, Size: world.Size,
+		return wire.Open.Ask(ctx, x.control, &wire.OpenRequest{Rank: world.Rank, Size: world.Size,
 			LocalRank: world.LocalRank, LocalSize: world.LocalSize, Store: world.Store != nil,
 			Deterministic: world.Deterministic, NodeAddress: world.NodeAddress})
 	})

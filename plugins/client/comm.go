@@ -151,7 +151,7 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 		return nil, err
 	}
 	q := &wire.SplitRequest{Comm: c.number, ID: group.ID, Ranks: group.Ranks}
-	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) { return c.control.Split(ctx, q) })
+	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) { return wire.Split.Ask(ctx, c.control, q) })
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (c *Comm) Abort(cause error) {
 			ctx, stop := context.WithTimeout(c.ctx, abortLimit)
 			defer stop()
 			end := time.Now().Add(abortLimit)
-			_, err := c.control.Abort(ctx, &wire.AbortRequest{Comm: c.number, Cause: cause.Error()})
+			_, err := wire.Abort.Ask(ctx, c.control, &wire.AbortRequest{Comm: c.number, Cause: cause.Error()})
 			// A request fails at once if the plugin is gone: then watch says how it ended.
 			for (err != nil || c.underWay(c.number) != "") && time.Now().Before(end) && c.ctx.Err() == nil {
 				time.Sleep(5 * time.Millisecond)
@@ -217,7 +217,7 @@ func (p *port) request(number uint32) error {
 	}
 	ctx, stop := context.WithTimeout(p.ctx, closeLimit)
 	defer stop()
-	done, err := p.control.Close(ctx, &wire.CommRequest{Comm: number})
+	done, err := wire.Close.Ask(ctx, p.control, &wire.CommRequest{Comm: number})
 	switch {
 	case p.dead.Load() != nil:
 		return nil
@@ -241,7 +241,7 @@ func (p *port) request(number uint32) error {
 func (c *Comm) Statistics() map[string]int64 {
 	ctx, stop := context.WithTimeout(c.ctx, closeLimit)
 	defer stop()
-	counts, err := c.control.Statistics(ctx, &wire.CommRequest{Comm: c.number})
+	counts, err := wire.Statistics.Ask(ctx, c.control, &wire.CommRequest{Comm: c.number})
 	if err != nil {
 		return nil
 	}

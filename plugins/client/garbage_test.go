@@ -14,7 +14,7 @@ import (
 // A plugin can write anything into the slots: what drun reads there ends in
 // errors, never in a crash.
 func TestSlotsThatHoldGarbage(t *testing.T) {
-	arena, err := wire.Create()
+	arena, err := wire.CreateArena()
 	if err != nil {
 		t.Fatal(err)
 	}

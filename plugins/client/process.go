@@ -36,7 +36,7 @@ type process struct {
 	beside  int
 	cmd     *exec.Cmd
 	client  *plugin.Client
-	control wire.ControlClient
+	control *grpc.ClientConn
 	about   *wire.Description
 	arena   *wire.Arena
 	words   *words
@@ -68,7 +68,7 @@ func start(ctx context.Context, p *host.Plugin, rank, beside int, describe wire.
 		return nil, exit.Last(err)
 	}
 	defer program.Close()
-	arena, err := wire.Create()
+	arena, err := wire.CreateArena()
 	if err != nil {
 		return nil, err
 	}
@@ -159,10 +159,10 @@ func (x *process) connect(describe *wire.DescribeRequest) error {
 	if err != nil {
 		return x.explain(err)
 	}
-	x.control = stub.(wire.ControlClient)
+	x.control = stub.(*grpc.ClientConn)
 	ctx, stop := context.WithTimeout(x.ctx, startTimeout)
 	defer stop()
-	if x.about, err = x.control.Describe(ctx, describe); err != nil {
+	if x.about, err = wire.Describe.Ask(ctx, x.control, describe); err != nil {
 		return x.explain(err)
 	}
 	if x.about.Name != x.plugin.Name {

@@ -10,7 +10,7 @@ import (
 
 // serveStore lets the plugin use the key-value store, until its process ends.
 func (x *process) serveStore(store collective.Store) error {
-	stream, err := x.control.Store(x.ctx)
+	stream, err := wire.OpenStore(x.ctx, x.control)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"drun/collective"
+	"drun/collective/reduction"
+	"drun/kernel/element"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/mesh"
 )
@@ -28,4 +30,11 @@ type Mesh = mesh.Mesh
 // to listen on, and prefix begins the group's keys in the store.
 func Connect(ctx context.Context, store collective.Store, prefix, host string, rank, size int) (*Mesh, error) {
 	return mesh.Connect(ctx, store, prefix, host, rank, size)
+}
+
+// Reduce combines the ranks' contributions, given in the order of the ranks and
+// each as long as out, which may be one of them. It supports every dtype and
+// operation of the contract, with the same bits as drun's own backend.
+func Reduce(out collective.Buffer, parts [][]byte, op element.ReduceOp) {
+	reduction.Combine(out, parts, op)
 }

@@ -30,7 +30,7 @@ type server struct {
 
 func newServer(backend collective.Backend) (*server, error) {
 	unix.CloseOnExec(wire.ArenaFD)
-	arena, err := wire.Open(os.NewFile(wire.ArenaFD, "arena"))
+	arena, err := wire.OpenArena(os.NewFile(wire.ArenaFD, "arena"))
 	if err != nil {
 		return nil, err
 	}

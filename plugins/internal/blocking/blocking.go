@@ -335,7 +335,7 @@ const flushLimit = time.Second
 // Close flushes sent messages, ends what else is pending, and releases what the engine holds.
 func (c *Comm) Close() error {
 	c.close.Do(func() {
-		pending := !c.box.flush(flushLimit) || c.last().Pending() || c.box.pending()
+		pending := !c.box.flush(flushLimit) || c.last().Pending() || c.box.underway.Load() > 0
 		if c.doing.TryLock() {
 			c.doing.Unlock()
 		} else {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"drun/collective"
@@ -20,7 +21,7 @@ type mailbox struct {
 
 	mu       sync.Mutex
 	queue    messages.Queue
-	underway int                    // asynchronous receives
+	underway atomic.Int64           // asynchronous receives and paired messages
 	sends    []*progress.Background // by destination: the latest
 }
 
@@ -68,9 +69,9 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 		m.queue.Post(&r.Receive)
 		m.mu.Unlock()
 		if call.Async {
-			m.count(1)
+			m.underway.Add(1)
 			r.Background = progress.Go(&c.wg, call.Limit, nil, func(ctx context.Context) error {
-				defer m.count(-1)
+				defer m.underway.Add(-1)
 				return r.run(ctx)
 			})
 		}
@@ -99,9 +100,9 @@ func (m *mailbox) pair(engine Pairer, call *collective.Call) collective.Work {
 		data = call.Recv.Data
 	}
 	out, end := progress.Begun(&c.wg)
-	m.count(1)
+	m.underway.Add(1)
 	ended := func(err error) {
-		m.count(-1)
+		m.underway.Add(-1)
 		end(c.wrap(err))
 	}
 	if err := engine.Post(call.Kind, call.Peer, int64(call.Tag), data, ended); err != nil {
@@ -126,20 +127,6 @@ func (m *mailbox) flush(limit time.Duration) bool {
 		}
 	}
 	return true
-}
-
-// count adds to the number of asynchronous receives under way.
-func (m *mailbox) count(by int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.underway += by
-}
-
-// pending reports whether a receive is under way that nobody waits for.
-func (m *mailbox) pending() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.underway > 0
 }
 
 // lost says why no message can come for a receive, and whether that is because a connection broke.

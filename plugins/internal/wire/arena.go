@@ -98,8 +98,8 @@ func (s *Slot) SetText(text string) { s.textBytes = uint32(copy(s.text[:], text)
 // Text is what SetText stored. Its length is not trusted.
 func (s *Slot) Text() string { return string(s.text[:min(s.textBytes, maxText)]) }
 
-// Create makes an arena.
-func Create() (*Arena, error) {
+// CreateArena makes an arena.
+func CreateArena() (*Arena, error) {
 	fd, err := unix.MemfdCreate("drun-arena", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create the arena: %w", err)
@@ -132,8 +132,8 @@ func Create() (*Arena, error) {
 	return a, nil
 }
 
-// Open maps the arena that this process inherited.
-func Open(file *os.File) (*Arena, error) {
+// OpenArena maps the arena that this process inherited.
+func OpenArena(file *os.File) (*Arena, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("no arena: %w", err)

@@ -120,8 +120,8 @@ var service = grpc.ServiceDesc{
 	ServiceName: serviceName,
 	HandlerType: (*ControlServer)(nil),
 	Methods: []grpc.MethodDesc{
-		method("Describe", ControlServer.Describe), method("Open", ControlServer.Open), method("Split", ControlServer.Split),
-		method("Abort", ControlServer.Abort), method("Statistics", ControlServer.Statistics), method("Close", ControlServer.Close),
+		Describe.serve(ControlServer.Describe), Open.serve(ControlServer.Open), Split.serve(ControlServer.Split),
+		Abort.serve(ControlServer.Abort), Statistics.serve(ControlServer.Statistics), Close.serve(ControlServer.Close),
 	},
 	Streams: []grpc.StreamDesc{{StreamName: "Store", ServerStreams: true, ClientStreams: true,
 		Handler: func(server any, stream grpc.ServerStream) error {
@@ -129,55 +129,43 @@ var service = grpc.ServiceDesc{
 		}}},
 }
 
-// method serves the requests of that name.
-func method[Q, R any](name string, serve func(ControlServer, context.Context, *Q) (*R, error)) grpc.MethodDesc {
-	return grpc.MethodDesc{MethodName: name,
-		Handler: func(server any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			request := new(Q)
-			if err := decode(request); err != nil {
-				return nil, err
-			}
-			return serve(server.(ControlServer), ctx, request)
-		}}
-}
+// A Method is a request of the control service, as [ControlServer] describes it.
+type Method[Q, R any] string
 
-// ControlClient makes requests of a plugin, as [ControlServer] describes them.
-type ControlClient struct{ conn *grpc.ClientConn }
+// The requests, but for the stream of the store.
+const (
+	Describe   Method[DescribeRequest, Description] = "Describe"
+	Open       Method[OpenRequest, Opened]          = "Open"
+	Split      Method[SplitRequest, Opened]         = "Split"
+	Abort      Method[AbortRequest, Done]           = "Abort"
+	Statistics Method[CommRequest, Counts]          = "Statistics"
+	Close      Method[CommRequest, Done]            = "Close"
+)
 
-func ask[R any](ctx context.Context, c ControlClient, method string, request any) (*R, error) {
+// Ask makes a request of a plugin.
+func (m Method[Q, R]) Ask(ctx context.Context, plugin *grpc.ClientConn, request *Q) (*R, error) {
 	reply := new(R)
-	if err := c.conn.Invoke(ctx, "/"+serviceName+"/"+method, request, reply, inCBOR); err != nil {
+	if err := plugin.Invoke(ctx, "/"+serviceName+"/"+string(m), request, reply, inCBOR); err != nil {
 		return nil, err
 	}
 	return reply, nil
 }
 
-func (c ControlClient) Describe(ctx context.Context, q *DescribeRequest) (*Description, error) {
-	return ask[Description](ctx, c, "Describe", q)
+// serve answers the requests.
+func (m Method[Q, R]) serve(answer func(ControlServer, context.Context, *Q) (*R, error)) grpc.MethodDesc {
+	return grpc.MethodDesc{MethodName: string(m),
+		Handler: func(server any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			request := new(Q)
+			if err := decode(request); err != nil {
+				return nil, err
+			}
+			return answer(server.(ControlServer), ctx, request)
+		}}
 }
 
-func (c ControlClient) Open(ctx context.Context, q *OpenRequest) (*Opened, error) {
-	return ask[Opened](ctx, c, "Open", q)
-}
-
-func (c ControlClient) Split(ctx context.Context, q *SplitRequest) (*Opened, error) {
-	return ask[Opened](ctx, c, "Split", q)
-}
-
-func (c ControlClient) Abort(ctx context.Context, q *AbortRequest) (*Done, error) {
-	return ask[Done](ctx, c, "Abort", q)
-}
-
-func (c ControlClient) Statistics(ctx context.Context, q *CommRequest) (*Counts, error) {
-	return ask[Counts](ctx, c, "Statistics", q)
-}
-
-func (c ControlClient) Close(ctx context.Context, q *CommRequest) (*Done, error) {
-	return ask[Done](ctx, c, "Close", q)
-}
-
-func (c ControlClient) Store(ctx context.Context) (StoreClient, error) {
-	stream, err := c.conn.NewStream(ctx, &service.Streams[0], "/"+serviceName+"/Store", inCBOR)
+// OpenStore opens the stream of a plugin's requests to the store.
+func OpenStore(ctx context.Context, plugin *grpc.ClientConn) (StoreClient, error) {
+	stream, err := plugin.NewStream(ctx, &service.Streams[0], "/"+serviceName+"/Store", inCBOR)
 	return &grpc.GenericClientStream[StoreReply, StoreRequest]{ClientStream: stream}, err
 }
 

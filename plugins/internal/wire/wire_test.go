@@ -42,7 +42,7 @@ func TestErrorsComeBack(t *testing.T) {
 
 func arena(t *testing.T) *Arena {
 	t.Helper()
-	a, err := Create()
+	a, err := CreateArena()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestRing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := Open(os.NewFile(uintptr(fd), "arena"))
+	theirs, err := OpenArena(os.NewFile(uintptr(fd), "arena"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestFilesThatAreNoArena(t *testing.T) {
 		if err := f.Truncate(size); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(f); err == nil {
+		if _, err := OpenArena(f); err == nil {
 			t.Errorf("a file of %d zeros is taken for an arena", size)
 		}
 		f.Close()
