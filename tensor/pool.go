@@ -74,6 +74,9 @@ func classBytes(n int) int {
 func (p *Pool) get(op string, bytes int) (unsafe.Pointer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if bytes > p.limit() && p.maxUsed < 0 && bytes <= memory.Limit() {
+		p.collect() // Go's heap may be smaller than when it was last measured
+	}
 	if bytes > p.limit() {
 		return nil, p.refuse(op, bytes)
 	}
