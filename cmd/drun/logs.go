@@ -25,7 +25,7 @@ func newLogs() *cobra.Command {
 with its rank, "[0] "; lines of drun itself begin with "[drun] ". The lines of several
 runs come in the order of their time, and each begins with its run, "7[0] ". On a terminal,
 control characters are made visible, as \x1b; a pipe or file gets them as they
-were printed.
+were printed. With --follow a terminal also shows how far the runs are, in a line below.
 --json prints a list of {"rank", "stream", "time", "text"}, of several runs with "run";
 with --follow as well, one such object per line.`,
 		Example: `  drun logs last --rank 1 --grep 'epoch (10|20)'
@@ -101,7 +101,12 @@ func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.L
 		return loggedLine{0, l}
 	}
 	if follow {
+		live := newLive(cmd, db, ids)
+		defer live.close()
 		return db.Follow(cmd.Context(), ids, filter, func(run int64, l history.LogLine) error {
+			live.mu.Lock()
+			defer live.mu.Unlock()
+			live.clear()
 			if err := printLine(tell(run, l)); err != nil {
 				return err
 			}
