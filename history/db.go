@@ -34,8 +34,11 @@ type DB struct {
 	path  string
 	known int // version of the schema that this drun writes
 	live  bool
-	info  os.FileInfo // of the open file
-	close func() error
+	// Waiting are the runs that have ended and whose last records were not in the history when it was opened for
+	// reading, since it could not be written.
+	Waiting []int64
+	info    os.FileInfo // of the open file
+	close   func() error
 }
 
 func file(home string) sqldb.File {
@@ -94,7 +97,8 @@ func (e *ErrNone) Hint() string {
 func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 
 // OpenReadOnly opens the history for reading, even if nothing can be written. If the file is writable, what agents that
-// are gone left in their spools is written first, and their runs are marked lost; they are shown as lost in any case. Without a history the error is *ErrNone.
+// are gone left in their spools is written first, and their runs are marked lost; they are shown as lost in any case.
+// Without a history the error is *ErrNone.
 func OpenReadOnly(home string) (*DB, error) {
 	f := file(home)
 	info, err := os.Stat(f.Path) // before it is opened: if another takes its place in between, that counts as replaced
@@ -122,7 +126,11 @@ func OpenReadOnly(home string) (*DB, error) {
 		// Best effort, so that plain SQL sees it too.
 		if writer, err := Open(home); err == nil {
 			writer.Close()
+			left = nil
 		}
+	}
+	for _, r := range left {
+		db.Waiting = append(db.Waiting, r.ID)
 	}
 	return db, nil
 }

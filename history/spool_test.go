@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -155,6 +156,27 @@ func TestSpool(t *testing.T) {
 				t.Errorf("left: %v", left)
 			}
 		})
+	}
+}
+
+// Who reads while the history is locked is told which runs it lacks records of.
+func TestReadersKnowWhatWaits(t *testing.T) {
+	home := t.TempDir()
+	db := open(t, home)
+	r := begin(t, db, RunInfo{})
+	ok(t, r.Spool(everything()))
+	if d := reader(t, home); len(d.Waiting) > 0 {
+		t.Errorf("a run that is on: %v", d.Waiting)
+	}
+	r.Leave()
+	tx, err := db.sql.Begin() // takes the lock
+	ok(t, err)
+	if d := reader(t, home); !slices.Equal(d.Waiting, []int64{r.ID}) {
+		t.Errorf("got %v", d.Waiting)
+	}
+	ok(t, tx.Rollback())
+	if d := reader(t, home); len(d.Waiting) > 0 {
+		t.Errorf("unlocked: %v", d.Waiting)
 	}
 }
 

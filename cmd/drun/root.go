@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -149,6 +150,16 @@ func printJSON(out io.Writer, v any) error {
 	return report.JSON(out, v, "  ")
 }
 
+// openHistory opens the history for reading, and says if it lacks something.
+func openHistory(cmd *cobra.Command) (*history.DB, error) {
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	if err == nil && len(db.Waiting) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "drun: the history lacks the last records of run %s: they are in %s until it can be written\n",
+			strings.Trim(strings.ReplaceAll(fmt.Sprint(db.Waiting), " ", ", "), "[]"), filepath.Join(homeOf(cmd), "spool"))
+	}
+	return db, err
+}
+
 // withRun opens the history and finds the run that an argument names.
 func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) error) error {
 	return withRuns(cmd, []string{ref}, func(db *history.DB, ids []int64) error { return fn(db, ids[0]) })
@@ -156,7 +167,7 @@ func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) e
 
 // withRuns opens the history and finds the runs that arguments name.
 func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
-	db, err := history.OpenReadOnly(homeOf(cmd))
+	db, err := openHistory(cmd)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func listRuns(cmd *cobra.Command, c *choice, columns string) error {
 			return err
 		}
 	}
-	db, err := history.OpenReadOnly(homeOf(cmd))
+	db, err := openHistory(cmd)
 	var none *history.ErrNone
 	if errors.As(err, &none) {
 		// Without a history the answer is an empty list, not an error.

@@ -24,7 +24,7 @@ NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
   drun sql "select r.name, p.value from runs r join params p on p.run = r.id where p.name = 'lr'"`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			db, err := history.OpenReadOnly(homeOf(cmd))
+			db, err := openHistory(cmd)
 			if err != nil {
 				return err
 			}
