@@ -3,14 +3,15 @@ package tensor
 import (
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
 // activate applies a function with parameters a and b to each element. For bfloat16 the slope is float32.
 func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if !half(x) {
-		ensure(needFloat(op, x))
+		try.Ok(NeedFloat(op, x))
 	}
 	made := build(op, x)
 	in, out := made.contiguous(x), made.like(x.shape...)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -11,12 +12,12 @@ import (
 // width); causal lets position i see positions up to i only. Leading
 // dimensions are batches that broadcast.
 func Attention(q, k, v *Tensor, causal bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if lowProduct(q, k, v) {
 		return lowered(func(t []*Tensor) (*Tensor, error) { return Attention(t[0], t[1], t[2], causal) }, q, k, v)
 	}
 	const op = "attention"
-	ensure(sameFloat(op, q, k, v))
+	try.Ok(sameFloat(op, q, k, v))
 	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
 	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] {
 		return nil, fmt.Errorf("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)",
@@ -27,9 +28,9 @@ func Attention(q, k, v *Tensor, causal bool) (_ *Tensor, err error) {
 		return nil, fmt.Errorf("%s: there is nothing to attend to: the keys' shape is %s", op, ShapeString(k.shape))
 	}
 	a.Scale = 1 / math.Sqrt(float64(max(a.Width, 1)))
-	batch, err := broadcastShape(op, nil, q.shape[:nq-2], k.shape[:nk-2])
+	batch, err := BroadcastShape(op, nil, q.shape[:nq-2], k.shape[:nk-2])
 	if err == nil {
-		batch, err = broadcastShape(op, nil, batch, v.shape[:nv-2])
+		batch, err = BroadcastShape(op, nil, batch, v.shape[:nv-2])
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: the batches of shapes %s, %s and %s do not broadcast", op, ShapeString(q.shape), ShapeString(k.shape), ShapeString(v.shape))
@@ -40,7 +41,7 @@ func Attention(q, k, v *Tensor, causal bool) (_ *Tensor, err error) {
 	a.At = make([][4]int, product(batch))
 	in := [3]*Tensor{q, k, v}
 	for i, t := range in {
-		in[i] = try(attended(&a, i, t, batch))
+		in[i] = try.To(attended(&a, i, t, batch))
 	}
 	b := build(op, q)
 	out := b.like(append(batch[:len(batch):len(batch)], a.Rows, a.Depth)...)
@@ -50,7 +51,7 @@ func Attention(q, k, v *Tensor, causal bool) (_ *Tensor, err error) {
 		lse = b.like(len(a.At), a.Rows)
 	}
 	if out.n > 0 && !out.shapeOnly() {
-		ensure(starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())))
+		try.Ok(Starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())))
 	}
 	alive(in[:]...)
 	if recording {
@@ -63,10 +64,10 @@ func Attention(q, k, v *Tensor, causal bool) (_ *Tensor, err error) {
 
 // attended records where operand i of an attention begins in each product; rows of adjacent elements need no copy.
 func attended(a *kernel.Attention, i int, t *Tensor, batch []int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	nd := len(t.shape)
 	if t.strides[nd-1] != 1 && t.shape[nd-1] != 1 {
-		t = try(contiguous(t))
+		t = try.To(contiguous(t))
 	}
 	a.Stride[i] = t.strides[nd-2]
 	eachMatrix(t, batch, func(b, at int) { a.At[b][i] = at })
@@ -93,7 +94,7 @@ func eachMatrix(t *Tensor, batch []int, begin func(b, at int)) {
 
 func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch []int) (err error) {
 	q, k, v, lse := n.val(0), n.val(1), n.val(2), n.val(3)
-	dy := try(attended(&a, 3, g, batch))
+	dy := try.To(attended(&a, 3, g, batch))
 	grads, err := n.wholeOfParts(g, func(t *Tensor) bool {
 		nd := len(t.shape)
 		return sameShape(t.shape[:nd-2], batch) && t.strides[nd-1] == 1
@@ -116,5 +117,5 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 	}
 	err = a.Backward(g.dtype, grads[0].ptr(), grads[1].ptr(), grads[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
 	alive(dy, grads[0], grads[1], grads[2])
-	return starved(n.op, err)
+	return Starved(n.op, err)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -244,6 +245,24 @@ func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor)
 		copy(grads, gs)
 		return err
 	}, inputs...).foreign = true
+}
+
+// Record makes out, computed from inputs by the caller, take part in gradients. back gets the gradient of out and what was
+// saved, and returns a gradient for each input, nil for none; it may end as try.To does. It is an error of the backward pass
+// if something saved has been modified since. Without recording Record does nothing.
+func Record(op string, out *Tensor, inputs, saved []*Tensor, back func(g *Tensor, saved []*Tensor) []*Tensor) {
+	if !recordsAny(inputs...) {
+		return
+	}
+	record(out, op, func(n *node, g *Tensor, grads []*Tensor) (err error) {
+		defer try.CaughtAs(op, &err)
+		values := make([]*Tensor, len(n.saved))
+		for i := range values {
+			values[i] = n.val(i)
+		}
+		copy(grads, back(g, values))
+		return nil
+	}, inputs...).save(saved...)
 }
 
 // mayModify checks an in-place operation on t, whose operand src may be nil.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -12,7 +13,7 @@ import (
 // computed from, and adds it to theirs. seed is the gradient of t itself; nil
 // means 1 and needs a t of one element. The graph is freed unless retain.
 func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if !t.requiresGrad {
 		return fmt.Errorf("backward: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad")
 	}
@@ -21,7 +22,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		if t.n != 1 {
 			return fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", ShapeString(t.shape))
 		}
-		seed = try(Full(t.ctx, t.shape, Float(1), t.dtype))
+		seed = try.To(Full(t.ctx, t.shape, Float(1), t.dtype))
 	} else if !sameShape(seed.shape, t.shape) {
 		return fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", ShapeString(seed.shape), ShapeString(t.shape))
 	}
@@ -36,7 +37,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		seed.st.temp = true // nobody else has it
 	}
 	c.pass++
-	order := try(c.reachable(t.node))
+	order := try.To(c.reachable(t.node))
 	c.passes++
 	// However the pass ends, no gradient in flight stays behind.
 	defer func() {
@@ -50,16 +51,16 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		clear(order)
 		c.order = order[:0]
 	}()
-	ensure(c.deliver(edge{node: t.node}, seed))
+	try.Ok(c.deliver(edge{node: t.node}, seed))
 	var outArr [4]*Tensor
 	for _, n := range order {
 		if c.marks != nil {
-			ensure(c.passed(n.seq))
+			try.Ok(c.passed(n.seq))
 		}
 		if n.done {
 			n.done = false
 			if l := n.in[0].leaf; l != nil {
-				ensure(l.arrived())
+				try.Ok(l.arrived())
 			}
 			if !retain {
 				n.free()
@@ -69,7 +70,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		if n.grad == nil {
 			continue
 		}
-		ensure(n.check())
+		try.Ok(n.check())
 		out := outArr[:0]
 		for range n.in {
 			out = append(out, nil)
@@ -86,12 +87,12 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 				c.watch("backward of "+n.op, g, n.grad)
 			}
 		}
-		ensure(c.deliverAll(n, out))
+		try.Ok(c.deliverAll(n, out))
 		if !retain {
 			n.free()
 		}
 	}
-	ensure(c.passed(0))
+	try.Ok(c.passed(0))
 	if t.transient {
 		t.st.home = nil // the header is not used again: somebody has it
 		t.st.discard()
@@ -104,7 +105,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 
 // gradients computes the gradients of n's inputs.
 func (n *node) gradients(out []*Tensor) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	return n.back(n, n.grad, out)
 }
 
@@ -153,13 +154,13 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 	n.dropGrad()
 	for i, g := range out {
 		if n.placed&(1<<i) != 0 {
-			ensure(n.in[i].leaf.arrived())
+			try.Ok(n.in[i].leaf.arrived())
 		}
 		if g == nil {
 			continue
 		}
 		if n.needs(i) {
-			ensure(c.deliver(n.in[i], g))
+			try.Ok(c.deliver(n.in[i], g))
 		}
 		g.st.release()
 	}
@@ -168,7 +169,7 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 
 // deliver adds g, which the caller holds, to the gradient at the end of an edge.
 func (c *Context) deliver(e edge, g *Tensor) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	var shape []int
 	var dtype element.Type
 	if e.node != nil {
@@ -179,10 +180,10 @@ func (c *Context) deliver(e edge, g *Tensor) (err error) {
 	dtype = computable(dtype)
 	fit := g
 	if !sameShape(g.shape, shape) {
-		fit = try(sumTo(g, shape))
+		fit = try.To(sumTo(g, shape))
 	}
 	if fit.dtype != dtype {
-		fit = try(Cast(fit, dtype))
+		fit = try.To(Cast(fit, dtype))
 	}
 	if fit.st != g.st { // new, and only ours
 		fit.st.temp = true
@@ -205,7 +206,7 @@ func (c *Context) deliver(e edge, g *Tensor) (err error) {
 	case g.ours():
 		sum = g
 	default:
-		sum = try(newTensor("add", g.ctx, shape, dtype))
+		sum = try.To(newTensor("add", g.ctx, shape, dtype))
 		sum.st.temp = true
 	}
 	kBinary(OpAdd, sum, n.grad, g)
@@ -225,19 +226,19 @@ func (n *node) dropGrad() {
 
 // accumulate adds g to a leaf's gradient.
 func (t *Tensor) accumulate(g *Tensor) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	switch {
 	case t.grad != nil:
-		ensure(addInto(t.grad, g))
+		try.Ok(addInto(t.grad, g))
 	case t.leaf != nil && t.leaf.slot != nil:
-		ensure(assign("grad", t.leaf.slot, g))
+		try.Ok(assign("grad", t.leaf.slot, g))
 		t.grad = t.leaf.slot
 	case g.st.temp && g.st.holds == 1 && g.contiguous && g.n*g.dtype.Size() == g.st.bytes:
 		g.st.hold() // nobody else has it: keep it
 		g.st.temp, g.view, g.unseen = false, false, true
 		t.grad = g
 	default:
-		c := try(Clone(g))
+		c := try.To(Clone(g))
 		c.st.hold()
 		c.unseen = true
 		t.grad = c

@@ -71,7 +71,7 @@ func (b *bitNet) steps(n int, opt *Optimizer, loss func() *Tensor) []uint32 {
 
 func bitsOf(ts ...*Tensor) (bits []uint32) {
 	for _, t := range ts {
-		for _, v := range elems[float32](must(contiguous(t))) {
+		for _, v := range Elems[float32](must(contiguous(t))) {
 			if v != v {
 				panic("a parameter became NaN")
 			}

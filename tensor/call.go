@@ -155,5 +155,5 @@ func kGemm(op string, low bool, out, a, b factor, batch, m, n, k int, bias *Tens
 		err = kernel.Gemm(out.t.dtype, batch, m, n, k, out.kernel(), a.kernel(), b.kernel(), add, ptrOr(bias))
 	}
 	alive(a.t, b.t, out.t, bias)
-	return starved(op, err)
+	return Starved(op, err)
 }

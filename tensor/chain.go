@@ -1,23 +1,9 @@
 package tensor
 
 import (
-	"fmt"
-	"strings"
-
+	"drun/internal/try"
 	"drun/kernel/element"
 )
-
-// As renames the error of a partial operation after the operation that was called.
-func As(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	part, what, ok := strings.Cut(err.Error(), ": ")
-	if !ok || part != op && strings.ContainsAny(part, " (") {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	return fmt.Errorf("%s: %s", op, what)
-}
 
 // chained strings operations together and keeps the first error. Intermediate results are discarded: nobody else has seen them.
 type chained struct {
@@ -61,7 +47,7 @@ func (c chained) unary(op UnaryOp) chained {
 func (c chained) end() (*Tensor, error) { return c.t, c.err }
 
 // A builder makes the operands and results of one operation. Where one cannot be made it ends the function that
-// uses it, as try does.
+// uses it, as try.To does.
 type builder struct {
 	op    string
 	ctx   *Context
@@ -76,7 +62,7 @@ func (b *builder) like(shape ...int) *Tensor { return b.of(b.dtype, shape...) }
 
 // of is a new tensor of another type.
 func (b *builder) of(dtype element.Type, shape ...int) *Tensor {
-	return try(newTensor(b.op, b.ctx, shape, dtype))
+	return try.To(newTensor(b.op, b.ctx, shape, dtype))
 }
 
 // zeros is of, filled with zeros.
@@ -93,11 +79,11 @@ func (b *builder) contiguous(t *Tensor) *Tensor {
 	if t == nil || t.contiguous {
 		return t
 	}
-	return try(contiguous(t))
+	return try.To(contiguous(t))
 }
 
 // cast is t in another type.
-func (b *builder) cast(t *Tensor, dtype element.Type) *Tensor { return try(cast(b.op, t, dtype)) }
+func (b *builder) cast(t *Tensor, dtype element.Type) *Tensor { return try.To(cast(b.op, t, dtype)) }
 
 // indices is the int64 elements of a tensor of integers, in row-major order.
 func (b *builder) indices(t *Tensor) *Tensor { return b.contiguous(b.cast(t, element.Int64)) }

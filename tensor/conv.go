@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -56,11 +57,11 @@ type ConvOptions struct {
 
 // Convolve convolves x (N, C, H, W) with weight (F, C/groups, KH, KW) and adds bias (F), which may be nil.
 func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if lowProduct(x, weight, bias) {
 		return lowered(func(t []*Tensor) (*Tensor, error) { return Convolve(op, t[0], t[1], t[2], o) }, x, weight, bias)
 	}
-	w := try(convolution(op, x, weight, bias, o))
+	w := try.To(convolution(op, x, weight, bias, o))
 	h, v := w.Out()
 	b := build(op, x)
 	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(w.Batch, w.Filters, h, v)
@@ -72,7 +73,7 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err
 	})
 	alive(in, filters, beta)
 	if err != nil {
-		return nil, starved(op, err)
+		return nil, Starved(op, err)
 	}
 	if recordsAny(x, weight, bias) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConv2d(n, g, out, w, o.Groups) },
@@ -83,8 +84,8 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err
 
 // convolution checks the operands of a convolution, and returns its geometry.
 func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Window, err error) {
-	defer caught(&err)
-	ensure(sameFloat(op, x, weight, bias))
+	defer try.Caught(&err)
+	try.Ok(sameFloat(op, x, weight, bias))
 	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1]*o.Groups != x.shape[1] {
 		return w, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)",
 			op, ShapeString(x.shape), ShapeString(weight.shape))
@@ -95,7 +96,7 @@ func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Wi
 	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
 		return w, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
 	}
-	w = try(window(op, x.shape, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation))
+	w = try.To(window(op, x.shape, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation))
 	w.Filters = weight.shape[0]
 	return w, padded(op, w, x.dtype)
 }
@@ -128,7 +129,7 @@ func partOr(t *Tensor, at int) unsafe.Pointer {
 
 func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) (err error) {
 	x, weight := n.val(0), n.val(1)
-	dy, dweight, dbias := try3(n.layerGrads(g, out))
+	dy, dweight, dbias := try.To3(n.layerGrads(g, out))
 	err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
 		if n.needs(0) {
 			if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptrAt(at.x), dy.ptrAt(at.y), weight.ptrAt(at.w)); err != nil {
@@ -141,19 +142,19 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) 
 		return nil
 	})
 	alive(dy)
-	return starved(n.op, err)
+	return Starved(n.op, err)
 }
 
 // ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with the flipped
 // weight (F, C/groups, KH, KW): the gradient of a convolution with respect to its input.
 // bias (C) may be nil.
 func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if lowProduct(x, weight, bias) {
 		return lowered(func(t []*Tensor) (*Tensor, error) { return ConvTranspose2d(t[0], t[1], t[2], o) }, x, weight, bias)
 	}
 	const op = "conv_transpose2d"
-	ensure(sameFloat(op, x, weight, bias))
+	try.Ok(sameFloat(op, x, weight, bias))
 	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[0] != x.shape[1] || o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
 		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s with %d groups: expected (N, C, H, W) and (C, F, KH, KW)",
 			op, ShapeString(x.shape), ShapeString(weight.shape), o.Groups)
@@ -181,7 +182,7 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err err
 	w := kernel.Window{Batch: x.shape[0], Channels: channels, Height: size[0], Width: size[1], Filters: x.shape[1], KernelH: weight.shape[2], KernelW: weight.shape[3],
 		StrideH: o.Stride[0], StrideW: o.Stride[1], PadH: o.Padding[0], PadW: o.Padding[1], DilationH: o.Dilation[0], DilationW: o.Dilation[1],
 		OutH: x.shape[2], OutW: x.shape[3]}
-	ensure(padded(op, w, x.dtype))
+	try.Ok(padded(op, w, x.dtype))
 	if out.shapeOnly() {
 		return out, nil
 	}
@@ -190,7 +191,7 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err err
 	})
 	alive(in, filters, beta)
 	if err != nil {
-		return nil, starved(op, err)
+		return nil, Starved(op, err)
 	}
 	if recordsAny(x, weight, bias) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConvTranspose2d(n, g, out, w, o.Groups) },
@@ -208,7 +209,7 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 	}
 	var dweight *Tensor
 	if n.needs(1) {
-		dweight = try(n.sumPlace(1, dy, out))
+		dweight = try.To(n.sumPlace(1, dy, out))
 	}
 	err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
 		if n.needs(0) {
@@ -225,29 +226,29 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 		out[2], err = reduceDims(n.op, reduceSum, dy, []int{0, 2, 3}, false)
 	}
 	alive(dy)
-	return starved(n.op, err)
+	return Starved(n.op, err)
 }
 
 // MaxPool2d takes the largest element under each position of the kernel.
 func MaxPool2d(x *Tensor, size, stride, padding [2]int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return MaxPool2d(t[0], size, stride, padding) }, x)
 	}
 	const op = "max_pool2d"
-	w, in, out := try3(pool2d(op, x, size, stride, padding))
+	w, in, out := try.To3(pool2d(op, x, size, stride, padding))
 	if w.Height*w.Width > math.MaxInt32 {
 		return nil, fmt.Errorf("%s: an image of %d×%d has more elements than the indices of the maxima count to", op, w.Height, w.Width)
 	}
-	at := try(newTensor(op, x.ctx, out.shape, element.Int32))
+	at := try.To(newTensor(op, x.ctx, out.shape, element.Int32))
 	if !out.shapeOnly() {
-		kernel.MaxPool2d(x.dtype, w, out.ptr(), elems[int32](at), in.ptr())
+		kernel.MaxPool2d(x.dtype, w, out.ptr(), Elems[int32](at), in.ptr())
 	}
 	alive(in, at)
 	if records(x, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
 			return backPool(n, g, out, func(dx, dy unsafe.Pointer) {
-				kernel.MaxPool2dGrad(g.dtype, w, dx, dy, elems[int32](n.val(0)))
+				kernel.MaxPool2dGrad(g.dtype, w, dx, dy, Elems[int32](n.val(0)))
 			})
 		}, x).save(at)
 	}
@@ -279,9 +280,9 @@ func AvgPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
 }
 
 func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window, in, out *Tensor, err error) {
-	defer caught(&err)
-	ensure(needFloat(op, x))
-	w = try(pooling(op, x.shape, size, stride, padding))
+	defer try.Caught(&err)
+	try.Ok(NeedFloat(op, x))
+	w = try.To(pooling(op, x.shape, size, stride, padding))
 	h, v := w.Out()
 	b := build(op, x)
 	in, out = b.contiguous(x), b.like(w.Batch, w.Channels, h, v)

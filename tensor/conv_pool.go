@@ -3,6 +3,7 @@ package tensor
 import (
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -11,7 +12,7 @@ import (
 // leave the processor's caches. It returns nil if the two have to be called separately: for arguments that one of them
 // refuses, for groups, for bfloat16, and if operations are watched or fusion is off (DRUN_PLAN=off).
 func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, padding [2]int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "conv2d"
 	c := x.ctx
 	if c == nil || c.spares.off || c.Watch != nil || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
@@ -33,10 +34,10 @@ func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, paddin
 	if out.shapeOnly() {
 		return out, nil
 	}
-	err = kernel.Conv2dMaxPool(x.dtype, w, pool, out.ptr(), elems[int32](at), in.ptr(), filters.ptr(), partOr(beta, 0))
+	err = kernel.Conv2dMaxPool(x.dtype, w, pool, out.ptr(), Elems[int32](at), in.ptr(), filters.ptr(), partOr(beta, 0))
 	alive(in, filters, beta)
 	if err != nil {
-		return nil, starved(op, err)
+		return nil, Starved(op, err)
 	}
 	if recordsAny(x, weight, bias) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConvolvePooled(n, g, out, w) },
@@ -47,7 +48,7 @@ func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, paddin
 }
 
 func backConvolvePooled(n *node, g *Tensor, out []*Tensor, w kernel.Window) error {
-	x, weight, at := n.val(0), n.val(1), elems[int32](n.val(2))
+	x, weight, at := n.val(0), n.val(1), Elems[int32](n.val(2))
 	dy, dweight, dbias, err := n.layerGrads(g, out)
 	if err == nil && n.needs(0) {
 		err = kernel.Conv2dPooledGradInput(g.dtype, w, out[0].ptr(), dy.ptr(), at, weight.ptr())
@@ -56,5 +57,5 @@ func backConvolvePooled(n *node, g *Tensor, out []*Tensor, w kernel.Window) erro
 		err = kernel.Conv2dPooledGradWeight(g.dtype, w, partOr(dweight, 0), partOr(dbias, 0), dy.ptr(), at, x.ptr())
 	}
 	alive(dy)
-	return starved(n.op, err)
+	return Starved(n.op, err)
 }

@@ -69,8 +69,8 @@ func TestConvolvePooled(t *testing.T) {
 // set changes an element of a tensor of reals.
 func set(t *Tensor, i int, v float64) {
 	if t.DType() == element.Float32 {
-		elems[float32](t)[i] = float32(v)
+		Elems[float32](t)[i] = float32(v)
 	} else {
-		elems[float64](t)[i] = v
+		Elems[float64](t)[i] = v
 	}
 }

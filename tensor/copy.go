@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -56,15 +57,15 @@ func cast(op string, t *Tensor, dtype element.Type) (*Tensor, error) {
 
 // assign writes src, broadcast and cast, into dst's elements, without the checks that a user's operation needs.
 func assign(op string, dst, src *Tensor) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	var arr [8]int
-	shape, err := broadcastShape(op, arr[:0], dst.shape, src.shape)
+	shape, err := BroadcastShape(op, arr[:0], dst.shape, src.shape)
 	if err != nil || !sameShape(shape, dst.shape) {
 		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(src.shape), ShapeString(dst.shape))
 	}
-	src = try(cast(op, src, dst.dtype))
+	src = try.To(cast(op, src, dst.dtype))
 	if src.st == dst.st && src.st.ptr != nil && (src.off != dst.off || !sameShape(src.strides, dst.strides)) {
-		src = try(Clone(src.Detach()))
+		src = try.To(Clone(src.Detach()))
 	}
 	if !sameShape(src.shape, dst.shape) {
 		src = expanded(src, dst.shape)

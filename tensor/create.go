@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -15,7 +16,7 @@ func Zeros(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
 
 // zeros is Zeros on behalf of an operation.
 func zeros(op string, c *Context, shape []int, dtype element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	b := builder{op: op, ctx: c}
 	return b.zeros(dtype, shape...), nil
 }
@@ -32,9 +33,9 @@ func Full(c *Context, shape []int, value Scalar, dtype element.Type) (*Tensor, e
 
 // full is Full on behalf of an operation.
 func full(op string, c *Context, shape []int, value Scalar, dtype element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
-	ensure(value.fits(op, dtype))
-	t := try(newTensor(op, c, shape, dtype))
+	defer try.Caught(&err)
+	try.Ok(value.fits(op, dtype))
+	t := try.To(newTensor(op, c, shape, dtype))
 	fill(t, value)
 	return t, nil
 }
@@ -67,8 +68,8 @@ func newNumber(c *Context, s Scalar, dtype element.Type) *Tensor {
 // FromScalars makes a tensor of the given elements in row-major order; each
 // must fit the type.
 func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
-	t := try(newTensor("tensor", c, shape, dtype))
+	defer try.Caught(&err)
+	t := try.To(newTensor("tensor", c, shape, dtype))
 	if len(values) != t.n {
 		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
@@ -77,7 +78,7 @@ func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (
 	}
 	p, size := t.ptr(), dtype.Size()
 	for i, v := range values {
-		ensure(v.fits("tensor", dtype))
+		try.Ok(v.fits("tensor", dtype))
 		v.put(unsafe.Add(p, i*size), dtype)
 	}
 	return t, nil
@@ -102,7 +103,7 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type
 		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
 	if !t.shapeOnly() {
-		copy(elems[T](t), values)
+		copy(Elems[T](t), values)
 	}
 	if from == to {
 		return t, nil
@@ -112,13 +113,13 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type
 
 // FromBytes makes a tensor from the bytes of its elements, in row-major order and the machine's byte order.
 func FromBytes(c *Context, raw []byte, shape []int, dtype element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	// Before allocating: the shape may come from an untrusted source.
-	n := try(countElems("tensor", shape))
+	n := try.To(countElems("tensor", shape))
 	if n > len(raw) || len(raw) != n*dtype.Size() {
 		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), ShapeString(shape), dtype, uint64(n)*uint64(dtype.Size()))
 	}
-	t := try(newTensor("tensor", c, shape, dtype))
+	t := try.To(newTensor("tensor", c, shape, dtype))
 	copy(t.Bytes(), raw)
 	return t, nil
 }
@@ -162,25 +163,25 @@ func steps(start, stop, step Scalar) int {
 
 // sequence returns start + i·step, i < n.
 func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	compute := element.Float64
 	if start.kind != element.Float64 && step.kind != element.Float64 {
 		compute = element.Int64
 	}
-	t := try(newTensor(op, c, []int{n}, compute))
+	t := try.To(newTensor(op, c, []int{n}, compute))
 	if compute == element.Int64 {
-		for i, v := 0, elems[int64](t); i < n; i++ {
+		for i, v := 0, Elems[int64](t); i < n; i++ {
 			v[i] = start.i + int64(i)*step.i
 		}
 	} else {
-		for i, v := 0, elems[float64](t); i < n; i++ {
+		for i, v := 0, Elems[float64](t); i < n; i++ {
 			d := float64(i) * step.f // rounded on its own: never fused with the sum
 			v[i] = start.f + float64(d)
 		}
 	}
 	if n > 0 { // the ends are the extremes
 		for _, i := range []int{0, n - 1} {
-			ensure(t.at(i).fits(op, dtype))
+			try.Ok(t.at(i).fits(op, dtype))
 		}
 	}
 	return cast(op, t, dtype)
@@ -188,7 +189,7 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype ele
 
 // Linspace returns n values from start to stop, both included.
 func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if n < 0 {
 		return nil, fmt.Errorf("linspace: the number of steps must not be negative, not %d", n)
 	}
@@ -198,19 +199,19 @@ func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (_ *Te
 			step = stop/float64(n-1) - start/float64(n-1)
 		}
 	}
-	ensure(Float(start).fits("linspace", dtype))
-	t := try(sequence("linspace", c, Float(start), n, Float(step), element.Float64))
+	try.Ok(Float(start).fits("linspace", dtype))
+	t := try.To(sequence("linspace", c, Float(start), n, Float(step), element.Float64))
 	if n > 1 {
-		elems[float64](t)[n-1] = stop
-		ensure(Float(stop).fits("linspace", dtype))
+		Elems[float64](t)[n-1] = stop
+		try.Ok(Float(stop).fits("linspace", dtype))
 	}
 	return cast("linspace", t, dtype)
 }
 
 // Eye makes an n×m matrix with ones on the diagonal.
 func Eye(c *Context, n, m int, dtype element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
-	t := try(zeros("eye", c, []int{n, m}, dtype))
+	defer try.Caught(&err)
+	t := try.To(zeros("eye", c, []int{n, m}, dtype))
 	for i := range min(n, m) {
 		Int(1).put(unsafe.Add(t.ptr(), i*(m+1)*dtype.Size()), dtype)
 	}

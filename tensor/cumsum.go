@@ -3,6 +3,7 @@ package tensor
 import (
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -26,9 +27,9 @@ func CumSum(t *Tensor, dim int) (*Tensor, error) {
 
 // cumulate runs a kernel along dim without recording; x is t in row-major order. Integers become int64.
 func cumulate(op string, t *Tensor, dim int, run func(dt element.Type, outer, n, inner int, out, in unsafe.Pointer)) (out, x *Tensor, a int, err error) {
-	defer caught(&err)
-	a = try(axis(op, dim, len(t.shape)))
-	dtype := try(computing(t.dtype, op))
+	defer try.Caught(&err)
+	a = try.To(Axis(op, dim, len(t.shape)))
+	dtype := try.To(computing(t.dtype, op))
 	if !dtype.IsFloat() {
 		dtype = element.Int64
 	}

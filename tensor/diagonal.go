@@ -3,18 +3,19 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
 // Diagonal is a view of the elements (i, i+offset) of two dimensions, which become one at the end.
 func Diagonal(t *Tensor, offset, dim1, dim2 int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "diagonal"
 	if len(t.shape) < 2 {
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
 	}
-	a := try(axis(op, dim1, len(t.shape)))
-	b := try(axis(op, dim2, len(t.shape)))
+	a := try.To(Axis(op, dim1, len(t.shape)))
+	b := try.To(Axis(op, dim2, len(t.shape)))
 	if a == b {
 		return nil, fmt.Errorf("%s: dimension %d is named twice", op, dim1)
 	}
@@ -47,15 +48,15 @@ func diagonalOf(t *Tensor, offset, a, b int) *Tensor {
 // Diag makes a matrix with a vector on its diagonal, zeros elsewhere; of a matrix it takes the diagonal, as a copy.
 func Diag(t *Tensor, offset int) (_ *Tensor, err error) {
 	const op = "diag"
-	defer caughtAs(op, &err)
+	defer try.CaughtAs(op, &err)
 	if len(t.shape) == 2 {
-		return Clone(try(Diagonal(t, offset, 0, 1)))
+		return Clone(try.To(Diagonal(t, offset, 0, 1)))
 	}
 	far := max(offset, -offset)
 	if len(t.shape) != 1 || far < 0 || far > maxElems {
 		return nil, fmt.Errorf("%s: needs a vector or a matrix, and a diagonal within reach, not shape %s and diagonal %d", op, ShapeString(t.shape), offset)
 	}
-	out := try(zeros(op, t.ctx, []int{t.n + far, t.n + far}, t.dtype))
+	out := try.To(zeros(op, t.ctx, []int{t.n + far, t.n + far}, t.dtype))
 	kCopy(diagonalOf(out, offset, 0, 1), t)
 	if records(t, nil) {
 		record(out, op, func(_ *node, g *Tensor, out []*Tensor) error {
@@ -69,11 +70,11 @@ func Diag(t *Tensor, offset int) (_ *Tensor, err error) {
 // Trace is the sum of a matrix's diagonal.
 func Trace(t *Tensor) (_ *Tensor, err error) {
 	const op = "trace"
-	defer caughtAs(op, &err)
+	defer try.CaughtAs(op, &err)
 	if len(t.shape) != 2 {
 		return nil, fmt.Errorf("%s: needs a matrix, not shape %s", op, ShapeString(t.shape))
 	}
-	return Sum(try(Diagonal(t, 0, 0, 1)), nil, false)
+	return Sum(try.To(Diagonal(t, 0, 0, 1)), nil, false)
 }
 
 // TrilIndices lists the indices of a matrix's lower triangle, row by row: shape (2, n).
@@ -96,7 +97,7 @@ func add(i, offset, most int) int {
 
 // triangleIndices lists the columns from … to of each row.
 func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if rows < 0 || cols < 0 || rows > MaxValues() {
 		return nil, fmt.Errorf("%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
 	}
@@ -107,8 +108,8 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 			return nil, fmt.Errorf("%s: %d rows of %d columns have too many elements", op, rows, cols)
 		}
 	}
-	out := try(newTensor(op, c, []int{2, count}, element.Int64))
-	v, k := elems[int64](out), 0
+	out := try.To(newTensor(op, c, []int{2, count}, element.Int64))
+	v, k := Elems[int64](out), 0
 	for i := range rows {
 		from, to := within(i)
 		for j := max(from, 0); j < to; j++ {
@@ -122,11 +123,11 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 // Outer is the product of each element of a with each of b; both are vectors.
 func Outer(a, b *Tensor) (_ *Tensor, err error) {
 	const op = "outer"
-	defer caughtAs(op, &err)
+	defer try.CaughtAs(op, &err)
 	if len(a.shape) != 1 || len(b.shape) != 1 {
 		return nil, fmt.Errorf("%s: needs two vectors, not shapes %s and %s", op, ShapeString(a.shape), ShapeString(b.shape))
 	}
-	return Mul(try(Unsqueeze(a, 1)), b)
+	return Mul(try.To(Unsqueeze(a, 1)), b)
 }
 
 // Dot is the sum of the products of two vectors' elements.
@@ -136,5 +137,5 @@ func Dot(a, b *Tensor) (*Tensor, error) {
 		return nil, fmt.Errorf("%s: needs two vectors of one length, not shapes %s and %s", op, ShapeString(a.shape), ShapeString(b.shape))
 	}
 	out, err := MatMul(a, b)
-	return out, As(op, err)
+	return out, try.As(op, err)
 }

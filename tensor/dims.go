@@ -1,12 +1,16 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/internal/try"
+)
 
 // Transpose swaps two dimensions.
 func Transpose(t *Tensor, dim0, dim1 int) (_ *Tensor, err error) {
-	defer caught(&err)
-	a := try(axis("transpose", dim0, len(t.shape)))
-	b := try(axis("transpose", dim1, len(t.shape)))
+	defer try.Caught(&err)
+	a := try.To(Axis("transpose", dim0, len(t.shape)))
+	b := try.To(Axis("transpose", dim1, len(t.shape)))
 	return finishView("transpose", t, swapped(t, a, b), func(_ *node, g *Tensor, out []*Tensor) (err error) {
 		out[0], err = Transpose(g, a, b)
 		return err
@@ -25,7 +29,7 @@ func swapped(t *Tensor, a, b int) *Tensor {
 
 // Permute reorders the dimensions: dimension i of the result is t's dims[i].
 func Permute(t *Tensor, dims []int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if len(dims) != len(t.shape) {
 		return nil, fmt.Errorf("permute: %d dimensions are named for a tensor of %d", len(dims), len(t.shape))
 	}
@@ -33,7 +37,7 @@ func Permute(t *Tensor, dims []int) (_ *Tensor, err error) {
 	inverse := make([]int, len(dims))
 	seen := make([]bool, len(dims))
 	for i, d := range dims {
-		a := try(axis("permute", d, len(dims)))
+		a := try.To(Axis("permute", d, len(dims)))
 		if seen[a] {
 			return nil, fmt.Errorf("permute: dimension %d is named twice", d)
 		}
@@ -49,7 +53,7 @@ func Permute(t *Tensor, dims []int) (_ *Tensor, err error) {
 
 // Squeeze removes dimension dim if its size is 1.
 func Squeeze(t *Tensor, dim int) (*Tensor, error) {
-	a, err := axis("squeeze", dim, len(t.shape))
+	a, err := Axis("squeeze", dim, len(t.shape))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +86,7 @@ func Unsqueeze(t *Tensor, dim int) (*Tensor, error) {
 	if len(t.shape) == MaxDims {
 		return nil, fmt.Errorf("unsqueeze: a tensor has at most %d dimensions", MaxDims)
 	}
-	a, err := axis("unsqueeze", dim, len(t.shape)+1)
+	a, err := Axis("unsqueeze", dim, len(t.shape)+1)
 	if err != nil {
 		return nil, err
 	}

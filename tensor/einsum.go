@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"drun/internal/try"
 )
 
 // A label names a dimension of einsum's operands: a letter, or, negative, the position from the right of one that an
@@ -28,7 +30,7 @@ func Einsum(equation string, operands []*Tensor) (*Tensor, error) {
 }
 
 func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	inputs, result, explicit := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(inputs, ",")
 	if len(operands) == 0 || len(terms) != len(operands) {
@@ -36,7 +38,7 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 	}
 	if len(operands) > 0 {
 		if err := adds("einsum", operands[0].dtype); err != nil {
-			return nil, As("operands", err)
+			return nil, try.As("operands", err)
 		}
 	}
 	sizes, times, wide := map[label]int{}, map[label]int{}, 0
@@ -62,7 +64,7 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 			times[l]++
 		}
 		list[i] = labelled{t, labels}
-		list[i] = try(list[i].diagonals())
+		list[i] = try.To(list[i].diagonals())
 	}
 	var order []label
 	if explicit {
@@ -91,9 +93,9 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 	}
 	acc := list[0]
 	for i := 1; i < len(list); i++ {
-		acc = try(contract(acc, list[i], func(l label) bool { return needed(l, i+1) }))
+		acc = try.To(contract(acc, list[i], func(l label) bool { return needed(l, i+1) }))
 	}
-	acc = try(acc.sum(func(l label) bool { return slices.Contains(order, l) }))
+	acc = try.To(acc.sum(func(l label) bool { return slices.Contains(order, l) }))
 	return acc.arrange(order, false)
 }
 
@@ -140,7 +142,7 @@ func appendEllipsis(labels []label, more int) []label {
 
 // diagonals merges dimensions with the same label.
 func (x labelled) diagonals() (_ labelled, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	for i := 0; i < len(x.labels); i++ {
 		j := slices.Index(x.labels[i+1:], x.labels[i]) + i + 1
 		if j == i {
@@ -149,7 +151,7 @@ func (x labelled) diagonals() (_ labelled, err error) {
 		if x.t.shape[i] != x.t.shape[j] {
 			return x, fmt.Errorf("%s has sizes %d and %d in one operand of shape %s", x.labels[i], x.t.shape[i], x.t.shape[j], ShapeString(x.t.shape))
 		}
-		t := try(Diagonal(x.t, 0, i, j))
+		t := try.To(Diagonal(x.t, 0, i, j))
 		l := x.labels[i]
 		labels := slices.Delete(slices.Clone(x.labels), j, j+1)
 		x = labelled{t, append(slices.Delete(labels, i, i+1), l)}
@@ -199,14 +201,14 @@ func (x labelled) arrange(order []label, fill bool) (*Tensor, error) {
 
 // contract multiplies two operands and sums the dimensions that are no longer needed.
 func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	shared := func(x labelled, l label) bool { return slices.Contains(x.labels, l) }
 	// Dimensions that only one has, or has with size 1, are summed first.
 	size := func(x labelled, l label) int { return x.t.shape[slices.Index(x.labels, l)] }
 	meets := func(l label) bool { return shared(a, l) && shared(b, l) && size(a, l) == size(b, l) }
 	one := a
-	a = try(a.sum(func(l label) bool { return needed(l) || meets(l) }))
-	b = try(b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) }))
+	a = try.To(a.sum(func(l label) bool { return needed(l) || meets(l) }))
+	b = try.To(b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) }))
 	var batch, left, right, inner []label
 	for _, l := range a.labels {
 		switch {
@@ -228,14 +230,14 @@ func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
 		return a, fmt.Errorf("a product has %d dimensions; a tensor has at most %d", len(labels), MaxDims)
 	}
 	if inner == nil {
-		x := try(a.arrange(labels, true))
-		y := try(b.arrange(labels, true))
+		x := try.To(a.arrange(labels, true))
+		y := try.To(b.arrange(labels, true))
 		t, err := Mul(x, y)
 		return labelled{t, labels}, err
 	}
-	x := try(a.matrix(batch, left, inner))
-	y := try(b.matrix(batch, inner, right))
-	t := try(MatMul(x, y))
+	x := try.To(a.matrix(batch, left, inner))
+	y := try.To(b.matrix(batch, inner, right))
+	t := try.To(MatMul(x, y))
 	shape := slices.Clone(t.shape[:len(batch)])
 	for _, l := range left {
 		shape = append(shape, size(a, l))
@@ -249,8 +251,8 @@ func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
 
 // matrix views x as matrices, rows by columns, one for each index of batch.
 func (x labelled) matrix(batch, rows, cols []label) (_ *Tensor, err error) {
-	defer caught(&err)
-	t := try(x.arrange(slices.Concat(batch, rows, cols), false))
+	defer try.Caught(&err)
+	t := try.To(x.arrange(slices.Concat(batch, rows, cols), false))
 	nb, nr := len(batch), len(batch)+len(rows)
 	return Reshape(t, append(slices.Clone(t.shape[:nb]), product(t.shape[nb:nr]), product(t.shape[nr:])))
 }

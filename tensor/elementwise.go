@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -76,8 +77,8 @@ func Binary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
 
 // BinaryScalar computes a op s, or s op a if swapped.
 func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, err error) {
-	defer caught(&err)
-	compute := try(op.computeType(promoteWeak(a.dtype, s.kind, true)))
+	defer try.Caught(&err)
+	compute := try.To(op.computeType(promoteWeak(a.dtype, s.kind, true)))
 	if op.compares() && compute.IsInt() {
 		// An integer out of the type's range is compared in int64.
 		if s.fits(op.String(), compute) != nil {
@@ -98,12 +99,12 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 		}
 		return binary(op, a, b, compute)
 	}
-	x := try(cast(op.String(), a, compute))
+	x := try.To(cast(op.String(), a, compute))
 	result := compute
 	if op.compares() {
 		result = element.Bool
 	}
-	out := try(newTensor(op.String(), a.ctx, a.shape, result))
+	out := try.To(newTensor(op.String(), a.ctx, a.shape, result))
 	kBinaryNumber(op, out, x, s, swapped)
 	if recording {
 		back := numberGrads[op]
@@ -119,7 +120,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
 	switch {
 	case d == element.Complex64 || d == element.Float16:
-		return 0, storageOnly(op.String(), d)
+		return 0, StorageOnly(op.String(), d)
 	case (op == OpDiv || op == OpAtan2) && !d.IsFloat():
 		return element.Float32, nil
 	case d == element.Bool && op == OpSub:
@@ -134,7 +135,8 @@ func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
 	return d, nil
 }
 
-func storageOnly(op string, d element.Type) error {
+// StorageOnly is the error of an operation on a type that does not compute.
+func StorageOnly(op string, d element.Type) error {
 	if d == element.BFloat16 {
 		return fmt.Errorf("%s: not defined for bfloat16 tensors; cast with .to(\"float32\")", op)
 	}
@@ -142,19 +144,19 @@ func storageOnly(op string, d element.Type) error {
 }
 
 func binary(op BinaryOp, a, b *Tensor, compute element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if compute == element.BFloat16 {
 		return halfBinary(op, a, b)
 	}
 	var shapeArr [8]int
 	shape := a.shape
 	if !sameShape(a.shape, b.shape) {
-		shape = try(broadcastShape(op.String(), shapeArr[:0], a.shape, b.shape))
+		shape = try.To(BroadcastShape(op.String(), shapeArr[:0], a.shape, b.shape))
 	}
-	x := try(cast(op.String(), a, compute))
-	y := try(cast(op.String(), b, compute))
+	x := try.To(cast(op.String(), a, compute))
+	y := try.To(cast(op.String(), b, compute))
 	if op >= OpFloorDiv && op <= OpPow && compute.IsInt() {
-		ensure(checkIntegers(op, y))
+		try.Ok(checkIntegers(op, y))
 	}
 	result := compute
 	if op.compares() {
@@ -164,7 +166,7 @@ func binary(op BinaryOp, a, b *Tensor, compute element.Type) (_ *Tensor, err err
 	if c == nil {
 		c = b.ctx
 	}
-	out := try(newTensor(op.String(), c, shape, result))
+	out := try.To(newTensor(op.String(), c, shape, result))
 	kBinary(op, out, x, y)
 	info := &binaryGrads[op]
 	if info.back != nil && records(a, b) && result.IsFloat() {
@@ -193,7 +195,7 @@ func checkIntegers(op BinaryOp, y *Tensor) error {
 	switch {
 	case found.shapeOnly():
 		return nil
-	case !slices.Contains(elems[bool](found), true):
+	case !slices.Contains(Elems[bool](found), true):
 		return nil
 	case op == OpPow:
 		return fmt.Errorf("pow: integers to negative powers are not integers; cast with .to(\"float32\")")

@@ -1,5 +1,7 @@
 package tensor
 
+import "drun/internal/try"
+
 func backAdd(_ *node, g *Tensor, out []*Tensor) error {
 	out[0], out[1] = g, g
 	return nil
@@ -28,16 +30,16 @@ func backSub(n *node, g *Tensor, out []*Tensor) (err error) {
 
 func backMul(n *node, g *Tensor, out []*Tensor) error {
 	if n.needs(0) {
-		out[0] = try(Mul(g, n.val(1)))
+		out[0] = try.To(Mul(g, n.val(1)))
 	}
 	if n.needs(1) {
-		out[1] = try(Mul(g, n.val(0)))
+		out[1] = try.To(Mul(g, n.val(0)))
 	}
 	return nil
 }
 
 func backDiv(n *node, g *Tensor, out []*Tensor) (err error) {
-	q := try(Div(g, n.val(1)))
+	q := try.To(Div(g, n.val(1)))
 	out[0] = q
 	if n.needs(1) {
 		out[1], err = chain(q).mul(n.val(0)).div(n.val(1)).unary(OpNeg).end()
@@ -56,14 +58,14 @@ func backMod(n *node, g *Tensor, out []*Tensor) (err error) {
 // backAtan2: the angle of (x, y) changes by (x dy - y dx) / (x² + y²).
 func backAtan2(n *node, g *Tensor, out []*Tensor) error {
 	y, x := n.val(0), n.val(1)
-	square := try(Mul(x, x))
-	square = try(chain(y).mul(y).binary(OpAdd, square).end())
-	share := try(Div(g, square))
+	square := try.To(Mul(x, x))
+	square = try.To(chain(y).mul(y).binary(OpAdd, square).end())
+	share := try.To(Div(g, square))
 	if n.needs(0) {
-		out[0] = try(Mul(share, x))
+		out[0] = try.To(Mul(share, x))
 	}
 	if n.needs(1) {
-		out[1] = try(chain(share).mul(y).unary(OpNeg).end())
+		out[1] = try.To(chain(share).mul(y).unary(OpNeg).end())
 	}
 	return nil
 }
@@ -71,11 +73,11 @@ func backAtan2(n *node, g *Tensor, out []*Tensor) error {
 func backPow(n *node, g *Tensor, out []*Tensor) error {
 	a, b, y := n.val(0), n.val(1), n.val(2)
 	if n.needs(0) { // b·a^(b-1), and 0 where b is 0
-		less := try(BinaryScalar(OpSub, b, Float(1), false))
-		out[0] = try(chain(a).binary(OpPow, less).mul(b).mul(g).zeroWhere(b).end())
+		less := try.To(BinaryScalar(OpSub, b, Float(1), false))
+		out[0] = try.To(chain(a).binary(OpPow, less).mul(b).mul(g).zeroWhere(b).end())
 	}
 	if n.needs(1) { // a^b·log a, and 0 where a^b is 0 (log 0 has no value there)
-		out[1] = try(chain(a).unary(OpLog).mul(y).mul(g).zeroWhere(y).end())
+		out[1] = try.To(chain(a).unary(OpLog).mul(y).mul(g).zeroWhere(y).end())
 	}
 	return nil
 }
@@ -95,15 +97,15 @@ func (c chained) zeroWhere(x *Tensor) chained {
 // PyTorch does.
 func backExtreme(n *node, g *Tensor, out []*Tensor) error {
 	a, b, y := n.val(0), n.val(1), n.val(2)
-	tie, half := try(Binary(OpEq, a, b)), try(BinaryScalar(OpMul, g, Float(0.5), false))
-	half = try(Where(tie, half, g))
+	tie, half := try.To(Binary(OpEq, a, b)), try.To(BinaryScalar(OpMul, g, Float(0.5), false))
+	half = try.To(Where(tie, half, g))
 	zero := newNumber(g.ctx, Int(0), g.dtype)
 	for i, x := range [2]*Tensor{a, b} {
 		if !n.needs(i) {
 			continue
 		}
-		chosen := try(Binary(OpEq, x, y))
-		out[i] = try(Where(chosen, half, zero))
+		chosen := try.To(Binary(OpEq, x, y))
+		out[i] = try.To(Where(chosen, half, zero))
 	}
 	return nil
 }

@@ -3,22 +3,23 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
 
 // extreme reduces all of t to its largest or smallest element. A NaN wins.
 func extreme(op string, kind reduction, t *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return extreme(op, kind, t[0]) }, t)
 	}
-	try(computing(t.dtype, op))
+	try.To(computing(t.dtype, op))
 	if t.n == 0 {
 		return nil, emptyReduction(op, t)
 	}
-	dims := try(dimList(op, nil, len(t.shape)))
-	out := try(reduceDims(op, kind, t, dims, false))
+	dims := try.To(DimList(op, nil, len(t.shape)))
+	out := try.To(reduceDims(op, kind, t, dims, false))
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, backShared, t).save(t, out)
 	}
@@ -27,13 +28,13 @@ func extreme(op string, kind reduction, t *Tensor) (_ *Tensor, err error) {
 
 // backShared is the gradient of an element that was chosen: equal elements share it.
 func backShared(n *node, g *Tensor, out []*Tensor) error {
-	hit := try(Binary(OpEq, n.val(0), n.val(1)))
+	hit := try.To(Binary(OpEq, n.val(0), n.val(1)))
 	if v := n.val(1).at(0).f; v != v { // NaN equals nothing
-		hit = try(IsNaN(n.val(0)))
+		hit = try.To(IsNaN(n.val(0)))
 	}
-	count := try(Sum(hit, nil, false))
-	share := try(Div(g, count))
-	out[0] = try(Where(hit, share, newNumber(g.ctx, Int(0), g.dtype)))
+	count := try.To(Sum(hit, nil, false))
+	share := try.To(Div(g, count))
+	out[0] = try.To(Where(hit, share, newNumber(g.ctx, Int(0), g.dtype)))
 	return nil
 }
 
@@ -45,27 +46,27 @@ func Min(t *Tensor) (*Tensor, error) { return extreme("min", reduceMin, t) }
 
 // argExtreme returns int64 indices along dimension a, which stays with size 1.
 func argExtreme(op string, kind reduction, t *Tensor, a int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return argExtreme(op, kind, t[0], a) }, t)
 	}
-	try(computing(t.dtype, op))
+	try.To(computing(t.dtype, op))
 	outer, n, inner := around(t.shape, a)
 	if n == 0 {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s is empty", op, a, ShapeString(t.shape))
 	}
 	b := build(op, t)
-	x, out := b.contiguous(t), b.of(element.Int64, reducedShape(t.shape, []int{a}, true)...)
-	kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, elems[int64](out), x.ptr())
+	x, out := b.contiguous(t), b.of(element.Int64, ReducedShape(t.shape, []int{a}, true)...)
+	kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, Elems[int64](out), x.ptr())
 	alive(x)
 	return out, nil
 }
 
 func extremeDim(op string, kind reduction, t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
-	defer caught(&err)
-	a := try(axis(op, dim, len(t.shape)))
-	indices = try(argExtreme(op, kind, t, a))
-	values = try(Gather(t, a, indices))
+	defer try.Caught(&err)
+	a := try.To(Axis(op, dim, len(t.shape)))
+	indices = try.To(argExtreme(op, kind, t, a))
+	values = try.To(Gather(t, a, indices))
 	if !keepdim && len(t.shape) > 0 {
 		pick := func(i int) bool { return i == a }
 		values, indices = squeeze(values, pick), squeeze(indices, pick)
@@ -84,13 +85,13 @@ func MinDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err erro
 }
 
 func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if dim == nil {
 		if t.n == 0 {
 			return nil, emptyReduction(op, t)
 		}
-		flat := try(Reshape(t.Detach(), []int{t.n}))
-		i := try(argExtreme(op, kind, flat, 0))
+		flat := try.To(Reshape(t.Detach(), []int{t.n}))
+		i := try.To(argExtreme(op, kind, flat, 0))
 		shape := []int{}
 		if keepdim {
 			for range t.shape {
@@ -99,7 +100,7 @@ func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (_ *Ten
 		}
 		return View(i, shape)
 	}
-	a := try(axis(op, *dim, len(t.shape)))
+	a := try.To(Axis(op, *dim, len(t.shape)))
 	i, err := argExtreme(op, kind, t.Detach(), a)
 	if err != nil || keepdim || len(t.shape) == 0 {
 		return i, err
@@ -120,9 +121,9 @@ func ArgMin(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
 
 // logical reduces truth values over dims.
 func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
-	dims = try(dimList(op, dims, len(t.shape)))
-	x := try(cast(op, t, element.Bool))
+	defer try.Caught(&err)
+	dims = try.To(DimList(op, dims, len(t.shape)))
+	x := try.To(cast(op, t, element.Bool))
 	return reduceDims(op, kind, x, dims, keepdim)
 }
 

@@ -21,11 +21,11 @@ func Finite(t *Tensor) (nan, inf bool) {
 		return false, false // no memory for a copy: the next operation will say so
 	}
 	if whole.dtype == element.Float64 {
-		for _, v := range elems[float64](whole)[:whole.n] {
+		for _, v := range Elems[float64](whole)[:whole.n] {
 			nan, inf = nan || v != v, inf || math.IsInf(v, 0)
 		}
 	} else {
-		for _, v := range elems[float32](whole)[:whole.n] {
+		for _, v := range Elems[float32](whole)[:whole.n] {
 			nan, inf = nan || v != v, inf || v > math.MaxFloat32 || v < -math.MaxFloat32
 		}
 	}

@@ -310,7 +310,7 @@ func slope(c *Context, loss func() *Tensor, leaf *Tensor, j int) float64 {
 		off += rest % leaf.shape[d] * leaf.strides[d]
 		rest /= leaf.shape[d]
 	}
-	p := &elems[float64](leaf)[off]
+	p := &Elems[float64](leaf)[off]
 	old, h := *p, 1e-5
 	*p = old + h
 	up := scalar(loss())

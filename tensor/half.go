@@ -1,6 +1,9 @@
 package tensor
 
-import "drun/kernel/element"
+import (
+	"drun/internal/try"
+	"drun/kernel/element"
+)
 
 // bfloat16 is computed in float32: operands are widened, which is exact, and results are rounded once. Gradients in
 // flight are float32.
@@ -18,8 +21,8 @@ func half(ts ...*Tensor) bool {
 // narrow computes f in float32, for operands of which some are in bfloat16; nil stays nil. Its result is rounded to
 // bfloat16 if that is the operands' common type.
 func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
-	wide, dtype := try2(widened(ts))
+	defer try.Caught(&err)
+	wide, dtype := try.To2(widened(ts))
 	out, err := f(wide)
 	if err != nil || out.dtype != element.Float32 {
 		return out, err
@@ -30,8 +33,8 @@ func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, er
 // precise is narrow for functions that need float32's digits: while autocast is on, their
 // results stay float32.
 func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
-	wide, dtype := try2(widened(ts))
+	defer try.Caught(&err)
+	wide, dtype := try.To2(widened(ts))
 	out, err := f(wide)
 	if err != nil || out.dtype != element.Float32 || lowers(ts...) {
 		return out, err
@@ -41,7 +44,7 @@ func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, e
 
 // widened is ts with bfloat16 tensors as float32, and the common type of the float tensors.
 func widened(ts []*Tensor) (_ []*Tensor, _ element.Type, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	wide, dtype := make([]*Tensor, len(ts)), element.BFloat16
 	for i, t := range ts {
 		wide[i] = t
@@ -49,7 +52,7 @@ func widened(ts []*Tensor) (_ []*Tensor, _ element.Type, err error) {
 		case t == nil:
 			continue
 		case half(t):
-			wide[i] = try(Cast(t, element.Float32))
+			wide[i] = try.To(Cast(t, element.Float32))
 		case t.dtype.IsFloat():
 			dtype = Promote(dtype, t.dtype)
 		}
@@ -91,12 +94,12 @@ func lowProduct(ts ...*Tensor) bool {
 // lowered computes a product that has no bfloat16 kernel: f in float32, on operands rounded to bfloat16, with its
 // result rounded. Products of such numbers are exact in float32.
 func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	for i, t := range ts {
 		if t == nil {
 			continue
 		}
-		ts[i] = try(Cast(t, element.BFloat16))
+		ts[i] = try.To(Cast(t, element.BFloat16))
 	}
 	if c := ts[0].ctx; c != nil {
 		defer c.Autocast(c.Autocast(false))
@@ -114,9 +117,9 @@ func computable(d element.Type) element.Type {
 
 // halfBinary computes op on operands whose common type is bfloat16.
 func halfBinary(op BinaryOp, a, b *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
-	x := try(Cast(a, element.BFloat16))
-	y := try(Cast(b, element.BFloat16))
+	defer try.Caught(&err)
+	x := try.To(Cast(a, element.BFloat16))
+	y := try.To(Cast(b, element.BFloat16))
 	f := narrow
 	if op == OpPow {
 		f = precise
@@ -151,10 +154,10 @@ func halfUnary(op UnaryOp, a *Tensor) (*Tensor, error) {
 
 // halfInPlace makes t, which is in bfloat16, t op y.
 func halfInPlace(op BinaryOp, t, y *Tensor) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	name := op.String() + "_"
-	x := try(cast(name, t, element.Float32))
-	y = try(cast(name, y, element.Float32))
+	x := try.To(cast(name, t, element.Float32))
+	y = try.To(cast(name, y, element.Float32))
 	kBinary(op, x, x, y)
 	kCast(t, x)
 	return nil

@@ -13,7 +13,7 @@ import (
 // bits16 makes a bfloat16 tensor of these patterns.
 func bits16(c *Context, bits ...uint16) *Tensor {
 	x := must(newTensor("test", c, []int{len(bits)}, element.BFloat16))
-	copy(elems[uint16](x), bits)
+	copy(Elems[uint16](x), bits)
 	return x
 }
 
@@ -59,17 +59,17 @@ func TestHalfArithmetic(t *testing.T) {
 			got := must(Binary(op, x, y))
 			inPlace := must(Clone(x))
 			check(t, BinaryInPlace(op, inPlace, y))
-			for i, v := range elems[uint16](got) {
+			for i, v := range Elems[uint16](got) {
 				a, b := math.Float32frombits(uint32(all[i])<<16), math.Float32frombits(uint32(others[i])<<16)
-				if w := nearest16(want(a, b)); v != w || elems[uint16](inPlace)[i] != w {
-					t.Fatalf("%s: %v %s %v is %#04x, in place %#04x, want %#04x", where, a, op, b, v, elems[uint16](inPlace)[i], w)
+				if w := nearest16(want(a, b)); v != w || Elems[uint16](inPlace)[i] != w {
+					t.Fatalf("%s: %v %s %v is %#04x, in place %#04x, want %#04x", where, a, op, b, v, Elems[uint16](inPlace)[i], w)
 				}
 			}
 		})
 	}
 	for op, want := range map[BinaryOp]func(a, b float64) bool{
 		OpLt: func(a, b float64) bool { return a < b }, OpEq: func(a, b float64) bool { return a == b }, OpGe: func(a, b float64) bool { return a >= b }} {
-		for i, v := range elems[bool](must(Binary(op, x, y))) {
+		for i, v := range Elems[bool](must(Binary(op, x, y))) {
 			if a, b := value(all[i], 7, 127), value(others[i], 7, 127); v != want(a, b) {
 				t.Fatalf("%v %s %v is %v", a, op, b, v)
 			}
@@ -151,8 +151,8 @@ func TestHalfFunctions(t *testing.T) {
 				if got.dtype != element.BFloat16 || want.dtype != element.Float32 {
 					t.Fatalf("%s: %s and %s", where, got.dtype, want.dtype)
 				}
-				rounded := elems[uint16](must(contiguous(must(Cast(want.Detach(), element.BFloat16)))))
-				for i, v := range elems[uint16](must(contiguous(got.Detach()))) {
+				rounded := Elems[uint16](must(contiguous(must(Cast(want.Detach(), element.BFloat16)))))
+				for i, v := range Elems[uint16](must(contiguous(got.Detach()))) {
 					if v != rounded[i] {
 						t.Fatalf("%s: element %d is %#04x, want %#04x", where, i, v, rounded[i])
 					}
@@ -182,7 +182,6 @@ func TestHalfRefused(t *testing.T) {
 	c := NewContext()
 	x := must(Ones(c, []int{3, 3}, element.BFloat16))
 	for name, f := range map[string]func() error{
-		"inv":       func() error { _, err := Inv(x); return err },
 		"histogram": func() error { _, _, err := Histogram(x, 3, nil, nil, false); return err },
 		"quantile": func() error {
 			_, err := Quantile(x, floats(c, element.Float32, nil, 0.5), nil, false, "linear")
@@ -220,7 +219,7 @@ func TestHalfProducts(t *testing.T) {
 		if y.dtype != element.BFloat16 {
 			t.Fatalf("%s: %s", where, y.dtype)
 		}
-		if same := must(Linear(must(Cast(x, element.BFloat16)), w, must(Cast(bias, element.BFloat16)))); !slices.Equal(elems[uint16](same), elems[uint16](y)) {
+		if same := must(Linear(must(Cast(x, element.BFloat16)), w, must(Cast(bias, element.BFloat16)))); !slices.Equal(Elems[uint16](same), Elems[uint16](y)) {
 			t.Fatalf("%s: operands in bfloat16 make other bits", where)
 		}
 		// Against float32 on the rounded numbers: a chain of 37 differs in the last digits.
@@ -286,7 +285,7 @@ func TestHalfLowered(t *testing.T) {
 		c.Autocast(false)
 		low := must(f(must(Cast(x, element.BFloat16)), must(Cast(y, element.BFloat16)), must(Cast(z, element.BFloat16))))
 		for _, v := range []*Tensor{got, low} {
-			if v.dtype != element.BFloat16 || !slices.Equal(elems[uint16](v), elems[uint16](want)) {
+			if v.dtype != element.BFloat16 || !slices.Equal(Elems[uint16](v), Elems[uint16](want)) {
 				t.Errorf("%s: %s, or other bits than operands rounded before", name, v.dtype)
 			}
 		}

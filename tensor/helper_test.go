@@ -45,7 +45,7 @@ func ints(c *Context, shape []int, values ...int64) *Tensor {
 // list gives all elements in row-major order.
 func list(t *Tensor) []float64 {
 	x := must(cast("list", must(contiguous(t.Detach())), element.Float64))
-	return append([]float64{}, elems[float64](x)...)
+	return append([]float64{}, Elems[float64](x)...)
 }
 
 func equal(t *testing.T, got *Tensor, shape []int, want ...float64) {

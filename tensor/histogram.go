@@ -5,15 +5,16 @@ import (
 	"math"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
 // HistC counts elements in bins of equal width from lo to hi, or from the smallest to the largest element if both are
 // 0. Elements outside are not counted.
 func HistC(t *Tensor, bins int, lo, hi float64) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "histc"
-	edges := try(equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1))
+	edges := try.To(equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1))
 	return histogram(op, t, edges, nil, false)
 }
 
@@ -21,13 +22,13 @@ func HistC(t *Tensor, bins int, lo, hi float64) (_ *Tensor, err error) {
 // the counts and the bins' edges. See HistogramAt.
 func Histogram(t *Tensor, bins int, bounds *[2]float64, weight *Tensor, density bool) (counts, edges *Tensor, err error) {
 	const op = "histogram"
-	defer caught(&err)
+	defer try.Caught(&err)
 	ofData := bounds == nil
 	if ofData {
 		bounds = new([2]float64)
 	}
-	edges = try(equalEdges(op, t, bins, bounds[0], bounds[1], ofData, 0.5))
-	return try(histogram(op, t, edges, weight, density)), edges, nil
+	edges = try.To(equalEdges(op, t, bins, bounds[0], bounds[1], ofData, 0.5))
+	return try.To(histogram(op, t, edges, weight, density)), edges, nil
 }
 
 // HistogramAt counts the elements from each edge to the next; the last bin includes its upper edge. Each element counts
@@ -41,13 +42,13 @@ func HistogramAt(t, edges, weight *Tensor, density bool) (*Tensor, error) {
 }
 
 func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apart float64) (_ *Tensor, err error) {
-	defer caughtAs(op, &err)
-	ensure(needFloat(op, t))
+	defer try.CaughtAs(op, &err)
+	try.Ok(NeedFloat(op, t))
 	if bins < 1 || bins > MaxValues() {
 		return nil, fmt.Errorf("%s: %d bins cannot be made", op, bins)
 	}
 	if ofData && t.n > 0 {
-		lo, hi = try(Min(t.Detach())).at(0).f, try(Max(t.Detach())).at(0).f
+		lo, hi = try.To(Min(t.Detach())).at(0).f, try.To(Max(t.Detach())).at(0).f
 	}
 	if lo == hi {
 		lo, hi = lo-apart, hi+apart
@@ -59,15 +60,15 @@ func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apa
 }
 
 func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, err error) {
-	defer caughtAs(op, &err)
-	ensure(needFloat(op, t))
+	defer try.CaughtAs(op, &err)
+	try.Ok(NeedFloat(op, t))
 	if weight != nil && (!sameShape(weight.shape, t.shape) || weight.dtype != t.dtype) {
 		return nil, fmt.Errorf("%s: weights of type %s and shape %s do not fit %s of shape %s", op, weight.dtype, ShapeString(weight.shape), t.dtype, ShapeString(t.shape))
 	}
 	b := build(op, t)
 	read := func(x *Tensor) []float64 {
 		x = b.contiguous(b.cast(x.Detach(), element.Float64))
-		return elems[float64](x)
+		return Elems[float64](x)
 	}
 	values, at := read(t), read(edges)
 	var weights []float64
@@ -105,7 +106,7 @@ func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, er
 			counts[i] = counts[i] / total / (at[i+1] - at[i])
 		}
 	}
-	out := try(FromFloats(t.ctx, counts, []int{len(counts)}, t.dtype))
+	out := try.To(FromFloats(t.ctx, counts, []int{len(counts)}, t.dtype))
 	noGradient(op, out, t)
 	return out, nil
 }

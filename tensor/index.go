@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -81,7 +82,7 @@ func parseItem(s string) (IndexItem, error) {
 // Index is x[items]: views for integers, slices, ... and None; a copy where
 // tensors pick elements.
 func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	v, picks, err := indexView(t, items)
 	if err != nil || len(picks) == 0 {
 		return v, err
@@ -89,14 +90,14 @@ func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
 	if len(picks) == 1 && picks[0].t.dtype != element.Bool {
 		return takeAt(v, picks[0].dim, picks[0].t)
 	}
-	p := try(find("index", v, picks))
+	p := try.To(find("index", v, picks))
 	return p.take(v)
 }
 
 // indexView applies all of an index but the tensors in it, which are returned
 // with the dimensions they apply to.
 func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	uses, ellipsis := 0, false
 	for _, it := range items {
 		switch it.Kind {
@@ -128,15 +129,15 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			orig += len(t.shape) - uses
 		case IndexNewAxis:
 			if v, err = Unsqueeze(v, d); err != nil {
-				return nil, nil, As("index", err)
+				return nil, nil, try.As("index", err)
 			}
 			d++
 		case IndexInt:
-			i := try(index("index", it.I, v.shape[d], orig))
+			i := try.To(index("index", it.I, v.shape[d], orig))
 			v = selectDim(v, d, i)
 			orig++
 		case IndexSlice:
-			start, count, step := try3(it.resolve(v.shape[d]))
+			start, count, step := try.To3(it.resolve(v.shape[d]))
 			if count != v.shape[d] || step != 1 {
 				v = sliceDim(v, d, start, count, step)
 			}
@@ -148,7 +149,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			}
 			p := pick{d, it.T}
 			if p.t.dtype == element.Bool {
-				ensure(p.fits(v))
+				try.Ok(p.fits(v))
 			}
 			picks = append(picks, p)
 			d += p.span()
@@ -200,7 +201,7 @@ func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error {
 // IndexPut writes v, broadcast, where integers or masks, one after the other, index t's dimensions; nil stands for a whole
 // dimension. With add it adds, including all values for the same position.
 func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	items := make([]IndexItem, len(indices))
 	any := false
 	for i, x := range indices {
@@ -215,32 +216,32 @@ func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) (err
 		return fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, v.dtype)
 	}
 	if add {
-		ensure(adds(op, t.dtype))
+		try.Ok(adds(op, t.dtype))
 	}
 	return setIndex(op, t, items, v, add)
 }
 
 func setIndex(op string, t *Tensor, items []IndexItem, v *Tensor, add bool) (err error) {
-	defer caught(&err)
-	ensure(t.mayModify(op))
-	ensure(t.mayModifyView(op, v))
+	defer try.Caught(&err)
+	try.Ok(t.mayModify(op))
+	try.Ok(t.mayModifyView(op, v))
 	if records(v, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}
-	place, picks := try2(indexView(t.Detach(), items))
+	place, picks := try.To2(indexView(t.Detach(), items))
 	if len(picks) > 0 {
-		p := try(find(op, place, picks))
-		ensure(p.put(op, place, v, add))
+		p := try.To(find(op, place, picks))
+		try.Ok(p.put(op, place, v, add))
 		t.modified(op, v, backPut(items, *p, add), p.index)
 		return nil
 	}
-	ensure(assign(op, place, v))
+	try.Ok(assign(op, place, v))
 	items = slices.Clone(items)
 	t.modified(op, v, func(n *node, g *Tensor, out []*Tensor) error {
-		part, _ := try2(indexView(g, items))
+		part, _ := try.To2(indexView(g, items))
 		out[1] = part
-		rest := try(Clone(g))
-		hole, _ := try2(indexView(rest, items))
+		rest := try.To(Clone(g))
+		hole, _ := try.To2(indexView(rest, items))
 		fill(hole, Int(0))
 		out[0] = rest
 		return nil

@@ -4,21 +4,22 @@ import (
 	"fmt"
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
 // FillInPlace sets all elements.
 func FillInPlace(t *Tensor, value Scalar) (err error) {
-	defer caught(&err)
-	x := try(Full(t.ctx, nil, value, t.dtype))
+	defer try.Caught(&err)
+	x := try.To(Full(t.ctx, nil, value, t.dtype))
 	return assign("fill", t.Detach(), expanded(x, t.shape))
 }
 
 // TruncatedNormal fills t with normally distributed numbers, skipping those outside low to high.
 func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op, rounds = "trunc_normal", 4096
-	ensure(needFloat(op, t))
+	try.Ok(NeedFloat(op, t))
 	if !(low < high) {
 		return fmt.Errorf("%s: low %v must be less than high %v", op, low, high)
 	}
@@ -27,8 +28,8 @@ func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (er
 		if len(values) == t.n {
 			break
 		}
-		x := try(g.Randn(t.ctx, []int{max(t.n, 64)}, element.Float64))
-		for _, v := range elems[float64](x) {
+		x := try.To(g.Randn(t.ctx, []int{max(t.n, 64)}, element.Float64))
+		for _, v := range Elems[float64](x) {
 			if v = mean + float64(v*std); v >= low && v <= high && len(values) < t.n {
 				values = append(values, v)
 			}
@@ -37,7 +38,7 @@ func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (er
 	if len(values) < t.n {
 		return fmt.Errorf("%s: hardly any value of a normal distribution with mean %v and standard deviation %v lies from %v to %v", op, mean, std, low, high)
 	}
-	x := try(FromFloats(t.ctx, values, t.shape, t.dtype))
+	x := try.To(FromFloats(t.ctx, values, t.shape, t.dtype))
 	return assign(op, t.Detach(), x)
 }
 
@@ -45,16 +46,16 @@ func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (er
 // orthogonal rows, or columns if there are more rows, of length gain: normal numbers
 // orthogonalised by the Gram-Schmidt method, twice, in float64.
 func (g *Generator) Orthogonal(t *Tensor, gain float64) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "orthogonal"
-	ensure(needFloat(op, t))
+	try.Ok(NeedFloat(op, t))
 	if t.n == 0 {
 		return nil
 	}
 	rows, cols := t.shape[0], t.n/t.shape[0]
 	lines, length := min(rows, cols), max(rows, cols)
-	x := try(g.Randn(t.ctx, []int{lines, length}, element.Float64))
-	v := elems[float64](x)
+	x := try.To(g.Randn(t.ctx, []int{lines, length}, element.Float64))
+	v := Elems[float64](x)
 	dot := func(a, b []float64) (sum float64) {
 		for i := range a {
 			sum += float64(a[i] * b[i])
@@ -81,9 +82,9 @@ func (g *Generator) Orthogonal(t *Tensor, gain float64) (err error) {
 		v[i] *= gain
 	}
 	if rows > cols {
-		x = try(Transpose(x, 0, 1))
+		x = try.To(Transpose(x, 0, 1))
 	}
-	return assign(op, t.Detach(), try(Reshape(try(cast(op, x, t.dtype)), t.shape)))
+	return assign(op, t.Detach(), try.To(Reshape(try.To(cast(op, x, t.dtype)), t.shape)))
 }
 
 // Claimed reports whether an optimizer has t among its parameters, or a hook waits for its gradient.

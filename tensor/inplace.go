@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -20,9 +21,9 @@ func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tenso
 
 // checkInPlace makes the checks common to all in-place arithmetic.
 func (t *Tensor) checkInPlace(op string, src *Tensor) (err error) {
-	defer caught(&err)
-	ensure(t.mayModify(op))
-	ensure(t.mayModifyView(op, src))
+	defer try.Caught(&err)
+	try.Ok(t.mayModify(op))
+	try.Ok(t.mayModifyView(op, src))
 	if records(src, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}
@@ -40,10 +41,10 @@ func promotesInto(t, src *Tensor) bool {
 
 // CopyInto is copy_: t takes src's values, broadcast and cast to its type.
 func CopyInto(t, src *Tensor) (err error) {
-	defer caught(&err)
-	ensure(t.mayModify("copy_"))
-	ensure(t.mayModifyView("copy_", src))
-	ensure(assign("copy_", t, src))
+	defer try.Caught(&err)
+	try.Ok(t.mayModify("copy_"))
+	try.Ok(t.mayModifyView("copy_", src))
+	try.Ok(assign("copy_", t, src))
 	t.modified("copy_", src, func(_ *node, g *Tensor, out []*Tensor) error {
 		out[1] = g
 		return nil
@@ -53,10 +54,10 @@ func CopyInto(t, src *Tensor) (err error) {
 
 // Fill is fill_: all elements become value.
 func (t *Tensor) Fill(value Scalar) (err error) {
-	defer caught(&err)
-	ensure(t.mayModify("fill_"))
-	ensure(t.mayModifyView("fill_", nil))
-	ensure(value.fits("fill_", t.dtype))
+	defer try.Caught(&err)
+	try.Ok(t.mayModify("fill_"))
+	try.Ok(t.mayModifyView("fill_", nil))
+	try.Ok(value.fits("fill_", t.dtype))
 	fill(t, value)
 	t.st.version++
 	t.modified("fill_", nil, func(*node, *Tensor, []*Tensor) error { return nil })
@@ -65,18 +66,18 @@ func (t *Tensor) Fill(value Scalar) (err error) {
 
 // BinaryInPlace is add_, sub_, mul_ or div_: t becomes t op b.
 func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	name := op.String() + "_"
 	if op > OpDiv {
 		return fmt.Errorf("%s: there is no such operation in place", name)
 	}
-	ensure(t.checkInPlace(name, b))
-	compute := try(op.computeType(t.dtype))
+	try.Ok(t.checkInPlace(name, b))
+	compute := try.To(op.computeType(t.dtype))
 	if compute != t.dtype {
 		return fmt.Errorf("%s: the result is of type %s and does not go into a %s tensor", name, compute, t.dtype)
 	}
 	var arr [8]int
-	shape, err := broadcastShape(name, arr[:0], t.shape, b.shape)
+	shape, err := BroadcastShape(name, arr[:0], t.shape, b.shape)
 	if err != nil || !sameShape(shape, t.shape) {
 		return fmt.Errorf("%s: shape %s does not broadcast to %s in place", name, ShapeString(b.shape), ShapeString(t.shape))
 	}
@@ -84,22 +85,22 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 	if half(t) && b.number && op.scales() {
 		to = element.Float32
 	}
-	y := try(cast(name, b, to))
+	y := try.To(cast(name, b, to))
 	if y.st == t.st && (y.off != t.off || !sameShape(y.strides, t.strides)) {
-		y = try(Clone(y.Detach()))
+		y = try.To(Clone(y.Detach()))
 	}
 	// What the backward pass needs of the old value must be kept first.
 	info := &binaryGrads[op]
 	var saved []*Tensor
 	if info.saveInputs && (records(t, b)) {
-		old := try(Clone(t.Detach()))
+		old := try.To(Clone(t.Detach()))
 		if y.st == t.st {
 			y = old
 		}
 		saved = []*Tensor{old, y}
 	}
 	if half(t) {
-		ensure(halfInPlace(op, t, y))
+		try.Ok(halfInPlace(op, t, y))
 	} else {
 		kBinary(op, t, t, y)
 	}
@@ -110,11 +111,11 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 
 // BinaryScalarInPlace is add_ and the like with a number.
 func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if s.kind.Kind() > t.dtype.Kind() {
 		return fmt.Errorf("%s_: %v does not go into a %s tensor", op, s, t.dtype)
 	}
-	ensure(s.fits(op.String()+"_", t.dtype))
+	try.Ok(s.fits(op.String()+"_", t.dtype))
 	return BinaryInPlace(op, t, newNumber(t.ctx, s, computable(t.dtype)))
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -20,9 +21,9 @@ func Cat(ts []*Tensor, dim int) (*Tensor, error) {
 
 // join is Cat of at least one tensor with dimensions, on behalf of op.
 func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	first := ts[0]
-	a := try(axis(op, dim, len(first.shape)))
+	a := try.To(Axis(op, dim, len(first.shape)))
 	dtype, total, recording := first.dtype, 0, false
 	for i, t := range ts {
 		same := len(t.shape) == len(first.shape)
@@ -39,10 +40,10 @@ func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
 	}
 	shape := slices.Clone(first.shape)
 	shape[a] = total
-	out := try(newTensor(op, first.ctx, shape, dtype))
+	out := try.To(newTensor(op, first.ctx, shape, dtype))
 	at := 0
 	for _, t := range ts {
-		x := try(cast(op, t, dtype))
+		x := try.To(cast(op, t, dtype))
 		kCopy(part(out, a, at, t.shape[a]), x)
 		at += t.shape[a]
 	}
@@ -61,7 +62,7 @@ func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
 
 // Stack joins tensors of equal shape along a new dimension.
 func Stack(ts []*Tensor, dim int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if len(ts) == 0 {
 		return nil, fmt.Errorf("stack: the list of tensors is empty")
 	}
@@ -69,26 +70,26 @@ func Stack(ts []*Tensor, dim int) (_ *Tensor, err error) {
 	if nd > MaxDims {
 		return nil, fmt.Errorf("stack: a tensor has at most %d dimensions", MaxDims)
 	}
-	dim = try(axis("stack", dim, nd))
+	dim = try.To(Axis("stack", dim, nd))
 	wide := make([]*Tensor, len(ts))
 	for i, t := range ts {
 		if !sameShape(t.shape, ts[0].shape) {
 			return nil, fmt.Errorf("stack: shapes %s and %s (tensor %d) differ", ShapeString(ts[0].shape), ShapeString(t.shape), i)
 		}
-		wide[i] = try(Unsqueeze(t, dim))
+		wide[i] = try.To(Unsqueeze(t, dim))
 	}
 	return join("stack", wide, dim)
 }
 
 // Flip reverses the order along dims.
 func Flip(t *Tensor, dims []int) (_ *Tensor, err error) {
-	defer caught(&err)
-	dims = try(dimList("flip", dims, len(t.shape)))
+	defer try.Caught(&err)
+	dims = try.To(DimList("flip", dims, len(t.shape)))
 	out := t
 	for _, d := range dims {
 		n := t.shape[d]
-		rev := try(sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), element.Int64))
-		out = try(takeNamed("flip", out, d, rev))
+		rev := try.To(sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), element.Int64))
+		out = try.To(takeNamed("flip", out, d, rev))
 	}
 	if out == t {
 		return Clone(t)
@@ -98,7 +99,7 @@ func Flip(t *Tensor, dims []int) (_ *Tensor, err error) {
 
 // Pad surrounds t with value. pad has two sizes per dimension, before and after, the last dimension first, as in PyTorch.
 func Pad(t *Tensor, pad []int, value Scalar) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if len(pad)%2 != 0 || len(pad)/2 > len(t.shape) {
 		return nil, fmt.Errorf("pad: %d sizes for %d dimensions: give two for each, the last dimension first", len(pad), len(t.shape))
 	}
@@ -114,7 +115,7 @@ func Pad(t *Tensor, pad []int, value Scalar) (_ *Tensor, err error) {
 		shape[d] += pad[i] + pad[i+1]
 		start[d] = pad[i]
 	}
-	out := try(full("pad", t.ctx, shape, value, t.dtype))
+	out := try.To(full("pad", t.ctx, shape, value, t.dtype))
 	center := func(x *Tensor, shape []int) *Tensor {
 		for d, s := range start {
 			x = part(x, d, s, shape[d])

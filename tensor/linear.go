@@ -3,13 +3,14 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
 // Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,
 // in), and bias (out) may be nil.
 func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	nx := len(x.shape)
 	if nx == 0 || len(weight.shape) != 2 || x.shape[nx-1] != weight.shape[1] {
 		return nil, fmt.Errorf("linear: an input of shape %s does not fit a weight of shape %s: its last size must be the weight's second",
@@ -21,19 +22,19 @@ func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 	}
 	low, dtype := lowProduct(x, weight, bias), element.BFloat16
 	if !low {
-		ensure(sameFloat("linear", x, weight, bias))
+		try.Ok(sameFloat("linear", x, weight, bias))
 		dtype = x.dtype
 	}
 	k := weight.shape[1]
 	rows := product(x.shape[:nx-1])
-	flat := try(rowsOf(x, rows, k))
+	flat := try.To(rowsOf(x, rows, k))
 	var arr [8]int
 	b := build("linear", x)
 	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.of(dtype, append(append(arr[:0], x.shape[:nx-1]...), n)...)
 	if low && beta != nil { // as bfloat16, which is added in float32
 		beta = b.cast(b.cast(beta, element.BFloat16), element.Float32)
 	}
-	ensure(kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false))
+	try.Ok(kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false))
 	if recordsAny(x, weight, bias) {
 		back := backLinear
 		if low {
@@ -50,21 +51,21 @@ func backLinearHalf(n *node, g *Tensor, out []*Tensor) error { return linearGrad
 
 func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) (err error) {
 	x, w := n.val(0), n.val(1)
-	g = try(rowsOf(g, x.shape[0], w.shape[0]))
+	g = try.To(rowsOf(g, x.shape[0], w.shape[0]))
 	if n.needs(0) {
-		dx := try(matmul(g.dtype, low, g, w))
+		dx := try.To(matmul(g.dtype, low, g, w))
 		if out[0] = dx; !sameShape(dx.shape, n.in[0].shape()) {
-			out[0] = try(Reshape(dx, n.in[0].shape()))
+			out[0] = try.To(Reshape(dx, n.in[0].shape()))
 		}
 	}
 	rows, wide, k := g.shape[0], w.shape[0], w.shape[1]
 	if n.needs(1) {
 		dw, add := n.place(1, g)
 		if dw == nil {
-			dw = try(newTensor("linear", g.ctx, w.shape, g.dtype))
+			dw = try.To(newTensor("linear", g.ctx, w.shape, g.dtype))
 			out[1] = dw
 		}
-		ensure(kGemm("linear", low, factor{t: dw, ld: max(k, 1)}, factor{t: g, ld: max(wide, 1), trans: true}, factor{t: x, ld: max(k, 1)},
+		try.Ok(kGemm("linear", low, factor{t: dw, ld: max(k, 1)}, factor{t: g, ld: max(wide, 1), trans: true}, factor{t: x, ld: max(k, 1)},
 			1, wide, k, rows, nil, add))
 	}
 	if n.needs(2) {
@@ -99,7 +100,7 @@ func rowsOf(t *Tensor, rows, cols int) (*Tensor, error) {
 // operands are skipped.
 func sameFloat(op string, x *Tensor, others ...*Tensor) error {
 	if !half(x) {
-		if err := needFloat(op, x); err != nil {
+		if err := NeedFloat(op, x); err != nil {
 			return err
 		}
 	}
@@ -108,5 +109,5 @@ func sameFloat(op string, x *Tensor, others ...*Tensor) error {
 			return fmt.Errorf("%s: dtypes %s and %s differ; cast with .to()", op, x.dtype, t.dtype)
 		}
 	}
-	return needFloat(op, x)
+	return NeedFloat(op, x)
 }

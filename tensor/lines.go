@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -17,7 +18,7 @@ type lined struct {
 // alongLines views t as lines over dims, which are in order. It copies t only if it is not contiguous, or the
 // dimensions alternate too often.
 func alongLines(t *Tensor, dims []int) (_ lined, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	var l lined
 	var ok bool
 	if l.lines, ok = lineShape(t.shape, dims); !ok {
@@ -28,7 +29,7 @@ func alongLines(t *Tensor, dims []int) (_ lined, err error) {
 		}
 		kept := len(l.order)
 		l.order = append(l.order, dims...)
-		t = try(Permute(t.Detach(), l.order))
+		t = try.To(Permute(t.Detach(), l.order))
 		l.lines = kernel.Lines{Outer: product(t.shape[:kept]), N: 1, Side: 1, Run: product(t.shape[kept:])}
 	}
 	l.t, err = contiguous(t)
@@ -67,8 +68,8 @@ func lineShape(shape, dims []int) (kernel.Lines, bool) {
 
 // scaled is (t - mean - low)·scale with one value of each per line, in the dimensions' given order; mean and low may be nil.
 func (l *lined) scaled(op string, mean, low, scale *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
-	out := try(newTensor(op, l.t.ctx, l.t.shape, l.t.dtype))
+	defer try.Caught(&err)
+	out := try.To(newTensor(op, l.t.ctx, l.t.shape, l.t.dtype))
 	kernel.ScaleLines(l.t.dtype, l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
 	alive(l.t, mean, low, scale)
 	if l.order == nil {
@@ -81,8 +82,8 @@ func (l *lined) scaled(op string, mean, low, scale *Tensor) (_ *Tensor, err erro
 	return Permute(out, inverse)
 }
 
-// starved names the operation whose kernel could not get its memory.
-func starved(op string, err error) error {
+// Starved names the operation whose kernel could not get its memory.
+func Starved(op string, err error) error {
 	if err == nil {
 		return nil
 	}

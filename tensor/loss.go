@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -30,8 +31,8 @@ func (r Reduction) apply(t *Tensor) (*Tensor, error) {
 // classes checks and flattens the operands of a classification loss: scores
 // (N, C) or (N, C, d…), and targets (N) or (N, d…) of classes.
 func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
-	defer caught(&err)
-	ensure(needFloat(op, x))
+	defer try.Caught(&err)
+	try.Ok(NeedFloat(op, x))
 	if !target.dtype.IsInt() {
 		return nil, nil, fmt.Errorf("%s: targets must be integers (class numbers), not %s", op, target.dtype)
 	}
@@ -39,7 +40,7 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
 	if len(x.shape) == 1 {
 		d = 0
 	}
-	if len(x.shape) == 0 || !sameShape(target.shape, reducedShape(x.shape, []int{d}, false)) {
+	if len(x.shape) == 0 || !sameShape(target.shape, ReducedShape(x.shape, []int{d}, false)) {
 		return nil, nil, fmt.Errorf("%s: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
 			op, ShapeString(target.shape), ShapeString(x.shape))
 	}
@@ -49,14 +50,14 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
 		for i := 2; i < len(x.shape); i++ {
 			order = append(order, i)
 		}
-		rows = try(Permute(x, append(order, 1)))
+		rows = try.To(Permute(x, append(order, 1)))
 	}
 	if len(rows.shape) != 2 || !rows.contiguous {
-		rows = try(Reshape(rows, []int{target.n, x.shape[d]}))
+		rows = try.To(Reshape(rows, []int{target.n, x.shape[d]}))
 	}
 	b := build(op, target)
 	ix = b.indices(target)
-	for i, c := range elems[int64](ix) {
+	for i, c := range Elems[int64](ix) {
 		if (c < 0 || c >= int64(x.shape[d])) && c != ignoreTarget {
 			return nil, nil, fmt.Errorf("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, c, i, x.shape[d], x.shape[d]-1)
 		}
@@ -69,7 +70,7 @@ const ignoreTarget = -100
 
 func countTargets(ix *Tensor) int {
 	n := 0
-	for _, c := range elems[int64](ix) {
+	for _, c := range Elems[int64](ix) {
 		if c != ignoreTarget {
 			n++
 		}
@@ -82,7 +83,7 @@ func countTargets(ix *Tensor) int {
 // class numbers, where -100 leaves the sample out, or probabilities of the
 // scores' shape and type.
 func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(scores, target) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return CrossEntropy(t[0], t[1], r) }, scores, target)
 	}
@@ -90,16 +91,16 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
 	if target.dtype.IsFloat() {
 		return softCrossEntropy(scores, target, r)
 	}
-	x, ix := try2(classes(op, scores, target))
+	x, ix := try.To2(classes(op, scores, target))
 	rows, n := x.shape[0], x.shape[1]
 	b := build(op, x)
 	loss, lse := b.like(rows), b.like(rows)
-	kernel.CrossEntropy(x.dtype, rows, n, loss.ptr(), lse.ptr(), x.ptr(), elems[int64](ix))
+	kernel.CrossEntropy(x.dtype, rows, n, loss.ptr(), lse.ptr(), x.ptr(), Elems[int64](ix))
 	alive(x)
 	out, scale := loss, 1.0
 	switch r {
 	case ReduceMean, ReduceSum:
-		out = try(Sum(loss, nil, false))
+		out = try.To(Sum(loss, nil, false))
 		Discard(loss)
 		if r == ReduceMean {
 			counted := float64(countTargets(ix))
@@ -107,7 +108,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
 			kBinaryNumber(OpDiv, out, out, Float(counted), false)
 		}
 	case ReduceNone:
-		out = try(View(loss, target.shape))
+		out = try.To(View(loss, target.shape))
 		out.view = false
 	}
 	if records(x, nil) {
@@ -118,7 +119,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
 			}
 			b := build(op, g)
 			out[0], g = b.like(x.shape...), b.contiguous(g)
-			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), elems[int64](ix))
+			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), Elems[int64](ix))
 			alive(g)
 			return nil
 		}, x).save(x, lse, ix)
@@ -129,7 +130,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
 
 // softCrossEntropy takes probabilities as targets.
 func softCrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
 		hint := ""
 		if len(target.shape) == 1 && len(scores.shape) == 2 && target.n == scores.shape[0] {
@@ -137,7 +138,7 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error
 		}
 		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s%s", ShapeString(target.shape), ShapeString(scores.shape), hint)
 	}
-	ensure(sameFloat("cross_entropy", scores, target))
+	try.Ok(sameFloat("cross_entropy", scores, target))
 	d := min(1, len(scores.shape)-1)
 	return chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).then(r.apply).end()
@@ -146,15 +147,15 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error
 // NLLLoss is minus the score of the target class; scores are logarithms of
 // probabilities.
 func NLLLoss(logp, target *Tensor, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(logp) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return NLLLoss(t[0], target, r) }, logp)
 	}
-	x, ix := try2(classes("nll_loss", logp, target))
+	x, ix := try.To2(classes("nll_loss", logp, target))
 	if countTargets(ix) != ix.n {
 		return NLLLossWith(logp, target, nil, ignoreTarget, r)
 	}
-	column := try(View(ix, []int{ix.n, 1}))
+	column := try.To(View(ix, []int{ix.n, 1}))
 	return chain(x).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
 		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).unary(OpNeg).then(r.apply).end()
 }
@@ -162,7 +163,7 @@ func NLLLoss(logp, target *Tensor, r Reduction) (_ *Tensor, err error) {
 // Accuracy is the share of rows of scores (N, C) whose largest entry is the
 // target's class.
 func Accuracy(scores, target *Tensor) (_ float64, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if len(scores.shape) != 2 || len(target.shape) != 1 || target.shape[0] != scores.shape[0] {
 		return 0, fmt.Errorf("accuracy: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
 			ShapeString(target.shape), ShapeString(scores.shape))
@@ -170,7 +171,7 @@ func Accuracy(scores, target *Tensor) (_ float64, err error) {
 	if target.n == 0 {
 		return 0, emptyReduction("accuracy", target)
 	}
-	hits := try(chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
+	hits := try.To(chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end())
 	return hits.at(0).f / float64(target.n), nil
 }

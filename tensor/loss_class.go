@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -20,7 +21,7 @@ const IgnoreTarget = ignoreTarget
 // samples out, and smoothed targets (Szegedy et al. 2016). The mean is over the weights of
 // the targets, as in PyTorch.
 func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(scores, target, o.Weight) {
 		return precise(func(t []*Tensor) (*Tensor, error) {
 			o.Weight = t[2]
@@ -28,7 +29,7 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (_ *T
 		}, scores, target, o.Weight)
 	}
 	const op = "cross_entropy"
-	c := try(o.classes(op, scores))
+	c := try.To(o.classes(op, scores))
 	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		return nil, fmt.Errorf("%s: label_smoothing must be between 0 and 1, not %v", op, o.Smoothing)
 	}
@@ -38,26 +39,26 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (_ *T
 		}
 		return smoothCrossEntropy(scores, target, o, c, r)
 	}
-	ids := try(ignoring(op, target, o.Ignore, c))
+	ids := try.To(ignoring(op, target, o.Ignore, c))
 	if o.Weight == nil && o.Smoothing == 0 {
 		return CrossEntropy(scores, ids, r)
 	}
-	x, ix := try2(classes(op, scores, ids))
-	logp := try(LogSoftmax(x, 1))
+	x, ix := try.To2(classes(op, scores, ids))
+	logp := try.To(LogSoftmax(x, 1))
 	return classLoss(op, logp, ix, target.shape, o, r)
 }
 
 // NLLLossWith is NLLLoss with weights of the classes, and a target that leaves samples out.
 func NLLLossWith(logp, target *Tensor, weight *Tensor, ignore int64, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(logp, weight) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return NLLLossWith(t[0], target, t[1], ignore, r) }, logp, weight)
 	}
 	const op = "nll_loss"
 	o := ClassOptions{Weight: weight, Ignore: ignore}
-	c := try(o.classes(op, logp))
-	ids := try(ignoring(op, target, ignore, c))
-	x, ix := try2(classes(op, logp, ids))
+	c := try.To(o.classes(op, logp))
+	ids := try.To(ignoring(op, target, ignore, c))
+	x, ix := try.To2(classes(op, logp, ids))
 	if weight == nil && countTargets(ix) == ix.n {
 		return NLLLoss(logp, target, r)
 	}
@@ -66,14 +67,14 @@ func NLLLossWith(logp, target *Tensor, weight *Tensor, ignore int64, r Reduction
 
 // classes is the number of classes of scores, which the weights fit.
 func (o *ClassOptions) classes(op string, scores *Tensor) (_ int, err error) {
-	defer caught(&err)
-	ensure(needFloat(op, scores))
+	defer try.Caught(&err)
+	try.Ok(NeedFloat(op, scores))
 	if len(scores.shape) == 0 {
 		return 0, fmt.Errorf("%s: scores have no dimension of classes", op)
 	}
 	c := scores.shape[min(1, len(scores.shape)-1)]
 	if o.Weight != nil {
-		ensure(sameFloat(op, scores, o.Weight))
+		try.Ok(sameFloat(op, scores, o.Weight))
 		if len(o.Weight.shape) != 1 || o.Weight.shape[0] != c {
 			return 0, fmt.Errorf("%s: weights of shape %s do not fit scores of shape %s: expected (%d,)", op, ShapeString(o.Weight.shape), ShapeString(scores.shape), c)
 		}
@@ -83,24 +84,24 @@ func (o *ClassOptions) classes(op string, scores *Tensor) (_ int, err error) {
 
 // classLoss combines the losses of rows of log-probabilities (n, C) with n target classes, where -100 leaves its row out.
 func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	c := logp.shape[1]
-	ix = try(View(ix, []int{ix.n}))
-	out := try(BinaryScalar(OpLt, ix, Int(0), false))
-	known := try(MaskedFill(ix, out, Int(0)))
+	ix = try.To(View(ix, []int{ix.n}))
+	out := try.To(BinaryScalar(OpLt, ix, Int(0), false))
+	known := try.To(MaskedFill(ix, out, Int(0)))
 	weights, per := o.Weight, (*Tensor)(nil)
 	if weights == nil {
-		weights = try(Ones(logp.ctx, []int{c}, logp.dtype))
+		weights = try.To(Ones(logp.ctx, []int{c}, logp.dtype))
 	}
 	weights = weights.Detach()
-	per = try(chain(weights).then(func(t *Tensor) (*Tensor, error) { return IndexSelect(t, 0, known) }).
+	per = try.To(chain(weights).then(func(t *Tensor) (*Tensor, error) { return IndexSelect(t, 0, known) }).
 		then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).end())
-	column := try(View(known, []int{known.n, 1}))
+	column := try.To(View(known, []int{known.n, 1}))
 	each := chain(logp).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
 		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, []int{known.n}) }).
 		then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).mul(per).scalar(OpMul, Float(o.Smoothing-1))
 	if o.Smoothing > 0 {
-		all := try(chain(logp).mul(weights).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{1}, false) }).
+		all := try.To(chain(logp).mul(weights).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{1}, false) }).
 			then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).scalar(OpMul, Float(o.Smoothing/float64(c))).end())
 		each = each.binary(OpSub, all)
 	}
@@ -110,18 +111,18 @@ func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduc
 	case ReduceSum:
 		return each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()
 	}
-	total := try(Sum(per, nil, false))
+	total := try.To(Sum(per, nil, false))
 	return each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).div(total).end()
 }
 
 // ignoring is target with the ignored class replaced by -100, which no other target may be.
 func ignoring(op string, target *Tensor, ignore int64, c int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if ignore == ignoreTarget || !target.dtype.IsInt() {
 		return target, nil
 	}
-	ids := try(Clone(try(Cast(target, element.Int64))))
-	v := elems[int64](ids)
+	ids := try.To(Clone(try.To(Cast(target, element.Int64))))
+	v := Elems[int64](ids)
 	for i, id := range v {
 		switch id {
 		case ignore:
@@ -135,10 +136,10 @@ func ignoring(op string, target *Tensor, ignore int64, c int) (_ *Tensor, err er
 
 // smoothCrossEntropy takes probabilities as targets.
 func smoothCrossEntropy(scores, target *Tensor, o ClassOptions, c int, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	b := build("cross_entropy", scores)
 	if o.Smoothing > 0 {
-		target = try(chain(target).scalar(OpMul, Float(1-o.Smoothing)).scalar(OpAdd, Float(o.Smoothing/float64(c))).end())
+		target = try.To(chain(target).scalar(OpMul, Float(1-o.Smoothing)).scalar(OpAdd, Float(o.Smoothing/float64(c))).end())
 	}
 	if o.Weight != nil {
 		shape := make([]int, max(len(scores.shape)-1, 1))
@@ -149,8 +150,8 @@ func smoothCrossEntropy(scores, target *Tensor, o ClassOptions, c int, r Reducti
 		if len(scores.shape) == 1 {
 			shape = shape[:1]
 		}
-		weight := try(View(b.contiguous(o.Weight.Detach()), shape))
-		target = try(Mul(target, weight))
+		weight := try.To(View(b.contiguous(o.Weight.Detach()), shape))
+		target = try.To(Mul(target, weight))
 	}
 	return softCrossEntropy(scores, target, r)
 }

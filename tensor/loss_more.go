@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -13,28 +14,28 @@ const ReduceBatchMean Reduction = ReduceNone + 1
 // WeightedBCE is BCEWithLogits with elements multiplied by weight, and their positive parts by posWeight; both
 // broadcast to x, and may be nil.
 func WeightedBCE(x, y, weight, posWeight *Tensor, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x, y, weight, posWeight) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return WeightedBCE(t[0], t[1], t[2], t[3], r) }, x, y, weight, posWeight)
 	}
 	const op = "bce_with_logits"
-	ensure(pairLoss(op, x, y))
+	try.Ok(pairLoss(op, x, y))
 	for _, w := range []*Tensor{weight, posWeight} {
 		if w == nil {
 			continue
 		}
-		ensure(sameFloat(op, x, w))
-		if s, err := broadcastShape(op, nil, x.shape, w.shape); err != nil || !sameShape(s, x.shape) {
+		try.Ok(sameFloat(op, x, w))
+		if s, err := BroadcastShape(op, nil, x.shape, w.shape); err != nil || !sameShape(s, x.shape) {
 			return nil, fmt.Errorf("%s: weights of shape %s do not broadcast to shape %s", op, ShapeString(w.shape), ShapeString(x.shape))
 		}
 	}
-	negative := try(Unary(OpNeg, x))
-	soft := try(Softplus(negative, 1, math.Inf(1)))
+	negative := try.To(Unary(OpNeg, x))
+	soft := try.To(Softplus(negative, 1, math.Inf(1)))
 	if posWeight != nil {
-		factor := try(chain(posWeight.Detach()).scalar(OpSub, Float(1)).mul(y).scalar(OpAdd, Float(1)).end())
-		soft = try(Mul(soft, factor))
+		factor := try.To(chain(posWeight.Detach()).scalar(OpSub, Float(1)).mul(y).scalar(OpAdd, Float(1)).end())
+		soft = try.To(Mul(soft, factor))
 	}
-	rest := try(BinaryScalar(OpSub, y, Float(1), true)) // 1 - y
+	rest := try.To(BinaryScalar(OpSub, y, Float(1), true)) // 1 - y
 	each := chain(rest).mul(x).binary(OpAdd, soft)
 	if weight != nil {
 		each = each.mul(weight.Detach())
@@ -58,11 +59,11 @@ func SmoothL1Loss(x, y *Tensor, beta float64, r Reduction) (*Tensor, error) {
 }
 
 func huber(op string, x, y *Tensor, delta float64, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x, y) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return huber(op, t[0], t[1], delta, r) }, x, y)
 	}
-	ensure(pairLoss(op, x, y))
+	try.Ok(pairLoss(op, x, y))
 	return chain(x).binary(OpSub, y).then(func(t *Tensor) (*Tensor, error) { return activate(op, kernel.Huber, t, delta, 0) }).then(r.apply).end()
 }
 
@@ -70,21 +71,21 @@ func huber(op string, x, y *Tensor, delta float64, r Reduction) (_ *Tensor, err 
 // of x, log-probabilities, from target, probabilities or, with logTarget,
 // log-probabilities.
 func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x, target) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return KLDiv(t[0], t[1], logTarget, r) }, x, target)
 	}
 	const op = "kl_div"
-	ensure(pairLoss(op, x, target))
-	ensure(sameFloat(op, x, target))
+	try.Ok(pairLoss(op, x, target))
+	try.Ok(sameFloat(op, x, target))
 	var each chained
 	if logTarget {
-		p := try(Unary(OpExp, target))
+		p := try.To(Unary(OpExp, target))
 		each = chain(target).binary(OpSub, x).mul(p)
 	} else {
-		zero := try(BinaryScalar(OpEq, target, Int(0), false))
-		own := try(chain(target).then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, zero, Int(1)) }).unary(OpLog).mul(target).end())
-		cross := try(Mul(target, x))
+		zero := try.To(BinaryScalar(OpEq, target, Int(0), false))
+		own := try.To(chain(target).then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, zero, Int(1)) }).unary(OpLog).mul(target).end())
+		cross := try.To(Mul(target, x))
 		each = chain(own).binary(OpSub, cross)
 	}
 	if r != ReduceBatchMean {
@@ -99,52 +100,52 @@ func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (_ *Tensor, err error
 // CosineSimilarity is a·b / (‖a‖·‖b‖) along a dimension; norms below eps count as eps. a
 // and b broadcast.
 func CosineSimilarity(a, b *Tensor, dim int, eps float64) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(a, b) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return CosineSimilarity(t[0], t[1], dim, eps) }, a, b)
 	}
 	const op = "cosine_similarity"
-	ensure(sameFloat(op, a, b))
-	shape := try(broadcastShape(op, nil, a.shape, b.shape))
-	d := try(axis(op, dim, len(shape)))
+	try.Ok(sameFloat(op, a, b))
+	shape := try.To(BroadcastShape(op, nil, a.shape, b.shape))
+	d := try.To(Axis(op, dim, len(shape)))
 	unit := func(t *Tensor) (_ *Tensor, err error) {
-		defer caught(&err)
-		t = try(Expand(t, shape))
-		length := try(chain(t).unary(OpSquare).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, true) }).
+		defer try.Caught(&err)
+		t = try.To(Expand(t, shape))
+		length := try.To(chain(t).unary(OpSquare).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, true) }).
 			then(func(t *Tensor) (*Tensor, error) {
 				least := Float(eps * eps)
 				return Clamp(t, &least, nil)
 			}).unary(OpSqrt).end())
 		return Div(t, length)
 	}
-	x := try(unit(a))
-	y := try(unit(b))
+	x := try.To(unit(a))
+	y := try.To(unit(b))
 	return chain(x).mul(y).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).end()
 }
 
 // CosineEmbeddingLoss is 1 - cos(a, b) where target is 1, and cos(a, b) - margin, at least
 // 0, where it is -1. a and b are (N, D) or (D), target (N) or without dimensions.
 func CosineEmbeddingLoss(a, b, target *Tensor, margin float64, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(a, b) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return CosineEmbeddingLoss(t[0], t[1], target, margin, r) }, a, b)
 	}
 	const op = "cosine_embedding_loss"
-	ensure(sameFloat(op, a, b))
+	try.Ok(sameFloat(op, a, b))
 	if nd := len(a.shape); nd < 1 || nd > 2 || !sameShape(a.shape, b.shape) || !sameShape(target.shape, a.shape[:nd-1]) {
 		return nil, fmt.Errorf("%s: shapes %s, %s and %s do not fit: expected (N, D), (N, D) and (N,)", op, ShapeString(a.shape), ShapeString(b.shape), ShapeString(target.shape))
 	}
 	last := len(a.shape) - 1
 	sum := func(t *Tensor) (*Tensor, error) { return Sum(t, []int{last}, false) }
 	const tiny = 1e-12
-	bb := try(chain(b).unary(OpSquare).then(sum).scalar(OpAdd, Float(tiny)).end())
-	length := try(chain(a).unary(OpSquare).then(sum).scalar(OpAdd, Float(tiny)).mul(bb).unary(OpSqrt).end())
-	cos := try(chain(a).mul(b).then(sum).div(length).end())
-	like := try(BinaryScalar(OpSub, cos, Float(1), true))
-	unlike := try(chain(cos).scalar(OpSub, Float(margin)).unary(OpRelu).end())
+	bb := try.To(chain(b).unary(OpSquare).then(sum).scalar(OpAdd, Float(tiny)).end())
+	length := try.To(chain(a).unary(OpSquare).then(sum).scalar(OpAdd, Float(tiny)).mul(bb).unary(OpSqrt).end())
+	cos := try.To(chain(a).mul(b).then(sum).div(length).end())
+	like := try.To(BinaryScalar(OpSub, cos, Float(1), true))
+	unlike := try.To(chain(cos).scalar(OpSub, Float(margin)).unary(OpRelu).end())
 	zero := newNumber(a.ctx, Int(0), a.dtype)
-	pos, neg := try(BinaryScalar(OpEq, target, Int(1), false)), try(BinaryScalar(OpEq, target, Int(-1), false))
-	first, second := try(Where(pos, like, zero)), try(Where(neg, unlike, zero))
+	pos, neg := try.To(BinaryScalar(OpEq, target, Int(1), false)), try.To(BinaryScalar(OpEq, target, Int(-1), false))
+	first, second := try.To(Where(pos, like, zero)), try.To(Where(neg, unlike, zero))
 	return chain(first).binary(OpAdd, second).then(r.apply).end()
 }
 
@@ -152,14 +153,14 @@ func CosineEmbeddingLoss(a, b, target *Tensor, margin float64, r Reduction) (_ *
 // the p-norm over the last dimension; eps is added to differences. swap measures the second
 // distance from the nearer of anchor and positive (Balntas et al. 2016).
 func TripletMarginLoss(anchor, positive, negative *Tensor, margin, p, eps float64, swap bool, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(anchor, positive, negative) {
 		return precise(func(t []*Tensor) (*Tensor, error) {
 			return TripletMarginLoss(t[0], t[1], t[2], margin, p, eps, swap, r)
 		}, anchor, positive, negative)
 	}
 	const op = "triplet_margin_loss"
-	ensure(sameFloat(op, anchor, positive, negative))
+	try.Ok(sameFloat(op, anchor, positive, negative))
 	if len(anchor.shape) == 0 || !sameShape(anchor.shape, positive.shape) || !sameShape(anchor.shape, negative.shape) {
 		return nil, fmt.Errorf("%s: shapes %s, %s and %s differ", op, ShapeString(anchor.shape), ShapeString(positive.shape), ShapeString(negative.shape))
 	}
@@ -167,10 +168,10 @@ func TripletMarginLoss(anchor, positive, negative *Tensor, margin, p, eps float6
 	far := func(a, b *Tensor) (*Tensor, error) {
 		return chain(a).binary(OpSub, b).scalar(OpAdd, Float(eps)).then(func(t *Tensor) (*Tensor, error) { return Norm(t, p, []int{last}, false) }).end()
 	}
-	near, away := try(far(anchor, positive)), try(far(anchor, negative))
+	near, away := try.To(far(anchor, positive)), try.To(far(anchor, negative))
 	if swap {
-		other := try(far(positive, negative))
-		away = try(Binary(OpMinimum, away, other))
+		other := try.To(far(positive, negative))
+		away = try.To(Binary(OpMinimum, away, other))
 	}
 	return chain(near).binary(OpSub, away).scalar(OpAdd, Float(margin)).unary(OpRelu).then(r.apply).end()
 }

@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/internal/try"
+)
 
 // pairLoss checks the operands of a loss that compares equal shapes:
 // broadcasting here is nearly always a mistake.
@@ -11,7 +15,7 @@ func pairLoss(op string, x, y *Tensor) error {
 	if _, err := computing(y.dtype, op); err != nil {
 		return err
 	}
-	return needFloat(op, x)
+	return NeedFloat(op, x)
 }
 
 // MSELoss is the squared difference.
@@ -37,24 +41,24 @@ func difference(op string, x, y *Tensor, of UnaryOp, r Reduction) (*Tensor, erro
 // BCEWithLogits is the cross entropy of sigmoid(x) and y, as
 // relu(x) - x·y + log(1 + exp(-|x|)), which does not overflow.
 func BCEWithLogits(x, y *Tensor, r Reduction) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x, y) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return BCEWithLogits(t[0], t[1], r) }, x, y)
 	}
-	ensure(pairLoss("bce_with_logits", x, y))
+	try.Ok(pairLoss("bce_with_logits", x, y))
 	const op = "bce_with_logits"
 	plain, target := x.Detach(), y.Detach()
-	soft := try(chain(plain).unary(OpAbs).unary(OpNeg).unary(OpExp).unary(OpLog1p).end())
-	xy := try(Mul(plain, target))
-	each := try(chain(plain).unary(OpRelu).binary(OpSub, xy).binary(OpAdd, soft).end())
+	soft := try.To(chain(plain).unary(OpAbs).unary(OpNeg).unary(OpExp).unary(OpLog1p).end())
+	xy := try.To(Mul(plain, target))
+	each := try.To(chain(plain).unary(OpRelu).binary(OpSub, xy).binary(OpAdd, soft).end())
 	if records(x, y) {
 		record(each, op, func(n *node, g *Tensor, out []*Tensor) error {
 			x, y := n.val(0), n.val(1)
 			if n.needs(0) {
-				out[0] = try(chain(x).unary(OpSigmoid).binary(OpSub, y).mul(g).end())
+				out[0] = try.To(chain(x).unary(OpSigmoid).binary(OpSub, y).mul(g).end())
 			}
 			if n.needs(1) {
-				out[1] = try(chain(x).mul(g).unary(OpNeg).end())
+				out[1] = try.To(chain(x).mul(g).unary(OpNeg).end())
 			}
 			return nil
 		}, x, y).save(x, y)

@@ -5,20 +5,21 @@ import (
 	"fmt"
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
 // Where takes a's elements where cond is true and b's where it is false;
 // all three broadcast.
 func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if cond.dtype != element.Bool {
 		return nil, fmt.Errorf("where: the condition must be a bool tensor, not %s", cond.dtype)
 	}
 	compute := promoteOperands(a, b)
 	var arr, arr2 [8]int
-	shape := try(broadcastShape("where", arr[:0], a.shape, b.shape))
-	shape = try(broadcastShape("where", arr2[:0], cond.shape, shape))
+	shape := try.To(BroadcastShape("where", arr[:0], a.shape, b.shape))
+	shape = try.To(BroadcastShape("where", arr2[:0], cond.shape, shape))
 	made := build("where", cond)
 	if made.ctx == nil {
 		made.ctx = a.ctx
@@ -34,28 +35,28 @@ func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
 func backWhere(n *node, g *Tensor, out []*Tensor) error {
 	zero := newNumber(g.ctx, Int(0), g.dtype)
 	if n.needs(0) {
-		out[0] = try(Where(n.val(0), g, zero))
+		out[0] = try.To(Where(n.val(0), g, zero))
 	}
 	if n.needs(1) {
-		out[1] = try(Where(n.val(0), zero, g))
+		out[1] = try.To(Where(n.val(0), zero, g))
 	}
 	return nil
 }
 
 // MaskedFill is t with value where mask is true.
 func MaskedFill(t, mask *Tensor, value Scalar) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if mask.dtype != element.Bool {
 		return nil, fmt.Errorf("masked_fill: the mask must be a bool tensor, not %s", mask.dtype)
 	}
-	ensure(value.fits("masked_fill", t.dtype))
+	try.Ok(value.fits("masked_fill", t.dtype))
 	out, err := Where(mask, newNumber(t.ctx, value, t.dtype), t)
-	return out, As("masked_fill", err)
+	return out, try.As("masked_fill", err)
 }
 
 // Clamp limits elements to lo … hi; a nil bound does not limit. NaN stays.
 func Clamp(t *Tensor, lo, hi *Scalar) (_ *Tensor, err error) {
-	defer caughtAs("clamp", &err)
+	defer try.CaughtAs("clamp", &err)
 	if lo == nil && hi == nil {
 		return nil, fmt.Errorf("clamp: at least one of min and max must be given")
 	}
@@ -67,12 +68,12 @@ func Clamp(t *Tensor, lo, hi *Scalar) (_ *Tensor, err error) {
 	if hi != nil {
 		limited = limited.scalar(OpMinimum, *hi)
 	}
-	out := try(limited.end())
+	out := try.To(limited.end())
 	if !out.dtype.IsFloat() || !records(t, nil) {
 		return out, nil
 	}
 	// The gradient passes where t was within the limits.
-	inside := try(Binary(OpEq, out, plain))
+	inside := try.To(Binary(OpEq, out, plain))
 	record(out, "clamp", func(n *node, g *Tensor, out []*Tensor) (err error) {
 		out[0], err = Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype))
 		return err
@@ -101,32 +102,32 @@ func IsFinite(t *Tensor) (*Tensor, error) {
 
 // classify applies test to t's elements if they are floats; all integers give the value integers.
 func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return classify(op, t[0], integers, test) }, t)
 	}
-	try(computing(t.dtype, op))
+	try.To(computing(t.dtype, op))
 	if !t.dtype.IsFloat() {
 		return full(op, t.ctx, t.shape, Truth(integers), element.Bool)
 	}
 	out, err := test(t.Detach())
-	return out, As(op, err)
+	return out, try.As(op, err)
 }
 
 // triangle keeps the elements on one side of a diagonal of the last two
 // dimensions.
 func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	nd := len(t.shape)
 	if nd < 2 {
 		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
 	}
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
 	diagonal = min(max(diagonal, -rows), cols) // further out, all or nothing is kept
-	row := try(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64))
-	col := try(sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64))
-	row = try(View(row, []int{rows, 1}))
-	keep := try(Binary(compare, col, row))
+	row := try.To(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64))
+	col := try.To(sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64))
+	row = try.To(View(row, []int{rows, 1}))
+	keep := try.To(Binary(compare, col, row))
 	return Where(keep, t, newNumber(t.ctx, Int(0), t.dtype))
 }
 
@@ -138,13 +139,13 @@ func Triu(t *Tensor, diagonal int) (*Tensor, error) { return triangle("triu", Op
 
 // nonzero lists where a contiguous bool mask is true, as flat indices.
 func nonzero(op string, mask *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	b := build(op, mask)
 	m := b.contiguous(mask)
 	count := m.n - bytes.Count(m.Bytes(), []byte{0})
 	out := b.of(element.Int64, count)
-	v := elems[int64](out)
-	for i, on := range elems[bool](m) {
+	v := Elems[int64](out)
+	for i, on := range Elems[bool](m) {
 		if on {
 			v[0] = int64(i)
 			v = v[1:]

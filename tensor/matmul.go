@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -12,7 +13,7 @@ import (
 // row on the left and a column on the right, and leading dimensions are
 // batches that broadcast.
 func MatMul(a, b *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	na, nb := len(a.shape), len(b.shape)
 	if na == 0 || nb == 0 {
 		return nil, fmt.Errorf("matmul: shapes %s and %s: both need at least one dimension", ShapeString(a.shape), ShapeString(b.shape))
@@ -28,7 +29,7 @@ func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 	}
 	dtype := element.BFloat16
 	if !low {
-		dtype = try(computing(a.dtype, "matmul"))
+		dtype = try.To(computing(a.dtype, "matmul"))
 	}
 	matmul := func(a, b *Tensor) (*Tensor, error) { return matmul(dtype, low, a, b) }
 	if na == 2 && nb == 2 {
@@ -48,7 +49,7 @@ func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 		if ferr != nil {
 			return nil, ferr
 		}
-		out = try(matmul(flat, y.t))
+		out = try.To(matmul(flat, y.t))
 		out, err = Reshape(out, append(slices.Clone(a.shape[:na-1]), out.shape[1]))
 	} else {
 		out, err = matmul(x.t, y.t)
@@ -57,30 +58,30 @@ func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 		return nil, err
 	}
 	if nb == 1 {
-		out = try(Squeeze(out, -1))
+		out = try.To(Squeeze(out, -1))
 	}
 	if na == 1 {
 		d := -2
 		if nb == 1 {
 			d = -1
 		}
-		out = try(Squeeze(out, d))
+		out = try.To(Squeeze(out, d))
 	}
 	return out, nil
 }
 
 // matmul multiplies tensors of at least two dimensions with matching sizes; low multiplies them as bfloat16.
 func matmul(dtype element.Type, low bool, a, b *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	na, nb := len(a.shape), len(b.shape)
 	m, k, n := a.shape[na-2], a.shape[na-1], b.shape[nb-1]
 	var arr, arr2 [8]int
-	batch, err := broadcastShape("matmul", arr[:0], a.shape[:na-2], b.shape[:nb-2])
+	batch, err := BroadcastShape("matmul", arr[:0], a.shape[:na-2], b.shape[:nb-2])
 	if err != nil {
 		return nil, fmt.Errorf("matmul: the batches of shapes %s and %s do not broadcast", ShapeString(a.shape), ShapeString(b.shape))
 	}
-	out := try(newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dtype))
-	ensure(multiply(low, out, a, b, batch, m, n, k))
+	out := try.To(newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dtype))
+	try.Ok(multiply(low, out, a, b, batch, m, n, k))
 	if records(a, b) {
 		back := backMatMul
 		if low {
@@ -97,13 +98,13 @@ func backMatMulHalf(n *node, g *Tensor, out []*Tensor) error { return matmulGrad
 
 func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) (err error) {
 	if n.needs(0) {
-		out[0] = try(matmul(g.dtype, low, g, transposed(n.val(1))))
+		out[0] = try.To(matmul(g.dtype, low, g, transposed(n.val(1))))
 	}
 	if n.needs(1) {
 		if turned, err := n.turnedGrad(low, g); turned || err != nil {
 			return err
 		}
-		out[1] = try(matmul(g.dtype, low, transposed(n.val(0)), g))
+		out[1] = try.To(matmul(g.dtype, low, transposed(n.val(0)), g))
 	}
 	return nil
 }
@@ -112,7 +113,7 @@ func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) (err error) {
 // tied weights of a language model's head: otherwise it would be made separately and copied column by column. It does so
 // only if no other part of that gradient can come in between, so that the parts are added in the same order.
 func (n *node) turnedGrad(low bool, g *Tensor) (_ bool, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	m, x := n.in[1].node, n.val(0)
 	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.Watch != nil ||
 		!x.contiguous || !g.contiguous || len(x.shape) != 2 || x.n == 0 || g.n == 0 {
@@ -129,7 +130,7 @@ func (n *node) turnedGrad(low bool, g *Tensor) (_ bool, err error) {
 	if t.grad != nil && (rows > kernel.GemmBlock || t.grad.st == x.st) || t.leaf != nil && t.leaf.slot != nil && t.leaf.slot.st == x.st {
 		return false, nil // several blocks would be added one by one
 	}
-	ensure(m.check())
+	try.Ok(m.check())
 	dst, add := m.place(0, g)
 	if dst == nil {
 		return false, nil
@@ -144,12 +145,12 @@ func transposed(t *Tensor) *Tensor { return swapped(t, len(t.shape)-2, len(t.sha
 
 // multiply writes a·b into out, which is contiguous.
 func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if out.n == 0 {
 		return nil
 	}
-	x := try(matrix(a))
-	y := try(matrix(b))
+	x := try.To(matrix(a))
+	y := try.To(matrix(b))
 	var bufA, bufB [MaxDims]int
 	okA := x.batchStride(bufA[:len(batch)], batch)
 	okB := y.batchStride(bufB[:len(batch)], batch)
@@ -165,7 +166,7 @@ func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) (err error)
 			y.off += rest % batch[d] * bufB[d]
 			rest /= batch[d]
 		}
-		ensure(kGemm("matmul", low, c, x, y, 1, m, n, k, nil, false))
+		try.Ok(kGemm("matmul", low, c, x, y, 1, m, n, k, nil, false))
 	}
 	return nil
 }

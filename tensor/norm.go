@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -19,11 +20,11 @@ func RMSNorm(x, weight *Tensor, eps float64) (*Tensor, error) {
 }
 
 func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x, weight, bias) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return normRows(op, t[0], t[1], t[2], dims, eps, center) }, x, weight, bias)
 	}
-	ensure(sameFloat(op, x, weight, bias))
+	try.Ok(sameFloat(op, x, weight, bias))
 	if dims < 1 || dims > len(x.shape) {
 		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to normalise", op, ShapeString(x.shape), dims)
 	}
@@ -67,7 +68,7 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) error {
 	dx := nd.pending(0, g)
 	add := dx != nil
 	out[0] = dx
-	dy, dgamma, dbeta := try3(nd.layerGrads(g, out))
+	dy, dgamma, dbeta := try.To3(nd.layerGrads(g, out))
 	if dx = out[0]; add {
 		out[0] = nil // it is where it belongs
 	}

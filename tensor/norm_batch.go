@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -11,14 +12,14 @@ import (
 // variance towards them by momentum; else the running ones are used. weight
 // and bias (C) may be nil, and so may the running statistics in training.
 func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x, weight, bias) {
 		return precise(func(t []*Tensor) (*Tensor, error) {
 			return BatchNorm(t[0], t[1], t[2], mean, variance, training, momentum, eps)
 		}, x, weight, bias)
 	}
 	const op = "batch_norm"
-	ensure(sameFloat(op, x, weight, bias, mean, variance))
+	try.Ok(sameFloat(op, x, weight, bias, mean, variance))
 	if len(x.shape) < 2 {
 		return nil, fmt.Errorf("%s: needs an input (N, C, …), not shape %s", op, ShapeString(x.shape))
 	}
@@ -71,22 +72,22 @@ func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
 
 // measure takes the statistics of a batch, and moves the running ones.
 func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	b := build(op, x)
 	a.mean, a.low = b.like(l.Side), b.like(l.Side)
 	own := b.like(l.Side)
 	kernel.Moments(x.dtype, l, 0, a.mean.ptr(), a.low.ptr(), own.ptr(), x.ptr())
-	ensure(moveTowards(mean, a.mean, momentum, 1))
+	try.Ok(moveTowards(mean, a.mean, momentum, 1))
 	count := float64(l.N * l.Run)
-	ensure(moveTowards(variance, own, momentum, count/(count-1)))
+	try.Ok(moveTowards(variance, own, momentum, count/(count-1)))
 	return a.root(own, eps)
 }
 
 // assume takes the running statistics: copies, since they may move on before
 // the backward pass.
 func (a *batchStats) assume(mean, variance *Tensor, eps float64) (err error) {
-	defer caught(&err)
-	a.mean = try(Clone(mean.Detach()))
+	defer try.Caught(&err)
+	a.mean = try.To(Clone(mean.Detach()))
 	return a.root(variance.Detach(), eps)
 }
 
@@ -102,7 +103,7 @@ func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training 
 	if err != nil || x.n == 0 {
 		return err
 	}
-	room := try(newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype))
+	room := try.To(newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype))
 	kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), room.ptr(),
 		dy.ptr(), x.ptr())
 	alive(dy, room)
@@ -111,15 +112,15 @@ func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training 
 
 // moveTowards sets running = (1-momentum)·running + momentum·factor·batch.
 func moveTowards(running, batch *Tensor, momentum, factor float64) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if running == nil {
 		return nil
 	}
 	if running.frozen {
 		return running.mayModify("batch_norm")
 	}
-	next := try(chain(running.Detach()).scalar(OpMul, Float(1-momentum)).end())
-	part := try(chain(batch).scalar(OpMul, Float(momentum*factor)).end())
+	next := try.To(chain(running.Detach()).scalar(OpMul, Float(1-momentum)).end())
+	part := try.To(chain(batch).scalar(OpMul, Float(momentum*factor)).end())
 	kBinary(OpAdd, running, next, part)
 	running.st.version++
 	return nil

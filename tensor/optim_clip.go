@@ -4,20 +4,21 @@ import (
 	"fmt"
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
 // GradSquareSum adds up the squares of all gradients, in the order of the
 // parameters; a parameter without one adds nothing.
 func GradSquareSum(params []*Tensor) (_ float64, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	total := 0.0
 	for _, p := range params {
 		if p.grad == nil {
 			continue
 		}
-		ensure(needFloat("clip_grad_norm", p.grad))
-		g := try(contiguous(p.grad))
+		try.Ok(NeedFloat("clip_grad_norm", p.grad))
+		g := try.To(contiguous(p.grad))
 		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
 		alive(g)
 	}
@@ -26,12 +27,12 @@ func GradSquareSum(params []*Tensor) (_ float64, err error) {
 
 // ScaleGrads multiplies all gradients by a factor, in place.
 func ScaleGrads(params []*Tensor, by float64) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	for _, p := range params {
 		if p.grad == nil {
 			continue
 		}
-		ensure(needFloat("clip_grad_norm", p.grad))
+		try.Ok(NeedFloat("clip_grad_norm", p.grad))
 		if p.grad.contiguous {
 			kernel.Scale(p.grad.dtype, p.grad.n, p.grad.ptr(), by)
 			alive(p.grad)
@@ -47,8 +48,8 @@ func ScaleGrads(params []*Tensor, by float64) (err error) {
 // most maxNorm, and returns the norm before. A norm that is not finite
 // leaves them as they are.
 func ClipGradNorm(params []*Tensor, maxNorm float64) (_ float64, err error) {
-	defer caught(&err)
-	square := try(GradSquareSum(params))
+	defer try.Caught(&err)
+	square := try.To(GradSquareSum(params))
 	norm := math.Sqrt(square)
 	return norm, ClipGrads(params, norm, maxNorm)
 }

@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/internal/try"
+)
 
 // An Average keeps an exponential moving average of parameters. It counts its updates:
 // the first one copies the parameters, as PyTorch's AveragedModel does.
@@ -14,7 +18,7 @@ type Average struct {
 
 // NewAverage begins an average with the parameters' values.
 func NewAverage(params []*Tensor, decay float64) (_ *Average, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	a := &Average{Decay: decay, params: params}
 	for i, p := range params {
 		if p.frozen {
@@ -23,8 +27,8 @@ func NewAverage(params []*Tensor, decay float64) (_ *Average, err error) {
 		if p.node != nil {
 			return nil, fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, ShapeString(p.shape))
 		}
-		ensure(needFloat("parameters", p))
-		c := try(Clone(p.Detach()))
+		try.Ok(NeedFloat("parameters", p))
+		c := try.To(Clone(p.Detach()))
 		if s := p.Share(); s != nil {
 			c.SetShare(s)
 		}
@@ -38,7 +42,7 @@ func (a *Average) Averages() []*Tensor { return a.averages }
 
 // Update moves the averages: average += (1 - decay)·(parameter - average).
 func (a *Average) Update() (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if a.Swapped {
 		return fmt.Errorf("the parameters hold the averages now: call swap() to put them back first")
 	}
@@ -47,7 +51,7 @@ func (a *Average) Update() (err error) {
 			kCopy(a.averages[i], p)
 			continue
 		}
-		step := try(chain(p.Detach()).binary(OpSub, a.averages[i]).scalar(OpMul, Float(1-a.Decay)).end())
+		step := try.To(chain(p.Detach()).binary(OpSub, a.averages[i]).scalar(OpMul, Float(1-a.Decay)).end())
 		kBinary(OpAdd, a.averages[i], a.averages[i], step)
 		a.averages[i].st.version++
 		Discard(step)
@@ -58,9 +62,9 @@ func (a *Average) Update() (err error) {
 
 // Swap exchanges the parameters' values with the averages.
 func (a *Average) Swap() (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	for i, p := range a.params {
-		held := try(Clone(p.Detach()))
+		held := try.To(Clone(p.Detach()))
 		kCopy(p, a.averages[i])
 		kCopy(a.averages[i], held)
 		p.st.version++

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -78,7 +79,7 @@ type flat struct {
 const flatAlign = 16
 
 func newOptimizer(groups []ParamGroup, rule updateRule) (_ *Optimizer, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	o := &Optimizer{groups: groups, rule: rule}
 	seen := map[*Tensor]bool{}
 	for gi := range groups {
@@ -88,7 +89,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (_ *Optimizer, err error
 		}
 		var f *flat
 		for i, p := range g.Params {
-			ensure(checkParam(p, o.params+i))
+			try.Ok(checkParam(p, o.params+i))
 			if seen[p] {
 				return nil, fmt.Errorf("parameter %d is given twice", o.params+i)
 			}
@@ -111,7 +112,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (_ *Optimizer, err error
 	}
 	moved := 0
 	for _, f := range o.flats {
-		ensure(f.gatherUp())
+		try.Ok(f.gatherUp())
 		moved += f.data.st.bytes
 	}
 	reclaim(moved)
@@ -121,7 +122,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (_ *Optimizer, err error
 
 // prepare makes the state when it is first needed: Shard may have been called by then.
 func (o *Optimizer) prepare() (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if o.state != nil {
 		return nil
 	}
@@ -129,9 +130,9 @@ func (o *Optimizer) prepare() (err error) {
 	for _, f := range o.flats {
 		f.buffers = nil
 		for bi, name := range o.rule.buffers() {
-			st := try(newStorage("optimizer", (f.to-f.from)*f.data.dtype.Size()))
+			st := try.To(newStorage("optimizer", (f.to-f.from)*f.data.dtype.Size()))
 			st.flat = true
-			b := try(OnStorage(f.data.ctx, st, 0, []int{f.to - f.from}, f.data.dtype))
+			b := try.To(OnStorage(f.data.ctx, st, 0, []int{f.to - f.from}, f.data.dtype))
 			if bi == 0 && o.first != 0 {
 				fill(b, Float(o.first))
 			}
@@ -169,7 +170,7 @@ func checkParam(p *Tensor, i int) error {
 	case p.node != nil:
 		return fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, ShapeString(p.shape))
 	}
-	return needFloat("parameters", p)
+	return NeedFloat("parameters", p)
 }
 
 // window is the part of a flat buffer that belongs to parameter i.
@@ -183,14 +184,14 @@ func (f *flat) window(buffer *Tensor, i int, shape []int) *Tensor {
 
 // gatherUp makes the buffers and moves the parameters, and any gradients, into them.
 func (f *flat) gatherUp() (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	p0 := f.params[0]
 	size := []int{f.at[len(f.params)]}
 	f.to, f.each = size[0], size[0]
 	make := func(s *Storage, err error) *Tensor {
-		ensure(err)
+		try.Ok(err)
 		s.flat = true
-		return try(OnStorage(p0.ctx, s, 0, size, p0.dtype))
+		return try.To(OnStorage(p0.ctx, s, 0, size, p0.dtype))
 	}
 	bytes := size[0] * p0.dtype.Size()
 	f.data = make(newStorage("optimizer", bytes))
@@ -208,7 +209,7 @@ func (f *flat) gatherUp() (err error) {
 		s := p.leafState()
 		s.slot, s.owner = f.window(f.grads, i, p.shape), f
 		if p.grad != nil {
-			ensure(p.SetGrad(p.grad))
+			try.Ok(p.SetGrad(p.grad))
 		}
 	}
 	return nil
@@ -222,7 +223,7 @@ func (o *Optimizer) Step() error {
 	if err := o.prepare(); err != nil {
 		return err
 	}
-	steps := elems[int64](o.steps)
+	steps := Elems[int64](o.steps)
 	for _, f := range o.flats {
 		for i, p := range f.params {
 			if p.leaf.owner != f {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -43,11 +44,11 @@ const (
 
 // NewLBFGS makes the optimizer. Its memory is 2·History + 2 times that of the parameters.
 func NewLBFGS(groups []ParamGroup, o LBFGSOptions) (_ *LBFGS, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if len(groups) != 1 {
 		return nil, fmt.Errorf("lbfgs has one group of parameters, not %d", len(groups))
 	}
-	opt := try(newOptimizer(groups, noRule{}))
+	opt := try.To(newOptimizer(groups, noRule{}))
 	if len(opt.flats) != 1 {
 		return nil, fmt.Errorf("lbfgs needs parameters of one dtype")
 	}
@@ -67,14 +68,14 @@ func (noRule) buffers() []string { return nil }
 func (noRule) update(element.Type, int, *ParamGroup, int64, unsafe.Pointer, unsafe.Pointer, []unsafe.Pointer) {
 }
 
-// The arithmetic on flat vectors, which ends the function as try does. total is the sum of a chain's result.
+// The arithmetic on flat vectors, which ends the function as try.To does. total is the sum of a chain's result.
 func total(c chained) float64 {
-	return try(c.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()).at(0).f
+	return try.To(c.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()).at(0).f
 }
 
 func inner(a, b *Tensor) float64            { return total(chain(a).mul(b)) }
-func largest(a *Tensor) float64             { return try(chain(a).unary(OpAbs).then(Max).end()).at(0).f }
-func times64(a *Tensor, by float64) *Tensor { return try(chain(a).scalar(OpMul, Float(by)).end()) }
+func largest(a *Tensor) float64             { return try.To(chain(a).unary(OpAbs).then(Max).end()).at(0).f }
+func times64(a *Tensor, by float64) *Tensor { return try.To(chain(a).scalar(OpMul, Float(by)).end()) }
 
 // addTimes does to += by·a, in place.
 func addTimes(to, a *Tensor, by float64) {
@@ -91,8 +92,8 @@ func overwriteWith(to, a *Tensor) {
 
 // gradient is a copy of all gradients, with zeros for parameters without one.
 func (l *LBFGS) gradient() (_ *Tensor, err error) {
-	defer caught(&err)
-	g := try(zeros("lbfgs", l.f.data.ctx, l.f.data.shape, l.f.data.dtype))
+	defer try.Caught(&err)
+	g := try.To(zeros("lbfgs", l.f.data.ctx, l.f.data.shape, l.f.data.dtype))
 	for i, p := range l.f.params {
 		if p.leaf.owner != l.f {
 			return nil, fmt.Errorf("parameter %d was taken over by another optimizer", i)
@@ -107,9 +108,9 @@ func (l *LBFGS) gradient() (_ *Tensor, err error) {
 // Step makes up to MaxIter iterations and gives the first loss. closure clears the
 // gradients, computes the loss and its gradients, and returns the loss.
 func (l *LBFGS) Step(closure func() (float64, error)) (first float64, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	c := l.f.data.ctx
-	evaluate := func() (float64, *Tensor) { return try(closure()), try(l.gradient()) }
+	evaluate := func() (float64, *Tensor) { return try.To(closure()), try.To(l.gradient()) }
 	first, g := evaluate()
 	c.BeginNoGrad()
 	defer c.EndNoGrad()
@@ -124,8 +125,8 @@ func (l *LBFGS) Step(closure func() (float64, error)) (first float64, err error)
 	l.f.data.st.version++
 	l.numbers.st.version++
 	l.ro.st.version++
-	for i := range elems[int64](l.Optimizer.steps) {
-		elems[int64](l.Optimizer.steps)[i]++
+	for i := range Elems[int64](l.Optimizer.steps) {
+		Elems[int64](l.Optimizer.steps)[i]++
 	}
 	l.Optimizer.steps.st.version++
 	if c.Watch != nil {
@@ -135,8 +136,8 @@ func (l *LBFGS) Step(closure func() (float64, error)) (first float64, err error)
 }
 
 func (l *LBFGS) iterate(evaluate func() (float64, *Tensor), loss float64, g *Tensor) (err error) {
-	defer caught(&err)
-	state, lr := elems[float64](l.numbers), l.f.group.LR
+	defer try.Caught(&err)
+	state, lr := Elems[float64](l.numbers), l.f.group.LR
 	state[lbfgsEvaluations]++
 	if largest(g) <= l.o.TolGrad {
 		return nil
@@ -165,7 +166,7 @@ func (l *LBFGS) iterate(evaluate func() (float64, *Tensor), loss float64, g *Ten
 		}
 		made := 0
 		if l.o.StrongWolfe {
-			start := try(Clone(l.f.data))
+			start := try.To(Clone(l.f.data))
 			at := func(t float64) point {
 				overwriteWith(l.f.data, start)
 				addTimes(l.f.data, l.d, t)
@@ -200,14 +201,14 @@ func (l *LBFGS) iterate(evaluate func() (float64, *Tensor), loss float64, g *Ten
 // direct adds the last step to the history, and sets l.d to the product of the inverse Hessian that it approximates
 // with -g, by the two-loop recursion.
 func (l *LBFGS) direct(g *Tensor, state []float64) {
-	ro, n := elems[float64](l.ro), l.f.data.n
+	ro, n := Elems[float64](l.ro), l.f.data.n
 	row := func(t *Tensor, i int) *Tensor {
 		r := viewOf(t, 1)
 		r.shape[0], r.strides[0] = n, 1
 		r.off += i * n
 		return r.seal()
 	}
-	y, s := try(chain(g).binary(OpSub, l.before).end()), times64(l.d, state[lbfgsStep])
+	y, s := try.To(chain(g).binary(OpSub, l.before).end()), times64(l.d, state[lbfgsStep])
 	if ys := inner(y, s); ys > 1e-10 {
 		kept := int(state[lbfgsKept])
 		if kept == l.o.History { // the oldest goes

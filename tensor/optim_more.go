@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -83,7 +84,7 @@ func (o LionOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64, p
 
 // ClipGradValues clamps each element of the gradients to between -limit and limit; NaN stays NaN.
 func ClipGradValues(params []*Tensor, limit float64) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if !(limit >= 0) {
 		return fmt.Errorf("clip_grad_value: the limit must be 0 or more, not %v", limit)
 	}
@@ -91,7 +92,7 @@ func ClipGradValues(params []*Tensor, limit float64) (err error) {
 		if p.grad == nil {
 			continue
 		}
-		ensure(needFloat("clip_grad_value", p.grad))
+		try.Ok(NeedFloat("clip_grad_value", p.grad))
 		kBinaryNumber(OpMinimum, p.grad, p.grad, Float(limit), false)
 		kBinaryNumber(OpMaximum, p.grad, p.grad, Float(-limit), false)
 		p.grad.st.version++

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -29,42 +30,42 @@ func noGradient(op string, out, t *Tensor) {
 // Unique returns the distinct elements in ascending order, for each element of t the index of its equal, and how often each
 // occurs. With a dim it compares t's slices along it, element by element. Every NaN is distinct.
 func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "unique"
-	try(computing(t.dtype, op))
-	plain, a := try2(flatOr(op, t.Detach(), dim))
+	try.To(computing(t.dtype, op))
+	plain, a := try.To2(flatOr(op, t.Detach(), dim))
 	n := plain.shape[a]
 	b := build(op, t)
 	front := b.contiguous(swapped(plain, a, 0))
 	order, inverse := b.of(element.Int64, n), b.of(element.Int64, n)
 	if dim == nil {
-		inverse = try(View(inverse, t.shape))
+		inverse = try.To(View(inverse, t.shape))
 	}
 	width := 1
 	if n > 0 {
 		width = front.n / n
 	}
-	orderSlices(op, front, elems[int64](order), width)
-	sorted := try(takeNamed(op, front, 0, order))
+	orderSlices(op, front, Elems[int64](order), width)
+	sorted := try.To(takeNamed(op, front, 0, order))
 	fresh := make([]bool, n) // where a value differs from the one before
 	if n > 1 {
-		differs := try(Binary(OpNe, part(sorted, 0, 1, n-1), part(sorted, 0, 0, n-1)))
-		differs = try(View(differs, []int{n - 1, width}))
-		differs = try(Any(differs, []int{1}, false))
-		copy(fresh[1:], elems[bool](differs))
+		differs := try.To(Binary(OpNe, part(sorted, 0, 1, n-1), part(sorted, 0, 0, n-1)))
+		differs = try.To(View(differs, []int{n - 1, width}))
+		differs = try.To(Any(differs, []int{1}, false))
+		copy(fresh[1:], Elems[bool](differs))
 	}
 	var firsts, times []int64
-	for i, at := range elems[int64](order) {
+	for i, at := range Elems[int64](order) {
 		if i == 0 || fresh[i] {
 			firsts, times = append(firsts, int64(i)), append(times, 0)
 		}
 		times[len(times)-1]++
-		elems[int64](inverse)[at] = int64(len(firsts) - 1)
+		Elems[int64](inverse)[at] = int64(len(firsts) - 1)
 	}
-	picks := try(FromInts(t.ctx, firsts, []int{len(firsts)}, element.Int64))
-	counts = try(FromInts(t.ctx, times, []int{len(times)}, element.Int64))
-	values = try(takeNamed(op, sorted, 0, picks))
-	values = try(contiguous(swapped(values, a, 0)))
+	picks := try.To(FromInts(t.ctx, firsts, []int{len(firsts)}, element.Int64))
+	counts = try.To(FromInts(t.ctx, times, []int{len(times)}, element.Int64))
+	values = try.To(takeNamed(op, sorted, 0, picks))
+	values = try.To(contiguous(swapped(values, a, 0)))
 	noGradient(op, values, t)
 	return values, inverse, counts, nil
 }
@@ -75,9 +76,9 @@ func orderSlices(op string, t *Tensor, order []int64, width int) {
 		order[i] = int64(i)
 	}
 	if t.dtype.IsFloat() {
-		sortSlices(elems[float64](try(cast(op, t, element.Float64))), order, width)
+		sortSlices(Elems[float64](try.To(cast(op, t, element.Float64))), order, width)
 	} else {
-		sortSlices(elems[int64](try(cast(op, t, element.Int64))), order, width)
+		sortSlices(Elems[int64](try.To(cast(op, t, element.Int64))), order, width)
 	}
 }
 
@@ -90,14 +91,14 @@ func sortSlices[T cmp.Ordered](v []T, order []int64, width int) {
 
 // NonZero lists the indices of the elements that are not 0, in row-major order: shape (n, dimensions).
 func NonZero(t *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "nonzero"
-	mask := try(cast(op, t.Detach(), element.Bool))
-	flat := try(nonzero(op, mask))
+	mask := try.To(cast(op, t.Detach(), element.Bool))
+	flat := try.To(nonzero(op, mask))
 	nd := len(t.shape)
-	out := try(newTensor(op, t.ctx, []int{flat.n, nd}, element.Int64))
-	v := elems[int64](out)
-	for i, at := range elems[int64](flat) {
+	out := try.To(newTensor(op, t.ctx, []int{flat.n, nd}, element.Int64))
+	v := Elems[int64](out)
+	for i, at := range Elems[int64](flat) {
 		for d := nd - 1; d >= 0; d-- {
 			v[i*nd+d] = at % int64(t.shape[d])
 			at /= int64(t.shape[d])
@@ -109,14 +110,14 @@ func NonZero(t *Tensor) (_ *Tensor, err error) {
 // Median is the middle element, or the lower of the two in the middle; NaN if any element is.
 func Median(t *Tensor) (_ *Tensor, err error) {
 	const op = "median"
-	defer caughtAs(op, &err)
+	defer try.CaughtAs(op, &err)
 	if t.n == 0 {
 		if !t.dtype.IsFloat() {
 			return nil, emptyReduction(op, t)
 		}
 		return Full(t.ctx, nil, Float(math.NaN()), t.dtype)
 	}
-	out, _ := try2(MedianDim(try(Reshape(t.Detach(), []int{t.n})), 0, false))
+	out, _ := try.To2(MedianDim(try.To(Reshape(t.Detach(), []int{t.n})), 0, false))
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, backShared, t).save(t, out)
 	}
@@ -125,19 +126,19 @@ func Median(t *Tensor) (_ *Tensor, err error) {
 
 // MedianDim returns the middle elements along dim and their indices; of several NaN the first.
 func MedianDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "median"
-	a := try(axis(op, dim, len(t.shape)))
+	a := try.To(Axis(op, dim, len(t.shape)))
 	_, n, _ := around(t.shape, a)
 	if n == 0 {
 		return nil, nil, emptyReduction(op, t)
 	}
-	sorted, order := try2(ordered(op, t.Detach(), a, -1, false))
-	nan := try(IsNaN(sorted))
-	any, first := try(Any(nan, []int{a}, true)), try(argExtreme(op, reduceMax, nan, a))
-	at := try(Where(any, first, newNumber(t.ctx, Int(int64(n-1)/2), element.Int64)))
-	indices = try(Gather(order, a, at))
-	values = try(Gather(t, a, indices))
+	sorted, order := try.To2(ordered(op, t.Detach(), a, -1, false))
+	nan := try.To(IsNaN(sorted))
+	any, first := try.To(Any(nan, []int{a}, true)), try.To(argExtreme(op, reduceMax, nan, a))
+	at := try.To(Where(any, first, newNumber(t.ctx, Int(int64(n-1)/2), element.Int64)))
+	indices = try.To(Gather(order, a, at))
+	values = try.To(Gather(t, a, indices))
 	if !keepdim && len(t.shape) > 0 {
 		pick := func(i int) bool { return i == a }
 		values, indices = squeeze(values, pick), squeeze(indices, pick)
@@ -157,9 +158,9 @@ var interpolations = map[string]func(weight float64) float64{
 // Quantile returns the elements below which fractions q of all, or of those along dim, lie; NaN if any element is. q has
 // no or one dimension, which becomes the result's first.
 func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "quantile"
-	ensure(needFloat(op, t))
+	try.Ok(NeedFloat(op, t))
 	between, ok := interpolations[interpolation]
 	if !ok {
 		return nil, fmt.Errorf("%s: no interpolation %q: it is linear, lower, higher, midpoint or nearest", op, interpolation)
@@ -167,14 +168,14 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 	if len(q.shape) > 1 || !q.dtype.IsFloat() || records(q, nil) {
 		return nil, fmt.Errorf("%s: q must be a number or a vector of %s without gradients, not %s of shape %s", op, t.dtype, q.dtype, ShapeString(q.shape))
 	}
-	x, a := try2(flatOr(op, t, dim))
+	x, a := try.To2(flatOr(op, t, dim))
 	n := x.shape[a]
 	if n == 0 {
 		return nil, emptyReduction(op, t)
 	}
 	fractions, err := q.Scalars()
 	if err != nil {
-		return nil, As(op, err)
+		return nil, try.As(op, err)
 	}
 	below, above, weights := make([]int64, q.n), make([]int64, q.n), make([]float64, q.n)
 	for i, f := range fractions {
@@ -192,23 +193,23 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 		}
 		below[i], above[i] = int64(rank), int64(math.Ceil(rank))
 	}
-	sorted, _ := try2(ordered(op, x, a, -1, false))
-	lowIndex, highIndex := try(FromInts(t.ctx, below, q.shape, element.Int64)), try(FromInts(t.ctx, above, q.shape, element.Int64))
+	sorted, _ := try.To2(ordered(op, x, a, -1, false))
+	lowIndex, highIndex := try.To(FromInts(t.ctx, below, q.shape, element.Int64)), try.To(FromInts(t.ctx, above, q.shape, element.Int64))
 	wide := make([]int, len(x.shape)) // the shape of one number for each q along a
 	for i := range wide {
 		wide[i] = 1
 	}
 	wide[a] = q.n
-	weight := try(FromFloats(t.ctx, weights, wide, t.dtype))
-	low, high := try(IndexSelect(sorted, a, lowIndex)), try(IndexSelect(sorted, a, highIndex))
-	out := try(lerp(low, high, weight))
-	nan := try(IsNaN(x))
-	nan = try(Any(nan, []int{a}, true))
-	out = try(MaskedFill(out, nan, Float(math.NaN())))
+	weight := try.To(FromFloats(t.ctx, weights, wide, t.dtype))
+	low, high := try.To(IndexSelect(sorted, a, lowIndex)), try.To(IndexSelect(sorted, a, highIndex))
+	out := try.To(lerp(low, high, weight))
+	nan := try.To(IsNaN(x))
+	nan = try.To(Any(nan, []int{a}, true))
+	out = try.To(MaskedFill(out, nan, Float(math.NaN())))
 	// The dimension of q goes to the front; the reduced dimension stays as 1 or is removed.
-	shape := reducedShape(t.shape, []int{a}, keepdim)
+	shape := ReducedShape(t.shape, []int{a}, keepdim)
 	if dim == nil {
-		shape = reducedShape(t.shape, allDims(t), keepdim)
+		shape = ReducedShape(t.shape, allDims(t), keepdim)
 	}
 	if len(q.shape) == 1 {
 		order := []int{a}
@@ -217,22 +218,22 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 				order = append(order, i)
 			}
 		}
-		out = try(Permute(out, order))
+		out = try.To(Permute(out, order))
 		shape = append([]int{q.n}, shape...)
 	}
-	out = try(Reshape(out, shape))
+	out = try.To(Reshape(out, shape))
 	return out, nil
 }
 
 // lerp goes weight of the way from low to high, and is exact at both ends.
 func lerp(low, high, weight *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
-	start, near := try(BinaryScalar(OpEq, weight, Int(0), false)), try(BinaryScalar(OpLt, weight, Float(0.5), false))
-	rest := try(BinaryScalar(OpSub, weight, Int(1), true))
-	way := try(Sub(high, low))
-	forth := try(chain(way).mul(weight).binary(OpAdd, low).end())
-	back := try(chain(way).mul(rest).then(func(x *Tensor) (*Tensor, error) { return Sub(high, x) }).end())
-	mixed := try(Where(near, forth, back))
+	defer try.Caught(&err)
+	start, near := try.To(BinaryScalar(OpEq, weight, Int(0), false)), try.To(BinaryScalar(OpLt, weight, Float(0.5), false))
+	rest := try.To(BinaryScalar(OpSub, weight, Int(1), true))
+	way := try.To(Sub(high, low))
+	forth := try.To(chain(way).mul(weight).binary(OpAdd, low).end())
+	back := try.To(chain(way).mul(rest).then(func(x *Tensor) (*Tensor, error) { return Sub(high, x) }).end())
+	mixed := try.To(Where(near, forth, back))
 	return Where(start, low, mixed) // also for infinities
 }
 

@@ -3,12 +3,14 @@ package tensor
 import (
 	"fmt"
 	"slices"
+
+	"drun/internal/try"
 )
 
 // Expand stretches dimensions of size 1 to the given shape without copying;
 // -1 keeps a size, and new dimensions may be put in front.
 func Expand(t *Tensor, shape []int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	pad := len(shape) - len(t.shape)
 	if pad < 0 {
 		return nil, fmt.Errorf("expand: shape %s has fewer dimensions than the tensor's %s", ShapeString(shape), ShapeString(t.shape))
@@ -23,7 +25,7 @@ func Expand(t *Tensor, shape []int) (_ *Tensor, err error) {
 				ShapeString(t.shape), ShapeString(shape), i, t.shape[i-pad])
 		}
 	}
-	try(countElems("expand", want))
+	try.To(countElems("expand", want))
 	return finishView("expand", t, expanded(t, want), func(_ *node, g *Tensor, out []*Tensor) error {
 		out[0] = g // the engine sums it to t's shape
 		return nil
@@ -40,7 +42,7 @@ func expanded(t *Tensor, shape []int) *Tensor {
 
 // Narrow returns length elements from start on along dim.
 func Narrow(t *Tensor, dim, start, length int) (*Tensor, error) {
-	a, err := axis("narrow", dim, len(t.shape))
+	a, err := Axis("narrow", dim, len(t.shape))
 	if err != nil {
 		return nil, err
 	}
@@ -80,12 +82,12 @@ func Select(t *Tensor, dim, i int) (*Tensor, error) { return entry("select", t, 
 func At(t *Tensor, i int) (*Tensor, error) { return entry("index", t, 0, i) }
 
 func entry(op string, t *Tensor, dim, i int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if len(t.shape) == 0 {
 		return nil, fmt.Errorf("%s: a tensor without dimensions cannot be indexed; use .item()", op)
 	}
-	a := try(axis(op, dim, len(t.shape)))
-	i = try(index(op, i, t.shape[a], a))
+	a := try.To(Axis(op, dim, len(t.shape)))
+	i = try.To(index(op, i, t.shape[a], a))
 	return selectDim(t, a, i), nil
 }
 
@@ -110,7 +112,7 @@ func backPart(n *node, g *Tensor, out []*Tensor, part func(*Tensor) *Tensor) err
 	if p := n.in[0].node; p != nil && p.dtype == g.dtype {
 		return p.addPart(g, part)
 	}
-	z := try(Zeros(g.ctx, n.in[0].shape(), g.dtype))
+	z := try.To(Zeros(g.ctx, n.in[0].shape(), g.dtype))
 	out[0] = z
 	return assign(n.op, part(z), g)
 }

@@ -1,5 +1,7 @@
 package tensor
 
+import "drun/internal/try"
+
 // How gradients are delivered without a copy: an operation's backward
 // function may overwrite a gradient that nobody else has, write a leaf's
 // gradient where the optimizer wants it, or add to a part of another node's.
@@ -88,17 +90,17 @@ func (n *node) pending(i int, g *Tensor) *Tensor {
 // row-major order, and the places for the gradients that are needed. The input's
 // gradient, out[0] unless it is in place, is to be written, the others are to be added to.
 func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	b := build(n.op, g)
 	dy = b.contiguous(g)
 	if n.needs(0) && out[0] == nil {
 		out[0] = b.like(n.in[0].shape()...)
 	}
 	if n.needs(1) {
-		dweight = try(n.sumPlace(1, dy, out))
+		dweight = try.To(n.sumPlace(1, dy, out))
 	}
 	if n.needs(2) {
-		dbias = try(n.sumPlace(2, dy, out))
+		dbias = try.To(n.sumPlace(2, dy, out))
 	}
 	return dy, dweight, dbias, nil
 }
@@ -107,7 +109,7 @@ func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor,
 // product: it makes zeros for that tensor's gradient, and returns the parts to which back adds. Nil if they are not usable,
 // or if anything else may add to that gradient or to a part's, which would change the order of the additions.
 func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3]*Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	var m [3]*node
 	for i := range m {
 		if m[i] = n.in[i].node; m[i] == nil || m[i].part == nil || m[i].uses != 1 || m[i].grad != nil || m[i].in[0].node != m[0].in[0].node {
@@ -119,9 +121,9 @@ func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3
 		return parts, nil // the part that comes first keeps the sign of a zero, which queries' gradients may have
 	}
 	for i := range m {
-		ensure(m[i].check())
+		try.Ok(m[i].check())
 	}
-	z := try(p.spread(g))
+	z := try.To(p.spread(g))
 	var found [3]*Tensor
 	for i := range m {
 		if found[i] = m[i].part(z); !usable(found[i]) {

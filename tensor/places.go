@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -33,12 +34,12 @@ func (p pick) span() int {
 
 // find joins the tensors of an index into t. As in PyTorch, the indexed dimensions come first if others lie between them.
 func find(op string, t *Tensor, picks []pick) (_ *places, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	p := &places{dim: picks[0].dim}
 	var named []int
 	size := 1
 	for _, k := range picks {
-		ensure(k.fits(t))
+		try.Ok(k.fits(t))
 		length := 1
 		for d := k.dim; d < k.dim+k.span(); d++ {
 			named = append(named, d)
@@ -51,13 +52,13 @@ func find(op string, t *Tensor, picks []pick) (_ *places, err error) {
 			next, err = checkedIndex("index", k.t, length, k.dim)
 		}
 		if err == nil && p.index != nil {
-			if _, e := broadcastShape("index", nil, p.index.shape, next.shape); e != nil {
+			if _, e := BroadcastShape("index", nil, p.index.shape, next.shape); e != nil {
 				return nil, fmt.Errorf("index: tensors of shapes %s and %s in one index do not broadcast", ShapeString(p.index.shape), ShapeString(next.shape))
 			}
 			next, err = chain(p.index).scalar(OpMul, Int(int64(length))).binary(OpAdd, next).end()
 		}
 		if err != nil {
-			return nil, As(op, err)
+			return nil, try.As(op, err)
 		}
 		p.index = next
 		size *= length
@@ -92,9 +93,9 @@ func (p pick) fits(t *Tensor) error {
 
 // of is t in the order and shape of the places; ordered is the view of t that still has its dimensions.
 func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if ordered = t; p.order != nil {
-		ordered = try(Permute(t, p.order))
+		ordered = try.To(Permute(t, p.order))
 	}
 	if sameShape(ordered.shape, p.merged) {
 		return ordered, ordered, nil
@@ -105,41 +106,41 @@ func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
 
 // take is a copy of the elements.
 func (p *places) take(t *Tensor) (_ *Tensor, err error) {
-	defer caughtAs("index", &err)
-	flat, _ := try2(p.of(t))
+	defer try.CaughtAs("index", &err)
+	flat, _ := try.To2(p.of(t))
 	return takeAt(flat, p.dim, p.index)
 }
 
 // put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
 func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
-	defer caughtAs(op, &err)
+	defer try.CaughtAs(op, &err)
 	t = t.Detach()
-	flat, ordered := try2(p.of(t))
+	flat, ordered := try.To2(p.of(t))
 	shape := slices.Concat(flat.shape[:p.dim], p.index.shape, flat.shape[p.dim+1:])
-	if got, err := broadcastShape(op, nil, shape, v.shape); err != nil || !sameShape(got, shape) {
+	if got, err := BroadcastShape(op, nil, shape, v.shape); err != nil || !sameShape(got, shape) {
 		return fmt.Errorf("%s: shape %s does not broadcast to %s", op, ShapeString(v.shape), ShapeString(shape))
 	}
 	b := build(op, flat)
 	from := b.cast(v.Detach(), t.dtype)
 	if from.st == t.st { // reading what is being written
-		from = try(Clone(from))
+		from = try.To(Clone(from))
 	}
 	dst := b.contiguous(flat)
 	src := b.contiguous(expanded(from, shape))
 	outer, rows, inner := around(flat.shape, p.dim)
 	if add { // the kernel wants an index for each element
-		rowed := try(View(p.index, []int{p.index.n, 1}))
+		rowed := try.To(View(p.index, []int{p.index.n, 1}))
 		rowed = b.contiguous(expanded(rowed, []int{outer, p.index.n, inner}))
-		kernel.ScatterAdd(t.dtype, outer, p.index.n, rows, inner, dst.ptr(), src.ptr(), elems[int64](rowed))
+		kernel.ScatterAdd(t.dtype, outer, p.index.n, rows, inner, dst.ptr(), src.ptr(), Elems[int64](rowed))
 	} else {
-		kernel.Put(t.dtype, outer, rows, inner, dst.ptr(), src.ptr(), elems[int64](p.index))
+		kernel.Put(t.dtype, outer, rows, inner, dst.ptr(), src.ptr(), Elems[int64](p.index))
 	}
 	alive(dst, src, p.index)
 	if SharesStorage(dst, t) {
 		t.st.version++
 		return nil
 	}
-	return assign(op, ordered, try(View(dst, ordered.shape)))
+	return assign(op, ordered, try.To(View(dst, ordered.shape)))
 }
 
 // backPut is the gradient of writing elements at items: zero there for t, unless they were added; for what was written, the
@@ -149,15 +150,15 @@ func backPut(items []IndexItem, p places, add bool) backward {
 	return func(n *node, g *Tensor, out []*Tensor) error {
 		at := p
 		at.index = n.val(0)
-		part, _ := try2(indexView(g, items))
+		part, _ := try.To2(indexView(g, items))
 		if n.needs(1) {
-			out[1] = try(at.take(part))
+			out[1] = try.To(at.take(part))
 		}
 		if out[0] = g; add {
 			return nil
 		}
-		rest := try(Clone(g))
-		hole, _ := try2(indexView(rest, items))
+		rest := try.To(Clone(g))
+		hole, _ := try.To2(indexView(rest, items))
 		out[0] = rest
 		return at.put(n.op, hole, newNumber(g.ctx, Int(0), g.dtype), false)
 	}

@@ -3,26 +3,27 @@ package tensor
 import (
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
 
 // Prod multiplies the elements, along dim or all if it is nil. Integers and bools are multiplied in int64.
 func Prod(t *Tensor, dim *int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return Prod(t[0], dim, keepdim) }, t)
 	}
 	const op = "prod"
-	try(computing(t.dtype, op))
+	try.To(computing(t.dtype, op))
 	dims := allDims(t)
 	if dim != nil {
-		a := try(axis(op, *dim, len(t.shape)))
+		a := try.To(Axis(op, *dim, len(t.shape)))
 		if len(t.shape) > 0 {
 			dims = []int{a}
 		}
 	}
-	out := try(reduceDims(op, reduceProd, t, dims, keepdim))
+	out := try.To(reduceDims(op, reduceProd, t, dims, keepdim))
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
 			return backProd(n, g, out, dims)
@@ -43,7 +44,7 @@ func backProd(n *node, g *Tensor, out []*Tensor, dims []int) error {
 	dx := b.like(x.shape...)
 	if count > 0 {
 		last := selectLast(dy)
-		whole := try(Reshape(g, last.shape))
+		whole := try.To(Reshape(g, last.shape))
 		kCopy(last, whole)
 		kernel.CumProdGrad(g.dtype, outer, count, inner, dx.ptr(), dy.ptr(), x.ptr())
 		alive(dx, dy, x)
@@ -85,35 +86,35 @@ func CumProd(t *Tensor, dim int) (*Tensor, error) {
 
 // LogSumExp is the logarithm of the sum of exp over dims (all if none are given), computed without overflow.
 func LogSumExp(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return LogSumExp(t[0], dims, keepdim) }, t)
 	}
 	const op = "logsumexp"
-	dtype := try(computing(t.dtype, op))
-	dims = try(dimList(op, dims, len(t.shape)))
+	dtype := try.To(computing(t.dtype, op))
+	dims = try.To(DimList(op, dims, len(t.shape)))
 	if !dtype.IsFloat() {
 		dtype = element.Float32
 	}
 	b := build(op, t)
 	x := b.cast(t.Detach(), dtype)
-	kept := reducedShape(t.shape, dims, true)
+	kept := ReducedShape(t.shape, dims, true)
 	if t.n == 0 {
-		return emptyLogSum(op, t, dtype, reducedShape(t.shape, dims, keepdim))
+		return emptyLogSum(op, t, dtype, ReducedShape(t.shape, dims, keepdim))
 	}
-	most := try(reduceDims(op, reduceMax, x, dims, true))
+	most := try.To(reduceDims(op, reduceMax, x, dims, true))
 	// An infinite maximum would give inf - inf.
-	inf := try(IsInf(most))
-	most = try(MaskedFill(most, inf, Int(0)))
-	out := try(chain(x).binary(OpSub, most).unary(OpExp).then(func(e *Tensor) (*Tensor, error) {
+	inf := try.To(IsInf(most))
+	most = try.To(MaskedFill(most, inf, Int(0)))
+	out := try.To(chain(x).binary(OpSub, most).unary(OpExp).then(func(e *Tensor) (*Tensor, error) {
 		return reduceDims(op, reduceSum, e, dims, true)
 	}).unary(OpLog).binary(OpAdd, most).then(func(s *Tensor) (*Tensor, error) {
-		return View(s, reducedShape(t.shape, dims, keepdim))
+		return View(s, ReducedShape(t.shape, dims, keepdim))
 	}).end())
 	if records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			whole, sum := try(Reshape(g, kept)), try(Reshape(n.val(1), kept))
-			out[0] = try(chain(n.val(0)).binary(OpSub, sum).unary(OpExp).mul(whole).end())
+			whole, sum := try.To(Reshape(g, kept)), try.To(Reshape(n.val(1), kept))
+			out[0] = try.To(chain(n.val(0)).binary(OpSub, sum).unary(OpExp).mul(whole).end())
 			return nil
 		}, t).save(x, out)
 	}

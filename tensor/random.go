@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -86,16 +87,16 @@ func (g *Generator) normal(t *Tensor) {
 
 // RandInt draws integers from low up to, not including, high.
 func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype element.Type) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if low >= high {
 		return nil, fmt.Errorf("randint: low %d must be less than high %d", low, high)
 	}
 	for _, v := range []int64{low, high - 1} {
-		ensure(Int(v).fits("randint", dtype))
+		try.Ok(Int(v).fits("randint", dtype))
 	}
-	t := try(newTensor("randint", c, shape, element.Int64))
+	t := try.To(newTensor("randint", c, shape, element.Int64))
 	if !t.shapeOnly() {
-		g.drawPairs(t.n).Bounded(elems[int64](t), low, uint64(high)-uint64(low))
+		g.drawPairs(t.n).Bounded(Elems[int64](t), low, uint64(high)-uint64(low))
 	}
 	return cast("randint", t, dtype)
 }
@@ -131,11 +132,11 @@ func (g *Generator) Normal(t *Tensor, mean, std float64) error {
 }
 
 func (g *Generator) refill(op string, t *Tensor, fill func(*Tensor), scale, shift float64) (err error) {
-	defer caught(&err)
-	ensure(needFloat(op, t))
-	x := try(newTensor(op, t.ctx, t.shape, t.dtype))
+	defer try.Caught(&err)
+	try.Ok(NeedFloat(op, t))
+	x := try.To(newTensor(op, t.ctx, t.shape, t.dtype))
 	fill(x)
-	y := try(chain(x).scalar(OpMul, Float(scale)).scalar(OpAdd, Float(shift)).end())
+	y := try.To(chain(x).scalar(OpMul, Float(scale)).scalar(OpAdd, Float(shift)).end())
 	return assign(op, t.Detach(), y)
 }
 
@@ -160,22 +161,22 @@ func (g *Generator) InitLinear(weight, bias *Tensor) error {
 // probabilities proportional to its elements; without replacement no index
 // occurs twice.
 func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "multinomial"
-	ensure(needFloat(op, p))
+	try.Ok(NeedFloat(op, p))
 	nd := len(p.shape)
 	if nd < 1 || nd > 2 || n < 1 {
 		return nil, fmt.Errorf("%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, ShapeString(p.shape), n)
 	}
-	wide := try(cast(op, p, element.Float64))
-	wide = try(Clone(wide.Detach()))
-	out := try(newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), element.Int64))
-	u := try(g.Rand(c, []int{max(out.n, 1)}, element.Float64))
+	wide := try.To(cast(op, p, element.Float64))
+	wide = try.To(Clone(wide.Detach()))
+	out := try.To(newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), element.Int64))
+	u := try.To(g.Rand(c, []int{max(out.n, 1)}, element.Float64))
 	size := p.shape[nd-1]
-	draws, picks, weights := elems[float64](u), elems[int64](out), elems[float64](wide)
+	draws, picks, weights := Elems[float64](u), Elems[int64](out), Elems[float64](wide)
 	for i := range picks {
 		row := weights[i/n*size : (i/n+1)*size]
-		k := try(pickWeighted(op, row, draws[i]))
+		k := try.To(pickWeighted(op, row, draws[i]))
 		picks[i] = int64(k)
 		if !replacement {
 			row[k] = 0

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -22,9 +23,9 @@ const (
 // widens is true for reductions whose result for integers is int64.
 func (kind reduction) widens() bool { return kind == reduceSum || kind == reduceProd }
 
-// dimList checks dims and puts them in order; none means all.
-func dimList(op string, dims []int, nd int) (_ []int, err error) {
-	defer caught(&err)
+// DimList checks dims and puts them in order; none means all.
+func DimList(op string, dims []int, nd int) (_ []int, err error) {
+	defer try.Caught(&err)
 	if len(dims) == 0 {
 		out := make([]int, nd)
 		for i := range out {
@@ -34,7 +35,7 @@ func dimList(op string, dims []int, nd int) (_ []int, err error) {
 	}
 	out := make([]int, 0, len(dims))
 	for _, d := range dims {
-		a := try(axis(op, d, nd))
+		a := try.To(Axis(op, d, nd))
 		if slices.Contains(out, a) {
 			return nil, fmt.Errorf("%s: dimension %d is named twice", op, d)
 		}
@@ -46,8 +47,8 @@ func dimList(op string, dims []int, nd int) (_ []int, err error) {
 	return out, nil
 }
 
-// reducedShape is shape without dims, or with 1 in their place.
-func reducedShape(shape, dims []int, keep bool) []int {
+// ReducedShape is shape without dims, or with 1 in their place.
+func ReducedShape(shape, dims []int, keep bool) []int {
 	out := make([]int, 0, len(shape))
 	for i, d := range shape {
 		switch {
@@ -79,9 +80,9 @@ func around(shape []int, a int) (outer, n, inner int) {
 // reduceDims reduces over dims, which are in order, without recording. Runs
 // of neighbouring dimensions are reduced at once, the last first.
 func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (_ *Tensor, err error) {
-	defer caught(&err)
-	final := reducedShape(t.shape, dims, keep)
-	x := try(contiguous(t))
+	defer try.Caught(&err)
+	final := ReducedShape(t.shape, dims, keep)
+	x := try.To(contiguous(t))
 	var arr [8]int
 	shape := append(arr[:0], t.shape...)
 	for end := len(dims); end > 0; {
@@ -102,7 +103,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (_ 
 		if kind.widens() && !dtype.IsFloat() {
 			dtype = element.Int64
 		}
-		out := try(newTensor(op, t.ctx, become, dtype))
+		out := try.To(newTensor(op, t.ctx, become, dtype))
 		kReduce(kind, out, x, outer, n, inner)
 		if x != t {
 			Discard(x)
@@ -153,13 +154,13 @@ func spread(g *Tensor, shape, dims []int) *Tensor {
 // Sum adds over dims (all if none are given). Integers and bools are added
 // in int64.
 func Sum(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return Sum(t[0], dims, keepdim) }, t)
 	}
-	dims = try(dimList("sum", dims, len(t.shape)))
-	try(computing(t.dtype, "sum"))
-	out := try(reduceDims("sum", reduceSum, t, dims, keepdim))
+	dims = try.To(DimList("sum", dims, len(t.shape)))
+	try.To(computing(t.dtype, "sum"))
+	out := try.To(reduceDims("sum", reduceSum, t, dims, keepdim))
 	if records(t, nil) {
 		record(out, "sum", func(n *node, g *Tensor, out []*Tensor) error {
 			out[0] = spread(g, n.in[0].shape(), dims)
@@ -172,22 +173,22 @@ func Sum(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 // Mean averages over dims (all if none are given). The mean of nothing is
 // NaN.
 func Mean(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return Mean(t[0], dims, keepdim) }, t)
 	}
-	ensure(needFloat("mean", t))
-	dims = try(dimList("mean", dims, len(t.shape)))
+	try.Ok(NeedFloat("mean", t))
+	dims = try.To(DimList("mean", dims, len(t.shape)))
 	count := 1
 	for _, d := range dims {
 		count *= t.shape[d]
 	}
-	out := try(reduceDims("mean", reduceSum, t, dims, keepdim))
+	out := try.To(reduceDims("mean", reduceSum, t, dims, keepdim))
 	scale := newNumber(t.ctx, Float(float64(count)), t.dtype)
 	kBinary(OpDiv, out, out, scale)
 	if records(t, nil) {
 		record(out, "mean", func(n *node, g *Tensor, out []*Tensor) error {
-			out[0] = spread(try(Div(g, scale)), n.in[0].shape(), dims)
+			out[0] = spread(try.To(Div(g, scale)), n.in[0].shape(), dims)
 			return nil
 		}, t)
 	}
@@ -198,13 +199,13 @@ func emptyReduction(op string, t *Tensor) error {
 	return fmt.Errorf("%s: nothing to reduce in a tensor of shape %s", op, ShapeString(t.shape))
 }
 
-// needFloat checks that t has a floating-point type that computes.
-func needFloat(op string, t *Tensor) error {
+// NeedFloat checks that t has a floating-point type that computes.
+func NeedFloat(op string, t *Tensor) error {
 	switch {
 	case t.dtype == element.Float32 || t.dtype == element.Float64:
 		return nil
 	case t.dtype.IsFloat() || t.dtype == element.Complex64:
-		return storageOnly(op, t.dtype)
+		return StorageOnly(op, t.dtype)
 	}
 	return fmt.Errorf("%s: needs a floating-point tensor, not %s; cast with .to(\"float32\")", op, t.dtype)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -12,14 +13,14 @@ import (
 
 // rowsAlong takes the elements of dimension d at the indices.
 func rowsAlong(t *Tensor, d int, at []int64) (_ *Tensor, err error) {
-	defer caught(&err)
-	return IndexSelect(t, d, try(FromInts(t.ctx, at, []int{len(at)}, element.Int64)))
+	defer try.Caught(&err)
+	return IndexSelect(t, d, try.To(FromInts(t.ctx, at, []int{len(at)}, element.Int64)))
 }
 
 // PadMode pads the last dimensions of t with its own elements: pads has a pair for each, the first of them first.
 // mode is "reflect", "replicate" or "circular".
 func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	first := len(t.shape) - len(pads)
 	if first < 0 {
 		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to pad", op, ShapeString(t.shape), len(pads))
@@ -51,7 +52,7 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err e
 			}
 			at = append(at, int64(k))
 		}
-		t = try(rowsAlong(t, first+i, at))
+		t = try.To(rowsAlong(t, first+i, at))
 	}
 	return t, nil
 }
@@ -61,16 +62,16 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err e
 // (1981) with the coefficient -0.75, where the elements at the edges are repeated; scales, if not nil, are used
 // for positions instead of the sizes' ratios. alignCorners aligns the first and the last elements.
 func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCorners bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return Interpolate(t[0], sizes, scales, mode, alignCorners) }, x)
 	}
 	const op = "interpolate"
-	ensure(needFloat(op, x))
+	try.Ok(NeedFloat(op, x))
 	if len(x.shape)-2 != len(sizes) || len(sizes) == 0 {
 		return nil, fmt.Errorf("%s: %d sizes do not fit an input of shape %s: expected (N, C, …) and a size for each dimension but the first two", op, len(sizes), ShapeString(x.shape))
 	}
-	try(countElems(op, append([]int{x.shape[0], x.shape[1]}, sizes...)))
+	try.To(countElems(op, append([]int{x.shape[0], x.shape[1]}, sizes...)))
 	for i, to := range sizes {
 		d, from := 2+i, x.shape[2+i]
 		if to < 1 || from < 1 || to > MaxValues() {
@@ -85,9 +86,9 @@ func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCor
 			for j := range at {
 				at[j] = int64(min(math.Floor(float64(float64(j)*step)), float64(from-1)))
 			}
-			x = try(rowsAlong(x, d, at))
+			x = try.To(rowsAlong(x, d, at))
 		} else if from != to || !alignCorners && step != 1 {
-			x = try(between(x, d, from, to, step, alignCorners, mode == "cubic"))
+			x = try.To(between(x, d, from, to, step, alignCorners, mode == "cubic"))
 		}
 	}
 	return x, nil
@@ -95,7 +96,7 @@ func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCor
 
 // between is linear or cubic interpolation along dimension d.
 func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	type tap struct {
 		at []int64
 		by []float64
@@ -136,12 +137,12 @@ func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool)
 	shape[0] = to
 	var sum *Tensor
 	for i := len(taps) - 1; i >= 0; i-- {
-		by, rows := try(FromFloats(x.ctx, taps[i].by, shape, x.dtype)), try(rowsAlong(x, d, taps[i].at))
+		by, rows := try.To(FromFloats(x.ctx, taps[i].by, shape, x.dtype)), try.To(rowsAlong(x, d, taps[i].at))
 		t := chain(rows).mul(by)
 		if sum != nil {
 			t = t.binary(OpAdd, sum)
 		}
-		sum = try(t.end())
+		sum = try.To(t.end())
 	}
 	return sum, nil
 }
@@ -160,11 +161,11 @@ func cubicWeights(part float64) [4]float64 {
 // AdaptivePool makes the last dimensions of x the given sizes: element i of n is the mean,
 // or with largest the maximum, of elements ⌊i·size/n⌋ up to below ⌈(i+1)·size/n⌉.
 func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(x) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return AdaptivePool(op, t[0], sizes, largest) }, x)
 	}
-	ensure(needFloat(op, x))
+	try.Ok(NeedFloat(op, x))
 	first := len(x.shape) - len(sizes)
 	if first < 1 {
 		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to pool beside the channels", op, ShapeString(x.shape), len(sizes))
@@ -177,18 +178,18 @@ func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (_ *Tensor, e
 		parts := make([]*Tensor, n)
 		for j := range parts {
 			lo, hi := j*size/n, ((j+1)*size+n-1)/n
-			t := try(Narrow(x, d, lo, hi-lo))
+			t := try.To(Narrow(x, d, lo, hi-lo))
 			if largest {
-				parts[j], _ = try2(MaxDim(t, d, true))
+				parts[j], _ = try.To2(MaxDim(t, d, true))
 			} else {
-				parts[j] = try(Mean(t, []int{d}, true))
+				parts[j] = try.To(Mean(t, []int{d}, true))
 			}
 		}
 		if n == 1 {
 			x = parts[0]
 			continue
 		}
-		x = try(Cat(parts, d))
+		x = try.To(Cat(parts, d))
 	}
 	return x, nil
 }
@@ -196,7 +197,7 @@ func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (_ *Tensor, e
 // Conv3d convolves x (N, C, D, H, W) with weight (F, C/groups, KD, KH, KW) and adds bias (F),
 // which may be nil: the depths under the kernel count as channels of images.
 func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "conv3d"
 	if len(x.shape) != 5 || len(weight.shape) != 5 || weight.shape[1]*groups != x.shape[1] {
 		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, D, H, W) and (F, C, KD, KH, KW)", op, ShapeString(x.shape), ShapeString(weight.shape))
@@ -216,27 +217,27 @@ func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups in
 		}
 	}
 	if padding[0] > 0 {
-		x = try(Pad(x, []int{0, 0, 0, 0, padding[0], padding[0]}, Int(0)))
+		x = try.To(Pad(x, []int{0, 0, 0, 0, padding[0], padding[0]}, Int(0)))
 	}
 	h, w := x.shape[3], x.shape[4]
-	images := try(chain(x).then(func(t *Tensor) (*Tensor, error) { return rowsAlong(t, 2, at) }).
+	images := try.To(chain(x).then(func(t *Tensor) (*Tensor, error) { return rowsAlong(t, 2, at) }).
 		then(func(t *Tensor) (*Tensor, error) { return View(t, []int{n, c, out, kd, h, w}) }).
 		then(func(t *Tensor) (*Tensor, error) { return Permute(t, []int{0, 2, 1, 3, 4, 5}) }).
 		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, []int{n * out, c * kd, h, w}) }).end())
 	f := weight.shape[0]
-	flat := try(Reshape(weight, []int{f, weight.shape[1] * kd, weight.shape[3], weight.shape[4]}))
-	y := try(Convolve(op, images, flat, bias, ConvOptions{Stride: [2]int(stride[1:]), Padding: [2]int(padding[1:]), Dilation: [2]int(dilation[1:]), Groups: groups}))
+	flat := try.To(Reshape(weight, []int{f, weight.shape[1] * kd, weight.shape[3], weight.shape[4]}))
+	y := try.To(Convolve(op, images, flat, bias, ConvOptions{Stride: [2]int(stride[1:]), Padding: [2]int(padding[1:]), Dilation: [2]int(dilation[1:]), Groups: groups}))
 	return chain(y).then(func(t *Tensor) (*Tensor, error) { return View(t, []int{n, out, f, t.shape[2], t.shape[3]}) }).
 		then(func(t *Tensor) (*Tensor, error) { return Permute(t, []int{0, 2, 1, 3, 4}) }).end()
 }
 
 // Conv1d convolves x (N, C, L) with weight (F, C/groups, K) and adds bias (F), which may be nil.
 func Conv1d(x, weight, bias *Tensor, stride, padding, dilation, groups int) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if len(x.shape) != 3 || len(weight.shape) != 3 {
 		return nil, fmt.Errorf("conv1d: an input of shape %s does not fit a weight of shape %s: expected (N, C, L) and (F, C, K)", ShapeString(x.shape), ShapeString(weight.shape))
 	}
-	image, filters := try(Unsqueeze(x, 2)), try(Unsqueeze(weight, 2))
+	image, filters := try.To(Unsqueeze(x, 2)), try.To(Unsqueeze(weight, 2))
 	return chain(image).then(func(t *Tensor) (*Tensor, error) {
 		return Convolve("conv1d", t, filters, bias, ConvOptions{Stride: [2]int{1, stride}, Padding: [2]int{0, padding}, Dilation: [2]int{1, dilation}, Groups: groups})
 	}).then(func(t *Tensor) (*Tensor, error) { return Squeeze(t, 2) }).end()

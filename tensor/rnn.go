@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -75,7 +76,7 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 	err := kernel.Gemm(c.dtype, p.n/p.width, r.n, p.width, p.k, kernel.Matrix{Data: c.ptrAt(cAt), Stride: p.n, Batch: p.width},
 		kernel.Matrix{Data: a.ptrAt(aAt), Stride: p.k}, kernel.Matrix{Data: p.data.ptr(), Stride: p.width, Batch: p.k * p.width}, add, ptrOr(bias))
 	alive(p.data, a, c, bias)
-	return starved(op, err)
+	return Starved(op, err)
 }
 
 // Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and,
@@ -83,13 +84,13 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 // all T) are those of the sequences: beyond them outputs are 0 and the state stays. backwards
 // goes from the end to the beginning of each sequence.
 func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int64, backwards bool) (out, hn, cn *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	op := [...]string{kernel.LSTM: "lstm", kernel.GRU: "gru", kernel.RNNTanh: "rnn", kernel.RNNRelu: "rnn"}[cell]
 	if half(x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH) {
-		t, _ := try2(widened([]*Tensor{x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH}))
+		t, _ := try.To2(widened([]*Tensor{x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH}))
 		return Recurrent(cell, t[0], t[1], t[2], RNNWeights{t[3], t[4], t[5], t[6]}, lengths, backwards)
 	}
-	ensure(sameFloat(op, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH))
+	try.Ok(sameFloat(op, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH))
 	r := &recurrent{cell: cell, gates: gatesOf(cell), lengths: lengths, backwards: backwards}
 	r.w = w.WHH.shape[1]
 	r.wide = r.gates
@@ -127,10 +128,10 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	bias, hiddenBias := b.contiguous(w.BIH), b.contiguous(w.BHH)
 	back := r.panels(&b, whh, r.w, r.gates*r.w, 1, r.w, cell == kernel.GRU && hiddenBias != nil)
 	if hiddenBias != nil && cell != kernel.GRU {
-		bias = try(Add(bias.Detach(), hiddenBias.Detach()))
+		bias = try.To(Add(bias.Detach(), hiddenBias.Detach()))
 	}
 	wide := r.wide * r.w
-	ensure(r.product(op, r.kept, 0, wide, in, 0, r.in, wih, r.in, true, r.steps*r.n, r.gates*r.w, r.in, false, bias))
+	try.Ok(r.product(op, r.kept, 0, wide, in, 0, r.in, wih, r.in, true, r.steps*r.n, r.gates*r.w, r.in, false, bias))
 	kCopy(r.state(r.h, r.first()), h0)
 	if cell == kernel.LSTM {
 		kCopy(r.state(r.c, r.first()), c0)
@@ -161,7 +162,7 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 		record(all, op, r.backward, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH).save(in, wih, whh, r.kept, r.h, r.c)
 	}
 	discardAll(r.kept, r.h, r.c, hidden, back.data) // what the backward pass needs stays until it is done
-	out = try(Narrow(all, 0, 0, r.steps))
+	out = try.To(Narrow(all, 0, 0, r.steps))
 	if hn, err = Select(all, 0, r.steps); err != nil || cell != kernel.LSTM {
 		return
 	}
@@ -214,7 +215,7 @@ func (r *recurrent) product(op string, c *Tensor, cAt, ldc int, a *Tensor, aAt, 
 	err := kernel.Gemm(c.dtype, 1, m, n, k, kernel.Matrix{Data: c.ptrAt(cAt), Stride: ldc}, kernel.Matrix{Data: a.ptrAt(aAt), Stride: max(lda, 1)},
 		kernel.Matrix{Data: b.ptr(), Stride: max(ldb, 1), Trans: trans}, add, ptrOr(bias))
 	alive(a, b, c, bias)
-	return starved(op, err)
+	return Starved(op, err)
 }
 
 func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
@@ -247,13 +248,13 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		if r.n > 0 {
 			step.Run(g.dtype, r.cell, true)
 		}
-		ensure(r.times(op, forth, dh0, 0, dhidden, t*r.n*wide, true, nil))
+		try.Ok(r.times(op, forth, dh0, 0, dhidden, t*r.n*wide, true, nil))
 		dh, dh0, dc, dc0 = dh0, dh, dc0, dc
 	}
 	rows := r.steps * r.n
 	if nd.needs(0) {
 		outs[0] = b.like(r.steps, r.n, r.in)
-		ensure(r.product(op, outs[0], 0, r.in, dgates, 0, wide, wih, r.in, false, rows, r.in, wide, false, nil))
+		try.Ok(r.product(op, outs[0], 0, r.in, dgates, 0, wide, wih, r.in, false, rows, r.in, wide, false, nil))
 	}
 	if nd.needs(1) {
 		outs[1] = dh
@@ -280,11 +281,11 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 			}
 			return nil
 		}
-		return starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
+		return Starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
 			kernel.Matrix{Data: left.ptr(), Stride: wide, Trans: true}, kernel.Matrix{Data: right.ptrAt(at), Stride: width}, add, nil))
 	}
-	ensure(weight(3, dgates, in, 0, r.in))
-	ensure(weight(4, dhidden, r.h, states, r.w))
+	try.Ok(weight(3, dgates, in, 0, r.in))
+	try.Ok(weight(4, dhidden, r.h, states, r.w))
 	for i, d := range []*Tensor{dgates, dhidden} {
 		if !nd.needs(5 + i) {
 			continue
@@ -297,7 +298,7 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		flat := viewOf(d, 2)
 		flat.shape[0], flat.shape[1] = rows, wide
 		setContiguous(flat.strides, flat.shape)
-		sum := try(reduceDims(op, reduceSum, flat.seal(), []int{0}, false))
+		sum := try.To(reduceDims(op, reduceSum, flat.seal(), []int{0}, false))
 		outs[5+i] = sum
 	}
 	alive(dy, dgates, dhidden, dh, dh0, dc, dc0, in, wih, whh)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -150,11 +151,11 @@ func (t *Tensor) at(i int) Scalar {
 
 // Scalars gives all elements in row-major order.
 func (t *Tensor) Scalars() (_ []Scalar, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if t.n > MaxValues() {
 		return nil, fmt.Errorf("%d elements are too many for a list", t.n)
 	}
-	x := try(contiguous(t))
+	x := try.To(contiguous(t))
 	out := make([]Scalar, t.n)
 	for i := range out {
 		out[i] = x.at(i)

@@ -78,9 +78,9 @@ func isContiguous(shape, strides []int) bool {
 
 func sameShape(a, b []int) bool { return slices.Equal(a, b) }
 
-// broadcastShape returns the common shape of a and b by NumPy's rule, appended
+// BroadcastShape returns the common shape of a and b by NumPy's rule, appended
 // to dst: sizes are aligned at the right, and 1 stretches.
-func broadcastShape(op string, dst, a, b []int) ([]int, error) {
+func BroadcastShape(op string, dst, a, b []int) ([]int, error) {
 	if len(a) < len(b) {
 		a, b = b, a
 	}
@@ -114,8 +114,8 @@ func broadcastStrides(dst, shape []int, t *Tensor) {
 	}
 }
 
-// axis maps a dimension number, which may count from the end, to 0..ndim-1.
-func axis(op string, dim, ndim int) (int, error) {
+// Axis maps a dimension number, which may count from the end, to 0..ndim-1.
+func Axis(op string, dim, ndim int) (int, error) {
 	n := max(ndim, 1) // PyTorch lets a scalar have dimension 0
 	if dim < -n || dim >= n {
 		return 0, fmt.Errorf("%s: dimension %d is out of range: expected %d to %d", op, dim, -n, n-1)
@@ -131,7 +131,7 @@ func Size(t *Tensor, dim int) (int, error) {
 	if len(t.shape) == 0 {
 		return 0, fmt.Errorf("size: a tensor without dimensions has no dimension %d", dim)
 	}
-	a, err := axis("size", dim, len(t.shape))
+	a, err := Axis("size", dim, len(t.shape))
 	if err != nil {
 		return 0, err
 	}

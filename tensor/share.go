@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"drun/internal/try"
+)
 
 // A Share says that a one-dimensional tensor holds some of the elements of a larger one, in row-major order; other
 // ranks hold the rest.
@@ -31,7 +35,7 @@ func (t *Tensor) WholeShape() []int {
 
 // CopyWhole copies src into t or, if t is a share, what t holds of src.
 func CopyWhole(t, src *Tensor) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	s := t.Share()
 	if s == nil {
 		return CopyInto(t, src)
@@ -39,7 +43,7 @@ func CopyWhole(t, src *Tensor) (err error) {
 	if !sameShape(src.shape, s.Shape) {
 		return fmt.Errorf("copy: shape %s does not fit a share of shape %s", ShapeString(src.shape), ShapeString(s.Shape))
 	}
-	src = try(contiguous(src.Detach()))
+	src = try.To(contiguous(src.Detach()))
 	part := viewOf(src, 1)
 	part.shape[0], part.strides[0] = t.n, 1
 	part.off += s.From
@@ -67,7 +71,7 @@ func within(at, n, from, to int) (first, count, off int) {
 // Shard keeps only part own of the optimizer's state, cut into parts: Step then updates that part of the parameters,
 // and leaves the rest to the other ranks of the set. State returns shares.
 func (o *Optimizer) Shard(own, parts int, set string) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	made := o.state != nil
 	whole := make([][]*Tensor, len(o.flats))
 	for i, f := range o.flats {
@@ -79,7 +83,7 @@ func (o *Optimizer) Shard(own, parts int, set string) (err error) {
 		return nil
 	}
 	o.state = nil
-	ensure(o.prepare())
+	try.Ok(o.prepare())
 	for i, f := range o.flats {
 		for n, b := range f.buffers {
 			copy(b.Bytes(), whole[i][n].Bytes()[f.from*b.dtype.Size():])

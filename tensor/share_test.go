@@ -31,7 +31,7 @@ func TestDividedState(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range params {
-				s := elems[float32](o.State()[fmt.Sprintf("exp_avg.%d", i)])
+				s := Elems[float32](o.State()[fmt.Sprintf("exp_avg.%d", i)])
 				for j := range params[i].n {
 					s[j] = float32(1000*i + j)
 				}
@@ -44,7 +44,7 @@ func TestDividedState(t *testing.T) {
 				if !sameShape(s.WholeShape(), p.shape) || s.Share().From+s.n > p.n {
 					t.Errorf("%d elements from %d of %v", s.n, s.Share().From, p.shape)
 				}
-				for j, x := range elems[float32](s) {
+				for j, x := range Elems[float32](s) {
 					covered[fmt.Sprint(i, " ", s.Share().From+j)]++
 					if x != float32(1000*i+s.Share().From+j) {
 						t.Errorf("element %d of %d is %v", s.Share().From+j, i, x)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -73,7 +74,7 @@ func Reclaim(garbage int) (left int) {
 
 // NewSheet makes a sheet of parameters, of which this rank gets part own of parts. set names these ranks.
 func NewSheet(params []*Tensor, own, parts int, set string) (_ *Sheet, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	s := &Sheet{Params: params, at: []int{0}}
 	for _, p := range params {
 		end := s.at[len(s.at)-1] + p.n
@@ -83,18 +84,18 @@ func NewSheet(params []*Tensor, own, parts int, set string) (_ *Sheet, err error
 	s.from, s.to, s.each = Cut(n, own, parts)
 	p0 := params[0]
 	flat := func(n int, zero bool) (_ *Tensor, err error) {
-		defer caught(&err)
+		defer try.Caught(&err)
 		st := &Storage{}
-		ensure(st.alloc("fsdp", n*p0.dtype.Size()))
+		try.Ok(st.alloc("fsdp", n*p0.dtype.Size()))
 		t, err := OnStorage(p0.ctx, st, 0, []int{n}, p0.dtype)
 		if err == nil && zero {
 			clear(t.Bytes())
 		}
 		return t, err
 	}
-	local := try(flat(s.to-s.from, true))
-	s.values = try(flat(n, true))
-	s.grads = try(flat(0, false))
+	local := try.To(flat(s.to-s.from, true))
+	s.values = try.To(flat(n, true))
+	s.grads = try.To(flat(0, false))
 	s.grads.st.bytes, s.grads.st.ptr = n*p0.dtype.Size(), nil
 	s.grads.shape[0] = n
 	s.grads.seal()
@@ -174,9 +175,9 @@ func (s *Sheet) unchanged() bool {
 
 // Fill gives the sheet memory for the values, which the caller then writes.
 func (s *Sheet) Fill() (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if s.values.st.ptr == nil {
-		ensure(s.values.st.alloc("fsdp", s.values.st.bytes))
+		try.Ok(s.values.st.alloc("fsdp", s.values.st.bytes))
 	}
 	if !s.unchanged() { // as after a change in place: what an earlier pass saved is invalid
 		s.values.st.version++
@@ -196,9 +197,9 @@ func (s *Sheet) Drop() { s.values.st.drop() }
 
 // Grads are the gradients, zeros where there are none yet.
 func (s *Sheet) Grads() (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if s.grads.st.ptr == nil {
-		ensure(s.grads.st.alloc("fsdp", s.grads.st.bytes))
+		try.Ok(s.grads.st.alloc("fsdp", s.grads.st.bytes))
 		clear(s.grads.Bytes())
 	}
 	return s.grads, nil
@@ -207,7 +208,7 @@ func (s *Sheet) Grads() (_ *Tensor, err error) {
 // Spread gives the shards of parameters with a gradient their part of it, from part, the caller's part of the sheet,
 // and frees the memory of the gradients.
 func (s *Sheet) Spread(part []byte) (err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	for i, p := range s.Params {
 		if p.grad == nil {
 			continue
@@ -217,7 +218,7 @@ func (s *Sheet) Spread(part []byte) (err error) {
 		if shard.n == 0 {
 			at = 0
 		}
-		g := try(FromBytes(shard.ctx, part[at*size:(at+shard.n)*size], shard.shape, shard.dtype))
+		g := try.To(FromBytes(shard.ctx, part[at*size:(at+shard.n)*size], shard.shape, shard.dtype))
 		if shard.grad == nil {
 			err = shard.SetGrad(g)
 		} else {
@@ -245,9 +246,9 @@ func (s *Storage) drop() {
 // BeforeBackward returns t, so recorded that fn is called when a backward pass is about to continue from it to what
 // it was computed from.
 func BeforeBackward(t *Tensor, fn func() error) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if t.st.gone { // a part of a parameter, whose memory will be freed
-		t = try(Clone(t))
+		t = try.To(Clone(t))
 	}
 	if !records(t, nil) {
 		return t, nil

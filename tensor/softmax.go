@@ -1,6 +1,9 @@
 package tensor
 
-import "drun/kernel"
+import (
+	"drun/internal/try"
+	"drun/kernel"
+)
 
 // Softmax is exp(x) divided by its sum along dim.
 func Softmax(t *Tensor, dim int) (*Tensor, error) { return softmax("softmax", t, dim, false) }
@@ -9,15 +12,15 @@ func Softmax(t *Tensor, dim int) (*Tensor, error) { return softmax("softmax", t,
 func LogSoftmax(t *Tensor, dim int) (*Tensor, error) { return softmax("log_softmax", t, dim, true) }
 
 func softmax(op string, t *Tensor, dim int, logarithm bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return softmax(op, t[0], dim, logarithm) }, t)
 	}
-	ensure(needFloat(op, t))
-	a := try(axis(op, dim, len(t.shape)))
+	try.Ok(NeedFloat(op, t))
+	a := try.To(Axis(op, dim, len(t.shape)))
 	if last := len(t.shape) - 1; len(t.shape) > 0 && a != last {
-		moved := try(Transpose(t, a, last))
-		out := try(softmax(op, moved, last, logarithm))
+		moved := try.To(Transpose(t, a, last))
+		out := try.To(softmax(op, moved, last, logarithm))
 		return Transpose(out, a, last)
 	}
 	b := build(op, t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
@@ -16,8 +17,8 @@ func Sort(t *Tensor, dim int, descending bool) (values, indices *Tensor, err err
 
 // TopK returns the k largest or smallest elements along dim, in order.
 func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err error) {
-	defer caught(&err)
-	a := try(axis("topk", dim, len(t.shape)))
+	defer try.Caught(&err)
+	a := try.To(Axis("topk", dim, len(t.shape)))
 	size := 1
 	if len(t.shape) > 0 {
 		size = t.shape[a]
@@ -29,15 +30,15 @@ func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err err
 }
 
 func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices *Tensor, err error) {
-	defer caught(&err)
-	a := try(axis(op, dim, len(t.shape)))
+	defer try.Caught(&err)
+	a := try.To(Axis(op, dim, len(t.shape)))
 	keys := t.Detach()
 	if half(t) {
-		keys = try(Cast(keys, element.Float32))
+		keys = try.To(Cast(keys, element.Float32))
 	}
-	try(computing(keys.dtype, op))
+	try.To(computing(keys.dtype, op))
 	if len(t.shape) == 0 {
-		values = try(Clone(t))
+		values = try.To(Clone(t))
 		indices, err = Zeros(t.ctx, nil, element.Int64)
 		return values, indices, err
 	}
@@ -48,22 +49,22 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	n := t.shape[a]
 	switch keys.dtype {
 	case element.Float32:
-		orderRows(elems[float32](rows), elems[int64](order), n, descending)
+		orderRows(Elems[float32](rows), Elems[int64](order), n, descending)
 	case element.Float64:
-		orderRows(elems[float64](rows), elems[int64](order), n, descending)
+		orderRows(Elems[float64](rows), Elems[int64](order), n, descending)
 	case element.Int64:
-		orderRows(elems[int64](rows), elems[int64](order), n, descending)
+		orderRows(Elems[int64](rows), Elems[int64](order), n, descending)
 	case element.Int32:
-		orderRows(elems[int32](rows), elems[int64](order), n, descending)
+		orderRows(Elems[int32](rows), Elems[int64](order), n, descending)
 	case element.Int8:
-		orderRows(elems[int8](rows), elems[int64](order), n, descending)
+		orderRows(Elems[int8](rows), Elems[int64](order), n, descending)
 	default: // uint8 and bool
-		orderRows(elems[uint8](rows), elems[int64](order), n, descending)
+		orderRows(Elems[uint8](rows), Elems[int64](order), n, descending)
 	}
 	if k >= 0 {
 		order = part(order, last, 0, k)
 	}
-	indices = try(contiguous(swapped(order, a, last)))
+	indices = try.To(contiguous(swapped(order, a, last)))
 	values, err = Gather(t, a, indices)
 	return values, indices, err
 }

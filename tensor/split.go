@@ -3,14 +3,15 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 )
 
 // Split cuts dim into parts of the given sizes, which add up to its size. The parts are views.
 func Split(t *Tensor, sizes []int, dim int) (_ []*Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "split"
-	a := try(splitAxis(op, t, dim))
+	a := try.To(splitAxis(op, t, dim))
 	total := 0
 	for _, n := range sizes {
 		if n < 0 || n > t.shape[a]-total {
@@ -27,13 +28,13 @@ func Split(t *Tensor, sizes []int, dim int) (_ []*Tensor, err error) {
 
 // SplitEvery cuts dim into parts of the given size; the last gets what is left.
 func SplitEvery(t *Tensor, size, dim int) (_ []*Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "split"
-	a := try(splitAxis(op, t, dim))
+	a := try.To(splitAxis(op, t, dim))
 	if size < 0 || size == 0 && t.shape[a] > 0 {
 		return nil, fmt.Errorf("%s: parts of size %d do not fill dimension %d of shape %s", op, size, a, ShapeString(t.shape))
 	}
-	ensure(fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1))
+	try.Ok(fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1))
 	return every(t, a, size), nil
 }
 
@@ -47,13 +48,13 @@ func fewParts(op string, t *Tensor, a, n int) error {
 
 // Chunk cuts dim into at most n parts of equal size; the last gets what is left.
 func Chunk(t *Tensor, n, dim int) (_ []*Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "chunk"
-	a := try(splitAxis(op, t, dim))
+	a := try.To(splitAxis(op, t, dim))
 	if n < 1 {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s cannot be cut into %d parts", op, a, ShapeString(t.shape), n)
 	}
-	ensure(fewParts(op, t, a, n))
+	try.Ok(fewParts(op, t, a, n))
 	if t.shape[a] == 0 {
 		return parts(t, a, make([]int, n)), nil
 	}
@@ -80,9 +81,9 @@ func parts(t *Tensor, a int, sizes []int) []*Tensor {
 
 // Unbind returns a view for each index of dim, without that dimension.
 func Unbind(t *Tensor, dim int) (_ []*Tensor, err error) {
-	defer caught(&err)
-	a := try(splitAxis("unbind", t, dim))
-	ensure(fewParts("unbind", t, a, t.shape[a]))
+	defer try.Caught(&err)
+	a := try.To(splitAxis("unbind", t, dim))
+	try.Ok(fewParts("unbind", t, a, t.shape[a]))
 	list := make([]*Tensor, t.shape[a])
 	for i := range list {
 		list[i] = selectDim(t, a, i)
@@ -95,7 +96,7 @@ func splitAxis(op string, t *Tensor, dim int) (int, error) {
 	if len(t.shape) == 0 {
 		return 0, fmt.Errorf("%s: a tensor without dimensions cannot be cut", op)
 	}
-	return axis(op, dim, len(t.shape))
+	return Axis(op, dim, len(t.shape))
 }
 
 // Repeat tiles copies of t: counts[i] of them along dimension i; further dimensions are put in front.
@@ -123,15 +124,15 @@ func Repeat(t *Tensor, counts []int) (*Tensor, error) {
 	x, err := chain(t).then(func(x *Tensor) (*Tensor, error) { return Reshape(x, split) }).
 		then(func(x *Tensor) (*Tensor, error) { return Expand(x, wide) }).
 		then(Clone).then(func(x *Tensor) (*Tensor, error) { return View(x, shape) }).end()
-	return x, As(op, err)
+	return x, try.As(op, err)
 }
 
 // RepeatInterleave repeats each element n times along dim, or of the flattened tensor if dim is nil; counts holds n for
 // each element, or one for all.
 func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error) {
 	const op = "repeat_interleave"
-	defer caughtAs(op, &err)
-	t, a := try2(flatOr(op, t, dim))
+	defer try.CaughtAs(op, &err)
+	t, a := try.To2(flatOr(op, t, dim))
 	size := t.shape[a]
 	if !counts.dtype.IsInt() || len(counts.shape) > 1 || counts.n != 1 && counts.n != size {
 		return nil, fmt.Errorf("%s: counts of type %s and shape %s do not fit dimension %d of shape %s: want one integer, or one for each element",
@@ -140,7 +141,7 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error
 	if size > MaxValues() {
 		return nil, fmt.Errorf("%s: dimension %d of shape %s is too large", op, a, ShapeString(t.shape))
 	}
-	list := try(counts.Detach().Scalars())
+	list := try.To(counts.Detach().Scalars())
 	total := 0
 	for i := range size {
 		n := list[i%len(list)].i
@@ -149,8 +150,8 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error
 		}
 		total += int(n)
 	}
-	index := try(newTensor(op, t.ctx, []int{total}, element.Int64))
-	at := elems[int64](index)
+	index := try.To(newTensor(op, t.ctx, []int{total}, element.Int64))
+	at := Elems[int64](index)
 	for i := range size {
 		for range list[i%len(list)].i {
 			at[0] = int64(i)
@@ -162,12 +163,12 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error
 
 // flatOr returns t and the dimension dim; t is flattened if dim is nil, and gets a dimension if it has none.
 func flatOr(op string, t *Tensor, dim *int) (_ *Tensor, a int, err error) {
-	defer caughtAs(op, &err)
+	defer try.CaughtAs(op, &err)
 	if dim != nil {
-		a = try(axis(op, *dim, len(t.shape)))
+		a = try.To(Axis(op, *dim, len(t.shape)))
 	}
 	if dim == nil || len(t.shape) == 0 {
-		t = try(Reshape(t, []int{t.n}))
+		t = try.To(Reshape(t, []int{t.n}))
 	}
 	return t, a, nil
 }
@@ -176,22 +177,22 @@ func flatOr(op string, t *Tensor, dim *int) (_ *Tensor, a int, err error) {
 // tensor is rolled.
 func Roll(t *Tensor, shifts, dims []int) (_ *Tensor, err error) {
 	const op = "roll"
-	defer caughtAs(op, &err)
+	defer try.CaughtAs(op, &err)
 	if len(dims) == 0 && len(shifts) == 1 {
-		return View(try(Roll(try(Reshape(t, []int{t.n})), shifts, []int{0})), t.shape)
+		return View(try.To(Roll(try.To(Reshape(t, []int{t.n})), shifts, []int{0})), t.shape)
 	}
 	if len(shifts) != len(dims) {
 		return nil, fmt.Errorf("%s: %d shifts for %d dimensions", op, len(shifts), len(dims))
 	}
 	out := t
 	for i, d := range dims {
-		a := try(axis(op, d, len(t.shape)))
+		a := try.To(Axis(op, d, len(t.shape)))
 		_, n, _ := around(t.shape, a)
 		if t.n == 0 || n == 1 {
 			continue
 		}
 		k := (shifts[i]%n + n) % n
-		out = try(join(op, []*Tensor{sliceDim(out, a, n-k, k, 1), sliceDim(out, a, 0, n-k, 1)}, a))
+		out = try.To(join(op, []*Tensor{sliceDim(out, a, n-k, k, 1), sliceDim(out, a, 0, n-k, 1)}, a))
 	}
 	if out == t {
 		return Clone(t)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -19,14 +20,14 @@ func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
 }
 
 func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return narrow(func(t []*Tensor) (*Tensor, error) { return variance(op, t[0], dims, unbiased, keepdim, root) }, t)
 	}
-	ensure(needFloat(op, t))
-	dims = try(dimList(op, dims, len(t.shape)))
-	l := try(alongLines(t, dims))
-	shape, b := reducedShape(t.shape, dims, keepdim), build(op, t)
+	try.Ok(NeedFloat(op, t))
+	dims = try.To(DimList(op, dims, len(t.shape)))
+	l := try.To(alongLines(t, dims))
+	shape, b := ReducedShape(t.shape, dims, keepdim), build(op, t)
 	out := b.like(shape...)
 	count, correction := l.lines.N*l.lines.Run, 0
 	if unbiased {
@@ -58,11 +59,11 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (_
 		l.t = n.val(0)
 		var scale *Tensor // dvar = 2 (x - mean) / divisor, dstd = dvar / (2 std)
 		if divisor := float64(count - correction); root {
-			scale = try(perRoot(g, n.val(3), divisor))
+			scale = try.To(perRoot(g, n.val(3), divisor))
 		} else {
-			scale = try(BinaryScalar(OpMul, g, Float(2/divisor), false))
+			scale = try.To(BinaryScalar(OpMul, g, Float(2/divisor), false))
 		}
-		grads[0] = try(l.scaled(op, n.val(1), n.val(2), try(contiguous(scale))))
+		grads[0] = try.To(l.scaled(op, n.val(1), n.val(2), try.To(contiguous(scale))))
 		return nil
 	}, t).save(l.t, mean, low)
 	if root {
@@ -86,13 +87,13 @@ func backNothing(n *node, g *Tensor, out []*Tensor) (err error) {
 // Norm is the p-norm over dims (all if none are given). For p = ±inf it is the largest or smallest magnitude, for p =
 // 0 the number of elements that are not 0.
 func Norm(t *Tensor, p float64, dims []int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if half(t) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return Norm(t[0], p, dims, keepdim) }, t)
 	}
 	const op = "norm"
-	ensure(needFloat(op, t))
-	dims = try(dimList(op, dims, len(t.shape)))
+	try.Ok(NeedFloat(op, t))
+	dims = try.To(DimList(op, dims, len(t.shape)))
 	abs := chain(t).unary(OpAbs)
 	sum := func(x *Tensor) (*Tensor, error) { return Sum(x, dims, keepdim) }
 	switch {
@@ -115,23 +116,23 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (_ *Tensor, err error)
 }
 
 func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (x *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	if len(dims) == len(t.shape) && !keepdim {
 		return extreme(op, kind, t)
 	}
 	x = t
 	for _, d := range dims {
-		x, _ = try2(extremeDim(op, kind, x, d, true))
+		x, _ = try.To2(extremeDim(op, kind, x, d, true))
 	}
-	return Reshape(x, reducedShape(t.shape, dims, keepdim))
+	return Reshape(x, ReducedShape(t.shape, dims, keepdim))
 }
 
 // norm2 has a gradient of 0 at 0, where that of a square root is undefined.
 func norm2(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	const op = "norm"
-	l := try(alongLines(t, dims))
-	out := try(newTensor(op, t.ctx, reducedShape(t.shape, dims, keepdim), t.dtype))
+	l := try.To(alongLines(t, dims))
+	out := try.To(newTensor(op, t.ctx, ReducedShape(t.shape, dims, keepdim), t.dtype))
 	if t.n == 0 {
 		fill(out, Int(0))
 		if records(t, nil) {
@@ -147,7 +148,7 @@ func norm2(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 	if records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
 			l.t = n.val(0)
-			grads[0] = try(l.scaled(op, nil, nil, try(contiguous(try(perRoot(g, n.val(1), 1))))))
+			grads[0] = try.To(l.scaled(op, nil, nil, try.To(contiguous(try.To(perRoot(g, n.val(1), 1))))))
 			return nil
 		}, t).save(l.t, out)
 		l.t = nil

@@ -77,7 +77,7 @@ func TestHalfRounding(t *testing.T) {
 		}
 		c := NewContext()
 		x := must(newTensor("test", c, []int{len(in)}, element.Float32))
-		copy(elems[float32](x), in)
+		copy(Elems[float32](x), in)
 		for i, f := range in {
 			var got uint16
 			if Float(float64(f)).put(unsafe.Pointer(&got), d); got != want[i] {
@@ -85,7 +85,7 @@ func TestHalfRounding(t *testing.T) {
 			}
 		}
 		everyPath(t, func(where string) {
-			for i, got := range elems[uint16](must(Cast(x, d))) {
+			for i, got := range Elems[uint16](must(Cast(x, d))) {
 				if got != want[i] {
 					t.Fatalf("%s: %s of %v (%#x) is %#04x, want %#04x", where, d, in[i], math.Float32bits(in[i]), got, want[i])
 				}
@@ -199,11 +199,11 @@ func TestComplexStorage(t *testing.T) {
 	c := NewContext()
 	r := rand.New(rand.NewPCG(1, 1))
 	z := must(newTensor("test", c, []int{4, 5}, element.Complex64))
-	for i := range elems[complex64](z) {
-		elems[complex64](z)[i] = complex(float32(r.NormFloat64()), float32(r.NormFloat64()))
+	for i := range Elems[complex64](z) {
+		Elems[complex64](z)[i] = complex(float32(r.NormFloat64()), float32(r.NormFloat64()))
 	}
-	elems[complex64](z)[3] = complex(float32(math.NaN()), float32(math.Inf(-1)))
-	at := func(x *Tensor, i, j int) complex64 { return elems[complex64](x)[i*x.strides[0]+j*x.strides[1]] }
+	Elems[complex64](z)[3] = complex(float32(math.NaN()), float32(math.Inf(-1)))
+	at := func(x *Tensor, i, j int) complex64 { return Elems[complex64](x)[i*x.strides[0]+j*x.strides[1]] }
 	same := func(what string, x *Tensor, pick func(i, j int) (int, int)) {
 		t.Helper()
 		for i := range x.shape[0] {
@@ -222,18 +222,18 @@ func TestComplexStorage(t *testing.T) {
 	same("flip", must(Flip(z, []int{0})), func(i, j int) (int, int) { return 3 - i, j })
 	same("where", must(Where(must(Ones(c, []int{4, 5}, element.Bool)), z, z)), func(i, j int) (int, int) { return i, j })
 	real32 := must(Cast(z, element.Float32))
-	for i, v := range elems[float32](real32) {
-		if want := real(elems[complex64](z)[i]); v != want && v == v {
+	for i, v := range Elems[float32](real32) {
+		if want := real(Elems[complex64](z)[i]); v != want && v == v {
 			t.Fatalf("the real part of element %d is %v, want %v", i, v, want)
 		}
 	}
-	back := elems[complex64](must(Cast(real32, element.Complex64)))
-	if back[0] != complex(real(elems[complex64](z)[0]), 0) {
+	back := Elems[complex64](must(Cast(real32, element.Complex64)))
+	if back[0] != complex(real(Elems[complex64](z)[0]), 0) {
 		t.Errorf("a real number became %v", back[0])
 	}
 	truth := must(newTensor("test", c, []int{3}, element.Complex64))
-	copy(elems[complex64](truth), []complex64{0, 1, 1i})
-	if got := elems[bool](must(Cast(truth, element.Bool))); got[0] || !got[1] || !got[2] {
+	copy(Elems[complex64](truth), []complex64{0, 1, 1i})
+	if got := Elems[bool](must(Cast(truth, element.Bool))); got[0] || !got[1] || !got[2] {
 		t.Errorf("0, 1 and 1j are %v as bool", got)
 	}
 }

@@ -223,8 +223,8 @@ func (t *Tensor) Bytes() []byte {
 // Touched records that t's elements were changed other than by the operations of this package.
 func (t *Tensor) Touched() { t.st.version++ }
 
-// elems is the storage from the first element on as a slice of T, long enough for every index that shape and strides can form.
-func elems[T any](t *Tensor) []T {
+// Elems is the storage from the first element on as a slice of T, long enough for every index that shape and strides can form.
+func Elems[T any](t *Tensor) []T {
 	if t.n == 0 {
 		return nil
 	}

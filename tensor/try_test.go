@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Functions that return an error and use try, ensure or a builder must defer caught, or what failed would pass by
+// Functions that return an error and use try.To, try.Ok or a builder must defer try.Caught, or what failed would pass by
 // their callers. Backward functions need not.
 func TestTryIsCaught(t *testing.T) {
 	files := token.NewFileSet()
@@ -18,7 +18,14 @@ func TestTryIsCaught(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends := []string{"try", "try2", "try3", "ensure", "build"}
+	for _, folder := range []string{"linalg", "fft"} {
+		more, err := filepath.Glob(folder + "/*.go")
+		if err != nil || more == nil {
+			t.Fatal(folder, err)
+		}
+		names = append(names, more...)
+	}
+	ends := []string{"To", "To2", "To3", "Ok"}
 	check := func(f *ast.FuncType, body *ast.BlockStmt) {
 		if body == nil || !returnsError(f) || backwardFunction(f) {
 			return
@@ -29,15 +36,20 @@ func TestTryIsCaught(t *testing.T) {
 			case *ast.FuncLit:
 				return false
 			case *ast.CallExpr:
-				if id, ok := n.Fun.(*ast.Ident); ok {
-					caught = caught || strings.HasPrefix(id.Name, "caught")
-					tries = tries || slices.Contains(ends, id.Name)
+				switch f := n.Fun.(type) {
+				case *ast.Ident:
+					tries = tries || f.Name == "build"
+				case *ast.SelectorExpr:
+					if id, ok := f.X.(*ast.Ident); ok && id.Name == "try" {
+						caught = caught || strings.HasPrefix(f.Sel.Name, "Caught")
+						tries = tries || slices.Contains(ends, f.Sel.Name)
+					}
 				}
 			}
 			return true
 		})
 		if tries && !caught {
-			t.Errorf("%s: the function uses try, ensure or a builder and does not defer caught", files.Position(body.Pos()))
+			t.Errorf("%s: the function uses try.To, try.Ok or a builder and does not defer try.Caught", files.Position(body.Pos()))
 		}
 	}
 	seen := 0

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/element"
 )
@@ -75,12 +76,12 @@ func init() {
 
 // Unary applies a function to each element.
 func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	info := &unaryOps[op]
 	compute := a.dtype
 	switch {
 	case compute == element.Complex64 || compute == element.Float16:
-		return nil, storageOnly(info.name, compute)
+		return nil, StorageOnly(info.name, compute)
 	case op == OpNot:
 		compute = element.Bool
 	case compute == element.BFloat16 && (op == OpGelu || op == OpSilu):
@@ -96,8 +97,8 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 	case (op == OpGelu || op == OpSilu) && compute.IsFloat() && records(a, nil):
 		return activate(info.name, kernel.Activation(op), a, 0, 0)
 	}
-	x := try(cast(info.name, a, compute))
-	out := try(newTensor(info.name, a.ctx, a.shape, compute))
+	x := try.To(cast(info.name, a, compute))
+	out := try.To(newTensor(info.name, a.ctx, a.shape, compute))
 	kUnary(op, out, x)
 	if info.gradual && records(a, nil) && compute.IsFloat() {
 		n := record(out, info.name, unaryBacks[op], a)
@@ -113,7 +114,7 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 }
 
 func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) error {
-	dx := try(overwrite(op.String(), g))
+	dx := try.To(overwrite(op.String(), g))
 	out[0] = dx
 	switch {
 	case op == OpNeg:

@@ -141,11 +141,11 @@ func TestHalfTypes(t *testing.T) {
 	c := NewContext()
 	for _, d := range []element.Type{element.Float16, element.BFloat16} {
 		x := must(newTensor("test", c, []int{1 << 16}, d))
-		for i := range elems[uint16](x) {
-			elems[uint16](x)[i] = uint16(i)
+		for i := range Elems[uint16](x) {
+			Elems[uint16](x)[i] = uint16(i)
 		}
 		back := must(Cast(must(Cast(x, element.Float32)), d))
-		for i, v := range elems[uint16](back) {
+		for i, v := range Elems[uint16](back) {
 			one := must(Select(x, 0, i))
 			f := one.at(0).f
 			if f == f && v != uint16(i) {
@@ -155,8 +155,8 @@ func TestHalfTypes(t *testing.T) {
 				t.Fatalf("%s %#x is %v to Item and %v to Cast", d, i, f, kernelValue.at(0).f)
 			}
 			if f == f {
-				if again := must(Full(c, []int{1}, Float(f), d)); elems[uint16](again)[0] != uint16(i) {
-					t.Fatalf("%v as %s is %#x, want %#x", f, d, elems[uint16](again)[0], i)
+				if again := must(Full(c, []int{1}, Float(f), d)); Elems[uint16](again)[0] != uint16(i) {
+					t.Fatalf("%v as %s is %#x, want %#x", f, d, Elems[uint16](again)[0], i)
 				}
 			}
 		}
@@ -206,7 +206,7 @@ func TestStatisticsOverDimensions(t *testing.T) {
 		count := float64(x.n / total.n)
 		want := list(must(BinaryScalar(OpDiv, total, Float(count-1), false)))
 		near(t, must(Var(x, dims, true, false)), 1e-4, total.shape, want...)
-		near(t, must(Unary(OpSquare, must(Std(x, dims, true, true)))), 1e-4, reducedShape(shape, dims, true), want...)
+		near(t, must(Unary(OpSquare, must(Std(x, dims, true, true)))), 1e-4, ReducedShape(shape, dims, true), want...)
 		norm := list(must(Unary(OpSqrt, must(Sum(must(Unary(OpSquare, wide)), dims, false)))))
 		near(t, must(Norm(x, 2, dims, false)), 2, total.shape, norm...)
 	}

@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"slices"
+
+	"drun/internal/try"
 )
 
 // finishView records a view with its gradient function.
@@ -16,7 +18,7 @@ func finishView(op string, t, v *Tensor, back func(n *node, g *Tensor, out []*Te
 
 // inferShape replaces one -1 by the size that gives n elements.
 func inferShape(op string, n int, from, shape []int) (_ []int, err error) {
-	defer caught(&err)
+	defer try.Caught(&err)
 	out := slices.Clone(shape)
 	unknown, known := -1, 1
 	for i, d := range shape {
@@ -26,7 +28,7 @@ func inferShape(op string, n int, from, shape []int) (_ []int, err error) {
 		case d == -1:
 			unknown = i
 		default:
-			try(countElems(op, []int{known, d}))
+			try.To(countElems(op, []int{known, d}))
 			known *= d
 		}
 	}
@@ -37,7 +39,7 @@ func inferShape(op string, n int, from, shape []int) (_ []int, err error) {
 		out[unknown] = n / known
 		return out, nil
 	}
-	try(countElems(op, shape))
+	try.To(countElems(op, shape))
 	if known != n {
 		return nil, fmt.Errorf("%s: shape %s (%d elements) cannot become %s (%d elements)", op, ShapeString(from), n, ShapeString(shape), known)
 	}
@@ -93,14 +95,14 @@ func View(t *Tensor, shape []int) (*Tensor, error) {
 
 // Reshape returns t in another shape, as a view if possible.
 func Reshape(t *Tensor, shape []int) (_ *Tensor, err error) {
-	defer caught(&err)
-	shape = try(inferShape("reshape", t.n, t.shape, shape))
+	defer try.Caught(&err)
+	shape = try.To(inferShape("reshape", t.n, t.shape, shape))
 	v := viewOf(t, len(shape))
 	copy(v.shape, shape)
 	if viewStrides(t, shape, v.strides) {
 		return finishView("reshape", t, v, backReshape), nil
 	}
-	c := try(Clone(t))
+	c := try.To(Clone(t))
 	return View(c, shape)
 }
 
@@ -120,9 +122,9 @@ func (e edge) shape() []int {
 
 // Flatten joins the dimensions from start to end, both included, into one.
 func Flatten(t *Tensor, start, end int) (_ *Tensor, err error) {
-	defer caught(&err)
-	s := try(axis("flatten", start, len(t.shape)))
-	e := try(axis("flatten", end, len(t.shape)))
+	defer try.Caught(&err)
+	s := try.To(Axis("flatten", start, len(t.shape)))
+	e := try.To(Axis("flatten", end, len(t.shape)))
 	if s > e {
 		return nil, fmt.Errorf("flatten: start dimension %d lies after end dimension %d", start, end)
 	}

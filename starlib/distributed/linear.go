@@ -4,13 +4,14 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"go.starlark.net/starlark"
+
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/nn"
 	"drun/tensor"
-
-	"go.starlark.net/starlark"
 )
 
 // Tensor-parallel layers (Shoeybi et al. 2019, Megatron-LM): each rank of a group has a part of a layer's weight, and
@@ -202,7 +203,7 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	}
 	table, err := g.world.random.Randn(g.world.tensors, []int{n, dim}, element.Float32)
 	if err != nil {
-		return nil, tensor.As("weight", err)
+		return nil, try.As("weight", err)
 	}
 	weight := starlib.Must(partOf(g, table, 0))
 	return nn.NewLayer(g.world.tensors, "vocab_embedding", fmt.Sprintf("%d, %d", n, dim), weight, nil, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -147,7 +148,7 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 			x, err = tensor.PadMode(name, x, outside, mode)
 		}
 		if err != nil {
-			return nil, tensor.As(name, err)
+			return nil, try.As(name, err)
 		}
 		switch n {
 		case 1:
@@ -217,7 +218,7 @@ func (k *maker) instanceNorm(c *starlib.Call) (starlark.Value, error) {
 	return k.make("instance_norm", fmt.Sprint(n), append(m.fields, kept("running_mean", mean), kept("running_var", variance)), func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		if !m.training {
 			y, err := tensor.BatchNorm(x, weight.Tensor, bias.Tensor, mean, variance, false, momentum, eps)
-			return y, tensor.As("instance_norm", err)
+			return y, try.As("instance_norm", err)
 		}
 		return tensor.InstanceNorm(x, weight.Tensor, bias.Tensor, mean, variance, momentum, eps)
 	}), nil

@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 	"drun/starlib"
 	"drun/starlib/random"
@@ -61,7 +62,7 @@ func weights(weight, bias *tensor.Tensor) []field {
 // full makes the tensor of a field, with all elements equal to value.
 func (k *maker) full(name string, shape []int, value int64) *tensor.Tensor {
 	t, err := tensor.Full(k.ctx, shape, tensor.Int(value), element.Float32)
-	return starlib.Must(t, tensor.As(name, err))
+	return starlib.Must(t, try.As(name, err))
 }
 
 // affine makes weight and bias of a linear map, drawn from ±1/√fan_in: PyTorch's
@@ -88,7 +89,7 @@ func (k *maker) newLinear(in, out int, withBias bool) *Model {
 func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	n, dim := size(c, "n"), size(c, "dim")
 	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, element.Float32)
-	starlib.Must(weight, tensor.As("weight", err))
+	starlib.Must(weight, try.As("weight", err))
 	text, padding := fmt.Sprintf("%d, %d", n, dim), -1
 	if !c.IsNone("padding_idx") {
 		if padding = c.Int("padding_idx"); padding < -n || padding >= n {
@@ -194,7 +195,7 @@ func (k *maker) pool(kind string, n int, pool func(x *tensor.Tensor, kernel, str
 				image, err = pool(image, [2]int{1, size[0]}, [2]int{1, stride[0]}, [2]int{0, padding[0]})
 			}
 			if err != nil {
-				return nil, tensor.As(kind, err)
+				return nil, try.As(kind, err)
 			}
 			return tensor.Squeeze(image, -2)
 		}), nil

@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -118,7 +119,7 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, causal, need bool) (y, weights *tensor.Tensor, err error) {
 	defer func() {
 		if err != nil {
-			err = tensor.As("multi_head_attention", err)
+			err = try.As("multi_head_attention", err)
 		}
 	}()
 	in := []*tensor.Tensor{q, key, v}

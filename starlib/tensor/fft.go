@@ -5,9 +5,11 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
+	"drun/tensor/fft"
 )
 
 // FFT is the module fft: PyTorch's torch.fft, with complex numbers as two tensors.
@@ -120,21 +122,21 @@ func complexFourier(c *starlib.Call, op string, of axes) (starlark.Value, error)
 	if !c.IsNone("imag") {
 		im = Arg(c, "imag")
 	}
-	return pair(tensor.Fourier{Op: op, Inverse: op[0] == 'i', Norm: c.String("norm")}.FFT(Arg(c, "x"), im, of.sizes, of.dims))
+	return pair(fft.Fourier{Op: op, Inverse: op[0] == 'i', Norm: c.String("norm")}.FFT(Arg(c, "x"), im, of.sizes, of.dims))
 }
 
 func realFourier(c *starlib.Call, op string, of axes) (starlark.Value, error) {
 	if of.err != nil {
 		return nil, of.err
 	}
-	return pair(tensor.Fourier{Op: op, Norm: c.String("norm")}.RFFT(Arg(c, "x"), of.sizes, of.dims))
+	return pair(fft.Fourier{Op: op, Norm: c.String("norm")}.RFFT(Arg(c, "x"), of.sizes, of.dims))
 }
 
 func inverseRealFourier(c *starlib.Call, op string, of axes) (starlark.Value, error) {
 	if of.err != nil {
 		return nil, of.err
 	}
-	return Result(tensor.Fourier{Op: op, Inverse: true, Norm: c.String("norm")}.IRFFT(Arg(c, "x"), Arg(c, "imag"), of.sizes, of.dims))
+	return Result(fft.Fourier{Op: op, Inverse: true, Norm: c.String("norm")}.IRFFT(Arg(c, "x"), Arg(c, "imag"), of.sizes, of.dims))
 }
 
 // frequencies are k / (d n), each rounded once to float64 and once to float32.
@@ -182,6 +184,6 @@ func shifted(name, doc string, by func(n int) int) *starlib.Def {
 			}
 		}
 		out, err := tensor.Roll(x, shifts, over)
-		return Result(out, tensor.As(name, err))
+		return Result(out, try.As(name, err))
 	}}
 }

@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 	"drun/tensor"
 )
@@ -39,7 +40,7 @@ func (v *Value) SetKey(key, value starlark.Value) error {
 	}
 	src, err := source(t, value)
 	if err != nil {
-		return tensor.As("index assignment", err)
+		return try.As("index assignment", err)
 	}
 	return tensor.SetIndex(t, items, src)
 }

@@ -8,6 +8,7 @@ import (
 
 	"drun/starlib"
 	"drun/tensor"
+	"drun/tensor/linalg"
 )
 
 // Linalg is the module linalg: the supported part of torch.linalg.
@@ -30,17 +31,17 @@ var linalgDefs = []*starlib.Def{
 		Sig: "solve(a: Tensor, b: Tensor) -> Tensor",
 		Doc: "x with a·x = b: a (…, n, n), b (…, n, k) or, as vectors, (…, n); batches are broadcast. A singular a is an error.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			return Result(tensor.Solve(Arg(c, "a"), Arg(c, "b")))
+			return Result(linalg.Solve(Arg(c, "a"), Arg(c, "b")))
 		},
 	},
-	ofMatrix("inv(a: Tensor) -> Tensor", "The inverse of square matrices; a singular one is an error.", tensor.Inv),
-	ofMatrix("det(a: Tensor) -> Tensor", "The determinant of square matrices (…, n, n): shape (…).", tensor.Det),
+	ofMatrix("inv(a: Tensor) -> Tensor", "The inverse of square matrices; a singular one is an error.", linalg.Inv),
+	ofMatrix("det(a: Tensor) -> Tensor", "The determinant of square matrices (…, n, n): shape (…).", linalg.Det),
 	{
 		Sig: "slogdet(a: Tensor) -> (sign, logabsdet)",
 		Doc: "The sign (-1, 0, 1) of the determinant of square matrices and the logarithm of its magnitude, both of shape (…). The sign has no gradient.",
-		Fn:  func(c *starlib.Call) (starlark.Value, error) { return pair(tensor.SlogDet(Arg(c, "a"))) },
+		Fn:  func(c *starlib.Call) (starlark.Value, error) { return pair(linalg.SlogDet(Arg(c, "a"))) },
 	},
-	ofMatrix("cholesky(a: Tensor) -> Tensor", "The lower triangular l with a = l·lᵀ. It reads the lower triangle of a, which must be positive definite.", tensor.Cholesky),
+	ofMatrix("cholesky(a: Tensor) -> Tensor", "The lower triangular l with a = l·lᵀ. It reads the lower triangle of a, which must be positive definite.", linalg.Cholesky),
 	{
 		Sig: `qr(a: Tensor, mode: string = "reduced") -> (q, r)`,
 		Doc: "Orthogonal q and upper triangular r with a = q·r: for (…, m, n) and k = min(m, n), q (…, m, k) and r (…, k, n) in mode reduced, (…, m, m) and (…, m, n) in mode complete, which has no gradient if m > n.",
@@ -49,21 +50,21 @@ var linalgDefs = []*starlib.Def{
 			if mode != "reduced" && mode != "complete" {
 				return nil, fmt.Errorf("mode %q: want reduced or complete", mode)
 			}
-			return pair(tensor.QR(Arg(c, "a"), mode == "complete"))
+			return pair(linalg.QR(Arg(c, "a"), mode == "complete"))
 		},
 	},
 	{
 		Sig: "svd(a: Tensor, full_matrices: bool = True) -> (u, s, vh)",
 		Doc: "u, s and vh with a = u·diag(s)·vh: singular values s (…, k), descending, for (…, m, n) with k = min(m, n), orthonormal columns u (…, m, m) and rows vh (…, n, n); (…, m, k) and (…, k, n) without full_matrices. Gradients flow through the first k. The sign of a column and its row is arbitrary.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			u, s, vh, err := tensor.SVD(Arg(c, "a"), c.Bool("full_matrices"))
+			u, s, vh, err := linalg.SVD(Arg(c, "a"), c.Bool("full_matrices"))
 			return several([]*tensor.Tensor{u, s, vh}, err)
 		},
 	},
 	{
 		Sig: "eigh(a: Tensor) -> (values, vectors)",
 		Doc: "The eigenvalues of symmetric matrices (…, n, n), ascending, (…, n), and the eigenvectors as columns, (…, n, n), with arbitrary signs. It reads the lower triangle of a.",
-		Fn:  func(c *starlib.Call) (starlark.Value, error) { return pair(tensor.Eigh(Arg(c, "a"))) },
+		Fn:  func(c *starlib.Call) (starlark.Value, error) { return pair(linalg.Eigh(Arg(c, "a"))) },
 	},
 	{
 		Sig: "norm(a: Tensor, ord: number | string = None, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor",
@@ -87,7 +88,7 @@ var linalgDefs = []*starlib.Def{
 				if !named {
 					kind = c.Float("ord")
 				}
-				return Result(tensor.MatrixNorm(t, name, kind, over, keepdim))
+				return Result(linalg.MatrixNorm(t, name, kind, over, keepdim))
 			case named || len(over) > 2:
 				return nil, fmt.Errorf("ord %s of %d dimensions: a matrix has two", c.Arg("ord"), len(over))
 			}

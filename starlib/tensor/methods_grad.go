@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/element"
 	"drun/starlib"
 	"drun/tensor"
@@ -44,7 +45,7 @@ var inPlaceDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) error {
 			src, err := source(t, c.Arg("src"))
 			if err != nil {
-				return tensor.As("copy_", err)
+				return try.As("copy_", err)
 			}
 			return tensor.CopyInto(t, src)
 		}),

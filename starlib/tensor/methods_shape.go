@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -94,7 +95,7 @@ func indexPut(op string, c *starlib.Call, t *tensor.Tensor) error {
 	}
 	values, err := source(t, c.Arg("values"))
 	if err != nil {
-		return tensor.As(op, err)
+		return try.As(op, err)
 	}
 	return tensor.IndexPut(op, t, indices, values, c.Bool("accumulate"))
 }
