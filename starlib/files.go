@@ -43,7 +43,7 @@ func OpenFiles(recipeDir string, dataDirs ...string) (*Files, error) {
 		}
 		root, err := os.OpenRoot(abs)
 		if err != nil {
-			return nil, fmt.Errorf("cannot open the folder %s: %w", dir, cause(err))
+			return nil, fmt.Errorf("cannot open the folder %s: %w", dir, Cause(err))
 		}
 		f.dirs, f.roots = append(f.dirs, abs), append(f.roots, root)
 	}
@@ -54,7 +54,7 @@ func OpenFiles(recipeDir string, dataDirs ...string) (*Files, error) {
 // folder, then in the --data folders.
 func (f *Files) Open(name string) (file *File, err error) {
 	err = f.find(name, "file", func(i int, rel string) error {
-		opened, err := open(f.roots[i], rel)
+		opened, err := OpenRegular(f.roots[i], rel)
 		if err != nil {
 			return err
 		}
@@ -92,12 +92,12 @@ func (f *Files) find(name, kind string, try func(i int, rel string) error) error
 		}
 	}
 	switch {
-	case first == nil || cause(first) == errEscapes || errors.Is(first, fs.ErrInvalid):
+	case first == nil || Cause(first) == ErrEscapes || errors.Is(first, fs.ErrInvalid):
 		return fmt.Errorf("%s is outside the recipe's folder: a recipe reads only beneath its own folder and the --data folders", name)
 	case errors.Is(first, fs.ErrNotExist):
 		return missing(fmt.Sprintf("%s: no such %s (looked in %s; drun run --data FOLDER adds a folder)", name, kind, strings.Join(f.dirs, ", ")))
 	}
-	return fmt.Errorf("%s: %w", name, cause(first))
+	return fmt.Errorf("%s: %w", name, Cause(first))
 }
 
 // missing is the error of a file that is in none of the folders: fs.ErrNotExist.
@@ -186,7 +186,7 @@ func (f *Files) follow(file *os.File, path string) (*File, error) {
 	info, err := file.Stat()
 	if err != nil {
 		file.Close()
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, Cause(err))
 	}
 	out := &File{file: file, files: f, path: path, size: info.Size()}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -236,9 +236,9 @@ func (f *File) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// open refuses anything but regular files: opening a pipe would wait for its writer, and still may if a pipe replaces
-// the file in the meantime.
-func open(root *os.Root, rel string) (*os.File, error) {
+// OpenRegular opens a file for reading. It refuses anything but regular files: opening a pipe would wait for its writer,
+// and still may if a pipe replaces the file in the meantime.
+func OpenRegular(root *os.Root, rel string) (*os.File, error) {
 	if err := regular(root.Stat(rel)); err != nil {
 		return nil, err
 	}
@@ -265,17 +265,17 @@ func regular(info fs.FileInfo, err error) error {
 	return nil
 }
 
-// errEscapes is what os.Root refuses, for which it has no exported error.
-var errEscapes = errors.New("a symbolic link leads out of the folder")
+// ErrEscapes is what os.Root refuses, for which it has no exported error.
+var ErrEscapes = errors.New("a symbolic link leads out of the folder")
 
-// cause strips the operation and the path that os adds.
-func cause(err error) error {
+// Cause strips the operation and the path that os adds.
+func Cause(err error) error {
 	p := (*fs.PathError)(nil)
 	switch {
 	case !errors.As(err, &p):
 		return err
 	case strings.Contains(p.Err.Error(), "escapes"):
-		return errEscapes
+		return ErrEscapes
 	}
 	return p.Err
 }

@@ -51,21 +51,17 @@ func (o *Outputs) Open(name string) (*File, error) {
 	}
 	dir, err := o.folder(filepath.Dir(path), false)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, cause(err))
+		return nil, fmt.Errorf("%s: %w", path, Cause(err))
 	}
 	defer dir.Close()
-	if err = regular(dir.Lstat(filepath.Base(path))); err == nil {
+	err = regular(dir.Lstat(filepath.Base(path)))
+	if err == nil {
 		var file *os.File
-		if file, err = open(dir, filepath.Base(path)); err == nil {
-			info, err := file.Stat()
-			if err != nil {
-				file.Close()
-				return nil, fmt.Errorf("%s: %w", path, cause(err))
-			}
-			return &File{file: file, path: path, size: info.Size()}, nil
+		if file, err = OpenRegular(dir, filepath.Base(path)); err == nil {
+			return (&Files{}).follow(file, path)
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", path, cause(err))
+	return nil, fmt.Errorf("%s: %w", path, Cause(err))
 }
 
 // Write writes a file beneath the folder, so that after a crash at any moment there is
@@ -81,7 +77,7 @@ func (o *Outputs) Write(name string, write func(io.Writer) error) error {
 		dir.Close()
 	}
 	if err != nil {
-		return exit.WithCode(fmt.Errorf("%s: %w", path, cause(err)), exit.Storage)
+		return exit.WithCode(fmt.Errorf("%s: %w", path, Cause(err)), exit.Storage)
 	}
 	return nil
 }

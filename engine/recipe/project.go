@@ -6,6 +6,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"drun/starlib"
 )
 
 // Project is the path of a recipe's folder beneath its project's root, with slashes: "" for the root itself.
@@ -122,13 +124,13 @@ func (f *folders) read(p Project, file string) ([]byte, error) {
 			return nil, os.ErrNotExist
 		}
 		content, err := readFile(f.recipe, file)
-		if err != nil && escapes(err) {
+		if starlib.Cause(err) == starlib.ErrEscapes {
 			err = errors.New("it leads out of the recipe's folder")
 		}
 		return content, err
 	}
 	content, err := readFile(f.project, path.Join(string(p), file))
-	if err != nil && escapes(err) {
+	if starlib.Cause(err) == starlib.ErrEscapes {
 		err = errors.New("it leads out of the project")
 	}
 	return content, err

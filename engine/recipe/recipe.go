@@ -16,6 +16,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/universe"
 
@@ -197,14 +198,7 @@ func (b *Bundle) Fault(file string, line, col int32, msg string) (message, excer
 const maxFile = 16 << 20
 
 func readFile(root *os.Root, file string) ([]byte, error) {
-	info, err := root.Stat(filepath.FromSlash(file))
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
-		return nil, errors.New("it is not a regular file")
-	}
-	f, err := root.Open(filepath.FromSlash(file))
+	f, err := starlib.OpenRegular(root, filepath.FromSlash(file))
 	if err != nil {
 		return nil, err
 	}
@@ -222,22 +216,15 @@ func unreadable(name string, err error) error {
 	return exit.WithHint(exit.Errorf(exit.Usage, "cannot read the recipe %s: %s", name, reason(err)), hint)
 }
 
-func escapes(err error) bool {
-	p := (*fs.PathError)(nil)
-	return errors.As(err, &p) && strings.Contains(p.Err.Error(), "escapes")
-}
-
 // reason is the bare cause of a file system error.
 func reason(err error) string {
-	switch p := (*fs.PathError)(nil); {
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "no such file"
 	case errors.Is(err, syscall.ELOOP):
 		return "too many symbolic links"
-	case errors.As(err, &p):
-		return p.Err.Error()
 	}
-	return err.Error()
+	return starlib.Cause(err).Error()
 }
 
 // Names reports whether the recipe, or a file that it loads, uses that name as an attribute: run.should_stop has

@@ -90,7 +90,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		"loop.star":    "cannot read the recipe loop.star: too many symbolic links",
 		"pipe.star":    "cannot read the recipe pipe.star: it is not a regular file",
 		"loads.star":   `loads.star:3:6: cannot load "pipe.star": it is not a regular file`,
-		"dir.star":     `dir.star:1:6: cannot load "folder": it is not a regular file`,
+		"dir.star":     `dir.star:1:6: cannot load "folder": it is a folder`,
 		"abs.star":     `abs.star:1:6: cannot load "/etc/passwd": name a module relative to the file`,
 		"self.star":    "files load each other in a cycle: self.star -> self.star",
 		"one.star":     "files load each other in a cycle: two.star -> three.star -> two.star",
