@@ -92,7 +92,7 @@ func TestLayers(t *testing.T) {
 		{"kernel", "C", true},
 		{"kernel", "drun/collective", false},
 		{"kernel", "unsafe", true},
-		{"kernel/element", "drun/kernel", false},
+		{"kernel/dtype", "drun/kernel", false},
 		{"tensor", "drun/kernel", true},
 		{"tensor", "C", false},
 		{"tensor", "drun/starlib", false},

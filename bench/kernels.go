@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // kernelsCommand makes this program measure the kernels, in a separate process as for the peers.
@@ -33,7 +33,7 @@ const (
 	elements   = 4 << 20
 	rowCount   = 4096
 	rowLength  = elements / rowCount
-	f32        = element.Float32
+	f32        = dtype.Float32
 	kernelRuns = 10
 	hugePage   = 2 << 20
 )

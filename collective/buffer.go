@@ -3,13 +3,13 @@ package collective
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Buffer is typed memory: Data holds whole elements of DType, contiguous and
 // aligned to the element.
 type Buffer struct {
-	DType element.Type
+	DType dtype.Type
 	Data  []byte
 }
 
@@ -28,24 +28,24 @@ func Of[T Element](s []T) Buffer {
 	return b
 }
 
-func dtypeOf(v any) element.Type {
+func dtypeOf(v any) dtype.Type {
 	switch v.(type) {
 	case float32:
-		return element.Float32
+		return dtype.Float32
 	case float64:
-		return element.Float64
+		return dtype.Float64
 	case int64:
-		return element.Int64
+		return dtype.Int64
 	case int32:
-		return element.Int32
+		return dtype.Int32
 	case int8:
-		return element.Int8
+		return dtype.Int8
 	case uint8:
-		return element.Uint8
+		return dtype.Uint8
 	case bool:
-		return element.Bool
+		return dtype.Bool
 	}
-	return element.Complex64
+	return dtype.Complex64
 }
 
 // Slice returns the elements of b as a Go slice over the same memory; T must be the Go type of b's element type.

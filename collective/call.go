@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Kind is the operation of a call.
@@ -69,7 +69,7 @@ const AnySource = -1
 // A Call describes one operation of one rank.
 type Call struct {
 	Kind   Kind
-	Reduce element.ReduceOp
+	Reduce dtype.ReduceOp
 	Root   int
 	Peer   int // Send: destination; Recv: source or AnySource
 	Tag    int
@@ -96,7 +96,7 @@ type Call struct {
 	Shape  []int // as the recipe sees the data; compared among ranks and shown
 	Origin       // which builtin of the recipe made the call, and where
 	// As is the element type of what the recipe passed, where the call itself carries only its size.
-	As element.Type
+	As dtype.Type
 	// Detail describes, when ranks disagree, what Shape cannot hold; may be nil.
 	Detail func() string
 	// Digest is a hash of the part of Detail that must be equal on every rank; 0: nothing.
@@ -175,7 +175,7 @@ func (c *Call) Data() Buffer {
 	case ReduceScatter:
 		return c.Recv
 	case Broadcast:
-		if c.Send.DType == element.None {
+		if c.Send.DType == dtype.None {
 			return c.Recv
 		}
 	}
@@ -249,7 +249,7 @@ func (c *Call) hashOrigin(kind Kind) uint64 {
 }
 
 // NewAllReduce combines b of all ranks and leaves the result in b of all ranks.
-func NewAllReduce(b Buffer, op element.ReduceOp) Call {
+func NewAllReduce(b Buffer, op dtype.ReduceOp) Call {
 	return Call{Kind: AllReduce, Reduce: op, Send: b, Recv: b}
 }
 
@@ -260,7 +260,7 @@ func NewBroadcast(b Buffer, root int) Call {
 
 // NewReduce combines send of all ranks into recv of the root; other ranks'
 // recv is ignored.
-func NewReduce(send, recv Buffer, op element.ReduceOp, root int) Call {
+func NewReduce(send, recv Buffer, op dtype.ReduceOp, root int) Call {
 	return Call{Kind: Reduce, Reduce: op, Root: root, Send: send, Recv: recv}
 }
 
@@ -280,7 +280,7 @@ func NewScatter(send, recv Buffer, root int) Call {
 }
 
 // NewReduceScatter combines send of all ranks and gives each rank its part.
-func NewReduceScatter(send, recv Buffer, op element.ReduceOp) Call {
+func NewReduceScatter(send, recv Buffer, op dtype.ReduceOp) Call {
 	return Call{Kind: ReduceScatter, Reduce: op, Send: send, Recv: recv}
 }
 

@@ -13,7 +13,7 @@ package collective
 import (
 	"context"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Backend is a communication engine that can join a world of ranks.
@@ -137,7 +137,7 @@ type Arena interface {
 	// Alloc returns zeroed memory for count elements. Calls on it need no
 	// copy if all ranks' buffers are such memory. It is valid until the Comm
 	// is closed.
-	Alloc(dtype element.Type, count int) (Buffer, error)
+	Alloc(dt dtype.Type, count int) (Buffer, error)
 }
 
 // A Verifier is a Comm that compares [Call.Fingerprint] among the ranks before

@@ -7,20 +7,20 @@ import (
 	"testing"
 	"time"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestHashSeesWhatMustAgree(t *testing.T) {
 	f := func(n int) Buffer { return Of(make([]float32, n)) }
-	shaped := NewAllReduce(f(20), element.Sum)
+	shaped := NewAllReduce(f(20), dtype.Sum)
 	shaped.Shape = []int{4, 5}
 	turned := shaped
 	turned.Shape = []int{5, 4}
 	calls := []Call{
-		NewAllReduce(f(20), element.Sum), shaped, turned, NewAllReduce(f(20), element.Max), NewAllReduce(f(21), element.Sum),
-		NewAllReduce(Of(make([]int32, 20)), element.Sum), NewReduce(f(20), f(20), element.Sum, 0), NewReduce(f(20), f(20), element.Sum, 1),
+		NewAllReduce(f(20), dtype.Sum), shaped, turned, NewAllReduce(f(20), dtype.Max), NewAllReduce(f(21), dtype.Sum),
+		NewAllReduce(Of(make([]int32, 20)), dtype.Sum), NewReduce(f(20), f(20), dtype.Sum, 0), NewReduce(f(20), f(20), dtype.Sum, 1),
 		NewBroadcast(f(20), 0), NewBroadcast(f(20), 1), NewBarrier(), NewAllGather(f(20), f(40)), NewGather(f(20), f(40), 0),
-		NewScatter(f(40), f(20), 0), NewReduceScatter(f(40), f(20), element.Sum), NewAllToAll(f(40), f(40), nil, nil),
+		NewScatter(f(40), f(20), 0), NewReduceScatter(f(40), f(20), dtype.Sum), NewAllToAll(f(40), f(40), nil, nil),
 		{Kind: AllGather, Send: f(1), Counts: []int{1, 2}}, {Kind: AllGather, Send: f(1), Counts: []int{1, 3}},
 		{Kind: NewGroup, Tag: 1}, {Kind: NewGroup, Tag: 2},
 	}
@@ -48,7 +48,7 @@ func TestBufferSharesMemory(t *testing.T) {
 	s := []int64{1, 2, 3}
 	b := Of(s)
 	Slice[int64](b.Part(1, 3))[0] = 7
-	if s[1] != 7 || b.Count() != 3 || b.DType != element.Int64 || Of([]bool(nil)).Count() != 0 || Slice[float32](Buffer{}) != nil {
+	if s[1] != 7 || b.Count() != 3 || b.DType != dtype.Int64 || Of([]bool(nil)).Count() != 0 || Slice[float32](Buffer{}) != nil {
 		t.Errorf("%v %v", s, b)
 	}
 }
@@ -95,8 +95,8 @@ func TestSleepEnds(t *testing.T) {
 func TestMessages(t *testing.T) {
 	pos := Position{"train.star", 41, 9}
 	row := Row{Rank: 1, State: Running, Pos: pos, For: 1500 * time.Millisecond, Note: "sleeping",
-		Call: Description{Kind: AllReduce, DType: element.Float32, Shape: []int{20, 2}, Seq: 3, Group: 4, Origin: Origin{Pos: pos}}}
-	waiting := Row{Rank: 2, State: Waiting, Pos: pos, Call: Description{Kind: Recv, DType: element.Int8, Count: 2, Peer: AnySource, Tag: 7}}
+		Call: Description{Kind: AllReduce, DType: dtype.Float32, Shape: []int{20, 2}, Seq: 3, Group: 4, Origin: Origin{Pos: pos}}}
+	waiting := Row{Rank: 2, State: Waiting, Pos: pos, Call: Description{Kind: Recv, DType: dtype.Int8, Count: 2, Peer: AnySource, Tag: 7}}
 	for _, c := range []struct {
 		err  error
 		want []string
@@ -124,16 +124,16 @@ func TestMessages(t *testing.T) {
 
 // Everything that must be equal on all ranks is in the fingerprint.
 func TestFingerprint(t *testing.T) {
-	base := NewReduce(Of(make([]float32, 6)), Of(make([]float32, 6)), element.Sum, 0)
+	base := NewReduce(Of(make([]float32, 6)), Of(make([]float32, 6)), dtype.Sum, 0)
 	base.Shape, base.Builtin = []int{2, 3}, "dist.reduce"
 	changes := map[string]func(*Call){
 		"kind":    func(c *Call) { c.Kind = Broadcast },
 		"builtin": func(c *Call) { c.Builtin = "dist.redact" },
 		"length":  func(c *Call) { c.Builtin = "dist.reduce_dict" },
 		"form":    func(c *Call) { c.Form = Plain },
-		"as":      func(c *Call) { c.As = element.Int8 },
+		"as":      func(c *Call) { c.As = dtype.Int8 },
 		"dtype":   func(c *Call) { c.Send = Of(make([]int32, 6)) },
-		"op":      func(c *Call) { c.Reduce = element.Max },
+		"op":      func(c *Call) { c.Reduce = dtype.Max },
 		"root":    func(c *Call) { c.Root = 1 },
 		"count":   func(c *Call) { c.Send = Of(make([]float32, 7)) },
 		"shape":   func(c *Call) { c.Shape = []int{3, 2} },

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"drun/internal/elapsed"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Description is a call as the status board shows it, without its data.
 type Description struct {
 	Kind   Kind
-	DType  element.Type
-	Reduce element.ReduceOp
+	DType  dtype.Type
+	Reduce dtype.ReduceOp
 	Root   int
 	Peer   int
 	Tag    int

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 var update = cmd.Bool("update", false, "write the table of docs/numerics.md anew")
@@ -18,7 +18,7 @@ var update = cmd.Bool("update", false, "write the table of docs/numerics.md anew
 // function is a row of the table. Arguments are normal numbers times spread, and numbers of all magnitudes.
 type function struct {
 	name    string
-	run     func(dt element.Type, n int, out, in kernel.View)
+	run     func(dt dtype.Type, n int, out, in kernel.View)
 	exact   func(exact) exact
 	bounds  [2]float64 // in ULP of float32 and of float64
 	spread  float64
@@ -63,42 +63,42 @@ func within1(x float64) bool { return math.Abs(x) <= 1 }
 
 func positive(x float64) bool { return x > 0 }
 
-func unary(op kernel.UnaryOp) func(element.Type, int, kernel.View, kernel.View) {
-	return func(dt element.Type, n int, out, in kernel.View) { kernel.Unary(op, dt, []int{n}, out, in) }
+func unary(op kernel.UnaryOp) func(dtype.Type, int, kernel.View, kernel.View) {
+	return func(dt dtype.Type, n int, out, in kernel.View) { kernel.Unary(op, dt, []int{n}, out, in) }
 }
 
 // constant is one number seen as many.
-func constant(dt element.Type, x float64) kernel.View {
+func constant(dt dtype.Type, x float64) kernel.View {
 	number := make([]float64, 1)
-	kernel.Cast(dt, element.Float64, nil, row(number), row([]float64{x}))
+	kernel.Cast(dt, dtype.Float64, nil, row(number), row([]float64{x}))
 	return kernel.View{ptr(number), []int{0}}
 }
 
-func raise(y float64) func(element.Type, int, kernel.View, kernel.View) {
-	return func(dt element.Type, n int, out, in kernel.View) {
+func raise(y float64) func(dtype.Type, int, kernel.View, kernel.View) {
+	return func(dt dtype.Type, n int, out, in kernel.View) {
 		kernel.Binary(kernel.Pow, dt, []int{n}, out, in, constant(dt, y))
 	}
 }
 
-func angle(x float64) func(element.Type, int, kernel.View, kernel.View) {
-	return func(dt element.Type, n int, out, in kernel.View) {
+func angle(x float64) func(dtype.Type, int, kernel.View, kernel.View) {
+	return func(dt dtype.Type, n int, out, in kernel.View) {
 		kernel.Binary(kernel.Atan2, dt, []int{n}, out, in, constant(dt, x))
 	}
 }
 
-func base(x float64) func(element.Type, int, kernel.View, kernel.View) {
-	return func(dt element.Type, n int, out, in kernel.View) {
+func base(x float64) func(dtype.Type, int, kernel.View, kernel.View) {
+	return func(dt dtype.Type, n int, out, in kernel.View) {
 		kernel.Binary(kernel.Pow, dt, []int{n}, out, constant(dt, x), in)
 	}
 }
 
 // arguments are the same on every machine: normal numbers from this package's generator, and bit patterns.
-func arguments(spread float64, dt element.Type) []float64 {
+func arguments(spread float64, dt dtype.Type) []float64 {
 	x := make([]float64, 1500)
-	kernel.Stream{Seed: 11}.Normal(element.Float64, len(x), ptr(x))
+	kernel.Stream{Seed: 11}.Normal(dtype.Float64, len(x), ptr(x))
 	for i := range x {
 		x[i] *= spread
-		if dt == element.Float32 {
+		if dt == dtype.Float32 {
 			x[i] = float64(float32(x[i]))
 		}
 	}
@@ -108,7 +108,7 @@ func arguments(spread float64, dt element.Type) []float64 {
 	for i := range 1000 {
 		bits := make([]int64, 1)
 		kernel.Stream{Seed: 12, At: uint64(i)}.Bounded(bits, 0, 0)
-		if dt == element.Float32 {
+		if dt == dtype.Float32 {
 			x = append(x, float64(math.Float32frombits(uint32(bits[0]))))
 		} else {
 			x = append(x, math.Float64frombits(uint64(bits[0])))
@@ -140,7 +140,7 @@ func errorOf(got float64, want, unit exact, bits, low int) float64 {
 
 // worst is the largest error in float32 or float64, and where it is.
 func (m *function) worst(t *testing.T, which int) (ulp, at float64) {
-	dt, bits, low := []element.Type{element.Float32, element.Float64}[which], []int{24, 53}[which], []int{-149, -1074}[which]
+	dt, bits, low := []dtype.Type{dtype.Float32, dtype.Float64}[which], []int{24, 53}[which], []int{-149, -1074}[which]
 	var in []float64
 	for _, x := range arguments(m.spread, dt) {
 		if x == x && !math.IsInf(x, 0) && x != 0 && (m.domain == nil || m.domain(x)) {
@@ -149,14 +149,14 @@ func (m *function) worst(t *testing.T, which int) (ulp, at float64) {
 	}
 	n := len(in)
 	got := written(t, n, func(out []float64) {
-		if dt == element.Float64 {
+		if dt == dtype.Float64 {
 			m.run(dt, n, row(out), row(in))
 			return
 		}
 		x, y := make([]float32, n), make([]float32, n)
-		kernel.Cast(element.Float32, element.Float64, []int{n}, row(x), row(in))
+		kernel.Cast(dtype.Float32, dtype.Float64, []int{n}, row(x), row(in))
 		m.run(dt, n, row(y), row(x))
-		kernel.Cast(element.Float64, element.Float32, []int{n}, row(out), row(y))
+		kernel.Cast(dtype.Float64, dtype.Float32, []int{n}, row(out), row(y))
 	})
 	for i, x := range in {
 		want := m.exact(number64(x))
@@ -180,7 +180,7 @@ func TestAccuracy(t *testing.T) {
 		for which, bound := range m.bounds {
 			ulp, at := m.worst(t, which)
 			if ulp > bound {
-				t.Errorf("%s in %v: %.2f ULP at %v (%x), above %v", m.name, []element.Type{element.Float32, element.Float64}[which], ulp, at, at, bound)
+				t.Errorf("%s in %v: %.2f ULP at %v (%x), above %v", m.name, []dtype.Type{dtype.Float32, dtype.Float64}[which], ulp, at, at, bound)
 			}
 			fmt.Fprintf(&table, " %.2f | %v |", ulp, bound)
 		}

@@ -9,7 +9,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // An Activation is an elementwise function with parameters, or one whose value and slope share much of their
@@ -30,6 +30,6 @@ const (
 
 // Activate computes n elements of f(x) and, unless slope is nil, of its derivative at x. For bfloat16 it computes in
 // float32 and rounds f(x); the slope is float32.
-func Activate(dt element.Type, f Activation, n int, a, b float64, o, slope, x unsafe.Pointer) {
+func Activate(dt dtype.Type, f Activation, n int, a, b float64, o, slope, x unsafe.Pointer) {
 	C.drun_activation(C.int(dt), C.int(f), long(n), C.double(a), C.double(b), mem(o), mem(slope), mem(x))
 }

@@ -11,7 +11,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Attention describes softmax(Scale q kᵀ) v for several products: q [Rows, Width], k [Cols, Width] and v
@@ -35,13 +35,13 @@ func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.
 // Forward computes out [len(At), Rows, Depth] and, if lse is not nil, the logarithm of each row's sum
 // [len(At), Rows], which the gradient needs. Cols is at least 1. The error of Forward and Backward is
 // an OutOfMemory.
-func (a *Attention) Forward(dt element.Type, out, lse, q, k, v unsafe.Pointer) error {
+func (a *Attention) Forward(dt dtype.Type, out, lse, q, k, v unsafe.Pointer) error {
 	return had(C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),
 		C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:])))
 }
 
 // Backward computes dq, dk and dv from the result's gradient dy.
-func (a *Attention) Backward(dt element.Type, dq, dk, dv, dy, lse, q, k, v unsafe.Pointer) error {
+func (a *Attention) Backward(dt dtype.Type, dq, dk, dv, dy, lse, q, k, v unsafe.Pointer) error {
 	ld := [7]int{a.Stride[0], a.Stride[1], a.Stride[2], a.Stride[3], a.ToStride[0], a.ToStride[1], a.ToStride[2]}
 	to := (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.To)))
 	return had(C.drun_attention_grad(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width),

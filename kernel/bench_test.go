@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Each benchmark reports what bounds it: GFLOPS of products, GB/s of memory read and written by the rest.
@@ -15,7 +15,7 @@ func BenchmarkGemm(b *testing.B) {
 		m, n, k := s[0], s[1], s[2]
 		x, y, c := real32(1, m*k), real32(2, k*n), make([]float32, m*n)
 		products(b, fmt.Sprintf("%dx%dx%d", m, n, k), 2*float64(m*n*k), func() {
-			_ = kernel.Gemm(element.Float32, 1, m, n, k, kernel.Matrix{Data: ptr(c), Stride: n}, kernel.Matrix{Data: ptr(x), Stride: k},
+			_ = kernel.Gemm(dtype.Float32, 1, m, n, k, kernel.Matrix{Data: ptr(c), Stride: n}, kernel.Matrix{Data: ptr(x), Stride: k},
 				kernel.Matrix{Data: ptr(y), Stride: k, Trans: true}, false, nil)
 		})
 	}
@@ -44,16 +44,16 @@ func BenchmarkElementwise(b *testing.B) {
 	for _, n := range []int{16, 4096, 4 << 20} {
 		x, y, z, shape := real32(1, n), real32(2, n), make([]float32, n), []int{n}
 		m := make([]bool, n)
-		traffic(b, fmt.Sprintf("add_%d", n), 12*n, func() { kernel.Binary(kernel.Add, element.Float32, shape, row(z), row(x), row(y)) })
+		traffic(b, fmt.Sprintf("add_%d", n), 12*n, func() { kernel.Binary(kernel.Add, dtype.Float32, shape, row(z), row(x), row(y)) })
 		traffic(b, fmt.Sprintf("scalar_%d", n), 8*n, func() {
-			kernel.Binary(kernel.Mul, element.Float32, shape, row(z), row(x), kernel.View{ptr(y), []int{0}})
+			kernel.Binary(kernel.Mul, dtype.Float32, shape, row(z), row(x), kernel.View{ptr(y), []int{0}})
 		})
-		traffic(b, fmt.Sprintf("less_%d", n), 9*n, func() { kernel.Compare(kernel.Lt, element.Float32, shape, row(m), row(x), row(y)) })
+		traffic(b, fmt.Sprintf("less_%d", n), 9*n, func() { kernel.Compare(kernel.Lt, dtype.Float32, shape, row(m), row(x), row(y)) })
 		for name, op := range map[string]kernel.UnaryOp{"relu": kernel.Relu, "exp": kernel.Exp, "tanh": kernel.Tanh, "gelu": kernel.Gelu, "log": kernel.Log, "sigmoid": kernel.Sigmoid} {
-			traffic(b, fmt.Sprintf("%s_%d", name, n), 8*n, func() { kernel.Unary(op, element.Float32, shape, row(z), row(x)) })
+			traffic(b, fmt.Sprintf("%s_%d", name, n), 8*n, func() { kernel.Unary(op, dtype.Float32, shape, row(z), row(x)) })
 		}
 		traffic(b, fmt.Sprintf("gelu_slope_%d", n), 12*n, func() {
-			kernel.Activate(element.Float32, kernel.GeluSlope, n, 0, 0, ptr(z), ptr(y), ptr(x))
+			kernel.Activate(dtype.Float32, kernel.GeluSlope, n, 0, 0, ptr(z), ptr(y), ptr(x))
 		})
 	}
 }
@@ -63,13 +63,13 @@ func BenchmarkStrided(b *testing.B) {
 	x, bias, z := real32(1, rows*n), real32(2, n), make([]float32, rows*n)
 	shape := []int{rows, n}
 	traffic(b, "bias", 8*rows*n, func() {
-		kernel.Binary(kernel.Add, element.Float32, shape, kernel.View{ptr(z), []int{n, 1}}, kernel.View{ptr(x), []int{n, 1}}, kernel.View{ptr(bias), []int{0, 1}})
+		kernel.Binary(kernel.Add, dtype.Float32, shape, kernel.View{ptr(z), []int{n, 1}}, kernel.View{ptr(x), []int{n, 1}}, kernel.View{ptr(bias), []int{0, 1}})
 	})
 	traffic(b, "transpose", 8*rows*n, func() {
-		kernel.Copy(element.Float32, shape, kernel.View{ptr(z), []int{n, 1}}, kernel.View{ptr(x), []int{1, n}})
+		kernel.Copy(dtype.Float32, shape, kernel.View{ptr(z), []int{n, 1}}, kernel.View{ptr(x), []int{1, n}})
 	})
 	traffic(b, "fill", 4*rows*n, func() {
-		kernel.Copy(element.Float32, shape, kernel.View{ptr(z), []int{n, 1}}, kernel.View{ptr(x), []int{0, 0}})
+		kernel.Copy(dtype.Float32, shape, kernel.View{ptr(z), []int{n, 1}}, kernel.View{ptr(x), []int{0, 0}})
 	})
 }
 
@@ -77,10 +77,10 @@ func BenchmarkReduce(b *testing.B) {
 	const rows, n = 1024, 1024
 	x, z := real32(1, rows*n), make([]float32, n)
 	for name, s := range map[string][3]int{"all": {1, rows * n, 1}, "rows": {rows, n, 1}, "columns": {1, rows, n}} {
-		traffic(b, "sum_"+name, 4*rows*n, func() { kernel.Reduce(kernel.Sum, element.Float32, s[0], s[1], s[2], ptr(z), ptr(x)) })
+		traffic(b, "sum_"+name, 4*rows*n, func() { kernel.Reduce(kernel.Sum, dtype.Float32, s[0], s[1], s[2], ptr(z), ptr(x)) })
 	}
-	traffic(b, "max_rows", 4*rows*n, func() { kernel.Reduce(kernel.MaxOver, element.Float32, rows, n, 1, ptr(z), ptr(x)) })
-	traffic(b, "square_sum", 4*rows*n, func() { kernel.SquareSum(element.Float32, rows*n, ptr(x)) })
+	traffic(b, "max_rows", 4*rows*n, func() { kernel.Reduce(kernel.MaxOver, dtype.Float32, rows, n, 1, ptr(z), ptr(x)) })
+	traffic(b, "square_sum", 4*rows*n, func() { kernel.SquareSum(dtype.Float32, rows*n, ptr(x)) })
 }
 
 func BenchmarkRows(b *testing.B) {
@@ -88,16 +88,16 @@ func BenchmarkRows(b *testing.B) {
 	x, y, z, g := real32(1, rows*n), real32(2, rows*n), make([]float32, rows*n), real32(3, n)
 	mean, rstd, dg, db := make([]float32, rows), make([]float32, rows), make([]float32, n), make([]float32, n)
 	target := make([]int64, rows)
-	traffic(b, "softmax", 8*rows*n, func() { kernel.Softmax(element.Float32, false, rows, n, ptr(z), ptr(x)) })
-	traffic(b, "softmax_65", 8*rows*65, func() { kernel.Softmax(element.Float32, false, rows, 65, ptr(z), ptr(x)) })
+	traffic(b, "softmax", 8*rows*n, func() { kernel.Softmax(dtype.Float32, false, rows, n, ptr(z), ptr(x)) })
+	traffic(b, "softmax_65", 8*rows*65, func() { kernel.Softmax(dtype.Float32, false, rows, 65, ptr(z), ptr(x)) })
 	traffic(b, "cross_entropy", 4*rows*n, func() {
-		kernel.CrossEntropy(element.Float32, rows, n, ptr(mean), ptr(rstd), ptr(x), target)
+		kernel.CrossEntropy(dtype.Float32, rows, n, ptr(mean), ptr(rstd), ptr(x), target)
 	})
 	traffic(b, "layer_norm", 8*rows*n, func() {
-		kernel.LayerNorm(element.Float32, rows, n, 1e-5, ptr(z), ptr(mean), ptr(rstd), ptr(x), ptr(g), ptr(g))
+		kernel.LayerNorm(dtype.Float32, rows, n, 1e-5, ptr(z), ptr(mean), ptr(rstd), ptr(x), ptr(g), ptr(g))
 	})
 	traffic(b, "layer_norm_grad", 12*rows*n, func() {
-		kernel.LayerNormGrad(element.Float32, rows, n, false, ptr(z), ptr(dg), ptr(db), ptr(y), ptr(x), ptr(g), ptr(mean), ptr(rstd))
+		kernel.LayerNormGrad(dtype.Float32, rows, n, false, ptr(z), ptr(dg), ptr(db), ptr(y), ptr(x), ptr(g), ptr(mean), ptr(rstd))
 	})
 }
 
@@ -111,18 +111,18 @@ func BenchmarkConv(b *testing.B) {
 		bias, dx, dk, index := real32(4, w.Filters), make([]float32, pixels*w.Channels), make([]float32, len(k)), make([]int32, len(y))
 		flops := 2 * float64(pixels*w.Filters*w.Channels*9)
 		name := fmt.Sprintf("%dto%d_", w.Channels, w.Filters)
-		products(b, name+"forward", flops, func() { _ = kernel.Conv2d(element.Float32, w, ptr(y), ptr(x), ptr(k), ptr(bias)) })
-		products(b, name+"grad_input", flops, func() { _ = kernel.Conv2dGradInput(element.Float32, w, ptr(dx), ptr(y), ptr(k)) })
+		products(b, name+"forward", flops, func() { _ = kernel.Conv2d(dtype.Float32, w, ptr(y), ptr(x), ptr(k), ptr(bias)) })
+		products(b, name+"grad_input", flops, func() { _ = kernel.Conv2dGradInput(dtype.Float32, w, ptr(dx), ptr(y), ptr(k)) })
 		products(b, name+"grad_weight", flops, func() {
 			clear(dk)
-			_ = kernel.Conv2dGradWeight(element.Float32, w, ptr(dk), ptr(bias), ptr(y), ptr(x))
+			_ = kernel.Conv2dGradWeight(dtype.Float32, w, ptr(dk), ptr(bias), ptr(y), ptr(x))
 		})
 		pool := w
 		pool.Channels, pool.KernelH, pool.KernelW, pool.StrideH, pool.StrideW, pool.PadH, pool.PadW = w.Filters, 2, 2, 2, 2, 0, 0
 		out := make([]float32, len(y)/4)
-		traffic(b, name+"max_pool", 4*len(y)+8*len(out), func() { kernel.MaxPool2d(element.Float32, pool, ptr(out), index, ptr(y)) })
+		traffic(b, name+"max_pool", 4*len(y)+8*len(out), func() { kernel.MaxPool2d(dtype.Float32, pool, ptr(out), index, ptr(y)) })
 		traffic(b, name+"max_pool_grad", 4*len(y)+8*len(out), func() {
-			kernel.MaxPool2dGrad(element.Float32, pool, ptr(y), ptr(out), index)
+			kernel.MaxPool2dGrad(dtype.Float32, pool, ptr(y), ptr(out), index)
 		})
 	}
 }
@@ -130,17 +130,17 @@ func BenchmarkConv(b *testing.B) {
 func BenchmarkOptimizer(b *testing.B) {
 	const n = 1 << 20
 	p, g, m, v := real32(1, n), real32(2, n), make([]float32, n), make([]float32, n)
-	traffic(b, "sgd", 20*n, func() { kernel.SGD{LR: 1e-9, Momentum: 0.9}.Step(element.Float32, n, ptr(p), ptr(g), ptr(m)) })
+	traffic(b, "sgd", 20*n, func() { kernel.SGD{LR: 1e-9, Momentum: 0.9}.Step(dtype.Float32, n, ptr(p), ptr(g), ptr(m)) })
 	traffic(b, "adam", 28*n, func() {
-		kernel.Adam{LR: 1e-9, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Count: 3}.Step(element.Float32, n, ptr(p), ptr(g), ptr(m), ptr(v))
+		kernel.Adam{LR: 1e-9, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Count: 3}.Step(dtype.Float32, n, ptr(p), ptr(g), ptr(m), ptr(v))
 	})
 }
 
 func BenchmarkRandom(b *testing.B) {
 	const n = 1 << 16
 	z := make([]float32, n)
-	traffic(b, "uniform", 4*n, func() { kernel.Stream{1, 2, 3}.Uniform(element.Float32, n, ptr(z)) })
-	traffic(b, "normal", 4*n, func() { kernel.Stream{1, 2, 3}.Normal(element.Float32, n, ptr(z)) })
+	traffic(b, "uniform", 4*n, func() { kernel.Stream{1, 2, 3}.Uniform(dtype.Float32, n, ptr(z)) })
+	traffic(b, "normal", 4*n, func() { kernel.Stream{1, 2, 3}.Normal(dtype.Float32, n, ptr(z)) })
 }
 
 func BenchmarkRanks(b *testing.B) {
@@ -148,7 +148,7 @@ func BenchmarkRanks(b *testing.B) {
 		x, y := make([]float32, n), make([]float32, n)
 		z := make([]float32, n)
 		traffic(b, fmt.Sprintf("sum_2_%d", n), 12*n, func() {
-			kernel.ReduceRanks(element.Sum, element.Float32, ptr(z), pointers(x, y), n)
+			kernel.ReduceRanks(dtype.Sum, dtype.Float32, ptr(z), pointers(x, y), n)
 		})
 	}
 }

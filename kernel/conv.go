@@ -23,7 +23,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Window is the geometry of a convolution or pooling over contiguous [Batch, Channels, Height, Width] images.
@@ -66,24 +66,24 @@ func (w Window) geometry() [17]int {
 
 // Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
 // KernelW]; bias [Filters] may be nil. The error, as of the gradients, is an OutOfMemory.
-func Conv2d(dt element.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
+func Conv2d(dt dtype.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
 }
 
 // Conv2dMaxPool computes MaxPool2d of Conv2d's result, which never leaves the caches: y and indices are those of the pooling.
-func Conv2dMaxPool(dt element.Type, w, pool Window, y unsafe.Pointer, indices []int32, x, weight, bias unsafe.Pointer) error {
+func Conv2dMaxPool(dt dtype.Type, w, pool Window, y unsafe.Pointer, indices []int32, x, weight, bias unsafe.Pointer) error {
 	g, p := w.geometry(), pool.geometry()
 	return had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x), mem(weight), mem(bias)))
 }
 
 // Conv2dGradInput computes dx from dy.
-func Conv2dGradInput(dt element.Type, w Window, dx, dy, weight unsafe.Pointer) error {
+func Conv2dGradInput(dt dtype.Type, w Window, dx, dy, weight unsafe.Pointer) error {
 	return Conv2dPooledGradInput(dt, w, dx, dy, nil, weight)
 }
 
 // Conv2dPooledGradInput computes dx from dy; with indices, dy is the gradient of Conv2dMaxPool's result.
-func Conv2dPooledGradInput(dt element.Type, w Window, dx, dy unsafe.Pointer, indices []int32, weight unsafe.Pointer) error {
+func Conv2dPooledGradInput(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int32, weight unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
 }
@@ -95,43 +95,43 @@ func (w Window) each(indices []int32) C.int64_t {
 
 // ConvTranspose2d computes dx from dy like Conv2dGradInput, and adds bias [Channels], which may be nil: a
 // convolution whose strides spread its input.
-func ConvTranspose2d(dt element.Type, w Window, dx, dy, weight, bias unsafe.Pointer) error {
+func ConvTranspose2d(dt dtype.Type, w Window, dx, dy, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), nil, 0, mem(weight), mem(bias)))
 }
 
 // Conv2dGradWeight adds to dweight and dbias; either may be nil.
-func Conv2dGradWeight(dt element.Type, w Window, dweight, dbias, dy, x unsafe.Pointer) error {
+func Conv2dGradWeight(dt dtype.Type, w Window, dweight, dbias, dy, x unsafe.Pointer) error {
 	return Conv2dPooledGradWeight(dt, w, dweight, dbias, dy, nil, x)
 }
 
 // Conv2dPooledGradWeight adds to dweight and dbias; with indices, dy is the gradient of Conv2dMaxPool's result.
-func Conv2dPooledGradWeight(dt element.Type, w Window, dweight, dbias, dy unsafe.Pointer, indices []int32, x unsafe.Pointer) error {
+func Conv2dPooledGradWeight(dt dtype.Type, w Window, dweight, dbias, dy unsafe.Pointer, indices []int32, x unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
 }
 
 // MaxPool2d computes y [Batch, Channels, out height, out width] and each maximum's index in its plane, which the
 // gradient needs. PadH <= KernelH/2, PadW <= KernelW/2.
-func MaxPool2d(dt element.Type, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
+func MaxPool2d(dt dtype.Type, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
 	g := w.geometry()
 	C.drun_max_pool2d(C.int(dt), ints(g[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x))
 }
 
 // MaxPool2dGrad computes dx from dy.
-func MaxPool2dGrad(dt element.Type, w Window, dx, dy unsafe.Pointer, indices []int32) {
+func MaxPool2dGrad(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int32) {
 	g := w.geometry()
 	C.drun_max_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)))
 }
 
 // AvgPool2d averages over the kernel's cells, padding counted as zeros.
-func AvgPool2d(dt element.Type, w Window, y, x unsafe.Pointer) {
+func AvgPool2d(dt dtype.Type, w Window, y, x unsafe.Pointer) {
 	g := w.geometry()
 	C.drun_avg_pool2d(C.int(dt), ints(g[:]), mem(y), mem(x))
 }
 
 // AvgPool2dGrad computes dx from dy.
-func AvgPool2dGrad(dt element.Type, w Window, dx, dy unsafe.Pointer) {
+func AvgPool2dGrad(dt dtype.Type, w Window, dx, dy unsafe.Pointer) {
 	g := w.geometry()
 	C.drun_avg_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy))
 }

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestConv(t *testing.T) {
@@ -94,13 +94,13 @@ func testConv(t *testing.T, w kernel.Window, x, k, bias, dy []float32) {
 		}
 	}
 	near(t, "convolution", written(t, len(y), func(out []float32) {
-		_ = kernel.Conv2d(element.Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
+		_ = kernel.Conv2d(dtype.Float32, w, ptr(out), ptr(x), ptr(k), ptr(bias))
 	}), y, 3e-5)
 	near(t, "input gradient", written(t, len(x), func(out []float32) {
-		_ = kernel.Conv2dGradInput(element.Float32, w, ptr(out), ptr(dy), ptr(k))
+		_ = kernel.Conv2dGradInput(dtype.Float32, w, ptr(out), ptr(dy), ptr(k))
 	}), dx, 3e-5)
 	near(t, "weight gradient", written(t, len(k)+w.Filters, func(out []float32) {
-		_ = kernel.Conv2dGradWeight(element.Float32, w, ptr(out), ptr(out[len(k):]), ptr(dy), ptr(x))
+		_ = kernel.Conv2dGradWeight(dtype.Float32, w, ptr(out), ptr(out[len(k):]), ptr(dy), ptr(x))
 	}), append(dk, db...), 1e-4)
 }
 
@@ -137,13 +137,13 @@ func TestPool(t *testing.T) {
 		}
 		indices := make([]int32, len(top))
 		near(t, "max pool", written(t, len(top), func(out []float32) {
-			kernel.MaxPool2d(element.Float32, w, ptr(out), indices, ptr(x))
+			kernel.MaxPool2d(dtype.Float32, w, ptr(out), indices, ptr(x))
 		}), top, 0)
 		call := func(run func(out unsafe.Pointer), n int) []float32 {
 			return written(t, n, func(out []float32) { run(ptr(out)) })
 		}
-		near(t, "max pool gradient", call(func(out unsafe.Pointer) { kernel.MaxPool2dGrad(element.Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
-		near(t, "average pool", call(func(out unsafe.Pointer) { kernel.AvgPool2d(element.Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)
-		near(t, "average pool gradient", call(func(out unsafe.Pointer) { kernel.AvgPool2dGrad(element.Float32, w, out, ptr(dy)) }, len(x)), backMean, 1e-6)
+		near(t, "max pool gradient", call(func(out unsafe.Pointer) { kernel.MaxPool2dGrad(dtype.Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
+		near(t, "average pool", call(func(out unsafe.Pointer) { kernel.AvgPool2d(dtype.Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)
+		near(t, "average pool gradient", call(func(out unsafe.Pointer) { kernel.AvgPool2dGrad(dtype.Float32, w, out, ptr(dy)) }, len(x)), backMean, 1e-6)
 	}
 }

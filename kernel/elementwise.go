@@ -18,7 +18,7 @@ package kernel
 // #cgo nocallback drun_cast
 import "C"
 
-import "drun/kernel/element"
+import "drun/kernel/dtype"
 
 // BinaryOp is an operation of Binary.
 type BinaryOp int32
@@ -85,19 +85,19 @@ const (
 )
 
 // Binary computes out = a op b elementwise; all three have element type dt and shape's dimensions.
-func Binary(op BinaryOp, dt element.Type, shape []int, out, a, b View) {
+func Binary(op BinaryOp, dt dtype.Type, shape []int, out, a, b View) {
 	C.drun_binary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
 		b.mem(), b.strides())
 }
 
 // Compare computes out = a op b elementwise; a and b have element type dt, out is Bool.
-func Compare(op CompareOp, dt element.Type, shape []int, out, a, b View) {
+func Compare(op CompareOp, dt dtype.Type, shape []int, out, a, b View) {
 	C.drun_compare(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
 		b.mem(), b.strides())
 }
 
 // Unary computes out = op(a) elementwise.
-func Unary(op UnaryOp, dt element.Type, shape []int, out, a View) {
+func Unary(op UnaryOp, dt dtype.Type, shape []int, out, a View) {
 	C.drun_unary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 }
 
@@ -112,24 +112,24 @@ func (op UnaryOp) SavesOutput() bool {
 
 // UnaryGrad computes dx = dy op'(x) elementwise for a real dt. saved is the forward's output where
 // op.SavesOutput, else its input.
-func UnaryGrad(op UnaryOp, dt element.Type, shape []int, dx, dy, saved View) {
+func UnaryGrad(op UnaryOp, dt dtype.Type, shape []int, dx, dy, saved View) {
 	C.drun_unary_grad(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), dx.mem(), dx.strides(), dy.mem(), dy.strides(),
 		saved.mem(), saved.strides())
 }
 
 // Where computes out = a where cond (Bool), else b, for elements of any type.
-func Where(dt element.Type, shape []int, out, cond, a, b View) {
+func Where(dt dtype.Type, shape []int, out, cond, a, b View) {
 	C.drun_where(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), cond.mem(), cond.strides(),
 		a.mem(), a.strides(), b.mem(), b.strides())
 }
 
 // Copy copies elements of any type, bits unchanged. Strides of 0 in a broadcast it, so it also fills.
-func Copy(dt element.Type, shape []int, out, a View) {
+func Copy(dt dtype.Type, shape []int, out, a View) {
 	C.drun_copy(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 }
 
 // Cast converts between any two types. Reals become integers by truncation, saturating, NaN as 0; anything
 // becomes Bool by being nonzero; Complex64 takes and gives real parts.
-func Cast(to, from element.Type, shape []int, out, a View) {
+func Cast(to, from dtype.Type, shape []int, out, a View) {
 	C.drun_cast(C.int(to), C.int(from), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 }

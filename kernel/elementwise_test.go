@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 var (
@@ -69,11 +69,11 @@ func TestSpecialValues(t *testing.T) {
 		}
 		n := []int{len(in)}
 		x, y := make([]float32, len(in)), make([]float32, len(in))
-		kernel.Cast(element.Float32, element.Float64, n, row(x), row(in))
+		kernel.Cast(dtype.Float32, dtype.Float64, n, row(x), row(in))
 		got := written(t, 2*len(in), func(out []float64) {
-			kernel.Unary(op, element.Float64, n, row(out), row(in))
-			kernel.Unary(op, element.Float32, n, row(y), row(x))
-			kernel.Cast(element.Float64, element.Float32, n, row(out[len(in):]), row(y))
+			kernel.Unary(op, dtype.Float64, n, row(out), row(in))
+			kernel.Unary(op, dtype.Float32, n, row(y), row(x))
+			kernel.Cast(dtype.Float64, dtype.Float32, n, row(out[len(in):]), row(y))
 		})
 		for i, g := range got {
 			arg, w := in[i%len(in)], want[i%len(in)]
@@ -91,12 +91,12 @@ func TestDenormals(t *testing.T) {
 		a, b := []float32{small32, 0x1p-126, small32}, []float32{small32, 0.25, 0x1p20}
 		c, d := []float64{small64, 0x1p-1022, small64}, []float64{small64, 0.25, 0x1p20}
 		x, out := make([]float32, 3), make([]float64, 12)
-		kernel.Binary(kernel.Add, element.Float32, []int{3}, row(x), row(a), row(b))
-		kernel.Cast(element.Float64, element.Float32, []int{3}, row(out), row(x))
-		kernel.Binary(kernel.Mul, element.Float32, []int{3}, row(x), row(a), row(b))
-		kernel.Cast(element.Float64, element.Float32, []int{3}, row(out[3:]), row(x))
-		kernel.Binary(kernel.Add, element.Float64, []int{3}, row(out[6:]), row(c), row(d))
-		kernel.Binary(kernel.Mul, element.Float64, []int{3}, row(out[9:]), row(c), row(d))
+		kernel.Binary(kernel.Add, dtype.Float32, []int{3}, row(x), row(a), row(b))
+		kernel.Cast(dtype.Float64, dtype.Float32, []int{3}, row(out), row(x))
+		kernel.Binary(kernel.Mul, dtype.Float32, []int{3}, row(x), row(a), row(b))
+		kernel.Cast(dtype.Float64, dtype.Float32, []int{3}, row(out[3:]), row(x))
+		kernel.Binary(kernel.Add, dtype.Float64, []int{3}, row(out[6:]), row(c), row(d))
+		kernel.Binary(kernel.Mul, dtype.Float64, []int{3}, row(out[9:]), row(c), row(d))
 		return out
 	})
 	near(t, "denormal sums", got[:3], []float64{2 * small32, 0.25, 0x1p20}, 0)
@@ -135,7 +135,7 @@ func TestPowers(t *testing.T) {
 		add(c[0], c[1], c[2])
 	}
 	got := written(t, len(as), func(out []float64) {
-		kernel.Binary(kernel.Pow, element.Float64, []int{len(as)}, row(out), row(as), row(bs))
+		kernel.Binary(kernel.Pow, dtype.Float64, []int{len(as)}, row(out), row(as), row(bs))
 	})
 	for i, g := range got {
 		if g != want[i] && !(g != g && want[i] != want[i]) || g == 0 && math.Signbit(g) != math.Signbit(want[i]) {

@@ -9,7 +9,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Matrix is a row-major matrix operand: element (i, j) of the stored matrix at i*Stride + j. Trans means that
@@ -28,7 +28,7 @@ const GemmBlock = 256
 // Gemm computes c = a b for each of batch products, where a is m x k and b is k x n after transposition and
 // c m x n (not transposed). accumulate adds to c; bias, if not nil, holds n elements added to every row.
 // Reals and integers; k = 0 gives zeros (or the bias). The error is an OutOfMemory.
-func Gemm(dt element.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bias unsafe.Pointer) error {
+func Gemm(dt dtype.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bias unsafe.Pointer) error {
 	return had(C.drun_gemm(C.int(dt), flag(a.Trans), flag(b.Trans), long(m), long(n), long(k), mem(a.Data), long(a.Stride),
 		mem(b.Data), long(b.Stride), mem(c.Data), long(c.Stride), mem(bias), flag(accumulate), long(batch),
 		long(a.Batch), long(b.Batch), long(c.Batch)))

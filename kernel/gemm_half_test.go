@@ -8,18 +8,18 @@ import (
 	"unsafe"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // halves makes n numbers in bfloat16 or float32 whose patterns draw gives, and their values in bfloat16.
-func halves(dt element.Type, n int, draw func() uint16) (memory []uint32, values []float32) {
+func halves(dt dtype.Type, n int, draw func() uint16) (memory []uint32, values []float32) {
 	bits := make([]uint16, n)
 	memory, values = make([]uint32, n), make([]float32, n)
 	for i := range bits {
 		bits[i] = draw()
 		values[i] = math.Float32frombits(uint32(bits[i]) << 16)
 	}
-	if dt == element.Float32 {
+	if dt == dtype.Float32 {
 		for i, b := range bits { // less than half a step further from 0
 			memory[i] = uint32(b) << 16
 			if b&0x7fff < 0x7f80 {
@@ -92,7 +92,7 @@ func TestGemmHalf(t *testing.T) {
 			return pattern(110, 130)
 		},
 	}
-	types := []element.Type{element.BFloat16, element.Float32}
+	types := []dtype.Type{dtype.BFloat16, dtype.Float32}
 	for _, s := range [][3]int{{1, 1, 1}, {17, 33, 31}, {4, 3, 0}, {33, 5, 70}, {16, 16, 32}, {35, 49, 130}, {19, 34, 290}} {
 		m, n, k := s[0], s[1], s[2]
 		for name, draw := range kinds {
@@ -112,7 +112,7 @@ func TestGemmHalf(t *testing.T) {
 					}
 					return v[batch*x.Batch+i*x.Stride+j]
 				}
-				accumulate := dt == element.Float32 && mode&2 != 0
+				accumulate := dt == dtype.Float32 && mode&2 != 0
 				got := everywhere(t, func() []uint32 {
 					c := make([]uint32, 2*m*n)
 					if accumulate {
@@ -133,9 +133,9 @@ func TestGemmHalf(t *testing.T) {
 					}
 					sum += bias[column]
 					want, have := math.Float32bits(sum), got[i]
-					if dt == element.BFloat16 {
+					if dt == dtype.BFloat16 {
 						var h uint16
-						kernel.Cast(element.BFloat16, element.Float32, []int{1}, kernel.View{unsafe.Pointer(&h), []int{1}}, row([]float32{sum}))
+						kernel.Cast(dtype.BFloat16, dtype.Float32, []int{1}, kernel.View{unsafe.Pointer(&h), []int{1}}, row([]float32{sum}))
 						want, have = uint32(h), got[i/2]>>(16*(i%2))&0xffff
 					} else if sum != sum {
 						want = 0x7fc00000
@@ -162,8 +162,8 @@ func TestGemmHalfSmallestSums(t *testing.T) {
 				want := float32(-math.Ldexp(1, ea+eb-268))
 				got := everywhere(t, func() []float32 {
 					c := make([]float32, 1)
-					if err := kernel.GemmHalf(1, 1, 1, 32, element.Float32, kernel.Matrix{Data: ptr(c), Stride: 1}, element.BFloat16, kernel.Matrix{Data: ptr(a), Stride: 32},
-						element.BFloat16, kernel.Matrix{Data: ptr(b), Stride: 1}, false, nil); err != nil {
+					if err := kernel.GemmHalf(1, 1, 1, 32, dtype.Float32, kernel.Matrix{Data: ptr(c), Stride: 1}, dtype.BFloat16, kernel.Matrix{Data: ptr(a), Stride: 32},
+						dtype.BFloat16, kernel.Matrix{Data: ptr(b), Stride: 1}, false, nil); err != nil {
 						t.Fatal(err)
 					}
 					return c
@@ -182,7 +182,7 @@ func TestGemmHalfParts(t *testing.T) {
 		m, n, k := s[0], s[1], s[2]
 		a, b := make([]uint16, m*k), make([]uint16, k*n)
 		for _, x := range [][]uint16{a, b} {
-			kernel.Cast(element.BFloat16, element.Float32, []int{len(x)}, row(x), row(real32(uint64(len(x)), len(x))))
+			kernel.Cast(dtype.BFloat16, dtype.Float32, []int{len(x)}, row(x), row(real32(uint64(len(x)), len(x))))
 		}
 		best := kernel.Path()
 		for _, path := range kernel.Paths() {
@@ -193,12 +193,12 @@ func TestGemmHalfParts(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := make([]float32, m*n)
-			if err := kernel.GemmHalf(1, m, n, k, element.Float32, kernel.Matrix{Data: ptr(c), Stride: n}, element.BFloat16, kernel.Matrix{Data: ptr(a), Stride: k}, element.BFloat16, kernel.Matrix{Data: ptr(b), Stride: n}, false, nil); err != nil {
+			if err := kernel.GemmHalf(1, m, n, k, dtype.Float32, kernel.Matrix{Data: ptr(c), Stride: n}, dtype.BFloat16, kernel.Matrix{Data: ptr(a), Stride: k}, dtype.BFloat16, kernel.Matrix{Data: ptr(b), Stride: n}, false, nil); err != nil {
 				t.Fatal(err)
 			}
 			for _, at := range [][2]int{{0, 0}, {m - 1, n - 1}, {m / 2, n / 3}, {m - 2, 0}} {
 				one := make([]float32, 1)
-				if err := kernel.GemmHalf(1, 1, 1, k, element.Float32, kernel.Matrix{Data: ptr(one), Stride: 1}, element.BFloat16, kernel.Matrix{Data: ptr(a[at[0]*k:]), Stride: k}, element.BFloat16, kernel.Matrix{Data: ptr(b[at[1]:]), Stride: n}, false, nil); err != nil {
+				if err := kernel.GemmHalf(1, 1, 1, k, dtype.Float32, kernel.Matrix{Data: ptr(one), Stride: 1}, dtype.BFloat16, kernel.Matrix{Data: ptr(a[at[0]*k:]), Stride: k}, dtype.BFloat16, kernel.Matrix{Data: ptr(b[at[1]:]), Stride: n}, false, nil); err != nil {
 					t.Fatal(err)
 				}
 				if c[at[0]*n+at[1]] != one[0] {
@@ -214,13 +214,13 @@ func BenchmarkGemmHalf(b *testing.B) {
 	for _, n := range []int{64, 512, 1024} {
 		x, y := make([]uint16, n*n), make([]uint16, n*n)
 		for _, v := range [][]uint16{x, y} {
-			kernel.Cast(element.BFloat16, element.Float32, []int{n * n}, row(v), row(real32(1, n*n)))
+			kernel.Cast(dtype.BFloat16, dtype.Float32, []int{n * n}, row(v), row(real32(1, n*n)))
 		}
 		c := make([]uint16, n*n)
 		side := func(s []uint16) kernel.Matrix { return kernel.Matrix{Data: ptr(s), Stride: n} }
 		b.Run(fmt.Sprintf("%s/%d", kernel.Path(), n), func(b *testing.B) {
 			for b.Loop() {
-				_ = kernel.GemmHalf(1, n, n, n, element.BFloat16, side(c), element.BFloat16, side(x), element.BFloat16, side(y), false, nil)
+				_ = kernel.GemmHalf(1, n, n, n, dtype.BFloat16, side(c), dtype.BFloat16, side(x), dtype.BFloat16, side(y), false, nil)
 			}
 			b.ReportMetric(2*float64(n)*float64(n)*float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOPS")
 		})

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // product is the reference: element (i, j) of a k-deep product in float64.
@@ -52,14 +52,14 @@ func TestGemm(t *testing.T) {
 				b.Stride = k + 1
 			}
 			t.Run(fmt.Sprintf("%dx%dx%d_mode%d", m, n, k, mode), func(t *testing.T) {
-				testGemm(t, element.Float32, m, n, k, a, b, mode&4 != 0, real32, 2e-5)
-				testGemm(t, element.Float64, m, n, k, a, b, mode&4 != 0, real64, 1e-13)
+				testGemm(t, dtype.Float32, m, n, k, a, b, mode&4 != 0, real32, 2e-5)
+				testGemm(t, dtype.Float64, m, n, k, a, b, mode&4 != 0, real64, 1e-13)
 			})
 		}
 	}
 }
 
-func testGemm[E float32 | float64](t *testing.T, dt element.Type, m, n, k int, a, b kernel.Matrix, accumulate bool,
+func testGemm[E float32 | float64](t *testing.T, dt dtype.Type, m, n, k int, a, b kernel.Matrix, accumulate bool,
 	random func(uint64, int) []E, tolerance float64) {
 	t.Helper()
 	as, bs := random(1, (m+k+3)*(a.Stride)), random(2, (n+k+3)*(b.Stride))
@@ -81,13 +81,13 @@ func testGemm[E float32 | float64](t *testing.T, dt element.Type, m, n, k int, a
 func TestFewRows(t *testing.T) {
 	for _, s := range [][3]int{{12, 48, 256}, {16, 103, 257}, {32, 131, 784}, {36, 60, 31}, {48, 53, 512}, {60, 12, 40}, {64, 96, 600}, {32, 40, 4100}} {
 		for mode := range 4 {
-			fewRows(t, element.Float32, s, mode&1 != 0, mode&2 != 0, real32)
-			fewRows(t, element.Float64, s, mode&1 != 0, mode&2 != 0, real64)
+			fewRows(t, dtype.Float32, s, mode&1 != 0, mode&2 != 0, real32)
+			fewRows(t, dtype.Float64, s, mode&1 != 0, mode&2 != 0, real64)
 		}
 	}
 }
 
-func fewRows[E float32 | float64](t *testing.T, dt element.Type, s [3]int, trans, biased bool, random func(uint64, int) []E) {
+func fewRows[E float32 | float64](t *testing.T, dt dtype.Type, s [3]int, trans, biased bool, random func(uint64, int) []E) {
 	t.Helper()
 	m, n, k := s[0], s[1], s[2]
 	as, w, b, bias := random(1, m*k), random(2, n*k), make([]E, n*k), random(3, n)
@@ -126,13 +126,13 @@ func fewRows[E float32 | float64](t *testing.T, dt element.Type, s [3]int, trans
 func TestBlocksOfProduct(t *testing.T) {
 	for _, s := range [][3]int{{265, 40, 258}, {49, 1030, 258}, {270, 1030, 8}} {
 		for mode := range 8 {
-			blocksOfProduct(t, element.Float32, s, mode&1 != 0, mode&2 != 0, mode&4 != 0, real32)
-			blocksOfProduct(t, element.Float64, s, mode&1 != 0, mode&2 != 0, mode&4 != 0, real64)
+			blocksOfProduct(t, dtype.Float32, s, mode&1 != 0, mode&2 != 0, mode&4 != 0, real32)
+			blocksOfProduct(t, dtype.Float64, s, mode&1 != 0, mode&2 != 0, mode&4 != 0, real64)
 		}
 	}
 }
 
-func blocksOfProduct[E float32 | float64](t *testing.T, dt element.Type, s [3]int, left, right, accumulate bool, random func(uint64, int) []E) {
+func blocksOfProduct[E float32 | float64](t *testing.T, dt dtype.Type, s [3]int, left, right, accumulate bool, random func(uint64, int) []E) {
 	t.Helper()
 	m, n, k := s[0], s[1], s[2]
 	as, bs, start, bias := random(1, m*k), random(2, k*n), random(3, m*n), random(4, n)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // golden are hashes of results computed once; a change to any kernel's order of operations changes them, on
@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 	const m, n, k = 37, 45, 301
 	draw := func(stream uint64, n int) []float32 {
 		x := make([]float32, n)
-		kernel.Stream{Seed: 1, Stream: stream}.Normal(element.Float32, n, ptr(x))
+		kernel.Stream{Seed: 1, Stream: stream}.Normal(dtype.Float32, n, ptr(x))
 		return x
 	}
 	out := func(n int, run func(y []float32)) func() []float32 {
@@ -55,43 +55,43 @@ func TestGolden(t *testing.T) {
 	cases := map[string]func() []float32{
 		"normal": func() []float32 { return x },
 		"gemm": out(m*n, func(y []float32) {
-			_ = kernel.Gemm(element.Float32, 1, m, n, k, kernel.Matrix{Data: ptr(y), Stride: n}, kernel.Matrix{Data: ptr(x), Stride: k},
+			_ = kernel.Gemm(dtype.Float32, 1, m, n, k, kernel.Matrix{Data: ptr(y), Stride: n}, kernel.Matrix{Data: ptr(x), Stride: k},
 				kernel.Matrix{Data: ptr(w), Stride: n}, false, nil)
 		}),
 		"bfloat16": out(m*n, func(y []float32) {
-			_ = kernel.GemmHalf(1, m, n, k, element.Float32, kernel.Matrix{Data: ptr(y), Stride: n}, element.Float32, kernel.Matrix{Data: ptr(x), Stride: k},
-				element.Float32, kernel.Matrix{Data: ptr(w), Stride: n}, false, nil)
+			_ = kernel.GemmHalf(1, m, n, k, dtype.Float32, kernel.Matrix{Data: ptr(y), Stride: n}, dtype.Float32, kernel.Matrix{Data: ptr(x), Stride: k},
+				dtype.Float32, kernel.Matrix{Data: ptr(w), Stride: n}, false, nil)
 		}),
-		"sum":     out(m, func(y []float32) { kernel.Reduce(kernel.Sum, element.Float32, m, k, 1, ptr(y), ptr(x)) }),
-		"columns": out(k, func(y []float32) { kernel.Reduce(kernel.Sum, element.Float32, 1, m, k, ptr(y), ptr(x)) }),
-		"softmax": out(m*k, func(y []float32) { kernel.Softmax(element.Float32, false, m, k, ptr(y), ptr(x)) }),
+		"sum":     out(m, func(y []float32) { kernel.Reduce(kernel.Sum, dtype.Float32, m, k, 1, ptr(y), ptr(x)) }),
+		"columns": out(k, func(y []float32) { kernel.Reduce(kernel.Sum, dtype.Float32, 1, m, k, ptr(y), ptr(x)) }),
+		"softmax": out(m*k, func(y []float32) { kernel.Softmax(dtype.Float32, false, m, k, ptr(y), ptr(x)) }),
 		"norm": out(m*k+2*m, func(y []float32) {
-			kernel.LayerNorm(element.Float32, m, k, 1e-5, ptr(y), ptr(y[m*k:]), ptr(y[m*k+m:]), ptr(x), ptr(w), ptr(d))
+			kernel.LayerNorm(dtype.Float32, m, k, 1e-5, ptr(y), ptr(y[m*k:]), ptr(y[m*k+m:]), ptr(x), ptr(w), ptr(d))
 		}),
 		"pow": out(m*k, func(y []float32) {
-			kernel.Unary(kernel.Abs, element.Float32, []int{m * k}, row(y), row(x))
-			kernel.Binary(kernel.Pow, element.Float32, []int{m * k}, row(y), row(y), row(d))
+			kernel.Unary(kernel.Abs, dtype.Float32, []int{m * k}, row(y), row(x))
+			kernel.Binary(kernel.Pow, dtype.Float32, []int{m * k}, row(y), row(y), row(d))
 		}),
 		"conv": out(2*5*9*9, func(y []float32) {
-			_ = kernel.Conv2d(element.Float32, kernel.Window{Batch: 2, Channels: 3, Height: 9, Width: 9, Filters: 5, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1,
+			_ = kernel.Conv2d(dtype.Float32, kernel.Window{Batch: 2, Channels: 3, Height: 9, Width: 9, Filters: 5, KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1,
 				PadH: 1, PadW: 1}, ptr(y), ptr(x), ptr(w), ptr(d))
 		}),
 		"adam": func() []float32 {
 			p, first, second := append([]float32{}, x...), make([]float32, m*k), make([]float32, m*k)
 			for step := 1; step <= 3; step++ {
-				kernel.Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, Decoupled: true, Count: step}.Step(element.Float32, m*k,
+				kernel.Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, Decoupled: true, Count: step}.Step(dtype.Float32, m*k,
 					ptr(p), ptr(d), ptr(first), ptr(second))
 			}
 			return p
 		},
 	}
 	for name, op := range map[string]kernel.UnaryOp{"exp": kernel.Exp, "log1p": kernel.Log1p, "tanh": kernel.Tanh, "gelu": kernel.Gelu, "sin": kernel.Sin, "sigmoid": kernel.Sigmoid} {
-		cases[name] = out(m*k, func(y []float32) { kernel.Unary(op, element.Float32, []int{m * k}, row(y), row(x)) })
+		cases[name] = out(m*k, func(y []float32) { kernel.Unary(op, dtype.Float32, []int{m * k}, row(y), row(x)) })
 		cases[name+"64"] = func() []float32 {
 			a, b, y := make([]float64, m*k), make([]float64, m*k), make([]float32, m*k)
-			kernel.Cast(element.Float64, element.Float32, []int{m * k}, row(a), row(x))
-			kernel.Unary(op, element.Float64, []int{m * k}, row(b), row(a))
-			kernel.Cast(element.Float32, element.Float64, []int{m * k}, row(y), row(b))
+			kernel.Cast(dtype.Float64, dtype.Float32, []int{m * k}, row(a), row(x))
+			kernel.Unary(op, dtype.Float64, []int{m * k}, row(b), row(a))
+			kernel.Cast(dtype.Float32, dtype.Float64, []int{m * k}, row(y), row(b))
 			return y
 		}
 	}

@@ -12,16 +12,16 @@ import (
 	"os"
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
-// The C side numbers types and operations as package element does: otherwise this does not compile, since a map
+// The C side numbers types and operations as package dtype does: otherwise this does not compile, since a map
 // literal cannot repeat a key.
-var _ = map[bool]string{false: "", C.F32 == element.Float32 && C.F64 == element.Float64 && C.I64 == element.Int64 &&
-	C.I32 == element.Int32 && C.I8 == element.Int8 && C.U8 == element.Uint8 && C.BOOL == element.Bool &&
-	C.F16 == element.Float16 && C.BF16 == element.BFloat16 && C.C64 == element.Complex64 &&
-	C.RANK_SUM == element.Sum && C.RANK_AVG == element.Avg && C.RANK_PRODUCT == element.Product && C.RANK_MIN == element.Min &&
-	C.RANK_MAX == element.Max && C.RANK_BAND == element.BAnd && C.RANK_BOR == element.BOr && C.RANK_BXOR == element.BXor: "agree"}
+var _ = map[bool]string{false: "", C.F32 == dtype.Float32 && C.F64 == dtype.Float64 && C.I64 == dtype.Int64 &&
+	C.I32 == dtype.Int32 && C.I8 == dtype.Int8 && C.U8 == dtype.Uint8 && C.BOOL == dtype.Bool &&
+	C.F16 == dtype.Float16 && C.BF16 == dtype.BFloat16 && C.C64 == dtype.Complex64 &&
+	C.RANK_SUM == dtype.Sum && C.RANK_AVG == dtype.Avg && C.RANK_PRODUCT == dtype.Product && C.RANK_MIN == dtype.Min &&
+	C.RANK_MAX == dtype.Max && C.RANK_BAND == dtype.BAnd && C.RANK_BOR == dtype.BOr && C.RANK_BXOR == dtype.BXor: "agree"}
 
 // View is memory seen through strides, counted in elements; a stride of 0 broadcasts. Data is aligned to
 // its element.

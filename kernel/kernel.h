@@ -12,7 +12,7 @@ typedef DRUN_MEM mem;
 typedef void mem;
 #endif
 
-// As package element numbers them, which kernel.go checks.
+// As package dtype numbers them, which kernel.go checks.
 enum { F32 = 1, F64, I64, I32, I8, U8, BOOL, F16, BF16, C64 };
 enum { RANK_SUM, RANK_AVG, RANK_PRODUCT, RANK_MIN, RANK_MAX, RANK_BAND, RANK_BOR, RANK_BXOR };
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 type lineShape kernel.Lines
@@ -63,7 +63,7 @@ func TestMoments(t *testing.T) {
 			}
 			got := everywhere(t, func() []float64 {
 				mean, variance := make([]float64, lines), make([]float64, lines)
-				kernel.Moments(element.Float64, kernel.Lines(l), 1, ptr(mean), nil, ptr(variance), ptr(x))
+				kernel.Moments(dtype.Float64, kernel.Lines(l), 1, ptr(mean), nil, ptr(variance), ptr(x))
 				var both []float64
 				for i := range mean {
 					both = append(both, mean[i], variance[i])
@@ -85,7 +85,7 @@ func TestMomentsOfOffsets(t *testing.T) {
 				x[i] = x[i]*4 + offset
 			}
 			mean, low, variance := make([]float32, l.lines()), make([]float32, l.lines()), make([]float32, l.lines())
-			kernel.Moments(element.Float32, kernel.Lines(l), 0, ptr(mean), ptr(low), ptr(variance), ptr(x))
+			kernel.Moments(dtype.Float32, kernel.Lines(l), 0, ptr(mean), ptr(low), ptr(variance), ptr(x))
 			for line := range l.lines() {
 				m, v, _ := moments(l, x, line)
 				v /= float64(l.count())
@@ -111,7 +111,7 @@ func TestSquareSums(t *testing.T) {
 		for line := range want {
 			_, _, want[line] = moments(l, x, line)
 		}
-		got := written(t, l.lines(), func(out []float32) { kernel.SquareSums(element.Float32, kernel.Lines(l), ptr(out), ptr(x)) })
+		got := written(t, l.lines(), func(out []float32) { kernel.SquareSums(dtype.Float32, kernel.Lines(l), ptr(out), ptr(x)) })
 		for i := range want {
 			if math.Abs(float64(got[i])-want[i]) > 1e-6*want[i] {
 				t.Errorf("%v: line %d is %v, want %v", l, i, got[i], want[i])
@@ -158,7 +158,7 @@ func TestBatchNorm(t *testing.T) {
 				a := kernel.Affine{Mean: ptr(mean), Low: ptr(make([]float64, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
 				near(t, "y", everywhere(t, func() []float64 {
 					y := make([]float64, l.size())
-					kernel.ScaleLines(element.Float64, kernel.Lines(l), a, ptr(y), ptr(x))
+					kernel.ScaleLines(dtype.Float64, kernel.Lines(l), a, ptr(y), ptr(x))
 					return y
 				}), wantY, 1e-12)
 				got := everywhere(t, func() []float64 {
@@ -166,7 +166,7 @@ func TestBatchNorm(t *testing.T) {
 					for i := range c {
 						out[l.size()+i], out[l.size()+c+i] = 7, 8 // is added to
 					}
-					kernel.BatchNormGrad(element.Float64, kernel.Lines(l), a, training, ptr(out), ptr(out[l.size():]), ptr(out[l.size()+c:]), ptr(sums), ptr(dy), ptr(x))
+					kernel.BatchNormGrad(dtype.Float64, kernel.Lines(l), a, training, ptr(out), ptr(out[l.size():]), ptr(out[l.size()+c:]), ptr(sums), ptr(dy), ptr(x))
 					return out
 				})
 				near(t, "dx", got[:l.size()], wantX, 1e-11)

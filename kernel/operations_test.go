@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // floorMod is Python's % on floats.
@@ -50,11 +50,11 @@ func TestBinaryReal(t *testing.T) {
 	}
 	n := []int{len(as)}
 	a32, b32 := make([]float32, len(as)), make([]float32, len(as))
-	kernel.Cast(element.Float32, element.Float64, n, row(a32), row(as))
-	kernel.Cast(element.Float32, element.Float64, n, row(b32), row(bs))
+	kernel.Cast(dtype.Float32, dtype.Float64, n, row(a32), row(as))
+	kernel.Cast(dtype.Float32, dtype.Float64, n, row(b32), row(bs))
 	for op, exact := range ops {
-		got := written(t, len(as), func(out []float64) { kernel.Binary(op, element.Float64, n, row(out), row(as), row(bs)) })
-		got32 := written(t, len(as), func(out []float32) { kernel.Binary(op, element.Float32, n, row(out), row(a32), row(b32)) })
+		got := written(t, len(as), func(out []float64) { kernel.Binary(op, dtype.Float64, n, row(out), row(as), row(bs)) })
+		got32 := written(t, len(as), func(out []float32) { kernel.Binary(op, dtype.Float32, n, row(out), row(a32), row(b32)) })
 		for i := range as {
 			// Infinite divisors: Python and C disagree; only finite ones are compared.
 			if (op == kernel.Mod || op == kernel.FloorDiv) && (math.IsInf(bs[i], 0) || math.IsInf(as[i], 0) || math.Abs(as[i]) < 1e-20 && as[i] != 0) {
@@ -76,13 +76,13 @@ func TestBinaryReal(t *testing.T) {
 }
 
 func TestBinaryInt(t *testing.T) {
-	testInts(t, element.Int64, []int64{0, 1, -1, 2, 7, -7, math.MaxInt64, math.MinInt64, 1 << 40})
-	testInts(t, element.Int32, []int32{0, 1, -1, 2, 7, -7, math.MaxInt32, math.MinInt32, 1 << 20})
-	testInts(t, element.Int8, []int8{0, 1, -1, 2, 7, -7, 127, -128, 100})
-	testInts(t, element.Uint8, []uint8{0, 1, 2, 7, 100, 200, 255})
+	testInts(t, dtype.Int64, []int64{0, 1, -1, 2, 7, -7, math.MaxInt64, math.MinInt64, 1 << 40})
+	testInts(t, dtype.Int32, []int32{0, 1, -1, 2, 7, -7, math.MaxInt32, math.MinInt32, 1 << 20})
+	testInts(t, dtype.Int8, []int8{0, 1, -1, 2, 7, -7, 127, -128, 100})
+	testInts(t, dtype.Uint8, []uint8{0, 1, 2, 7, 100, 200, 255})
 }
 
-func testInts[E int64 | int32 | int8 | uint8](t *testing.T, dt element.Type, values []E) {
+func testInts[E int64 | int32 | int8 | uint8](t *testing.T, dt dtype.Type, values []E) {
 	var as, bs []E
 	for _, x := range values {
 		for _, y := range values {
@@ -138,7 +138,7 @@ func TestCompare(t *testing.T) {
 		kernel.Eq: {0, 0, 1, 0, 0, 1}, kernel.Ne: {1, 1, 0, 1, 1, 0}, kernel.Lt: {1, 0, 0, 0, 0, 0},
 		kernel.Le: {1, 0, 1, 0, 0, 1}, kernel.Gt: {0, 1, 0, 0, 0, 0}, kernel.Ge: {0, 1, 1, 0, 0, 1},
 	} {
-		got := written(t, len(a), func(out []uint8) { kernel.Compare(op, element.Float32, []int{len(a)}, row(out), row(a), row(b)) })
+		got := written(t, len(a), func(out []uint8) { kernel.Compare(op, dtype.Float32, []int{len(a)}, row(out), row(a), row(b)) })
 		if !slices.Equal(got, want) {
 			t.Errorf("op %d: %v, want %v", op, got, want)
 		}
@@ -162,7 +162,7 @@ func TestUnaryGrad(t *testing.T) {
 			for i := range x {
 				in[i] = x[i] + shift
 			}
-			kernel.Unary(op, element.Float64, []int{len(x)}, row(out), row(in))
+			kernel.Unary(op, dtype.Float64, []int{len(x)}, row(out), row(in))
 			return out
 		}
 		up, down, dy, want := forward(1e-6), forward(-1e-6), real64(6, len(x)), make([]float64, len(x))
@@ -174,7 +174,7 @@ func TestUnaryGrad(t *testing.T) {
 			saved = forward(0)
 		}
 		got := written(t, len(x), func(out []float64) {
-			kernel.UnaryGrad(op, element.Float64, []int{len(x)}, row(out), row(dy), row(saved))
+			kernel.UnaryGrad(op, dtype.Float64, []int{len(x)}, row(out), row(dy), row(saved))
 		})
 		near(t, "gradient", got, want, 1e-7)
 	}
@@ -189,7 +189,7 @@ func TestActivationSlopes(t *testing.T) {
 			for i := range x {
 				in[i] = x[i] + shift
 			}
-			return written(t, len(x), func(out []float64) { kernel.Activate(element.Float64, f, len(x), 0.7, 20, ptr(out), nil, ptr(in)) })
+			return written(t, len(x), func(out []float64) { kernel.Activate(dtype.Float64, f, len(x), 0.7, 20, ptr(out), nil, ptr(in)) })
 		}
 		up, down, want := values(1e-6), values(-1e-6), make([]float64, len(x))
 		for i := range want {
@@ -197,16 +197,16 @@ func TestActivationSlopes(t *testing.T) {
 		}
 		value := make([]float64, len(x))
 		slope := written(t, len(x), func(out []float64) {
-			kernel.Activate(element.Float64, f, len(x), 0.7, 20, ptr(value), ptr(out), ptr(x))
+			kernel.Activate(dtype.Float64, f, len(x), 0.7, 20, ptr(value), ptr(out), ptr(x))
 		})
 		near(t, "slope", slope, want, 1e-7)
 		if !slices.Equal(value, values(0)) {
 			t.Errorf("activation %d: another value with its slope than without", f)
 		}
 		narrow := make([]float32, len(x))
-		kernel.Cast(element.Float32, element.Float64, []int{len(x)}, row(narrow), row(x))
+		kernel.Cast(dtype.Float32, dtype.Float64, []int{len(x)}, row(narrow), row(x))
 		single := written(t, len(x), func(out []float32) {
-			kernel.Activate(element.Float32, f, len(x), 0.7, 20, ptr(make([]float32, len(x))), ptr(out), ptr(narrow))
+			kernel.Activate(dtype.Float32, f, len(x), 0.7, 20, ptr(make([]float32, len(x))), ptr(out), ptr(narrow))
 		})
 		for i, v := range single {
 			if d := math.Abs(float64(v) - slope[i]); d > 1e-6*(1+math.Abs(slope[i])) {
@@ -220,9 +220,9 @@ func TestActivationSlopes(t *testing.T) {
 	}
 	for f, op := range map[kernel.Activation]kernel.UnaryOp{kernel.GeluSlope: kernel.Gelu, kernel.SiluSlope: kernel.Silu} {
 		for _, x := range [][]float32{in, {float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 0, -1e38}} {
-			want := written(t, len(x), func(out []float32) { kernel.Unary(op, element.Float32, []int{len(x)}, row(out), row(x)) })
+			want := written(t, len(x), func(out []float32) { kernel.Unary(op, dtype.Float32, []int{len(x)}, row(out), row(x)) })
 			got := written(t, len(x), func(out []float32) {
-				kernel.Activate(element.Float32, f, len(x), 0, 0, ptr(out), ptr(make([]float32, len(x))), ptr(x))
+				kernel.Activate(dtype.Float32, f, len(x), 0, 0, ptr(out), ptr(make([]float32, len(x))), ptr(x))
 			})
 			if bytesOf(got) != bytesOf(want) {
 				t.Errorf("op %d has other bits with its slope than alone", op)
@@ -238,14 +238,14 @@ func TestActivationsOfHalf(t *testing.T) {
 	for i := range x {
 		x[i] = uint16(i * 7)
 	}
-	kernel.Cast(element.Float32, element.BFloat16, []int{n}, row(wide), row(x))
+	kernel.Cast(dtype.Float32, dtype.BFloat16, []int{n}, row(wide), row(x))
 	for _, f := range []kernel.Activation{kernel.LeakyRelu, kernel.Elu, kernel.Softplus, kernel.Mish, kernel.GeluTanh, kernel.Huber, kernel.GeluSlope, kernel.SiluSlope} {
 		values, slopes, want := make([]float32, n), make([]float32, n), make([]uint16, n)
-		kernel.Activate(element.Float32, f, n, 0.7, 20, ptr(values), ptr(slopes), ptr(wide))
-		kernel.Cast(element.BFloat16, element.Float32, []int{n}, row(want), row(values))
+		kernel.Activate(dtype.Float32, f, n, 0.7, 20, ptr(values), ptr(slopes), ptr(wide))
+		kernel.Cast(dtype.BFloat16, dtype.Float32, []int{n}, row(want), row(values))
 		got := make([]uint16, n)
-		slope := written(t, n, func(out []float32) { kernel.Activate(element.BFloat16, f, n, 0.7, 20, ptr(got), ptr(out), ptr(x)) })
-		alone := written(t, n, func(out []uint16) { kernel.Activate(element.BFloat16, f, n, 0.7, 20, ptr(out), nil, ptr(x)) })
+		slope := written(t, n, func(out []float32) { kernel.Activate(dtype.BFloat16, f, n, 0.7, 20, ptr(got), ptr(out), ptr(x)) })
+		alone := written(t, n, func(out []uint16) { kernel.Activate(dtype.BFloat16, f, n, 0.7, 20, ptr(out), nil, ptr(x)) })
 		if !slices.Equal(got, want) || !slices.Equal(alone, want) || bytesOf(slope) != bytesOf(slopes) {
 			t.Errorf("activation %d differs from float32's", f)
 		}
@@ -257,7 +257,7 @@ func TestCanonicalNaN(t *testing.T) {
 	odd := math.Float32frombits(0xffabcdef)
 	x, y := []float32{odd, 1, odd, 0, float32(math.Inf(1))}, []float32{1, odd, odd, 0, float32(math.Inf(1))}
 	for _, op := range []kernel.BinaryOp{kernel.Add, kernel.Sub, kernel.Div, kernel.Min, kernel.Pow, kernel.Mod} {
-		out := written(t, len(x), func(out []float32) { kernel.Binary(op, element.Float32, []int{len(x)}, row(out), row(x), row(y)) })
+		out := written(t, len(x), func(out []float32) { kernel.Binary(op, dtype.Float32, []int{len(x)}, row(out), row(x), row(y)) })
 		for i, v := range out {
 			if v != v && math.Float32bits(v) != 0x7fc00000 {
 				t.Errorf("op %d, element %d: NaN %08x", op, i, math.Float32bits(v))

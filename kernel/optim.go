@@ -13,7 +13,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // SGD describes one update of stochastic gradient descent, with PyTorch's formulas.
@@ -24,7 +24,7 @@ type SGD struct {
 }
 
 // Step updates n parameters p from gradients g; m is the momentum buffer, nil without momentum.
-func (s SGD) Step(dt element.Type, n int, p, g, m unsafe.Pointer) {
+func (s SGD) Step(dt dtype.Type, n int, p, g, m unsafe.Pointer) {
 	C.drun_sgd(C.int(dt), long(n), mem(p), mem(g), mem(m), C.double(s.LR), C.double(s.Momentum), C.double(s.WeightDecay),
 		flag(s.Nesterov), flag(s.First))
 }
@@ -37,12 +37,12 @@ type Adam struct {
 }
 
 // Step updates n parameters p from gradients g and the two moments m and v.
-func (a Adam) Step(dt element.Type, n int, p, g, m, v unsafe.Pointer) {
+func (a Adam) Step(dt dtype.Type, n int, p, g, m, v unsafe.Pointer) {
 	C.drun_adam(C.int(dt), long(n), mem(p), mem(g), mem(m), mem(v), C.double(a.LR), C.double(a.Beta1), C.double(a.Beta2),
 		C.double(a.Eps), C.double(a.WeightDecay), flag(a.Decoupled), long(a.Count))
 }
 
 // Scale multiplies n reals in place.
-func Scale(dt element.Type, n int, x unsafe.Pointer, by float64) {
+func Scale(dt dtype.Type, n int, x unsafe.Pointer, by float64) {
 	C.drun_scale(C.int(dt), long(n), mem(x), C.double(by))
 }

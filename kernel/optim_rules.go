@@ -13,7 +13,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // RMSprop describes one update of RMSprop, with PyTorch's formulas.
@@ -23,7 +23,7 @@ type RMSprop struct {
 
 // Step updates n parameters p from gradients g and the mean of squares v. m is the momentum, or nil; a is the
 // mean of gradients that centres the squares, or nil.
-func (r RMSprop) Step(dt element.Type, n int, p, g, v, m, a unsafe.Pointer) {
+func (r RMSprop) Step(dt dtype.Type, n int, p, g, v, m, a unsafe.Pointer) {
 	C.drun_rmsprop(C.int(dt), long(n), mem(p), mem(g), mem(v), mem(m), mem(a), C.double(r.LR), C.double(r.Alpha), C.double(r.Eps),
 		C.double(r.WeightDecay), C.double(r.Momentum))
 }
@@ -34,7 +34,7 @@ type Adagrad struct {
 }
 
 // Step updates n parameters p from gradients g and the sum of squares v.
-func (r Adagrad) Step(dt element.Type, n int, p, g, v unsafe.Pointer) {
+func (r Adagrad) Step(dt dtype.Type, n int, p, g, v unsafe.Pointer) {
 	C.drun_adagrad(C.int(dt), long(n), mem(p), mem(g), mem(v), C.double(r.LR), C.double(r.Eps), C.double(r.WeightDecay))
 }
 
@@ -44,6 +44,6 @@ type Lion struct {
 }
 
 // Step updates n parameters p from gradients g and the momentum m.
-func (r Lion) Step(dt element.Type, n int, p, g, m unsafe.Pointer) {
+func (r Lion) Step(dt dtype.Type, n int, p, g, m unsafe.Pointer) {
 	C.drun_lion(C.int(dt), long(n), mem(p), mem(g), mem(m), C.double(r.LR), C.double(r.Beta1), C.double(r.Beta2), C.double(r.WeightDecay))
 }

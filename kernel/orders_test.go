@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // order is a computation whose bits depend on the order of its operations, in sizes beyond all the places
 // where that order is cut: rows of several cuts and parts, columns of several blocks, odd ends everywhere.
 type order[E float32 | float64] struct {
 	name string
-	run  func(dt element.Type, draw func(n int) []E) []E
+	run  func(dt dtype.Type, draw func(n int) []E) []E
 }
 
 // nearOne makes factors of normal numbers, whose product stays in range.
@@ -29,12 +29,12 @@ func nearOne[E float32 | float64](x []E) {
 
 func orders[E float32 | float64]() []order[E] {
 	var all []order[E]
-	add := func(name string, run func(dt element.Type, draw func(n int) []E) []E) {
+	add := func(name string, run func(dt dtype.Type, draw func(n int) []E) []E) {
 		all = append(all, order[E]{name, run})
 	}
 	for _, s := range [][3]int{{1, 4096 + 17, 1}, {3, 9001, 1}, {1, 300001, 1}, {1, 700, 37}, {2, 1030, 301}, {5, 301, 2}, {1, 70001, 3}} {
 		for name, op := range map[string]kernel.ReduceOp{"sum": kernel.Sum, "max": kernel.MaxOver, "min": kernel.MinOver, "prod": kernel.Prod} {
-			add(fmt.Sprint(name, s), func(dt element.Type, draw func(n int) []E) []E {
+			add(fmt.Sprint(name, s), func(dt dtype.Type, draw func(n int) []E) []E {
 				x, y := draw(s[0]*s[1]*s[2]), make([]E, s[0]*s[2])
 				if op == kernel.Prod {
 					nearOne(x)
@@ -44,12 +44,12 @@ func orders[E float32 | float64]() []order[E] {
 			})
 		}
 	}
-	add("cumsum", func(dt element.Type, draw func(n int) []E) []E {
+	add("cumsum", func(dt dtype.Type, draw func(n int) []E) []E {
 		x, y := draw(3*1001*5), make([]E, 3*1001*5)
 		kernel.CumSum(dt, 3, 1001, 5, ptr(y), ptr(x))
 		return y
 	})
-	add("cumprod", func(dt element.Type, draw func(n int) []E) []E {
+	add("cumprod", func(dt dtype.Type, draw func(n int) []E) []E {
 		n := 3 * 301 * 5
 		x, dy, y := draw(n), draw(n), make([]E, 2*n)
 		nearOne(x)
@@ -57,7 +57,7 @@ func orders[E float32 | float64]() []order[E] {
 		kernel.CumProdGrad(dt, 3, 301, 5, ptr(y[n:]), ptr(dy), ptr(x))
 		return y
 	})
-	add("square sum", func(dt element.Type, draw func(n int) []E) []E {
+	add("square sum", func(dt dtype.Type, draw func(n int) []E) []E {
 		var y []E
 		for _, n := range []int{17, 4113, 9001, 300001} {
 			y = append(y, E(kernel.SquareSum(dt, n, ptr(draw(n)))))
@@ -65,7 +65,7 @@ func orders[E float32 | float64]() []order[E] {
 		return y
 	})
 	for _, l := range lineShapes {
-		add(fmt.Sprint("lines", l), func(dt element.Type, draw func(n int) []E) []E {
+		add(fmt.Sprint("lines", l), func(dt dtype.Type, draw func(n int) []E) []E {
 			x, n := draw(l.size()), l.lines()
 			y := make([]E, 4*n)
 			kernel.Moments(dt, kernel.Lines(l), 1, ptr(y), ptr(y[n:]), ptr(y[2*n:]), ptr(x))
@@ -76,7 +76,7 @@ func orders[E float32 | float64]() []order[E] {
 			continue
 		}
 		for _, training := range []bool{true, false} {
-			add(fmt.Sprint("batch norm", l, training), func(dt element.Type, draw func(n int) []E) []E {
+			add(fmt.Sprint("batch norm", l, training), func(dt dtype.Type, draw func(n int) []E) []E {
 				n, c := l.size(), l.Side
 				x, dy, gamma, beta, mean, rstd := draw(n), draw(n), draw(c), draw(c), draw(c), draw(c)
 				a := kernel.Affine{Mean: ptr(mean), Low: ptr(make([]E, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
@@ -90,14 +90,14 @@ func orders[E float32 | float64]() []order[E] {
 	for _, s := range [][2]int{{3, 17}, {2, 9001}, {700, 37}} {
 		rows, n := s[0], s[1]
 		for _, logarithm := range []bool{false, true} {
-			add(fmt.Sprint("softmax", s, logarithm), func(dt element.Type, draw func(n int) []E) []E {
+			add(fmt.Sprint("softmax", s, logarithm), func(dt dtype.Type, draw func(n int) []E) []E {
 				x, dy, y := draw(rows*n), draw(rows*n), make([]E, 2*rows*n)
 				kernel.Softmax(dt, logarithm, rows, n, ptr(y), ptr(x))
 				kernel.SoftmaxGrad(dt, logarithm, rows, n, ptr(y[rows*n:]), ptr(dy), ptr(y))
 				return y
 			})
 		}
-		add(fmt.Sprint("cross entropy", s), func(dt element.Type, draw func(n int) []E) []E {
+		add(fmt.Sprint("cross entropy", s), func(dt dtype.Type, draw func(n int) []E) []E {
 			x, d, y, target := draw(rows*n), draw(rows), make([]E, 2*rows+rows*n), make([]int64, rows)
 			for i := range target {
 				target[i] = int64(i % n)
@@ -107,7 +107,7 @@ func orders[E float32 | float64]() []order[E] {
 			return y
 		})
 		for _, mean := range []bool{true, false} {
-			add(fmt.Sprint("layer norm", s, mean), func(dt element.Type, draw func(n int) []E) []E {
+			add(fmt.Sprint("layer norm", s, mean), func(dt dtype.Type, draw func(n int) []E) []E {
 				x, dy, gamma, beta, m, rstd := draw(rows*n), draw(rows*n), draw(n), draw(n), make([]E, rows), make([]E, rows)
 				at := ptr(m)
 				if !mean {
@@ -123,7 +123,7 @@ func orders[E float32 | float64]() []order[E] {
 	for _, s := range [][4]int{{1, 37, 45, 1027}, {3, 5, 300, 257}, {1, 1, 7, 5000}, {1, 130, 1, 770}, {1, 200, 190, 600}} {
 		batch, m, n, k := s[0], s[1], s[2], s[3]
 		for turned := range 4 {
-			add(fmt.Sprint("gemm", s, turned), func(dt element.Type, draw func(n int) []E) []E {
+			add(fmt.Sprint("gemm", s, turned), func(dt dtype.Type, draw func(n int) []E) []E {
 				a, b, y := draw(batch*m*k), draw(batch*k*n), make([]E, batch*m*n)
 				left, right := kernel.Matrix{Data: ptr(a), Stride: k, Batch: m * k}, kernel.Matrix{Data: ptr(b), Stride: n, Batch: k * n}
 				if turned&1 != 0 {
@@ -144,7 +144,7 @@ func orders[E float32 | float64]() []order[E] {
 		{Batch: 17, Channels: 16, Height: 9, Width: 40, Filters: 31, KernelH: 5, KernelW: 2, StrideH: 1, StrideW: 1, PadH: 2, PadW: 0},
 		{Batch: 3, Channels: 2, Height: 33, Width: 300, Filters: 5, KernelH: 5, KernelW: 7, StrideH: 1, StrideW: 3, PadH: 2, PadW: 3},
 	} {
-		add(fmt.Sprint("conv", w), func(dt element.Type, draw func(n int) []E) []E {
+		add(fmt.Sprint("conv", w), func(dt dtype.Type, draw func(n int) []E) []E {
 			h, v := w.Out()
 			nx, ny, nw := w.Batch*w.Channels*w.Height*w.Width, w.Batch*w.Filters*h*v, w.Filters*w.Channels*w.KernelH*w.KernelW
 			x, weight, bias, dy := draw(nx), draw(nw), draw(w.Filters), draw(ny)
@@ -154,7 +154,7 @@ func orders[E float32 | float64]() []order[E] {
 			_ = kernel.Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
 			return slices.Concat(y, dx, sums)
 		})
-		add(fmt.Sprint("conv, most of dy zero", w), func(dt element.Type, draw func(n int) []E) []E {
+		add(fmt.Sprint("conv, most of dy zero", w), func(dt dtype.Type, draw func(n int) []E) []E {
 			h, v := w.Out()
 			nx, nw := w.Batch*w.Channels*w.Height*w.Width, w.Filters*w.Channels*w.KernelH*w.KernelW
 			x, weight, dy := draw(nx), draw(nw), draw(w.Batch*w.Filters*h*v)
@@ -164,7 +164,7 @@ func orders[E float32 | float64]() []order[E] {
 			_ = kernel.Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
 			return slices.Concat(dx, sums)
 		})
-		add(fmt.Sprint("average pool", w), func(dt element.Type, draw func(n int) []E) []E {
+		add(fmt.Sprint("average pool", w), func(dt dtype.Type, draw func(n int) []E) []E {
 			h, v := w.Out()
 			nx, ny := w.Batch*w.Channels*w.Height*w.Width, w.Batch*w.Channels*h*v
 			y, dx := make([]E, ny), make([]E, nx)
@@ -174,7 +174,7 @@ func orders[E float32 | float64]() []order[E] {
 		})
 	}
 	for _, causal := range []bool{false, true} {
-		add(fmt.Sprint("attention ", causal), func(dt element.Type, draw func(n int) []E) []E {
+		add(fmt.Sprint("attention ", causal), func(dt dtype.Type, draw func(n int) []E) []E {
 			const rows, cols, width, depth = 150, 301, 17, 19
 			a := kernel.Attention{Causal: causal, Rows: rows, Cols: cols, Width: width, Depth: depth, Scale: 0.25, Stride: [4]int{width, width, depth, depth},
 				At: [][4]int{{}, {rows * width, cols * width, cols * depth, rows * depth}}}
@@ -187,7 +187,7 @@ func orders[E float32 | float64]() []order[E] {
 		})
 	}
 	// All scores lie below what stands beyond a row's last key.
-	add("attention below zero", func(dt element.Type, draw func(n int) []E) []E {
+	add("attention below zero", func(dt dtype.Type, draw func(n int) []E) []E {
 		const n, width = 77, 5
 		a := kernel.Attention{Causal: true, Rows: n, Cols: n, Width: width, Depth: width, Scale: 0.25, Stride: [4]int{width, width, width, width}, At: [][4]int{{}}}
 		q, k, v := draw(n*width), draw(n*width), draw(n*width)
@@ -198,7 +198,7 @@ func orders[E float32 | float64]() []order[E] {
 		_ = a.Forward(dt, ptr(y), ptr(lse), ptr(q), ptr(k), ptr(v))
 		return append(y, lse...)
 	})
-	add("rows", func(dt element.Type, draw func(n int) []E) []E {
+	add("rows", func(dt dtype.Type, draw func(n int) []E) []E {
 		const rows, n, into = 700, 37, 5
 		index := make([]int64, rows*n)
 		for i := range index {
@@ -209,15 +209,15 @@ func orders[E float32 | float64]() []order[E] {
 		kernel.ScatterAdd(dt, 1, rows, into, n, ptr(y[into*n:]), ptr(draw(rows*n)), index)
 		return y
 	})
-	for name, op := range map[string]element.ReduceOp{"sum": element.Sum, "average": element.Avg, "product": element.Product} {
-		add("ranks: "+name, func(dt element.Type, draw func(n int) []E) []E {
+	for name, op := range map[string]dtype.ReduceOp{"sum": dtype.Sum, "average": dtype.Avg, "product": dtype.Product} {
+		add("ranks: "+name, func(dt dtype.Type, draw func(n int) []E) []E {
 			const n = 5001
 			y := make([]E, n)
 			kernel.ReduceRanks(op, dt, ptr(y), pointers(draw(n), draw(n), draw(n), draw(n), draw(n)), n)
 			return y
 		})
 	}
-	add("optimizers", func(dt element.Type, draw func(n int) []E) []E {
+	add("optimizers", func(dt dtype.Type, draw func(n int) []E) []E {
 		const n = 3001
 		var y []E
 		for _, nesterov := range []bool{false, true} {
@@ -237,7 +237,7 @@ func orders[E float32 | float64]() []order[E] {
 		kernel.Scale(dt, len(y), ptr(y), 1.0/3)
 		return y
 	})
-	add("random", func(dt element.Type, draw func(n int) []E) []E {
+	add("random", func(dt dtype.Type, draw func(n int) []E) []E {
 		const n = 3001
 		y := make([]E, 2*n)
 		kernel.Stream{Seed: 5, Stream: 6, At: 7}.Uniform(dt, n, ptr(y))
@@ -270,10 +270,10 @@ func TestOrders(t *testing.T) {
 		}
 	}
 	for _, o := range orders[float32]() {
-		digest("float32 "+o.name, bytesOf(everywhere(t, func() []float32 { return o.run(element.Float32, drawn[float32](element.Float32)) })))
+		digest("float32 "+o.name, bytesOf(everywhere(t, func() []float32 { return o.run(dtype.Float32, drawn[float32](dtype.Float32)) })))
 	}
 	for _, o := range orders[float64]() {
-		digest("float64 "+o.name, bytesOf(everywhere(t, func() []float64 { return o.run(element.Float64, drawn[float64](element.Float64)) })))
+		digest("float64 "+o.name, bytesOf(everywhere(t, func() []float64 { return o.run(dtype.Float64, drawn[float64](dtype.Float64)) })))
 	}
 	slices.Sort(lines)
 	if *update {
@@ -286,7 +286,7 @@ func TestOrders(t *testing.T) {
 }
 
 // drawn gives normal numbers, each time others.
-func drawn[E float32 | float64](dt element.Type) func(n int) []E {
+func drawn[E float32 | float64](dt dtype.Type) func(n int) []E {
 	stream := uint64(20)
 	return func(n int) []E {
 		x := make([]E, n)
@@ -329,8 +329,8 @@ func TestStatedOrders(t *testing.T) {
 	}
 	row4096 := func(x []float64) float64 { return cuts(x, 4096, lanes) }
 	for _, n := range []int{1, 15, 16, 17, 4096, 4099, 65536, 65537, 200003} {
-		x, y := drawn[float64](element.Float64)(n), make([]float64, 1)
-		kernel.Reduce(kernel.Sum, element.Float64, 1, n, 1, ptr(y), ptr(x))
+		x, y := drawn[float64](dtype.Float64)(n), make([]float64, 1)
+		kernel.Reduce(kernel.Sum, dtype.Float64, 1, n, 1, ptr(y), ptr(x))
 		want := row4096(x)
 		if n > 65536 {
 			want = cuts(x, 65536, row4096)
@@ -339,8 +339,8 @@ func TestStatedOrders(t *testing.T) {
 	}
 	// Over an outer dimension: row after row, in blocks of 256 that are added in order.
 	const rows, width = 1000, 37
-	x, y, want := drawn[float64](element.Float64)(rows*width), make([]float64, width), make([]float64, width)
-	kernel.Reduce(kernel.Sum, element.Float64, 1, rows, width, ptr(y), ptr(x))
+	x, y, want := drawn[float64](dtype.Float64)(rows*width), make([]float64, width), make([]float64, width)
+	kernel.Reduce(kernel.Sum, dtype.Float64, 1, rows, width, ptr(y), ptr(x))
 	for from := 0; from < rows; from += 256 {
 		block := make([]float64, width)
 		for i := from; i < min(from+256, rows); i++ {
@@ -355,8 +355,8 @@ func TestStatedOrders(t *testing.T) {
 	same("columns", y, want)
 	// Matrix products: chains of fused multiply-adds of 256 values of k, added in order.
 	const m, n, k = 9, 33, 700
-	a, b, c := drawn[float64](element.Float64)(m*k), drawn[float64](element.Float64)(k*n), make([]float64, m*n)
-	_ = kernel.Gemm(element.Float64, 1, m, n, k, kernel.Matrix{Data: ptr(c), Stride: n}, kernel.Matrix{Data: ptr(a), Stride: k}, kernel.Matrix{Data: ptr(b), Stride: n}, false, nil)
+	a, b, c := drawn[float64](dtype.Float64)(m*k), drawn[float64](dtype.Float64)(k*n), make([]float64, m*n)
+	_ = kernel.Gemm(dtype.Float64, 1, m, n, k, kernel.Matrix{Data: ptr(c), Stride: n}, kernel.Matrix{Data: ptr(a), Stride: k}, kernel.Matrix{Data: ptr(b), Stride: n}, false, nil)
 	want = make([]float64, m*n)
 	for i := range m {
 		for j := range n {

@@ -15,7 +15,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Stream is a position in a counter-based random stream (Philox4x32-10). Element i of a kind of draw depends
@@ -27,12 +27,12 @@ type Stream struct {
 }
 
 // Uniform draws n reals in [0, 1): 24 bits for Float32, 53 for Float64.
-func (s Stream) Uniform(dt element.Type, n int, out unsafe.Pointer) {
+func (s Stream) Uniform(dt dtype.Type, n int, out unsafe.Pointer) {
 	C.drun_uniform(C.int(dt), long(n), mem(out), C.uint64_t(s.Seed), C.uint64_t(s.Stream), C.uint64_t(s.At))
 }
 
 // Normal draws n reals from the standard normal distribution.
-func (s Stream) Normal(dt element.Type, n int, out unsafe.Pointer) {
+func (s Stream) Normal(dt dtype.Type, n int, out unsafe.Pointer) {
 	C.drun_normal(C.int(dt), long(n), mem(out), C.uint64_t(s.Seed), C.uint64_t(s.Stream), C.uint64_t(s.At))
 }
 
@@ -44,7 +44,7 @@ func (s Stream) Bounded(out []int64, low int64, count uint64) {
 
 // Dropout computes out = in / keep where a uniform draw lies below keep, else 0. The gradient is the same call
 // on dy.
-func (s Stream) Dropout(dt element.Type, n int, out, in unsafe.Pointer, keep float64) {
+func (s Stream) Dropout(dt dtype.Type, n int, out, in unsafe.Pointer, keep float64) {
 	C.drun_dropout(C.int(dt), long(n), mem(out), mem(in), C.double(keep), C.uint64_t(s.Seed), C.uint64_t(s.Stream),
 		C.uint64_t(s.At))
 }

@@ -22,7 +22,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // ReduceOp is an operation of Reduce.
@@ -38,34 +38,34 @@ const (
 )
 
 // Reduce folds the middle dimension of a contiguous [outer, n, inner] array into out [outer, inner].
-func Reduce(op ReduceOp, dt element.Type, outer, n, inner int, out, in unsafe.Pointer) {
+func Reduce(op ReduceOp, dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_reduce(C.int(op), C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 }
 
 // ArgReduce finds along the middle dimension the first position of the largest (MaxOver) or smallest
 // (MinOver) element, a NaN counting as more extreme than any number; n > 0. indices are [outer, inner].
-func ArgReduce(op ReduceOp, dt element.Type, outer, n, inner int, indices []int64, in unsafe.Pointer) {
+func ArgReduce(op ReduceOp, dt dtype.Type, outer, n, inner int, indices []int64, in unsafe.Pointer) {
 	C.drun_arg_reduce(C.int(op), C.int(dt), long(outer), long(n), long(inner), index(indices), mem(in))
 }
 
 // CumSum adds along the middle dimension; integers and Bool into Int64.
-func CumSum(dt element.Type, outer, n, inner int, out, in unsafe.Pointer) {
+func CumSum(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_cumsum(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 }
 
 // CumProd multiplies along the middle dimension; integers and Bool into Int64.
-func CumProd(dt element.Type, outer, n, inner int, out, in unsafe.Pointer) {
+func CumProd(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_cumprod(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 }
 
 // CumProdGrad computes the gradient dx of CumProd's input x, reals, from that of its output, dy. Zeros in x are
 // no exception.
-func CumProdGrad(dt element.Type, outer, n, inner int, dx, dy, x unsafe.Pointer) {
+func CumProdGrad(dt dtype.Type, outer, n, inner int, dx, dy, x unsafe.Pointer) {
 	C.drun_cumprod_grad(C.int(dt), long(outer), long(n), long(inner), mem(dx), mem(dy), mem(x))
 }
 
 // SquareSum returns the sum of the squares of n reals.
-func SquareSum(dt element.Type, n int, in unsafe.Pointer) float64 {
+func SquareSum(dt dtype.Type, n int, in unsafe.Pointer) float64 {
 	var s C.double
 	C.drun_square_sum(C.int(dt), long(n), mem(in), &s)
 	return float64(s)
@@ -73,7 +73,7 @@ func SquareSum(dt element.Type, n int, in unsafe.Pointer) float64 {
 
 // ReduceRanks computes out[i] = (srcs[0][i] op srcs[1][i]) op ... for n elements of any type (Complex64 only
 // sums and averages). Float16 and BFloat16 are reduced in float32 and rounded once. out may be one of srcs.
-func ReduceRanks(op element.ReduceOp, dt element.Type, out unsafe.Pointer, srcs []unsafe.Pointer, n int) {
+func ReduceRanks(op dtype.ReduceOp, dt dtype.Type, out unsafe.Pointer, srcs []unsafe.Pointer, n int) {
 	// These are numbers, since C memory must not hold Go pointers; the sources stay alive and in place until the end.
 	var few [64]C.uintptr_t
 	addresses := few[:0]

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestReduce(t *testing.T) {
@@ -31,7 +31,7 @@ func TestReduce(t *testing.T) {
 					want[l] = v
 				}
 				got := written(t, outer*inner, func(out []float32) {
-					kernel.Reduce(op, element.Float32, outer, n, inner, ptr(out), ptr(x))
+					kernel.Reduce(op, dtype.Float32, outer, n, inner, ptr(out), ptr(x))
 				})
 				near(t, "reduction", got, want, 1e-5*math.Sqrt(float64(n+1)))
 			})
@@ -46,13 +46,13 @@ func TestReduceSpecial(t *testing.T) {
 		x[at] = nan
 		for _, op := range []kernel.ReduceOp{kernel.Sum, kernel.MaxOver, kernel.MinOver} {
 			out := make([]float32, 1)
-			kernel.Reduce(op, element.Float32, 1, 40, 1, ptr(out), ptr(x))
+			kernel.Reduce(op, dtype.Float32, 1, 40, 1, ptr(out), ptr(x))
 			if math.Float32bits(out[0]) != 0x7fc00000 {
 				t.Fatalf("op %d with a NaN at %d: %v", op, at, out[0])
 			}
 		}
 		index := make([]int64, 1)
-		kernel.ArgReduce(kernel.MaxOver, element.Float32, 1, 40, 1, index, ptr(x))
+		kernel.ArgReduce(kernel.MaxOver, dtype.Float32, 1, 40, 1, index, ptr(x))
 		if index[0] != int64(at) {
 			t.Fatalf("argmax with a NaN at %d: %d", at, index[0])
 		}
@@ -62,27 +62,27 @@ func TestReduceSpecial(t *testing.T) {
 func TestReduceInts(t *testing.T) {
 	x := []int32{5, -3, 5, math.MaxInt32, 0, 2}
 	out := make([]int64, 3)
-	kernel.Reduce(kernel.Sum, element.Int32, 1, 2, 3, ptr(out), ptr(x))
+	kernel.Reduce(kernel.Sum, dtype.Int32, 1, 2, 3, ptr(out), ptr(x))
 	if !slices.Equal(out, []int64{5 + math.MaxInt32, -3, 7}) {
 		t.Errorf("sum %v", out)
 	}
 	truth := make([]uint8, 3)
-	kernel.Reduce(kernel.All, element.Int32, 3, 2, 1, ptr(truth), ptr(x))
+	kernel.Reduce(kernel.All, dtype.Int32, 3, 2, 1, ptr(truth), ptr(x))
 	if !slices.Equal(truth, []uint8{1, 1, 0}) {
 		t.Errorf("all %v", truth)
 	}
-	kernel.Reduce(kernel.Any, element.Int32, 3, 0, 1, ptr(truth), ptr(x))
+	kernel.Reduce(kernel.Any, dtype.Int32, 3, 0, 1, ptr(truth), ptr(x))
 	if !slices.Equal(truth, []uint8{0, 0, 0}) {
 		t.Errorf("any of nothing %v", truth)
 	}
 	index := make([]int64, 3)
-	kernel.ArgReduce(kernel.MaxOver, element.Int32, 1, 2, 3, index, ptr(x))
+	kernel.ArgReduce(kernel.MaxOver, dtype.Int32, 1, 2, 3, index, ptr(x))
 	if !slices.Equal(index, []int64{1, 1, 0}) {
 		t.Errorf("max at %v", index)
 	}
-	kernel.CumSum(element.Int32, 1, 6, 1, ptr(make([]int64, 6)), ptr(x))
+	kernel.CumSum(dtype.Int32, 1, 6, 1, ptr(make([]int64, 6)), ptr(x))
 	sums := make([]int64, 6)
-	kernel.CumSum(element.Int32, 1, 3, 2, ptr(sums), ptr(x))
+	kernel.CumSum(dtype.Int32, 1, 3, 2, ptr(sums), ptr(x))
 	if !slices.Equal(sums, []int64{5, -3, 10, math.MaxInt32 - 3, 10, math.MaxInt32 - 1}) {
 		t.Errorf("cumulative %v", sums)
 	}
@@ -94,6 +94,6 @@ func TestSquareSum(t *testing.T) {
 	for _, v := range x {
 		want += float64(v) * float64(v)
 	}
-	got := everywhere(t, func() []float64 { return []float64{kernel.SquareSum(element.Float32, len(x), ptr(x))} })
+	got := everywhere(t, func() []float64 { return []float64{kernel.SquareSum(dtype.Float32, len(x), ptr(x))} })
 	near(t, "square sum", got, []float64{want}, 1e-5)
 }

@@ -9,7 +9,7 @@ import "C"
 import (
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Cell is a kind of recurrent layer.
@@ -39,7 +39,7 @@ type CellStep struct {
 }
 
 // Run computes the step of a cell, or its gradients.
-func (s *CellStep) Run(dt element.Type, cell Cell, backward bool) {
+func (s *CellStep) Run(dt dtype.Type, cell Cell, backward bool) {
 	C.drun_cell_step(C.int(dt), C.int(cell), flag(backward), long(s.N), long(s.Width), long(s.T), long(s.OutStep), index(s.Lengths),
 		(*C.uintptr_t)(unsafe.Pointer(&s.Gates)))
 }

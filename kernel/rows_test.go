@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 var rowShapes = [][2]int{{1, 1}, {3, 2}, {7, 10}, {5, 65}, {100, 128}, {2, 1000}}
@@ -50,16 +50,16 @@ func TestSoftmax(t *testing.T) {
 					}
 				}
 			}
-			y := written(t, rows*n, func(out []float32) { kernel.Softmax(element.Float32, logarithm, rows, n, ptr(out), ptr(x)) })
+			y := written(t, rows*n, func(out []float32) { kernel.Softmax(dtype.Float32, logarithm, rows, n, ptr(out), ptr(x)) })
 			near(t, "softmax", y, want, 3e-6)
 			dx := written(t, rows*n, func(out []float32) {
-				kernel.SoftmaxGrad(element.Float32, logarithm, rows, n, ptr(out), ptr(dy), ptr(y))
+				kernel.SoftmaxGrad(dtype.Float32, logarithm, rows, n, ptr(out), ptr(dy), ptr(y))
 			})
 			near(t, "softmax gradient", dx, wantGrad, 1e-5)
 		}
 	}
 	masked, out := []float32{float32(math.Inf(-1)), float32(math.Inf(-1))}, make([]float32, 2)
-	if kernel.Softmax(element.Float32, false, 1, 2, ptr(out), ptr(masked)); out[0] == out[0] {
+	if kernel.Softmax(dtype.Float32, false, 1, 2, ptr(out), ptr(masked)); out[0] == out[0] {
 		t.Errorf("a row of -inf gave %v, want NaN", out)
 	}
 }
@@ -83,12 +83,12 @@ func TestCrossEntropy(t *testing.T) {
 		}
 		lse := make([]float32, rows)
 		loss := written(t, rows, func(out []float32) {
-			kernel.CrossEntropy(element.Float32, rows, n, ptr(out), ptr(lse), ptr(x), target)
+			kernel.CrossEntropy(dtype.Float32, rows, n, ptr(out), ptr(lse), ptr(x), target)
 		})
 		near(t, "loss", loss, want, 3e-6)
 		one := []float32{0.5}
 		dx := written(t, rows*n, func(out []float32) {
-			kernel.CrossEntropyGrad(element.Float32, rows, n, ptr(out), ptr(one), 0, 0.5, ptr(x), ptr(lse), target)
+			kernel.CrossEntropyGrad(dtype.Float32, rows, n, ptr(out), ptr(one), 0, 0.5, ptr(x), ptr(lse), target)
 		})
 		near(t, "loss gradient", dx, wantGrad, 3e-6)
 	}
@@ -115,8 +115,8 @@ func TestNarrowCrossEntropy(t *testing.T) {
 			computed := func(x []float32, n int) []float32 {
 				return everywhere(t, func() []float32 {
 					out, dx := make([]float32, 2*rows), make([]float32, rows*n)
-					kernel.CrossEntropy(element.Float32, rows, n, ptr(out), ptr(out[rows:]), ptr(x), target)
-					kernel.CrossEntropyGrad(element.Float32, rows, n, ptr(dx), ptr(dloss), 1, 0.25, ptr(x), ptr(out[rows:]), target)
+					kernel.CrossEntropy(dtype.Float32, rows, n, ptr(out), ptr(out[rows:]), ptr(x), target)
+					kernel.CrossEntropyGrad(dtype.Float32, rows, n, ptr(dx), ptr(dloss), 1, 0.25, ptr(x), ptr(out[rows:]), target)
 					return append(out, dx...)
 				})
 			}
@@ -146,7 +146,7 @@ func TestLayerNorm(t *testing.T) {
 			}
 			forward := func(x, gamma, beta []float64) []float64 {
 				y := make([]float64, rows*n)
-				kernel.LayerNorm(element.Float64, rows, n, eps, ptr(y), meanPtr, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
+				kernel.LayerNorm(dtype.Float64, rows, n, eps, ptr(y), meanPtr, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
 				return y
 			}
 			want := make([]float64, rows*n)
@@ -169,7 +169,7 @@ func TestLayerNorm(t *testing.T) {
 
 			grads := everywhere(t, func() []float64 {
 				g := make([]float64, rows*n+2*n)
-				kernel.LayerNormGrad(element.Float64, rows, n, false, ptr(g), ptr(g[rows*n:]), ptr(g[rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), meanPtr, ptr(rstd))
+				kernel.LayerNormGrad(dtype.Float64, rows, n, false, ptr(g), ptr(g[rows*n:]), ptr(g[rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), meanPtr, ptr(rstd))
 				return g
 			})
 			// Along one random direction in x, gamma and beta together.
@@ -199,13 +199,13 @@ func TestIndexing(t *testing.T) {
 	const rows, n = 5, 70
 	in, indices := real32(1, rows*n), []int64{3, 0, 3, 4, 3}
 	out := make([]float32, len(indices)*n)
-	kernel.Take(element.Float32, 1, rows, n, ptr(out), ptr(in), indices)
+	kernel.Take(dtype.Float32, 1, rows, n, ptr(out), ptr(in), indices)
 	for i, at := range indices {
 		near(t, "take", out[i*n:][:n], in[at*n:][:n], 0)
 	}
 	sums := everywhere(t, func() []float32 {
 		sums := make([]float32, rows*n)
-		kernel.AddRows(element.Float32, n, ptr(sums), ptr(out), indices)
+		kernel.AddRows(dtype.Float32, n, ptr(sums), ptr(out), indices)
 		return sums
 	})
 	near(t, "add rows", sums[3*n:4*n], func() []float32 {
@@ -219,9 +219,9 @@ func TestIndexing(t *testing.T) {
 	// [2, 3, 2] from [2, 4, 2]
 	a, index := []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, []int64{3, 0, 0, 0, 1, 2, 0, 1, 2, 3, 3, 3}
 	got := make([]int32, 12)
-	kernel.Gather(element.Int32, 2, 3, 4, 2, ptr(got), ptr(a), index)
+	kernel.Gather(dtype.Int32, 2, 3, 4, 2, ptr(got), ptr(a), index)
 	back := make([]int32, 16)
-	kernel.ScatterAdd(element.Int32, 2, 3, 4, 2, ptr(back), ptr(got), index)
+	kernel.ScatterAdd(dtype.Int32, 2, 3, 4, 2, ptr(back), ptr(got), index)
 	if !slices.Equal(got, []int32{6, 1, 0, 1, 2, 5, 8, 11, 12, 15, 14, 15}) {
 		t.Errorf("gather %v", got)
 	}
@@ -247,9 +247,9 @@ func TestRowsNaN(t *testing.T) {
 			x[where] = math.Float32frombits(bits)
 			for _, got := range everywhere(t, func() []float32 {
 				y := make([]float32, 4+2*42)
-				kernel.CrossEntropy(element.Float32, 2, 21, ptr(y), ptr(y[2:]), ptr(x), []int64{int64(where), 1})
-				kernel.CrossEntropyGrad(element.Float32, 2, 21, ptr(y[4:]), ptr([]float32{1}), 0, 1, ptr(x), ptr(y[2:]), []int64{3, 1})
-				kernel.Softmax(element.Float32, false, 2, 21, ptr(y[46:]), ptr(x))
+				kernel.CrossEntropy(dtype.Float32, 2, 21, ptr(y), ptr(y[2:]), ptr(x), []int64{int64(where), 1})
+				kernel.CrossEntropyGrad(dtype.Float32, 2, 21, ptr(y[4:]), ptr([]float32{1}), 0, 1, ptr(x), ptr(y[2:]), []int64{3, 1})
+				kernel.Softmax(dtype.Float32, false, 2, 21, ptr(y[46:]), ptr(x))
 				return y
 			}) {
 				if b := math.Float32bits(got); got != got && b != 0x7fc00000 {
@@ -257,7 +257,7 @@ func TestRowsNaN(t *testing.T) {
 				}
 			}
 			y := make([]float32, 4)
-			kernel.CrossEntropy(element.Float32, 2, 21, ptr(y), ptr(y[2:]), ptr(x), []int64{int64(where), 1})
+			kernel.CrossEntropy(dtype.Float32, 2, 21, ptr(y), ptr(y[2:]), ptr(x), []int64{int64(where), 1})
 			if y[0] == y[0] || y[2] == y[2] || y[1] != y[1] {
 				t.Fatalf("a NaN at %d gave the losses %v", where, y)
 			}

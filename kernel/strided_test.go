@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // layout is a random view: a shape, and for each operand strides into a buffer of its own, some dimensions
@@ -78,13 +78,13 @@ func TestStrided(t *testing.T) {
 			}
 		}
 		check("sub", func(out kernel.View) {
-			kernel.Binary(kernel.Sub, element.Float32, l.shape, out, view(1, a), view(2, b))
+			kernel.Binary(kernel.Sub, dtype.Float32, l.shape, out, view(1, a), view(2, b))
 		},
 			func(at []int) float32 { return a[at[1]] - b[at[2]] })
-		check("neg", func(out kernel.View) { kernel.Unary(kernel.Neg, element.Float32, l.shape, out, view(1, a)) }, func(at []int) float32 { return -a[at[1]] })
-		check("copy", func(out kernel.View) { kernel.Copy(element.Float32, l.shape, out, view(2, b)) }, func(at []int) float32 { return b[at[2]] })
+		check("neg", func(out kernel.View) { kernel.Unary(kernel.Neg, dtype.Float32, l.shape, out, view(1, a)) }, func(at []int) float32 { return -a[at[1]] })
+		check("copy", func(out kernel.View) { kernel.Copy(dtype.Float32, l.shape, out, view(2, b)) }, func(at []int) float32 { return b[at[2]] })
 		check("where", func(out kernel.View) {
-			kernel.Where(element.Float32, l.shape, out, kernel.View{ptr(cond), l.strides[3]}, view(1, a), view(2, b))
+			kernel.Where(dtype.Float32, l.shape, out, kernel.View{ptr(cond), l.strides[3]}, view(1, a), view(2, b))
 		},
 			func(at []int) float32 {
 				if cond[at[3]] != 0 {
@@ -93,21 +93,21 @@ func TestStrided(t *testing.T) {
 				return b[at[2]]
 			})
 		check("cast", func(out kernel.View) {
-			kernel.Cast(element.Float32, element.Uint8, l.shape, out, kernel.View{ptr(cond), l.strides[3]})
+			kernel.Cast(dtype.Float32, dtype.Uint8, l.shape, out, kernel.View{ptr(cond), l.strides[3]})
 		},
 			func(at []int) float32 { return float32(cond[at[3]]) })
 	}
 }
 
 func TestCopySizes(t *testing.T) {
-	testCopySize[uint8](t, element.Uint8)
-	testCopySize[uint16](t, element.Float16)
-	testCopySize[int32](t, element.Int32)
-	testCopySize[int64](t, element.Complex64)
+	testCopySize[uint8](t, dtype.Uint8)
+	testCopySize[uint16](t, dtype.Float16)
+	testCopySize[int32](t, dtype.Int32)
+	testCopySize[int64](t, dtype.Complex64)
 }
 
 // Transposes big enough for tiles, with odd edges.
-func testCopySize[E number](t *testing.T, dt element.Type) {
+func testCopySize[E number](t *testing.T, dt dtype.Type) {
 	for _, s := range [][2]int{{1, 1}, {3, 50}, {64, 64}, {131, 77}} {
 		in := make([]E, s[0]*s[1])
 		for i := range in {
@@ -135,7 +135,7 @@ func TestInPlaceAndReverse(t *testing.T) {
 	got := everywhere(t, func() []float32 {
 		y := append([]float32{}, x...)
 		backwards := kernel.View{ptr(x[len(x)-1:]), []int{-1}}
-		kernel.Binary(kernel.Add, element.Float32, []int{len(y)}, row(y), row(y), backwards)
+		kernel.Binary(kernel.Add, dtype.Float32, []int{len(y)}, row(y), row(y), backwards)
 		return y
 	})
 	near(t, "x + reversed x", got, want, 0)
@@ -163,15 +163,15 @@ func TestCast(t *testing.T) {
 	}
 	n := []int{len(in)}
 	i8, i64, f16, bf16 := make([]int8, len(in)), make([]int64, len(in)), make([]uint16, len(in)), make([]uint16, len(in))
-	kernel.Cast(element.Int8, element.Float64, n, row(i8), row(in))
+	kernel.Cast(dtype.Int8, dtype.Float64, n, row(i8), row(in))
 	check("int8", i8, []int8{0, 1, -1, 1, -2, 127, -128, 127, -128, 0, 127, 127, 127, 0, 0, 1, 1, 0, 127, 127})
-	kernel.Cast(element.Int64, element.Float64, n, row(i64), row(in))
+	kernel.Cast(dtype.Int64, dtype.Float64, n, row(i64), row(in))
 	check("int64", i64, []int64{0, 1, -1, 1, -2, 300, -300, math.MaxInt64, math.MinInt64, 0, math.MaxInt64, 65504, 65520, 0, 0, 1, 1,
 		0, math.MaxInt64, math.MaxInt64})
-	kernel.Cast(element.Float16, element.Float64, n, row(f16), row(in))
+	kernel.Cast(dtype.Float16, dtype.Float64, n, row(f16), row(in))
 	check("float16", f16, []uint16{0, 0x3c00, 0xbc00, 0x3e00, 0xc166, 0x5cb0, 0xdcb0, 0x7c00, 0xfc00, 0x7e00, 0x7c00, 0x7bff, 0x7c00,
 		0, 1, 0x3c00, 0x3c02, 0x2e66, 0x7c00, 0x7c00})
-	kernel.Cast(element.BFloat16, element.Float64, n, row(bf16), row(in))
+	kernel.Cast(dtype.BFloat16, dtype.Float64, n, row(bf16), row(in))
 	check("bfloat16", bf16, []uint16{0, 0x3f80, 0xbf80, 0x3fc0, 0xc02d, 0x4396, 0xc396, 0x60ad, 0xe0ad, 0x7fc0, 0x7f80, 0x4780, 0x4780,
 		0x322c, 0x3381, 0x3f80, 0x3f80, 0x3dcd, 0x7f80, 0x7f80})
 
@@ -180,10 +180,10 @@ func TestCast(t *testing.T) {
 	for i := range halves {
 		halves[i] = uint16(i)
 	}
-	for dt, infinity := range map[element.Type]uint16{element.Float16: 0x7c00, element.BFloat16: 0x7f80} {
+	for dt, infinity := range map[dtype.Type]uint16{dtype.Float16: 0x7c00, dtype.BFloat16: 0x7f80} {
 		back := make([]uint16, 1<<16)
-		kernel.Cast(element.Float32, dt, []int{1 << 16}, row(wide), row(halves))
-		kernel.Cast(dt, element.Float32, []int{1 << 16}, row(back), row(wide))
+		kernel.Cast(dtype.Float32, dt, []int{1 << 16}, row(wide), row(halves))
+		kernel.Cast(dt, dtype.Float32, []int{1 << 16}, row(back), row(wide))
 		for i, h := range halves {
 			if back[i] != h && h&0x7fff <= infinity {
 				t.Fatalf("%v %04x came back as %04x", dt, h, back[i])

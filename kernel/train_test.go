@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestSGD(t *testing.T) {
@@ -42,7 +42,7 @@ func TestSGD(t *testing.T) {
 			for step := range 3 {
 				u := s
 				u.First = step == 0
-				u.Step(element.Float64, n, ptr(q), ptr(g), ptr(buffer))
+				u.Step(dtype.Float64, n, ptr(q), ptr(g), ptr(buffer))
 			}
 			return q
 		})
@@ -75,7 +75,7 @@ func TestAdam(t *testing.T) {
 			for step := 1; step <= 4; step++ {
 				u := a
 				u.Count = step
-				u.Step(element.Float64, n, ptr(q), ptr(g), ptr(m), ptr(v))
+				u.Step(dtype.Float64, n, ptr(q), ptr(g), ptr(m), ptr(v))
 			}
 			return q
 		})
@@ -87,7 +87,7 @@ func TestScale(t *testing.T) {
 	x := real32(1, 100001)
 	got := everywhere(t, func() []float32 {
 		y := append([]float32{}, x...)
-		kernel.Scale(element.Float32, len(y), ptr(y), 0.3)
+		kernel.Scale(dtype.Float32, len(y), ptr(y), 0.3)
 		return y
 	})
 	for i := range x {
@@ -120,24 +120,24 @@ func TestDraws(t *testing.T) {
 	kinds := map[string]func(s kernel.Stream, n int) []float64{
 		"uniform": func(s kernel.Stream, n int) []float64 {
 			x := make([]float64, n)
-			s.Uniform(element.Float64, n, ptr(x))
+			s.Uniform(dtype.Float64, n, ptr(x))
 			return x
 		},
 		"uniform32": func(s kernel.Stream, n int) []float64 {
 			x, y := make([]float32, n), make([]float64, n)
-			s.Uniform(element.Float32, n, ptr(x))
-			kernel.Cast(element.Float64, element.Float32, []int{n}, row(y), row(x))
+			s.Uniform(dtype.Float32, n, ptr(x))
+			kernel.Cast(dtype.Float64, dtype.Float32, []int{n}, row(y), row(x))
 			return y
 		},
 		"normal": func(s kernel.Stream, n int) []float64 {
 			x := make([]float64, n)
-			s.Normal(element.Float64, n, ptr(x))
+			s.Normal(dtype.Float64, n, ptr(x))
 			return x
 		},
 		"bounded": func(s kernel.Stream, n int) []float64 {
 			x, y := make([]int64, n), make([]float64, n)
 			s.Bounded(x, -2, 5)
-			kernel.Cast(element.Float64, element.Int64, []int{n}, row(y), row(x))
+			kernel.Cast(dtype.Float64, dtype.Int64, []int{n}, row(y), row(x))
 			return y
 		},
 	}
@@ -176,7 +176,7 @@ func TestDropout(t *testing.T) {
 	x := real32(1, n)
 	y := everywhere(t, func() []float32 {
 		y := make([]float32, n)
-		kernel.Stream{Seed: 1}.Dropout(element.Float32, n, ptr(y), ptr(x), keep)
+		kernel.Stream{Seed: 1}.Dropout(dtype.Float32, n, ptr(y), ptr(x), keep)
 		return y
 	})
 	kept := 0
@@ -194,12 +194,12 @@ func TestDropout(t *testing.T) {
 func TestReduceRanks(t *testing.T) {
 	const n = 5000
 	a, b, c := real32(1, n), real32(2, n), real32(3, n)
-	for op, exact := range map[element.ReduceOp]func(a, b, c float32) float32{
-		element.Sum:     func(a, b, c float32) float32 { return a + b + c },
-		element.Avg:     func(a, b, c float32) float32 { return (a + b + c) / 3 },
-		element.Product: func(a, b, c float32) float32 { return a * b * c },
-		element.Min:     func(a, b, c float32) float32 { return min(a, b, c) },
-		element.Max:     func(a, b, c float32) float32 { return max(a, b, c) },
+	for op, exact := range map[dtype.ReduceOp]func(a, b, c float32) float32{
+		dtype.Sum:     func(a, b, c float32) float32 { return a + b + c },
+		dtype.Avg:     func(a, b, c float32) float32 { return (a + b + c) / 3 },
+		dtype.Product: func(a, b, c float32) float32 { return a * b * c },
+		dtype.Min:     func(a, b, c float32) float32 { return min(a, b, c) },
+		dtype.Max:     func(a, b, c float32) float32 { return max(a, b, c) },
 	} {
 		want := make([]float32, n)
 		for i := range want {
@@ -207,28 +207,28 @@ func TestReduceRanks(t *testing.T) {
 		}
 		near(t, "ranks", everywhere(t, func() []float32 {
 			out := append([]float32{}, b...) // the output is a source
-			kernel.ReduceRanks(op, element.Float32, ptr(out), pointers(a, out, c), n)
+			kernel.ReduceRanks(op, dtype.Float32, ptr(out), pointers(a, out, c), n)
 			return out
 		}), want, 0)
 	}
 	out := make([]float32, n)
-	kernel.ReduceRanks(element.Avg, element.Float32, ptr(out), pointers(a), n)
+	kernel.ReduceRanks(dtype.Avg, dtype.Float32, ptr(out), pointers(a), n)
 	near(t, "one rank", out, a, 0)
 
 	// Half precision is rounded once, at the end: 1 + 2^-9 + 2^-9 is 1 + 2^-8 + nothing lost.
 	h := make([]uint16, 1)
-	kernel.ReduceRanks(element.Sum, element.BFloat16, ptr(h), pointers([]uint16{0x3f80}, []uint16{0x3b00}, []uint16{0x3b80}, []uint16{0x3b00}), 1)
+	kernel.ReduceRanks(dtype.Sum, dtype.BFloat16, ptr(h), pointers([]uint16{0x3f80}, []uint16{0x3b00}, []uint16{0x3b80}, []uint16{0x3b00}), 1)
 	if h[0] != 0x3f81 {
 		t.Errorf("bfloat16 sum %04x", h[0])
 	}
 	z := make([]float32, 4)
-	kernel.ReduceRanks(element.Sum, element.Complex64, ptr(z), pointers([]float32{1, 2, 3, 4}, []float32{10, 20, 30, 40}), 2)
+	kernel.ReduceRanks(dtype.Sum, dtype.Complex64, ptr(z), pointers([]float32{1, 2, 3, 4}, []float32{10, 20, 30, 40}), 2)
 	if !slices.Equal(z, []float32{11, 22, 33, 44}) {
 		t.Errorf("complex sum %v", z)
 	}
 	bits := make([]uint8, 2)
-	for op, want := range map[element.ReduceOp][]uint8{element.BAnd: {0, 4}, element.BOr: {7, 6}, element.BXor: {7, 2}} {
-		kernel.ReduceRanks(op, element.Uint8, ptr(bits), pointers([]uint8{1, 6}, []uint8{6, 4}), 2)
+	for op, want := range map[dtype.ReduceOp][]uint8{dtype.BAnd: {0, 4}, dtype.BOr: {7, 6}, dtype.BXor: {7, 2}} {
+		kernel.ReduceRanks(op, dtype.Uint8, ptr(bits), pointers([]uint8{1, 6}, []uint8{6, 4}), 2)
 		if !slices.Equal(bits, want) {
 			t.Errorf("op %d: %v, want %v", op, bits, want)
 		}
@@ -262,12 +262,12 @@ func TestAverageOfRanks(t *testing.T) {
 		}
 		near(t, "float32", everywhere(t, func() []float32 {
 			out := slices.Clone(sources[ranks-1]) // the output is a source
-			kernel.ReduceRanks(element.Avg, element.Float32, ptr(out), append(pointers(sources[:ranks-1]...), ptr(out)), n)
+			kernel.ReduceRanks(dtype.Avg, dtype.Float32, ptr(out), append(pointers(sources[:ranks-1]...), ptr(out)), n)
 			return out
 		}), want32, 0)
 		near(t, "float64", everywhere(t, func() []float64 {
 			out := make([]float64, n)
-			kernel.ReduceRanks(element.Avg, element.Float64, ptr(out), pointers(wide...), n)
+			kernel.ReduceRanks(dtype.Avg, dtype.Float64, ptr(out), pointers(wide...), n)
 			return out
 		}), want64, 0)
 	}
@@ -278,7 +278,7 @@ func TestConcurrentCalls(t *testing.T) {
 	defer kernel.SetThreads(1)
 	kernel.SetThreads(1)
 	x, want := real32(1, 300000), make([]float32, 300000)
-	kernel.Unary(kernel.Exp, element.Float32, []int{len(x)}, row(want), row(x))
+	kernel.Unary(kernel.Exp, dtype.Float32, []int{len(x)}, row(want), row(x))
 	for _, threads := range []int{2, 8} {
 		kernel.SetThreads(threads)
 		if kernel.Threads() != threads {
@@ -289,7 +289,7 @@ func TestConcurrentCalls(t *testing.T) {
 			group.Go(func() {
 				for range 20 {
 					out := make([]float32, len(x))
-					kernel.Unary(kernel.Exp, element.Float32, []int{len(x)}, row(out), row(x))
+					kernel.Unary(kernel.Exp, dtype.Float32, []int{len(x)}, row(out), row(x))
 					if !slices.Equal(out, want) {
 						t.Error("a concurrent call gave something else")
 						return

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // AttentionOptions are settings that Attention does not have.
@@ -25,14 +25,14 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 	if lowProduct(q, k, v) {
 		out, err = lowered(func(t []*Tensor) (out *Tensor, err error) {
 			defer try.Caught(&err)
-			if m := o.Mask; half(m) || m != nil && m.dtype == element.Float32 {
-				o.Mask = try.To(Cast(m, element.Float32))
+			if m := o.Mask; half(m) || m != nil && m.dtype == dtype.Float32 {
+				o.Mask = try.To(Cast(m, dtype.Float32))
 			}
 			out, weights, err = AttentionWith(t[0], t[1], t[2], o)
 			return out, err
 		}, q, k, v)
 		if err == nil {
-			weights, err = Cast(weights, element.BFloat16)
+			weights, err = Cast(weights, dtype.BFloat16)
 		}
 		return out, weights, err
 	}
@@ -52,7 +52,7 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 		return nil, nil, s.err
 	}
 	if o.Causal {
-		all := try.To(Full(q.ctx, []int{q.shape[nq-2], k.shape[nk-2]}, Truth(true), element.Bool))
+		all := try.To(Full(q.ctx, []int{q.shape[nq-2], k.shape[nk-2]}, Truth(true), dtype.Bool))
 		later := try.To(Triu(all, 1))
 		s = s.then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, later, Float(math.Inf(-1))) })
 	}
@@ -61,7 +61,7 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 			return nil, nil, fmt.Errorf("%s: a mask of shape %s does not broadcast to the scores' shape %s", op, ShapeString(m.shape), ShapeString(s.t.shape))
 		}
 		switch {
-		case m.dtype == element.Bool:
+		case m.dtype == dtype.Bool:
 			never := try.To(Unary(OpNot, m))
 			s = s.then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, never, Float(math.Inf(-1))) })
 		case m.dtype == q.dtype:
@@ -101,8 +101,8 @@ func Rotary(x *Tensor, base float64, offset int, interleaved bool) (_ *Tensor, e
 		return nil, fmt.Errorf("%s: needs an input (…, L, D) with an even D, not shape %s", op, ShapeString(x.shape))
 	}
 	length, half := x.shape[nd-2], x.shape[nd-1]/2
-	at := try.To(Arange(x.ctx, Int(int64(offset)), Int(int64(offset)+int64(length)), Int(1), element.Float64))
-	powers := try.To(Arange(x.ctx, Int(0), Int(int64(half)), Int(1), element.Float64))
+	at := try.To(Arange(x.ctx, Int(int64(offset)), Int(int64(offset)+int64(length)), Int(1), dtype.Float64))
+	powers := try.To(Arange(x.ctx, Int(0), Int(int64(half)), Int(1), dtype.Float64))
 	rates := try.To(chain(powers).scalar(OpMul, Float(-2)).scalar(OpDiv, Float(float64(2*half))).
 		then(func(t *Tensor) (*Tensor, error) { return BinaryScalar(OpPow, t, Float(base), true) }).end())
 	column := try.To(View(at, []int{length, 1}))

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // composed is attention from its parts, with whole matrices of scores.
@@ -15,7 +15,7 @@ func composed(q, k, v *Tensor, causal bool) *Tensor {
 	scores := must(BinaryScalar(OpMul, must(MatMul(q, must(Transpose(k, -2, -1)))), Float(scale), false))
 	if causal {
 		rows, cols := q.shape[len(q.shape)-2], k.shape[len(k.shape)-2]
-		later := must(Cast(must(Triu(must(Ones(q.ctx, []int{rows, cols}, element.Int32)), 1)), element.Bool))
+		later := must(Cast(must(Triu(must(Ones(q.ctx, []int{rows, cols}, dtype.Int32)), 1)), dtype.Bool))
 		scores = must(MaskedFill(scores, later, Float(math.Inf(-1))))
 	}
 	return must(MatMul(must(Softmax(scores, -1)), v))
@@ -39,7 +39,7 @@ func TestAttentionAgainstParts(t *testing.T) {
 			c, g := NewContext(), NewGenerator(5, 0)
 			var leaves []*Tensor
 			for _, shape := range [][]int{s.q, s.k, s.v} {
-				x := must(g.Randn(c, shape, element.Float64))
+				x := must(g.Randn(c, shape, dtype.Float64))
 				check(t, x.SetRequiresGrad(true))
 				leaves = append(leaves, x)
 			}
@@ -49,7 +49,7 @@ func TestAttentionAgainstParts(t *testing.T) {
 					seen[i] = must(Transpose(x, -3, -2))
 				}
 				y := f(seen[0], seen[1], seen[2], s.causal)
-				weights := must(NewGenerator(6, 0).Randn(c, y.shape, element.Float64))
+				weights := must(NewGenerator(6, 0).Randn(c, y.shape, dtype.Float64))
 				check(t, must(Sum(must(Mul(y, weights)), nil, false)).Backward(nil, false))
 				out := [4]*Tensor{y.Detach()}
 				for i, x := range leaves {
@@ -69,24 +69,24 @@ func TestAttentionAgainstParts(t *testing.T) {
 
 func TestAttentionEdges(t *testing.T) {
 	c := NewContext()
-	zeros := func(shape ...int) *Tensor { return must(Zeros(c, shape, element.Float32)) }
+	zeros := func(shape ...int) *Tensor { return must(Zeros(c, shape, dtype.Float32)) }
 	fail[*Tensor](t, "attention", "(2, 3)", "(4, 5)")(Attention(zeros(2, 3), zeros(4, 5), zeros(4, 5), false))
 	fail[*Tensor](t, "attention", "nothing to attend to", "(0, 3)")(Attention(zeros(2, 3), zeros(0, 3), zeros(0, 3), false))
 	fail[*Tensor](t, "attention", "do not broadcast", "(2, 4, 3)")(Attention(zeros(2, 4, 3), zeros(3, 4, 3), zeros(3, 4, 3), false))
-	fail[*Tensor](t, "attention", "differ", "float64")(Attention(zeros(2, 3), must(Zeros(c, []int{2, 3}, element.Float64)), zeros(2, 3), false))
+	fail[*Tensor](t, "attention", "differ", "float64")(Attention(zeros(2, 3), must(Zeros(c, []int{2, 3}, dtype.Float64)), zeros(2, 3), false))
 	for _, shape := range [][]int{{0, 3, 4}, {2, 0, 4}} {
 		if y := must(Attention(zeros(shape...), zeros(shape[0], 2, 4), zeros(shape[0], 2, 4), true)); !sameShape(y.shape, shape) {
 			t.Errorf("shape %v, want %v", y.shape, shape)
 		}
 	}
 	// Without a width all keys weigh the same.
-	v := floats(c, element.Float32, []int{2, 1}, 1, 3)
+	v := floats(c, dtype.Float32, []int{2, 1}, 1, 3)
 	equal(t, must(Attention(zeros(3, 0), zeros(2, 0), v, false)), []int{3, 1}, 2, 2, 2)
 	// Large scores neither overflow nor lose the largest.
-	big := floats(c, element.Float32, []int{2, 1}, 1e4, -1e4)
+	big := floats(c, dtype.Float32, []int{2, 1}, 1e4, -1e4)
 	equal(t, must(Attention(big, big, v, false)), []int{2, 1}, 1, 3)
 	// NaN stays in the rows that see it.
-	nan := floats(c, element.Float32, []int{2, 1}, 1, math.NaN())
+	nan := floats(c, dtype.Float32, []int{2, 1}, 1, math.NaN())
 	equal(t, must(Attention(big, nan, v, true)), []int{2, 1}, 1, math.NaN())
 }
 
@@ -103,7 +103,7 @@ func TestAttentionOfFewHeads(t *testing.T) {
 				c, g := NewContext(), NewGenerator(9, 0)
 				q, k, v := param(g, c, s.batch, s.rows, 24), param(g, c, s.batch, s.cols, 24), param(g, c, s.batch, s.cols, 17)
 				y := must(Attention(q, k, v, s.causal))
-				check(t, y.Backward(must(g.Randn(c, y.shape, element.Float32)), false))
+				check(t, y.Backward(must(g.Randn(c, y.shape, dtype.Float32)), false))
 				got := slices.Concat(list(y), list(q.Grad()), list(k.Grad()), list(v.Grad()))
 				if want == nil {
 					want = got
@@ -125,7 +125,7 @@ func TestUnseenKeys(t *testing.T) {
 		q, k, v := param(g, c, 1, rows, 24), param(g, c, 1, rows, 24), param(g, c, 1, rows, 17)
 		fill(must(Select(must(Select(v.Detach(), 0, 0)), 0, bad)), Float(value))
 		y := must(Attention(q, k, v, true))
-		check(t, y.Backward(must(g.Randn(c, y.shape, element.Float32)), false))
+		check(t, y.Backward(must(g.Randn(c, y.shape, dtype.Float32)), false))
 		return slices.Concat(list(y), list(q.Grad()), list(k.Grad()), list(v.Grad()))
 	}
 	finite := attend(1)

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A node is one recorded operation. Nodes are numbered in the order of
@@ -15,7 +15,7 @@ type node struct {
 	op    string
 	seq   uint64
 	shape []int // of the result
-	dtype element.Type
+	dtype dtype.Type
 	ctx   *Context
 	in    []edge
 	saved []savedTensor
@@ -62,7 +62,7 @@ func (t *Tensor) SetRequiresGrad(on bool) error {
 	switch {
 	case t.node != nil && !on:
 		return fmt.Errorf("requires_grad: only a leaf can stop requiring a gradient; use detach()")
-	case on && t.dtype != element.Float32 && t.dtype != element.Float64:
+	case on && t.dtype != dtype.Float32 && t.dtype != dtype.Float64:
 		return fmt.Errorf("requires_grad: only float32 and float64 tensors can require gradients, not %s; cast with .to(\"float32\")", t.dtype)
 	case on && t.ctx == nil:
 		return fmt.Errorf("requires_grad: the tensor has no context")

@@ -3,11 +3,11 @@ package tensor
 import (
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func leaf(c *Context, values ...float64) *Tensor {
-	x := floats(c, element.Float32, []int{len(values)}, values...)
+	x := floats(c, dtype.Float32, []int{len(values)}, values...)
 	must(0, x.SetRequiresGrad(true))
 	return x
 }
@@ -28,10 +28,10 @@ func TestBackwardNeedsOneElement(t *testing.T) {
 	x := leaf(c, 1, 2)
 	y := must(Mul(x, x))
 	fails(t, y.Backward(nil, false), "one element", "(2,)")
-	fails(t, y.Backward(floats(c, element.Float32, []int{3}, 1, 1, 1), false), "(3,)", "(2,)")
-	check(t, y.Backward(floats(c, element.Float32, []int{2}, 1, 10), false))
+	fails(t, y.Backward(floats(c, dtype.Float32, []int{3}, 1, 1, 1), false), "(3,)", "(2,)")
+	check(t, y.Backward(floats(c, dtype.Float32, []int{2}, 1, 10), false))
 	equal(t, x.Grad(), []int{2}, 2, 40)
-	fails(t, floats(c, element.Float32, nil, 1).Backward(nil, false), "does not require a gradient")
+	fails(t, floats(c, dtype.Float32, nil, 1).Backward(nil, false), "does not require a gradient")
 }
 
 // Two paths into one leaf, and a node with two consumers.
@@ -66,7 +66,7 @@ func TestNoGrad(t *testing.T) {
 func TestInPlaceRules(t *testing.T) {
 	c := NewContext()
 	x := leaf(c, 1, 2)
-	one := floats(c, element.Float32, nil, 1)
+	one := floats(c, dtype.Float32, nil, 1)
 	fails(t, BinaryInPlace(OpAdd, x, one), "add_", "a leaf that requires grad", "no_grad")
 	fails(t, x.Fill(Int(0)), "fill_", "a leaf that requires grad")
 	c.BeginNoGrad()
@@ -78,18 +78,18 @@ func TestInPlaceRules(t *testing.T) {
 	check(t, BinaryInPlace(OpAdd, y, one))
 	fails(t, must(Sum(y, nil, false)).Backward(nil, false), "modified in place", "exp", "clone()")
 
-	y = must(Mul(x, floats(c, element.Float32, nil, 2)))
+	y = must(Mul(x, floats(c, dtype.Float32, nil, 2)))
 	v := must(Select(y, 0, 0))
 	fails(t, BinaryInPlace(OpMul, v, one), "mul_", "is a view")
 	check(t, BinaryInPlace(OpAdd, y, one))
 	fails(t, must(Mul(v, v)).Backward(nil, false), "view that was taken before")
 
-	wide := must(Expand(floats(c, element.Float32, []int{1}, 1), []int{3}))
+	wide := must(Expand(floats(c, dtype.Float32, []int{1}, 1), []int{3}))
 	fails(t, wide.Fill(Int(2)), "expanded", "clone()")
 	n := ints(c, []int{2}, 1, 2)
-	fails(t, BinaryInPlace(OpAdd, n, floats(c, element.Float32, []int{2}, 1, 2)), "add_", "float32", "int64")
+	fails(t, BinaryInPlace(OpAdd, n, floats(c, dtype.Float32, []int{2}, 1, 2)), "add_", "float32", "int64")
 	fails(t, BinaryInPlace(OpDiv, n, n), "div_", "int64")
-	fails(t, BinaryInPlace(OpAdd, floats(c, element.Float32, nil, 1), floats(c, element.Float32, []int{2}, 1, 2)), "add_", "(2,)", "()")
+	fails(t, BinaryInPlace(OpAdd, floats(c, dtype.Float32, nil, 1), floats(c, dtype.Float32, []int{2}, 1, 2)), "add_", "(2,)", "()")
 	n.Freeze()
 	fails(t, n.Fill(Int(1)), "frozen", "main()")
 	fails(t, must(View(n, []int{2, 1})).Fill(Int(1)), "frozen")
@@ -108,7 +108,7 @@ func TestAssignmentGradient(t *testing.T) {
 
 func TestOverlappingCopy(t *testing.T) {
 	c := NewContext()
-	x := floats(c, element.Float32, []int{4}, 1, 2, 3, 4)
+	x := floats(c, dtype.Float32, []int{4}, 1, 2, 3, 4)
 	check(t, CopyInto(must(Narrow(x, 0, 1, 3)), must(Narrow(x, 0, 0, 3))))
 	equal(t, x, []int{4}, 1, 1, 2, 3)
 }
@@ -142,9 +142,9 @@ func TestGradReady(t *testing.T) {
 func TestGradAssignment(t *testing.T) {
 	c := NewContext()
 	x := leaf(c, 1, 2)
-	fails(t, x.SetGrad(floats(c, element.Float32, []int{1}, 1)), "(1,)", "(2,)")
+	fails(t, x.SetGrad(floats(c, dtype.Float32, []int{1}, 1)), "(1,)", "(2,)")
 	fails(t, x.SetGrad(ints(c, []int{2}, 1, 2)), "int64", "float32")
-	check(t, x.SetGrad(floats(c, element.Float32, []int{2}, 5, 6)))
+	check(t, x.SetGrad(floats(c, dtype.Float32, []int{2}, 5, 6)))
 	check(t, must(Sum(x, nil, false)).Backward(nil, false))
 	equal(t, x.Grad(), []int{2}, 6, 7)
 	fails(t, ints(c, []int{1}, 1).SetRequiresGrad(true), "float32 and float64", "int64")
@@ -157,19 +157,19 @@ func TestGradientMemory(t *testing.T) {
 	const n = 1 << 16 // large enough for the pool
 	c := NewContext()
 	big := func() *Tensor {
-		x := must(Ones(c, []int{n}, element.Float32))
+		x := must(Ones(c, []int{n}, dtype.Float32))
 		check(t, x.SetRequiresGrad(true))
 		return x
 	}
 	a, b, d := big(), big(), big()
-	seed := must(Ones(c, []int{n}, element.Float32))
-	mine := must(Full(c, []int{n}, Int(5), element.Float32))
+	seed := must(Ones(c, []int{n}, dtype.Float32))
+	mine := must(Full(c, []int{n}, Int(5), dtype.Float32))
 	y := must(Add(must(Add(a, b)), must(Mul(d, d))))
 	z := must(Clone(y.Detach()))
 	Function("keep", z, []*Tensor{y}, func(g *Tensor) ([]*Tensor, error) { return []*Tensor{mine}, nil })
 	check(t, z.Backward(seed, false))
 	for range 3 { // whatever was given back is overwritten
-		must(Full(c, []int{n}, Int(-1), element.Float32))
+		must(Full(c, []int{n}, Int(-1), dtype.Float32))
 	}
 	for _, tc := range []struct {
 		x    *Tensor
@@ -188,7 +188,7 @@ func TestGradientMemory(t *testing.T) {
 func TestClearedGradient(t *testing.T) {
 	const n = 1 << 16
 	c := NewContext()
-	x := must(Ones(c, []int{n}, element.Float32))
+	x := must(Ones(c, []int{n}, dtype.Float32))
 	check(t, x.SetRequiresGrad(true))
 	for _, f := range []func(x *Tensor) (*Tensor, error){
 		func(x *Tensor) (*Tensor, error) { return Mul(x, x) },          // the gradient as it arrives
@@ -206,7 +206,7 @@ func TestClearedGradient(t *testing.T) {
 			t.Errorf("clearing a gradient of %d bytes gave back %d", 4*n, before-after)
 		}
 		for range 3 { // what was given back is overwritten
-			must(Full(c, []int{n}, Int(-1), element.Float32))
+			must(Full(c, []int{n}, Int(-1), dtype.Float32))
 		}
 		if again := scalar(must(Min(kept))); again != lo || again < 1 {
 			t.Errorf("a gradient that is in use became %v", again)

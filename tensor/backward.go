@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Backward computes the gradient of t with respect to the leaves it was
@@ -171,19 +171,19 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 func (c *Context) deliver(e edge, g *Tensor) (err error) {
 	defer try.Caught(&err)
 	var shape []int
-	var dtype element.Type
+	var dt dtype.Type
 	if e.node != nil {
-		shape, dtype = e.node.shape, e.node.dtype
+		shape, dt = e.node.shape, e.node.dtype
 	} else {
-		shape, dtype = e.leaf.shape, e.leaf.dtype
+		shape, dt = e.leaf.shape, e.leaf.dtype
 	}
-	dtype = computable(dtype)
+	dt = computable(dt)
 	fit := g
 	if !sameShape(g.shape, shape) {
 		fit = try.To(sumTo(g, shape))
 	}
-	if fit.dtype != dtype {
-		fit = try.To(Cast(fit, dtype))
+	if fit.dtype != dt {
+		fit = try.To(Cast(fit, dt))
 	}
 	if fit.st != g.st { // new, and only ours
 		fit.st.temp = true
@@ -206,7 +206,7 @@ func (c *Context) deliver(e edge, g *Tensor) (err error) {
 	case g.ours():
 		sum = g
 	default:
-		sum = try.To(newTensor("add", g.ctx, shape, dtype))
+		sum = try.To(newTensor("add", g.ctx, shape, dt))
 		sum.st.temp = true
 	}
 	kBinary(OpAdd, sum, n.grad, g)

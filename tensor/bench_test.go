@@ -3,7 +3,7 @@ package tensor
 import (
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func BenchmarkAdd16(b *testing.B) {
@@ -24,7 +24,7 @@ func BenchmarkMul16Backward(b *testing.B) {
 
 func small(b *testing.B, f func(x, y *Tensor)) {
 	c := NewContext()
-	x, y := must(Ones(c, []int{16}, element.Float32)), must(Ones(c, []int{16}, element.Float32))
+	x, y := must(Ones(c, []int{16}, dtype.Float32)), must(Ones(c, []int{16}, dtype.Float32))
 	b.ReportAllocs()
 	for b.Loop() {
 		f(x, y)
@@ -35,7 +35,7 @@ func small(b *testing.B, f func(x, y *Tensor)) {
 func BenchmarkMLPStep(b *testing.B) {
 	c, g := NewContext(), NewGenerator(1, 0)
 	layer := func(in, out int) (w, bias *Tensor) {
-		w, bias = must(Zeros(c, []int{out, in}, element.Float32)), must(Zeros(c, []int{out}, element.Float32))
+		w, bias = must(Zeros(c, []int{out, in}, dtype.Float32)), must(Zeros(c, []int{out}, dtype.Float32))
 		must(0, g.InitLinear(w, bias))
 		w.requiresGrad, bias.requiresGrad = true, true
 		return w, bias
@@ -43,7 +43,7 @@ func BenchmarkMLPStep(b *testing.B) {
 	w1, b1 := layer(64, 128)
 	w2, b2 := layer(128, 10)
 	opt := must(NewSGD([]ParamGroup{{Params: []*Tensor{w1, b1, w2, b2}, LR: 0.1}}, SGDOptions{Momentum: 0.9}))
-	x, y := must(g.Rand(c, []int{64, 64}, element.Float32)), must(g.RandInt(c, 0, 10, []int{64}, element.Int64))
+	x, y := must(g.Rand(c, []int{64, 64}, dtype.Float32)), must(g.RandInt(c, 0, 10, []int{64}, dtype.Int64))
 	b.ReportAllocs()
 	for b.Loop() {
 		h := must(Unary(OpRelu, must(Linear(x, w1, b1))))
@@ -55,7 +55,7 @@ func BenchmarkMLPStep(b *testing.B) {
 }
 
 func BenchmarkTranspose1M(b *testing.B) {
-	x := must(Transpose(must(Ones(NewContext(), []int{1024, 1024}, element.Float32)), 0, 1))
+	x := must(Transpose(must(Ones(NewContext(), []int{1024, 1024}, dtype.Float32)), 0, 1))
 	b.SetBytes(8 << 20)
 	for b.Loop() {
 		Discard(must(Clone(x)))

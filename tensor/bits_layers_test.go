@@ -1,6 +1,6 @@
 package tensor
 
-import "drun/kernel/element"
+import "drun/kernel/dtype"
 
 func init() {
 	bitModels = append(bitModels, []struct {
@@ -24,8 +24,8 @@ func trainOptimizers() (bits []uint32) {
 		b := newBitNet()
 		up, down := b.linear(37, 1100), b.linear(1100, 7)
 		groups := []ParamGroup{{Params: b.ps, LR: 0.01, WeightDecay: 0.01}}
-		x := must(b.g.Randn(b.c, []int{19, 37}, element.Float32))
-		y := must(b.g.RandInt(b.c, 0, 7, []int{19}, element.Int64))
+		x := must(b.g.Randn(b.c, []int{19, 37}, dtype.Float32))
+		y := must(b.g.RandInt(b.c, 0, 7, []int{19}, dtype.Int64))
 		average := must(NewAverage(b.ps, 0.9))
 		loss := func() *Tensor {
 			l := must(CrossEntropy(down(must(Unary(OpTanh, up(x)))), y, ReduceMean))
@@ -65,8 +65,8 @@ func trainConvolved() []uint32 {
 	w, up, gamma, beta, deep := b.param(12, 3, 3, 3), b.param(12, 5, 4, 3), b.param(12), b.param(12), b.param(4, 10, 3, 2, 2)
 	head := b.linear(40, 7)
 	opt := b.sgd()
-	x := must(b.g.Randn(b.c, []int{5, 6, 23, 19}, element.Float32))
-	y := must(b.g.RandInt(b.c, 0, 7, []int{5}, element.Int64))
+	x := must(b.g.Randn(b.c, []int{5, 6, 23, 19}, dtype.Float32))
+	y := must(b.g.RandInt(b.c, 0, 7, []int{5}, dtype.Int64))
 	return b.steps(3, opt, func() *Tensor {
 		o := ConvOptions{Stride: [2]int{2, 1}, Padding: [2]int{3, 2}, Dilation: [2]int{2, 3}, Groups: 2}
 		h := must(GroupNorm("group_norm", must(Convolve("conv2d", x, w, nil, o)), gamma, beta, 3, 1e-5))
@@ -94,14 +94,14 @@ func trainSequences() []uint32 {
 	}
 	head := b.linear(width-1, 5)
 	opt := b.adam()
-	x := must(b.g.Randn(b.c, []int{11, 53, in}, element.Float32))
-	y := must(b.g.RandInt(b.c, 0, 5, []int{11 * 53}, element.Int64))
+	x := must(b.g.Randn(b.c, []int{11, 53, in}, dtype.Float32))
+	y := must(b.g.RandInt(b.c, 0, 5, []int{11 * 53}, dtype.Int64))
 	lengths := make([]int64, 53)
 	for i := range lengths {
 		lengths[i] = int64(1 + i%11)
 	}
-	zero := must(Zeros(b.c, []int{53, width}, element.Float32))
-	mask := must(BinaryScalar(OpGt, must(b.g.Rand(b.c, []int{11, 11}, element.Float32)), Float(0.4), false))
+	zero := must(Zeros(b.c, []int{53, width}, dtype.Float32))
+	mask := must(BinaryScalar(OpGt, must(b.g.Rand(b.c, []int{11, 11}, dtype.Float32)), Float(0.4), false))
 	return b.steps(3, opt, func() *Tensor {
 		h := x
 		for i, w := range cells {

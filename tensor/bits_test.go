@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // The models that train below, of sizes that are not multiples of a vector
@@ -42,7 +42,7 @@ type bitNet struct {
 func newBitNet() *bitNet { return &bitNet{c: NewContext(), g: NewGenerator(3, 0)} }
 
 func (b *bitNet) param(shape ...int) *Tensor {
-	p := must(Zeros(b.c, shape, element.Float32))
+	p := must(Zeros(b.c, shape, dtype.Float32))
 	must(0, b.g.Uniform(p, -0.3, 0.3))
 	must(0, p.SetRequiresGrad(true))
 	b.ps = append(b.ps, p)
@@ -96,8 +96,8 @@ func trainPerceptron(steps, batch int, op UnaryOp, sizes ...int) []uint32 {
 		layers = append(layers, b.linear(sizes[i], sizes[i+1]))
 	}
 	opt := b.sgd()
-	x := must(b.g.Randn(b.c, []int{batch, sizes[0]}, element.Float32))
-	y := must(b.g.RandInt(b.c, 0, int64(sizes[len(sizes)-1]), []int{batch}, element.Int64))
+	x := must(b.g.Randn(b.c, []int{batch, sizes[0]}, dtype.Float32))
+	y := must(b.g.RandInt(b.c, 0, int64(sizes[len(sizes)-1]), []int{batch}, dtype.Int64))
 	return b.steps(steps, opt, func() *Tensor {
 		h := x
 		for i, layer := range layers {
@@ -114,8 +114,8 @@ func trainConvolutions(autocast bool) []uint32 {
 	w1, b1, w2, b2 := b.param(13, 1, 3, 3), b.param(13), b.param(29, 13, 3, 3), b.param(29)
 	head := b.linear(29*3*4, 10)
 	opt := b.sgd()
-	x := must(b.g.Randn(b.c, []int{5, 1, 13, 17}, element.Float32))
-	y := must(b.g.RandInt(b.c, 0, 10, []int{5}, element.Int64))
+	x := must(b.g.Randn(b.c, []int{5, 1, 13, 17}, dtype.Float32))
+	y := must(b.g.RandInt(b.c, 0, 10, []int{5}, dtype.Int64))
 	one, two := [2]int{1, 1}, [2]int{2, 2}
 	return b.steps(3, opt, func() *Tensor {
 		defer b.c.Autocast(b.c.Autocast(autocast))
@@ -139,11 +139,11 @@ func trainTransformer(autocast bool) []uint32 {
 	}
 	norm, head := b.norm(width), b.linear(width, vocabulary)
 	opt := b.adam()
-	x := must(b.g.RandInt(b.c, 0, vocabulary, []int{batch, context}, element.Int64))
-	y := must(b.g.RandInt(b.c, 0, vocabulary, []int{batch * context}, element.Int64))
+	x := must(b.g.RandInt(b.c, 0, vocabulary, []int{batch, context}, dtype.Int64))
+	y := must(b.g.RandInt(b.c, 0, vocabulary, []int{batch * context}, dtype.Int64))
 	return b.steps(3, opt, func() *Tensor {
 		defer b.c.Autocast(b.c.Autocast(autocast))
-		h := must(Add(must(Embedding(tokens, x)), must(Embedding(positions, must(Arange(b.c, Int(0), Int(context), Int(1), element.Int64))))))
+		h := must(Add(must(Embedding(tokens, x)), must(Embedding(positions, must(Arange(b.c, Int(0), Int(context), Int(1), dtype.Int64))))))
 		for _, l := range blocks {
 			qkv := must(View(l.qkv(l.norm1(h)), []int{batch, context, 3, heads, width / heads}))
 			qkv = must(Permute(qkv, []int{2, 0, 3, 1, 4}))
@@ -163,9 +163,9 @@ func trainLayers() []uint32 {
 	w, bias, gamma, beta, scale := b.param(5, 2, 3, 2), b.param(5), b.param(5), b.param(5), b.param(45)
 	head := b.linear(45, 7)
 	opt := b.adam()
-	mean, variance := must(Zeros(b.c, []int{5}, element.Float32)), must(Ones(b.c, []int{5}, element.Float32))
-	x := must(b.g.Randn(b.c, []int{19, 2, 9, 11}, element.Float32))
-	y := must(b.g.RandInt(b.c, 0, 7, []int{19}, element.Int64))
+	mean, variance := must(Zeros(b.c, []int{5}, dtype.Float32)), must(Ones(b.c, []int{5}, dtype.Float32))
+	x := must(b.g.Randn(b.c, []int{19, 2, 9, 11}, dtype.Float32))
+	y := must(b.g.RandInt(b.c, 0, 7, []int{19}, dtype.Int64))
 	return b.steps(5, opt, func() *Tensor {
 		h := must(BatchNorm(must(conv2d(x, w, bias, [2]int{1, 2}, [2]int{1, 0})), gamma, beta, mean, variance, true, 0.1, 1e-5))
 		h = must(Flatten(must(AvgPool2d(must(Unary(OpSilu, h)), [2]int{3, 1}, [2]int{3, 2}, [2]int{})), 1, -1))
@@ -296,8 +296,8 @@ func TestSameBitsNoticesOrder(t *testing.T) {
 	run := func(turned bool) []uint32 {
 		b := newBitNet()
 		w := b.param(9, 35)
-		x := must(b.g.Randn(b.c, []int{8, 35}, element.Float32))
-		y := must(b.g.RandInt(b.c, 0, 9, []int{8}, element.Int64))
+		x := must(b.g.Randn(b.c, []int{8, 35}, dtype.Float32))
+		y := must(b.g.RandInt(b.c, 0, 9, []int{8}, dtype.Int64))
 		turn := func(t *Tensor) *Tensor {
 			if turned {
 				return must(Flip(t.Detach(), []int{1}))

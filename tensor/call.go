@@ -4,7 +4,7 @@ import (
 	"unsafe"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // The calls into kernel. Operands have been checked and have the computing
@@ -50,11 +50,11 @@ func kBinary(op BinaryOp, out, a, b *Tensor) {
 	alive(a, b, out)
 }
 
-func kBinaryViews(op BinaryOp, dtype element.Type, out *Tensor, x, y kernel.View) {
+func kBinaryViews(op BinaryOp, dt dtype.Type, out *Tensor, x, y kernel.View) {
 	if op.compares() {
-		kernel.Compare(kernel.CompareOp(op-OpEq), dtype, out.shape, out.kview(), x, y)
+		kernel.Compare(kernel.CompareOp(op-OpEq), dt, out.shape, out.kview(), x, y)
 	} else {
-		kernel.Binary(kernel.BinaryOp(op), dtype, out.shape, out.kview(), x, y)
+		kernel.Binary(kernel.BinaryOp(op), dt, out.shape, out.kview(), x, y)
 	}
 }
 

@@ -2,7 +2,7 @@ package tensor
 
 import (
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // chained strings operations together and keeps the first error. Intermediate results are discarded: nobody else has seen them.
@@ -51,7 +51,7 @@ func (c chained) end() (*Tensor, error) { return c.t, c.err }
 type builder struct {
 	op    string
 	ctx   *Context
-	dtype element.Type
+	dtype dtype.Type
 }
 
 // build makes tensors for op, of t's context and type unless stated otherwise.
@@ -61,13 +61,13 @@ func build(op string, t *Tensor) builder { return builder{op, t.ctx, t.dtype} }
 func (b *builder) like(shape ...int) *Tensor { return b.of(b.dtype, shape...) }
 
 // of is a new tensor of another type.
-func (b *builder) of(dtype element.Type, shape ...int) *Tensor {
-	return try.To(newTensor(b.op, b.ctx, shape, dtype))
+func (b *builder) of(dt dtype.Type, shape ...int) *Tensor {
+	return try.To(newTensor(b.op, b.ctx, shape, dt))
 }
 
 // zeros is of, filled with zeros.
-func (b *builder) zeros(dtype element.Type, shape ...int) *Tensor {
-	t := b.of(dtype, shape...)
+func (b *builder) zeros(dt dtype.Type, shape ...int) *Tensor {
+	t := b.of(dt, shape...)
 	if !t.shapeOnly() {
 		clear(t.Bytes())
 	}
@@ -83,7 +83,7 @@ func (b *builder) contiguous(t *Tensor) *Tensor {
 }
 
 // cast is t in another type.
-func (b *builder) cast(t *Tensor, dtype element.Type) *Tensor { return try.To(cast(b.op, t, dtype)) }
+func (b *builder) cast(t *Tensor, dt dtype.Type) *Tensor { return try.To(cast(b.op, t, dt)) }
 
 // indices is the int64 elements of a tensor of integers, in row-major order.
-func (b *builder) indices(t *Tensor) *Tensor { return b.contiguous(b.cast(t, element.Int64)) }
+func (b *builder) indices(t *Tensor) *Tensor { return b.contiguous(b.cast(t, dtype.Int64)) }

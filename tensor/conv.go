@@ -7,7 +7,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // window checks the geometry of a convolution or pooling over images of a shape (N, C, H, W).
@@ -39,10 +39,10 @@ func window(op string, shape []int, size, stride, padding, dilation [2]int) (ker
 }
 
 // padded checks that working memory can hold an image with its padding.
-func padded(op string, w kernel.Window, dtype element.Type) error {
+func padded(op string, w kernel.Window, dt dtype.Type) error {
 	h, v := w.Out()
 	n, err := countElems(op, []int{w.Channels, w.StrideH, w.StrideW, h + (w.KernelH-1)*w.DilationH/w.StrideH, v + (w.KernelW-1)*w.DilationW/w.StrideW})
-	if err != nil || n > Memory().Limit/dtype.Size() {
+	if err != nil || n > Memory().Limit/dt.Size() {
 		return fmt.Errorf("%s: with a padding of (%d, %d) an image of %d×%d does not fit in this machine's memory", op, w.PadH, w.PadW, w.Height, w.Width)
 	}
 	return nil
@@ -240,7 +240,7 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (_ *Tensor, err error) {
 	if w.Height*w.Width > math.MaxInt32 {
 		return nil, fmt.Errorf("%s: an image of %d×%d has more elements than the indices of the maxima count to", op, w.Height, w.Width)
 	}
-	at := try.To(newTensor(op, x.ctx, out.shape, element.Int32))
+	at := try.To(newTensor(op, x.ctx, out.shape, dtype.Int32))
 	if !out.shapeOnly() {
 		kernel.MaxPool2d(x.dtype, w, out.ptr(), Elems[int32](at), in.ptr())
 	}

@@ -5,7 +5,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // ConvolvePooled is MaxPool2d of Convolve, bit for bit, at less cost: the intermediate results, and their gradients, never
@@ -30,7 +30,7 @@ func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, paddin
 	ph, pv := pool.Out()
 	b := build(op, x)
 	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(w.Batch, w.Filters, ph, pv)
-	at := b.of(element.Int32, w.Batch, w.Filters, ph, pv) // where the maxima were
+	at := b.of(dtype.Int32, w.Batch, w.Filters, ph, pv) // where the maxima were
 	if out.shapeOnly() {
 		return out, nil
 	}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A pooled convolution has the bits of a convolution and a pooling, NaN, infinities and the places of equal maxima included, and
@@ -21,14 +21,14 @@ func TestConvolvePooled(t *testing.T) {
 		{2, 16, 9, 9, 16, 2, 1, [2]int{3, 3}, [2]int{2, 1}, [2]int{1, 1}},
 		{1, 3, 40, 300, 5, 5, 2, [2]int{2, 2}, [2]int{2, 2}, [2]int{}},
 	} {
-		for _, dtype := range []element.Type{element.Float32, element.Float64} {
-			t.Run(fmt.Sprint(s, dtype), func(t *testing.T) {
+		for _, dt := range []dtype.Type{dtype.Float32, dtype.Float64} {
+			t.Run(fmt.Sprint(s, dt), func(t *testing.T) {
 				c := NewContext()
 				o := plain([2]int{1, 1}, [2]int{s.padding, s.padding})
 				compute := func(fused bool) []string {
 					g := NewGenerator(3, 0)
-					x, weight := must(g.Randn(c, []int{s.n, s.c, s.h, s.w}, dtype)), must(g.Randn(c, []int{s.f, s.c, s.kernel, s.kernel}, dtype))
-					bias := must(g.Randn(c, []int{s.f}, dtype))
+					x, weight := must(g.Randn(c, []int{s.n, s.c, s.h, s.w}, dt)), must(g.Randn(c, []int{s.f, s.c, s.kernel, s.kernel}, dt))
+					bias := must(g.Randn(c, []int{s.f}, dt))
 					if s.c == 17 {
 						set(x, 5, math.NaN())
 						set(x, 300, math.Inf(1))
@@ -52,7 +52,7 @@ func TestConvolvePooled(t *testing.T) {
 					check(t, err)
 					y, err = Unary(OpRelu, y)
 					check(t, err)
-					check(t, y.Backward(must(g.Randn(c, y.Shape(), dtype)), false))
+					check(t, y.Backward(must(g.Randn(c, y.Shape(), dt)), false))
 					return []string{string(y.Bytes()), string(x.Grad().Bytes()), string(weight.Grad().Bytes()), string(bias.Grad().Bytes())}
 				}
 				want, got := compute(false), compute(true)
@@ -68,7 +68,7 @@ func TestConvolvePooled(t *testing.T) {
 
 // set changes an element of a tensor of reals.
 func set(t *Tensor, i int, v float64) {
-	if t.DType() == element.Float32 {
+	if t.DType() == dtype.Float32 {
 		Elems[float32](t)[i] = float32(v)
 	} else {
 		Elems[float64](t)[i] = v

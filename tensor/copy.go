@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Clone copies t into fresh contiguous memory; gradients flow through.
@@ -27,26 +27,26 @@ func backPass(_ *node, g *Tensor, out []*Tensor) error {
 
 // Cast converts to another type. A tensor that already has it is returned itself. Floats become integers by rounding
 // towards zero.
-func Cast(t *Tensor, dtype element.Type) (*Tensor, error) {
-	if t.dtype == dtype {
+func Cast(t *Tensor, dt dtype.Type) (*Tensor, error) {
+	if t.dtype == dt {
 		return t, nil
 	}
-	out, err := cast("to", t, dtype)
+	out, err := cast("to", t, dt)
 	if err != nil {
 		return nil, err
 	}
-	if dtype.IsFloat() && records(t, nil) {
+	if dt.IsFloat() && records(t, nil) {
 		record(out, "to", backPass, t)
 	}
 	return out, nil
 }
 
 // cast converts without recording.
-func cast(op string, t *Tensor, dtype element.Type) (*Tensor, error) {
-	if t.dtype == dtype {
+func cast(op string, t *Tensor, dt dtype.Type) (*Tensor, error) {
+	if t.dtype == dt {
 		return t, nil
 	}
-	out, err := newTensor(op, t.ctx, t.shape, dtype)
+	out, err := newTensor(op, t.ctx, t.shape, dt)
 	if err != nil {
 		return nil, err
 	}

@@ -6,36 +6,36 @@ import (
 	"unsafe"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Zeros makes a tensor of zeros.
-func Zeros(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
-	return zeros("zeros", c, shape, dtype)
+func Zeros(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
+	return zeros("zeros", c, shape, dt)
 }
 
 // zeros is Zeros on behalf of an operation.
-func zeros(op string, c *Context, shape []int, dtype element.Type) (_ *Tensor, err error) {
+func zeros(op string, c *Context, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	b := builder{op: op, ctx: c}
-	return b.zeros(dtype, shape...), nil
+	return b.zeros(dt, shape...), nil
 }
 
 // Ones makes a tensor of ones.
-func Ones(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
-	return full("ones", c, shape, Int(1), dtype)
+func Ones(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
+	return full("ones", c, shape, Int(1), dt)
 }
 
 // Full makes a tensor whose elements are all value.
-func Full(c *Context, shape []int, value Scalar, dtype element.Type) (*Tensor, error) {
-	return full("full", c, shape, value, dtype)
+func Full(c *Context, shape []int, value Scalar, dt dtype.Type) (*Tensor, error) {
+	return full("full", c, shape, value, dt)
 }
 
 // full is Full on behalf of an operation.
-func full(op string, c *Context, shape []int, value Scalar, dtype element.Type) (_ *Tensor, err error) {
+func full(op string, c *Context, shape []int, value Scalar, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	try.Ok(value.fits(op, dtype))
-	t := try.To(newTensor(op, c, shape, dtype))
+	try.Ok(value.fits(op, dt))
+	t := try.To(newTensor(op, c, shape, dt))
 	fill(t, value)
 	return t, nil
 }
@@ -54,47 +54,47 @@ func fill(t *Tensor, value Scalar) {
 }
 
 // newNumber makes a tensor without dimensions that counts as a plain number.
-func newNumber(c *Context, s Scalar, dtype element.Type) *Tensor {
+func newNumber(c *Context, s Scalar, dt dtype.Type) *Tensor {
 	b := new(inlineTensor)
 	t := &b.Tensor
 	t.st = &b.Storage
-	t.st.ptr, t.st.bytes = unsafe.Pointer(&b.data), dtype.Size()
-	t.ctx, t.dtype, t.n, t.contiguous, t.number = c, dtype, 1, true, true
+	t.st.ptr, t.st.bytes = unsafe.Pointer(&b.data), dt.Size()
+	t.ctx, t.dtype, t.n, t.contiguous, t.number = c, dt, 1, true, true
 	t.setDims(0)
-	s.put(t.st.ptr, dtype)
+	s.put(t.st.ptr, dt)
 	return t
 }
 
 // FromScalars makes a tensor of the given elements in row-major order; each
 // must fit the type.
-func FromScalars(c *Context, values []Scalar, shape []int, dtype element.Type) (_ *Tensor, err error) {
+func FromScalars(c *Context, values []Scalar, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	t := try.To(newTensor("tensor", c, shape, dtype))
+	t := try.To(newTensor("tensor", c, shape, dt))
 	if len(values) != t.n {
 		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
 	if t.shapeOnly() {
 		return t, nil
 	}
-	p, size := t.ptr(), dtype.Size()
+	p, size := t.ptr(), dt.Size()
 	for i, v := range values {
-		try.Ok(v.fits("tensor", dtype))
-		v.put(unsafe.Add(p, i*size), dtype)
+		try.Ok(v.fits("tensor", dt))
+		v.put(unsafe.Add(p, i*size), dt)
 	}
 	return t, nil
 }
 
 // FromFloats makes a tensor of the given elements in row-major order.
-func FromFloats(c *Context, values []float64, shape []int, dtype element.Type) (*Tensor, error) {
-	return fromSlice(c, values, shape, element.Float64, dtype)
+func FromFloats(c *Context, values []float64, shape []int, dt dtype.Type) (*Tensor, error) {
+	return fromSlice(c, values, shape, dtype.Float64, dt)
 }
 
 // FromInts makes a tensor of the given elements in row-major order.
-func FromInts(c *Context, values []int64, shape []int, dtype element.Type) (*Tensor, error) {
-	return fromSlice(c, values, shape, element.Int64, dtype)
+func FromInts(c *Context, values []int64, shape []int, dt dtype.Type) (*Tensor, error) {
+	return fromSlice(c, values, shape, dtype.Int64, dt)
 }
 
-func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type) (*Tensor, error) {
+func fromSlice[T any](c *Context, values []T, shape []int, from, to dtype.Type) (*Tensor, error) {
 	t, err := newTensor("tensor", c, shape, from)
 	if err != nil {
 		return nil, err
@@ -112,20 +112,20 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to element.Type
 }
 
 // FromBytes makes a tensor from the bytes of its elements, in row-major order and the machine's byte order.
-func FromBytes(c *Context, raw []byte, shape []int, dtype element.Type) (_ *Tensor, err error) {
+func FromBytes(c *Context, raw []byte, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	// Before allocating: the shape may come from an untrusted source.
 	n := try.To(countElems("tensor", shape))
-	if n > len(raw) || len(raw) != n*dtype.Size() {
-		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), ShapeString(shape), dtype, uint64(n)*uint64(dtype.Size()))
+	if n > len(raw) || len(raw) != n*dt.Size() {
+		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), ShapeString(shape), dt, uint64(n)*uint64(dt.Size()))
 	}
-	t := try.To(newTensor("tensor", c, shape, dtype))
+	t := try.To(newTensor("tensor", c, shape, dt))
 	copy(t.Bytes(), raw)
 	return t, nil
 }
 
 // Arange returns start, start+step, … up to but excluding stop.
-func Arange(c *Context, start, stop, step Scalar, dtype element.Type) (*Tensor, error) {
+func Arange(c *Context, start, stop, step Scalar, dt dtype.Type) (*Tensor, error) {
 	if step.f == 0 || math.IsNaN(step.f) {
 		return nil, fmt.Errorf("arange: the step must not be %v", step)
 	}
@@ -136,13 +136,13 @@ func Arange(c *Context, start, stop, step Scalar, dtype element.Type) (*Tensor, 
 	if n < 0 {
 		return nil, fmt.Errorf("arange: %v to %v in steps of %v are too many elements", start, stop, step)
 	}
-	return sequence("arange", c, start, n, step, dtype)
+	return sequence("arange", c, start, n, step, dt)
 }
 
 // steps is how many steps lead from start to just before stop, of integers exactly; negative if
 // they are more than a tensor has elements.
 func steps(start, stop, step Scalar) int {
-	if start.kind == element.Float64 || stop.kind == element.Float64 || step.kind == element.Float64 {
+	if start.kind == dtype.Float64 || stop.kind == dtype.Float64 || step.kind == dtype.Float64 {
 		if n := math.Ceil((stop.f - start.f) / step.f); n < maxElems {
 			return int(n)
 		}
@@ -162,14 +162,14 @@ func steps(start, stop, step Scalar) int {
 }
 
 // sequence returns start + i·step, i < n.
-func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype element.Type) (_ *Tensor, err error) {
+func sequence(op string, c *Context, start Scalar, n int, step Scalar, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	compute := element.Float64
-	if start.kind != element.Float64 && step.kind != element.Float64 {
-		compute = element.Int64
+	compute := dtype.Float64
+	if start.kind != dtype.Float64 && step.kind != dtype.Float64 {
+		compute = dtype.Int64
 	}
 	t := try.To(newTensor(op, c, []int{n}, compute))
-	if compute == element.Int64 {
+	if compute == dtype.Int64 {
 		for i, v := 0, Elems[int64](t); i < n; i++ {
 			v[i] = start.i + int64(i)*step.i
 		}
@@ -181,14 +181,14 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dtype ele
 	}
 	if n > 0 { // the ends are the extremes
 		for _, i := range []int{0, n - 1} {
-			try.Ok(t.at(i).fits(op, dtype))
+			try.Ok(t.at(i).fits(op, dt))
 		}
 	}
-	return cast(op, t, dtype)
+	return cast(op, t, dt)
 }
 
 // Linspace returns n values from start to stop, both included.
-func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (_ *Tensor, err error) {
+func Linspace(c *Context, start, stop float64, n int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if n < 0 {
 		return nil, fmt.Errorf("linspace: the number of steps must not be negative, not %d", n)
@@ -199,21 +199,21 @@ func Linspace(c *Context, start, stop float64, n int, dtype element.Type) (_ *Te
 			step = stop/float64(n-1) - start/float64(n-1)
 		}
 	}
-	try.Ok(Float(start).fits("linspace", dtype))
-	t := try.To(sequence("linspace", c, Float(start), n, Float(step), element.Float64))
+	try.Ok(Float(start).fits("linspace", dt))
+	t := try.To(sequence("linspace", c, Float(start), n, Float(step), dtype.Float64))
 	if n > 1 {
 		Elems[float64](t)[n-1] = stop
-		try.Ok(Float(stop).fits("linspace", dtype))
+		try.Ok(Float(stop).fits("linspace", dt))
 	}
-	return cast("linspace", t, dtype)
+	return cast("linspace", t, dt)
 }
 
 // Eye makes an n×m matrix with ones on the diagonal.
-func Eye(c *Context, n, m int, dtype element.Type) (_ *Tensor, err error) {
+func Eye(c *Context, n, m int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	t := try.To(zeros("eye", c, []int{n, m}, dtype))
+	t := try.To(zeros("eye", c, []int{n, m}, dt))
 	for i := range min(n, m) {
-		Int(1).put(unsafe.Add(t.ptr(), i*(m+1)*dtype.Size()), dtype)
+		Int(1).put(unsafe.Add(t.ptr(), i*(m+1)*dt.Size()), dt)
 	}
 	return t, nil
 }

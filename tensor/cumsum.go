@@ -5,7 +5,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // CumSum adds along dim: out[i] is the sum of the elements up to i.
@@ -26,15 +26,15 @@ func CumSum(t *Tensor, dim int) (*Tensor, error) {
 }
 
 // cumulate runs a kernel along dim without recording; x is t in row-major order. Integers become int64.
-func cumulate(op string, t *Tensor, dim int, run func(dt element.Type, outer, n, inner int, out, in unsafe.Pointer)) (out, x *Tensor, a int, err error) {
+func cumulate(op string, t *Tensor, dim int, run func(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer)) (out, x *Tensor, a int, err error) {
 	defer try.Caught(&err)
 	a = try.To(Axis(op, dim, len(t.shape)))
-	dtype := try.To(computing(t.dtype, op))
-	if !dtype.IsFloat() {
-		dtype = element.Int64
+	result := try.To(computing(t.dtype, op))
+	if !result.IsFloat() {
+		result = dtype.Int64
 	}
 	b := build(op, t)
-	x, out = b.contiguous(t), b.of(dtype, t.shape...)
+	x, out = b.contiguous(t), b.of(result, t.shape...)
 	if t.n > 0 {
 		outer, n, inner := around(t.shape, a)
 		run(t.dtype, outer, n, inner, out.ptr(), x.ptr())

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Diagonal is a view of the elements (i, i+offset) of two dimensions, which become one at the end.
@@ -108,7 +108,7 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 			return nil, fmt.Errorf("%s: %d rows of %d columns have too many elements", op, rows, cols)
 		}
 	}
-	out := try.To(newTensor(op, c, []int{2, count}, element.Int64))
+	out := try.To(newTensor(op, c, []int{2, count}, dtype.Int64))
 	v, k := Elems[int64](out), 0
 	for i := range rows {
 		from, to := within(i)

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A BinaryOp is an elementwise operation on two operands.
@@ -82,12 +82,12 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 	if op.compares() && compute.IsInt() {
 		// An integer out of the type's range is compared in int64.
 		if s.fits(op.String(), compute) != nil {
-			compute = element.Int64
+			compute = dtype.Int64
 		}
 	} else if err := s.fits(op.String(), compute); err != nil {
 		return nil, err
 	}
-	if compute == element.BFloat16 {
+	if compute == dtype.BFloat16 {
 		return halfScalar(op, a, s, swapped)
 	}
 	recording := records(a, nil) && compute.IsFloat() && !op.compares()
@@ -102,7 +102,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 	x := try.To(cast(op.String(), a, compute))
 	result := compute
 	if op.compares() {
-		result = element.Bool
+		result = dtype.Bool
 	}
 	out := try.To(newTensor(op.String(), a.ctx, a.shape, result))
 	kBinaryNumber(op, out, x, s, swapped)
@@ -117,18 +117,18 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 }
 
 // computeType returns the type in which op is computed for operands promoted to d.
-func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
+func (op BinaryOp) computeType(d dtype.Type) (dtype.Type, error) {
 	switch {
-	case d == element.Complex64 || d == element.Float16:
+	case d == dtype.Complex64 || d == dtype.Float16:
 		return 0, StorageOnly(op.String(), d)
 	case (op == OpDiv || op == OpAtan2) && !d.IsFloat():
-		return element.Float32, nil
-	case d == element.Bool && op == OpSub:
+		return dtype.Float32, nil
+	case d == dtype.Bool && op == OpSub:
 		return 0, fmt.Errorf("sub: bool tensors cannot be subtracted; compare them with != or cast with .to()")
-	case d == element.Bool && (op == OpFloorDiv || op == OpMod || op == OpPow):
+	case d == dtype.Bool && (op == OpFloorDiv || op == OpMod || op == OpPow):
 		return 0, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", op)
-	case d == element.Bool && op == OpAdd:
-		return element.Bool, nil
+	case d == dtype.Bool && op == OpAdd:
+		return dtype.Bool, nil
 	case d.IsFloat() && op >= OpAnd && op <= OpXor:
 		return 0, fmt.Errorf("%s: not defined for %s tensors; it needs bool or integers", op, d)
 	}
@@ -136,16 +136,16 @@ func (op BinaryOp) computeType(d element.Type) (element.Type, error) {
 }
 
 // StorageOnly is the error of an operation on a type that does not compute.
-func StorageOnly(op string, d element.Type) error {
-	if d == element.BFloat16 {
+func StorageOnly(op string, d dtype.Type) error {
+	if d == dtype.BFloat16 {
 		return fmt.Errorf("%s: not defined for bfloat16 tensors; cast with .to(\"float32\")", op)
 	}
 	return fmt.Errorf("%s: %s tensors are for storage and communication; cast with .to(\"float32\") to compute", op, d)
 }
 
-func binary(op BinaryOp, a, b *Tensor, compute element.Type) (_ *Tensor, err error) {
+func binary(op BinaryOp, a, b *Tensor, compute dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if compute == element.BFloat16 {
+	if compute == dtype.BFloat16 {
 		return halfBinary(op, a, b)
 	}
 	var shapeArr [8]int
@@ -160,7 +160,7 @@ func binary(op BinaryOp, a, b *Tensor, compute element.Type) (_ *Tensor, err err
 	}
 	result := compute
 	if op.compares() {
-		result = element.Bool
+		result = dtype.Bool
 	}
 	c := a.ctx
 	if c == nil {
@@ -187,7 +187,7 @@ func checkIntegers(op BinaryOp, y *Tensor) error {
 	if op == OpPow {
 		bad = OpLt
 	}
-	found, err := newTensor(op.String(), y.ctx, y.shape, element.Bool)
+	found, err := newTensor(op.String(), y.ctx, y.shape, dtype.Bool)
 	if err != nil {
 		return err
 	}

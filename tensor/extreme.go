@@ -5,7 +5,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // extreme reduces all of t to its largest or smallest element. A NaN wins.
@@ -56,7 +56,7 @@ func argExtreme(op string, kind reduction, t *Tensor, a int) (_ *Tensor, err err
 		return nil, fmt.Errorf("%s: dimension %d of shape %s is empty", op, a, ShapeString(t.shape))
 	}
 	b := build(op, t)
-	x, out := b.contiguous(t), b.of(element.Int64, ReducedShape(t.shape, []int{a}, true)...)
+	x, out := b.contiguous(t), b.of(dtype.Int64, ReducedShape(t.shape, []int{a}, true)...)
 	kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, Elems[int64](out), x.ptr())
 	alive(x)
 	return out, nil
@@ -123,7 +123,7 @@ func ArgMin(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
 func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	dims = try.To(DimList(op, dims, len(t.shape)))
-	x := try.To(cast(op, t, element.Bool))
+	x := try.To(cast(op, t, dtype.Bool))
 	return reduceDims(op, kind, x, dims, keepdim)
 }
 

@@ -3,24 +3,24 @@ package tensor
 import (
 	"math"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Finite reports whether a tensor holds NaN, and whether it holds infinities.
 func Finite(t *Tensor) (nan, inf bool) {
 	switch t.dtype {
-	case element.Float32, element.Float64, element.Float16, element.BFloat16:
+	case dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16:
 	default:
 		return false, false
 	}
 	whole, err := contiguous(t.Detach())
-	if err == nil && (t.dtype == element.Float16 || t.dtype == element.BFloat16) {
-		whole, err = Cast(whole, element.Float32)
+	if err == nil && (t.dtype == dtype.Float16 || t.dtype == dtype.BFloat16) {
+		whole, err = Cast(whole, dtype.Float32)
 	}
 	if err != nil {
 		return false, false // no memory for a copy: the next operation will say so
 	}
-	if whole.dtype == element.Float64 {
+	if whole.dtype == dtype.Float64 {
 		for _, v := range Elems[float64](whole)[:whole.n] {
 			nan, inf = nan || v != v, inf || math.IsInf(v, 0)
 		}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // More elements than this are summarised: the first and last edgeItems of
@@ -23,7 +23,7 @@ func (t *Tensor) String() string {
 	var values, imaginary []Scalar
 	t.eachPrinted(nil, func(off int) {
 		values = append(values, t.at(off))
-		if t.dtype == element.Complex64 {
+		if t.dtype == dtype.Complex64 {
 			imaginary = append(imaginary, Float(float64(imag(*(*complex64)(t.ptrAt(off))))))
 		}
 	})
@@ -51,7 +51,7 @@ func (t *Tensor) String() string {
 	if t.n == 0 && len(t.shape) > 1 {
 		b.WriteString(", size=" + ShapeString(t.shape))
 	}
-	if t.dtype != element.Float32 && t.dtype != element.Int64 && t.dtype != element.Bool && t.dtype != element.Complex64 || t.n == 0 && t.dtype != element.Float32 {
+	if t.dtype != dtype.Float32 && t.dtype != dtype.Int64 && t.dtype != dtype.Bool && t.dtype != dtype.Complex64 || t.n == 0 && t.dtype != dtype.Float32 {
 		b.WriteString(", dtype=" + t.dtype.String())
 	}
 	switch {
@@ -139,7 +139,7 @@ func formatCells(values []Scalar) []string {
 	out := make([]string, len(values))
 	whole, lo, hi := true, math.Inf(1), 0.0
 	for _, v := range values {
-		if a := math.Abs(v.f); v.kind == element.Float64 && !math.IsNaN(a) && !math.IsInf(a, 0) {
+		if a := math.Abs(v.f); v.kind == dtype.Float64 && !math.IsNaN(a) && !math.IsInf(a, 0) {
 			whole = whole && a == math.Trunc(a)
 			hi = max(hi, a)
 			if a != 0 {
@@ -150,12 +150,12 @@ func formatCells(values []Scalar) []string {
 	exponent := hi >= 1e8 || !whole && (lo < 1e-4 || hi/lo > 1e5 && hi > 1000)
 	for i, v := range values {
 		switch {
-		case v.kind == element.Bool:
+		case v.kind == dtype.Bool:
 			out[i] = "False"
 			if v.i != 0 {
 				out[i] = "True"
 			}
-		case v.kind == element.Int64:
+		case v.kind == dtype.Int64:
 			out[i] = strconv.FormatInt(v.i, 10)
 		case math.IsNaN(v.f):
 			out[i] = "nan"

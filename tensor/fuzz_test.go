@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // naive is a tensor as a function of its index: the reference for layouts.
@@ -74,7 +74,7 @@ func randomView(r *rand.Rand, c *Context) (*Tensor, naive) {
 	for i := range values {
 		values[i] = float64(r.IntN(199) - 99)
 	}
-	t, n := must(FromFloats(c, values, shape, element.Float32)), listed(shape, values)
+	t, n := must(FromFloats(c, values, shape, dtype.Float32)), listed(shape, values)
 	for range r.IntN(4) {
 		t, n = viewStep(r, t, n)
 	}
@@ -209,7 +209,7 @@ func compareAll(t *testing.T, seed uint64) {
 	}
 
 	// Assigning to a view changes these elements and no others.
-	base := must(Zeros(c, []int{3, 4}, element.Float32))
+	base := must(Zeros(c, []int{3, 4}, dtype.Float32))
 	v, nv := viewStep(r, base, numbered([]int{3, 4}))
 	if SharesStorage(v, base) && len(v.shape) <= 2 {
 		check(t, v.Fill(Int(1)))
@@ -250,7 +250,7 @@ func FuzzParseIndex(f *testing.F) {
 	for _, s := range []string{":, 0", "..., 2:5, None", "::2", "-1", "1,", ""} {
 		f.Add(s)
 	}
-	x := must(Zeros(NewContext(), []int{3, 4, 5}, element.Float32))
+	x := must(Zeros(NewContext(), []int{3, 4, 5}, dtype.Float32))
 	f.Fuzz(func(t *testing.T, s string) {
 		items, err := ParseIndex(s)
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // checkedIndex returns contiguous int64 indices, checked against size; negative ones count from the end.
@@ -126,8 +126,8 @@ func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 }
 
 // computing is d if operations work on it; the storage types do not compute.
-func computing(d element.Type, op string) (element.Type, error) {
-	if d == element.Float16 || d == element.BFloat16 || d == element.Complex64 {
+func computing(d dtype.Type, op string) (dtype.Type, error) {
+	if d == dtype.Float16 || d == dtype.BFloat16 || d == dtype.Complex64 {
 		return d, StorageOnly(op, d)
 	}
 	return d, nil

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 type function func(xs []*Tensor) (*Tensor, error)
@@ -90,7 +90,7 @@ var differentiable = []struct {
 	{"median", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return Median(x[0]) }},
 	{"median dim", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) { return two(MedianDim(x[0], 0, true)) }},
 	{"quantile", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) {
-		return Quantile(x[0], floats(x[0].ctx, element.Float64, []int{2}, 0.2, 0.9), new(1), false, "linear")
+		return Quantile(x[0], floats(x[0].ctx, dtype.Float64, []int{2}, 0.2, 0.9), new(1), false, "linear")
 	}},
 	{"repeat", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Repeat(x[0], []int{2, 1, 3}) }},
 	{"repeat_interleave", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) {
@@ -138,17 +138,17 @@ var differentiable = []struct {
 	{"flatten", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return Flatten(x[0], 1, -1) }},
 	{"slice step", false, [][]int{{5, 3}}, func(x []*Tensor) (*Tensor, error) { return Index(x[0], must(ParseIndex("1::2, :2"))) }},
 	{"index tensor", false, [][]int{{2, 4, 2}}, func(x []*Tensor) (*Tensor, error) {
-		ix := must(FromInts(nil, []int64{1, -1, 1}, []int{3}, element.Int64))
+		ix := must(FromInts(nil, []int64{1, -1, 1}, []int{3}, dtype.Int64))
 		return Index(x[0], []IndexItem{{Kind: IndexSlice}, {Kind: IndexTensor, T: ix}})
 	}},
 	{"index mask", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) {
 		return Index(x[0], []IndexItem{{Kind: IndexTensor, T: must(BinaryScalar(OpGt, x[0], Float(0), false))}})
 	}},
 	{"gather", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) {
-		return Gather(x[0], 1, must(FromInts(nil, []int64{0, 0, 3, 1}, []int{2, 2}, element.Int64)))
+		return Gather(x[0], 1, must(FromInts(nil, []int64{0, 0, 3, 1}, []int{2, 2}, dtype.Int64)))
 	}},
 	{"scatter_add", false, [][]int{{3, 4}, {2, 3}}, func(x []*Tensor) (*Tensor, error) {
-		return ScatterAdd(x[0], 0, must(FromInts(nil, []int64{0, 2, 2, 0}, []int{2, 2}, element.Int64)), x[1])
+		return ScatterAdd(x[0], 0, must(FromInts(nil, []int64{0, 2, 2, 0}, []int{2, 2}, dtype.Int64)), x[1])
 	}},
 	{"cat", false, [][]int{{2, 3}, {2, 1}}, func(x []*Tensor) (*Tensor, error) { return Cat(x, 1) }},
 	{"stack", false, [][]int{{2, 3}, {2, 3}}, func(x []*Tensor) (*Tensor, error) { return Stack(x, -1) }},
@@ -181,17 +181,17 @@ var differentiable = []struct {
 	{"softmax 0", false, [][]int{{3, 2}}, func(x []*Tensor) (*Tensor, error) { return Softmax(x[0], 0) }},
 	{"log_softmax", false, [][]int{{2, 4}}, func(x []*Tensor) (*Tensor, error) { return LogSoftmax(x[0], 1) }},
 	{"cross_entropy", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) {
-		return CrossEntropy(x[0], must(FromInts(nil, []int64{0, 3, -100}, []int{3}, element.Int64)), ReduceMean)
+		return CrossEntropy(x[0], must(FromInts(nil, []int64{0, 3, -100}, []int{3}, dtype.Int64)), ReduceMean)
 	}},
 	{"cross_entropy none", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) {
-		return CrossEntropy(x[0], must(FromInts(nil, []int64{0, 3, 2}, []int{3}, element.Int64)), ReduceNone)
+		return CrossEntropy(x[0], must(FromInts(nil, []int64{0, 3, 2}, []int{3}, dtype.Int64)), ReduceNone)
 	}},
 	{"cross_entropy 3d", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) {
-		return CrossEntropy(x[0], must(FromInts(nil, []int64{0, 2, 1, 1}, []int{2, 2}, element.Int64)), ReduceSum)
+		return CrossEntropy(x[0], must(FromInts(nil, []int64{0, 2, 1, 1}, []int{2, 2}, dtype.Int64)), ReduceSum)
 	}},
 	{"cross_entropy soft", true, [][]int{{2, 3}, {2, 3}}, func(x []*Tensor) (*Tensor, error) { return CrossEntropy(x[0], x[1], ReduceMean) }},
 	{"nll", false, [][]int{{3, 4}}, func(x []*Tensor) (*Tensor, error) {
-		return NLLLoss(x[0], must(FromInts(nil, []int64{0, 3, 1}, []int{3}, element.Int64)), ReduceMean)
+		return NLLLoss(x[0], must(FromInts(nil, []int64{0, 3, 1}, []int{3}, dtype.Int64)), ReduceMean)
 	}},
 	{"mse", false, [][]int{{2, 3}, {2, 3}}, func(x []*Tensor) (*Tensor, error) { return MSELoss(x[0], x[1], ReduceMean) }},
 	{"l1", false, [][]int{{2, 3}, {2, 3}}, func(x []*Tensor) (*Tensor, error) { return L1Loss(x[0], x[1], ReduceSum) }},
@@ -205,11 +205,11 @@ var differentiable = []struct {
 	}},
 	{"batch_norm eval", false, [][]int{{3, 2}, {2}, {2}}, func(x []*Tensor) (*Tensor, error) {
 		c := x[0].ctx
-		return BatchNorm(x[0], x[1], x[2], floats(c, element.Float64, []int{2}, 1, 2), floats(c, element.Float64, []int{2}, 3, 4), false, 0.1, 1e-5)
+		return BatchNorm(x[0], x[1], x[2], floats(c, dtype.Float64, []int{2}, 1, 2), floats(c, dtype.Float64, []int{2}, 3, 4), false, 0.1, 1e-5)
 	}},
 	{"dropout", false, [][]int{{20}}, func(x []*Tensor) (*Tensor, error) { return Dropout(x[0], 0.4, NewGenerator(1, 2)) }},
 	{"embedding", false, [][]int{{4, 2}}, func(x []*Tensor) (*Tensor, error) {
-		return Embedding(x[0], must(FromInts(nil, []int64{1, 3, 1, 0}, []int{2, 2}, element.Int64)))
+		return Embedding(x[0], must(FromInts(nil, []int64{1, 3, 1, 0}, []int{2, 2}, dtype.Int64)))
 	}},
 	{"conv2d", false, [][]int{{2, 2, 4, 3}, {3, 2, 2, 2}, {3}}, func(x []*Tensor) (*Tensor, error) {
 		return conv2d(x[0], x[1], x[2], [2]int{2, 1}, [2]int{1, 0})
@@ -253,7 +253,7 @@ func TestGradients(t *testing.T) {
 				for i, shape := range op.shapes {
 					v := spreadValues(product(shape), i, op.pos)
 					values = append(values, v)
-					leaf := floats(c, element.Float64, shape, v...)
+					leaf := floats(c, dtype.Float64, shape, v...)
 					if layout == "strided" {
 						leaf = strided(c, leaf)
 					}
@@ -262,7 +262,7 @@ func TestGradients(t *testing.T) {
 				}
 				loss := func() *Tensor {
 					y := must(op.f(leaves))
-					w := floats(c, element.Float64, y.shape, spreadValues(y.n, 7, false)...)
+					w := floats(c, dtype.Float64, y.shape, spreadValues(y.n, 7, false)...)
 					return must(Sum(must(Mul(y, w)), nil, false))
 				}
 				check(t, loss().Backward(nil, false))
@@ -290,7 +290,7 @@ func strided(c *Context, x *Tensor) *Tensor {
 	for i := len(x.shape) - 1; i >= 0; i-- {
 		wide = append(wide, x.shape[i]*2+1)
 	}
-	v := must(Full(c, wide, Float(math.NaN()), element.Float64))
+	v := must(Full(c, wide, Float(math.NaN()), dtype.Float64))
 	order := []int{}
 	for i := range x.shape {
 		v = part(v, i, 1, x.shape[len(x.shape)-1-i])

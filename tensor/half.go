@@ -2,7 +2,7 @@ package tensor
 
 import (
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // bfloat16 is computed in float32: operands are widened, which is exact, and results are rounded once. Gradients in
@@ -11,7 +11,7 @@ import (
 // half reports whether any of these tensors is in bfloat16; nil is none.
 func half(ts ...*Tensor) bool {
 	for _, t := range ts {
-		if t != nil && t.dtype == element.BFloat16 {
+		if t != nil && t.dtype == dtype.BFloat16 {
 			return true
 		}
 	}
@@ -22,42 +22,42 @@ func half(ts ...*Tensor) bool {
 // bfloat16 if that is the operands' common type.
 func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	wide, dtype := try.To2(widened(ts))
+	wide, dt := try.To2(widened(ts))
 	out, err := f(wide)
-	if err != nil || out.dtype != element.Float32 {
+	if err != nil || out.dtype != dtype.Float32 {
 		return out, err
 	}
-	return Cast(out, dtype)
+	return Cast(out, dt)
 }
 
 // precise is narrow for functions that need float32's digits: while autocast is on, their
 // results stay float32.
 func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	wide, dtype := try.To2(widened(ts))
+	wide, dt := try.To2(widened(ts))
 	out, err := f(wide)
-	if err != nil || out.dtype != element.Float32 || lowers(ts...) {
+	if err != nil || out.dtype != dtype.Float32 || lowers(ts...) {
 		return out, err
 	}
-	return Cast(out, dtype)
+	return Cast(out, dt)
 }
 
 // widened is ts with bfloat16 tensors as float32, and the common type of the float tensors.
-func widened(ts []*Tensor) (_ []*Tensor, _ element.Type, err error) {
+func widened(ts []*Tensor) (_ []*Tensor, _ dtype.Type, err error) {
 	defer try.Caught(&err)
-	wide, dtype := make([]*Tensor, len(ts)), element.BFloat16
+	wide, dt := make([]*Tensor, len(ts)), dtype.BFloat16
 	for i, t := range ts {
 		wide[i] = t
 		switch {
 		case t == nil:
 			continue
 		case half(t):
-			wide[i] = try.To(Cast(t, element.Float32))
+			wide[i] = try.To(Cast(t, dtype.Float32))
 		case t.dtype.IsFloat():
-			dtype = Promote(dtype, t.dtype)
+			dt = Promote(dt, t.dtype)
 		}
 	}
-	return wide, dtype, nil
+	return wide, dt, nil
 }
 
 // lowers reports whether autocast applies to these operands.
@@ -84,7 +84,7 @@ func (c *Context) Autocast(on bool) (was bool) {
 func lowProduct(ts ...*Tensor) bool {
 	on := lowers(ts...)
 	for _, t := range ts {
-		if t != nil && t.dtype != element.BFloat16 && !(on && t.dtype == element.Float32) {
+		if t != nil && t.dtype != dtype.BFloat16 && !(on && t.dtype == dtype.Float32) {
 			return false
 		}
 	}
@@ -99,7 +99,7 @@ func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, e
 		if t == nil {
 			continue
 		}
-		ts[i] = try.To(Cast(t, element.BFloat16))
+		ts[i] = try.To(Cast(t, dtype.BFloat16))
 	}
 	if c := ts[0].ctx; c != nil {
 		defer c.Autocast(c.Autocast(false))
@@ -108,9 +108,9 @@ func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, e
 }
 
 // computable is the type of a type's gradients: float32 for storage types.
-func computable(d element.Type) element.Type {
-	if d == element.Float16 || d == element.BFloat16 {
-		return element.Float32
+func computable(d dtype.Type) dtype.Type {
+	if d == dtype.Float16 || d == dtype.BFloat16 {
+		return dtype.Float32
 	}
 	return d
 }
@@ -118,13 +118,13 @@ func computable(d element.Type) element.Type {
 // halfBinary computes op on operands whose common type is bfloat16.
 func halfBinary(op BinaryOp, a, b *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	x := try.To(Cast(a, element.BFloat16))
-	y := try.To(Cast(b, element.BFloat16))
+	x := try.To(Cast(a, dtype.BFloat16))
+	y := try.To(Cast(b, dtype.BFloat16))
 	f := narrow
 	if op == OpPow {
 		f = precise
 	}
-	return f(func(t []*Tensor) (*Tensor, error) { return binary(op, t[0], t[1], element.Float32) }, x, y)
+	return f(func(t []*Tensor) (*Tensor, error) { return binary(op, t[0], t[1], dtype.Float32) }, x, y)
 }
 
 // scales reports whether an operation with a plain number uses it in float32; others round it to bfloat16, as in PyTorch.
@@ -133,7 +133,7 @@ func (op BinaryOp) scales() bool { return op == OpMul || op == OpDiv }
 // halfScalar computes a, which is in bfloat16, with a number.
 func halfScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, error) {
 	if !op.scales() {
-		s = newNumber(a.ctx, s, element.BFloat16).at(0)
+		s = newNumber(a.ctx, s, dtype.BFloat16).at(0)
 	}
 	f := narrow
 	if op == OpPow {
@@ -156,8 +156,8 @@ func halfUnary(op UnaryOp, a *Tensor) (*Tensor, error) {
 func halfInPlace(op BinaryOp, t, y *Tensor) (err error) {
 	defer try.Caught(&err)
 	name := op.String() + "_"
-	x := try.To(cast(name, t, element.Float32))
-	y = try.To(cast(name, y, element.Float32))
+	x := try.To(cast(name, t, dtype.Float32))
+	y = try.To(cast(name, y, dtype.Float32))
 	kBinary(op, x, x, y)
 	kCast(t, x)
 	return nil

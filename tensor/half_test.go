@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // bits16 makes a bfloat16 tensor of these patterns.
 func bits16(c *Context, bits ...uint16) *Tensor {
-	x := must(newTensor("test", c, []int{len(bits)}, element.BFloat16))
+	x := must(newTensor("test", c, []int{len(bits)}, dtype.BFloat16))
 	copy(Elems[uint16](x), bits)
 	return x
 }
@@ -89,7 +89,7 @@ func TestHalfWithNumbers(t *testing.T) {
 	check(t, BinaryScalarInPlace(OpMul, y, Float(1.003)))
 	equal(t, y, []int{2}, value(nearest16(1.003), 7, 127), value(nearest16(float32(tenth)*1.003), 7, 127))
 	for _, got := range []*Tensor{must(BinaryScalar(OpAdd, x, Int(1), false)), must(Add(x, ints(c, []int{2}, 3, 4))), must(Unary(OpExp, x)), must(Sum(x, nil, false))} {
-		if got.dtype != element.BFloat16 {
+		if got.dtype != dtype.BFloat16 {
 			t.Errorf("a result is %s", got.dtype)
 		}
 	}
@@ -142,25 +142,25 @@ func TestHalfFunctions(t *testing.T) {
 			everyPath(t, func(where string) {
 				c := NewContext()
 				leaf := func() *Tensor {
-					x := must(Cast(must(Cast(floats(c, element.Float32, []int{4, 6}, spread24()...), element.BFloat16)), element.Float32))
+					x := must(Cast(must(Cast(floats(c, dtype.Float32, []int{4, 6}, spread24()...), dtype.BFloat16)), dtype.Float32))
 					check(t, x.SetRequiresGrad(true))
 					return x
 				}
 				a, b := leaf(), leaf()
-				got, want := must(f(must(Cast(a, element.BFloat16)))), must(f(b))
-				if got.dtype != element.BFloat16 || want.dtype != element.Float32 {
+				got, want := must(f(must(Cast(a, dtype.BFloat16)))), must(f(b))
+				if got.dtype != dtype.BFloat16 || want.dtype != dtype.Float32 {
 					t.Fatalf("%s: %s and %s", where, got.dtype, want.dtype)
 				}
-				rounded := Elems[uint16](must(contiguous(must(Cast(want.Detach(), element.BFloat16)))))
+				rounded := Elems[uint16](must(contiguous(must(Cast(want.Detach(), dtype.BFloat16)))))
 				for i, v := range Elems[uint16](must(contiguous(got.Detach()))) {
 					if v != rounded[i] {
 						t.Fatalf("%s: element %d is %#04x, want %#04x", where, i, v, rounded[i])
 					}
 				}
-				seed := must(Full(c, got.shape, Float(0.7), element.Float32))
+				seed := must(Full(c, got.shape, Float(0.7), dtype.Float32))
 				check(t, got.Backward(seed, false))
 				check(t, want.Backward(seed, false))
-				if a.grad.dtype != element.Float32 {
+				if a.grad.dtype != dtype.Float32 {
 					t.Fatalf("a gradient is %s", a.grad.dtype)
 				}
 				equal(t, a.grad, a.shape, list(b.grad)...)
@@ -180,17 +180,17 @@ func spread24() []float64 {
 // What does not take bfloat16 says so; nothing reads its bits as another type's.
 func TestHalfRefused(t *testing.T) {
 	c := NewContext()
-	x := must(Ones(c, []int{3, 3}, element.BFloat16))
+	x := must(Ones(c, []int{3, 3}, dtype.BFloat16))
 	for name, f := range map[string]func() error{
 		"histogram": func() error { _, _, err := Histogram(x, 3, nil, nil, false); return err },
 		"quantile": func() error {
-			_, err := Quantile(x, floats(c, element.Float32, nil, 0.5), nil, false, "linear")
+			_, err := Quantile(x, floats(c, dtype.Float32, nil, 0.5), nil, false, "linear")
 			return err
 		},
 		"unique":      func() error { _, _, _, err := Unique(x, nil); return err },
 		"multinomial": func() error { _, err := NewGenerator(1, 2).Multinomial(c, x, 1, true); return err },
 		"bincount": func() error {
-			_, err := BinCount(ints(c, []int{2}, 0, 1), must(Ones(c, []int{2}, element.BFloat16)), 0)
+			_, err := BinCount(ints(c, []int{2}, 0, 1), must(Ones(c, []int{2}, dtype.BFloat16)), 0)
 			return err
 		},
 		"requires_grad": func() error { return x.SetRequiresGrad(true) },
@@ -208,24 +208,24 @@ func TestHalfProducts(t *testing.T) {
 		c := NewContext()
 		g := NewGenerator(4, 1)
 		leaf := func(shape ...int) *Tensor {
-			x := must(g.Randn(c, shape, element.Float32))
+			x := must(g.Randn(c, shape, dtype.Float32))
 			check(t, x.SetRequiresGrad(true))
 			return x
 		}
-		round := func(x *Tensor) *Tensor { return must(Cast(must(Cast(x.Detach(), element.BFloat16)), element.Float32)) }
+		round := func(x *Tensor) *Tensor { return must(Cast(must(Cast(x.Detach(), dtype.BFloat16)), dtype.Float32)) }
 		x, w, bias := leaf(5, 3, 37), leaf(21, 37), leaf(21)
 		c.Autocast(true)
 		y := must(Linear(x, w, bias))
-		if y.dtype != element.BFloat16 {
+		if y.dtype != dtype.BFloat16 {
 			t.Fatalf("%s: %s", where, y.dtype)
 		}
-		if same := must(Linear(must(Cast(x, element.BFloat16)), w, must(Cast(bias, element.BFloat16)))); !slices.Equal(Elems[uint16](same), Elems[uint16](y)) {
+		if same := must(Linear(must(Cast(x, dtype.BFloat16)), w, must(Cast(bias, dtype.BFloat16)))); !slices.Equal(Elems[uint16](same), Elems[uint16](y)) {
 			t.Fatalf("%s: operands in bfloat16 make other bits", where)
 		}
 		// Against float32 on the rounded numbers: a chain of 37 differs in the last digits.
 		c.Autocast(false)
 		near(t, y, 0.13, y.shape, list(must(Linear(round(x), round(w), round(bias))))...)
-		seed := must(g.Randn(c, y.shape, element.Float32))
+		seed := must(g.Randn(c, y.shape, dtype.Float32))
 		check(t, y.Backward(seed, true))
 		dx := must(MatMul(round(seed), round(w)))
 		dw := must(MatMul(must(Transpose(must(Reshape(round(seed), []int{15, 21})), 0, 1)), must(Reshape(round(x), []int{15, 37}))))
@@ -245,14 +245,14 @@ func TestHalfProducts(t *testing.T) {
 		p := must(MatMul(a, b))
 		c.Autocast(false)
 		near(t, p, 0.13, []int{4, 2, 3, 6}, list(must(MatMul(round(a), round(b))))...)
-		check(t, p.Backward(must(Ones(c, p.shape, element.BFloat16)), false))
-		near(t, a.grad, 1e-3, a.shape, list(must(sumTo(must(MatMul(must(Ones(c, p.shape, element.Float32)), must(Transpose(round(b), 1, 2)))), a.shape)))...)
-		turned := must(Transpose(must(Cast(a.Detach(), element.BFloat16)), 2, 3))
-		if q := must(MatMul(turned, must(Cast(a.Detach(), element.BFloat16)))); q.dtype != element.BFloat16 {
+		check(t, p.Backward(must(Ones(c, p.shape, dtype.BFloat16)), false))
+		near(t, a.grad, 1e-3, a.shape, list(must(sumTo(must(MatMul(must(Ones(c, p.shape, dtype.Float32)), must(Transpose(round(b), 1, 2)))), a.shape)))...)
+		turned := must(Transpose(must(Cast(a.Detach(), dtype.BFloat16)), 2, 3))
+		if q := must(MatMul(turned, must(Cast(a.Detach(), dtype.BFloat16)))); q.dtype != dtype.BFloat16 {
 			t.Fatalf("%s", q.dtype)
 		}
 		fail[*Tensor](t, "dtypes bfloat16 and float32 differ")(MatMul(turned, a))
-		fail[*Tensor](t, "dtypes bfloat16 and float32 differ")(Linear(must(Cast(x, element.BFloat16)), w, nil))
+		fail[*Tensor](t, "dtypes bfloat16 and float32 differ")(Linear(must(Cast(x, dtype.BFloat16)), w, nil))
 	})
 }
 
@@ -260,8 +260,8 @@ func TestHalfProducts(t *testing.T) {
 func TestHalfLowered(t *testing.T) {
 	c := NewContext()
 	g := NewGenerator(5, 1)
-	draw := func(shape ...int) *Tensor { return must(g.Randn(c, shape, element.Float32)) }
-	round := func(x *Tensor) *Tensor { return must(Cast(must(Cast(x, element.BFloat16)), element.Float32)) }
+	draw := func(shape ...int) *Tensor { return must(g.Randn(c, shape, dtype.Float32)) }
+	round := func(x *Tensor) *Tensor { return must(Cast(must(Cast(x, dtype.BFloat16)), dtype.Float32)) }
 	for name, f := range map[string]func(x, y, z *Tensor) (*Tensor, error){
 		"conv2d": func(x, y, z *Tensor) (*Tensor, error) {
 			return conv2d(x, y, nil, [2]int{1, 1}, [2]int{1, 1})
@@ -279,13 +279,13 @@ func TestHalfLowered(t *testing.T) {
 		},
 	} {
 		x, y, z := draw(3, 3, 3, 3), draw(3, 3, 3, 3), draw(3, 3, 3, 3)
-		want := must(Cast(must(f(round(x), round(y), round(z))), element.BFloat16))
+		want := must(Cast(must(f(round(x), round(y), round(z))), dtype.BFloat16))
 		c.Autocast(true)
 		got := must(f(x, y, z))
 		c.Autocast(false)
-		low := must(f(must(Cast(x, element.BFloat16)), must(Cast(y, element.BFloat16)), must(Cast(z, element.BFloat16))))
+		low := must(f(must(Cast(x, dtype.BFloat16)), must(Cast(y, dtype.BFloat16)), must(Cast(z, dtype.BFloat16))))
 		for _, v := range []*Tensor{got, low} {
-			if v.dtype != element.BFloat16 || !slices.Equal(Elems[uint16](v), Elems[uint16](want)) {
+			if v.dtype != dtype.BFloat16 || !slices.Equal(Elems[uint16](v), Elems[uint16](want)) {
 				t.Errorf("%s: %s, or other bits than operands rounded before", name, v.dtype)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // must unwraps a result or fails the test by panicking with its error.
@@ -24,8 +24,8 @@ func check(t *testing.T, err error) {
 }
 
 // floats makes a tensor from values in row-major order.
-func floats(c *Context, dtype element.Type, shape []int, values ...float64) *Tensor {
-	return must(FromFloats(c, values, shape, dtype))
+func floats(c *Context, dt dtype.Type, shape []int, values ...float64) *Tensor {
+	return must(FromFloats(c, values, shape, dt))
 }
 
 // plain is a convolution without dilation or groups.
@@ -39,12 +39,12 @@ func conv2d(x, weight, bias *Tensor, stride, padding [2]int) (*Tensor, error) {
 }
 
 func ints(c *Context, shape []int, values ...int64) *Tensor {
-	return must(FromInts(c, values, shape, element.Int64))
+	return must(FromInts(c, values, shape, dtype.Int64))
 }
 
 // list gives all elements in row-major order.
 func list(t *Tensor) []float64 {
-	x := must(cast("list", must(contiguous(t.Detach())), element.Float64))
+	x := must(cast("list", must(contiguous(t.Detach())), dtype.Float64))
 	return append([]float64{}, Elems[float64](x)...)
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // HistC counts elements in bins of equal width from lo to hi, or from the smallest to the largest element if both are
@@ -67,7 +67,7 @@ func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, er
 	}
 	b := build(op, t)
 	read := func(x *Tensor) []float64 {
-		x = b.contiguous(b.cast(x.Detach(), element.Float64))
+		x = b.contiguous(b.cast(x.Detach(), dtype.Float64))
 		return Elems[float64](x)
 	}
 	values, at := read(t), read(edges)

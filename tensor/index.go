@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // An IndexKind says what one entry of an index is.
@@ -87,7 +87,7 @@ func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
 	if err != nil || len(picks) == 0 {
 		return v, err
 	}
-	if len(picks) == 1 && picks[0].t.dtype != element.Bool {
+	if len(picks) == 1 && picks[0].t.dtype != dtype.Bool {
 		return takeAt(v, picks[0].dim, picks[0].t)
 	}
 	p := try.To(find("index", v, picks))
@@ -104,7 +104,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 		case IndexInt, IndexSlice:
 			uses++
 		case IndexTensor:
-			if it.T.dtype == element.Bool {
+			if it.T.dtype == dtype.Bool {
 				uses += max(len(it.T.shape), 1)
 			} else {
 				uses++
@@ -144,11 +144,11 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			d++
 			orig++
 		case IndexTensor:
-			if it.T.dtype != element.Bool && !it.T.dtype.IsInt() {
+			if it.T.dtype != dtype.Bool && !it.T.dtype.IsInt() {
 				return nil, nil, fmt.Errorf("index: a tensor of %s cannot be an index; use an integer or bool tensor", it.T.dtype)
 			}
 			p := pick{d, it.T}
-			if p.t.dtype == element.Bool {
+			if p.t.dtype == dtype.Bool {
 				try.Ok(p.fits(v))
 			}
 			picks = append(picks, p)

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // FillInPlace sets all elements.
@@ -28,7 +28,7 @@ func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (er
 		if len(values) == t.n {
 			break
 		}
-		x := try.To(g.Randn(t.ctx, []int{max(t.n, 64)}, element.Float64))
+		x := try.To(g.Randn(t.ctx, []int{max(t.n, 64)}, dtype.Float64))
 		for _, v := range Elems[float64](x) {
 			if v = mean + float64(v*std); v >= low && v <= high && len(values) < t.n {
 				values = append(values, v)
@@ -54,7 +54,7 @@ func (g *Generator) Orthogonal(t *Tensor, gain float64) (err error) {
 	}
 	rows, cols := t.shape[0], t.n/t.shape[0]
 	lines, length := min(rows, cols), max(rows, cols)
-	x := try.To(g.Randn(t.ctx, []int{lines, length}, element.Float64))
+	x := try.To(g.Randn(t.ctx, []int{lines, length}, dtype.Float64))
 	v := Elems[float64](x)
 	dot := func(a, b []float64) (sum float64) {
 		for i := range a {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // modified finishes an in-place operation: t's value is now that of a new
@@ -83,7 +83,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 	}
 	to := t.dtype
 	if half(t) && b.number && op.scales() {
-		to = element.Float32
+		to = dtype.Float32
 	}
 	y := try.To(cast(name, b, to))
 	if y.st == t.st && (y.off != t.off || !sameShape(y.strides, t.strides)) {

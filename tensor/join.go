@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Cat joins tensors along dim; their other sizes must agree.
@@ -24,7 +24,7 @@ func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	first := ts[0]
 	a := try.To(Axis(op, dim, len(first.shape)))
-	dtype, total, recording := first.dtype, 0, false
+	dt, total, recording := first.dtype, 0, false
 	for i, t := range ts {
 		same := len(t.shape) == len(first.shape)
 		for d := range t.shape {
@@ -34,20 +34,20 @@ func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
 			return nil, fmt.Errorf("%s: shapes %s and %s (tensor %d) do not match: all sizes but that of dimension %d must agree",
 				op, ShapeString(first.shape), ShapeString(t.shape), i, a)
 		}
-		dtype = Promote(dtype, t.dtype)
+		dt = Promote(dt, t.dtype)
 		total += t.shape[a]
 		recording = recording || records(t, nil)
 	}
 	shape := slices.Clone(first.shape)
 	shape[a] = total
-	out := try.To(newTensor(op, first.ctx, shape, dtype))
+	out := try.To(newTensor(op, first.ctx, shape, dt))
 	at := 0
 	for _, t := range ts {
-		x := try.To(cast(op, t, dtype))
+		x := try.To(cast(op, t, dt))
 		kCopy(part(out, a, at, t.shape[a]), x)
 		at += t.shape[a]
 	}
-	if recording && dtype.IsFloat() {
+	if recording && dt.IsFloat() {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
 			at := 0
 			for i, t := range ts {
@@ -88,7 +88,7 @@ func Flip(t *Tensor, dims []int) (_ *Tensor, err error) {
 	out := t
 	for _, d := range dims {
 		n := t.shape[d]
-		rev := try.To(sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), element.Int64))
+		rev := try.To(sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), dtype.Int64))
 		out = try.To(takeNamed("flip", out, d, rev))
 	}
 	if out == t {

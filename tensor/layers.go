@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Embedding takes rows of weight (n, dim) by an integer index of any shape.
@@ -89,7 +89,7 @@ func OneHot(t *Tensor, classes int) (_ *Tensor, err error) {
 	}
 	b := build("one_hot", t)
 	ix := b.indices(t)
-	out := b.zeros(element.Int64, append(slices.Clone(t.shape), classes)...)
+	out := b.zeros(dtype.Int64, append(slices.Clone(t.shape), classes)...)
 	v := Elems[int64](out)
 	for i, k := range Elems[int64](ix) {
 		if k < 0 || k >= int64(classes) {
@@ -120,7 +120,7 @@ func BinCount(t, weights *Tensor, minlength int) (_ *Tensor, err error) {
 		n = max(n, int(k)+1)
 	}
 	if weights == nil {
-		weights = try.To(Ones(t.ctx, t.shape, element.Int64))
+		weights = try.To(Ones(t.ctx, t.shape, dtype.Int64))
 	}
 	if !sameShape(weights.shape, t.shape) {
 		return nil, fmt.Errorf("%s: weights of shape %s do not fit shape %s", op, ShapeString(weights.shape), ShapeString(t.shape))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,
@@ -20,19 +20,19 @@ func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != n) {
 		return nil, fmt.Errorf("linear: a bias of shape %s does not fit a weight of shape %s", ShapeString(bias.shape), ShapeString(weight.shape))
 	}
-	low, dtype := lowProduct(x, weight, bias), element.BFloat16
+	low, dt := lowProduct(x, weight, bias), dtype.BFloat16
 	if !low {
 		try.Ok(sameFloat("linear", x, weight, bias))
-		dtype = x.dtype
+		dt = x.dtype
 	}
 	k := weight.shape[1]
 	rows := product(x.shape[:nx-1])
 	flat := try.To(rowsOf(x, rows, k))
 	var arr [8]int
 	b := build("linear", x)
-	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.of(dtype, append(append(arr[:0], x.shape[:nx-1]...), n)...)
+	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.of(dt, append(append(arr[:0], x.shape[:nx-1]...), n)...)
 	if low && beta != nil { // as bfloat16, which is added in float32
-		beta = b.cast(b.cast(beta, element.BFloat16), element.Float32)
+		beta = b.cast(b.cast(beta, dtype.BFloat16), dtype.Float32)
 	}
 	try.Ok(kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false))
 	if recordsAny(x, weight, bias) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // ClassOptions are settings of a cross entropy.
@@ -121,7 +121,7 @@ func ignoring(op string, target *Tensor, ignore int64, c int) (_ *Tensor, err er
 	if ignore == ignoreTarget || !target.dtype.IsInt() {
 		return target, nil
 	}
-	ids := try.To(Clone(try.To(Cast(target, element.Int64))))
+	ids := try.To(Clone(try.To(Cast(target, dtype.Int64))))
 	v := Elems[int64](ids)
 	for i, id := range v {
 		switch id {

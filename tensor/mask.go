@@ -6,14 +6,14 @@ import (
 	"math"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Where takes a's elements where cond is true and b's where it is false;
 // all three broadcast.
 func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if cond.dtype != element.Bool {
+	if cond.dtype != dtype.Bool {
 		return nil, fmt.Errorf("where: the condition must be a bool tensor, not %s", cond.dtype)
 	}
 	compute := promoteOperands(a, b)
@@ -46,7 +46,7 @@ func backWhere(n *node, g *Tensor, out []*Tensor) error {
 // MaskedFill is t with value where mask is true.
 func MaskedFill(t, mask *Tensor, value Scalar) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if mask.dtype != element.Bool {
+	if mask.dtype != dtype.Bool {
 		return nil, fmt.Errorf("masked_fill: the mask must be a bool tensor, not %s", mask.dtype)
 	}
 	try.Ok(value.fits("masked_fill", t.dtype))
@@ -108,7 +108,7 @@ func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, 
 	}
 	try.To(computing(t.dtype, op))
 	if !t.dtype.IsFloat() {
-		return full(op, t.ctx, t.shape, Truth(integers), element.Bool)
+		return full(op, t.ctx, t.shape, Truth(integers), dtype.Bool)
 	}
 	out, err := test(t.Detach())
 	return out, try.As(op, err)
@@ -124,8 +124,8 @@ func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (_ *Tensor, 
 	}
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
 	diagonal = min(max(diagonal, -rows), cols) // further out, all or nothing is kept
-	row := try.To(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), element.Int64))
-	col := try.To(sequence(op, t.ctx, Int(0), cols, Int(1), element.Int64))
+	row := try.To(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), dtype.Int64))
+	col := try.To(sequence(op, t.ctx, Int(0), cols, Int(1), dtype.Int64))
 	row = try.To(View(row, []int{rows, 1}))
 	keep := try.To(Binary(compare, col, row))
 	return Where(keep, t, newNumber(t.ctx, Int(0), t.dtype))
@@ -143,7 +143,7 @@ func nonzero(op string, mask *Tensor) (_ *Tensor, err error) {
 	b := build(op, mask)
 	m := b.contiguous(mask)
 	count := m.n - bytes.Count(m.Bytes(), []byte{0})
-	out := b.of(element.Int64, count)
+	out := b.of(dtype.Int64, count)
 	v := Elems[int64](out)
 	for i, on := range Elems[bool](m) {
 		if on {

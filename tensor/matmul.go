@@ -6,7 +6,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // MatMul is the matrix product, with PyTorch's rules: vectors are taken as a
@@ -27,11 +27,11 @@ func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 	if a.dtype != b.dtype && !low {
 		return nil, fmt.Errorf("matmul: dtypes %s and %s differ; cast one with .to()", a.dtype, b.dtype)
 	}
-	dtype := element.BFloat16
+	dt := dtype.BFloat16
 	if !low {
-		dtype = try.To(computing(a.dtype, "matmul"))
+		dt = try.To(computing(a.dtype, "matmul"))
 	}
-	matmul := func(a, b *Tensor) (*Tensor, error) { return matmul(dtype, low, a, b) }
+	matmul := func(a, b *Tensor) (*Tensor, error) { return matmul(dt, low, a, b) }
 	if na == 2 && nb == 2 {
 		return matmul(a, b)
 	}
@@ -71,7 +71,7 @@ func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 }
 
 // matmul multiplies tensors of at least two dimensions with matching sizes; low multiplies them as bfloat16.
-func matmul(dtype element.Type, low bool, a, b *Tensor) (_ *Tensor, err error) {
+func matmul(dt dtype.Type, low bool, a, b *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	na, nb := len(a.shape), len(b.shape)
 	m, k, n := a.shape[na-2], a.shape[na-1], b.shape[nb-1]
@@ -80,7 +80,7 @@ func matmul(dtype element.Type, low bool, a, b *Tensor) (_ *Tensor, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("matmul: the batches of shapes %s and %s do not broadcast", ShapeString(a.shape), ShapeString(b.shape))
 	}
-	out := try.To(newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dtype))
+	out := try.To(newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dt))
 	try.Ok(multiply(low, out, a, b, batch, m, n, k))
 	if records(a, b) {
 		back := backMatMul

@@ -8,19 +8,19 @@ import (
 	"time"
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A training loop must not take ever more memory from the system.
 func TestMemoryIsSteady(t *testing.T) {
 	c := NewContext()
 	g := NewGenerator(1, 0)
-	w1, w2 := must(g.Randn(c, []int{256, 128}, element.Float32)), must(g.Randn(c, []int{10, 256}, element.Float32))
+	w1, w2 := must(g.Randn(c, []int{256, 128}, dtype.Float32)), must(g.Randn(c, []int{10, 256}, dtype.Float32))
 	check(t, w1.SetRequiresGrad(true))
 	check(t, w2.SetRequiresGrad(true))
 	opt := must(NewSGD([]ParamGroup{{Params: []*Tensor{w1, w2}, LR: 1e-6}}, SGDOptions{}))
-	x := must(g.Randn(c, []int{512, 128}, element.Float32))
-	y := must(g.RandInt(c, 0, 10, []int{512}, element.Int64))
+	x := must(g.Randn(c, []int{512, 128}, dtype.Float32))
+	y := must(g.RandInt(c, 0, 10, []int{512}, dtype.Int64))
 	step := func() {
 		h := must(Unary(OpRelu, must(Linear(x, w1, nil))))
 		check(t, must(CrossEntropy(must(Linear(h, w2, nil)), y, ReduceMean)).Backward(nil, false))
@@ -71,7 +71,7 @@ func TestMovedParametersLeaveNothing(t *testing.T) {
 	c := NewContext()
 	runtime.GC()
 	before := Memory().InUse
-	w := must(Zeros(c, []int{n}, element.Float32))
+	w := must(Zeros(c, []int{n}, dtype.Float32))
 	check(t, w.SetRequiresGrad(true))
 	opt := must(NewSGD([]ParamGroup{{Params: []*Tensor{w}, LR: 0.1}}, SGDOptions{}))
 	for started := time.Now(); Memory().InUse-before > 2*4*n; time.Sleep(time.Millisecond) {
@@ -85,14 +85,14 @@ func TestMovedParametersLeaveNothing(t *testing.T) {
 
 func TestDiscardReusesMemory(t *testing.T) {
 	c := NewContext()
-	a := must(Zeros(c, []int{100000}, element.Float32))
+	a := must(Zeros(c, []int{100000}, dtype.Float32))
 	p := a.st.ptr
 	Discard(a)
-	if b := must(Empty(c, []int{100000}, element.Float32)); b.st.ptr != p {
+	if b := must(Empty(c, []int{100000}, dtype.Float32)); b.st.ptr != p {
 		t.Error("the next tensor of this size did not get the discarded memory")
 	}
 	// What the backward pass needs stays until it is done.
-	x := must(Ones(c, []int{100000}, element.Float32))
+	x := must(Ones(c, []int{100000}, dtype.Float32))
 	check(t, x.SetRequiresGrad(true))
 	y := must(Unary(OpExp, x))
 	z := must(Sum(must(Unary(OpExp, y)), nil, false))
@@ -117,7 +117,7 @@ func TestSavedMemoryComesBack(t *testing.T) {
 		"attention":  func(x *Tensor) (*Tensor, error) { return Attention(x, x, x, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := must(Ones(NewContext(), []int{rows, 1, 4}, element.Float32))
+			x := must(Ones(NewContext(), []int{rows, 1, 4}, dtype.Float32))
 			check(t, x.SetRequiresGrad(true))
 			y := must(op(x))
 			var own []*Storage
@@ -148,12 +148,12 @@ func TestSavedMemoryComesBack(t *testing.T) {
 
 func TestAllocationErrors(t *testing.T) {
 	c := NewContext()
-	fail[*Tensor](t, "cannot allocate", "bytes")(Zeros(c, []int{1 << 20, 1 << 20}, element.Float32))
-	fail[*Tensor](t, "too many elements")(Zeros(c, []int{1 << 40, 1 << 40}, element.Float32))
-	fail[*Tensor](t, "too many elements")(Zeros(c, []int{0, 1 << 40, 1 << 40}, element.Float32))
-	fail[*Tensor](t, "33 dimensions", "at most 32")(Zeros(c, make([]int, 33), element.Float32))
-	fail[*Tensor](t, "negative size", "(2, -1)")(Zeros(c, []int{2, -1}, element.Float32))
-	one := must(Expand(floats(c, element.Float32, nil, 1), []int{1 << 30, 1 << 20}))
+	fail[*Tensor](t, "cannot allocate", "bytes")(Zeros(c, []int{1 << 20, 1 << 20}, dtype.Float32))
+	fail[*Tensor](t, "too many elements")(Zeros(c, []int{1 << 40, 1 << 40}, dtype.Float32))
+	fail[*Tensor](t, "too many elements")(Zeros(c, []int{0, 1 << 40, 1 << 40}, dtype.Float32))
+	fail[*Tensor](t, "33 dimensions", "at most 32")(Zeros(c, make([]int, 33), dtype.Float32))
+	fail[*Tensor](t, "negative size", "(2, -1)")(Zeros(c, []int{2, -1}, dtype.Float32))
+	one := must(Expand(floats(c, dtype.Float32, nil, 1), []int{1 << 30, 1 << 20}))
 	fail[*Tensor](t, "cannot allocate")(Clone(one))
 	fail[*Tensor](t, "cannot allocate")(Add(one, one))
 }
@@ -162,10 +162,10 @@ func TestOnStorage(t *testing.T) {
 	c := NewContext()
 	raw := new([1]float32)
 	s := FromMemory(unsafe.Pointer(raw), 4, raw)
-	fail[*Tensor](t, "do not fit in 4 bytes")(OnStorage(c, s, 0, []int{2}, element.Float32))
-	x := must(OnStorage(c, s, 0, []int{1}, element.Float32))
+	fail[*Tensor](t, "do not fit in 4 bytes")(OnStorage(c, s, 0, []int{2}, dtype.Float32))
+	x := must(OnStorage(c, s, 0, []int{1}, dtype.Float32))
 	check(t, x.Fill(Float(7)))
-	equal(t, must(OnStorage(c, s, 0, []int{1, 1}, element.Float32)), []int{1, 1}, 7)
+	equal(t, must(OnStorage(c, s, 0, []int{1, 1}, dtype.Float32)), []int{1, 1}, 7)
 	if raw[0] != 7 {
 		t.Error("the tensor does not use the owner's memory")
 	}

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A ParamGroup is parameters that share a learning rate. LR, WeightDecay and Momentum
@@ -59,7 +59,7 @@ type updateRule interface {
 	// buffers names the state kept for each element.
 	buffers() []string
 	// update changes n elements. step counts from 1 for these parameters.
-	update(dtype element.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer)
+	update(dt dtype.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer)
 }
 
 // flat is the parameters of one group and type, in one buffer.
@@ -116,7 +116,7 @@ func newOptimizer(groups []ParamGroup, rule updateRule) (_ *Optimizer, err error
 		moved += f.data.st.bytes
 	}
 	reclaim(moved)
-	o.steps, err = Zeros(groups[0].Params[0].ctx, []int{o.params}, element.Int64)
+	o.steps, err = Zeros(groups[0].Params[0].ctx, []int{o.params}, dtype.Int64)
 	return o, err
 }
 

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // LBFGSOptions are the settings of NewLBFGS.
@@ -54,7 +54,7 @@ func NewLBFGS(groups []ParamGroup, o LBFGSOptions) (_ *LBFGS, err error) {
 	}
 	l := &LBFGS{Optimizer: opt, o: o, f: opt.flats[0]}
 	n, b := l.f.data.n, build("lbfgs", l.f.data)
-	l.numbers, l.ro = b.zeros(element.Float64, lbfgsNumbers), b.zeros(element.Float64, o.History)
+	l.numbers, l.ro = b.zeros(dtype.Float64, lbfgsNumbers), b.zeros(dtype.Float64, o.History)
 	l.d, l.before = b.zeros(b.dtype, n), b.zeros(b.dtype, n)
 	l.steps, l.changes = b.zeros(b.dtype, o.History, n), b.zeros(b.dtype, o.History, n)
 	opt.state = map[string]*Tensor{"step": opt.steps, "numbers": l.numbers, "ro": l.ro, "d": l.d, "prev_flat_grad": l.before, "old_stps": l.steps, "old_dirs": l.changes}
@@ -65,7 +65,7 @@ func NewLBFGS(groups []ParamGroup, o LBFGSOptions) (_ *LBFGS, err error) {
 type noRule struct{}
 
 func (noRule) buffers() []string { return nil }
-func (noRule) update(element.Type, int, *ParamGroup, int64, unsafe.Pointer, unsafe.Pointer, []unsafe.Pointer) {
+func (noRule) update(dtype.Type, int, *ParamGroup, int64, unsafe.Pointer, unsafe.Pointer, []unsafe.Pointer) {
 }
 
 // The arithmetic on flat vectors, which ends the function as try.To does. total is the sum of a chain's result.

@@ -6,7 +6,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // RMSpropOptions are the settings of NewRMSprop.
@@ -32,7 +32,7 @@ func (o RMSpropOptions) buffers() []string {
 	return names
 }
 
-func (o RMSpropOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
+func (o RMSpropOptions) update(dt dtype.Type, n int, g *ParamGroup, _ int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
 	var m, a unsafe.Pointer
 	if rest := state[1:]; len(rest) > 0 {
 		if o.Momentum > 0 {
@@ -43,7 +43,7 @@ func (o RMSpropOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64
 		}
 	}
 	kernel.RMSprop{LR: g.LR, Alpha: o.Alpha, Eps: o.Eps, WeightDecay: g.WeightDecay, Momentum: g.momentum(o.Momentum)}.
-		Step(dtype, n, p, grad, state[0], m, a)
+		Step(dt, n, p, grad, state[0], m, a)
 }
 
 // AdagradOptions are the settings of NewAdagrad.
@@ -62,9 +62,9 @@ func NewAdagrad(groups []ParamGroup, o AdagradOptions) (*Optimizer, error) {
 
 func (o AdagradOptions) buffers() []string { return []string{"sum"} }
 
-func (o AdagradOptions) update(dtype element.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
+func (o AdagradOptions) update(dt dtype.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
 	lr := g.LR / (1 + float64(float64(step-1)*o.LRDecay))
-	kernel.Adagrad{LR: lr, Eps: o.Eps, WeightDecay: g.WeightDecay}.Step(dtype, n, p, grad, state[0])
+	kernel.Adagrad{LR: lr, Eps: o.Eps, WeightDecay: g.WeightDecay}.Step(dt, n, p, grad, state[0])
 }
 
 // LionOptions are the settings of NewLion.
@@ -78,8 +78,8 @@ func NewLion(groups []ParamGroup, o LionOptions) (*Optimizer, error) {
 
 func (o LionOptions) buffers() []string { return []string{"exp_avg"} }
 
-func (o LionOptions) update(dtype element.Type, n int, g *ParamGroup, _ int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
-	kernel.Lion{LR: g.LR, Beta1: g.momentum(o.Beta1), Beta2: o.Beta2, WeightDecay: g.WeightDecay}.Step(dtype, n, p, grad, state[0])
+func (o LionOptions) update(dt dtype.Type, n int, g *ParamGroup, _ int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
+	kernel.Lion{LR: g.LR, Beta1: g.momentum(o.Beta1), Beta2: o.Beta2, WeightDecay: g.WeightDecay}.Step(dt, n, p, grad, state[0])
 }
 
 // ClipGradValues clamps each element of the gradients to between -limit and limit; NaN stays NaN.

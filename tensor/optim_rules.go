@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // SGDOptions are the settings of NewSGD.
@@ -34,13 +34,13 @@ func (o SGDOptions) buffers() []string {
 	return []string{"momentum"}
 }
 
-func (o SGDOptions) update(dtype element.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
+func (o SGDOptions) update(dt dtype.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
 	var m unsafe.Pointer
 	if len(state) > 0 {
 		m = state[0]
 	}
 	kernel.SGD{LR: g.LR, Momentum: g.momentum(o.Momentum), WeightDecay: g.WeightDecay, Nesterov: o.Nesterov, First: step == 1}.
-		Step(dtype, n, p, grad, m)
+		Step(dt, n, p, grad, m)
 }
 
 // AdamOptions are the settings of NewAdam.
@@ -65,7 +65,7 @@ func NewAdam(groups []ParamGroup, o AdamOptions) (*Optimizer, error) {
 
 func (o AdamOptions) buffers() []string { return []string{"exp_avg", "exp_avg_sq"} }
 
-func (o AdamOptions) update(dtype element.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
+func (o AdamOptions) update(dt dtype.Type, n int, g *ParamGroup, step int64, p, grad unsafe.Pointer, state []unsafe.Pointer) {
 	kernel.Adam{LR: g.LR, Beta1: g.momentum(o.Beta1), Beta2: o.Beta2, Eps: o.Eps, WeightDecay: g.WeightDecay, Decoupled: o.Decoupled,
-		Count: int(step)}.Step(dtype, n, p, grad, state[0], state[1])
+		Count: int(step)}.Step(dt, n, p, grad, state[0], state[1])
 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func params(c *Context) (*Tensor, *Tensor) {
-	a, b := floats(c, element.Float64, []int{2, 2}, 1, 2, 3, 4), floats(c, element.Float64, []int{1}, -1)
+	a, b := floats(c, dtype.Float64, []int{2, 2}, 1, 2, 3, 4), floats(c, dtype.Float64, []int{1}, -1)
 	a.requiresGrad, b.requiresGrad = true, true
 	return a, b
 }
@@ -90,12 +90,12 @@ func TestUpdateRules(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := NewContext()
-			p := floats(c, element.Float64, []int{1}, 3)
+			p := floats(c, dtype.Float64, []int{1}, 3)
 			check(t, p.SetRequiresGrad(true))
 			opt := must(tc.make([]ParamGroup{{Params: []*Tensor{p}, LR: lr, WeightDecay: wd}}))
 			want, state := 3.0, [2]float64{}
 			for step := 1; step <= 5; step++ {
-				check(t, p.SetGrad(floats(c, element.Float64, []int{1}, grad(scalar(p)))))
+				check(t, p.SetGrad(floats(c, dtype.Float64, []int{1}, grad(scalar(p)))))
 				check(t, opt.Step())
 				want = tc.rule(want, step, &state)
 				near(t, p, 1e-12, []int{1}, want)
@@ -144,7 +144,7 @@ func TestOptimizerErrors(t *testing.T) {
 	fails(t, try(), "empty")
 	fails(t, try(a, a), "parameter 1", "twice")
 	fails(t, try(a, must(Mul(a, a))), "parameter 1", "not a leaf")
-	fails(t, try(floats(c, element.Float32, []int{1}, 1)), "does not require a gradient")
+	fails(t, try(floats(c, dtype.Float32, []int{1}, 1)), "does not require a gradient")
 	_, err := NewSGD([]ParamGroup{{Params: []*Tensor{a}}}, SGDOptions{Nesterov: true})
 	fails(t, err, "nesterov")
 }
@@ -152,7 +152,7 @@ func TestOptimizerErrors(t *testing.T) {
 func TestClipGradNorm(t *testing.T) {
 	c := NewContext()
 	a, b := params(c)
-	check(t, a.SetGrad(floats(c, element.Float64, []int{2, 2}, 1, 2, 2, 0)))
+	check(t, a.SetGrad(floats(c, dtype.Float64, []int{2, 2}, 1, 2, 2, 0)))
 	if n := must(ClipGradNorm([]*Tensor{a, b}, 10)); n != 3 {
 		t.Fatalf("norm %v, want 3", n)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Operations based on the order of elements: unique, median, quantiles. NaN counts as larger than any number.
@@ -37,7 +37,7 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 	n := plain.shape[a]
 	b := build(op, t)
 	front := b.contiguous(swapped(plain, a, 0))
-	order, inverse := b.of(element.Int64, n), b.of(element.Int64, n)
+	order, inverse := b.of(dtype.Int64, n), b.of(dtype.Int64, n)
 	if dim == nil {
 		inverse = try.To(View(inverse, t.shape))
 	}
@@ -62,8 +62,8 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 		times[len(times)-1]++
 		Elems[int64](inverse)[at] = int64(len(firsts) - 1)
 	}
-	picks := try.To(FromInts(t.ctx, firsts, []int{len(firsts)}, element.Int64))
-	counts = try.To(FromInts(t.ctx, times, []int{len(times)}, element.Int64))
+	picks := try.To(FromInts(t.ctx, firsts, []int{len(firsts)}, dtype.Int64))
+	counts = try.To(FromInts(t.ctx, times, []int{len(times)}, dtype.Int64))
 	values = try.To(takeNamed(op, sorted, 0, picks))
 	values = try.To(contiguous(swapped(values, a, 0)))
 	noGradient(op, values, t)
@@ -76,9 +76,9 @@ func orderSlices(op string, t *Tensor, order []int64, width int) {
 		order[i] = int64(i)
 	}
 	if t.dtype.IsFloat() {
-		sortSlices(Elems[float64](try.To(cast(op, t, element.Float64))), order, width)
+		sortSlices(Elems[float64](try.To(cast(op, t, dtype.Float64))), order, width)
 	} else {
-		sortSlices(Elems[int64](try.To(cast(op, t, element.Int64))), order, width)
+		sortSlices(Elems[int64](try.To(cast(op, t, dtype.Int64))), order, width)
 	}
 }
 
@@ -93,10 +93,10 @@ func sortSlices[T cmp.Ordered](v []T, order []int64, width int) {
 func NonZero(t *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "nonzero"
-	mask := try.To(cast(op, t.Detach(), element.Bool))
+	mask := try.To(cast(op, t.Detach(), dtype.Bool))
 	flat := try.To(nonzero(op, mask))
 	nd := len(t.shape)
-	out := try.To(newTensor(op, t.ctx, []int{flat.n, nd}, element.Int64))
+	out := try.To(newTensor(op, t.ctx, []int{flat.n, nd}, dtype.Int64))
 	v := Elems[int64](out)
 	for i, at := range Elems[int64](flat) {
 		for d := nd - 1; d >= 0; d-- {
@@ -136,7 +136,7 @@ func MedianDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err e
 	sorted, order := try.To2(ordered(op, t.Detach(), a, -1, false))
 	nan := try.To(IsNaN(sorted))
 	any, first := try.To(Any(nan, []int{a}, true)), try.To(argExtreme(op, reduceMax, nan, a))
-	at := try.To(Where(any, first, newNumber(t.ctx, Int(int64(n-1)/2), element.Int64)))
+	at := try.To(Where(any, first, newNumber(t.ctx, Int(int64(n-1)/2), dtype.Int64)))
 	indices = try.To(Gather(order, a, at))
 	values = try.To(Gather(t, a, indices))
 	if !keepdim && len(t.shape) > 0 {
@@ -183,7 +183,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 			return nil, fmt.Errorf("%s: q must lie between 0 and 1, not %v", op, f)
 		}
 		rank := f.f * float64(n-1)
-		if t.dtype == element.Float32 { // in the type of t, as PyTorch does
+		if t.dtype == dtype.Float32 { // in the type of t, as PyTorch does
 			rank = float64(float32(f.f) * float32(n-1))
 		}
 		if between == nil {
@@ -194,7 +194,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 		below[i], above[i] = int64(rank), int64(math.Ceil(rank))
 	}
 	sorted, _ := try.To2(ordered(op, x, a, -1, false))
-	lowIndex, highIndex := try.To(FromInts(t.ctx, below, q.shape, element.Int64)), try.To(FromInts(t.ctx, above, q.shape, element.Int64))
+	lowIndex, highIndex := try.To(FromInts(t.ctx, below, q.shape, dtype.Int64)), try.To(FromInts(t.ctx, above, q.shape, dtype.Int64))
 	wide := make([]int, len(x.shape)) // the shape of one number for each q along a
 	for i := range wide {
 		wide[i] = 1

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Gradients that are added where others wait, or written where a leaf's belongs, have the bits of those that come one by
@@ -18,8 +18,8 @@ func TestPlacesChangeNoBits(t *testing.T) {
 	tied := func(rows int, shape ...int) func(*Context, *Generator) made {
 		return func(c *Context, g *Generator) made {
 			w, b := param(g, c, 67, 33), param(g, c, 33)
-			x := must(g.Randn(c, append(shape, rows, 33), element.Float32))
-			ix := must(g.RandInt(c, 0, 67, append(shape, rows), element.Int64))
+			x := must(g.Randn(c, append(shape, rows, 33), dtype.Float32))
+			ix := must(g.RandInt(c, 0, 67, append(shape, rows), dtype.Int64))
 			return made{[]*Tensor{w, b}, func() *Tensor {
 				h := must(Add(must(Mul(x, b)), must(Embedding(w, ix))))
 				return square(must(MatMul(h, must(Transpose(w, 0, 1)))))
@@ -80,7 +80,7 @@ func TestPlacesChangeNoBits(t *testing.T) {
 		"tied weights, more than a block":    tied(300),
 		"tied weights, sequences of a block": tied(128, 2),
 		"a leaf turned twice": func(c *Context, g *Generator) made {
-			w, x := param(g, c, 7, 7), must(g.Randn(c, []int{5, 7}, element.Float32))
+			w, x := param(g, c, 7, 7), must(g.Randn(c, []int{5, 7}, dtype.Float32))
 			return made{[]*Tensor{w}, func() *Tensor {
 				h := must(MatMul(x, must(Transpose(w, 0, 1))))
 				h = must(MatMul(h, must(Transpose(w, 0, 0))))
@@ -89,7 +89,7 @@ func TestPlacesChangeNoBits(t *testing.T) {
 			}}
 		},
 		"others between a leaf and its product": func(c *Context, g *Generator) made {
-			w, x := param(g, c, 11, 6), must(g.Randn(c, []int{5, 6}, element.Float32))
+			w, x := param(g, c, 11, 6), must(g.Randn(c, []int{5, 6}, dtype.Float32))
 			return made{[]*Tensor{w}, func() *Tensor {
 				turned := must(Transpose(w, 0, 1))
 				h := must(Add(x, must(Mean(must(Mul(w, w)), []int{0}, false))))
@@ -135,7 +135,7 @@ func TestPlacesChangeNoBits(t *testing.T) {
 // A transpose whose leaf's gradient was written by the product is over with the pass, as any other view.
 func TestTurnedGraphIsFreed(t *testing.T) {
 	c, g := NewContext(), NewGenerator(4, 0)
-	w, x := param(g, c, 3, 5), must(g.Randn(c, []int{2, 5}, element.Float32))
+	w, x := param(g, c, 3, 5), must(g.Randn(c, []int{2, 5}, dtype.Float32))
 	must(NewSGD([]ParamGroup{{Params: []*Tensor{w}, LR: 1}}, SGDOptions{}))
 	turned := must(Transpose(w, 0, 1))
 	y := square(must(MatMul(x, turned)))

@@ -3,7 +3,7 @@ package tensor
 import (
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // placed compares the gradients that loss leaves in ps with and without an
@@ -31,13 +31,13 @@ func placed(t *testing.T, build func(c *Context, g *Generator) (ps []*Tensor, lo
 	for times := 1; times <= 2; times++ {
 		want, got := run(false, times), run(true, times)
 		for i := range want {
-			near(t, floats(NewContext(), element.Float64, []int{len(got[i])}, got[i]...), 1e-4, []int{len(want[i])}, want[i]...)
+			near(t, floats(NewContext(), dtype.Float64, []int{len(got[i])}, got[i]...), 1e-4, []int{len(want[i])}, want[i]...)
 		}
 	}
 }
 
 func param(g *Generator, c *Context, shape ...int) *Tensor {
-	p := must(g.Randn(c, shape, element.Float32))
+	p := must(g.Randn(c, shape, dtype.Float32))
 	must(0, p.SetRequiresGrad(true))
 	return p
 }
@@ -47,11 +47,11 @@ func square(t *Tensor) *Tensor { return must(Sum(must(Mul(t, t)), nil, false)) }
 func TestGradientsGoToTheirPlace(t *testing.T) {
 	for name, build := range map[string]func(c *Context, g *Generator) ([]*Tensor, func() *Tensor){
 		"linear, weight used twice": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
-			w, b, x := param(g, c, 5, 5), param(g, c, 5), must(g.Randn(c, []int{3, 5}, element.Float32))
+			w, b, x := param(g, c, 5, 5), param(g, c, 5), must(g.Randn(c, []int{3, 5}, dtype.Float32))
 			return []*Tensor{w, b}, func() *Tensor { return square(must(Linear(must(Linear(x, w, b)), w, b))) }
 		},
 		"norm, weight and bias the same": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
-			w, x := param(g, c, 5), must(g.Randn(c, []int{3, 5}, element.Float32))
+			w, x := param(g, c, 5), must(g.Randn(c, []int{3, 5}, dtype.Float32))
 			return []*Tensor{w}, func() *Tensor { return square(must(LayerNorm(x, w, w, 1, 1e-5))) }
 		},
 		"embedding, and the table itself": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
@@ -59,7 +59,7 @@ func TestGradientsGoToTheirPlace(t *testing.T) {
 			return []*Tensor{w}, func() *Tensor { return square(must(MatMul(must(Embedding(w, ix)), must(Transpose(w, 0, 1))))) }
 		},
 		"convolution": func(c *Context, g *Generator) ([]*Tensor, func() *Tensor) {
-			w, b, x := param(g, c, 4, 2, 3, 3), param(g, c, 4), must(g.Randn(c, []int{2, 2, 5, 6}, element.Float32))
+			w, b, x := param(g, c, 4, 2, 3, 3), param(g, c, 4), must(g.Randn(c, []int{2, 2, 5, 6}, dtype.Float32))
 			return []*Tensor{w, b}, func() *Tensor { return square(must(conv2d(x, w, b, [2]int{1, 2}, [2]int{1, 1}))) }
 		},
 	} {
@@ -71,10 +71,10 @@ func TestGradientsGoToTheirPlace(t *testing.T) {
 func TestSharedGradientsStay(t *testing.T) {
 	c := NewContext()
 	x := leaf(c, -1, 2)
-	a := must(Mul(x, floats(c, element.Float32, nil, 3)))
+	a := must(Mul(x, floats(c, dtype.Float32, nil, 3)))
 	b := must(Unary(OpNeg, x))
 	y := must(Add(must(Unary(OpRelu, a)), must(Unary(OpRelu, b)))) // one gradient for both
-	seed := floats(c, element.Float32, []int{2}, 10, 100)
+	seed := floats(c, dtype.Float32, []int{2}, 10, 100)
 	check(t, y.Backward(seed, true))
 	equal(t, x.Grad(), []int{2}, -10, 300)
 	equal(t, seed, []int{2}, 10, 100)
@@ -96,7 +96,7 @@ func TestSharedGradientsStay(t *testing.T) {
 // Parts of one tensor, taken through views, whose gradients meet.
 func TestPartsAddUp(t *testing.T) {
 	c := NewContext()
-	x := must(FromFloats(c, []float64{1, 2, 3, 4, 5, 6}, []int{2, 3}, element.Float32))
+	x := must(FromFloats(c, []float64{1, 2, 3, 4, 5, 6}, []int{2, 3}, dtype.Float32))
 	check(t, x.SetRequiresGrad(true))
 	turned := must(Permute(must(BinaryScalar(OpMul, x, Float(1), false)), []int{1, 0}))
 	first, second := must(Select(turned, 0, 0)), must(Narrow(turned, 0, 0, 2)) // they overlap
@@ -107,7 +107,7 @@ func TestPartsAddUp(t *testing.T) {
 
 func TestReadyHookSeesPlacedGradient(t *testing.T) {
 	c, g := NewContext(), NewGenerator(1, 0)
-	w, x := param(g, c, 3, 3), must(g.Randn(c, []int{2, 3}, element.Float32))
+	w, x := param(g, c, 3, 3), must(g.Randn(c, []int{2, 3}, dtype.Float32))
 	must(NewSGD([]ParamGroup{{Params: []*Tensor{w}, LR: 1}}, SGDOptions{}))
 	calls, sum := 0, []float64(nil)
 	w.OnGradReady(func(p *Tensor) error {

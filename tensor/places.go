@@ -6,7 +6,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A pick is a tensor in an index: integers for dimension dim, or a mask for as many dimensions from there on as it has.
@@ -26,7 +26,7 @@ type places struct {
 
 // span is how many dimensions p indexes.
 func (p pick) span() int {
-	if p.t.dtype == element.Bool {
+	if p.t.dtype == dtype.Bool {
 		return len(p.t.shape)
 	}
 	return 1
@@ -46,7 +46,7 @@ func find(op string, t *Tensor, picks []pick) (_ *places, err error) {
 			length *= t.shape[d]
 		}
 		var next *Tensor
-		if k.t.dtype == element.Bool {
+		if k.t.dtype == dtype.Bool {
 			next, err = nonzero("index", k.t)
 		} else {
 			next, err = checkedIndex("index", k.t, length, k.dim)
@@ -85,7 +85,7 @@ func find(op string, t *Tensor, picks []pick) (_ *places, err error) {
 
 // fits checks a mask's shape.
 func (p pick) fits(t *Tensor) error {
-	if n := len(p.t.shape); p.t.dtype == element.Bool && (n == 0 || p.dim+n > len(t.shape) || !sameShape(p.t.shape, t.shape[p.dim:p.dim+n])) {
+	if n := len(p.t.shape); p.t.dtype == dtype.Bool && (n == 0 || p.dim+n > len(t.shape) || !sameShape(p.t.shape, t.shape[p.dim:p.dim+n])) {
 		return maskMismatch(t, p.dim, p.t)
 	}
 	return nil

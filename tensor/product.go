@@ -5,7 +5,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Prod multiplies the elements, along dim or all if it is nil. Integers and bools are multiplied in int64.
@@ -91,16 +91,16 @@ func LogSumExp(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 		return precise(func(t []*Tensor) (*Tensor, error) { return LogSumExp(t[0], dims, keepdim) }, t)
 	}
 	const op = "logsumexp"
-	dtype := try.To(computing(t.dtype, op))
+	dt := try.To(computing(t.dtype, op))
 	dims = try.To(DimList(op, dims, len(t.shape)))
-	if !dtype.IsFloat() {
-		dtype = element.Float32
+	if !dt.IsFloat() {
+		dt = dtype.Float32
 	}
 	b := build(op, t)
-	x := b.cast(t.Detach(), dtype)
+	x := b.cast(t.Detach(), dt)
 	kept := ReducedShape(t.shape, dims, true)
 	if t.n == 0 {
-		return emptyLogSum(op, t, dtype, ReducedShape(t.shape, dims, keepdim))
+		return emptyLogSum(op, t, dt, ReducedShape(t.shape, dims, keepdim))
 	}
 	most := try.To(reduceDims(op, reduceMax, x, dims, true))
 	// An infinite maximum would give inf - inf.
@@ -122,8 +122,8 @@ func LogSumExp(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 }
 
 // emptyLogSum: the sum of nothing is 0, its logarithm -inf.
-func emptyLogSum(op string, t *Tensor, dtype element.Type, shape []int) (*Tensor, error) {
-	out, err := full(op, t.ctx, shape, Float(math.Inf(-1)), dtype)
+func emptyLogSum(op string, t *Tensor, dt dtype.Type, shape []int) (*Tensor, error) {
+	out, err := full(op, t.ctx, shape, Float(math.Inf(-1)), dt)
 	if err == nil && records(t, nil) {
 		record(out, op, backNothing, t)
 	}

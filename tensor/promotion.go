@@ -1,12 +1,12 @@
 package tensor
 
-import "drun/kernel/element"
+import "drun/kernel/dtype"
 
 // Promote returns the common type of two tensors, as PyTorch does: the
 // higher category of bool < integer < float < complex wins; within a
 // category the wider type. uint8 with int8 gives int32 (there is no int16),
 // float16 with bfloat16 gives float32.
-func Promote(a, b element.Type) element.Type {
+func Promote(a, b dtype.Type) dtype.Type {
 	if a == b {
 		return a
 	}
@@ -21,15 +21,15 @@ func Promote(a, b element.Type) element.Type {
 	case b.Size() > a.Size():
 		return b
 	case a.IsFloat(): // float16 and bfloat16
-		return element.Float32
+		return dtype.Float32
 	}
-	return element.Int32 // int8 and uint8
+	return dtype.Int32 // int8 and uint8
 }
 
 // promoteOperands returns the type in which two operands are computed. A
 // tensor without dimensions does not widen one with dimensions unless its
 // category is higher; a plain number (wrapped) does not widen either.
-func promoteOperands(a, b *Tensor) element.Type {
+func promoteOperands(a, b *Tensor) dtype.Type {
 	if a.dtype == b.dtype {
 		return a.dtype
 	}
@@ -45,12 +45,12 @@ func promoteOperands(a, b *Tensor) element.Type {
 }
 
 // promoteWeak is strong unless weak's category is higher; then it is weak, or for a plain number the default of its category.
-func promoteWeak(strong, weak element.Type, number bool) element.Type {
+func promoteWeak(strong, weak dtype.Type, number bool) dtype.Type {
 	if weak.Kind() <= strong.Kind() {
 		return strong
 	}
-	if number && weak == element.Float64 {
-		return element.Float32
+	if number && weak == dtype.Float64 {
+		return dtype.Float32
 	}
 	return weak
 }

@@ -8,7 +8,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Generator draws random numbers. They depend on seed and stream, and on
@@ -22,8 +22,8 @@ func NewGenerator(seed, stream uint64) *Generator { return &Generator{Seed: seed
 // draw reserves n elements. Position counts pairs of 32-bit words: a draw of
 // float32 uniforms takes one word per element, all others take two, so that
 // no word is used twice.
-func (g *Generator) draw(dtype element.Type, n int) kernel.Stream {
-	if dtype == element.Float32 {
+func (g *Generator) draw(dt dtype.Type, n int) kernel.Stream {
+	if dt == dtype.Float32 {
 		at := kernel.Stream{Seed: g.Seed, Stream: g.Stream, At: 2 * g.Position}
 		g.Position += uint64(n+1) / 2
 		return at
@@ -38,35 +38,35 @@ func (g *Generator) drawPairs(n int) kernel.Stream {
 }
 
 // Rand draws from the uniform distribution on [0, 1).
-func (g *Generator) Rand(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
-	return g.fresh("rand", c, shape, dtype, g.uniform)
+func (g *Generator) Rand(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
+	return g.fresh("rand", c, shape, dt, g.uniform)
 }
 
 // Float draws one float64 from the uniform distribution on [0, 1), as Rand draws it.
 func (g *Generator) Float() (x float64) {
-	g.draw(element.Float64, 1).Uniform(element.Float64, 1, unsafe.Pointer(&x))
+	g.draw(dtype.Float64, 1).Uniform(dtype.Float64, 1, unsafe.Pointer(&x))
 	return x
 }
 
 // Randn draws from the standard normal distribution.
-func (g *Generator) Randn(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
-	return g.fresh("randn", c, shape, dtype, g.normal)
+func (g *Generator) Randn(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
+	return g.fresh("randn", c, shape, dt, g.normal)
 }
 
-func (g *Generator) fresh(op string, c *Context, shape []int, dtype element.Type, fill func(*Tensor)) (*Tensor, error) {
-	if !dtype.IsFloat() {
-		return nil, fmt.Errorf("%s: needs a floating-point dtype, not %s", op, dtype)
+func (g *Generator) fresh(op string, c *Context, shape []int, dt dtype.Type, fill func(*Tensor)) (*Tensor, error) {
+	if !dt.IsFloat() {
+		return nil, fmt.Errorf("%s: needs a floating-point dtype, not %s", op, dt)
 	}
-	compute := dtype
-	if dtype != element.Float64 {
-		compute = element.Float32
+	compute := dt
+	if dt != dtype.Float64 {
+		compute = dtype.Float32
 	}
 	t, err := newTensor(op, c, shape, compute)
 	if err != nil {
 		return nil, err
 	}
 	fill(t)
-	return cast(op, t, dtype)
+	return cast(op, t, dt)
 }
 
 func (g *Generator) uniform(t *Tensor) {
@@ -86,19 +86,19 @@ func (g *Generator) normal(t *Tensor) {
 }
 
 // RandInt draws integers from low up to, not including, high.
-func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dtype element.Type) (_ *Tensor, err error) {
+func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if low >= high {
 		return nil, fmt.Errorf("randint: low %d must be less than high %d", low, high)
 	}
 	for _, v := range []int64{low, high - 1} {
-		try.Ok(Int(v).fits("randint", dtype))
+		try.Ok(Int(v).fits("randint", dt))
 	}
-	t := try.To(newTensor("randint", c, shape, element.Int64))
+	t := try.To(newTensor("randint", c, shape, dtype.Int64))
 	if !t.shapeOnly() {
 		g.drawPairs(t.n).Bounded(Elems[int64](t), low, uint64(high)-uint64(low))
 	}
-	return cast("randint", t, dtype)
+	return cast("randint", t, dt)
 }
 
 // Permutation returns the numbers below n in random order (Fisher and Yates).
@@ -168,10 +168,10 @@ func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) 
 	if nd < 1 || nd > 2 || n < 1 {
 		return nil, fmt.Errorf("%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, ShapeString(p.shape), n)
 	}
-	wide := try.To(cast(op, p, element.Float64))
+	wide := try.To(cast(op, p, dtype.Float64))
 	wide = try.To(Clone(wide.Detach()))
-	out := try.To(newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), element.Int64))
-	u := try.To(g.Rand(c, []int{max(out.n, 1)}, element.Float64))
+	out := try.To(newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), dtype.Int64))
+	u := try.To(g.Rand(c, []int{max(out.n, 1)}, dtype.Float64))
 	size := p.shape[nd-1]
 	draws, picks, weights := Elems[float64](u), Elems[int64](out), Elems[float64](wide)
 	for i := range picks {

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // What a reduction over dimensions computes.
@@ -99,11 +99,11 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (_ 
 		if start == 0 {
 			become = final
 		}
-		dtype := x.dtype
-		if kind.widens() && !dtype.IsFloat() {
-			dtype = element.Int64
+		dt := x.dtype
+		if kind.widens() && !dt.IsFloat() {
+			dt = dtype.Int64
 		}
-		out := try.To(newTensor(op, t.ctx, become, dtype))
+		out := try.To(newTensor(op, t.ctx, become, dt))
 		kReduce(kind, out, x, outer, n, inner)
 		if x != t {
 			Discard(x)
@@ -112,8 +112,8 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (_ 
 	}
 	if len(dims) == 0 { // a tensor without dimensions
 		x = x.Detach()
-		if kind.widens() && !t.dtype.IsFloat() && t.dtype != element.Int64 {
-			return cast(op, x, element.Int64)
+		if kind.widens() && !t.dtype.IsFloat() && t.dtype != dtype.Int64 {
+			return cast(op, x, dtype.Int64)
 		}
 		return Clone(x)
 	}
@@ -202,9 +202,9 @@ func emptyReduction(op string, t *Tensor) error {
 // NeedFloat checks that t has a floating-point type that computes.
 func NeedFloat(op string, t *Tensor) error {
 	switch {
-	case t.dtype == element.Float32 || t.dtype == element.Float64:
+	case t.dtype == dtype.Float32 || t.dtype == dtype.Float64:
 		return nil
-	case t.dtype.IsFloat() || t.dtype == element.Complex64:
+	case t.dtype.IsFloat() || t.dtype == dtype.Complex64:
 		return StorageOnly(op, t.dtype)
 	}
 	return fmt.Errorf("%s: needs a floating-point tensor, not %s; cast with .to(\"float32\")", op, t.dtype)

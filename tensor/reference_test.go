@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Values against loops written from the definitions, in float64, on random
@@ -17,7 +17,7 @@ func randomTensor(r *rand.Rand, c *Context, shape ...int) (*Tensor, func(ix ...i
 	for i := range values {
 		values[i] = r.NormFloat64()
 	}
-	t := floats(c, element.Float64, shape, values...)
+	t := floats(c, dtype.Float64, shape, values...)
 	if r.IntN(2) == 0 {
 		t = strided(c, t)
 	}

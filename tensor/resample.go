@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Images and sequences resized, padded with their own elements, and pooled to a given size: one dimension after the
@@ -14,7 +14,7 @@ import (
 // rowsAlong takes the elements of dimension d at the indices.
 func rowsAlong(t *Tensor, d int, at []int64) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	return IndexSelect(t, d, try.To(FromInts(t.ctx, at, []int{len(at)}, element.Int64)))
+	return IndexSelect(t, d, try.To(FromInts(t.ctx, at, []int{len(at)}, dtype.Int64)))
 }
 
 // PadMode pads the last dimensions of t with its own elements: pads has a pair for each, the first of them first.

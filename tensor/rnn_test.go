@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // TestSequencesTogether: a sequence has the same bits in a batch, where the weights lie in panels, as by itself, where they
@@ -13,8 +13,8 @@ import (
 func TestSequencesTogether(t *testing.T) {
 	const steps, batch, in, width = 6, 5, 7, 64
 	for _, cell := range []Cell{LSTM, GRU, RNNTanh, RNNRelu} {
-		for _, dtype := range []element.Type{element.Float32, element.Float64} {
-			t.Run(fmt.Sprint(cell, dtype), func(t *testing.T) {
+		for _, dt := range []dtype.Type{dtype.Float32, dtype.Float64} {
+			t.Run(fmt.Sprint(cell, dt), func(t *testing.T) {
 				c, next := NewContext(), 1
 				draw := func(shape ...int) *Tensor {
 					values := make([]float64, product(shape))
@@ -22,7 +22,7 @@ func TestSequencesTogether(t *testing.T) {
 						next = next * 16807 % math.MaxInt32
 						values[i] = float64(next)/math.MaxInt32 - 0.5
 					}
-					return floats(c, dtype, shape, values...)
+					return floats(c, dt, shape, values...)
 				}
 				sums := gatesOf(cell) * width
 				w := RNNWeights{draw(sums, in), draw(sums, width), draw(sums), nil}
@@ -30,7 +30,7 @@ func TestSequencesTogether(t *testing.T) {
 				through := func(x, seed *Tensor) (out, dx *Tensor) {
 					x = must(Contiguous(x)).Detach()
 					check(t, x.SetRequiresGrad(true))
-					zero := must(Zeros(c, []int{x.shape[1], width}, dtype))
+					zero := must(Zeros(c, []int{x.shape[1], width}, dt))
 					var memory *Tensor
 					if cell == LSTM {
 						memory = zero
@@ -59,13 +59,13 @@ func TestRecurrentGivesBack(t *testing.T) {
 		t.Run(fmt.Sprint(cell), func(t *testing.T) {
 			c, g := NewContext(), NewGenerator(1, 0)
 			leaf := func(shape ...int) *Tensor {
-				w := must(g.Randn(c, shape, element.Float32))
+				w := must(g.Randn(c, shape, dtype.Float32))
 				check(t, w.SetRequiresGrad(true))
 				return w
 			}
 			sums := gatesOf(cell) * width
 			w := RNNWeights{leaf(sums, in), leaf(sums, width), leaf(sums), leaf(sums)}
-			x, zero, seed := leaf(steps, batch, in), must(Zeros(c, []int{batch, width}, element.Float32)), must(Ones(c, []int{steps, batch, width}, element.Float32))
+			x, zero, seed := leaf(steps, batch, in), must(Zeros(c, []int{batch, width}, dtype.Float32)), must(Ones(c, []int{steps, batch, width}, dtype.Float32))
 			var memory *Tensor
 			if cell == LSTM {
 				memory = zero

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // randomAny is a tensor of any type, with up to four dimensions, empty ones
@@ -19,9 +19,9 @@ func randomAny(r *rand.Rand, c *Context) *Tensor {
 	for i := range values {
 		values[i] = float64(r.IntN(9) - 4)
 	}
-	dtype := []element.Type{element.Float32, element.Float32, element.Float64, element.Int64, element.Int64, element.Int32, element.Int8, element.Uint8, element.Bool, element.Float16, element.BFloat16, element.Complex64}[r.IntN(12)]
-	t := must(FromFloats(c, values, shape, dtype))
-	if (dtype == element.Float32 || dtype == element.Float64) && r.IntN(2) == 0 {
+	dt := []dtype.Type{dtype.Float32, dtype.Float32, dtype.Float64, dtype.Int64, dtype.Int64, dtype.Int32, dtype.Int8, dtype.Uint8, dtype.Bool, dtype.Float16, dtype.BFloat16, dtype.Complex64}[r.IntN(12)]
+	t := must(FromFloats(c, values, shape, dt))
+	if (dt == dtype.Float32 || dt == dtype.Float64) && r.IntN(2) == 0 {
 		t.requiresGrad = true
 	}
 	if nd := len(shape); nd > 1 && r.IntN(2) == 0 {
@@ -101,7 +101,7 @@ func attempts(r *rand.Rand, a, b, d *Tensor) []func() (*Tensor, error) {
 		func() (*Tensor, error) { return OneHot(a, n) },
 		func() (*Tensor, error) { return BinCount(a, b, n) },
 		func() (*Tensor, error) { return g.Multinomial(a.ctx, a, n, keep) },
-		func() (*Tensor, error) { return Cast(a, element.Types()[r.IntN(len(element.Types()))]) },
+		func() (*Tensor, error) { return Cast(a, dtype.Types()[r.IntN(len(dtype.Types()))]) },
 		func() (*Tensor, error) { return a, CopyInto(must(Clone(a)), b) },
 		func() (*Tensor, error) { return a, must(Clone(a)).Fill(s) },
 		func() (*Tensor, error) {
@@ -132,7 +132,7 @@ func TestNothingPanics(t *testing.T) {
 		c := NewContext()
 		a, b, d := randomAny(r, c), randomAny(r, c), randomAny(r, c)
 		if r.IntN(3) == 0 {
-			b = must(Cast(must(Clone(a)), []element.Type{element.Float32, element.Int64, element.Bool}[r.IntN(3)]))
+			b = must(Cast(must(Clone(a)), []dtype.Type{dtype.Float32, dtype.Int64, dtype.Bool}[r.IntN(3)]))
 		}
 		for i, f := range attempts(r, a, b, d) {
 			func() {

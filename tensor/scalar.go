@@ -7,18 +7,18 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Scalar is a plain number or truth value.
 type Scalar struct {
-	kind element.Type // Float64, Int64 or Bool
+	kind dtype.Type // Float64, Int64 or Bool
 	f    float64
 	i    int64
 }
 
 // Float makes a scalar, as do Int and BoolScalar.
-func Float(f float64) Scalar { return Scalar{kind: element.Float64, f: f, i: towardsZero(f)} }
+func Float(f float64) Scalar { return Scalar{kind: dtype.Float64, f: f, i: towardsZero(f)} }
 
 // towardsZero rounds f to an integer as casts do: saturating, NaN as 0. Go's own conversion depends on the processor
 // if f is out of range.
@@ -35,18 +35,18 @@ func towardsZero(f float64) int64 {
 }
 
 // Int makes an integer scalar.
-func Int(i int64) Scalar { return Scalar{kind: element.Int64, f: float64(i), i: i} }
+func Int(i int64) Scalar { return Scalar{kind: dtype.Int64, f: float64(i), i: i} }
 
 // Truth makes a truth value.
 func Truth(b bool) Scalar {
 	if b {
-		return Scalar{kind: element.Bool, f: 1, i: 1}
+		return Scalar{kind: dtype.Bool, f: 1, i: 1}
 	}
-	return Scalar{kind: element.Bool}
+	return Scalar{kind: dtype.Bool}
 }
 
 // Kind is Float64, Int64 or Bool.
-func (s Scalar) Kind() element.Type { return s.kind }
+func (s Scalar) Kind() dtype.Type { return s.kind }
 
 // Float is the value as a float64.
 func (s Scalar) Float() float64 { return s.f }
@@ -55,7 +55,7 @@ func (s Scalar) Float() float64 { return s.f }
 func (s Scalar) Int() int64 { return s.i }
 
 func (s Scalar) String() string {
-	if s.kind == element.Float64 {
+	if s.kind == dtype.Float64 {
 		return fmt.Sprint(s.f)
 	}
 	return fmt.Sprint(s.i)
@@ -63,52 +63,52 @@ func (s Scalar) String() string {
 
 // less compares integers exactly, others as float64.
 func (s Scalar) less(o Scalar) bool {
-	if s.kind == element.Float64 || o.kind == element.Float64 {
+	if s.kind == dtype.Float64 || o.kind == dtype.Float64 {
 		return s.f < o.f
 	}
 	return s.i < o.i
 }
 
 // fits checks that an integer type can hold s.
-func (s Scalar) fits(op string, d element.Type) error {
+func (s Scalar) fits(op string, d dtype.Type) error {
 	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
 	switch d {
-	case element.Int32:
+	case dtype.Int32:
 		lo, hi = math.MinInt32, math.MaxInt32
-	case element.Int8:
+	case dtype.Int8:
 		lo, hi = math.MinInt8, math.MaxInt8
-	case element.Uint8:
+	case dtype.Uint8:
 		lo, hi = 0, math.MaxUint8
-	case element.Int64:
+	case dtype.Int64:
 	default:
 		return nil
 	}
-	if s.i < lo || s.i > hi || s.kind == element.Float64 && (math.IsNaN(s.f) || s.f < -0x1p63 || s.f >= 0x1p63) {
+	if s.i < lo || s.i > hi || s.kind == dtype.Float64 && (math.IsNaN(s.f) || s.f < -0x1p63 || s.f >= 0x1p63) {
 		return fmt.Errorf("%s: %v does not fit in %s", op, s, d)
 	}
 	return nil
 }
 
 // put stores s, which fits, as an element of type d.
-func (s Scalar) put(p unsafe.Pointer, d element.Type) {
+func (s Scalar) put(p unsafe.Pointer, d dtype.Type) {
 	switch d {
-	case element.Float32:
-		if s.kind == element.Float64 {
+	case dtype.Float32:
+		if s.kind == dtype.Float64 {
 			*(*float32)(p) = float32(s.f)
 		} else {
 			*(*float32)(p) = float32(s.i)
 		}
-	case element.Float64:
+	case dtype.Float64:
 		*(*float64)(p) = s.f
-	case element.Int64:
+	case dtype.Int64:
 		*(*int64)(p) = s.i
-	case element.Int32:
+	case dtype.Int32:
 		*(*int32)(p) = int32(s.i)
-	case element.Int8:
+	case dtype.Int8:
 		*(*int8)(p) = int8(s.i)
-	case element.Uint8:
+	case dtype.Uint8:
 		*(*uint8)(p) = uint8(s.i)
-	case element.Bool:
+	case dtype.Bool:
 		*(*bool)(p) = s.f != 0
 	default:
 		s.cast(p, d)
@@ -116,11 +116,11 @@ func (s Scalar) put(p unsafe.Pointer, d element.Type) {
 }
 
 // cast is put for the types that Go cannot round to.
-func (s Scalar) cast(p unsafe.Pointer, d element.Type) {
+func (s Scalar) cast(p unsafe.Pointer, d dtype.Type) {
 	from := kernel.View{Data: unsafe.Pointer(&s.f)}
-	kind := element.Float64
-	if s.kind != element.Float64 {
-		from.Data, kind = unsafe.Pointer(&s.i), element.Int64
+	kind := dtype.Float64
+	if s.kind != dtype.Float64 {
+		from.Data, kind = unsafe.Pointer(&s.i), dtype.Int64
 	}
 	kernel.Cast(d, kind, nil, kernel.View{Data: p}, from)
 }
@@ -129,23 +129,23 @@ func (s Scalar) cast(p unsafe.Pointer, d element.Type) {
 func (t *Tensor) at(i int) Scalar {
 	p := unsafe.Add(t.ptr(), i*t.dtype.Size())
 	switch t.dtype {
-	case element.Float32:
+	case dtype.Float32:
 		return Float(float64(*(*float32)(p)))
-	case element.Float64:
+	case dtype.Float64:
 		return Float(*(*float64)(p))
-	case element.Int64:
+	case dtype.Int64:
 		return Int(*(*int64)(p))
-	case element.Int32:
+	case dtype.Int32:
 		return Int(int64(*(*int32)(p)))
-	case element.Int8:
+	case dtype.Int8:
 		return Int(int64(*(*int8)(p)))
-	case element.Uint8:
+	case dtype.Uint8:
 		return Int(int64(*(*uint8)(p)))
-	case element.Bool:
+	case dtype.Bool:
 		return Truth(*(*bool)(p))
 	}
 	var f float64
-	kernel.Cast(element.Float64, t.dtype, nil, kernel.View{Data: unsafe.Pointer(&f)}, kernel.View{Data: p})
+	kernel.Cast(dtype.Float64, t.dtype, nil, kernel.View{Data: unsafe.Pointer(&f)}, kernel.View{Data: p})
 	return Float(f)
 }
 

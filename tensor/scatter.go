@@ -5,7 +5,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Scatter returns t with src's elements where index says: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one
@@ -64,8 +64,8 @@ func scatter(op string, t *Tensor, dim int, idx, src *Tensor, add bool) (_ *Tens
 }
 
 // adds refuses types that cannot be added up.
-func adds(op string, d element.Type) error {
-	if d == element.Bool {
+func adds(op string, d dtype.Type) error {
+	if d == dtype.Bool {
 		return fmt.Errorf("%s: not defined for bool tensors; cast with .to()", op)
 	}
 	_, err := computing(d, op)

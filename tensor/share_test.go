@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // The parts of an optimizer's state have every element once, take what they had of the whole, and have no more
@@ -17,7 +17,7 @@ func TestDividedState(t *testing.T) {
 			c := NewContext()
 			var params []*Tensor
 			for _, shape := range [][]int{{5, 40}, {1}, {16}, {0}, {33, 3}} {
-				p, err := Zeros(c, shape, element.Float32)
+				p, err := Zeros(c, shape, dtype.Float32)
 				if err != nil {
 					t.Fatal(err)
 				}

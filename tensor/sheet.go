@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Sheet is parameters of one type, and their gradients, side by side in memory that exists only while they are
@@ -162,7 +162,7 @@ func (s *Sheet) Bounds() (from, to, each int) { return s.from, s.to, s.each }
 func (s *Sheet) Len() int { return s.at[len(s.Params)] }
 
 // DType is the parameters' type.
-func (s *Sheet) DType() element.Type { return s.values.dtype }
+func (s *Sheet) DType() dtype.Type { return s.values.dtype }
 
 // Current reports whether the values are there and the shards have not changed since they were gathered.
 func (s *Sheet) Current() bool { return s.values.st.ptr != nil && s.unchanged() }

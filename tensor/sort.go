@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Sort sorts along dim and returns the values and their indices. Equal elements keep their order; NaN counts as
@@ -34,29 +34,29 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	a := try.To(Axis(op, dim, len(t.shape)))
 	keys := t.Detach()
 	if half(t) {
-		keys = try.To(Cast(keys, element.Float32))
+		keys = try.To(Cast(keys, dtype.Float32))
 	}
 	try.To(computing(keys.dtype, op))
 	if len(t.shape) == 0 {
 		values = try.To(Clone(t))
-		indices, err = Zeros(t.ctx, nil, element.Int64)
+		indices, err = Zeros(t.ctx, nil, dtype.Int64)
 		return values, indices, err
 	}
 	last := len(t.shape) - 1
 	b := build(op, t)
 	rows := b.contiguous(swapped(keys, a, last))
-	order := b.of(element.Int64, rows.shape...)
+	order := b.of(dtype.Int64, rows.shape...)
 	n := t.shape[a]
 	switch keys.dtype {
-	case element.Float32:
+	case dtype.Float32:
 		orderRows(Elems[float32](rows), Elems[int64](order), n, descending)
-	case element.Float64:
+	case dtype.Float64:
 		orderRows(Elems[float64](rows), Elems[int64](order), n, descending)
-	case element.Int64:
+	case dtype.Int64:
 		orderRows(Elems[int64](rows), Elems[int64](order), n, descending)
-	case element.Int32:
+	case dtype.Int32:
 		orderRows(Elems[int32](rows), Elems[int64](order), n, descending)
-	case element.Int8:
+	case dtype.Int8:
 		orderRows(Elems[int8](rows), Elems[int64](order), n, descending)
 	default: // uint8 and bool
 		orderRows(Elems[uint8](rows), Elems[int64](order), n, descending)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // The tests of this package run with kept memory spoilt: a result that was read from it is NaN, or wrong.
@@ -20,7 +20,7 @@ func TestNodesAreUsedAgain(t *testing.T) {
 	t.Setenv("DRUN_PLAN", "")
 	c := NewContext()
 	leaf := func() *Tensor {
-		x := must(Ones(c, []int{3}, element.Float32))
+		x := must(Ones(c, []int{3}, dtype.Float32))
 		check(t, x.SetRequiresGrad(true))
 		return x
 	}

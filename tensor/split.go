@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Split cuts dim into parts of the given sizes, which add up to its size. The parts are views.
@@ -150,7 +150,7 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error
 		}
 		total += int(n)
 	}
-	index := try.To(newTensor(op, t.ctx, []int{total}, element.Int64))
+	index := try.To(newTensor(op, t.ctx, []int{total}, dtype.Int64))
 	at := Elems[int64](index)
 	for i := range size {
 		for range list[i%len(list)].i {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A moved tensor and its views go on as before, and the memory goes back to
@@ -16,7 +16,7 @@ func TestMove(t *testing.T) {
 	c := NewContext()
 	source := 0
 	p := NewPool(64<<20, func(n int) []byte { source += n; return make([]byte, n) })
-	x := must(Full(c, []int{300, 100}, Float(3), element.Float32))
+	x := must(Full(c, []int{300, 100}, Float(3), dtype.Float32))
 	view := must(Select(x, 0, 7))
 	before := bytes.Clone(x.Bytes())
 	Move(x, p)
@@ -41,10 +41,10 @@ func TestMove(t *testing.T) {
 	}
 
 	c = NewContext() // which knows no sizes
-	pinned := must(Full(c, []int{300, 100}, Float(3), element.Float32))
+	pinned := must(Full(c, []int{300, 100}, Float(3), dtype.Float32))
 	Pin(pinned)
-	small := must(Full(c, []int{3}, Float(3), element.Float32))
-	part := must(Select(must(Full(c, []int{300, 1000}, Float(3), element.Float32)), 0, 1))
+	small := must(Full(c, []int{3}, Float(3), dtype.Float32))
+	part := must(Select(must(Full(c, []int{300, 1000}, Float(3), dtype.Float32)), 0, 1))
 	for _, x := range []*Tensor{pinned, small, part} {
 		Move(x, p)
 		if Move(x, p); x.st.pool == p {
@@ -58,17 +58,17 @@ func TestReducedSizes(t *testing.T) {
 	c := NewContext()
 	const bytes = 1 << 20
 	p := NewPool(8*bytes, func(n int) []byte { return make([]byte, n) })
-	make1 := func() *Tensor { return must(Full(c, []int{bytes / 4}, Float(3), element.Float32)) }
+	make1 := func() *Tensor { return must(Full(c, []int{bytes / 4}, Float(3), dtype.Float32)) }
 	first := make1()
 	Move(first, p)
 	if first.st.pool != pool {
 		t.Fatal("the first was moved")
 	}
-	other := must(Full(c, []int{bytes / 2}, Float(3), element.Float32))
+	other := must(Full(c, []int{bytes / 2}, Float(3), dtype.Float32))
 	if other.st.pool != pool {
 		t.Error("a tensor of another size lies in the pool")
 	}
-	if stranger := must(Full(NewContext(), []int{bytes / 4}, Float(3), element.Float32)); stranger.st.pool != pool {
+	if stranger := must(Full(NewContext(), []int{bytes / 4}, Float(3), dtype.Float32)); stranger.st.pool != pool {
 		t.Error("a tensor of another context lies in the pool")
 	}
 	// Half of the pool at most.
@@ -116,7 +116,7 @@ func TestReducedSizes(t *testing.T) {
 	// A source that is exhausted is no error.
 	empty := NewPool(1<<30, func(int) []byte { return nil })
 	Move(other, empty)
-	if x := must(Full(c, []int{bytes / 2}, Float(3), element.Float32)); x.st.pool != pool || !slices.Equal(x.Bytes(), other.Bytes()) {
+	if x := must(Full(c, []int{bytes / 2}, Float(3), dtype.Float32)); x.st.pool != pool || !slices.Equal(x.Bytes(), other.Bytes()) {
 		t.Error("a tensor of a size for which the pool has no memory")
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // halfTypes are the 16-bit types: how many bits of fraction, and the bias of
 // the exponent.
-var halfTypes = map[element.Type]struct {
+var halfTypes = map[dtype.Type]struct {
 	fraction, bias int
-}{element.Float16: {10, 15}, element.BFloat16: {7, 127}}
+}{dtype.Float16: {10, 15}, dtype.BFloat16: {7, 127}}
 
 // value is what 16 bits stand for, from the definition.
 func value(bits uint16, fraction, bias int) float64 {
@@ -46,7 +46,7 @@ func TestHalfRounding(t *testing.T) {
 			bits := uint16(b)
 			v := value(bits, h.fraction, h.bias)
 			if v != v {
-				in, want = append(in, math.Float32frombits(uint32(0x7f800001+b))), append(want, map[element.Type]uint16{element.Float16: 0x7e00, element.BFloat16: 0x7fc0}[d])
+				in, want = append(in, math.Float32frombits(uint32(0x7f800001+b))), append(want, map[dtype.Type]uint16{dtype.Float16: 0x7e00, dtype.BFloat16: 0x7fc0}[d])
 				continue
 			}
 			in, want = append(in, float32(v)), append(want, bits)
@@ -76,7 +76,7 @@ func TestHalfRounding(t *testing.T) {
 			}
 		}
 		c := NewContext()
-		x := must(newTensor("test", c, []int{len(in)}, element.Float32))
+		x := must(newTensor("test", c, []int{len(in)}, dtype.Float32))
 		copy(Elems[float32](x), in)
 		for i, f := range in {
 			var got uint16
@@ -100,44 +100,44 @@ func TestHalfRounding(t *testing.T) {
 func TestRoundedOnce(t *testing.T) {
 	c := NewContext()
 	for _, tc := range []struct {
-		to   element.Type
+		to   dtype.Type
 		v    Scalar
 		want uint64 // bits
 	}{
-		{element.Float16, Float(1 + 0x1p-11), 0x3c00},
-		{element.Float16, Float(1 + 0x1p-11 + 0x1p-40), 0x3c01},
-		{element.Float16, Float(1 + 0x3p-11 - 0x1p-40), 0x3c01},
-		{element.Float16, Float(-1 - 0x1p-11 - 0x1p-40), 0xbc01},
-		{element.Float16, Float(65504), 0x7bff},
-		{element.Float16, Float(65519.999999), 0x7bff},
-		{element.Float16, Float(65520), 0x7c00},
-		{element.Float16, Float(-1e300), 0xfc00},
-		{element.Float16, Float(0x1p-25), 0},
-		{element.Float16, Float(0x1.0000000001p-25), 1},
-		{element.Float16, Float(0x1.8p-25), 1},
-		{element.Float16, Float(math.Inf(-1)), 0xfc00},
-		{element.Float16, Int(1<<62 + 1), 0x7c00},
-		{element.BFloat16, Float(1 + 0x1p-8 + 0x1p-50), 0x3f81},
-		{element.BFloat16, Float(1 + 0x3p-8 - 0x1p-50), 0x3f81},
-		{element.BFloat16, Int(1<<62 + 1<<54), 0x5e80},
-		{element.BFloat16, Int(1<<62 + 1<<54 + 1), 0x5e81},
-		{element.BFloat16, Int(-1<<62 - 1<<54 - 1), 0xde81},
-		{element.BFloat16, Int(1<<62 + 3<<54 - 1), 0x5e81},
-		{element.Float32, Float(1 + 0x1p-24 + 0x1p-52), 0x3f800001},
-		{element.Float32, Int(1<<62 + 1<<38), 0x5e800000},
-		{element.Float32, Int(1<<62 + 1<<38 + 1), 0x5e800001},
-		{element.Complex64, Int(1<<62 + 1<<38 + 1), 0x5e800001},
-		{element.Complex64, Int(-1<<62 - 1<<38 - 1), 0xde800001},
-		{element.Float64, Int(1<<53 + 1), math.Float64bits(1 << 53)},
-		{element.Float64, Int(1<<53 + 3), math.Float64bits(1<<53 + 4)},
-		{element.Int64, Float(0x1p63), math.MaxInt64},
-		{element.Int64, Float(math.NaN()), 0},
-		{element.Int8, Float(300), 127},
-		{element.Int8, Float(-1e300), 0x80},
-		{element.Uint8, Float(-7), 0},
-		{element.Int32, Float(-3e9), 1 << 31},
-		{element.Bool, Float(0.3), 1},
-		{element.Bool, Float(math.NaN()), 1},
+		{dtype.Float16, Float(1 + 0x1p-11), 0x3c00},
+		{dtype.Float16, Float(1 + 0x1p-11 + 0x1p-40), 0x3c01},
+		{dtype.Float16, Float(1 + 0x3p-11 - 0x1p-40), 0x3c01},
+		{dtype.Float16, Float(-1 - 0x1p-11 - 0x1p-40), 0xbc01},
+		{dtype.Float16, Float(65504), 0x7bff},
+		{dtype.Float16, Float(65519.999999), 0x7bff},
+		{dtype.Float16, Float(65520), 0x7c00},
+		{dtype.Float16, Float(-1e300), 0xfc00},
+		{dtype.Float16, Float(0x1p-25), 0},
+		{dtype.Float16, Float(0x1.0000000001p-25), 1},
+		{dtype.Float16, Float(0x1.8p-25), 1},
+		{dtype.Float16, Float(math.Inf(-1)), 0xfc00},
+		{dtype.Float16, Int(1<<62 + 1), 0x7c00},
+		{dtype.BFloat16, Float(1 + 0x1p-8 + 0x1p-50), 0x3f81},
+		{dtype.BFloat16, Float(1 + 0x3p-8 - 0x1p-50), 0x3f81},
+		{dtype.BFloat16, Int(1<<62 + 1<<54), 0x5e80},
+		{dtype.BFloat16, Int(1<<62 + 1<<54 + 1), 0x5e81},
+		{dtype.BFloat16, Int(-1<<62 - 1<<54 - 1), 0xde81},
+		{dtype.BFloat16, Int(1<<62 + 3<<54 - 1), 0x5e81},
+		{dtype.Float32, Float(1 + 0x1p-24 + 0x1p-52), 0x3f800001},
+		{dtype.Float32, Int(1<<62 + 1<<38), 0x5e800000},
+		{dtype.Float32, Int(1<<62 + 1<<38 + 1), 0x5e800001},
+		{dtype.Complex64, Int(1<<62 + 1<<38 + 1), 0x5e800001},
+		{dtype.Complex64, Int(-1<<62 - 1<<38 - 1), 0xde800001},
+		{dtype.Float64, Int(1<<53 + 1), math.Float64bits(1 << 53)},
+		{dtype.Float64, Int(1<<53 + 3), math.Float64bits(1<<53 + 4)},
+		{dtype.Int64, Float(0x1p63), math.MaxInt64},
+		{dtype.Int64, Float(math.NaN()), 0},
+		{dtype.Int8, Float(300), 127},
+		{dtype.Int8, Float(-1e300), 0x80},
+		{dtype.Uint8, Float(-7), 0},
+		{dtype.Int32, Float(-3e9), 1 << 31},
+		{dtype.Bool, Float(0.3), 1},
+		{dtype.Bool, Float(math.NaN()), 1},
 	} {
 		bits := func(x *Tensor) (v uint64) {
 			for i := range tc.to.Size() {
@@ -169,8 +169,8 @@ func TestRoundedOnce(t *testing.T) {
 func TestCasts(t *testing.T) {
 	c := NewContext()
 	values := []float64{0, 1, -1, 2.5, -2.5, 127, 128, -129, 255, 256, 1e5, -1e5, 3e9, -3e9, 1e19, -1e19, math.Inf(1), math.Inf(-1), math.NaN()}
-	limits := map[element.Type][2]float64{element.Int64: {math.MinInt64, math.MaxInt64}, element.Int32: {math.MinInt32, math.MaxInt32}, element.Int8: {-128, 127}, element.Uint8: {0, 255}}
-	for _, from := range []element.Type{element.Float32, element.Float64} {
+	limits := map[dtype.Type][2]float64{dtype.Int64: {math.MinInt64, math.MaxInt64}, dtype.Int32: {math.MinInt32, math.MaxInt32}, dtype.Int8: {-128, 127}, dtype.Uint8: {0, 255}}
+	for _, from := range []dtype.Type{dtype.Float32, dtype.Float64} {
 		x := floats(c, from, []int{len(values)}, values...)
 		for d, l := range limits {
 			everyPath(t, func(where string) {
@@ -185,7 +185,7 @@ func TestCasts(t *testing.T) {
 				}
 			})
 		}
-		for i, got := range list(must(Cast(x, element.Bool))) {
+		for i, got := range list(must(Cast(x, dtype.Bool))) {
 			if (got != 0) != (values[i] != 0) {
 				t.Errorf("%v is %v as bool", values[i], got)
 			}
@@ -198,7 +198,7 @@ func TestCasts(t *testing.T) {
 func TestComplexStorage(t *testing.T) {
 	c := NewContext()
 	r := rand.New(rand.NewPCG(1, 1))
-	z := must(newTensor("test", c, []int{4, 5}, element.Complex64))
+	z := must(newTensor("test", c, []int{4, 5}, dtype.Complex64))
 	for i := range Elems[complex64](z) {
 		Elems[complex64](z)[i] = complex(float32(r.NormFloat64()), float32(r.NormFloat64()))
 	}
@@ -220,20 +220,20 @@ func TestComplexStorage(t *testing.T) {
 	same("cat", must(Cat([]*Tensor{z, z}, 0)), func(i, j int) (int, int) { return i % 4, j })
 	same("index_select", must(IndexSelect(z, 1, ints(c, []int{2}, 4, 0))), func(i, j int) (int, int) { return i, 4 - 4*j })
 	same("flip", must(Flip(z, []int{0})), func(i, j int) (int, int) { return 3 - i, j })
-	same("where", must(Where(must(Ones(c, []int{4, 5}, element.Bool)), z, z)), func(i, j int) (int, int) { return i, j })
-	real32 := must(Cast(z, element.Float32))
+	same("where", must(Where(must(Ones(c, []int{4, 5}, dtype.Bool)), z, z)), func(i, j int) (int, int) { return i, j })
+	real32 := must(Cast(z, dtype.Float32))
 	for i, v := range Elems[float32](real32) {
 		if want := real(Elems[complex64](z)[i]); v != want && v == v {
 			t.Fatalf("the real part of element %d is %v, want %v", i, v, want)
 		}
 	}
-	back := Elems[complex64](must(Cast(real32, element.Complex64)))
+	back := Elems[complex64](must(Cast(real32, dtype.Complex64)))
 	if back[0] != complex(real(Elems[complex64](z)[0]), 0) {
 		t.Errorf("a real number became %v", back[0])
 	}
-	truth := must(newTensor("test", c, []int{3}, element.Complex64))
+	truth := must(newTensor("test", c, []int{3}, dtype.Complex64))
 	copy(Elems[complex64](truth), []complex64{0, 1, 1i})
-	if got := Elems[bool](must(Cast(truth, element.Bool))); got[0] || !got[1] || !got[2] {
+	if got := Elems[bool](must(Cast(truth, dtype.Bool))); got[0] || !got[1] || !got[2] {
 		t.Errorf("0, 1 and 1j are %v as bool", got)
 	}
 }

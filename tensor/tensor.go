@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Tensor is a view of a Storage: shape, strides and an offset, both in
@@ -25,7 +25,7 @@ type Tensor struct {
 	node    *node   // how it was computed, if gradients flow through it
 	grad    *Tensor // of a leaf
 	leaf    *leafState
-	dtype   element.Type
+	dtype   dtype.Type
 
 	contiguous   bool
 	requiresGrad bool
@@ -59,19 +59,19 @@ func (t *Tensor) setDims(nd int) {
 }
 
 // newTensor allocates a contiguous tensor whose content is undefined.
-func newTensor(op string, c *Context, shape []int, dtype element.Type) (*Tensor, error) {
+func newTensor(op string, c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
 	n, err := countElems(op, shape)
 	if err != nil {
 		return nil, err
 	}
-	size := n * dtype.Size()
+	size := n * dt.Size()
 	var t *Tensor
 	if c != nil && c.Shapes {
 		t = &Tensor{st: &Storage{bytes: size, shapes: true}}
 	} else if t, err = c.fresh(op, size); err != nil {
 		return nil, err
 	}
-	t.ctx, t.dtype, t.n, t.contiguous = c, dtype, n, true
+	t.ctx, t.dtype, t.n, t.contiguous = c, dt, n, true
 	t.setDims(len(shape))
 	copy(t.shape, shape)
 	setContiguous(t.strides, shape)
@@ -134,20 +134,20 @@ func (t *Tensor) seal() *Tensor {
 }
 
 // Empty makes a tensor with undefined content.
-func Empty(c *Context, shape []int, dtype element.Type) (*Tensor, error) {
-	return newTensor("empty", c, shape, dtype)
+func Empty(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
+	return newTensor("empty", c, shape, dt)
 }
 
 // OnStorage makes a contiguous tensor on existing memory, offset elements in.
-func OnStorage(c *Context, s *Storage, offset int, shape []int, dtype element.Type) (*Tensor, error) {
+func OnStorage(c *Context, s *Storage, offset int, shape []int, dt dtype.Type) (*Tensor, error) {
 	n, err := countElems("tensor", shape)
 	if err != nil {
 		return nil, err
 	}
-	if offset < 0 || (offset+n)*dtype.Size() > s.bytes {
-		return nil, fmt.Errorf("tensor: %d elements of %s at %d do not fit in %d bytes", n, dtype, offset, s.bytes)
+	if offset < 0 || (offset+n)*dt.Size() > s.bytes {
+		return nil, fmt.Errorf("tensor: %d elements of %s at %d do not fit in %d bytes", n, dt, offset, s.bytes)
 	}
-	t := &Tensor{st: s, off: offset, ctx: c, dtype: dtype}
+	t := &Tensor{st: s, off: offset, ctx: c, dtype: dt}
 	t.setDims(len(shape))
 	copy(t.shape, shape)
 	setContiguous(t.strides, shape)
@@ -164,7 +164,7 @@ func (t *Tensor) Dim() int { return len(t.shape) }
 func (t *Tensor) Len() int { return t.n }
 
 // DType is the element type.
-func (t *Tensor) DType() element.Type { return t.dtype }
+func (t *Tensor) DType() dtype.Type { return t.dtype }
 
 // Context is the context the tensor belongs to.
 func (t *Tensor) Context() *Context { return t.ctx }

@@ -5,35 +5,35 @@ import (
 	"strings"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestFromScalars(t *testing.T) {
 	c := NewContext()
-	x := must(FromScalars(c, []Scalar{Int(1), Float(2.9), Truth(true)}, []int{3}, element.Int8))
+	x := must(FromScalars(c, []Scalar{Int(1), Float(2.9), Truth(true)}, []int{3}, dtype.Int8))
 	equal(t, x, []int{3}, 1, 2, 1)
 	if s := must(x.Scalars()); !slices.Equal(s, []Scalar{Int(1), Int(2), Int(1)}) {
 		t.Errorf("Scalars gave %v", s)
 	}
 	// 2⁶³-1 survives: integers do not pass through floats.
 	const top = 1<<63 - 1
-	if v := must(must(FromScalars(c, []Scalar{Int(top)}, nil, element.Int64)).Item()); v.Int() != top || v.Kind() != element.Int64 {
+	if v := must(must(FromScalars(c, []Scalar{Int(top)}, nil, dtype.Int64)).Item()); v.Int() != top || v.Kind() != dtype.Int64 {
 		t.Errorf("2⁶³-1 became %v", v)
 	}
-	fail[*Tensor](t, "-1 does not fit in uint8")(FromScalars(c, []Scalar{Int(-1)}, nil, element.Uint8))
-	fail[*Tensor](t, "2 values", "(3,)")(FromScalars(c, make([]Scalar, 2), []int{3}, element.Float32))
-	fail[*Tensor](t, "3 bytes", "takes 4")(FromBytes(c, make([]byte, 3), []int{1}, element.Float32))
+	fail[*Tensor](t, "-1 does not fit in uint8")(FromScalars(c, []Scalar{Int(-1)}, nil, dtype.Uint8))
+	fail[*Tensor](t, "2 values", "(3,)")(FromScalars(c, make([]Scalar, 2), []int{3}, dtype.Float32))
+	fail[*Tensor](t, "3 bytes", "takes 4")(FromBytes(c, make([]byte, 3), []int{1}, dtype.Float32))
 }
 
 // A shape that the bytes do not make takes no memory.
 func TestFromBytesOfAnyShape(t *testing.T) {
 	for _, shape := range [][]int{{1 << 40}, {1 << 62}, {1 << 32, 1 << 32}, {3}, {-1}} {
-		_, err := FromBytes(NewContext(), make([]byte, 8), shape, element.Float32)
+		_, err := FromBytes(NewContext(), make([]byte, 8), shape, dtype.Float32)
 		if err == nil || strings.Contains(err.Error(), "memory") {
 			t.Errorf("%v: %v", shape, err)
 		}
 	}
-	if _, err := FromBytes(NewContext(), make([]byte, 8), []int{2, 1}, element.Float32); err != nil {
+	if _, err := FromBytes(NewContext(), make([]byte, 8), []int{2, 1}, dtype.Float32); err != nil {
 		t.Error(err)
 	}
 }
@@ -42,7 +42,7 @@ func TestFromBytesOfAnyShape(t *testing.T) {
 func TestBytesAndTouched(t *testing.T) {
 	c := NewContext()
 	x := leaf(c, 1, 2)
-	if b := must(Transpose(must(Zeros(c, []int{2, 3}, element.Float32)), 0, 1)).Bytes(); b != nil {
+	if b := must(Transpose(must(Zeros(c, []int{2, 3}, dtype.Float32)), 0, 1)).Bytes(); b != nil {
 		t.Error("Bytes of a tensor with gaps must be nil")
 	}
 	y := must(Unary(OpExp, x))
@@ -64,7 +64,7 @@ func TestScalarInPlace(t *testing.T) {
 
 func TestFrozenAndPrivate(t *testing.T) {
 	c := NewContext()
-	x := floats(c, element.Float32, []int{1, 2, 1}, 1, 2)
+	x := floats(c, dtype.Float32, []int{1, 2, 1}, 1, 2)
 	if s := SqueezeAll(x); !sameShape(s.Shape(), []int{2}) || s.Storage() != x.Storage() || s.Context() != c {
 		t.Errorf("SqueezeAll gave shape %v", s.Shape())
 	}
@@ -75,14 +75,14 @@ func TestFrozenAndPrivate(t *testing.T) {
 	if same := must(Contiguous(x)); same != x {
 		t.Error("Contiguous copied a contiguous tensor")
 	}
-	if !x.IsLeaf() || x.Dim() != 3 || x.Len() != 2 || x.DType() != element.Float32 || !x.IsContiguous() || x.Storage().Bytes() != 8 {
+	if !x.IsLeaf() || x.Dim() != 3 || x.Len() != 2 || x.DType() != dtype.Float32 || !x.IsContiguous() || x.Storage().Bytes() != 8 {
 		t.Error("the attributes are wrong")
 	}
 }
 
 func TestIndexSyntax(t *testing.T) {
 	c := NewContext()
-	x := must(Reshape(must(Arange(c, Int(0), Int(24), Int(1), element.Int64)), []int{2, 3, 4}))
+	x := must(Reshape(must(Arange(c, Int(0), Int(24), Int(1), dtype.Int64)), []int{2, 3, 4}))
 	for _, tc := range []struct {
 		index string
 		shape []int

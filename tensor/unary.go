@@ -5,7 +5,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A UnaryOp is an elementwise function.
@@ -80,18 +80,18 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 	info := &unaryOps[op]
 	compute := a.dtype
 	switch {
-	case compute == element.Complex64 || compute == element.Float16:
+	case compute == dtype.Complex64 || compute == dtype.Float16:
 		return nil, StorageOnly(info.name, compute)
 	case op == OpNot:
-		compute = element.Bool
-	case compute == element.BFloat16 && (op == OpGelu || op == OpSilu):
+		compute = dtype.Bool
+	case compute == dtype.BFloat16 && (op == OpGelu || op == OpSilu):
 		return activate(info.name, kernel.Activation(op), a, 0, 0)
-	case compute == element.BFloat16:
+	case compute == dtype.BFloat16:
 		return halfUnary(op, a)
-	case compute == element.Bool && (op == OpNeg || op == OpAbs || op == OpSign || op == OpSquare):
+	case compute == dtype.Bool && (op == OpNeg || op == OpAbs || op == OpSign || op == OpSquare):
 		return nil, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", info.name)
 	case !compute.IsFloat() && !info.ints:
-		compute = element.Float32
+		compute = dtype.Float32
 	case !compute.IsFloat() && op.rounds():
 		return Clone(a)
 	case (op == OpGelu || op == OpSilu) && compute.IsFloat() && records(a, nil):

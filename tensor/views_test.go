@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // anyView is viewStep with the views that it lacks.
@@ -71,7 +71,7 @@ func viewsOfViews(t *testing.T, seed uint64) {
 	for i := range places {
 		places[i] = float64(i)
 	}
-	base := floats(c, element.Float32, shape, places...)
+	base := floats(c, dtype.Float32, shape, places...)
 	check(t, base.SetRequiresGrad(true))
 	v, n := base, numbered(shape)
 	for range r.IntN(6) + 1 {
@@ -88,7 +88,7 @@ func viewsOfViews(t *testing.T, seed uint64) {
 		want[int(place)] += weights[i]
 	}
 	if v.n > 0 && v != base {
-		check(t, v.Backward(floats(c, element.Float32, n.shape, weights...), false))
+		check(t, v.Backward(floats(c, dtype.Float32, n.shape, weights...), false))
 		equal(t, base.Grad(), shape, want...)
 	}
 
@@ -105,13 +105,13 @@ func viewsOfViews(t *testing.T, seed uint64) {
 		after[int(place)] = after[int(place)]*2 + weights[i]
 	}
 	plain := v.Detach()
-	err := BinaryInPlace(OpMul, plain, floats(c, element.Float32, nil, 2))
+	err := BinaryInPlace(OpMul, plain, floats(c, dtype.Float32, nil, 2))
 	if twice {
 		fails(t, err, "expanded", "clone()")
 		return
 	}
 	check(t, err)
-	check(t, BinaryInPlace(OpAdd, plain, floats(c, element.Float32, n.shape, weights...)))
+	check(t, BinaryInPlace(OpAdd, plain, floats(c, dtype.Float32, n.shape, weights...)))
 	equal(t, base.Detach(), shape, after...)
 }
 
@@ -205,7 +205,7 @@ func indexing(t *testing.T, seed uint64) {
 		}
 	}
 	value = value[r.IntN(len(value)+1):]
-	leaf := must(Full(c, value, Float(1000), element.Float32))
+	leaf := must(Full(c, value, Float(1000), dtype.Float32))
 	y := must(Clone(x.Detach()))
 	check(t, y.SetRequiresGrad(true))
 	z := must(BinaryScalar(OpMul, y, Int(1), false))

@@ -21,7 +21,7 @@ import (
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/scratch"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 //go:embed bench.star
@@ -140,7 +140,7 @@ func (b *benchFlags) sizes() (list []string, width int, err error) {
 	if traffic[b.op] == nil {
 		return nil, 0, usage("want one of all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier", "--op %s: no such collective", b.op)
 	}
-	for _, d := range element.Types() {
+	for _, d := range dtype.Types() {
 		if d.String() == b.dtype {
 			width = d.Size()
 		}

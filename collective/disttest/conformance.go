@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Conformance is what every backend must pass: every operation, element type,
@@ -102,9 +102,9 @@ func Seed(t testing.TB) uint64 {
 func (s suite) everything(t *testing.T, rank int, comm collective.Comm) {
 	seed := uint64(0)
 	for _, kind := range kindsOfCollective {
-		for _, dtype := range element.Types() {
-			for _, op := range element.ReduceOps() {
-				if kind.Reduces() && !modelled(dtype, op) || !kind.Reduces() && op != element.Sum {
+		for _, dt := range dtype.Types() {
+			for _, op := range dtype.ReduceOps() {
+				if kind.Reduces() && !modelled(dt, op) || !kind.Reduces() && op != dtype.Sum {
 					continue
 				}
 				for i, count := range []int{0, 1, 15, 17, 1111} { // 15: engines have paths of their own for few
@@ -112,7 +112,7 @@ func (s suite) everything(t *testing.T, rank int, comm collective.Comm) {
 					if (i+comm.Size())%5 > 2 {
 						continue
 					}
-					tr := trial{kind: kind, dtype: dtype, op: op, root: int(seed) % comm.Size(), seed: seed, exact: s.exact}
+					tr := trial{kind: kind, dtype: dt, op: op, root: int(seed) % comm.Size(), seed: seed, exact: s.exact}
 					tr.counts = equal(comm.Size(), count)
 					if err := tr.check(comm); err != nil {
 						t.Error(err)
@@ -136,11 +136,11 @@ func equal(ranks, count int) []int {
 // are just bytes, with one.
 func (s suite) large(t *testing.T, rank int, comm collective.Comm) {
 	for i, kind := range kindsOfCollective {
-		for _, dtype := range []element.Type{element.Float32, element.Int8} {
-			if !kind.Reduces() && (dtype == element.Float32) != (i%2 == 0) {
+		for _, dt := range []dtype.Type{dtype.Float32, dtype.Int8} {
+			if !kind.Reduces() && (dt == dtype.Float32) != (i%2 == 0) {
 				continue
 			}
-			tr := trial{kind: kind, dtype: dtype, seed: uint64(i), exact: s.exact, counts: []int{300_001, 600_003, 5}}
+			tr := trial{kind: kind, dtype: dt, seed: uint64(i), exact: s.exact, counts: []int{300_001, 600_003, 5}}
 			if kind == collective.AllReduce || kind == collective.Reduce || kind == collective.Broadcast {
 				tr.counts = equal(3, 600_003)
 			} else {
@@ -167,11 +167,11 @@ func (s suite) sequence(t *testing.T, comm collective.Comm, seed uint64, n, most
 
 func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 	tr := trial{
-		kind: kindsOfCollective[rng.IntN(len(kindsOfCollective))], dtype: element.Types()[rng.IntN(10)],
+		kind: kindsOfCollective[rng.IntN(len(kindsOfCollective))], dtype: dtype.Types()[rng.IntN(10)],
 		root: rng.IntN(ranks), seed: rng.Uint64() >> 40, uneven: rng.IntN(2) == 0, exact: s.exact,
 	}
-	for tr.op = element.ReduceOps()[rng.IntN(8)]; !modelled(tr.dtype, tr.op); {
-		tr.op = element.ReduceOps()[rng.IntN(8)]
+	for tr.op = dtype.ReduceOps()[rng.IntN(8)]; !modelled(tr.dtype, tr.op); {
+		tr.op = dtype.ReduceOps()[rng.IntN(8)]
 	}
 	// Small counts are as likely as large ones.
 	count := func() int { return rng.IntN(1 + rng.IntN(1+rng.IntN(most))) }
@@ -244,7 +244,7 @@ func patient(t *testing.T, rank int, comm collective.Comm) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	x := []float32{float32(rank)}
-	call := collective.NewAllReduce(collective.Of(x), element.Sum)
+	call := collective.NewAllReduce(collective.Of(x), dtype.Sum)
 	call.Async = true
 	start := time.Now()
 	w, err := comm.Start(&call)
@@ -273,7 +273,7 @@ func badCalls(t *testing.T, rank int, comm collective.Comm) {
 		{},
 		collective.NewBroadcast(three, 2),
 		collective.NewBroadcast(three, -1),
-		collective.NewAllReduce(three, element.BXor),
+		collective.NewAllReduce(three, dtype.BXor),
 		collective.NewAllGather(three, four),
 		collective.NewScatter(four, three, rank),
 		{Kind: collective.AllReduce, Send: three, Recv: four},

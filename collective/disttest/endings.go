@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // endings aborts and closes in all orders, and concurrently with calls and splits: each ends with an error, soon, and
@@ -210,7 +210,7 @@ func use(comm collective.Comm, seed uint64) {
 			go group.Abort(errors.New("this group only"))
 		}
 		for range 4 {
-			call := collective.NewAllReduce(collective.Of(make([]float32, 1+rng.IntN(5000))), element.Sum)
+			call := collective.NewAllReduce(collective.Of(make([]float32, 1+rng.IntN(5000))), dtype.Sum)
 			if call.Async = rng.IntN(2) == 0; call.Async {
 				if _, err := comm.Start(&call); err != nil {
 					return

@@ -9,7 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/internal/testlimit"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Bound is how soon a wait must end after an abort: a second on an idle machine.
@@ -44,7 +44,7 @@ func faults(t *testing.T, factory Factory) {
 						ended <- Do(comms[rank], collective.NewRecv(collective.Of(make([]float32, 4)), 2, 0))
 						return
 					}
-					call, _ := trial{kind: kind, dtype: element.Float32, root: 2, counts: equal(3, 3000)}.call(rank)
+					call, _ := trial{kind: kind, dtype: dtype.Float32, root: 2, counts: equal(3, 3000)}.call(rank)
 					ended <- Do(comms[rank], call)
 				}()
 			}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A plan is a random sequence of calls in random groups, which every rank derives from the seed; each rank makes its
@@ -191,7 +191,7 @@ func (a *actor) inArena(c *collective.Call) {
 	}
 	shared := len(c.Send.Data) > 0 && len(c.Recv.Data) > 0 && &c.Send.Data[0] == &c.Recv.Data[0]
 	for _, b := range []*collective.Buffer{&c.Send, &c.Recv} {
-		if b.DType == element.None {
+		if b.DType == dtype.None {
 			continue
 		}
 		in, err := arena.Alloc(b.DType, b.Count())

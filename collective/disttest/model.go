@@ -6,15 +6,15 @@ import (
 	"math/rand/v2"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A trial is a collective with random data. Every rank can derive it from the seed, including all ranks' inputs and
 // its own result.
 type trial struct {
 	kind   collective.Kind
-	dtype  element.Type
-	op     element.ReduceOp
+	dtype  dtype.Type
+	op     dtype.ReduceOp
 	root   int
 	counts []int // elements of each rank's part
 	uneven bool  // whether the call says so, or takes them as equal
@@ -42,7 +42,7 @@ func (tr trial) input(rank int) []byte {
 		n = collective.Total(tr.splits(rank))
 	}
 	rng := rand.New(rand.NewPCG(tr.seed, uint64(rank)))
-	if tr.exact && (tr.dtype == element.Float32 || tr.dtype == element.Float64) {
+	if tr.exact && (tr.dtype == dtype.Float32 || tr.dtype == dtype.Float64) {
 		return powers(rng, tr.dtype, n)
 	}
 	return random(rng, tr.dtype, n)

@@ -6,39 +6,39 @@ import (
 	"math/rand/v2"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // random fills n elements. Floats have fractions, so that sums depend on
 // their order; half precisions and complex numbers hold small integers, whose
 // sums are exact.
-func random(rng *rand.Rand, dtype element.Type, n int) []byte {
-	b := make([]byte, n*dtype.Size())
-	buffer := collective.Buffer{DType: dtype, Data: b}
-	switch dtype {
-	case element.Float32:
+func random(rng *rand.Rand, dt dtype.Type, n int) []byte {
+	b := make([]byte, n*dt.Size())
+	buffer := collective.Buffer{DType: dt, Data: b}
+	switch dt {
+	case dtype.Float32:
 		s := collective.Slice[float32](buffer)
 		for i := range s {
 			s[i] = float32(int32(rng.Uint32()>>8)-1<<23) / (1 << 22)
 		}
-	case element.Float64:
+	case dtype.Float64:
 		for i, s := 0, collective.Slice[float64](buffer); i < len(s); i++ {
 			s[i] = rng.Float64()*4 - 2
 		}
-	case element.Complex64:
+	case dtype.Complex64:
 		for i, s := 0, collective.Slice[complex64](buffer); i < len(s); i++ {
 			s[i] = complex(float32(rng.IntN(9)-4), float32(rng.IntN(9)-4))
 		}
-	case element.Float16, element.BFloat16:
+	case dtype.Float16, dtype.BFloat16:
 		var small [8]uint16
 		for v := range small {
-			small[v] = encodeHalf(dtype, v)
+			small[v] = encodeHalf(dt, v)
 		}
 		for i := range n {
 			v := small[rng.Uint32()%8]
 			b[2*i], b[2*i+1] = byte(v), byte(v>>8)
 		}
-	case element.Bool:
+	case dtype.Bool:
 		for i := range b {
 			b[i] = byte(rng.IntN(2))
 		}
@@ -53,12 +53,12 @@ func random(rng *rand.Rand, dtype element.Type, n int) []byte {
 }
 
 // powers fills n floats with 1, -1, 2 and -2.
-func powers(rng *rand.Rand, dtype element.Type, n int) []byte {
+func powers(rng *rand.Rand, dt dtype.Type, n int) []byte {
 	values := [...]float64{1, -1, 2, -2}
-	b := make([]byte, n*dtype.Size())
-	buffer := collective.Buffer{DType: dtype, Data: b}
+	b := make([]byte, n*dt.Size())
+	buffer := collective.Buffer{DType: dt, Data: b}
 	for i := range n {
-		if v := values[rng.IntN(len(values))]; dtype == element.Float32 {
+		if v := values[rng.IntN(len(values))]; dt == dtype.Float32 {
 			collective.Slice[float32](buffer)[i] = float32(v)
 		} else {
 			collective.Slice[float64](buffer)[i] = v
@@ -68,7 +68,7 @@ func powers(rng *rand.Rand, dtype element.Type, n int) []byte {
 }
 
 // encodeHalf returns the bits of a small non-negative integer.
-func encodeHalf(dtype element.Type, v int) uint16 {
+func encodeHalf(dt dtype.Type, v int) uint16 {
 	if v == 0 {
 		return 0
 	}
@@ -77,31 +77,31 @@ func encodeHalf(dtype element.Type, v int) uint16 {
 		exponent++
 	}
 	bits, bias := 10, 15
-	if dtype == element.BFloat16 {
+	if dt == dtype.BFloat16 {
 		bits, bias = 7, 127
 	}
 	fraction := v<<bits>>exponent - 1<<bits
 	return uint16((exponent+bias)<<bits | fraction)
 }
 
-func decodeHalf(dtype element.Type, h uint16) int {
+func decodeHalf(dt dtype.Type, h uint16) int {
 	bits, bias := 10, 15
-	if dtype == element.BFloat16 {
+	if dt == dtype.BFloat16 {
 		bits, bias = 7, 127
 	}
 	v := 0
 	if exponent := int(h>>bits) - bias; exponent >= 0 && exponent < 10 {
 		v = (int(h)&(1<<bits-1) | 1<<bits) << exponent >> bits
 	}
-	if encodeHalf(dtype, v) != h {
+	if encodeHalf(dt, v) != h {
 		panic("disttest: not a small integer")
 	}
 	return v
 }
 
 // integers is the model for integers: their average is that of the exact sum, truncated toward zero.
-func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]byte, op element.ReduceOp) {
-	if op != element.Avg {
+func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]byte, op dtype.ReduceOp) {
+	if op != dtype.Avg {
 		fold(out, inputs, integer[T](op), nil, op)
 		return
 	}
@@ -128,43 +128,43 @@ func integers[T int64 | int32 | int8 | uint8](out collective.Buffer, inputs [][]
 }
 
 // reduce is the model of a reduction: it combines the ranks' values in rank order.
-func reduce(inputs [][]byte, dtype element.Type, op element.ReduceOp) []byte {
-	out := collective.Buffer{DType: dtype, Data: make([]byte, len(inputs[0]))}
-	switch dtype {
-	case element.Float32:
+func reduce(inputs [][]byte, dt dtype.Type, op dtype.ReduceOp) []byte {
+	out := collective.Buffer{DType: dt, Data: make([]byte, len(inputs[0]))}
+	switch dt {
+	case dtype.Float32:
 		fold(out, inputs, number[float32](op), func(v float32) float32 { return v / float32(len(inputs)) }, op)
-	case element.Float64:
+	case dtype.Float64:
 		fold(out, inputs, number[float64](op), func(v float64) float64 { return v / float64(len(inputs)) }, op)
-	case element.Int64:
+	case dtype.Int64:
 		integers[int64](out, inputs, op)
-	case element.Int32:
+	case dtype.Int32:
 		integers[int32](out, inputs, op)
-	case element.Int8:
+	case dtype.Int8:
 		integers[int8](out, inputs, op)
-	case element.Uint8:
+	case dtype.Uint8:
 		integers[uint8](out, inputs, op)
-	case element.Bool:
-		out.DType = element.Uint8
+	case dtype.Bool:
+		out.DType = dtype.Uint8
 		fold(out, inputs, integer[uint8](op), nil, op)
-	case element.Complex64:
+	case dtype.Complex64:
 		fold(out, inputs, func(a, b complex64) complex64 { return a + b },
 			func(v complex64) complex64 { n := float32(len(inputs)); return complex(real(v)/n, imag(v)/n) }, op)
 	default:
 		f := number[int](op)
 		for i := 0; i < len(out.Data); i += 2 {
-			at := func(b []byte) int { return decodeHalf(dtype, uint16(b[i])|uint16(b[i+1])<<8) }
+			at := func(b []byte) int { return decodeHalf(dt, uint16(b[i])|uint16(b[i+1])<<8) }
 			v := at(inputs[0])
 			for _, in := range inputs[1:] {
 				v = f(v, at(in))
 			}
-			h := encodeHalf(dtype, v)
+			h := encodeHalf(dt, v)
 			out.Data[i], out.Data[i+1] = byte(h), byte(h>>8)
 		}
 	}
 	return out.Data
 }
 
-func fold[T collective.Element](out collective.Buffer, inputs [][]byte, f func(a, b T) T, mean func(T) T, op element.ReduceOp) {
+func fold[T collective.Element](out collective.Buffer, inputs [][]byte, f func(a, b T) T, mean func(T) T, op dtype.ReduceOp) {
 	dst := collective.Slice[T](out)
 	for k, in := range inputs {
 		for i, v := range collective.Slice[T](collective.Buffer{DType: out.DType, Data: in}) {
@@ -174,32 +174,32 @@ func fold[T collective.Element](out collective.Buffer, inputs [][]byte, f func(a
 			dst[i] = v
 		}
 	}
-	if op == element.Avg {
+	if op == dtype.Avg {
 		for i, v := range dst {
 			dst[i] = mean(v)
 		}
 	}
 }
 
-func number[T float32 | float64 | int64 | int32 | int8 | uint8 | int](op element.ReduceOp) func(a, b T) T {
+func number[T float32 | float64 | int64 | int32 | int8 | uint8 | int](op dtype.ReduceOp) func(a, b T) T {
 	switch op {
-	case element.Product:
+	case dtype.Product:
 		return func(a, b T) T { return a * b }
-	case element.Min:
+	case dtype.Min:
 		return func(a, b T) T { return min(a, b) }
-	case element.Max:
+	case dtype.Max:
 		return func(a, b T) T { return max(a, b) }
 	}
 	return func(a, b T) T { return a + b }
 }
 
-func integer[T int64 | int32 | int8 | uint8](op element.ReduceOp) func(a, b T) T {
+func integer[T int64 | int32 | int8 | uint8](op dtype.ReduceOp) func(a, b T) T {
 	switch op {
-	case element.BAnd:
+	case dtype.BAnd:
 		return func(a, b T) T { return a & b }
-	case element.BOr:
+	case dtype.BOr:
 		return func(a, b T) T { return a | b }
-	case element.BXor:
+	case dtype.BXor:
 		return func(a, b T) T { return a ^ b }
 	}
 	return number[T](op)
@@ -207,9 +207,9 @@ func integer[T int64 | int32 | int8 | uint8](op element.ReduceOp) func(a, b T) T
 
 // modelled reports whether the model of the reduction is exact: for half precisions, only if the result is again a
 // small integer.
-func modelled(dtype element.Type, op element.ReduceOp) bool {
-	if dtype == element.Float16 || dtype == element.BFloat16 {
-		return op == element.Sum || op == element.Min || op == element.Max
+func modelled(dt dtype.Type, op dtype.ReduceOp) bool {
+	if dt == dtype.Float16 || dt == dtype.BFloat16 {
+		return op == dtype.Sum || op == dtype.Min || op == dtype.Max
 	}
-	return op.Valid(dtype)
+	return op.Valid(dt)
 }

@@ -12,7 +12,7 @@ import (
 	"drun/collective"
 	"drun/collective/progress"
 	"drun/collective/shm"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Comm is a rank's end of a group whose ranks are on several nodes.
@@ -99,8 +99,8 @@ func (c *Comm) Size() int { return len(c.ranks) }
 func (c *Comm) VerifiesFingerprints() {}
 
 // Alloc returns memory that the ranks of the node share.
-func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
-	return c.near.Alloc(dtype, count)
+func (c *Comm) Alloc(dt dtype.Type, count int) (collective.Buffer, error) {
+	return c.near.Alloc(dt, count)
 }
 
 func (c *Comm) Version() string {

@@ -15,7 +15,7 @@ import (
 	"drun/collective/disttest"
 	"drun/collective/shm"
 	"drun/engine/rendezvous"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // neighbours connects nodes that are all on this machine, through memory of their own.
@@ -75,13 +75,13 @@ func TestConformanceWithOneLink(t *testing.T) {
 func TestHalvesAreRoundedOnce(t *testing.T) {
 	const n = 100_000
 	for name, c := range map[string]struct {
-		dtype       element.Type
+		dtype       dtype.Type
 		high, one   uint16
 		highAndTwo  uint16
 		inTheirType string
 	}{
-		"float16":  {element.Float16, 0x6800, 0x3C00, 0x6801, "2048 + 1 + 1 = 2048"},
-		"bfloat16": {element.BFloat16, 0x4380, 0x3F80, 0x4381, "256 + 1 + 1 = 256"},
+		"float16":  {dtype.Float16, 0x6800, 0x3C00, 0x6801, "2048 + 1 + 1 = 2048"},
+		"bfloat16": {dtype.BFloat16, 0x4380, 0x3F80, 0x4381, "256 + 1 + 1 = 256"},
 	} {
 		for _, where := range []string{"two nodes", "one each"} {
 			t.Run(name+" "+where, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestHalvesAreRoundedOnce(t *testing.T) {
 						value = c.high
 					}
 					x := collective.Buffer{DType: c.dtype, Data: bytes.Repeat(binary.LittleEndian.AppendUint16(nil, value), n)}
-					if err := disttest.Do(comm, collective.NewAllReduce(x, element.Sum)); err != nil {
+					if err := disttest.Do(comm, collective.NewAllReduce(x, dtype.Sum)); err != nil {
 						t.Errorf("rank %d: %v", rank, err)
 					} else if want := bytes.Repeat(binary.LittleEndian.AppendUint16(nil, c.highAndTwo), n); !bytes.Equal(x.Data, want) {
 						t.Errorf("rank %d: %x..., want %x...; in their own type %s", rank, x.Data[:2], want[:2], c.inTheirType)
@@ -124,11 +124,11 @@ func TestLayout(t *testing.T) {
 // Wherever the ranks that disagree are, all get to know, and soon.
 func TestDisagreement(t *testing.T) {
 	x := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
-	usual := func() collective.Call { return collective.NewAllReduce(x(1000), element.Sum) }
+	usual := func() collective.Call { return collective.NewAllReduce(x(1000), dtype.Sum) }
 	for name, other := range map[string]collective.Call{
-		"operation": collective.NewAllReduce(x(1000), element.Max),
-		"size":      collective.NewAllReduce(x(1001), element.Sum),
-		"large":     collective.NewAllReduce(x(100_000), element.Sum),
+		"operation": collective.NewAllReduce(x(1000), dtype.Max),
+		"size":      collective.NewAllReduce(x(1001), dtype.Sum),
+		"large":     collective.NewAllReduce(x(100_000), dtype.Sum),
 		"kind":      collective.NewBroadcast(x(1000), 1),
 		"barrier":   collective.NewBarrier(),
 	} {

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // The kinds of messages between nodes in a group's collectives, each with its own tag.
@@ -28,7 +28,7 @@ func (r *run) laneSend(to, kind int, data []byte) (collective.Work, error) {
 		call.Async, call.Paired = true, kind != agreement
 		return w.startFar(&call)
 	}
-	return w.post(packet{kind: message, inner: true, group: r.id, from: int32(r.rank), to: int32(peer), tag: int64(kind), dtype: uint8(element.Uint8)}, data), nil
+	return w.post(packet{kind: message, inner: true, group: r.id, from: int32(r.rank), to: int32(peer), tag: int64(kind), dtype: uint8(dtype.Uint8)}, data), nil
 }
 
 // laneRecv starts receiving data from a rank of the group on another node. Messages are matched in the order of the
@@ -161,7 +161,7 @@ func (r *run) memory(bytes int) []byte {
 
 func (w *world) fresh(bytes int) []byte {
 	if arena, ok := w.far.(collective.Arena); ok {
-		if b, err := arena.Alloc(element.Uint8, bytes); err == nil {
+		if b, err := arena.Alloc(dtype.Uint8, bytes); err == nil {
 			return b.Data
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/progress"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A packet is a message between two ranks of the world, or its head: what does not fit
@@ -42,7 +42,7 @@ const (
 func (p *packet) raw() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
 
 func octets(data []byte) collective.Buffer {
-	return collective.Buffer{DType: element.Uint8, Data: data}
+	return collective.Buffer{DType: dtype.Uint8, Data: data}
 }
 
 // hop is where a packet goes next.
@@ -183,7 +183,7 @@ func (w *world) handle(p *packet, from hop) error {
 		w.mail.Unlock()
 		return body(make([]byte, p.bytes))
 	}
-	m := b.queue.Arrive(int(p.from), messages.Header{Tag: p.tag, Bytes: p.bytes, DType: element.Type(p.dtype)})
+	m := b.queue.Arrive(int(p.from), messages.Header{Tag: p.tag, Bytes: p.bytes, DType: dtype.Type(p.dtype)})
 	w.mail.Unlock()
 	err := body(m.Data)
 	w.mail.Lock()

@@ -7,7 +7,7 @@ import (
 	"drun/collective/reduction"
 	"drun/collective/sharedmem"
 	"drun/collective/shm"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // pipeline is a large all_reduce, reduce, reduce_scatter or broadcast whose data goes from node to node (chain).
@@ -27,7 +27,7 @@ import (
 type pipeline struct {
 	*run
 	send, recv collective.Buffer // recv only where results are kept
-	dtype      element.Type
+	dtype      dtype.Type
 	elem       int
 	count      int // elements of the whole
 	lanes      int
@@ -285,9 +285,9 @@ type chain struct {
 	first  bool
 	top    bool // the last: it has the results
 
-	wide     element.Type // of partial sums
-	partials *inbox       // from the node before; nil: there is none
-	results  *inbox       // from the node after
+	wide     dtype.Type // of partial sums
+	partials *inbox     // from the node before; nil: there is none
+	results  *inbox     // from the node after
 	up, down outbox
 	free     [][]byte // for up and, at the top, for results
 	ready    [][]byte // results at the top
@@ -335,7 +335,7 @@ func (p *pipeline) newChain() (_ *chain, err error) {
 	c.first, c.top = c.at == 0, c.at == len(c.path)-1
 	reduces := p.call.Kind.Reduces()
 	if half(p.dtype) && reduces {
-		c.wide = element.Float32
+		c.wide = dtype.Float32
 		c.scratch = make([]byte, len(p.nodes[p.node])*p.chunk*4) // at most: in place, pieces are chunks
 	}
 	most := p.chunk * c.wide.Size()
@@ -364,7 +364,7 @@ func (p *pipeline) newChain() (_ *chain, err error) {
 }
 
 // half reports whether d is reduced in float32 and rounded once at the end.
-func half(d element.Type) bool { return d == element.Float16 || d == element.BFloat16 }
+func half(d dtype.Type) bool { return d == dtype.Float16 || d == dtype.BFloat16 }
 
 func (c *chain) partialBytes(chunk int) int {
 	return c.bytes(c.lane, chunk) / c.dtype.Size() * c.wide.Size()
@@ -454,9 +454,9 @@ func (c *chain) combine(chunk, from, to int, here [][]byte) (err error) {
 func (c *chain) widened(n int) int { return n / c.elem * c.wide.Size() }
 
 // between is the operation between two contributions.
-func (c *chain) between() element.ReduceOp {
-	if c.call.Reduce == element.Avg {
-		return element.Sum
+func (c *chain) between() dtype.ReduceOp {
+	if c.call.Reduce == dtype.Avg {
+		return dtype.Sum
 	}
 	return c.call.Reduce
 }
@@ -467,7 +467,7 @@ func (c *chain) widen(here [][]byte) [][]byte {
 	for i, data := range here {
 		n := 2 * len(data)
 		all[i] = c.scratch[i*c.chunk*4:][:n]
-		reduction.Convert(collective.Buffer{DType: element.Float32, Data: all[i]}, collective.Buffer{DType: c.dtype, Data: data})
+		reduction.Convert(collective.Buffer{DType: dtype.Float32, Data: all[i]}, collective.Buffer{DType: c.dtype, Data: data})
 	}
 	return all
 }
@@ -479,7 +479,7 @@ func (c *chain) round(out []byte, here [][]byte) {
 		sum.Data = here[0]
 	}
 	reduction.Combine(sum, here, c.between())
-	if c.call.Reduce == element.Avg {
+	if c.call.Reduce == dtype.Avg {
 		reduction.Divide(sum, len(c.ranks))
 	}
 	if c.wide != c.dtype {

@@ -9,14 +9,14 @@ import (
 
 	"drun/collective"
 	"drun/collective/progress"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Header is what a receive must know about a message.
 type Header struct {
 	Tag   int64
 	Bytes uint64
-	DType element.Type
+	DType dtype.Type
 }
 
 // Receive is a call that asks for a message, and what arrived. A mailbox's receive embeds it.

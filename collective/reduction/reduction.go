@@ -8,11 +8,11 @@ import (
 
 	"drun/collective"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Combine reduces the ranks' contributions, in rank order, each as long as out, into out, which may be one of them.
-func Combine(out collective.Buffer, sources [][]byte, op element.ReduceOp) {
+func Combine(out collective.Buffer, sources [][]byte, op dtype.ReduceOp) {
 	if len(out.Data) == 0 {
 		return
 	}
@@ -38,10 +38,10 @@ func view(b collective.Buffer) kernel.View {
 
 // Exact reports whether op is an average of integers, which must come from [Combine]: it needs their exact sum, and
 // an engine's sum wraps around.
-func Exact(d element.Type, op element.ReduceOp) bool {
+func Exact(d dtype.Type, op dtype.ReduceOp) bool {
 	switch d {
-	case element.Int64, element.Int32, element.Int8, element.Uint8:
-		return op == element.Avg
+	case dtype.Int64, dtype.Int32, dtype.Int8, dtype.Uint8:
+		return op == dtype.Avg
 	}
 	return false
 }
@@ -49,18 +49,18 @@ func Exact(d element.Type, op element.ReduceOp) bool {
 // Divide turns a sum of floats or complex numbers over ranks into their average, with the rounding of [Combine]'s
 // Avg.
 func Divide(b collective.Buffer, ranks int) {
-	if n := b.Count(); ranks&(ranks-1) == 0 && n > 0 && (b.DType == element.Float32 || b.DType == element.Float64) {
+	if n := b.Count(); ranks&(ranks-1) == 0 && n > 0 && (b.DType == dtype.Float32 || b.DType == dtype.Float64) {
 		// The inverse of a power of two is exact, and multiplication is faster.
 		kernel.Scale(b.DType, n, unsafe.Pointer(unsafe.SliceData(b.Data)), 1/float64(ranks))
 		return
 	}
 	switch b.DType {
-	case element.Float32:
+	case dtype.Float32:
 		divide(collective.Slice[float32](b), float32(ranks))
-	case element.Float64:
+	case dtype.Float64:
 		divide(collective.Slice[float64](b), float64(ranks))
-	case element.Complex64:
-		divide(collective.Slice[float32](collective.Buffer{DType: element.Float32, Data: b.Data}), float32(ranks))
+	case dtype.Complex64:
+		divide(collective.Slice[float32](collective.Buffer{DType: dtype.Float32, Data: b.Data}), float32(ranks))
 	default:
 		panic("reduction: the average of " + b.DType.String() + " does not come of their sum")
 	}

@@ -6,24 +6,24 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // The number of ranks is no element: an average over more ranks than int8 and uint8 count to has
 // the values of Go's division of the sum.
 func TestAverageOfManyRanks(t *testing.T) {
 	for _, ranks := range []int{1, 3, 127, 128, 129, 255, 256, 257, 384, 1000} {
-		average(t, element.Int8, ranks, []int8{0, 1, -1, 100, 127, -127, -128})
-		average(t, element.Uint8, ranks, []uint8{0, 1, 100, 127, 128, 200, 255})
-		average(t, element.Int32, ranks, []int32{0, 1, -1, 1000, -1000, 1<<31 - 1, -1 << 31})
-		average(t, element.Int64, ranks, []int64{0, 1, -1, 1000, -1000, 1<<63 - 1, -1 << 63})
+		average(t, dtype.Int8, ranks, []int8{0, 1, -1, 100, 127, -127, -128})
+		average(t, dtype.Uint8, ranks, []uint8{0, 1, 100, 127, 128, 200, 255})
+		average(t, dtype.Int32, ranks, []int32{0, 1, -1, 1000, -1000, 1<<31 - 1, -1 << 31})
+		average(t, dtype.Int64, ranks, []int64{0, 1, -1, 1000, -1000, 1<<63 - 1, -1 << 63})
 	}
 }
 
-func average[T int8 | uint8 | int32 | int64](t *testing.T, dtype element.Type, ranks int, sum []T) {
+func average[T int8 | uint8 | int32 | int64](t *testing.T, dt dtype.Type, ranks int, sum []T) {
 	t.Helper()
 	buffer := func(v []T) collective.Buffer {
-		return collective.Buffer{DType: dtype, Data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*dtype.Size())}
+		return collective.Buffer{DType: dt, Data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*dt.Size())}
 	}
 	// One rank has it all, so that the sum is known whatever the order.
 	sources := make([][]byte, ranks)
@@ -32,7 +32,7 @@ func average[T int8 | uint8 | int32 | int64](t *testing.T, dtype element.Type, r
 	}
 	sources[ranks/2] = buffer(sum).Data
 	combined := make([]T, len(sum))
-	Combine(buffer(combined), sources, element.Avg)
+	Combine(buffer(combined), sources, dtype.Avg)
 	want := make([]T, len(sum))
 	for i, v := range sum {
 		want[i] = T(int64(v) / int64(ranks))

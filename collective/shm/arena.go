@@ -8,7 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // arena is memory of this rank that the others have mapped too, so that
@@ -33,12 +33,12 @@ func newArena(file *os.File, rank, size int) *arena {
 }
 
 // Alloc returns zeroed memory from this rank's arena.
-func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
-	if !dtype.Valid() || count < 0 || count > arenaSize/dtype.Size() {
-		return collective.Buffer{}, fmt.Errorf("shm: cannot allocate %d elements of %v in the arena", count, dtype)
+func (c *Comm) Alloc(dt dtype.Type, count int) (collective.Buffer, error) {
+	if !dt.Valid() || count < 0 || count > arenaSize/dt.Size() {
+		return collective.Buffer{}, fmt.Errorf("shm: cannot allocate %d elements of %v in the arena", count, dt)
 	}
-	data, err := c.region.arena.alloc(count * dtype.Size())
-	return collective.Buffer{DType: dtype, Data: data}, err
+	data, err := c.region.arena.alloc(count * dt.Size())
+	return collective.Buffer{DType: dt, Data: data}, err
 }
 
 func (a *arena) alloc(bytes int) ([]byte, error) {
@@ -128,8 +128,8 @@ func (r *run) inArena() (some, all bool) {
 // stay in the cache; a second round ends the call. Each rank's data is read
 // once and written once.
 func (r *run) allReduceInArena() error {
-	data, dtype := r.call.Recv.Data, r.call.Recv.DType
-	elem := dtype.Size()
+	data, dt := r.call.Recv.Data, r.call.Recv.DType
+	elem := dt.Size()
 	from, to := slice(len(data)/elem, elem, r.rank, r.size)
 	targets := make([][]byte, r.size)
 	for i, a := range r.arrivals[r.round%2] {
@@ -144,7 +144,7 @@ func (r *run) allReduceInArena() error {
 		for i, t := range targets {
 			r.sources[i] = t[at:end]
 		}
-		r.combine(data[at:end], r.sources, dtype, r.call.Reduce)
+		r.combine(data[at:end], r.sources, dt, r.call.Reduce)
 		for i, t := range targets {
 			if i != r.rank {
 				copy(t[at:end], data[at:end])

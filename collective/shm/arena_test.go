@@ -7,7 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // The arena gives the same bits as other memory, also where only some ranks
@@ -17,18 +17,18 @@ func TestArena(t *testing.T) {
 		disttest.Run(t, n, func(t *testing.T, rank int, comm collective.Comm) {
 			arena := comm.(collective.Arena)
 			if rank == 1 {
-				if _, err := arena.Alloc(element.Int8, 0); err != nil {
+				if _, err := arena.Alloc(dtype.Int8, 0); err != nil {
 					t.Error(err)
 				}
 			}
 			for i, count := range []int{1, 3000, 100_003, 700_000} {
-				b, err := arena.Alloc(element.Float32, count)
+				b, err := arena.Alloc(dtype.Float32, count)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				if rank == 0 && i == 3 { // from here on the ranks' places differ
-					_, _ = arena.Alloc(element.Int8, 100)
+					_, _ = arena.Alloc(dtype.Int8, 100)
 				}
 				heap := make([]float32, count)
 				x := collective.Slice[float32](b)
@@ -41,7 +41,7 @@ func TestArena(t *testing.T) {
 					mixed = collective.Of(append([]float32(nil), x...))
 				}
 				for _, buffer := range []collective.Buffer{mixed, collective.Of(heap)} {
-					if err := disttest.Do(comm, collective.NewAllReduce(buffer, element.Avg)); err != nil {
+					if err := disttest.Do(comm, collective.NewAllReduce(buffer, dtype.Avg)); err != nil {
 						t.Error(err)
 						return
 					}
@@ -50,10 +50,10 @@ func TestArena(t *testing.T) {
 					t.Errorf("%d ranks, %d elements: the arena gives other bits", n, count)
 				}
 			}
-			if _, err := arena.Alloc(element.Float64, 1<<40); err == nil {
+			if _, err := arena.Alloc(dtype.Float64, 1<<40); err == nil {
 				t.Error("an impossible size was allocated")
 			}
-			if _, err := arena.Alloc(element.None, 1); err == nil {
+			if _, err := arena.Alloc(dtype.None, 1); err == nil {
 				t.Error("memory without a dtype was allocated")
 			}
 		})
@@ -63,7 +63,7 @@ func TestArena(t *testing.T) {
 // A group reduces the world's memory where it lies.
 func TestArenaOfAGroup(t *testing.T) {
 	disttest.Run(t, 4, func(t *testing.T, rank int, comm collective.Comm) {
-		b, err := comm.(collective.Arena).Alloc(element.Float32, 50_000)
+		b, err := comm.(collective.Arena).Alloc(dtype.Float32, 50_000)
 		if err != nil {
 			t.Error(err)
 			return
@@ -81,7 +81,7 @@ func TestArenaOfAGroup(t *testing.T) {
 		for i := range x {
 			x[i] = float32(rank * i)
 		}
-		if err := disttest.Do(group, collective.NewAllReduce(b, element.Sum)); err != nil {
+		if err := disttest.Do(group, collective.NewAllReduce(b, dtype.Sum)); err != nil {
 			t.Error(err)
 		}
 		for i := range x {

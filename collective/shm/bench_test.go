@@ -10,7 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func bench(comm collective.Comm, args []string) error {
 	x := collective.Of(make([]float32, bytes/4))
 	if args[3] == "arena" {
 		var err error
-		if x, err = comm.(collective.Arena).Alloc(element.Float32, bytes/4); err != nil {
+		if x, err = comm.(collective.Arena).Alloc(dtype.Float32, bytes/4); err != nil {
 			return err
 		}
 	}
@@ -33,10 +33,10 @@ func bench(comm collective.Comm, args []string) error {
 	big := collective.Of(make([]float32, n*bytes/4))
 	calls := map[string]collective.Call{
 		"barrier":        collective.NewBarrier(),
-		"all_reduce":     collective.NewAllReduce(x, element.Sum),
+		"all_reduce":     collective.NewAllReduce(x, dtype.Sum),
 		"broadcast":      collective.NewBroadcast(x, 0),
 		"all_gather":     collective.NewAllGather(x, big),
-		"reduce_scatter": collective.NewReduceScatter(big, x, element.Sum),
+		"reduce_scatter": collective.NewReduceScatter(big, x, dtype.Sum),
 		"all_to_all":     collective.NewAllToAll(big, collective.Of(make([]float32, n*bytes/4)), nil, nil),
 	}
 	call := calls[args[0]]

@@ -9,7 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // moving is one rank of BenchmarkMoving: kind, bytes of the larger of its buffers,
@@ -30,12 +30,12 @@ func moving(comm collective.Comm, args []string) error {
 	whole, other, part := of(bytes), of(bytes), of(bytes/n)
 	call, ok := map[string]collective.Call{
 		"broadcast":      collective.NewBroadcast(whole, 0),
-		"reduce":         collective.NewReduce(whole, other, element.Sum, 0),
-		"all_reduce":     collective.NewAllReduce(whole, element.Max),
+		"reduce":         collective.NewReduce(whole, other, dtype.Sum, 0),
+		"all_reduce":     collective.NewAllReduce(whole, dtype.Max),
 		"all_gather":     collective.NewAllGather(part, whole),
 		"gather":         collective.NewGather(part, whole, 0),
 		"scatter":        collective.NewScatter(whole, part, 0),
-		"reduce_scatter": collective.NewReduceScatter(whole, part, element.Sum),
+		"reduce_scatter": collective.NewReduceScatter(whole, part, dtype.Sum),
 		"all_to_all":     collective.NewAllToAll(whole, other, nil, nil),
 	}[args[0]]
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/collective/shm"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // endless reduces until it fails.
@@ -21,7 +21,7 @@ func endless(comm collective.Comm, args []string) error {
 	small, large := make([]float32, 1), make([]float32, 1<<20)
 	for {
 		for _, x := range [][]float32{small, large} {
-			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Max)); err != nil {
+			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Max)); err != nil {
 				return err
 			}
 		}
@@ -30,7 +30,7 @@ func endless(comm collective.Comm, args []string) error {
 
 func sumOnce(comm collective.Comm, args []string) error {
 	x := []float32{float32(comm.Rank() + 1)}
-	err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum))
+	err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Sum))
 	fmt.Println(x[0])
 	return err
 }
@@ -85,7 +85,7 @@ func TestResidentSize(t *testing.T) {
 	done := make(chan error)
 	for _, c := range comms {
 		go func() {
-			done <- disttest.Do(c, collective.NewAllReduce(collective.Of(make([]float32, 64)), element.Sum))
+			done <- disttest.Do(c, collective.NewAllReduce(collective.Of(make([]float32, 64)), dtype.Sum))
 		}()
 	}
 	for range comms {

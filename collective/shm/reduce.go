@@ -4,7 +4,7 @@ import (
 	"unsafe"
 
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // few is how many elements are added in Go: for so few a call of C takes longer than the sum.
@@ -16,20 +16,20 @@ type reducer struct{ addresses []unsafe.Pointer }
 
 // combine reduces the sources, all as long as dst, in their order. dst may be
 // one of them.
-func (r *reducer) combine(dst []byte, sources [][]byte, dtype element.Type, op element.ReduceOp) {
-	n := len(dst) / dtype.Size()
+func (r *reducer) combine(dst []byte, sources [][]byte, dt dtype.Type, op dtype.ReduceOp) {
+	n := len(dst) / dt.Size()
 	if n == 0 {
 		return
 	}
-	if n <= few && op == element.Sum {
-		switch dtype {
-		case element.Float32:
+	if n <= few && op == dtype.Sum {
+		switch dt {
+		case dtype.Float32:
 			sum[float32](dst, sources)
 			return
-		case element.Float64:
+		case dtype.Float64:
 			sum[float64](dst, sources)
 			return
-		case element.Int64:
+		case dtype.Int64:
 			sum[int64](dst, sources)
 			return
 		}
@@ -38,7 +38,7 @@ func (r *reducer) combine(dst []byte, sources [][]byte, dtype element.Type, op e
 	for _, s := range sources {
 		r.addresses = append(r.addresses, unsafe.Pointer(unsafe.SliceData(s)))
 	}
-	kernel.ReduceRanks(op, dtype, unsafe.Pointer(unsafe.SliceData(dst)), r.addresses, n)
+	kernel.ReduceRanks(op, dt, unsafe.Pointer(unsafe.SliceData(dst)), r.addresses, n)
 }
 
 // sum produces the same bits as the kernel.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A few elements are added in Go, many by the kernel: both give the same bits.
@@ -25,18 +25,18 @@ func TestFewAndManyGiveTheSameBits(t *testing.T) {
 		sources32[k], sources64[k] = collective.Of(a).Data, collective.Of(b).Data
 	}
 	for _, c := range []struct {
-		dtype   element.Type
+		dtype   dtype.Type
 		sources [][]byte
-	}{{element.Float32, sources32}, {element.Float64, sources64}} {
+	}{{dtype.Float32, sources32}, {dtype.Float64, sources64}} {
 		var r reducer
 		many, size := make([]byte, len(c.sources[0])), c.dtype.Size()
-		r.combine(many, c.sources, c.dtype, element.Sum)
+		r.combine(many, c.sources, c.dtype, dtype.Sum)
 		for i := range n {
 			one, parts := make([]byte, size), make([][]byte, 3)
 			for k := range parts {
 				parts[k] = c.sources[k][i*size:][:size]
 			}
-			r.combine(one, parts, c.dtype, element.Sum)
+			r.combine(one, parts, c.dtype, dtype.Sum)
 			if string(one) != string(many[i*size:][:size]) {
 				t.Errorf("%v, element %d: %x alone, %x among many", c.dtype, i, one, many[i*size:][:size])
 			}

@@ -8,7 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestAllReduceSmallAndLarge(t *testing.T) {
@@ -19,7 +19,7 @@ func TestAllReduceSmallAndLarge(t *testing.T) {
 				for i := range x {
 					x[i] = float32(rank + 1 + i%7)
 				}
-				if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum)); err != nil {
+				if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Sum)); err != nil {
 					t.Fatal(err)
 				}
 				for i := range x {
@@ -41,9 +41,9 @@ func TestOtherArguments(t *testing.T) {
 		call func(ranks int) collective.Call
 	}{
 		{"barrier", func(int) collective.Call { return collective.NewBarrier() }},
-		{"all_reduce in a line", func(int) collective.Call { return collective.NewAllReduce(ones(24), element.Sum) }},
-		{"small all_reduce", func(int) collective.Call { return collective.NewAllReduce(ones(100), element.Sum) }},
-		{"large all_reduce", func(int) collective.Call { return collective.NewAllReduce(ones(300_001), element.Sum) }},
+		{"all_reduce in a line", func(int) collective.Call { return collective.NewAllReduce(ones(24), dtype.Sum) }},
+		{"small all_reduce", func(int) collective.Call { return collective.NewAllReduce(ones(100), dtype.Sum) }},
+		{"large all_reduce", func(int) collective.Call { return collective.NewAllReduce(ones(300_001), dtype.Sum) }},
 		{"broadcast", func(int) collective.Call { return collective.NewBroadcast(ones(300_001), 0) }},
 		{"all_gather", func(n int) collective.Call { return collective.NewAllGather(ones(1), ones(n)) }},
 	}
@@ -68,7 +68,7 @@ func TestOtherArguments(t *testing.T) {
 					if !bytes.Equal(call.Recv.Data, before) {
 						t.Errorf("%d ranks, %s beside %s, rank %d: data was touched", n, kind.name, other.name, rank)
 					}
-					next := collective.NewAllReduce(ones(3), element.Sum)
+					next := collective.NewAllReduce(ones(3), dtype.Sum)
 					next.Builtin, next.Arguments = "dist.helper", 9
 					if err := disttest.Do(comm, next); err != nil || collective.Slice[float32](next.Recv)[2] != float32(n) {
 						t.Fatalf("%d ranks, after %s beside %s, rank %d: %v, %v", n, kind.name, other.name, rank, next.Recv, err)

@@ -11,7 +11,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/board"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestMain(m *testing.M) {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // benched are the calls that are measured, as a recipe makes them.
 var benched = map[string]func(x []float32) collective.Call{
 	"barrier":    func([]float32) collective.Call { return collective.NewBarrier() },
-	"all_reduce": func(x []float32) collective.Call { return collective.NewAllReduce(collective.Of(x), element.Sum) },
+	"all_reduce": func(x []float32) collective.Call { return collective.NewAllReduce(collective.Of(x), dtype.Sum) },
 }
 
 // measure gives the nanoseconds of a call with the guard and without, those of

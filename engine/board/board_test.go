@@ -10,7 +10,7 @@ import (
 	"drun/collective/disttest"
 	"drun/engine/board"
 	"drun/internal/exit"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestObserverSeesEveryRank(t *testing.T) {
@@ -18,7 +18,7 @@ func TestObserverSeesEveryRank(t *testing.T) {
 	observer := boards[0]
 	for i := range 40 { // more than a journal holds
 		call := func() collective.Call {
-			return collective.NewAllReduce(collective.Of(make([]float32, i)), element.Sum)
+			return collective.NewAllReduce(collective.Of(make([]float32, i)), dtype.Sum)
 		}
 		results(comms, call(), call())
 	}

@@ -11,7 +11,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/board"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // failing is a backend whose calls fail.
@@ -57,11 +57,11 @@ func TestGroupWithABackendOfItsOwn(t *testing.T) {
 			}
 			return c
 		})
-		same := func() collective.Call { return collective.NewAllReduce(collective.Of([]int64{1}), element.Sum) }
+		same := func() collective.Call { return collective.NewAllReduce(collective.Of([]int64{1}), dtype.Sum) }
 		if errs := results(groups, same(), same()); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
-		other := collective.NewAllReduce(collective.Of([]float32{1}), element.Sum)
+		other := collective.NewAllReduce(collective.Of([]float32{1}), dtype.Sum)
 		for _, err := range results(groups, same(), other) {
 			var e *collective.MismatchError
 			if !errors.As(err, &e) || !strings.Contains(err.Error(), "collective 2 of group 1 over special: the ranks disagree") {

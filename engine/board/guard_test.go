@@ -14,7 +14,7 @@ import (
 	"drun/collective/disttest"
 	"drun/engine/board"
 	"drun/internal/exit"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // plain hides what a Comm can do beyond the required, as a backend of which
@@ -111,7 +111,7 @@ func results(comms []collective.Comm, calls ...collective.Call) []error {
 func TestMismatch(t *testing.T) {
 	f32 := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
 	shaped := func(shape ...int) collective.Call {
-		c := collective.NewAllReduce(f32(shape[0]*shape[1]), element.Sum)
+		c := collective.NewAllReduce(f32(shape[0]*shape[1]), dtype.Sum)
 		c.Shape = shape
 		return c
 	}
@@ -120,17 +120,17 @@ func TestMismatch(t *testing.T) {
 		a, b collective.Call
 		want []string // in both ranks' table
 	}{
-		{"operation", collective.NewAllReduce(f32(1), element.Sum), collective.NewReduce(f32(1), f32(1), element.Sum, 0),
+		{"operation", collective.NewAllReduce(f32(1), dtype.Sum), collective.NewReduce(f32(1), f32(1), dtype.Sum, 0),
 			[]string{"all_reduce(float32[1], sum)", "reduce(float32[1], sum, root 0)"}},
 		{"shape", shaped(20, 2), shaped(20, 10), []string{"float32[20,2]", "float32[20,10]"}},
 		{"shape of equal size", shaped(4, 5), shaped(5, 4), []string{"float32[4,5]", "float32[5,4]"}},
 		{"large", shaped(2000, 1000), shaped(2000, 999), []string{"float32[2000,1000]"}},
 		{"dtype", collective.NewBroadcast(f32(3), 0), collective.NewBroadcast(collective.Of(make([]int32, 3)), 0),
 			[]string{"broadcast(float32[3], root 0)", "broadcast(int32[3], root 0)"}},
-		{"reduce op", collective.NewAllReduce(f32(1), element.Sum), collective.NewAllReduce(f32(1), element.Max),
+		{"reduce op", collective.NewAllReduce(f32(1), dtype.Sum), collective.NewAllReduce(f32(1), dtype.Max),
 			[]string{"sum", "max"}},
 		{"root", collective.NewBroadcast(f32(1), 0), collective.NewBroadcast(f32(1), 1), []string{"root 0", "root 1"}},
-		{"barrier", collective.NewBarrier(), collective.NewAllReduce(f32(1), element.Sum), []string{"barrier", "all_reduce"}},
+		{"barrier", collective.NewBarrier(), collective.NewAllReduce(f32(1), dtype.Sum), []string{"barrier", "all_reduce"}},
 		{"parts", collective.Call{Kind: collective.AllGather, Send: f32(1), Recv: f32(3), Counts: []int{1, 2}},
 			collective.Call{Kind: collective.AllGather, Send: f32(1), Recv: f32(2), Counts: []int{1, 1}}, []string{"all_gather"}},
 		{"splits", collective.NewAllToAll(f32(3), f32(2), []int{1, 2}, []int{1, 1}),
@@ -181,7 +181,7 @@ func TestMismatchOfAnEarlierCall(t *testing.T) {
 		comms, _ := guarded(t, 2, false)
 		errs := make([]error, 2)
 		var wg sync.WaitGroup
-		for rank, op := range []element.ReduceOp{element.Sum, element.Max} {
+		for rank, op := range []dtype.ReduceOp{dtype.Sum, dtype.Max} {
 			wg.Go(func() {
 				first := collective.NewAllReduce(collective.Of(make([]float32, 2)), op)
 				first.Async, first.Pos = true, at(10+int32(rank))
@@ -189,7 +189,7 @@ func TestMismatchOfAnEarlierCall(t *testing.T) {
 				for err == nil && !work.Done() {
 					time.Sleep(time.Millisecond)
 				}
-				second := collective.NewAllReduce(collective.Of(make([]float32, 3)), element.Sum)
+				second := collective.NewAllReduce(collective.Of(make([]float32, 3)), dtype.Sum)
 				second.Async, second.Pos = async, at(20)
 				if err == nil {
 					work, err = comms[rank].Start(&second)
@@ -221,7 +221,7 @@ func TestOtherArguments(t *testing.T) {
 		t.Fatal("the guard promises what the backend cannot do")
 	}
 	call := func(count int, arguments uint64) collective.Call {
-		c := collective.NewAllReduce(collective.Of(make([]float32, count)), element.Sum)
+		c := collective.NewAllReduce(collective.Of(make([]float32, count)), dtype.Sum)
 		c.Builtin, c.Form, c.Arguments = "dist.average", collective.Step, arguments
 		return c
 	}
@@ -247,10 +247,10 @@ func TestOtherArguments(t *testing.T) {
 func TestMismatchAmongMany(t *testing.T) {
 	comms, _ := guarded(t, 5, false)
 	x := collective.Of(make([]float32, 2))
-	sum, product := collective.NewAllReduce(x, element.Sum), collective.NewAllReduce(x, element.Product)
+	sum, product := collective.NewAllReduce(x, dtype.Sum), collective.NewAllReduce(x, dtype.Product)
 	for rank, err := range results(comms, sum, sum, sum, product, sum) {
 		var e *collective.MismatchError
-		if !errors.As(err, &e) || len(e.Rows) != 5 || e.Rows[3].Call.Reduce != element.Product || e.Rows[3].Pos != at(13) {
+		if !errors.As(err, &e) || len(e.Rows) != 5 || e.Rows[3].Call.Reduce != dtype.Product || e.Rows[3].Pos != at(13) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
@@ -300,7 +300,7 @@ func TestTimeoutNamesTheMissing(t *testing.T) {
 		}
 		boards[1].At(at(77))
 		boards[1].Note("saving a checkpoint")
-		call := collective.NewAllReduce(collective.Of(make([]float32, 8)), element.Sum)
+		call := collective.NewAllReduce(collective.Of(make([]float32, 8)), dtype.Sum)
 		errs := make(chan error, 2)
 		for _, rank := range []int{0, 2} {
 			go func() {

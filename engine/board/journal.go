@@ -5,7 +5,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // window is a group's part of the board.
@@ -97,7 +97,7 @@ func (e *entry) write(c *collective.Call, file, builtin uint32, at int64) {
 	e.root, e.peer, e.tag = int32(c.Root), int32(c.Peer), int32(c.Tag)
 	e.file, e.line, e.col = file, c.Pos.Line, c.Pos.Col
 	e.async, e.waited, e.form, e.builtin = c.Async, false, uint8(c.Form), builtin
-	if c.As != element.None {
+	if c.As != dtype.None {
 		e.dtype = uint8(c.As)
 	}
 	e.dims = uint8(min(len(c.Shape), len(e.shape)))
@@ -121,7 +121,7 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 			continue
 		}
 		d = collective.Description{
-			Kind: collective.Kind(e.kind), DType: element.Type(e.dtype), Reduce: element.ReduceOp(e.reduce),
+			Kind: collective.Kind(e.kind), DType: dtype.Type(e.dtype), Reduce: dtype.ReduceOp(e.reduce),
 			Root: int(e.root), Peer: int(e.peer), Tag: int(uint32(e.tag)), Count: int(e.count), Group: group, Seq: e.seq,
 			Backend: b.backendOf(group),
 			Origin: collective.Origin{Builtin: b.name(rank, e.builtin), Form: collective.Form(e.form),

@@ -9,7 +9,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/board"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 func TestSnapshotOfAMismatch(t *testing.T) {
@@ -18,7 +18,7 @@ func TestSnapshotOfAMismatch(t *testing.T) {
 		t.Fatal("there is a snapshot of an abort that was not")
 	}
 	call := func(n int) collective.Call {
-		return collective.NewAllReduce(collective.Of(make([]float32, n)), element.Sum)
+		return collective.NewAllReduce(collective.Of(make([]float32, n)), dtype.Sum)
 	}
 	for i := range 10 {
 		results(comms, call(i), call(i), call(i))
@@ -113,7 +113,7 @@ func TestInternalGroup(t *testing.T) {
 			}
 		}
 		x := collective.Of([]float32{1})
-		for _, err := range results(comms, barrier, barrier, collective.NewAllReduce(x, element.Sum)) {
+		for _, err := range results(comms, barrier, barrier, collective.NewAllReduce(x, dtype.Sum)) {
 			if e := (*collective.MismatchError)(nil); !errors.As(err, &e) || e.Seq != 1 {
 				t.Errorf("the first collective of the recipe: %v", err)
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // warmUpLimit is long for a few bytes, whatever the network.
@@ -19,7 +19,7 @@ func warmUp(ctx context.Context, comm collective.Comm) error {
 	// Each rank adds elements of its own, so that an error can name the rank.
 	given := make([]int64, comm.Size())
 	given[comm.Rank()] = int64(comm.Rank()) + 1
-	call := collective.NewAllReduce(collective.Of(given), element.Sum)
+	call := collective.NewAllReduce(collective.Of(given), dtype.Sum)
 	limit := collective.Within(ctx, warmUpLimit)
 	if p, ok := ctx.(*collective.WaitLimit); ok {
 		limit.Check = p.Check

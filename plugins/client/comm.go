@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
 
@@ -75,15 +75,15 @@ func (c *Comm) finish(err error) {
 }
 
 // Alloc returns zeroed memory that the plugin has mapped too.
-func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
-	if !dtype.Valid() || count < 0 || count > len(c.arena.Mem)/dtype.Size() {
-		return collective.Buffer{}, fmt.Errorf("cannot allocate %d elements of %v in the arena", count, dtype)
+func (c *Comm) Alloc(dt dtype.Type, count int) (collective.Buffer, error) {
+	if !dt.Valid() || count < 0 || count > len(c.arena.Mem)/dt.Size() {
+		return collective.Buffer{}, fmt.Errorf("cannot allocate %d elements of %v in the arena", count, dt)
 	}
 	if !c.enter() {
 		return collective.Buffer{}, c.failed()
 	}
 	defer c.mapping.RUnlock()
-	span, err := c.memory.get(int64(count * dtype.Size()))
+	span, err := c.memory.get(int64(count * dt.Size()))
 	if err != nil {
 		return collective.Buffer{}, err
 	}
@@ -92,7 +92,7 @@ func (c *Comm) Alloc(dtype element.Type, count int) (collective.Buffer, error) {
 		return collective.Buffer{}, err
 	}
 	clear(data)
-	return collective.Buffer{DType: dtype, Data: data}, nil
+	return collective.Buffer{DType: dt, Data: data}, nil
 }
 
 // ask makes a control request that ends with ctx or with the group.

@@ -19,7 +19,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/internal/testlimit"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/host"
 
 	"golang.org/x/sys/unix"
@@ -138,7 +138,7 @@ func TestPluginsThatFailInACall(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer comm.Close()
-			call := collective.NewAllReduce(collective.Of(make([]float32, 4)), element.Sum)
+			call := collective.NewAllReduce(collective.Of(make([]float32, 4)), dtype.Sum)
 			if c.name == "nameless" {
 				call = collective.NewRecv(collective.Of(make([]float32, 4)), collective.AnySource, 0)
 			}
@@ -191,7 +191,7 @@ func TestAbortReachesABlockedPlugin(t *testing.T) {
 			cause := errors.New("enough")
 			time.AfterFunc(50*time.Millisecond, func() { comm.Abort(cause) })
 			start := time.Now()
-			err = disttest.Do(comm, collective.NewAllReduce(collective.Of(make([]float32, 4)), element.Sum))
+			err = disttest.Do(comm, collective.NewAllReduce(collective.Of(make([]float32, 4)), dtype.Sum))
 			if !errors.Is(err, cause) || time.Since(start) > time.Second {
 				t.Errorf("%v after %v", err, time.Since(start))
 			}
@@ -265,7 +265,7 @@ func TestArenaIsPrivateAndNotCopied(t *testing.T) {
 	if err := c.arena.File.Truncate(0); err == nil {
 		t.Error("the arena can be shrunk")
 	}
-	b, err := c.Alloc(element.Float32, 1000)
+	b, err := c.Alloc(dtype.Float32, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

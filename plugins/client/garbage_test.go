@@ -7,7 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
 
@@ -23,7 +23,7 @@ func TestSlotsThatHoldGarbage(t *testing.T) {
 	c := newComm(newPort(x, alone), 0, 0, 1)
 	rng := rand.New(rand.NewPCG(disttest.Seed(t), 0))
 	for range 20_000 {
-		call := collective.NewAllReduce(collective.Of(make([]float32, 4)), element.Sum)
+		call := collective.NewAllReduce(collective.Of(make([]float32, 4)), dtype.Sum)
 		if rng.IntN(2) == 0 {
 			call = collective.NewRecv(collective.Of(make([]float32, 4)), collective.AnySource, 0)
 		}

@@ -9,7 +9,7 @@ import (
 	"drun/collective/disttest"
 	"drun/engine/rendezvous"
 	"drun/internal/programs"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/host"
 	"drun/plugins/internal/wire"
 )
@@ -66,7 +66,7 @@ func TestStatistics(t *testing.T) {
 	done := make(chan error, 2)
 	for _, c := range comms {
 		go func() {
-			err := disttest.Do(c, collective.NewAllReduce(collective.Of(make([]float32, 100)), element.Sum))
+			err := disttest.Do(c, collective.NewAllReduce(collective.Of(make([]float32, 100)), dtype.Sum))
 			if err == nil {
 				err = disttest.Do(c, collective.NewBarrier())
 			}

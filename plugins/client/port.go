@@ -7,7 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
 
@@ -90,12 +90,12 @@ func (p *port) underWay(number uint32) string {
 		if s.State.Load() != wire.Submitted || number != 0 && s.Comm != number {
 			continue
 		}
-		dtype, bytes := element.Type(s.SendType), s.Send.Bytes
+		dt, bytes := dtype.Type(s.SendType), s.Send.Bytes
 		if bytes == 0 {
-			dtype, bytes = element.Type(s.RecvType), s.Recv.Bytes
+			dt, bytes = dtype.Type(s.RecvType), s.Recv.Bytes
 		}
-		d := collective.Description{Kind: collective.Kind(s.Kind), DType: dtype, Reduce: element.ReduceOp(s.Reduce),
-			Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag), Count: int(bytes) / dtype.Size()}
+		d := collective.Description{Kind: collective.Kind(s.Kind), DType: dt, Reduce: dtype.ReduceOp(s.Reduce),
+			Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag), Count: int(bytes) / dt.Size()}
 		return d.String()
 	}
 	return ""

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
 
@@ -115,7 +115,7 @@ func (w *pluginCall) writeCounts(call *collective.Call) (err error) {
 	if w.staged[2], err = w.c.memory.get(int64(8 * n)); err != nil {
 		return err
 	}
-	all := collective.Slice[int64](collective.Buffer{DType: element.Int64, Data: w.c.at(w.staged[2])})
+	all := collective.Slice[int64](collective.Buffer{DType: dtype.Int64, Data: w.c.at(w.staged[2])})
 	for i, v := range call.Counts {
 		all[i] = int64(v)
 	}

@@ -7,16 +7,16 @@ import "C"
 
 import (
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
-// The shim numbers types and operations as package element does: otherwise this does not compile, since a map literal
+// The shim numbers types and operations as package dtype does: otherwise this does not compile, since a map literal
 // cannot repeat a key.
-var _ = map[bool]string{false: "", C.FLOAT32 == element.Float32 && C.FLOAT64 == element.Float64 && C.INT64 == element.Int64 &&
-	C.INT32 == element.Int32 && C.INT8 == element.Int8 && C.UINT8 == element.Uint8 && C.BOOL == element.Bool &&
-	C.FLOAT16 == element.Float16 && C.BFLOAT16 == element.BFloat16 && C.COMPLEX64 == element.Complex64 &&
-	C.SUM == element.Sum && C.AVG == element.Avg && C.PRODUCT == element.Product && C.MIN == element.Min &&
-	C.MAX == element.Max && C.BAND == element.BAnd && C.BOR == element.BOr && C.BXOR == element.BXor: "agree"}
+var _ = map[bool]string{false: "", C.FLOAT32 == dtype.Float32 && C.FLOAT64 == dtype.Float64 && C.INT64 == dtype.Int64 &&
+	C.INT32 == dtype.Int32 && C.INT8 == dtype.Int8 && C.UINT8 == dtype.Uint8 && C.BOOL == dtype.Bool &&
+	C.FLOAT16 == dtype.Float16 && C.BFLOAT16 == dtype.BFloat16 && C.COMPLEX64 == dtype.Complex64 &&
+	C.SUM == dtype.Sum && C.AVG == dtype.Avg && C.PRODUCT == dtype.Product && C.MIN == dtype.Min &&
+	C.MAX == dtype.Max && C.BAND == dtype.BAnd && C.BOR == dtype.BOr && C.BXOR == dtype.BXor: "agree"}
 
 func (e *engine) Barrier() error {
 	var failure [C.ERR_SIZE]C.char
@@ -64,15 +64,15 @@ func sizes(counts []int) *C.int64_t {
 }
 
 // Reduces is true of all that the contract has: the shim gives Gloo drun's own operations.
-func (e *engine) Reduces(element.Type, element.ReduceOp) bool { return true }
+func (e *engine) Reduces(dtype.Type, dtype.ReduceOp) bool { return true }
 
-func (e *engine) AllReduce(send, recv collective.Buffer, op element.ReduceOp) error {
+func (e *engine) AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) error {
 	var failure [C.ERR_SIZE]C.char
 	return failed(C.drun_gloo_allreduce(e.group, C.int(send.DType), C.int(op), C.size_t(send.DType.Size()),
 		pointer(send.Data), pointer(recv.Data), C.size_t(send.Count()), &failure[0]), &failure)
 }
 
-func (e *engine) Reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
+func (e *engine) Reduce(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
 	if recv.Data == nil { // Gloo needs an output on every rank
 		recv.Data = e.Room(len(send.Data))
 	}

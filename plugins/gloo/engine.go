@@ -12,7 +12,7 @@ import (
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/sharedmem"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/collectives"
 )
@@ -102,7 +102,7 @@ func (e *engine) Next() (from int, h blocking.Header, err error) {
 	case 1:
 		r := &e.received
 		return int(source), blocking.Header{Key: uint64(r.slot),
-			Header: messages.Header{Tag: int64(r.tag), Bytes: uint64(r.bytes), DType: element.Type(r.dtype)}}, nil
+			Header: messages.Header{Tag: int64(r.tag), Bytes: uint64(r.bytes), DType: dtype.Type(r.dtype)}}, nil
 	}
 	return 0, h, errors.New(C.GoString(&failure[0]))
 }

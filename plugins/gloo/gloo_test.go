@@ -17,7 +17,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/rendezvous"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/enginetest"
 )
 
@@ -43,10 +43,10 @@ func TestConformanceInRankOrder(t *testing.T) {
 // A NaN that Gloo's algorithms make has the bits of the kernels' (an x86 processor's own is negative).
 func TestNaNIsTheKernels(t *testing.T) {
 	disttest.RunWith(t, factory(Options{}), 2, func(t *testing.T, rank int, comm collective.Comm) {
-		for _, op := range []element.ReduceOp{element.Sum, element.Avg, element.Max} {
+		for _, op := range []dtype.ReduceOp{dtype.Sum, dtype.Avg, dtype.Max} {
 			x := []float32{float32(math.Inf(1 - 2*rank)), math.Float32frombits(0xFFC12345)}
 			y := []float64{math.Inf(1 - 2*rank), math.Float64frombits(0xFFF8000000012345)}
-			if op == element.Max {
+			if op == dtype.Max {
 				x, y = x[1:], y[1:]
 			}
 			for _, b := range []collective.Buffer{collective.Of(x), collective.Of(y)} {
@@ -72,20 +72,20 @@ func TestSameBitsAsSharedMemory(t *testing.T) {
 
 func sameBits(t *testing.T, ranks int) {
 	type sum struct {
-		dtype element.Type
+		dtype dtype.Type
 		kind  collective.Kind
-		op    element.ReduceOp
+		op    dtype.ReduceOp
 		n     int
 	}
 	var sums []sum
-	for _, dtype := range []element.Type{element.Float32, element.Float64, element.Float16, element.BFloat16, element.Complex64} {
-		for _, op := range []element.ReduceOp{element.Sum, element.Avg, element.Product, element.Max} {
+	for _, dt := range []dtype.Type{dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16, dtype.Complex64} {
+		for _, op := range []dtype.ReduceOp{dtype.Sum, dtype.Avg, dtype.Product, dtype.Max} {
 			for _, kind := range []collective.Kind{collective.AllReduce, collective.Reduce} {
 				for _, n := range []int{100, 60_000} { // gathered, and cut into parts
-					if !op.Valid(dtype) {
+					if !op.Valid(dt) {
 						continue
 					}
-					sums = append(sums, sum{dtype, kind, op, n})
+					sums = append(sums, sum{dt, kind, op, n})
 				}
 			}
 		}
@@ -129,9 +129,9 @@ func TestEachCollectiveIsGloosOwn(t *testing.T) {
 			want string
 			call collective.Call
 		}{
-			{"allreduce", collective.NewAllReduce(f(5), element.Sum)},
+			{"allreduce", collective.NewAllReduce(f(5), dtype.Sum)},
 			{"broadcast", collective.NewBroadcast(f(5), 1)},
-			{"reduce", collective.NewReduce(f(5), f(5), element.Max, 2)},
+			{"reduce", collective.NewReduce(f(5), f(5), dtype.Max, 2)},
 			{"allgather", collective.NewAllGather(f(2), f(6))},
 			{"allgatherv", own(collective.NewAllGather(f(rank+1), f(6)))},
 			{"gather", collective.NewGather(f(2), f(6), 0)},
@@ -140,7 +140,7 @@ func TestEachCollectiveIsGloosOwn(t *testing.T) {
 			{"scatterv", own(collective.NewScatter(f(6), f(rank+1), 0))},
 			{"alltoall", collective.NewAllToAll(f(6), f(6), nil, nil)},
 			{"alltoallv", collective.NewAllToAll(f(6), f(6), []int{2, 2, 2}, []int{2, 2, 2})},
-			{"alltoallv", collective.NewReduceScatter(f(6), f(2), element.Sum)},
+			{"alltoallv", collective.NewReduceScatter(f(6), f(2), dtype.Sum)},
 			{"barrier", collective.NewBarrier()},
 		} {
 			before := statistics(comm)
@@ -251,7 +251,7 @@ func timing(comm collective.Comm, args []string) error {
 		x := make([]float32, bytes/4)
 		times := max(20, min(2000, (64<<20)/bytes))
 		ns, err := disttest.Timing(times, func() error {
-			return disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum))
+			return disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Sum))
 		})
 		if err != nil {
 			return err

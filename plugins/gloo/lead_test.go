@@ -9,7 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // While a rank waits in a collective it reads the connections itself. Between collectives Gloo's thread does: a message that
@@ -19,7 +19,7 @@ func TestMessagesBetweenCollectives(t *testing.T) {
 		ctx := collective.Within(t.Context(), 20*time.Second)
 		other := 1 - rank
 		for i, bytes := range []int{8, 64 << 10, 8, 3 << 20, 8, 64 << 10} {
-			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(make([]float32, bytes/4)), element.Sum)); err != nil {
+			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(make([]float32, bytes/4)), dtype.Sum)); err != nil {
 				t.Fatal(err)
 			}
 			out, in := make([]byte, bytes), make([]byte, bytes)
@@ -78,7 +78,7 @@ func TestPairedMessages(t *testing.T) {
 				recv()
 				send()
 				if i == messages/2 {
-					works = append(works, begin(collective.NewAllReduce(sum, element.Sum)))
+					works = append(works, begin(collective.NewAllReduce(sum, dtype.Sum)))
 				}
 			}
 			began := time.Now()

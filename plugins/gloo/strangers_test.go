@@ -13,7 +13,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/rendezvous"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 
 	"golang.org/x/sys/unix"
 )
@@ -93,7 +93,7 @@ func TestStrangersWhileConnecting(t *testing.T) {
 	}
 	disttest.Each(t, comms, func(rank int, comm collective.Comm) error {
 		x := []float32{1}
-		err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum))
+		err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Sum))
 		if err == nil && x[0] != 2 {
 			t.Errorf("1 + 1 gives %v", x[0])
 		}

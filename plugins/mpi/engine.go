@@ -14,7 +14,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/collectives"
 	"drun/plugins/internal/mesh"
@@ -150,7 +150,7 @@ func (e *engine) Send(to int, h blocking.Header, data []byte) error {
 }
 
 // large marks the announcement of a message that MPI carries: it has the message's key and size.
-const large element.Type = 0x80
+const large dtype.Type = 0x80
 
 // Next waits for a message from any rank.
 func (e *engine) Next() (from int, h blocking.Header, err error) {

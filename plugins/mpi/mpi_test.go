@@ -12,7 +12,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/client"
 	"drun/plugins/host"
 	"drun/plugins/internal/enginetest"
@@ -57,7 +57,7 @@ func TestDeterministic(t *testing.T) {
 		for i := range data {
 			data[i] = x + float32(i%7)
 		}
-		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(data), element.Sum)); err != nil {
+		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(data), dtype.Sum)); err != nil {
 			t.Error(err)
 		}
 		for i, got := range data {
@@ -78,7 +78,7 @@ func TestNothingLeftBehind(t *testing.T) {
 			for i := range x {
 				x[i] = 100
 			}
-			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum)); err != nil {
+			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Sum)); err != nil {
 				t.Error(err)
 			}
 			if x[0] != 300-256 || x[len(x)-1] != 300-256 {

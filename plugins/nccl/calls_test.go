@@ -10,7 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // Each collective is NCCL's own of that name where it has one; docs/backends.md
@@ -18,7 +18,7 @@ import (
 func TestCallsOfEachCollective(t *testing.T) {
 	f := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
 	half := func(n int) collective.Buffer {
-		return collective.Buffer{DType: element.BFloat16, Data: make([]byte, 2*n)}
+		return collective.Buffer{DType: dtype.BFloat16, Data: make([]byte, 2*n)}
 	}
 	const native = 1 << 10 // more than is gathered by all
 	disttest.RunWith(t, inProcess(false), 3, func(t *testing.T, rank int, comm collective.Comm) {
@@ -36,13 +36,13 @@ func TestCallsOfEachCollective(t *testing.T) {
 			want calls
 		}{
 			{"barrier", collective.NewBarrier(), calls{"ncclAllReduce": 1}},
-			{"sum", collective.NewAllReduce(f(5), element.Sum), calls{"ncclAllReduce": 1}},
-			{"average", collective.NewAllReduce(f(5), element.Avg), calls{"ncclAllReduce": 1}},
-			{"maximum of floats", collective.NewAllReduce(f(5), element.Max), calls{"ncclAllGather": 1}},
-			{"large maximum of floats", collective.NewAllReduce(f(50*native), element.Max), calls{"ncclSend": 2, "ncclRecv": 2, "ncclBroadcast": 3}},
-			{"half", collective.NewAllReduce(half(5), element.Sum), calls{"ncclAllGather": 1}},
+			{"sum", collective.NewAllReduce(f(5), dtype.Sum), calls{"ncclAllReduce": 1}},
+			{"average", collective.NewAllReduce(f(5), dtype.Avg), calls{"ncclAllReduce": 1}},
+			{"maximum of floats", collective.NewAllReduce(f(5), dtype.Max), calls{"ncclAllGather": 1}},
+			{"large maximum of floats", collective.NewAllReduce(f(50*native), dtype.Max), calls{"ncclSend": 2, "ncclRecv": 2, "ncclBroadcast": 3}},
+			{"half", collective.NewAllReduce(half(5), dtype.Sum), calls{"ncclAllGather": 1}},
 			{"broadcast", collective.NewBroadcast(f(5), 1), calls{"ncclBroadcast": 1}},
-			{"reduce", collective.NewReduce(f(5), f(5), element.Sum, 2), calls{"ncclReduce": 1, "ncclBroadcast": 1}},
+			{"reduce", collective.NewReduce(f(5), f(5), dtype.Sum, 2), calls{"ncclReduce": 1, "ncclBroadcast": 1}},
 			{"all_gather", collective.NewAllGather(f(2), f(6)), calls{"ncclAllGather": 1}},
 			{"uneven all_gather", own(collective.NewAllGather(f(rank+1), f(6))), calls{"ncclBroadcast": 3}},
 			{"gather", collective.NewGather(f(2), f(6), 0), calls{"ncclGather": 1, "ncclBroadcast": 1}},
@@ -51,9 +51,9 @@ func TestCallsOfEachCollective(t *testing.T) {
 			{"uneven scatter", own(collective.NewScatter(f(6), f(rank+1), 0)), calls{"ncclSend": root(0, 2, 0), "ncclRecv": root(0, 0, 1), "ncclBroadcast": 1}},
 			{"all_to_all", collective.NewAllToAll(f(6), f(6), nil, nil), calls{"ncclAlltoAll": 1}},
 			{"uneven all_to_all", collective.NewAllToAll(f(6), f(6), []int{2, 2, 2}, []int{2, 2, 2}), calls{"ncclSend": 2, "ncclRecv": 2}},
-			{"reduce_scatter", collective.NewReduceScatter(f(6), f(2), element.Sum), calls{"ncclReduceScatter": 1}},
-			{"uneven reduce_scatter", own(collective.NewReduceScatter(f(6), f(rank+1), element.Sum)), calls{"ncclReduce": 3}},
-			{"reduce_scatter of a maximum", collective.NewReduceScatter(f(6), f(2), element.Max), calls{"ncclSend": 2, "ncclRecv": 2}},
+			{"reduce_scatter", collective.NewReduceScatter(f(6), f(2), dtype.Sum), calls{"ncclReduceScatter": 1}},
+			{"uneven reduce_scatter", own(collective.NewReduceScatter(f(6), f(rank+1), dtype.Sum)), calls{"ncclReduce": 3}},
+			{"reduce_scatter of a maximum", collective.NewReduceScatter(f(6), f(2), dtype.Max), calls{"ncclSend": 2, "ncclRecv": 2}},
 		} {
 			before := statistics(comm)
 			if err := disttest.Do(comm, c.call); err != nil {

@@ -11,7 +11,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/rendezvous"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/enginetest"
 )
 
@@ -31,10 +31,10 @@ func tour(comm collective.Comm, _ []string) error {
 	}
 	calls := []collective.Call{
 		collective.NewBarrier(),
-		collective.NewAllReduce(f(part), element.Sum), collective.NewAllReduce(f(part), element.Max),
-		collective.NewBroadcast(f(part), 0), collective.NewReduce(f(5), f(5), element.Sum, 0),
+		collective.NewAllReduce(f(part), dtype.Sum), collective.NewAllReduce(f(part), dtype.Max),
+		collective.NewBroadcast(f(part), 0), collective.NewReduce(f(5), f(5), dtype.Sum, 0),
 		collective.NewAllGather(f(2), f(2*n)), collective.NewGather(f(2), f(2*n), 0), collective.NewScatter(f(2*n), f(2), 0),
-		collective.NewReduceScatter(f(2*n), f(2), element.Sum), collective.NewAllToAll(f(2*n), f(2*n), nil, nil),
+		collective.NewReduceScatter(f(2*n), f(2), dtype.Sum), collective.NewAllToAll(f(2*n), f(2*n), nil, nil),
 	}
 	for _, c := range calls {
 		if err := disttest.Do(comm, c); err != nil {

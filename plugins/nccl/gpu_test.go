@@ -8,7 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // onGPU prepares a test on real GPUs: how many ranks it may use, and worlds of
@@ -107,7 +107,7 @@ func exchange(comm collective.Comm) error {
 			return fmt.Errorf("a message: [%d] is %v, not %v", i, got, want)
 		}
 	}
-	if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(mine), element.Sum)); err != nil {
+	if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(mine), dtype.Sum)); err != nil {
 		return err
 	}
 	for i, got := range mine {
@@ -130,13 +130,13 @@ func TestGPUTiming(t *testing.T) {
 			rows[mode] = map[int]float64{}
 			disttest.RunWith(t, factory, n, func(t *testing.T, rank int, comm collective.Comm) {
 				for _, size := range sizes {
-					b, err := comm.(collective.Arena).Alloc(element.Float32, size/4)
+					b, err := comm.(collective.Arena).Alloc(dtype.Float32, size/4)
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					ns, err := disttest.Timing(min(200, max(20, (256<<20)/size)), func() error {
-						return disttest.Do(comm, collective.NewAllReduce(b, element.Sum))
+						return disttest.Do(comm, collective.NewAllReduce(b, dtype.Sum))
 					})
 					if err != nil {
 						t.Error(err)

@@ -8,7 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/enginetest"
 )
 
@@ -43,11 +43,11 @@ func statistics(comm collective.Comm) map[string]int64 {
 // sum reduces n floats from some odd place of the arena, and checks the result.
 func sum(comm collective.Comm, mem []byte, n int) error {
 	data := mem[3<<20+64:][:4*n]
-	x := collective.Slice[float32](collective.Buffer{DType: element.Float32, Data: data})
+	x := collective.Slice[float32](collective.Buffer{DType: dtype.Float32, Data: data})
 	for i := range x {
 		x[i] = float32(i%1000 + comm.Rank())
 	}
-	if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum)); err != nil {
+	if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Sum)); err != nil {
 		return err
 	}
 	ranks := comm.Size()

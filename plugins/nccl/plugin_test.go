@@ -13,7 +13,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/disttest"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/client"
 	"drun/plugins/host"
 	"drun/plugins/internal/enginetest"
@@ -124,7 +124,7 @@ func TestNothingLeftBehind(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Max)); err != nil {
+			if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Max)); err != nil {
 				t.Error(err)
 			}
 		})

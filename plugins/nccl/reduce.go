@@ -5,40 +5,40 @@ import "C"
 
 import (
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/collectives"
 )
 
-var types = map[element.Type]C.int{
-	element.Float32: C.ncclFloat32, element.Float64: C.ncclFloat64, element.Int64: C.ncclInt64,
-	element.Int32: C.ncclInt32, element.Int8: C.ncclInt8, element.Uint8: C.ncclUint8,
-	element.Complex64: C.ncclFloat32, // a pair of them, for sums
+var types = map[dtype.Type]C.int{
+	dtype.Float32: C.ncclFloat32, dtype.Float64: C.ncclFloat64, dtype.Int64: C.ncclInt64,
+	dtype.Int32: C.ncclInt32, dtype.Int8: C.ncclInt8, dtype.Uint8: C.ncclUint8,
+	dtype.Complex64: C.ncclFloat32, // a pair of them, for sums
 }
 
 // Reduces reports whether NCCL's results match the contract. It lacks
 // bitwise operations, complex numbers and bool; its minimum and maximum of
 // floats lose NaNs; it rounds float16 and bfloat16 at every step.
-func (e *engine) Reduces(dtype element.Type, op element.ReduceOp) bool {
-	_, typed := types[dtype]
+func (e *engine) Reduces(dt dtype.Type, op dtype.ReduceOp) bool {
+	_, typed := types[dt]
 	_, known := operations[op]
-	if op == element.Min || op == element.Max {
-		return typed && dtype.IsInt()
+	if op == dtype.Min || op == dtype.Max {
+		return typed && dt.IsInt()
 	}
-	return typed && known && (dtype != element.Complex64 || op != element.Product)
+	return typed && known && (dt != dtype.Complex64 || op != dtype.Product)
 }
 
 // NCCL's average multiplies by the inverse, so it is asked for the sum instead.
-var operations = map[element.ReduceOp]C.int{element.Sum: C.ncclSum, element.Avg: C.ncclSum, element.Product: C.ncclProd, element.Min: C.ncclMin, element.Max: C.ncclMax}
+var operations = map[dtype.ReduceOp]C.int{dtype.Sum: C.ncclSum, dtype.Avg: C.ncclSum, dtype.Product: C.ncclProd, dtype.Min: C.ncclMin, dtype.Max: C.ncclMax}
 
 // elements is how many of NCCL's elements are in so many bytes.
-func elements(bytes int, dtype element.Type) int {
-	if dtype == element.Complex64 {
+func elements(bytes int, dt dtype.Type) int {
+	if dt == dtype.Complex64 {
 		return bytes / 4
 	}
-	return bytes / dtype.Size()
+	return bytes / dt.Size()
 }
 
-func (e *engine) AllReduce(send, recv collective.Buffer, op element.ReduceOp) error {
+func (e *engine) AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) error {
 	t, o := types[send.DType], operations[op]
 	rounds, room := chunks(len(send.Data), e.lane.room), e.lane.room
 	reached := e.reaches(send.Data, recv.Data)
@@ -57,7 +57,7 @@ func (e *engine) AllReduce(send, recv collective.Buffer, op element.ReduceOp) er
 	})
 }
 
-func (e *engine) Reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
+func (e *engine) Reduce(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
 	room := e.lane.room
 	n := chunks(len(send.Data), room)
 	return e.lane.run(n, func(r *round, i int) {
@@ -86,7 +86,7 @@ func (e *engine) reaches(buffers ...[]byte) bool {
 
 // ReduceScatter of parts of different sizes is a group of reduces, one to each
 // rank.
-func (e *engine) ReduceScatter(send, recv collective.Buffer, counts []int, op element.ReduceOp) error {
+func (e *engine) ReduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
 	t, o := types[send.DType], operations[op]
 	sizes := collectives.Bytes(collective.Evenly(counts, send.Count(), e.Size), send)
 	parts := cut(send.Data, sizes)

@@ -5,7 +5,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/mesh"
 )
@@ -35,6 +35,6 @@ func Connect(ctx context.Context, store collective.Store, prefix, host string, r
 // Reduce combines the ranks' contributions, given in the order of the ranks and
 // each as long as out, which may be one of them. It supports every dtype and
 // operation of the contract, with the same bits as drun's own backend.
-func Reduce(out collective.Buffer, parts [][]byte, op element.ReduceOp) {
+func Reduce(out collective.Buffer, parts [][]byte, op dtype.ReduceOp) {
 	reduction.Combine(out, parts, op)
 }

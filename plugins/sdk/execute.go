@@ -7,7 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
 
@@ -173,8 +173,8 @@ func (r *running) end(failure *wire.Failure) {
 func (r *running) read() (collective.Call, error) {
 	s := r.slot
 	c := collective.Call{
-		Kind: collective.Kind(s.Kind), Reduce: element.ReduceOp(s.Reduce), Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag),
-		Send: collective.Buffer{DType: element.Type(s.SendType)}, Recv: collective.Buffer{DType: element.Type(s.RecvType)},
+		Kind: collective.Kind(s.Kind), Reduce: dtype.ReduceOp(s.Reduce), Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag),
+		Send: collective.Buffer{DType: dtype.Type(s.SendType)}, Recv: collective.Buffer{DType: dtype.Type(s.RecvType)},
 		Async: s.Async != 0, Paired: s.Paired != 0, Limit: time.Duration(s.Limit), Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint,
 	}
 	var err error

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
 
@@ -39,7 +39,7 @@ func (counting) Statistics() map[string]int64 { return map[string]int64{"packets
 
 func TestStatistics(t *testing.T) {
 	c := &comm{Comm: counting{}}
-	call := collective.NewAllReduce(collective.Of(make([]float64, 10)), element.Sum)
+	call := collective.NewAllReduce(collective.Of(make([]float64, 10)), dtype.Sum)
 	for range 3 {
 		c.done.add(&call, 5*time.Microsecond)
 	}

@@ -4,7 +4,7 @@ import (
 	"io"
 	"strings"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib/data"
 	"drun/tensor"
 )
@@ -27,11 +27,11 @@ func Export(w io.Writer, file string, items []Item) (left []string, err error) {
 			left = append(left, it.Name)
 			continue
 		}
-		dtype, err := element.Parse(it.DType)
+		dt, err := dtype.Parse(it.DType)
 		if err != nil {
 			return nil, err
 		}
-		t, err := tensor.FromBytes(ctx, it.Data, it.Shape, dtype)
+		t, err := tensor.FromBytes(ctx, it.Data, it.Shape, dt)
 		if err != nil {
 			return nil, err
 		}

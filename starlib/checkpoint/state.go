@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/codec"
 	"drun/tensor"
@@ -36,11 +36,11 @@ type Item struct {
 
 // WholeBytes is the size of a tensor; for a share, of the whole.
 func (it *Item) WholeBytes() int64 {
-	dtype, err := element.Parse(it.DType)
+	dt, err := dtype.Parse(it.DType)
 	if err != nil {
 		return 0 // it comes from a tensor
 	}
-	n := int64(dtype.Size())
+	n := int64(dt.Size())
 	for _, d := range it.Shape {
 		n *= int64(d)
 	}
@@ -120,18 +120,18 @@ func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
 	if it.DType == "" {
 		return (&codec.Decoder{Tensors: ctx}).Decode(it.Data)
 	}
-	dtype, err := element.Parse(it.DType)
+	dt, err := dtype.Parse(it.DType)
 	if err != nil {
 		return nil, err
 	}
 	var t *tensor.Tensor
 	if it.Owner != nil && len(it.Data) > 0 {
-		t, err = tensor.OnStorage(ctx, tensor.FromMemory(unsafe.Pointer(&it.Data[0]), len(it.Data), it.Owner), 0, it.Shape, dtype)
-		if err == nil && t.Len()*dtype.Size() != len(it.Data) {
-			err = fmt.Errorf("%d bytes do not make shape %v of %s", len(it.Data), it.Shape, dtype)
+		t, err = tensor.OnStorage(ctx, tensor.FromMemory(unsafe.Pointer(&it.Data[0]), len(it.Data), it.Owner), 0, it.Shape, dt)
+		if err == nil && t.Len()*dt.Size() != len(it.Data) {
+			err = fmt.Errorf("%d bytes do not make shape %v of %s", len(it.Data), it.Shape, dt)
 		}
 	} else {
-		t, err = tensor.FromBytes(ctx, it.Data, it.Shape, dtype)
+		t, err = tensor.FromBytes(ctx, it.Data, it.Shape, dt)
 	}
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -114,7 +114,7 @@ func (m maker) text() string {
 
 func (m maker) tensor() starlark.Value {
 	names := []string{"float32", "float64", "int64", "int32", "int8", "uint8", "bool", "float16", "bfloat16", "complex64"}
-	dtype, err := element.Parse(names[m.IntN(len(names))])
+	dt, err := dtype.Parse(names[m.IntN(len(names))])
 	if err != nil {
 		panic(err)
 	}
@@ -124,14 +124,14 @@ func (m maker) tensor() starlark.Value {
 		shape[i] = m.IntN(4)
 		n *= shape[i]
 	}
-	raw := make([]byte, n*dtype.Size())
+	raw := make([]byte, n*dt.Size())
 	for i := range raw {
 		raw[i] = byte(m.Uint32())
-		if dtype.String() == "bool" {
+		if dt.String() == "bool" {
 			raw[i] %= 2
 		}
 	}
-	t, err := tensor.FromBytes(m.tensors, raw, shape, dtype)
+	t, err := tensor.FromBytes(m.tensors, raw, shape, dt)
 	if err != nil {
 		panic(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -36,7 +36,7 @@ func (d *Decoder) tensor(content []any) (starlark.Value, error) {
 	if !isName || !isList || !isBytes {
 		return nil, damaged
 	}
-	dtype, err := element.Parse(name)
+	dt, err := dtype.Parse(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", damaged, err)
 	}
@@ -48,7 +48,7 @@ func (d *Decoder) tensor(content []any) (starlark.Value, error) {
 		}
 		shape[i] = int(size)
 	}
-	t, err := tensor.FromBytes(d.Tensors, raw, shape, dtype)
+	t, err := tensor.FromBytes(d.Tensors, raw, shape, dt)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", damaged, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/tensor"
 )
 
@@ -25,15 +25,15 @@ type array struct {
 type fileType struct {
 	name string // as NumPy calls it
 	size int
-	as   element.Type
+	as   dtype.Type
 }
 
 // elements are the types that can be read, by NumPy's codes: kind and size.
 var elements = map[string]fileType{
-	"f2": {"float16", 2, element.Float16}, "f4": {"float32", 4, element.Float32}, "f8": {"float64", 8, element.Float64},
-	"i1": {"int8", 1, element.Int8}, "i2": {"int16", 2, element.Int32}, "i4": {"int32", 4, element.Int32}, "i8": {"int64", 8, element.Int64},
-	"u1": {"uint8", 1, element.Uint8}, "u2": {"uint16", 2, element.Int32}, "u4": {"uint32", 4, element.Int64}, "u8": {"uint64", 8, element.Int64},
-	"b1": {"bool", 1, element.Bool}, "c8": {"complex64", 8, element.Complex64}, "bf": {"bfloat16", 2, element.BFloat16},
+	"f2": {"float16", 2, dtype.Float16}, "f4": {"float32", 4, dtype.Float32}, "f8": {"float64", 8, dtype.Float64},
+	"i1": {"int8", 1, dtype.Int8}, "i2": {"int16", 2, dtype.Int32}, "i4": {"int32", 4, dtype.Int32}, "i8": {"int64", 8, dtype.Int64},
+	"u1": {"uint8", 1, dtype.Uint8}, "u2": {"uint16", 2, dtype.Int32}, "u4": {"uint32", 4, dtype.Int64}, "u8": {"uint64", 8, dtype.Int64},
+	"b1": {"bool", 1, dtype.Bool}, "c8": {"complex64", 8, dtype.Complex64}, "bf": {"bfloat16", 2, dtype.BFloat16},
 }
 
 func (a *array) String() string {
@@ -91,7 +91,7 @@ func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 
 // word is the number of bytes to which byte order applies.
 func (a *array) word() int {
-	if a.kind.as == element.Complex64 {
+	if a.kind.as == dtype.Complex64 {
 		return 4
 	}
 	return a.kind.size
@@ -122,7 +122,7 @@ func (a *array) copy(to, raw []byte) error {
 	}
 	copy(to, raw)
 	word := a.kind.size
-	if a.kind.as == element.Complex64 {
+	if a.kind.as == dtype.Complex64 {
 		word = 4
 	}
 	if a.swapped && word > 1 {

@@ -8,7 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -27,7 +27,7 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 		for _, name := range []string{part + "-" + kind, part + "-" + kind + ".gz"} {
 			name = path.Join(c.String("path"), name)
 			t, err := read(r.Files, ctx, name, one(parseIDX))
-			if err == nil && (t.Dim() != dims || t.DType() != element.Uint8) {
+			if err == nil && (t.Dim() != dims || t.DType() != dtype.Uint8) {
 				err = fmt.Errorf("%s: %s of shape %s are not the %s of MNIST", name, t.DType(), startensor.Shape(t), kind)
 			}
 			if err == nil {
@@ -57,7 +57,7 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 	if err != nil {
 		return nil, err
 	}
-	y, err := tensor.Cast(labels, element.Int64)
+	y, err := tensor.Cast(labels, dtype.Int64)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []s
 				return nil, fmt.Errorf("%d bytes do not divide into records of %d bytes: truncated, or not CIFAR's binary version", len(content), size)
 			}
 			n := len(content) / size
-			pixels, err := tensor.Empty(ctx, []int{n, 3, 32, 32}, element.Uint8)
+			pixels, err := tensor.Empty(ctx, []int{n, 3, 32, 32}, dtype.Uint8)
 			if err != nil {
 				return nil, err
 			}
@@ -90,7 +90,7 @@ func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []s
 				copy(pixels.Bytes()[i*cifarPixels:], record[labels:])
 			}
 			xs = append(xs, pixels)
-			return tensor.FromInts(ctx, y, []int{n}, element.Int64)
+			return tensor.FromInts(ctx, y, []int{n}, dtype.Int64)
 		})
 		if err != nil {
 			return nil, err

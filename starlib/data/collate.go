@@ -7,7 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -195,7 +195,7 @@ func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := tensor.FromBytes(ctx, bytesOf(lengths), []int{len(lengths)}, element.Int64)
+	n, err := tensor.FromBytes(ctx, bytesOf(lengths), []int{len(lengths)}, dtype.Int64)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/table"
 	startensor "drun/starlib/tensor"
@@ -132,15 +132,15 @@ func csvFormat(path string) string {
 // dataset makes a dataset from the table.
 func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ *Dataset, err error) {
 	d := &tensors{}
-	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, element.Float32); err != nil {
+	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, dtype.Float32); err != nil {
 		return nil, err
 	}
 	switch {
 	case t.labels == nil:
 	case t.classes:
-		d.y, err = tensor.FromBytes(ctx, bytesOf(t.integers), []int{t.rows}, element.Int64)
+		d.y, err = tensor.FromBytes(ctx, bytesOf(t.integers), []int{t.rows}, dtype.Int64)
 	default:
-		d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, element.Float32)
+		d.y, err = tensor.FromFloats(ctx, t.labels, []int{t.rows}, dtype.Float32)
 	}
 	return &Dataset{d.items(), thread}, err
 }

@@ -7,7 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
@@ -71,7 +71,7 @@ func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 	for i, n := range index {
 		wide[i] = int64(n)
 	}
-	return tensor.FromBytes(ctx, bytesOf(wide), []int{len(wide)}, element.Int64)
+	return tensor.FromBytes(ctx, bytesOf(wide), []int{len(wide)}, dtype.Int64)
 }
 
 // integers are the elements of a list or of a one-dimensional tensor of integers.
@@ -92,7 +92,7 @@ func integers(list starlark.Value) ([]int, error) {
 	if t.Tensor().Dim() != 1 || !t.Tensor().DType().IsInt() {
 		return nil, fmt.Errorf("want a list or a one-dimensional tensor of integers, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
 	}
-	wide, err := tensor.Cast(t.Tensor().Detach(), element.Int64)
+	wide, err := tensor.Cast(t.Tensor().Detach(), dtype.Int64)
 	if err == nil {
 		wide, err = tensor.Contiguous(wide)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/table"
 	"drun/tensor"
@@ -332,13 +332,13 @@ func (t *Table) samples(f features) (*Dataset, error) {
 	}
 	d := &tensors{}
 	var err error
-	if d.x, err = tensor.FromBytes(t.ctx, bytesOf(x), []int{rows, len(x) / rows}, element.Float32); err != nil {
+	if d.x, err = tensor.FromBytes(t.ctx, bytesOf(x), []int{rows, len(x) / rows}, dtype.Float32); err != nil {
 		return nil, err
 	}
 	if f.label != "" {
-		as := element.Float32
+		as := dtype.Float32
 		if classes {
-			as = element.Int64
+			as = dtype.Int64
 		}
 		d.y, err = tensor.FromFloats(t.ctx, y, []int{rows}, as)
 	}

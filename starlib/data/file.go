@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -132,7 +132,7 @@ func parseAll[T any](ctx *tensor.Context, in io.Reader, size int64, parse func(c
 	var buffer *tensor.Tensor
 	for {
 		// One byte more than expected: the file may have grown.
-		next, err := tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, element.Uint8)
+		next, err := tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, dtype.Uint8)
 		if err != nil {
 			return v, err
 		}

@@ -20,7 +20,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/internal/memory"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/table"
 	"drun/tensor"
@@ -174,7 +174,7 @@ func TestArrayLayouts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if x, err = tensor.Cast(x, element.Float64); err != nil {
+				if x, err = tensor.Cast(x, dtype.Float64); err != nil {
 					t.Fatal(err)
 				}
 				if got := view[float64](x.Bytes()); !slices.Equal(got, want) {

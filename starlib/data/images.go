@@ -11,7 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/picture"
 	"drun/starlib/random"
@@ -80,9 +80,9 @@ func readPicture(files *starlib.Files, name string, mode picture.Mode) (*picture
 func pictureTensor(ctx *tensor.Context, p *picture.Picture) (starlark.Value, error) {
 	shape := []int{p.Channels, p.Height, p.Width}
 	if p.Floats != nil {
-		return startensor.Result(tensor.FromBytes(ctx, bytesOf(p.Floats), shape, element.Float32))
+		return startensor.Result(tensor.FromBytes(ctx, bytesOf(p.Floats), shape, dtype.Float32))
 	}
-	return startensor.Result(tensor.FromBytes(ctx, p.Bytes, shape, element.Uint8))
+	return startensor.Result(tensor.FromBytes(ctx, p.Bytes, shape, dtype.Uint8))
 }
 
 // A transform is one or several steps that change a picture. It draws its random numbers from the generator in a fixed order.
@@ -123,7 +123,7 @@ func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (starlark.V
 	if t.random && !ok {
 		return nil, errors.New("it draws random numbers: give it a generator as second argument, such as that of data.loader's transform or data.map(..., random = True)")
 	}
-	if x.Dim() != 3 && x.Dim() != 4 || x.DType() != element.Uint8 && x.DType() != element.Float32 {
+	if x.Dim() != 3 && x.Dim() != 4 || x.DType() != dtype.Uint8 && x.DType() != dtype.Float32 {
 		return nil, fmt.Errorf("want uint8 or float32 of shape (C, H, W) or (N, C, H, W), got %s of shape %s", x.DType(), startensor.Shape(x))
 	}
 	plain, err := tensor.Contiguous(x.Detach())
@@ -142,7 +142,7 @@ func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (starlark.V
 	list := make([]*tensor.Tensor, n)
 	for i := range list {
 		p := &picture.Picture{Channels: shape[0], Height: shape[1], Width: shape[2]}
-		if plain.DType() == element.Uint8 {
+		if plain.DType() == dtype.Uint8 {
 			p.Bytes = plain.Bytes()[i*size : (i+1)*size]
 		} else {
 			p.Floats = view[float32](plain.Bytes())[i*size : (i+1)*size]

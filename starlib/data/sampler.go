@@ -8,7 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
@@ -68,7 +68,7 @@ func weightedSampler(c *starlib.Call) (starlark.Value, error) {
 
 // order draws one epoch.
 func (s *sampler) order(ctx *tensor.Context, g *random.Generator) (*tensor.Tensor, error) {
-	u, err := g.Stream.Rand(ctx, []int{s.n}, element.Float64)
+	u, err := g.Stream.Rand(ctx, []int{s.n}, dtype.Float64)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *sampler) order(ctx *tensor.Context, g *random.Generator) (*tensor.Tenso
 	} else {
 		out = drawEach(s.weights, draws, s.n)
 	}
-	return tensor.FromBytes(ctx, bytesOf(out), []int{s.n}, element.Int64)
+	return tensor.FromBytes(ctx, bytesOf(out), []int{s.n}, dtype.Int64)
 }
 
 // above is the first index whose sum is more than x; the last one if none is.

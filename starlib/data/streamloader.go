@@ -10,7 +10,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib/data/picture"
 	"drun/starlib/data/table"
 	"drun/starlib/random"
@@ -225,7 +225,7 @@ func (p *pass) uniform(i int64) (float64, error) {
 		p.block = i / size
 		g := random.New(p.l.ctx, p.l.seed, random.LoaderOrder, uint64(p.epoch), 1, uint64(p.l.rank), uint64(p.l.ranks)).Stream
 		g.Position = uint64(p.block * size)
-		t, err := g.Rand(p.l.ctx, []int{size}, element.Float64)
+		t, err := g.Rand(p.l.ctx, []int{size}, dtype.Float64)
 		if err != nil {
 			return 0, err
 		}
@@ -394,7 +394,7 @@ func (p *pass) values(list []record) (starlark.Value, error) {
 		return batch, err
 	}
 	width := len(list[0].x)
-	x, err := tensor.Empty(l.ctx, []int{len(list), width}, element.Float32)
+	x, err := tensor.Empty(l.ctx, []int{len(list), width}, dtype.Float32)
 	if err != nil {
 		return nil, err
 	}
@@ -421,20 +421,20 @@ func (s *Stream) labels(ctx *tensor.Context, list []record) (*tensor.Tensor, err
 		for i := range list {
 			y[i] = list[i].class
 		}
-		return tensor.FromInts(ctx, y, []int{len(y)}, element.Int64)
+		return tensor.FromInts(ctx, y, []int{len(y)}, dtype.Int64)
 	}
 	y := make([]float64, len(list))
 	for i := range list {
 		y[i] = list[i].y
 	}
-	return tensor.FromFloats(ctx, y, []int{len(y)}, element.Float32)
+	return tensor.FromFloats(ctx, y, []int{len(y)}, dtype.Float32)
 }
 
 // sample is a record as a recipe sees it.
 func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) {
 	switch {
 	case s.numeric():
-		x, err := startensor.Result(tensor.FromBytes(ctx, bytesOf(r.x), []int{len(r.x)}, element.Float32))
+		x, err := startensor.Result(tensor.FromBytes(ctx, bytesOf(r.x), []int{len(r.x)}, dtype.Float32))
 		switch {
 		case err != nil || s.label == starlark.None:
 			return x, err

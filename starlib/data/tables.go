@@ -8,7 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/table"
 	startensor "drun/starlib/tensor"
@@ -117,9 +117,9 @@ func (t *Table) values(c *table.Column) (starlark.Value, error) {
 	shape := []int{t.Rows}
 	switch {
 	case c.Kind == table.Bool && c.Missing == nil:
-		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(c.Bools), shape, element.Bool))
+		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(c.Bools), shape, dtype.Bool))
 	case c.Kind == table.Int && c.Missing == nil:
-		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(c.Ints), shape, element.Int64))
+		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(c.Ints), shape, dtype.Int64))
 	case c.Kind == table.Int:
 		for i, n := range c.Ints {
 			if n < -1<<53 || n > 1<<53 {
@@ -129,7 +129,7 @@ func (t *Table) values(c *table.Column) (starlark.Value, error) {
 		fallthrough
 	case c.Kind == table.Float, c.Kind == table.Empty:
 		numbers, _ := c.Numbers()
-		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(numbers), shape, element.Float64))
+		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(numbers), shape, dtype.Float64))
 	}
 	list := make([]starlark.Value, t.Rows)
 	for i := range list {
@@ -289,7 +289,7 @@ var tableMethods = &starlib.Methods{
 				if err != nil {
 					return nil, err
 				}
-				return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(places), []int{t.Rows}, element.Int64))
+				return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(places), []int{t.Rows}, dtype.Int64))
 			},
 		},
 		{

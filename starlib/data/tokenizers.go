@@ -6,7 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/tokenizer"
 	startensor "drun/starlib/tensor"
@@ -71,7 +71,7 @@ var tokenizerMethods = &starlib.Methods{
 				for i, id := range ids {
 					wide[i] = int64(id)
 				}
-				return startensor.Result(tensor.FromInts(t.ctx, wide, []int{len(ids)}, element.Int64))
+				return startensor.Result(tensor.FromInts(t.ctx, wide, []int{len(ids)}, dtype.Int64))
 			},
 		},
 		{

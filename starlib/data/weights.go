@@ -16,7 +16,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -31,7 +31,7 @@ type Named struct {
 // A Format is a file format for several named tensors.
 type Format struct {
 	suffix string
-	types  map[element.Type]string // what the file calls the types that it can hold
+	types  map[dtype.Type]string // what the file calls the types that it can hold
 	parse  func(ctx *tensor.Context, content []byte) (*starlark.Dict, error)
 	write  func(f *Format, w io.Writer, tensors []Named) error
 }
@@ -43,8 +43,8 @@ var formats = []*Format{
 
 // typeNames turns names of types as codes in elements into the names of types that
 // tensors have.
-func typeNames(codes map[string]string) map[element.Type]string {
-	names := map[element.Type]string{}
+func typeNames(codes map[string]string) map[dtype.Type]string {
+	names := map[dtype.Type]string{}
 	for name, code := range codes {
 		if kind := elements[code]; kind.as.String() == kind.name {
 			names[kind.as] = name
@@ -54,7 +54,7 @@ func typeNames(codes map[string]string) map[element.Type]string {
 }
 
 // numpyNames are NumPy's codes of types, with the order of bytes; it has no bfloat16.
-func numpyNames() map[element.Type]string {
+func numpyNames() map[dtype.Type]string {
 	codes := map[string]string{}
 	for code, kind := range elements {
 		order := "<"

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 
@@ -34,16 +34,16 @@ func ofEachType(t testing.TB, f *Format) []Named {
 		return x
 	}
 	var all []Named
-	for _, dtype := range element.Types() {
-		if f.types[dtype] != "" {
-			all = append(all, Named{"of." + dtype.String(), must(tensor.FromFloats(ctx, []float64{0, 1, 1, 0, 1, 0}, []int{2, 3}, dtype))})
+	for _, dt := range dtype.Types() {
+		if f.types[dt] != "" {
+			all = append(all, Named{"of." + dt.String(), must(tensor.FromFloats(ctx, []float64{0, 1, 1, 0, 1, 0}, []int{2, 3}, dt))})
 		}
 	}
-	x := must(tensor.FromFloats(ctx, []float64{0, math.NaN(), math.Inf(-1), -0.5, math.Copysign(0, -1), 5}, []int{2, 3}, element.Float32))
+	x := must(tensor.FromFloats(ctx, []float64{0, math.NaN(), math.Inf(-1), -0.5, math.Copysign(0, -1), 5}, []int{2, 3}, dtype.Float32))
 	return append(all,
 		Named{`a "name" with <é> and ☃/..`, must(tensor.Permute(x, []int{1, 0}))},
-		Named{"number", must(tensor.FromFloats(ctx, []float64{7}, []int{}, element.Int64))},
-		Named{"empty", must(tensor.Empty(ctx, []int{2, 0, 3}, element.Float64))},
+		Named{"number", must(tensor.FromFloats(ctx, []float64{7}, []int{}, dtype.Int64))},
+		Named{"empty", must(tensor.Empty(ctx, []int{2, 0, 3}, dtype.Float64))},
 	)
 }
 
@@ -107,7 +107,7 @@ func TestWrittenIsRead(t *testing.T) {
 
 func TestUnwritable(t *testing.T) {
 	ctx := tensor.NewContext()
-	x, err := tensor.Empty(ctx, []int{1}, element.BFloat16)
+	x, err := tensor.Empty(ctx, []int{1}, dtype.BFloat16)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -42,7 +42,7 @@ func (g *Group) compare(ctx *collective.WaitLimit, key []byte, at collective.Ori
 
 // compareHash returns all ranks' keys on every rank if the hashes differ, else nil.
 func (g *Group) compareHash(ctx *collective.WaitLimit, h uint64, key []byte, at collective.Origin) (keys [][]byte, err error) {
-	sums, err := g.gatherSizes(ctx, int64(h), nil, element.None, at)
+	sums, err := g.gatherSizes(ctx, int64(h), nil, dtype.None, at)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
 	if flag {
 		set[0] = 1
 	}
-	err := w.all.do(w.within, collective.NewAllReduce(collective.Of(set), element.Max), origin(c).In(collective.Step))
+	err := w.all.do(w.within, collective.NewAllReduce(collective.Of(set), dtype.Max), origin(c).In(collective.Step))
 	return set[0] != 0, err
 }
 

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 
@@ -48,7 +48,7 @@ func (o *operand) set(v starlark.Value) error {
 	case starlark.Float:
 		o.words[0] = int64(math.Float64bits(float64(v)))
 		o.buf = collective.Of(o.words[:1])
-		o.buf.DType = element.Float64
+		o.buf.DType = dtype.Float64
 	case starlark.Int:
 		n, ok := v.Int64()
 		if !ok {
@@ -73,16 +73,16 @@ const (
 )
 
 // widen lays out an integer for an operation whose result may need more than 64 bits.
-func (o *operand) widen(op element.ReduceOp, g *Group) {
-	if o.t != nil || o.buf.DType != element.Int64 {
+func (o *operand) widen(op dtype.ReduceOp, g *Group) {
+	if o.t != nil || o.buf.DType != dtype.Int64 {
 		return
 	}
 	n := o.words[0]
 	switch op {
-	case element.Sum:
+	case dtype.Sum:
 		o.exact, o.words = halves, [2]int64{n >> 32, n & math.MaxUint32}
 		o.buf = collective.Of(o.words[:])
-	case element.Product:
+	case dtype.Product:
 		all := slices.Repeat([]int64{1}, g.Size())
 		all[g.own] = n
 		o.exact, o.buf = factors, collective.Of(all)
@@ -130,7 +130,7 @@ func (o *operand) result() (starlark.Value, error) {
 	value, t, data := o.value, o.t, o.data
 	o.value, o.t, o.data = nil, nil, nil // keep no tensor's memory
 	if t == nil {
-		if o.buf.DType == element.Float64 {
+		if o.buf.DType == dtype.Float64 {
 			return starlark.Float(math.Float64frombits(uint64(o.words[0]))), nil
 		}
 		return o.integer(), nil
@@ -218,14 +218,14 @@ func (m *callMemory) useArena(w *World) {
 		return
 	}
 	m.shared = tensor.NewPool(sharedMost, func(bytes int) []byte {
-		buf, err := arena.Alloc(element.Uint8, bytes)
+		buf, err := arena.Alloc(dtype.Uint8, bytes)
 		if err != nil {
 			return nil
 		}
 		return buf.Data
 	})
 	w.tensors.GradStorage = func(bytes int) (*tensor.Storage, error) {
-		buf, err := arena.Alloc(element.Uint8, bytes)
+		buf, err := arena.Alloc(dtype.Uint8, bytes)
 		if err != nil || bytes == 0 { // the arena is full: ordinary memory works too, with a copy
 			words := make([]uint64, bytes/8+1)
 			return tensor.FromMemory(unsafe.Pointer(&words[0]), bytes, words), nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -60,10 +60,10 @@ func barrier(w *World, c *starlib.Call) (starlark.Value, error) {
 }
 
 // reduction reads a reduce op that is defined for the operand.
-func reduction(name string, o *operand) (element.ReduceOp, error) {
-	op, ok := element.ParseReduceOp(name)
+func reduction(name string, o *operand) (dtype.ReduceOp, error) {
+	op, ok := dtype.ParseReduceOp(name)
 	if !ok {
-		return 0, fmt.Errorf("unknown op %q: want one of %s", name, strings.Trim(listText(element.ReduceOps()), "[]"))
+		return 0, fmt.Errorf("unknown op %q: want one of %s", name, strings.Trim(listText(dtype.ReduceOps()), "[]"))
 	}
 	if !op.Valid(o.buf.DType) {
 		return 0, fmt.Errorf("op %v is not defined for %v", op, o.buf.DType)
@@ -100,7 +100,7 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 	}
 	op := starlib.Must(reduction(c.String("op"), o))
 	o.widen(op, g)
-	if graph && op != element.Sum && op != element.Avg {
+	if graph && op != dtype.Sum && op != dtype.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
 	o.moveToArena(g.world, async)
@@ -121,7 +121,7 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 }
 
 // reduced is all_reduce of a tensor into a new tensor.
-func reduced(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op element.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
+func reduced(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op dtype.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
 	out, err := tensor.Clone(t)
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func reducedAt(g *Group, grad *tensor.Tensor, root int, at collective.Origin) (*
 	if err != nil {
 		return nil, err
 	}
-	call := collective.NewReduce(bufferOf(out), bufferOf(out), element.Sum, root)
+	call := collective.NewReduce(bufferOf(out), bufferOf(out), dtype.Sum, root)
 	call.Shape = out.Shape()
 	if err := g.do(g.world.within, call, at); err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"
@@ -224,7 +224,7 @@ func (d *ddp) start(b *bucket) error {
 	at := d.origin()
 	for _, t := range tensor.Coalesce(grads) {
 		tensor.Pin(t)
-		call := collective.NewAllReduce(bufferOf(t), element.Avg)
+		call := collective.NewAllReduce(bufferOf(t), dtype.Avg)
 		call.Async, call.Limit = true, d.ctx.Limit
 		call.Origin = at
 		work, err := d.g.comm.Start(&call)
@@ -315,7 +315,7 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 // already are not written: the graph of an earlier pass may refer to them.
 func (d *replica) spreadBuffers(builtin string) error {
 	at := originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
-	return staged(d.g, d.ctx, element.Uint8, d.buffers, ofFirst, at, func(t *tensor.Tensor, raw []byte) error {
+	return staged(d.g, d.ctx, dtype.Uint8, d.buffers, ofFirst, at, func(t *tensor.Tensor, raw []byte) error {
 		data, err := tensor.Contiguous(t)
 		if err == nil && !bytes.Equal(data.Bytes(), raw) {
 			err = writeRaw(t, raw)

@@ -14,7 +14,7 @@ import (
 	"drun/collective"
 	"drun/internal/exit"
 	"drun/internal/memory"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -136,7 +136,7 @@ func identity(w *World) []*starlib.Def {
 }
 
 func (w *World) drawSeed() int64 {
-	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, element.Int64)
+	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, dtype.Int64)
 	if err != nil {
 		return 0 // one element can always be had
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"
@@ -100,7 +100,7 @@ func unitsOfSize(m *nn.Model, least int, parts []*nn.Model, chosen map[*nn.Model
 // divide gives the ranks their parts of a unit's parameters, with the first rank's values.
 func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) error {
 	u := &unit{Unit: of, of: f}
-	for _, d := range element.Types() {
+	for _, d := range dtype.Types() {
 		var same []*tensor.Tensor
 		for _, p := range u.Params {
 			if p.DType() == d {
@@ -303,7 +303,7 @@ func (u *unit) reduce() error {
 		}
 		from, to, each := s.Bounds()
 		part := f.world.memory.stage((to - from) * s.DType().Size())
-		call := u.call(collective.NewReduceScatter(bufferOf(grads), collective.Buffer{DType: s.DType(), Data: part}, element.Avg))
+		call := u.call(collective.NewReduceScatter(bufferOf(grads), collective.Buffer{DType: s.DType(), Data: part}, dtype.Avg))
 		call.Counts = uneven(partSizes(f.g, s.Len(), each))
 		if s.Len() > 0 {
 			if err := f.g.do(f.ctx, call, f.origin()); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -81,12 +81,12 @@ func ragged(shape []int) []int {
 }
 
 // gatherCounts returns the ranks' sizes of dimension 0 and, if their other dimensions agree, numbers of elements.
-func gatherCounts(g *Group, ctx *collective.WaitLimit, shape []int, dtype element.Type, at collective.Origin) (first, counts []int, err error) {
+func gatherCounts(g *Group, ctx *collective.WaitLimit, shape []int, dt dtype.Type, at collective.Origin) (first, counts []int, err error) {
 	own := 1
 	if len(shape) > 0 {
 		own = shape[0]
 	}
-	all, err := g.gatherSizes(ctx, int64(own), ragged(shape), dtype, at)
+	all, err := g.gatherSizes(ctx, int64(own), ragged(shape), dt, at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,7 +141,7 @@ func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (star
 	if in, graph := recorded(v); graph && dst == everyone {
 		at := at.Backward()
 		differentiable("all_gather", flat, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-			return scattered(g, g.world.within, grad, nil, element.Sum, counts, in.Shape(), at)
+			return scattered(g, g.world.within, grad, nil, dtype.Sum, counts, in.Shape(), at)
 		})
 	}
 	return parts(flat, first, o.shape)
@@ -172,7 +172,7 @@ func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
 }
 
 // scattered reduces a flat tensor of all parts and returns this rank's. The ranks' lists of parts, if any, must be alike.
-func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op element.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
+func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op dtype.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
 	all, err := tensor.Contiguous(flat)
 	if err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starla
 	o := starlib.Must(operandOf((*startensor.Value)(all)))
 	op := starlib.Must(reduction(c.String("op"), o))
 	graph := all.RequiresGrad() && all.Context().Recording()
-	if graph && op != element.Sum && op != element.Avg {
+	if graph && op != dtype.Sum && op != dtype.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
 	}
 	at := origin(c)
@@ -239,7 +239,7 @@ func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starla
 		at := at.Backward()
 		differentiable("reduce_scatter", out, all, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 			joined, err := joined(g, grad, counts, at)
-			if err == nil && op == element.Avg {
+			if err == nil && op == dtype.Avg {
 				err = tensor.BinaryScalarInPlace(tensor.OpDiv, joined, tensor.Float(float64(g.Size())))
 			}
 			return joined, err

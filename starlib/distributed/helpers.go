@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -137,7 +137,7 @@ func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 
 // sumFloats adds numbers over the ranks, in place.
 func sumFloats(g *Group, c *starlib.Call, ctx *collective.WaitLimit, numbers []float64) error {
-	return g.do(ctx, collective.NewAllReduce(collective.Of(numbers), element.Sum), origin(c).In(collective.Step))
+	return g.do(ctx, collective.NewAllReduce(collective.Of(numbers), dtype.Sum), origin(c).In(collective.Step))
 }
 
 func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {

@@ -8,7 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/nn"
 	"drun/tensor"
@@ -51,8 +51,8 @@ func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divide
 	if err = g.agree(ctx, key, origin(c), "the ranks make different layers", func(key []byte) string { return string(key) }); err != nil {
 		return
 	}
-	if weight, err = tensor.Zeros(g.world.tensors, []int{out, in}, element.Float32); err == nil && c.Bool("bias") {
-		bias, err = tensor.Zeros(g.world.tensors, []int{out}, element.Float32)
+	if weight, err = tensor.Zeros(g.world.tensors, []int{out, in}, dtype.Float32); err == nil && c.Bool("bias") {
+		bias, err = tensor.Zeros(g.world.tensors, []int{out}, dtype.Float32)
 	}
 	if err == nil {
 		err = g.world.random.InitLinear(weight, bias)
@@ -110,7 +110,7 @@ func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 		if err != nil {
 			return nil, err
 		}
-		sum, err := reduced(g, ctx, part.Detach(), element.Sum, at)
+		sum, err := reduced(g, ctx, part.Detach(), dtype.Sum, at)
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func copyToGroup(g *Group, ctx *collective.WaitLimit, x *tensor.Tensor, at colle
 	}
 	out := x.Detach()
 	differentiable("copy_to_group", out, x, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-		return reduced(g, ctx, grad, element.Sum, at.Backward())
+		return reduced(g, ctx, grad, dtype.Sum, at.Backward())
 	})
 	return out
 }
@@ -201,7 +201,7 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	if err != nil {
 		return nil, err
 	}
-	table, err := g.world.random.Randn(g.world.tensors, []int{n, dim}, element.Float32)
+	table, err := g.world.random.Randn(g.world.tensors, []int{n, dim}, dtype.Float32)
 	if err != nil {
 		return nil, try.As("weight", err)
 	}
@@ -229,16 +229,16 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 		}
 	}
 	ints := func(values []int64) *tensor.Tensor {
-		return starlib.Must(tensor.FromInts(g.world.tensors, values, []int{len(values)}, element.Int64))
+		return starlib.Must(tensor.FromInts(g.world.tensors, values, []int{len(values)}, dtype.Int64))
 	}
 	found, at64 := starlib.Must(tensor.Embedding(weight, ints(own))), ints(places)
-	sum := starlib.Must(tensor.Zeros(g.world.tensors, append(append([]int{}, x.Shape()...), dim), element.Float32))
+	sum := starlib.Must(tensor.Zeros(g.world.tensors, append(append([]int{}, x.Shape()...), dim), dtype.Float32))
 	to, from := sum.Bytes(), starlib.Must(tensor.Contiguous(found.Detach())).Bytes()
-	width := dim * element.Float32.Size()
+	width := dim * dtype.Float32.Size()
 	for i, place := range places {
 		copy(to[int(place)*width:][:width], from[i*width:])
 	}
-	call := collective.NewAllReduce(bufferOf(sum), element.Sum)
+	call := collective.NewAllReduce(bufferOf(sum), dtype.Sum)
 	call.Shape = sum.Shape()
 	// With different indices the ranks would add up rows of different words.
 	call.Digest = digestOf(indices)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -121,14 +121,14 @@ func copyToGroupOf(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starla
 	in, at := startensor.Arg(c, "x"), origin(c).Backward()
 	out := starlib.Must(tensor.Clone(in.Detach()))
 	differentiable("copy_to_group", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-		return reduced(g, ctx, grad, element.Sum, at)
+		return reduced(g, ctx, grad, dtype.Sum, at)
 	})
 	return (*startensor.Value)(out), nil
 }
 
 func reduceFromGroup(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in := startensor.Arg(c, "x")
-	out, err := reduced(g, ctx, in.Detach(), element.Sum, origin(c))
+	out, err := reduced(g, ctx, in.Detach(), dtype.Sum, origin(c))
 	if err != nil {
 		return nil, err
 	}

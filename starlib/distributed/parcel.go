@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/tensor"
 )
 
@@ -89,14 +89,14 @@ func receiveParcel(g *Group, ctx *collective.WaitLimit, src, tag int, at collect
 		return p, nil
 	}
 	dims := h[5]
-	if dims < 0 || dims > tensor.MaxDims || !element.Type(h[4]).Valid() {
+	if dims < 0 || dims > tensor.MaxDims || !dtype.Type(h[4]).Valid() {
 		return p, fmt.Errorf("rank %d sent an impossible tensor: %v", g.ranks[src], h)
 	}
 	shape := make([]int, dims)
 	for i := range shape {
 		shape[i] = int(h[6+i])
 	}
-	if p.t, err = tensor.Empty(g.world.tensors, shape, element.Type(h[4])); err != nil {
+	if p.t, err = tensor.Empty(g.world.tensors, shape, dtype.Type(h[4])); err != nil {
 		return p, err
 	}
 	return p, g.do(ctx, collective.NewRecv(bufferOf(p.t), src, tag+collective.Body), at)

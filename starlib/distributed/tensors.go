@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -37,7 +37,7 @@ func syncBuffer(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.
 }
 
 // spreadAgreed is spread, checking that the ranks' tensors agree in number, dtypes and shapes.
-func spreadAgreed(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) error {
+func spreadAgreed(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, newCall newCall, wanted func(dtype.Type) bool, at collective.Origin) error {
 	if err := exchangeable(all); err != nil {
 		return err
 	}
@@ -51,11 +51,11 @@ func spreadAgreed(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, new
 // newCall makes a call that changes a buffer in place.
 type newCall = func(collective.Buffer) collective.Call
 
-func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, element.Avg) }
+func average(b collective.Buffer) collective.Call { return collective.NewAllReduce(b, dtype.Avg) }
 
 func ofFirst(b collective.Buffer) collective.Call { return collective.NewBroadcast(b, 0) }
 
-func anyType(element.Type) bool { return true }
+func anyType(dtype.Type) bool { return true }
 
 func syncGrad(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	params := starlib.Must(startensor.List(c.Arg("params")))
@@ -193,7 +193,7 @@ func describeShapes(key []byte) string {
 	var parts []string
 	n := 0
 	for ; len(key) >= 2; n++ {
-		dtype, dims := element.Type(key[0]), int(key[1])
+		dt, dims := dtype.Type(key[0]), int(key[1])
 		key = key[2:]
 		shape := make([]string, dims)
 		for i := range shape {
@@ -201,7 +201,7 @@ func describeShapes(key []byte) string {
 			shape[i], key = fmt.Sprint(size), key[k:]
 		}
 		if n < shown {
-			parts = append(parts, dtype.String()+"["+strings.Join(shape, ",")+"]")
+			parts = append(parts, dt.String()+"["+strings.Join(shape, ",")+"]")
 		}
 	}
 	if n > shown {
@@ -216,9 +216,9 @@ func tensorOf(v starlark.Value) (*tensor.Tensor, bool) {
 	return (*tensor.Tensor)(t), ok
 }
 
-func isInexact(d element.Type) bool {
+func isInexact(d dtype.Type) bool {
 	switch d {
-	case element.Float32, element.Float64, element.Float16, element.BFloat16, element.Complex64:
+	case dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16, dtype.Complex64:
 		return true
 	}
 	return false
@@ -228,13 +228,13 @@ func isInexact(d element.Type) bool {
 // collectives as it can: tensors that are adjacent in an optimizer's buffer are one,
 // others are copied into one. If their layout differs between ranks, all ranks copy.
 // Keys are compared and returned as by compareWith.
-func spread(g *Group, ctx *collective.WaitLimit, key []byte, all []*tensor.Tensor, newCall newCall, wanted func(element.Type) bool, at collective.Origin) ([][]byte, error) {
+func spread(g *Group, ctx *collective.WaitLimit, key []byte, all []*tensor.Tensor, newCall newCall, wanted func(dtype.Type) bool, at collective.Origin) ([][]byte, error) {
 	if g.comm == nil {
 		return nil, nil
 	}
 	var batches []batch
 	var layout []byte
-	for _, d := range element.Types() {
+	for _, d := range dtype.Types() {
 		if !wanted(d) {
 			continue
 		}
@@ -264,7 +264,7 @@ const direct = 4
 
 // batch is tensors of one dtype, whose elements are sent in a few calls.
 type batch struct {
-	dtype  element.Type
+	dtype  dtype.Type
 	all    []*tensor.Tensor
 	joined []*tensor.Tensor // the same memory, for calls in place; nil: they are copied into one
 }
@@ -302,7 +302,7 @@ func spreadOne(g *Group, ctx *collective.WaitLimit, b batch, alike bool, newCall
 
 // staged makes a call, for elements of type d, on a copy of the tensors in one buffer; write puts each part back. The
 // order is the caller's, the same on all ranks.
-func staged(g *Group, ctx *collective.WaitLimit, d element.Type, all []*tensor.Tensor, newCall newCall, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
+func staged(g *Group, ctx *collective.WaitLimit, d dtype.Type, all []*tensor.Tensor, newCall newCall, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
 	size := 0
 	for _, t := range all {
 		size += t.Len() * t.DType().Size()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"drun/collective"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/codec"
 
@@ -135,7 +135,7 @@ func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []
 
 // gatherBytes gives rank dst every rank's bytes, in rank order.
 func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at collective.Origin) ([][]byte, error) {
-	counts, _, err := gatherCounts(g, ctx, []int{len(data)}, element.Uint8, at)
+	counts, _, err := gatherCounts(g, ctx, []int{len(data)}, dtype.Uint8, at)
 	if err != nil {
 		return nil, err
 	}
@@ -159,9 +159,9 @@ func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at 
 }
 
 // gatherSizes gives every rank's size of a tensor of this shape and type.
-func (g *Group) gatherSizes(ctx *collective.WaitLimit, n int64, shape []int, dtype element.Type, at collective.Origin) ([]int64, error) {
+func (g *Group) gatherSizes(ctx *collective.WaitLimit, n int64, shape []int, dt dtype.Type, at collective.Origin) ([]int64, error) {
 	all := make([]int64, g.Size())
 	call := collective.NewAllGather(collective.Of([]int64{n}), collective.Of(all))
-	call.Shape, call.As = shape, dtype
+	call.Shape, call.As = shape, dt
 	return all, g.do(ctx, call, at)
 }

@@ -6,7 +6,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
@@ -61,7 +61,7 @@ func weights(weight, bias *tensor.Tensor) []field {
 
 // full makes the tensor of a field, with all elements equal to value.
 func (k *maker) full(name string, shape []int, value int64) *tensor.Tensor {
-	t, err := tensor.Full(k.ctx, shape, tensor.Int(value), element.Float32)
+	t, err := tensor.Full(k.ctx, shape, tensor.Int(value), dtype.Float32)
 	return starlib.Must(t, try.As(name, err))
 }
 
@@ -88,7 +88,7 @@ func (k *maker) newLinear(in, out int, withBias bool) *Model {
 
 func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	n, dim := size(c, "n"), size(c, "dim")
-	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, element.Float32)
+	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, dtype.Float32)
 	starlib.Must(weight, try.As("weight", err))
 	text, padding := fmt.Sprintf("%d, %d", n, dim), -1
 	if !c.IsNone("padding_idx") {

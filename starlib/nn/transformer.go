@@ -8,7 +8,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -203,7 +203,7 @@ func (a *heads) mask(padding, mask *tensor.Tensor, n, l, s int, like *tensor.Ten
 			if err != nil || t.DType() == like.DType() {
 				return t, err
 			}
-			if t.DType() != element.Bool {
+			if t.DType() != dtype.Bool {
 				return nil, fmt.Errorf("%s must be bool or %s, not %s", name, like.DType(), t.DType())
 			}
 			zeros, err := tensor.Zeros(like.Context(), shape, like.DType())

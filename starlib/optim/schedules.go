@@ -6,7 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -178,7 +178,7 @@ func power(x float64, n int) float64 {
 // halfCosine goes from 1 to 0 as the angle goes from 0 to π. The cosine is the tensors' own: math.Cos may differ
 // between processors.
 func halfCosine(angle float64) (float64, error) {
-	t, err := tensor.Full(nil, nil, tensor.Float(angle), element.Float64)
+	t, err := tensor.Full(nil, nil, tensor.Float(angle), dtype.Float64)
 	if err == nil {
 		t, err = tensor.Unary(tensor.OpCos, t)
 	}

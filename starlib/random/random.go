@@ -5,7 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -68,7 +68,7 @@ var methods = &starlib.Methods{
 				if items.Len() <= 0 {
 					return nil, fmt.Errorf("there are no items to choose from")
 				}
-				t, err := g.Stream.RandInt(g.ctx, 0, int64(items.Len()), nil, element.Int64)
+				t, err := g.Stream.RandInt(g.ctx, 0, int64(items.Len()), nil, dtype.Int64)
 				if err != nil {
 					return nil, err
 				}
@@ -99,7 +99,7 @@ func (g *Generator) Permutation(n int) (*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tensor.FromInts(g.ctx, order, []int{n}, element.Int64)
+	return tensor.FromInts(g.ctx, order, []int{n}, dtype.Int64)
 }
 
 func (g *Generator) shuffle(items starlark.Value) (starlark.Value, error) {

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"drun/history/records"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data"
 	startensor "drun/starlib/tensor"
@@ -178,13 +178,13 @@ func take(a *records.Artifact, v starlark.Value) error {
 
 // floats are the elements of a tensor in order.
 func floats(t *tensor.Tensor) ([]float64, error) {
-	if t.DType() == element.Complex64 {
+	if t.DType() == dtype.Complex64 {
 		return nil, fmt.Errorf("the tensor is complex")
 	}
 	if t.Len() > maxPixels {
 		return nil, fmt.Errorf("the tensor has %d elements, more than %d", t.Len(), maxPixels)
 	}
-	wide, err := tensor.Cast(t.Detach(), element.Float64)
+	wide, err := tensor.Cast(t.Detach(), dtype.Float64)
 	if err == nil {
 		wide, err = tensor.Contiguous(wide)
 	}
@@ -211,9 +211,9 @@ func picture(t *tensor.Tensor) ([]byte, error) {
 	}
 	scale := 255.0
 	switch {
-	case t.DType() == element.Uint8:
+	case t.DType() == dtype.Uint8:
 		scale = 1
-	case !t.DType().IsFloat() && t.DType() != element.Bool:
+	case !t.DType().IsFloat() && t.DType() != dtype.Bool:
 		return nil, fmt.Errorf("the dtype is %s: want uint8 from 0 to 255, or floats from 0 to 1", t.DType())
 	}
 	values, err := floats(t)

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/starlibtest"
@@ -44,11 +44,11 @@ func (a *array) tensor(ctx *tensor.Context) (starlark.Value, error) {
 	for i, v := range a.Values {
 		values[i] = float64(v)
 	}
-	dtype, err := element.Parse(a.DType)
+	dt, err := dtype.Parse(a.DType)
 	if err != nil {
 		return nil, err
 	}
-	t, err := tensor.FromFloats(ctx, values, a.Shape, dtype)
+	t, err := tensor.FromFloats(ctx, values, a.Shape, dt)
 	return (*startensor.Value)(t), err
 }
 

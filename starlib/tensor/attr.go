@@ -5,7 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -106,7 +106,7 @@ func setRequiresGrad(t *tensor.Tensor, on bool) error {
 
 // dtypeNames are the names of the types as recipes write them.
 var dtypeNames = func() (names [256]starlark.Value) {
-	for _, d := range element.Types() {
+	for _, d := range dtype.Types() {
 		names[d] = starlark.String(d.String())
 	}
 	return names

@@ -5,14 +5,14 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 )
 
 // constructors make tensors without randomness, so they are allowed at top level.
 func constructors(ctx *tensor.Context) []*starlib.Def {
-	filled := func(name string, make func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) *starlib.Def {
+	filled := func(name string, make func(*tensor.Context, []int, dtype.Type) (*tensor.Tensor, error)) *starlib.Def {
 		return &starlib.Def{
 			Sig: name + "(*shape, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: fmt.Sprintf("A tensor of %s: %s(2, 3) or %s((2, 3)). float32 by default.", name, name, name),
@@ -30,7 +30,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 			Doc: "A tensor of t's shape whose elements are all value; of t's dtype unless another is given.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := Arg(c, "t")
-				return leaf(c)(Result(tensor.Full(ctx, t.Shape(), number(c.Arg("value")), dtype(c, t.DType()))))
+				return leaf(c)(Result(tensor.Full(ctx, t.Shape(), number(c.Arg("value")), dtypeArg(c, t.DType()))))
 			},
 		},
 		{
@@ -38,7 +38,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 			Doc: "A tensor whose elements are all value; by default with the dtype of tensor(value).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				shape, s := shapeArg(c), number(c.Arg("value"))
-				return leaf(c)(Result(tensor.Full(ctx, shape, s, dtype(c, byDefault(s)))))
+				return leaf(c)(Result(tensor.Full(ctx, shape, s, dtypeArg(c, byDefault(s)))))
 			},
 		},
 		{
@@ -50,7 +50,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 				if !c.IsNone("m") {
 					m = c.Int("m")
 				}
-				return leaf(c)(Result(tensor.Eye(ctx, n, m, dtype(c, element.Float32))))
+				return leaf(c)(Result(tensor.Eye(ctx, n, m, dtypeArg(c, dtype.Float32))))
 			},
 		},
 		{
@@ -62,13 +62,13 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 					given[0], given[1] = starlark.MakeInt(0), given[0] // the only bound is the end
 				}
 				var args [3]tensor.Scalar
-				kind := element.Int64
+				kind := dtype.Int64
 				for i, v := range given {
-					if args[i] = number(v); args[i].Kind() == element.Float64 {
-						kind = element.Float32
+					if args[i] = number(v); args[i].Kind() == dtype.Float64 {
+						kind = dtype.Float32
 					}
 				}
-				return leaf(c)(Result(tensor.Arange(ctx, args[0], args[1], args[2], dtype(c, kind))))
+				return leaf(c)(Result(tensor.Arange(ctx, args[0], args[1], args[2], dtypeArg(c, kind))))
 			},
 		},
 		triangleIndices(ctx, "tril_indices", "lower triangle: column ≤ row + offset", tensor.TrilIndices),
@@ -77,20 +77,20 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 			Sig: "linspace(start: number, end: number, steps: int, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "steps evenly spaced values from start to end, both included.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return leaf(c)(Result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), c.Int("steps"), dtype(c, element.Float32))))
+				return leaf(c)(Result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), c.Int("steps"), dtypeArg(c, dtype.Float32))))
 			},
 		},
 	}
 }
 
 // like is a builtin that makes a tensor of another's shape.
-func like(sig, of string, make func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) *starlib.Def {
+func like(sig, of string, make func(*tensor.Context, []int, dtype.Type) (*tensor.Tensor, error)) *starlib.Def {
 	return &starlib.Def{
 		Sig: sig,
 		Doc: "A tensor of " + of + " of t's shape; of t's dtype unless another is given.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			t := Arg(c, "t")
-			return leaf(c)(Result(make(t.Context(), t.Shape(), dtype(c, t.DType()))))
+			return leaf(c)(Result(make(t.Context(), t.Shape(), dtypeArg(c, t.DType()))))
 		},
 	}
 }
@@ -128,9 +128,9 @@ func leaf(c *starlib.Call) func(starlark.Value, error) (starlark.Value, error) {
 }
 
 // byDefault is the type of a tensor made from a number without a dtype.
-func byDefault(s tensor.Scalar) element.Type {
-	if s.Kind() == element.Float64 {
-		return element.Float32
+func byDefault(s tensor.Scalar) dtype.Type {
+	if s.Kind() == dtype.Float64 {
+		return dtype.Float32
 	}
 	return s.Kind()
 }
@@ -166,12 +166,12 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 }
 
 // Shaped is a builtin (*shape, dtype) that makes a tensor, float32 by default.
-func Shaped(ctx *tensor.Context, c *starlib.Call, make func(*tensor.Context, []int, element.Type) (*tensor.Tensor, error)) (starlark.Value, error) {
-	return Result(make(ctx, sizes(c), dtype(c, element.Float32)))
+func Shaped(ctx *tensor.Context, c *starlib.Call, make func(*tensor.Context, []int, dtype.Type) (*tensor.Tensor, error)) (starlark.Value, error) {
+	return Result(make(ctx, sizes(c), dtypeArg(c, dtype.Float32)))
 }
 
 // RandomInts is randint on behalf of a builtin (low, high, shape, dtype).
 func RandomInts(ctx *tensor.Context, c *starlib.Call, g *tensor.Generator) (starlark.Value, error) {
 	low, high := int64(c.Int("low")), int64(c.Int("high"))
-	return Result(g.RandInt(ctx, low, high, shapeArg(c), dtype(c, element.Int64)))
+	return Result(g.RandInt(ctx, low, high, shapeArg(c), dtypeArg(c, dtype.Int64)))
 }

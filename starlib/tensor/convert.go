@@ -6,7 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -14,37 +14,37 @@ import (
 // FromData makes a tensor from a recipe's data: a number, bool, bytes, tensor, or lists,
 // tuples and ranges of these, nested to equal lengths. Without a dtype, floats make
 // float32 (float64 tensors float64), integers int64, bools bool and bytes uint8.
-func FromData(ctx *tensor.Context, data starlark.Value, dtype starlark.Value) (*tensor.Tensor, error) {
+func FromData(ctx *tensor.Context, data starlark.Value, dt starlark.Value) (*tensor.Tensor, error) {
 	var t *tensor.Tensor
 	var err error
 	switch data := data.(type) {
 	case *Value:
 		t, err = tensor.Clone(data.Tensor().Detach())
 	case starlark.Bytes:
-		t, err = tensor.FromBytes(ctx, []byte(data), []int{len(data)}, element.Uint8)
+		t, err = tensor.FromBytes(ctx, []byte(data), []int{len(data)}, dtype.Uint8)
 	default:
-		return fromLists(ctx, data, dtype)
+		return fromLists(ctx, data, dt)
 	}
 	if err != nil {
 		return nil, err
 	}
-	d, err := dtypeOf(dtype, t.DType())
+	d, err := dtypeOf(dt, t.DType())
 	if err != nil {
 		return nil, err
 	}
 	return tensor.Cast(t, d)
 }
 
-func fromLists(ctx *tensor.Context, data, dtype starlark.Value) (*tensor.Tensor, error) {
-	c := collector{kind: element.Bool}
+func fromLists(ctx *tensor.Context, data, dt starlark.Value) (*tensor.Tensor, error) {
+	c := collector{kind: dtype.Bool}
 	if err := c.add(data, 0); err != nil {
 		return nil, err
 	}
 	kind := c.kind
-	if len(c.values) == 0 || kind == element.Float64 && !c.double {
-		kind = element.Float32
+	if len(c.values) == 0 || kind == dtype.Float64 && !c.double {
+		kind = dtype.Float32
 	}
-	d, err := dtypeOf(dtype, kind)
+	d, err := dtypeOf(dt, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +57,8 @@ type collector struct {
 	rows   int  // the elements of shape, or of the lists in it
 	known  bool // the shape is complete: a number was reached
 	values []tensor.Scalar
-	kind   element.Type // the widest seen: Bool, Int64, Float64
-	double bool         // float64 tensors are among the data
+	kind   dtype.Type // the widest seen: Bool, Int64, Float64
+	double bool       // float64 tensors are among the data
 }
 
 func (c *collector) add(v starlark.Value, depth int) error {
@@ -72,10 +72,10 @@ func (c *collector) add(v starlark.Value, depth int) error {
 		if v.Tensor().Dim() > 0 {
 			list = v
 		} else {
-			if v.Tensor().DType() == element.Complex64 {
+			if v.Tensor().DType() == dtype.Complex64 {
 				return fmt.Errorf("got a complex64 Tensor where a number was expected: use tensor.stack")
 			}
-			c.double = c.double || v.Tensor().DType() == element.Float64
+			c.double = c.double || v.Tensor().DType() == dtype.Float64
 			s, err := v.Tensor().Item()
 			if err != nil {
 				return err
@@ -128,7 +128,7 @@ func (c *collector) number(s tensor.Scalar, depth int) error {
 	}
 	c.known = true
 	switch k := s.Kind(); {
-	case k == element.Float64, k == element.Int64 && c.kind == element.Bool:
+	case k == dtype.Float64, k == dtype.Int64 && c.kind == dtype.Bool:
 		c.kind = k
 	}
 	c.values = append(c.values, s)
@@ -136,16 +136,16 @@ func (c *collector) number(s tensor.Scalar, depth int) error {
 }
 
 // dtypeOf reads a dtype argument; None means the default.
-func dtypeOf(v starlark.Value, byDefault element.Type) (element.Type, error) {
+func dtypeOf(v starlark.Value, byDefault dtype.Type) (dtype.Type, error) {
 	s, ok := v.(starlark.String)
 	if !ok {
 		return byDefault, nil
 	}
-	return element.Parse(string(s))
+	return dtype.Parse(string(s))
 }
 
-// dtype is the argument of that name; byDefault if it is None.
-func dtype(c *starlib.Call, byDefault element.Type) element.Type {
+// dtypeArg is the argument dtype; byDefault if it is None.
+func dtypeArg(c *starlib.Call, byDefault dtype.Type) dtype.Type {
 	return starlib.Must(dtypeOf(c.Arg("dtype"), byDefault))
 }
 
@@ -228,9 +228,9 @@ func List(v starlark.Value) ([]*tensor.Tensor, error) {
 // plain makes a plain value from a tensor's element.
 func plain(s tensor.Scalar) starlark.Value {
 	switch s.Kind() {
-	case element.Bool:
+	case dtype.Bool:
 		return starlark.Bool(s.Int() != 0)
-	case element.Int64:
+	case dtype.Int64:
 		return starlark.MakeInt64(s.Int())
 	}
 	return starlark.Float(s.Float())
@@ -241,8 +241,8 @@ func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
 	var err error
 	t = t.Detach()
 	switch t.DType() {
-	case element.Float16, element.BFloat16:
-		t, err = tensor.Cast(t, element.Float32)
+	case dtype.Float16, dtype.BFloat16:
+		t, err = tensor.Cast(t, dtype.Float32)
 	}
 	if err == nil {
 		t, err = tensor.Contiguous(t)
@@ -252,19 +252,19 @@ func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
 	}
 	raw := t.Bytes()
 	switch t.DType() {
-	case element.Float32:
+	case dtype.Float32:
 		return func(i int) starlark.Value { return starlark.Float(at[float32](raw, i)) }, nil
-	case element.Float64:
+	case dtype.Float64:
 		return func(i int) starlark.Value { return starlark.Float(at[float64](raw, i)) }, nil
-	case element.Int64:
+	case dtype.Int64:
 		return func(i int) starlark.Value { return starlark.MakeInt64(at[int64](raw, i)) }, nil
-	case element.Int32:
+	case dtype.Int32:
 		return func(i int) starlark.Value { return starlark.MakeInt64(int64(at[int32](raw, i))) }, nil
-	case element.Int8:
+	case dtype.Int8:
 		return func(i int) starlark.Value { return starlark.MakeInt(int(int8(raw[i]))) }, nil
-	case element.Uint8:
+	case dtype.Uint8:
 		return func(i int) starlark.Value { return starlark.MakeInt(int(raw[i])) }, nil
-	case element.Bool:
+	case dtype.Bool:
 		return func(i int) starlark.Value { return starlark.Bool(raw[i] != 0) }, nil
 	}
 	return func(i int) starlark.Value { // complex64

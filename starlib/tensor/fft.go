@@ -6,7 +6,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 	"drun/tensor/fft"
@@ -163,7 +163,7 @@ func frequencies(ctx *tensor.Context, c *starlib.Call, positive bool) (starlark.
 		}
 		values[k] = float64(f) / float64(d*float64(n))
 	}
-	return Result(tensor.FromFloats(ctx, values, []int{count}, element.Float32))
+	return Result(tensor.FromFloats(ctx, values, []int{count}, dtype.Float32))
 }
 
 func shifted(name, doc string, by func(n int) int) *starlib.Def {

@@ -6,7 +6,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/tensor"
 )
 
@@ -84,7 +84,7 @@ func (v *Value) appendItem(items []tensor.IndexItem, entry starlark.Value) ([]te
 	case *starlark.List:
 		t, err := FromData(v.Tensor().Context(), entry, starlark.None)
 		if err == nil && t.Len() == 0 {
-			t, err = tensor.Cast(t, element.Int64)
+			t, err = tensor.Cast(t, dtype.Int64)
 		}
 		return append(items, tensor.IndexItem{Kind: tensor.IndexTensor, T: t}), err
 	}
@@ -144,7 +144,7 @@ func (v *Value) every(start, end, step int) (*tensor.Tensor, error) {
 	for i := start; i > end; i += step {
 		at = append(at, int64(i))
 	}
-	index, err := tensor.FromInts(v.Tensor().Context(), at, []int{len(at)}, element.Int64)
+	index, err := tensor.FromInts(v.Tensor().Context(), at, []int{len(at)}, dtype.Int64)
 	if err != nil {
 		return nil, err
 	}

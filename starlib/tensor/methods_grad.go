@@ -6,7 +6,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -27,14 +27,14 @@ var gradDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Clone(t)) }),
 	method("to(dtype: string) -> Tensor", "The tensor with elements of another type; itself if it has that type.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			return Result(tensor.Cast(t, dtype(c, t.DType())))
+			return Result(tensor.Cast(t, dtypeArg(c, t.DType())))
 		}),
-	casting("float", element.Float32), casting("double", element.Float64), casting("long", element.Int64), casting("int", element.Int32), casting("bool", element.Bool),
-	casting("bfloat16", element.BFloat16),
+	casting("float", dtype.Float32), casting("double", dtype.Float64), casting("long", dtype.Int64), casting("int", dtype.Int32), casting("bool", dtype.Bool),
+	casting("bfloat16", dtype.BFloat16),
 }
 
 // casting declares a short form of to(dtype).
-func casting(name string, d element.Type) *starlib.Def {
+func casting(name string, d dtype.Type) *starlib.Def {
 	return method(name+"() -> Tensor", fmt.Sprintf("The tensor with elements of type %s, as to(%q).", d, d.String()),
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Cast(t, d)) })
 }

@@ -6,7 +6,7 @@ package tensor
 import (
 	"go.starlark.net/starlark"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -29,7 +29,7 @@ Attributes float32, float64, … are the names of the dtypes.`,
 		Call:   fromData(ctx),
 	}
 	m.Call.TopLevel = true
-	for _, d := range element.Types() {
+	for _, d := range dtype.Types() {
 		m.Values[d.String()] = dtypeNames[d]
 	}
 	return m
@@ -139,11 +139,11 @@ func operand(v, other starlark.Value, near *tensor.Tensor) *tensor.Tensor {
 	d := byDefault(s)
 	switch o := other.(type) {
 	case *Value:
-		if t := o.Tensor(); t.DType().IsFloat() || s.Kind() != element.Float64 {
+		if t := o.Tensor(); t.DType().IsFloat() || s.Kind() != dtype.Float64 {
 			d = t.DType()
 		}
 	case starlark.Float:
-		d = element.Float32
+		d = dtype.Float32
 	}
 	return starlib.Must(tensor.Full(near.Context(), nil, s, d))
 }

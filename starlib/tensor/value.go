@@ -6,7 +6,7 @@ import (
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/tensor"
@@ -69,9 +69,9 @@ func (v *Value) TruthValue() (bool, error) {
 	if t.Len() != 1 {
 		return false, fmt.Errorf("a Tensor of shape %s has no single truth value: reduce it, for instance with (t != 0).sum() > 0, or compare one element", Shape(t))
 	}
-	if t.DType() == element.Complex64 { // true by either part
+	if t.DType() == dtype.Complex64 { // true by either part
 		var err error
-		if t, err = tensor.Cast(t.Detach(), element.Bool); err != nil {
+		if t, err = tensor.Cast(t.Detach(), dtype.Bool); err != nil {
 			return false, err
 		}
 	}
@@ -85,7 +85,7 @@ func (v *Value) Item() (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Tensor().DType() == element.Complex64 {
+	if v.Tensor().DType() == dtype.Complex64 {
 		read, err := reader(v.Tensor())
 		if err != nil {
 			return nil, err
@@ -186,7 +186,7 @@ func (v *Value) Unary(op syntax.Token) (starlark.Value, error) {
 	case syntax.PLUS:
 		return v, nil
 	case syntax.TILDE:
-		if v.Tensor().DType() != element.Bool {
+		if v.Tensor().DType() != dtype.Bool {
 			return nil, fmt.Errorf("~ needs a bool Tensor, not %s", v.Tensor().DType())
 		}
 		return Result(tensor.Unary(tensor.OpNot, v.Tensor()))

@@ -11,7 +11,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/kernel/fft"
 	"drun/tensor"
 )
@@ -112,11 +112,11 @@ func (f Fourier) IRFFT(re, im *tensor.Tensor, sizes, dims []int) (_ *tensor.Tens
 
 // complex joins the parts in a last dimension.
 func (f Fourier) complex(re, im *tensor.Tensor) *tensor.Tensor {
-	if re.DType() != element.Float32 && re.DType() != element.Float64 {
-		if re.DType().IsFloat() || re.DType() == element.Complex64 {
+	if re.DType() != dtype.Float32 && re.DType() != dtype.Float64 {
+		if re.DType().IsFloat() || re.DType() == dtype.Complex64 {
 			try.Ok(tensor.StorageOnly(f.Op, re.DType()))
 		}
-		re = try.To(tensor.Cast(re, element.Float32))
+		re = try.To(tensor.Cast(re, dtype.Float32))
 	}
 	if im == nil {
 		im = try.To(tensor.Zeros(re.Context(), re.Shape(), re.DType()))
@@ -181,7 +181,7 @@ func (f Fourier) along(z *tensor.Tensor, n, dim int) *tensor.Tensor {
 // symmetric, so its gradient is the transform the other way. For real numbers, the first result and the middle one are real
 // whatever the rounding.
 func transformed(op string, z *tensor.Tensor, inverse, real bool, scale float64) *tensor.Tensor {
-	x := try.To(tensor.Contiguous(try.To(tensor.Cast(z.Detach(), element.Float64))))
+	x := try.To(tensor.Contiguous(try.To(tensor.Cast(z.Detach(), dtype.Float64))))
 	n := z.Shape()[len(z.Shape())-2]
 	if float64(z.Len())+fft.Memory(n) > 4*float64(tensor.MaxValues()) {
 		try.Ok(fmt.Errorf("%s: shape %s is too large", op, tensor.ShapeString(z.Shape()[:len(z.Shape())-1])))
@@ -221,6 +221,6 @@ func sinCos(angles, sines, cosines []float64) {
 		return kernel.View{Data: unsafe.Pointer(unsafe.SliceData(v)), Strides: []int{1}}
 	}
 	shape := []int{len(angles)}
-	kernel.Unary(kernel.Sin, element.Float64, shape, view(sines), view(angles))
-	kernel.Unary(kernel.Cos, element.Float64, shape, view(cosines), view(angles))
+	kernel.Unary(kernel.Sin, dtype.Float64, shape, view(sines), view(angles))
+	kernel.Unary(kernel.Cos, dtype.Float64, shape, view(cosines), view(angles))
 }

@@ -6,7 +6,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/tensor"
 )
 
@@ -136,7 +136,7 @@ func product64(m, n, k int, out, a []float64, lda int, b []float64) error {
 	if m*n == 0 {
 		return nil
 	}
-	return kernel.Gemm(element.Float64, 1, m, n, k, kernel.Matrix{Data: pointer(out), Stride: n},
+	return kernel.Gemm(dtype.Float64, 1, m, n, k, kernel.Matrix{Data: pointer(out), Stride: n},
 		kernel.Matrix{Data: pointer(a), Stride: lda}, kernel.Matrix{Data: pointer(b), Stride: max(k, 1), Trans: true}, false, nil)
 }
 

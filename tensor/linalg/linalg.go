@@ -11,7 +11,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/tensor"
 )
 
@@ -36,7 +36,7 @@ func readMatrices(op string, t *tensor.Tensor) (_ *matrices, err error) {
 		m.count *= n
 	}
 	try.Ok(m.room(float64(m.rows+1) * float64(m.cols+1)))
-	x := try.To(tensor.Contiguous(try.To(tensor.Cast(t.Detach(), element.Float64))))
+	x := try.To(tensor.Contiguous(try.To(tensor.Cast(t.Detach(), dtype.Float64))))
 	m.v = slices.Clone(tensor.Elems[float64](x))
 	return m, nil
 }
@@ -250,15 +250,15 @@ func matrixOf(g *tensor.Tensor) *tensor.Tensor {
 // cofactors is the determinant's gradient, det(a) a⁻ᵀ, also for singular matrices: with a = U S Vᵀ it is U S' Vᵀ, where S'
 // has for each singular value the product of the others, times the determinants of U and V.
 func cofactors(t *tensor.Tensor) *tensor.Tensor {
-	u, s, vh := try.To3(SVD(try.To(tensor.Cast(t.Detach(), element.Float64)), false))
+	u, s, vh := try.To3(SVD(try.To(tensor.Cast(t.Detach(), dtype.Float64)), false))
 	// The products of the other values, as the gradient of the product of all.
-	others := try.To(tensor.Empty(t.Context(), s.Shape(), element.Float64))
+	others := try.To(tensor.Empty(t.Context(), s.Shape(), dtype.Float64))
 	if n := s.Shape()[s.Dim()-1]; n > 0 {
 		last := make([]float64, s.Len())
 		for i := n - 1; i < len(last); i += n {
 			last[i] = 1
 		}
-		kernel.CumProdGrad(element.Float64, s.Len()/n, n, 1, pointer(tensor.Elems[float64](others)), pointer(last), pointer(tensor.Elems[float64](s)))
+		kernel.CumProdGrad(dtype.Float64, s.Len()/n, n, 1, pointer(tensor.Elems[float64](others)), pointer(last), pointer(tensor.Elems[float64](s)))
 		runtime.KeepAlive(s)
 	}
 	sign := matrixOf(mul(try.To(Det(u)), try.To(Det(vh))))
@@ -286,7 +286,7 @@ func SlogDet(t *tensor.Tensor) (sign, log *tensor.Tensor, err error) {
 		}
 	}
 	sign = try.To(m.result(signs))
-	logs := try.To(tensor.FromFloats(t.Context(), diagonal, append(slices.Clone(m.batch()), m.rows), element.Float64))
+	logs := try.To(tensor.FromFloats(t.Context(), diagonal, append(slices.Clone(m.batch()), m.rows), dtype.Float64))
 	log = try.To(tensor.Cast(try.To(tensor.Sum(try.To(tensor.Unary(tensor.OpLog, logs)), []int{-1}, false)), t.DType()))
 	log, err = of(op, log, t, t, func(g, t *tensor.Tensor) *tensor.Tensor { return mul(transposed(try.To(Inv(t))), matrixOf(g)) })
 	return sign, log, err

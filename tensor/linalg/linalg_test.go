@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/tensor"
 )
 
 // What does not take bfloat16 says so.
 func TestHalfRefused(t *testing.T) {
-	x, err := tensor.Ones(tensor.NewContext(), []int{3, 3}, element.BFloat16)
+	x, err := tensor.Ones(tensor.NewContext(), []int{3, 3}, dtype.BFloat16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestHalfRefused(t *testing.T) {
 
 // A backward pass notices that what an operation has saved was modified since.
 func TestSavedIsChecked(t *testing.T) {
-	x, err := tensor.Eye(tensor.NewContext(), 3, 3, element.Float64)
+	x, err := tensor.Eye(tensor.NewContext(), 3, 3, dtype.Float64)
 	if err == nil {
 		err = x.SetRequiresGrad(true)
 	}

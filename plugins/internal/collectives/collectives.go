@@ -9,7 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // A Library is a rank's end of a group. Sizes are those of the ranks' parts, in bytes; nil: all parts are equal. It is
@@ -24,15 +24,15 @@ type Library interface {
 
 	// Reduces reports whether the library's results are those of the contract. Averages are its sums, divided
 	// afterwards; of float16 and bfloat16, sums in float32, rounded once.
-	Reduces(dtype element.Type, op element.ReduceOp) bool
-	AllReduce(send, recv collective.Buffer, op element.ReduceOp) error
+	Reduces(dt dtype.Type, op dtype.ReduceOp) bool
+	AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) error
 	// Reduce may find no memory in recv on ranks other than the root.
-	Reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error
+	Reduce(send, recv collective.Buffer, op dtype.ReduceOp, root int) error
 }
 
 // A ReduceScatterer is a Library that has this function too.
 type ReduceScatterer interface {
-	ReduceScatter(send, recv collective.Buffer, counts []int, op element.ReduceOp) error
+	ReduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error
 }
 
 // A Runner carries out collectives for one rank of a group.
@@ -114,37 +114,37 @@ func (r *Runner) Room(n int) []byte {
 }
 
 // native reports whether the library reduces.
-func (r *Runner) native(dtype element.Type, op element.ReduceOp) bool {
-	return !r.InRankOrder && !reduction.Exact(dtype, op) && r.Library.Reduces(dtype, op)
+func (r *Runner) native(dt dtype.Type, op dtype.ReduceOp) bool {
+	return !r.InRankOrder && !reduction.Exact(dt, op) && r.Library.Reduces(dt, op)
 }
 
 // half reports whether d is reduced in float32 and rounded once at the end.
-func half(d element.Type) bool { return d == element.Float16 || d == element.BFloat16 }
+func half(d dtype.Type) bool { return d == dtype.Float16 || d == dtype.BFloat16 }
 
 // step is the operation between two contributions.
-func step(op element.ReduceOp) element.ReduceOp {
-	if op == element.Avg {
-		return element.Sum
+func step(op dtype.ReduceOp) dtype.ReduceOp {
+	if op == dtype.Avg {
+		return dtype.Sum
 	}
 	return op
 }
 
 // divided turns the library's sum into an average.
-func (r *Runner) divided(b collective.Buffer, op element.ReduceOp, err error) error {
-	if err == nil && op == element.Avg {
+func (r *Runner) divided(b collective.Buffer, op dtype.ReduceOp, err error) error {
+	if err == nil && op == dtype.Avg {
 		reduction.Divide(b, r.Size)
 	}
 	return err
 }
 
-func (r *Runner) allReduce(send, recv collective.Buffer, op element.ReduceOp) error {
+func (r *Runner) allReduce(send, recv collective.Buffer, op dtype.ReduceOp) error {
 	switch {
 	case len(send.Data) == 0:
 		return nil
 	case !r.native(send.DType, op):
 		return r.allInOrder(send, recv, op)
 	case half(send.DType):
-		wide := collective.Buffer{DType: element.Float32, Data: r.Room(4 * send.Count())}
+		wide := collective.Buffer{DType: dtype.Float32, Data: r.Room(4 * send.Count())}
 		reduction.Convert(wide, send)
 		if err := r.allReduce(wide, wide, op); err != nil {
 			return err
@@ -155,7 +155,7 @@ func (r *Runner) allReduce(send, recv collective.Buffer, op element.ReduceOp) er
 	return r.divided(recv, op, r.Library.AllReduce(send, recv, step(op)))
 }
 
-func (r *Runner) reduce(send, recv collective.Buffer, op element.ReduceOp, root int) error {
+func (r *Runner) reduce(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
 	if r.Rank != root {
 		recv.Data = nil
 	}
@@ -166,7 +166,7 @@ func (r *Runner) reduce(send, recv collective.Buffer, op element.ReduceOp, root 
 		return r.rootInOrder(send, recv, op, root)
 	case half(send.DType):
 		both := r.Room(8 * n)
-		in, out := collective.Buffer{DType: element.Float32, Data: both[:4*n]}, collective.Buffer{DType: element.Float32, Data: both[4*n:]}
+		in, out := collective.Buffer{DType: dtype.Float32, Data: both[:4*n]}, collective.Buffer{DType: dtype.Float32, Data: both[4*n:]}
 		reduction.Convert(in, send)
 		err := r.divided(out, op, r.Library.Reduce(in, out, step(op), root))
 		if err == nil && r.Rank == root {
@@ -177,7 +177,7 @@ func (r *Runner) reduce(send, recv collective.Buffer, op element.ReduceOp, root 
 	return r.divided(recv, op, r.Library.Reduce(send, recv, step(op), root))
 }
 
-func (r *Runner) reduceScatter(send, recv collective.Buffer, counts []int, op element.ReduceOp) error {
+func (r *Runner) reduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
 	library, ok := r.Library.(ReduceScatterer)
 	if !ok || !r.native(send.DType, op) {
 		return r.scatterInOrder(send, recv, counts, op)

@@ -5,13 +5,13 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // What follows reduces in rank order: each rank gathers the contributions to its part and combines them.
 
 // scatterInOrder sends all parts but its own once, as any reduce_scatter must.
-func (r *Runner) scatterInOrder(send, recv collective.Buffer, counts []int, op element.ReduceOp) error {
+func (r *Runner) scatterInOrder(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
 	sizes := Bytes(collective.Evenly(counts, send.Count(), r.Size), send)
 	parts := r.Room(r.Size * sizes[r.Rank])
 	if err := r.exchange(send, sizes, parts); err != nil {
@@ -26,7 +26,7 @@ func (r *Runner) exchange(send collective.Buffer, sizes []int, parts []byte) err
 	return r.Library.AllToAll(send.Data, sizes, parts, slices.Repeat(sizes[r.Rank:][:1], r.Size))
 }
 
-func (r *Runner) combine(out collective.Buffer, parts []byte, op element.ReduceOp) {
+func (r *Runner) combine(out collective.Buffer, parts []byte, op dtype.ReduceOp) {
 	n := len(out.Data)
 	sources := make([][]byte, r.Size)
 	for i := range sources {
@@ -39,7 +39,7 @@ func (r *Runner) combine(out collective.Buffer, parts []byte, op element.ReduceO
 const gatherLimit = 64 << 10
 
 // allInOrder is a reduce_scatter of even parts and an all_gather.
-func (r *Runner) allInOrder(send, recv collective.Buffer, op element.ReduceOp) error {
+func (r *Runner) allInOrder(send, recv collective.Buffer, op dtype.ReduceOp) error {
 	if n := len(send.Data); n*r.Size <= gatherLimit {
 		all := r.Room(n * r.Size)
 		if err := r.Library.AllGather(send.Data, all, nil); err != nil {
@@ -56,7 +56,7 @@ func (r *Runner) allInOrder(send, recv collective.Buffer, op element.ReduceOp) e
 }
 
 // rootInOrder is a reduce_scatter of even parts and a gather.
-func (r *Runner) rootInOrder(send, recv collective.Buffer, op element.ReduceOp, root int) error {
+func (r *Runner) rootInOrder(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
 	mine, sizes, err := r.part(send, op)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r *Runner) rootInOrder(send, recv collective.Buffer, op element.ReduceOp, 
 }
 
 // part reduces this rank's part of the ranks' equally large buffers, and returns the size in bytes of each rank's part.
-func (r *Runner) part(send collective.Buffer, op element.ReduceOp) (mine collective.Buffer, sizes []int, err error) {
+func (r *Runner) part(send collective.Buffer, op dtype.ReduceOp) (mine collective.Buffer, sizes []int, err error) {
 	elem := send.DType.Size()
 	for rank := range r.Size {
 		from, to := cut(send.Count(), elem, rank, r.Size)

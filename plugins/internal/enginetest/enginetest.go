@@ -17,7 +17,7 @@ import (
 	"drun/collective"
 	"drun/collective/disttest"
 	"drun/engine/rendezvous"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 )
 
 // InProcess is the [disttest.Factory] of worlds in this process, each with a store
@@ -79,7 +79,7 @@ func Killed(t *testing.T, backend string) {
 func Endless(comm collective.Comm, _ []string) error {
 	x := make([]float32, 1<<16)
 	for {
-		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), element.Sum)); err != nil {
+		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(x), dtype.Sum)); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/messages"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/bootstrap"
 )
@@ -108,7 +108,7 @@ func (m *Mesh) read(p *peer) {
 		}
 		switch f.Kind {
 		case message:
-			h := messages.Header{Tag: f.Tag, Bytes: f.Extra, DType: element.Type(f.DType)}
+			h := messages.Header{Tag: f.Tag, Bytes: f.Extra, DType: dtype.Type(f.DType)}
 			m.mu.Lock()
 			m.arrived = append(m.arrived, arrival{p.rank, h, data})
 			m.more.Signal()

@@ -10,7 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
-	"drun/kernel/element"
+	"drun/kernel/dtype"
 
 	"golang.org/x/sys/unix"
 )
@@ -227,7 +227,7 @@ func (a *Arena) Ints(s Span) ([]int, error) {
 		return nil, err
 	}
 	counts := make([]int, len(raw)/8)
-	for i, n := range collective.Slice[int64](collective.Buffer{DType: element.Int64, Data: raw}) {
+	for i, n := range collective.Slice[int64](collective.Buffer{DType: dtype.Int64, Data: raw}) {
 		counts[i] = int(n)
 	}
 	return counts, nil

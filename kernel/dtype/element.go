@@ -1,8 +1,8 @@
-// Package element names the element types of tensors and buffers, and the
+// Package dtype names the element types of tensors and buffers, and the
 // operations that reduce them over ranks. It is shared by the kernels, tensors,
 // backends and their plugins. Its numbers are part of the plugins' protocol, and
 // equal those in the C headers of kernel and plugins/gloo.
-package element
+package dtype
 
 import "fmt"
 

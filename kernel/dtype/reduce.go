@@ -1,4 +1,4 @@
-package element
+package dtype
 
 import (
 	"fmt"
