@@ -37,9 +37,20 @@ func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
 	}
 }
 
-// residentSize watches an agent: the last figure is the largest size, in MiB, that of gave while it ran; those before are
-// what it printed.
+// residentSize is what sized measures, without the figures that the agent prints.
 func residentSize(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
+	return func(ctx context.Context) ([]figure, error) {
+		figures, err := sized(name, args, of)(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return figures[len(figures)-1:], nil
+	}
+}
+
+// sized watches an agent: the last figure is the largest size, in MiB, that of gave while it ran; those before are
+// what it printed.
+func sized(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeLimit)
 		defer cancel()

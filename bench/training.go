@@ -133,7 +133,7 @@ func (t training) largeProbes(more ...string) []probe {
 				return nil, err
 			}
 			args := append(more, "--data", filepath.Dir(path), "-p", fmt.Sprintf("steps=%d", gpt2Steps))
-			return residentSize("gpt2 memory", t.recipe("bench/gpt2.star", 1, threads, args...), largestChild)(ctx)
+			return sized("gpt2 memory", t.recipe("bench/gpt2.star", 1, threads, args...), largestChild)(ctx)
 		}}
 	}
 	all := []probe{}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -127,7 +128,7 @@ def main():
     fail("always")
 `, func(o *run.Options) {
 		o.MaxRestarts, o.Signals = 1000, signals
-		time.AfterFunc(time.Second, func() { signals <- syscall.SIGINT })
+		o.Stderr = &trigger{o.Stderr, "restart 2", func() { signals <- syscall.SIGINT }}
 	})
 	if took := time.Since(start); r.Code != exit.Interrupted && r.Code != exit.Recipe || took > 10*time.Second || string(d.Status) != r.Code.Status() || r.Restarts < 1 || len(d.Attempts) != r.Restarts+1 {
 		t.Errorf("%+v after %v, %s\n%s", r, took, d.Status, out)
@@ -143,14 +144,29 @@ def main():
         testing.sleep(0.01)
 `, func(o *run.Options) {
 		o.Signals = signals
-		time.AfterFunc(time.Second, func() { signals <- syscall.SIGTERM })
+		o.Stdout = &trigger{o.Stdout, "ready", func() { signals <- syscall.SIGTERM }}
 	})
 	if r.Restarts != 0 || len(d.Attempts) != 1 || r.Code != exit.Recipe {
 		t.Errorf("%+v, attempts %+v\n%s", r, d.Attempts, out)
 	}
 }
 
-// What SIGUSR1 asks for holds for later attempts.
+// trigger calls fn when a text is written for the first time.
+type trigger struct {
+	io.Writer
+	text string
+	fn   func()
+}
+
+func (t *trigger) Write(p []byte) (int, error) {
+	if t.fn != nil && bytes.Contains(p, []byte(t.text)) {
+		t.fn()
+		t.fn = nil
+	}
+	return t.Writer.Write(p)
+}
+
+// What SIGUSR1 asks for before the run has begun is not forgotten, and holds for later attempts.
 func TestShouldStopAfterARestart(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	r, out, _, _ := attempts(t, t.TempDir(), `
@@ -164,7 +180,7 @@ def main():
     fail("nobody asked")
 `, func(o *run.Options) {
 		o.Signals = signals
-		time.AfterFunc(time.Second, func() { signals <- syscall.SIGUSR1 })
+		signals <- syscall.SIGUSR1
 	})
 	if r.Code != exit.Done || r.Restarts != 1 {
 		t.Errorf("%+v\n%s", r, out)

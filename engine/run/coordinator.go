@@ -164,13 +164,16 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note, Doing: c.doing,
 	}, hurry)
 	done()
-	if err != nil && *came != nil {
-		err = exit.Errorf(exit.Interrupted, "interrupted by %s before the run was in the history, which another process may have locked", engine.SignalName(*came))
+	if err != nil && came.end != nil {
+		err = exit.Errorf(exit.Interrupted, "interrupted by %s before the run was in the history, which another process may have locked", engine.SignalName(came.end))
+	}
+	if err == nil && came.stop {
+		c.signal(syscall.SIGUSR1, nil)
 	}
 	if err == nil && c.OnEntered != nil {
 		c.OnEntered(c.record.ID())
 	}
-	return *came, err
+	return came.end, err
 }
 
 // begin begins an attempt, or ends the run if that fails.

@@ -30,7 +30,7 @@ func (c *coordinator) close(r *Result) error {
 	c.console.Close()
 	r.Snapshot = c.attempt.close(c.record)
 	r.ID, r.Name = c.record.ID(), c.record.Name()
-	hurry, sig, done := c.hurried()
+	hurry, came, done := c.hurried()
 	defer done()
 	recorded := make(chan struct{})
 	defer close(recorded)
@@ -50,8 +50,8 @@ func (c *coordinator) close(r *Result) error {
 		c.failures = append(c.failures, storageFailure(fault))
 	}
 	if hung != nil {
-		c.stop.signal = *sig
-		if *sig == nil {
+		c.stop.signal = came.end
+		if came.end == nil {
 			c.failures = append(c.failures, storageFailure(hung))
 		}
 	}
@@ -66,7 +66,7 @@ func (c *coordinator) close(r *Result) error {
 	r.Seconds, r.Saved = time.Since(c.started).Seconds(), c.record.Saved()
 	r.Failures, r.Failure = c.failures, engine.First(c.failures)
 	err := c.conclude(r)
-	if closing := c.record.Close(hung != nil); err == nil && closing != nil && *sig == nil {
+	if closing := c.record.Close(hung != nil); err == nil && closing != nil && came.end == nil {
 		r.unrecorded(closing)
 	}
 	return err

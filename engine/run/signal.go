@@ -67,10 +67,16 @@ type stop struct {
 	asked  bool             // run.should_stop was set by SIGUSR1
 }
 
-// hurried returns a channel that is closed when a signal asks for the end, and that signal; done ends the
+// heard is what signals asked for while the run could not handle them.
+type heard struct {
+	end  os.Signal // asks for the end
+	stop bool      // SIGUSR1 came
+}
+
+// hurried returns a channel that is closed when a signal asks for the end, and what was heard; done ends the
 // listening.
-func (p *plan) hurried() (hurry chan struct{}, sig *os.Signal, done func()) {
-	hurry, sig = make(chan struct{}), new(os.Signal)
+func (p *plan) hurried() (hurry chan struct{}, came *heard, done func()) {
+	hurry, came = make(chan struct{}), new(heard)
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -80,8 +86,9 @@ func (p *plan) hurried() (hurry chan struct{}, sig *os.Signal, done func()) {
 				if !ok {
 					return
 				}
+				came.stop = came.stop || s == syscall.SIGUSR1
 				if Ends(s) {
-					*sig = s
+					came.end = s
 					close(hurry)
 					return
 				}
@@ -90,7 +97,7 @@ func (p *plan) hurried() (hurry chan struct{}, sig *os.Signal, done func()) {
 			}
 		}
 	}()
-	return hurry, sig, func() {
+	return hurry, came, func() {
 		close(quit)
 		<-ended
 	}
