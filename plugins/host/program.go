@@ -98,7 +98,7 @@ func Run(ctx context.Context, program, what string, p *Plugin, out, words io.Wri
 	cmd.Stdout, cmd.Stderr = out, words
 	// On SIGTERM it ends its plugin and removes its files.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 2 * time.Second
+	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread() // the signal comes when the thread that starts it ends
 	defer runtime.UnlockOSThread()
