@@ -15,7 +15,7 @@ type Batch struct {
 	Inputs    *string // key of the inputs; "": there is none
 	WorldSize int     // of the attempts from now on; 0: unchanged
 	Git       *Git
-	Progress  []records.Progress `table:"progress" or:"REPLACE"`
+	Progress  []records.Progress `cbor:"Loops" table:"progress" or:"REPLACE"` // Progress in a spool of an older drun is no list
 	Snapshots []records.Snapshot
 	records.Batch
 	// In the order in which they are written.

@@ -38,11 +38,11 @@ func columnsOf(t reflect.Type) []column {
 	return all
 }
 
-// names are the columns in SQL.
+// names are the columns in SQL. In double quotes, one that a damaged table lacks would be a text, and no error.
 func names(columns []column) string {
 	list := make([]string, len(columns))
 	for i, c := range columns {
-		list[i] = `"` + c.name + `"`
+		list[i] = "`" + c.name + "`"
 	}
 	return strings.Join(list, ", ")
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"drun/history/records"
 )
 
 // dump is all that the tables of a history hold, with the names of their columns.
@@ -94,4 +96,15 @@ func full[T any](t *testing.T, _ []T) []T {
 		}
 	}
 	return []T{record}
+}
+
+// A column that a damaged table lacks is an error, not a text.
+func TestMissingColumn(t *testing.T) {
+	db := open(t, t.TempDir())
+	r := begin(t, db, RunInfo{})
+	ok(t, r.Write(&Batch{Batch: records.Batch{Notes: []records.Note{{Time: time.Unix(1, 0), Text: "went well"}}}}))
+	ok(t, r.exec("ALTER TABLE notes DROP COLUMN text"))
+	if d, err := db.Get(r.ID); err == nil {
+		t.Errorf("the notes are %v", d.Notes)
+	}
 }

@@ -204,3 +204,15 @@ func TestFullDiskHasRoomForTheEnd(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
+
+// An older drun kept one progress, and named the fields of marks otherwise.
+func TestSpoolOfAnOlderDrun(t *testing.T) {
+	body, err := spoolEncoder.Marshal(map[string]any{"Number": 3, "Tags": []string{"a"}, "Progress": map[string]any{"label": "epoch", "current": 7},
+		"Marks": []any{map[string]any{"Attempt": 1, "Seq": 2, "Name": "loss", "Step": 3, "Updates": 4, "StepBy": 5, "UpdatesBy": 6, "Count": 7}}})
+	ok(t, err)
+	b, err := decodeBatch(body)
+	ok(t, err)
+	if want := (records.Mark{Attempt: 1, Seq: 2, Name: "loss", Step: 3, Updates: 4, StepBy: 5, UpdatesBy: 6, Count: 7}); b.Number != 3 || !slices.Equal(b.Tags, []string{"a"}) || !slices.Equal(b.Marks, []records.Mark{want}) {
+		t.Errorf("got %+v", b)
+	}
+}

@@ -106,7 +106,13 @@ func create(path string, mode fs.FileMode, write func(io.Writer) error) (size in
 	defer os.Remove(file.Name()) // renamed by then, unless there was an error
 	out := bufio.NewWriterSize(file, 1<<20)
 	if err = write(out); err == nil {
-		err = errors.Join(out.Flush(), file.Chmod(mode), file.Sync())
+		err = out.Flush()
+	}
+	if err == nil && mode != 0o600 { // what the file has; file systems without modes refuse to change them
+		err = file.Chmod(mode)
+	}
+	if err == nil {
+		err = file.Sync()
 	}
 	if info, serr := file.Stat(); serr == nil {
 		size = info.Size()
