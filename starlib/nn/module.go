@@ -139,12 +139,13 @@ func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwarg
 	return m.called(thread, args, kwargs)
 }
 
-// ForBackward is m as m(x).backward() calls it: the pass gives the result's memory back.
-func (m *Model) ForBackward() starlark.Callable {
-	if m.keepsNothing() {
+// ForBackward is m as m(x).backward() calls it: the pass gives the result's memory back. A module that wraps m, and has its
+// methods, is called as ever.
+func (m *Model) ForBackward(f starlark.Callable) starlark.Callable {
+	if f == starlark.Callable(m) && m.keepsNothing() {
 		return forBackward{m}
 	}
-	return m
+	return f
 }
 
 type forBackward struct{ *Model }
