@@ -74,12 +74,18 @@ func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 	return tensor.FromBytes(ctx, bytesOf(wide), []int{len(wide)}, dtype.Int64)
 }
 
-// integers are the elements of a list or of a one-dimensional tensor of integers.
+// integers are the elements of a one-dimensional tensor of integers, or of a list, where a tensor of one element is an integer, too.
 func integers(list starlark.Value) ([]int, error) {
 	t, ok := list.(*startensor.Value)
 	if !ok {
 		var out []int
 		for x := range starlark.Elements(list.(starlark.Iterable)) {
+			if s, scalar := x.(starlib.Scalar); scalar {
+				var err error
+				if x, err = s.Item(); err != nil {
+					return nil, err
+				}
+			}
 			n, whole := x.(starlark.Int)
 			i, fits := n.Int64()
 			if !whole || !fits {

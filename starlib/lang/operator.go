@@ -92,8 +92,8 @@ func (unpacked) Get(x starlark.Value) (starlark.Value, bool, error) { return x, 
 // it has no name.
 type Transient interface {
 	starlark.Callable
-	// ForBackward is what is called in its place there.
-	ForBackward() starlark.Callable
+	// ForBackward is what is called in place of f, the callable itself or one that embeds it, there.
+	ForBackward(f starlark.Callable) starlark.Callable
 }
 
 // transient[f] is f as it is called in f(x).backward(y).
@@ -101,7 +101,7 @@ type transient struct{ internal }
 
 func (transient) Get(f starlark.Value) (starlark.Value, bool, error) {
 	if t, ok := f.(Transient); ok {
-		f = t.ForBackward()
+		f = t.ForBackward(t)
 	}
 	return f, true, nil
 }

@@ -139,21 +139,24 @@ func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwarg
 	return m.called(thread, args, kwargs)
 }
 
-// ForBackward is m as m(x).backward() calls it: the pass gives the result's memory back.
-func (m *Model) ForBackward() starlark.Callable {
-	if m.keepsNothing() {
+// ForBackward is m as m(x).backward() calls it: the pass gives the result's memory back. A module that wraps m, and has its
+// methods, is called as ever.
+func (m *Model) ForBackward(f starlark.Callable) starlark.Callable {
+	if f == starlark.Callable(m) {
 		return forBackward{m}
 	}
-	return m
+	return f
 }
 
 type forBackward struct{ *Model }
 
-// CallInternal marks the result, unless it is an argument, which may have a name.
+// CallInternal marks the result, unless something may keep it: a hook or a function of the recipe, or, as it is an argument,
+// a name. Hooks may have come since ForBackward, while the arguments were computed.
 func (f forBackward) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	sole := f.keepsNothing()
 	out, err := f.Model.CallInternal(thread, args, kwargs)
 	t, ok := out.(*startensor.Value)
-	if ok && !slices.Contains(args, out) && !slices.ContainsFunc(kwargs, func(kv starlark.Tuple) bool { return kv[1] == out }) {
+	if ok && sole && !slices.Contains(args, out) && !slices.ContainsFunc(kwargs, func(kv starlark.Tuple) bool { return kv[1] == out }) {
 		t.Tensor().Transient()
 	}
 	return out, err
