@@ -102,6 +102,31 @@ func TestHalvesAreRoundedOnce(t *testing.T) {
 	}
 }
 
+// A reduction in parts uses the memory of one piece for the next, and keeps no more.
+func TestPartsShareMemory(t *testing.T) {
+	disttest.RunWith(t, placed(placements["round robin"], 0), 4, func(t *testing.T, rank int, comm collective.Comm) {
+		numbers := make([]int64, 3<<19)
+		for i := range numbers {
+			numbers[i] = int64(rank + i)
+		}
+		if err := disttest.Do(comm, collective.NewAllReduce(collective.Of(numbers), dtype.Avg)); err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+		for i, n := range numbers {
+			if n != int64(1+i) {
+				t.Fatalf("rank %d: the average of element %d is %d", rank, i, n)
+			}
+		}
+		held := 0
+		for class, free := range comm.(*Comm).w.pool.free {
+			held += len(free) << class
+		}
+		if held > 12<<20 {
+			t.Errorf("rank %d keeps %d MiB after a reduction of 12 MiB", rank, held>>20)
+		}
+	})
+}
+
 func TestLayout(t *testing.T) {
 	for _, c := range []struct {
 		nodes       []int

@@ -61,16 +61,22 @@ func (r *run) gatherTables(own []byte) (all [][]byte, err error) {
 // moveBytes carries out transfers from and to memory other than the call's.
 func (r *run) moveBytes(all []transfer, from, to []byte) error {
 	call, inner := collective.Call{Send: octets(from), Recv: octets(to)}, *r
-	inner.call = &call
+	inner.call, inner.borrowed = &call, nil
 	err := inner.move(all)
-	r.borrowed = inner.borrowed
+	if err == nil {
+		r.w.pool.put(inner.borrowed) // for the next piece
+	}
 	return err
 }
+
+// mostContributions is how many bytes a rank gathers at a time to reduce them, unless there are very many ranks.
+const mostContributions = 32 << 20
 
 // reduceParts is a large reduction that the nodes cannot do one after the other: the ranks of a node do not follow each
 // other, or the average of integers needs their exact sum, which may overflow their type. Each rank gets all ranks'
 // elements of one part of the data, reduces them, and sends the result to the ranks that want it, in pieces of at most
-// mostChunk bytes. Each node sends its ranks*bytes*(nodes-1)/nodes, plus its parts of the result.
+// mostChunk bytes, smaller ones among many ranks. Each node sends its ranks*bytes*(nodes-1)/nodes, plus its parts of the
+// result.
 func (r *run) reduceParts() error {
 	c, n, total := r.call, len(r.ranks), r.call.Send.Count()
 	counts := make([]int, n) // of the parts' elements
@@ -81,12 +87,14 @@ func (r *run) reduceParts() error {
 		counts = collective.Evenly(c.Counts, total, n)
 	}
 	size := c.Send.DType.Size()
-	contributions, result := r.memory(n*mostChunk), r.memory(mostChunk)
-	for at := 0; at < slices.Max(counts)*size; at += mostChunk {
+	longest := slices.Max(counts) * size
+	piece := min(longest, mostChunk, max(leastChunk, mostContributions/n/64*64))
+	contributions, result := r.memory(n*piece), r.memory(piece)
+	for at := 0; at < longest; at += piece {
 		var exchange, results []transfer
 		own, begin := 0, 0
 		for rank, count := range counts {
-			bytes := max(0, min(mostChunk, count*size-at))
+			bytes := max(0, min(piece, count*size-at))
 			for src := range n {
 				exchange = append(exchange, transfer{src, rank, begin + at, src * bytes, bytes})
 			}

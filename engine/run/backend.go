@@ -87,6 +87,9 @@ func (p *plan) overNetwork() error {
 	}
 	switch {
 	case best > 0:
+		if problems != "" { // one of them might have suited better
+			p.note("drun: the backend is " + p.Backend + ", since these plugins do not say whether they suit runs over several nodes: " + problems[len("; "):])
+		}
 		return host.Verify(p.Home, p.plugin)
 	case len(unasked) > 0:
 		names, paths := "NAME", make([]string, len(unasked))

@@ -201,6 +201,16 @@ type plan struct {
 	bundle     *recipe.Bundle
 	params     []engine.Param
 	console    *console.Console
+	noted      []string // for the console, once it is there
+}
+
+// note tells the user something.
+func (p *plan) note(text string) {
+	if p.console == nil {
+		p.noted = append(p.noted, text)
+		return
+	}
+	p.console.Note(text)
 }
 
 func newPlan(o Options) (*plan, error) {
@@ -253,6 +263,9 @@ func newPlan(o Options) (*plan, error) {
 		return nil, exit.Errorf(exit.Usage, "--rank-output: %w", err)
 	}
 	p.console = console.New(o.Stdout, o.Stderr, o.Nproc > 1 || o.Join != nil, o.Terminal, shows)
+	for _, text := range p.noted {
+		p.console.Note(text)
+	}
 	return p, nil
 }
 

@@ -1,5 +1,5 @@
 // Package host finds the programs of communication engines that are plugins, and
-// decides whether they can be trusted. engine/launch looks for the one that a
+// decides whether they can be trusted. engine/run looks for the one that a
 // run asks for, `drun backends` lists and trusts them, and plugins/client starts them.
 package host
 

@@ -145,7 +145,7 @@ func (gs *groups) defs() []*starlib.Def {
 		},
 		{
 			Sig: `new_subgroups(size: int, timeout: number = None) -> Group`,
-			Doc: "Divides the world into groups of size consecutive ranks and returns this rank'gs. size must divide\n" +
+			Doc: "Divides the world into groups of size consecutive ranks and returns this rank's. size must divide\n" +
 				"the world size.",
 			Fn: gs.newSubgroups,
 		},
