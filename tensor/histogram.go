@@ -66,14 +66,16 @@ func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, er
 		return nil, fmt.Errorf("%s: weights of type %s and shape %s do not fit %s of shape %s", op, weight.dtype, ShapeString(weight.shape), t.dtype, ShapeString(t.shape))
 	}
 	b := build(op, t)
-	read := func(x *Tensor) []float64 {
-		x = b.contiguous(b.cast(x.Detach(), dtype.Float64))
-		return Elems[float64](x)
+	read := func(x *Tensor) *Tensor { return b.contiguous(b.cast(x.Detach(), dtype.Float64)) }
+	x, e, w := read(t), read(edges), t
+	if weight != nil {
+		w = read(weight)
 	}
-	values, at := read(t), read(edges)
+	defer alive(x, e, w)
+	values, at := Elems[float64](x), Elems[float64](e)
 	var weights []float64
 	if weight != nil {
-		weights = read(weight)
+		weights = Elems[float64](w)
 	}
 	if !slices.IsSorted(at) || slices.ContainsFunc(at, func(x float64) bool { return x != x }) {
 		return nil, fmt.Errorf("%s: the edges must ascend", op)

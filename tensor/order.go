@@ -76,9 +76,13 @@ func orderSlices(op string, t *Tensor, order []int64, width int) {
 		order[i] = int64(i)
 	}
 	if t.dtype.IsFloat() {
-		sortSlices(Elems[float64](try.To(cast(op, t, dtype.Float64))), order, width)
+		x := try.To(cast(op, t, dtype.Float64))
+		sortSlices(Elems[float64](x), order, width)
+		alive(x)
 	} else {
-		sortSlices(Elems[int64](try.To(cast(op, t, dtype.Int64))), order, width)
+		x := try.To(cast(op, t, dtype.Int64))
+		sortSlices(Elems[int64](x), order, width)
+		alive(x)
 	}
 }
 

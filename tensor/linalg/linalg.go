@@ -38,6 +38,7 @@ func readMatrices(op string, t *tensor.Tensor) (_ *matrices, err error) {
 	try.Ok(m.room(float64(m.rows+1) * float64(m.cols+1)))
 	x := try.To(tensor.Contiguous(try.To(tensor.Cast(t.Detach(), dtype.Float64))))
 	m.v = slices.Clone(tensor.Elems[float64](x))
+	runtime.KeepAlive(x)
 	return m, nil
 }
 
