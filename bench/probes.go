@@ -74,7 +74,7 @@ func probes(drun, folder string, p *peers, lasting time.Duration) []probe {
 	all := []probe{
 		{groupStart, drunName, "", timed("hello.star, 2 ranks, start to exit", 5, recipe("examples/hello.star", 2, 0), 0)},
 		{groupStart, drunName, "", timed("hello.star, 64 ranks, start to exit", 2, recipe("examples/hello.star", 64, 0), 0)},
-		{groupStart, drunName, "", residentSize("resident size of a rank", recipe("bench/resident.star", 2, 0), largestChild)},
+		{groupStart, drunName, "", onlySize("resident size of a rank", recipe("bench/resident.star", 2, 0), largestChild)},
 		{groupStart, torchName, "", timed("hello.star, 2 ranks, start to exit", 1, today("hello_torch.py"), 2)},
 		{groupStart, debianName, "", timed("hello.star, 2 ranks, start to exit", 1, python("hello_torch.py"), 2)},
 		{groupStart, mpiName, "", timed("hello.star, 2 ranks, start to exit", 2, mpirun(2, "hello_mpi"), 0)},
@@ -88,7 +88,7 @@ func probes(drun, folder string, p *peers, lasting time.Duration) []probe {
 	all = append(all,
 		probe{groupStates, drunName, ", 1 rank", printed(recipe("bench/checkpoints.star", 1, 1), 0)},
 		probe{groupStates, drunName, ", 4 ranks", printed(recipe("bench/checkpoints.star", 4, 1), 0)},
-		probe{groupStates, drunName, "", residentSize("agent beside 4 ranks of 256 MiB", recipe("bench/checkpoints.star", 4, 1, "-p", "rounds=2"), ownSize)},
+		probe{groupStates, drunName, "", onlySize("agent beside 4 ranks of 256 MiB", recipe("bench/checkpoints.star", 4, 1, "-p", "rounds=2"), ownSize)},
 		probe{groupStates, plainName, "", plainFile(folder)},
 		probe{groupStates, torchName, ", 1 rank", printed(today("checkpoints_torch.py", folder), 0)},
 		probe{groupStates, debianName, ", 1 rank", printed(python("checkpoints_torch.py", folder), 0)},

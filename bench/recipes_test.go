@@ -70,10 +70,10 @@ func TestRecipes(t *testing.T) {
 
 	for _, special := range []func() ([]figure, error){
 		func() ([]figure, error) {
-			return residentSize("resident size of a rank", []string{drun, "run", "--home", home, "bench/resident.star", "-n", "2"}, largestChild)(t.Context())
+			return onlySize("resident size of a rank", []string{drun, "run", "--home", home, "bench/resident.star", "-n", "2"}, largestChild)(t.Context())
 		},
 		func() ([]figure, error) {
-			return residentSize("agent beside 4 ranks of 256 MiB", []string{drun, "run", "--home", home, "bench/checkpoints.star", "-n", "4", "-p", "rounds=1", "-p", "mib=4"}, ownSize)(t.Context())
+			return onlySize("agent beside 4 ranks of 256 MiB", []string{drun, "run", "--home", home, "bench/checkpoints.star", "-n", "4", "-p", "rounds=1", "-p", "mib=4"}, ownSize)(t.Context())
 		},
 		func() ([]figure, error) { return digitsHistory(drun, folder)(t.Context()) },
 		func() ([]figure, error) {

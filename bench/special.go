@@ -77,6 +77,15 @@ func sized(name string, args []string, of func(agent int) float64) func(context.
 	}
 }
 
+// onlySize is residentSize without what the agent printed.
+func onlySize(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
+	run := residentSize(name, args, of)
+	return func(ctx context.Context) ([]figure, error) {
+		figures, err := run(ctx)
+		return figures[max(0, len(figures)-1):], err
+	}
+}
+
 // ownSize returns the peak size, in MiB, of a process.
 func ownSize(pid int) float64 {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
