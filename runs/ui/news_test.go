@@ -15,6 +15,7 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/testlimit"
 )
 
 // A page is told what is new, and nothing again: points, lines that the filter takes, members of the run that have changed.
@@ -51,7 +52,7 @@ func TestNews(t *testing.T) {
 	write(10, "the first")
 	c, base := client(t, serve(t, home))
 	c.Timeout = 0 // an answer goes on
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testlimit.Time(30*time.Second))
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/api/v1/runs/watched/events?metric=loss&seen=-&metric=later&seen=-&points=20&show=logs&grep=the&show=artifacts", nil)
 	if err != nil {
@@ -92,7 +93,7 @@ func TestNews(t *testing.T) {
 	written := time.Now()
 	write(3, "a line", "another")
 	second, text := next()
-	if took := time.Since(written); took > time.Second {
+	if took := time.Since(written); took > testlimit.Time(time.Second) {
 		t.Errorf("a point is told %v after it was written", took)
 	}
 	loss := second.Curves["loss"]
