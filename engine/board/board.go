@@ -41,6 +41,7 @@ type Board struct {
 
 	guards []*guard // of this rank's groups
 
+	draining  atomic.Bool   // see DrainMessages
 	taken     atomic.Uint64 // how often arrived messages were taken in, see DrainMessages
 	takenThen uint64        // taken when this rank last wrote its needs
 

@@ -11,6 +11,7 @@ import (
 // comparing counts, not by whether they fitted into a buffer.
 func (b *Board) DrainMessages() (stop func()) {
 	over, taken := make(chan struct{}), make(chan struct{})
+	b.draining.Store(true)
 	go func() {
 		defer close(taken)
 		const least, most = 100 * time.Microsecond, 10 * time.Millisecond
@@ -29,6 +30,7 @@ func (b *Board) DrainMessages() (stop func()) {
 	return func() {
 		close(over)
 		<-taken
+		b.draining.Store(false)
 	}
 }
 

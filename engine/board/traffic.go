@@ -165,7 +165,7 @@ func (w *guardedWork) answers(message uint64, peer int) bool {
 }
 
 // underWay reports whether this rank has already called the other end of the message that rank peer of the group
-// waits for, given how many such messages have ended there.
+// waits for, given how many such messages have ended there. While this rank leaves, it takes in all that is sent to it.
 func (g *guard) underWay(message uint64, ended uint32, peer int) bool {
 	if peer < 0 {
 		return false
@@ -176,7 +176,7 @@ func (g *guard) underWay(message uint64, ended uint32, peer int) bool {
 	case messageOf(collective.Recv, g.group, tag):
 		return int32(t.started[share(tag)]-ended) > 0
 	case messageOf(collective.Send, g.group, tag):
-		return int32(t.received[share(tag)]-ended) > 0 || slices.ContainsFunc(g.messages, func(w *guardedWork) bool { return w.answers(message, peer) })
+		return g.board.draining.Load() || int32(t.received[share(tag)]-ended) > 0 || slices.ContainsFunc(g.messages, func(w *guardedWork) bool { return w.answers(message, peer) })
 	}
 	return false
 }
