@@ -263,8 +263,10 @@ func TestLockedHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { // the opening that was given up goes on once the lock is free
-			for os.RemoveAll(dir) != nil {
-				time.Sleep(time.Millisecond)
+			for end := time.Now().Add(10 * time.Second); os.RemoveAll(dir) != nil; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the opening that was given up still writes")
+				}
 			}
 		})
 		home := filepath.Join(dir, "home")
