@@ -61,7 +61,7 @@ exec git -c user.name=somebody -c user.email=somebody@example.com commit -q -m e
 func shape(text string) string {
 	for _, r := range []struct{ of, to string }{
 		{`[a-z]+-[a-z]+(-\d+)?`, "NAME"},
-		{`\b[\d.]+ (µs|ms|s)\b`, "TIME"},
+		{`\b([\d.]+ (µs|ms|s)|\d+m\d\ds)\b`, "TIME"},
 		{`(now|\d+ \w+ ago) +\d+\.\d`, "WHEN"},
 		{`(?m) +\d+\.\d$`, " SECONDS"},
 		{`the rest, \d+ values`, "the rest"},
