@@ -18,7 +18,6 @@ import (
 	"drun/engine/cluster"
 	"drun/engine/console"
 	"drun/engine/recipe"
-	"drun/engine/rendezvous"
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
@@ -47,7 +46,7 @@ type Config struct {
 	// Backend finds the plugin of a backend, nil for one that is built in.
 	Backend func(name string) (*host.Plugin, error)
 
-	Store   string // address of the key-value store
+	Meeting string // address at which the processes of the run have met; "": there is one process
 	Address string // of this machine, as other nodes reach it; "": no other nodes
 	Signals <-chan os.Signal
 	OnSpawn func(rank, pid int)
@@ -61,7 +60,6 @@ type node struct {
 
 	plugin *host.Plugin
 	found  map[string]func() *engine.Found // of groups' own backends, each looked for once
-	relay  *rendezvous.Relay               // nil: the ranks ask the store themselves
 	board  *board.Board
 	told   board.Told // what the coordinator knows of the board
 	shared bool       // the board is the coordinator's: nothing on it has to be sent
@@ -122,11 +120,6 @@ func (n *node) spawnAll() (err error) {
 		return err
 	}
 	jobs := n.start.Jobs
-	if at := jobs[0].Store; len(jobs) > 1 && len(jobs) < n.start.World && at.Problem == "" {
-		if n.relay, err = rendezvous.NewRelay(n.Store, at.Token); err != nil {
-			return err
-		}
-	}
 	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
 	exe, beside := n.Exe, len(jobs)
 	if n.PluginHost != "" && (n.plugin != nil || n.Bundle.NamesBackends()) {
@@ -137,7 +130,7 @@ func (n *node) spawnAll() (err error) {
 	}
 	for i := range jobs {
 		job := n.complete(&jobs[i])
-		p, err := spawn(exe, beside, job, files, func(rank int, stderr bool, text string) {
+		p, err := spawn(exe, beside, job, environment(job, n.Meeting), files, func(rank int, stderr bool, text string) {
 			n.Console.Line(rank, stderr, text)
 			n.send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})
 			n.link.Wait()
@@ -184,10 +177,6 @@ func (n *node) complete(job *engine.Job) *engine.Job {
 		job.Memory = memory.Machine()
 	}
 	job.Watched = n.Watched
-	job.Store.Address = n.Store
-	if n.relay != nil {
-		job.Store.Near = n.relay.Addr()
-	}
 	if job.NodeAddress = n.Address; n.start.Address != "" {
 		job.NodeAddress = n.start.Address
 	}
@@ -424,9 +413,6 @@ func (n *node) clean() {
 	n.kill()
 	for state := range n.restores {
 		n.forgetRestored(state)
-	}
-	if n.relay != nil {
-		defer n.relay.Close()
 	}
 	limit := time.After(2 * time.Second)
 	for n.left > 0 {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -112,8 +113,11 @@ func (p *plan) coordinate() (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		waiting := cluster.Waiting{Timeout: p.Timeout, Signals: p.Signals, Note: p.console.Note, MaxRanks: MaxRanks}
-		if c.cluster, err = cluster.Form(p.Join, p.hello(), waiting, p.decideBackend); err != nil {
+		waiting := cluster.Waiting{Timeout: p.Timeout, Note: p.console.Note, MaxRanks: MaxRanks}
+		if err := p.interruptible(func(ctx context.Context) (err error) {
+			c.cluster, err = cluster.Form(ctx, p.Join, p.hello(), waiting, p.decideBackend)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 		c.started = time.Now()
@@ -205,11 +209,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		}
 		c.shared = append(c.shared, region)
 	}
-	if c.restarts == 0 {
-		c.meet()
-	} else {
-		c.meetAgain()
-	}
+	c.keys.Store(&keys{c.restarts, rendezvous.NewTable()})
 	for rank := range c.world() {
 		c.ranks = append(c.ranks, rankState{peer: c.peerOf(rank)})
 	}
@@ -225,7 +225,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		return nil
 	}
 	own := c.node()
-	own.Store, own.Watched = c.store.Address, c.Terminal
+	own.Meeting, own.Watched = c.cluster.Address, c.Terminal
 	first := c.startOf(c.peers[0])
 	c.local.Go(func() { node.Run(own, first, link, cluster.Inbox(link)) })
 	for _, p := range c.peers {
@@ -243,7 +243,7 @@ func (c *coordinator) job(rank int) engine.Job {
 	job := engine.Job{
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
-		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
+		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
 	}
 	if r := c.Replay; r != nil {
 		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"drun/internal/exit"
 	"os"
 	"syscall"
@@ -71,6 +72,29 @@ type stop struct {
 type heard struct {
 	end  os.Signal // asks for the end
 	stop bool      // SIGUSR1 came
+}
+
+// interruptible calls a function that waits for other processes, with a context that the first signal ends.
+func (p *plan) interruptible(wait func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	listening := make(chan struct{})
+	go func() {
+		defer close(listening)
+		select {
+		case sig, ok := <-p.Signals:
+			if ok {
+				cancel(exit.Errorf(exit.Interrupted, "interrupted by %s while waiting for the other processes of the run", engine.SignalName(sig)))
+			}
+		case <-ctx.Done():
+		}
+	}()
+	err := wait(ctx)
+	cancel(nil)
+	<-listening
+	if cause := context.Cause(ctx); err == nil && cause != context.Canceled {
+		return cause // the signal came at the last moment
+	}
+	return err
 }
 
 // hurried returns a channel that is closed when a signal asks for the end, and what was heard; done ends the
