@@ -134,7 +134,7 @@ type ToAgent struct {
 	Progress *records.Progress   `cbor:",omitempty"` // Total is -1 when unknown
 	Save     *Part               `cbor:",omitempty"`
 	Handed   *Handed             `cbor:",omitempty"`
-	Restore  *Restore            `cbor:",omitempty"`
+	Restore  string              `cbor:",omitempty"` // asks for the rank's part of a checkpoint: a step's number, "last" or "best"
 	Taken    bool                `cbor:",omitempty"` // the file that Restored named has been opened
 	Version  *string             `cbor:",omitempty"` // of the backend's plugin, which has started
 	Find     string              `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
@@ -206,7 +206,7 @@ const StateMemory = "drun-state"
 // HandOver answers a Part whose data is sent separately. Of the ranks that have the same data, only one hands it
 // over.
 type HandOver struct {
-	File    string // a memory file of its node that the rank can open; "": the rank sends the data
+	File    string // a memory file of its node that the rank can open; "": there is no data
 	State   uint64 `cbor:",omitempty"` // under which the rank's node keeps the data for the coordinator; 0: the file is the coordinator's
 	Region  uint64 `cbor:",omitempty"` // the file's number
 	Size    int64  `cbor:",omitempty"` // of the file
@@ -221,21 +221,12 @@ type Span struct {
 }
 
 // Handed answers HandOver: the data is in the file, and the rank goes on.
-type Handed struct {
-	Error string
-	Data  [][]byte `cbor:",omitempty"` // of the spans, if the rank cannot write to the file
-}
+type Handed struct{ Error string }
 
 // Saved answers a Part that contains its data: the rank goes on. The error may be that of the previous save.
 type Saved struct{ Error string }
 
-// Restore asks for this rank's part of a checkpoint: Step is a number, "last" or "best".
-type Restore struct {
-	Step string
-	Send bool `cbor:",omitempty"` // send the data, since the rank cannot open the file
-}
-
-// Restored answers Restore; Found is false if there is no such checkpoint. If the world size differs, the entries
+// Restored answers ToAgent.Restore; Found is false if there is no such checkpoint. If the world size differs, the entries
 // are rank 0's, and Differ lists those for which the ranks had different values.
 type Restored struct {
 	Found     bool

@@ -303,7 +303,7 @@ func (n *node) tell(ev event) {
 			}
 		}
 		if ev.msg.Handed != nil {
-			n.handed.take(ev.rank, ev.msg.Handed)
+			n.handed.take(ev.rank)
 		}
 		if ev.msg.Taken {
 			n.opened(ev.rank)

@@ -344,15 +344,9 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 		c.record.Save(rank, m.Save, c.saving())
 	case m.Handed != nil:
 		c.record.Handed(rank, m.Handed, c.saving())
-	case m.Restore != nil:
+	case m.Restore != "":
 		link := c.ranks[rank].peer.Link // of this attempt, which may be over when the answer comes
-		way := record.Fetched
-		if m.Restore.Send {
-			way = record.Sent
-		} else if c.opens(rank) {
-			way = record.Near
-		}
-		c.record.Restore(rank, m.Restore.Step, way, func(state *engine.Restored) {
+		c.record.Restore(rank, m.Restore, c.opens(rank), func(state *engine.Restored) {
 			link.Send(&cluster.ToNode{Rank: rank, Msg: &engine.ToWorker{State: state}})
 		})
 	case m.Taken:
