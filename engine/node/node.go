@@ -30,6 +30,11 @@ const (
 	// lookEvery is how often a node with a board of its own checks whether ranks have waited for so long that
 	// boards should be compared.
 	lookEvery = 100 * time.Millisecond
+	// Ranks that join show that they are alive. One that does not, because it was stopped or hangs, would hold up the
+	// others until their own limit, and they would be blamed. joiningAtLeast is the least time for which a rank may
+	// show no life: a machine may be busy.
+	joiningEvery   = 200 * time.Millisecond
+	joiningAtLeast = 3 * time.Second
 )
 
 // Config is what a node knows about its machine, and about the run before it starts.
@@ -230,8 +235,11 @@ func (n *node) refuse(err error) {
 // watch passes everything on until the coordinator starts the next attempt, says how the run
 // ended, or is gone.
 func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cluster.End) {
-	var deadline, look <-chan time.Time
-	joining := n.watchJoining()
+	var deadline, look, joining <-chan time.Time
+	var joins board.JoinWatch
+	if n.board != nil && n.start.World > 1 && n.Timeout > 0 {
+		joining = time.Tick(joiningEvery)
+	}
 	began := time.Now()
 	sample := time.NewTimer(nextSample(0))
 	defer sample.Stop()
@@ -272,10 +280,17 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 		case <-sample.C:
 			n.sample()
 			sample.Reset(nextSample(time.Since(began)))
-		case <-joining.C:
-			if f := joining.look(); f != nil {
-				n.send(&cluster.ToCoordinator{Rank: f.Rank, Msg: &engine.ToAgent{Failure: f}})
+		case <-joining:
+			limit := max(n.Timeout, joiningAtLeast)
+			rank, all := joins.Check(n.board, limit)
+			if rank >= 0 {
+				n.send(&cluster.ToCoordinator{Rank: rank, Msg: &engine.ToAgent{Failure: &engine.Failure{Rank: rank, Code: exit.Timeout, When: board.Now(),
+					Message: fmt.Sprintf("it has not joined the others, and has shown no sign of life for %v", limit),
+					Hint:    "its process may have been stopped (SIGSTOP, a debugger), or the machine may be too busy to run it"}}})
 				n.ending()
+			}
+			if all || rank >= 0 {
+				joining = nil
 			}
 		case <-deadline:
 			n.kill()
