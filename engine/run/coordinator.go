@@ -161,12 +161,12 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 			return nil, err
 		}
 	}
-	hurry, came, done := c.hurried()
+	hurry, came, done := c.listen(Ends)
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
 		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
 		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note, Doing: c.doing,
-	}, hurry)
+	}, hurry.Done())
 	done()
 	if err != nil && came.end != nil {
 		err = exit.Errorf(exit.Interrupted, "interrupted by %s before the run was in the history, which another process may have locked", engine.SignalName(came.end))
