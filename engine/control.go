@@ -65,7 +65,6 @@ type Job struct {
 	Target        *Target `cbor:",omitempty"` // where the run ends; nil: when main returns
 	Trace         string  // folder in which each rank writes digests of all values that the recipe computes; "": none
 	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
-	Store         Meeting
 }
 
 // Target is the point at which a replay hands over the state of every rank and ends.
@@ -109,14 +108,6 @@ type Hierarchy struct {
 	Links int   // ranks of a node that are connected to other nodes, at most; 0: the default
 }
 
-// Meeting is where the ranks of a run find its key-value store; a world of one rank has no address.
-type Meeting struct {
-	Address string // host:port
-	Near    string // where the node passes requests on (rendezvous.Relay); "": ask at Address
-	Token   string
-	Problem string // why there is no store
-}
-
 // Param is a value given for run.params.
 type Param struct {
 	Name, Value string
@@ -126,31 +117,33 @@ type Param struct {
 
 // ToWorker is a message from the agent; one field is set.
 type ToWorker struct {
-	Job      *Job      `cbor:",omitempty"`
-	Cancel   *Failure  `cbor:",omitempty"` // another rank failed, or the user interrupted
-	HandOver *HandOver `cbor:",omitempty"`
-	Saved    *Saved    `cbor:",omitempty"`
-	State    *Restored `cbor:",omitempty"`
-	Parted   bool      `cbor:",omitempty"` // all ranks have returned from main, or have left the group
-	Found    *Found    `cbor:",omitempty"`
+	Job      *Job              `cbor:",omitempty"`
+	Cancel   *Failure          `cbor:",omitempty"` // another rank failed, or the user interrupted
+	HandOver *HandOver         `cbor:",omitempty"`
+	Saved    *Saved            `cbor:",omitempty"`
+	State    *Restored         `cbor:",omitempty"`
+	Parted   bool              `cbor:",omitempty"` // all ranks have returned from main, or have left the group
+	Found    *Found            `cbor:",omitempty"`
+	Store    *rendezvous.Reply `cbor:",omitempty"`
 }
 
 // ToAgent is a message from a worker; the fields that are set are handled in order.
 type ToAgent struct {
-	Declared *Declared         `cbor:",omitempty"`
-	Records  records.Batch     `cbor:",omitempty"`
-	Progress *records.Progress `cbor:",omitempty"` // Total is -1 when unknown
-	Save     *Part             `cbor:",omitempty"`
-	Handed   *Handed           `cbor:",omitempty"`
-	Restore  *Restore          `cbor:",omitempty"`
-	Taken    bool              `cbor:",omitempty"` // the file that Restored named has been opened
-	Version  *string           `cbor:",omitempty"` // of the backend's plugin, which has started
-	Find     string            `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
-	Uses     *Uses             `cbor:",omitempty"`
-	Counts   map[string]int64  `cbor:",omitempty"` // what the plugin has done
-	Failure  *Failure          `cbor:",omitempty"`
-	Leave    *Leave            `cbor:",omitempty"`
-	Done     bool              `cbor:",omitempty"` // main returned and everything was sent
+	Declared *Declared           `cbor:",omitempty"`
+	Records  records.Batch       `cbor:",omitempty"`
+	Progress *records.Progress   `cbor:",omitempty"` // Total is -1 when unknown
+	Save     *Part               `cbor:",omitempty"`
+	Handed   *Handed             `cbor:",omitempty"`
+	Restore  string              `cbor:",omitempty"` // asks for the rank's part of a checkpoint: a step's number, "last" or "best"
+	Taken    bool                `cbor:",omitempty"` // the file that Restored named has been opened
+	Version  *string             `cbor:",omitempty"` // of the backend's plugin, which has started
+	Find     string              `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
+	Uses     *Uses               `cbor:",omitempty"`
+	Counts   map[string]int64    `cbor:",omitempty"` // what the plugin has done
+	Failure  *Failure            `cbor:",omitempty"`
+	Leave    *Leave              `cbor:",omitempty"`
+	Done     bool                `cbor:",omitempty"` // main returned and everything was sent
+	Store    *rendezvous.Request `cbor:",omitempty"` // to the run's key-value store
 }
 
 // Leave says that main has returned, or that the rank has left a group that its ranks destroy. The rank goes on
@@ -213,7 +206,7 @@ const StateMemory = "drun-state"
 // HandOver answers a Part whose data is sent separately. Of the ranks that have the same data, only one hands it
 // over.
 type HandOver struct {
-	File    string // a memory file of its node that the rank can open; "": the rank sends the data
+	File    string // a memory file of its node that the rank can open; "": there is no data
 	State   uint64 `cbor:",omitempty"` // under which the rank's node keeps the data for the coordinator; 0: the file is the coordinator's
 	Region  uint64 `cbor:",omitempty"` // the file's number
 	Size    int64  `cbor:",omitempty"` // of the file
@@ -228,21 +221,12 @@ type Span struct {
 }
 
 // Handed answers HandOver: the data is in the file, and the rank goes on.
-type Handed struct {
-	Error string
-	Data  [][]byte `cbor:",omitempty"` // of the spans, if the rank cannot write to the file
-}
+type Handed struct{ Error string }
 
 // Saved answers a Part that contains its data: the rank goes on. The error may be that of the previous save.
 type Saved struct{ Error string }
 
-// Restore asks for this rank's part of a checkpoint: Step is a number, "last" or "best".
-type Restore struct {
-	Step string
-	Send bool `cbor:",omitempty"` // send the data, since the rank cannot open the file
-}
-
-// Restored answers Restore; Found is false if there is no such checkpoint. If the world size differs, the entries
+// Restored answers ToAgent.Restore; Found is false if there is no such checkpoint. If the world size differs, the entries
 // are rank 0's, and Differ lists those for which the ranks had different values.
 type Restored struct {
 	Found     bool

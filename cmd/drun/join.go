@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -230,7 +231,7 @@ func (j *joinFlags) secret(processes int) (text string, err error) {
 	case j.secretFile != "":
 		text, err = rendezvous.ReadSecret(j.secretFile)
 	case processes == 1:
-		return rendezvous.NewToken(), nil // no other process will join
+		return rand.Text(), nil // no other process will join
 	case os.Getenv("DRUN_RDZV_SECRET") != "":
 		return os.Getenv("DRUN_RDZV_SECRET"), nil
 	default:

@@ -21,7 +21,7 @@ import (
 // however long it takes: its two ranks do not wait for each other. traffic.go tells how that is known.
 
 const (
-	// The needs are checked this often, and deadlockAfter equal results in a row mean a deadlock.
+	// The needs are checked this often, and a result that is seen deadlockAfter more times means a deadlock.
 	deadlockEvery = 100 * time.Millisecond
 	deadlockAfter = 4
 )
@@ -91,10 +91,8 @@ func needsIn(mem []byte, world int) rankNeeds {
 
 // deadlockWatch looks for deadlocks during one wait.
 type deadlockWatch struct {
-	next  time.Time
-	seen  []uint64 // the marks of the ranks in the circle, as last seen
-	looks []uint64 // their looks when these marks were first seen
-	same  int      // consecutive looks with these marks
+	next time.Time
+	CircleWatch
 }
 
 // deadlock writes the needs of this wait on the board and looks for a circle.
@@ -155,40 +153,17 @@ func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks i
 // detect gives the circle in which this rank waits for ever, or nil.
 func (d *deadlockWatch) detect(b *Board) []int {
 	circle := b.circle()
-	if !slices.ContainsFunc(circle, func(r int) bool { return !b.isNear(r) }) {
-		if !d.steady(b, circle) {
-			return nil
-		}
-		return circle
+	far := slices.ContainsFunc(circle, func(r int) bool { return !b.isNear(r) })
+	if far {
+		circle = b.confirmed()
 	}
-	circle = b.confirmed()
 	if !slices.Contains(circle, b.rank) {
+		circle = nil
+	}
+	if !far && d.lasting(b, circle) == nil {
 		return nil
 	}
 	return circle
-}
-
-// steady reports whether this rank is in the circle, and the circle has been the same for a while.
-func (d *deadlockWatch) steady(b *Board, circle []int) bool {
-	if !slices.Contains(circle, b.rank) {
-		d.same = 0
-		return false
-	}
-	var marks, looks []uint64
-	for _, r := range circle {
-		marks = append(marks, uint64(r), b.needsOf(r).mark.Load())
-		looks = append(looks, b.needsOf(r).looks.Load())
-	}
-	if !slices.Equal(marks, d.seen) {
-		d.seen, d.looks, d.same = marks, looks, 0
-	}
-	d.same++
-	for i := range looks {
-		if looks[i] < d.looks[i]+deadlockAfter/2 {
-			return false
-		}
-	}
-	return d.same >= deadlockAfter
 }
 
 // clearNeeds withdraws the needs when a wait ends.
@@ -258,20 +233,23 @@ type Wait struct {
 	Mark uint64
 }
 
-// CircleWatch finds circles of ranks on several nodes, for the coordinator.
+// CircleWatch finds circles that last.
 type CircleWatch struct {
 	seen  []Wait
-	looks []uint64 // of those ranks, once their nodes knew the others' needs
-	same  int      // consecutive rounds with these marks
+	looks []uint64 // of those ranks, when they were seen again
+	same  int      // how often these waits were seen again in a row
 }
 
-// Check is called after each round in which all nodes have shown their ranks. A need that a rank showed in two
-// rounds has lasted between them. Check gives the waits that will not end by themselves, once they have been the
-// same for a while in which each of the ranks has looked for messages again with the others' needs in sight.
-func (w *CircleWatch) Check(b *Board) []Wait {
+// Check is called by the coordinator after each round in which all nodes have shown their ranks. A need that a rank
+// showed in two rounds has lasted between them. Check gives the waits that will not end by themselves.
+func (w *CircleWatch) Check(b *Board) []Wait { return w.lasting(b, b.circle()) }
+
+// lasting gives the waits of a circle once they have been the same for a while in which each of the ranks has looked
+// for messages again with the others' needs in sight.
+func (w *CircleWatch) lasting(b *Board, ranks []int) []Wait {
 	var circle []Wait
 	var looks []uint64
-	for _, r := range b.circle() {
+	for _, r := range ranks {
 		n := b.needsOf(r)
 		circle, looks = append(circle, Wait{r, n.mark.Load()}), append(looks, n.looks.Load())
 	}

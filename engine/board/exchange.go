@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"drun/collective"
+	"drun/collective/progress"
 )
 
 // exchanger compares calls for a backend that does not do so itself. Every rank posts its fingerprint and waits
@@ -17,17 +18,18 @@ type exchanger struct {
 	own   *line
 	lines []*line // of all ranks of the group; nil when some are on other nodes
 
-	start sync.Mutex    // calls of Start come from several goroutines
-	last  chan struct{} // closed when the latest asynchronous collective has ended; may be nil
-
-	// background limits the asynchronous calls' waits; Abort and Close end it.
-	background collective.WaitLimit
+	start   sync.Mutex // calls of Comm.Start come from several goroutines
+	calls   progress.Collectives
+	running sync.WaitGroup
+	// background ends the asynchronous calls' waits; Abort and Close end it.
+	background context.Context
 	end        context.CancelCauseFunc
-	running    sync.WaitGroup
+	aborted    func() error
 }
 
 func newExchanger(comm collective.Comm, g *guard) *exchanger {
-	x := &exchanger{Comm: comm, win: g.win, own: g.line}
+	x := &exchanger{Comm: comm, win: g.win, own: g.line, aborted: g.board.Aborted}
+	x.calls.Init(&x.running, x.run)
 	for _, rank := range g.ranks {
 		if !g.board.isNear(rank) {
 			x.lines = nil
@@ -35,8 +37,7 @@ func newExchanger(comm collective.Comm, g *guard) *exchanger {
 		}
 		x.lines = append(x.lines, g.win.line(rank))
 	}
-	x.background.Context, x.end = context.WithCancelCause(context.Background())
-	x.background.Check = g.board.Aborted
+	x.background, x.end = context.WithCancelCause(context.Background())
 	return x
 }
 
@@ -57,79 +58,31 @@ func (x *exchanger) Start(c *collective.Call) (collective.Work, error) {
 		defer x.start.Unlock()
 		return x.Comm.Start(c)
 	}
-	w := &exchanged{x: x, call: *c, before: x.last}
-	if c.Async {
-		w.done = make(chan struct{})
-		x.last = w.done
-		ctx := x.background
-		ctx.Limit = c.Limit
-		x.running.Go(func() {
-			defer close(w.done)
-			w.err = w.run(&ctx)
-		})
-	}
-	return w, nil
-}
-
-// exchanged is a collective that is compared before it begins.
-type exchanged struct {
-	x      *exchanger
-	call   collective.Call
-	before chan struct{} // collectives run in order
-	done   chan struct{} // nil: Wait makes the call
-	err    error
-}
-
-func (w *exchanged) Wait(ctx context.Context) error {
-	if w.done == nil {
-		return w.run(ctx)
-	}
-	if err := collective.Wait(ctx, w.done); err != nil {
-		return err
-	}
-	return w.err
-}
-
-func (w *exchanged) Done() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
+	return x.calls.Start(c), nil
 }
 
 // compareInTurn waits until the preceding collectives have ended, then compares.
 func (x *exchanger) compareInTurn(ctx context.Context, c *collective.Call) error {
-	if x.last != nil {
-		if err := collective.Wait(ctx, x.last); err != nil {
-			return err
-		}
+	if err := x.calls.Last().Join(ctx); err != nil {
+		return err
 	}
 	return x.compare(ctx, c.Seq, c.Fingerprint)
 }
 
-func (w *exchanged) run(ctx context.Context) error {
-	if w.before != nil {
-		if err := collective.Wait(ctx, w.before); err != nil {
+// run compares a collective, then has the backend carry it out.
+func (x *exchanger) run(ctx context.Context, c *collective.Call) error {
+	if c.Async {
+		ctx = &collective.WaitLimit{Context: x.background, Limit: c.Limit, Check: x.aborted}
+	}
+	if err := x.compare(ctx, c.Seq, c.Fingerprint); err != nil {
+		return err
+	}
+	if c.Kind == collective.AllToAll {
+		if err := x.compareCounts(ctx, c); err != nil {
 			return err
 		}
 	}
-	if err := w.x.compare(ctx, w.call.Seq, w.call.Fingerprint); err != nil {
-		return err
-	}
-	if w.call.Kind == collective.AllToAll {
-		if err := w.x.compareCounts(ctx, &w.call); err != nil {
-			return err
-		}
-	}
-	w.x.start.Lock()
-	inner, err := w.x.Comm.Start(&w.call)
-	w.x.start.Unlock()
-	if err != nil {
-		return err
-	}
-	return inner.Wait(ctx)
+	return x.do(ctx, c)
 }
 
 // compare posts the fingerprint of collective seq and waits for those of all ranks.
@@ -170,7 +123,8 @@ func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error
 	n := x.Size()
 	own := slices.Concat(evenly(c.Counts, c.Send.Count(), n), evenly(c.RecvCounts, c.Recv.Count(), n))
 	all := make([]int64, n*len(own))
-	if err := x.do(ctx, collective.NewAllGather(collective.Of(own), collective.Of(all))); err != nil {
+	call := collective.NewAllGather(collective.Of(own), collective.Of(all))
+	if err := x.do(ctx, &call); err != nil {
 		return err
 	}
 	for from := range n {
@@ -194,10 +148,10 @@ func evenly(counts []int, total, ranks int) []int64 {
 	return out
 }
 
-// do makes a call of the exchanger's own.
-func (x *exchanger) do(ctx context.Context, call collective.Call) error {
+// do makes a call.
+func (x *exchanger) do(ctx context.Context, call *collective.Call) error {
 	x.start.Lock()
-	work, err := x.Comm.Start(&call)
+	work, err := x.Comm.Start(call)
 	x.start.Unlock()
 	if err != nil {
 		return err
@@ -208,7 +162,8 @@ func (x *exchanger) do(ctx context.Context, call collective.Call) error {
 // gather compares fingerprints over the backend.
 func (x *exchanger) gather(ctx context.Context, fingerprint uint64) error {
 	all := make([]int64, x.Size())
-	if err := x.do(ctx, collective.NewAllGather(collective.Of([]int64{int64(fingerprint)}), collective.Of(all))); err != nil {
+	call := collective.NewAllGather(collective.Of([]int64{int64(fingerprint)}), collective.Of(all))
+	if err := x.do(ctx, &call); err != nil {
 		return err
 	}
 	for _, f := range all {

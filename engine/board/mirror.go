@@ -1,6 +1,9 @@
 package board
 
 import (
+	"bytes"
+	"encoding/binary"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -8,6 +11,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+
+	"github.com/klauspost/compress/s2"
 )
 
 // A run on several nodes has a board on each, on which only that node's ranks write. While ranks wait, the
@@ -22,25 +27,27 @@ type Mirror struct {
 	Ranks []MirroredRank
 }
 
-// MirroredRank is one rank's part, in the layout of the board. A nil Slot or Names is unchanged.
+// MirroredRank is one rank's part. A part of it that is missing is unchanged.
 type MirroredRank struct {
-	Rank   int
-	Slot   []byte
-	Names  []byte            // packed
-	Needs  []byte            // without its sets
-	Sets   []byte            // packed; nil: unchanged if the wait is the same, else empty
-	Ended  []uint32          `cbor:",omitempty"` // of the ranks in Sets, see traffic.go; nil if Sets is
-	Flows  map[int][2]uint64 `cbor:",omitempty"` // started and received, of a rank that has returned; nil: unchanged
-	Groups []MirroredGroup
+	Rank  int
+	Parts map[uint32][]byte
 }
 
-// MirroredGroup is a rank's part of one group, with its journal only if that was asked for.
-type MirroredGroup struct {
-	ID      uint32
-	Arrived uint64
-	Entries []byte `cbor:",omitempty"` // of its journal, oldest first
-	First   uint64 `cbor:",omitempty"` // number of the oldest
-}
+// The parts of a rank, in the layout of the board or packed.
+const (
+	slotPart  uint32 = iota
+	namesPart        // packed
+	needsPart        // without the sets
+	// setsPart is the sets of a wait: its mark, the size of what follows, for each rank in the set the messages that have
+	// ended (see traffic.go), and the sets, packed. Where it is missing they are unchanged if the wait is, else empty.
+	setsPart
+	flowsPart // for each rank that it has spoken to, once it has returned: the rank, messages started and received
+	// groupParts begins two parts of each group: the journal, if it was asked for, as the number of its oldest entry and
+	// the entries, and how far the rank has arrived.
+	groupParts
+)
+
+var order = binary.LittleEndian
 
 // shown is how many of a rank's latest calls of a group a mirror holds.
 const shown = RecentCalls + 3
@@ -116,33 +123,32 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 		}
 	}
 	for _, rank := range ranks {
-		s := b.slot(rank)
-		needed := slices.Clone(b.needsBytes(rank))
-		r := MirroredRank{Rank: rank, Slot: slices.Clone(bytesOf(s)), Needs: needed[:headBytes]}
+		s, needed := b.slot(rank), slices.Clone(b.needsBytes(rank))
+		parts := map[uint32][]byte{slotPart: slices.Clone(bytesOf(s)), needsPart: needed[:headBytes],
+			namesPart: pack(b.mem[b.namesAt+rank*tableSize:][:tableSize])}
 		if n := needsIn(needed, b.world); n.mark.Load() != 0 {
-			r.Sets = pack(needed[headBytes:])
+			var ended []byte
 			if n.message.Load() != 0 {
 				for other := range n.ranks.all {
-					r.Ended = append(r.Ended, b.ended(rank, other).Load())
+					ended = order.AppendUint32(ended, b.ended(rank, other).Load())
 				}
 			}
+			parts[setsPart] = slices.Concat(order.AppendUint64(nil, n.mark.Load()), order.AppendUint32(nil, uint32(len(ended))), ended, pack(needed[headBytes:]))
 		}
 		if b.State(rank) == collective.Returned && b.needsOf(rank).spoke.Load() != 0 {
-			r.Flows = map[int][2]uint64{}
+			var flows []byte
 			for other := range b.world {
 				f := b.flow(rank, other)
-				if counts := [2]uint64{f.started.Load(), f.received.Load()}; counts != [2]uint64{} {
-					r.Flows[other] = counts
+				if started, received := f.started.Load(), f.received.Load(); started|received != 0 {
+					flows = order.AppendUint64(order.AppendUint64(order.AppendUint32(flows, uint32(other)), started), received)
 				}
 			}
+			parts[flowsPart] = flows
 		}
-		r.Names = pack(b.mem[b.namesAt+rank*tableSize:][:tableSize])
 		for id := range b.head.groups.Load() {
-			if g, ok := b.showGroup(rank, id, all || id == s.group); ok {
-				r.Groups = append(r.Groups, g)
-			}
+			b.showGroup(parts, rank, id, all || id == s.group)
 		}
-		m.Ranks = append(m.Ranks, r)
+		m.Ranks = append(m.Ranks, MirroredRank{rank, parts})
 	}
 	return m
 }
@@ -150,30 +156,30 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 // Shorten removes the sets of ranks that the ranks wait for, whose size grows with the world, except those that a
 // report of this circle names.
 func (m *Mirror) Shorten(circle []Wait) {
-	for i := range m.Ranks {
-		r := &m.Ranks[i]
+	for _, r := range m.Ranks {
 		if !slices.ContainsFunc(circle[:min(len(circle), mostNamed)], func(w Wait) bool { return w.Rank == r.Rank }) {
-			r.Sets, r.Ended = nil, nil
+			delete(r.Parts, setsPart)
 		}
 	}
 }
 
-func (b *Board) showGroup(rank int, id uint32, journal bool) (g MirroredGroup, ok bool) {
+func (b *Board) showGroup(parts map[uint32][]byte, rank int, id uint32, journal bool) {
 	w, err := b.window(id)
 	if err != nil {
-		return g, false
+		return
 	}
 	l := w.line(rank)
 	calls := l.calls.Load()
 	if calls == 0 {
-		return g, false
+		return
 	}
-	g = MirroredGroup{ID: id, Arrived: l.arrived.Load()}
+	parts[groupParts+2*id+1] = order.AppendUint64(nil, l.arrived.Load())
 	if !journal {
-		return g, true
+		return
 	}
-	g.First = calls - min(calls, shown)
-	for n := g.First; n < calls; n++ {
+	first := calls - min(calls, shown)
+	entries := order.AppendUint64(nil, first)
+	for n := first; n < calls; n++ {
 		e := w.entry(rank, n, b.world)
 		copied := bytesOf(e)
 		for range 1000 {
@@ -185,48 +191,73 @@ func (b *Board) showGroup(rank int, id uint32, journal bool) (g MirroredGroup, o
 			}
 			sharedmem.Pause()
 		}
-		g.Entries = append(g.Entries, copied...)
+		entries = append(entries, copied...)
 	}
-	return g, true
+	parts[groupParts+2*id] = entries
+}
+
+// Told is what another board already has of this one's ranks, so that a mirror need hold only what is new. For a
+// rank that goes on waiting, that is only that it still waits.
+type Told struct{ ranks map[int]map[uint32][]byte }
+
+// News removes from a mirror what earlier ones contained. All mirrors must reach the same board, in this order.
+func (t *Told) News(m *Mirror) {
+	if t.ranks == nil {
+		t.ranks = map[int]map[uint32][]byte{}
+	}
+	m.Ranks = slices.DeleteFunc(m.Ranks, func(r MirroredRank) bool {
+		had := t.ranks[r.Rank]
+		if had == nil {
+			had = map[uint32][]byte{}
+			t.ranks[r.Rank] = had
+		}
+		maps.DeleteFunc(r.Parts, func(part uint32, data []byte) bool {
+			same := bytes.Equal(data, had[part])
+			had[part] = data
+			return same
+		})
+		return len(r.Parts) == 0
+	})
+}
+
+// pack compresses a part of the board: sets of ranks mostly contain none, all, or all but a few, and tables of names
+// are mostly empty.
+func pack(part []byte) []byte { return s2.Encode(nil, part) }
+
+// unpack restores size bytes; false: packed does not hold that many.
+func unpack(packed []byte, size int) ([]byte, bool) {
+	if n, err := s2.DecodedLen(packed); err != nil || n != size {
+		return nil, false
+	}
+	out, err := s2.Decode(nil, packed)
+	return out, err == nil
 }
 
 // Adopt writes a copy of another node's board into this one. Parts that do not fit this board are skipped.
 func (b *Board) Adopt(m *Mirror) {
 	shift := now() - m.Now
-	for i := range m.Ranks {
-		r := &m.Ranks[i]
-		if r.Rank < 0 || r.Rank >= b.world || b.isNear(r.Rank) || b.isOver(r.Rank) ||
-			r.Slot != nil && len(r.Slot) != int(unsafe.Sizeof(slot{})) || len(r.Needs) != headBytes {
+	for _, r := range m.Ranks {
+		if r.Rank < 0 || r.Rank >= b.world || b.isNear(r.Rank) || b.isOver(r.Rank) {
 			continue
 		}
-		sets := make([]byte, needsBytes(b.world)-headBytes)
-		if r.Sets != nil {
-			var fit bool
-			if sets, fit = unpack(r.Sets, len(sets)); !fit {
-				continue
-			}
-		}
-		if r.Names != nil {
-			names, fit := unpack(r.Names, tableSize)
-			if !fit {
-				continue
-			}
+		if names, fit := unpack(r.Parts[namesPart], tableSize); fit {
 			copy(b.mem[b.namesAt+r.Rank*tableSize:], names)
 		}
-		for _, g := range r.Groups {
-			b.adoptGroup(r.Rank, &g, shift)
-		}
-		for other, counts := range r.Flows {
-			if other < 0 || other >= b.world {
-				continue
+		for _, part := range slices.Sorted(maps.Keys(r.Parts)) {
+			if part >= groupParts {
+				b.adoptGroup(r.Rank, part-groupParts, r.Parts[part], shift)
 			}
-			f := b.flow(r.Rank, other)
-			f.started.Store(counts[0])
-			f.received.Store(counts[1])
-			b.needsOf(r.Rank).spoke.Store(1)
 		}
-		if r.Slot != nil {
-			from, to := as[slot](r.Slot), b.slot(r.Rank)
+		for flows := r.Parts[flowsPart]; len(flows) >= 20; flows = flows[20:] {
+			if other := int(order.Uint32(flows)); other < b.world {
+				f := b.flow(r.Rank, other)
+				f.started.Store(order.Uint64(flows[4:]))
+				f.received.Store(order.Uint64(flows[12:]))
+				b.needsOf(r.Rank).spoke.Store(1)
+			}
+		}
+		if from, fit := as[slot](r.Parts[slotPart]); fit {
+			to := b.slot(r.Rank)
 			if from.since != 0 {
 				to.since = from.since + shift
 			}
@@ -235,30 +266,44 @@ func (b *Board) Adopt(m *Mirror) {
 			to.calls.Store(from.calls.Load())
 			to.state.Store(from.state.Load())
 		}
-		n, own := needsIn(aligned(slices.Concat(r.Needs, sets)), b.world), b.needsOf(r.Rank)
-		for i := range own.ranks {
-			if r.Sets == nil && own.mark.Load() == n.mark.Load() {
-				break // it is already known whom this wait is for
+		b.adoptNeeds(r)
+	}
+}
+
+func (b *Board) adoptNeeds(r MirroredRank) {
+	own := b.needsOf(r.Rank)
+	n, fit := as[needs](r.Parts[needsPart])
+	if fit && own.mark.Load() != n.mark.Load() {
+		own.ranks.clear()
+		own.moving.clear()
+	}
+	if sets := r.Parts[setsPart]; len(sets) >= 12 {
+		ended := sets[12:][:min(int(order.Uint32(sets[8:])), len(sets)-12)]
+		if sets, fit := unpack(sets[12+len(ended):], needsBytes(b.world)-headBytes); fit {
+			from := needsIn(aligned(slices.Concat(make([]byte, headBytes), sets)), b.world)
+			for i := range own.ranks {
+				own.ranks[i].Store(from.ranks[i].Load())
+				own.moving[i].Store(from.moving[i].Load())
 			}
-			own.ranks[i].Store(n.ranks[i].Load())
-			own.moving[i].Store(n.moving[i].Load())
 		}
-		i := 0
 		for other := range own.ranks.all {
-			if i == len(r.Ended) || other >= b.world {
+			if len(ended) < 4 || other >= b.world {
 				break
 			}
-			b.ended(r.Rank, other).Store(r.Ended[i])
-			i++
+			b.ended(r.Rank, other).Store(order.Uint32(ended))
+			ended = ended[4:]
 		}
-		own.message.Store(n.message.Load())
-		own.looks.Store(n.looks.Load())
-		own.any.Store(n.any.Load())
-		own.outside.Store(n.outside.Load())
-		own.group.Store(n.group.Load())
-		own.seq.Store(n.seq.Load())
-		own.mark.Store(n.mark.Load())
 	}
+	if !fit {
+		return
+	}
+	own.message.Store(n.message.Load())
+	own.looks.Store(n.looks.Load())
+	own.any.Store(n.any.Load())
+	own.outside.Store(n.outside.Load())
+	own.group.Store(n.group.Load())
+	own.seq.Store(n.seq.Load())
+	own.mark.Store(n.mark.Load())
 }
 
 // isOver reports whether the agent knows that the rank has ended other than by returning: a copy of its part is
@@ -268,33 +313,39 @@ func (b *Board) isOver(rank int) bool {
 	return state.Over() && state != collective.Returned
 }
 
-func (b *Board) adoptGroup(rank int, g *MirroredGroup, shift int64) {
+// adoptGroup adopts one of the two parts of each group.
+func (b *Board) adoptGroup(rank int, part uint32, data []byte, shift int64) {
 	const size = int(unsafe.Sizeof(entry{}))
-	w, err := b.window(g.ID)
-	if err != nil || len(g.Entries)%size != 0 || len(g.Entries) > journalLen*size {
+	w, err := b.window(part / 2)
+	if err != nil || len(data) < 8 {
 		return
 	}
-	for i := range len(g.Entries) / size {
-		from := as[entry](g.Entries[i*size:][:size])
+	first, entries, to := order.Uint64(data), data[8:], w.line(rank)
+	if part%2 == 1 {
+		to.arrived.Store(first)
+		return
+	}
+	if len(entries)%size != 0 || len(entries) > journalLen*size {
+		return
+	}
+	b.use(part / 2)
+	for ; len(entries) > 0; entries = entries[size:] {
+		from, _ := as[entry](entries[:size])
 		if from.began != 0 {
 			from.began += shift
 		}
 		if from.ended != 0 {
 			from.ended += shift
 		}
-		to := w.entry(rank, g.First+uint64(i), b.world)
+		to := w.entry(rank, first, b.world)
 		to.ver.Add(1)
 		sharedmem.StoreFence()
 		const ver = unsafe.Sizeof(atomic.Uint32{})
 		copy(bytesOf(to)[ver:], bytesOf(from)[ver:])
 		to.ver.Add(1)
+		first++
 	}
-	b.use(g.ID)
-	to := w.line(rank)
-	if len(g.Entries) > 0 {
-		to.calls.Store(g.First + uint64(len(g.Entries)/size))
-	}
-	to.arrived.Store(g.Arrived)
+	to.calls.Store(first)
 }
 
 // Cause gives the cause with which the board was aborted, for other nodes' boards; ok is false if it was not
@@ -319,9 +370,8 @@ func aligned(data []byte) []byte {
 	return mem
 }
 
-// as copies bytes that came over a link into a value of the layout.
-func as[T any](data []byte) *T {
+// as copies bytes that came over a link into a value of the layout, if it has that size.
+func as[T any](data []byte) (*T, bool) {
 	v := new(T)
-	copy(bytesOf(v), data)
-	return v
+	return v, copy(bytesOf(v), data) == len(bytesOf(v))
 }

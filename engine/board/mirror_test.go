@@ -73,7 +73,7 @@ func TestMirror(t *testing.T) {
 
 	// A mirror changes nothing of this node's own ranks, and what does not fit is left out.
 	own := here.Show(nil, true)
-	own.Ranks[0].Slot = make([]byte, len(own.Ranks[0].Slot))
+	own.Ranks[0].Parts[0] = make([]byte, len(own.Ranks[0].Parts[0]))
 	here.Adopt(own)
 	if row := here.Row(0); row.Pos.File != "here.star" {
 		t.Errorf("rank 0: %+v", row)
@@ -81,7 +81,7 @@ func TestMirror(t *testing.T) {
 	bad := there.Show(nil, true)
 	bad.Ranks[0].Rank = 99
 	here.Adopt(bad)
-	bad.Ranks[0].Rank, bad.Ranks[0].Slot = 2, []byte{1}
+	bad.Ranks[0].Rank, bad.Ranks[0].Parts = 2, map[uint32][]byte{0: {1}, 1: {2}, 2: {3}, 3: make([]byte, 13), 4: {4}, 5: {5}, 6: make([]byte, 9), 1 << 30: make([]byte, 9)}
 	here.Adopt(bad)
 }
 

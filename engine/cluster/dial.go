@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"drun/engine/rendezvous"
@@ -21,16 +20,16 @@ type Joined struct {
 	Address string
 }
 
-// Join finds the coordinator and waits until it starts the run. note reports a search that takes long.
-func Join(j *Joining, own *Hello, timeout time.Duration, signals <-chan os.Signal, note func(text string)) (*Joined, error) {
-	link, err := dial(j, j.wait(timeout), &signals, note)
+// Join finds the coordinator and waits until it starts the run, or ctx ends. note reports a search that takes long.
+func Join(ctx context.Context, j *Joining, own *Hello, timeout time.Duration, note func(text string)) (*Joined, error) {
+	link, err := dial(ctx, j, j.wait(timeout), note)
 	if err != nil {
 		return nil, err
 	}
 	link.Trust()
 	link.Send(&ToCoordinator{Hello: own})
 	inbox := Inbox(link)
-	start, end, err := awaitStart(j, inbox, &signals)
+	start, end, err := awaitStart(ctx, j, inbox)
 	if err != nil {
 		go func() {
 			for range inbox { // frees its reader
@@ -63,36 +62,21 @@ func Inbox[In, Out any](link Link[In, Out]) <-chan *In {
 }
 
 // dial connects to the coordinator, however late it starts listening.
-func dial(j *Joining, timeout time.Duration, signals *<-chan os.Signal, note func(text string)) (*Conn[ToNode, ToCoordinator], error) {
-	ctx, stop := context.WithTimeout(context.Background(), timeout)
+func dial(ctx context.Context, j *Joining, timeout time.Duration, note func(text string)) (*Conn[ToNode, ToCoordinator], error) {
+	within, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
-	type outcome struct {
-		link *Conn[ToNode, ToCoordinator]
-		err  error
+	long := time.AfterFunc(noteAfter, func() {
+		note(fmt.Sprintf("drun: looking for %s at %s, for up to %v", j.first(), j.Address, timeout))
+	})
+	defer long.Stop()
+	conn, err := rendezvous.Dial(within, j.Address, j.Secret)
+	switch {
+	case err == nil:
+		return NewConn[ToNode, ToCoordinator](conn, j.pace()), nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	}
-	dialed := make(chan outcome, 1)
-	go func() {
-		conn, err := rendezvous.DialAgent(ctx, j.Address, j.Secret)
-		if err != nil {
-			dialed <- outcome{err: notJoined(j, timeout, err)}
-			return
-		}
-		dialed <- outcome{link: NewConn[ToNode, ToCoordinator](conn, j.pace())}
-	}()
-	long := time.After(noteAfter)
-	for {
-		select {
-		case o := <-dialed:
-			return o.link, o.err
-		case <-long:
-			note(fmt.Sprintf("drun: looking for %s at %s, for up to %v", j.first(), j.Address, timeout))
-		case sig, ok := <-*signals:
-			if ok {
-				return nil, interrupted(sig)
-			}
-			*signals = nil
-		}
-	}
+	return nil, notJoined(j, timeout, err)
 }
 
 // SecretHint says how to give the processes of a run the same secret.
@@ -121,7 +105,7 @@ func notJoined(j *Joining, timeout time.Duration, err error) error {
 }
 
 // awaitStart waits for the run to start.
-func awaitStart(j *Joining, inbox <-chan *ToNode, signals *<-chan os.Signal) (*Start, *End, error) {
+func awaitStart(ctx context.Context, j *Joining, inbox <-chan *ToNode) (*Start, *End, error) {
 	for {
 		select {
 		case msg, more := <-inbox:
@@ -137,11 +121,8 @@ func awaitStart(j *Joining, inbox <-chan *ToNode, signals *<-chan os.Signal) (*S
 			case msg.Start != nil:
 				return msg.Start, nil, nil
 			}
-		case sig, ok := <-*signals:
-			if ok {
-				return nil, nil, interrupted(sig)
-			}
-			*signals = nil
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
 		}
 	}
 }

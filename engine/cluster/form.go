@@ -19,11 +19,10 @@ import (
 
 // Cluster is what the coordinator has once all processes of a run have joined.
 type Cluster struct {
-	Server  *rendezvous.Server // the key-value store, at the address where the processes joined
-	Token   string             // of the store
-	Address string             // of the store, for this machine's ranks
-	Members []*Member
-	Places  []rendezvous.Place // by rank; the first ranks are the coordinator's own
+	Listener *rendezvous.Listener // where the processes joined; nil: there is one process
+	Address  string               // at which this machine reaches it
+	Members  []*Member
+	Places   []rendezvous.Place // by rank; the first ranks are the coordinator's own
 	// OneMachine: ranks that were started by themselves are all on this machine.
 	OneMachine bool
 	Own        []int // this process's ranks
@@ -86,33 +85,31 @@ const (
 // Waiting is how the coordinator waits for the others.
 type Waiting struct {
 	Timeout  time.Duration
-	Signals  <-chan os.Signal
 	Note     func(text string)
 	MaxRanks int
 }
 
-// Form waits at the coordinator until all processes of the run have joined, and assigns the ranks' places. decide
-// may refuse the run: its error, like a usage error, ends all processes.
-func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Cluster, error) {
-	if err := resolvable(j.Address, w.Signals); err != nil {
+// Form waits at the coordinator until all processes of the run have joined, or ctx ends, and assigns the ranks' places.
+// decide may refuse the run: its error, like a usage error, ends all processes.
+func Form(ctx context.Context, j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Cluster, error) {
+	if err := resolvable(ctx, j.Address); err != nil {
 		return nil, err
 	}
 	if err := j.listen(); err != nil {
 		if errors.As(err, new(*rendezvous.InUseError)) {
-			ctx, stop := context.WithTimeout(context.Background(), leaderLimit)
+			within, stop := context.WithTimeout(ctx, leaderLimit)
 			defer stop()
-			if refused := j.refusedBy(ctx, own); refused != nil {
+			if refused := j.refusedBy(within, own); refused != nil {
 				return nil, refused
 			}
 		}
 		return nil, exit.Errorf(exit.Usage, "%w", err)
 	}
-	server := j.server
-	c := &Cluster{Server: server, Token: j.token, Address: reachable(server.Addr()), joining: j, own: own}
+	c := &Cluster{Listener: j.listener, Address: reachable(j.listener.Addr().String()), joining: j, own: own}
 	l := &listener{pace: j.pace(), joined: make(chan *Member), closed: make(chan struct{})}
-	server.Agents(j.Secret, l.admit)
+	j.listener.Serve(j.Secret, l.admit)
 	var err error
-	c.Members, err = awaitMembers(j, own, w, l)
+	c.Members, err = awaitMembers(ctx, j, own, w, l)
 	if err == nil {
 		err = c.assignPlaces(own, w.MaxRanks)
 	}
@@ -138,7 +135,7 @@ func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Clus
 	for _, m := range c.Members {
 		m.Link.Close()
 	}
-	server.Close()
+	j.listener.Close()
 	return nil, err
 }
 
@@ -146,7 +143,7 @@ func Form(j *Joining, own *Hello, w Waiting, decide func(*Cluster) error) (*Clus
 const podNames = 30 * time.Second
 
 // resolvable reports an address that the other processes cannot resolve either.
-func resolvable(address string, signals <-chan os.Signal) error {
+func resolvable(ctx context.Context, address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
 		return nil // Listen gives a better error
@@ -156,25 +153,22 @@ func resolvable(address string, signals <-chan os.Signal) error {
 	if pod {
 		wait = podNames
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
-		_, err := net.DefaultResolver.LookupHost(ctx, host)
+		_, err := net.DefaultResolver.LookupHost(within, host)
 		if err == nil {
 			return nil
 		}
 		if pod {
 			select {
-			case sig, ok := <-signals:
-				if ok {
-					return interrupted(sig)
-				}
-				signals = nil
-				continue
 			case <-time.After(200 * time.Millisecond):
 				continue
-			case <-ctx.Done():
+			case <-within.Done():
 			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		return exit.Errorf(exit.Usage, "the address %s, at which the others look for this process, is not known: %v", host, err)
 	}
@@ -209,6 +203,8 @@ func (l *listener) admit(conn net.Conn) {
 	m.Hello = first.Hello
 	select {
 	case l.joined <- m:
+	case <-m.Link.Done():
+		return
 	case <-l.closed:
 		if l.err != nil {
 			m.Link.Send(&ToNode{Refused: engine.NewFailure(-1, l.err, 0)})
@@ -226,7 +222,7 @@ func refuse(format string, args ...any) *ToNode {
 }
 
 // awaitMembers admits the other processes, one for each place.
-func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Member, err error) {
+func awaitMembers(ctx context.Context, j *Joining, own *Hello, w Waiting, l *listener) (joined []*Member, err error) {
 	at := map[int]*Member{0: {Hello: own}}
 	others := func() (list []*Member) {
 		for i, m := range at {
@@ -265,8 +261,9 @@ func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Mem
 	}
 	note := time.After(noteAfter)
 	var lastCall <-chan time.Time // when to stop waiting for more
-	another, stop := j.otherHead(own)
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	another := j.otherHead(ctx, own)
 	for len(at) < j.Count {
 		if j.Elastic != nil && (lastCall == nil) == (len(at) >= j.Elastic.Min) {
 			if lastCall = nil; len(at) >= j.Elastic.Min {
@@ -298,11 +295,8 @@ func awaitMembers(j *Joining, own *Hello, w Waiting, l *listener) (joined []*Mem
 					go m.Link.Close()
 				}
 			}
-		case sig, ok := <-w.Signals:
-			if ok {
-				return others(), interrupted(sig)
-			}
-			w.Signals = nil
+		case <-ctx.Done():
+			return others(), context.Cause(ctx)
 		case <-note:
 			w.Note(fmt.Sprintf("drun: waiting at %s for %s", j.Address, missing()))
 		case <-deadline:
@@ -375,8 +369,4 @@ func (h *Hello) accepts(other *Hello) error {
 		return exit.Errorf(exit.Usage, "%s of %d, with %d ranks, is impossible", other.Who(), other.Count, other.Procs)
 	}
 	return nil
-}
-
-func interrupted(sig os.Signal) error {
-	return exit.Errorf(exit.Interrupted, "interrupted by %s while waiting for the other processes of the run", engine.SignalName(sig))
 }

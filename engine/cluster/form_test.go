@@ -1,9 +1,9 @@
 package cluster
 
 import (
-	"os"
+	"context"
+	"errors"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,19 +24,20 @@ func TestNodeZeroComesAfterOneWithoutANumber(t *testing.T) {
 	hello := func(pid int) *Hello {
 		return &Hello{ID: "run", Count: 2, Procs: 1, PID: pid, Host: "here", Machine: "this"}
 	}
-	form := func(j *Joining, pid int, signals chan os.Signal) error {
-		_, err := Form(j, hello(pid), Waiting{Timeout: time.Minute, MaxRanks: 2, Signals: signals, Note: func(string) {}}, func(*Cluster) error { return nil })
+	form := func(ctx context.Context, j *Joining, pid int) error {
+		_, err := Form(ctx, j, hello(pid), Waiting{Timeout: time.Minute, MaxRanks: 2, Note: func(string) {}}, func(*Cluster) error { return nil })
 		return err
 	}
 	first := joining(Unnumbered)
-	if leads, err := first.Lead(time.Minute, nil); !leads || err != nil {
+	if leads, err := first.Lead(t.Context(), time.Minute); !leads || err != nil {
 		t.Fatal(leads, err)
 	}
-	signals, ended := make(chan os.Signal, 1), make(chan error, 1)
-	go func() { ended <- form(first, 17, signals) }()
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- form(ctx, first, 17) }()
 
 	began := time.Now()
-	err = form(joining(0), 18, make(chan os.Signal))
+	err = form(t.Context(), joining(0), 18)
 	if err == nil || exit.CodeOf(err) != exit.Usage || !strings.Contains(err.Error(), "node 0 (process 17 on here), which was started without --node-rank") {
 		t.Errorf("node 0 is told: %v", err)
 	}
@@ -48,8 +49,9 @@ func TestNodeZeroComesAfterOneWithoutANumber(t *testing.T) {
 		t.Errorf("the first has ended: %v", err)
 	default:
 	}
-	signals <- syscall.SIGINT
-	if err := <-ended; exit.CodeOf(err) != exit.Interrupted {
+	cause := errors.New("interrupted")
+	interrupt(cause)
+	if err := <-ended; !errors.Is(err, cause) {
 		t.Errorf("the first ended with %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -27,9 +26,8 @@ type Joining struct {
 	// Place is the rank's place, if the process is a rank that was started by itself; nil: a node of several ranks.
 	Place *rendezvous.Place
 
-	server *rendezvous.Server // of the first, which listens
-	token  string
-	took   bool // the lead, although it had no number
+	listener *rendezvous.Listener // of the first, once it listens
+	took     bool                 // the lead, although it had no number
 }
 
 // Unnumbered is the index of a node that gets its number from the first process, the one at the address where they
@@ -80,7 +78,7 @@ func (j *Joining) Nodes() string {
 
 // Lead decides whether this process is the first, which listens. A process without a number is first if the address
 // where the processes meet is this machine's and no other process listens there.
-func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, error) {
+func (j *Joining) Lead(ctx context.Context, timeout time.Duration) (bool, error) {
 	if j.Index != Unnumbered {
 		return j.Index == 0, nil
 	}
@@ -89,7 +87,7 @@ func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, e
 		return false, exit.Errorf(exit.Usage, "%w", err)
 	}
 	for end := time.Now().Add(j.wait(timeout)); ; {
-		own, err := isOwn(host)
+		own, err := isOwn(ctx, host)
 		if own {
 			break
 		}
@@ -97,11 +95,8 @@ func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, e
 			return false, nil // dialling gives a better error
 		}
 		select { // a name may become known once its machine is up
-		case sig, ok := <-signals:
-			if ok {
-				return false, interrupted(sig)
-			}
-			signals = nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -117,46 +112,42 @@ func (j *Joining) Lead(timeout time.Duration, signals <-chan os.Signal) (bool, e
 }
 
 // isOwn reports whether a host name or IP address is one of this machine's.
-func isOwn(host string) (bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), helloLimit)
+func isOwn(ctx context.Context, host string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloLimit)
 	defer cancel()
 	list, err := net.DefaultResolver.LookupHost(ctx, host)
 	return slices.ContainsFunc(list, func(ip string) bool { return ownAddress(ip) }), err
 }
 
 func (j *Joining) listen() (err error) {
-	if j.server != nil {
-		return nil
+	if j.listener == nil {
+		j.listener, err = rendezvous.Listen(listenAddress(j.Address))
 	}
-	j.token = rendezvous.NewToken()
-	j.server, err = rendezvous.Listen(listenAddress(j.Address), j.token)
 	return err
 }
 
-// otherHead looks for another process that leads the run, at an address that is not this machine's. stop ends the
-// search.
-func (j *Joining) otherHead(own *Hello) (found <-chan error, stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+// otherHead looks for another process that leads the run, at an address that is not this machine's, until ctx ends.
+func (j *Joining) otherHead(ctx context.Context, own *Hello) (found <-chan error) {
 	to := make(chan error, 1)
 	go func() {
 		host, _, err := net.SplitHostPort(j.Address)
 		if err != nil {
 			return
 		}
-		if here, err := isOwn(host); here || err != nil {
+		if here, err := isOwn(ctx, host); here || err != nil {
 			return
 		}
 		if err := j.refusedBy(ctx, own); err != nil {
 			to <- err
 		}
 	}()
-	return to, cancel
+	return to
 }
 
 // refusedBy is why a process that already leads the run refuses this one; nil: there is none, or it admits this
 // one.
 func (j *Joining) refusedBy(ctx context.Context, own *Hello) error {
-	conn, err := rendezvous.DialAgent(ctx, j.Address, j.Secret)
+	conn, err := rendezvous.Dial(ctx, j.Address, j.Secret)
 	if err != nil {
 		return nil
 	}

@@ -110,7 +110,15 @@ type ToNode struct {
 }
 
 // size is as how many messages it counts in a queue.
-func (m *ToNode) size() int { return sizeOf(m.Got) }
+func (m *ToNode) size() int {
+	size := sizeOf(m.Got)
+	if m.Msg != nil && m.Msg.Store != nil {
+		for _, value := range m.Msg.Store.Values {
+			size += len(value) >> 14
+		}
+	}
+	return size
+}
 
 func (m *ToCoordinator) size() int { return sizeOf(m.Got) }
 

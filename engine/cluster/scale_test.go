@@ -16,8 +16,8 @@ import (
 )
 
 // Many nodes meet, each of eight ranks: every agent and rank is a goroutine, and speaks the real protocol over TCP and
-// TLS, the ranks over their node's relay, which is in this process too. Each rank puts its address into the store, ranks that lead their node get those of all others that do, in one
-// round, and the others that of their leader. DRUN_TEST_NODES=1000 is the size for measurements.
+// TLS, the ranks through their node's link. Each rank puts its address into the store, ranks that lead their node get those
+// of all others that do, in one round, and the others that of their leader. DRUN_TEST_NODES=1000 is the size for measurements.
 func TestManyNodes(t *testing.T) {
 	const procs = 8
 	nodes := 50
@@ -28,19 +28,19 @@ func TestManyNodes(t *testing.T) {
 		}
 	}
 	world := nodes * procs
-	// Both ends of each node's two connections are here.
-	need := uint64(5*nodes + 100)
+	// Both ends of each node's connection are here.
+	need := uint64(3*nodes + 100)
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur < need {
 		t.Skipf("%d nodes take more open files than a process may have here: ulimit -n %d", nodes, need)
 	}
 	begin := time.Now()
-	listener, err := rendezvous.Listen("127.0.0.1:0", "token")
+	listener, err := rendezvous.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	joining := func(index int) *Joining {
-		j := &Joining{Address: listener.Addr(), Secret: "swordfish", ID: "many", Index: index, Count: nodes}
+		j := &Joining{Address: listener.Addr().String(), Secret: "swordfish", ID: "many", Index: index, Count: nodes}
 		if index > 0 {
 			j.Index = Unnumbered
 		}
@@ -53,9 +53,9 @@ func TestManyNodes(t *testing.T) {
 	ctx, stop := context.WithTimeout(context.Background(), limit)
 	defer stop()
 
-	var all sync.WaitGroup
-	meet := func(job *engine.Job, relay *rendezvous.Relay) error {
-		store := relay.Store()
+	var all, met sync.WaitGroup
+	met.Add(world)
+	meet := func(job *engine.Job, store *rendezvous.Store) error {
 		rank := job.Place.Rank
 		if err := store.Set(ctx, strconv.Itoa(rank), fmt.Appendf(nil, "10.0.%d.%d:%d", rank/256, rank%256, 10000+rank)); err != nil {
 			return err
@@ -74,43 +74,46 @@ func TestManyNodes(t *testing.T) {
 		}
 		return err
 	}
-	start := func(s *Start) {
-		relay, err := rendezvous.NewRelay(listener.Addr(), s.Jobs[0].Store.Token)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer relay.Close()
-		var ranks sync.WaitGroup
-		defer ranks.Wait()
+	table := rendezvous.NewTable()
+	start := func(s *Start, send func(*ToCoordinator), inbox <-chan *ToNode) {
+		remotes := map[int]*rendezvous.Remote{}
 		for i := range s.Jobs {
-			ranks.Go(func() {
-				if err := meet(&s.Jobs[i], relay); err != nil {
+			rank := s.Jobs[i].Place.Rank
+			remote := rendezvous.NewRemote(0, func(q *rendezvous.Request) error {
+				send(&ToCoordinator{Rank: rank, Msg: &engine.ToAgent{Store: q}})
+				return nil
+			})
+			remotes[rank] = remote
+			go func() {
+				defer met.Done()
+				if err := meet(&s.Jobs[i], remote.Store()); err != nil {
 					t.Error(err)
 				}
-			})
+			}()
 		}
+		for m := range inbox {
+			if m.End != nil {
+				return
+			}
+			remotes[m.Rank].Deliver(m.Msg.Store)
+		}
+		t.Error("the run ended without a word")
 	}
 	for index := 1; index < nodes; index++ {
 		all.Go(func() {
-			joined, err := Join(joining(index), hello(index), limit, make(chan os.Signal), func(string) {})
+			joined, err := Join(ctx, joining(index), hello(index), limit, func(string) {})
 			if err != nil {
 				t.Error(err)
+				met.Add(-procs)
 				return
 			}
 			defer joined.Link.Close()
-			start(joined.Start)
-			for m := range joined.Inbox {
-				if m.End != nil {
-					return
-				}
-			}
-			t.Error("the run ended without a word")
+			start(joined.Start, joined.Link.Send, joined.Inbox)
 		})
 	}
 	j := joining(0)
-	j.server, j.token = listener, "token"
-	c, err := Form(j, hello(0), Waiting{Timeout: limit, MaxRanks: world, Signals: make(chan os.Signal), Note: func(string) {}}, func(*Cluster) error { return nil })
+	j.listener = listener
+	c, err := Form(ctx, j, hello(0), Waiting{Timeout: limit, MaxRanks: world, Note: func(string) {}}, func(*Cluster) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,28 +121,45 @@ func TestManyNodes(t *testing.T) {
 	of := func(index int, ranks []int) *Start {
 		s := &Start{World: world, Index: index}
 		for _, rank := range ranks {
-			s.Jobs = append(s.Jobs, engine.Job{Place: c.Places[rank], Peers: ranks, Store: engine.Meeting{Token: c.Token}})
+			s.Jobs = append(s.Jobs, engine.Job{Place: c.Places[rank], Peers: ranks})
 		}
 		return s
+	}
+	answer := func(m *ToCoordinator, send func(*ToNode)) {
+		go func() { send(&ToNode{Rank: m.Rank, Msg: &engine.ToWorker{Store: table.Do(m.Msg.Store, nil)}}) }()
 	}
 	seen := map[int]bool{}
 	for _, m := range c.Members {
 		seen[m.Index] = true
 		m.Link.Send(&ToNode{Start: of(m.Index, m.Ranks)})
+		go func() {
+			for asked := range m.Inbox {
+				answer(asked, m.Link.Send)
+			}
+		}()
 	}
 	if len(seen) != nodes-1 || len(c.Places) != world || c.Places[world-1].NodeRank != nodes-1 || c.Places[world-1].LocalRank != procs-1 {
 		t.Errorf("%d nodes, %d places, the last %+v", 1+len(seen), len(c.Places), c.Places[world-1])
 	}
-	start(of(0, c.Own))
+	ours, theirs := Pipe()
+	go func() {
+		for asked := range Inbox(ours) {
+			answer(asked, ours.Send)
+		}
+	}()
+	all.Go(func() { start(of(0, c.Own), theirs.Send, Inbox(theirs)) })
+	met.Wait()
+	ours.Send(&ToNode{End: &End{}})
 	for _, m := range c.Members {
 		m.Link.Send(&ToNode{End: &End{}})
 	}
 	all.Wait()
+	ours.Close()
 	took := time.Since(begin)
 	for _, m := range c.Members {
 		go m.Link.Close()
 	}
-	c.Server.Close()
+	c.Listener.Close()
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		t.Fatal(err)

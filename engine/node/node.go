@@ -18,7 +18,6 @@ import (
 	"drun/engine/cluster"
 	"drun/engine/console"
 	"drun/engine/recipe"
-	"drun/engine/rendezvous"
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
@@ -31,6 +30,11 @@ const (
 	// lookEvery is how often a node with a board of its own checks whether ranks have waited for so long that
 	// boards should be compared.
 	lookEvery = 100 * time.Millisecond
+	// Ranks that join show that they are alive. One that does not, because it was stopped or hangs, would hold up the
+	// others until their own limit, and they would be blamed. joiningAtLeast is the least time for which a rank may
+	// show no life: a machine may be busy.
+	joiningEvery   = 200 * time.Millisecond
+	joiningAtLeast = 3 * time.Second
 )
 
 // Config is what a node knows about its machine, and about the run before it starts.
@@ -47,7 +51,7 @@ type Config struct {
 	// Backend finds the plugin of a backend, nil for one that is built in.
 	Backend func(name string) (*host.Plugin, error)
 
-	Store   string // address of the key-value store
+	Meeting string // address at which the processes of the run have met; "": there is one process
 	Address string // of this machine, as other nodes reach it; "": no other nodes
 	Signals <-chan os.Signal
 	OnSpawn func(rank, pid int)
@@ -61,7 +65,6 @@ type node struct {
 
 	plugin *host.Plugin
 	found  map[string]func() *engine.Found // of groups' own backends, each looked for once
-	relay  *rendezvous.Relay               // nil: the ranks ask the store themselves
 	board  *board.Board
 	told   board.Told // what the coordinator knows of the board
 	shared bool       // the board is the coordinator's: nothing on it has to be sent
@@ -122,11 +125,6 @@ func (n *node) spawnAll() (err error) {
 		return err
 	}
 	jobs := n.start.Jobs
-	if at := jobs[0].Store; len(jobs) > 1 && len(jobs) < n.start.World && at.Problem == "" {
-		if n.relay, err = rendezvous.NewRelay(n.Store, at.Token); err != nil {
-			return err
-		}
-	}
 	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
 	exe, beside := n.Exe, len(jobs)
 	if n.PluginHost != "" && (n.plugin != nil || n.Bundle.NamesBackends()) {
@@ -137,7 +135,7 @@ func (n *node) spawnAll() (err error) {
 	}
 	for i := range jobs {
 		job := n.complete(&jobs[i])
-		p, err := spawn(exe, beside, job, files, func(rank int, stderr bool, text string) {
+		p, err := spawn(exe, beside, job, environment(job, n.Meeting), files, func(rank int, stderr bool, text string) {
 			n.Console.Line(rank, stderr, text)
 			n.send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})
 			n.link.Wait()
@@ -184,10 +182,6 @@ func (n *node) complete(job *engine.Job) *engine.Job {
 		job.Memory = memory.Machine()
 	}
 	job.Watched = n.Watched
-	job.Store.Address = n.Store
-	if n.relay != nil {
-		job.Store.Near = n.relay.Addr()
-	}
 	if job.NodeAddress = n.Address; n.start.Address != "" {
 		job.NodeAddress = n.start.Address
 	}
@@ -241,8 +235,11 @@ func (n *node) refuse(err error) {
 // watch passes everything on until the coordinator starts the next attempt, says how the run
 // ended, or is gone.
 func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cluster.End) {
-	var deadline, look <-chan time.Time
-	joining := n.watchJoining()
+	var deadline, look, joining <-chan time.Time
+	var joins board.JoinWatch
+	if n.board != nil && n.start.World > 1 && n.Timeout > 0 {
+		joining = time.Tick(joiningEvery)
+	}
 	began := time.Now()
 	sample := time.NewTimer(nextSample(0))
 	defer sample.Stop()
@@ -283,10 +280,17 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 		case <-sample.C:
 			n.sample()
 			sample.Reset(nextSample(time.Since(began)))
-		case <-joining.C:
-			if f := joining.look(); f != nil {
-				n.send(&cluster.ToCoordinator{Rank: f.Rank, Msg: &engine.ToAgent{Failure: f}})
+		case <-joining:
+			limit := max(n.Timeout, joiningAtLeast)
+			rank, all := joins.Check(n.board, limit)
+			if rank >= 0 {
+				n.send(&cluster.ToCoordinator{Rank: rank, Msg: &engine.ToAgent{Failure: &engine.Failure{Rank: rank, Code: exit.Timeout, When: board.Now(),
+					Message: fmt.Sprintf("it has not joined the others, and has shown no sign of life for %v", limit),
+					Hint:    "its process may have been stopped (SIGSTOP, a debugger), or the machine may be too busy to run it"}}})
 				n.ending()
+			}
+			if all || rank >= 0 {
+				joining = nil
 			}
 		case <-deadline:
 			n.kill()
@@ -314,7 +318,7 @@ func (n *node) tell(ev event) {
 			}
 		}
 		if ev.msg.Handed != nil {
-			n.handed.take(ev.rank, ev.msg.Handed)
+			n.handed.take(ev.rank)
 		}
 		if ev.msg.Taken {
 			n.opened(ev.rank)
@@ -424,9 +428,6 @@ func (n *node) clean() {
 	n.kill()
 	for state := range n.restores {
 		n.forgetRestored(state)
-	}
-	if n.relay != nil {
-		defer n.relay.Close()
 	}
 	limit := time.After(2 * time.Second)
 	for n.left > 0 {

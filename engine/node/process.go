@@ -44,7 +44,7 @@ type process struct {
 // channel as descriptor 3 and the shared files after it. The channel is its lifeline: a worker whose node is gone
 // ends. One that is stopped and cannot read the channel is killed by the kernel when the thread that started it
 // ends; the caller is therefore locked to its thread.
-func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
+func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine fu
 	}
 	cmd := exec.Command(exe)
 	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Place.Rank)}
-	cmd.Env = append(os.Environ(), environment(job)...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, shared...)
 	// In a process group of its own: a signal from the terminal reaches only the node, and what a worker started
 	// can be killed with it.
@@ -95,10 +95,10 @@ func spawn(exe string, beside int, job *engine.Job, shared []*os.File, onLine fu
 	return p, nil
 }
 
-// environment tells a worker, and tools that look, its place and its run.
-func environment(job *engine.Job) []string {
+// environment tells a worker, and tools that look, its place, its run and where the processes of the run have met.
+func environment(job *engine.Job, meeting string) []string {
 	env := job.Place.Environ()
-	if host, port, err := net.SplitHostPort(job.Store.Address); err == nil {
+	if host, port, err := net.SplitHostPort(meeting); err == nil {
 		env = append(env, "MASTER_ADDR="+host, "MASTER_PORT="+port)
 	}
 	return append(env,
@@ -110,9 +110,9 @@ func environment(job *engine.Job) []string {
 	)
 }
 
-// outboxSize is more than a worker can be sent before it reads: its job, a reply to the one question it may have
-// open, and the cancellation.
-const outboxSize = 16
+// outboxSize is more than a worker can be sent before it reads: its job, a reply to each question that it may have
+// open, of which only those to the store are several, and the cancellation.
+const outboxSize = 1 << 12
 
 // send queues a message. One goroutine sends them in order, since a worker that is stopped or busy may take its
 // time.

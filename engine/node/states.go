@@ -23,7 +23,7 @@ type handedOver struct {
 // save is a state that ranks hand over.
 type save struct {
 	region *transfer.Region
-	open   map[int][]engine.Span // of ranks that have not handed over yet
+	open   map[int]bool // ranks that have not handed over yet
 }
 
 func newHandedOver(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) *handedOver {
@@ -39,34 +39,19 @@ func (h *handedOver) ask(rank int, to *engine.HandOver) error {
 		if err != nil {
 			return err
 		}
-		s = &save{region, map[int][]engine.Span{}}
+		s = &save{region, map[int]bool{}}
 		h.saves[to.State] = s
 		h.held.Put(to.State, region)
 	}
-	s.open[rank] = to.Spans
+	s.open[rank] = true
 	s.region.Ask(to)
 	return nil
 }
 
-// take notes that a rank has handed over, and writes data that it could not write itself and sent instead.
-func (h *handedOver) take(rank int, m *engine.Handed) {
+// take notes that a rank has handed over.
+func (h *handedOver) take(rank int) {
 	for _, s := range h.saves {
-		spans, open := s.open[rank]
-		if !open {
-			continue
-		}
 		delete(s.open, rank)
-		if len(m.Data) > 0 && len(m.Data) != len(spans) {
-			m.Error = fmt.Sprintf("%d of %d entries were handed over", len(m.Data), len(spans))
-		}
-		for i := 0; i < len(m.Data) && m.Error == ""; i++ {
-			if int64(len(m.Data[i])) != spans[i].Bytes {
-				m.Error = fmt.Sprintf("an entry has %d bytes, not %d", len(m.Data[i]), spans[i].Bytes)
-			} else if _, err := s.region.WriteAt(m.Data[i], spans[i].Offset); err != nil {
-				m.Error = err.Error()
-			}
-		}
-		m.Data = nil
 	}
 }
 

@@ -58,10 +58,10 @@ type snapshot struct {
 }
 
 // part gives a rank's part.
-func (s *snapshot) part(rank int, way Way) *engine.Restored {
+func (s *snapshot) part(rank int, near bool) *engine.Restored {
 	out := &engine.Restored{Entries: slices.Clone(s.parts[rank].Entries)}
-	in := way != Sent && s.region != nil && s.parts[rank].Apart
-	if in && way == Near {
+	in := s.region != nil && s.parts[rank].Apart
+	if in && near {
 		s.region.Lend(out)
 	} else if in {
 		out.State, out.Size = s.number, s.region.Used

@@ -61,18 +61,23 @@ func (s *saving) bringAll() error {
 	for _, d := range s.distant {
 		byNode[d.node] = append(byNode[d.node], d)
 	}
-	failed := make(chan error, len(byNode))
-	for _, list := range byNode {
-		go func() { failed <- s.bring(list, 0, s.region.Used) }()
+	err := eachNode(byNode, func(_ Node, list []distant) error { return s.bring(list, 0, s.region.Used) })
+	if err == nil {
+		s.distant = nil
 	}
-	var err error
-	for range byNode {
+	return err
+}
+
+// eachNode calls do for all nodes at the same time, and returns the first error.
+func eachNode[T any](all map[Node]T, do func(Node, T) error) (err error) {
+	failed := make(chan error, len(all))
+	for node, of := range all {
+		go func() { failed <- do(node, of) }()
+	}
+	for range all {
 		if e := <-failed; err == nil {
 			err = e
 		}
-	}
-	if err == nil {
-		s.distant = nil
 	}
 	return err
 }
@@ -107,27 +112,17 @@ func (s *saving) chunks() (map[int64][]checkpoints.Chunk, error) {
 			all[e.Offset] = chunks
 		}
 	}
-	failed := make(chan error, len(offered))
-	for node, offers := range offered {
-		go func() {
-			ranges := make([]transfer.Range, len(offers))
-			for i, o := range offers {
-				ranges[i] = o.r
-			}
-			sums, err := node.Sums(s.number, ranges)
-			for i := range sums {
-				o := offers[i]
-				o.to.Bytes, o.to.SHA256 = int(o.r.Bytes), hex.EncodeToString(sums[i][:])
-				o.to.Fetch = func() ([]byte, error) { return node.Chunk(s.number, o.r, sums[i]) }
-			}
-			failed <- err
-		}()
-	}
-	var err error
-	for range offered {
-		if e := <-failed; err == nil {
-			err = e
+	return all, eachNode(offered, func(node Node, offers []offer) error {
+		ranges := make([]transfer.Range, len(offers))
+		for i, o := range offers {
+			ranges[i] = o.r
 		}
-	}
-	return all, err
+		sums, err := node.Sums(s.number, ranges)
+		for i := range sums {
+			o := offers[i]
+			o.to.Bytes, o.to.SHA256 = int(o.r.Bytes), hex.EncodeToString(sums[i][:])
+			o.to.Fetch = func() ([]byte, error) { return node.Chunk(s.number, o.r, sums[i]) }
+		}
+		return err
+	})
 }

@@ -208,27 +208,14 @@ func (s *saving) hold() {
 func (s *saving) take(rank int, m *engine.Handed) {
 	spans := s.asked[rank]
 	delete(s.asked, rank)
-	switch {
-	case m.Error != "":
+	if m.Error != "" {
 		s.err = errors.Join(s.err, fmt.Errorf("rank %d: %s", rank, m.Error))
 		return
-	case len(m.Data) != len(spans) && len(m.Data) > 0:
-		s.err = errors.Join(s.err, fmt.Errorf("rank %d has handed over %d of %d entries", rank, len(m.Data), len(spans)))
-		return
 	}
-	for n, span := range spans {
+	for _, span := range spans {
 		e := &s.parts[rank].Entries[span.Entry]
 		if node := s.nodes[rank]; node != nil {
 			s.distant = append(s.distant, distant{span.Offset, span.Offset + span.Bytes, node})
-		} else if len(m.Data) > 0 {
-			if int64(len(m.Data[n])) != e.Bytes {
-				s.err = errors.Join(s.err, fmt.Errorf("%q of rank %d has %d bytes, not %d", e.Name, rank, len(m.Data[n]), e.Bytes))
-				continue
-			}
-			if _, err := s.region.WriteAt(m.Data[n], span.Offset); err != nil {
-				s.err = errors.Join(s.err, err)
-				continue
-			}
 		}
 		e.Offset = span.Offset
 		e.Data = s.region.Mem[span.Offset:][:e.Bytes:e.Bytes]

@@ -85,8 +85,6 @@ func TestBadHandOver(t *testing.T) {
 		{"negative", header("int8:-1:x"), nil, "has -1 bytes"},
 		{"huge", header("int8:1099511627776:", "int8:1:"), nil, "larger than"},
 		{"failed", header("int8:8:x"), &engine.Handed{Error: "no memory"}, "rank 0: no memory"},
-		{"too few", header("int8:8:x", "int8:8:y"), &engine.Handed{Data: [][]byte{make([]byte, 8)}}, "1 of 2 entries"},
-		{"too short", header("int8:8:x"), &engine.Handed{Data: [][]byte{make([]byte, 7)}}, "has 7 bytes, not 8"},
 	} {
 		s := newSaving()
 		s.parts[0] = c.part
@@ -101,13 +99,11 @@ func TestBadHandOver(t *testing.T) {
 	}
 }
 
-// A checkpoint in memory is given to ranks of this machine as places in its memory file, to others as
-// a copy. Besides the newest there is at most one more such file, for the next.
+// A checkpoint in memory is given to ranks of this machine as places in its memory file. Besides the newest there is at most one more such file, for the next.
 func TestSnapshotGivesItsMemoryBack(t *testing.T) {
 	var r Record
 	open := func() int { list, _ := os.ReadDir("/proc/self/fd"); return len(list) }
 	before := open()
-	var sent []engine.Entry
 	for step := range 5 {
 		g, err := r.regions.Take(1 << 20)
 		if err != nil {
@@ -118,7 +114,7 @@ func TestSnapshotGivesItsMemoryBack(t *testing.T) {
 		}
 		last := &snapshot{int64(step), 0, map[int]*engine.Part{0: {Apart: true, Entries: []engine.Entry{{Data: g.Mem[64 : 1<<20], Bytes: 1<<20 - 64, Offset: 64}}}}, g, transfer.Number()}
 		r.remember(last)
-		near := last.part(0, Near)
+		near := last.part(0, true)
 		file, err := os.Open(near.File)
 		if err != nil {
 			t.Fatal(err)
@@ -130,7 +126,6 @@ func TestSnapshotGivesItsMemoryBack(t *testing.T) {
 			t.Fatalf("step %d: %v, got %v", step, err, data)
 		}
 		file.Close()
-		sent = last.part(0, Sent).Entries
 		if n := open(); n > before+2 {
 			t.Fatalf("%d files are open, want those before, %d, and two", n, before)
 		}
@@ -139,9 +134,6 @@ func TestSnapshotGivesItsMemoryBack(t *testing.T) {
 	r.regions.Close()
 	if n := open(); n != before {
 		t.Errorf("%d files are open, want %d", n, before)
-	}
-	if sent[0].Data[0] != 4 {
-		t.Errorf("the copy has changed: %d", sent[0].Data[0])
 	}
 }
 
@@ -163,7 +155,7 @@ func TestUnchangedDataIsNotHandedOverAgain(t *testing.T) {
 			handed := &engine.Handed{}
 			for _, span := range s.asked[rank] {
 				e := s.parts[rank].Entries[span.Entry]
-				handed.Data = append(handed.Data, bytes.Repeat(e.Sum[:1], int(e.Bytes)))
+				copy(s.region.Mem[span.Offset:], bytes.Repeat(e.Sum[:1], int(e.Bytes)))
 				asked++
 			}
 			if fail && rank == 0 {

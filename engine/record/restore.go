@@ -65,18 +65,10 @@ type found struct {
 	store  *checkpoints.Store // which contains it
 }
 
-// Way is how a checkpoint's data reaches a rank that restores it.
-type Way int
-
-const (
-	Near    Way = iota // in a memory file that the rank can open, until Taken
-	Fetched            // the rank's node asks for it, until Taken: see Held
-	Sent               // with the answer
-)
-
-// Restore gives a rank its part of the checkpoint that it asks for. It waits for the save in flight, and answers in
-// the background.
-func (r *Checkpoints) Restore(rank int, step string, way Way, send func(*engine.Restored)) {
+// Restore gives a rank its part of the checkpoint that it asks for, until Taken: in a memory file if the rank is near
+// and can open it, otherwise for its node to ask for (see Held). It waits for the save in flight, and answers in the
+// background.
+func (r *Checkpoints) Restore(rank int, step string, near bool, send func(*engine.Restored)) {
 	q, flight := question{step, r.begun}, r.flight
 	r.pending.Go(func() {
 		if flight != nil {
@@ -84,7 +76,7 @@ func (r *Checkpoints) Restore(rank int, step string, way Way, send func(*engine.
 		}
 		state, err := (*engine.Restored)(nil), r.Unsaved()
 		if err == nil {
-			state, err = r.restore(rank, q, way)
+			state, err = r.restore(rank, q, near)
 		}
 		if err != nil {
 			state = &engine.Restored{Error: err.Error(), Code: exit.CodeOf(err), Hint: exit.HintOf(err)}
@@ -120,7 +112,7 @@ func (r *Checkpoints) forgetRestores() (fetched []uint64) {
 	return fetched
 }
 
-func (r *Checkpoints) restore(rank int, q question, way Way) (*engine.Restored, error) {
+func (r *Checkpoints) restore(rank int, q question, near bool) (*engine.Restored, error) {
 	r.restores.mu.Lock()
 	f := r.restores.found[q]
 	if f == nil {
@@ -141,20 +133,18 @@ func (r *Checkpoints) restore(rank int, q question, way Way) (*engine.Restored, 
 	}
 	var out *engine.Restored
 	if f.memory != nil {
-		out = f.memory.part(part, way)
+		out = f.memory.part(part, near)
 	} else {
 		l := r.load(rank, f)
 		err := l.err
 		if err == nil {
-			out, err = r.part(l, part, way)
+			out, err = r.part(l, part, near)
 		}
 		if err == nil && f.info.WorldSize != len(r.places) {
 			out.Cut, err = l.cut(f.differ, rank, len(r.places))
 		}
-		if way == Sent || err != nil {
-			r.Taken(rank)
-		}
 		if err != nil {
+			r.Taken(rank)
 			return nil, r.unread(f, err)
 		}
 	}
@@ -237,25 +227,18 @@ func (r *Checkpoints) giveLoaded(l *loaded) {
 }
 
 // part gives a rank's part.
-func (r *Checkpoints) part(l *loaded, rank int, way Way) (*engine.Restored, error) {
+func (r *Checkpoints) part(l *loaded, rank int, near bool) (*engine.Restored, error) {
 	out := &engine.Restored{}
-	if way == Near && l.view.Size > 0 {
+	if near && l.view.Size > 0 {
 		if err := l.bring(l.view.Parts[rank], &r.regions); err != nil {
 			return nil, err
 		}
 		l.region.Lend(out)
-	} else if way == Fetched && l.view.Size > 0 {
+	} else if l.view.Size > 0 {
 		out.State, out.Size = l.number, l.view.Size
 	}
 	for _, e := range l.view.Parts[rank] {
-		entry := engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Bytes: e.Bytes, Offset: e.Offset}
-		if way == Sent && e.Bytes > 0 {
-			entry.Data = make([]byte, e.Bytes)
-			if _, err := l.view.ReadAt(entry.Data, e.Offset); err != nil {
-				return nil, err
-			}
-		}
-		out.Entries = append(out.Entries, entry)
+		out.Entries = append(out.Entries, engine.Entry{Name: e.Name, DType: e.DType, Shape: e.Shape, Bytes: e.Bytes, Offset: e.Offset})
 	}
 	return out, nil
 }

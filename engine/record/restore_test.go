@@ -37,12 +37,12 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 	}
 	r := &Checkpoints{store: store, rows: rows{run: &history.Run{UID: "r"}, attempt: newAttempt(0, time.Now(), 0)}, places: make([]rendezvous.Place, 3), restores: newRestores()}
 	defer r.regions.Close()
-	ask := func(rank int, step string, way Way) *engine.Restored {
+	ask := func(rank int, step string, near bool) *engine.Restored {
 		t.Helper()
 		answer := make(chan *engine.Restored, 1)
-		r.Restore(rank, step, way, func(s *engine.Restored) { answer <- s })
+		r.Restore(rank, step, near, func(s *engine.Restored) { answer <- s })
 		s := <-answer
-		if s.Error != "" || len(s.Entries) != 2 || (s.File != "") != (way == Near) || (s.State != 0) != (way == Fetched) || way != Sent && s.Entries[0].Data != nil {
+		if s.Error != "" || len(s.Entries) != 2 || (s.File != "") != near || (s.State != 0) == near || s.Entries[0].Data != nil {
 			t.Fatalf("rank %d: %+v", rank, s)
 		}
 		return s
@@ -67,13 +67,13 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 			t.Errorf("%s: rank %d reads %d… of %d bytes, want %d…", what, rank, got[0], len(got), value(step, rank)[0])
 		}
 	}
-	away := ask(2, "0", Fetched)
+	away := ask(2, "0", false)
 	check("away", away, 0, 2)
 	if r.restores.loaded.region != nil {
 		t.Error("there is memory for what another node restores")
 	}
-	first := ask(0, "0", Near)
-	also := ask(1, "0", Near)
+	first := ask(0, "0", true)
+	also := ask(1, "0", true)
 	if first.File != also.File {
 		t.Errorf("two ranks read %s and %s", first.File, also.File)
 	}
@@ -84,18 +84,16 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 	}
 	r.Taken(2)
 	r.Taken(0)
-	other := ask(0, "1", Near)
-	sent := ask(2, "2", Sent)
-	last := ask(2, "2", Near)
+	other := ask(0, "1", true)
+	last := ask(2, "2", true)
 	check("kept", also, 0, 1)
 	check("another", other, 1, 0)
-	check("sent", sent, 2, 2)
 	check("last", last, 2, 2)
 	for rank := range 3 {
 		r.Taken(rank)
 		r.Taken(rank) // said twice
 	}
-	check("again", ask(1, "1", Near), 1, 1)
+	check("again", ask(1, "1", true), 1, 1)
 	r.forgetRestores()
 	r.regions.Close()
 	if len(r.restores.reading) > 0 || r.restores.loaded != nil {
@@ -146,7 +144,7 @@ func TestUnreadableForNodes(t *testing.T) {
 	r := &Checkpoints{store: store, rows: rows{run: &history.Run{UID: "r"}, attempt: newAttempt(0, time.Now(), 0)}, places: make([]rendezvous.Place, 2), restores: newRestores()}
 	r.run.Name = "calm"
 	answer := make(chan *engine.Restored, 1)
-	r.Restore(1, "last", Fetched, func(s *engine.Restored) { answer <- s })
+	r.Restore(1, "last", false, func(s *engine.Restored) { answer <- s })
 	s := <-answer
 	want := &transfer.Want{State: s.State, Ranges: []transfer.Range{{Bytes: 1 << 18}}}
 	if got := r.Held.Answer(want); got.Error != "" || len(got.Data) != 1<<18 {

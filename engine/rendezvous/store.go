@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"drun/collective"
@@ -25,30 +26,91 @@ const (
 // [collective.WaitLimit] limits the waits and is checked during them.
 type Store struct {
 	space string
-	link
+	do    func(ctx context.Context, q *Request) (*Reply, error)
 }
 
 var _ collective.Store = (*Store)(nil)
 
-// link carries requests to the table.
-type link interface {
-	do(ctx context.Context, q *request) (*reply, error)
-	Close() error
+// In returns another namespace of the same store.
+func (s *Store) In(space string) *Store { return &Store{space, s.do} }
+
+// Memory makes a store for this process alone. Values are copied both ways, as between processes.
+func Memory() *Store {
+	table := NewTable()
+	return &Store{do: func(ctx context.Context, q *Request) (*Reply, error) {
+		own := *q
+		own.Values = cloned(q.Values)
+		r := table.Do(&own, ctx.Done())
+		if len(r.Missing) > 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		r.Values = cloned(r.Values)
+		return r, nil
+	}}
 }
 
-// Memory makes a store for this process alone, in a world of one rank.
-func Memory() *Store { return &Store{link: memory{newTable()}} }
+func cloned(values [][]byte) [][]byte {
+	out := make([][]byte, len(values))
+	for i, v := range values {
+		out[i] = slices.Clone(v)
+	}
+	return out
+}
 
-// Unavailable makes a store whose every call fails with err.
-func Unavailable(err error) *Store { return &Store{link: unavailable{err}} }
+// Remote gives access to the store of another process, to which messages go both ways.
+type Remote struct {
+	send func(*Request) error
 
-type unavailable struct{ err error }
+	mu      sync.Mutex
+	last    uint64 // number of the latest request
+	waiting map[uint64]chan *Reply
+}
 
-func (u unavailable) do(context.Context, *request) (*reply, error) { return nil, u.err }
-func (u unavailable) Close() error                                 { return nil }
+// silentAtMost is how long a reply may take beyond the wait that was asked for.
+const silentAtMost = 20 * time.Second
 
-// In returns another namespace of the same store. Close closes both.
-func (s *Store) In(space string) *Store { return &Store{space: space, link: s.link} }
+// NewRemote sends requests with send, numbered from first on; their replies are passed to Deliver.
+func NewRemote(first uint64, send func(*Request) error) *Remote {
+	return &Remote{send: send, last: first, waiting: map[uint64]chan *Reply{}}
+}
+
+// Store is the store.
+func (r *Remote) Store() *Store { return &Store{do: r.do} }
+
+// Deliver accepts a reply; one that answers no request is dropped.
+func (r *Remote) Deliver(a *Reply) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if to := r.waiting[a.ID]; to != nil {
+		to <- a
+		delete(r.waiting, a.ID)
+	}
+}
+
+func (r *Remote) do(ctx context.Context, asked *Request) (*Reply, error) {
+	q, answer := *asked, make(chan *Reply, 1)
+	r.mu.Lock()
+	r.last++
+	q.ID = r.last
+	r.waiting[q.ID] = answer
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.waiting, q.ID)
+	}()
+	if err := r.send(&q); err != nil {
+		return nil, fmt.Errorf("the key-value store cannot be reached: %w", err)
+	}
+	select {
+	case a := <-answer:
+		return a, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(q.Wait + silentAtMost):
+		return nil, errors.New("the key-value store does not answer")
+	}
+}
 
 // A MissingError ends a wait for keys that nobody has set.
 type MissingError struct {
@@ -85,7 +147,7 @@ func (s *Store) Set(ctx context.Context, key string, value []byte) error {
 }
 
 func (s *Store) MultiSet(ctx context.Context, keys []string, values [][]byte) error {
-	_, err := s.ask(ctx, &request{Op: opSet, Keys: keys, Values: values})
+	_, err := s.ask(ctx, &Request{Op: opSet, Keys: keys, Values: values})
 	return err
 }
 
@@ -99,7 +161,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 
 // MultiGet waits until all keys exist and returns their values at one moment.
 func (s *Store) MultiGet(ctx context.Context, keys []string) ([][]byte, error) {
-	r, err := s.ask(ctx, &request{Op: opGet, Keys: keys})
+	r, err := s.ask(ctx, &Request{Op: opGet, Keys: keys})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +173,7 @@ func (s *Store) MultiGet(ctx context.Context, keys []string) ([][]byte, error) {
 
 // Add adds to a counter, which starts at 0, and returns the sum. The counter's value is decimal text.
 func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error) {
-	r, err := s.ask(ctx, &request{Op: opAdd, Keys: []string{key}, Amount: amount})
+	r, err := s.ask(ctx, &Request{Op: opAdd, Keys: []string{key}, Amount: amount})
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +183,7 @@ func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error
 // CompareSet changes a key's value from expected to desired; a key that does not exist is created if expected is
 // empty. It returns the value afterwards, empty if the key still does not exist.
 func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	r, err := s.ask(ctx, &request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}})
+	r, err := s.ask(ctx, &Request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}})
 	if err != nil {
 		return nil, err
 	}
@@ -132,17 +194,17 @@ func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []
 }
 
 func (s *Store) Append(ctx context.Context, key string, value []byte) error {
-	_, err := s.ask(ctx, &request{Op: opAppend, Keys: []string{key}, Values: [][]byte{value}})
+	_, err := s.ask(ctx, &Request{Op: opAppend, Keys: []string{key}, Values: [][]byte{value}})
 	return err
 }
 
 func (s *Store) Wait(ctx context.Context, keys []string) error {
-	_, err := s.ask(ctx, &request{Op: opWait, Keys: keys})
+	_, err := s.ask(ctx, &Request{Op: opWait, Keys: keys})
 	return err
 }
 
 func (s *Store) Check(ctx context.Context, keys []string) (bool, error) {
-	r, err := s.ask(ctx, &request{Op: opCheck, Keys: keys})
+	r, err := s.ask(ctx, &Request{Op: opCheck, Keys: keys})
 	if err != nil {
 		return false, err
 	}
@@ -150,7 +212,7 @@ func (s *Store) Check(ctx context.Context, keys []string) (bool, error) {
 }
 
 func (s *Store) Delete(ctx context.Context, key string) (bool, error) {
-	r, err := s.ask(ctx, &request{Op: opDelete, Keys: []string{key}})
+	r, err := s.ask(ctx, &Request{Op: opDelete, Keys: []string{key}})
 	if err != nil {
 		return false, err
 	}
@@ -158,7 +220,7 @@ func (s *Store) Delete(ctx context.Context, key string) (bool, error) {
 }
 
 func (s *Store) NumKeys(ctx context.Context) (int, error) {
-	r, err := s.ask(ctx, &request{Op: opNumKeys})
+	r, err := s.ask(ctx, &Request{Op: opNumKeys})
 	if err != nil {
 		return 0, err
 	}
@@ -166,7 +228,7 @@ func (s *Store) NumKeys(ctx context.Context) (int, error) {
 }
 
 // ask makes a request, and repeats it until its keys exist or its time is up.
-func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
+func (s *Store) ask(ctx context.Context, q *Request) (*Reply, error) {
 	q.Space = s.space
 	if err := q.check(); err != nil {
 		return nil, err
@@ -205,28 +267,4 @@ func (s *Store) ask(ctx context.Context, q *request) (*reply, error) {
 			}
 		}
 	}
-}
-
-// memory is a link to a table in this process. Values are copied both ways, as over a connection.
-type memory struct{ table *table }
-
-func (m memory) do(ctx context.Context, q *request) (*reply, error) {
-	own := *q
-	own.Values = cloned(q.Values)
-	r := m.table.do(&own, ctx.Done())
-	if len(r.Missing) > 0 && ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	r.Values = cloned(r.Values)
-	return r, nil
-}
-
-func (m memory) Close() error { return nil }
-
-func cloned(values [][]byte) [][]byte {
-	out := make([][]byte, len(values))
-	for i, v := range values {
-		out[i] = slices.Clone(v)
-	}
-	return out
 }

@@ -14,36 +14,26 @@ import (
 
 	"drun/collective"
 
+	"github.com/fxamacker/cbor/v2"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve starts a server and gives access to it.
-func serve(t testing.TB) (*Server, *Store) {
-	t.Helper()
-	token := NewToken()
-	server, err := Listen("127.0.0.1:0", token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := Dial(server.Addr(), token)
-	t.Cleanup(func() {
-		store.Close()
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+// remote gives access to a table by messages, which a goroutine answers each.
+func remote(table *Table) *Store {
+	var r *Remote
+	r = NewRemote(7<<32, func(q *Request) error {
+		go func() { r.Deliver(table.Do(q, nil)) }()
+		return nil
 	})
-	return server, store
+	return r.Store()
 }
 
-// both runs a test on a store of this process and on one behind a server.
+// both runs a test on a store of this process and on one that is reached by messages.
 func both(t *testing.T, test func(t *testing.T, s *Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, Memory()) })
-	t.Run("server", func(t *testing.T) {
-		_, s := serve(t)
-		test(t, s)
-	})
+	t.Run("remote", func(t *testing.T) { test(t, remote(NewTable())) })
 }
 
 func soon(d time.Duration) context.Context { return collective.Within(context.Background(), d) }
@@ -197,16 +187,13 @@ func TestFaults(t *testing.T) {
 }
 
 func TestFullStore(t *testing.T) {
-	s := Memory()
+	table := NewTable()
+	s := remote(table)
 	one := make([]byte, MaxValue)
 	var err error
 	n := 0
 	for ; err == nil && n <= MaxTotal/MaxValue; n++ {
-		// The table alone, without the copies that Memory makes.
-		r := s.link.(memory).table.do(&request{Op: opSet, Keys: []string{strconv.Itoa(n)}, Values: [][]byte{one}}, nil)
-		if r.Error != "" {
-			err = errors.New(r.Error)
-		}
+		err = s.Set(t.Context(), strconv.Itoa(n), one)
 	}
 	wantErr(t, err, "the store is full")
 	if n < MaxTotal/MaxValue {
@@ -218,9 +205,8 @@ func TestFullStore(t *testing.T) {
 	if err := s.Set(t.Context(), "small", []byte("fits again")); err != nil {
 		t.Error(err)
 	}
-	table := s.link.(memory).table
 	for at := range table.values {
-		table.do(&request{Op: opDelete, Keys: []string{at.key}}, nil)
+		table.Do(&Request{Op: opDelete, Keys: []string{at.key}}, nil)
 	}
 	if table.bytes != 0 {
 		t.Errorf("the empty store counts %d bytes", table.bytes)
@@ -305,14 +291,13 @@ func TestWaitLooksAround(t *testing.T) {
 
 // Many ranks at once: no addition is lost, every waiter wakes, one compare_set wins.
 func TestConcurrency(t *testing.T) {
-	server, _ := serve(t)
+	table := NewTable()
 	const ranks, rounds = 24, 20
 	var wg sync.WaitGroup
 	winners := make(chan string, ranks)
 	for rank := range ranks {
 		wg.Go(func() {
-			s := Dial(server.Addr(), server.token)
-			defer s.Close()
+			s := remote(table)
 			ctx := soon(20 * time.Second)
 			me := strconv.Itoa(rank)
 			for range rounds {
@@ -343,8 +328,7 @@ func TestConcurrency(t *testing.T) {
 	for w := range winners {
 		want(t, "winner", w, nil, first)
 	}
-	s := Dial(server.Addr(), server.token)
-	defer s.Close()
+	s := remote(table)
 	sum, err := s.Get(t.Context(), "n")
 	want(t, "sum", string(sum), err, strconv.Itoa(ranks*rounds))
 	log, err := s.Get(t.Context(), "log")
@@ -353,7 +337,7 @@ func TestConcurrency(t *testing.T) {
 
 // One rank's wait must not hold up its other goroutines.
 func TestSharedClient(t *testing.T) {
-	_, s := serve(t)
+	s := remote(NewTable())
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -368,11 +352,113 @@ func TestSharedClient(t *testing.T) {
 	wg.Wait()
 }
 
-func TestUnavailable(t *testing.T) {
-	cause := errors.New("no network")
-	if err := Unavailable(cause).In("a").Set(t.Context(), "k", nil); !errors.Is(err, cause) {
+// Replies that nobody waits for, such as those to ranks of an earlier attempt, are dropped.
+func TestStrayReplies(t *testing.T) {
+	asked := make(chan *Request, 1)
+	r := NewRemote(1<<32, func(q *Request) error { asked <- q; return nil })
+	done := make(chan string, 1)
+	go func() {
+		value, err := r.Store().Get(soon(10*time.Second), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		done <- string(value)
+	}()
+	q := <-asked
+	if q.ID <= 1<<32 {
+		t.Errorf("the first request has number %d", q.ID)
+	}
+	for _, id := range []uint64{0, 1, q.ID - 1, q.ID + 1, q.ID} {
+		r.Deliver(&Reply{ID: id, Values: [][]byte{[]byte(strconv.FormatUint(id, 10))}})
+		r.Deliver(&Reply{ID: id, Values: [][]byte{[]byte("again")}})
+	}
+	want(t, "get", <-done, nil, strconv.FormatUint(q.ID, 10))
+	if len(r.waiting) != 0 {
+		t.Errorf("%d requests are left", len(r.waiting))
+	}
+	cause := errors.New("the channel is closed")
+	if err := NewRemote(0, func(*Request) error { return cause }).Store().In("a").Set(t.Context(), "k", nil); !errors.Is(err, cause) {
 		t.Error(err)
 	}
+}
+
+// Requests that no store makes are refused, and a wait ends after a poll.
+func TestOddRequests(t *testing.T) {
+	table := NewTable()
+	for _, q := range []Request{
+		{},
+		{Op: opEnd},
+		{Op: opSet, Keys: []string{"k"}},
+		{Op: opSet, Values: [][]byte{{1}}},
+		{Op: opAdd},
+		{Op: opAppend, Keys: []string{"k"}},
+		{Op: opCompareSet, Keys: []string{"k"}, Values: [][]byte{{1}}},
+		{Op: opDelete, Keys: []string{"a", "b"}},
+		{Op: opNumKeys, Keys: []string{"a"}},
+		{Op: opGet, Keys: []string{strings.Repeat("k", MaxKey+1)}},
+		{Op: opNumKeys, Space: strings.Repeat("s", MaxKey+1)},
+	} {
+		q.ID = 5
+		if r := table.Do(&q, nil); r.Error == "" || r.ID != 5 {
+			t.Errorf("%.80v: %+v", q, r)
+		}
+	}
+	for _, wait := range []time.Duration{1 << 62, -1 << 62} {
+		start := time.Now()
+		if r := table.Do(&Request{Op: opGet, Keys: []string{"never"}, Wait: wait}, nil); len(r.Missing) != 1 {
+			t.Errorf("%+v", r)
+		}
+		if took := time.Since(start); took > pollSeldom+time.Second {
+			t.Errorf("it took %s", took)
+		}
+	}
+	if len(table.awaited) != 0 {
+		t.Errorf("%d waits are left", len(table.awaited))
+	}
+}
+
+// FuzzRequest: whatever arrives, the table answers, and keeps its count.
+func FuzzRequest(f *testing.F) {
+	for _, q := range []Request{
+		{Op: opSet, Keys: []string{"a", "b"}, Values: [][]byte{{1}, nil}},
+		{Op: opAdd, Keys: []string{"n"}, Amount: -3},
+		{Op: opCompareSet, Space: "s", Keys: []string{"k"}, Values: [][]byte{nil, {2}}},
+		{Op: opGet, Keys: []string{"a", "\xff"}, Wait: 1},
+		{Op: opDelete, Keys: []string{"a"}},
+	} {
+		data, err := cbor.Marshal(&q)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte{0xa1, 0x03, 0x9a, 0xff, 0xff, 0xff, 0xff})
+	t := NewTable()
+	f.Fuzz(func(tt *testing.T, data []byte) {
+		var q Request
+		if err := cbor.Unmarshal(data, &q); err != nil {
+			return
+		}
+		q.Wait = min(q.Wait, time.Millisecond)
+		r := t.Do(&q, nil)
+		if r.Error == "" && q.Op.waits() && len(r.Missing) == 0 && q.Op == opGet && len(r.Values) != len(q.Keys) {
+			tt.Fatalf("%d values for %d keys", len(r.Values), len(q.Keys))
+		}
+		total, count := 0, 0
+		for at, value := range t.values {
+			total += len(at.key) + len(value)
+			count++
+		}
+		for _, n := range t.counts {
+			count -= n
+		}
+		if total != t.bytes || count != 0 || len(t.awaited) != 0 {
+			tt.Fatalf("%d bytes counted of %d, %d keys too many, %d waits", t.bytes, total, count, len(t.awaited))
+		}
+		if total > 1<<20 {
+			t = NewTable()
+		}
+	})
 }
 
 func BenchmarkSetGet(b *testing.B) {
@@ -389,23 +475,20 @@ func BenchmarkSetGet(b *testing.B) {
 		}
 	}
 	b.Run("memory", func(b *testing.B) { run(b, Memory()) })
-	b.Run("server", func(b *testing.B) {
-		_, s := serve(b)
-		run(b, s)
-	})
+	b.Run("remote", func(b *testing.B) { run(b, remote(NewTable())) })
 }
 
 // A waiter is woken by the set, not by its client asking again.
 func TestSetWakes(t *testing.T) {
-	table := newTable()
-	done := make(chan *reply, 1)
-	go func() { done <- table.do(&request{Op: opGet, Keys: []string{"k"}, Wait: 20 * time.Second}, nil) }()
+	table := NewTable()
+	done := make(chan *Reply, 1)
+	go func() { done <- table.Do(&Request{Op: opGet, Keys: []string{"k"}, Wait: 20 * time.Second}, nil) }()
 	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
 		table.mu.Lock()
 		waiting = len(table.awaited) == 1
 		table.mu.Unlock()
 	}
-	table.do(&request{Op: opSet, Keys: []string{"k"}, Values: [][]byte{[]byte("v")}}, nil)
+	table.Do(&Request{Op: opSet, Keys: []string{"k"}, Values: [][]byte{[]byte("v")}}, nil)
 	select {
 	case r := <-done:
 		if len(r.Values) != 1 || string(r.Values[0]) != "v" {

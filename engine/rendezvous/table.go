@@ -10,8 +10,8 @@ import (
 // name is a key in its namespace.
 type name struct{ space, key string }
 
-// table holds the store's contents and carries out requests; it knows nothing of connections.
-type table struct {
+// Table holds the contents of a run's store and carries out requests.
+type Table struct {
 	mu      sync.Mutex
 	values  map[name][]byte
 	counts  map[string]int // of keys, by namespace
@@ -25,32 +25,34 @@ type waiter struct {
 	done chan struct{} // closed when none are left
 }
 
-func newTable() *table {
-	return &table{values: map[name][]byte{}, counts: map[string]int{}, awaited: map[name]map[*waiter]struct{}{}}
+// NewTable makes an empty table.
+func NewTable() *Table {
+	return &Table{values: map[name][]byte{}, counts: map[string]int{}, awaited: map[name]map[*waiter]struct{}{}}
 }
 
-// do carries out a request. When stop is closed, a waiting request ends without its keys. Callers must not change
+// Do carries out a request. When stop is closed, a waiting request ends without its keys. Callers must not change
 // values that they pass or get.
-func (t *table) do(q *request, stop <-chan struct{}) *reply {
-	if err := q.check(); err != nil {
-		return &reply{Error: err.Error()}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if q.Op.waits() {
-		if missing := t.await(q, stop); len(missing) > 0 {
-			return &reply{Missing: missing}
+func (t *Table) Do(q *Request, stop <-chan struct{}) *Reply {
+	r, err := &Reply{}, q.check()
+	if err == nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if q.Op.waits() {
+			r.Missing = t.await(q, stop)
+		}
+		if len(r.Missing) == 0 {
+			r, err = t.apply(q)
 		}
 	}
-	r, err := t.apply(q)
 	if err != nil {
-		return &reply{Error: err.Error()}
+		r = &Reply{Error: err.Error()}
 	}
+	r.ID = q.ID
 	return r
 }
 
-func (t *table) apply(q *request) (*reply, error) {
-	r := &reply{}
+func (t *Table) apply(q *Request) (*Reply, error) {
+	r := &Reply{}
 	var at name
 	if len(q.Keys) > 0 {
 		at = name{q.Space, q.Keys[0]}
@@ -118,7 +120,7 @@ func (t *table) apply(q *request) (*reply, error) {
 }
 
 // put sets a value and wakes the goroutines that wait for its key.
-func (t *table) put(at name, value []byte) error {
+func (t *Table) put(at name, value []byte) error {
 	old, exists := t.values[at]
 	grown := t.bytes + len(value) - len(old)
 	if !exists {
@@ -146,7 +148,7 @@ func errFull(key string) error {
 }
 
 // sum adds to a counter, which is decimal text and initially 0.
-func (t *table) sum(at name, amount int64) (int64, error) {
+func (t *Table) sum(at name, amount int64) (int64, error) {
 	value, exists := t.values[at]
 	if !exists {
 		return amount, nil
@@ -163,7 +165,7 @@ func (t *table) sum(at name, amount int64) (int64, error) {
 }
 
 // missing lists a request's keys that do not exist, each once.
-func (t *table) missing(q *request) (keys []string) {
+func (t *Table) missing(q *Request) (keys []string) {
 	seen := map[string]bool{}
 	for _, key := range q.Keys {
 		if _, exists := t.values[name{q.Space, key}]; !exists && !seen[key] {
@@ -176,12 +178,12 @@ func (t *table) missing(q *request) (keys []string) {
 
 // await returns nil when all keys exist at the same time, or the missing ones when the time is up. It is called
 // with the lock held, which it releases while it sleeps.
-func (t *table) await(q *request, stop <-chan struct{}) []string {
+func (t *Table) await(q *Request, stop <-chan struct{}) []string {
 	missing := t.missing(q)
 	if len(missing) == 0 {
 		return nil
 	}
-	timer := time.NewTimer(q.Wait)
+	timer := time.NewTimer(min(q.Wait, pollSeldom))
 	defer timer.Stop()
 	for len(missing) > 0 {
 		if !t.sleep(q.Space, missing, timer.C, stop) {
@@ -193,7 +195,7 @@ func (t *table) await(q *request, stop <-chan struct{}) []string {
 }
 
 // sleep waits until all these keys have been set, and reports whether they were.
-func (t *table) sleep(space string, keys []string, over <-chan time.Time, stop <-chan struct{}) bool {
+func (t *Table) sleep(space string, keys []string, over <-chan time.Time, stop <-chan struct{}) bool {
 	w := &waiter{left: len(keys), done: make(chan struct{})}
 	for _, key := range keys {
 		at := name{space, key}

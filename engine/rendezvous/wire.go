@@ -1,30 +1,19 @@
 package rendezvous
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strconv"
 	"time"
-
-	"github.com/fxamacker/cbor/v2"
 )
 
-// Limits of the store. They keep a faulty recipe, or an unknown process, from
-// filling the agent's memory. Both sides of a connection check them, so that an
-// error names the key instead of a lost connection.
+// Limits of the store. They keep a faulty recipe from filling the coordinator's memory.
 const (
 	MaxKey     = 4 << 10  // bytes of a key
 	MaxValue   = 16 << 20 // bytes of a value
 	MaxKeys    = 1 << 16  // keys of one call
 	MaxTotal   = 1 << 30  // bytes of all keys and values together
 	maxMessage = 64 << 20
-	maxHello   = 256
 )
-
-// ioTimeout limits how long the rest of a message may take once it has begun.
-const ioTimeout = 20 * time.Second
 
 // op is a request's operation.
 type op uint8
@@ -45,12 +34,9 @@ const (
 // waits reports whether the answer waits until all the keys exist.
 func (o op) waits() bool { return o == opGet || o == opWait }
 
-// version is the version of the handshake (see secret.go) and of the requests.
-const version = 4
-
-// request is one operation. Values correspond to Keys one to one, except for opCompareSet: the expected value and
-// the desired one.
-type request struct {
+// Request is one operation. Values correspond to Keys one to one, except for opCompareSet: the expected value and
+// the desired one. Keys are any bytes.
+type Request struct {
 	Op     op            `cbor:"1,keyasint"`
 	Space  string        `cbor:"2,keyasint,omitempty"`
 	Keys   []string      `cbor:"3,keyasint,omitempty"`
@@ -60,8 +46,8 @@ type request struct {
 	ID     uint64        `cbor:"7,keyasint,omitempty"` // the reply repeats it, since replies may come in another order
 }
 
-// reply answers a request.
-type reply struct {
+// Reply answers a request.
+type Reply struct {
 	Values  [][]byte `cbor:"1,keyasint,omitempty"`
 	Number  int64    `cbor:"2,keyasint,omitempty"`
 	Missing []string `cbor:"3,keyasint,omitempty"` // the keys that did not exist after Wait
@@ -70,7 +56,7 @@ type reply struct {
 }
 
 // check validates a request without looking at the table.
-func (q *request) check() error {
+func (q *Request) check() error {
 	if q.Op == 0 || q.Op >= opEnd {
 		return fmt.Errorf("unknown operation %d", q.Op)
 	}
@@ -123,86 +109,3 @@ func quote(key string) string {
 	}
 	return strconv.Quote(key)
 }
-
-// Keys may be any bytes, so text is encoded as byte strings.
-var (
-	encoding = must(cbor.EncOptions{String: cbor.StringToByteString}.EncMode())
-	decoding = must(cbor.DecOptions{
-		ByteStringToString: cbor.ByteStringToStringAllowed,
-		MaxArrayElements:   MaxKeys,
-		MaxMapPairs:        16,
-		MaxNestedLevels:    4,
-		IndefLength:        cbor.IndefLengthForbidden,
-		TagsMd:             cbor.TagsForbidden,
-	}.DecMode())
-)
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err) // the options above are constants
-	}
-	return v
-}
-
-var errTooLarge = errors.New("the message is too large")
-
-// conn carries one message at a time in each direction. One goroutine at a time may send, and one receive.
-type conn struct {
-	net.Conn
-	rank bool // it uses the store; guarded by the server's lock
-	enc  *cbor.Encoder
-	in   bounded
-	dec  *cbor.Decoder
-}
-
-func newConn(c net.Conn) *conn {
-	k := &conn{Conn: c, enc: encoding.NewEncoder(c), in: bounded{from: c}}
-	k.dec = decoding.NewDecoder(&k.in)
-	return k
-}
-
-func (c *conn) send(msg any) error {
-	if err := c.SetWriteDeadline(time.Now().Add(ioTimeout)); err != nil {
-		return err
-	}
-	return c.enc.Encode(msg)
-}
-
-// receive reads a message of at most most bytes. It waits until start for the message to begin (zero: without a
-// deadline), then at most ioTimeout for the rest.
-func (c *conn) receive(msg any, most int, start time.Time) error {
-	if err := c.SetReadDeadline(start); err != nil {
-		return err
-	}
-	c.in.left, c.in.begun = most, false
-	err := c.dec.Decode(msg)
-	if most-c.in.left > 1<<16 {
-		// A kept decoder would keep a buffer as large as the largest message.
-		c.dec = decoding.NewDecoder(&c.in)
-	}
-	return err
-}
-
-// bounded reads a message within a size and a deadline.
-type bounded struct {
-	from  net.Conn
-	left  int
-	begun bool
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errTooLarge
-	}
-	n, err := b.from.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	if n > 0 && !b.begun {
-		b.begun = true
-		if err := b.from.SetReadDeadline(time.Now().Add(ioTimeout)); err != nil {
-			return n, err
-		}
-	}
-	return n, err
-}
-
-var _ io.Reader = (*bounded)(nil)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -112,8 +113,11 @@ func (p *plan) coordinate() (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		waiting := cluster.Waiting{Timeout: p.Timeout, Signals: p.Signals, Note: p.console.Note, MaxRanks: MaxRanks}
-		if c.cluster, err = cluster.Form(p.Join, p.hello(), waiting, p.decideBackend); err != nil {
+		waiting := cluster.Waiting{Timeout: p.Timeout, Note: p.console.Note, MaxRanks: MaxRanks}
+		if err := p.interruptible(func(ctx context.Context) (err error) {
+			c.cluster, err = cluster.Form(ctx, p.Join, p.hello(), waiting, p.decideBackend)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 		c.started = time.Now()
@@ -157,12 +161,12 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 			return nil, err
 		}
 	}
-	hurry, came, done := c.hurried()
+	hurry, came, done := c.listen(Ends)
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
 		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
 		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note, Doing: c.doing,
-	}, hurry)
+	}, hurry.Done())
 	done()
 	if err != nil && came.end != nil {
 		err = exit.Errorf(exit.Interrupted, "interrupted by %s before the run was in the history, which another process may have locked", engine.SignalName(came.end))
@@ -205,11 +209,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		}
 		c.shared = append(c.shared, region)
 	}
-	if c.restarts == 0 {
-		c.meet()
-	} else {
-		c.meetAgain()
-	}
+	c.keys.Store(&keys{c.restarts, rendezvous.NewTable()})
 	for rank := range c.world() {
 		c.ranks = append(c.ranks, rankState{peer: c.peerOf(rank)})
 	}
@@ -225,7 +225,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		return nil
 	}
 	own := c.node()
-	own.Store, own.Watched = c.store.Address, c.Terminal
+	own.Meeting, own.Watched = c.cluster.Address, c.Terminal
 	first := c.startOf(c.peers[0])
 	c.local.Go(func() { node.Run(own, first, link, cluster.Inbox(link)) })
 	for _, p := range c.peers {
@@ -243,7 +243,7 @@ func (c *coordinator) job(rank int) engine.Job {
 	job := engine.Job{
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
-		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted, Store: engine.Meeting{Token: c.store.Token, Problem: c.store.Problem},
+		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
 	}
 	if r := c.Replay; r != nil {
 		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace
@@ -344,15 +344,9 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 		c.record.Save(rank, m.Save, c.saving())
 	case m.Handed != nil:
 		c.record.Handed(rank, m.Handed, c.saving())
-	case m.Restore != nil:
+	case m.Restore != "":
 		link := c.ranks[rank].peer.Link // of this attempt, which may be over when the answer comes
-		way := record.Fetched
-		if m.Restore.Send {
-			way = record.Sent
-		} else if c.opens(rank) {
-			way = record.Near
-		}
-		c.record.Restore(rank, m.Restore.Step, way, func(state *engine.Restored) {
+		c.record.Restore(rank, m.Restore, c.opens(rank), func(state *engine.Restored) {
 			link.Send(&cluster.ToNode{Rank: rank, Msg: &engine.ToWorker{State: state}})
 		})
 	case m.Taken:

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"drun/internal/exit"
 	"errors"
 	"fmt"
@@ -30,17 +31,9 @@ func (c *coordinator) close(r *Result) error {
 	c.console.Close()
 	r.Snapshot = c.attempt.close(c.record)
 	r.ID, r.Name = c.record.ID(), c.record.Name()
-	hurry, came, done := c.hurried()
+	hurry, came, done := c.listen(Ends)
 	defer done()
-	recorded := make(chan struct{})
-	defer close(recorded)
-	go func() {
-		select {
-		case <-hurry:
-			c.record.Hasten()
-		case <-recorded:
-		}
-	}()
+	defer context.AfterFunc(hurry, c.record.Hasten)()
 	c.record.Abandon()
 	fault, hung := c.record.Drain()
 	if err := c.record.Unsaved(); err != nil && len(c.failures) == 0 {

@@ -50,10 +50,16 @@ type mirrored struct {
 	knows         map[int]uint64 // for the ranks it was told of: what Awaits gave
 }
 
-// nodes are those of the run, with the ranks that each has, and how they meet.
+// keys is the key-value store of the ranks of one attempt.
+type keys struct {
+	attempt int
+	*rendezvous.Table
+}
+
+// nodes are those of the run, with the ranks that each has.
 type nodes struct {
 	cluster  *cluster.Cluster
-	store    engine.Meeting
+	keys     atomic.Pointer[keys]
 	peers    []*peer           // this machine's first
 	at       []*peer           // by rank
 	waiting  []*cluster.Member // that have come since the attempt began, see regroup
@@ -66,30 +72,6 @@ func (n *nodes) world() int { return len(n.cluster.Places) }
 // opens reports whether a rank can open this process's files.
 func (n *nodes) opens(rank int) bool {
 	return n.peerOf(rank) == n.peers[0] || n.cluster.OneMachine
-}
-
-// meet starts the run's key-value store, if there is none yet. A machine where that is impossible still runs recipes
-// that do not use the store.
-func (n *nodes) meet() {
-	n.store = engine.Meeting{Address: n.cluster.Address, Token: n.cluster.Token}
-	if n.world() == 1 || n.cluster.Server != nil {
-		return
-	}
-	n.store.Token = rendezvous.NewToken()
-	server, err := rendezvous.Listen("127.0.0.1:0", n.store.Token)
-	if err != nil {
-		n.store.Problem = err.Error()
-		return
-	}
-	n.cluster.Server, n.store.Address = server, server.Addr()
-}
-
-// meetAgain gives the ranks of another attempt a token of their own.
-func (n *nodes) meetAgain() {
-	if n.cluster.Server != nil {
-		n.store.Token = rendezvous.NewToken()
-		n.cluster.Server.Renew(n.store.Token)
-	}
 }
 
 // addPeers makes this machine's node, and the processes that have joined, peers. It returns this node's end of its
@@ -213,6 +195,15 @@ func (c *coordinator) hear(p *peer) {
 		}
 		if (m.Msg != nil || m.Line != nil || m.Usage != nil || m.Exit != nil) && !slices.Contains(*p.own.Load(), m.Rank) {
 			continue // the rank is not its own, so it is not believed
+		}
+		if m.Msg != nil && m.Msg.Store != nil {
+			// What ranks of an earlier attempt still ask for is ignored.
+			if k := c.keys.Load(); k != nil && k.attempt == m.Attempt {
+				go func() {
+					p.Link.Send(&cluster.ToNode{Rank: m.Rank, Msg: &engine.ToWorker{Store: k.Do(m.Msg.Store, c.over)}})
+				}()
+			}
+			continue
 		}
 		if m.Line != nil {
 			c.record.Line(m.Rank, m.Line.Stderr, m.Line.Text)
@@ -338,8 +329,8 @@ func (n *nodes) dismiss(r *Result) {
 	for _, p := range n.peers {
 		p.Link.Close()
 	}
-	if n.cluster.Server != nil {
-		n.cluster.Server.Close()
+	if n.cluster.Listener != nil {
+		n.cluster.Listener.Close()
 	}
 }
 

@@ -4,6 +4,7 @@
 package run
 
 import (
+	"context"
 	"crypto/sha256"
 	"drun/internal/exit"
 	"encoding/hex"
@@ -151,8 +152,11 @@ func Run(o Options) (*Result, error) {
 		defer scratch.Sweep() // removes what ranks left that were killed while their plugin started
 	}
 	if p.Join != nil {
-		first, err := p.Join.Lead(p.Timeout, p.Signals)
-		if err != nil {
+		first := false
+		if err := p.interruptible(func(ctx context.Context) (err error) {
+			first, err = p.Join.Lead(ctx, p.Timeout)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 		if !first {
@@ -313,8 +317,11 @@ func (p *plan) node() node.Config {
 
 // runNode runs this process's ranks for the coordinator.
 func (p *plan) runNode() (*Result, error) {
-	joined, err := cluster.Join(p.Join, p.hello(), p.Timeout, p.Signals, p.console.Note)
-	if err != nil {
+	var joined *cluster.Joined
+	if err := p.interruptible(func(ctx context.Context) (err error) {
+		joined, err = cluster.Join(ctx, p.Join, p.hello(), p.Timeout, p.console.Note)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	defer joined.Link.Close()
@@ -323,7 +330,7 @@ func (p *plan) runNode() (*Result, error) {
 		return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: p.Join.Count, Seconds: end.Seconds}, nil
 	}
 	c := p.node()
-	c.Store, c.Signals = p.Join.Address, p.Signals
+	c.Meeting, c.Signals = p.Join.Address, p.Signals
 	if len(joined.Start.Shared) == 0 {
 		c.Address = joined.Address
 	}

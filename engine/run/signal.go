@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"drun/internal/exit"
 	"os"
 	"syscall"
@@ -73,13 +74,13 @@ type heard struct {
 	stop bool      // SIGUSR1 came
 }
 
-// hurried returns a channel that is closed when a signal asks for the end, and what was heard; done ends the
-// listening.
-func (p *plan) hurried() (hurry chan struct{}, came *heard, done func()) {
-	hurry, came = make(chan struct{}), new(heard)
-	quit, ended := make(chan struct{}), make(chan struct{})
+// listen takes the signals while the run cannot handle them. One that ends, or SIGUSR1, is noted in came, and one that
+// ends also ends the context. done ends the listening.
+func (p *plan) listen(ends func(os.Signal) bool) (ctx context.Context, came *heard, done func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	came, listening := new(heard), make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(listening)
 		for {
 			select {
 			case s, ok := <-p.Signals:
@@ -87,18 +88,28 @@ func (p *plan) hurried() (hurry chan struct{}, came *heard, done func()) {
 					return
 				}
 				came.stop = came.stop || s == syscall.SIGUSR1
-				if Ends(s) {
+				if ends(s) {
 					came.end = s
-					close(hurry)
+					cancel(exit.Errorf(exit.Interrupted, "interrupted by %s while waiting for the other processes of the run", engine.SignalName(s)))
 					return
 				}
-			case <-quit:
+			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	return hurry, came, func() {
-		close(quit)
-		<-ended
+	return ctx, came, func() {
+		cancel(nil)
+		<-listening
 	}
+}
+
+// interruptible calls a function that waits for other processes, with a context that the first signal ends.
+func (p *plan) interruptible(wait func(context.Context) error) error {
+	ctx, came, done := p.listen(func(os.Signal) bool { return true })
+	err := wait(ctx)
+	if done(); err == nil && came.end != nil {
+		return context.Cause(ctx) // the signal came at the last moment
+	}
+	return err
 }

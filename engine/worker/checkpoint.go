@@ -75,15 +75,13 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 // Restore asks the agent for the rank's part.
 func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	w.record.flush() // so that what was logged before is also known before
-	state, err := w.askState(&engine.Restore{Step: step})
+	state, err := w.askState(step)
 	if err != nil || state == nil {
 		return nil, err
 	}
 	view, err := viewMemory(state.File, state.Size)
-	if err != nil { // the agent then sends the data
-		if state, err = w.askState(&engine.Restore{Step: step, Send: true}); err != nil || state == nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, exit.WithCode(err, exit.Storage)
 	}
 	out := &checkpoint.Restored{Step: state.Step, Run: state.Run, Score: state.Score, Saved: state.WorldSize, World: w.job.Place.WorldSize,
 		Differ: state.Differ, First: state.First}
@@ -104,8 +102,8 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 }
 
 // askState returns nil if there is nothing to restore.
-func (w *worker) askState(what *engine.Restore) (*engine.Restored, error) {
-	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: what})
+func (w *worker) askState(step string) (*engine.Restored, error) {
+	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: step})
 	switch {
 	case err != nil:
 		return nil, err

@@ -21,15 +21,14 @@ type mapped struct {
 	mem    []byte
 }
 
-// handOver copies what the agent asks for into its memory, or returns it to be sent.
+// handOver copies what the agent asks for into its memory.
 func (r *regions) handOver(to *engine.HandOver, part []checkpoint.Item) *engine.Handed {
+	if len(to.Spans) == 0 {
+		return &engine.Handed{}
+	}
 	file, err := openMemory(to.File)
 	if err != nil {
-		handed := &engine.Handed{}
-		for _, s := range to.Spans {
-			handed.Data = append(handed.Data, part[s.Entry].Data)
-		}
-		return handed
+		return &engine.Handed{Error: err.Error()}
 	}
 	defer file.Close()
 	bytes := 0
@@ -77,9 +76,6 @@ func (r *regions) of(file *os.File, to *engine.HandOver) ([]byte, error) {
 // openMemory opens a memory file of the agent. The path names a process by its number, which may by now be
 // another's: a file that is not drun's is not written to.
 func openMemory(path string) (*os.File, error) {
-	if path == "" {
-		return nil, errors.New("it is on another machine")
-	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -87,7 +83,7 @@ func openMemory(path string) (*os.File, error) {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	if err != nil || !strings.HasPrefix(name, "/memfd:"+engine.StateMemory) {
 		file.Close()
-		return nil, errors.Join(err, errors.New("it is not drun's memory"))
+		return nil, errors.Join(err, fmt.Errorf("%s is not drun's memory", path))
 	}
 	return file, nil
 }

@@ -1,14 +1,13 @@
 package worker
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
 
 	"drun/collective"
+	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/rendezvous"
 	"drun/starlib/distributed"
@@ -28,15 +27,12 @@ func (w *worker) keys(space string) string {
 	return space
 }
 
-// meet gives access to the run's store, to which it connects on first use.
-func (w *worker) meet() *rendezvous.Store {
-	switch at := w.job.Store; {
-	case w.job.Place.WorldSize == 1:
-		return rendezvous.Memory()
-	case at.Problem != "":
-		return rendezvous.Unavailable(errors.New(at.Problem))
-	default:
-		return rendezvous.Dial(cmp.Or(at.Near, at.Address), at.Token)
+// openStore gives access to the run's store, which the coordinator has.
+func (w *worker) openStore() {
+	// Replies to ranks of an earlier attempt, which may still be under way, have other numbers.
+	w.remote = rendezvous.NewRemote(uint64(w.job.RestartCount)<<32, func(q *rendezvous.Request) error { return w.channel.Send(&engine.ToAgent{Store: q}) })
+	if w.store = w.remote.Store(); w.job.Place.WorldSize == 1 {
+		w.store = rendezvous.Memory()
 	}
 }
 

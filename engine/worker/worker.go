@@ -91,6 +91,7 @@ type worker struct {
 	groups   []ownGroup                // in the order they were made
 	found    map[string]*engine.Plugin // plugins that the node has found
 	store    *rendezvous.Store
+	remote   *rendezvous.Remote // the store of a run of several ranks
 	telling  sync.Mutex
 	told     *engine.Failure // the failure reported to the agent
 	mu       sync.Mutex      // guards thread against a cancel that comes early
@@ -151,10 +152,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.Near(job.Near[0], job.Near[1])
+	w.openStore()
 	go w.listen()
 	joined := w.board.Joining()
-	w.store = w.meet()
-	defer w.store.Close()
 	comm, err := w.join(w.store.In(w.keys(backendKeys)))
 	joined()
 	if err != nil {
@@ -310,6 +310,10 @@ func (w *worker) listen() {
 				cause = &collective.AbortError{Rank: msg.Cancel.Rank, Cause: cause}
 			}
 			w.stop(cause)
+			continue
+		}
+		if msg.Store != nil {
+			w.remote.Deliver(msg.Store)
 			continue
 		}
 		select {

@@ -1,81 +1,10 @@
 package rendezvous
 
 import (
-	"context"
-	"errors"
-	"io"
 	"maps"
 	"net"
 	"testing"
-	"time"
-
-	"drun/internal/freeport"
 )
-
-func TestAgents(t *testing.T) {
-	server, err := Listen("127.0.0.1:0", "token")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
-	defer stop()
-	if _, err := DialAgent(ctx, server.Addr(), ""); !errors.As(err, new(*RefusedError)) {
-		t.Errorf("a store without other agents lets one in: %v", err)
-	}
-	server.Agents("swordfish", func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
-	if _, err := DialAgent(ctx, server.Addr(), "guess"); !errors.As(err, new(*SecretError)) {
-		t.Errorf("a wrong secret: %v", err)
-	}
-	if _, err := DialAgent(ctx, server.Addr(), "token"); err == nil {
-		t.Error("the store's token opens the agents' door")
-	}
-	conn, err := DialAgent(ctx, server.Addr(), "swordfish")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
-	echo := make([]byte, 5)
-	if _, err := io.ReadFull(conn, echo); err != nil || string(echo) != "hello" {
-		t.Errorf("%q %v", echo, err)
-	}
-}
-
-// An agent that comes before the first one waits for it, but not for ever.
-func TestAgentThatIsEarly(t *testing.T) {
-	address, err := freeport.Address()
-	if err != nil {
-		t.Fatal(err)
-	}
-	short, stop := context.WithTimeout(context.Background(), 120*time.Millisecond)
-	defer stop()
-	if _, err := DialAgent(short, address, ""); err == nil {
-		t.Error("nobody is there")
-	}
-	met := make(chan error, 1)
-	long, stop := context.WithTimeout(context.Background(), 10*time.Second)
-	defer stop()
-	go func() {
-		conn, err := DialAgent(long, address, "")
-		if err == nil {
-			conn.Close()
-		}
-		met <- err
-	}()
-	time.Sleep(60 * time.Millisecond)
-	server, err := Listen(address, "token")
-	if err != nil {
-		t.Skip("another process has taken the port: run it again")
-	}
-	defer server.Close()
-	server.Agents("", func(net.Conn) {})
-	if err := <-met; err != nil && !errors.As(err, new(*RefusedError)) {
-		t.Error(err)
-	}
-}
 
 func TestSchedulers(t *testing.T) {
 	slurm := map[string]string{"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "77",

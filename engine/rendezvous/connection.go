@@ -1,0 +1,278 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Every connection between the processes of a run is under TLS 1.3. The listening side has a key of its own, made on
+// first use, which nobody knows beforehand: TLS alone keeps strangers from eavesdropping, but not one in between. So
+// both sides then prove that they know the same secret without sending it: each sends an HMAC-SHA256 whose key is
+// derived from the secret and from this very connection. A proof that someone in between passes on belongs to another
+// connection, and is invalid here. A label in it says which side speaks.
+const (
+	clientLabel = "drun: who connects"
+	serverLabel = "drun: who listens"
+	// protocol is what is spoken under TLS. Another version of it has another name, and the two refuse each other.
+	protocol = "drun-5"
+	// proofTimeout limits how long a connection may take to prove the secret; the side that connects waits longer, as
+	// many may connect at once and wait for their turn.
+	proofTimeout = 7 * time.Second
+	dialTimeout  = 20 * time.Second
+)
+
+// curves has only the fastest: thousands of nodes may connect at once.
+var curves = []tls.CurveID{tls.X25519}
+
+// conn is a connection under TLS. Close ends it at once, without a last message that nobody may read.
+type conn struct{ *tls.Conn }
+
+func (c conn) Close() error { return c.NetConn().Close() }
+
+func secureClient(socket net.Conn) conn {
+	return conn{tls.Client(socket, &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, CurvePreferences: curves,
+		InsecureSkipVerify: true, // no authority signs the key: see above
+	})}
+}
+
+func secureServer(socket net.Conn) (conn, error) {
+	key, err := ownKey()
+	return conn{tls.Server(socket, &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, CurvePreferences: curves,
+		Certificates: []tls.Certificate{key}, SessionTicketsDisabled: true,
+	})}, err
+}
+
+// ownKey is this process's key.
+var ownKey = sync.OnceValues(func() (tls.Certificate, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1)} // nobody checks its dates, since clocks may differ
+	signed, err := x509.CreateCertificate(rand.Reader, about, about, public, private)
+	return tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: private}, err
+})
+
+// proofs are what the two sides send on this connection to prove the secret.
+func (c conn) proofs(secret string) (client, server []byte, err error) {
+	if err := c.Handshake(); err != nil {
+		return nil, nil, err
+	}
+	state := c.ConnectionState()
+	session, err := state.ExportKeyingMaterial("EXPORTER-drun-rendezvous", nil, sha256.Size)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := hkdf.Key(sha256.New, []byte(secret), session, "drun rendezvous", sha256.Size)
+	return proof(key, clientLabel), proof(key, serverLabel), err
+}
+
+func proof(key []byte, label string) []byte {
+	mac := hmac.New(sha256.New, key)
+	_, _ = mac.Write([]byte(label)) // a hash's Write never fails
+	return mac.Sum(nil)
+}
+
+// errSecret says that the other side has another secret.
+var errSecret = errors.New("the secret there is another one")
+
+// introduce proves the secret to the listening side, which must prove it, too.
+func (c conn) introduce(secret string) error {
+	own, theirs, err := c.proofs(secret)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(own); err != nil {
+		return err
+	}
+	shown := make([]byte, len(theirs))
+	if _, err := io.ReadFull(c, shown); err != nil {
+		return err
+	}
+	if !hmac.Equal(shown, theirs) {
+		return errSecret
+	}
+	return nil
+}
+
+// admit reports whether the side that connected proves the secret; this side then proves it, too.
+func (c conn) admit(secret string) bool {
+	theirs, own, err := c.proofs(secret)
+	if err != nil {
+		return false
+	}
+	shown := make([]byte, len(theirs))
+	if _, err := io.ReadFull(c, shown); err != nil {
+		return false
+	}
+	if !hmac.Equal(shown, theirs) {
+		_, _ = c.Write(make([]byte, len(own))) // no proof, which tells the user on the other side that the secrets differ
+		return false
+	}
+	_, err = c.Write(own)
+	return err == nil
+}
+
+// Listener accepts the processes of a run at the address where they meet.
+type Listener struct {
+	net.Listener
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // nil: the listener is closed
+}
+
+// An InUseError says that another program listens at the address.
+type InUseError struct{ Port, Host string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("port %s of %s is in use by another program: choose another one (--rdzv, MASTER_PORT)", e.Port, e.Host)
+}
+
+// Listen takes an address; with port 0, a free port. Connections wait until Serve is called.
+func Listen(address string) (*Listener, error) {
+	inner, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		host, port, _ := net.SplitHostPort(address) // it was listened to
+		return nil, &InUseError{port, host}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rendezvous: %w", err)
+	}
+	return &Listener{Listener: inner, conns: map[net.Conn]struct{}{}}, nil
+}
+
+// Serve calls take, in a goroutine of its own, for each connection whose other side proves the secret. The connection
+// is closed when take returns.
+func (l *Listener) Serve(secret string, take func(net.Conn)) {
+	l.running.Go(func() {
+		for {
+			socket, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil { // out of descriptors, or the peer gave up: try again
+				time.Sleep(20 * time.Millisecond)
+				continue
+			}
+			l.running.Go(func() { l.serve(socket, secret, take) })
+		}
+	})
+}
+
+func (l *Listener) serve(socket net.Conn, secret string, take func(net.Conn)) {
+	defer socket.Close()
+	l.mu.Lock()
+	if l.conns == nil {
+		l.mu.Unlock()
+		return
+	}
+	l.conns[socket] = struct{}{}
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.conns, socket)
+	}()
+	c, err := secureServer(socket)
+	if err == nil && c.SetDeadline(time.Now().Add(proofTimeout)) == nil && c.admit(secret) && c.SetDeadline(time.Time{}) == nil {
+		take(c)
+	}
+}
+
+// Close ends all connections.
+func (l *Listener) Close() error {
+	err := l.Listener.Close()
+	l.mu.Lock()
+	for c := range l.conns {
+		c.Close()
+	}
+	l.conns = nil
+	l.mu.Unlock()
+	l.running.Wait()
+	return err
+}
+
+// A RefusedError is the other side's reason for refusing this one.
+type RefusedError struct{ Address, Reason string }
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.Address, e.Reason) }
+
+// A SecretError says that the two sides have different secrets.
+type SecretError struct{ Address string }
+
+func (e *SecretError) Error() string {
+	return "the secret of the run at " + e.Address + " is another one than here"
+}
+
+// Dial connects to a [Listener]. It retries until ctx ends, because the first process of a run may start later.
+func Dial(ctx context.Context, address, secret string) (net.Conn, error) {
+	const retry, most = 50 * time.Millisecond, 10
+	for refused := 0; ; {
+		conn, err := dial(ctx, address, secret)
+		if err == nil {
+			return conn, nil
+		}
+		if errors.As(err, new(*RefusedError)) {
+			refused++ // a machine flooded with connections may accept the next one
+		}
+		if refused == most || errors.As(err, new(*SecretError)) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(retry):
+		}
+	}
+}
+
+func dial(ctx context.Context, address, secret string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: proofTimeout}
+	socket, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if socket.LocalAddr().String() == socket.RemoteAddr().String() {
+		// Nobody listened: the kernel gave this socket the very port that it was dialling.
+		socket.Close()
+		return nil, errors.New("nobody listens there")
+	}
+	stop := context.AfterFunc(ctx, func() { socket.Close() })
+	c := secureClient(socket)
+	err = errors.Join(c.SetDeadline(time.Now().Add(dialTimeout)), c.introduce(secret))
+	if !stop() {
+		err = context.Cause(ctx) // the socket is being closed
+	}
+	var alert *net.OpError // of TLS
+	switch {
+	case err == nil:
+		if err = c.SetDeadline(time.Time{}); err == nil {
+			return c, nil
+		}
+	case errors.Is(err, errSecret):
+		err = &SecretError{address}
+	case errors.As(err, new(tls.RecordHeaderError)), errors.As(err, &alert) && alert.Op == "remote error", errors.Is(err, io.ErrUnexpectedEOF):
+		err = &RefusedError{address, "what listens there does not speak this drun's protocol: it is another program, or another release"}
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		err = &RefusedError{address, "what listens there does not wait for other processes of a run"}
+	}
+	c.Close()
+	return nil, err
+}
