@@ -29,22 +29,13 @@ func Copy(home, path string) (packs []string, err error) {
 		return nil, err
 	}
 	defer reader.Close()
-	rows, err := reader.Query("SELECT file FROM packs ORDER BY id")
-	if err != nil {
-		return nil, sqldb.Wrap(path, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, damaged(copied.Path, err)
-		}
+	packs, err = sqldb.Column[string](reader, "SELECT file FROM packs ORDER BY id")
+	for _, name := range packs {
 		if !packName().MatchString(name) {
 			return nil, damaged(filepath.Join(home, "checkpoints.db"), fmt.Errorf("packs.file: %s is no name of a pack", quote(name)))
 		}
-		packs = append(packs, name)
 	}
-	return packs, sqldb.Wrap(path, rows.Err())
+	return packs, sqldb.Wrap(path, err)
 }
 
 // OpenPack opens the file of a pack. A pack never changes, but may be gone: the error is then fs.ErrNotExist.

@@ -148,25 +148,18 @@ func (s *Store) rewrite(worth func(packUse) (bool, error), unread *[]error) erro
 }
 
 func (s *Store) uses() (list []packUse, err error) {
-	rows, err := s.sql.Query("SELECT p.file, count(*), sum(c.bytes) FROM packs p JOIN chunks c ON c.pack = p.id GROUP BY p.id")
-	if err != nil {
-		return nil, s.wrap(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var p packUse
-		if err := rows.Scan(&p.file, &p.chunks, &p.live); err != nil {
-			return nil, s.wrap(err)
-		}
+	list, err = sqldb.List(s.sql, func(p *packUse) []any { return []any{&p.file, &p.chunks, &p.live} },
+		"SELECT p.file, count(*), sum(c.bytes) FROM packs p JOIN chunks c ON c.pack = p.id GROUP BY p.id")
+	for i := range list {
+		p := &list[i]
 		if !packName().MatchString(p.file) {
 			return nil, s.damaged("packs.file", fmt.Errorf("%s is no name of a pack", quote(p.file)))
 		}
 		if info, err := s.root.Lstat(p.file); err == nil {
 			p.size = info.Size()
 		}
-		list = append(list, p)
 	}
-	return list, s.wrap(rows.Err())
+	return list, s.wrap(err)
 }
 
 // readError says that a pack cannot be read.
@@ -204,19 +197,8 @@ func (s *Store) rewritePack(file string) error {
 }
 
 func (s *Store) chunksOf(file string) (list []place, err error) {
-	rows, err := s.sql.Query("SELECT lower(hex(sha256)), row, bytes FROM chunks WHERE pack = (SELECT id FROM packs WHERE file = ?) ORDER BY row", file)
-	if err != nil {
-		return nil, s.wrap(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		c := place{file: file}
-		if err := rows.Scan(&c.sha, &c.row, &c.bytes); err != nil {
-			return nil, s.wrap(err)
-		}
-		list = append(list, c)
-	}
-	return list, s.wrap(rows.Err())
+	list, err = sqldb.List(s.sql, (*place).columns, "SELECT "+placeColumns+" FROM chunks c JOIN packs p ON p.id = c.pack WHERE p.file = ? ORDER BY c.row", file)
+	return list, s.wrap(err)
 }
 
 // move writes chunks of a pack into a new one, which takes their place in the catalog. Chunks that have since been

@@ -3,7 +3,6 @@ package checkpoints
 import (
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -212,13 +211,9 @@ func (p *pack) enter(tx *sql.Tx) error {
 		return nil
 	}
 	maps.DeleteFunc(p.torn, func(_ string, torn bool) bool { return !torn })
-	torn, err := json.Marshal(slices.Collect(maps.Keys(p.torn)))
-	if err != nil {
-		return err
-	}
 	return p.list(tx, `INSERT INTO chunks (pack, row, bytes, sha256, sum, data) VALUES (?1, ?2, ?3, unhex(?4), ?5, ?6)
 		ON CONFLICT (sha256) DO UPDATE SET pack = ?1, row = ?2, bytes = ?3, sum = ?5, data = ?6
-		WHERE pack NOT IN (SELECT id FROM packs WHERE file NOT IN (SELECT value FROM json_each(?7)))`, string(torn))
+		WHERE pack NOT IN (SELECT id FROM packs WHERE file NOT IN (SELECT value FROM json_each(?7)))`, sqldb.JSON(slices.Collect(maps.Keys(p.torn))))
 }
 
 // take enters the pack into the catalog as the new place of its chunks, instead of the pack file.

@@ -113,11 +113,11 @@ func (s *Store) purge(tx *sql.Tx, dropped bool) (unused []string, err error) {
 			return nil, err
 		}
 	}
-	earlier, err := files(tx, "SELECT file FROM dropped")
+	earlier, err := sqldb.Column[string](tx, "SELECT file FROM dropped")
 	if err != nil {
 		return nil, err
 	}
-	now, err := files(tx, "DELETE FROM packs WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE pack = packs.id) RETURNING file")
+	now, err := sqldb.Column[string](tx, "DELETE FROM packs WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE pack = packs.id) RETURNING file")
 	if err != nil {
 		return nil, err
 	}
@@ -136,22 +136,6 @@ func (s *Store) purge(tx *sql.Tx, dropped bool) (unused []string, err error) {
 		}
 	}
 	return append(unused, now...), nil
-}
-
-func files(tx *sql.Tx, query string) (names []string, err error) {
-	rows, err := tx.Query(query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return names, rows.Err()
 }
 
 // remove deletes packs that left the catalog. The catalog may come from anywhere, so it checks that they are packs.

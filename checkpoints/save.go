@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -135,23 +134,13 @@ func fetchAll(chunks map[string]*chunk) iter.Seq2[map[string][]byte, error] {
 		var fetchers sync.WaitGroup
 		defer fetchers.Wait()
 		defer close(stop)
-		work := make(chan string)
-		fetchers.Go(func() {
-			defer close(work)
-			for sha := range chunks {
-				select {
-				case work <- sha:
-				case <-stop:
-					return
-				}
-			}
-		})
+		sums, next := slices.Collect(maps.Keys(chunks)), atomic.Int64{}
 		for range min(fetching, len(chunks)) {
 			fetchers.Go(func() {
-				for sha := range work {
-					data, err := chunks[sha].fetch()
+				for i := next.Add(1) - 1; i < int64(len(sums)); i = next.Add(1) - 1 {
+					data, err := chunks[sums[i]].fetch()
 					select {
-					case fetched <- outcome{sha, data, err}:
+					case fetched <- outcome{sums[i], data, err}:
 					case <-stop:
 						return
 					}
@@ -267,19 +256,11 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 // forgetKnown leaves in fresh only the chunks that the catalog lacks, and those whose pack is no longer whole.
 func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 	s := p.store
-	wanted, err := json.Marshal(slices.Collect(maps.Keys(fresh)))
-	if err != nil {
-		return err
-	}
-	rows, err := s.sql.Query("SELECT lower(hex(c.sha256)), coalesce(p.file, '') FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 IN (SELECT unhex(value) FROM json_each(?))", string(wanted))
-	if err != nil {
-		return sqldb.Wrap(s.path, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
+	wanted := sqldb.JSON(slices.Collect(maps.Keys(fresh)))
+	return sqldb.Wrap(s.path, sqldb.Each(s.sql, func(rows *sql.Rows) error {
 		var sha, file string
 		if err := rows.Scan(&sha, &file); err != nil {
-			return sqldb.Wrap(s.path, err)
+			return err
 		}
 		if _, looked := p.torn[file]; !looked && file != "" {
 			p.torn[file] = !s.isWhole(file)
@@ -287,8 +268,8 @@ func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 		if !p.torn[file] {
 			delete(fresh, sha)
 		}
-	}
-	return sqldb.Wrap(s.path, rows.Err())
+		return nil
+	}, "SELECT lower(hex(c.sha256)), coalesce(p.file, '') FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 IN (SELECT unhex(value) FROM json_each(?))", wanted))
 }
 
 // commit enters the checkpoint into the catalog.
@@ -331,16 +312,12 @@ func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []c
 	if e.Shape == nil {
 		e.Shape = []int{}
 	}
-	text, err := json.Marshal(e.Shape)
-	if err != nil {
-		return err
-	}
 	sums := make([]string, len(chunks))
 	for i, c := range chunks {
 		sums[i] = c.sha
 	}
 	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, unhex(?))",
-		checkpoint, at.rank, e.Name, e.Kind, e.DType, string(text), e.size(), digest(info, at, e, e.size(), sums))
+		checkpoint, at.rank, e.Name, e.Kind, e.DType, sqldb.JSON(e.Shape), e.size(), digest(info, at, e, e.size(), sums))
 	if err != nil {
 		return err
 	}

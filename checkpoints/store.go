@@ -315,20 +315,13 @@ func (s *Store) list(where string, arg any) ([]Info, error) {
 	if s == nil {
 		return nil, nil
 	}
-	rows, err := s.sql.Query(selectInfo+where+" ORDER BY id", arg)
-	if err != nil {
-		return nil, s.wrap(err)
-	}
-	defer rows.Close()
 	list := []Info{}
-	for rows.Next() {
+	err := sqldb.Each(s.sql, func(rows *sql.Rows) error {
 		info, err := scanInfo(rows)
-		if err != nil {
-			return nil, s.wrap(err)
-		}
 		list = append(list, info)
-	}
-	return list, s.wrap(rows.Err())
+		return err
+	}, selectInfo+where+" ORDER BY id", arg)
+	return list, s.wrap(err)
 }
 
 const selectInfo = "SELECT id, run, step, score, world_size, bytes, time, points FROM checkpoints WHERE "

@@ -9,11 +9,11 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/mattn/go-sqlite3"
 
 	"drun/history/records"
+	"drun/internal/sqldb"
 )
 
 // Points are kept in blocks of up to 32, the rows of metric_blocks; the migration that makes the table explains its
@@ -41,9 +41,7 @@ type numbered struct {
 
 // blocks are the points of a run, as read and written over a connection.
 type blocks struct {
-	in interface {
-		Query(string, ...any) (*sql.Rows, error)
-	}
+	in  sqldb.Queryer
 	run int64
 }
 
@@ -82,7 +80,7 @@ func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) 
 		into[i] = &row[i]
 	}
 	b := &block{}
-	return each(t.in, func(rows *sql.Rows) error {
+	return sqldb.Each(t.in, func(rows *sql.Rows) error {
 		if err := rows.Scan(into[:]...); err != nil {
 			return err
 		}
@@ -258,7 +256,7 @@ func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
 func (t blocks) next() (next int64, last *block, err error) {
 	for _, kind := range []bool{superseded, !superseded} {
 		var newest sql.NullInt64
-		err := each(t.in, func(rows *sql.Rows) error { return rows.Scan(&newest) },
+		err := sqldb.Each(t.in, func(rows *sql.Rows) error { return rows.Scan(&newest) },
 			"SELECT max(seq) FROM metric_blocks WHERE run = ? AND superseded = ?", t.run, kind)
 		if err != nil {
 			return 0, nil, err
@@ -420,52 +418,4 @@ func (m *metricNumbers) of(name string) (int64, error) {
 func (m *metricNumbers) close() {
 	m.find.Close()
 	m.enter.Close()
-}
-
-// packPoints converts a history with a row per point to blocks.
-func packPoints(tx *sql.Tx) error {
-	numbers, err := newMetricNumbers(tx)
-	if err != nil {
-		return err
-	}
-	defer numbers.close()
-	for _, from := range []struct {
-		table      string
-		superseded bool
-	}{{"metrics_as_rows", !superseded}, {"superseded_as_rows", superseded}} {
-		var run, seq int64
-		for {
-			points, n := map[int64][]numbered{}, 0
-			err := each(tx, func(rows *sql.Rows) error {
-				var p numbered
-				var name string
-				var value sql.NullFloat64
-				var bits sql.NullInt64
-				var at time.Time
-				if err := rows.Scan(&run, &seq, &name, &p.step, &p.rank, &value, &bits, &p.exact, timeColumn{&at}); err != nil {
-					return err
-				}
-				p.seq, p.value, p.time = seq, decode(value, bits), at.UnixMicro()
-				p.metric, err = numbers.of(name)
-				points[run] = append(points[run], p)
-				n++
-				return err
-			}, "SELECT run, seq, name, step, rank, value, bits, exact, time FROM "+from.table+" WHERE (run, seq) > (?, ?) ORDER BY run, seq LIMIT ?", run, seq, window)
-			if err != nil {
-				return err
-			}
-			for id, list := range points {
-				if err := (blocks{tx, id}).put(tx, from.superseded, list); err != nil {
-					return err
-				}
-			}
-			if n < window {
-				break
-			}
-		}
-	}
-	_, err = tx.Exec(`INSERT OR IGNORE INTO metric_names (name) SELECT DISTINCT name FROM summaries_with_names;
-		INSERT INTO run_metrics SELECT s.run, n.id, s.first, s.last, s.min, s.max, s.count FROM summaries_with_names s JOIN metric_names n ON n.name = s.name;
-		DROP TABLE metrics_as_rows; DROP TABLE superseded_as_rows; DROP TABLE summaries_with_names`)
-	return err
 }

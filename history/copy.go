@@ -43,7 +43,7 @@ func Copy(home, folder string, saved func(uid string, step int64) bool) (names [
 }
 
 func copySpool(from, to string) error {
-	in, err := openSpool(from)
+	in, _, err := openSpool(from)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
 	err = sqldb.Write(db, f.Path, func(tx *sql.Tx) error {
 		type row struct{ run, step int64 }
 		var gone []row
-		err := each(tx, func(rows *sql.Rows) error {
+		err := sqldb.Each(tx, func(rows *sql.Rows) error {
 			var r row
 			var uid string
 			err := rows.Scan(&r.run, &uid, &r.step)

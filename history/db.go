@@ -43,8 +43,7 @@ type DB struct {
 
 func file(home string) sqldb.File {
 	return sqldb.File{Path: filepath.Join(home, "history.db"), What: "history",
-		ApplicationID: applicationID, Migrations: must(fs.Sub(migrations, "migrations")),
-		After: map[string]func(*sql.Tx) error{"0008_points.sql": packPoints}}
+		ApplicationID: applicationID, Migrations: must(fs.Sub(migrations, "migrations"))}
 }
 
 // must returns v; an error would be a mistake in the build.
@@ -148,35 +147,18 @@ func (db *DB) write(fn func(*sql.Tx) error) error { return sqldb.Write(db.sql, d
 
 // read runs a query and calls scan for each row.
 func (db *DB) read(scan func(*sql.Rows) error, query string, args ...any) error {
-	return sqldb.Wrap(db.path, each(db.sql, scan, query, args...))
-}
-
-func each(from interface {
-	Query(string, ...any) (*sql.Rows, error)
-}, scan func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := from.Query(query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return sqldb.Wrap(db.path, sqldb.Each(db.sql, scan, query, args...))
 }
 
 // list reads the rows of a query, each into the columns of a new T; the result is never nil.
 func list[T any](db *DB, columns func(*T) []any, query string, args ...any) ([]T, error) {
-	all := []T{}
-	err := db.read(func(rows *sql.Rows) error {
-		var row T
-		err := rows.Scan(columns(&row)...)
-		all = append(all, row)
-		return err
-	}, query, args...)
-	return all, err
+	all, err := sqldb.List(db.sql, columns, query, args...)
+	return all, sqldb.Wrap(db.path, err)
+}
+
+// listColumn is list for a query with one column.
+func listColumn[T any](db *DB, query string, args ...any) ([]T, error) {
+	return list(db, func(v *T) []any { return []any{v} }, query, args...)
 }
 
 // timeColumn reads a time that formatTime has written.

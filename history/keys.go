@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"drun/history/records"
+	"drun/internal/sqldb"
 )
 
 // Inputs are what decides the bits of a run, except the data that it reads.
@@ -100,7 +101,7 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 	key := any(nil)
 	if inputs.String != "" {
 		var files []records.DataFile
-		err := each(tx, func(rows *sql.Rows) error {
+		err := sqldb.Each(tx, func(rows *sql.Rows) error {
 			var f records.DataFile
 			err := rows.Scan(&f.Path, &f.SHA256)
 			for _, dir := range dirs { // wherever the folder was

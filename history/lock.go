@@ -2,7 +2,6 @@ package history
 
 import (
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -97,7 +96,7 @@ func (db *DB) findLost() ([]int64, error) {
 }
 
 func (db *DB) running() ([]int64, error) {
-	return list(db, func(id *int64) []any { return []any{id} }, "SELECT id FROM runs WHERE status = 'running'")
+	return listColumn[int64](db, "SELECT id FROM runs WHERE status = 'running'")
 }
 
 // markLost sets the status of lost runs. It runs an update even if there are none, since only then does SQLite
@@ -107,22 +106,19 @@ func (db *DB) markLost() error {
 	if err != nil {
 		return err
 	}
-	set, err := json.Marshal(lost)
-	if err != nil {
-		return err
-	}
+	set := sqldb.JSON(lost)
 	return db.write(func(tx *sql.Tx) error {
-		err := each(tx, func(rows *sql.Rows) error {
+		err := sqldb.Each(tx, func(rows *sql.Rows) error {
 			var uid string
 			err := rows.Scan(&uid)
 			os.Remove(db.livePath(uid))
 			return err
-		}, "SELECT uid FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?))", string(set))
+		}, "SELECT uid FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?))", set)
 		if err != nil {
 			return err
 		}
 		for _, table := range []string{"runs SET status = 'lost' WHERE id", "attempts SET status = 'lost' WHERE run"} {
-			_, err := tx.Exec("UPDATE "+table+" IN (SELECT value FROM json_each(?)) AND status = 'running'", string(set))
+			_, err := tx.Exec("UPDATE "+table+" IN (SELECT value FROM json_each(?)) AND status = 'running'", set)
 			if err != nil {
 				return err
 			}

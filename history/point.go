@@ -46,13 +46,3 @@ func encode(v float64) (value, bits any) {
 	}
 	return v, nil
 }
-
-func decode(value sql.NullFloat64, bits sql.NullInt64) float64 {
-	switch {
-	case bits.Valid:
-		return math.Float64frombits(uint64(bits.Int64))
-	case !value.Valid:
-		return math.NaN()
-	}
-	return value.Float64
-}

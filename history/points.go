@@ -3,7 +3,6 @@ package history
 import (
 	"cmp"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -115,15 +114,11 @@ func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq 
 func (t blocks) named(superseded bool, after, upTo int64, names []string, fn func(seq int64, p *records.Point)) error {
 	query, args := "SELECT id, name FROM metric_names", []any(nil)
 	if names != nil {
-		set, err := json.Marshal(names)
-		if err != nil {
-			return err
-		}
 		query += " WHERE name IN (SELECT value FROM json_each(?))"
-		args = append(args, string(set))
+		args = append(args, sqldb.JSON(names))
 	}
 	wanted := map[int64]string{}
-	err := each(t.in, func(rows *sql.Rows) error {
+	err := sqldb.Each(t.in, func(rows *sql.Rows) error {
 		var id int64
 		var name string
 		err := rows.Scan(&id, &name)
@@ -164,7 +159,7 @@ func (db *DB) checkNames(run int64, points []records.Point, names []string) erro
 
 // noMetric is the error for a name that a run has no points of.
 func (db *DB) noMetric(run int64, name string) error {
-	known, err := list(db, func(name *string) []any { return []any{name} }, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run)
+	known, err := listColumn[string](db, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run)
 	if err != nil {
 		return err
 	}

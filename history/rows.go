@@ -2,6 +2,7 @@ package history
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -14,6 +15,7 @@ type column struct {
 	name        string
 	field       []int // index of the field; nil: the record itself
 	micro, null bool
+	json        bool // it is read as JSON
 }
 
 var columnsOfTypes sync.Map // reflect.Type → []column
@@ -31,7 +33,7 @@ func columnsOf(t reflect.Type) []column {
 			name = tag
 		}
 		if name != "" && name != "-" {
-			all = append(all, column{name, f.Index, how == "micro", how == "null"})
+			all = append(all, column{name, f.Index, how == "micro", how == "null", how == "json"})
 		}
 	}
 	columnsOfTypes.Store(t, all)
@@ -81,8 +83,11 @@ func (c column) cell(record reflect.Value) any {
 	case **time.Time:
 		return timeOrNone{at}
 	default:
-		if c.null {
+		switch {
+		case c.null:
 			return zeroColumn{v}
+		case c.json:
+			return jsonColumn{at}
 		}
 		return at
 	}
@@ -143,9 +148,8 @@ func (r *Run) putRows(tx *sql.Tx, b *Batch) error {
 	return nil
 }
 
-// rows reads a run's records of one type. from is the rest of the query after the columns, with the run as its first
-// argument.
-func rows[T any](db *DB, from string, run int64) ([]T, error) {
+// rows reads records of one type. from is the rest of the query after the columns.
+func rows[T any](db *DB, from string, args ...any) ([]T, error) {
 	columns := columnsOf(reflect.TypeFor[T]())
 	return list(db, func(record *T) []any {
 		v, cells := reflect.ValueOf(record).Elem(), make([]any, len(columns))
@@ -153,7 +157,7 @@ func rows[T any](db *DB, from string, run int64) ([]T, error) {
 			cells[i] = c.cell(v)
 		}
 		return cells
-	}, "SELECT "+names(columns)+" FROM "+from, run)
+	}, "SELECT "+names(columns)+" FROM "+from, args...)
 }
 
 // into is rows that sets a list.
@@ -172,6 +176,20 @@ func (c microColumn) Scan(value any) error {
 	}
 	*c.to = time.UnixMicro(at).UTC()
 	return nil
+}
+
+// jsonColumn reads a value that is stored as JSON, or NULL.
+type jsonColumn struct{ to any }
+
+func (c jsonColumn) Scan(value any) error {
+	if value == nil {
+		return nil
+	}
+	text, is := value.(string)
+	if !is {
+		return fmt.Errorf("a %T in place of JSON", value)
+	}
+	return json.Unmarshal([]byte(text), c.to)
 }
 
 // zeroColumn reads a text or a whole number that may be NULL.

@@ -22,9 +22,7 @@ type File struct {
 	What          string // "history", for messages
 	ApplicationID int32  // marks the file as drun's (PRAGMA application_id)
 	Migrations    fs.FS  // 0001_name.sql, 0002_…, applied in order
-	// After has what migrations do beyond SQL, by the file's name; it runs after the file.
-	After   map[string]func(*sql.Tx) error
-	Pragmas string // further settings of every writing connection
+	Pragmas       string // further settings of every writing connection
 	// Exact refuses files whose schema is not exactly what the migrations make: with foreign views, triggers or
 	// expressions a query may never end.
 	Exact bool
