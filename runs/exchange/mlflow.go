@@ -17,6 +17,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/sqldb"
 )
 
 // readMLflow reads the runs of MLflow's SQLite store, except those that are deleted or have not ended. MLflow keeps
@@ -33,19 +34,8 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 	}
 	defer db.Close()
 	each := func(scan func(*sql.Rows) error, query string) {
-		if err != nil {
-			return
-		}
-		var rows *sql.Rows
-		if rows, err = db.Query(query); err != nil {
-			return
-		}
-		defer rows.Close()
-		for rows.Next() && err == nil {
-			err = scan(rows)
-		}
 		if err == nil {
-			err = rows.Err()
+			err = sqldb.Each(db, scan, query)
 		}
 	}
 	// A view may be endless.
