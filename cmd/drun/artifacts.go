@@ -40,7 +40,6 @@ writes one to a file, or to stdout with --output -.`,
 		Example: `  drun artifacts last
   drun artifacts last samples --step 9 --output samples.png
   drun artifacts last --save kept`,
-		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			chosen := cmd.Flags().Changed("step")
 			switch {

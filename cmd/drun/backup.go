@@ -31,7 +31,6 @@ To restore it, unpack it into a new folder and use that as the home:
 
   mkdir -m 700 restored && tar -xf FILE -C restored
   drun runs --home restored`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := args[0]
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {

@@ -54,7 +54,6 @@ func newBench(dirs *[]string) *cobra.Command {
 		Short: "Measure a backend's collectives",
 		Long: "Times a collective at several sizes, called as from a recipe, and prints the slowest rank's mean in the\n" +
 			"columns of nccl-tests.",
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0], *dirs) },
 	}
 	f := cmd.Flags()

@@ -33,7 +33,6 @@ func newCheck() *cobra.Command {
 			"main() is then taken for code that others load. The numbers of files and findings go to stderr.\n\n" +
 			"Exit code: 0 no findings, 1 findings, 2 usage (also a recipe that cannot be read).\n" +
 			"--json prints a list of {\"file\", \"line\", \"col\", \"severity\", \"message\"}.",
-		Args: arguments(1, -1),
 		RunE: runCheck,
 	}
 }

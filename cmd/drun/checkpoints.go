@@ -26,7 +26,6 @@ func newCheckpoints() *cobra.Command {
 		Short: "List, verify, export, import and remove checkpoints",
 		Long: `Lists the checkpoints of a run in the order of saving, and marks the one with the best score.
 RUN is an id, a name, or last; STEP a step's number, last or best.`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, _ *checkpoints.Store, list []report.Kept) error {
 				return printCheckpoints(cmd, list)
@@ -43,7 +42,6 @@ func newVerify() *cobra.Command {
 		Short: "Read checkpoints back and compare the SHA-256 of every chunk",
 		Long: `Reads every chunk of the checkpoints back, of one step or of all, and compares its SHA-256.
 Names the chunks that are damaged and the tensors that they belong to; the exit code is then 7.`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withCheckpoints(cmd, args, true, func(_ *history.DB, store *checkpoints.Store, list []report.Kept) error {
 				return verifyStored(cmd, store, list)
@@ -59,7 +57,6 @@ func newRemoveCheckpoints() *cobra.Command {
 		Short: "Remove checkpoints of runs that have ended",
 		Long: `Removes checkpoints of runs that have ended; drun gc then frees what is left of their bytes.
 A checkpoint stays if a run that goes on was resumed from it.`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, arg := range args {
 				if named := strings.Contains(arg, "@"); named == all {

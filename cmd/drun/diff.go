@@ -28,7 +28,6 @@ the nearest state that they had in common to that step, and the first operation 
 differs is named with its line and rank. A RUN is an id, a name, or last.`,
 		Example: `  drun diff 3 7
   drun diff calm-otter last --trace`,
-		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, a int64) error {
 				b, err := db.Find(args[1])

@@ -39,7 +39,6 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
   drun export last --to parquet --output last.parquet
   drun export 3 7 --to tensorboard --output events && tensorboard --logdir events
   mlflow db upgrade sqlite:///mlflow.db && drun export 3 7 --to mlflow --output mlflow.db`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "tensorboard" || to == "mlflow" {
 				return exportTo(cmd, args, to, file)
@@ -122,7 +121,6 @@ time, run and run_name. A run that has been imported before is skipped.`,
 		Example: `  drun import mlflow.db
   drun import runs/ --tag tensorboard
   drun import curves.csv && drun plot last loss`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkTags(tags); err != nil {
 				return err

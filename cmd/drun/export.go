@@ -31,7 +31,6 @@ func newExport() *cobra.Command {
 name ends in .safetensors or .npz. A tensor's name is the state's key and PyTorch's name in the module, such as
 model.0.weight; the tensors of optimizers are written, too. Whatever is not a tensor, such as a number, is left out,
 and a line says what. Tensors that differ between the ranks need --rank.`,
-		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.Contains(args[0], "@") {
 				args[0] += "@last"

@@ -31,7 +31,6 @@ func newFmt() *cobra.Command {
 			"stdout. -d prints what would change, --check only the names, and neither writes anything.\n\n" +
 			"Exit code: 0, or 1 if a file has a syntax error, or if --check or -d found a file that would change. The other files\n" +
 			"are formatted all the same. --json prints a list of {\"file\", \"changed\", \"error\"}.",
-		Args: arguments(1, -1),
 		RunE: f.run,
 	}
 	cmd.Flags().BoolVarP(&f.diff, "diff", "d", false, "print the lines that would change, and write nothing")

@@ -26,7 +26,6 @@ func newGC() *cobra.Command {
 		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote. Frees what no checkpoint
 needs in the packs that hold checkpoints, and says how many bytes it freed. Runs may go on meanwhile; a checkpoint
 that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			home := homeOf(cmd)
 			out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()

@@ -30,7 +30,6 @@ func newImport() *cobra.Command {
 		Long: `Makes a run that is done and has one checkpoint: the tensors of a .safetensors or .npz file, under the names
 that they have there. drun run --resume RUN then starts with these weights: checkpoint.restore puts them into the
 modules and tensors of its state, and leaves the rest as it is.`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			made, err := importFile(homeOf(cmd), args[0], name, step, false)
 			if err != nil {

@@ -30,7 +30,6 @@ were printed. With --follow a terminal also shows how far the runs are, in a lin
 with --follow as well, one such object per line.`,
 		Example: `  drun logs last --rank 1 --grep 'epoch (10|20)'
   drun logs 7 8 9 --follow`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter := history.LogFilter{}
 			if cmd.Flags().Changed("rank") {

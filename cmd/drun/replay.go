@@ -30,7 +30,6 @@ The first difference is printed with its step, metric and both values, and the e
 RUN is an id, a name, or last. If the run did not finish successfully, what it recorded is compared.`,
 		Example: `  drun replay last
   drun replay 7 --json`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
 				r, err := replay.Replay(o, db, homeOf(cmd), id, again.params, tell(cmd))

@@ -24,7 +24,6 @@ A run that is still running is refused. Runs that were resumed from one of the m
   drun runs --trash
   drun rm --undo calm-otter
   drun rm $(drun runs --all --where 'status == "failed"' --columns id --json | jq .[].id) && drun gc`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			find, act := (*history.DB).Find, (*history.DB).Trash
 			if undo {
@@ -107,7 +106,6 @@ func newTag() *cobra.Command {
 		Example: `  drun tag last baseline
   drun tag 7 good --remove baseline
   drun runs --tag good`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args)+len(remove) < 2 {
 				return usage("usage: "+cmd.UseLine(), "no label was given")
@@ -153,7 +151,6 @@ func newNote() *cobra.Command {
 		Use:     "note RUN TEXT",
 		Short:   "Add a remark to a run",
 		Example: `  drun note last "the loss rises after epoch 3: try a smaller lr"`,
-		Args:    arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if text := args[1]; text == "" || len(text) > maxNote {
 				return usage("", "a note has 1 to %d bytes, not %d", maxNote, len(text))

@@ -49,7 +49,6 @@ narrow terminal shows fewer columns than a wide one, a pipe or a file.`,
   drun runs --tag baseline --sort -metrics.acc.max --limit 5
   drun runs --sort metrics.loss.last --columns 'id, name, params.lr, metrics.loss.last'
   drun runs --where '"warm" in tags and started > "2026-03"' --json`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.all && cmd.Flags().Changed("limit") {
 				return usage("", "--limit and --all exclude each other")

@@ -23,7 +23,6 @@ a terminal is shown control characters as \x1b. --diff RUN prints the lines in w
 		Example: `  drun source 7
   drun source 7 recipe.star > recipe.star
   drun source 7 --diff last`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			runs := args[:1]
 			if cmd.Flags().Changed("diff") {

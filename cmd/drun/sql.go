@@ -22,7 +22,6 @@ docs/history.md; with --json the result is a list of objects, one per row, with
 NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
 		Example: `  drun sql "select name, last from metric_summaries where run = 7"
   drun sql "select r.name, p.value from runs r join params p on p.run = r.id where p.name = 'lr'"`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			db, err := openHistory(cmd)
 			if err != nil {
@@ -43,13 +42,13 @@ func printTable(out io.Writer, table *history.Table, text func(any) string) erro
 		return nil
 	}
 	w := terminal.NewTable(out)
-	row(w, anyOf(table.Columns)...)
+	row(w, table.Columns)
 	for _, values := range table.Rows {
-		cells := make([]any, len(values))
+		cells := make([]string, len(values))
 		for i, v := range values {
 			cells[i] = text(v)
 		}
-		row(w, cells...)
+		row(w, cells)
 	}
 	return w.Flush()
 }

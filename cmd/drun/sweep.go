@@ -46,7 +46,6 @@ are when it is repeated; one with other combinations or settings runs again thos
   drun sweep train.star -p lr=1e-4..1e-1:log -p layers=1..8 --random 20 --seed 3
   drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last
   drun sweep train.star -p lr=1e-5..1:log --random 50 --jobs 4 --early-stop loss --early-stop-after 100`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := ranks(nproc)
 			if err != nil {
@@ -240,7 +239,7 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 			if c.stopped > 0 {
 				what += fmt.Sprintf(", ended early: worse than others after %d points", c.stopped)
 			}
-			row(w, anyOf(append(slices.Clone(c.Params), what))...)
+			row(w, append(slices.Clone(c.Params), what))
 		}
 		return w.Flush()
 	})

@@ -37,7 +37,6 @@ Exit code: 0 all passed, 1 some failed, 2 there are none. --json prints a list o
 		Example: `  drun test train.star
   drun test train.star --ranks 1,2,4 -k loss
   drun test . --json`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("ranks") {
 				t.ranks = []string{nproc}

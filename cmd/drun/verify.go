@@ -25,7 +25,6 @@ func newVerifyResume() *cobra.Command {
 random moments between the first checkpoint and the end, after each of which all ranks
 start again. Then compares all metrics that are exact, and the last checkpoint, bit for bit.
 A difference is named, and ends with exit code 1.`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if o.Nproc, err = ranks(nproc); err != nil {
