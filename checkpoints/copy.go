@@ -9,25 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Copy writes a copy of the catalog to a new file at path and lists the packs that it refers to, which OpenPack
 // opens. If nothing was ever saved, the error is *ErrNone.
 func Copy(home, path string) (packs []string, err error) {
-	current, err := openCatalog(home)
-	if err != nil {
-		return nil, err
-	}
+	defer try.Caught(&err)
+	current := try.To(openCatalog(home))
 	defer current.Close()
-	if err := sqldb.Copy(file(home), path); err != nil {
-		return nil, err
-	}
+	try.Ok(sqldb.Copy(file(home), path))
 	copied := file(home)
 	copied.Path = path
-	reader, err := sqldb.OpenReadOnly(copied)
-	if err != nil {
-		return nil, err
-	}
+	reader := try.To(sqldb.OpenReadOnly(copied))
 	defer reader.Close()
 	packs, err = sqldb.Column[string](reader, "SELECT file FROM packs ORDER BY id")
 	for _, name := range packs {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Freed is what Free did.
@@ -23,17 +24,10 @@ type Freed struct {
 // Free removes what no checkpoint needs: packs, parts of packs, and checkpoints whose step was saved again while a
 // run held them. Others may save and load meanwhile.
 func (s *Store) Free() (f Freed, err error) {
-	before, _, err := s.pages()
-	if err != nil {
-		return f, err
-	}
-	lost, err := s.list("instr(run, ?) > 0", replaced)
-	if err != nil {
-		return f, err
-	}
-	if _, err := s.Delete(lost...); err != nil {
-		return f, err
-	}
+	defer try.Caught(&err)
+	before, _ := try.To2(s.pages())
+	lost := try.To(s.list("instr(run, ?) > 0", replaced))
+	try.To(s.Delete(lost...))
 	f.Damaged = []error{}
 	err = s.rewrite(func(p packUse) (bool, error) {
 		if p.live <= small { // it moves to the catalog
@@ -57,10 +51,7 @@ func (s *Store) Free() (f Freed, err error) {
 	if err != nil {
 		return f, err
 	}
-	after, _, err := s.pages()
-	if err != nil {
-		return f, err
-	}
+	after, _ := try.To2(s.pages())
 	f.Bytes += before - after
 	f.Quarantined, f.QuarantinedBytes, err = s.quarantined()
 	return f, err

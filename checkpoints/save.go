@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // ChunkSize is the size in bytes of the chunks into which an entry's data is cut. The cuts are at fixed offsets, so
@@ -273,7 +274,8 @@ func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 }
 
 // commit enters the checkpoint into the catalog.
-func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) error {
+func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) (err error) {
+	defer try.Caught(&err)
 	if p.lock == nil {
 		// In entry order, large and small chunks fill the catalog's pages better than sorted by SHA-256.
 		at := map[string]int{}
@@ -286,29 +288,20 @@ func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int
 		}
 		slices.SortFunc(p.rows, func(a, b packRow) int { return at[a.sha] - at[b.sha] })
 	}
-	if err := p.enter(tx); err != nil {
-		return err
-	}
-	result, err := tx.Exec("INSERT INTO checkpoints (run, step, score, world_size, bytes, time, points) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		info.Run, info.Step, info.Score, info.WorldSize, info.Bytes, info.Time.Format("2006-01-02T15:04:05.000000Z"), info.Points)
-	if err != nil {
-		return err
-	}
-	id, err := result.LastInsertId()
-	if err != nil {
-		return err
-	}
+	try.Ok(p.enter(tx))
+	result := try.To(tx.Exec("INSERT INTO checkpoints (run, step, score, world_size, bytes, time, points) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		info.Run, info.Step, info.Score, info.WorldSize, info.Bytes, info.Time.Format("2006-01-02T15:04:05.000000Z"), info.Points))
+	id := try.To(result.LastInsertId())
 	for rank := range len(parts) {
 		for i, e := range parts[rank] {
-			if err := enter(tx, id, info, spot{rank, i, len(parts[rank])}, e, cut[rank][i]); err != nil {
-				return err
-			}
+			try.Ok(enter(tx, id, info, spot{rank, i, len(parts[rank])}, e, cut[rank][i]))
 		}
 	}
 	return nil
 }
 
-func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []chunk) error {
+func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []chunk) (err error) {
+	defer try.Caught(&err)
 	if e.Shape == nil {
 		e.Shape = []int{}
 	}
@@ -316,20 +309,11 @@ func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []c
 	for i, c := range chunks {
 		sums[i] = c.sha
 	}
-	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, unhex(?))",
-		checkpoint, at.rank, e.Name, e.Kind, e.DType, sqldb.JSON(e.Shape), e.size(), digest(info, at, e, e.size(), sums))
-	if err != nil {
-		return err
-	}
-	id, err := result.LastInsertId()
-	if err != nil {
-		return err
-	}
+	result := try.To(tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, unhex(?))",
+		checkpoint, at.rank, e.Name, e.Kind, e.DType, sqldb.JSON(e.Shape), e.size(), digest(info, at, e, e.size(), sums)))
+	id := try.To(result.LastInsertId())
 	for n, c := range chunks {
-		result, err := tx.Exec("INSERT INTO entry_chunks SELECT ?, ?, id FROM chunks WHERE sha256 = unhex(?)", id, n, c.sha)
-		if err != nil {
-			return err
-		}
+		result := try.To(tx.Exec("INSERT INTO entry_chunks SELECT ?, ?, id FROM chunks WHERE sha256 = unhex(?)", id, n, c.sha))
 		if found, err := result.RowsAffected(); err != nil || found == 0 {
 			return errors.Join(err, errChunkGone)
 		}

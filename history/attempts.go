@@ -68,31 +68,22 @@ type Past struct {
 // error.
 func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 	r, p := &Run{ID: id, db: db}, &Past{}
-	err := db.write(func(tx *sql.Tx) error {
+	err := db.write(func(tx *sql.Tx) (err error) {
+		defer try.Caught(&err)
 		var status Status
 		var batch int64
-		err := tx.QueryRow("SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1) FROM runs WHERE id = ?1", id).
-			Scan(&r.UID, &r.Name, &status, &batch, timeColumn{&p.Started}, &p.Attempts)
-		if err != nil {
-			return err
-		}
-		next, _, err := blocks{tx, id}.next()
-		if err != nil {
-			return err
-		}
+		try.Ok(tx.QueryRow("SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1) FROM runs WHERE id = ?1", id).
+			Scan(&r.UID, &r.Name, &status, &batch, timeColumn{&p.Started}, &p.Attempts))
+		next, _ := try.To2(blocks{tx, id}.next())
 		p.Points = next - 1
 		if status == Running || status == Done {
 			return &NotFound{fmt.Sprintf("run %d %s is %s", id, r.Name, status), "another process has taken it up"}
 		}
 		r.numbered.Store(batch)
-		if _, err := tx.Exec(`UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', recipe = ?, world_size = ?, backend = ?, seed = ?,
+		try.To(tx.Exec(`UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', recipe = ?, world_size = ?, backend = ?, seed = ?,
 			threads = ?, version = ?, host = ?, pid = ?, dir = ?, command = ?, deterministic = ?, go_version = ?, numerics = ?, data_dirs = ?, project = ?, bits_key = NULL WHERE id = ?`,
-			append(originOf(info), id)...); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(beginAttempt, id, p.Attempts, formatTime(time.Now()), p.Points); err != nil {
-			return err
-		}
+			append(originOf(info), id)...))
+		try.To(tx.Exec(beginAttempt, id, p.Attempts, formatTime(time.Now()), p.Points))
 		r.lock, err = db.lockRun(id)
 		return err
 	})

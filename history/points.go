@@ -11,6 +11,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Points returns the points of a run in the order of recording: of all metrics, or of those named. If the run lacks
@@ -20,16 +21,14 @@ func (db *DB) Points(run int64, names ...string) ([]records.Point, error) {
 }
 
 // AttemptPoints returns what one attempt of a run recorded, whether or not a later one recorded it again.
-func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]records.Point, error) {
-	d, err := db.Get(run)
-	if err != nil {
-		return nil, err
-	}
+func (db *DB) AttemptPoints(run int64, attempt int, names ...string) (_ []records.Point, err error) {
+	defer try.Caught(&err)
+	d := try.To(db.Get(run))
 	if attempt < 0 || attempt >= len(d.Attempts) {
 		return nil, &NotFound{fmt.Sprintf("run %d has no attempt %d", run, attempt), fmt.Sprintf("it has 0 to %d", len(d.Attempts)-1)}
 	}
 	s := stretch{run: run, to: math.MaxInt64}
-	err = db.read(func(rows *sql.Rows) error {
+	try.Ok(db.read(func(rows *sql.Rows) error {
 		var number int
 		var points int64
 		err := rows.Scan(&number, &points)
@@ -40,19 +39,14 @@ func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]records.
 			s.to = points
 		}
 		return err
-	}, "SELECT attempt, points FROM attempts WHERE run = ?", run)
-	if err != nil {
-		return nil, err
-	}
+	}, "SELECT attempt, points FROM attempts WHERE run = ?", run))
 	type at struct {
 		seq int64
 		records.Point
 	}
 	var both []at
 	for _, kind := range []bool{!superseded, superseded} {
-		if err := db.eachPoint(s, kind, names, func(seq int64, p *records.Point) { both = append(both, at{seq, *p}) }); err != nil {
-			return nil, err
-		}
+		try.Ok(db.eachPoint(s, kind, names, func(seq int64, p *records.Point) { both = append(both, at{seq, *p}) }))
 	}
 	slices.SortFunc(both, func(a, b at) int { return cmp.Compare(a.seq, b.seq) })
 	points := make([]records.Point, len(both))

@@ -19,6 +19,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Status is the state of a run or an attempt.
@@ -119,22 +120,14 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	}
 	r := &Run{UID: rand.Text(), db: db}
 	err := db.write(func(tx *sql.Tx) (err error) {
-		if r.Name, err = freeName(tx, info.Name); err != nil {
-			return err
-		}
-		result, err := tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project,
+		defer try.Caught(&err)
+		r.Name = try.To(freeName(tx, info.Name))
+		result := try.To(tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project,
 			uid, name, status, started, parent, parent_step, parent_points)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
-			append(originOf(info), r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...)
-		if err != nil {
-			return err
-		}
-		if r.ID, err = result.LastInsertId(); err != nil {
-			return err
-		}
-		if err := r.passOutputs(tx); err != nil {
-			return err
-		}
+			append(originOf(info), r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...))
+		r.ID = try.To(result.LastInsertId())
+		try.Ok(r.passOutputs(tx))
 		// Before the commit, so that a running run is never seen without its lock.
 		r.lock, err = db.lockRun(r.ID)
 		return err
