@@ -19,6 +19,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -50,11 +51,9 @@ writes one to a file, or to stdout with --output -.`,
 			case len(args) == 2 && output == "":
 				return usage("--output - writes to stdout", "where to? give --output FILE")
 			}
-			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
-				all, err := db.Artifacts(id)
-				if err != nil {
-					return err
-				}
+			return withRun(cmd, args[0], func(db *history.DB, id int64) (err error) {
+				defer try.Caught(&err)
+				all := try.To(db.Artifacts(id))
 				switch {
 				case save != "":
 					return saveArtifacts(cmd, db, all, save)
@@ -79,10 +78,7 @@ writes one to a file, or to stdout with --output -.`,
 				for i := range all {
 					out[i].Artifact = all[i]
 				}
-				files, err := outputFiles(filepath.Join(homeOf(cmd), "outputs", strconv.FormatInt(id, 10)))
-				if err != nil {
-					return err
-				}
+				files := try.To(outputFiles(filepath.Join(homeOf(cmd), "outputs", strconv.FormatInt(id, 10))))
 				return show(cmd, append(out, files...), printArtifacts)
 			})
 		},

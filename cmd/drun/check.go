@@ -17,6 +17,7 @@ import (
 	"drun/engine/recipe"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/tools/check"
 )
 
@@ -100,11 +101,9 @@ var definesMain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompi
 
 // folder checks the files beneath a folder. A file without main that others load has been checked with them, with
 // the names it finds there (testing).
-func (c *checker) folder(name string) error {
-	files, err := recipesIn(name)
-	if err != nil {
-		return err
-	}
+func (c *checker) folder(name string) (err error) {
+	defer try.Caught(&err)
+	files := try.To(recipesIn(name))
 	var bundles []bundle
 	for _, file := range files {
 		b := readBundle(file)
@@ -124,9 +123,7 @@ func (c *checker) folder(name string) error {
 		for _, s := range b.Sources {
 			checked[path(b, s.Path)] = true
 		}
-		if err := c.check(b, true); err != nil {
-			return err
-		}
+		try.Ok(c.check(b, true))
 	}
 	c.files += len(files)
 	return nil

@@ -17,6 +17,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -73,7 +74,8 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 }
 
 // withCheckpoints finds the checkpoints that RUN or RUN@STEP names.
-func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []report.Kept) error) error {
+func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []report.Kept) error) (err error) {
+	defer try.Caught(&err)
 	open, openStore := history.OpenReadOnly, checkpoints.OpenIfAny
 	db, err := open(homeOf(cmd))
 	if err == nil && !readOnly { // there is a history to write to
@@ -85,17 +87,11 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 		return err
 	}
 	defer db.Close()
-	store, err := openStore(homeOf(cmd))
-	if err != nil {
-		return err
-	}
+	store := try.To(openStore(homeOf(cmd)))
 	defer store.Close()
 	list := []report.Kept{}
 	for _, ref := range refs {
-		found, err := report.Checkpoints(db, store, ref)
-		if err != nil {
-			return err
-		}
+		found := try.To(report.Checkpoints(db, store, ref))
 		for _, k := range found {
 			if !slices.ContainsFunc(list, func(l report.Kept) bool { return l.Run.ID == k.Run.ID && l.Step == k.Step }) {
 				list = append(list, k)
@@ -224,7 +220,8 @@ func printFaults(out io.Writer, faults []checkpoints.Fault) {
 	}
 }
 
-func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) error {
+func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) (err error) {
+	defer try.Caught(&err)
 	gone := map[int64][]int64{}
 	var infos []checkpoints.Info
 	for _, k := range list {
@@ -241,10 +238,7 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 	}
 	var held []checkpoints.Info
 	if len(infos) > 0 {
-		var err error
-		if held, err = store.Delete(infos...); err != nil {
-			return err
-		}
+		held = try.To(store.Delete(infos...))
 	}
 	var problem error
 	removed := []report.Kept{}
@@ -257,14 +251,10 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 		removed = append(removed, k)
 	}
 	for id, steps := range gone {
-		if err := db.RemoveCheckpoints(id, steps); err != nil {
-			return err
-		}
+		try.Ok(db.RemoveCheckpoints(id, steps))
 	}
 	if wantsJSON(cmd) {
-		if err := printJSON(cmd.OutOrStdout(), removed); err != nil {
-			return err
-		}
+		try.Ok(printJSON(cmd.OutOrStdout(), removed))
 	} else {
 		for _, k := range removed {
 			fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", terminal.Escape(k.String()))

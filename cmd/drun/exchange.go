@@ -16,6 +16,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/exchange"
 )
 
@@ -144,19 +145,14 @@ time, run and run_name. A run that has been imported before is skipped.`,
 	return cmd
 }
 
-func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
-	db, err := history.Open(homeOf(cmd))
-	if err != nil {
-		return err
-	}
+func enter(cmd *cobra.Command, all []history.Foreign, tags []string) (err error) {
+	defer try.Caught(&err)
+	db := try.To(history.Open(homeOf(cmd)))
 	defer db.Close()
 	ids, there := []int64{}, 0
 	for i := range all {
 		all[i].Tags = append(all[i].Tags, tags...)
-		id, err := db.Enter(&all[i], os.Args)
-		if err != nil {
-			return err
-		}
+		id := try.To(db.Enter(&all[i], os.Args))
 		if id == 0 {
 			there++
 			continue
@@ -166,9 +162,6 @@ func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
 	if there > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s had been imported before\n", there, english.Plural(len(all), "run", ""))
 	}
-	list, err := db.Summaries(ids)
-	if err != nil {
-		return err
-	}
+	list := try.To(db.Summaries(ids))
 	return show(cmd, list, printRuns)
 }

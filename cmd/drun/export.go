@@ -17,6 +17,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
@@ -61,14 +62,10 @@ func newFile(path string) error {
 	return nil
 }
 
-func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) error {
-	if err := k.Gone(homeOf(cmd)); err != nil {
-		return err
-	}
-	size, left, err := writeTensors(cmd, store, k, rank, path)
-	if err != nil {
-		return err
-	}
+func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) (err error) {
+	defer try.Caught(&err)
+	try.Ok(k.Gone(homeOf(cmd)))
+	size, left := try.To2(writeTensors(cmd, store, k, rank, path))
 	return answer(cmd, map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left}, "%s: %s of %s", path, humanize.IBytes(uint64(size)), k)
 }
 

@@ -17,6 +17,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 )
 
 func newGC() *cobra.Command {
@@ -183,16 +184,11 @@ func folderSize(dir string) (n int64) {
 	return n
 }
 
-func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) error {
-	db, err := history.Open(home)
-	if err != nil {
-		return err
-	}
+func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) (err error) {
+	defer try.Caught(&err)
+	db := try.To(history.Open(home))
 	defer db.Close()
-	runs, err := db.Select(history.Selection{Checkpoints: true})
-	if err != nil {
-		return err
-	}
+	runs := try.To(db.Select(history.Selection{Checkpoints: true}))
 	for _, r := range runs {
 		if r.Status == history.Running {
 			continue
@@ -208,9 +204,7 @@ func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) er
 			}
 		}
 		if len(gone) > 0 {
-			if err := db.RemoveCheckpoints(r.ID, gone); err != nil {
-				return err
-			}
+			try.Ok(db.RemoveCheckpoints(r.ID, gone))
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
@@ -54,17 +55,13 @@ type imported struct {
 
 // importFile makes a run with one checkpoint of a file's tensors. again: an earlier import of the same file with
 // the same content will do.
-func importFile(home, path, name string, step int64, again bool) (*imported, error) {
+func importFile(home, path, name string, step int64, again bool) (_ *imported, err error) {
+	defer try.Caught(&err)
 	if name != "" {
-		if err := history.CheckName(name); err != nil {
-			return nil, err
-		}
+		try.Ok(history.CheckName(name))
 	}
 	began := time.Now()
-	items, file, err := readWeights(path)
-	if err != nil {
-		return nil, err
-	}
+	items, file := try.To2(readWeights(path))
 	made := &imported{Step: step, Tensors: len(items) - 1}
 	if made.Tensors == 0 {
 		return nil, usage("", "%s has no tensors", path)
@@ -77,26 +74,17 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 		}
 		entries[i] = checkpoints.Entry{Name: it.Name, Kind: kind, DType: it.DType, Shape: it.Shape, Data: it.Data}
 	}
-	db, err := history.Open(home)
-	if err != nil {
-		return nil, err
-	}
+	db := try.To(history.Open(home))
 	defer db.Close()
-	store, err := checkpoints.Open(home)
-	if err != nil {
-		return nil, err
-	}
+	store := try.To(checkpoints.Open(home))
 	defer store.Close()
 	if again {
 		if old, err := importedBefore(db, store, file, step); old != nil || err != nil {
 			return old, err
 		}
 	}
-	r, err := db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Version: version(),
-		Command: []string{"drun", "checkpoints", "import", path}, Started: began})
-	if err != nil {
-		return nil, err
-	}
+	r := try.To(db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Version: version(),
+		Command: []string{"drun", "checkpoints", "import", path}, Started: began}))
 	made.ID, made.Run = r.ID, r.Name
 	var info checkpoints.Info
 	if err = r.BeginAttempt(); err == nil {
@@ -118,19 +106,14 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 }
 
 // importedBefore finds the newest run that importFile has made from a file, and that still has its checkpoint.
-func importedBefore(db *history.DB, store *checkpoints.Store, file *records.DataFile, step int64) (*imported, error) {
-	list, err := db.List(0)
-	if err != nil {
-		return nil, err
-	}
+func importedBefore(db *history.DB, store *checkpoints.Store, file *records.DataFile, step int64) (_ *imported, err error) {
+	defer try.Caught(&err)
+	list := try.To(db.List(0))
 	for _, r := range list {
 		if r.Recipe != file.Path || r.Status != history.Done {
 			continue
 		}
-		d, err := db.Get(r.ID)
-		if err != nil {
-			return nil, err
-		}
+		d := try.To(db.Get(r.ID))
 		if len(d.DataFiles) != 1 || d.DataFiles[0].SHA256 != file.SHA256 {
 			continue
 		}

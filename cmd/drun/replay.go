@@ -15,6 +15,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/replay"
 )
 
@@ -106,17 +107,12 @@ func (a *againFlags) with(cmd *cobra.Command, ref string, fn func(o run.Options,
 		}
 		a.params = append(a.params, engine.Param{Name: name, Value: value})
 	}
-	return withRun(cmd, ref, func(db *history.DB, id int64) error {
-		d, err := db.Get(id)
-		if err != nil {
-			return err
-		}
+	return withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
+		defer try.Caught(&err)
+		d := try.To(db.Get(id))
 		o := a.options
 		o.Backend = d.Backend
-		stop, err := prepare(cmd, &o)
-		if err != nil {
-			return err
-		}
+		stop := try.To(prepare(cmd, &o))
 		defer stop()
 		o.Stdout, o.Stderr, o.Terminal = io.Discard, io.Discard, false
 		return fn(o, db, id)

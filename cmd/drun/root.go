@@ -20,6 +20,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -186,15 +187,10 @@ func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) e
 }
 
 // withRuns opens the history and finds the runs that arguments name.
-func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
-	db, err := openHistory(cmd)
-	if err != nil {
-		return err
-	}
+func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) (err error) {
+	defer try.Caught(&err)
+	db := try.To(openHistory(cmd))
 	defer db.Close()
-	ids, err := report.Find(refs, db.Find)
-	if err != nil {
-		return err
-	}
+	ids := try.To(report.Find(refs, db.Find))
 	return fn(db, ids)
 }

@@ -13,6 +13,7 @@ import (
 
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -97,11 +98,9 @@ func (s *Server) tell(w http.ResponseWriter, r *request) error {
 }
 
 // next returns what is new, as JSON; nil: nothing.
-func (n *news) next(ctx context.Context) ([]byte, error) {
-	db, id, err := n.s.find(n.request)
-	if err != nil {
-		return nil, err
-	}
+func (n *news) next(ctx context.Context) (_ []byte, err error) {
+	defer try.Caught(&err)
+	db, id := try.To2(n.s.find(n.request))
 	ranks := slices.Contains(n.shows, "ranks")
 	if ranks && !n.asked {
 		n.asked = true
@@ -114,9 +113,7 @@ func (n *news) next(ctx context.Context) ([]byte, error) {
 		}()
 	}
 	all := map[string]any{}
-	if err := n.read(ctx, db, id, all); err != nil {
-		return nil, err
-	}
+	try.Ok(n.read(ctx, db, id, all))
 	if ranks {
 		select {
 		case doing := <-n.ranks:
@@ -211,15 +208,11 @@ func (n *news) differs(section string, text []byte) bool {
 }
 
 // changed are the members of the run that differ from what was sent.
-func (n *news) changed(run *history.Detail) (map[string]json.RawMessage, error) {
-	text, err := marshal(run)
-	if err != nil {
-		return nil, err
-	}
+func (n *news) changed(run *history.Detail) (_ map[string]json.RawMessage, err error) {
+	defer try.Caught(&err)
+	text := try.To(marshal(run))
 	members := map[string]json.RawMessage{}
-	if err := json.Unmarshal(text, &members); err != nil {
-		return nil, err
-	}
+	try.Ok(json.Unmarshal(text, &members))
 	maps.DeleteFunc(members, func(name string, text json.RawMessage) bool { return !n.differs("run."+name, text) })
 	return members, nil
 }
