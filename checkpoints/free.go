@@ -160,11 +160,9 @@ func (e *readError) Unwrap() error { return e.error }
 
 // rewritePack moves what the catalog refers to out of a pack, in portions. A pack from which everything has been
 // moved is removed.
-func (s *Store) rewritePack(file string) error {
-	rest, err := s.chunksOf(file)
-	if err != nil {
-		return err
-	}
+func (s *Store) rewritePack(file string) (err error) {
+	defer try.Caught(&err)
+	rest := try.To(s.chunksOf(file))
 	reader := s.chunkReader()
 	defer reader.close()
 	for len(rest) > 0 {
@@ -179,9 +177,7 @@ func (s *Store) rewritePack(file string) error {
 			}
 			bytes += c.bytes
 		}
-		if err := s.move(file, chunks); err != nil {
-			return err
-		}
+		try.Ok(s.move(file, chunks))
 		rest = rest[n:]
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // packID is "drcp" in ASCII: the application id of packs.
@@ -181,17 +182,11 @@ func (p *pack) create() error {
 }
 
 func (p *pack) begin() (err error) {
-	if p.db, err = sql.Open("sqlite3", packURI(p.path, "_journal_mode=OFF&_synchronous=OFF&_locking_mode=EXCLUSIVE")); err != nil {
-		return err
-	}
+	defer try.Caught(&err)
+	p.db = try.To(sql.Open("sqlite3", packURI(p.path, "_journal_mode=OFF&_synchronous=OFF&_locking_mode=EXCLUSIVE")))
 	p.db.SetMaxOpenConns(1)
-	_, err = p.db.Exec(fmt.Sprintf("PRAGMA page_size = 16384; PRAGMA application_id = %d; %s; %s", packID, packChunks, packOrigin))
-	if err != nil {
-		return err
-	}
-	if p.tx, err = p.db.Begin(); err != nil {
-		return err
-	}
+	try.To(p.db.Exec(fmt.Sprintf("PRAGMA page_size = 16384; PRAGMA application_id = %d; %s; %s", packID, packChunks, packOrigin)))
+	p.tx = try.To(p.db.Begin())
 	_, err = p.tx.Exec("INSERT INTO origin VALUES (?, ?)", p.from.store, p.from.generation)
 	return err
 }
@@ -222,16 +217,12 @@ func (p *pack) take(tx *sql.Tx, file string) error {
 }
 
 // list adds the pack to the catalog, if it has a file, and executes a statement for each chunk.
-func (p *pack) list(tx *sql.Tx, statement string, more ...any) error {
+func (p *pack) list(tx *sql.Tx, statement string, more ...any) (err error) {
+	defer try.Caught(&err)
 	var id, number, data any // NULL in the catalog
 	if p.lock != nil {
-		result, err := tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name)
-		if err != nil {
-			return err
-		}
-		if id, err = result.LastInsertId(); err != nil {
-			return err
-		}
+		result := try.To(tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name))
+		id = try.To(result.LastInsertId())
 	}
 	for i, row := range p.rows {
 		if p.lock != nil {
@@ -239,9 +230,7 @@ func (p *pack) list(tx *sql.Tx, statement string, more ...any) error {
 		} else {
 			data = row.data
 		}
-		if _, err := tx.Exec(statement, append([]any{id, number, row.bytes, row.sha, row.sum, data}, more...)...); err != nil {
-			return err
-		}
+		try.To(tx.Exec(statement, append([]any{id, number, row.bytes, row.sha, row.sum, data}, more...)...))
 	}
 	return nil
 }

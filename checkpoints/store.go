@@ -34,6 +34,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 //go:embed migrations/*.sql
@@ -219,15 +220,11 @@ func openCatalog(home string) (*sqldb.Reader, error) {
 
 // openFolder opens the folder of packs. Files are removed there, so it must be the store's own, not a link to
 // another.
-func (s *Store) openFolder() error {
-	before, err := os.Lstat(s.packs)
-	if err != nil {
-		return err
-	}
+func (s *Store) openFolder() (err error) {
+	defer try.Caught(&err)
+	before := try.To(os.Lstat(s.packs))
 	if before.IsDir() {
-		if s.root, err = os.OpenRoot(s.packs); err != nil {
-			return err
-		}
+		s.root = try.To(os.OpenRoot(s.packs))
 		if opened, err := s.root.Stat("."); err == nil && os.SameFile(before, opened) {
 			return nil
 		}

@@ -14,6 +14,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Points are kept in blocks of up to 32, the rows of metric_blocks; the migration that makes the table explains its
@@ -229,24 +230,20 @@ func pack(points []numbered) (row [columns]any, n int) {
 }
 
 // put writes points, which must be in order, as blocks.
-func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
+func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) (err error) {
+	defer try.Caught(&err)
 	if len(points) == 0 {
 		return nil
 	}
-	insert, err := tx.Prepare("INSERT OR REPLACE INTO metric_blocks (run, superseded, " + blockColumns + ") VALUES (" +
-		strings.TrimSuffix(strings.Repeat("?,", columns+2), ",") + ")")
-	if err != nil {
-		return err
-	}
+	insert := try.To(tx.Prepare("INSERT OR REPLACE INTO metric_blocks (run, superseded, " + blockColumns + ") VALUES (" +
+		strings.TrimSuffix(strings.Repeat("?,", columns+2), ",") + ")"))
 	defer insert.Close()
 	args := make([]any, columns+2)
 	args[0], args[1] = t.run, superseded
 	for len(points) > 0 {
 		row, n := pack(points)
 		copy(args[2:], row[:])
-		if _, err := insert.Exec(args...); err != nil {
-			return err
-		}
+		try.To(insert.Exec(args...))
 		points = points[n:]
 	}
 	return nil
@@ -254,25 +251,20 @@ func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
 
 // next is the number of the run's next point; last is the block with the newest point that is not superseded.
 func (t blocks) next() (next int64, last *block, err error) {
+	defer try.Caught(&err)
 	for _, kind := range []bool{superseded, !superseded} {
 		var newest sql.NullInt64
-		err := sqldb.Each(t.in, func(rows *sql.Rows) error { return rows.Scan(&newest) },
-			"SELECT max(seq) FROM metric_blocks WHERE run = ? AND superseded = ?", t.run, kind)
-		if err != nil {
-			return 0, nil, err
-		}
+		try.Ok(sqldb.Each(t.in, func(rows *sql.Rows) error { return rows.Scan(&newest) },
+			"SELECT max(seq) FROM metric_blocks WHERE run = ? AND superseded = ?", t.run, kind))
 		if !newest.Valid {
 			continue
 		}
 		// Superseded points come in any order, so an earlier block may have a later point.
-		err = t.each(kind, newest.Int64-slots, newest.Int64, func(b *block) error {
+		try.Ok(t.each(kind, newest.Int64-slots, newest.Int64, func(b *block) error {
 			next = max(next, b.points[len(b.points)-1].seq)
 			last = b
 			return nil
-		})
-		if err != nil {
-			return 0, nil, err
-		}
+		}))
 		if kind {
 			last = nil
 		}
@@ -336,20 +328,16 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 }
 
 // summarise recomputes the summaries of some metrics.
-func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) error {
+func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) (err error) {
+	defer try.Caught(&err)
 	summaries := map[int64]*MetricSummary{}
-	err := t.points(!superseded, 0, math.MaxInt64, func(p *numbered) {
+	try.Ok(t.points(!superseded, 0, math.MaxInt64, func(p *numbered) {
 		if metrics[p.metric] {
 			add(summaries, p.metric, p.value)
 		}
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	for metric := range metrics {
-		if _, err := tx.Exec("DELETE FROM run_metrics WHERE run = ? AND metric = ?", t.run, metric); err != nil {
-			return err
-		}
+		try.To(tx.Exec("DELETE FROM run_metrics WHERE run = ? AND metric = ?", t.run, metric))
 	}
 	return t.merge(tx, summaries)
 }
@@ -365,20 +353,16 @@ func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
 }
 
 // merge adds later values to the run's summaries.
-func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) error {
+func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) (err error) {
+	defer try.Caught(&err)
 	column := func(v records.Float) any { value, _ := encode(float64(v)); return value }
-	merge, err := tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
+	merge := try.To(tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET last = excluded.last, count = count + excluded.count,
 		min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),
-		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`)
-	if err != nil {
-		return err
-	}
+		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`))
 	defer merge.Close()
 	for metric, s := range summaries {
-		if _, err := merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count); err != nil {
-			return err
-		}
+		try.To(merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count))
 	}
 	return nil
 }

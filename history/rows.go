@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"drun/internal/try"
 )
 
 // column is a field of a record that a table keeps in a column of its own: see package records.
@@ -95,18 +97,16 @@ func (c column) cell(record reflect.Value) any {
 
 // insert adds records to a table. or says what happens to a row that is there already: REPLACE, IGNORE, or "" for an
 // error; keys are columns, each followed by a comma, that all of them have before their own.
-func insert(tx *sql.Tx, or, table string, records reflect.Value, columns []column, keys string, values ...any) error {
+func insert(tx *sql.Tx, or, table string, records reflect.Value, columns []column, keys string, values ...any) (err error) {
+	defer try.Caught(&err)
 	if records.Len() == 0 {
 		return nil
 	}
 	if or != "" {
 		or = "OR " + or + " "
 	}
-	statement, err := tx.Prepare("INSERT " + or + "INTO " + table + " (" + keys + names(columns) + ") VALUES (" +
-		strings.TrimSuffix(strings.Repeat("?, ", len(values)+len(columns)), ", ") + ")")
-	if err != nil {
-		return err
-	}
+	statement := try.To(tx.Prepare("INSERT " + or + "INTO " + table + " (" + keys + names(columns) + ") VALUES (" +
+		strings.TrimSuffix(strings.Repeat("?, ", len(values)+len(columns)), ", ") + ")"))
 	defer statement.Close()
 	row := append(values, make([]any, len(columns))...)
 	for i := range records.Len() {
@@ -118,9 +118,7 @@ func insert(tx *sql.Tx, or, table string, records reflect.Value, columns []colum
 				row[len(values)+k] = c.value(record)
 			}
 		}
-		if _, err := statement.Exec(row...); err != nil {
-			return err
-		}
+		try.To(statement.Exec(row...))
 	}
 	return nil
 }

@@ -54,20 +54,15 @@ func (db *DB) LastSnapshot(run int64) (*records.Snapshot, error) {
 }
 
 // snapshots reads the snapshots of a run, oldest first.
-func (db *DB) snapshots(run int64) ([]records.Snapshot, error) {
+func (db *DB) snapshots(run int64) (_ []records.Snapshot, err error) {
+	defer try.Caught(&err)
 	const of = " WHERE snapshot IN (SELECT id FROM snapshots WHERE run = ?) ORDER BY snapshot, rank"
 	all, err := rows[snapshotRow](db, "snapshots WHERE run = ? ORDER BY id", run)
 	if err != nil || len(all) == 0 {
 		return []records.Snapshot{}, err
 	}
-	ranks, err := rows[snapshotRank](db, "snapshot_ranks"+of, run)
-	if err != nil {
-		return nil, err
-	}
-	calls, err := rows[snapshotCall](db, "snapshot_calls"+of+", nth", run)
-	if err != nil {
-		return nil, err
-	}
+	ranks := try.To(rows[snapshotRank](db, "snapshot_ranks"+of, run))
+	calls := try.To(rows[snapshotCall](db, "snapshot_calls"+of+", nth", run))
 	type place struct {
 		snapshot int64
 		rank     int

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // The spool, <home>/spool/UID.batches, holds the batches of a run that could not be written because another process
@@ -66,20 +67,15 @@ func decodeBatch(body []byte) (*Batch, error) {
 }
 
 func (s *spool) append(path string, data []byte) (err error) {
+	defer try.Caught(&err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return err
-		}
-		if s.file, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600); err != nil {
-			return err
-		}
+		try.Ok(os.MkdirAll(filepath.Dir(path), 0o700))
+		s.file = try.To(os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600))
 		s.at, s.end = 0, 0
 	}
-	if _, err := s.file.WriteAt(data, s.end); err != nil {
-		return err
-	}
+	try.To(s.file.WriteAt(data, s.end))
 	s.end += int64(len(data))
 	return nil
 }
@@ -152,16 +148,11 @@ func (r *Run) Unspool() (more bool, err error) {
 
 // abandoned returns the runs with a spool whose agents are gone: the next process that opens the history writes them.
 func (db *DB) abandoned() (runs []*Run, err error) {
-	left, err := filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix))
-	if err != nil {
-		return nil, err
-	}
+	defer try.Caught(&err)
+	left := try.To(filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix)))
 	for _, path := range left {
 		r := &Run{UID: strings.TrimSuffix(filepath.Base(path), spoolSuffix), db: db}
-		err := db.read(func(rows *sql.Rows) error { return rows.Scan(&r.ID) }, "SELECT id FROM runs WHERE uid = ?", r.UID)
-		if err != nil {
-			return nil, err
-		}
+		try.Ok(db.read(func(rows *sql.Rows) error { return rows.Scan(&r.ID) }, "SELECT id FROM runs WHERE uid = ?", r.UID))
 		if r.ID != 0 && db.agentGone(r.ID) { // else it belongs to another history, or its agent will write it
 			runs = append(runs, r)
 		}

@@ -13,6 +13,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // SQLError is SQLite's error about a query (a usage error).
@@ -169,7 +170,8 @@ func (db *DB) queryError(err error) error {
 
 // MarshalJSON gives a list of objects whose members are in column order; a second column of the same name is called
 // name_2.
-func (t *Table) MarshalJSON() ([]byte, error) {
+func (t *Table) MarshalJSON() (_ []byte, err error) {
+	defer try.Caught(&err)
 	keys := make([][]byte, len(t.Columns))
 	used := map[string]bool{}
 	for i, name := range t.Columns {
@@ -178,10 +180,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 			unique = fmt.Sprintf("%s_%d", name, n)
 		}
 		used[unique] = true
-		key, err := records.Marshal(unique)
-		if err != nil {
-			return nil, err
-		}
+		key := try.To(records.Marshal(unique))
 		keys[i] = key
 	}
 	var out bytes.Buffer
@@ -203,10 +202,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 					cell = string(v)
 				}
 			}
-			value, err := records.Marshal(cell)
-			if err != nil {
-				return nil, err
-			}
+			value := try.To(records.Marshal(cell))
 			out.Write(keys[i])
 			out.WriteByte(':')
 			out.Write(value)

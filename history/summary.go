@@ -14,6 +14,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // MetricSummary summarizes a metric. Min and Max ignore NaN, and are NaN if all values are.
@@ -321,11 +322,9 @@ type Attempt struct {
 }
 
 // Get returns everything about the run with this id except its points and logs.
-func (db *DB) Get(id int64) (*Detail, error) {
-	found, err := db.summaries(&fully, "WHERE id = ?", id)
-	if err != nil {
-		return nil, err
-	}
+func (db *DB) Get(id int64) (_ *Detail, err error) {
+	defer try.Caught(&err)
+	found := try.To(db.summaries(&fully, "WHERE id = ?", id))
 	if len(found) == 0 {
 		return nil, db.unknown(strconv.FormatInt(id, 10))
 	}
@@ -335,12 +334,8 @@ func (db *DB) Get(id int64) (*Detail, error) {
 	}
 	d := &details[0]
 	d.Summary = found[0]
-	if d.Snapshots, err = db.snapshots(id); err != nil {
-		return nil, err
-	}
-	if d.Usage, err = db.rankUsage(id); err != nil {
-		return nil, err
-	}
+	d.Snapshots = try.To(db.snapshots(id))
+	d.Usage = try.To(db.rankUsage(id))
 	err = cmp.Or(
 		into(db, &d.Attempts, "attempts WHERE run = ? ORDER BY attempt", id),
 		into(db, &d.Sources, "run_sources WHERE run = ? ORDER BY role = 'load', path", id),

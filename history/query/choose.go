@@ -160,11 +160,9 @@ func unknownNames(db *history.DB, exprs []*Expr, runs []history.Summary) ([]stri
 }
 
 // Table evaluates expressions for the runs with these ids, in that order.
-func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error) {
-	runs, err := Load(db, history.Selection{IDs: append([]int64{}, ids...)}, columns...)
-	if err != nil {
-		return nil, err
-	}
+func Table(db *history.DB, ids []int64, columns []*Expr) (_ *history.Table, err error) {
+	defer try.Caught(&err)
+	runs := try.To(Load(db, history.Selection{IDs: append([]int64{}, ids...)}, columns...))
 	index := make(map[int64]*history.Summary, len(runs))
 	for i := range runs {
 		index[runs[i].ID] = &runs[i]
@@ -180,10 +178,7 @@ func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error)
 		}
 		row := make([]any, len(columns))
 		for i, c := range columns {
-			v, err := ev.Value(c, index[id])
-			if err != nil {
-				return nil, err
-			}
+			v := try.To(ev.Value(c, index[id]))
 			row[i] = Plain(v)
 		}
 		table.Rows = append(table.Rows, row)
