@@ -20,6 +20,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Load returns the entries of one rank in the order in which they were saved. It checks every chunk against its
@@ -83,35 +84,28 @@ func (p place) named() bool { return p.file == "" || packName().MatchString(p.fi
 
 // plan reads from the catalog, all at one moment, which entries ranks saved.
 func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, err error) {
-	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
+	defer try.Caught(&err)
+	try.Ok(sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
 		if info, err = s.find(conn, run, ref); err != nil {
 			return err
 		}
-		plans = nil
 		for _, rank := range ranks {
 			if rank < 0 || rank >= info.WorldSize {
 				return fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
 			}
 			plan, err := s.entries(conn, info.id, rank)
-			if err == nil {
-				err = s.places(conn, info.id, rank, plan)
-			}
 			if err != nil {
 				return s.wrap(err)
 			}
 			plans = append(plans, plan)
 		}
 		return nil
-	})
+	}))
 	for i, plan := range plans {
-		if err == nil {
-			err = s.checkSizes(plan)
-		}
-		if err == nil {
-			err = s.checkDigests(info, ranks[i], plan)
-		}
+		try.Ok(s.checkSizes(plan))
+		try.Ok(s.checkDigests(info, ranks[i], plan))
 	}
-	return info, plans, err
+	return info, plans, nil
 }
 
 // reading is a chunk that is to be read to an offset.
@@ -151,7 +145,7 @@ func arrange(plans [][]planned) (parts [][]Located, reads []reading, size int64)
 	return parts, reads, size
 }
 
-// entries lists the entries that a rank saved, without their data.
+// entries lists the entries that a rank saved, and where their bytes are.
 func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []planned, err error) {
 	err = sqldb.Each(conn, func(rows *sql.Rows) error {
 		var e planned
@@ -166,13 +160,11 @@ func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []plan
 		return nil
 	}, `SELECT id, name, kind, dtype, shape, bytes, lower(hex(digest)) FROM entries
 		WHERE checkpoint = ? AND rank = ? ORDER BY id`, checkpoint, rank)
-	return plan, err
-}
-
-// places adds where the bytes of the entries are.
-func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planned) error {
+	if err != nil {
+		return nil, err
+	}
 	i := 0
-	return sqldb.Each(conn, func(rows *sql.Rows) error {
+	return plan, sqldb.Each(conn, func(rows *sql.Rows) error {
 		var id int64
 		var p place
 		if err := rows.Scan(append([]any{&id}, p.columns()...)...); err != nil {

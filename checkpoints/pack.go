@@ -143,7 +143,7 @@ func (p *pack) sync() error {
 		err = p.lock.Sync()
 	}
 	if err == nil {
-		err = p.store.syncFolder()
+		err = sqldb.Sync(p.store.packs)
 	}
 	return sqldb.Wrap(p.path, err)
 }
@@ -250,13 +250,4 @@ func (p *pack) close(entered bool) {
 		_ = p.store.root.Remove(p.name) // a later Open removes what remains
 	}
 	p.lock.Close()
-}
-
-func (s *Store) syncFolder() error {
-	folder, err := s.root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	return folder.Sync()
 }

@@ -212,7 +212,7 @@ func count(tx *sql.Tx, store string) error {
 // then starts again.
 var errChunkGone = errors.New("chunk is gone")
 
-func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string]*chunk]) error {
+func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string]*chunk]) (err error) {
 	store, generation, err := s.generation(s.sql)
 	if err != nil {
 		return err
@@ -220,30 +220,21 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	from := origin{store, generation}
 	p := s.newPack(from)
 	defer func() { p.close(err == nil) }()
+	defer try.Caught(&err)
 	for batch := range batches {
-		if err = p.forgetKnown(batch); err == nil {
-			err = p.addFresh(batch)
-		}
-		if err != nil {
-			return err
-		}
+		try.Ok(p.forgetKnown(batch))
+		try.Ok(p.addFresh(batch))
 	}
-	if err = p.sync(); err != nil {
-		return err
-	}
+	try.Ok(p.sync())
 	var unused []string
 	var old int64
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		if err = count(tx, from.store); err == nil {
-			old, err = s.replace(tx, info.Run, info.Step)
-		}
-		if err == nil {
-			err = s.commit(tx, info, parts, c.chunks, p)
-		}
-		if err == nil {
-			unused, err = s.purge(tx, old != 0)
-		}
-		return err
+		defer try.Caught(&err)
+		try.Ok(count(tx, from.store))
+		old = try.To(s.replace(tx, info.Run, info.Step))
+		try.Ok(s.commit(tx, info, parts, c.chunks, p))
+		unused = try.To(s.purge(tx, old != 0))
+		return nil
 	})
 	if old != 0 {
 		s.unlock(old)

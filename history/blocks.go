@@ -285,12 +285,13 @@ const window = 1 << 16
 
 // supersede marks the points in a range of numbers that chosen selects as superseded, and corrects their metrics'
 // summaries.
-func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) bool) error {
+func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) bool) (err error) {
+	defer try.Caught(&err)
 	metrics := map[int64]bool{}
 	for from := max(after-slots, 0); from < upTo; from += window {
 		var gone []numbered
 		var left []block // the remaining points of blocks that lose some
-		err := t.each(!superseded, from, min(from+window, upTo), func(b *block) error {
+		try.Ok(t.each(!superseded, from, min(from+window, upTo), func(b *block) error {
 			n := len(gone)
 			kept := block{start: b.start}
 			for _, p := range b.points {
@@ -305,21 +306,12 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 				left = append(left, kept)
 			}
 			return nil
-		})
+		}))
 		for _, b := range left {
-			if err == nil {
-				_, err = tx.Exec("DELETE FROM metric_blocks WHERE run = ? AND superseded = 0 AND seq = ?", t.run, b.start)
-			}
-			if err == nil {
-				err = t.put(tx, !superseded, b.points)
-			}
+			try.To(tx.Exec("DELETE FROM metric_blocks WHERE run = ? AND superseded = 0 AND seq = ?", t.run, b.start))
+			try.Ok(t.put(tx, !superseded, b.points))
 		}
-		if err == nil {
-			err = t.put(tx, superseded, gone)
-		}
-		if err != nil {
-			return err
-		}
+		try.Ok(t.put(tx, superseded, gone))
 	}
 	if len(metrics) == 0 {
 		return nil

@@ -16,6 +16,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 //go:embed migrations/*.sql
@@ -56,29 +57,19 @@ func must[T any](v T, err error) T {
 
 // Open opens the history beneath home for writing and creates what is missing. Runs whose agent is gone are marked
 // lost, once what they left in their spools has been written. Storage errors are *sqldb.Error, exit code 7.
-func Open(home string) (*DB, error) {
+func Open(home string) (_ *DB, err error) {
 	f := file(home)
 	handle, err := sqldb.Open(f)
 	if err != nil {
 		return nil, err
 	}
 	db := &DB{sql: handle, home: home, path: f.Path, live: true, close: handle.Close}
-	if db.info, err = os.Stat(f.Path); err != nil {
-		err = sqldb.Wrap(f.Path, err)
-	}
-	if err == nil {
-		db.known, err = f.Latest()
-	}
-	if err == nil {
-		err = db.unspool()
-	}
-	if err == nil {
-		err = db.markLost()
-	}
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
+	defer try.CaughtOr(&err, func() { db.Close() })
+	db.info, err = os.Stat(f.Path)
+	try.Ok(sqldb.Wrap(f.Path, err))
+	db.known = try.To(f.Latest())
+	try.Ok(db.unspool())
+	try.Ok(db.markLost())
 	return db, nil
 }
 
@@ -98,7 +89,7 @@ func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 // OpenReadOnly opens the history for reading, even if nothing can be written. If the file is writable, what agents that
 // are gone left in their spools is written first, and their runs are marked lost; they are shown as lost in any case.
 // Without a history the error is *ErrNone.
-func OpenReadOnly(home string) (*DB, error) {
+func OpenReadOnly(home string) (_ *DB, err error) {
 	f := file(home)
 	info, err := os.Stat(f.Path) // before it is opened: if another takes its place in between, that counts as replaced
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,15 +103,9 @@ func OpenReadOnly(home string) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{sql: reader.DB, home: home, path: f.Path, live: reader.Live, info: info, close: reader.Close}
-	lost, err := db.findLost()
-	var left []*Run
-	if err == nil {
-		left, err = db.abandoned() // of a run that is not lost if another process marked it just after its agent's end
-	}
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
+	defer try.CaughtOr(&err, func() { db.Close() })
+	lost := try.To(db.findLost())
+	left := try.To(db.abandoned()) // of a run that is not lost if another process marked it just after its agent's end
 	if len(lost)+len(left) > 0 && db.live && !sqldb.Busy(f) {
 		// Best effort, so that plain SQL sees it too.
 		if writer, err := Open(home); err == nil {

@@ -48,10 +48,15 @@ func newBackends() *cobra.Command {
 			"and was neither used by a run nor trusted before, is listed but not started.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Trusted: true, Usable: true}}, findPlugins(cmd, dirs, args...)...)
-			if len(args) > 0 {
-				return describeBackend(cmd, list, args[0], dirs)
+			if len(args) == 0 {
+				return show(cmd, list, listBackends)
 			}
-			return show(cmd, list, listBackends)
+			list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != args[0] })
+			if len(list) == 0 {
+				_, err := findPlugin(args[0], dirs)
+				return err
+			}
+			return show(cmd, list, printBackends)
 		},
 	}
 	cmd.PersistentFlags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
@@ -92,15 +97,6 @@ func listBackends(out io.Writer, list []backendInfo) error {
 	}
 	_, err := table.WriteTo(out)
 	return err
-}
-
-func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs []string) error {
-	list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != name })
-	if len(list) == 0 {
-		_, err := findPlugin(name, dirs)
-		return err
-	}
-	return show(cmd, list, printBackends)
 }
 
 func printBackends(out io.Writer, list []backendInfo) error {

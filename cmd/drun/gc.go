@@ -136,7 +136,12 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 		name := fmt.Sprintf("run %d %s", r.ID, terminal.Escape(r.Name))
 		held := 0
 		was, err := db.Purge(r.ID, func() (stays bool, err error) {
-			held, err = dropCheckpoints(store, r.UID)
+			list, err := store.List(r.UID)
+			if err == nil && len(list) > 0 {
+				var stay []checkpoints.Info
+				stay, err = store.Delete(list...)
+				held = len(stay)
+			}
 			return held > 0, err
 		})
 		switch {
@@ -150,7 +155,10 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 		}
 		g.Removed = append(g.Removed, history.RunName{ID: r.ID, Name: r.Name})
 		outputs := filepath.Join(home, "outputs", strconv.FormatInt(r.ID, 10))
-		freed += folderSize(outputs)
+		written, _ := outputFiles(outputs)
+		for _, f := range written {
+			freed += f.Bytes
+		}
 		if err := os.RemoveAll(outputs); err != nil {
 			return freed, exit.Errorf(exit.Storage, "%s could not be removed: %w", outputs, err)
 		}
@@ -160,28 +168,6 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 	}
 	shrunk, err := db.Shrink()
 	return freed + shrunk, err
-}
-
-// dropCheckpoints removes a run's checkpoints, and returns how many stay because a running run holds them.
-func dropCheckpoints(store *checkpoints.Store, uid string) (held int, err error) {
-	list, err := store.List(uid)
-	if err != nil || len(list) == 0 {
-		return 0, err
-	}
-	stay, err := store.Delete(list...)
-	return len(stay), err
-}
-
-func folderSize(dir string) (n int64) {
-	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() {
-			if info, err := entry.Info(); err == nil {
-				n += info.Size()
-			}
-		}
-		return nil
-	})
-	return n
 }
 
 func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) (err error) {

@@ -85,23 +85,15 @@ func importFile(home, path, name string, step int64, again bool) (_ *imported, e
 	}
 	r := try.To(db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Version: version(),
 		Command: []string{"drun", "checkpoints", "import", path}, Started: began}))
-	made.ID, made.Run = r.ID, r.Name
-	var info checkpoints.Info
-	if err = r.BeginAttempt(); err == nil {
-		info, err = store.SaveAfter(0, r.UID, step, nil, map[int][]checkpoints.Entry{0: entries})
-	}
-	if err == nil {
-		made.Bytes = info.Bytes
-		err = r.Write(&history.Batch{
-			Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
-			End:         &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()},
-			Batch:       records.Batch{DataFiles: []records.DataFile{*file}},
-		})
-	}
-	if err != nil {
-		_ = r.Discard()
-		return nil, err
-	}
+	defer try.CaughtOr(&err, func() { _ = r.Discard() })
+	try.Ok(r.BeginAttempt())
+	info := try.To(store.SaveAfter(0, r.UID, step, nil, map[int][]checkpoints.Entry{0: entries}))
+	try.Ok(r.Write(&history.Batch{
+		Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
+		End:         &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()},
+		Batch:       records.Batch{DataFiles: []records.DataFile{*file}},
+	}))
+	made.ID, made.Run, made.Bytes = r.ID, r.Name, info.Bytes
 	return made, nil
 }
 

@@ -216,3 +216,13 @@ func retry(fn func() error) error {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+// Sync makes a file or a folder durable.
+func Sync(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return file.Sync()
+}

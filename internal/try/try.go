@@ -22,6 +22,20 @@ func Caught(err *error) {
 	}
 }
 
+// CaughtOr is Caught, and undoes what the function has done if there is an error.
+func CaughtOr(err *error, undo func()) {
+	switch p := recover().(type) {
+	case nil:
+	case failed:
+		*err = p.err
+	default:
+		panic(p)
+	}
+	if *err != nil {
+		undo()
+	}
+}
+
 // CaughtAs is Caught for a function whose errors have the name of the operation that was called.
 func CaughtAs(op string, err *error) {
 	switch p := recover().(type) {

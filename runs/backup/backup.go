@@ -12,6 +12,7 @@ import (
 	"drun/checkpoints"
 	"drun/history"
 	"drun/internal/scratch"
+	"drun/internal/sqldb"
 	"drun/internal/try"
 )
 
@@ -49,7 +50,7 @@ func Write(home, path string) (size Size, err error) {
 	// A link, unlike a rename, does not replace a file that has appeared meanwhile.
 	try.Ok(os.Link(out.Name(), path))
 	size = Size{Packs: len(w.done), Bytes: info.Size()}
-	try.Ok(syncFolder(filepath.Dir(path)))
+	try.Ok(sqldb.Sync(filepath.Dir(path)))
 	size.Damaged, err = w.damaged()
 	return size, err
 }
@@ -145,13 +146,4 @@ func (w *writer) add(name string, open func() (*os.File, error)) (err error) {
 	try.Ok(w.tar.WriteHeader(header))
 	_, err = io.Copy(w.tar, in)
 	return err
-}
-
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	return folder.Sync()
 }

@@ -149,15 +149,8 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			dir.Remove()
-		}
-	}()
-	again, repeated, got, err := a.repeat(a.options, dir.Path, true)
-	if err != nil {
-		return nil, err
-	}
+	defer try.CaughtOr(&err, dir.Remove)
+	again, repeated, got := try.To3(a.repeat(a.options, dir.Path, true))
 	defer again.Close()
 	until := a.target.Updates
 	if after < 0 {
@@ -175,23 +168,10 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 		return nil, exit.WithHint(exit.Errorf(exit.Recipe, "the replay of run %s came to other parameters: after update %d, rank %d has digest %s, recorded was %s", a.detail.Name, d.Step, d.Rank, d.B, d.A),
 			"drun replay says in which metric they differ, drun show which versions and data the run had")
 	}
-	store, err := checkpoints.OpenReadOnly(dir.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			store.Close()
-		}
-	}()
-	d, err := again.Get(repeated)
-	if err != nil {
-		return nil, err
-	}
-	info, err := store.Find(d.UID, checkpoints.Step(engine.TargetStep))
-	if err != nil {
-		return nil, err
-	}
+	store := try.To(checkpoints.OpenReadOnly(dir.Path))
+	defer try.CaughtOr(&err, func() { store.Close() })
+	d := try.To(again.Get(repeated))
+	info := try.To(store.Find(d.UID, checkpoints.Step(engine.TargetStep)))
 	sum := a.want[0][until]
 	digest := hex.EncodeToString(sum[:])
 	return &Point{Run: a.detail.Name, Step: a.step, Updates: until, Digest: &digest, Again: until - after, Store: store, Info: info,

@@ -51,7 +51,7 @@ var routes = map[string]route{
 	"runs/{run}/sources/diff": {takes: []string{"with"}, answer: ofRun(sourceDiff), slots: busy},
 	"runs/{run}/usage":        {answer: ofRun(usage), slots: busy},
 	"runs/{run}/ranks":        {answer: ofRun(ranks)}, // a stopped run makes it wait for seconds, but it reads little
-	"runs/{run}/checkpoints":  {answer: (*Server).ofCheckpoints, slots: busy},
+	"runs/{run}/checkpoints":  {answer: func(s *Server, db *history.DB, r *request) (any, error) { return ofRun(s.kept)(s, db, r) }, slots: busy},
 	"runs/{run}/histograms":   {takes: []string{"name", "points"}, answer: ofRun(histogramsOf), slots: busy},
 	"runs/{run}/artifacts":    {answer: ofRun(func(db *history.DB, id int64, _ *request) (any, error) { return db.Artifacts(id) }), slots: busy},
 	"runs/{run}/events": {takes: []string{"metric", "seen", "x", "points", "smooth", "show", "calls", "rank", "grep", "limit", "after"},
@@ -409,10 +409,6 @@ func usage(db *history.DB, id int64, _ *request) (any, error) { return db.Usage(
 
 func ranks(db *history.DB, id int64, r *request) (any, error) {
 	return report.Doing(r.Context(), db, id)
-}
-
-func (s *Server) ofCheckpoints(db *history.DB, r *request) (any, error) {
-	return ofRun(s.kept)(s, db, r)
 }
 
 func (s *Server) kept(db *history.DB, id int64, _ *request) (any, error) {

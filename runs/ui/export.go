@@ -38,24 +38,19 @@ func (s *Server) Export(dir string, refs []string) (n int, err error) {
 	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
 		return 0, exit.WithHint(exit.Errorf(exit.Usage, "%s is not empty", dir), "give the name of a new folder")
 	}
-	if err = os.MkdirAll(filepath.Join(dir, "data"), 0o755); err == nil {
-		err = os.MkdirAll(filepath.Join(dir, "files"), 0o755)
-	}
-	if err == nil {
-		err = writePages(dir)
-	}
-	if err == nil {
-		err = writeIndex(db, dir, ids)
-	}
-	for _, id := range ids {
-		if err == nil {
-			err = s.writeRun(db, dir, id)
+	defer try.CaughtOr(&err, func() {
+		if errors.As(err, new(*fs.PathError)) {
+			err = exit.WithCode(err, exit.Storage)
 		}
+	})
+	try.Ok(os.MkdirAll(filepath.Join(dir, "data"), 0o755))
+	try.Ok(os.MkdirAll(filepath.Join(dir, "files"), 0o755))
+	try.Ok(writePages(dir))
+	try.Ok(writeIndex(db, dir, ids))
+	for _, id := range ids {
+		try.Ok(s.writeRun(db, dir, id))
 	}
-	if errors.As(err, new(*fs.PathError)) {
-		err = exit.WithCode(err, exit.Storage)
-	}
-	return len(ids), err
+	return len(ids), nil
 }
 
 func writePages(dir string) error {
