@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // quarantine is the folder, beneath that of the packs, for whole packs that the catalog does not know.
@@ -33,11 +34,9 @@ const (
 // away, or an older one was put back. So packs of another catalog, or of a later state of this one, stay where they
 // are, and whole packs are moved to the quarantine, not deleted. A catalog that finds packs of a later state of
 // itself takes a new identity, since its next generations will not be those that the packs belong to.
-func (s *Store) collect() error {
-	folder, err := s.root.Open(".")
-	if err != nil {
-		return err
-	}
+func (s *Store) collect() (err error) {
+	defer try.Caught(&err)
+	folder := try.To(s.root.Open("."))
 	names, err := folder.Readdirnames(-1)
 	folder.Close()
 	if err != nil {
@@ -46,10 +45,7 @@ func (s *Store) collect() error {
 	var again string
 	verdicts := map[string]verdict{}
 	for _, name := range names {
-		v, err := s.judge(name)
-		if err != nil {
-			return err
-		}
+		v := try.To(s.judge(name))
 		verdicts[name] = v
 		if v == younger {
 			again = strings.ToLower(rand.Text())

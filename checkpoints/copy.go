@@ -9,42 +9,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Copy writes a copy of the catalog to a new file at path and lists the packs that it refers to, which OpenPack
 // opens. If nothing was ever saved, the error is *ErrNone.
 func Copy(home, path string) (packs []string, err error) {
-	current, err := openCatalog(home)
-	if err != nil {
-		return nil, err
-	}
+	defer try.Caught(&err)
+	current := try.To(openCatalog(home))
 	defer current.Close()
-	if err := sqldb.Copy(file(home), path); err != nil {
-		return nil, err
-	}
+	try.Ok(sqldb.Copy(file(home), path))
 	copied := file(home)
 	copied.Path = path
-	reader, err := sqldb.OpenReadOnly(copied)
-	if err != nil {
-		return nil, err
-	}
+	reader := try.To(sqldb.OpenReadOnly(copied))
 	defer reader.Close()
-	rows, err := reader.Query("SELECT file FROM packs ORDER BY id")
-	if err != nil {
-		return nil, sqldb.Wrap(path, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, damaged(copied.Path, err)
-		}
+	packs, err = sqldb.Column[string](reader, "SELECT file FROM packs ORDER BY id")
+	for _, name := range packs {
 		if !packName().MatchString(name) {
 			return nil, damaged(filepath.Join(home, "checkpoints.db"), fmt.Errorf("packs.file: %s is no name of a pack", quote(name)))
 		}
-		packs = append(packs, name)
 	}
-	return packs, sqldb.Wrap(path, rows.Err())
+	return packs, sqldb.Wrap(path, err)
 }
 
 // OpenPack opens the file of a pack. A pack never changes, but may be gone: the error is then fs.ErrNotExist.

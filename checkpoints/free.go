@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Freed is what Free did.
@@ -23,17 +24,10 @@ type Freed struct {
 // Free removes what no checkpoint needs: packs, parts of packs, and checkpoints whose step was saved again while a
 // run held them. Others may save and load meanwhile.
 func (s *Store) Free() (f Freed, err error) {
-	before, _, err := s.pages()
-	if err != nil {
-		return f, err
-	}
-	lost, err := s.list("instr(run, ?) > 0", replaced)
-	if err != nil {
-		return f, err
-	}
-	if _, err := s.Delete(lost...); err != nil {
-		return f, err
-	}
+	defer try.Caught(&err)
+	before, _ := try.To2(s.pages())
+	lost := try.To(s.list("instr(run, ?) > 0", replaced))
+	try.To(s.Delete(lost...))
 	f.Damaged = []error{}
 	err = s.rewrite(func(p packUse) (bool, error) {
 		if p.live <= small { // it moves to the catalog
@@ -57,10 +51,7 @@ func (s *Store) Free() (f Freed, err error) {
 	if err != nil {
 		return f, err
 	}
-	after, _, err := s.pages()
-	if err != nil {
-		return f, err
-	}
+	after, _ := try.To2(s.pages())
 	f.Bytes += before - after
 	f.Quarantined, f.QuarantinedBytes, err = s.quarantined()
 	return f, err
@@ -148,25 +139,18 @@ func (s *Store) rewrite(worth func(packUse) (bool, error), unread *[]error) erro
 }
 
 func (s *Store) uses() (list []packUse, err error) {
-	rows, err := s.sql.Query("SELECT p.file, count(*), sum(c.bytes) FROM packs p JOIN chunks c ON c.pack = p.id GROUP BY p.id")
-	if err != nil {
-		return nil, s.wrap(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var p packUse
-		if err := rows.Scan(&p.file, &p.chunks, &p.live); err != nil {
-			return nil, s.wrap(err)
-		}
+	list, err = sqldb.List(s.sql, func(p *packUse) []any { return []any{&p.file, &p.chunks, &p.live} },
+		"SELECT p.file, count(*), sum(c.bytes) FROM packs p JOIN chunks c ON c.pack = p.id GROUP BY p.id")
+	for i := range list {
+		p := &list[i]
 		if !packName().MatchString(p.file) {
 			return nil, s.damaged("packs.file", fmt.Errorf("%s is no name of a pack", quote(p.file)))
 		}
 		if info, err := s.root.Lstat(p.file); err == nil {
 			p.size = info.Size()
 		}
-		list = append(list, p)
 	}
-	return list, s.wrap(rows.Err())
+	return list, s.wrap(err)
 }
 
 // readError says that a pack cannot be read.
@@ -176,11 +160,9 @@ func (e *readError) Unwrap() error { return e.error }
 
 // rewritePack moves what the catalog refers to out of a pack, in portions. A pack from which everything has been
 // moved is removed.
-func (s *Store) rewritePack(file string) error {
-	rest, err := s.chunksOf(file)
-	if err != nil {
-		return err
-	}
+func (s *Store) rewritePack(file string) (err error) {
+	defer try.Caught(&err)
+	rest := try.To(s.chunksOf(file))
 	reader := s.chunkReader()
 	defer reader.close()
 	for len(rest) > 0 {
@@ -195,28 +177,15 @@ func (s *Store) rewritePack(file string) error {
 			}
 			bytes += c.bytes
 		}
-		if err := s.move(file, chunks); err != nil {
-			return err
-		}
+		try.Ok(s.move(file, chunks))
 		rest = rest[n:]
 	}
 	return nil
 }
 
 func (s *Store) chunksOf(file string) (list []place, err error) {
-	rows, err := s.sql.Query("SELECT lower(hex(sha256)), row, bytes FROM chunks WHERE pack = (SELECT id FROM packs WHERE file = ?) ORDER BY row", file)
-	if err != nil {
-		return nil, s.wrap(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		c := place{file: file}
-		if err := rows.Scan(&c.sha, &c.row, &c.bytes); err != nil {
-			return nil, s.wrap(err)
-		}
-		list = append(list, c)
-	}
-	return list, s.wrap(rows.Err())
+	list, err = sqldb.List(s.sql, (*place).columns, "SELECT "+placeColumns+" FROM chunks c JOIN packs p ON p.id = c.pack WHERE p.file = ? ORDER BY c.row", file)
+	return list, s.wrap(err)
 }
 
 // move writes chunks of a pack into a new one, which takes their place in the catalog. Chunks that have since been

@@ -2,7 +2,6 @@ package checkpoints
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
@@ -21,6 +20,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Load returns the entries of one rank in the order in which they were saved. It checks every chunk against its
@@ -77,40 +77,35 @@ type place struct {
 // placeColumns are the columns of a place, where c are chunks and p packs.
 const placeColumns = "lower(hex(c.sha256)), coalesce(c.row, 0) AS row, c.bytes, c.sum, coalesce(p.file, '') AS file"
 
+func (p *place) columns() []any { return []any{&p.sha, &p.row, &p.bytes, &p.sum, &p.file} }
+
 // named reports whether the file name can be that of a pack.
 func (p place) named() bool { return p.file == "" || packName().MatchString(p.file) }
 
 // plan reads from the catalog, all at one moment, which entries ranks saved.
 func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, err error) {
-	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
+	defer try.Caught(&err)
+	try.Ok(sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
 		if info, err = s.find(conn, run, ref); err != nil {
 			return err
 		}
-		plans = nil
 		for _, rank := range ranks {
 			if rank < 0 || rank >= info.WorldSize {
 				return fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
 			}
 			plan, err := s.entries(conn, info.id, rank)
-			if err == nil {
-				err = s.places(conn, info.id, rank, plan)
-			}
 			if err != nil {
 				return s.wrap(err)
 			}
 			plans = append(plans, plan)
 		}
 		return nil
-	})
+	}))
 	for i, plan := range plans {
-		if err == nil {
-			err = s.checkSizes(plan)
-		}
-		if err == nil {
-			err = s.checkDigests(info, ranks[i], plan)
-		}
+		try.Ok(s.checkSizes(plan))
+		try.Ok(s.checkDigests(info, ranks[i], plan))
 	}
-	return info, plans, err
+	return info, plans, nil
 }
 
 // reading is a chunk that is to be read to an offset.
@@ -150,42 +145,29 @@ func arrange(plans [][]planned) (parts [][]Located, reads []reading, size int64)
 	return parts, reads, size
 }
 
-// entries lists the entries that a rank saved, without their data.
+// entries lists the entries that a rank saved, and where their bytes are.
 func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []planned, err error) {
-	rows, err := conn.QueryContext(context.Background(), `SELECT id, name, kind, dtype, shape, bytes, lower(hex(digest)) FROM entries
+	err = sqldb.Each(conn, func(rows *sql.Rows) error {
+		var e planned
+		var shape string
+		if err := rows.Scan(&e.id, &e.Name, &e.Kind, &e.DType, &shape, &e.bytes, &e.digest); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(shape), &e.Shape); err != nil {
+			return s.damaged("entries.shape of "+quote(e.Name), err)
+		}
+		plan = append(plan, e)
+		return nil
+	}, `SELECT id, name, kind, dtype, shape, bytes, lower(hex(digest)) FROM entries
 		WHERE checkpoint = ? AND rank = ? ORDER BY id`, checkpoint, rank)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var e planned
-		var shape string
-		if err := rows.Scan(&e.id, &e.Name, &e.Kind, &e.DType, &shape, &e.bytes, &e.digest); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal([]byte(shape), &e.Shape); err != nil {
-			return nil, s.damaged("entries.shape of "+quote(e.Name), err)
-		}
-		plan = append(plan, e)
-	}
-	return plan, rows.Err()
-}
-
-// places adds where the bytes of the entries are.
-func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planned) error {
-	rows, err := conn.QueryContext(context.Background(), `SELECT e.id, `+placeColumns+` FROM entries e
-		JOIN entry_chunks ec ON ec.entry = e.id JOIN chunks c ON c.id = ec.chunk LEFT JOIN packs p ON p.id = c.pack
-		WHERE e.checkpoint = ? AND e.rank = ? ORDER BY e.id, ec.n`, checkpoint, rank)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
 	i := 0
-	for rows.Next() {
+	return plan, sqldb.Each(conn, func(rows *sql.Rows) error {
 		var id int64
 		var p place
-		if err := rows.Scan(&id, &p.sha, &p.row, &p.bytes, &p.sum, &p.file); err != nil {
+		if err := rows.Scan(append([]any{&id}, p.columns()...)...); err != nil {
 			return err
 		}
 		for i < len(plan) && plan[i].id != id {
@@ -195,8 +177,10 @@ func (s *Store) places(conn *sql.Conn, checkpoint int64, rank int, plan []planne
 			return s.damaged("entries.id", errors.New("is not unique"))
 		}
 		plan[i].chunks = append(plan[i].chunks, p)
-	}
-	return rows.Err()
+		return nil
+	}, `SELECT e.id, `+placeColumns+` FROM entries e
+		JOIN entry_chunks ec ON ec.entry = e.id JOIN chunks c ON c.id = ec.chunk LEFT JOIN packs p ON p.id = c.pack
+		WHERE e.checkpoint = ? AND e.rank = ? ORDER BY e.id, ec.n`, checkpoint, rank)
 }
 
 // checkSizes compares the sizes in the catalog before memory is allocated for them.
@@ -278,31 +262,19 @@ func (s *Store) checkDigests(info Info, rank int, plan []planned) error {
 
 // Differing lists the names of entries that were not the same on all ranks, including those that only some ranks
 // have. It compares their digests.
-func (s *Store) Differing(run string, ref Ref) ([]string, error) {
-	var names []string
-	err := sqldb.Read(s.sql, s.path, func(conn *sql.Conn) error {
+func (s *Store) Differing(run string, ref Ref) (names []string, err error) {
+	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) error {
 		info, err := s.find(conn, run, ref)
 		if err != nil {
 			return err
 		}
-		rows, err := conn.QueryContext(context.Background(), `SELECT name FROM (
+		names, err = sqldb.Column[string](conn, `SELECT name FROM (
 				SELECT e.name, e.rank, json_array(e.kind, e.dtype, e.shape, e.bytes,
 					(SELECT group_concat(ec.chunk, ' ' ORDER BY ec.n) FROM entry_chunks ec WHERE ec.entry = e.id)) AS digest
 				FROM entries e WHERE e.checkpoint = ?)
 			GROUP BY name HAVING count(*) <> ? OR count(DISTINCT rank) <> ? OR count(DISTINCT digest) > 1 ORDER BY name`,
 			info.id, info.WorldSize, info.WorldSize)
-		if err != nil {
-			return s.wrap(err)
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var name string
-			if err := rows.Scan(&name); err != nil {
-				return s.wrap(err)
-			}
-			names = append(names, name)
-		}
-		return s.wrap(rows.Err())
+		return s.wrap(err)
 	})
 	return names, err
 }
@@ -366,7 +338,7 @@ func (r *chunkReader) use(c place, name string, quick bool, do func(data []byte)
 // locate reads from the catalog where a chunk is now.
 func (s *Store) locate(sha string) (p place, err error) {
 	err = s.sql.QueryRow("SELECT "+placeColumns+" FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 = unhex(?)", sha).
-		Scan(&p.sha, &p.row, &p.bytes, &p.sum, &p.file)
+		Scan(p.columns()...)
 	return p, err
 }
 

@@ -3,7 +3,6 @@ package checkpoints
 import (
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // packID is "drcp" in ASCII: the application id of packs.
@@ -143,7 +143,7 @@ func (p *pack) sync() error {
 		err = p.lock.Sync()
 	}
 	if err == nil {
-		err = p.store.syncFolder()
+		err = sqldb.Sync(p.store.packs)
 	}
 	return sqldb.Wrap(p.path, err)
 }
@@ -182,17 +182,11 @@ func (p *pack) create() error {
 }
 
 func (p *pack) begin() (err error) {
-	if p.db, err = sql.Open("sqlite3", packURI(p.path, "_journal_mode=OFF&_synchronous=OFF&_locking_mode=EXCLUSIVE")); err != nil {
-		return err
-	}
+	defer try.Caught(&err)
+	p.db = try.To(sql.Open("sqlite3", packURI(p.path, "_journal_mode=OFF&_synchronous=OFF&_locking_mode=EXCLUSIVE")))
 	p.db.SetMaxOpenConns(1)
-	_, err = p.db.Exec(fmt.Sprintf("PRAGMA page_size = 16384; PRAGMA application_id = %d; %s; %s", packID, packChunks, packOrigin))
-	if err != nil {
-		return err
-	}
-	if p.tx, err = p.db.Begin(); err != nil {
-		return err
-	}
+	try.To(p.db.Exec(fmt.Sprintf("PRAGMA page_size = 16384; PRAGMA application_id = %d; %s; %s", packID, packChunks, packOrigin)))
+	p.tx = try.To(p.db.Begin())
 	_, err = p.tx.Exec("INSERT INTO origin VALUES (?, ?)", p.from.store, p.from.generation)
 	return err
 }
@@ -212,13 +206,9 @@ func (p *pack) enter(tx *sql.Tx) error {
 		return nil
 	}
 	maps.DeleteFunc(p.torn, func(_ string, torn bool) bool { return !torn })
-	torn, err := json.Marshal(slices.Collect(maps.Keys(p.torn)))
-	if err != nil {
-		return err
-	}
 	return p.list(tx, `INSERT INTO chunks (pack, row, bytes, sha256, sum, data) VALUES (?1, ?2, ?3, unhex(?4), ?5, ?6)
 		ON CONFLICT (sha256) DO UPDATE SET pack = ?1, row = ?2, bytes = ?3, sum = ?5, data = ?6
-		WHERE pack NOT IN (SELECT id FROM packs WHERE file NOT IN (SELECT value FROM json_each(?7)))`, string(torn))
+		WHERE pack NOT IN (SELECT id FROM packs WHERE file NOT IN (SELECT value FROM json_each(?7)))`, sqldb.JSON(slices.Collect(maps.Keys(p.torn))))
 }
 
 // take enters the pack into the catalog as the new place of its chunks, instead of the pack file.
@@ -227,16 +217,12 @@ func (p *pack) take(tx *sql.Tx, file string) error {
 }
 
 // list adds the pack to the catalog, if it has a file, and executes a statement for each chunk.
-func (p *pack) list(tx *sql.Tx, statement string, more ...any) error {
+func (p *pack) list(tx *sql.Tx, statement string, more ...any) (err error) {
+	defer try.Caught(&err)
 	var id, number, data any // NULL in the catalog
 	if p.lock != nil {
-		result, err := tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name)
-		if err != nil {
-			return err
-		}
-		if id, err = result.LastInsertId(); err != nil {
-			return err
-		}
+		result := try.To(tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name))
+		id = try.To(result.LastInsertId())
 	}
 	for i, row := range p.rows {
 		if p.lock != nil {
@@ -244,9 +230,7 @@ func (p *pack) list(tx *sql.Tx, statement string, more ...any) error {
 		} else {
 			data = row.data
 		}
-		if _, err := tx.Exec(statement, append([]any{id, number, row.bytes, row.sha, row.sum, data}, more...)...); err != nil {
-			return err
-		}
+		try.To(tx.Exec(statement, append([]any{id, number, row.bytes, row.sha, row.sum, data}, more...)...))
 	}
 	return nil
 }
@@ -266,13 +250,4 @@ func (p *pack) close(entered bool) {
 		_ = p.store.root.Remove(p.name) // a later Open removes what remains
 	}
 	p.lock.Close()
-}
-
-func (s *Store) syncFolder() error {
-	folder, err := s.root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	return folder.Sync()
 }

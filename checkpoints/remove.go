@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Delete removes checkpoints, and the bytes that no other checkpoint needs. Those that another store holds stay,
@@ -108,50 +109,23 @@ func (s *Store) drop(tx *sql.Tx, id int64) (bool, error) {
 // packs without others. It returns the files that may be removed once that is durable, including those of earlier
 // calls that still exist.
 func (s *Store) purge(tx *sql.Tx, dropped bool) (unused []string, err error) {
+	defer try.Caught(&err)
 	if dropped {
-		if _, err := tx.Exec("DELETE FROM chunks WHERE id IN (SELECT c.id FROM chunks c WHERE NOT EXISTS (SELECT 1 FROM entry_chunks WHERE chunk = c.id))"); err != nil {
-			return nil, err
-		}
+		try.To(tx.Exec("DELETE FROM chunks WHERE id IN (SELECT c.id FROM chunks c WHERE NOT EXISTS (SELECT 1 FROM entry_chunks WHERE chunk = c.id))"))
 	}
-	earlier, err := files(tx, "SELECT file FROM dropped")
-	if err != nil {
-		return nil, err
-	}
-	now, err := files(tx, "DELETE FROM packs WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE pack = packs.id) RETURNING file")
-	if err != nil {
-		return nil, err
-	}
+	earlier := try.To(sqldb.Column[string](tx, "SELECT file FROM dropped"))
+	now := try.To(sqldb.Column[string](tx, "DELETE FROM packs WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE pack = packs.id) RETURNING file"))
 	for _, name := range earlier {
 		if _, lerr := s.root.Lstat(name); errors.Is(lerr, fs.ErrNotExist) {
-			if _, err := tx.Exec("DELETE FROM dropped WHERE file = ?", name); err != nil {
-				return nil, err
-			}
+			try.To(tx.Exec("DELETE FROM dropped WHERE file = ?", name))
 		} else {
 			unused = append(unused, name)
 		}
 	}
 	for _, name := range now {
-		if _, err := tx.Exec("INSERT OR IGNORE INTO dropped VALUES (?)", name); err != nil {
-			return nil, err
-		}
+		try.To(tx.Exec("INSERT OR IGNORE INTO dropped VALUES (?)", name))
 	}
 	return append(unused, now...), nil
-}
-
-func files(tx *sql.Tx, query string) (names []string, err error) {
-	rows, err := tx.Query(query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return names, rows.Err()
 }
 
 // remove deletes packs that left the catalog. The catalog may come from anywhere, so it checks that they are packs.

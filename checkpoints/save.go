@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -17,6 +16,7 @@ import (
 	"unsafe"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // ChunkSize is the size in bytes of the chunks into which an entry's data is cut. The cuts are at fixed offsets, so
@@ -135,23 +135,13 @@ func fetchAll(chunks map[string]*chunk) iter.Seq2[map[string][]byte, error] {
 		var fetchers sync.WaitGroup
 		defer fetchers.Wait()
 		defer close(stop)
-		work := make(chan string)
-		fetchers.Go(func() {
-			defer close(work)
-			for sha := range chunks {
-				select {
-				case work <- sha:
-				case <-stop:
-					return
-				}
-			}
-		})
+		sums, next := slices.Collect(maps.Keys(chunks)), atomic.Int64{}
 		for range min(fetching, len(chunks)) {
 			fetchers.Go(func() {
-				for sha := range work {
-					data, err := chunks[sha].fetch()
+				for i := next.Add(1) - 1; i < int64(len(sums)); i = next.Add(1) - 1 {
+					data, err := chunks[sums[i]].fetch()
 					select {
-					case fetched <- outcome{sha, data, err}:
+					case fetched <- outcome{sums[i], data, err}:
 					case <-stop:
 						return
 					}
@@ -222,7 +212,7 @@ func count(tx *sql.Tx, store string) error {
 // then starts again.
 var errChunkGone = errors.New("chunk is gone")
 
-func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string]*chunk]) error {
+func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string]*chunk]) (err error) {
 	store, generation, err := s.generation(s.sql)
 	if err != nil {
 		return err
@@ -230,30 +220,21 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	from := origin{store, generation}
 	p := s.newPack(from)
 	defer func() { p.close(err == nil) }()
+	defer try.Caught(&err)
 	for batch := range batches {
-		if err = p.forgetKnown(batch); err == nil {
-			err = p.addFresh(batch)
-		}
-		if err != nil {
-			return err
-		}
+		try.Ok(p.forgetKnown(batch))
+		try.Ok(p.addFresh(batch))
 	}
-	if err = p.sync(); err != nil {
-		return err
-	}
+	try.Ok(p.sync())
 	var unused []string
 	var old int64
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		if err = count(tx, from.store); err == nil {
-			old, err = s.replace(tx, info.Run, info.Step)
-		}
-		if err == nil {
-			err = s.commit(tx, info, parts, c.chunks, p)
-		}
-		if err == nil {
-			unused, err = s.purge(tx, old != 0)
-		}
-		return err
+		defer try.Caught(&err)
+		try.Ok(count(tx, from.store))
+		old = try.To(s.replace(tx, info.Run, info.Step))
+		try.Ok(s.commit(tx, info, parts, c.chunks, p))
+		unused = try.To(s.purge(tx, old != 0))
+		return nil
 	})
 	if old != 0 {
 		s.unlock(old)
@@ -267,19 +248,11 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 // forgetKnown leaves in fresh only the chunks that the catalog lacks, and those whose pack is no longer whole.
 func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 	s := p.store
-	wanted, err := json.Marshal(slices.Collect(maps.Keys(fresh)))
-	if err != nil {
-		return err
-	}
-	rows, err := s.sql.Query("SELECT lower(hex(c.sha256)), coalesce(p.file, '') FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 IN (SELECT unhex(value) FROM json_each(?))", string(wanted))
-	if err != nil {
-		return sqldb.Wrap(s.path, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
+	wanted := sqldb.JSON(slices.Collect(maps.Keys(fresh)))
+	return sqldb.Wrap(s.path, sqldb.Each(s.sql, func(rows *sql.Rows) error {
 		var sha, file string
 		if err := rows.Scan(&sha, &file); err != nil {
-			return sqldb.Wrap(s.path, err)
+			return err
 		}
 		if _, looked := p.torn[file]; !looked && file != "" {
 			p.torn[file] = !s.isWhole(file)
@@ -287,12 +260,13 @@ func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 		if !p.torn[file] {
 			delete(fresh, sha)
 		}
-	}
-	return sqldb.Wrap(s.path, rows.Err())
+		return nil
+	}, "SELECT lower(hex(c.sha256)), coalesce(p.file, '') FROM chunks c LEFT JOIN packs p ON p.id = c.pack WHERE c.sha256 IN (SELECT unhex(value) FROM json_each(?))", wanted))
 }
 
 // commit enters the checkpoint into the catalog.
-func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) error {
+func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int][][]chunk, p *pack) (err error) {
+	defer try.Caught(&err)
 	if p.lock == nil {
 		// In entry order, large and small chunks fill the catalog's pages better than sorted by SHA-256.
 		at := map[string]int{}
@@ -305,54 +279,32 @@ func (s *Store) commit(tx *sql.Tx, info Info, parts map[int][]Entry, cut map[int
 		}
 		slices.SortFunc(p.rows, func(a, b packRow) int { return at[a.sha] - at[b.sha] })
 	}
-	if err := p.enter(tx); err != nil {
-		return err
-	}
-	result, err := tx.Exec("INSERT INTO checkpoints (run, step, score, world_size, bytes, time, points) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		info.Run, info.Step, info.Score, info.WorldSize, info.Bytes, info.Time.Format("2006-01-02T15:04:05.000000Z"), info.Points)
-	if err != nil {
-		return err
-	}
-	id, err := result.LastInsertId()
-	if err != nil {
-		return err
-	}
+	try.Ok(p.enter(tx))
+	result := try.To(tx.Exec("INSERT INTO checkpoints (run, step, score, world_size, bytes, time, points) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		info.Run, info.Step, info.Score, info.WorldSize, info.Bytes, info.Time.Format("2006-01-02T15:04:05.000000Z"), info.Points))
+	id := try.To(result.LastInsertId())
 	for rank := range len(parts) {
 		for i, e := range parts[rank] {
-			if err := enter(tx, id, info, spot{rank, i, len(parts[rank])}, e, cut[rank][i]); err != nil {
-				return err
-			}
+			try.Ok(enter(tx, id, info, spot{rank, i, len(parts[rank])}, e, cut[rank][i]))
 		}
 	}
 	return nil
 }
 
-func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []chunk) error {
+func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []chunk) (err error) {
+	defer try.Caught(&err)
 	if e.Shape == nil {
 		e.Shape = []int{}
-	}
-	text, err := json.Marshal(e.Shape)
-	if err != nil {
-		return err
 	}
 	sums := make([]string, len(chunks))
 	for i, c := range chunks {
 		sums[i] = c.sha
 	}
-	result, err := tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, unhex(?))",
-		checkpoint, at.rank, e.Name, e.Kind, e.DType, string(text), e.size(), digest(info, at, e, e.size(), sums))
-	if err != nil {
-		return err
-	}
-	id, err := result.LastInsertId()
-	if err != nil {
-		return err
-	}
+	result := try.To(tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, unhex(?))",
+		checkpoint, at.rank, e.Name, e.Kind, e.DType, sqldb.JSON(e.Shape), e.size(), digest(info, at, e, e.size(), sums)))
+	id := try.To(result.LastInsertId())
 	for n, c := range chunks {
-		result, err := tx.Exec("INSERT INTO entry_chunks SELECT ?, ?, id FROM chunks WHERE sha256 = unhex(?)", id, n, c.sha)
-		if err != nil {
-			return err
-		}
+		result := try.To(tx.Exec("INSERT INTO entry_chunks SELECT ?, ?, id FROM chunks WHERE sha256 = unhex(?)", id, n, c.sha))
 		if found, err := result.RowsAffected(); err != nil || found == 0 {
 			return errors.Join(err, errChunkGone)
 		}

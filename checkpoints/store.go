@@ -34,6 +34,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 //go:embed migrations/*.sql
@@ -219,15 +220,11 @@ func openCatalog(home string) (*sqldb.Reader, error) {
 
 // openFolder opens the folder of packs. Files are removed there, so it must be the store's own, not a link to
 // another.
-func (s *Store) openFolder() error {
-	before, err := os.Lstat(s.packs)
-	if err != nil {
-		return err
-	}
+func (s *Store) openFolder() (err error) {
+	defer try.Caught(&err)
+	before := try.To(os.Lstat(s.packs))
 	if before.IsDir() {
-		if s.root, err = os.OpenRoot(s.packs); err != nil {
-			return err
-		}
+		s.root = try.To(os.OpenRoot(s.packs))
 		if opened, err := s.root.Stat("."); err == nil && os.SameFile(before, opened) {
 			return nil
 		}
@@ -315,20 +312,13 @@ func (s *Store) list(where string, arg any) ([]Info, error) {
 	if s == nil {
 		return nil, nil
 	}
-	rows, err := s.sql.Query(selectInfo+where+" ORDER BY id", arg)
-	if err != nil {
-		return nil, s.wrap(err)
-	}
-	defer rows.Close()
 	list := []Info{}
-	for rows.Next() {
+	err := sqldb.Each(s.sql, func(rows *sql.Rows) error {
 		info, err := scanInfo(rows)
-		if err != nil {
-			return nil, s.wrap(err)
-		}
 		list = append(list, info)
-	}
-	return list, s.wrap(rows.Err())
+		return err
+	}, selectInfo+where+" ORDER BY id", arg)
+	return list, s.wrap(err)
 }
 
 const selectInfo = "SELECT id, run, step, score, world_size, bytes, time, points FROM checkpoints WHERE "

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"drun/history/records"
+	"drun/internal/try"
 )
 
 // oneKind are the kinds of run.artifact, which count as one.
@@ -21,7 +22,8 @@ func stepOf(a *records.Artifact) int64 {
 	return *a.Step
 }
 
-func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
+func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
 	for i := range b.Artifacts {
 		a := &b.Artifacts[i]
 		sum := sha256.Sum256(a.Data)
@@ -37,17 +39,11 @@ func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) error {
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if _, err := tx.Exec("INSERT OR IGNORE INTO contents VALUES (?, ?)", sha, data); err != nil {
-			return err
-		}
-		if _, err := tx.Exec("INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			r.ID, a.Name, stepOf(a), a.Rank, a.Kind, len(a.Data), sha, formatTime(a.Time)); err != nil {
-			return err
-		}
+		try.To(tx.Exec("INSERT OR IGNORE INTO contents VALUES (?, ?)", sha, data))
+		try.To(tx.Exec("INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			r.ID, a.Name, stepOf(a), a.Rank, a.Kind, len(a.Data), sha, formatTime(a.Time)))
 		if before != "" && before != sha {
-			if _, err := tx.Exec("DELETE FROM contents WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM artifacts WHERE sha256 = ?1)", before); err != nil {
-				return err
-			}
+			try.To(tx.Exec("DELETE FROM contents WHERE sha256 = ?1 AND NOT EXISTS (SELECT 1 FROM artifacts WHERE sha256 = ?1)", before))
 		}
 	}
 	return nil

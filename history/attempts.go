@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
+
+	"drun/internal/try"
 )
 
 // AttemptBegin is a start of a run's ranks. Attempts are numbered from 0.
@@ -51,7 +53,9 @@ func (b *Batch) Repeat(p Repeat) {
 const beginAttempt = "INSERT INTO attempts (run, attempt, started, status, points) VALUES (?, ?, ?, 'running', ?)"
 
 // BeginAttempt records the first start of the ranks.
-func (r *Run) BeginAttempt() error { return r.exec(beginAttempt, r.ID, 0, formatTime(time.Now()), 0) }
+func (r *Run) BeginAttempt() error {
+	return r.db.exec(beginAttempt, r.ID, 0, formatTime(time.Now()), 0)
+}
 
 // Past is what a continued run has recorded before.
 type Past struct {
@@ -63,36 +67,23 @@ type Past struct {
 // Reopen continues a run that has ended: its next attempt follows. If the run has not ended, the error is a usage
 // error.
 func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
-	origin, err := originOf(info)
-	if err != nil {
-		return nil, nil, err
-	}
 	r, p := &Run{ID: id, db: db}, &Past{}
-	err = db.write(func(tx *sql.Tx) error {
+	err := db.write(func(tx *sql.Tx) (err error) {
+		defer try.Caught(&err)
 		var status Status
 		var batch int64
-		err := tx.QueryRow("SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1) FROM runs WHERE id = ?1", id).
-			Scan(&r.UID, &r.Name, &status, &batch, timeColumn{&p.Started}, &p.Attempts)
-		if err != nil {
-			return err
-		}
-		next, _, err := blocks{tx, id}.next()
-		if err != nil {
-			return err
-		}
+		try.Ok(tx.QueryRow("SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1) FROM runs WHERE id = ?1", id).
+			Scan(&r.UID, &r.Name, &status, &batch, timeColumn{&p.Started}, &p.Attempts))
+		next, _ := try.To2(blocks{tx, id}.next())
 		p.Points = next - 1
 		if status == Running || status == Done {
 			return &NotFound{fmt.Sprintf("run %d %s is %s", id, r.Name, status), "another process has taken it up"}
 		}
 		r.numbered.Store(batch)
-		if _, err := tx.Exec(`UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', recipe = ?, world_size = ?, backend = ?, seed = ?,
+		try.To(tx.Exec(`UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', recipe = ?, world_size = ?, backend = ?, seed = ?,
 			threads = ?, version = ?, host = ?, pid = ?, dir = ?, command = ?, deterministic = ?, go_version = ?, numerics = ?, data_dirs = ?, project = ?, bits_key = NULL WHERE id = ?`,
-			append(origin, id)...); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(beginAttempt, id, p.Attempts, formatTime(time.Now()), p.Points); err != nil {
-			return err
-		}
+			append(originOf(info), id)...))
+		try.To(tx.Exec(beginAttempt, id, p.Attempts, formatTime(time.Now()), p.Points))
 		r.lock, err = db.lockRun(id)
 		return err
 	})
@@ -103,28 +94,22 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 	return r, p, nil
 }
 
-func (r *Run) putAttempts(tx *sql.Tx, b *Batch) error {
-	err := execute(tx, beginAttempt, b.AttemptBegins, func(a *AttemptBegin) []any { return []any{r.ID, a.Attempt, formatTime(a.Started), a.Points} })
-	if err == nil { // after the beginnings, since an attempt may be over before it was written
-		err = execute(tx, "UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?", b.AttemptEnds,
-			func(e *AttemptEnd) []any { return []any{e.Status, e.Seconds, e.Error, r.ID, e.Attempt} })
-	}
-	if err == nil {
-		err = execute(tx, "UPDATE attempts SET from_step = ? WHERE run = ? AND attempt = ?", b.Supersedes,
-			func(s *Supersede) []any { return []any{s.FromStep, r.ID, s.Attempt} })
-	}
+func (r *Run) putAttempts(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
 	t := blocks{tx, r.ID}
+	try.Ok(execute(tx, beginAttempt, b.AttemptBegins, func(a *AttemptBegin) []any { return []any{r.ID, a.Attempt, formatTime(a.Started), a.Points} }))
+	// After the beginnings, since an attempt may be over before it was written.
+	try.Ok(execute(tx, "UPDATE attempts SET status = ?, seconds = ?, error = ? WHERE run = ? AND attempt = ?", b.AttemptEnds,
+		func(e *AttemptEnd) []any { return []any{e.Status, e.Seconds, e.Error, r.ID, e.Attempt} }))
+	try.Ok(execute(tx, "UPDATE attempts SET from_step = ? WHERE run = ? AND attempt = ?", b.Supersedes,
+		func(s *Supersede) []any { return []any{s.FromStep, r.ID, s.Attempt} }))
 	for _, s := range b.Supersedes {
-		if err == nil {
-			err = t.supersede(tx, s.After, s.Before, func(*numbered) bool { return true })
-		}
+		try.Ok(t.supersede(tx, s.After, s.Before, func(*numbered) bool { return true }))
 	}
 	for _, p := range b.Repeats {
-		if err == nil {
-			err = t.supersedeRepeated(tx, p)
-		}
+		try.Ok(t.supersedeRepeated(tx, p))
 	}
-	return err
+	return nil
 }
 
 // supersedeRepeated supersedes the older points that some of a rank's points repeat.

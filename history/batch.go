@@ -5,6 +5,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Batch is a group of a run's records that are written in one transaction, in the order of the fields. A run's
@@ -69,41 +70,31 @@ func (r *Run) Write(b *Batch) error {
 func (r *Run) Leave() { r.unlock() }
 
 // put writes a batch unless the history has it.
-func (r *Run) put(tx *sql.Tx, b *Batch) error {
-	if err := r.db.stillKnown(tx); err != nil {
-		return err
-	}
-	result, err := tx.Exec("UPDATE runs SET batch = ? WHERE id = ? AND batch < ?", b.Number, r.ID, b.Number)
-	if err != nil {
-		return err
-	}
+func (r *Run) put(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
+	try.Ok(r.db.stillKnown(tx))
+	result := try.To(tx.Exec("UPDATE runs SET batch = ? WHERE id = ? AND batch < ?", b.Number, r.ID, b.Number))
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return err
 	}
 	for _, write := range []func(*sql.Tx, *Batch) error{
 		r.putParams, r.putArtifacts, r.putSnapshots, r.putPoints, r.putAttempts, r.putRemoved, r.putRows, r.putEnd, r.putKeys,
 	} {
-		if err := write(tx, b); err != nil {
-			return err
-		}
+		try.Ok(write(tx, b))
 	}
 	return nil
 }
 
 // execute executes a statement for each item, with its column values.
-func execute[T any](tx *sql.Tx, statement string, items []T, values func(*T) []any) error {
+func execute[T any](tx *sql.Tx, statement string, items []T, values func(*T) []any) (err error) {
+	defer try.Caught(&err)
 	if len(items) == 0 {
 		return nil
 	}
-	prepared, err := tx.Prepare(statement)
-	if err != nil {
-		return err
-	}
+	prepared := try.To(tx.Prepare(statement))
 	defer prepared.Close()
 	for i := range items {
-		if _, err := prepared.Exec(values(&items[i])...); err != nil {
-			return err
-		}
+		try.To(prepared.Exec(values(&items[i])...))
 	}
 	return nil
 }

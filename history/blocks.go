@@ -9,11 +9,12 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/mattn/go-sqlite3"
 
 	"drun/history/records"
+	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Points are kept in blocks of up to 32, the rows of metric_blocks; the migration that makes the table explains its
@@ -41,9 +42,7 @@ type numbered struct {
 
 // blocks are the points of a run, as read and written over a connection.
 type blocks struct {
-	in interface {
-		Query(string, ...any) (*sql.Rows, error)
-	}
+	in  sqldb.Queryer
 	run int64
 }
 
@@ -82,7 +81,7 @@ func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) 
 		into[i] = &row[i]
 	}
 	b := &block{}
-	return each(t.in, func(rows *sql.Rows) error {
+	return sqldb.Each(t.in, func(rows *sql.Rows) error {
 		if err := rows.Scan(into[:]...); err != nil {
 			return err
 		}
@@ -231,24 +230,20 @@ func pack(points []numbered) (row [columns]any, n int) {
 }
 
 // put writes points, which must be in order, as blocks.
-func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
+func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) (err error) {
+	defer try.Caught(&err)
 	if len(points) == 0 {
 		return nil
 	}
-	insert, err := tx.Prepare("INSERT OR REPLACE INTO metric_blocks (run, superseded, " + blockColumns + ") VALUES (" +
-		strings.TrimSuffix(strings.Repeat("?,", columns+2), ",") + ")")
-	if err != nil {
-		return err
-	}
+	insert := try.To(tx.Prepare("INSERT OR REPLACE INTO metric_blocks (run, superseded, " + blockColumns + ") VALUES (" +
+		strings.TrimSuffix(strings.Repeat("?,", columns+2), ",") + ")"))
 	defer insert.Close()
 	args := make([]any, columns+2)
 	args[0], args[1] = t.run, superseded
 	for len(points) > 0 {
 		row, n := pack(points)
 		copy(args[2:], row[:])
-		if _, err := insert.Exec(args...); err != nil {
-			return err
-		}
+		try.To(insert.Exec(args...))
 		points = points[n:]
 	}
 	return nil
@@ -256,25 +251,20 @@ func (t blocks) put(tx *sql.Tx, superseded bool, points []numbered) error {
 
 // next is the number of the run's next point; last is the block with the newest point that is not superseded.
 func (t blocks) next() (next int64, last *block, err error) {
+	defer try.Caught(&err)
 	for _, kind := range []bool{superseded, !superseded} {
 		var newest sql.NullInt64
-		err := each(t.in, func(rows *sql.Rows) error { return rows.Scan(&newest) },
-			"SELECT max(seq) FROM metric_blocks WHERE run = ? AND superseded = ?", t.run, kind)
-		if err != nil {
-			return 0, nil, err
-		}
+		try.Ok(sqldb.Each(t.in, func(rows *sql.Rows) error { return rows.Scan(&newest) },
+			"SELECT max(seq) FROM metric_blocks WHERE run = ? AND superseded = ?", t.run, kind))
 		if !newest.Valid {
 			continue
 		}
 		// Superseded points come in any order, so an earlier block may have a later point.
-		err = t.each(kind, newest.Int64-slots, newest.Int64, func(b *block) error {
+		try.Ok(t.each(kind, newest.Int64-slots, newest.Int64, func(b *block) error {
 			next = max(next, b.points[len(b.points)-1].seq)
 			last = b
 			return nil
-		})
-		if err != nil {
-			return 0, nil, err
-		}
+		}))
 		if kind {
 			last = nil
 		}
@@ -295,12 +285,13 @@ const window = 1 << 16
 
 // supersede marks the points in a range of numbers that chosen selects as superseded, and corrects their metrics'
 // summaries.
-func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) bool) error {
+func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) bool) (err error) {
+	defer try.Caught(&err)
 	metrics := map[int64]bool{}
 	for from := max(after-slots, 0); from < upTo; from += window {
 		var gone []numbered
 		var left []block // the remaining points of blocks that lose some
-		err := t.each(!superseded, from, min(from+window, upTo), func(b *block) error {
+		try.Ok(t.each(!superseded, from, min(from+window, upTo), func(b *block) error {
 			n := len(gone)
 			kept := block{start: b.start}
 			for _, p := range b.points {
@@ -315,21 +306,12 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 				left = append(left, kept)
 			}
 			return nil
-		})
+		}))
 		for _, b := range left {
-			if err == nil {
-				_, err = tx.Exec("DELETE FROM metric_blocks WHERE run = ? AND superseded = 0 AND seq = ?", t.run, b.start)
-			}
-			if err == nil {
-				err = t.put(tx, !superseded, b.points)
-			}
+			try.To(tx.Exec("DELETE FROM metric_blocks WHERE run = ? AND superseded = 0 AND seq = ?", t.run, b.start))
+			try.Ok(t.put(tx, !superseded, b.points))
 		}
-		if err == nil {
-			err = t.put(tx, superseded, gone)
-		}
-		if err != nil {
-			return err
-		}
+		try.Ok(t.put(tx, superseded, gone))
 	}
 	if len(metrics) == 0 {
 		return nil
@@ -338,20 +320,16 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 }
 
 // summarise recomputes the summaries of some metrics.
-func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) error {
+func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) (err error) {
+	defer try.Caught(&err)
 	summaries := map[int64]*MetricSummary{}
-	err := t.points(!superseded, 0, math.MaxInt64, func(p *numbered) {
+	try.Ok(t.points(!superseded, 0, math.MaxInt64, func(p *numbered) {
 		if metrics[p.metric] {
 			add(summaries, p.metric, p.value)
 		}
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	for metric := range metrics {
-		if _, err := tx.Exec("DELETE FROM run_metrics WHERE run = ? AND metric = ?", t.run, metric); err != nil {
-			return err
-		}
+		try.To(tx.Exec("DELETE FROM run_metrics WHERE run = ? AND metric = ?", t.run, metric))
 	}
 	return t.merge(tx, summaries)
 }
@@ -367,20 +345,16 @@ func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
 }
 
 // merge adds later values to the run's summaries.
-func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) error {
+func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) (err error) {
+	defer try.Caught(&err)
 	column := func(v records.Float) any { value, _ := encode(float64(v)); return value }
-	merge, err := tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
+	merge := try.To(tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET last = excluded.last, count = count + excluded.count,
 		min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),
-		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`)
-	if err != nil {
-		return err
-	}
+		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`))
 	defer merge.Close()
 	for metric, s := range summaries {
-		if _, err := merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count); err != nil {
-			return err
-		}
+		try.To(merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count))
 	}
 	return nil
 }
@@ -420,52 +394,4 @@ func (m *metricNumbers) of(name string) (int64, error) {
 func (m *metricNumbers) close() {
 	m.find.Close()
 	m.enter.Close()
-}
-
-// packPoints converts a history with a row per point to blocks.
-func packPoints(tx *sql.Tx) error {
-	numbers, err := newMetricNumbers(tx)
-	if err != nil {
-		return err
-	}
-	defer numbers.close()
-	for _, from := range []struct {
-		table      string
-		superseded bool
-	}{{"metrics_as_rows", !superseded}, {"superseded_as_rows", superseded}} {
-		var run, seq int64
-		for {
-			points, n := map[int64][]numbered{}, 0
-			err := each(tx, func(rows *sql.Rows) error {
-				var p numbered
-				var name string
-				var value sql.NullFloat64
-				var bits sql.NullInt64
-				var at time.Time
-				if err := rows.Scan(&run, &seq, &name, &p.step, &p.rank, &value, &bits, &p.exact, timeColumn{&at}); err != nil {
-					return err
-				}
-				p.seq, p.value, p.time = seq, decode(value, bits), at.UnixMicro()
-				p.metric, err = numbers.of(name)
-				points[run] = append(points[run], p)
-				n++
-				return err
-			}, "SELECT run, seq, name, step, rank, value, bits, exact, time FROM "+from.table+" WHERE (run, seq) > (?, ?) ORDER BY run, seq LIMIT ?", run, seq, window)
-			if err != nil {
-				return err
-			}
-			for id, list := range points {
-				if err := (blocks{tx, id}).put(tx, from.superseded, list); err != nil {
-					return err
-				}
-			}
-			if n < window {
-				break
-			}
-		}
-	}
-	_, err = tx.Exec(`INSERT OR IGNORE INTO metric_names (name) SELECT DISTINCT name FROM summaries_with_names;
-		INSERT INTO run_metrics SELECT s.run, n.id, s.first, s.last, s.min, s.max, s.count FROM summaries_with_names s JOIN metric_names n ON n.name = s.name;
-		DROP TABLE metrics_as_rows; DROP TABLE superseded_as_rows; DROP TABLE summaries_with_names`)
-	return err
 }

@@ -307,8 +307,19 @@ func TestPointsOfOlderHistories(t *testing.T) {
 	}
 }
 
+// decode is the value of a row's columns.
+func decode(value sql.NullFloat64, bits sql.NullInt64) float64 {
+	switch {
+	case bits.Valid:
+		return math.Float64frombits(uint64(bits.Int64))
+	case !value.Valid:
+		return math.NaN()
+	}
+	return value.Float64
+}
+
 func allRows(db *sql.DB, query string) (all []string, err error) {
-	err = each(db, func(rows *sql.Rows) error {
+	err = sqldb.Each(db, func(rows *sql.Rows) error {
 		names, err := rows.Columns()
 		row, into := make([]any, len(names)), make([]any, len(names))
 		for i := range row {

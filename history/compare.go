@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"drun/history/records"
+	"drun/internal/try"
 )
 
 // Comparison is how runs differ. Its JSON form is documented in docs/history.md.
@@ -39,18 +40,13 @@ type Difference struct {
 }
 
 // Compare finds what differs between the runs with these ids, and what does not.
-func (db *DB) Compare(ids []int64) (*Comparison, error) {
+func (db *DB) Compare(ids []int64) (_ *Comparison, err error) {
+	defer try.Caught(&err)
 	c := &Comparison{Differences: []Difference{}, Same: []Difference{}}
 	found, exact := map[[2]string][]any{}, map[[2]string][]string{}
 	for i, id := range ids {
-		d, err := db.Get(id)
-		if err != nil {
-			return nil, err
-		}
-		artifacts, err := db.Artifacts(id)
-		if err != nil {
-			return nil, err
-		}
+		d := try.To(db.Get(id))
+		artifacts := try.To(db.Artifacts(id))
 		c.Runs = append(c.Runs, RunName{id, d.Name})
 		add := func(kind, name string, value any) {
 			key := [2]string{kind, name}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Copy writes a copy of the history into folder, a home of its own, while runs go on, and returns the names of the
@@ -42,19 +43,12 @@ func Copy(home, folder string, saved func(uid string, step int64) bool) (names [
 	return append(names, "history.db"), unlist(to, saved)
 }
 
-func copySpool(from, to string) error {
-	in, err := openSpool(from)
-	if err != nil {
-		return err
-	}
+func copySpool(from, to string) (err error) {
+	defer try.Caught(&err)
+	in, _ := try.To2(openSpool(from))
 	defer in.Close()
-	if err := os.MkdirAll(filepath.Dir(to), sqldb.FolderMode); err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, sqldb.FileMode)
-	if err != nil {
-		return err
-	}
+	try.Ok(os.MkdirAll(filepath.Dir(to), sqldb.FolderMode))
+	out := try.To(os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, sqldb.FileMode))
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
 }
@@ -68,7 +62,7 @@ func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
 	err = sqldb.Write(db, f.Path, func(tx *sql.Tx) error {
 		type row struct{ run, step int64 }
 		var gone []row
-		err := each(tx, func(rows *sql.Rows) error {
+		err := sqldb.Each(tx, func(rows *sql.Rows) error {
 			var r row
 			var uid string
 			err := rows.Scan(&r.run, &uid, &r.step)

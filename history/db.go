@@ -16,6 +16,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 //go:embed migrations/*.sql
@@ -43,8 +44,7 @@ type DB struct {
 
 func file(home string) sqldb.File {
 	return sqldb.File{Path: filepath.Join(home, "history.db"), What: "history",
-		ApplicationID: applicationID, Migrations: must(fs.Sub(migrations, "migrations")),
-		After: map[string]func(*sql.Tx) error{"0008_points.sql": packPoints}}
+		ApplicationID: applicationID, Migrations: must(fs.Sub(migrations, "migrations"))}
 }
 
 // must returns v; an error would be a mistake in the build.
@@ -57,29 +57,19 @@ func must[T any](v T, err error) T {
 
 // Open opens the history beneath home for writing and creates what is missing. Runs whose agent is gone are marked
 // lost, once what they left in their spools has been written. Storage errors are *sqldb.Error, exit code 7.
-func Open(home string) (*DB, error) {
+func Open(home string) (_ *DB, err error) {
 	f := file(home)
 	handle, err := sqldb.Open(f)
 	if err != nil {
 		return nil, err
 	}
 	db := &DB{sql: handle, home: home, path: f.Path, live: true, close: handle.Close}
-	if db.info, err = os.Stat(f.Path); err != nil {
-		err = sqldb.Wrap(f.Path, err)
-	}
-	if err == nil {
-		db.known, err = f.Latest()
-	}
-	if err == nil {
-		err = db.unspool()
-	}
-	if err == nil {
-		err = db.markLost()
-	}
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
+	defer try.CaughtOr(&err, func() { db.Close() })
+	db.info, err = os.Stat(f.Path)
+	try.Ok(sqldb.Wrap(f.Path, err))
+	db.known = try.To(f.Latest())
+	try.Ok(db.unspool())
+	try.Ok(db.markLost())
 	return db, nil
 }
 
@@ -99,7 +89,7 @@ func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 // OpenReadOnly opens the history for reading, even if nothing can be written. If the file is writable, what agents that
 // are gone left in their spools is written first, and their runs are marked lost; they are shown as lost in any case.
 // Without a history the error is *ErrNone.
-func OpenReadOnly(home string) (*DB, error) {
+func OpenReadOnly(home string) (_ *DB, err error) {
 	f := file(home)
 	info, err := os.Stat(f.Path) // before it is opened: if another takes its place in between, that counts as replaced
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,15 +103,9 @@ func OpenReadOnly(home string) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{sql: reader.DB, home: home, path: f.Path, live: reader.Live, info: info, close: reader.Close}
-	lost, err := db.findLost()
-	var left []*Run
-	if err == nil {
-		left, err = db.abandoned() // of a run that is not lost if another process marked it just after its agent's end
-	}
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
+	defer try.CaughtOr(&err, func() { db.Close() })
+	lost := try.To(db.findLost())
+	left := try.To(db.abandoned()) // of a run that is not lost if another process marked it just after its agent's end
 	if len(lost)+len(left) > 0 && db.live && !sqldb.Busy(f) {
 		// Best effort, so that plain SQL sees it too.
 		if writer, err := Open(home); err == nil {
@@ -148,35 +132,18 @@ func (db *DB) write(fn func(*sql.Tx) error) error { return sqldb.Write(db.sql, d
 
 // read runs a query and calls scan for each row.
 func (db *DB) read(scan func(*sql.Rows) error, query string, args ...any) error {
-	return sqldb.Wrap(db.path, each(db.sql, scan, query, args...))
-}
-
-func each(from interface {
-	Query(string, ...any) (*sql.Rows, error)
-}, scan func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := from.Query(query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return sqldb.Wrap(db.path, sqldb.Each(db.sql, scan, query, args...))
 }
 
 // list reads the rows of a query, each into the columns of a new T; the result is never nil.
 func list[T any](db *DB, columns func(*T) []any, query string, args ...any) ([]T, error) {
-	all := []T{}
-	err := db.read(func(rows *sql.Rows) error {
-		var row T
-		err := rows.Scan(columns(&row)...)
-		all = append(all, row)
-		return err
-	}, query, args...)
-	return all, err
+	all, err := sqldb.List(db.sql, columns, query, args...)
+	return all, sqldb.Wrap(db.path, err)
+}
+
+// listColumn is list for a query with one column.
+func listColumn[T any](db *DB, query string, args ...any) ([]T, error) {
+	return list(db, func(v *T) []any { return []any{v} }, query, args...)
 }
 
 // timeColumn reads a time that formatTime has written.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"drun/history/records"
+	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Inputs are what decides the bits of a run, except the data that it reads.
@@ -67,40 +69,31 @@ type Git struct {
 	Dirty  bool   `json:"dirty"` // files in the recipe's folder differ from the commit
 }
 
-func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
+func (r *Run) putKeys(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
 	if b.Inputs != nil {
 		// A run that was continued with another recipe or other parameters has no key.
-		if _, err := tx.Exec("UPDATE runs SET inputs = CASE WHEN ?1 = '' OR inputs <> ?1 THEN '' ELSE ?1 END WHERE id = ?2", *b.Inputs, r.ID); err != nil {
-			return err
-		}
+		try.To(tx.Exec("UPDATE runs SET inputs = CASE WHEN ?1 = '' OR inputs <> ?1 THEN '' ELSE ?1 END WHERE id = ?2", *b.Inputs, r.ID))
 	}
 	if b.WorldSize != 0 {
-		if _, err := tx.Exec("UPDATE runs SET world_size = ? WHERE id = ?", b.WorldSize, r.ID); err != nil {
-			return err
-		}
+		try.To(tx.Exec("UPDATE runs SET world_size = ? WHERE id = ?", b.WorldSize, r.ID))
 	}
 	if b.Git != nil {
-		if _, err := tx.Exec("UPDATE runs SET git_commit = ?, git_dirty = ? WHERE id = ?", b.Git.Commit, b.Git.Dirty, r.ID); err != nil {
-			return err
-		}
+		try.To(tx.Exec("UPDATE runs SET git_commit = ?, git_dirty = ? WHERE id = ?", b.Git.Commit, b.Git.Dirty, r.ID))
 	}
 	if b.End == nil {
 		return nil
 	}
 	var inputs, folders sql.NullString
-	if err := tx.QueryRow("SELECT inputs, data_dirs FROM runs WHERE id = ?", r.ID).Scan(&inputs, &folders); err != nil {
-		return err
-	}
+	try.Ok(tx.QueryRow("SELECT inputs, data_dirs FROM runs WHERE id = ?", r.ID).Scan(&inputs, &folders))
 	var dirs []string
 	if folders.Valid {
-		if err := json.Unmarshal([]byte(folders.String), &dirs); err != nil {
-			return err
-		}
+		try.Ok(json.Unmarshal([]byte(folders.String), &dirs))
 	}
 	key := any(nil)
 	if inputs.String != "" {
 		var files []records.DataFile
-		err := each(tx, func(rows *sql.Rows) error {
+		try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error {
 			var f records.DataFile
 			err := rows.Scan(&f.Path, &f.SHA256)
 			for _, dir := range dirs { // wherever the folder was
@@ -108,15 +101,10 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) error {
 			}
 			files = append(files, f)
 			return err
-		}, "SELECT path, sha256 FROM data_files WHERE run = ? ORDER BY path, sha256", r.ID)
-		if err != nil {
-			return err
-		}
-		if key, err = bitsKey(inputs.String, files); err != nil {
-			return err
-		}
+		}, "SELECT path, sha256 FROM data_files WHERE run = ? ORDER BY path, sha256", r.ID))
+		key = try.To(bitsKey(inputs.String, files))
 	}
-	_, err := tx.Exec("UPDATE runs SET bits_key = ? WHERE id = ?", key, r.ID)
+	_, err = tx.Exec("UPDATE runs SET bits_key = ? WHERE id = ?", key, r.ID)
 	return err
 }
 

@@ -2,7 +2,6 @@ package history
 
 import (
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // The agent of a running run holds an exclusive flock on <home>/locks/<id>.lock from before the run becomes visible
@@ -75,11 +75,9 @@ func (db *DB) agentGone(id int64) bool {
 
 // findLost lists the runs that claim to be running although their agent is gone. It reads the status again after
 // finding the lock free, since the agent may have finished in between.
-func (db *DB) findLost() ([]int64, error) {
-	claim, err := db.running()
-	if err != nil {
-		return nil, err
-	}
+func (db *DB) findLost() (_ []int64, err error) {
+	defer try.Caught(&err)
+	claim := try.To(db.running())
 	gone := []int64{}
 	for _, id := range claim {
 		if db.agentGone(id) {
@@ -89,15 +87,12 @@ func (db *DB) findLost() ([]int64, error) {
 	if len(gone) == 0 {
 		return gone, nil
 	}
-	still, err := db.running()
-	if err != nil {
-		return nil, err
-	}
+	still := try.To(db.running())
 	return slices.DeleteFunc(gone, func(id int64) bool { return !slices.Contains(still, id) }), nil
 }
 
 func (db *DB) running() ([]int64, error) {
-	return list(db, func(id *int64) []any { return []any{id} }, "SELECT id FROM runs WHERE status = 'running'")
+	return listColumn[int64](db, "SELECT id FROM runs WHERE status = 'running'")
 }
 
 // markLost sets the status of lost runs. It runs an update even if there are none, since only then does SQLite
@@ -107,25 +102,17 @@ func (db *DB) markLost() error {
 	if err != nil {
 		return err
 	}
-	set, err := json.Marshal(lost)
-	if err != nil {
-		return err
-	}
-	return db.write(func(tx *sql.Tx) error {
-		err := each(tx, func(rows *sql.Rows) error {
+	set := sqldb.JSON(lost)
+	return db.write(func(tx *sql.Tx) (err error) {
+		defer try.Caught(&err)
+		try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error {
 			var uid string
 			err := rows.Scan(&uid)
 			os.Remove(db.livePath(uid))
 			return err
-		}, "SELECT uid FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?))", string(set))
-		if err != nil {
-			return err
-		}
+		}, "SELECT uid FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?))", set))
 		for _, table := range []string{"runs SET status = 'lost' WHERE id", "attempts SET status = 'lost' WHERE run"} {
-			_, err := tx.Exec("UPDATE "+table+" IN (SELECT value FROM json_each(?)) AND status = 'running'", string(set))
-			if err != nil {
-				return err
-			}
+			try.To(tx.Exec("UPDATE "+table+" IN (SELECT value FROM json_each(?)) AND status = 'running'", set))
 		}
 		for _, id := range lost {
 			os.Remove(db.lockPath(id))

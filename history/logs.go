@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"drun/internal/try"
 )
 
 // LogFilter selects lines; the zero value selects all.
@@ -36,7 +38,8 @@ func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, 
 
 // Follow is Logs for several runs at once, and goes on with new lines until all runs, or ctx, have ended. Lines
 // found together are ordered by time.
-func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn func(run int64, l LogLine) error) error {
+func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn func(run int64, l LogLine) error) (err error) {
+	defer try.Caught(&err)
 	const interval = 100 * time.Millisecond
 	after := make([]int64, len(runs))
 	for i := range after {
@@ -51,27 +54,20 @@ func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn fun
 		running := false
 		for i, run := range runs {
 			// The status first, so that all lines written before the end are seen.
-			on, err := db.isRunning(run)
-			if err != nil {
-				return err
-			}
+			on := try.To(db.isRunning(run))
 			running = running || on
 			filter.After = after[i]
-			if after[i], err = db.Logs(run, filter, func(l LogLine) error {
+			after[i] = try.To(db.Logs(run, filter, func(l LogLine) error {
 				if len(runs) == 1 {
 					return fn(run, l)
 				}
 				found = append(found, line{run, l})
 				return nil
-			}); err != nil {
-				return err
-			}
+			}))
 		}
 		slices.SortStableFunc(found, func(a, b line) int { return a.Time.Compare(b.Time) })
 		for _, l := range found {
-			if err := fn(l.run, l.LogLine); err != nil {
-				return err
-			}
+			try.Ok(fn(l.run, l.LogLine))
 		}
 		if !running || !db.live {
 			return nil

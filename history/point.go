@@ -3,35 +3,27 @@ package history
 import (
 	"database/sql"
 	"math"
+
+	"drun/internal/try"
 )
 
-func (r *Run) putPoints(tx *sql.Tx, b *Batch) error {
+func (r *Run) putPoints(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
 	if len(b.Points) == 0 {
 		return nil
 	}
 	t := blocks{tx, r.ID}
-	seq, last, err := t.next()
-	if err != nil {
-		return err
-	}
-	numbers, err := newMetricNumbers(tx)
-	if err != nil {
-		return err
-	}
+	seq, last := try.To2(t.next())
+	numbers := try.To(newMetricNumbers(tx))
 	defer numbers.close()
 	points, summaries := make([]numbered, len(b.Points)), map[int64]*MetricSummary{}
 	for i := range b.Points {
 		p := &b.Points[i]
-		metric, err := numbers.of(p.Name)
-		if err != nil {
-			return err
-		}
+		metric := try.To(numbers.of(p.Name))
 		points[i] = numbered{seq + int64(i), metric, p.Step, int64(p.Rank), p.Time.UnixMicro(), p.Value, p.Exact}
 		add(summaries, metric, p.Value)
 	}
-	if err := t.append(tx, last, points); err != nil {
-		return err
-	}
+	try.Ok(t.append(tx, last, points))
 	return t.merge(tx, summaries)
 }
 
@@ -45,14 +37,4 @@ func encode(v float64) (value, bits any) {
 		return v, int64(math.Float64bits(v))
 	}
 	return v, nil
-}
-
-func decode(value sql.NullFloat64, bits sql.NullInt64) float64 {
-	switch {
-	case bits.Valid:
-		return math.Float64frombits(uint64(bits.Int64))
-	case !value.Valid:
-		return math.NaN()
-	}
-	return value.Float64
 }

@@ -3,7 +3,6 @@ package history
 import (
 	"cmp"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Points returns the points of a run in the order of recording: of all metrics, or of those named. If the run lacks
@@ -21,16 +21,14 @@ func (db *DB) Points(run int64, names ...string) ([]records.Point, error) {
 }
 
 // AttemptPoints returns what one attempt of a run recorded, whether or not a later one recorded it again.
-func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]records.Point, error) {
-	d, err := db.Get(run)
-	if err != nil {
-		return nil, err
-	}
+func (db *DB) AttemptPoints(run int64, attempt int, names ...string) (_ []records.Point, err error) {
+	defer try.Caught(&err)
+	d := try.To(db.Get(run))
 	if attempt < 0 || attempt >= len(d.Attempts) {
 		return nil, &NotFound{fmt.Sprintf("run %d has no attempt %d", run, attempt), fmt.Sprintf("it has 0 to %d", len(d.Attempts)-1)}
 	}
 	s := stretch{run: run, to: math.MaxInt64}
-	err = db.read(func(rows *sql.Rows) error {
+	try.Ok(db.read(func(rows *sql.Rows) error {
 		var number int
 		var points int64
 		err := rows.Scan(&number, &points)
@@ -41,19 +39,14 @@ func (db *DB) AttemptPoints(run int64, attempt int, names ...string) ([]records.
 			s.to = points
 		}
 		return err
-	}, "SELECT attempt, points FROM attempts WHERE run = ?", run)
-	if err != nil {
-		return nil, err
-	}
+	}, "SELECT attempt, points FROM attempts WHERE run = ?", run))
 	type at struct {
 		seq int64
 		records.Point
 	}
 	var both []at
 	for _, kind := range []bool{!superseded, superseded} {
-		if err := db.eachPoint(s, kind, names, func(seq int64, p *records.Point) { both = append(both, at{seq, *p}) }); err != nil {
-			return nil, err
-		}
+		try.Ok(db.eachPoint(s, kind, names, func(seq int64, p *records.Point) { both = append(both, at{seq, *p}) }))
 	}
 	slices.SortFunc(both, func(a, b at) int { return cmp.Compare(a.seq, b.seq) })
 	points := make([]records.Point, len(both))
@@ -115,15 +108,11 @@ func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq 
 func (t blocks) named(superseded bool, after, upTo int64, names []string, fn func(seq int64, p *records.Point)) error {
 	query, args := "SELECT id, name FROM metric_names", []any(nil)
 	if names != nil {
-		set, err := json.Marshal(names)
-		if err != nil {
-			return err
-		}
 		query += " WHERE name IN (SELECT value FROM json_each(?))"
-		args = append(args, string(set))
+		args = append(args, sqldb.JSON(names))
 	}
 	wanted := map[int64]string{}
-	err := each(t.in, func(rows *sql.Rows) error {
+	err := sqldb.Each(t.in, func(rows *sql.Rows) error {
 		var id int64
 		var name string
 		err := rows.Scan(&id, &name)
@@ -164,7 +153,7 @@ func (db *DB) checkNames(run int64, points []records.Point, names []string) erro
 
 // noMetric is the error for a name that a run has no points of.
 func (db *DB) noMetric(run int64, name string) error {
-	known, err := list(db, func(name *string) []any { return []any{name} }, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run)
+	known, err := listColumn[string](db, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run)
 	if err != nil {
 		return err
 	}

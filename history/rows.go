@@ -2,11 +2,14 @@ package history
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
 	"sync"
 	"time"
+
+	"drun/internal/try"
 )
 
 // column is a field of a record that a table keeps in a column of its own: see package records.
@@ -14,6 +17,7 @@ type column struct {
 	name        string
 	field       []int // index of the field; nil: the record itself
 	micro, null bool
+	json        bool // it is read as JSON
 }
 
 var columnsOfTypes sync.Map // reflect.Type → []column
@@ -31,7 +35,7 @@ func columnsOf(t reflect.Type) []column {
 			name = tag
 		}
 		if name != "" && name != "-" {
-			all = append(all, column{name, f.Index, how == "micro", how == "null"})
+			all = append(all, column{name, f.Index, how == "micro", how == "null", how == "json"})
 		}
 	}
 	columnsOfTypes.Store(t, all)
@@ -81,8 +85,11 @@ func (c column) cell(record reflect.Value) any {
 	case **time.Time:
 		return timeOrNone{at}
 	default:
-		if c.null {
+		switch {
+		case c.null:
 			return zeroColumn{v}
+		case c.json:
+			return jsonColumn{at}
 		}
 		return at
 	}
@@ -90,18 +97,16 @@ func (c column) cell(record reflect.Value) any {
 
 // insert adds records to a table. or says what happens to a row that is there already: REPLACE, IGNORE, or "" for an
 // error; keys are columns, each followed by a comma, that all of them have before their own.
-func insert(tx *sql.Tx, or, table string, records reflect.Value, columns []column, keys string, values ...any) error {
+func insert(tx *sql.Tx, or, table string, records reflect.Value, columns []column, keys string, values ...any) (err error) {
+	defer try.Caught(&err)
 	if records.Len() == 0 {
 		return nil
 	}
 	if or != "" {
 		or = "OR " + or + " "
 	}
-	statement, err := tx.Prepare("INSERT " + or + "INTO " + table + " (" + keys + names(columns) + ") VALUES (" +
-		strings.TrimSuffix(strings.Repeat("?, ", len(values)+len(columns)), ", ") + ")")
-	if err != nil {
-		return err
-	}
+	statement := try.To(tx.Prepare("INSERT " + or + "INTO " + table + " (" + keys + names(columns) + ") VALUES (" +
+		strings.TrimSuffix(strings.Repeat("?, ", len(values)+len(columns)), ", ") + ")"))
 	defer statement.Close()
 	row := append(values, make([]any, len(columns))...)
 	for i := range records.Len() {
@@ -113,9 +118,7 @@ func insert(tx *sql.Tx, or, table string, records reflect.Value, columns []colum
 				row[len(values)+k] = c.value(record)
 			}
 		}
-		if _, err := statement.Exec(row...); err != nil {
-			return err
-		}
+		try.To(statement.Exec(row...))
 	}
 	return nil
 }
@@ -143,9 +146,8 @@ func (r *Run) putRows(tx *sql.Tx, b *Batch) error {
 	return nil
 }
 
-// rows reads a run's records of one type. from is the rest of the query after the columns, with the run as its first
-// argument.
-func rows[T any](db *DB, from string, run int64) ([]T, error) {
+// rows reads records of one type. from is the rest of the query after the columns.
+func rows[T any](db *DB, from string, args ...any) ([]T, error) {
 	columns := columnsOf(reflect.TypeFor[T]())
 	return list(db, func(record *T) []any {
 		v, cells := reflect.ValueOf(record).Elem(), make([]any, len(columns))
@@ -153,7 +155,7 @@ func rows[T any](db *DB, from string, run int64) ([]T, error) {
 			cells[i] = c.cell(v)
 		}
 		return cells
-	}, "SELECT "+names(columns)+" FROM "+from, run)
+	}, "SELECT "+names(columns)+" FROM "+from, args...)
 }
 
 // into is rows that sets a list.
@@ -172,6 +174,20 @@ func (c microColumn) Scan(value any) error {
 	}
 	*c.to = time.UnixMicro(at).UTC()
 	return nil
+}
+
+// jsonColumn reads a value that is stored as JSON, or NULL.
+type jsonColumn struct{ to any }
+
+func (c jsonColumn) Scan(value any) error {
+	if value == nil {
+		return nil
+	}
+	text, is := value.(string)
+	if !is {
+		return fmt.Errorf("a %T in place of JSON", value)
+	}
+	return json.Unmarshal([]byte(text), c.to)
 }
 
 // zeroColumn reads a text or a whole number that may be NULL.

@@ -56,7 +56,7 @@ func TestEveryKindIsStored(t *testing.T) {
 			only, err = decodeBatch(data[frameSize:])
 			ok(t, err)
 			ok(t, r.Write(only))
-			ok(t, r.exec("UPDATE runs SET batch = 1"))
+			ok(t, r.db.exec("UPDATE runs SET batch = 1"))
 			if after := dump(t, db); after == before {
 				t.Error("nothing of it is in the tables")
 			}
@@ -103,7 +103,7 @@ func TestMissingColumn(t *testing.T) {
 	db := open(t, t.TempDir())
 	r := begin(t, db, RunInfo{})
 	ok(t, r.Write(&Batch{Batch: records.Batch{Notes: []records.Note{{Time: time.Unix(1, 0), Text: "went well"}}}}))
-	ok(t, r.exec("ALTER TABLE notes DROP COLUMN text"))
+	ok(t, r.db.exec("ALTER TABLE notes DROP COLUMN text"))
 	if d, err := db.Get(r.ID); err == nil {
 		t.Errorf("the notes are %v", d.Notes)
 	}

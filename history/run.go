@@ -3,7 +3,6 @@ package history
 import (
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Status is the state of a run or an attempt.
@@ -114,32 +114,20 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	if info.Started.IsZero() {
 		info.Started = time.Now()
 	}
-	origin, err := originOf(info)
-	if err != nil {
-		return nil, err
-	}
 	var parent, step any // NULL: none
 	if info.Parent != nil {
 		parent, step = info.Parent.ID, info.Parent.Step
 	}
 	r := &Run{UID: rand.Text(), db: db}
-	err = db.write(func(tx *sql.Tx) error {
-		if r.Name, err = freeName(tx, info.Name); err != nil {
-			return err
-		}
-		result, err := tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project,
+	err := db.write(func(tx *sql.Tx) (err error) {
+		defer try.Caught(&err)
+		r.Name = try.To(freeName(tx, info.Name))
+		result := try.To(tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project,
 			uid, name, status, started, parent, parent_step, parent_points)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
-			append(origin, r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...)
-		if err != nil {
-			return err
-		}
-		if r.ID, err = result.LastInsertId(); err != nil {
-			return err
-		}
-		if err := r.passOutputs(tx); err != nil {
-			return err
-		}
+			append(originOf(info), r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...))
+		r.ID = try.To(result.LastInsertId())
+		try.Ok(r.passOutputs(tx))
 		// Before the commit, so that a running run is never seen without its lock.
 		r.lock, err = db.lockRun(r.ID)
 		return err
@@ -179,7 +167,7 @@ func (r *Run) passOutputs(tx *sql.Tx) error {
 }
 
 // originOf returns the columns for what started a run.
-func originOf(info RunInfo) ([]any, error) {
+func originOf(info RunInfo) []any {
 	host, _ := os.Hostname()
 	dir, _ := os.Getwd()
 	if info.Command == nil {
@@ -188,13 +176,8 @@ func originOf(info RunInfo) ([]any, error) {
 	if info.DataDirs == nil {
 		info.DataDirs = []string{}
 	}
-	dirs, err := json.Marshal(info.DataDirs)
-	if err != nil {
-		return nil, err
-	}
-	command, err := json.Marshal(info.Command)
-	return []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, info.Version, host, os.Getpid(), dir, string(command),
-		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, string(dirs), info.Project}, err
+	return []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, info.Version, host, os.Getpid(), dir, sqldb.JSON(info.Command),
+		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, sqldb.JSON(info.DataDirs), info.Project}
 }
 
 // freeName checks a given name, or makes one up: two words, with a number if they are taken.
@@ -301,18 +284,11 @@ func (r *Run) Tag(tags ...string) error { return r.Write(&Batch{Batch: records.B
 
 // RemoveCheckpoints removes steps whose checkpoints are gone from a run's catalog.
 func (db *DB) RemoveCheckpoints(id int64, steps []int64) error {
-	set, err := json.Marshal(steps)
-	if err != nil {
-		return err
-	}
-	return db.write(func(tx *sql.Tx) error {
-		_, err := tx.Exec("DELETE FROM checkpoints WHERE run = ? AND step IN (SELECT value FROM json_each(?))", id, string(set))
-		return err
-	})
+	return db.exec("DELETE FROM checkpoints WHERE run = ? AND step IN (SELECT value FROM json_each(?))", id, sqldb.JSON(steps))
 }
 
-func (r *Run) exec(query string, args ...any) error {
-	return r.db.write(func(tx *sql.Tx) error {
+func (db *DB) exec(query string, args ...any) error {
+	return db.write(func(tx *sql.Tx) error {
 		_, err := tx.Exec(query, args...)
 		return err
 	})

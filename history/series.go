@@ -1,35 +1,6 @@
 package history
 
-import (
-	"math"
-
-	"drun/history/records"
-)
-
-// EachPoint calls fn with the points of one metric of a run, in the order of recording. If the run lacks the
-// metric, the error is a *NotFound that lists those it has.
-func (db *DB) EachPoint(run int64, name string, fn func(*records.Point)) error {
-	any := false
-	err := db.eachPoint(stretch{run, 0, math.MaxInt64}, !superseded, []string{name}, func(_ int64, p *records.Point) {
-		any = true
-		fn(p)
-	})
-	if err == nil && !any {
-		err = db.noMetric(run, name)
-	}
-	return err
-}
-
-// PointsAfter calls fn with the points of one metric of a run that were recorded after the given number, 0 for all,
-// and returns the number of the last; there may be none.
-func (db *DB) PointsAfter(run int64, name string, after int64, fn func(*records.Point)) (last int64, err error) {
-	last = after
-	err = db.eachPoint(stretch{run, after, math.MaxInt64}, !superseded, []string{name}, func(seq int64, p *records.Point) {
-		last = seq
-		fn(p)
-	})
-	return last, err
-}
+import "math"
 
 // XY is a point of a curve.
 type XY struct{ X, Y float64 }

@@ -44,16 +44,20 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-func TestEachPoint(t *testing.T) {
+func TestPointsOfOneMetric(t *testing.T) {
 	db := open(t, t.TempDir())
 	r := begin(t, db, RunInfo{})
 	ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "a", Step: 1, Value: 2}, {Name: "b", Step: 1, Value: 3}, {Name: "a", Step: 2, Rank: 1, Value: 4}}}}))
 	got := ""
-	ok(t, db.EachPoint(r.ID, "a", func(p *records.Point) { got += fmt.Sprint(p.Step, p.Rank, p.Value, " ") }))
+	points, err := db.Points(r.ID, "a")
+	ok(t, err)
+	for _, p := range points {
+		got += fmt.Sprint(p.Step, p.Rank, p.Value, " ")
+	}
 	if got != "1 0 2 2 1 4 " {
 		t.Error(got)
 	}
-	if err := db.EachPoint(r.ID, "c", func(*records.Point) {}); err == nil || !strings.Contains(err.(*NotFound).Near, "it has: a, b") {
+	if _, err := db.Points(r.ID, "c"); err == nil || !strings.Contains(err.(*NotFound).Near, "it has: a, b") {
 		t.Error(err)
 	}
 }

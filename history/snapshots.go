@@ -4,6 +4,7 @@ import (
 	"database/sql"
 
 	"drun/history/records"
+	"drun/internal/try"
 )
 
 // The rows of a snapshot in its tables.
@@ -24,16 +25,11 @@ type (
 	}
 )
 
-func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) error {
+func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
 	for _, s := range b.Snapshots {
-		result, err := tx.Exec("INSERT INTO snapshots (run, time, reason) VALUES (?, ?, ?)", r.ID, formatTime(s.Time), s.Reason)
-		if err != nil {
-			return err
-		}
-		id, err := result.LastInsertId()
-		if err != nil {
-			return err
-		}
+		result := try.To(tx.Exec("INSERT INTO snapshots (run, time, reason) VALUES (?, ?, ?)", r.ID, formatTime(s.Time), s.Reason))
+		id := try.To(result.LastInsertId())
 		var ranks []snapshotRank
 		var calls []snapshotCall
 		for _, k := range s.Ranks {
@@ -42,12 +38,8 @@ func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) error {
 				calls = append(calls, snapshotCall{id, k.Rank, i + 1, c})
 			}
 		}
-		if err := insertAll(tx, "", "snapshot_ranks", ranks, ""); err != nil {
-			return err
-		}
-		if err := insertAll(tx, "", "snapshot_calls", calls, ""); err != nil {
-			return err
-		}
+		try.Ok(insertAll(tx, "", "snapshot_ranks", ranks, ""))
+		try.Ok(insertAll(tx, "", "snapshot_calls", calls, ""))
 	}
 	return nil
 }
@@ -62,20 +54,15 @@ func (db *DB) LastSnapshot(run int64) (*records.Snapshot, error) {
 }
 
 // snapshots reads the snapshots of a run, oldest first.
-func (db *DB) snapshots(run int64) ([]records.Snapshot, error) {
+func (db *DB) snapshots(run int64) (_ []records.Snapshot, err error) {
+	defer try.Caught(&err)
 	const of = " WHERE snapshot IN (SELECT id FROM snapshots WHERE run = ?) ORDER BY snapshot, rank"
 	all, err := rows[snapshotRow](db, "snapshots WHERE run = ? ORDER BY id", run)
 	if err != nil || len(all) == 0 {
 		return []records.Snapshot{}, err
 	}
-	ranks, err := rows[snapshotRank](db, "snapshot_ranks"+of, run)
-	if err != nil {
-		return nil, err
-	}
-	calls, err := rows[snapshotCall](db, "snapshot_calls"+of+", nth", run)
-	if err != nil {
-		return nil, err
-	}
+	ranks := try.To(rows[snapshotRank](db, "snapshot_ranks"+of, run))
+	calls := try.To(rows[snapshotCall](db, "snapshot_calls"+of+", nth", run))
 	type place struct {
 		snapshot int64
 		rank     int

@@ -1,12 +1,11 @@
 package history
 
 import (
-	"bytes"
+	"cmp"
 	"database/sql"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // The spool, <home>/spool/UID.batches, holds the batches of a run that could not be written because another process
@@ -27,16 +27,13 @@ import (
 const spoolSuffix = ".batches"
 
 type spool struct {
-	mu     sync.Mutex
-	file   *os.File // for reading; nil: no file
-	writer *os.File
-	at     int64 // offset of the oldest batch that is not in the history
-	end    int64 // offset where the next is appended
+	mu   sync.Mutex
+	file *os.File // nil: no file
+	at   int64    // offset of the oldest batch that is not in the history
+	end  int64    // offset where the next is appended
 }
 
-// frame precedes every batch.
-type frame struct{ Length, Sum uint32 }
-
+// frameSize is the size of what precedes every batch: its length and checksum, four bytes each.
 const frameSize = 8
 
 var (
@@ -59,13 +56,9 @@ func (r *Run) Spool(b *Batch) error {
 
 func encodeBatch(b *Batch) ([]byte, error) {
 	body, err := spoolEncoder.Marshal(b)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	_ = binary.Write(&out, binary.LittleEndian, frame{uint32(len(body)), crc32.ChecksumIEEE(body)})
-	out.Write(body)
-	return out.Bytes(), nil
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
+	frame = binary.LittleEndian.AppendUint32(frame, crc32.ChecksumIEEE(body))
+	return append(frame, body...), err
 }
 
 func decodeBatch(body []byte) (*Batch, error) {
@@ -74,24 +67,15 @@ func decodeBatch(body []byte) (*Batch, error) {
 }
 
 func (s *spool) append(path string, data []byte) (err error) {
+	defer try.Caught(&err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return err
-		}
-		if s.writer, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err != nil {
-			return err
-		}
-		if s.file, err = os.Open(path); err != nil {
-			s.writer.Close()
-			return err
-		}
+		try.Ok(os.MkdirAll(filepath.Dir(path), 0o700))
+		s.file = try.To(os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600))
 		s.at, s.end = 0, 0
 	}
-	if _, err := s.writer.WriteAt(data, s.end); err != nil {
-		return err
-	}
+	try.To(s.file.WriteAt(data, s.end))
 	s.end += int64(len(data))
 	return nil
 }
@@ -103,19 +87,20 @@ func (s *spool) oldest() (b *Batch, next int64, err error) {
 	if s.file == nil || s.end-s.at < frameSize {
 		return nil, 0, nil
 	}
-	var f frame
-	if err := binary.Read(io.NewSectionReader(s.file, s.at, frameSize), binary.LittleEndian, &f); err != nil {
+	frame := make([]byte, frameSize)
+	if _, err := s.file.ReadAt(frame, s.at); err != nil {
 		return nil, 0, err
 	}
-	next = s.at + frameSize + int64(f.Length)
+	length := binary.LittleEndian.Uint32(frame)
+	next = s.at + frameSize + int64(length)
 	if next > s.end {
 		return nil, 0, nil // torn
 	}
-	body := make([]byte, f.Length)
+	body := make([]byte, length)
 	if _, err := s.file.ReadAt(body, s.at+frameSize); err != nil {
 		return nil, 0, err
 	}
-	if crc32.ChecksumIEEE(body) != f.Sum {
+	if crc32.ChecksumIEEE(body) != binary.LittleEndian.Uint32(frame[4:]) {
 		return nil, 0, nil // torn too
 	}
 	b, err = decodeBatch(body)
@@ -136,10 +121,7 @@ func (s *spool) drop(next int64) (more bool) {
 func (s *spool) remove() {
 	os.Remove(s.file.Name())
 	s.file.Close()
-	if s.writer != nil {
-		s.writer.Close()
-	}
-	s.file, s.writer = nil, nil
+	s.file = nil
 }
 
 // Spooled is the file in which batches wait for the history; "" if none do.
@@ -166,16 +148,11 @@ func (r *Run) Unspool() (more bool, err error) {
 
 // abandoned returns the runs with a spool whose agents are gone: the next process that opens the history writes them.
 func (db *DB) abandoned() (runs []*Run, err error) {
-	left, err := filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix))
-	if err != nil {
-		return nil, err
-	}
+	defer try.Caught(&err)
+	left := try.To(filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix)))
 	for _, path := range left {
 		r := &Run{UID: strings.TrimSuffix(filepath.Base(path), spoolSuffix), db: db}
-		err := db.read(func(rows *sql.Rows) error { return rows.Scan(&r.ID) }, "SELECT id FROM runs WHERE uid = ?", r.UID)
-		if err != nil {
-			return nil, err
-		}
+		try.Ok(db.read(func(rows *sql.Rows) error { return rows.Scan(&r.ID) }, "SELECT id FROM runs WHERE uid = ?", r.UID))
 		if r.ID != 0 && db.agentGone(r.ID) { // else it belongs to another history, or its agent will write it
 			runs = append(runs, r)
 		}
@@ -191,19 +168,13 @@ func (db *DB) unspool() error {
 	}
 	for _, r := range left {
 		path := db.spoolPath(r.UID)
-		file, err := openSpool(path)
+		r.queue.file, r.queue.end, err = openSpool(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // another process has written it
 		}
 		if err != nil {
 			return sqldb.Wrap(path, err)
 		}
-		info, err := file.Stat()
-		if err != nil {
-			file.Close()
-			return sqldb.Wrap(path, err)
-		}
-		r.queue.file, r.queue.end = file, info.Size()
 		for more := true; more; {
 			if more, err = r.Unspool(); err != nil {
 				r.queue.file.Close()
@@ -219,23 +190,20 @@ func (db *DB) unspool() error {
 
 // openSpool opens an existing spool. A home may come from anywhere, so anything but a plain file counts as missing,
 // fs.ErrNotExist.
-func openSpool(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func openSpool(path string) (file *os.File, size int64, err error) {
+	file, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fs.ErrNotExist
+		return nil, 0, fs.ErrNotExist
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
+	if err != nil || !info.Mode().IsRegular() {
 		file.Close()
-		return nil, err
+		return nil, 0, cmp.Or(err, fs.ErrNotExist)
 	}
-	return file, nil
+	return file, info.Size(), nil
 }
 
 // globEscape makes a path a pattern that matches only that path.

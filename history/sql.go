@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/mattn/go-sqlite3"
@@ -13,6 +15,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // SQLError is SQLite's error about a query (a usage error).
@@ -61,40 +64,25 @@ func reads(op int, what, argument, _ string) int {
 	return sqlite3.SQLITE_DENY
 }
 
+// opaque matches what may contain semicolons that end no statement: quotes and comments, which the query's end closes, too.
+var opaque = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("(?s)'[^']*('|$)|\"[^\"]*(\"|$)|`[^`]*(`|$)|\\[[^]]*(]|$)|--[^\n]*|/\\*.*?(\\*/|$)")
+})
+
 // statements splits a query at semicolons outside quotes and comments, without empty statements.
 func statements(query string) (list []string) {
-	ends := map[byte]string{'\'': "'", '"': `"`, '`': "`", '[': "]"}
-	start := -1 // of the statement; -1: only spaces and comments so far
-	for i := 0; i < len(query); i++ {
-		end, quoted := ends[query[i]]
-		comment := 1 // bytes that open the comment
-		switch rest := query[i:]; {
-		case quoted:
-		case strings.HasPrefix(rest, "--"):
-			end = "\n"
-		case strings.HasPrefix(rest, "/*"):
-			end, comment = "*/", 2
-		case query[i] == ';':
-			if start >= 0 {
-				list = append(list, query[start:i])
-			}
-			start = -1
-			continue
+	plain := opaque().ReplaceAllStringFunc(query, func(part string) string { // with something of the same length
+		if strings.HasPrefix(part, "--") || strings.HasPrefix(part, "/*") {
+			return strings.Repeat(" ", len(part))
 		}
-		if start < 0 && (quoted || end == "" && strings.IndexByte(" \t\n\f\r", query[i]) < 0) {
-			start = i
+		return strings.Repeat("x", len(part))
+	})
+	start := 0
+	for part := range strings.SplitSeq(plain, ";") {
+		if strings.TrimSpace(part) != "" {
+			list = append(list, query[start:start+len(part)])
 		}
-		if end == "" {
-			continue
-		}
-		skip := strings.Index(query[i+comment:], end)
-		if skip < 0 {
-			break // it ends with the query
-		}
-		i += comment + skip + len(end) - 1
-	}
-	if start >= 0 {
-		list = append(list, query[start:])
+		start += len(part) + 1
 	}
 	return list
 }
@@ -169,7 +157,8 @@ func (db *DB) queryError(err error) error {
 
 // MarshalJSON gives a list of objects whose members are in column order; a second column of the same name is called
 // name_2.
-func (t *Table) MarshalJSON() ([]byte, error) {
+func (t *Table) MarshalJSON() (_ []byte, err error) {
+	defer try.Caught(&err)
 	keys := make([][]byte, len(t.Columns))
 	used := map[string]bool{}
 	for i, name := range t.Columns {
@@ -178,10 +167,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 			unique = fmt.Sprintf("%s_%d", name, n)
 		}
 		used[unique] = true
-		key, err := records.Marshal(unique)
-		if err != nil {
-			return nil, err
-		}
+		key := try.To(records.Marshal(unique))
 		keys[i] = key
 	}
 	var out bytes.Buffer
@@ -203,10 +189,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 					cell = string(v)
 				}
 			}
-			value, err := records.Marshal(cell)
-			if err != nil {
-				return nil, err
-			}
+			value := try.To(records.Marshal(cell))
 			out.Write(keys[i])
 			out.WriteByte(':')
 			out.Write(value)

@@ -14,6 +14,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // MetricSummary summarizes a metric. Min and Max ignore NaN, and are NaN if all values are.
@@ -78,17 +79,17 @@ type Summary struct {
 	WorldSize   int                      `json:"world_size"`
 	Backend     string                   `json:"backend"`
 	Seed        int64                    `json:"seed"`
-	Params      Params                   `json:"params"`
-	Metrics     map[string]MetricSummary `json:"metrics"`
+	Params      Params                   `json:"params" db:"-"`
+	Metrics     map[string]MetricSummary `json:"metrics" db:"-"`
 	Started     time.Time                `json:"started"`
 	Seconds     *float64                 `json:"seconds"` // of a running run: so far; nil when lost
 	ExitCode    *int                     `json:"exit_code"`
 	Error       string                   `json:"error"`
-	Tags        []string                 `json:"tags"`
-	Checkpoints []Checkpoint             `json:"checkpoints"`
-	Parent      *Parent                  `json:"parent"`            // nil: not resumed
-	Trashed     *time.Time               `json:"trashed,omitempty"` // nil: not in the trash
-	UID         string                   `json:"-"`
+	Tags        []string                 `json:"tags" db:"-"`
+	Checkpoints []Checkpoint             `json:"checkpoints" db:"-"`
+	Parent      *Parent                  `json:"parent" db:"resumed,json"` // nil: not resumed
+	Trashed     *time.Time               `json:"trashed,omitempty"`        // nil: not in the trash
+	UID         string                   `json:"-" db:"uid"`
 }
 
 // Checkpoint is a checkpoint in the catalog.
@@ -145,11 +146,7 @@ func (db *DB) Summaries(ids []int64) ([]Summary, error) {
 func (db *DB) Select(s Selection) ([]Summary, error) {
 	clause, args := "", []any(nil)
 	if s.IDs != nil {
-		set, err := json.Marshal(s.IDs)
-		if err != nil {
-			return nil, err
-		}
-		clause, args = "WHERE id IN (SELECT value FROM json_each(?)) ", []any{string(set)}
+		clause, args = "WHERE id IN (SELECT value FROM json_each(?)) ", []any{sqldb.JSON(s.IDs)}
 	}
 	if s.IDs == nil && s.Trashed {
 		clause = "WHERE trashed IS NOT NULL "
@@ -165,50 +162,41 @@ func (db *DB) Select(s Selection) ([]Summary, error) {
 
 // ParamNames lists the names of all parameters of any run.
 func (db *DB) ParamNames() ([]string, error) {
-	return list(db, func(name *string) []any { return []any{name} }, "SELECT DISTINCT name FROM params ORDER BY name")
+	return listColumn[string](db, "SELECT DISTINCT name FROM params ORDER BY name")
 }
 
 // MetricNames lists the names of all metrics of any run.
 func (db *DB) MetricNames() ([]string, error) {
-	return list(db, func(name *string) []any { return []any{name} }, "SELECT DISTINCT name FROM metric_summaries ORDER BY name")
+	return listColumn[string](db, "SELECT DISTINCT name FROM metric_summaries ORDER BY name")
 }
+
+// runRows are the runs with the columns of a Detail.
+const runRows = `(SELECT *,
+	CASE WHEN parent IS NOT NULL THEN json_object('id', parent, 'name', coalesce((SELECT name FROM runs p WHERE p.id = r.parent), ''), 'step', parent_step) END AS resumed,
+	CASE WHEN parent IS NULL THEN parent_step END AS orphaned,
+	CASE WHEN git_commit IS NOT NULL THEN json_object('commit', git_commit, 'dirty', json(iif(git_dirty, 'true', 'false'))) END AS git
+	FROM runs r) `
 
 // summaries reads the runs that the clause selects, with a fixed number of queries.
 func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary, error) {
-	list := []Summary{}
 	lost, err := db.findLost()
 	if err != nil {
 		return nil, err
 	}
-	err = db.read(func(rows *sql.Rows) error {
-		s := Summary{Params: Params{}, Metrics: map[string]MetricSummary{}, Tags: []string{}, Checkpoints: []Checkpoint{}}
-		var parent, step sql.NullInt64
-		var parentName sql.NullString
-		err := rows.Scan(&s.ID, &s.UID, &s.Name, &s.Recipe, &s.Status, &s.WorldSize, &s.Backend, &s.Seed, timeColumn{&s.Started},
-			&s.Seconds, &s.ExitCode, &s.Error, &parent, &parentName, &step, timeOrNone{&s.Trashed})
-		if parent.Valid {
-			s.Parent = &Parent{parent.Int64, parentName.String, step.Int64}
-		}
-		list = append(list, s)
-		return err
-	}, `SELECT id, uid, name, recipe, status, world_size, backend, seed, started, seconds, exit_code, error,
-		parent, (SELECT name FROM runs p WHERE p.id = runs.parent), parent_step, trashed
-		FROM runs `+clause, args...)
+	list, err := rows[Summary](db, runRows+clause, args...)
 	if err != nil || len(list) == 0 {
 		return list, err
 	}
 	index := make(map[int64]*Summary, len(list))
 	ids := make([]int64, len(list))
 	for i := range list {
-		index[list[i].ID], ids[i] = &list[i], list[i].ID
-	}
-	for _, id := range lost {
-		if s := index[id]; s != nil && s.Status == Running {
+		s := &list[i]
+		s.Params, s.Metrics, s.Tags, s.Checkpoints = Params{}, map[string]MetricSummary{}, []string{}, []Checkpoint{}
+		index[s.ID], ids[i] = s, s.ID
+		if s.Status == Running && slices.Contains(lost, s.ID) {
 			s.Status = Lost
 		}
-	}
-	for i := range list {
-		if s := &list[i]; s.Status == Running {
+		if s.Status == Running {
 			elapsed := time.Since(s.Started).Seconds()
 			s.Seconds = &elapsed
 		}
@@ -217,11 +205,7 @@ func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary,
 }
 
 // attach adds what other tables hold about the runs.
-func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) error {
-	set, err := json.Marshal(ids)
-	if err != nil {
-		return err
-	}
+func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) (err error) {
 	var stray *int64 // a run that was not asked for, which a damaged index may return
 	of := func(run int64) *Summary {
 		if s := index[run]; s != nil {
@@ -232,7 +216,7 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 	}
 	read := func(columns, order string, scan func(*sql.Rows) error, args ...any) {
 		if err == nil {
-			err = db.read(scan, "SELECT run, "+columns+" WHERE run IN (SELECT value FROM json_each(?)) "+order, append([]any{string(set)}, args...)...)
+			err = db.read(scan, "SELECT run, "+columns+" WHERE run IN (SELECT value FROM json_each(?)) "+order, append([]any{sqldb.JSON(ids)}, args...)...)
 		}
 	}
 	named := func(columns, chosenBy string, names Names, scan func(*sql.Rows) error) {
@@ -240,12 +224,8 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 			read(columns, "", scan)
 			return
 		}
-		if len(names.Some) == 0 || err != nil {
-			return
-		}
-		var chosen []byte
-		if chosen, err = json.Marshal(names.Some); err == nil {
-			read(columns, "AND "+chosenBy, scan, string(chosen))
+		if len(names.Some) > 0 {
+			read(columns, "AND "+chosenBy, scan, sqldb.JSON(names.Some))
 		}
 	}
 	const these = "(SELECT value FROM json_each(?))"
@@ -267,7 +247,12 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 			if err := rows.Scan(&run, &name, &v[0], &v[1], &v[2], &v[3], &count); err != nil {
 				return err
 			}
-			f := func(i int) records.Float { return records.Float(decode(v[i], sql.NullInt64{})) }
+			f := func(i int) records.Float {
+				if !v[i].Valid {
+					return records.Float(math.NaN())
+				}
+				return records.Float(v[i].Float64)
+			}
 			of(run).Metrics[name] = MetricSummary{f(0), f(1), f(2), f(3), count}
 			return nil
 		})
@@ -299,30 +284,30 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) err
 type Detail struct {
 	Summary
 	Deterministic *bool               `json:"deterministic"` // nil: the run was made by an older drun
-	Ranks         []records.RankPlace `json:"ranks"`         // the ranks that have started
-	DataFiles     []records.DataFile  `json:"data_files"`
-	Attempts      []Attempt           `json:"attempts"`
+	Ranks         []records.RankPlace `json:"ranks" db:"-"`  // the ranks that have started
+	DataFiles     []records.DataFile  `json:"data_files" db:"-"`
+	Attempts      []Attempt           `json:"attempts" db:"-"`
 	// Orphaned is the step of the checkpoint that the run was resumed from, if that one's run has been removed.
-	Orphaned  *int64             `json:"-"`
-	Sources   []records.Source   `json:"sources"`
-	Plugins   []records.Plugin   `json:"plugins"`
-	Notes     []records.Note     `json:"notes"`
-	Usage     []RankUsage        `json:"usage"`     // by rank
-	Snapshots []records.Snapshot `json:"snapshots"` // oldest first
-	Progress  *records.Progress  `json:"progress"`  // of a running run; nil: none
+	Orphaned  *int64             `json:"-" db:"orphaned"`
+	Sources   []records.Source   `json:"sources" db:"-"`
+	Plugins   []records.Plugin   `json:"plugins" db:"-"`
+	Notes     []records.Note     `json:"notes" db:"-"`
+	Usage     []RankUsage        `json:"usage" db:"-"`     // by rank
+	Snapshots []records.Snapshot `json:"snapshots" db:"-"` // oldest first
+	Progress  *records.Progress  `json:"progress" db:"-"`  // of a running run; nil: none
 	Threads   int                `json:"threads"`
 	Version   string             `json:"version"`
-	GoVersion *string            `json:"go_version"`        // nil likewise
-	Numerics  *int               `json:"numerics"`          // version of drun's arithmetic; nil likewise
-	Inputs    string             `json:"inputs"`            // key of what decides the bits, without the data; "": unknown
-	Key       string             `json:"key"`               // key of what decides the bits; "": unknown, or not known yet
-	Git       *Git               `json:"git"`               // of the recipe's folder; nil: none
-	DataDirs  []string           `json:"data_dirs"`         // of --data; nil: unknown
-	Project   string             `json:"project,omitempty"` // the recipe's folder beneath its project's root
+	GoVersion *string            `json:"go_version"`                   // nil likewise
+	Numerics  *int               `json:"numerics"`                     // version of drun's arithmetic; nil likewise
+	Inputs    string             `json:"inputs" db:",null"`            // key of what decides the bits, without the data; "": unknown
+	Key       string             `json:"key" db:"bits_key,null"`       // key of what decides the bits; "": unknown, or not known yet
+	Git       *Git               `json:"git" db:",json"`               // of the recipe's folder; nil: none
+	DataDirs  []string           `json:"data_dirs" db:",json"`         // of --data; nil: unknown
+	Project   string             `json:"project,omitempty" db:",null"` // the recipe's folder beneath its project's root
 	Host      string             `json:"host"`
 	PID       int                `json:"pid"`
 	Dir       string             `json:"dir"`
-	Command   []string           `json:"command"`
+	Command   []string           `json:"command" db:",json"`
 }
 
 // Attempt is one start of the ranks.
@@ -337,43 +322,20 @@ type Attempt struct {
 }
 
 // Get returns everything about the run with this id except its points and logs.
-func (db *DB) Get(id int64) (*Detail, error) {
-	found, err := db.summaries(&fully, "WHERE id = ?", id)
-	if err != nil {
-		return nil, err
-	}
+func (db *DB) Get(id int64) (_ *Detail, err error) {
+	defer try.Caught(&err)
+	found := try.To(db.summaries(&fully, "WHERE id = ?", id))
 	if len(found) == 0 {
 		return nil, db.unknown(strconv.FormatInt(id, 10))
 	}
-	d := &Detail{Summary: found[0]}
-	err = db.read(func(rows *sql.Rows) error {
-		var command string
-		var dirs, commit sql.NullString
-		var dirty sql.NullBool
-		if err := rows.Scan(&d.Threads, &d.Deterministic, &d.Version, &d.GoVersion, &d.Host, &d.PID, &d.Dir, &command,
-			&d.Numerics, &d.Inputs, &d.Key, &commit, &dirty, &dirs, &d.Project, &d.Orphaned); err != nil {
-			return err
-		}
-		if commit.Valid {
-			d.Git = &Git{commit.String, dirty.Bool}
-		}
-		if dirs.Valid {
-			if err := json.Unmarshal([]byte(dirs.String), &d.DataDirs); err != nil {
-				return err
-			}
-		}
-		return json.Unmarshal([]byte(command), &d.Command)
-	}, `SELECT threads, deterministic, version, go_version, host, pid, dir, command, numerics,
-		coalesce(inputs, ''), coalesce(bits_key, ''), git_commit, git_dirty, data_dirs, coalesce(project, ''), iif(parent IS NULL, parent_step, NULL) FROM runs WHERE id = ?`, id)
-	if err != nil {
-		return nil, err
+	details, err := rows[Detail](db, runRows+"WHERE id = ?", id)
+	if err != nil || len(details) == 0 {
+		return nil, cmp.Or(err, db.unknown(strconv.FormatInt(id, 10)))
 	}
-	if d.Snapshots, err = db.snapshots(id); err != nil {
-		return nil, err
-	}
-	if d.Usage, err = db.rankUsage(id); err != nil {
-		return nil, err
-	}
+	d := &details[0]
+	d.Summary = found[0]
+	d.Snapshots = try.To(db.snapshots(id))
+	d.Usage = try.To(db.rankUsage(id))
 	err = cmp.Or(
 		into(db, &d.Attempts, "attempts WHERE run = ? ORDER BY attempt", id),
 		into(db, &d.Sources, "run_sources WHERE run = ? ORDER BY role = 'load', path", id),

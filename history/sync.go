@@ -3,7 +3,6 @@ package history
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"drun/internal/sqldb"
@@ -14,18 +13,9 @@ func Sync(home, uid string) error {
 	path := filepath.Join(home, "history.db")
 	spool := filepath.Join(home, "spool", uid+spoolSuffix)
 	for _, name := range []string{path + "-wal", path, spool, home} {
-		if err := syncFile(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := sqldb.Sync(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return sqldb.Wrap(name, err)
 		}
 	}
 	return nil
-}
-
-func syncFile(name string) error {
-	file, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return file.Sync()
 }

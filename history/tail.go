@@ -1,7 +1,6 @@
 package history
 
 import (
-	"context"
 	"database/sql"
 	"math"
 	"os"
@@ -23,9 +22,8 @@ type Cursor struct {
 // it first calls anew, then fn with all points. Everything it reads is from one moment.
 func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*records.Point)) (to Cursor, err error) {
 	err = sqldb.Read(db.sql, db.path, func(conn *sql.Conn) error {
-		at := onConn{conn}
 		to = Cursor{}
-		err := each(at, func(rows *sql.Rows) error { return rows.Scan(&to.uid, &to.superseded) },
+		err := sqldb.Each(conn, func(rows *sql.Rows) error { return rows.Scan(&to.uid, &to.superseded) },
 			"SELECT uid, (SELECT count(*) FROM metric_blocks WHERE run = id AND superseded = 1) FROM runs WHERE id = ?", run)
 		if err != nil {
 			return err
@@ -40,20 +38,13 @@ func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*re
 		} else if wanted == nil {
 			wanted = []string{}
 		}
-		return blocks{at, run}.named(!superseded, to.seq, math.MaxInt64, wanted, func(seq int64, p *records.Point) {
+		return blocks{conn, run}.named(!superseded, to.seq, math.MaxInt64, wanted, func(seq int64, p *records.Point) {
 			if to.seq = seq; p != nil {
 				fn(p)
 			}
 		})
 	})
 	return to, err
-}
-
-// onConn queries over one connection.
-type onConn struct{ *sql.Conn }
-
-func (c onConn) Query(query string, args ...any) (*sql.Rows, error) {
-	return c.QueryContext(context.Background(), query, args...)
 }
 
 // Stamp is the state of a history's files at a moment; a write changes it.

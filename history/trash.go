@@ -2,7 +2,6 @@ package history
 
 import (
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -17,14 +16,10 @@ import (
 // Trash moves runs to the trash; those that are there stay. If one is running, the error is a usage error, and none
 // is moved.
 func (db *DB) Trash(ids []int64) error {
-	set, err := json.Marshal(ids)
-	if err != nil {
-		return err
-	}
 	return db.write(func(tx *sql.Tx) error {
 		var id int64
 		var name string
-		err := tx.QueryRow("SELECT id, name FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?)) LIMIT 1", string(set)).Scan(&id, &name)
+		err := tx.QueryRow("SELECT id, name FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?)) LIMIT 1", sqldb.JSON(ids)).Scan(&id, &name)
 		if err == nil {
 			return exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is running", id, name), "wait for its end, or stop it; nothing was moved to the trash")
 		}
@@ -34,18 +29,14 @@ func (db *DB) Trash(ids []int64) error {
 		if err := there(tx, ids); err != nil {
 			return err
 		}
-		_, err = tx.Exec("UPDATE runs SET trashed = ? WHERE trashed IS NULL AND id IN (SELECT value FROM json_each(?))", formatTime(time.Now()), string(set))
+		_, err = tx.Exec("UPDATE runs SET trashed = ? WHERE trashed IS NULL AND id IN (SELECT value FROM json_each(?))", formatTime(time.Now()), sqldb.JSON(ids))
 		return err
 	})
 }
 
 // ResumedFrom lists the runs, not in the trash, that were resumed from these.
 func (db *DB) ResumedFrom(ids []int64) ([]Summary, error) {
-	set, err := json.Marshal(ids)
-	if err != nil {
-		return nil, err
-	}
-	return db.summaries(&Selection{}, "WHERE parent IN (SELECT value FROM json_each(?)) AND trashed IS NULL ORDER BY id", string(set))
+	return db.summaries(&Selection{}, "WHERE parent IN (SELECT value FROM json_each(?)) AND trashed IS NULL ORDER BY id", sqldb.JSON(ids))
 }
 
 // there returns a *NotFound if one of the runs, which were found before, has since been removed.
@@ -64,15 +55,11 @@ func there(tx *sql.Tx, ids []int64) error {
 
 // Restore takes runs out of the trash.
 func (db *DB) Restore(ids []int64) error {
-	set, err := json.Marshal(ids)
-	if err != nil {
-		return err
-	}
 	return db.write(func(tx *sql.Tx) error {
 		if err := there(tx, ids); err != nil {
 			return err
 		}
-		_, err := tx.Exec("UPDATE runs SET trashed = NULL WHERE id IN (SELECT value FROM json_each(?))", string(set))
+		_, err := tx.Exec("UPDATE runs SET trashed = NULL WHERE id IN (SELECT value FROM json_each(?))", sqldb.JSON(ids))
 		return err
 	})
 }

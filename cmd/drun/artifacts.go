@@ -19,6 +19,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -40,7 +41,6 @@ writes one to a file, or to stdout with --output -.`,
 		Example: `  drun artifacts last
   drun artifacts last samples --step 9 --output samples.png
   drun artifacts last --save kept`,
-		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			chosen := cmd.Flags().Changed("step")
 			switch {
@@ -51,11 +51,9 @@ writes one to a file, or to stdout with --output -.`,
 			case len(args) == 2 && output == "":
 				return usage("--output - writes to stdout", "where to? give --output FILE")
 			}
-			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
-				all, err := db.Artifacts(id)
-				if err != nil {
-					return err
-				}
+			return withRun(cmd, args[0], func(db *history.DB, id int64) (err error) {
+				defer try.Caught(&err)
+				all := try.To(db.Artifacts(id))
 				switch {
 				case save != "":
 					return saveArtifacts(cmd, db, all, save)
@@ -80,10 +78,7 @@ writes one to a file, or to stdout with --output -.`,
 				for i := range all {
 					out[i].Artifact = all[i]
 				}
-				files, err := outputFiles(filepath.Join(homeOf(cmd), "outputs", strconv.FormatInt(id, 10)))
-				if err != nil {
-					return err
-				}
+				files := try.To(outputFiles(filepath.Join(homeOf(cmd), "outputs", strconv.FormatInt(id, 10))))
 				return show(cmd, append(out, files...), printArtifacts)
 			})
 		},

@@ -28,7 +28,6 @@ STEP is a step of checkpoint.save, even one that was not saved, or else a step o
 		Example: `  drun at 7 1200
   drun at calm-otter 17 --export weights.safetensors
   drun at last 40 --metric loss`,
-		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			step, err := strconv.ParseInt(args[1], 10, 64)
 			if err != nil {

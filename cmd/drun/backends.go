@@ -46,13 +46,17 @@ func newBackends() *cobra.Command {
 		Long: "Lists the backends: the built-in one and the plugins that were found, in search order; with NAME, everything\n" +
 			"about one. Each plugin is started briefly and asked whether it can run here. A plugin that is only in $PATH,\n" +
 			"and was neither used by a run nor trusted before, is listed but not started.",
-		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := append([]backendInfo{{Name: "shm", BuiltIn: true, Version: version(), Trusted: true, Usable: true}}, findPlugins(cmd, dirs, args...)...)
-			if len(args) > 0 {
-				return describeBackend(cmd, list, args[0], dirs)
+			if len(args) == 0 {
+				return show(cmd, list, listBackends)
 			}
-			return show(cmd, list, listBackends)
+			list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != args[0] })
+			if len(list) == 0 {
+				_, err := findPlugin(args[0], dirs)
+				return err
+			}
+			return show(cmd, list, printBackends)
 		},
 	}
 	cmd.PersistentFlags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
@@ -93,15 +97,6 @@ func listBackends(out io.Writer, list []backendInfo) error {
 	}
 	_, err := table.WriteTo(out)
 	return err
-}
-
-func describeBackend(cmd *cobra.Command, list []backendInfo, name string, dirs []string) error {
-	list = slices.DeleteFunc(list, func(b backendInfo) bool { return b.Name != name })
-	if len(list) == 0 {
-		_, err := findPlugin(name, dirs)
-		return err
-	}
-	return show(cmd, list, printBackends)
 }
 
 func printBackends(out io.Writer, list []backendInfo) error {
@@ -225,7 +220,6 @@ func newTest(dirs *[]string) *cobra.Command {
 			"numbers in its own order; with --deterministic its results must have the same bits as shm's.\n" +
 			"With --hierarchy it connects two nodes, as in a run over several: the ranks of each node share memory, and one process\n" +
 			"of the plugin per link carries what goes between the nodes. The results must then have shm's bits, too.",
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, program, err := verified(cmd, args[0], *dirs)
 			if err != nil {
@@ -257,7 +251,6 @@ func newTrust(dirs *[]string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trust NAME",
 		Short: "Accept a plugin whose program has changed",
-		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := findPlugin(args[0], *dirs)
 			if err != nil {

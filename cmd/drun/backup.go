@@ -16,6 +16,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/backup"
 )
 
@@ -31,7 +32,6 @@ To restore it, unpack it into a new folder and use that as the home:
 
   mkdir -m 700 restored && tar -xf FILE -C restored
   drun runs --home restored`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := args[0]
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -55,21 +55,13 @@ To restore it, unpack it into a new folder and use that as the home:
 
 // tellDamaged names the checkpoints in a backup that differ from what was saved, and those that were missing when
 // it was made.
-func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
+func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) (err error) {
+	defer try.Caught(&err)
 	home, errs := homeOf(cmd), cmd.ErrOrStderr()
-	db, err := history.OpenReadOnly(home)
-	if err != nil {
-		return err
-	}
+	db := try.To(history.OpenReadOnly(home))
 	defer db.Close()
-	runs, err := db.Select(history.Selection{Checkpoints: true})
-	if err != nil {
-		return err
-	}
-	store, err := checkpoints.OpenIfAny(home)
-	if err != nil {
-		return err
-	}
+	runs := try.To(db.Select(history.Selection{Checkpoints: true}))
+	store := try.To(checkpoints.OpenIfAny(home))
 	defer store.Close()
 	bad := len(damaged)
 	for _, r := range runs {
@@ -78,10 +70,7 @@ func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 				fmt.Fprintf(errs, "%s@%d: DAMAGED: %s\n", terminal.Escape(r.Name), d.Checkpoint.Step, terminal.Lines(d.Fault.Error()))
 			}
 		}
-		list, err := store.List(r.UID)
-		if err != nil {
-			return err
-		}
+		list := try.To(store.List(r.UID))
 		if r.Status == history.Running {
 			continue // it may be removing some at this moment
 		}

@@ -21,6 +21,7 @@ import (
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -54,7 +55,6 @@ func newBench(dirs *[]string) *cobra.Command {
 		Short: "Measure a backend's collectives",
 		Long: "Times a collective at several sizes, called as from a recipe, and prints the slowest rank's mean in the\n" +
 			"columns of nccl-tests.",
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0], *dirs) },
 	}
 	f := cmd.Flags()
@@ -83,25 +83,15 @@ var traffic = map[string]func(n float64) float64{
 	"barrier":        func(float64) float64 { return 0 },
 }
 
-func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) error {
-	n, err := ranks(b.nproc)
-	if err != nil {
-		return err
-	}
-	sizes, width, err := b.sizes()
-	if err != nil {
-		return err
-	}
-	temp, err := scratch.Make("bench-")
-	if err != nil {
-		return err
-	}
+func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) (err error) {
+	defer try.Caught(&err)
+	n := try.To(ranks(b.nproc))
+	sizes, width := try.To2(b.sizes())
+	temp := try.To(scratch.Make("bench-"))
 	defer temp.Remove()
 	dir := temp.Path
 	recipe := filepath.Join(dir, "bench.star")
-	if err := os.WriteFile(recipe, benchRecipe, 0o600); err != nil {
-		return err
-	}
+	try.Ok(os.WriteFile(recipe, benchRecipe, 0o600))
 	program := ""
 	if backend != "shm" {
 		if _, program, err = verified(cmd, backend, dirs); err != nil { // the run itself has a new home
@@ -112,7 +102,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 	signal.Notify(signals, run.Signals...)
 	defer signal.Stop(signals)
 	var out bytes.Buffer
-	result, err := run.Run(run.Options{
+	result := try.To(run.Run(run.Options{
 		Hooks:  run.Hooks{Signals: signals},
 		Recipe: recipe, Nproc: n,
 		Communication: run.Communication{Backend: backend, Plugins: dirs, PluginHost: func() (string, error) { return program, nil }, Counted: true},
@@ -120,19 +110,14 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 		Timeout:       5 * time.Minute, Output: run.Output{Stdout: &out, Stderr: cmd.ErrOrStderr()},
 		Parameters: run.Parameters{Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
 			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + strconv.FormatBool(b.check)}},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	if f := result.Failure; f != nil {
 		return exit.WithHint(exit.Errorf(result.Code, "%s", f.Text(n)), f.Hint)
 	}
 	if result.Code != exit.Done { // a signal ended it
 		return exitStatus(result.Code)
 	}
-	if err := b.print(cmd, backend, n, out.String()); err != nil {
-		return err
-	}
+	try.Ok(b.print(cmd, backend, n, out.String()))
 	return printCounts(cmd.ErrOrStderr(), result.Counts)
 }
 

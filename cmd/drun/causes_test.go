@@ -186,7 +186,7 @@ func repeat(t *testing.T, drun string, f failure, p placement, tries int) (outco
 	for range max(2, runtime.NumCPU()) {
 		pool.Go(func() {
 			for range todo {
-				outcome, text := try(t, drun, f, p)
+				outcome, text := attempt(t, drun, f, p)
 				mu.Lock()
 				told[outcome]++
 				texts[outcome] = text
@@ -210,7 +210,7 @@ func repeat(t *testing.T, drun string, f failure, p placement, tries int) (outco
 }
 
 // try lets a failure come about, and gives what all nodes told, and their outputs.
-func try(t *testing.T, drun string, f failure, p placement) (outcome, text string) {
+func attempt(t *testing.T, drun string, f failure, p placement) (outcome, text string) {
 	dir, err := os.MkdirTemp(t.TempDir(), "")
 	if err != nil {
 		t.Error(err)

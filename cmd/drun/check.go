@@ -17,6 +17,7 @@ import (
 	"drun/engine/recipe"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/tools/check"
 )
 
@@ -33,7 +34,6 @@ func newCheck() *cobra.Command {
 			"main() is then taken for code that others load. The numbers of files and findings go to stderr.\n\n" +
 			"Exit code: 0 no findings, 1 findings, 2 usage (also a recipe that cannot be read).\n" +
 			"--json prints a list of {\"file\", \"line\", \"col\", \"severity\", \"message\"}.",
-		Args: arguments(1, -1),
 		RunE: runCheck,
 	}
 }
@@ -101,11 +101,9 @@ var definesMain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompi
 
 // folder checks the files beneath a folder. A file without main that others load has been checked with them, with
 // the names it finds there (testing).
-func (c *checker) folder(name string) error {
-	files, err := recipesIn(name)
-	if err != nil {
-		return err
-	}
+func (c *checker) folder(name string) (err error) {
+	defer try.Caught(&err)
+	files := try.To(recipesIn(name))
 	var bundles []bundle
 	for _, file := range files {
 		b := readBundle(file)
@@ -125,9 +123,7 @@ func (c *checker) folder(name string) error {
 		for _, s := range b.Sources {
 			checked[path(b, s.Path)] = true
 		}
-		if err := c.check(b, true); err != nil {
-			return err
-		}
+		try.Ok(c.check(b, true))
 	}
 	c.files += len(files)
 	return nil

@@ -17,6 +17,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -26,7 +27,6 @@ func newCheckpoints() *cobra.Command {
 		Short: "List, verify, export, import and remove checkpoints",
 		Long: `Lists the checkpoints of a run in the order of saving, and marks the one with the best score.
 RUN is an id, a name, or last; STEP a step's number, last or best.`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, _ *checkpoints.Store, list []report.Kept) error {
 				return printCheckpoints(cmd, list)
@@ -43,7 +43,6 @@ func newVerify() *cobra.Command {
 		Short: "Read checkpoints back and compare the SHA-256 of every chunk",
 		Long: `Reads every chunk of the checkpoints back, of one step or of all, and compares its SHA-256.
 Names the chunks that are damaged and the tensors that they belong to; the exit code is then 7.`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withCheckpoints(cmd, args, true, func(_ *history.DB, store *checkpoints.Store, list []report.Kept) error {
 				return verifyStored(cmd, store, list)
@@ -59,7 +58,6 @@ func newRemoveCheckpoints() *cobra.Command {
 		Short: "Remove checkpoints of runs that have ended",
 		Long: `Removes checkpoints of runs that have ended; drun gc then frees what is left of their bytes.
 A checkpoint stays if a run that goes on was resumed from it.`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, arg := range args {
 				if named := strings.Contains(arg, "@"); named == all {
@@ -76,7 +74,8 @@ A checkpoint stays if a run that goes on was resumed from it.`,
 }
 
 // withCheckpoints finds the checkpoints that RUN or RUN@STEP names.
-func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []report.Kept) error) error {
+func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*history.DB, *checkpoints.Store, []report.Kept) error) (err error) {
+	defer try.Caught(&err)
 	open, openStore := history.OpenReadOnly, checkpoints.OpenIfAny
 	db, err := open(homeOf(cmd))
 	if err == nil && !readOnly { // there is a history to write to
@@ -88,17 +87,11 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 		return err
 	}
 	defer db.Close()
-	store, err := openStore(homeOf(cmd))
-	if err != nil {
-		return err
-	}
+	store := try.To(openStore(homeOf(cmd)))
 	defer store.Close()
 	list := []report.Kept{}
 	for _, ref := range refs {
-		found, err := report.Checkpoints(db, store, ref)
-		if err != nil {
-			return err
-		}
+		found := try.To(report.Checkpoints(db, store, ref))
 		for _, k := range found {
 			if !slices.ContainsFunc(list, func(l report.Kept) bool { return l.Run.ID == k.Run.ID && l.Step == k.Step }) {
 				list = append(list, k)
@@ -227,7 +220,8 @@ func printFaults(out io.Writer, faults []checkpoints.Fault) {
 	}
 }
 
-func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) error {
+func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) (err error) {
+	defer try.Caught(&err)
 	gone := map[int64][]int64{}
 	var infos []checkpoints.Info
 	for _, k := range list {
@@ -244,10 +238,7 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 	}
 	var held []checkpoints.Info
 	if len(infos) > 0 {
-		var err error
-		if held, err = store.Delete(infos...); err != nil {
-			return err
-		}
+		held = try.To(store.Delete(infos...))
 	}
 	var problem error
 	removed := []report.Kept{}
@@ -260,14 +251,10 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 		removed = append(removed, k)
 	}
 	for id, steps := range gone {
-		if err := db.RemoveCheckpoints(id, steps); err != nil {
-			return err
-		}
+		try.Ok(db.RemoveCheckpoints(id, steps))
 	}
 	if wantsJSON(cmd) {
-		if err := printJSON(cmd.OutOrStdout(), removed); err != nil {
-			return err
-		}
+		try.Ok(printJSON(cmd.OutOrStdout(), removed))
 	} else {
 		for _, k := range removed {
 			fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", terminal.Escape(k.String()))

@@ -28,17 +28,15 @@ recipes differ. A RUN is an id, a name, or last.`,
 		Example: `  drun compare 3 7
   drun compare calm-otter last --all
   drun compare $(drun runs --where 'metrics.acc.last > 0.9' --columns id --json | jq .[].id)`,
-		Args: arguments(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
 				c, err := report.Compare(db, ids)
 				if err != nil {
 					return err
 				}
-				if wantsJSON(cmd) {
-					return printJSON(cmd.OutOrStdout(), c)
-				}
-				return printComparison(cmd.OutOrStdout(), c.Comparison, c.Diff, all)
+				return show(cmd, c, func(out io.Writer, c *report.Comparison) error {
+					return printComparison(out, c.Comparison, c.Diff, all)
+				})
 			})
 		},
 	}
@@ -87,16 +85,16 @@ func beside(runs []history.RunName, rows []history.Difference) (table string, wi
 	for i, d := range rows {
 		if i == 0 || rows[i-1].Kind != d.Kind {
 			if i > 0 {
-				row(w, anyOf(make([]string, len(heading)))...)
+				row(w, make([]string, len(heading)))
 			}
 			heading[0] = strings.ToUpper(d.Kind)
-			row(w, anyOf(heading)...)
+			row(w, heading)
 		}
 		cells := []string{d.Name}
 		for _, v := range d.Values {
 			cells = append(cells, comparedText(d.Kind, v))
 		}
-		row(w, anyOf(cells)...)
+		row(w, cells)
 	}
 	w.Flush()
 	var trimmed strings.Builder
@@ -129,7 +127,7 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 	for _, d := range columns {
 		cells = append(cells, d.Name)
 	}
-	row(w, anyOf(cells)...)
+	row(w, cells)
 	shown := make([][]string, len(columns))
 	for k, d := range columns {
 		shown[k] = texts(d)
@@ -139,7 +137,7 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 		for k := range columns {
 			cells = append(cells, shown[k][i])
 		}
-		row(w, anyOf(cells)...)
+		row(w, cells)
 	}
 	w.Flush()
 	for _, d := range rest {

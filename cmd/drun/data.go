@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -29,7 +30,6 @@ Parquet, Arrow, npy, npz, idx, safetensors, PNG, JPEG, tar and text, also compre
 with gzip or zstd. The whole file is read, so a damaged file is an error that says where.`,
 		Example: `  drun data train.csv
   drun data weights.safetensors --json`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if apart {
 				if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memory, Max: memory}); err != nil {
@@ -42,10 +42,7 @@ with gzip or zstd. The whole file is read, so a damaged file is an error that sa
 			if err != nil {
 				return err
 			}
-			if wantsJSON(cmd) {
-				return printJSON(cmd.OutOrStdout(), d)
-			}
-			return printDescription(cmd, d)
+			return show(cmd, d, printDescription)
 		},
 	}
 	cmd.Flags().Uint64Var(&memory, "memory", memory, "bytes of memory that it takes at most to read Parquet or Arrow")
@@ -78,7 +75,7 @@ func describeApart(cmd *cobra.Command, file string, memory uint64) error {
 	return exit.Errorf(exit.Code(ended.ExitCode()), "")
 }
 
-func printDescription(cmd *cobra.Command, d *data.Description) error {
+func printDescription(out io.Writer, d *data.Description) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, %s", d.File, d.Format, humanize.IBytes(uint64(d.Bytes)))
 	if d.Rows != nil {
@@ -111,6 +108,6 @@ func printDescription(cmd *cobra.Command, d *data.Description) error {
 		}
 		fmt.Fprintf(&b, "  %s\n", terminal.Escape(fmt.Sprint(row)))
 	}
-	_, err := fmt.Fprint(cmd.OutOrStdout(), b.String())
+	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/replay"
 	"drun/runs/report"
 )
@@ -28,13 +29,10 @@ the nearest state that they had in common to that step, and the first operation 
 differs is named with its line and rank. A RUN is an id, a name, or last.`,
 		Example: `  drun diff 3 7
   drun diff calm-otter last --trace`,
-		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return again.with(cmd, args[0], func(o run.Options, db *history.DB, a int64) error {
-				b, err := db.Find(args[1])
-				if err != nil {
-					return err
-				}
+			return again.with(cmd, args[0], func(o run.Options, db *history.DB, a int64) (err error) {
+				defer try.Caught(&err)
+				b := try.To(db.Find(args[1]))
 				d, err := replay.Diff(o, db, homeOf(cmd), a, b, trace, again.params)
 				if d == nil {
 					return err
@@ -43,13 +41,8 @@ differs is named with its line and rank. A RUN is an id, a name, or last.`,
 					return errors.Join(printJSON(cmd.OutOrStdout(), d), err)
 				}
 				untraced := err
-				source, err := report.SourceDiff(db, a, b)
-				if err != nil {
-					return err
-				}
-				if err := printDifferences(cmd.OutOrStdout(), d, source, trace && untraced == nil); err != nil {
-					return err
-				}
+				source := try.To(report.SourceDiff(db, a, b))
+				try.Ok(printDifferences(cmd.OutOrStdout(), d, source, trace && untraced == nil))
 				return untraced
 			})
 		},

@@ -20,7 +20,6 @@ func newDoc() *cobra.Command {
 			"(Tensor) or a method. Without a name it lists everything, one per line.\n" +
 			"--search lists the builtins that have all words of a text in their name, signature or documentation, the\n" +
 			"best match first. --html writes the reference as pages with a search field, which need no server and no network.",
-		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags := cmd.Flags()
 			if search, html := flags.Changed("search"), flags.Changed("html"); search && html || len(args) > 0 && (search || html) {

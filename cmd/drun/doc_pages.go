@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"drun/internal/try"
 	"drun/starlib/universe"
 )
 
@@ -36,26 +37,22 @@ type topic struct {
 	Entries          universe.Entries
 }
 
-func writePages(dir string, reference universe.Entries) error {
+func writePages(dir string, reference universe.Entries) (err error) {
+	defer try.Caught(&err)
 	if old, err := os.ReadDir(dir); err == nil && len(old) > 0 {
 		return usage("name a folder that is new or empty", "%s is not empty", dir)
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	page, err := template.New("page").Funcs(template.FuncMap{
+	page := try.To(template.New("page").Funcs(template.FuncMap{
 		"lower":  strings.ToLower,
 		"style":  func() template.CSS { return pageStyle },
 		"script": func() template.JS { return pageScript },
 		"policy": func() string {
 			return "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + digest(pageStyle) + "; script-src " + digest(pageScript)
 		},
-	}).Parse(pageText)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
+	}).Parse(pageText))
+	try.Ok(os.MkdirAll(dir, 0o755))
 	all := topics(reference)
 	write := func(name string, data any) error {
 		f, err := os.Create(filepath.Join(dir, name))
@@ -65,9 +62,7 @@ func writePages(dir string, reference universe.Entries) error {
 		return errors.Join(page.Execute(f, data), f.Close())
 	}
 	for _, t := range all {
-		if err := write(t.File, map[string]any{"Topic": t}); err != nil {
-			return err
-		}
+		try.Ok(write(t.File, map[string]any{"Topic": t}))
 	}
 	return write("index.html", map[string]any{"Topics": all})
 }

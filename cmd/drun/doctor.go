@@ -31,7 +31,6 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what this machine can run: cores, instruction sets, backends, a two-rank self-test",
-		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			home := storage{Path: homeOf(cmd)}
 			home.WAL, home.FileSystem = history.Journal(home.Path)

@@ -16,6 +16,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/exchange"
 )
 
@@ -39,7 +40,6 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
   drun export last --to parquet --output last.parquet
   drun export 3 7 --to tensorboard --output events && tensorboard --logdir events
   mlflow db upgrade sqlite:///mlflow.db && drun export 3 7 --to mlflow --output mlflow.db`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "tensorboard" || to == "mlflow" {
 				return exportTo(cmd, args, to, file)
@@ -122,7 +122,6 @@ time, run and run_name. A run that has been imported before is skipped.`,
 		Example: `  drun import mlflow.db
   drun import runs/ --tag tensorboard
   drun import curves.csv && drun plot last loss`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkTags(tags); err != nil {
 				return err
@@ -146,19 +145,14 @@ time, run and run_name. A run that has been imported before is skipped.`,
 	return cmd
 }
 
-func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
-	db, err := history.Open(homeOf(cmd))
-	if err != nil {
-		return err
-	}
+func enter(cmd *cobra.Command, all []history.Foreign, tags []string) (err error) {
+	defer try.Caught(&err)
+	db := try.To(history.Open(homeOf(cmd)))
 	defer db.Close()
 	ids, there := []int64{}, 0
 	for i := range all {
 		all[i].Tags = append(all[i].Tags, tags...)
-		id, err := db.Enter(&all[i], os.Args)
-		if err != nil {
-			return err
-		}
+		id := try.To(db.Enter(&all[i], os.Args))
 		if id == 0 {
 			there++
 			continue
@@ -168,9 +162,6 @@ func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
 	if there > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s had been imported before\n", there, english.Plural(len(all), "run", ""))
 	}
-	list, err := db.Summaries(ids)
-	if err != nil {
-		return err
-	}
+	list := try.To(db.Summaries(ids))
 	return show(cmd, list, printRuns)
 }

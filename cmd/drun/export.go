@@ -17,6 +17,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
@@ -31,7 +32,6 @@ func newExport() *cobra.Command {
 name ends in .safetensors or .npz. A tensor's name is the state's key and PyTorch's name in the module, such as
 model.0.weight; the tensors of optimizers are written, too. Whatever is not a tensor, such as a number, is left out,
 and a line says what. Tensors that differ between the ranks need --rank.`,
-		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.Contains(args[0], "@") {
 				args[0] += "@last"
@@ -62,14 +62,10 @@ func newFile(path string) error {
 	return nil
 }
 
-func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) error {
-	if err := k.Gone(homeOf(cmd)); err != nil {
-		return err
-	}
-	size, left, err := writeTensors(cmd, store, k, rank, path)
-	if err != nil {
-		return err
-	}
+func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) (err error) {
+	defer try.Caught(&err)
+	try.Ok(k.Gone(homeOf(cmd)))
+	size, left := try.To2(writeTensors(cmd, store, k, rank, path))
 	return answer(cmd, map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left}, "%s: %s of %s", path, humanize.IBytes(uint64(size)), k)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/starlib/lang"
 	"drun/tools/format"
 )
@@ -31,7 +32,6 @@ func newFmt() *cobra.Command {
 			"stdout. -d prints what would change, --check only the names, and neither writes anything.\n\n" +
 			"Exit code: 0, or 1 if a file has a syntax error, or if --check or -d found a file that would change. The other files\n" +
 			"are formatted all the same. --json prints a list of {\"file\", \"changed\", \"error\"}.",
-		Args: arguments(1, -1),
 		RunE: f.run,
 	}
 	cmd.Flags().BoolVarP(&f.diff, "diff", "d", false, "print the lines that would change, and write nothing")
@@ -48,11 +48,9 @@ type formatted struct {
 	Error   string `json:"error,omitempty"`
 }
 
-func (f *formatting) run(cmd *cobra.Command, args []string) error {
-	files, err := recipesIn(args...)
-	if err != nil {
-		return err
-	}
+func (f *formatting) run(cmd *cobra.Command, args []string) (err error) {
+	defer try.Caught(&err)
+	files := try.To(recipesIn(args...))
 	var list []formatted
 	failed, asJSON := false, wantsJSON(cmd) && !f.diff
 	for _, file := range files {
@@ -74,9 +72,7 @@ func (f *formatting) run(cmd *cobra.Command, args []string) error {
 		list = append(list, one)
 	}
 	if asJSON {
-		if err := printJSON(cmd.OutOrStdout(), list); err != nil {
-			return err
-		}
+		try.Ok(printJSON(cmd.OutOrStdout(), list))
 	}
 	if failed {
 		return exitStatus(exit.Recipe)
@@ -115,15 +111,10 @@ func (f *formatting) file(cmd *cobra.Command, name string) (changed bool, err er
 }
 
 // replace writes a file atomically, keeping its mode; a link stays a link.
-func replace(name string, content []byte) error {
-	name, err := filepath.EvalSymlinks(name)
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
+func replace(name string, content []byte) (err error) {
+	defer try.Caught(&err)
+	name = try.To(filepath.EvalSymlinks(name))
+	info := try.To(os.Stat(name))
 	_, err = create(name, info.Mode().Perm(), func(w io.Writer) error {
 		_, err := w.Write(content)
 		return err

@@ -17,6 +17,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 )
 
 func newGC() *cobra.Command {
@@ -26,7 +27,6 @@ func newGC() *cobra.Command {
 		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote. Frees what no checkpoint
 needs in the packs that hold checkpoints, and says how many bytes it freed. Runs may go on meanwhile; a checkpoint
 that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			home := homeOf(cmd)
 			out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -136,7 +136,12 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 		name := fmt.Sprintf("run %d %s", r.ID, terminal.Escape(r.Name))
 		held := 0
 		was, err := db.Purge(r.ID, func() (stays bool, err error) {
-			held, err = dropCheckpoints(store, r.UID)
+			list, err := store.List(r.UID)
+			if err == nil && len(list) > 0 {
+				var stay []checkpoints.Info
+				stay, err = store.Delete(list...)
+				held = len(stay)
+			}
 			return held > 0, err
 		})
 		switch {
@@ -150,7 +155,10 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 		}
 		g.Removed = append(g.Removed, history.RunName{ID: r.ID, Name: r.Name})
 		outputs := filepath.Join(home, "outputs", strconv.FormatInt(r.ID, 10))
-		freed += folderSize(outputs)
+		written, _ := outputFiles(outputs)
+		for _, f := range written {
+			freed += f.Bytes
+		}
 		if err := os.RemoveAll(outputs); err != nil {
 			return freed, exit.Errorf(exit.Storage, "%s could not be removed: %w", outputs, err)
 		}
@@ -162,38 +170,11 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 	return freed + shrunk, err
 }
 
-// dropCheckpoints removes a run's checkpoints, and returns how many stay because a running run holds them.
-func dropCheckpoints(store *checkpoints.Store, uid string) (held int, err error) {
-	list, err := store.List(uid)
-	if err != nil || len(list) == 0 {
-		return 0, err
-	}
-	stay, err := store.Delete(list...)
-	return len(stay), err
-}
-
-func folderSize(dir string) (n int64) {
-	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() {
-			if info, err := entry.Info(); err == nil {
-				n += info.Size()
-			}
-		}
-		return nil
-	})
-	return n
-}
-
-func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) error {
-	db, err := history.Open(home)
-	if err != nil {
-		return err
-	}
+func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) (err error) {
+	defer try.Caught(&err)
+	db := try.To(history.Open(home))
 	defer db.Close()
-	runs, err := db.Select(history.Selection{Checkpoints: true})
-	if err != nil {
-		return err
-	}
+	runs := try.To(db.Select(history.Selection{Checkpoints: true}))
 	for _, r := range runs {
 		if r.Status == history.Running {
 			continue
@@ -209,9 +190,7 @@ func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) er
 			}
 		}
 		if len(gone) > 0 {
-			if err := db.RemoveCheckpoints(r.ID, gone); err != nil {
-				return err
-			}
+			try.Ok(db.RemoveCheckpoints(r.ID, gone))
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/data"
@@ -30,7 +31,6 @@ func newImport() *cobra.Command {
 		Long: `Makes a run that is done and has one checkpoint: the tensors of a .safetensors or .npz file, under the names
 that they have there. drun run --resume RUN then starts with these weights: checkpoint.restore puts them into the
 modules and tensors of its state, and leaves the rest as it is.`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			made, err := importFile(homeOf(cmd), args[0], name, step, false)
 			if err != nil {
@@ -55,17 +55,13 @@ type imported struct {
 
 // importFile makes a run with one checkpoint of a file's tensors. again: an earlier import of the same file with
 // the same content will do.
-func importFile(home, path, name string, step int64, again bool) (*imported, error) {
+func importFile(home, path, name string, step int64, again bool) (_ *imported, err error) {
+	defer try.Caught(&err)
 	if name != "" {
-		if err := history.CheckName(name); err != nil {
-			return nil, err
-		}
+		try.Ok(history.CheckName(name))
 	}
 	began := time.Now()
-	items, file, err := readWeights(path)
-	if err != nil {
-		return nil, err
-	}
+	items, file := try.To2(readWeights(path))
 	made := &imported{Step: step, Tensors: len(items) - 1}
 	if made.Tensors == 0 {
 		return nil, usage("", "%s has no tensors", path)
@@ -78,60 +74,38 @@ func importFile(home, path, name string, step int64, again bool) (*imported, err
 		}
 		entries[i] = checkpoints.Entry{Name: it.Name, Kind: kind, DType: it.DType, Shape: it.Shape, Data: it.Data}
 	}
-	db, err := history.Open(home)
-	if err != nil {
-		return nil, err
-	}
+	db := try.To(history.Open(home))
 	defer db.Close()
-	store, err := checkpoints.Open(home)
-	if err != nil {
-		return nil, err
-	}
+	store := try.To(checkpoints.Open(home))
 	defer store.Close()
 	if again {
 		if old, err := importedBefore(db, store, file, step); old != nil || err != nil {
 			return old, err
 		}
 	}
-	r, err := db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Version: version(),
-		Command: []string{"drun", "checkpoints", "import", path}, Started: began})
-	if err != nil {
-		return nil, err
-	}
-	made.ID, made.Run = r.ID, r.Name
-	var info checkpoints.Info
-	if err = r.BeginAttempt(); err == nil {
-		info, err = store.SaveAfter(0, r.UID, step, nil, map[int][]checkpoints.Entry{0: entries})
-	}
-	if err == nil {
-		made.Bytes = info.Bytes
-		err = r.Write(&history.Batch{
-			Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
-			End:         &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()},
-			Batch:       records.Batch{DataFiles: []records.DataFile{*file}},
-		})
-	}
-	if err != nil {
-		_ = r.Discard()
-		return nil, err
-	}
+	r := try.To(db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Version: version(),
+		Command: []string{"drun", "checkpoints", "import", path}, Started: began}))
+	defer try.CaughtOr(&err, func() { _ = r.Discard() })
+	try.Ok(r.BeginAttempt())
+	info := try.To(store.SaveAfter(0, r.UID, step, nil, map[int][]checkpoints.Entry{0: entries}))
+	try.Ok(r.Write(&history.Batch{
+		Checkpoints: []history.Checkpoint{{Step: step, Bytes: info.Bytes, Time: time.Now()}},
+		End:         &history.End{Status: history.Done, Seconds: time.Since(began).Seconds()},
+		Batch:       records.Batch{DataFiles: []records.DataFile{*file}},
+	}))
+	made.ID, made.Run, made.Bytes = r.ID, r.Name, info.Bytes
 	return made, nil
 }
 
 // importedBefore finds the newest run that importFile has made from a file, and that still has its checkpoint.
-func importedBefore(db *history.DB, store *checkpoints.Store, file *records.DataFile, step int64) (*imported, error) {
-	list, err := db.List(0)
-	if err != nil {
-		return nil, err
-	}
+func importedBefore(db *history.DB, store *checkpoints.Store, file *records.DataFile, step int64) (_ *imported, err error) {
+	defer try.Caught(&err)
+	list := try.To(db.List(0))
 	for _, r := range list {
 		if r.Recipe != file.Path || r.Status != history.Done {
 			continue
 		}
-		d, err := db.Get(r.ID)
-		if err != nil {
-			return nil, err
-		}
+		d := try.To(db.Get(r.ID))
 		if len(d.DataFiles) != 1 || d.DataFiles[0].SHA256 != file.SHA256 {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	"drun/history"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -30,7 +31,6 @@ were printed. With --follow a terminal also shows how far the runs are, in a lin
 with --follow as well, one such object per line.`,
 		Example: `  drun logs last --rank 1 --grep 'epoch (10|20)'
   drun logs 7 8 9 --follow`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter := history.LogFilter{}
 			if cmd.Flags().Changed("rank") {
@@ -60,11 +60,9 @@ type loggedLine struct {
 	history.LogLine
 }
 
-func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.LogFilter, follow bool) error {
-	runs, err := db.Select(history.Selection{IDs: ids})
-	if err != nil {
-		return err
-	}
+func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.LogFilter, follow bool) (err error) {
+	defer try.Caught(&err)
+	runs := try.To(db.Select(history.Selection{IDs: ids}))
 	ranks, most := map[int64]int{}, 0
 	for _, r := range runs {
 		ranks[r.ID], most = r.WorldSize, max(most, r.WorldSize)
@@ -119,9 +117,7 @@ func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.L
 	}
 	lines := []loggedLine{}
 	for _, id := range ids {
-		if _, err := db.Logs(id, filter, func(l history.LogLine) error { lines = append(lines, tell(id, l)); return nil }); err != nil {
-			return err
-		}
+		try.To(db.Logs(id, filter, func(l history.LogLine) error { lines = append(lines, tell(id, l)); return nil }))
 	}
 	if several {
 		slices.SortStableFunc(lines, func(a, b loggedLine) int { return a.Time.Compare(b.Time) })
@@ -130,9 +126,7 @@ func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.L
 		return printJSON(out, lines)
 	}
 	for _, l := range lines {
-		if err := printLine(l); err != nil {
-			return err
-		}
+		try.Ok(printLine(l))
 	}
 	return nil
 }

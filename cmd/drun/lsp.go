@@ -16,7 +16,6 @@ func newLSP() *cobra.Command {
 		Short: "Serve editors: the language server for recipes",
 		Long: "Speaks the Language Server Protocol on stdin and stdout, for an editor that starts it: diagnostics, completion, hover,\n" +
 			"definitions and formatting. docs/editors.md says how to set up VS Code and Neovim.",
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !lsp.New(version(), cmd.ErrOrStderr()).Serve(cmd.Context(), standard{cmd.InOrStdin(), cmd.OutOrStdout()}) {
 				return exitStatus(exit.Recipe)

@@ -26,7 +26,6 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 		Example: `  drun metrics last loss
   drun metrics calm-otter --csv > points.csv
   drun metrics 7 loss val/acc --points 200 --json`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asCSV && wantsJSON(cmd) {
 				return usage("", "--csv and --json exclude each other")
@@ -90,7 +89,7 @@ func printPoints(out io.Writer, list []records.Point) error {
 	w := terminal.NewTable(out)
 	row(w, "NAME", "STEP", "RANK", "VALUE", "TIME")
 	for _, p := range list {
-		row(w, anyOf(cells(p))...)
+		row(w, cells(p))
 	}
 	return w.Flush()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"drun/engine"
+	"drun/history/records"
 )
 
 const maxParamFile = 1 << 20 // bytes
@@ -161,11 +162,9 @@ func listOf(list []any, depth int) (string, error) {
 		case []any:
 			elements[i], err = listOf(v, depth+1)
 		case string:
-			var out bytes.Buffer
-			encoder := json.NewEncoder(&out)
-			encoder.SetEscapeHTML(false)
-			err = encoder.Encode(v)
-			elements[i] = strings.TrimSuffix(out.String(), "\n")
+			var text []byte
+			text, err = records.Marshal(v)
+			elements[i] = string(text)
 		default:
 			_, elements[i], err = paramOf(v)
 		}

@@ -44,7 +44,6 @@ largest value of their points, so that no spike is lost; values that are not fin
 		Example: `  drun plot last loss
   drun plot 3 7 calm-otter acc --height 20
   drun plot last loss --log --time`,
-		Args: arguments(2, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.width != 0 && c.width < 20 || c.height < 3 || c.width > 10_000 || c.height > 1000 {
 				return usage("", "a chart is at least 20 columns wide and 3 rows high, and at most 10000 and 1000")
@@ -85,7 +84,8 @@ func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, erro
 				v.Name, v.started = r.Name, r.Started
 			}
 		}
-		err := db.EachPoint(id, c.metric, func(p *records.Point) {
+		points, err := db.Points(id, c.metric)
+		for _, p := range points {
 			at := history.XY{X: float64(p.Step), Y: p.Value}
 			if c.time {
 				at.X = p.Time.Sub(v.started).Seconds()
@@ -97,7 +97,7 @@ func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, erro
 				v.omitted++
 			}
 			v.points = append(v.points, at)
-		})
+		}
 		if errors.As(err, new(*history.NotFound)) {
 			if missing == nil {
 				missing = err

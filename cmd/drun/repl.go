@@ -29,7 +29,6 @@ func newRepl() *cobra.Command {
 			"defines can be used. Nothing is recorded. Ctrl-C stops the current computation, or drops the line; Ctrl-D ends the\n" +
 			"prompt. Tab completes names. Lines are kept in $XDG_STATE_HOME/drun/repl (~/.local/state/drun/repl).\n\n" +
 			"Statements may also come through a pipe; the exit code is then 1 if one of them failed.",
-		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Seed, o.Out, o.Err = uint64(seed), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			s, err := repl.New(o)

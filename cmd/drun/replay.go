@@ -15,6 +15,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/replay"
 )
 
@@ -30,7 +31,6 @@ The first difference is printed with its step, metric and both values, and the e
 RUN is an id, a name, or last. If the run did not finish successfully, what it recorded is compared.`,
 		Example: `  drun replay last
   drun replay 7 --json`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
 				r, err := replay.Replay(o, db, homeOf(cmd), id, again.params, tell(cmd))
@@ -107,17 +107,12 @@ func (a *againFlags) with(cmd *cobra.Command, ref string, fn func(o run.Options,
 		}
 		a.params = append(a.params, engine.Param{Name: name, Value: value})
 	}
-	return withRun(cmd, ref, func(db *history.DB, id int64) error {
-		d, err := db.Get(id)
-		if err != nil {
-			return err
-		}
+	return withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
+		defer try.Caught(&err)
+		d := try.To(db.Get(id))
 		o := a.options
 		o.Backend = d.Backend
-		stop, err := prepare(cmd, &o)
-		if err != nil {
-			return err
-		}
+		stop := try.To(prepare(cmd, &o))
 		defer stop()
 		o.Stdout, o.Stderr, o.Terminal = io.Discard, io.Discard, false
 		return fn(o, db, id)

@@ -9,6 +9,7 @@ import (
 
 	"drun/history"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -24,30 +25,22 @@ A run that is still running is refused. Runs that were resumed from one of the m
   drun runs --trash
   drun rm --undo calm-otter
   drun rm $(drun runs --all --where 'status == "failed"' --columns id --json | jq .[].id) && drun gc`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			find, act := (*history.DB).Find, (*history.DB).Trash
 			if undo {
 				find, act = (*history.DB).FindTrashed, (*history.DB).Restore
 			}
-			return change(cmd, args, find, func(db *history.DB, ids []int64) error {
+			return change(cmd, args, find, func(db *history.DB, ids []int64) (err error) {
+				defer try.Caught(&err)
 				ids = unique(ids)
-				if err := act(db, ids); err != nil {
-					return err
-				}
-				runs, err := db.Select(history.Selection{IDs: ids})
-				if err != nil {
-					return err
-				}
+				try.Ok(act(db, ids))
+				runs := try.To(db.Select(history.Selection{IDs: ids}))
 				names := make([]history.RunName, len(ids))
 				for _, r := range runs {
 					names[slices.Index(ids, r.ID)] = history.RunName{ID: r.ID, Name: r.Name}
 				}
 				if !undo {
-					children, err := db.ResumedFrom(ids)
-					if err != nil {
-						return err
-					}
+					children := try.To(db.ResumedFrom(ids))
 					for _, c := range children {
 						fmt.Fprintf(cmd.ErrOrStderr(), "run %d %s was resumed from run %d at step %d: once drun gc has removed that, drun replay cannot repeat it\n",
 							c.ID, terminal.Escape(c.Name), c.Parent.ID, c.Parent.Step)
@@ -81,20 +74,12 @@ func unique(ids []int64) (list []int64) {
 }
 
 // change finds runs, and opens the history for writing. It does not create a history.
-func change(cmd *cobra.Command, refs []string, find func(*history.DB, string) (int64, error), fn func(*history.DB, []int64) error) error {
-	reader, err := history.OpenReadOnly(homeOf(cmd))
-	if err != nil {
-		return err
-	}
+func change(cmd *cobra.Command, refs []string, find func(*history.DB, string) (int64, error), fn func(*history.DB, []int64) error) (err error) {
+	defer try.Caught(&err)
+	reader := try.To(history.OpenReadOnly(homeOf(cmd)))
 	defer reader.Close()
-	ids, err := report.Find(refs, func(ref string) (int64, error) { return find(reader, ref) })
-	if err != nil {
-		return err
-	}
-	db, err := history.Open(homeOf(cmd))
-	if err != nil {
-		return err
-	}
+	ids := try.To(report.Find(refs, func(ref string) (int64, error) { return find(reader, ref) }))
+	db := try.To(history.Open(homeOf(cmd)))
 	defer db.Close()
 	return fn(db, ids)
 }
@@ -107,7 +92,6 @@ func newTag() *cobra.Command {
 		Example: `  drun tag last baseline
   drun tag 7 good --remove baseline
   drun runs --tag good`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args)+len(remove) < 2 {
 				return usage("usage: "+cmd.UseLine(), "no label was given")
@@ -153,7 +137,6 @@ func newNote() *cobra.Command {
 		Use:     "note RUN TEXT",
 		Short:   "Add a remark to a run",
 		Example: `  drun note last "the loss rises after epoch 3: try a smaller lr"`,
-		Args:    arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if text := args[1]; text == "" || len(text) > maxNote {
 				return usage("", "a note has 1 to %d bytes, not %d", maxNote, len(text))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -39,6 +41,7 @@ func newRoot() *cobra.Command {
 		return usage("see: "+cmd.CommandPath()+" --help", "%s", flagProblem(err))
 	})
 	root.AddCommand(newRun(), newSweep(), newDoctor(), newCheck(), newFmt(), newTests(), newRepl(), newLSP(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newCheckpoints(), newTag(), newNote(), newRm(), newData(), newExportRuns(), newImportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newUI(), newVersion())
+	requireArguments(root)
 	root.AddCommand(helpTopics()...)
 	root.SetHelpCommand(newHelp())
 	return root
@@ -106,13 +109,31 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usage(hint, "unknown command %q", args[0])
 }
 
-// arguments requires from least to most arguments; most < 0 sets no upper limit.
-func arguments(least, most int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if n := len(args); n < least || most >= 0 && n > most {
-			return usage("usage: "+cmd.UseLine(), "%s: wrong number of arguments: %d", cmd.CommandPath(), n)
+// arguments refuses another number of arguments than the line of usage names: an argument in brackets may be
+// missing, and one with dots may be given several times.
+func arguments(cmd *cobra.Command, args []string) error {
+	least, most := 0, 0
+	for _, name := range strings.Fields(cmd.Use)[1:] {
+		if most++; !strings.HasPrefix(name, "[") {
+			least++
 		}
-		return nil
+		if strings.Contains(name, "…") || strings.Contains(name, "...") {
+			most = math.MaxInt / 2
+		}
+	}
+	if n := len(args); n < least || n > most {
+		return usage("usage: "+cmd.UseLine(), "%s: wrong number of arguments: %d", cmd.CommandPath(), n)
+	}
+	return nil
+}
+
+// requireArguments has a command and those beneath it take the arguments that their lines of usage name.
+func requireArguments(cmd *cobra.Command) {
+	if cmd.Args == nil && cmd.Runnable() {
+		cmd.Args = arguments
+	}
+	for _, c := range cmd.Commands() {
+		requireArguments(c)
 	}
 }
 
@@ -166,15 +187,10 @@ func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) e
 }
 
 // withRuns opens the history and finds the runs that arguments name.
-func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
-	db, err := openHistory(cmd)
-	if err != nil {
-		return err
-	}
+func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) (err error) {
+	defer try.Caught(&err)
+	db := try.To(openHistory(cmd))
 	defer db.Close()
-	ids, err := report.Find(refs, db.Find)
-	if err != nil {
-		return err
-	}
+	ids := try.To(report.Find(refs, db.Find))
 	return fn(db, ids)
 }

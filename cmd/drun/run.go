@@ -20,6 +20,7 @@ import (
 	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/plugins/host"
 	"drun/runs/report"
 )
@@ -32,7 +33,6 @@ func newRun() *cobra.Command {
 		Use:   "run RECIPE.star",
 		Short: "Run a recipe",
 		Long:  "Runs a recipe once per rank, and records what it logs in the history.\nSIGINT, SIGTERM and SIGHUP end a run at once. A recipe that calls run.should_stop may end by itself first: it has\nuntil --grace is over or a second signal comes. SIGUSR1 only sets run.should_stop; SIGQUIT shows what every rank is\ndoing, and the run goes on.\nWith --json the last line on stdout is the run as drun show --json prints it.\nWith --help after the recipe's name: the recipe's docstring and parameters.",
-		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := ranks(nproc)
 			if err != nil {
@@ -114,7 +114,8 @@ const defaultGrace = 30 * time.Second
 
 const maxTag = 200 // bytes, as for run.tag
 
-func runRecipe(cmd *cobra.Command, o run.Options) error {
+func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
+	defer try.Caught(&err)
 	if cmd.Flags().Changed("resume") && o.Resume == "" {
 		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], a file of weights, or auto")
 	}
@@ -128,15 +129,9 @@ func runRecipe(cmd *cobra.Command, o run.Options) error {
 		}
 		return made.Run, nil
 	}
-	stop, err := prepare(cmd, &o)
-	if err != nil {
-		return err
-	}
+	stop := try.To(prepare(cmd, &o))
 	defer stop()
-	result, err := run.Run(o)
-	if err != nil {
-		return err
-	}
+	result := try.To(run.Run(o))
 	out := cmd.ErrOrStderr()
 	if f := result.Failure; f != nil {
 		fmt.Fprintf(out, "drun: %s\n", terminal.Lines(f.Text(result.Ranks)))
@@ -235,16 +230,11 @@ func hierarchy(text string) (flat bool, links int, err error) {
 
 // printResult prints the run as drun show --json does, on one line. It takes the outcome from the result, since a
 // locked history may not have it yet.
-func printResult(cmd *cobra.Command, r *run.Result) error {
-	db, err := history.OpenReadOnly(homeOf(cmd))
-	if err != nil {
-		return err
-	}
+func printResult(cmd *cobra.Command, r *run.Result) (err error) {
+	defer try.Caught(&err)
+	db := try.To(history.OpenReadOnly(homeOf(cmd)))
 	defer db.Close()
-	d, err := db.Get(r.ID)
-	if err != nil {
-		return err
-	}
+	d := try.To(db.Get(r.ID))
 	code := int(r.Code)
 	d.Status, d.ExitCode, d.Seconds = history.Status(r.Code.Status()), &code, &r.Seconds
 	if r.Failure != nil {

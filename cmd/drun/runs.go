@@ -18,6 +18,7 @@ import (
 	"drun/history/query"
 	"drun/history/records"
 	"drun/internal/terminal"
+	"drun/internal/try"
 )
 
 // choice is how the user selects runs; other commands may use it too.
@@ -49,7 +50,6 @@ narrow terminal shows fewer columns than a wide one, a pipe or a file.`,
   drun runs --tag baseline --sort -metrics.acc.max --limit 5
   drun runs --sort metrics.loss.last --columns 'id, name, params.lr, metrics.loss.last'
   drun runs --where '"warm" in tags and started > "2026-03"' --json`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.all && cmd.Flags().Changed("limit") {
 				return usage("", "--limit and --all exclude each other")
@@ -99,13 +99,11 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 	return ids, found, err
 }
 
-func listRuns(cmd *cobra.Command, c *choice, columns string) error {
+func listRuns(cmd *cobra.Command, c *choice, columns string) (err error) {
+	defer try.Caught(&err)
 	shown := []*query.Expr(nil)
 	if columns != "" {
-		var err error
-		if shown, err = query.ParseList("--columns", columns); err != nil {
-			return err
-		}
+		shown = try.To(query.ParseList("--columns", columns))
 	}
 	db, err := openHistory(cmd)
 	var none *history.ErrNone
@@ -118,24 +116,15 @@ func listRuns(cmd *cobra.Command, c *choice, columns string) error {
 		return err
 	}
 	defer db.Close()
-	ids, found, err := c.choose(cmd, db)
-	if err != nil {
-		return err
-	}
+	ids, found := try.To2(c.choose(cmd, db))
 	if len(ids) < found && len(c.where)+len(c.tags) > 0 && !cmd.Flags().Changed("limit") {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d runs; all of them: --all\n", len(ids), found)
 	}
 	if shown != nil {
-		table, err := query.Table(db, ids, shown)
-		if err != nil {
-			return err
-		}
+		table := try.To(query.Table(db, ids, shown))
 		return show(cmd, table, printColumns)
 	}
-	list, err := db.Summaries(ids)
-	if err != nil {
-		return err
-	}
+	list := try.To(db.Summaries(ids))
 	return show(cmd, list, printRuns)
 }
 

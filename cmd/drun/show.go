@@ -25,7 +25,6 @@ func newShow() *cobra.Command {
 		Use:   "show RUN",
 		Short: "Show one run in full",
 		Long:  "Show one run in full: parameters, metrics, attempts, sources, data files and checkpoints.\nRUN is an id, a name, or last.",
-		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
 				d, err := db.Get(id)
@@ -116,7 +115,7 @@ func printTables(out io.Writer, d *history.Detail) error {
 		if n > 0 {
 			w.Flush() // each table has its own column widths
 			fmt.Fprintln(out)
-			row(w, anyOf(cells)...)
+			row(w, cells)
 		}
 	}
 	heading(len(d.Params), "PARAMETER", "VALUE")

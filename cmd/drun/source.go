@@ -9,6 +9,7 @@ import (
 
 	"drun/history"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -23,7 +24,6 @@ a terminal is shown control characters as \x1b. --diff RUN prints the lines in w
 		Example: `  drun source 7
   drun source 7 recipe.star > recipe.star
   drun source 7 --diff last`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			runs := args[:1]
 			if cmd.Flags().Changed("diff") {
@@ -55,11 +55,9 @@ a terminal is shown control characters as \x1b. --diff RUN prints the lines in w
 	return cmd
 }
 
-func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) error {
-	all, err := db.Sources(id)
-	if err != nil {
-		return err
-	}
+func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) (err error) {
+	defer try.Caught(&err)
+	all := try.To(db.Sources(id))
 	var known []string
 	for _, s := range all {
 		known = append(known, s.Path)
@@ -90,9 +88,7 @@ func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) 
 		if terminal.Is(out) {
 			text = terminal.Lines(text)
 		}
-		if _, err := io.WriteString(out, text); err != nil {
-			return err
-		}
+		try.To(io.WriteString(out, text))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/terminal"
+	"drun/internal/try"
 )
 
 func newSQL() *cobra.Command {
@@ -22,17 +23,11 @@ docs/history.md; with --json the result is a list of objects, one per row, with
 NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
 		Example: `  drun sql "select name, last from metric_summaries where run = 7"
   drun sql "select r.name, p.value from runs r join params p on p.run = r.id where p.name = 'lr'"`,
-		Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			db, err := openHistory(cmd)
-			if err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer try.Caught(&err)
+			db := try.To(openHistory(cmd))
 			defer db.Close()
-			table, err := db.Query(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
+			table := try.To(db.Query(cmd.Context(), args[0]))
 			return show(cmd, table, func(out io.Writer, table *history.Table) error { return printTable(out, table, cell) })
 		},
 	}
@@ -43,13 +38,13 @@ func printTable(out io.Writer, table *history.Table, text func(any) string) erro
 		return nil
 	}
 	w := terminal.NewTable(out)
-	row(w, anyOf(table.Columns)...)
+	row(w, table.Columns)
 	for _, values := range table.Rows {
-		cells := make([]any, len(values))
+		cells := make([]string, len(values))
 		for i, v := range values {
 			cells[i] = text(v)
 		}
-		row(w, cells...)
+		row(w, cells)
 	}
 	return w.Flush()
 }

@@ -51,27 +51,23 @@ func number(f records.Float) string {
 
 func localTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
-// row writes one line of a tabwriter: strings, which are escaped because they may come from anywhere, and painted
-// text.
+// row writes one line of a tabwriter: strings and lists of them, which are escaped because they may come from
+// anywhere, and painted text.
 func row(w io.Writer, cells ...any) {
-	texts := make([]string, len(cells))
-	for i, c := range cells {
-		if p, ok := c.(painted); ok {
-			texts[i] = string(p)
-		} else {
-			texts[i] = terminal.Escape(c.(string))
+	var texts []string
+	for _, c := range cells {
+		switch c := c.(type) {
+		case painted:
+			texts = append(texts, string(c))
+		case []string:
+			for _, text := range c {
+				texts = append(texts, terminal.Escape(text))
+			}
+		default:
+			texts = append(texts, terminal.Escape(c.(string)))
 		}
 	}
 	fmt.Fprintln(w, strings.Join(texts, "\t"))
-}
-
-// anyOf turns strings into cells.
-func anyOf(texts []string) []any {
-	cells := make([]any, len(texts))
-	for i, t := range texts {
-		cells[i] = t
-	}
-	return cells
 }
 
 // column is a column of a table: its heading, and the cell of each row.

@@ -18,6 +18,7 @@ import (
 	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/sweep"
 )
 
@@ -46,7 +47,6 @@ are when it is repeated; one with other combinations or settings runs again thos
   drun sweep train.star -p lr=1e-4..1e-1:log -p layers=1..8 --random 20 --seed 3
   drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last
   drun sweep train.star -p lr=1e-5..1:log --random 50 --jobs 4 --early-stop loss --early-stop-after 100`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := ranks(nproc)
 			if err != nil {
@@ -81,7 +81,8 @@ type sweepFlags struct {
 	first        int
 }
 
-func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
+func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) (err error) {
+	defer try.Caught(&err)
 	if f.jobs < 1 || f.jobs > run.MaxHere {
 		return usage("", "--jobs %d: want 1 to %d", f.jobs, run.MaxHere)
 	}
@@ -90,21 +91,12 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	}
 	var key *query.Key
 	if f.sort != "" {
-		k, err := query.ParseKey(f.sort)
-		if err != nil {
-			return err
-		}
+		k := try.To(query.ParseKey(f.sort))
 		key = &k
 	}
-	cells, err := f.cells(cmd, o)
-	if err != nil {
-		return err
-	}
+	cells := try.To(f.cells(cmd, o))
 	o.Params = nil
-	stop, err := prepare(cmd, &o)
-	if err != nil {
-		return err
-	}
+	stop := try.To(prepare(cmd, &o))
 	defer stop()
 	// Each run is recorded as if it had been started alone.
 	o.Command = []string{"drun", "run", o.Recipe, "-n", strconv.Itoa(o.Nproc), "--seed", strconv.FormatInt(o.Seed, 10)}
@@ -122,10 +114,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		metric, largest := strings.CutPrefix(f.early, "-")
 		s.Halving = &sweep.Halving{Metric: metric, Largest: largest, First: f.first, Factor: 3}
 	}
-	plan, err := s.Plan()
-	if err != nil {
-		return err
-	}
+	plan := try.To(s.Plan())
 	errs := cmd.ErrOrStderr()
 	there := 0
 	for _, o := range plan {
@@ -149,9 +138,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		count++
 		sayEnded(errs, &plan[i], count, len(plan))
 	})
-	if err := f.table(cmd, plan, key); err != nil {
-		return err
-	}
+	try.Ok(f.table(cmd, plan, key))
 	failed, open := 0, 0
 	for i := range plan {
 		switch {
@@ -240,14 +227,15 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 			if c.stopped > 0 {
 				what += fmt.Sprintf(", ended early: worse than others after %d points", c.stopped)
 			}
-			row(w, anyOf(append(slices.Clone(c.Params), what))...)
+			row(w, append(slices.Clone(c.Params), what))
 		}
 		return w.Flush()
 	})
 }
 
 // table prints the runs of the sweep, in cell order or as --sort says.
-func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.Key) error {
+func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.Key) (err error) {
+	defer try.Caught(&err)
 	ids := []int64{}
 	swept := []string{}
 	for i := range plan {
@@ -269,19 +257,13 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 	}
 	defer db.Close()
 	if key != nil {
-		sorted, unknown, err := query.Choose(db, false, nil, []query.Key{*key})
-		if err != nil {
-			return err
-		}
+		sorted, unknown := try.To2(query.Choose(db, false, nil, []query.Key{*key}))
 		for _, note := range unknown {
 			fmt.Fprintln(cmd.ErrOrStderr(), terminal.Escape(note))
 		}
 		ids = slices.DeleteFunc(sorted, func(id int64) bool { return !slices.Contains(ids, id) })
 	}
-	runs, err := db.Summaries(ids)
-	if err != nil {
-		return err
-	}
+	runs := try.To(db.Summaries(ids))
 	f.sayUncompared(cmd, runs)
 	return show(cmd, runs, func(out io.Writer, runs []history.Summary) error { return printSweep(out, runs, swept) })
 }

@@ -19,6 +19,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/internal/terminal"
+	"drun/internal/try"
 )
 
 func newTests() *cobra.Command {
@@ -37,7 +38,6 @@ Exit code: 0 all passed, 1 some failed, 2 there are none. --json prints a list o
 		Example: `  drun test train.star
   drun test train.star --ranks 1,2,4 -k loss
   drun test . --json`,
-		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("ranks") {
 				t.ranks = []string{nproc}
@@ -72,32 +72,24 @@ type tested struct {
 	Output  string  `json:"output,omitempty"`
 }
 
-func (t *tests) run(cmd *cobra.Command, args []string) error {
+func (t *tests) run(cmd *cobra.Command, args []string) (err error) {
+	defer try.Caught(&err)
 	wanted, err := regexp.Compile(t.pattern)
 	if err != nil {
 		return usage("", "--run: %v", err)
 	}
 	var sizes []int
 	for _, text := range t.ranks {
-		n, err := ranks(strings.TrimSpace(text))
-		if err != nil {
-			return err
-		}
+		n := try.To(ranks(strings.TrimSpace(text)))
 		if !slices.Contains(sizes, n) {
 			sizes = append(sizes, n)
 		}
 	}
-	stop, err := prepare(cmd, &t.options)
-	if err != nil {
-		return err
-	}
+	stop := try.To(prepare(cmd, &t.options))
 	defer stop()
 	list := []tested{}
 	began := time.Now()
-	files, err := recipesIn(args...)
-	if err != nil {
-		return err
-	}
+	files := try.To(recipesIn(args...))
 	for _, file := range files {
 		more, err := t.file(cmd, file, wanted, sizes)
 		list = append(list, more...)
@@ -126,6 +118,7 @@ func (t *tests) run(cmd *cobra.Command, args []string) error {
 
 // file runs the tests of a recipe. A recipe that cannot be read or compiled counts as a failed test without a name.
 func (t *tests) file(cmd *cobra.Command, file string, wanted *regexp.Regexp, sizes []int) (list []tested, err error) {
+	defer try.Caught(&err)
 	report := func(r tested) error {
 		list = append(list, r)
 		if wantsJSON(cmd) {
@@ -143,22 +136,14 @@ func (t *tests) file(cmd *cobra.Command, file string, wanted *regexp.Regexp, siz
 		}
 		return list, report(tested{File: file, Error: err.Error()})
 	}
-	found, err := bundle.Tests()
-	if err != nil {
-		return nil, err
-	}
+	found := try.To(bundle.Tests())
 	for _, test := range found {
 		if !wanted.MatchString(test.Name) {
 			continue
 		}
 		for _, n := range sizes {
-			r, err := t.one(file, test, n)
-			if err != nil {
-				return list, err
-			}
-			if err := report(r); err != nil {
-				return list, err
-			}
+			r := try.To(t.one(file, test, n))
+			try.Ok(report(r))
 		}
 	}
 	return list, nil

@@ -33,7 +33,6 @@ nothing from elsewhere. --export writes the pages of all runs, or of those named
 		Example: `  drun ui
   drun ui --port 8080 --open
   drun ui --export report 7 calm-otter`,
-		Args: arguments(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("export") {
 				return exportUI(cmd, dir, args)

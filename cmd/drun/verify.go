@@ -11,6 +11,7 @@ import (
 
 	"drun/engine/run"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/runs/replay"
 )
 
@@ -25,25 +26,16 @@ func newVerifyResume() *cobra.Command {
 random moments between the first checkpoint and the end, after each of which all ranks
 start again. Then compares all metrics that are exact, and the last checkpoint, bit for bit.
 A difference is named, and ends with exit code 1.`,
-		Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			if o.Nproc, err = ranks(nproc); err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer try.Caught(&err)
+			o.Nproc = try.To(ranks(nproc))
 			if kills < 1 {
 				return usage("", "--kills %d: at least one is needed", kills)
 			}
-			stop, err := prepare(cmd, &o)
-			if err != nil {
-				return err
-			}
+			stop := try.To(prepare(cmd, &o))
 			defer stop()
 			o.Recipe, o.Stdout, o.Stderr, o.Terminal = args[0], io.Discard, io.Discard, false
-			r, err := replay.Resume(o, kills, rand.New(rand.NewPCG(rand.Uint64(), 0)), func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "verify-resume: %s\n", text) })
-			if err != nil {
-				return err
-			}
+			r := try.To(replay.Resume(o, kills, rand.New(rand.NewPCG(rand.Uint64(), 0)), func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "verify-resume: %s\n", text) }))
 			text := fmt.Sprintf("the same bits after %s: %s, %s of the last checkpoint", english.Plural(r.Kills, "kill", ""), english.Plural(r.Points, "metric point", ""), humanize.Bytes(uint64(r.Bytes)))
 			if !r.Same {
 				text = fmt.Sprintf("different after %s: %s", english.Plural(r.Kills, "kill", ""), r.First)

@@ -13,7 +13,6 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sqlite, _, _ := sqlite3.Version()
 			return answer(cmd, map[string]string{"version": version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "sqlite": sqlite},

@@ -75,3 +75,19 @@ CREATE VIEW metrics AS SELECT run, seq, name, step, rank, value, bits, exact, ti
 CREATE VIEW superseded_metrics AS SELECT run, seq, name, step, rank, value, bits, exact, time FROM points WHERE superseded = 1;
 CREATE VIEW metric_summaries AS
 SELECT s.run, n.name, s.first, s.last, s.min, s.max, s.count FROM run_metrics s JOIN metric_names n ON n.id = s.metric;
+
+-- The points of older files, one in a block.
+INSERT INTO metric_names (name)
+SELECT name FROM metrics_as_rows UNION SELECT name FROM superseded_as_rows UNION SELECT name FROM summaries_with_names;
+
+INSERT INTO metric_blocks (run, superseded, seq, metric, metrics, rank, ranks, step, steps, time, bits, p0, v0)
+SELECT run, superseded, seq, n.id, 1, rank, 1, step, 1, unixepoch(substr(time, 1, 19)) * 1000000 + CAST(substr(time, 21, 6) AS INTEGER),
+  CASE WHEN bits IS NOT NULL THEN json_object('0', bits) END, exact, value
+FROM (SELECT 0 AS superseded, * FROM metrics_as_rows UNION ALL SELECT 1, * FROM superseded_as_rows) JOIN metric_names n USING (name);
+
+INSERT INTO run_metrics
+SELECT s.run, n.id, s.first, s.last, s.min, s.max, s.count FROM summaries_with_names s JOIN metric_names n USING (name);
+
+DROP TABLE metrics_as_rows;
+DROP TABLE superseded_as_rows;
+DROP TABLE summaries_with_names;

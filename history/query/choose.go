@@ -10,6 +10,7 @@ import (
 
 	"drun/history"
 	"drun/internal/spelling"
+	"drun/internal/try"
 )
 
 // Key is what runs are sorted by.
@@ -43,31 +44,23 @@ func Tagged(tag string) (*Expr, error) { return Parse("--tag", syntax.Quote(tag,
 // ParseSelection parses the conditions and tags that choose runs, and the keys that sort them; flags begins their names
 // in errors. An empty text, as of an empty field on a page, is no condition and no key.
 func ParseSelection(flags string, where, tags, sort []string) (conditions []*Expr, keys []Key, err error) {
+	defer try.Caught(&err)
 	for _, text := range where {
 		if strings.TrimSpace(text) == "" && flags == "" {
 			continue
 		}
-		e, err := Parse(flags+"where", text)
-		if err != nil {
-			return nil, nil, err
-		}
+		e := try.To(Parse(flags+"where", text))
 		conditions = append(conditions, e)
 	}
 	for _, tag := range tags {
-		e, err := Tagged(tag)
-		if err != nil {
-			return nil, nil, err
-		}
+		e := try.To(Tagged(tag))
 		conditions = append(conditions, e)
 	}
 	for _, text := range sort {
 		if strings.TrimSpace(text) == "" && flags == "" {
 			continue
 		}
-		key, err := ParseKey(text)
-		if err != nil {
-			return nil, nil, err
-		}
+		key := try.To(ParseKey(text))
 		keys = append(keys, key)
 	}
 	return conditions, keys, nil
@@ -89,14 +82,12 @@ func Load(db *history.DB, s history.Selection, exprs ...*Expr) ([]history.Summar
 // trash chooses among those in the trash instead of the others. unknown lists parameters and metrics that no run
 // has.
 func Choose(db *history.DB, trash bool, where []*Expr, keys []Key) (ids []int64, unknown []string, err error) {
+	defer try.Caught(&err)
 	exprs := slices.Clone(where)
 	for _, k := range keys {
 		exprs = append(exprs, k.Expr)
 	}
-	runs, err := Load(db, history.Selection{Trashed: trash}, exprs...)
-	if err != nil {
-		return nil, nil, err
-	}
+	runs := try.To(Load(db, history.Selection{Trashed: trash}, exprs...))
 	type sortable struct {
 		id     int64
 		values []starlark.Value
@@ -106,20 +97,14 @@ func Choose(db *history.DB, trash bool, where []*Expr, keys []Key) (ids []int64,
 next:
 	for i := range runs {
 		for _, e := range where {
-			matches, err := ev.Match(e, &runs[i])
-			if err != nil {
-				return nil, nil, err
-			}
+			matches := try.To(ev.Match(e, &runs[i]))
 			if !matches {
 				continue next
 			}
 		}
 		s := sortable{id: runs[i].ID}
 		for _, k := range keys {
-			v, err := ev.Value(k.Expr, &runs[i])
-			if err != nil {
-				return nil, nil, err
-			}
+			v := try.To(ev.Value(k.Expr, &runs[i]))
 			s.values = append(s.values, v)
 		}
 		chosen = append(chosen, s)
@@ -175,11 +160,9 @@ func unknownNames(db *history.DB, exprs []*Expr, runs []history.Summary) ([]stri
 }
 
 // Table evaluates expressions for the runs with these ids, in that order.
-func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error) {
-	runs, err := Load(db, history.Selection{IDs: append([]int64{}, ids...)}, columns...)
-	if err != nil {
-		return nil, err
-	}
+func Table(db *history.DB, ids []int64, columns []*Expr) (_ *history.Table, err error) {
+	defer try.Caught(&err)
+	runs := try.To(Load(db, history.Selection{IDs: append([]int64{}, ids...)}, columns...))
 	index := make(map[int64]*history.Summary, len(runs))
 	for i := range runs {
 		index[runs[i].ID] = &runs[i]
@@ -195,10 +178,7 @@ func Table(db *history.DB, ids []int64, columns []*Expr) (*history.Table, error)
 		}
 		row := make([]any, len(columns))
 		for i, c := range columns {
-			v, err := ev.Value(c, index[id])
-			if err != nil {
-				return nil, err
-			}
+			v := try.To(ev.Value(c, index[id]))
 			row[i] = Plain(v)
 		}
 		table.Rows = append(table.Rows, row)

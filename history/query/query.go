@@ -24,7 +24,7 @@ type Expr struct {
 	what, text string
 	own        string // its part of text
 	tree       syntax.Expr
-	condition  node            // set by Parse
+	condition  condition       // set by Parse
 	value      *leaf           // set by ParseList
 	names      map[string]bool // the fields it names
 	params     history.Names
@@ -301,7 +301,7 @@ const tooManySteps = "too many steps"
 // expression neither true nor false; the run matches if the rest makes it true.
 func (ev *Evaluator) Match(e *Expr, run *history.Summary) (bool, error) {
 	ev.thread.SetMaxExecutionSteps(ev.thread.ExecutionSteps() + steps)
-	v, err := e.condition.truth(ev, run)
+	v, err := e.condition(ev, run)
 	return v == yes, e.explain(err, run)
 }
 

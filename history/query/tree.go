@@ -12,62 +12,69 @@ import (
 )
 
 // A condition has three values, as in SQL: a part with a name that the run lacks is unknown, and so are `not` of
-// it, and `and` and `or` unless the other part decides. Starlark has only two, so its and, or and not are nodes
+// it, and `and` and `or` unless the other part decides. Starlark has only two, so its and, or and not are computed
 // here, and what is between them is Starlark.
+type condition func(*Evaluator, *history.Summary) (truth, error)
 
+// truth makes `not` a minus, `or` the larger and `and` the smaller of two.
 type truth int
 
 const (
-	unknown truth = iota
-	no
+	no truth = iota - 1
+	unknown
 	yes
 )
 
-type node interface {
-	truth(*Evaluator, *history.Summary) (truth, error)
+// branch makes a condition from a tree.
+func branch(tree syntax.Expr) (condition, error) {
+	switch e := tree.(type) {
+	case *syntax.ParenExpr:
+		return branch(e.X)
+	case *syntax.UnaryExpr:
+		if e.Op == syntax.NOT {
+			x, err := branch(e.X)
+			return func(ev *Evaluator, run *history.Summary) (truth, error) {
+				v, err := x(ev, run)
+				return -v, err
+			}, err
+		}
+	case *syntax.BinaryExpr:
+		if e.Op == syntax.AND || e.Op == syntax.OR {
+			return either(e)
+		}
+	}
+	l, err := newLeaf(tree)
+	if err != nil {
+		return nil, err
+	}
+	return l.truth, nil
 }
 
-type (
-	inverse struct{ x node }
-	both    struct{ x, y node }
-	either  struct{ x, y node }
-	// leaf is a Starlark expression as a function of the fields that it names.
-	leaf struct {
-		fn    *starlark.Function
-		names []string
+// either makes a condition from two parts.
+func either(e *syntax.BinaryExpr) (condition, error) {
+	sign := yes
+	if e.Op == syntax.AND {
+		sign = no // x and y is not (not x or not y)
 	}
-)
-
-func (n inverse) truth(ev *Evaluator, run *history.Summary) (truth, error) {
-	v, err := n.x.truth(ev, run)
-	switch v {
-	case yes:
-		v = no
-	case no:
-		v = yes
+	x, err := branch(e.X)
+	if err != nil {
+		return nil, err
 	}
-	return v, err
+	y, err := branch(e.Y)
+	return func(ev *Evaluator, run *history.Summary) (truth, error) {
+		v, err := x(ev, run)
+		if err != nil || v == sign { // it decides alone
+			return v, err
+		}
+		w, err := y(ev, run)
+		return sign * max(sign*v, sign*w), err
+	}, err
 }
 
-func (n both) truth(ev *Evaluator, run *history.Summary) (truth, error) {
-	return decide(no, n.x, n.y, ev, run)
-}
-
-func (n either) truth(ev *Evaluator, run *history.Summary) (truth, error) {
-	return decide(yes, n.x, n.y, ev, run)
-}
-
-// decide returns alone if either part has that truth, unknown if one part is unknown, otherwise the opposite.
-func decide(alone truth, x, y node, ev *Evaluator, run *history.Summary) (truth, error) {
-	v, err := x.truth(ev, run)
-	if err != nil || v == alone {
-		return v, err
-	}
-	w, err := y.truth(ev, run)
-	if err != nil || w == alone || v != unknown {
-		return w, err
-	}
-	return unknown, nil
+// leaf is a Starlark expression as a function of the fields that it names.
+type leaf struct {
+	fn    *starlark.Function
+	names []string
 }
 
 func (l *leaf) truth(ev *Evaluator, run *history.Summary) (truth, error) {
@@ -91,39 +98,11 @@ func (l *leaf) truth(ev *Evaluator, run *history.Summary) (truth, error) {
 func (l *leaf) eval(ev *Evaluator, run *history.Summary) (starlark.Value, error) {
 	args := make(starlark.Tuple, len(l.names))
 	for i, name := range l.names {
-		v, err := field(run, name)
-		if err != nil {
-			return nil, err
+		if args[i] = fields[name](run); args[i] == nil {
+			return nil, errMissing
 		}
-		args[i] = v
 	}
 	return starlark.Call(&ev.thread, l.fn, args, nil)
-}
-
-// branch makes a condition from a tree.
-func branch(tree syntax.Expr) (node, error) {
-	switch e := tree.(type) {
-	case *syntax.ParenExpr:
-		return branch(e.X)
-	case *syntax.UnaryExpr:
-		if e.Op == syntax.NOT {
-			x, err := branch(e.X)
-			return inverse{x}, err
-		}
-	case *syntax.BinaryExpr:
-		if e.Op == syntax.AND || e.Op == syntax.OR {
-			x, err := branch(e.X)
-			if err != nil {
-				return nil, err
-			}
-			y, err := branch(e.Y)
-			if e.Op == syntax.AND {
-				return both{x, y}, err
-			}
-			return either{x, y}, err
-		}
-	}
-	return newLeaf(tree)
 }
 
 // newLeaf compiles a tree as the body of a function, so that positions stay the same.

@@ -19,49 +19,75 @@ import (
 // fieldNames are the names that expressions can use besides params and metrics.
 var fieldNames = []string{"id", "name", "status", "recipe", "started", "seconds", "world_size", "backend", "seed", "tags", "error", "parent"}
 
-// field is a run's value for a name; the error is errMissing if it has none.
-func field(run *history.Summary, name string) (starlark.Value, error) {
-	switch name {
-	case "params":
-		return params{"params", run}, nil
-	case "metrics":
-		return metrics{"metrics", run}, nil
-	case "id":
-		return starlark.MakeInt64(run.ID), nil
-	case "name":
-		return starlark.String(run.Name), nil
-	case "status":
-		return starlark.String(run.Status), nil
-	case "recipe":
-		return starlark.String(run.Recipe), nil
-	case "started":
-		return starlark.String(run.Started.UTC().Format("2006-01-02T15:04:05.000000Z")), nil
-	case "seconds":
-		if run.Seconds == nil {
-			return nil, errMissing
+// fields are a run's values for these names; nil: it has none.
+var fields = map[string]func(*history.Summary) starlark.Value{
+	"params":  func(r *history.Summary) starlark.Value { return params{"params", r} },
+	"metrics": func(r *history.Summary) starlark.Value { return metrics{"metrics", r} },
+	"id":      func(r *history.Summary) starlark.Value { return valueOf(r.ID) },
+	"name":    func(r *history.Summary) starlark.Value { return valueOf(r.Name) },
+	"status":  func(r *history.Summary) starlark.Value { return valueOf(string(r.Status)) },
+	"recipe":  func(r *history.Summary) starlark.Value { return valueOf(r.Recipe) },
+	"started": func(r *history.Summary) starlark.Value {
+		return valueOf(r.Started.UTC().Format("2006-01-02T15:04:05.000000Z"))
+	},
+	"world_size": func(r *history.Summary) starlark.Value { return valueOf(int64(r.WorldSize)) },
+	"backend":    func(r *history.Summary) starlark.Value { return valueOf(r.Backend) },
+	"seed":       func(r *history.Summary) starlark.Value { return valueOf(r.Seed) },
+	"error":      func(r *history.Summary) starlark.Value { return valueOf(r.Error) },
+	"seconds": func(r *history.Summary) starlark.Value {
+		if r.Seconds == nil {
+			return nil
 		}
-		return starlark.Float(*run.Seconds), nil
-	case "world_size":
-		return starlark.MakeInt(run.WorldSize), nil
-	case "backend":
-		return starlark.String(run.Backend), nil
-	case "seed":
-		return starlark.MakeInt64(run.Seed), nil
-	case "tags":
-		list := make([]starlark.Value, len(run.Tags))
-		for i, tag := range run.Tags {
-			list[i] = starlark.String(tag)
+		return valueOf(*r.Seconds)
+	},
+	"tags": func(r *history.Summary) starlark.Value {
+		list := make([]any, len(r.Tags))
+		for i, tag := range r.Tags {
+			list[i] = tag
 		}
-		return starlark.NewList(list), nil
-	case "error":
-		return starlark.String(run.Error), nil
-	case "parent":
-		if run.Parent == nil {
-			return nil, errMissing
+		return valueOf(list)
+	},
+	"parent": func(r *history.Summary) starlark.Value {
+		if r.Parent == nil {
+			return nil
 		}
-		return starlark.MakeInt64(run.Parent.ID), nil
+		return valueOf(r.Parent.ID)
+	},
+}
+
+// valueOf is a value of the history in Starlark; nil: it is not kept, as that of a secret.
+func valueOf(v any) starlark.Value {
+	switch v := v.(type) {
+	case nil:
+		return starlark.None
+	case bool:
+		return starlark.Bool(v)
+	case int64:
+		return starlark.MakeInt64(v)
+	case *big.Int:
+		return starlark.MakeBigInt(v)
+	case float64:
+		return starlark.Float(v)
+	case records.Float:
+		return starlark.Float(v)
+	case string:
+		return starlark.String(v)
+	case json.Number: // in a list, as the recipe had it
+		if n, ok := new(big.Int).SetString(v.String(), 10); ok {
+			return starlark.MakeBigInt(n)
+		}
+		f, _ := v.Float64() // written by strconv
+		return starlark.Float(f)
+	case history.List:
+		return valueOf(v.Elements())
+	case []any:
+		list := make([]starlark.Value, len(v))
+		for i, e := range v {
+			list[i] = valueOf(e)
+		}
+		return starlark.NewList(list)
 	}
-	return nil, fmt.Errorf("no field %q", name)
+	return nil
 }
 
 // object is the common part of values that stand for a part of a run.
@@ -98,52 +124,12 @@ func isObject(v starlark.Value) bool {
 }
 
 func (p params) Attr(name string) (starlark.Value, error) {
-	v, ok := p.run.Params[name]
-	if !ok {
-		return nil, errMissing
-	}
-	switch v := v.(type) {
-	case nil:
-		return starlark.None, nil
-	case bool:
-		return starlark.Bool(v), nil
-	case int64:
-		return starlark.MakeInt64(v), nil
-	case *big.Int:
-		return starlark.MakeBigInt(v), nil
-	case float64:
-		return starlark.Float(v), nil
-	case string:
-		return starlark.String(v), nil
-	case history.List:
-		return list(v.Elements()), nil
-	}
-	return nil, errMissing // a secret's value is not kept
-}
-
-// list is a list parameter as the recipe had it.
-func list(elements []any) *starlark.List {
-	out := make([]starlark.Value, len(elements))
-	for i, e := range elements {
-		switch e := e.(type) {
-		case nil:
-			out[i] = starlark.None
-		case bool:
-			out[i] = starlark.Bool(e)
-		case string:
-			out[i] = starlark.String(e)
-		case json.Number:
-			if n, ok := new(big.Int).SetString(e.String(), 10); ok {
-				out[i] = starlark.MakeBigInt(n)
-			} else {
-				f, _ := e.Float64() // written by strconv
-				out[i] = starlark.Float(f)
-			}
-		case []any:
-			out[i] = list(e)
+	if kept, ok := p.run.Params[name]; ok {
+		if v := valueOf(kept); v != nil {
+			return v, nil
 		}
 	}
-	return starlark.NewList(out)
+	return nil, errMissing // as that of a secret
 }
 
 func (p params) AttrNames() []string { return slices.Sorted(maps.Keys(p.run.Params)) }

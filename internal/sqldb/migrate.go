@@ -72,9 +72,6 @@ func (f File) apply(to interface {
 		if err == nil {
 			_, err = to.Exec(string(text))
 		}
-		if tx, ok := to.(*sql.Tx); ok && err == nil && f.After[name] != nil {
-			err = f.After[name](tx)
-		}
 		if err != nil {
 			return fmt.Errorf("migration %s: %w", name, err)
 		}

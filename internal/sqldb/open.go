@@ -22,9 +22,7 @@ type File struct {
 	What          string // "history", for messages
 	ApplicationID int32  // marks the file as drun's (PRAGMA application_id)
 	Migrations    fs.FS  // 0001_name.sql, 0002_…, applied in order
-	// After has what migrations do beyond SQL, by the file's name; it runs after the file.
-	After   map[string]func(*sql.Tx) error
-	Pragmas string // further settings of every writing connection
+	Pragmas       string // further settings of every writing connection
 	// Exact refuses files whose schema is not exactly what the migrations make: with foreign views, triggers or
 	// expressions a query may never end.
 	Exact bool
@@ -217,4 +215,14 @@ func retry(fn func() error) error {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// Sync makes a file or a folder durable.
+func Sync(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return file.Sync()
 }

@@ -1,5 +1,6 @@
 // Package try lets a function that makes several steps, each of which may fail, end at the first error: To and Ok leave the
-// function, and Caught, which it defers, has it return the error. Packages of tensors use it.
+// function, and Caught, which it defers, has it return the error. Packages of
+// tensors use it, and those of what is done with recorded runs.
 package try
 
 import (
@@ -18,6 +19,20 @@ func Caught(err *error) {
 		*err = p.err
 	default:
 		panic(p)
+	}
+}
+
+// CaughtOr is Caught, and undoes what the function has done if there is an error.
+func CaughtOr(err *error, undo func()) {
+	switch p := recover().(type) {
+	case nil:
+	case failed:
+		*err = p.err
+	default:
+		panic(p)
+	}
+	if *err != nil {
+		undo()
 	}
 }
 

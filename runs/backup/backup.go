@@ -12,6 +12,8 @@ import (
 	"drun/checkpoints"
 	"drun/history"
 	"drun/internal/scratch"
+	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // Size says what a backup contains.
@@ -32,55 +34,37 @@ type Damaged struct {
 // checkpoints' data: once unpacked, it is a home. It appears when it is complete and durable. Without a history the
 // error is *history.ErrNone.
 func Write(home, path string) (size Size, err error) {
+	defer try.Caught(&err)
 	folder, err := scratch.MakeIn(filepath.Dir(path), ".drun-backup-") // also removes what a killed backup left
 	if err != nil {
 		return size, err
 	}
 	defer folder.Remove()
 	temp := folder.Path
-	out, err := os.OpenFile(filepath.Join(temp, "archive"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return size, err
-	}
+	out := try.To(os.OpenFile(filepath.Join(temp, "archive"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))
 	defer out.Close()
 	w := &writer{home: home, temp: temp, tar: tar.NewWriter(out), done: map[string]bool{}}
-	if err := w.all(); err != nil {
-		return size, err
-	}
-	if err := errors.Join(w.tar.Close(), out.Sync()); err != nil {
-		return size, err
-	}
-	info, err := out.Stat()
-	if err != nil {
-		return size, err
-	}
+	try.Ok(w.all())
+	try.Ok(errors.Join(w.tar.Close(), out.Sync()))
+	info := try.To(out.Stat())
 	// A link, unlike a rename, does not replace a file that has appeared meanwhile.
-	if err := os.Link(out.Name(), path); err != nil {
-		return size, err
-	}
+	try.Ok(os.Link(out.Name(), path))
 	size = Size{Packs: len(w.done), Bytes: info.Size()}
-	if err := syncFolder(filepath.Dir(path)); err != nil {
-		return size, err
-	}
+	try.Ok(sqldb.Sync(filepath.Dir(path)))
 	size.Damaged, err = w.damaged()
 	return size, err
 }
 
 // damaged checks the copied checkpoints at their source.
 func (w *writer) damaged() (found []Damaged, err error) {
+	defer try.Caught(&err)
 	copied, err := checkpoints.OpenIfAny(w.temp)
 	if copied == nil || err != nil {
 		return nil, err
 	}
 	defer copied.Close()
-	list, err := copied.All()
-	if err != nil {
-		return nil, err
-	}
-	store, err := checkpoints.OpenReadOnly(w.home)
-	if err != nil {
-		return nil, err
-	}
+	list := try.To(copied.All())
+	store := try.To(checkpoints.OpenReadOnly(w.home))
 	defer store.Close()
 	for _, info := range list {
 		_, faults, err := store.Verify(info.Run, info.Ref())
@@ -126,10 +110,9 @@ func (w *writer) all() error {
 // logged before a save are stored before it, so they are in the history, which is copied later. Checkpoints that
 // are not in the copy of the catalog are then removed from that of the history.
 func (w *writer) once() (names []string, err error) {
+	defer try.Caught(&err)
 	for _, name := range []string{"history.db", "checkpoints.db", "spool"} {
-		if err := os.RemoveAll(filepath.Join(w.temp, name)); err != nil {
-			return nil, err
-		}
+		try.Ok(os.RemoveAll(filepath.Join(w.temp, name)))
 	}
 	packs, err := checkpoints.Copy(w.home, filepath.Join(w.temp, "checkpoints.db"))
 	if errors.As(err, new(*checkpoints.ErrNone)) {
@@ -138,53 +121,29 @@ func (w *writer) once() (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	catalog, err := checkpoints.OpenReadOnly(w.temp)
-	if err != nil {
-		return nil, err
-	}
+	catalog := try.To(checkpoints.OpenReadOnly(w.temp))
 	defer catalog.Close()
-	names, err = history.Copy(w.home, w.temp, func(uid string, step int64) bool {
+	names = try.To(history.Copy(w.home, w.temp, func(uid string, step int64) bool {
 		_, err := catalog.Find(uid, checkpoints.Step(step))
 		return !errors.As(err, new(*checkpoints.ErrNone))
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	for _, name := range packs {
 		if w.done[name] {
 			continue
 		}
-		if err := w.add("checkpoints/"+name, func() (*os.File, error) { return checkpoints.OpenPack(w.home, name) }); err != nil {
-			return nil, err
-		}
+		try.Ok(w.add("checkpoints/"+name, func() (*os.File, error) { return checkpoints.OpenPack(w.home, name) }))
 		w.done[name] = true
 	}
 	return append(names, "checkpoints.db"), nil
 }
 
-func (w *writer) add(name string, open func() (*os.File, error)) error {
-	in, err := open()
-	if err != nil {
-		return err
-	}
+func (w *writer) add(name string, open func() (*os.File, error)) (err error) {
+	defer try.Caught(&err)
+	in := try.To(open())
 	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return err
-	}
+	info := try.To(in.Stat())
 	header := &tar.Header{Name: name, Mode: 0o600, Size: info.Size(), ModTime: info.ModTime(), Format: tar.FormatPAX}
-	if err := w.tar.WriteHeader(header); err != nil {
-		return err
-	}
+	try.Ok(w.tar.WriteHeader(header))
 	_, err = io.Copy(w.tar, in)
 	return err
-}
-
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	return folder.Sync()
 }

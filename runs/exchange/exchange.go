@@ -14,6 +14,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/terminal"
+	"drun/internal/try"
 )
 
 // Format is a format in which runs can be written.
@@ -33,20 +34,13 @@ var Formats = []Format{
 }
 
 // points calls fn with each point of the runs.
-func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *records.Point) error) error {
-	list, err := db.Summaries(runs)
-	if err != nil {
-		return err
-	}
+func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *records.Point) error) (err error) {
+	defer try.Caught(&err)
+	list := try.To(db.Summaries(runs))
 	for i := range list {
-		of, err := db.Points(list[i].ID)
-		if err != nil {
-			return err
-		}
+		of := try.To(db.Points(list[i].ID))
 		for k := range of {
-			if err := fn(&list[i], &of[k]); err != nil {
-				return err
-			}
+			try.Ok(fn(&list[i], &of[k]))
 		}
 	}
 	return nil
@@ -72,28 +66,20 @@ func writeCSV(w io.Writer, db *history.DB, runs []int64) error {
 }
 
 // writeJSON writes a list of the runs in the form of drun show --json, each with its points.
-func writeJSON(w io.Writer, db *history.DB, runs []int64) error {
+func writeJSON(w io.Writer, db *history.DB, runs []int64) (err error) {
+	defer try.Caught(&err)
 	out := bufio.NewWriter(w)
 	for i, id := range runs {
-		d, err := db.Get(id)
-		if err != nil {
-			return err
-		}
-		of, err := db.Points(id)
-		if err != nil {
-			return err
-		}
+		d := try.To(db.Get(id))
+		of := try.To(db.Points(id))
 		before := ",\n"
 		if i == 0 {
 			before = "[\n"
 		}
-		text, err := json.Marshal(struct {
+		text := try.To(json.Marshal(struct {
 			*history.Detail
 			Points []records.Point `json:"points"`
-		}{d, of})
-		if err != nil {
-			return err
-		}
+		}{d, of}))
 		fmt.Fprint(out, before, terminal.JSON(string(text)))
 	}
 	fmt.Fprintln(out, "\n]")

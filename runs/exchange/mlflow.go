@@ -17,35 +17,21 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/sqldb"
+	"drun/internal/try"
 )
 
 // readMLflow reads the runs of MLflow's SQLite store, except those that are deleted or have not ended. MLflow keeps
 // parameters as texts: those that look like numbers, True, False or None are converted. A tag becomes key=value,
 // the experiment experiment=NAME, and the description a note.
 func readMLflow(path string) (runs []history.Foreign, notes []string, err error) {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	db, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: abs}).EscapedPath()+"?mode=ro&_query_only=1&_busy_timeout=10000")
-	if err != nil {
-		return nil, nil, err
-	}
+	defer try.Caught(&err)
+	abs := try.To(filepath.Abs(path))
+	db := try.To(sql.Open("sqlite3", "file:"+(&url.URL{Path: abs}).EscapedPath()+"?mode=ro&_query_only=1&_busy_timeout=10000"))
 	defer db.Close()
 	each := func(scan func(*sql.Rows) error, query string) {
-		if err != nil {
-			return
-		}
-		var rows *sql.Rows
-		if rows, err = db.Query(query); err != nil {
-			return
-		}
-		defer rows.Close()
-		for rows.Next() && err == nil {
-			err = scan(rows)
-		}
 		if err == nil {
-			err = rows.Err()
+			err = sqldb.Each(db, scan, query)
 		}
 	}
 	// A view may be endless.

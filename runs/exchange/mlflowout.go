@@ -16,42 +16,32 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // WriteMLflow adds runs to a SQLite store that MLflow has made, in the experiment "drun", either all or none. A run
 // that was added before is replaced. MLflow keeps parameters as texts, and has no ranks and no lost runs: these
 // become killed. Metrics of ranks other than 0 are called NAME/rankN; the values of several tags KEY=VALUE with the
 // same key are joined.
-func WriteMLflow(path string, db *history.DB, runs []int64) error {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return err
-	}
+func WriteMLflow(path string, db *history.DB, runs []int64) (err error) {
+	defer try.Caught(&err)
+	abs := try.To(filepath.Abs(path))
 	if _, err := os.Stat(abs); err != nil {
 		return exit.WithHint(exit.Errorf(exit.Usage, "%w", err), "MLflow makes its store: mlflow db upgrade sqlite:///"+path)
 	}
-	store, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: abs}).EscapedPath()+"?mode=rw&_txlock=immediate&_busy_timeout=10000&_foreign_keys=1")
-	if err != nil {
-		return err
-	}
+	store := try.To(sql.Open("sqlite3", "file:"+(&url.URL{Path: abs}).EscapedPath()+"?mode=rw&_txlock=immediate&_busy_timeout=10000&_foreign_keys=1"))
 	defer store.Close()
 	tx, err := store.BeginTx(context.Background(), nil)
 	if err != nil {
 		return exit.Errorf(exit.Storage, "%s: %w", path, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	list, err := db.Summaries(runs)
-	if err != nil {
-		return err
-	}
+	list := try.To(db.Summaries(runs))
 	w := &mlflow{tx: tx}
 	w.exec("INSERT INTO experiments (name, artifact_location, lifecycle_stage, creation_time, last_update_time) SELECT 'drun', ?1, 'active', ?2, ?2 WHERE NOT EXISTS (SELECT 1 FROM experiments WHERE name = 'drun')",
 		filepath.Join(filepath.Dir(abs), "mlruns", "drun"), time.Now().UnixMilli())
 	for i := range list {
-		points, err := db.Points(list[i].ID)
-		if err != nil {
-			return err
-		}
+		points := try.To(db.Points(list[i].ID))
 		w.run(&list[i], points)
 	}
 	if w.err == nil {

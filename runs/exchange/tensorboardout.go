@@ -13,38 +13,26 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/try"
 )
 
 // WriteTensorBoard makes a folder with a folder per run, by its name, that contains an event file. TensorBoard
 // keeps values as 32-bit floats. Metrics of ranks other than 0 are called NAME/rankN.
-func WriteTensorBoard(folder string, db *history.DB, runs []int64) error {
-	if err := os.Mkdir(folder, 0o777); err != nil {
-		return err
-	}
-	list, err := db.Select(history.Selection{IDs: runs})
-	if err != nil {
-		return err
-	}
+func WriteTensorBoard(folder string, db *history.DB, runs []int64) (err error) {
+	defer try.Caught(&err)
+	try.Ok(os.Mkdir(folder, 0o777))
+	list := try.To(db.Select(history.Selection{IDs: runs}))
 	for i := range list {
-		if err := writeEvents(filepath.Join(folder, list[i].Name), db, &list[i]); err != nil {
-			return err
-		}
+		try.Ok(writeEvents(filepath.Join(folder, list[i].Name), db, &list[i]))
 	}
 	return nil
 }
 
-func writeEvents(folder string, db *history.DB, r *history.Summary) error {
-	of, err := db.Points(r.ID)
-	if err != nil {
-		return err
-	}
-	if err := os.Mkdir(folder, 0o777); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(filepath.Join(folder, fmt.Sprintf("events.out.tfevents.%d.drun", r.Started.Unix())), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-	if err != nil {
-		return err
-	}
+func writeEvents(folder string, db *history.DB, r *history.Summary) (err error) {
+	defer try.Caught(&err)
+	of := try.To(db.Points(r.ID))
+	try.Ok(os.Mkdir(folder, 0o777))
+	file := try.To(os.OpenFile(filepath.Join(folder, fmt.Sprintf("events.out.tfevents.%d.drun", r.Started.Unix())), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666))
 	out := bufio.NewWriterSize(file, 1<<20)
 	head := protowire.AppendTag(seconds(nil, r.Started.UnixMicro()), 3, protowire.BytesType)
 	writeRecord(out, protowire.AppendString(head, "brain.Event:2"))

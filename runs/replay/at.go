@@ -16,6 +16,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/try"
 )
 
 // Point is the state of a run at a step, rebuilt and proven.
@@ -41,25 +42,16 @@ func (p *Point) Close() { p.free() }
 // with the name of a metric, a step of that. If the run has no such checkpoint, the run is repeated from the
 // nearest one before it up to that step, and the digests of the parameters are compared with the recorded ones. o
 // has the options that do not affect what is computed.
-func At(o run.Options, db *history.DB, home string, id, step int64, metric string, secrets []engine.Param, say func(string)) (*Point, error) {
-	p, err := newPast(db, home, id, secrets, false)
-	if err != nil {
-		return nil, err
-	}
-	marks, err := db.Marks(id)
-	if err != nil {
-		return nil, err
-	}
+func At(o run.Options, db *history.DB, home string, id, step int64, metric string, secrets []engine.Param, say func(string)) (_ *Point, err error) {
+	defer try.Caught(&err)
+	p := try.To(newPast(db, home, id, secrets, false))
+	marks := try.To(db.Marks(id))
 	a := &attempt{past: p, options: o, step: step, steps: savedSteps(marks)}
 	if at, err := a.stored(home, metric); at != nil || err != nil {
 		return at, err
 	}
-	if a.want, err = db.Digests(id); err != nil {
-		return nil, err
-	}
-	if a.target, err = targetOf(p.detail, marks, a.steps, a.made(), step, metric); err != nil {
-		return nil, err
-	}
+	a.want = try.To(db.Digests(id))
+	a.target = try.To(targetOf(p.detail, marks, a.steps, a.made(), step, metric))
 	if rank, _, missing := missingUpdate(a.want, p.detail.WorldSize, a.target.Updates-1, a.target.Updates); missing || a.target.Updates == 0 {
 		what := fmt.Sprintf("rank %d recorded no digest of its parameters after %d updates", rank, a.target.Updates)
 		if a.target.Updates == 0 {
@@ -84,26 +76,20 @@ type attempt struct {
 
 // stored is the state if the run has a checkpoint of the step, else nil.
 func (a *attempt) stored(home, metric string) (at *Point, err error) {
-	store, err := checkpoints.OpenIfAny(home)
-	if err != nil {
-		return nil, err
-	}
+	defer try.Caught(&err)
+	store := try.To(checkpoints.OpenIfAny(home))
 	defer func() {
 		if at == nil {
 			store.Close()
 		}
 	}()
-	if a.kept, err = store.List(a.detail.UID); err != nil {
-		return nil, err
-	}
+	a.kept = try.To(store.List(a.detail.UID))
 	i := slices.IndexFunc(a.kept, func(c checkpoints.Info) bool { return c.Step == a.step })
 	if i < 0 || metric != "" {
 		return nil, nil
 	}
 	for rank := range a.kept[i].WorldSize { // compares the SHA-256 of everything
-		if _, _, err := store.Load(a.detail.UID, a.kept[i].Ref(), rank); err != nil {
-			return nil, err
-		}
+		try.To2(store.Load(a.detail.UID, a.kept[i].Ref(), rank))
 	}
 	at = &Point{Run: a.detail.Name, Step: a.step, From: &a.step, Store: store, Info: a.kept[i], free: func() { store.Close() }}
 	if s := slices.IndexFunc(a.steps, func(s saved) bool { return s.step == a.step }); s >= 0 {
@@ -163,15 +149,8 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			dir.Remove()
-		}
-	}()
-	again, repeated, got, err := a.repeat(a.options, dir.Path, true)
-	if err != nil {
-		return nil, err
-	}
+	defer try.CaughtOr(&err, dir.Remove)
+	again, repeated, got := try.To3(a.repeat(a.options, dir.Path, true))
 	defer again.Close()
 	until := a.target.Updates
 	if after < 0 {
@@ -189,23 +168,10 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 		return nil, exit.WithHint(exit.Errorf(exit.Recipe, "the replay of run %s came to other parameters: after update %d, rank %d has digest %s, recorded was %s", a.detail.Name, d.Step, d.Rank, d.B, d.A),
 			"drun replay says in which metric they differ, drun show which versions and data the run had")
 	}
-	store, err := checkpoints.OpenReadOnly(dir.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			store.Close()
-		}
-	}()
-	d, err := again.Get(repeated)
-	if err != nil {
-		return nil, err
-	}
-	info, err := store.Find(d.UID, checkpoints.Step(engine.TargetStep))
-	if err != nil {
-		return nil, err
-	}
+	store := try.To(checkpoints.OpenReadOnly(dir.Path))
+	defer try.CaughtOr(&err, func() { store.Close() })
+	d := try.To(again.Get(repeated))
+	info := try.To(store.Find(d.UID, checkpoints.Step(engine.TargetStep)))
 	sum := a.want[0][until]
 	digest := hex.EncodeToString(sum[:])
 	return &Point{Run: a.detail.Name, Step: a.step, Updates: until, Digest: &digest, Again: until - after, Store: store, Info: info,

@@ -16,6 +16,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/try"
 )
 
 // Differences says why two runs differ.
@@ -44,12 +45,10 @@ type Operation struct {
 // Diff finds why two runs differ: their inputs, and the first differing point of a metric. With trace, both runs
 // are repeated from the nearest state they had in common up to that point, and the results of all operations are
 // compared. If that cannot be done, the rest is returned with the error.
-func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, secrets []engine.Param) (*Differences, error) {
+func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, secrets []engine.Param) (_ *Differences, err error) {
+	defer try.Caught(&err)
 	d := &Differences{Inputs: []Input{}}
-	c, err := db.Compare([]int64{a, b})
-	if err != nil {
-		return nil, err
-	}
+	c := try.To(db.Compare([]int64{a, b}))
 	others := false // whether inputs other than data differ that decide the bits
 	for _, diff := range c.Differences {
 		what := diff.Name
@@ -73,9 +72,7 @@ func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, se
 	pair := [2]*past{}
 	whole := true
 	for i, id := range []int64{a, b} {
-		if pair[i], err = newPast(db, home, id, secrets, !trace); err != nil {
-			return nil, err
-		}
+		pair[i] = try.To(newPast(db, home, id, secrets, !trace))
 		whole = whole && pair[i].detail.Status == history.Done
 	}
 	if d.First, err = firstDifference(db, a, b, whole); err != nil || !trace {
@@ -94,18 +91,14 @@ func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, se
 
 // firstDifference returns the first differing point of a metric or, if all are the same, the first differing
 // update.
-func firstDifference(db *history.DB, a, b int64, whole bool) (*Divergence, error) {
+func firstDifference(db *history.DB, a, b int64, whole bool) (_ *Divergence, err error) {
+	defer try.Caught(&err)
 	var all [2]*series
 	var digests [2][]map[int64][records.DigestSize]byte
 	for i, id := range []int64{a, b} {
-		list, err := db.Points(id)
-		if err != nil {
-			return nil, err
-		}
+		list := try.To(db.Points(id))
 		all[i] = newSeries(list)
-		if digests[i], err = db.Digests(id); err != nil {
-			return nil, err
-		}
+		digests[i] = try.To(db.Digests(id))
 	}
 	if d := all[0].first(all[1], whole); d != nil {
 		return d, nil
@@ -148,14 +141,12 @@ func before(a, b string) bool {
 }
 
 // firstOperation repeats both runs and returns the first operation whose result differs.
-func firstOperation(o run.Options, pair [2]*past, first *Divergence) (*Operation, error) {
+func firstOperation(o run.Options, pair [2]*past, first *Divergence) (_ *Operation, err error) {
+	defer try.Caught(&err)
 	pair[1].replay.ID, pair[1].replay.Name = pair[0].replay.ID, pair[0].replay.Name // which a recipe may use
 	until := int64(-1)
 	for _, p := range pair {
-		n, err := p.updatesAt(first)
-		if err != nil {
-			return nil, err
-		}
+		n := try.To(p.updatesAt(first))
 		if n >= 0 {
 			until = max(until, n)
 		}
@@ -164,28 +155,18 @@ func firstOperation(o run.Options, pair [2]*past, first *Divergence) (*Operation
 		for _, p := range pair {
 			p.replay.Target = &engine.Target{Updates: until, Quit: true}
 		}
-		if err := fromCommonState(pair, until); err != nil {
-			return nil, err
-		}
+		try.Ok(fromCommonState(pair, until))
 	}
-	dir, err := scratch.Make("diff-")
-	if err != nil {
-		return nil, err
-	}
+	dir := try.To(scratch.Make("diff-"))
 	defer dir.Remove()
 	var failed error
 	for i, p := range pair {
 		home := fmt.Sprintf("%s/%d", dir.Path, i)
-		if p.replay.Trace, err = makeFolder(home + "-trace"); err != nil {
-			return nil, err
-		}
+		p.replay.Trace = try.To(makeFolder(home + "-trace"))
 		// They are traced as one attempt: the last one, which did not fail.
 		n := len(p.detail.Attempts)
 		p.replay.Starts, p.detail.Attempts = max(0, n-1), p.detail.Attempts[:min(n, 1)]
-		result, err := p.run(o, home)
-		if err != nil {
-			return nil, err
-		}
+		result := try.To(p.run(o, home))
 		if result.Failure != nil && p.detail.Status == history.Done && failed == nil {
 			failed = p.failed(result)
 		}
@@ -220,33 +201,22 @@ func (p *past) updatesAt(first *Divergence) (int64, error) {
 
 // fromCommonState makes the replays start from the newest checkpoint, before that number of updates, with which the
 // runs were the same.
-func fromCommonState(pair [2]*past, until int64) error {
+func fromCommonState(pair [2]*past, until int64) (err error) {
+	defer try.Caught(&err)
 	if pair[0].detail.WorldSize != pair[1].detail.WorldSize || !pair[0].replay.Bundle.Names("restore") || !pair[1].replay.Bundle.Names("restore") {
 		return nil
 	}
-	store, err := checkpoints.OpenIfAny(pair[0].replay.Home)
-	if err != nil {
-		return err
-	}
+	store := try.To(checkpoints.OpenIfAny(pair[0].replay.Home))
 	defer store.Close()
-	kept, err := store.List(pair[0].detail.UID)
-	if err != nil {
-		return err
-	}
-	marks, err := pair[0].db.Marks(pair[0].detail.ID)
-	if err != nil {
-		return err
-	}
+	kept := try.To(store.List(pair[0].detail.UID))
+	marks := try.To(pair[0].db.Marks(pair[0].detail.ID))
 	steps := savedSteps(marks)
 	slices.SortFunc(steps, func(a, b saved) int { return cmp.Compare(b.updates, a.updates) })
 	for _, s := range steps {
 		if s.updates >= until || !slices.ContainsFunc(kept, func(c checkpoints.Info) bool { return c.Step == s.step }) {
 			continue
 		}
-		same, err := sameState(store, pair, s.step)
-		if err != nil {
-			return err
-		}
+		same := try.To(sameState(store, pair, s.step))
 		if same {
 			for _, p := range pair {
 				p.replay.From, p.replay.Own = fmt.Sprintf("%d@%d", p.detail.ID, s.step), true

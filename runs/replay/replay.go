@@ -15,6 +15,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/try"
 )
 
 // Replayed is what Replay has found.
@@ -94,16 +95,12 @@ func (p *past) run(o run.Options, home string) (*run.Result, error) {
 // repeat is run, and opens what the replay has recorded: its history, its number there and its digests. whole: a
 // failure of the replay is an error.
 func (p *past) repeat(o run.Options, home string, whole bool) (again *history.DB, id int64, digests []map[int64][records.DigestSize]byte, err error) {
-	result, err := p.run(o, home)
-	if err != nil {
-		return nil, 0, nil, err
-	}
+	defer try.Caught(&err)
+	result := try.To(p.run(o, home))
 	if whole && result.Failure != nil {
 		return nil, 0, nil, p.failed(result)
 	}
-	if again, err = history.OpenReadOnly(home); err != nil {
-		return nil, 0, nil, err
-	}
+	again = try.To(history.OpenReadOnly(home))
 	if digests, err = again.Digests(result.ID); err != nil {
 		again.Close()
 		return nil, 0, nil, err
@@ -121,38 +118,21 @@ func (p *past) failed(r *run.Result) error {
 // has the options that do not affect what is computed. Before anything starts, say is told what may make a
 // difference: data files that differ from what the run read, and attempts that differed. If the run did not end
 // well, what it recorded is compared.
-func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engine.Param, say func(string)) (*Replayed, error) {
-	p, err := newPast(db, home, id, secrets, false)
-	if err != nil {
-		return nil, err
-	}
+func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engine.Param, say func(string)) (_ *Replayed, err error) {
+	defer try.Caught(&err)
+	p := try.To(newPast(db, home, id, secrets, false))
 	if p.detail.Status == history.Running {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still running", id, p.detail.Name), "wait for its end")
 	}
 	p.warn(say)
-	dir, err := scratch.Make("replay-")
-	if err != nil {
-		return nil, err
-	}
+	dir := try.To(scratch.Make("replay-"))
 	defer dir.Remove()
 	whole := p.detail.Status == history.Done
-	again, repeated, theirDigests, err := p.repeat(o, dir.Path, whole)
-	if err != nil {
-		return nil, err
-	}
+	again, repeated, theirDigests := try.To3(p.repeat(o, dir.Path, whole))
 	defer again.Close()
-	list, err := db.Points(id)
-	if err != nil {
-		return nil, err
-	}
-	digests, err := db.Digests(id)
-	if err != nil {
-		return nil, err
-	}
-	theirs, err := again.Points(repeated)
-	if err != nil {
-		return nil, err
-	}
+	list := try.To(db.Points(id))
+	digests := try.To(db.Digests(id))
+	theirs := try.To(again.Points(repeated))
 	want := newSeries(list)
 	r := &Replayed{Compared: len(want.order), First: want.first(newSeries(theirs), whole)}
 	for rank := range min(len(digests), len(theirDigests)) {
@@ -161,14 +141,8 @@ func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engi
 	if r.First == nil {
 		r.First = differentUpdate(digests, theirDigests, 0)
 	}
-	kept, err := db.Artifacts(id)
-	if err != nil {
-		return nil, err
-	}
-	keptNow, err := again.Artifacts(repeated)
-	if err != nil {
-		return nil, err
-	}
+	kept := try.To(db.Artifacts(id))
+	keptNow := try.To(again.Artifacts(repeated))
 	n, first := differentArtifact(kept, keptNow, whole)
 	if r.Artifacts = n; r.First == nil {
 		r.First = first

@@ -18,6 +18,7 @@ import (
 	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/try"
 )
 
 // Forgotten names the usual cause of a difference.
@@ -39,27 +40,19 @@ type Report struct {
 // followed by a restart, until there were kills of them, and compares all exact metrics and the last checkpoint,
 // bit for bit. The options' home, name and limit of restarts are ignored: nothing is left behind. say is told the
 // progress.
-func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*Report, error) {
-	dir, err := scratch.Make("verify-")
-	if err != nil {
-		return nil, err
-	}
+func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (_ *Report, err error) {
+	defer try.Caught(&err)
+	dir := try.To(scratch.Make("verify-"))
 	defer dir.Remove()
 	o.Home, o.Name, o.MaxRestarts = filepath.Join(dir.Path, "undisturbed"), "", 0
 	var saves []time.Time
 	o.OnSaved = func(int64) { saves = append(saves, time.Now()) }
 	say("running undisturbed")
-	calm, err := finish(o, "the undisturbed run")
-	if err != nil {
-		return nil, err
-	}
+	calm := try.To(finish(o, "the undisturbed run"))
 	if len(saves) == 0 {
 		return nil, exit.Errorf(exit.Usage, "the recipe saves no checkpoint, so a run of it cannot go on after a kill")
 	}
-	want, err := outcomeOf(o.Home, calm)
-	if err != nil {
-		return nil, err
-	}
+	want := try.To(outcomeOf(o.Home, calm))
 	say(fmt.Sprintf("the undisturbed run took %s and saved %d times; running with kills", elapsed.Text(calm.Seconds), len(saves)))
 	r := &Report{Same: true, Points: len(want.points), Bytes: want.bytes}
 	// Twice the time that evenly spaced kills would take leaves room for those that hit nothing.
@@ -76,10 +69,7 @@ func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (*R
 		if err != nil {
 			return nil, err
 		}
-		got, err := outcomeOf(o.Home, stormy)
-		if err != nil {
-			return nil, err
-		}
+		got := try.To(outcomeOf(o.Home, stormy))
 		r.Kills += stormy.Restarts
 		say(fmt.Sprintf("%d of %d kills", r.Kills, kills))
 		r.Again += got.again
@@ -115,26 +105,15 @@ type outcome struct {
 	again  int
 }
 
-func outcomeOf(home string, r *run.Result) (*outcome, error) {
-	db, err := history.OpenReadOnly(home)
-	if err != nil {
-		return nil, err
-	}
+func outcomeOf(home string, r *run.Result) (_ *outcome, err error) {
+	defer try.Caught(&err)
+	db := try.To(history.OpenReadOnly(home))
 	defer db.Close()
-	d, err := db.Get(r.ID)
-	if err != nil {
-		return nil, err
-	}
-	list, err := db.Points(r.ID)
-	if err != nil {
-		return nil, err
-	}
+	d := try.To(db.Get(r.ID))
+	list := try.To(db.Points(r.ID))
 	o := &outcome{series: newSeries(list)}
 	for attempt := range d.Attempts {
-		all, err := db.AttemptPoints(r.ID, attempt)
-		if err != nil {
-			return nil, err
-		}
+		all := try.To(db.AttemptPoints(r.ID, attempt))
 		o.again += len(all)
 	}
 	o.again -= len(list)
@@ -144,10 +123,7 @@ func outcomeOf(home string, r *run.Result) (*outcome, error) {
 	}
 	defer store.Close()
 	for rank := range r.Ranks {
-		info, entries, err := store.Load(d.UID, checkpoints.Last, rank)
-		if err != nil {
-			return nil, err
-		}
+		info, entries := try.To2(store.Load(d.UID, checkpoints.Last, rank))
 		o.step, o.states = info.Step, append(o.states, entries)
 		for _, e := range entries {
 			o.bytes += int64(len(e.Data))

@@ -12,6 +12,7 @@ import (
 
 	"drun/engine"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 func makeFolder(path string) (string, error) { return path, os.Mkdir(path, 0o700) }
@@ -75,19 +76,12 @@ type computed struct {
 }
 
 func (t *trace) next() (c computed, err error) {
-	n, err := binary.ReadUvarint(t.in)
-	if err != nil {
-		return c, err
-	}
+	defer try.Caught(&err)
+	n := try.To(binary.ReadUvarint(t.in))
 	if n == uint64(len(t.sites)) {
-		length, err := binary.ReadUvarint(t.in)
-		if err != nil {
-			return c, err
-		}
+		length := try.To(binary.ReadUvarint(t.in))
 		text := make([]byte, min(length, 1<<20))
-		if _, err := io.ReadFull(t.in, text); err != nil {
-			return c, err
-		}
+		try.To(io.ReadFull(t.in, text))
 		op, line, _ := strings.Cut(string(text), "\x00")
 		t.sites = append(t.sites, computed{op: op, line: line})
 	}

@@ -12,6 +12,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/starlib/checkpoint"
 )
 
@@ -34,24 +35,16 @@ func (k Kept) String() string { return fmt.Sprintf("%s@%d", k.Run.Name, k.Step) 
 // Checkpoints lists the checkpoints of a run, or the one that RUN@STEP names; store is nil if nothing was ever
 // saved.
 func Checkpoints(db *history.DB, store *checkpoints.Store, spec string) (list []Kept, err error) {
+	defer try.Caught(&err)
 	name, step, one := strings.Cut(spec, "@")
-	id, err := db.Find(name)
-	if err != nil {
-		return nil, err
-	}
+	id := try.To(db.Find(name))
 	ref, err := checkpoints.ParseRef(step)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "%s: %s", spec, err)
 	}
-	show, err := db.Get(id)
-	if err != nil {
-		return nil, err
-	}
+	show := try.To(db.Get(id))
 	list = []Kept{}
-	infos, err := store.List(show.UID)
-	if err != nil {
-		return nil, err
-	}
+	infos := try.To(store.List(show.UID))
 	best, err := store.Find(show.UID, checkpoints.Best)
 	var wanted checkpoints.Info
 	if err == nil || errors.As(err, new(*checkpoints.ErrNone)) {
@@ -87,18 +80,13 @@ func Checkpoints(db *history.DB, store *checkpoints.Store, spec string) (list []
 
 // Tensors returns what a rank saved in a checkpoint. If the ranks saved different tensors, chosen must say that the
 // user chose the rank.
-func Tensors(store *checkpoints.Store, k Kept, rank int, chosen bool) ([]checkpoint.Item, error) {
+func Tensors(store *checkpoints.Store, k Kept, rank int, chosen bool) (_ []checkpoint.Item, err error) {
+	defer try.Caught(&err)
 	if rank < 0 || rank >= k.Info.WorldSize {
 		return nil, exit.Errorf(exit.Usage, "--rank %d: %s has the ranks 0 to %d", rank, k, k.Info.WorldSize-1)
 	}
-	_, entries, err := store.Load(k.Info.Run, k.Info.Ref(), rank)
-	if err != nil {
-		return nil, err
-	}
-	differ, err := store.Differing(k.Info.Run, k.Info.Ref())
-	if err != nil {
-		return nil, err
-	}
+	_, entries := try.To2(store.Load(k.Info.Run, k.Info.Ref(), rank))
+	differ := try.To(store.Differing(k.Info.Run, k.Info.Ref()))
 	items := make([]checkpoint.Item, len(entries))
 	for i, e := range entries {
 		if e.DType != "" && slices.Contains(differ, e.Name) && !strings.HasPrefix(e.Name, "/") && !chosen {

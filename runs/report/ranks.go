@@ -7,6 +7,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // Ranks is what the ranks of a run do now, or did when the history was last told.
@@ -19,11 +20,9 @@ type Ranks struct {
 
 // Doing tells what the ranks of a run do. It asks a running run, which costs that next to nothing. For any other
 // run, or one that does not answer, it returns the latest snapshot in the history.
-func Doing(ctx context.Context, db *history.DB, id int64) (*Ranks, error) {
-	found, err := db.Select(history.Selection{IDs: []int64{id}})
-	if err != nil {
-		return nil, err
-	}
+func Doing(ctx context.Context, db *history.DB, id int64) (_ *Ranks, err error) {
+	defer try.Caught(&err)
+	found := try.To(db.Select(history.Selection{IDs: []int64{id}}))
 	r := &Ranks{}
 	if len(found) > 0 && found[0].Status == history.Running {
 		s, silent := db.Doing(ctx, id)
@@ -34,9 +33,7 @@ func Doing(ctx context.Context, db *history.DB, id int64) (*Ranks, error) {
 		if !errors.As(silent, new(*history.SilentError)) {
 			return nil, silent
 		}
-		if found, err = db.Select(history.Selection{IDs: []int64{id}}); err != nil {
-			return nil, err
-		}
+		found = try.To(db.Select(history.Selection{IDs: []int64{id}}))
 		if len(found) > 0 && found[0].Status == history.Running { // it has not ended since
 			r.Problem, r.Hint = silent.Error(), exit.HintOf(silent)
 		}

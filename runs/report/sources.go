@@ -8,6 +8,7 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/try"
 )
 
 // File is a captured file in the form of `drun source --json`.
@@ -27,15 +28,10 @@ func Files(sources []records.Source) []File {
 
 // SourceDiff is a unified diff of the files that two runs were made from. The two recipes count as the same file,
 // whatever their paths.
-func SourceDiff(db *history.DB, a, b int64) (string, error) {
-	old, err := db.Sources(a)
-	if err != nil {
-		return "", err
-	}
-	now, err := db.Sources(b)
-	if err != nil {
-		return "", err
-	}
+func SourceDiff(db *history.DB, a, b int64) (_ string, err error) {
+	defer try.Caught(&err)
+	old := try.To(db.Sources(a))
+	now := try.To(db.Sources(b))
 	key := func(s records.Source) string {
 		if s.Role == "recipe" {
 			return "recipe"

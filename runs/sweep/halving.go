@@ -38,8 +38,8 @@ type contender struct {
 	over     bool  // no further values will come
 	ended    bool  // the run has ended, and its last points are still to be read
 	earlier  bool  // it is an interrupted run, which counts only if its points show that it was to be ended
-	after    int64 // number of the last point that was read
-	step     int64 // of that point; a rank that starts again logs its steps again
+	read     history.Cursor
+	step     int64 // of the last point that counted; a rank that starts again logs its steps again
 	points   int
 	values   []float64 // at the rungs that it reached
 	judged   int       // rungs after which it may go on
@@ -157,11 +157,12 @@ func (j *judge) read() {
 			continue
 		}
 		ended := c.ended // read before the points, so that these are then complete
-		after, err := j.db.PointsAfter(c.run, j.h.Metric, c.after, func(p *records.Point) { j.add(c, p) })
+		// Of points that are read anew, those at later steps count.
+		read, err := j.db.Tail(c.run, c.read, history.Names{Some: []string{j.h.Metric}}, func() {}, func(p *records.Point) { j.add(c, p) })
 		if err != nil {
 			continue // it is read again next time
 		}
-		c.after, c.over = after, ended
+		c.read, c.over = read, ended
 	}
 	j.decide()
 }

@@ -53,7 +53,7 @@ func (s *Sweep) Plan() ([]Outcome, error) {
 		if c := &outcomes[i]; s.Halving != nil && c.Result == nil && c.Err == nil {
 			c.earlier, c.Err = run.Reusable(o, exit.Interrupted)
 		}
-	}, runtime.NumCPU(), nil)
+	}, runtime.NumCPU())
 	for i := range outcomes {
 		if outcomes[i].Err != nil {
 			return nil, outcomes[i].Err
@@ -85,34 +85,25 @@ func (s *Sweep) options(i int) run.Options {
 	return o
 }
 
-// each calls fn with the number of each cell, in order, at most jobs at a time, until stop is closed.
-func (s *Sweep) each(fn func(i int), jobs int, stop <-chan struct{}) {
+// each calls fn with the number of each cell, in order, at most jobs at a time.
+func (s *Sweep) each(fn func(i int), jobs int) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(jobs, 1))
-	defer wg.Wait()
 	for i := range s.Cells {
-		select {
-		case <-stop:
-			return
-		case slots <- struct{}{}:
-		}
-		select {
-		case <-stop: // both cases were ready
-			return
-		default:
-		}
+		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
 			fn(i)
 		})
 	}
+	wg.Wait()
 }
 
 // Run runs the cells of a plan that have no result, and fills these in. ended is called for each cell that has
 // ended, one at a time. interrupted reports whether a signal ended the sweep.
 func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
-	stop, over := make(chan struct{}), make(chan struct{})
-	var mu sync.Mutex // guards running, and ended
+	over := make(chan struct{})
+	var mu sync.Mutex // guards running, interrupted and ended
 	running := map[int]chan os.Signal{}
 	judge := newJudge(s, plan)
 	defer judge.close()
@@ -133,10 +124,7 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 					return
 				}
 				mu.Lock()
-				if run.Ends(sig) && !interrupted {
-					interrupted = true
-					close(stop)
-				}
+				interrupted = interrupted || run.Ends(sig)
 				for i := range running {
 					tell(i, sig)
 				}
@@ -152,27 +140,26 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 		})
 	})
 	s.each(func(i int) {
-		if plan[i].Result != nil {
+		o, signals := s.options(i), make(chan os.Signal, 2)
+		mu.Lock()
+		ending := interrupted || plan[i].Result != nil
+		if !ending {
+			running[i] = signals
+		}
+		mu.Unlock()
+		if ending {
 			return
 		}
 		if plan[i].earlier != nil {
 			if stopped := judge.settle(i); stopped > 0 { // earlier runs have decided it
 				mu.Lock()
 				defer mu.Unlock()
+				delete(running, i)
 				plan[i].Result, plan[i].Stopped = plan[i].earlier, stopped
 				ended(i)
 				return
 			}
 		}
-		o := s.options(i)
-		signals := make(chan os.Signal, 2)
-		mu.Lock()
-		if interrupted {
-			mu.Unlock()
-			return
-		}
-		running[i] = signals
-		mu.Unlock()
 		o.Signals = signals
 		o.Reuse = true // another process may have run it meanwhile
 		o.OnEntered = func(id int64) { judge.began(i, id) }
@@ -183,7 +170,7 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 		delete(running, i)
 		plan[i].Result, plan[i].Err, plan[i].Stopped = result, err, stopped
 		ended(i)
-	}, s.Jobs, stop)
+	}, s.Jobs)
 	close(over)
 	passing.Wait()
 	return interrupted

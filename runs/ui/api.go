@@ -16,6 +16,7 @@ import (
 	"drun/history"
 	"drun/history/query"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -50,7 +51,7 @@ var routes = map[string]route{
 	"runs/{run}/sources/diff": {takes: []string{"with"}, answer: ofRun(sourceDiff), slots: busy},
 	"runs/{run}/usage":        {answer: ofRun(usage), slots: busy},
 	"runs/{run}/ranks":        {answer: ofRun(ranks)}, // a stopped run makes it wait for seconds, but it reads little
-	"runs/{run}/checkpoints":  {answer: (*Server).ofCheckpoints, slots: busy},
+	"runs/{run}/checkpoints":  {answer: func(s *Server, db *history.DB, r *request) (any, error) { return ofRun(s.kept)(s, db, r) }, slots: busy},
 	"runs/{run}/histograms":   {takes: []string{"name", "points"}, answer: ofRun(histogramsOf), slots: busy},
 	"runs/{run}/artifacts":    {answer: ofRun(func(db *history.DB, id int64, _ *request) (any, error) { return db.Artifacts(id) }), slots: busy},
 	"runs/{run}/events": {takes: []string{"metric", "seen", "x", "points", "smooth", "show", "calls", "rank", "grep", "limit", "after"},
@@ -196,22 +197,18 @@ type chosen struct {
 	ids []int64
 }
 
-func (s *Server) runs(db *history.DB, r *request) (any, error) {
+func (s *Server) runs(db *history.DB, r *request) (_ any, err error) {
+	defer try.Caught(&err)
 	limit, offset := r.number("limit", 20, 1, 1_000_000), r.number("offset", 0, 0, 1<<53)
-	err := r.err
+	err = r.err
 	if err != nil {
 		return nil, err
 	}
 	columns := []*query.Expr(nil)
 	if text := r.values.Get("columns"); text != "" {
-		if columns, err = query.ParseList("columns", text); err != nil {
-			return nil, err
-		}
+		columns = try.To(query.ParseList("columns", text))
 	}
-	all, err := s.choose(db, r.values, columns)
-	if err != nil {
-		return nil, err
-	}
+	all := try.To(s.choose(db, r.values, columns))
 	list, ids := &all.listing, all.ids
 	ids = ids[min(offset, int64(len(ids))):]
 	ids = ids[:min(limit, int64(len(ids)))]
@@ -224,12 +221,10 @@ func (s *Server) runs(db *history.DB, r *request) (any, error) {
 }
 
 // choose selects the runs that a request asks for, and divides them into groups.
-func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr) (chosen, error) {
+func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr) (_ chosen, err error) {
+	defer try.Caught(&err)
 	by := url.Values{"where": values["where"], "tag": values["tag"], "sort": values["sort"], "trash": values["trash"], "group": values["group"]}
-	grouped, err := grouping(values)
-	if err != nil {
-		return chosen{}, err
-	}
+	grouped := try.To(grouping(values))
 	if grouped != nil {
 		by["columns"] = values["columns"]
 	}
@@ -240,24 +235,17 @@ func (s *Server) choose(db *history.DB, values url.Values, columns []*query.Expr
 	if latest.by == by.Encode() && latest.at == now && now.Settled(latest.taken) && taken.Sub(latest.taken) < time.Minute {
 		return latest, nil
 	}
-	where, keys, err := query.ParseSelection("", values["where"], values["tag"], values["sort"])
-	if err != nil {
-		return chosen{}, err
-	}
+	where, keys := try.To2(query.ParseSelection("", values["where"], values["tag"], values["sort"]))
 	if grouped != nil {
 		keys = append([]query.Key{{Expr: grouped}}, keys...)
 	}
 	found := chosen{by: by.Encode(), at: now, taken: taken}
-	if found.ids, found.Notes, err = query.Choose(db, values.Get("trash") != "", where, keys); err != nil {
-		return chosen{}, err
-	}
+	found.ids, found.Notes = try.To2(query.Choose(db, values.Get("trash") != "", where, keys))
 	if found.Notes == nil {
 		found.Notes = []string{}
 	}
 	if grouped != nil {
-		if found.Groups, err = groups(db, found.ids, grouped, columns); err != nil {
-			return chosen{}, err
-		}
+		found.Groups = try.To(groups(db, found.ids, grouped, columns))
 		found.ids = nil // values that sort as equal, such as 1 and True, are separate groups
 		for _, g := range found.Groups {
 			found.ids = append(found.ids, g.IDs...)
@@ -421,10 +409,6 @@ func usage(db *history.DB, id int64, _ *request) (any, error) { return db.Usage(
 
 func ranks(db *history.DB, id int64, r *request) (any, error) {
 	return report.Doing(r.Context(), db, id)
-}
-
-func (s *Server) ofCheckpoints(db *history.DB, r *request) (any, error) {
-	return ofRun(s.kept)(s, db, r)
 }
 
 func (s *Server) kept(db *history.DB, id int64, _ *request) (any, error) {

@@ -11,6 +11,7 @@ import (
 
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // curve is a metric of a run, for a chart.
@@ -88,22 +89,14 @@ func viewOf(r *request) (v view, err error) {
 }
 
 // curves returns a metric of several runs, in their order; runs without it are skipped.
-func (s *Server) curves(db *history.DB, r *request) (any, error) {
-	v, err := viewOf(r)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) curves(db *history.DB, r *request) (_ any, err error) {
+	defer try.Caught(&err)
+	v := try.To(viewOf(r))
 	if v.metric == "" {
 		return nil, exit.Errorf(exit.Usage, "want a metric, as metric=loss")
 	}
-	ids, err := findRuns(db, r.values)
-	if err != nil {
-		return nil, err
-	}
-	by, err := grouping(r.values)
-	if err != nil {
-		return nil, err
-	}
+	ids := try.To(findRuns(db, r.values))
+	by := try.To(grouping(r.values))
 	if by != nil {
 		return s.bundles(db, ids, by, v)
 	}

@@ -12,39 +12,25 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/try"
 	"drun/runs/report"
 	"drun/starlib/checkpoint"
 )
 
 // safetensors sends the tensors of a checkpoint as a file.
-func (s *Server) safetensors(w http.ResponseWriter, r *request) error {
+func (s *Server) safetensors(w http.ResponseWriter, r *request) (err error) {
+	defer try.Caught(&err)
 	rank := r.number("rank", 0, 0, 1<<31)
 	if r.err != nil {
 		return r.err
 	}
-	db, id, err := s.find(r)
-	if err != nil {
-		return err
-	}
-	store, err := s.checkpoints()
-	if err != nil {
-		return err
-	}
-	list, err := report.Checkpoints(db, store, fmt.Sprintf("%d@%s", id, r.PathValue("step")))
-	if err != nil {
-		return err
-	}
-	if err := list[0].Gone(s.home); err != nil {
-		return err
-	}
-	tensors, err := report.Tensors(store, list[0], int(rank), r.values.Has("rank"))
-	if err != nil {
-		return err
-	}
+	db, id := try.To2(s.find(r))
+	store := try.To(s.checkpoints())
+	list := try.To(report.Checkpoints(db, store, fmt.Sprintf("%d@%s", id, r.PathValue("step"))))
+	try.Ok(list[0].Gone(s.home))
+	tensors := try.To(report.Tensors(store, list[0], int(rank), r.values.Has("rank")))
 	var file bytes.Buffer // buffered, so that an error sends no partial file
-	if _, err := checkpoint.Export(&file, ".safetensors", tensors); err != nil {
-		return err
-	}
+	try.To(checkpoint.Export(&file, ".safetensors", tensors))
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadWithin))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.Itoa(file.Len()))
@@ -54,23 +40,15 @@ func (s *Server) safetensors(w http.ResponseWriter, r *request) error {
 }
 
 // artifact sends what a run has kept: a PNG image to be shown, everything else as a file to be saved.
-func (s *Server) artifact(w http.ResponseWriter, r *request) error {
-	db, id, err := s.find(r)
-	if err != nil {
-		return err
-	}
-	all, err := db.Artifacts(id)
-	if err != nil {
-		return err
-	}
+func (s *Server) artifact(w http.ResponseWriter, r *request) (err error) {
+	defer try.Caught(&err)
+	db, id := try.To2(s.find(r))
+	all := try.To(db.Artifacts(id))
 	i := slices.IndexFunc(all, func(a records.Artifact) bool { return a.SHA256 == r.PathValue("sha256") })
 	if i < 0 {
 		return &history.NotFound{What: fmt.Sprintf("run %d has kept nothing with the SHA-256 %.64s", id, r.PathValue("sha256")), Near: fmt.Sprintf("drun artifacts %d lists them", id)}
 	}
-	data, err := db.Content(&all[i])
-	if err != nil {
-		return err
-	}
+	data := try.To(db.Content(&all[i]))
 	if http.DetectContentType(data) == "image/png" {
 		w.Header().Set("Content-Type", "image/png")
 	} else {

@@ -21,6 +21,7 @@ import (
 	"drun/history/query"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -28,40 +29,28 @@ import (
 // server. A page loads its data as scripts, since browsers let files read nothing else. n is how many runs were
 // written.
 func (s *Server) Export(dir string, refs []string) (n int, err error) {
-	db, err := s.history()
-	if err != nil {
-		return 0, err
-	}
-	ids, err := report.Find(refs, db.Find)
-	if err != nil {
-		return 0, err
-	}
+	defer try.Caught(&err)
+	db := try.To(s.history())
+	ids := try.To(report.Find(refs, db.Find))
 	if len(refs) == 0 {
-		if ids, _, err = query.Choose(db, false, nil, nil); err != nil {
-			return 0, err
-		}
+		ids, _ = try.To2(query.Choose(db, false, nil, nil))
 	}
 	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
 		return 0, exit.WithHint(exit.Errorf(exit.Usage, "%s is not empty", dir), "give the name of a new folder")
 	}
-	if err = os.MkdirAll(filepath.Join(dir, "data"), 0o755); err == nil {
-		err = os.MkdirAll(filepath.Join(dir, "files"), 0o755)
-	}
-	if err == nil {
-		err = writePages(dir)
-	}
-	if err == nil {
-		err = writeIndex(db, dir, ids)
-	}
-	for _, id := range ids {
-		if err == nil {
-			err = s.writeRun(db, dir, id)
+	defer try.CaughtOr(&err, func() {
+		if errors.As(err, new(*fs.PathError)) {
+			err = exit.WithCode(err, exit.Storage)
 		}
+	})
+	try.Ok(os.MkdirAll(filepath.Join(dir, "data"), 0o755))
+	try.Ok(os.MkdirAll(filepath.Join(dir, "files"), 0o755))
+	try.Ok(writePages(dir))
+	try.Ok(writeIndex(db, dir, ids))
+	for _, id := range ids {
+		try.Ok(s.writeRun(db, dir, id))
 	}
-	if errors.As(err, new(*fs.PathError)) {
-		err = exit.WithCode(err, exit.Storage)
-	}
-	return len(ids), err
+	return len(ids), nil
 }
 
 func writePages(dir string) error {
@@ -79,22 +68,19 @@ func writePages(dir string) error {
 }
 
 // writeData writes a value as a script that passes it on as JSON.
-func writeData(dir, name string, v any) error {
+func writeData(dir, name string, v any) (err error) {
+	defer try.Caught(&err)
 	var text strings.Builder
-	if err := report.JSON(&text, v, ""); err != nil {
-		return err
-	}
-	quoted, err := json.Marshal(text.String())
-	if err != nil {
-		return err
-	}
+	try.Ok(report.JSON(&text, v, ""))
+	quoted := try.To(json.Marshal(text.String()))
 	return os.WriteFile(filepath.Join(dir, "data", name+".js"), fmt.Appendf(nil, "exportedData(%q, %s);\n", name, quoted), 0o644)
 }
 
 // columnsAtMost limits the parameters, and the metrics, in the table of exported runs.
 const columnsAtMost = 10
 
-func writeIndex(db *history.DB, dir string, ids []int64) error {
+func writeIndex(db *history.DB, dir string, ids []int64) (err error) {
+	defer try.Caught(&err)
 	recent, err := namesOf(db, false, newestRuns) // all names, since Where accepts what is in the table
 	if err != nil {
 		return err
@@ -107,14 +93,8 @@ func writeIndex(db *history.DB, dir string, ids []int64) error {
 		columns = append(columns, reference("metrics", name)+".last")
 	}
 	columns = append(columns, "world_size", "seed", "started", "seconds", "tags")
-	exprs, err := query.ParseList("columns", strings.Join(columns, ", "))
-	if err != nil {
-		return err
-	}
-	table, err := query.Table(db, ids, exprs)
-	if err != nil {
-		return err
-	}
+	exprs := try.To(query.ParseList("columns", strings.Join(columns, ", ")))
+	table := try.To(query.Table(db, ids, exprs))
 	compared, err := db.Compare(ids)
 	newest := int64(0)
 	for _, id := range ids {
@@ -136,25 +116,17 @@ func reference(kind, name string) string {
 	return kind + "[" + query.Quote(name) + "]"
 }
 
-func (s *Server) writeRun(db *history.DB, dir string, id int64) error {
-	detail, err := db.Get(id)
-	if err != nil {
-		return err
-	}
+func (s *Server) writeRun(db *history.DB, dir string, id int64) (err error) {
+	defer try.Caught(&err)
+	detail := try.To(db.Get(id))
 	data := map[string]any{"show": detail}
 	for name, read := range map[string]func(*history.DB, int64, *request) (any, error){
 		"logs": logs, "sources": sources, "checkpoints": s.kept, "usage": usage, "ranks": ranks,
 	} {
-		if data[name], err = read(db, id, &request{Request: &http.Request{}, values: url.Values{"limit": {"2000"}}}); err != nil {
-			return err
-		}
+		data[name] = try.To(read(db, id, &request{Request: &http.Request{}, values: url.Values{"limit": {"2000"}}}))
 	}
-	if data["curves"], err = s.exportedCurves(db, detail); err != nil {
-		return err
-	}
-	if data["artifacts"], data["histograms"], err = writeArtifacts(db, dir, id); err != nil {
-		return err
-	}
+	data["curves"] = try.To(s.exportedCurves(db, detail))
+	data["artifacts"], data["histograms"] = try.To2(writeArtifacts(db, dir, id))
 	return writeData(dir, "run-"+strconv.FormatInt(id, 10), data)
 }
 
@@ -203,34 +175,23 @@ type exportedArtifact struct {
 
 // writeArtifacts writes what a run has kept as files, and what the pages read of it as scripts. It returns the
 // list, and the histograms by name.
-func writeArtifacts(db *history.DB, dir string, id int64) ([]exportedArtifact, map[string]any, error) {
-	all, err := db.Artifacts(id)
-	if err != nil {
-		return nil, nil, err
-	}
+func writeArtifacts(db *history.DB, dir string, id int64) (_ []exportedArtifact, _ map[string]any, err error) {
+	defer try.Caught(&err)
+	all := try.To(db.Artifacts(id))
 	list, byName := []exportedArtifact{}, map[string]any{}
 	for i := range all {
 		a := &all[i]
 		file := a.SHA256 + cmp.Or(report.Suffixes[a.Kind], ".bin")
 		list = append(list, exportedArtifact{*a, file})
-		data, err := db.Content(a)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "files", file), data, 0o644); err != nil {
-			return nil, nil, err
-		}
+		data := try.To(db.Content(a))
+		try.Ok(os.WriteFile(filepath.Join(dir, "files", file), data, 0o644))
 		switch a.Kind {
 		case "histogram":
 			if byName[a.Name] == nil {
-				if byName[a.Name], err = histogramsOf(db, id, &request{values: url.Values{"name": {a.Name}}}); err != nil {
-					return nil, nil, err
-				}
+				byName[a.Name] = try.To(histogramsOf(db, id, &request{values: url.Values{"name": {a.Name}}}))
 			}
 		case "table", "text", "tensor":
-			if err := writeData(dir, "content-"+a.SHA256, map[string][]byte{"base64": data}); err != nil {
-				return nil, nil, err
-			}
+			try.Ok(writeData(dir, "content-"+a.SHA256, map[string][]byte{"base64": data}))
 		}
 	}
 	return list, byName, nil

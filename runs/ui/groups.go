@@ -12,6 +12,7 @@ import (
 	"drun/history/query"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // group is the runs that share a value of an expression.
@@ -46,21 +47,13 @@ func grouping(values map[string][]string) (*query.Expr, error) {
 }
 
 // groups divides runs by the value of an expression. The groups and their runs keep the order of ids.
-func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) ([]*group, error) {
-	id, err := query.ParseList("columns", "id")
-	if err != nil {
-		return nil, err
-	}
-	table, err := query.Table(db, ids, append(append(id, by), columns...))
-	if err != nil {
-		return nil, err
-	}
+func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) (_ []*group, err error) {
+	defer try.Caught(&err)
+	id := try.To(query.ParseList("columns", "id"))
+	table := try.To(query.Table(db, ids, append(append(id, by), columns...)))
 	all, byText, rows := []*group{}, map[string]*group{}, map[*group][][]any{}
 	for _, row := range table.Rows {
-		text, err := json.Marshal(row[1])
-		if err != nil {
-			return nil, err
-		}
+		text := try.To(json.Marshal(row[1]))
 		g := byText[string(text)]
 		if g == nil {
 			g = &group{Value: row[1]}
@@ -70,10 +63,7 @@ func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) 
 	}
 	for g, rows := range rows {
 		for i := range columns {
-			c, err := summarise(rows, i)
-			if err != nil {
-				return nil, err
-			}
+			c := try.To(summarise(rows, i))
 			g.Cells = append(g.Cells, c)
 		}
 	}
@@ -139,15 +129,10 @@ type bundle struct {
 }
 
 // bundles returns a metric of groups of runs; groups without it are skipped.
-func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([]*bundle, error) {
-	all, err := groups(db, ids, by, nil)
-	if err != nil {
-		return nil, err
-	}
-	runs, err := db.Select(history.Selection{IDs: ids})
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) (_ []*bundle, err error) {
+	defer try.Caught(&err)
+	all := try.To(groups(db, ids, by, nil))
+	runs := try.To(db.Select(history.Selection{IDs: ids}))
 	started := map[int64]time.Time{}
 	for _, r := range runs {
 		started[r.ID] = r.Started
@@ -169,20 +154,15 @@ func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) ([
 			}
 			return nil
 		}
-		err := each(func(run int64, s *series, l *line) {
+		try.Ok(each(func(run int64, s *series, l *line) {
 			b.Runs, b.Points, b.NotFinite = append(b.Runs, run), b.Points+len(s.step), b.NotFinite+s.notFinite
 			lay.add(l, v)
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 		if len(b.Runs) == 0 {
 			continue
 		}
 		b.begin(&lay, v)
-		if err := each(func(_ int64, _ *series, l *line) { b.add(l, v) }); err != nil {
-			return nil, err
-		}
+		try.Ok(each(func(_ int64, _ *series, l *line) { b.add(l, v) }))
 		b.end(v)
 		list = append(list, b)
 	}

@@ -8,6 +8,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // histograms are those that a run kept under one name, by step, thinned out evenly if there are many.
@@ -29,7 +30,8 @@ const (
 	mostHistograms    = 2000
 )
 
-func histogramsOf(db *history.DB, id int64, r *request) (any, error) {
+func histogramsOf(db *history.DB, id int64, r *request) (_ any, err error) {
+	defer try.Caught(&err)
 	name := r.values.Get("name")
 	if name == "" {
 		return nil, exit.Errorf(exit.Usage, "want the name of a histogram, as name=weights")
@@ -38,10 +40,7 @@ func histogramsOf(db *history.DB, id int64, r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	all, err := db.Artifacts(id)
-	if err != nil {
-		return nil, err
-	}
+	all := try.To(db.Artifacts(id))
 	found := slices.DeleteFunc(all, func(a records.Artifact) bool { return a.Kind != "histogram" || a.Name != name })
 	if len(found) == 0 {
 		return nil, &history.NotFound{What: fmt.Sprintf("run %d has kept no histogram %q", id, name), Near: fmt.Sprintf("drun artifacts %d lists what it has kept", id)}
@@ -50,10 +49,7 @@ func histogramsOf(db *history.DB, id int64, r *request) (any, error) {
 	n := min(len(found), int(most))
 	for i := range n {
 		a := &found[i*(len(found)-1)/max(n-1, 1)] // includes the first and the last
-		data, err := db.Content(a)
-		if err != nil {
-			return nil, err
-		}
+		data := try.To(db.Content(a))
 		h := histogram{}
 		if err := json.Unmarshal(data, &h); err != nil {
 			return nil, fmt.Errorf("the histogram %q: %w", name, err)

@@ -13,6 +13,7 @@ import (
 
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -25,8 +26,12 @@ const (
 	slowEvery   = 3 * time.Second        // for sections that are read as a whole and rarely change
 )
 
-// sections are what a page can show of a run, besides the run and its curves; true marks slow ones.
-var sections = map[string]bool{"logs": false, "ranks": false, "usage": true, "artifacts": true, "checkpoints": true}
+// slowSections are what a page can show of a run besides the run, its curves, logs and ranks, and how they are read.
+var slowSections = map[string]func(n *news, db *history.DB, id int64) (any, error){
+	"usage":       func(_ *news, db *history.DB, id int64) (any, error) { return db.Usage(id) },
+	"artifacts":   func(_ *news, db *history.DB, id int64) (any, error) { return db.Artifacts(id) },
+	"checkpoints": func(n *news, db *history.DB, id int64) (any, error) { return n.s.kept(db, id, nil) },
+}
 
 // news is what a page has been told of a run.
 type news struct {
@@ -61,7 +66,7 @@ func (s *Server) newsOf(r *request) (n *news, err error) {
 		n.metrics = append(n.metrics, told{metric, stateOf(seen[i]), n.view.points})
 	}
 	for _, section := range n.shows {
-		if _, ok := sections[section]; !ok {
+		if section != "logs" && section != "ranks" && slowSections[section] == nil {
 			return nil, exit.Errorf(exit.Usage, "show=%s: want logs, ranks, usage, artifacts or checkpoints", section)
 		}
 	}
@@ -97,11 +102,9 @@ func (s *Server) tell(w http.ResponseWriter, r *request) error {
 }
 
 // next returns what is new, as JSON; nil: nothing.
-func (n *news) next(ctx context.Context) ([]byte, error) {
-	db, id, err := n.s.find(n.request)
-	if err != nil {
-		return nil, err
-	}
+func (n *news) next(ctx context.Context) (_ []byte, err error) {
+	defer try.Caught(&err)
+	db, id := try.To2(n.s.find(n.request))
 	ranks := slices.Contains(n.shows, "ranks")
 	if ranks && !n.asked {
 		n.asked = true
@@ -114,9 +117,7 @@ func (n *news) next(ctx context.Context) ([]byte, error) {
 		}()
 	}
 	all := map[string]any{}
-	if err := n.read(ctx, db, id, all); err != nil {
-		return nil, err
-	}
+	try.Ok(n.read(ctx, db, id, all))
 	if ranks {
 		select {
 		case doing := <-n.ranks:
@@ -139,62 +140,35 @@ func (n *news) next(ctx context.Context) ([]byte, error) {
 }
 
 // read reads the sections from the history.
-func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[string]any) error {
+func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[string]any) (err error) {
+	defer try.Caught(&err)
 	select {
 	case n.s.busy <- struct{}{}:
 		defer func() { <-n.s.busy }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	run, err := db.Get(id) // first, so that everything written before the run's end is told
-	if err != nil {
-		return err
-	}
-	members, err := n.changed(run)
-	if len(members) > 0 {
+	run := try.To(db.Get(id)) // first, so that everything written before the run's end is told
+	if members := try.To(n.changed(run)); len(members) > 0 {
 		all["run"] = members
 	}
-	if err != nil {
-		return err
-	}
-	curves, err := n.curves(db, run)
-	if len(curves) > 0 {
+	if curves := try.To(n.curves(db, run)); len(curves) > 0 {
 		all["curves"] = curves
-	}
-	if err != nil {
-		return err
 	}
 	slow := time.Since(n.slow) >= slowEvery
 	if slow {
 		n.slow = time.Now()
 	}
 	for _, section := range n.shows {
-		var v any
-		switch {
-		case section == "logs":
-			if v, err = logs(db, id, n.request); err == nil {
-				tail := v.(*logTail)
-				n.request.values.Set("after", strconv.FormatInt(tail.Last, 10))
-				if len(tail.Lines) > 0 {
-					all[section] = tail
-				}
+		if section == "logs" {
+			tail := try.To(logs(db, id, n.request)).(*logTail)
+			n.request.values.Set("after", strconv.FormatInt(tail.Last, 10))
+			if len(tail.Lines) > 0 {
+				all[section] = tail
 			}
-		case section == "usage" && slow:
-			v, err = db.Usage(id)
-		case section == "artifacts" && slow:
-			v, err = db.Artifacts(id)
-		case section == "checkpoints" && slow:
-			v, err = n.s.kept(db, id, nil)
 		}
-		if err != nil {
-			return err
-		}
-		if sections[section] && slow {
-			text, err := marshal(v)
-			if err != nil {
-				return err
-			}
-			if n.differs(section, text) {
+		if read := slowSections[section]; read != nil && slow {
+			if text := try.To(marshal(try.To(read(n, db, id)))); n.differs(section, text) {
 				all[section] = json.RawMessage(text)
 			}
 		}
@@ -211,15 +185,11 @@ func (n *news) differs(section string, text []byte) bool {
 }
 
 // changed are the members of the run that differ from what was sent.
-func (n *news) changed(run *history.Detail) (map[string]json.RawMessage, error) {
-	text, err := marshal(run)
-	if err != nil {
-		return nil, err
-	}
+func (n *news) changed(run *history.Detail) (_ map[string]json.RawMessage, err error) {
+	defer try.Caught(&err)
+	text := try.To(marshal(run))
 	members := map[string]json.RawMessage{}
-	if err := json.Unmarshal(text, &members); err != nil {
-		return nil, err
-	}
+	try.Ok(json.Unmarshal(text, &members))
 	maps.DeleteFunc(members, func(name string, text json.RawMessage) bool { return !n.differs("run."+name, text) })
 	return members, nil
 }
