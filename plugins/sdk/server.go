@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/rpc"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -18,7 +20,7 @@ import (
 type server struct {
 	backend collective.Backend
 	arena   *wire.Arena
-	store   *store
+	store   store
 	stdio   sync.Once
 
 	executor atomic.Pointer[executor] // nil before Open
@@ -34,7 +36,15 @@ func newServer(backend collective.Backend) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &server{backend: backend, arena: arena, store: newStore(), comms: map[uint32]*comm{}}, nil
+	file := os.NewFile(wire.LifelineFD, "lifeline")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("no lifeline: %w", err)
+	}
+	// The process ends when its drun is gone, whatever it is doing.
+	lifeline := &wire.Lifeline{Conn: conn, Ended: func() { os.Exit(1) }}
+	return &server{backend: backend, arena: arena, store: store{rpc.NewClient(lifeline)}, comms: map[uint32]*comm{}}, nil
 }
 
 // Describe says what the backend is.

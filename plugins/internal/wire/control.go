@@ -24,8 +24,6 @@ type ControlServer interface {
 	Statistics(context.Context, *CommRequest) (*Counts, error)
 	// Close releases what a group holds; closing the world closes all groups.
 	Close(context.Context, *CommRequest) (*Done, error)
-	// Store carries the plugin's requests to the key-value store.
-	Store(StoreServer) error
 }
 
 // DescribeRequest asks what the plugin is.
@@ -82,38 +80,6 @@ type Failure struct {
 	Text   string
 }
 
-// StoreRequest is the plugin's use of the key-value store.
-type StoreRequest struct {
-	ID    uint64
-	Op    StoreOp
-	Key   string
-	Value []byte
-}
-
-// StoreOp is what a StoreRequest wants.
-type StoreOp uint8
-
-// The operations of the store.
-const (
-	StoreGet StoreOp = iota
-	StoreSet
-	StoreCancel // the plugin no longer waits for the reply to ID
-)
-
-// StoreReply answers a StoreGet.
-type StoreReply struct {
-	ID    uint64
-	Value []byte
-	Error string
-}
-
-type (
-	// StoreServer is the plugin's end of the stream of store requests.
-	StoreServer = grpc.BidiStreamingServer[StoreReply, StoreRequest]
-	// StoreClient is drun's end of that stream.
-	StoreClient = grpc.BidiStreamingClient[StoreReply, StoreRequest]
-)
-
 const serviceName = "drun.plugin.Control"
 
 var service = grpc.ServiceDesc{
@@ -123,16 +89,12 @@ var service = grpc.ServiceDesc{
 		Describe.serve(ControlServer.Describe), Open.serve(ControlServer.Open), Split.serve(ControlServer.Split),
 		Abort.serve(ControlServer.Abort), Statistics.serve(ControlServer.Statistics), Close.serve(ControlServer.Close),
 	},
-	Streams: []grpc.StreamDesc{{StreamName: "Store", ServerStreams: true, ClientStreams: true,
-		Handler: func(server any, stream grpc.ServerStream) error {
-			return server.(ControlServer).Store(&grpc.GenericServerStream[StoreReply, StoreRequest]{ServerStream: stream})
-		}}},
 }
 
 // A Method is a request of the control service, as [ControlServer] describes it.
 type Method[Q, R any] string
 
-// The requests, but for the stream of the store.
+// The requests.
 const (
 	Describe   Method[DescribeRequest, Description] = "Describe"
 	Open       Method[OpenRequest, Opened]          = "Open"
@@ -161,12 +123,6 @@ func (m Method[Q, R]) serve(answer func(ControlServer, context.Context, *Q) (*R,
 			}
 			return answer(server.(ControlServer), ctx, request)
 		}}
-}
-
-// OpenStore opens the stream of a plugin's requests to the store.
-func OpenStore(ctx context.Context, plugin *grpc.ClientConn) (StoreClient, error) {
-	stream, err := plugin.NewStream(ctx, &service.Streams[0], "/"+serviceName+"/Store", inCBOR)
-	return &grpc.GenericClientStream[StoreReply, StoreRequest]{ClientStream: stream}, err
 }
 
 // inCBOR encodes a request and its answer as CBOR, like all of drun's messages.
