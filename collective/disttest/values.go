@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 
 	"drun/collective"
 	"drun/kernel/dtype"
@@ -30,13 +31,8 @@ func random(rng *rand.Rand, dt dtype.Type, n int) []byte {
 			s[i] = complex(float32(rng.IntN(9)-4), float32(rng.IntN(9)-4))
 		}
 	case dtype.Float16, dtype.BFloat16:
-		var small [8]uint16
-		for v := range small {
-			small[v] = encodeHalf(dt, v)
-		}
 		for i := range n {
-			v := small[rng.Uint32()%8]
-			b[2*i], b[2*i+1] = byte(v), byte(v>>8)
+			binary.LittleEndian.PutUint16(b[2*i:], uint16(halves[dt][rng.Uint32()%8]))
 		}
 	case dtype.Bool:
 		for i := range b {
@@ -67,36 +63,14 @@ func powers(rng *rand.Rand, dt dtype.Type, n int) []byte {
 	return b
 }
 
-// encodeHalf returns the bits of a small non-negative integer.
-func encodeHalf(dt dtype.Type, v int) uint16 {
-	if v == 0 {
-		return 0
-	}
-	exponent := 0
-	for v>>(exponent+1) > 0 {
-		exponent++
-	}
-	bits, bias := 10, 15
-	if dt == dtype.BFloat16 {
-		bits, bias = 7, 127
-	}
-	fraction := v<<bits>>exponent - 1<<bits
-	return uint16((exponent+bias)<<bits | fraction)
-}
+// halves are the bits of the integers from 0 on, as far as half precisions hold them exactly.
+var halves = map[dtype.Type][]half{dtype.Float16: encoded(float16), dtype.BFloat16: encoded(bfloat16)}
 
-func decodeHalf(dt dtype.Type, h uint16) int {
-	bits, bias := 10, 15
-	if dt == dtype.BFloat16 {
-		bits, bias = 7, 127
+func encoded(encode func(float64) half) (all []half) {
+	for v := range 257 {
+		all = append(all, encode(float64(v)))
 	}
-	v := 0
-	if exponent := int(h>>bits) - bias; exponent >= 0 && exponent < 10 {
-		v = (int(h)&(1<<bits-1) | 1<<bits) << exponent >> bits
-	}
-	if encodeHalf(dt, v) != h {
-		panic("disttest: not a small integer")
-	}
-	return v
+	return all
 }
 
 // integers is the model for integers: their average is that of the exact sum, truncated toward zero.
@@ -152,13 +126,12 @@ func reduce(inputs [][]byte, dt dtype.Type, op dtype.ReduceOp) []byte {
 	default:
 		f := number[int](op)
 		for i := 0; i < len(out.Data); i += 2 {
-			at := func(b []byte) int { return decodeHalf(dt, uint16(b[i])|uint16(b[i+1])<<8) }
+			at := func(b []byte) int { return slices.Index(halves[dt], half(binary.LittleEndian.Uint16(b[i:]))) }
 			v := at(inputs[0])
 			for _, in := range inputs[1:] {
 				v = f(v, at(in))
 			}
-			h := encodeHalf(dt, v)
-			out.Data[i], out.Data[i+1] = byte(h), byte(h>>8)
+			binary.LittleEndian.PutUint16(out.Data[i:], uint16(halves[dt][v]))
 		}
 	}
 	return out.Data
