@@ -118,17 +118,6 @@ func (r *Runner) native(dt dtype.Type, op dtype.ReduceOp) bool {
 	return !r.InRankOrder && !reduction.Exact(dt, op) && r.Library.Reduces(dt, op)
 }
 
-// half reports whether d is reduced in float32 and rounded once at the end.
-func half(d dtype.Type) bool { return d == dtype.Float16 || d == dtype.BFloat16 }
-
-// step is the operation between two contributions.
-func step(op dtype.ReduceOp) dtype.ReduceOp {
-	if op == dtype.Avg {
-		return dtype.Sum
-	}
-	return op
-}
-
 // divided turns the library's sum into an average.
 func (r *Runner) divided(b collective.Buffer, op dtype.ReduceOp, err error) error {
 	if err == nil && op == dtype.Avg {
@@ -143,7 +132,7 @@ func (r *Runner) allReduce(send, recv collective.Buffer, op dtype.ReduceOp) erro
 		return nil
 	case !r.native(send.DType, op):
 		return r.allInOrder(send, recv, op)
-	case half(send.DType):
+	case reduction.Half(send.DType):
 		wide := collective.Buffer{DType: dtype.Float32, Data: r.Room(4 * send.Count())}
 		reduction.Convert(wide, send)
 		if err := r.allReduce(wide, wide, op); err != nil {
@@ -152,7 +141,7 @@ func (r *Runner) allReduce(send, recv collective.Buffer, op dtype.ReduceOp) erro
 		reduction.Convert(recv, wide)
 		return nil
 	}
-	return r.divided(recv, op, r.Library.AllReduce(send, recv, step(op)))
+	return r.divided(recv, op, r.Library.AllReduce(send, recv, reduction.Step(op)))
 }
 
 func (r *Runner) reduce(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
@@ -164,17 +153,17 @@ func (r *Runner) reduce(send, recv collective.Buffer, op dtype.ReduceOp, root in
 		return nil
 	case !r.native(send.DType, op):
 		return r.rootInOrder(send, recv, op, root)
-	case half(send.DType):
+	case reduction.Half(send.DType):
 		both := r.Room(8 * n)
 		in, out := collective.Buffer{DType: dtype.Float32, Data: both[:4*n]}, collective.Buffer{DType: dtype.Float32, Data: both[4*n:]}
 		reduction.Convert(in, send)
-		err := r.divided(out, op, r.Library.Reduce(in, out, step(op), root))
+		err := r.divided(out, op, r.Library.Reduce(in, out, reduction.Step(op), root))
 		if err == nil && r.Rank == root {
 			reduction.Convert(recv, out)
 		}
 		return err
 	}
-	return r.divided(recv, op, r.Library.Reduce(send, recv, step(op), root))
+	return r.divided(recv, op, r.Library.Reduce(send, recv, reduction.Step(op), root))
 }
 
 func (r *Runner) reduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
@@ -182,5 +171,5 @@ func (r *Runner) reduceScatter(send, recv collective.Buffer, counts []int, op dt
 	if !ok || !r.native(send.DType, op) {
 		return r.scatterInOrder(send, recv, counts, op)
 	}
-	return r.divided(recv, op, library.ReduceScatter(send, recv, counts, step(op)))
+	return r.divided(recv, op, library.ReduceScatter(send, recv, counts, reduction.Step(op)))
 }

@@ -68,7 +68,7 @@ func (r *Runner) rootInOrder(send, recv collective.Buffer, op dtype.ReduceOp, ro
 func (r *Runner) part(send collective.Buffer, op dtype.ReduceOp) (mine collective.Buffer, sizes []int, err error) {
 	elem := send.DType.Size()
 	for rank := range r.Size {
-		from, to := cut(send.Count(), elem, rank, r.Size)
+		from, to := reduction.Share(send.Count(), elem, rank, r.Size)
 		sizes = append(sizes, (to-from)*elem)
 	}
 	n := sizes[r.Rank]
@@ -80,12 +80,4 @@ func (r *Runner) part(send collective.Buffer, op dtype.ReduceOp) (mine collectiv
 	}
 	r.combine(mine, parts, op)
 	return mine, sizes, nil
-}
-
-// cut returns where rank's part of count elements begins and ends; parts begin on cache lines.
-func cut(count, elem, rank, ranks int) (from, to int) {
-	line := max(1, 64/elem)
-	per := (count + ranks - 1) / ranks
-	per = (per + line - 1) / line * line
-	return min(rank*per, count), min((rank+1)*per, count)
 }
