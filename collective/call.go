@@ -93,8 +93,14 @@ type Call struct {
 	// Limit bounds an asynchronous call that nobody waits for; 0: no limit.
 	Limit time.Duration
 
-	Shape  []int // as the recipe sees the data; compared among ranks and shown
-	Origin       // which builtin of the recipe made the call, and where
+	Origin // which builtin of the recipe made the call, and where
+	Compared
+	Guarded
+}
+
+// Compared is what the ranks compare besides the call itself, and what errors show of it.
+type Compared struct {
+	Shape []int // as the recipe sees the data
 	// As is the element type of what the recipe passed, where the call itself carries only its size.
 	As dtype.Type
 	// Detail describes, when ranks disagree, what Shape cannot hold; may be nil.
@@ -105,8 +111,10 @@ type Call struct {
 	// is compared. If ranks called the same builtin but their Arguments or calls differ, the call ends with
 	// [ErrArguments], so that the builtin can say what differs. Only an [ArgumentVerifier] reads it.
 	Arguments uint64
+}
 
-	// Set by the board's guard.
+// Guarded is what the board's guard sets: the call's number in its group, and what a [Verifier] compares.
+type Guarded struct {
 	Group       uint32
 	Seq         uint64 // counts the collectives of the group, from 1
 	Fingerprint uint64 // equal on all ranks that made the same call; 0: not checked

@@ -1,14 +1,15 @@
 package shm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"drun/collective"
 	"drun/collective/progress"
+	"drun/collective/reduction"
 	"drun/collective/sharedmem"
 )
 
@@ -27,15 +28,13 @@ type Comm struct {
 	// The state of the collective that is running.
 	round   uint64
 	sources [][]byte // what is reduced, in rank order
-	reducer
+	reducer reduction.Reducer
 
 	calls   progress.Collectives
 	mailbox mailbox
 	wg      sync.WaitGroup // asynchronous calls
 
-	cause  atomic.Pointer[error] // why no call is possible any more
-	close  sync.Once
-	closed error
+	end progress.End
 
 	mapping  sync.RWMutex // held by Abort while it writes to the memory
 	unmapped bool
@@ -118,17 +117,16 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 		r.spin = min(r.spin, spinAsync)
 	}
 	err := r.do()
-	if err != nil && !errors.Is(err, collective.ErrArguments) && c.cause.Load() == nil {
+	if err != nil && !errors.Is(err, collective.ErrArguments) && c.end.Cause() == nil {
 		// Interrupted in the middle of its rounds, the group is unusable.
-		failure := fmt.Errorf("an earlier call on this group failed: %w", err)
-		c.cause.CompareAndSwap(nil, &failure)
+		c.end.Fail(fmt.Errorf("an earlier call on this group failed: %w", err))
 	}
 	return err
 }
 
 func (c *Comm) failed() error {
-	if err := c.cause.Load(); err != nil {
-		return *err
+	if err := c.end.Cause(); err != nil {
+		return err
 	}
 	if c.control.aborted.Load() != 0 {
 		return errAborted
@@ -137,7 +135,7 @@ func (c *Comm) failed() error {
 }
 
 func (c *Comm) Abort(cause error) {
-	c.cause.CompareAndSwap(nil, &cause)
+	c.end.Fail(cause)
 	c.mapping.RLock()
 	defer c.mapping.RUnlock()
 	if c.unmapped {
@@ -149,25 +147,22 @@ func (c *Comm) Abort(cause error) {
 }
 
 func (c *Comm) Close() error {
-	c.close.Do(func() {
-		err := collective.ErrClosed
+	return c.end.Close(func() error {
 		pending := c.calls.Last().Pending()
-		c.cause.CompareAndSwap(nil, &err)
+		c.end.Fail(collective.ErrClosed)
 		if pending {
-			c.Abort(err)
+			c.Abort(collective.ErrClosed)
 		}
 		c.mailbox.doorbell(c.rank).Open() // its waits look at the cause
 		c.wg.Wait()
 		c.mapping.Lock()
 		defer c.mapping.Unlock()
 		last := int(c.control.closed.Add(1)) == c.size
-		c.closed, c.unmapped = sharedmem.Unmap(c.mem), true
+		err := sharedmem.Unmap(c.mem)
+		c.unmapped = true
 		if last {
 			sharedmem.Discard(c.region.file, c.offset, c.layout.total)
 		}
-		if err := c.region.release(); c.closed == nil {
-			c.closed = err
-		}
+		return cmp.Or(err, c.region.release())
 	})
-	return c.closed
 }

@@ -31,7 +31,7 @@ type port struct {
 }
 
 func newPort(x *process, world collective.World) *port {
-	return &port{process: x, memory: memory{arena: x.arena}, poll: sharedmem.PollBeside(2 * max(1, world.LocalSize))}
+	return &port{process: x, memory: memory{arena: x.arena}, poll: sharedmem.PollBeside(besides(world))}
 }
 
 // submit hands a call to the plugin. The caller holds mu.
@@ -45,9 +45,9 @@ func (p *port) submit(w *pluginCall) {
 	p.arena.Submit(w.index)
 	// The plugin's first executor may be busy with a synchronous call.
 	if before > 0 {
-		p.arena.Standby.Ring()
+		p.arena.Standby.Open()
 	} else {
-		p.arena.Work.Ring()
+		p.arena.Work.Open()
 	}
 }
 

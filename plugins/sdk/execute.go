@@ -43,7 +43,7 @@ const startLimit = 500 * time.Millisecond
 func (x *executor) inline() {
 	for {
 		if !x.step(true) && !x.poll.Until(x.arena.Waiting) {
-			x.arena.Work.Sleep(x.arena.Waiting)
+			x.arena.Work.Sleep(time.Second, x.arena.Waiting)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (x *executor) inline() {
 // standby starts calls while inline is blocked. It never blocks itself.
 func (x *executor) standby() {
 	for {
-		x.arena.Standby.Sleep(x.arena.Waiting)
+		x.arena.Standby.Sleep(time.Second, x.arena.Waiting)
 		for x.step(false) {
 			continue
 		}
@@ -175,7 +175,7 @@ func (r *running) read() (collective.Call, error) {
 	c := collective.Call{
 		Kind: collective.Kind(s.Kind), Reduce: dtype.ReduceOp(s.Reduce), Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag),
 		Send: collective.Buffer{DType: dtype.Type(s.SendType)}, Recv: collective.Buffer{DType: dtype.Type(s.RecvType)},
-		Async: s.Async != 0, Paired: s.Paired != 0, Limit: time.Duration(s.Limit), Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint,
+		Async: s.Async != 0, Paired: s.Paired != 0, Limit: time.Duration(s.Limit), Guarded: collective.Guarded{Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint},
 	}
 	var err error
 	if c.Send.Data, err = r.arena.Bytes(s.Send); err != nil {

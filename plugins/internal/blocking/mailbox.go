@@ -80,7 +80,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	to, data := call.Peer, call.Send
 	h := Header{Header: messages.Header{Tag: int64(call.Tag), Bytes: uint64(len(data.Data)), DType: data.DType}}
 	out := progress.Go(&c.wg, 0, m.sends[to], func(context.Context) error { // messages to a rank keep their order
-		if err := c.failed(); err != nil {
+		if err := c.end.Cause(); err != nil {
 			return err
 		}
 		return c.wrap(c.engine.Send(to, h, data.Data))
@@ -120,7 +120,7 @@ func (m *mailbox) flush(limit time.Duration) bool {
 		}
 		select {
 		case <-sent.Ended():
-		case <-m.comm.ended:
+		case <-m.comm.end.Ended:
 			return false
 		case <-over:
 			return false
