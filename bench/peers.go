@@ -44,22 +44,20 @@ var variants = map[string][]string{
 
 // install says how to install a peer; Debian's packages on Debian and Ubuntu.
 var install = map[string]string{
-	torchName:        todayInstall,
-	compiledName:     todayInstall,
-	jaxName:          todayInstall,
-	debianName:       packages + "python3-torch python3-numpy",
-	debianWideName:   packages + "python3-torch python3-numpy",
-	llmcName:         "git clone https://github.com/karpathy/llm.c elsewhere, and name that folder in LLMC",
-	mpiName:          packages + "openmpi-bin libopenmpi-dev",
-	glooName:         packages + "libgloo-dev g++",
-	openBLASName:     packages + "libopenblas0-pthread",
-	openBLASWideName: packages + "libopenblas0-pthread",
-	mlflowName:       "make exchange",
+	torchName: todayInstall, compiledName: todayInstall, jaxName: todayInstall,
+	debianName: debianInstall, debianWideName: debianInstall,
+	llmcName:     "git clone https://github.com/karpathy/llm.c elsewhere, and name that folder in LLMC",
+	mpiName:      packages + "openmpi-bin libopenmpi-dev",
+	glooName:     packages + "libgloo-dev g++",
+	openBLASName: openBLASInstall, openBLASWideName: openBLASInstall,
+	mlflowName: "make exchange",
 }
 
 const (
-	packages     = "apt-get install --no-install-recommends "
-	todayInstall = "make bin/peers"
+	packages        = "apt-get install --no-install-recommends "
+	todayInstall    = "make bin/peers"
+	debianInstall   = packages + "python3-torch python3-numpy"
+	openBLASInstall = packages + "libopenblas0-pthread"
 )
 
 // The interpreters that have PyTorch of today and JAX, and MLflow.
@@ -114,6 +112,28 @@ func findPeers(ctx context.Context, folder string) *peers {
 		}
 	}
 	return p
+}
+
+// ofToday and ofDebian are command lines of scripts in the two Pythons.
+func ofToday(script string, args ...string) []string {
+	return append([]string{todayPython, filepath.Join(peerSources, script)}, args...)
+}
+
+func (p *peers) ofDebian(script string, args ...string) []string {
+	return append([]string{p.debian, filepath.Join(peerSources, script)}, args...)
+}
+
+// wide tells Debian's PyTorch to use AVX-512.
+var wide = []string{"env", "ATEN_CPU_CAPABILITY=avx512"}
+
+// torch runs a script with each PyTorch: today's, and Debian's by default and with AVX-512.
+func (p *peers) torch(group, suffix string, ranks int, script string, args ...string) []probe {
+	line := p.ofDebian(script, args...)
+	return []probe{
+		{group, torchName, suffix, printed(ofToday(script, args...), ranks)},
+		{group, debianName, suffix, printed(line, ranks)},
+		{group, debianWideName, suffix, printed(append(slices.Clone(wide), line...), ranks)},
+	}
 }
 
 func (p *peers) built(name string) string { return filepath.Join(p.folder, name) }

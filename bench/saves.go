@@ -114,7 +114,7 @@ func (n *network) head() (bytes [2]float64, err error) {
 
 // watchAgents raises the peaks to the most memory, in MiB, that the agent of each node has had.
 func (n *network) watchAgents(peaks []float64, stop <-chan struct{}) {
-	agents := map[string]int{} // by process, the node
+	agents := map[int]int{} // by process, the node
 	for tick := 0; ; tick++ {
 		select {
 		case <-stop:
@@ -129,24 +129,15 @@ func (n *network) watchAgents(peaks []float64, stop <-chan struct{}) {
 			if err != nil {
 				continue
 			}
-			for _, pid := range strings.Fields(string(text)) {
-				if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && strings.Contains(string(line), "\x00run\x00") {
+			for _, field := range strings.Fields(string(text)) {
+				pid, _ := strconv.Atoi(field)
+				if strings.Contains(commandLine(pid), "\x00run\x00") {
 					agents[pid] = node
 				}
 			}
 		}
 		for pid, node := range agents {
-			status, err := os.ReadFile("/proc/" + pid + "/status")
-			if err != nil {
-				delete(agents, pid)
-				continue
-			}
-			if _, rest, ok := strings.Cut(string(status), "VmHWM:"); ok {
-				var kib float64
-				if _, err := fmt.Sscan(rest, &kib); err == nil {
-					peaks[node] = max(peaks[node], kib/1024)
-				}
-			}
+			peaks[node] = max(peaks[node], ownSize(pid))
 		}
 	}
 }

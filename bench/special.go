@@ -37,17 +37,6 @@ func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
 	}
 }
 
-// residentSize is what sized measures, without the figures that the agent prints.
-func residentSize(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
-	return func(ctx context.Context) ([]figure, error) {
-		figures, err := sized(name, args, of)(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return figures[len(figures)-1:], nil
-	}
-}
-
 // sized watches an agent: the last figure is the largest size, in MiB, that of gave while it ran; those before are
 // what it printed.
 func sized(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
@@ -77,35 +66,42 @@ func sized(name string, args []string, of func(agent int) float64) func(context.
 	}
 }
 
-// onlySize is residentSize without what the agent printed.
+// onlySize is sized without what the agent printed.
 func onlySize(name string, args []string, of func(agent int) float64) func(context.Context) ([]figure, error) {
-	run := residentSize(name, args, of)
 	return func(ctx context.Context) ([]figure, error) {
-		figures, err := run(ctx)
+		figures, err := sized(name, args, of)(ctx)
 		return figures[max(0, len(figures)-1):], err
 	}
 }
 
-// ownSize returns the peak size, in MiB, of a process.
+// ownSize returns the peak size, in MiB, of a process; 0 if it has ended.
 func ownSize(pid int) float64 {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	return peakResident(string(status))
+}
+
+// peakResident reads VmHWM, in MiB, from a process's status.
+func peakResident(status string) (kib float64) {
+	_, size, _ := strings.Cut(status, "VmHWM:")
+	_, _ = fmt.Sscan(size, &kib)
+	return kib / 1024
+}
+
+func commandLine(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return string(line)
 }
 
 // largestChild returns the largest peak, in MiB, of a process's children. One that has not executed its program yet shows its
 // parent's memory, and does not count.
 func largestChild(parent int) float64 {
 	largest := 0.0
-	command := func(pid string) string {
-		line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-		return string(line)
-	}
-	own := command(strconv.Itoa(parent))
+	own := commandLine(parent)
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	for _, path := range threads {
 		children, _ := os.ReadFile(path)
 		for _, child := range strings.Fields(string(children)) {
-			if pid, _ := strconv.Atoi(child); command(child) != own {
+			if pid, _ := strconv.Atoi(child); commandLine(pid) != own {
 				largest = max(largest, ownSize(pid))
 			}
 		}
@@ -142,17 +138,6 @@ func plainFile(folder string) func(context.Context) ([]figure, error) {
 		}
 		return figures, nil
 	}
-}
-
-// peakResident reads VmHWM, in MiB, from a process's status.
-func peakResident(status string) float64 {
-	for line := range strings.Lines(status) {
-		if size, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, _ := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(size), "kB")), 64)
-			return kib / 1024
-		}
-	}
-	return 0
 }
 
 // digitsHistory trains digits.star three times into a new history: twice the same, and with another number of

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -60,8 +61,6 @@ func (t training) once(args []string) func(context.Context) ([]figure, error) {
 
 const firstStep = "gpt, first step, start to exit"
 
-func script(name string) string { return filepath.Join(peerSources, name) }
-
 // peersOf are the programs that train a model on one rank.
 func (t training) peersOf(model string, steps, threads int) (all []probe) {
 	suffix := ", 1 rank"
@@ -70,17 +69,17 @@ func (t training) peersOf(model string, steps, threads int) (all []probe) {
 	}
 	environment := []string{"env", fmt.Sprintf("OMP_NUM_THREADS=%d", threads), "TORCHINDUCTOR_CACHE_DIR=" + filepath.Join(t.folder, "compiled")}
 	line := func(args ...string) []string { return append(environment[:len(environment):len(environment)], args...) }
-	today := line(todayPython, script("train_torch.py"))
-	debian := line(t.peers.debian, script("train_torch.py"))
+	today := line(ofToday("train_torch.py")...)
+	debian := line(t.peers.ofDebian("train_torch.py")...)
 	add := func(who string, run func(context.Context) ([]figure, error)) {
 		all = append(all, probe{groupTrain, who, suffix, run})
 	}
 	add(torchName, t.beside(today, model, steps))
 	add(compiledName, t.beside(today, model, steps, "compile"))
-	add(jaxName, t.beside(line(todayPython, script("train_jax.py")), model, steps))
+	add(jaxName, t.beside(line(ofToday("train_jax.py")...), model, steps))
 	if model != gpt2 && threads == 1 {
 		add(debianName, t.beside(debian, model, steps))
-		add(debianWideName, t.beside(append([]string{"env", "ATEN_CPU_CAPABILITY=avx512"}, debian...), model, steps))
+		add(debianWideName, t.beside(append(slices.Clone(wide), debian...), model, steps))
 	}
 	return all
 }
@@ -88,15 +87,10 @@ func (t training) peersOf(model string, steps, threads int) (all []probe) {
 func (t training) probes() (all []probe) {
 	for _, m := range models {
 		path, steps := "bench/"+m.name+".star", "steps="+strconv.Itoa(m.steps)
-		ddp := []string{script("train_torch.py"), m.name, strconv.Itoa(m.steps), "-"}
 		all = append(all, probe{groupTrain, drunName, ", 1 rank", printed(t.recipe(path, 1, 1, "-p", steps, "-p", "save=true"), 0)})
 		all = append(all, t.peersOf(m.name, m.steps, 1)...)
-		all = append(all,
-			probe{groupTrain, drunName, ", 2 ranks", printed(t.recipe(path, 2, 1, "-p", steps), 0)},
-			probe{groupTrain, torchName, ", 2 ranks", printed(append([]string{todayPython}, ddp...), 2)},
-			probe{groupTrain, debianName, ", 2 ranks", printed(append([]string{t.peers.debian}, ddp...), 2)},
-			probe{groupTrain, debianWideName, ", 2 ranks", printed(append([]string{"env", "ATEN_CPU_CAPABILITY=avx512", t.peers.debian}, ddp...), 2)},
-		)
+		all = append(all, probe{groupTrain, drunName, ", 2 ranks", printed(t.recipe(path, 2, 1, "-p", steps), 0)})
+		all = append(all, t.peers.torch(groupTrain, ", 2 ranks", 2, "train_torch.py", m.name, strconv.Itoa(m.steps), "-")...)
 		if m.both > 0 {
 			all = append(all, probe{groupTrain, drunName, ", 1 rank, 2 threads", printed(t.recipe(path, 1, 2, "-p", steps), 0)})
 			all = append(all, t.peersOf(m.name, m.steps, 2)...)
@@ -105,9 +99,9 @@ func (t training) probes() (all []probe) {
 	return append(all,
 		probe{groupTrain, drunName, "", itself(productsCommand)},
 		probe{groupTrain, drunName, "", timed(firstStep, 3, t.recipe("bench/gpt.star", 1, 1, "-p", "steps=0"), 0)},
-		probe{groupTrain, torchName, "", t.once([]string{todayPython, script("train_torch.py"), "once"})},
-		probe{groupTrain, compiledName, "", t.once([]string{todayPython, script("train_torch.py"), "compile-once"})},
-		probe{groupTrain, jaxName, "", t.once([]string{todayPython, script("train_jax.py"), "once"})},
+		probe{groupTrain, torchName, "", t.once(ofToday("train_torch.py", "once"))},
+		probe{groupTrain, compiledName, "", t.once(ofToday("train_torch.py", "compile-once"))},
+		probe{groupTrain, jaxName, "", t.once(ofToday("train_jax.py", "once"))},
 	)
 }
 
@@ -137,10 +131,8 @@ func (t training) largeProbes(more ...string) []probe {
 		}}
 	}
 	all := []probe{}
-	for threads, suffix := range []string{1: ", 1 rank", 2: ", 1 rank, 2 threads"} {
-		if threads == 0 {
-			continue
-		}
+	for i, suffix := range []string{", 1 rank", ", 1 rank, 2 threads"} {
+		threads := i + 1
 		all = append(all, own(threads, suffix))
 		all = append(all, t.peersOf(gpt2, gpt2Steps, threads)...)
 		all = append(all, probe{groupLarge, llmcName, suffix, func(ctx context.Context) ([]figure, error) {

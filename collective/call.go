@@ -3,6 +3,7 @@ package collective
 import (
 	"strconv"
 	"time"
+	"unsafe"
 
 	"drun/kernel/dtype"
 )
@@ -93,8 +94,14 @@ type Call struct {
 	// Limit bounds an asynchronous call that nobody waits for; 0: no limit.
 	Limit time.Duration
 
-	Shape  []int // as the recipe sees the data; compared among ranks and shown
-	Origin       // which builtin of the recipe made the call, and where
+	Origin // which builtin of the recipe made the call, and where
+	Compared
+	Guarded
+}
+
+// Compared is what the ranks compare besides the call itself, and what errors show of it.
+type Compared struct {
+	Shape []int // as the recipe sees the data
 	// As is the element type of what the recipe passed, where the call itself carries only its size.
 	As dtype.Type
 	// Detail describes, when ranks disagree, what Shape cannot hold; may be nil.
@@ -105,8 +112,10 @@ type Call struct {
 	// is compared. If ranks called the same builtin but their Arguments or calls differ, the call ends with
 	// [ErrArguments], so that the builtin can say what differs. Only an [ArgumentVerifier] reads it.
 	Arguments uint64
+}
 
-	// Set by the board's guard.
+// Guarded is what the board's guard sets: the call's number in its group, and what a [Verifier] compares.
+type Guarded struct {
 	Group       uint32
 	Seq         uint64 // counts the collectives of the group, from 1
 	Fingerprint uint64 // equal on all ranks that made the same call; 0: not checked
@@ -298,3 +307,63 @@ func NewSend(b Buffer, dst, tag int) Call { return Call{Kind: Send, Peer: dst, T
 
 // NewRecv fills b with the next message from rank src (or [AnySource]) with that tag.
 func NewRecv(b Buffer, src, tag int) Call { return Call{Kind: Recv, Peer: src, Tag: tag, Recv: b} }
+
+// A Buffer is typed memory: Data holds whole elements of DType, contiguous and
+// aligned to the element.
+type Buffer struct {
+	DType dtype.Type
+	Data  []byte
+}
+
+// Element is a Go type whose slices can be used as buffers.
+type Element interface {
+	float32 | float64 | int64 | int32 | int8 | uint8 | bool | complex64
+}
+
+// Of returns a buffer that shares s's memory.
+func Of[T Element](s []T) Buffer {
+	var zero T
+	b := Buffer{DType: dtypeOf(any(zero))}
+	if len(s) > 0 {
+		b.Data = unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(zero)))
+	}
+	return b
+}
+
+func dtypeOf(v any) dtype.Type {
+	switch v.(type) {
+	case float32:
+		return dtype.Float32
+	case float64:
+		return dtype.Float64
+	case int64:
+		return dtype.Int64
+	case int32:
+		return dtype.Int32
+	case int8:
+		return dtype.Int8
+	case uint8:
+		return dtype.Uint8
+	case bool:
+		return dtype.Bool
+	}
+	return dtype.Complex64
+}
+
+// Slice returns the elements of b as a Go slice over the same memory; T must be the Go type of b's element type.
+func Slice[T Element](b Buffer) []T {
+	var zero T
+	n := len(b.Data) / int(unsafe.Sizeof(zero))
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b.Data[0])), n)
+}
+
+func (b Buffer) Count() int { return len(b.Data) / b.DType.Size() }
+
+// Part returns the elements [from, to), over the same memory.
+func (b Buffer) Part(from, to int) Buffer {
+	size := b.DType.Size()
+	return Buffer{DType: b.DType, Data: b.Data[from*size : to*size : to*size]}
+}

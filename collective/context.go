@@ -15,6 +15,7 @@ type WaitLimit struct {
 	// Check is called now and then while a wait sleeps; its error ends the
 	// wait. It may be nil.
 	Check func() error
+	Wake  <-chan struct{} // closed once Check returns an error, so that [Wait] notices at once; may be nil
 }
 
 // Within returns a context that lets each wait last at most limit.
@@ -128,10 +129,15 @@ func Wait(ctx context.Context, done <-chan struct{}) error {
 	for {
 		slice, err := sleep.Next()
 		if err != nil {
+			if IsClosed(done) {
+				return nil
+			}
 			return err
 		}
 		var tick <-chan time.Time
+		var wake <-chan struct{}
 		if sleep.limit != nil && (sleep.limit.Check != nil || !sleep.deadline.IsZero()) {
+			wake = sleep.limit.Wake
 			if sleep.limit.Check == nil {
 				slice = time.Until(sleep.deadline)
 			}
@@ -147,6 +153,7 @@ func Wait(ctx context.Context, done <-chan struct{}) error {
 		case <-done:
 			return nil
 		case <-ctx.Done():
+		case <-wake:
 		case <-tick:
 		}
 	}

@@ -3,10 +3,16 @@
 package disttest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,4 +156,123 @@ func Dup(t testing.TB, f *os.File) *os.File {
 		t.Fatal(err)
 	}
 	return os.NewFile(uintptr(fd), f.Name())
+}
+
+// A Worker is what one rank does in a process of its own. What it prints goes back to the test; an error is printed
+// too, with exit code 1.
+type Worker func(comm collective.Comm, args []string) error
+
+// Main runs a package's tests or, in a process that [Spawn] started, the requested worker, on the Comm that open
+// returns. Call it from TestMain.
+func Main(m interface{ Run() int }, open func(rank, size int) (collective.Comm, error), workers map[string]Worker) {
+	worker, ok := workers[os.Getenv("DISTTEST_WORKER")]
+	if !ok {
+		os.Exit(m.Run())
+	}
+	if err := worker.run(open); err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func (w Worker) run(open func(rank, size int) (collective.Comm, error)) error {
+	rank, err := strconv.Atoi(os.Getenv("RANK"))
+	if err != nil {
+		return err
+	}
+	size, err := strconv.Atoi(os.Getenv("WORLD_SIZE"))
+	if err != nil {
+		return err
+	}
+	comm, err := open(rank, size)
+	if err != nil {
+		return err
+	}
+	if err := w(comm, os.Args[1:]); err != nil {
+		return err
+	}
+	return comm.Close()
+}
+
+// Processes are the ranks of a world, each a process.
+type Processes struct {
+	ranks  []*exec.Cmd
+	output []*bytes.Buffer
+}
+
+// Spawn starts n processes of this test binary that run a worker given to [Main].
+// They inherit files as descriptors 3 and up, and env in addition to this process's
+// environment; they are killed when the test ends.
+func Spawn(t testing.TB, n int, worker string, env []string, files []*os.File, args ...string) *Processes {
+	t.Helper()
+	p := &Processes{}
+	for rank := range n {
+		cmd := exec.Command(os.Args[0], args...)
+		cmd.Env = append(os.Environ(), "DISTTEST_WORKER="+worker, fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n))
+		cmd.Env = append(cmd.Env, env...)
+		cmd.ExtraFiles = files
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		out := new(bytes.Buffer)
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.ranks, p.output = append(p.ranks, cmd), append(p.output, out)
+		t.Cleanup(func() {
+			p.Kill(rank)
+			_ = cmd.Wait()
+		})
+	}
+	return p
+}
+
+// SpawnShared is [Spawn] for workers that get their Comm from [OpenShared]. It also
+// returns the shared memory, as the agent of a run holds it; files follow it as
+// descriptors 4 and up.
+func SpawnShared(t testing.TB, n int, worker string, files []*os.File, args ...string) (*Processes, *os.File) {
+	t.Helper()
+	shared, err := shm.Create(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = shared.Close() })
+	return Spawn(t, n, worker, nil, append([]*os.File{shared}, files...), args...), shared
+}
+
+// OpenShared opens the shared memory that [SpawnShared] passed to this process.
+func OpenShared(rank, size int) (collective.Comm, error) {
+	return shm.Open(os.NewFile(3, "shm"), rank, size)
+}
+
+func (p *Processes) Kill(rank int) { _ = p.ranks[rank].Process.Kill() }
+
+// Wait waits for a rank to end, and returns what it printed and its status. It kills a rank that has not ended within
+// [Limit].
+func (p *Processes) Wait(rank int) (output string, err error) {
+	timer := time.AfterFunc(Limit, func() { p.Kill(rank) })
+	defer timer.Stop()
+	err = p.ranks[rank].Wait()
+	return strings.TrimSpace(p.output[rank].String()), err
+}
+
+// Timing repeats call in ten batches of times/10, after one batch to warm up,
+// and returns the median batch's nanoseconds per call, since the machine may
+// be busy for a while.
+func Timing(times int, call func() error) (float64, error) {
+	batch := max(1, times/10)
+	var batches []float64
+	for i := range 11 {
+		start := time.Now()
+		for range batch {
+			if err := call(); err != nil {
+				return 0, err
+			}
+		}
+		if i > 0 {
+			batches = append(batches, float64(time.Since(start))/float64(batch))
+		}
+	}
+	slices.Sort(batches)
+	return batches[len(batches)/2], nil
 }

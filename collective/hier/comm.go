@@ -1,12 +1,12 @@
 package hier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"drun/collective"
@@ -33,9 +33,7 @@ type Comm struct {
 	box   *box
 	wg    sync.WaitGroup // asynchronous calls
 
-	cause  atomic.Pointer[error]
-	close  sync.Once
-	closed error
+	end progress.End
 }
 
 var (
@@ -46,16 +44,12 @@ var (
 func newComm(w *world, id uint32, ranks []int, near *shm.Comm) *Comm {
 	c := &Comm{w: w, id: id, ranks: ranks, rank: slices.Index(ranks, w.rank), near: near, lane: -1, inOrder: true}
 	c.calls.Init(&c.wg, c.carryOut)
-	number := map[int]int{}
+	nodes := make([]int, len(ranks))
 	for rank, r := range ranks {
-		n, known := number[w.node[r]]
-		if !known {
-			n = len(c.nodes)
-			number[w.node[r]], c.nodes = n, append(c.nodes, nil)
-		}
-		c.nodes[n] = append(c.nodes[n], rank)
+		nodes[rank] = w.node[r]
 	}
-	c.node = number[w.node[w.rank]]
+	l := newLayout(nodes, 0)
+	c.nodes, c.node = l.members, l.node[c.rank]
 	for _, here := range c.nodes {
 		c.inOrder = c.inOrder && here[len(here)-1]-here[0] == len(here)-1
 	}
@@ -148,17 +142,12 @@ func (c *Comm) whole(ctx context.Context, do func(context.Context) error) error 
 		if cause := c.failed(); cause != nil && !errors.Is(err, collective.ErrFingerprint) {
 			err = cause // it was cut short
 		}
-		c.cause.CompareAndSwap(nil, &failure)
+		c.end.Fail(failure)
 	}
 	return err
 }
 
-func (c *Comm) failed() error {
-	if err := c.cause.Load(); err != nil {
-		return *err
-	}
-	return c.w.failed()
-}
+func (c *Comm) failed() error { return cmp.Or(c.end.Cause(), c.w.end.Cause()) }
 
 // Split makes a group: its ranks on this node share an area of the node's memory, and traffic between nodes uses the
 // existing links. A group on one node is a plain shm group.
@@ -212,7 +201,7 @@ func (c *Comm) split(ctx context.Context, group collective.Group) (sub *Comm, er
 }
 
 func (c *Comm) Abort(cause error) {
-	c.cause.CompareAndSwap(nil, &cause)
+	c.end.Fail(cause)
 	c.near.Abort(cause)
 	if c.id == 0 {
 		c.w.fail(cause)
@@ -227,39 +216,34 @@ var errAborted = fmt.Errorf("hier: %w", collective.ErrAborted)
 const flushLimit = time.Second
 
 func (c *Comm) Close() error {
-	c.close.Do(func() {
-		err := collective.ErrClosed
+	return c.end.Close(func() error {
 		pending := c.calls.Last().Pending()
 		if c.id == 0 && c.failed() == nil {
 			c.w.flush(flushLimit)
 		}
-		c.cause.CompareAndSwap(nil, &err)
+		c.end.Fail(collective.ErrClosed)
 		if pending {
-			c.near.Abort(err)
+			c.near.Abort(collective.ErrClosed)
 		}
 		c.wg.Wait()
 		if c.id == 0 {
-			c.closed = c.w.shut()
-			return
+			return c.w.shut()
 		}
 		c.w.leave(c.id)
-		c.closed = c.near.Close()
+		return c.near.Close()
 	})
-	return c.closed
 }
 
 func (w *world) shut() error {
-	err := collective.ErrClosed
-	w.cause.CompareAndSwap(nil, &err)
+	w.end.Fail(collective.ErrClosed)
 	w.mail.Lock()
 	w.boxes = nil
 	w.mail.Unlock()
 	w.stop()
 	w.busy.Wait()
-	var errs []error
-	errs = append(errs, w.near.Close())
+	err := w.near.Close()
 	if w.far != nil {
-		errs = append(errs, w.far.Close())
+		err = errors.Join(err, w.far.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }

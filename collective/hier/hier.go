@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 
 	"drun/collective"
 	"drun/collective/progress"
@@ -67,7 +66,7 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 	if len(l.members) == 1 {
 		return near, nil
 	}
-	w := &world{layout: l, rank: of.Rank, near: near, crowded: sharedmem.Crowded(len(l.members[node]) + l.links), ended: make(chan struct{}), boxes: map[boxKey]*box{}, outgoing: map[hop]*progress.Background{}}
+	w := &world{layout: l, rank: of.Rank, near: near, crowded: sharedmem.Crowded(len(l.members[node]) + l.links), end: progress.End{Ended: make(chan struct{})}, boxes: map[boxKey]*box{}, outgoing: map[hop]*progress.Background{}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	if position < l.links {
 		w.far, err = b.Far.Open(ctx, collective.World{Rank: node, Size: len(l.members), LocalRank: position, LocalSize: l.links,
@@ -149,28 +148,19 @@ type world struct {
 	boxes    map[boxKey]*box
 	outgoing map[hop]*progress.Background // the latest packet there
 
-	cause atomic.Pointer[error]
-	end   sync.Once
-	ended chan struct{} // closed with cause
+	end     progress.End
+	aborted sync.Once
 }
 
 // fail ends everything with the first cause, on this rank and soon on all others.
 func (w *world) fail(cause error) {
-	w.cause.CompareAndSwap(nil, &cause)
-	w.end.Do(func() {
-		close(w.ended)
+	w.end.Fail(cause)
+	w.aborted.Do(func() {
 		w.near.Abort(cause)
 		if w.far != nil {
 			w.far.Abort(cause)
 		}
 	})
-}
-
-func (w *world) failed() error {
-	if err := w.cause.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // startFar starts a call on this rank's link.
@@ -198,7 +188,7 @@ func (w *world) broken(err error) error {
 	if err == nil {
 		return nil
 	}
-	if known := w.failed(); known != nil {
+	if known := w.end.Cause(); known != nil {
 		return known
 	}
 	err = w.explain(err)

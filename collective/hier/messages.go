@@ -254,9 +254,8 @@ func (w *world) tellAbort(c *Comm) {
 }
 
 func (c *Comm) abortedByAnother() {
-	err := errAborted
-	c.cause.CompareAndSwap(nil, &err)
-	c.near.Abort(err)
+	c.end.Fail(errAborted)
+	c.near.Abort(errAborted)
 }
 
 // flush waits until all posted packets are sent.
@@ -268,7 +267,7 @@ func (w *world) flush(limit time.Duration) {
 	for _, out := range all {
 		select {
 		case <-out.Ended():
-		case <-w.ended:
+		case <-w.end.Ended:
 			return
 		case <-over:
 			return

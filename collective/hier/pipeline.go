@@ -84,12 +84,9 @@ func (r *run) pipeline() (err error) {
 	return nil
 }
 
-// slice is the part of the data that a lane carries: whole cache lines.
+// slice is the part of the data that a lane carries.
 func (p *pipeline) slice(lane int) (from, to int) {
-	line := 64 / p.elem
-	per := (p.count + p.lanes - 1) / p.lanes
-	per = (per + line - 1) / line * line
-	return min(lane*per, p.count), min((lane+1)*per, p.count)
+	return reduction.Share(p.count, p.elem, lane, p.lanes)
 }
 
 // part is what a chunk of a lane's slice holds.
@@ -334,7 +331,7 @@ func (p *pipeline) newChain() (_ *chain, err error) {
 	}
 	c.first, c.top = c.at == 0, c.at == len(c.path)-1
 	reduces := p.call.Kind.Reduces()
-	if half(p.dtype) && reduces {
+	if reduction.Half(p.dtype) && reduces {
 		c.wide = dtype.Float32
 		c.scratch = make([]byte, len(p.nodes[p.node])*p.chunk*4) // at most: in place, pieces are chunks
 	}
@@ -362,9 +359,6 @@ func (p *pipeline) newChain() (_ *chain, err error) {
 	}
 	return c, nil
 }
-
-// half reports whether d is reduced in float32 and rounded once at the end.
-func half(d dtype.Type) bool { return d == dtype.Float16 || d == dtype.BFloat16 }
 
 func (c *chain) partialBytes(chunk int) int {
 	return c.bytes(c.lane, chunk) / c.dtype.Size() * c.wide.Size()
@@ -429,7 +423,7 @@ func (c *chain) combine(chunk, from, to int, here [][]byte) (err error) {
 		if c.top {
 			c.round(c.data[from:to], here)
 		} else {
-			reduction.Combine(collective.Buffer{DType: c.wide, Data: c.data[first:end]}, here, c.between())
+			reduction.Combine(collective.Buffer{DType: c.wide, Data: c.data[first:end]}, here, reduction.Step(c.call.Reduce))
 		}
 	}
 	if to < c.bytes(c.lane, chunk) {
@@ -453,14 +447,6 @@ func (c *chain) combine(chunk, from, to int, here [][]byte) (err error) {
 // widened converts a number of bytes of a chunk to that of a partial sum.
 func (c *chain) widened(n int) int { return n / c.elem * c.wide.Size() }
 
-// between is the operation between two contributions.
-func (c *chain) between() dtype.ReduceOp {
-	if c.call.Reduce == dtype.Avg {
-		return dtype.Sum
-	}
-	return c.call.Reduce
-}
-
 // widen converts the contributions to float32.
 func (c *chain) widen(here [][]byte) [][]byte {
 	all := make([][]byte, len(here))
@@ -478,7 +464,7 @@ func (c *chain) round(out []byte, here [][]byte) {
 	if c.wide != c.dtype {
 		sum.Data = here[0]
 	}
-	reduction.Combine(sum, here, c.between())
+	reduction.Combine(sum, here, reduction.Step(c.call.Reduce))
 	if c.call.Reduce == dtype.Avg {
 		reduction.Divide(sum, len(c.ranks))
 	}

@@ -91,6 +91,39 @@ func (b *Background) Done() bool { return b != nil && collective.IsClosed(b.done
 
 func (b *Background) Pending() bool { return b != nil && !collective.IsClosed(b.done) }
 
+// End is how a Comm comes to its end: its first cause is kept, and it is closed once.
+type End struct {
+	Ended  chan struct{} // closed with the cause; may be nil
+	cause  atomic.Pointer[error]
+	once   sync.Once
+	closed error
+}
+
+// Fail makes cause the reason why no call is possible any more, and reports whether it is the first.
+func (e *End) Fail(cause error) bool {
+	if !e.cause.CompareAndSwap(nil, &cause) {
+		return false
+	}
+	if e.Ended != nil {
+		close(e.Ended)
+	}
+	return true
+}
+
+// Cause returns why no call is possible any more, or nil.
+func (e *End) Cause() error {
+	if cause := e.cause.Load(); cause != nil {
+		return *cause
+	}
+	return nil
+}
+
+// Close calls do the first time, and returns its error each time.
+func (e *End) Close(do func() error) error {
+	e.once.Do(func() { e.closed = do() })
+	return e.closed
+}
+
 // Collectives are those of one Comm: each is carried out once those that were started before
 // it are over.
 type Collectives struct {

@@ -1,9 +1,9 @@
-// Package reduction reduces the ranks' elements for plugins whose engine
-// cannot, or not with the bits that drun promises. It uses the kernels of the
-// shm backend, so the bits are the same.
+// Package reduction reduces the ranks' elements: for the shm and hier backends, and for plugins whose engine cannot, or not
+// with the bits that drun promises. The bits are the same for all.
 package reduction
 
 import (
+	"math"
 	"unsafe"
 
 	"drun/collective"
@@ -11,16 +11,61 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Combine reduces the ranks' contributions, in rank order, each as long as out, into out, which may be one of them.
+// few is how many elements are added in Go: for so few a call of C takes longer than the sum.
+const few = 16
+
+// A Reducer reduces the ranks' contributions. It keeps the list of their addresses from call to call.
+type Reducer struct{ addresses []unsafe.Pointer }
+
+// Combine reduces with a Reducer of its own.
 func Combine(out collective.Buffer, sources [][]byte, op dtype.ReduceOp) {
-	if len(out.Data) == 0 {
+	r := Reducer{make([]unsafe.Pointer, 0, 16)}
+	r.Combine(out, sources, op)
+}
+
+// Combine reduces the ranks' contributions, in rank order, each as long as out, into out, which may be one of them.
+func (r *Reducer) Combine(out collective.Buffer, sources [][]byte, op dtype.ReduceOp) {
+	n := out.Count()
+	if n == 0 {
 		return
 	}
-	addresses := make([]unsafe.Pointer, 0, 16)
-	for _, s := range sources {
-		addresses = append(addresses, unsafe.Pointer(unsafe.SliceData(s)))
+	if n <= few && op == dtype.Sum {
+		switch out.DType {
+		case dtype.Float32:
+			sum[float32](out, sources, math.Float32frombits(0x7FC00000))
+			return
+		case dtype.Float64:
+			sum[float64](out, sources, math.Float64frombits(0x7FF8000000000000))
+			return
+		case dtype.Int64:
+			sum[int64](out, sources, 0)
+			return
+		}
 	}
-	kernel.ReduceRanks(op, out.DType, unsafe.Pointer(unsafe.SliceData(out.Data)), addresses, out.Count())
+	r.addresses = r.addresses[:0]
+	for _, s := range sources {
+		r.addresses = append(r.addresses, unsafe.Pointer(unsafe.SliceData(s)))
+	}
+	kernel.ReduceRanks(op, out.DType, unsafe.Pointer(unsafe.SliceData(out.Data)), r.addresses, n)
+}
+
+// sum produces the same bits as the kernel; nan is the one NaN that the kernels produce for the type.
+func sum[T float32 | float64 | int64](out collective.Buffer, sources [][]byte, nan T) {
+	dst := collective.Slice[T](out)
+	for i := range dst {
+		v := view[T](sources[0])[i]
+		for _, s := range sources[1:] {
+			v += view[T](s)[i]
+		}
+		if v != v {
+			v = nan
+		}
+		dst[i] = v
+	}
+}
+
+func view[T float32 | float64 | int64](b []byte) []T {
+	return collective.Slice[T](collective.Buffer{Data: b})
 }
 
 // Convert copies in to out, element by element, into out's type.
@@ -29,10 +74,10 @@ func Convert(out, in collective.Buffer) {
 	if n == 0 {
 		return
 	}
-	kernel.Cast(out.DType, in.DType, []int{n}, view(out), view(in))
+	kernel.Cast(out.DType, in.DType, []int{n}, flat(out), flat(in))
 }
 
-func view(b collective.Buffer) kernel.View {
+func flat(b collective.Buffer) kernel.View {
 	return kernel.View{Data: unsafe.Pointer(unsafe.SliceData(b.Data)), Strides: []int{1}}
 }
 
@@ -44,6 +89,26 @@ func Exact(d dtype.Type, op dtype.ReduceOp) bool {
 		return op == dtype.Avg
 	}
 	return false
+}
+
+// Half reports whether d is reduced in float32 and rounded once at the end.
+func Half(d dtype.Type) bool { return d == dtype.Float16 || d == dtype.BFloat16 }
+
+// Step is the operation between two contributions.
+func Step(op dtype.ReduceOp) dtype.ReduceOp {
+	if op == dtype.Avg {
+		return dtype.Sum
+	}
+	return op
+}
+
+// Share is the part of count elements of elem bytes that one of the ranks reduces: whole cache lines, so that no two write to
+// the same one.
+func Share(count, elem, rank, ranks int) (from, to int) {
+	line := 64 / elem
+	per := (count + ranks - 1) / ranks
+	per = (per + line - 1) / line * line
+	return min(rank*per, count), min((rank+1)*per, count)
 }
 
 // Divide turns a sum of floats or complex numbers over ranks into their average, with the rounding of [Combine]'s

@@ -64,6 +64,16 @@ func (g *Gate) Open() {
 	}
 }
 
+// Sleep returns when ready holds, when the gate is opened, or after d.
+func (g *Gate) Sleep(d time.Duration, ready func() bool) {
+	g.sleepers.Add(1)
+	defer g.sleepers.Add(^uint32(0))
+	turn := g.turn.Load()
+	if !ready() {
+		Sleep(&g.turn, turn, d)
+	}
+}
+
 // Wait sleeps until ready holds or ctx ends. A sleeper that is killed leaves its count behind, which only costs later
 // calls of Open a system call.
 func (g *Gate) Wait(ctx context.Context, ready func() bool) error {

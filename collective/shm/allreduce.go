@@ -1,6 +1,9 @@
 package shm
 
-import "drun/collective"
+import (
+	"drun/collective"
+	"drun/collective/reduction"
+)
 
 // eager is the size in bytes up to which every rank reduces everything itself: one round, at the price of reading all
 // contributions on every rank.
@@ -29,7 +32,7 @@ func (r *run) allReduce() error {
 		for i := range r.sources {
 			r.sources[i] = r.outbox(i, n)
 		}
-		r.combine(recv.Data[:n], r.sources, send.DType, r.call.Reduce)
+		r.reducer.Combine(collective.Buffer{DType: send.DType, Data: recv.Data[:n]}, r.sources, r.call.Reduce)
 		return nil
 	}
 	offset := r.arenaOffset()
@@ -69,19 +72,10 @@ func (r *run) allReduce() error {
 // more for few ranks, since every step needs all of them on a core at once.
 func chunkBytes(ranks int) int { return min(stageSize, max(256<<10, ranks<<16)) }
 
-// slice is the part of a chunk of count elements that a rank reduces: whole cache lines, so that no two ranks write
-// to the same one.
-func slice(count, elem, rank, ranks int) (from, to int) {
-	line := 64 / elem
-	per := (count + ranks - 1) / ranks
-	per = (per + line - 1) / line * line
-	return min(rank*per, count), min((rank+1)*per, count)
-}
-
 // publishSlices publishes all of a chunk but this rank's own slice.
 func (r *run) publishSlices(chunk collective.Buffer) {
 	elem := chunk.DType.Size()
-	from, to := slice(chunk.Count(), elem, r.rank, r.size)
+	from, to := reduction.Share(chunk.Count(), elem, r.rank, r.size)
 	stage := r.stage(r.rank)
 	copy(stage, chunk.Data[:from*elem])
 	copy(stage[to*elem:], chunk.Data[to*elem:])
@@ -91,7 +85,7 @@ func (r *run) publishSlices(chunk collective.Buffer) {
 // round before, and publishes the result.
 func (r *run) reduceSlice(chunk collective.Buffer) []byte {
 	elem := chunk.DType.Size()
-	from, to := slice(chunk.Count(), elem, r.rank, r.size)
+	from, to := reduction.Share(chunk.Count(), elem, r.rank, r.size)
 	out := r.result(r.rank)[:(to-from)*elem]
 	r.round-- // the stages of the round before
 	for i := range r.sources {
@@ -102,7 +96,7 @@ func (r *run) reduceSlice(chunk collective.Buffer) []byte {
 		}
 	}
 	r.round++
-	r.combine(out, r.sources, chunk.DType, r.call.Reduce)
+	r.reducer.Combine(collective.Buffer{DType: chunk.DType, Data: out}, r.sources, r.call.Reduce)
 	return out
 }
 
@@ -110,7 +104,7 @@ func (r *run) reduceSlice(chunk collective.Buffer) []byte {
 func (r *run) collectSlices(chunk collective.Buffer, own []byte) {
 	elem := chunk.DType.Size()
 	for i := range r.size {
-		from, to := slice(chunk.Count(), elem, i, r.size)
+		from, to := reduction.Share(chunk.Count(), elem, i, r.size)
 		src := own
 		if i != r.rank {
 			src = r.result(i)

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/collective/reduction"
 	"drun/collective/sharedmem"
 	"drun/kernel/dtype"
 )
@@ -130,7 +131,7 @@ func (r *run) inArena() (some, all bool) {
 func (r *run) allReduceInArena() error {
 	data, dt := r.call.Recv.Data, r.call.Recv.DType
 	elem := dt.Size()
-	from, to := slice(len(data)/elem, elem, r.rank, r.size)
+	from, to := reduction.Share(len(data)/elem, elem, r.rank, r.size)
 	targets := make([][]byte, r.size)
 	for i, a := range r.arrivals[r.round%2] {
 		var err error
@@ -144,7 +145,7 @@ func (r *run) allReduceInArena() error {
 		for i, t := range targets {
 			r.sources[i] = t[at:end]
 		}
-		r.combine(data[at:end], r.sources, dt, r.call.Reduce)
+		r.reducer.Combine(collective.Buffer{DType: dt, Data: data[at:end]}, r.sources, r.call.Reduce)
 		for i, t := range targets {
 			if i != r.rank {
 				copy(t[at:end], data[at:end])

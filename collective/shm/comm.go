@@ -1,14 +1,17 @@
 package shm
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"drun/collective"
 	"drun/collective/progress"
+	"drun/collective/reduction"
 	"drun/collective/sharedmem"
 )
 
@@ -27,15 +30,13 @@ type Comm struct {
 	// The state of the collective that is running.
 	round   uint64
 	sources [][]byte // what is reduced, in rank order
-	reducer
+	reducer reduction.Reducer
 
 	calls   progress.Collectives
 	mailbox mailbox
 	wg      sync.WaitGroup // asynchronous calls
 
-	cause  atomic.Pointer[error] // why no call is possible any more
-	close  sync.Once
-	closed error
+	end progress.End
 
 	mapping  sync.RWMutex // held by Abort while it writes to the memory
 	unmapped bool
@@ -118,17 +119,16 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 		r.spin = min(r.spin, spinAsync)
 	}
 	err := r.do()
-	if err != nil && !errors.Is(err, collective.ErrArguments) && c.cause.Load() == nil {
+	if err != nil && !errors.Is(err, collective.ErrArguments) && c.end.Cause() == nil {
 		// Interrupted in the middle of its rounds, the group is unusable.
-		failure := fmt.Errorf("an earlier call on this group failed: %w", err)
-		c.cause.CompareAndSwap(nil, &failure)
+		c.end.Fail(fmt.Errorf("an earlier call on this group failed: %w", err))
 	}
 	return err
 }
 
 func (c *Comm) failed() error {
-	if err := c.cause.Load(); err != nil {
-		return *err
+	if err := c.end.Cause(); err != nil {
+		return err
 	}
 	if c.control.aborted.Load() != 0 {
 		return errAborted
@@ -137,7 +137,7 @@ func (c *Comm) failed() error {
 }
 
 func (c *Comm) Abort(cause error) {
-	c.cause.CompareAndSwap(nil, &cause)
+	c.end.Fail(cause)
 	c.mapping.RLock()
 	defer c.mapping.RUnlock()
 	if c.unmapped {
@@ -149,25 +149,62 @@ func (c *Comm) Abort(cause error) {
 }
 
 func (c *Comm) Close() error {
-	c.close.Do(func() {
-		err := collective.ErrClosed
+	return c.end.Close(func() error {
 		pending := c.calls.Last().Pending()
-		c.cause.CompareAndSwap(nil, &err)
+		c.end.Fail(collective.ErrClosed)
 		if pending {
-			c.Abort(err)
+			c.Abort(collective.ErrClosed)
 		}
 		c.mailbox.doorbell(c.rank).Open() // its waits look at the cause
 		c.wg.Wait()
 		c.mapping.Lock()
 		defer c.mapping.Unlock()
 		last := int(c.control.closed.Add(1)) == c.size
-		c.closed, c.unmapped = sharedmem.Unmap(c.mem), true
+		err := sharedmem.Unmap(c.mem)
+		c.unmapped = true
 		if last {
 			sharedmem.Discard(c.region.file, c.offset, c.layout.total)
 		}
-		if err := c.region.release(); c.closed == nil {
-			c.closed = err
-		}
+		return cmp.Or(err, c.region.release())
 	})
-	return c.closed
+}
+
+// Split makes a group with an area of its own in the same region. The first of
+// its ranks reserves the area; all ranks of c tell each other in an all_gather
+// where their groups are.
+func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
+	rank := slices.Index(group.Ranks, c.rank)
+	if err := collective.CheckRanks(group.Ranks, c.size); err != nil {
+		return nil, err
+	}
+	if err := c.failed(); err != nil {
+		return nil, err
+	}
+	var mine, all = make([]byte, 8), make([]byte, 8*c.size)
+	if rank == 0 {
+		total := uint64(newLayout(len(group.Ranks)).total)
+		binary.NativeEndian.PutUint64(mine, c.region.head.next.Add(total)-total)
+	}
+	call := collective.NewAllGather(collective.Of(mine), collective.Of(all))
+	call.Fingerprint = (&collective.Call{Kind: collective.NewGroup, Tag: int(group.ID)}).Hash()
+	w, err := c.Start(&call)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Wait(ctx); err != nil || rank < 0 {
+		return nil, err
+	}
+	offset := binary.NativeEndian.Uint64(all[8*group.Ranks[0]:])
+	if offset > arenasAt-uint64(newLayout(len(group.Ranks)).total) {
+		return nil, errors.New("shm: there is no room for another group")
+	}
+	world := make([]int, len(group.Ranks))
+	for i, r := range group.Ranks {
+		world[i] = c.world[r]
+	}
+	sub, err := newComm(c.region, int64(offset), rank, world)
+	if err != nil {
+		return nil, err
+	}
+	return sub, nil
 }

@@ -126,7 +126,7 @@ func (r *run) reduceScatter() error {
 				r.sources[i] = r.ownPart(i, to-from)[:len(out)]
 			}
 		}
-		r.combine(out, r.sources, send.DType, r.call.Reduce)
+		r.reducer.Combine(collective.Buffer{DType: send.DType, Data: out}, r.sources, r.call.Reduce)
 	})
 }
 

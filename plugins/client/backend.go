@@ -31,7 +31,7 @@ func (b *Backend) Name() string { return b.Plugin.Name }
 
 // Open starts the plugin and joins the world.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	x, err := start(ctx, b.Plugin, world.Rank, 2*max(1, world.LocalSize), wire.DescribeRequest{}, b.Stderr)
+	x, err := start(ctx, b.Plugin, world, wire.DescribeRequest{}, b.Stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -48,11 +48,6 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 func (b *Backend) join(ctx context.Context, x *process, world collective.World) (*Comm, error) {
 	if x.about.Problem != "" {
 		return nil, exit.Last(fmt.Errorf("it cannot run here: %s", x.about.Problem))
-	}
-	if world.Store != nil {
-		if err := x.serveStore(world.Store); err != nil {
-			return nil, err
-		}
 	}
 	c := newComm(newPort(x, world), 0, world.Rank, world.Size)
 	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) {
@@ -88,7 +83,7 @@ func Properties(ctx context.Context, p *host.Plugin) (collective.Properties, err
 }
 
 func ask(ctx context.Context, p *host.Plugin, what wire.DescribeRequest) (wire.Description, error) {
-	x, err := start(ctx, p, 0, 1, what, io.Discard)
+	x, err := start(ctx, p, collective.World{}, what, io.Discard)
 	if err != nil {
 		return wire.Description{}, err
 	}

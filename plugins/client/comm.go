@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"drun/collective"
+	"drun/collective/progress"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
@@ -20,11 +20,8 @@ type Comm struct {
 	number     uint32 // of the plugin's Comm
 	rank, size int
 	sync       *pluginCall // the synchronous call under way, or one to use again
-	cause      atomic.Pointer[error]
-	ended      chan struct{} // closed with cause
+	end        progress.End
 	abort      sync.Once
-	close      sync.Once
-	closed     error
 }
 
 var (
@@ -33,7 +30,7 @@ var (
 )
 
 func newComm(p *port, number uint32, rank, size int) *Comm {
-	c := &Comm{port: p, number: number, rank: rank, size: size, ended: make(chan struct{})}
+	c := &Comm{port: p, number: number, rank: rank, size: size, end: progress.End{Ended: make(chan struct{})}}
 	c.sync = &pluginCall{c: c}
 	return c
 }
@@ -52,10 +49,7 @@ func (c *Comm) failed() error {
 	if err := c.dead.Load(); err != nil {
 		return *err
 	}
-	if err := c.cause.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return c.end.Cause()
 }
 
 // fail makes err the end of this group, unless it has ended before.
@@ -68,8 +62,7 @@ func (c *Comm) fail(err error) {
 
 // finish is fail for a caller that has called enter.
 func (c *Comm) finish(err error) {
-	if c.cause.CompareAndSwap(nil, &err) {
-		close(c.ended)
+	if c.end.Fail(err) {
 		c.arena.WakeAll()
 	}
 }
@@ -106,16 +99,9 @@ func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Ope
 		defer close(done)
 		reply, err = request(inner)
 	}()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	go func() {
-		select {
-		case <-c.ended:
-			end(c.failed())
-		case <-done:
-		}
-	}()
-	if err := collective.Wait(ctx, done); err != nil {
+	whole := collective.Also(ctx, c.failed)
+	whole.Wake = c.end.Ended
+	if err := collective.Wait(whole, done); err != nil {
 		return nil, err
 	}
 	if err != nil {
@@ -200,14 +186,14 @@ func (c *Comm) Abort(cause error) {
 
 // Close ends the group's calls and releases what it holds; for the world it ends the plugin's process too.
 func (c *Comm) Close() error {
-	c.close.Do(func() {
+	return c.end.Close(func() error {
 		c.fail(collective.ErrClosed)
-		c.closed = c.request(c.number)
+		err := c.request(c.number)
 		if c.number == 0 {
 			c.port.close()
 		}
+		return err
 	})
-	return c.closed
 }
 
 // request tells the plugin to close a group.

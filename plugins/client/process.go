@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +42,8 @@ type process struct {
 	about   *wire.Description
 	arena   *wire.Arena
 	words   *words
-	ours    *os.File // its lifeline: the plugin ends when it is closed
+	line    *wire.Lifeline   // the plugin ends when it is closed
+	store   collective.Store // for the plugin; may be nil
 	ctx     context.Context
 	end     context.CancelFunc
 
@@ -60,9 +63,8 @@ const (
 // startTimeout is startLimit, except in tests.
 var startTimeout = startLimit
 
-// start runs the program and asks it to describe itself. What it writes to stderr goes to the writer. beside is the
-// number of processes here that wait for each other.
-func start(ctx context.Context, p *host.Plugin, rank, beside int, describe wire.DescribeRequest, stderr io.Writer) (*process, error) {
+// start runs the program and asks it to describe itself. What it writes to stderr goes to the writer.
+func start(ctx context.Context, p *host.Plugin, world collective.World, describe wire.DescribeRequest, stderr io.Writer) (*process, error) {
 	program, err := p.Open()
 	if err != nil {
 		return nil, exit.Last(err)
@@ -79,7 +81,14 @@ func start(ctx context.Context, p *host.Plugin, rank, beside int, describe wire.
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "lifeline"), os.NewFile(uintptr(fds[1]), "lifeline")
 	defer theirs.Close()
-	x := &process{plugin: p, rank: rank, beside: beside, arena: arena, ours: ours, words: newWords(filepath.Base(p.Path), stderr)}
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		arena.Close()
+		return nil, fmt.Errorf("lifeline: %w", err)
+	}
+	x := &process{plugin: p, rank: world.Rank, beside: besides(world), store: world.Store, arena: arena, words: newWords(filepath.Base(p.Path), stderr)}
+	x.line = &wire.Lifeline{Conn: conn, Ended: x.watch}
 	x.ctx, x.end = context.WithCancel(context.Background())
 	if err := x.launch(ctx, describe, program, theirs); err != nil {
 		x.kill()
@@ -133,9 +142,19 @@ func (x *process) launch(ctx context.Context, describe wire.DescribeRequest, pro
 	if err != nil {
 		return err
 	}
-	x.reading.Go(x.watch)
+	server := rpc.NewServer()
+	if err := server.RegisterName("Store", &storeServer{x.ctx, x.store}); err != nil {
+		return err
+	}
+	x.reading.Go(func() {
+		server.ServeConn(x.line)
+		x.watch()
+	})
 	return nil
 }
+
+// besides is how many processes here wait for each other: each rank has one and its plugin.
+func besides(world collective.World) int { return 2 * max(1, world.LocalSize) }
 
 // script reports whether an interpreter executes the program. The interpreter opens the file again, and a script may look
 // for its folder, so a script is executed by its path. Any other program is executed by a descriptor that it inherits, so
@@ -236,9 +255,8 @@ func (x *process) state() string {
 	return fmt.Sprintf("it exited with status %d", x.cmd.ProcessState.ExitCode())
 }
 
-// watch notices the process's end: the other end of its lifeline closes.
+// watch is called when the other end of the lifeline has closed.
 func (x *process) watch() {
-	_, _ = io.Copy(io.Discard, x.ours)
 	if x.closing.Load() {
 		return
 	}
@@ -273,7 +291,7 @@ func (x *process) kill() {
 // shut lets the process end by itself, within the limit.
 func (x *process) shut() {
 	x.closing.Store(true)
-	x.ours.Close()
+	x.line.Close()
 	for end := time.Now().Add(closeLimit); !x.client.Exited() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
@@ -283,7 +301,7 @@ func (x *process) shut() {
 // release frees our resources for the process, once it has been told to end.
 func (x *process) release() {
 	x.end()
-	x.ours.Close()
+	x.line.Close()
 	if x.client != nil {
 		// Something that the plugin started may hold its pipes: we do not wait for that.
 		over := make(chan struct{})
@@ -297,6 +315,29 @@ func (x *process) release() {
 		}
 	}
 	x.reading.Wait()
-	x.words.close()
+	x.words.line() // the last may not have ended
 	x.arena.Close()
+}
+
+// storeServer answers a plugin's requests to the key-value store.
+type storeServer struct {
+	ctx   context.Context // ends with the process
+	store collective.Store
+}
+
+var errNoStore = errors.New("there is no key-value store")
+
+func (s *storeServer) Set(e wire.Entry, _ *struct{}) error {
+	if s.store == nil {
+		return errNoStore
+	}
+	return s.store.Set(s.ctx, e.Key, e.Value)
+}
+
+func (s *storeServer) Get(key string, value *[]byte) (err error) {
+	if s.store == nil {
+		return errNoStore
+	}
+	*value, err = s.store.Get(s.ctx, key)
+	return err
 }

@@ -222,7 +222,7 @@ func (w *pluginCall) collect() bool {
 	}
 	if w.err != nil && !errors.As(w.err, new(*collective.CallError)) {
 		w.c.finish(w.err)
-		w.err = *w.c.cause.Load() // the first cause: an aborted engine only says that it was aborted
+		w.err = w.c.end.Cause() // the first cause: an aborted engine only says that it was aborted
 	}
 	if !w.async {
 		w.c.blocked--

@@ -4,11 +4,16 @@ package nccl
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
+	"syscall"
 
 	"drun/collective"
+	"drun/plugins/internal/blocking"
+	"drun/plugins/internal/bootstrap"
 	"drun/plugins/internal/collectives"
 	"drun/plugins/internal/mesh"
 )
@@ -133,4 +138,157 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// How much a slot stages. Chunks of a few megabytes use the bus as well as larger ones.
+const slotRoom = 8 << 20
+
+// Open joins the world with a GPU of its own.
+func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
+	if world.Size > 1 && world.Store == nil {
+		return nil, errors.New("nccl needs a store in which the ranks find each other, and there is none")
+	}
+	devices, err := b.load()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.prepare(world); err != nil {
+		return nil, err
+	}
+	gpu, err := openGPU(b.options, devices, world, b.arena)
+	if err != nil {
+		return nil, err
+	}
+	options := b.options
+	options.deterministic = world.Deterministic
+	e := newEngine(gpu, world.Store, "nccl", options, world.Rank, world.Size)
+	e.local = world.LocalSize == world.Size && world.NodeAddress == ""
+	if err := e.connect(ctx, e.meet); err != nil {
+		e.free()
+		return nil, err
+	}
+	return blocking.New(b.Name(), e, world.Rank, world.Size), nil
+}
+
+// prepare sets NCCL's environment variables, unless the user has.
+func (b *Backend) prepare(world collective.World) error {
+	settings := map[string]string{"NCCL_DEBUG": "WARN"} // its reasons belong into the log
+	if b.options.ShareGPU && world.LocalSize > 1 {
+		if version() >= 23000 {
+			settings["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
+		} else {
+			// Ranks that appear to be on different machines may use the same GPU.
+			settings["NCCL_HOSTID"] = fmt.Sprintf("drun-rank-%d", world.Rank)
+			settings["NCCL_NET"] = "Socket"
+			settings["NCCL_SOCKET_IFNAME"] = "lo"
+		}
+	}
+	for name, value := range settings {
+		if os.Getenv(name) == "" {
+			if err := os.Setenv(name, value); err != nil {
+				return err
+			}
+		}
+	}
+	if b.options.Log != nil {
+		return syscall.Dup3(int(b.options.Log.Fd()), 1, 0) // NCCL prints to stdout
+	}
+	return nil
+}
+
+func newEngine(g *gpu, store collective.Store, prefix string, o Options, rank, size int) *engine {
+	e := &engine{gpu: g, store: store, prefix: prefix, options: o}
+	e.Runner = collectives.Runner{Library: e, Rank: rank, Size: size, InRankOrder: o.deterministic && size > 2}
+	g.engines.Add(1)
+	return e
+}
+
+// connect makes the group's connections: the mesh, for what NCCL cannot do, and the communicator that join returns.
+func (e *engine) connect(ctx context.Context, join func(context.Context) (C.ncclComm_t, error)) (err error) {
+	// NCCL first: all ranks must call it, so one that failed before would block the others.
+	comm, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	if e.lane, err = newLane(e.device, e.memory, comm, slotRoom, &e.counts); err != nil {
+		return err
+	}
+	host := "127.0.0.1"
+	if !e.local && e.Size > 1 {
+		host, err = bootstrap.Route()
+	}
+	if err == nil {
+		e.Mesh, err = mesh.Connect(ctx, e.store, e.prefix, host, e.Rank, e.Size)
+	}
+	if err != nil {
+		e.lane.interrupt() // the others may not come to finalise it
+	}
+	return err
+}
+
+// meet joins the communicator whose ID rank 0 puts into the store, or returns the reason that rank 0 gives there.
+func (e *engine) meet(ctx context.Context) (C.ncclComm_t, error) {
+	var id uniqueID
+	var err error
+	if e.Rank == 0 {
+		id, err = newUniqueID(e.device)
+	}
+	if e.Size > 1 {
+		err = e.share(ctx, &id, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the ranks cannot meet: %w", err)
+	}
+	return newCommunicator(ctx, e.device, id, e.Size, e.Rank)
+}
+
+// share gives rank 0's id to the others, or its failure.
+func (e *engine) share(ctx context.Context, id *uniqueID, failed error) error {
+	key := e.prefix + "/id"
+	if e.Rank == 0 {
+		value := append([]byte{1}, id[:]...)
+		if failed != nil {
+			value = append([]byte{0}, failed.Error()...)
+		}
+		return errors.Join(failed, e.store.Set(ctx, key, value))
+	}
+	value, err := e.store.Get(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case len(value) > 0 && value[0] == 0:
+		return fmt.Errorf("rank 0 says that %s", value[1:])
+	case len(value) != 1+len(id):
+		return fmt.Errorf("rank 0 published %d bytes in place of NCCL's id", len(value))
+	}
+	copy(id[:], value[1:])
+	return nil
+}
+
+// Split makes the engine of a group.
+func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
+	sub := newEngine(e.gpu, e.store, fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0]), e.options, rank, len(group.Ranks))
+	sub.local = e.local
+	join := sub.meet
+	if has("ncclCommSplit") {
+		join = func(ctx context.Context) (C.ncclComm_t, error) {
+			e.counts.splits.Add(1)
+			return e.lane.split(ctx, group.Ranks[0], rank)
+		}
+	}
+	if err := sub.connect(ctx, join); err != nil {
+		sub.free()
+		return nil, err
+	}
+	return sub, nil
+}
+
+// Outside takes part in the split of a group that this rank is not in.
+func (e *engine) Outside(ctx context.Context, _ collective.Group) error {
+	if !has("ncclCommSplit") {
+		return nil
+	}
+	e.counts.splits.Add(1)
+	_, err := e.lane.split(ctx, C.NCCL_SPLIT_NOCOLOR, 0)
+	return err
 }

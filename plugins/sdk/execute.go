@@ -1,8 +1,10 @@
 package sdk
 
 import (
+	"maps"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"drun/collective"
@@ -43,7 +45,7 @@ const startLimit = 500 * time.Millisecond
 func (x *executor) inline() {
 	for {
 		if !x.step(true) && !x.poll.Until(x.arena.Waiting) {
-			x.arena.Work.Sleep(x.arena.Waiting)
+			x.arena.Work.Sleep(time.Second, x.arena.Waiting)
 		}
 	}
 }
@@ -51,7 +53,7 @@ func (x *executor) inline() {
 // standby starts calls while inline is blocked. It never blocks itself.
 func (x *executor) standby() {
 	for {
-		x.arena.Standby.Sleep(x.arena.Waiting)
+		x.arena.Standby.Sleep(time.Second, x.arena.Waiting)
 		for x.step(false) {
 			continue
 		}
@@ -175,7 +177,7 @@ func (r *running) read() (collective.Call, error) {
 	c := collective.Call{
 		Kind: collective.Kind(s.Kind), Reduce: dtype.ReduceOp(s.Reduce), Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag),
 		Send: collective.Buffer{DType: dtype.Type(s.SendType)}, Recv: collective.Buffer{DType: dtype.Type(s.RecvType)},
-		Async: s.Async != 0, Paired: s.Paired != 0, Limit: time.Duration(s.Limit), Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint,
+		Async: s.Async != 0, Paired: s.Paired != 0, Limit: time.Duration(s.Limit), Guarded: collective.Guarded{Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint},
 	}
 	var err error
 	if c.Send.Data, err = r.arena.Bytes(s.Send); err != nil {
@@ -189,4 +191,33 @@ func (r *running) read() (collective.Call, error) {
 	}
 	c.RecvCounts, err = r.arena.Ints(s.RecvCounts)
 	return c, err
+}
+
+// counters is what every plugin counts for a group, by the kind of call.
+type counters [collective.NewGroup + 1]struct{ calls, bytes, waited atomic.Int64 }
+
+// add counts a call that has ended.
+func (c *counters) add(call *collective.Call, took time.Duration) {
+	if int(call.Kind) >= len(c) {
+		return
+	}
+	k := &c[call.Kind]
+	k.calls.Add(1)
+	k.bytes.Add(int64(max(len(call.Send.Data), len(call.Recv.Data))))
+	k.waited.Add(int64(took))
+}
+
+// statistics are those of every plugin, and the engine's own.
+func (c *comm) statistics() map[string]int64 {
+	all := map[string]int64{}
+	for kind := range c.done {
+		k, name := &c.done[kind], collective.Kind(kind).String()
+		if n := k.calls.Load(); n > 0 {
+			all[name+" calls"], all[name+" bytes"], all[name+" us"] = n, k.bytes.Load(), k.waited.Load()/1000
+		}
+	}
+	if counter, ok := c.Comm.(Counter); ok {
+		maps.Copy(all, counter.Statistics())
+	}
+	return all
 }

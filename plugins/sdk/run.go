@@ -3,7 +3,6 @@ package sdk
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -33,7 +32,6 @@ func serve(backend collective.Backend) {
 	// Slurm sends a job's signals to all of its processes; only the agent handles them. Unlike an ignored signal,
 	// this is not inherited by processes that the plugin starts.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
-	go watch(os.NewFile(wire.LifelineFD, "lifeline"))
 	if err := silence(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -45,13 +43,6 @@ func serve(backend collective.Backend) {
 		Logger:           hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Error, DisableTime: true}),
 	})
 	os.Exit(0)
-}
-
-// watch ends the process when its drun is gone, whatever the process is doing.
-func watch(lifeline *os.File) {
-	unix.CloseOnExec(wire.LifelineFD)
-	_, _ = io.Copy(io.Discard, lifeline)
-	os.Exit(1)
 }
 
 // silence discards what the program and its libraries print to stdout. Only the handshake, which follows, goes to the

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/rpc"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -18,7 +20,7 @@ import (
 type server struct {
 	backend collective.Backend
 	arena   *wire.Arena
-	store   *store
+	store   store
 	stdio   sync.Once
 
 	executor atomic.Pointer[executor] // nil before Open
@@ -34,7 +36,15 @@ func newServer(backend collective.Backend) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &server{backend: backend, arena: arena, store: newStore(), comms: map[uint32]*comm{}}, nil
+	file := os.NewFile(wire.LifelineFD, "lifeline")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, fmt.Errorf("no lifeline: %w", err)
+	}
+	// The process ends when its drun is gone, whatever it is doing.
+	lifeline := &wire.Lifeline{Conn: conn, Ended: func() { os.Exit(1) }}
+	return &server{backend: backend, arena: arena, store: store{rpc.NewClient(lifeline)}, comms: map[uint32]*comm{}}, nil
 }
 
 // Describe says what the backend is.
@@ -164,4 +174,32 @@ func (s *server) Close(_ context.Context, q *wire.CommRequest) (*wire.Done, erro
 		c.end(collective.ErrClosed)
 	}
 	return done, nil
+}
+
+// store is drun's key-value store as the plugin sees it.
+type store struct{ drun *rpc.Client }
+
+func (s store) Set(ctx context.Context, key string, value []byte) error {
+	return s.ask(ctx, "Store.Set", wire.Entry{Key: key, Value: value}, new(struct{}))
+}
+
+func (s store) Get(ctx context.Context, key string) ([]byte, error) {
+	value := new([]byte)
+	if err := s.ask(ctx, "Store.Get", key, value); err != nil {
+		return nil, err
+	}
+	return *value, nil
+}
+
+func (s store) ask(ctx context.Context, what string, request, reply any) error {
+	var err error
+	replied := make(chan struct{})
+	go func() {
+		defer close(replied)
+		err = s.drun.Call(what, request, reply)
+	}()
+	if early := collective.Wait(ctx, replied); early != nil {
+		return early
+	}
+	return err
 }

@@ -79,19 +79,14 @@ type Comm struct {
 	using sync.RWMutex
 	gone  bool // the engine is closed
 
-	cause     atomic.Pointer[error] // why no call is possible any more
-	ended     chan struct{}         // closed with cause
-	end       sync.Once
-	interrupt sync.Once
-	close     sync.Once
-	closed    error
-
+	end         progress.End
+	interrupt   sync.Once
 	interrupted atomic.Bool // the engine has been interrupted
 }
 
 // New makes the Comm of rank among size ranks of a backend called name.
 func New(name string, engine Engine, rank, size int) *Comm {
-	c := &Comm{name: name, engine: engine, rank: rank, size: size, ended: make(chan struct{})}
+	c := &Comm{name: name, engine: engine, rank: rank, size: size, end: progress.End{Ended: make(chan struct{})}}
 	c.calls.Init(&c.wg, c.carryOut)
 	c.watch.expired, c.watch.broken = c.expire, c.broken
 	c.box.init(c)
@@ -137,7 +132,7 @@ func (c *Comm) peer(rank int) (left bool, failed error) {
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	c.starting.Lock()
 	defer c.starting.Unlock()
-	if err := c.failed(); err != nil {
+	if err := c.end.Cause(); err != nil {
 		return nil, err
 	}
 	if err := call.Check(c.rank, c.size); err != nil {
@@ -153,7 +148,7 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	c.doing.Lock()
 	defer c.doing.Unlock()
-	if err := c.failed(); err != nil {
+	if err := c.end.Cause(); err != nil {
 		return err
 	}
 	c.watch.start(ctx)
@@ -164,7 +159,7 @@ func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	if err == nil {
 		return nil
 	}
-	if cause := c.failed(); cause != nil {
+	if cause := c.end.Cause(); cause != nil {
 		return cause
 	}
 	err = c.wrap(err)
@@ -186,17 +181,17 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 		return nil, err
 	}
 	if !c.enter() {
-		return nil, c.failed()
+		return nil, c.end.Cause()
 	}
 	defer c.using.RUnlock()
-	if err := c.failed(); err != nil {
+	if err := c.end.Cause(); err != nil {
 		return nil, err
 	}
 	ctx, stop := c.whole(ctx)
 	defer stop()
 	engine, rank, err := c.split(ctx, group)
 	if err != nil {
-		if cause := c.failed(); cause != nil {
+		if cause := c.end.Cause(); cause != nil {
 			return nil, cause
 		}
 		return nil, c.wrap(err)
@@ -226,33 +221,14 @@ func (c *Comm) split(ctx context.Context, group collective.Group) (engine Engine
 	return engine, rank, err
 }
 
-// whole returns a context that ends when the Comm does, or when it loses a
-// rank, which a wait elsewhere would not notice. The caller has called enter,
-// and calls stop before it leaves.
+// whole returns a context that ends when the Comm does, or when it loses a rank, which a wait elsewhere would not notice.
+// The caller has called enter, and calls stop before it leaves.
 func (c *Comm) whole(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-c.ended:
-				end(c.failed())
-				return
-			case <-time.After(lookAtPeers):
-			}
-			for rank := range c.size {
-				if rank == c.rank {
-					continue
-				}
-				if _, err := c.engine.Peer(rank); err != nil {
-					end(err)
-					return
-				}
-			}
-		}
+		end(c.waitFor(ctx, nil, func() error { return c.lost(c.engine.Peer) }))
 	}()
 	return ctx, func() {
 		end(nil)
@@ -260,21 +236,21 @@ func (c *Comm) whole(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-const lookAtPeers = 20 * time.Millisecond
-
 // An Outsider is an Engine whose Split needs the ranks outside the group too.
 type Outsider interface {
 	Outside(ctx context.Context, group collective.Group) error
 }
 
 // broken names a rank to which the connection failed.
-func (c *Comm) broken() error {
+func (c *Comm) broken() error { return c.wrap(c.lost(c.peer)) }
+
+func (c *Comm) lost(peer func(rank int) (left bool, failed error)) error {
 	for rank := range c.size {
 		if rank == c.rank {
 			continue
 		}
-		if _, err := c.peer(rank); err != nil {
-			return c.wrap(err)
+		if _, err := peer(rank); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -289,18 +265,9 @@ func (c *Comm) connected() error {
 	return err
 }
 
-// failed returns why no call is possible, or nil.
-func (c *Comm) failed() error {
-	if err := c.cause.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
 // fail makes cause the reason why no call is possible any more, if it is the first.
 func (c *Comm) fail(cause error) {
-	c.cause.CompareAndSwap(nil, &cause)
-	c.end.Do(func() { close(c.ended) })
+	c.end.Fail(cause)
 	c.interrupt.Do(func() {
 		if c.enter() {
 			defer c.using.RUnlock()
@@ -334,19 +301,17 @@ const flushLimit = time.Second
 
 // Close flushes sent messages, ends what else is pending, and releases what the engine holds.
 func (c *Comm) Close() error {
-	c.close.Do(func() {
+	return c.end.Close(func() error {
 		pending := !c.box.flush(flushLimit) || c.last().Pending() || c.box.underway.Load() > 0
 		if c.doing.TryLock() {
 			c.doing.Unlock()
 		} else {
 			pending = true // in a plugin: drun has given up its wait
 		}
-		err := collective.ErrClosed
 		if pending {
-			c.fail(err)
+			c.fail(collective.ErrClosed)
 		} else {
-			c.cause.CompareAndSwap(nil, &err)
-			c.end.Do(func() { close(c.ended) })
+			c.end.Fail(collective.ErrClosed)
 		}
 		// What was started until now is waited for; nothing new can start.
 		_ = c.last().Join(context.Background())
@@ -361,7 +326,6 @@ func (c *Comm) Close() error {
 		c.using.Lock()
 		defer c.using.Unlock()
 		c.gone = true
-		c.closed = c.engine.Close()
+		return c.engine.Close()
 	})
-	return c.closed
 }

@@ -72,37 +72,16 @@ func (w *watch) close() {
 	}
 }
 
-// waitFor waits for done as [collective.Wait] does, and also ends when the Comm or check fails.
+// waitFor is [collective.Wait] that also ends when the Comm or check fails; check may be nil.
 func (c *Comm) waitFor(ctx context.Context, done <-chan struct{}, check func() error) error {
-	sleep := collective.NewSleep(ctx)
-	var timer *time.Timer
-	for {
-		slice, err := sleep.Next()
-		if err != nil {
+	looked := false // most messages come before a second look
+	whole := collective.Also(ctx, func() error {
+		if err := c.end.Cause(); err != nil || check == nil || !looked {
+			looked = true
 			return err
 		}
-		if timer == nil {
-			timer = time.NewTimer(slice)
-			defer timer.Stop()
-		} else {
-			timer.Reset(slice)
-		}
-		select {
-		case <-done:
-			return nil
-		case <-c.ended:
-			if collective.IsClosed(done) {
-				return nil
-			}
-			return c.failed()
-		case <-ctx.Done():
-		case <-timer.C:
-			if check == nil {
-				break
-			}
-			if err := check(); err != nil && !collective.IsClosed(done) {
-				return err
-			}
-		}
-	}
+		return check()
+	})
+	whole.Wake = c.end.Ended
+	return collective.Wait(whole, done)
 }

@@ -1,10 +1,11 @@
 // Package collectives carries out the contract's collectives with a library that moves bytes and reduces some types. What
-// the library cannot reduce, and everything in a deterministic run, is reduced in rank order (ordered.go), with the bits
+// the library cannot reduce, and everything in a deterministic run, is reduced in rank order, with the bits
 // of the shm backend. The plugins for Gloo, MPI and NCCL use it.
 package collectives
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"drun/collective"
@@ -118,17 +119,6 @@ func (r *Runner) native(dt dtype.Type, op dtype.ReduceOp) bool {
 	return !r.InRankOrder && !reduction.Exact(dt, op) && r.Library.Reduces(dt, op)
 }
 
-// half reports whether d is reduced in float32 and rounded once at the end.
-func half(d dtype.Type) bool { return d == dtype.Float16 || d == dtype.BFloat16 }
-
-// step is the operation between two contributions.
-func step(op dtype.ReduceOp) dtype.ReduceOp {
-	if op == dtype.Avg {
-		return dtype.Sum
-	}
-	return op
-}
-
 // divided turns the library's sum into an average.
 func (r *Runner) divided(b collective.Buffer, op dtype.ReduceOp, err error) error {
 	if err == nil && op == dtype.Avg {
@@ -143,7 +133,7 @@ func (r *Runner) allReduce(send, recv collective.Buffer, op dtype.ReduceOp) erro
 		return nil
 	case !r.native(send.DType, op):
 		return r.allInOrder(send, recv, op)
-	case half(send.DType):
+	case reduction.Half(send.DType):
 		wide := collective.Buffer{DType: dtype.Float32, Data: r.Room(4 * send.Count())}
 		reduction.Convert(wide, send)
 		if err := r.allReduce(wide, wide, op); err != nil {
@@ -152,7 +142,7 @@ func (r *Runner) allReduce(send, recv collective.Buffer, op dtype.ReduceOp) erro
 		reduction.Convert(recv, wide)
 		return nil
 	}
-	return r.divided(recv, op, r.Library.AllReduce(send, recv, step(op)))
+	return r.divided(recv, op, r.Library.AllReduce(send, recv, reduction.Step(op)))
 }
 
 func (r *Runner) reduce(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
@@ -164,17 +154,17 @@ func (r *Runner) reduce(send, recv collective.Buffer, op dtype.ReduceOp, root in
 		return nil
 	case !r.native(send.DType, op):
 		return r.rootInOrder(send, recv, op, root)
-	case half(send.DType):
+	case reduction.Half(send.DType):
 		both := r.Room(8 * n)
 		in, out := collective.Buffer{DType: dtype.Float32, Data: both[:4*n]}, collective.Buffer{DType: dtype.Float32, Data: both[4*n:]}
 		reduction.Convert(in, send)
-		err := r.divided(out, op, r.Library.Reduce(in, out, step(op), root))
+		err := r.divided(out, op, r.Library.Reduce(in, out, reduction.Step(op), root))
 		if err == nil && r.Rank == root {
 			reduction.Convert(recv, out)
 		}
 		return err
 	}
-	return r.divided(recv, op, r.Library.Reduce(send, recv, step(op), root))
+	return r.divided(recv, op, r.Library.Reduce(send, recv, reduction.Step(op), root))
 }
 
 func (r *Runner) reduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
@@ -182,5 +172,79 @@ func (r *Runner) reduceScatter(send, recv collective.Buffer, counts []int, op dt
 	if !ok || !r.native(send.DType, op) {
 		return r.scatterInOrder(send, recv, counts, op)
 	}
-	return r.divided(recv, op, library.ReduceScatter(send, recv, counts, step(op)))
+	return r.divided(recv, op, library.ReduceScatter(send, recv, counts, reduction.Step(op)))
+}
+
+// What follows reduces in rank order: each rank gathers the contributions to its part and combines them.
+
+// scatterInOrder sends all parts but its own once, as any reduce_scatter must.
+func (r *Runner) scatterInOrder(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
+	sizes := Bytes(collective.Evenly(counts, send.Count(), r.Size), send)
+	parts := r.Room(r.Size * sizes[r.Rank])
+	if err := r.exchange(send, sizes, parts); err != nil {
+		return err
+	}
+	r.combine(recv, parts, op)
+	return nil
+}
+
+// exchange sends every rank its part of send, and gathers the ranks' parts for this one, one after the other.
+func (r *Runner) exchange(send collective.Buffer, sizes []int, parts []byte) error {
+	return r.Library.AllToAll(send.Data, sizes, parts, slices.Repeat(sizes[r.Rank:][:1], r.Size))
+}
+
+func (r *Runner) combine(out collective.Buffer, parts []byte, op dtype.ReduceOp) {
+	n := len(out.Data)
+	sources := make([][]byte, r.Size)
+	for i := range sources {
+		sources[i] = parts[i*n : (i+1)*n]
+	}
+	reduction.Combine(out, sources, op)
+}
+
+// Contributions up to this total size are gathered on all ranks, which saves a round.
+const gatherLimit = 64 << 10
+
+// allInOrder is a reduce_scatter of even parts and an all_gather.
+func (r *Runner) allInOrder(send, recv collective.Buffer, op dtype.ReduceOp) error {
+	if n := len(send.Data); n*r.Size <= gatherLimit {
+		all := r.Room(n * r.Size)
+		if err := r.Library.AllGather(send.Data, all, nil); err != nil {
+			return err
+		}
+		r.combine(recv, all, op)
+		return nil
+	}
+	mine, sizes, err := r.part(send, op)
+	if err != nil {
+		return err
+	}
+	return r.Library.AllGather(mine.Data, recv.Data, sizes)
+}
+
+// rootInOrder is a reduce_scatter of even parts and a gather.
+func (r *Runner) rootInOrder(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
+	mine, sizes, err := r.part(send, op)
+	if err != nil {
+		return err
+	}
+	return r.Library.Gather(mine.Data, recv.Data, sizes, root)
+}
+
+// part reduces this rank's part of the ranks' equally large buffers, and returns the size in bytes of each rank's part.
+func (r *Runner) part(send collective.Buffer, op dtype.ReduceOp) (mine collective.Buffer, sizes []int, err error) {
+	elem := send.DType.Size()
+	for rank := range r.Size {
+		from, to := reduction.Share(send.Count(), elem, rank, r.Size)
+		sizes = append(sizes, (to-from)*elem)
+	}
+	n := sizes[r.Rank]
+	room := r.Room((r.Size + 1) * n)
+	mine = collective.Buffer{DType: send.DType, Data: room[:n]}
+	parts := room[n:]
+	if err := r.exchange(send, sizes, parts); err != nil {
+		return mine, nil, err
+	}
+	r.combine(mine, parts, op)
+	return mine, sizes, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"drun/collective"
@@ -52,9 +51,9 @@ type header struct {
 	_           [sharedmem.CacheLine - 4]byte
 	head        atomic.Uint32 // slots taken, by the plugin
 	_           [sharedmem.CacheLine - 4]byte
-	// Work wakes the plugin for the next slot. Standby wakes it while it may be
-	// blocked in a synchronous call.
-	Work, Standby Doorbell
+	Work        sharedmem.Gate // wakes the plugin for the next slot
+	_           [sharedmem.CacheLine - 8]byte
+	Standby     sharedmem.Gate // wakes it while it may be blocked in a synchronous call
 }
 
 // States of a slot.
@@ -231,29 +230,4 @@ func (a *Arena) Ints(s Span) ([]int, error) {
 		counts[i] = int(n)
 	}
 	return counts, nil
-}
-
-// Doorbell wakes a sleeper when something is submitted. Ringing costs one load while nobody sleeps.
-type Doorbell struct {
-	turn     sharedmem.Word
-	sleepers atomic.Uint32
-	_        [sharedmem.CacheLine - 8]byte
-}
-
-// Ring wakes the sleeper.
-func (d *Doorbell) Ring() {
-	if d.sleepers.Load() != 0 {
-		d.turn.Add(1)
-		sharedmem.Wake(&d.turn)
-	}
-}
-
-// Sleep returns when ready returns true, or after a while.
-func (d *Doorbell) Sleep(ready func() bool) {
-	d.sleepers.Add(1)
-	defer d.sleepers.Add(^uint32(0))
-	turn := d.turn.Load()
-	if !ready() {
-		sharedmem.Sleep(&d.turn, turn, time.Second)
-	}
 }

@@ -2,6 +2,8 @@ package wire
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"drun/collective"
 
@@ -24,8 +26,6 @@ type ControlServer interface {
 	Statistics(context.Context, *CommRequest) (*Counts, error)
 	// Close releases what a group holds; closing the world closes all groups.
 	Close(context.Context, *CommRequest) (*Done, error)
-	// Store carries the plugin's requests to the key-value store.
-	Store(StoreServer) error
 }
 
 // DescribeRequest asks what the plugin is.
@@ -82,38 +82,6 @@ type Failure struct {
 	Text   string
 }
 
-// StoreRequest is the plugin's use of the key-value store.
-type StoreRequest struct {
-	ID    uint64
-	Op    StoreOp
-	Key   string
-	Value []byte
-}
-
-// StoreOp is what a StoreRequest wants.
-type StoreOp uint8
-
-// The operations of the store.
-const (
-	StoreGet StoreOp = iota
-	StoreSet
-	StoreCancel // the plugin no longer waits for the reply to ID
-)
-
-// StoreReply answers a StoreGet.
-type StoreReply struct {
-	ID    uint64
-	Value []byte
-	Error string
-}
-
-type (
-	// StoreServer is the plugin's end of the stream of store requests.
-	StoreServer = grpc.BidiStreamingServer[StoreReply, StoreRequest]
-	// StoreClient is drun's end of that stream.
-	StoreClient = grpc.BidiStreamingClient[StoreReply, StoreRequest]
-)
-
 const serviceName = "drun.plugin.Control"
 
 var service = grpc.ServiceDesc{
@@ -123,16 +91,12 @@ var service = grpc.ServiceDesc{
 		Describe.serve(ControlServer.Describe), Open.serve(ControlServer.Open), Split.serve(ControlServer.Split),
 		Abort.serve(ControlServer.Abort), Statistics.serve(ControlServer.Statistics), Close.serve(ControlServer.Close),
 	},
-	Streams: []grpc.StreamDesc{{StreamName: "Store", ServerStreams: true, ClientStreams: true,
-		Handler: func(server any, stream grpc.ServerStream) error {
-			return server.(ControlServer).Store(&grpc.GenericServerStream[StoreReply, StoreRequest]{ServerStream: stream})
-		}}},
 }
 
 // A Method is a request of the control service, as [ControlServer] describes it.
 type Method[Q, R any] string
 
-// The requests, but for the stream of the store.
+// The requests.
 const (
 	Describe   Method[DescribeRequest, Description] = "Describe"
 	Open       Method[OpenRequest, Opened]          = "Open"
@@ -163,12 +127,6 @@ func (m Method[Q, R]) serve(answer func(ControlServer, context.Context, *Q) (*R,
 		}}
 }
 
-// OpenStore opens the stream of a plugin's requests to the store.
-func OpenStore(ctx context.Context, plugin *grpc.ClientConn) (StoreClient, error) {
-	stream, err := plugin.NewStream(ctx, &service.Streams[0], "/"+serviceName+"/Store", inCBOR)
-	return &grpc.GenericClientStream[StoreReply, StoreRequest]{ClientStream: stream}, err
-}
-
 // inCBOR encodes a request and its answer as CBOR, like all of drun's messages.
 var inCBOR = grpc.CallContentSubtype("cbor")
 
@@ -182,3 +140,57 @@ func (codec) Unmarshal(data []byte, v any) error { return decoder.Unmarshal(data
 
 // Libraries' errors may hold any bytes.
 var decoder, _ = cbor.DecOptions{UTF8: cbor.UTF8DecodeInvalid}.DecMode()
+
+// How a call, or a request of the control service, ended.
+const (
+	OK           = iota
+	BadCall      // collective.CallError
+	Disagreement // collective.ErrFingerprint
+	TimedOut     // collective.ErrTimeout
+	Closed       // collective.ErrClosed
+	Broken       // any other error of the engine
+	Panicked
+)
+
+// Encode returns the status and the text of an error.
+func Encode(err error) (status uint8, text string) {
+	var bad *collective.CallError
+	switch {
+	case err == nil:
+		return OK, ""
+	case errors.As(err, &bad):
+		return BadCall, bad.Problem
+	case errors.Is(err, collective.ErrFingerprint):
+		return Disagreement, ""
+	case errors.Is(err, collective.ErrTimeout):
+		return TimedOut, ""
+	case errors.Is(err, collective.ErrClosed):
+		return Closed, ""
+	}
+	if failed, ok := err.(*collective.BackendError); ok {
+		return Broken, failed.Msg // Decode names the backend and the rank
+	}
+	return Broken, err.Error()
+}
+
+// Decode restores the error; the engine's own errors become a BackendError.
+func Decode(status uint8, text string, kind collective.Kind, backend string, rank int) error {
+	switch status {
+	case OK:
+		return nil
+	case BadCall:
+		return &collective.CallError{Kind: kind, Problem: text}
+	case Disagreement:
+		return collective.ErrFingerprint
+	case TimedOut:
+		return collective.ErrTimeout
+	case Closed:
+		return collective.ErrClosed
+	case Broken:
+	case Panicked:
+		text = "it panicked: " + text
+	default:
+		text = fmt.Sprintf("the plugin answered with status %d, which does not exist", status)
+	}
+	return &collective.BackendError{Backend: backend, Rank: rank, Msg: text}
+}

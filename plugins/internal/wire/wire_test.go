@@ -112,7 +112,7 @@ func TestRing(t *testing.T) {
 				s.Over.Open()
 				continue
 			}
-			theirs.Work.Sleep(theirs.Waiting)
+			theirs.Work.Sleep(time.Second, theirs.Waiting)
 		}
 	}()
 	for n := range 3 * Slots {
@@ -124,7 +124,7 @@ func TestRing(t *testing.T) {
 		}
 		s.Tag = int64(n)
 		ours.Submit(uint32(n % Slots))
-		ours.Work.Ring()
+		ours.Work.Open()
 	}
 	select {
 	case <-done:
