@@ -73,11 +73,11 @@ func (b *builtins) resultDiffers(name string, t trait, known bool, c *call, grou
 	case t.own:
 		what := t.why
 		if what == "" {
-			if what = b.frame.text(c.node); strings.Contains(what, "...") || t.origin == byData {
+			if what = b.frame.text(c.node); strings.Contains(what, "...") || t.data {
 				what = name + "()"
 			}
 		}
-		return b.reason(reason{what: what, pos: c.pos, from: t.origin, group: group})
+		return b.reason(reason{what: what, pos: c.pos, group: group})
 	case t.equal, t.collective:
 		return nil
 	}

@@ -125,11 +125,11 @@ func (b *builtins) loader(params []string, c *call) value {
 	held := &contents{diff: b.st.shallow(arg("ds"))}
 	held.elem = value{diff: b.st.deep(arg("ds"), arg("batch"))}
 	if shard, ok := c.arg(params, "shard"); !c.spread && (!ok || shard.lit == "True") {
-		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos, from: byData}
+		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos}
 		held.elem.diff = either(held.elem.diff, b.reason(batches))
 		_, sampled := c.arg(params, "sampler")
 		if shuffle, ok := c.arg(params, "shuffle"); !sampled && (!ok || shuffle.lit == "False") {
-			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos, from: byData}
+			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos}
 			held.diff = either(held.diff, b.reason(count))
 		}
 	}
