@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"go.starlark.net/resolve"
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 )
 
 // Fits reports what is wrong with the arguments of a call, in the words that the
@@ -15,22 +19,55 @@ func (d *Def) Fits(positional int, names []string, spread bool) error {
 	if err != nil {
 		return err
 	}
-	if positional > sig.positional && !sig.rest {
-		return fmt.Errorf("got %d arguments, want at most %d: %s", positional, sig.positional, sig.text)
+	return sig.fits(positional, names, spread)
+}
+
+// FunctionFits is [Def.Fits] for a function of a recipe.
+func FunctionFits(fn *resolve.Function, positional int, names []string, spread bool) error {
+	sig := &signature{rest: fn.HasVarargs, kwargs: fn.HasKwargs}
+	var params []string
+	byName := false
+	for _, p := range fn.Params {
+		var own param
+		switch p := p.(type) {
+		case *syntax.Ident:
+			own.name = p.Name
+		case *syntax.BinaryExpr: // name = default
+			own.name, own.value = p.X.(*syntax.Ident).Name, starlark.None
+		default: // *args, *, **kwargs
+			byName = true
+			continue
+		}
+		sig.params, params = append(sig.params, own), append(params, own.name)
+		if !byName {
+			sig.positional++
+		}
+	}
+	sig.text = fn.Name + "(" + strings.Join(params, ", ") + ")"
+	return sig.fits(positional, names, spread)
+}
+
+func (s *signature) fits(positional int, names []string, spread bool) error {
+	if positional > s.positional && !s.rest {
+		return fmt.Errorf("got %d arguments, want at most %d: %s", positional, s.positional, s.text)
 	}
 	for i, name := range names {
-		at := sig.index(name)
+		at := s.index(name)
 		switch {
-		case at < 0 && !sig.kwargs:
-			return sig.unexpected(name)
-		case at >= 0 && at < min(positional, sig.positional), slices.Contains(names[:i], name):
+		case at < 0 && !s.kwargs:
+			return s.unexpected(name)
+		case at >= 0 && at < min(positional, s.positional), slices.Contains(names[:i], name):
 			return fmt.Errorf("argument %s is given twice", name)
 		}
 	}
-	for i, p := range sig.params {
-		if p.value == nil && !spread && (i >= sig.positional || i >= positional) && !slices.Contains(names, p.name) {
-			return fmt.Errorf("missing argument %s: %s", p.name, sig.text)
+	var missing []string
+	for i, p := range s.params {
+		if p.value == nil && !spread && (i >= s.positional || i >= positional) && !slices.Contains(names, p.name) {
+			missing = append(missing, p.name)
 		}
+	}
+	if missing != nil {
+		return fmt.Errorf("missing argument %s: %s", strings.Join(missing, ", "), s.text)
 	}
 	return nil
 }

@@ -179,18 +179,29 @@ func (b *Bundle) Source(file string) *records.Source {
 	return nil
 }
 
+// Shown finds a file of the bundle by the name that positions show; nil if absent.
+func (b *Bundle) Shown(name string) *records.Source {
+	for i := range b.Sources {
+		if Display(b.Name, b.Sources[i].Path) == name {
+			return &b.Sources[i]
+		}
+	}
+	return nil
+}
+
+// Text is the content of a file, by the name that positions show, for tracebacks.
+func (b *Bundle) Text(name string) []byte {
+	if s := b.Shown(name); s != nil {
+		return s.Content
+	}
+	return nil
+}
+
 // Fault formats an error at a position in the files as shown, like a rank's: a one-line message, and an excerpt
 // with the source line.
 func (b *Bundle) Fault(file string, line, col int32, msg string) (message, excerpt string) {
 	e := &lang.Error{Pos: syntax.MakePosition(&file, line, col), Msg: msg}
-	message, excerpt, _ = strings.Cut(strings.TrimRight(e.Render(func(name string) []byte {
-		for _, s := range b.Sources {
-			if Display(b.Name, s.Path) == name {
-				return s.Content
-			}
-		}
-		return nil
-	}), "\n"), "\n")
+	message, excerpt, _ = strings.Cut(strings.TrimRight(e.Render(b.Text), "\n"), "\n")
 	return message, excerpt
 }
 

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 
@@ -31,9 +30,14 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	}()
 	rank.At = w.at
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
-	loader := &loader{worker: w, env: u.Env, loaded: map[string]*module{}}
-	thread.Load = loader.load
-	rank.Global = loader.global
+	loader := &recipe.Loader{Bundle: w.bundle(), Env: u.Env, Prepare: func(f *lang.File) {
+		f.SavePoints = w.job.Target != nil
+		if w.trace != nil {
+			f.Tracer = &w.trace.Tracer
+		}
+	}}
+	thread.Load = loader.Load
+	rank.Global = loader.Global
 	rank.Explain = func(thread *starlark.Thread, err error) (where, what string, ended bool) {
 		e := lang.Explain(thread, err)
 		if e.Pos.IsValid() {
@@ -48,8 +52,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 		return err
 	}
 
-	globals, err := loader.exec(thread, w.job.Main)
-	loader.loaded[w.job.Main] = &module{globals, err}
+	globals, err := loader.Exec(thread, w.job.Main)
 	if err != nil {
 		return lang.Explain(thread, err)
 	}
@@ -132,77 +135,4 @@ func (w *worker) abort(err error) *engine.Failure {
 		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
 	}
 	return f
-}
-
-// loader executes each file of the recipe once.
-type loader struct {
-	*worker
-	env    starlark.StringDict
-	loaded map[string]*module
-}
-
-type module struct {
-	globals starlark.StringDict
-	err     error
-}
-
-// load executes a load statement; name is relative to the file that contains it.
-func (l *loader) load(thread *starlark.Thread, name string) (starlark.StringDict, error) {
-	from := starlib.Position(thread).Filename()
-	for _, s := range l.job.Sources {
-		if display(l.job, s.Path) == from {
-			file, err := recipe.Project(l.job.Project).Resolve(s.Path, name)
-			if err != nil {
-				return nil, err
-			}
-			m := l.loaded[file]
-			if m == nil {
-				m = &module{}
-				l.loaded[file] = m
-				m.globals, m.err = l.exec(thread, file)
-			}
-			return m.globals, m.err
-		}
-	}
-	return nil, fmt.Errorf("load from an unknown file %s", from)
-}
-
-// global is the value of a name at the top level of a loaded file, which is given by the name that positions show.
-func (l *loader) global(file, name string) starlark.Value {
-	for path, m := range l.loaded {
-		if display(l.job, path) == file {
-			return m.globals[name]
-		}
-	}
-	return nil
-}
-
-// exec executes a file's top level and freezes its globals.
-func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict, error) {
-	var content []byte
-	for _, s := range l.job.Sources {
-		if s.Path == file {
-			content = s.Content
-		}
-	}
-	parsed, err := lang.Parse(display(l.job, file), content)
-	if err != nil {
-		return nil, err
-	}
-	parsed.SavePoints = l.job.Target != nil
-	if l.trace != nil {
-		parsed.Tracer = &l.trace.Tracer
-	}
-	program, err := parsed.Compile(l.env)
-	if err != nil {
-		return nil, err
-	}
-	globals, err := program.Init(parent, l.env)
-	if err != nil {
-		return nil, err
-	}
-	if err := lang.Freeze(globals); err != nil {
-		return nil, fmt.Errorf("%s: %w", display(l.job, file), err)
-	}
-	return globals, nil
 }

@@ -18,7 +18,7 @@ func (w *worker) failure(err error) *engine.Failure {
 	if !errors.As(err, &located) {
 		located = &lang.Error{Msg: err.Error(), Cause: err}
 	}
-	f.Message, f.Traceback, _ = strings.Cut(strings.TrimRight(located.Render(w.source), "\n"), "\n")
+	f.Message, f.Traceback, _ = strings.Cut(strings.TrimRight(located.Render(w.bundle().Text), "\n"), "\n")
 	if p := (*starlib.PanicError)(nil); errors.As(err, &p) {
 		f.Traceback += "\n" + string(p.Stack)
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -349,16 +348,7 @@ func (w *worker) askWithin(ctx context.Context, doing string, msg *engine.ToAgen
 	}
 }
 
-// source gives the text of a recipe's file, by its shown name, for tracebacks.
-func (w *worker) source(name string) []byte {
-	for _, s := range w.job.Sources {
-		if display(w.job, s.Path) == name {
-			return s.Content
-		}
-	}
-	return nil
-}
-
-func display(job *engine.Job, file string) string {
-	return filepath.Join(filepath.Dir(job.Recipe), filepath.FromSlash(file))
+// bundle is the recipe with all its files.
+func (w *worker) bundle() *recipe.Bundle {
+	return &recipe.Bundle{Name: w.job.Recipe, Main: w.job.Main, Project: recipe.Project(w.job.Project), Sources: w.job.Sources}
 }

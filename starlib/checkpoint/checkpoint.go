@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"drun/starlib"
+	"drun/starlib/lang"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -57,7 +58,7 @@ func (s State) Tensors() [][]byte {
 }
 
 // maxWalk bounds the values that Tensors looks at.
-const maxWalk = 1000
+const maxWalk = 2000
 
 type walk struct {
 	parts [][]byte
@@ -77,18 +78,11 @@ func (w *walk) add(v starlark.Value, depth int) {
 		for _, e := range v.State() {
 			w.add(e.Value, depth+1)
 		}
-	case *starlark.Dict:
-		keys := v.Iterate()
-		defer keys.Done()
-		for key := starlark.Value(nil); w.left >= 0 && keys.Next(&key); {
-			if x, found, err := v.Get(key); found && err == nil {
-				w.add(x, depth+1)
-			}
-		}
-	case starlark.Indexable: // a list or tuple
-		for i := 0; i < v.Len() && w.left >= 0; i++ {
-			w.add(v.Index(i), depth+1)
-		}
+	default:
+		lang.Parts(v, func(part starlark.Value) bool {
+			w.add(part, depth+1)
+			return w.left >= 0
+		})
 	}
 }
 

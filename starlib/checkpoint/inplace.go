@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"drun/tensor"
-
+	"drun/starlib/lang"
 	startensor "drun/starlib/tensor"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/starlarkstruct"
@@ -189,36 +189,24 @@ func refillDict(d, items *starlark.Dict) error {
 }
 
 // holdsTensors reports whether a plain value contains tensors.
-func holdsTensors(v starlark.Value) bool {
+func holdsTensors(v starlark.Value) (found bool) {
 	seen := map[starlark.Value]bool{}
 	var look func(v starlark.Value) bool
 	look = func(v starlark.Value) bool {
-		var parts []starlark.Value
-		switch v := v.(type) {
-		case *startensor.Value:
-			return true
-		case starlark.Tuple:
-			parts = v
-		case *starlarkstruct.Struct:
-			for _, name := range v.AttrNames() {
-				x, _ := v.Attr(name)
-				parts = append(parts, x)
-			}
-		case *starlark.List:
-			parts = slices.Collect(starlark.Elements(v))
-		case *starlark.Dict:
-			for _, kv := range v.Items() {
-				parts = append(parts, kv...)
-			}
-		}
 		switch v.(type) {
+		case *startensor.Value:
+			found = true
 		case *starlark.List, *starlark.Dict: // which may contain themselves
 			if seen[v] {
-				return false
+				return true
 			}
 			seen[v] = true
 		}
-		return slices.ContainsFunc(parts, look)
+		if !found {
+			lang.Parts(v, look)
+		}
+		return !found
 	}
-	return look(v)
+	look(v)
+	return found
 }

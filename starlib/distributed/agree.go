@@ -17,63 +17,58 @@ import (
 
 // agree checks that all ranks call a helper with compatible arguments, which key
 // describes. If they do not, every rank gets an error: what differs, then one line
-// per rank with the text of its key.
-func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func(key []byte) string) error {
-	keys, err := g.compare(ctx, key, at)
-	if err != nil || keys == nil {
+// per rank with its text; nil: the key is text.
+func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func() string) error {
+	texts, err := g.compare(ctx, key, text, at)
+	if err != nil || texts == nil {
 		return err
 	}
-	return g.differ(what, keys, text)
+	return g.disagree(what, texts)
 }
 
-// differ is disagree with the texts of the ranks' keys.
-func (g *Group) differ(what string, keys [][]byte, text func(key []byte) string) error {
-	lines := make([]string, len(keys))
-	for r, key := range keys {
-		lines[r] = text(key)
-	}
-	return g.disagree(what, lines)
-}
-
-// compare returns all ranks' keys on every rank if they differ, else nil. It costs one small collective if they are equal.
-func (g *Group) compare(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, err error) {
-	return g.compareHash(ctx, fnv(key), key, at.In(collective.Step))
-}
-
-// compareHash returns all ranks' keys on every rank if the hashes differ, else nil.
-func (g *Group) compareHash(ctx *collective.WaitLimit, h uint64, key []byte, at collective.Origin) (keys [][]byte, err error) {
-	sums, err := g.gatherSizes(ctx, int64(h), nil, dtype.None, at)
-	if err != nil {
+// compare returns all ranks' texts on every rank if their keys differ, else nil. It costs one small collective if they are
+// equal.
+func (g *Group) compare(ctx *collective.WaitLimit, key []byte, text func() string, at collective.Origin) (texts []string, err error) {
+	at = at.In(collective.Step)
+	if same, err := g.sameHash(ctx, fnv(key), at); same || err != nil {
 		return nil, err
 	}
-	for _, s := range sums {
-		if uint64(s) != h {
-			return g.gatherKeys(ctx, key, at)
-		}
-	}
-	return nil, nil
+	texts, _, err = g.gatherTexts(ctx, key, text, at)
+	return texts, err
 }
 
-// gatherKeys returns all ranks' keys on every rank.
-func (g *Group) gatherKeys(ctx *collective.WaitLimit, key []byte, at collective.Origin) (keys [][]byte, err error) {
-	place := append([]byte(at.Pos.String()), 0)
-	if keys, err = g.gatherBytes(ctx, append(place, key...), everyone, at); err == nil {
-		g.places = make([]string, len(keys))
-		for r, key := range keys {
-			place, rest, _ := bytes.Cut(key, []byte{0})
-			g.places[r], keys[r] = string(place), rest
-		}
-		// The barrier ensures that all ranks have the keys before one of them ends the run because of them; its error
-		// would add nothing.
-		_ = g.do(ctx, collective.NewBarrier(), at)
+// sameHash reports whether all ranks have the same hash.
+func (g *Group) sameHash(ctx *collective.WaitLimit, h uint64, at collective.Origin) (bool, error) {
+	sums, err := g.gatherSizes(ctx, int64(h), nil, dtype.None, at)
+	return !slices.ContainsFunc(sums, func(s int64) bool { return uint64(s) != h }), err
+}
+
+// gatherTexts returns all ranks' texts on every rank, and whether their keys are equal.
+func (g *Group) gatherTexts(ctx *collective.WaitLimit, key []byte, text func() string, at collective.Origin) (texts []string, equal bool, err error) {
+	if text == nil {
+		text = func() string { return string(key) }
 	}
-	return keys, err
+	const digits = 16
+	own := fmt.Appendf(nil, "%016x%s\x00%s", fnv(key), at.Pos, text())
+	all, err := g.gatherBytes(ctx, own, everyone, at)
+	if err != nil {
+		return nil, false, err
+	}
+	texts, g.places, equal = make([]string, len(all)), make([]string, len(all)), true
+	for r, said := range all {
+		equal = equal && bytes.Equal(said[:digits], own[:digits])
+		g.places[r], texts[r], _ = strings.Cut(string(said[digits:]), "\x00")
+	}
+	// The barrier ensures that all ranks have the texts before one of them ends the run because of them; its error
+	// would add nothing.
+	_ = g.do(ctx, collective.NewBarrier(), at)
+	return texts, equal, nil
 }
 
 // compareWith is compare followed by the calls. If the backend can compare keys as part of the first call, equal ones
 // cost nothing. layout is a hash of how the calls divide the data, which may differ between ranks: then alike is false,
 // and the calls must follow from the key alone.
-func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, layout uint64, at collective.Origin, calls func(alike bool) error) (keys [][]byte, err error) {
+func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, text func() string, layout uint64, at collective.Origin, calls func(alike bool) error) (texts []string, err error) {
 	at = at.In(collective.Step)
 	h := fnv(key) ^ layout
 	if collective.VerifiesArguments(g.comm) {
@@ -85,27 +80,20 @@ func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, layout uint64
 		if !errors.Is(err, collective.ErrArguments) {
 			return nil, err
 		}
-		keys, err = g.gatherKeys(ctx, key, at)
-	} else if keys, err = g.compareHash(ctx, h, key, at); err == nil && keys == nil {
+	} else if same, err := g.sameHash(ctx, h, at); err != nil {
+		return nil, err
+	} else if same {
 		return nil, calls(true)
 	}
-	if err != nil || slices.ContainsFunc(keys, func(other []byte) bool { return !bytes.Equal(other, key) }) {
-		return keys, err
+	texts, equal, err := g.gatherTexts(ctx, key, text, at)
+	if err != nil || !equal {
+		return texts, err
 	}
 	// The layouts differ, or the calls themselves: then the first call, made by itself, says so.
 	if err = calls(false); err == nil {
 		err = g.do(ctx, collective.NewBarrier(), at)
 	}
 	return nil, err
-}
-
-// agreeWith is agree followed by the calls, as in compareWith.
-func (g *Group) agreeWith(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func(key []byte) string, calls func() error) error {
-	keys, err := g.compareWith(ctx, key, 0, at, func(bool) error { return calls() })
-	if err != nil || keys == nil {
-		return err
-	}
-	return g.differ(what, keys, text)
 }
 
 // disagree makes the error that every rank gets after compare has found a
@@ -129,7 +117,7 @@ func (w *World) AgreeOnSave(c *starlib.Call, step int64, memory bool) error {
 	if memory {
 		key = append(key, " in memory"...)
 	}
-	return w.all.agree(w.within, key, origin(c), "the ranks save different steps", func(key []byte) string { return string(key) })
+	return w.all.agree(w.within, key, origin(c), "the ranks save different steps", nil)
 }
 
 // Sum adds a number over the ranks of a group (None: the world), for builtins of

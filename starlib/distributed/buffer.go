@@ -19,10 +19,11 @@ type operand struct {
 	value starlark.Value
 	t     *tensor.Tensor // nil for a number
 	data  *tensor.Tensor // t, or a contiguous copy of it
-	words [2]int64       // a number
-	exact integer        // how an integer is stored in buf
+	word  [1]int64       // a number
 	buf   collective.Buffer
 	shape []int
+
+	combine func(x, y starlark.Int) starlark.Int // the parts of an integer in buf
 }
 
 // operandOf makes an operand from a tensor, an int or a float.
@@ -35,7 +36,7 @@ func operandOf(v starlark.Value) (*operand, error) {
 var noDims = []int{}
 
 func (o *operand) set(v starlark.Value) error {
-	o.value, o.t, o.data, o.shape, o.exact = v, nil, nil, noDims, whole
+	o.value, o.t, o.data, o.shape = v, nil, nil, noDims
 	switch v := v.(type) {
 	case *startensor.Value:
 		o.t = v.Tensor()
@@ -46,60 +47,43 @@ func (o *operand) set(v starlark.Value) error {
 		o.data, o.shape = data, o.t.Shape()
 		o.buf = bufferOf(data)
 	case starlark.Float:
-		o.words[0] = int64(math.Float64bits(float64(v)))
-		o.buf = collective.Of(o.words[:1])
+		o.word[0] = int64(math.Float64bits(float64(v)))
+		o.buf = collective.Of(o.word[:])
 		o.buf.DType = dtype.Float64
 	case starlark.Int:
 		n, ok := v.Int64()
 		if !ok {
 			return fmt.Errorf("the number %s does not fit into 64 bits", v)
 		}
-		o.words[0] = n
-		o.buf = collective.Of(o.words[:1])
+		o.word[0] = n
+		o.buf = collective.Of(o.word[:])
 	default:
 		return fmt.Errorf("want a tensor or a number, got %s", v.Type())
 	}
 	return nil
 }
 
-// integer is a recipe's integer, which has no limit, in a buffer of int64 whose
-// reduction is exact.
-type integer uint8
-
-const (
-	whole   integer = iota // one element: the result cannot be larger
-	halves                 // for a sum: the upper bits and the lower 32 are added separately
-	factors                // for a product: one element per rank, its own number at its own index, ones elsewhere
-)
-
-// widen lays out an integer for an operation whose result may need more than 64 bits.
+// widen lays out an integer for an operation whose result may need more than 64 bits: one element for each rank, with its
+// own number at its own index, which are combined afterwards.
 func (o *operand) widen(op dtype.ReduceOp, g *Group) {
-	if o.t != nil || o.buf.DType != dtype.Int64 {
+	neutral, combine := int64(0), starlark.Int.Add
+	switch {
+	case o.t != nil || o.buf.DType != dtype.Int64 || op != dtype.Sum && op != dtype.Product:
 		return
+	case op == dtype.Product:
+		neutral, combine = 1, starlark.Int.Mul
 	}
-	n := o.words[0]
-	switch op {
-	case dtype.Sum:
-		o.exact, o.words = halves, [2]int64{n >> 32, n & math.MaxUint32}
-		o.buf = collective.Of(o.words[:])
-	case dtype.Product:
-		all := slices.Repeat([]int64{1}, g.Size())
-		all[g.own] = n
-		o.exact, o.buf = factors, collective.Of(all)
-	}
+	all := slices.Repeat([]int64{neutral}, g.Size())
+	all[g.own] = o.word[0]
+	o.buf, o.combine = collective.Of(all), combine
 }
 
-// integer is the number that widen laid out, after the reduction.
+// integer is the number after the reduction.
 func (o *operand) integer() starlark.Value {
-	n := starlark.MakeInt64(o.words[0])
-	switch o.exact {
-	case halves:
-		return n.Lsh(32).Add(starlark.MakeInt64(o.words[1]))
-	case factors:
-		n = starlark.MakeInt(1)
-		for _, factor := range collective.Slice[int64](o.buf) {
-			n = n.Mul(starlark.MakeInt64(factor))
-		}
+	parts := collective.Slice[int64](o.buf)
+	n := starlark.MakeInt64(parts[0])
+	for _, part := range parts[1:] {
+		n = o.combine(n, starlark.MakeInt64(part))
 	}
 	return n
 }
@@ -131,7 +115,7 @@ func (o *operand) result() (starlark.Value, error) {
 	o.value, o.t, o.data = nil, nil, nil // keep no tensor's memory
 	if t == nil {
 		if o.buf.DType == dtype.Float64 {
-			return starlark.Float(math.Float64frombits(uint64(o.words[0]))), nil
+			return starlark.Float(math.Float64frombits(uint64(o.word[0]))), nil
 		}
 		return o.integer(), nil
 	}

@@ -104,9 +104,6 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
 	o.moveToArena(g.world, async)
-	call := newCallFor(g, async)
-	*call = collective.NewAllReduce(o.buf, op)
-	call.Shape = o.shape
 	var then finisher = o
 	if graph {
 		at := origin(c).Backward()
@@ -117,7 +114,7 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 			return o.value, nil
 		})
 	}
-	return start(g, c, ctx, call, async, o.copied(), then)
+	return start(g, c, ctx, collective.NewAllReduce(o.buf, op), o, o.copied(), then)
 }
 
 // reduced is all_reduce of a tensor into a new tensor.
@@ -150,11 +147,7 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 		v = starlib.Must(clone(t))
 	}
 	o := starlib.Must(operandOf(v))
-	async := c.Bool("async_op")
-	o.pin(async)
-	call := newCallFor(g, async)
-	*call = collective.NewBroadcast(o.buf, src)
-	call.Shape = o.shape
+	o.pin(c.Bool("async_op"))
 	var then finisher = o
 	if graph {
 		at := origin(c).Backward()
@@ -170,7 +163,7 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 			return o.value, nil
 		})
 	}
-	return start(g, c, ctx, call, async, o.copied() || graph && in.IsLeaf(), then)
+	return start(g, c, ctx, collective.NewBroadcast(o.buf, src), o, o.copied() || graph && in.IsLeaf(), then)
 }
 
 // reducedAt is the sum of a gradient on one rank, zeros on the others.
@@ -202,15 +195,11 @@ func reduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (star
 	o := starlib.Must(operandOf(starlib.Must(divisible(c.Arg("t"), c.String("op")))))
 	op := starlib.Must(reduction(c.String("op"), o))
 	o.widen(op, g)
-	async := c.Bool("async_op")
-	o.pin(async)
-	call := newCallFor(g, async)
-	*call = collective.NewReduce(o.buf, o.buf, op, dst)
-	call.Shape = o.shape
+	o.pin(c.Bool("async_op"))
 	var then finisher = o
 	if g.own != dst {
 		x := c.Arg("t")
 		then = finish(func() (starlark.Value, error) { return x, nil })
 	}
-	return start(g, c, ctx, call, async, o.copied(), then)
+	return start(g, c, ctx, collective.NewReduce(o.buf, o.buf, op, dst), o, o.copied(), then)
 }

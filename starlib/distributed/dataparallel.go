@@ -23,11 +23,6 @@ type dataParallel struct {
 	buffers []*tensor.Tensor
 }
 
-var (
-	_ starlib.Stateful  = (*dataParallel)(nil)
-	_ starlark.Callable = (*dataParallel)(nil)
-)
-
 func dataParallelism(w *World) []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: `data_parallel(module: Module, parts: int = 2) -> DataParallel`,

@@ -81,11 +81,6 @@ type bucket struct {
 	copied [][2]*tensor.Tensor // gradients that are not contiguous, and their copies, which are averaged
 }
 
-var (
-	_ starlib.Stateful  = (*ddp)(nil)
-	_ starlark.Callable = (*ddp)(nil)
-)
-
 var ddpMethods = &starlib.Methods{
 	Type: "DDP",
 	Doc:  "A module whose gradients are averaged over the ranks during backward; otherwise it behaves like the module.",

@@ -1,7 +1,6 @@
 package distributed
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -22,19 +21,13 @@ type fsdp struct {
 	units  []*unit
 	shards map[*tensor.Tensor]*tensor.Tensor // of params: this rank's parts
 	keep   bool                              // parameters stay from forward to backward
-	had    []bool                            // for each of params: a gradient was averaged in this pass
+	had    map[*tensor.Tensor]bool           // of params: a gradient was averaged in this pass
 	seen   bool                              // this pass reached a unit
 }
 
-var (
-	_ starlib.Stateful  = (*fsdp)(nil)
-	_ starlark.Callable = (*fsdp)(nil)
-)
-
 func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
-	f := &fsdp{replica: shared, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}}
-	f.had = make([]bool, len(f.params))
+	f := &fsdp{replica: shared, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{}}
 	for i, p := range f.params {
 		switch {
 		case p.Frozen():
@@ -52,10 +45,10 @@ func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 	for _, u := range units {
 		key = fmt.Appendf(key, "|%s %d", u.Path, len(u.Params))
 	}
-	if err := g.agree(ctx, key, origin(c), "the ranks' models or units differ", func(key []byte) string { return fmt.Sprintf("digest %x", fnv(key)) }); err != nil {
+	if err := g.agree(ctx, key, origin(c), "the ranks' models or units differ", func() string { return fmt.Sprintf("digest %x", fnv(key)) }); err != nil {
 		return nil, err
 	}
-	if err := agreeOnTensors(g, ctx, all, origin(c)); err != nil {
+	if err := exchangeable(all); err != nil {
 		return nil, err
 	}
 	garbage := 0
@@ -103,17 +96,11 @@ func (f *fsdp) reduceRest() error {
 			}
 		}
 	}
-	key := binary.AppendUvarint(nil, uint64(len(f.params)))
-	for i, had := range f.had {
-		if f.had[i] = false; had {
-			key = append(key, 1)
-		} else {
-			key = append(key, 0)
-		}
-	}
-	keys, err := f.g.compare(f.ctx, key, f.origin())
-	if err == nil && keys != nil {
-		err = gradMismatch(f.g, f.params, func(i int) string { return f.names[i] }, keys)
+	key := appendMarks(nil, f.params, func(p *tensor.Tensor) bool { return f.had[p] })
+	clear(f.had)
+	texts, err := f.g.compare(f.ctx, key, nil, f.origin())
+	if err == nil && texts != nil {
+		err = gradMismatch(f.g, f.params, func(i int) string { return f.names[i] }, texts)
 	}
 	if err != nil || len(f.buffers) == 0 || !f.Training() {
 		return err

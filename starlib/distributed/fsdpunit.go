@@ -310,8 +310,8 @@ func (u *unit) reduce() error {
 				return err
 			}
 		}
-		for i, p := range f.params {
-			f.had[i] = f.had[i] || p.Grad() != nil && slices.Contains(s.Params, p)
+		for _, p := range s.Params {
+			f.had[p] = f.had[p] || p.Grad() != nil
 		}
 		if err := s.Spread(part); err != nil {
 			return err

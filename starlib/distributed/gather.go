@@ -185,7 +185,7 @@ func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []
 	call.Counts = uneven(counts)
 	if list != nil {
 		call.Digest = fnv(appendShapes(nil, list))
-		call.Detail = func() string { return describeShapes(appendShapes(nil, list)) }
+		call.Detail = func() string { return describeShapes(list) }
 	}
 	return out, g.do(ctx, call, at)
 }

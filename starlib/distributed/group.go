@@ -1,7 +1,6 @@
 package distributed
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -233,11 +232,6 @@ func (gs *groups) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 	if size < 1 || gs.rank.WorldSize%size != 0 {
 		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world size, %d", size, gs.rank.WorldSize)
 	}
-	return gs.subgroups(c, size)
-}
-
-// subgroups divides the world into groups of neighbours.
-func (gs *groups) subgroups(c *starlib.Call, size int) (starlark.Value, error) {
 	var parts [][]int
 	for part := range slices.Chunk(gs.all.ranks, size) {
 		parts = append(parts, part)
@@ -285,15 +279,15 @@ func (gs *groups) over(g *Group, at collective.Origin) collective.Group {
 // agreeOnParts checks that all ranks of the world make the same groups with the same backend:
 // a rank that mistook another for a member would wait for it until the timeout.
 func (gs *groups) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, backend string, at collective.Origin) error {
-	keys, err := gs.all.compare(ctx, fmt.Appendf(nil, "%d %s", parts, backend), at)
-	if err != nil || keys == nil {
+	texts, err := gs.all.compare(ctx, fmt.Appendf(nil, "%d %s", parts, backend), nil, at)
+	if err != nil || texts == nil {
 		return err
 	}
 	var lines, backends []string
-	for _, key := range keys {
-		end := bytes.Index(key, []byte("]] ")) + 2
-		lines = append(lines, "["+strings.ReplaceAll(strings.Trim(string(key[:end]), "[]"), "] [", "], [")+"]")
-		backends = append(backends, string(key[end+1:]))
+	for _, text := range texts {
+		sets, name, _ := strings.Cut(text, "]] ")
+		lines = append(lines, strings.ReplaceAll(sets[1:], "] [", "], [")+"]")
+		backends = append(backends, name)
 	}
 	what := "the ranks make different groups"
 	if slices.ContainsFunc(backends, func(name string) bool { return name != backend }) {

@@ -154,12 +154,15 @@ func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	}
 	sums[len(r.names)] = count
 	g.key = appendNames(g.key[:0], r.names)
-	err := g.agreeWith(ctx, g.key, origin(c), keysDiffer, describeNames, func() error {
+	texts, err := g.compareWith(ctx, g.key, r.text, 0, origin(c), func(bool) error {
 		if len(r.names) == 0 {
 			return nil
 		}
 		return sumFloats(g, c, ctx, sums)
 	})
+	if err == nil && texts != nil {
+		err = g.disagree(keysDiffer, texts)
+	}
 	if err != nil || len(r.names) == 0 {
 		return starlark.NewDict(0), err
 	}
@@ -183,7 +186,7 @@ func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	r := starlib.Must(readingsOf(c, "d"))
 	g.key = appendNames(g.key[:0], r.names)
-	if err := g.agree(ctx, g.key, origin(c), keysDiffer, describeNames); err != nil {
+	if err := g.agree(ctx, g.key, origin(c), keysDiffer, r.text); err != nil {
 		return nil, err
 	}
 	all, err := gatherValues(g, c, ctx, r.values, 0)
@@ -264,12 +267,11 @@ func appendNames(key []byte, names []string) []byte {
 	return key
 }
 
-// describeNames writes in words what appendNames added.
-func describeNames(key []byte) string {
-	var quoted []string
-	for len(key) > 0 {
-		n, k := binary.Uvarint(key)
-		quoted, key = append(quoted, strconv.Quote(string(key[k:k+int(n)]))), key[k+int(n):]
+// text lists the names.
+func (r *readings) text() string {
+	quoted := make([]string, len(r.names))
+	for i, name := range r.names {
+		quoted[i] = strconv.Quote(name)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }

@@ -48,7 +48,7 @@ func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divide
 		return 0, 0, nil, nil, fmt.Errorf("%s = %d is not divisible by the group's %d ranks", divided, n, g.Size())
 	}
 	key := fmt.Appendf(nil, "(%d, %d, bias = %v)", in, out, c.Bool("bias"))
-	if err = g.agree(ctx, key, origin(c), "the ranks make different layers", func(key []byte) string { return string(key) }); err != nil {
+	if err = g.agree(ctx, key, origin(c), "the ranks make different layers", nil); err != nil {
 		return
 	}
 	if weight, err = tensor.Zeros(g.world.tensors, []int{out, in}, dtype.Float32); err == nil && c.Bool("bias") {
@@ -197,7 +197,7 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	if n%g.Size() != 0 {
 		return nil, fmt.Errorf("n = %d is not divisible by the group's %d ranks", n, g.Size())
 	}
-	err := g.agree(ctx, fmt.Appendf(nil, "(%d, %d)", n, dim), origin(c), "the ranks make different layers", func(key []byte) string { return string(key) })
+	err := g.agree(ctx, fmt.Appendf(nil, "(%d, %d)", n, dim), origin(c), "the ranks make different layers", nil)
 	if err != nil {
 		return nil, err
 	}

@@ -27,11 +27,6 @@ type pipeline struct {
 	last     *step // the latest step that has ended
 }
 
-var (
-	_ starlib.Stateful  = (*pipeline)(nil)
-	_ starlark.Callable = (*pipeline)(nil)
-)
-
 var pipelineMethods = &starlib.Methods{
 	Type: "Pipeline",
 	Doc: "A model whose stages are on the ranks of a group, in order. parameters(), state() and the other methods of a\n" +
@@ -95,7 +90,7 @@ func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark
 		return nil, fmt.Errorf("%d stages cannot be spread evenly over %d ranks: the number of stages must be a multiple of the number of ranks", len(stages), g.Size())
 	}
 	key := fmt.Appendf(nil, "%d stages, %d micro-batches, schedule %q", len(stages), p.micros, p.schedule)
-	if err := g.agree(ctx, key, origin(c), "the ranks make different pipelines", func(key []byte) string { return string(key) }); err != nil {
+	if err := g.agree(ctx, key, origin(c), "the ranks make different pipelines", nil); err != nil {
 		return nil, err
 	}
 	each := len(stages) / g.Size()

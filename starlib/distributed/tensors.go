@@ -41,11 +41,11 @@ func spreadAgreed(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, new
 	if err := exchangeable(all); err != nil {
 		return err
 	}
-	keys, err := spread(g, ctx, appendShapes(nil, all), all, newCall, wanted, at)
-	if err != nil || keys == nil {
+	texts, err := spread(g, ctx, appendShapes(nil, all), func() string { return describeShapes(all) }, all, newCall, wanted, at)
+	if err != nil || texts == nil {
 		return err
 	}
-	return g.differ(tensorsDiffer, keys, describeShapes)
+	return g.disagree("the ranks' tensors differ in number, dtype or shape", texts)
 }
 
 // newCall makes a call that changes a buffer in place.
@@ -72,70 +72,76 @@ func syncGrad(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Va
 			}
 		}
 	}
-	grads := gradsOf(g, params)
-	keys, err := spread(g, ctx, g.key, grads, average, isInexact, origin(c))
-	if err == nil && keys != nil {
-		err = gradMismatch(g, params, strconv.Itoa, keys)
+	grads, text := gradsOf(g, params)
+	texts, err := spread(g, ctx, g.key, text, grads, average, isInexact, origin(c))
+	if err == nil && texts != nil {
+		err = gradMismatch(g, params, strconv.Itoa, texts)
 	}
 	return nil, err
 }
 
 // agreeOnGrads checks that the same gradients exist on all ranks; else an error names the parameters.
 func agreeOnGrads(g *Group, ctx *collective.WaitLimit, params []*tensor.Tensor, name func(i int) string, at collective.Origin) error {
-	gradsOf(g, params)
-	keys, err := g.compare(ctx, g.key, at)
-	if err == nil && keys != nil {
-		err = gradMismatch(g, params, name, keys)
+	_, text := gradsOf(g, params)
+	texts, err := g.compare(ctx, g.key, text, at)
+	if err == nil && texts != nil {
+		err = gradMismatch(g, params, name, texts)
 	}
 	return err
 }
 
-// gradsOf returns the gradients that exist; the group's key then says which they are.
-func gradsOf(g *Group, params []*tensor.Tensor) []*tensor.Tensor {
-	grads := make([]*tensor.Tensor, 0, len(params))
-	key := binary.AppendUvarint(g.key[:0], uint64(len(params)))
+// gradsOf returns the gradients that exist; the group's key then says which they are, as text does in words.
+func gradsOf(g *Group, params []*tensor.Tensor) (grads []*tensor.Tensor, text func() string) {
+	grads = make([]*tensor.Tensor, 0, len(params))
+	key := appendMarks(g.key[:0], params, func(p *tensor.Tensor) bool { return p.Grad() != nil })
 	for _, p := range params {
 		if grad := p.Grad(); grad != nil {
-			grads, key = append(grads, grad), append(key, 1)
-		} else {
-			key = append(key, 0)
+			grads = append(grads, grad)
 		}
 	}
 	g.key = appendShapes(key, grads)
-	return grads
+	return grads, func() string { return string(key) + describeShapes(grads) }
+}
+
+// appendMarks adds to a key 1 for each parameter that has something, 0 for each that has not, and a space.
+func appendMarks(key []byte, params []*tensor.Tensor, has func(*tensor.Tensor) bool) []byte {
+	for _, p := range params {
+		mark := byte('0')
+		if has(p) {
+			mark = '1'
+		}
+		key = append(key, mark)
+	}
+	return append(key, ' ')
 }
 
 // gradMismatch names the parameters that have a gradient on some ranks only.
-func gradMismatch(g *Group, params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
-	if err := oddGrads(g, params, name, keys); err != nil {
+func gradMismatch(g *Group, params []*tensor.Tensor, name func(i int) string, texts []string) error {
+	rest, err := oddGrads(g, params, name, texts)
+	if err != nil {
 		return err
 	}
-	shapes := make([]string, len(keys))
-	for r, key := range keys {
-		n, k := binary.Uvarint(key)
-		shapes[r] = describeShapes(key[k:][n:])
-	}
-	return g.disagree("the ranks' gradients differ in dtype or shape", shapes)
+	return g.disagree("the ranks' gradients differ in dtype or shape", rest)
 }
 
-// oddGrads names the parameters that have a gradient on some ranks only; nil if there are none. A key begins with the
-// number of parameters and, for each, 1 if it has a gradient.
-func oddGrads(g *Group, params []*tensor.Tensor, name func(i int) string, keys [][]byte) error {
-	counts, has, equal := make([]string, len(keys)), make([][]byte, len(keys)), true
-	for r, key := range keys {
-		n, k := binary.Uvarint(key)
-		counts[r] = fmt.Sprintf("%d parameters", n)
-		has[r] = key[k:][:n]
-		equal = equal && int(n) == len(params)
+// oddGrads names the parameters that have a gradient on some ranks only; without one it returns what follows in the texts,
+// which begin as appendMarks writes it.
+func oddGrads(g *Group, params []*tensor.Tensor, name func(i int) string, texts []string) (rest []string, err error) {
+	counts, has, equal := make([]string, len(texts)), make([]string, len(texts)), true
+	rest = make([]string, len(texts))
+	for r, text := range texts {
+		has[r], rest[r], _ = strings.Cut(text, " ")
+		counts[r] = fmt.Sprintf("%d parameters", len(has[r]))
+		equal = equal && len(has[r]) == len(params)
 	}
 	if !equal {
-		return g.disagree("the ranks pass different numbers of parameters", counts)
+		return nil, g.disagree("the ranks pass different numbers of parameters", counts)
 	}
 	var odd []string
 	for i, p := range params {
 		var with, without []int
 		for r := range has {
-			if has[r][i] == 1 {
+			if has[r][i] == '1' {
 				with = append(with, g.ranks[r])
 			} else {
 				without = append(without, g.ranks[r])
@@ -146,22 +152,11 @@ func oddGrads(g *Group, params []*tensor.Tensor, name func(i int) string, keys [
 				name(i), tensor.ShapeString(p.WholeShape()), collective.RankList(with), collective.RankList(without)))
 		}
 	}
-	if len(odd) == 0 {
-		return nil
+	if len(odd) > 0 {
+		return nil, &DisagreementError{strings.Join(odd, "\n")}
 	}
-	return &DisagreementError{strings.Join(odd, "\n")}
+	return rest, nil
 }
-
-// agreeOnTensors checks that all ranks pass as many tensors, of the same dtypes
-// and shapes.
-func agreeOnTensors(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, at collective.Origin) error {
-	if err := exchangeable(all); err != nil {
-		return err
-	}
-	return g.agree(ctx, appendShapes(nil, all), at, tensorsDiffer, describeShapes)
-}
-
-const tensorsDiffer = "the ranks' tensors differ in number, dtype or shape"
 
 // exchangeable reports why tensors cannot be changed to what other ranks have.
 func exchangeable(all []*tensor.Tensor) error {
@@ -187,27 +182,18 @@ func appendShapes(key []byte, all []*tensor.Tensor) []byte {
 	return key
 }
 
-// describeShapes writes in words what appendShapes added.
-func describeShapes(key []byte) string {
+// describeShapes writes in words what appendShapes adds.
+func describeShapes(all []*tensor.Tensor) string {
 	const shown = 6
-	var parts []string
-	n := 0
-	for ; len(key) >= 2; n++ {
-		dt, dims := dtype.Type(key[0]), int(key[1])
-		key = key[2:]
-		shape := make([]string, dims)
-		for i := range shape {
-			size, k := binary.Uvarint(key)
-			shape[i], key = fmt.Sprint(size), key[k:]
+	parts := []string{fmt.Sprintf("%d tensors", len(all))}
+	for i, t := range all {
+		if i == shown {
+			parts = append(parts, "…")
+			break
 		}
-		if n < shown {
-			parts = append(parts, dt.String()+"["+strings.Join(shape, ",")+"]")
-		}
+		parts = append(parts, t.DType().String()+strings.ReplaceAll(fmt.Sprint(t.Shape()), " ", ","))
 	}
-	if n > shown {
-		parts = append(parts, "…")
-	}
-	return strings.TrimSpace(fmt.Sprintf("%d tensors %s", n, strings.Join(parts, " ")))
+	return strings.Join(parts, " ")
 }
 
 // tensorOf is a value as a tensor, if it is one.
@@ -227,8 +213,8 @@ func isInexact(d dtype.Type) bool {
 // spread makes the same in-place call on all tensors whose dtype is wanted, in as few
 // collectives as it can: tensors that are adjacent in an optimizer's buffer are one,
 // others are copied into one. If their layout differs between ranks, all ranks copy.
-// Keys are compared and returned as by compareWith.
-func spread(g *Group, ctx *collective.WaitLimit, key []byte, all []*tensor.Tensor, newCall newCall, wanted func(dtype.Type) bool, at collective.Origin) ([][]byte, error) {
+// Keys are compared, and texts returned, as by compareWith.
+func spread(g *Group, ctx *collective.WaitLimit, key []byte, text func() string, all []*tensor.Tensor, newCall newCall, wanted func(dtype.Type) bool, at collective.Origin) (texts []string, err error) {
 	if g.comm == nil {
 		return nil, nil
 	}
@@ -249,7 +235,7 @@ func spread(g *Group, ctx *collective.WaitLimit, key []byte, all []*tensor.Tenso
 			batches = append(batches, b)
 		}
 	}
-	return g.compareWith(ctx, key, fnv(layout), at, func(alike bool) error {
+	return g.compareWith(ctx, key, text, fnv(layout), at, func(alike bool) error {
 		for _, b := range batches {
 			if err := spreadOne(g, ctx, b, alike, newCall, at.In(collective.Step)); err != nil {
 				return err

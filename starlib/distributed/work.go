@@ -105,39 +105,29 @@ func finished(what string, value starlark.Value) *Work {
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
-// newCallFor returns a call to fill in. A synchronous one is kept in the group, since a new one would be allocated each time.
-func newCallFor(g *Group, async bool) *collective.Call {
-	if async {
-		return new(collective.Call)
-	}
-	return &g.call
-}
-
-// start makes the call and returns what then makes of it: at once or, for an
-// asynchronous call, as a Work. In a group of one rank there is nothing to call. An
-// asynchronous call whose result must be copied into place waits anyway, because
+// start makes the call on an operand and returns what then makes of it: at once or, with async_op, as a Work. In a group
+// of one rank there is nothing to call. An asynchronous call whose result must be copied into place waits anyway, because
 // nothing would copy the result of a dropped Work.
-func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call *collective.Call, async, copied bool, then finisher) (starlark.Value, error) {
-	if async && copied {
-		kind := call.Kind
-		g.call = *call
-		value, err := start(g, c, ctx, &g.call, false, false, then)
-		return finished(kind.String(), value), err
-	}
-	if !async {
-		call.Origin = origin(c)
-		if err := g.carryOut(ctx); err != nil {
+func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective.Call, o *operand, copied bool, then finisher) (starlark.Value, error) {
+	call.Shape = o.shape
+	if async := c.Bool("async_op"); !async || copied {
+		if err := g.do(ctx, call, origin(c)); err != nil {
 			return nil, err
 		}
-		return then.result()
+		value, err := then.result()
+		if async {
+			value = finished(call.Kind.String(), value)
+		}
+		return value, err
 	}
 	w := &Work{what: call.Kind.String(), group: g, ctx: ctx, then: then, done: func() bool { return true }}
 	if g.comm == nil {
 		return w, nil
 	}
-	call.Origin, call.Async, call.Limit = origin(c), true, ctx.Limit
-	w.at = call.Pos
-	inner, err := g.comm.Start(call)
+	own := call // only here, so that synchronous ones need no memory of their own
+	own.Origin, own.Async, own.Limit = origin(c), true, ctx.Limit
+	w.at = own.Pos
+	inner, err := g.comm.Start(&own)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"drun/collective"
@@ -37,8 +38,8 @@ func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 			return nil, fmt.Errorf("parameter %s is already divided among the ranks (dist.fsdp), and so is the optimizer's state for it", names[i])
 		}
 	}
-	key := appendShapes(nil, params)
-	err := g.agree(ctx, key, origin(c), "the ranks' parameters differ in number, dtype or shape", describeShapes)
+	err := g.agree(ctx, appendShapes(nil, params), origin(c), "the ranks' parameters differ in number, dtype or shape",
+		func() string { return describeShapes(params) })
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 		}
 	}
 	err = g.agree(ctx, sum.Sum(nil), origin(c), "the ranks' parameters or the optimizer's state have different values: dist.broadcast_tensors or dist.ddp makes parameters equal",
-		func(key []byte) string { return fmt.Sprintf("digest %x", key) })
+		func() string { return fmt.Sprintf("digest %x", sum.Sum(nil)) })
 	if err != nil {
 		return nil, err
 	}
@@ -87,39 +88,29 @@ func (z *zero) params() (params []*tensor.Tensor, names []string) {
 // same on all.
 func (z *zero) Before(thread *starlark.Thread) error {
 	params, names := z.params()
-	key := binary.AppendUvarint(nil, uint64(len(params)))
+	marks := appendMarks(nil, params, (*tensor.Tensor).Moves)
 	sum := xxh3.New()
 	for _, p := range params {
-		if !p.Moves() {
-			key = append(key, 0)
-			continue
-		}
-		key = append(key, 1)
-		if err := digest(sum, p.Grad()); err != nil {
-			return err
+		if p.Moves() {
+			if err := digest(sum, p.Grad()); err != nil {
+				return err
+			}
 		}
 	}
-	key = binary.BigEndian.AppendUint64(key, sum.Sum64())
-	for _, g := range z.opt.Tensors().Groups() {
+	groups := z.opt.Tensors().Groups()
+	key := binary.BigEndian.AppendUint64(slices.Clone(marks), sum.Sum64())
+	for _, g := range groups {
 		key = binary.BigEndian.AppendUint64(key, math.Float64bits(g.LR))
 	}
-	at := originOf("Optimizer.step", starlib.Position(thread))
-	keys, err := z.g.compare(z.ctx, key, at)
-	if err != nil || keys == nil {
+	text := func() string { return fmt.Sprintf("%sgradients %016x, lr %v", marks, sum.Sum64(), groups[0].LR) }
+	texts, err := z.g.compare(z.ctx, key, text, originOf("Optimizer.step", starlib.Position(thread)))
+	if err != nil || texts == nil {
 		return err
 	}
-	lines := make([]string, len(keys))
-	for r, key := range keys {
-		n, k := binary.Uvarint(key)
-		if rest := key[k:]; uint64(len(rest)) >= n+16 {
-			rest = rest[n:]
-			lines[r] = fmt.Sprintf("gradients %x, lr %v", rest[:8], math.Float64frombits(binary.BigEndian.Uint64(rest[8:])))
-		}
-	}
-	if err := oddGrads(z.g, params, func(i int) string { return names[i] }, keys); err != nil {
+	if texts, err = oddGrads(z.g, params, func(i int) string { return names[i] }, texts); err != nil {
 		return err
 	}
-	return z.g.disagree("the ranks step with different gradients or learning rates (dist.sync_grad or dist.ddp averages gradients)", lines)
+	return z.g.disagree("the ranks step with different gradients or learning rates (dist.sync_grad or dist.ddp averages gradients)", texts)
 }
 
 // After gives every rank the parts that the others have updated.

@@ -7,36 +7,18 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// Printing and freezing recurse over values, printing takes time quadratic in the depth, and a Go stack overflow
-// cannot be recovered from.
-const (
-	maxPrintDepth  = 1_000
-	maxFreezeDepth = 100_000
-)
+// Printing recurses over values, takes time quadratic in the depth, and a Go stack overflow cannot be recovered from.
+const maxDepth = 1_000
 
 // CheckDepth reports an error if a value is a nest of containers too deep to
 // be printed or encoded. A builtin that recurses over its argument calls it
 // first.
-func CheckDepth(v starlark.Value) error { return checkDepth(v, maxPrintDepth) }
-
-// Freeze freezes the globals of a module, unless a value is nested too deep.
-func Freeze(globals starlark.StringDict) error {
-	for _, name := range globals.Keys() {
-		if err := checkDepth(globals[name], maxFreezeDepth); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	globals.Freeze()
-	return nil
-}
-
-func checkDepth(v starlark.Value, limit int) error {
+func CheckDepth(v starlark.Value) error {
 	if !nests(v) {
 		return nil
 	}
-	w := nest{limit: limit, seen: map[any]int{}}
-	if _, ok := w.visit(v, 0); !ok {
-		return fmt.Errorf("a %s is nested more than %d deep", v.Type(), limit)
+	if _, ok := (nest{}).visit(v, 0); !ok {
+		return fmt.Errorf("a %s is nested more than %d deep", v.Type(), maxDepth)
 	}
 	return nil
 }
@@ -49,39 +31,32 @@ func nests(v starlark.Value) bool {
 		return len(v) > 0
 	case *starlark.Dict:
 		return v.Len() > 0
-	case *starlark.Set, *starlark.Function, *starlarkstruct.Struct:
+	case *starlark.Set, *starlarkstruct.Struct:
 		return true
 	}
 	return false
 }
 
-// nest measures how deep a value nests. seen holds what has been visited, keyed
+// A nest measures how deep a value nests. It holds what has been visited, keyed
 // by identity, so that shared values are visited once; a container on the current
 // path has height 0, which ends cycles.
-type nest struct {
-	limit int
-	seen  map[any]int
-}
+type nest map[any]int
 
 // visit measures v; false if it nests deeper than the limit.
-func (n *nest) visit(v starlark.Value, depth int) (height int, ok bool) {
-	if depth > n.limit {
+func (n nest) visit(v starlark.Value, depth int) (height int, ok bool) {
+	if depth > maxDepth {
 		return 0, false
 	}
 	var id any = v
 	if t, ok := v.(starlark.Tuple); ok {
 		id = &t[0]
 	}
-	at, seen := n.seen[id]
-	if seen {
-		return at, depth+at <= n.limit
+	if at, seen := n[id]; seen {
+		return at, depth+at <= maxDepth
 	}
-	n.seen[id] = 0
+	n[id] = 0
 	fits := true
-	parts(v, func(part starlark.Value) bool {
-		if part == nil {
-			return true
-		}
+	Parts(v, func(part starlark.Value) bool {
 		inner := -1
 		if nests(part) {
 			inner, fits = n.visit(part, depth+1)
@@ -89,12 +64,12 @@ func (n *nest) visit(v starlark.Value, depth int) (height int, ok bool) {
 		height = max(height, inner+1)
 		return fits
 	})
-	n.seen[id] = height
+	n[id] = height
 	return height, fits
 }
 
-// parts calls yield for each value that v holds, until it returns false.
-func parts(v starlark.Value, yield func(starlark.Value) bool) {
+// Parts calls yield for each value that v holds, also keys of a dict, until it returns false.
+func Parts(v starlark.Value, yield func(starlark.Value) bool) {
 	switch v := v.(type) {
 	case *starlark.List:
 		v.Elements()(yield)
@@ -111,17 +86,6 @@ func parts(v starlark.Value, yield func(starlark.Value) bool) {
 	case *starlarkstruct.Struct:
 		for _, name := range v.AttrNames() {
 			if field, err := v.Attr(name); err == nil && !yield(field) {
-				return
-			}
-		}
-	case *starlark.Function:
-		for i := range v.NumFreeVars() {
-			if _, value := v.FreeVar(i); !yield(value) {
-				return
-			}
-		}
-		for i := range v.NumParams() {
-			if !yield(v.ParamDefault(i)) {
 				return
 			}
 		}

@@ -1,10 +1,13 @@
 package lang
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"go.starlark.net/starlark"
@@ -25,102 +28,87 @@ func format(x, y starlark.Value) (starlark.Value, error) {
 	if err := CheckDepth(y); err != nil {
 		return nil, err
 	}
-	if plainFormat(string(s)) {
-		return starlark.Binary(syntax.PERCENT, x, y)
-	}
-	f := formatter{rest: string(s), args: starlark.Tuple{y}, operand: y}
+	f := formatter{operand: y, args: starlark.Tuple{y}}
 	if tuple, ok := y.(starlark.Tuple); ok {
 		f.args = tuple
 	}
-	return f.run()
+	var out strings.Builder
+	before, rest, more := strings.Cut(string(s), "%")
+	for out.WriteString(before); more; out.WriteString(before) {
+		parts := specification().FindStringSubmatch(rest)
+		text, err := f.convert(parts)
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString(text)
+		before, rest, more = strings.Cut(rest[len(parts[0]):], "%")
+	}
+	if _, dict := y.(starlark.Mapping); f.used < len(f.args) && !dict {
+		return nil, fmt.Errorf("too many arguments for format string: it takes %d of %d", f.used, len(f.args))
+	}
+	return starlark.String(out.String()), nil
 }
 
-// plainFormat reports whether Starlark's own % does all that s asks for.
-func plainFormat(s string) bool {
-	for {
-		i := strings.IndexByte(s, '%')
-		if i < 0 || i+1 == len(s) {
-			return true
-		}
-		s = s[i+1:]
-		if s[0] == '(' {
-			j := strings.IndexByte(s, ')')
-			if j < 0 || j+1 == len(s) {
-				return true
-			}
-			s = s[j+1:]
-		}
-		if strings.IndexByte("-+ #0123456789.*hlLu", s[0]) >= 0 {
-			return false
-		}
-		s = s[1:]
-	}
+// specification matches what follows the %: (name), flags, width, precision, letter. Length modifiers mean nothing, as in Python.
+var specification = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)^(\([^)]*\))?([-+ 0#]*)(\*|[0-9]*)(\.(?:\*|[0-9]*))?[hlL]*(.?)`)
+})
+
+type formatter struct {
+	operand starlark.Value // the whole right operand
+	args    starlark.Tuple // the positional ones, and how many are used
+	used    int
 }
 
 // A conversion is one %-specification.
 type conversion struct {
 	flags       string // of "-+ 0#"
 	width, prec int    // prec < 0: none
-	verb        byte
+	verb        string
 }
 
 func (c conversion) has(flag string) bool { return strings.Contains(c.flags, flag) }
 
-type formatter struct {
-	out     strings.Builder
-	rest    string
-	args    starlark.Tuple // the positional operands, and how many are used
-	used    int
-	operand starlark.Value // the whole right operand
-	named   bool           // a %(name) has been seen
-}
-
-func (f *formatter) run() (starlark.Value, error) {
-	for {
-		i := strings.IndexByte(f.rest, '%')
-		if i < 0 {
-			f.out.WriteString(f.rest)
-			break
-		}
-		f.out.WriteString(f.rest[:i])
-		f.rest = f.rest[i+1:]
-		if err := f.convert(); err != nil {
-			return nil, err
-		}
-	}
-	if _, dict := f.operand.(starlark.Mapping); f.used < len(f.args) && !f.named && !dict {
-		return nil, fmt.Errorf("too many arguments for format string: it takes %d of %d", f.used, len(f.args))
-	}
-	return starlark.String(f.out.String()), nil
-}
-
-func (f *formatter) convert() error {
+func (f *formatter) convert(parts []string) (string, error) {
 	var arg starlark.Value
-	if strings.HasPrefix(f.rest, "(") {
+	if name := parts[1]; name != "" {
 		var err error
-		if arg, err = f.lookup(); err != nil {
-			return err
+		if arg, err = f.lookup(name[1 : len(name)-1]); err != nil {
+			return "", err
 		}
 	}
-	c, err := f.parse()
-	if err != nil {
-		return err
+	c := conversion{flags: parts[2], prec: -1, verb: parts[5]}
+	var err error
+	if c.width, err = f.number(parts[3]); err != nil {
+		return "", err
 	}
-	if c.verb == '%' {
-		f.out.WriteByte('%')
-		return nil
+	if c.width < 0 { // from a *
+		c.flags, c.width = c.flags+"-", -c.width
+	}
+	if parts[4] != "" {
+		if c.prec, err = f.number(parts[4][1:]); err != nil {
+			return "", err
+		}
+		c.prec = max(c.prec, 0)
+	}
+	switch {
+	case c.verb == "":
+		return "", errors.New("incomplete format: a conversion ends without its letter")
+	case c.verb == "(":
+		return "", errors.New("incomplete format key: a %( without its )")
+	case c.verb == "%":
+		return "%", nil
+	case !strings.Contains("diouxXeEfFgGcrs", c.verb):
+		return "", fmt.Errorf("unknown conversion %%%s", c.verb)
+	case c.verb == "i" || c.verb == "u":
+		c.verb = "d"
 	}
 	if arg == nil {
 		if arg, err = f.next(); err != nil {
-			return err
+			return "", err
 		}
 	}
-	text, err := c.text(arg)
-	if err != nil {
-		return err
-	}
-	f.out.WriteString(text)
-	return nil
+	return c.text(arg)
 }
 
 func (f *formatter) next() (starlark.Value, error) {
@@ -131,15 +119,8 @@ func (f *formatter) next() (starlark.Value, error) {
 	return f.args[f.used-1], nil
 }
 
-// lookup reads the "(name)" of a conversion and returns its value.
-func (f *formatter) lookup() (starlark.Value, error) {
-	end := strings.IndexByte(f.rest, ')')
-	if end < 0 {
-		return nil, fmt.Errorf("incomplete format key: a %%( without its )")
-	}
-	key := f.rest[1:end]
-	f.rest = f.rest[end+1:]
-	f.named = true
+// lookup returns the value for a conversion with a name.
+func (f *formatter) lookup(key string) (starlark.Value, error) {
 	dict, ok := f.operand.(starlark.Mapping)
 	if !ok {
 		return nil, fmt.Errorf("format requires a mapping for %%(%s), not %s", key, f.operand.Type())
@@ -151,44 +132,9 @@ func (f *formatter) lookup() (starlark.Value, error) {
 	return v, err
 }
 
-// parse reads flags, width, precision and verb.
-func (f *formatter) parse() (c conversion, err error) {
-	c.prec = -1
-	rest := strings.TrimLeft(f.rest, "-+ 0#")
-	c.flags, f.rest = f.rest[:len(f.rest)-len(rest)], rest
-	if c.width, err = f.number(); err != nil {
-		return c, err
-	}
-	if c.width < 0 { // from a *
-		c.flags, c.width = c.flags+"-", -c.width
-	}
-	if strings.HasPrefix(f.rest, ".") {
-		f.rest = f.rest[1:]
-		if c.prec, err = f.number(); err != nil {
-			return c, err
-		}
-		c.prec = max(c.prec, 0)
-	}
-	f.rest = strings.TrimLeft(f.rest, "hlL") // length modifiers mean nothing, as in Python
-	if f.rest == "" {
-		return c, fmt.Errorf("incomplete format: a conversion ends without its letter")
-	}
-	r, size := utf8.DecodeRuneInString(f.rest)
-	if !strings.ContainsRune("diouxXeEfFgGcrs%", r) {
-		return c, fmt.Errorf("unknown conversion %%%c", r)
-	}
-	c.verb, f.rest = f.rest[0], f.rest[size:]
-	if c.verb == 'i' || c.verb == 'u' {
-		c.verb = 'd'
-	}
-	return c, nil
-}
-
-// number reads digits, or the * that takes the number from the operands.
-func (f *formatter) number() (int, error) {
-	n := 0
-	if strings.HasPrefix(f.rest, "*") {
-		f.rest = f.rest[1:]
+// number reads a width or precision, which * takes from the operands.
+func (f *formatter) number(text string) (n int, err error) {
+	if text == "*" {
 		arg, err := f.next()
 		if err != nil {
 			return 0, err
@@ -196,12 +142,10 @@ func (f *formatter) number() (int, error) {
 		if n, err = starlark.AsInt32(arg); err != nil {
 			return 0, fmt.Errorf("* wants an int: %w", err)
 		}
+	} else if text != "" {
+		n, err = strconv.Atoi(text)
 	}
-	for f.rest != "" && '0' <= f.rest[0] && f.rest[0] <= '9' && n <= maxWidth {
-		n = n*10 + int(f.rest[0]-'0')
-		f.rest = f.rest[1:]
-	}
-	if n > maxWidth || n < -maxWidth {
+	if err != nil || n > maxWidth || n < -maxWidth {
 		return 0, fmt.Errorf("a width or precision above %d", maxWidth)
 	}
 	return n, nil
@@ -213,19 +157,19 @@ func (c conversion) bare() bool {
 
 func (c conversion) text(arg starlark.Value) (string, error) {
 	switch c.verb {
-	case 'd', 'o', 'x', 'X':
+	case "d", "o", "x", "X":
 		return c.integer(arg)
-	case 'e', 'E', 'f', 'F', 'g', 'G':
+	case "e", "E", "f", "F", "g", "G":
 		if !c.bare() {
 			return c.float(arg)
 		}
 	}
-	s, err := starlark.Binary(syntax.PERCENT, starlark.String("%"+string(c.verb)), starlark.Tuple{arg})
+	s, err := starlark.Binary(syntax.PERCENT, starlark.String("%"+c.verb), starlark.Tuple{arg})
 	if err != nil {
 		return "", err
 	}
 	text := string(s.(starlark.String))
-	if c.prec >= 0 && c.verb != 'c' && utf8.RuneCountInString(text) > c.prec {
+	if c.prec >= 0 && c.verb != "c" && utf8.RuneCountInString(text) > c.prec {
 		text = string([]rune(text)[:c.prec])
 	}
 	return c.pad("", text, false), nil
@@ -234,17 +178,17 @@ func (c conversion) text(arg starlark.Value) (string, error) {
 func (c conversion) integer(arg starlark.Value) (string, error) {
 	i, err := starlark.NumberToInt(arg)
 	if err != nil {
-		return "", fmt.Errorf("%%%c format requires integer: %w", c.verb, err)
+		return "", fmt.Errorf("%%%s format requires integer: %w", c.verb, err)
 	}
 	base, prefix := 10, ""
 	switch c.verb {
-	case 'o':
+	case "o":
 		base, prefix = 8, "0o"
-	case 'x', 'X':
-		base, prefix = 16, "0"+string(c.verb)
+	case "x", "X":
+		base, prefix = 16, "0"+c.verb
 	}
 	digits := i.BigInt().Text(base)
-	if c.verb == 'X' {
+	if c.verb == "X" {
 		digits = strings.ToUpper(digits)
 	}
 	digits, negative := strings.CutPrefix(digits, "-")
@@ -261,11 +205,11 @@ func (c conversion) integer(arg starlark.Value) (string, error) {
 func (c conversion) float(arg starlark.Value) (string, error) {
 	x, ok := starlark.AsFloat(arg)
 	if !ok {
-		return "", fmt.Errorf("%%%c format requires float, not %s", c.verb, arg.Type())
+		return "", fmt.Errorf("%%%s format requires float, not %s", c.verb, arg.Type())
 	}
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		text := strings.ToLower(strconv.FormatFloat(math.Abs(x), 'f', -1, 64))
-		if 'A' <= c.verb && c.verb <= 'Z' {
+		if c.verb == strings.ToUpper(c.verb) {
 			text = strings.ToUpper(text)
 		}
 		return c.pad(c.sign(x < 0), strings.TrimPrefix(text, "+"), false), nil
@@ -274,7 +218,7 @@ func (c conversion) float(arg starlark.Value) (string, error) {
 	if prec < 0 {
 		prec = 6
 	}
-	return fmt.Sprintf("%"+c.flags+"*.*"+string(c.verb), c.width, prec, x), nil
+	return fmt.Sprintf("%"+c.flags+"*.*"+c.verb, c.width, prec, x), nil
 }
 
 func (c conversion) sign(negative bool) string {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -129,7 +128,7 @@ func number(b *starlark.Builtin) *starlark.Builtin {
 	})
 }
 
-// Shallow wraps a builtin that recurses over its arguments, or over JSON text, and refuses those nested too deep.
+// Shallow wraps a builtin that recurses over its arguments, and refuses those nested too deep.
 func Shallow(b *starlark.Builtin) *starlark.Builtin {
 	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
 		for _, arg := range args {
@@ -142,34 +141,6 @@ func Shallow(b *starlark.Builtin) *starlark.Builtin {
 				return err
 			}
 		}
-		if b.Name() == "json.decode" && len(args) > 0 {
-			if s, ok := starlark.AsString(args[0]); ok && jsonDepth(s) > maxFreezeDepth {
-				return fmt.Errorf("JSON text that is nested more than %d deep", maxFreezeDepth)
-			}
-		}
 		return nil
 	})
-}
-
-// jsonDepth is how deep JSON text nests.
-func jsonDepth(s string) int {
-	if strings.Count(s, "[")+strings.Count(s, "{") <= maxFreezeDepth {
-		return 0 // not too deep: a quick check that suffices for most texts
-	}
-	depth, deepest, quoted := 0, 0, false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			depth++
-			deepest = max(deepest, depth)
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return deepest
 }

@@ -101,9 +101,7 @@ func executeIn(thread *starlark.Thread, env starlark.StringDict, name string, sr
 	if err != nil {
 		return err
 	}
-	if err := lang.Freeze(globals); err != nil {
-		return err
-	}
+	globals.Freeze()
 	if main, ok := globals["main"]; ok {
 		_, err = starlark.Call(thread, main, nil, nil)
 	}

@@ -25,25 +25,20 @@ const Trace = predeclared + trace
 const trace = "trace?" // no recipe can write it
 
 // Value is the environment's value for the name Trace.
-func (t *Tracer) Value() starlark.Value { return tracing{t, -1} }
+func (t *Tracer) Value() starlark.Value { return tracing{Tracer: t, site: -1} }
 
 // tracing is the tracer as a value; indexed by a number it gives that site, which indexed by a value passes it to the
 // tracer and returns it.
 type tracing struct {
+	internal
 	*Tracer
 	site int
 }
 
-func (t tracing) String() string        { return "trace" }
-func (t tracing) Type() string          { return "trace" }
-func (t tracing) Freeze()               {}
-func (t tracing) Truth() starlark.Bool  { return true }
-func (t tracing) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: trace") }
-
 func (t tracing) Get(v starlark.Value) (starlark.Value, bool, error) {
 	if t.site < 0 {
 		site, err := starlark.AsInt32(v)
-		return tracing{t.Tracer, site}, err == nil, err
+		return tracing{Tracer: t.Tracer, site: site}, err == nil, err
 	}
 	t.Values(t.sites[t.site], v)
 	return v, true, nil

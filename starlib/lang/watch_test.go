@@ -78,23 +78,6 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestFreeze(t *testing.T) {
-	deep := starlark.NewList(nil)
-	for range 200_000 {
-		deep = starlark.NewList([]starlark.Value{deep})
-	}
-	flat := starlark.NewList([]starlark.Value{starlark.MakeInt(1)})
-	if err := lang.Freeze(starlark.StringDict{"flat": flat, "deep": deep}); err == nil || !strings.Contains(err.Error(), "deep: a list is nested more than 100000 deep") {
-		t.Errorf("%v", err)
-	}
-	if err := lang.Freeze(starlark.StringDict{"flat": flat}); err != nil {
-		t.Error(err)
-	}
-	if err := flat.Append(starlark.None); err == nil {
-		t.Error("Freeze does not freeze")
-	}
-}
-
 // A thread can be stopped at any instruction, and some instructions have no position.
 func TestStoppedInALoop(t *testing.T) {
 	for _, loop := range []string{

@@ -35,10 +35,7 @@ func specifications() []*starlib.Def {
 				"them; so is a default that is not among them. help is shown by `drun run RECIPE.star --help`.",
 			TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				s, err := specify(c)
-				if err != nil {
-					return nil, err
-				}
+				s := starlib.Must(specify(c))
 				options := c.Arg("options").(*starlark.List)
 				for i := range options.Len() {
 					o := options.Index(i)
@@ -65,11 +62,7 @@ func specifications() []*starlib.Def {
 				"`run.params(lr = run.param(0.1, \"learning rate\"))`. The text has at most 2,000 bytes.",
 			TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				s, err := specify(c)
-				if err != nil {
-					return nil, err
-				}
-				return s, nil
+				return starlib.Must(specify(c)), nil
 			},
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -35,7 +36,10 @@ func parseList(text string, like *starlark.List) (starlark.Value, error) {
 	if _, ok := tree.(*syntax.ListExpr); !ok {
 		return nil, wantList(like)
 	}
-	v, err := literalOf(tree)
+	if err := checkLiteral(tree); err != nil {
+		return nil, err
+	}
+	v, err := starlark.EvalExprOptions(&syntax.FileOptions{}, new(starlark.Thread), tree, constants)
 	if err == nil {
 		err = checkKind(v)
 	}
@@ -57,44 +61,34 @@ func wantList(like *starlark.List) error {
 	return fmt.Errorf(`want a list, such as '%s'; strings in it need quotes`, example)
 }
 
-// literalOf is the value of a literal.
-func literalOf(tree syntax.Expr) (starlark.Value, error) {
+// constants are JSON's.
+var constants = starlark.StringDict{"true": starlark.True, "false": starlark.False, "null": starlark.None}
+
+// checkLiteral refuses an expression in which something is computed, or that is no list as a parameter may be.
+func checkLiteral(tree syntax.Expr) error {
 	switch x := tree.(type) {
 	case *syntax.Literal:
 		if x.Token != syntax.BYTES {
-			return starlark.EvalExprOptions(&syntax.FileOptions{}, new(starlark.Thread), x, nil)
+			return nil
 		}
 	case *syntax.UnaryExpr:
-		lit, ok := x.X.(*syntax.Literal)
-		if ok && (x.Op == syntax.MINUS || x.Op == syntax.PLUS) {
-			v, err := literalOf(lit)
-			if err != nil {
-				return nil, err
-			}
-			return starlark.Unary(x.Op, v)
+		if lit, ok := x.X.(*syntax.Literal); ok && lit.Token != syntax.BYTES && (x.Op == syntax.MINUS || x.Op == syntax.PLUS) {
+			return nil
 		}
 	case *syntax.Ident:
-		switch x.Name {
-		case "True", "true":
-			return starlark.True, nil
-		case "False", "false":
-			return starlark.False, nil
-		case "None", "null":
-			return starlark.None, nil
+		if constants.Has(x.Name) || slices.Contains([]string{"True", "False", "None"}, x.Name) {
+			return nil
 		}
-		return nil, fmt.Errorf(`%s in a list is not a number: strings need quotes, as in '["%s"]'`, x.Name, x.Name)
+		return fmt.Errorf(`%s in a list is not a number: strings need quotes, as in '["%s"]'`, x.Name, x.Name)
 	case *syntax.ListExpr:
-		list := make([]starlark.Value, len(x.List))
-		for i, e := range x.List {
-			v, err := literalOf(e)
-			if err != nil {
-				return nil, err
+		for _, e := range x.List {
+			if err := checkLiteral(e); err != nil {
+				return err
 			}
-			list[i] = v
 		}
-		return starlark.NewList(list), nil
+		return nil
 	}
-	return nil, errors.New("a list holds numbers, bools, strings, None and lists of these")
+	return errors.New("a list holds numbers, bools, strings, None and lists of these")
 }
 
 // alike converts a value to the types of the default: if all elements of the default are floats, a whole number

@@ -90,9 +90,7 @@ func (r *Recipe) Main(name, source string) error {
 	if err != nil {
 		return err
 	}
-	if err := lang.Freeze(globals); err != nil {
-		return err
-	}
+	globals.Freeze()
 	r.Rank.Stage = starlib.Running
 	main, ok := globals["main"]
 	if !ok {

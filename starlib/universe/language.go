@@ -31,10 +31,10 @@ repr(x: any) -> string: A value as a recipe would write it.
 reversed(items: iterable) -> list: The items, last first.
 round(x: number, ndigits: int = None) -> number: Rounds to the nearest integer, or to ndigits decimal places; halves go to the even neighbor.
 set(items: iterable = ()) -> set: A set of the items.
-sorted(items: iterable, key: callable = None, reverse: bool = False) -> list: The items in ascending order; key(item) is what is compared. Equal items stay in order.
+sorted(iterable: iterable, key: callable = None, reverse: bool = False) -> list: The items in ascending order; key(item) is what is compared. Equal items stay in order.
 str(x: any) -> string: A value as text.
 struct(**fields: any) -> struct: A value with these attributes, which cannot be changed.
-sum(items: iterable, start: any = 0) -> any: start + first item + second item + …
+sum(iterable: iterable, start: any = 0) -> any: start + first item + second item + …
 tuple(items: iterable = ()) -> tuple: A tuple of the items.
 type(x: any) -> string: The name of a value's type.
 zip(*items: iterable) -> list: Tuples of the first items, of the second, …; as many as the shortest iterable has items.
@@ -78,7 +78,8 @@ math.acosh(x: number) -> float: The inverse of the hyperbolic cosine.
 math.atanh(x: number) -> float: The inverse of the hyperbolic tangent.
 `
 
-func languageEntries() Entries {
+// Language documents the language's own names.
+func Language() Entries {
 	var out Entries
 	for line := range strings.Lines(language) {
 		line = strings.TrimSpace(line)

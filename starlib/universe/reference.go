@@ -33,7 +33,7 @@ type Entries []Entry
 // Reference documents everything that recipes can call: the language's own names, and
 // the modules as their builtins' declarations say.
 func Reference() Entries {
-	out := languageEntries()
+	out := Language()
 	add := func(owner string, defs []*starlib.Def) {
 		for _, d := range defs {
 			out = append(out, Entry{Kind: KindBuiltin, Owner: owner, Name: d.Name(), Signature: d.Sig, Doc: d.Doc})

@@ -42,10 +42,10 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 	if strings.HasPrefix(o.name, "dist.") {
 		clear(b.saved) // rank 0 may have arrived here by then
 	}
-	if v, ok := b.special(o.name, c); ok {
+	params := o.def.Params()
+	if v, ok := b.special(o.name, params, c); ok {
 		return v
 	}
-	params := o.def.Params()
 	group := b.groupOf(params, c)
 	t, known := traits[o.name]
 	if t.collective || b.hasArgument(params, c, t.with) {
@@ -73,11 +73,11 @@ func (b *builtins) resultDiffers(name string, t trait, known bool, c *call, grou
 	case t.own:
 		what := t.why
 		if what == "" {
-			if what = b.frame.text(c.node); strings.Contains(what, "...") || t.origin == byData {
+			if what = b.frame.text(c.node); strings.Contains(what, "...") || t.data {
 				what = name + "()"
 			}
 		}
-		return b.reason(reason{what: what, pos: c.pos, from: t.origin, group: group})
+		return b.reason(reason{what: what, pos: c.pos, group: group})
 	case t.equal, t.collective:
 		return nil
 	}

@@ -18,9 +18,9 @@ type calls struct {
 type call struct {
 	node   syntax.Node
 	pos    syntax.Position
-	text   string                 // the callee as written
-	exprs  []syntax.Expr          // of the positional arguments, to clean what is changed in place
-	byName map[string]syntax.Expr // of the others
+	text   string                        // the callee as written
+	exprs  []syntax.Expr                 // of the positional arguments, to clean what is changed in place
+	byName map[string]*syntax.BinaryExpr // the others: name = value
 	args   []value
 	names  []string
 	named  map[string]value
@@ -55,12 +55,12 @@ func (c *call) first() value {
 
 func (cs *calls) callExpr(e *syntax.CallExpr) value {
 	fn := cs.expr(e.Fn)
-	c := &call{node: e, pos: syntax.Start(e), text: nameOf(e.Fn), named: map[string]value{}, byName: map[string]syntax.Expr{}}
+	c := &call{node: e, pos: syntax.Start(e), text: nameOf(e.Fn), named: map[string]value{}, byName: map[string]*syntax.BinaryExpr{}}
 	for _, arg := range e.Args {
 		if named, ok := arg.(*syntax.BinaryExpr); ok && named.Op == syntax.EQ {
 			name := named.X.(*syntax.Ident).Name
 			c.names = append(c.names, name)
-			c.named[name], c.byName[name] = cs.expr(named.Y), named.Y
+			c.named[name], c.byName[name] = cs.expr(named.Y), named
 			continue
 		}
 		if star, ok := arg.(*syntax.UnaryExpr); ok && (star.Op == syntax.STAR || star.Op == syntax.STARSTAR) {

@@ -1,10 +1,9 @@
 package check
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
-	"strings"
+
+	"drun/starlib"
 
 	"go.starlark.net/resolve"
 	"go.starlark.net/syntax"
@@ -27,8 +26,8 @@ func (cs *calls) closure(node syntax.Node, fn *resolve.Function) value {
 // callFunction interprets a function of the recipe with the arguments of a call.
 func (cs *calls) callFunction(o *object, c *call, certain bool) value {
 	if certain {
-		if msg := misfit(o.fn, c); msg != "" {
-			cs.fault(c.pos, "%s: %s", c.text, msg)
+		if err := starlib.FunctionFits(o.fn, len(c.args), c.names, c.spread); err != nil {
+			cs.fault(c.pos, "%s: %v", c.text, err)
 		}
 	}
 	for _, fn := range cs.running {
@@ -128,48 +127,4 @@ func (cs *calls) bindParams(o *object, c *call) {
 			cs.assign(id, of(cs.alloc(p, "kwargs", container, "dict", held)))
 		}
 	}
-}
-
-// misfit says why a call does not fit a function of the recipe, "" if it does.
-func misfit(fn *resolve.Function, c *call) string {
-	var params, missing []string
-	byName, positional := false, 0
-	for _, p := range fn.Params {
-		name, required := "", false
-		switch p := p.(type) {
-		case *syntax.Ident:
-			name, required = p.Name, true
-		case *syntax.BinaryExpr:
-			if id, ok := p.X.(*syntax.Ident); ok {
-				name = id.Name
-			}
-		default:
-			byName = true
-			continue
-		}
-		_, named := c.named[name]
-		byPosition := !byName && positional < len(c.args)
-		if named && byPosition {
-			return fmt.Sprintf("argument %s is given twice", name)
-		}
-		if required && !named && !byPosition && !c.spread {
-			missing = append(missing, name)
-		}
-		params = append(params, name)
-		if !byName {
-			positional++
-		}
-	}
-	if len(c.args) > positional && !fn.HasVarargs {
-		return fmt.Sprintf("got %d arguments, want at most %d: %s(%s)", len(c.args), positional, fn.Name, strings.Join(params, ", "))
-	}
-	for _, name := range c.names {
-		if !fn.HasKwargs && !slices.Contains(params, name) {
-			return fmt.Sprintf("unexpected argument %s%s: %s(%s)", name, instead("", name, "", params), fn.Name, strings.Join(params, ", "))
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Sprintf("missing argument %s: %s(%s)", strings.Join(missing, ", "), fn.Name, strings.Join(params, ", "))
-	}
-	return ""
 }

@@ -229,7 +229,7 @@ func (inf *inference) infer(fn value, c *call, out value) value {
 	}
 	values, written := slices.Clone(c.args), slices.Clone(c.exprs)
 	for _, name := range c.names {
-		values, written = append(values, c.named[name]), append(written, c.byName[name])
+		values, written = append(values, c.named[name]), append(written, c.byName[name].Y)
 	}
 	var callee starlark.Value
 	var self []value

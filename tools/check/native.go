@@ -48,10 +48,10 @@ func (b *builtins) callNative(o *object, c *call, certain bool) value {
 	}
 	b.callbacks(c)
 	why := b.st.deep(c.all()...)
-	if d := b.ref.natives[o.name]; d != nil && d.Returns() != "" {
+	if d := b.ref.natives[o.name]; d != nil && plainTypes[d.Returns()] {
 		return b.made(c.node, d.Returns(), why)
 	}
-	if o.name == "round" || o.name == "min" || o.name == "max" || o.name == "sum" {
+	if o.name == "min" || o.name == "max" || o.name == "sum" {
 		return b.carried(b.unknown(c.node, why), c.all()...)
 	}
 	return value{typ: maybe, diff: why}

@@ -3,12 +3,12 @@ package check
 import (
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"drun/internal/spelling"
 	"drun/starlib"
 	"drun/starlib/lang"
+	"drun/starlib/universe"
 
 	"go.starlark.net/starlark"
 )
@@ -39,34 +39,13 @@ func NewReference(modules []*starlib.Module, env starlark.StringDict) *Reference
 			r.types[t.Type] = t
 		}
 	}
-	for _, sig := range strings.Split(strings.TrimSpace(language), "\n") {
-		d := &starlib.Def{Sig: sig}
-		r.natives[d.Name()] = d
+	for _, e := range universe.Language() {
+		if e.Owner == "" && e.Kind == universe.KindBuiltin && e.Name != "dict" { // which takes pairs = 1, too
+			r.natives[e.Name] = &starlib.Def{Sig: e.Signature}
+		}
 	}
 	return r
 }
-
-// language has the signatures of the builtins that are part of the language.
-const language = `
-abs(x) -> number
-all(x) -> bool
-any(x) -> bool
-chr(i) -> string
-dir(x) -> list
-fail(*args, sep = " ")
-float(x = 0) -> float
-getattr(x, name, default = None)
-hasattr(x, name) -> bool
-int(x, base = None) -> int
-len(x) -> int
-ord(s) -> int
-print(*args, sep = " ")
-range(a, b = None, step = None)
-repr(x) -> string
-str(x) -> string
-sum(iterable, start = 0)
-type(x) -> string
-`
 
 func member(defs []*starlib.Def, name string) *starlib.Def {
 	for _, d := range defs {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"drun/starlib"
+
 	"go.starlark.net/resolve"
 	"go.starlark.net/syntax"
 )
@@ -106,8 +108,8 @@ func (cs *calls) callMain(main *source) {
 	case o == nil || o.kind != function:
 		return
 	}
-	if msg := misfit(o.fn, &call{}); msg != "" {
-		cs.fault(o.pos, "main is called without arguments: %s", msg)
+	if err := starlib.FunctionFits(o.fn, 0, nil, false); err != nil {
+		cs.fault(o.pos, "main is called without arguments: %v", err)
 	}
 	cs.enter(o, &call{pos: o.pos, text: "main"})
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // special interprets the builtins whose results contain their arguments.
-func (b *builtins) special(name string, c *call) (value, bool) {
+func (b *builtins) special(name string, params []string, c *call) (value, bool) {
 	positional := len(c.args) > 0
 	switch name {
 	case "run.choice", "run.param":
@@ -46,7 +46,7 @@ func (b *builtins) special(name string, c *call) (value, bool) {
 	case "dist.master_first", "dist.local_master_first":
 		return b.masterFirst(name, c), true
 	case "data.loader":
-		return b.loader(c), true
+		return b.loader(params, c), true
 	case "nn.module", "nn.sequential":
 		return b.model(name, c), true
 	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.init_parallelism":
@@ -88,14 +88,7 @@ func (b *builtins) declare(c *call) value {
 		v := c.named[name]
 		v.lit = "" // another may be given on the command line
 		fields[name] = v
-		pos := c.pos
-		if e, ok := c.node.(*syntax.CallExpr); ok {
-			for _, arg := range e.Args {
-				if b, ok := arg.(*syntax.BinaryExpr); ok && b.Op == syntax.EQ && b.X.(*syntax.Ident).Name == name {
-					pos = syntax.Start(b)
-				}
-			}
-		}
+		pos := syntax.Start(c.byName[name])
 		if first, twice := b.params[name]; twice && first != pos {
 			b.fault(pos, "parameter %s is declared twice, first at %s", name, first)
 		} else {
@@ -125,20 +118,18 @@ func (b *builtins) masterFirst(name string, c *call) value {
 	return result
 }
 
-var loaderParams = []string{"ds", "batch", "shuffle", "drop_last", "shard", "group", "transform", "sampler", "collate", "prefetch"}
-
 // loader gives each rank its own batches, unless every rank gets all samples;
 // without shuffle the ranks' numbers of batches may differ by one.
-func (b *builtins) loader(c *call) value {
-	arg := func(name string) value { v, _ := c.arg(loaderParams, name); return v }
+func (b *builtins) loader(params []string, c *call) value {
+	arg := func(name string) value { v, _ := c.arg(params, name); return v }
 	held := &contents{diff: b.st.shallow(arg("ds"))}
 	held.elem = value{diff: b.st.deep(arg("ds"), arg("batch"))}
-	if shard, ok := c.arg(loaderParams, "shard"); !c.spread && (!ok || shard.lit == "True") {
-		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos, from: byData}
+	if shard, ok := c.arg(params, "shard"); !c.spread && (!ok || shard.lit == "True") {
+		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos}
 		held.elem.diff = either(held.elem.diff, b.reason(batches))
-		_, sampled := c.arg(loaderParams, "sampler")
-		if shuffle, ok := c.arg(loaderParams, "shuffle"); !sampled && (!ok || shuffle.lit == "False") {
-			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos, from: byData}
+		_, sampled := c.arg(params, "sampler")
+		if shuffle, ok := c.arg(params, "shuffle"); !sampled && (!ok || shuffle.lit == "False") {
+			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos}
 			held.diff = either(held.diff, b.reason(count))
 		}
 	}

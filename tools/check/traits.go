@@ -7,9 +7,10 @@ type trait struct {
 	// own: the result is this rank's own. Otherwise what a collective returns
 	// is the same on all ranks, and what another builtin returns differs if its
 	// arguments do.
-	own    bool
-	origin origin
-	why    string // instead of the call's source
+	own bool
+	// data: because of what the rank saw (messages, time), rather than of its place.
+	data bool
+	why  string // instead of the call's source
 	// equal: the result is the same on all ranks, whatever the arguments.
 	equal bool
 	// inPlace: afterwards the tensors of the first argument are the same too.
@@ -36,24 +37,24 @@ var traits = map[string]trait{
 	"dist.barrier":        {collective: true},
 	"dist.all_reduce":     {collective: true, inPlace: true, back: true},
 	"dist.broadcast":      {collective: true, inPlace: true, back: true},
-	"dist.reduce":         {collective: true, own: true, origin: byData},
-	"dist.reduce_scatter": {collective: true, own: true, origin: byData, back: true},
+	"dist.reduce":         {collective: true, own: true, data: true},
+	"dist.reduce_scatter": {collective: true, own: true, data: true, back: true},
 	"dist.all_gather":     {collective: true, back: true},
-	"dist.gather":         {collective: true, own: true, origin: byData},
-	"dist.scatter":        {collective: true, own: true, origin: byData},
-	"dist.all_to_all":     {collective: true, own: true, origin: byData, back: true},
+	"dist.gather":         {collective: true, own: true, data: true},
+	"dist.scatter":        {collective: true, own: true, data: true},
+	"dist.all_to_all":     {collective: true, own: true, data: true, back: true},
 
 	"dist.send":     {equal: true},
 	"dist.isend":    {equal: true},
-	"dist.recv":     {own: true, origin: byData},
-	"dist.irecv":    {own: true, origin: byData},
-	"dist.recv_any": {own: true, origin: byData},
+	"dist.recv":     {own: true, data: true},
+	"dist.irecv":    {own: true, data: true},
+	"dist.recv_any": {own: true, data: true},
 
 	"dist.broadcast_tensors":     {collective: true, inPlace: true},
 	"dist.sync_grad":             {collective: true},
 	"dist.sync_buffer":           {collective: true, inPlace: true},
 	"dist.average_metrics":       {collective: true},
-	"dist.reduce_dict":           {collective: true, own: true, origin: byData},
+	"dist.reduce_dict":           {collective: true, own: true, data: true},
 	"dist.shared_random_seed":    {collective: true},
 	"dist.master_first":          {collective: true},
 	"dist.local_master_first":    {collective: true},
@@ -76,17 +77,17 @@ var traits = map[string]trait{
 	"dist.shard":                 {},
 	"dist.pipeline":              {collective: true},
 	"dist.data_parallel":         {},
-	"dist.rpc":                   {own: true, origin: byData},
-	"dist.rpc_async":             {own: true, origin: byData},
-	"dist.remote":                {own: true, origin: byData},
+	"dist.rpc":                   {own: true, data: true},
+	"dist.rpc_async":             {own: true, data: true},
+	"dist.remote":                {own: true, data: true},
 	"dist.serve":                 {collective: true},
 	"dist.store":                 {},
-	"dist.store.add":             {own: true, origin: byData},
+	"dist.store.add":             {own: true, data: true},
 
 	"checkpoint.save":      {collective: true},
 	"checkpoint.restore":   {collective: true},
 	"run.should_stop":      {collective: true},
 	"run.params":           {equal: true},
-	"run.elapsed":          {own: true, origin: byData, why: "run.elapsed(), each rank's own clock"},
+	"run.elapsed":          {own: true, data: true, why: "run.elapsed(), each rank's own clock"},
 	"optim.clip_grad_norm": {with: []string{"sharded", "group"}},
 }

@@ -13,18 +13,10 @@ type reason struct {
 	id    int
 	what  string // "dist.rank()"
 	pos   syntax.Position
-	from  origin
 	group *object // the group whose rank was asked, nil: the world's
 	// member: only membership of the group was asked (rank() >= 0).
 	member bool
 }
-
-type origin uint8
-
-const (
-	byRank origin = iota // from the rank's identity
-	byData               // from what the rank saw: batches, messages, time
-)
 
 func either(a, b *reason) *reason {
 	if a == nil || b != nil && b.id < a.id {

@@ -78,10 +78,10 @@ func (s *Server) handle(_ context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Re
 		"initialize":                 s.initialize,
 		"initialized":                nothing,
 		"shutdown":                   s.end,
-		"textDocument/didOpen":       s.open,
-		"textDocument/didChange":     s.change,
-		"textDocument/didSave":       s.saved,
-		"textDocument/didClose":      s.close,
+		"textDocument/didOpen":       s.told((*Server).open),
+		"textDocument/didChange":     s.told((*Server).change),
+		"textDocument/didSave":       s.told(func(*Server, documentParams) error { return nil }),
+		"textDocument/didClose":      s.told((*Server).close),
 		"textDocument/completion":    at(s, s.completion),
 		"textDocument/signatureHelp": at(s, s.signatureHelp),
 		"textDocument/hover":         at(s, s.hover),
@@ -147,77 +147,55 @@ func read(params json.RawMessage) (p documentParams, err error) {
 	return p, nil
 }
 
-func (s *Server) open(params json.RawMessage) (any, error) {
-	p, err := read(params)
-	if err != nil {
-		return nil, err
-	}
-	return nil, s.set(p.TextDocument.URI, p.TextDocument.Text)
-}
-
-func (s *Server) change(params json.RawMessage) (any, error) {
-	p, err := read(params)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range p.ContentChanges {
-		if c.Range != nil {
-			return nil, invalid("a change of a part, though the server asked for whole documents")
-		}
-		if err := s.set(p.TextDocument.URI, c.Text); err != nil {
+// told makes the handler of a message about what the editor has done with a document. Files that load it may have become
+// right or wrong, too: all open ones are checked.
+func (s *Server) told(update func(*Server, documentParams) error) func(json.RawMessage) (any, error) {
+	return func(params json.RawMessage) (any, error) {
+		p, err := read(params)
+		if err != nil {
 			return nil, err
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := update(s, p); err != nil {
+			return nil, err
+		}
+		s.dirty[p.TextDocument.URI] = true // that of one that is closed, too: its diagnostics are removed
+		for open := range s.documents {
+			s.dirty[open] = true
+		}
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+		return nil, nil
 	}
-	return nil, nil
 }
 
-func (s *Server) set(uri, text string) error {
-	if len(text) > maxDocument {
-		return invalid("a document of %d bytes, more than %d", len(text), maxDocument)
+func (s *Server) open(p documentParams) error {
+	if len(p.TextDocument.Text) > maxDocument {
+		return invalid("a document of %d bytes, more than %d", len(p.TextDocument.Text), maxDocument)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.documents[uri] = text
-	// Files that load it may have become right or wrong, too.
-	for open := range s.documents {
-		s.dirty[open] = true
-	}
-	s.wake()
+	s.documents[p.TextDocument.URI] = p.TextDocument.Text
 	return nil
 }
 
-func (s *Server) saved(params json.RawMessage) (any, error) {
-	p, err := read(params)
-	if err != nil {
-		return nil, err
+func (s *Server) change(p documentParams) error {
+	for _, c := range p.ContentChanges {
+		if c.Range != nil {
+			return invalid("a change of a part, though the server asked for whole documents")
+		}
+		p.TextDocument.Text = c.Text
+		if err := s.open(p); err != nil {
+			return err
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, open := s.documents[p.TextDocument.URI]; open {
-		s.dirty[p.TextDocument.URI] = true
-		s.wake()
-	}
-	return nil, nil
+	return nil
 }
 
-func (s *Server) close(params json.RawMessage) (any, error) {
-	p, err := read(params)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Server) close(p documentParams) error {
 	delete(s.documents, p.TextDocument.URI)
-	s.dirty[p.TextDocument.URI] = true // its diagnostics are removed
-	s.wake()
-	return nil, nil
-}
-
-func (s *Server) wake() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	return nil
 }
 
 // at decodes a request about a document, or about a position in it.

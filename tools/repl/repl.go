@@ -127,7 +127,7 @@ func (s *Session) Load(name string) bool {
 		if err != nil {
 			return err
 		}
-		globals, err := s.files(bundle).exec(thread, bundle.Main)
+		globals, err := s.exec(thread, bundle, bundle.Main)
 		for name, v := range globals {
 			s.Globals[name] = v
 		}
@@ -190,49 +190,19 @@ func (s *Session) load(thread *starlark.Thread, module string) (starlark.StringD
 	if err != nil {
 		return nil, err
 	}
-	return s.files(bundle).exec(thread, target)
+	return s.exec(thread, bundle, target)
 }
 
-// files executes the files of a bundle, each once.
-func (s *Session) files(bundle *recipe.Bundle) *loader {
-	return &loader{session: s, bundle: bundle, loaded: map[string]starlark.StringDict{}, env: s.builtins}
-}
-
-type loader struct {
-	session *Session
-	bundle  *recipe.Bundle
-	loaded  map[string]starlark.StringDict
-	env     starlark.StringDict
-}
-
-func (l *loader) exec(parent *starlark.Thread, file string) (starlark.StringDict, error) {
-	if globals, ok := l.loaded[file]; ok {
-		return globals, nil
-	}
-	source := l.bundle.Source(file)
-	parsed, err := lang.Parse(recipe.Display(l.bundle.Name, file), source.Content)
+// exec executes a file of a bundle, and those that it loads.
+func (s *Session) exec(thread *starlark.Thread, bundle *recipe.Bundle, file string) (starlark.StringDict, error) {
+	l := &recipe.Loader{Bundle: bundle, Env: s.builtins}
+	defer func() { thread.Load = s.load }()
+	thread.Load = l.Load
+	globals, err := l.Exec(thread, file)
 	if err != nil {
-		return nil, err
+		return nil, lang.Explain(thread, err)
 	}
-	program, err := parsed.Compile(l.env)
-	if err != nil {
-		return nil, err
-	}
-	outer := parent.Load
-	defer func() { parent.Load = outer }()
-	parent.Load = func(thread *starlark.Thread, module string) (starlark.StringDict, error) {
-		target, err := l.bundle.Project.Resolve(file, module)
-		if err != nil {
-			return nil, err
-		}
-		return l.exec(thread, target)
-	}
-	globals, err := program.Init(parent, l.env)
-	if err != nil {
-		return nil, lang.Explain(parent, err)
-	}
-	l.loaded[file] = globals
-	return globals, lang.Freeze(globals)
+	return globals, nil
 }
 
 // nowhere is where the records and checkpoints of a prompt go.
