@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"drun/collective"
@@ -350,6 +351,21 @@ func TestSharedClient(t *testing.T) {
 		t.Error(err)
 	}
 	wg.Wait()
+}
+
+// Where a disk is slow, what the coordinator hears may have to wait for a minute, and the replies with it.
+func TestLateReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := NewTable()
+		var r *Remote
+		r = NewRemote(0, func(q *Request) error {
+			time.AfterFunc(time.Minute, func() { r.Deliver(table.Do(q, nil)) })
+			return nil
+		})
+		if err := r.Store().Set(t.Context(), "k", []byte("v")); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Replies that nobody waits for, such as those to ranks of an earlier attempt, are dropped.
