@@ -50,8 +50,8 @@ const (
 	// a time.
 	pieceBytes = 1 << 18
 	pieces     = 8
-	// silentFor is how long the other side may give no answer at all.
-	silentFor = time.Minute
+	// silentFor is how long an answer may take: the other side's disk may be slow, and others may wait for it, too.
+	silentFor = 5 * time.Minute
 )
 
 // Held is the states that the other side may ask for.
@@ -146,11 +146,10 @@ type Source struct {
 	name string
 	send func(*Want)
 
-	mu    sync.Mutex
-	last  uint64
-	open  map[uint64]chan *Got
-	gone  error
-	heard time.Time // when the latest answer came
+	mu   sync.Mutex
+	last uint64
+	open map[uint64]chan *Got
+	gone error
 }
 
 // NewSource makes a source that asks with send; name is for messages.
@@ -172,7 +171,6 @@ func (e *GoneError) Error() string {
 func (s *Source) Deliver(g *Got) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = time.Now()
 	if to := s.open[g.ID]; to != nil {
 		to <- g
 		delete(s.open, g.ID)
@@ -203,38 +201,28 @@ func (s *Source) ask(w *Want, bytes int64) ([]byte, error) {
 	w.ID = s.last
 	to := make(chan *Got, 1)
 	s.open[w.ID] = to
-	asked := time.Now()
 	s.mu.Unlock()
 	s.send(w)
-	for limit := silentFor; ; {
-		select {
-		case g := <-to:
-			switch {
-			case g == nil:
-				return nil, s.gone
-			case g.Error != "":
-				err := fmt.Errorf("%s: %s", s.name, g.Error)
-				if g.Code != exit.Done {
-					err = exit.WithCode(err, g.Code)
-				}
-				return nil, exit.WithHint(err, g.Hint)
-			case int64(len(g.Data)) != bytes:
-				return nil, fmt.Errorf("%s has sent %d bytes of a state where it was asked for %d", s.name, len(g.Data), bytes)
+	select {
+	case g := <-to:
+		switch {
+		case g == nil:
+			return nil, s.gone
+		case g.Error != "":
+			err := fmt.Errorf("%s: %s", s.name, g.Error)
+			if g.Code != exit.Done {
+				err = exit.WithCode(err, g.Code)
 			}
-			return g.Data, nil
-		case <-time.After(limit):
+			return nil, exit.WithHint(err, g.Hint)
+		case int64(len(g.Data)) != bytes:
+			return nil, fmt.Errorf("%s has sent %d bytes of a state where it was asked for %d", s.name, len(g.Data), bytes)
 		}
+		return g.Data, nil
+	case <-time.After(silentFor):
 		s.mu.Lock()
-		since := time.Since(asked)
-		if s.heard.After(asked) {
-			since = time.Since(s.heard)
-		}
-		if limit = silentFor - since; limit <= 0 {
-			delete(s.open, w.ID)
-			s.mu.Unlock()
-			return nil, fmt.Errorf("%s has not sent what it has of a state for %v", s.name, silentFor)
-		}
-		s.mu.Unlock()
+		defer s.mu.Unlock()
+		delete(s.open, w.ID)
+		return nil, fmt.Errorf("%s has not sent what it has of a state for %v", s.name, silentFor)
 	}
 }
 
