@@ -8,7 +8,6 @@ import (
 	"drun/engine/rendezvous"
 )
 
-// assignPlaces gives every process its ranks.
 func (c *Cluster) assignPlaces(own *Hello, maxRanks int) error {
 	all := append([]*Member{{Hello: own}}, c.Members...)
 	var machines []string

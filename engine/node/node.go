@@ -57,7 +57,6 @@ type Config struct {
 	OnSpawn func(rank, pid int)
 }
 
-// node is the state of a node.
 type node struct {
 	Config
 	start *cluster.Start
@@ -153,7 +152,6 @@ func (n *node) spawnAll() (err error) {
 	return nil
 }
 
-// files are the files that ranks inherit.
 func (n *node) files() (files []*os.File, err error) {
 	if !n.shared {
 		f, err := board.Create(n.start.World)

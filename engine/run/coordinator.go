@@ -58,7 +58,6 @@ type attempt struct {
 	leavers  map[party]leaving // groups that some ranks have left and others not yet
 }
 
-// rankState is what became of a rank.
 type rankState struct {
 	peer     *peer
 	reported bool // it has reported how it ended
@@ -80,7 +79,6 @@ type event struct {
 	asked chan<- *board.Snapshot // asks what the ranks do
 }
 
-// saved is how a save ended.
 type saved struct{ attempt int } // the attempt in which it began
 
 // late is a save that has waited for ranks as long as it may.
@@ -326,7 +324,6 @@ func (c *coordinator) handle(ev event) {
 	}
 }
 
-// message handles a worker's message.
 func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
 	c.console.Metrics(m.Records.Points)
@@ -410,12 +407,10 @@ func (c *coordinator) overdue(l *late) {
 		Message: fmt.Sprintf("the checkpoint of step %d has waited %s for %s %s", l.step, c.Timeout, collective.RankList(missing), l.doing)})
 }
 
-// send sends a message to a rank.
 func (c *coordinator) send(rank int, msg *engine.ToWorker) {
 	c.ranks[rank].peer.Link.Send(&cluster.ToNode{Rank: rank, Msg: msg})
 }
 
-// exited handles the end of a worker's process.
 func (c *coordinator) exited(rank int, how *cluster.Exit) {
 	r := &c.ranks[rank]
 	if r.exited {

@@ -32,7 +32,6 @@ type About struct {
 	Params []engine.Value `json:"params"`
 }
 
-// describeAtMost limits how long a recipe's top level may run.
 const describeAtMost = 30 * time.Second
 
 // Describe runs a recipe's top level in a worker, without main, and reports its

@@ -208,7 +208,6 @@ type plan struct {
 	noted      []string // for the console, once it is there
 }
 
-// note tells the user something.
 func (p *plan) note(text string) {
 	if p.console == nil {
 		p.noted = append(p.noted, text)
@@ -301,7 +300,6 @@ func (o *Options) ranksHere() int {
 	return o.Join.Place.LocalSize
 }
 
-// node configures the node of this process.
 func (p *plan) node() node.Config {
 	return node.Config{
 		Bundle: p.bundle, DataDirs: absolute(p.DataDirs), Threads: p.Threads, Timeout: p.Timeout, Console: p.console,
@@ -344,7 +342,6 @@ func (p *plan) runNode() (*Result, error) {
 	return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: joined.Start.World, Failure: end.Failure, Seconds: end.Seconds}, nil
 }
 
-// hello introduces this process to the coordinator.
 func (p *plan) hello() *cluster.Hello {
 	h := &cluster.Hello{Version: p.Version, ID: p.Join.ID, Index: p.Join.Index, Count: p.Join.Count, Place: p.Join.Place, Procs: p.Nproc,
 		PID: os.Getpid(), Machine: cluster.Machine()}

@@ -93,7 +93,6 @@ func (w *worker) at(thread *starlark.Thread) {
 	w.board.At(collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col})
 }
 
-// declare tells the agent the run's parameters.
 func (w *worker) declare(params *run.Params) error {
 	d := &engine.Declared{}
 	for _, p := range params.Declared() {

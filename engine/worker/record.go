@@ -91,7 +91,6 @@ func (r *recorder) Progress(p records.Progress) {
 	r.queue.Flush()
 }
 
-// quietEvery is how often progress is sent if nobody watches it.
 const quietEvery = 500 * time.Millisecond
 
 // due reports whether it is time to send progress again. Only the recipe's goroutine calls it.

@@ -58,7 +58,6 @@ func (s *recipeStore) Wait(ctx context.Context, keys []string) error {
 	return s.watch(ctx, keys, func(ctx context.Context) error { return s.Store.Wait(ctx, keys) })
 }
 
-// watch puts a wait on the board.
 func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(context.Context) error) error {
 	watchdog := s.board.Watch(note(keys))
 	defer watchdog.Close()

@@ -69,7 +69,6 @@ func Main(plugins ...Starter) int {
 	return w.run()
 }
 
-// worker is the rank's state.
 type worker struct {
 	job     *engine.Job
 	channel *engine.Channel
@@ -116,7 +115,6 @@ func (w *worker) report(err error) int {
 	return int(w.told.Code)
 }
 
-// tell reports a failure to the agent.
 func (w *worker) tell(f *engine.Failure) {
 	w.telling.Lock()
 	defer w.telling.Unlock()
@@ -217,7 +215,6 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	return nil
 }
 
-// meetNode makes the group of this node's ranks.
 func (w *worker) meetNode(world *distributed.World) error {
 	ctx, stop := context.WithTimeout(w.ctx, max(w.job.Timeout, joinLimit))
 	defer stop()
@@ -323,7 +320,6 @@ func (w *worker) listen() {
 	}
 }
 
-// ask sends a message and waits for its reply.
 func (w *worker) ask(doing string, msg *engine.ToAgent) (*engine.ToWorker, error) {
 	return w.askWithin(w.ctx, doing, msg)
 }
