@@ -23,8 +23,8 @@ type Joining struct {
 	Count   int    // of processes; in an elastic run, at most
 	// Elastic lets nodes come and go; nil: there are Count throughout.
 	Elastic *Elastic
-	// Place is the rank's place, if the process is a rank that was started by itself; nil: a node of several ranks.
-	Place *rendezvous.Place
+	// Placement is the rank's place, if the process is a rank that was started by itself; nil: a node of several ranks.
+	Placement *rendezvous.Placement
 
 	listener *rendezvous.Listener // of the first, once it listens
 	took     bool                 // the lead, although it had no number
@@ -54,11 +54,11 @@ func (j *Joining) pace() Pace {
 
 // Several reports whether the user has said that there are several nodes.
 func (j *Joining) Several() bool {
-	return j.Place == nil || j.Place.Nodes > 1 || j.Place.LocalSize != rendezvous.Unknown && j.Place.LocalSize < j.Count
+	return j.Placement == nil || j.Placement.Nodes > 1 || j.Placement.LocalSize != rendezvous.Unknown && j.Placement.LocalSize < j.Count
 }
 
 // Name is what the process is called: "node 1", or "rank 1".
-func (j *Joining) Name() string { return (&Hello{Index: j.Index, Place: j.Place}).Noun() }
+func (j *Joining) Name() string { return (&Hello{Index: j.Index, Placement: j.Placement}).Noun() }
 
 // wait is how long the processes wait for each other.
 func (j *Joining) wait(otherwise time.Duration) time.Duration {
@@ -271,7 +271,7 @@ const SecretHint = "give all processes the same one: DRUN_RDZV_SECRET, --rdzv-se
 
 // first names the coordinator's process.
 func (j *Joining) first() string {
-	if j.Place != nil {
+	if j.Placement != nil {
 		return "rank 0"
 	}
 	return "node 0"

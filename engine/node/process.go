@@ -51,12 +51,12 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 		return nil, err
 	}
 	defer theirs.Close()
-	p := &process{rank: job.Place.Rank, limit: memory.Of(job.Memory, job.Place.LocalSize), outbox: make(chan *engine.ToWorker, outboxSize)}
+	p := &process{rank: job.Placement.Rank, limit: memory.Of(job.Memory, job.Placement.LocalSize), outbox: make(chan *engine.ToWorker, outboxSize)}
 	if p.channel, err = engine.NewChannel(ours); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(exe)
-	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Place.Rank)}
+	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Placement.Rank)}
 	cmd.Env = append(os.Environ(), env...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, shared...)
 	// In a process group of its own: a signal from the terminal reaches only the node, and what a worker started
@@ -78,7 +78,7 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 	}
 	if err != nil {
 		p.channel.Close()
-		return nil, fmt.Errorf("cannot start rank %d: %w", job.Place.Rank, err)
+		return nil, fmt.Errorf("cannot start rank %d: %w", job.Placement.Rank, err)
 	}
 	for i, r := range p.pipes {
 		p.output.Go(func() {
@@ -87,7 +87,7 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 					p.refused.Store(true)
 				}
 				if i == 0 || !p.refused.Load() { // the rest is Go's report of all its threads
-					onLine(job.Place.Rank, i == 1, text)
+					onLine(job.Placement.Rank, i == 1, text)
 				}
 			})
 			r.Close()
@@ -97,9 +97,9 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 }
 
 // environment tells a worker, and tools that look, its place, its run and where the processes of the run have met.
-func environment(job *engine.Job, meeting string) []string {
-	env := job.Place.Environ()
-	if host, port, err := net.SplitHostPort(meeting); err == nil {
+func environment(job *engine.Job, endpoint string) []string {
+	env := job.Placement.Environ()
+	if host, port, err := net.SplitHostPort(endpoint); err == nil {
 		env = append(env, "MASTER_ADDR="+host, "MASTER_PORT="+port)
 	}
 	return append(env,

@@ -25,7 +25,7 @@ type Checkpoints struct {
 	Held transfer.Held
 
 	newest   int // see Config.Keep
-	places   []rendezvous.Place
+	places   []rendezvous.Placement
 	store    *checkpoints.Store
 	from     *origin        // of --resume
 	pending  sync.WaitGroup // saves and restores under way

@@ -14,6 +14,7 @@ import (
 	"drun/engine"
 	"drun/engine/recipe"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/secret"
 )
@@ -167,11 +168,7 @@ func ancestors(db *history.DB, run history.Summary) (line []history.Summary, err
 const Auto = "auto"
 
 // DoneError says that the run to continue has already finished.
-type DoneError struct {
-	ID      int64
-	Name    string
-	Seconds float64
-}
+type DoneError struct{ Earlier }
 
 func (e *DoneError) Error() string { return fmt.Sprintf("run %d %s is done already", e.ID, e.Name) }
 
@@ -198,7 +195,7 @@ func (r *Record) unfinished(c Config) (*history.Detail, error) {
 		if err := otherParams(d, c.Params); err != nil {
 			return nil, err
 		}
-		return nil, &DoneError{d.ID, d.Name, *d.Seconds}
+		return nil, &DoneError{Earlier{d.ID, d.Name, *d.Seconds}}
 	case c.SeedGiven && d.Seed != c.Seed:
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s was begun with --seed %d, not %d", c.Name, d.Seed, c.Seed),
 			"another seed draws other numbers: give the same one, or the new run another name")
@@ -318,7 +315,7 @@ func (r *Record) sayMissing(d *history.Detail) error {
 	}
 	for _, c := range Missing(&d.Summary, list) {
 		text := fmt.Sprintf("drun: %v", MissingError(r.home, d.Name, c.Step))
-		if newest := newestMissing(d.Checkpoints, list); newest != nil && newest.Step == c.Step {
+		if newest := MissingAt(&d.Summary, list, "last"); newest != nil && newest.Step == c.Step {
 			text += "; the run goes on from the one before"
 		}
 		r.Say(text)
@@ -327,4 +324,64 @@ func (r *Record) sayMissing(d *history.Detail) error {
 		r.writer.add(1, 0, func(b *history.Batch) { b.Removed = append(b.Removed, c.Step) })
 	}
 	return nil
+}
+
+// Missing lists the checkpoints of a run that the history has and the catalog does not, in the order of saving: the
+// catalog is damaged or an older one, or a removal was interrupted. If the run's drun was killed, --keep may have
+// removed others, so only the newest and the best are listed.
+func Missing(run *history.Summary, list []checkpoints.Info) (missing []history.Checkpoint) {
+	missing = unlisted(run.Checkpoints, list)
+	if run.Status != history.Lost {
+		return missing
+	}
+	newest, best := MissingAt(run, list, "last"), MissingAt(run, list, "best")
+	return slices.DeleteFunc(missing, func(c history.Checkpoint) bool {
+		return (newest == nil || newest.Step != c.Step) && (best == nil || best.Step != c.Step)
+	})
+}
+
+func unlisted(had []history.Checkpoint, list []checkpoints.Info) (missing []history.Checkpoint) {
+	for _, c := range had {
+		if !slices.ContainsFunc(list, func(i checkpoints.Info) bool { return i.Step == c.Step }) {
+			missing = append(missing, c)
+		}
+	}
+	slices.SortFunc(missing, func(a, b history.Checkpoint) int { return a.Time.Compare(b.Time) })
+	return missing
+}
+
+// MissingError says that a checkpoint is missing.
+func MissingError(home, run string, step int64) error {
+	return exit.WithHint(exit.Errorf(exit.Storage, "%s@%d is in the history, but not in %s: that file is damaged or was replaced, or a removal was cut short", run, step, filepath.Join(home, "checkpoints.db")),
+		"put the right checkpoints.db back, or let drun gc take what is missing out of the history")
+}
+
+// MissingAt returns the checkpoint that a step's number, last (or nothing) or best would have named, if it is
+// missing.
+func MissingAt(run *history.Summary, list []checkpoints.Info, step string) (found *history.Checkpoint) {
+	missing := unlisted(run.Checkpoints, list)
+	for i := range missing {
+		switch c := &missing[i]; step {
+		case "", "last":
+			found = c
+		case "best":
+			if c.Score != nil && (found == nil || *c.Score >= *found.Score) {
+				found = c
+			}
+		default:
+			if strconv.FormatInt(c.Step, 10) == step {
+				return c
+			}
+		}
+	}
+	other := false // would have been named: newer, or better
+	if found != nil && step == "best" {
+		other = slices.ContainsFunc(list, func(i checkpoints.Info) bool { return i.Score != nil && records.Float(*i.Score) > *found.Score })
+	} else if found != nil {
+		other = slices.ContainsFunc(run.Checkpoints, func(c history.Checkpoint) bool { return c.Time.After(found.Time) })
+	}
+	if other {
+		return nil
+	}
+	return found
 }

@@ -289,7 +289,7 @@ func (r *Record) BeginAttempt() {
 
 // Move sets where the ranks of the next attempt are, and how many. A world of another size goes on from what is on
 // disk, as any other run of that size would.
-func (r *Record) Move(places []rendezvous.Place) error {
+func (r *Record) Move(places []rendezvous.Placement) error {
 	if len(places) != len(r.places) {
 		if err := r.Preserve(); err != nil {
 			return err

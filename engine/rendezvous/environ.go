@@ -22,12 +22,12 @@ func (e *EnvironError) ExitCode() exit.Code { return exit.Usage }
 // FromEnviron reads a rank's place, and the address (host:port) of the rendezvous, from the variables that torchrun
 // and other launchers set: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; and, if they are set, LOCAL_RANK,
 // LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE. Variables that are not set are [Unknown] in the place until
-// all ranks have joined and [AssignPlaces] fills them in. lookup is os.LookupEnv. Errors are of type
+// all ranks have joined and [AssignRanks] fills them in. lookup is os.LookupEnv. Errors are of type
 // [EnvironError].
-func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, err error) {
+func FromEnviron(lookup func(string) (string, bool)) (p Placement, address string, err error) {
 	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} {
 		if text, _ := lookup(v); text == "" {
-			return Place{}, "", &EnvironError{v, "is not set: a rank that is started by itself needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"}
+			return Placement{}, "", &EnvironError{v, "is not set: a rank that is started by itself needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"}
 		}
 	}
 	of := ""
@@ -56,7 +56,7 @@ func FromEnviron(lookup func(string) (string, bool)) (p Place, address string, e
 	of = ""
 	port := number("MASTER_PORT", 1, 65535, 0)
 	if err != nil {
-		return Place{}, "", err
+		return Placement{}, "", err
 	}
 	host, _ := lookup("MASTER_ADDR")
 	return p, net.JoinHostPort(host, strconv.Itoa(port)), nil

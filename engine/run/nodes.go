@@ -66,7 +66,7 @@ type nodes struct {
 	lookTick <-chan time.Time  // when to check which ranks wait; nil: all are on this process's board
 }
 
-func (n *nodes) world() int { return len(n.cluster.Places) }
+func (n *nodes) world() int { return len(n.cluster.Placements) }
 
 // opens reports whether a rank can open this process's files.
 func (n *nodes) opens(rank int) bool {

@@ -229,16 +229,16 @@ func (c *coordinator) regroup() error {
 	if e.Resize {
 		world = brought
 	}
-	c.cluster.Places = cluster.Spread(world, procs)
+	c.cluster.Placements = cluster.Spread(world, procs)
 	ranks := make([][]int, len(c.peers))
-	for _, at := range c.cluster.Places {
+	for _, at := range c.cluster.Placements {
 		ranks[at.NodeRank] = append(ranks[at.NodeRank], at.Rank)
 	}
 	for node, p := range c.peers {
 		p.take(ranks[node])
 	}
 	c.settle()
-	if err := c.record.Move(c.cluster.Places); err != nil {
+	if err := c.record.Move(c.cluster.Placements); err != nil {
 		return exit.WithCode(err, exit.Storage)
 	}
 	c.record.Say("drun: the ranks go on: " + c.placed())

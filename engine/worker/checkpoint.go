@@ -47,7 +47,7 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 		}
 		if !msg.Apart {
 			e.Data = it.Data
-		} else if e.Bytes = int64(len(it.Data)); w.job.Place.WorldSize > 1 && e.Share == nil {
+		} else if e.Bytes = int64(len(it.Data)); w.job.Placement.WorldSize > 1 && e.Share == nil {
 			sum := xxh3.Hash128(it.Data).Bytes()
 			e.Sum = sum[:]
 		}
@@ -86,7 +86,7 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	if err != nil {
 		return nil, exit.WithCode(err, exit.Storage)
 	}
-	out := &checkpoint.Restored{Step: state.Step, Run: state.Run, Score: state.Score, Saved: state.WorldSize, World: w.job.Place.WorldSize,
+	out := &checkpoint.Restored{Step: state.Step, Run: state.Run, Score: state.Score, Saved: state.WorldSize, World: w.job.Placement.WorldSize,
 		Differ: state.Differ, First: state.First}
 	for _, e := range state.Entries {
 		it := checkpoint.Item{Name: e.Name, DType: e.DType, Shape: e.Shape, Data: e.Data}

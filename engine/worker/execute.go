@@ -128,7 +128,7 @@ func (w *worker) abort(err error) *engine.Failure {
 	f := w.failure(err)
 	if !f.Secondary {
 		w.board.AwaitLower()
-		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
+		w.board.Abort(w.job.Placement.Rank, &collective.FailedError{Rank: w.job.Placement.Rank, Msg: f.Message, Code: f.Code})
 	}
 	return f
 }

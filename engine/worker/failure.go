@@ -16,7 +16,7 @@ import (
 )
 
 func (w *worker) failure(err error) *engine.Failure {
-	f := engine.NewFailure(w.job.Place.Rank, err, board.Now())
+	f := engine.NewFailure(w.job.Placement.Rank, err, board.Now())
 	var located *lang.Error
 	if !errors.As(err, &located) {
 		located = &lang.Error{Msg: err.Error(), Cause: err}
@@ -38,7 +38,7 @@ func (w *worker) giveUp(e *lang.Error) {
 	w.telling.Lock() // for good: no other end is reported
 	if w.told == nil {
 		w.board.SetState(collective.Failed)
-		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
+		w.board.Abort(w.job.Placement.Rank, &collective.FailedError{Rank: w.job.Placement.Rank, Msg: f.Message, Code: f.Code})
 		w.record.close()
 		_ = w.channel.Send(&engine.ToAgent{Failure: f})
 	}

@@ -41,7 +41,7 @@ func (w *worker) openGroup(ctx context.Context, name string, group collective.Gr
 	}
 	var b *collective.BackendError
 	if errors.As(err, &b) {
-		return nil, b.In(group.ID, w.job.Place.Rank, group.Ranks)
+		return nil, b.In(group.ID, w.job.Placement.Rank, group.Ranks)
 	}
 	if inner.Err() != nil {
 		err = fmt.Errorf("its ranks were not connected within %v: %s", limit, err.Error()) // not the cancellation by the caller
@@ -57,7 +57,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 			here = append(here, rank)
 		}
 	}
-	own := w.job.Place.Rank
+	own := w.job.Placement.Rank
 	world := collective.World{
 		Rank: slices.Index(group.Ranks, own), Size: len(group.Ranks), LocalRank: slices.Index(here, own), LocalSize: len(here),
 		Store:       w.store.In(w.keys(fmt.Sprintf("%s.%d.%d", backendKeys, group.ID, group.Ranks[0]))),
@@ -112,10 +112,10 @@ func (w *worker) lostPlugin(group uint32) func(error) {
 	return func(err error) {
 		var b *collective.BackendError
 		if errors.As(err, &b) {
-			err = b.In(group, w.job.Place.Rank, nil)
+			err = b.In(group, w.job.Placement.Rank, nil)
 		}
 		w.stop(err)
-		w.board.Abort(w.job.Place.Rank, err)
+		w.board.Abort(w.job.Placement.Rank, err)
 	}
 }
 

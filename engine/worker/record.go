@@ -72,7 +72,7 @@ func (r *recorder) Artifact(a records.Artifact) {
 }
 
 // Machine records where the rank runs and with what it computes.
-func (r *recorder) Machine(at rendezvous.Place) {
+func (r *recorder) Machine(at rendezvous.Placement) {
 	host, _ := os.Hostname()
 	row := records.RankPlace{Node: at.NodeRank, LocalRank: at.LocalRank, Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
 	r.add(len(host), func(m *engine.ToAgent) { m.Records.Ranks = append(m.Records.Ranks, row) })

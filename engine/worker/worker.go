@@ -127,11 +127,11 @@ func (w *worker) tell(f *engine.Failure) {
 func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
-	rec.Machine(w.job.Place)
-	memory.Share(job.Place.LocalSize, job.Memory)
+	rec.Machine(w.job.Placement)
+	memory.Share(job.Placement.LocalSize, job.Memory)
 	rank := &starlib.Rank{
-		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
-		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Peers: job.Peers, Seed: job.Seed, Threads: job.Threads,
+		Rank: job.Placement.Rank, WorldSize: job.Placement.WorldSize, LocalRank: job.Placement.LocalRank, LocalSize: job.Placement.LocalSize,
+		NodeRank: job.Placement.NodeRank, NumNodes: job.Placement.Nodes, Peers: job.Peers, Seed: job.Seed, Threads: job.Threads,
 	}
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rec.digests = w.digests
 	rec.sending.Unlock()
 	rank.OnUpdate, rank.OnLog = w.digests.updated, w.digests.logged
-	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
+	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Placement.Rank); err != nil {
 		return err
 	}
 	w.board.Near(job.Near[0], job.Near[1])
@@ -188,7 +188,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		}
 	}
 	if job.Trace != "" {
-		if w.trace, err = newTracer(job.Trace, job.Place.Rank); err != nil {
+		if w.trace, err = newTracer(job.Trace, job.Placement.Rank); err != nil {
 			return err
 		}
 		defer w.trace.close()
@@ -246,7 +246,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		if h := job.Hierarchy; h != nil {
 			backend = &hier.Backend{Far: backend, Nodes: h.Nodes, Links: h.Links}
 		}
-	case job.Place.WorldSize == 1:
+	case job.Placement.WorldSize == 1:
 		return nil, nil
 	default:
 		backend = &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
@@ -254,7 +254,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	ctx, stop := context.WithTimeout(w.ctx, max(job.Timeout, joinLimit))
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
-		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
+		Rank: job.Placement.Rank, Size: job.Placement.WorldSize, LocalRank: job.Placement.LocalRank, LocalSize: job.Placement.LocalSize,
 		Store: store, NodeAddress: job.NodeAddress, Deterministic: job.Deterministic,
 	})
 	if cause := context.Cause(w.ctx); cause != nil {
@@ -269,7 +269,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	if err != nil {
 		return nil, exit.WithCode(fmt.Errorf("backend %s: %w", job.Backend, err), exit.Backend)
 	}
-	if p, ok := comm.(interface{ Version() string }); ok && job.Place.Rank == 0 {
+	if p, ok := comm.(interface{ Version() string }); ok && job.Placement.Rank == 0 {
 		version := p.Version()
 		if err := w.channel.Send(&engine.ToAgent{Version: &version}); err != nil {
 			return nil, err
