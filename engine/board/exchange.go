@@ -148,7 +148,6 @@ func evenly(counts []int, total, ranks int) []int64 {
 	return out
 }
 
-// do makes a call.
 func (x *exchanger) do(ctx context.Context, call *collective.Call) error {
 	x.start.Lock()
 	work, err := x.Comm.Start(call)

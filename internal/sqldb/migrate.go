@@ -11,7 +11,6 @@ import (
 	"drun/internal/exit"
 )
 
-// schemaState identifies a file and its schema.
 type schemaState struct {
 	application int32 // PRAGMA application_id; 0: not set
 	version     int   // PRAGMA user_version: number of the last migration
@@ -59,7 +58,6 @@ func (f File) migrate(tx *sql.Tx, latest int) error {
 	return err
 }
 
-// apply runs the migrations after a version.
 func (f File) apply(to interface {
 	Exec(string, ...any) (sql.Result, error)
 }, version int) error {

@@ -12,15 +12,7 @@ import (
 type failed struct{ err error }
 
 // Caught makes the error of To or Ok the function's own. Other panics go on.
-func Caught(err *error) {
-	switch p := recover().(type) {
-	case nil:
-	case failed:
-		*err = p.err
-	default:
-		panic(p)
-	}
-}
+func Caught(err *error) { caught(recover(), err) }
 
 // CaughtOr is Caught, and undoes what the function has done if there is an error.
 func CaughtOr(err *error, undo func()) {
@@ -38,11 +30,15 @@ func CaughtOr(err *error, undo func()) {
 
 // CaughtAs is Caught for a function whose errors have the name of the operation that was called.
 func CaughtAs(op string, err *error) {
-	switch p := recover().(type) {
+	caught(recover(), err)
+	*err = As(op, *err)
+}
+
+func caught(p any, err *error) {
+	switch p := p.(type) {
 	case nil:
-		*err = As(op, *err)
 	case failed:
-		*err = As(op, p.err)
+		*err = p.err
 	default:
 		panic(p)
 	}
