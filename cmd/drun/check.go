@@ -55,14 +55,13 @@ func runCheck(cmd *cobra.Command, args []string) error {
 		}
 	}
 	c.found = check.Sort(c.found)
-	err := show(cmd, c.found, c.print)
-	if err == nil && folders {
+	if err := show(cmd, c.found, c.print); err != nil {
+		return err
+	}
+	if folders {
 		fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", c.summary())
 	}
-	if err == nil && len(c.found) > 0 {
-		err = exitStatus(exit.Recipe)
-	}
-	return err
+	return failedIf(len(c.found) > 0)
 }
 
 // A checker collects what is found in several recipes.

@@ -69,18 +69,14 @@ func printReference(out io.Writer, entries universe.Entries) error {
 		if i == 0 {
 			between = ""
 		}
-		if _, err := fmt.Fprintf(out, "%s%s\n    %s\n", between, title, strings.ReplaceAll(strings.TrimSpace(e.Doc), "\n", "\n    ")); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "%s%s\n    %s\n", between, title, strings.ReplaceAll(strings.TrimSpace(e.Doc), "\n", "\n    "))
 	}
 	return nil
 }
 
 func printFound(out io.Writer, entries universe.Entries) error {
 	for _, e := range entries {
-		if _, err := fmt.Fprintf(out, "%-28s %s\n", e.Path(), e.Summary()); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "%-28s %s\n", e.Path(), e.Summary())
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"drun/engine/doctor"
 	"drun/history"
 	"drun/internal/elapsed"
-	"drun/internal/exit"
 	"drun/internal/terminal"
 )
 
@@ -67,10 +66,7 @@ func newDoctor() *cobra.Command {
 					fmt.Fprintf(out, "problem: %s\n", terminal.Lines(p))
 				}
 			}
-			if len(r.Problems) > 0 {
-				return exitStatus(exit.Recipe)
-			}
-			return nil
+			return failedIf(len(r.Problems) > 0)
 		},
 	}
 	cmd.Flags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")

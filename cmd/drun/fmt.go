@@ -74,10 +74,7 @@ func (f *formatting) run(cmd *cobra.Command, args []string) (err error) {
 	if asJSON {
 		try.Ok(printJSON(cmd.OutOrStdout(), list))
 	}
-	if failed {
-		return exitStatus(exit.Recipe)
-	}
-	return nil
+	return failedIf(failed)
 }
 
 // file formats a file, and reports whether that changes it.
