@@ -19,7 +19,6 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/history/records"
-	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/replay"

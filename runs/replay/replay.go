@@ -159,42 +159,43 @@ func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engi
 // without a step.
 func differentArtifact(a, b []records.Artifact, whole bool) (compared int, first *Divergence) {
 	type key struct {
-		name, kind string
 		step       int64
+		name, kind string
 	}
-	index := func(list []records.Artifact) map[key]string {
-		sums := map[key]string{}
+	kept := map[key]*[2]string{} // the SHA-256 of both
+	for i, list := range [][]records.Artifact{a, b} {
 		for _, x := range list {
+			k := key{-1, x.Name, x.Kind}
 			if x.Step != nil {
-				sums[key{x.Name, x.Kind, *x.Step}] = x.SHA256
-			} else if whole {
-				sums[key{x.Name, x.Kind, -1}] = x.SHA256
+				k.step = *x.Step
+			} else if !whole {
+				continue
 			}
+			if kept[k] == nil {
+				kept[k] = &[2]string{}
+			}
+			kept[k][i] = x.SHA256
 		}
-		return sums
 	}
-	want, got := index(a), index(b)
 	value := func(sum string) any {
 		if sum == "" {
 			return nil
 		}
 		return sum
 	}
-	compared = len(want)
-	if whole {
-		for k := range got {
-			want[k] = want[k] // with those that only the other run has
-		}
-	}
-	keys := slices.SortedFunc(maps.Keys(want), func(a, b key) int {
+	keys := slices.SortedFunc(maps.Keys(kept), func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind))
 	})
 	for _, k := range keys {
-		if want[k] != got[k] {
-			return compared, &Divergence{Step: k.step, Metric: Artifact, A: value(want[k]), B: value(got[k]), Artifact: k.name, Kind: k.kind}
+		want, got := kept[k][0], kept[k][1]
+		if want != "" {
+			compared++
+		}
+		if first == nil && want != got && (whole || want != "") {
+			first = &Divergence{Step: k.step, Metric: Artifact, A: value(want), B: value(got), Artifact: k.name, Kind: k.kind}
 		}
 	}
-	return compared, nil
+	return compared, first
 }
 
 // differentUpdate returns the first update after a number at which the digests of two runs, where both have one,
