@@ -2,6 +2,7 @@ package history
 
 import (
 	"database/sql"
+	"slices"
 
 	"drun/history/records"
 	"drun/internal/try"
@@ -82,4 +83,52 @@ func (db *DB) snapshots(run int64) (_ []records.Snapshot, err error) {
 		list[i].Ranks = append([]records.RankState{}, states[s.ID]...)
 	}
 	return list, nil
+}
+
+// Usage returns the samples of a run, ordered by attempt, rank and time.
+func (db *DB) Usage(run int64) ([]records.Usage, error) {
+	return rows[records.Usage](db, "rank_usage WHERE run = ? ORDER BY attempt, rank, time", run)
+}
+
+// RankUsage sums up what a rank used in all attempts.
+type RankUsage struct {
+	Rank        int     `json:"rank"`
+	CPU         float64 `json:"cpu"` // in seconds, as are the others
+	Peak        int64   `json:"peak"`
+	Collectives float64 `json:"collectives"`
+	Waiting     float64 `json:"waiting"`
+}
+
+func (db *DB) rankUsage(run int64) ([]RankUsage, error) {
+	return rows[RankUsage](db, `(SELECT rank, sum(cpu) AS cpu, max(peak) AS peak, sum(collectives) AS collectives, sum(waiting) AS waiting FROM
+			(SELECT rank, max(cpu) AS cpu, max(peak) AS peak, max(collectives) AS collectives, max(waiting) AS waiting
+			FROM rank_usage WHERE run = ? GROUP BY attempt, rank) GROUP BY rank) ORDER BY rank`, run)
+}
+
+// Digests returns the digests of each rank's parameters, by rank and number of the update, of the latest attempt
+// that made the update.
+func (db *DB) Digests(run int64) ([]map[int64][records.DigestSize]byte, error) {
+	var byRank []map[int64][records.DigestSize]byte
+	err := db.read(func(rows *sql.Rows) error {
+		var u records.Updates
+		if err := rows.Scan(&u.Rank, &u.First, &u.Digests); err != nil {
+			return err
+		}
+		for len(byRank) <= u.Rank {
+			byRank = append(byRank, map[int64][records.DigestSize]byte{})
+		}
+		for part := range slices.Chunk(u.Digests, records.DigestSize) {
+			if len(part) == records.DigestSize {
+				byRank[u.Rank][u.First] = [records.DigestSize]byte(part)
+			}
+			u.First++
+		}
+		return nil
+	}, "SELECT rank, first, digests FROM updates WHERE run = ? AND rank >= 0 AND rank < (SELECT world_size FROM runs WHERE id = run) ORDER BY attempt, first", run)
+	return byRank, err
+}
+
+// Marks lists at how many updates rank 0 saved and recorded steps, latest last.
+func (db *DB) Marks(run int64) ([]records.Mark, error) {
+	return rows[records.Mark](db, "step_marks WHERE run = ? ORDER BY attempt, seq", run)
 }
