@@ -77,10 +77,8 @@ type Call struct {
 	Send   Buffer
 	Recv   Buffer
 
-	// Counts has the number of elements in each rank's part, the same list on
-	// every rank; nil if all are equal. For AllToAll it is how many elements
-	// this rank sends to each rank, and RecvCounts how many it receives from
-	// each.
+	// Counts has the number of elements in each rank's part, the same list on every rank; nil if all are equal. AllToAll
+	// always has it: how many elements this rank sends to each rank, and RecvCounts, how many it receives from each.
 	Counts     []int
 	RecvCounts []int
 
@@ -293,8 +291,7 @@ func NewReduceScatter(send, recv Buffer, op dtype.ReduceOp) Call {
 	return Call{Kind: ReduceScatter, Reduce: op, Send: send, Recv: recv}
 }
 
-// NewAllToAll sends part i of send to rank i; sent and received are the numbers of elements for and from each rank,
-// nil if all are equal.
+// NewAllToAll sends part i of send to rank i; sent and received are the numbers of elements for and from each rank.
 func NewAllToAll(send, recv Buffer, sent, received []int) Call {
 	return Call{Kind: AllToAll, Send: send, Recv: recv, Counts: sent, RecvCounts: received}
 }

@@ -31,10 +31,10 @@ func (c *Call) Check(rank, size int) error {
 	if c.Kind.Reduces() && !c.Reduce.Valid(c.Send.DType) {
 		return c.errorf("op %v is not defined for %v", c.Reduce, c.Send.DType)
 	}
-	if c.Counts != nil && len(c.Counts) != size || c.RecvCounts != nil && len(c.RecvCounts) != size {
-		return c.errorf("the list of counts has %d entries for %d ranks", max(len(c.Counts), len(c.RecvCounts)), size)
-	}
 	for _, counts := range [2][]int{c.Counts, c.RecvCounts} {
+		if (counts != nil || c.Kind == AllToAll) && len(counts) != size {
+			return c.errorf("the list of counts has %d entries for %d ranks", len(counts), size)
+		}
 		for _, n := range counts {
 			if n < 0 {
 				return c.errorf("negative count %d", n)
@@ -99,21 +99,15 @@ func (c *Call) checkSizes(rank, size int, send, recv bool) error {
 		}
 		return want("send", c.Send, all)
 	case AllToAll:
-		if err := c.checkSplits("send", c.Send, c.Counts, size); err != nil {
+		if err := c.checkSplits("send", c.Send, c.Counts); err != nil {
 			return err
 		}
-		return c.checkSplits("receive", c.Recv, c.RecvCounts, size)
+		return c.checkSplits("receive", c.Recv, c.RecvCounts)
 	}
 	return nil
 }
 
-func (c *Call) checkSplits(name string, b Buffer, counts []int, size int) error {
-	if counts == nil {
-		if b.Count()%size != 0 {
-			return c.errorf("%d elements to %s cannot be split evenly among %d ranks", b.Count(), name, size)
-		}
-		return nil
-	}
+func (c *Call) checkSplits(name string, b Buffer, counts []int) error {
 	if sum := Total(counts); sum != b.Count() {
 		return c.errorf("the %s counts add up to %d, but the buffer holds %d elements", name, sum, b.Count())
 	}

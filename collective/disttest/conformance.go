@@ -40,7 +40,6 @@ func conformance(t *testing.T, factory Factory, s suite) {
 	})
 	t.Run("mixed", func(t *testing.T) { s.mixed(t, factory) })
 	t.Run("barrier", func(t *testing.T) { barriers(t, factory) })
-	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, s.outstanding) })
 	t.Run("async does not wait", func(t *testing.T) { RunWith(t, factory, 2, patient) })
 	t.Run("messages", func(t *testing.T) { messages(t, factory) })
 	t.Run("groups", func(t *testing.T) { groups(t, factory, s) })
@@ -182,36 +181,6 @@ func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 		}
 	}
 	return tr
-}
-
-// outstanding starts many calls, drops their Works, and relies on a barrier.
-func (s suite) outstanding(t *testing.T, rank int, comm collective.Comm) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	type pending struct {
-		tr   trial
-		call collective.Call
-		want []byte
-	}
-	var all []pending
-	for range 16 {
-		p := pending{tr: s.draw(rng, comm.Size(), 20_000)}
-		p.call, p.want = p.tr.call(rank)
-		p.call.Async = true
-		if _, err := comm.Start(&p.call); err != nil {
-			t.Error(err)
-			return
-		}
-		all = append(all, p)
-	}
-	if err := Do(comm, collective.NewBarrier()); err != nil {
-		t.Error(err)
-		return
-	}
-	for _, p := range all {
-		if err := p.tr.compare(rank, p.call, p.want); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // barriers lets each rank in turn arrive late: no other may continue before it has arrived.

@@ -98,7 +98,6 @@ type actor struct {
 	pending []*pendingStep
 }
 
-// pendingStep is a call under way.
 type pendingStep struct {
 	number int
 	step   step

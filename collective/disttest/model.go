@@ -112,9 +112,6 @@ func (tr trial) call(rank int) (collective.Call, []byte) {
 			c.RecvCounts = append(c.RecvCounts, splits[rank])
 		}
 		c.Counts = tr.splits(rank)
-		if !tr.uneven {
-			c.Counts, c.RecvCounts = nil, nil
-		}
 	}
 	c.Recv = buffer(make([]byte, len(want)))
 	return c, want

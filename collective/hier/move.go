@@ -37,12 +37,9 @@ func (r *run) transfers() (all []transfer) {
 // counts is this rank's row in the table of an all_to_all: how many elements it sends to
 // each, and receives from each.
 func (r *run) counts() []byte {
-	c, n := r.call, len(r.ranks)
-	row := make([]int64, 0, 2*n)
-	for _, counts := range [][]int{collective.Evenly(c.Counts, c.Send.Count(), n), collective.Evenly(c.RecvCounts, c.Recv.Count(), n)} {
-		for _, k := range counts {
-			row = append(row, int64(k))
-		}
+	var row []int64
+	for _, k := range slices.Concat(r.call.Counts, r.call.RecvCounts) {
+		row = append(row, int64(k))
 	}
 	return collective.Of(row).Data
 }

@@ -123,6 +123,17 @@ func (r *run) inArena() (some, all bool) {
 	return some, all
 }
 
+// lent returns n bytes of what each rank has in the arena, after a round has said where.
+func (r *run) lent(n int) (all [][]byte, err error) {
+	all = make([][]byte, r.size)
+	for i, a := range r.arrivals[r.round%2] {
+		if all[i], err = r.region.arena.view(r.world[i], int(a.arena-1), n); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // allReduceInArena reduces memory of the arena in place, after a round has
 // said where all ranks' data is and that it is complete. Each rank reduces its
 // slice from all ranks' memory and writes the result to all, in blocks that
@@ -132,12 +143,9 @@ func (r *run) allReduceInArena() error {
 	data, dt := r.call.Recv.Data, r.call.Recv.DType
 	elem := dt.Size()
 	from, to := reduction.Share(len(data)/elem, elem, r.rank, r.size)
-	targets := make([][]byte, r.size)
-	for i, a := range r.arrivals[r.round%2] {
-		var err error
-		if targets[i], err = r.region.arena.view(r.world[i], int(a.arena-1), len(data)); err != nil {
-			return err
-		}
+	targets, err := r.lent(len(data))
+	if err != nil {
+		return err
 	}
 	const block = 64 << 10
 	for at := from * elem; at < to*elem; at += block {

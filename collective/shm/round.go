@@ -223,13 +223,7 @@ func (r *Rounds) Lent(n int) (all [][]byte, err error) {
 	if _, every := r.run.inArena(); !every {
 		return nil, nil
 	}
-	all = make([][]byte, r.run.size)
-	for i, a := range r.run.arrivals[r.run.round%2] {
-		if all[i], err = r.run.region.arena.view(r.run.world[i], int(a.arena-1), n); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return r.run.lent(n)
 }
 
 // Arrive says that this rank has published, and waits until all have. It returns [collective.ErrFingerprint] if the

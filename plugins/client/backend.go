@@ -26,10 +26,8 @@ type Backend struct {
 
 var _ collective.Backend = (*Backend)(nil)
 
-// Name is the plugin's.
 func (b *Backend) Name() string { return b.Plugin.Name }
 
-// Open starts the plugin and joins the world.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
 	x, err := start(ctx, b.Plugin, world, wire.DescribeRequest{}, b.Stderr)
 	if err != nil {

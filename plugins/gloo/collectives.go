@@ -45,9 +45,6 @@ func (e *engine) Scatter(send, recv []byte, counts []int, root int) error {
 
 func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
 	var failure [C.ERR_SIZE]C.char
-	if sent == nil {
-		return failed(C.drun_gloo_alltoall(e.group, pointer(send), pointer(recv), C.size_t(len(send)), &failure[0]), &failure)
-	}
 	return failed(C.drun_gloo_alltoallv(e.group, pointer(send), sizes(sent), pointer(recv), sizes(received), &failure[0]), &failure)
 }
 

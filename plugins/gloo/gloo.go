@@ -37,7 +37,6 @@ type Backend struct{ options Options }
 // New returns the backend.
 func New(options Options) *Backend { return &Backend{options} }
 
-// Name is what --backend calls it.
 func (b *Backend) Name() string { return "gloo" }
 
 // Properties say that it is the default between nodes.

@@ -8,7 +8,6 @@ import "C"
 import (
 	"errors"
 	"math"
-	"slices"
 
 	"drun/collective"
 	"drun/kernel/dtype"
@@ -96,10 +95,6 @@ func (e *engine) Scatter(send, recv []byte, sizes []int, root int) error {
 }
 
 func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
-	if sent == nil {
-		sent = slices.Repeat([]int{len(send) / e.Size}, e.Size)
-		received = sent
-	}
 	counts, from, err := layout(sent, nil)
 	if err != nil {
 		return err

@@ -175,29 +175,9 @@ func (e *engine) scatterV(send, recv []byte, sizes []int, root int) error {
 	})
 }
 
-func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
-	if sent == nil && !has("ncclAlltoAll") {
-		sent = slices.Repeat([]int{len(send) / e.Size}, e.Size)
-		received = sent
-	}
-	if sent != nil {
-		return e.allToAllV(send, sent, recv, received)
-	}
-	fit := e.fit(2 * e.Size)
-	half := e.Size * fit
-	return e.lane.run(chunks(len(send)/e.Size, fit), func(r *round, i int) {
-		n := len(chunk(e.part(send, 0), fit, i))
-		for rank := range e.Size {
-			r.copyIn(chunk(e.part(send, rank), fit, i), rank*n)
-			r.copyOut(chunk(e.part(recv, rank), fit, i), half+rank*n)
-		}
-		r.do(C.ALL_TO_ALL, 0, half, n, C.ncclInt8, 0, 0)
-	})
-}
-
-// allToAllV sends to and receives from all others in one group. Two ranks have
+// AllToAll sends to and receives from all others in one group. Two ranks have
 // as many rounds with each other as their larger part needs.
-func (e *engine) allToAllV(send []byte, sent []int, recv []byte, received []int) error {
+func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
 	fit := e.fit(2 * e.Size)
 	half := e.Size * fit
 	to, from := cut(send, sent), cut(recv, received)

@@ -65,7 +65,6 @@ type Backend struct {
 // New returns the backend.
 func New(options Options) *Backend { return &Backend{options: options} }
 
-// Name is what --backend calls it.
 func (b *Backend) Name() string { return "nccl" }
 
 // Properties say that it is the default between nodes if there is no better one.

@@ -93,13 +93,10 @@ func New(name string, engine Engine, rank, size int) *Comm {
 	return c
 }
 
-// Rank is this rank's number in the group.
 func (c *Comm) Rank() int { return c.rank }
 
-// Size is the number of ranks in the group.
 func (c *Comm) Size() int { return c.size }
 
-// Statistics are the engine's, if it counts.
 func (c *Comm) Statistics() map[string]int64 {
 	counter, ok := c.engine.(interface{ Statistics() map[string]int64 })
 	if !ok || !c.enter() {
@@ -119,7 +116,6 @@ func (c *Comm) enter() bool {
 	return true
 }
 
-// peer is the engine's Peer.
 func (c *Comm) peer(rank int) (left bool, failed error) {
 	if !c.enter() {
 		return false, collective.ErrClosed
@@ -293,7 +289,6 @@ func (c *Comm) wrap(err error) error {
 	return &collective.BackendError{Backend: c.name, Rank: c.rank, Msg: err.Error()}
 }
 
-// Abort ends the calls of this rank with cause, and those of the others.
 func (c *Comm) Abort(cause error) { c.fail(cause) }
 
 // flushLimit is how long unsent messages keep a Comm open.

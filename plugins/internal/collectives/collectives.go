@@ -21,7 +21,7 @@ type Library interface {
 	AllGather(send, recv []byte, sizes []int) error
 	Gather(send, recv []byte, sizes []int, root int) error
 	Scatter(send, recv []byte, sizes []int, root int) error
-	AllToAll(send []byte, sent []int, recv []byte, received []int) error
+	AllToAll(send []byte, sent []int, recv []byte, received []int) error // sizes are given
 
 	// Reduces reports whether the library's results are those of the contract. Averages are its sums, divided
 	// afterwards; of float16 and bfloat16, sums in float32, rounded once.
@@ -81,14 +81,7 @@ func (r *Runner) Do(call *collective.Call) error {
 		}
 		return r.Library.Scatter(send.Data, recv.Data, Bytes(call.Counts, recv), call.Root)
 	case collective.AllToAll:
-		if call.Counts != nil || call.RecvCounts != nil {
-			return r.Library.AllToAll(send.Data, Bytes(collective.Evenly(call.Counts, send.Count(), r.Size), send),
-				recv.Data, Bytes(collective.Evenly(call.RecvCounts, recv.Count(), r.Size), recv))
-		}
-		if len(send.Data) == 0 {
-			return nil
-		}
-		return r.Library.AllToAll(send.Data, nil, recv.Data, nil)
+		return r.Library.AllToAll(send.Data, Bytes(call.Counts, send), recv.Data, Bytes(call.RecvCounts, recv))
 	}
 	return fmt.Errorf("unknown operation %v", call.Kind)
 }

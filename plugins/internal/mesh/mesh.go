@@ -193,12 +193,10 @@ func (p *peer) ended(otherwise error) error {
 	return fmt.Errorf("rank %d at %s: %w", p.rank, p.address, otherwise)
 }
 
-// Send sends a message to a rank.
 func (m *Mesh) Send(to int, h blocking.Header, data []byte) error {
 	return m.send(to, frame{Kind: message, DType: uint8(h.DType), Tag: h.Tag}, data)
 }
 
-// Next waits for a message from any rank.
 func (m *Mesh) Next() (from int, h blocking.Header, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +216,6 @@ func (m *Mesh) Fetch(_ int, _ blocking.Header, data []byte) error {
 	return nil
 }
 
-// Stop ends Next.
 func (m *Mesh) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -254,7 +251,6 @@ func (m *Mesh) Take(from int, key uint64) ([]byte, error) {
 	}
 }
 
-// Peer reports whether a rank left regularly, or the connection to it failed.
 func (m *Mesh) Peer(rank int) (left bool, failed error) {
 	p := m.peers[rank]
 	p.mu.Lock()
@@ -262,7 +258,6 @@ func (m *Mesh) Peer(rank int) (left bool, failed error) {
 	return p.left, p.failed
 }
 
-// Leave tells the others that this rank leaves regularly.
 func (m *Mesh) Leave() {
 	for rank, p := range m.peers {
 		if p != nil {
@@ -281,7 +276,6 @@ func (m *Mesh) Interrupt() {
 	}
 }
 
-// Close closes the connections.
 func (m *Mesh) Close() error {
 	m.Interrupt()
 	return nil
