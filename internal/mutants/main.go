@@ -130,11 +130,7 @@ func readMutants(root string) ([]mutant, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		name, err := filepath.Rel(root, file)
-		if err != nil {
-			return nil, err
-		}
-		m.name, m.patch = strings.TrimSuffix(name, ".patch"), file
+		m.name, m.patch = strings.TrimSuffix(strings.TrimPrefix(file, root+"/"), ".patch"), file
 		all = append(all, m)
 	}
 	return all, nil
@@ -236,11 +232,8 @@ func test(ctx context.Context, tree, arguments string, limit time.Duration) resu
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := command.CombinedOutput()
-	if err == nil {
-		return ran(string(out))
-	}
 	const nameless = "(no test by name)"
-	r := result{verdict: noticed, first: nameless}
+	r, ran := result{verdict: noticed, first: nameless}, false
 	for line := range strings.Lines(string(out)) {
 		var e event
 		if json.Unmarshal([]byte(line), &e) != nil {
@@ -251,20 +244,17 @@ func test(ctx context.Context, tree, arguments string, limit time.Duration) resu
 		switch {
 		case e.Action == "build-fail":
 			r.verdict = unbuilt
+		case e.Action == "pass" && e.Test != "":
+			ran = true
 		case e.Action == "fail" && e.Test != "" && r.first == nameless:
 			r.first = e.Test
 		}
 	}
-	return r
-}
-
-// ran reports whether a test ran at all: go test also passes when a pattern matches nothing.
-func ran(out string) result {
-	for line := range strings.Lines(out) {
-		var e event
-		if json.Unmarshal([]byte(line), &e) == nil && e.Action == "pass" && e.Test != "" {
-			return result{verdict: passed}
-		}
+	switch {
+	case err != nil:
+		return r
+	case ran:
+		return result{verdict: passed}
 	}
-	return result{verdict: unbuilt, output: "no test ran\n"}
+	return result{verdict: unbuilt, output: "no test ran\n"} // go test also passes when a pattern matches nothing
 }
