@@ -77,10 +77,7 @@ func (c *Comm) Alloc(dt dtype.Type, count int) (collective.Buffer, error) {
 	if err != nil {
 		return collective.Buffer{}, err
 	}
-	data, err := c.arena.Bytes(span)
-	if err != nil {
-		return collective.Buffer{}, err
-	}
+	data := c.at(span)
 	clear(data)
 	return collective.Buffer{DType: dt, Data: data}, nil
 }

@@ -12,7 +12,7 @@ extern "C" {
 
 enum { ERR_SIZE = 1024, INLINE_SIZE = 1024 };
 
-// As package dtype numbers them, which collectives.go checks.
+// As package dtype numbers them.
 enum { FLOAT32 = 1, FLOAT64, INT64, INT32, INT8, UINT8, BOOL, FLOAT16, BFLOAT16, COMPLEX64 };
 enum { SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR };
 

@@ -213,26 +213,22 @@ func cut(data []byte, sizes []int) [][]byte {
 // largest is the largest of some sizes; 0 of none.
 func largest(sizes []int) int { return slices.Max(append([]int{0}, sizes...)) }
 
-var types = map[dtype.Type]C.int{
-	dtype.Float32: C.ncclFloat32, dtype.Float64: C.ncclFloat64, dtype.Int64: C.ncclInt64,
-	dtype.Int32: C.ncclInt32, dtype.Int8: C.ncclInt8, dtype.Uint8: C.ncclUint8,
-	dtype.Complex64: C.ncclFloat32, // a pair of them, for sums
+// Averages are sums: NCCL's own multiplies by the inverse.
+var numbers = collectives.Numbers{
+	Types: map[dtype.Type]int{
+		dtype.Float32: C.ncclFloat32, dtype.Float64: C.ncclFloat64, dtype.Int64: C.ncclInt64,
+		dtype.Int32: C.ncclInt32, dtype.Int8: C.ncclInt8, dtype.Uint8: C.ncclUint8,
+		dtype.Complex64: C.ncclFloat32, // a pair of them, for sums
+	},
+	Operations: map[dtype.ReduceOp]int{dtype.Sum: C.ncclSum, dtype.Avg: C.ncclSum, dtype.Product: C.ncclProd, dtype.Min: C.ncclMin, dtype.Max: C.ncclMax},
 }
 
 // Reduces reports whether NCCL's results match the contract. It lacks
 // bitwise operations, complex numbers and bool; its minimum and maximum of
 // floats lose NaNs; it rounds float16 and bfloat16 at every step.
 func (e *engine) Reduces(dt dtype.Type, op dtype.ReduceOp) bool {
-	_, typed := types[dt]
-	_, known := operations[op]
-	if op == dtype.Min || op == dtype.Max {
-		return typed && dt.IsInt()
-	}
-	return typed && known && (dt != dtype.Complex64 || op != dtype.Product)
+	return numbers.Have(dt, op) && (dt.IsInt() || op != dtype.Min && op != dtype.Max) && (dt != dtype.Complex64 || op != dtype.Product)
 }
-
-// NCCL's average multiplies by the inverse, so it is asked for the sum instead.
-var operations = map[dtype.ReduceOp]C.int{dtype.Sum: C.ncclSum, dtype.Avg: C.ncclSum, dtype.Product: C.ncclProd, dtype.Min: C.ncclMin, dtype.Max: C.ncclMax}
 
 // elements is how many of NCCL's elements are in so many bytes.
 func elements(bytes int, dt dtype.Type) int {
@@ -243,7 +239,7 @@ func elements(bytes int, dt dtype.Type) int {
 }
 
 func (e *engine) AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) error {
-	t, o := types[send.DType], operations[op]
+	t, o := numbers.Types[send.DType], numbers.Operations[op]
 	rounds, room := chunks(len(send.Data), e.lane.room), e.lane.room
 	reached := e.reaches(send.Data, recv.Data)
 	if reached {
@@ -267,7 +263,7 @@ func (e *engine) Reduce(send, recv collective.Buffer, op dtype.ReduceOp, root in
 	return e.lane.run(n, func(r *round, i int) {
 		part := chunk(send.Data, room, i)
 		r.copyIn(part, 0)
-		r.do(C.REDUCE, 0, 0, elements(len(part), send.DType), types[send.DType], operations[op], root)
+		r.do(C.REDUCE, 0, 0, elements(len(part), send.DType), numbers.Types[send.DType], numbers.Operations[op], root)
 		if e.Rank == root {
 			r.copyOut(chunk(recv.Data, room, i), 0)
 		}
@@ -291,7 +287,7 @@ func (e *engine) reaches(buffers ...[]byte) bool {
 // ReduceScatter of parts of different sizes is a group of reduces, one to each
 // rank.
 func (e *engine) ReduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
-	t, o := types[send.DType], operations[op]
+	t, o := numbers.Types[send.DType], numbers.Operations[op]
 	sizes := collectives.Bytes(collective.Evenly(counts, send.Count(), e.Size), send)
 	parts := cut(send.Data, sizes)
 	fit := e.fit(e.Size)

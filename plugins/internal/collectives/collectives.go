@@ -36,6 +36,19 @@ type ReduceScatterer interface {
 	ReduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error
 }
 
+// Numbers are a library's own numbers of the types and operations that it reduces.
+type Numbers struct {
+	Types      map[dtype.Type]int
+	Operations map[dtype.ReduceOp]int
+}
+
+// Have reports whether the library has both.
+func (n *Numbers) Have(dt dtype.Type, op dtype.ReduceOp) bool {
+	_, typed := n.Types[dt]
+	_, known := n.Operations[op]
+	return typed && known
+}
+
 // A Runner carries out collectives for one rank of a group.
 type Runner struct {
 	Library     Library
