@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 	"unsafe"
 
 	"drun/collective"
@@ -259,20 +258,11 @@ func (c *Comm) abortedByAnother() {
 }
 
 // flush waits until all posted packets are sent.
-func (w *world) flush(limit time.Duration) {
+func (w *world) flush() {
 	w.mail.Lock()
 	all := slices.Collect(maps.Values(w.outgoing))
 	w.mail.Unlock()
-	over := time.After(limit)
-	for _, out := range all {
-		select {
-		case <-out.Ended():
-		case <-w.end.Ended:
-			return
-		case <-over:
-			return
-		}
-	}
+	progress.Flush(all, w.end.Ended)
 }
 
 // message starts a send or a receive.

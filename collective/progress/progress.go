@@ -91,6 +91,27 @@ func (b *Background) Done() bool { return b != nil && collective.IsClosed(b.done
 
 func (b *Background) Pending() bool { return b != nil && !collective.IsClosed(b.done) }
 
+// flushLimit is how long unsent messages keep a Comm open.
+const flushLimit = time.Second
+
+// Flush waits until all calls are over, stop is closed or a second has passed, and reports whether all are over.
+func Flush(all []*Background, stop <-chan struct{}) bool {
+	limit := time.After(flushLimit)
+	for _, b := range all {
+		if b == nil {
+			continue
+		}
+		select {
+		case <-b.done:
+		case <-stop:
+			return false
+		case <-limit:
+			return false
+		}
+	}
+	return true
+}
+
 // End is how a Comm comes to its end: its first cause is kept, and it is closed once.
 type End struct {
 	Ended  chan struct{} // closed with the cause; may be nil

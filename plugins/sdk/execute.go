@@ -69,31 +69,27 @@ func (x *executor) step(mayBlock bool) bool {
 		return false
 	}
 	r := &running{executor: x, slot: slot}
-	switch {
-	case slot.Async != 0:
-		started := r.start()
-		x.order.Unlock()
-		if started {
-			go r.wait()
-			runtime.Gosched() // lets it begin now, not only when another thread takes it from this one, which polls
-		}
-	case mayBlock:
-		started := r.start()
-		x.order.Unlock()
-		if started {
-			r.wait()
-		}
-	default: // a synchronous call is waited for by the goroutine that started it
-		started := make(chan bool)
+	if slot.Async == 0 && !mayBlock { // a synchronous call is waited for by the goroutine that started it
+		over := make(chan struct{})
 		go func() {
-			ok := r.start()
-			started <- ok
-			if ok {
+			started := r.start()
+			close(over)
+			if started {
 				r.wait()
 			}
 		}()
-		<-started
+		<-over
 		x.order.Unlock()
+		return true
+	}
+	started := r.start()
+	x.order.Unlock()
+	switch {
+	case started && r.call.Async:
+		go r.wait()
+		runtime.Gosched() // lets it begin now, not only when another thread takes it from this one, which polls
+	case started:
+		r.wait()
 	}
 	return true
 }

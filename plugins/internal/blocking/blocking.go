@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"drun/collective"
 	"drun/collective/messages"
@@ -291,13 +290,10 @@ func (c *Comm) wrap(err error) error {
 
 func (c *Comm) Abort(cause error) { c.fail(cause) }
 
-// flushLimit is how long unsent messages keep a Comm open.
-const flushLimit = time.Second
-
 // Close flushes sent messages, ends what else is pending, and releases what the engine holds.
 func (c *Comm) Close() error {
 	return c.end.Close(func() error {
-		pending := !c.box.flush(flushLimit) || c.last().Pending() || c.box.underway.Load() > 0
+		pending := !progress.Flush(c.box.sends, c.end.Ended) || c.last().Pending() || c.box.underway.Load() > 0
 		if c.doing.TryLock() {
 			c.doing.Unlock()
 		} else {

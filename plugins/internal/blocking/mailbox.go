@@ -111,24 +111,6 @@ func (m *mailbox) pair(engine Pairer, call *collective.Call) collective.Work {
 	return &send{comm: c, out: out, check: c.connected}
 }
 
-// flush waits for unsent messages, which were started although nobody may wait for them. It reports whether all were sent.
-func (m *mailbox) flush(limit time.Duration) bool {
-	over := time.After(limit)
-	for _, sent := range m.sends {
-		if sent == nil {
-			continue
-		}
-		select {
-		case <-sent.Ended():
-		case <-m.comm.end.Ended:
-			return false
-		case <-over:
-			return false
-		}
-	}
-	return true
-}
-
 // lost says why no message can come for a receive, and whether that is because a connection broke.
 func (m *mailbox) lost(r *receive) (broken bool, reason error) {
 	m.mu.Lock()
