@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Check reports what is wrong with the call as rank makes it in a group of
-// size ranks, as a *CallError. Backends call it first, so that all of them
-// refuse the same calls with the same words.
+// Check reports what is wrong with the call as rank makes it in a group of size ranks, as a *CallError. Backends call
+// it first, so that all of them refuse the same calls with the same words.
 func (c *Call) Check(rank, size int) error {
 	if c.Kind == NoKind || c.Kind >= NewGroup {
 		return c.errorf("unknown operation")
@@ -133,8 +132,7 @@ func (c *Call) errorf(format string, args ...any) error {
 	return &CallError{Kind: c.Kind, Problem: fmt.Sprintf(format, args...)}
 }
 
-// CheckRanks finds what is wrong with the ranks of a group that is made from size
-// ranks, as a *CallError.
+// CheckRanks finds what is wrong with the ranks of a group that is made from size ranks, as a *CallError.
 func CheckRanks(ranks []int, size int) error {
 	for i, r := range ranks {
 		if r < 0 || r >= size {

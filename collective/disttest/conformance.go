@@ -14,14 +14,12 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Conformance is what every backend must pass: every operation, element type,
-// reduce operation and root, sizes from nothing to several chunks, groups,
-// messages, asynchronous calls, bad calls, and faults.
+// Conformance is what every backend must pass: every operation, element type, reduce operation and root, sizes from
+// nothing to several chunks, groups, messages, asynchronous calls, bad calls, and faults.
 func Conformance(t *testing.T, factory Factory) { conformance(t, factory, suite{}) }
 
-// ConformanceInAnyOrder is [Conformance] for a backend that combines
-// contributions in any order: floats hold numbers whose sums and products
-// are exact, so that the order does not matter.
+// ConformanceInAnyOrder is [Conformance] for a backend that combines contributions in any order: floats hold numbers
+// whose sums and products are exact, so that the order does not matter.
 func ConformanceInAnyOrder(t *testing.T, factory Factory) {
 	conformance(t, factory, suite{exact: true})
 }
@@ -234,8 +232,7 @@ func patient(t *testing.T, rank int, comm collective.Comm) {
 	}
 }
 
-// badCalls must be refused with a CallError on the rank that makes them, and
-// leave the group usable.
+// badCalls must be refused with a CallError on the rank that makes them, and leave the group usable.
 func badCalls(t *testing.T, rank int, comm collective.Comm) {
 	three, four := collective.Of(make([]float32, 3)), collective.Of(make([]float32, 4))
 	for i, call := range []collective.Call{

@@ -161,8 +161,7 @@ func messages(t *testing.T, factory Factory) {
 	})
 }
 
-// groups splits a world of four in several ways, uses the groups in turn and
-// at the same time, and closes them.
+// groups splits a world of four in several ways, uses the groups in turn and at the same time, and closes them.
 func groups(t *testing.T, factory Factory, s suite) {
 	RunWith(t, factory, 4, func(t *testing.T, rank int, world collective.Comm) {
 		var made []collective.Comm

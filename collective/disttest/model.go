@@ -143,9 +143,8 @@ func (tr trial) compare(rank int, call collective.Call, want []byte) error {
 	return fmt.Errorf("%v: rank %d: wrong from byte %d of %d on", tr, rank, i, len(want))
 }
 
-// random fills n elements. Floats have fractions, so that sums depend on
-// their order; half precisions and complex numbers hold small integers, whose
-// sums are exact.
+// random fills n elements. Floats have fractions, so that sums depend on their order; half precisions and complex
+// numbers hold small integers, whose sums are exact.
 func random(rng *rand.Rand, dt dtype.Type, n int) []byte {
 	b := make([]byte, n*dt.Size())
 	buffer := collective.Buffer{DType: dt, Data: b}

@@ -158,9 +158,8 @@ func (r *run) offset(rank int) int {
 	return collective.Total(c.Counts[:rank]) * own.DType.Size()
 }
 
-// agree compares the call among all ranks of the group before any data is touched, and
-// gathers each rank's contribution, of the given sizes, on all of them; nil sizes: none. The
-// result is valid until this rank's next round.
+// agree compares the call among all ranks of the group before any data is touched, and gathers each rank's
+// contribution, of the given sizes, on all of them; nil sizes: none. The result is valid until this rank's next round.
 func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
 	if sizes == nil {
 		own, sizes = nil, make([]int, len(r.ranks))
@@ -231,9 +230,8 @@ func (r *run) inPlace() (data []byte, ok bool) {
 	return send, true
 }
 
-// tell exchanges the nodes' fingerprints and blocks among the nodes' leaders: in each step
-// every leader passes on all it has, to the leader twice as far away as before. A message
-// of unexpected size comes from a different call.
+// tell exchanges the nodes' fingerprints and blocks among the nodes' leaders: in each step every leader passes on all
+// it has, to the leader twice as far away as before. A message of unexpected size comes from a different call.
 func (r *run) tell(agreed bool, own []byte, sizes []int) (blocks [][]byte, _ bool, err error) {
 	nodes, me, leaders := len(r.nodes), r.node, r.lanes[0]
 	blocks = make([][]byte, nodes)

@@ -12,10 +12,9 @@ import (
 	"drun/kernel/dtype"
 )
 
-// A packet is a message between two ranks of the world, or its head: what does not fit
-// follows as a separate message. Between nodes it goes over the link of the sender, or of
-// a neighbour, to the rank with that link on the other node, which forwards it. In each
-// process one goroutine receives from the node and one from the link.
+// A packet is a message between two ranks of the world, or its head: what does not fit follows as a separate message.
+// Between nodes it goes over the link of the sender, or of a neighbour, to the rank with that link on the other node,
+// which forwards it. In each process one goroutine receives from the node and one from the link.
 type packet struct {
 	kind, dtype uint8
 	inner       bool // of the group's collectives, not of its messages

@@ -12,16 +12,14 @@ import (
 
 // pipeline is a large all_reduce, reduce, reduce_scatter or broadcast whose data goes from node to node (chain).
 //
-// The data is cut into one slice per lane, and the slices into chunks. In step i the ranks
-// publish chunk i of every slice in the node's memory, piece by piece; the lane's rank
-// combines them with what comes from other nodes, sends that on, and publishes the result
-// of chunk i-delay, which has arrived by then, for all ranks of the node. Data that lies
-// in the arena on all ranks of the node is read and written in place.
+// The data is cut into one slice per lane, and the slices into chunks. In step i the ranks publish chunk i of every
+// slice in the node's memory, piece by piece; the lane's rank combines them with what comes from other nodes, sends
+// that on, and publishes the result of chunk i-delay, which has arrived by then, for all ranks of the node. Data that
+// lies in the arena on all ranks of the node is read and written in place.
 //
-// The ranks of each node are consecutive, so node k continues the sum of the nodes before
-// it, rank by rank, as shm adds on one machine. A partial sum goes from node to node,
-// and the result back: each node sends the data once or, between two others, twice. Half
-// precisions travel upwards as float32, since they are rounded once, at the end.
+// The ranks of each node are consecutive, so node k continues the sum of the nodes before it, rank by rank, as shm adds
+// on one machine. A partial sum goes from node to node, and the result back: each node sends the data once or, between
+// two others, twice. Half precisions travel upwards as float32, since they are rounded once, at the end.
 //
 // A broadcast is the way back alone, from the root's node.
 type pipeline struct {

@@ -1,7 +1,6 @@
-// Package progress carries out calls whose backend works in this process: asynchronous ones
-// on a goroutine of their own, synchronous ones in their Wait, and a group's collectives
-// in the order in which they were started. It is used by collective/shm, collective/hier
-// and the plugins' engines.
+// Package progress carries out calls whose backend works in this process: asynchronous ones on a goroutine of their
+// own, synchronous ones in their Wait, and a group's collectives in the order in which they were started. It is used by
+// collective/shm, collective/hier and the plugins' engines.
 package progress
 
 import (
@@ -145,8 +144,7 @@ func (e *End) Close(do func() error) error {
 	return e.closed
 }
 
-// Collectives are those of one Comm: each is carried out once those that were started before
-// it are over.
+// Collectives are those of one Comm: each is carried out once those that were started before it are over.
 type Collectives struct {
 	do   func(context.Context, *collective.Call) error
 	wg   *sync.WaitGroup

@@ -1,7 +1,6 @@
-// Package client starts a plugin and makes it a [collective.Backend]: control
-// requests go through go-plugin's gRPC, calls through the arena.
-// cmd/drun-plugin-host links it, with everything that gRPC needs; cmd/drun does
-// not, so that runs without plugins start as fast as ever.
+// Package client starts a plugin and makes it a [collective.Backend]: control requests go through go-plugin's gRPC,
+// calls through the arena. cmd/drun-plugin-host links it, with everything that gRPC needs; cmd/drun does not, so that
+// runs without plugins start as fast as ever.
 package client
 
 import (

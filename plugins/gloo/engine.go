@@ -25,8 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engine is a rank's end of a group in Gloo: a context with a connection to
-// every other rank.
+// engine is a rank's end of a group in Gloo: a context with a connection to every other rank.
 type engine struct {
 	collectives.Runner
 	device *C.device // its own reference to what all groups share

@@ -223,9 +223,8 @@ var numbers = collectives.Numbers{
 	Operations: map[dtype.ReduceOp]int{dtype.Sum: C.ncclSum, dtype.Avg: C.ncclSum, dtype.Product: C.ncclProd, dtype.Min: C.ncclMin, dtype.Max: C.ncclMax},
 }
 
-// Reduces reports whether NCCL's results match the contract. It lacks
-// bitwise operations, complex numbers and bool; its minimum and maximum of
-// floats lose NaNs; it rounds float16 and bfloat16 at every step.
+// Reduces reports whether NCCL's results match the contract. It lacks bitwise operations, complex numbers and bool; its
+// minimum and maximum of floats lose NaNs; it rounds float16 and bfloat16 at every step.
 func (e *engine) Reduces(dt dtype.Type, op dtype.ReduceOp) bool {
 	return numbers.Have(dt, op) && (dt.IsInt() || op != dtype.Min && op != dtype.Max) && (dt != dtype.Complex64 || op != dtype.Product)
 }
@@ -284,8 +283,7 @@ func (e *engine) reaches(buffers ...[]byte) bool {
 	return true
 }
 
-// ReduceScatter of parts of different sizes is a group of reduces, one to each
-// rank.
+// ReduceScatter of parts of different sizes is a group of reduces, one to each rank.
 func (e *engine) ReduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
 	t, o := numbers.Types[send.DType], numbers.Operations[op]
 	sizes := collectives.Bytes(collective.Evenly(counts, send.Count(), e.Size), send)

@@ -18,11 +18,9 @@ import (
 	"drun/plugins/internal/mesh"
 )
 
-// engine is a rank's end of a group in NCCL. The mesh does what NCCL does not:
-// noticing that a rank has left, was lost or gave up, and messages between two
-// ranks. NCCL cannot receive from any rank; and a kernel that waits for a message
-// next to one that waits for a collective hangs as soon as a CUDA call, NCCL's
-// own included, synchronizes the GPU.
+// engine is a rank's end of a group in NCCL. The mesh does what NCCL does not: noticing that a rank has left, was lost
+// or gave up, and messages between two ranks. NCCL cannot receive from any rank; and a kernel that waits for a message
+// next to one that waits for a collective hangs as soon as a CUDA call, NCCL's own included, synchronizes the GPU.
 type engine struct {
 	*gpu
 	*mesh.Mesh

@@ -13,10 +13,9 @@ import (
 	"drun/plugins/internal/wire"
 )
 
-// executor takes calls from the arena and runs them, in the order in which they
-// were submitted. It has two goroutines: one runs synchronous calls itself,
-// since handing them over would cost more than the call; drun wakes the other
-// for calls submitted while the first may be blocked.
+// executor takes calls from the arena and runs them, in the order in which they were submitted. It has two goroutines:
+// one runs synchronous calls itself, since handing them over would cost more than the call; drun wakes the other for
+// calls submitted while the first may be blocked.
 type executor struct {
 	*server
 	order sync.Mutex     // taking a slot and starting its call are one step

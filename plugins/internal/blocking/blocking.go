@@ -1,7 +1,6 @@
-// Package blocking builds a [collective.Comm] from an engine whose calls
-// block. The plugins for Gloo, MPI and NCCL use it: they carry out single
-// calls, and this package adds order, asynchronous works, limits, aborts, and
-// the matching of messages by tag.
+// Package blocking builds a [collective.Comm] from an engine whose calls block. The plugins for Gloo, MPI and NCCL use
+// it: they carry out single calls, and this package adds order, asynchronous works, limits, aborts, and the matching of
+// messages by tag.
 package blocking
 
 import (
@@ -19,17 +18,15 @@ import (
 
 // An Engine carries out calls for one rank of a group. Do is called by one goroutine at a time, the other methods by any.
 type Engine interface {
-	// Do carries out a collective, which has been checked, and returns when
-	// this rank's part of it is done.
+	// Do carries out a collective, which has been checked, and returns when this rank's part of it is done.
 	Do(call *collective.Call) error
 	// Interrupt ends all blocked calls of the engine, here and, soon, on the other ranks. The engine is unusable afterwards.
 	Interrupt()
 	// Leave tells the other ranks that this one leaves regularly. It is not called after Interrupt, which may come
 	// while Leave runs and ends it.
 	Leave()
-	// Close releases what the engine holds. Nobody uses it any more: the
-	// engines of its groups have their own references to what they share with
-	// it. The other ranks may still be finishing calls that are done here.
+	// Close releases what the engine holds. Nobody uses it any more: the engines of its groups have their own
+	// references to what they share with it. The other ranks may still be finishing calls that are done here.
 	Close() error
 	// Split makes the engine of a group, in which this rank is number rank. It ends with ctx, which also ends when
 	// the Comm does.

@@ -13,9 +13,8 @@ import (
 	"drun/collective/progress"
 )
 
-// mailbox is a rank's point-to-point side. A goroutine takes every message as
-// it is announced: into the receive that it matches, or into memory of its
-// own. So two ranks that both send before receiving do not block each other.
+// mailbox is a rank's point-to-point side. A goroutine takes every message as it is announced: into the receive that it
+// matches, or into memory of its own. So two ranks that both send before receiving do not block each other.
 type mailbox struct {
 	comm *Comm
 

@@ -21,9 +21,8 @@ import (
 	"drun/plugins/internal/bootstrap"
 )
 
-// Mesh is a rank's end of the connections. A goroutine for each reads incoming
-// messages and keeps them until they are asked for, so that two ranks that both send
-// first do not block each other.
+// Mesh is a rank's end of the connections. A goroutine for each reads incoming messages and keeps them until they are
+// asked for, so that two ranks that both send first do not block each other.
 type Mesh struct {
 	peers []*peer // by rank; nil for this one
 
@@ -223,8 +222,7 @@ func (m *Mesh) Stop() {
 	m.more.Broadcast()
 }
 
-// Give sends a part to a rank that calls [Mesh.Take] with the same key, which is
-// used once.
+// Give sends a part to a rank that calls [Mesh.Take] with the same key, which is used once.
 func (m *Mesh) Give(to int, key uint64, data []byte) error {
 	return m.send(to, frame{Kind: part, Key: key}, data)
 }

@@ -48,8 +48,7 @@ type Entry struct {
 	Value []byte
 }
 
-// Plugin connects the control service to go-plugin. Only the serving side has
-// a Service.
+// Plugin connects the control service to go-plugin. Only the serving side has a Service.
 type Plugin struct {
 	plugin.NetRPCUnsupportedPlugin
 	Service ControlServer
