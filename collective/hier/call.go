@@ -88,9 +88,7 @@ func (r *run) contributions() (sizes []int, total int) {
 		case collective.AllReduce, collective.Reduce, collective.ReduceScatter:
 			sizes[i] = len(c.Send.Data)
 		case collective.AllGather, collective.Gather:
-			if sizes[i] = len(c.Send.Data); c.Counts != nil {
-				sizes[i] = c.Counts[i] * c.Send.DType.Size()
-			}
+			sizes[i] = r.offset(i+1) - r.offset(i)
 		case collective.Broadcast:
 			if i == c.Root && i == r.rank {
 				sizes[i] = len(c.Send.Data)
@@ -98,11 +96,8 @@ func (r *run) contributions() (sizes []int, total int) {
 				sizes[i] = len(c.Recv.Data)
 			}
 		case collective.Scatter:
-			if i != c.Root {
-				break
-			}
-			if sizes[i] = len(c.Recv.Data) * n; c.Counts != nil {
-				sizes[i] = collective.Total(c.Counts) * c.Recv.DType.Size()
+			if i == c.Root {
+				sizes[i] = r.offset(n)
 			}
 		case collective.AllToAll:
 			sizes[i] = 16 * n

@@ -205,49 +205,29 @@ func (p *pipeline) gives(rank int) bool {
 	return p.call.Kind != collective.Broadcast || rank == p.call.Root
 }
 
+// kept is the part of the result that a rank keeps, in elements.
+func (p *pipeline) kept(rank int) (from, to int) {
+	switch c := p.call; {
+	case c.Kind == collective.ReduceScatter:
+		return p.offset(rank) / p.elem, p.offset(rank+1) / p.elem
+	case c.Kind == collective.Reduce && rank != c.Root, c.Kind == collective.Broadcast && rank == c.Root:
+		return 0, 0
+	}
+	return 0, p.count
+}
+
 // wants reports whether a node needs the result of a chunk.
 func (p *pipeline) wants(node, lane, chunk int) bool {
 	from, to := p.part(lane, chunk)
-	if from == to {
-		return false
-	}
-	switch p.call.Kind {
-	case collective.Reduce:
-		return slices.Contains(p.nodes[node], p.call.Root)
-	case collective.ReduceScatter:
-		return slices.ContainsFunc(p.nodes[node], func(rank int) bool {
-			first, end := p.own(rank)
-			return max(first, from) < min(end, to)
-		})
-	}
-	return true
-}
-
-// own is a rank's part of the result of a reduce_scatter, in elements.
-func (p *pipeline) own(rank int) (from, to int) {
-	elem := p.dtype.Size()
-	from = p.offset(rank) / elem
-	if p.call.Counts != nil {
-		return from, from + p.call.Counts[rank]
-	}
-	return from, from + p.recv.Count()
+	return slices.ContainsFunc(p.nodes[node], func(rank int) bool {
+		first, end := p.kept(rank)
+		return max(first, from) < min(end, to)
+	})
 }
 
 // collect copies what this rank keeps from a piece of a chunk's results.
 func (p *pipeline) collect(chunk, at int) {
-	keepFrom, keepTo := 0, p.count
-	switch c := p.call; c.Kind {
-	case collective.Reduce:
-		if p.rank != c.Root {
-			return
-		}
-	case collective.Broadcast:
-		if p.rank == c.Root {
-			return
-		}
-	case collective.ReduceScatter:
-		keepFrom, keepTo = p.own(p.rank)
-	}
+	keepFrom, keepTo := p.kept(p.rank)
 	for lane := range p.lanes {
 		from, to := p.within(lane, chunk, at)
 		first, end := max(from, keepFrom), min(to, keepTo)
