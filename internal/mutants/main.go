@@ -129,11 +129,7 @@ func readMutants(root string) ([]mutant, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		name, err := filepath.Rel(root, file)
-		if err != nil {
-			return nil, err
-		}
-		m.name, m.patch = strings.TrimSuffix(name, ".patch"), file
+		m.name, m.patch = strings.TrimSuffix(strings.TrimPrefix(file, root+"/"), ".patch"), file
 		all = append(all, m)
 	}
 	return all, nil
@@ -247,15 +243,17 @@ func test(ctx context.Context, tree, arguments string, limit time.Duration) resu
 		switch {
 		case e.Action == "build-fail":
 			r.verdict = unbuilt
+		case e.Action == "pass" && e.Test != "":
+			ran = true
 		case e.Action == "fail" && e.Test != "" && r.first == nameless:
 			r.first = e.Test
 		}
 	}
 	switch {
-	case err == nil && ran:
+	case err != nil:
+		return r
+	case ran:
 		return result{verdict: passed}
-	case err == nil: // go test also passes when a pattern matches nothing
-		return result{verdict: unbuilt, output: "no test ran\n"}
 	}
-	return r
+	return result{verdict: unbuilt, output: "no test ran\n"} // go test also passes when a pattern matches nothing
 }
