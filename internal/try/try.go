@@ -1,5 +1,5 @@
 // Package try lets a function that makes several steps, each of which may fail, end at the first error: To and Ok leave the
-// function, and Caught, which it defers, has it return the error. Packages of tensors use it.
+// function, and Caught, which it defers, has it return the error. Packages of tensors and builtins use it.
 package try
 
 import (
