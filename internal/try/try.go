@@ -1,6 +1,5 @@
 // Package try lets a function that makes several steps, each of which may fail, end at the first error: To and Ok leave the
-// function, and Caught, which it defers, has it return the error. Packages of
-// tensors use it, and those of what is done with recorded runs.
+// function, and Caught, which it defers, has it return the error. It must be deferred in the same goroutine.
 package try
 
 import (
