@@ -1,9 +1,6 @@
 package tensor
 
-import (
-	"drun/internal/try"
-	"drun/kernel/dtype"
-)
+import "drun/kernel/dtype"
 
 // chained strings operations together and keeps the first error. Intermediate results are discarded: nobody else has seen them.
 type chained struct {
@@ -62,7 +59,7 @@ func (b *builder) like(shape ...int) *Tensor { return b.of(b.dtype, shape...) }
 
 // of is a new tensor of another type.
 func (b *builder) of(dt dtype.Type, shape ...int) *Tensor {
-	return try.To(newTensor(b.op, b.ctx, shape, dt))
+	return newTensor(b.op, b.ctx, shape, dt)
 }
 
 // zeros is of, filled with zeros.
@@ -79,11 +76,11 @@ func (b *builder) contiguous(t *Tensor) *Tensor {
 	if t == nil || t.contiguous {
 		return t
 	}
-	return try.To(contiguous(t))
+	return contiguous(t)
 }
 
 // cast is t in another type.
-func (b *builder) cast(t *Tensor, dt dtype.Type) *Tensor { return try.To(cast(b.op, t, dt)) }
+func (b *builder) cast(t *Tensor, dt dtype.Type) *Tensor { return cast(b.op, t, dt) }
 
 // indices is the int64 elements of a tensor of integers, in row-major order.
 func (b *builder) indices(t *Tensor) *Tensor { return b.contiguous(b.cast(t, dtype.Int64)) }

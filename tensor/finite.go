@@ -13,7 +13,7 @@ func Finite(t *Tensor) (nan, inf bool) {
 	default:
 		return false, false
 	}
-	whole, err := contiguous(t.Detach())
+	whole, err := Contiguous(t.Detach())
 	if err == nil && (t.dtype == dtype.Float16 || t.dtype == dtype.BFloat16) {
 		whole, err = Cast(whole, dtype.Float32)
 	}

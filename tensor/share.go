@@ -43,7 +43,7 @@ func CopyWhole(t, src *Tensor) (err error) {
 	if !sameShape(src.shape, s.Shape) {
 		return fmt.Errorf("copy: shape %s does not fit a share of shape %s", ShapeString(src.shape), ShapeString(s.Shape))
 	}
-	src = try.To(contiguous(src.Detach()))
+	src = contiguous(src.Detach())
 	part := viewOf(src, 1)
 	part.shape[0], part.strides[0] = t.n, 1
 	part.off += s.From
@@ -54,7 +54,7 @@ func CopyWhole(t, src *Tensor) (err error) {
 // last are shorter or empty.
 func Cut(n, own, parts int) (from, to, each int) {
 	each = (n + parts - 1) / parts
-	each = (each + flatAlign - 1) / flatAlign * flatAlign
+	each = aligned16(each)
 	return min(own*each, n), min((own+1)*each, n), each
 }
 
@@ -68,46 +68,5 @@ func within(at, n, from, to int) (first, count, off int) {
 	return lo - at, hi - lo, lo - from
 }
 
-// Shard keeps only part own of the optimizer's state, cut into parts: Step then updates that part of the parameters,
-// and leaves the rest to the other ranks of the set. State returns shares.
-func (o *Optimizer) Shard(own, parts int, set string) (err error) {
-	defer try.Caught(&err)
-	made := o.state != nil
-	whole := make([][]*Tensor, len(o.flats))
-	for i, f := range o.flats {
-		whole[i] = f.buffers
-		f.from, f.to, f.each = Cut(f.at[len(f.params)], own, parts)
-	}
-	o.set = set
-	if !made {
-		return nil
-	}
-	o.state = nil
-	try.Ok(o.prepare())
-	for i, f := range o.flats {
-		for n, b := range f.buffers {
-			copy(b.Bytes(), whole[i][n].Bytes()[f.from*b.dtype.Size():])
-			whole[i][n].st.discard()
-		}
-	}
-	return nil
-}
-
-// Buffer is adjacent parameters of an optimizer: Data is all of them, of which Step updates those from From to To;
-// Each is the length of all parts but the last.
-type Buffer struct {
-	Data           *Tensor
-	From, To, Each int
-}
-
-// Buffers returns the buffers of the parameters.
-func (o *Optimizer) Buffers() []Buffer {
-	all := make([]Buffer, len(o.flats))
-	for i, f := range o.flats {
-		all[i] = Buffer{f.data, f.from, f.to, f.each}
-	}
-	return all
-}
-
-// Moves reports whether a step of an optimizer updates t.
-func (t *Tensor) Moves() bool { return t.moves() }
+// Moves reports whether a step of an optimizer updates t: it has a gradient, and has not been frozen since.
+func (t *Tensor) Moves() bool { return t.grad != nil && t.requiresGrad }

@@ -70,7 +70,7 @@ var unaryBacks [len(unaryOps)]backward
 
 func init() {
 	for op := range unaryBacks {
-		unaryBacks[op] = func(n *node, g *Tensor, out []*Tensor) error { return backUnary(UnaryOp(op), n, g, out) }
+		unaryBacks[op] = func(n *node, g *Tensor, out []*Tensor) { backUnary(UnaryOp(op), n, g, out) }
 	}
 }
 
@@ -87,7 +87,7 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 	case compute == dtype.BFloat16 && (op == OpGelu || op == OpSilu):
 		return activate(info.name, kernel.Activation(op), a, 0, 0)
 	case compute == dtype.BFloat16:
-		return halfUnary(op, a)
+		return halfUnary(op, a), nil
 	case compute == dtype.Bool && (op == OpNeg || op == OpAbs || op == OpSign || op == OpSquare):
 		return nil, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", info.name)
 	case !compute.IsFloat() && !info.ints:
@@ -97,8 +97,8 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 	case (op == OpGelu || op == OpSilu) && compute.IsFloat() && records(a, nil):
 		return activate(info.name, kernel.Activation(op), a, 0, 0)
 	}
-	x := try.To(cast(info.name, a, compute))
-	out := try.To(newTensor(info.name, a.ctx, a.shape, compute))
+	x := cast(info.name, a, compute)
+	out := newTensor(info.name, a.ctx, a.shape, compute)
 	kUnary(op, out, x)
 	if info.gradual && records(a, nil) && compute.IsFloat() {
 		n := record(out, info.name, unaryBacks[op], a)
@@ -113,8 +113,8 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 	return out, nil
 }
 
-func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) error {
-	dx := try.To(overwrite(op.String(), g))
+func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) {
+	dx := overwrite(op.String(), g)
 	out[0] = dx
 	switch {
 	case op == OpNeg:
@@ -124,5 +124,4 @@ func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) error {
 	default:
 		kUnaryGrad(op, dx, g, n.val(0))
 	}
-	return nil
 }

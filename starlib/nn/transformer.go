@@ -57,9 +57,7 @@ func (k *maker) transformers() []*starlib.Def {
 			Doc: "Rotates pairs of elements of queries or keys x (…, length, d), d even, by angles that grow with the position: pair i of position p by p·base^(-2i/d) (Su et al. 2021). Pairs are (i, i + d/2), as in Hugging Face's LLaMA weights, or with interleaved (2i, 2i + 1), as in the paper. offset is the first position.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				base, offset := c.Float("base"), c.Int("offset")
-				if !(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50 {
-					return nil, fmt.Errorf("base = %v, offset = %d: want a finite base above 0 and an offset of 0 or more", base, offset)
-				}
+				starlib.FailIf(!(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50, "base = %v, offset = %d: want a finite base above 0 and an offset of 0 or more", base, offset)
 				return startensor.Result(tensor.Rotary(startensor.Arg(c, "x"), base, offset, c.Bool("interleaved")))
 			},
 		},
@@ -77,9 +75,7 @@ type heads struct {
 }
 
 func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *Model {
-	if width%n != 0 {
-		starlib.Must(0, fmt.Errorf("%d heads do not divide embed_dim = %d", n, width))
-	}
+	starlib.FailIf(width%n != 0, "%d heads do not divide embed_dim = %d", n, width)
 	a := &heads{k: k, width: width, n: n, p: p, batchFirst: batchFirst, weight: k.full("in_proj_weight", []int{3 * width, width}, 0)}
 	bound := math.Sqrt(6 / float64(4*width))
 	starlib.Must(0, k.streams.Shared.Stream.Uniform(a.weight, -bound, bound))

@@ -142,15 +142,9 @@ func inverseRealFourier(c *starlib.Call, op string, of axes) (starlark.Value, er
 // frequencies are k / (d n), each rounded once to float64 and once to float32.
 func frequencies(ctx *tensor.Context, c *starlib.Call, positive bool) (starlark.Value, error) {
 	n, d := c.Int("n"), c.Float("d")
-	if n < 1 {
-		return nil, fmt.Errorf("n = %d: want at least 1", n)
-	}
-	if n > tensor.MaxValues() {
-		return nil, fmt.Errorf("n = %d: that many numbers do not fit in memory", n)
-	}
-	if d == 0 {
-		return nil, fmt.Errorf("d = 0: want the spacing of the samples, not 0")
-	}
+	starlib.FailIf(n < 1, "n = %d: want at least 1", n)
+	starlib.FailIf(n > tensor.MaxValues(), "n = %d: that many numbers do not fit in memory", n)
+	starlib.FailIf(d == 0, "d = 0: want the spacing of the samples, not 0")
 	count := n
 	if positive {
 		count = n/2 + 1
