@@ -178,7 +178,7 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dt dtype.
 	}
 	if n > 0 { // the ends are the extremes
 		for _, i := range []int{0, n - 1} {
-			try.Ok(t.at(i).fits(op, dt))
+			try.Ok(t.Element(i).fits(op, dt))
 		}
 	}
 	return cast(op, t, dt)

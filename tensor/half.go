@@ -146,7 +146,7 @@ func (op BinaryOp) scales() bool { return op == OpMul || op == OpDiv }
 // halfScalar computes a, which is in bfloat16, with a number.
 func halfScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (result *Tensor) {
 	if !op.scales() {
-		s = newNumber(a.ctx, s, dtype.BFloat16).at(0)
+		s = newNumber(a.ctx, s, dtype.BFloat16).Element(0)
 	}
 	if op == OpPow {
 		defer precise(&a).round(&result)

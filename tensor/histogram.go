@@ -46,7 +46,7 @@ func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apa
 	try.Ok(NeedFloat(op, t))
 	try.FailIf(bins < 1 || bins > MaxValues(), "%s: %d bins cannot be made", op, bins)
 	if ofData && t.n > 0 {
-		lo, hi = try.To(Min(t.Detach())).at(0).f, try.To(Max(t.Detach())).at(0).f
+		lo, hi = try.To(Min(t.Detach())).Element(0).f, try.To(Max(t.Detach())).Element(0).f
 	}
 	if lo == hi {
 		lo, hi = lo-apart, hi+apart

@@ -78,7 +78,7 @@ func OneHot(t *Tensor, classes int) (_ *Tensor, err error) {
 	if classes < 0 {
 		try.FailIf(t.n == 0, "one_hot: the largest index of an empty tensor is unknown; give the number of classes")
 		top := try.To(Max(t))
-		classes = int(top.at(0).i) + 1
+		classes = int(top.Element(0).i) + 1
 	}
 	b := build("one_hot", t)
 	ix := b.indices(t)

@@ -162,7 +162,7 @@ func Accuracy(scores, target *Tensor) (_ float64, err error) {
 	}
 	hits := try.To(chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end())
-	return hits.at(0).f / float64(target.n), nil
+	return hits.Element(0).f / float64(target.n), nil
 }
 
 // ClassOptions are settings of a cross entropy.

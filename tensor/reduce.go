@@ -220,7 +220,7 @@ func extreme(op string, kind reduction, t *Tensor) (result *Tensor, err error) {
 // backShared is the gradient of an element that was chosen: equal elements share it.
 func backShared(n *node, g *Tensor, out []*Tensor) {
 	hit := try.To(Binary(OpEq, n.val(0), n.val(1)))
-	if v := n.val(1).at(0).f; v != v { // NaN equals nothing
+	if v := n.val(1).Element(0).f; v != v { // NaN equals nothing
 		hit = try.To(IsNaN(n.val(0)))
 	}
 	count := try.To(Sum(hit, nil, false))

@@ -125,8 +125,8 @@ func (s Scalar) cast(p unsafe.Pointer, d dtype.Type) {
 	kernel.Cast(d, kind, nil, kernel.View{Data: p}, from)
 }
 
-// at reads element i of t's memory, counted from its first.
-func (t *Tensor) at(i int) Scalar {
+// Element reads element i of t's memory, counted from its first: of a contiguous tensor, in row-major order.
+func (t *Tensor) Element(i int) Scalar {
 	p := unsafe.Add(t.ptr(), i*t.dtype.Size())
 	switch t.dtype {
 	case dtype.Float32:
@@ -158,7 +158,7 @@ func (t *Tensor) Scalars() (_ []Scalar, err error) {
 	x := contiguous(t)
 	out := make([]Scalar, t.n)
 	for i := range out {
-		out[i] = x.at(i)
+		out[i] = x.Element(i)
 	}
 	return out, nil
 }
@@ -168,7 +168,7 @@ func (t *Tensor) Item() (Scalar, error) {
 	if t.n != 1 {
 		return Scalar{}, fmt.Errorf("item: the tensor has %d elements (shape %s), not one", t.n, ShapeString(t.shape))
 	}
-	return t.at(0), nil
+	return t.Element(0), nil
 }
 
 // Promote returns the common type of two tensors, as PyTorch does: the

@@ -147,12 +147,12 @@ func TestHalfTypes(t *testing.T) {
 		back := must(Cast(must(Cast(x, dtype.Float32)), d))
 		for i, v := range Elems[uint16](back) {
 			one := must(Select(x, 0, i))
-			f := one.at(0).f
+			f := one.Element(0).f
 			if f == f && v != uint16(i) {
 				t.Fatalf("%s %#x became %#x", d, i, v)
 			}
-			if kernelValue := must(Cast(one, dtype.Float32)); kernelValue.at(0).f != f && f == f {
-				t.Fatalf("%s %#x is %v to Item and %v to Cast", d, i, f, kernelValue.at(0).f)
+			if kernelValue := must(Cast(one, dtype.Float32)); kernelValue.Element(0).f != f && f == f {
+				t.Fatalf("%s %#x is %v to Item and %v to Cast", d, i, f, kernelValue.Element(0).f)
 			}
 			if f == f {
 				if again := must(Full(c, []int{1}, Float(f), d)); Elems[uint16](again)[0] != uint16(i) {

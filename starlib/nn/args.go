@@ -9,7 +9,6 @@ import (
 
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
-	"drun/tensor"
 )
 
 // size reads an argument that is a size.
@@ -78,12 +77,4 @@ func positive(c *starlib.Call, name string) float64 {
 	v := c.Float(name)
 	starlib.FailIf(!(v > 0) || math.IsInf(v, 0), "%s = %v: want a finite number above 0", name, v)
 	return v
-}
-
-// optional is a tensor that may be None.
-func optional(c *starlib.Call, name string) *tensor.Tensor {
-	if c.IsNone(name) {
-		return nil
-	}
-	return startensor.Arg(c, name)
 }

@@ -37,7 +37,7 @@ var losses = []*starlib.Def{
 		"The negative logarithm of the target class's softmax: logits (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers, int64, or probabilities of the logits' shape. weight (classes,) weights each class; a sample whose target is ignore_index does not count; label_smoothing, from 0 to 1, is the share of the target that is spread evenly over all classes (Szegedy et al. 2016). The mean is weighted by the targets' weights."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			x, y := startensor.Arg(c, "logits"), startensor.Arg(c, "target")
-			o := tensor.ClassOptions{Weight: optional(c, "weight"), Ignore: int64(c.Int("ignore_index")), Smoothing: c.Float("label_smoothing")}
+			o := tensor.ClassOptions{Weight: startensor.Optional(c, "weight"), Ignore: int64(c.Int("ignore_index")), Smoothing: c.Float("label_smoothing")}
 			if o == (tensor.ClassOptions{Ignore: tensor.IgnoreTarget}) {
 				return tensor.CrossEntropy(x, y, reduction(c))
 			}
@@ -46,12 +46,12 @@ var losses = []*starlib.Def{
 	loss("nll_loss(log_probabilities: Tensor, target: Tensor"+reduced+", weight: Tensor = None, ignore_index: int = -100)",
 		"The negative log-probability of the target class, as log_softmax computes it: (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers. weight (classes,) weights each class; a sample whose target is ignore_index does not count. The mean is weighted by the targets' weights."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
-			return tensor.NLLLossWith(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c))
+			return tensor.NLLLossWith(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), startensor.Optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c))
 		}),
 	loss("bce_with_logits(logits: Tensor, target: Tensor"+reduced+", weight: Tensor = None, pos_weight: Tensor = None)",
 		"Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow. weight weights each element, pos_weight its positive part; both broadcast to the logits."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
-			x, y, weight, pos := startensor.Arg(c, "logits"), startensor.Arg(c, "target"), optional(c, "weight"), optional(c, "pos_weight")
+			x, y, weight, pos := startensor.Arg(c, "logits"), startensor.Arg(c, "target"), startensor.Optional(c, "weight"), startensor.Optional(c, "pos_weight")
 			if weight == nil && pos == nil {
 				return tensor.BCEWithLogits(x, y, reduction(c))
 			}

@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 	"strings"
-	"unsafe"
 
 	"go.starlark.net/starlark"
 
@@ -251,32 +250,13 @@ func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := t.Bytes()
-	switch t.DType() {
-	case dtype.Float32:
-		return func(i int) starlark.Value { return starlark.Float(at[float32](raw, i)) }, nil
-	case dtype.Float64:
-		return func(i int) starlark.Value { return starlark.Float(at[float64](raw, i)) }, nil
-	case dtype.Int64:
-		return func(i int) starlark.Value { return starlark.MakeInt64(at[int64](raw, i)) }, nil
-	case dtype.Int32:
-		return func(i int) starlark.Value { return starlark.MakeInt64(int64(at[int32](raw, i))) }, nil
-	case dtype.Int8:
-		return func(i int) starlark.Value { return starlark.MakeInt(int(int8(raw[i]))) }, nil
-	case dtype.Uint8:
-		return func(i int) starlark.Value { return starlark.MakeInt(int(raw[i])) }, nil
-	case dtype.Bool:
-		return func(i int) starlark.Value { return starlark.Bool(raw[i] != 0) }, nil
+	if t.DType() != dtype.Complex64 {
+		return func(i int) starlark.Value { return plain(t.Element(i)) }, nil
 	}
-	return func(i int) starlark.Value { // complex64
-		return starlark.Tuple{starlark.Float(at[float32](raw, 2*i)), starlark.Float(at[float32](raw, 2*i+1))}
+	parts := tensor.Elems[complex64](t)
+	return func(i int) starlark.Value {
+		return starlark.Tuple{starlark.Float(real(parts[i])), starlark.Float(imag(parts[i]))}
 	}, nil
-}
-
-// at reads element i of the memory of a contiguous tensor.
-func at[T any](raw []byte, i int) T {
-	var zero T
-	return *(*T)(unsafe.Pointer(&raw[i*int(unsafe.Sizeof(zero))]))
 }
 
 // toList is t as nested lists, or a number without dimensions.
