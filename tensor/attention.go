@@ -16,15 +16,8 @@ func Attention(q, k, v *Tensor, causal bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer lowered(&q, &k, &v).round(&result)
 	const op = "attention"
-	sameFloat(op, q, k, v)
-	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
-	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] {
-		try.Fail("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)", op, ShapeString(q.shape), ShapeString(k.shape), ShapeString(v.shape))
-	}
+	nq, nk, nv := attentionDims(op, q, k, v)
 	a := kernel.Attention{Causal: causal, Rows: q.shape[nq-2], Cols: k.shape[nk-2], Width: q.shape[nq-1], Depth: v.shape[nv-1]}
-	if a.Cols == 0 {
-		try.Fail("%s: there is nothing to attend to: the keys' shape is %s", op, ShapeString(k.shape))
-	}
 	a.Scale = 1 / math.Sqrt(float64(max(a.Width, 1)))
 	batch, err := BroadcastShape(op, nil, q.shape[:nq-2], k.shape[:nk-2])
 	if err == nil {
@@ -58,6 +51,20 @@ func Attention(q, k, v *Tensor, causal bool) (result *Tensor, err error) {
 		Discard(lse)
 	}
 	return out, nil
+}
+
+// attentionDims checks the operands of an attention, and returns how many dimensions they have.
+func attentionDims(op string, q, k, v *Tensor) (nq, nk, nv int) {
+	sameFloat(op, q, k, v)
+	nq, nk, nv = len(q.shape), len(k.shape), len(v.shape)
+	if nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] {
+		try.Fail("%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)",
+			op, ShapeString(q.shape), ShapeString(k.shape), ShapeString(v.shape))
+	}
+	if k.shape[nk-2] == 0 {
+		try.Fail("%s: there is nothing to attend to: the keys' shape is %s", op, ShapeString(k.shape))
+	}
+	return nq, nk, nv
 }
 
 // attended records where operand i of an attention begins in each product; rows of adjacent elements need no copy.
@@ -133,10 +140,7 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 	if low.on && half(o.Mask) {
 		o.Mask = try.To(Cast(o.Mask, dtype.Float32))
 	}
-	sameFloat(op, q, k, v)
-	nq, nk, nv := len(q.shape), len(k.shape), len(v.shape)
-	try.FailIf(nq < 2 || nk < 2 || nv < 2 || q.shape[nq-1] != k.shape[nk-1] || k.shape[nk-2] != v.shape[nv-2] || k.shape[nk-2] == 0,
-		"%s: shapes %s, %s and %s of query, key and value do not fit: expected (…, L, D), (…, S, D) and (…, S, E)", op, shaped(q.shape), shaped(k.shape), shaped(v.shape))
+	nq, nk, _ := attentionDims(op, q, k, v)
 	scale := o.Scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(max(q.shape[nq-1], 1)))

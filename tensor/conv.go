@@ -90,9 +90,7 @@ func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Wi
 	if o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
 		return w, fmt.Errorf("%s: %d groups do not divide the %d filters of a weight of shape %s", op, o.Groups, weight.shape[0], ShapeString(weight.shape))
 	}
-	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
-		return w, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
-	}
+	fitsBias(op, weight, bias, weight.shape[0])
 	w = try.To(window(op, x.shape, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation))
 	w.Filters = weight.shape[0]
 	return w, padded(op, w, x.dtype)
@@ -155,9 +153,7 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (result *Tensor, er
 			op, ShapeString(x.shape), ShapeString(weight.shape), o.Groups)
 	}
 	channels := weight.shape[1] * o.Groups
-	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != channels) {
-		return nil, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
-	}
+	fitsBias(op, weight, bias, channels)
 	var size [2]int
 	for i := range 2 {
 		s, p, d, k, extra := o.Stride[i], o.Padding[i], o.Dilation[i], weight.shape[2+i], o.OutputPadding[i]

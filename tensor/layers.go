@@ -129,9 +129,7 @@ func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 		try.Fail("linear: an input of shape %s does not fit a weight of shape %s: its last size must be the weight's second", ShapeString(x.shape), ShapeString(weight.shape))
 	}
 	n := weight.shape[0]
-	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != n) {
-		return nil, fmt.Errorf("linear: a bias of shape %s does not fit a weight of shape %s", ShapeString(bias.shape), ShapeString(weight.shape))
-	}
+	fitsBias("linear", weight, bias, n)
 	low, dt := lowProduct(x, weight, bias), dtype.BFloat16
 	if !low {
 		sameFloat("linear", x, weight, bias)
@@ -155,6 +153,13 @@ func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 		record(out, "linear", back, x, weight, bias).save(flat, w)
 	}
 	return out, nil
+}
+
+// fitsBias checks that the bias of a layer, if it has one, has n elements.
+func fitsBias(op string, weight, bias *Tensor, n int) {
+	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != n) {
+		try.Fail("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
+	}
 }
 
 func backLinear(n *node, g *Tensor, out []*Tensor) { linearGrads(false, n, g, out) }

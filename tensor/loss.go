@@ -137,14 +137,17 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) *Tensor {
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).then(r.apply).end())
 }
 
-// NLLLoss is minus the score of the target class; scores are logarithms of
-// probabilities.
-func NLLLoss(logp, target *Tensor, r Reduction) (result *Tensor, err error) {
+// NLLLoss is minus the score of the target class, times its weight, unless weight is nil; scores are logarithms of
+// probabilities. Samples whose target is ignore do not count.
+func NLLLoss(logp, target, weight *Tensor, ignore int64, r Reduction) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	defer precise(&logp).round(&result)
-	x, ix := classes("nll_loss", logp, target)
-	if countTargets(ix) != ix.n {
-		return NLLLossWith(logp, target, nil, ignoreTarget, r)
+	defer precise(&logp, &weight).round(&result)
+	const op = "nll_loss"
+	o := ClassOptions{Weight: weight, Ignore: ignore}
+	ids := ignoring(op, target, ignore, o.classes(op, logp))
+	x, ix := classes(op, logp, ids)
+	if weight != nil || countTargets(ix) != ix.n {
+		return classLoss(op, x, ix, target.shape, o, r), nil
 	}
 	column := try.To(View(ix, []int{ix.n, 1}))
 	return chain(x).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
@@ -195,21 +198,6 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (resu
 	x, ix := classes(op, scores, ids)
 	logp := try.To(LogSoftmax(x, 1))
 	return classLoss(op, logp, ix, target.shape, o, r), nil
-}
-
-// NLLLossWith is NLLLoss with weights of the classes, and a target that leaves samples out.
-func NLLLossWith(logp, target *Tensor, weight *Tensor, ignore int64, r Reduction) (result *Tensor, err error) {
-	defer try.Caught(&err)
-	defer precise(&logp, &weight).round(&result)
-	const op = "nll_loss"
-	o := ClassOptions{Weight: weight, Ignore: ignore}
-	c := o.classes(op, logp)
-	ids := ignoring(op, target, ignore, c)
-	x, ix := classes(op, logp, ids)
-	if weight == nil && countTargets(ix) == ix.n {
-		return NLLLoss(logp, target, r)
-	}
-	return classLoss(op, x, ix, target.shape, o, r), nil
 }
 
 // classes is the number of classes of scores, which the weights fit.

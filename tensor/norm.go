@@ -85,11 +85,7 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	const op = "batch_norm"
 	sameFloat(op, x, weight, bias, mean, variance)
 	try.FailIf(len(x.shape) < 2, "%s: needs an input (N, C, …), not shape %s", op, shaped(x.shape))
-	for _, t := range []*Tensor{weight, bias, mean, variance} {
-		if t != nil && (len(t.shape) != 1 || t.shape[0] != x.shape[1]) {
-			return nil, fmt.Errorf("%s: shape %s does not fit the %d channels of an input of shape %s", op, ShapeString(t.shape), x.shape[1], ShapeString(x.shape))
-		}
-	}
+	perChannel(op, x, weight, bias, mean, variance)
 	if !training && (mean == nil || variance == nil) {
 		return nil, fmt.Errorf("%s: running statistics are needed outside training", op)
 	}
@@ -116,6 +112,15 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	}
 	alive(a.mean, a.low, a.rstd)
 	return out, nil
+}
+
+// perChannel checks that tensors, unless they are nil, have an element for each channel, dimension 1 of x.
+func perChannel(op string, x *Tensor, ts ...*Tensor) {
+	for _, t := range ts {
+		if t != nil && (len(t.shape) != 1 || t.shape[0] != x.shape[1]) {
+			try.Fail("%s: shape %s does not fit the %d channels of an input of shape %s", op, ShapeString(t.shape), x.shape[1], ShapeString(x.shape))
+		}
+	}
 }
 
 // batchStats are the statistics that normalise a batch, one value per
@@ -209,11 +214,7 @@ func GroupNorm(op string, x, weight, bias *Tensor, groups int, eps float64) (res
 	try.FailIf(len(x.shape) < 2 || groups < 1 || x.shape[1]%groups != 0 || x.shape[1] == 0,
 		"%s: the channels of an input of shape %s are not divided by %d groups: expected (N, C, …)", op, shaped(x.shape), groups)
 	c := x.shape[1]
-	for _, t := range []*Tensor{weight, bias} {
-		if t != nil && (len(t.shape) != 1 || t.shape[0] != c) {
-			return nil, fmt.Errorf("%s: shape %s does not fit the %d channels of an input of shape %s", op, ShapeString(t.shape), c, ShapeString(x.shape))
-		}
-	}
+	perChannel(op, x, weight, bias)
 	l := kernel.Groups{Rows: x.shape[0] * groups, Groups: groups, Each: c / groups, Run: product(x.shape[2:])}
 	if l.Run == 0 {
 		return nil, emptyReduction(op, x)

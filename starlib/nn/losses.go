@@ -46,7 +46,7 @@ var losses = []*starlib.Def{
 	loss("nll_loss(log_probabilities: Tensor, target: Tensor"+reduced+", weight: Tensor = None, ignore_index: int = -100)",
 		"The negative log-probability of the target class, as log_softmax computes it: (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers. weight (classes,) weights each class; a sample whose target is ignore_index does not count. The mean is weighted by the targets' weights."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
-			return tensor.NLLLossWith(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), startensor.Optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c))
+			return tensor.NLLLoss(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), startensor.Optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c))
 		}),
 	loss("bce_with_logits(logits: Tensor, target: Tensor"+reduced+", weight: Tensor = None, pos_weight: Tensor = None)",
 		"Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow. weight weights each element, pos_weight its positive part; both broadcast to the logits."+reducedDocs,

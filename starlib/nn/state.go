@@ -3,6 +3,7 @@ package nn
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -20,19 +21,13 @@ var methods = &starlib.Methods{
 	},
 	Defs: append([]*starlib.Def{
 		method("parameters() -> list", "The tensors that training changes, each once, in the order of the fields.",
-			func(m *Model) (starlark.Value, error) {
-				return m.list(false, func(l leaf) starlark.Value { return (*startensor.Value)(l.Tensor) }), nil
-			}),
+			func(m *Model) (starlark.Value, error) { return listed(m.only(false), leaf.value), nil }),
 		method("named_parameters() -> list", `Pairs of a name, such as "0.weight", and a parameter.`,
 			func(m *Model) (starlark.Value, error) {
-				return m.list(false, func(l leaf) starlark.Value {
-					return starlark.Tuple{starlark.String(l.name), (*startensor.Value)(l.Tensor)}
-				}), nil
+				return listed(m.only(false), func(l leaf) starlark.Value { return starlark.Tuple{starlark.String(l.name), l.value()} }), nil
 			}),
 		method("buffers() -> list", "The tensors that are part of the model's state but are not trained, such as running means.",
-			func(m *Model) (starlark.Value, error) {
-				return m.list(true, func(l leaf) starlark.Value { return (*startensor.Value)(l.Tensor) }), nil
-			}),
+			func(m *Model) (starlark.Value, error) { return listed(m.only(true), leaf.value), nil }),
 		method("train() -> Module", "Puts the module and all modules in it into training mode: dropout drops, batch_norm uses the batch's statistics. Returns the module.",
 			func(m *Model) (starlark.Value, error) {
 				return m.setTraining(true), nil
@@ -85,33 +80,30 @@ func (m *Model) setTraining(on bool) *Model {
 	return m
 }
 
-func (m *Model) list(buffers bool, item func(leaf) starlark.Value) *starlark.List {
-	var items []starlark.Value
-	for _, l := range m.leaves() {
-		if l.buffer == buffers {
-			items = append(items, item(l))
-		}
-	}
-	return starlark.NewList(items)
+// only are the buffers, or the parameters.
+func (m *Model) only(buffers bool) []leaf {
+	return slices.DeleteFunc(m.leaves(), func(l leaf) bool { return l.buffer != buffers })
 }
+
+func (l leaf) value() starlark.Value { return (*startensor.Value)(l.Tensor) }
 
 // Parameters are the module's trained tensors with their names.
 func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
-	for _, l := range m.leaves() {
-		if !l.buffer {
-			names, tensors = append(names, l.name), append(tensors, l.Tensor)
-		}
+	for _, l := range m.only(false) {
+		names, tensors = append(names, l.name), append(tensors, l.Tensor)
 	}
 	return names, tensors
 }
 
 // State is every parameter and buffer.
-func (m *Model) State() []starlib.Entry {
-	var entries []starlib.Entry
-	for _, l := range m.leaves() {
-		entries = append(entries, starlib.Entry{Name: l.name, Value: (*startensor.Value)(l.Tensor)})
+func (m *Model) State() []starlib.Entry { return entries(m.leaves()) }
+
+func entries(leaves []leaf) []starlib.Entry {
+	list := make([]starlib.Entry, len(leaves))
+	for i, l := range leaves {
+		list[i] = starlib.Entry{Name: l.name, Value: l.value()}
 	}
-	return entries
+	return list
 }
 
 // SetState copies tensors into parameters and buffers; nothing is changed if one
@@ -135,14 +127,7 @@ func checkCallables(args starlark.Tuple) error {
 }
 
 // Weights is every parameter and buffer as in PyTorch's state_dict: one that is in several places has an entry for each.
-func (m *Model) Weights() []starlib.Entry {
-	w := m.walk(true)
-	entries := make([]starlib.Entry, len(w.found))
-	for i, l := range w.found {
-		entries[i] = starlib.Entry{Name: l.name, Value: (*startensor.Value)(l.Tensor)}
-	}
-	return entries
-}
+func (m *Model) Weights() []starlib.Entry { return entries(m.walk(true).found) }
 
 // counter is a buffer of PyTorch's batch norm that is not used here.
 const counter = "num_batches_tracked"
