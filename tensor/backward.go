@@ -87,7 +87,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 				c.watch("backward of "+n.op, g, n.grad)
 			}
 		}
-		try.Ok(c.deliverAll(n, out))
+		c.deliverAll(n, out)
 		if !retain {
 			n.free()
 		}
@@ -142,7 +142,7 @@ func (c *Context) reachable(root *node) ([]*node, error) {
 
 // deliverAll passes on the gradients of n's inputs, and frees the memory of those that were summed into others or are
 // not needed.
-func (c *Context) deliverAll(n *node, out []*Tensor) error {
+func (c *Context) deliverAll(n *node, out []*Tensor) {
 	for _, g := range out {
 		if g != nil {
 			// Memory allocated just now belongs only to this pass.
@@ -165,7 +165,6 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 		}
 		g.st.release()
 	}
-	return nil
 }
 
 // deliver adds g, which the caller holds, to the gradient at the end of an edge.

@@ -39,7 +39,7 @@ func (g *Generator) drawPairs(n int) kernel.Stream {
 
 // Rand draws from the uniform distribution on [0, 1).
 func (g *Generator) Rand(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
-	return g.fresh("rand", c, shape, dt, g.uniform)
+	return g.drawn("rand", c, shape, dt, g.uniform)
 }
 
 // Float draws one float64 from the uniform distribution on [0, 1), as Rand draws it.
@@ -50,10 +50,10 @@ func (g *Generator) Float() (x float64) {
 
 // Randn draws from the standard normal distribution.
 func (g *Generator) Randn(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
-	return g.fresh("randn", c, shape, dt, g.normal)
+	return g.drawn("randn", c, shape, dt, g.normal)
 }
 
-func (g *Generator) fresh(op string, c *Context, shape []int, dt dtype.Type, fill func(*Tensor)) (_ *Tensor, err error) {
+func (g *Generator) drawn(op string, c *Context, shape []int, dt dtype.Type, fill func(*Tensor)) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if !dt.IsFloat() {
 		return nil, fmt.Errorf("%s: needs a floating-point dtype, not %s", op, dt)

@@ -260,9 +260,9 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) {
 	if r.backwards {
 		states = size
 	}
-	weight := func(i int, left, right *Tensor, at, width int) error {
+	weight := func(i int, left, right *Tensor, at, width int) {
 		if !nd.needs(i) {
-			return nil
+			return
 		}
 		dw, add := nd.place(i, dy)
 		if dw == nil {
@@ -273,13 +273,13 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) {
 			if !add {
 				clear(dw.Bytes())
 			}
-			return nil
+			return
 		}
-		return Starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
-			kernel.Matrix{Data: left.ptr(), Stride: wide, Trans: true}, kernel.Matrix{Data: right.ptrAt(at), Stride: width}, add, nil))
+		try.Ok(Starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
+			kernel.Matrix{Data: left.ptr(), Stride: wide, Trans: true}, kernel.Matrix{Data: right.ptrAt(at), Stride: width}, add, nil)))
 	}
-	try.Ok(weight(3, dgates, in, 0, r.in))
-	try.Ok(weight(4, dhidden, r.h, states, r.w))
+	weight(3, dgates, in, 0, r.in)
+	weight(4, dhidden, r.h, states, r.w)
 	for i, d := range []*Tensor{dgates, dhidden} {
 		if !nd.needs(5 + i) {
 			continue

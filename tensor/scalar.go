@@ -111,12 +111,12 @@ func (s Scalar) put(p unsafe.Pointer, d dtype.Type) {
 	case dtype.Bool:
 		*(*bool)(p) = s.f != 0
 	default:
-		s.cast(p, d)
+		s.convert(p, d)
 	}
 }
 
-// cast is put for the types that Go cannot round to.
-func (s Scalar) cast(p unsafe.Pointer, d dtype.Type) {
+// convert is put for the types that Go cannot round to.
+func (s Scalar) convert(p unsafe.Pointer, d dtype.Type) {
 	from := kernel.View{Data: unsafe.Pointer(&s.f)}
 	kind := dtype.Float64
 	if s.kind != dtype.Float64 {

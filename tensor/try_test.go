@@ -19,7 +19,8 @@ func TestTryIsCaught(t *testing.T) {
 		}
 		files := token.NewFileSet()
 		var functions []parsed
-		ends := map[string]bool{} // functions without an error that end their caller, by their names
+		inline := map[*ast.FuncLit]bool{} // steps of a chain, which are part of the function around them
+		ends := map[string]bool{}         // functions without an error that end their caller, by their names
 		for _, name := range names {
 			if strings.HasSuffix(name, "_test.go") {
 				continue
@@ -31,9 +32,21 @@ func TestTryIsCaught(t *testing.T) {
 			ast.Inspect(tree, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.FuncDecl:
-					functions = append(functions, parsed{n.Name.Name, n.Type, n.Body})
+					name := n.Name.Name
+					if n.Recv != nil {
+						name = "." + name
+					}
+					functions = append(functions, parsed{name, n.Type, n.Body, inline})
+				case *ast.CallExpr:
+					if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "then" {
+						if lit, ok := n.Args[0].(*ast.FuncLit); ok {
+							inline[lit] = true
+						}
+					}
 				case *ast.FuncLit:
-					functions = append(functions, parsed{"", n.Type, n.Body})
+					if !inline[n] {
+						functions = append(functions, parsed{"", n.Type, n.Body, inline})
+					}
 				}
 				return true
 			})
@@ -55,9 +68,10 @@ func TestTryIsCaught(t *testing.T) {
 }
 
 type parsed struct {
-	name string
-	typ  *ast.FuncType
-	body *ast.BlockStmt
+	name   string // of a method with a dot before it
+	typ    *ast.FuncType
+	body   *ast.BlockStmt
+	inline map[*ast.FuncLit]bool
 }
 
 // uses reports whether f, without the functions in it, may end as try.To does, and whether it defers try.Caught.
@@ -68,7 +82,7 @@ func (f parsed) uses(ends map[string]bool) (tries, caught bool) {
 	ast.Inspect(f.body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			return false
+			return f.inline[n]
 		case *ast.CallExpr:
 			switch f := n.Fun.(type) {
 			case *ast.Ident:
@@ -81,7 +95,7 @@ func (f parsed) uses(ends map[string]bool) (tries, caught bool) {
 				case inTry && f.Sel.Name != "As":
 					tries = true
 				case id == nil || id.Name != "kernel":
-					tries = tries || ends[f.Sel.Name]
+					tries = tries || ends["."+f.Sel.Name]
 				}
 			}
 		}
