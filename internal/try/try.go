@@ -70,6 +70,17 @@ func Ok(err error) {
 	}
 }
 
+// Fail ends the function with an error.
+func Fail(format string, args ...any) { panic(failed{fmt.Errorf(format, args...)}) }
+
+// FailIf ends the function with an error if bad. Its arguments are evaluated in any case, so it is not for what is called for
+// each element.
+func FailIf(bad bool, format string, args ...any) {
+	if bad {
+		Fail(format, args...)
+	}
+}
+
 // As renames the error of a partial operation after the operation that was called.
 func As(op string, err error) error {
 	if err == nil {

@@ -1,6 +1,9 @@
-package tensor
+package optim
 
-import "drun/kernel/dtype"
+import (
+	"drun/kernel/dtype"
+	. "drun/tensor"
+)
 
 func init() {
 	bitModels = append(bitModels, []struct {
@@ -15,10 +18,10 @@ func init() {
 
 // trainOptimizers makes steps of one model with each optimizer that the other models do not use.
 func trainOptimizers() (bits []uint32) {
-	for _, build := range []func([]ParamGroup) (*Optimizer, error){
-		func(g []ParamGroup) (*Optimizer, error) { return NewRMSprop(g, RMSpropOptions{0.9, 1e-8, 0.5, true}) },
-		func(g []ParamGroup) (*Optimizer, error) { return NewAdagrad(g, AdagradOptions{0.1, 1e-10, 0.1}) },
-		func(g []ParamGroup) (*Optimizer, error) { return NewLion(g, LionOptions{0.9, 0.99}) },
+	for _, rule := range []Rule{
+		RMSprop{Alpha: 0.9, Eps: 1e-8, Momentum: 0.5, Centered: true},
+		Adagrad{LRDecay: 0.1, Eps: 1e-10, Initial: 0.1},
+		Lion{Beta1: 0.9, Beta2: 0.99},
 		nil, // L-BFGS
 	} {
 		b := newBitNet()
@@ -33,16 +36,16 @@ func trainOptimizers() (bits []uint32) {
 			return l
 		}
 		var step func()
-		if build == nil {
+		if rule == nil {
 			l := must(NewLBFGS(groups, LBFGSOptions{3, 10, 1e-7, 1e-9, 3, true}))
 			step = func() {
 				must(l.Step(func() (float64, error) {
 					l.ZeroGrad()
-					return loss().at(0).f, nil
+					return scalar(loss()), nil
 				}))
 			}
 		} else {
-			opt := must(build(groups))
+			opt := must(New(groups, rule))
 			step = func() {
 				opt.ZeroGrad()
 				loss()
@@ -90,7 +93,7 @@ func trainSequences() []uint32 {
 		if i == 0 {
 			from = in
 		}
-		cells = append(cells, RNNWeights{b.param(gates*width, from), b.param(gates*width, width), b.param(gates * width), b.param(gates * width)})
+		cells = append(cells, RNNWeights{WIH: b.param(gates*width, from), WHH: b.param(gates*width, width), BIH: b.param(gates * width), BHH: b.param(gates * width)})
 	}
 	head := b.linear(width-1, 5)
 	opt := b.adam()

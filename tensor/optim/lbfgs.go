@@ -1,12 +1,11 @@
-package tensor
+package optim
 
 import (
-	"fmt"
 	"math"
-	"unsafe"
 
 	"drun/internal/try"
 	"drun/kernel/dtype"
+	"drun/tensor"
 )
 
 // LBFGSOptions are the settings of NewLBFGS.
@@ -24,11 +23,11 @@ type LBFGS struct {
 	*Optimizer
 	o       LBFGSOptions
 	f       *flat
-	numbers *Tensor // float64, see the constants below
-	ro      *Tensor // float64 (history)
+	numbers *tensor.Tensor // float64, see the constants below
+	ro      *tensor.Tensor // float64 (history)
 	// Flat vectors of the parameters' type: the direction, the gradient before, and the
 	// history's steps and changes of the gradient, a row each, oldest first.
-	d, before, steps, changes *Tensor
+	d, before, steps, changes *tensor.Tensor
 }
 
 // What numbers holds.
@@ -45,99 +44,99 @@ const (
 // NewLBFGS makes the optimizer. Its memory is 2·History + 2 times that of the parameters.
 func NewLBFGS(groups []ParamGroup, o LBFGSOptions) (_ *LBFGS, err error) {
 	defer try.Caught(&err)
-	if len(groups) != 1 {
-		return nil, fmt.Errorf("lbfgs has one group of parameters, not %d", len(groups))
-	}
-	opt := try.To(newOptimizer(groups, noRule{}))
-	if len(opt.flats) != 1 {
-		return nil, fmt.Errorf("lbfgs needs parameters of one dtype")
-	}
+	try.FailIf(len(groups) != 1, "lbfgs has one group of parameters, not %d", len(groups))
+	opt := try.To(New(groups, nil))
+	try.FailIf(len(opt.flats) != 1, "lbfgs needs parameters of one dtype")
 	l := &LBFGS{Optimizer: opt, o: o, f: opt.flats[0]}
-	n, b := l.f.data.n, build("lbfgs", l.f.data)
-	l.numbers, l.ro = b.zeros(dtype.Float64, lbfgsNumbers), b.zeros(dtype.Float64, o.History)
-	l.d, l.before = b.zeros(b.dtype, n), b.zeros(b.dtype, n)
-	l.steps, l.changes = b.zeros(b.dtype, o.History, n), b.zeros(b.dtype, o.History, n)
-	opt.state = map[string]*Tensor{"step": opt.steps, "numbers": l.numbers, "ro": l.ro, "d": l.d, "prev_flat_grad": l.before, "old_stps": l.steps, "old_dirs": l.changes}
+	n, dt := l.f.Data.Len(), l.f.Data.DType()
+	l.numbers, l.ro = l.zeros(dtype.Float64, lbfgsNumbers), l.zeros(dtype.Float64, o.History)
+	l.d, l.before = l.zeros(dt, n), l.zeros(dt, n)
+	l.steps, l.changes = l.zeros(dt, o.History, n), l.zeros(dt, o.History, n)
+	opt.state = map[string]*tensor.Tensor{"step": opt.steps, "numbers": l.numbers, "ro": l.ro, "d": l.d, "prev_flat_grad": l.before, "old_stps": l.steps, "old_dirs": l.changes}
 	return l, nil
 }
 
-// noRule is for an optimizer that updates by itself.
-type noRule struct{}
+// From here on, functions without an error end their caller as try.To does.
 
-func (noRule) buffers() []string { return nil }
-func (noRule) update(dtype.Type, int, *ParamGroup, int64, unsafe.Pointer, unsafe.Pointer, []unsafe.Pointer) {
+func (l *LBFGS) zeros(dt dtype.Type, shape ...int) *tensor.Tensor {
+	return try.To(tensor.Zeros(l.f.Data.Context(), shape, dt))
 }
 
-// The arithmetic on flat vectors, which ends the function as try.To does. total is the sum of a chain's result.
-func total(c chained) float64 {
-	return try.To(c.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end()).at(0).f
+// number reads a tensor of one element that is not needed afterwards.
+func number(t *tensor.Tensor, err error) float64 {
+	s := try.To(try.To(t, err).Item())
+	tensor.Discard(t)
+	return s.Float()
 }
 
-func inner(a, b *Tensor) float64            { return total(chain(a).mul(b)) }
-func largest(a *Tensor) float64             { return try.To(chain(a).unary(OpAbs).then(Max).end()).at(0).f }
-func times64(a *Tensor, by float64) *Tensor { return try.To(chain(a).scalar(OpMul, Float(by)).end()) }
+// inner is the sum of the products of two vectors' elements.
+func inner(a, b *tensor.Tensor) float64 {
+	products := try.To(tensor.Mul(a, b))
+	defer tensor.Discard(products)
+	return number(tensor.Sum(products, nil, false))
+}
+
+// magnitudes applies Max or Sum to the magnitudes of a vector's elements.
+func magnitudes(a *tensor.Tensor, of func(*tensor.Tensor) (*tensor.Tensor, error)) float64 {
+	size := try.To(tensor.Unary(tensor.OpAbs, a))
+	defer tensor.Discard(size)
+	return number(of(size))
+}
+
+func largest(a *tensor.Tensor) float64 { return magnitudes(a, tensor.Max) }
+
+func times(a *tensor.Tensor, by float64) *tensor.Tensor {
+	return try.To(tensor.BinaryScalar(tensor.OpMul, a, tensor.Float(by), false))
+}
 
 // addTimes does to += by·a, in place.
-func addTimes(to, a *Tensor, by float64) {
-	part := times64(a, by)
-	kBinary(OpAdd, to, to, part)
-	to.st.version++
-	Discard(part)
+func addTimes(to, a *tensor.Tensor, by float64) {
+	part := times(a, by)
+	try.Ok(tensor.BinaryInPlace(tensor.OpAdd, to, part))
+	tensor.Discard(part)
 }
 
-func overwriteWith(to, a *Tensor) {
-	kCopy(to, a)
-	to.st.version++
-}
+func overwrite(to, a *tensor.Tensor) { try.Ok(tensor.CopyInto(to, a)) }
 
 // gradient is a copy of all gradients, with zeros for parameters without one.
-func (l *LBFGS) gradient() (_ *Tensor, err error) {
-	defer try.Caught(&err)
-	g := try.To(zeros("lbfgs", l.f.data.ctx, l.f.data.shape, l.f.data.dtype))
-	for i, p := range l.f.params {
-		if p.leaf.owner != l.f {
-			return nil, fmt.Errorf("parameter %d was taken over by another optimizer", i)
-		}
-		if p.grad != nil && p.requiresGrad {
-			kCopy(l.f.window(g, i, p.shape), p.grad)
+func (l *LBFGS) gradient() *tensor.Tensor {
+	try.Ok(l.f.owned())
+	g := l.zeros(l.f.Data.DType(), l.f.Data.Len())
+	for i, p := range l.f.Params {
+		if p.Moves() {
+			overwrite(l.f.Window(g, i), p.Grad())
 		}
 	}
-	return g, nil
+	return g
 }
 
 // Step makes up to MaxIter iterations and gives the first loss. closure clears the
 // gradients, computes the loss and its gradients, and returns the loss.
 func (l *LBFGS) Step(closure func() (float64, error)) (first float64, err error) {
 	defer try.Caught(&err)
-	c := l.f.data.ctx
-	evaluate := func() (float64, *Tensor) { return try.To(closure()), try.To(l.gradient()) }
+	c := l.f.Data.Context()
+	evaluate := func() (float64, *tensor.Tensor) { return try.To(closure()), l.gradient() }
 	first, g := evaluate()
 	c.BeginNoGrad()
 	defer c.EndNoGrad()
-	unrecorded := evaluate
-	evaluate = func() (float64, *Tensor) { // the closure records
-		depth := c.noGrad
-		c.noGrad = depth - 1
-		defer func() { c.noGrad = depth }()
-		return unrecorded()
+	err = l.iterate(func() (float64, *tensor.Tensor) { // the closure records
+		c.EndNoGrad()
+		defer c.BeginNoGrad()
+		return evaluate()
+	}, first, g)
+	l.numbers.Touched()
+	l.ro.Touched()
+	for i := range tensor.Elems[int64](l.Optimizer.steps) {
+		tensor.Elems[int64](l.Optimizer.steps)[i]++
 	}
-	err = l.iterate(evaluate, first, g)
-	l.f.data.st.version++
-	l.numbers.st.version++
-	l.ro.st.version++
-	for i := range Elems[int64](l.Optimizer.steps) {
-		Elems[int64](l.Optimizer.steps)[i]++
-	}
-	l.Optimizer.steps.st.version++
-	if c.Watch != nil {
-		c.watch("the optimizer's step", l.f.data, l.f.grads)
-	}
+	l.Optimizer.steps.Touched()
+	l.f.changed()
 	return first, err
 }
 
-func (l *LBFGS) iterate(evaluate func() (float64, *Tensor), loss float64, g *Tensor) (err error) {
+func (l *LBFGS) iterate(evaluate func() (float64, *tensor.Tensor), loss float64, g *tensor.Tensor) (err error) {
 	defer try.Caught(&err)
-	state, lr := Elems[float64](l.numbers), l.f.group.LR
+	state, lr := tensor.Elems[float64](l.numbers), l.f.group.LR
 	state[lbfgsEvaluations]++
 	if largest(g) <= l.o.TolGrad {
 		return nil
@@ -147,17 +146,17 @@ func (l *LBFGS) iterate(evaluate func() (float64, *Tensor), loss float64, g *Ten
 		state[lbfgsIterations]++
 		begin := state[lbfgsIterations] == 1
 		if begin {
-			overwriteWith(l.d, times64(g, -1))
+			overwrite(l.d, times(g, -1))
 			state[lbfgsKept], state[lbfgsDiagonal] = 0, 1
 		} else {
 			l.direct(g, state)
 		}
-		overwriteWith(l.before, g)
+		overwrite(l.before, g)
 		lossBefore := loss
 		state[lbfgsLoss] = loss
 		t := lr
 		if begin {
-			t = min(1, 1/total(chain(g).unary(OpAbs))) * lr
+			t = min(1, 1/magnitudes(g, func(t *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Sum(t, nil, false) })) * lr
 		}
 		state[lbfgsStep] = t
 		slope := inner(g, l.d)
@@ -166,21 +165,21 @@ func (l *LBFGS) iterate(evaluate func() (float64, *Tensor), loss float64, g *Ten
 		}
 		made := 0
 		if l.o.StrongWolfe {
-			start := try.To(Clone(l.f.data))
+			start := try.To(tensor.Clone(l.f.Data))
 			at := func(t float64) point {
-				overwriteWith(l.f.data, start)
-				addTimes(l.f.data, l.d, t)
+				overwrite(l.f.Data, start)
+				addTimes(l.f.Data, l.d, t)
 				loss, g := evaluate()
-				overwriteWith(l.f.data, start)
+				overwrite(l.f.Data, start)
 				return point{t, loss, g, inner(g, l.d)}
 			}
 			var best point
 			best, made = strongWolfe(at, t, largest(l.d), loss, g, slope, l.o.TolChange)
 			loss, g, t = best.f, best.g, best.t
 			state[lbfgsStep] = t
-			addTimes(l.f.data, l.d, t)
+			addTimes(l.f.Data, l.d, t)
 		} else {
-			addTimes(l.f.data, l.d, t)
+			addTimes(l.f.Data, l.d, t)
 			if n != l.o.MaxIter {
 				loss, g = evaluate()
 				made = 1
@@ -200,58 +199,55 @@ func (l *LBFGS) iterate(evaluate func() (float64, *Tensor), loss float64, g *Ten
 
 // direct adds the last step to the history, and sets l.d to the product of the inverse Hessian that it approximates
 // with -g, by the two-loop recursion.
-func (l *LBFGS) direct(g *Tensor, state []float64) {
-	ro, n := Elems[float64](l.ro), l.f.data.n
-	row := func(t *Tensor, i int) *Tensor {
-		r := viewOf(t, 1)
-		r.shape[0], r.strides[0] = n, 1
-		r.off += i * n
-		return r.seal()
+func (l *LBFGS) direct(g *tensor.Tensor, state []float64) {
+	ro, n := tensor.Elems[float64](l.ro), l.f.Data.Len()
+	row := func(t *tensor.Tensor, i int) *tensor.Tensor {
+		return try.To(tensor.OnStorage(t.Context(), t.Storage(), i*n, []int{n}, t.DType()))
 	}
-	y, s := try.To(chain(g).binary(OpSub, l.before).end()), times64(l.d, state[lbfgsStep])
+	y, s := try.To(tensor.Sub(g, l.before)), times(l.d, state[lbfgsStep])
 	if ys := inner(y, s); ys > 1e-10 {
 		kept := int(state[lbfgsKept])
 		if kept == l.o.History { // the oldest goes
 			kept--
 			for i := range kept {
-				overwriteWith(row(l.changes, i), row(l.changes, i+1))
-				overwriteWith(row(l.steps, i), row(l.steps, i+1))
+				overwrite(row(l.changes, i), row(l.changes, i+1))
+				overwrite(row(l.steps, i), row(l.steps, i+1))
 				ro[i] = ro[i+1]
 			}
 		}
-		overwriteWith(row(l.changes, kept), y)
-		overwriteWith(row(l.steps, kept), s)
+		overwrite(row(l.changes, kept), y)
+		overwrite(row(l.steps, kept), s)
 		ro[kept] = 1 / ys
 		state[lbfgsDiagonal] = ys / inner(y, y)
 		state[lbfgsKept] = float64(kept + 1)
 	}
 	kept := int(state[lbfgsKept])
 	al := make([]float64, kept)
-	q := times64(g, -1)
+	q := times(g, -1)
 	for i := kept - 1; i >= 0; i-- {
 		al[i] = inner(row(l.steps, i), q) * ro[i]
 		addTimes(q, row(l.changes, i), -al[i])
 	}
-	r := times64(q, state[lbfgsDiagonal])
+	r := times(q, state[lbfgsDiagonal])
 	for i := 0; i < kept; i++ {
 		be := inner(row(l.changes, i), r) * ro[i]
 		addTimes(r, row(l.steps, i), al[i]-be)
 	}
-	overwriteWith(l.d, r)
+	overwrite(l.d, r)
 }
 
 // point is a step of a line search: the loss there, its gradient, and the slope along the
 // direction.
 type point struct {
 	t, f  float64
-	g     *Tensor
+	g     *tensor.Tensor
 	slope float64
 }
 
 // strongWolfe searches for a step that meets the strong Wolfe conditions: first a bracket,
 // then zoom (Nocedal and Wright, "Numerical Optimization", algorithms 3.5 and 3.6, with
 // PyTorch's guards against too little progress). width is the direction's largest element.
-func strongWolfe(at func(t float64) point, t, width, f float64, g *Tensor, slope, tolChange float64) (best point, evaluations int) {
+func strongWolfe(at func(t float64) point, t, width, f float64, g *tensor.Tensor, slope, tolChange float64) (best point, evaluations int) {
 	const c1, c2, most = 1e-4, 0.9, 25
 	begin := point{0, f, g, slope}
 	eval := func(t float64) point {

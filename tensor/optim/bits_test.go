@@ -1,4 +1,4 @@
-package tensor
+package optim
 
 import (
 	"crypto/sha256"
@@ -15,6 +15,7 @@ import (
 
 	"drun/kernel"
 	"drun/kernel/dtype"
+	. "drun/tensor"
 )
 
 // The models that train below, of sizes that are not multiples of a vector
@@ -69,24 +70,12 @@ func (b *bitNet) steps(n int, opt *Optimizer, loss func() *Tensor) []uint32 {
 	return bitsOf(b.ps...)
 }
 
-func bitsOf(ts ...*Tensor) (bits []uint32) {
-	for _, t := range ts {
-		for _, v := range Elems[float32](must(contiguous(t))) {
-			if v != v {
-				panic("a parameter became NaN")
-			}
-			bits = append(bits, math.Float32bits(v))
-		}
-	}
-	return bits
-}
-
 func (b *bitNet) sgd() *Optimizer {
-	return must(NewSGD([]ParamGroup{{Params: b.ps, LR: 0.1}}, SGDOptions{Momentum: 0.9}))
+	return must(New([]ParamGroup{{Params: b.ps, LR: 0.1}}, SGD{Momentum: 0.9}))
 }
 
 func (b *bitNet) adam() *Optimizer {
-	return must(NewAdam([]ParamGroup{{Params: b.ps, LR: 0.01, WeightDecay: 0.01}}, AdamOptions{0.9, 0.999, 1e-8, true}))
+	return must(New([]ParamGroup{{Params: b.ps, LR: 0.01, WeightDecay: 0.01}}, Adam{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Decoupled: true}))
 }
 
 func trainPerceptron(steps, batch int, op UnaryOp, sizes ...int) []uint32 {

@@ -18,7 +18,7 @@ func GradSquareSum(params []*Tensor) (_ float64, err error) {
 			continue
 		}
 		try.Ok(NeedFloat("clip_grad_norm", p.grad))
-		g := try.To(contiguous(p.grad))
+		g := contiguous(p.grad)
 		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
 		alive(g)
 	}
@@ -61,6 +61,22 @@ func ClipGrads(params []*Tensor, norm, maxNorm float64) error {
 	}
 	if by := maxNorm / (norm + 1e-6); by < 1 && !math.IsInf(norm, 1) {
 		return ScaleGrads(params, by)
+	}
+	return nil
+}
+
+// ClipGradValues clamps each element of the gradients to between -limit and limit; NaN stays NaN.
+func ClipGradValues(params []*Tensor, limit float64) (err error) {
+	defer try.Caught(&err)
+	try.FailIf(!(limit >= 0), "clip_grad_value: the limit must be 0 or more, not %v", limit)
+	for _, p := range params {
+		if p.grad == nil {
+			continue
+		}
+		try.Ok(NeedFloat("clip_grad_value", p.grad))
+		kBinaryNumber(OpMinimum, p.grad, p.grad, Float(limit), false)
+		kBinaryNumber(OpMaximum, p.grad, p.grad, Float(-limit), false)
+		p.grad.st.version++
 	}
 	return nil
 }

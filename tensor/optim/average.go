@@ -1,9 +1,8 @@
-package tensor
+package optim
 
 import (
-	"fmt"
-
 	"drun/internal/try"
+	"drun/tensor"
 )
 
 // An Average keeps an exponential moving average of parameters. It counts its updates:
@@ -13,22 +12,16 @@ type Average struct {
 	Updates int
 	Swapped bool // the parameters hold the averages, and the averages the parameters
 
-	params, averages []*Tensor
+	params, averages []*tensor.Tensor
 }
 
 // NewAverage begins an average with the parameters' values.
-func NewAverage(params []*Tensor, decay float64) (_ *Average, err error) {
+func NewAverage(params []*tensor.Tensor, decay float64) (_ *Average, err error) {
 	defer try.Caught(&err)
 	a := &Average{Decay: decay, params: params}
 	for i, p := range params {
-		if p.frozen {
-			return nil, fmt.Errorf("parameter %d is frozen, as all values made at top level are; make it in main()", i)
-		}
-		if p.node != nil {
-			return nil, fmt.Errorf("parameter %d (shape %s) is the result of an operation, not a leaf", i, ShapeString(p.shape))
-		}
-		try.Ok(NeedFloat("parameters", p))
-		c := try.To(Clone(p.Detach()))
+		try.Ok(checkParam(p, i))
+		c := try.To(tensor.Clone(p.Detach()))
 		if s := p.Share(); s != nil {
 			c.SetShare(s)
 		}
@@ -38,23 +31,20 @@ func NewAverage(params []*Tensor, decay float64) (_ *Average, err error) {
 }
 
 // Averages are the tensors that a checkpoint must hold, in the order of the parameters.
-func (a *Average) Averages() []*Tensor { return a.averages }
+func (a *Average) Averages() []*tensor.Tensor { return a.averages }
 
 // Update moves the averages: average += (1 - decay)·(parameter - average).
 func (a *Average) Update() (err error) {
 	defer try.Caught(&err)
-	if a.Swapped {
-		return fmt.Errorf("the parameters hold the averages now: call swap() to put them back first")
-	}
+	try.FailIf(a.Swapped, "the parameters hold the averages now: call swap() to put them back first")
 	for i, p := range a.params {
 		if a.Updates == 0 {
-			kCopy(a.averages[i], p)
+			try.Ok(tensor.CopyInto(a.averages[i], p.Detach()))
 			continue
 		}
-		step := try.To(chain(p.Detach()).binary(OpSub, a.averages[i]).scalar(OpMul, Float(1-a.Decay)).end())
-		kBinary(OpAdd, a.averages[i], a.averages[i], step)
-		a.averages[i].st.version++
-		Discard(step)
+		away := try.To(tensor.Sub(p.Detach(), a.averages[i]))
+		addTimes(a.averages[i], away, 1-a.Decay)
+		tensor.Discard(away)
 	}
 	a.Updates++
 	return nil
@@ -64,12 +54,10 @@ func (a *Average) Update() (err error) {
 func (a *Average) Swap() (err error) {
 	defer try.Caught(&err)
 	for i, p := range a.params {
-		held := try.To(Clone(p.Detach()))
-		kCopy(p, a.averages[i])
-		kCopy(a.averages[i], held)
-		p.st.version++
-		a.averages[i].st.version++
-		Discard(held)
+		held := try.To(tensor.Clone(p.Detach()))
+		try.Ok(tensor.CopyInto(p.Detach(), a.averages[i]))
+		try.Ok(tensor.CopyInto(a.averages[i], held))
+		tensor.Discard(held)
 	}
 	a.Swapped = !a.Swapped
 	return nil

@@ -1,10 +1,12 @@
-package tensor
+package optim
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"drun/kernel/dtype"
+	. "drun/tensor"
 )
 
 // The parts of an optimizer's state have every element once, take what they had of the whole, and have no more
@@ -26,13 +28,13 @@ func TestDividedState(t *testing.T) {
 				}
 				params = append(params, p)
 			}
-			o, err := NewAdam([]ParamGroup{{Params: params, LR: 1}}, AdamOptions{})
+			o, err := New([]ParamGroup{{Params: params, LR: 1}}, Adam{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for i := range params {
 				s := Elems[float32](o.State()[fmt.Sprintf("exp_avg.%d", i)])
-				for j := range params[i].n {
+				for j := range params[i].Len() {
 					s[j] = float32(1000*i + j)
 				}
 			}
@@ -41,8 +43,8 @@ func TestDividedState(t *testing.T) {
 			}
 			for i, p := range params {
 				s := o.State()[fmt.Sprintf("exp_avg.%d", i)]
-				if !sameShape(s.WholeShape(), p.shape) || s.Share().From+s.n > p.n {
-					t.Errorf("%d elements from %d of %v", s.n, s.Share().From, p.shape)
+				if !slices.Equal(s.WholeShape(), p.Shape()) || s.Share().From+s.Len() > p.Len() {
+					t.Errorf("%d elements from %d of %v", s.Len(), s.Share().From, p.Shape())
 				}
 				for j, x := range Elems[float32](s) {
 					covered[fmt.Sprint(i, " ", s.Share().From+j)]++
@@ -53,7 +55,7 @@ func TestDividedState(t *testing.T) {
 			}
 			for _, f := range o.flats {
 				for _, b := range f.buffers {
-					bytes += b.st.bytes
+					bytes += b.Storage().Bytes()
 				}
 			}
 		}
