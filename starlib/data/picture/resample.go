@@ -11,34 +11,36 @@ import (
 
 const weightBits = 32 - 8 - 2
 
-// taps are the input pixels that make one output pixel: from first on, with their weights.
+// taps are the input pixels that make one output pixel: from first on, with their weights, and those as integers.
 type taps struct {
 	first   int
 	weights []float64
+	fixed   []int32
 }
 
 // triangle returns the taps for each of size output pixels, for the input from begin up to end.
-func triangle(in int, begin, end float64, size int) []taps {
-	scale := (end - begin) / float64(size)
+func triangle(in, begin, end, size int) []taps {
+	scale := float64(end-begin) / float64(size)
 	wide := math.Max(scale, 1)
 	out := make([]taps, size)
 	for i := range out {
-		center := begin + float64((float64(i)+0.5)*scale)
+		center := float64(begin) + float64((float64(i)+0.5)*scale)
 		lo := max(int(center-wide+0.5), 0)
 		hi := min(int(center+wide+0.5), in)
-		w := make([]float64, hi-lo)
+		w, fixed := make([]float64, hi-lo), make([]int32, hi-lo)
 		sum := 0.0
 		for k := range w {
 			x := float64((float64(k+lo) - center + 0.5) * float64(1/wide))
 			w[k] = math.Max(1-math.Abs(x), 0)
 			sum += w[k]
 		}
-		if sum != 0 {
-			for k := range w {
+		for k := range w {
+			if sum != 0 {
 				w[k] /= sum
 			}
+			fixed[k] = int32(math.Floor(float64(w[k]*(1<<weightBits)) + 0.5)) // no weight is negative
 		}
-		out[i] = taps{lo, w}
+		out[i] = taps{lo, w, fixed}
 	}
 	return out
 }
@@ -51,8 +53,8 @@ func (p *Picture) Resize(height, width int, part Rect) (*Picture, error) {
 	if part == (Rect{0, 0, p.Height, p.Width}) && height == p.Height && width == p.Width {
 		return p, nil
 	}
-	columns := prepare(triangle(p.Width, float64(part.Left), float64(part.Left+part.Width), width))
-	lines := prepare(triangle(p.Height, float64(part.Top), float64(part.Top+part.Height), height))
+	columns := triangle(p.Width, part.Left, part.Left+part.Width, width)
+	lines := triangle(p.Height, part.Top, part.Top+part.Height, height)
 	out := &Picture{Channels: p.Channels, Height: height, Width: width}
 	if p.Floats != nil {
 		out.Floats = resize(p.Floats, p, columns, lines, sumFloats)
@@ -63,58 +65,27 @@ func (p *Picture) Resize(height, width int, part Rect) (*Picture, error) {
 }
 
 // resize resamples rows first, then columns.
-func resize[T any](in []T, p *Picture, columns, lines []prepared, sum func(in []T, step int, t *prepared) T) []T {
-	out := make([]T, 0, p.Channels*len(lines)*len(columns))
+func resize[T any](in []T, p *Picture, columns, lines []taps, sum func(in []T, step int, t *taps) T) []T {
+	width := len(columns)
+	out := make([]T, 0, p.Channels*len(lines)*width)
+	plane := make([]T, p.Height*width)
 	for c := range p.Channels {
-		plane := in[c*p.Height*p.Width : (c+1)*p.Height*p.Width]
-		out = append(out, down(along(plane, p.Width, columns, sum), len(columns), lines, sum)...)
-	}
-	return out
-}
-
-// along resamples each row of a plane.
-func along[T any](plane []T, width int, columns []prepared, sum func(in []T, step int, t *prepared) T) []T {
-	n := len(plane) / width
-	out := make([]T, n*len(columns))
-	for r := range n {
-		row := plane[r*width : (r+1)*width]
-		for i := range columns {
-			out[r*len(columns)+i] = sum(row[columns[i].first:], 1, &columns[i])
+		for y := range p.Height {
+			row := in[(c*p.Height+y)*p.Width:][:p.Width]
+			for x := range columns {
+				plane[y*width+x] = sum(row[columns[x].first:], 1, &columns[x])
+			}
+		}
+		for y := range lines {
+			for x := range width {
+				out = append(out, sum(plane[lines[y].first*width+x:], width, &lines[y]))
+			}
 		}
 	}
 	return out
 }
 
-// down resamples each column of a plane.
-func down[T any](plane []T, width int, lines []prepared, sum func(in []T, step int, t *prepared) T) []T {
-	out := make([]T, len(lines)*width)
-	for i := range lines {
-		for x := range width {
-			out[i*width+x] = sum(plane[lines[i].first*width+x:], width, &lines[i])
-		}
-	}
-	return out
-}
-
-// prepared are taps with weights for both integer and float sums.
-type prepared struct {
-	taps
-	fixed []int32
-}
-
-func prepare(list []taps) []prepared {
-	out := make([]prepared, len(list))
-	for i, t := range list {
-		fixed := make([]int32, len(t.weights))
-		for k, w := range t.weights {
-			fixed[k] = int32(math.Floor(float64(w*(1<<weightBits)) + 0.5)) // no weight is negative
-		}
-		out[i] = prepared{t, fixed}
-	}
-	return out
-}
-
-func sumBytes(in []byte, step int, t *prepared) byte {
+func sumBytes(in []byte, step int, t *taps) byte {
 	sum := int32(1 << (weightBits - 1))
 	for k, w := range t.fixed {
 		sum += int32(in[k*step]) * w
@@ -122,7 +93,7 @@ func sumBytes(in []byte, step int, t *prepared) byte {
 	return byte(min(max(sum>>weightBits, 0), 255))
 }
 
-func sumFloats(in []float32, step int, t *prepared) float32 {
+func sumFloats(in []float32, step int, t *taps) float32 {
 	sum := 0.0
 	for k, w := range t.weights {
 		sum += float64(float64(in[k*step]) * w)
