@@ -13,17 +13,18 @@ type failed struct{ err error }
 // Caught makes the error of To or Ok the function's own. Other panics go on.
 func Caught(err *error) { caught(recover(), err) }
 
-// CaughtOr is Caught, and undoes what the function has done if there is an error.
+// CaughtOr is Caught, and undoes what the function has done if it fails or panics.
 func CaughtOr(err *error, undo func()) {
-	switch p := recover().(type) {
-	case nil:
-	case failed:
-		*err = p.err
-	default:
-		panic(p)
+	p := recover()
+	step, failing := p.(failed)
+	if failing {
+		*err = step.err
 	}
-	if *err != nil {
+	if p != nil || *err != nil {
 		undo()
+	}
+	if p != nil && !failing {
+		panic(p)
 	}
 }
 
