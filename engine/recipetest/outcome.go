@@ -9,6 +9,7 @@ import (
 
 	"drun/engine/run"
 	"drun/internal/exit"
+	"drun/internal/testlimit"
 	"drun/starlib/lang/chunk"
 )
 
@@ -106,7 +107,7 @@ type setting struct {
 }
 
 func settings(c chunk.Chunk) (s setting, err error) {
-	s = setting{ranks: c.Ranks, within: 30 * time.Second, timeout: 20 * time.Second}
+	s = setting{ranks: c.Ranks, within: 30 * time.Second, timeout: testlimit.Time(20 * time.Second)}
 	if len(s.ranks) == 0 {
 		s.ranks = []int{1}
 	}
