@@ -143,7 +143,7 @@ neon: bin/gotestsum
 	@$(call apt,qemu-aarch64 aarch64-linux-gnu-gcc,$(CROSS))
 	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
 		GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(SUMMED) --jsonfile bin/tests/neon -- -vet off -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
-		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor; \
+		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor/optim; \
 	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)" | tee bin/tests/missing; fi
 
 race:
@@ -152,7 +152,7 @@ race:
 # The kernels under the sanitizer for undefined behaviour (GCC, Clang), which ends a test at the first finding.
 ubsan:
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 CGO_CFLAGS="-g -fsanitize=undefined" CGO_LDFLAGS=-fsanitize=undefined \
-		go test -short -count 1 ./kernel ./tensor
+		go test -short -count 1 ./kernel ./tensor ./tensor/optim
 
 # Looks for sources, files and requests that drun does not stand: every fuzz test for FUZZTIME, some 25 of them.
 FUZZTIME = 5m

@@ -147,8 +147,7 @@ func (r row) cells(medians map[measured]figure) []string {
 	return []string{r.name, own.String(), strings.Join(beside, ", "), ratio, strings.Join(limits, ", "), strings.Join(verdicts, ", ")}
 }
 
-// beside names the figure of a program that the row shows: that of its bar, or
-// the one of the same name.
+// beside names the figure of a program that the row shows: that of its bar, or the one of the same name.
 func (r row) beside(who string) string {
 	for _, b := range r.bars {
 		if b.of == who && b.name != "" {

@@ -68,6 +68,15 @@ type planned struct {
 	digest    string
 }
 
+// sums are the SHA-256 of the entry's chunks.
+func (p *planned) sums() []string {
+	list := make([]string, len(p.chunks))
+	for i, c := range p.chunks {
+		list[i] = c.sha
+	}
+	return list
+}
+
 type place struct {
 	sha, file  string // "": the data is in the catalog itself
 	row, bytes int64
@@ -122,11 +131,7 @@ func arrange(plans [][]planned) (parts [][]Located, reads []reading, size int64)
 	for _, plan := range plans {
 		part := make([]Located, len(plan))
 		for i, p := range plan {
-			sums := make([]string, len(p.chunks))
-			for n, c := range p.chunks {
-				sums[n] = c.sha
-			}
-			is := strings.Join(sums, " ")
+			is := strings.Join(p.sums(), " ")
 			offset, ok := known[is]
 			if !ok {
 				offset = size
@@ -249,11 +254,7 @@ func (s *Store) checkDigests(info Info, rank int, plan []planned) error {
 		return s.damaged(where, fmt.Errorf("those of rank %d are missing", rank))
 	}
 	for i, e := range plan {
-		sums := make([]string, len(e.chunks))
-		for n, c := range e.chunks {
-			sums[n] = c.sha
-		}
-		if e.digest != "" && e.digest != digest(info, spot{rank, i, len(plan)}, e.Entry, e.bytes, sums) {
+		if e.digest != "" && e.digest != digest(info, spot{rank, i, len(plan)}, e.Entry, e.bytes, e.sums()) {
 			return s.damaged(where, fmt.Errorf("%s of rank %d is not as it was saved", quote(e.Name), rank))
 		}
 	}

@@ -11,9 +11,8 @@ import (
 // Kind is the operation of a call.
 type Kind uint8
 
-// The operations and their buffers. n is the number of elements in one rank's
-// part; all_gather, gather, scatter and reduce_scatter take parts of different
-// sizes from Call.Counts.
+// The operations and their buffers. n is the number of elements in one rank's part; all_gather, gather, scatter and
+// reduce_scatter take parts of different sizes from Call.Counts.
 //
 //	               Send              Recv
 //	AllReduce      n                 n, may be the same memory as Send
@@ -63,8 +62,7 @@ func (k Kind) Rooted() bool { return k == Broadcast || k == Reduce || k == Gathe
 // PointToPoint reports whether calls of this kind have a peer and a tag.
 func (k Kind) PointToPoint() bool { return k == Send || k == Recv }
 
-// AnySource as the peer of a receive takes the first message with its tag,
-// from whichever rank.
+// AnySource as the peer of a receive takes the first message with its tag, from whichever rank.
 const AnySource = -1
 
 // A Call describes one operation of one rank.
@@ -77,19 +75,16 @@ type Call struct {
 	Send   Buffer
 	Recv   Buffer
 
-	// Counts has the number of elements in each rank's part, the same list on
-	// every rank; nil if all are equal. For AllToAll it is how many elements
-	// this rank sends to each rank, and RecvCounts how many it receives from
-	// each.
+	// Counts has the number of elements in each rank's part, the same list on every rank; nil if all are equal. AllToAll
+	// always has it: how many elements this rank sends to each rank, and RecvCounts, how many it receives from each.
 	Counts     []int
 	RecvCounts []int
 
 	// Async: the caller will not wait at once, so the call must make progress by itself, even if nobody ever waits for it.
 	Async bool
-	// Paired: a Send or Recv whose peer is sure to make the matching call, with the same number of
-	// bytes, in the same order as its other paired calls with this rank and tag. It matches only
-	// paired calls. A backend that does not know Paired treats it as any message; one that does need
-	// not announce it, which saves a round trip.
+	// Paired: a Send or Recv whose peer is sure to make the matching call, with the same number of bytes, in the same
+	// order as its other paired calls with this rank and tag. It matches only paired calls. A backend that does not
+	// know Paired treats it as any message; one that does need not announce it, which saves a round trip.
 	Paired bool
 	// Limit bounds an asynchronous call that nobody waits for; 0: no limit.
 	Limit time.Duration
@@ -152,8 +147,7 @@ const (
 	Step               // the builtin's own affair
 )
 
-// Body is added to the tag of a message's second part: a message of unknown
-// size is sent as its size, then its bytes.
+// Body is added to the tag of a message's second part: a message of unknown size is sent as its size, then its bytes.
 const Body = 1 << 30
 
 // Position is a position in a recipe; the zero value is unknown.
@@ -267,8 +261,7 @@ func NewBroadcast(b Buffer, root int) Call {
 	return Call{Kind: Broadcast, Root: root, Send: b, Recv: b}
 }
 
-// NewReduce combines send of all ranks into recv of the root; other ranks'
-// recv is ignored.
+// NewReduce combines send of all ranks into recv of the root; other ranks' recv is ignored.
 func NewReduce(send, recv Buffer, op dtype.ReduceOp, root int) Call {
 	return Call{Kind: Reduce, Reduce: op, Root: root, Send: send, Recv: recv}
 }
@@ -293,8 +286,7 @@ func NewReduceScatter(send, recv Buffer, op dtype.ReduceOp) Call {
 	return Call{Kind: ReduceScatter, Reduce: op, Send: send, Recv: recv}
 }
 
-// NewAllToAll sends part i of send to rank i; sent and received are the numbers of elements for and from each rank,
-// nil if all are equal.
+// NewAllToAll sends part i of send to rank i; sent and received are the numbers of elements for and from each rank.
 func NewAllToAll(send, recv Buffer, sent, received []int) Call {
 	return Call{Kind: AllToAll, Send: send, Recv: recv, Counts: sent, RecvCounts: received}
 }
@@ -308,8 +300,7 @@ func NewSend(b Buffer, dst, tag int) Call { return Call{Kind: Send, Peer: dst, T
 // NewRecv fills b with the next message from rank src (or [AnySource]) with that tag.
 func NewRecv(b Buffer, src, tag int) Call { return Call{Kind: Recv, Peer: src, Tag: tag, Recv: b} }
 
-// A Buffer is typed memory: Data holds whole elements of DType, contiguous and
-// aligned to the element.
+// A Buffer is typed memory: Data holds whole elements of DType, contiguous and aligned to the element.
 type Buffer struct {
 	DType dtype.Type
 	Data  []byte

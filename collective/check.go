@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Check reports what is wrong with the call as rank makes it in a group of
-// size ranks, as a *CallError. Backends call it first, so that all of them
-// refuse the same calls with the same words.
+// Check reports what is wrong with the call as rank makes it in a group of size ranks, as a *CallError. Backends call
+// it first, so that all of them refuse the same calls with the same words.
 func (c *Call) Check(rank, size int) error {
 	if c.Kind == NoKind || c.Kind >= NewGroup {
 		return c.errorf("unknown operation")
@@ -31,10 +30,10 @@ func (c *Call) Check(rank, size int) error {
 	if c.Kind.Reduces() && !c.Reduce.Valid(c.Send.DType) {
 		return c.errorf("op %v is not defined for %v", c.Reduce, c.Send.DType)
 	}
-	if c.Counts != nil && len(c.Counts) != size || c.RecvCounts != nil && len(c.RecvCounts) != size {
-		return c.errorf("the list of counts has %d entries for %d ranks", max(len(c.Counts), len(c.RecvCounts)), size)
-	}
 	for _, counts := range [2][]int{c.Counts, c.RecvCounts} {
+		if (counts != nil || c.Kind == AllToAll) && len(counts) != size {
+			return c.errorf("the list of counts has %d entries for %d ranks", len(counts), size)
+		}
 		for _, n := range counts {
 			if n < 0 {
 				return c.errorf("negative count %d", n)
@@ -99,21 +98,15 @@ func (c *Call) checkSizes(rank, size int, send, recv bool) error {
 		}
 		return want("send", c.Send, all)
 	case AllToAll:
-		if err := c.checkSplits("send", c.Send, c.Counts, size); err != nil {
+		if err := c.checkSplits("send", c.Send, c.Counts); err != nil {
 			return err
 		}
-		return c.checkSplits("receive", c.Recv, c.RecvCounts, size)
+		return c.checkSplits("receive", c.Recv, c.RecvCounts)
 	}
 	return nil
 }
 
-func (c *Call) checkSplits(name string, b Buffer, counts []int, size int) error {
-	if counts == nil {
-		if b.Count()%size != 0 {
-			return c.errorf("%d elements to %s cannot be split evenly among %d ranks", b.Count(), name, size)
-		}
-		return nil
-	}
+func (c *Call) checkSplits(name string, b Buffer, counts []int) error {
 	if sum := Total(counts); sum != b.Count() {
 		return c.errorf("the %s counts add up to %d, but the buffer holds %d elements", name, sum, b.Count())
 	}
@@ -139,8 +132,7 @@ func (c *Call) errorf(format string, args ...any) error {
 	return &CallError{Kind: c.Kind, Problem: fmt.Sprintf(format, args...)}
 }
 
-// CheckRanks finds what is wrong with the ranks of a group that is made from size
-// ranks, as a *CallError.
+// CheckRanks finds what is wrong with the ranks of a group that is made from size ranks, as a *CallError.
 func CheckRanks(ranks []int, size int) error {
 	for i, r := range ranks {
 		if r < 0 || r >= size {

@@ -20,7 +20,7 @@ func TestHashSeesWhatMustAgree(t *testing.T) {
 		NewAllReduce(f(20), dtype.Sum), shaped, turned, NewAllReduce(f(20), dtype.Max), NewAllReduce(f(21), dtype.Sum),
 		NewAllReduce(Of(make([]int32, 20)), dtype.Sum), NewReduce(f(20), f(20), dtype.Sum, 0), NewReduce(f(20), f(20), dtype.Sum, 1),
 		NewBroadcast(f(20), 0), NewBroadcast(f(20), 1), NewBarrier(), NewAllGather(f(20), f(40)), NewGather(f(20), f(40), 0),
-		NewScatter(f(40), f(20), 0), NewReduceScatter(f(40), f(20), dtype.Sum), NewAllToAll(f(40), f(40), nil, nil),
+		NewScatter(f(40), f(20), 0), NewReduceScatter(f(40), f(20), dtype.Sum), NewAllToAll(f(40), f(40), []int{20, 20}, []int{20, 20}),
 		{Kind: AllGather, Send: f(1), Counts: []int{1, 2}}, {Kind: AllGather, Send: f(1), Counts: []int{1, 3}},
 		{Kind: NewGroup, Tag: 1}, {Kind: NewGroup, Tag: 2},
 	}

@@ -6,14 +6,12 @@ import (
 	"time"
 )
 
-// A WaitLimit is a context that limits each wait that uses it to Limit,
-// counted from that wait's start. Unlike context.WithTimeout it is made once
-// and used for many waits, and costs nothing until a wait has to sleep.
+// A WaitLimit is a context that limits each wait that uses it to Limit, counted from that wait's start. Unlike
+// context.WithTimeout it is made once and used for many waits, and costs nothing until a wait has to sleep.
 type WaitLimit struct {
 	context.Context
 	Limit time.Duration // of each wait; 0: none
-	// Check is called now and then while a wait sleeps; its error ends the
-	// wait. It may be nil.
+	// Check is called now and then while a wait sleeps; its error ends the wait. It may be nil.
 	Check func() error
 	Wake  <-chan struct{} // closed once Check returns an error, so that [Wait] notices at once; may be nil
 }
@@ -67,9 +65,8 @@ type Sleep struct {
 	slice    time.Duration
 }
 
-// The lengths of a wait's sleeps: short at first, since most waits are short;
-// then long enough that many sleeping ranks cost nothing, yet short enough
-// that an abort is noticed in time.
+// The lengths of a wait's sleeps: short at first, since most waits are short; then long enough that many sleeping ranks
+// cost nothing, yet short enough that an abort is noticed in time.
 const (
 	firstSlice = time.Millisecond
 	lastSlice  = 20 * time.Millisecond
@@ -117,9 +114,8 @@ func IsClosed(done <-chan struct{}) bool {
 	}
 }
 
-// Wait blocks until done is closed or ctx ends, and respects a WaitLimit in ctx.
-// It is for waits on goroutines rather than on shared memory: without a Check it
-// wakes only once, at the end.
+// Wait blocks until done is closed or ctx ends, and respects a WaitLimit in ctx. It is for waits on goroutines rather
+// than on shared memory: without a Check it wakes only once, at the end.
 func Wait(ctx context.Context, done <-chan struct{}) error {
 	if IsClosed(done) {
 		return nil

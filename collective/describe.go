@@ -161,7 +161,7 @@ func Table(rows []Row) string {
 		if r.Call.Kind != NoKind {
 			call = r.Call.String()
 			if r.Call.Seq > 0 {
-				number = strconv.FormatUint(r.Call.Seq, 10) + r.Call.ofGroup()
+				number = strconv.FormatUint(r.Call.Seq, 10) + GroupSuffix(r.Call.Group, r.Call.Backend)
 			}
 			if r.State != Waiting {
 				call = "(last) " + call
@@ -176,9 +176,6 @@ func Table(rows []Row) string {
 	w.Flush()
 	return strings.TrimRight(b.String(), "\n")
 }
-
-// ofGroup names the call's group, unless it is the world.
-func (d Description) ofGroup() string { return GroupSuffix(d.Group, d.Backend) }
 
 // GroupSuffix names a group, and its backend if it has one of its own; "" for the world.
 func GroupSuffix(id uint32, backend string) string {

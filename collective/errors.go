@@ -64,7 +64,7 @@ type TimeoutError struct {
 
 func (e *TimeoutError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Name(), e.Call.ofGroup(), e.Call.Pos, elapsed.Text(e.After.Seconds()))
+	fmt.Fprintf(&b, "%s%s at %s timed out after %s", e.Call.Name(), GroupSuffix(e.Call.Group, e.Call.Backend), e.Call.Pos, elapsed.Text(e.After.Seconds()))
 	switch {
 	case e.Call.Kind.PointToPoint() && len(e.Missing) == 0:
 		b.WriteString(": no rank has sent anything")

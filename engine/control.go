@@ -38,7 +38,7 @@ type Job struct {
 	RunID         int64
 	RunName       string
 	RestartCount  int
-	Place         rendezvous.Place
+	Placement     rendezvous.Placement
 	Peers         []int // the ranks of its node, in the order of their local ranks
 	Seed          uint64
 	Backend       string

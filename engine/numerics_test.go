@@ -11,7 +11,7 @@ import (
 // other bits, keys of runs must change, too.
 func TestNumerics(t *testing.T) {
 	sum := sha256.New()
-	for _, path := range []string{"../kernel/testdata/orders.txt", "../tensor/testdata/bits.txt"} {
+	for _, path := range []string{"../kernel/testdata/orders.txt", "../tensor/optim/testdata/bits.txt"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -236,3 +236,95 @@ func Extremes(low, high []float64, n int) []int {
 	}
 	return kept
 }
+
+func (r *Run) putPoints(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
+	if len(b.Points) == 0 {
+		return nil
+	}
+	t := blocks{tx, r.ID}
+	seq, last := try.To2(t.next())
+	numbers := try.To(newMetricNumbers(tx))
+	defer numbers.close()
+	points, summaries := make([]numbered, len(b.Points)), map[int64]*MetricSummary{}
+	for i := range b.Points {
+		p := &b.Points[i]
+		metric := try.To(numbers.of(p.Name))
+		points[i] = numbered{seq + int64(i), metric, p.Step, int64(p.Rank), p.Time.UnixMicro(), p.Value, p.Exact}
+		add(summaries, metric, p.Value)
+	}
+	try.Ok(t.append(tx, last, points))
+	return t.merge(tx, summaries)
+}
+
+// encode gives the columns value and bits. SQLite stores NaN as NULL and may store -0.0 as an integer, so for these
+// bits is set too.
+func encode(v float64) (value, bits any) {
+	switch {
+	case math.IsNaN(v):
+		return nil, int64(math.Float64bits(v))
+	case v == 0 && math.Signbit(v):
+		return v, int64(math.Float64bits(v))
+	}
+	return v, nil
+}
+
+// XY is a point of a curve.
+type XY struct{ X, Y float64 }
+
+// Columns reduces a curve to one value per column, for a chart of width columns (at least 2) that reaches from the
+// smallest to the largest X shown. Each pair of columns shows the smallest and the largest value of its points, in
+// their order, so that no spike is lost. Columns between points that lie further apart interpolate the line. NaN:
+// there is no value, or it is not finite.
+func Columns(points []XY, width int, from, to float64) []float64 {
+	type extreme struct{ low, high XY }
+	buckets := make([]*extreme, width/2)
+	holes := make([]bool, len(buckets)) // buckets with non-finite values, which break the line
+	scale := 0.0
+	if to > from {
+		scale = float64(len(buckets)) / (to - from)
+	}
+	for _, p := range points {
+		if p.X < from || p.X > to {
+			continue
+		}
+		b := min(int((p.X-from)*scale), len(buckets)-1)
+		if math.IsNaN(p.Y) || math.IsInf(p.Y, 0) {
+			holes[b] = true
+			continue
+		}
+		switch e := buckets[b]; {
+		case e == nil:
+			buckets[b] = &extreme{p, p}
+		case p.Y < e.low.Y:
+			e.low = p
+		case p.Y > e.high.Y:
+			e.high = p
+		}
+	}
+	columns := make([]float64, 2*len(buckets))
+	last := -1 // latest bucket with points; -1: none, or a hole follows it
+	for b, e := range buckets {
+		columns[2*b], columns[2*b+1] = math.NaN(), math.NaN()
+		if e == nil {
+			if holes[b] {
+				last = -1
+			}
+			continue
+		}
+		first, second := e.low, e.high
+		if second.X < first.X {
+			first, second = second, first
+		}
+		columns[2*b], columns[2*b+1] = first.Y, second.Y
+		if last >= 0 {
+			begin, end := columns[2*last+1], columns[2*b]
+			for c := 2*last + 2; c < 2*b; c++ {
+				part := float64(c-2*last-1) / float64(2*b-2*last-1)
+				columns[c] = begin*(1-part) + end*part
+			}
+		}
+		last = b
+	}
+	return columns
+}

@@ -75,6 +75,13 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
+// FailIf ends the builtin's call with an error if bad, as Must does.
+func FailIf(bad bool, format string, args ...any) {
+	if bad {
+		panic(ended{fmt.Errorf(format, args...)})
+	}
+}
+
 // ended is what Int and Must panic with to end a call.
 type ended struct{ error }
 

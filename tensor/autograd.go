@@ -21,8 +21,8 @@ type node struct {
 	saved []savedTensor
 	// back computes the gradients of the inputs from that of the result:
 	// out[i] for in[i], only where needs(i). An out of a broadcast shape is
-	// summed to the input's shape by the engine, and cast to its dtype.
-	back func(n *node, g *Tensor, out []*Tensor) error
+	// summed to the input's shape by the engine, and cast to its dtype. It may end as try.To does.
+	back backward
 
 	grad    *Tensor // sum of what arrived in this pass
 	mark    uint64  // pass in which it was visited
@@ -84,7 +84,8 @@ func (t *Tensor) Grad() *Tensor {
 
 // SetGrad assigns the gradient; nil clears it. A parameter of an optimizer
 // keeps its place in the flat buffer: the values are copied there.
-func (t *Tensor) SetGrad(g *Tensor) error {
+func (t *Tensor) SetGrad(g *Tensor) (err error) {
+	defer try.Caught(&err)
 	if g == nil {
 		if t.grad != nil && t.grad.unseen { // its memory is reused in the next step, without a collection
 			t.grad.st.temp = true
@@ -101,9 +102,7 @@ func (t *Tensor) SetGrad(g *Tensor) error {
 		return fmt.Errorf("grad: dtype %s does not fit a tensor of dtype %s", g.dtype, t.dtype)
 	}
 	if t.leaf != nil && t.leaf.slot != nil && t.leaf.slot != g {
-		if err := assign("grad", t.leaf.slot, g); err != nil {
-			return err
-		}
+		assign("grad", t.leaf.slot, g)
 		g = t.leaf.slot
 	}
 	t.grad = g
@@ -132,7 +131,7 @@ func recordsAny(inputs ...*Tensor) bool {
 
 // record makes out the result of an operation on inputs. Call it only if records is true for an input, and once out
 // is complete.
-func record(out *Tensor, op string, back func(*node, *Tensor, []*Tensor) error, inputs ...*Tensor) *node {
+func record(out *Tensor, op string, back backward, inputs ...*Tensor) *node {
 	var c *Context
 	for _, t := range inputs {
 		if t != nil && t.requiresGrad {
@@ -239,11 +238,9 @@ func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor)
 	if !recordsAny(inputs...) {
 		return
 	}
-	record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
+	record(out, op, func(n *node, g *Tensor, grads []*Tensor) {
 		g.st.temp = false // backward may keep the gradient
-		gs, err := backward(g)
-		copy(grads, gs)
-		return err
+		copy(grads, try.To(backward(g)))
 	}, inputs...).foreign = true
 }
 
@@ -254,14 +251,16 @@ func Record(op string, out *Tensor, inputs, saved []*Tensor, back func(g *Tensor
 	if !recordsAny(inputs...) {
 		return
 	}
-	record(out, op, func(n *node, g *Tensor, grads []*Tensor) (err error) {
-		defer try.CaughtAs(op, &err)
+	record(out, op, func(n *node, g *Tensor, grads []*Tensor) {
 		values := make([]*Tensor, len(n.saved))
 		for i := range values {
 			values[i] = n.val(i)
 		}
-		copy(grads, back(g, values))
-		return nil
+		try.Ok(func() (err error) {
+			defer try.CaughtAs(op, &err)
+			copy(grads, back(g, values))
+			return nil
+		}())
 	}, inputs...).save(saved...)
 }
 

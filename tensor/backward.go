@@ -87,7 +87,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 				c.watch("backward of "+n.op, g, n.grad)
 			}
 		}
-		try.Ok(c.deliverAll(n, out))
+		c.deliverAll(n, out)
 		if !retain {
 			n.free()
 		}
@@ -106,7 +106,8 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 // gradients computes the gradients of n's inputs.
 func (n *node) gradients(out []*Tensor) (err error) {
 	defer try.Caught(&err)
-	return n.back(n, n.grad, out)
+	n.back(n, n.grad, out)
+	return nil
 }
 
 // reachable lists the nodes below root in descending order, and counts how many gradients each leaf with a hook will get.
@@ -141,7 +142,7 @@ func (c *Context) reachable(root *node) ([]*node, error) {
 
 // deliverAll passes on the gradients of n's inputs, and frees the memory of those that were summed into others or are
 // not needed.
-func (c *Context) deliverAll(n *node, out []*Tensor) error {
+func (c *Context) deliverAll(n *node, out []*Tensor) {
 	for _, g := range out {
 		if g != nil {
 			// Memory allocated just now belongs only to this pass.
@@ -164,7 +165,6 @@ func (c *Context) deliverAll(n *node, out []*Tensor) error {
 		}
 		g.st.release()
 	}
-	return nil
 }
 
 // deliver adds g, which the caller holds, to the gradient at the end of an edge.
@@ -180,7 +180,7 @@ func (c *Context) deliver(e edge, g *Tensor) (err error) {
 	dt = computable(dt)
 	fit := g
 	if !sameShape(g.shape, shape) {
-		fit = try.To(sumTo(g, shape))
+		fit = sumTo(g, shape)
 	}
 	if fit.dtype != dt {
 		fit = try.To(Cast(fit, dt))
@@ -206,7 +206,7 @@ func (c *Context) deliver(e edge, g *Tensor) (err error) {
 	case g.ours():
 		sum = g
 	default:
-		sum = try.To(newTensor("add", g.ctx, shape, dt))
+		sum = newTensor("add", g.ctx, shape, dt)
 		sum.st.temp = true
 	}
 	kBinary(OpAdd, sum, n.grad, g)
@@ -229,9 +229,9 @@ func (t *Tensor) accumulate(g *Tensor) (err error) {
 	defer try.Caught(&err)
 	switch {
 	case t.grad != nil:
-		try.Ok(addInto(t.grad, g))
+		addInto(t.grad, g)
 	case t.leaf != nil && t.leaf.slot != nil:
-		try.Ok(assign("grad", t.leaf.slot, g))
+		assign("grad", t.leaf.slot, g)
 		t.grad = t.leaf.slot
 	case g.st.temp && g.st.holds == 1 && g.contiguous && g.n*g.dtype.Size() == g.st.bytes:
 		g.st.hold() // nobody else has it: keep it

@@ -1,5 +1,11 @@
 package tensor
 
+import (
+	"math"
+
+	"drun/kernel/dtype"
+)
+
 // A Context is what the tensors of one rank share: whether gradients are
 // being recorded, and the order in which operations happened. It is used by
 // one goroutine at a time. Every tensor knows its context, and results take
@@ -63,3 +69,37 @@ func (c *Context) EndNoGrad() {
 
 // Recording reports whether operations record gradients now.
 func (c *Context) Recording() bool { return c != nil && c.noGrad == 0 }
+
+// Finite reports whether a tensor holds NaN, and whether it holds infinities.
+func Finite(t *Tensor) (nan, inf bool) {
+	switch t.dtype {
+	case dtype.Float32, dtype.Float64, dtype.Float16, dtype.BFloat16:
+	default:
+		return false, false
+	}
+	whole, err := Contiguous(t.Detach())
+	if err == nil && (t.dtype == dtype.Float16 || t.dtype == dtype.BFloat16) {
+		whole, err = Cast(whole, dtype.Float32)
+	}
+	if err != nil {
+		return false, false // no memory for a copy: the next operation will say so
+	}
+	if whole.dtype == dtype.Float64 {
+		for _, v := range Elems[float64](whole)[:whole.n] {
+			nan, inf = nan || v != v, inf || math.IsInf(v, 0)
+		}
+	} else {
+		for _, v := range Elems[float32](whole)[:whole.n] {
+			nan, inf = nan || v != v, inf || v > math.MaxFloat32 || v < -math.MaxFloat32
+		}
+	}
+	alive(whole)
+	return nan, inf
+}
+
+// watch passes the result of an operation, or of a step of the backward pass, to Watch.
+func (c *Context) watch(op string, out *Tensor, inputs ...*Tensor) {
+	if c != nil && c.Watch != nil && out != nil {
+		c.Watch(op, out, inputs)
+	}
+}

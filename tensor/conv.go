@@ -56,11 +56,9 @@ type ConvOptions struct {
 }
 
 // Convolve convolves x (N, C, H, W) with weight (F, C/groups, KH, KW) and adds bias (F), which may be nil.
-func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err error) {
+func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if lowProduct(x, weight, bias) {
-		return lowered(func(t []*Tensor) (*Tensor, error) { return Convolve(op, t[0], t[1], t[2], o) }, x, weight, bias)
-	}
+	defer lowered(&x, &weight, &bias).round(&result)
 	w := try.To(convolution(op, x, weight, bias, o))
 	h, v := w.Out()
 	b := build(op, x)
@@ -76,7 +74,7 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err
 		return nil, Starved(op, err)
 	}
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConv2d(n, g, out, w, o.Groups) },
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConv2d(n, g, out, w, o.Groups) },
 			x, weight, bias).save(in, filters)
 	}
 	return out, nil
@@ -85,17 +83,14 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err
 // convolution checks the operands of a convolution, and returns its geometry.
 func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Window, err error) {
 	defer try.Caught(&err)
-	try.Ok(sameFloat(op, x, weight, bias))
+	sameFloat(op, x, weight, bias)
 	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[1]*o.Groups != x.shape[1] {
-		return w, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)",
-			op, ShapeString(x.shape), ShapeString(weight.shape))
+		try.Fail("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, H, W) and (F, C, KH, KW)", op, ShapeString(x.shape), ShapeString(weight.shape))
 	}
 	if o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
 		return w, fmt.Errorf("%s: %d groups do not divide the %d filters of a weight of shape %s", op, o.Groups, weight.shape[0], ShapeString(weight.shape))
 	}
-	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != weight.shape[0]) {
-		return w, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
-	}
+	fitsBias(op, weight, bias, weight.shape[0])
 	w = try.To(window(op, x.shape, [2]int{weight.shape[2], weight.shape[3]}, o.Stride, o.Padding, o.Dilation))
 	w.Filters = weight.shape[0]
 	return w, padded(op, w, x.dtype)
@@ -127,10 +122,10 @@ func partOr(t *Tensor, at int) unsafe.Pointer {
 	return t.ptrAt(at)
 }
 
-func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) (err error) {
+func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) {
 	x, weight := n.val(0), n.val(1)
-	dy, dweight, dbias := try.To3(n.layerGrads(g, out))
-	err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+	dy, dweight, dbias := n.layerGrads(g, out)
+	err := eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
 		if n.needs(0) {
 			if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptrAt(at.x), dy.ptrAt(at.y), weight.ptrAt(at.w)); err != nil {
 				return err
@@ -142,27 +137,23 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) 
 		return nil
 	})
 	alive(dy)
-	return Starved(n.op, err)
+	try.Ok(Starved(n.op, err))
 }
 
 // ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with the flipped
 // weight (F, C/groups, KH, KW): the gradient of a convolution with respect to its input.
 // bias (C) may be nil.
-func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err error) {
+func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if lowProduct(x, weight, bias) {
-		return lowered(func(t []*Tensor) (*Tensor, error) { return ConvTranspose2d(t[0], t[1], t[2], o) }, x, weight, bias)
-	}
+	defer lowered(&x, &weight, &bias).round(&result)
 	const op = "conv_transpose2d"
-	try.Ok(sameFloat(op, x, weight, bias))
+	sameFloat(op, x, weight, bias)
 	if len(x.shape) != 4 || len(weight.shape) != 4 || weight.shape[0] != x.shape[1] || o.Groups < 1 || weight.shape[0]%o.Groups != 0 {
 		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s with %d groups: expected (N, C, H, W) and (C, F, KH, KW)",
 			op, ShapeString(x.shape), ShapeString(weight.shape), o.Groups)
 	}
 	channels := weight.shape[1] * o.Groups
-	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != channels) {
-		return nil, fmt.Errorf("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
-	}
+	fitsBias(op, weight, bias, channels)
 	var size [2]int
 	for i := range 2 {
 		s, p, d, k, extra := o.Stride[i], o.Padding[i], o.Dilation[i], weight.shape[2+i], o.OutputPadding[i]
@@ -170,9 +161,7 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err err
 			return nil, fmt.Errorf("%s: stride %v, padding %v, dilation %v, output_padding %v: want positive strides and dilations, paddings of 0 or more, and output_padding below the larger of stride and dilation",
 				op, o.Stride, o.Padding, o.Dilation, o.OutputPadding)
 		}
-		if x.shape[2+i] > 0 && x.shape[2+i] >= maxElems/s {
-			return nil, fmt.Errorf("%s: a stride of %d makes too many elements", op, s)
-		}
+		try.FailIf(x.shape[2+i] > 0 && x.shape[2+i] >= maxElems/s, "%s: a stride of %d makes too many elements", op, s)
 		if size[i] = (x.shape[2+i]-1)*s - 2*p + d*(k-1) + extra + 1; size[i] < 1 || x.shape[2+i] < 1 {
 			return nil, fmt.Errorf("%s: nothing is left of an input of shape %s with a kernel of %d×%d and padding %v", op, ShapeString(x.shape), weight.shape[2], weight.shape[3], o.Padding)
 		}
@@ -194,13 +183,13 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (_ *Tensor, err err
 		return nil, Starved(op, err)
 	}
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) error { return backConvTranspose2d(n, g, out, w, o.Groups) },
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConvTranspose2d(n, g, out, w, o.Groups) },
 			x, weight, bias).save(in, filters)
 	}
 	return out, nil
 }
 
-func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) (err error) {
+func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) {
 	x, weight := n.val(0), n.val(1)
 	b := build(n.op, g)
 	dy := b.contiguous(g)
@@ -209,9 +198,9 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 	}
 	var dweight *Tensor
 	if n.needs(1) {
-		dweight = try.To(n.sumPlace(1, dy, out))
+		dweight = n.sumPlace(1, dy, out)
 	}
-	err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+	err := eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
 		if n.needs(0) {
 			if err := kernel.Conv2d(g.dtype, w, out[0].ptrAt(at.y), dy.ptrAt(at.x), weight.ptrAt(at.w), nil); err != nil {
 				return err
@@ -223,31 +212,29 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 		return nil
 	})
 	if err == nil && n.needs(2) {
-		out[2], err = reduceDims(n.op, reduceSum, dy, []int{0, 2, 3}, false)
+		out[2] = reduceDims(n.op, reduceSum, dy, []int{0, 2, 3}, false)
 	}
 	alive(dy)
-	return Starved(n.op, err)
+	try.Ok(Starved(n.op, err))
 }
 
 // MaxPool2d takes the largest element under each position of the kernel.
-func MaxPool2d(x *Tensor, size, stride, padding [2]int) (_ *Tensor, err error) {
+func MaxPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(x) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return MaxPool2d(t[0], size, stride, padding) }, x)
-	}
+	defer narrow(&x).round(&result)
 	const op = "max_pool2d"
-	w, in, out := try.To3(pool2d(op, x, size, stride, padding))
+	w, in, out := pool2d(op, x, size, stride, padding)
 	if w.Height*w.Width > math.MaxInt32 {
 		return nil, fmt.Errorf("%s: an image of %d×%d has more elements than the indices of the maxima count to", op, w.Height, w.Width)
 	}
-	at := try.To(newTensor(op, x.ctx, out.shape, dtype.Int32))
+	at := newTensor(op, x.ctx, out.shape, dtype.Int32)
 	if !out.shapeOnly() {
 		kernel.MaxPool2d(x.dtype, w, out.ptr(), Elems[int32](at), in.ptr())
 	}
 	alive(in, at)
 	if records(x, nil) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			return backPool(n, g, out, func(dx, dy unsafe.Pointer) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
+			backPool(n, g, out, func(dx, dy unsafe.Pointer) {
 				kernel.MaxPool2dGrad(g.dtype, w, dx, dy, Elems[int32](n.val(0)))
 			})
 		}, x).save(at)
@@ -258,35 +245,30 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (_ *Tensor, err error) {
 
 // AvgPool2d averages over each position of the kernel; padding counts as
 // zeros.
-func AvgPool2d(x *Tensor, size, stride, padding [2]int) (*Tensor, error) {
-	if half(x) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return AvgPool2d(t[0], size, stride, padding) }, x)
-	}
+func AvgPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err error) {
+	defer try.Caught(&err)
+	defer narrow(&x).round(&result)
 	const op = "avg_pool2d"
-	w, in, out, err := pool2d(op, x, size, stride, padding)
-	if err != nil {
-		return nil, err
-	}
+	w, in, out := pool2d(op, x, size, stride, padding)
 	if !out.shapeOnly() {
 		kernel.AvgPool2d(x.dtype, w, out.ptr(), in.ptr())
 	}
 	alive(in)
 	if records(x, nil) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) error {
-			return backPool(n, g, out, func(dx, dy unsafe.Pointer) { kernel.AvgPool2dGrad(g.dtype, w, dx, dy) })
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
+			backPool(n, g, out, func(dx, dy unsafe.Pointer) { kernel.AvgPool2dGrad(g.dtype, w, dx, dy) })
 		}, x)
 	}
 	return out, nil
 }
 
-func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window, in, out *Tensor, err error) {
-	defer try.Caught(&err)
+func pool2d(op string, x *Tensor, size, stride, padding [2]int) (w kernel.Window, in, out *Tensor) {
 	try.Ok(NeedFloat(op, x))
 	w = try.To(pooling(op, x.shape, size, stride, padding))
 	h, v := w.Out()
 	b := build(op, x)
 	in, out = b.contiguous(x), b.like(w.Batch, w.Channels, h, v)
-	return w, in, out, nil
+	return w, in, out
 }
 
 // pooling checks the geometry of a pooling over images of a shape (N, C, H, W).
@@ -298,11 +280,61 @@ func pooling(op string, shape []int, size, stride, padding [2]int) (kernel.Windo
 	return w, err
 }
 
-func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer)) error {
+func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer)) {
 	b := build(n.op, g)
 	dy := b.contiguous(g)
 	out[0] = b.like(n.in[0].shape()...)
 	grad(out[0].ptr(), dy.ptr())
 	alive(dy)
-	return nil
+}
+
+// ConvolvePooled is MaxPool2d of Convolve, bit for bit, at less cost: the intermediate results, and their gradients, never
+// leave the processor's caches. It returns nil if the two have to be called separately: for arguments that one of them
+// refuses, for groups, for bfloat16, and if operations are watched or fusion is off (DRUN_PLAN=off).
+func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, padding [2]int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	const op = "conv2d"
+	c := x.ctx
+	if c == nil || c.spares.off || c.Watch != nil || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
+		return nil, nil
+	}
+	w, err := convolution(op, x, weight, bias, o)
+	if err != nil {
+		return nil, nil
+	}
+	h, v := w.Out()
+	pool, err := pooling(op, []int{w.Batch, w.Filters, h, v}, size, stride, padding)
+	if err != nil || h*v > math.MaxInt32 {
+		return nil, nil
+	}
+	ph, pv := pool.Out()
+	b := build(op, x)
+	in, filters, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(w.Batch, w.Filters, ph, pv)
+	at := b.of(dtype.Int32, w.Batch, w.Filters, ph, pv) // where the maxima were
+	if out.shapeOnly() {
+		return out, nil
+	}
+	err = kernel.Conv2dMaxPool(x.dtype, w, pool, out.ptr(), Elems[int32](at), in.ptr(), filters.ptr(), partOr(beta, 0))
+	alive(in, filters, beta)
+	if err != nil {
+		return nil, Starved(op, err)
+	}
+	if recordsAny(x, weight, bias) {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConvolvePooled(n, g, out, w) },
+			x, weight, bias).save(in, filters, at)
+	}
+	Discard(at)
+	return out, nil
+}
+
+func backConvolvePooled(n *node, g *Tensor, out []*Tensor, w kernel.Window) {
+	x, weight, at := n.val(0), n.val(1), Elems[int32](n.val(2))
+	dy, dweight, dbias := n.layerGrads(g, out)
+	if n.needs(0) {
+		try.Ok(Starved(n.op, kernel.Conv2dPooledGradInput(g.dtype, w, out[0].ptr(), dy.ptr(), at, weight.ptr())))
+	}
+	if n.needs(1) || n.needs(2) {
+		try.Ok(Starved(n.op, kernel.Conv2dPooledGradWeight(g.dtype, w, partOr(dweight, 0), partOr(dbias, 0), dy.ptr(), at, x.ptr())))
+	}
+	alive(dy)
 }

@@ -10,34 +10,35 @@ import (
 )
 
 // Zeros makes a tensor of zeros.
-func Zeros(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
-	return zeros("zeros", c, shape, dt)
+func Zeros(c *Context, shape []int, dt dtype.Type) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	return zeros("zeros", c, shape, dt), nil
 }
 
 // zeros is Zeros on behalf of an operation.
-func zeros(op string, c *Context, shape []int, dt dtype.Type) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func zeros(op string, c *Context, shape []int, dt dtype.Type) *Tensor {
 	b := builder{op: op, ctx: c}
-	return b.zeros(dt, shape...), nil
+	return b.zeros(dt, shape...)
 }
 
 // Ones makes a tensor of ones.
-func Ones(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
-	return full("ones", c, shape, Int(1), dt)
+func Ones(c *Context, shape []int, dt dtype.Type) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	return full("ones", c, shape, Int(1), dt), nil
 }
 
 // Full makes a tensor whose elements are all value.
-func Full(c *Context, shape []int, value Scalar, dt dtype.Type) (*Tensor, error) {
-	return full("full", c, shape, value, dt)
+func Full(c *Context, shape []int, value Scalar, dt dtype.Type) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	return full("full", c, shape, value, dt), nil
 }
 
 // full is Full on behalf of an operation.
-func full(op string, c *Context, shape []int, value Scalar, dt dtype.Type) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func full(op string, c *Context, shape []int, value Scalar, dt dtype.Type) *Tensor {
 	try.Ok(value.fits(op, dt))
-	t := try.To(newTensor(op, c, shape, dt))
+	t := newTensor(op, c, shape, dt)
 	fill(t, value)
-	return t, nil
+	return t
 }
 
 // fill sets all elements.
@@ -69,10 +70,8 @@ func newNumber(c *Context, s Scalar, dt dtype.Type) *Tensor {
 // must fit the type.
 func FromScalars(c *Context, values []Scalar, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	t := try.To(newTensor("tensor", c, shape, dt))
-	if len(values) != t.n {
-		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
-	}
+	t := newTensor("tensor", c, shape, dt)
+	try.FailIf(len(values) != t.n, "tensor: %d values for shape %s", len(values), shaped(shape))
 	if t.shapeOnly() {
 		return t, nil
 	}
@@ -94,11 +93,9 @@ func FromInts(c *Context, values []int64, shape []int, dt dtype.Type) (*Tensor, 
 	return fromSlice(c, values, shape, dtype.Int64, dt)
 }
 
-func fromSlice[T any](c *Context, values []T, shape []int, from, to dtype.Type) (*Tensor, error) {
-	t, err := newTensor("tensor", c, shape, from)
-	if err != nil {
-		return nil, err
-	}
+func fromSlice[T any](c *Context, values []T, shape []int, from, to dtype.Type) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	t := newTensor("tensor", c, shape, from)
 	if len(values) != t.n {
 		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
 	}
@@ -108,7 +105,7 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to dtype.Type) 
 	if from == to {
 		return t, nil
 	}
-	return cast("tensor", t, to)
+	return cast("tensor", t, to), nil
 }
 
 // FromBytes makes a tensor from the bytes of its elements, in row-major order and the machine's byte order.
@@ -119,13 +116,14 @@ func FromBytes(c *Context, raw []byte, shape []int, dt dtype.Type) (_ *Tensor, e
 	if n > len(raw) || len(raw) != n*dt.Size() {
 		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), ShapeString(shape), dt, uint64(n)*uint64(dt.Size()))
 	}
-	t := try.To(newTensor("tensor", c, shape, dt))
+	t := newTensor("tensor", c, shape, dt)
 	copy(t.Bytes(), raw)
 	return t, nil
 }
 
 // Arange returns start, start+step, … up to but excluding stop.
-func Arange(c *Context, start, stop, step Scalar, dt dtype.Type) (*Tensor, error) {
+func Arange(c *Context, start, stop, step Scalar, dt dtype.Type) (_ *Tensor, err error) {
+	defer try.Caught(&err)
 	if step.f == 0 || math.IsNaN(step.f) {
 		return nil, fmt.Errorf("arange: the step must not be %v", step)
 	}
@@ -136,7 +134,7 @@ func Arange(c *Context, start, stop, step Scalar, dt dtype.Type) (*Tensor, error
 	if n < 0 {
 		return nil, fmt.Errorf("arange: %v to %v in steps of %v are too many elements", start, stop, step)
 	}
-	return sequence("arange", c, start, n, step, dt)
+	return sequence("arange", c, start, n, step, dt), nil
 }
 
 // steps is how many steps lead from start to just before stop, of integers exactly; negative if
@@ -162,13 +160,12 @@ func steps(start, stop, step Scalar) int {
 }
 
 // sequence returns start + i·step, i < n.
-func sequence(op string, c *Context, start Scalar, n int, step Scalar, dt dtype.Type) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func sequence(op string, c *Context, start Scalar, n int, step Scalar, dt dtype.Type) *Tensor {
 	compute := dtype.Float64
 	if start.kind != dtype.Float64 && step.kind != dtype.Float64 {
 		compute = dtype.Int64
 	}
-	t := try.To(newTensor(op, c, []int{n}, compute))
+	t := newTensor(op, c, []int{n}, compute)
 	if compute == dtype.Int64 {
 		for i, v := 0, Elems[int64](t); i < n; i++ {
 			v[i] = start.i + int64(i)*step.i
@@ -181,7 +178,7 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dt dtype.
 	}
 	if n > 0 { // the ends are the extremes
 		for _, i := range []int{0, n - 1} {
-			try.Ok(t.at(i).fits(op, dt))
+			try.Ok(t.Element(i).fits(op, dt))
 		}
 	}
 	return cast(op, t, dt)
@@ -190,9 +187,7 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dt dtype.
 // Linspace returns n values from start to stop, both included.
 func Linspace(c *Context, start, stop float64, n int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if n < 0 {
-		return nil, fmt.Errorf("linspace: the number of steps must not be negative, not %d", n)
-	}
+	try.FailIf(n < 0, "linspace: the number of steps must not be negative, not %d", n)
 	step := 0.0
 	if n > 1 {
 		if step = (stop - start) / float64(n-1); math.IsInf(step, 0) { // the difference overflowed
@@ -200,20 +195,102 @@ func Linspace(c *Context, start, stop float64, n int, dt dtype.Type) (_ *Tensor,
 		}
 	}
 	try.Ok(Float(start).fits("linspace", dt))
-	t := try.To(sequence("linspace", c, Float(start), n, Float(step), dtype.Float64))
+	t := sequence("linspace", c, Float(start), n, Float(step), dtype.Float64)
 	if n > 1 {
 		Elems[float64](t)[n-1] = stop
 		try.Ok(Float(stop).fits("linspace", dt))
 	}
-	return cast("linspace", t, dt)
+	return cast("linspace", t, dt), nil
 }
 
 // Eye makes an n×m matrix with ones on the diagonal.
 func Eye(c *Context, n, m int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	t := try.To(zeros("eye", c, []int{n, m}, dt))
+	t := zeros("eye", c, []int{n, m}, dt)
 	for i := range min(n, m) {
 		Int(1).put(unsafe.Add(t.ptr(), i*(m+1)*dt.Size()), dt)
 	}
 	return t, nil
+}
+
+// Clone copies t into fresh contiguous memory; gradients flow through.
+func Clone(t *Tensor) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	out := newTensor("clone", t.ctx, t.shape, t.dtype)
+	kCopy(out, t)
+	if records(t, nil) {
+		record(out, "clone", backPass, t)
+	}
+	return out, nil
+}
+
+func backPass(_ *node, g *Tensor, out []*Tensor) {
+	out[0] = g // the engine casts and sums where needed
+}
+
+// Cast converts to another type. A tensor that already has it is returned itself. Floats become integers by rounding
+// towards zero.
+func Cast(t *Tensor, dt dtype.Type) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	if t.dtype == dt {
+		return t, nil
+	}
+	out := cast("to", t, dt)
+	if dt.IsFloat() && records(t, nil) {
+		record(out, "to", backPass, t)
+	}
+	return out, nil
+}
+
+// cast converts without recording.
+func cast(op string, t *Tensor, dt dtype.Type) *Tensor {
+	if t.dtype == dt {
+		return t
+	}
+	out := newTensor(op, t.ctx, t.shape, dt)
+	kCast(out, t)
+	out.number = t.number
+	return out
+}
+
+// assign writes src, broadcast and cast, into dst's elements, without the checks that a user's operation needs.
+func assign(op string, dst, src *Tensor) {
+	var arr [8]int
+	shape, err := BroadcastShape(op, arr[:0], dst.shape, src.shape)
+	if err != nil || !sameShape(shape, dst.shape) {
+		try.Fail("%s: shape %s does not broadcast to %s", op, ShapeString(src.shape), ShapeString(dst.shape))
+	}
+	src = cast(op, src, dst.dtype)
+	if src.st == dst.st && src.st.ptr != nil && (src.off != dst.off || !sameShape(src.strides, dst.strides)) {
+		src = try.To(Clone(src.Detach()))
+	}
+	if !sameShape(src.shape, dst.shape) {
+		src = expanded(src, dst.shape)
+	}
+	kCopy(dst, src)
+	dst.st.version++
+}
+
+// addInto adds g to dst's elements.
+func addInto(dst, g *Tensor) {
+	g = cast("add_", g, dst.dtype)
+	kBinary(OpAdd, dst, dst, g)
+	dst.st.version++
+}
+
+// sumTo sums g over the dimensions along which shape was broadcast to g's.
+func sumTo(g *Tensor, shape []int) *Tensor {
+	pad := len(g.shape) - len(shape)
+	var arr [8]int
+	dims := arr[:0]
+	for i, d := range g.shape {
+		if i < pad || shape[i-pad] == 1 && d != 1 {
+			dims = append(dims, i)
+		}
+	}
+	out := g
+	if len(dims) > 0 {
+		out = reduceDims("sum", reduceSum, g, dims, false)
+	}
+	return try.To(Reshape(out, shape))
 }

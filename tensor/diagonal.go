@@ -11,16 +11,12 @@ import (
 func Diagonal(t *Tensor, offset, dim1, dim2 int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "diagonal"
-	if len(t.shape) < 2 {
-		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
-	}
+	try.FailIf(len(t.shape) < 2, "%s: needs at least two dimensions, not shape %s", op, shaped(t.shape))
 	a := try.To(Axis(op, dim1, len(t.shape)))
 	b := try.To(Axis(op, dim2, len(t.shape)))
-	if a == b {
-		return nil, fmt.Errorf("%s: dimension %d is named twice", op, dim1)
-	}
-	return finishView(op, t, diagonalOf(t, offset, a, b), func(n *node, g *Tensor, out []*Tensor) error {
-		return backPart(n, g, out, func(z *Tensor) *Tensor { return diagonalOf(z, offset, a, b) })
+	try.FailIf(a == b, "%s: dimension %d is named twice", op, dim1)
+	return finishView(op, t, diagonalOf(t, offset, a, b), func(n *node, g *Tensor, out []*Tensor) {
+		backPart(n, g, out, func(z *Tensor) *Tensor { return diagonalOf(z, offset, a, b) })
 	}), nil
 }
 
@@ -53,15 +49,12 @@ func Diag(t *Tensor, offset int) (_ *Tensor, err error) {
 		return Clone(try.To(Diagonal(t, offset, 0, 1)))
 	}
 	far := max(offset, -offset)
-	if len(t.shape) != 1 || far < 0 || far > maxElems {
-		return nil, fmt.Errorf("%s: needs a vector or a matrix, and a diagonal within reach, not shape %s and diagonal %d", op, ShapeString(t.shape), offset)
-	}
-	out := try.To(zeros(op, t.ctx, []int{t.n + far, t.n + far}, t.dtype))
+	try.FailIf(len(t.shape) != 1 || far < 0 || far > maxElems, "%s: needs a vector or a matrix, and a diagonal within reach, not shape %s and diagonal %d", op, shaped(t.shape), offset)
+	out := zeros(op, t.ctx, []int{t.n + far, t.n + far}, t.dtype)
 	kCopy(diagonalOf(out, offset, 0, 1), t)
 	if records(t, nil) {
-		record(out, op, func(_ *node, g *Tensor, out []*Tensor) error {
+		record(out, op, func(_ *node, g *Tensor, out []*Tensor) {
 			out[0] = diagonalOf(g, offset, 0, 1)
-			return nil
 		}, t)
 	}
 	return out, nil
@@ -71,9 +64,7 @@ func Diag(t *Tensor, offset int) (_ *Tensor, err error) {
 func Trace(t *Tensor) (_ *Tensor, err error) {
 	const op = "trace"
 	defer try.CaughtAs(op, &err)
-	if len(t.shape) != 2 {
-		return nil, fmt.Errorf("%s: needs a matrix, not shape %s", op, ShapeString(t.shape))
-	}
+	try.FailIf(len(t.shape) != 2, "%s: needs a matrix, not shape %s", op, shaped(t.shape))
 	return Sum(try.To(Diagonal(t, 0, 0, 1)), nil, false)
 }
 
@@ -98,9 +89,7 @@ func add(i, offset, most int) int {
 // triangleIndices lists the columns from … to of each row.
 func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if rows < 0 || cols < 0 || rows > MaxValues() {
-		return nil, fmt.Errorf("%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
-	}
+	try.FailIf(rows < 0 || cols < 0 || rows > MaxValues(), "%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
 	count := 0
 	for i := range rows {
 		from, to := within(i)
@@ -108,7 +97,7 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 			return nil, fmt.Errorf("%s: %d rows of %d columns have too many elements", op, rows, cols)
 		}
 	}
-	out := try.To(newTensor(op, c, []int{2, count}, dtype.Int64))
+	out := newTensor(op, c, []int{2, count}, dtype.Int64)
 	v, k := Elems[int64](out), 0
 	for i := range rows {
 		from, to := within(i)
@@ -124,9 +113,7 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 func Outer(a, b *Tensor) (_ *Tensor, err error) {
 	const op = "outer"
 	defer try.CaughtAs(op, &err)
-	if len(a.shape) != 1 || len(b.shape) != 1 {
-		return nil, fmt.Errorf("%s: needs two vectors, not shapes %s and %s", op, ShapeString(a.shape), ShapeString(b.shape))
-	}
+	try.FailIf(len(a.shape) != 1 || len(b.shape) != 1, "%s: needs two vectors, not shapes %s and %s", op, shaped(a.shape), shaped(b.shape))
 	return Mul(try.To(Unsqueeze(a, 1)), b)
 }
 

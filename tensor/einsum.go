@@ -33,9 +33,7 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	inputs, result, explicit := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(inputs, ",")
-	if len(operands) == 0 || len(terms) != len(operands) {
-		return nil, fmt.Errorf("it has %d operands before ->, and %d tensors were given", len(terms), len(operands))
-	}
+	try.FailIf(len(operands) == 0 || len(terms) != len(operands), "it has %d operands before ->, and %d tensors were given", len(terms), len(operands))
 	if len(operands) > 0 {
 		if err := adds("einsum", operands[0].dtype); err != nil {
 			return nil, try.As("operands", err)
@@ -63,8 +61,7 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 			}
 			times[l]++
 		}
-		list[i] = labelled{t, labels}
-		list[i] = try.To(list[i].diagonals())
+		list[i] = labelled{t, labels}.diagonals()
 	}
 	var order []label
 	if explicit {
@@ -75,9 +72,7 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 			if _, ok := sizes[l]; !ok {
 				return nil, fmt.Errorf("the output names %s, which no operand has", l)
 			}
-			if slices.Contains(order[:i], l) {
-				return nil, fmt.Errorf("the output names %s twice", l)
-			}
+			try.FailIf(slices.Contains(order[:i], l), "the output names %s twice", l)
 		}
 	} else {
 		for l := range sizes {
@@ -93,10 +88,10 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 	}
 	acc := list[0]
 	for i := 1; i < len(list); i++ {
-		acc = try.To(contract(acc, list[i], func(l label) bool { return needed(l, i+1) }))
+		acc = contract(acc, list[i], func(l label) bool { return needed(l, i+1) })
 	}
-	acc = try.To(acc.sum(func(l label) bool { return slices.Contains(order, l) }))
-	return acc.arrange(order, false)
+	acc = acc.sum(func(l label) bool { return slices.Contains(order, l) })
+	return acc.arrange(order, false), nil
 }
 
 func (l label) String() string {
@@ -141,15 +136,14 @@ func appendEllipsis(labels []label, more int) []label {
 }
 
 // diagonals merges dimensions with the same label.
-func (x labelled) diagonals() (_ labelled, err error) {
-	defer try.Caught(&err)
+func (x labelled) diagonals() labelled {
 	for i := 0; i < len(x.labels); i++ {
 		j := slices.Index(x.labels[i+1:], x.labels[i]) + i + 1
 		if j == i {
 			continue
 		}
 		if x.t.shape[i] != x.t.shape[j] {
-			return x, fmt.Errorf("%s has sizes %d and %d in one operand of shape %s", x.labels[i], x.t.shape[i], x.t.shape[j], ShapeString(x.t.shape))
+			try.Fail("%s has sizes %d and %d in one operand of shape %s", x.labels[i], x.t.shape[i], x.t.shape[j], ShapeString(x.t.shape))
 		}
 		t := try.To(Diagonal(x.t, 0, i, j))
 		l := x.labels[i]
@@ -157,11 +151,11 @@ func (x labelled) diagonals() (_ labelled, err error) {
 		x = labelled{t, append(slices.Delete(labels, i, i+1), l)}
 		i--
 	}
-	return x, nil
+	return x
 }
 
 // sum adds up the dimensions that are not kept.
-func (x labelled) sum(keep func(label) bool) (labelled, error) {
+func (x labelled) sum(keep func(label) bool) labelled {
 	var dims []int
 	var labels []label
 	for d, l := range x.labels {
@@ -172,17 +166,14 @@ func (x labelled) sum(keep func(label) bool) (labelled, error) {
 		}
 	}
 	if dims == nil {
-		return x, nil
+		return x
 	}
-	t, err := Sum(x.t, dims, false)
-	if err == nil && t.dtype != x.t.dtype { // as a matrix product, which keeps the type
-		t, err = Cast(t, x.t.dtype)
-	}
-	return labelled{t, labels}, err
+	t := try.To(Sum(x.t, dims, false))
+	return labelled{try.To(Cast(t, x.t.dtype)), labels} // as a matrix product, which keeps the type
 }
 
 // arrange permutes x's dimensions to order; with fill, those that it lacks have size 1.
-func (x labelled) arrange(order []label, fill bool) (*Tensor, error) {
+func (x labelled) arrange(order []label, fill bool) *Tensor {
 	var dims []int
 	shape := make([]int, len(order))
 	for i, l := range order {
@@ -192,23 +183,22 @@ func (x labelled) arrange(order []label, fill bool) (*Tensor, error) {
 			shape[i] = x.t.shape[d]
 		}
 	}
-	t, err := Permute(x.t, dims)
-	if err == nil && fill {
-		t, err = Reshape(t, shape)
+	t := try.To(Permute(x.t, dims))
+	if fill {
+		t = try.To(Reshape(t, shape))
 	}
-	return t, err
+	return t
 }
 
 // contract multiplies two operands and sums the dimensions that are no longer needed.
-func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
-	defer try.Caught(&err)
+func contract(a, b labelled, needed func(label) bool) labelled {
 	shared := func(x labelled, l label) bool { return slices.Contains(x.labels, l) }
 	// Dimensions that only one has, or has with size 1, are summed first.
 	size := func(x labelled, l label) int { return x.t.shape[slices.Index(x.labels, l)] }
 	meets := func(l label) bool { return shared(a, l) && shared(b, l) && size(a, l) == size(b, l) }
 	one := a
-	a = try.To(a.sum(func(l label) bool { return needed(l) || meets(l) }))
-	b = try.To(b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) }))
+	a = a.sum(func(l label) bool { return needed(l) || meets(l) })
+	b = b.sum(func(l label) bool { return needed(l) || shared(one, l) && size(one, l) == size(b, l) })
 	var batch, left, right, inner []label
 	for _, l := range a.labels {
 		switch {
@@ -227,16 +217,15 @@ func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
 	}
 	labels := slices.Concat(batch, left, right)
 	if len(labels) > MaxDims {
-		return a, fmt.Errorf("a product has %d dimensions; a tensor has at most %d", len(labels), MaxDims)
+		try.Fail("a product has %d dimensions; a tensor has at most %d", len(labels), MaxDims)
 	}
 	if inner == nil {
-		x := try.To(a.arrange(labels, true))
-		y := try.To(b.arrange(labels, true))
-		t, err := Mul(x, y)
-		return labelled{t, labels}, err
+		x := a.arrange(labels, true)
+		y := b.arrange(labels, true)
+		return labelled{try.To(Mul(x, y)), labels}
 	}
-	x := try.To(a.matrix(batch, left, inner))
-	y := try.To(b.matrix(batch, inner, right))
+	x := a.matrix(batch, left, inner)
+	y := b.matrix(batch, inner, right)
 	t := try.To(MatMul(x, y))
 	shape := slices.Clone(t.shape[:len(batch)])
 	for _, l := range left {
@@ -245,14 +234,12 @@ func contract(a, b labelled, needed func(label) bool) (_ labelled, err error) {
 	for _, l := range right {
 		shape = append(shape, size(b, l))
 	}
-	t, err = Reshape(t, shape)
-	return labelled{t, labels}, err
+	return labelled{try.To(Reshape(t, shape)), labels}
 }
 
 // matrix views x as matrices, rows by columns, one for each index of batch.
-func (x labelled) matrix(batch, rows, cols []label) (_ *Tensor, err error) {
-	defer try.Caught(&err)
-	t := try.To(x.arrange(slices.Concat(batch, rows, cols), false))
+func (x labelled) matrix(batch, rows, cols []label) *Tensor {
+	t := x.arrange(slices.Concat(batch, rows, cols), false)
 	nb, nr := len(batch), len(batch)+len(rows)
-	return Reshape(t, append(slices.Clone(t.shape[:nb]), product(t.shape[nb:nr]), product(t.shape[nr:])))
+	return try.To(Reshape(t, append(slices.Clone(t.shape[:nb]), product(t.shape[nb:nr]), product(t.shape[nr:]))))
 }

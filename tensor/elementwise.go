@@ -35,7 +35,7 @@ const (
 	OpGe
 )
 
-type backward = func(n *node, g *Tensor, out []*Tensor) error
+type backward = func(n *node, g *Tensor, out []*Tensor)
 
 var binaryNames = [...]string{
 	OpAdd: "add", OpSub: "sub", OpMul: "mul", OpDiv: "div", OpFloorDiv: "floor_divide", OpMod: "remainder",
@@ -67,18 +67,15 @@ func (op BinaryOp) compares() bool { return op >= OpEq }
 
 // Binary computes a op b elementwise, broadcasting. Division of integers
 // gives float32; // and % of integers by zero are errors.
-func Binary(op BinaryOp, a, b *Tensor) (*Tensor, error) {
-	compute, err := op.computeType(promoteOperands(a, b))
-	if err != nil {
-		return nil, err
-	}
-	return binary(op, a, b, compute)
+func Binary(op BinaryOp, a, b *Tensor) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	return binary(op, a, b, op.computeType(promoteOperands(a, b))), nil
 }
 
 // BinaryScalar computes a op s, or s op a if swapped.
 func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	compute := try.To(op.computeType(promoteWeak(a.dtype, s.kind, true)))
+	compute := op.computeType(promoteWeak(a.dtype, s.kind, true))
 	if op.compares() && compute.IsInt() {
 		// An integer out of the type's range is compared in int64.
 		if s.fits(op.String(), compute) != nil {
@@ -88,23 +85,23 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 		return nil, err
 	}
 	if compute == dtype.BFloat16 {
-		return halfScalar(op, a, s, swapped)
+		return halfScalar(op, a, s, swapped), nil
 	}
 	recording := records(a, nil) && compute.IsFloat() && !op.compares()
 	simple := op <= OpMul || op == OpDiv && !swapped || op.compares()
 	if !simple && recording || op >= OpFloorDiv && op <= OpPow && compute.IsInt() {
 		b := newNumber(a.ctx, s, compute)
 		if swapped {
-			return binary(op, b, a, compute)
+			return binary(op, b, a, compute), nil
 		}
-		return binary(op, a, b, compute)
+		return binary(op, a, b, compute), nil
 	}
-	x := try.To(cast(op.String(), a, compute))
+	x := cast(op.String(), a, compute)
 	result := compute
 	if op.compares() {
 		result = dtype.Bool
 	}
-	out := try.To(newTensor(op.String(), a.ctx, a.shape, result))
+	out := newTensor(op.String(), a.ctx, a.shape, result)
 	kBinaryNumber(op, out, x, s, swapped)
 	if recording {
 		back := numberGrads[op]
@@ -117,22 +114,22 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 }
 
 // computeType returns the type in which op is computed for operands promoted to d.
-func (op BinaryOp) computeType(d dtype.Type) (dtype.Type, error) {
+func (op BinaryOp) computeType(d dtype.Type) dtype.Type {
 	switch {
 	case d == dtype.Complex64 || d == dtype.Float16:
-		return 0, StorageOnly(op.String(), d)
+		try.Ok(StorageOnly(op.String(), d))
 	case (op == OpDiv || op == OpAtan2) && !d.IsFloat():
-		return dtype.Float32, nil
+		return dtype.Float32
 	case d == dtype.Bool && op == OpSub:
-		return 0, fmt.Errorf("sub: bool tensors cannot be subtracted; compare them with != or cast with .to()")
+		try.Fail("sub: bool tensors cannot be subtracted; compare them with != or cast with .to()")
 	case d == dtype.Bool && (op == OpFloorDiv || op == OpMod || op == OpPow):
-		return 0, fmt.Errorf("%s: not defined for bool tensors; cast with .to()", op)
+		try.Fail("%s: not defined for bool tensors; cast with .to()", op)
 	case d == dtype.Bool && op == OpAdd:
-		return dtype.Bool, nil
+		return dtype.Bool
 	case d.IsFloat() && op >= OpAnd && op <= OpXor:
-		return 0, fmt.Errorf("%s: not defined for %s tensors; it needs bool or integers", op, d)
+		try.Fail("%s: not defined for %s tensors; it needs bool or integers", op, d)
 	}
-	return d, nil
+	return d
 }
 
 // StorageOnly is the error of an operation on a type that does not compute.
@@ -143,8 +140,7 @@ func StorageOnly(op string, d dtype.Type) error {
 	return fmt.Errorf("%s: %s tensors are for storage and communication; cast with .to(\"float32\") to compute", op, d)
 }
 
-func binary(op BinaryOp, a, b *Tensor, compute dtype.Type) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func binary(op BinaryOp, a, b *Tensor, compute dtype.Type) *Tensor {
 	if compute == dtype.BFloat16 {
 		return halfBinary(op, a, b)
 	}
@@ -153,10 +149,10 @@ func binary(op BinaryOp, a, b *Tensor, compute dtype.Type) (_ *Tensor, err error
 	if !sameShape(a.shape, b.shape) {
 		shape = try.To(BroadcastShape(op.String(), shapeArr[:0], a.shape, b.shape))
 	}
-	x := try.To(cast(op.String(), a, compute))
-	y := try.To(cast(op.String(), b, compute))
+	x := cast(op.String(), a, compute)
+	y := cast(op.String(), b, compute)
 	if op >= OpFloorDiv && op <= OpPow && compute.IsInt() {
-		try.Ok(checkIntegers(op, y))
+		checkIntegers(op, y)
 	}
 	result := compute
 	if op.compares() {
@@ -166,7 +162,7 @@ func binary(op BinaryOp, a, b *Tensor, compute dtype.Type) (_ *Tensor, err error
 	if c == nil {
 		c = b.ctx
 	}
-	out := try.To(newTensor(op.String(), c, shape, result))
+	out := newTensor(op.String(), c, shape, result)
 	kBinary(op, out, x, y)
 	info := &binaryGrads[op]
 	if info.back != nil && records(a, b) && result.IsFloat() {
@@ -178,29 +174,26 @@ func binary(op BinaryOp, a, b *Tensor, compute dtype.Type) (_ *Tensor, err error
 			n.save(out)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // checkIntegers refuses operands for which //, % and pow of integers have no result: a divisor of 0, a negative exponent.
-func checkIntegers(op BinaryOp, y *Tensor) error {
+func checkIntegers(op BinaryOp, y *Tensor) {
 	bad := OpEq
 	if op == OpPow {
 		bad = OpLt
 	}
-	found, err := newTensor(op.String(), y.ctx, y.shape, dtype.Bool)
-	if err != nil {
-		return err
-	}
+	found := newTensor(op.String(), y.ctx, y.shape, dtype.Bool)
 	kBinaryNumber(bad, found, y, Int(0), false)
 	switch {
 	case found.shapeOnly():
-		return nil
+		return
 	case !slices.Contains(Elems[bool](found), true):
-		return nil
+		return
 	case op == OpPow:
-		return fmt.Errorf("pow: integers to negative powers are not integers; cast with .to(\"float32\")")
+		try.Fail("pow: integers to negative powers are not integers; cast with .to(\"float32\")")
 	}
-	return fmt.Errorf("%s: integer division by zero", op)
+	try.Fail("%s: integer division by zero", op)
 }
 
 // Add computes a + b.
@@ -214,3 +207,101 @@ func Mul(a, b *Tensor) (*Tensor, error) { return Binary(OpMul, a, b) }
 
 // Div computes a / b.
 func Div(a, b *Tensor) (*Tensor, error) { return Binary(OpDiv, a, b) }
+
+func backAdd(_ *node, g *Tensor, out []*Tensor) {
+	out[0], out[1] = g, g
+}
+
+// numberGrads is binaryGrads for operations of a tensor with a number, which
+// is kept in the node.
+var numberGrads = [...]backward{OpAdd: backPass, OpSub: backPass, OpMul: backNumber(OpMul), OpDiv: backNumber(OpDiv)}
+
+func backNumber(op BinaryOp) backward {
+	return func(n *node, g *Tensor, out []*Tensor) {
+		out[0] = overwrite(n.op, g)
+		kBinaryNumber(op, out[0], g, n.number, false)
+	}
+}
+
+func backSub(n *node, g *Tensor, out []*Tensor) {
+	out[0] = g
+	if n.needs(1) {
+		out[1] = try.To(Unary(OpNeg, g))
+	}
+}
+
+func backMul(n *node, g *Tensor, out []*Tensor) {
+	if n.needs(0) {
+		out[0] = try.To(Mul(g, n.val(1)))
+	}
+	if n.needs(1) {
+		out[1] = try.To(Mul(g, n.val(0)))
+	}
+}
+
+func backDiv(n *node, g *Tensor, out []*Tensor) {
+	q := try.To(Div(g, n.val(1)))
+	out[0] = q
+	if n.needs(1) {
+		out[1] = try.To(chain(q).mul(n.val(0)).div(n.val(1)).unary(OpNeg).end())
+	}
+}
+
+func backMod(n *node, g *Tensor, out []*Tensor) {
+	out[0] = g
+	if n.needs(1) { // a % b = a - floor(a/b)·b
+		out[1] = try.To(chain(n.val(0)).div(n.val(1)).unary(OpFloor).mul(g).unary(OpNeg).end())
+	}
+}
+
+// backAtan2: the angle of (x, y) changes by (x dy - y dx) / (x² + y²).
+func backAtan2(n *node, g *Tensor, out []*Tensor) {
+	y, x := n.val(0), n.val(1)
+	square := try.To(Mul(x, x))
+	square = try.To(chain(y).mul(y).binary(OpAdd, square).end())
+	share := try.To(Div(g, square))
+	if n.needs(0) {
+		out[0] = try.To(Mul(share, x))
+	}
+	if n.needs(1) {
+		out[1] = try.To(chain(share).mul(y).unary(OpNeg).end())
+	}
+}
+
+func backPow(n *node, g *Tensor, out []*Tensor) {
+	a, b, y := n.val(0), n.val(1), n.val(2)
+	if n.needs(0) { // b·a^(b-1), and 0 where b is 0
+		less := try.To(BinaryScalar(OpSub, b, Float(1), false))
+		out[0] = try.To(chain(a).binary(OpPow, less).mul(b).mul(g).zeroWhere(b).end())
+	}
+	if n.needs(1) { // a^b·log a, and 0 where a^b is 0 (log 0 has no value there)
+		out[1] = try.To(chain(a).unary(OpLog).mul(y).mul(g).zeroWhere(y).end())
+	}
+}
+
+// zeroWhere puts zeros where x is 0.
+func (c chained) zeroWhere(x *Tensor) chained {
+	return c.then(func(t *Tensor) (*Tensor, error) {
+		mask, err := BinaryScalar(OpEq, x, Int(0), false)
+		if err != nil {
+			return nil, err
+		}
+		return MaskedFill(t, mask, Int(0))
+	})
+}
+
+// backExtreme passes the gradient to the operand that was chosen, and half of it to each if they are equal, as
+// PyTorch does.
+func backExtreme(n *node, g *Tensor, out []*Tensor) {
+	a, b, y := n.val(0), n.val(1), n.val(2)
+	tie, half := try.To(Binary(OpEq, a, b)), try.To(BinaryScalar(OpMul, g, Float(0.5), false))
+	half = try.To(Where(tie, half, g))
+	zero := newNumber(g.ctx, Int(0), g.dtype)
+	for i, x := range [2]*Tensor{a, b} {
+		if !n.needs(i) {
+			continue
+		}
+		chosen := try.To(Binary(OpEq, x, y))
+		out[i] = try.To(Where(chosen, half, zero))
+	}
+}

@@ -22,7 +22,7 @@ func (t *Tensor) String() string {
 	}
 	var values, imaginary []Scalar
 	t.eachPrinted(nil, func(off int) {
-		values = append(values, t.at(off))
+		values = append(values, t.Element(off))
 		if t.dtype == dtype.Complex64 {
 			imaginary = append(imaginary, Float(float64(imag(*(*complex64)(t.ptrAt(off))))))
 		}

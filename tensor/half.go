@@ -18,46 +18,54 @@ func half(ts ...*Tensor) bool {
 	return false
 }
 
-// narrow computes f in float32, for operands of which some are in bfloat16; nil stays nil. Its result is rounded to
-// bfloat16 if that is the operands' common type.
-func narrow(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
-	defer try.Caught(&err)
-	wide, dt := try.To2(widened(ts))
-	out, err := f(wide)
-	if err != nil || out.dtype != dtype.Float32 {
-		return out, err
+// A rounding is what is left to do for an operation whose operands were widened: its results are rounded to dt.
+type rounding struct {
+	on       bool
+	dt       dtype.Type
+	autocast *Context // autocast was on, and is turned on again
+}
+
+// narrow widens the operands in bfloat16, where there are any, for an operation in float32; a nil operand stays nil. Its result
+// is rounded to bfloat16 if that is the common type of the float operands. Usage: defer narrow(&x, &y).round(&result).
+func narrow(ts ...**Tensor) (r rounding) {
+	for _, t := range ts {
+		r.on = r.on || half(*t)
 	}
-	return Cast(out, dt)
+	if !r.on {
+		return r
+	}
+	r.dt = dtype.BFloat16
+	for _, t := range ts {
+		switch x := *t; {
+		case half(x):
+			*t = try.To(Cast(x, dtype.Float32))
+		case x != nil && x.dtype.IsFloat():
+			r.dt = Promote(r.dt, x.dtype)
+		}
+	}
+	return r
 }
 
 // precise is narrow for functions that need float32's digits: while autocast is on, their
 // results stay float32.
-func precise(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
-	defer try.Caught(&err)
-	wide, dt := try.To2(widened(ts))
-	out, err := f(wide)
-	if err != nil || out.dtype != dtype.Float32 || lowers(ts...) {
-		return out, err
+func precise(ts ...**Tensor) (r rounding) {
+	r = narrow(ts...)
+	for _, t := range ts {
+		r.on = r.on && !lowers(*t)
 	}
-	return Cast(out, dt)
+	return r
 }
 
-// widened is ts with bfloat16 tensors as float32, and the common type of the float tensors.
-func widened(ts []*Tensor) (_ []*Tensor, _ dtype.Type, err error) {
-	defer try.Caught(&err)
-	wide, dt := make([]*Tensor, len(ts)), dtype.BFloat16
-	for i, t := range ts {
-		wide[i] = t
-		switch {
-		case t == nil:
-			continue
-		case half(t):
-			wide[i] = try.To(Cast(t, dtype.Float32))
-		case t.dtype.IsFloat():
-			dt = Promote(dt, t.dtype)
+// round rounds results in float32; other results stay as they are.
+func (r rounding) round(results ...**Tensor) {
+	if r.autocast != nil {
+		r.autocast.Autocast(true)
+	}
+	for _, t := range results {
+		if r.on && *t != nil && (*t).dtype == dtype.Float32 {
+			*t = try.To(Cast(*t, r.dt))
 		}
 	}
-	return wide, dt, nil
 }
 
 // lowers reports whether autocast applies to these operands.
@@ -91,20 +99,26 @@ func lowProduct(ts ...*Tensor) bool {
 	return true
 }
 
-// lowered computes a product that has no bfloat16 kernel: f in float32, on operands rounded to bfloat16, with its
-// result rounded. Products of such numbers are exact in float32.
-func lowered(f func(ts []*Tensor) (*Tensor, error), ts ...*Tensor) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+// lowered is narrow for a product that has no bfloat16 kernel: it is computed in float32, on operands rounded to bfloat16.
+// Products of such numbers are exact in float32. Any other product is left as it is.
+func lowered(ts ...**Tensor) (r rounding) {
+	var operands [3]*Tensor
 	for i, t := range ts {
-		if t == nil {
-			continue
+		operands[i] = *t
+	}
+	if !lowProduct(operands[:]...) {
+		return r
+	}
+	for _, t := range ts {
+		if *t != nil {
+			*t = try.To(Cast(*t, dtype.BFloat16))
 		}
-		ts[i] = try.To(Cast(t, dtype.BFloat16))
 	}
-	if c := ts[0].ctx; c != nil {
-		defer c.Autocast(c.Autocast(false))
+	r = narrow(ts...)
+	if c := operands[0].ctx; c != nil && c.Autocast(false) {
+		r.autocast = c
 	}
-	return narrow(f, ts...)
+	return r
 }
 
 // computable is the type of a type's gradients: float32 for storage types.
@@ -116,49 +130,48 @@ func computable(d dtype.Type) dtype.Type {
 }
 
 // halfBinary computes op on operands whose common type is bfloat16.
-func halfBinary(op BinaryOp, a, b *Tensor) (_ *Tensor, err error) {
-	defer try.Caught(&err)
-	x := try.To(Cast(a, dtype.BFloat16))
-	y := try.To(Cast(b, dtype.BFloat16))
-	f := narrow
+func halfBinary(op BinaryOp, a, b *Tensor) (result *Tensor) {
+	a, b = try.To(Cast(a, dtype.BFloat16)), try.To(Cast(b, dtype.BFloat16))
 	if op == OpPow {
-		f = precise
+		defer precise(&a, &b).round(&result)
+	} else {
+		defer narrow(&a, &b).round(&result)
 	}
-	return f(func(t []*Tensor) (*Tensor, error) { return binary(op, t[0], t[1], dtype.Float32) }, x, y)
+	return binary(op, a, b, dtype.Float32)
 }
 
 // scales reports whether an operation with a plain number uses it in float32; others round it to bfloat16, as in PyTorch.
 func (op BinaryOp) scales() bool { return op == OpMul || op == OpDiv }
 
 // halfScalar computes a, which is in bfloat16, with a number.
-func halfScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (*Tensor, error) {
+func halfScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (result *Tensor) {
 	if !op.scales() {
-		s = newNumber(a.ctx, s, dtype.BFloat16).at(0)
+		s = newNumber(a.ctx, s, dtype.BFloat16).Element(0)
 	}
-	f := narrow
 	if op == OpPow {
-		f = precise
+		defer precise(&a).round(&result)
+	} else {
+		defer narrow(&a).round(&result)
 	}
-	return f(func(t []*Tensor) (*Tensor, error) { return BinaryScalar(op, t[0], s, swapped) }, a)
+	return try.To(BinaryScalar(op, a, s, swapped))
 }
 
 // halfUnary applies a function to elements in bfloat16.
-func halfUnary(op UnaryOp, a *Tensor) (*Tensor, error) {
-	f := narrow
+func halfUnary(op UnaryOp, a *Tensor) (result *Tensor) {
 	switch op {
 	case OpExp, OpExpm1, OpLog, OpLog1p, OpReciprocal, OpTan, OpAsin, OpAcos:
-		f = precise
+		defer precise(&a).round(&result)
+	default:
+		defer narrow(&a).round(&result)
 	}
-	return f(func(t []*Tensor) (*Tensor, error) { return Unary(op, t[0]) }, a)
+	return try.To(Unary(op, a))
 }
 
 // halfInPlace makes t, which is in bfloat16, t op y.
-func halfInPlace(op BinaryOp, t, y *Tensor) (err error) {
-	defer try.Caught(&err)
+func halfInPlace(op BinaryOp, t, y *Tensor) {
 	name := op.String() + "_"
-	x := try.To(cast(name, t, dtype.Float32))
-	y = try.To(cast(name, y, dtype.Float32))
+	x := cast(name, t, dtype.Float32)
+	y = cast(name, y, dtype.Float32)
 	kBinary(op, x, x, y)
 	kCast(t, x)
-	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // bits16 makes a bfloat16 tensor of these patterns.
 func bits16(c *Context, bits ...uint16) *Tensor {
-	x := must(newTensor("test", c, []int{len(bits)}, dtype.BFloat16))
+	x := newTensor("test", c, []int{len(bits)}, dtype.BFloat16)
 	copy(Elems[uint16](x), bits)
 	return x
 }
@@ -151,8 +151,8 @@ func TestHalfFunctions(t *testing.T) {
 				if got.dtype != dtype.BFloat16 || want.dtype != dtype.Float32 {
 					t.Fatalf("%s: %s and %s", where, got.dtype, want.dtype)
 				}
-				rounded := Elems[uint16](must(contiguous(must(Cast(want.Detach(), dtype.BFloat16)))))
-				for i, v := range Elems[uint16](must(contiguous(got.Detach()))) {
+				rounded := Elems[uint16](contiguous(must(Cast(want.Detach(), dtype.BFloat16))))
+				for i, v := range Elems[uint16](contiguous(got.Detach())) {
 					if v != rounded[i] {
 						t.Fatalf("%s: element %d is %#04x, want %#04x", where, i, v, rounded[i])
 					}
@@ -246,7 +246,7 @@ func TestHalfProducts(t *testing.T) {
 		c.Autocast(false)
 		near(t, p, 0.13, []int{4, 2, 3, 6}, list(must(MatMul(round(a), round(b))))...)
 		check(t, p.Backward(must(Ones(c, p.shape, dtype.BFloat16)), false))
-		near(t, a.grad, 1e-3, a.shape, list(must(sumTo(must(MatMul(must(Ones(c, p.shape, dtype.Float32)), must(Transpose(round(b), 1, 2)))), a.shape)))...)
+		near(t, a.grad, 1e-3, a.shape, list(sumTo(must(MatMul(must(Ones(c, p.shape, dtype.Float32)), must(Transpose(round(b), 1, 2)))), a.shape))...)
 		turned := must(Transpose(must(Cast(a.Detach(), dtype.BFloat16)), 2, 3))
 		if q := must(MatMul(turned, must(Cast(a.Detach(), dtype.BFloat16)))); q.dtype != dtype.BFloat16 {
 			t.Fatalf("%s", q.dtype)

@@ -1,10 +1,12 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
+	"drun/kernel"
 	"drun/kernel/dtype"
 )
 
@@ -44,7 +46,7 @@ func ints(c *Context, shape []int, values ...int64) *Tensor {
 
 // list gives all elements in row-major order.
 func list(t *Tensor) []float64 {
-	x := must(cast("list", must(contiguous(t.Detach())), dtype.Float64))
+	x := cast("list", contiguous(t.Detach()), dtype.Float64)
 	return append([]float64{}, Elems[float64](x)...)
 }
 
@@ -90,3 +92,31 @@ func fail[T any](t *testing.T, parts ...string) func(T, error) {
 }
 
 func scalar(t *Tensor) float64 { return must(t.Item()).Float() }
+
+func bitsOf(ts ...*Tensor) (bits []uint32) {
+	for _, t := range ts {
+		for _, v := range Elems[float32](contiguous(t)) {
+			bits = append(bits, math.Float32bits(v))
+		}
+	}
+	return bits
+}
+
+// everyPath runs f on all paths that the machine has, with 1 to 3 threads.
+func everyPath(t *testing.T, f func(where string)) {
+	path, threads := kernel.Path(), kernel.Threads()
+	defer func() {
+		check(t, kernel.SetPath(path))
+		kernel.SetThreads(threads)
+	}()
+	for _, p := range kernel.Paths() {
+		for n := 1; n <= 3; n++ {
+			check(t, kernel.SetPath(p))
+			kernel.SetThreads(n)
+			if kernel.Path() != p || kernel.Threads() != n {
+				t.Fatalf("%s with %d threads runs, not %s with %d", kernel.Path(), kernel.Threads(), p, n)
+			}
+			f(fmt.Sprintf("%s with %d threads", p, n))
+		}
+	}
+}

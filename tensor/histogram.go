@@ -44,18 +44,14 @@ func HistogramAt(t, edges, weight *Tensor, density bool) (*Tensor, error) {
 func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apart float64) (_ *Tensor, err error) {
 	defer try.CaughtAs(op, &err)
 	try.Ok(NeedFloat(op, t))
-	if bins < 1 || bins > MaxValues() {
-		return nil, fmt.Errorf("%s: %d bins cannot be made", op, bins)
-	}
+	try.FailIf(bins < 1 || bins > MaxValues(), "%s: %d bins cannot be made", op, bins)
 	if ofData && t.n > 0 {
-		lo, hi = try.To(Min(t.Detach())).at(0).f, try.To(Max(t.Detach())).at(0).f
+		lo, hi = try.To(Min(t.Detach())).Element(0).f, try.To(Max(t.Detach())).Element(0).f
 	}
 	if lo == hi {
 		lo, hi = lo-apart, hi+apart
 	}
-	if !(lo < hi) || math.IsInf(lo, 0) || math.IsInf(hi, 0) {
-		return nil, fmt.Errorf("%s: there are no bins from %v to %v", op, lo, hi)
-	}
+	try.FailIf(!(lo < hi) || math.IsInf(lo, 0) || math.IsInf(hi, 0), "%s: there are no bins from %v to %v", op, lo, hi)
 	return Linspace(t.ctx, lo, hi, bins+1, t.dtype)
 }
 
@@ -77,9 +73,7 @@ func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, er
 	if weight != nil {
 		weights = Elems[float64](w)
 	}
-	if !slices.IsSorted(at) || slices.ContainsFunc(at, func(x float64) bool { return x != x }) {
-		return nil, fmt.Errorf("%s: the edges must ascend", op)
-	}
+	try.FailIf(!slices.IsSorted(at) || slices.ContainsFunc(at, func(x float64) bool { return x != x }), "%s: the edges must ascend", op)
 	counts := make([]float64, len(at)-1)
 	last := len(counts)
 	for i, x := range values {

@@ -83,12 +83,12 @@ func parseItem(s string) (IndexItem, error) {
 // tensors pick elements.
 func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	v, picks, err := indexView(t, items)
-	if err != nil || len(picks) == 0 {
-		return v, err
+	v, picks := indexView(t, items)
+	if len(picks) == 0 {
+		return v, nil
 	}
 	if len(picks) == 1 && picks[0].t.dtype != dtype.Bool {
-		return takeAt(v, picks[0].dim, picks[0].t)
+		return takeAt(v, picks[0].dim, picks[0].t), nil
 	}
 	p := try.To(find("index", v, picks))
 	return p.take(v)
@@ -96,8 +96,7 @@ func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
 
 // indexView applies all of an index but the tensors in it, which are returned
 // with the dimensions they apply to.
-func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error) {
-	defer try.Caught(&err)
+func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick) {
 	uses, ellipsis := 0, false
 	for _, it := range items {
 		switch it.Kind {
@@ -111,13 +110,13 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			}
 		case IndexEllipsis:
 			if ellipsis {
-				return nil, nil, fmt.Errorf("index: only one ... is allowed")
+				try.Fail("index: only one ... is allowed")
 			}
 			ellipsis = true
 		}
 	}
 	if uses > len(t.shape) {
-		return nil, nil, fmt.Errorf("index: %d indices for a tensor of %d dimensions (shape %s)", uses, len(t.shape), ShapeString(t.shape))
+		try.Fail("index: %d indices for a tensor of %d dimensions (shape %s)", uses, len(t.shape), ShapeString(t.shape))
 	}
 	v = t
 	d := 0    // dimension of v that comes next
@@ -128,16 +127,16 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			d += len(t.shape) - uses
 			orig += len(t.shape) - uses
 		case IndexNewAxis:
-			if v, err = Unsqueeze(v, d); err != nil {
-				return nil, nil, try.As("index", err)
-			}
+			var err error
+			v, err = Unsqueeze(v, d)
+			try.Ok(try.As("index", err))
 			d++
 		case IndexInt:
 			i := try.To(index("index", it.I, v.shape[d], orig))
 			v = selectDim(v, d, i)
 			orig++
 		case IndexSlice:
-			start, count, step := try.To3(it.resolve(v.shape[d]))
+			start, count, step := it.resolve(v.shape[d])
 			if count != v.shape[d] || step != 1 {
 				v = sliceDim(v, d, start, count, step)
 			}
@@ -145,7 +144,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 			orig++
 		case IndexTensor:
 			if it.T.dtype != dtype.Bool && !it.T.dtype.IsInt() {
-				return nil, nil, fmt.Errorf("index: a tensor of %s cannot be an index; use an integer or bool tensor", it.T.dtype)
+				try.Fail("index: a tensor of %s cannot be an index; use an integer or bool tensor", it.T.dtype)
 			}
 			p := pick{d, it.T}
 			if p.t.dtype == dtype.Bool {
@@ -159,7 +158,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick, err error
 	if v == t { // x[:] is a new tensor, as every index is
 		v = sliceAll(t)
 	}
-	return v, picks, nil
+	return v, picks
 }
 
 func sliceAll(t *Tensor) *Tensor {
@@ -168,13 +167,13 @@ func sliceAll(t *Tensor) *Tensor {
 }
 
 // resolve applies Python's rules for slices to a dimension.
-func (it IndexItem) resolve(size int) (start, count, step int, err error) {
+func (it IndexItem) resolve(size int) (start, count, step int) {
 	step = 1
 	if it.Step != nil {
 		step = *it.Step
 	}
 	if step <= 0 {
-		return 0, 0, 0, fmt.Errorf("index: the step of a slice must be positive, not %d; use flip to reverse", step)
+		try.Fail("index: the step of a slice must be positive, not %d; use flip to reverse", step)
 	}
 	clampTo := func(p *int, missing int) int {
 		if p == nil {
@@ -190,7 +189,7 @@ func (it IndexItem) resolve(size int) (start, count, step int, err error) {
 	if stop > start {
 		count = (stop-start-1)/step + 1
 	}
-	return start, count, step, nil
+	return start, count, step
 }
 
 // SetIndex is x[items] = v: in place, with v broadcast. Of several elements for one position the last wins.
@@ -228,23 +227,22 @@ func setIndex(op string, t *Tensor, items []IndexItem, v *Tensor, add bool) (err
 	if records(v, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}
-	place, picks := try.To2(indexView(t.Detach(), items))
+	place, picks := indexView(t.Detach(), items)
 	if len(picks) > 0 {
 		p := try.To(find(op, place, picks))
 		try.Ok(p.put(op, place, v, add))
 		t.modified(op, v, backPut(items, *p, add), p.index)
 		return nil
 	}
-	try.Ok(assign(op, place, v))
+	assign(op, place, v)
 	items = slices.Clone(items)
-	t.modified(op, v, func(n *node, g *Tensor, out []*Tensor) error {
-		part, _ := try.To2(indexView(g, items))
+	t.modified(op, v, func(n *node, g *Tensor, out []*Tensor) {
+		part, _ := indexView(g, items)
 		out[1] = part
 		rest := try.To(Clone(g))
-		hole, _ := try.To2(indexView(rest, items))
+		hole, _ := indexView(rest, items)
 		fill(hole, Int(0))
 		out[0] = rest
-		return nil
 	})
 	return nil
 }

@@ -44,10 +44,9 @@ func CopyInto(t, src *Tensor) (err error) {
 	defer try.Caught(&err)
 	try.Ok(t.mayModify("copy_"))
 	try.Ok(t.mayModifyView("copy_", src))
-	try.Ok(assign("copy_", t, src))
-	t.modified("copy_", src, func(_ *node, g *Tensor, out []*Tensor) error {
+	assign("copy_", t, src)
+	t.modified("copy_", src, func(_ *node, g *Tensor, out []*Tensor) {
 		out[1] = g
-		return nil
 	})
 	return nil
 }
@@ -60,7 +59,7 @@ func (t *Tensor) Fill(value Scalar) (err error) {
 	try.Ok(value.fits("fill_", t.dtype))
 	fill(t, value)
 	t.st.version++
-	t.modified("fill_", nil, func(*node, *Tensor, []*Tensor) error { return nil })
+	t.modified("fill_", nil, func(*node, *Tensor, []*Tensor) {})
 	return nil
 }
 
@@ -72,7 +71,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 		return fmt.Errorf("%s: there is no such operation in place", name)
 	}
 	try.Ok(t.checkInPlace(name, b))
-	compute := try.To(op.computeType(t.dtype))
+	compute := op.computeType(t.dtype)
 	if compute != t.dtype {
 		return fmt.Errorf("%s: the result is of type %s and does not go into a %s tensor", name, compute, t.dtype)
 	}
@@ -85,7 +84,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 	if half(t) && b.number && op.scales() {
 		to = dtype.Float32
 	}
-	y := try.To(cast(name, b, to))
+	y := cast(name, b, to)
 	if y.st == t.st && (y.off != t.off || !sameShape(y.strides, t.strides)) {
 		y = try.To(Clone(y.Detach()))
 	}
@@ -100,7 +99,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 		saved = []*Tensor{old, y}
 	}
 	if half(t) {
-		try.Ok(halfInPlace(op, t, y))
+		halfInPlace(op, t, y)
 	} else {
 		kBinary(op, t, t, y)
 	}

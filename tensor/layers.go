@@ -12,10 +12,10 @@ import (
 func Embedding(weight, idx *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if len(weight.shape) != 2 {
-		return nil, fmt.Errorf("embedding: the weight must be (n, dim), not shape %s", ShapeString(weight.shape))
+		try.Fail("embedding: the weight must be (n, dim), not shape %s", ShapeString(weight.shape))
 	}
 	try.To(EmbeddingRows(idx, weight.shape[0]))
-	return takeNamed("embedding", weight, 0, idx)
+	return takeNamed("embedding", weight, 0, idx), nil
 }
 
 // EmbeddingRows returns the elements of an index in order; the slice may be the index's memory.
@@ -23,7 +23,7 @@ func Embedding(weight, idx *Tensor) (_ *Tensor, err error) {
 func EmbeddingRows(idx *Tensor, rows int) (_ []int64, err error) {
 	defer try.Caught(&err)
 	if !idx.dtype.IsInt() {
-		return nil, fmt.Errorf("embedding: indices must be integers, not %s", idx.dtype)
+		try.Fail("embedding: indices must be integers, not %s", idx.dtype)
 	}
 	b := build("embedding", idx)
 	x := b.indices(idx)
@@ -41,21 +41,19 @@ func EmbeddingRows(idx *Tensor, rows int) (_ []int64, err error) {
 
 // Dropout sets elements to zero with probability p and divides the others by
 // 1-p. The mask comes from g, which moves on.
-func Dropout(x *Tensor, p float64, g *Generator) (_ *Tensor, err error) {
+func Dropout(x *Tensor, p float64, g *Generator) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(x) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return Dropout(t[0], p, g) }, x)
-	}
+	defer narrow(&x).round(&result)
 	const op = "dropout"
 	try.Ok(NeedFloat(op, x))
 	if !(p >= 0 && p <= 1) {
-		return nil, fmt.Errorf("%s: the probability must be between 0 and 1, not %v", op, p)
+		try.Fail("%s: the probability must be between 0 and 1, not %v", op, p)
 	}
 	at, keep := g.draw(x.dtype, x.n), 1-p
 	apply := func(t *Tensor) (_ *Tensor, err error) {
 		defer try.Caught(&err)
 		if keep == 0 {
-			return zeros(op, t.ctx, t.shape, t.dtype)
+			return zeros(op, t.ctx, t.shape, t.dtype), nil
 		}
 		b := build(op, t)
 		in, out := b.contiguous(t), b.like(t.shape...)
@@ -65,9 +63,8 @@ func Dropout(x *Tensor, p float64, g *Generator) (_ *Tensor, err error) {
 	}
 	out := try.To(apply(x))
 	if records(x, nil) {
-		record(out, op, func(_ *node, g *Tensor, out []*Tensor) (err error) {
-			out[0], err = apply(g)
-			return err
+		record(out, op, func(_ *node, g *Tensor, out []*Tensor) {
+			out[0] = try.To(apply(g))
 		}, x)
 	}
 	return out, nil
@@ -77,15 +74,11 @@ func Dropout(x *Tensor, p float64, g *Generator) (_ *Tensor, err error) {
 // the largest index.
 func OneHot(t *Tensor, classes int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if !t.dtype.IsInt() {
-		return nil, fmt.Errorf("one_hot: needs integers, not %s", t.dtype)
-	}
+	try.FailIf(!t.dtype.IsInt(), "one_hot: needs integers, not %s", t.dtype)
 	if classes < 0 {
-		if t.n == 0 {
-			return nil, fmt.Errorf("one_hot: the largest index of an empty tensor is unknown; give the number of classes")
-		}
+		try.FailIf(t.n == 0, "one_hot: the largest index of an empty tensor is unknown; give the number of classes")
 		top := try.To(Max(t))
-		classes = int(top.at(0).i) + 1
+		classes = int(top.Element(0).i) + 1
 	}
 	b := build("one_hot", t)
 	ix := b.indices(t)
@@ -93,7 +86,7 @@ func OneHot(t *Tensor, classes int) (_ *Tensor, err error) {
 	v := Elems[int64](out)
 	for i, k := range Elems[int64](ix) {
 		if k < 0 || k >= int64(classes) {
-			return nil, fmt.Errorf("one_hot: index %d is out of range for %d classes: expected 0 to %d", k, classes, classes-1)
+			try.Fail("one_hot: index %d is out of range for %d classes: expected 0 to %d", k, classes, classes-1)
 		}
 		v[i*classes+int(k)] = 1
 	}
@@ -105,27 +98,127 @@ func OneHot(t *Tensor, classes int) (_ *Tensor, err error) {
 func BinCount(t, weights *Tensor, minlength int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "bincount"
-	if len(t.shape) != 1 || !t.dtype.IsInt() {
-		return nil, fmt.Errorf("%s: needs a one-dimensional integer tensor, not %s of shape %s", op, t.dtype, ShapeString(t.shape))
-	}
+	try.FailIf(len(t.shape) != 1 || !t.dtype.IsInt(), "%s: needs a one-dimensional integer tensor, not %s of shape %s", op, t.dtype, shaped(t.shape))
 	b := build(op, t)
 	ix, n := b.indices(t), minlength
 	for _, k := range Elems[int64](ix) {
 		if k < 0 {
-			return nil, fmt.Errorf("%s: the numbers must not be negative, and one is %d", op, k)
+			try.Fail("%s: the numbers must not be negative, and one is %d", op, k)
 		}
 		if k >= maxElems {
-			return nil, fmt.Errorf("%s: %d is too large a number to count up to", op, k)
+			try.Fail("%s: %d is too large a number to count up to", op, k)
 		}
 		n = max(n, int(k)+1)
 	}
 	if weights == nil {
 		weights = try.To(Ones(t.ctx, t.shape, dtype.Int64))
 	}
-	if !sameShape(weights.shape, t.shape) {
-		return nil, fmt.Errorf("%s: weights of shape %s do not fit shape %s", op, ShapeString(weights.shape), ShapeString(t.shape))
-	}
+	try.FailIf(!sameShape(weights.shape, t.shape), "%s: weights of shape %s do not fit shape %s", op, shaped(weights.shape), shaped(t.shape))
 	try.To(computing(weights.dtype, op))
 	out := b.zeros(weights.dtype, n)
-	return out, scatterInto(op, out, 0, ix, weights.Detach(), true)
+	scatterInto(op, out, 0, ix, weights.Detach(), true)
+	return out, nil
+}
+
+// Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,
+// in), and bias (out) may be nil.
+func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	nx := len(x.shape)
+	if nx == 0 || len(weight.shape) != 2 || x.shape[nx-1] != weight.shape[1] {
+		try.Fail("linear: an input of shape %s does not fit a weight of shape %s: its last size must be the weight's second", ShapeString(x.shape), ShapeString(weight.shape))
+	}
+	n := weight.shape[0]
+	fitsBias("linear", weight, bias, n)
+	low, dt := lowProduct(x, weight, bias), dtype.BFloat16
+	if !low {
+		sameFloat("linear", x, weight, bias)
+		dt = x.dtype
+	}
+	k := weight.shape[1]
+	rows := product(x.shape[:nx-1])
+	flat := rowsOf(x, rows, k)
+	var arr [8]int
+	b := build("linear", x)
+	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.of(dt, append(append(arr[:0], x.shape[:nx-1]...), n)...)
+	if low && beta != nil { // as bfloat16, which is added in float32
+		beta = b.cast(b.cast(beta, dtype.BFloat16), dtype.Float32)
+	}
+	kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false)
+	if recordsAny(x, weight, bias) {
+		back := backLinear
+		if low {
+			back = backLinearHalf
+		}
+		record(out, "linear", back, x, weight, bias).save(flat, w)
+	}
+	return out, nil
+}
+
+// fitsBias checks that the bias of a layer, if it has one, has n elements.
+func fitsBias(op string, weight, bias *Tensor, n int) {
+	if bias != nil && (len(bias.shape) != 1 || bias.shape[0] != n) {
+		try.Fail("%s: a bias of shape %s does not fit a weight of shape %s", op, ShapeString(bias.shape), ShapeString(weight.shape))
+	}
+}
+
+func backLinear(n *node, g *Tensor, out []*Tensor) { linearGrads(false, n, g, out) }
+
+func backLinearHalf(n *node, g *Tensor, out []*Tensor) { linearGrads(true, n, g, out) }
+
+func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) {
+	x, w := n.val(0), n.val(1)
+	g = rowsOf(g, x.shape[0], w.shape[0])
+	if n.needs(0) {
+		dx := matmul(g.dtype, low, g, w)
+		if out[0] = dx; !sameShape(dx.shape, n.in[0].shape()) {
+			out[0] = try.To(Reshape(dx, n.in[0].shape()))
+		}
+	}
+	rows, wide, k := g.shape[0], w.shape[0], w.shape[1]
+	if n.needs(1) {
+		dw, add := n.place(1, g)
+		if dw == nil {
+			dw = newTensor("linear", g.ctx, w.shape, g.dtype)
+			out[1] = dw
+		}
+		kGemm("linear", low, factor{t: dw, ld: max(k, 1)}, factor{t: g, ld: max(wide, 1), trans: true}, factor{t: x, ld: max(k, 1)},
+			1, wide, k, rows, nil, add)
+	}
+	if n.needs(2) {
+		if n.in[2].leaf != nil && n.in[2].leaf.grad == nil {
+			if db, _ := n.place(2, g); db != nil {
+				kReduce(reduceSum, db, g, 1, rows, wide)
+				return
+			}
+		}
+		out[2] = reduceDims("sum", reduceSum, g, []int{0}, false)
+	}
+	alive(g)
+}
+
+// rowsOf is t's memory as a contiguous matrix, never recorded.
+func rowsOf(t *Tensor, rows, cols int) *Tensor {
+	if len(t.shape) == 2 && t.contiguous {
+		return t
+	}
+	x := contiguous(t)
+	v := viewOf(x, 2)
+	v.shape[0], v.shape[1] = rows, cols
+	setContiguous(v.strides, v.shape)
+	return v.seal()
+}
+
+// sameFloat checks that the operands of a layer have one computing type; nil
+// operands are skipped.
+func sameFloat(op string, x *Tensor, others ...*Tensor) {
+	if !half(x) {
+		try.Ok(NeedFloat(op, x))
+	}
+	for _, t := range others {
+		if t != nil && t.dtype != x.dtype {
+			try.Fail("%s: dtypes %s and %s differ; cast with .to()", op, x.dtype, t.dtype)
+		}
+	}
+	try.Ok(NeedFloat(op, x))
 }

@@ -1,10 +1,9 @@
 package tensor
 
 import (
-	"fmt"
-
 	"drun/internal/try"
 	"drun/kernel"
+	"drun/kernel/dtype"
 )
 
 // A Reduction says how a loss combines the losses of the samples.
@@ -30,19 +29,17 @@ func (r Reduction) apply(t *Tensor) (*Tensor, error) {
 
 // classes checks and flattens the operands of a classification loss: scores
 // (N, C) or (N, C, d…), and targets (N) or (N, d…) of classes.
-func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
-	defer try.Caught(&err)
+func classes(op string, x, target *Tensor) (rows, ix *Tensor) {
 	try.Ok(NeedFloat(op, x))
 	if !target.dtype.IsInt() {
-		return nil, nil, fmt.Errorf("%s: targets must be integers (class numbers), not %s", op, target.dtype)
+		try.Fail("%s: targets must be integers (class numbers), not %s", op, target.dtype)
 	}
 	d := 1
 	if len(x.shape) == 1 {
 		d = 0
 	}
 	if len(x.shape) == 0 || !sameShape(target.shape, ReducedShape(x.shape, []int{d}, false)) {
-		return nil, nil, fmt.Errorf("%s: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
-			op, ShapeString(target.shape), ShapeString(x.shape))
+		try.Fail("%s: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)", op, ShapeString(target.shape), ShapeString(x.shape))
 	}
 	rows = x
 	if len(x.shape) > 2 {
@@ -59,10 +56,10 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor, err error) {
 	ix = b.indices(target)
 	for i, c := range Elems[int64](ix) {
 		if (c < 0 || c >= int64(x.shape[d])) && c != ignoreTarget {
-			return nil, nil, fmt.Errorf("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, c, i, x.shape[d], x.shape[d]-1)
+			try.Fail("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, c, i, x.shape[d], x.shape[d]-1)
 		}
 	}
-	return rows, ix, nil
+	return rows, ix
 }
 
 // ignoreTarget marks a sample that does not count, as in PyTorch.
@@ -82,16 +79,14 @@ func countTargets(ix *Tensor) int {
 // target class. scores are (N, C) or (N, C, d…); target is (N) or (N, d…) of
 // class numbers, where -100 leaves the sample out, or probabilities of the
 // scores' shape and type.
-func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
+func CrossEntropy(scores, target *Tensor, r Reduction) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(scores, target) {
-		return precise(func(t []*Tensor) (*Tensor, error) { return CrossEntropy(t[0], t[1], r) }, scores, target)
-	}
+	defer precise(&scores, &target).round(&result)
 	const op = "cross_entropy"
 	if target.dtype.IsFloat() {
-		return softCrossEntropy(scores, target, r)
+		return softCrossEntropy(scores, target, r), nil
 	}
-	x, ix := try.To2(classes(op, scores, target))
+	x, ix := classes(op, scores, target)
 	rows, n := x.shape[0], x.shape[1]
 	b := build(op, x)
 	loss, lse := b.like(rows), b.like(rows)
@@ -112,7 +107,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
 		out.view = false
 	}
 	if records(x, nil) {
-		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
+		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
 			x, lse, ix, step := nd.val(0), nd.val(1), nd.val(2), 0
 			if r == ReduceNone {
 				step = 1
@@ -121,7 +116,6 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
 			out[0], g = b.like(x.shape...), b.contiguous(g)
 			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), Elems[int64](ix))
 			alive(g)
-			return nil
 		}, x).save(x, lse, ix)
 	}
 	Discard(lse)
@@ -129,31 +123,31 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
 }
 
 // softCrossEntropy takes probabilities as targets.
-func softCrossEntropy(scores, target *Tensor, r Reduction) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func softCrossEntropy(scores, target *Tensor, r Reduction) *Tensor {
 	if !sameShape(scores.shape, target.shape) || len(scores.shape) == 0 {
 		hint := ""
 		if len(target.shape) == 1 && len(scores.shape) == 2 && target.n == scores.shape[0] {
 			hint = ": class numbers are integers, target.long()"
 		}
-		return nil, fmt.Errorf("cross_entropy: probabilities of shape %s do not fit scores of shape %s%s", ShapeString(target.shape), ShapeString(scores.shape), hint)
+		try.Fail("cross_entropy: probabilities of shape %s do not fit scores of shape %s%s", ShapeString(target.shape), ShapeString(scores.shape), hint)
 	}
-	try.Ok(sameFloat("cross_entropy", scores, target))
+	sameFloat("cross_entropy", scores, target)
 	d := min(1, len(scores.shape)-1)
-	return chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
-		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).then(r.apply).end()
+	return try.To(chain(scores).then(func(t *Tensor) (*Tensor, error) { return LogSoftmax(t, d) }).mul(target).
+		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).then(r.apply).end())
 }
 
-// NLLLoss is minus the score of the target class; scores are logarithms of
-// probabilities.
-func NLLLoss(logp, target *Tensor, r Reduction) (_ *Tensor, err error) {
+// NLLLoss is minus the score of the target class, times its weight, unless weight is nil; scores are logarithms of
+// probabilities. Samples whose target is ignore do not count.
+func NLLLoss(logp, target, weight *Tensor, ignore int64, r Reduction) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(logp) {
-		return precise(func(t []*Tensor) (*Tensor, error) { return NLLLoss(t[0], target, r) }, logp)
-	}
-	x, ix := try.To2(classes("nll_loss", logp, target))
-	if countTargets(ix) != ix.n {
-		return NLLLossWith(logp, target, nil, ignoreTarget, r)
+	defer precise(&logp, &weight).round(&result)
+	const op = "nll_loss"
+	o := ClassOptions{Weight: weight, Ignore: ignore}
+	ids := ignoring(op, target, ignore, o.classes(op, logp))
+	x, ix := classes(op, logp, ids)
+	if weight != nil || countTargets(ix) != ix.n {
+		return classLoss(op, x, ix, target.shape, o, r), nil
 	}
 	column := try.To(View(ix, []int{ix.n, 1}))
 	return chain(x).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
@@ -164,14 +158,127 @@ func NLLLoss(logp, target *Tensor, r Reduction) (_ *Tensor, err error) {
 // target's class.
 func Accuracy(scores, target *Tensor) (_ float64, err error) {
 	defer try.Caught(&err)
-	if len(scores.shape) != 2 || len(target.shape) != 1 || target.shape[0] != scores.shape[0] {
-		return 0, fmt.Errorf("accuracy: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)",
-			ShapeString(target.shape), ShapeString(scores.shape))
-	}
+	try.FailIf(len(scores.shape) != 2 || len(target.shape) != 1 || target.shape[0] != scores.shape[0],
+		"accuracy: targets of shape %s do not fit scores of shape %s: expected (N, C) and (N,)", shaped(target.shape), shaped(scores.shape))
 	if target.n == 0 {
 		return 0, emptyReduction("accuracy", target)
 	}
 	hits := try.To(chain(scores).then(func(t *Tensor) (*Tensor, error) { return ArgMax(t, new(1), false) }).binary(OpEq, target).
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end())
-	return hits.at(0).f / float64(target.n), nil
+	return hits.Element(0).f / float64(target.n), nil
+}
+
+// ClassOptions are settings of a cross entropy.
+type ClassOptions struct {
+	Weight    *Tensor // (C), of the scores' type: weight of each class; nil: 1
+	Ignore    int64   // targets that leave their sample out
+	Smoothing float64 // how much of the target's probability is spread evenly over all classes
+}
+
+// IgnoreTarget is the target that CrossEntropy leaves out unless told otherwise.
+const IgnoreTarget = ignoreTarget
+
+// CrossEntropyWith is CrossEntropy with weights of the classes, another target that leaves
+// samples out, and smoothed targets (Szegedy et al. 2016). The mean is over the weights of
+// the targets, as in PyTorch.
+func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (result *Tensor, err error) {
+	defer try.Caught(&err)
+	defer precise(&scores, &target, &o.Weight).round(&result)
+	const op = "cross_entropy"
+	c := o.classes(op, scores)
+	try.FailIf(!(o.Smoothing >= 0 && o.Smoothing <= 1), "%s: label_smoothing must be between 0 and 1, not %v", op, o.Smoothing)
+	if target.dtype.IsFloat() {
+		try.FailIf(o.Ignore != ignoreTarget, "%s: targets that are probabilities have no class to ignore", op)
+		return smoothCrossEntropy(scores, target, o, c, r), nil
+	}
+	ids := ignoring(op, target, o.Ignore, c)
+	if o.Weight == nil && o.Smoothing == 0 {
+		return CrossEntropy(scores, ids, r)
+	}
+	x, ix := classes(op, scores, ids)
+	logp := try.To(LogSoftmax(x, 1))
+	return classLoss(op, logp, ix, target.shape, o, r), nil
+}
+
+// classes is the number of classes of scores, which the weights fit.
+func (o *ClassOptions) classes(op string, scores *Tensor) int {
+	try.Ok(NeedFloat(op, scores))
+	try.FailIf(len(scores.shape) == 0, "%s: scores have no dimension of classes", op)
+	c := scores.shape[min(1, len(scores.shape)-1)]
+	if o.Weight != nil {
+		sameFloat(op, scores, o.Weight)
+		try.FailIf(len(o.Weight.shape) != 1 || o.Weight.shape[0] != c, "%s: weights of shape %s do not fit scores of shape %s: expected (%d,)", op, shaped(o.Weight.shape), shaped(scores.shape), c)
+	}
+	return c
+}
+
+// classLoss combines the losses of rows of log-probabilities (n, C) with n target classes, where -100 leaves its row out.
+func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduction) *Tensor {
+	c := logp.shape[1]
+	ix = try.To(View(ix, []int{ix.n}))
+	out := try.To(BinaryScalar(OpLt, ix, Int(0), false))
+	known := try.To(MaskedFill(ix, out, Int(0)))
+	weights, per := o.Weight, (*Tensor)(nil)
+	if weights == nil {
+		weights = try.To(Ones(logp.ctx, []int{c}, logp.dtype))
+	}
+	weights = weights.Detach()
+	per = try.To(chain(weights).then(func(t *Tensor) (*Tensor, error) { return IndexSelect(t, 0, known) }).
+		then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).end())
+	column := try.To(View(known, []int{known.n, 1}))
+	each := chain(logp).then(func(t *Tensor) (*Tensor, error) { return Gather(t, 1, column) }).
+		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, []int{known.n}) }).
+		then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).mul(per).scalar(OpMul, Float(o.Smoothing-1))
+	if o.Smoothing > 0 {
+		all := try.To(chain(logp).mul(weights).then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{1}, false) }).
+			then(func(t *Tensor) (*Tensor, error) { return MaskedFill(t, out, Int(0)) }).scalar(OpMul, Float(o.Smoothing/float64(c))).end())
+		each = each.binary(OpSub, all)
+	}
+	switch r {
+	case ReduceNone:
+		return try.To(each.then(func(t *Tensor) (*Tensor, error) { return Reshape(t, shape) }).end())
+	case ReduceSum:
+		return try.To(each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).end())
+	}
+	total := try.To(Sum(per, nil, false))
+	return try.To(each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).div(total).end())
+}
+
+// ignoring is target with the ignored class replaced by -100, which no other target may be.
+func ignoring(op string, target *Tensor, ignore int64, c int) *Tensor {
+	if ignore == ignoreTarget || !target.dtype.IsInt() {
+		return target
+	}
+	ids := try.To(Clone(try.To(Cast(target, dtype.Int64))))
+	v := Elems[int64](ids)
+	for i, id := range v {
+		switch id {
+		case ignore:
+			v[i] = ignoreTarget
+		case ignoreTarget:
+			try.Fail("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, id, i, c, c-1)
+		}
+	}
+	return ids
+}
+
+// smoothCrossEntropy takes probabilities as targets.
+func smoothCrossEntropy(scores, target *Tensor, o ClassOptions, c int, r Reduction) *Tensor {
+	b := build("cross_entropy", scores)
+	if o.Smoothing > 0 {
+		target = try.To(chain(target).scalar(OpMul, Float(1-o.Smoothing)).scalar(OpAdd, Float(o.Smoothing/float64(c))).end())
+	}
+	if o.Weight != nil {
+		shape := make([]int, max(len(scores.shape)-1, 1))
+		for i := range shape {
+			shape[i] = 1
+		}
+		shape[0] = c
+		if len(scores.shape) == 1 {
+			shape = shape[:1]
+		}
+		weight := try.To(View(b.contiguous(o.Weight.Detach()), shape))
+		target = try.To(Mul(target, weight))
+	}
+	return softCrossEntropy(scores, target, r)
 }

@@ -14,7 +14,7 @@ import (
 func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if cond.dtype != dtype.Bool {
-		return nil, fmt.Errorf("where: the condition must be a bool tensor, not %s", cond.dtype)
+		try.Fail("where: the condition must be a bool tensor, not %s", cond.dtype)
 	}
 	compute := promoteOperands(a, b)
 	var arr, arr2 [8]int
@@ -32,7 +32,7 @@ func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
 	return out, nil
 }
 
-func backWhere(n *node, g *Tensor, out []*Tensor) error {
+func backWhere(n *node, g *Tensor, out []*Tensor) {
 	zero := newNumber(g.ctx, Int(0), g.dtype)
 	if n.needs(0) {
 		out[0] = try.To(Where(n.val(0), g, zero))
@@ -40,14 +40,13 @@ func backWhere(n *node, g *Tensor, out []*Tensor) error {
 	if n.needs(1) {
 		out[1] = try.To(Where(n.val(0), zero, g))
 	}
-	return nil
 }
 
 // MaskedFill is t with value where mask is true.
 func MaskedFill(t, mask *Tensor, value Scalar) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if mask.dtype != dtype.Bool {
-		return nil, fmt.Errorf("masked_fill: the mask must be a bool tensor, not %s", mask.dtype)
+		try.Fail("masked_fill: the mask must be a bool tensor, not %s", mask.dtype)
 	}
 	try.Ok(value.fits("masked_fill", t.dtype))
 	out, err := Where(mask, newNumber(t.ctx, value, t.dtype), t)
@@ -74,9 +73,8 @@ func Clamp(t *Tensor, lo, hi *Scalar) (_ *Tensor, err error) {
 	}
 	// The gradient passes where t was within the limits.
 	inside := try.To(Binary(OpEq, out, plain))
-	record(out, "clamp", func(n *node, g *Tensor, out []*Tensor) (err error) {
-		out[0], err = Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype))
-		return err
+	record(out, "clamp", func(n *node, g *Tensor, out []*Tensor) {
+		out[0] = try.To(Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype)))
 	}, t).save(inside)
 	return out, nil
 }
@@ -101,14 +99,12 @@ func IsFinite(t *Tensor) (*Tensor, error) {
 }
 
 // classify applies test to t's elements if they are floats; all integers give the value integers.
-func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (_ *Tensor, err error) {
+func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(t) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return classify(op, t[0], integers, test) }, t)
-	}
+	defer narrow(&t).round(&result)
 	try.To(computing(t.dtype, op))
 	if !t.dtype.IsFloat() {
-		return full(op, t.ctx, t.shape, Truth(integers), dtype.Bool)
+		return full(op, t.ctx, t.shape, Truth(integers), dtype.Bool), nil
 	}
 	out, err := test(t.Detach())
 	return out, try.As(op, err)
@@ -119,13 +115,11 @@ func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, 
 func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	nd := len(t.shape)
-	if nd < 2 {
-		return nil, fmt.Errorf("%s: needs at least two dimensions, not shape %s", op, ShapeString(t.shape))
-	}
+	try.FailIf(nd < 2, "%s: needs at least two dimensions, not shape %s", op, shaped(t.shape))
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
 	diagonal = min(max(diagonal, -rows), cols) // further out, all or nothing is kept
-	row := try.To(sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), dtype.Int64))
-	col := try.To(sequence(op, t.ctx, Int(0), cols, Int(1), dtype.Int64))
+	row := sequence(op, t.ctx, Int(int64(diagonal)), rows, Int(1), dtype.Int64)
+	col := sequence(op, t.ctx, Int(0), cols, Int(1), dtype.Int64)
 	row = try.To(View(row, []int{rows, 1}))
 	keep := try.To(Binary(compare, col, row))
 	return Where(keep, t, newNumber(t.ctx, Int(0), t.dtype))

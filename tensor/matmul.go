@@ -31,9 +31,8 @@ func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 	if !low {
 		dt = try.To(computing(a.dtype, "matmul"))
 	}
-	matmul := func(a, b *Tensor) (*Tensor, error) { return matmul(dt, low, a, b) }
 	if na == 2 && nb == 2 {
-		return matmul(a, b)
+		return matmul(dt, low, a, b), nil
 	}
 	x, y := chain(a), chain(b)
 	if na == 1 {
@@ -44,18 +43,10 @@ func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 	}
 	var out *Tensor
 	if nb <= 2 && na > 2 { // many rows by one matrix: one large product
-		rows := product(a.shape[:na-1])
-		flat, ferr := Reshape(a, []int{rows, ka})
-		if ferr != nil {
-			return nil, ferr
-		}
-		out = try.To(matmul(flat, y.t))
-		out, err = Reshape(out, append(slices.Clone(a.shape[:na-1]), out.shape[1]))
+		out = matmul(dt, low, try.To(Reshape(a, []int{product(a.shape[:na-1]), ka})), y.t)
+		out = try.To(Reshape(out, append(slices.Clone(a.shape[:na-1]), out.shape[1])))
 	} else {
-		out, err = matmul(x.t, y.t)
-	}
-	if err != nil {
-		return nil, err
+		out = matmul(dt, low, x.t, y.t)
 	}
 	if nb == 1 {
 		out = try.To(Squeeze(out, -1))
@@ -71,17 +62,16 @@ func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 }
 
 // matmul multiplies tensors of at least two dimensions with matching sizes; low multiplies them as bfloat16.
-func matmul(dt dtype.Type, low bool, a, b *Tensor) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func matmul(dt dtype.Type, low bool, a, b *Tensor) *Tensor {
 	na, nb := len(a.shape), len(b.shape)
 	m, k, n := a.shape[na-2], a.shape[na-1], b.shape[nb-1]
 	var arr, arr2 [8]int
 	batch, err := BroadcastShape("matmul", arr[:0], a.shape[:na-2], b.shape[:nb-2])
 	if err != nil {
-		return nil, fmt.Errorf("matmul: the batches of shapes %s and %s do not broadcast", ShapeString(a.shape), ShapeString(b.shape))
+		try.Fail("matmul: the batches of shapes %s and %s do not broadcast", ShapeString(a.shape), ShapeString(b.shape))
 	}
-	out := try.To(newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dt))
-	try.Ok(multiply(low, out, a, b, batch, m, n, k))
+	out := newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dt)
+	multiply(low, out, a, b, batch, m, n, k)
 	if records(a, b) {
 		back := backMatMul
 		if low {
@@ -89,75 +79,71 @@ func matmul(dt dtype.Type, low bool, a, b *Tensor) (_ *Tensor, err error) {
 		}
 		record(out, "matmul", back, a, b).save(a, b)
 	}
-	return out, nil
+	return out
 }
 
-func backMatMul(n *node, g *Tensor, out []*Tensor) error { return matmulGrads(false, n, g, out) }
+func backMatMul(n *node, g *Tensor, out []*Tensor) { matmulGrads(false, n, g, out) }
 
-func backMatMulHalf(n *node, g *Tensor, out []*Tensor) error { return matmulGrads(true, n, g, out) }
+func backMatMulHalf(n *node, g *Tensor, out []*Tensor) { matmulGrads(true, n, g, out) }
 
-func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) (err error) {
+func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) {
 	if n.needs(0) {
-		out[0] = try.To(matmul(g.dtype, low, g, transposed(n.val(1))))
+		out[0] = matmul(g.dtype, low, g, transposed(n.val(1)))
 	}
-	if n.needs(1) {
-		if turned, err := n.turnedGrad(low, g); turned || err != nil {
-			return err
-		}
-		out[1] = try.To(matmul(g.dtype, low, transposed(n.val(0)), g))
+	if n.needs(1) && !n.turnedGrad(low, g) {
+		out[1] = matmul(g.dtype, low, transposed(n.val(0)), g)
 	}
-	return nil
 }
 
 // turnedGrad writes the gradient of a transposed leaf, the right operand, directly into the leaf's gradient, as for the
 // tied weights of a language model's head: otherwise it would be made separately and copied column by column. It does so
 // only if no other part of that gradient can come in between, so that the parts are added in the same order.
-func (n *node) turnedGrad(low bool, g *Tensor) (_ bool, err error) {
-	defer try.Caught(&err)
+func (n *node) turnedGrad(low bool, g *Tensor) bool {
 	m, x := n.in[1].node, n.val(0)
 	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.Watch != nil ||
 		!x.contiguous || !g.contiguous || len(x.shape) != 2 || x.n == 0 || g.n == 0 {
-		return false, nil
+		return false
 	}
 	t, v := m.in[0].leaf, n.val(1)
 	if len(t.shape) != 2 || !t.contiguous || v.strides[0] != 1 || v.shape[0] != t.shape[1] || v.shape[1] != t.shape[0] {
-		return false, nil
+		return false
 	}
 	if s := n.in[0].node; m.seq+1 != n.seq && (m.seq+2 != n.seq || s == nil || s.seq+1 != n.seq || s.op != "reshape") {
-		return false, nil
+		return false
 	}
 	rows, k := x.shape[0], x.shape[1]
 	if t.grad != nil && (rows > kernel.GemmBlock || t.grad.st == x.st) || t.leaf != nil && t.leaf.slot != nil && t.leaf.slot.st == x.st {
-		return false, nil // several blocks would be added one by one
+		return false // several blocks would be added one by one
 	}
 	try.Ok(m.check())
 	dst, add := m.place(0, g)
 	if dst == nil {
-		return false, nil
+		return false
 	}
 	m.done = true
-	return true, kGemm(n.op, false, factor{t: dst, ld: k}, factor{t: g, ld: g.shape[1], trans: true}, factor{t: x, ld: k},
+	kGemm(n.op, false, factor{t: dst, ld: k}, factor{t: g, ld: g.shape[1], trans: true}, factor{t: x, ld: k},
 		1, g.shape[1], k, rows, nil, add)
+	return true
 }
 
 // transposed swaps the last two dimensions, never recorded.
 func transposed(t *Tensor) *Tensor { return swapped(t, len(t.shape)-2, len(t.shape)-1) }
 
 // multiply writes a·b into out, which is contiguous.
-func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) (err error) {
-	defer try.Caught(&err)
+func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) {
 	if out.n == 0 {
-		return nil
+		return
 	}
-	x := try.To(matrix(a))
-	y := try.To(matrix(b))
+	x := matrix(a)
+	y := matrix(b)
 	var bufA, bufB [MaxDims]int
 	okA := x.batchStride(bufA[:len(batch)], batch)
 	okB := y.batchStride(bufB[:len(batch)], batch)
 	c := factor{t: out, ld: n, batchStep: m * n}
 	count := product(batch)
 	if okA && okB {
-		return kGemm("matmul", low, c, x, y, count, m, n, k, nil, false)
+		kGemm("matmul", low, c, x, y, count, m, n, k, nil, false)
+		return
 	}
 	for i := range count {
 		c.off, x.off, y.off = i*m*n, 0, 0
@@ -166,24 +152,22 @@ func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) (err error)
 			y.off += rest % batch[d] * bufB[d]
 			rest /= batch[d]
 		}
-		try.Ok(kGemm("matmul", low, c, x, y, 1, m, n, k, nil, false))
+		kGemm("matmul", low, c, x, y, 1, m, n, k, nil, false)
 	}
-	return nil
 }
 
 // matrix finds how the last two dimensions can be read without a copy: as rows or, transposed, columns of adjacent elements.
-func matrix(t *Tensor) (factor, error) {
+func matrix(t *Tensor) factor {
 	nd := len(t.shape)
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
 	rs, cs := t.strides[nd-2], t.strides[nd-1]
 	switch {
 	case (cs == 1 || cols == 1) && (rs >= cols || rows == 1):
-		return factor{t: t, ld: max(rs, cols)}, nil
+		return factor{t: t, ld: max(rs, cols)}
 	case (rs == 1 || rows == 1) && (cs >= rows || cols == 1):
-		return factor{t: t, ld: max(cs, rows), trans: true}, nil
+		return factor{t: t, ld: max(cs, rows), trans: true}
 	}
-	x, err := contiguous(t)
-	return factor{t: x, ld: cols}, err
+	return factor{t: contiguous(t), ld: cols}
 }
 
 // batchStride writes the strides of the leading dimensions, broadcast to

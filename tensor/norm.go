@@ -19,14 +19,12 @@ func RMSNorm(x, weight *Tensor, eps float64) (*Tensor, error) {
 	return normRows("rms_norm", x, weight, nil, 1, eps, false)
 }
 
-func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center bool) (_ *Tensor, err error) {
+func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(x, weight, bias) {
-		return precise(func(t []*Tensor) (*Tensor, error) { return normRows(op, t[0], t[1], t[2], dims, eps, center) }, x, weight, bias)
-	}
-	try.Ok(sameFloat(op, x, weight, bias))
+	defer precise(&x, &weight, &bias).round(&result)
+	sameFloat(op, x, weight, bias)
 	if dims < 1 || dims > len(x.shape) {
-		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to normalise", op, ShapeString(x.shape), dims)
+		try.Fail("%s: an input of shape %s has no %d dimensions to normalise", op, ShapeString(x.shape), dims)
 	}
 	shape := x.shape[len(x.shape)-dims:]
 	for _, w := range []*Tensor{weight, bias} {
@@ -51,8 +49,8 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 	}
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(nd *node, g *Tensor, out []*Tensor) error {
-			return backNormRows(nd, g, out, rows, n)
+		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
+			backNormRows(nd, g, out, rows, n)
 		}, x, weight, bias).save(in, gamma, mean, rstd)
 	}
 	for _, t := range []*Tensor{mean, rstd} {
@@ -63,17 +61,177 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 	return out, nil
 }
 
-func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) error {
+func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) {
 	x, gamma, mean, rstd := nd.val(0), nd.val(1), nd.val(2), nd.val(3)
 	dx := nd.pending(0, g)
 	add := dx != nil
 	out[0] = dx
-	dy, dgamma, dbeta := try.To3(nd.layerGrads(g, out))
+	dy, dgamma, dbeta := nd.layerGrads(g, out)
 	if dx = out[0]; add {
 		out[0] = nil // it is where it belongs
 	}
 	kernel.LayerNormGrad(g.dtype, rows, n, add, ptrOr(dx), ptrOr(dgamma), ptrOr(dbeta), dy.ptr(), x.ptr(),
 		ptrOr(gamma), ptrOr(mean), rstd.ptr())
 	alive(dx, dy)
-	return nil
+}
+
+// BatchNorm normalises each channel, dimension 1 of x, over all others.
+// training takes the batch's statistics and moves the running mean and
+// variance towards them by momentum; else the running ones are used. weight
+// and bias (C) may be nil, and so may the running statistics in training.
+func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64) (result *Tensor, err error) {
+	defer try.Caught(&err)
+	defer precise(&x, &weight, &bias).round(&result)
+	const op = "batch_norm"
+	sameFloat(op, x, weight, bias, mean, variance)
+	try.FailIf(len(x.shape) < 2, "%s: needs an input (N, C, …), not shape %s", op, shaped(x.shape))
+	perChannel(op, x, weight, bias, mean, variance)
+	if !training && (mean == nil || variance == nil) {
+		return nil, fmt.Errorf("%s: running statistics are needed outside training", op)
+	}
+	l := kernel.Lines{Outer: 1, N: x.shape[0], Side: x.shape[1], Run: product(x.shape[2:])}
+	try.FailIf(training && l.N*l.Run < 2, "%s: training needs more than one value per channel, not an input of shape %s", op, shaped(x.shape))
+	b := build(op, x)
+	in, gamma, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(x.shape...)
+	var a batchStats
+	if training {
+		a.measure(op, l, in, mean, variance, momentum, eps)
+	} else {
+		a.assume(mean, variance, eps)
+	}
+	if out.n > 0 && !out.shapeOnly() {
+		affine := a.affine(gamma)
+		affine.Beta = ptrOr(beta)
+		kernel.ScaleLines(x.dtype, l, affine, out.ptr(), in.ptr())
+	}
+	alive(in, gamma, beta)
+	if recordsAny(x, weight, bias) {
+		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
+			backBatchNorm(nd, g, out, l, training)
+		}, x, weight, bias).save(in, gamma, a.mean, a.low, a.rstd)
+	}
+	alive(a.mean, a.low, a.rstd)
+	return out, nil
+}
+
+// perChannel checks that tensors, unless they are nil, have an element for each channel, dimension 1 of x.
+func perChannel(op string, x *Tensor, ts ...*Tensor) {
+	for _, t := range ts {
+		if t != nil && (len(t.shape) != 1 || t.shape[0] != x.shape[1]) {
+			try.Fail("%s: shape %s does not fit the %d channels of an input of shape %s", op, ShapeString(t.shape), x.shape[1], ShapeString(x.shape))
+		}
+	}
+}
+
+// batchStats are the statistics that normalise a batch, one value per
+// channel: mean + low, where low is the rounding error of the mean, and
+// 1/sqrt(variance + eps).
+type batchStats struct{ mean, low, rstd *Tensor }
+
+func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
+	return kernel.Affine{Mean: a.mean.ptr(), Low: ptrOr(a.low), Scale: a.rstd.ptr(), Gamma: ptrOr(gamma)}
+}
+
+// measure takes the statistics of a batch, and moves the running ones.
+func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64) {
+	b := build(op, x)
+	a.mean, a.low = b.like(l.Side), b.like(l.Side)
+	own := b.like(l.Side)
+	kernel.Moments(x.dtype, l, 0, a.mean.ptr(), a.low.ptr(), own.ptr(), x.ptr())
+	moveTowards(mean, a.mean, momentum, 1)
+	count := float64(l.N * l.Run)
+	moveTowards(variance, own, momentum, count/(count-1))
+	a.root(own, eps)
+}
+
+// assume takes the running statistics: copies, since they may move on before
+// the backward pass.
+func (a *batchStats) assume(mean, variance *Tensor, eps float64) {
+	a.mean = try.To(Clone(mean.Detach()))
+	a.root(variance.Detach(), eps)
+}
+
+func (a *batchStats) root(variance *Tensor, eps float64) {
+	a.rstd = try.To(chain(variance).scalar(OpAdd, Float(eps)).unary(OpSqrt).unary(OpReciprocal).end())
+}
+
+func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training bool) {
+	x, gamma := nd.val(0), nd.val(1)
+	a := batchStats{nd.val(2), nd.val(3), nd.val(4)}
+	dy, dgamma, dbeta := nd.layerGrads(g, out)
+	if x.n == 0 {
+		return
+	}
+	room := newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype)
+	kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), room.ptr(),
+		dy.ptr(), x.ptr())
+	alive(dy, room)
+}
+
+// moveTowards sets running = (1-momentum)·running + momentum·factor·batch.
+func moveTowards(running, batch *Tensor, momentum, factor float64) {
+	if running == nil {
+		return
+	}
+	if running.frozen {
+		try.Ok(running.mayModify("batch_norm"))
+	}
+	next := try.To(chain(running.Detach()).scalar(OpMul, Float(1-momentum)).end())
+	part := try.To(chain(batch).scalar(OpMul, Float(momentum*factor)).end())
+	kBinary(OpAdd, running, next, part)
+	running.st.version++
+}
+
+// InstanceNorm is GroupNorm of single channels in training, with running statistics (C), which move by momentum
+// towards the samples' means and unbiased variances, averaged over the samples.
+func InstanceNorm(x, weight, bias, mean, variance *Tensor, momentum, eps float64) (result *Tensor, err error) {
+	defer try.Caught(&err)
+	defer precise(&x, &weight, &bias).round(&result)
+	const op = "instance_norm"
+	sameFloat(op, x, weight, bias, mean, variance)
+	try.FailIf(len(x.shape) < 2 || len(mean.shape) != 1 || x.shape[1] != mean.shape[0],
+		"%s: an input of shape %s does not fit %d channels: expected (N, %d, …)", op, shaped(x.shape), mean.n, mean.n)
+	try.FailIf(x.shape[0] == 0 || product(x.shape[2:]) < 2, "%s: training needs more than one value per channel of a sample, not an input of shape %s", op, shaped(x.shape))
+	out := try.To(GroupNorm(op, x, weight, bias, x.shape[1], eps))
+	values := try.To(Reshape(x.Detach(), []int{x.shape[0], x.shape[1], -1}))
+	toward := func(t *Tensor, of func(*Tensor) (*Tensor, error)) {
+		step := try.To(chain(values).then(of).then(func(t *Tensor) (*Tensor, error) { return Mean(t, []int{0}, false) }).scalar(OpMul, Float(momentum)).end())
+		try.Ok(BinaryScalarInPlace(OpMul, t, Float(1-momentum)))
+		try.Ok(BinaryInPlace(OpAdd, t, step))
+	}
+	toward(mean, func(t *Tensor) (*Tensor, error) { return Mean(t, []int{2}, false) })
+	toward(variance, func(t *Tensor) (*Tensor, error) { return Var(t, []int{2}, true, false) })
+	return out, nil
+}
+
+// GroupNorm normalises every group of channels of each sample of x (N, C, …) to mean 0 and
+// variance 1, then scales and shifts each channel by weight and bias (C), which may be nil.
+// Instance norm has as many groups as channels.
+func GroupNorm(op string, x, weight, bias *Tensor, groups int, eps float64) (result *Tensor, err error) {
+	defer try.Caught(&err)
+	defer precise(&x, &weight, &bias).round(&result)
+	sameFloat(op, x, weight, bias)
+	try.FailIf(len(x.shape) < 2 || groups < 1 || x.shape[1]%groups != 0 || x.shape[1] == 0,
+		"%s: the channels of an input of shape %s are not divided by %d groups: expected (N, C, …)", op, shaped(x.shape), groups)
+	c := x.shape[1]
+	perChannel(op, x, weight, bias)
+	l := kernel.Groups{Rows: x.shape[0] * groups, Groups: groups, Each: c / groups, Run: product(x.shape[2:])}
+	if l.Run == 0 {
+		return nil, emptyReduction(op, x)
+	}
+	b := build(op, x)
+	in, gamma, beta := b.contiguous(x), b.contiguous(weight), b.contiguous(bias)
+	out, mean, rstd := b.like(x.shape...), b.like(l.Rows), b.like(l.Rows)
+	l.Norm(x.dtype, eps, out.ptr(), mean.ptr(), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
+	alive(in, gamma, beta)
+	if recordsAny(x, weight, bias) {
+		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
+			dy, dgamma, dbeta := nd.layerGrads(g, out)
+			x, gamma, mean, rstd := nd.val(0), nd.val(1), nd.val(2), nd.val(3)
+			sums := newTensor(op, g.ctx, []int{2 * l.Rows * l.Each}, g.dtype)
+			l.Grad(g.dtype, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), sums.ptr(), dy.ptr(), x.ptr(), ptrOr(gamma), mean.ptr(), rstd.ptr())
+			alive(dy, sums)
+		}, x, weight, bias).save(in, gamma, mean, rstd)
+	}
+	return out, nil
 }

@@ -10,6 +10,89 @@ import (
 	"drun/kernel/dtype"
 )
 
+// Sort sorts along dim and returns the values and their indices. Equal elements keep their order; NaN counts as
+// larger than any number.
+func Sort(t *Tensor, dim int, descending bool) (values, indices *Tensor, err error) {
+	return ordered("sort", t, dim, -1, descending)
+}
+
+// TopK returns the k largest or smallest elements along dim, in order.
+func TopK(t *Tensor, k, dim int, largest bool) (values, indices *Tensor, err error) {
+	defer try.Caught(&err)
+	a := try.To(Axis("topk", dim, len(t.shape)))
+	size := 1
+	if len(t.shape) > 0 {
+		size = t.shape[a]
+	}
+	try.FailIf(k < 0 || k > size, "topk: k = %d is out of range for dimension %d of size %d", k, a, size)
+	return ordered("topk", t, dim, k, largest)
+}
+
+func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices *Tensor, err error) {
+	defer try.Caught(&err)
+	a := try.To(Axis(op, dim, len(t.shape)))
+	keys := t.Detach()
+	if half(t) {
+		keys = try.To(Cast(keys, dtype.Float32))
+	}
+	try.To(computing(keys.dtype, op))
+	if len(t.shape) == 0 {
+		values = try.To(Clone(t))
+		indices, err = Zeros(t.ctx, nil, dtype.Int64)
+		return values, indices, err
+	}
+	last := len(t.shape) - 1
+	b := build(op, t)
+	rows := b.contiguous(swapped(keys, a, last))
+	order := b.of(dtype.Int64, rows.shape...)
+	n := t.shape[a]
+	switch keys.dtype {
+	case dtype.Float32:
+		orderRows(Elems[float32](rows), Elems[int64](order), n, descending)
+	case dtype.Float64:
+		orderRows(Elems[float64](rows), Elems[int64](order), n, descending)
+	case dtype.Int64:
+		orderRows(Elems[int64](rows), Elems[int64](order), n, descending)
+	case dtype.Int32:
+		orderRows(Elems[int32](rows), Elems[int64](order), n, descending)
+	case dtype.Int8:
+		orderRows(Elems[int8](rows), Elems[int64](order), n, descending)
+	default: // uint8 and bool
+		orderRows(Elems[uint8](rows), Elems[int64](order), n, descending)
+	}
+	if k >= 0 {
+		order = part(order, last, 0, k)
+	}
+	indices = contiguous(swapped(order, a, last))
+	values, err = Gather(t, a, indices)
+	return values, indices, err
+}
+
+// orderRows writes, for each row of n values, the order that sorts it.
+func orderRows[T cmp.Ordered](values []T, order []int64, n int, descending bool) {
+	for ; len(values) > 0; values, order = values[n:], order[n:] {
+		row, o := values[:n], order[:n]
+		for i := range o {
+			o[i] = int64(i)
+		}
+		slices.SortStableFunc(o, func(i, j int64) int {
+			c := compareNaNLast(row[i], row[j])
+			if descending {
+				return -c
+			}
+			return c
+		})
+	}
+}
+
+// compareNaNLast is cmp.Compare, except that NaN comes last rather than first.
+func compareNaNLast[T cmp.Ordered](x, y T) int {
+	if (x != x) != (y != y) {
+		return cmp.Compare(y, x)
+	}
+	return cmp.Compare(x, y)
+}
+
 // Operations based on the order of elements: unique, median, quantiles. NaN counts as larger than any number.
 
 // ArgSort returns the indices that order t along dim. Equal elements keep their order.
@@ -21,8 +104,8 @@ func ArgSort(t *Tensor, dim int, descending bool) (*Tensor, error) {
 // noGradient makes a backward pass through out, computed from t, an error.
 func noGradient(op string, out, t *Tensor) {
 	if out.dtype.IsFloat() && records(t, nil) {
-		record(out, op, func(*node, *Tensor, []*Tensor) error {
-			return fmt.Errorf("%s: it has no gradient; detach() its input", op)
+		record(out, op, func(*node, *Tensor, []*Tensor) {
+			try.Ok(fmt.Errorf("%s: it has no gradient; detach() its input", op))
 		}, t)
 	}
 }
@@ -46,7 +129,7 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 		width = front.n / n
 	}
 	orderSlices(op, front, Elems[int64](order), width)
-	sorted := try.To(takeNamed(op, front, 0, order))
+	sorted := takeNamed(op, front, 0, order)
 	fresh := make([]bool, n) // where a value differs from the one before
 	if n > 1 {
 		differs := try.To(Binary(OpNe, part(sorted, 0, 1, n-1), part(sorted, 0, 0, n-1)))
@@ -64,8 +147,8 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 	}
 	picks := try.To(FromInts(t.ctx, firsts, []int{len(firsts)}, dtype.Int64))
 	counts = try.To(FromInts(t.ctx, times, []int{len(times)}, dtype.Int64))
-	values = try.To(takeNamed(op, sorted, 0, picks))
-	values = try.To(contiguous(swapped(values, a, 0)))
+	values = takeNamed(op, sorted, 0, picks)
+	values = contiguous(swapped(values, a, 0))
 	noGradient(op, values, t)
 	return values, inverse, counts, nil
 }
@@ -76,11 +159,11 @@ func orderSlices(op string, t *Tensor, order []int64, width int) {
 		order[i] = int64(i)
 	}
 	if t.dtype.IsFloat() {
-		x := try.To(cast(op, t, dtype.Float64))
+		x := cast(op, t, dtype.Float64)
 		sortSlices(Elems[float64](x), order, width)
 		alive(x)
 	} else {
-		x := try.To(cast(op, t, dtype.Int64))
+		x := cast(op, t, dtype.Int64)
 		sortSlices(Elems[int64](x), order, width)
 		alive(x)
 	}
@@ -97,10 +180,10 @@ func sortSlices[T cmp.Ordered](v []T, order []int64, width int) {
 func NonZero(t *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "nonzero"
-	mask := try.To(cast(op, t.Detach(), dtype.Bool))
+	mask := cast(op, t.Detach(), dtype.Bool)
 	flat := try.To(nonzero(op, mask))
 	nd := len(t.shape)
-	out := try.To(newTensor(op, t.ctx, []int{flat.n, nd}, dtype.Int64))
+	out := newTensor(op, t.ctx, []int{flat.n, nd}, dtype.Int64)
 	v := Elems[int64](out)
 	for i, at := range Elems[int64](flat) {
 		for d := nd - 1; d >= 0; d-- {
@@ -166,9 +249,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 	const op = "quantile"
 	try.Ok(NeedFloat(op, t))
 	between, ok := interpolations[interpolation]
-	if !ok {
-		return nil, fmt.Errorf("%s: no interpolation %q: it is linear, lower, higher, midpoint or nearest", op, interpolation)
-	}
+	try.FailIf(!ok, "%s: no interpolation %q: it is linear, lower, higher, midpoint or nearest", op, interpolation)
 	if len(q.shape) > 1 || !q.dtype.IsFloat() || records(q, nil) {
 		return nil, fmt.Errorf("%s: q must be a number or a vector of %s without gradients, not %s of shape %s", op, t.dtype, q.dtype, ShapeString(q.shape))
 	}
@@ -183,9 +264,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 	}
 	below, above, weights := make([]int64, q.n), make([]int64, q.n), make([]float64, q.n)
 	for i, f := range fractions {
-		if !(f.f >= 0 && f.f <= 1) {
-			return nil, fmt.Errorf("%s: q must lie between 0 and 1, not %v", op, f)
-		}
+		try.FailIf(!(f.f >= 0 && f.f <= 1), "%s: q must lie between 0 and 1, not %v", op, f)
 		rank := f.f * float64(n-1)
 		if t.dtype == dtype.Float32 { // in the type of t, as PyTorch does
 			rank = float64(float32(f.f) * float32(n-1))
@@ -206,7 +285,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 	wide[a] = q.n
 	weight := try.To(FromFloats(t.ctx, weights, wide, t.dtype))
 	low, high := try.To(IndexSelect(sorted, a, lowIndex)), try.To(IndexSelect(sorted, a, highIndex))
-	out := try.To(lerp(low, high, weight))
+	out := lerp(low, high, weight)
 	nan := try.To(IsNaN(x))
 	nan = try.To(Any(nan, []int{a}, true))
 	out = try.To(MaskedFill(out, nan, Float(math.NaN())))
@@ -230,15 +309,14 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 }
 
 // lerp goes weight of the way from low to high, and is exact at both ends.
-func lerp(low, high, weight *Tensor) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func lerp(low, high, weight *Tensor) *Tensor {
 	start, near := try.To(BinaryScalar(OpEq, weight, Int(0), false)), try.To(BinaryScalar(OpLt, weight, Float(0.5), false))
 	rest := try.To(BinaryScalar(OpSub, weight, Int(1), true))
 	way := try.To(Sub(high, low))
 	forth := try.To(chain(way).mul(weight).binary(OpAdd, low).end())
 	back := try.To(chain(way).mul(rest).then(func(x *Tensor) (*Tensor, error) { return Sub(high, x) }).end())
 	mixed := try.To(Where(near, forth, back))
-	return Where(start, low, mixed) // also for infinities
+	return try.To(Where(start, low, mixed)) // also for infinities
 }
 
 func allDims(t *Tensor) []int {

@@ -21,9 +21,9 @@ func (t *Tensor) ours() bool {
 
 // overwrite is g itself if its memory may take the result of an elementwise
 // function of it, else a new tensor.
-func overwrite(op string, g *Tensor) (*Tensor, error) {
+func overwrite(op string, g *Tensor) *Tensor {
 	if g.contiguous && g.ours() {
-		return g, nil
+		return g
 	}
 	return newTensor(op, g.ctx, g.shape, g.dtype)
 }
@@ -61,16 +61,15 @@ func (n *node) place(i int, g *Tensor) (dst *Tensor, add bool) {
 // sumPlace is place for a function that adds to what it finds, which is
 // zeros if there is nothing yet. If there is no such memory it makes a new
 // tensor and puts it into out.
-func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) (*Tensor, error) {
+func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) *Tensor {
 	if dst, add := n.place(i, g); dst != nil {
 		if !add {
 			clear(dst.Bytes())
 		}
-		return dst, nil
+		return dst
 	}
-	var err error
-	out[i], err = Zeros(g.ctx, n.in[i].shape(), g.dtype)
-	return out[i], err
+	out[i] = zeros(n.op, g.ctx, n.in[i].shape(), g.dtype)
+	return out[i]
 }
 
 // pending is the gradient that waits at input i for its other parts, in row-major order, if this operation's may be added to
@@ -89,51 +88,49 @@ func (n *node) pending(i int, g *Tensor) *Tensor {
 // layerGrads begins the backward pass of a layer of input, weight and bias: g in
 // row-major order, and the places for the gradients that are needed. The input's
 // gradient, out[0] unless it is in place, is to be written, the others are to be added to.
-func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor, err error) {
-	defer try.Caught(&err)
+func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor) {
 	b := build(n.op, g)
 	dy = b.contiguous(g)
 	if n.needs(0) && out[0] == nil {
 		out[0] = b.like(n.in[0].shape()...)
 	}
 	if n.needs(1) {
-		dweight = try.To(n.sumPlace(1, dy, out))
+		dweight = n.sumPlace(1, dy, out)
 	}
 	if n.needs(2) {
-		dbias = try.To(n.sumPlace(2, dy, out))
+		dbias = n.sumPlace(2, dy, out)
 	}
-	return dy, dweight, dbias, nil
+	return dy, dweight, dbias
 }
 
 // wholeOfParts is for an operation on three parts of one tensor, such as attention on queries, keys and values from one
 // product: it makes zeros for that tensor's gradient, and returns the parts to which back adds. Nil if they are not usable,
 // or if anything else may add to that gradient or to a part's, which would change the order of the additions.
-func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3]*Tensor, err error) {
-	defer try.Caught(&err)
+func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3]*Tensor) {
 	var m [3]*node
 	for i := range m {
 		if m[i] = n.in[i].node; m[i] == nil || m[i].part == nil || m[i].uses != 1 || m[i].grad != nil || m[i].in[0].node != m[0].in[0].node {
-			return parts, nil
+			return parts
 		}
 	}
 	p := m[0].in[0].node
 	if p == nil || p.uses != 3 || p.grad != nil || p.dtype != g.dtype || n.ctx.Watch != nil || m[0].seq > max(m[1].seq, m[2].seq) {
-		return parts, nil // the part that comes first keeps the sign of a zero, which queries' gradients may have
+		return parts // the part that comes first keeps the sign of a zero, which queries' gradients may have
 	}
 	for i := range m {
 		try.Ok(m[i].check())
 	}
-	z := try.To(p.spread(g))
+	z := p.spread(g)
 	var found [3]*Tensor
 	for i := range m {
 		if found[i] = m[i].part(z); !usable(found[i]) {
 			z.st.discard()
-			return parts, nil
+			return parts
 		}
 		for _, other := range found[:i] {
 			if other.off == found[i].off || !sameShape(other.shape, found[i].shape) || !sameShape(other.strides, found[i].strides) {
 				z.st.discard()
-				return parts, nil
+				return parts
 			}
 		}
 	}
@@ -146,27 +143,24 @@ func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3
 	for i := range m {
 		m[i].done = true
 	}
-	return found, nil
+	return found
 }
 
 // spread is a new tensor for a gradient of n's result, with the same strides.
-func (n *node) spread(g *Tensor) (*Tensor, error) {
-	z, err := newTensor(n.op, g.ctx, n.shape, computable(n.dtype))
-	if err == nil && n.strides != nil {
+func (n *node) spread(g *Tensor) *Tensor {
+	z := newTensor(n.op, g.ctx, n.shape, computable(n.dtype))
+	if n.strides != nil {
 		copy(z.strides, n.strides)
 		z.contiguous = false
 	}
-	return z, err
+	return z
 }
 
 // addPart adds g to a part of the gradient of n's result.
-func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) error {
+func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) {
 	first := n.grad == nil
 	if first || !n.grad.ours() {
-		z, err := n.spread(g)
-		if err != nil {
-			return err
-		}
+		z := n.spread(g)
 		if first {
 			clear(bytesOf(z))
 		} else {
@@ -178,9 +172,10 @@ func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) error {
 		n.grad = z
 	}
 	if first {
-		return assign(n.op, part(n.grad), g)
+		assign(n.op, part(n.grad), g)
+	} else {
+		addInto(part(n.grad), g)
 	}
-	return addInto(part(n.grad), g)
 }
 
 // bytesOf is the bytes of a tensor that fills its memory without gaps.

@@ -107,7 +107,7 @@ func TestPlacesChangeNoBits(t *testing.T) {
 					}
 					m := build(c, NewGenerator(4, 0))
 					if flat {
-						must(NewSGD([]ParamGroup{{Params: m.ps, LR: 1}}, SGDOptions{}))
+						must(NewFlat(m.ps))
 					}
 					m.ps[0].OnGradReady(func(p *Tensor) error {
 						calls++
@@ -136,7 +136,7 @@ func TestPlacesChangeNoBits(t *testing.T) {
 func TestTurnedGraphIsFreed(t *testing.T) {
 	c, g := NewContext(), NewGenerator(4, 0)
 	w, x := param(g, c, 3, 5), must(g.Randn(c, []int{2, 5}, dtype.Float32))
-	must(NewSGD([]ParamGroup{{Params: []*Tensor{w}, LR: 1}}, SGDOptions{}))
+	must(NewFlat([]*Tensor{w}))
 	turned := must(Transpose(w, 0, 1))
 	y := square(must(MatMul(x, turned)))
 	check(t, y.Backward(nil, true))

@@ -14,7 +14,7 @@ func placed(t *testing.T, build func(c *Context, g *Generator) (ps []*Tensor, lo
 		c := NewContext()
 		ps, loss := build(c, NewGenerator(2, 0))
 		if flat {
-			must(NewSGD([]ParamGroup{{Params: ps, LR: 1}}, SGDOptions{}))
+			must(NewFlat(ps))
 		}
 		for range times {
 			check(t, loss().Backward(nil, false))
@@ -108,7 +108,7 @@ func TestPartsAddUp(t *testing.T) {
 func TestReadyHookSeesPlacedGradient(t *testing.T) {
 	c, g := NewContext(), NewGenerator(1, 0)
 	w, x := param(g, c, 3, 3), must(g.Randn(c, []int{2, 3}, dtype.Float32))
-	must(NewSGD([]ParamGroup{{Params: []*Tensor{w}, LR: 1}}, SGDOptions{}))
+	must(NewFlat([]*Tensor{w}))
 	calls, sum := 0, []float64(nil)
 	w.OnGradReady(func(p *Tensor) error {
 		calls++

@@ -108,7 +108,7 @@ func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
 func (p *places) take(t *Tensor) (_ *Tensor, err error) {
 	defer try.CaughtAs("index", &err)
 	flat, _ := try.To2(p.of(t))
-	return takeAt(flat, p.dim, p.index)
+	return takeAt(flat, p.dim, p.index), nil
 }
 
 // put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
@@ -140,26 +140,27 @@ func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
 		t.st.version++
 		return nil
 	}
-	return assign(op, ordered, try.To(View(dst, ordered.shape)))
+	assign(op, ordered, try.To(View(dst, ordered.shape)))
+	return nil
 }
 
 // backPut is the gradient of writing elements at items: zero there for t, unless they were added; for what was written, the
 // gradient there.
 func backPut(items []IndexItem, p places, add bool) backward {
 	items, p.index = slices.Clone(items), nil
-	return func(n *node, g *Tensor, out []*Tensor) error {
+	return func(n *node, g *Tensor, out []*Tensor) {
 		at := p
 		at.index = n.val(0)
-		part, _ := try.To2(indexView(g, items))
+		part, _ := indexView(g, items)
 		if n.needs(1) {
 			out[1] = try.To(at.take(part))
 		}
 		if out[0] = g; add {
-			return nil
+			return
 		}
 		rest := try.To(Clone(g))
-		hole, _ := try.To2(indexView(rest, items))
+		hole, _ := indexView(rest, items)
 		out[0] = rest
-		return at.put(n.op, hole, newNumber(g.ctx, Int(0), g.dtype), false)
+		try.Ok(at.put(n.op, hole, newNumber(g.ctx, Int(0), g.dtype), false))
 	}
 }

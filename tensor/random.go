@@ -39,7 +39,7 @@ func (g *Generator) drawPairs(n int) kernel.Stream {
 
 // Rand draws from the uniform distribution on [0, 1).
 func (g *Generator) Rand(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
-	return g.fresh("rand", c, shape, dt, g.uniform)
+	return g.drawn("rand", c, shape, dt, g.uniform)
 }
 
 // Float draws one float64 from the uniform distribution on [0, 1), as Rand draws it.
@@ -50,10 +50,11 @@ func (g *Generator) Float() (x float64) {
 
 // Randn draws from the standard normal distribution.
 func (g *Generator) Randn(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
-	return g.fresh("randn", c, shape, dt, g.normal)
+	return g.drawn("randn", c, shape, dt, g.normal)
 }
 
-func (g *Generator) fresh(op string, c *Context, shape []int, dt dtype.Type, fill func(*Tensor)) (*Tensor, error) {
+func (g *Generator) drawn(op string, c *Context, shape []int, dt dtype.Type, fill func(*Tensor)) (_ *Tensor, err error) {
+	defer try.Caught(&err)
 	if !dt.IsFloat() {
 		return nil, fmt.Errorf("%s: needs a floating-point dtype, not %s", op, dt)
 	}
@@ -61,12 +62,9 @@ func (g *Generator) fresh(op string, c *Context, shape []int, dt dtype.Type, fil
 	if dt != dtype.Float64 {
 		compute = dtype.Float32
 	}
-	t, err := newTensor(op, c, shape, compute)
-	if err != nil {
-		return nil, err
-	}
+	t := newTensor(op, c, shape, compute)
 	fill(t)
-	return cast(op, t, dt)
+	return cast(op, t, dt), nil
 }
 
 func (g *Generator) uniform(t *Tensor) {
@@ -88,17 +86,15 @@ func (g *Generator) normal(t *Tensor) {
 // RandInt draws integers from low up to, not including, high.
 func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if low >= high {
-		return nil, fmt.Errorf("randint: low %d must be less than high %d", low, high)
-	}
+	try.FailIf(low >= high, "randint: low %d must be less than high %d", low, high)
 	for _, v := range []int64{low, high - 1} {
 		try.Ok(Int(v).fits("randint", dt))
 	}
-	t := try.To(newTensor("randint", c, shape, dtype.Int64))
+	t := newTensor("randint", c, shape, dtype.Int64)
 	if !t.shapeOnly() {
 		g.drawPairs(t.n).Bounded(Elems[int64](t), low, uint64(high)-uint64(low))
 	}
-	return cast("randint", t, dt)
+	return cast("randint", t, dt), nil
 }
 
 // Permutation returns the numbers below n in random order (Fisher and Yates).
@@ -134,10 +130,11 @@ func (g *Generator) Normal(t *Tensor, mean, std float64) error {
 func (g *Generator) refill(op string, t *Tensor, fill func(*Tensor), scale, shift float64) (err error) {
 	defer try.Caught(&err)
 	try.Ok(NeedFloat(op, t))
-	x := try.To(newTensor(op, t.ctx, t.shape, t.dtype))
+	x := newTensor(op, t.ctx, t.shape, t.dtype)
 	fill(x)
 	y := try.To(chain(x).scalar(OpMul, Float(scale)).scalar(OpAdd, Float(shift)).end())
-	return assign(op, t.Detach(), y)
+	assign(op, t.Detach(), y)
+	return nil
 }
 
 // InitLinear draws a weight (out, in, …) and its bias as PyTorch does for
@@ -165,12 +162,10 @@ func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) 
 	const op = "multinomial"
 	try.Ok(NeedFloat(op, p))
 	nd := len(p.shape)
-	if nd < 1 || nd > 2 || n < 1 {
-		return nil, fmt.Errorf("%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, ShapeString(p.shape), n)
-	}
-	wide := try.To(cast(op, p, dtype.Float64))
+	try.FailIf(nd < 1 || nd > 2 || n < 1, "%s: needs probabilities (N) or (B, N) and at least one sample, not shape %s and %d", op, shaped(p.shape), n)
+	wide := cast(op, p, dtype.Float64)
 	wide = try.To(Clone(wide.Detach()))
-	out := try.To(newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), dtype.Int64))
+	out := newTensor(op, c, append(append([]int(nil), p.shape[:nd-1]...), n), dtype.Int64)
 	u := try.To(g.Rand(c, []int{max(out.n, 1)}, dtype.Float64))
 	size := p.shape[nd-1]
 	draws, picks, weights := Elems[float64](u), Elems[int64](out), Elems[float64](wide)
@@ -210,3 +205,84 @@ func pickWeighted(op string, row []float64, u float64) (int, error) {
 	}
 	return last, nil
 }
+
+// FillInPlace sets all elements.
+func FillInPlace(t *Tensor, value Scalar) (err error) {
+	defer try.Caught(&err)
+	x := try.To(Full(t.ctx, nil, value, t.dtype))
+	assign("fill", t.Detach(), expanded(x, t.shape))
+	return nil
+}
+
+// TruncatedNormal fills t with normally distributed numbers, skipping those outside low to high.
+func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (err error) {
+	defer try.Caught(&err)
+	const op, rounds = "trunc_normal", 4096
+	try.Ok(NeedFloat(op, t))
+	try.FailIf(!(low < high), "%s: low %v must be less than high %v", op, low, high)
+	values := make([]float64, 0, t.n)
+	for range rounds {
+		if len(values) == t.n {
+			break
+		}
+		x := try.To(g.Randn(t.ctx, []int{max(t.n, 64)}, dtype.Float64))
+		for _, v := range Elems[float64](x) {
+			if v = mean + float64(v*std); v >= low && v <= high && len(values) < t.n {
+				values = append(values, v)
+			}
+		}
+	}
+	try.FailIf(len(values) < t.n, "%s: hardly any value of a normal distribution with mean %v and standard deviation %v lies from %v to %v", op, mean, std, low, high)
+	x := try.To(FromFloats(t.ctx, values, t.shape, t.dtype))
+	assign(op, t.Detach(), x)
+	return nil
+}
+
+// Orthogonal fills t, seen as a matrix of its first dimension and all others, with
+// orthogonal rows, or columns if there are more rows, of length gain: normal numbers
+// orthogonalised by the Gram-Schmidt method, twice, in float64.
+func (g *Generator) Orthogonal(t *Tensor, gain float64) (err error) {
+	defer try.Caught(&err)
+	const op = "orthogonal"
+	try.Ok(NeedFloat(op, t))
+	if t.n == 0 {
+		return nil
+	}
+	rows, cols := t.shape[0], t.n/t.shape[0]
+	lines, length := min(rows, cols), max(rows, cols)
+	x := try.To(g.Randn(t.ctx, []int{lines, length}, dtype.Float64))
+	v := Elems[float64](x)
+	dot := func(a, b []float64) (sum float64) {
+		for i := range a {
+			sum += float64(a[i] * b[i])
+		}
+		return sum
+	}
+	for i := range lines {
+		line := v[i*length : (i+1)*length]
+		for range 2 {
+			for j := range i {
+				other := v[j*length : (j+1)*length]
+				by := dot(line, other)
+				for k := range line {
+					line[k] -= float64(by * other[k])
+				}
+			}
+		}
+		size := math.Sqrt(dot(line, line))
+		for k := range line {
+			line[k] /= size
+		}
+	}
+	for i := range v {
+		v[i] *= gain
+	}
+	if rows > cols {
+		x = try.To(Transpose(x, 0, 1))
+	}
+	assign(op, t.Detach(), try.To(Reshape(cast(op, x, t.dtype), t.shape)))
+	return nil
+}
+
+// Claimed reports whether an optimizer has t among its parameters, or a hook waits for its gradient.
+func (t *Tensor) Claimed() bool { return t.leaf != nil && (t.leaf.owner != nil || t.leaf.ready != nil) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
+	"drun/kernel"
 	"drun/kernel/dtype"
 )
 
@@ -37,7 +38,7 @@ func DimList(op string, dims []int, nd int) (_ []int, err error) {
 	for _, d := range dims {
 		a := try.To(Axis(op, d, nd))
 		if slices.Contains(out, a) {
-			return nil, fmt.Errorf("%s: dimension %d is named twice", op, d)
+			try.Fail("%s: dimension %d is named twice", op, d)
 		}
 		if nd > 0 {
 			out = append(out, a)
@@ -79,10 +80,9 @@ func around(shape []int, a int) (outer, n, inner int) {
 
 // reduceDims reduces over dims, which are in order, without recording. Runs
 // of neighbouring dimensions are reduced at once, the last first.
-func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) *Tensor {
 	final := ReducedShape(t.shape, dims, keep)
-	x := try.To(contiguous(t))
+	x := contiguous(t)
 	var arr [8]int
 	shape := append(arr[:0], t.shape...)
 	for end := len(dims); end > 0; {
@@ -103,7 +103,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (_ 
 		if kind.widens() && !dt.IsFloat() {
 			dt = dtype.Int64
 		}
-		out := try.To(newTensor(op, t.ctx, become, dt))
+		out := newTensor(op, t.ctx, become, dt)
 		kReduce(kind, out, x, outer, n, inner)
 		if x != t {
 			Discard(x)
@@ -115,22 +115,19 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) (_ 
 		if kind.widens() && !t.dtype.IsFloat() && t.dtype != dtype.Int64 {
 			return cast(op, x, dtype.Int64)
 		}
-		return Clone(x)
+		return try.To(Clone(x))
 	}
-	return x, nil
+	return x
 }
 
 // contiguous is Contiguous without recording.
-func contiguous(t *Tensor) (*Tensor, error) {
+func contiguous(t *Tensor) *Tensor {
 	if t.contiguous {
-		return t, nil
+		return t
 	}
-	out, err := newTensor("contiguous", t.ctx, t.shape, t.dtype)
-	if err != nil {
-		return nil, err
-	}
+	out := newTensor("contiguous", t.ctx, t.shape, t.dtype)
 	kCopy(out, t)
-	return out, nil
+	return out
 }
 
 // spread is the gradient of a sum over dims: g, seen in t's shape.
@@ -153,18 +150,15 @@ func spread(g *Tensor, shape, dims []int) *Tensor {
 
 // Sum adds over dims (all if none are given). Integers and bools are added
 // in int64.
-func Sum(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
+func Sum(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(t) {
-		return precise(func(t []*Tensor) (*Tensor, error) { return Sum(t[0], dims, keepdim) }, t)
-	}
+	defer precise(&t).round(&result)
 	dims = try.To(DimList("sum", dims, len(t.shape)))
 	try.To(computing(t.dtype, "sum"))
-	out := try.To(reduceDims("sum", reduceSum, t, dims, keepdim))
+	out := reduceDims("sum", reduceSum, t, dims, keepdim)
 	if records(t, nil) {
-		record(out, "sum", func(n *node, g *Tensor, out []*Tensor) error {
+		record(out, "sum", func(n *node, g *Tensor, out []*Tensor) {
 			out[0] = spread(g, n.in[0].shape(), dims)
-			return nil
 		}, t)
 	}
 	return out, nil
@@ -172,24 +166,21 @@ func Sum(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 
 // Mean averages over dims (all if none are given). The mean of nothing is
 // NaN.
-func Mean(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
+func Mean(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(t) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return Mean(t[0], dims, keepdim) }, t)
-	}
+	defer narrow(&t).round(&result)
 	try.Ok(NeedFloat("mean", t))
 	dims = try.To(DimList("mean", dims, len(t.shape)))
 	count := 1
 	for _, d := range dims {
 		count *= t.shape[d]
 	}
-	out := try.To(reduceDims("mean", reduceSum, t, dims, keepdim))
+	out := reduceDims("mean", reduceSum, t, dims, keepdim)
 	scale := newNumber(t.ctx, Float(float64(count)), t.dtype)
 	kBinary(OpDiv, out, out, scale)
 	if records(t, nil) {
-		record(out, "mean", func(n *node, g *Tensor, out []*Tensor) error {
+		record(out, "mean", func(n *node, g *Tensor, out []*Tensor) {
 			out[0] = spread(try.To(Div(g, scale)), n.in[0].shape(), dims)
-			return nil
 		}, t)
 	}
 	return out, nil
@@ -208,4 +199,126 @@ func NeedFloat(op string, t *Tensor) error {
 		return StorageOnly(op, t.dtype)
 	}
 	return fmt.Errorf("%s: needs a floating-point tensor, not %s; cast with .to(\"float32\")", op, t.dtype)
+}
+
+// extreme reduces all of t to its largest or smallest element. A NaN wins.
+func extreme(op string, kind reduction, t *Tensor) (result *Tensor, err error) {
+	defer try.Caught(&err)
+	defer narrow(&t).round(&result)
+	try.To(computing(t.dtype, op))
+	if t.n == 0 {
+		return nil, emptyReduction(op, t)
+	}
+	dims := try.To(DimList(op, nil, len(t.shape)))
+	out := reduceDims(op, kind, t, dims, false)
+	if t.dtype.IsFloat() && records(t, nil) {
+		record(out, op, backShared, t).save(t, out)
+	}
+	return out, nil
+}
+
+// backShared is the gradient of an element that was chosen: equal elements share it.
+func backShared(n *node, g *Tensor, out []*Tensor) {
+	hit := try.To(Binary(OpEq, n.val(0), n.val(1)))
+	if v := n.val(1).Element(0).f; v != v { // NaN equals nothing
+		hit = try.To(IsNaN(n.val(0)))
+	}
+	count := try.To(Sum(hit, nil, false))
+	share := try.To(Div(g, count))
+	out[0] = try.To(Where(hit, share, newNumber(g.ctx, Int(0), g.dtype)))
+}
+
+// Max is the largest element; an empty tensor is an error.
+func Max(t *Tensor) (*Tensor, error) { return extreme("max", reduceMax, t) }
+
+// Min is the smallest element.
+func Min(t *Tensor) (*Tensor, error) { return extreme("min", reduceMin, t) }
+
+// argExtreme returns int64 indices along dimension a, which stays with size 1.
+func argExtreme(op string, kind reduction, t *Tensor, a int) (result *Tensor, err error) {
+	defer try.Caught(&err)
+	defer narrow(&t).round(&result)
+	try.To(computing(t.dtype, op))
+	outer, n, inner := around(t.shape, a)
+	try.FailIf(n == 0, "%s: dimension %d of shape %s is empty", op, a, shaped(t.shape))
+	b := build(op, t)
+	x, out := b.contiguous(t), b.of(dtype.Int64, ReducedShape(t.shape, []int{a}, true)...)
+	kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, Elems[int64](out), x.ptr())
+	alive(x)
+	return out, nil
+}
+
+func extremeDim(op string, kind reduction, t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
+	defer try.Caught(&err)
+	a := try.To(Axis(op, dim, len(t.shape)))
+	indices = try.To(argExtreme(op, kind, t, a))
+	values = try.To(Gather(t, a, indices))
+	if !keepdim && len(t.shape) > 0 {
+		pick := func(i int) bool { return i == a }
+		values, indices = squeeze(values, pick), squeeze(indices, pick)
+	}
+	return values, indices, nil
+}
+
+// MaxDim returns the largest elements along dim and their indices; of equal ones the first.
+func MaxDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
+	return extremeDim("max", reduceMax, t, dim, keepdim)
+}
+
+// MinDim returns the smallest elements along dim and their indices.
+func MinDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
+	return extremeDim("min", reduceMin, t, dim, keepdim)
+}
+
+func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	if dim == nil {
+		if t.n == 0 {
+			return nil, emptyReduction(op, t)
+		}
+		flat := try.To(Reshape(t.Detach(), []int{t.n}))
+		i := try.To(argExtreme(op, kind, flat, 0))
+		shape := []int{}
+		if keepdim {
+			for range t.shape {
+				shape = append(shape, 1)
+			}
+		}
+		return View(i, shape)
+	}
+	a := try.To(Axis(op, *dim, len(t.shape)))
+	i, err := argExtreme(op, kind, t.Detach(), a)
+	if err != nil || keepdim || len(t.shape) == 0 {
+		return i, err
+	}
+	return squeeze(i, func(d int) bool { return d == a }), nil
+}
+
+// ArgMax returns the index of the largest element along dim, or in the
+// flattened tensor if dim is nil.
+func ArgMax(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
+	return argOf("argmax", reduceMax, t, dim, keepdim)
+}
+
+// ArgMin returns the index of the smallest element.
+func ArgMin(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
+	return argOf("argmin", reduceMin, t, dim, keepdim)
+}
+
+// logical reduces truth values over dims.
+func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	dims = try.To(DimList(op, dims, len(t.shape)))
+	x := cast(op, t, dtype.Bool)
+	return reduceDims(op, kind, x, dims, keepdim), nil
+}
+
+// Any reports whether any element is not zero.
+func Any(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	return logical("any", reduceAny, t, dims, keepdim)
+}
+
+// All reports whether all elements are not zero.
+func All(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	return logical("all", reduceAll, t, dims, keepdim)
 }

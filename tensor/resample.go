@@ -12,9 +12,8 @@ import (
 // other, by taking rows of it.
 
 // rowsAlong takes the elements of dimension d at the indices.
-func rowsAlong(t *Tensor, d int, at []int64) (_ *Tensor, err error) {
-	defer try.Caught(&err)
-	return IndexSelect(t, d, try.To(FromInts(t.ctx, at, []int{len(at)}, dtype.Int64)))
+func rowsAlong(t *Tensor, d int, at []int64) *Tensor {
+	return try.To(IndexSelect(t, d, try.To(FromInts(t.ctx, at, []int{len(at)}, dtype.Int64))))
 }
 
 // PadMode pads the last dimensions of t with its own elements: pads has a pair for each, the first of them first.
@@ -22,9 +21,7 @@ func rowsAlong(t *Tensor, d int, at []int64) (_ *Tensor, err error) {
 func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	first := len(t.shape) - len(pads)
-	if first < 0 {
-		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to pad", op, ShapeString(t.shape), len(pads))
-	}
+	try.FailIf(first < 0, "%s: an input of shape %s has no %d dimensions to pad", op, shaped(t.shape), len(pads))
 	for i, p := range pads {
 		n, most := t.shape[first+i], p[0]
 		most = max(most, p[1])
@@ -52,7 +49,7 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err e
 			}
 			at = append(at, int64(k))
 		}
-		t = try.To(rowsAlong(t, first+i, at))
+		t = rowsAlong(t, first+i, at)
 	}
 	return t, nil
 }
@@ -61,22 +58,17 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err e
 // "linear" for lines between neighbours in each dimension, or "cubic" for Keys' cubic convolution
 // (1981) with the coefficient -0.75, where the elements at the edges are repeated; scales, if not nil, are used
 // for positions instead of the sizes' ratios. alignCorners aligns the first and the last elements.
-func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCorners bool) (_ *Tensor, err error) {
+func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCorners bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(x) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return Interpolate(t[0], sizes, scales, mode, alignCorners) }, x)
-	}
+	defer narrow(&x).round(&result)
 	const op = "interpolate"
 	try.Ok(NeedFloat(op, x))
-	if len(x.shape)-2 != len(sizes) || len(sizes) == 0 {
-		return nil, fmt.Errorf("%s: %d sizes do not fit an input of shape %s: expected (N, C, …) and a size for each dimension but the first two", op, len(sizes), ShapeString(x.shape))
-	}
+	try.FailIf(len(x.shape)-2 != len(sizes) || len(sizes) == 0,
+		"%s: %d sizes do not fit an input of shape %s: expected (N, C, …) and a size for each dimension but the first two", op, len(sizes), shaped(x.shape))
 	try.To(countElems(op, append([]int{x.shape[0], x.shape[1]}, sizes...)))
 	for i, to := range sizes {
 		d, from := 2+i, x.shape[2+i]
-		if to < 1 || from < 1 || to > MaxValues() {
-			return nil, fmt.Errorf("%s: cannot resize a dimension of %d to %d", op, from, to)
-		}
+		try.FailIf(to < 1 || from < 1 || to > MaxValues(), "%s: cannot resize a dimension of %d to %d", op, from, to)
 		step := float64(from) / float64(to)
 		if scales != nil {
 			step = 1 / scales[i]
@@ -86,17 +78,16 @@ func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCor
 			for j := range at {
 				at[j] = int64(min(math.Floor(float64(float64(j)*step)), float64(from-1)))
 			}
-			x = try.To(rowsAlong(x, d, at))
+			x = rowsAlong(x, d, at)
 		} else if from != to || !alignCorners && step != 1 {
-			x = try.To(between(x, d, from, to, step, alignCorners, mode == "cubic"))
+			x = between(x, d, from, to, step, alignCorners, mode == "cubic")
 		}
 	}
 	return x, nil
 }
 
 // between is linear or cubic interpolation along dimension d.
-func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool) *Tensor {
 	type tap struct {
 		at []int64
 		by []float64
@@ -137,14 +128,14 @@ func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool)
 	shape[0] = to
 	var sum *Tensor
 	for i := len(taps) - 1; i >= 0; i-- {
-		by, rows := try.To(FromFloats(x.ctx, taps[i].by, shape, x.dtype)), try.To(rowsAlong(x, d, taps[i].at))
+		by, rows := try.To(FromFloats(x.ctx, taps[i].by, shape, x.dtype)), rowsAlong(x, d, taps[i].at)
 		t := chain(rows).mul(by)
 		if sum != nil {
 			t = t.binary(OpAdd, sum)
 		}
 		sum = try.To(t.end())
 	}
-	return sum, nil
+	return sum
 }
 
 // cubicWeights is the weights of the four neighbours of a position part of the way from the second to the third. Each
@@ -160,21 +151,15 @@ func cubicWeights(part float64) [4]float64 {
 
 // AdaptivePool makes the last dimensions of x the given sizes: element i of n is the mean,
 // or with largest the maximum, of elements ⌊i·size/n⌋ up to below ⌈(i+1)·size/n⌉.
-func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (_ *Tensor, err error) {
+func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(x) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return AdaptivePool(op, t[0], sizes, largest) }, x)
-	}
+	defer narrow(&x).round(&result)
 	try.Ok(NeedFloat(op, x))
 	first := len(x.shape) - len(sizes)
-	if first < 1 {
-		return nil, fmt.Errorf("%s: an input of shape %s has no %d dimensions to pool beside the channels", op, ShapeString(x.shape), len(sizes))
-	}
+	try.FailIf(first < 1, "%s: an input of shape %s has no %d dimensions to pool beside the channels", op, shaped(x.shape), len(sizes))
 	for i, n := range sizes {
 		d, size := first+i, x.shape[first+i]
-		if n < 1 || size < 1 || n >= maxElems/max(size, 1) || n > MaxValues() {
-			return nil, fmt.Errorf("%s: cannot pool a dimension of size %d to %d", op, size, n)
-		}
+		try.FailIf(n < 1 || size < 1 || n >= maxElems/max(size, 1) || n > MaxValues(), "%s: cannot pool a dimension of size %d to %d", op, size, n)
 		parts := make([]*Tensor, n)
 		for j := range parts {
 			lo, hi := j*size/n, ((j+1)*size+n-1)/n
@@ -199,13 +184,11 @@ func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (_ *Tensor, e
 func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "conv3d"
-	if len(x.shape) != 5 || len(weight.shape) != 5 || weight.shape[1]*groups != x.shape[1] {
-		return nil, fmt.Errorf("%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, D, H, W) and (F, C, KD, KH, KW)", op, ShapeString(x.shape), ShapeString(weight.shape))
-	}
+	try.FailIf(len(x.shape) != 5 || len(weight.shape) != 5 || weight.shape[1]*groups != x.shape[1],
+		"%s: an input of shape %s does not fit a weight of shape %s: expected (N, C, D, H, W) and (F, C, KD, KH, KW)", op, shaped(x.shape), shaped(weight.shape))
 	n, c, depth, kd := x.shape[0], x.shape[1], x.shape[2], weight.shape[2]
-	if padding[0] < 0 || padding[0] >= maxElems || stride[0] < 1 || dilation[0] < 1 || kd < 1 || dilation[0] >= maxElems/kd || depth+2*padding[0] < dilation[0]*(kd-1)+1 {
-		return nil, fmt.Errorf("%s: a kernel of depth %d does not fit an input of shape %s with padding %v and dilation %v", op, kd, ShapeString(x.shape), padding, dilation)
-	}
+	try.FailIf(padding[0] < 0 || padding[0] >= maxElems || stride[0] < 1 || dilation[0] < 1 || kd < 1 || dilation[0] >= maxElems/kd || depth+2*padding[0] < dilation[0]*(kd-1)+1,
+		"%s: a kernel of depth %d does not fit an input of shape %s with padding %v and dilation %v", op, kd, shaped(x.shape), padding, dilation)
 	out := (depth+2*padding[0]-dilation[0]*(kd-1)-1)/stride[0] + 1
 	if out > MaxValues()/kd {
 		return nil, fmt.Errorf("%s: a padding of %d is more than this machine's memory holds", op, padding[0])
@@ -220,7 +203,7 @@ func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups in
 		x = try.To(Pad(x, []int{0, 0, 0, 0, padding[0], padding[0]}, Int(0)))
 	}
 	h, w := x.shape[3], x.shape[4]
-	images := try.To(chain(x).then(func(t *Tensor) (*Tensor, error) { return rowsAlong(t, 2, at) }).
+	images := try.To(chain(x).then(func(t *Tensor) (*Tensor, error) { return rowsAlong(t, 2, at), nil }).
 		then(func(t *Tensor) (*Tensor, error) { return View(t, []int{n, c, out, kd, h, w}) }).
 		then(func(t *Tensor) (*Tensor, error) { return Permute(t, []int{0, 2, 1, 3, 4, 5}) }).
 		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, []int{n * out, c * kd, h, w}) }).end())
@@ -234,9 +217,8 @@ func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups in
 // Conv1d convolves x (N, C, L) with weight (F, C/groups, K) and adds bias (F), which may be nil.
 func Conv1d(x, weight, bias *Tensor, stride, padding, dilation, groups int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if len(x.shape) != 3 || len(weight.shape) != 3 {
-		return nil, fmt.Errorf("conv1d: an input of shape %s does not fit a weight of shape %s: expected (N, C, L) and (F, C, K)", ShapeString(x.shape), ShapeString(weight.shape))
-	}
+	try.FailIf(len(x.shape) != 3 || len(weight.shape) != 3,
+		"conv1d: an input of shape %s does not fit a weight of shape %s: expected (N, C, L) and (F, C, K)", shaped(x.shape), shaped(weight.shape))
 	image, filters := try.To(Unsqueeze(x, 2)), try.To(Unsqueeze(weight, 2))
 	return chain(image).then(func(t *Tensor) (*Tensor, error) {
 		return Convolve("conv1d", t, filters, bias, ConvOptions{Stride: [2]int{1, stride}, Padding: [2]int{0, padding}, Dilation: [2]int{1, dilation}, Groups: groups})

@@ -69,14 +69,14 @@ func (r *recurrent) panels(b *builder, w *Tensor, k, n, nextRow, nextColumn int,
 }
 
 // times is c (n, p.n) = a (n, p.k) times the matrix in panels, plus what is there, plus bias.
-func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aAt int, add bool, bias *Tensor) error {
+func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aAt int, add bool, bias *Tensor) {
 	if r.n == 0 || p.n == 0 {
-		return nil
+		return
 	}
 	err := kernel.Gemm(c.dtype, p.n/p.width, r.n, p.width, p.k, kernel.Matrix{Data: c.ptrAt(cAt), Stride: p.n, Batch: p.width},
 		kernel.Matrix{Data: a.ptrAt(aAt), Stride: p.k}, kernel.Matrix{Data: p.data.ptr(), Stride: p.width, Batch: p.k * p.width}, add, ptrOr(bias))
 	alive(p.data, a, c, bias)
-	return Starved(op, err)
+	try.Ok(Starved(op, err))
 }
 
 // Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and,
@@ -86,11 +86,8 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int64, backwards bool) (out, hn, cn *Tensor, err error) {
 	defer try.Caught(&err)
 	op := [...]string{kernel.LSTM: "lstm", kernel.GRU: "gru", kernel.RNNTanh: "rnn", kernel.RNNRelu: "rnn"}[cell]
-	if half(x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH) {
-		t, _ := try.To2(widened([]*Tensor{x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH}))
-		return Recurrent(cell, t[0], t[1], t[2], RNNWeights{t[3], t[4], t[5], t[6]}, lengths, backwards)
-	}
-	try.Ok(sameFloat(op, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH))
+	narrow(&x, &h0, &c0, &w.WIH, &w.WHH, &w.BIH, &w.BHH) // its results stay float32
+	sameFloat(op, x, h0, c0, w.WIH, w.WHH, w.BIH, w.BHH)
 	r := &recurrent{cell: cell, gates: gatesOf(cell), lengths: lengths, backwards: backwards}
 	r.w = w.WHH.shape[1]
 	r.wide = r.gates
@@ -131,7 +128,7 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 		bias = try.To(Add(bias.Detach(), hiddenBias.Detach()))
 	}
 	wide := r.wide * r.w
-	try.Ok(r.product(op, r.kept, 0, wide, in, 0, r.in, wih, r.in, true, r.steps*r.n, r.gates*r.w, r.in, false, bias))
+	r.product(op, r.kept, 0, wide, in, 0, r.in, wih, r.in, true, r.steps*r.n, r.gates*r.w, r.in, false, bias)
 	kCopy(r.state(r.h, r.first()), h0)
 	if cell == kernel.LSTM {
 		kCopy(r.state(r.c, r.first()), c0)
@@ -140,12 +137,9 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	for i := range r.steps {
 		t, before, after := r.at(i)
 		if cell == kernel.GRU {
-			err = r.times(op, back, hidden, 0, r.h, before*r.n*r.w, false, hiddenBias)
+			r.times(op, back, hidden, 0, r.h, before*r.n*r.w, false, hiddenBias)
 		} else {
-			err = r.times(op, back, r.kept, t*r.n*wide, r.h, before*r.n*r.w, true, nil)
-		}
-		if err != nil {
-			return
+			r.times(op, back, r.kept, t*r.n*wide, r.h, before*r.n*r.w, true, nil)
 		}
 		r.locate(&step, t, before, after)
 		step.Out = all.ptrAt(t * r.n * r.w)
@@ -208,17 +202,17 @@ func (r *recurrent) locate(s *kernel.CellStep, t, before, after int) {
 }
 
 // product is c (m, n) = a (m, k) · b, plus what is there, plus bias.
-func (r *recurrent) product(op string, c *Tensor, cAt, ldc int, a *Tensor, aAt, lda int, b *Tensor, ldb int, trans bool, m, n, k int, add bool, bias *Tensor) error {
+func (r *recurrent) product(op string, c *Tensor, cAt, ldc int, a *Tensor, aAt, lda int, b *Tensor, ldb int, trans bool, m, n, k int, add bool, bias *Tensor) {
 	if m == 0 || n == 0 {
-		return nil
+		return
 	}
 	err := kernel.Gemm(c.dtype, 1, m, n, k, kernel.Matrix{Data: c.ptrAt(cAt), Stride: ldc}, kernel.Matrix{Data: a.ptrAt(aAt), Stride: max(lda, 1)},
 		kernel.Matrix{Data: b.ptr(), Stride: max(ldb, 1), Trans: trans}, add, ptrOr(bias))
 	alive(a, b, c, bias)
-	return Starved(op, err)
+	try.Ok(Starved(op, err))
 }
 
-func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
+func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) {
 	in, wih, whh := nd.val(0), nd.val(1), nd.val(2)
 	op, wide, size := nd.op, r.gates*r.w, r.n*r.w
 	b := build(op, g)
@@ -248,13 +242,13 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		if r.n > 0 {
 			step.Run(g.dtype, r.cell, true)
 		}
-		try.Ok(r.times(op, forth, dh0, 0, dhidden, t*r.n*wide, true, nil))
+		r.times(op, forth, dh0, 0, dhidden, t*r.n*wide, true, nil)
 		dh, dh0, dc, dc0 = dh0, dh, dc0, dc
 	}
 	rows := r.steps * r.n
 	if nd.needs(0) {
 		outs[0] = b.like(r.steps, r.n, r.in)
-		try.Ok(r.product(op, outs[0], 0, r.in, dgates, 0, wide, wih, r.in, false, rows, r.in, wide, false, nil))
+		r.product(op, outs[0], 0, r.in, dgates, 0, wide, wih, r.in, false, rows, r.in, wide, false, nil)
 	}
 	if nd.needs(1) {
 		outs[1] = dh
@@ -266,9 +260,9 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 	if r.backwards {
 		states = size
 	}
-	weight := func(i int, left, right *Tensor, at, width int) error {
+	weight := func(i int, left, right *Tensor, at, width int) {
 		if !nd.needs(i) {
-			return nil
+			return
 		}
 		dw, add := nd.place(i, dy)
 		if dw == nil {
@@ -279,13 +273,13 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 			if !add {
 				clear(dw.Bytes())
 			}
-			return nil
+			return
 		}
-		return Starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
-			kernel.Matrix{Data: left.ptr(), Stride: wide, Trans: true}, kernel.Matrix{Data: right.ptrAt(at), Stride: width}, add, nil))
+		try.Ok(Starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
+			kernel.Matrix{Data: left.ptr(), Stride: wide, Trans: true}, kernel.Matrix{Data: right.ptrAt(at), Stride: width}, add, nil)))
 	}
-	try.Ok(weight(3, dgates, in, 0, r.in))
-	try.Ok(weight(4, dhidden, r.h, states, r.w))
+	weight(3, dgates, in, 0, r.in)
+	weight(4, dhidden, r.h, states, r.w)
 	for i, d := range []*Tensor{dgates, dhidden} {
 		if !nd.needs(5 + i) {
 			continue
@@ -298,7 +292,7 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 		flat := viewOf(d, 2)
 		flat.shape[0], flat.shape[1] = rows, wide
 		setContiguous(flat.strides, flat.shape)
-		sum := try.To(reduceDims(op, reduceSum, flat.seal(), []int{0}, false))
+		sum := reduceDims(op, reduceSum, flat.seal(), []int{0}, false)
 		outs[5+i] = sum
 	}
 	alive(dy, dgates, dhidden, dh, dh0, dc, dc0, in, wih, whh)
@@ -312,7 +306,6 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) error {
 	if outs[2] == nil && dc != nil {
 		Discard(dc)
 	}
-	return nil
 }
 
 // discardAll discards the tensors that are not nil.

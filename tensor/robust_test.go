@@ -86,7 +86,7 @@ func attempts(r *rand.Rand, a, b, d *Tensor) []func() (*Tensor, error) {
 		func() (*Tensor, error) { return Softmax(a, dim) },
 		func() (*Tensor, error) { return LogSoftmax(a, dim) },
 		func() (*Tensor, error) { return CrossEntropy(a, b, red) },
-		func() (*Tensor, error) { return NLLLoss(a, b, red) },
+		func() (*Tensor, error) { return NLLLoss(a, b, nil, IgnoreTarget, red) },
 		func() (*Tensor, error) { return MSELoss(a, b, red) },
 		func() (*Tensor, error) { return BCEWithLogits(a, b, red) },
 		func() (*Tensor, error) { return LayerNorm(a, b, nil, n, 1e-5) },

@@ -53,6 +53,11 @@ func ShapeString(shape []int) string {
 	return "(" + strings.Join(sizes, ", ") + ")"
 }
 
+// shaped is a shape that is written as by ShapeString if it is needed.
+type shaped []int
+
+func (s shaped) String() string { return ShapeString(s) }
+
 // setContiguous fills strides for row-major order.
 func setContiguous(strides, shape []int) {
 	step := 1

@@ -2,19 +2,84 @@ package tensor
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
+// A Share says that a one-dimensional tensor holds some of the elements of a larger one, in row-major order; other
+// ranks hold the rest.
+type Share struct {
+	Shape []int  // of the whole
+	From  int    // the first element that this rank holds
+	Set   string // names the ranks that hold the whole together
+}
+
+// Share returns what t is a share of; nil if it is none.
+func (t *Tensor) Share() *Share {
+	if t.leaf == nil {
+		return nil
+	}
+	return t.leaf.share
+}
+
+// SetShare makes t a share.
+func (t *Tensor) SetShare(s *Share) { t.leafState().share = s }
+
+// WholeShape is t's shape or, for a share, that of the whole.
+func (t *Tensor) WholeShape() []int {
+	if s := t.Share(); s != nil {
+		return s.Shape
+	}
+	return t.shape
+}
+
+// CopyWhole copies src into t or, if t is a share, what t holds of src.
+func CopyWhole(t, src *Tensor) (err error) {
+	defer try.Caught(&err)
+	s := t.Share()
+	if s == nil {
+		return CopyInto(t, src)
+	}
+	if !sameShape(src.shape, s.Shape) {
+		return fmt.Errorf("copy: shape %s does not fit a share of shape %s", ShapeString(src.shape), ShapeString(s.Shape))
+	}
+	src = contiguous(src.Detach())
+	part := viewOf(src, 1)
+	part.shape[0], part.strides[0] = t.n, 1
+	part.off += s.From
+	return CopyInto(t.Detach(), part.seal())
+}
+
+// Cut returns the part of n elements that rank own of parts holds: equal parts of whole cache lines, of which the
+// last are shorter or empty.
+func Cut(n, own, parts int) (from, to, each int) {
+	each = (n + parts - 1) / parts
+	each = aligned16(each)
+	return min(own*each, n), min((own+1)*each, n), each
+}
+
+// within intersects n elements that begin at at with the range from to to: it returns the first common element,
+// counted from at, their number, and their offset in the range, 0 if there are none.
+func within(at, n, from, to int) (first, count, off int) {
+	lo, hi := min(max(at, from), at+n), max(min(at+n, to), at)
+	if lo >= hi {
+		return lo - at, 0, 0
+	}
+	return lo - at, hi - lo, lo - from
+}
+
+// Moves reports whether a step of an optimizer updates t: it has a gradient, and has not been frozen since.
+func (t *Tensor) Moves() bool { return t.grad != nil && t.requiresGrad }
+
 // A Sheet is parameters of one type, and their gradients, side by side in memory that exists only while they are
 // needed. In between, this rank has its part of them (Shards), and other ranks the others: the sheet's owner
 // gathers the parameters before they are used (Fill), and spreads their gradients afterwards (Grads).
 type Sheet struct {
-	Params []*Tensor
+	layout
 	Shards []*Tensor // this rank's part of each, one-dimensional
-	at     []int     // offset of each; the last is the end
 	from   int       // this rank's part: from, to
 	to     int
 	each   int // length of the ranks' parts, but of the last
@@ -75,56 +140,28 @@ func Reclaim(garbage int) (left int) {
 // NewSheet makes a sheet of parameters, of which this rank gets part own of parts. set names these ranks.
 func NewSheet(params []*Tensor, own, parts int, set string) (_ *Sheet, err error) {
 	defer try.Caught(&err)
-	s := &Sheet{Params: params, at: []int{0}}
-	for _, p := range params {
-		end := s.at[len(s.at)-1] + p.n
-		s.at = append(s.at, (end+flatAlign-1)/flatAlign*flatAlign)
-	}
-	n := s.at[len(params)]
+	s := &Sheet{layout: layoutOf(params)}
+	n, p0 := s.at[len(params)], params[0]
 	s.from, s.to, s.each = Cut(n, own, parts)
-	p0 := params[0]
-	flat := func(n int, zero bool) (_ *Tensor, err error) {
-		defer try.Caught(&err)
-		st := &Storage{}
+	zeros := func(n int) *Tensor {
+		st := new(Storage)
 		try.Ok(st.alloc("fsdp", n*p0.dtype.Size()))
-		t, err := OnStorage(p0.ctx, st, 0, []int{n}, p0.dtype)
-		if err == nil && zero {
-			clear(t.Bytes())
-		}
-		return t, err
+		t := try.To(OnStorage(p0.ctx, st, 0, []int{n}, p0.dtype))
+		clear(t.Bytes())
+		return t
 	}
-	local := try.To(flat(s.to-s.from, true))
-	s.values = try.To(flat(n, true))
-	s.grads = try.To(flat(0, false))
-	s.grads.st.bytes, s.grads.st.ptr = n*p0.dtype.Size(), nil
-	s.grads.shape[0] = n
-	s.grads.seal()
+	local := zeros(s.to - s.from)
+	s.values = zeros(n)
+	s.grads = try.To(OnStorage(p0.ctx, &Storage{bytes: n * p0.dtype.Size()}, 0, []int{n}, p0.dtype))
 	s.values.st.gone, s.grads.st.gone = true, true
+	s.moveInto(s.values, s.grads)
 	for i, p := range params {
-		w := s.window(s.values, i)
-		kCopy(w, p)
-		p.st, p.off, p.contiguous = w.st, w.off, true
-		copy(p.strides, w.strides)
-		p.leafState().slot = s.window(s.grads, i)
-		first, count, off := within(s.at[i], p.n, s.from, s.to)
-		shard := viewOf(local, 1)
-		shard.shape[0], shard.strides[0] = count, 1
-		shard.off, shard.view = off, false
-		shard.SetShare(&Share{Shape: slices.Clone(p.shape), From: first, Set: set})
+		shard := s.layout.Part(local, i, s.from, s.to, set)
 		shard.requiresGrad = p.requiresGrad
 		p.grad = nil
-		s.Shards = append(s.Shards, shard.seal())
+		s.Shards = append(s.Shards, shard)
 	}
 	return s, nil
-}
-
-// window is the part of a flat tensor that belongs to parameter i.
-func (s *Sheet) window(flat *Tensor, i int) *Tensor {
-	v := viewOf(flat, len(s.Params[i].shape))
-	copy(v.shape, s.Params[i].shape)
-	setContiguous(v.strides, v.shape)
-	v.off, v.view = s.at[i], false
-	return v.seal()
 }
 
 // Take sets the shards from the sheet, whose values must be equal on all ranks.
@@ -137,12 +174,9 @@ func (s *Sheet) Take() {
 	}
 }
 
-// part is this rank's part of parameter i, in the sheet; there must be one.
+// part is this rank's part of parameter i, in the sheet.
 func (s *Sheet) part(i int) *Tensor {
-	v := viewOf(s.values, 1)
-	v.shape[0], v.strides[0] = s.Shards[i].n, 1
-	v.off = s.at[i] + s.Shards[i].Share().From
-	return v.seal()
+	return try.To(OnStorage(s.values.ctx, s.values.st, s.at[i]+s.Shards[i].Share().From, s.Shards[i].shape, s.values.dtype))
 }
 
 // Part copies this rank's part of the sheet, which is sent to the other ranks, into to.
@@ -220,15 +254,9 @@ func (s *Sheet) Spread(part []byte) (err error) {
 		}
 		g := try.To(FromBytes(shard.ctx, part[at*size:(at+shard.n)*size], shard.shape, shard.dtype))
 		if shard.grad == nil {
-			err = shard.SetGrad(g)
+			try.Ok(shard.SetGrad(g))
 		} else {
-			err = addInto(shard.grad, g)
-			shard.grad.st.version++
-		}
-		if err != nil {
-			return err
-		}
-		if shard.grad != g {
+			addInto(shard.grad, g)
 			Discard(g)
 		}
 		p.grad = nil
@@ -254,9 +282,9 @@ func BeforeBackward(t *Tensor, fn func() error) (_ *Tensor, err error) {
 		return t, nil
 	}
 	out := t.Detach()
-	record(out, "fsdp", func(_ *node, g *Tensor, grads []*Tensor) error {
+	record(out, "fsdp", func(_ *node, g *Tensor, grads []*Tensor) {
 		grads[0] = g
-		return fn()
+		try.Ok(fn())
 	}, t)
 	return out, nil
 }

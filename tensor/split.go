@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 
 	"drun/internal/try"
 	"drun/kernel/dtype"
@@ -11,7 +12,7 @@ import (
 func Split(t *Tensor, sizes []int, dim int) (_ []*Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "split"
-	a := try.To(splitAxis(op, t, dim))
+	a := splitAxis(op, t, dim)
 	total := 0
 	for _, n := range sizes {
 		if n < 0 || n > t.shape[a]-total {
@@ -20,9 +21,7 @@ func Split(t *Tensor, sizes []int, dim int) (_ []*Tensor, err error) {
 		}
 		total += n
 	}
-	if total != t.shape[a] {
-		return nil, fmt.Errorf("%s: sizes %s do not add up to dimension %d of shape %s", op, ShapeString(sizes), a, ShapeString(t.shape))
-	}
+	try.FailIf(total != t.shape[a], "%s: sizes %s do not add up to dimension %d of shape %s", op, shaped(sizes), a, shaped(t.shape))
 	return parts(t, a, sizes), nil
 }
 
@@ -30,31 +29,24 @@ func Split(t *Tensor, sizes []int, dim int) (_ []*Tensor, err error) {
 func SplitEvery(t *Tensor, size, dim int) (_ []*Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "split"
-	a := try.To(splitAxis(op, t, dim))
-	if size < 0 || size == 0 && t.shape[a] > 0 {
-		return nil, fmt.Errorf("%s: parts of size %d do not fill dimension %d of shape %s", op, size, a, ShapeString(t.shape))
-	}
-	try.Ok(fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1))
+	a := splitAxis(op, t, dim)
+	try.FailIf(size < 0 || size == 0 && t.shape[a] > 0, "%s: parts of size %d do not fill dimension %d of shape %s", op, size, a, shaped(t.shape))
+	fewParts(op, t, a, (t.shape[a]-1)/max(size, 1)+1)
 	return every(t, a, size), nil
 }
 
 // fewParts returns an error if there are more parts than a list may have.
-func fewParts(op string, t *Tensor, a, n int) error {
-	if n > MaxValues() {
-		return fmt.Errorf("%s: dimension %d of shape %s in %d parts makes too many tensors", op, a, ShapeString(t.shape), n)
-	}
-	return nil
+func fewParts(op string, t *Tensor, a, n int) {
+	try.FailIf(n > MaxValues(), "%s: dimension %d of shape %s in %d parts makes too many tensors", op, a, shaped(t.shape), n)
 }
 
 // Chunk cuts dim into at most n parts of equal size; the last gets what is left.
 func Chunk(t *Tensor, n, dim int) (_ []*Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "chunk"
-	a := try.To(splitAxis(op, t, dim))
-	if n < 1 {
-		return nil, fmt.Errorf("%s: dimension %d of shape %s cannot be cut into %d parts", op, a, ShapeString(t.shape), n)
-	}
-	try.Ok(fewParts(op, t, a, n))
+	a := splitAxis(op, t, dim)
+	try.FailIf(n < 1, "%s: dimension %d of shape %s cannot be cut into %d parts", op, a, shaped(t.shape), n)
+	fewParts(op, t, a, n)
 	if t.shape[a] == 0 {
 		return parts(t, a, make([]int, n)), nil
 	}
@@ -82,8 +74,8 @@ func parts(t *Tensor, a int, sizes []int) []*Tensor {
 // Unbind returns a view for each index of dim, without that dimension.
 func Unbind(t *Tensor, dim int) (_ []*Tensor, err error) {
 	defer try.Caught(&err)
-	a := try.To(splitAxis("unbind", t, dim))
-	try.Ok(fewParts("unbind", t, a, t.shape[a]))
+	a := splitAxis("unbind", t, dim)
+	fewParts("unbind", t, a, t.shape[a])
 	list := make([]*Tensor, t.shape[a])
 	for i := range list {
 		list[i] = selectDim(t, a, i)
@@ -92,11 +84,9 @@ func Unbind(t *Tensor, dim int) (_ []*Tensor, err error) {
 }
 
 // splitAxis is axis for operations that need a dimension to cut.
-func splitAxis(op string, t *Tensor, dim int) (int, error) {
-	if len(t.shape) == 0 {
-		return 0, fmt.Errorf("%s: a tensor without dimensions cannot be cut", op)
-	}
-	return Axis(op, dim, len(t.shape))
+func splitAxis(op string, t *Tensor, dim int) int {
+	try.FailIf(len(t.shape) == 0, "%s: a tensor without dimensions cannot be cut", op)
+	return try.To(Axis(op, dim, len(t.shape)))
 }
 
 // Repeat tiles copies of t: counts[i] of them along dimension i; further dimensions are put in front.
@@ -134,23 +124,19 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error
 	defer try.CaughtAs(op, &err)
 	t, a := try.To2(flatOr(op, t, dim))
 	size := t.shape[a]
-	if !counts.dtype.IsInt() || len(counts.shape) > 1 || counts.n != 1 && counts.n != size {
-		return nil, fmt.Errorf("%s: counts of type %s and shape %s do not fit dimension %d of shape %s: want one integer, or one for each element",
-			op, counts.dtype, ShapeString(counts.shape), a, ShapeString(t.shape))
-	}
-	if size > MaxValues() {
-		return nil, fmt.Errorf("%s: dimension %d of shape %s is too large", op, a, ShapeString(t.shape))
-	}
+	try.FailIf(!counts.dtype.IsInt() || len(counts.shape) > 1 || counts.n != 1 && counts.n != size,
+		"%s: counts of type %s and shape %s do not fit dimension %d of shape %s: want one integer, or one for each element", op, counts.dtype, shaped(counts.shape), a, shaped(t.shape))
+	try.FailIf(size > MaxValues(), "%s: dimension %d of shape %s is too large", op, a, shaped(t.shape))
 	list := try.To(counts.Detach().Scalars())
 	total := 0
 	for i := range size {
 		n := list[i%len(list)].i
 		if n < 0 || n > int64(maxElems-total) {
-			return nil, fmt.Errorf("%s: an element cannot be repeated %d times", op, n)
+			try.Fail("%s: an element cannot be repeated %d times", op, n)
 		}
 		total += int(n)
 	}
-	index := try.To(newTensor(op, t.ctx, []int{total}, dtype.Int64))
+	index := newTensor(op, t.ctx, []int{total}, dtype.Int64)
 	at := Elems[int64](index)
 	for i := range size {
 		for range list[i%len(list)].i {
@@ -158,7 +144,7 @@ func RepeatInterleave(t *Tensor, counts *Tensor, dim *int) (_ *Tensor, err error
 			at = at[1:]
 		}
 	}
-	return takeNamed(op, t, a, index)
+	return takeNamed(op, t, a, index), nil
 }
 
 // flatOr returns t and the dimension dim; t is flattened if dim is nil, and gets a dimension if it has none.
@@ -181,9 +167,7 @@ func Roll(t *Tensor, shifts, dims []int) (_ *Tensor, err error) {
 	if len(dims) == 0 && len(shifts) == 1 {
 		return View(try.To(Roll(try.To(Reshape(t, []int{t.n})), shifts, []int{0})), t.shape)
 	}
-	if len(shifts) != len(dims) {
-		return nil, fmt.Errorf("%s: %d shifts for %d dimensions", op, len(shifts), len(dims))
-	}
+	try.FailIf(len(shifts) != len(dims), "%s: %d shifts for %d dimensions", op, len(shifts), len(dims))
 	out := t
 	for i, d := range dims {
 		a := try.To(Axis(op, d, len(t.shape)))
@@ -196,6 +180,119 @@ func Roll(t *Tensor, shifts, dims []int) (_ *Tensor, err error) {
 	}
 	if out == t {
 		return Clone(t)
+	}
+	return out, nil
+}
+
+// Cat joins tensors along dim; their other sizes must agree.
+func Cat(ts []*Tensor, dim int) (*Tensor, error) {
+	if len(ts) == 0 {
+		return nil, fmt.Errorf("cat: the list of tensors is empty")
+	}
+	if len(ts[0].shape) == 0 {
+		return nil, fmt.Errorf("cat: tensors without dimensions cannot be joined; use stack")
+	}
+	return join("cat", ts, dim)
+}
+
+// join is Cat of at least one tensor with dimensions, on behalf of op.
+func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	first := ts[0]
+	a := try.To(Axis(op, dim, len(first.shape)))
+	dt, total, recording := first.dtype, 0, false
+	for i, t := range ts {
+		same := len(t.shape) == len(first.shape)
+		for d := range t.shape {
+			same = same && (d == a || t.shape[d] == first.shape[d])
+		}
+		if !same {
+			try.Fail("%s: shapes %s and %s (tensor %d) do not match: all sizes but that of dimension %d must agree", op, ShapeString(first.shape), ShapeString(t.shape), i, a)
+		}
+		dt = Promote(dt, t.dtype)
+		total += t.shape[a]
+		recording = recording || records(t, nil)
+	}
+	shape := slices.Clone(first.shape)
+	shape[a] = total
+	out := newTensor(op, first.ctx, shape, dt)
+	at := 0
+	for _, t := range ts {
+		x := cast(op, t, dt)
+		kCopy(part(out, a, at, t.shape[a]), x)
+		at += t.shape[a]
+	}
+	if recording && dt.IsFloat() {
+		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
+			at := 0
+			for i, t := range ts {
+				out[i] = part(g, a, at, t.shape[a])
+				at += t.shape[a]
+			}
+		}, ts...)
+	}
+	return out, nil
+}
+
+// Stack joins tensors of equal shape along a new dimension.
+func Stack(ts []*Tensor, dim int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	try.FailIf(len(ts) == 0, "stack: the list of tensors is empty")
+	nd := len(ts[0].shape) + 1
+	if nd > MaxDims {
+		return nil, fmt.Errorf("stack: a tensor has at most %d dimensions", MaxDims)
+	}
+	dim = try.To(Axis("stack", dim, nd))
+	wide := make([]*Tensor, len(ts))
+	for i, t := range ts {
+		if !sameShape(t.shape, ts[0].shape) {
+			return nil, fmt.Errorf("stack: shapes %s and %s (tensor %d) differ", ShapeString(ts[0].shape), ShapeString(t.shape), i)
+		}
+		wide[i] = try.To(Unsqueeze(t, dim))
+	}
+	return join("stack", wide, dim)
+}
+
+// Flip reverses the order along dims.
+func Flip(t *Tensor, dims []int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	dims = try.To(DimList("flip", dims, len(t.shape)))
+	out := t
+	for _, d := range dims {
+		n := t.shape[d]
+		rev := sequence("flip", t.ctx, Int(int64(n-1)), n, Int(-1), dtype.Int64)
+		out = takeNamed("flip", out, d, rev)
+	}
+	if out == t {
+		return Clone(t)
+	}
+	return out, nil
+}
+
+// Pad surrounds t with value. pad has two sizes per dimension, before and after, the last dimension first, as in PyTorch.
+func Pad(t *Tensor, pad []int, value Scalar) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	try.FailIf(len(pad)%2 != 0 || len(pad)/2 > len(t.shape), "pad: %d sizes for %d dimensions: give two for each, the last dimension first", len(pad), len(t.shape))
+	shape, start := slices.Clone(t.shape), make([]int, len(t.shape))
+	for i := 0; i < len(pad); i += 2 {
+		d := len(shape) - 1 - i/2
+		try.FailIf(pad[i] < 0 || pad[i+1] < 0, "pad: sizes must not be negative: %s", shaped(pad))
+		try.FailIf(pad[i] >= maxElems || pad[i+1] >= maxElems, "pad: sizes %s make too many elements", shaped(pad))
+		shape[d] += pad[i] + pad[i+1]
+		start[d] = pad[i]
+	}
+	out := full("pad", t.ctx, shape, value, t.dtype)
+	center := func(x *Tensor, shape []int) *Tensor {
+		for d, s := range start {
+			x = part(x, d, s, shape[d])
+		}
+		return x
+	}
+	kCopy(center(out, t.shape), t)
+	if records(t, nil) {
+		record(out, "pad", func(n *node, g *Tensor, out []*Tensor) {
+			out[0] = center(g, n.in[0].shape())
+		}, t)
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"drun/internal/try"
 	"drun/kernel"
@@ -19,14 +20,12 @@ func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
 	return variance("std", t, dims, unbiased, keepdim, true)
 }
 
-func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (_ *Tensor, err error) {
+func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(t) {
-		return narrow(func(t []*Tensor) (*Tensor, error) { return variance(op, t[0], dims, unbiased, keepdim, root) }, t)
-	}
+	defer narrow(&t).round(&result)
 	try.Ok(NeedFloat(op, t))
 	dims = try.To(DimList(op, dims, len(t.shape)))
-	l := try.To(alongLines(t, dims))
+	l := alongLines(t, dims)
 	shape, b := ReducedShape(t.shape, dims, keepdim), build(op, t)
 	out := b.like(shape...)
 	count, correction := l.lines.N*l.lines.Run, 0
@@ -55,16 +54,15 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (_
 	if !recording {
 		return out, nil
 	}
-	n := record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
+	n := record(out, op, func(n *node, g *Tensor, grads []*Tensor) {
 		l.t = n.val(0)
 		var scale *Tensor // dvar = 2 (x - mean) / divisor, dstd = dvar / (2 std)
 		if divisor := float64(count - correction); root {
-			scale = try.To(perRoot(g, n.val(3), divisor))
+			scale = perRoot(g, n.val(3), divisor)
 		} else {
 			scale = try.To(BinaryScalar(OpMul, g, Float(2/divisor), false))
 		}
-		grads[0] = try.To(l.scaled(op, n.val(1), n.val(2), try.To(contiguous(scale))))
-		return nil
+		grads[0] = l.scaled(op, n.val(1), n.val(2), contiguous(scale))
 	}, t).save(l.t, mean, low)
 	if root {
 		n.save(out)
@@ -74,23 +72,20 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (_
 }
 
 // perRoot is g / (root·divisor), and 0 where the root is 0.
-func perRoot(g, root *Tensor, divisor float64) (*Tensor, error) {
-	return chain(g).div(root).scalar(OpDiv, Float(divisor)).zeroWhere(root).end()
+func perRoot(g, root *Tensor, divisor float64) *Tensor {
+	return try.To(chain(g).div(root).scalar(OpDiv, Float(divisor)).zeroWhere(root).end())
 }
 
 // backNothing is the gradient of an operation on an empty tensor.
-func backNothing(n *node, g *Tensor, out []*Tensor) (err error) {
-	out[0], err = Zeros(g.ctx, n.in[0].shape(), g.dtype)
-	return err
+func backNothing(n *node, g *Tensor, out []*Tensor) {
+	out[0] = try.To(Zeros(g.ctx, n.in[0].shape(), g.dtype))
 }
 
 // Norm is the p-norm over dims (all if none are given). For p = ±inf it is the largest or smallest magnitude, for p =
 // 0 the number of elements that are not 0.
-func Norm(t *Tensor, p float64, dims []int, keepdim bool) (_ *Tensor, err error) {
+func Norm(t *Tensor, p float64, dims []int, keepdim bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
-	if half(t) {
-		return precise(func(t []*Tensor) (*Tensor, error) { return Norm(t[0], p, dims, keepdim) }, t)
-	}
+	defer precise(&t).round(&result)
 	const op = "norm"
 	try.Ok(NeedFloat(op, t))
 	dims = try.To(DimList(op, dims, len(t.shape)))
@@ -98,7 +93,7 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (_ *Tensor, err error)
 	sum := func(x *Tensor) (*Tensor, error) { return Sum(x, dims, keepdim) }
 	switch {
 	case p == 2:
-		return norm2(t, dims, keepdim)
+		return norm2(t, dims, keepdim), nil
 	case p == 1:
 		return abs.then(sum).end()
 	case math.IsInf(p, 0):
@@ -106,7 +101,7 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (_ *Tensor, err error)
 		if p < 0 {
 			kind = reduceMin
 		}
-		return abs.then(func(x *Tensor) (*Tensor, error) { return extremeOver(op, kind, x, dims, keepdim) }).end()
+		return abs.then(func(x *Tensor) (*Tensor, error) { return extremeOver(op, kind, x, dims, keepdim), nil }).end()
 	case p == 0:
 		return chain(t.Detach()).scalar(OpNe, Int(0)).then(func(x *Tensor) (*Tensor, error) { return Cast(x, t.dtype) }).then(sum).end()
 	case math.IsNaN(p):
@@ -115,30 +110,28 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (_ *Tensor, err error)
 	return abs.scalar(OpPow, Float(p)).then(sum).scalar(OpPow, Float(1/p)).end()
 }
 
-func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (x *Tensor, err error) {
-	defer try.Caught(&err)
+func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (x *Tensor) {
 	if len(dims) == len(t.shape) && !keepdim {
-		return extreme(op, kind, t)
+		return try.To(extreme(op, kind, t))
 	}
 	x = t
 	for _, d := range dims {
 		x, _ = try.To2(extremeDim(op, kind, x, d, true))
 	}
-	return Reshape(x, ReducedShape(t.shape, dims, keepdim))
+	return try.To(Reshape(x, ReducedShape(t.shape, dims, keepdim)))
 }
 
 // norm2 has a gradient of 0 at 0, where that of a square root is undefined.
-func norm2(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
-	defer try.Caught(&err)
+func norm2(t *Tensor, dims []int, keepdim bool) *Tensor {
 	const op = "norm"
-	l := try.To(alongLines(t, dims))
-	out := try.To(newTensor(op, t.ctx, ReducedShape(t.shape, dims, keepdim), t.dtype))
+	l := alongLines(t, dims)
+	out := newTensor(op, t.ctx, ReducedShape(t.shape, dims, keepdim), t.dtype)
 	if t.n == 0 {
 		fill(out, Int(0))
 		if records(t, nil) {
 			record(out, op, backNothing, t)
 		}
-		return out, nil
+		return out
 	}
 	if !out.shapeOnly() {
 		kernel.SquareSums(t.dtype, l.lines, out.ptr(), l.t.ptr())
@@ -146,12 +139,91 @@ func norm2(t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 	alive(l.t)
 	kUnary(OpSqrt, out, out)
 	if records(t, nil) {
-		record(out, op, func(n *node, g *Tensor, grads []*Tensor) error {
+		record(out, op, func(n *node, g *Tensor, grads []*Tensor) {
 			l.t = n.val(0)
-			grads[0] = try.To(l.scaled(op, nil, nil, try.To(contiguous(try.To(perRoot(g, n.val(1), 1))))))
-			return nil
+			grads[0] = l.scaled(op, nil, nil, contiguous(perRoot(g, n.val(1), 1)))
 		}, t).save(l.t, out)
 		l.t = nil
 	}
-	return out, nil
+	return out
+}
+
+// lined is a tensor to be reduced over dims, seen as the lines that the kernels process.
+type lined struct {
+	t     *Tensor // contiguous
+	lines kernel.Lines
+	order []int // of t's dimensions in the tensor that was given; nil: the same
+}
+
+// alongLines views t as lines over dims, which are in order. It copies t only if it is not contiguous, or the
+// dimensions alternate too often.
+func alongLines(t *Tensor, dims []int) lined {
+	var l lined
+	var ok bool
+	if l.lines, ok = lineShape(t.shape, dims); !ok {
+		for d := range t.shape {
+			if !slices.Contains(dims, d) {
+				l.order = append(l.order, d)
+			}
+		}
+		kept := len(l.order)
+		l.order = append(l.order, dims...)
+		t = try.To(Permute(t.Detach(), l.order))
+		l.lines = kernel.Lines{Outer: product(t.shape[:kept]), N: 1, Side: 1, Run: product(t.shape[kept:])}
+	}
+	l.t = contiguous(t)
+	return l
+}
+
+// lineShape joins neighbouring dimensions that are both reduced or both kept,
+// and fits what is left into kept, reduced, kept, reduced.
+func lineShape(shape, dims []int) (kernel.Lines, bool) {
+	var sizes []int
+	var reduced []bool
+	for d, n := range shape {
+		r := slices.Contains(dims, d)
+		switch last := len(sizes) - 1; {
+		case n == 1:
+		case last >= 0 && reduced[last] == r:
+			sizes[last] *= n
+		default:
+			sizes, reduced = append(sizes, n), append(reduced, r)
+		}
+	}
+	l := [4]int{1, 1, 1, 1}
+	at := 0
+	for i := len(sizes) - 1; i >= 0; i-- { // from the right, where runs are
+		if reduced[i] != (at%2 == 0) {
+			at++
+		}
+		if at > 3 {
+			return kernel.Lines{}, false
+		}
+		l[3-at] = sizes[i]
+		at++
+	}
+	return kernel.Lines{Outer: l[0], N: l[1], Side: l[2], Run: l[3]}, true
+}
+
+// scaled is (t - mean - low)·scale with one value of each per line, in the dimensions' given order; mean and low may be nil.
+func (l *lined) scaled(op string, mean, low, scale *Tensor) *Tensor {
+	out := newTensor(op, l.t.ctx, l.t.shape, l.t.dtype)
+	kernel.ScaleLines(l.t.dtype, l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
+	alive(l.t, mean, low, scale)
+	if l.order == nil {
+		return out
+	}
+	inverse := make([]int, len(l.order))
+	for i, d := range l.order {
+		inverse[d] = i
+	}
+	return try.To(Permute(out, inverse))
+}
+
+// Starved names the operation whose kernel could not get its memory.
+func Starved(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w; use smaller tensors or batches", op, err)
 }

@@ -76,7 +76,7 @@ func TestHalfRounding(t *testing.T) {
 			}
 		}
 		c := NewContext()
-		x := must(newTensor("test", c, []int{len(in)}, dtype.Float32))
+		x := newTensor("test", c, []int{len(in)}, dtype.Float32)
 		copy(Elems[float32](x), in)
 		for i, f := range in {
 			var got uint16
@@ -198,7 +198,7 @@ func TestCasts(t *testing.T) {
 func TestComplexStorage(t *testing.T) {
 	c := NewContext()
 	r := rand.New(rand.NewPCG(1, 1))
-	z := must(newTensor("test", c, []int{4, 5}, dtype.Complex64))
+	z := newTensor("test", c, []int{4, 5}, dtype.Complex64)
 	for i := range Elems[complex64](z) {
 		Elems[complex64](z)[i] = complex(float32(r.NormFloat64()), float32(r.NormFloat64()))
 	}
@@ -231,7 +231,7 @@ func TestComplexStorage(t *testing.T) {
 	if back[0] != complex(real(Elems[complex64](z)[0]), 0) {
 		t.Errorf("a real number became %v", back[0])
 	}
-	truth := must(newTensor("test", c, []int{3}, dtype.Complex64))
+	truth := newTensor("test", c, []int{3}, dtype.Complex64)
 	copy(Elems[complex64](truth), []complex64{0, 1, 1i})
 	if got := Elems[bool](must(Cast(truth, dtype.Bool))); got[0] || !got[1] || !got[2] {
 		t.Errorf("0, 1 and 1j are %v as bool", got)

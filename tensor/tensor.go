@@ -1,6 +1,6 @@
 // Package tensor provides n-dimensional arrays with automatic
-// differentiation, the functional forms of neural-network layers, losses,
-// optimizers and random numbers. Methods have PyTorch's meaning, shapes
+// differentiation, the functional forms of neural-network layers, losses
+// and random numbers. Methods have PyTorch's meaning, shapes
 // broadcast as in NumPy, and the same operations in the same order give the
 // same bits. It knows nothing about recipes and ranks: starlib's modules
 // call it, and it calls kernel for the arithmetic.
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -43,7 +44,7 @@ type Tensor struct {
 type leafState struct {
 	slot    *Tensor             // where the gradient goes: a view of an optimizer's flat buffer
 	ready   func(*Tensor) error // called when a backward pass has added the last part
-	owner   *flat               // the buffer of the optimizer that has it
+	owner   *Flat               // the buffer of the optimizer that has it
 	pending int                 // parts still to come in this pass
 	share   *Share              // what it is a part of
 }
@@ -59,27 +60,24 @@ func (t *Tensor) setDims(nd int) {
 }
 
 // newTensor allocates a contiguous tensor whose content is undefined.
-func newTensor(op string, c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
-	n, err := countElems(op, shape)
-	if err != nil {
-		return nil, err
-	}
+func newTensor(op string, c *Context, shape []int, dt dtype.Type) *Tensor {
+	n := try.To(countElems(op, shape))
 	size := n * dt.Size()
 	var t *Tensor
 	if c != nil && c.Shapes {
 		t = &Tensor{st: &Storage{bytes: size, shapes: true}}
-	} else if t, err = c.fresh(op, size); err != nil {
-		return nil, err
+	} else {
+		t = c.fresh(op, size)
 	}
 	t.ctx, t.dtype, t.n, t.contiguous = c, dt, n, true
 	t.setDims(len(shape))
 	copy(t.shape, shape)
 	setContiguous(t.strides, shape)
-	return t, nil
+	return t
 }
 
 // fresh is a tensor with memory of its own, of undefined content: one that was discarded, or a new one.
-func (c *Context) fresh(op string, size int) (*Tensor, error) {
+func (c *Context) fresh(op string, size int) *Tensor {
 	class, bytes := spareClass(size)
 	var t *Tensor
 	if c != nil {
@@ -99,13 +97,11 @@ func (c *Context) fresh(op string, size int) (*Tensor, error) {
 			t, b.Tensor.st = &b.Tensor, &b.Storage
 		}
 		if c == nil || !c.reduced.alloc(t.st, bytes) {
-			if err := t.st.alloc(op, bytes); err != nil {
-				return nil, err
-			}
+			try.Ok(t.st.alloc(op, bytes))
 		}
 	}
 	t.st.bytes, t.st.class, t.st.home = size, class, t
-	return t, nil
+	return t
 }
 
 // viewOf makes a tensor on t's storage with room for nd dimensions.
@@ -134,8 +130,9 @@ func (t *Tensor) seal() *Tensor {
 }
 
 // Empty makes a tensor with undefined content.
-func Empty(c *Context, shape []int, dt dtype.Type) (*Tensor, error) {
-	return newTensor("empty", c, shape, dt)
+func Empty(c *Context, shape []int, dt dtype.Type) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	return newTensor("empty", c, shape, dt), nil
 }
 
 // OnStorage makes a contiguous tensor on existing memory, offset elements in.

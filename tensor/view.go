@@ -8,7 +8,7 @@ import (
 )
 
 // finishView records a view with its gradient function.
-func finishView(op string, t, v *Tensor, back func(n *node, g *Tensor, out []*Tensor) error) *Tensor {
+func finishView(op string, t, v *Tensor, back backward) *Tensor {
 	v.seal()
 	if records(t, nil) {
 		record(v, op, back, t)
@@ -17,14 +17,13 @@ func finishView(op string, t, v *Tensor, back func(n *node, g *Tensor, out []*Te
 }
 
 // inferShape replaces one -1 by the size that gives n elements.
-func inferShape(op string, n int, from, shape []int) (_ []int, err error) {
-	defer try.Caught(&err)
+func inferShape(op string, n int, from, shape []int) []int {
 	out := slices.Clone(shape)
 	unknown, known := -1, 1
 	for i, d := range shape {
 		switch {
 		case d == -1 && unknown >= 0:
-			return nil, fmt.Errorf("%s: only one size can be -1 in %s", op, ShapeString(shape))
+			try.Fail("%s: only one size can be -1 in %s", op, ShapeString(shape))
 		case d == -1:
 			unknown = i
 		default:
@@ -34,16 +33,16 @@ func inferShape(op string, n int, from, shape []int) (_ []int, err error) {
 	}
 	if unknown >= 0 {
 		if known == 0 || n%known != 0 {
-			return nil, fmt.Errorf("%s: shape %s (%d elements) cannot become %s", op, ShapeString(from), n, ShapeString(shape))
+			try.Fail("%s: shape %s (%d elements) cannot become %s", op, ShapeString(from), n, ShapeString(shape))
 		}
 		out[unknown] = n / known
-		return out, nil
+		return out
 	}
 	try.To(countElems(op, shape))
 	if known != n {
-		return nil, fmt.Errorf("%s: shape %s (%d elements) cannot become %s (%d elements)", op, ShapeString(from), n, ShapeString(shape), known)
+		try.Fail("%s: shape %s (%d elements) cannot become %s (%d elements)", op, ShapeString(from), n, ShapeString(shape), known)
 	}
-	return out, nil
+	return out
 }
 
 // viewStrides finds strides that show t's elements in another shape without
@@ -79,11 +78,9 @@ func viewStrides(t *Tensor, shape, strides []int) bool {
 }
 
 // View returns t in another shape without copying; one size may be -1.
-func View(t *Tensor, shape []int) (*Tensor, error) {
-	shape, err := inferShape("view", t.n, t.shape, shape)
-	if err != nil {
-		return nil, err
-	}
+func View(t *Tensor, shape []int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	shape = inferShape("view", t.n, t.shape, shape)
 	v := viewOf(t, len(shape))
 	copy(v.shape, shape)
 	if !viewStrides(t, shape, v.strides) {
@@ -96,7 +93,7 @@ func View(t *Tensor, shape []int) (*Tensor, error) {
 // Reshape returns t in another shape, as a view if possible.
 func Reshape(t *Tensor, shape []int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	shape = try.To(inferShape("reshape", t.n, t.shape, shape))
+	shape = inferShape("reshape", t.n, t.shape, shape)
 	v := viewOf(t, len(shape))
 	copy(v.shape, shape)
 	if viewStrides(t, shape, v.strides) {
@@ -106,11 +103,8 @@ func Reshape(t *Tensor, shape []int) (_ *Tensor, err error) {
 	return View(c, shape)
 }
 
-func backReshape(n *node, g *Tensor, out []*Tensor) error {
-	shape := n.in[0].shape()
-	var err error
-	out[0], err = Reshape(g, shape)
-	return err
+func backReshape(n *node, g *Tensor, out []*Tensor) {
+	out[0] = try.To(Reshape(g, n.in[0].shape()))
 }
 
 func (e edge) shape() []int {
@@ -145,4 +139,215 @@ func Contiguous(t *Tensor) (*Tensor, error) {
 		return t, nil
 	}
 	return Clone(t)
+}
+
+// Transpose swaps two dimensions.
+func Transpose(t *Tensor, dim0, dim1 int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	a := try.To(Axis("transpose", dim0, len(t.shape)))
+	b := try.To(Axis("transpose", dim1, len(t.shape)))
+	return finishView("transpose", t, swapped(t, a, b), func(_ *node, g *Tensor, out []*Tensor) {
+		out[0] = try.To(Transpose(g, a, b))
+	}), nil
+}
+
+// swapped is Transpose without recording.
+func swapped(t *Tensor, a, b int) *Tensor {
+	v := alias(t)
+	if len(t.shape) > 0 {
+		v.shape[a], v.shape[b] = v.shape[b], v.shape[a]
+		v.strides[a], v.strides[b] = v.strides[b], v.strides[a]
+	}
+	return v.seal()
+}
+
+// Permute reorders the dimensions: dimension i of the result is t's dims[i].
+func Permute(t *Tensor, dims []int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	if len(dims) != len(t.shape) {
+		return nil, fmt.Errorf("permute: %d dimensions are named for a tensor of %d", len(dims), len(t.shape))
+	}
+	v := viewOf(t, len(dims))
+	inverse := make([]int, len(dims))
+	seen := make([]bool, len(dims))
+	for i, d := range dims {
+		a := try.To(Axis("permute", d, len(dims)))
+		if seen[a] {
+			return nil, fmt.Errorf("permute: dimension %d is named twice", d)
+		}
+		seen[a] = true
+		inverse[a] = i
+		v.shape[i], v.strides[i] = t.shape[a], t.strides[a]
+	}
+	return finishView("permute", t, v, func(_ *node, g *Tensor, out []*Tensor) {
+		out[0] = try.To(Permute(g, inverse))
+	}), nil
+}
+
+// Squeeze removes dimension dim if its size is 1.
+func Squeeze(t *Tensor, dim int) (*Tensor, error) {
+	a, err := Axis("squeeze", dim, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	return squeeze(t, func(i int) bool { return i == a }), nil
+}
+
+// SqueezeAll removes all dimensions of size 1.
+func SqueezeAll(t *Tensor) *Tensor { return squeeze(t, func(int) bool { return true }) }
+
+func squeeze(t *Tensor, pick func(int) bool) *Tensor {
+	gone := 0
+	for i, d := range t.shape {
+		if d == 1 && pick(i) {
+			gone++
+		}
+	}
+	v := viewOf(t, len(t.shape)-gone)
+	j := 0
+	for i, d := range t.shape {
+		if d != 1 || !pick(i) {
+			v.shape[j], v.strides[j] = d, t.strides[i]
+			j++
+		}
+	}
+	return finishView("squeeze", t, v, backReshape)
+}
+
+// Unsqueeze inserts a dimension of size 1 before dim.
+func Unsqueeze(t *Tensor, dim int) (*Tensor, error) {
+	if len(t.shape) == MaxDims {
+		return nil, fmt.Errorf("unsqueeze: a tensor has at most %d dimensions", MaxDims)
+	}
+	a, err := Axis("unsqueeze", dim, len(t.shape)+1)
+	if err != nil {
+		return nil, err
+	}
+	v := viewOf(t, len(t.shape)+1)
+	copy(v.shape, t.shape[:a])
+	copy(v.strides, t.strides[:a])
+	v.shape[a], v.strides[a] = 1, 1
+	copy(v.shape[a+1:], t.shape[a:])
+	copy(v.strides[a+1:], t.strides[a:])
+	return finishView("unsqueeze", t, v, backReshape), nil
+}
+
+// Expand stretches dimensions of size 1 to the given shape without copying;
+// -1 keeps a size, and new dimensions may be put in front.
+func Expand(t *Tensor, shape []int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	pad := len(shape) - len(t.shape)
+	if pad < 0 {
+		return nil, fmt.Errorf("expand: shape %s has fewer dimensions than the tensor's %s", ShapeString(shape), ShapeString(t.shape))
+	}
+	want := slices.Clone(shape)
+	for i, d := range shape {
+		if d == -1 && i >= pad {
+			want[i] = t.shape[i-pad]
+		}
+		if i >= pad && want[i] != t.shape[i-pad] && t.shape[i-pad] != 1 {
+			return nil, fmt.Errorf("expand: shape %s does not stretch to %s: dimension %d has size %d, not 1",
+				ShapeString(t.shape), ShapeString(shape), i, t.shape[i-pad])
+		}
+	}
+	try.To(countElems("expand", want))
+	return finishView("expand", t, expanded(t, want), func(_ *node, g *Tensor, out []*Tensor) {
+		out[0] = g // the engine sums it to t's shape
+	}), nil
+}
+
+// expanded is Expand to a shape known to fit, without recording.
+func expanded(t *Tensor, shape []int) *Tensor {
+	v := viewOf(t, len(shape))
+	copy(v.shape, shape)
+	broadcastStrides(v.strides, shape, t)
+	return v.seal()
+}
+
+// Narrow returns length elements from start on along dim.
+func Narrow(t *Tensor, dim, start, length int) (*Tensor, error) {
+	a, err := Axis("narrow", dim, len(t.shape))
+	if err != nil {
+		return nil, err
+	}
+	if len(t.shape) == 0 {
+		return nil, fmt.Errorf("narrow: the tensor has no dimensions")
+	}
+	size := t.shape[a]
+	if start < -size || start > size {
+		return nil, fmt.Errorf("narrow: start %d is out of range for dimension %d of size %d: expected %d to %d", start, a, size, -size, size)
+	}
+	if start < 0 {
+		start += size
+	}
+	if length < 0 || length > size-start {
+		return nil, fmt.Errorf("narrow: length %d from %d exceeds dimension %d of size %d", length, start, a, size)
+	}
+	return sliceDim(t, a, start, length, 1), nil
+}
+
+// sliceDim takes count elements along dimension a, from start in steps.
+func sliceDim(t *Tensor, a, start, count, step int) *Tensor {
+	v := alias(t)
+	v.shape[a] = count
+	v.strides[a] *= step
+	if count > 0 {
+		v.off += start * t.strides[a]
+	}
+	return finishView("slice", t, v, func(n *node, g *Tensor, out []*Tensor) {
+		backPart(n, g, out, func(z *Tensor) *Tensor { return sliceDim(z, a, start, count, step) })
+	})
+}
+
+// Select takes entry i along dim and removes that dimension.
+func Select(t *Tensor, dim, i int) (*Tensor, error) { return entry("select", t, dim, i) }
+
+// At is t[i]: entry i of the first dimension.
+func At(t *Tensor, i int) (*Tensor, error) { return entry("index", t, 0, i) }
+
+func entry(op string, t *Tensor, dim, i int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
+	if len(t.shape) == 0 {
+		return nil, fmt.Errorf("%s: a tensor without dimensions cannot be indexed; use .item()", op)
+	}
+	a := try.To(Axis(op, dim, len(t.shape)))
+	i = try.To(index(op, i, t.shape[a], a))
+	return selectDim(t, a, i), nil
+}
+
+func selectDim(t *Tensor, a, i int) *Tensor {
+	v := viewOf(t, len(t.shape)-1)
+	copy(v.shape, t.shape[:a])
+	copy(v.strides, t.strides[:a])
+	copy(v.shape[a:], t.shape[a+1:])
+	copy(v.strides[a:], t.strides[a+1:])
+	v.off += i * t.strides[a]
+	part := func(z *Tensor) *Tensor { return selectDim(z, a, i) }
+	v = finishView("select", t, v, func(n *node, g *Tensor, out []*Tensor) { backPart(n, g, out, part) })
+	if v.node != nil {
+		v.node.part = part
+	}
+	return v
+}
+
+// backPart is the gradient of taking a part: zeros, with g in the part. The gradients of several parts of a tensor
+// are summed in place.
+func backPart(n *node, g *Tensor, out []*Tensor, part func(*Tensor) *Tensor) {
+	if p := n.in[0].node; p != nil && p.dtype == g.dtype {
+		p.addPart(g, part)
+		return
+	}
+	z := try.To(Zeros(g.ctx, n.in[0].shape(), g.dtype))
+	out[0] = z
+	assign(n.op, part(z), g)
+}
+
+// part is count entries from start on along dimension a, never recorded.
+func part(t *Tensor, a, start, count int) *Tensor {
+	v := alias(t)
+	v.shape[a] = count
+	if count > 0 {
+		v.off += start * t.strides[a]
+	}
+	return v.seal()
 }

@@ -1,6 +1,5 @@
-// Command drun-plugin-host is drun's worker, with the code that starts plugins.
-// `drun run` starts it for the ranks of a run whose backend is a plugin, and
-// `drun backends` uses it to probe and test plugins. It is a separate program
+// Command drun-plugin-host is drun's worker, with the code that starts plugins. `drun run` starts it for the ranks of a
+// run whose backend is a plugin, and `drun backends` uses it to probe and test plugins. It is a separate program
 // because linking gRPC into drun would slow the start of every run.
 package main
 

@@ -56,7 +56,7 @@ writes one to a file, or to stdout with --output -.`,
 				all := try.To(db.Artifacts(id))
 				switch {
 				case save != "":
-					return saveArtifacts(cmd, db, all, save)
+					return exit.WithCode(saveArtifacts(cmd, db, all, save), exit.Storage)
 				case len(args) == 2:
 					var found *records.Artifact // the newest, or that of the step
 					for i := range all {
@@ -146,20 +146,12 @@ func writeArtifact(cmd *cobra.Command, db *history.DB, a *records.Artifact, outp
 }
 
 // saveArtifacts writes all artifacts into a folder, and never over an existing file.
-func saveArtifacts(cmd *cobra.Command, db *history.DB, all []records.Artifact, folder string) error {
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return exit.WithCode(err, exit.Storage)
-	}
+func saveArtifacts(cmd *cobra.Command, db *history.DB, all []records.Artifact, folder string) (err error) {
+	defer try.Caught(&err)
+	try.Ok(os.MkdirAll(folder, 0o777))
 	for i := range all {
 		a := &all[i]
-		data, err := db.Content(a)
-		if err != nil {
-			return exit.WithCode(err, exit.Storage)
-		}
-		path, err := createNew(filepath.Join(folder, fileName(a)), data)
-		if err != nil {
-			return exit.WithCode(err, exit.Storage)
-		}
+		path := try.To(createNew(filepath.Join(folder, fileName(a)), try.To(db.Content(a))))
 		fmt.Fprintln(cmd.OutOrStdout(), terminal.Line(path))
 	}
 	return nil

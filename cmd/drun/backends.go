@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -15,6 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drun/engine/doctor"
+	"drun/history"
+	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/plugins/host"
@@ -81,21 +83,17 @@ type backendInfo struct {
 // listBackends shows a table that fits the terminal, and beneath it why some backends do not run here.
 func listBackends(out io.Writer, list []backendInfo) error {
 	columns := terminal.Width(out)
-	var table bytes.Buffer
-	w := terminal.NewTable(&table)
+	w := terminal.NewTable(out)
 	row(w, "BACKEND", "VERSION", "RUNS HERE", "WHERE")
 	for _, b := range list {
 		row(w, cut(b.Name, columns/4), cut(cmp.Or(b.Version, "-"), columns/4), b.verdict(), cut(b.where(), columns/4))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	err := w.Flush()
 	for _, b := range list {
 		if b.Problem != "" {
-			fmt.Fprintf(&table, "\n%s: %s\n", b.Name, terminal.Escape(b.Problem))
+			fmt.Fprintf(out, "\n%s: %s\n", b.Name, terminal.Escape(b.Problem))
 		}
 	}
-	_, err := table.WriteTo(out)
 	return err
 }
 
@@ -263,4 +261,65 @@ func newTrust(dirs *[]string) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+type storage struct {
+	Path       string `json:"path"`
+	WAL        bool   `json:"wal"`
+	FileSystem string `json:"file_system,omitempty"` // if a write-ahead log is not safe on it
+}
+
+func (s storage) String() string {
+	if s.WAL {
+		return s.Path + ", databases with a write-ahead log"
+	}
+	return fmt.Sprintf("%s, databases with a rollback journal, which is slower: a write-ahead log is not safe on %s", s.Path, s.FileSystem)
+}
+
+func newDoctor() *cobra.Command {
+	var dirs []string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Show what this machine can run: cores, instruction sets, backends, a two-rank self-test",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			home := storage{Path: homeOf(cmd)}
+			home.WAL, home.FileSystem = history.Journal(home.Path)
+			r := struct {
+				*doctor.Report
+				Plugins []backendInfo `json:"plugins"`
+				Home    storage       `json:"home"`
+			}{doctor.Examine(), findPlugins(cmd, dirs), home}
+			out := cmd.OutOrStdout()
+			if wantsJSON(cmd) {
+				if err := printJSON(out, r); err != nil {
+					return err
+				}
+			} else {
+				w := terminal.NewTable(out)
+				row(w, "machine", fmt.Sprintf("%s/%s, %d cores", r.OS, r.Arch, r.Cores))
+				row(w, "kernels", fmt.Sprintf("%s (available: %s; DRUN_KERNEL forces one)", r.Kernels, strings.Join(r.Paths, ", ")))
+				row(w, "backends", strings.Join(r.Backends, ", ")+" (built in)")
+				for _, p := range r.Plugins {
+					verdict := p.verdict()
+					if p.Problem != "" {
+						verdict += ": drun backends " + p.Name + " says why"
+					}
+					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+p.Version), p.Path, verdict))
+				}
+				row(w, "home", home.String())
+				outcome := "ok, in " + elapsed.Text(r.SelfTest.Seconds)
+				if !r.SelfTest.OK {
+					outcome = "FAILED"
+				}
+				row(w, "two ranks", outcome)
+				w.Flush()
+				for _, p := range r.Problems {
+					fmt.Fprintf(out, "problem: %s\n", terminal.Lines(p))
+				}
+			}
+			return failedIf(len(r.Problems) > 0)
+		},
+	}
+	cmd.Flags().StringArrayVar(&dirs, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
+	return cmd
 }

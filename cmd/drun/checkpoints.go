@@ -102,28 +102,19 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 }
 
 func printCheckpoints(cmd *cobra.Command, list []report.Kept) error {
-	out := cmd.OutOrStdout()
 	tellMissing(cmd, list)
-	if wantsJSON(cmd) {
-		return printJSON(out, list)
-	}
-	if len(list) == 0 {
+	if len(list) == 0 && !wantsJSON(cmd) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "the run has no checkpoints")
-		return nil
 	}
-	w := terminal.NewTable(out)
-	row(w, "STEP", "SIZE", "SCORE", "SAVED", "")
-	for _, k := range list {
-		mark := ""
-		if k.Best {
-			mark = "best"
-		}
-		if k.Missing {
-			mark = "MISSING"
-		}
-		row(w, whole(k.Step), humanize.IBytes(uint64(k.Bytes)), known(k.Score, number), localTime(k.Time), mark)
-	}
-	return w.Flush()
+	return show(cmd, list, func(out io.Writer, list []report.Kept) error {
+		return printList(out, list, []column[report.Kept]{
+			{"STEP", func(k report.Kept) any { return whole(k.Step) }},
+			{"SIZE", func(k report.Kept) any { return humanize.IBytes(uint64(k.Bytes)) }},
+			{"SCORE", func(k report.Kept) any { return known(k.Score, number) }},
+			{"SAVED", func(k report.Kept) any { return localTime(k.Time) }},
+			{"", func(k report.Kept) any { return map[bool]string{k.Best: "best", k.Missing: "MISSING"}[true] }},
+		})
+	})
 }
 
 // tellMissing reports the checkpoints that only the history has, and what to do.

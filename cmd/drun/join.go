@@ -118,7 +118,7 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, e
 		return nil, usage("leave out -n, because every rank is started separately; or have one process started on each node, as srun --ntasks-per-node=1 does; or tell each by --nnodes, --node-rank and --rdzv",
 			"-n says how many ranks to start, but %s and %s say that this process is rank %d of %d", l.Name("RANK"), l.Name("WORLD_SIZE"), place.Rank, place.WorldSize)
 	case !many:
-		out.Place = &place
+		out.Placement = &place
 	}
 	out.Secret, err = j.secret(place.WorldSize)
 	return out, err

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"drun/internal/exit"
 	"drun/tools/lsp"
 )
 
@@ -17,10 +16,7 @@ func newLSP() *cobra.Command {
 		Long: "Speaks the Language Server Protocol on stdin and stdout, for an editor that starts it: diagnostics, completion, hover,\n" +
 			"definitions and formatting. docs/editors.md says how to set up VS Code and Neovim.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !lsp.New(version(), cmd.ErrOrStderr()).Serve(cmd.Context(), standard{cmd.InOrStdin(), cmd.OutOrStdout()}) {
-				return exitStatus(exit.Recipe)
-			}
-			return nil
+			return failedIf(!lsp.New(version(), cmd.ErrOrStderr()).Serve(cmd.Context(), standard{cmd.InOrStdin(), cmd.OutOrStdout()}))
 		},
 	}
 }

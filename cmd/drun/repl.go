@@ -61,10 +61,7 @@ func newRepl() *cobra.Command {
 				}
 				ok = s.Execute(src, nil) && ok
 			}
-			if !ok {
-				return exitStatus(exit.Recipe)
-			}
-			return nil
+			return failedIf(!ok)
 		},
 	}
 	cmd.Flags().Int64Var(&seed, "seed", 0, "seed of all random numbers")

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -13,10 +18,11 @@ import (
 	"drun/engine"
 	"drun/engine/run"
 	"drun/history"
-	"drun/internal/exit"
+	"drun/history/records"
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/replay"
+	"drun/runs/report"
 )
 
 func newReplay() *cobra.Command {
@@ -46,11 +52,7 @@ RUN is an id, a name, or last. If the run did not finish successfully, what it r
 				case r.Artifacts > 0:
 					text += " and " + english.Plural(r.Artifacts, "artifact", "")
 				}
-				err = answer(cmd, r, "%s", text)
-				if err == nil && r.Same != nil && !*r.Same {
-					err = exitStatus(exit.Recipe)
-				}
-				return err
+				return cmp.Or(answer(cmd, r, "%s", text), failedIf(r.Same != nil && !*r.Same))
 			})
 		},
 	}
@@ -117,4 +119,208 @@ func (a *againFlags) with(cmd *cobra.Command, ref string, fn func(o run.Options,
 		o.Stdout, o.Stderr, o.Terminal = io.Discard, io.Discard, false
 		return fn(o, db, id)
 	})
+}
+
+func newAt() *cobra.Command {
+	var again againFlags
+	var file, metric string
+	var rank int
+	cmd := &cobra.Command{
+		Use:   "at RUN STEP",
+		Short: "Rebuild the state of a run at any step, and prove it",
+		Long: `Rebuilds the state that RUN had at STEP: from the checkpoint of that step or, if there is none, by running
+the captured recipe again from the nearest checkpoint before it, in a temporary home, up to that step. The digest of
+the parameters after each update on the way must be the one that the run recorded; if one differs, the exit code is
+1. --export writes the tensors into a .safetensors or .npz file, as drun checkpoints export does.
+STEP is a step of checkpoint.save, even one that was not saved, or else a step of run.log.`,
+		Example: `  drun at 7 1200
+  drun at calm-otter 17 --export weights.safetensors
+  drun at last 40 --metric loss`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			step, err := strconv.ParseInt(args[1], 10, 64)
+			if err != nil {
+				return usage("", "STEP wants a whole number, not %q", args[1])
+			}
+			if cmd.Flags().Changed("export") {
+				if err := newFile(file); err != nil {
+					return err
+				}
+			}
+			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
+				p, err := replay.At(o, db, homeOf(cmd), id, step, metric, again.params, tell(cmd))
+				if err != nil {
+					return err
+				}
+				defer p.Close()
+				return tellAt(cmd, p, rank, file)
+			})
+		},
+	}
+	f := cmd.Flags()
+	again.add(f)
+	f.StringVar(&file, "export", "", "write the tensors into this new `file`, .safetensors or .npz")
+	f.StringVar(&metric, "metric", "", "STEP is a step of the metric with this `name`")
+	f.IntVar(&rank, "rank", 0, "the rank whose tensors are written")
+	return cmd
+}
+
+func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
+	result := struct {
+		*replay.Point
+		File    *string  `json:"file"`
+		Bytes   int64    `json:"bytes"`
+		LeftOut []string `json:"left_out"`
+	}{Point: p, LeftOut: []string{}}
+	if file != "" {
+		k := report.Kept{Step: p.Step, Run: history.Summary{Name: p.Run}, Info: p.Info}
+		var err error
+		if result.Bytes, result.LeftOut, err = writeTensors(cmd, p.Store, k, rank, file); err != nil {
+			return err
+		}
+		result.File = &file
+	}
+	text := fmt.Sprintf("%s at step %d: ", p.Run, p.Step)
+	if p.Digest == nil {
+		text += "its checkpoint"
+	} else {
+		from := "the beginning"
+		if p.From != nil {
+			from = fmt.Sprintf("step %d", *p.From)
+		}
+		if p.FromRun != nil {
+			from += " of run " + *p.FromRun
+		}
+		text += fmt.Sprintf("after %d updates, %d of them replayed from %s; digest %s, as recorded", p.Updates, p.Again, from, *p.Digest)
+	}
+	if file != "" {
+		text += fmt.Sprintf("; %s in %s", humanize.IBytes(uint64(result.Bytes)), file)
+	}
+	return answer(cmd, result, "%s", text)
+}
+
+func newDiff() *cobra.Command {
+	var again againFlags
+	var trace bool
+	cmd := &cobra.Command{
+		Use:   "diff RUN RUN",
+		Short: "Why two runs differ: what went in, the first metric, the first operation",
+		Long: `Prints which inputs of two runs differ (parameters, recipe, data, seed, ranks, backend, machine,
+versions), and the first step and metric at which the runs differ. With --trace both are run again, in a temporary home, from
+the nearest state that they had in common to that step, and the first operation of the recipe whose result
+differs is named with its line and rank. A RUN is an id, a name, or last.`,
+		Example: `  drun diff 3 7
+  drun diff calm-otter last --trace`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return again.with(cmd, args[0], func(o run.Options, db *history.DB, a int64) (err error) {
+				defer try.Caught(&err)
+				b := try.To(db.Find(args[1]))
+				d, err := replay.Diff(o, db, homeOf(cmd), a, b, trace, again.params)
+				if d == nil {
+					return err
+				}
+				if wantsJSON(cmd) {
+					return errors.Join(printJSON(cmd.OutOrStdout(), d), err)
+				}
+				untraced := err
+				source := try.To(report.SourceDiff(db, a, b))
+				try.Ok(printDifferences(cmd.OutOrStdout(), d, source, trace && untraced == nil))
+				return untraced
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&trace, "trace", false, "run both again, and name the first operation that differs")
+	again.add(cmd.Flags())
+	return cmd
+}
+
+func printDifferences(out io.Writer, d *replay.Differences, source string, traced bool) error {
+	if len(d.Inputs) == 0 {
+		fmt.Fprintln(out, "what went in is the same")
+	}
+	w := terminal.NewTable(out)
+	if len(d.Inputs) > 0 {
+		row(w, "WENT IN", "FIRST RUN", "SECOND RUN")
+	}
+	for _, in := range d.Inputs {
+		row(w, in.What, inputText(in.What, in.A), inputText(in.What, in.B))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if source != "" {
+		fmt.Fprintf(out, "\n%s\n", paintDiff(out, source))
+	}
+	if d.First == nil {
+		fmt.Fprintln(out, "no metric differs")
+	} else {
+		fmt.Fprintf(out, "the first that differs is %s\n", difference(d.First, "first run", "second run"))
+	}
+	var err error
+	switch op := d.Operation; {
+	case !traced:
+	case op == nil:
+		_, err = fmt.Fprintln(out, "no operation has another result")
+	default:
+		side := func(line, op string) string {
+			if op == "" {
+				return "no further operation"
+			}
+			return op + " at " + line
+		}
+		text := side(op.Line, op.Op)
+		if other := side(op.LineB, op.OpB); other != text {
+			text += ", in the second run " + other
+		}
+		_, err = fmt.Fprintf(out, "the first operation with another result, on rank %d: %s\n", op.Rank, terminal.Escape(text))
+	}
+	return err
+}
+
+func inputText(what string, v any) string {
+	kind := "data"
+	if strings.HasPrefix(what, "params.") {
+		kind = "parameter"
+	}
+	if f, is := v.(records.Float); is {
+		v = f.String()
+	}
+	return terminal.Escape(comparedText(kind, v))
+}
+
+func newVerifyResume() *cobra.Command {
+	var o run.Options
+	var nproc string
+	var kills int
+	cmd := &cobra.Command{
+		Use:   "verify-resume RECIPE.star",
+		Short: "Prove that a recipe's run survives kills with the same bits",
+		Long: `Runs a recipe twice in a temporary home: undisturbed, and with ranks killed (SIGKILL) at
+random moments between the first checkpoint and the end, after each of which all ranks
+start again. Then compares all metrics that are exact, and the last checkpoint, bit for bit.
+A difference is named, and ends with exit code 1.`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer try.Caught(&err)
+			o.Nproc = try.To(ranks(nproc))
+			if kills < 1 {
+				return usage("", "--kills %d: at least one is needed", kills)
+			}
+			stop := try.To(prepare(cmd, &o))
+			defer stop()
+			o.Recipe, o.Stdout, o.Stderr, o.Terminal = args[0], io.Discard, io.Discard, false
+			r := try.To(replay.Resume(o, kills, rand.New(rand.NewPCG(rand.Uint64(), 0)), func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "verify-resume: %s\n", text) }))
+			text := fmt.Sprintf("the same bits after %s: %s, %s of the last checkpoint", english.Plural(r.Kills, "kill", ""), english.Plural(r.Points, "metric point", ""), humanize.Bytes(uint64(r.Bytes)))
+			if !r.Same {
+				text = fmt.Sprintf("different after %s: %s", english.Plural(r.Kills, "kill", ""), r.First)
+			}
+			err = answer(cmd, map[string]any{"same": r.Same, "kills": r.Kills}, "%s", text)
+			if !r.Same && !wantsJSON(cmd) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "  hint: %s\n", replay.Forgotten)
+			}
+			return cmp.Or(err, failedIf(!r.Same))
+		},
+	}
+	f := cmd.Flags()
+	addRecipeFlags(f, &o, &nproc)
+	f.IntVar(&kills, "kills", 5, "how many kills the run must survive")
+	return cmd
 }

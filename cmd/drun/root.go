@@ -1,5 +1,5 @@
-// Command drun runs experiments written as Starlark recipes, and shows what was run and its results. Each
-// subcommand has its own file, which parses flags and prints; other packages do the work.
+// Command drun runs experiments written as Starlark recipes, and shows what was run and its results. Each subcommand
+// has a file, or shares it with those like it, which parses flags and prints; other packages do the work.
 package main
 
 import (
@@ -11,13 +11,17 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
+	"github.com/mattn/go-sqlite3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"drun/engine/worker"
 	"drun/history"
+	"drun/internal/build"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -194,3 +198,24 @@ func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []i
 	ids := try.To(report.Find(refs, db.Find))
 	return fn(db, ids)
 }
+
+func main() {
+	if worker.Invoked() {
+		os.Exit(worker.Main())
+	}
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sqlite, _, _ := sqlite3.Version()
+			return answer(cmd, map[string]string{"version": version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "sqlite": sqlite},
+				"drun %s (%s %s/%s, SQLite %s)", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, sqlite)
+		},
+	}
+}
+
+func version() string { return build.Own() }

@@ -249,6 +249,14 @@ type exitStatus exit.Code
 func (e exitStatus) Error() string       { return "" }
 func (e exitStatus) ExitCode() exit.Code { return exit.Code(e) }
 
+// failedIf is the exit code of a recipe that failed, or nil.
+func failedIf(failed bool) error {
+	if failed {
+		return exitStatus(exit.Recipe)
+	}
+	return nil
+}
+
 func describe(cmd *cobra.Command, recipe string) error {
 	about, err := run.Describe(recipe)
 	if err != nil {

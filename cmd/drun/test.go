@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -109,11 +110,7 @@ func (t *tests) run(cmd *cobra.Command, args []string) (err error) {
 			failed++
 		}
 	}
-	err = answer(cmd, list, "%d passed, %d failed in %s", len(list)-failed, failed, elapsed.Text(time.Since(began).Seconds()))
-	if err == nil && failed > 0 {
-		err = exitStatus(exit.Recipe)
-	}
-	return err
+	return cmp.Or(answer(cmd, list, "%d passed, %d failed in %s", len(list)-failed, failed, elapsed.Text(time.Since(began).Seconds())), failedIf(failed > 0))
 }
 
 // file runs the tests of a recipe. A recipe that cannot be read or compiled counts as a failed test without a name.

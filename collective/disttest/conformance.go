@@ -14,14 +14,12 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Conformance is what every backend must pass: every operation, element type,
-// reduce operation and root, sizes from nothing to several chunks, groups,
-// messages, asynchronous calls, bad calls, and faults.
+// Conformance is what every backend must pass: every operation, element type, reduce operation and root, sizes from
+// nothing to several chunks, groups, messages, asynchronous calls, bad calls, and faults.
 func Conformance(t *testing.T, factory Factory) { conformance(t, factory, suite{}) }
 
-// ConformanceInAnyOrder is [Conformance] for a backend that combines
-// contributions in any order: floats hold numbers whose sums and products
-// are exact, so that the order does not matter.
+// ConformanceInAnyOrder is [Conformance] for a backend that combines contributions in any order: floats hold numbers
+// whose sums and products are exact, so that the order does not matter.
 func ConformanceInAnyOrder(t *testing.T, factory Factory) {
 	conformance(t, factory, suite{exact: true})
 }
@@ -40,7 +38,6 @@ func conformance(t *testing.T, factory Factory, s suite) {
 	})
 	t.Run("mixed", func(t *testing.T) { s.mixed(t, factory) })
 	t.Run("barrier", func(t *testing.T) { barriers(t, factory) })
-	t.Run("async", func(t *testing.T) { RunWith(t, factory, 3, s.outstanding) })
 	t.Run("async does not wait", func(t *testing.T) { RunWith(t, factory, 2, patient) })
 	t.Run("messages", func(t *testing.T) { messages(t, factory) })
 	t.Run("groups", func(t *testing.T) { groups(t, factory, s) })
@@ -184,36 +181,6 @@ func (s suite) draw(rng *rand.Rand, ranks, most int) trial {
 	return tr
 }
 
-// outstanding starts many calls, drops their Works, and relies on a barrier.
-func (s suite) outstanding(t *testing.T, rank int, comm collective.Comm) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	type pending struct {
-		tr   trial
-		call collective.Call
-		want []byte
-	}
-	var all []pending
-	for range 16 {
-		p := pending{tr: s.draw(rng, comm.Size(), 20_000)}
-		p.call, p.want = p.tr.call(rank)
-		p.call.Async = true
-		if _, err := comm.Start(&p.call); err != nil {
-			t.Error(err)
-			return
-		}
-		all = append(all, p)
-	}
-	if err := Do(comm, collective.NewBarrier()); err != nil {
-		t.Error(err)
-		return
-	}
-	for _, p := range all {
-		if err := p.tr.compare(rank, p.call, p.want); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // barriers lets each rank in turn arrive late: no other may continue before it has arrived.
 func barriers(t *testing.T, factory Factory) {
 	for _, n := range []int{2, 3, 5} {
@@ -265,8 +232,7 @@ func patient(t *testing.T, rank int, comm collective.Comm) {
 	}
 }
 
-// badCalls must be refused with a CallError on the rank that makes them, and
-// leave the group usable.
+// badCalls must be refused with a CallError on the rank that makes them, and leave the group usable.
 func badCalls(t *testing.T, rank int, comm collective.Comm) {
 	three, four := collective.Of(make([]float32, 3)), collective.Of(make([]float32, 4))
 	for i, call := range []collective.Call{

@@ -35,143 +35,133 @@ func messages(t *testing.T, factory Factory) {
 			}
 		}
 	}
-	t.Run("tags in another order", func(t *testing.T) {
-		RunWith(t, factory, 2, func(t *testing.T, rank int, comm collective.Comm) {
-			for _, n := range []int{0, 1, 3, 5000, 300_000} {
-				if rank == 0 {
-					send(t, comm, numbers(n, 7), 1, 7)
-					send(t, comm, numbers(n, 8), 1, 8)
-				} else {
-					receive(t, comm, n, 0, 8, 8)
-					receive(t, comm, n, 0, 7, 7)
-				}
+	run := func(name string, ranks int, body func(t *testing.T, rank int, comm collective.Comm)) {
+		t.Run(name, func(t *testing.T) { RunWith(t, factory, ranks, body) })
+	}
+	run("tags in another order", 2, func(t *testing.T, rank int, comm collective.Comm) {
+		for _, n := range []int{0, 1, 3, 5000, 300_000} {
+			if rank == 0 {
+				send(t, comm, numbers(n, 7), 1, 7)
+				send(t, comm, numbers(n, 8), 1, 8)
+			} else {
+				receive(t, comm, n, 0, 8, 8)
+				receive(t, comm, n, 0, 7, 7)
 			}
-		})
+		}
 	})
-	t.Run("all send before they receive", func(t *testing.T) {
-		RunWith(t, factory, 4, func(t *testing.T, rank int, comm collective.Comm) {
-			for to := range comm.Size() {
-				if to != rank {
-					send(t, comm, numbers(100_000, float32(rank)), to, rank)
-				}
+	run("all send before they receive", 4, func(t *testing.T, rank int, comm collective.Comm) {
+		for to := range comm.Size() {
+			if to != rank {
+				send(t, comm, numbers(100_000, float32(rank)), to, rank)
 			}
-			for from := range comm.Size() {
-				if from != rank {
-					receive(t, comm, 100_000, from, from, float32(from))
-				}
+		}
+		for from := range comm.Size() {
+			if from != rank {
+				receive(t, comm, 100_000, from, from, float32(from))
 			}
-		})
+		}
 	})
-	t.Run("any source, before it is waited for", func(t *testing.T) {
-		RunWith(t, factory, 3, func(t *testing.T, rank int, comm collective.Comm) {
-			if rank != 0 {
-				if rank == 2 {
-					send(t, comm, numbers(10, 2), 0, 5)
-				}
-				return
+	run("any source, before it is waited for", 3, func(t *testing.T, rank int, comm collective.Comm) {
+		if rank != 0 {
+			if rank == 2 {
+				send(t, comm, numbers(10, 2), 0, 5)
 			}
-			call := collective.NewRecv(collective.Of(make([]float32, 10)), collective.AnySource, 5)
-			call.Async = true
+			return
+		}
+		call := collective.NewRecv(collective.Of(make([]float32, 10)), collective.AnySource, 5)
+		call.Async = true
+		w, err := comm.Start(&call)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for end := time.Now().Add(Limit); !w.Done() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		early := -1
+		if w.Done() {
+			early = w.(collective.Receipt).Source()
+		}
+		if err := w.Wait(Context); err != nil || early != 2 || w.(collective.Receipt).Source() != 2 {
+			t.Errorf("the message of rank 2 is said to be from %d, then from %d (%v)", early, w.(collective.Receipt).Source(), err)
+		}
+	})
+	run("any source", 3, func(t *testing.T, rank int, comm collective.Comm) {
+		if rank > 0 {
+			send(t, comm, numbers(10, float32(rank)), 0, 5)
+			return
+		}
+		seen := map[int]bool{}
+		for range 2 {
+			x := make([]float32, 10)
+			call := collective.NewRecv(collective.Of(x), collective.AnySource, 5)
 			w, err := comm.Start(&call)
+			if err == nil {
+				err = w.Wait(Context)
+			}
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			for end := time.Now().Add(Limit); !w.Done() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			from := w.(collective.Receipt).Source()
+			if seen[from] = true; x[0] != float32(from) {
+				t.Errorf("the message of rank %v is said to be from %d", x[0], from)
 			}
-			early := -1
-			if w.Done() {
-				early = w.(collective.Receipt).Source()
-			}
-			if err := w.Wait(Context); err != nil || early != 2 || w.(collective.Receipt).Source() != 2 {
-				t.Errorf("the message of rank 2 is said to be from %d, then from %d (%v)", early, w.(collective.Receipt).Source(), err)
-			}
-		})
+		}
+		if len(seen) != 2 {
+			t.Errorf("messages came from %v", seen)
+		}
 	})
-	t.Run("any source", func(t *testing.T) {
-		RunWith(t, factory, 3, func(t *testing.T, rank int, comm collective.Comm) {
-			if rank > 0 {
-				send(t, comm, numbers(10, float32(rank)), 0, 5)
-				return
-			}
-			seen := map[int]bool{}
-			for range 2 {
-				x := make([]float32, 10)
-				call := collective.NewRecv(collective.Of(x), collective.AnySource, 5)
+	run("asynchronous", 2, func(t *testing.T, rank int, comm collective.Comm) {
+		const n = 20
+		in, out := make([][]float32, n), make([][]float32, n)
+		var works []collective.Work
+		for i := range n {
+			in[i], out[i] = make([]float32, 1000*i), numbers(1000*i, float32(i))
+			for _, call := range []collective.Call{
+				collective.NewRecv(collective.Of(in[i]), 1-rank, 0), collective.NewSend(collective.Of(out[i]), 1-rank, 0),
+			} {
+				call.Async = true
 				w, err := comm.Start(&call)
-				if err == nil {
-					err = w.Wait(Context)
-				}
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				from := w.(collective.Receipt).Source()
-				if seen[from] = true; x[0] != float32(from) {
-					t.Errorf("the message of rank %v is said to be from %d", x[0], from)
+				works = append(works, w)
+			}
+		}
+		for _, w := range works {
+			if err := w.Wait(Context); err != nil {
+				t.Error(err)
+			}
+			if !w.Done() {
+				t.Error("not done after Wait")
+			}
+		}
+		for i := range n {
+			for j := range in[i] {
+				if in[i][j] != out[i][j] {
+					t.Errorf("message %d: [%d] is %v, not %v", i, j, in[i][j], out[i][j])
+					return
 				}
 			}
-			if len(seen) != 2 {
-				t.Errorf("messages came from %v", seen)
-			}
-		})
+		}
 	})
-	t.Run("asynchronous", func(t *testing.T) {
-		RunWith(t, factory, 2, func(t *testing.T, rank int, comm collective.Comm) {
-			const n = 20
-			in, out := make([][]float32, n), make([][]float32, n)
-			var works []collective.Work
-			for i := range n {
-				in[i], out[i] = make([]float32, 1000*i), numbers(1000*i, float32(i))
-				for _, call := range []collective.Call{
-					collective.NewRecv(collective.Of(in[i]), 1-rank, 0), collective.NewSend(collective.Of(out[i]), 1-rank, 0),
-				} {
-					call.Async = true
-					w, err := comm.Start(&call)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					works = append(works, w)
-				}
-			}
-			for _, w := range works {
-				if err := w.Wait(Context); err != nil {
-					t.Error(err)
-				}
-				if !w.Done() {
-					t.Error("not done after Wait")
-				}
-			}
-			for i := range n {
-				for j := range in[i] {
-					if in[i][j] != out[i][j] {
-						t.Errorf("message %d: [%d] is %v, not %v", i, j, in[i][j], out[i][j])
-						return
-					}
-				}
-			}
-		})
-	})
-	t.Run("wrong size", func(t *testing.T) {
-		RunWith(t, factory, 2, func(t *testing.T, rank int, comm collective.Comm) {
-			if rank == 0 {
-				send(t, comm, numbers(3, 0), 1, 0)
-				send(t, comm, numbers(4, 1), 1, 0)
-				return
-			}
-			x := make([]float32, 2)
-			var bad *collective.CallError
-			if err := Do(comm, collective.NewRecv(collective.Of(x), 0, 0)); !errors.As(err, &bad) {
-				t.Errorf("a message of another size: %v", err)
-			}
-			receive(t, comm, 4, 0, 0, 1)
-		})
+	run("wrong size", 2, func(t *testing.T, rank int, comm collective.Comm) {
+		if rank == 0 {
+			send(t, comm, numbers(3, 0), 1, 0)
+			send(t, comm, numbers(4, 1), 1, 0)
+			return
+		}
+		x := make([]float32, 2)
+		var bad *collective.CallError
+		if err := Do(comm, collective.NewRecv(collective.Of(x), 0, 0)); !errors.As(err, &bad) {
+			t.Errorf("a message of another size: %v", err)
+		}
+		receive(t, comm, 4, 0, 0, 1)
 	})
 }
 
-// groups splits a world of four in several ways, uses the groups in turn and
-// at the same time, and closes them.
+// groups splits a world of four in several ways, uses the groups in turn and at the same time, and closes them.
 func groups(t *testing.T, factory Factory, s suite) {
 	RunWith(t, factory, 4, func(t *testing.T, rank int, world collective.Comm) {
 		var made []collective.Comm

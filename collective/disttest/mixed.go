@@ -98,7 +98,6 @@ type actor struct {
 	pending []*pendingStep
 }
 
-// pendingStep is a call under way.
 type pendingStep struct {
 	number int
 	step   step
@@ -261,9 +260,8 @@ func (p *pendingStep) compare() error {
 	return p.step.trial.compare(p.rank, p.call, p.want)
 }
 
-// mixed runs random plans and compares with the model: collectives and messages of
-// overlapping groups, some asynchronous, some of those never waited for, with data
-// on the heap and in the arena.
+// mixed runs random plans and compares with the model: collectives and messages of overlapping groups, some
+// asynchronous, some of those never waited for, with data on the heap and in the arena.
 func (s suite) mixed(t *testing.T, factory Factory) {
 	seed, calls, most := Seed(t), times(40, 60, 120), times(10_000, 70_000, 70_000)
 	for _, n := range []int{1, 2, 3, 5} {

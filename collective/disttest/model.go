@@ -112,9 +112,6 @@ func (tr trial) call(rank int) (collective.Call, []byte) {
 			c.RecvCounts = append(c.RecvCounts, splits[rank])
 		}
 		c.Counts = tr.splits(rank)
-		if !tr.uneven {
-			c.Counts, c.RecvCounts = nil, nil
-		}
 	}
 	c.Recv = buffer(make([]byte, len(want)))
 	return c, want
@@ -146,9 +143,8 @@ func (tr trial) compare(rank int, call collective.Call, want []byte) error {
 	return fmt.Errorf("%v: rank %d: wrong from byte %d of %d on", tr, rank, i, len(want))
 }
 
-// random fills n elements. Floats have fractions, so that sums depend on
-// their order; half precisions and complex numbers hold small integers, whose
-// sums are exact.
+// random fills n elements. Floats have fractions, so that sums depend on their order; half precisions and complex
+// numbers hold small integers, whose sums are exact.
 func random(rng *rand.Rand, dt dtype.Type, n int) []byte {
 	b := make([]byte, n*dt.Size())
 	buffer := collective.Buffer{DType: dt, Data: b}

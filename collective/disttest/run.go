@@ -201,9 +201,8 @@ type Processes struct {
 	output []*bytes.Buffer
 }
 
-// Spawn starts n processes of this test binary that run a worker given to [Main].
-// They inherit files as descriptors 3 and up, and env in addition to this process's
-// environment; they are killed when the test ends.
+// Spawn starts n processes of this test binary that run a worker given to [Main]. They inherit files as descriptors 3
+// and up, and env in addition to this process's environment; they are killed when the test ends.
 func Spawn(t testing.TB, n int, worker string, env []string, files []*os.File, args ...string) *Processes {
 	t.Helper()
 	p := &Processes{}
@@ -227,9 +226,8 @@ func Spawn(t testing.TB, n int, worker string, env []string, files []*os.File, a
 	return p
 }
 
-// SpawnShared is [Spawn] for workers that get their Comm from [OpenShared]. It also
-// returns the shared memory, as the agent of a run holds it; files follow it as
-// descriptors 4 and up.
+// SpawnShared is [Spawn] for workers that get their Comm from [OpenShared]. It also returns the shared memory, as the
+// agent of a run holds it; files follow it as descriptors 4 and up.
 func SpawnShared(t testing.TB, n int, worker string, files []*os.File, args ...string) (*Processes, *os.File) {
 	t.Helper()
 	shared, err := shm.Create(n)
@@ -256,9 +254,8 @@ func (p *Processes) Wait(rank int) (output string, err error) {
 	return strings.TrimSpace(p.output[rank].String()), err
 }
 
-// Timing repeats call in ten batches of times/10, after one batch to warm up,
-// and returns the median batch's nanoseconds per call, since the machine may
-// be busy for a while.
+// Timing repeats call in ten batches of times/10, after one batch to warm up, and returns the median batch's
+// nanoseconds per call, since the machine may be busy for a while.
 func Timing(times int, call func() error) (float64, error) {
 	batch := max(1, times/10)
 	var batches []float64

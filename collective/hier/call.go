@@ -88,9 +88,7 @@ func (r *run) contributions() (sizes []int, total int) {
 		case collective.AllReduce, collective.Reduce, collective.ReduceScatter:
 			sizes[i] = len(c.Send.Data)
 		case collective.AllGather, collective.Gather:
-			if sizes[i] = len(c.Send.Data); c.Counts != nil {
-				sizes[i] = c.Counts[i] * c.Send.DType.Size()
-			}
+			sizes[i] = r.offset(i+1) - r.offset(i)
 		case collective.Broadcast:
 			if i == c.Root && i == r.rank {
 				sizes[i] = len(c.Send.Data)
@@ -98,11 +96,8 @@ func (r *run) contributions() (sizes []int, total int) {
 				sizes[i] = len(c.Recv.Data)
 			}
 		case collective.Scatter:
-			if i != c.Root {
-				break
-			}
-			if sizes[i] = len(c.Recv.Data) * n; c.Counts != nil {
-				sizes[i] = collective.Total(c.Counts) * c.Recv.DType.Size()
+			if i == c.Root {
+				sizes[i] = r.offset(n)
 			}
 		case collective.AllToAll:
 			sizes[i] = 16 * n
@@ -158,9 +153,8 @@ func (r *run) offset(rank int) int {
 	return collective.Total(c.Counts[:rank]) * own.DType.Size()
 }
 
-// agree compares the call among all ranks of the group before any data is touched, and
-// gathers each rank's contribution, of the given sizes, on all of them; nil sizes: none. The
-// result is valid until this rank's next round.
+// agree compares the call among all ranks of the group before any data is touched, and gathers each rank's
+// contribution, of the given sizes, on all of them; nil sizes: none. The result is valid until this rank's next round.
 func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
 	if sizes == nil {
 		own, sizes = nil, make([]int, len(r.ranks))
@@ -231,9 +225,8 @@ func (r *run) inPlace() (data []byte, ok bool) {
 	return send, true
 }
 
-// tell exchanges the nodes' fingerprints and blocks among the nodes' leaders: in each step
-// every leader passes on all it has, to the leader twice as far away as before. A message
-// of unexpected size comes from a different call.
+// tell exchanges the nodes' fingerprints and blocks among the nodes' leaders: in each step every leader passes on all
+// it has, to the leader twice as far away as before. A message of unexpected size comes from a different call.
 func (r *run) tell(agreed bool, own []byte, sizes []int) (blocks [][]byte, _ bool, err error) {
 	nodes, me, leaders := len(r.nodes), r.node, r.lanes[0]
 	blocks = make([][]byte, nodes)

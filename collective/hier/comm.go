@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"drun/collective"
 	"drun/collective/progress"
@@ -212,14 +211,11 @@ func (c *Comm) Abort(cause error) {
 
 var errAborted = fmt.Errorf("hier: %w", collective.ErrAborted)
 
-// flushLimit is how long unsent messages keep a Comm open.
-const flushLimit = time.Second
-
 func (c *Comm) Close() error {
 	return c.end.Close(func() error {
 		pending := c.calls.Last().Pending()
 		if c.id == 0 && c.failed() == nil {
-			c.w.flush(flushLimit)
+			c.w.flush()
 		}
 		c.end.Fail(collective.ErrClosed)
 		if pending {

@@ -1,17 +1,13 @@
-// Package hier is the backend of runs over several nodes. It is made of two others: the
-// ranks of a node exchange through shared memory (collective/shm), and the nodes through
-// any other backend, which engine/worker gives it.
+// Package hier is the backend of runs over several nodes. It is made of two others: the ranks of a node exchange
+// through shared memory (collective/shm), and the nodes through any other backend, which engine/worker gives it.
 //
-// The first ranks of each node, as many as the smallest node has but at most
-// [Backend.Links], have a link: the ranks with the same position in their nodes are a world
-// of the other backend, one rank a node. Large calls are cut into one slice per link.
-// Links carry only messages, so a group needs no connections of its own: its messages
-// have other tags.
+// The first ranks of each node, as many as the smallest node has but at most [Backend.Links], have a link: the ranks
+// with the same position in their nodes are a world of the other backend, one rank a node. Large calls are cut into one
+// slice per link. Links carry only messages, so a group needs no connections of its own: its messages have other tags.
 //
-// Every collective begins with an agreement: the ranks of a node compare fingerprints in
-// a round of shared memory, one rank of each node tells those of the other nodes in
-// ceil(log2 nodes) messages, and a second round tells its neighbours. The data of small
-// calls travels with it, which completes the call. Large reductions continue in
+// Every collective begins with an agreement: the ranks of a node compare fingerprints in a round of shared memory, one
+// rank of each node tells those of the other nodes in ceil(log2 nodes) messages, and a second round tells its
+// neighbours. The data of small calls travels with it, which completes the call. Large reductions continue in
 // pipeline.go, calls that only move data in move.go.
 //
 // Contributions are reduced in the order of the ranks, with the kernels of shm, so the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 	"unsafe"
 
 	"drun/collective"
@@ -13,10 +12,9 @@ import (
 	"drun/kernel/dtype"
 )
 
-// A packet is a message between two ranks of the world, or its head: what does not fit
-// follows as a separate message. Between nodes it goes over the link of the sender, or of
-// a neighbour, to the rank with that link on the other node, which forwards it. In each
-// process one goroutine receives from the node and one from the link.
+// A packet is a message between two ranks of the world, or its head: what does not fit follows as a separate message.
+// Between nodes it goes over the link of the sender, or of a neighbour, to the rank with that link on the other node,
+// which forwards it. In each process one goroutine receives from the node and one from the link.
 type packet struct {
 	kind, dtype uint8
 	inner       bool // of the group's collectives, not of its messages
@@ -259,20 +257,11 @@ func (c *Comm) abortedByAnother() {
 }
 
 // flush waits until all posted packets are sent.
-func (w *world) flush(limit time.Duration) {
+func (w *world) flush() {
 	w.mail.Lock()
 	all := slices.Collect(maps.Values(w.outgoing))
 	w.mail.Unlock()
-	over := time.After(limit)
-	for _, out := range all {
-		select {
-		case <-out.Ended():
-		case <-w.end.Ended:
-			return
-		case <-over:
-			return
-		}
-	}
+	progress.Flush(all, w.end.Ended)
 }
 
 // message starts a send or a receive.

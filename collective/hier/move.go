@@ -34,15 +34,11 @@ func (r *run) transfers() (all []transfer) {
 	return all
 }
 
-// counts is this rank's row in the table of an all_to_all: how many elements it sends to
-// each, and receives from each.
+// counts is this rank's row in the table of an all_to_all: how many elements it sends to each, and receives from each.
 func (r *run) counts() []byte {
-	c, n := r.call, len(r.ranks)
-	row := make([]int64, 0, 2*n)
-	for _, counts := range [][]int{collective.Evenly(c.Counts, c.Send.Count(), n), collective.Evenly(c.RecvCounts, c.Recv.Count(), n)} {
-		for _, k := range counts {
-			row = append(row, int64(k))
-		}
+	var row []int64
+	for _, k := range slices.Concat(r.call.Counts, r.call.RecvCounts) {
+		row = append(row, int64(k))
 	}
 	return collective.Of(row).Data
 }
@@ -175,10 +171,9 @@ func (s stream) each(from, to int, do func(t transfer, skip, at, n int)) {
 	}
 }
 
-// move carries out transfers: first those within the nodes, then in phase i those of each
-// node to the node i places further. In each step of a phase the ranks publish their
-// bytes of the stream's next block; each lane's rank sends a piece of it, and publishes
-// the piece of another block that has arrived. Nothing crosses the network twice.
+// move carries out transfers: first those within the nodes, then in phase i those of each node to the node i places
+// further. In each step of a phase the ranks publish their bytes of the stream's next block; each lane's rank sends a
+// piece of it, and publishes the piece of another block that has arrived. Nothing crosses the network twice.
 func (r *run) move(all []transfer) error {
 	nodes := len(r.nodes)
 	of := make([]int, len(r.ranks))

@@ -12,16 +12,14 @@ import (
 
 // pipeline is a large all_reduce, reduce, reduce_scatter or broadcast whose data goes from node to node (chain).
 //
-// The data is cut into one slice per lane, and the slices into chunks. In step i the ranks
-// publish chunk i of every slice in the node's memory, piece by piece; the lane's rank
-// combines them with what comes from other nodes, sends that on, and publishes the result
-// of chunk i-delay, which has arrived by then, for all ranks of the node. Data that lies
-// in the arena on all ranks of the node is read and written in place.
+// The data is cut into one slice per lane, and the slices into chunks. In step i the ranks publish chunk i of every
+// slice in the node's memory, piece by piece; the lane's rank combines them with what comes from other nodes, sends
+// that on, and publishes the result of chunk i-delay, which has arrived by then, for all ranks of the node. Data that
+// lies in the arena on all ranks of the node is read and written in place.
 //
-// The ranks of each node are consecutive, so node k continues the sum of the nodes before
-// it, rank by rank, as shm adds on one machine. A partial sum goes from node to node,
-// and the result back: each node sends the data once or, between two others, twice. Half
-// precisions travel upwards as float32, since they are rounded once, at the end.
+// The ranks of each node are consecutive, so node k continues the sum of the nodes before it, rank by rank, as shm adds
+// on one machine. A partial sum goes from node to node, and the result back: each node sends the data once or, between
+// two others, twice. Half precisions travel upwards as float32, since they are rounded once, at the end.
 //
 // A broadcast is the way back alone, from the root's node.
 type pipeline struct {
@@ -207,49 +205,29 @@ func (p *pipeline) gives(rank int) bool {
 	return p.call.Kind != collective.Broadcast || rank == p.call.Root
 }
 
+// kept is the part of the result that a rank keeps, in elements.
+func (p *pipeline) kept(rank int) (from, to int) {
+	switch c := p.call; {
+	case c.Kind == collective.ReduceScatter:
+		return p.offset(rank) / p.elem, p.offset(rank+1) / p.elem
+	case c.Kind == collective.Reduce && rank != c.Root, c.Kind == collective.Broadcast && rank == c.Root:
+		return 0, 0
+	}
+	return 0, p.count
+}
+
 // wants reports whether a node needs the result of a chunk.
 func (p *pipeline) wants(node, lane, chunk int) bool {
 	from, to := p.part(lane, chunk)
-	if from == to {
-		return false
-	}
-	switch p.call.Kind {
-	case collective.Reduce:
-		return slices.Contains(p.nodes[node], p.call.Root)
-	case collective.ReduceScatter:
-		return slices.ContainsFunc(p.nodes[node], func(rank int) bool {
-			first, end := p.own(rank)
-			return max(first, from) < min(end, to)
-		})
-	}
-	return true
-}
-
-// own is a rank's part of the result of a reduce_scatter, in elements.
-func (p *pipeline) own(rank int) (from, to int) {
-	elem := p.dtype.Size()
-	from = p.offset(rank) / elem
-	if p.call.Counts != nil {
-		return from, from + p.call.Counts[rank]
-	}
-	return from, from + p.recv.Count()
+	return slices.ContainsFunc(p.nodes[node], func(rank int) bool {
+		first, end := p.kept(rank)
+		return max(first, from) < min(end, to)
+	})
 }
 
 // collect copies what this rank keeps from a piece of a chunk's results.
 func (p *pipeline) collect(chunk, at int) {
-	keepFrom, keepTo := 0, p.count
-	switch c := p.call; c.Kind {
-	case collective.Reduce:
-		if p.rank != c.Root {
-			return
-		}
-	case collective.Broadcast:
-		if p.rank == c.Root {
-			return
-		}
-	case collective.ReduceScatter:
-		keepFrom, keepTo = p.own(p.rank)
-	}
+	keepFrom, keepTo := p.kept(p.rank)
 	for lane := range p.lanes {
 		from, to := p.within(lane, chunk, at)
 		first, end := max(from, keepFrom), min(to, keepTo)

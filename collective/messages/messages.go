@@ -1,6 +1,5 @@
-// Package messages matches messages with receives, by source and tag. The
-// mailboxes of collective/shm and of the plugins' engines use it; they move the
-// bytes themselves.
+// Package messages matches messages with receives, by source and tag. The mailboxes of collective/shm and of the
+// plugins' engines use it; they move the bytes themselves.
 package messages
 
 import (
@@ -110,9 +109,8 @@ func (q *Queue) Post(r *Receive) {
 	q.posted = append(q.posted, r)
 }
 
-// Arrive decides where a message that begins goes: into the buffer of the receive
-// that has waited longest for such a message, or into memory of its own. When its
-// Data is there, or cannot come, Finish must follow.
+// Arrive decides where a message that begins goes: into the buffer of the receive that has waited longest for such a
+// message, or into memory of its own. When its Data is there, or cannot come, Finish must follow.
 func (q *Queue) Arrive(source int, h Header) *Message {
 	m := &Message{Header: h, Source: source}
 	for i, r := range q.posted {

@@ -1,7 +1,6 @@
-// Package progress carries out calls whose backend works in this process: asynchronous ones
-// on a goroutine of their own, synchronous ones in their Wait, and a group's collectives
-// in the order in which they were started. It is used by collective/shm, collective/hier
-// and the plugins' engines.
+// Package progress carries out calls whose backend works in this process: asynchronous ones on a goroutine of their
+// own, synchronous ones in their Wait, and a group's collectives in the order in which they were started. It is used by
+// collective/shm, collective/hier and the plugins' engines.
 package progress
 
 import (
@@ -91,6 +90,27 @@ func (b *Background) Done() bool { return b != nil && collective.IsClosed(b.done
 
 func (b *Background) Pending() bool { return b != nil && !collective.IsClosed(b.done) }
 
+// flushLimit is how long unsent messages keep a Comm open.
+const flushLimit = time.Second
+
+// Flush waits until all calls are over, stop is closed or a second has passed, and reports whether all are over.
+func Flush(all []*Background, stop <-chan struct{}) bool {
+	limit := time.After(flushLimit)
+	for _, b := range all {
+		if b == nil {
+			continue
+		}
+		select {
+		case <-b.done:
+		case <-stop:
+			return false
+		case <-limit:
+			return false
+		}
+	}
+	return true
+}
+
 // End is how a Comm comes to its end: its first cause is kept, and it is closed once.
 type End struct {
 	Ended  chan struct{} // closed with the cause; may be nil
@@ -124,8 +144,7 @@ func (e *End) Close(do func() error) error {
 	return e.closed
 }
 
-// Collectives are those of one Comm: each is carried out once those that were started before
-// it are over.
+// Collectives are those of one Comm: each is carried out once those that were started before it are over.
 type Collectives struct {
 	do   func(context.Context, *collective.Call) error
 	wg   *sync.WaitGroup

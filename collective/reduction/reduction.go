@@ -111,8 +111,7 @@ func Share(count, elem, rank, ranks int) (from, to int) {
 	return min(rank*per, count), min((rank+1)*per, count)
 }
 
-// Divide turns a sum of floats or complex numbers over ranks into their average, with the rounding of [Combine]'s
-// Avg.
+// Divide turns a sum of floats or complex numbers over ranks into their average, with the rounding of [Combine]'s Avg.
 func Divide(b collective.Buffer, ranks int) {
 	if n := b.Count(); ranks&(ranks-1) == 0 && n > 0 && (b.DType == dtype.Float32 || b.DType == dtype.Float64) {
 		// The inverse of a power of two is exact, and multiplication is faster.

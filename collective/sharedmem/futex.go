@@ -17,8 +17,7 @@ const (
 	futexWake = 1
 )
 
-// Sleep sleeps while *w == value, at most d. It may return early for any reason; the caller checks its condition
-// again.
+// Sleep sleeps while *w == value, at most d. It may return early for any reason; the caller checks its condition again.
 func Sleep(w *Word, value uint32, d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	sleep(w, value, &ts)

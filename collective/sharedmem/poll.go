@@ -15,9 +15,8 @@ type Poll struct {
 	Yields int // looks after those, each after letting another process run
 }
 
-// PollBeside returns a Poll for a number of processes on this machine that wait for
-// each other. They spin only if each has a core, and yield less the more of them share
-// a core, since each yield delays the others.
+// PollBeside returns a Poll for a number of processes on this machine that wait for each other. They spin only if each
+// has a core, and yield less the more of them share a core, since each yield delays the others.
 func PollBeside(processes int) Poll {
 	p := Poll{Yields: 500 * Cores() / max(processes, Cores())}
 	if processes <= Cores() {

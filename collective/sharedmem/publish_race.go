@@ -4,8 +4,7 @@ package sharedmem
 
 import "sync/atomic"
 
-// Publish stores v after all earlier writes. The race detector understands only
-// sync/atomic.
+// Publish stores v after all earlier writes. The race detector understands only sync/atomic.
 func Publish(w *atomic.Uint64, v uint64) { w.Store(v) }
 
 // Publish32 is Publish for 32-bit words.

@@ -1,9 +1,8 @@
 // Package sharedmem provides memory that the processes of one machine share, and ways to wait on it. The shm backend
 // and the status board use it.
 //
-// A region is an anonymous memory file: it has no name, so nothing is left
-// when the last process that holds it ends, for whatever reason. It is
-// sparse: a page costs memory only once it is touched.
+// A region is an anonymous memory file: it has no name, so nothing is left when the last process that holds it ends,
+// for whatever reason. It is sparse: a page costs memory only once it is touched.
 package sharedmem
 
 import (
@@ -93,8 +92,7 @@ func PageRound(n int) int {
 	return (n + page - 1) / page * page
 }
 
-// At overlays a T on the memory at offset. T holds no pointers, and offset is
-// aligned for it.
+// At overlays a T on the memory at offset. T holds no pointers, and offset is aligned for it.
 func At[T any](mem []byte, offset int) *T {
 	var zero T
 	_ = mem[offset : offset+int(unsafe.Sizeof(zero))]

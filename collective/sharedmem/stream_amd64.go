@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Stream copies src to dst, of the same length, bypassing the caches: for
-// memory too large to stay there until it is used. It saves the processor
-// from reading what it overwrites.
+// Stream copies src to dst, of the same length, bypassing the caches: for memory too large to stay there until it is
+// used. It saves the processor from reading what it overwrites.
 func Stream(dst, src []byte) {
 	const block, aligned = 128, 32
 	head := int(-uintptr(unsafe.Pointer(unsafe.SliceData(dst))) % aligned)

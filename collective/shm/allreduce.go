@@ -13,12 +13,10 @@ const eager = 4 << 10
 //
 // Small: every rank publishes its contribution, one round, and reduces all of them: size*bytes read per rank.
 //
-// Large: the data is cut into chunks and each chunk into one slice per rank.
-// In step i a rank publishes the other ranks' slices of chunk i, reduces its
-// own slice of chunk i-1 from what the others published in the step before,
-// and publishes the result; after the round it fetches the other slices of
-// chunk i-1. A rank moves bytes*(size-1)/size in, as much out, and reads
-// bytes to reduce; there is one round per chunk, and one more.
+// Large: the data is cut into chunks and each chunk into one slice per rank. In step i a rank publishes the other
+// ranks' slices of chunk i, reduces its own slice of chunk i-1 from what the others published in the step before, and
+// publishes the result; after the round it fetches the other slices of chunk i-1. A rank moves bytes*(size-1)/size in,
+// as much out, and reads bytes to reduce; there is one round per chunk, and one more.
 func (r *run) allReduce() error {
 	send, recv := r.call.Send, r.call.Recv
 	keep := r.call.Kind == collective.AllReduce || r.rank == r.call.Root
@@ -67,9 +65,8 @@ func (r *run) allReduce() error {
 	return nil
 }
 
-// chunkBytes is how much of a large call one step handles: 64 KiB per slice,
-// so that what a rank touches in a step stays in its second-level cache, but
-// more for few ranks, since every step needs all of them on a core at once.
+// chunkBytes is how much of a large call one step handles: 64 KiB per slice, so that what a rank touches in a step
+// stays in its second-level cache, but more for few ranks, since every step needs all of them on a core at once.
 func chunkBytes(ranks int) int { return min(stageSize, max(256<<10, ranks<<16)) }
 
 // publishSlices publishes all of a chunk but this rank's own slice.
@@ -81,8 +78,7 @@ func (r *run) publishSlices(chunk collective.Buffer) {
 	copy(stage[to*elem:], chunk.Data[to*elem:])
 }
 
-// reduceSlice reduces this rank's slice of the chunk that was published in the
-// round before, and publishes the result.
+// reduceSlice reduces this rank's slice of the chunk that was published in the round before, and publishes the result.
 func (r *run) reduceSlice(chunk collective.Buffer) []byte {
 	elem := chunk.DType.Size()
 	from, to := reduction.Share(chunk.Count(), elem, r.rank, r.size)

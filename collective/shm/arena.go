@@ -12,9 +12,8 @@ import (
 	"drun/kernel/dtype"
 )
 
-// arena is memory of this rank that the others have mapped too, so that
-// all_reduce need not stage it. Every rank of the world has the same amount,
-// one after the other, far behind the areas; all groups share them.
+// arena is memory of this rank that the others have mapped too, so that all_reduce need not stage it. Every rank of the
+// world has the same amount, one after the other, far behind the areas; all groups share them.
 type arena struct {
 	file *os.File
 	rank int // in the world
@@ -103,8 +102,7 @@ func (a *arena) close() {
 	}
 }
 
-// arenaOffset is where in the arena the call's data lies, plus 1; 0 if it is
-// elsewhere, or not reduced in place.
+// arenaOffset is where in the arena the call's data lies, plus 1; 0 if it is elsewhere, or not reduced in place.
 func (r *run) arenaOffset() uint64 {
 	send, recv := r.call.Send.Data, r.call.Recv.Data
 	if r.call.Kind != collective.AllReduce || unsafe.SliceData(send) != unsafe.SliceData(recv) {
@@ -123,21 +121,27 @@ func (r *run) inArena() (some, all bool) {
 	return some, all
 }
 
-// allReduceInArena reduces memory of the arena in place, after a round has
-// said where all ranks' data is and that it is complete. Each rank reduces its
-// slice from all ranks' memory and writes the result to all, in blocks that
-// stay in the cache; a second round ends the call. Each rank's data is read
-// once and written once.
+// lent returns n bytes of what each rank has in the arena, after a round has said where.
+func (r *run) lent(n int) (all [][]byte, err error) {
+	all = make([][]byte, r.size)
+	for i, a := range r.arrivals[r.round%2] {
+		if all[i], err = r.region.arena.view(r.world[i], int(a.arena-1), n); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// allReduceInArena reduces memory of the arena in place, after a round has said where all ranks' data is and that it is
+// complete. Each rank reduces its slice from all ranks' memory and writes the result to all, in blocks that stay in the
+// cache; a second round ends the call. Each rank's data is read once and written once.
 func (r *run) allReduceInArena() error {
 	data, dt := r.call.Recv.Data, r.call.Recv.DType
 	elem := dt.Size()
 	from, to := reduction.Share(len(data)/elem, elem, r.rank, r.size)
-	targets := make([][]byte, r.size)
-	for i, a := range r.arrivals[r.round%2] {
-		var err error
-		if targets[i], err = r.region.arena.view(r.world[i], int(a.arena-1), len(data)); err != nil {
-			return err
-		}
+	targets, err := r.lent(len(data))
+	if err != nil {
+		return err
 	}
 	const block = 64 << 10
 	for at := from * elem; at < to*elem; at += block {

@@ -31,13 +31,14 @@ func bench(comm collective.Comm, args []string) error {
 	}
 	n := comm.Size()
 	big := collective.Of(make([]float32, n*bytes/4))
+	even := collective.Evenly(nil, big.Count(), n)
 	calls := map[string]collective.Call{
 		"barrier":        collective.NewBarrier(),
 		"all_reduce":     collective.NewAllReduce(x, dtype.Sum),
 		"broadcast":      collective.NewBroadcast(x, 0),
 		"all_gather":     collective.NewAllGather(x, big),
 		"reduce_scatter": collective.NewReduceScatter(big, x, dtype.Sum),
-		"all_to_all":     collective.NewAllToAll(big, collective.Of(make([]float32, n*bytes/4)), nil, nil),
+		"all_to_all":     collective.NewAllToAll(big, collective.Of(make([]float32, n*bytes/4)), even, even),
 	}
 	call := calls[args[0]]
 	ns, err := disttest.Timing(times, func() error {

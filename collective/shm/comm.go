@@ -48,10 +48,9 @@ var (
 	_ collective.Arena            = (*Comm)(nil)
 )
 
-// How often a wait polls memory before it sleeps, with a pause of some 20 ns
-// each time: for about as long as sleeping and being woken would take, so that
-// a wait costs at most twice the better choice. An asynchronous call polls
-// less, so as not to compete with the recipe for the core.
+// How often a wait polls memory before it sleeps, with a pause of some 20 ns each time: for about as long as sleeping
+// and being woken would take, so that a wait costs at most twice the better choice. An asynchronous call polls less, so
+// as not to compete with the recipe for the core.
 const (
 	spinAlone = 2000
 	spinAsync = 100
@@ -169,9 +168,8 @@ func (c *Comm) Close() error {
 	})
 }
 
-// Split makes a group with an area of its own in the same region. The first of
-// its ranks reserves the area; all ranks of c tell each other in an all_gather
-// where their groups are.
+// Split makes a group with an area of its own in the same region. The first of its ranks reserves the area; all ranks
+// of c tell each other in an all_gather where their groups are.
 func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
 	rank := slices.Index(group.Ranks, c.rank)
 	if err := collective.CheckRanks(group.Ranks, c.size); err != nil {

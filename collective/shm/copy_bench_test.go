@@ -28,6 +28,7 @@ func moving(comm collective.Comm, args []string) error {
 		return collective.Of(x)
 	}
 	whole, other, part := of(bytes), of(bytes), of(bytes/n)
+	even := collective.Evenly(nil, whole.Count(), n)
 	call, ok := map[string]collective.Call{
 		"broadcast":      collective.NewBroadcast(whole, 0),
 		"reduce":         collective.NewReduce(whole, other, dtype.Sum, 0),
@@ -36,7 +37,7 @@ func moving(comm collective.Comm, args []string) error {
 		"gather":         collective.NewGather(part, whole, 0),
 		"scatter":        collective.NewScatter(whole, part, 0),
 		"reduce_scatter": collective.NewReduceScatter(whole, part, dtype.Sum),
-		"all_to_all":     collective.NewAllToAll(whole, other, nil, nil),
+		"all_to_all":     collective.NewAllToAll(whole, other, even, even),
 	}[args[0]]
 	if !ok {
 		return fmt.Errorf("no call %s", args[0])

@@ -12,10 +12,9 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// mailbox is a rank's point-to-point side. A rank that waits, to send or to
-// receive, moves arriving messages out of the rings: into the receive that
-// they match, or into memory of their own. So two ranks that both send before
-// receiving do not block each other.
+// mailbox is a rank's point-to-point side. A rank that waits, to send or to receive, moves arriving messages out of the
+// rings: into the receive that they match, or into memory of their own. So two ranks that both send before receiving do
+// not block each other.
 type mailbox struct {
 	comm *Comm
 
@@ -197,9 +196,8 @@ func (r *receive) run(ctx context.Context) error {
 	return r.Err
 }
 
-// A ring carries the messages from one rank to another: a header, then the
-// data, rounded up to whole words, as space allows. One goroutine at a
-// time writes, one reads.
+// A ring carries the messages from one rank to another: a header, then the data, rounded up to whole words, as space
+// allows. One goroutine at a time writes, one reads.
 type ring struct {
 	*ringControl
 	data []byte

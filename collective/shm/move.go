@@ -54,9 +54,8 @@ func (r *run) deliver(dst, src []byte) {
 // streamed is the size in bytes from which a result is too large for the caches.
 const streamed = 8 << 20
 
-// gather is gather and, where every rank keeps the parts, all_gather: every
-// rank publishes a chunk of its part, one round, and the ranks that keep the result fetch all:
-// bytes out of each rank, size*bytes into each of those.
+// gather is gather and, where every rank keeps the parts, all_gather: every rank publishes a chunk of its part, one
+// round, and the ranks that keep the result fetch all: bytes out of each rank, size*bytes into each of those.
 func (r *run) gather(keep bool) error {
 	send, recv := r.call.Send.Data, r.call.Recv.Data
 	parts := r.parts(r.call.Send)
@@ -111,9 +110,8 @@ func (r *run) scatter() error {
 	})
 }
 
-// reduceScatter: every rank publishes a chunk of every other rank's part, one
-// round, each reduces its own. bytes*(size-1)/size out of each rank, bytes
-// read to reduce.
+// reduceScatter: every rank publishes a chunk of every other rank's part, one round, each reduces its own.
+// bytes*(size-1)/size out of each rank, bytes read to reduce.
 func (r *run) reduceScatter() error {
 	parts := r.parts(r.call.Recv)
 	send := r.call.Send
@@ -130,13 +128,12 @@ func (r *run) reduceScatter() error {
 	})
 }
 
-// allToAll: the ranks first tell each other how much goes where, in a round
-// that also finds splits that do not fit together; then every rank publishes a
-// chunk of its part for each other rank, one round, and fetches what is for
-// it. bytes*(size-1)/size out of and into each rank.
+// allToAll: the ranks first tell each other how much goes where, in a round that also finds splits that do not fit
+// together; then every rank publishes a chunk of its part for each other rank, one round, and fetches what is for it.
+// bytes*(size-1)/size out of and into each rank.
 func (r *run) allToAll() error {
 	elem := r.call.Send.DType.Size()
-	sent, received := collective.Evenly(r.call.Counts, r.call.Send.Count(), r.size), collective.Evenly(r.call.RecvCounts, r.call.Recv.Count(), r.size)
+	sent, received := r.call.Counts, r.call.RecvCounts
 	r.begin()
 	table := 16 * r.size
 	mine := r.outbox(r.rank, table)

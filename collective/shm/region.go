@@ -1,14 +1,10 @@
-// Package shm is the built-in backend: the ranks of one machine over shared
-// memory.
+// Package shm is the built-in backend: the ranks of one machine over shared memory.
 //
-// All calls consist of rounds. In a round every rank publishes something in
-// its own memory, says that it has arrived, and waits until all have; then it
-// reads what the others published. What is published alternates between two
-// buffers by the round's parity, so that a fast rank never overwrites what a
-// slow one still reads: to reach the round after next, the slow rank must
-// have arrived at the next one, and so have read this one. Small calls are
-// one round; large ones are cut into chunks that stay in the cache, a round
-// each.
+// All calls consist of rounds. In a round every rank publishes something in its own memory, says that it has arrived,
+// and waits until all have; then it reads what the others published. What is published alternates between two buffers
+// by the round's parity, so that a fast rank never overwrites what a slow one still reads: to reach the round after
+// next, the slow rank must have arrived at the next one, and so have read this one. Small calls are one round; large
+// ones are cut into chunks that stay in the cache, a round each.
 //
 // Contributions are reduced in rank order, each element by one rank, and the
 // result is copied to the others: every rank has the same bits, on every run.
@@ -57,8 +53,7 @@ func Create(size int) (*os.File, error) {
 	return f, sharedmem.Unmap(mem)
 }
 
-// region is a process's hold on the shared memory, shared by a world's Comm
-// and the groups split from it.
+// region is a process's hold on the shared memory, shared by a world's Comm and the groups split from it.
 type region struct {
 	file  *os.File
 	mem   []byte
@@ -78,8 +73,7 @@ func (b *Backend) Open(_ context.Context, world collective.World) (collective.Co
 	return Open(b.File, world.Rank, world.Size)
 }
 
-// Open joins the world of size ranks behind f as one of them. The
-// communicator keeps f and closes it.
+// Open joins the world of size ranks behind f as one of them. The communicator keeps f and closes it.
 func Open(f *os.File, rank, size int) (*Comm, error) {
 	mem, err := sharedmem.Map(f, 0, headerSize)
 	if err != nil {
@@ -117,10 +111,9 @@ func (r *region) release() error {
 	return err
 }
 
-// Rendezvous returns the shared memory of size ranks of one machine that did not inherit it
-// from a common parent: the first of them makes it, and says in the store where the
-// others can open it. They must be processes of the same user, in the same process
-// namespace. The file must not be closed before all have opened it.
+// Rendezvous returns the shared memory of size ranks of one machine that did not inherit it from a common parent: the
+// first of them makes it, and says in the store where the others can open it. They must be processes of the same user,
+// in the same process namespace. The file must not be closed before all have opened it.
 func Rendezvous(ctx context.Context, store collective.Store, key string, rank, size int) (*os.File, error) {
 	if rank == 0 {
 		f, err := Create(size)
@@ -147,9 +140,8 @@ func Rendezvous(ctx context.Context, store collective.Store, key string, rank, s
 const (
 	// MaxRanks is the largest number of ranks in a region, all on one machine.
 	MaxRanks = 1024
-	// stageSize is how much a rank can publish in a round: small enough that
-	// the stages of a few ranks stay in a core's second-level cache, large
-	// enough that a round costs little compared with the copy.
+	// stageSize is how much a rank can publish in a round: small enough that the stages of a few ranks stay in a core's
+	// second-level cache, large enough that a round costs little compared with the copy.
 	stageSize = 512 << 10
 	// skew keeps the stages of different ranks out of each other's cache sets.
 	skew     = 4096 + 256

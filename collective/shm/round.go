@@ -188,10 +188,9 @@ func (r *run) alone() error {
 	return nil
 }
 
-// Rounds is a call whose rounds are driven from outside: collective/hier builds calls from a
-// node's rounds and messages between nodes. All ranks of the Comm make the same number of
-// rounds. Such calls take part in the order of the Comm's collectives, one at a time, which
-// the caller must ensure.
+// Rounds is a call whose rounds are driven from outside: collective/hier builds calls from a node's rounds and messages
+// between nodes. All ranks of the Comm make the same number of rounds. Such calls take part in the order of the Comm's
+// collectives, one at a time, which the caller must ensure.
 type Rounds struct{ run run }
 
 // Rounds begins such a call. The first round compares the fingerprint.
@@ -212,8 +211,7 @@ func (r *Rounds) Next() (stage, result []byte) {
 	return r.run.stage(r.run.rank), r.run.result(r.run.rank)
 }
 
-// Lend announces with the round where this rank's data lies, if in the arena, so that the others can read and write
-// it.
+// Lend announces with the round where this rank's data lies, if in the arena, so that the others can read and write it.
 func (r *Rounds) Lend(data []byte) {
 	r.run.arrivals[r.run.round%2][r.run.rank].arena = r.run.region.arena.where(data)
 }
@@ -223,13 +221,7 @@ func (r *Rounds) Lent(n int) (all [][]byte, err error) {
 	if _, every := r.run.inArena(); !every {
 		return nil, nil
 	}
-	all = make([][]byte, r.run.size)
-	for i, a := range r.run.arrivals[r.run.round%2] {
-		if all[i], err = r.run.region.arena.view(r.run.world[i], int(a.arena-1), n); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return r.run.lent(n)
 }
 
 // Arrive says that this rank has published, and waits until all have. It returns [collective.ErrFingerprint] if the

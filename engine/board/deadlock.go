@@ -89,7 +89,6 @@ func needsIn(mem []byte, world int) rankNeeds {
 	return rankNeeds{sharedmem.At[needs](mem, 0), set(at), set(at + 8*words)}
 }
 
-// deadlockWatch looks for deadlocks during one wait.
 type deadlockWatch struct {
 	next time.Time
 	CircleWatch
@@ -166,7 +165,6 @@ func (d *deadlockWatch) detect(b *Board) []int {
 	return circle
 }
 
-// clearNeeds withdraws the needs when a wait ends.
 func (g *guard) clearNeeds() {
 	if !g.watch.next.IsZero() {
 		g.board.needsOf(g.board.rank).mark.Store(0)
@@ -291,12 +289,10 @@ func (b *Board) confirmed() (circle []int) {
 	return circle
 }
 
-// circleError ends a wait in a circle of ranks.
 type circleError struct{ ranks []int }
 
 func (e *circleError) Error() string { return collective.RankList(e.ranks) + " wait for each other" }
 
-// deadlocked is the error that all ranks get for a circle.
 func (g *guard) deadlocked(circle []int) error {
 	rows := make([]collective.Row, 0, g.board.world)
 	for r := range g.board.world {

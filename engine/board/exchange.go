@@ -121,7 +121,10 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 // and the backend would notice a difference only during the call.
 func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
 	n := x.Size()
-	own := slices.Concat(evenly(c.Counts, c.Send.Count(), n), evenly(c.RecvCounts, c.Recv.Count(), n))
+	var own []int64
+	for _, k := range slices.Concat(c.Counts, c.RecvCounts) {
+		own = append(own, int64(k))
+	}
 	all := make([]int64, n*len(own))
 	call := collective.NewAllGather(collective.Of(own), collective.Of(all))
 	if err := x.do(ctx, &call); err != nil {
@@ -137,18 +140,7 @@ func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error
 	return nil
 }
 
-// evenly gives the counts, or the equal shares that nil stands for.
-func evenly(counts []int, total, ranks int) []int64 {
-	out := make([]int64, ranks)
-	for i := range out {
-		if out[i] = int64(total / ranks); counts != nil {
-			out[i] = int64(counts[i])
-		}
-	}
-	return out
-}
-
-// do makes a call.
+// do makes a call of the exchanger's own.
 func (x *exchanger) do(ctx context.Context, call *collective.Call) error {
 	x.start.Lock()
 	work, err := x.Comm.Start(call)

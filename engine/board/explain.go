@@ -33,13 +33,14 @@ func (g *guard) check() error {
 	if g.slept == 0 {
 		g.slept = now()
 	}
-	if w := g.waiting; w.detail != nil && !g.board.told(g.board.rank, g.group, w.seq) {
+	w := g.waiting
+	if w.detail != nil && !g.board.told(g.board.rank, g.group, w.seq) {
 		g.tell(w) // another rank may notice a disagreement first
 	}
 	if err := g.board.Aborted(); err != nil {
 		return err
 	}
-	for i, w := range g.needed() {
+	for i := range g.needed {
 		rank := g.ranks[i]
 		state := g.board.State(rank)
 		if !state.Over() {
@@ -76,20 +77,18 @@ func (g *guard) check() error {
 }
 
 // needed yields the group's ranks that the current wait is for.
-func (g *guard) needed() func(yield func(int, *guardedWork) bool) {
+func (g *guard) needed(yield func(int) bool) {
 	w := g.waiting
-	return func(yield func(int, *guardedWork) bool) {
-		if w.seq == 0 && w.peer >= 0 {
-			yield(w.peer, w)
+	if w.seq == 0 && w.peer >= 0 {
+		yield(w.peer)
+		return
+	}
+	if w.seq == 0 && !g.allOver() {
+		return // any source: at least one rank is left that may send
+	}
+	for i := range g.comm.Size() {
+		if i != g.comm.Rank() && !yield(i) {
 			return
-		}
-		if w.seq == 0 && !g.allOver() {
-			return // any source: at least one rank is left that may send
-		}
-		for i := range g.comm.Size() {
-			if i != g.comm.Rank() && !yield(i, w) {
-				return
-			}
 		}
 	}
 }
@@ -207,7 +206,7 @@ func (g *guard) named(err error) error {
 
 // returned gives a rank that the call needs and that has returned, or -1.
 func (g *guard) returned(w *guardedWork) int {
-	for i := range g.needed() {
+	for i := range g.needed {
 		rank := g.ranks[i]
 		if g.board.State(rank) == collective.Returned && (w.seq == 0 || g.win.line(rank).arrived.Load() < w.seq) {
 			return rank

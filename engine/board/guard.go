@@ -167,7 +167,6 @@ func (g *guard) aborted(err error) error {
 	return g.named(err)
 }
 
-// guardedWork is a call on the board.
 type guardedWork struct {
 	g       *guard
 	inner   collective.Work

@@ -56,7 +56,6 @@ const shown = RecentCalls + 3
 // their calls by a call of their own.
 func (b *Board) Near(from, to int) { b.near = [2]int{from, to} }
 
-// isNear reports whether a rank writes on this board.
 func (b *Board) isNear(rank int) bool {
 	return b.near == [2]int{} || rank >= b.near[0] && rank < b.near[1]
 }

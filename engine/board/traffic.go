@@ -112,7 +112,6 @@ type flow struct{ started, sent, received tally }
 // differ by messages of one kind, the difference tells which kind.
 type tally struct{ atomic.Uint64 }
 
-// tallyOf is the tally of n messages.
 func tallyOf(n, group uint32, tag int) uint64 {
 	return uint64(n*(uint32(tag)*0x9e3779b1^group*0x85ebca6b))<<32 | uint64(n)
 }

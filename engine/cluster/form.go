@@ -19,10 +19,10 @@ import (
 
 // Cluster is what the coordinator has once all processes of a run have joined.
 type Cluster struct {
-	Listener *rendezvous.Listener // where the processes joined; nil: there is one process
-	Address  string               // at which this machine reaches it
-	Members  []*Member
-	Places   []rendezvous.Place // by rank; the first ranks are the coordinator's own
+	Listener   *rendezvous.Listener // where the processes joined; nil: there is one process
+	Address    string               // at which this machine reaches it
+	Members    []*Member
+	Placements []rendezvous.Placement // by rank; the first ranks are the coordinator's own
 	// OneMachine: ranks that were started by themselves are all on this machine.
 	OneMachine bool
 	Own        []int // this process's ranks
@@ -111,7 +111,7 @@ func Form(ctx context.Context, j *Joining, own *Hello, w Waiting, decide func(*C
 	var err error
 	c.Members, err = awaitMembers(ctx, j, own, w, l)
 	if err == nil {
-		err = c.assignPlaces(own, w.MaxRanks)
+		err = c.assignRanks(own, w.MaxRanks)
 	}
 	if err == nil {
 		err = decide(c)
@@ -329,7 +329,7 @@ func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok
 			go m.Link.Close()
 			return false, err
 		} else {
-			if m.Link.trustNode(); m.Place != nil {
+			if m.Link.trustNode(); m.Placement != nil {
 				m.Link.Trust()
 			}
 			return true, nil
@@ -355,9 +355,9 @@ func (c *Cluster) Admit(m *Member, taken func(index int) *Hello, waiting int) (b
 
 // accepts returns why the run cannot include the other process, or nil.
 func (h *Hello) accepts(other *Hello) error {
-	if (h.Place == nil) != (other.Place == nil) {
+	if (h.Placement == nil) != (other.Placement == nil) {
 		byHand, placed := h, other
-		if h.Place != nil {
+		if h.Placement != nil {
 			byHand, placed = other, h
 		}
 		return exit.Errorf(exit.Usage, "%s was started by --nnodes, %s by RANK: all must be started alike", byHand.Who(), placed.Who())

@@ -20,12 +20,12 @@ type Hello struct {
 	Spare   bool   // its number is beyond those of the run's nodes: it waits until one of them is lost
 	Index   int    // of this process: its node's rank, or its only rank's
 	Count   int    // of processes
-	// Place is the rank's place if the process is a rank that was started by itself. Otherwise it is nil, and Procs
+	// Placement is the rank's place if the process is a rank that was started by itself. Otherwise it is nil, and Procs
 	// is how many ranks the node has.
-	Place *rendezvous.Place
-	Procs int
-	Host  string
-	PID   int
+	Placement *rendezvous.Placement
+	Procs     int
+	Host      string
+	PID       int
 	// Machine is the same for processes that can share memory.
 	Machine string
 	// Program is the version of drun-plugin-host, empty if it is not installed or not needed.
@@ -46,7 +46,7 @@ func (h *Hello) Noun() string {
 }
 
 func (h *Hello) kind() string {
-	if h.Place != nil {
+	if h.Placement != nil {
 		return "rank"
 	}
 	return "node"

@@ -8,8 +8,7 @@ import (
 	"drun/engine/rendezvous"
 )
 
-// assignPlaces gives every process its ranks.
-func (c *Cluster) assignPlaces(own *Hello, maxRanks int) error {
+func (c *Cluster) assignRanks(own *Hello, maxRanks int) error {
 	all := append([]*Member{{Hello: own}}, c.Members...)
 	var machines []string
 	var procs []int
@@ -28,40 +27,40 @@ func (c *Cluster) assignPlaces(own *Hello, maxRanks int) error {
 	if world > maxRanks {
 		return exit.Errorf(exit.Usage, "%d ranks: a run has at most %d", world, maxRanks)
 	}
-	c.Places = Spread(world, procs)
-	for _, p := range c.Places {
+	c.Placements = Spread(world, procs)
+	for _, p := range c.Placements {
 		all[p.NodeRank].Ranks = append(all[p.NodeRank].Ranks, p.Rank)
 	}
 	c.Own = all[0].Ranks
-	if own.Place != nil { // ranks that were started by themselves, one each
+	if own.Placement != nil { // ranks that were started by themselves, one each
 		for i, m := range all {
-			c.Places[i] = *m.Place
+			c.Placements[i] = *m.Placement
 		}
-		if err := rendezvous.AssignPlaces(c.Places, machines); err != nil {
+		if err := rendezvous.AssignRanks(c.Placements, machines); err != nil {
 			return err
 		}
 	}
-	for i := range c.Places {
-		c.Places[i].WorldSize = world
+	for i := range c.Placements {
+		c.Placements[i].WorldSize = world
 	}
-	c.OneMachine = own.Place != nil && c.Places[0].Nodes == 1 && len(slices.Compact(machines)) == 1
+	c.OneMachine = own.Placement != nil && c.Placements[0].Nodes == 1 && len(slices.Compact(machines)) == 1
 	return nil
 }
 
 // Spread assigns places in a world of that size to nodes that offer procs[i] ranks each, node after node: these
 // ranks or, if the world has more or fewer, a proportional share, and at least one.
-func Spread(world int, procs []int) []rendezvous.Place {
+func Spread(world int, procs []int) []rendezvous.Placement {
 	total := 0
 	for _, n := range procs {
 		total += n
 	}
-	var places []rendezvous.Place
+	var places []rendezvous.Placement
 	for node, before := 0, 0; node < len(procs); node++ {
 		before += procs[node]
 		end := max(len(places)+1, min(world*before/total, world-(len(procs)-1-node)))
 		size := end - len(places)
 		for local := range size {
-			places = append(places, rendezvous.Place{Rank: len(places), WorldSize: world, LocalRank: local, LocalSize: size, NodeRank: node, Nodes: len(procs)})
+			places = append(places, rendezvous.Placement{Rank: len(places), WorldSize: world, LocalRank: local, LocalSize: size, NodeRank: node, Nodes: len(procs)})
 		}
 	}
 	return places

@@ -56,12 +56,12 @@ func TestManyNodes(t *testing.T) {
 	var all, met sync.WaitGroup
 	met.Add(world)
 	meet := func(job *engine.Job, store *rendezvous.Store) error {
-		rank := job.Place.Rank
+		rank := job.Placement.Rank
 		if err := store.Set(ctx, strconv.Itoa(rank), fmt.Appendf(nil, "10.0.%d.%d:%d", rank/256, rank%256, 10000+rank)); err != nil {
 			return err
 		}
 		var keys []string
-		if job.Place.LocalRank == 0 {
+		if job.Placement.LocalRank == 0 {
 			for other := 0; other < world; other += procs {
 				keys = append(keys, strconv.Itoa(other))
 			}
@@ -78,7 +78,7 @@ func TestManyNodes(t *testing.T) {
 	start := func(s *Start, send func(*ToCoordinator), inbox <-chan *ToNode) {
 		remotes := map[int]*rendezvous.Remote{}
 		for i := range s.Jobs {
-			rank := s.Jobs[i].Place.Rank
+			rank := s.Jobs[i].Placement.Rank
 			remote := rendezvous.NewRemote(0, func(q *rendezvous.Request) error {
 				send(&ToCoordinator{Rank: rank, Msg: &engine.ToAgent{Store: q}})
 				return nil
@@ -121,7 +121,7 @@ func TestManyNodes(t *testing.T) {
 	of := func(index int, ranks []int) *Start {
 		s := &Start{World: world, Index: index}
 		for _, rank := range ranks {
-			s.Jobs = append(s.Jobs, engine.Job{Place: c.Places[rank], Peers: ranks})
+			s.Jobs = append(s.Jobs, engine.Job{Placement: c.Placements[rank], Peers: ranks})
 		}
 		return s
 	}
@@ -138,8 +138,8 @@ func TestManyNodes(t *testing.T) {
 			}
 		}()
 	}
-	if len(seen) != nodes-1 || len(c.Places) != world || c.Places[world-1].NodeRank != nodes-1 || c.Places[world-1].LocalRank != procs-1 {
-		t.Errorf("%d nodes, %d places, the last %+v", 1+len(seen), len(c.Places), c.Places[world-1])
+	if len(seen) != nodes-1 || len(c.Placements) != world || c.Placements[world-1].NodeRank != nodes-1 || c.Placements[world-1].LocalRank != procs-1 {
+		t.Errorf("%d nodes, %d places, the last %+v", 1+len(seen), len(c.Placements), c.Placements[world-1])
 	}
 	ours, theirs := Pipe()
 	go func() {

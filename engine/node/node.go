@@ -51,13 +51,12 @@ type Config struct {
 	// Backend finds the plugin of a backend, nil for one that is built in.
 	Backend func(name string) (*host.Plugin, error)
 
-	Meeting string // address at which the processes of the run have met; "": there is one process
-	Address string // of this machine, as other nodes reach it; "": no other nodes
-	Signals <-chan os.Signal
-	OnSpawn func(rank, pid int)
+	Endpoint string // address at which the processes of the run have met; "": there is one process
+	Address  string // of this machine, as other nodes reach it; "": no other nodes
+	Signals  <-chan os.Signal
+	OnSpawn  func(rank, pid int)
 }
 
-// node is the state of a node.
 type node struct {
 	Config
 	start *cluster.Start
@@ -125,7 +124,7 @@ func (n *node) spawnAll() (err error) {
 		return err
 	}
 	jobs := n.start.Jobs
-	n.board.Near(jobs[0].Place.Rank, jobs[len(jobs)-1].Place.Rank+1)
+	n.board.Near(jobs[0].Placement.Rank, jobs[len(jobs)-1].Placement.Rank+1)
 	exe, beside := n.Exe, len(jobs)
 	if n.PluginHost != "" && (n.plugin != nil || n.Bundle.NamesBackends()) {
 		exe, beside = n.PluginHost, 2*len(jobs) // each rank with its plugin
@@ -135,7 +134,7 @@ func (n *node) spawnAll() (err error) {
 	}
 	for i := range jobs {
 		job := n.complete(&jobs[i])
-		p, err := spawn(exe, beside, job, environment(job, n.Meeting), files, func(rank int, stderr bool, text string) {
+		p, err := spawn(exe, beside, job, environment(job, n.Endpoint), files, func(rank int, stderr bool, text string) {
 			n.Console.Line(rank, stderr, text)
 			n.send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})
 			n.link.Wait()
@@ -153,7 +152,6 @@ func (n *node) spawnAll() (err error) {
 	return nil
 }
 
-// files are the files that ranks inherit.
 func (n *node) files() (files []*os.File, err error) {
 	if !n.shared {
 		f, err := board.Create(n.start.World)
@@ -223,7 +221,7 @@ func (n *node) find(name string) func() *engine.Found {
 // refuse reports that the ranks that have not started cannot start.
 func (n *node) refuse(err error) {
 	for i := range n.start.Jobs {
-		rank := n.start.Jobs[i].Place.Rank
+		rank := n.start.Jobs[i].Placement.Rank
 		if n.procs[rank] != nil {
 			continue
 		}

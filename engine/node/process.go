@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -19,13 +20,13 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
 
 	"golang.org/x/sys/unix"
 )
 
-// process is one worker.
 type process struct {
 	rank     int
 	cmd      *exec.Cmd
@@ -50,12 +51,12 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 		return nil, err
 	}
 	defer theirs.Close()
-	p := &process{rank: job.Place.Rank, limit: memory.Of(job.Memory, job.Place.LocalSize), outbox: make(chan *engine.ToWorker, outboxSize)}
+	p := &process{rank: job.Placement.Rank, limit: memory.Of(job.Memory, job.Placement.LocalSize), outbox: make(chan *engine.ToWorker, outboxSize)}
 	if p.channel, err = engine.NewChannel(ours); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(exe)
-	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Place.Rank)}
+	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Placement.Rank)}
 	cmd.Env = append(os.Environ(), env...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, shared...)
 	// In a process group of its own: a signal from the terminal reaches only the node, and what a worker started
@@ -77,7 +78,7 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 	}
 	if err != nil {
 		p.channel.Close()
-		return nil, fmt.Errorf("cannot start rank %d: %w", job.Place.Rank, err)
+		return nil, fmt.Errorf("cannot start rank %d: %w", job.Placement.Rank, err)
 	}
 	for i, r := range p.pipes {
 		p.output.Go(func() {
@@ -86,7 +87,7 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 					p.refused.Store(true)
 				}
 				if i == 0 || !p.refused.Load() { // the rest is Go's report of all its threads
-					onLine(job.Place.Rank, i == 1, text)
+					onLine(job.Placement.Rank, i == 1, text)
 				}
 			})
 			r.Close()
@@ -96,9 +97,9 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 }
 
 // environment tells a worker, and tools that look, its place, its run and where the processes of the run have met.
-func environment(job *engine.Job, meeting string) []string {
-	env := job.Place.Environ()
-	if host, port, err := net.SplitHostPort(meeting); err == nil {
+func environment(job *engine.Job, endpoint string) []string {
+	env := job.Placement.Environ()
+	if host, port, err := net.SplitHostPort(endpoint); err == nil {
 		env = append(env, "MASTER_ADDR="+host, "MASTER_PORT="+port)
 	}
 	return append(env,
@@ -123,7 +124,6 @@ func (p *process) send(msg *engine.ToWorker) {
 	}
 }
 
-// event is a message from a process, or its end.
 type event struct {
 	rank int
 	msg  *engine.ToAgent
@@ -226,7 +226,6 @@ func (p *process) kill() {
 	}
 }
 
-// how tells how the process ended.
 func how(state *os.ProcessState) *cluster.Exit {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	switch {
@@ -261,4 +260,85 @@ func lines(r io.Reader, each func(text string)) {
 			return
 		}
 	}
+}
+
+// What ranks use is sampled at these intervals: often in short runs, and in long ones as often as a plot can show.
+const (
+	sampleEvery = 5 * time.Second
+	sampleParts = 500 // of the time elapsed
+)
+
+func nextSample(elapsed time.Duration) time.Duration { return max(sampleEvery, elapsed/sampleParts) }
+
+// sample sends what the running ranks have used so far.
+func (n *node) sample() {
+	for rank, p := range n.procs {
+		if p.exited {
+			continue
+		}
+		if u, err := usageOf(p.cmd.Process.Pid); err == nil { // otherwise it is ending
+			n.sendUsage(rank, u)
+		}
+	}
+}
+
+// sampleEnd sends what a rank used until its end, which the kernel has counted.
+func (n *node) sampleEnd(p *process) {
+	state := p.cmd.ProcessState
+	if state == nil {
+		return
+	}
+	u := &records.Usage{CPU: (state.UserTime() + state.SystemTime()).Seconds()}
+	if r, ok := state.SysUsage().(*syscall.Rusage); ok {
+		u.Peak = r.Maxrss << 10
+	}
+	n.sendUsage(p.rank, u)
+}
+
+func (n *node) sendUsage(rank int, u *records.Usage) {
+	u.Time = time.Now()
+	collectives, waiting := n.board.Spent(rank)
+	u.Collectives, u.Waiting = collectives.Seconds(), waiting.Seconds()
+	n.send(&cluster.ToCoordinator{Rank: rank, Usage: u})
+}
+
+// ticks is the unit of times in /proc, the same on all Linux machines.
+const ticks = time.Second / 100
+
+func usageOf(pid int) (*records.Usage, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	// The name, in parentheses, may contain anything. After it come the state and numbers.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const user, system = 11, 12
+	if len(fields) <= system {
+		return nil, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	u := &records.Usage{}
+	for _, i := range []int{user, system} {
+		n, err := strconv.ParseInt(string(fields[i]), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		u.CPU += (time.Duration(n) * ticks).Seconds()
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(status)) {
+		name, rest, _ := strings.Cut(line, ":")
+		into := map[string]*int64{"VmRSS": &u.Resident, "VmHWM": &u.Peak}[name]
+		if into == nil {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		*into = kib << 10
+	}
+	return u, nil
 }

@@ -48,7 +48,6 @@ func (h *handedOver) ask(rank int, to *engine.HandOver) error {
 	return nil
 }
 
-// take notes that a rank has handed over.
 func (h *handedOver) take(rank int) {
 	for _, s := range h.saves {
 		delete(s.open, rank)

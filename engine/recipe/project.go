@@ -54,7 +54,6 @@ func (p Project) beneath(target string) string {
 	return strings.Repeat("../", len(own)) + strings.Join(there, "/")
 }
 
-// folders are the folders from which a recipe's files are read.
 type folders struct {
 	recipe  *os.Root
 	dir     string                           // of the recipe

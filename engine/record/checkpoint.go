@@ -25,7 +25,7 @@ type Checkpoints struct {
 	Held transfer.Held
 
 	newest   int // see Config.Keep
-	places   []rendezvous.Place
+	places   []rendezvous.Placement
 	store    *checkpoints.Store
 	from     *origin        // of --resume
 	pending  sync.WaitGroup // saves and restores under way
@@ -57,7 +57,6 @@ type snapshot struct {
 	number uint64           // of the state, for nodes that ask for it
 }
 
-// part gives a rank's part.
 func (s *snapshot) part(rank int, near bool) *engine.Restored {
 	out := &engine.Restored{Entries: slices.Clone(s.parts[rank].Entries)}
 	in := s.region != nil && s.parts[rank].Apart
@@ -76,7 +75,6 @@ func (s *snapshot) part(rank int, near bool) *engine.Restored {
 	return out
 }
 
-// any reports whether there is a checkpoint.
 func (s *saved) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

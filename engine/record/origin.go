@@ -24,7 +24,7 @@ import (
 
 // inputsOf returns what decides the bits of a run, except its parameters and the checkpoint that it goes on from.
 func inputsOf(c Config, seed int64) *history.Inputs {
-	in := &history.Inputs{Main: path.Join(string(c.Recipe.Project), c.Recipe.Main), Seed: seed, WorldSize: len(c.Places), Order: "ranks", Numerics: engine.Numerics,
+	in := &history.Inputs{Main: path.Join(string(c.Recipe.Project), c.Recipe.Main), Seed: seed, WorldSize: len(c.Placements), Order: "ranks", Numerics: engine.Numerics,
 		Sources: c.Recipe.Sources}
 	if c.Plugin != nil && in.WorldSize > 1 && !c.Deterministic {
 		in.Order = c.Backend + " " + c.Plugin.SHA256 // it reduces in an order of its own

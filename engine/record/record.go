@@ -29,7 +29,7 @@ type Config struct {
 	Home          string
 	Name          string // of the run; "" to have one made up
 	Recipe        *recipe.Bundle
-	Places        []rendezvous.Place // by rank
+	Placements    []rendezvous.Placement // by rank
 	Backend       string
 	Plugin        *host.Plugin // of the backend; nil: built in
 	Seed          int64
@@ -87,7 +87,7 @@ func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 }
 
 func open(c Config) (_ *Record, err error) {
-	r := &Record{keep: c.KeepSecrets, Seed: c.Seed, plugin: c.Plugin, Params: c.Params, Checkpoints: Checkpoints{newest: c.Keep, places: c.Places, restores: newRestores(),
+	r := &Record{keep: c.KeepSecrets, Seed: c.Seed, plugin: c.Plugin, Params: c.Params, Checkpoints: Checkpoints{newest: c.Keep, places: c.Placements, restores: newRestores(),
 		rows: rows{home: c.Home, atMost: c.DiskTimeout, say: c.Say, attempt: newAttempt(0, time.Now(), 0)}}}
 	git := askGit(c.Recipe.Dir) // takes as long as opening the history
 	if r.db, err = history.Open(c.Home); err != nil {
@@ -114,7 +114,7 @@ func open(c Config) (_ *Record, err error) {
 			return nil, err
 		}
 	}
-	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), WorldSize: len(c.Places), Backend: c.Backend, Seed: c.Seed,
+	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), WorldSize: len(c.Placements), Backend: c.Backend, Seed: c.Seed,
 		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started}
 	var before *history.Detail // the run, if it is continued
 	if c.Resume == Auto {

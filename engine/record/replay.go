@@ -71,7 +71,6 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 	return r, nil
 }
 
-// goOnFrom finds the checkpoint from which a replay starts.
 func (r *Record) goOnFrom(p *Replay) error {
 	db, err := history.OpenReadOnly(p.Home)
 	if err != nil {

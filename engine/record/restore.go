@@ -226,7 +226,6 @@ func (r *Checkpoints) giveLoaded(l *loaded) {
 	r.regions.Give(l.region)
 }
 
-// part gives a rank's part.
 func (r *Checkpoints) part(l *loaded, rank int, near bool) (*engine.Restored, error) {
 	out := &engine.Restored{}
 	if near && l.view.Size > 0 {

@@ -35,7 +35,7 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := &Checkpoints{store: store, rows: rows{run: &history.Run{UID: "r"}, attempt: newAttempt(0, time.Now(), 0)}, places: make([]rendezvous.Place, 3), restores: newRestores()}
+	r := &Checkpoints{store: store, rows: rows{run: &history.Run{UID: "r"}, attempt: newAttempt(0, time.Now(), 0)}, places: make([]rendezvous.Placement, 3), restores: newRestores()}
 	defer r.regions.Close()
 	ask := func(rank int, step string, near bool) *engine.Restored {
 		t.Helper()
@@ -141,7 +141,7 @@ func TestUnreadableForNodes(t *testing.T) {
 	if _, err := store.Save("r", 3, nil, map[int][]checkpoints.Entry{0: part, 1: part}); err != nil {
 		t.Fatal(err)
 	}
-	r := &Checkpoints{store: store, rows: rows{run: &history.Run{UID: "r"}, attempt: newAttempt(0, time.Now(), 0)}, places: make([]rendezvous.Place, 2), restores: newRestores()}
+	r := &Checkpoints{store: store, rows: rows{run: &history.Run{UID: "r"}, attempt: newAttempt(0, time.Now(), 0)}, places: make([]rendezvous.Placement, 2), restores: newRestores()}
 	r.run.Name = "calm"
 	answer := make(chan *engine.Restored, 1)
 	r.Restore(1, "last", false, func(s *engine.Restored) { answer <- s })

@@ -1,9 +1,10 @@
 package record
 
 import (
-	"drun/internal/exit"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -11,7 +12,10 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/engine/recipe"
 	"drun/history"
+	"drun/history/records"
+	"drun/internal/exit"
 	"drun/internal/secret"
 )
 
@@ -97,7 +101,6 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 	return o, nil
 }
 
-// paramsOf returns the parameters that a run had.
 func paramsOf(show *history.Detail) (params []engine.Param) {
 	for name, value := range show.Params {
 		if value == (history.Secret{}) {
@@ -141,7 +144,6 @@ func inherit(params, given []engine.Param) []engine.Param {
 	return out
 }
 
-// ancestors lists a run and those it came from.
 func ancestors(db *history.DB, run history.Summary) (line []history.Summary, err error) {
 	seen := map[int64]bool{}
 	for {
@@ -159,4 +161,227 @@ func ancestors(db *history.DB, run history.Summary) (line []history.Summary, err
 		}
 		run = show.Summary
 	}
+}
+
+// Auto as Config.Resume continues the run of the given name, or begins it if there is none: for jobs that a
+// scheduler starts again.
+const Auto = "auto"
+
+// DoneError says that the run to continue has already finished.
+type DoneError struct{ Earlier }
+
+func (e *DoneError) Error() string { return fmt.Sprintf("run %d %s is done already", e.ID, e.Name) }
+
+// ExitCode is the exit code of a finished run.
+func (e *DoneError) ExitCode() exit.Code { return exit.Done }
+
+// unfinished finds the run to continue; nil: there is none, so it is to be begun.
+func (r *Record) unfinished(c Config) (*history.Detail, error) {
+	if c.Name == "" {
+		return nil, exit.Errorf(exit.Usage, "--resume auto needs --name, the run that it continues or begins")
+	}
+	id, err := r.db.Find(c.Name)
+	if errors.As(err, new(*history.NotFound)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	d, err := r.db.Get(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case d.Status == history.Done:
+		if err := otherParams(d, c.Params); err != nil {
+			return nil, err
+		}
+		return nil, &DoneError{Earlier{d.ID, d.Name, *d.Seconds}}
+	case c.SeedGiven && d.Seed != c.Seed:
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s was begun with --seed %d, not %d", c.Name, d.Seed, c.Seed),
+			"another seed draws other numbers: give the same one, or the new run another name")
+	}
+	r.Seed = d.Seed
+	return d, nil
+}
+
+// otherParams returns an error that names the parameters whose given values differ from those of a finished run.
+func otherParams(d *history.Detail, given []engine.Param) error {
+	var had, now []string
+	for _, p := range given {
+		value, is := d.Params[p.Name]
+		if is && sameParam(value, p.Value) {
+			continue
+		}
+		text := "no " + p.Name
+		if is {
+			text = p.Name + "=" + d.Params.Text(p.Name)
+		}
+		had, now = append(had, text), append(now, "-p "+p.Name+"="+p.Value)
+	}
+	if len(had) == 0 {
+		return nil
+	}
+	return exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is done already, with %s: %s was not run", d.ID, d.Name, strings.Join(had, ", "), strings.Join(now, " ")),
+		"give a new run another --name, with --resume "+d.Name+" if it is to go on from this one")
+}
+
+// sameParam reports whether -p would give a parameter the value that it has.
+func sameParam(value any, given string) bool {
+	switch v := value.(type) {
+	case history.Secret: // nobody knows its value
+		return true
+	case nil:
+		return given == "None"
+	case float64:
+		x, err := strconv.ParseFloat(given, 64)
+		return err == nil && (x == v || x != x && v != v)
+	case bool:
+		return strings.EqualFold(given, strconv.FormatBool(v))
+	case history.List:
+		return v.Same(given)
+	}
+	text, _ := paramText(value)
+	return text == given
+}
+
+// sayOtherParams reports parameters whose values differ from those of earlier attempts.
+func (r *Record) sayOtherParams(params []history.Param) {
+	was, is := r.before, history.Params{}
+	r.before = nil
+	for _, p := range params {
+		is[p.Name] = p.Value
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if old, now := was.Text(name), is.Text(name); old != now {
+			r.Say(fmt.Sprintf("drun: run %s was begun with %s=%s, and goes on with %s", r.run.Name, name, old, now))
+		}
+	}
+}
+
+// reopen begins the next attempt of a run that another process began. It goes on from the run's own checkpoints, or
+// from the one that the run was resumed from.
+func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
+	r.Params = inherit(paramsOf(d), r.Params)
+	if _, err := os.Stat(filepath.Join(r.home, "checkpoints.db")); err == nil {
+		if r.store, err = checkpoints.Open(r.home); err != nil {
+			return err
+		}
+		list, err := r.store.List(d.UID)
+		if err != nil {
+			return err
+		}
+		r.saved.durable = len(list) > 0
+	}
+	if len(d.Checkpoints) > 0 && !r.saved.durable {
+		return exit.WithHint(exit.Errorf(exit.Storage, "run %s has saved %d checkpoints, and %s has none of them", d.Name, len(d.Checkpoints), filepath.Join(r.home, "checkpoints.db")),
+			"put the right file back, or begin a new run with another --name")
+	}
+	if d.Parent != nil && r.store != nil {
+		from, err := findOrigin(r.db, r.store, fmt.Sprintf("%d@%d", d.Parent.ID, d.Parent.Step))
+		if err != nil && !r.saved.durable {
+			return err // otherwise its own checkpoints are enough
+		}
+		r.from = from
+	}
+	run, past, err := r.db.Reopen(d.ID, info)
+	if err != nil {
+		return err
+	}
+	r.run, r.earlier = run, info.Started.Sub(past.Started)
+	r.attempt = newAttempt(past.Attempts, info.Started, past.Points)
+	return nil
+}
+
+// sayChanges reports which files of the recipe have changed since the run began.
+func (r *Record) sayChanges(d *history.Detail, now *recipe.Bundle) {
+	if now.Name != d.Recipe {
+		r.Say(fmt.Sprintf("drun: run %s was begun with the recipe %s, not %s", d.Name, d.Recipe, now.Name))
+	}
+	for _, old := range d.Sources {
+		for _, s := range now.Sources {
+			if s.Path == old.Path && s.SHA256 != old.SHA256 {
+				r.Say(fmt.Sprintf("drun: %s has changed since run %s was begun", s.Path, d.Name))
+			}
+		}
+	}
+}
+
+// sayMissing reports that the run does not go on from the newest of its checkpoints, and removes missing ones from
+// the history.
+func (r *Record) sayMissing(d *history.Detail) error {
+	list, err := r.store.List(d.UID)
+	if err != nil {
+		return err
+	}
+	for _, c := range Missing(&d.Summary, list) {
+		text := fmt.Sprintf("drun: %v", MissingError(r.home, d.Name, c.Step))
+		if newest := MissingAt(&d.Summary, list, "last"); newest != nil && newest.Step == c.Step {
+			text += "; the run goes on from the one before"
+		}
+		r.Say(text)
+	}
+	for _, c := range unlisted(d.Checkpoints, list) {
+		r.writer.add(1, 0, func(b *history.Batch) { b.Removed = append(b.Removed, c.Step) })
+	}
+	return nil
+}
+
+// Missing lists the checkpoints of a run that the history has and the catalog does not, in the order of saving: the
+// catalog is damaged or an older one, or a removal was interrupted. If the run's drun was killed, --keep may have
+// removed others, so only the newest and the best are listed.
+func Missing(run *history.Summary, list []checkpoints.Info) (missing []history.Checkpoint) {
+	missing = unlisted(run.Checkpoints, list)
+	if run.Status != history.Lost {
+		return missing
+	}
+	newest, best := MissingAt(run, list, "last"), MissingAt(run, list, "best")
+	return slices.DeleteFunc(missing, func(c history.Checkpoint) bool {
+		return (newest == nil || newest.Step != c.Step) && (best == nil || best.Step != c.Step)
+	})
+}
+
+func unlisted(had []history.Checkpoint, list []checkpoints.Info) (missing []history.Checkpoint) {
+	for _, c := range had {
+		if !slices.ContainsFunc(list, func(i checkpoints.Info) bool { return i.Step == c.Step }) {
+			missing = append(missing, c)
+		}
+	}
+	slices.SortFunc(missing, func(a, b history.Checkpoint) int { return a.Time.Compare(b.Time) })
+	return missing
+}
+
+// MissingError says that a checkpoint is missing.
+func MissingError(home, run string, step int64) error {
+	return exit.WithHint(exit.Errorf(exit.Storage, "%s@%d is in the history, but not in %s: that file is damaged or was replaced, or a removal was cut short", run, step, filepath.Join(home, "checkpoints.db")),
+		"put the right checkpoints.db back, or let drun gc take what is missing out of the history")
+}
+
+// MissingAt returns the checkpoint that a step's number, last (or nothing) or best would have named, if it is
+// missing.
+func MissingAt(run *history.Summary, list []checkpoints.Info, step string) (found *history.Checkpoint) {
+	missing := unlisted(run.Checkpoints, list)
+	for i := range missing {
+		switch c := &missing[i]; step {
+		case "", "last":
+			found = c
+		case "best":
+			if c.Score != nil && (found == nil || *c.Score >= *found.Score) {
+				found = c
+			}
+		default:
+			if strconv.FormatInt(c.Step, 10) == step {
+				return c
+			}
+		}
+	}
+	other := false // would have been named: newer, or better
+	if found != nil && step == "best" {
+		other = slices.ContainsFunc(list, func(i checkpoints.Info) bool { return i.Score != nil && records.Float(*i.Score) > *found.Score })
+	} else if found != nil {
+		other = slices.ContainsFunc(run.Checkpoints, func(c history.Checkpoint) bool { return c.Time.After(found.Time) })
+	}
+	if other {
+		return nil
+	}
+	return found
 }

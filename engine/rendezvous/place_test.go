@@ -15,18 +15,18 @@ func TestFromEnviron(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		set   map[string]string // "": unset
-		want  Place
+		want  Placement
 		addr  string
 		fault string // the variable
 		text  string
 	}{
-		{name: "one node", want: Place{5, 8, Unknown, Unknown, Unknown, Unknown}, addr: "10.0.0.1:29500"},
+		{name: "one node", want: Placement{5, 8, Unknown, Unknown, Unknown, Unknown}, addr: "10.0.0.1:29500"},
 		{name: "two nodes", set: map[string]string{"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"},
-			want: Place{5, 8, 1, 4, 1, Unknown}, addr: "10.0.0.1:29500"},
+			want: Placement{5, 8, 1, 4, 1, Unknown}, addr: "10.0.0.1:29500"},
 		{name: "nodes of equal size", set: map[string]string{"LOCAL_WORLD_SIZE": "2"},
-			want: Place{5, 8, Unknown, 2, Unknown, Unknown}, addr: "10.0.0.1:29500"},
+			want: Placement{5, 8, Unknown, 2, Unknown, Unknown}, addr: "10.0.0.1:29500"},
 		{name: "IPv6", set: map[string]string{"MASTER_ADDR": "::1"},
-			want: Place{5, 8, Unknown, Unknown, Unknown, Unknown}, addr: "[::1]:29500"},
+			want: Placement{5, 8, Unknown, Unknown, Unknown, Unknown}, addr: "[::1]:29500"},
 		{name: "no rank", set: map[string]string{"RANK": ""}, fault: "RANK", text: "not set"},
 		{name: "no size", set: map[string]string{"WORLD_SIZE": ""}, fault: "WORLD_SIZE", text: "not set"},
 		{name: "no address", set: map[string]string{"MASTER_ADDR": ""}, fault: "MASTER_ADDR", text: "not set"},
@@ -64,7 +64,7 @@ func TestFromEnviron(t *testing.T) {
 
 // What a worker is told can be read back.
 func TestEnvironRoundTrip(t *testing.T) {
-	given := Place{Rank: 3, WorldSize: 4, LocalRank: 1, LocalSize: 2, NodeRank: 1, Nodes: 2}
+	given := Placement{Rank: 3, WorldSize: 4, LocalRank: 1, LocalSize: 2, NodeRank: 1, Nodes: 2}
 	env := map[string]string{"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
 	for _, v := range given.Environ() {
 		name, value, _ := strings.Cut(v, "=")
@@ -74,7 +74,7 @@ func TestEnvironRoundTrip(t *testing.T) {
 	want(t, "place", got, err, given)
 }
 
-// Places follow from what the ranks were told, whatever their order is.
+// Placements follow from what the ranks were told, whatever their order is.
 func TestAssignPlaces(t *testing.T) {
 	const u = Unknown
 	type told struct{ local, size, node, nodes int }
@@ -106,11 +106,11 @@ func TestAssignPlaces(t *testing.T) {
 		{name: "a local rank of another node", told: []told{{0, u, 0, u}, {1, u, 1, u}}, machines: "aa", fault: "LOCAL_RANK is 1 for rank 1, but its node has 1: rank 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var places []Place
+			var places []Placement
 			for r, p := range c.told {
-				places = append(places, Place{r, len(c.told), p.local, p.size, p.node, p.nodes})
+				places = append(places, Placement{r, len(c.told), p.local, p.size, p.node, p.nodes})
 			}
-			err := AssignPlaces(places, strings.Split(c.machines, ""))
+			err := AssignRanks(places, strings.Split(c.machines, ""))
 			if c.fault != "" {
 				if err == nil || err.Error() != c.fault {
 					t.Fatalf("%v\nwant %s", err, c.fault)

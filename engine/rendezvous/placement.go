@@ -12,12 +12,12 @@ import (
 	"drun/collective"
 )
 
-// AssignPlaces fills in the unknown parts of the places of all ranks, in rank order. machines names the machine of
+// AssignRanks fills in the unknown parts of the places of all ranks, in rank order. machines names the machine of
 // each rank. A rank's node is its GROUP_RANK; if that is not set, the ranks of one machine form a node. If that
 // contradicts the other variables (several nodes on one machine, or containers), a node is LOCAL_WORLD_SIZE
 // consecutive ranks. The error says which variables contradict each other, or are missing.
-func AssignPlaces(places []Place, machines []string) error {
-	told := func(p Place) bool { return p.NodeRank != Unknown }
+func AssignRanks(places []Placement, machines []string) error {
+	told := func(p Placement) bool { return p.NodeRank != Unknown }
 	if slices.ContainsFunc(places, told) {
 		node := make([]int, len(places))
 		for r, p := range places {
@@ -52,7 +52,7 @@ func byMachine(machines []string) []int {
 }
 
 // byNeighbours makes nodes of consecutive ranks, as many as the LOCAL_WORLD_SIZE of the node's first rank.
-func byNeighbours(places []Place) []int {
+func byNeighbours(places []Placement) []int {
 	node := make([]int, len(places))
 	for from, number := 0, 0; from < len(places); number++ {
 		to := min(from+max(places[from].LocalSize, 1), len(places))
@@ -65,7 +65,7 @@ func byNeighbours(places []Place) []int {
 }
 
 // assign places the ranks on these nodes, unless a rank's variables contradict that.
-func assign(places []Place, node []int) error {
+func assign(places []Placement, node []int) error {
 	count := slices.Max(node) + 1
 	ranks := make([][]int, count)
 	for r, n := range node {
@@ -118,7 +118,7 @@ func assign(places []Place, node []int) error {
 }
 
 // Peers lists the ranks of a rank's node in the order of their local ranks.
-func Peers(places []Place, rank int) []int {
+func Peers(places []Placement, rank int) []int {
 	peers := make([]int, places[rank].LocalSize)
 	for r, p := range places {
 		if p.NodeRank == places[rank].NodeRank {
@@ -128,9 +128,9 @@ func Peers(places []Place, rank int) []int {
 	return peers
 }
 
-// Place says which rank of how many a process is, and on which node. Read from the environment, all but the first
+// Placement says which rank of how many a process is, and on which node. Read from the environment, all but the first
 // two may be Unknown.
-type Place struct {
+type Placement struct {
 	Rank, WorldSize      int
 	LocalRank, LocalSize int // among the ranks of its node
 	NodeRank, Nodes      int
@@ -140,12 +140,12 @@ type Place struct {
 const Unknown = -1
 
 // Local is the place of a rank in a world that is one node.
-func Local(rank, world int) Place {
-	return Place{Rank: rank, WorldSize: world, LocalRank: rank, LocalSize: world, Nodes: 1}
+func Local(rank, world int) Placement {
+	return Placement{Rank: rank, WorldSize: world, LocalRank: rank, LocalSize: world, Nodes: 1}
 }
 
 // Environ writes the place as torchrun's variables: NAME=value.
-func (p Place) Environ() []string {
+func (p Placement) Environ() []string {
 	vars := []struct {
 		name  string
 		value int

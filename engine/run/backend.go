@@ -150,7 +150,7 @@ func (p *plan) wholeWorld() bool {
 // some node has several ranks. nil: the backend alone. An elastic run reduces in the same order whatever nodes are
 // left.
 func (p *plan) hierarchy(n *nodes) *engine.Hierarchy {
-	places := n.cluster.Places
+	places := n.cluster.Placements
 	nodes := places[0].Nodes
 	elastic := p.elastic() != nil
 	if p.Flat || p.plugin == nil || !elastic && (nodes < 2 || nodes == len(places)) || p.wholeWorld() {

@@ -33,7 +33,7 @@ func coordinatorOf(t *testing.T, members int) (c *coordinator, theirs []*cluster
 	}
 	c = newCoordinator(&plan{Options: Options{History: History{Home: filepath.Join(dir, "home"), DiskTimeout: record.DiskTimeout}, Nproc: 1, Communication: Communication{Backend: "gloo"}}, bundle: bundle,
 		console: console.New(io.Discard, io.Discard, true, false, nil)}, &cluster.Cluster{Own: []int{0}})
-	c.cluster.Places = make([]rendezvous.Place, 1+members)
+	c.cluster.Placements = make([]rendezvous.Placement, 1+members)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func coordinatorOf(t *testing.T, members int) (c *coordinator, theirs []*cluster
 		theirs = append(theirs, link)
 		t.Cleanup(func() { m.Link.Close(); link.Close() })
 		c.cluster.Members = append(c.cluster.Members, m)
-		c.cluster.Places[i].Rank = i
+		c.cluster.Placements[i].Rank = i
 	}
 	c.addPeers()
 	c.lookTick = nil

@@ -58,7 +58,6 @@ type attempt struct {
 	leavers  map[party]leaving // groups that some ranks have left and others not yet
 }
 
-// rankState is what became of a rank.
 type rankState struct {
 	peer     *peer
 	reported bool // it has reported how it ended
@@ -80,7 +79,6 @@ type event struct {
 	asked chan<- *board.Snapshot // asks what the ranks do
 }
 
-// saved is how a save ended.
 type saved struct{ attempt int } // the attempt in which it began
 
 // late is a save that has waited for ranks as long as it may.
@@ -102,7 +100,7 @@ func (p *plan) coordinate() (*Result, error) {
 	c := newCoordinator(p, &cluster.Cluster{})
 	for rank := range p.Nproc {
 		c.cluster.Own = append(c.cluster.Own, rank)
-		c.cluster.Places = append(c.cluster.Places, rendezvous.Local(rank, p.Nproc))
+		c.cluster.Placements = append(c.cluster.Placements, rendezvous.Local(rank, p.Nproc))
 	}
 	if p.Join != nil {
 		named := record.Config{Home: p.Home, Name: p.Name, Resume: p.Resume, Replay: p.Replay}
@@ -164,7 +162,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	hurry, came, done := c.listen(Ends)
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
-		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Places: c.cluster.Places, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
+		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Placements: c.cluster.Placements, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
 		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note, Doing: c.doing,
 	}, hurry.Done())
 	done()
@@ -225,7 +223,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		return nil
 	}
 	own := c.node()
-	own.Meeting, own.Watched = c.cluster.Address, c.Terminal
+	own.Endpoint, own.Watched = c.cluster.Address, c.Terminal
 	first := c.startOf(c.peers[0])
 	c.local.Go(func() { node.Run(own, first, link, cluster.Inbox(link)) })
 	for _, p := range c.peers {
@@ -241,7 +239,7 @@ func (c *coordinator) job(rank int) engine.Job {
 		home = c.Home // the same on this machine
 	}
 	job := engine.Job{
-		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Place: c.cluster.Places[rank], Peers: rendezvous.Peers(c.cluster.Places, rank), Near: c.near(rank), Deterministic: c.Deterministic,
+		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Placement: c.cluster.Placements[rank], Peers: rendezvous.Peers(c.cluster.Placements, rank), Near: c.near(rank), Deterministic: c.Deterministic,
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
 	}
@@ -326,7 +324,6 @@ func (c *coordinator) handle(ev event) {
 	}
 }
 
-// message handles a worker's message.
 func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
 	c.console.Metrics(m.Records.Points)
@@ -410,12 +407,10 @@ func (c *coordinator) overdue(l *late) {
 		Message: fmt.Sprintf("the checkpoint of step %d has waited %s for %s %s", l.step, c.Timeout, collective.RankList(missing), l.doing)})
 }
 
-// send sends a message to a rank.
 func (c *coordinator) send(rank int, msg *engine.ToWorker) {
 	c.ranks[rank].peer.Link.Send(&cluster.ToNode{Rank: rank, Msg: msg})
 }
 
-// exited handles the end of a worker's process.
 func (c *coordinator) exited(rank int, how *cluster.Exit) {
 	r := &c.ranks[rank]
 	if r.exited {

@@ -32,7 +32,6 @@ type About struct {
 	Params []engine.Value `json:"params"`
 }
 
-// describeAtMost limits how long a recipe's top level may run.
 const describeAtMost = 30 * time.Second
 
 // Describe runs a recipe's top level in a worker, without main, and reports its
@@ -60,7 +59,7 @@ func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, er
 	}
 	defer file.Close()
 	start := &cluster.Start{World: 1, Backend: builtIn, Shared: paths(file), Jobs: []engine.Job{{
-		Place: rendezvous.Local(0, 1), Backend: builtIn, Recipe: bundle.Name, Main: bundle.Main, Params: params, Timeout: describeAtMost, Describe: true,
+		Placement: rendezvous.Local(0, 1), Backend: builtIn, Recipe: bundle.Name, Main: bundle.Main, Params: params, Timeout: describeAtMost, Describe: true,
 	}}}
 	link, theirs := cluster.Pipe()
 	inbox := cluster.Inbox(link)

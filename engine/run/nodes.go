@@ -56,7 +56,6 @@ type keys struct {
 	*rendezvous.Table
 }
 
-// nodes are those of the run, with the ranks that each has.
 type nodes struct {
 	cluster  *cluster.Cluster
 	keys     atomic.Pointer[keys]
@@ -67,7 +66,7 @@ type nodes struct {
 	lookTick <-chan time.Time  // when to check which ranks wait; nil: all are on this process's board
 }
 
-func (n *nodes) world() int { return len(n.cluster.Places) }
+func (n *nodes) world() int { return len(n.cluster.Placements) }
 
 // opens reports whether a rank can open this process's files.
 func (n *nodes) opens(rank int) bool {
@@ -91,7 +90,6 @@ func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordina
 	return theirs
 }
 
-// addPeer makes a process that has joined a peer.
 func (n *nodes) addPeer(m *cluster.Member) *peer {
 	p := &peer{Hello: m.Hello, Link: m.Link, conn: m.Link, inbox: m.Inbox, err: func() error { return m.Err }}
 	p.states = transfer.NewSource(p.Who(), func(w *transfer.Want) { p.Link.Send(&cluster.ToNode{Want: w}) })
@@ -99,16 +97,13 @@ func (n *nodes) addPeer(m *cluster.Member) *peer {
 	return p
 }
 
-// take gives a node its ranks.
 func (p *peer) take(ranks []int) {
 	p.Ranks = ranks
 	p.own.Store(&ranks)
 }
 
-// peerOf gives the node of a rank.
 func (n *nodes) peerOf(rank int) *peer { return n.at[rank] }
 
-// settle notes which node has which rank.
 func (n *nodes) settle() {
 	n.at = make([]*peer, n.world())
 	for _, p := range n.peers {
@@ -276,7 +271,6 @@ func (c *coordinator) lost(p *peer) {
 	}
 }
 
-// gone tells how the node's process was lost.
 func (p *peer) gone() string {
 	return fmt.Sprintf("its drun (process %d on %s) is gone: %s", p.PID, p.Host, p.silence())
 }
@@ -315,7 +309,6 @@ func (a *attempt) giveUp() {
 	}
 }
 
-// dismiss tells the nodes how the run ended.
 func (n *nodes) dismiss(r *Result) {
 	end := &cluster.End{ID: r.ID, Name: r.Name, Code: r.Code, Failure: r.Failure, Seconds: r.Seconds}
 	for _, p := range n.peers {

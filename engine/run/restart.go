@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"drun/collective"
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
@@ -121,4 +122,137 @@ func (c *coordinator) handleUntil(ready <-chan error) error {
 		}
 	}
 	return nil
+}
+
+// In an elastic run, each attempt runs on the nodes that are there when it begins: without those that are lost, and
+// with those that have come since. The world keeps its size, so that the ranks go on with the same bits wherever
+// they are, unless the user wants torchrun's behaviour (cluster.Elastic.Resize).
+
+// elastic says how nodes may come and go; nil: they must stay.
+func (p *plan) elastic() *cluster.Elastic {
+	if p.Join == nil {
+		return nil
+	}
+	return p.Join.Elastic
+}
+
+// join decides about a node that has come while the run goes on.
+func (c *coordinator) join(m *cluster.Member) {
+	ok, err := c.cluster.Admit(m, c.named, len(c.waiting))
+	if err != nil {
+		c.record.Say("drun: a node that has joined cannot take part: " + err.Error())
+	}
+	if !ok {
+		return
+	}
+	c.waiting = append(c.waiting, m)
+	c.record.Say(fmt.Sprintf("drun: %s has joined; the ranks use it when they start again", m.Who()))
+	there := 0
+	for _, p := range c.peers {
+		if !p.lost {
+			there++
+		}
+	}
+	if c.elastic().Resize && there < c.Join.Count && c.board != nil && c.ended.IsZero() {
+		c.grows = true
+		c.fail(&engine.Failure{Rank: board.Observer, Code: exit.RankLost, When: board.Now(), Message: fmt.Sprintf("%s has joined: all ranks start again, including its own", m.Who())})
+	}
+}
+
+// named is the node with that number, or nil.
+func (n *nodes) named(index int) *cluster.Hello {
+	for _, p := range n.peers {
+		if !p.lost && p.Index == index {
+			return p.Hello
+		}
+	}
+	for _, m := range n.waiting {
+		if !m.Left() && m.Index == index {
+			return m.Hello
+		}
+	}
+	return nil
+}
+
+// regroup assigns ranks to the present nodes for the next attempt. While there are too few nodes, it waits for
+// more.
+func (c *coordinator) regroup() error {
+	e := c.elastic()
+	if e == nil {
+		return nil
+	}
+	before := len(c.peers)
+	end, changed, said := time.Now().Add(e.JoinTimeout), false, false
+	for {
+		c.peers = slices.DeleteFunc(c.peers, func(p *peer) bool { return p.lost })
+		c.waiting = slices.DeleteFunc(c.waiting, func(m *cluster.Member) bool {
+			if !m.Left() {
+				return false
+			}
+			go m.Link.Close()
+			return true
+		})
+		for len(c.peers) < c.Join.Count && len(c.waiting) > 0 {
+			p := c.addPeer(c.waiting[0])
+			p.take(nil)
+			go c.hear(p)
+			c.waiting, changed = c.waiting[1:], true
+		}
+		changed = changed || len(c.peers) != before
+		if len(c.failures) > 0 || len(c.peers) >= e.Min {
+			break
+		}
+		if !said {
+			c.record.Say(fmt.Sprintf("drun: the ranks wait for nodes: --nnodes %s needs %d, and there is %s", c.Join.Nodes(), e.Min, c.placed()))
+			said = true
+		}
+		if time.Now().After(end) {
+			return exit.WithHint(exit.Errorf(exit.RankLost, "--nnodes %s needs %d nodes, and within %v none joined besides %s", c.Join.Nodes(), e.Min, e.JoinTimeout, c.placed()),
+				fmt.Sprintf("the run can go on from its newest checkpoint: start it again on all nodes with --resume auto --name %s", c.record.Name()))
+		}
+		look := make(chan error, 1)
+		time.AfterFunc(50*time.Millisecond, func() { look <- nil })
+		if err := c.handleUntil(look); err != nil {
+			return exit.WithCode(err, exit.Storage)
+		}
+	}
+	if !changed || len(c.failures) > 0 {
+		return nil
+	}
+	var procs []int
+	brought := 0
+	for _, p := range c.peers {
+		procs = append(procs, p.Procs)
+		brought += p.Procs
+	}
+	world := c.world()
+	if e.Resize {
+		world = brought
+	}
+	c.cluster.Placements = cluster.Spread(world, procs)
+	ranks := make([][]int, len(c.peers))
+	for _, at := range c.cluster.Placements {
+		ranks[at.NodeRank] = append(ranks[at.NodeRank], at.Rank)
+	}
+	for node, p := range c.peers {
+		p.take(ranks[node])
+	}
+	c.settle()
+	if err := c.record.Move(c.cluster.Placements); err != nil {
+		return exit.WithCode(err, exit.Storage)
+	}
+	c.record.Say("drun: the ranks go on: " + c.placed())
+	return nil
+}
+
+func (n *nodes) placed() string {
+	var list []string
+	for _, p := range n.peers {
+		if len(p.Ranks) == 0 {
+			list = append(list, p.Noun())
+			continue
+		}
+		list = append(list, fmt.Sprintf("%s with %s", p.Noun(), collective.RankList(p.Ranks)))
+	}
+	return strings.Join(list, ", ")
 }

@@ -26,7 +26,6 @@ const (
 	mostTraffic = 1 << 20
 )
 
-// rounds is the state of the rounds.
 type rounds struct {
 	number   uint64
 	began    time.Time

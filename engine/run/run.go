@@ -186,8 +186,8 @@ func (p *plan) reusable(code exit.Code) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	places := make([]rendezvous.Place, p.Nproc)
-	found, err := record.Reusable(record.Config{Home: p.Home, Recipe: p.bundle, Places: places, Backend: p.Backend, Plugin: p.plugin,
+	places := make([]rendezvous.Placement, p.Nproc)
+	found, err := record.Reusable(record.Config{Home: p.Home, Recipe: p.bundle, Placements: places, Backend: p.Backend, Plugin: p.plugin,
 		Seed: p.Seed, Deterministic: p.Deterministic, DataDirs: absolute(p.DataDirs), KeepSecrets: p.KeepSecrets}, declared, code)
 	if found == nil || err != nil {
 		return nil, err
@@ -208,7 +208,6 @@ type plan struct {
 	noted      []string // for the console, once it is there
 }
 
-// note tells the user something.
 func (p *plan) note(text string) {
 	if p.console == nil {
 		p.noted = append(p.noted, text)
@@ -293,15 +292,14 @@ func (p *plan) findProgram() (err error) {
 // ranksHere is how many ranks share this machine, as far as is known.
 func (o *Options) ranksHere() int {
 	switch {
-	case o.Join == nil || o.Join.Place == nil:
+	case o.Join == nil || o.Join.Placement == nil:
 		return o.Nproc
-	case o.Join.Place.LocalSize == rendezvous.Unknown:
+	case o.Join.Placement.LocalSize == rendezvous.Unknown:
 		return o.Join.Count
 	}
-	return o.Join.Place.LocalSize
+	return o.Join.Placement.LocalSize
 }
 
-// node configures the node of this process.
 func (p *plan) node() node.Config {
 	return node.Config{
 		Bundle: p.bundle, DataDirs: absolute(p.DataDirs), Threads: p.Threads, Timeout: p.Timeout, Console: p.console,
@@ -330,7 +328,7 @@ func (p *plan) runNode() (*Result, error) {
 		return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: p.Join.Count, Seconds: end.Seconds}, nil
 	}
 	c := p.node()
-	c.Meeting, c.Signals = p.Join.Address, p.Signals
+	c.Endpoint, c.Signals = p.Join.Address, p.Signals
 	if len(joined.Start.Shared) == 0 {
 		c.Address = joined.Address
 	}
@@ -344,9 +342,8 @@ func (p *plan) runNode() (*Result, error) {
 	return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: joined.Start.World, Failure: end.Failure, Seconds: end.Seconds}, nil
 }
 
-// hello introduces this process to the coordinator.
 func (p *plan) hello() *cluster.Hello {
-	h := &cluster.Hello{Version: p.Version, ID: p.Join.ID, Index: p.Join.Index, Count: p.Join.Count, Place: p.Join.Place, Procs: p.Nproc,
+	h := &cluster.Hello{Version: p.Version, ID: p.Join.ID, Index: p.Join.Index, Count: p.Join.Count, Placement: p.Join.Placement, Procs: p.Nproc,
 		PID: os.Getpid(), Machine: cluster.Machine()}
 	h.Host, _ = os.Hostname() // only shown
 	if p.program != "" {
@@ -354,7 +351,7 @@ func (p *plan) hello() *cluster.Hello {
 	}
 	add := func(name, value string) { h.Settings = append(h.Settings, cluster.Setting{Name: name, Value: value}) }
 	add("the version of drun", strconv.Quote(p.Version))
-	if p.Join.Place != nil {
+	if p.Join.Placement != nil {
 		add("WORLD_SIZE", strconv.Itoa(p.Join.Count))
 	} else {
 		add("--nnodes", p.Join.Nodes())

@@ -53,7 +53,6 @@ func printSnapshot(to *console.Console, s *board.Snapshot) {
 // twice the time, and so on.
 const stalledAfter = 10 * time.Second
 
-// stall watches for ranks that wait long.
 type stall struct {
 	told time.Duration // the longest wait when the user was last told
 }

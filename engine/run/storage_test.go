@@ -57,7 +57,7 @@ func (l *locker) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// block puts a pipe that nobody reads where the run's spool would be.
+// block holds a lease on the file that the run's spool would be, so that opening it does not return.
 func (l *locker) block() {
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(l.home, "history.db")+"?mode=ro")
 	if err != nil {
@@ -73,14 +73,15 @@ func (l *locker) block() {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		l.t.Error(err)
 	}
-	if err := unix.Mkfifo(path, 0o600); err != nil {
+	f, err := os.Create(path)
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	l.t.Cleanup(func() { f.Close() }) // lets go of who waits
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		l.t.Error(err)
 	}
-	l.t.Cleanup(func() {
-		if f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil { // lets go of who waits
-			f.Close()
-		}
-	})
 }
 
 // A disk that does not answer ends the run, whatever the recipe does.

@@ -252,7 +252,7 @@ func runRanks(t *testing.T, n int, dir, source string) []*engine.Failure {
 	workers, comms := make([]*worker, n), make([]collective.Comm, n)
 	for rank := range n { // all are open before the first begins: a failure here closes them
 		w := &worker{job: &engine.Job{Recipe: "recipe"}, ctx: ctx}
-		w.job.Place.Rank = rank
+		w.job.Placement.Rank = rank
 		if w.board, err = board.Open(disttest.Dup(t, file), rank); err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func (w *worker) executeWith(comm collective.Comm, n int, dir, source string) er
 	if err != nil {
 		return err
 	}
-	rank := &starlib.Rank{Rank: w.job.Place.Rank, WorldSize: n, LocalRank: w.job.Place.Rank, LocalSize: n, NumNodes: 1, Stage: starlib.Running, At: w.at}
+	rank := &starlib.Rank{Rank: w.job.Placement.Rank, WorldSize: n, LocalRank: w.job.Placement.Rank, LocalSize: n, NumNodes: 1, Stage: starlib.Running, At: w.at}
 	if rank.Files, err = starlib.OpenFiles(dir); err != nil {
 		return err
 	}

@@ -96,7 +96,6 @@ func (w *worker) at(thread *starlark.Thread) {
 	w.board.At(collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col})
 }
 
-// declare tells the agent the run's parameters.
 func (w *worker) declare(params *run.Params) error {
 	d := &engine.Declared{}
 	for _, p := range params.Declared() {
@@ -132,7 +131,7 @@ func (w *worker) abort(err error) *engine.Failure {
 	f := w.failure(err)
 	if !f.Secondary {
 		w.board.AwaitLower()
-		w.board.Abort(w.job.Place.Rank, &collective.FailedError{Rank: w.job.Place.Rank, Msg: f.Message, Code: f.Code})
+		w.board.Abort(w.job.Placement.Rank, &collective.FailedError{Rank: w.job.Placement.Rank, Msg: f.Message, Code: f.Code})
 	}
 	return f
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"drun/collective"
 	"drun/collective/hier"
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/internal/exit"
+	"drun/kernel/dtype"
 )
 
 // shmName is how a recipe names the built-in backend.
@@ -39,7 +41,7 @@ func (w *worker) openGroup(ctx context.Context, name string, group collective.Gr
 	}
 	var b *collective.BackendError
 	if errors.As(err, &b) {
-		return nil, b.In(group.ID, w.job.Place.Rank, group.Ranks)
+		return nil, b.In(group.ID, w.job.Placement.Rank, group.Ranks)
 	}
 	if inner.Err() != nil {
 		err = fmt.Errorf("its ranks were not connected within %v: %s", limit, err.Error()) // not the cancellation by the caller
@@ -55,7 +57,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 			here = append(here, rank)
 		}
 	}
-	own := w.job.Place.Rank
+	own := w.job.Placement.Rank
 	world := collective.World{
 		Rank: slices.Index(group.Ranks, own), Size: len(group.Ranks), LocalRank: slices.Index(here, own), LocalSize: len(here),
 		Store:       w.store.In(w.keys(fmt.Sprintf("%s.%d.%d", backendKeys, group.ID, group.Ranks[0]))),
@@ -110,10 +112,10 @@ func (w *worker) lostPlugin(group uint32) func(error) {
 	return func(err error) {
 		var b *collective.BackendError
 		if errors.As(err, &b) {
-			err = b.In(group, w.job.Place.Rank, nil)
+			err = b.In(group, w.job.Placement.Rank, nil)
 		}
 		w.stop(err)
-		w.board.Abort(w.job.Place.Rank, err)
+		w.board.Abort(w.job.Placement.Rank, err)
 	}
 }
 
@@ -178,9 +180,40 @@ func (w *worker) part(comm collective.Comm) {
 	_, _ = w.ask("", &engine.ToAgent{Leave: leave})
 }
 
-// closeGroups closes the groups' own backends, latest first.
 func (w *worker) closeGroups() {
 	for _, g := range slices.Backward(w.groups) {
 		_ = g.comm.Close()
 	}
+}
+
+// warmUpLimit is long for a few bytes, whatever the network.
+const warmUpLimit = 30 * time.Second
+
+// warmUp proves with a small all_reduce that the backend reaches every rank and adds correctly, before the recipe
+// relies on it.
+func warmUp(ctx context.Context, comm collective.Comm) error {
+	// Each rank adds elements of its own, so that an error can name the rank.
+	given := make([]int64, comm.Size())
+	given[comm.Rank()] = int64(comm.Rank()) + 1
+	call := collective.NewAllReduce(collective.Of(given), dtype.Sum)
+	limit := collective.Within(ctx, warmUpLimit)
+	if p, ok := ctx.(*collective.WaitLimit); ok {
+		limit.Check = p.Check
+	}
+	work, err := comm.Start(&call)
+	if err == nil {
+		err = work.Wait(limit)
+	}
+	if errors.Is(err, collective.ErrTimeout) {
+		return fmt.Errorf("the first all_reduce, of %d bytes, did not end within %v: not every rank can be reached", 8*len(given), warmUpLimit)
+	}
+	if err != nil {
+		return fmt.Errorf("the first all_reduce failed: %w", err)
+	}
+	for rank, got := range given {
+		if want := int64(rank) + 1; got != want {
+			return fmt.Errorf("the first all_reduce gave a wrong sum: rank %d gave %d, and %d came to rank %d", rank, want, got, comm.Rank())
+		}
+	}
+	return nil
 }

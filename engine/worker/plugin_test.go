@@ -23,7 +23,7 @@ func TestALostPluginIsTheRanksOwnFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	w := &worker{job: &engine.Job{Place: rendezvous.Place{Rank: 3, WorldSize: 4}}, board: b}
+	w := &worker{job: &engine.Job{Placement: rendezvous.Placement{Rank: 3, WorldSize: 4}}, board: b}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.lostPlugin(0)(&collective.BackendError{Backend: "gloo", Rank: 1, Msg: "the plugin is gone", Own: true})
 	for _, err := range []error{context.Cause(w.ctx), b.Aborted()} {

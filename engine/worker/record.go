@@ -72,7 +72,7 @@ func (r *recorder) Artifact(a records.Artifact) {
 }
 
 // Machine records where the rank runs and with what it computes.
-func (r *recorder) Machine(at rendezvous.Place) {
+func (r *recorder) Machine(at rendezvous.Placement) {
 	host, _ := os.Hostname()
 	row := records.RankPlace{Node: at.NodeRank, LocalRank: at.LocalRank, Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
 	r.add(len(host), func(m *engine.ToAgent) { m.Records.Ranks = append(m.Records.Ranks, row) })
@@ -91,7 +91,6 @@ func (r *recorder) Progress(p records.Progress) {
 	r.queue.Flush()
 }
 
-// quietEvery is how often progress is sent if nobody watches it.
 const quietEvery = 500 * time.Millisecond
 
 // due reports whether it is time to send progress again. Only the recipe's goroutine calls it.

@@ -31,7 +31,7 @@ func (w *worker) keys(space string) string {
 func (w *worker) openStore() {
 	// Replies to ranks of an earlier attempt, which may still be under way, have other numbers.
 	w.remote = rendezvous.NewRemote(uint64(w.job.RestartCount)<<32, func(q *rendezvous.Request) error { return w.channel.Send(&engine.ToAgent{Store: q}) })
-	if w.store = w.remote.Store(); w.job.Place.WorldSize == 1 {
+	if w.store = w.remote.Store(); w.job.Placement.WorldSize == 1 {
 		w.store = rendezvous.Memory()
 	}
 }
@@ -58,7 +58,6 @@ func (s *recipeStore) Wait(ctx context.Context, keys []string) error {
 	return s.watch(ctx, keys, func(ctx context.Context) error { return s.Store.Wait(ctx, keys) })
 }
 
-// watch puts a wait on the board.
 func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(context.Context) error) error {
 	watchdog := s.board.Watch(note(keys))
 	defer watchdog.Close()
@@ -74,20 +73,16 @@ func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(contex
 
 // note says in a few words what a rank waits for.
 func note(keys []string) string {
-	const shown = 4
-	if len(keys) == 0 {
+	const most = 4
+	var shown []string
+	for _, key := range keys[:min(len(keys), most)] {
+		shown = append(shown, strconv.Quote(key[:min(len(key), 100)]))
+	}
+	if len(keys) > most {
+		shown = append(shown, "…")
+	}
+	if shown == nil {
 		return ""
 	}
-	var b strings.Builder
-	b.WriteString("waiting for store key ")
-	for i, key := range keys[:min(len(keys), shown)] {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(strconv.Quote(key[:min(len(key), 100)]))
-	}
-	if len(keys) > shown {
-		b.WriteString(", …")
-	}
-	return b.String()
+	return "waiting for store key " + strings.Join(shown, ", ")
 }

@@ -37,7 +37,6 @@ func newTracer(dir string, rank int) (*tracer, error) {
 	return t, nil
 }
 
-// close writes what is buffered.
 func (t *tracer) close() {
 	_ = t.out.Flush() // a trace that is cut short is recognized as such
 	_ = t.file.Close()

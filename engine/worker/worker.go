@@ -68,7 +68,6 @@ func Main(plugins ...Starter) int {
 	return w.run()
 }
 
-// worker is the rank's state.
 type worker struct {
 	job     *engine.Job
 	channel *engine.Channel
@@ -115,7 +114,6 @@ func (w *worker) report(err error) int {
 	return int(w.told.Code)
 }
 
-// tell reports a failure to the agent.
 func (w *worker) tell(f *engine.Failure) {
 	w.telling.Lock()
 	defer w.telling.Unlock()
@@ -128,11 +126,11 @@ func (w *worker) tell(f *engine.Failure) {
 func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	kernel.SetThreads(job.Threads)
-	rec.Machine(w.job.Place)
-	memory.Share(job.Place.LocalSize, job.Memory)
+	rec.Machine(w.job.Placement)
+	memory.Share(job.Placement.LocalSize, job.Memory)
 	rank := &starlib.Rank{
-		Rank: job.Place.Rank, WorldSize: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
-		NodeRank: job.Place.NodeRank, NumNodes: job.Place.Nodes, Peers: job.Peers, Seed: job.Seed, Threads: job.Threads,
+		Rank: job.Placement.Rank, WorldSize: job.Placement.WorldSize, LocalRank: job.Placement.LocalRank, LocalSize: job.Placement.LocalSize,
+		NodeRank: job.Placement.NodeRank, NumNodes: job.Placement.Nodes, Peers: job.Peers, Seed: job.Seed, Threads: job.Threads,
 	}
 	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
 		return err
@@ -147,7 +145,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rec.digests = w.digests
 	rec.sending.Unlock()
 	rank.OnUpdate, rank.OnLog = w.digests.updated, w.digests.logged
-	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Place.Rank); err != nil {
+	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Placement.Rank); err != nil {
 		return err
 	}
 	w.board.Near(job.Near[0], job.Near[1])
@@ -189,7 +187,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		}
 	}
 	if job.Trace != "" {
-		if w.trace, err = newTracer(job.Trace, job.Place.Rank); err != nil {
+		if w.trace, err = newTracer(job.Trace, job.Placement.Rank); err != nil {
 			return err
 		}
 		defer w.trace.close()
@@ -216,7 +214,6 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	return nil
 }
 
-// meetNode makes the group of this node's ranks.
 func (w *worker) meetNode(world *distributed.World) error {
 	ctx, stop := context.WithTimeout(w.ctx, max(w.job.Timeout, joinLimit))
 	defer stop()
@@ -248,7 +245,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		if h := job.Hierarchy; h != nil {
 			backend = &hier.Backend{Far: backend, Nodes: h.Nodes, Links: h.Links}
 		}
-	case job.Place.WorldSize == 1:
+	case job.Placement.WorldSize == 1:
 		return nil, nil
 	default:
 		backend = &shm.Backend{File: os.NewFile(engine.ShmFD, "shm")}
@@ -256,7 +253,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	ctx, stop := context.WithTimeout(w.ctx, max(job.Timeout, joinLimit))
 	defer stop()
 	comm, err := backend.Open(ctx, collective.World{
-		Rank: job.Place.Rank, Size: job.Place.WorldSize, LocalRank: job.Place.LocalRank, LocalSize: job.Place.LocalSize,
+		Rank: job.Placement.Rank, Size: job.Placement.WorldSize, LocalRank: job.Placement.LocalRank, LocalSize: job.Placement.LocalSize,
 		Store: store, NodeAddress: job.NodeAddress, Deterministic: job.Deterministic,
 	})
 	if cause := context.Cause(w.ctx); cause != nil {
@@ -271,7 +268,7 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	if err != nil {
 		return nil, exit.WithCode(fmt.Errorf("backend %s: %w", job.Backend, err), exit.Backend)
 	}
-	if p, ok := comm.(interface{ Version() string }); ok && job.Place.Rank == 0 {
+	if p, ok := comm.(interface{ Version() string }); ok && job.Placement.Rank == 0 {
 		version := p.Version()
 		if err := w.channel.Send(&engine.ToAgent{Version: &version}); err != nil {
 			return nil, err
@@ -322,7 +319,6 @@ func (w *worker) listen() {
 	}
 }
 
-// ask sends a message and waits for its reply.
 func (w *worker) ask(doing string, msg *engine.ToAgent) (*engine.ToWorker, error) {
 	return w.askWithin(w.ctx, doing, msg)
 }

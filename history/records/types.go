@@ -100,3 +100,98 @@ func NewSource(path, role string, content []byte) Source {
 	sum := sha256.Sum256(content)
 	return Source{path, hex.EncodeToString(sum[:]), role, content}
 }
+
+// Progress is how far a loop of a running run has got.
+type Progress struct {
+	Label    string    `json:"label"`
+	Current  int64     `json:"current"`
+	Total    int64     `json:"total"` // -1: unknown
+	Began    time.Time `json:"began" db:",micro"`
+	Time     time.Time `json:"time" db:",micro"`
+	Finished bool      `json:"-" cbor:"finished"` // the loop has ended: not stored
+}
+
+// Rate is in items per second; 0: not known yet.
+func (p *Progress) Rate() float64 {
+	if took := p.Time.Sub(p.Began).Seconds(); took > 0 {
+		return float64(p.Current) / took
+	}
+	return 0
+}
+
+// Left is how many seconds are left, if known.
+func (p *Progress) Left() (seconds float64, known bool) {
+	rate := p.Rate()
+	if p.Total < 0 || rate == 0 {
+		return 0, false
+	}
+	return float64(max(0, p.Total-p.Current)) / rate, true
+}
+
+// Snapshot is what every rank was doing when the run failed, or when a signal asked for it.
+type Snapshot struct {
+	Time   time.Time   `json:"time"`
+	Reason string      `json:"reason"` // the run's status, or the signal that asked
+	Ranks  []RankState `json:"ranks" db:"-"`
+}
+
+// RankState is one rank of a snapshot.
+type RankState struct {
+	Rank     int        `json:"rank"`
+	State    string     `json:"state"`
+	Call     string     `json:"call"`          // the call that it was in or had made last; "": none
+	Number   uint64     `json:"number"`        // of the call among its group's collectives, from 1; 0: point to point, or none
+	Group    uint32     `json:"group"`         // 0: all ranks
+	Position string     `json:"position"`      // in the recipe; "" if unknown
+	Seconds  float64    `json:"seconds"`       // for how long it had been doing so
+	Recent   []PastCall `json:"recent" db:"-"` // its latest calls, newest first
+}
+
+// PastCall is a call that a rank made.
+type PastCall struct {
+	Call     string   `json:"call"`
+	Number   uint64   `json:"number"`
+	Group    uint32   `json:"group"`
+	Position string   `json:"position"`
+	Ago      float64  `json:"ago"`     // seconds from its start to the snapshot
+	Seconds  *float64 `json:"seconds"` // how long it took; nil: it had not ended, or had not been waited for
+	Async    bool     `json:"async"`
+}
+
+// DigestSize is the size of a digest of the parameters in bytes.
+const DigestSize = 8
+
+// Updates are digests of a rank's parameters after each of several consecutive updates.
+type Updates struct {
+	Attempt int    `json:"attempt"`
+	Rank    int    `json:"rank"`
+	First   int64  `json:"first"`   // number of the first update, from 1
+	Digests []byte `json:"digests"` // DigestSize bytes each
+}
+
+// Mark says how many updates rank 0 had made when it saved or recorded a step, for Count points at equal distances.
+type Mark struct {
+	Attempt   int    `json:"attempt"`
+	Seq       int    `json:"seq"`
+	Name      string `json:"name"` // of the metric; "": checkpoint.save
+	Step      int64  `json:"step"`
+	Updates   int64  `json:"updates"`
+	StepBy    int64  `db:"step_by"`
+	UpdatesBy int64  `db:"updates_by"`
+	Count     int64  `json:"count"`
+}
+
+// At returns the number of updates at a step, if the step is among the points.
+func (m Mark) At(step int64) (updates int64, is bool) {
+	n := int64(0) // index of the point
+	if m.StepBy != 0 {
+		n = (step - m.Step) / m.StepBy
+	}
+	if n < 0 || n >= m.Count || m.Step+n*m.StepBy != step {
+		return 0, false
+	}
+	if m.StepBy == 0 {
+		n = m.Count - 1 // the latest of the points, which all have this step
+	}
+	return m.Updates + n*m.UpdatesBy, true
+}

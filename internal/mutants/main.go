@@ -102,7 +102,6 @@ func run(ctx context.Context, limit, budget time.Duration, chosen []string) erro
 	return nil
 }
 
-// mutant is one deliberate bug.
 type mutant struct {
 	name  string // its path beneath mutants, without the ending
 	about string // what it breaks
@@ -130,11 +129,7 @@ func readMutants(root string) ([]mutant, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		name, err := filepath.Rel(root, file)
-		if err != nil {
-			return nil, err
-		}
-		m.name, m.patch = strings.TrimSuffix(name, ".patch"), file
+		m.name, m.patch = strings.TrimSuffix(strings.TrimPrefix(file, root+"/"), ".patch"), file
 		all = append(all, m)
 	}
 	return all, nil
@@ -227,7 +222,6 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
-// test runs `go test` in a tree.
 func test(ctx context.Context, tree, arguments string, limit time.Duration) result {
 	ctx, cancel := context.WithTimeout(ctx, limit+time.Minute) // go test ends by itself, with stacks, before this does
 	defer cancel()
@@ -236,11 +230,8 @@ func test(ctx context.Context, tree, arguments string, limit time.Duration) resu
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := command.CombinedOutput()
-	if err == nil {
-		return ran(string(out))
-	}
 	const nameless = "(no test by name)"
-	r := result{verdict: noticed, first: nameless}
+	r, ran := result{verdict: noticed, first: nameless}, false
 	for line := range strings.Lines(string(out)) {
 		var e event
 		if json.Unmarshal([]byte(line), &e) != nil {
@@ -248,23 +239,21 @@ func test(ctx context.Context, tree, arguments string, limit time.Duration) resu
 			continue
 		}
 		r.output += e.Output
+		ran = ran || e.Action == "pass" && e.Test != ""
 		switch {
 		case e.Action == "build-fail":
 			r.verdict = unbuilt
+		case e.Action == "pass" && e.Test != "":
+			ran = true
 		case e.Action == "fail" && e.Test != "" && r.first == nameless:
 			r.first = e.Test
 		}
 	}
-	return r
-}
-
-// ran reports whether a test ran at all: go test also passes when a pattern matches nothing.
-func ran(out string) result {
-	for line := range strings.Lines(out) {
-		var e event
-		if json.Unmarshal([]byte(line), &e) == nil && e.Action == "pass" && e.Test != "" {
-			return result{verdict: passed}
-		}
+	switch {
+	case err != nil:
+		return r
+	case ran:
+		return result{verdict: passed}
 	}
-	return result{verdict: unbuilt, output: "no test ran\n"}
+	return result{verdict: unbuilt, output: "no test ran\n"} // go test also passes when a pattern matches nothing
 }

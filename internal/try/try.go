@@ -1,6 +1,5 @@
 // Package try lets a function that makes several steps, each of which may fail, end at the first error: To and Ok leave the
-// function, and Caught, which it defers, has it return the error. Packages of
-// tensors use it, and those of what is done with recorded runs.
+// function, and Caught, which it defers, has it return the error. It must be deferred in the same goroutine.
 package try
 
 import (
@@ -12,37 +11,34 @@ import (
 type failed struct{ err error }
 
 // Caught makes the error of To or Ok the function's own. Other panics go on.
-func Caught(err *error) {
-	switch p := recover().(type) {
-	case nil:
-	case failed:
-		*err = p.err
-	default:
-		panic(p)
-	}
-}
+func Caught(err *error) { caught(recover(), err) }
 
-// CaughtOr is Caught, and undoes what the function has done if there is an error.
+// CaughtOr is Caught, and undoes what the function has done if it fails or panics.
 func CaughtOr(err *error, undo func()) {
-	switch p := recover().(type) {
-	case nil:
-	case failed:
-		*err = p.err
-	default:
-		panic(p)
+	p := recover()
+	step, failing := p.(failed)
+	if failing {
+		*err = step.err
 	}
-	if *err != nil {
+	if p != nil || *err != nil {
 		undo()
+	}
+	if p != nil && !failing {
+		panic(p)
 	}
 }
 
 // CaughtAs is Caught for a function whose errors have the name of the operation that was called.
 func CaughtAs(op string, err *error) {
-	switch p := recover().(type) {
+	caught(recover(), err)
+	*err = As(op, *err)
+}
+
+func caught(p any, err *error) {
+	switch p := p.(type) {
 	case nil:
-		*err = As(op, *err)
 	case failed:
-		*err = As(op, p.err)
+		*err = p.err
 	default:
 		panic(p)
 	}
@@ -72,6 +68,17 @@ func To3[T, U, V any](v T, u U, w V, err error) (T, U, V) {
 func Ok(err error) {
 	if err != nil {
 		panic(failed{err})
+	}
+}
+
+// Fail ends the function with an error.
+func Fail(format string, args ...any) { panic(failed{fmt.Errorf(format, args...)}) }
+
+// FailIf ends the function with an error if bad. Its arguments are evaluated in any case, so it is not for what is called for
+// each element.
+func FailIf(bad bool, format string, args ...any) {
+	if bad {
+		Fail(format, args...)
 	}
 }
 

@@ -1,7 +1,6 @@
-// Package client starts a plugin and makes it a [collective.Backend]: control
-// requests go through go-plugin's gRPC, calls through the arena.
-// cmd/drun-plugin-host links it, with everything that gRPC needs; cmd/drun does
-// not, so that runs without plugins start as fast as ever.
+// Package client starts a plugin and makes it a [collective.Backend]: control requests go through go-plugin's gRPC,
+// calls through the arena. cmd/drun-plugin-host links it, with everything that gRPC needs; cmd/drun does not, so that
+// runs without plugins start as fast as ever.
 package client
 
 import (
@@ -26,10 +25,8 @@ type Backend struct {
 
 var _ collective.Backend = (*Backend)(nil)
 
-// Name is the plugin's.
 func (b *Backend) Name() string { return b.Plugin.Name }
 
-// Open starts the plugin and joins the world.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
 	x, err := start(ctx, b.Plugin, world, wire.DescribeRequest{}, b.Stderr)
 	if err != nil {

@@ -35,13 +35,10 @@ func newComm(p *port, number uint32, rank, size int) *Comm {
 	return c
 }
 
-// Rank is this rank's number in the group.
 func (c *Comm) Rank() int { return c.rank }
 
-// Size is the number of ranks in the group.
 func (c *Comm) Size() int { return c.size }
 
-// Version is the version that the plugin reports.
 func (c *Comm) Version() string { return c.about.Version }
 
 // failed returns why no call is possible any more, or nil.
@@ -80,10 +77,7 @@ func (c *Comm) Alloc(dt dtype.Type, count int) (collective.Buffer, error) {
 	if err != nil {
 		return collective.Buffer{}, err
 	}
-	data, err := c.arena.Bytes(span)
-	if err != nil {
-		return collective.Buffer{}, err
-	}
+	data := c.at(span)
 	clear(data)
 	return collective.Buffer{DType: dt, Data: data}, nil
 }
@@ -131,7 +125,6 @@ func (c *Comm) matches(o *wire.Opened) error {
 	return nil
 }
 
-// Split makes a group.
 func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
 	if err := c.failed(); err != nil {
 		return nil, err

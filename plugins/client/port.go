@@ -146,7 +146,7 @@ func (p *port) stage(data []byte) (span wire.Span, own bool, err error) {
 	return span, true, err
 }
 
-func (p *port) at(s wire.Span) []byte { return p.arena.Mem[s.At : s.At+s.Bytes] }
+func (p *port) at(s wire.Span) []byte { return p.arena.Mem[s.At : s.At+s.Bytes : s.At+s.Bytes] }
 
 func same(a, b []byte) bool {
 	return len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b)

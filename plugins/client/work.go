@@ -31,7 +31,6 @@ type pluginCall struct {
 
 var _ collective.Receipt = (*pluginCall)(nil)
 
-// Start passes the call to the plugin.
 func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	if err := c.failed(); err != nil {
 		return nil, err
@@ -137,7 +136,6 @@ func (w *pluginCall) over() bool {
 	return w.collected.Load() || w.slot.State.Load() == wire.Ended || w.c.failed() != nil
 }
 
-// Done reports that Wait would return at once.
 func (w *pluginCall) Done() bool {
 	if !w.c.enter() {
 		return true

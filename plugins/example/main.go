@@ -1,6 +1,5 @@
-// Command drun-backend-example is a complete backend in few lines: ranks of one
-// machine that send everything over TCP. It is meant to be read and copied;
-// docs/writing-a-backend.md explains it.
+// Command drun-backend-example is a complete backend in few lines: ranks of one machine that send everything over TCP.
+// It is meant to be read and copied; docs/writing-a-backend.md explains it.
 package main
 
 import (

@@ -8,7 +8,6 @@
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
-#include <gloo/alltoall.h>
 #include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
@@ -165,16 +164,6 @@ int drun_gloo_scatter(group *g, const void *in, void *out, size_t n, const int64
             else if (counts[i] > 0) b->send(i, slot, at, counts[i]), posted++;
         }
         while (posted-- > 0) b->waitSend(nullptr, never);
-    });
-}
-
-int drun_gloo_alltoall(group *g, const void *in, void *out, size_t n, char *err) {
-    g->calls[ALLTOALL]++;
-    return led(g, n, err, [&] {
-        gloo::AlltoallOptions o(g->context);
-        o.setInput((char *)const_cast<void *>(in), n);
-        o.setOutput((char *)out, n);
-        gloo::alltoall(o);
     });
 }
 

@@ -8,15 +8,16 @@ import "C"
 import (
 	"drun/collective"
 	"drun/kernel/dtype"
+	"drun/plugins/internal/collectives"
 )
 
-// The shim numbers types and operations as package dtype does: otherwise this does not compile, since a map literal
-// cannot repeat a key.
-var _ = map[bool]string{false: "", C.FLOAT32 == dtype.Float32 && C.FLOAT64 == dtype.Float64 && C.INT64 == dtype.Int64 &&
-	C.INT32 == dtype.Int32 && C.INT8 == dtype.Int8 && C.UINT8 == dtype.Uint8 && C.BOOL == dtype.Bool &&
-	C.FLOAT16 == dtype.Float16 && C.BFLOAT16 == dtype.BFloat16 && C.COMPLEX64 == dtype.Complex64 &&
-	C.SUM == dtype.Sum && C.AVG == dtype.Avg && C.PRODUCT == dtype.Product && C.MIN == dtype.Min &&
-	C.MAX == dtype.Max && C.BAND == dtype.BAnd && C.BOR == dtype.BOr && C.BXOR == dtype.BXor: "agree"}
+// Half precisions come as float32, and averages as sums.
+var numbers = collectives.Numbers{
+	Types: map[dtype.Type]int{dtype.Float32: C.FLOAT32, dtype.Float64: C.FLOAT64, dtype.Int64: C.INT64, dtype.Int32: C.INT32,
+		dtype.Int8: C.INT8, dtype.Uint8: C.UINT8, dtype.Bool: C.BOOL, dtype.Complex64: C.COMPLEX64},
+	Operations: map[dtype.ReduceOp]int{dtype.Sum: C.SUM, dtype.Product: C.PRODUCT, dtype.Min: C.MIN, dtype.Max: C.MAX,
+		dtype.BAnd: C.BAND, dtype.BOr: C.BOR, dtype.BXor: C.BXOR},
+}
 
 func (e *engine) Barrier() error {
 	var failure [C.ERR_SIZE]C.char
@@ -45,9 +46,6 @@ func (e *engine) Scatter(send, recv []byte, counts []int, root int) error {
 
 func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
 	var failure [C.ERR_SIZE]C.char
-	if sent == nil {
-		return failed(C.drun_gloo_alltoall(e.group, pointer(send), pointer(recv), C.size_t(len(send)), &failure[0]), &failure)
-	}
 	return failed(C.drun_gloo_alltoallv(e.group, pointer(send), sizes(sent), pointer(recv), sizes(received), &failure[0]), &failure)
 }
 
@@ -68,7 +66,7 @@ func (e *engine) Reduces(dtype.Type, dtype.ReduceOp) bool { return true }
 
 func (e *engine) AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) error {
 	var failure [C.ERR_SIZE]C.char
-	return failed(C.drun_gloo_allreduce(e.group, C.int(send.DType), C.int(op), C.size_t(send.DType.Size()),
+	return failed(C.drun_gloo_allreduce(e.group, C.int(numbers.Types[send.DType]), C.int(numbers.Operations[op]), C.size_t(send.DType.Size()),
 		pointer(send.Data), pointer(recv.Data), C.size_t(send.Count()), &failure[0]), &failure)
 }
 
@@ -77,6 +75,6 @@ func (e *engine) Reduce(send, recv collective.Buffer, op dtype.ReduceOp, root in
 		recv.Data = e.Room(len(send.Data))
 	}
 	var failure [C.ERR_SIZE]C.char
-	return failed(C.drun_gloo_reduce(e.group, C.int(send.DType), C.int(op), C.size_t(send.DType.Size()),
+	return failed(C.drun_gloo_reduce(e.group, C.int(numbers.Types[send.DType]), C.int(numbers.Operations[op]), C.size_t(send.DType.Size()),
 		pointer(send.Data), pointer(recv.Data), C.size_t(send.Count()), C.int(root), &failure[0]), &failure)
 }

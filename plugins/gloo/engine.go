@@ -25,8 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engine is a rank's end of a group in Gloo: a context with a connection to
-// every other rank.
+// engine is a rank's end of a group in Gloo: a context with a connection to every other rank.
 type engine struct {
 	collectives.Runner
 	device *C.device // its own reference to what all groups share
@@ -43,10 +42,9 @@ type engine struct {
 var functions = [C.FUNCTIONS]string{
 	C.ALLREDUCE: "allreduce", C.BROADCAST: "broadcast", C.REDUCE: "reduce", C.ALLGATHER: "allgather",
 	C.ALLGATHERV: "allgatherv", C.GATHER: "gather", C.GATHERV: "gatherv", C.SCATTER: "scatter", C.SCATTERV: "scatterv",
-	C.ALLTOALL: "alltoall", C.ALLTOALLV: "alltoallv", C.BARRIER: "barrier", C.SEND: "send", C.RECV: "recv",
+	C.ALLTOALLV: "alltoallv", C.BARRIER: "barrier", C.SEND: "send", C.RECV: "recv",
 }
 
-// Statistics counts the calls of Gloo's functions.
 func (e *engine) Statistics() map[string]int64 {
 	var calls [C.FUNCTIONS]C.int64_t
 	C.drun_gloo_calls(e.group, &calls[0])
@@ -62,10 +60,8 @@ func (e *engine) Statistics() map[string]int64 {
 // Interrupt closes the connections, which ends everything that waits for them.
 func (e *engine) Interrupt() { C.drun_gloo_interrupt(e.group) }
 
-// Leave says goodbye to the peers.
 func (e *engine) Leave() { C.drun_gloo_leave(e.group) }
 
-// Close ends the connections.
 func (e *engine) Close() error {
 	e.paired.close()
 	e.free()
@@ -83,7 +79,6 @@ func (e *engine) free() {
 	}
 }
 
-// Peer reports whether a rank has left or its connection failed.
 func (e *engine) Peer(rank int) (left bool, failed error) {
 	var failure [C.ERR_SIZE]C.char
 	state := C.drun_gloo_peer(e.group, C.int(rank), &failure[0])
@@ -93,14 +88,12 @@ func (e *engine) Peer(rank int) (left bool, failed error) {
 	return state > 0, nil
 }
 
-// Send sends a message to a rank.
 func (e *engine) Send(to int, h blocking.Header, data []byte) error {
 	var failure [C.ERR_SIZE]C.char
 	head := C.header{tag: C.int64_t(h.Tag), bytes: C.uint64_t(h.Bytes), dtype: C.uint64_t(h.DType)}
 	return failed(C.drun_gloo_send(e.group, C.int(to), &head, pointer(data), &failure[0]), &failure)
 }
 
-// Next waits for a message from any rank.
 func (e *engine) Next() (from int, h blocking.Header, err error) {
 	var failure [C.ERR_SIZE]C.char
 	var source C.int
@@ -115,7 +108,6 @@ func (e *engine) Next() (from int, h blocking.Header, err error) {
 	return 0, h, errors.New(C.GoString(&failure[0]))
 }
 
-// Fetch receives the data of the message that Next announced.
 func (e *engine) Fetch(from int, h blocking.Header, data []byte) error {
 	if h.Key == 0 {
 		copy(data, unsafe.Slice((*byte)(unsafe.Pointer(&e.received.data[0])), h.Bytes))
@@ -125,7 +117,6 @@ func (e *engine) Fetch(from int, h blocking.Header, data []byte) error {
 	return failed(C.drun_gloo_fetch(e.group, C.int(from), C.uint64_t(h.Key), pointer(data), C.size_t(len(data)), &failure[0]), &failure)
 }
 
-// Stop ends Next.
 func (e *engine) Stop() { C.drun_gloo_stop(e.group) }
 
 func failed(rc C.int, failure *[C.ERR_SIZE]C.char) error {
@@ -137,13 +128,10 @@ func failed(rc C.int, failure *[C.ERR_SIZE]C.char) error {
 
 func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
-// Probe reports that Gloo can run here: it is linked in.
 func (b *Backend) Probe(context.Context) error { return nil }
 
-// Version is the library's.
 func (b *Backend) Version() string { return "gloo " + C.GoString(C.drun_gloo_version()) }
 
-// Open connects this rank with every other.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
 	name, address, err := b.options.place(world)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package gloo is the backend that moves tensors with Gloo, a collective
-// communication library for CPUs and networks, through a thin C++ shim. The
-// program drun-backend-gloo beneath this package serves it to drun.
+// Package gloo is the backend that moves tensors with Gloo, a collective communication library for CPUs and networks,
+// through a thin C++ shim. The program drun-backend-gloo beneath this package serves it to drun.
 //
 // It is built with the tag gloo, which needs Gloo's headers (Debian and Ubuntu: libgloo-dev; make plugins looks for
 // them). Without the tag, Open returns an error.
@@ -15,10 +14,9 @@ import (
 
 // Options of the backend; the zero value chooses by itself.
 type Options struct {
-	// Interface is the network interface, by name ("eth0") or by an address
-	// that it has ("10.0.0.7"). Empty: loopback if all ranks are on this
-	// machine, else the one through which the nodes' agents are connected, or
-	// that of the route to MASTER_ADDR.
+	// Interface is the network interface, by name ("eth0") or by an address that it has ("10.0.0.7"). Empty: loopback
+	// if all ranks are on this machine, else the one through which the nodes' agents are connected, or that of the
+	// route to MASTER_ADDR.
 	Interface string
 }
 
@@ -37,7 +35,6 @@ type Backend struct{ options Options }
 // New returns the backend.
 func New(options Options) *Backend { return &Backend{options} }
 
-// Name is what --backend calls it.
 func (b *Backend) Name() string { return "gloo" }
 
 // Properties say that it is the default between nodes.

@@ -29,7 +29,6 @@ type underway struct {
 	data []byte // used only by Gloo: it must stay in memory
 }
 
-// Post starts a paired message.
 func (e *engine) Post(kind collective.Kind, peer int, tag int64, data []byte, end func(error)) error {
 	p := &e.paired
 	p.mu.Lock()

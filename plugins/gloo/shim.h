@@ -12,14 +12,14 @@ extern "C" {
 
 enum { ERR_SIZE = 1024, INLINE_SIZE = 1024 };
 
-// As package dtype numbers them, which collectives.go checks.
+// As package dtype numbers them.
 enum { FLOAT32 = 1, FLOAT64, INT64, INT32, INT8, UINT8, BOOL, FLOAT16, BFLOAT16, COMPLEX64 };
 enum { SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR };
 
 // The Gloo functions that are called, each with a counter.
 enum {
     ALLREDUCE, BROADCAST, REDUCE, ALLGATHER, ALLGATHERV, GATHER, GATHERV, SCATTER, SCATTERV,
-    ALLTOALL, ALLTOALLV, BARRIER, SEND, RECV, FUNCTIONS
+    ALLTOALLV, BARRIER, SEND, RECV, FUNCTIONS
 };
 
 typedef struct device device;
@@ -62,7 +62,6 @@ int drun_gloo_broadcast(group *g, void *data, size_t n, int root, char *err);
 int drun_gloo_allgather(group *g, const void *in, size_t n, void *out, const int64_t *counts, char *err);
 int drun_gloo_gather(group *g, const void *in, size_t n, void *out, const int64_t *counts, int root, char *err);
 int drun_gloo_scatter(group *g, const void *in, void *out, size_t n, const int64_t *counts, int root, char *err);
-int drun_gloo_alltoall(group *g, const void *in, void *out, size_t n, char *err);
 int drun_gloo_alltoallv(group *g, const void *in, const int64_t *sent, void *out, const int64_t *received, char *err);
 int drun_gloo_barrier(group *g, char *err);
 

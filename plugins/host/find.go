@@ -31,17 +31,15 @@ type Plugin struct {
 	Named  bool   // it lies in drun's own folder, or in one that the user named
 }
 
-// Dir is a folder to look for plugins in. A program in a folder that is neither
-// drun's own nor named by the user, but just in $PATH, is executed only if a
-// run asks for it by name, or it is trusted.
+// Dir is a folder to look for plugins in. A program in a folder that is neither drun's own nor named by the user, but
+// just in $PATH, is executed only if a run asks for it by name, or it is trusted.
 type Dir struct {
 	Path  string
 	Named bool
 }
 
-// Dirs returns the folders to look for plugins in: those given, then
-// $DRUN_PLUGIN_PATH, the folder plugins next to the program, and $PATH, of
-// which only absolute folders count.
+// Dirs returns the folders to look for plugins in: those given, then $DRUN_PLUGIN_PATH, the folder plugins next to the
+// program, and $PATH, of which only absolute folders count.
 func Dirs(given ...string) []Dir {
 	var out []Dir
 	add := func(dir string, named bool) {
@@ -152,10 +150,9 @@ func (p *Plugin) Sum() error {
 	return p.Unchanged(f)
 }
 
-// Open opens the program to execute it, and refuses any file other than the one
-// whose checksum was taken, even at the same path, or if it was written to
-// since. The program is executed by its descriptor, so that it stays the file
-// that was checked; Unchanged checks again once it runs, since nobody can write to it then.
+// Open opens the program to execute it, and refuses any file other than the one whose checksum was taken, even at the
+// same path, or if it was written to since. The program is executed by its descriptor, so that it stays the file that
+// was checked; Unchanged checks again once it runs, since nobody can write to it then.
 func (p *Plugin) Open() (*os.File, error) {
 	f, err := os.Open(p.Path)
 	if err != nil {

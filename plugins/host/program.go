@@ -22,9 +22,8 @@ import (
 // Program is the program that starts plugins: a drun worker linked with everything that this needs.
 const Program = "drun-plugin-host"
 
-// FindProgram returns the path of Program, which lies next to drun: one from
-// anywhere else, or from another build of drun, is not used. If there is a
-// program that must not be used, it returns the path with an error.
+// FindProgram returns the path of Program, which lies next to drun: one from anywhere else, or from another build of
+// drun, is not used. If there is a program that must not be used, it returns the path with an error.
 func FindProgram() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {

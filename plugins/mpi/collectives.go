@@ -8,10 +8,10 @@ import "C"
 import (
 	"errors"
 	"math"
-	"slices"
 
 	"drun/collective"
 	"drun/kernel/dtype"
+	"drun/plugins/internal/collectives"
 )
 
 // Barrier and the methods after it see data that is not reduced as bytes.
@@ -96,10 +96,6 @@ func (e *engine) Scatter(send, recv []byte, sizes []int, root int) error {
 }
 
 func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
-	if sent == nil {
-		sent = slices.Repeat([]int{len(send) / e.Size}, e.Size)
-		received = sent
-	}
 	counts, from, err := layout(sent, nil)
 	if err != nil {
 		return err
@@ -113,17 +109,16 @@ func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) 
 	})
 }
 
-// kinds are the types that MPI reduces. For the others drun has its own rules: half precision is rounded once, bool
+// numbers are of what MPI reduces. For the others drun has its own rules: half precision is rounded once, bool
 // is not a number, and 8-bit sums wrap around, where Open MPI's saturate on some processors.
-var kinds = map[dtype.Type]C.int{dtype.Float32: C.F32, dtype.Float64: C.F64, dtype.Int64: C.I64, dtype.Int32: C.I32}
-
-var operations = map[dtype.ReduceOp]C.int{dtype.Sum: C.SUM, dtype.Avg: C.SUM, dtype.Product: C.PRODUCT, dtype.Min: C.MIN, dtype.Max: C.MAX}
+var numbers = collectives.Numbers{
+	Types:      map[dtype.Type]int{dtype.Float32: C.F32, dtype.Float64: C.F64, dtype.Int64: C.I64, dtype.Int32: C.I32},
+	Operations: map[dtype.ReduceOp]int{dtype.Sum: C.SUM, dtype.Avg: C.SUM, dtype.Product: C.PRODUCT, dtype.Min: C.MIN, dtype.Max: C.MAX},
+}
 
 // Reduces reports whether MPI reduces. Of floats not min and max: for them drun propagates NaN, and MPI only by chance.
 func (e *engine) Reduces(d dtype.Type, op dtype.ReduceOp) bool {
-	_, typed := kinds[d]
-	_, known := operations[op]
-	return typed && known && (d.IsInt() || op != dtype.Min && op != dtype.Max)
+	return numbers.Have(d, op) && (d.IsInt() || op != dtype.Min && op != dtype.Max)
 }
 
 // both calls do for matching parts of two buffers of the same type; recv may be empty.
@@ -145,7 +140,7 @@ func both(send, recv collective.Buffer, do func(send, recv []byte, n int) error)
 func (e *engine) AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) error {
 	return both(send, recv, func(in, out []byte, n int) error {
 		return e.do(allReduce, func(err *C.char) C.int {
-			return C.drun_mpi_allreduce(e.group, pointer(in), pointer(out), C.int(n), kinds[send.DType], operations[op], err)
+			return C.drun_mpi_allreduce(e.group, pointer(in), pointer(out), C.int(n), C.int(numbers.Types[send.DType]), C.int(numbers.Operations[op]), err)
 		})
 	})
 }
@@ -153,7 +148,7 @@ func (e *engine) AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) erro
 func (e *engine) Reduce(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
 	err := both(send, recv, func(in, out []byte, n int) error {
 		return e.do(reduce, func(err *C.char) C.int {
-			return C.drun_mpi_reduce(e.group, pointer(in), pointer(out), C.int(n), kinds[send.DType], operations[op], C.int(root), err)
+			return C.drun_mpi_reduce(e.group, pointer(in), pointer(out), C.int(n), C.int(numbers.Types[send.DType]), C.int(numbers.Operations[op]), C.int(root), err)
 		})
 	})
 	if err != nil || e.Size == 1 {

@@ -58,7 +58,6 @@ const (
 
 var names = [functions]string{"MPI_Ibarrier", "MPI_Ibcast", "MPI_Iallreduce", "MPI_Ireduce", "MPI_Iallgather", "MPI_Igather", "MPI_Iscatter", "MPI_Ialltoallv", "MPI_Isend", "MPI_Irecv"}
 
-// Statistics counts the calls of MPI's functions.
 func (e *engine) Statistics() map[string]int64 {
 	m := make(map[string]int64)
 	for i, name := range names {
@@ -69,7 +68,6 @@ func (e *engine) Statistics() map[string]int64 {
 	return m
 }
 
-// Split makes the engine of a group.
 func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
 	sub := &engine{process: e.process, store: e.store, prefix: fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0]), host: e.host,
 		Runner: collectives.Runner{Rank: rank, Size: len(group.Ranks), InRankOrder: e.InRankOrder}}
@@ -158,7 +156,6 @@ func (e *engine) Send(to int, h blocking.Header, data []byte) error {
 // large marks the announcement of a message that MPI carries: it has the message's key and size.
 const large dtype.Type = 0x80
 
-// Next waits for a message from any rank.
 func (e *engine) Next() (from int, h blocking.Header, err error) {
 	from, h, err = e.Mesh.Next()
 	if err != nil || h.DType&large == 0 {
@@ -173,7 +170,6 @@ func (e *engine) Next() (from int, h blocking.Header, err error) {
 	return from, h, nil
 }
 
-// Fetch receives the data of the message that Next announced.
 func (e *engine) Fetch(from int, h blocking.Header, data []byte) error {
 	if h.Key == 0 {
 		return e.Mesh.Fetch(from, h, data)
@@ -221,7 +217,6 @@ func failed(rc C.int, failure *[C.ERR_SIZE]C.char) error {
 
 func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
-// Probe reports whether MPI's processes can be started here.
 func (b *Backend) Probe(context.Context) error {
 	if os.Getenv("PMIX_RANK") != "" {
 		return nil
@@ -230,7 +225,6 @@ func (b *Backend) Probe(context.Context) error {
 	return err
 }
 
-// Version is the library's.
 func (b *Backend) Version() string { return C.GoString(C.drun_mpi_version()) }
 
 // Open takes part in MPI as the world's rank. A process can do so only once.

@@ -21,7 +21,6 @@ type Backend struct{}
 // New returns the backend.
 func New() *Backend { return &Backend{} }
 
-// Name is what --backend calls it.
 func (b *Backend) Name() string { return "mpi" }
 
 // Properties say that mpirun has numbered the ranks of a whole run.

@@ -136,8 +136,7 @@ enum { CONFIG_VERSION = 21800, OLDEST_NCCL = 21400 };
 #define NEWER_NCCL_FUNCTIONS(X) \
     X(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *child, ncclConfig_t *config)) \
     X(ncclGather, (const void *send, void *recv, size_t n, int type, int root, ncclComm_t comm, CUstream stream)) \
-    X(ncclScatter, (const void *send, void *recv, size_t n, int type, int root, ncclComm_t comm, CUstream stream)) \
-    X(ncclAlltoAll, (const void *send, void *recv, size_t n, int type, ncclComm_t comm, CUstream stream))
+    X(ncclScatter, (const void *send, void *recv, size_t n, int type, int root, ncclComm_t comm, CUstream stream))
 
 #define FUNCTION_POINTER(name, parameters) int(*name) parameters;
 

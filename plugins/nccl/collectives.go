@@ -175,29 +175,9 @@ func (e *engine) scatterV(send, recv []byte, sizes []int, root int) error {
 	})
 }
 
-func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
-	if sent == nil && !has("ncclAlltoAll") {
-		sent = slices.Repeat([]int{len(send) / e.Size}, e.Size)
-		received = sent
-	}
-	if sent != nil {
-		return e.allToAllV(send, sent, recv, received)
-	}
-	fit := e.fit(2 * e.Size)
-	half := e.Size * fit
-	return e.lane.run(chunks(len(send)/e.Size, fit), func(r *round, i int) {
-		n := len(chunk(e.part(send, 0), fit, i))
-		for rank := range e.Size {
-			r.copyIn(chunk(e.part(send, rank), fit, i), rank*n)
-			r.copyOut(chunk(e.part(recv, rank), fit, i), half+rank*n)
-		}
-		r.do(C.ALL_TO_ALL, 0, half, n, C.ncclInt8, 0, 0)
-	})
-}
-
-// allToAllV sends to and receives from all others in one group. Two ranks have
+// AllToAll sends to and receives from all others in one group. Two ranks have
 // as many rounds with each other as their larger part needs.
-func (e *engine) allToAllV(send []byte, sent []int, recv []byte, received []int) error {
+func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
 	fit := e.fit(2 * e.Size)
 	half := e.Size * fit
 	to, from := cut(send, sent), cut(recv, received)
@@ -233,26 +213,21 @@ func cut(data []byte, sizes []int) [][]byte {
 // largest is the largest of some sizes; 0 of none.
 func largest(sizes []int) int { return slices.Max(append([]int{0}, sizes...)) }
 
-var types = map[dtype.Type]C.int{
-	dtype.Float32: C.ncclFloat32, dtype.Float64: C.ncclFloat64, dtype.Int64: C.ncclInt64,
-	dtype.Int32: C.ncclInt32, dtype.Int8: C.ncclInt8, dtype.Uint8: C.ncclUint8,
-	dtype.Complex64: C.ncclFloat32, // a pair of them, for sums
+// Averages are sums: NCCL's own multiplies by the inverse.
+var numbers = collectives.Numbers{
+	Types: map[dtype.Type]int{
+		dtype.Float32: C.ncclFloat32, dtype.Float64: C.ncclFloat64, dtype.Int64: C.ncclInt64,
+		dtype.Int32: C.ncclInt32, dtype.Int8: C.ncclInt8, dtype.Uint8: C.ncclUint8,
+		dtype.Complex64: C.ncclFloat32, // a pair of them, for sums
+	},
+	Operations: map[dtype.ReduceOp]int{dtype.Sum: C.ncclSum, dtype.Avg: C.ncclSum, dtype.Product: C.ncclProd, dtype.Min: C.ncclMin, dtype.Max: C.ncclMax},
 }
 
-// Reduces reports whether NCCL's results match the contract. It lacks
-// bitwise operations, complex numbers and bool; its minimum and maximum of
-// floats lose NaNs; it rounds float16 and bfloat16 at every step.
+// Reduces reports whether NCCL's results match the contract. It lacks bitwise operations, complex numbers and bool; its
+// minimum and maximum of floats lose NaNs; it rounds float16 and bfloat16 at every step.
 func (e *engine) Reduces(dt dtype.Type, op dtype.ReduceOp) bool {
-	_, typed := types[dt]
-	_, known := operations[op]
-	if op == dtype.Min || op == dtype.Max {
-		return typed && dt.IsInt()
-	}
-	return typed && known && (dt != dtype.Complex64 || op != dtype.Product)
+	return numbers.Have(dt, op) && (dt.IsInt() || op != dtype.Min && op != dtype.Max) && (dt != dtype.Complex64 || op != dtype.Product)
 }
-
-// NCCL's average multiplies by the inverse, so it is asked for the sum instead.
-var operations = map[dtype.ReduceOp]C.int{dtype.Sum: C.ncclSum, dtype.Avg: C.ncclSum, dtype.Product: C.ncclProd, dtype.Min: C.ncclMin, dtype.Max: C.ncclMax}
 
 // elements is how many of NCCL's elements are in so many bytes.
 func elements(bytes int, dt dtype.Type) int {
@@ -263,7 +238,7 @@ func elements(bytes int, dt dtype.Type) int {
 }
 
 func (e *engine) AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) error {
-	t, o := types[send.DType], operations[op]
+	t, o := numbers.Types[send.DType], numbers.Operations[op]
 	rounds, room := chunks(len(send.Data), e.lane.room), e.lane.room
 	reached := e.reaches(send.Data, recv.Data)
 	if reached {
@@ -287,7 +262,7 @@ func (e *engine) Reduce(send, recv collective.Buffer, op dtype.ReduceOp, root in
 	return e.lane.run(n, func(r *round, i int) {
 		part := chunk(send.Data, room, i)
 		r.copyIn(part, 0)
-		r.do(C.REDUCE, 0, 0, elements(len(part), send.DType), types[send.DType], operations[op], root)
+		r.do(C.REDUCE, 0, 0, elements(len(part), send.DType), numbers.Types[send.DType], numbers.Operations[op], root)
 		if e.Rank == root {
 			r.copyOut(chunk(recv.Data, room, i), 0)
 		}
@@ -308,10 +283,9 @@ func (e *engine) reaches(buffers ...[]byte) bool {
 	return true
 }
 
-// ReduceScatter of parts of different sizes is a group of reduces, one to each
-// rank.
+// ReduceScatter of parts of different sizes is a group of reduces, one to each rank.
 func (e *engine) ReduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error {
-	t, o := types[send.DType], operations[op]
+	t, o := numbers.Types[send.DType], numbers.Operations[op]
 	sizes := collectives.Bytes(collective.Evenly(counts, send.Count(), e.Size), send)
 	parts := cut(send.Data, sizes)
 	fit := e.fit(e.Size)

@@ -56,9 +56,8 @@ func newCommunicator(ctx context.Context, d *C.device, id uniqueID, ranks, rank 
 	return cell.take(), nil
 }
 
-// split makes the communicator of the ranks with the same color, in the order
-// of key. All ranks of the lane take part; one without a color gets nil. If it
-// fails, the lane is unusable.
+// split makes the communicator of the ranks with the same color, in the order of key. All ranks of the lane take part;
+// one without a color gets nil. If it fails, the lane is unusable.
 func (l *lane) split(ctx context.Context, color, key int) (C.ncclComm_t, error) {
 	l.using.Lock()
 	cell := newCell()

@@ -18,11 +18,9 @@ import (
 	"drun/plugins/internal/mesh"
 )
 
-// engine is a rank's end of a group in NCCL. The mesh does what NCCL does not:
-// noticing that a rank has left, was lost or gave up, and messages between two
-// ranks. NCCL cannot receive from any rank; and a kernel that waits for a message
-// next to one that waits for a collective hangs as soon as a CUDA call, NCCL's
-// own included, synchronizes the GPU.
+// engine is a rank's end of a group in NCCL. The mesh does what NCCL does not: noticing that a rank has left, was lost
+// or gave up, and messages between two ranks. NCCL cannot receive from any rank; and a kernel that waits for a message
+// next to one that waits for a collective hangs as soon as a CUDA call, NCCL's own included, synchronizes the GPU.
 type engine struct {
 	*gpu
 	*mesh.Mesh
@@ -52,7 +50,7 @@ type counters struct {
 var functions = [C.OPERATIONS]string{
 	C.BROADCAST: "ncclBroadcast", C.REDUCE: "ncclReduce", C.ALL_REDUCE: "ncclAllReduce", C.ALL_GATHER: "ncclAllGather",
 	C.REDUCE_SCATTER: "ncclReduceScatter", C.SEND: "ncclSend", C.RECV: "ncclRecv", C.GATHER: "ncclGather",
-	C.SCATTER: "ncclScatter", C.ALL_TO_ALL: "ncclAlltoAll",
+	C.SCATTER: "ncclScatter",
 }
 
 // Statistics counts the calls of NCCL's functions, and the bytes that were
@@ -76,7 +74,6 @@ func (e *engine) Interrupt() {
 	e.Mesh.Interrupt()
 }
 
-// Close ends the communicator.
 func (e *engine) Close() error {
 	e.free()
 	return nil
@@ -143,7 +140,6 @@ func count(n int, what string) string {
 // How much a slot stages. Chunks of a few megabytes use the bus as well as larger ones.
 const slotRoom = 8 << 20
 
-// Open joins the world with a GPU of its own.
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
 	if world.Size > 1 && world.Store == nil {
 		return nil, errors.New("nccl needs a store in which the ranks find each other, and there is none")
@@ -265,7 +261,6 @@ func (e *engine) share(ctx context.Context, id *uniqueID, failed error) error {
 	return nil
 }
 
-// Split makes the engine of a group.
 func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (blocking.Engine, error) {
 	sub := newEngine(e.gpu, e.store, fmt.Sprintf("%s/group %d of %d", e.prefix, group.ID, group.Ranks[0]), e.options, rank, len(group.Ranks))
 	sub.local = e.local

@@ -61,15 +61,15 @@ func (r *round) copyIn(data []byte, at int)  { r.in = append(r.in, part{data: da
 func (r *round) copyOut(data []byte, at int) { r.out = append(r.out, part{data: data, at: at}) }
 
 // do adds an operation; peer is the root, where there is one.
-func (r *round) do(kind C.int, send, recv, count int, dtype, op C.int, peer int) {
-	r.operations = append(r.operations, C.operation{kind: kind, _type: dtype, op: op, peer: C.int(peer), count: C.size_t(count),
+func (r *round) do(kind C.int, send, recv, count, dtype, op, peer int) {
+	r.operations = append(r.operations, C.operation{kind: kind, _type: C.int(dtype), op: C.int(op), peer: C.int(peer), count: C.size_t(count),
 		send: r.base + C.CUdeviceptr(send), recv: r.base + C.CUdeviceptr(recv)})
 }
 
 // doInPlace adds an operation on the host's memory.
-func (r *round) doInPlace(kind C.int, send, recv []byte, count int, dtype, op C.int) {
+func (r *round) doInPlace(kind C.int, send, recv []byte, count, dtype, op int) {
 	address := func(b []byte) C.CUdeviceptr { return C.CUdeviceptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
-	r.operations = append(r.operations, C.operation{kind: kind, _type: dtype, op: op, count: C.size_t(count), send: address(send), recv: address(recv)})
+	r.operations = append(r.operations, C.operation{kind: kind, _type: C.int(dtype), op: C.int(op), count: C.size_t(count), send: address(send), recv: address(recv)})
 }
 
 func (r *round) reset(base C.CUdeviceptr) {

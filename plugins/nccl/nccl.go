@@ -1,8 +1,6 @@
-// Package nccl is the backend that moves tensors with NCCL, NVIDIA's library of
-// collectives between GPUs. drun's tensors lie in host memory, so they are
-// staged: copied to the GPU, exchanged and reduced there, and copied back, in
-// chunks that overlap. The program drun-backend-nccl beneath this package
-// serves it to drun.
+// Package nccl is the backend that moves tensors with NCCL, NVIDIA's library of collectives between GPUs. drun's
+// tensors lie in host memory, so they are staged: copied to the GPU, exchanged and reduced there, and copied back, in
+// chunks that overlap. The program drun-backend-nccl beneath this package serves it to drun.
 //
 // Neither CUDA nor NCCL is needed to build it: libcuda.so.1 and libnccl.so.2 are looked for at run time, and Probe
 // says what is missing.
@@ -22,8 +20,7 @@ type Options struct {
 	// NCCL and CUDA are the libraries' files, or the folders they are in.
 	// Empty: the loader's search path, then where packages put them.
 	NCCL, CUDA string
-	// Devices are the GPUs of this machine's ranks, by local rank. Empty:
-	// the GPU of the local rank's number.
+	// Devices are the GPUs of this machine's ranks, by local rank. Empty: the GPU of the local rank's number.
 	Devices []int
 	// ShareGPU lets several ranks use one GPU. It is slow, and meant for tests.
 	ShareGPU bool
@@ -65,7 +62,6 @@ type Backend struct {
 // New returns the backend.
 func New(options Options) *Backend { return &Backend{options: options} }
 
-// Name is what --backend calls it.
 func (b *Backend) Name() string { return "nccl" }
 
 // Properties say that it is the default between nodes if there is no better one.

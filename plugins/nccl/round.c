@@ -24,14 +24,13 @@ static ncclResult_t begin(const operation *o, ncclComm_t comm, CUstream s) {
     case RECV: return nccl.ncclRecv(recv, n, o->type, o->peer, comm, s);
     case GATHER: return nccl.ncclGather(send, recv, n, o->type, o->peer, comm, s);
     case SCATTER: return nccl.ncclScatter(send, recv, n, o->type, o->peer, comm, s);
-    case ALL_TO_ALL: return nccl.ncclAlltoAll(send, recv, n, o->type, comm, s);
     }
     return ncclInvalidArgument;
 }
 
 static const char *const names[OPERATIONS] = {
     "ncclBroadcast", "ncclReduce", "ncclAllReduce", "ncclAllGather", "ncclReduceScatter",
-    "ncclSend", "ncclRecv", "ncclGather", "ncclScatter", "ncclAlltoAll",
+    "ncclSend", "ncclRecv", "ncclGather", "ncclScatter",
 };
 
 // ready waits until what was asked of the communicator is on its stream: only

@@ -13,10 +13,9 @@ import (
 	"drun/plugins/internal/wire"
 )
 
-// executor takes calls from the arena and runs them, in the order in which they
-// were submitted. It has two goroutines: one runs synchronous calls itself,
-// since handing them over would cost more than the call; drun wakes the other
-// for calls submitted while the first may be blocked.
+// executor takes calls from the arena and runs them, in the order in which they were submitted. It has two goroutines:
+// one runs synchronous calls itself, since handing them over would cost more than the call; drun wakes the other for
+// calls submitted while the first may be blocked.
 type executor struct {
 	*server
 	order sync.Mutex     // taking a slot and starting its call are one step
@@ -69,31 +68,27 @@ func (x *executor) step(mayBlock bool) bool {
 		return false
 	}
 	r := &running{executor: x, slot: slot}
-	switch {
-	case slot.Async != 0:
-		started := r.start()
-		x.order.Unlock()
-		if started {
-			go r.wait()
-			runtime.Gosched() // lets it begin now, not only when another thread takes it from this one, which polls
-		}
-	case mayBlock:
-		started := r.start()
-		x.order.Unlock()
-		if started {
-			r.wait()
-		}
-	default: // a synchronous call is waited for by the goroutine that started it
-		started := make(chan bool)
+	if slot.Async == 0 && !mayBlock { // a synchronous call is waited for by the goroutine that started it
+		over := make(chan struct{})
 		go func() {
-			ok := r.start()
-			started <- ok
-			if ok {
+			started := r.start()
+			close(over)
+			if started {
 				r.wait()
 			}
 		}()
-		<-started
+		<-over
 		x.order.Unlock()
+		return true
+	}
+	started := r.start()
+	x.order.Unlock()
+	switch {
+	case started && r.call.Async:
+		go r.wait()
+		runtime.Gosched() // lets it begin now, not only when another thread takes it from this one, which polls
+	case started:
+		r.wait()
 	}
 	return true
 }

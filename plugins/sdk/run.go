@@ -101,8 +101,7 @@ type comm struct {
 	collective.Comm
 	ctx context.Context // ends when the Comm is aborted
 	end context.CancelCauseFunc
-	// Closed when the latest asynchronous collective has been reported; nil
-	// before there was one.
+	// Closed when the latest asynchronous collective has been reported; nil before there was one.
 	last chan struct{}
 	done counters
 }

@@ -3,9 +3,8 @@
 //
 //	func main() { sdk.Serve(backend) }
 //
-// built as drun-backend-NAME. drun starts one such process per rank
-// (plugins/client is the other end). The buffers of the calls lie in memory that
-// both processes map, so that a call is neither copied nor encoded.
+// built as drun-backend-NAME. drun starts one such process per rank (plugins/client is the other end). The buffers of
+// the calls lie in memory that both processes map, so that a call is neither copied nor encoded.
 package sdk
 
 import (
@@ -31,29 +30,25 @@ type Versioned interface {
 	Version() string
 }
 
-// A Counter is a Comm that counts what it does, under names of its own. drun
-// itself counts the calls of every plugin, their bytes and microseconds; `drun
-// backends bench` shows both.
+// A Counter is a Comm that counts what it does, under names of its own. drun itself counts the calls of every plugin,
+// their bytes and microseconds; `drun backends bench` shows both.
 type Counter interface {
 	Statistics() map[string]int64
 }
 
-// A Mapper is a Backend that wants to know the memory in which the calls'
-// buffers lie, to prepare it for DMA. Map is called once, before Open; the
-// memory stays mapped as long as the process lives, most of it untouched.
+// A Mapper is a Backend that wants to know the memory in which the calls' buffers lie, to prepare it for DMA. Map is
+// called once, before Open; the memory stays mapped as long as the process lives, most of it untouched.
 type Mapper interface {
 	Map(arena []byte)
 }
 
 // Serve runs the plugin until its drun is gone, and does not return.
 //
-// The Backend and its Comms are used as package collective says; in addition:
-// Open's world.Store is drun's key-value store, shared by all ranks; the
-// calls' Shape and Pos are not set; calls have been checked
-// ([collective.Call.Check]) and compared between the ranks already. An error,
-// or a panic, becomes the error of the call, under the plugin's name; one that
-// is not a [collective.CallError] ends the use of the Comm. What the program
-// writes to stderr goes to the run's log; stdout is ignored.
+// The Backend and its Comms are used as package collective says; in addition: Open's world.Store is drun's key-value
+// store, shared by all ranks; the calls' Shape and Pos are not set; calls have been checked ([collective.Call.Check])
+// and compared between the ranks already. An error, or a panic, becomes the error of the call, under the plugin's name;
+// one that is not a [collective.CallError] ends the use of the Comm. What the program writes to stderr goes to the
+// run's log; stdout is ignored.
 func Serve(backend collective.Backend) {
 	serve(backend)
 }
@@ -80,9 +75,8 @@ func Connect(ctx context.Context, store collective.Store, prefix, host string, r
 	return mesh.Connect(ctx, store, prefix, host, rank, size)
 }
 
-// Reduce combines the ranks' contributions, given in the order of the ranks and
-// each as long as out, which may be one of them. It supports every dtype and
-// operation of the contract, with the same bits as drun's own backend.
+// Reduce combines the ranks' contributions, given in the order of the ranks and each as long as out, which may be one
+// of them. It supports every dtype and operation of the contract, with the same bits as drun's own backend.
 func Reduce(out collective.Buffer, parts [][]byte, op dtype.ReduceOp) {
 	reduction.Combine(out, parts, op)
 }

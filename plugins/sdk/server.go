@@ -47,7 +47,6 @@ func newServer(backend collective.Backend) (*server, error) {
 	return &server{backend: backend, arena: arena, store: store{rpc.NewClient(lifeline)}, comms: map[uint32]*comm{}}, nil
 }
 
-// Describe says what the backend is.
 func (s *server) Describe(ctx context.Context, q *wire.DescribeRequest) (*wire.Description, error) {
 	s.stdio.Do(stdio)
 	d := &wire.Description{Name: s.backend.Name(), Version: version(s.backend)}
@@ -64,7 +63,6 @@ func (s *server) Describe(ctx context.Context, q *wire.DescribeRequest) (*wire.D
 	return d, nil
 }
 
-// Open joins the world and starts taking calls.
 func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, error) {
 	world := collective.World{Rank: q.Rank, Size: q.Size, LocalRank: q.LocalRank, LocalSize: q.LocalSize,
 		NodeAddress: q.NodeAddress, Deterministic: q.Deterministic}
@@ -81,7 +79,6 @@ func (s *server) Open(ctx context.Context, q *wire.OpenRequest) (*wire.Opened, e
 	return reply, nil
 }
 
-// Split makes a group.
 func (s *server) Split(ctx context.Context, q *wire.SplitRequest) (*wire.Opened, error) {
 	parent, err := s.comm(q.Comm)
 	if err != nil {
@@ -129,7 +126,6 @@ func (s *server) comm(n uint32) (*comm, error) {
 	return nil, fmt.Errorf("there is no group %d", n)
 }
 
-// Abort ends a group's calls.
 func (s *server) Abort(_ context.Context, q *wire.AbortRequest) (*wire.Done, error) {
 	c, err := s.comm(q.Comm)
 	if err != nil {
@@ -141,7 +137,6 @@ func (s *server) Abort(_ context.Context, q *wire.AbortRequest) (*wire.Done, err
 	return &wire.Done{Failure: failure}, nil
 }
 
-// Statistics returns a group's counts.
 func (s *server) Statistics(_ context.Context, q *wire.CommRequest) (*wire.Counts, error) {
 	reply := &wire.Counts{}
 	c, err := s.comm(q.Comm)

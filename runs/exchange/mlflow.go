@@ -1,14 +1,19 @@
 package exchange
 
 import (
+	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"math/big"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -160,4 +165,125 @@ func label(r *history.Foreign, text string) {
 		return
 	}
 	r.Tags = append(r.Tags, text)
+}
+
+// WriteMLflow adds runs to a SQLite store that MLflow has made, in the experiment "drun", either all or none. A run
+// that was added before is replaced. MLflow keeps parameters as texts, and has no ranks and no lost runs: these
+// become killed. Metrics of ranks other than 0 are called NAME/rankN; the values of several tags KEY=VALUE with the
+// same key are joined.
+func WriteMLflow(path string, db *history.DB, runs []int64) (err error) {
+	defer try.Caught(&err)
+	abs := try.To(filepath.Abs(path))
+	if _, err := os.Stat(abs); err != nil {
+		return exit.WithHint(exit.Errorf(exit.Usage, "%w", err), "MLflow makes its store: mlflow db upgrade sqlite:///"+path)
+	}
+	store := try.To(sql.Open("sqlite3", "file:"+(&url.URL{Path: abs}).EscapedPath()+"?mode=rw&_txlock=immediate&_busy_timeout=10000&_foreign_keys=1"))
+	defer store.Close()
+	tx, err := store.BeginTx(context.Background(), nil)
+	if err != nil {
+		return exit.Errorf(exit.Storage, "%s: %w", path, err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	list := try.To(db.Summaries(runs))
+	w := &mlflow{tx: tx}
+	w.exec("INSERT INTO experiments (name, artifact_location, lifecycle_stage, creation_time, last_update_time) SELECT 'drun', ?1, 'active', ?2, ?2 WHERE NOT EXISTS (SELECT 1 FROM experiments WHERE name = 'drun')",
+		filepath.Join(filepath.Dir(abs), "mlruns", "drun"), time.Now().UnixMilli())
+	for i := range list {
+		points := try.To(db.Points(list[i].ID))
+		w.run(&list[i], points)
+	}
+	if w.err == nil {
+		w.err = tx.Commit()
+	}
+	if w.err != nil {
+		return exit.WithHint(exit.Errorf(exit.Usage, "%s: %w", path, w.err), "want a SQLite store of MLflow 3, that MLflow has made: mlflow db upgrade sqlite:///"+path)
+	}
+	return nil
+}
+
+// mlflow writes to a store; it keeps the first error.
+type mlflow struct {
+	tx  *sql.Tx
+	err error
+}
+
+func (w *mlflow) exec(query string, args ...any) {
+	if w.err == nil {
+		_, w.err = w.tx.Exec(query, args...)
+	}
+}
+
+func (w *mlflow) run(r *history.Summary, points []records.Point) {
+	sum := sha256.Sum256([]byte(r.UID)) // an id in MLflow's form
+	uuid := hex.EncodeToString(sum[:16])
+	for _, table := range []string{"metrics", "latest_metrics", "params", "tags", "runs"} {
+		w.exec("DELETE FROM "+table+" WHERE run_uuid = ?", uuid)
+	}
+	status := map[history.Status]string{history.Done: "FINISHED", history.Failed: "FAILED", history.Running: "RUNNING"}[r.Status]
+	if status == "" {
+		status = "KILLED"
+	}
+	var end any // NULL: still running
+	if r.Seconds != nil && r.Status != history.Running {
+		end = r.Started.UnixMilli() + int64(*r.Seconds*1000)
+	}
+	w.exec(`INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, start_time, end_time, source_version, lifecycle_stage, artifact_uri, experiment_id)
+		SELECT ?, ?, 'LOCAL', ?, '', '', ?, ?, ?, '', 'active', artifact_location || '/' || ? || '/artifacts', experiment_id FROM experiments WHERE name = 'drun'`,
+		uuid, r.Name, r.Recipe, status, r.Started.UnixMilli(), end, uuid)
+	for name := range r.Params {
+		w.exec("INSERT INTO params VALUES (?, ?, ?)", name, pythonic(r.Params[name], r.Params.Text(name)), uuid)
+	}
+	tag := func(key, value string) { w.exec("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", key, value, uuid) }
+	values := map[string][]string{} // MLflow has one tag per key
+	for _, text := range r.Tags {
+		key, value, _ := strings.Cut(text, "=")
+		values[key] = append(values[key], value)
+	}
+	for key, list := range values {
+		tag(key, strings.Join(list, ", "))
+	}
+	tag("mlflow.runName", r.Name) // after the user's tags, which may have the same names
+	tag("mlflow.source.name", r.Recipe)
+	tag("drun.id", fmt.Sprint(r.ID))
+	latest := map[string]records.Point{}
+	for _, p := range points {
+		if p.Rank > 0 {
+			p.Name += fmt.Sprintf("/rank%d", p.Rank)
+		}
+		value, nan := p.Value, math.IsNaN(p.Value)
+		switch {
+		case nan:
+			value = 0
+		case math.IsInf(value, 0):
+			value = math.Copysign(math.MaxFloat64, value)
+		}
+		// MLflow allows no second point with the same name, step, time and value.
+		w.exec("INSERT OR IGNORE INTO metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)", p.Name, value, p.Time.UnixMilli(), uuid, p.Step, nan)
+		if before, has := latest[p.Name]; !has || p.Step >= before.Step {
+			latest[p.Name] = p
+			w.exec("INSERT OR REPLACE INTO latest_metrics (key, value, timestamp, step, is_nan, run_uuid) VALUES (?, ?, ?, ?, ?, ?)", p.Name, value, p.Time.UnixMilli(), p.Step, nan, uuid)
+		}
+	}
+}
+
+// pythonic writes a parameter as Python's str does.
+func pythonic(v any, text string) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		return map[bool]string{true: "True", false: "False"}[v]
+	case string:
+		return v
+	case float64:
+		switch {
+		case math.IsNaN(v):
+			return "nan"
+		case math.IsInf(v, 1):
+			return "inf"
+		case math.IsInf(v, -1):
+			return "-inf"
+		}
+	}
+	return strings.Trim(text, `"`)
 }

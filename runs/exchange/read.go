@@ -21,6 +21,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // Read reads the runs of a file, which its content shows to be MLflow's SQLite store, TensorBoard events, or CSV.
@@ -45,7 +46,8 @@ func Read(path string) (runs []history.Foreign, notes []string, err error) {
 const maxName = 1000
 
 // check refuses what the history cannot keep, or not show again.
-func check(r *history.Foreign) error {
+func check(r *history.Foreign) (err error) {
+	defer try.Caught(&err)
 	name := func(what, name string) error {
 		switch {
 		case name == "":
@@ -63,24 +65,18 @@ func check(r *history.Foreign) error {
 		}
 		return nil
 	}
-	err := when(r.Started)
-	if r.Seconds < 0 {
-		r.Seconds = 0 // the clock was set during the run
+	try.Ok(when(r.Started))
+	r.Seconds = max(r.Seconds, 0) // the clock may have been set during the run
+	for _, p := range r.Params {
+		try.Ok(name("parameter", p.Name))
 	}
-	for i := 0; err == nil && i < len(r.Params); i++ {
-		err = name("parameter", r.Params[i].Name)
-	}
-	last := ""
-	for i := 0; err == nil && i < len(r.Points); i++ {
-		p := &r.Points[i]
-		if i == 0 || p.Name != last {
-			err, last = name("metric", p.Name), p.Name
+	for i, p := range r.Points {
+		if i == 0 || p.Name != r.Points[i-1].Name {
+			try.Ok(name("metric", p.Name))
 		}
-		if err == nil {
-			err = when(p.Time)
-		}
+		try.Ok(when(p.Time))
 	}
-	return err
+	return nil
 }
 
 func read(path string) (runs []history.Foreign, notes []string, err error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 
@@ -158,42 +159,43 @@ func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engi
 // without a step.
 func differentArtifact(a, b []records.Artifact, whole bool) (compared int, first *Divergence) {
 	type key struct {
-		name, kind string
 		step       int64
+		name, kind string
 	}
-	index := func(list []records.Artifact) map[key]string {
-		sums := map[key]string{}
+	kept := map[key]*[2]string{} // the SHA-256 of both
+	for i, list := range [][]records.Artifact{a, b} {
 		for _, x := range list {
+			k := key{-1, x.Name, x.Kind}
 			if x.Step != nil {
-				sums[key{x.Name, x.Kind, *x.Step}] = x.SHA256
-			} else if whole {
-				sums[key{x.Name, x.Kind, -1}] = x.SHA256
+				k.step = *x.Step
+			} else if !whole {
+				continue
 			}
+			if kept[k] == nil {
+				kept[k] = &[2]string{}
+			}
+			kept[k][i] = x.SHA256
 		}
-		return sums
 	}
-	want, got := index(a), index(b)
 	value := func(sum string) any {
 		if sum == "" {
 			return nil
 		}
 		return sum
 	}
-	compared = len(want)
-	if whole {
-		for k := range got {
-			want[k] = want[k] // with those that only the other run has
-		}
-	}
-	keys := slices.SortedFunc(maps.Keys(want), func(a, b key) int {
+	keys := slices.SortedFunc(maps.Keys(kept), func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind))
 	})
 	for _, k := range keys {
-		if want[k] != got[k] {
-			return compared, &Divergence{Step: k.step, Metric: Artifact, A: value(want[k]), B: value(got[k]), Artifact: k.name, Kind: k.kind}
+		want, got := kept[k][0], kept[k][1]
+		if want != "" {
+			compared++
+		}
+		if first == nil && want != got && (whole || want != "") {
+			first = &Divergence{Step: k.step, Metric: Artifact, A: value(want), B: value(got), Artifact: k.name, Kind: k.kind}
 		}
 	}
-	return compared, nil
+	return compared, first
 }
 
 // differentUpdate returns the first update after a number at which the digests of two runs, where both have one,
@@ -239,3 +241,71 @@ func savedSteps(marks []records.Mark) []saved {
 }
 
 type saved struct{ step, updates int64 }
+
+// Divergence is the first point at which two runs differ. For parameters, Step is the number of the update.
+type Divergence struct {
+	Step   int64  `json:"step"`
+	Metric string `json:"metric"` // or Parameters, or Artifact
+	Rank   int    `json:"rank"`
+	A      any    `json:"a"` // nil: not recorded; a records.Float, or a digest
+	B      any    `json:"b"`
+	// Artifact and Kind are the name and kind of an artifact whose SHA-256 differs. Step is -1 if it has none.
+	Artifact string `json:"artifact,omitempty"`
+	Kind     string `json:"kind,omitempty"`
+}
+
+// Parameters replaces a metric's name if the digests of the parameters differ.
+const Parameters = "(parameters)"
+
+// Artifact replaces a metric's name if something that the recipe kept differs.
+const Artifact = "(artifact)"
+
+// series is the exact points of a run.
+type series struct {
+	points map[point]float64
+	order  []point // in order of recording
+}
+
+type point struct {
+	name string
+	step int64
+	rank int
+	nth  int // among the points with the same name, step and rank
+}
+
+func newSeries(list []records.Point) *series {
+	s := &series{points: map[point]float64{}}
+	again := map[point]int{}
+	for _, p := range list {
+		if !p.Exact {
+			continue
+		}
+		key := point{p.Name, p.Step, p.Rank, 0}
+		nth := again[key]
+		again[key]++
+		key.nth = nth
+		s.points[key] = p.Value
+		s.order = append(s.order, key)
+	}
+	return s
+}
+
+// first returns the first point that other lacks with the same bits or, if whole, that only other has.
+func (s *series) first(other *series, whole bool) *Divergence {
+	for _, p := range s.order {
+		got, is := other.points[p]
+		want := s.points[p]
+		switch {
+		case !is:
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, A: records.Float(want)}
+		case math.Float64bits(want) != math.Float64bits(got):
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, A: records.Float(want), B: records.Float(got)}
+		}
+	}
+	for _, p := range other.order {
+		if _, is := s.points[p]; whole && !is {
+			return &Divergence{Step: p.step, Metric: p.name, Rank: p.rank, B: records.Float(other.points[p])}
+		}
+	}
+	return nil
+}

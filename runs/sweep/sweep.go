@@ -2,13 +2,17 @@ package sweep
 
 import (
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"drun/engine/run"
+	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -174,4 +178,215 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 	close(over)
 	passing.Wait()
 	return interrupted
+}
+
+// Halving is successive halving without waiting (ASHA). When a cell has logged First points of a metric, then
+// Factor times as many, and so on, its value there is compared with those of the earlier cells, in sweep order,
+// that got that far. It goes on if it is in the best one-in-Factor of them; otherwise it is ended.
+//
+// Which cells are ended depends only on their values: a cell runs on until all earlier ones have reached that point
+// or never will, and is judged only then. So the decisions do not depend on which cells were faster.
+type Halving struct {
+	Metric  string // of rank 0
+	Largest bool   // the largest value is best, otherwise the smallest
+	First   int
+	Factor  int // at least 2
+}
+
+// better reports whether a is better than b. NaN is worse than everything else.
+func (h *Halving) better(a, b float64) bool {
+	if math.IsNaN(a) || math.IsNaN(b) {
+		return math.IsNaN(b) && !math.IsNaN(a)
+	}
+	return h.Largest && a > b || !h.Largest && a < b
+}
+
+// contender is what is known about a cell.
+type contender struct {
+	run      int64 // 0: not begun
+	over     bool  // no further values will come
+	ended    bool  // the run has ended, and its last points are still to be read
+	earlier  bool  // it is an interrupted run, which counts only if its points show that it was to be ended
+	read     history.Cursor
+	step     int64 // of the last point that counted; a rank that starts again logs its steps again
+	points   int
+	values   []float64 // at the rungs that it reached
+	judged   int       // rungs after which it may go on
+	stopped  int       // points at the rung after which it may not; 0: none
+	reported bool
+}
+
+// judge decides which cells end early.
+type judge struct {
+	h    *Halving
+	home string
+
+	mu    sync.Mutex
+	db    *history.DB // nil: it does not exist yet
+	cells []contender
+}
+
+func newJudge(s *Sweep, plan []Outcome) *judge {
+	j := &judge{h: s.Halving, home: s.Options.Home, cells: make([]contender, len(plan))}
+	for i := range plan {
+		if r := plan[i].Result; r != nil {
+			j.cells[i] = contender{run: r.ID, ended: true}
+		} else if r := plan[i].earlier; r != nil {
+			j.cells[i] = contender{run: r.ID, ended: true, earlier: true}
+		}
+	}
+	return j
+}
+
+func (j *judge) began(i int, id int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cells[i].run = id
+}
+
+// ended notes the end of a cell's run, and returns where the run was stopped if the judge ended it.
+func (j *judge) ended(i int, r *run.Result) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := &j.cells[i]
+	c.ended = true
+	if r != nil {
+		c.run = r.ID
+	}
+	if r != nil && r.Code == exit.Interrupted && c.reported {
+		return c.stopped
+	}
+	return 0
+}
+
+// watch reads what the cells log and calls stop for those that are to end, until over is closed.
+func (j *judge) watch(over <-chan struct{}, stop func(i int)) {
+	if j.h == nil {
+		return
+	}
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-ticker.C:
+		}
+		for _, i := range j.look() {
+			stop(i)
+		}
+	}
+}
+
+func (j *judge) close() {
+	if j.db != nil {
+		j.db.Close()
+	}
+}
+
+// settle returns after how many points an interrupted run of a cell was to be ended, by what is known now. 0: the
+// run does not count, and the cell is to be run.
+func (j *judge) settle(i int) (stopped int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.read()
+	c := &j.cells[i]
+	if c.stopped == 0 {
+		*c = contender{}
+	}
+	return c.stopped
+}
+
+// look reads new points, and returns the cells to be ended now.
+func (j *judge) look() (stop []int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.read()
+	for i := range j.cells {
+		if c := &j.cells[i]; c.stopped > 0 && !c.reported && !c.ended {
+			c.reported = true
+			stop = append(stop, i)
+		}
+	}
+	return stop
+}
+
+// read reads new points and judges by them. mu is held.
+func (j *judge) read() {
+	if j.db == nil {
+		j.db, _ = history.OpenReadOnly(j.home) // the first run creates it
+	}
+	if j.db == nil {
+		return
+	}
+	for i := range j.cells {
+		c := &j.cells[i]
+		if c.over || c.run == 0 {
+			c.over = c.over || c.ended
+			continue
+		}
+		ended := c.ended // read before the points, so that these are then complete
+		// Of points that are read anew, those at later steps count.
+		read, err := j.db.Tail(c.run, c.read, history.Names{Some: []string{j.h.Metric}}, func() {}, func(p *records.Point) { j.add(c, p) })
+		if err != nil {
+			continue // it is read again next time
+		}
+		c.read, c.over = read, ended
+	}
+	j.decide()
+}
+
+func (j *judge) add(c *contender, p *records.Point) {
+	if p.Rank != 0 || c.points > 0 && p.Step <= c.step {
+		return
+	}
+	c.points++
+	c.step = p.Step
+	if c.points == j.rung(len(c.values)) {
+		c.values = append(c.values, p.Value)
+	}
+}
+
+// rung is the number of points at comparison k, from 0.
+func (j *judge) rung(k int) int {
+	n := j.h.First
+	for range k {
+		if n > math.MaxInt/j.h.Factor {
+			return math.MaxInt
+		}
+		n *= j.h.Factor
+	}
+	return n
+}
+
+func (j *judge) decide() {
+	for i := range j.cells {
+		c := &j.cells[i]
+		for c.stopped == 0 && c.judged < len(c.values) {
+			k := c.judged
+			better, all, known := 0, 1, true
+			for p := range j.cells[:i] {
+				before := &j.cells[p]
+				switch {
+				case before.stopped > 0 && len(before.values) <= k, before.stopped > 0 && j.rung(k) > before.stopped:
+				case before.judged >= k && len(before.values) > k:
+					all++
+					if j.h.better(before.values[k], c.values[k]) {
+						better++
+					}
+				case before.over && !before.earlier && before.judged == len(before.values):
+				default:
+					known = false
+				}
+			}
+			if !known {
+				break
+			}
+			if better < (all+j.h.Factor-1)/j.h.Factor {
+				c.judged++
+			} else {
+				c.stopped = j.rung(k)
+			}
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"strings"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib/data"
 	"drun/tensor"
@@ -13,10 +14,8 @@ import (
 // under the names that save_file gives them. It returns the names of other values,
 // which the file cannot hold.
 func Export(w io.Writer, file string, items []Item) (left []string, err error) {
-	format, err := data.FormatOf(file)
-	if err != nil {
-		return nil, err
-	}
+	defer try.Caught(&err)
+	format := try.To(data.FormatOf(file))
 	ctx := tensor.NewContext()
 	var tensors []data.Named
 	for _, it := range items {
@@ -27,14 +26,8 @@ func Export(w io.Writer, file string, items []Item) (left []string, err error) {
 			left = append(left, it.Name)
 			continue
 		}
-		dt, err := dtype.Parse(it.DType)
-		if err != nil {
-			return nil, err
-		}
-		t, err := tensor.FromBytes(ctx, it.Data, it.Shape, dt)
-		if err != nil {
-			return nil, err
-		}
+		dt := try.To(dtype.Parse(it.DType))
+		t := try.To(tensor.FromBytes(ctx, it.Data, it.Shape, dt))
 		tensors = append(tensors, data.Named{Name: strings.ReplaceAll(it.Name, separator, "."), Tensor: t})
 	}
 	return left, format.Write(w, tensors)

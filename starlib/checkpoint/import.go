@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/codec"
 	"drun/starlib/data"
@@ -20,19 +21,11 @@ import (
 const fromFile = separator + "file"
 
 // Import makes a checkpoint from a file of weights.
-func Import(file *starlib.File, name string) ([]Item, error) {
-	format, err := data.FormatOf(name)
-	if err != nil {
-		return nil, err
-	}
-	tensors, err := format.Read(tensor.NewContext(), file)
-	if err != nil {
-		return nil, err
-	}
-	mark, err := codec.Encode(starlark.String(name))
-	if err != nil {
-		return nil, err
-	}
+func Import(file *starlib.File, name string) (_ []Item, err error) {
+	defer try.Caught(&err)
+	format := try.To(data.FormatOf(name))
+	tensors := try.To(format.Read(tensor.NewContext(), file))
+	mark := try.To(codec.Encode(starlark.String(name)))
 	items := []Item{{Name: fromFile, Data: mark}}
 	for _, kv := range tensors.Items() {
 		name, err := key(kv[0])
@@ -114,21 +107,17 @@ func (r *restoring) file(state *starlark.Dict) (left []string, err error) {
 }
 
 // module compares a module with the tensors whose names have a prefix.
-func (r *restoring) module(prefix string, m fitter) error {
+func (r *restoring) module(prefix string, m fitter) (err error) {
+	defer try.Caught(&err)
 	given := new(starlark.Dict)
 	for _, it := range r.found.Part {
 		name, ok := strings.CutPrefix(it.Name, prefix)
 		if !ok || r.saved[it.Name] == nil {
 			continue
 		}
-		v, err := it.value(r.ctx)
-		if err != nil {
-			return err
-		}
+		v := try.To(it.value(r.ctx))
 		delete(r.saved, it.Name)
-		if err := given.SetKey(starlark.String(name), v); err != nil {
-			return err
-		}
+		try.Ok(given.SetKey(starlark.String(name), v))
 	}
 	differences, change, err := m.Fit(given)
 	for _, d := range differences {

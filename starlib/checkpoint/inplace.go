@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/starlib/lang"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -164,26 +165,20 @@ func changeableDict(d *starlark.Dict) bool {
 	return d.SetKey(first[0], first[1]) == nil
 }
 
-func refill(l *starlark.List, items []starlark.Value) error {
-	if err := l.Clear(); err != nil {
-		return err
-	}
+func refill(l *starlark.List, items []starlark.Value) (err error) {
+	defer try.Caught(&err)
+	try.Ok(l.Clear())
 	for _, v := range items {
-		if err := l.Append(v); err != nil {
-			return err
-		}
+		try.Ok(l.Append(v))
 	}
 	return nil
 }
 
-func refillDict(d, items *starlark.Dict) error {
-	if err := d.Clear(); err != nil {
-		return err
-	}
+func refillDict(d, items *starlark.Dict) (err error) {
+	defer try.Caught(&err)
+	try.Ok(d.Clear())
 	for _, kv := range items.Items() {
-		if err := d.SetKey(kv[0], kv[1]); err != nil {
-			return err
-		}
+		try.Ok(d.SetKey(kv[0], kv[1]))
 	}
 	return nil
 }

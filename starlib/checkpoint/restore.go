@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -29,6 +30,7 @@ type restoring struct {
 
 // apply puts a checkpoint back into a state, and returns notes for the user.
 func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Restored, strict bool) (notes []string, err error) {
+	defer try.Caught(&err)
 	r := &restoring{ctx: ctx, found: found, saved: make(map[string]*Item, len(found.Part)),
 		differ: make(map[string]bool, len(found.Differ)), filled: make(map[starlark.Value]bool)}
 	for i := range found.Part {
@@ -45,10 +47,7 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 		return r.notesOfFile(left), err
 	}
 	for _, kv := range state.Items() {
-		name, err := key(kv[0])
-		if err != nil {
-			return nil, err
-		}
+		name := try.To(key(kv[0]))
 		if s, ok := kv[1].(starlib.Stateful); ok {
 			r.stateful(name+separator, s, false)
 			continue
@@ -73,9 +72,7 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 			r.mismatch(name, "in the checkpoint, but not in the state")
 		}
 	}
-	if err := r.change(strict); err != nil {
-		return nil, err
-	}
+	try.Ok(r.change(strict))
 	return r.notes(), nil
 }
 

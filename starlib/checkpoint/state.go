@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/codec"
@@ -52,36 +53,25 @@ func (it *Item) WholeBytes() int64 {
 const separator = "/"
 
 // collect lists the items of a state. Data is the tensors' own memory, valid while the items are reachable.
-func collect(state *starlark.Dict, always []Named) ([]Item, error) {
+func collect(state *starlark.Dict, always []Named) (_ []Item, err error) {
+	defer try.Caught(&err)
 	var items []Item
 	for _, kv := range state.Items() {
-		name, err := key(kv[0])
-		if err != nil {
-			return nil, err
-		}
+		name := try.To(key(kv[0]))
 		if s, ok := kv[1].(starlib.Stateful); ok {
-			if items, err = add(items, name+separator, s); err != nil {
-				return nil, err
-			}
-			continue
+			items = try.To(add(items, name+separator, s.State()...))
+		} else {
+			items = try.To(add(items, "", starlib.Entry{Name: name, Value: kv[1]}))
 		}
-		item, err := itemOf(name, kv[1])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		items = append(items, item)
 	}
 	for _, n := range always {
-		var err error
-		if items, err = add(items, separator+n.Name+separator, n.Value); err != nil {
-			return nil, err
-		}
+		items = try.To(add(items, separator+n.Name+separator, n.Value.State()...))
 	}
 	return items, nil
 }
 
-func add(items []Item, prefix string, s starlib.Stateful) ([]Item, error) {
-	for _, e := range s.State() {
+func add(items []Item, prefix string, entries ...starlib.Entry) ([]Item, error) {
+	for _, e := range entries {
 		item, err := itemOf(prefix+e.Name, e.Value)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", prefix+e.Name, err)

@@ -10,8 +10,8 @@ import (
 // its bits do not depend on which thread decodes it, or when.
 type readAhead struct {
 	epoch   int
-	ready   map[place]chan result
-	slots   chan struct{} // one for each picture being decoded
+	ready   map[place]func() result // which decodes, unless that was begun
+	slots   chan struct{}           // one for each picture being decoded
 	running sync.WaitGroup
 	stopped chan struct{}
 }
@@ -29,7 +29,7 @@ type result struct {
 }
 
 func newReadAhead(epoch, threads int) *readAhead {
-	return &readAhead{epoch: epoch, ready: map[place]chan result{}, slots: make(chan struct{}, threads), stopped: make(chan struct{})}
+	return &readAhead{epoch: epoch, ready: map[place]func() result{}, slots: make(chan struct{}, threads), stopped: make(chan struct{})}
 }
 
 // begin starts decoding a sample, if that calls no function of the recipe.
@@ -38,18 +38,15 @@ func (r *readAhead) begin(it items, i int) {
 	if !ok || r.ready[at] != nil {
 		return
 	}
-	out := make(chan result, 1)
-	r.ready[at] = out
+	read := sync.OnceValue(func() result { return at.of.read(r.epoch, at.i) })
+	r.ready[at] = read
 	r.running.Go(func() {
 		select {
 		case r.slots <- struct{}{}:
-			defer func() { <-r.slots }()
+			read()
+			<-r.slots
 		case <-r.stopped:
-			return
 		}
-		var res result
-		res.picture, res.report, res.err = at.of.read(r.epoch, at.i)
-		out <- res
 	})
 }
 
@@ -80,13 +77,12 @@ func source(it items, i int) (place, bool) {
 }
 
 // take returns a picture that was decoded ahead, or decodes it.
-func (a *access) take(im *images, i int) (*picture.Picture, func(), error) {
+func (a *access) take(im *images, i int) result {
 	if a.ahead != nil {
 		at := place{im, i}
-		if out := a.ahead.ready[at]; out != nil {
+		if read := a.ahead.ready[at]; read != nil {
 			delete(a.ahead.ready, at)
-			res := <-out
-			return res.picture, res.report, res.err
+			return read()
 		}
 	}
 	return im.read(a.epoch, i)

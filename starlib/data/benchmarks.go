@@ -23,24 +23,17 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 		part = "train"
 	}
 	read1 := func(kind string, dims int) (*tensor.Tensor, string, error) {
-		var first error
-		for _, name := range []string{part + "-" + kind, part + "-" + kind + ".gz"} {
-			name = path.Join(c.String("path"), name)
-			t, err := read(r.Files, ctx, name, one(parseIDX))
-			if err == nil && (t.Dim() != dims || t.DType() != dtype.Uint8) {
-				err = fmt.Errorf("%s: %s of shape %s are not the %s of MNIST", name, t.DType(), startensor.Shape(t), kind)
-			}
-			if err == nil {
-				return t, name, nil
-			}
-			if first == nil || !errors.Is(err, fs.ErrNotExist) {
-				first = err
-			}
-			if !errors.Is(err, fs.ErrNotExist) { // the other file would hide that this one is corrupt
-				break
+		name := path.Join(c.String("path"), part+"-"+kind)
+		t, err := read(r.Files, ctx, name, one(parseIDX))
+		if errors.Is(err, fs.ErrNotExist) {
+			if packed, err2 := read(r.Files, ctx, name+".gz", one(parseIDX)); !errors.Is(err2, fs.ErrNotExist) {
+				t, name, err = packed, name+".gz", err2
 			}
 		}
-		return nil, "", first
+		if err == nil && (t.Dim() != dims || t.DType() != dtype.Uint8) {
+			err = fmt.Errorf("%s: %s of shape %s are not the %s of MNIST", name, t.DType(), startensor.Shape(t), kind)
+		}
+		return t, name, err
 	}
 	images, name, err := read1("images-idx3-ubyte", 3)
 	if err != nil {

@@ -100,13 +100,7 @@ func TestBombs(t *testing.T) {
 	if err := w.WriteHeader(&tar.Header{Name: "x.bin", Size: 1 << 50, Mode: 0o600}); err != nil {
 		t.Fatal(err)
 	}
-	run, err := os.ReadFile("testdata/a.parquet")
-	if err != nil {
-		t.Fatal(err)
-	}
-	run[12094] = 127 // column b is not optional any more: its levels are taken for indices, in very long runs
 	for name, content := range map[string][]byte{
-		"run.parquet":  run,
 		"bomb.csv.zst": bomb, "bomb.txt.zst": bomb, "bomb.jsonl.zst": bomb, "bomb.npy.zst": bomb, "bomb.safetensors.zst": bomb, "bomb.parquet": bomb,
 		// a frame that asks for a window of 2 GiB, and one whose content has a petabyte, in one piece
 		"window.txt.zst": []byte("\x28\xb5\x2f\xfd\x00\xa8\x01\x00\x00"), "single.txt.zst": append([]byte("\x28\xb5\x2f\xfd\xe0"), binary.LittleEndian.AppendUint64(nil, 1<<50)...),
@@ -136,7 +130,6 @@ func TestBombs(t *testing.T) {
 		`data.npy("bomb.npy.zst")`:                 "bomb.npy.zst: empty: " + cannot,
 		`data.safetensors("bomb.safetensors.zst")`: "bomb.safetensors.zst: empty: " + cannot,
 		`data.table("bomb.parquet")`:               "bomb.parquet: ",
-		`data.table("run.parquet")`:                "run.parquet: row group 0, column \"b\": byte 1401: a page of 301 values says that it has 942680150 indices into its dictionary",
 		`data.text("window.txt.zst")`:              "window.txt.zst: the zstd data is corrupt: window size",
 		`data.text("single.txt.zst")`:              "single.txt.zst: the zstd data is corrupt: decompressed size exceeds",
 		`stream("bomb.csv.zst")`:                   "bomb.csv.zst: byte 0: a line of more than 67108864 bytes",

@@ -3,6 +3,7 @@
 package data
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,6 +93,9 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 	if err != nil {
 		return nil, err
 	}
+	if delimiter == 0 && formatOf(path) == "tsv" {
+		delimiter = '\t'
+	}
 	if !c.IsNone("columns") || !c.IsNone("categories") || !c.IsNone("missing") {
 		f, err := featuresOf(c)
 		if err != nil {
@@ -100,33 +104,22 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 		if _, byNumber := c.Arg("label").(starlark.Int); byNumber {
 			return nil, errors.New("label: with columns, categories or missing, want the name of a column")
 		}
-		t, err := readTable(r.Files, ctx, c.Thread, path, csvFormat(path), table.Options{Delimiter: delimiter})
+		t, err := readTable(r.Files, ctx, c.Thread, path, "csv", table.Options{Delimiter: delimiter})
 		if err != nil {
 			return nil, err
 		}
 		return t.dataset(f)
-	}
-	if delimiter == 0 {
-		delimiter = map[string]rune{"csv": ',', "tsv": '\t'}[csvFormat(path)]
 	}
 	in, _, file, err := open(r.Files, path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	t, err := parseCSV(path, in, delimiter, c.Arg("label"), r.Files.Largest)
+	t, err := parseCSV(path, in, cmp.Or(delimiter, ','), c.Arg("label"), r.Files.Largest)
 	if err != nil {
 		return nil, err
 	}
 	return t.dataset(ctx, c.Thread)
-}
-
-// csvFormat is csv or tsv.
-func csvFormat(path string) string {
-	if formatOf(path) == "tsv" {
-		return "tsv"
-	}
-	return "csv"
 }
 
 // dataset makes a dataset from the table.

@@ -61,20 +61,25 @@ func freeze(it items) {
 }
 
 // Iterate goes through the samples in order.
-func (d *Dataset) Iterate() starlark.Iterator { return &sampleIterator{d: d} }
-
-type sampleIterator struct {
-	d *Dataset
-	i int
+func (d *Dataset) Iterate() starlark.Iterator {
+	return &iterator{len: d.Len, at: func(i int) (starlark.Value, error) { return d.sample(new(access), i) }, thread: d.thread}
 }
 
-func (it *sampleIterator) Next(p *starlark.Value) bool {
-	if it.i == it.d.Len() {
+// iterator goes through values that are made one by one.
+type iterator struct {
+	len    func() int
+	at     func(i int) (starlark.Value, error)
+	thread *starlark.Thread // is cancelled by an error
+	i      int
+}
+
+func (it *iterator) Next(p *starlark.Value) bool {
+	if it.i == it.len() {
 		return false
 	}
-	v, err := it.d.sample(new(access), it.i)
+	v, err := it.at(it.i)
 	if err != nil {
-		lang.Cancel(it.d.thread, err)
+		lang.Cancel(it.thread, err)
 		return false
 	}
 	*p = v
@@ -82,7 +87,7 @@ func (it *sampleIterator) Next(p *starlark.Value) bool {
 	return true
 }
 
-func (it *sampleIterator) Done() {}
+func (it *iterator) Done() {}
 
 // Get is ds[i].
 func (d *Dataset) Get(key starlark.Value) (starlark.Value, bool, error) {

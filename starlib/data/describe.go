@@ -126,7 +126,11 @@ func (d *Description) read(files *starlib.Files, name string) error {
 		if err != nil {
 			return err
 		}
-		d.table(t.Table)
+		fields := make([]table.Field, len(t.Columns))
+		for i, c := range t.Columns {
+			fields[i].Name = c.Name
+		}
+		d.table(t.Table, fields)
 		return nil
 	}
 	return d.text(files, name)
@@ -154,22 +158,23 @@ func (d *Description) columns(files *starlib.Files, name string) error {
 			return err
 		}
 	}
-	d.table(t)
-	for i, f := range fields {
-		if f.Refused {
-			d.Columns = slices.Insert(d.Columns, i, ColumnInfo{Name: f.Name, Type: f.Type + ", not supported"})
-			for k := range d.First {
-				d.First[k] = slices.Insert(d.First[k].([]any), i, any(nil))
-			}
-		}
-	}
+	d.table(t, fields)
 	return nil
 }
 
-func (d *Description) table(t *table.Table) {
+// table describes the fields of a file; the table lacks those that cannot be read.
+func (d *Description) table(t *table.Table, fields []table.Field) {
 	rows := int64(t.Rows)
 	d.Rows = &rows
-	for _, c := range t.Columns {
+	for range min(t.Rows, firstRows) {
+		d.First = append(d.First, make([]any, len(fields)))
+	}
+	for k, f := range fields {
+		c := t.Find(f.Name)
+		if c == nil {
+			d.Columns = append(d.Columns, ColumnInfo{Name: f.Name, Type: f.Type + ", not supported"})
+			continue
+		}
 		missing := 0
 		for i := range c.Len() {
 			if c.IsMissing(i) {
@@ -177,13 +182,9 @@ func (d *Description) table(t *table.Table) {
 			}
 		}
 		d.Columns = append(d.Columns, ColumnInfo{c.Name, c.Kind.String(), missing})
-	}
-	for i := range min(t.Rows, firstRows) {
-		row := make([]any, len(t.Columns))
-		for k, c := range t.Columns {
-			row[k] = shown(c.Cell(i))
+		for i, row := range d.First {
+			row.([]any)[k] = shown(c.Cell(i))
 		}
-		d.First = append(d.First, row)
 	}
 }
 

@@ -1,8 +1,10 @@
 package data
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -24,21 +26,14 @@ func categories(c *table.Column) []string {
 			seen[text(c.Cell(i))] = true
 		}
 	}
-	list := make([]string, 0, len(seen))
-	for s := range seen {
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(a, b string) int {
+	return slices.SortedFunc(maps.Keys(seen), func(a, b string) int {
+		var x, y float64
 		if c.Kind == table.Int || c.Kind == table.Float { // as numbers
-			x, _ := strconv.ParseFloat(a, 64)
-			y, _ := strconv.ParseFloat(b, 64)
-			if x != y {
-				return int(math.Copysign(1, x-y))
-			}
+			x, _ = strconv.ParseFloat(a, 64)
+			y, _ = strconv.ParseFloat(b, 64)
 		}
-		return strings.Compare(a, b)
+		return cmp.Or(cmp.Compare(x, y), strings.Compare(a, b))
 	})
-	return list
 }
 
 // text is a cell as a category's name.
@@ -115,7 +110,7 @@ type features struct {
 	label      string                    // "": none
 	columns    []string                  // nil: all but the label
 	categories map[string][]string       // of columns that are numbered by category; nil lists: those of the column, sorted
-	missing    starlark.Value            // None, a number, "mean" or "drop"; or nil, and
+	missing    starlark.Value            // None, a number, "mean" or "drop"
 	each       map[string]starlark.Value // the same for columns by name, or the category of missing cells
 }
 
@@ -152,7 +147,7 @@ func featuresOf(c *starlib.Call) (f features, err error) {
 	if !byColumn {
 		return f, fillable("missing", f.missing, false)
 	}
-	f.missing, f.each = nil, map[string]starlark.Value{}
+	f.missing, f.each = starlark.None, map[string]starlark.Value{}
 	for _, item := range d.Items() {
 		name, ok := starlark.AsString(item[0])
 		if !ok {
@@ -183,13 +178,10 @@ func fillable(what string, v starlark.Value, category bool) error {
 
 // missingIn says what happens to the missing cells of a column.
 func (f *features) missingIn(name string) starlark.Value {
-	if f.missing != nil {
-		return f.missing
-	}
 	if v := f.each[name]; v != nil {
 		return v
 	}
-	return starlark.None
+	return f.missing
 }
 
 // unknown is the category that missing cells of a column belong to, if there is one.
@@ -269,14 +261,11 @@ func (t *Table) samples(f features) (*Dataset, error) {
 	if f.label != "" {
 		names = append(slices.Clone(names), f.label)
 	}
-	for name := range f.categories {
-		if !slices.Contains(names, name) {
-			return nil, fmt.Errorf("categories: column %q is neither among the columns nor the label", shorten(name))
-		}
-	}
-	for name := range f.each {
-		if !slices.Contains(names, name) {
-			return nil, fmt.Errorf("missing: column %q is neither among the columns nor the label", shorten(name))
+	for what, named := range map[string][]string{"categories": slices.Collect(maps.Keys(f.categories)), "missing": slices.Collect(maps.Keys(f.each))} {
+		for _, name := range named {
+			if !slices.Contains(names, name) {
+				return nil, fmt.Errorf("%s: column %q is neither among the columns nor the label", what, shorten(name))
+			}
 		}
 	}
 	cells := make([][]float64, len(names))

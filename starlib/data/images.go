@@ -36,28 +36,25 @@ func (im *images) Len() int { return len(im.names) }
 func (im *images) labels() starlark.Indexable { return im.y }
 
 // read decodes and transforms one picture. It may run on any thread.
-func (im *images) read(epoch, i int) (*picture.Picture, func(), error) {
-	p, report, err := readPicture(im.files, im.names[i], im.mode)
-	if err == nil && im.transform != nil {
+func (im *images) read(epoch, i int) (r result) {
+	r.picture, r.report, r.err = readPicture(im.files, im.names[i], im.mode)
+	if r.err == nil && im.transform != nil {
 		g := random.New(nil, im.seed, random.SampleTransform, uint64(epoch), uint64(i)).Stream
-		if p, err = im.transform.apply(p, g); err != nil {
-			err = fmt.Errorf("%s: %w", im.names[i], err)
+		if r.picture, r.err = im.transform.apply(r.picture, g); r.err != nil {
+			r.err = fmt.Errorf("%s: %w", im.names[i], r.err)
 		}
 	}
-	return p, report, err
+	return r
 }
 
 func (im *images) sample(a *access, i int) (starlark.Value, error) {
-	p, report, err := a.take(im, i)
-	if err != nil {
-		return nil, err
+	r := a.take(im, i)
+	if r.err != nil {
+		return nil, r.err
 	}
-	report()
-	x, err := pictureTensor(im.ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	return starlark.Tuple{x, im.y[i]}, nil
+	r.report()
+	x, err := pictureTensor(im.ctx, r.picture)
+	return starlark.Tuple{x, im.y[i]}, err
 }
 
 func readPicture(files *starlib.Files, name string, mode picture.Mode) (*picture.Picture, func(), error) {
@@ -416,13 +413,8 @@ func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlar
 	im.transform, _ = c.Arg("transform").(*transform)
 	for _, name := range names {
 		class, _, ok := strings.Cut(name, "/")
-		switch strings.ToLower(path.Ext(name)) {
-		case ".png", ".jpg", ".jpeg":
-		default:
-			continue
-		}
-		if !ok {
-			continue // next to the folders
+		if !ok || !isPicture(strings.ToLower(path.Base(name))) {
+			continue // next to the folders, or something else
 		}
 		if len(im.classes) == 0 || im.classes[len(im.classes)-1] != class { // the names are sorted
 			im.classes = append(im.classes, class)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -57,68 +58,56 @@ func parseNPYHeader(text string) (*array, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the header is corrupt: %q", shorten(text))
 	}
-	a := new(array)
-	want := map[string]func(syntax.Expr) bool{
-		"descr":         a.setType,
-		"fortran_order": a.setOrder,
-		"shape":         a.setShape,
-	}
 	dict, _ := expr.(*syntax.DictExpr)
 	if dict == nil {
 		return nil, fmt.Errorf("the header is not a dict: %q", shorten(text))
 	}
+	a := new(array)
+	missing := []string{"descr", "fortran_order", "shape"}
 	for _, e := range dict.List {
 		entry := e.(*syntax.DictEntry)
 		name, _ := literal(entry.Key).(string)
-		set := want[name]
-		if set == nil {
+		i := slices.Index(missing, name)
+		if i < 0 {
 			return nil, fmt.Errorf("the header has an unknown or repeated key %q", shorten(name))
 		}
-		delete(want, name)
-		if !set(entry.Value) {
+		missing = slices.Delete(missing, i, i+1)
+		ok := false
+		switch name {
+		case "descr": // such as <f4: byte order, kind, bytes
+			if code, _ := literal(entry.Value).(string); len(code) == 3 && strings.Contains("<>|=", code[:1]) && code[1:] != "bf" {
+				a.kind, ok = elements[code[1:]]
+				a.swapped = code[0] == '>'
+			}
+		case "fortran_order":
+			ident, _ := entry.Value.(*syntax.Ident)
+			ok = ident != nil && (ident.Name == "True" || ident.Name == "False")
+			a.columns = ok && ident.Name == "True"
+		case "shape":
+			a.shape, ok = shapeOf(entry.Value)
+		}
+		if !ok {
 			return nil, fmt.Errorf("the header's %s is not that of an array of plain numbers: %q", name, shorten(text))
 		}
 	}
-	for name := range want {
-		return nil, fmt.Errorf("the header lacks the key %q", name)
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("the header lacks the key %q", missing[0])
 	}
 	return a, nil
 }
 
-// setType reads a type such as <f4: byte order, kind, bytes.
-func (a *array) setType(e syntax.Expr) bool {
-	code, _ := literal(e).(string)
-	if len(code) != 3 || !strings.Contains("<>|=", code[:1]) {
-		return false
-	}
-	var ok bool
-	a.kind, ok = elements[code[1:]]
-	a.swapped = code[0] == '>'
-	return ok && code[1:] != "bf"
-}
-
-func (a *array) setOrder(e syntax.Expr) bool {
-	ident, ok := e.(*syntax.Ident)
-	a.columns = ok && ident.Name == "True"
-	return ok && (a.columns || ident.Name == "False")
-}
-
-func (a *array) setShape(e syntax.Expr) bool {
+// shapeOf reads a tuple of integers.
+func shapeOf(e syntax.Expr) (shape []int, ok bool) {
 	if p, ok := e.(*syntax.ParenExpr); ok {
 		e = p.X
 	}
 	tuple, ok := e.(*syntax.TupleExpr)
-	if !ok {
-		return false
+	for i := 0; ok && i < len(tuple.List); i++ {
+		var n int64
+		n, ok = literal(tuple.List[i]).(int64)
+		shape = append(shape, int(n))
 	}
-	for _, e := range tuple.List {
-		n, ok := literal(e).(int64)
-		if !ok {
-			return false
-		}
-		a.shape = append(a.shape, int(n))
-	}
-	return true
+	return shape, ok
 }
 
 func literal(e syntax.Expr) any {

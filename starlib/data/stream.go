@@ -3,6 +3,7 @@ package data
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"go.starlark.net/starlark"
+	"golang.org/x/sync/semaphore"
 
 	"drun/starlib"
 	"drun/starlib/data/table"
@@ -81,9 +83,10 @@ type reading struct {
 	order      []int // of the files in this epoch
 	rank, size int
 	chunks     chan *chunk
-	slots      chan struct{}
-	room       chan struct{} // one slot per chunkBytes in the queue
-	stopped    chan struct{}
+	slots      chan struct{}       // one for each thread
+	room       *semaphore.Weighted // bytes in the queue
+	ctx        context.Context     // ends when nobody takes more chunks
+	cancel     context.CancelFunc
 }
 
 // read starts reading at a mark, and parses on this many threads.
@@ -92,25 +95,24 @@ func (s *Stream) read(order []int, from mark, rank, size, threads int) *reading 
 	if s.format == "tar" { // chunks of one sample
 		ahead = 64
 	}
-	r := &reading{s: s, order: order, rank: rank, size: size, chunks: make(chan *chunk, ahead), stopped: make(chan struct{}),
-		slots: make(chan struct{}, threads), room: make(chan struct{}, maxAhead/chunkBytes)}
+	r := &reading{s: s, order: order, rank: rank, size: size, chunks: make(chan *chunk, ahead),
+		slots: make(chan struct{}, threads), room: semaphore.NewWeighted(maxAhead)}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(r.chunks)
-		next := from
-		for next.file < int64(len(order)) {
-			end, err := r.file(next)
-			if err != nil {
+		for next := from; next.file < int64(len(order)); next = (mark{next.file + 1, 0, next.number}) {
+			var err error
+			if next, err = r.file(next); err != nil {
 				_ = r.send(&chunk{err: err})
 				return
 			}
-			next = mark{next.file + 1, 0, end.number}
 		}
 	}()
 	return r
 }
 
 func (r *reading) stop() {
-	close(r.stopped)
+	r.cancel()
 	for range r.chunks { // until the reader has seen it
 	}
 }
@@ -118,34 +120,25 @@ func (r *reading) stop() {
 // take returns the next chunk, parsed; false after the last.
 func (r *reading) take() (*chunk, bool) {
 	c, ok := <-r.chunks
-	if !ok {
-		return nil, false
+	if ok {
+		<-c.done
+		r.room.Release(c.room())
 	}
-	<-c.done
-	for range c.places() {
-		<-r.room
-	}
-	return c, true
+	return c, ok
 }
 
-func (c *chunk) places() int { return min(c.size, maxAhead) / chunkBytes }
-
-var errStopped = errors.New("nobody takes more chunks")
+func (c *chunk) room() int64 { return int64(min(c.size, maxAhead)) }
 
 // send parses a chunk on its own thread, and queues it.
 func (r *reading) send(c *chunk) error {
 	c.done = make(chan struct{})
-	for range c.places() {
-		select {
-		case r.room <- struct{}{}:
-		case <-r.stopped:
-			return errStopped
-		}
+	if err := r.room.Acquire(r.ctx, c.room()); err != nil {
+		return err
 	}
 	select {
 	case r.slots <- struct{}{}:
-	case <-r.stopped:
-		return errStopped
+	case <-r.ctx.Done():
+		return r.ctx.Err()
 	}
 	go func() {
 		defer close(c.done)
@@ -157,8 +150,8 @@ func (r *reading) send(c *chunk) error {
 	select {
 	case r.chunks <- c:
 		return nil
-	case <-r.stopped:
-		return errStopped
+	case <-r.ctx.Done():
+		return r.ctx.Err()
 	}
 }
 
@@ -194,7 +187,7 @@ func (r *reading) file(from mark) (mark, error) {
 		if begin == 0 {
 			text = bytes.TrimPrefix(text, []byte("\ufeff"))
 		}
-		if len(text) > 0 && !(begin == 0 && r.s.format == "csv" && r.s.header(text) != nil) {
+		if len(text) > 0 && !(begin == 0 && r.s.format == "csv" && r.s.isHeader(text)) {
 			if int(number%int64(r.size)) == r.rank {
 				c.raw = append(c.raw, bytes.Clone(text))
 				c.records = append(c.records, record{mark: mark{from.file, begin, number}})
@@ -242,16 +235,10 @@ func (s *Stream) open(name string, offset int64) (io.Reader, *starlib.File, erro
 	return in, f, nil
 }
 
-// header returns the names in a CSV line without numbers.
-func (s *Stream) header(line []byte) []string {
+// isHeader reports whether a CSV line holds names.
+func (s *Stream) isHeader(line []byte) bool {
 	fields, err := s.split(line)
-	if err != nil || !isHeader(fields) {
-		return nil
-	}
-	for i := range fields {
-		fields[i] = strings.TrimSpace(fields[i])
-	}
-	return fields
+	return err == nil && isHeader(fields)
 }
 
 func (s *Stream) split(line []byte) ([]string, error) {
@@ -311,9 +298,17 @@ func (s *Stream) shape(name string) (width, label int, err error) {
 }
 
 func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
+	fields := strings.SplitSeq(textOf(raw), string(rune(s.comma)))
+	if bytes.IndexByte(raw, '"') >= 0 {
+		list, err := s.split(raw)
+		if err != nil {
+			return err
+		}
+		fields = slices.Values(list)
+	}
 	r.x = make([]float32, 0, width)
 	column := 0
-	add := func(field string) error {
+	for field := range fields {
 		c, err := parseCell(field, column, label)
 		switch {
 		case err != nil:
@@ -326,26 +321,6 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 			r.x = append(r.x, float32(c.value))
 		}
 		column++
-		return nil
-	}
-	if bytes.IndexByte(raw, '"') >= 0 {
-		fields, err := s.split(raw)
-		if err != nil {
-			return err
-		}
-		for _, field := range fields {
-			if err := add(field); err != nil {
-				return err
-			}
-		}
-	} else {
-		for rest, more := textOf(raw), true; more; {
-			var field string
-			field, rest, more = strings.Cut(rest, string(rune(s.comma)))
-			if err := add(field); err != nil {
-				return err
-			}
-		}
 	}
 	if column != width {
 		return fmt.Errorf("the line has %d columns, but the first has %d", column, width)
@@ -371,15 +346,17 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		return nil, fmt.Errorf("buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
 	}
 	for _, name := range s.names {
-		format := map[string]string{"csv": "csv", "tsv": "csv", "jsonl": "jsonl", "tar": "tar", "text": "text", "tgz": "tar", "parquet": "parquet", "arrow": "arrow"}[formatOf(name)]
-		if isText(name) {
+		format := formatOf(name)
+		switch {
+		case isText(name):
 			format = "text"
+		case format == "tgz":
+			format = "tar"
+		case format == "tsv":
+			format, s.comma = "csv", '\t'
 		}
 		if !c.IsNone("format") {
 			format = c.String("format")
-		}
-		if formatOf(name) == "tsv" {
-			s.comma = '\t'
 		}
 		if s.format != "" && format != s.format {
 			return nil, fmt.Errorf("%s: a stream has files of one format, and %s is %s", name, s.names[0], s.format)

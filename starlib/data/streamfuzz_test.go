@@ -125,6 +125,15 @@ func takeAll(t *testing.T, r *reading, samples int) {
 	}
 }
 
+// hasRoom reports whether so many more bytes may wait in the queue.
+func (r *reading) hasRoom(size int64) bool {
+	ok := r.room.TryAcquire(size)
+	if ok {
+		r.room.Release(size)
+	}
+	return ok
+}
+
 // Large samples wait in their file, not all in memory: while nobody takes them, those of maxAhead bytes are read.
 func TestLargeSamplesWaitInTheirFile(t *testing.T) {
 	dir := t.TempDir()
@@ -147,7 +156,7 @@ func TestLargeSamplesWaitInTheirFile(t *testing.T) {
 	}
 	file.Close()
 	r := readingTar(t, dir)
-	for begin := time.Now(); len(r.room) < cap(r.room) && len(r.chunks) <= maxAhead/size; time.Sleep(time.Millisecond) {
+	for begin := time.Now(); r.hasRoom(size) && len(r.chunks) <= maxAhead/size; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > time.Minute {
 			t.Fatal("nothing is read ahead")
 		}
@@ -178,13 +187,13 @@ func TestLargePicturesWaitInTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := readingTar(t, dir)
-	const places = (3 * side * side) / chunkBytes // of one picture
-	for begin := time.Now(); len(r.room) <= cap(r.room)-places && len(r.chunks) <= cap(r.room)/places; time.Sleep(time.Millisecond) {
+	const size = 3 * side * side // of one picture
+	for begin := time.Now(); r.hasRoom(size) && len(r.chunks) <= maxAhead/size; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > time.Minute {
 			t.Fatalf("%d pictures are read ahead", len(r.chunks))
 		}
 	}
-	if n := len(r.chunks); n > cap(r.room)/places {
+	if n := len(r.chunks); n > maxAhead/size {
 		t.Errorf("%d pictures of 12 MB wait in memory", n)
 	}
 	takeAll(t, r, samples)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 
 	"go.starlark.net/starlark"
@@ -70,57 +69,38 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 	return p, nil
 }
 
-// fetch rereads records that a checkpoint names.
+// fetch rereads records that a checkpoint names, with those between them: in a compressed file and in a file of columns
+// there is no other way, and in the others they are close to each other.
 func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
+	sorted := upTo(len(marks))
+	slices.SortFunc(sorted, func(a, b int) int { return marks[a].compare(marks[b]) })
 	out := make([]record, len(marks))
-	left := upTo(len(marks))
-	slices.SortFunc(left, func(a, b int) int {
-		return cmp.Or(cmp.Compare(marks[a].file, marks[b].file), cmp.Compare(marks[a].number, marks[b].number))
-	})
-	for len(left) > 0 {
-		n, err := s.fetchNear(order, marks, left, out)
-		if err != nil {
-			return nil, err
+	r := s.read(order, marks[sorted[0]], 0, 1, 1)
+	defer r.stop()
+	for len(sorted) > 0 {
+		c, ok := r.take()
+		if !ok {
+			return nil, errors.New("the files end before them: they have changed since the checkpoint")
 		}
-		left = left[n:]
+		if c.err != nil {
+			return nil, c.err
+		}
+		for k := range c.records {
+			if len(sorted) > 0 && c.records[k].mark == marks[sorted[0]] {
+				out[sorted[0]] = c.records[k]
+				sorted = sorted[1:]
+			}
+		}
+		if len(sorted) > 0 && marks[sorted[0]].compare(c.next) < 0 {
+			return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
+		}
 	}
 	return out, nil
 }
 
-// fetchNear rereads the first of the records that are left, and those close to it, in one go: so are all in a compressed
-// file, which cannot be skipped through, and in a file of columns, where seeking to a row means reading those before it
-// in its batch.
-func (s *Stream) fetchNear(order []int, marks []mark, left []int, out []record) (n int, err error) {
-	const close = 4096
-	r := s.read(order, marks[left[0]], 0, 1, 1)
-	defer r.stop()
-	packed := table.IsColumns(s.format) || slices.Contains([]string{".gz", ".zst", ".tgz"}, path.Ext(s.names[order[marks[left[0]].file]]))
-	for {
-		c, ok := r.take()
-		if !ok {
-			return 0, errors.New("the files end before them: they have changed since the checkpoint")
-		}
-		if c.err != nil {
-			return 0, c.err
-		}
-		for k := range c.records {
-			if n < len(left) && c.records[k].mark == marks[left[n]] {
-				out[left[n]] = c.records[k]
-				n++
-			}
-		}
-		if n == len(left) {
-			return n, nil
-		}
-		want := marks[left[n]]
-		far := want.file != c.next.file || !packed && want.number > c.next.number+close
-		if want.number < c.next.number || far && n == 0 {
-			return 0, errors.New("they are not where they were: the files have changed since the checkpoint")
-		}
-		if far {
-			return n, nil
-		}
-	}
+// compare says which of two records comes first.
+func (m mark) compare(other mark) int {
+	return cmp.Or(cmp.Compare(m.file, other.file), cmp.Compare(m.number, other.number))
 }
 
 // pull reads the next record of this rank into pending; false at the end.
@@ -347,31 +327,30 @@ func (pos *streamPosition) pack() starlark.Bytes {
 }
 
 func unpackPosition(b starlark.Bytes) (pos streamPosition, err error) {
+	corrupt := errors.New("a stream's position is corrupt")
 	in := []byte(b)
 	var numbers []int64
 	for len(in) > 0 {
 		v, n := binary.Varint(in)
 		if n <= 0 {
-			return pos, errors.New("a stream's position is corrupt")
+			return pos, corrupt
 		}
 		numbers, in = append(numbers, v), in[n:]
 	}
 	if len(numbers) < 5 || (len(numbers)-2)%3 != 0 {
-		return pos, errors.New("a stream's position is corrupt")
+		return pos, corrupt
 	}
 	pos.given, pos.skip = numbers[0], numbers[1]
+	var marks []mark
 	at := mark{}
-	for i := 2; i < len(numbers); i += 3 {
-		at = mark{at.file + numbers[i], at.offset + numbers[i+1], at.number + numbers[i+2]}
+	for d := range slices.Chunk(numbers[2:], 3) {
+		at = mark{at.file + d[0], at.offset + d[1], at.number + d[2]}
 		if at.file < 0 || at.offset < 0 || at.number < 0 {
-			return pos, errors.New("a stream's position is corrupt")
+			return pos, corrupt
 		}
-		if i == 2 {
-			pos.next = at
-		} else {
-			pos.waiting = append(pos.waiting, at)
-		}
+		marks = append(marks, at)
 	}
+	pos.next, pos.waiting = marks[0], marks[1:]
 	return pos, nil
 }
 
@@ -416,18 +395,14 @@ func (p *pass) values(list []record) (starlark.Value, error) {
 }
 
 func (s *Stream) labels(ctx *tensor.Context, list []record) (*tensor.Tensor, error) {
-	if s.whole {
-		y := make([]int64, len(list))
-		for i := range list {
-			y[i] = list[i].class
-		}
-		return tensor.FromInts(ctx, y, []int{len(y)}, dtype.Int64)
-	}
-	y := make([]float64, len(list))
+	classes, numbers := make([]int64, len(list)), make([]float64, len(list))
 	for i := range list {
-		y[i] = list[i].y
+		classes[i], numbers[i] = list[i].class, list[i].y
 	}
-	return tensor.FromFloats(ctx, y, []int{len(y)}, dtype.Float32)
+	if s.whole {
+		return tensor.FromInts(ctx, classes, []int{len(list)}, dtype.Int64)
+	}
+	return tensor.FromFloats(ctx, numbers, []int{len(list)}, dtype.Float32)
 }
 
 // sample is a record as a recipe sees it.

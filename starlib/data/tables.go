@@ -41,27 +41,15 @@ func (t *Table) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Table
 func (t *Table) Len() int { return t.Rows }
 
 // Iterate goes through the rows, each a dict.
-func (t *Table) Iterate() starlark.Iterator { return &rowIterator{t: t} }
-
-type rowIterator struct {
-	t *Table
-	i int
+func (t *Table) Iterate() starlark.Iterator {
+	return &iterator{len: t.Len, thread: t.thread, at: func(i int) (starlark.Value, error) {
+		row := make(table.Object, len(t.Columns))
+		for k, c := range t.Columns {
+			row[k] = table.Member{Name: c.Name, Value: c.Cell(i)}
+		}
+		return plainValue(row), nil
+	}}
 }
-
-func (it *rowIterator) Next(p *starlark.Value) bool {
-	if it.i == it.t.Rows {
-		return false
-	}
-	row := starlark.NewDict(len(it.t.Columns))
-	for _, c := range it.t.Columns {
-		_ = row.SetKey(starlark.String(c.Name), plainValue(c.Cell(it.i)))
-	}
-	*p = row
-	it.i++
-	return true
-}
-
-func (it *rowIterator) Done() {}
 
 // plainValue is a cell as a recipe's value.
 func plainValue(v any) starlark.Value {
@@ -193,6 +181,40 @@ func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Threa
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return t, nil
+}
+
+// withColumns opens a file of columns (Parquet, Arrow) for a function.
+func withColumns(files *starlib.Files, name, format string, columns []string, use func(r *table.Reader, f *starlib.File) error) error {
+	f, err := files.OpenQuietly(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	in, packed, err := unpack(f)
+	var r *table.Reader
+	if err == nil {
+		r, err = table.OpenColumns(format, f, in, packed, columns)
+	}
+	if err == nil {
+		defer r.Close()
+		err = use(r, f)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// readColumns reads a file of columns.
+func readColumns(files *starlib.Files, name, format string, o table.Options) (t *table.Table, err error) {
+	err = withColumns(files, name, format, o.Columns, func(r *table.Reader, f *starlib.File) error {
+		if t, err = table.ReadColumns(r, o.Largest); err == nil {
+			err = f.Finish()
+		}
+		f.Report()
+		return err
+	})
+	return t, err
 }
 
 // tables are the builtins that read columns.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 
@@ -45,15 +46,13 @@ func (g *Group) sameHash(ctx *collective.WaitLimit, h uint64, at collective.Orig
 
 // gatherTexts returns all ranks' texts on every rank, and whether their keys are equal.
 func (g *Group) gatherTexts(ctx *collective.WaitLimit, key []byte, text func() string, at collective.Origin) (texts []string, equal bool, err error) {
+	defer try.Caught(&err)
 	if text == nil {
 		text = func() string { return string(key) }
 	}
 	const digits = 16
 	own := fmt.Appendf(nil, "%016x%s\x00%s", fnv(key), at.Pos, text())
-	all, err := g.gatherBytes(ctx, own, everyone, at)
-	if err != nil {
-		return nil, false, err
-	}
+	all := try.To(g.gatherBytes(ctx, own, everyone, at))
 	texts, g.places, equal = make([]string, len(all)), make([]string, len(all)), true
 	for r, said := range all {
 		equal = equal && bytes.Equal(said[:digits], own[:digits])

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -35,15 +36,13 @@ func operandOf(v starlark.Value) (*operand, error) {
 // noDims is the shape of a number.
 var noDims = []int{}
 
-func (o *operand) set(v starlark.Value) error {
+func (o *operand) set(v starlark.Value) (err error) {
+	defer try.Caught(&err)
 	o.value, o.t, o.data, o.shape = v, nil, nil, noDims
 	switch v := v.(type) {
 	case *startensor.Value:
 		o.t = v.Tensor()
-		data, err := tensor.Contiguous(o.t)
-		if err != nil {
-			return err
-		}
+		data := try.To(tensor.Contiguous(o.t))
 		o.data, o.shape = data, o.t.Shape()
 		o.buf = bufferOf(data)
 	case starlark.Float:
@@ -136,16 +135,14 @@ func bufferOf(t *tensor.Tensor) collective.Buffer {
 
 // writeRaw sets a tensor's elements from bytes in row-major order. It is not
 // recorded in the graph.
-func writeRaw(t *tensor.Tensor, raw []byte) error {
+func writeRaw(t *tensor.Tensor, raw []byte) (err error) {
+	defer try.Caught(&err)
 	if b := t.Bytes(); b != nil {
 		copy(b, raw)
 		t.Touched()
 		return nil
 	}
-	src, err := tensor.FromBytes(t.Context(), raw, t.Shape(), t.DType())
-	if err != nil {
-		return err
-	}
+	src := try.To(tensor.FromBytes(t.Context(), raw, t.Shape(), t.DType()))
 	return tensor.CopyInto(t.Detach(), src)
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -50,12 +51,10 @@ func collectives(w *World) []*starlib.Def {
 	}
 }
 
-func barrier(w *World, c *starlib.Call) (starlark.Value, error) {
+func barrier(w *World, c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	g := starlib.Must(w.anyGroup(c))
-	ctx, err := w.until(c)
-	if err != nil {
-		return nil, err
-	}
+	ctx := try.To(w.until(c))
 	return nil, g.do(ctx, collective.NewBarrier(), origin(c))
 }
 
@@ -80,24 +79,21 @@ func divisible(x starlark.Value, op string) (starlark.Value, error) {
 	return x, nil
 }
 
-func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	x := c.Arg("t")
 	in, graph := recorded(x)
 	if graph {
 		x = starlib.Must(clone(in))
 	} else if in != nil {
-		if err := writable(in); err != nil {
-			return nil, err
-		}
+		try.Ok(writable(in))
 	}
 	async := c.Bool("async_op")
 	o := &g.operand
 	if async || graph { // it outlives this call
 		o = new(operand)
 	}
-	if err := o.set(starlib.Must(divisible(x, c.String("op")))); err != nil {
-		return nil, err
-	}
+	try.Ok(o.set(starlib.Must(divisible(x, c.String("op")))))
 	op := starlib.Must(reduction(c.String("op"), o))
 	o.widen(op, g)
 	if graph && op != dtype.Sum && op != dtype.Avg {
@@ -118,11 +114,9 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 }
 
 // reduced is all_reduce of a tensor into a new tensor.
-func reduced(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op dtype.ReduceOp, at collective.Origin) (*tensor.Tensor, error) {
-	out, err := tensor.Clone(t)
-	if err != nil {
-		return nil, err
-	}
+func reduced(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op dtype.ReduceOp, at collective.Origin) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	out := try.To(tensor.Clone(t))
 	call := collective.NewAllReduce(bufferOf(out), op)
 	call.Shape = out.Shape()
 	return out, g.do(ctx, call, at)
@@ -167,16 +161,12 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 }
 
 // reducedAt is the sum of a gradient on one rank, zeros on the others.
-func reducedAt(g *Group, grad *tensor.Tensor, root int, at collective.Origin) (*tensor.Tensor, error) {
-	out, err := tensor.Clone(grad)
-	if err != nil {
-		return nil, err
-	}
+func reducedAt(g *Group, grad *tensor.Tensor, root int, at collective.Origin) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	out := try.To(tensor.Clone(grad))
 	call := collective.NewReduce(bufferOf(out), bufferOf(out), dtype.Sum, root)
 	call.Shape = out.Shape()
-	if err := g.do(g.world.within, call, at); err != nil {
-		return nil, err
-	}
+	try.Ok(g.do(g.world.within, call, at))
 	if g.own != root {
 		clear(out.Bytes())
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"
@@ -56,7 +57,8 @@ func (d *dataParallel) String() string {
 	return fmt.Sprintf("%s in %d parts", d.Model, d.parts)
 }
 
-func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	rows, err := rowsOf(args, kwargs)
 	if err != nil {
 		return nil, fmt.Errorf("DataParallel: %w", err)
@@ -66,10 +68,7 @@ func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple
 	}
 	before := make([][]byte, len(d.buffers))
 	for i, t := range d.buffers {
-		data, err := tensor.Contiguous(t.Detach())
-		if err != nil {
-			return nil, err
-		}
+		data := try.To(tensor.Contiguous(t.Detach()))
 		before[i] = bytes.Clone(data.Bytes())
 	}
 	outs := make([]starlark.Value, min(d.parts, rows))
@@ -79,9 +78,7 @@ func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple
 		if err != nil {
 			return nil, fmt.Errorf("DataParallel: %w", err)
 		}
-		if outs[part], err = d.Model.CallInternal(thread, ownArgs, ownKwargs); err != nil {
-			return nil, err
-		}
+		outs[part] = try.To(d.Model.CallInternal(thread, ownArgs, ownKwargs))
 		for i, t := range d.buffers {
 			data, err := tensor.Contiguous(t.Detach())
 			if err == nil && part > 0 && !bytes.Equal(data.Bytes(), before[i]) {
@@ -139,32 +136,27 @@ func rowsOf(args starlark.Tuple, kwargs []starlark.Tuple) (rows int, err error) 
 	return rows, nil
 }
 
-func cut(args starlark.Tuple, kwargs []starlark.Tuple, start, n int) (starlark.Tuple, []starlark.Tuple, error) {
+func cut(args starlark.Tuple, kwargs []starlark.Tuple, start, n int) (_ starlark.Tuple, _ []starlark.Tuple, err error) {
+	defer try.Caught(&err)
 	one := func(v starlark.Value) (starlark.Value, error) {
 		if t := batched(v); t != nil {
 			return startensor.Result(tensor.Narrow(t, 0, start, n))
 		}
 		return v, nil
 	}
-	var err error
 	args, kwargs = slices.Clone(args), slices.Clone(kwargs)
 	for i := range args {
-		if args[i], err = one(args[i]); err != nil {
-			return nil, nil, err
-		}
+		args[i] = try.To(one(args[i]))
 	}
 	for i, kv := range kwargs {
-		v, err := one(kv[1])
-		if err != nil {
-			return nil, nil, err
-		}
-		kwargs[i] = starlark.Tuple{kv[0], v}
+		kwargs[i] = starlark.Tuple{kv[0], try.To(one(kv[1]))}
 	}
 	return args, kwargs, nil
 }
 
 // join puts the results of the parts together.
-func join(outs []starlark.Value) (starlark.Value, error) {
+func join(outs []starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	switch first := outs[0].(type) {
 	case *startensor.Value:
 		ts := make([]*tensor.Tensor, len(outs))
@@ -175,10 +167,7 @@ func join(outs []starlark.Value) (starlark.Value, error) {
 			}
 			ts[i] = v.Tensor()
 			if ts[i].Dim() == 0 {
-				var err error
-				if ts[i], err = tensor.View(ts[i], []int{1}); err != nil {
-					return nil, err
-				}
+				ts[i] = try.To(tensor.View(ts[i], []int{1}))
 			}
 		}
 		return startensor.Result(tensor.Cat(ts, 0))
@@ -193,10 +182,7 @@ func join(outs []starlark.Value) (starlark.Value, error) {
 				}
 				same[i] = t[k]
 			}
-			var err error
-			if joined[k], err = join(same); err != nil {
-				return nil, err
-			}
+			joined[k] = try.To(join(same))
 		}
 		return joined, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/nn"
@@ -204,14 +205,12 @@ func (d *ddp) origin() collective.Origin {
 }
 
 // start starts averaging a bucket's gradients.
-func (d *ddp) start(b *bucket) error {
+func (d *ddp) start(b *bucket) (err error) {
+	defer try.Caught(&err)
 	grads := make([]*tensor.Tensor, len(b.params))
 	for i, p := range b.params {
 		own := p.Grad()
-		data, err := tensor.Contiguous(own)
-		if err != nil {
-			return err
-		}
+		data := try.To(tensor.Contiguous(own))
 		if grads[i] = data; data != own {
 			b.copied = append(b.copied, [2]*tensor.Tensor{own, data})
 		}
@@ -222,10 +221,7 @@ func (d *ddp) start(b *bucket) error {
 		call := collective.NewAllReduce(bufferOf(t), dtype.Avg)
 		call.Async, call.Limit = true, d.ctx.Limit
 		call.Origin = at
-		work, err := d.g.comm.Start(&call)
-		if err != nil {
-			return err
-		}
+		work := try.To(d.g.comm.Start(&call))
 		b.works = append(b.works, work)
 	}
 	return nil
@@ -245,7 +241,8 @@ func (d *ddp) finish() error {
 	return nil
 }
 
-func (d *ddp) reduceRest() error {
+func (d *ddp) reduceRest() (err error) {
+	defer try.Caught(&err)
 	var unused []*tensor.Tensor
 	for _, b := range d.buckets[d.next:] {
 		for _, p := range b.params {
@@ -261,31 +258,23 @@ func (d *ddp) reduceRest() error {
 			}
 			unused = append(unused, p)
 		}
-		if err := d.start(b); err != nil {
-			return err
-		}
+		try.Ok(d.start(b))
 	}
 	for _, b := range d.buckets {
 		for _, work := range b.works {
-			if err := work.Wait(d.ctx); err != nil {
-				return err
-			}
+			try.Ok(work.Wait(d.ctx))
 		}
 		for _, p := range b.params {
 			p.Grad().Touched()
 		}
 		for _, c := range b.copied {
-			if err := writeRaw(c[0], c[1].Bytes()); err != nil {
-				return err
-			}
+			try.Ok(writeRaw(c[0], c[1].Bytes()))
 		}
 		b.ready, b.works, b.copied = 0, nil, nil
 	}
 	d.next, d.seen = 0, false
 	for _, p := range unused {
-		if err := p.SetGrad(nil); err != nil {
-			return err
-		}
+		try.Ok(p.SetGrad(nil))
 	}
 	if err := agreeOnGrads(d.g, d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
 		return err

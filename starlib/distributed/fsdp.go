@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -25,7 +26,8 @@ type fsdp struct {
 	seen   bool                              // this pass reached a unit
 }
 
-func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	shared, all := newReplica(g, c, ctx)
 	f := &fsdp{replica: shared, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{}}
 	for i, p := range f.params {
@@ -45,17 +47,11 @@ func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 	for _, u := range units {
 		key = fmt.Appendf(key, "|%s %d", u.Path, len(u.Params))
 	}
-	if err := g.agree(ctx, key, origin(c), "the ranks' models or units differ", func() string { return fmt.Sprintf("digest %x", fnv(key)) }); err != nil {
-		return nil, err
-	}
-	if err := exchangeable(all); err != nil {
-		return nil, err
-	}
+	try.Ok(g.agree(ctx, key, origin(c), "the ranks' models or units differ", func() string { return fmt.Sprintf("digest %x", fnv(key)) }))
+	try.Ok(exchangeable(all))
 	garbage := 0
 	for _, u := range units {
-		if err := f.divide(c, u); err != nil {
-			return nil, err
-		}
+		try.Ok(f.divide(c, u))
 		for _, p := range u.Params {
 			garbage += p.Len() * p.DType().Size()
 		}
@@ -219,21 +215,16 @@ var fsdpMethods = &starlib.Methods{
 	},
 }
 
-func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
+func (f *fsdp) whole(c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	out := new(starlark.Dict)
 	wanted := !c.Bool("rank0_only") || f.g.own == 0
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	for _, u := range f.units {
-		if err := u.gather(origin(c)); err != nil {
-			return nil, err
-		}
+		try.Ok(u.gather(origin(c)))
 		for _, p := range u.Params {
 			if wanted {
-				t, err := tensor.Clone(p.Detach())
-				if err != nil {
-					return nil, err
-				}
-				copies[p] = t
+				copies[p] = try.To(tensor.Clone(p.Detach()))
 			}
 		}
 		u.drop()
@@ -244,26 +235,19 @@ func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	for _, e := range f.Model.State() {
 		t := e.Value.(*startensor.Value).Tensor()
 		if copies[t] == nil {
-			var err error
-			if copies[t], err = tensor.Clone(t.Detach()); err != nil {
-				return nil, err
-			}
+			copies[t] = try.To(tensor.Clone(t.Detach()))
 		}
-		if err := out.SetKey(starlark.String(e.Name), (*startensor.Value)(copies[t])); err != nil {
-			return nil, err
-		}
+		try.Ok(out.SetKey(starlark.String(e.Name), (*startensor.Value)(copies[t])))
 	}
 	return out, nil
 }
 
 // load takes a whole state.
-func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
+func (f *fsdp) load(c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	for _, u := range f.units { // what the state does not have stays
 		for _, s := range u.sheets {
-			values, err := s.Fill()
-			if err != nil {
-				return nil, err
-			}
+			values := try.To(s.Fill())
 			from, to, _ := s.Bounds()
 			size := s.DType().Size()
 			s.Part(values.Bytes()[from*size : to*size])
@@ -289,7 +273,8 @@ func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 }
 
 // clip adds up the squares of the ranks' parts, in rank order.
-func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
+func (f *fsdp) clip(c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	limit := c.Float("max_norm")
 	if !(limit > 0) {
 		return nil, fmt.Errorf("max_norm = %v: want more than 0", limit)
@@ -298,14 +283,9 @@ func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 	for i, p := range f.params {
 		own[i] = f.own(p).(*startensor.Value).Tensor()
 	}
-	square, err := tensor.GradSquareSum(own)
-	if err != nil {
-		return nil, err
-	}
+	square := try.To(tensor.GradSquareSum(own))
 	sum := []float64{square}
-	if err := sumFloats(f.g, c, f.ctx, sum); err != nil {
-		return nil, err
-	}
+	try.Ok(sumFloats(f.g, c, f.ctx, sum))
 	norm := math.Sqrt(sum[0])
 	return starlark.Float(norm), tensor.ClipGrads(own, norm, limit)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/nn"
@@ -28,7 +29,8 @@ type unit struct {
 }
 
 // chooseUnits reads the argument units.
-func chooseUnits(c *starlib.Call, m *nn.Model) (map[*nn.Model]bool, error) {
+func chooseUnits(c *starlib.Call, m *nn.Model) (_ map[*nn.Model]bool, err error) {
+	defer try.Caught(&err)
 	chosen, parts := map[*nn.Model]bool{}, m.Parts()
 	switch arg := c.Arg("units").(type) {
 	case starlark.NoneType:
@@ -45,10 +47,7 @@ func chooseUnits(c *starlib.Call, m *nn.Model) (map[*nn.Model]bool, error) {
 		return nil, errors.New("units: want a list of modules, not one module")
 	case starlark.Callable:
 		for _, part := range parts[1:] {
-			v, err := starlark.Call(c.Thread, arg, starlark.Tuple{part}, nil)
-			if err != nil {
-				return nil, err
-			}
+			v := try.To(starlark.Call(c.Thread, arg, starlark.Tuple{part}, nil))
 			is, ok := v.(starlark.Bool)
 			if !ok {
 				return nil, fmt.Errorf("units: the function must return True or False, not %s", v.Type())
@@ -98,7 +97,8 @@ func unitsOfSize(m *nn.Model, least int, parts []*nn.Model, chosen map[*nn.Model
 }
 
 // divide gives the ranks their parts of a unit's parameters, with the first rank's values.
-func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) error {
+func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) (err error) {
+	defer try.Caught(&err)
 	u := &unit{Unit: of, of: f}
 	for _, d := range dtype.Types() {
 		var same []*tensor.Tensor
@@ -110,18 +110,10 @@ func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) error {
 		if len(same) == 0 {
 			continue
 		}
-		s, err := tensor.NewSheet(same, f.g.own, f.g.Size(), listText(f.g.ranks))
-		if err != nil {
-			return err
-		}
-		values, err := s.Fill()
-		if err != nil {
-			return err
-		}
+		s := try.To(tensor.NewSheet(same, f.g.own, f.g.Size(), listText(f.g.ranks)))
+		values := try.To(s.Fill())
 		if values.Len() > 0 {
-			if err := f.g.do(f.ctx, collective.NewBroadcast(bufferOf(values), 0), origin(c).In(collective.Step)); err != nil {
-				return err
-			}
+			try.Ok(f.g.do(f.ctx, collective.NewBroadcast(bufferOf(values), 0), origin(c).In(collective.Step)))
 		}
 		s.Take()
 		s.Drop()
@@ -145,15 +137,13 @@ func (u *unit) call(call collective.Call) collective.Call {
 }
 
 // gather puts the parameters together.
-func (u *unit) gather(at collective.Origin) error {
+func (u *unit) gather(at collective.Origin) (err error) {
+	defer try.Caught(&err)
 	for _, s := range u.sheets {
 		if s.Current() {
 			continue
 		}
-		values, err := s.Fill()
-		if err != nil {
-			return err
-		}
+		values := try.To(s.Fill())
 		from, to, each := s.Bounds()
 		part := u.of.world.memory.stage((to - from) * s.DType().Size())
 		s.Part(part)
@@ -162,9 +152,7 @@ func (u *unit) gather(at collective.Origin) error {
 		if s.Len() == 0 {
 			continue
 		}
-		if err := u.of.g.do(u.of.ctx, call, at.In(collective.Step)); err != nil {
-			return err
-		}
+		try.Ok(u.of.g.do(u.of.ctx, call, at.In(collective.Step)))
 	}
 	return nil
 }
@@ -294,28 +282,22 @@ func (u *unit) arrived() error {
 }
 
 // reduce averages the unit's gradients, and keeps this rank's part.
-func (u *unit) reduce() error {
+func (u *unit) reduce() (err error) {
+	defer try.Caught(&err)
 	f := u.of
 	for _, s := range u.sheets {
-		grads, err := s.Grads()
-		if err != nil {
-			return err
-		}
+		grads := try.To(s.Grads())
 		from, to, each := s.Bounds()
 		part := f.world.memory.stage((to - from) * s.DType().Size())
 		call := u.call(collective.NewReduceScatter(bufferOf(grads), collective.Buffer{DType: s.DType(), Data: part}, dtype.Avg))
 		call.Counts = uneven(partSizes(f.g, s.Len(), each))
 		if s.Len() > 0 {
-			if err := f.g.do(f.ctx, call, f.origin()); err != nil {
-				return err
-			}
+			try.Ok(f.g.do(f.ctx, call, f.origin()))
 		}
 		for _, p := range s.Params {
 			f.had[p] = f.had[p] || p.Grad() != nil
 		}
-		if err := s.Spread(part); err != nil {
-			return err
-		}
+		try.Ok(s.Spread(part))
 	}
 	return nil
 }

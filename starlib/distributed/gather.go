@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -82,14 +83,12 @@ func ragged(shape []int) []int {
 
 // gatherCounts returns the ranks' sizes of dimension 0 and, if their other dimensions agree, numbers of elements.
 func gatherCounts(g *Group, ctx *collective.WaitLimit, shape []int, dt dtype.Type, at collective.Origin) (first, counts []int, err error) {
+	defer try.Caught(&err)
 	own := 1
 	if len(shape) > 0 {
 		own = shape[0]
 	}
-	all, err := g.gatherSizes(ctx, int64(own), ragged(shape), dt, at)
-	if err != nil {
-		return nil, nil, err
-	}
+	all := try.To(g.gatherSizes(ctx, int64(own), ragged(shape), dt, at))
 	for _, n := range all {
 		first, counts = append(first, int(n)), append(counts, int(n)*rows(shape))
 	}
@@ -111,30 +110,23 @@ func newGather(send, recv collective.Buffer, dst int) collective.Call {
 }
 
 // gather makes a list of the ranks' x on rank dst; on the others it is empty.
-func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
+func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
 		values, err := gatherValues(g, c, ctx, c.Arg("x"), dst)
 		return starlark.NewList(values), err
 	}
 	o, at := starlib.Must(operandOf(v)), origin(c)
-	first, counts, err := gatherCounts(g, ctx, o.shape, o.buf.DType, at)
-	if err != nil {
-		return nil, err
-	}
+	first, counts := try.To2(gatherCounts(g, ctx, o.shape, o.buf.DType, at))
 	total := 0
 	if g.arrives(dst) {
 		total = collective.Total(counts)
 	}
-	flat, err := tensor.Empty(g.world.tensors, []int{total}, o.t.DType())
-	if err != nil {
-		return nil, err
-	}
+	flat := try.To(tensor.Empty(g.world.tensors, []int{total}, o.t.DType()))
 	call := newGather(o.buf, bufferOf(flat), dst)
 	call.Counts, call.Shape = uneven(counts), ragged(o.shape)
-	if err := g.do(ctx, call, at); err != nil {
-		return nil, err
-	}
+	try.Ok(g.do(ctx, call, at))
 	if !g.arrives(dst) {
 		return starlark.NewList(nil), nil
 	}
@@ -150,7 +142,8 @@ func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (star
 // parts cuts a flat tensor into one per rank, with the shape like except for
 // dimension 0, whose sizes are in first. They are views, so gradients flow
 // through them.
-func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
+func parts(flat *tensor.Tensor, first, like []int) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	list := make([]starlark.Value, len(first))
 	from := 0
 	for r, n := range first {
@@ -158,29 +151,19 @@ func parts(flat *tensor.Tensor, first, like []int) (starlark.Value, error) {
 		if len(shape) > 0 {
 			shape[0] = n
 		}
-		part, err := tensor.Narrow(flat, 0, from, n*rows(like))
-		if err != nil {
-			return nil, err
-		}
+		part := try.To(tensor.Narrow(flat, 0, from, n*rows(like)))
 		from += n * rows(like)
-		if part, err = tensor.Reshape(part, shape); err != nil {
-			return nil, err
-		}
+		part = try.To(tensor.Reshape(part, shape))
 		list[r] = (*startensor.Value)(part)
 	}
 	return starlark.NewList(list), nil
 }
 
 // scattered reduces a flat tensor of all parts and returns this rank's. The ranks' lists of parts, if any, must be alike.
-func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op dtype.ReduceOp, counts, shape []int, at collective.Origin) (*tensor.Tensor, error) {
-	all, err := tensor.Contiguous(flat)
-	if err != nil {
-		return nil, err
-	}
-	out, err := tensor.Empty(g.world.tensors, shape, flat.DType())
-	if err != nil {
-		return nil, err
-	}
+func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op dtype.ReduceOp, counts, shape []int, at collective.Origin) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	all := try.To(tensor.Contiguous(flat))
+	out := try.To(tensor.Empty(g.world.tensors, shape, flat.DType()))
 	call := collective.NewReduceScatter(bufferOf(all), bufferOf(out), op)
 	call.Counts = uneven(counts)
 	if list != nil {
@@ -209,7 +192,8 @@ func scatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (sta
 	return scatterValues(g, c, ctx, list, src)
 }
 
-func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	list := starlib.Must(startensor.List(c.Arg("tensors")))
 	if len(list) != g.Size() {
 		return nil, fmt.Errorf("%d tensors for %d ranks: want one per rank", len(list), g.Size())
@@ -231,10 +215,7 @@ func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starla
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
 	}
 	at := origin(c)
-	out, err := scattered(g, ctx, all.Detach(), list, op, counts, list[g.own].Shape(), at)
-	if err != nil {
-		return nil, err
-	}
+	out := try.To(scattered(g, ctx, all.Detach(), list, op, counts, list[g.own].Shape(), at))
 	if graph {
 		at := at.Backward()
 		differentiable("reduce_scatter", out, all, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
@@ -249,21 +230,17 @@ func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starla
 }
 
 // joined gathers the ranks' gradients into a flat one.
-func joined(g *Group, grad *tensor.Tensor, counts []int, at collective.Origin) (*tensor.Tensor, error) {
-	own, err := tensor.Contiguous(grad)
-	if err != nil {
-		return nil, err
-	}
-	out, err := tensor.Empty(grad.Context(), []int{collective.Total(counts)}, grad.DType())
-	if err != nil {
-		return nil, err
-	}
+func joined(g *Group, grad *tensor.Tensor, counts []int, at collective.Origin) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	own := try.To(tensor.Contiguous(grad))
+	out := try.To(tensor.Empty(grad.Context(), []int{collective.Total(counts)}, grad.DType()))
 	call := collective.NewAllGather(bufferOf(own), bufferOf(out))
 	call.Counts = uneven(counts)
 	return out, g.do(g.world.within, call, at)
 }
 
-func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	in := startensor.Arg(c, "t")
 	if in.Dim() == 0 {
 		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
@@ -276,10 +253,7 @@ func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Va
 		return nil, fmt.Errorf("in_splits needs out_splits, the rows received from each rank")
 	}
 	at := origin(c)
-	out, err := exchanged(g, ctx, in, sent, received, at)
-	if err != nil {
-		return nil, err
-	}
+	out := try.To(exchanged(g, ctx, in, sent, received, at))
 	if _, graph := recorded(c.Arg("t")); graph {
 		at := at.Backward()
 		differentiable("all_to_all", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
@@ -320,11 +294,9 @@ func splits(g *Group, c *starlib.Call, name string, total int) ([]int, error) {
 func listText[T any](list []T) string { return strings.ReplaceAll(fmt.Sprint(list), " ", ", ") }
 
 // exchanged sends rows of in and returns those received.
-func exchanged(g *Group, ctx *collective.WaitLimit, in *tensor.Tensor, sent, received []int, at collective.Origin) (*tensor.Tensor, error) {
-	data, err := tensor.Contiguous(in)
-	if err != nil {
-		return nil, err
-	}
+func exchanged(g *Group, ctx *collective.WaitLimit, in *tensor.Tensor, sent, received []int, at collective.Origin) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	data := try.To(tensor.Contiguous(in))
 	per, total := rows(in.Shape()), collective.Total(received)
 	scale := func(rows []int) []int {
 		out := make([]int, len(rows))
@@ -335,10 +307,7 @@ func exchanged(g *Group, ctx *collective.WaitLimit, in *tensor.Tensor, sent, rec
 	}
 	shape := slices.Clone(in.Shape())
 	shape[0] = total
-	out, err := tensor.Empty(in.Context(), shape, in.DType())
-	if err != nil {
-		return nil, err
-	}
+	out := try.To(tensor.Empty(in.Context(), shape, in.DType()))
 	if g.comm == nil && total != in.Shape()[0] {
 		return nil, fmt.Errorf("out_splits %s do not match the %d rows sent", listText(received), in.Shape()[0])
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 
@@ -166,18 +167,14 @@ func (gs *groups) defs() []*starlib.Def {
 	}
 }
 
-func (gs *groups) newGroup(c *starlib.Call) (starlark.Value, error) {
+func (gs *groups) newGroup(c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	ranks := starlib.Must(startensor.Ints(c.Arg("ranks").(starlark.Iterable)))
 	if len(ranks) == 0 {
 		return nil, fmt.Errorf("a group needs at least one rank")
 	}
-	if err := collective.CheckRanks(ranks, gs.rank.WorldSize); err != nil {
-		return nil, err
-	}
-	backend, err := gs.argBackend(c)
-	if err != nil {
-		return nil, err
-	}
+	try.Ok(collective.CheckRanks(ranks, gs.rank.WorldSize))
+	backend := try.To(gs.argBackend(c))
 	return gs.split(c, [][]int{ranks}, backend)
 }
 
@@ -206,11 +203,9 @@ func (gs *groups) checkBackend(name string) error {
 	return nil
 }
 
-func (gs *groups) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
-	backend, err := gs.argBackend(c)
-	if err != nil {
-		return nil, err
-	}
+func (gs *groups) initProcessGroup(c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	backend := try.To(gs.argBackend(c))
 	all := [][]int{gs.all.ranks}
 	if backend == gs.all.backend {
 		return starlark.None, gs.agreeOnParts(starlib.Must(gs.until(c)), all, backend, origin(c))
@@ -218,10 +213,7 @@ func (gs *groups) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
 	if gs.all.comm != nil && gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0 {
 		return nil, fmt.Errorf("call it before anything that needs other ranks: they have already started with the backend %q", gs.all.backend)
 	}
-	g, err := gs.split(c, all, backend)
-	if err != nil {
-		return nil, err
-	}
+	g := try.To(gs.split(c, all, backend))
 	gs.all.comm, gs.all.backend = g.comm, backend
 	gs.memory.useArena(gs.World)
 	return starlark.None, nil

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 
@@ -183,12 +184,11 @@ func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	return out, nil
 }
 
-func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	r := starlib.Must(readingsOf(c, "d"))
 	g.key = appendNames(g.key[:0], r.names)
-	if err := g.agree(ctx, g.key, origin(c), keysDiffer, r.text); err != nil {
-		return nil, err
-	}
+	try.Ok(g.agree(ctx, g.key, origin(c), keysDiffer, r.text))
 	all, err := gatherValues(g, c, ctx, r.values, 0)
 	if err != nil || g.own != 0 {
 		return starlark.None, err
@@ -207,9 +207,7 @@ func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		if err := out.SetKey(starlark.String(name), total); err != nil {
-			return nil, err
-		}
+		try.Ok(out.SetKey(starlark.String(name), total))
 	}
 	return out, nil
 }
@@ -221,7 +219,8 @@ func sharedRandomSeed(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (sta
 	return starlark.MakeInt64(seed[0]), err
 }
 
-func readFile(w *World, c *starlib.Call) (starlark.Value, error) {
+func readFile(w *World, c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	ctx := starlib.Must(w.until(c))
 	g := w.all
 	var data []byte
@@ -237,21 +236,16 @@ func readFile(w *World, c *starlib.Call) (starlark.Value, error) {
 	if failed != nil {
 		message = append([]byte{1}, failed.Error()...)
 	}
-	message, err := g.broadcastBytes(ctx, message, 0, origin(c).In(collective.Step))
-	if err != nil {
-		return nil, err
-	}
+	message = try.To(g.broadcastBytes(ctx, message, 0, origin(c).In(collective.Step)))
 	if message[0] != 0 {
 		return nil, errors.New(string(message[1:]))
 	}
 	return starlark.Bytes(message[1:]), nil
 }
 
-func readAll(w *World, name string) ([]byte, error) {
-	f, err := w.rank.Files.Open(name)
-	if err != nil {
-		return nil, err
-	}
+func readAll(w *World, name string) (_ []byte, err error) {
+	defer try.Caught(&err)
+	f := try.To(w.rank.Files.Open(name))
 	defer f.Close()
 	return io.ReadAll(f)
 }

@@ -61,12 +61,10 @@ func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divide
 }
 
 // partOf is this rank's part of a tensor along a dimension, as a copy.
-func partOf(g *Group, t *tensor.Tensor, dim int) (*tensor.Tensor, error) {
+func partOf(g *Group, t *tensor.Tensor, dim int) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
 	per := t.Shape()[dim] / g.Size()
-	part, err := tensor.Narrow(t, dim, g.own*per, per)
-	if err != nil {
-		return nil, err
-	}
+	part := try.To(tensor.Narrow(t, dim, g.own*per, per))
 	return tensor.Clone(part)
 }
 
@@ -136,34 +134,22 @@ func copyToGroup(g *Group, ctx *collective.WaitLimit, x *tensor.Tensor, at colle
 
 // gathered joins the ranks' parts of the last dimension. The gradient of a rank's part is its part of the whole's
 // gradient: the whole is the same on all ranks, and so is what they compute from it.
-func gathered(g *Group, ctx *collective.WaitLimit, y *tensor.Tensor, at collective.Origin) (*tensor.Tensor, error) {
+func gathered(g *Group, ctx *collective.WaitLimit, y *tensor.Tensor, at collective.Origin) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
 	if g.comm == nil {
 		return y, nil
 	}
-	own, err := tensor.Contiguous(y.Detach())
-	if err != nil {
-		return nil, err
-	}
-	flat, err := tensor.Empty(g.world.tensors, append([]int{g.Size()}, y.Shape()...), y.DType())
-	if err != nil {
-		return nil, err
-	}
+	own := try.To(tensor.Contiguous(y.Detach()))
+	flat := try.To(tensor.Empty(g.world.tensors, append([]int{g.Size()}, y.Shape()...), y.DType()))
 	call := collective.NewAllGather(bufferOf(own), bufferOf(flat))
 	call.Shape = y.Shape()
-	if err := g.do(ctx, call, at); err != nil {
-		return nil, err
-	}
+	try.Ok(g.do(ctx, call, at))
 	parts := make([]*tensor.Tensor, g.Size())
 	for r := range parts {
-		if parts[r], err = tensor.Select(flat, 0, r); err != nil {
-			return nil, err
-		}
+		parts[r] = try.To(tensor.Select(flat, 0, r))
 	}
 	last := y.Dim() - 1
-	out, err := tensor.Cat(parts, last)
-	if err != nil {
-		return nil, err
-	}
+	out := try.To(tensor.Cat(parts, last))
 	per := y.Shape()[last]
 	differentiable("column_linear", out, y, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 		part, err := tensor.Narrow(grad, last, g.own*per, per)
@@ -189,7 +175,8 @@ func parallelEmbedding(w *World) *starlib.Def {
 	}
 }
 
-func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	n, dim := c.Int("n"), c.Int("dim")
 	if n < 1 || dim < 1 {
 		return nil, fmt.Errorf("sizes must be at least 1, not %d and %d", n, dim)
@@ -197,10 +184,7 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	if n%g.Size() != 0 {
 		return nil, fmt.Errorf("n = %d is not divisible by the group's %d ranks", n, g.Size())
 	}
-	err := g.agree(ctx, fmt.Appendf(nil, "(%d, %d)", n, dim), origin(c), "the ranks make different layers", nil)
-	if err != nil {
-		return nil, err
-	}
+	try.Ok(g.agree(ctx, fmt.Appendf(nil, "(%d, %d)", n, dim), origin(c), "the ranks make different layers", nil))
 	table, err := g.world.random.Randn(g.world.tensors, []int{n, dim}, dtype.Float32)
 	if err != nil {
 		return nil, try.As("weight", err)
@@ -212,14 +196,12 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 }
 
 // embedded looks up the rows of a table of n rows, of which weight is this rank's part.
-func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int, x *tensor.Tensor, at collective.Origin) (*tensor.Tensor, error) {
+func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int, x *tensor.Tensor, at collective.Origin) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
 	if g.comm == nil {
 		return tensor.Embedding(weight, x)
 	}
-	indices, err := tensor.EmbeddingRows(x, n)
-	if err != nil {
-		return nil, err
-	}
+	indices := try.To(tensor.EmbeddingRows(x, n))
 	rows, dim := weight.Shape()[0], weight.Shape()[1]
 	first := int64(g.own * rows)
 	var places, own []int64 // in x, and in weight, of the indices whose rows are here
@@ -243,9 +225,7 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 	// With different indices the ranks would add up rows of different words.
 	call.Digest = digestOf(indices)
 	call.Detail = func() string { return fmt.Sprintf("indices with the digest %016x", call.Digest) }
-	if err := g.do(ctx, call, at); err != nil {
-		return nil, err
-	}
+	try.Ok(g.do(ctx, call, at))
 	differentiable("vocab_embedding", sum, found, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 		flat, err := tensor.Reshape(grad, []int{len(indices), dim})
 		if err != nil {

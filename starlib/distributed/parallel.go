@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -16,7 +17,8 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
+func (gs *groups) initParallelism(c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	model, pipeline, offset := c.Int("model"), c.Int("pipeline"), c.Int("rank_offset")
 	if offset < 0 || offset >= gs.rank.WorldSize {
 		return nil, fmt.Errorf("argument rank_offset is %d: the world has ranks 0 to %d", offset, gs.rank.WorldSize-1)
@@ -29,10 +31,7 @@ func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		}
 		return nil, fmt.Errorf("%s %d is not divisible by model %d · pipeline %d", what, size, model, pipeline)
 	}
-	backends, err := gs.backendsOf(c)
-	if err != nil {
-		return nil, err
-	}
+	backends := try.To(gs.backendsOf(c))
 	if gs.parallel {
 		return nil, errors.New("it has already been called: keep its result")
 	}
@@ -52,10 +51,7 @@ func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 				parts = append(parts, part)
 			}
 		}
-		g, err := gs.split(c, parts, cmp.Or(backends[dim.name], gs.all.backend))
-		if err != nil {
-			return nil, err
-		}
+		g := try.To(gs.split(c, parts, cmp.Or(backends[dim.name], gs.all.backend)))
 		fields[dim.name] = g
 	}
 	gs.parallel = true
@@ -126,12 +122,10 @@ func copyToGroupOf(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starla
 	return (*startensor.Value)(out), nil
 }
 
-func reduceFromGroup(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func reduceFromGroup(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	in := startensor.Arg(c, "x")
-	out, err := reduced(g, ctx, in.Detach(), dtype.Sum, origin(c))
-	if err != nil {
-		return nil, err
-	}
+	out := try.To(reduced(g, ctx, in.Detach(), dtype.Sum, origin(c)))
 	differentiable("reduce_from_group", out, in, tensor.Clone)
 	return (*startensor.Value)(out), nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/tensor"
 )
@@ -46,14 +47,12 @@ type shipment struct {
 }
 
 // sendParcel starts sending a parcel to a rank of the group. Its tensor must not change until the shipment is done.
-func sendParcel(g *Group, ctx *collective.WaitLimit, p parcel, dst, tag int, at collective.Origin) (*shipment, error) {
+func sendParcel(g *Group, ctx *collective.WaitLimit, p parcel, dst, tag int, at collective.Origin) (_ *shipment, err error) {
+	defer try.Caught(&err)
 	s := &shipment{head: &head{int64(p.micro), int64(p.of), int64(p.rows), noTensor}}
 	buffers := []collective.Buffer{collective.Of(s.head[:])}
 	if p.t != nil {
-		t, err := tensor.Contiguous(p.t)
-		if err != nil {
-			return nil, err
-		}
+		t := try.To(tensor.Contiguous(p.t))
 		tensor.Pin(t)
 		s.t = t
 		s.head[3], s.head[4], s.head[5] = constant, int64(t.DType()), int64(t.Dim())
@@ -68,10 +67,7 @@ func sendParcel(g *Group, ctx *collective.WaitLimit, p parcel, dst, tag int, at 
 	for i, b := range buffers {
 		call := collective.NewSend(b, dst, tag+i*collective.Body)
 		call.Origin, call.Async, call.Limit = at.In(collective.Step), true, ctx.Limit
-		work, err := g.comm.Start(&call)
-		if err != nil {
-			return nil, err
-		}
+		work := try.To(g.comm.Start(&call))
 		s.works = append(s.works, work)
 	}
 	return s, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"
@@ -197,11 +198,10 @@ func (s *step) isFirst() bool { return s.g.own == 0 }
 func (s *step) isLast() bool  { return s.g.own == s.g.Size()-1 }
 
 // run takes this rank's turns.
-func (s *step) run() error {
+func (s *step) run() (err error) {
+	defer try.Caught(&err)
 	start := time.Now()
-	if err := s.begin(); err != nil {
-		return err
-	}
+	try.Ok(s.begin())
 	for _, t := range s.turns() {
 		var err error
 		if t.backward {
@@ -215,13 +215,9 @@ func (s *step) run() error {
 		s.sent = slices.DeleteFunc(s.sent, (*shipment).done)
 	}
 	for _, sent := range s.sent {
-		if err := s.waiting(func() error { return sent.wait(s.ctx) }); err != nil {
-			return err
-		}
+		try.Ok(s.waiting(func() error { return sent.wait(s.ctx) }))
 	}
-	if err := s.exchangeResults(time.Since(start) - s.idle); err != nil {
-		return err
-	}
+	try.Ok(s.exchangeResults(time.Since(start) - s.idle))
 	s.wall = time.Since(start)
 	return nil
 }
@@ -269,28 +265,23 @@ func (s *step) share(micro int) float64 {
 }
 
 // forward takes a micro-batch through this rank's stages.
-func (s *step) forward(micro int) error {
+func (s *step) forward(micro int) (err error) {
+	defer try.Caught(&err)
 	a := &activation{}
 	var in *tensor.Tensor
-	var err error
 	if s.isFirst() {
-		in, err = s.part(s.x, micro)
+		in = try.To(s.part(s.x, micro))
 	} else {
 		from := s.first
 		if micro > 0 {
-			from, err = s.receiveOf(micro, s.g.own-1, tagActivation)
+			from = try.To(s.receiveOf(micro, s.g.own-1, tagActivation))
 		}
-		if in = from.t; err == nil && from.grad {
-			a.in, err = in, in.SetRequiresGrad(true)
+		if in = from.t; from.grad {
+			try.Ok(in.SetRequiresGrad(true))
+			a.in = in
 		}
 	}
-	if err != nil {
-		return err
-	}
-	v, err := s.Model.CallInternal(s.thread, starlark.Tuple{(*startensor.Value)(in)}, nil)
-	if err != nil {
-		return err
-	}
+	v := try.To(s.Model.CallInternal(s.thread, starlark.Tuple{(*startensor.Value)(in)}, nil))
 	result, ok := v.(*startensor.Value)
 	if !ok {
 		return fmt.Errorf("a stage passes one tensor to the next, but this rank's stage returned a %s", v.Type())
@@ -314,23 +305,15 @@ func (s *step) forward(micro int) error {
 }
 
 // weigh returns the loss of a micro-batch times its share of the rows.
-func (s *step) weigh(out *tensor.Tensor, micro int) (*tensor.Tensor, error) {
-	y, err := s.part(s.y, micro)
-	if err != nil {
-		return nil, err
-	}
-	v, err := starlark.Call(s.thread, s.loss, starlark.Tuple{(*startensor.Value)(out), (*startensor.Value)(y)}, nil)
-	if err != nil {
-		return nil, err
-	}
+func (s *step) weigh(out *tensor.Tensor, micro int) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	y := try.To(s.part(s.y, micro))
+	v := try.To(starlark.Call(s.thread, s.loss, starlark.Tuple{(*startensor.Value)(out), (*startensor.Value)(y)}, nil))
 	loss, ok := v.(*startensor.Value)
 	if !ok || loss.Tensor().Len() != 1 {
 		return nil, fmt.Errorf("the loss must be a tensor of one element, got %s", describe(v))
 	}
-	item, err := loss.Item()
-	if err != nil {
-		return nil, err
-	}
+	item := try.To(loss.Item())
 	s.total += starlib.Number(item) * s.share(micro)
 	return tensor.BinaryScalar(tensor.OpMul, loss.Tensor(), tensor.Float(s.share(micro)), false)
 }
@@ -343,23 +326,17 @@ func describe(v starlark.Value) string {
 }
 
 // backward takes the gradient of a micro-batch back through this rank's stages.
-func (s *step) backward(micro int) error {
+func (s *step) backward(micro int) (err error) {
+	defer try.Caught(&err)
 	a := s.held[micro]
 	s.held[micro] = nil
 	s.filled--
 	if s.isLast() {
-		if err := a.out.Backward(nil, false); err != nil {
-			return err
-		}
+		try.Ok(a.out.Backward(nil, false))
 	} else if a.out.RequiresGrad() {
-		from, err := s.receiveOf(micro, s.g.own+1, tagGradient)
-		if err != nil {
-			return err
-		}
+		from := try.To(s.receiveOf(micro, s.g.own+1, tagGradient))
 		if from.t != nil { // otherwise nothing after this stage uses its output
-			if err := a.out.Backward(from.t, false); err != nil {
-				return err
-			}
+			try.Ok(a.out.Backward(from.t, false))
 		}
 	}
 	if a.in == nil {
@@ -416,21 +393,17 @@ func (s *step) exchangeResults(busy time.Duration) error {
 }
 
 // output is the last stage's output, on all ranks.
-func (s *step) output() (starlark.Value, error) {
+func (s *step) output() (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	var data []byte
 	if s.isLast() {
 		out, err := tensor.Cat(s.outs, 0)
 		if err != nil || s.g.comm == nil {
 			return startensor.Result(out, err)
 		}
-		if data, err = s.g.encode((*startensor.Value)(out)); err != nil {
-			return nil, err
-		}
+		data = try.To(s.g.encode((*startensor.Value)(out)))
 	}
-	data, err := s.g.broadcastBytes(s.ctx, data, s.g.Size()-1, s.at.In(collective.Step))
-	if err != nil {
-		return nil, err
-	}
+	data = try.To(s.g.broadcastBytes(s.ctx, data, s.g.Size()-1, s.at.In(collective.Step)))
 	return s.g.decode(data)
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -152,32 +153,25 @@ func (s *rpc) named(c *starlib.Call, kind starlark.Int) (*request, error) {
 }
 
 // ask makes a request and waits for the answer.
-func (s *rpc) ask(c *starlib.Call, to int, r *request) (starlark.Value, error) {
-	work, err := s.begin(c, to, r)
-	if err != nil {
-		return nil, err
-	}
+func (s *rpc) ask(c *starlib.Call, to int, r *request) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	work := try.To(s.begin(c, to, r))
 	return work.result()
 }
 
 // begin makes a request. The Work's result is the answer.
-func (s *rpc) begin(c *starlib.Call, to int, r *request) (*Work, error) {
+func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
+	defer try.Caught(&err)
 	if to < 0 || to >= s.rank.WorldSize {
 		return nil, fmt.Errorf("%d is not a rank: ranks are 0 to %d", to, s.rank.WorldSize-1)
 	}
 	ctx := starlib.Must(s.until(c))
 	if to == s.rank.Rank {
-		v, err := s.own(c, r)
-		if err != nil {
-			return nil, err
-		}
+		v := try.To(s.own(c, r))
 		return finished("rpc", v), nil
 	}
 	r.served = s.served
-	data, err := s.all.encode(r.value())
-	if err != nil {
-		return nil, err
-	}
+	data := try.To(s.all.encode(r.value()))
 	// The receive comes first: answers are matched with calls by their order.
 	answer, err := startReceive(s.all, to, tagAnswer, ctx, origin(c))
 	if err == nil {
@@ -200,11 +194,9 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (*Work, error) {
 }
 
 // result decodes the answer to a request.
-func (s *rpc) result(answer *receive, to int, r *request) (starlark.Value, error) {
-	v, _, err := answer.wait()
-	if err != nil {
-		return nil, err
-	}
+func (s *rpc) result(answer *receive, to int, r *request) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	v, _ := try.To2(answer.wait())
 	t, ok := v.(starlark.Tuple)
 	if !ok || len(t) != 2 {
 		return nil, fmt.Errorf("instead of an answer rank %d sent %s", to, v)
@@ -232,34 +224,24 @@ func (s *rpc) settle() error {
 }
 
 // own carries out a request of this rank to itself.
-func (s *rpc) own(c *starlib.Call, r *request) (starlark.Value, error) {
+func (s *rpc) own(c *starlib.Call, r *request) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	switch {
 	case r.kind == fetchKept:
 		return s.find(r.number)
 	case r.kind == keepResult:
-		v, err := starlark.Call(c.Thread, r.fn, r.args, nil)
-		if err != nil {
-			return nil, err
-		}
+		v := try.To(starlark.Call(c.Thread, r.fn, r.args, nil))
 		return s.keepValue(v), nil
 	}
-	args, err := s.copied(r.args)
-	if err != nil {
-		return nil, err
-	}
-	v, err := starlark.Call(c.Thread, r.fn, args.(starlark.Tuple), nil)
-	if err != nil {
-		return nil, err
-	}
+	args := try.To(s.copied(r.args))
+	v := try.To(starlark.Call(c.Thread, r.fn, args.(starlark.Tuple), nil))
 	return s.copied(v)
 }
 
 // copied is a value as another rank would receive it.
-func (s *rpc) copied(v starlark.Value) (starlark.Value, error) {
-	data, err := s.all.encode(v)
-	if err != nil {
-		return nil, err
-	}
+func (s *rpc) copied(v starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	data := try.To(s.all.encode(v))
 	return s.all.decode(data)
 }
 
@@ -327,12 +309,10 @@ type serving struct {
 // run executes calls until all ranks have entered serve. A rank enters once its own calls have been
 // answered, and a function's calls to other ranks are answered before the function's own. So once
 // all have entered, no call is under way.
-func (s *serving) run() error {
+func (s *serving) run() (err error) {
+	defer try.Caught(&err)
 	s.in[s.rank.Rank] = true
-	enter, err := s.all.encode((&request{kind: enterServe, served: s.served}).value())
-	if err != nil {
-		return err
-	}
+	enter := try.To(s.all.encode((&request{kind: enterServe, served: s.served}).value()))
 	for r := range s.in {
 		if r != s.rank.Rank {
 			if _, err := sendBytes(s.all, enter, r, tagCall, s.forever, s.at, "serve", true); err != nil {
@@ -349,10 +329,7 @@ func (s *serving) run() error {
 			}
 			source = turn
 		}
-		r, err := s.next(source)
-		if err != nil {
-			return err
-		}
+		r := try.To(s.next(source))
 		if r.kind == enterServe {
 			s.in[r.from] = true
 			left--
@@ -364,7 +341,8 @@ func (s *serving) run() error {
 	return nil
 }
 
-func (s *serving) next(source int) (*request, error) {
+func (s *serving) next(source int) (_ *request, err error) {
+	defer try.Caught(&err)
 	for i, r := range s.early {
 		if r.served == s.served && (source < 0 || source == r.from) {
 			s.early = append(s.early[:i:i], s.early[i+1:]...)
@@ -372,14 +350,8 @@ func (s *serving) next(source int) (*request, error) {
 		}
 	}
 	for {
-		receive, err := startReceive(s.all, source, tagCall, s.ctx, s.at)
-		if err != nil {
-			return nil, err
-		}
-		v, from, err := receive.wait()
-		if err != nil {
-			return nil, err
-		}
+		receive := try.To(startReceive(s.all, source, tagCall, s.ctx, s.at))
+		v, from := try.To2(receive.wait())
 		r, err := newRequest(from, v)
 		if err != nil || r.served == s.served {
 			return r, err

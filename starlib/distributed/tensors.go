@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -116,11 +117,9 @@ func appendMarks(key []byte, params []*tensor.Tensor, has func(*tensor.Tensor) b
 }
 
 // gradMismatch names the parameters that have a gradient on some ranks only.
-func gradMismatch(g *Group, params []*tensor.Tensor, name func(i int) string, texts []string) error {
-	rest, err := oddGrads(g, params, name, texts)
-	if err != nil {
-		return err
-	}
+func gradMismatch(g *Group, params []*tensor.Tensor, name func(i int) string, texts []string) (err error) {
+	defer try.Caught(&err)
+	rest := try.To(oddGrads(g, params, name, texts))
 	return g.disagree("the ranks' gradients differ in dtype or shape", rest)
 }
 
@@ -288,27 +287,21 @@ func spreadOne(g *Group, ctx *collective.WaitLimit, b batch, alike bool, newCall
 
 // staged makes a call, for elements of type d, on a copy of the tensors in one buffer; write puts each part back. The
 // order is the caller's, the same on all ranks.
-func staged(g *Group, ctx *collective.WaitLimit, d dtype.Type, all []*tensor.Tensor, newCall newCall, at collective.Origin, write func(*tensor.Tensor, []byte) error) error {
+func staged(g *Group, ctx *collective.WaitLimit, d dtype.Type, all []*tensor.Tensor, newCall newCall, at collective.Origin, write func(*tensor.Tensor, []byte) error) (err error) {
+	defer try.Caught(&err)
 	size := 0
 	for _, t := range all {
 		size += t.Len() * t.DType().Size()
 	}
 	buf, rest := g.world.memory.stage(size), 0
 	for _, t := range all {
-		data, err := tensor.Contiguous(t)
-		if err != nil {
-			return err
-		}
+		data := try.To(tensor.Contiguous(t))
 		rest += copy(buf[rest:], data.Bytes())
 	}
-	if err := g.do(ctx, newCall(collective.Buffer{DType: d, Data: buf}), at); err != nil {
-		return err
-	}
+	try.Ok(g.do(ctx, newCall(collective.Buffer{DType: d, Data: buf}), at))
 	for _, t := range all {
 		n := t.Len() * t.DType().Size()
-		if err := write(t, buf[:n]); err != nil {
-			return err
-		}
+		try.Ok(write(t, buf[:n]))
 		buf = buf[n:]
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/codec"
@@ -51,51 +52,39 @@ func (g *Group) decode(data []byte) (starlark.Value, error) {
 	return (&codec.Decoder{Tensors: g.world.tensors, Reference: g.world.rpc.refer}).Decode(data)
 }
 
-func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, at collective.Origin) ([]byte, error) {
+func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, at collective.Origin) (_ []byte, err error) {
+	defer try.Caught(&err)
 	size := []int64{int64(len(data))}
-	if err := g.do(ctx, collective.NewBroadcast(collective.Of(size), src), at); err != nil {
-		return nil, err
-	}
+	try.Ok(g.do(ctx, collective.NewBroadcast(collective.Of(size), src), at))
 	if g.own != src {
-		if err := g.receivable(int(size[0])); err != nil {
-			return nil, err
-		}
+		try.Ok(g.receivable(int(size[0])))
 		data = make([]byte, size[0])
 	}
 	return data, g.do(ctx, collective.NewBroadcast(collective.Of(data), src), at)
 }
 
 // gatherValues gives rank dst every rank's plain value, in rank order.
-func gatherValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, dst int) ([]starlark.Value, error) {
-	data, err := g.encode(v)
-	if err != nil {
-		return nil, err
-	}
-	all, err := g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain))
-	if err != nil {
-		return nil, err
-	}
+func gatherValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, dst int) (_ []starlark.Value, err error) {
+	defer try.Caught(&err)
+	data := try.To(g.encode(v))
+	all := try.To(g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain)))
 	values := make([]starlark.Value, len(all))
 	for r, data := range all {
-		if values[r], err = g.decode(data); err != nil {
-			return nil, err
-		}
+		values[r] = try.To(g.decode(data))
 	}
 	return values, nil
 }
 
 // scatterValues gives each rank its value of src's list. Tensors must agree in
 // shape and dtype, as in torch.distributed.
-func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []starlark.Value, src int) (starlark.Value, error) {
+func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []starlark.Value, src int) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	var all []byte
 	counts := make([]int64, g.Size())
 	var like *operand
 	for r, v := range list {
 		if _, ok := v.(*startensor.Value); ok {
-			o, err := operandOf(v)
-			if err != nil {
-				return nil, err
-			}
+			o := try.To(operandOf(v))
 			if like != nil && (fmt.Sprint(like.shape) != fmt.Sprint(o.shape) || like.buf.DType != o.buf.DType) {
 				return nil, fmt.Errorf("value %d is %v of shape %s, value 0 is %v of shape %s: scatter needs tensors of one dtype and shape",
 					r, o.buf.DType, tensor.ShapeString(o.shape), like.buf.DType, tensor.ShapeString(like.shape))
@@ -114,36 +103,26 @@ func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []
 		counts[r] = int64(len(all) - before)
 	}
 	at := origin(c).In(collective.Step) // only src knows what the list holds
-	if err := g.do(ctx, collective.NewBroadcast(collective.Of(counts), src), at); err != nil {
-		return nil, err
-	}
+	try.Ok(g.do(ctx, collective.NewBroadcast(collective.Of(counts), src), at))
 	sizes := make([]int, len(counts))
 	for r, n := range counts {
 		sizes[r] = int(n)
 	}
-	if err := g.receivable(sizes[g.own]); err != nil {
-		return nil, err
-	}
+	try.Ok(g.receivable(sizes[g.own]))
 	own := make([]byte, sizes[g.own])
 	call := collective.NewScatter(collective.Of(all), collective.Of(own), src)
 	call.Counts = uneven(sizes)
-	if err := g.do(ctx, call, at); err != nil {
-		return nil, err
-	}
+	try.Ok(g.do(ctx, call, at))
 	return g.decode(own)
 }
 
 // gatherBytes gives rank dst every rank's bytes, in rank order.
-func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at collective.Origin) ([][]byte, error) {
-	counts, _, err := gatherCounts(g, ctx, []int{len(data)}, dtype.Uint8, at)
-	if err != nil {
-		return nil, err
-	}
+func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at collective.Origin) (_ [][]byte, err error) {
+	defer try.Caught(&err)
+	counts, _ := try.To2(gatherCounts(g, ctx, []int{len(data)}, dtype.Uint8, at))
 	var joined []byte
 	if g.arrives(dst) {
-		if err := g.receivable(collective.Total(counts)); err != nil {
-			return nil, err
-		}
+		try.Ok(g.receivable(collective.Total(counts)))
 		joined = make([]byte, collective.Total(counts))
 	}
 	call := newGather(collective.Of(data), collective.Of(joined), dst)

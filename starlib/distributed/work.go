@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -108,12 +109,11 @@ func finished(what string, value starlark.Value) *Work {
 // start makes the call on an operand and returns what then makes of it: at once or, with async_op, as a Work. In a group
 // of one rank there is nothing to call. An asynchronous call whose result must be copied into place waits anyway, because
 // nothing would copy the result of a dropped Work.
-func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective.Call, o *operand, copied bool, then finisher) (starlark.Value, error) {
+func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective.Call, o *operand, copied bool, then finisher) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	call.Shape = o.shape
 	if async := c.Bool("async_op"); !async || copied {
-		if err := g.do(ctx, call, origin(c)); err != nil {
-			return nil, err
-		}
+		try.Ok(g.do(ctx, call, origin(c)))
 		value, err := then.result()
 		if async {
 			value = finished(call.Kind.String(), value)
@@ -127,10 +127,7 @@ func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective
 	own := call // only here, so that synchronous ones need no memory of their own
 	own.Origin, own.Async, own.Limit = origin(c), true, ctx.Limit
 	w.at = own.Pos
-	inner, err := g.comm.Start(&own)
-	if err != nil {
-		return nil, err
-	}
+	inner := try.To(g.comm.Start(&own))
 	w.wait = func(ctx *collective.WaitLimit) error { return inner.Wait(ctx) }
 	w.done = inner.Done
 	g.world.keep(w)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/optim"
 	"drun/tensor"
@@ -27,7 +28,8 @@ type zero struct {
 
 var _ optim.Partner = (*zero)(nil)
 
-func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	z := &zero{g.world, g, ctx, c.Arg("optimizer").(*optim.Optimizer)}
 	if err := z.opt.Shareable(); err != nil || g.comm == nil {
 		return z.opt, err
@@ -38,29 +40,19 @@ func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 			return nil, fmt.Errorf("parameter %s is already divided among the ranks (dist.fsdp), and so is the optimizer's state for it", names[i])
 		}
 	}
-	err := g.agree(ctx, appendShapes(nil, params), origin(c), "the ranks' parameters differ in number, dtype or shape",
-		func() string { return describeShapes(params) })
-	if err != nil {
-		return nil, err
-	}
+	try.Ok(g.agree(ctx, appendShapes(nil, params), origin(c), "the ranks' parameters differ in number, dtype or shape",
+		func() string { return describeShapes(params) }))
 	sum := xxh3.New()
 	for _, p := range params {
-		if err := digest(sum, p); err != nil {
-			return nil, err
-		}
+		try.Ok(digest(sum, p))
 	}
 	for _, e := range z.opt.Made() {
 		if t, ok := tensorOf(e.Value); ok {
-			if err := digest(sum, t); err != nil {
-				return nil, err
-			}
+			try.Ok(digest(sum, t))
 		}
 	}
-	err = g.agree(ctx, sum.Sum(nil), origin(c), "the ranks' parameters or the optimizer's state have different values: dist.broadcast_tensors or dist.ddp makes parameters equal",
-		func() string { return fmt.Sprintf("digest %x", sum.Sum(nil)) })
-	if err != nil {
-		return nil, err
-	}
+	try.Ok(g.agree(ctx, sum.Sum(nil), origin(c), "the ranks' parameters or the optimizer's state have different values: dist.broadcast_tensors or dist.ddp makes parameters equal",
+		func() string { return fmt.Sprintf("digest %x", sum.Sum(nil)) }))
 	return z.opt, z.opt.Divide(g.own, g.Size(), listText(g.ranks), z)
 }
 
@@ -86,15 +78,14 @@ func (z *zero) params() (params []*tensor.Tensor, names []string) {
 
 // Before checks that all ranks make the same step: each updates its part from its own gradients, so they must be the
 // same on all.
-func (z *zero) Before(thread *starlark.Thread) error {
+func (z *zero) Before(thread *starlark.Thread) (err error) {
+	defer try.Caught(&err)
 	params, names := z.params()
 	marks := appendMarks(nil, params, (*tensor.Tensor).Moves)
 	sum := xxh3.New()
 	for _, p := range params {
 		if p.Moves() {
-			if err := digest(sum, p.Grad()); err != nil {
-				return err
-			}
+			try.Ok(digest(sum, p.Grad()))
 		}
 	}
 	groups := z.opt.Tensors().Groups()
@@ -107,9 +98,7 @@ func (z *zero) Before(thread *starlark.Thread) error {
 	if err != nil || texts == nil {
 		return err
 	}
-	if texts, err = oddGrads(z.g, params, func(i int) string { return names[i] }, texts); err != nil {
-		return err
-	}
+	texts = try.To(oddGrads(z.g, params, func(i int) string { return names[i] }, texts))
 	return z.g.disagree("the ranks step with different gradients or learning rates (dist.sync_grad or dist.ddp averages gradients)", texts)
 }
 

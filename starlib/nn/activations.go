@@ -14,9 +14,7 @@ import (
 func (k *maker) activations() []*starlib.Def {
 	finite := func(c *starlib.Call, name string) float64 {
 		v := c.Float(name)
-		if math.IsInf(v, 0) || math.IsNaN(v) {
-			starlib.Must(0, fmt.Errorf("%s = %v: want a finite number", name, v))
-		}
+		starlib.FailIf(math.IsInf(v, 0) || math.IsNaN(v), "%s = %v: want a finite number", name, v)
 		return v
 	}
 	layer := func(sig, doc string, build func(c *starlib.Call) (detail string, fn func(*tensor.Tensor) (*tensor.Tensor, error))) *starlib.Def {
@@ -64,9 +62,7 @@ func (k *maker) activations() []*starlib.Def {
 		}),
 		layer("softplus(beta: number = 1.0, threshold: number = 20.0)", "log(1 + exp(beta·x))/beta, and x itself where beta·x is above threshold.", func(c *starlib.Call) (string, fn) {
 			beta, threshold := finite(c, "beta"), finite(c, "threshold")
-			if beta == 0 {
-				starlib.Must(0, fmt.Errorf("beta = 0: want a number other than 0"))
-			}
+			starlib.FailIf(beta == 0, "beta = 0: want a number other than 0")
 			return fmt.Sprintf("%v, %v", beta, threshold), func(x *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Softplus(x, beta, threshold) }
 		}),
 		layer("mish()", "x·tanh(log(1 + eˣ)) (Misra 2020).", func(*starlib.Call) (string, fn) { return "", tensor.Mish }),

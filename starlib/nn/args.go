@@ -9,7 +9,6 @@ import (
 
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
-	"drun/tensor"
 )
 
 // size reads an argument that is a size.
@@ -69,25 +68,13 @@ func numbers(list []int) string {
 // probability reads an argument that is a probability.
 func probability(c *starlib.Call, name string) float64 {
 	p := c.Float(name)
-	if !(p >= 0 && p <= 1) {
-		starlib.Must(0, fmt.Errorf("%s = %v is not a probability from 0 to 1", name, p))
-	}
+	starlib.FailIf(!(p >= 0 && p <= 1), "%s = %v is not a probability from 0 to 1", name, p)
 	return p
 }
 
 // positive reads an argument that is a finite number above 0.
 func positive(c *starlib.Call, name string) float64 {
 	v := c.Float(name)
-	if !(v > 0) || math.IsInf(v, 0) {
-		starlib.Must(0, fmt.Errorf("%s = %v: want a finite number above 0", name, v))
-	}
+	starlib.FailIf(!(v > 0) || math.IsInf(v, 0), "%s = %v: want a finite number above 0", name, v)
 	return v
-}
-
-// optional is a tensor that may be None.
-func optional(c *starlib.Call, name string) *tensor.Tensor {
-	if c.IsNone(name) {
-		return nil
-	}
-	return startensor.Arg(c, name)
 }

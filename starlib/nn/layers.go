@@ -156,9 +156,7 @@ func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
 	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
 	case Group:
-		if g.Rank() < 0 {
-			return nil, fmt.Errorf("this rank is not a member of the group")
-		}
+		starlib.FailIf(g.Rank() < 0, "this rank is not a member of the group")
 		stream = k.streams.Group(g.Ranks())
 	default:
 		return nil, fmt.Errorf("argument group: want a group of ranks, got %s", g.Type())

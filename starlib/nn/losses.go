@@ -37,7 +37,7 @@ var losses = []*starlib.Def{
 		"The negative logarithm of the target class's softmax: logits (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers, int64, or probabilities of the logits' shape. weight (classes,) weights each class; a sample whose target is ignore_index does not count; label_smoothing, from 0 to 1, is the share of the target that is spread evenly over all classes (Szegedy et al. 2016). The mean is weighted by the targets' weights."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			x, y := startensor.Arg(c, "logits"), startensor.Arg(c, "target")
-			o := tensor.ClassOptions{Weight: optional(c, "weight"), Ignore: int64(c.Int("ignore_index")), Smoothing: c.Float("label_smoothing")}
+			o := tensor.ClassOptions{Weight: startensor.Optional(c, "weight"), Ignore: int64(c.Int("ignore_index")), Smoothing: c.Float("label_smoothing")}
 			if o == (tensor.ClassOptions{Ignore: tensor.IgnoreTarget}) {
 				return tensor.CrossEntropy(x, y, reduction(c))
 			}
@@ -46,12 +46,12 @@ var losses = []*starlib.Def{
 	loss("nll_loss(log_probabilities: Tensor, target: Tensor"+reduced+", weight: Tensor = None, ignore_index: int = -100)",
 		"The negative log-probability of the target class, as log_softmax computes it: (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers. weight (classes,) weights each class; a sample whose target is ignore_index does not count. The mean is weighted by the targets' weights."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
-			return tensor.NLLLossWith(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c))
+			return tensor.NLLLoss(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), startensor.Optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c))
 		}),
 	loss("bce_with_logits(logits: Tensor, target: Tensor"+reduced+", weight: Tensor = None, pos_weight: Tensor = None)",
 		"Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow. weight weights each element, pos_weight its positive part; both broadcast to the logits."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
-			x, y, weight, pos := startensor.Arg(c, "logits"), startensor.Arg(c, "target"), optional(c, "weight"), optional(c, "pos_weight")
+			x, y, weight, pos := startensor.Arg(c, "logits"), startensor.Arg(c, "target"), startensor.Optional(c, "weight"), startensor.Optional(c, "pos_weight")
 			if weight == nil && pos == nil {
 				return tensor.BCEWithLogits(x, y, reduction(c))
 			}
@@ -66,9 +66,7 @@ var losses = []*starlib.Def{
 		"huber_loss with delta = beta, divided by beta; l1_loss with a beta of 0 (Girshick 2015)."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			beta := c.Float("beta")
-			if !(beta >= 0) || math.IsInf(beta, 0) {
-				return nil, fmt.Errorf("beta = %v: want a finite number of 0 or more", beta)
-			}
+			starlib.FailIf(!(beta >= 0) || math.IsInf(beta, 0), "beta = %v: want a finite number of 0 or more", beta)
 			return tensor.SmoothL1Loss(startensor.Arg(c, "input"), startensor.Arg(c, "target"), beta, reduction(c))
 		}),
 	loss("kl_div"+pairOf+reduced+", log_target: bool = False)",
@@ -84,9 +82,7 @@ var losses = []*starlib.Def{
 		"x1·x2 / (‖x1‖·‖x2‖) along a dimension of two tensors whose shapes broadcast; a norm below eps counts as eps.",
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			eps := c.Float("eps")
-			if !(eps >= 0) {
-				return nil, fmt.Errorf("eps = %v: want 0 or more", eps)
-			}
+			starlib.FailIf(!(eps >= 0), "eps = %v: want 0 or more", eps)
 			return tensor.CosineSimilarity(startensor.Arg(c, "x1"), startensor.Arg(c, "x2"), c.Int("dim"), eps)
 		}),
 	loss("cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor"+reduced+", margin: number = 0)",
@@ -115,8 +111,6 @@ func loss(sig, doc string, fn func(c *starlib.Call) (*tensor.Tensor, error)) *st
 // reduction is the argument reduction.
 func reduction(c *starlib.Call) tensor.Reduction {
 	r := slices.Index([]string{"mean", "sum", "none"}, c.String("reduction"))
-	if r < 0 {
-		starlib.Must(0, fmt.Errorf(`reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction")))
-	}
+	starlib.FailIf(r < 0, `reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction"))
 	return tensor.Reduction(r)
 }

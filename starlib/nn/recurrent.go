@@ -51,9 +51,7 @@ func (k *maker) recurrent(c *starlib.Call, kind string, cell tensor.Cell) (starl
 	if c.Bool("bidirectional") {
 		directions = 2
 	}
-	if width > 1<<40 || layers > 1<<16 {
-		return nil, fmt.Errorf("hidden_size = %d, num_layers = %d need more memory than this machine has", width, layers)
-	}
+	starlib.FailIf(width > 1<<40 || layers > 1<<16, "hidden_size = %d, num_layers = %d need more memory than this machine has", width, layers)
 	bound := 1 / math.Sqrt(float64(width))
 	var fields []field
 	var all []tensor.RNNWeights

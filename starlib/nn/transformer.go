@@ -24,7 +24,7 @@ func (k *maker) transformers() []*starlib.Def {
 			Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions. mask broadcasts to (…, length of q, length of k): bool, True where a query may attend, or numbers that are added to the scores; a query that may attend to nothing gets zeros. dropout is a probability for the weights, also outside training; scale replaces 1/√d (Vaswani et al. 2017).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				q, key, v := startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v")
-				o := tensor.AttentionOptions{Mask: optional(c, "mask"), Causal: c.Bool("causal"), Dropout: probability(c, "dropout"), Stream: k.streams.PerRank.Stream}
+				o := tensor.AttentionOptions{Mask: startensor.Optional(c, "mask"), Causal: c.Bool("causal"), Dropout: probability(c, "dropout"), Stream: k.streams.PerRank.Stream}
 				if o.Mask == nil && o.Dropout == 0 && c.IsNone("scale") {
 					return startensor.Result(tensor.Attention(q, key, v, o.Causal))
 				}
@@ -57,9 +57,7 @@ func (k *maker) transformers() []*starlib.Def {
 			Doc: "Rotates pairs of elements of queries or keys x (…, length, d), d even, by angles that grow with the position: pair i of position p by p·base^(-2i/d) (Su et al. 2021). Pairs are (i, i + d/2), as in Hugging Face's LLaMA weights, or with interleaved (2i, 2i + 1), as in the paper. offset is the first position.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				base, offset := c.Float("base"), c.Int("offset")
-				if !(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50 {
-					return nil, fmt.Errorf("base = %v, offset = %d: want a finite base above 0 and an offset of 0 or more", base, offset)
-				}
+				starlib.FailIf(!(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50, "base = %v, offset = %d: want a finite base above 0 and an offset of 0 or more", base, offset)
 				return startensor.Result(tensor.Rotary(startensor.Arg(c, "x"), base, offset, c.Bool("interleaved")))
 			},
 		},
@@ -77,9 +75,7 @@ type heads struct {
 }
 
 func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *Model {
-	if width%n != 0 {
-		starlib.Must(0, fmt.Errorf("%d heads do not divide embed_dim = %d", n, width))
-	}
+	starlib.FailIf(width%n != 0, "%d heads do not divide embed_dim = %d", n, width)
 	a := &heads{k: k, width: width, n: n, p: p, batchFirst: batchFirst, weight: k.full("in_proj_weight", []int{3 * width, width}, 0)}
 	bound := math.Sqrt(6 / float64(4*width))
 	starlib.Must(0, k.streams.Shared.Stream.Uniform(a.weight, -bound, bound))
@@ -96,7 +92,7 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 		"(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor = None, need_weights: bool = True, attn_mask: Tensor = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple",
 		func(m *Model, c *starlib.Call) (starlark.Value, error) {
 			y, weights, err := a.attend(m.training, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
-				optional(c, "key_padding_mask"), optional(c, "attn_mask"), c.Bool("is_causal"), c.Bool("need_weights"))
+				startensor.Optional(c, "key_padding_mask"), startensor.Optional(c, "attn_mask"), c.Bool("is_causal"), c.Bool("need_weights"))
 			if err != nil {
 				return nil, err
 			}
@@ -296,15 +292,15 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 	if !decoder {
 		return k.makeCall("transformer_encoder_layer", detail, fields, "(src: Tensor, src_mask: Tensor = None, src_key_padding_mask: Tensor = None, is_causal: bool = False) -> Tensor",
 			func(m *Model, c *starlib.Call) (starlark.Value, error) {
-				x := attend(m, own, 0, startensor.Arg(c, "src"), nil, optional(c, "src_key_padding_mask"), optional(c, "src_mask"), c.Bool("is_causal"))
+				x := attend(m, own, 0, startensor.Arg(c, "src"), nil, startensor.Optional(c, "src_key_padding_mask"), startensor.Optional(c, "src_mask"), c.Bool("is_causal"))
 				return (*startensor.Value)(feed(m, 1, x)), nil
 			}), nil
 	}
 	return k.makeCall("transformer_decoder_layer", detail, fields,
 		"(tgt: Tensor, memory: Tensor, tgt_mask: Tensor = None, memory_mask: Tensor = None, tgt_key_padding_mask: Tensor = None, memory_key_padding_mask: Tensor = None, tgt_is_causal: bool = False, memory_is_causal: bool = False) -> Tensor",
 		func(m *Model, c *starlib.Call) (starlark.Value, error) {
-			x := attend(m, own, 0, startensor.Arg(c, "tgt"), nil, optional(c, "tgt_key_padding_mask"), optional(c, "tgt_mask"), c.Bool("tgt_is_causal"))
-			x = attend(m, cross, 1, x, startensor.Arg(c, "memory"), optional(c, "memory_key_padding_mask"), optional(c, "memory_mask"), c.Bool("memory_is_causal"))
+			x := attend(m, own, 0, startensor.Arg(c, "tgt"), nil, startensor.Optional(c, "tgt_key_padding_mask"), startensor.Optional(c, "tgt_mask"), c.Bool("tgt_is_causal"))
+			x = attend(m, cross, 1, x, startensor.Arg(c, "memory"), startensor.Optional(c, "memory_key_padding_mask"), startensor.Optional(c, "memory_mask"), c.Bool("memory_is_causal"))
 			return (*startensor.Value)(feed(m, 2, x)), nil
 		}), nil
 }

@@ -99,25 +99,13 @@ func (m *Model) walkTree(enter func(*Model) bool) []child {
 
 var treeMethods = []*starlib.Def{
 	method("modules() -> list", "The module and all modules in it, each once, from the outside in.", func(m *Model) (starlark.Value, error) {
-		var list []starlark.Value
-		for _, c := range m.tree() {
-			list = append(list, c.Model)
-		}
-		return starlark.NewList(list), nil
+		return listed(m.tree(), func(c child) starlark.Value { return c.Model }), nil
 	}),
 	method("named_modules() -> list", `Pairs of a name, such as "encoder.0", and a module, in the order of modules(); the module's own name is "".`, func(m *Model) (starlark.Value, error) {
-		var list []starlark.Value
-		for _, c := range m.tree() {
-			list = append(list, starlark.Tuple{starlark.String(c.name), c.Model})
-		}
-		return starlark.NewList(list), nil
+		return listed(m.tree(), func(c child) starlark.Value { return starlark.Tuple{starlark.String(c.name), c.Model} }), nil
 	}),
 	method("children() -> list", "The modules that are directly in this one. A part of nn.sequential is also read as m[0], m[-1], and replaced as m[0] = …; len(m) is how many there are.", func(m *Model) (starlark.Value, error) {
-		var list []starlark.Value
-		for _, c := range m.children() {
-			list = append(list, c.Model)
-		}
-		return starlark.NewList(list), nil
+		return listed(m.children(), func(c child) starlark.Value { return c.Model }), nil
 	}),
 	{
 		Sig: "apply(fn: callable) -> Module",
@@ -154,6 +142,14 @@ var treeMethods = []*starlib.Def{
 			}), nil
 		},
 	},
+}
+
+func listed[T any](list []T, item func(T) starlark.Value) *starlark.List {
+	items := make([]starlark.Value, len(list))
+	for i, x := range list {
+		items[i] = item(x)
+	}
+	return starlark.NewList(items)
 }
 
 // hook is a recipe's function that sees a module's calls.

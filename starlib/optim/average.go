@@ -8,11 +8,12 @@ import (
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
+	"drun/tensor/optim"
 )
 
 // average is what optim.ema returns.
 type average struct {
-	*tensor.Average
+	*optim.Average
 	ctx *tensor.Context
 }
 
@@ -24,14 +25,10 @@ func averages(ctx *tensor.Context) []*starlib.Def {
 		Doc: "An exponential moving average of parameters, as PyTorch's AveragedModel with get_ema_multi_avg_fn: call its update() after each step of the optimizer, and swap() before and after an evaluation with the averages. Its first update copies the parameters. Put it in the checkpoint's state.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			decay := c.Float("decay")
-			if !(decay >= 0 && decay <= 1) {
-				return nil, fmt.Errorf("decay = %v: want a number from 0 to 1", decay)
-			}
+			starlib.FailIf(!(decay >= 0 && decay <= 1), "decay = %v: want a number from 0 to 1", decay)
 			params := tensors(c, "params")
-			if len(params) == 0 {
-				return nil, fmt.Errorf("params is empty: there is nothing to average")
-			}
-			a, err := tensor.NewAverage(params, decay)
+			starlib.FailIf(len(params) == 0, "params is empty: there is nothing to average")
+			a, err := optim.NewAverage(params, decay)
 			return &average{a, ctx}, err
 		},
 	}}

@@ -13,6 +13,7 @@ import (
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
+	"drun/tensor/optim"
 )
 
 // SumOver adds a number over the ranks of a group (None: the world) on behalf of a call: the collective that
@@ -21,6 +22,7 @@ type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, er
 
 // Module makes the module for a rank.
 func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Module {
+	k := maker{rank, ctx}
 	return &starlib.Module{
 		Name:  "optim",
 		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay; those that do not require a gradient are left as they are. lr is a number, a schedule, or a function of the step, which counts from 0.",
@@ -31,16 +33,12 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 				Doc: "Stochastic gradient descent with PyTorch's momentum: v = momentum·v + g, p -= lr·v; g includes weight_decay·p.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					momentum, nesterov := c.Float("momentum"), c.Bool("nesterov")
-					if !(momentum >= 0) || nesterov && momentum == 0 {
-						return nil, fmt.Errorf("momentum = %v: want 0 or more, and more than 0 with nesterov", momentum)
-					}
-					return newOptimizer(c, rank, ctx, "sgd", c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
-						return tensor.NewSGD(g, tensor.SGDOptions{Momentum: momentum, Nesterov: nesterov})
-					})
+					starlib.FailIf(!(momentum >= 0) || nesterov && momentum == 0, "momentum = %v: want 0 or more, and more than 0 with nesterov", momentum)
+					return k.make(c, "sgd", optim.SGD{Momentum: momentum, Nesterov: nesterov})
 				},
 			},
-			adam(rank, ctx, "adam", false, "Adam (Kingma, Ba 2015); weight_decay·p is added to the gradient."),
-			adam(rank, ctx, "adamw", true, "Adam with decoupled weight decay (Loshchilov, Hutter 2019): p -= lr·weight_decay·p before each step."),
+			k.adam("adam", false, "Adam (Kingma, Ba 2015); weight_decay·p is added to the gradient."),
+			k.adam("adamw", true, "Adam with decoupled weight decay (Loshchilov, Hutter 2019): p -= lr·weight_decay·p before each step."),
 			{
 				Sig: "clip_grad_norm(params: iterable, max_norm: number, sharded: iterable = [], group = None) -> float",
 				Doc: "Scales the gradients so that their total 2-norm is at most max_norm, and returns the norm before scaling. If that is infinite or NaN, the gradients stay as they are. sharded lists parameters of which each rank of the group holds a different part.",
@@ -51,26 +49,32 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 				Doc: "Clamps each element of the gradients to between -clip_value and clip_value, in place; NaN stays NaN.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					limit := c.Float("clip_value")
-					if !(limit >= 0) {
-						return nil, fmt.Errorf("clip_value = %v: want 0 or more", limit)
-					}
+					starlib.FailIf(!(limit >= 0), "clip_value = %v: want 0 or more", limit)
 					return nil, tensor.ClipGradValues(tensors(c, "params"), limit)
 				},
 			},
-		}, rules(rank, ctx), schedules, averages(ctx)),
+		}, k.rules(), schedules, averages(ctx)),
 	}
 }
 
-func adam(rank *starlib.Rank, ctx *tensor.Context, name string, decoupled bool, doc string) *starlib.Def {
+// maker makes optimizers for one rank.
+type maker struct {
+	rank *starlib.Rank
+	ctx  *tensor.Context
+}
+
+// make makes an optimizer of a call's params, lr and weight_decay.
+func (k maker) make(c *starlib.Call, kind string, rule optim.Rule) (starlark.Value, error) {
+	return k.newOptimizer(c, kind, c.Arg("weight_decay"), func(g []optim.ParamGroup) (*optim.Optimizer, error) { return optim.New(g, rule) })
+}
+
+func (k maker) adam(name string, decoupled bool, doc string) *starlib.Def {
 	return &starlib.Def{
 		Sig: name + "(params: iterable, lr = None, betas: tuple | list = (0.9, 0.999), eps: number = 1e-8, weight_decay: number = 0) -> Optimizer",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			o := tensor.AdamOptions{Eps: setting(c, "eps"), Decoupled: decoupled}
-			o.Beta1, o.Beta2 = betas(c)
-			return newOptimizer(c, rank, ctx, name, c.Arg("lr"), c.Arg("weight_decay"), func(g []tensor.ParamGroup) (*tensor.Optimizer, error) {
-				return tensor.NewAdam(g, o)
-			})
+			first, second := betas(c)
+			return k.make(c, name, optim.Adam{Beta1: first, Beta2: second, Eps: setting(c, "eps"), Decoupled: decoupled})
 		},
 	}
 }
@@ -81,26 +85,20 @@ func betas(c *starlib.Call) (first, second float64) {
 	if pair.Len() == 2 {
 		first, second = starlib.Number(pair.Index(0)), starlib.Number(pair.Index(1))
 	}
-	if pair.Len() != 2 || !(first >= 0 && first < 1 && second >= 0 && second < 1) {
-		starlib.Must(0, fmt.Errorf("betas = %s: want two numbers from 0 to below 1", c.Arg("betas")))
-	}
+	starlib.FailIf(pair.Len() != 2 || !(first >= 0 && first < 1 && second >= 0 && second < 1), "betas = %s: want two numbers from 0 to below 1", c.Arg("betas"))
 	return first, second
 }
 
 // setting is a number of 0 or more.
 func setting(c *starlib.Call, name string) float64 {
 	v := c.Float(name)
-	if !(v >= 0) || math.IsInf(v, 0) {
-		starlib.Must(0, fmt.Errorf("%s = %v: want a finite number of 0 or more", name, v))
-	}
+	starlib.FailIf(!(v >= 0) || math.IsInf(v, 0), "%s = %v: want a finite number of 0 or more", name, v)
 	return v
 }
 
 func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 	params, sharded, limit := tensors(c, "params"), tensors(c, "sharded"), c.Float("max_norm")
-	if !(limit > 0) {
-		return nil, fmt.Errorf("max_norm = %v: want more than 0", limit)
-	}
+	starlib.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
 	if slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return p.Share() != nil }) {
 		return nil, errors.New("each rank holds a different part of these parameters: call clip_grad_norm(max_norm) on what dist.fsdp returned, or pass them as sharded")
 	}
@@ -123,4 +121,60 @@ func tensors(c *starlib.Call, name string) []*tensor.Tensor {
 		return []*tensor.Tensor{t.Tensor()}
 	}
 	return starlib.Must(startensor.List(c.Arg(name)))
+}
+
+// rules are the optimizers besides sgd and adam.
+func (k maker) rules() []*starlib.Def {
+	return []*starlib.Def{
+		{
+			Sig: "rmsprop(params: iterable, lr = 0.01, alpha: number = 0.99, eps: number = 1e-8, weight_decay: number = 0, momentum: number = 0, centered: bool = False) -> Optimizer",
+			Doc: "RMSprop (Hinton 2012) with PyTorch's formulas: p -= lr·g/(√v + eps), where v is the moving average of g² with decay alpha. centered subtracts the mean gradient's square from v (Graves 2013); momentum accumulates the steps.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				r := optim.RMSprop{Alpha: setting(c, "alpha"), Eps: setting(c, "eps"), Momentum: setting(c, "momentum"), Centered: c.Bool("centered")}
+				starlib.FailIf(r.Alpha > 1, "alpha = %v: want a number from 0 to 1", r.Alpha)
+				return k.make(c, "rmsprop", r)
+			},
+		},
+		{
+			Sig: "adagrad(params: iterable, lr = 0.01, lr_decay: number = 0, weight_decay: number = 0, initial_accumulator_value: number = 0, eps: number = 1e-10) -> Optimizer",
+			Doc: "Adagrad (Duchi, Hazan, Singer 2011): p -= lr·g/(√v + eps), where v is the sum of g² so far, starting at initial_accumulator_value; in step n, from 0, lr is divided by 1 + n·lr_decay.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return k.make(c, "adagrad", optim.Adagrad{Eps: setting(c, "eps"), LRDecay: setting(c, "lr_decay"), Initial: setting(c, "initial_accumulator_value")})
+			},
+		},
+		{
+			Sig: "lion(params: iterable, lr = 0.0001, betas: tuple | list = (0.9, 0.99), weight_decay: number = 0) -> Optimizer",
+			Doc: "Lion (Chen et al. 2023, algorithm 2): p -= lr·(sign(β₁·m + (1 - β₁)·g) + weight_decay·p), then m = β₂·m + (1 - β₂)·g.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				first, second := betas(c)
+				return k.make(c, "lion", optim.Lion{Beta1: first, Beta2: second})
+			},
+		},
+		{
+			Sig: "lbfgs(params: iterable, lr = 1, max_iter: int = 20, max_eval: int = None, tolerance_grad: number = 1e-7, tolerance_change: number = 1e-9, history_size: int = 100, line_search_fn: string = None) -> Optimizer",
+			Doc: `L-BFGS (Liu, Nocedal 1989) as in PyTorch: step(closure) makes up to max_iter iterations, with at most max_eval calls of the closure (1.25·max_iter by default), and ends early when no gradient is above tolerance_grad, or neither parameters nor loss change by more than tolerance_change. line_search_fn = "strong_wolfe" searches for each iteration's step length, instead of using lr. One group of parameters of one dtype; the optimizer needs 2·history_size + 2 times their memory.`,
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				o := optim.LBFGSOptions{MaxIter: c.Int("max_iter"), TolGrad: setting(c, "tolerance_grad"), TolChange: setting(c, "tolerance_change"), History: c.Int("history_size")}
+				o.MaxEval = o.MaxIter * 5 / 4
+				if !c.IsNone("max_eval") {
+					o.MaxEval = c.Int("max_eval")
+				}
+				starlib.FailIf(o.MaxIter < 1 || o.MaxEval < 1 || o.History < 1, "max_iter = %d, max_eval = %d, history_size = %d: want numbers of at least 1", o.MaxIter, o.MaxEval, o.History)
+				if !c.IsNone("line_search_fn") {
+					if o.StrongWolfe = c.String("line_search_fn") == "strong_wolfe"; !o.StrongWolfe {
+						return nil, fmt.Errorf(`line_search_fn = %s: want "strong_wolfe" or None`, c.Arg("line_search_fn"))
+					}
+				}
+				var l *optim.LBFGS
+				v, err := k.newOptimizer(c, "lbfgs", starlark.MakeInt(0), func(g []optim.ParamGroup) (*optim.Optimizer, error) {
+					l = starlib.Must(optim.NewLBFGS(g, o))
+					return l.Optimizer, nil
+				})
+				if err == nil {
+					v.(*Optimizer).lbfgs = l
+				}
+				return v, err
+			},
+		},
+	}
 }

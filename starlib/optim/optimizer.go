@@ -11,13 +11,14 @@ import (
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
+	"drun/tensor/optim"
 )
 
 // Optimizer updates parameters from their gradients.
 type Optimizer struct {
 	kind   string
-	opt    *tensor.Optimizer
-	lbfgs  *tensor.LBFGS // of optim.lbfgs, which makes its own steps
+	opt    *optim.Optimizer
+	lbfgs  *optim.LBFGS // of optim.lbfgs, which makes its own steps
 	groups []group
 	step   int // steps done
 	ctx    *tensor.Context
@@ -63,19 +64,16 @@ var (
 )
 
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
-func newOptimizer(c *starlib.Call, rank *starlib.Rank, ctx *tensor.Context, kind string, lr starlark.Value, weightDecay starlark.Value, build func([]tensor.ParamGroup) (*tensor.Optimizer, error)) (starlark.Value, error) {
-	groups := starlib.Must(parameters(c.Arg("params"), lr, starlib.Must(decayOf(weightDecay))))
-	o := &Optimizer{kind: kind, groups: groups, ctx: ctx, rank: rank}
-	thread := c.Thread
-	flat := make([]tensor.ParamGroup, len(groups))
+func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.Value, build func([]optim.ParamGroup) (*optim.Optimizer, error)) (_ starlark.Value, err error) {
+	groups := starlib.Must(parameters(c.Arg("params"), c.Arg("lr"), starlib.Must(decayOf(weightDecay))))
+	o := &Optimizer{kind: kind, groups: groups, ctx: k.ctx, rank: k.rank}
+	flat := make([]optim.ParamGroup, len(groups))
 	for i := range groups {
 		g := &groups[i]
-		lr, err := g.rate.at(thread, 0)
-		if err != nil {
+		if g.lr, err = g.rate.at(c.Thread, 0); err != nil {
 			return nil, err // may be of a function of the recipe
 		}
-		g.lr = lr
-		flat[i] = tensor.ParamGroup{Params: g.params, LR: g.lr, WeightDecay: g.decay}
+		flat[i] = optim.ParamGroup{Params: g.params, LR: g.lr, WeightDecay: g.decay}
 	}
 	o.opt = starlib.Must(build(flat))
 	for i := range groups {
@@ -83,7 +81,7 @@ func newOptimizer(c *starlib.Call, rank *starlib.Rank, ctx *tensor.Context, kind
 			return nil, cmp.Or(err, fmt.Errorf("lr: the schedule has cycle_momentum, but optim.%s has no momentum; give it one, or leave cycle_momentum out", kind))
 		}
 	}
-	rank.Optimizer = true
+	k.rank.Optimizer = true
 	return o, nil
 }
 
@@ -175,7 +173,7 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) error {
 
 // Tensors is the optimizer as the tensor package knows it, for instance for the
 // flat gradients that a collective reduces.
-func (o *Optimizer) Tensors() *tensor.Optimizer { return o.opt }
+func (o *Optimizer) Tensors() *optim.Optimizer { return o.opt }
 
 var methods = &starlib.Methods{
 	Type: "Optimizer",

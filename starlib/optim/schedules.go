@@ -18,9 +18,7 @@ var schedules = []*starlib.Def{
 		Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end after steps steps (Loshchilov, Hutter 2017), where it stays.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			steps, warmup := c.Int("steps"), c.Int("warmup")
-			if steps < 1 || warmup < 0 || warmup > steps {
-				return nil, fmt.Errorf("steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
-			}
+			starlib.FailIf(steps < 1 || warmup < 0 || warmup > steps, "steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
 			lr, end := c.Float("lr"), c.Float("end")
 			if err := checkRate(lr); err != nil {
 				return nil, err
@@ -33,9 +31,7 @@ var schedules = []*starlib.Def{
 		Doc: "lr, multiplied by gamma after every `every` steps.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			every := c.Int("every")
-			if every < 1 {
-				return nil, fmt.Errorf("every = %d: want at least 1 step", every)
-			}
+			starlib.FailIf(every < 1, "every = %d: want at least 1 step", every)
 			lr, gamma := c.Float("lr"), c.Float("gamma")
 			return &schedule{name: "step_decay", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, step/every), nil }}, checkRate(lr)
 		},
@@ -54,9 +50,7 @@ var schedules = []*starlib.Def{
 		Doc: "lr times a factor that goes linearly from start_factor to end_factor over total_iters steps, and stays there.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, start, end, n := c.Float("lr"), setting(c, "start_factor"), setting(c, "end_factor"), c.Int("total_iters")
-			if n < 1 {
-				return nil, fmt.Errorf("total_iters = %d: want at least 1 step", n)
-			}
+			starlib.FailIf(n < 1, "total_iters = %d: want at least 1 step", n)
 			return &schedule{name: "linear", base: lr, rate: func(step int) (float64, error) {
 				return lr * (start + float64((end-start)*float64(min(step, n)))/float64(n)), nil
 			}}, checkRate(lr)
@@ -102,9 +96,7 @@ var schedules = []*starlib.Def{
 			}
 			list := starlib.Must(scheduleList(values))
 			at := milestones(c)
-			if len(at) != len(list)-1 {
-				return nil, fmt.Errorf("%d milestones cannot separate %d schedules: want %d", len(at), len(list), len(list)-1)
-			}
+			starlib.FailIf(len(at) != len(list)-1, "%d milestones cannot separate %d schedules: want %d", len(at), len(list), len(list)-1)
 			return &schedule{name: "sequential", base: list[0].base, rate: func(step int) (float64, error) {
 				i := passed(at, step)
 				if i > 0 {
@@ -223,9 +215,7 @@ func oneCycle(c *starlib.Call) (starlark.Value, error) {
 	begin := top / c.Float("div_factor")
 	end := begin / c.Float("final_div_factor")
 	low, high := c.Float("base_momentum"), c.Float("max_momentum")
-	if !(low > 0 && low <= high && high < 1) {
-		return nil, fmt.Errorf("base_momentum = %v, max_momentum = %v: want numbers above 0 and below 1, and base_momentum not above max_momentum", low, high)
-	}
+	starlib.FailIf(!(low > 0 && low <= high && high < 1), "base_momentum = %v, max_momentum = %v: want numbers above 0 and below 1, and base_momentum not above max_momentum", low, high)
 	// The rate and the momentum at the ends of each phase.
 	type phase struct{ until, from, to, heavy, light float64 }
 	rise := float64(part*float64(total)) - 1

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"drun/history/records"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data"
@@ -113,19 +114,16 @@ func stepped(c *starlib.Call, kind string) (*records.Artifact, error) {
 
 // keep records an artifact of rank 0, whose data encode fills in. A second one for a step is an error, unless a
 // restored checkpoint makes the recipe repeat its steps.
-func (r *Run) keep(c *starlib.Call, a *records.Artifact, encode func() error) error {
+func (r *Run) keep(c *starlib.Call, a *records.Artifact, encode func() error) (err error) {
+	defer try.Caught(&err)
 	if a.Name == "" {
 		return fmt.Errorf("the name is empty")
 	}
-	if err := checkName("the name", a.Name); err != nil {
-		return err
-	}
+	try.Ok(checkName("the name", a.Name))
 	if r.rank.Rank != 0 {
 		return nil
 	}
-	if err := encode(); err != nil {
-		return err
-	}
+	try.Ok(encode())
 	if len(a.Data) > maxArtifact {
 		return tooLarge(len(a.Data))
 	}
@@ -148,7 +146,8 @@ func tooLarge(bytes int) error {
 }
 
 // take sets an artifact from run.artifact's value.
-func take(a *records.Artifact, v starlark.Value) error {
+func take(a *records.Artifact, v starlark.Value) (err error) {
+	defer try.Caught(&err)
 	switch v := v.(type) {
 	case starlark.Bytes:
 		a.Kind, a.Data = "bytes", []byte(v)
@@ -161,14 +160,9 @@ func take(a *records.Artifact, v starlark.Value) error {
 		if n := v.Tensor().Len() * v.Tensor().DType().Size(); n > maxArtifact {
 			return tooLarge(n)
 		}
-		format, err := data.FormatOf("tensor.safetensors")
-		if err != nil {
-			return err
-		}
+		format := try.To(data.FormatOf("tensor.safetensors"))
 		var out bytes.Buffer
-		if err := format.Write(&out, []data.Named{{Name: "tensor", Tensor: v.Tensor()}}); err != nil {
-			return err
-		}
+		try.Ok(format.Write(&out, []data.Named{{Name: "tensor", Tensor: v.Tensor()}}))
 		a.Kind, a.Data = "tensor", out.Bytes()
 	default:
 		return fmt.Errorf("want bytes, a string or a tensor, not %s", v.Type())
@@ -296,7 +290,8 @@ func histogram(t *tensor.Tensor) ([]byte, error) {
 }
 
 // table encodes rows.
-func table(rows starlark.Iterable) ([]byte, error) {
+func table(rows starlark.Iterable) (_ []byte, err error) {
+	defer try.Caught(&err)
 	columns, place := []string{}, map[string]int{}
 	all := [][]any{}
 	size := 0
@@ -331,18 +326,14 @@ func table(rows starlark.Iterable) ([]byte, error) {
 					i = len(columns)
 					place[name], columns = i, append(columns, name)
 				}
-				if err := put(i, kv[1]); err != nil {
-					return nil, err
-				}
+				try.Ok(put(i, kv[1]))
 			}
 		case starlark.Indexable:
 			if _, isText := v.(starlark.String); isText {
 				return nil, fmt.Errorf("row %d is a string, not a dict or a list", len(all))
 			}
 			for i := range v.Len() {
-				if err := put(i, v.Index(i)); err != nil {
-					return nil, err
-				}
+				try.Ok(put(i, v.Index(i)))
 			}
 		default:
 			return nil, fmt.Errorf("row %d is a %s, not a dict or a list", len(all), v.Type())

@@ -9,6 +9,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/secret"
+	"drun/internal/try"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/starlarkstruct"
@@ -65,13 +66,12 @@ func NewParams(given map[string]string) *Params { return &Params{given: given} }
 // Declared lists the parameters in the order of their declaration.
 func (p *Params) Declared() []Param { return p.declared }
 
-func (p *Params) declare(defaults []starlark.Tuple) (starlark.Value, error) {
+func (p *Params) declare(defaults []starlark.Tuple) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	fields := make([]starlark.Tuple, 0, len(defaults))
 	for _, kv := range defaults {
 		name, value := string(kv[0].(starlark.String)), kv[1]
-		if err := checkName("a parameter's name", name); err != nil {
-			return nil, err
-		}
+		try.Ok(checkName("a parameter's name", name))
 		if slices.ContainsFunc(p.declared, func(d Param) bool { return d.Name == name }) {
 			return nil, fmt.Errorf("parameter %s is declared twice", name)
 		}
@@ -85,10 +85,7 @@ func (p *Params) declare(defaults []starlark.Tuple) (starlark.Value, error) {
 		d.Default = own(d.Default)
 		d.Value = d.Default
 		if text, ok := p.given[name]; ok {
-			var err error
-			if d.Value, err = p.value(name, text, d.Default); err != nil {
-				return nil, err
-			}
+			d.Value = try.To(p.value(name, text, d.Default))
 			if d.Choices != nil && !slices.ContainsFunc(d.Choices, func(c starlark.Value) bool { return identical(c, d.Value) }) {
 				return nil, &UsageError{fmt.Sprintf("%s: the choices are %s", p.shown(name, text), listed(d.Choices))}
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"drun/history/records"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -171,7 +172,8 @@ func checkName(what, name string) error {
 	return nil
 }
 
-func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
+func (r *Run) log(c *starlib.Call) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	record := r.rank.Rank == 0 || c.Bool("all_ranks")
 	step, hasStep, exact := int64(0), !c.IsNone("step"), c.Bool("exact")
 	if hasStep {
@@ -212,14 +214,10 @@ func (r *Run) log(c *starlib.Call) (starlark.Value, error) {
 		if name, ok := starlark.AsString(metrics[0][0]); ok && !hasStep {
 			first = r.steps[name]
 		}
-		if err := r.rank.OnLog(c.Thread, first); err != nil {
-			return nil, err
-		}
+		try.Ok(r.rank.OnLog(c.Thread, first))
 	}
 	for _, kv := range metrics {
-		if err := one(kv[0], kv[1]); err != nil {
-			return nil, err
-		}
+		try.Ok(one(kv[0], kv[1]))
 	}
 	return nil, nil
 }

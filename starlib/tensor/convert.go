@@ -2,7 +2,7 @@ package tensor
 
 import (
 	"fmt"
-	"unsafe"
+	"strings"
 
 	"go.starlark.net/starlark"
 
@@ -250,32 +250,13 @@ func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := t.Bytes()
-	switch t.DType() {
-	case dtype.Float32:
-		return func(i int) starlark.Value { return starlark.Float(at[float32](raw, i)) }, nil
-	case dtype.Float64:
-		return func(i int) starlark.Value { return starlark.Float(at[float64](raw, i)) }, nil
-	case dtype.Int64:
-		return func(i int) starlark.Value { return starlark.MakeInt64(at[int64](raw, i)) }, nil
-	case dtype.Int32:
-		return func(i int) starlark.Value { return starlark.MakeInt64(int64(at[int32](raw, i))) }, nil
-	case dtype.Int8:
-		return func(i int) starlark.Value { return starlark.MakeInt(int(int8(raw[i]))) }, nil
-	case dtype.Uint8:
-		return func(i int) starlark.Value { return starlark.MakeInt(int(raw[i])) }, nil
-	case dtype.Bool:
-		return func(i int) starlark.Value { return starlark.Bool(raw[i] != 0) }, nil
+	if t.DType() != dtype.Complex64 {
+		return func(i int) starlark.Value { return plain(t.Element(i)) }, nil
 	}
-	return func(i int) starlark.Value { // complex64
-		return starlark.Tuple{starlark.Float(at[float32](raw, 2*i)), starlark.Float(at[float32](raw, 2*i+1))}
+	parts := tensor.Elems[complex64](t)
+	return func(i int) starlark.Value {
+		return starlark.Tuple{starlark.Float(real(parts[i])), starlark.Float(imag(parts[i]))}
 	}, nil
-}
-
-// at reads element i of the memory of a contiguous tensor.
-func at[T any](raw []byte, i int) T {
-	var zero T
-	return *(*T)(unsafe.Pointer(&raw[i*int(unsafe.Sizeof(zero))]))
 }
 
 // toList is t as nested lists, or a number without dimensions.
@@ -308,4 +289,34 @@ func toList(t *tensor.Tensor) (starlark.Value, error) {
 		return starlark.NewList(list)
 	}
 	return build(t.Shape()), nil
+}
+
+// Restore copies tensors into the live ones of the same names, without recording gradients; into a share,
+// only its part. If names, shapes or dtypes do not fit, the error lists all differences and nothing is changed.
+func Restore(ctx *tensor.Context, owner string, live map[string]*tensor.Tensor, entries []starlib.Entry) error {
+	var faults []string
+	for _, e := range entries {
+		t := live[e.Name]
+		v, ok := e.Value.(*Value)
+		switch {
+		case t == nil:
+			faults = append(faults, fmt.Sprintf("there is no %s", e.Name))
+		case !ok:
+			faults = append(faults, fmt.Sprintf("%s: want a Tensor, got %s", e.Name, e.Value.Type()))
+		case tensor.ShapeString(t.WholeShape()) != Shape(v.Tensor()) || t.DType() != v.Tensor().DType():
+			faults = append(faults, fmt.Sprintf("%s: want %s of shape %s, got %s of shape %s",
+				e.Name, t.DType(), tensor.ShapeString(t.WholeShape()), v.Tensor().DType(), Shape(v.Tensor())))
+		}
+	}
+	if faults != nil {
+		return fmt.Errorf("%s does not fit the state: %s", owner, strings.Join(faults, "; "))
+	}
+	ctx.BeginNoGrad()
+	defer ctx.EndNoGrad()
+	for _, e := range entries {
+		if err := tensor.CopyWhole(live[e.Name], e.Value.(*Value).Tensor()); err != nil {
+			return fmt.Errorf("%s: %s: %w", owner, e.Name, err)
+		}
+	}
+	return nil
 }

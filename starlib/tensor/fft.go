@@ -1,8 +1,6 @@
 package tensor
 
 import (
-	"fmt"
-
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
@@ -30,46 +28,22 @@ const (
 
 func fftDefs(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `fft(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
-			Doc: "The transform sum_j x[j] exp(-2πi jk/n) along dim, of the complex numbers x + i imag, or of real ones." + fftDoc,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return complexFourier(c, "fft", oneDim(c)) },
-		},
-		{
-			Sig: `ifft(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
-			Doc: "The inverse of fft: the mean of x[j] exp(2πi jk/n)." + fftDoc,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return complexFourier(c, "ifft", oneDim(c)) },
-		},
-		{
-			Sig: `rfft(x: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
-			Doc: "The first n//2 + 1 results of fft for real numbers; the others are their conjugates." + fftDoc,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return realFourier(c, "rfft", oneDim(c)) },
-		},
-		{
-			Sig: `irfft(x: Tensor, imag: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> Tensor`,
-			Doc: "The inverse of rfft: n real numbers from n//2 + 1 complex ones. The default n is even: 2 (size - 1). The imaginary part of the first number, and of the last if n is even, is taken as 0.",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return inverseRealFourier(c, "irfft", oneDim(c)) },
-		},
-		{
-			Sig: `fft2(x: Tensor, imag: Tensor = None, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
-			Doc: "fft along two or more dimensions." + fft2Doc,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return complexFourier(c, "fft2", severalDims(c)) },
-		},
-		{
-			Sig: `ifft2(x: Tensor, imag: Tensor = None, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
-			Doc: "The inverse of fft2." + fft2Doc,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return complexFourier(c, "ifft2", severalDims(c)) },
-		},
-		{
-			Sig: `rfft2(x: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
-			Doc: "rfft along the last dimension of dim, and fft along the others." + fft2Doc,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return realFourier(c, "rfft2", severalDims(c)) },
-		},
-		{
-			Sig: `irfft2(x: Tensor, imag: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> Tensor`,
-			Doc: "The inverse of rfft2. By default the last size is even: 2 (size - 1).",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return inverseRealFourier(c, "irfft2", severalDims(c)) },
-		},
+		fourier(`fft(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
+			"The transform sum_j x[j] exp(-2πi jk/n) along dim, of the complex numbers x + i imag, or of real ones."+fftDoc, oneDim, complexFourier),
+		fourier(`ifft(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
+			"The inverse of fft: the mean of x[j] exp(2πi jk/n)."+fftDoc, oneDim, complexFourier),
+		fourier(`rfft(x: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
+			"The first n//2 + 1 results of fft for real numbers; the others are their conjugates."+fftDoc, oneDim, realFourier),
+		fourier(`irfft(x: Tensor, imag: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> Tensor`,
+			"The inverse of rfft: n real numbers from n//2 + 1 complex ones. The default n is even: 2 (size - 1). The imaginary part of the first number, and of the last if n is even, is taken as 0.", oneDim, inverseRealFourier),
+		fourier(`fft2(x: Tensor, imag: Tensor = None, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
+			"fft along two or more dimensions."+fft2Doc, severalDims, complexFourier),
+		fourier(`ifft2(x: Tensor, imag: Tensor = None, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
+			"The inverse of fft2."+fft2Doc, severalDims, complexFourier),
+		fourier(`rfft2(x: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> (re, im)`,
+			"rfft along the last dimension of dim, and fft along the others."+fft2Doc, severalDims, realFourier),
+		fourier(`irfft2(x: Tensor, imag: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> Tensor`,
+			"The inverse of rfft2. By default the last size is even: 2 (size - 1).", severalDims, inverseRealFourier),
 		{
 			Sig: "fftfreq(n: int, d: number = 1.0) -> Tensor",
 			Doc: "The frequencies of the n results of fft, in cycles per unit of the spacing d: 0, 1, …, then from the middle the negative ones, divided by d·n. float32 of shape (n,).",
@@ -86,9 +60,15 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 }
 
 // axes are the sizes and the dimensions that a transform's arguments name; no sizes if none are given.
-type axes struct {
-	sizes, dims []int
-	err         error
+type axes struct{ sizes, dims []int }
+
+// fourier declares a transform.
+func fourier(sig, doc string, along func(*starlib.Call) axes, run func(*starlib.Call, fft.Fourier, axes) (starlark.Value, error)) *starlib.Def {
+	d := &starlib.Def{Sig: sig, Doc: doc}
+	d.Fn = func(c *starlib.Call) (starlark.Value, error) {
+		return run(c, fft.Fourier{Op: d.Name(), Inverse: d.Name()[0] == 'i', Norm: c.String("norm")}, along(c))
+	}
+	return d
 }
 
 func oneDim(c *starlib.Call) axes {
@@ -100,57 +80,37 @@ func oneDim(c *starlib.Call) axes {
 }
 
 func severalDims(c *starlib.Call) (of axes) {
-	if of.dims, of.err = Ints(c.Arg("dim").(starlark.Iterable)); of.err != nil {
-		return axes{err: fmt.Errorf("dim: %w", of.err)}
+	list := func(name string) []int {
+		n, err := Ints(c.Arg(name).(starlark.Iterable))
+		starlib.FailIf(err != nil, "%s: %w", name, err)
+		return n
 	}
-	if len(of.dims) == 0 {
-		return axes{err: fmt.Errorf("dim is empty: want one dimension or more")}
-	}
-	if s, given := c.Arg("s").(starlark.Iterable); given {
-		if of.sizes, of.err = Ints(s); of.err != nil {
-			return axes{err: fmt.Errorf("s: %w", of.err)}
-		}
+	of.dims = list("dim")
+	starlib.FailIf(len(of.dims) == 0, "dim is empty: want one dimension or more")
+	if !c.IsNone("s") {
+		of.sizes = list("s")
 	}
 	return of
 }
 
-func complexFourier(c *starlib.Call, op string, of axes) (starlark.Value, error) {
-	if of.err != nil {
-		return nil, of.err
-	}
-	var im *tensor.Tensor
-	if !c.IsNone("imag") {
-		im = Arg(c, "imag")
-	}
-	return pair(fft.Fourier{Op: op, Inverse: op[0] == 'i', Norm: c.String("norm")}.FFT(Arg(c, "x"), im, of.sizes, of.dims))
+func complexFourier(c *starlib.Call, f fft.Fourier, of axes) (starlark.Value, error) {
+	return pair(f.FFT(Arg(c, "x"), Optional(c, "imag"), of.sizes, of.dims))
 }
 
-func realFourier(c *starlib.Call, op string, of axes) (starlark.Value, error) {
-	if of.err != nil {
-		return nil, of.err
-	}
-	return pair(fft.Fourier{Op: op, Norm: c.String("norm")}.RFFT(Arg(c, "x"), of.sizes, of.dims))
+func realFourier(c *starlib.Call, f fft.Fourier, of axes) (starlark.Value, error) {
+	return pair(f.RFFT(Arg(c, "x"), of.sizes, of.dims))
 }
 
-func inverseRealFourier(c *starlib.Call, op string, of axes) (starlark.Value, error) {
-	if of.err != nil {
-		return nil, of.err
-	}
-	return Result(fft.Fourier{Op: op, Inverse: true, Norm: c.String("norm")}.IRFFT(Arg(c, "x"), Arg(c, "imag"), of.sizes, of.dims))
+func inverseRealFourier(c *starlib.Call, f fft.Fourier, of axes) (starlark.Value, error) {
+	return Result(f.IRFFT(Arg(c, "x"), Arg(c, "imag"), of.sizes, of.dims))
 }
 
 // frequencies are k / (d n), each rounded once to float64 and once to float32.
 func frequencies(ctx *tensor.Context, c *starlib.Call, positive bool) (starlark.Value, error) {
 	n, d := c.Int("n"), c.Float("d")
-	if n < 1 {
-		return nil, fmt.Errorf("n = %d: want at least 1", n)
-	}
-	if n > tensor.MaxValues() {
-		return nil, fmt.Errorf("n = %d: that many numbers do not fit in memory", n)
-	}
-	if d == 0 {
-		return nil, fmt.Errorf("d = 0: want the spacing of the samples, not 0")
-	}
+	starlib.FailIf(n < 1, "n = %d: want at least 1", n)
+	starlib.FailIf(n > tensor.MaxValues(), "n = %d: that many numbers do not fit in memory", n)
+	starlib.FailIf(d == 0, "d = 0: want the spacing of the samples, not 0")
 	count := n
 	if positive {
 		count = n/2 + 1

@@ -47,9 +47,7 @@ var linalgDefs = []*starlib.Def{
 		Doc: "Orthogonal q and upper triangular r with a = q·r: for (…, m, n) and k = min(m, n), q (…, m, k) and r (…, k, n) in mode reduced, (…, m, m) and (…, m, n) in mode complete, which has no gradient if m > n.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			mode := c.String("mode")
-			if mode != "reduced" && mode != "complete" {
-				return nil, fmt.Errorf("mode %q: want reduced or complete", mode)
-			}
+			starlib.FailIf(mode != "reduced" && mode != "complete", "mode %q: want reduced or complete", mode)
 			return pair(linalg.QR(Arg(c, "a"), mode == "complete"))
 		},
 	},
@@ -73,9 +71,7 @@ var linalgDefs = []*starlib.Def{
 			t, over, keepdim := Arg(c, "a"), dims(c), c.Bool("keepdim")
 			name, named := starlark.AsString(c.Arg("ord"))
 			if over == nil && !c.IsNone("ord") {
-				if t.Dim() > 2 {
-					return nil, fmt.Errorf("ord needs one or two dims for a tensor of shape %s", Shape(t))
-				}
+				starlib.FailIf(t.Dim() > 2, "ord needs one or two dims for a tensor of shape %s", Shape(t))
 				for d := range t.Dim() {
 					over = append(over, d)
 				}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/codec"
 
@@ -202,18 +203,14 @@ func shown(v starlark.Value) string {
 }
 
 // near compares numbers, and tensors and lists of them; at is the position within them.
-func near(thread *starlark.Thread, got, want starlark.Value, rtol, atol float64, at string) error {
+func near(thread *starlark.Thread, got, want starlark.Value, rtol, atol float64, at string) (err error) {
+	defer try.Caught(&err)
 	place := ""
 	if at != "" {
 		place = " at " + at
 	}
-	got, err := listed(thread, got)
-	if err != nil {
-		return err
-	}
-	if want, err = listed(thread, want); err != nil {
-		return err
-	}
+	got = try.To(listed(thread, got))
+	want = try.To(listed(thread, want))
 	x, listX := got.(starlark.Indexable)
 	y, listY := want.(starlark.Indexable)
 	if listX && listY {
@@ -221,9 +218,7 @@ func near(thread *starlark.Thread, got, want starlark.Value, rtol, atol float64,
 			return fmt.Errorf("got %d elements%s, want %d", x.Len(), place, y.Len())
 		}
 		for i := range x.Len() {
-			if err := near(thread, x.Index(i), y.Index(i), rtol, atol, fmt.Sprintf("%s[%d]", at, i)); err != nil {
-				return err
-			}
+			try.Ok(near(thread, x.Index(i), y.Index(i), rtol, atol, fmt.Sprintf("%s[%d]", at, i)))
 		}
 		return nil
 	}

@@ -1,5 +1,5 @@
-// Package fft is discrete Fourier transforms of tensors, as torch.fft has them; starlib's module fft calls it. Complex numbers are two tensors of one shape, the real and the imaginary
-// parts. Transforms are computed in float64 and rounded once.
+// Package fft is discrete Fourier transforms of tensors, as torch.fft has them; starlib's module fft calls it. Complex numbers
+// are two tensors of one shape, the real and the imaginary parts. Transforms are computed in float64 and rounded once.
 package fft
 
 import (

@@ -28,9 +28,7 @@ func readMatrices(op string, t *tensor.Tensor) (_ *matrices, err error) {
 	defer try.Caught(&err)
 	try.Ok(tensor.NeedFloat(op, t))
 	nd := len(t.Shape())
-	if nd < 2 {
-		return nil, fmt.Errorf("%s: needs a matrix, or a batch of matrices, not shape %s", op, tensor.ShapeString(t.Shape()))
-	}
+	try.FailIf(nd < 2, "%s: needs a matrix, or a batch of matrices, not shape %s", op, tensor.ShapeString(t.Shape()))
 	m := &matrices{op: op, t: t.Detach(), count: 1, rows: t.Shape()[nd-2], cols: t.Shape()[nd-1]}
 	for _, n := range t.Shape()[:nd-2] {
 		m.count *= n
@@ -126,12 +124,9 @@ func Solve(a, b *tensor.Tensor) (_ *tensor.Tensor, err error) {
 	if na >= 2 && (nb == 1 || nb == na-1 && slices.Equal(b.Shape(), a.Shape()[:na-1])) {
 		return tensor.Squeeze(try.To(Solve(a, try.To(tensor.Unsqueeze(b, -1)))), -1)
 	}
-	if a.DType() != b.DType() {
-		return nil, fmt.Errorf("%s: dtypes %s and %s differ; cast one with .to()", op, a.DType(), b.DType())
-	}
-	if na < 2 || nb < 2 || a.Shape()[na-1] != a.Shape()[na-2] || a.Shape()[na-1] != b.Shape()[nb-2] {
-		return nil, fmt.Errorf("%s: shapes %s and %s do not fit: want (…, n, n) and (…, n, k) or (…, n)", op, tensor.ShapeString(a.Shape()), tensor.ShapeString(b.Shape()))
-	}
+	try.FailIf(a.DType() != b.DType(), "%s: dtypes %s and %s differ; cast one with .to()", op, a.DType(), b.DType())
+	try.FailIf(na < 2 || nb < 2 || a.Shape()[na-1] != a.Shape()[na-2] || a.Shape()[na-1] != b.Shape()[nb-2],
+		"%s: shapes %s and %s do not fit: want (…, n, n) and (…, n, k) or (…, n)", op, tensor.ShapeString(a.Shape()), tensor.ShapeString(b.Shape()))
 	batch, err := tensor.BroadcastShape(op, nil, a.Shape()[:na-2], b.Shape()[:nb-2])
 	if err != nil {
 		return nil, fmt.Errorf("%s: the batches of shapes %s and %s do not broadcast", op, tensor.ShapeString(a.Shape()), tensor.ShapeString(b.Shape()))

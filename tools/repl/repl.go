@@ -21,6 +21,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/memory"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/lang"
@@ -54,19 +55,12 @@ type Session struct {
 }
 
 // New begins a session in the working directory. Close ends it.
-func New(o Options) (*Session, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	files, err := starlib.OpenFiles(dir, o.DataDirs...)
-	if err != nil {
-		return nil, err
-	}
+func New(o Options) (_ *Session, err error) {
+	defer try.Caught(&err)
+	dir := try.To(os.Getwd())
+	files := try.To(starlib.OpenFiles(dir, o.DataDirs...))
 	s := &Session{typed: map[string]string{}, out: o.Out, err: o.Err, dir: dir}
-	if s.outputs, err = os.MkdirTemp("", "drun-repl-"); err != nil {
-		return nil, err
-	}
+	s.outputs = try.To(os.MkdirTemp("", "drun-repl-"))
 	rank := &starlib.Rank{WorldSize: 1, LocalSize: 1, NumNodes: 1, Seed: o.Seed, Stage: starlib.Running, Files: files, Outputs: starlib.NewOutputs(s.outputs, 1)}
 	files.Largest = memory.LargestValue()
 	u := universe.New(universe.Host{

@@ -1,7 +1,6 @@
-// Package blocking builds a [collective.Comm] from an engine whose calls
-// block. The plugins for Gloo, MPI and NCCL use it: they carry out single
-// calls, and this package adds order, asynchronous works, limits, aborts, and
-// the matching of messages by tag.
+// Package blocking builds a [collective.Comm] from an engine whose calls block. The plugins for Gloo, MPI and NCCL use
+// it: they carry out single calls, and this package adds order, asynchronous works, limits, aborts, and the matching of
+// messages by tag.
 package blocking
 
 import (
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"drun/collective"
 	"drun/collective/messages"
@@ -20,17 +18,15 @@ import (
 
 // An Engine carries out calls for one rank of a group. Do is called by one goroutine at a time, the other methods by any.
 type Engine interface {
-	// Do carries out a collective, which has been checked, and returns when
-	// this rank's part of it is done.
+	// Do carries out a collective, which has been checked, and returns when this rank's part of it is done.
 	Do(call *collective.Call) error
 	// Interrupt ends all blocked calls of the engine, here and, soon, on the other ranks. The engine is unusable afterwards.
 	Interrupt()
 	// Leave tells the other ranks that this one leaves regularly. It is not called after Interrupt, which may come
 	// while Leave runs and ends it.
 	Leave()
-	// Close releases what the engine holds. Nobody uses it any more: the
-	// engines of its groups have their own references to what they share with
-	// it. The other ranks may still be finishing calls that are done here.
+	// Close releases what the engine holds. Nobody uses it any more: the engines of its groups have their own
+	// references to what they share with it. The other ranks may still be finishing calls that are done here.
 	Close() error
 	// Split makes the engine of a group, in which this rank is number rank. It ends with ctx, which also ends when
 	// the Comm does.
@@ -93,13 +89,10 @@ func New(name string, engine Engine, rank, size int) *Comm {
 	return c
 }
 
-// Rank is this rank's number in the group.
 func (c *Comm) Rank() int { return c.rank }
 
-// Size is the number of ranks in the group.
 func (c *Comm) Size() int { return c.size }
 
-// Statistics are the engine's, if it counts.
 func (c *Comm) Statistics() map[string]int64 {
 	counter, ok := c.engine.(interface{ Statistics() map[string]int64 })
 	if !ok || !c.enter() {
@@ -119,7 +112,6 @@ func (c *Comm) enter() bool {
 	return true
 }
 
-// peer is the engine's Peer.
 func (c *Comm) peer(rank int) (left bool, failed error) {
 	if !c.enter() {
 		return false, collective.ErrClosed
@@ -293,16 +285,12 @@ func (c *Comm) wrap(err error) error {
 	return &collective.BackendError{Backend: c.name, Rank: c.rank, Msg: err.Error()}
 }
 
-// Abort ends the calls of this rank with cause, and those of the others.
 func (c *Comm) Abort(cause error) { c.fail(cause) }
-
-// flushLimit is how long unsent messages keep a Comm open.
-const flushLimit = time.Second
 
 // Close flushes sent messages, ends what else is pending, and releases what the engine holds.
 func (c *Comm) Close() error {
 	return c.end.Close(func() error {
-		pending := !c.box.flush(flushLimit) || c.last().Pending() || c.box.underway.Load() > 0
+		pending := !progress.Flush(c.box.sends, c.end.Ended) || c.last().Pending() || c.box.underway.Load() > 0
 		if c.doing.TryLock() {
 			c.doing.Unlock()
 		} else {

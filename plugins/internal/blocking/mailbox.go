@@ -13,9 +13,8 @@ import (
 	"drun/collective/progress"
 )
 
-// mailbox is a rank's point-to-point side. A goroutine takes every message as
-// it is announced: into the receive that it matches, or into memory of its
-// own. So two ranks that both send before receiving do not block each other.
+// mailbox is a rank's point-to-point side. A goroutine takes every message as it is announced: into the receive that it
+// matches, or into memory of its own. So two ranks that both send before receiving do not block each other.
 type mailbox struct {
 	comm *Comm
 
@@ -109,24 +108,6 @@ func (m *mailbox) pair(engine Pairer, call *collective.Call) collective.Work {
 		ended(err)
 	}
 	return &send{comm: c, out: out, check: c.connected}
-}
-
-// flush waits for unsent messages, which were started although nobody may wait for them. It reports whether all were sent.
-func (m *mailbox) flush(limit time.Duration) bool {
-	over := time.After(limit)
-	for _, sent := range m.sends {
-		if sent == nil {
-			continue
-		}
-		select {
-		case <-sent.Ended():
-		case <-m.comm.end.Ended:
-			return false
-		case <-over:
-			return false
-		}
-	}
-	return true
 }
 
 // lost says why no message can come for a receive, and whether that is because a connection broke.

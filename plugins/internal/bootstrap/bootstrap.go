@@ -1,11 +1,9 @@
 // Package bootstrap connects the ranks of a group over TCP, and lets in nobody else. The plugins use it.
 //
-// Each rank listens, says in the store where, and calls the lower ranks. Both
-// sides of a connection prove, without sending it, that they know the group's
-// secret, which is in the store: each sends a random challenge, and the answer
-// is an HMAC of both challenges and both ranks. So anyone else who calls, or
-// answers at the port of a rank that is gone, is rejected, and delays nobody:
-// calls are answered concurrently.
+// Each rank listens, says in the store where, and calls the lower ranks. Both sides of a connection prove, without
+// sending it, that they know the group's secret, which is in the store: each sends a random challenge, and the answer
+// is an HMAC of both challenges and both ranks. So anyone else who calls, or answers at the port of a rank that is
+// gone, is rejected, and delays nobody: calls are answered concurrently.
 package bootstrap
 
 import (
@@ -36,9 +34,8 @@ const (
 	challengeBytes = 16
 )
 
-// probes end an idle connection whose peer has not answered for 20 seconds,
-// such as that of a rank that only waits to receive. A process that is merely
-// stopped answers, since its kernel does.
+// probes end an idle connection whose peer has not answered for 20 seconds, such as that of a rank that only waits to
+// receive. A process that is merely stopped answers, since its kernel does.
 var probes = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // A Peer is another rank, and the connection to it.
@@ -47,9 +44,8 @@ type Peer struct {
 	Address string // where it listens
 }
 
-// Connect connects rank with all others of a group of size ranks, and returns
-// them by rank; its own entry is empty. host is the address to listen on, and
-// prefix begins the group's keys in the store. ctx ends it.
+// Connect connects rank with all others of a group of size ranks, and returns them by rank; its own entry is empty.
+// host is the address to listen on, and prefix begins the group's keys in the store. ctx ends it.
 func Connect(ctx context.Context, store collective.Store, prefix, host string, rank, size int) ([]Peer, error) {
 	g := &group{store: store, prefix: prefix, rank: rank, peers: make([]Peer, size)}
 	if size == 1 {

@@ -21,7 +21,7 @@ type Library interface {
 	AllGather(send, recv []byte, sizes []int) error
 	Gather(send, recv []byte, sizes []int, root int) error
 	Scatter(send, recv []byte, sizes []int, root int) error
-	AllToAll(send []byte, sent []int, recv []byte, received []int) error
+	AllToAll(send []byte, sent []int, recv []byte, received []int) error // sizes are given
 
 	// Reduces reports whether the library's results are those of the contract. Averages are its sums, divided
 	// afterwards; of float16 and bfloat16, sums in float32, rounded once.
@@ -34,6 +34,19 @@ type Library interface {
 // A ReduceScatterer is a Library that has this function too.
 type ReduceScatterer interface {
 	ReduceScatter(send, recv collective.Buffer, counts []int, op dtype.ReduceOp) error
+}
+
+// Numbers are a library's own numbers of the types and operations that it reduces.
+type Numbers struct {
+	Types      map[dtype.Type]int
+	Operations map[dtype.ReduceOp]int
+}
+
+// Have reports whether the library has both.
+func (n *Numbers) Have(dt dtype.Type, op dtype.ReduceOp) bool {
+	_, typed := n.Types[dt]
+	_, known := n.Operations[op]
+	return typed && known
 }
 
 // A Runner carries out collectives for one rank of a group.
@@ -81,14 +94,7 @@ func (r *Runner) Do(call *collective.Call) error {
 		}
 		return r.Library.Scatter(send.Data, recv.Data, Bytes(call.Counts, recv), call.Root)
 	case collective.AllToAll:
-		if call.Counts != nil || call.RecvCounts != nil {
-			return r.Library.AllToAll(send.Data, Bytes(collective.Evenly(call.Counts, send.Count(), r.Size), send),
-				recv.Data, Bytes(collective.Evenly(call.RecvCounts, recv.Count(), r.Size), recv))
-		}
-		if len(send.Data) == 0 {
-			return nil
-		}
-		return r.Library.AllToAll(send.Data, nil, recv.Data, nil)
+		return r.Library.AllToAll(send.Data, Bytes(call.Counts, send), recv.Data, Bytes(call.RecvCounts, recv))
 	}
 	return fmt.Errorf("unknown operation %v", call.Kind)
 }

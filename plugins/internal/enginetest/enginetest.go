@@ -1,5 +1,4 @@
-// Package enginetest gives the plugins' tests worlds of ranks: all in one
-// process, or each in its own.
+// Package enginetest gives the plugins' tests worlds of ranks: all in one process, or each in its own.
 package enginetest
 
 import (

@@ -21,9 +21,8 @@ import (
 	"drun/plugins/internal/bootstrap"
 )
 
-// Mesh is a rank's end of the connections. A goroutine for each reads incoming
-// messages and keeps them until they are asked for, so that two ranks that both send
-// first do not block each other.
+// Mesh is a rank's end of the connections. A goroutine for each reads incoming messages and keeps them until they are
+// asked for, so that two ranks that both send first do not block each other.
 type Mesh struct {
 	peers []*peer // by rank; nil for this one
 
@@ -193,12 +192,10 @@ func (p *peer) ended(otherwise error) error {
 	return fmt.Errorf("rank %d at %s: %w", p.rank, p.address, otherwise)
 }
 
-// Send sends a message to a rank.
 func (m *Mesh) Send(to int, h blocking.Header, data []byte) error {
 	return m.send(to, frame{Kind: message, DType: uint8(h.DType), Tag: h.Tag}, data)
 }
 
-// Next waits for a message from any rank.
 func (m *Mesh) Next() (from int, h blocking.Header, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +215,6 @@ func (m *Mesh) Fetch(_ int, _ blocking.Header, data []byte) error {
 	return nil
 }
 
-// Stop ends Next.
 func (m *Mesh) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,8 +222,7 @@ func (m *Mesh) Stop() {
 	m.more.Broadcast()
 }
 
-// Give sends a part to a rank that calls [Mesh.Take] with the same key, which is
-// used once.
+// Give sends a part to a rank that calls [Mesh.Take] with the same key, which is used once.
 func (m *Mesh) Give(to int, key uint64, data []byte) error {
 	return m.send(to, frame{Kind: part, Key: key}, data)
 }
@@ -254,7 +249,6 @@ func (m *Mesh) Take(from int, key uint64) ([]byte, error) {
 	}
 }
 
-// Peer reports whether a rank left regularly, or the connection to it failed.
 func (m *Mesh) Peer(rank int) (left bool, failed error) {
 	p := m.peers[rank]
 	p.mu.Lock()
@@ -262,7 +256,6 @@ func (m *Mesh) Peer(rank int) (left bool, failed error) {
 	return p.left, p.failed
 }
 
-// Leave tells the others that this rank leaves regularly.
 func (m *Mesh) Leave() {
 	for rank, p := range m.peers {
 		if p != nil {
@@ -281,7 +274,6 @@ func (m *Mesh) Interrupt() {
 	}
 }
 
-// Close closes the connections.
 func (m *Mesh) Close() error {
 	m.Interrupt()
 	return nil

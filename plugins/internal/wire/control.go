@@ -152,6 +152,8 @@ const (
 	Panicked
 )
 
+var sentinels = map[uint8]error{Disagreement: collective.ErrFingerprint, TimedOut: collective.ErrTimeout, Closed: collective.ErrClosed}
+
 // Encode returns the status and the text of an error.
 func Encode(err error) (status uint8, text string) {
 	var bad *collective.CallError
@@ -160,12 +162,11 @@ func Encode(err error) (status uint8, text string) {
 		return OK, ""
 	case errors.As(err, &bad):
 		return BadCall, bad.Problem
-	case errors.Is(err, collective.ErrFingerprint):
-		return Disagreement, ""
-	case errors.Is(err, collective.ErrTimeout):
-		return TimedOut, ""
-	case errors.Is(err, collective.ErrClosed):
-		return Closed, ""
+	}
+	for _, status := range []uint8{Disagreement, TimedOut, Closed} {
+		if errors.Is(err, sentinels[status]) {
+			return status, ""
+		}
 	}
 	if failed, ok := err.(*collective.BackendError); ok {
 		return Broken, failed.Msg // Decode names the backend and the rank
@@ -180,12 +181,8 @@ func Decode(status uint8, text string, kind collective.Kind, backend string, ran
 		return nil
 	case BadCall:
 		return &collective.CallError{Kind: kind, Problem: text}
-	case Disagreement:
-		return collective.ErrFingerprint
-	case TimedOut:
-		return collective.ErrTimeout
-	case Closed:
-		return collective.ErrClosed
+	case Disagreement, TimedOut, Closed:
+		return sentinels[status]
 	case Broken:
 	case Panicked:
 		text = "it panicked: " + text

@@ -48,8 +48,7 @@ type Entry struct {
 	Value []byte
 }
 
-// Plugin connects the control service to go-plugin. Only the serving side has
-// a Service.
+// Plugin connects the control service to go-plugin. Only the serving side has a Service.
 type Plugin struct {
 	plugin.NetRPCUnsupportedPlugin
 	Service ControlServer
@@ -57,13 +56,11 @@ type Plugin struct {
 
 var _ plugin.GRPCPlugin = (*Plugin)(nil)
 
-// GRPCServer registers the service.
 func (p *Plugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 	s.RegisterService(&service, p.Service)
 	return nil
 }
 
-// GRPCClient returns the connection.
 func (p *Plugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
 	return conn, nil
 }

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -16,51 +15,64 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// arrowReader reads the record batches of a file or a stream, one after the other.
+// arrowReader reads the record batches of a file or a stream, one after the other. A file is a stream, too, between its
+// magic and its footer, which is not read.
 type arrowReader struct {
-	stream *ipc.Reader
-	source *arrowStream
-	memory *bounded
-	of     []arrowCell // for the columns
-	wanted []int
-	at     int               // the number of the batch
-	batch  arrow.RecordBatch // nil: not read yet
+	stream   *ipc.Reader
+	messages *arrowMessages
+	of       []arrowCell // for the columns
+	wanted   []int
+	at       int               // the number of the batch
+	batch    arrow.RecordBatch // nil: not read yet
 }
 
-// bounded is an allocator with a limit on what is in use at a time.
-type bounded struct {
-	memory.Allocator
-	used int
+// arrowMessages reads messages, passes over record batches, and tells the end of a stream from one that is cut off,
+// which ipc.Reader does not.
+type arrowMessages struct {
+	ipc.MessageReader
+	in   io.Reader
+	n    int64 // bytes that are read
+	skip int   // record batches that are passed over before the next message
 }
 
-func (m *bounded) take(n int) {
-	if m.used += n; m.used > maxBatch {
-		m.used -= n
-		panic(fmt.Errorf("its record batches and dictionaries take more than %d bytes", maxBatch))
+// Read counts the bytes that the library reads.
+func (m *arrowMessages) Read(b []byte) (int, error) {
+	n, err := m.in.Read(b)
+	m.n += int64(n)
+	return n, err
+}
+
+// Message returns the next message, valid until the next call; io.EOF is the stream's end marker, which must be there.
+func (m *arrowMessages) Message() (*ipc.Message, error) {
+	for {
+		message, err := m.MessageReader.Message()
+		switch {
+		case err == io.EOF:
+			return nil, err
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+			return nil, errors.New("truncated: it ends early")
+		case err != nil || m.skip == 0 || message.Type() != ipc.MessageRecordBatch:
+			return message, err
+		}
+		m.skip--
 	}
 }
 
-func (m *bounded) Allocate(size int) []byte {
-	m.take(size)
+// bounded refuses buffers that would exhaust memory, which an error can say better than the end of the process.
+type bounded struct{ memory.Allocator }
+
+func (m bounded) Allocate(size int) []byte {
+	if size > maxBatch {
+		panic(fmt.Errorf("a buffer of %d bytes: at most %d are allowed", size, maxBatch))
+	}
 	return m.Allocator.Allocate(size)
-}
-
-func (m *bounded) Reallocate(size int, b []byte) []byte {
-	m.take(size - len(b))
-	return m.Allocator.Reallocate(size, b)
-}
-
-func (m *bounded) Free(b []byte) {
-	m.used -= len(b)
-	m.Allocator.Free(b)
 }
 
 // arrowMagic begins a file, with two bytes more, and ends it; a stream begins with its schema.
 const arrowMagic = "ARROW1"
 
 func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ *Reader, err error) {
-	r := &arrowReader{memory: &bounded{Allocator: memory.NewGoAllocator()}}
-	r.source = &arrowStream{in: bufio.NewReaderSize(stream, 1<<16), memory: r.memory}
+	m := &arrowMessages{in: stream}
 	if head := make([]byte, len(arrowMagic)); !packed {
 		n, err := in.ReadAt(head, 0)
 		if err != nil && err != io.EOF {
@@ -73,15 +85,12 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ *R
 			if _, err := in.ReadAt(head, max(8, in.Size()-int64(len(head)))); string(head) != arrowMagic || err != nil && err != io.EOF {
 				return nil, errors.Join(errors.New("truncated: it does not end with "+arrowMagic), err)
 			}
-			r.source.file, r.source.n = in, 8
-			r.source.in.Reset(io.NewSectionReader(in, 8, in.Size()-8))
+			m.in, m.n = io.NewSectionReader(in, 8, in.Size()-8), 8
 		}
 	}
-	err = guarded(func() error {
-		r.stream, err = ipc.NewReaderFromMessageReader(r.source, ipc.WithAllocator(r.memory))
-		return err
-	})
-	if err != nil {
+	m.MessageReader = ipc.NewMessageReader(m, ipc.WithMetadataSizeLimit(maxMetadata), ipc.WithBodySizeLimit(maxBatch))
+	r := &arrowReader{messages: m}
+	if r.stream, err = ipc.NewReaderFromMessageReader(m, ipc.WithAllocator(bounded{memory.NewGoAllocator()})); err != nil {
 		return nil, fmt.Errorf("not an Arrow file or stream, or its schema is corrupt: %w", plainError(err))
 	}
 	var fields []Field
@@ -272,8 +281,8 @@ func (r *arrowReader) rows(batch int) (int, error) {
 	if r.batch != nil && batch == r.at {
 		return int(r.batch.NumRows()), nil
 	}
-	if r.source.skip = batch - r.at; r.batch != nil {
-		r.source.skip--
+	if r.messages.skip = batch - r.at; r.batch != nil {
+		r.messages.skip--
 	}
 	r.at, r.batch = batch, nil
 	err := guarded(func() (err error) {
@@ -281,7 +290,7 @@ func (r *arrowReader) rows(batch int) (int, error) {
 		return err
 	})
 	if err == io.EOF {
-		if r.source.skip > 0 {
+		if r.messages.skip > 0 {
 			err = fmt.Errorf("it has no record batch %d, where the checkpoint was: it has changed", batch)
 		}
 		return 0, err
@@ -298,7 +307,7 @@ func (r *arrowReader) rows(batch int) (int, error) {
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("record batch %d, before byte %d: %w", batch, r.source.n, plainError(err))
+		return 0, fmt.Errorf("record batch %d, before byte %d: %w", batch, r.messages.n, plainError(err))
 	}
 	return int(rows), nil
 }

@@ -137,17 +137,14 @@ func (p Place) Batch() int { return int(p >> 32) }
 // Row is the number in the batch.
 func (p Place) Row() int { return int(p & (1<<32 - 1)) }
 
-// How much memory one piece of a file may take, whatever the file says: a page of Parquet, a record batch of Arrow,
-// the description of the file (footer, schema).
+// The largest message of an Arrow file: its description (schema, or the layout of a batch), and its body.
 const (
-	maxPage     = 256 << 20
-	maxBatch    = 1 << 30
 	maxMetadata = 64 << 20
-	maxRows     = math.MaxInt32 // in a batch
+	maxBatch    = 1 << 30
 )
 
-// maxFields bounds the columns of a file, including nested ones.
-const maxFields = 20000
+// maxRows is how many rows a batch may have: a place has 32 bits for them.
+const maxRows = math.MaxInt32
 
 // ReadColumns reads all rows of a file.
 func ReadColumns(r *Reader, largest int) (*Table, error) {

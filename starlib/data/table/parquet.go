@@ -9,7 +9,6 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/deprecated"
-	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 )
 
@@ -41,7 +40,7 @@ type node struct {
 
 func openParquet(in Random, columns []string) (_ *Reader, err error) {
 	r := &parquetReader{in: in, opened: -1}
-	if err := r.footer(); err != nil {
+	if err := checkParquet(in); err != nil {
 		return nil, err
 	}
 	var fields []Field
@@ -67,75 +66,29 @@ func openParquet(in Random, columns []string) (_ *Reader, err error) {
 	return &Reader{in: r, unit: "row group", fields: fields, wanted: r.wanted}, nil
 }
 
-// footer looks at the file's description before the library reads it.
-func (r *parquetReader) footer() error {
-	size := r.in.Size()
-	var head, tail [8]byte
-	if size < 12 {
+// checkParquet returns an error for a file that the library would call corrupt although it is something else.
+func checkParquet(in Random) error {
+	head, tail := make([]byte, 4), make([]byte, 8)
+	if in.Size() < 12 {
 		return errors.New("not a Parquet file: too short")
 	}
-	if _, err := r.in.ReadAt(head[:4], 0); err != nil {
+	if _, err := in.ReadAt(head, 0); err != nil {
 		return err
 	}
-	if _, err := r.in.ReadAt(tail[:], size-8); err != nil {
+	if _, err := in.ReadAt(tail, in.Size()-8); err != nil {
 		return err
 	}
-	switch {
-	case string(head[:4]) == "PARE" || string(tail[4:]) == "PARE":
+	switch n := int64(binary.LittleEndian.Uint32(tail)); {
+	case string(head) == "PARE" || string(tail[4:]) == "PARE":
 		return errors.New("the file is encrypted, which is not supported")
-	case string(head[:4]) != "PAR1":
+	case string(head) != "PAR1":
 		return errors.New("not a Parquet file: it does not begin with PAR1")
 	case string(tail[4:]) != "PAR1":
 		return errors.New("truncated: it does not end with PAR1")
-	}
-	n := int64(binary.LittleEndian.Uint32(tail[:4]))
-	if n > size-12 {
+	case n > in.Size()-12:
 		return fmt.Errorf("the footer of %d bytes does not fit into the file", n)
 	}
-	if n > maxMetadata {
-		return fmt.Errorf("the footer has %d bytes: at most %d are allowed", n, maxMetadata)
-	}
-	footer := make([]byte, n)
-	if _, err := r.in.ReadAt(footer, size-8-n); err != nil {
-		return err
-	}
-	var description format.FileMetaData
-	err := guarded(func() error {
-		in := listReader{new(thrift.CompactProtocol).NewReaderFromBytes(footer), len(footer)}
-		return thrift.NewDecoder(in).Decode(&description)
-	})
-	if err != nil {
-		return fmt.Errorf("the footer is corrupt: %.300v", err)
-	}
-	if len(description.Schema) > maxFields {
-		return fmt.Errorf("the schema has %d fields: at most %d are allowed", len(description.Schema), maxFields)
-	}
-	for i, g := range description.RowGroups {
-		if g.NumRows < 0 || g.NumRows > maxRows {
-			return fmt.Errorf("row group %d has %d rows: at most %d are allowed", i, g.NumRows, maxRows)
-		}
-	}
 	return nil
-}
-
-// listReader returns an error for a list without the bytes for its elements: the library would allocate the claimed
-// length, which may exhaust memory and end the process.
-type listReader struct {
-	thrift.BytesReader
-	size int
-}
-
-func (r listReader) ReadList() (thrift.List, error) {
-	l, err := r.BytesReader.ReadList()
-	if left := r.size - r.BytesRead(); err == nil && int(l.Size) > left {
-		err = fmt.Errorf("a list of %d elements, before %d bytes", l.Size, left)
-	}
-	return l, err
-}
-
-// Discard skips bytes; the library calls it by type assertion.
-func (r listReader) Discard(n int) (int, error) {
-	return r.BytesReader.(interface{ Discard(int) (int, error) }).Discard(n)
 }
 
 // newNode makes a node from a column and the elements of the schema from it on.
@@ -144,8 +97,8 @@ func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
 	*elements = (*elements)[1:]
 	n := &node{name: c.Name(), def: c.MaxDefinitionLevel(), rep: c.MaxRepetitionLevel(), optional: c.Optional(), repeated: c.Repeated(), cells: Any}
 	if c.Leaf() {
-		n.leaf = &leaf{path: strings.Join(c.Path(), "."), index: c.Index(), def: n.def, rep: n.rep, kind: e.Type.V}
-		if n.leaf.kind == format.FixedLenByteArray {
+		n.leaf = &leaf{path: strings.Join(c.Path(), "."), index: c.Index(), def: n.def, rep: n.rep}
+		if e.Type.V == format.FixedLenByteArray {
 			n.leaf.length = int64(e.TypeLength.V)
 		}
 		n.first = n.leaf
@@ -200,6 +153,8 @@ func (r *parquetReader) close() {
 func (r *parquetReader) rows(group int) (int, error) {
 	groups := r.file.Metadata().RowGroups
 	switch r.group = group; {
+	case group < len(groups) && uint64(groups[group].NumRows) > maxRows: // or less than none
+		return 0, fmt.Errorf("row group %d has %d rows: at most %d are allowed", group, groups[group].NumRows, maxRows)
 	case group < len(groups):
 		return int(groups[group].NumRows), nil
 	case group == len(groups):

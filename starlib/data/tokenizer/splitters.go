@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -168,4 +170,169 @@ func readMetaspace(raw json.RawMessage) (*metaspace, error) {
 		return nil, fmt.Errorf("prepend_scheme %q: want always, first or never", short(m.Scheme))
 	}
 	return m, nil
+}
+
+// pattern is a regular expression of a tokenizer. Go's have no lookahead, but almost every tokenizer ends with one:
+// \s+(?!\S)|\s+, spaces except the last before a word. The rest matches as in Oniguruma: of alternatives that begin at
+// the same position, the first.
+type pattern struct {
+	text   string // matched literally, without re
+	re     *regexp.Regexp
+	spaces int // the group of spaces at the end; 0: none
+}
+
+// patternSource is a pattern as a file has it.
+type patternSource struct {
+	Regex  *string
+	String *string
+}
+
+func (s patternSource) compile() (*pattern, error) {
+	switch {
+	case s.Regex != nil && s.String == nil:
+		p, err := newPattern(*s.Regex)
+		if err != nil {
+			return nil, fmt.Errorf("pattern: %w", err)
+		}
+		return p, nil
+	case s.Regex != nil || s.String == nil || *s.String == "":
+		return nil, errors.New("pattern: want a Regex or a String")
+	}
+	return &pattern{text: *s.String}, nil
+}
+
+const lastSpace = `|\s+(?!\S)|\s+`
+
+// whiteSpace are the characters of \s, in a class.
+const whiteSpace = `\t-\r \x{85}\p{Z}`
+
+func newPattern(source string) (*pattern, error) {
+	p := &pattern{}
+	rest, spaces := strings.CutSuffix(source, lastSpace)
+	var b strings.Builder
+	class := false
+	for i := 0; i < len(rest); i++ {
+		switch c := rest[i]; {
+		case c == '\\' && i+1 < len(rest):
+			i++
+			switch e := rest[i]; {
+			case e == 's' && class:
+				b.WriteString(whiteSpace)
+			case e == 's':
+				b.WriteString("[" + whiteSpace + "]")
+			case strings.IndexByte("pPrntvf", e) >= 0, e < utf8.RuneSelf && punctuation(rune(e)):
+				b.WriteString(rest[i-1 : i+1])
+			default:
+				return nil, fmt.Errorf(`\%c of the regular expression is not supported`, e)
+			}
+		case c == '[':
+			if class {
+				return nil, errors.New("a class within a class of the regular expression is not supported")
+			}
+			class = true
+			b.WriteByte(c)
+		case c == ']':
+			class = false
+			b.WriteByte(c)
+		case c == '&' && class:
+			return nil, errors.New("& in a class of the regular expression is not supported")
+		case (c == '^' || c == '$' || c == '.') && !class:
+			return nil, fmt.Errorf("%c of the regular expression is not supported", c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	expression := b.String()
+	if spaces {
+		expression = "(?:" + expression + ")|([" + whiteSpace + "]+)"
+	}
+	re, err := regexp.Compile(expression)
+	if err != nil {
+		return nil, fmt.Errorf("the regular expression %q is not supported: %s", short(source), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	if p.re = re; spaces {
+		p.spaces = re.NumSubexp()
+	}
+	if re.MatchString("") {
+		return nil, errors.New("the regular expression matches nothing at all, which is not supported")
+	}
+	return p, nil
+}
+
+// matches are the ranges that match, from and to.
+func (p *pattern) matches(s string) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		for at := 0; at < len(s); {
+			from, to := p.next(s, at)
+			if from < 0 || !yield(from, to) {
+				return
+			}
+			at = to
+		}
+	}
+}
+
+// next is the first match from a position on; -1 if there is none.
+func (p *pattern) next(s string, at int) (from, to int) {
+	if p.re == nil {
+		i := strings.Index(s[at:], p.text)
+		if i < 0 {
+			return -1, -1
+		}
+		return at + i, at + i + len(p.text)
+	}
+	m := p.re.FindStringSubmatchIndex(s[at:])
+	if m == nil {
+		return -1, -1
+	}
+	from, to = at+m[0], at+m[1]
+	if p.spaces > 0 && m[2*p.spaces] >= 0 && to < len(s) {
+		if _, last := utf8.DecodeLastRuneInString(s[from:to]); to-last > from {
+			to -= last
+		}
+	}
+	return from, to
+}
+
+// split cuts a text into the matches and what is between them, whose roles invert swaps. Then Removed drops the matches,
+// Contiguous joins adjacent matches, and MergedWithPrevious and MergedWithNext join matches to what precedes or follows them.
+func (p *pattern) split(s string, invert bool, behavior string) (out []string) {
+	type part struct {
+		begin, end int
+		match      bool
+	}
+	var parts []part
+	from := 0
+	put := func(begin, end int, match bool) {
+		if begin < end {
+			parts = append(parts, part{begin, end, match != invert})
+		}
+	}
+	for begin, end := range p.matches(s) {
+		put(from, begin, false)
+		put(begin, end, true)
+		from = end
+	}
+	put(from, len(s), false)
+	for i, part := range parts {
+		before, joined := i > 0 && parts[i-1].match, false
+		switch {
+		case behavior == "Removed" && part.match:
+			continue
+		case i == 0:
+		case behavior == "Contiguous":
+			joined = part.match == before
+		case behavior == "MergedWithPrevious":
+			joined = part.match && !before
+		case behavior == "MergedWithNext":
+			joined = before && !part.match
+		}
+		if joined {
+			last := len(out) - 1
+			out[last] = s[part.begin-len(out[last]) : part.end]
+			continue
+		}
+		out = append(out, s[part.begin:part.end])
+	}
+	return out
 }

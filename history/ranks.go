@@ -1,0 +1,134 @@
+package history
+
+import (
+	"database/sql"
+	"slices"
+
+	"drun/history/records"
+	"drun/internal/try"
+)
+
+// The rows of a snapshot in its tables.
+type (
+	snapshotRow struct {
+		ID int64 `json:"id"`
+		records.Snapshot
+	}
+	snapshotRank struct {
+		Snapshot int64 `json:"snapshot"`
+		records.RankState
+	}
+	snapshotCall struct {
+		Snapshot int64 `json:"snapshot"`
+		Rank     int   `json:"rank"`
+		Nth      int   `json:"nth"`
+		records.PastCall
+	}
+)
+
+func (r *Run) putSnapshots(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
+	for _, s := range b.Snapshots {
+		result := try.To(tx.Exec("INSERT INTO snapshots (run, time, reason) VALUES (?, ?, ?)", r.ID, formatTime(s.Time), s.Reason))
+		id := try.To(result.LastInsertId())
+		var ranks []snapshotRank
+		var calls []snapshotCall
+		for _, k := range s.Ranks {
+			ranks = append(ranks, snapshotRank{id, k})
+			for i, c := range k.Recent {
+				calls = append(calls, snapshotCall{id, k.Rank, i + 1, c})
+			}
+		}
+		try.Ok(insertAll(tx, "", "snapshot_ranks", ranks, ""))
+		try.Ok(insertAll(tx, "", "snapshot_calls", calls, ""))
+	}
+	return nil
+}
+
+// LastSnapshot reads the latest snapshot of a run, or nil.
+func (db *DB) LastSnapshot(run int64) (*records.Snapshot, error) {
+	list, err := db.snapshots(run)
+	if len(list) == 0 || err != nil {
+		return nil, err
+	}
+	return &list[len(list)-1], nil
+}
+
+// snapshots reads the snapshots of a run, oldest first.
+func (db *DB) snapshots(run int64) (_ []records.Snapshot, err error) {
+	defer try.Caught(&err)
+	const of = " WHERE snapshot IN (SELECT id FROM snapshots WHERE run = ?) ORDER BY snapshot, rank"
+	all, err := rows[snapshotRow](db, "snapshots WHERE run = ? ORDER BY id", run)
+	if err != nil || len(all) == 0 {
+		return []records.Snapshot{}, err
+	}
+	ranks := try.To(rows[snapshotRank](db, "snapshot_ranks"+of, run))
+	calls := try.To(rows[snapshotCall](db, "snapshot_calls"+of+", nth", run))
+	type place struct {
+		snapshot int64
+		rank     int
+	}
+	recent, states := map[place][]records.PastCall{}, map[int64][]records.RankState{}
+	for _, c := range calls {
+		at := place{c.Snapshot, c.Rank}
+		recent[at] = append(recent[at], c.PastCall)
+	}
+	for _, k := range ranks {
+		k.Recent = append([]records.PastCall{}, recent[place{k.Snapshot, k.Rank}]...)
+		states[k.Snapshot] = append(states[k.Snapshot], k.RankState)
+	}
+	list := make([]records.Snapshot, len(all))
+	for i, s := range all {
+		list[i] = s.Snapshot
+		list[i].Ranks = append([]records.RankState{}, states[s.ID]...)
+	}
+	return list, nil
+}
+
+// Usage returns the samples of a run, ordered by attempt, rank and time.
+func (db *DB) Usage(run int64) ([]records.Usage, error) {
+	return rows[records.Usage](db, "rank_usage WHERE run = ? ORDER BY attempt, rank, time", run)
+}
+
+// RankUsage sums up what a rank used in all attempts.
+type RankUsage struct {
+	Rank        int     `json:"rank"`
+	CPU         float64 `json:"cpu"` // in seconds, as are the others
+	Peak        int64   `json:"peak"`
+	Collectives float64 `json:"collectives"`
+	Waiting     float64 `json:"waiting"`
+}
+
+func (db *DB) rankUsage(run int64) ([]RankUsage, error) {
+	return rows[RankUsage](db, `(SELECT rank, sum(cpu) AS cpu, max(peak) AS peak, sum(collectives) AS collectives, sum(waiting) AS waiting FROM
+			(SELECT rank, max(cpu) AS cpu, max(peak) AS peak, max(collectives) AS collectives, max(waiting) AS waiting
+			FROM rank_usage WHERE run = ? GROUP BY attempt, rank) GROUP BY rank) ORDER BY rank`, run)
+}
+
+// Digests returns the digests of each rank's parameters, by rank and number of the update, of the latest attempt
+// that made the update.
+func (db *DB) Digests(run int64) ([]map[int64][records.DigestSize]byte, error) {
+	var byRank []map[int64][records.DigestSize]byte
+	err := db.read(func(rows *sql.Rows) error {
+		var u records.Updates
+		if err := rows.Scan(&u.Rank, &u.First, &u.Digests); err != nil {
+			return err
+		}
+		for len(byRank) <= u.Rank {
+			byRank = append(byRank, map[int64][records.DigestSize]byte{})
+		}
+		for part := range slices.Chunk(u.Digests, records.DigestSize) {
+			if len(part) == records.DigestSize {
+				byRank[u.Rank][u.First] = [records.DigestSize]byte(part)
+			}
+			u.First++
+		}
+		return nil
+	}, "SELECT rank, first, digests FROM updates WHERE run = ? AND rank >= 0 AND rank < (SELECT world_size FROM runs WHERE id = run) ORDER BY attempt, first", run)
+	return byRank, err
+}
+
+// Marks lists at how many updates rank 0 saved and recorded steps, latest last.
+func (db *DB) Marks(run int64) ([]records.Mark, error) {
+	return rows[records.Mark](db, "step_marks WHERE run = ? ORDER BY attempt, seq", run)
+}

@@ -1,0 +1,84 @@
+package kernel
+
+// #define DRUN_MEM char
+// #include "kernel.h"
+// #cgo noescape drun_attention
+// #cgo nocallback drun_attention
+// #cgo noescape drun_attention_grad
+// #cgo nocallback drun_attention_grad
+// #cgo noescape drun_cell_step
+// #cgo nocallback drun_cell_step
+import "C"
+
+import (
+	"unsafe"
+
+	"drun/kernel/dtype"
+)
+
+// Attention describes softmax(Scale q kᵀ) v for several products: q [Rows, Width], k [Cols, Width] and v
+// [Cols, Depth], of rows of adjacent elements. At holds, for each product, the offsets in elements of q, k, v
+// and the result's gradient; Stride the distance between their rows. Causal lets row i see the keys up to i.
+type Attention struct {
+	Causal                   bool
+	Rows, Cols, Width, Depth int
+	Scale                    float64
+	At                       [][4]int
+	Stride                   [4]int
+
+	// Where Backward writes dq, dk and dv: for each product their offsets in elements, and the distance between their
+	// rows. Nil: each is contiguous and of the shape of q, k or v.
+	To       [][3]int
+	ToStride [3]int
+}
+
+func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.At))) }
+
+// Forward computes out [len(At), Rows, Depth] and, if lse is not nil, the logarithm of each row's sum
+// [len(At), Rows], which the gradient needs. Cols is at least 1. The error of Forward and Backward is
+// an OutOfMemory.
+func (a *Attention) Forward(dt dtype.Type, out, lse, q, k, v unsafe.Pointer) error {
+	return had(C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),
+		C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:])))
+}
+
+// Backward computes dq, dk and dv from the result's gradient dy.
+func (a *Attention) Backward(dt dtype.Type, dq, dk, dv, dy, lse, q, k, v unsafe.Pointer) error {
+	ld := [7]int{a.Stride[0], a.Stride[1], a.Stride[2], a.Stride[3], a.ToStride[0], a.ToStride[1], a.ToStride[2]}
+	to := (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.To)))
+	return had(C.drun_attention_grad(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width),
+		long(a.Depth), C.double(a.Scale), mem(dq), mem(dk), mem(dv), mem(dy), mem(lse), mem(q), mem(k), mem(v), a.at(),
+		ints(ld[:]), to))
+}
+
+// A Cell is a kind of recurrent layer.
+type Cell int
+
+// The cells.
+const (
+	LSTM    Cell = C.LSTM
+	GRU     Cell = C.GRU
+	RNNTanh Cell = C.RNN_TANH
+	RNNRelu Cell = C.RNN_RELU
+)
+
+// CellStep is one step of a recurrent layer: n sequences, a state of Width. What a cell does not have is nil. From
+// Gates, the gates' sums [n, gates·Width], and the state before, H0 and C0 [n, Width], a step computes H, C and
+// Out, and leaves the gates' values in Gates. For a GRU, Hidden [n, 3·Width] has the hidden sums, and a row of
+// Gates is 4·Width wide. Backward computes DGates (for a GRU also DHidden), DH0 and DC0 from DOut, DH and DC. Rows
+// of Out and DOut are OutStep apart. Lengths, if any, are those of the sequences: beyond them the state stays and
+// Out is 0.
+type CellStep struct {
+	N, Width, T, OutStep      int
+	Lengths                   []int64
+	Gates, H, C, Out          unsafe.Pointer
+	Hidden, H0, C0            unsafe.Pointer
+	DOut, DH, DC              unsafe.Pointer
+	DGates, DHidden, DH0, DC0 unsafe.Pointer
+}
+
+// Run computes the step of a cell, or its gradients.
+func (s *CellStep) Run(dt dtype.Type, cell Cell, backward bool) {
+	C.drun_cell_step(C.int(dt), C.int(cell), flag(backward), long(s.N), long(s.Width), long(s.T), long(s.OutStep), index(s.Lengths),
+		(*C.uintptr_t)(unsafe.Pointer(&s.Gates)))
+}

@@ -1,0 +1,82 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+
+	"drun/internal/try"
+	"drun/kernel"
+)
+
+// GradSquareSum adds up the squares of all gradients, in the order of the
+// parameters; a parameter without one adds nothing.
+func GradSquareSum(params []*Tensor) (_ float64, err error) {
+	defer try.Caught(&err)
+	total := 0.0
+	for _, p := range params {
+		if p.grad == nil {
+			continue
+		}
+		try.Ok(NeedFloat("clip_grad_norm", p.grad))
+		g := contiguous(p.grad)
+		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
+		alive(g)
+	}
+	return total, nil
+}
+
+// ScaleGrads multiplies all gradients by a factor, in place.
+func ScaleGrads(params []*Tensor, by float64) (err error) {
+	defer try.Caught(&err)
+	for _, p := range params {
+		if p.grad == nil {
+			continue
+		}
+		try.Ok(NeedFloat("clip_grad_norm", p.grad))
+		if p.grad.contiguous {
+			kernel.Scale(p.grad.dtype, p.grad.n, p.grad.ptr(), by)
+			alive(p.grad)
+		} else {
+			kBinary(OpMul, p.grad, p.grad, newNumber(p.ctx, Float(by), p.grad.dtype))
+		}
+		p.grad.st.version++
+	}
+	return nil
+}
+
+// ClipGradNorm scales the gradients down so that their total 2-norm is at
+// most maxNorm, and returns the norm before. A norm that is not finite
+// leaves them as they are.
+func ClipGradNorm(params []*Tensor, maxNorm float64) (_ float64, err error) {
+	defer try.Caught(&err)
+	square := try.To(GradSquareSum(params))
+	norm := math.Sqrt(square)
+	return norm, ClipGrads(params, norm, maxNorm)
+}
+
+// ClipGrads is ClipGradNorm with the norm already known.
+func ClipGrads(params []*Tensor, norm, maxNorm float64) error {
+	if !(maxNorm > 0) {
+		return fmt.Errorf("clip_grad_norm: the norm must be positive, not %v", maxNorm)
+	}
+	if by := maxNorm / (norm + 1e-6); by < 1 && !math.IsInf(norm, 1) {
+		return ScaleGrads(params, by)
+	}
+	return nil
+}
+
+// ClipGradValues clamps each element of the gradients to between -limit and limit; NaN stays NaN.
+func ClipGradValues(params []*Tensor, limit float64) (err error) {
+	defer try.Caught(&err)
+	try.FailIf(!(limit >= 0), "clip_grad_value: the limit must be 0 or more, not %v", limit)
+	for _, p := range params {
+		if p.grad == nil {
+			continue
+		}
+		try.Ok(NeedFloat("clip_grad_value", p.grad))
+		kBinaryNumber(OpMinimum, p.grad, p.grad, Float(limit), false)
+		kBinaryNumber(OpMaximum, p.grad, p.grad, Float(-limit), false)
+		p.grad.st.version++
+	}
+	return nil
+}
