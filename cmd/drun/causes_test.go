@@ -209,7 +209,7 @@ func repeat(t *testing.T, drun string, f failure, p placement, tries int) (outco
 	return outcomes
 }
 
-// try lets a failure come about, and gives what all nodes told, and their outputs.
+// attempt lets a failure come about, and gives what all nodes told, and their outputs.
 func attempt(t *testing.T, drun string, f failure, p placement) (outcome, text string) {
 	dir, err := os.MkdirTemp(t.TempDir(), "")
 	if err != nil {

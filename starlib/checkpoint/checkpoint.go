@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"drun/starlib"
-	"drun/starlib/lang"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -48,7 +47,8 @@ type State struct {
 func (s State) Items() ([]Item, error) { return collect(s.dict, s.always) }
 
 // Tensors returns the memory of the state's tensors, in a fixed order: also those within lists and dicts, up to a
-// limit, so that this costs little. What cannot be saved is left out.
+// limit, so that this costs little. What cannot be saved is left out. A replay compares digests of them with those of
+// older versions, so which they are, and what counts for the limit, must stay.
 func (s State) Tensors() [][]byte {
 	w := &walk{left: maxWalk}
 	for _, kv := range s.dict.Items() {
@@ -58,7 +58,7 @@ func (s State) Tensors() [][]byte {
 }
 
 // maxWalk bounds the values that Tensors looks at.
-const maxWalk = 2000
+const maxWalk = 1000
 
 type walk struct {
 	parts [][]byte
@@ -78,11 +78,16 @@ func (w *walk) add(v starlark.Value, depth int) {
 		for _, e := range v.State() {
 			w.add(e.Value, depth+1)
 		}
-	default:
-		lang.Parts(v, func(part starlark.Value) bool {
-			w.add(part, depth+1)
-			return w.left >= 0
-		})
+	case *starlark.Dict:
+		for _, value := range v.Entries() {
+			if w.add(value, depth+1); w.left < 0 {
+				return
+			}
+		}
+	case starlark.Indexable: // a list, tuple or text
+		for i := 0; i < v.Len() && w.left >= 0; i++ {
+			w.add(v.Index(i), depth+1)
+		}
 	}
 }
 

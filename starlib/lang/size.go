@@ -2,9 +2,12 @@ package lang
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -128,17 +131,21 @@ func number(b *starlark.Builtin) *starlark.Builtin {
 	})
 }
 
-// Shallow wraps a builtin that recurses over its arguments, and refuses those nested too deep.
+// Shallow wraps a builtin that recurses over its arguments, or over JSON text, and refuses those nested too deep.
 func Shallow(b *starlark.Builtin) *starlark.Builtin {
 	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
+		for _, kv := range kwargs {
+			args = append(slices.Clip(args), kv[1])
+		}
 		for _, arg := range args {
 			if err := CheckDepth(arg); err != nil {
 				return err
 			}
-		}
-		for _, kv := range kwargs {
-			if err := CheckDepth(kv[1]); err != nil {
-				return err
+			if text, ok := starlark.AsString(arg); ok && b.Name() == "json.decode" && len(text) > 10_000 {
+				// Whether it is JSON, the builtin says; how deep it is, encoding/json.
+				if err := json.Unmarshal([]byte(text), new(json.RawMessage)); err != nil && strings.Contains(err.Error(), "exceeded max depth") {
+					return errors.New("JSON text that is nested more than 10000 deep")
+				}
 			}
 		}
 		return nil

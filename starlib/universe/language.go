@@ -19,7 +19,7 @@ float(x: any = 0) -> float: A number, or a string that holds one, as a float.
 getattr(x: any, name: string, default: any = None) -> any: The attribute of that name; without a default it must exist.
 hasattr(x: any, name: string) -> bool: Whether there is an attribute of that name.
 hash(x: string | bytes) -> int: A hash of a string or bytes, the same in each run.
-int(x: any = 0, base: int = 10) -> int: A number truncated towards zero, or a string that holds an integer. Integers have any size.
+int(x: any, base: int = 10) -> int: A number truncated towards zero, or a string that holds an integer. Integers have any size.
 len(x: any) -> int: The number of elements.
 list(items: iterable = ()) -> list: A list of the items.
 max(*items: any, key: callable = None) -> any: The greatest of the items, or of the items of one iterable; key(item) is what is compared.
