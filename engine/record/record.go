@@ -129,7 +129,7 @@ func open(c Config) (_ *Record, err error) {
 		if r.from, err = findOrigin(r.db, r.store, c.Resume); err != nil {
 			return nil, err
 		}
-		r.Params = inherit(r.from.params, c.Params)
+		r.Params = Override(r.from.params, c.Params)
 		if !c.SeedGiven {
 			r.Seed, info.Seed = r.from.seed, r.from.seed
 		}

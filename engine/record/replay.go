@@ -59,7 +59,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 			return nil, exit.Errorf(exit.Usage, "-p %s: only the values of secret parameters are given again, and the run has no such secret", p.Name)
 		}
 	}
-	r.Params = inherit(r.Params, given)
+	r.Params = Override(r.Params, given)
 	for _, p := range r.Params {
 		if p.Kind == secret.Withheld {
 			return nil, exit.Errorf(exit.Usage, "the history did not keep the value of parameter %s, as the name says that it is a secret: give it again with -p %s=VALUE", p.Name, p.Name)

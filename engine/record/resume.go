@@ -130,8 +130,8 @@ func paramText(v any) (text, kind string) {
 	return fmt.Sprint(v), "int"
 }
 
-// inherit returns the parameters of the resumed run, overridden by given.
-func inherit(params, given []engine.Param) []engine.Param {
+// Override returns parameters with those given in their place, or after them; of several given, the last counts.
+func Override(params, given []engine.Param) []engine.Param {
 	out := slices.Clone(params)
 	for _, p := range given {
 		i := slices.IndexFunc(out, func(q engine.Param) bool { return q.Name == p.Name })
@@ -261,7 +261,7 @@ func (r *Record) sayOtherParams(params []history.Param) {
 // reopen begins the next attempt of a run that another process began. It goes on from the run's own checkpoints, or
 // from the one that the run was resumed from.
 func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
-	r.Params = inherit(paramsOf(d), r.Params)
+	r.Params = Override(paramsOf(d), r.Params)
 	if _, err := os.Stat(filepath.Join(r.home, "checkpoints.db")); err == nil {
 		if r.store, err = checkpoints.Open(r.home); err != nil {
 			return err

@@ -66,8 +66,11 @@ type Remote struct {
 	waiting map[uint64]chan *Reply
 }
 
-// NewRemote sends requests with send, numbered from first on; their replies are passed to Deliver. They may take long where
-// a disk is slow; what carries them notices if the other process is gone.
+// silentAtMost is how long a reply may take beyond the wait that was asked for: longer than a run waits for its disk,
+// which may hold up the messages of a node's ranks.
+const silentAtMost = 5 * time.Minute
+
+// NewRemote sends requests with send, numbered from first on; their replies are passed to Deliver.
 func NewRemote(first uint64, send func(*Request) error) *Remote {
 	return &Remote{send: send, last: first, waiting: map[uint64]chan *Reply{}}
 }
@@ -105,6 +108,8 @@ func (r *Remote) do(ctx context.Context, asked *Request) (*Reply, error) {
 		return a, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	case <-time.After(q.Wait + silentAtMost):
+		return nil, errors.New("the key-value store does not answer")
 	}
 }
 

@@ -90,7 +90,7 @@ type late struct {
 }
 
 func newCoordinator(p *plan, all *cluster.Cluster) *coordinator {
-	c := &coordinator{plan: p, nodes: nodes{cluster: all}, events: events{make(chan event, 64), make(chan struct{})}, started: time.Now()}
+	c := &coordinator{plan: p, nodes: nodes{cluster: all}, counts: map[string]int64{}, events: events{make(chan event, 64), make(chan struct{})}, started: time.Now()}
 	c.attempt.nodes = &c.nodes
 	return c
 }
@@ -328,9 +328,6 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
 	c.console.Metrics(m.Records.Points)
 	for name, n := range m.Counts {
-		if c.counts == nil {
-			c.counts = map[string]int64{}
-		}
 		c.counts[name] += n
 	}
 	switch {

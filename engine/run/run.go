@@ -404,25 +404,15 @@ func redact(command []string, params []engine.Param) []string {
 
 // parseParams parses name=value; a given value replaces that of the file.
 func parseParams(filed []engine.Param, given []string) ([]engine.Param, error) {
-	out := slices.Clone(filed)
-	at := map[string]int{}
-	for i, p := range filed {
-		at[p.Name] = i
-	}
+	var params []engine.Param
 	for _, text := range given {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return nil, exit.Errorf(exit.Usage, "-p %s: want name=value", text)
 		}
-		p := engine.Param{Name: name, Value: value}
-		if i, again := at[name]; again { // the last one counts
-			out[i] = p
-			continue
-		}
-		at[name] = len(out)
-		out = append(out, p)
+		params = append(params, engine.Param{Name: name, Value: value})
 	}
-	return out, nil
+	return record.Override(filed, params), nil
 }
 
 // absolute makes folders valid in another working directory.

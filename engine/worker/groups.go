@@ -121,9 +121,6 @@ func (w *worker) lostPlugin(group uint32) func(error) {
 
 // find asks the node for the plugin of that name, and verifies it.
 func (w *worker) find(name string) (*engine.Plugin, error) {
-	if p := w.found[name]; p != nil {
-		return p, nil
-	}
 	if w.plugins == nil {
 		return nil, noHost
 	}
@@ -140,10 +137,6 @@ func (w *worker) find(name string) (*engine.Plugin, error) {
 		}
 		return nil, err
 	}
-	if w.found == nil {
-		w.found = map[string]*engine.Plugin{}
-	}
-	w.found[name] = reply.Found.Plugin
 	return reply.Found.Plugin, nil
 }
 

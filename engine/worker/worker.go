@@ -84,10 +84,9 @@ type worker struct {
 	thread  *starlark.Thread
 	// position is that of the latest call of a module's builtin.
 	position syntax.Position
-	counts   func() map[string]int64   // of the backend; nil: it does not count
-	comm     collective.Comm           // of the world; nil in a world of one
-	groups   []ownGroup                // in the order they were made
-	found    map[string]*engine.Plugin // plugins that the node has found
+	counts   func() map[string]int64 // of the backend; nil: it does not count
+	comm     collective.Comm         // of the world; nil in a world of one
+	groups   []ownGroup              // in the order they were made
 	store    *rendezvous.Store
 	remote   *rendezvous.Remote // the store of a run of several ranks
 	telling  sync.Mutex
