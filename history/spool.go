@@ -82,24 +82,21 @@ func (s *spool) append(path string, data []byte) (err error) {
 
 // oldest reads the first batch that is not in the history, or nil.
 func (s *spool) oldest() (b *Batch, next int64, err error) {
+	defer try.Caught(&err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil || s.end-s.at < frameSize {
 		return nil, 0, nil
 	}
 	frame := make([]byte, frameSize)
-	if _, err := s.file.ReadAt(frame, s.at); err != nil {
-		return nil, 0, err
-	}
+	try.To(s.file.ReadAt(frame, s.at))
 	length := binary.LittleEndian.Uint32(frame)
 	next = s.at + frameSize + int64(length)
 	if next > s.end {
 		return nil, 0, nil // torn
 	}
 	body := make([]byte, length)
-	if _, err := s.file.ReadAt(body, s.at+frameSize); err != nil {
-		return nil, 0, err
-	}
+	try.To(s.file.ReadAt(body, s.at+frameSize))
 	if crc32.ChecksumIEEE(body) != binary.LittleEndian.Uint32(frame[4:]) {
 		return nil, 0, nil // torn too
 	}

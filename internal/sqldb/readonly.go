@@ -16,6 +16,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/try"
 )
 
 // Reader is a handle that cannot write.
@@ -47,9 +48,6 @@ func (r *Reader) Close() error {
 func OpenReadOnly(f File) (*Reader, error) {
 	info, err := os.Stat(f.Path)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
 		return nil, Wrap(f.Path, err)
 	}
 	if info.Size() == 0 && size(f.Path+"-wal") == 0 {
@@ -122,36 +120,26 @@ func (f File) older(version, latest int) error {
 var ErrOldSchema = errors.New("older schema")
 
 // openCopy reads a copy, whose schema it may bring up to date.
-func (f File) openCopy(update bool) (*Reader, error) {
+func (f File) openCopy(update bool) (_ *Reader, err error) {
 	temp, err := scratch.Make("read-")
 	if err != nil {
 		return nil, Wrap(os.TempDir(), err)
 	}
+	defer try.CaughtOr(&err, func() {
+		temp.Remove()
+		err = Wrap(f.Path, err)
+	})
 	copied := f
 	copied.Path = filepath.Join(temp.Path, filepath.Base(f.Path))
 	for _, suffix := range []string{"", "-wal", "-journal"} {
-		err = copyFile(copied.Path+suffix, f.Path+suffix)
-		if suffix != "" && errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		if err != nil {
-			break
+		if err := copyFile(copied.Path+suffix, f.Path+suffix); suffix == "" || !errors.Is(err, fs.ErrNotExist) {
+			try.Ok(err)
 		}
 	}
-	if err == nil && update {
-		var db *sql.DB
-		if db, err = Open(copied); err == nil {
-			err = db.Close()
-		}
+	if update {
+		try.Ok(try.To(Open(copied)).Close())
 	}
-	var r *Reader
-	if err == nil {
-		r, err = copied.openReader("mode=rw", false)
-	}
-	if err != nil {
-		temp.Remove()
-		return nil, Wrap(f.Path, err)
-	}
+	r := try.To(copied.openReader("mode=rw", false))
 	r.temp = temp
 	return r, nil
 }
@@ -179,11 +167,8 @@ func copyFile(to, from string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(dst, src); err != nil {
-		dst.Close()
-		return err
-	}
-	return dst.Close()
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
 }
 
 // Copy writes a copy of the database, as it is at one moment, to a new file at

@@ -277,16 +277,12 @@ func names(_ *Server, db *history.DB, r *request) (any, error) {
 const newestRuns = 20
 
 // namesOf lists the names; of the newest runs, only the common ones.
-func namesOf(db *history.DB, all bool, share int) (*known, error) {
+func namesOf(db *history.DB, all bool, share int) (_ *known, err error) {
+	defer try.Caught(&err)
 	k := &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues()}
-	var err error
 	if all {
-		if k.Params, err = db.ParamNames(); err != nil {
-			return nil, err
-		}
-		if k.Metrics, err = db.MetricNames(); err != nil {
-			return nil, err
-		}
+		k.Params = try.To(db.ParamNames())
+		k.Metrics = try.To(db.MetricNames())
 	}
 	newest, err := db.List(newestRuns)
 	params, metrics := map[string]int{}, map[string]int{}
