@@ -12,37 +12,26 @@ import (
 type failed struct{ err error }
 
 // Caught makes the error of To or Ok the function's own. Other panics go on.
-func Caught(err *error) {
-	switch p := recover().(type) {
-	case nil:
-	case failed:
-		*err = p.err
-	default:
-		panic(p)
-	}
-}
+func Caught(err *error) { settle(recover(), err) }
 
 // CaughtOr is Caught, and undoes what the function has done if there is an error.
 func CaughtOr(err *error, undo func()) {
-	switch p := recover().(type) {
-	case nil:
-	case failed:
-		*err = p.err
-	default:
-		panic(p)
-	}
-	if *err != nil {
+	if settle(recover(), err); *err != nil {
 		undo()
 	}
 }
 
 // CaughtAs is Caught for a function whose errors have the name of the operation that was called.
 func CaughtAs(op string, err *error) {
-	switch p := recover().(type) {
+	settle(recover(), err)
+	*err = As(op, *err)
+}
+
+func settle(recovered any, err *error) {
+	switch p := recovered.(type) {
 	case nil:
-		*err = As(op, *err)
 	case failed:
-		*err = As(op, p.err)
+		*err = p.err
 	default:
 		panic(p)
 	}
