@@ -1,8 +1,8 @@
 // Package records holds what a run records: one type for each thing, used all the way from the rank to the history.
 //
 // A field's name in JSON is also its column in the history, unless its db tag has another, or "-" for none. After a
-// comma, the tag says how it is stored: micro (a time as microseconds since 1970 instead of text) or null (the zero
-// value as NULL).
+// comma, the tag says how it is stored: micro (a time as microseconds since 1970 instead of text), null (the zero
+// value as NULL) or json (read as JSON).
 package records
 
 import (

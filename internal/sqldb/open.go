@@ -43,9 +43,8 @@ const (
 	FolderMode = 0o700
 )
 
-// Open opens the database for writing, creates it and its folder if they
-// are missing, and brings its schema up to date. A file that it refuses
-// (newer schema, not a database, not drun's) is not changed.
+// Open opens the database for writing, creates it and its folder if they are missing, and brings its schema up to
+// date. A file that it refuses (newer schema, not a database, not drun's) is not changed.
 func Open(f File) (_ *sql.DB, err error) {
 	if err := os.MkdirAll(filepath.Dir(f.Path), FolderMode); err != nil {
 		return nil, Wrap(filepath.Dir(f.Path), err)
@@ -89,9 +88,8 @@ func Open(f File) (_ *sql.DB, err error) {
 	return db, nil
 }
 
-// create makes the file if it is missing, readable only by its owner. The -wal, -shm and
-// -journal of a deleted file may still exist, and be open elsewhere: a new file must not
-// take them for its own.
+// create makes the file if it is missing, readable only by its owner. The -wal, -shm and -journal of a deleted
+// file may still exist, and be open elsewhere: a new file must not take them for its own.
 func (f File) create() error {
 	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
 		return nil // Open gives the better error

@@ -36,15 +36,13 @@ func (r *Reader) Close() error {
 	return err
 }
 
-// OpenReadOnly opens the database for reading, even where nothing at all can
-// be written. A missing or still empty file gives an error that is
-// fs.ErrNotExist; a schema that this binary does not know is refused.
+// OpenReadOnly opens the database for reading, even where nothing at all can be written. A missing or still empty
+// file gives an error that is fs.ErrNotExist; a schema that this binary does not know is refused.
 //
-// SQLite reads a WAL database only with the help of a -shm file beside it. On
-// a read-only folder without one there are two cases: no -wal file, then the
-// file itself is complete and can be read as immutable; or a -wal left behind,
-// whose transactions must not be lost, then both are read from a copy. So is a
-// file with the rollback journal of a writer that was killed.
+// SQLite reads a WAL database only with the help of a -shm file beside it. On a read-only folder without one there
+// are two cases: no -wal file, then the file itself is complete and can be read as immutable; or a -wal left
+// behind, whose transactions must not be lost, then both are read from a copy. So is a file with the rollback
+// journal of a writer that was killed.
 func OpenReadOnly(f File) (*Reader, error) {
 	info, err := os.Stat(f.Path)
 	if err != nil {
@@ -171,9 +169,8 @@ func copyFile(to, from string) error {
 	return errors.Join(err, dst.Close())
 }
 
-// Copy writes a copy of the database, as it is at one moment, to a new file at
-// path, with SQLite's backup API. Others may keep writing to it. A missing file
-// gives an error that is fs.ErrNotExist.
+// Copy writes a copy of the database, as it is at one moment, to a new file at path, with SQLite's backup API.
+// Others may keep writing to it. A missing file gives an error that is fs.ErrNotExist.
 func Copy(f File, path string) error {
 	reader, err := OpenReadOnly(f)
 	if err != nil {
