@@ -197,21 +197,16 @@ func (s *Store) move(file string, chunks map[string][]byte) (err error) {
 	}
 	p := s.newPack(origin{store, generation})
 	defer func() { p.close(err == nil) }()
-	if err = p.add(chunks); err == nil {
-		err = p.sync()
-	}
-	if err != nil {
-		return err
-	}
+	defer try.Caught(&err)
+	try.Ok(p.add(chunks))
+	try.Ok(p.sync())
 	var unused []string
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		if err = count(tx, store); err != nil {
-			return err
-		}
-		if err = p.take(tx, file); err == nil {
-			unused, err = s.purge(tx, false)
-		}
-		return err
+		defer try.Caught(&err)
+		try.Ok(count(tx, store))
+		try.Ok(p.take(tx, file))
+		unused = try.To(s.purge(tx, false))
+		return nil
 	})
 	if p.lock != nil {
 		if info, serr := p.lock.Stat(); err == nil && serr == nil {

@@ -20,20 +20,15 @@ import (
 func (s *Store) Delete(list ...Info) (held []Info, err error) {
 	var unused []string
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		if _, err = tx.Exec("UPDATE catalog SET generation = generation + 1"); err != nil {
-			return err
-		}
+		defer try.Caught(&err)
+		try.To(tx.Exec("UPDATE catalog SET generation = generation + 1"))
 		for _, info := range list {
-			dropped, err := s.drop(tx, info.id)
-			if err != nil {
-				return err
-			}
-			if !dropped {
+			if dropped := try.To(s.drop(tx, info.id)); !dropped {
 				held = append(held, info)
 			}
 		}
-		unused, err = s.purge(tx, true)
-		return err
+		unused = try.To(s.purge(tx, true))
+		return nil
 	})
 	for _, info := range list {
 		if !slices.ContainsFunc(held, info.Same) {

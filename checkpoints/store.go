@@ -164,23 +164,20 @@ func file(home string) sqldb.File {
 
 // Open opens the store beneath home for writing, creates what is missing and removes what unfinished saves left.
 // Storage errors are *sqldb.Error.
-func Open(home string) (*Store, error) {
+func Open(home string) (_ *Store, err error) {
 	f := file(home)
 	handle, err := sqldb.Open(f)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{sql: handle, path: f.Path, packs: filepath.Join(home, "checkpoints"), close: handle.Close}
-	if err = os.MkdirAll(s.packs, sqldb.FolderMode); err == nil {
-		err = s.openFolder()
-	}
-	if err == nil {
-		err = s.collect()
-	}
-	if err != nil {
+	defer try.CaughtOr(&err, func() {
 		s.Close()
-		return nil, sqldb.Wrap(s.packs, err)
-	}
+		err = sqldb.Wrap(s.packs, err)
+	})
+	try.Ok(os.MkdirAll(s.packs, sqldb.FolderMode))
+	try.Ok(s.openFolder())
+	try.Ok(s.collect())
 	return s, nil
 }
 

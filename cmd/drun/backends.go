@@ -19,6 +19,7 @@ import (
 	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/plugins/host"
 )
 
@@ -200,13 +201,11 @@ func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 
 // verified finds a plugin that is unchanged since it was pinned, or pins it, and the program that starts it.
 func verified(cmd *cobra.Command, name string, dirs []string) (p *host.Plugin, program string, err error) {
-	if p, err = findPlugin(name, dirs); err == nil {
-		err = host.Verify(homeOf(cmd), p)
-	}
-	if err == nil {
-		program, err = host.FindProgram()
-	}
-	return p, program, err
+	defer try.Caught(&err)
+	p = try.To(findPlugin(name, dirs))
+	try.Ok(host.Verify(homeOf(cmd), p))
+	program = try.To(host.FindProgram())
+	return p, program, nil
 }
 
 func newTest(dirs *[]string) *cobra.Command {
@@ -249,14 +248,10 @@ func newTrust(dirs *[]string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trust NAME",
 		Short: "Accept a plugin whose program has changed",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := findPlugin(args[0], *dirs)
-			if err != nil {
-				return err
-			}
-			if err := host.Trust(homeOf(cmd), p); err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer try.Caught(&err)
+			p := try.To(findPlugin(args[0], *dirs))
+			try.Ok(host.Trust(homeOf(cmd), p))
 			cmd.PrintErrf("trusted %s: SHA-256 %s\n", p.Path, p.SHA256)
 			return nil
 		},

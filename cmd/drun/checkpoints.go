@@ -131,16 +131,15 @@ func tellMissing(cmd *cobra.Command, list []report.Kept) {
 // mostFaults limits how many damaged tensors of a checkpoint are named.
 const mostFaults = 20
 
-func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Kept) error {
+func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Kept) (err error) {
+	defer try.Caught(&err)
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	details := out
 	if wantsJSON(cmd) {
 		details = errs
 	}
 	if store != nil {
-		if err := store.CheckCatalog(); err != nil {
-			return err
-		}
+		try.Ok(store.CheckCatalog())
 	}
 	bad, read, hint := 0, []report.Kept{}, ""
 	for _, k := range list {
@@ -173,9 +172,7 @@ func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Ke
 		printFaults(details, faults)
 	}
 	if wantsJSON(cmd) {
-		if err := printJSON(out, read); err != nil {
-			return err
-		}
+		try.Ok(printJSON(out, read))
 	}
 	if len(list) == 0 {
 		fmt.Fprintln(errs, "the run has no checkpoints")

@@ -16,6 +16,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/starlib/data"
 )
 
@@ -30,18 +31,14 @@ Parquet, Arrow, npy, npz, idx, safetensors, PNG, JPEG, tar and text, also compre
 with gzip or zstd. The whole file is read, so a damaged file is an error that says where.`,
 		Example: `  drun data train.csv
   drun data weights.safetensors --json`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer try.Caught(&err)
 			if apart {
-				if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memory, Max: memory}); err != nil {
-					return err
-				}
+				try.Ok(syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memory, Max: memory}))
 			} else if data.HasColumns(args[0]) {
 				return describeApart(cmd, args[0], memory)
 			}
-			d, err := data.Describe(args[0])
-			if err != nil {
-				return err
-			}
+			d := try.To(data.Describe(args[0]))
 			return show(cmd, d, printDescription)
 		},
 	}

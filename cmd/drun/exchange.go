@@ -122,17 +122,13 @@ time, run and run_name. A run that has been imported before is skipped.`,
 		Example: `  drun import mlflow.db
   drun import runs/ --tag tensorboard
   drun import curves.csv && drun plot last loss`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkTags(tags); err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer try.Caught(&err)
+			try.Ok(checkTags(tags))
 			var all []history.Foreign
 			errs := cmd.ErrOrStderr()
 			for _, path := range args { // all are read before any is entered
-				runs, notes, err := exchange.Read(path)
-				if err != nil {
-					return err
-				}
+				runs, notes := try.To2(exchange.Read(path))
 				for _, note := range notes {
 					fmt.Fprintln(errs, terminal.Escape(note))
 				}

@@ -17,6 +17,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/report"
 )
 
@@ -69,20 +70,17 @@ func cells(p records.Point) []string {
 		records.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)}
 }
 
-func printPointsCSV(out io.Writer, list []records.Point) error {
+func printPointsCSV(out io.Writer, list []records.Point) (err error) {
+	defer try.Caught(&err)
 	w := csv.NewWriter(out)
-	if err := w.Write([]string{"name", "step", "rank", "value", "time"}); err != nil {
-		return err
-	}
+	try.Ok(w.Write([]string{"name", "step", "rank", "value", "time"}))
 	for _, p := range list {
 		line := cells(p)
 		line[0] = terminal.Cell(line[0]) // the only text column
 		if terminal.Is(out) {
 			line[0] = terminal.Escape(line[0])
 		}
-		if err := w.Write(line); err != nil {
-			return err
-		}
+		try.Ok(w.Write(line))
 	}
 	w.Flush()
 	return w.Error()

@@ -53,7 +53,8 @@ func runCheck(cmd *cobra.Command, args []string) error {
 			folders = true
 			err = c.folder(name)
 		} else {
-			err = c.check(readBundle(name), false)
+			b, faults := recipe.ReadAll(name, nil)
+			err = c.check(b, faults, false)
 			c.files++
 		}
 		if err != nil {
@@ -78,20 +79,10 @@ type checker struct {
 	sources map[string][]byte // by the names that findings give files
 }
 
-// A bundle is a recipe, as far as it could be read.
-type bundle struct {
-	*recipe.Bundle
-	faults []error
-}
-
-func readBundle(name string) bundle {
-	b, faults := recipe.ReadAll(name, nil)
-	return bundle{b, faults}
-}
-
-// check checks a recipe, or a library, which needs no main. It returns an error if the recipe cannot be read.
-func (c *checker) check(b bundle, library bool) error {
-	found, _, err := c.recipes.Inspect(b.Bundle, b.faults, library)
+// check checks a recipe, as far as it could be read, or a library, which needs no main. It returns an error if the
+// recipe cannot be read.
+func (c *checker) check(b *recipe.Bundle, faults []error, library bool) error {
+	found, _, err := c.recipes.Inspect(b, faults, library)
 	if err != nil {
 		return err
 	}
@@ -109,18 +100,19 @@ var definesMain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompi
 func (c *checker) folder(name string) (err error) {
 	defer try.Caught(&err)
 	files := try.To(recipesIn(name))
-	var bundles []bundle
+	var bundles []*recipe.Bundle
+	faults := map[*recipe.Bundle][]error{}
 	for _, file := range files {
-		b := readBundle(file)
-		if b.Bundle == nil {
-			return b.faults[0]
+		b, found := recipe.ReadAll(file, nil)
+		if b == nil {
+			return found[0]
 		}
-		bundles = append(bundles, b)
+		bundles, faults[b] = append(bundles, b), found
 	}
 	// What loads others comes before them.
-	slices.SortStableFunc(bundles, func(a, b bundle) int { return cmp.Compare(len(b.Sources), len(a.Sources)) })
+	slices.SortStableFunc(bundles, func(a, b *recipe.Bundle) int { return cmp.Compare(len(b.Sources), len(a.Sources)) })
 	checked := map[string]bool{} // by absolute path
-	path := func(b bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
+	path := func(b *recipe.Bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
 	for _, b := range bundles {
 		if s := b.Source(b.Main); checked[path(b, b.Main)] && (s == nil || !definesMain().Match(s.Content)) {
 			continue
@@ -128,7 +120,7 @@ func (c *checker) folder(name string) (err error) {
 		for _, s := range b.Sources {
 			checked[path(b, s.Path)] = true
 		}
-		try.Ok(c.check(b, true))
+		try.Ok(c.check(b, faults[b], true))
 	}
 	c.files += len(files)
 	return nil

@@ -142,11 +142,8 @@ func requireArguments(cmd *cobra.Command) {
 }
 
 func homeOf(cmd *cobra.Command) string {
-	home, err := cmd.Flags().GetString("home")
-	if err != nil || home == "" {
-		return ".drun"
-	}
-	return home
+	home, _ := cmd.Flags().GetString("home") // every command has it
+	return cmp.Or(home, ".drun")
 }
 
 func wantsJSON(cmd *cobra.Command) bool {

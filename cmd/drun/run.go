@@ -33,15 +33,11 @@ func newRun() *cobra.Command {
 		Use:   "run RECIPE.star",
 		Short: "Run a recipe",
 		Long:  "Runs a recipe once per rank, and records what it logs in the history.\nSIGINT, SIGTERM and SIGHUP end a run at once. A recipe that calls run.should_stop may end by itself first: it has\nuntil --grace is over or a second signal comes. SIGUSR1 only sets run.should_stop; SIGQUIT shows what every rank is\ndoing, and the run goes on.\nWith --json the last line on stdout is the run as drun show --json prints it.\nWith --help after the recipe's name: the recipe's docstring and parameters.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := ranks(nproc)
-			if err != nil {
-				return err
-			}
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer try.Caught(&err)
+			n := try.To(ranks(nproc))
 			o.Recipe, o.Nproc = args[0], n
-			if o.Join, err = join.joining(cmd, &o.Nproc); err != nil {
-				return err
-			}
+			o.Join = try.To(join.joining(cmd, &o.Nproc))
 			return runRecipe(cmd, o)
 		},
 	}
@@ -177,6 +173,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 
 // prepare checks the flags of a recipe and connects its run with this process. stop ends the listening to signals.
 func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
+	defer try.Caught(&err)
 	if o.Timeout <= 0 {
 		return nil, usage("for example --timeout 30s", "--timeout %s: the time must be above 0", o.Timeout)
 	}
@@ -196,9 +193,7 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	}
 	o.PluginHost = host.FindProgram
 	if cmd.Flags().Changed("params") {
-		if o.Filed, err = readParams(o.ParamFile); err != nil {
-			return nil, err
-		}
+		o.Filed = try.To(readParams(o.ParamFile))
 	}
 	// A run goes on even if the reader of its output goes away.
 	signal.Ignore(syscall.SIGPIPE)
@@ -208,9 +203,7 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 			signal.Notify(signals, sig)
 		}
 	}
-	if o.Flat, o.Links, err = hierarchy(os.Getenv("DRUN_HIERARCHY")); err != nil {
-		return nil, err
-	}
+	o.Flat, o.Links = try.To2(hierarchy(os.Getenv("DRUN_HIERARCHY")))
 	o.SeedGiven = cmd.Flags().Changed("seed")
 	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals

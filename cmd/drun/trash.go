@@ -151,15 +151,11 @@ func newNote() *cobra.Command {
 			if text := args[1]; text == "" || len(text) > maxNote {
 				return usage("", "a note has 1 to %d bytes, not %d", maxNote, len(text))
 			}
-			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
-				if err := db.AddNote(ids[0], args[1]); err != nil {
-					return err
-				}
+			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) (err error) {
+				defer try.Caught(&err)
+				try.Ok(db.AddNote(ids[0], args[1]))
 				if wantsJSON(cmd) {
-					d, err := db.Get(ids[0])
-					if err != nil {
-						return err
-					}
+					d := try.To(db.Get(ids[0]))
 					return printJSON(cmd.OutOrStdout(), d.Notes)
 				}
 				return nil
@@ -175,16 +171,12 @@ func newGC() *cobra.Command {
 		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote. Frees what no checkpoint
 needs in the packs that hold checkpoints, and says how many bytes it freed. Runs may go on meanwhile; a checkpoint
 that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			defer try.Caught(&err)
 			home := homeOf(cmd)
 			out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
-			if err := used(home); err != nil {
-				return err
-			}
-			freed, err := collectGarbage(home, errs)
-			if err != nil {
-				return err
-			}
+			try.Ok(used(home))
+			freed := try.To(collectGarbage(home, errs))
 			if wantsJSON(cmd) {
 				texts := []string{}
 				for _, err := range freed.Damaged {

@@ -104,23 +104,18 @@ func create(path string, mode fs.FileMode, write func(io.Writer) error) (size in
 		return 0, err
 	}
 	defer os.Remove(file.Name()) // renamed by then, unless there was an error
+	defer file.Close()
+	defer try.Caught(&err)
 	out := bufio.NewWriterSize(file, 1<<20)
-	if err = write(out); err == nil {
-		err = out.Flush()
+	try.Ok(write(out))
+	try.Ok(out.Flush())
+	if mode != 0o600 { // what the file has; file systems without modes refuse to change them
+		try.Ok(file.Chmod(mode))
 	}
-	if err == nil && mode != 0o600 { // what the file has; file systems without modes refuse to change them
-		err = file.Chmod(mode)
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	if info, serr := file.Stat(); serr == nil {
-		size = info.Size()
-	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	return size, err
+	try.Ok(file.Sync())
+	info := try.To(file.Stat())
+	try.Ok(file.Close())
+	return info.Size(), os.Rename(file.Name(), path)
 }
 
 func newImport() *cobra.Command {

@@ -54,7 +54,7 @@ func (e *Error) ExitCode() exit.Code { return exit.Usage }
 
 // Hint says what an expression may contain.
 func (e *Error) Hint() string {
-	return `for example 'params.lr < 0.1 and metrics.acc.last > 0.95'; names: ` + strings.Join(fieldNames, " ") + ` params.X metrics.X`
+	return `for example 'params.lr < 0.1 and metrics.acc.last > 0.95'; names: ` + strings.Join(Fields, " ") + ` params.X metrics.X`
 }
 
 var options = &syntax.FileOptions{Set: true}
@@ -126,7 +126,7 @@ func parse(what, text string) ([]*Expr, error) {
 	}
 	// Names first, for better messages: compiling resolves them again, as functions' parameters.
 	known := func(name string) bool {
-		return slices.Contains(fieldNames, name) || name == "params" || name == "metrics"
+		return slices.Contains(Fields, name) || name == "params" || name == "metrics"
 	}
 	universal := func(name string) bool { return slices.Contains(functions, name) }
 	if _, err := resolve.ExprOptions(options, tree, known, universal); err != nil {
@@ -185,7 +185,7 @@ func explain(msg string) string {
 	case "running", "done", "failed", "killed", "interrupted", "lost":
 		return msg + fmt.Sprintf(": a text has quotes, as in status == %q", name)
 	}
-	if near := spelling.Nearest(name, append(append([]string{"params", "metrics"}, fieldNames...), functions...)); near != "" {
+	if near := spelling.Nearest(name, append(append([]string{"params", "metrics"}, Fields...), functions...)); near != "" {
 		msg += fmt.Sprintf(": did you mean %s?", near)
 	} else {
 		msg += fmt.Sprintf(": a parameter is params.%s, a metric metrics.%s.last", name, name)
@@ -211,9 +211,9 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 		switch n := n.(type) {
 		case *syntax.DotExpr:
 			note(n.X, n.Name.Name)
-			if isMetric(n.X) && !slices.Contains(metricAttrs, n.Name.Name) && err == nil {
-				msg := fmt.Sprintf("a metric has no .%s, but .%s", n.Name.Name, strings.Join(metricAttrs, " ."))
-				if near := spelling.Nearest(n.Name.Name, metricAttrs); near != "" {
+			if isMetric(n.X) && !slices.Contains(MetricValues, n.Name.Name) && err == nil {
+				msg := fmt.Sprintf("a metric has no .%s, but .%s", n.Name.Name, strings.Join(MetricValues, " ."))
+				if near := spelling.Nearest(n.Name.Name, MetricValues); near != "" {
 					msg += fmt.Sprintf(": did you mean .%s?", near)
 				} else {
 					msg += `; a name with dots is written metrics["a.b"].last`
@@ -241,7 +241,7 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 				if isMetric(x) && n.Op != syntax.AND && n.Op != syntax.OR && err == nil {
 					start, end := x.Span()
 					text := e.text[offset(e.text, start):offset(e.text, end)]
-					err = fault(start, "%s is a metric: say %s.last, or .%s", text, text, strings.Join(metricAttrs[1:], " ."))
+					err = fault(start, "%s is a metric: say %s.last, or .%s", text, text, strings.Join(MetricValues[1:], " ."))
 				}
 			}
 		case *syntax.Ident:
@@ -337,12 +337,6 @@ func (e *Expr) explain(err error, run *history.Summary) error {
 	found.Msg += fmt.Sprintf(" (run %d)", run.ID)
 	return found
 }
-
-// Fields are the names that expressions can use besides params and metrics.
-func Fields() []string { return slices.Clone(fieldNames) }
-
-// MetricValues are the names of a metric's values.
-func MetricValues() []string { return slices.Clone(metricAttrs) }
 
 // Quote writes a text as an expression would.
 func Quote(text string) string { return syntax.Quote(text, false) }

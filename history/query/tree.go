@@ -117,7 +117,7 @@ func newLeaf(tree syntax.Expr) (*leaf, error) {
 	})
 	start, _ := tree.Span()
 	lambda := &syntax.LambdaExpr{Lambda: start, Body: tree}
-	for _, name := range append([]string{"params", "metrics"}, fieldNames...) {
+	for _, name := range append([]string{"params", "metrics"}, Fields...) {
 		if mentioned[name] {
 			l.names = append(l.names, name)
 			lambda.Params = append(lambda.Params, &syntax.Ident{NamePos: start, Name: name})

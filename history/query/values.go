@@ -16,8 +16,8 @@ import (
 	"drun/history/records"
 )
 
-// fieldNames are the names that expressions can use besides params and metrics.
-var fieldNames = []string{"id", "name", "status", "recipe", "started", "seconds", "world_size", "backend", "seed", "tags", "error", "parent"}
+// Fields are the names that expressions can use besides params and metrics.
+var Fields = []string{"id", "name", "status", "recipe", "started", "seconds", "world_size", "backend", "seed", "tags", "error", "parent"}
 
 // fields are a run's values for these names; nil: it has none.
 var fields = map[string]func(*history.Summary) starlark.Value{
@@ -158,7 +158,8 @@ func get(x starlark.HasAttrs, key starlark.Value) (starlark.Value, bool, error) 
 	return v, err == nil, err
 }
 
-var metricAttrs = []string{"last", "min", "max", "first", "count"}
+// MetricValues are the names of a metric's values.
+var MetricValues = []string{"last", "min", "max", "first", "count"}
 
 func (m metric) Attr(name string) (starlark.Value, error) {
 	switch name {
@@ -176,7 +177,7 @@ func (m metric) Attr(name string) (starlark.Value, error) {
 	return nil, nil
 }
 
-func (m metric) AttrNames() []string { return metricAttrs }
+func (m metric) AttrNames() []string { return MetricValues }
 
 // Order compares values of an expression for sorting: numbers, then texts, then everything else. Missing values and
 // NaN come last in both directions.

@@ -1,7 +1,6 @@
-// Package sqldb opens drun's SQLite files: numbered migrations, a writer that
-// never reports "database is locked", readers that work where nothing can be
-// written, and errors that say what happened and what to do. Packages history
-// and checkpoints are its only callers.
+// Package sqldb opens drun's SQLite files: numbered migrations, a writer that never reports "database is locked",
+// readers that work where nothing can be written, and errors that say what happened and what to do. Packages
+// history and checkpoints call it; runs/exchange and runs/backup use a helper each.
 package sqldb
 
 import (
@@ -107,8 +106,7 @@ func IsFull(err error) bool {
 	return errors.As(err, &lite) && (lite.Code == sqlite3.ErrFull || lite.SystemErrno == syscall.ENOSPC || lite.SystemErrno == syscall.EDQUOT)
 }
 
-// IsLocked reports whether err says that another process held the lock for
-// longer than a writer waits.
+// IsLocked reports whether err says that another process held the lock for longer than a writer waits.
 func IsLocked(err error) bool { return isCode(err, sqlite3.ErrBusy, sqlite3.ErrLocked) }
 
 // IsReadOnly reports whether err says that a handle may not write.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // lockTimeout bounds every wait for another process.
@@ -42,10 +43,9 @@ const (
 	FolderMode = 0o700
 )
 
-// Open opens the database for writing, creates it and its folder if they
-// are missing, and brings its schema up to date. A file that it refuses
-// (newer schema, not a database, not drun's) is not changed.
-func Open(f File) (*sql.DB, error) {
+// Open opens the database for writing, creates it and its folder if they are missing, and brings its schema up to
+// date. A file that it refuses (newer schema, not a database, not drun's) is not changed.
+func Open(f File) (_ *sql.DB, err error) {
 	if err := os.MkdirAll(filepath.Dir(f.Path), FolderMode); err != nil {
 		return nil, Wrap(filepath.Dir(f.Path), err)
 	}
@@ -74,23 +74,22 @@ func Open(f File) (*sql.DB, error) {
 	}
 	// One connection: SQLite has one writer, and the pragmas stay in force.
 	db.SetMaxOpenConns(1)
-	err = f.prepare(db, journal)
-	if err == nil && f.Exact {
-		err = f.checkExact(db)
-	}
-	if err == nil && f.Pragmas != "" {
-		err = retry(func() error { _, err := db.Exec(f.Pragmas); return err })
-	}
-	if err != nil {
+	defer try.CaughtOr(&err, func() {
 		db.Close()
-		return nil, Wrap(f.Path, err)
+		err = Wrap(f.Path, err)
+	})
+	try.Ok(f.prepare(db, journal))
+	if f.Exact {
+		try.Ok(f.checkExact(db))
+	}
+	if f.Pragmas != "" {
+		try.Ok(retry(func() error { _, err := db.Exec(f.Pragmas); return err }))
 	}
 	return db, nil
 }
 
-// create makes the file if it is missing, readable only by its owner. The -wal, -shm and
-// -journal of a deleted file may still exist, and be open elsewhere: a new file must not
-// take them for its own.
+// create makes the file if it is missing, readable only by its owner. The -wal, -shm and -journal of a deleted
+// file may still exist, and be open elsewhere: a new file must not take them for its own.
 func (f File) create() error {
 	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
 		return nil // Open gives the better error
@@ -310,17 +309,11 @@ func (f File) check(s schemaState, latest int) error {
 }
 
 // migrate applies what is missing; tx holds the write lock.
-func (f File) migrate(tx *sql.Tx, latest int) error {
-	s, err := readState(tx)
-	if err == nil {
-		err = f.check(s, latest)
-	}
-	if err == nil {
-		err = f.apply(tx, s.version)
-	}
-	if err != nil {
-		return err
-	}
+func (f File) migrate(tx *sql.Tx, latest int) (err error) {
+	defer try.Caught(&err)
+	s := try.To(readState(tx))
+	try.Ok(f.check(s, latest))
+	try.Ok(f.apply(tx, s.version))
 	_, err = tx.Exec(fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", f.ApplicationID, latest))
 	return err
 }

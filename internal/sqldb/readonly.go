@@ -16,6 +16,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/try"
 )
 
 // Reader is a handle that cannot write.
@@ -35,21 +36,16 @@ func (r *Reader) Close() error {
 	return err
 }
 
-// OpenReadOnly opens the database for reading, even where nothing at all can
-// be written. A missing or still empty file gives an error that is
-// fs.ErrNotExist; a schema that this binary does not know is refused.
+// OpenReadOnly opens the database for reading, even where nothing at all can be written. A missing or still empty
+// file gives an error that is fs.ErrNotExist; a schema that this binary does not know is refused.
 //
-// SQLite reads a WAL database only with the help of a -shm file beside it. On
-// a read-only folder without one there are two cases: no -wal file, then the
-// file itself is complete and can be read as immutable; or a -wal left behind,
-// whose transactions must not be lost, then both are read from a copy. So is a
-// file with the rollback journal of a writer that was killed.
+// SQLite reads a WAL database only with the help of a -shm file beside it. On a read-only folder without one there
+// are two cases: no -wal file, then the file itself is complete and can be read as immutable; or a -wal left
+// behind, whose transactions must not be lost, then both are read from a copy. So is a file with the rollback
+// journal of a writer that was killed.
 func OpenReadOnly(f File) (*Reader, error) {
 	info, err := os.Stat(f.Path)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
 		return nil, Wrap(f.Path, err)
 	}
 	if info.Size() == 0 && size(f.Path+"-wal") == 0 {
@@ -122,36 +118,26 @@ func (f File) older(version, latest int) error {
 var ErrOldSchema = errors.New("older schema")
 
 // openCopy reads a copy, whose schema it may bring up to date.
-func (f File) openCopy(update bool) (*Reader, error) {
+func (f File) openCopy(update bool) (_ *Reader, err error) {
 	temp, err := scratch.Make("read-")
 	if err != nil {
 		return nil, Wrap(os.TempDir(), err)
 	}
+	defer try.CaughtOr(&err, func() {
+		temp.Remove()
+		err = Wrap(f.Path, err)
+	})
 	copied := f
 	copied.Path = filepath.Join(temp.Path, filepath.Base(f.Path))
 	for _, suffix := range []string{"", "-wal", "-journal"} {
-		err = copyFile(copied.Path+suffix, f.Path+suffix)
-		if suffix != "" && errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		if err != nil {
-			break
+		if err := copyFile(copied.Path+suffix, f.Path+suffix); suffix == "" || !errors.Is(err, fs.ErrNotExist) {
+			try.Ok(err)
 		}
 	}
-	if err == nil && update {
-		var db *sql.DB
-		if db, err = Open(copied); err == nil {
-			err = db.Close()
-		}
+	if update {
+		try.Ok(try.To(Open(copied)).Close())
 	}
-	var r *Reader
-	if err == nil {
-		r, err = copied.openReader("mode=rw", false)
-	}
-	if err != nil {
-		temp.Remove()
-		return nil, Wrap(f.Path, err)
-	}
+	r := try.To(copied.openReader("mode=rw", false))
 	r.temp = temp
 	return r, nil
 }
@@ -179,16 +165,12 @@ func copyFile(to, from string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(dst, src); err != nil {
-		dst.Close()
-		return err
-	}
-	return dst.Close()
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
 }
 
-// Copy writes a copy of the database, as it is at one moment, to a new file at
-// path, with SQLite's backup API. Others may keep writing to it. A missing file
-// gives an error that is fs.ErrNotExist.
+// Copy writes a copy of the database, as it is at one moment, to a new file at path, with SQLite's backup API.
+// Others may keep writing to it. A missing file gives an error that is fs.ErrNotExist.
 func Copy(f File, path string) error {
 	reader, err := OpenReadOnly(f)
 	if err != nil {

@@ -90,20 +90,16 @@ type writer struct {
 const attempts = 100
 
 func (w *writer) all() error {
-	for n := 1; ; n++ {
-		names, err := w.once()
+	names, err := w.once()
+	for n := 1; n < attempts && errors.Is(err, fs.ErrNotExist); n++ {
+		names, err = w.once()
+	}
+	for _, name := range names {
 		if err == nil {
-			for _, name := range names {
-				if err := w.add(name, func() (*os.File, error) { return os.Open(filepath.Join(w.temp, name)) }); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) || n == attempts {
-			return err
+			err = w.add(name, func() (*os.File, error) { return os.Open(filepath.Join(w.temp, name)) })
 		}
 	}
+	return err
 }
 
 // once copies the databases to files beside the archive, and the packs into it. The catalog comes first: records

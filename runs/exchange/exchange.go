@@ -51,20 +51,16 @@ func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *records
 // columns are the columns of CSV and Parquet.
 var columns = []string{"run", "run_name", "metric", "step", "rank", "value", "time"}
 
-func writeCSV(w io.Writer, db *history.DB, runs []int64) error {
+func writeCSV(w io.Writer, db *history.DB, runs []int64) (err error) {
+	defer try.Caught(&err)
 	out := csv.NewWriter(w)
-	if err := out.Write(columns); err != nil {
-		return err
-	}
-	err := points(db, runs, func(r *history.Summary, p *records.Point) error {
+	try.Ok(out.Write(columns))
+	try.Ok(points(db, runs, func(r *history.Summary, p *records.Point) error {
 		return out.Write([]string{strconv.FormatInt(r.ID, 10), r.Name, terminal.Cell(p.Name), strconv.FormatInt(p.Step, 10), strconv.Itoa(p.Rank),
 			records.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)})
-	})
+	}))
 	out.Flush()
-	if err == nil {
-		err = out.Error()
-	}
-	return err
+	return out.Error()
 }
 
 // writeJSON writes a list of the runs in the form of drun show --json, each with its points.

@@ -151,7 +151,8 @@ const importable = "want CSV with a heading, TensorBoard's events or MLflow's SQ
 // readCSV reads tables with a heading in one of two forms: a row per point, with the columns metric (or name),
 // value and optionally step, rank, time, run and run_name, as drun export writes them; or a column per metric, and
 // optionally step, time, run and run_name. An empty cell is no point.
-func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, error) {
+func readCSV(path, mark string, content []byte) (_ []history.Foreign, _ []string, err error) {
+	defer try.Caught(&err)
 	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(content, []byte("\ufeff"))))
 	heading, err := in.Read()
 	if err != nil {
@@ -239,18 +240,14 @@ func readCSV(path, mark string, content []byte) ([]history.Foreign, []string, er
 			return nil
 		}
 		if long {
-			if err := add("value", uncell(cell("metric"))); err != nil {
-				return nil, nil, err
-			}
+			try.Ok(add("value", uncell(cell("metric"))))
 			continue
 		}
 		for _, name := range heading {
 			if slices.Contains([]string{"step", "rank", "time", "run", "run_name"}, name) {
 				continue
 			}
-			if err := add(name, uncell(name)); err != nil {
-				return nil, nil, err
-			}
+			try.Ok(add(name, uncell(name)))
 		}
 	}
 	for i := range runs {

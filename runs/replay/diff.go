@@ -168,7 +168,8 @@ func firstOperation(o run.Options, pair [2]*past, first *Divergence) (_ *Operati
 	var failed error
 	for i, p := range pair {
 		home := fmt.Sprintf("%s/%d", dir.Path, i)
-		p.replay.Trace = try.To(makeFolder(home + "-trace"))
+		p.replay.Trace = home + "-trace"
+		try.Ok(os.Mkdir(p.replay.Trace, 0o700))
 		// They are traced as one attempt: the last one, which did not fail.
 		n := len(p.detail.Attempts)
 		p.replay.Starts, p.detail.Attempts = max(0, n-1), p.detail.Attempts[:min(n, 1)]
@@ -258,8 +259,6 @@ func sameState(store *checkpoints.Store, pair [2]*past, step int64) (bool, error
 func sameEntry(a, b checkpoints.Entry) bool {
 	return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && bytes.Equal(a.Data, b.Data)
 }
-
-func makeFolder(path string) (string, error) { return path, os.Mkdir(path, 0o700) }
 
 // compareTraces returns the first operation whose result differs between two replays, of the rank that reached it
 // first. ended: both replays ended as expected, so a difference in length counts.

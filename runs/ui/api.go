@@ -39,8 +39,10 @@ func sends(s *Server) chan struct{} { return s.sends }
 var routes = map[string]route{
 	"runs": {takes: []string{"where", "tag", "sort", "columns", "group", "trash", "limit", "offset"}, answer: (*Server).runs, slots: busy,
 		none: &listing{Runs: []any{}, Notes: []string{}}},
-	"names": {takes: []string{"recent"}, answer: names, slots: busy,
-		none: &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues(), RecentParams: []string{}, RecentMetrics: []string{}}},
+	"names": {takes: []string{"recent"}, answer: func(_ *Server, db *history.DB, r *request) (any, error) {
+		return namesOf(db, r.values.Get("recent") == "", 4)
+	}, slots: busy,
+		none: &known{Fields: query.Fields, Params: []string{}, Metrics: []string{}, Metric: query.MetricValues, RecentParams: []string{}, RecentMetrics: []string{}}},
 	"compare":                 {takes: []string{"run"}, answer: compare, slots: busy},
 	"curves":                  {takes: []string{"run", "metric", "x", "points", "from", "to", "smooth", "group"}, answer: (*Server).curves, slots: busy},
 	"events":                  {send: (*Server).follow},
@@ -269,24 +271,16 @@ type known struct {
 	RecentMetrics []string `json:"recent_metrics"`
 }
 
-func names(_ *Server, db *history.DB, r *request) (any, error) {
-	return namesOf(db, r.values.Get("recent") == "", 4)
-}
-
 // newestRuns is how many of the newest runs stand for all in listing names.
 const newestRuns = 20
 
 // namesOf lists the names; of the newest runs, only the common ones.
-func namesOf(db *history.DB, all bool, share int) (*known, error) {
-	k := &known{Fields: query.Fields(), Params: []string{}, Metrics: []string{}, Metric: query.MetricValues()}
-	var err error
+func namesOf(db *history.DB, all bool, share int) (_ *known, err error) {
+	defer try.Caught(&err)
+	k := &known{Fields: query.Fields, Params: []string{}, Metrics: []string{}, Metric: query.MetricValues}
 	if all {
-		if k.Params, err = db.ParamNames(); err != nil {
-			return nil, err
-		}
-		if k.Metrics, err = db.MetricNames(); err != nil {
-			return nil, err
-		}
+		k.Params = try.To(db.ParamNames())
+		k.Metrics = try.To(db.MetricNames())
 	}
 	newest, err := db.List(newestRuns)
 	params, metrics := map[string]int{}, map[string]int{}

@@ -55,10 +55,9 @@ type told struct {
 }
 
 func (s *Server) newsOf(r *request) (n *news, err error) {
+	defer try.Caught(&err)
 	n = &news{s: s, request: r, shows: r.values["show"], sent: map[string][sha256.Size]byte{}, ranks: make(chan *report.Ranks, 1)}
-	if n.view, err = viewOf(r); err != nil {
-		return nil, err
-	}
+	n.view = try.To(viewOf(r))
 	metrics, seen := r.values["metric"], r.values["seen"]
 	if len(seen) != len(metrics) || len(metrics) > maxRuns {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "want at most %d metrics, with as many seen", maxRuns), "the seen of the curves that are there; - for none")
@@ -72,9 +71,7 @@ func (s *Server) newsOf(r *request) (n *news, err error) {
 		}
 	}
 	if slices.Contains(n.shows, "logs") {
-		if _, err := logFilter(r); err != nil {
-			return nil, err
-		}
+		try.To(logFilter(r))
 	}
 	_, _, err = s.find(r)
 	return n, err

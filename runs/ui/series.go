@@ -207,7 +207,7 @@ func (s *series) along(axis string, started time.Time) *line {
 		l = s.merged(x)
 	}
 	if !slices.IsSorted(l.x) {
-		l.sort()
+		l = l.choose(ordered(l.x))
 	}
 	return l
 }
@@ -251,8 +251,6 @@ func repeats(steps []int64) bool {
 	}
 	return false
 }
-
-func (l *line) sort() { *l = *l.choose(ordered(l.x)) }
 
 // ordered are the indexes of values in ascending order; equal ones stay in theirs.
 func ordered[V cmp.Ordered](values []V) []int {
