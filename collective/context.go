@@ -154,3 +154,17 @@ func Wait(ctx context.Context, done <-chan struct{}) error {
 		}
 	}
 }
+
+// Run calls do on a goroutine of its own and returns its error; early says that ctx has ended, with err, before do has.
+func Run(ctx context.Context, do func() error) (early bool, err error) {
+	var result error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		result = do()
+	}()
+	if err := Wait(ctx, done); err != nil {
+		return true, err
+	}
+	return false, result
+}

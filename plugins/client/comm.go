@@ -87,15 +87,13 @@ func (c *Comm) ask(ctx context.Context, request func(context.Context) (*wire.Ope
 	inner, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	var reply *wire.Opened
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		reply, err = request(inner)
-	}()
 	whole := collective.Also(ctx, c.failed)
 	whole.Wake = c.end.Ended
-	if err := collective.Wait(whole, done); err != nil {
+	early, err := collective.Run(whole, func() (err error) {
+		reply, err = request(inner)
+		return err
+	})
+	if early {
 		return nil, err
 	}
 	if err != nil {

@@ -76,30 +76,20 @@ func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (b
 	if sub.Mesh, err = mesh.Connect(ctx, e.store, sub.prefix, e.host, rank, sub.Size); err != nil {
 		return nil, err
 	}
-	type result struct {
-		group *C.mpi_group
-		err   error
-	}
-	made := make(chan result, 1)
-	go func() {
+	early, err := collective.Run(ctx, func() error {
 		ranks := make([]C.int, len(group.Ranks))
 		for i, r := range group.Ranks {
 			ranks[i] = C.int(r)
 		}
 		var failure [C.ERR_SIZE]C.char
-		g := C.drun_mpi_split(e.group, &ranks[0], C.int(len(ranks)), C.int(group.ID&0xffffff), &failure[0])
-		if g == nil {
-			made <- result{nil, errors.New(C.GoString(&failure[0]))}
-			return
+		sub.group = C.drun_mpi_split(e.group, &ranks[0], C.int(len(ranks)), C.int(group.ID&0xffffff), &failure[0])
+		if sub.group == nil {
+			return errors.New(C.GoString(&failure[0]))
 		}
-		made <- result{g, nil}
-	}()
-	select {
-	case r := <-made:
-		sub.group, err = r.group, r.err
-	case <-ctx.Done():
+		return nil
+	})
+	if early {
 		e.giveUp(e)
-		err = context.Cause(ctx)
 	}
 	if err != nil {
 		sub.Mesh.Interrupt()
@@ -266,26 +256,18 @@ func join(ctx context.Context, world collective.World) error {
 	if err := os.Setenv("OMPI_MCA_opal_signal", ""); err != nil {
 		return err
 	}
-	type result struct {
-		rank, size C.int
-		err        error
-	}
-	joined := make(chan result, 1)
-	go func() {
-		var r result
+	var rank, size C.int
+	early, err := collective.Run(ctx, func() error {
 		var failure [C.ERR_SIZE]C.char
-		r.err = failed(C.drun_mpi_init(&r.rank, &r.size, &failure[0]), &failure)
-		joined <- r
-	}()
-	select {
-	case r := <-joined:
-		if r.err == nil && (int(r.rank) != world.Rank || int(r.size) != world.Size) {
-			return fmt.Errorf("MPI has this process as rank %d of %d, and drun as rank %d of %d: have mpirun start one process a rank", r.rank, r.size, world.Rank, world.Size)
-		}
-		return r.err
-	case <-ctx.Done():
-		return fmt.Errorf("not all ranks have come to MPI_Init: %w", context.Cause(ctx))
+		return failed(C.drun_mpi_init(&rank, &size, &failure[0]), &failure)
+	})
+	switch {
+	case early:
+		return fmt.Errorf("not all ranks have come to MPI_Init: %w", err)
+	case err == nil && (int(rank) != world.Rank || int(size) != world.Size):
+		return fmt.Errorf("MPI has this process as rank %d of %d, and drun as rank %d of %d: have mpirun start one process a rank", rank, size, world.Rank, world.Size)
 	}
+	return err
 }
 
 // process is what all groups of a rank share: its part in MPI.
@@ -330,15 +312,9 @@ func (p *process) end(e *engine) {
 	broken := p.broken
 	p.mu.Unlock()
 	if p.everywhere && all() && !broken { // else nobody minds
-		over := make(chan struct{})
-		go func() {
-			C.drun_mpi_finalize()
-			close(over)
-		}()
-		select {
-		case <-over:
-		case <-time.After(time.Until(deadline)):
-		}
+		ctx, stop := context.WithDeadline(context.Background(), deadline)
+		defer stop()
+		_, _ = collective.Run(ctx, func() error { C.drun_mpi_finalize(); return nil })
 	}
 	p.stop()
 }

@@ -187,14 +187,6 @@ func (s store) Get(ctx context.Context, key string) ([]byte, error) {
 }
 
 func (s store) ask(ctx context.Context, what string, request, reply any) error {
-	var err error
-	replied := make(chan struct{})
-	go func() {
-		defer close(replied)
-		err = s.drun.Call(what, request, reply)
-	}()
-	if early := collective.Wait(ctx, replied); early != nil {
-		return early
-	}
+	_, err := collective.Run(ctx, func() error { return s.drun.Call(what, request, reply) })
 	return err
 }
