@@ -12,6 +12,7 @@ import (
 
 // average is what optim.ema returns.
 type average struct {
+	starlib.Opaque
 	*tensor.Average
 	ctx *tensor.Context
 }
@@ -32,7 +33,7 @@ func averages(ctx *tensor.Context) []*starlib.Def {
 				return nil, fmt.Errorf("params is empty: there is nothing to average")
 			}
 			a, err := tensor.NewAverage(params, decay)
-			return &average{a, ctx}, err
+			return &average{"Average", a, ctx}, err
 		},
 	}}
 }
@@ -70,11 +71,7 @@ var averageMethods = &starlib.Methods{
 	},
 }
 
-func (a *average) String() string        { return fmt.Sprintf("<optim.ema after %d updates>", a.Updates) }
-func (a *average) Type() string          { return "Average" }
-func (a *average) Freeze()               {}
-func (a *average) Truth() starlark.Bool  { return true }
-func (a *average) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Average") }
+func (a *average) String() string { return fmt.Sprintf("<optim.ema after %d updates>", a.Updates) }
 
 // Attr returns the attributes and methods.
 func (a *average) Attr(name string) (starlark.Value, error) {

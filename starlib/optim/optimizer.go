@@ -15,6 +15,7 @@ import (
 
 // Optimizer updates parameters from their gradients.
 type Optimizer struct {
+	starlib.Opaque
 	kind   string
 	opt    *tensor.Optimizer
 	lbfgs  *tensor.LBFGS // of optim.lbfgs, which makes its own steps
@@ -65,7 +66,7 @@ var (
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
 func newOptimizer(c *starlib.Call, rank *starlib.Rank, ctx *tensor.Context, kind string, lr starlark.Value, weightDecay starlark.Value, build func([]tensor.ParamGroup) (*tensor.Optimizer, error)) (starlark.Value, error) {
 	groups := starlib.Must(parameters(c.Arg("params"), lr, starlib.Must(decayOf(weightDecay))))
-	o := &Optimizer{kind: kind, groups: groups, ctx: ctx, rank: rank}
+	o := &Optimizer{Opaque: "Optimizer", kind: kind, groups: groups, ctx: ctx, rank: rank}
 	thread := c.Thread
 	flat := make([]tensor.ParamGroup, len(groups))
 	for i := range groups {
@@ -87,11 +88,7 @@ func newOptimizer(c *starlib.Call, rank *starlib.Rank, ctx *tensor.Context, kind
 	return o, nil
 }
 
-func (o *Optimizer) String() string        { return fmt.Sprintf("<optim.%s after %d steps>", o.kind, o.step) }
-func (o *Optimizer) Type() string          { return "Optimizer" }
-func (o *Optimizer) Freeze()               {}
-func (o *Optimizer) Truth() starlark.Bool  { return true }
-func (o *Optimizer) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Optimizer") }
+func (o *Optimizer) String() string { return fmt.Sprintf("<optim.%s after %d steps>", o.kind, o.step) }
 
 // closed makes a step. closure, if any, computes the loss and its gradients before it; what it
 // returned first is the step's result.
