@@ -1,28 +1,36 @@
 package starlib
 
 import (
+	"errors"
 	"fmt"
 
 	"go.starlark.net/starlark"
 )
 
+// Opaque is the name of a type whose values are true, cannot be hashed, and have nothing to freeze: they embed it.
+type Opaque string
+
+// Type is the name.
+func (o Opaque) Type() string { return string(o) }
+
+// Freeze does nothing: what such values hold is a rank's state by design, and loaded files share it.
+func (Opaque) Freeze() {}
+
+// Truth is True.
+func (Opaque) Truth() starlark.Bool { return true }
+
+// Hash is an error.
+func (o Opaque) Hash() (uint32, error) { return 0, errors.New("unhashable: " + string(o)) }
+
 // moduleValue is a module as a recipe sees it: read-only attributes.
 type moduleValue struct {
+	Opaque
 	name    string
 	members starlark.StringDict
 	methods []*Methods // of the values that its builtins return
 }
 
-var _ starlark.HasAttrs = (*moduleValue)(nil)
-
-func (m *moduleValue) String() string        { return "<module " + m.name + ">" }
-func (m *moduleValue) Type() string          { return "module" }
-func (m *moduleValue) Truth() starlark.Bool  { return true }
-func (m *moduleValue) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: module") }
-
-// Freeze does nothing: builtins hold a rank's state by design, and loaded files
-// share them.
-func (m *moduleValue) Freeze() {}
+func (m *moduleValue) String() string { return "<module " + m.name + ">" }
 
 func (m *moduleValue) Attr(name string) (starlark.Value, error) {
 	v := m.members[name]

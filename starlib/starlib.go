@@ -122,7 +122,7 @@ func (m *Module) Build(r *Rank) starlark.Value {
 	for _, d := range m.Defs {
 		members[d.Name()] = d.builtin(m.Name+"."+d.Name(), r)
 	}
-	v := &moduleValue{name: m.Name, members: members, methods: m.Types}
+	v := &moduleValue{Opaque: "module", name: m.Name, members: members, methods: m.Types}
 	if m.Call != nil {
 		return &callableModule{v, m.Call.builtin(m.Name, r)}
 	}

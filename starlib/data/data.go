@@ -156,7 +156,7 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	if !c.Bool("shard") {
 		rank, size = 0, 1
 	}
-	l := &Loader{size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, asked: r}
+	l := &Loader{Opaque: "Loader", size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, asked: r}
 	if !c.IsNone("transform") {
 		l.transform = c.Callable("transform")
 	}

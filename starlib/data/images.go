@@ -84,6 +84,7 @@ func pictureTensor(ctx *tensor.Context, p *picture.Picture) (starlark.Value, err
 
 // A transform is one or several steps that change a picture. It draws its random numbers from the generator in a fixed order.
 type transform struct {
+	starlib.Opaque
 	name   string
 	random bool
 	apply  func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
@@ -92,12 +93,8 @@ type transform struct {
 
 var _ starlark.Callable = (*transform)(nil)
 
-func (t *transform) String() string        { return "<transform " + t.name + ">" }
-func (t *transform) Type() string          { return "Transform" }
-func (t *transform) Freeze()               {}
-func (t *transform) Truth() starlark.Bool  { return true }
-func (t *transform) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Transform") }
-func (t *transform) Name() string          { return t.name }
+func (t *transform) String() string { return "<transform " + t.name + ">" }
+func (t *transform) Name() string   { return t.name }
 
 var transformMethods = &starlib.Methods{Type: "Transform", Doc: "A transformation of pictures, for data.image_folder and data.compose. t(x, generator) applies it to a tensor: one picture of shape (C, H, W), or a batch (N, C, H, W) whose pictures draw their random numbers one after the other; uint8, or float32 from 0 to 1."}
 
@@ -255,7 +252,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			if err != nil {
 				return nil, err
 			}
-			return &transform{name: name, random: random, apply: apply, ctx: ctx}, nil
+			return &transform{Opaque: "Transform", name: name, random: random, apply: apply, ctx: ctx}, nil
 		}}
 	}
 	type step = func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
@@ -279,7 +276,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			Sig: "compose(transforms: list | tuple) -> Transform",
 			Doc: "Transformations of pictures, one after the other.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				all := &transform{name: "compose", ctx: ctx}
+				all := &transform{Opaque: "Transform", name: "compose", ctx: ctx}
 				var steps []*transform
 				for v := range starlark.Elements(c.Arg("transforms").(starlark.Iterable)) {
 					t, ok := v.(*transform)

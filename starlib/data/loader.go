@@ -27,6 +27,7 @@ type Group interface {
 // epoch and batch are its position: the epoch that the next batch belongs to, and
 // how many of that epoch's batches were handed out. They are its state.
 type Loader struct {
+	starlib.Opaque
 	size      int // samples in a full batch
 	shuffle   bool
 	transform starlark.Callable
@@ -63,10 +64,6 @@ func (l *Loader) String() string {
 	}
 	return fmt.Sprintf("<loader of %d batches of %d>", l.Len(), l.size)
 }
-func (l *Loader) Type() string          { return "Loader" }
-func (l *Loader) Freeze()               {}
-func (l *Loader) Truth() starlark.Bool  { return true }
-func (l *Loader) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Loader") }
 
 // Len is the number of batches in an epoch on this rank; -1 for a stream, where it is unknown.
 func (l *Loader) Len() int {
@@ -255,6 +252,7 @@ func (o *order) readAhead(i int) {
 // epochs is the iterable that loader.epochs(n) returns: the numbers of the epochs
 // that are left of n.
 type epochs struct {
+	starlib.Opaque
 	l *Loader
 	n int
 }
@@ -262,10 +260,7 @@ type epochs struct {
 var _ starlark.Iterable = epochs{}
 
 func (e epochs) String() string             { return fmt.Sprintf("<epochs up to %d>", e.n) }
-func (e epochs) Type() string               { return "Epochs" }
-func (e epochs) Freeze()                    {}
 func (e epochs) Truth() starlark.Bool       { return e.l.epoch < e.n }
-func (e epochs) Hash() (uint32, error)      { return 0, fmt.Errorf("unhashable: Epochs") }
 func (e epochs) Iterate() starlark.Iterator { return &epochIterator{epochs: e, last: -1} }
 
 type epochIterator struct {
@@ -366,7 +361,7 @@ var loaderMethods = &starlib.Methods{
 		Doc: "The numbers of the epochs, out of n, that remain: 0 to n - 1 in a fresh run; after checkpoint.restore they begin with the epoch in which the checkpoint was saved, and the first loop over the loader continues after its last batch.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			n := c.Int("n")
-			return epochs{c.Recv.(*Loader), n}, nil
+			return epochs{"Epochs", c.Recv.(*Loader), n}, nil
 		},
 	}},
 }

@@ -17,23 +17,21 @@ import (
 
 // sampler draws an epoch's samples at random, by weight.
 type sampler struct {
+	starlib.Opaque
 	sums        []float64 // of the weights up to each sample
 	weights     []float64
 	n           int
 	replacement bool
 }
 
-func (s *sampler) String() string        { return fmt.Sprintf("<sampler of %d samples>", s.n) }
-func (s *sampler) Type() string          { return "Sampler" }
-func (s *sampler) Freeze()               {}
-func (s *sampler) Truth() starlark.Bool  { return s.n > 0 }
-func (s *sampler) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Sampler") }
-func (s *sampler) Len() int              { return s.n }
+func (s *sampler) String() string       { return fmt.Sprintf("<sampler of %d samples>", s.n) }
+func (s *sampler) Truth() starlark.Bool { return s.n > 0 }
+func (s *sampler) Len() int             { return s.n }
 
 var samplerType = &starlib.Methods{Type: "Sampler", Doc: "Which samples an epoch has, for data.loader."}
 
 func weightedSampler(c *starlib.Call) (starlark.Value, error) {
-	s := &sampler{replacement: c.Bool("replacement")}
+	s := &sampler{Opaque: "Sampler", replacement: c.Bool("replacement")}
 	list, ok := c.Arg("weights").(starlark.Iterable)
 	if t, is := list.(*startensor.Value); !ok || is && t.Tensor().Dim() != 1 {
 		return nil, errors.New("argument weights: want a list or a one-dimensional tensor")

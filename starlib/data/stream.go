@@ -20,6 +20,7 @@ import (
 
 // Stream is files that are read record by record, however large they are.
 type Stream struct {
+	starlib.Opaque
 	files  *starlib.Files
 	names  []string
 	format string // csv, jsonl, text, tar, parquet or arrow
@@ -36,10 +37,6 @@ var _ starlark.Value = (*Stream)(nil)
 func (s *Stream) String() string {
 	return fmt.Sprintf("<stream of %d %s files>", len(s.names), s.format)
 }
-func (s *Stream) Type() string          { return "Stream" }
-func (s *Stream) Freeze()               {}
-func (s *Stream) Truth() starlark.Bool  { return true }
-func (s *Stream) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Stream") }
 
 var streamType = &starlib.Methods{Type: "Stream", Doc: "Files that data.loader reads record by record."}
 
@@ -330,7 +327,7 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 
 // streamOf is data.stream.
 func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
-	s := &Stream{files: r.Files, label: c.Arg("label"), comma: ',', buffer: c.Int("buffer")}
+	s := &Stream{Opaque: "Stream", files: r.Files, label: c.Arg("label"), comma: ',', buffer: c.Int("buffer")}
 	if one, ok := starlark.AsString(c.Arg("path")); ok {
 		s.names = []string{one}
 	} else {

@@ -17,6 +17,7 @@ import (
 
 // Table is a file's columns as a recipe sees them.
 type Table struct {
+	starlib.Opaque
 	*table.Table
 	file   string // for messages
 	ctx    *tensor.Context
@@ -32,10 +33,7 @@ var (
 func (t *Table) String() string {
 	return fmt.Sprintf("<table of %d rows and %d columns>", t.Rows, len(t.Columns))
 }
-func (t *Table) Type() string          { return "Table" }
-func (t *Table) Freeze()               {}
-func (t *Table) Truth() starlark.Bool  { return t.Rows > 0 }
-func (t *Table) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Table") }
+func (t *Table) Truth() starlark.Bool { return t.Rows > 0 }
 
 // Len is the number of rows.
 func (t *Table) Len() int { return t.Rows }
@@ -154,7 +152,7 @@ func delimiterOf(c *starlib.Call) (rune, error) {
 }
 
 func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Thread, name, format string, o table.Options) (*Table, error) {
-	t := &Table{file: name, ctx: ctx, thread: thread}
+	t := &Table{Opaque: "Table", file: name, ctx: ctx, thread: thread}
 	o.Largest = files.Largest
 	if table.IsColumns(format) {
 		var err error

@@ -15,6 +15,7 @@ import (
 
 // Tokenizer is a tokenizer.json as a recipe sees it.
 type Tokenizer struct {
+	starlib.Opaque
 	*tokenizer.Tokenizer
 	file string
 	ctx  *tensor.Context
@@ -25,10 +26,6 @@ var _ starlark.HasAttrs = (*Tokenizer)(nil)
 func (t *Tokenizer) String() string {
 	return fmt.Sprintf("<tokenizer of %d tokens>", t.Size())
 }
-func (t *Tokenizer) Type() string          { return "Tokenizer" }
-func (t *Tokenizer) Freeze()               {}
-func (t *Tokenizer) Truth() starlark.Bool  { return true }
-func (t *Tokenizer) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Tokenizer") }
 
 // tokenizing is the builtin that reads tokenizers.
 func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
@@ -45,7 +42,7 @@ func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			return &Tokenizer{t, name, ctx}, nil
+			return &Tokenizer{"Tokenizer", t, name, ctx}, nil
 		},
 	}
 }

@@ -218,11 +218,7 @@ func (d *ddp) start(b *bucket) (err error) {
 	at := d.origin()
 	for _, t := range tensor.Coalesce(grads) {
 		tensor.Pin(t)
-		call := collective.NewAllReduce(bufferOf(t), dtype.Avg)
-		call.Async, call.Limit = true, d.ctx.Limit
-		call.Origin = at
-		work := try.To(d.g.comm.Start(&call))
-		b.works = append(b.works, work)
+		b.works = append(b.works, try.To(d.g.begin(d.ctx, collective.NewAllReduce(bufferOf(t), dtype.Avg), at)))
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	if c.LeaveGroup == nil {
 		w.groups.leave = func(_ context.Context, _ uint32, _ []int, last func() error) error { return last() }
 	}
-	w.all = &Group{world: w, ranks: collective.AllRanks(c.Rank.WorldSize), own: c.Rank.Rank, comm: c.Comm, backend: c.Backend}
+	w.all = &Group{Opaque: "Group", world: w, ranks: collective.AllRanks(c.Rank.WorldSize), own: c.Rank.Rank, comm: c.Comm, backend: c.Backend}
 	w.local = w.all
 	w.memory.useArena(w)
 	m := &starlib.Module{
@@ -79,7 +79,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
 			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
 		Types:  []*starlib.Methods{groupMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, pipelineMethods, referenceMethods},
-		Values: starlark.StringDict{"store": &storeValue{w, c.Store}},
+		Values: starlark.StringDict{"store": &storeValue{"store", w, c.Store}},
 	}
 	for _, defs := range [][]*starlib.Def{identity(w), collectives(w), exchanges(w), pointToPoint(w), helpers(w), w.groups.defs(), tensorParallelism(w), wrappers(w), parallelLayers(w), pipelining(w), w.rpc.defs(), dataParallelism(w)} {
 		m.Defs = append(m.Defs, defs...)
@@ -96,7 +96,7 @@ func (w *World) FormNodeGroup(ctx context.Context) error {
 	}
 	w.groups.made++
 	peers := w.rank.Peers
-	w.local = &Group{world: w, id: w.groups.made, ranks: peers, own: slices.Index(peers, w.rank.Rank), backend: w.all.backend}
+	w.local = &Group{Opaque: "Group", world: w, id: w.groups.made, ranks: peers, own: slices.Index(peers, w.rank.Rank), backend: w.all.backend}
 	var err error
 	w.local.comm, err = w.all.comm.Split(ctx, collective.Group{ID: w.local.id, Ranks: peers, Internal: true})
 	return err

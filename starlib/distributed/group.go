@@ -17,6 +17,7 @@ import (
 
 // Group is some ranks of the world, in order.
 type Group struct {
+	starlib.Opaque
 	world   *World
 	id      uint32
 	ranks   []int           // of the world
@@ -34,15 +35,10 @@ type Group struct {
 	places []string // where the ranks were when compare found a difference
 }
 
-var _ starlark.HasAttrs = (*Group)(nil)
-
 func (g *Group) String() string {
 	return "group(" + listText(g.ranks) + ")"
 }
 
-func (g *Group) Type() string          { return "Group" }
-func (g *Group) Freeze()               {}
-func (g *Group) Truth() starlark.Bool  { return true }
 func (g *Group) Hash() (uint32, error) { return g.id, nil }
 func (g *Group) Rank() int             { return g.own }
 func (g *Group) Size() int             { return len(g.ranks) }
@@ -241,7 +237,7 @@ func (gs *groups) split(c *starlib.Call, sets [][]int, backend string) (*Group, 
 			mine = set
 		}
 	}
-	g := &Group{world: gs.World, id: gs.made, ranks: mine, own: slices.Index(mine, gs.rank.Rank), backend: backend}
+	g := &Group{Opaque: "Group", world: gs.World, id: gs.made, ranks: mine, own: slices.Index(mine, gs.rank.Rank), backend: backend}
 	if gs.all.comm == nil {
 		return g, nil
 	}

@@ -47,7 +47,7 @@ func pointToPoint(w *World) []*starlib.Def {
 			Doc: "Like recv, but does not wait: the returned Work's wait() returns the message.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				r := starlib.Must(receiveFrom(w, c))
-				work := &Work{what: "irecv", ctx: r.ctx, done: r.ready}
+				work := &Work{Opaque: "Work", what: "irecv", ctx: r.ctx, done: r.ready}
 				work.then = finish(func() (starlark.Value, error) {
 					v, _, err := r.wait()
 					return v, err
@@ -106,7 +106,7 @@ func sendBytes(g *Group, data []byte, dst, t int, ctx *collective.WaitLimit, at 
 	if !async {
 		return nil, nil
 	}
-	work := &Work{what: what, group: g, ctx: ctx, at: at.Pos, wait: sending.wait, done: sending.done}
+	work := &Work{Opaque: "Work", what: what, group: g, ctx: ctx, at: at.Pos, wait: sending.wait, done: sending.done}
 	work.then = finish(func() (starlark.Value, error) { return starlark.None, nil })
 	g.world.keep(work)
 	return work, nil

@@ -66,9 +66,7 @@ func sendParcel(g *Group, ctx *collective.WaitLimit, p parcel, dst, tag int, at 
 	}
 	for i, b := range buffers {
 		call := collective.NewSend(b, dst, tag+i*collective.Body)
-		call.Origin, call.Async, call.Limit = at.In(collective.Step), true, ctx.Limit
-		work := try.To(g.comm.Start(&call))
-		s.works = append(s.works, work)
+		s.works = append(s.works, try.To(g.begin(ctx, call, at.In(collective.Step))))
 	}
 	return s, nil
 }

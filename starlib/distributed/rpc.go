@@ -50,6 +50,7 @@ var (
 
 // reference stands for a value that a rank keeps.
 type reference struct {
+	starlib.Opaque
 	rpc           *rpc
 	owner, number int64
 }
@@ -57,9 +58,6 @@ type reference struct {
 func (r *reference) String() string {
 	return fmt.Sprintf("<reference %d on rank %d>", r.number, r.owner)
 }
-func (r *reference) Type() string          { return "Reference" }
-func (r *reference) Freeze()               {}
-func (r *reference) Truth() starlark.Bool  { return true }
 func (r *reference) Hash() (uint32, error) { return uint32(r.owner*31 + r.number), nil }
 
 // Refers returns what it stands for, for the ranks that it is sent to.
@@ -74,7 +72,9 @@ func (r *reference) Attr(name string) (starlark.Value, error) {
 
 func (r *reference) AttrNames() []string { return referenceMethods.AttrNames() }
 
-func (s *rpc) refer(owner, number int64) starlark.Value { return &reference{s, owner, number} }
+func (s *rpc) refer(owner, number int64) starlark.Value {
+	return &reference{"Reference", s, owner, number}
+}
 
 var referenceMethods = &starlib.Methods{
 	Type: "Reference",
@@ -181,7 +181,7 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 		return nil, err
 	}
 	result, failed := starlark.Value(nil), error(nil)
-	work := &Work{what: "rpc", ctx: ctx, at: origin(c).Pos, done: answer.ready}
+	work := &Work{Opaque: "Work", what: "rpc", ctx: ctx, at: origin(c).Pos, done: answer.ready}
 	work.wait = func(*collective.WaitLimit) error {
 		if result == nil && failed == nil {
 			result, failed = s.result(answer, to, r)
@@ -248,7 +248,7 @@ func (s *rpc) copied(v starlark.Value) (_ starlark.Value, err error) {
 func (s *rpc) keepValue(v starlark.Value) *reference {
 	n := int64(len(s.kept))
 	s.kept[n] = v
-	return &reference{s, int64(s.rank.Rank), n}
+	return &reference{"Reference", s, int64(s.rank.Rank), n}
 }
 
 func (s *rpc) find(number int64) (starlark.Value, error) {

@@ -26,18 +26,13 @@ type Store interface {
 
 // storeValue is dist.store.
 type storeValue struct {
+	starlib.Opaque
 	world *World
 	store Store // nil where a recipe is only checked
 }
 
-var _ starlark.HasAttrs = (*storeValue)(nil)
-
-func (s *storeValue) String() string        { return "<store>" }
-func (s *storeValue) Type() string          { return "store" }
-func (s *storeValue) Truth() starlark.Bool  { return true }
-func (s *storeValue) Hash() (uint32, error) { return 0, errors.New("unhashable: store") }
-func (s *storeValue) Freeze()               {} // the store is the run's, not the recipe's
-func (s *storeValue) AttrNames() []string   { return storeMethods.AttrNames() }
+func (s *storeValue) String() string      { return "<store>" }
+func (s *storeValue) AttrNames() []string { return storeMethods.AttrNames() }
 func (s *storeValue) Attr(name string) (starlark.Value, error) {
 	return storeMethods.Attr(s, name)
 }

@@ -16,6 +16,7 @@ import (
 
 // Work is a call under way, as a recipe holds it.
 type Work struct {
+	starlib.Opaque
 	what  string
 	group *Group                                // nil for a receive
 	wait  func(ctx *collective.WaitLimit) error // nil: nothing to wait for
@@ -26,13 +27,7 @@ type Work struct {
 	over  bool
 }
 
-var _ starlark.HasAttrs = (*Work)(nil)
-
 func (w *Work) String() string                           { return "<work of " + w.what + ">" }
-func (w *Work) Type() string                             { return "Work" }
-func (w *Work) Freeze()                                  {}
-func (w *Work) Truth() starlark.Bool                     { return true }
-func (w *Work) Hash() (uint32, error)                    { return 0, fmt.Errorf("unhashable: Work") }
 func (w *Work) Attr(name string) (starlark.Value, error) { return workMethods.Attr(w, name) }
 func (w *Work) AttrNames() []string                      { return workMethods.AttrNames() }
 
@@ -102,7 +97,7 @@ func (f finish) result() (starlark.Value, error) { return f() }
 
 // finished is the Work of a call that is done.
 func finished(what string, value starlark.Value) *Work {
-	return &Work{what: what, done: func() bool { return true },
+	return &Work{Opaque: "Work", what: what, done: func() bool { return true },
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
@@ -120,14 +115,13 @@ func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective
 		}
 		return value, err
 	}
-	w := &Work{what: call.Kind.String(), group: g, ctx: ctx, then: then, done: func() bool { return true }}
+	w := &Work{Opaque: "Work", what: call.Kind.String(), group: g, ctx: ctx, then: then, done: func() bool { return true }}
 	if g.comm == nil {
 		return w, nil
 	}
-	own := call // only here, so that synchronous ones need no memory of their own
-	own.Origin, own.Async, own.Limit = origin(c), true, ctx.Limit
-	w.at = own.Pos
-	inner := try.To(g.comm.Start(&own))
+	at := origin(c)
+	w.at = at.Pos
+	inner := try.To(g.begin(ctx, call, at))
 	w.wait = func(ctx *collective.WaitLimit) error { return inner.Wait(ctx) }
 	w.done = inner.Done
 	g.world.keep(w)
@@ -213,6 +207,12 @@ func (g *Group) do(ctx context.Context, call collective.Call, at collective.Orig
 	g.call.Origin = at
 	g.call.Arguments, g.arguments = g.arguments, 0
 	return g.carryOut(ctx)
+}
+
+// begin makes an asynchronous call.
+func (g *Group) begin(ctx *collective.WaitLimit, call collective.Call, at collective.Origin) (collective.Work, error) {
+	call.Origin, call.Async, call.Limit = at, true, ctx.Limit
+	return g.comm.Start(&call)
 }
 
 // carryOut makes the group's synchronous call and waits for it. A group of one receives what it sends.

@@ -116,11 +116,3 @@ func checkTruth(x starlark.Value) error {
 	}
 	return nil
 }
-
-var (
-	_ starlark.Mapping = (*operator)(nil)
-	_ starlark.Mapping = (*applied)(nil)
-	_ starlark.Mapping = truth{}
-	_ starlark.Mapping = unpacked{}
-	_ starlark.Mapping = transient{}
-)

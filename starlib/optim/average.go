@@ -13,6 +13,7 @@ import (
 
 // average is what optim.ema returns.
 type average struct {
+	starlib.Opaque
 	*optim.Average
 	ctx *tensor.Context
 }
@@ -29,7 +30,7 @@ func averages(ctx *tensor.Context) []*starlib.Def {
 			params := tensors(c, "params")
 			starlib.FailIf(len(params) == 0, "params is empty: there is nothing to average")
 			a, err := optim.NewAverage(params, decay)
-			return &average{a, ctx}, err
+			return &average{"Average", a, ctx}, err
 		},
 	}}
 }
@@ -67,11 +68,7 @@ var averageMethods = &starlib.Methods{
 	},
 }
 
-func (a *average) String() string        { return fmt.Sprintf("<optim.ema after %d updates>", a.Updates) }
-func (a *average) Type() string          { return "Average" }
-func (a *average) Freeze()               {}
-func (a *average) Truth() starlark.Bool  { return true }
-func (a *average) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Average") }
+func (a *average) String() string { return fmt.Sprintf("<optim.ema after %d updates>", a.Updates) }
 
 // Attr returns the attributes and methods.
 func (a *average) Attr(name string) (starlark.Value, error) {

@@ -16,6 +16,7 @@ import (
 
 // Optimizer updates parameters from their gradients.
 type Optimizer struct {
+	starlib.Opaque
 	kind   string
 	opt    *optim.Optimizer
 	lbfgs  *optim.LBFGS // of optim.lbfgs, which makes its own steps
@@ -66,7 +67,7 @@ var (
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
 func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.Value, build func([]optim.ParamGroup) (*optim.Optimizer, error)) (_ starlark.Value, err error) {
 	groups := starlib.Must(parameters(c.Arg("params"), c.Arg("lr"), starlib.Must(decayOf(weightDecay))))
-	o := &Optimizer{kind: kind, groups: groups, ctx: k.ctx, rank: k.rank}
+	o := &Optimizer{Opaque: "Optimizer", kind: kind, groups: groups, ctx: k.ctx, rank: k.rank}
 	flat := make([]optim.ParamGroup, len(groups))
 	for i := range groups {
 		g := &groups[i]
@@ -85,11 +86,7 @@ func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.V
 	return o, nil
 }
 
-func (o *Optimizer) String() string        { return fmt.Sprintf("<optim.%s after %d steps>", o.kind, o.step) }
-func (o *Optimizer) Type() string          { return "Optimizer" }
-func (o *Optimizer) Freeze()               {}
-func (o *Optimizer) Truth() starlark.Bool  { return true }
-func (o *Optimizer) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Optimizer") }
+func (o *Optimizer) String() string { return fmt.Sprintf("<optim.%s after %d steps>", o.kind, o.step) }
 
 // closed makes a step. closure, if any, computes the loss and its gradients before it; what it
 // returned first is the step's result.

@@ -11,6 +11,7 @@ import (
 
 // plateau is a rate that falls depending on a metric that the recipe passes.
 type plateau struct {
+	starlib.Opaque
 	lr, best                           float64
 	bad, pause                         int // calls without improvement; calls that are not counted
 	largest, relative                  bool
@@ -20,11 +21,7 @@ type plateau struct {
 
 var _ rate = (*plateau)(nil)
 
-func (p *plateau) String() string        { return fmt.Sprintf("<plateau at lr %v>", p.lr) }
-func (p *plateau) Type() string          { return "Plateau" }
-func (p *plateau) Freeze()               {}
-func (p *plateau) Truth() starlark.Bool  { return true }
-func (p *plateau) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Plateau") }
+func (p *plateau) String() string { return fmt.Sprintf("<plateau at lr %v>", p.lr) }
 
 func (p *plateau) at(*starlark.Thread, int) (float64, error) { return p.lr, nil }
 
@@ -56,7 +53,7 @@ func (p *plateau) Attr(name string) (starlark.Value, error) {
 func (p *plateau) AttrNames() []string { return plateauMethods.AttrNames() }
 
 func newPlateau(c *starlib.Call) (starlark.Value, error) {
-	p := &plateau{lr: c.Float("lr"), factor: c.Float("factor"), threshold: setting(c, "threshold"), least: setting(c, "min_lr"),
+	p := &plateau{Opaque: "Plateau", lr: c.Float("lr"), factor: c.Float("factor"), threshold: setting(c, "threshold"), least: setting(c, "min_lr"),
 		smallest: setting(c, "eps"), patience: c.Int("patience"), cooldown: c.Int("cooldown")}
 	mode, threshold := c.String("mode"), c.String("threshold_mode")
 	switch {

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -65,6 +66,7 @@ func (f function) at(thread *starlark.Thread, step int) (float64, error) {
 // schedule is what optim.cosine and its relatives return; a recipe can call it to see a
 // step's rate.
 type schedule struct {
+	starlib.Opaque
 	name string
 	base float64 // the rate that it was made with
 	rate func(step int) (float64, error)
@@ -74,12 +76,8 @@ type schedule struct {
 
 var _ starlark.Callable = (*schedule)(nil)
 
-func (s *schedule) String() string        { return "<schedule " + s.name + ">" }
-func (s *schedule) Type() string          { return "Schedule" }
-func (s *schedule) Name() string          { return "optim." + s.name }
-func (s *schedule) Freeze()               {}
-func (s *schedule) Truth() starlark.Bool  { return true }
-func (s *schedule) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Schedule") }
+func (s *schedule) String() string { return "<schedule " + s.name + ">" }
+func (s *schedule) Name() string   { return "optim." + s.name }
 
 func (s *schedule) at(_ *starlark.Thread, step int) (float64, error) {
 	if step < 0 {

@@ -23,7 +23,7 @@ var schedules = []*starlib.Def{
 			if err := checkRate(lr); err != nil {
 				return nil, err
 			}
-			return &schedule{name: "cosine", base: lr, rate: cosine(lr, steps, warmup, end)}, checkRate(end)
+			return &schedule{Opaque: "Schedule", name: "cosine", base: lr, rate: cosine(lr, steps, warmup, end)}, checkRate(end)
 		},
 	},
 	{
@@ -33,7 +33,7 @@ var schedules = []*starlib.Def{
 			every := c.Int("every")
 			starlib.FailIf(every < 1, "every = %d: want at least 1 step", every)
 			lr, gamma := c.Float("lr"), c.Float("gamma")
-			return &schedule{name: "step_decay", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, step/every), nil }}, checkRate(lr)
+			return &schedule{Opaque: "Schedule", name: "step_decay", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, step/every), nil }}, checkRate(lr)
 		},
 	},
 	{
@@ -42,7 +42,7 @@ var schedules = []*starlib.Def{
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, gamma := c.Float("lr"), c.Float("gamma")
 			at := milestones(c)
-			return &schedule{name: "multi_step", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil }}, checkRate(lr)
+			return &schedule{Opaque: "Schedule", name: "multi_step", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil }}, checkRate(lr)
 		},
 	},
 	{
@@ -51,7 +51,7 @@ var schedules = []*starlib.Def{
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, start, end, n := c.Float("lr"), setting(c, "start_factor"), setting(c, "end_factor"), c.Int("total_iters")
 			starlib.FailIf(n < 1, "total_iters = %d: want at least 1 step", n)
-			return &schedule{name: "linear", base: lr, rate: func(step int) (float64, error) {
+			return &schedule{Opaque: "Schedule", name: "linear", base: lr, rate: func(step int) (float64, error) {
 				return lr * (start + float64((end-start)*float64(min(step, n)))/float64(n)), nil
 			}}, checkRate(lr)
 		},
@@ -72,7 +72,7 @@ var schedules = []*starlib.Def{
 					return nil, fmt.Errorf("the schedules must start from one rate above 0: %s has %v, %s has %v", list[0], base, s, s.base)
 				}
 			}
-			return &schedule{name: "chained", base: base, rate: func(step int) (float64, error) {
+			return &schedule{Opaque: "Schedule", name: "chained", base: base, rate: func(step int) (float64, error) {
 				lr := base
 				for _, s := range list {
 					r, err := s.rate(step)
@@ -97,7 +97,7 @@ var schedules = []*starlib.Def{
 			list := starlib.Must(scheduleList(values))
 			at := milestones(c)
 			starlib.FailIf(len(at) != len(list)-1, "%d milestones cannot separate %d schedules: want %d", len(at), len(list), len(list)-1)
-			return &schedule{name: "sequential", base: list[0].base, rate: func(step int) (float64, error) {
+			return &schedule{Opaque: "Schedule", name: "sequential", base: list[0].base, rate: func(step int) (float64, error) {
 				i := passed(at, step)
 				if i > 0 {
 					step -= at[i-1]
@@ -248,7 +248,7 @@ func oneCycle(c *starlib.Call) (starlark.Value, error) {
 		}
 		return to + float64((from-to)*along)
 	}
-	s := &schedule{name: "one_cycle", base: top, rate: func(step int) (float64, error) {
+	s := &schedule{Opaque: "Schedule", name: "one_cycle", base: top, rate: func(step int) (float64, error) {
 		p, along, err := at(step)
 		return between(p.from, p.to, along), err
 	}}

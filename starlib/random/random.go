@@ -52,11 +52,12 @@ func mix(x uint64) uint64 {
 
 // New starts a stream.
 func New(ctx *tensor.Context, seed uint64, p Purpose, parts ...uint64) *Generator {
-	return &Generator{Stream: tensor.NewGenerator(seed, Key(p, parts...)), ctx: ctx}
+	return &Generator{Opaque: "Generator", Stream: tensor.NewGenerator(seed, Key(p, parts...)), ctx: ctx}
 }
 
 // Generator is a stream as a recipe's value.
 type Generator struct {
+	starlib.Opaque
 	Stream *tensor.Generator
 	ctx    *tensor.Context
 }
@@ -66,11 +67,7 @@ var (
 	_ starlark.HasAttrs = (*Generator)(nil)
 )
 
-func (g *Generator) String() string        { return fmt.Sprintf("<generator of seed %d>", g.Stream.Seed) }
-func (g *Generator) Type() string          { return "Generator" }
-func (g *Generator) Freeze()               {}
-func (g *Generator) Truth() starlark.Bool  { return true }
-func (g *Generator) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Generator") }
+func (g *Generator) String() string { return fmt.Sprintf("<generator of seed %d>", g.Stream.Seed) }
 
 // Attr returns the methods.
 func (g *Generator) Attr(name string) (starlark.Value, error) { return methods.Attr(g, name) }

@@ -73,12 +73,6 @@ func (s *Streams) derive(d derivation) {
 	}
 }
 
-func (s *Streams) String() string        { return "<random streams>" }
-func (s *Streams) Type() string          { return "Streams" }
-func (s *Streams) Freeze()               {}
-func (s *Streams) Truth() starlark.Bool  { return true }
-func (s *Streams) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Streams") }
-
 // State is the position of each stream: "shared", "rank", and the groups; and
 // "derived", which is () or the (world size, step) of the latest Resize.
 func (s *Streams) State() []starlib.Entry {

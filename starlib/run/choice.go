@@ -12,16 +12,13 @@ import (
 
 // specification is what run.choice and run.param return: a default with what else is known about the parameter.
 type specification struct {
+	starlib.Opaque
 	value   starlark.Value
 	choices []starlark.Value
 	help    string
 }
 
-func (s *specification) String() string        { return "<parameter " + s.value.String() + ">" }
-func (s *specification) Type() string          { return "parameter" }
-func (s *specification) Freeze()               {}
-func (s *specification) Truth() starlark.Bool  { return true }
-func (s *specification) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: parameter") }
+func (s *specification) String() string { return "<parameter " + s.value.String() + ">" }
 
 const maxHelp = 2000 // bytes
 
@@ -70,7 +67,7 @@ func specifications() []*starlib.Def {
 
 // specify reads the default, which may be another specification, and the help.
 func specify(c *starlib.Call) (*specification, error) {
-	s := &specification{value: c.Arg("default")}
+	s := &specification{Opaque: "parameter", value: c.Arg("default")}
 	if inner, ok := s.value.(*specification); ok {
 		*s = *inner
 	}
