@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
+	"drun/kernel"
 	"drun/kernel/dtype"
 )
 
@@ -222,7 +223,7 @@ func MedianDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err e
 	}
 	sorted, order := try.To2(ordered(op, t.Detach(), a, -1, false))
 	nan := try.To(IsNaN(sorted))
-	any, first := try.To(Any(nan, []int{a}, true)), try.To(argExtreme(op, reduceMax, nan, a))
+	any, first := try.To(Any(nan, []int{a}, true)), try.To(argExtreme(op, kernel.MaxOver, nan, a))
 	at := try.To(Where(any, first, newNumber(t.ctx, Int(int64(n-1)/2), dtype.Int64)))
 	indices = try.To(Gather(order, a, at))
 	values = try.To(Gather(t, a, indices))

@@ -31,9 +31,7 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err e
 		if n == 0 || min(p[0], p[1]) < 0 || mode == "reflect" && most >= n || mode == "circular" && most > n || most >= maxElems {
 			return nil, fmt.Errorf("%s: a %s padding of %d and %d does not fit a dimension of size %d", op, mode, p[0], p[1], n)
 		}
-		if p[0]+n+p[1] > MaxValues() {
-			return nil, fmt.Errorf("%s: a padding of %d and %d is more than this machine's memory holds", op, p[0], p[1])
-		}
+		try.FailIf(p[0]+n+p[1] > MaxValues(), "%s: a padding of %d and %d is more than this machine's memory holds", op, p[0], p[1])
 		at := make([]int64, 0, p[0]+n+p[1])
 		for j := -p[0]; j < n+p[1]; j++ {
 			k := j
@@ -190,9 +188,7 @@ func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups in
 	try.FailIf(padding[0] < 0 || padding[0] >= maxElems || stride[0] < 1 || dilation[0] < 1 || kd < 1 || dilation[0] >= maxElems/kd || depth+2*padding[0] < dilation[0]*(kd-1)+1,
 		"%s: a kernel of depth %d does not fit an input of shape %s with padding %v and dilation %v", op, kd, shaped(x.shape), padding, dilation)
 	out := (depth+2*padding[0]-dilation[0]*(kd-1)-1)/stride[0] + 1
-	if out > MaxValues()/kd {
-		return nil, fmt.Errorf("%s: a padding of %d is more than this machine's memory holds", op, padding[0])
-	}
+	try.FailIf(out > MaxValues()/kd, "%s: a padding of %d is more than this machine's memory holds", op, padding[0])
 	at := make([]int64, 0, out*kd)
 	for o := range out {
 		for k := range kd {

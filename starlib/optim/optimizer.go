@@ -65,7 +65,7 @@ var (
 
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
 func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.Value, build func([]optim.ParamGroup) (*optim.Optimizer, error)) (_ starlark.Value, err error) {
-	groups := starlib.Must(parameters(c.Arg("params"), c.Arg("lr"), starlib.Must(decayOf(weightDecay))))
+	groups := parameters(c.Arg("params"), c.Arg("lr"), starlib.Must(decayOf(weightDecay)))
 	o := &Optimizer{kind: kind, groups: groups, ctx: k.ctx, rank: k.rank}
 	flat := make([]optim.ParamGroup, len(groups))
 	for i := range groups {
