@@ -47,7 +47,7 @@ func Prod(t *Tensor, dim *int, keepdim bool) (result *Tensor, err error) {
 	defer precise(&t).round(&result)
 	const op = "prod"
 	try.To(computing(t.dtype, op))
-	dims := allDims(t)
+	dims := allDims(len(t.shape))
 	if dim != nil {
 		a := try.To(Axis(op, *dim, len(t.shape)))
 		if len(t.shape) > 0 {

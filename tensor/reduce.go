@@ -16,11 +16,7 @@ func widens(kind kernel.ReduceOp) bool { return kind == kernel.Sum || kind == ke
 func DimList(op string, dims []int, nd int) (_ []int, err error) {
 	defer try.Caught(&err)
 	if len(dims) == 0 {
-		out := make([]int, nd)
-		for i := range out {
-			out[i] = i
-		}
-		return out, nil
+		return allDims(nd), nil
 	}
 	out := make([]int, 0, len(dims))
 	for _, d := range dims {
@@ -34,6 +30,21 @@ func DimList(op string, dims []int, nd int) (_ []int, err error) {
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+func allDims(nd int) []int {
+	dims := make([]int, nd)
+	for i := range dims {
+		dims[i] = i
+	}
+	return dims
+}
+
+// alongAxis is a shape of nd dimensions: n in dimension a, 1 in the others.
+func alongAxis(nd, a, n int) []int {
+	shape := slices.Repeat([]int{1}, nd)
+	shape[a] = n
+	return shape
 }
 
 // ReducedShape is shape without dims, or with 1 in their place.

@@ -119,11 +119,7 @@ func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool)
 		taps[0].at[j], taps[0].by[j] = low, 1-part
 		taps[1].at[j], taps[1].by[j] = min(low+1, int64(from-1)), part
 	}
-	shape := make([]int, len(x.shape)-d)
-	for i := range shape {
-		shape[i] = 1
-	}
-	shape[0] = to
+	shape := alongAxis(len(x.shape)-d, 0, to)
 	var sum *Tensor
 	for i := len(taps) - 1; i >= 0; i-- {
 		by, rows := try.To(FromFloats(x.ctx, taps[i].by, shape, x.dtype)), rowsAlong(x, d, taps[i].at)

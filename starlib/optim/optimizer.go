@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -253,12 +254,7 @@ func (o *Optimizer) State() []starlib.Entry {
 		entries = append(entries, starlib.Entry{Name: "plateau", Value: moved})
 	}
 	live := o.opt.State()
-	names := make([]string, 0, len(live))
-	for name := range live {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(live)) {
 		entries = append(entries, starlib.Entry{Name: name, Value: (*startensor.Value)(live[name])})
 	}
 	return entries
