@@ -263,19 +263,3 @@ func Record(op string, out *Tensor, inputs, saved []*Tensor, back func(g *Tensor
 		}())
 	}, inputs...).save(saved...)
 }
-
-// mayModify checks an in-place operation on t, whose operand src may be nil.
-func (t *Tensor) mayModify(op string) error {
-	switch {
-	case t.frozen:
-		return fmt.Errorf("%s: the tensor is frozen, as all values made at top level are; make it in main()", op)
-	case t.requiresGrad && t.node == nil && t.ctx.Recording():
-		return fmt.Errorf("%s: a leaf that requires grad cannot be modified in place while gradients are recorded; do it under tensor.no_grad, or to t.detach()", op)
-	}
-	for i, s := range t.strides {
-		if s == 0 && t.shape[i] > 1 && t.n > 0 {
-			return fmt.Errorf("%s: the tensor is expanded, several elements share one place; clone() it first", op)
-		}
-	}
-	return nil
-}

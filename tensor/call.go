@@ -18,7 +18,6 @@ var (
 	_ = [1]int{}[int(kernel.Xor)-int(OpXor)]
 	_ = [1]int{}[int(kernel.Ge)-int(OpGe-OpEq)]
 	_ = [1]int{}[int(kernel.Not)-int(OpNot)]
-	_ = [1]int{}[int(kernel.Prod)-int(reduceProd)]
 	_ = [1]int{}[int(kernel.Atan2)-int(OpAtan2)]
 )
 
@@ -123,11 +122,11 @@ func kWhere(out, cond, a, b *Tensor) {
 // From here on all tensors are contiguous.
 
 // kReduce reduces the middle of (outer, n, inner).
-func kReduce(kind reduction, out, a *Tensor, outer, n, inner int) {
+func kReduce(kind kernel.ReduceOp, out, a *Tensor, outer, n, inner int) {
 	if out.shapeOnly() {
 		return
 	}
-	kernel.Reduce(kernel.ReduceOp(kind), a.dtype, outer, n, inner, out.ptr(), a.ptr())
+	kernel.Reduce(kind, a.dtype, outer, n, inner, out.ptr(), a.ptr())
 	alive(a, out)
 }
 

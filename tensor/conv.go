@@ -212,7 +212,7 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 		return nil
 	})
 	if err == nil && n.needs(2) {
-		out[2] = reduceDims(n.op, reduceSum, dy, []int{0, 2, 3}, false)
+		out[2] = reduceDims(n.op, kernel.Sum, dy, []int{0, 2, 3}, false)
 	}
 	alive(dy)
 	try.Ok(Starved(n.op, err))

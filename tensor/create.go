@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"drun/internal/try"
+	"drun/kernel"
 	"drun/kernel/dtype"
 )
 
@@ -96,9 +97,7 @@ func FromInts(c *Context, values []int64, shape []int, dt dtype.Type) (*Tensor, 
 func fromSlice[T any](c *Context, values []T, shape []int, from, to dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	t := newTensor("tensor", c, shape, from)
-	if len(values) != t.n {
-		return nil, fmt.Errorf("tensor: %d values for shape %s", len(values), ShapeString(shape))
-	}
+	try.FailIf(len(values) != t.n, "tensor: %d values for shape %s", len(values), shaped(shape))
 	if !t.shapeOnly() {
 		copy(Elems[T](t), values)
 	}
@@ -124,16 +123,10 @@ func FromBytes(c *Context, raw []byte, shape []int, dt dtype.Type) (_ *Tensor, e
 // Arange returns start, start+step, … up to but excluding stop.
 func Arange(c *Context, start, stop, step Scalar, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	if step.f == 0 || math.IsNaN(step.f) {
-		return nil, fmt.Errorf("arange: the step must not be %v", step)
-	}
-	if step.f > 0 && stop.less(start) || step.f < 0 && start.less(stop) {
-		return nil, fmt.Errorf("arange: a step of %v does not lead from %v to %v", step, start, stop)
-	}
+	try.FailIf(step.f == 0 || math.IsNaN(step.f), "arange: the step must not be %v", step)
+	try.FailIf(step.f > 0 && stop.less(start) || step.f < 0 && start.less(stop), "arange: a step of %v does not lead from %v to %v", step, start, stop)
 	n := steps(start, stop, step)
-	if n < 0 {
-		return nil, fmt.Errorf("arange: %v to %v in steps of %v are too many elements", start, stop, step)
-	}
+	try.FailIf(n < 0, "arange: %v to %v in steps of %v are too many elements", start, stop, step)
 	return sequence("arange", c, start, n, step, dt), nil
 }
 
@@ -290,7 +283,7 @@ func sumTo(g *Tensor, shape []int) *Tensor {
 	}
 	out := g
 	if len(dims) > 0 {
-		out = reduceDims("sum", reduceSum, g, dims, false)
+		out = reduceDims("sum", kernel.Sum, g, dims, false)
 	}
 	return try.To(Reshape(out, shape))
 }

@@ -47,14 +47,14 @@ func Prod(t *Tensor, dim *int, keepdim bool) (result *Tensor, err error) {
 	defer precise(&t).round(&result)
 	const op = "prod"
 	try.To(computing(t.dtype, op))
-	dims := allDims(t)
+	dims := allDims(len(t.shape))
 	if dim != nil {
 		a := try.To(Axis(op, *dim, len(t.shape)))
 		if len(t.shape) > 0 {
 			dims = []int{a}
 		}
 	}
-	out := reduceDims(op, reduceProd, t, dims, keepdim)
+	out := reduceDims(op, kernel.Prod, t, dims, keepdim)
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			backProd(n, g, out, dims)
@@ -128,12 +128,12 @@ func LogSumExp(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) 
 	if t.n == 0 {
 		return emptyLogSum(op, t, dt, ReducedShape(t.shape, dims, keepdim)), nil
 	}
-	most := reduceDims(op, reduceMax, x, dims, true)
+	most := reduceDims(op, kernel.MaxOver, x, dims, true)
 	// An infinite maximum would give inf - inf.
 	inf := try.To(IsInf(most))
 	most = try.To(MaskedFill(most, inf, Int(0)))
 	out := try.To(chain(x).binary(OpSub, most).unary(OpExp).then(func(e *Tensor) (*Tensor, error) {
-		return reduceDims(op, reduceSum, e, dims, true), nil
+		return reduceDims(op, kernel.Sum, e, dims, true), nil
 	}).unary(OpLog).binary(OpAdd, most).then(func(s *Tensor) (*Tensor, error) {
 		return View(s, ReducedShape(t.shape, dims, keepdim))
 	}).end())

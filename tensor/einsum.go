@@ -34,18 +34,12 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 	inputs, result, explicit := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(inputs, ",")
 	try.FailIf(len(operands) == 0 || len(terms) != len(operands), "it has %d operands before ->, and %d tensors were given", len(terms), len(operands))
-	if len(operands) > 0 {
-		if err := adds("einsum", operands[0].dtype); err != nil {
-			return nil, try.As("operands", err)
-		}
-	}
+	try.Ok(try.As("operands", adds("einsum", operands[0].dtype)))
 	sizes, times, wide := map[label]int{}, map[label]int{}, 0
 	list := make([]labelled, len(terms))
 	for i, term := range terms {
 		t := operands[i]
-		if t.dtype != operands[0].dtype {
-			return nil, fmt.Errorf("dtypes %s and %s differ; cast with .to()", operands[0].dtype, t.dtype)
-		}
+		try.FailIf(t.dtype != operands[0].dtype, "dtypes %s and %s differ; cast with .to()", operands[0].dtype, t.dtype)
 		labels, more, err := parseTerm(term, len(t.shape))
 		if err != nil {
 			return nil, fmt.Errorf("operand %d, %q, does not fit shape %s: %w", i, term, ShapeString(t.shape), err)
@@ -69,9 +63,7 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 			return nil, fmt.Errorf("the output %q: %w", result, err)
 		}
 		for i, l := range order {
-			if _, ok := sizes[l]; !ok {
-				return nil, fmt.Errorf("the output names %s, which no operand has", l)
-			}
+			try.FailIf(times[l] == 0, "the output names %s, which no operand has", l)
 			try.FailIf(slices.Contains(order[:i], l), "the output names %s twice", l)
 		}
 	} else {
@@ -216,9 +208,7 @@ func contract(a, b labelled, needed func(label) bool) labelled {
 		}
 	}
 	labels := slices.Concat(batch, left, right)
-	if len(labels) > MaxDims {
-		try.Fail("a product has %d dimensions; a tensor has at most %d", len(labels), MaxDims)
-	}
+	try.FailIf(len(labels) > MaxDims, "a product has %d dimensions; a tensor has at most %d", len(labels), MaxDims)
 	if inner == nil {
 		x := a.arrange(labels, true)
 		y := b.arrange(labels, true)

@@ -222,8 +222,7 @@ func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) (err
 
 func setIndex(op string, t *Tensor, items []IndexItem, v *Tensor, add bool) (err error) {
 	defer try.Caught(&err)
-	try.Ok(t.mayModify(op))
-	try.Ok(t.mayModifyView(op, v))
+	t.mayModify(op, v)
 	if records(v, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}

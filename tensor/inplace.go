@@ -22,8 +22,7 @@ func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tenso
 // checkInPlace makes the checks common to all in-place arithmetic.
 func (t *Tensor) checkInPlace(op string, src *Tensor) (err error) {
 	defer try.Caught(&err)
-	try.Ok(t.mayModify(op))
-	try.Ok(t.mayModifyView(op, src))
+	t.mayModify(op, src)
 	if records(src, nil) && !t.dtype.IsFloat() {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}
@@ -42,8 +41,7 @@ func promotesInto(t, src *Tensor) bool {
 // CopyInto is copy_: t takes src's values, broadcast and cast to its type.
 func CopyInto(t, src *Tensor) (err error) {
 	defer try.Caught(&err)
-	try.Ok(t.mayModify("copy_"))
-	try.Ok(t.mayModifyView("copy_", src))
+	t.mayModify("copy_", src)
 	assign("copy_", t, src)
 	t.modified("copy_", src, func(_ *node, g *Tensor, out []*Tensor) {
 		out[1] = g
@@ -54,8 +52,7 @@ func CopyInto(t, src *Tensor) (err error) {
 // Fill is fill_: all elements become value.
 func (t *Tensor) Fill(value Scalar) (err error) {
 	defer try.Caught(&err)
-	try.Ok(t.mayModify("fill_"))
-	try.Ok(t.mayModifyView("fill_", nil))
+	t.mayModify("fill_", nil)
 	try.Ok(value.fits("fill_", t.dtype))
 	fill(t, value)
 	t.st.version++
@@ -118,11 +115,22 @@ func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) (err error) {
 	return BinaryInPlace(op, t, newNumber(t.ctx, s, computable(t.dtype)))
 }
 
-// mayModifyView forbids in-place operations through a view while gradients are recorded: the viewed tensor would not
-// notice them.
-func (t *Tensor) mayModifyView(op string, src *Tensor) error {
-	if t.view && (t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil)) {
-		return fmt.Errorf("%s: the tensor is a view, and changing it in place would give the tensor it views wrong gradients; assign to x[...] of that tensor, or clone() first", op)
+// mayModify ends an operation that may not change t in place, with values computed from src, which may be nil. Through a view
+// that is while gradients are recorded: the viewed tensor would not notice the change.
+func (t *Tensor) mayModify(op string, src *Tensor) {
+	recording := t.requiresGrad && t.ctx.Recording()
+	switch {
+	case t.frozen:
+		try.Fail("%s: the tensor is frozen, as all values made at top level are; make it in main()", op)
+	case recording && t.node == nil:
+		try.Fail("%s: a leaf that requires grad cannot be modified in place while gradients are recorded; do it under tensor.no_grad, or to t.detach()", op)
 	}
-	return nil
+	for i, s := range t.strides {
+		if s == 0 && t.shape[i] > 1 && t.n > 0 {
+			try.Fail("%s: the tensor is expanded, several elements share one place; clone() it first", op)
+		}
+	}
+	if t.view && (recording || src != nil && records(src, nil)) {
+		try.Fail("%s: the tensor is a view, and changing it in place would give the tensor it views wrong gradients; assign to x[...] of that tensor, or clone() first", op)
+	}
 }

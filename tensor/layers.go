@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
+	"drun/kernel"
 	"drun/kernel/dtype"
 )
 
@@ -188,11 +189,11 @@ func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) {
 	if n.needs(2) {
 		if n.in[2].leaf != nil && n.in[2].leaf.grad == nil {
 			if db, _ := n.place(2, g); db != nil {
-				kReduce(reduceSum, db, g, 1, rows, wide)
+				kReduce(kernel.Sum, db, g, 1, rows, wide)
 				return
 			}
 		}
-		out[2] = reduceDims("sum", reduceSum, g, []int{0}, false)
+		out[2] = reduceDims("sum", kernel.Sum, g, []int{0}, false)
 	}
 	alive(g)
 }

@@ -269,15 +269,7 @@ func smoothCrossEntropy(scores, target *Tensor, o ClassOptions, c int, r Reducti
 		target = try.To(chain(target).scalar(OpMul, Float(1-o.Smoothing)).scalar(OpAdd, Float(o.Smoothing/float64(c))).end())
 	}
 	if o.Weight != nil {
-		shape := make([]int, max(len(scores.shape)-1, 1))
-		for i := range shape {
-			shape[i] = 1
-		}
-		shape[0] = c
-		if len(scores.shape) == 1 {
-			shape = shape[:1]
-		}
-		weight := try.To(View(b.contiguous(o.Weight.Detach()), shape))
+		weight := try.To(View(b.contiguous(o.Weight.Detach()), alongAxis(max(len(scores.shape)-1, 1), 0, c)))
 		target = try.To(Mul(target, weight))
 	}
 	return softCrossEntropy(scores, target, r)

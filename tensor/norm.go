@@ -174,7 +174,7 @@ func moveTowards(running, batch *Tensor, momentum, factor float64) {
 		return
 	}
 	if running.frozen {
-		try.Ok(running.mayModify("batch_norm"))
+		running.mayModify("batch_norm", nil)
 	}
 	next := try.To(chain(running.Detach()).scalar(OpMul, Float(1-momentum)).end())
 	part := try.To(chain(batch).scalar(OpMul, Float(momentum*factor)).end())

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"drun/internal/try"
+	"drun/kernel"
 	"drun/kernel/dtype"
 )
 
@@ -222,7 +223,7 @@ func MedianDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err e
 	}
 	sorted, order := try.To2(ordered(op, t.Detach(), a, -1, false))
 	nan := try.To(IsNaN(sorted))
-	any, first := try.To(Any(nan, []int{a}, true)), try.To(argExtreme(op, reduceMax, nan, a))
+	any, first := try.To(Any(nan, []int{a}, true)), try.To(argExtreme(op, kernel.MaxOver, nan, a))
 	at := try.To(Where(any, first, newNumber(t.ctx, Int(int64(n-1)/2), dtype.Int64)))
 	indices = try.To(Gather(order, a, at))
 	values = try.To(Gather(t, a, indices))
@@ -278,12 +279,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 	}
 	sorted, _ := try.To2(ordered(op, x, a, -1, false))
 	lowIndex, highIndex := try.To(FromInts(t.ctx, below, q.shape, dtype.Int64)), try.To(FromInts(t.ctx, above, q.shape, dtype.Int64))
-	wide := make([]int, len(x.shape)) // the shape of one number for each q along a
-	for i := range wide {
-		wide[i] = 1
-	}
-	wide[a] = q.n
-	weight := try.To(FromFloats(t.ctx, weights, wide, t.dtype))
+	weight := try.To(FromFloats(t.ctx, weights, alongAxis(len(x.shape), a, q.n), t.dtype))
 	low, high := try.To(IndexSelect(sorted, a, lowIndex)), try.To(IndexSelect(sorted, a, highIndex))
 	out := lerp(low, high, weight)
 	nan := try.To(IsNaN(x))
@@ -292,7 +288,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 	// The dimension of q goes to the front; the reduced dimension stays as 1 or is removed.
 	shape := ReducedShape(t.shape, []int{a}, keepdim)
 	if dim == nil {
-		shape = ReducedShape(t.shape, allDims(t), keepdim)
+		shape = ReducedShape(t.shape, allDims(len(t.shape)), keepdim)
 	}
 	if len(q.shape) == 1 {
 		order := []int{a}
@@ -317,12 +313,4 @@ func lerp(low, high, weight *Tensor) *Tensor {
 	back := try.To(chain(way).mul(rest).then(func(x *Tensor) (*Tensor, error) { return Sub(high, x) }).end())
 	mixed := try.To(Where(near, forth, back))
 	return try.To(Where(start, low, mixed)) // also for infinities
-}
-
-func allDims(t *Tensor) []int {
-	dims := make([]int, len(t.shape))
-	for i := range dims {
-		dims[i] = i
-	}
-	return dims
 }

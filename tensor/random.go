@@ -98,13 +98,10 @@ func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dt dtype.T
 }
 
 // Permutation returns the numbers below n in random order (Fisher and Yates).
-func (g *Generator) Permutation(n int) ([]int64, error) {
-	if n < 0 {
-		return nil, fmt.Errorf("permutation: %d is not a possible length", n)
-	}
-	if n > MaxValues() {
-		return nil, fmt.Errorf("permutation: %d elements need more memory than this machine has", n)
-	}
+func (g *Generator) Permutation(n int) (_ []int64, err error) {
+	defer try.Caught(&err)
+	try.FailIf(n < 0, "permutation: %d is not a possible length", n)
+	try.FailIf(n > MaxValues(), "permutation: %d elements need more memory than this machine has", n)
 	p, r := make([]int64, n), make([]int64, n)
 	g.drawPairs(n).Bounded(r, 0, 0)
 	for i := range p {
@@ -171,7 +168,7 @@ func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) 
 	draws, picks, weights := Elems[float64](u), Elems[int64](out), Elems[float64](wide)
 	for i := range picks {
 		row := weights[i/n*size : (i/n+1)*size]
-		k := try.To(pickWeighted(op, row, draws[i]))
+		k := pickWeighted(op, row, draws[i])
 		picks[i] = int64(k)
 		if !replacement {
 			row[k] = 0
@@ -182,17 +179,15 @@ func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) 
 
 // pickWeighted finds the index at which the running sum passes u times the
 // whole sum.
-func pickWeighted(op string, row []float64, u float64) (int, error) {
+func pickWeighted(op string, row []float64, u float64) int {
 	total := 0.0
 	for _, w := range row {
 		if !(w >= 0) || math.IsInf(w, 1) {
-			return 0, fmt.Errorf("%s: probabilities must be finite and not negative, and one is %v", op, w)
+			try.Fail("%s: probabilities must be finite and not negative, and one is %v", op, w)
 		}
 		total += w
 	}
-	if total == 0 {
-		return 0, fmt.Errorf("%s: no index with a positive probability is left", op)
-	}
+	try.FailIf(total == 0, "%s: no index with a positive probability is left", op)
 	target, sum, last := u*total, 0.0, 0
 	for k, w := range row {
 		if w == 0 {
@@ -200,10 +195,10 @@ func pickWeighted(op string, row []float64, u float64) (int, error) {
 		}
 		last = k
 		if sum += w; target < sum {
-			return k, nil
+			return k
 		}
 	}
-	return last, nil
+	return last
 }
 
 // FillInPlace sets all elements.

@@ -9,30 +9,14 @@ import (
 	"drun/kernel/dtype"
 )
 
-// What a reduction over dimensions computes.
-type reduction uint8
-
-const (
-	reduceSum reduction = iota
-	reduceMin
-	reduceMax
-	reduceAny
-	reduceAll
-	reduceProd
-)
-
 // widens is true for reductions whose result for integers is int64.
-func (kind reduction) widens() bool { return kind == reduceSum || kind == reduceProd }
+func widens(kind kernel.ReduceOp) bool { return kind == kernel.Sum || kind == kernel.Prod }
 
 // DimList checks dims and puts them in order; none means all.
 func DimList(op string, dims []int, nd int) (_ []int, err error) {
 	defer try.Caught(&err)
 	if len(dims) == 0 {
-		out := make([]int, nd)
-		for i := range out {
-			out[i] = i
-		}
-		return out, nil
+		return allDims(nd), nil
 	}
 	out := make([]int, 0, len(dims))
 	for _, d := range dims {
@@ -46,6 +30,21 @@ func DimList(op string, dims []int, nd int) (_ []int, err error) {
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+func allDims(nd int) []int {
+	dims := make([]int, nd)
+	for i := range dims {
+		dims[i] = i
+	}
+	return dims
+}
+
+// alongAxis is a shape of nd dimensions: n in dimension a, 1 in the others.
+func alongAxis(nd, a, n int) []int {
+	shape := slices.Repeat([]int{1}, nd)
+	shape[a] = n
+	return shape
 }
 
 // ReducedShape is shape without dims, or with 1 in their place.
@@ -80,7 +79,7 @@ func around(shape []int, a int) (outer, n, inner int) {
 
 // reduceDims reduces over dims, which are in order, without recording. Runs
 // of neighbouring dimensions are reduced at once, the last first.
-func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) *Tensor {
+func reduceDims(op string, kind kernel.ReduceOp, t *Tensor, dims []int, keep bool) *Tensor {
 	final := ReducedShape(t.shape, dims, keep)
 	x := contiguous(t)
 	var arr [8]int
@@ -100,7 +99,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) *Te
 			become = final
 		}
 		dt := x.dtype
-		if kind.widens() && !dt.IsFloat() {
+		if widens(kind) && !dt.IsFloat() {
 			dt = dtype.Int64
 		}
 		out := newTensor(op, t.ctx, become, dt)
@@ -112,7 +111,7 @@ func reduceDims(op string, kind reduction, t *Tensor, dims []int, keep bool) *Te
 	}
 	if len(dims) == 0 { // a tensor without dimensions
 		x = x.Detach()
-		if kind.widens() && !t.dtype.IsFloat() && t.dtype != dtype.Int64 {
+		if widens(kind) && !t.dtype.IsFloat() && t.dtype != dtype.Int64 {
 			return cast(op, x, dtype.Int64)
 		}
 		return try.To(Clone(x))
@@ -155,7 +154,7 @@ func Sum(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	defer precise(&t).round(&result)
 	dims = try.To(DimList("sum", dims, len(t.shape)))
 	try.To(computing(t.dtype, "sum"))
-	out := reduceDims("sum", reduceSum, t, dims, keepdim)
+	out := reduceDims("sum", kernel.Sum, t, dims, keepdim)
 	if records(t, nil) {
 		record(out, "sum", func(n *node, g *Tensor, out []*Tensor) {
 			out[0] = spread(g, n.in[0].shape(), dims)
@@ -175,7 +174,7 @@ func Mean(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	for _, d := range dims {
 		count *= t.shape[d]
 	}
-	out := reduceDims("mean", reduceSum, t, dims, keepdim)
+	out := reduceDims("mean", kernel.Sum, t, dims, keepdim)
 	scale := newNumber(t.ctx, Float(float64(count)), t.dtype)
 	kBinary(OpDiv, out, out, scale)
 	if records(t, nil) {
@@ -202,7 +201,7 @@ func NeedFloat(op string, t *Tensor) error {
 }
 
 // extreme reduces all of t to its largest or smallest element. A NaN wins.
-func extreme(op string, kind reduction, t *Tensor) (result *Tensor, err error) {
+func extreme(op string, kind kernel.ReduceOp, t *Tensor) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&t).round(&result)
 	try.To(computing(t.dtype, op))
@@ -229,13 +228,13 @@ func backShared(n *node, g *Tensor, out []*Tensor) {
 }
 
 // Max is the largest element; an empty tensor is an error.
-func Max(t *Tensor) (*Tensor, error) { return extreme("max", reduceMax, t) }
+func Max(t *Tensor) (*Tensor, error) { return extreme("max", kernel.MaxOver, t) }
 
 // Min is the smallest element.
-func Min(t *Tensor) (*Tensor, error) { return extreme("min", reduceMin, t) }
+func Min(t *Tensor) (*Tensor, error) { return extreme("min", kernel.MinOver, t) }
 
 // argExtreme returns int64 indices along dimension a, which stays with size 1.
-func argExtreme(op string, kind reduction, t *Tensor, a int) (result *Tensor, err error) {
+func argExtreme(op string, kind kernel.ReduceOp, t *Tensor, a int) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&t).round(&result)
 	try.To(computing(t.dtype, op))
@@ -243,12 +242,12 @@ func argExtreme(op string, kind reduction, t *Tensor, a int) (result *Tensor, er
 	try.FailIf(n == 0, "%s: dimension %d of shape %s is empty", op, a, shaped(t.shape))
 	b := build(op, t)
 	x, out := b.contiguous(t), b.of(dtype.Int64, ReducedShape(t.shape, []int{a}, true)...)
-	kernel.ArgReduce(kernel.ReduceOp(kind), t.dtype, outer, n, inner, Elems[int64](out), x.ptr())
+	kernel.ArgReduce(kind, t.dtype, outer, n, inner, Elems[int64](out), x.ptr())
 	alive(x)
 	return out, nil
 }
 
-func extremeDim(op string, kind reduction, t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
+func extremeDim(op string, kind kernel.ReduceOp, t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
 	defer try.Caught(&err)
 	a := try.To(Axis(op, dim, len(t.shape)))
 	indices = try.To(argExtreme(op, kind, t, a))
@@ -262,15 +261,15 @@ func extremeDim(op string, kind reduction, t *Tensor, dim int, keepdim bool) (va
 
 // MaxDim returns the largest elements along dim and their indices; of equal ones the first.
 func MaxDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
-	return extremeDim("max", reduceMax, t, dim, keepdim)
+	return extremeDim("max", kernel.MaxOver, t, dim, keepdim)
 }
 
 // MinDim returns the smallest elements along dim and their indices.
 func MinDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
-	return extremeDim("min", reduceMin, t, dim, keepdim)
+	return extremeDim("min", kernel.MinOver, t, dim, keepdim)
 }
 
-func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (_ *Tensor, err error) {
+func argOf(op string, kind kernel.ReduceOp, t *Tensor, dim *int, keepdim bool) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if dim == nil {
 		if t.n == 0 {
@@ -297,16 +296,16 @@ func argOf(op string, kind reduction, t *Tensor, dim *int, keepdim bool) (_ *Ten
 // ArgMax returns the index of the largest element along dim, or in the
 // flattened tensor if dim is nil.
 func ArgMax(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
-	return argOf("argmax", reduceMax, t, dim, keepdim)
+	return argOf("argmax", kernel.MaxOver, t, dim, keepdim)
 }
 
 // ArgMin returns the index of the smallest element.
 func ArgMin(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
-	return argOf("argmin", reduceMin, t, dim, keepdim)
+	return argOf("argmin", kernel.MinOver, t, dim, keepdim)
 }
 
 // logical reduces truth values over dims.
-func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
+func logical(op string, kind kernel.ReduceOp, t *Tensor, dims []int, keepdim bool) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	dims = try.To(DimList(op, dims, len(t.shape)))
 	x := cast(op, t, dtype.Bool)
@@ -315,10 +314,10 @@ func logical(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (_ 
 
 // Any reports whether any element is not zero.
 func Any(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
-	return logical("any", reduceAny, t, dims, keepdim)
+	return logical("any", kernel.Any, t, dims, keepdim)
 }
 
 // All reports whether all elements are not zero.
 func All(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
-	return logical("all", reduceAll, t, dims, keepdim)
+	return logical("all", kernel.All, t, dims, keepdim)
 }

@@ -31,9 +31,7 @@ func PadMode(op string, t *Tensor, pads [][2]int, mode string) (_ *Tensor, err e
 		if n == 0 || min(p[0], p[1]) < 0 || mode == "reflect" && most >= n || mode == "circular" && most > n || most >= maxElems {
 			return nil, fmt.Errorf("%s: a %s padding of %d and %d does not fit a dimension of size %d", op, mode, p[0], p[1], n)
 		}
-		if p[0]+n+p[1] > MaxValues() {
-			return nil, fmt.Errorf("%s: a padding of %d and %d is more than this machine's memory holds", op, p[0], p[1])
-		}
+		try.FailIf(p[0]+n+p[1] > MaxValues(), "%s: a padding of %d and %d is more than this machine's memory holds", op, p[0], p[1])
 		at := make([]int64, 0, p[0]+n+p[1])
 		for j := -p[0]; j < n+p[1]; j++ {
 			k := j
@@ -121,11 +119,7 @@ func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool)
 		taps[0].at[j], taps[0].by[j] = low, 1-part
 		taps[1].at[j], taps[1].by[j] = min(low+1, int64(from-1)), part
 	}
-	shape := make([]int, len(x.shape)-d)
-	for i := range shape {
-		shape[i] = 1
-	}
-	shape[0] = to
+	shape := alongAxis(len(x.shape)-d, 0, to)
 	var sum *Tensor
 	for i := len(taps) - 1; i >= 0; i-- {
 		by, rows := try.To(FromFloats(x.ctx, taps[i].by, shape, x.dtype)), rowsAlong(x, d, taps[i].at)
@@ -190,9 +184,7 @@ func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups in
 	try.FailIf(padding[0] < 0 || padding[0] >= maxElems || stride[0] < 1 || dilation[0] < 1 || kd < 1 || dilation[0] >= maxElems/kd || depth+2*padding[0] < dilation[0]*(kd-1)+1,
 		"%s: a kernel of depth %d does not fit an input of shape %s with padding %v and dilation %v", op, kd, shaped(x.shape), padding, dilation)
 	out := (depth+2*padding[0]-dilation[0]*(kd-1)-1)/stride[0] + 1
-	if out > MaxValues()/kd {
-		return nil, fmt.Errorf("%s: a padding of %d is more than this machine's memory holds", op, padding[0])
-	}
+	try.FailIf(out > MaxValues()/kd, "%s: a padding of %d is more than this machine's memory holds", op, padding[0])
 	at := make([]int64, 0, out*kd)
 	for o := range out {
 		for k := range kd {

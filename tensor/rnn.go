@@ -292,7 +292,7 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) {
 		flat := viewOf(d, 2)
 		flat.shape[0], flat.shape[1] = rows, wide
 		setContiguous(flat.strides, flat.shape)
-		sum := reduceDims(op, reduceSum, flat.seal(), []int{0}, false)
+		sum := reduceDims(op, kernel.Sum, flat.seal(), []int{0}, false)
 		outs[5+i] = sum
 	}
 	alive(dy, dgates, dhidden, dh, dh0, dc, dc0, in, wih, whh)

@@ -90,21 +90,18 @@ func splitAxis(op string, t *Tensor, dim int) int {
 }
 
 // Repeat tiles copies of t: counts[i] of them along dimension i; further dimensions are put in front.
-func Repeat(t *Tensor, counts []int) (*Tensor, error) {
+func Repeat(t *Tensor, counts []int) (_ *Tensor, err error) {
+	defer try.Caught(&err)
 	const op = "repeat"
 	pad := len(counts) - len(t.shape)
-	if pad < 0 {
-		return nil, fmt.Errorf("%s: %d counts for a tensor of %d dimensions (shape %s)", op, len(counts), len(t.shape), ShapeString(t.shape))
-	}
+	try.FailIf(pad < 0, "%s: %d counts for a tensor of %d dimensions (shape %s)", op, len(counts), len(t.shape), shaped(t.shape))
 	var split, wide, shape []int
 	for i, n := range counts {
 		size := 1
 		if i >= pad {
 			size = t.shape[i-pad]
 		}
-		if n < 0 || size > 0 && n > maxElems/size {
-			return nil, fmt.Errorf("%s: counts %s do not fit shape %s", op, ShapeString(counts), ShapeString(t.shape))
-		}
+		try.FailIf(n < 0 || size > 0 && n > maxElems/size, "%s: counts %s do not fit shape %s", op, shaped(counts), shaped(t.shape))
 		split, wide, shape = append(split, 1, size), append(wide, n, size), append(shape, n*size)
 	}
 	if len(counts) == 0 {
@@ -239,9 +236,7 @@ func Stack(ts []*Tensor, dim int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	try.FailIf(len(ts) == 0, "stack: the list of tensors is empty")
 	nd := len(ts[0].shape) + 1
-	if nd > MaxDims {
-		return nil, fmt.Errorf("stack: a tensor has at most %d dimensions", MaxDims)
-	}
+	try.FailIf(nd > MaxDims, "stack: a tensor has at most %d dimensions", MaxDims)
 	dim = try.To(Axis("stack", dim, nd))
 	wide := make([]*Tensor, len(ts))
 	for i, t := range ts {

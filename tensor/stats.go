@@ -97,9 +97,9 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (result *Tensor, err e
 	case p == 1:
 		return abs.then(sum).end()
 	case math.IsInf(p, 0):
-		kind := reduceMax
+		kind := kernel.MaxOver
 		if p < 0 {
-			kind = reduceMin
+			kind = kernel.MinOver
 		}
 		return abs.then(func(x *Tensor) (*Tensor, error) { return extremeOver(op, kind, x, dims, keepdim), nil }).end()
 	case p == 0:
@@ -110,7 +110,7 @@ func Norm(t *Tensor, p float64, dims []int, keepdim bool) (result *Tensor, err e
 	return abs.scalar(OpPow, Float(p)).then(sum).scalar(OpPow, Float(1/p)).end()
 }
 
-func extremeOver(op string, kind reduction, t *Tensor, dims []int, keepdim bool) (x *Tensor) {
+func extremeOver(op string, kind kernel.ReduceOp, t *Tensor, dims []int, keepdim bool) (x *Tensor) {
 	if len(dims) == len(t.shape) && !keepdim {
 		return try.To(extreme(op, kind, t))
 	}

@@ -50,16 +50,6 @@ func FromMemory(ptr unsafe.Pointer, bytes int, owner any) *Storage {
 // Bytes is the storage's size.
 func (s *Storage) Bytes() int { return s.bytes }
 
-// newStorage allocates zeroed memory that is not tied to one tensor.
-func newStorage(op string, bytes int) (*Storage, error) {
-	s := new(Storage)
-	if err := s.alloc(op, bytes); err != nil {
-		return nil, err
-	}
-	clear(unsafe.Slice((*byte)(s.ptr), bytes))
-	return s, nil
-}
-
 // alloc gives s its memory; its content is undefined.
 func (s *Storage) alloc(op string, bytes int) error {
 	s.bytes = bytes

@@ -55,13 +55,7 @@ Names that are missing or unexpected and other shapes and dtypes are an error th
 				if err != nil {
 					return nil, err
 				}
-				list := new(starlark.List)
-				for _, d := range differences {
-					if err := list.Append(starlark.String(d)); err != nil {
-						return nil, err
-					}
-				}
-				return list, nil
+				return listed(differences, func(d string) starlark.Value { return starlark.String(d) }), nil
 			},
 		},
 	}, treeMethods...),
@@ -202,7 +196,8 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 				return nil, nil, err
 			}
 			if !same {
-				differ(l.name, "the same tensor as %s here, but the state has different values for it", nameOf(order, l.Tensor))
+				first := slices.IndexFunc(order, func(o leaf) bool { return o.Tensor == l.Tensor })
+				differ(l.name, "the same tensor as %s here, but the state has different values for it", order[first].name)
 			}
 		}
 	}
@@ -225,15 +220,6 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 
 func describeTensor(t *tensor.Tensor) string {
 	return fmt.Sprintf("%s of shape %s", t.DType(), startensor.Shape(t))
-}
-
-func nameOf(leaves []leaf, t *tensor.Tensor) string {
-	for _, l := range leaves {
-		if l.Tensor == t {
-			return l.name
-		}
-	}
-	return ""
 }
 
 // equal reports whether two tensors of one type and shape have the same bits.

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -83,13 +84,7 @@ func (m *Model) Units(chosen map[*Model]bool) []*Unit {
 			u.Params, u.Names = append(u.Params, l.Tensor), append(u.Names, l.name)
 		}
 	}
-	used := units[:0]
-	for _, u := range units {
-		if u == root || len(u.Params) > 0 {
-			used = append(used, u)
-		}
-	}
-	return used
+	return slices.DeleteFunc(units, func(u *Unit) bool { return u != root && len(u.Params) == 0 })
 }
 
 // String names a unit in messages.

@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -66,7 +67,7 @@ var (
 
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
 func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.Value, build func([]optim.ParamGroup) (*optim.Optimizer, error)) (_ starlark.Value, err error) {
-	groups := starlib.Must(parameters(c.Arg("params"), c.Arg("lr"), starlib.Must(decayOf(weightDecay))))
+	groups := parameters(c.Arg("params"), c.Arg("lr"), starlib.Must(decayOf(weightDecay)))
 	o := &Optimizer{Opaque: "Optimizer", kind: kind, groups: groups, ctx: k.ctx, rank: k.rank}
 	flat := make([]optim.ParamGroup, len(groups))
 	for i := range groups {
@@ -250,12 +251,7 @@ func (o *Optimizer) State() []starlib.Entry {
 		entries = append(entries, starlib.Entry{Name: "plateau", Value: moved})
 	}
 	live := o.opt.State()
-	names := make([]string, 0, len(live))
-	for name := range live {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(live)) {
 		entries = append(entries, starlib.Entry{Name: name, Value: (*startensor.Value)(live[name])})
 	}
 	return entries

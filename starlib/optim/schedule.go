@@ -104,12 +104,11 @@ func (s *schedule) CallInternal(thread *starlark.Thread, args starlark.Tuple, kw
 
 // parameters reads params: a sequence of tensors, or of dicts with params and
 // their own lr and weight_decay.
-func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) ([]group, error) {
+func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) []group {
 	iterable, ok := params.(starlark.Iterable)
-	if _, single := params.(*startensor.Value); !ok || single {
-		return nil, fmt.Errorf("params: want a list of Tensors or dicts, such as model.parameters(); got %s", params.Type())
-	}
-	main := group{rate: nil, decay: weightDecay}
+	_, single := params.(*startensor.Value)
+	starlib.FailIf(!ok || single, "params: want a list of Tensors or dicts, such as model.parameters(); got %s", params.Type())
+	main := group{decay: weightDecay}
 	var groups []group
 	iter := iterable.Iterate()
 	defer iter.Done()
@@ -118,34 +117,24 @@ func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) (
 		case *startensor.Value:
 			main.params = append(main.params, v.Tensor())
 		case *starlark.Dict:
-			g, err := groupOf(v, lr, weightDecay)
-			if err != nil {
-				return nil, fmt.Errorf("params, element %d: %w", i, err)
-			}
+			g, err := groupOf(v, weightDecay)
+			starlib.FailIf(err != nil, "params, element %d: %w", i, err)
 			groups = append(groups, g)
 		default:
-			return nil, fmt.Errorf("params, element %d: want a Tensor or a dict, got %s", i, v.Type())
+			starlib.FailIf(true, "params, element %d: want a Tensor or a dict, got %s", i, v.Type())
 		}
 	}
 	if main.params != nil {
 		groups = append([]group{main}, groups...)
 	}
-	if len(groups) == 0 {
-		return nil, fmt.Errorf("params is empty: there is nothing to optimize")
-	}
+	starlib.FailIf(len(groups) == 0, "params is empty: there is nothing to optimize")
 	for i := range groups {
-		if groups[i].rate != nil {
-			continue
-		}
-		if lr == starlark.None {
-			return nil, fmt.Errorf("lr is missing")
-		}
-		var err error
-		if groups[i].rate, err = rateOf(lr); err != nil {
-			return nil, err
+		if groups[i].rate == nil {
+			starlib.FailIf(lr == starlark.None, "lr is missing")
+			groups[i].rate = starlib.Must(rateOf(lr))
 		}
 	}
-	return groups, nil
+	return groups
 }
 
 // momentum is what the group's schedule sets at a step; 0: nothing.
@@ -164,7 +153,7 @@ type group struct {
 	lr     float64 // of the last step, or of the first before that
 }
 
-func groupOf(d *starlark.Dict, lr starlark.Value, weightDecay float64) (group, error) {
+func groupOf(d *starlark.Dict, weightDecay float64) (group, error) {
 	g := group{decay: weightDecay}
 	for k, v := range d.Entries() {
 		var err error

@@ -3,6 +3,7 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -148,10 +149,7 @@ func milestones(c *starlib.Call) []int {
 
 // passed is how many milestones are at step or before.
 func passed(at []int, step int) int {
-	n := 0
-	for n < len(at) && at[n] <= step {
-		n++
-	}
+	n, _ := slices.BinarySearch(at, step+1)
 	return n
 }
 

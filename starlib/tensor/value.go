@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"fmt"
 
 	"go.starlark.net/starlark"
@@ -162,12 +163,7 @@ func (v *Value) Has(x starlark.Value) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, b := range equal.Bytes() {
-		if b != 0 {
-			return true, nil
-		}
-	}
-	return false, nil
+	return bytes.IndexByte(equal.Bytes(), 1) >= 0, nil
 }
 
 // Binary is v op y, or y op v on the right side.
