@@ -12,12 +12,12 @@ import (
 // unigram is SentencePiece's model: of all ways to cut a word into tokens the most probable one (Kudo 2018), found by
 // Viterbi's algorithm.
 type unigram struct {
-	ids    map[string]int
-	sorted []string  // the tokens
-	scores []float64 // of the sorted ones, logarithms of probabilities
-	unk    int       // -1: none
-	bytes  bool      // text without a token is written as the tokens of its bytes
-	worst  float64   // what a character without a token adds
+	ids     map[string]int
+	scores  []float64 // of the tokens, logarithms of probabilities
+	longest int       // bytes of a token
+	unk     int       // -1: none
+	bytes   bool      // text without a token is written as the tokens of its bytes
+	worst   float64   // what a character without a token adds
 }
 
 // unknownPenalty is by how much a character without a token is worse than the worst token.
@@ -42,54 +42,21 @@ func unigramOf(raw json.RawMessage) (model, map[string]int, error) {
 			return nil, nil, fmt.Errorf("unk_id = %d: the vocab has %d tokens", m.unk, len(u.Vocab))
 		}
 	}
-	scores := make([]float64, len(u.Vocab))
+	m.scores = make([]float64, len(u.Vocab))
 	for id, pair := range u.Vocab {
 		var s string
-		if json.Unmarshal(pair[0], &s) != nil || json.Unmarshal(pair[1], &scores[id]) != nil || none(pair[1]) {
+		if json.Unmarshal(pair[0], &s) != nil || json.Unmarshal(pair[1], &m.scores[id]) != nil || none(pair[1]) {
 			return nil, nil, fmt.Errorf("vocab: %d: want a token and a number", id)
 		}
 		if other, twice := m.ids[s]; twice {
 			return nil, nil, fmt.Errorf("vocab: %d: %q is already there, as %d", id, short(s), other)
 		}
 		m.ids[s] = id
-		m.worst = min(m.worst, scores[id])
-		if s != "" {
-			m.sorted = append(m.sorted, s)
-		}
+		m.worst = min(m.worst, m.scores[id])
+		m.longest = max(m.longest, len(s))
 	}
 	m.worst -= unknownPenalty
-	slices.Sort(m.sorted)
-	for _, s := range m.sorted {
-		m.scores = append(m.scores, scores[m.ids[s]])
-	}
 	return m, m.ids, nil
-}
-
-// tokensAt calls each for the tokens that s begins with, the shortest first.
-func (m *unigram) tokensAt(s string, each func(length int, score float64)) {
-	low, high := 0, len(m.sorted) // these tokens have the first n bytes of s
-	for n := 0; n < len(s); n++ {
-		from := low
-		low = from + firstOf(m.sorted[from:high], n, int(s[n]))
-		high = from + firstOf(m.sorted[from:high], n, int(s[n])+1)
-		if low == high {
-			return
-		}
-		if len(m.sorted[low]) == n+1 {
-			each(n+1, m.scores[low])
-		}
-	}
-}
-
-// firstOf is the index of the first token whose byte n is at least c; tokens that end before byte n come first.
-func firstOf(sorted []string, n, c int) int {
-	i, _ := slices.BinarySearchFunc(sorted, c, func(s string, c int) int {
-		if len(s) <= n || int(s[n]) < c {
-			return -1
-		}
-		return 1
-	})
-	return i
 }
 
 // step is the best path to a position in a word.
@@ -112,10 +79,15 @@ func (m *unigram) encode(word string, out []int) ([]int, error) {
 				*to = step{here + score, at, known}
 			}
 		}
-		m.tokensAt(word[at:], func(length int, score float64) {
-			reach(length, score, true)
-			alone = alone || length == size
-		})
+		for end := at + size; end <= min(len(word), at+m.longest); end++ {
+			if end < len(word) && !utf8.RuneStart(word[end]) {
+				continue
+			}
+			if id, ok := m.ids[word[at:end]]; ok {
+				reach(end-at, m.scores[id], true)
+				alone = alone || end == at+size
+			}
+		}
 		if !alone {
 			if m.unk < 0 {
 				return nil, fmt.Errorf("there is no token for %q, and no unk_id", word[at:at+size])
