@@ -53,9 +53,7 @@ func bench(ctx context.Context) (err error) {
 			return fmt.Errorf("no group %q; there are %s", group, strings.Join(groups, ", "))
 		}
 	}
-	if *rounds < 1 {
-		return fmt.Errorf("-rounds %d: at least one", *rounds)
-	}
+	try.FailIf(*rounds < 1, "-rounds %d: at least one", *rounds)
 
 	folder := try.To(os.MkdirTemp("", "drun-bench-"))
 	defer os.RemoveAll(folder)

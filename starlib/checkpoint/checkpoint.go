@@ -167,9 +167,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 						return nil, err
 					}
 					notes, err := apply(ctx, state, always, found, c.Bool("strict"))
-					if err != nil {
-						return nil, fmt.Errorf("step %d: %w", found.Step, err)
-					}
+					try.FailIf(err != nil, "step %d: %w", found.Step, err)
 					holds(store, state, always)
 					found.Part = nil
 					runtime.GC() // frees the checkpoint's memory, of which Go does not know, once no tensor needs it

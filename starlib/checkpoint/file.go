@@ -55,9 +55,7 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 				file := try.To(find(rank, name))
 				defer file.Close()
 				tensors, err := format.Read(ctx, file)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", name, err)
-				}
+				try.FailIf(err != nil, "%s: %w", name, err)
 				return tensors, nil
 			},
 		},

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -40,9 +39,7 @@ func collate(ctx *tensor.Context, samples []starlark.Value) (_ starlark.Value, e
 		return startensor.Result(tensor.Stack(list, 0))
 	case starlark.Int, starlark.Float, starlark.Bool:
 		t, err := startensor.FromData(ctx, starlark.NewList(samples), starlark.None)
-		if err != nil {
-			return nil, fmt.Errorf("numbers of a batch: %w", err)
-		}
+		try.FailIf(err != nil, "numbers of a batch: %w", err)
 		return (*startensor.Value)(t), nil
 	case starlark.Tuple:
 		parts := try.To(columns(samples))
@@ -164,9 +161,7 @@ func paddingValue(c *starlib.Call) tensor.Scalar {
 // samplesOf reads the argument samples.
 func samplesOf(c *starlib.Call) ([]starlark.Value, error) {
 	samples := slices.Collect(starlark.Elements(c.Arg("samples").(starlark.Iterable)))
-	if len(samples) == 0 {
-		return nil, errors.New("argument samples: the list is empty")
-	}
+	try.FailIf(len(samples) == 0, "argument samples: the list is empty")
 	return samples, nil
 }
 
@@ -208,9 +203,7 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 			Doc: "Sequences of different lengths, shape (length, ...), as one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, padded with padding_value.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				list := try.To(startensor.List(c.Arg("sequences")))
-				if len(list) == 0 {
-					return nil, errors.New("argument sequences: the list is empty")
-				}
+				try.FailIf(len(list) == 0, "argument sequences: the list is empty")
 				t, _, err := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
 				return startensor.Result(t, err)
 			},

@@ -126,9 +126,7 @@ func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ 
 
 func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	batch := c.Int("batch")
-	if batch < 1 {
-		return nil, fmt.Errorf("batch = %d: want at least 1 sample", batch)
-	}
+	try.FailIf(batch < 1, "batch = %d: want at least 1 sample", batch)
 	rank, size := r.Rank, r.WorldSize
 	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
@@ -150,12 +148,8 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 		l.collate = c.Callable("collate")
 	}
 	if s, ok := c.Arg("ds").(*Stream); ok {
-		if !c.IsNone("sampler") {
-			return nil, errors.New("a sampler needs a dataset, whose samples can be taken in any order")
-		}
-		if batch > 1<<28 {
-			return nil, fmt.Errorf("batch = %d: a batch of a stream has at most %d samples", batch, 1<<28)
-		}
+		try.FailIf(!c.IsNone("sampler"), "a sampler needs a dataset, whose samples can be taken in any order")
+		try.FailIf(batch > 1<<28, "batch = %d: a batch of a stream has at most %d samples", batch, 1<<28)
 		l.stream, l.dropLast, l.ranks = s, c.Bool("drop_last"), size
 		return l, nil
 	}
@@ -165,12 +159,8 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	}
 	samples := ds.Len()
 	if s, ok := c.Arg("sampler").(*sampler); ok {
-		if l.shuffle {
-			return nil, errors.New("a sampler decides the order of the samples: it replaces shuffle = True")
-		}
-		if len(s.weights) != ds.Len() {
-			return nil, fmt.Errorf("the sampler has %d weights, and the dataset %d samples", len(s.weights), ds.Len())
-		}
+		try.FailIf(l.shuffle, "a sampler decides the order of the samples: it replaces shuffle = True")
+		try.FailIf(len(s.weights) != ds.Len(), "the sampler has %d weights, and the dataset %d samples", len(s.weights), ds.Len())
 		l.sampler, samples = s, s.n
 	}
 	l.share = newShare(samples, batch, rank, size, l.shuffle || l.sampler != nil, c.Bool("drop_last"))

@@ -2,7 +2,6 @@ package data
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -311,9 +310,7 @@ func (t *Table) samples(f features) (_ *Dataset, err error) {
 			x = append(x, float32(v))
 		}
 	}
-	if rows == 0 {
-		return nil, errors.New("no row is left: each has a missing cell")
-	}
+	try.FailIf(rows == 0, "no row is left: each has a missing cell")
 	d := &tensors{}
 	d.x = try.To(tensor.FromBytes(t.ctx, bytesOf(x), []int{rows, len(x) / rows}, dtype.Float32))
 	if f.label != "" {

@@ -138,9 +138,7 @@ func splitDataset(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starla
 
 func kfold(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	ds, k := c.Arg("ds").(*Dataset), c.Int("k")
-	if k < 2 || k > ds.Len() {
-		return nil, fmt.Errorf("k = %d: want from 2 to the number of samples, %d", k, ds.Len())
-	}
+	try.FailIf(k < 2 || k > ds.Len(), "k = %d: want from 2 to the number of samples, %d", k, ds.Len())
 	order := upTo(ds.Len())
 	if c.Bool("shuffle") {
 		mixed := try.To(permutation(ctx, r, ds.Len(), uint64(k)))

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -116,9 +115,7 @@ func (t *transform) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs
 func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	g, ok := generator.(*random.Generator)
-	if t.random && !ok {
-		return nil, errors.New("it draws random numbers: give it a generator as second argument, such as that of data.loader's transform or data.map(..., random = True)")
-	}
+	try.FailIf(t.random && !ok, "it draws random numbers: give it a generator as second argument, such as that of data.loader's transform or data.map(..., random = True)")
 	if x.Dim() != 3 && x.Dim() != 4 || x.DType() != dtype.Uint8 && x.DType() != dtype.Float32 {
 		return nil, fmt.Errorf("want uint8 or float32 of shape (C, H, W) or (N, C, H, W), got %s of shape %s", x.DType(), startensor.Shape(x))
 	}
@@ -249,9 +246,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 	type step = func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
 	flip := func(c *starlib.Call, vertical bool) (step, error) {
 		share := c.Float("p")
-		if !(share >= 0 && share <= 1) {
-			return nil, fmt.Errorf("p = %v is not a probability", share)
-		}
+		try.FailIf(!(share >= 0 && share <= 1), "p = %v is not a probability", share)
 		return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
 			if g.Float() < share {
 				return p.Flip(vertical), nil
@@ -312,9 +307,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			func(c *starlib.Call) (step, error) {
 				h, w, err := sizeOfPicture(c.Arg("size"))
 				padding := c.Int("padding")
-				if padding < 0 || padding > 1<<16 {
-					return nil, fmt.Errorf("padding = %d: want from 0 to %d pixels", padding, 1<<16)
-				}
+				try.FailIf(padding < 0 || padding > 1<<16, "padding = %d: want from 0 to %d pixels", padding, 1<<16)
 				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
 					down, right := p.Height+2*padding-h, p.Width+2*padding-w
 					if down < 0 || right < 0 {
@@ -371,9 +364,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 
 func modeOf(c *starlib.Call) (picture.Mode, error) {
 	mode, ok := picture.Modes[c.String("mode")]
-	if !ok {
-		return 0, fmt.Errorf("mode = %s: want \"RGB\", \"GRAY\", \"RGB_ALPHA\" or \"UNCHANGED\"", c.Arg("mode"))
-	}
+	try.FailIf(!ok, "mode = %s: want \"RGB\", \"GRAY\", \"RGB_ALPHA\" or \"UNCHANGED\"", c.Arg("mode"))
 	return mode, nil
 }
 
@@ -395,9 +386,7 @@ func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlar
 		im.names = append(im.names, path.Join(dir, name))
 		im.y = append(im.y, starlark.MakeInt(len(im.classes)-1))
 	}
-	if len(im.names) == 0 {
-		return nil, fmt.Errorf("%s: there are no pictures (.png, .jpg, .jpeg) in folders of it, one folder a class", dir)
-	}
+	try.FailIf(len(im.names) == 0, "%s: there are no pictures (.png, .jpg, .jpeg) in folders of it, one folder a class", dir)
 	return &Dataset{im, c.Thread}, nil
 }
 

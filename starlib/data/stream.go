@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -334,12 +333,8 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	} else {
 		s.names = try.To(stringsOf(c.Arg("path"), "path"))
 	}
-	if len(s.names) == 0 {
-		return nil, errors.New("argument path: there are no files")
-	}
-	if s.buffer < 1 || s.buffer > 1<<28 {
-		return nil, fmt.Errorf("buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
-	}
+	try.FailIf(len(s.names) == 0, "argument path: there are no files")
+	try.FailIf(s.buffer < 1 || s.buffer > 1<<28, "buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
 	for _, name := range s.names {
 		format := formatOf(name)
 		switch {
@@ -368,9 +363,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		return nil, fmt.Errorf("columns: a stream of %s always has all columns; only of Parquet and Arrow can some be read", s.format)
 	}
 	d := try.To(delimiterOf(c))
-	if d > 127 {
-		return nil, fmt.Errorf("delimiter = %s: want an ASCII character", c.Arg("delimiter"))
-	}
+	try.FailIf(d > 127, "delimiter = %s: want an ASCII character", c.Arg("delimiter"))
 	if d != 0 {
 		s.comma = byte(d)
 	}

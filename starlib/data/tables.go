@@ -146,9 +146,7 @@ func delimiterOf(c *starlib.Call) (rune, error) {
 		return 0, nil
 	}
 	d := []rune(c.String("delimiter"))
-	if len(d) != 1 || strings.ContainsRune("\"\r\n\ufffd", d[0]) {
-		return 0, fmt.Errorf("delimiter = %s: want one character other than a quote or a line's end", c.Arg("delimiter"))
-	}
+	try.FailIf(len(d) != 1 || strings.ContainsRune("\"\r\n\ufffd", d[0]), "delimiter = %s: want one character other than a quote or a line's end", c.Arg("delimiter"))
 	return d[0], nil
 }
 
@@ -256,9 +254,7 @@ In Parquet and Arrow, columns have the types of the file: integers are int64, de
 					}
 					return err
 				})
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", name, err)
-				}
+				try.FailIf(err != nil, "%s: %w", name, err)
 				return starlark.NewList(list), nil
 			},
 		},

@@ -37,9 +37,7 @@ func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 			name := c.String("path")
 			content := try.To(readAll(r.Files, name))
 			t, err := tokenizer.Parse(content)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
+			try.FailIf(err != nil, "%s: %w", name, err)
 			return &Tokenizer{"Tokenizer", t, name, ctx}, nil
 		},
 	}
@@ -59,9 +57,7 @@ var tokenizerMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := t.Encode(c.String("text"), c.Bool("special"))
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", t.file, err)
-				}
+				try.FailIf(err != nil, "%s: %w", t.file, err)
 				wide := make([]int64, len(ids))
 				for i, id := range ids {
 					wide[i] = int64(id)
@@ -75,13 +71,9 @@ var tokenizerMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := integers(c.Arg("ids"))
-				if err != nil {
-					return nil, fmt.Errorf("argument ids: %w", err)
-				}
+				try.FailIf(err != nil, "argument ids: %w", err)
 				text, err := t.Decode(ids, c.Bool("skip_special"))
-				if err != nil {
-					return nil, fmt.Errorf("argument ids: %w", err)
-				}
+				try.FailIf(err != nil, "argument ids: %w", err)
 				return starlark.String(text), nil
 			},
 		},

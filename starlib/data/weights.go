@@ -141,9 +141,7 @@ func (f *Format) writeSafetensors(w io.Writer, tensors []Named) (err error) {
 	}
 	text := "{" + header.String() + "}"
 	text += strings.Repeat(" ", (8-len(text)%8)%8)
-	if len(text) > maxSafetensorsHeader {
-		return fmt.Errorf("the names and shapes take %d bytes, and a .safetensors file has room for %d", len(text), maxSafetensorsHeader)
-	}
+	try.FailIf(len(text) > maxSafetensorsHeader, "the names and shapes take %d bytes, and a .safetensors file has room for %d", len(text), maxSafetensorsHeader)
 	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))); err != nil {
 		return err
 	}

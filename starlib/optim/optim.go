@@ -3,7 +3,6 @@
 package optim
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -100,9 +99,7 @@ func setting(c *starlib.Call, name string) float64 {
 func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 	params, sharded, limit := tensors(c, "params"), tensors(c, "sharded"), c.Float("max_norm")
 	try.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
-	if slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return p.Share() != nil }) {
-		return nil, errors.New("each rank holds a different part of these parameters: call clip_grad_norm(max_norm) on what dist.fsdp returned, or pass them as sharded")
-	}
+	try.FailIf(slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return p.Share() != nil }), "each rank holds a different part of these parameters: call clip_grad_norm(max_norm) on what dist.fsdp returned, or pass them as sharded")
 	if len(sharded) == 0 && c.IsNone("group") {
 		norm, err := tensor.ClipGradNorm(params, limit)
 		return starlark.Float(norm), err

@@ -216,9 +216,7 @@ func (g *Generator) Permutation(n int) (*tensor.Tensor, error) {
 func (g *Generator) shuffle(items starlark.Value) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	if v, ok := items.(*startensor.Value); ok {
-		if v.Len() < 0 {
-			return nil, fmt.Errorf("a Tensor without dimensions has no rows")
-		}
+		try.FailIf(v.Len() < 0, "a Tensor without dimensions has no rows")
 		order := try.To(g.Permutation(v.Len()))
 		mixed := try.To(tensor.IndexSelect(v.Tensor(), 0, order))
 		return v, tensor.CopyInto(v.Tensor(), mixed)

@@ -110,9 +110,7 @@ func stepped(c *starlib.Call, kind string) (*records.Artifact, error) {
 // restored checkpoint makes the recipe repeat its steps.
 func (r *Run) keep(c *starlib.Call, a *records.Artifact, encode func() error) (err error) {
 	defer try.Caught(&err)
-	if a.Name == "" {
-		return fmt.Errorf("the name is empty")
-	}
+	try.FailIf(a.Name == "", "the name is empty")
 	try.Ok(checkName("the name", a.Name))
 	if r.rank.Rank != 0 {
 		return nil

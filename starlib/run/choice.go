@@ -48,9 +48,7 @@ func specifications() []*starlib.Def {
 					}
 					s.choices = append(s.choices, own(o))
 				}
-				if !slices.ContainsFunc(s.choices, func(o starlark.Value) bool { return identical(o, own(s.value)) }) {
-					return nil, fmt.Errorf("the default %s is not one of the options", s.value)
-				}
+				try.FailIf(!slices.ContainsFunc(s.choices, func(o starlark.Value) bool { return identical(o, own(s.value)) }), "the default %s is not one of the options", s.value)
 				return s, nil
 			},
 		},
@@ -76,9 +74,7 @@ func specify(c *starlib.Call) (*specification, error) {
 	if help := c.String("help"); help != "" {
 		s.help = help
 	}
-	if len(s.help) > maxHelp {
-		return nil, fmt.Errorf("the help has %d bytes: at most %d", len(s.help), maxHelp)
-	}
+	try.FailIf(len(s.help) > maxHelp, "the help has %d bytes: at most %d", len(s.help), maxHelp)
 	return s, nil
 }
 

@@ -52,12 +52,8 @@ func (e *RequirementError) Lasts() bool { return true }
 func (r *Run) require(c *starlib.Call) (starlark.Value, error) {
 	q := requirement{metric: c.String("metric"), op: c.String("op"), limit: c.Float("value"), abort: c.Bool("abort"), at: c.Position().String()}
 	try.Ok(checkName("a metric's name", q.metric))
-	if comparisons[q.op] == nil {
-		return nil, fmt.Errorf("op must be one of < <= > >= == !=, not %q", q.op)
-	}
-	if math.IsNaN(q.limit) {
-		return nil, fmt.Errorf("the value is nan, which cannot be compared")
-	}
+	try.FailIf(comparisons[q.op] == nil, "op must be one of < <= > >= == !=, not %q", q.op)
+	try.FailIf(math.IsNaN(q.limit), "the value is nan, which cannot be compared")
 	r.required = append(r.required, q)
 	if last := r.last[q.metric]; last != nil && q.abort {
 		return nil, q.check(last)

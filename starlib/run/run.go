@@ -3,7 +3,6 @@
 package run
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -153,9 +152,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 }
 
 func (r *Run) params(c *starlib.Call) (starlark.Value, error) {
-	if r.rank.Stage == starlib.Running {
-		return nil, errors.New("parameters belong to the top level of the recipe, where --help and -p find them: P = run.params(...) outside any function")
-	}
+	try.FailIf(r.rank.Stage == starlib.Running, "parameters belong to the top level of the recipe, where --help and -p find them: P = run.params(...) outside any function")
 	return r.Params.declare(c.Named)
 }
 

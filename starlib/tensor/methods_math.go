@@ -62,9 +62,7 @@ var mathDefs = []*starlib.Def{
 					bounds[i] = new(number(v))
 				}
 			}
-			if bounds[0] == nil && bounds[1] == nil {
-				return nil, fmt.Errorf("min or max must be given")
-			}
+			try.FailIf(bounds[0] == nil && bounds[1] == nil, "min or max must be given")
 			return Result(tensor.Clamp(t, bounds[0], bounds[1]))
 		}),
 	method("softmax(dim: int) -> Tensor", "exp(x) divided by its sum along dim.", alongDim(tensor.Softmax)),
@@ -235,9 +233,7 @@ var orderDefs = []*starlib.Def{
 			}
 			var bounds *[2]float64
 			if list, ok := c.Arg("range").(starlark.Indexable); ok {
-				if list.Len() != 2 {
-					return nil, fmt.Errorf("range: want (min, max), got %d values", list.Len())
-				}
+				try.FailIf(list.Len() != 2, "range: want (min, max), got %d values", list.Len())
 				bounds = new([2]float64)
 				for i := range bounds {
 					f, ok := starlark.AsFloat(list.Index(i))

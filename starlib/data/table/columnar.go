@@ -242,9 +242,7 @@ func choose(fields []Field, columns []string) (_ []int, err error) {
 			return nil, fmt.Errorf("column %s: its type, %s, is not supported; select the other columns with columns", short(f.Name), f.Type)
 		}
 	}
-	if len(fields) == 0 {
-		return nil, errors.New("no columns")
-	}
+	try.FailIf(len(fields) == 0, "no columns")
 	return wanted, nil
 }
 

@@ -193,9 +193,7 @@ func JSONLines(in io.Reader, columns []string, largest int) (_ *Table, err error
 		}
 		return nil
 	}))
-	if t.Rows == 0 {
-		return nil, errors.New("no rows")
-	}
+	try.FailIf(t.Rows == 0, "no rows")
 	if columns != nil {
 		order := try.To(places(t.Names(), columns))
 		sorted := make([]*Column, len(order))

@@ -58,9 +58,7 @@ func openParquet(in Random, columns []string) (_ *Reader, err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("the footer is corrupt: %.300v", err)
-	}
+	try.FailIf(err != nil, "the footer is corrupt: %.300v", err)
 	r.wanted = try.To(choose(fields, columns))
 	return &Reader{in: r, unit: "row group", fields: fields, wanted: r.wanted}, nil
 }

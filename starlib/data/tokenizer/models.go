@@ -49,12 +49,8 @@ func modelOf(raw json.RawMessage) (_ model, _ map[string]int, err error) {
 		}
 		try.Ok(strict(raw, &w))
 		unk, ok := w.Vocab[w.Unk]
-		if !ok {
-			return nil, nil, fmt.Errorf("unk_token: %q is not in the vocab", short(w.Unk))
-		}
-		if w.Longest < 1 || w.Longest > 10000 {
-			return nil, nil, fmt.Errorf("max_input_chars_per_word = %d: want from 1 to 10000", w.Longest)
-		}
+		try.FailIf(!ok, "unk_token: %q is not in the vocab", short(w.Unk))
+		try.FailIf(w.Longest < 1 || w.Longest > 10000, "max_input_chars_per_word = %d: want from 1 to 10000", w.Longest)
 		return &wordPiece{w.Vocab, unk, w.Prefix, w.Longest}, w.Vocab, nil
 	}
 	return nil, nil, unsupported(kind)

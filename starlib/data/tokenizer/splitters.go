@@ -60,9 +60,7 @@ func splitterOf(raw json.RawMessage, depth int) (_ splitter, err error) {
 			Invert   bool          `json:"invert"`
 		}
 		try.Ok(strict(raw, &p))
-		if !slices.Contains([]string{"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"}, p.Behavior) {
-			return nil, fmt.Errorf("behavior %q is not supported", short(p.Behavior))
-		}
+		try.FailIf(!slices.Contains([]string{"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"}, p.Behavior), "behavior %q is not supported", short(p.Behavior))
 		pattern := try.To(p.Pattern.compile())
 		return eachPiece(func(s string) []string { return pattern.split(s, p.Invert, p.Behavior) }), nil
 	case "WhitespaceSplit":

@@ -279,9 +279,7 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) (_ []int, err err
 				return nil, fmt.Errorf("single: %d: want a special token or the sequence A, once", i)
 			}
 		}
-		if !found {
-			return nil, errors.New("single: there is no sequence A")
-		}
+		try.FailIf(!found, "single: there is no sequence A")
 		return template, nil
 	}
 	return nil, unsupported(kind)
