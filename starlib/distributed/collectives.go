@@ -53,7 +53,7 @@ func collectives(w *World) []*starlib.Def {
 
 func barrier(w *World, c *starlib.Call) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
-	g := starlib.Must(w.anyGroup(c))
+	g := try.To(w.anyGroup(c))
 	ctx := try.To(w.until(c))
 	return nil, g.do(ctx, collective.NewBarrier(), origin(c))
 }
@@ -84,7 +84,7 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark
 	x := c.Arg("t")
 	in, graph := recorded(x)
 	if graph {
-		x = starlib.Must(clone(in))
+		x = try.To(clone(in))
 	} else if in != nil {
 		try.Ok(writable(in))
 	}
@@ -93,8 +93,8 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark
 	if async || graph { // it outlives this call
 		o = new(operand)
 	}
-	try.Ok(o.set(starlib.Must(divisible(x, c.String("op")))))
-	op := starlib.Must(reduction(c.String("op"), o))
+	try.Ok(o.set(try.To(divisible(x, c.String("op")))))
+	op := try.To(reduction(c.String("op"), o))
 	o.widen(op, g)
 	if graph && op != dtype.Sum && op != dtype.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
@@ -138,9 +138,9 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 	in, graph := recorded(v)
 	if graph {
 		// A leaf is changed in place as well: it may be a parameter.
-		v = starlib.Must(clone(t))
+		v = try.To(clone(t))
 	}
-	o := starlib.Must(operandOf(v))
+	o := try.To(operandOf(v))
 	o.pin(c.Bool("async_op"))
 	var then finisher = o
 	if graph {
@@ -182,8 +182,8 @@ func reduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (star
 			return nil, fmt.Errorf("reduce changes the tensor in place, and gradients are recorded for it: use all_reduce, which has a gradient, or reduce t.detach().clone()")
 		}
 	}
-	o := starlib.Must(operandOf(starlib.Must(divisible(c.Arg("t"), c.String("op")))))
-	op := starlib.Must(reduction(c.String("op"), o))
+	o := try.To(operandOf(try.To(divisible(c.Arg("t"), c.String("op")))))
+	op := try.To(reduction(c.String("op"), o))
 	o.widen(op, g)
 	o.pin(c.Bool("async_op"))
 	var then finisher = o

@@ -117,7 +117,7 @@ func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (_ st
 		values, err := gatherValues(g, c, ctx, c.Arg("x"), dst)
 		return starlark.NewList(values), err
 	}
-	o, at := starlib.Must(operandOf(v)), origin(c)
+	o, at := try.To(operandOf(v)), origin(c)
 	first, counts := try.To2(gatherCounts(g, ctx, o.shape, o.buf.DType, at))
 	total := 0
 	if g.arrives(dst) {
@@ -187,14 +187,14 @@ func scatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (sta
 		}
 	}
 	if g.comm == nil { // a separate value, as from another rank
-		return starlib.Must(gatherValues(g, c, ctx, list[0], everyone))[0], nil
+		return try.To(gatherValues(g, c, ctx, list[0], everyone))[0], nil
 	}
 	return scatterValues(g, c, ctx, list, src)
 }
 
 func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
-	list := starlib.Must(startensor.List(c.Arg("tensors")))
+	list := try.To(startensor.List(c.Arg("tensors")))
 	if len(list) != g.Size() {
 		return nil, fmt.Errorf("%d tensors for %d ranks: want one per rank", len(list), g.Size())
 	}
@@ -205,11 +205,11 @@ func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ star
 			return nil, fmt.Errorf("tensor %d is %s, tensor 0 is %s", i, t.DType(), list[0].DType())
 		}
 		counts[i] = t.Len()
-		flats[i] = starlib.Must(tensor.Reshape(t, []int{t.Len()}))
+		flats[i] = try.To(tensor.Reshape(t, []int{t.Len()}))
 	}
-	all := starlib.Must(tensor.Cat(flats, 0))
-	o := starlib.Must(operandOf((*startensor.Value)(all)))
-	op := starlib.Must(reduction(c.String("op"), o))
+	all := try.To(tensor.Cat(flats, 0))
+	o := try.To(operandOf((*startensor.Value)(all)))
+	op := try.To(reduction(c.String("op"), o))
 	graph := all.RequiresGrad() && all.Context().Recording()
 	if graph && op != dtype.Sum && op != dtype.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
@@ -245,10 +245,10 @@ func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.
 	if in.Dim() == 0 {
 		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
 	}
-	sent := starlib.Must(splits(g, c, "in_splits", in.Shape()[0]))
+	sent := try.To(splits(g, c, "in_splits", in.Shape()[0]))
 	received := sent
 	if !c.IsNone("out_splits") {
-		received = starlib.Must(splits(g, c, "out_splits", -1))
+		received = try.To(splits(g, c, "out_splits", -1))
 	} else if !c.IsNone("in_splits") {
 		return nil, fmt.Errorf("in_splits needs out_splits, the rows received from each rank")
 	}

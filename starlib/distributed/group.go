@@ -165,7 +165,7 @@ func (gs *groups) defs() []*starlib.Def {
 
 func (gs *groups) newGroup(c *starlib.Call) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
-	ranks := starlib.Must(startensor.Ints(c.Arg("ranks").(starlark.Iterable)))
+	ranks := try.To(startensor.Ints(c.Arg("ranks").(starlark.Iterable)))
 	if len(ranks) == 0 {
 		return nil, fmt.Errorf("a group needs at least one rank")
 	}
@@ -204,7 +204,7 @@ func (gs *groups) initProcessGroup(c *starlib.Call) (_ starlark.Value, err error
 	backend := try.To(gs.argBackend(c))
 	all := [][]int{gs.all.ranks}
 	if backend == gs.all.backend {
-		return starlark.None, gs.agreeOnParts(starlib.Must(gs.until(c)), all, backend, origin(c))
+		return starlark.None, gs.agreeOnParts(try.To(gs.until(c)), all, backend, origin(c))
 	}
 	if gs.all.comm != nil && gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0 {
 		return nil, fmt.Errorf("call it before anything that needs other ranks: they have already started with the backend %q", gs.all.backend)
@@ -229,7 +229,7 @@ func (gs *groups) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 
 // split makes disjoint groups of one size at once, with that backend, and returns this rank's, or the first if it is in none.
 func (gs *groups) split(c *starlib.Call, sets [][]int, backend string) (*Group, error) {
-	ctx := starlib.Must(gs.until(c))
+	ctx := try.To(gs.until(c))
 	gs.made++
 	mine := sets[0]
 	for _, set := range sets {
@@ -306,8 +306,8 @@ func (d *destroyed) Start(*collective.Call) (collective.Work, error) { return ni
 // destroyGroup ends a group. Its ranks leave together: by then all calls have completed and all messages have been
 // received, so the group's own backend can be closed at once.
 func (gs *groups) destroyGroup(c *starlib.Call) (starlark.Value, error) {
-	g := starlib.Must(gs.anyGroup(c))
-	ctx := starlib.Must(gs.until(c))
+	g := try.To(gs.anyGroup(c))
+	ctx := try.To(gs.until(c))
 	if g == gs.all || g == gs.local {
 		return nil, errors.New("drun itself ends the world and the groups of nodes: leave this call out")
 	}

@@ -85,7 +85,7 @@ func helpers(w *World) []*starlib.Def {
 // there, the run is aborted with that error, which ends the others' wait.
 func masterFirst(w *World, c *starlib.Call, g *Group) (starlark.Value, error) {
 	fn := c.Callable("fn")
-	ctx := starlib.Must(w.until(c))
+	ctx := try.To(w.until(c))
 	if g.comm == nil {
 		return starlark.Call(c.Thread, fn, nil, nil)
 	}
@@ -146,7 +146,7 @@ func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	if !(count >= 0) || math.IsInf(count, 0) {
 		return nil, fmt.Errorf("argument count: want a number of at least 0, got %v", c.Arg("count"))
 	}
-	r := starlib.Must(readingsOf(c, "metrics"))
+	r := try.To(readingsOf(c, "metrics"))
 	sums := make([]float64, len(r.names)+1)
 	for i, x := range r.values {
 		if count > 0 { // a rank without samples adds nothing, whatever its mean is
@@ -186,7 +186,7 @@ func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 
 func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
-	r := starlib.Must(readingsOf(c, "d"))
+	r := try.To(readingsOf(c, "d"))
 	g.key = appendNames(g.key[:0], r.names)
 	try.Ok(g.agree(ctx, g.key, origin(c), keysDiffer, r.text))
 	all, err := gatherValues(g, c, ctx, r.values, 0)
@@ -221,7 +221,7 @@ func sharedRandomSeed(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (sta
 
 func readFile(w *World, c *starlib.Call) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
-	ctx := starlib.Must(w.until(c))
+	ctx := try.To(w.until(c))
 	g := w.all
 	var data []byte
 	var failed error

@@ -74,9 +74,9 @@ func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlar
 		return nil, err
 	}
 	gather := c.Bool("gather_output")
-	weight = starlib.Must(partOf(g, weight, 0))
+	weight = try.To(partOf(g, weight, 0))
 	if bias != nil {
-		bias = starlib.Must(partOf(g, bias, 0))
+		bias = try.To(partOf(g, bias, 0))
 	}
 	return nn.NewLayer(g.world.tensors, "column_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		at := originOf("dist.column_linear", c.Position())
@@ -94,7 +94,7 @@ func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 		return nil, err
 	}
 	whole := !c.Bool("input_is_parallel")
-	weight = starlib.Must(partOf(g, weight, 1))
+	weight = try.To(partOf(g, weight, 1))
 	return nn.NewLayer(g.world.tensors, "row_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		at := originOf("dist.row_linear", c.Position())
 		if dims := x.Dim(); whole && dims > 0 && x.Shape()[dims-1] == in {
@@ -189,7 +189,7 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ sta
 	if err != nil {
 		return nil, try.As("weight", err)
 	}
-	weight := starlib.Must(partOf(g, table, 0))
+	weight := try.To(partOf(g, table, 0))
 	return nn.NewLayer(g.world.tensors, "vocab_embedding", fmt.Sprintf("%d, %d", n, dim), weight, nil, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return embedded(g, ctx, weight, n, x, originOf("dist.vocab_embedding", c.Position()))
 	}), nil
@@ -211,11 +211,11 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 		}
 	}
 	ints := func(values []int64) *tensor.Tensor {
-		return starlib.Must(tensor.FromInts(g.world.tensors, values, []int{len(values)}, dtype.Int64))
+		return try.To(tensor.FromInts(g.world.tensors, values, []int{len(values)}, dtype.Int64))
 	}
-	found, at64 := starlib.Must(tensor.Embedding(weight, ints(own))), ints(places)
-	sum := starlib.Must(tensor.Zeros(g.world.tensors, append(append([]int{}, x.Shape()...), dim), dtype.Float32))
-	to, from := sum.Bytes(), starlib.Must(tensor.Contiguous(found.Detach())).Bytes()
+	found, at64 := try.To(tensor.Embedding(weight, ints(own))), ints(places)
+	sum := try.To(tensor.Zeros(g.world.tensors, append(append([]int{}, x.Shape()...), dim), dtype.Float32))
+	to, from := sum.Bytes(), try.To(tensor.Contiguous(found.Detach())).Bytes()
 	width := dim * dtype.Float32.Size()
 	for i, place := range places {
 		copy(to[int(place)*width:][:width], from[i*width:])

@@ -115,7 +115,7 @@ func tensorParallelism(w *World) []*starlib.Def {
 
 func copyToGroupOf(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in, at := startensor.Arg(c, "x"), origin(c).Backward()
-	out := starlib.Must(tensor.Clone(in.Detach()))
+	out := try.To(tensor.Clone(in.Detach()))
 	differentiable("copy_to_group", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 		return reduced(g, ctx, grad, dtype.Sum, at)
 	})
@@ -131,7 +131,7 @@ func reduceFromGroup(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ st
 }
 
 func shardOf(w *World, c *starlib.Call) (starlark.Value, error) {
-	g := starlib.Must(w.group(c))
+	g := try.To(w.group(c))
 	dim := c.Int("dim")
 	t := startensor.Arg(c, "t")
 	if dim < -t.Dim() || dim >= t.Dim() {
@@ -145,6 +145,6 @@ func shardOf(w *World, c *starlib.Call) (starlark.Value, error) {
 		return nil, fmt.Errorf("dimension %d has size %d, which is not divisible by %d ranks", dim, n, g.Size())
 	}
 	per := n / g.Size()
-	part := starlib.Must(tensor.Narrow(t, dim, g.own*per, per))
+	part := try.To(tensor.Narrow(t, dim, g.own*per, per))
 	return clone(part)
 }

@@ -155,7 +155,7 @@ type activation struct {
 }
 
 func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
-	s := &step{pipeline: p, at: origin(c), thread: c.Thread, train: true, ctx: starlib.Must(p.world.until(c)),
+	s := &step{pipeline: p, at: origin(c), thread: c.Thread, train: true, ctx: try.To(p.world.until(c)),
 		x: startensor.Optional(c, "x"), y: startensor.Optional(c, "y")}
 	s.loss, _ = c.Arg("loss").(starlark.Callable)
 	switch {

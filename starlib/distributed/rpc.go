@@ -103,7 +103,7 @@ func (s *rpc) defs() []*starlib.Def {
 				"recipe where it arose; the other rank goes on. While it waits, this rank executes no calls of\n" +
 				"others: ranks that call each other from main() are in a deadlock, and get an error that says so.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.ask(c, c.Int("to"), starlib.Must(s.named(c, callFunction)))
+				return s.ask(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
 		},
 		{
@@ -112,7 +112,7 @@ func (s *rpc) defs() []*starlib.Def {
 				"executes the calls of another in the order in which they were made. At the latest, dist.serve and the\n" +
 				"end of main() wait for calls that were dropped, and fail if one has failed.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.begin(c, c.Int("to"), starlib.Must(s.named(c, callFunction)))
+				return s.begin(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
 		},
 		{
@@ -120,7 +120,7 @@ func (s *rpc) defs() []*starlib.Def {
 			Doc: "Like rpc, but rank to keeps the result, which may be any value, until the run ends. Returns a\n" +
 				"reference to it once it is there. If to is this rank, fn may be any function.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.ask(c, c.Int("to"), starlib.Must(s.named(c, keepResult)))
+				return s.ask(c, c.Int("to"), try.To(s.named(c, keepResult)))
 			},
 		},
 		{
@@ -165,7 +165,7 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 	if to < 0 || to >= s.rank.WorldSize {
 		return nil, fmt.Errorf("%d is not a rank: ranks are 0 to %d", to, s.rank.WorldSize-1)
 	}
-	ctx := starlib.Must(s.until(c))
+	ctx := try.To(s.until(c))
 	if to == s.rank.Rank {
 		v := try.To(s.own(c, r))
 		return finished("rpc", v), nil
@@ -281,7 +281,7 @@ func (s *rpc) serve(c *starlib.Call) (starlark.Value, error) {
 	}
 	ctx := s.forever
 	if !c.IsNone("timeout") {
-		ctx = starlib.Must(s.until(c))
+		ctx = try.To(s.until(c))
 	}
 	if s.serving {
 		return nil, errors.New("this function is already executed in dist.serve")

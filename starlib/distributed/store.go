@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"drun/internal/try"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -74,12 +75,12 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`wait(keys: iterable, timeout: number = None)`, "Waits until all keys are set. The error names those that are not.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := starlib.Must(texts(c, "keys"))
+				keys := try.To(texts(c, "keys"))
 				return nil, s.Wait(ctx, keys)
 			})),
 		storeMethod(`check(keys: iterable) -> bool`, "Whether all keys are set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := starlib.Must(texts(c, "keys"))
+				keys := try.To(texts(c, "keys"))
 				all, err := s.Check(ctx, keys)
 				return starlark.Bool(all), err
 			}),
@@ -95,7 +96,7 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and returns their values, read in one step.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := starlib.Must(texts(c, "keys"))
+				keys := try.To(texts(c, "keys"))
 				values, err := s.MultiGet(ctx, keys)
 				if err != nil {
 					return nil, err
@@ -108,8 +109,8 @@ var storeMethods = &starlib.Methods{
 			})),
 		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Sets every key to its value, all in one step.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := starlib.Must(texts(c, "keys"))
-				values := starlib.Must(texts(c, "values"))
+				keys := try.To(texts(c, "keys"))
+				values := try.To(texts(c, "values"))
 				if len(keys) != len(values) {
 					return nil, fmt.Errorf("%d keys, but %d values", len(keys), len(values))
 				}
@@ -145,7 +146,7 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 // timed bounds a call by its argument timeout.
 func timed(fn storeCall) storeCall {
 	return func(_ context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-		ctx := starlib.Must(c.Recv.(*storeValue).world.until(c))
+		ctx := try.To(c.Recv.(*storeValue).world.until(c))
 		return fn(ctx, c, s)
 	}
 }
