@@ -175,16 +175,11 @@ func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []
 
 func scatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	var list []starlark.Value
-	switch {
-	case g.own != src && !c.IsNone("values"):
-		return nil, fmt.Errorf("only src, rank %d, passes values; the other ranks pass None", g.ranks[src])
-	case g.own == src && c.IsNone("values"):
-		return nil, fmt.Errorf("src must pass a list of %d values, one per rank, not None", g.Size())
-	case g.own == src:
+	starlib.FailIf(g.own != src && !c.IsNone("values"), "only src, rank %d, passes values; the other ranks pass None", g.ranks[src])
+	starlib.FailIf(g.own == src && c.IsNone("values"), "src must pass a list of %d values, one per rank, not None", g.Size())
+	if g.own == src {
 		list = slices.Collect(starlark.Elements(c.Arg("values").(starlark.Iterable)))
-		if len(list) != g.Size() {
-			return nil, fmt.Errorf("src passes %d values for %d ranks", len(list), g.Size())
-		}
+		starlib.FailIf(len(list) != g.Size(), "src passes %d values for %d ranks", len(list), g.Size())
 	}
 	if g.comm == nil { // a separate value, as from another rank
 		return starlib.Must(gatherValues(g, c, ctx, list[0], everyone))[0], nil
@@ -195,15 +190,11 @@ func scatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (sta
 func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	list := starlib.Must(startensor.List(c.Arg("tensors")))
-	if len(list) != g.Size() {
-		return nil, fmt.Errorf("%d tensors for %d ranks: want one per rank", len(list), g.Size())
-	}
+	starlib.FailIf(len(list) != g.Size(), "%d tensors for %d ranks: want one per rank", len(list), g.Size())
 	counts := make([]int, len(list))
 	flats := make([]*tensor.Tensor, len(list))
 	for i, t := range list {
-		if t.DType() != list[0].DType() {
-			return nil, fmt.Errorf("tensor %d is %s, tensor 0 is %s", i, t.DType(), list[0].DType())
-		}
+		starlib.FailIf(t.DType() != list[0].DType(), "tensor %d is %s, tensor 0 is %s", i, t.DType(), list[0].DType())
 		counts[i] = t.Len()
 		flats[i] = starlib.Must(tensor.Reshape(t, []int{t.Len()}))
 	}
@@ -211,9 +202,7 @@ func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ star
 	o := starlib.Must(operandOf((*startensor.Value)(all)))
 	op := starlib.Must(reduction(c.String("op"), o))
 	graph := all.RequiresGrad() && all.Context().Recording()
-	if graph && op != dtype.Sum && op != dtype.Avg {
-		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
-	}
+	starlib.FailIf(graph && op != dtype.Sum && op != dtype.Avg, "op %v has no gradient: use sum or avg, or detach the tensors", op)
 	at := origin(c)
 	out := try.To(scattered(g, ctx, all.Detach(), list, op, counts, list[g.own].Shape(), at))
 	if graph {
@@ -242,9 +231,7 @@ func joined(g *Group, grad *tensor.Tensor, counts []int, at collective.Origin) (
 func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	in := startensor.Arg(c, "t")
-	if in.Dim() == 0 {
-		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
-	}
+	starlib.FailIf(in.Dim() == 0, "the tensor has no dimension 0 to divide")
 	sent := starlib.Must(splits(g, c, "in_splits", in.Shape()[0]))
 	received := sent
 	if !c.IsNone("out_splits") {
@@ -267,22 +254,16 @@ func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.
 // None divides total evenly.
 func splits(g *Group, c *starlib.Call, name string, total int) ([]int, error) {
 	if c.IsNone(name) {
-		if total%g.Size() != 0 {
-			return nil, fmt.Errorf("%d rows cannot be divided evenly among %d ranks: give in_splits and out_splits", total, g.Size())
-		}
+		starlib.FailIf(total%g.Size() != 0, "%d rows cannot be divided evenly among %d ranks: give in_splits and out_splits", total, g.Size())
 		return collective.Evenly(nil, total, g.Size()), nil
 	}
 	list, err := startensor.Ints(c.Arg(name).(starlark.Iterable))
 	if err != nil {
 		return nil, fmt.Errorf("argument %s: %w", name, err)
 	}
-	if len(list) != g.Size() {
-		return nil, fmt.Errorf("argument %s: %d entries for %d ranks", name, len(list), g.Size())
-	}
+	starlib.FailIf(len(list) != g.Size(), "argument %s: %d entries for %d ranks", name, len(list), g.Size())
 	for _, n := range list {
-		if n < 0 {
-			return nil, fmt.Errorf("argument %s: a negative number of rows, %d", name, n)
-		}
+		starlib.FailIf(n < 0, "argument %s: a negative number of rows, %d", name, n)
 	}
 	if total >= 0 && collective.Total(list) != total {
 		return nil, fmt.Errorf("argument %s: %s adds up to %d, but the tensor has %d rows", name, listText(list), collective.Total(list), total)

@@ -143,9 +143,7 @@ func sumFloats(g *Group, c *starlib.Call, ctx *collective.WaitLimit, numbers []f
 
 func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	count := c.Float("count")
-	if !(count >= 0) || math.IsInf(count, 0) {
-		return nil, fmt.Errorf("argument count: want a number of at least 0, got %v", c.Arg("count"))
-	}
+	starlib.FailIf(!(count >= 0) || math.IsInf(count, 0), "argument count: want a number of at least 0, got %v", c.Arg("count"))
 	r := starlib.Must(readingsOf(c, "metrics"))
 	sums := make([]float64, len(r.names)+1)
 	for i, x := range r.values {
@@ -168,12 +166,8 @@ func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 		return starlark.NewDict(0), err
 	}
 	total := sums[len(r.names)]
-	if total == 0 {
-		return nil, errors.New("the total count over all ranks is 0: there is nothing to average")
-	}
-	if math.IsInf(total, 0) {
-		return nil, errors.New("the total count over all ranks is too large for a float")
-	}
+	starlib.FailIf(total == 0, "the total count over all ranks is 0: there is nothing to average")
+	starlib.FailIf(math.IsInf(total, 0), "the total count over all ranks is too large for a float")
 	out := starlark.NewDict(len(r.names))
 	for k := range c.Arg("metrics").(*starlark.Dict).Entries() {
 		i, _ := slices.BinarySearch(r.names, string(k.(starlark.String)))

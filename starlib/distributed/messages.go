@@ -79,9 +79,7 @@ func tag(c *starlib.Call) (int, error) {
 }
 
 func sendValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int, async bool) (starlark.Value, error) {
-	if dst == g.own {
-		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
-	}
+	starlib.FailIf(dst == g.own, "rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
 	t := starlib.Must(tag(c))
 	data := starlib.Must(g.encode(c.Arg("x")))
 	return sendBytes(g, data, dst, t, ctx, origin(c), "isend", async)
@@ -138,9 +136,7 @@ type receive struct {
 func receiveFrom(w *World, c *starlib.Call) (*receive, error) {
 	g := starlib.Must(w.group(c))
 	src := starlib.Must(g.member(c, "src"))
-	if src == g.own {
-		return nil, fmt.Errorf("rank %d receives from itself: keep the value in a variable", w.rank.Rank)
-	}
+	starlib.FailIf(src == g.own, "rank %d receives from itself: keep the value in a variable", w.rank.Rank)
 	return receiveOn(w, c, g, src)
 }
 
@@ -151,9 +147,7 @@ func receiveOn(w *World, c *starlib.Call, g *Group, src int) (*receive, error) {
 		ctx = starlib.Must(w.until(c))
 	}
 	t := starlib.Must(tag(c))
-	if g.comm == nil {
-		return nil, fmt.Errorf("there is no other rank to receive from")
-	}
+	starlib.FailIf(g.comm == nil, "there is no other rank to receive from")
 	return startReceive(g, src, t, ctx, origin(c))
 }
 

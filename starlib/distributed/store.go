@@ -2,8 +2,6 @@ package distributed
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"drun/starlib"
 
@@ -110,9 +108,7 @@ var storeMethods = &starlib.Methods{
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				keys := starlib.Must(texts(c, "keys"))
 				values := starlib.Must(texts(c, "values"))
-				if len(keys) != len(values) {
-					return nil, fmt.Errorf("%d keys, but %d values", len(keys), len(values))
-				}
+				starlib.FailIf(len(keys) != len(values), "%d keys, but %d values", len(keys), len(values))
 				data := make([][]byte, len(values))
 				for i, v := range values {
 					data[i] = []byte(v)
@@ -129,15 +125,11 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		s := c.Recv.(*storeValue)
 		w := s.world
-		if w.rank.Stage == starlib.Loading {
-			return nil, errors.New("the store cannot be used at top level: call it in main()")
-		}
+		starlib.FailIf(w.rank.Stage == starlib.Loading, "the store cannot be used at top level: call it in main()")
 		if w.rank.At != nil {
 			w.rank.At(c.Thread)
 		}
-		if s.store == nil {
-			return nil, errors.New("there is no store here")
-		}
+		starlib.FailIf(s.store == nil, "there is no store here")
 		return fn(w.within, c, s.store)
 	}}
 }
@@ -155,9 +147,7 @@ func texts(c *starlib.Call, name string) ([]string, error) {
 	var out []string
 	for v := range starlark.Elements(c.Arg(name).(starlark.Iterable)) {
 		s, ok := starlark.AsString(v)
-		if !ok {
-			return nil, fmt.Errorf("argument %s: want strings, got %s", name, v.Type())
-		}
+		starlib.FailIf(!ok, "argument %s: want strings, got %s", name, v.Type())
 		out = append(out, s)
 	}
 	return out, nil
