@@ -37,7 +37,7 @@ func dataParallelism(w *World) []*starlib.Def {
 			"part, so this makes nothing faster.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			d := &dataParallel{Model: c.Arg("module").(*nn.Model), parts: c.Int("parts")}
-			starlib.FailIf(d.parts < 1, "argument parts: want at least 1, got %d", d.parts)
+			try.FailIf(d.parts < 1, "argument parts: want at least 1, got %d", d.parts)
 			_, params := d.Parameters()
 			for _, e := range d.State() {
 				if t := e.Value.(*startensor.Value).Tensor(); !slices.Contains(params, t) {

@@ -149,9 +149,7 @@ func wrappers(w *World) []*starlib.Def {
 func newDDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
 	d := &ddp{replica: shared}
-	if err := spreadAgreed(g, ctx, all, ofFirst, anyType, origin(c)); err != nil {
-		return nil, err
-	}
+	try.Ok(spreadAgreed(g, ctx, all, ofFirst, anyType, origin(c)))
 	if g.comm == nil {
 		return d, nil
 	}

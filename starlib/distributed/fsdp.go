@@ -26,8 +26,7 @@ type fsdp struct {
 	seen   bool                              // this pass reached a unit
 }
 
-func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
 	f := &fsdp{replica: shared, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{}}
 	for i, p := range f.params {
@@ -202,8 +201,7 @@ func (f *fsdp) parameters(named bool) starlark.Value {
 	return starlark.NewList(list)
 }
 
-func (f *fsdp) whole(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	out := new(starlark.Dict)
 	wanted := !c.Bool("rank0_only") || f.g.own == 0
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
@@ -230,8 +228,7 @@ func (f *fsdp) whole(c *starlib.Call) (_ starlark.Value, err error) {
 }
 
 // load takes a whole state.
-func (f *fsdp) load(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 	for _, u := range f.units { // what the state does not have stays
 		for _, s := range u.sheets {
 			values := try.To(s.Fill())
@@ -260,8 +257,7 @@ func (f *fsdp) load(c *starlib.Call) (_ starlark.Value, err error) {
 }
 
 // clip adds up the squares of the ranks' parts, in rank order.
-func (f *fsdp) clip(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 	limit := c.Float("max_norm")
 	try.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
 	own := make([]*tensor.Tensor, len(f.params))

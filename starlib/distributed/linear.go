@@ -41,9 +41,9 @@ func parallelLayers(w *World) []*starlib.Def {
 // weights, as all ranks do. A failure ends the caller.
 func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divided string) (in, out int, weight, bias *tensor.Tensor) {
 	in, out = c.Int("i"), c.Int("o")
-	starlib.FailIf(in < 1 || out < 1, "sizes must be at least 1, not %d and %d", in, out)
+	try.FailIf(in < 1 || out < 1, "sizes must be at least 1, not %d and %d", in, out)
 	n := c.Int(divided)
-	starlib.FailIf(n%g.Size() != 0, "%s = %d is not divisible by the group's %d ranks", divided, n, g.Size())
+	try.FailIf(n%g.Size() != 0, "%s = %d is not divisible by the group's %d ranks", divided, n, g.Size())
 	key := fmt.Appendf(nil, "(%d, %d, bias = %v)", in, out, c.Bool("bias"))
 	try.Ok(g.agree(ctx, key, origin(c), "the ranks make different layers", nil))
 	weight = try.To(tensor.Zeros(g.world.tensors, []int{out, in}, dtype.Float32))
@@ -62,13 +62,12 @@ func partOf(g *Group, t *tensor.Tensor, dim int) (_ *tensor.Tensor, err error) {
 	return tensor.Clone(part)
 }
 
-func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in, out, weight, bias := parallelLinear(g, c, ctx, "o")
 	gather := c.Bool("gather_output")
-	weight = starlib.Must(partOf(g, weight, 0))
+	weight = try.To(partOf(g, weight, 0))
 	if bias != nil {
-		bias = starlib.Must(partOf(g, bias, 0))
+		bias = try.To(partOf(g, bias, 0))
 	}
 	return nn.NewLayer(g.world.tensors, "column_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		at := originOf("dist.column_linear", c.Position())
@@ -80,11 +79,10 @@ func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starl
 	}), nil
 }
 
-func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in, out, weight, bias := parallelLinear(g, c, ctx, "i")
 	whole := !c.Bool("input_is_parallel")
-	weight = starlib.Must(partOf(g, weight, 1))
+	weight = try.To(partOf(g, weight, 1))
 	return nn.NewLayer(g.world.tensors, "row_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (_ *tensor.Tensor, err error) {
 		defer try.Caught(&err)
 		at := originOf("dist.row_linear", c.Position())
@@ -148,17 +146,16 @@ func parallelEmbedding(w *World) *starlib.Def {
 	}
 }
 
-func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	n, dim := c.Int("n"), c.Int("dim")
-	starlib.FailIf(n < 1 || dim < 1, "sizes must be at least 1, not %d and %d", n, dim)
-	starlib.FailIf(n%g.Size() != 0, "n = %d is not divisible by the group's %d ranks", n, g.Size())
+	try.FailIf(n < 1 || dim < 1, "sizes must be at least 1, not %d and %d", n, dim)
+	try.FailIf(n%g.Size() != 0, "n = %d is not divisible by the group's %d ranks", n, g.Size())
 	try.Ok(g.agree(ctx, fmt.Appendf(nil, "(%d, %d)", n, dim), origin(c), "the ranks make different layers", nil))
 	table, err := g.world.random.Randn(g.world.tensors, []int{n, dim}, dtype.Float32)
 	if err != nil {
 		return nil, try.As("weight", err)
 	}
-	weight := starlib.Must(partOf(g, table, 0))
+	weight := try.To(partOf(g, table, 0))
 	return nn.NewLayer(g.world.tensors, "vocab_embedding", fmt.Sprintf("%d, %d", n, dim), weight, nil, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return embedded(g, ctx, weight, n, x, originOf("dist.vocab_embedding", c.Position()))
 	}), nil
@@ -180,11 +177,11 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 		}
 	}
 	ints := func(values []int64) *tensor.Tensor {
-		return starlib.Must(tensor.FromInts(g.world.tensors, values, []int{len(values)}, dtype.Int64))
+		return try.To(tensor.FromInts(g.world.tensors, values, []int{len(values)}, dtype.Int64))
 	}
-	found, at64 := starlib.Must(tensor.Embedding(weight, ints(own))), ints(places)
-	sum := starlib.Must(tensor.Zeros(g.world.tensors, append(append([]int{}, x.Shape()...), dim), dtype.Float32))
-	to, from := sum.Bytes(), starlib.Must(tensor.Contiguous(found.Detach())).Bytes()
+	found, at64 := try.To(tensor.Embedding(weight, ints(own))), ints(places)
+	sum := try.To(tensor.Zeros(g.world.tensors, append(append([]int{}, x.Shape()...), dim), dtype.Float32))
+	to, from := sum.Bytes(), try.To(tensor.Contiguous(found.Detach())).Bytes()
 	width := dim * dtype.Float32.Size()
 	for i, place := range places {
 		copy(to[int(place)*width:][:width], from[i*width:])

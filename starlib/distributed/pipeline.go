@@ -53,7 +53,7 @@ var pipelineMethods = &starlib.Methods{
 				"activations at most.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				p := c.Recv.(*pipeline)
-				starlib.FailIf(p.last == nil, "no step has ended yet")
+				try.FailIf(p.last == nil, "no step has ended yet")
 				return p.last.timing(), nil
 			},
 		},
@@ -79,19 +79,17 @@ func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark
 	for stage := range starlark.Elements(c.Arg("stages").(starlark.Iterable)) {
 		stages = append(stages, stage)
 	}
-	starlib.FailIf(schedules[p.schedule] == nil, "argument schedule: want \"1f1b\" or \"gpipe\", got %q", p.schedule)
-	starlib.FailIf(p.micros < 1, "argument micro_batches: want at least 1, got %d", p.micros)
-	starlib.FailIf(len(stages) == 0 || len(stages)%g.Size() != 0, "%d stages cannot be spread evenly over %d ranks: the number of stages must be a multiple of the number of ranks", len(stages), g.Size())
+	try.FailIf(schedules[p.schedule] == nil, "argument schedule: want \"1f1b\" or \"gpipe\", got %q", p.schedule)
+	try.FailIf(p.micros < 1, "argument micro_batches: want at least 1, got %d", p.micros)
+	try.FailIf(len(stages) == 0 || len(stages)%g.Size() != 0, "%d stages cannot be spread evenly over %d ranks: the number of stages must be a multiple of the number of ranks", len(stages), g.Size())
 	key := fmt.Appendf(nil, "%d stages, %d micro-batches, schedule %q", len(stages), p.micros, p.schedule)
-	if err := g.agree(ctx, key, origin(c), "the ranks make different pipelines", nil); err != nil {
-		return nil, err
-	}
+	try.Ok(g.agree(ctx, key, origin(c), "the ranks make different pipelines", nil))
 	each := len(stages) / g.Size()
 	first := g.own * each
 	own := stages[first : first+each]
 	for i, stage := range own {
 		_, ok := stage.(starlark.Callable)
-		starlib.FailIf(!ok, "stage %d, which is this rank's: want a module or function, got %s", first+i, stage.Type())
+		try.FailIf(!ok, "stage %d, which is this rank's: want a module or function, got %s", first+i, stage.Type())
 	}
 	var err error
 	p.Model, err = nn.Sequential(g.world.tensors, own, first)
@@ -146,15 +144,13 @@ type activation struct {
 }
 
 func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
-	s := &step{pipeline: p, at: origin(c), thread: c.Thread, train: true, ctx: starlib.Must(p.world.until(c)),
+	s := &step{pipeline: p, at: origin(c), thread: c.Thread, train: true, ctx: try.To(p.world.until(c)),
 		x: startensor.Optional(c, "x"), y: startensor.Optional(c, "y")}
 	s.loss, _ = c.Arg("loss").(starlark.Callable)
-	starlib.FailIf(!p.world.tensors.Recording(), "it computes gradients, which tensor.no_grad forbids: call the pipeline itself to evaluate")
-	starlib.FailIf(s.isLast() && s.loss == nil, "argument loss: this rank has the last stage, and needs a function of the output and y")
-	starlib.FailIf(s.isLast() && s.y == nil, "argument y: this rank has the last stage, and needs the targets")
-	if err := s.run(); err != nil {
-		return nil, err
-	}
+	try.FailIf(!p.world.tensors.Recording(), "it computes gradients, which tensor.no_grad forbids: call the pipeline itself to evaluate")
+	try.FailIf(s.isLast() && s.loss == nil, "argument loss: this rank has the last stage, and needs a function of the output and y")
+	try.FailIf(s.isLast() && s.y == nil, "argument y: this rank has the last stage, and needs the targets")
+	try.Ok(s.run())
 	p.last = s
 	return starlark.Float(s.total), nil
 }

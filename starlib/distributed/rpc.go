@@ -102,7 +102,7 @@ func (s *rpc) defs() []*starlib.Def {
 				"recipe where it arose; the other rank goes on. While it waits, this rank executes no calls of\n" +
 				"others: ranks that call each other from main() are in a deadlock, and get an error that says so.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.ask(c, c.Int("to"), starlib.Must(s.named(c, callFunction)))
+				return s.ask(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
 		},
 		{
@@ -111,7 +111,7 @@ func (s *rpc) defs() []*starlib.Def {
 				"executes the calls of another in the order in which they were made. At the latest, dist.serve and the\n" +
 				"end of main() wait for calls that were dropped, and fail if one has failed.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.begin(c, c.Int("to"), starlib.Must(s.named(c, callFunction)))
+				return s.begin(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
 		},
 		{
@@ -119,7 +119,7 @@ func (s *rpc) defs() []*starlib.Def {
 			Doc: "Like rpc, but rank to keeps the result, which may be any value, until the run ends. Returns a\n" +
 				"reference to it once it is there. If to is this rank, fn may be any function.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.ask(c, c.Int("to"), starlib.Must(s.named(c, keepResult)))
+				return s.ask(c, c.Int("to"), try.To(s.named(c, keepResult)))
 			},
 		},
 		{
@@ -152,8 +152,7 @@ func (s *rpc) named(c *starlib.Call, kind starlark.Int) (*request, error) {
 }
 
 // ask makes a request and waits for the answer.
-func (s *rpc) ask(c *starlib.Call, to int, r *request) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (s *rpc) ask(c *starlib.Call, to int, r *request) (starlark.Value, error) {
 	work := try.To(s.begin(c, to, r))
 	return work.result()
 }
@@ -162,7 +161,7 @@ func (s *rpc) ask(c *starlib.Call, to int, r *request) (_ starlark.Value, err er
 func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 	defer try.Caught(&err)
 	try.FailIf(to < 0 || to >= s.rank.WorldSize, "%d is not a rank: ranks are 0 to %d", to, s.rank.WorldSize-1)
-	ctx := starlib.Must(s.until(c))
+	ctx := try.To(s.until(c))
 	if to == s.rank.Rank {
 		v := try.To(s.own(c, r))
 		return finished("rpc", v), nil
@@ -271,12 +270,12 @@ func newRequest(from int, v starlark.Value) (*request, error) {
 
 func (s *rpc) serve(c *starlib.Call) (starlark.Value, error) {
 	order := c.String("order")
-	starlib.FailIf(order != "rank" && order != "arrival", "argument order: want \"rank\" or \"arrival\", got %q", order)
+	try.FailIf(order != "rank" && order != "arrival", "argument order: want \"rank\" or \"arrival\", got %q", order)
 	ctx := s.forever
 	if !c.IsNone("timeout") {
-		ctx = starlib.Must(s.until(c))
+		ctx = try.To(s.until(c))
 	}
-	starlib.FailIf(s.serving, "this function is already executed in dist.serve")
+	try.FailIf(s.serving, "this function is already executed in dist.serve")
 	if err := s.settle(); err != nil || s.all.comm == nil {
 		return nil, err
 	}

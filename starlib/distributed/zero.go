@@ -28,8 +28,7 @@ type zero struct {
 
 var _ optim.Partner = (*zero)(nil)
 
-func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	z := &zero{g.world, g, ctx, c.Arg("optimizer").(*optim.Optimizer)}
 	if err := z.opt.Shareable(); err != nil || g.comm == nil {
 		return z.opt, err

@@ -45,7 +45,7 @@ func (k *maker) convolutions() []*starlib.Def {
 			Doc: "Normalizes each of the groups of channels, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Wu, He 2018), then scales each channel by weight and adds bias, unless affine = False. groups must divide channels.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				groups, n := size(c, "groups"), size(c, "channels")
-				starlib.FailIf(n%groups != 0, "%d groups do not divide %d channels", groups, n)
+				try.FailIf(n%groups != 0, "%d groups do not divide %d channels", groups, n)
 				return k.groupNorm("group_norm", fmt.Sprintf("%d, %d", groups, n), groups, n, c.Float("eps"), c.Bool("affine")), nil
 			},
 		},
@@ -89,10 +89,10 @@ func (k *maker) convolutions() []*starlib.Def {
 
 func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error) {
 	in, out, groups := size(c, "i"), size(c, "o"), size(c, "groups")
-	starlib.FailIf(in%groups != 0 || out%groups != 0, "%d groups do not divide %d and %d channels", groups, in, out)
+	try.FailIf(in%groups != 0 || out%groups != 0, "%d groups do not divide %d and %d channels", groups, in, out)
 	kernel, stride, dilation := spread(c, "kernel", n, 1), spread(c, "stride", n, 1), spread(c, "dilation", n, 1)
 	mode := c.String("padding_mode")
-	starlib.FailIf(!slices.Contains([]string{"zeros", "reflect", "replicate", "circular"}, mode), `padding_mode = %s: want "zeros", "reflect", "replicate" or "circular"`, c.Arg("padding_mode"))
+	try.FailIf(!slices.Contains([]string{"zeros", "reflect", "replicate", "circular"}, mode), `padding_mode = %s: want "zeros", "reflect", "replicate" or "circular"`, c.Arg("padding_mode"))
 	pads := make([][2]int, n)
 	switch v := c.Arg("padding").(type) {
 	case starlark.String:
@@ -104,7 +104,7 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 			return nil, fmt.Errorf(`padding = "same" needs a stride of 1, not %s`, c.Arg("stride"))
 		default:
 			for i := range pads {
-				starlib.FailIf(dilation[i] > 1<<40/kernel[i], "dilation = %s is too large", c.Arg("dilation"))
+				try.FailIf(dilation[i] > 1<<40/kernel[i], "dilation = %s is too large", c.Arg("dilation"))
 				all := dilation[i] * (kernel[i] - 1)
 				pads[i] = [2]int{all / 2, all - all/2}
 			}
@@ -161,12 +161,12 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 
 func (k *maker) convTranspose2d(c *starlib.Call) (starlark.Value, error) {
 	in, out, groups := size(c, "i"), size(c, "o"), size(c, "groups")
-	starlib.FailIf(in%groups != 0 || out%groups != 0, "%d groups do not divide %d and %d channels", groups, in, out)
+	try.FailIf(in%groups != 0 || out%groups != 0, "%d groups do not divide %d and %d channels", groups, in, out)
 	pair := func(name string, least int) [2]int { return [2]int(spread(c, name, 2, least)) }
 	kernel := pair("kernel", 1)
 	o := tensor.ConvOptions{Stride: pair("stride", 1), Padding: pair("padding", 0), Dilation: pair("dilation", 1), Groups: groups, OutputPadding: pair("output_padding", 0)}
 	for i := range 2 {
-		starlib.FailIf(o.OutputPadding[i] >= max(o.Stride[i], o.Dilation[i]), "output_padding = %s: want less than the larger of stride and dilation", c.Arg("output_padding"))
+		try.FailIf(o.OutputPadding[i] >= max(o.Stride[i], o.Dilation[i]), "output_padding = %s: want less than the larger of stride and dilation", c.Arg("output_padding"))
 	}
 	weight := k.full("weight", []int{in, out / groups, kernel[0], kernel[1]}, 0)
 	var bias *tensor.Tensor
@@ -230,7 +230,7 @@ func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), err
 	given, factors := c.Arg("size"), c.Arg("scale_factor")
 	return func(x *tensor.Tensor) (*tensor.Tensor, error) {
 		n := x.Dim() - 2
-		starlib.FailIf(n < 1 || n > 3 || m.dims > 0 && n != m.dims, "interpolate: mode %s does not fit an input of shape %s: expected (N, C, …)", mode, startensor.Shape(x))
+		try.FailIf(n < 1 || n > 3 || m.dims > 0 && n != m.dims, "interpolate: mode %s does not fit an input of shape %s: expected (N, C, …)", mode, startensor.Shape(x))
 		var sizes []int
 		var scales []float64
 		if given != starlark.None {
@@ -243,12 +243,12 @@ func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), err
 			if !ok {
 				list = slices.Repeat(starlark.Tuple{factors}, n)
 			}
-			starlib.FailIf(list.Len() != n, "interpolate: want a scale_factor for each of %d dimensions, got %s", n, factors)
+			try.FailIf(list.Len() != n, "interpolate: want a scale_factor for each of %d dimensions, got %s", n, factors)
 			for i := range n {
 				f, ok := starlark.AsFloat(list.Index(i))
-				starlib.FailIf(!ok || !(f > 0) || f > 1<<40, "interpolate: scale_factor = %s: want numbers above 0", factors)
+				try.FailIf(!ok || !(f > 0) || f > 1<<40, "interpolate: scale_factor = %s: want numbers above 0", factors)
 				size := float64(x.Shape()[2+i]) * f
-				starlib.FailIf(size >= 1<<50, "interpolate: scale_factor = %s makes too many elements", factors)
+				try.FailIf(size >= 1<<50, "interpolate: scale_factor = %s makes too many elements", factors)
 				sizes, scales = append(sizes, int(size)), append(scales, f)
 			}
 		}

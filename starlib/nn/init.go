@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -52,7 +53,7 @@ var initMethods = &starlib.Methods{
 			return tensor.FillInPlace(t, tensor.Float(0))
 		}),
 		filled("eye_(t: Tensor) -> Tensor", "1 on the diagonal of a matrix, 0 elsewhere.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
-			starlib.FailIf(t.Dim() != 2, "want a tensor of 2 dimensions, not of shape %s", startensor.Shape(t))
+			try.FailIf(t.Dim() != 2, "want a tensor of 2 dimensions, not of shape %s", startensor.Shape(t))
 			e, err := tensor.Eye(t.Context(), t.Shape()[0], t.Shape()[1], t.DType())
 			if err != nil {
 				return err
@@ -91,7 +92,7 @@ var initMethods = &starlib.Methods{
 				return g.Normal(t, 0, std)
 			}),
 		filled("orthogonal_(t: Tensor, gain: number = 1) -> Tensor", "A matrix, the first dimension by all others, with orthogonal rows or columns of length gain (Saxe et al. 2013).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
-			starlib.FailIf(t.Dim() < 2, "want a tensor of at least 2 dimensions, not of shape %s", startensor.Shape(t))
+			try.FailIf(t.Dim() < 2, "want a tensor of at least 2 dimensions, not of shape %s", startensor.Shape(t))
 			return g.Orthogonal(t, c.Float("gain"))
 		}),
 		{
@@ -114,7 +115,7 @@ func filled(sig, doc string, fill func(c *starlib.Call, g *tensor.Generator, t *
 		k, t := c.Recv.(initValue).k, startensor.Arg(c, "t")
 		k.ctx.BeginNoGrad()
 		defer k.ctx.EndNoGrad()
-		starlib.FailIf(t.Frozen(), "the tensor is frozen, as all values made at top level are; make it in main()")
+		try.FailIf(t.Frozen(), "the tensor is frozen, as all values made at top level are; make it in main()")
 		return c.Arg("t"), fill(c, k.streams.Shared.Stream, t)
 	}}
 }

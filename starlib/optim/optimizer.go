@@ -9,6 +9,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -67,7 +68,7 @@ var (
 
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
 func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.Value, build func([]optim.ParamGroup) (*optim.Optimizer, error)) (_ starlark.Value, err error) {
-	groups := parameters(c.Arg("params"), c.Arg("lr"), starlib.Must(decayOf(weightDecay)))
+	groups := parameters(c.Arg("params"), c.Arg("lr"), try.To(decayOf(weightDecay)))
 	o := &Optimizer{Opaque: "Optimizer", kind: kind, groups: groups, ctx: k.ctx, rank: k.rank}
 	flat := make([]optim.ParamGroup, len(groups))
 	for i := range groups {
@@ -77,7 +78,7 @@ func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.V
 		}
 		flat[i] = optim.ParamGroup{Params: g.params, LR: g.lr, WeightDecay: g.decay}
 	}
-	o.opt = starlib.Must(build(flat))
+	o.opt = try.To(build(flat))
 	for i := range groups {
 		if m, err := groups[i].momentum(0); err != nil || m != 0 && !o.opt.HasMomentum() {
 			return nil, cmp.Or(err, fmt.Errorf("lr: the schedule has cycle_momentum, but optim.%s has no momentum; give it one, or leave cycle_momentum out", kind))

@@ -11,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -186,7 +187,7 @@ var methods = &starlib.Methods{
 		method("choice(items: list | tuple | range | Tensor | string) -> any", "One of the items.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
 				items := c.Arg("items").(starlark.Indexable)
-				starlib.FailIf(items.Len() <= 0, "there are no items to choose from")
+				try.FailIf(items.Len() <= 0, "there are no items to choose from")
 				t, err := g.Stream.RandInt(g.ctx, 0, int64(items.Len()), nil, dtype.Int64)
 				if err != nil {
 					return nil, err

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"drun/internal/try"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -32,7 +33,7 @@ func specifications() []*starlib.Def {
 				"them; so is a default that is not among them. help is shown by `drun run RECIPE.star --help`.",
 			TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				s := starlib.Must(specify(c))
+				s := try.To(specify(c))
 				options := c.Arg("options").(*starlark.List)
 				for i := range options.Len() {
 					o := options.Index(i)
@@ -59,7 +60,7 @@ func specifications() []*starlib.Def {
 				"`run.params(lr = run.param(0.1, \"learning rate\"))`. The text has at most 2,000 bytes.",
 			TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return starlib.Must(specify(c)), nil
+				return try.To(specify(c)), nil
 			},
 		},
 	}

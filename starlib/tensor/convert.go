@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -146,7 +147,7 @@ func dtypeOf(v starlark.Value, byDefault dtype.Type) (dtype.Type, error) {
 
 // dtypeArg is the argument dtype; byDefault if it is None.
 func dtypeArg(c *starlib.Call, byDefault dtype.Type) dtype.Type {
-	return starlib.Must(dtypeOf(c.Arg("dtype"), byDefault))
+	return try.To(dtypeOf(c.Arg("dtype"), byDefault))
 }
 
 // sizes reads the arguments *shape, given one by one, (2, 3), or as one tuple or list, ((2, 3)).
@@ -154,7 +155,7 @@ func sizes(c *starlib.Call) []int {
 	if len(c.Rest) == 1 {
 		return shapeOf(c.Rest[0])
 	}
-	return starlib.Must(Ints(c.Rest))
+	return try.To(Ints(c.Rest))
 }
 
 // shapeArg is the argument shape, a size or several.
@@ -162,15 +163,15 @@ func shapeArg(c *starlib.Call) []int { return shapeOf(c.Arg("shape")) }
 
 func shapeOf(v starlark.Value) []int {
 	if list, ok := v.(starlark.Sequence); ok {
-		return starlib.Must(Ints(list))
+		return try.To(Ints(list))
 	}
-	return starlib.Must(Ints(starlark.Tuple{v}))
+	return try.To(Ints(starlark.Tuple{v}))
 }
 
 // number is an argument that is a number or a bool.
 func number(v starlark.Value) tensor.Scalar {
 	s, _, err := scalar(v)
-	return starlib.Must(s, err)
+	return try.To(s, err)
 }
 
 // Ints converts a sequence of integers, such as a shape.

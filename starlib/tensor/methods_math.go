@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -168,7 +169,7 @@ func dims(c *starlib.Call) []int {
 		if err == nil && len(dims) == 0 {
 			err = fmt.Errorf("dim is empty: leave it out to reduce over all dimensions")
 		}
-		return starlib.Must(dims, err)
+		return try.To(dims, err)
 	}
 	return []int{c.Int("dim")}
 }
@@ -218,7 +219,7 @@ var orderDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			q, ok := c.Arg("q").(*Value)
 			if !ok {
-				q = (*Value)(starlib.Must(FromData(t.Context(), c.Arg("q"), dtypeNames[t.DType()])))
+				q = (*Value)(try.To(FromData(t.Context(), c.Arg("q"), dtypeNames[t.DType()])))
 			}
 			return Result(tensor.Quantile(t, q.Tensor(), optionalDim(c), c.Bool("keepdim"), c.String("interpolation")))
 		}),
@@ -230,8 +231,8 @@ var orderDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			weight, density := Optional(c, "weight"), c.Bool("density")
 			if _, equal := c.Arg("bins").(starlark.Int); !equal {
-				starlib.FailIf(!c.IsNone("range"), "range is for a number of bins: leave it out with edges")
-				edges := starlib.Must(source(t, c.Arg("bins")))
+				try.FailIf(!c.IsNone("range"), "range is for a number of bins: leave it out with edges")
+				edges := try.To(source(t, c.Arg("bins")))
 				counts, err := tensor.HistogramAt(t, edges, weight, density)
 				return pair(counts, edges, err)
 			}
