@@ -10,6 +10,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/table"
@@ -89,36 +90,21 @@ func reader(sig, doc string, read func(path string) (starlark.Value, error)) *st
 
 func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	path := c.String("path")
-	delimiter, err := delimiterOf(c)
-	if err != nil {
-		return nil, err
-	}
+	delimiter := try.To(delimiterOf(c))
 	if delimiter == 0 && formatOf(path) == "tsv" {
 		delimiter = '\t'
 	}
 	if !c.IsNone("columns") || !c.IsNone("categories") || !c.IsNone("missing") {
-		f, err := featuresOf(c)
-		if err != nil {
-			return nil, err
-		}
+		f := try.To(featuresOf(c))
 		if _, byNumber := c.Arg("label").(starlark.Int); byNumber {
 			return nil, errors.New("label: with columns, categories or missing, want the name of a column")
 		}
-		t, err := readTable(r.Files, ctx, c.Thread, path, "csv", table.Options{Delimiter: delimiter})
-		if err != nil {
-			return nil, err
-		}
+		t := try.To(readTable(r.Files, ctx, c.Thread, path, "csv", table.Options{Delimiter: delimiter}))
 		return t.dataset(f)
 	}
-	in, _, file, err := open(r.Files, path)
-	if err != nil {
-		return nil, err
-	}
+	in, _, file := try.To3(open(r.Files, path))
 	defer file.Close()
-	t, err := parseCSV(path, in, cmp.Or(delimiter, ','), c.Arg("label"), r.Files.Largest)
-	if err != nil {
-		return nil, err
-	}
+	t := try.To(parseCSV(path, in, cmp.Or(delimiter, ','), c.Arg("label"), r.Files.Largest))
 	return t.dataset(ctx, c.Thread)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/tokenizer"
@@ -34,10 +35,7 @@ func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 		Doc: "A Hugging Face tokenizer.json: BPE, byte-level (GPT-2, RoBERTa, Llama 3) or with byte_fallback (Llama 2, Gemma), Unigram (T5, XLM-R) and WordPiece (BERT), with the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled and BertNormalizer, the pre-tokenizers ByteLevel, Metaspace, Split, WhitespaceSplit and BertPreTokenizer, and sequences of them. The ids are those of Hugging Face's library. Anything else that a file asks for (truncation, padding) is an error that names it, never ignored.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			name := c.String("path")
-			content, err := readAll(r.Files, name)
-			if err != nil {
-				return nil, err
-			}
+			content := try.To(readAll(r.Files, name))
 			t, err := tokenizer.Parse(content)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)

@@ -66,10 +66,7 @@ func (k *maker) convolutions() []*starlib.Def {
 			Sig: `upsample(size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Module`,
 			Doc: "interpolate with these settings, as a layer.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				resize, err := resizer(c)
-				if err != nil {
-					return nil, err
-				}
+				resize := try.To(resizer(c))
 				return k.make("upsample", c.String("mode"), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) { return resize(x) }), nil
 			},
 		},
@@ -77,10 +74,7 @@ func (k *maker) convolutions() []*starlib.Def {
 			Sig: `interpolate(x: Tensor, size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Tensor`,
 			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest", or "linear", "bilinear", "trilinear" for lines between neighbours in 1, 2 or 3 dimensions, or "bicubic" for cubic curves in 2 (with PyTorch's coefficient, -0.75; the result may leave the input's range); align_corners aligns the corners of input and output. Positions are PyTorch's.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				resize, err := resizer(c)
-				if err != nil {
-					return nil, err
-				}
+				resize := try.To(resizer(c))
 				return startensor.Result(resize(startensor.Arg(c, "x")))
 			},
 		},
@@ -173,9 +167,7 @@ func (k *maker) convTranspose2d(c *starlib.Call) (starlark.Value, error) {
 	if c.Bool("bias") {
 		bias = k.full("bias", []int{out}, 0)
 	}
-	if err := k.streams.Shared.Stream.InitLinear(weight, bias); err != nil {
-		return nil, err
-	}
+	try.Ok(k.streams.Shared.Stream.InitLinear(weight, bias))
 	return k.make("conv_transpose2d", fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel[:])), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return tensor.ConvTranspose2d(x, weight, bias, o)
 	}), nil

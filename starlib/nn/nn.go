@@ -190,10 +190,7 @@ func (k *maker) custom(c *starlib.Call) (starlark.Value, error) {
 }
 
 func newParameter(c *starlib.Call) (starlark.Value, error) {
-	t, err := tensor.Clone(startensor.Arg(c, "t").Detach())
-	if err != nil {
-		return nil, err
-	}
+	t := try.To(tensor.Clone(startensor.Arg(c, "t").Detach()))
 	return (*startensor.Value)(t), t.SetRequiresGrad(true)
 }
 

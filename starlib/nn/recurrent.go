@@ -163,10 +163,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 			if c0 != nil {
 				from = try.To(tensor.Select(c0, 0, i))
 			}
-			out, hn, cn, err := tensor.Recurrent(r.cell, x, h, from, r.weights[i], lengths, d == 1)
-			if err != nil {
-				return nil, err
-			}
+			out, hn, cn := try.To3(tensor.Recurrent(r.cell, x, h, from, r.weights[i], lengths, d == 1))
 			outs, hs, cs = append(outs, out), append(hs, hn), append(cs, cn)
 		}
 		if x = outs[0]; len(outs) > 1 {

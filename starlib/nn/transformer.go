@@ -91,17 +91,12 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 	m := k.makeCall("multi_head_attention", fmt.Sprintf("%d, %d", width, n), append(fields, register("out_proj", a.out)),
 		"(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor = None, need_weights: bool = True, attn_mask: Tensor = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple",
 		func(m *Model, c *starlib.Call) (starlark.Value, error) {
-			y, weights, err := a.attend(m.training, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
-				startensor.Optional(c, "key_padding_mask"), startensor.Optional(c, "attn_mask"), c.Bool("is_causal"), c.Bool("need_weights"))
-			if err != nil {
-				return nil, err
-			}
+			y, weights := try.To2(a.attend(m.training, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
+				startensor.Optional(c, "key_padding_mask"), startensor.Optional(c, "attn_mask"), c.Bool("is_causal"), c.Bool("need_weights")))
 			var seen starlark.Value = starlark.None
 			if weights != nil {
 				if c.Bool("average_attn_weights") {
-					if weights, err = tensor.Mean(weights, []int{-3}, false); err != nil {
-						return nil, err
-					}
+					weights = try.To(tensor.Mean(weights, []int{-3}, false))
 				}
 				seen = (*startensor.Value)(weights)
 			}

@@ -134,18 +134,14 @@ func lossOf(v starlark.Value) (float64, error) {
 }
 
 // update makes one step with the rates of this step.
-func (o *Optimizer) update(thread *starlark.Thread, step func() error) error {
+func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err error) {
+	defer try.Caught(&err)
 	flat := o.opt.Groups()
 	for i := range o.groups {
 		g := &o.groups[i]
-		lr, err := g.rate.at(thread, o.step)
-		if err != nil {
-			return err
-		}
+		lr := try.To(g.rate.at(thread, o.step))
 		g.lr, flat[i].LR = lr, lr
-		if flat[i].Momentum, err = g.momentum(o.step); err != nil {
-			return err
-		}
+		flat[i].Momentum = try.To(g.momentum(o.step))
 	}
 	if o.partner != nil {
 		whole := step
@@ -160,9 +156,7 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) error {
 			return err
 		}
 	}
-	if err := step(); err != nil {
-		return err
-	}
+	try.Ok(step())
 	o.step++
 	if o.rank.OnUpdate != nil {
 		return o.rank.OnUpdate(thread, o.opt.Bytes())
@@ -260,7 +254,8 @@ func (o *Optimizer) State() []starlib.Entry {
 
 // SetState copies the tensors into the live ones and takes steps and rates; a
 // constant rate becomes the one that was saved.
-func (o *Optimizer) SetState(entries []starlib.Entry) error {
+func (o *Optimizer) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
 	step, rates, moved := o.step, starlark.Tuple(nil), starlark.Value(nil)
 	var tensors []starlib.Entry
 	for _, e := range entries {
@@ -278,16 +273,12 @@ func (o *Optimizer) SetState(entries []starlib.Entry) error {
 			}
 		case "plateau":
 			moved = e.Value
-			if err := o.setPlateaus(moved, false); err != nil {
-				return err
-			}
+			try.Ok(o.setPlateaus(moved, false))
 		default:
 			tensors = append(tensors, e)
 		}
 	}
-	if err := startensor.Restore(o.ctx, "optim."+o.kind, o.opt.State(), tensors); err != nil {
-		return err
-	}
+	try.Ok(startensor.Restore(o.ctx, "optim."+o.kind, o.opt.State(), tensors))
 	for i, v := range rates {
 		lr, ok := starlark.AsFloat(v)
 		if !ok {

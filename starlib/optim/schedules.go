@@ -22,9 +22,7 @@ var schedules = []*starlib.Def{
 			steps, warmup := c.Int("steps"), c.Int("warmup")
 			try.FailIf(steps < 1 || warmup < 0 || warmup > steps, "steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
 			lr, end := c.Float("lr"), c.Float("end")
-			if err := checkRate(lr); err != nil {
-				return nil, err
-			}
+			try.Ok(checkRate(lr))
 			return &schedule{Opaque: "Schedule", name: "cosine", base: lr, rate: cosine(lr, steps, warmup, end)}, checkRate(end)
 		},
 	},

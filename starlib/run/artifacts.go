@@ -66,10 +66,7 @@ func (r *Run) artifacts() []*starlib.Def {
 				"checkpoint.restore; without a step the next replaces it. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Arg("tensor").(*startensor.Value).Tensor()
-				a, err := stepped(c, "image")
-				if err != nil {
-					return nil, err
-				}
+				a := try.To(stepped(c, "image"))
 				return nil, r.keep(c, a, func() (err error) { a.Data, err = picture(t); return err })
 			},
 		},
@@ -81,10 +78,7 @@ func (r *Run) artifacts() []*starlib.Def {
 				"place. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Arg("tensor").(*startensor.Value).Tensor()
-				a, err := stepped(c, "histogram")
-				if err != nil {
-					return nil, err
-				}
+				a := try.To(stepped(c, "histogram"))
 				return nil, r.keep(c, a, func() (err error) { a.Data, err = histogram(t); return err })
 			},
 		},

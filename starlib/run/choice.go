@@ -72,9 +72,7 @@ func specify(c *starlib.Call) (*specification, error) {
 	if inner, ok := s.value.(*specification); ok {
 		*s = *inner
 	}
-	if err := checkKind(s.value); err != nil {
-		return nil, err
-	}
+	try.Ok(checkKind(s.value))
 	if help := c.String("help"); help != "" {
 		s.help = help
 	}

@@ -7,6 +7,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -50,9 +51,7 @@ func (e *RequirementError) Lasts() bool { return true }
 
 func (r *Run) require(c *starlib.Call) (starlark.Value, error) {
 	q := requirement{metric: c.String("metric"), op: c.String("op"), limit: c.Float("value"), abort: c.Bool("abort"), at: c.Position().String()}
-	if err := checkName("a metric's name", q.metric); err != nil {
-		return nil, err
-	}
+	try.Ok(checkName("a metric's name", q.metric))
 	if comparisons[q.op] == nil {
 		return nil, fmt.Errorf("op must be one of < <= > >= == !=, not %q", q.op)
 	}

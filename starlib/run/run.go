@@ -229,9 +229,7 @@ func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
 		if !ok || s == "" {
 			return nil, fmt.Errorf("a tag must be a non-empty string, not %s", v)
 		}
-		if err := checkName("a tag", s); err != nil {
-			return nil, err
-		}
+		try.Ok(checkName("a tag", s))
 		names[i] = s
 	}
 	if r.rank.Rank == 0 {

@@ -36,19 +36,15 @@ func FromData(ctx *tensor.Context, data starlark.Value, dt starlark.Value) (*ten
 	return tensor.Cast(t, d)
 }
 
-func fromLists(ctx *tensor.Context, data, dt starlark.Value) (*tensor.Tensor, error) {
+func fromLists(ctx *tensor.Context, data, dt starlark.Value) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
 	c := collector{kind: dtype.Bool}
-	if err := c.add(data, 0); err != nil {
-		return nil, err
-	}
+	try.Ok(c.add(data, 0))
 	kind := c.kind
 	if len(c.values) == 0 || kind == dtype.Float64 && !c.double {
 		kind = dtype.Float32
 	}
-	d, err := dtypeOf(dt, kind)
-	if err != nil {
-		return nil, err
-	}
+	d := try.To(dtypeOf(dt, kind))
 	return tensor.FromScalars(ctx, c.values, c.shape, d)
 }
 

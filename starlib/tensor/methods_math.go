@@ -190,10 +190,7 @@ var orderDefs = []*starlib.Def{
 		}),
 	method("unique(sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int = None) -> Tensor | tuple", "The distinct elements in ascending order, (n,); with a dim, the distinct slices along it. return_inverse also returns each element's index among them, return_counts how often each occurs, both int64. Every NaN is distinct. It has no gradient.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			values, inverse, counts, err := tensor.Unique(t, optionalDim(c))
-			if err != nil {
-				return nil, err
-			}
+			values, inverse, counts := try.To3(tensor.Unique(t, optionalDim(c)))
 			list := []*tensor.Tensor{values}
 			if c.Bool("return_inverse") {
 				list = append(list, inverse)
