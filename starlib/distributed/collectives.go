@@ -51,8 +51,7 @@ func collectives(w *World) []*starlib.Def {
 	}
 }
 
-func barrier(w *World, c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func barrier(w *World, c *starlib.Call) (starlark.Value, error) {
 	g := try.To(w.anyGroup(c))
 	ctx := try.To(w.until(c))
 	return nil, g.do(ctx, collective.NewBarrier(), origin(c))
@@ -79,8 +78,7 @@ func divisible(x starlark.Value, op string) (starlark.Value, error) {
 	return x, nil
 }
 
-func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	x := c.Arg("t")
 	in, graph := recorded(x)
 	if graph {
@@ -132,9 +130,7 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 		return finished(collective.Broadcast.String(), value), nil
 	}
 	t := v.Tensor()
-	if err := writable(t); err != nil {
-		return nil, err
-	}
+	try.Ok(writable(t))
 	in, graph := recorded(v)
 	if graph {
 		// A leaf is changed in place as well: it may be a parameter.
@@ -147,9 +143,7 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 		at := origin(c).Backward()
 		then = finish(func() (starlark.Value, error) {
 			if in.IsLeaf() && g.own != src {
-				if err := writeRaw(in.Detach(), o.t.Bytes()); err != nil {
-					return nil, err
-				}
+				try.Ok(writeRaw(in.Detach(), o.t.Bytes()))
 			}
 			differentiable("broadcast", o.t, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 				return reducedAt(g, grad, src, at)
@@ -175,9 +169,7 @@ func reducedAt(g *Group, grad *tensor.Tensor, root int, at collective.Origin) (_
 
 func reduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
 	if t, ok := c.Arg("t").(*startensor.Value); ok {
-		if err := writable(t.Tensor()); err != nil {
-			return nil, err
-		}
+		try.Ok(writable(t.Tensor()))
 		if _, graph := recorded(t); graph {
 			return nil, fmt.Errorf("reduce changes the tensor in place, and gradients are recorded for it: use all_reduce, which has a gradient, or reduce t.detach().clone()")
 		}

@@ -80,9 +80,7 @@ func tag(c *starlib.Call) (int, error) {
 }
 
 func sendValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int, async bool) (starlark.Value, error) {
-	if dst == g.own {
-		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
-	}
+	try.FailIf(dst == g.own, "rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
 	t := try.To(tag(c))
 	data := try.To(g.encode(c.Arg("x")))
 	return sendBytes(g, data, dst, t, ctx, origin(c), "isend", async)
@@ -139,9 +137,7 @@ type receive struct {
 func receiveFrom(w *World, c *starlib.Call) (*receive, error) {
 	g := try.To(w.group(c))
 	src := try.To(g.member(c, "src"))
-	if src == g.own {
-		return nil, fmt.Errorf("rank %d receives from itself: keep the value in a variable", w.rank.Rank)
-	}
+	try.FailIf(src == g.own, "rank %d receives from itself: keep the value in a variable", w.rank.Rank)
 	return receiveOn(w, c, g, src)
 }
 
@@ -152,9 +148,7 @@ func receiveOn(w *World, c *starlib.Call, g *Group, src int) (*receive, error) {
 		ctx = try.To(w.until(c))
 	}
 	t := try.To(tag(c))
-	if g.comm == nil {
-		return nil, fmt.Errorf("there is no other rank to receive from")
-	}
+	try.FailIf(g.comm == nil, "there is no other rank to receive from")
 	return startReceive(g, src, t, ctx, origin(c))
 }
 

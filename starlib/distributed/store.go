@@ -2,8 +2,6 @@ package distributed
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"drun/internal/try"
 	"drun/starlib"
@@ -50,11 +48,7 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`get(key: string, timeout: number = None) -> string`, "Waits until a key is set, and returns its value.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				values, err := s.MultiGet(ctx, []string{c.String("key")})
-				if err != nil {
-					return nil, err
-				}
-				return starlark.String(values[0]), nil
+				return starlark.String(try.To(s.MultiGet(ctx, []string{c.String("key")}))[0]), nil
 			})),
 		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which starts at 0, and returns the sum. get returns it as text.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
@@ -96,11 +90,7 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and returns their values, read in one step.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := try.To(texts(c, "keys"))
-				values, err := s.MultiGet(ctx, keys)
-				if err != nil {
-					return nil, err
-				}
+				values := try.To(s.MultiGet(ctx, try.To(texts(c, "keys"))))
 				out := make([]starlark.Value, len(values))
 				for i, v := range values {
 					out[i] = starlark.String(v)
@@ -111,9 +101,7 @@ var storeMethods = &starlib.Methods{
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				keys := try.To(texts(c, "keys"))
 				values := try.To(texts(c, "values"))
-				if len(keys) != len(values) {
-					return nil, fmt.Errorf("%d keys, but %d values", len(keys), len(values))
-				}
+				try.FailIf(len(keys) != len(values), "%d keys, but %d values", len(keys), len(values))
 				data := make([][]byte, len(values))
 				for i, v := range values {
 					data[i] = []byte(v)
@@ -130,15 +118,11 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		s := c.Recv.(*storeValue)
 		w := s.world
-		if w.rank.Stage == starlib.Loading {
-			return nil, errors.New("the store cannot be used at top level: call it in main()")
-		}
+		try.FailIf(w.rank.Stage == starlib.Loading, "the store cannot be used at top level: call it in main()")
 		if w.rank.At != nil {
 			w.rank.At(c.Thread)
 		}
-		if s.store == nil {
-			return nil, errors.New("there is no store here")
-		}
+		try.FailIf(s.store == nil, "there is no store here")
 		return fn(w.within, c, s.store)
 	}}
 }
@@ -156,9 +140,7 @@ func texts(c *starlib.Call, name string) ([]string, error) {
 	var out []string
 	for v := range starlark.Elements(c.Arg(name).(starlark.Iterable)) {
 		s, ok := starlark.AsString(v)
-		if !ok {
-			return nil, fmt.Errorf("argument %s: want strings, got %s", name, v.Type())
-		}
+		try.FailIf(!ok, "argument %s: want strings, got %s", name, v.Type())
 		out = append(out, s)
 	}
 	return out, nil

@@ -65,9 +65,7 @@ func syncGrad(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Va
 			return nil, errPart
 		}
 		if grad := p.Grad(); grad != nil {
-			if err := writable(grad); err != nil {
-				return nil, err
-			}
+			try.Ok(writable(grad))
 			if !isInexact(grad.DType()) {
 				return nil, fmt.Errorf("the gradient of parameter %d is %v, which cannot be averaged: convert it to a float dtype", i, grad.DType())
 			}
