@@ -3,6 +3,7 @@ package recipe
 import (
 	"fmt"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/lang"
 
@@ -59,22 +60,14 @@ func (l *Loader) Exec(thread *starlark.Thread, file string) (starlark.StringDict
 	return m.globals, m.err
 }
 
-func (l *Loader) exec(thread *starlark.Thread, file string) (starlark.StringDict, error) {
-	parsed, err := lang.Parse(Display(l.Bundle.Name, file), l.Bundle.Source(file).Content)
-	if err != nil {
-		return nil, err
-	}
+func (l *Loader) exec(thread *starlark.Thread, file string) (_ starlark.StringDict, err error) {
+	defer try.Caught(&err)
+	parsed := try.To(lang.Parse(Display(l.Bundle.Name, file), l.Bundle.Source(file).Content))
 	if l.Prepare != nil {
 		l.Prepare(parsed)
 	}
-	program, err := parsed.Compile(l.Env)
-	if err != nil {
-		return nil, err
-	}
-	globals, err := program.Init(thread, l.Env)
-	if err != nil {
-		return nil, err
-	}
+	program := try.To(parsed.Compile(l.Env))
+	globals := try.To(program.Init(thread, l.Env))
 	globals.Freeze()
 	return globals, nil
 }

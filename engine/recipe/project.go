@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"drun/internal/try"
 	"drun/starlib"
 )
 
@@ -73,7 +74,8 @@ func (f *folders) close() {
 
 // find opens the project's root: the nearest folder, from the recipe's upwards, that contains drun.toml; if none
 // does, the nearest with .drun, which a run makes wherever it is started.
-func (f *folders) find() (Project, error) {
+func (f *folders) find() (_ Project, err error) {
+	defer try.Caught(&err)
 	if f.project == nil {
 		f.name = marked(f.dir, "drun.toml")
 		if f.name == "" {
@@ -82,16 +84,10 @@ func (f *folders) find() (Project, error) {
 		if f.name == "" {
 			return "", errors.New("the recipe is not in a project: an empty file drun.toml marks the project's root, as .drun does")
 		}
-		root, err := os.OpenRoot(f.name)
-		if err != nil {
-			return "", err
-		}
+		root := try.To(os.OpenRoot(f.name))
 		f.project = root
 	}
-	beneath, err := filepath.Rel(f.name, f.dir)
-	if err != nil {
-		return "", err
-	}
+	beneath := try.To(filepath.Rel(f.name, f.dir))
 	if beneath == "." {
 		beneath = ""
 	}

@@ -20,6 +20,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // inputsOf returns what decides the bits of a run, except its parameters and the checkpoint that it goes on from.
@@ -92,7 +93,8 @@ type Earlier struct {
 // Reusable finds the newest run that ended with this code and whose bits the new run would repeat: recipe,
 // parameters, seed, world size, arithmetic and order of reductions are the same, and the files that it read have
 // the same content now. nil: there is none.
-func Reusable(c Config, declared *engine.Declared, code exit.Code) (*Earlier, error) {
+func Reusable(c Config, declared *engine.Declared, code exit.Code) (_ *Earlier, err error) {
+	defer try.Caught(&err)
 	in := inputsOf(c, c.Seed)
 	in.Params = values(declared.Params, c.KeepSecrets)
 	key, err := in.Key()
@@ -107,15 +109,9 @@ func Reusable(c Config, declared *engine.Declared, code exit.Code) (*Earlier, er
 		return nil, err
 	}
 	defer db.Close()
-	list, err := db.WithInputs(key, history.Status(code.Status()))
-	if err != nil {
-		return nil, err
-	}
+	list := try.To(db.WithInputs(key, history.Status(code.Status())))
 	for _, s := range list {
-		d, err := db.Get(s.ID)
-		if err != nil {
-			return nil, err
-		}
+		d := try.To(db.Get(s.ID))
 		if slices.Equal(d.DataDirs, c.DataDirs) && len(Changed(c.Recipe, c.DataDirs, d.DataFiles)) == 0 && s.Seconds != nil {
 			return &Earlier{s.ID, s.Name, *s.Seconds}, nil
 		}
@@ -189,18 +185,13 @@ func (c DataChange) String() string {
 }
 
 // sumOf is the SHA-256 of a file of that size in bytes; "another" if its size differs.
-func sumOf(path string, bytes int64) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
+func sumOf(path string, bytes int64) (_ string, err error) {
+	defer try.Caught(&err)
+	info := try.To(os.Stat(path))
 	if !info.Mode().IsRegular() || info.Size() != bytes {
 		return "another", nil
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
+	file := try.To(os.Open(path))
 	defer file.Close()
 	sum := sha256.New()
 	_, err = io.Copy(sum, file)

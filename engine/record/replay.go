@@ -11,6 +11,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/secret"
+	"drun/internal/try"
 )
 
 // Replay is a run that is repeated in another home, from what the history has of it.
@@ -71,16 +72,11 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 	return r, nil
 }
 
-func (r *Record) goOnFrom(p *Replay) error {
-	db, err := history.OpenReadOnly(p.Home)
-	if err != nil {
-		return err
-	}
+func (r *Record) goOnFrom(p *Replay) (err error) {
+	defer try.Caught(&err)
+	db := try.To(history.OpenReadOnly(p.Home))
 	defer db.Close()
-	store, err := checkpoints.OpenReadOnly(p.Home)
-	if err != nil {
-		return err
-	}
+	store := try.To(checkpoints.OpenReadOnly(p.Home))
 	if r.from, err = findOrigin(db, store, p.From); err != nil {
 		store.Close()
 		return fmt.Errorf("the checkpoint from which the replay would go on: %w", err)
