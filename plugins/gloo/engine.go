@@ -19,6 +19,7 @@ import (
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/bootstrap"
@@ -134,15 +135,10 @@ func (b *Backend) Probe(context.Context) error { return nil }
 
 func (b *Backend) Version() string { return "gloo " + C.GoString(C.drun_gloo_version()) }
 
-func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	name, address, err := b.options.place(world)
-	if err != nil {
-		return nil, err
-	}
-	d, err := openDevice(name, address)
-	if err != nil {
-		return nil, err
-	}
+func (b *Backend) Open(ctx context.Context, world collective.World) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
+	name, address := try.To2(b.options.place(world))
+	d := try.To(openDevice(name, address))
 	host, err := hostOf(name, address)
 	if err != nil {
 		C.drun_gloo_device_free(d)
@@ -170,11 +166,9 @@ func openDevice(name, address string) (*C.device, error) {
 }
 
 // connect makes the group's connections and passes them to Gloo.
-func (e *engine) connect(ctx context.Context) error {
-	peers, err := bootstrap.Connect(ctx, e.store, e.prefix, e.host, e.Rank, e.Size)
-	if err != nil {
-		return err
-	}
+func (e *engine) connect(ctx context.Context) (err error) {
+	defer try.Caught(&err)
+	peers := try.To(bootstrap.Connect(ctx, e.store, e.prefix, e.host, e.Rank, e.Size))
 	for _, p := range peers {
 		if p.Conn != nil {
 			defer p.Conn.Close() // Gloo has a descriptor of its own
@@ -190,9 +184,7 @@ func (e *engine) connect(ctx context.Context) error {
 		if p.Conn == nil {
 			continue
 		}
-		if err := e.give(rank, p); err != nil {
-			return err
-		}
+		try.Ok(e.give(rank, p))
 	}
 	if C.drun_gloo_ready(e.group, &failure[0]) != 0 {
 		return errors.New(C.GoString(&failure[0]))

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"drun/internal/exit"
+	"drun/internal/try"
 
 	"golang.org/x/sys/unix"
 )
@@ -143,16 +144,11 @@ func globEscape(dir string) string {
 }
 
 // Sum computes the program's checksum.
-func (p *Plugin) Sum() error {
-	f, err := os.Open(p.Path)
-	if err != nil {
-		return err
-	}
+func (p *Plugin) Sum() (err error) {
+	defer try.Caught(&err)
+	f := try.To(os.Open(p.Path))
 	defer f.Close()
-	before, err := mark(f)
-	if err != nil {
-		return err
-	}
+	before := try.To(mark(f))
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return fmt.Errorf("%s: %w", p.Path, err)
