@@ -1,19 +1,27 @@
 package history
 
 import (
+	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
+	"time"
 
-	"golang.org/x/sys/unix"
-
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
 	"drun/internal/try"
+
+	"golang.org/x/sys/unix"
 )
 
 // The agent of a running run holds an exclusive flock on <home>/locks/<id>.lock from before the run becomes visible
@@ -119,4 +127,202 @@ func (db *DB) markLost() error {
 		}
 		return nil
 	})
+}
+
+// While a run goes on, its agent tells whoever connects to the socket <home>/locks/<uid>.sock what the ranks do at
+// that moment, as one liveAnswer in JSON. Only the agent's user can open the socket. Nothing is done unless
+// somebody asks, and requests within liveFor of each other get the same answer.
+
+const (
+	liveVersion = 1
+	liveFor     = 200 * time.Millisecond // for how long an answer is current
+	liveWithin  = 2 * time.Second        // for an agent to answer
+	liveAtOnce  = 16                     // requests being answered; further ones are turned away
+	liveBytes   = 64 << 20               // the largest answer
+)
+
+type liveAnswer struct {
+	Version  int               `json:"version"`
+	Snapshot *records.Snapshot `json:"snapshot"` // null: the ranks have not started, or have ended
+}
+
+func (db *DB) livePath(uid string) string { return filepath.Join(db.home, "locks", uid+".sock") }
+
+// live is the socket of a run.
+type live struct {
+	listener *net.UnixListener
+	path     string
+	file     os.FileInfo
+	now      func(context.Context) (*records.Snapshot, error)
+	slots    chan struct{}
+
+	mu    sync.Mutex
+	text  []byte // the latest answer
+	taken time.Time
+}
+
+// Answer lets the agent tell those who ask (see Doing) what its ranks do, until the run's lock is released. now is
+// called from separate goroutines, and returns nil if there are no ranks at the moment; if it fails, those who ask
+// get no answer. The run goes on even if there can be no socket, as on some file systems.
+func (r *Run) Answer(now func(context.Context) (*records.Snapshot, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listen(now)
+}
+
+func (r *Run) listen(now func(context.Context) (*records.Snapshot, error)) {
+	path := r.db.livePath(r.UID)
+	os.Remove(path) // left by an agent that is gone, since this one has the lock
+	l := &live{path: path, now: now, slots: make(chan struct{}, liveAtOnce)}
+	err := shortly(path, func(short string) (err error) {
+		l.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+		return err
+	})
+	if err != nil {
+		return
+	}
+	l.listener.SetUnlinkOnClose(false) // it would use the short name
+	if err = os.Chmod(path, 0o600); err == nil {
+		l.file, err = os.Lstat(path)
+	}
+	if err != nil {
+		l.listener.Close()
+		return
+	}
+	r.live = l
+	go l.serve()
+}
+
+// shortly calls fn with a short name for a socket: the kernel accepts only names shorter than paths may be.
+func shortly(path string, fn func(short string) error) error {
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return fn(fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)))
+}
+
+func (l *live) serve() {
+	for {
+		conn, err := l.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as when file descriptors have run out
+			time.Sleep(liveFor)
+			continue
+		}
+		select {
+		case l.slots <- struct{}{}:
+			go func() {
+				defer func() { <-l.slots }()
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(2 * liveWithin))
+				_, _ = conn.Write(l.answer())
+			}()
+		default:
+			conn.Close()
+		}
+	}
+}
+
+func (l *live) answer() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.taken) < liveFor {
+		return l.text
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), liveWithin)
+	defer cancel()
+	s, err := l.now(ctx)
+	l.text, l.taken = nil, time.Now()
+	if err == nil {
+		l.text, _ = json.Marshal(liveAnswer{liveVersion, s}) // plain data: it cannot fail
+	}
+	return l.text
+}
+
+// gone reports whether the socket has lost its name, such as when its folder was removed.
+func (l *live) gone() bool {
+	there, err := os.Lstat(l.path)
+	return err != nil || !os.SameFile(there, l.file)
+}
+
+// close ends the answers and removes the socket.
+func (l *live) close() {
+	if !l.gone() {
+		os.Remove(l.path)
+	}
+	l.listener.Close()
+}
+
+// SilentError says why nobody can tell what the ranks of a run do now.
+type SilentError struct{ Why, Do string }
+
+func (e *SilentError) Error() string { return e.Why }
+
+// Hint says what to do.
+func (e *SilentError) Hint() string { return e.Do }
+
+// Doing asks the agent of a running run what its ranks do now; nil: they have not started, or have ended. The error
+// is a *SilentError if the agent cannot be asked: it is gone, stopped, or on another machine.
+func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
+	var uid, host string
+	var pid int
+	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&uid, &host, &pid) }, "SELECT uid, host, pid FROM runs WHERE id = ?", id)
+	if err != nil {
+		return nil, err
+	}
+	if uid == "" {
+		return nil, db.unknown(fmt.Sprint(id))
+	}
+	ctx, cancel := context.WithTimeout(ctx, liveWithin+time.Second)
+	defer cancel()
+	var conn net.Conn
+	err = shortly(db.livePath(uid), func(short string) (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, "unix", short)
+		return err
+	})
+	if err != nil {
+		own, _ := os.Hostname()
+		quit := fmt.Sprintf("kill -QUIT %d has the run keep what its ranks do", pid)
+		switch {
+		case host != own:
+			return nil, &SilentError{fmt.Sprintf("the run goes on at %s, and only there its ranks can be asked", host), "start drun ui there; " + quit}
+		case errors.Is(err, os.ErrPermission):
+			return nil, &SilentError{"the run belongs to another user, and only that user can ask its ranks", "start drun ui as that user"}
+		}
+		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, cannot be asked: %v", pid, reason(err)), quit}
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var a liveAnswer
+	text, err := io.ReadAll(io.LimitReader(conn, liveBytes))
+	if err == nil {
+		err = json.Unmarshal(text, &a)
+	}
+	switch {
+	case err == nil && a.Version != liveVersion:
+		return nil, &SilentError{"the run is one of another version of drun", "use the drun that runs it"}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, does not answer: is it stopped?", pid), fmt.Sprintf("kill -CONT %d lets a process go on that is", pid)}
+	case err != nil:
+		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, has not answered: it may have ended, or many ask at once", pid), "ask again"}
+	}
+	return a.Snapshot, nil
+}
+
+// reason is an error without the names that shortly makes up.
+func reason(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err
+	}
+	if call := (*os.SyscallError)(nil); errors.As(err, &call) {
+		err = call.Err
+	}
+	return err
 }

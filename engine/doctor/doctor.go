@@ -14,6 +14,7 @@ import (
 
 	"drun/engine/run"
 	"drun/internal/scratch"
+	"drun/internal/try"
 	"drun/kernel"
 )
 
@@ -61,28 +62,21 @@ func Examine() *Report {
 	return r
 }
 
-func selfTest() error {
-	temp, err := scratch.Make("doctor-")
-	if err != nil {
-		return err
-	}
+func selfTest() (err error) {
+	defer try.Caught(&err)
+	temp := try.To(scratch.Make("doctor-"))
 	defer temp.Remove()
 	dir := temp.Path
 	path := filepath.Join(dir, "selftest.star")
-	if err := os.WriteFile(path, []byte(recipe), 0o600); err != nil {
-		return err
-	}
+	try.Ok(os.WriteFile(path, []byte(recipe), 0o600))
 	var out bytes.Buffer
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, run.Signals...)
 	defer signal.Stop(signals)
-	result, err := run.Run(run.Options{
+	result := try.To(run.Run(run.Options{
 		Recipe: path, Nproc: 2, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: 10 * time.Second, Hooks: run.Hooks{Signals: signals},
 		Output: run.Output{Stdout: &out, Stderr: &out},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	if result.Failure != nil {
 		return fmt.Errorf("%s", result.Failure.Text(2))
 	}

@@ -21,6 +21,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
+	"drun/internal/try"
 	"drun/plugins/host"
 )
 
@@ -109,13 +110,9 @@ func (n *node) send(m *cluster.ToCoordinator) {
 
 // spawnAll makes the board, or opens the coordinator's, and starts the ranks.
 func (n *node) spawnAll() (err error) {
-	if n.plugin, err = n.Backend(n.start.Backend); err != nil {
-		return err
-	}
-	files, err := n.files()
-	if err != nil {
-		return err
-	}
+	defer try.Caught(&err)
+	n.plugin = try.To(n.Backend(n.start.Backend))
+	files := try.To(n.files())
 	for _, f := range files[1:] {
 		defer f.Close()
 	}
@@ -134,14 +131,11 @@ func (n *node) spawnAll() (err error) {
 	}
 	for i := range jobs {
 		job := n.complete(&jobs[i])
-		p, err := spawn(exe, beside, job, environment(job, n.Endpoint), files, func(rank int, stderr bool, text string) {
+		p := try.To(spawn(exe, beside, job, environment(job, n.Endpoint), files, func(rank int, stderr bool, text string) {
 			n.Console.Line(rank, stderr, text)
 			n.send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})
 			n.link.Wait()
-		})
-		if err != nil {
-			return err
-		}
+		}))
 		n.procs[p.rank] = p
 		n.left++
 		if n.OnSpawn != nil {

@@ -23,6 +23,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
+	"drun/internal/try"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,16 +46,12 @@ type process struct {
 // channel as descriptor 3 and the shared files after it. The channel is its lifeline: a worker whose node is gone
 // ends. One that is stopped and cannot read the channel is killed by the kernel when the thread that started it
 // ends; the caller is therefore locked to its thread.
-func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.File, onLine func(rank int, stderr bool, text string)) (*process, error) {
-	ours, theirs, err := socketpair()
-	if err != nil {
-		return nil, err
-	}
+func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.File, onLine func(rank int, stderr bool, text string)) (_ *process, err error) {
+	defer try.Caught(&err)
+	ours, theirs := try.To2(socketpair())
 	defer theirs.Close()
 	p := &process{rank: job.Placement.Rank, limit: memory.Of(job.Memory, job.Placement.LocalSize), outbox: make(chan *engine.ToWorker, outboxSize)}
-	if p.channel, err = engine.NewChannel(ours); err != nil {
-		return nil, err
-	}
+	p.channel = try.To(engine.NewChannel(ours))
 	cmd := exec.Command(exe)
 	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Placement.Rank)}
 	cmd.Env = append(os.Environ(), env...)
@@ -64,10 +61,7 @@ func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.F
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var ends [2]*os.File
 	for i := range ends {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, err
-		}
+		r, w := try.To2(os.Pipe())
 		ends[i], p.pipes = w, append(p.pipes, r)
 	}
 	cmd.Stdout, cmd.Stderr = ends[0], ends[1]
@@ -305,11 +299,9 @@ func (n *node) sendUsage(rank int, u *records.Usage) {
 // ticks is the unit of times in /proc, the same on all Linux machines.
 const ticks = time.Second / 100
 
-func usageOf(pid int) (*records.Usage, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil, err
-	}
+func usageOf(pid int) (_ *records.Usage, err error) {
+	defer try.Caught(&err)
+	stat := try.To(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))
 	// The name, in parentheses, may contain anything. After it come the state and numbers.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	const user, system = 11, 12
@@ -318,26 +310,17 @@ func usageOf(pid int) (*records.Usage, error) {
 	}
 	u := &records.Usage{}
 	for _, i := range []int{user, system} {
-		n, err := strconv.ParseInt(string(fields[i]), 10, 64)
-		if err != nil {
-			return nil, err
-		}
+		n := try.To(strconv.ParseInt(string(fields[i]), 10, 64))
 		u.CPU += (time.Duration(n) * ticks).Seconds()
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return nil, err
-	}
+	status := try.To(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
 	for line := range strings.Lines(string(status)) {
 		name, rest, _ := strings.Cut(line, ":")
 		into := map[string]*int64{"VmRSS": &u.Resident, "VmHWM": &u.Peak}[name]
 		if into == nil {
 			continue
 		}
-		kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-		if err != nil {
-			return nil, err
-		}
+		kib := try.To(strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64))
 		*into = kib << 10
 	}
 	return u, nil

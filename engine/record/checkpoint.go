@@ -16,6 +16,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // Checkpoints are those of the run: what its ranks save and restore.
@@ -277,23 +278,15 @@ func (r *Checkpoints) remember(s *snapshot) {
 }
 
 func (r *Checkpoints) storeParts(step, points int64, parts map[int]*engine.Part, chunks map[int64][]checkpoints.Chunk) (err error) {
+	defer try.Caught(&err)
 	if r.store == nil {
-		if r.store, err = checkpoints.Open(r.home); err != nil {
-			return err
-		}
+		r.store = try.To(checkpoints.Open(r.home))
 	}
 	// What the ranks recorded earlier arrived before their parts, and is stored first: a run that goes on from here
 	// does not record it again.
-	if err := r.writer.sync(); err != nil {
-		return err
-	}
-	if err := history.Sync(r.home, r.run.UID); err != nil {
-		return err
-	}
-	info, err := r.store.SaveAfter(points, r.run.UID, step, parts[0].Score, entriesOf(parts, chunks))
-	if err != nil {
-		return err
-	}
+	try.Ok(r.writer.sync())
+	try.Ok(history.Sync(r.home, r.run.UID))
+	info := try.To(r.store.SaveAfter(points, r.run.UID, step, parts[0].Score, entriesOf(parts, chunks)))
 	r.saved.mu.Lock()
 	r.saved.durable = true
 	r.saved.mu.Unlock()
@@ -302,10 +295,7 @@ func (r *Checkpoints) storeParts(step, points int64, parts map[int]*engine.Part,
 		b.Checkpoints = append(b.Checkpoints, history.Checkpoint{Step: step, Bytes: info.Bytes, Score: (*records.Float)(info.Score), Time: time.Now(), Points: points})
 	})
 	if r.newest > 0 {
-		gone, err := r.store.Keep(r.run.UID, r.newest)
-		if err != nil {
-			return err
-		}
+		gone := try.To(r.store.Keep(r.run.UID, r.newest))
 		r.writer.add(len(gone), 0, func(b *history.Batch) { b.Removed = append(b.Removed, gone...) })
 	}
 	return r.writer.sync()

@@ -21,6 +21,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/secret"
+	"drun/internal/try"
 	"drun/plugins/host"
 )
 
@@ -93,22 +94,15 @@ func open(c Config) (_ *Record, err error) {
 	if r.db, err = history.Open(c.Home); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			if r.run != nil && r.attempt.number == 0 {
-				_ = r.run.Discard()
-			} else if r.run != nil {
-				r.run.Leave() // it counts as lost again
-			}
-			if r.store != nil {
-				r.store.Close()
-			}
-			if r.from != nil && r.from.store != nil {
-				r.from.store.Close()
-			}
-			r.db.Close()
+	defer try.CaughtOr(&err, func() {
+		if r.run != nil && r.attempt.number == 0 {
+			_ = r.run.Discard()
+		} else if r.run != nil {
+			r.run.Leave() // it counts as lost again
 		}
-	}()
+		r.closeStores(false)
+		r.db.Close()
+	})
 	if c.Resume == "" && c.Recipe.Names("checkpoint") {
 		if err = checkpoints.Check(c.Home); err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
 			return nil, err
@@ -118,17 +112,11 @@ func open(c Config) (_ *Record, err error) {
 		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started}
 	var before *history.Detail // the run, if it is continued
 	if c.Resume == Auto {
-		if before, err = r.unfinished(c); err != nil {
-			return nil, err
-		}
+		before = try.To(r.unfinished(c))
 		info.Seed = r.Seed
 	} else if c.Resume != "" {
-		if r.store, err = checkpoints.Open(c.Home); err != nil {
-			return nil, err
-		}
-		if r.from, err = findOrigin(r.db, r.store, c.Resume); err != nil {
-			return nil, err
-		}
+		r.store = try.To(checkpoints.Open(c.Home))
+		r.from = try.To(findOrigin(r.db, r.store, c.Resume))
 		r.Params = Override(r.from.params, c.Params)
 		if !c.SeedGiven {
 			r.Seed, info.Seed = r.from.seed, r.from.seed
@@ -136,29 +124,23 @@ func open(c Config) (_ *Record, err error) {
 		info.Parent = &history.Parent{ID: r.from.line[0].ID, Step: r.from.info.Step}
 	}
 	if c.Replay != nil && c.Replay.From != "" {
-		if err = r.goOnFrom(c.Replay); err != nil {
-			return nil, err
-		}
+		try.Ok(r.goOnFrom(c.Replay))
 	}
 	if before != nil {
-		err = r.reopen(before, info)
-	} else if r.run, err = r.db.Begin(info); err == nil {
-		err = r.run.BeginAttempt()
-	}
-	if err != nil {
-		return nil, err
+		try.Ok(r.reopen(before, info))
+	} else {
+		r.run = try.To(r.db.Begin(info))
+		try.Ok(r.run.BeginAttempt())
 	}
 	if c.Doing != nil {
 		r.answer(c.Doing)
 	}
-	if err = r.run.AddSources(c.Recipe.Sources); err == nil && len(c.Tags) > 0 {
-		err = r.run.Tag(c.Tags...)
+	try.Ok(r.run.AddSources(c.Recipe.Sources))
+	if len(c.Tags) > 0 {
+		try.Ok(r.run.Tag(c.Tags...))
 	}
-	if err == nil && c.Plugin != nil {
-		err = r.run.Write(&history.Batch{Batch: records.Batch{Plugins: []records.Plugin{r.pluginRow("")}}})
-	}
-	if err != nil {
-		return nil, err
+	if c.Plugin != nil {
+		try.Ok(r.run.Write(&history.Batch{Batch: records.Batch{Plugins: []records.Plugin{r.pluginRow("")}}}))
 	}
 	r.identity = inputsOf(c, r.Seed)
 	if c.Replay == nil && r.from != nil {
@@ -174,9 +156,7 @@ func open(c Config) (_ *Record, err error) {
 	if before != nil {
 		r.beginAnew()
 		if r.store != nil {
-			if err = r.sayMissing(before); err != nil {
-				return nil, err
-			}
+			try.Ok(r.sayMissing(before))
 		}
 		r.sayChanges(before, c.Recipe)
 		r.before = before.Params
@@ -286,14 +266,19 @@ func (r *Record) Close(hung bool) error {
 		r.regions.Close()
 	}
 	return bounded(r.home, r.atMost, r.writer.hurry, func() error {
-		if !hung && r.store != nil {
-			r.store.Close()
-		}
-		if r.from != nil && r.from.store != nil {
-			r.from.store.Close()
-		}
+		r.closeStores(hung)
 		return r.db.Close()
 	})
+}
+
+// closeStores closes the stores of checkpoints, but not the run's own while saves use it.
+func (r *Record) closeStores(saving bool) {
+	if !saving && r.store != nil {
+		r.store.Close()
+	}
+	if r.from != nil && r.from.store != nil {
+		r.from.store.Close()
+	}
 }
 
 // values returns a recipe's parameters as the history keeps them. A secret's default value is kept, since the

@@ -14,6 +14,7 @@ import (
 	"drun/engine/transfer"
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // restores answers the ranks' requests for checkpoints. Ranks that make the same request after the same number of
@@ -245,21 +246,18 @@ func (r *Checkpoints) part(l *loaded, rank int, near bool) (*engine.Restored, er
 // bring loads entries into memory that ranks of this machine can open, unless they are there already. What no rank
 // of this machine asks for takes no memory.
 func (l *loaded) bring(part []checkpoints.Located, regions *transfer.Regions) (err error) {
+	defer try.Caught(&err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.region == nil {
-		if l.region, err = regions.Take(l.view.Size); err != nil {
-			return err
-		}
+		l.region = try.To(regions.Take(l.view.Size))
 		l.region.Holds, l.there = nil, map[int64]bool{}
 	}
 	for _, e := range part {
 		if e.Bytes == 0 || l.there[e.Offset] {
 			continue
 		}
-		if err := l.view.Copy(l.region, e.Offset, e.Bytes); err != nil {
-			return err
-		}
+		try.Ok(l.view.Copy(l.region, e.Offset, e.Bytes))
 		l.there[e.Offset] = true
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/secret"
+	"drun/internal/try"
 )
 
 // origin is the checkpoint that --resume names. It is decided once, even if its run goes on saving.
@@ -57,24 +58,16 @@ func Foresee(c Config) error {
 }
 
 // findOrigin parses RUN, RUN@STEP or RUN@best and finds the checkpoint.
-func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin, error) {
+func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (_ *origin, err error) {
+	defer try.Caught(&err)
 	name, step, _ := strings.Cut(spec, "@")
-	id, err := db.Find(name)
-	if err != nil {
-		return nil, err
-	}
-	show, err := db.Get(id)
-	if err != nil {
-		return nil, err
-	}
+	id := try.To(db.Find(name))
+	show := try.To(db.Get(id))
 	ref, err := checkpoints.ParseRef(step)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--resume %s: %w", spec, err)
 	}
-	list, err := store.List(show.UID)
-	if err != nil {
-		return nil, err
-	}
+	list := try.To(store.List(show.UID))
 	if missing := MissingAt(&show.Summary, list, step); missing != nil {
 		err := MissingError(filepath.Dir(store.Path()), name, missing.Step)
 		if len(list) > 0 {
@@ -94,9 +87,7 @@ func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (*origin,
 		}
 		return nil, err
 	}
-	if o.line, err = ancestors(db, show.Summary); err != nil {
-		return nil, err
-	}
+	o.line = try.To(ancestors(db, show.Summary))
 	o.params = paramsOf(show)
 	return o, nil
 }
@@ -260,16 +251,12 @@ func (r *Record) sayOtherParams(params []history.Param) {
 
 // reopen begins the next attempt of a run that another process began. It goes on from the run's own checkpoints, or
 // from the one that the run was resumed from.
-func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
+func (r *Record) reopen(d *history.Detail, info history.RunInfo) (err error) {
+	defer try.Caught(&err)
 	r.Params = Override(paramsOf(d), r.Params)
 	if _, err := os.Stat(filepath.Join(r.home, "checkpoints.db")); err == nil {
-		if r.store, err = checkpoints.Open(r.home); err != nil {
-			return err
-		}
-		list, err := r.store.List(d.UID)
-		if err != nil {
-			return err
-		}
+		r.store = try.To(checkpoints.Open(r.home))
+		list := try.To(r.store.List(d.UID))
 		r.saved.durable = len(list) > 0
 	}
 	if len(d.Checkpoints) > 0 && !r.saved.durable {
@@ -283,10 +270,7 @@ func (r *Record) reopen(d *history.Detail, info history.RunInfo) error {
 		}
 		r.from = from
 	}
-	run, past, err := r.db.Reopen(d.ID, info)
-	if err != nil {
-		return err
-	}
+	run, past := try.To2(r.db.Reopen(d.ID, info))
 	r.run, r.earlier = run, info.Started.Sub(past.Started)
 	r.attempt = newAttempt(past.Attempts, info.Started, past.Points)
 	return nil

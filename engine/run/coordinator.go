@@ -20,6 +20,7 @@ import (
 	"drun/engine/rendezvous"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // killAfter is how long ranks that were told to end may take to do so.
@@ -96,7 +97,8 @@ func newCoordinator(p *plan, all *cluster.Cluster) *coordinator {
 }
 
 // coordinate runs the recipe on this process's ranks and those of all processes that join it.
-func (p *plan) coordinate() (*Result, error) {
+func (p *plan) coordinate() (_ *Result, err error) {
+	defer try.Caught(&err)
 	c := newCoordinator(p, &cluster.Cluster{})
 	for rank := range p.Nproc {
 		c.cluster.Own = append(c.cluster.Own, rank)
@@ -107,17 +109,12 @@ func (p *plan) coordinate() (*Result, error) {
 		if p.resumesFile() {
 			named.Resume = ""
 		}
-		err := record.Foresee(named)
-		if err != nil {
-			return nil, err
-		}
+		try.Ok(record.Foresee(named))
 		waiting := cluster.Waiting{Timeout: p.Timeout, Note: p.console.Note, MaxRanks: MaxRanks}
-		if err := p.interruptible(func(ctx context.Context) (err error) {
+		try.Ok(p.interruptible(func(ctx context.Context) (err error) {
 			c.cluster, err = cluster.Form(ctx, p.Join, p.hello(), waiting, p.decideBackend)
 			return err
-		}); err != nil {
-			return nil, err
-		}
+		}))
 		c.started = time.Now()
 	}
 	link := c.addPeers()
@@ -188,23 +185,16 @@ func (c *coordinator) begin(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 
 // start makes the shared memory and starts every rank. link is that of this machine's node, which starts with the
 // first attempt.
-func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) error {
-	file, err := board.Create(c.world())
-	if err != nil {
-		return err
-	}
+func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) (err error) {
+	defer try.Caught(&err)
+	file := try.To(board.Create(c.world()))
 	c.shared = append(c.shared, file)
-	if c.board, err = board.Open(file, board.Observer); err != nil {
-		return err
-	}
+	c.board = try.To(board.Open(file, board.Observer))
 	if near := c.near(0); len(c.peers) > 1 {
 		c.board.Near(near[0], near[1])
 	}
 	if c.world() > 1 && c.plugin == nil {
-		region, err := shm.Create(c.world())
-		if err != nil {
-			return err
-		}
+		region := try.To(shm.Create(c.world()))
 		c.shared = append(c.shared, region)
 	}
 	c.keys.Store(&keys{c.restarts, rendezvous.NewTable()})

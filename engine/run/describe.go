@@ -2,6 +2,7 @@ package run
 
 import (
 	"drun/internal/exit"
+	"drun/internal/try"
 	"os"
 	"time"
 
@@ -36,18 +37,11 @@ const describeAtMost = 30 * time.Second
 
 // Describe runs a recipe's top level in a worker, without main, and reports its
 // docstring and parameters. Nothing is kept in the history.
-func Describe(name string) (*About, error) {
-	bundle, err := recipe.Read(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := bundle.Check(); err != nil {
-		return nil, err
-	}
-	declared, err := declare(bundle, nil)
-	if err != nil {
-		return nil, err
-	}
+func Describe(name string) (_ *About, err error) {
+	defer try.Caught(&err)
+	bundle := try.To(recipe.Read(name))
+	try.Ok(bundle.Check())
+	declared := try.To(declare(bundle, nil))
 	return &About{Doc: bundle.Doc, Params: append([]engine.Value{}, declared.Params...)}, nil
 }
 

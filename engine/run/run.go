@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -138,11 +139,9 @@ type Result struct {
 
 // Run runs a recipe to its end. The error is one that kept the run out of the history; later failures are in the
 // Result.
-func Run(o Options) (*Result, error) {
-	p, err := newPlan(o)
-	if err != nil {
-		return nil, err
-	}
+func Run(o Options) (_ *Result, err error) {
+	defer try.Caught(&err)
+	p := try.To(newPlan(o))
 	if p.Reuse {
 		if r, err := p.reusable(exit.Done); r != nil || err != nil {
 			return r, err
@@ -153,12 +152,10 @@ func Run(o Options) (*Result, error) {
 	}
 	if p.Join != nil {
 		first := false
-		if err := p.interruptible(func(ctx context.Context) (err error) {
+		try.Ok(p.interruptible(func(ctx context.Context) (err error) {
 			first, err = p.Join.Lead(ctx, p.Timeout)
 			return err
-		}); err != nil {
-			return nil, err
-		}
+		}))
 		if !first {
 			return p.runNode()
 		}
@@ -216,7 +213,8 @@ func (p *plan) note(text string) {
 	p.console.Note(text)
 }
 
-func newPlan(o Options) (*plan, error) {
+func newPlan(o Options) (_ *plan, err error) {
+	defer try.Caught(&err)
 	if o.Nproc < 1 {
 		return nil, exit.Errorf(exit.Usage, "a run has at least 1 rank, not %d", o.Nproc)
 	}
@@ -224,33 +222,22 @@ func newPlan(o Options) (*plan, error) {
 		return nil, exit.Errorf(exit.Usage, "%d processes: a run has at most %d ranks", o.Join.Count, MaxRanks)
 	}
 	p := &plan{Options: o}
-	err := p.chooseBackend()
-	if err != nil {
-		return nil, err
-	}
-	if p.params, err = parseParams(o.Filed, o.Params); err != nil {
-		return nil, err
-	}
+	try.Ok(p.chooseBackend())
+	p.params = try.To(parseParams(o.Filed, o.Params))
 	if !o.KeepSecrets {
 		p.Command = redact(o.Command, p.params)
 	}
 	if r := o.Replay; r != nil {
 		p.bundle, p.params = r.Bundle, r.Params
 	} else if p.bundle = o.read; p.bundle == nil {
-		if p.bundle, err = recipe.Read(o.Recipe); err != nil {
-			return nil, err
-		}
+		p.bundle = try.To(recipe.Read(o.Recipe))
 	}
-	if err := p.findProgram(); err != nil {
-		return nil, err
-	}
+	try.Ok(p.findProgram())
 	var extra []string
 	if o.Testing {
 		extra = append(extra, "testing")
 	}
-	if err := p.bundle.Check(extra...); err != nil {
-		return nil, err
-	}
+	try.Ok(p.bundle.Check(extra...))
 	if o.DiskTimeout <= 0 {
 		p.DiskTimeout = record.DiskTimeout
 	}

@@ -10,6 +10,7 @@ import (
 	"drun/engine"
 	"drun/internal/exit"
 	"drun/internal/memory"
+	"drun/internal/try"
 	"drun/starlib/checkpoint"
 
 	"github.com/zeebo/xxh3"
@@ -32,7 +33,8 @@ func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint
 	return w.save(step, score, memory, part)
 }
 
-func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint.Item) error {
+func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint.Item) (err error) {
+	defer try.Caught(&err)
 	msg := &engine.Part{Step: step, Score: score, Memory: memory}
 	bytes := 0
 	for i := range part {
@@ -54,17 +56,12 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 		msg.Entries = append(msg.Entries, e)
 	}
 	w.record.flush() // so that what was logged before is also stored before
-	reply, err := w.ask("saving a checkpoint", &engine.ToAgent{Save: msg})
-	if err != nil {
-		return err
-	}
+	reply := try.To(w.ask("saving a checkpoint", &engine.ToAgent{Save: msg}))
 	if reply.HandOver != nil {
 		w.board.Note("handing over its state")
 		handed := w.regions.handOver(reply.HandOver, part)
 		w.board.Note("")
-		if err := w.channel.Send(&engine.ToAgent{Handed: handed}); err != nil {
-			return err
-		}
+		try.Ok(w.channel.Send(&engine.ToAgent{Handed: handed}))
 		if handed.Error != "" {
 			return exit.Errorf(exit.Storage, "checkpoint of step %d: %s", step, handed.Error)
 		}

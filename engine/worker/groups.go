@@ -12,6 +12,7 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -50,7 +51,8 @@ func (w *worker) openGroup(ctx context.Context, name string, group collective.Gr
 }
 
 // connectGroup opens the backend among the ranks of the group.
-func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group collective.Group) (collective.Comm, error) {
+func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group collective.Group) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
 	var here []int // ranks of the group on this node
 	for _, rank := range group.Ranks {
 		if slices.Contains(w.job.Peers, rank) {
@@ -67,16 +69,10 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		if len(here) < len(group.Ranks) {
 			return nil, exit.Last(errors.New("it reaches the ranks of one node only"))
 		}
-		memory, err := shm.Rendezvous(ctx, world.Store, "memory", world.Rank, world.Size)
-		if err != nil {
-			return nil, err
-		}
+		memory := try.To(shm.Rendezvous(ctx, world.Store, "memory", world.Rank, world.Size))
 		return shm.Open(memory, world.Rank, world.Size)
 	}
-	plugin, err := w.find(name)
-	if err != nil {
-		return nil, err
-	}
+	plugin := try.To(w.find(name))
 	backend := w.plugins(plugin, w.lostPlugin(group.ID))
 	h := w.job.Hierarchy
 	if plugin.WholeWorld {

@@ -23,6 +23,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
+	"drun/internal/try"
 	"drun/kernel"
 	"drun/starlib"
 	"drun/starlib/distributed"
@@ -123,6 +124,7 @@ func (w *worker) tell(f *engine.Failure) {
 
 // recipe executes the recipe from its first line to main's return.
 func (w *worker) recipe(rec *recorder) (err error) {
+	defer try.Caught(&err)
 	job := w.job
 	kernel.SetThreads(job.Threads)
 	rec.Machine(w.job.Placement)
@@ -131,9 +133,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		Rank: job.Placement.Rank, WorldSize: job.Placement.WorldSize, LocalRank: job.Placement.LocalRank, LocalSize: job.Placement.LocalSize,
 		NodeRank: job.Placement.NodeRank, NumNodes: job.Placement.Nodes, Peers: job.Peers, Seed: job.Seed, Threads: job.Threads,
 	}
-	if rank.Files, err = starlib.OpenFiles(job.Dir, job.DataDirs...); err != nil {
-		return err
-	}
+	rank.Files = try.To(starlib.OpenFiles(job.Dir, job.DataDirs...))
 	rank.Outputs = starlib.NewOutputs(job.Home, job.RunID)
 	rank.Files.Largest = memory.LargestValue()
 	rank.Files.OnRead = func(path, sha256 string, bytes int64, modified time.Time) {
@@ -144,9 +144,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rec.digests = w.digests
 	rec.sending.Unlock()
 	rank.OnUpdate, rank.OnLog = w.digests.updated, w.digests.logged
-	if w.board, err = board.Open(os.NewFile(engine.BoardFD, "board"), job.Placement.Rank); err != nil {
-		return err
-	}
+	w.board = try.To(board.Open(os.NewFile(engine.BoardFD, "board"), job.Placement.Rank))
 	w.board.Near(job.Near[0], job.Near[1])
 	w.openStore()
 	go w.listen()
@@ -176,9 +174,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)
-	if err := w.meetNode(u.Dist); err != nil {
-		return err
-	}
+	try.Ok(w.meetNode(u.Dist))
 	u.Params.Origins = map[string]run.Origin{}
 	for _, p := range job.Params {
 		if p.Kind != "" {
@@ -186,9 +182,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		}
 	}
 	if job.Trace != "" {
-		if w.trace, err = newTracer(job.Trace, job.Placement.Rank); err != nil {
-			return err
-		}
+		w.trace = try.To(newTracer(job.Trace, job.Placement.Rank))
 		defer w.trace.close()
 		u.Env[lang.Trace] = w.trace.Value()
 	}

@@ -9,6 +9,7 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/try"
 )
 
 // Shape is the size of a history.
@@ -43,21 +44,15 @@ func Fill(home string, s Shape) error {
 	return db.Close()
 }
 
-func fill(db *history.DB, s Shape, i int) error {
+func fill(db *history.DB, s Shape, i int) (err error) {
+	defer try.Caught(&err)
 	random := rand.New(rand.NewPCG(uint64(i), 1))
 	start := Start.Add(time.Duration(i) * time.Minute)
 	recipe := fmt.Sprintf("recipe%d.star", i%10)
-	r, err := db.Begin(history.RunInfo{Name: fmt.Sprint("run-", i), Recipe: recipe, WorldSize: 1 + i%4, Backend: "shm", Seed: int64(i % 3), Threads: 1,
-		Version: "v1", Command: []string{"drun", "run", recipe}, Started: start})
-	if err != nil {
-		return err
-	}
-	if err := r.AddSources([]records.Source{records.NewSource(recipe, "recipe", fmt.Appendf(nil, "# Recipe %d.\n", i%10))}); err != nil {
-		return err
-	}
-	if err := r.BeginAttempt(); err != nil {
-		return err
-	}
+	r := try.To(db.Begin(history.RunInfo{Name: fmt.Sprint("run-", i), Recipe: recipe, WorldSize: 1 + i%4, Backend: "shm", Seed: int64(i % 3), Threads: 1,
+		Version: "v1", Command: []string{"drun", "run", recipe}, Started: start}))
+	try.Ok(r.AddSources([]records.Source{records.NewSource(recipe, "recipe", fmt.Appendf(nil, "# Recipe %d.\n", i%10))}))
+	try.Ok(r.BeginAttempt())
 	lr := math.Pow(10, -1-3*random.Float64())
 	b := &history.Batch{Params: []history.Param{{Name: "lr", Value: lr}, {Name: "hidden", Value: int64(32 << (i % 4))},
 		{Name: "act", Value: []string{"relu", "gelu", "tanh"}[i%3]}, {Name: "momentum", Value: i%2 == 0}}}

@@ -90,14 +90,12 @@ func Open(f File) (_ *sql.DB, err error) {
 
 // create makes the file if it is missing, readable only by its owner. The -wal, -shm and -journal of a deleted
 // file may still exist, and be open elsewhere: a new file must not take them for its own.
-func (f File) create() error {
+func (f File) create() (err error) {
+	defer try.Caught(&err)
 	if _, err := os.Lstat(f.Path); !errors.Is(err, fs.ErrNotExist) {
 		return nil // Open gives the better error
 	}
-	dir, err := os.Open(filepath.Dir(f.Path))
-	if err != nil {
-		return err
-	}
+	dir := try.To(os.Open(filepath.Dir(f.Path)))
 	defer dir.Close()
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENOLCK) && !errors.Is(err, unix.EBADF) {
 		return err
@@ -110,10 +108,7 @@ func (f File) create() error {
 			return err
 		}
 	}
-	file, err := os.OpenFile(f.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, FileMode)
-	if err != nil {
-		return err
-	}
+	file := try.To(os.OpenFile(f.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, FileMode))
 	return file.Close()
 }
 
@@ -239,16 +234,12 @@ type Queryer interface {
 }
 
 // Each runs a query and calls scan for each row.
-func Each(from Queryer, scan func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := from.QueryContext(context.Background(), query, args...)
-	if err != nil {
-		return err
-	}
+func Each(from Queryer, scan func(*sql.Rows) error, query string, args ...any) (err error) {
+	defer try.Caught(&err)
+	rows := try.To(from.QueryContext(context.Background(), query, args...))
 	defer rows.Close()
 	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
+		try.Ok(scan(rows))
 	}
 	return rows.Err()
 }
@@ -361,25 +352,17 @@ func (f File) migrations() ([]string, error) {
 }
 
 // checkExact compares the schema with that of a new file.
-func (f File) checkExact(db *sql.DB) error {
-	fresh, err := sql.Open("sqlite3", ":memory:")
-	if err != nil {
-		return err
-	}
+func (f File) checkExact(db *sql.DB) (err error) {
+	defer try.Caught(&err)
+	fresh := try.To(sql.Open("sqlite3", ":memory:"))
 	defer fresh.Close()
 	fresh.SetMaxOpenConns(1)
-	if err := f.apply(fresh, 0); err != nil {
-		return err
-	}
+	try.Ok(f.apply(fresh, 0))
 	// SQLite reserves such names for its own tables, such as statistics.
 	const query = "SELECT group_concat(json_array(type, name, tbl_name, sql), char(10) ORDER BY name) FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
 	var want, got string
-	if err := fresh.QueryRow(query).Scan(&want); err != nil {
-		return err
-	}
-	if err := db.QueryRow(query).Scan(&got); err != nil {
-		return err
-	}
+	try.Ok(fresh.QueryRow(query).Scan(&want))
+	try.Ok(db.QueryRow(query).Scan(&got))
 	if got != want {
 		return exit.WithHint(&Error{Path: f.Path, What: "does not have the tables of drun's " + f.What + ": it was changed, or made by something else"},
 			"move the file away, or "+hintElsewhere)

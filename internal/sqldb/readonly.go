@@ -155,16 +155,11 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-func copyFile(to, from string) error {
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
+func copyFile(to, from string) (err error) {
+	defer try.Caught(&err)
+	src := try.To(os.Open(from))
 	defer src.Close()
-	dst, err := os.Create(to)
-	if err != nil {
-		return err
-	}
+	dst := try.To(os.Create(to))
 	_, err = io.Copy(dst, src)
 	return errors.Join(err, dst.Close())
 }

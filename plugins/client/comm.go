@@ -10,6 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/progress"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
@@ -123,15 +124,11 @@ func (c *Comm) matches(o *wire.Opened) error {
 	return nil
 }
 
-func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
-	if err := c.failed(); err != nil {
-		return nil, err
-	}
+func (c *Comm) Split(ctx context.Context, group collective.Group) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
+	try.Ok(c.failed())
 	q := &wire.SplitRequest{Comm: c.number, ID: group.ID, Ranks: group.Ranks}
-	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) { return wire.Split.Ask(ctx, c.control, q) })
-	if err != nil {
-		return nil, err
-	}
+	opened := try.To(c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) { return wire.Split.Ask(ctx, c.control, q) }))
 	rank := slices.Index(group.Ranks, c.rank)
 	if rank < 0 {
 		if !opened.None {

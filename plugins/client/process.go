@@ -22,6 +22,7 @@ import (
 	"drun/collective/sharedmem"
 	"drun/internal/exit"
 	"drun/internal/scratch"
+	"drun/internal/try"
 	"drun/plugins/host"
 	"drun/plugins/internal/wire"
 
@@ -99,14 +100,12 @@ func start(ctx context.Context, p *host.Plugin, world collective.World, describe
 }
 
 // launch starts the process and connects to it.
-func (x *process) launch(ctx context.Context, describe wire.DescribeRequest, program, theirs *os.File) error {
+func (x *process) launch(ctx context.Context, describe wire.DescribeRequest, program, theirs *os.File) (err error) {
+	defer try.Caught(&err)
 	// The socket lies in a folder of its own, needed only until we are connected, so that nothing is left of it however
 	// both processes end. Only this user can open the folder, and could inspect both processes as well, so the
 	// connection is not encrypted: keys and certificates took a fifth of the processor time of starting a rank.
-	dir, err := scratch.Make("")
-	if err != nil {
-		return err
-	}
+	dir := try.To(scratch.Make(""))
 	defer dir.Remove()
 	x.cmd = &exec.Cmd{Path: program.Name(), Args: []string{x.plugin.Path}, ExtraFiles: []*os.File{x.arena.File, theirs}}
 	if !script(program) {
@@ -143,9 +142,7 @@ func (x *process) launch(ctx context.Context, describe wire.DescribeRequest, pro
 		return err
 	}
 	server := rpc.NewServer()
-	if err := server.RegisterName("Store", &storeServer{x.ctx, x.store}); err != nil {
-		return err
-	}
+	try.Ok(server.RegisterName("Store", &storeServer{x.ctx, x.store}))
 	x.reading.Go(func() {
 		server.ServeConn(x.line)
 		x.watch()

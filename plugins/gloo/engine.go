@@ -12,11 +12,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"unsafe"
 
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/bootstrap"
@@ -132,15 +135,10 @@ func (b *Backend) Probe(context.Context) error { return nil }
 
 func (b *Backend) Version() string { return "gloo " + C.GoString(C.drun_gloo_version()) }
 
-func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	name, address, err := b.options.place(world)
-	if err != nil {
-		return nil, err
-	}
-	d, err := openDevice(name, address)
-	if err != nil {
-		return nil, err
-	}
+func (b *Backend) Open(ctx context.Context, world collective.World) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
+	name, address := try.To2(b.options.place(world))
+	d := try.To(openDevice(name, address))
 	host, err := hostOf(name, address)
 	if err != nil {
 		C.drun_gloo_device_free(d)
@@ -168,11 +166,9 @@ func openDevice(name, address string) (*C.device, error) {
 }
 
 // connect makes the group's connections and passes them to Gloo.
-func (e *engine) connect(ctx context.Context) error {
-	peers, err := bootstrap.Connect(ctx, e.store, e.prefix, e.host, e.Rank, e.Size)
-	if err != nil {
-		return err
-	}
+func (e *engine) connect(ctx context.Context) (err error) {
+	defer try.Caught(&err)
+	peers := try.To(bootstrap.Connect(ctx, e.store, e.prefix, e.host, e.Rank, e.Size))
 	for _, p := range peers {
 		if p.Conn != nil {
 			defer p.Conn.Close() // Gloo has a descriptor of its own
@@ -188,9 +184,7 @@ func (e *engine) connect(ctx context.Context) error {
 		if p.Conn == nil {
 			continue
 		}
-		if err := e.give(rank, p); err != nil {
-			return err
-		}
+		try.Ok(e.give(rank, p))
 	}
 	if C.drun_gloo_ready(e.group, &failure[0]) != 0 {
 		return errors.New(C.GoString(&failure[0]))
@@ -227,4 +221,61 @@ func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (b
 		return nil, err
 	}
 	return sub, nil
+}
+
+// place chooses the network interface, by name or by one of its addresses.
+func (o Options) place(world collective.World) (name, address string, err error) {
+	switch {
+	case net.ParseIP(o.Interface) != nil:
+		return "", o.Interface, nil
+	case o.Interface != "":
+		if _, err := net.InterfaceByName(o.Interface); err != nil {
+			return "", "", fmt.Errorf("there is no network interface %s; this machine has %s", o.Interface, interfaces())
+		}
+		return o.Interface, "", nil
+	case world.NodeAddress != "": // the one through which the agents have met
+		return "", world.NodeAddress, nil
+	case world.LocalSize == world.Size:
+		return "", "127.0.0.1", nil
+	}
+	if address, err = bootstrap.Route(); err != nil {
+		return "", "", fmt.Errorf("%w; name one in DRUN_GLOO_INTERFACE: this machine has %s", err, interfaces())
+	}
+	return "", address, nil
+}
+
+// hostOf returns the address to listen on: the chosen one, or the interface's first.
+func hostOf(name, address string) (string, error) {
+	if name == "" {
+		return address, nil
+	}
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return "", fmt.Errorf("the network interface %s: %w", name, err)
+	}
+	all, err := i.Addrs()
+	if err != nil {
+		return "", fmt.Errorf("the network interface %s: %w", name, err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok {
+			if n.IP.To4() == nil && n.IP.IsLinkLocalUnicast() {
+				return n.IP.String() + "%" + name, nil
+			}
+			return n.IP.String(), nil
+		}
+	}
+	return "", fmt.Errorf("the network interface %s has no address", name)
+}
+
+func interfaces() string {
+	all, err := net.Interfaces()
+	if err != nil || len(all) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, f := range all {
+		names = append(names, f.Name)
+	}
+	return strings.Join(names, ", ")
 }

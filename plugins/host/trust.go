@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // LockFile keeps the checksums of the plugins that were used, in the history's folder.
@@ -55,13 +56,9 @@ func Verify(home string, p *Plugin) error {
 
 // Check is Verify without pinning. It reports whether the plugin, as it is now, was used or trusted before.
 func Check(home string, p *Plugin) (trusted bool, err error) {
-	if err := p.Sum(); err != nil {
-		return false, err
-	}
-	pins, err := readPins(filepath.Join(home, LockFile))
-	if err != nil {
-		return false, err
-	}
+	defer try.Caught(&err)
+	try.Ok(p.Sum())
+	pins := try.To(readPins(filepath.Join(home, LockFile)))
 	return compare(pins, p)
 }
 
@@ -79,35 +76,23 @@ func Trust(home string, p *Plugin) error {
 func pinOf(p *Plugin) pin { return pin{p.SHA256, p.Path, time.Now().UTC().Truncate(time.Second)} }
 
 // locked reads the lock file, lets edit change it, and writes it if edit says so, while holding the lock.
-func locked(home string, edit func(pins map[string]pin) (write bool, err error)) error {
-	if err := os.MkdirAll(home, 0o700); err != nil {
-		return err
-	}
+func locked(home string, edit func(pins map[string]pin) (write bool, err error)) (err error) {
+	defer try.Caught(&err)
+	try.Ok(os.MkdirAll(home, 0o700))
 	path := filepath.Join(home, LockFile)
-	dir, err := os.Open(home)
-	if err != nil {
-		return err
-	}
+	dir := try.To(os.Open(home))
 	defer dir.Close() // and with it the lock
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	pins, err := readPins(path)
-	if err != nil {
-		return err
-	}
+	pins := try.To(readPins(path))
 	write, err := edit(pins)
 	if err != nil || !write {
 		return err
 	}
-	data, err := json.MarshalIndent(pins, "", "  ")
-	if err != nil {
-		return err
-	}
+	data := try.To(json.MarshalIndent(pins, "", "  "))
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
-		return err
-	}
+	try.Ok(os.WriteFile(tmp, append(data, '\n'), 0o600))
 	return os.Rename(tmp, path)
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/try"
 )
 
 // A place is what makes a process part of MPI: environment variables set by mpirun, by which it finds mpirun's daemon.
@@ -88,19 +89,16 @@ func borrow(ctx context.Context, world collective.World) (stop func(), err error
 }
 
 // take puts the place into this process's environment.
-func (p place) take() error {
+func (p place) take() (err error) {
+	defer try.Caught(&err)
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); own(name) && !strings.HasPrefix(name, "OMPI_MCA_") {
-			if err := os.Unsetenv(name); err != nil {
-				return err
-			}
+			try.Ok(os.Unsetenv(name))
 		}
 	}
 	for _, variable := range p {
 		name, value, _ := strings.Cut(variable, "=")
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
+		try.Ok(os.Setenv(name, value))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/bootstrap"
 	"drun/plugins/internal/collectives"
@@ -140,21 +141,14 @@ func count(n int, what string) string {
 // How much a slot stages. Chunks of a few megabytes use the bus as well as larger ones.
 const slotRoom = 8 << 20
 
-func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
+func (b *Backend) Open(ctx context.Context, world collective.World) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
 	if world.Size > 1 && world.Store == nil {
 		return nil, errors.New("nccl needs a store in which the ranks find each other, and there is none")
 	}
-	devices, err := b.load()
-	if err != nil {
-		return nil, err
-	}
-	if err := b.prepare(world); err != nil {
-		return nil, err
-	}
-	gpu, err := openGPU(b.options, devices, world, b.arena)
-	if err != nil {
-		return nil, err
-	}
+	devices := try.To(b.load())
+	try.Ok(b.prepare(world))
+	gpu := try.To(openGPU(b.options, devices, world, b.arena))
 	options := b.options
 	options.deterministic = world.Deterministic
 	e := newEngine(gpu, world.Store, "nccl", options, world.Rank, world.Size)
@@ -201,14 +195,10 @@ func newEngine(g *gpu, store collective.Store, prefix string, o Options, rank, s
 
 // connect makes the group's connections: the mesh, for what NCCL cannot do, and the communicator that join returns.
 func (e *engine) connect(ctx context.Context, join func(context.Context) (C.ncclComm_t, error)) (err error) {
+	defer try.Caught(&err)
 	// NCCL first: all ranks must call it, so one that failed before would block the others.
-	comm, err := join(ctx)
-	if err != nil {
-		return err
-	}
-	if e.lane, err = newLane(e.device, e.memory, comm, slotRoom, &e.counts); err != nil {
-		return err
-	}
+	comm := try.To(join(ctx))
+	e.lane = try.To(newLane(e.device, e.memory, comm, slotRoom, &e.counts))
 	host := "127.0.0.1"
 	if !e.local && e.Size > 1 {
 		host, err = bootstrap.Route()
