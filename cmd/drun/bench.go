@@ -94,9 +94,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) (err
 	try.Ok(os.WriteFile(recipe, benchRecipe, 0o600))
 	program := ""
 	if backend != "shm" {
-		if _, program, err = verified(cmd, backend, dirs); err != nil { // the run itself has a new home
-			return err
-		}
+		_, program = try.To2(verified(cmd, backend, dirs)) // the run itself has a new home
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, run.Signals...)

@@ -83,9 +83,7 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 		open, openStore = history.Open, checkpoints.Open
 		db, err = open(homeOf(cmd))
 	}
-	if err != nil {
-		return err
-	}
+	try.Ok(err)
 	defer db.Close()
 	store := try.To(openStore(homeOf(cmd)))
 	defer store.Close()

@@ -137,10 +137,7 @@ largest value of their points, so that no spike is lost; values that are not fin
 
 // read reads the curves of the runs that have the metric; if none has it, the error is that of the first.
 func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, error) {
-	runs, err := db.Select(history.Selection{IDs: ids})
-	if err != nil {
-		return nil, err
-	}
+	runs := try.To(db.Select(history.Selection{IDs: ids}))
 	var curves []curve
 	var missing error
 	for _, id := range ids {
@@ -173,9 +170,7 @@ func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, erro
 			}
 			continue
 		}
-		if err != nil {
-			return nil, err
-		}
+		try.Ok(err)
 		curves = append(curves, v)
 	}
 	if len(curves) == 0 {

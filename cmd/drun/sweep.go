@@ -160,10 +160,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) (err error) {
 func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, error) {
 	var axes []sweep.Axis
 	for _, text := range o.Params {
-		a, err := sweep.ParseAxis(text)
-		if err != nil {
-			return nil, err
-		}
+		a := try.To(sweep.ParseAxis(text))
 		axes = append(axes, a)
 	}
 	if cmd.Flags().Changed("random") {
@@ -249,9 +246,7 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 	if errors.As(err, new(*history.ErrNone)) {
 		return show(cmd, []history.Summary{}, func(io.Writer, []history.Summary) error { return nil })
 	}
-	if err != nil {
-		return err
-	}
+	try.Ok(err)
 	defer db.Close()
 	if key != nil {
 		sorted, unknown := try.To2(query.Choose(db, false, nil, []query.Key{*key}))

@@ -94,9 +94,7 @@ func (t *tests) run(cmd *cobra.Command, args []string) (err error) {
 	for _, file := range files {
 		more, err := t.file(cmd, file, wanted, sizes)
 		list = append(list, more...)
-		if err != nil {
-			return err
-		}
+		try.Ok(err)
 	}
 	if len(list) == 0 {
 		if t.pattern != "" {

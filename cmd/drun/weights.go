@@ -73,10 +73,7 @@ func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank in
 
 // writeTensors writes the tensors of a checkpoint to a file, and says what it leaves out.
 func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) (size int64, left []string, err error) {
-	tensors, err := report.Tensors(store, k, rank, cmd.Flags().Changed("rank"))
-	if err != nil {
-		return 0, nil, err
-	}
+	tensors := try.To(report.Tensors(store, k, rank, cmd.Flags().Changed("rank")))
 	left = []string{}
 	written, err := create(path, 0o600, func(w io.Writer) (err error) {
 		names, err := checkpoint.Export(w, path, tensors)
