@@ -51,8 +51,7 @@ To restore it, unpack it into a new folder and use that as the home:
 
 // tellDamaged names the checkpoints in a backup that differ from what was saved, and those that were missing when
 // it was made.
-func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) (err error) {
-	defer try.Caught(&err)
+func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 	home, errs := homeOf(cmd), cmd.ErrOrStderr()
 	db := try.To(history.OpenReadOnly(home))
 	defer db.Close()

@@ -83,8 +83,7 @@ var traffic = map[string]func(n float64) float64{
 	"barrier":        func(float64) float64 { return 0 },
 }
 
-func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) (err error) {
-	defer try.Caught(&err)
+func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) error {
 	n := try.To(ranks(b.nproc))
 	sizes, width := try.To2(b.sizes())
 	temp := try.To(scratch.Make("bench-"))

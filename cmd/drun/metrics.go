@@ -67,8 +67,7 @@ func cells(p records.Point) []string {
 		records.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)}
 }
 
-func printPointsCSV(out io.Writer, list []records.Point) (err error) {
-	defer try.Caught(&err)
+func printPointsCSV(out io.Writer, list []records.Point) error {
 	w := csv.NewWriter(out)
 	try.Ok(w.Write([]string{"name", "step", "rank", "value", "time"}))
 	for _, p := range list {

@@ -97,8 +97,7 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 	return ids, found, err
 }
 
-func listRuns(cmd *cobra.Command, c *choice, columns string) (err error) {
-	defer try.Caught(&err)
+func listRuns(cmd *cobra.Command, c *choice, columns string) error {
 	shown := []*query.Expr(nil)
 	if columns != "" {
 		shown = try.To(query.ParseList("--columns", columns))

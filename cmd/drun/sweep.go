@@ -78,8 +78,7 @@ type sweepFlags struct {
 	first        int
 }
 
-func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) (err error) {
-	defer try.Caught(&err)
+func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if f.jobs < 1 || f.jobs > run.MaxHere {
 		return usage("", "--jobs %d: want 1 to %d", f.jobs, run.MaxHere)
 	}
@@ -228,8 +227,7 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 }
 
 // table prints the runs of the sweep, in cell order or as --sort says.
-func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.Key) (err error) {
-	defer try.Caught(&err)
+func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.Key) error {
 	ids := []int64{}
 	swept := []string{}
 	for i := range plan {

@@ -73,8 +73,7 @@ type tested struct {
 	Output  string  `json:"output,omitempty"`
 }
 
-func (t *tests) run(cmd *cobra.Command, args []string) (err error) {
-	defer try.Caught(&err)
+func (t *tests) run(cmd *cobra.Command, args []string) error {
 	wanted, err := regexp.Compile(t.pattern)
 	if err != nil {
 		return usage("", "--run: %v", err)

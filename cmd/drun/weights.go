@@ -64,8 +64,7 @@ func newFile(path string) error {
 	return nil
 }
 
-func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) (err error) {
-	defer try.Caught(&err)
+func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) error {
 	try.Ok(k.Gone(homeOf(cmd)))
 	size, left := try.To2(writeTensors(cmd, store, k, rank, path))
 	return answer(cmd, map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left}, "%s: %s of %s", path, humanize.IBytes(uint64(size)), k)
