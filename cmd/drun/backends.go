@@ -117,9 +117,7 @@ func printBackends(out io.Writer, list []backendInfo) error {
 			row(w, "SHA-256", cmp.Or(b.SHA256, "-"))
 			row(w, "trusted", map[bool]string{true: "yes", false: "no"}[b.Trusted])
 		}
-		if err := w.Flush(); err != nil {
-			return err
-		}
+		try.Ok(w.Flush())
 	}
 	return nil
 }

@@ -41,9 +41,7 @@ To restore it, unpack it into a new folder and use that as the home:
 			if !errors.As(err, new(exit.Coded)) && (errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError))) {
 				err = exit.WithCode(fmt.Errorf("%s could not be written: %w", path, cause(err)), exit.Storage)
 			}
-			if err != nil {
-				return err
-			}
+			try.Ok(err)
 			value := map[string]any{"file": path, "bytes": size.Bytes, "packs": size.Packs, "damaged": len(size.Damaged)}
 			try.Ok(answer(cmd, value, "%s: %s. To restore it: mkdir -m 700 NEW && tar -xf %s -C NEW, then --home NEW", path, humanize.Bytes(uint64(size.Bytes)), path))
 			return tellDamaged(cmd, size.Damaged)
@@ -53,8 +51,7 @@ To restore it, unpack it into a new folder and use that as the home:
 
 // tellDamaged names the checkpoints in a backup that differ from what was saved, and those that were missing when
 // it was made.
-func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) (err error) {
-	defer try.Caught(&err)
+func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 	home, errs := homeOf(cmd), cmd.ErrOrStderr()
 	db := try.To(history.OpenReadOnly(home))
 	defer db.Close()

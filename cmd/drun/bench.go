@@ -83,8 +83,7 @@ var traffic = map[string]func(n float64) float64{
 	"barrier":        func(float64) float64 { return 0 },
 }
 
-func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) (err error) {
-	defer try.Caught(&err)
+func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) error {
 	n := try.To(ranks(b.nproc))
 	sizes, width := try.To2(b.sizes())
 	temp := try.To(scratch.Make("bench-"))
@@ -94,9 +93,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) (err
 	try.Ok(os.WriteFile(recipe, benchRecipe, 0o600))
 	program := ""
 	if backend != "shm" {
-		if _, program, err = verified(cmd, backend, dirs); err != nil { // the run itself has a new home
-			return err
-		}
+		_, program = try.To2(verified(cmd, backend, dirs)) // the run itself has a new home
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, run.Signals...)

@@ -83,9 +83,7 @@ func withCheckpoints(cmd *cobra.Command, refs []string, readOnly bool, fn func(*
 		open, openStore = history.Open, checkpoints.Open
 		db, err = open(homeOf(cmd))
 	}
-	if err != nil {
-		return err
-	}
+	try.Ok(err)
 	defer db.Close()
 	store := try.To(openStore(homeOf(cmd)))
 	defer store.Close()
@@ -131,8 +129,7 @@ func tellMissing(cmd *cobra.Command, list []report.Kept) {
 // mostFaults limits how many damaged tensors of a checkpoint are named.
 const mostFaults = 20
 
-func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Kept) (err error) {
-	defer try.Caught(&err)
+func verifyStored(cmd *cobra.Command, store *checkpoints.Store, list []report.Kept) error {
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	details := out
 	if wantsJSON(cmd) {
@@ -208,8 +205,7 @@ func printFaults(out io.Writer, faults []checkpoints.Fault) {
 	}
 }
 
-func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) (err error) {
-	defer try.Caught(&err)
+func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.Store, list []report.Kept) error {
 	gone := map[int64][]int64{}
 	var infos []checkpoints.Info
 	for _, k := range list {

@@ -259,8 +259,7 @@ a terminal is shown control characters as \x1b. --diff RUN prints the lines in w
 	return cmd
 }
 
-func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) (err error) {
-	defer try.Caught(&err)
+func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) error {
 	all := try.To(db.Sources(id))
 	var known []string
 	for _, s := range all {

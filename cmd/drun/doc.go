@@ -104,8 +104,7 @@ type topic struct {
 	Entries          universe.Entries
 }
 
-func writePages(dir string, reference universe.Entries) (err error) {
-	defer try.Caught(&err)
+func writePages(dir string, reference universe.Entries) error {
 	if old, err := os.ReadDir(dir); err == nil && len(old) > 0 {
 		return usage("name a folder that is new or empty", "%s is not empty", dir)
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -138,8 +138,7 @@ time, run and run_name. A run that has been imported before is skipped.`,
 	return cmd
 }
 
-func enter(cmd *cobra.Command, all []history.Foreign, tags []string) (err error) {
-	defer try.Caught(&err)
+func enter(cmd *cobra.Command, all []history.Foreign, tags []string) error {
 	db := try.To(history.Open(homeOf(cmd)))
 	defer db.Close()
 	ids, there := []int64{}, 0

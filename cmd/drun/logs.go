@@ -64,8 +64,7 @@ type loggedLine struct {
 	history.LogLine
 }
 
-func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.LogFilter, follow bool) (err error) {
-	defer try.Caught(&err)
+func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.LogFilter, follow bool) error {
 	runs := try.To(db.Select(history.Selection{IDs: ids}))
 	ranks, most := map[int64]int{}, 0
 	for _, r := range runs {

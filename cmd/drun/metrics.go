@@ -67,8 +67,7 @@ func cells(p records.Point) []string {
 		records.Float(p.Value).String(), p.Time.Format(time.RFC3339Nano)}
 }
 
-func printPointsCSV(out io.Writer, list []records.Point) (err error) {
-	defer try.Caught(&err)
+func printPointsCSV(out io.Writer, list []records.Point) error {
 	w := csv.NewWriter(out)
 	try.Ok(w.Write([]string{"name", "step", "rank", "value", "time"}))
 	for _, p := range list {
@@ -137,10 +136,7 @@ largest value of their points, so that no spike is lost; values that are not fin
 
 // read reads the curves of the runs that have the metric; if none has it, the error is that of the first.
 func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, error) {
-	runs, err := db.Select(history.Selection{IDs: ids})
-	if err != nil {
-		return nil, err
-	}
+	runs := try.To(db.Select(history.Selection{IDs: ids}))
 	var curves []curve
 	var missing error
 	for _, id := range ids {
@@ -173,9 +169,7 @@ func (c *chart) read(errs io.Writer, db *history.DB, ids []int64) ([]curve, erro
 			}
 			continue
 		}
-		if err != nil {
-			return nil, err
-		}
+		try.Ok(err)
 		curves = append(curves, v)
 	}
 	if len(curves) == 0 {

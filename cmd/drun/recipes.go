@@ -57,14 +57,10 @@ func runCheck(cmd *cobra.Command, args []string) error {
 			err = c.check(b, faults, false)
 			c.files++
 		}
-		if err != nil {
-			return err
-		}
+		try.Ok(err)
 	}
 	c.found = check.Sort(c.found)
-	if err := show(cmd, c.found, c.print); err != nil {
-		return err
-	}
+	try.Ok(show(cmd, c.found, c.print))
 	if folders {
 		fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", c.summary())
 	}
@@ -254,10 +250,7 @@ func recipesIn(names ...string) ([]string, error) {
 	var all []string
 	listed := map[string]bool{}
 	for _, name := range names {
-		files, err := recipesOf(name)
-		if err != nil {
-			return nil, err
-		}
+		files := try.To(recipesOf(name))
 		for _, file := range files {
 			if !listed[filepath.Clean(file)] {
 				listed[filepath.Clean(file)] = true

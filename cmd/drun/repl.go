@@ -55,9 +55,7 @@ func newRepl() *cobra.Command {
 				if errors.Is(err, io.EOF) {
 					break
 				}
-				if err != nil {
-					return err
-				}
+				try.Ok(err)
 				ok = s.Execute(src, nil) && ok
 			}
 			return failedIf(!ok)

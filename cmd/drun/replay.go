@@ -164,10 +164,7 @@ func tellAt(cmd *cobra.Command, p *replay.Point, rank int, file string) error {
 	}{Point: p, LeftOut: []string{}}
 	if file != "" {
 		k := report.Kept{Step: p.Step, Run: history.Summary{Name: p.Run}, Info: p.Info}
-		var err error
-		if result.Bytes, result.LeftOut, err = writeTensors(cmd, p.Store, k, rank, file); err != nil {
-			return err
-		}
+		result.Bytes, result.LeftOut = try.To2(writeTensors(cmd, p.Store, k, rank, file))
 		result.File = &file
 	}
 	text := fmt.Sprintf("%s at step %d: ", p.Run, p.Step)
@@ -234,9 +231,7 @@ func printDifferences(out io.Writer, d *replay.Differences, source string, trace
 	for _, in := range d.Inputs {
 		row(w, in.What, inputText(in.What, in.A), inputText(in.What, in.B))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	try.Ok(w.Flush())
 	if source != "" {
 		fmt.Fprintf(out, "\n%s\n", paintDiff(out, source))
 	}

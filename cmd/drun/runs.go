@@ -82,10 +82,7 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 		}
 		return ids, len(ids), err
 	}
-	where, keys, err := query.ParseSelection("--", c.where, c.tags, c.sort)
-	if err != nil {
-		return nil, 0, err
-	}
+	where, keys := try.To2(query.ParseSelection("--", c.where, c.tags, c.sort))
 	ids, unknown, err := query.Choose(db, c.trash, where, keys)
 	for _, note := range unknown {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", terminal.Escape(note))
@@ -100,8 +97,7 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 	return ids, found, err
 }
 
-func listRuns(cmd *cobra.Command, c *choice, columns string) (err error) {
-	defer try.Caught(&err)
+func listRuns(cmd *cobra.Command, c *choice, columns string) error {
 	shown := []*query.Expr(nil)
 	if columns != "" {
 		shown = try.To(query.ParseList("--columns", columns))
@@ -113,9 +109,7 @@ func listRuns(cmd *cobra.Command, c *choice, columns string) (err error) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", terminal.Lines(none.Error()), none.Hint())
 		return show(cmd, []history.Summary{}, printRuns)
 	}
-	if err != nil {
-		return err
-	}
+	try.Ok(err)
 	defer db.Close()
 	ids, found := try.To2(c.choose(cmd, db))
 	if len(ids) < found && len(c.where)+len(c.tags) > 0 && !cmd.Flags().Changed("limit") {

@@ -83,9 +83,7 @@ func printDetail(out io.Writer, d *history.Detail) error {
 	for _, n := range d.Notes {
 		field("note", localTime(n.Time)+" "+terminal.Escape(n.Text))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	try.Ok(w.Flush())
 	return printTables(out, d)
 }
 

@@ -78,8 +78,7 @@ type sweepFlags struct {
 	first        int
 }
 
-func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) (err error) {
-	defer try.Caught(&err)
+func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if f.jobs < 1 || f.jobs > run.MaxHere {
 		return usage("", "--jobs %d: want 1 to %d", f.jobs, run.MaxHere)
 	}
@@ -160,10 +159,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) (err error) {
 func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, error) {
 	var axes []sweep.Axis
 	for _, text := range o.Params {
-		a, err := sweep.ParseAxis(text)
-		if err != nil {
-			return nil, err
-		}
+		a := try.To(sweep.ParseAxis(text))
 		axes = append(axes, a)
 	}
 	if cmd.Flags().Changed("random") {
@@ -231,8 +227,7 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 }
 
 // table prints the runs of the sweep, in cell order or as --sort says.
-func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.Key) (err error) {
-	defer try.Caught(&err)
+func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.Key) error {
 	ids := []int64{}
 	swept := []string{}
 	for i := range plan {
@@ -249,9 +244,7 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 	if errors.As(err, new(*history.ErrNone)) {
 		return show(cmd, []history.Summary{}, func(io.Writer, []history.Summary) error { return nil })
 	}
-	if err != nil {
-		return err
-	}
+	try.Ok(err)
 	defer db.Close()
 	if key != nil {
 		sorted, unknown := try.To2(query.Choose(db, false, nil, []query.Key{*key}))

@@ -17,6 +17,7 @@ import (
 
 	"drun/internal/exit"
 	"drun/internal/terminal"
+	"drun/internal/try"
 	"drun/runs/ui"
 )
 
@@ -83,9 +84,7 @@ func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, ope
 func exportUI(cmd *cobra.Command, dir string, runs []string) error {
 	server := ui.New(homeOf(cmd))
 	n, err := server.Export(dir, runs)
-	if err = errors.Join(err, server.Close()); err != nil {
-		return err
-	}
+	try.Ok(errors.Join(err, server.Close()))
 	return answer(cmd, map[string]any{"folder": dir, "runs": n}, "%s: %s; open %s", dir, english.Plural(n, "run", ""), filepath.Join(dir, "index.html"))
 }
 

@@ -64,8 +64,7 @@ func newFile(path string) error {
 	return nil
 }
 
-func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) (err error) {
-	defer try.Caught(&err)
+func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) error {
 	try.Ok(k.Gone(homeOf(cmd)))
 	size, left := try.To2(writeTensors(cmd, store, k, rank, path))
 	return answer(cmd, map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left}, "%s: %s of %s", path, humanize.IBytes(uint64(size)), k)
@@ -73,10 +72,7 @@ func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank in
 
 // writeTensors writes the tensors of a checkpoint to a file, and says what it leaves out.
 func writeTensors(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) (size int64, left []string, err error) {
-	tensors, err := report.Tensors(store, k, rank, cmd.Flags().Changed("rank"))
-	if err != nil {
-		return 0, nil, err
-	}
+	tensors := try.To(report.Tensors(store, k, rank, cmd.Flags().Changed("rank")))
 	left = []string{}
 	written, err := create(path, 0o600, func(w io.Writer) (err error) {
 		names, err := checkpoint.Export(w, path, tensors)

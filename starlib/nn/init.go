@@ -1,7 +1,6 @@
 package nn
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -14,15 +13,14 @@ import (
 )
 
 // initValue is nn.init.
-type initValue struct{ k *maker }
+type initValue struct {
+	starlib.Opaque
+	k *maker
+}
 
 var _ starlark.HasAttrs = initValue{}
 
-func (v initValue) String() string        { return "<nn.init>" }
-func (v initValue) Type() string          { return "init" }
-func (v initValue) Truth() starlark.Bool  { return true }
-func (v initValue) Hash() (uint32, error) { return 0, errors.New("unhashable: init") }
-func (v initValue) Freeze()               {}
+func (v initValue) String() string { return "<nn.init>" }
 
 // Attr returns the functions.
 func (v initValue) Attr(name string) (starlark.Value, error) { return initMethods.Attr(v, name) }

@@ -22,7 +22,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 		Name:   "nn",
 		Doc:    "Layers, models and losses. Layers are called with a tensor; initial values are drawn from the random stream that all ranks share, so a model starts the same on every rank.",
 		Types:  []*starlib.Methods{methods, initMethods},
-		Values: starlark.StringDict{"init": initValue{k}},
+		Values: starlark.StringDict{"init": initValue{"init", k}},
 		Defs: slices.Concat([]*starlib.Def{
 			{Sig: "linear(i: int, o: int, bias: bool = True) -> Module", Fn: k.linear,
 				Doc: "x·Wᵀ + b over the last dimension: (…, i) to (…, o). weight has shape (o, i), bias (o,)."},
