@@ -38,9 +38,7 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 	}
 	images, name := try.To2(read1("images-idx3-ubyte", 3))
 	labels, other := try.To2(read1("labels-idx1-ubyte", 1))
-	if images.Shape()[0] != labels.Shape()[0] {
-		return nil, fmt.Errorf("%s has %d images, and %s %d labels", name, images.Shape()[0], other, labels.Shape()[0])
-	}
+	try.FailIf(images.Shape()[0] != labels.Shape()[0], "%s has %d images, and %s %d labels", name, images.Shape()[0], other, labels.Shape()[0])
 	x := try.To(tensor.Unsqueeze(images, 1))
 	y := try.To(tensor.Cast(labels, dtype.Int64))
 	return newDataset(c.Thread, x, y)

@@ -57,7 +57,8 @@ func collate(ctx *tensor.Context, samples []starlark.Value) (_ starlark.Value, e
 	return starlark.NewList(slices.Clone(samples)), nil
 }
 
-func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.Value) (starlark.Value, error) {
+func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	out := starlark.NewDict(first.Len())
 	for _, key := range first.Keys() {
 		part := make([]starlark.Value, len(samples))
@@ -73,12 +74,8 @@ func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.
 			part[i] = v
 		}
 		v, err := collate(ctx, part)
-		if err != nil {
-			return nil, fmt.Errorf("item %s: %w", key, err)
-		}
-		if err := out.SetKey(key, v); err != nil {
-			return nil, err
-		}
+		try.FailIf(err != nil, "item %s: %w", key, err)
+		try.Ok(out.SetKey(key, v))
 	}
 	return out, nil
 }
@@ -116,9 +113,7 @@ func tensorList(samples []starlark.Value) ([]*tensor.Tensor, error) {
 func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, timeFirst bool) (out *tensor.Tensor, lengths []int64, err error) {
 	longest := 0
 	for i, t := range list {
-		if t.Dim() == 0 {
-			return nil, nil, fmt.Errorf("sequence %d has no dimensions", i)
-		}
+		try.FailIf(t.Dim() == 0, "sequence %d has no dimensions", i)
 		if t.DType() != list[0].DType() || !sameRow(t, list[0]) {
 			return nil, nil, fmt.Errorf("sequences 0 and %d are %s of shape %s and %s of shape %s: they may differ only in their first dimension",
 				i, list[0].DType(), startensor.Shape(list[0]), t.DType(), startensor.Shape(t))
@@ -127,9 +122,7 @@ func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, tim
 		lengths = append(lengths, int64(t.Shape()[0]))
 	}
 	shape := append([]int{len(list), longest}, list[0].Shape()[1:]...)
-	if out, err = tensor.Full(ctx, shape, value, list[0].DType()); err != nil {
-		return nil, nil, err
-	}
+	out = try.To(tensor.Full(ctx, shape, value, list[0].DType()))
 	for i, t := range list {
 		row, err := tensor.Select(out, 0, i)
 		if err == nil {
@@ -162,16 +155,14 @@ func paddingValue(c *starlib.Call) tensor.Scalar {
 }
 
 // samplesOf reads the argument samples.
-func samplesOf(c *starlib.Call) ([]starlark.Value, error) {
+func samplesOf(c *starlib.Call) []starlark.Value {
 	samples := slices.Collect(starlark.Elements(c.Arg("samples").(starlark.Iterable)))
-	if len(samples) == 0 {
-		return nil, errors.New("argument samples: the list is empty")
-	}
-	return samples, nil
+	try.FailIf(len(samples) == 0, "argument samples: the list is empty")
+	return samples
 }
 
 func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
-	samples := try.To(samplesOf(c))
+	samples := samplesOf(c)
 	parts := [][]starlark.Value{samples}
 	if _, pair := samples[0].(starlark.Tuple); pair {
 		parts = try.To(columns(samples))
@@ -194,7 +185,7 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 			Sig: "collate(samples: iterable) -> any",
 			Doc: "The batch of a list of samples, as data.loader makes it when samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, such as strings, stay a list.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				samples := try.To(samplesOf(c))
+				samples := samplesOf(c)
 				return collate(ctx, samples)
 			},
 		},

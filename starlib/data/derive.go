@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/random"
@@ -42,19 +43,6 @@ func (s *subset) Freeze() { freeze(s.of) }
 
 func (s *subset) sample(a *access, i int) (starlark.Value, error) { return s.of.sample(a, s.index[i]) }
 
-// labels are looked up by number, not copied.
-func (s *subset) labels() starlark.Indexable {
-	all := s.of.labels()
-	if all == nil {
-		return nil
-	}
-	list := make(starlark.Tuple, len(s.index))
-	for i, n := range s.index {
-		list[i] = all.Index(n)
-	}
-	return list
-}
-
 // tensors gathers the samples, once, if they are rows of tensors.
 func (s *subset) tensors() *tensors {
 	if of := tensorsOf(s.of); of != nil && s.rows == nil {
@@ -75,16 +63,14 @@ func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 }
 
 // integers are the elements of a one-dimensional tensor of integers, or of a list, where a tensor of one element is an integer, too.
-func integers(list starlark.Value) ([]int, error) {
+func integers(list starlark.Value) (_ []int, err error) {
+	defer try.Caught(&err)
 	t, ok := list.(*startensor.Value)
 	if !ok {
 		var out []int
 		for x := range starlark.Elements(list.(starlark.Iterable)) {
 			if s, scalar := x.(starlib.Scalar); scalar {
-				var err error
-				if x, err = s.Item(); err != nil {
-					return nil, err
-				}
+				x = try.To(s.Item())
 			}
 			n, whole := x.(starlark.Int)
 			i, fits := n.Int64()
@@ -95,9 +81,7 @@ func integers(list starlark.Value) ([]int, error) {
 		}
 		return out, nil
 	}
-	if t.Tensor().Dim() != 1 || !t.Tensor().DType().IsInt() {
-		return nil, fmt.Errorf("want a list or a one-dimensional tensor of integers, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
-	}
+	try.FailIf(t.Tensor().Dim() != 1 || !t.Tensor().DType().IsInt(), "want a list or a one-dimensional tensor of integers, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
 	wide, err := tensor.Cast(t.Tensor().Detach(), dtype.Int64)
 	if err == nil {
 		wide, err = tensor.Contiguous(wide)
@@ -112,9 +96,7 @@ func integers(list starlark.Value) ([]int, error) {
 func subsetOf(c *starlib.Call) (starlark.Value, error) {
 	ds := c.Arg("ds").(*Dataset)
 	index, err := integers(c.Arg("indices"))
-	if err != nil {
-		return nil, fmt.Errorf("indices: %w", err)
-	}
+	try.FailIf(err != nil, "indices: %w", err)
 	for i, n := range index {
 		if n < 0 {
 			index[i] += ds.Len()
@@ -160,20 +142,6 @@ func (ch *chain) Freeze() {
 	for _, p := range ch.parts {
 		freeze(p)
 	}
-}
-
-func (ch *chain) labels() starlark.Indexable {
-	var all starlark.Tuple
-	for _, p := range ch.parts {
-		some := p.labels()
-		if some == nil {
-			return nil
-		}
-		for i := range some.Len() {
-			all = append(all, some.Index(i))
-		}
-	}
-	return all
 }
 
 // concat is data.concat. Rows of tensors become rows of one tensor.
@@ -252,9 +220,6 @@ func (m *mapped) sample(a *access, i int) (starlark.Value, error) {
 	return starlark.Call(m.thread, m.fn, args, nil)
 }
 
-// labels are unknown before the function has made them.
-func (m *mapped) labels() starlark.Indexable { return nil }
-
 // cached keeps each sample once it has been taken.
 type cached struct {
 	of   items
@@ -274,8 +239,6 @@ func (k *cached) sample(a *access, i int) (starlark.Value, error) {
 	}
 	return k.kept[i], nil
 }
-
-func (k *cached) labels() starlark.Indexable { return k.of.labels() }
 
 // changes reports whether samples differ between epochs.
 func changes(it items) bool {

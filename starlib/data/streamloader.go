@@ -45,23 +45,20 @@ type pass struct {
 }
 
 // newPass begins an epoch at a position.
-func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
+func (l *Loader) newPass(epoch int, at streamPosition) (_ *pass, err error) {
+	defer try.Caught(&err)
 	s := l.stream
 	order := upTo(len(s.names))
 	if l.shuffle {
-		mixed, err := random.New(l.ctx, l.seed, random.LoaderOrder, uint64(epoch)).Permutation(len(order))
-		if err != nil {
-			return nil, err
-		}
+		mixed := try.To(random.New(l.ctx, l.seed, random.LoaderOrder, uint64(epoch)).Permutation(len(order)))
 		order = plainInts(mixed)
 	}
 	p := &pass{l: l, epoch: epoch, pos: at, total: -1, block: -1, seen: at.next.number, after: at.next}
 	p.pos.waiting = nil
 	if len(at.waiting) > 0 {
 		var err error
-		if p.buffer, err = s.fetch(order, at.waiting); err != nil {
-			return nil, fmt.Errorf("the samples that waited to be shuffled: %w", err)
-		}
+		p.buffer, err = s.fetch(order, at.waiting)
+		try.FailIf(err != nil, "the samples that waited to be shuffled: %w", err)
 		for i := range p.buffer {
 			p.held += p.buffer[i].bytes()
 		}
@@ -72,7 +69,8 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 
 // fetch rereads records that a checkpoint names, with those between them: in a compressed file and in a file of columns
 // there is no other way, and in the others they are close to each other.
-func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
+func (s *Stream) fetch(order []int, marks []mark) (_ []record, err error) {
+	defer try.Caught(&err)
 	sorted := upTo(len(marks))
 	slices.SortFunc(sorted, func(a, b int) int { return marks[a].compare(marks[b]) })
 	out := make([]record, len(marks))
@@ -80,9 +78,7 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 	defer r.stop()
 	for len(sorted) > 0 {
 		c, ok := r.take()
-		if !ok {
-			return nil, errors.New("the files end before them: they have changed since the checkpoint")
-		}
+		try.FailIf(!ok, "the files end before them: they have changed since the checkpoint")
 		if c.err != nil {
 			return nil, c.err
 		}
@@ -92,9 +88,7 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 				sorted = sorted[1:]
 			}
 		}
-		if len(sorted) > 0 && marks[sorted[0]].compare(c.next) < 0 {
-			return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
-		}
+		try.FailIf(len(sorted) > 0 && marks[sorted[0]].compare(c.next) < 0, "they are not where they were: the files have changed since the checkpoint")
 	}
 	return out, nil
 }
