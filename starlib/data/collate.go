@@ -110,12 +110,12 @@ func tensorList(samples []starlark.Value) ([]*tensor.Tensor, error) {
 
 // padded joins sequences, whose first dimensions differ, into one tensor of the longest length: (N, L, ...), or (L,
 // N, ...) if time comes first. lengths are the sequences' own.
-func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, timeFirst bool) (out *tensor.Tensor, lengths []int64, err error) {
+func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, timeFirst bool) (out *tensor.Tensor, lengths []int64) {
 	longest := 0
 	for i, t := range list {
 		try.FailIf(t.Dim() == 0, "sequence %d has no dimensions", i)
 		if t.DType() != list[0].DType() || !sameRow(t, list[0]) {
-			return nil, nil, fmt.Errorf("sequences 0 and %d are %s of shape %s and %s of shape %s: they may differ only in their first dimension",
+			try.Fail("sequences 0 and %d are %s of shape %s and %s of shape %s: they may differ only in their first dimension",
 				i, list[0].DType(), startensor.Shape(list[0]), t.DType(), startensor.Shape(t))
 		}
 		longest = max(longest, t.Shape()[0])
@@ -124,23 +124,13 @@ func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, tim
 	shape := append([]int{len(list), longest}, list[0].Shape()[1:]...)
 	out = try.To(tensor.Full(ctx, shape, value, list[0].DType()))
 	for i, t := range list {
-		row, err := tensor.Select(out, 0, i)
-		if err == nil {
-			row, err = tensor.Narrow(row, 0, 0, t.Shape()[0])
-		}
-		if err == nil {
-			err = tensor.CopyInto(row, t.Detach())
-		}
-		if err != nil {
-			return nil, nil, err
-		}
+		row := try.To(tensor.Narrow(try.To(tensor.Select(out, 0, i)), 0, 0, t.Shape()[0]))
+		try.Ok(tensor.CopyInto(row, t.Detach()))
 	}
 	if timeFirst {
-		if out, err = tensor.Transpose(out, 0, 1); err == nil {
-			out, err = tensor.Contiguous(out)
-		}
+		out = try.To(tensor.Contiguous(try.To(tensor.Transpose(out, 0, 1))))
 	}
-	return out, lengths, err
+	return out, lengths
 }
 
 // paddingValue is the padding, as a number of any type.
@@ -168,7 +158,7 @@ func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 		parts = try.To(columns(samples))
 	}
 	list := try.To(tensorList(parts[0]))
-	x, lengths := try.To2(padded(ctx, list, paddingValue(c), false))
+	x, lengths := padded(ctx, list, paddingValue(c), false)
 	n := try.To(tensor.FromBytes(ctx, bytesOf(lengths), []int{len(lengths)}, dtype.Int64))
 	out := starlark.Tuple{(*startensor.Value)(x)}
 	for _, part := range parts[1:] {
@@ -202,8 +192,8 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 				if len(list) == 0 {
 					return nil, errors.New("argument sequences: the list is empty")
 				}
-				t, _, err := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
-				return startensor.Result(t, err)
+				t, _ := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
+				return (*startensor.Value)(t), nil
 			},
 		},
 	}

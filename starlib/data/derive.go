@@ -82,14 +82,7 @@ func integers(list starlark.Value) (_ []int, err error) {
 		return out, nil
 	}
 	try.FailIf(t.Tensor().Dim() != 1 || !t.Tensor().DType().IsInt(), "want a list or a one-dimensional tensor of integers, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
-	wide, err := tensor.Cast(t.Tensor().Detach(), dtype.Int64)
-	if err == nil {
-		wide, err = tensor.Contiguous(wide)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return plainInts(wide), nil
+	return plainInts(try.To(tensor.Contiguous(try.To(tensor.Cast(t.Tensor().Detach(), dtype.Int64))))), nil
 }
 
 // subsetOf is data.subset.
@@ -179,12 +172,11 @@ func concat(c *starlib.Call) (starlark.Value, error) {
 			}
 		}
 	}
-	joined := &tensors{}
-	var err error
-	if joined.x, err = tensor.Cat(xs, 0); err == nil && ys != nil {
-		joined.y, err = tensor.Cat(ys, 0)
+	joined := &tensors{x: try.To(tensor.Cat(xs, 0))}
+	if ys != nil {
+		joined.y = try.To(tensor.Cat(ys, 0))
 	}
-	return &Dataset{joined.items(), c.Thread}, err
+	return &Dataset{joined.items(), c.Thread}, nil
 }
 
 func sameRow(a, b *tensor.Tensor) bool {

@@ -111,22 +111,17 @@ func (it *loop) Next(p *starlark.Value) bool {
 }
 
 func (it *loop) batch() (v starlark.Value, err error) {
+	defer try.Caught(&err)
 	l := it.l
 	if l.asked.OnBatch != nil {
-		if err := l.asked.OnBatch(); err != nil {
-			return nil, err
-		}
+		try.Ok(l.asked.OnBatch())
 	}
-	if it.source == nil {
-		if l.stream != nil {
-			it.source, err = l.newPass(it.epoch, it.from)
-		} else {
-			it.source, err = l.newOrder(it.epoch)
-		}
-		if err != nil {
-			it.source = nil
-			return nil, err
-		}
+	switch {
+	case it.source != nil:
+	case l.stream != nil:
+		it.source = try.To(l.newPass(it.epoch, it.from))
+	default:
+		it.source = try.To(l.newOrder(it.epoch))
 	}
 	i := it.next
 	if v, err = it.source.batch(i); v == nil || err != nil {
