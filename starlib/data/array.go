@@ -42,18 +42,15 @@ func (a *array) String() string {
 }
 
 // bytes is the size of the elements; an error if no memory could hold them.
-func (a *array) bytes() (int, error) {
-	if len(a.shape) > tensor.MaxDims {
-		return 0, fmt.Errorf("%d dimensions, more than %d", len(a.shape), tensor.MaxDims)
-	}
+func (a *array) bytes() (_ int, err error) {
+	defer try.Caught(&err)
+	try.FailIf(len(a.shape) > tensor.MaxDims, "%d dimensions, more than %d", len(a.shape), tensor.MaxDims)
 	n := uint64(a.kind.size)
 	if slices.Contains(a.shape, 0) {
 		n = 0
 	}
 	for _, size := range a.shape {
-		if size < 0 {
-			return 0, fmt.Errorf("a size of %d", size)
-		}
+		try.FailIf(size < 0, "a size of %d", size)
 		high, low := bits.Mul64(n, uint64(size))
 		if high != 0 || low > math.MaxInt64/8 { // a widened element has up to 8 bytes
 			return 0, fmt.Errorf("%s: too many elements for any memory", a)
@@ -148,11 +145,9 @@ func one(parse func(content []byte) (*array, error)) func(ctx *tensor.Context, c
 }
 
 // fill takes the elements from what follows the header at byte at, which must be nothing else.
-func (a *array) fill(content []byte, at int) error {
-	size, err := a.bytes()
-	if err != nil {
-		return err
-	}
+func (a *array) fill(content []byte, at int) (err error) {
+	defer try.Caught(&err)
+	size := try.To(a.bytes())
 	switch rest := len(content) - at; {
 	case rest < size:
 		return fmt.Errorf("truncated: %s takes %d bytes from byte %d on, there are %d", a, size, at, rest)
@@ -166,20 +161,15 @@ func (a *array) fill(content []byte, at int) error {
 // parseIDX reads the format of MNIST's files: two zero bytes, the type, the number
 // of dimensions, the sizes, the elements; all big-endian.
 // http://yann.lecun.com/exdb/mnist/ (section "the IDX file format")
-func parseIDX(content []byte) (*array, error) {
-	if len(content) < 4 || content[0] != 0 || content[1] != 0 {
-		return nil, fmt.Errorf("byte 0: not an idx file, which begins with two zero bytes, a type and a number of dimensions")
-	}
+func parseIDX(content []byte) (_ *array, err error) {
+	defer try.Caught(&err)
+	try.FailIf(len(content) < 4 || content[0] != 0 || content[1] != 0, "byte 0: not an idx file, which begins with two zero bytes, a type and a number of dimensions")
 	code, ok := map[byte]string{8: "u1", 9: "i1", 11: "i2", 12: "i4", 13: "f4", 14: "f8"}[content[2]]
-	if !ok {
-		return nil, fmt.Errorf("byte 2: unknown type 0x%02x", content[2])
-	}
+	try.FailIf(!ok, "byte 2: unknown type 0x%02x", content[2])
 	a := &array{kind: elements[code], swapped: true}
 	at := 4
 	for range content[3] {
-		if at+4 > len(content) {
-			return nil, fmt.Errorf("truncated at byte %d, within the sizes of %d dimensions", len(content), content[3])
-		}
+		try.FailIf(at+4 > len(content), "truncated at byte %d, within the sizes of %d dimensions", len(content), content[3])
 		a.shape = append(a.shape, int(binary.BigEndian.Uint32(content[at:])))
 		at += 4
 	}

@@ -54,7 +54,8 @@ func collate(ctx *tensor.Context, samples []starlark.Value) (_ starlark.Value, e
 	return starlark.NewList(slices.Clone(samples)), nil
 }
 
-func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.Value) (starlark.Value, error) {
+func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	out := starlark.NewDict(first.Len())
 	for _, key := range first.Keys() {
 		part := make([]starlark.Value, len(samples))
@@ -70,12 +71,8 @@ func collateDicts(ctx *tensor.Context, first *starlark.Dict, samples []starlark.
 			part[i] = v
 		}
 		v, err := collate(ctx, part)
-		if err != nil {
-			return nil, fmt.Errorf("item %s: %w", key, err)
-		}
-		if err := out.SetKey(key, v); err != nil {
-			return nil, err
-		}
+		try.FailIf(err != nil, "item %s: %w", key, err)
+		try.Ok(out.SetKey(key, v))
 	}
 	return out, nil
 }
@@ -110,41 +107,27 @@ func tensorList(samples []starlark.Value) ([]*tensor.Tensor, error) {
 
 // padded joins sequences, whose first dimensions differ, into one tensor of the longest length: (N, L, ...), or (L,
 // N, ...) if time comes first. lengths are the sequences' own.
-func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, timeFirst bool) (out *tensor.Tensor, lengths []int64, err error) {
+func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, timeFirst bool) (out *tensor.Tensor, lengths []int64) {
 	longest := 0
 	for i, t := range list {
-		if t.Dim() == 0 {
-			return nil, nil, fmt.Errorf("sequence %d has no dimensions", i)
-		}
+		try.FailIf(t.Dim() == 0, "sequence %d has no dimensions", i)
 		if t.DType() != list[0].DType() || !sameRow(t, list[0]) {
-			return nil, nil, fmt.Errorf("sequences 0 and %d are %s of shape %s and %s of shape %s: they may differ only in their first dimension",
+			try.Fail("sequences 0 and %d are %s of shape %s and %s of shape %s: they may differ only in their first dimension",
 				i, list[0].DType(), startensor.Shape(list[0]), t.DType(), startensor.Shape(t))
 		}
 		longest = max(longest, t.Shape()[0])
 		lengths = append(lengths, int64(t.Shape()[0]))
 	}
 	shape := append([]int{len(list), longest}, list[0].Shape()[1:]...)
-	if out, err = tensor.Full(ctx, shape, value, list[0].DType()); err != nil {
-		return nil, nil, err
-	}
+	out = try.To(tensor.Full(ctx, shape, value, list[0].DType()))
 	for i, t := range list {
-		row, err := tensor.Select(out, 0, i)
-		if err == nil {
-			row, err = tensor.Narrow(row, 0, 0, t.Shape()[0])
-		}
-		if err == nil {
-			err = tensor.CopyInto(row, t.Detach())
-		}
-		if err != nil {
-			return nil, nil, err
-		}
+		row := try.To(tensor.Narrow(try.To(tensor.Select(out, 0, i)), 0, 0, t.Shape()[0]))
+		try.Ok(tensor.CopyInto(row, t.Detach()))
 	}
 	if timeFirst {
-		if out, err = tensor.Transpose(out, 0, 1); err == nil {
-			out, err = tensor.Contiguous(out)
-		}
+		out = try.To(tensor.Contiguous(try.To(tensor.Transpose(out, 0, 1))))
 	}
-	return out, lengths, err
+	return out, lengths
 }
 
 // paddingValue is the padding, as a number of any type.
@@ -159,20 +142,20 @@ func paddingValue(c *starlib.Call) tensor.Scalar {
 }
 
 // samplesOf reads the argument samples.
-func samplesOf(c *starlib.Call) ([]starlark.Value, error) {
+func samplesOf(c *starlib.Call) []starlark.Value {
 	samples := slices.Collect(starlark.Elements(c.Arg("samples").(starlark.Iterable)))
 	try.FailIf(len(samples) == 0, "argument samples: the list is empty")
-	return samples, nil
+	return samples
 }
 
 func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
-	samples := try.To(samplesOf(c))
+	samples := samplesOf(c)
 	parts := [][]starlark.Value{samples}
 	if _, pair := samples[0].(starlark.Tuple); pair {
 		parts = try.To(columns(samples))
 	}
 	list := try.To(tensorList(parts[0]))
-	x, lengths := try.To2(padded(ctx, list, paddingValue(c), false))
+	x, lengths := padded(ctx, list, paddingValue(c), false)
 	n := try.To(tensor.FromBytes(ctx, bytesOf(lengths), []int{len(lengths)}, dtype.Int64))
 	out := starlark.Tuple{(*startensor.Value)(x)}
 	for _, part := range parts[1:] {
@@ -189,7 +172,7 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 			Sig: "collate(samples: iterable) -> any",
 			Doc: "The batch of a list of samples, as data.loader makes it when samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, such as strings, stay a list.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				samples := try.To(samplesOf(c))
+				samples := samplesOf(c)
 				return collate(ctx, samples)
 			},
 		},
@@ -204,8 +187,8 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				list := try.To(startensor.List(c.Arg("sequences")))
 				try.FailIf(len(list) == 0, "argument sequences: the list is empty")
-				t, _, err := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
-				return startensor.Result(t, err)
+				t, _ := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
+				return (*startensor.Value)(t), nil
 			},
 		},
 	}

@@ -11,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib/data/table"
 )
 
@@ -117,7 +118,8 @@ func isHeader(record []string) bool {
 	return true
 }
 
-func labelColumn(label starlark.Value, first []string) (int, error) {
+func labelColumn(label starlark.Value, first []string) (_ int, err error) {
+	defer try.Caught(&err)
 	width := len(first)
 	switch label := label.(type) {
 	case starlark.String:
@@ -128,18 +130,14 @@ func labelColumn(label starlark.Value, first []string) (int, error) {
 		if at := slices.Index(names, string(label)); at >= 0 && isHeader(first) {
 			return at, nil
 		}
-		if !isHeader(first) {
-			return 0, fmt.Errorf("label = %s, but the file has no names of columns in its first line", label)
-		}
+		try.FailIf(!isHeader(first), "label = %s, but the file has no names of columns in its first line", label)
 		return 0, table.NoColumn(string(label), names)
 	case starlark.Int:
 		at, ok := label.Int64()
 		if ok && at < 0 {
 			at += int64(width)
 		}
-		if !ok || at < 0 || at >= int64(width) {
-			return 0, fmt.Errorf("label = %d, but there are %d columns: valid are %d to %d", label, width, -width, width-1)
-		}
+		try.FailIf(!ok || at < 0 || at >= int64(width), "label = %d, but there are %d columns: valid are %d to %d", label, width, -width, width-1)
 		return int(at), nil
 	}
 	return -1, nil

@@ -4,7 +4,6 @@ package data
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -53,8 +52,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Sig: "bytes(path: string) -> bytes",
 				Doc: "The bytes of a file (decompressed, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of them.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					b, err := readAll(r.Files, c.String("path"))
-					return starlark.Bytes(textOf(b)), err
+					return starlark.Bytes(textOf(try.To(readAll(r.Files, c.String("path"))))), nil
 				},
 			},
 			{
@@ -90,15 +88,14 @@ func reader(sig, doc string, read func(path string) (starlark.Value, error)) *st
 
 func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	path := c.String("path")
-	delimiter := try.To(delimiterOf(c))
+	delimiter := delimiterOf(c)
 	if delimiter == 0 && formatOf(path) == "tsv" {
 		delimiter = '\t'
 	}
 	if !c.IsNone("columns") || !c.IsNone("categories") || !c.IsNone("missing") {
-		f := try.To(featuresOf(c))
-		if _, byNumber := c.Arg("label").(starlark.Int); byNumber {
-			return nil, errors.New("label: with columns, categories or missing, want the name of a column")
-		}
+		f := featuresOf(c)
+		_, byNumber := c.Arg("label").(starlark.Int)
+		try.FailIf(byNumber, "label: with columns, categories or missing, want the name of a column")
 		t := try.To(readTable(r.Files, ctx, c.Thread, path, "csv", table.Options{Delimiter: delimiter}))
 		return t.dataset(f)
 	}
@@ -131,9 +128,8 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
 	case Group:
-		if rank, size = g.Rank(), g.Size(); rank < 0 {
-			return nil, fmt.Errorf("this rank is not a member of the group")
-		}
+		rank, size = g.Rank(), g.Size()
+		try.FailIf(rank < 0, "this rank is not a member of the group")
 	default:
 		return nil, fmt.Errorf("argument group: want a group of ranks, got %s", g.Type())
 	}
@@ -154,9 +150,8 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 		return l, nil
 	}
 	ds := c.Arg("ds").(*Dataset)
-	if l.ds, l.prefetch = ds, c.Int("prefetch"); l.prefetch < 0 || l.prefetch > 1000 {
-		return nil, fmt.Errorf("prefetch = %d: want from 0 to 1000 batches", l.prefetch)
-	}
+	l.ds, l.prefetch = ds, c.Int("prefetch")
+	try.FailIf(l.prefetch < 0 || l.prefetch > 1000, "prefetch = %d: want from 0 to 1000 batches", l.prefetch)
 	samples := ds.Len()
 	if s, ok := c.Arg("sampler").(*sampler); ok {
 		try.FailIf(l.shuffle, "a sampler decides the order of the samples: it replaces shuffle = True")

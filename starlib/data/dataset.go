@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/lang"
 	startensor "drun/starlib/tensor"
@@ -22,8 +23,6 @@ type items interface {
 	Len() int
 	// sample is one item as a recipe sees it: x, or (x, y).
 	sample(a *access, i int) (starlark.Value, error)
-	// labels are the y of all samples; nil if the samples must be computed to know them.
-	labels() starlark.Indexable
 }
 
 // access is what a sample may depend on besides its number.
@@ -252,12 +251,10 @@ func newSamples(thread *starlark.Thread, x, y starlark.Value) (*Dataset, error) 
 		v.y = y.(starlark.Indexable)
 	}
 	for name, list := range map[string]starlark.Indexable{"x": v.x, "y": v.y} {
-		if list != nil && list.Len() < 0 {
-			return nil, fmt.Errorf("%s has no dimension to take samples from: want a shape of (samples, ...)", name)
-		}
+		try.FailIf(list != nil && list.Len() < 0, "%s has no dimension to take samples from: want a shape of (samples, ...)", name)
 	}
 	if v.y != nil && v.x.Len() != v.y.Len() {
-		return nil, fmt.Errorf("x and y differ in the number of samples: %d and %d", v.x.Len(), v.y.Len())
+		try.Fail("x and y differ in the number of samples: %d and %d", v.x.Len(), v.y.Len())
 	}
 	return &Dataset{v, thread}, nil
 }
@@ -283,4 +280,21 @@ func (v *values) sample(_ *access, i int) (starlark.Value, error) {
 	return starlark.Tuple{v.x.Index(i), v.y.Index(i)}, nil
 }
 
-func (v *values) labels() starlark.Indexable { return v.y }
+// labelOf is the y of a sample; nil if there is none, or the sample must be computed to know it.
+func labelOf(it items, i int) starlark.Value {
+	switch it := it.(type) {
+	case *values:
+		if it.y != nil {
+			return it.y.Index(i)
+		}
+	case *images:
+		return it.y[i]
+	case *subset:
+		return labelOf(it.of, it.index[i])
+	case *chain:
+		return labelOf(it.at(i))
+	case *cached:
+		return labelOf(it.of, i)
+	}
+	return nil
+}

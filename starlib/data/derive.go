@@ -43,19 +43,6 @@ func (s *subset) Freeze() { freeze(s.of) }
 
 func (s *subset) sample(a *access, i int) (starlark.Value, error) { return s.of.sample(a, s.index[i]) }
 
-// labels are looked up by number, not copied.
-func (s *subset) labels() starlark.Indexable {
-	all := s.of.labels()
-	if all == nil {
-		return nil
-	}
-	list := make(starlark.Tuple, len(s.index))
-	for i, n := range s.index {
-		list[i] = all.Index(n)
-	}
-	return list
-}
-
 // tensors gathers the samples, once, if they are rows of tensors.
 func (s *subset) tensors() *tensors {
 	if of := tensorsOf(s.of); of != nil && s.rows == nil {
@@ -76,16 +63,14 @@ func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 }
 
 // integers are the elements of a one-dimensional tensor of integers, or of a list, where a tensor of one element is an integer, too.
-func integers(list starlark.Value) ([]int, error) {
+func integers(list starlark.Value) (_ []int, err error) {
+	defer try.Caught(&err)
 	t, ok := list.(*startensor.Value)
 	if !ok {
 		var out []int
 		for x := range starlark.Elements(list.(starlark.Iterable)) {
 			if s, scalar := x.(starlib.Scalar); scalar {
-				var err error
-				if x, err = s.Item(); err != nil {
-					return nil, err
-				}
+				x = try.To(s.Item())
 			}
 			n, whole := x.(starlark.Int)
 			i, fits := n.Int64()
@@ -96,17 +81,8 @@ func integers(list starlark.Value) ([]int, error) {
 		}
 		return out, nil
 	}
-	if t.Tensor().Dim() != 1 || !t.Tensor().DType().IsInt() {
-		return nil, fmt.Errorf("want a list or a one-dimensional tensor of integers, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
-	}
-	wide, err := tensor.Cast(t.Tensor().Detach(), dtype.Int64)
-	if err == nil {
-		wide, err = tensor.Contiguous(wide)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return plainInts(wide), nil
+	try.FailIf(t.Tensor().Dim() != 1 || !t.Tensor().DType().IsInt(), "want a list or a one-dimensional tensor of integers, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
+	return plainInts(try.To(tensor.Contiguous(try.To(tensor.Cast(t.Tensor().Detach(), dtype.Int64))))), nil
 }
 
 // subsetOf is data.subset.
@@ -161,20 +137,6 @@ func (ch *chain) Freeze() {
 	}
 }
 
-func (ch *chain) labels() starlark.Indexable {
-	var all starlark.Tuple
-	for _, p := range ch.parts {
-		some := p.labels()
-		if some == nil {
-			return nil
-		}
-		for i := range some.Len() {
-			all = append(all, some.Index(i))
-		}
-	}
-	return all
-}
-
 // concat is data.concat. Rows of tensors become rows of one tensor.
 func concat(c *starlib.Call) (starlark.Value, error) {
 	var ch chain
@@ -210,12 +172,11 @@ func concat(c *starlib.Call) (starlark.Value, error) {
 			}
 		}
 	}
-	joined := &tensors{}
-	var err error
-	if joined.x, err = tensor.Cat(xs, 0); err == nil && ys != nil {
-		joined.y, err = tensor.Cat(ys, 0)
+	joined := &tensors{x: try.To(tensor.Cat(xs, 0))}
+	if ys != nil {
+		joined.y = try.To(tensor.Cat(ys, 0))
 	}
-	return &Dataset{joined.items(), c.Thread}, err
+	return &Dataset{joined.items(), c.Thread}, nil
 }
 
 func sameRow(a, b *tensor.Tensor) bool {
@@ -251,9 +212,6 @@ func (m *mapped) sample(a *access, i int) (starlark.Value, error) {
 	return starlark.Call(m.thread, m.fn, args, nil)
 }
 
-// labels are unknown before the function has made them.
-func (m *mapped) labels() starlark.Indexable { return nil }
-
 // cached keeps each sample once it has been taken.
 type cached struct {
 	of   items
@@ -273,8 +231,6 @@ func (k *cached) sample(a *access, i int) (starlark.Value, error) {
 	}
 	return k.kept[i], nil
 }
-
-func (k *cached) labels() starlark.Indexable { return k.of.labels() }
 
 // changes reports whether samples differ between epochs.
 func changes(it items) bool {

@@ -189,12 +189,10 @@ func shown(v any) any {
 }
 
 // archive lists the files of a tar file.
-func (d *Description) archive(files *starlib.Files, name string) error {
+func (d *Description) archive(files *starlib.Files, name string) (err error) {
+	defer try.Caught(&err)
 	d.Format = "tar"
-	in, _, closer, err := open(files, name)
-	if err != nil {
-		return err
-	}
+	in, _, closer := try.To3(open(files, name))
 	defer closer.Close()
 	var n int64
 	for archive := tar.NewReader(in); ; {
@@ -203,9 +201,7 @@ func (d *Description) archive(files *starlib.Files, name string) error {
 			d.Rows = &n
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("%s: after %d files: the tar data is corrupt or truncated: %w", name, n, err)
-		}
+		try.FailIf(err != nil, "%s: after %d files: the tar data is corrupt or truncated: %w", name, n, err)
 		if n++; n <= firstRows {
 			d.First = append(d.First, []any{shorten(h.Name), h.Size})
 		}
@@ -213,11 +209,9 @@ func (d *Description) archive(files *starlib.Files, name string) error {
 }
 
 // text counts the lines of a text file; any other file has no rows.
-func (d *Description) text(files *starlib.Files, name string) error {
-	in, _, closer, err := open(files, name)
-	if err != nil {
-		return err
-	}
+func (d *Description) text(files *starlib.Files, name string) (err error) {
+	defer try.Caught(&err)
+	in, _, closer := try.To3(open(files, name))
 	defer closer.Close()
 	var n int64
 	notText := errors.New("")
@@ -235,9 +229,7 @@ func (d *Description) text(files *starlib.Files, name string) error {
 		d.Format, d.First = "bytes", []any{}
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
+	try.FailIf(err != nil, "%s: %w", name, err)
 	d.Rows = &n
 	return nil
 }

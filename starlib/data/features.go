@@ -72,26 +72,25 @@ func codes(c *table.Column, list []string) ([]int64, error) {
 	return out, nil
 }
 
-func stringsOf(v starlark.Value, what string) ([]string, error) {
+// stringsOf are the elements of a list of strings, which a message calls what.
+func stringsOf(v starlark.Value, what string) []string {
 	list := []string{}
 	it, ok := v.(starlark.Iterable)
-	if !ok {
-		return nil, fmt.Errorf("%s: want a list of strings, got %s", what, v.Type())
-	}
+	try.FailIf(!ok, "%s: want a list of strings, got %s", what, v.Type())
 	for x := range starlark.Elements(it) {
 		s, ok := starlark.AsString(x)
 		if !ok {
-			return nil, fmt.Errorf("%s: want a list of strings, but element %d is a %s", what, len(list), x.Type())
+			try.Fail("%s: want a list of strings, but element %d is a %s", what, len(list), x.Type())
 		}
 		list = append(list, s)
 	}
-	return list, nil
+	return list
 }
 
 // stringsIn returns the strings of an argument; nil if it is None.
-func stringsIn(c *starlib.Call, name string) ([]string, error) {
+func stringsIn(c *starlib.Call, name string) []string {
 	if c.IsNone(name) {
-		return nil, nil
+		return nil
 	}
 	return stringsOf(c.Arg(name), name)
 }
@@ -114,66 +113,50 @@ type features struct {
 	each       map[string]starlark.Value // the same for columns by name, or the category of missing cells
 }
 
-func featuresOf(c *starlib.Call) (f features, err error) {
-	f = features{categories: map[string][]string{}, missing: c.Arg("missing")}
+func featuresOf(c *starlib.Call) features {
+	f := features{categories: map[string][]string{}, missing: c.Arg("missing")}
 	if s, ok := starlark.AsString(c.Arg("label")); ok {
 		f.label = s
 	}
-	if f.columns, err = stringsIn(c, "columns"); err != nil {
-		return f, err
-	}
+	f.columns = stringsIn(c, "columns")
 	switch list := c.Arg("categories").(type) {
 	case *starlark.Dict:
 		for _, item := range list.Items() {
 			name, ok := starlark.AsString(item[0])
-			if !ok {
-				return f, fmt.Errorf("categories: want the names of columns, got %s", item[0].Type())
-			}
-			if f.categories[name], err = stringsOf(item[1], "categories of "+strconv.Quote(name)); err != nil {
-				return f, err
-			}
+			try.FailIf(!ok, "categories: want the names of columns, got %s", item[0].Type())
+			f.categories[name] = stringsOf(item[1], "categories of "+strconv.Quote(name))
 		}
 	case starlark.NoneType:
 	default:
-		names, err := stringsOf(list, "categories")
-		if err != nil {
-			return f, err
-		}
-		for _, name := range names {
+		for _, name := range stringsOf(list, "categories") {
 			f.categories[name] = nil
 		}
 	}
 	d, byColumn := f.missing.(*starlark.Dict)
 	if !byColumn {
-		return f, fillable("missing", f.missing, false)
+		fillable("missing", f.missing, false)
+		return f
 	}
 	f.missing, f.each = starlark.None, map[string]starlark.Value{}
 	for _, item := range d.Items() {
 		name, ok := starlark.AsString(item[0])
-		if !ok {
-			return f, fmt.Errorf("missing: want the names of columns, got %s", item[0].Type())
-		}
+		try.FailIf(!ok, "missing: want the names of columns, got %s", item[0].Type())
 		_, category := f.categories[name]
-		if err := fillable(fmt.Sprintf("missing[%q]", shorten(name)), item[1], category); err != nil {
-			return f, err
-		}
+		fillable(fmt.Sprintf("missing[%q]", shorten(name)), item[1], category)
 		f.each[name] = item[1]
 	}
-	return f, nil
+	return f
 }
 
 // fillable checks a value that says what happens to missing cells; those of a category may get any text.
-func fillable(what string, v starlark.Value, category bool) error {
+func fillable(what string, v starlark.Value, category bool) {
 	switch v := v.(type) {
 	case starlark.String:
-		if v != "mean" && v != "drop" && !category {
-			return fmt.Errorf("%s = %s: want a number, \"mean\" or \"drop\"", what, v)
-		}
+		try.FailIf(v != "mean" && v != "drop" && !category, "%s = %s: want a number, \"mean\" or \"drop\"", what, v)
 	case starlark.Int, starlark.Float, starlark.NoneType:
 	default:
-		return fmt.Errorf("%s: want a number, \"mean\" or \"drop\", got %s", what, v.Type())
+		try.Fail("%s: want a number, \"mean\" or \"drop\", got %s", what, v.Type())
 	}
-	return nil
 }
 
 // missingIn says what happens to the missing cells of a column.
@@ -208,9 +191,7 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 		missing := math.NaN()
 		if s, ok := f.unknown(c.Name); ok {
 			k := slices.Index(list, s)
-			if k < 0 && f.categories[c.Name] != nil {
-				return nil, false, fmt.Errorf("column %q: missing cells are to be %q, which is not one of the %d categories", shorten(c.Name), shorten(s), len(list))
-			}
+			try.FailIf(k < 0 && f.categories[c.Name] != nil, "column %q: missing cells are to be %q, which is not one of the %d categories", shorten(c.Name), shorten(s), len(list))
 			if k < 0 {
 				k = len(list) // after those that occur in cells
 			}
@@ -232,7 +213,7 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 			example++
 		}
 		if c.Kind == table.Text {
-			return nil, false, fmt.Errorf("column %q holds text (row %d is %q): name it in categories, or leave it out of columns", shorten(c.Name), example, shorten(c.Texts[example]))
+			try.Fail("column %q holds text (row %d is %q): name it in categories, or leave it out of columns", shorten(c.Name), example, shorten(c.Texts[example]))
 		}
 		return nil, false, fmt.Errorf("column %q holds lists or objects: leave it out of columns", shorten(c.Name))
 	}
@@ -264,9 +245,7 @@ func (t *Table) samples(f features) (_ *Dataset, err error) {
 	}
 	for what, named := range map[string][]string{"categories": slices.Collect(maps.Keys(f.categories)), "missing": slices.Collect(maps.Keys(f.each))} {
 		for _, name := range named {
-			if !slices.Contains(names, name) {
-				return nil, fmt.Errorf("%s: column %q is neither among the columns nor the label", what, shorten(name))
-			}
+			try.FailIf(!slices.Contains(names, name), "%s: column %q is neither among the columns nor the label", what, shorten(name))
 		}
 	}
 	cells := make([][]float64, len(names))
@@ -343,9 +322,7 @@ func (f *features) fill(c *table.Column, cells []float64, drop []bool, exactly b
 		if m == "drop" {
 			return nil
 		}
-		if n == 0 {
-			return fmt.Errorf("column %q has no cells to take the mean of", shorten(c.Name))
-		}
+		try.FailIf(n == 0, "column %q has no cells to take the mean of", shorten(c.Name))
 		value = sum / float64(n)
 	case starlark.NoneType:
 		exactly = true

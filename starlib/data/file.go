@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -83,29 +84,22 @@ func packedError(format string, err error) error {
 }
 
 // readAll reads a whole file as a plain value.
-func readAll(files *starlib.Files, name string) ([]byte, error) {
-	in, size, closer, err := open(files, name)
-	if err != nil {
-		return nil, err
-	}
+func readAll(files *starlib.Files, name string) (_ []byte, err error) {
+	defer try.Caught(&err)
+	in, size, closer := try.To3(open(files, name))
 	defer closer.Close()
 	limit := int64(files.Largest)
 	if limit <= 0 {
 		limit = math.MaxInt64 - 1
 	}
-	if size > limit {
-		return nil, fmt.Errorf("%s: it has %d bytes, and one value may take at most %d; tensors may take more, such as the arrays in a .npy file", name, size, limit)
-	}
+	try.FailIf(size > limit, "%s: it has %d bytes, and one value may take at most %d; tensors may take more, such as the arrays in a .npy file", name, size, limit)
 	var content bytes.Buffer
 	if size >= 0 {
 		content.Grow(int(size) + bytes.MinRead) // large enough that reading never grows it
 	}
-	if _, err := content.ReadFrom(io.LimitReader(in, limit+1)); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if int64(content.Len()) > limit {
-		return nil, fmt.Errorf("%s: it unpacks to more than the %d bytes that one value may take; tensors may take more, such as the arrays in a .npy file", name, limit)
-	}
+	_, err = content.ReadFrom(io.LimitReader(in, limit+1))
+	try.FailIf(err != nil, "%s: %w", name, err)
+	try.FailIf(int64(content.Len()) > limit, "%s: it unpacks to more than the %d bytes that one value may take; tensors may take more, such as the arrays in a .npy file", name, limit)
 	return content.Bytes(), nil
 }
 
@@ -160,14 +154,10 @@ func parseAll[T any](ctx *tensor.Context, in io.Reader, size int64, parse func(c
 }
 
 // readText reads a file of UTF-8 text.
-func readText(files *starlib.Files, name string) (starlark.String, error) {
-	content, err := readAll(files, name)
-	if err != nil {
-		return "", err
-	}
-	if !utf8.Valid(content) {
-		return "", errors.New(name + ": not UTF-8 text; read it with data.bytes")
-	}
+func readText(files *starlib.Files, name string) (_ starlark.String, err error) {
+	defer try.Caught(&err)
+	content := try.To(readAll(files, name))
+	try.FailIf(!utf8.Valid(content), "%s: not UTF-8 text; read it with data.bytes", name)
 	return starlark.String(textOf(content)), nil
 }
 

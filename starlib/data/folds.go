@@ -1,7 +1,6 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,9 +20,7 @@ func permutation(ctx *tensor.Context, r *starlib.Rank, n int, parts ...uint64) (
 
 // split cuts the dataset in two after a shuffle by order.
 func (d *Dataset) split(order *tensor.Tensor, fraction float64) (a, b *Dataset, err error) {
-	if !(fraction >= 0 && fraction <= 1) {
-		return nil, nil, fmt.Errorf("fraction %v is not between 0 and 1", fraction)
-	}
+	try.FailIf(!(fraction >= 0 && fraction <= 1), "fraction %v is not between 0 and 1", fraction)
 	n := d.Len()
 	cut := int(math.Round(fraction * float64(n)))
 	part := func(lo, hi int) (*Dataset, error) {
@@ -62,14 +59,11 @@ func plainInts(t *tensor.Tensor) []int {
 // classes groups the samples, in that order, by label. The groups are in the order in which their labels first occur
 // in the data, which no shuffle changes.
 func (d *Dataset) classes(order []int) ([][]int, error) {
-	labels := d.labels()
-	if labels == nil {
-		return nil, errors.New("stratify needs the labels of all samples beforehand, and this dataset has none, or computes them")
-	}
 	numbers := make(map[string]int)
 	of := make([]int, d.Len())
 	for i := range of {
-		v := labels.Index(i)
+		v := labelOf(d.items, i)
+		try.FailIf(v == nil, "stratify needs the labels of all samples beforehand, and this dataset has none, or computes them")
 		if s, ok := v.(starlib.Scalar); ok {
 			var err error
 			if v, err = s.Item(); err != nil {
@@ -98,11 +92,8 @@ func (d *Dataset) classes(order []int) ([][]int, error) {
 
 // stratified cuts each class, in that order of the samples, at the fraction; the rounding error of one class carries
 // over to the next, so that the whole is cut at the fraction too.
-func (d *Dataset) stratified(order []int, fraction float64) (first, second []int, err error) {
-	groups, err := d.classes(order)
-	if err != nil {
-		return nil, nil, err
-	}
+func (d *Dataset) stratified(order []int, fraction float64) (first, second []int) {
+	groups := try.To(d.classes(order))
 	seen, taken := 0, 0
 	for _, g := range groups {
 		seen += len(g)
@@ -111,7 +102,7 @@ func (d *Dataset) stratified(order []int, fraction float64) (first, second []int
 		taken += cut
 		first, second = append(first, g[:cut]...), append(second, g[cut:]...)
 	}
-	return first, second, nil
+	return first, second
 }
 
 // pick orders the members of a subset as in the shuffle, so that classes do not come in blocks.
@@ -129,7 +120,7 @@ func splitDataset(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starla
 	fraction := c.Float("fraction")
 	if c.Bool("stratify") && fraction >= 0 && fraction <= 1 {
 		shuffled := plainInts(order)
-		a, b := try.To2(ds.stratified(shuffled, fraction))
+		a, b := ds.stratified(shuffled, fraction)
 		return starlark.Tuple{ds.subset(pick(shuffled, a)), ds.subset(pick(shuffled, b))}, nil
 	}
 	a, b, err := ds.split(order, fraction)

@@ -33,8 +33,6 @@ type images struct {
 
 func (im *images) Len() int { return len(im.names) }
 
-func (im *images) labels() starlark.Indexable { return im.y }
-
 // read decodes and transforms one picture. It may run on any thread.
 func (im *images) read(epoch, i int) (r result) {
 	r.picture, r.report, r.err = readPicture(im.files, im.names[i], im.mode)
@@ -99,16 +97,13 @@ func (t *transform) Name() string   { return t.name }
 var transformMethods = &starlib.Methods{Type: "Transform", Doc: "A transformation of pictures, for data.image_folder and data.compose. t(x, generator) applies it to a tensor: one picture of shape (C, H, W), or a batch (N, C, H, W) whose pictures draw their random numbers one after the other; uint8, or float32 from 0 to 1."}
 
 // CallInternal is t(x, generator).
-func (t *transform) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+func (t *transform) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	var x *startensor.Value
 	var generator starlark.Value = starlark.None
-	if err := starlark.UnpackArgs(t.name, args, kwargs, "x", &x, "generator?", &generator); err != nil {
-		return nil, err
-	}
+	try.Ok(starlark.UnpackArgs(t.name, args, kwargs, "x", &x, "generator?", &generator))
 	out, err := t.call(x.Tensor(), generator)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.name, err)
-	}
+	try.FailIf(err != nil, "%s: %w", t.name, err)
 	return out, nil
 }
 
@@ -117,7 +112,7 @@ func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (_ starlark
 	g, ok := generator.(*random.Generator)
 	try.FailIf(t.random && !ok, "it draws random numbers: give it a generator as second argument, such as that of data.loader's transform or data.map(..., random = True)")
 	if x.Dim() != 3 && x.Dim() != 4 || x.DType() != dtype.Uint8 && x.DType() != dtype.Float32 {
-		return nil, fmt.Errorf("want uint8 or float32 of shape (C, H, W) or (N, C, H, W), got %s of shape %s", x.DType(), startensor.Shape(x))
+		try.Fail("want uint8 or float32 of shape (C, H, W) or (N, C, H, W), got %s of shape %s", x.DType(), startensor.Shape(x))
 	}
 	plain := try.To(tensor.Contiguous(x.Detach()))
 	shape := plain.Shape()
@@ -126,7 +121,7 @@ func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (_ starlark
 		n, shape = shape[0], shape[1:]
 	}
 	if n == 0 || slices.Contains(shape, 0) {
-		return nil, fmt.Errorf("there are no pixels in shape %s", startensor.Shape(x))
+		try.Fail("there are no pixels in shape %s", startensor.Shape(x))
 	}
 	size := shape[0] * shape[1] * shape[2]
 	list := make([]*tensor.Tensor, n)
@@ -152,7 +147,7 @@ func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (_ starlark
 }
 
 // sizeOfPicture reads an int, or a pair (height, width).
-func sizeOfPicture(v starlark.Value) (height, width int, err error) {
+func sizeOfPicture(v starlark.Value) (height, width int) {
 	list := starlark.Tuple{v, v}
 	switch v := v.(type) {
 	case starlark.Tuple:
@@ -161,13 +156,10 @@ func sizeOfPicture(v starlark.Value) (height, width int, err error) {
 		list = slices.Collect(starlark.Elements(v))
 	}
 	sizes, err := startensor.Ints(list)
-	if err != nil || len(sizes) != 2 {
-		return 0, 0, fmt.Errorf("size = %s: want a number of pixels, or (height, width)", v)
-	}
-	if height, width = sizes[0], sizes[1]; height < 1 || width < 1 || height > picture.MaxPixels/width {
-		return 0, 0, fmt.Errorf("size = %s: want from 1 to %d pixels", v, picture.MaxPixels)
-	}
-	return height, width, nil
+	try.FailIf(err != nil || len(sizes) != 2, "size = %s: want a number of pixels, or (height, width)", v)
+	height, width = sizes[0], sizes[1]
+	try.FailIf(height < 1 || width < 1 || height > picture.MaxPixels/width, "size = %s: want from 1 to %d pixels", v, picture.MaxPixels)
+	return height, width
 }
 
 // resizeTo returns the size of a picture whose shorter side becomes n.
@@ -188,7 +180,7 @@ func center(p *picture.Picture, height, width int) picture.Rect {
 // halfEven is n/2, with halves rounded to even, as torchvision rounds.
 func halfEven(n int) int { return int(math.RoundToEven(float64(n) / 2)) }
 
-func floats32(v starlark.Value, what string) ([]float32, error) {
+func floats32(v starlark.Value, what string) []float32 {
 	list := []starlark.Value{v}
 	if it, ok := v.(starlark.Iterable); ok {
 		list = slices.Collect(starlark.Elements(it))
@@ -196,27 +188,21 @@ func floats32(v starlark.Value, what string) ([]float32, error) {
 	out := make([]float32, len(list))
 	for i, x := range list {
 		f, err := starlib.AsNumber(x)
-		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || what == "std" && f == 0 {
-			return nil, fmt.Errorf("%s: %s is not a number for a channel", what, x)
-		}
+		try.FailIf(err != nil || math.IsNaN(f) || math.IsInf(f, 0) || what == "std" && f == 0, "%s: %s is not a number for a channel", what, x)
 		out[i] = float32(f)
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%s: no numbers", what)
-	}
-	return out, nil
+	try.FailIf(len(out) == 0, "%s: no numbers", what)
+	return out
 }
 
 // interval reads a pair of numbers, 0 < low <= high.
-func interval(v starlark.Value, what string) (low, high float64, err error) {
+func interval(v starlark.Value, what string) (low, high float64) {
 	list, ok := v.(starlark.Tuple)
 	if ok && len(list) == 2 {
 		low, high = starlib.Number(list[0]), starlib.Number(list[1])
 	}
-	if !(low > 0 && low <= high && high < 1e6) {
-		return 0, 0, fmt.Errorf("%s = %s: want a pair (low, high) of numbers above 0", what, v)
-	}
-	return low, high, nil
+	try.FailIf(!(low > 0 && low <= high && high < 1e6), "%s = %s: want a pair (low, high) of numbers above 0", what, v)
+	return low, high
 }
 
 // between returns low (high/low)^u, using only float64 sums and products: the bits of math.Pow differ between machines.
@@ -236,15 +222,14 @@ func between(low, high, u float64) float64 {
 }
 
 func transforms(ctx *tensor.Context) []*starlib.Def {
-	def := func(sig, doc string, random bool, make func(c *starlib.Call) (func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error), error)) *starlib.Def {
+	type step = func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
+	def := func(sig, doc string, random bool, make func(c *starlib.Call) step) *starlib.Def {
 		name, _, _ := strings.Cut(sig, "(")
 		return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
-			apply := try.To(make(c))
-			return &transform{Opaque: "Transform", name: name, random: random, apply: apply, ctx: ctx}, nil
+			return &transform{Opaque: "Transform", name: name, random: random, apply: make(c), ctx: ctx}, nil
 		}}
 	}
-	type step = func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
-	flip := func(c *starlib.Call, vertical bool) (step, error) {
+	flip := func(c *starlib.Call, vertical bool) step {
 		share := c.Float("p")
 		try.FailIf(!(share >= 0 && share <= 1), "p = %v is not a probability", share)
 		return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
@@ -252,7 +237,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 				return p.Flip(vertical), nil
 			}
 			return p, nil
-		}, nil
+		}
 	}
 	whole := func(p *picture.Picture) picture.Rect {
 		return picture.Rect{Height: p.Height, Width: p.Width}
@@ -285,8 +270,8 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			},
 		},
 		def("resize(size: int | tuple | list) -> Transform", "Resamples a picture, bilinear and antialiased, as torchvision's Resize does with a Pillow image, bit for bit of uint8 (to within 1 where a picture becomes wider and flatter): to (height, width), or so that the shorter side has size pixels.", false,
-			func(c *starlib.Call) (step, error) {
-				h, w, err := sizeOfPicture(c.Arg("size"))
+			func(c *starlib.Call) step {
+				h, w := sizeOfPicture(c.Arg("size"))
 				_, shorter := c.Arg("size").(starlark.Int)
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) {
 					if shorter {
@@ -294,18 +279,18 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 						return p.Resize(h, w, whole(p))
 					}
 					return p.Resize(h, w, whole(p))
-				}, err
+				}
 			}),
 		def("center_crop(size: int | tuple | list) -> Transform", "The middle of a picture, padded with zeros if the picture is too small.", false,
-			func(c *starlib.Call) (step, error) {
-				h, w, err := sizeOfPicture(c.Arg("size"))
+			func(c *starlib.Call) step {
+				h, w := sizeOfPicture(c.Arg("size"))
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) {
 					return p.Crop(center(p, h, w))
-				}, err
+				}
 			}),
 		def("random_crop(size: int | tuple | list, padding: int = 0) -> Transform", "A part of a picture at a random position, after padding it with this many pixels of zeros on each side.", true,
-			func(c *starlib.Call) (step, error) {
-				h, w, err := sizeOfPicture(c.Arg("size"))
+			func(c *starlib.Call) step {
+				h, w := sizeOfPicture(c.Arg("size"))
 				padding := c.Int("padding")
 				try.FailIf(padding < 0 || padding > 1<<16, "padding = %d: want from 0 to %d pixels", padding, 1<<16)
 				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
@@ -315,13 +300,13 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 					}
 					top := below(g, down+1) - padding
 					return p.Crop(picture.Rect{Top: top, Left: below(g, right+1) - padding, Height: h, Width: w})
-				}, err
+				}
 			}),
 		def("random_resized_crop(size: int | tuple | list, scale: tuple = (0.08, 1.0), ratio: tuple = (0.75, 1.3333333333333333)) -> Transform", "A random part of a picture, resized to size: scale is the range of its share of the whole area, ratio the range of width / height; torchvision's RandomResizedCrop.", true,
-			func(c *starlib.Call) (step, error) {
-				h, w := try.To2(sizeOfPicture(c.Arg("size")))
-				small, large := try.To2(interval(c.Arg("scale"), "scale"))
-				narrow, wide, err := interval(c.Arg("ratio"), "ratio")
+			func(c *starlib.Call) step {
+				h, w := sizeOfPicture(c.Arg("size"))
+				small, large := interval(c.Arg("scale"), "scale")
+				narrow, wide := interval(c.Arg("ratio"), "ratio")
 				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
 					r := center(p, min(p.Height, p.Width), min(p.Height, p.Width))
 					for range 10 {
@@ -339,39 +324,38 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 						return nil, err
 					}
 					return part.Resize(h, w, whole(part))
-				}, err
+				}
 			}),
 		def("random_horizontal_flip(p: number = 0.5) -> Transform", "Mirrors left and right, with a probability of p.", true,
-			func(c *starlib.Call) (step, error) { return flip(c, false) }),
+			func(c *starlib.Call) step { return flip(c, false) }),
 		def("random_vertical_flip(p: number = 0.5) -> Transform", "Mirrors top and bottom, with a probability of p.", true,
-			func(c *starlib.Call) (step, error) { return flip(c, true) }),
+			func(c *starlib.Call) step { return flip(c, true) }),
 		def("grayscale() -> Transform", "One channel from three, with the weights of ITU-R 601-2.", false,
-			func(*starlib.Call) (step, error) {
-				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Grey() }, nil
+			func(*starlib.Call) step {
+				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Grey() }
 			}),
 		def("to_float() -> Transform", "float32 from 0 to 1 of uint8; torchvision's ToTensor.", false,
-			func(*starlib.Call) (step, error) {
-				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.ToFloat(), nil }, nil
+			func(*starlib.Call) step {
+				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.ToFloat(), nil }
 			}),
 		def("normalize(mean: number | list | tuple, std: number | list | tuple) -> Transform", "(x - mean) / std for each channel, float32; of uint8, to_float comes first by itself.", false,
-			func(c *starlib.Call) (step, error) {
-				mean := try.To(floats32(c.Arg("mean"), "mean"))
-				std, err := floats32(c.Arg("std"), "std")
-				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Normalize(mean, std) }, err
+			func(c *starlib.Call) step {
+				mean, std := floats32(c.Arg("mean"), "mean"), floats32(c.Arg("std"), "std")
+				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Normalize(mean, std) }
 			}),
 	}
 }
 
-func modeOf(c *starlib.Call) (picture.Mode, error) {
+func modeOf(c *starlib.Call) picture.Mode {
 	mode, ok := picture.Modes[c.String("mode")]
 	try.FailIf(!ok, "mode = %s: want \"RGB\", \"GRAY\", \"RGB_ALPHA\" or \"UNCHANGED\"", c.Arg("mode"))
-	return mode, nil
+	return mode
 }
 
 // imageFolder finds the pictures of a folder that has a folder for each class.
 func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	dir := c.String("path")
-	mode := try.To(modeOf(c))
+	mode := modeOf(c)
 	names := try.To(r.Files.List(dir))
 	im := &images{files: r.Files, mode: mode, ctx: ctx, seed: r.Seed}
 	im.transform, _ = c.Arg("transform").(*transform)
@@ -397,7 +381,7 @@ func pictures(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Sig: `image(path: string, mode: string = "RGB") -> Tensor`,
 			Doc: "A PNG or JPEG file as uint8, shape (channels, height, width). mode: \"RGB\", \"GRAY\", \"RGB_ALPHA\", or \"UNCHANGED\" for the channels that the file has; 16 bits per channel become 8. The pixels have the same bits on every machine.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				mode := try.To(modeOf(c))
+				mode := modeOf(c)
 				p, report := try.To2(readPicture(r.Files, c.String("path"), mode))
 				report()
 				return pictureTensor(ctx, p)

@@ -111,22 +111,17 @@ func (it *loop) Next(p *starlark.Value) bool {
 }
 
 func (it *loop) batch() (v starlark.Value, err error) {
+	defer try.Caught(&err)
 	l := it.l
 	if l.asked.OnBatch != nil {
-		if err := l.asked.OnBatch(); err != nil {
-			return nil, err
-		}
+		try.Ok(l.asked.OnBatch())
 	}
-	if it.source == nil {
-		if l.stream != nil {
-			it.source, err = l.newPass(it.epoch, it.from)
-		} else {
-			it.source, err = l.newOrder(it.epoch)
-		}
-		if err != nil {
-			it.source = nil
-			return nil, err
-		}
+	switch {
+	case it.source != nil:
+	case l.stream != nil:
+		it.source = try.To(l.newPass(it.epoch, it.from))
+	default:
+		it.source = try.To(l.newOrder(it.epoch))
 	}
 	i := it.next
 	if v, err = it.source.batch(i); v == nil || err != nil {
@@ -300,7 +295,8 @@ func (l *Loader) State() []starlib.Entry {
 
 // SetState sets the position. If an epoch now has a different number of batches, as in another world size, the loader
 // continues after the same fraction of the epoch; in a stream, after as many records as all ranks got.
-func (l *Loader) SetState(entries []starlib.Entry) error {
+func (l *Loader) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
 	epoch, batch, batches, given := l.epoch, l.batch, l.Len(), 0
 	fields := map[string]*int{"epoch": &epoch, "batch": &batch, "batches": &batches}
 	if l.stream != nil {
@@ -309,22 +305,15 @@ func (l *Loader) SetState(entries []starlib.Entry) error {
 	var at *streamPosition
 	for _, e := range entries {
 		if b, ok := e.Value.(starlark.Bytes); ok && e.Name == "position" && l.stream != nil {
-			pos, err := unpackPosition(b)
-			if err != nil {
-				return err
-			}
+			pos := try.To(unpackPosition(b))
 			at = &pos
 			continue
 		}
 		field := fields[e.Name]
-		if field == nil {
-			return fmt.Errorf("a loader has no state %q", e.Name)
-		}
+		try.FailIf(field == nil, "a loader has no state %q", e.Name)
 		n, ok := e.Value.(starlark.Int)
 		wide, fits := n.Int64()
-		if !ok || !fits || wide < 0 || wide > math.MaxInt32 && e.Name != "given" {
-			return fmt.Errorf("a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
-		}
+		try.FailIf(!ok || !fits || wide < 0 || wide > math.MaxInt32 && e.Name != "given", "a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
 		*field = int(wide)
 	}
 	switch n := l.Len(); {

@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
+	"drun/internal/try"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -21,56 +21,42 @@ const maxHeader = 10000
 
 // parseNPY reads NumPy's format for one array, versions 1 to 3:
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-func parseNPY(content []byte) (*array, error) {
+func parseNPY(content []byte) (_ *array, err error) {
+	defer try.Caught(&err)
 	const magic = "\x93NUMPY"
-	if len(content) < 10 || string(content[:6]) != magic {
-		return nil, fmt.Errorf("byte 0: not a .npy file, which begins with %q", magic)
-	}
+	try.FailIf(len(content) < 10 || string(content[:6]) != magic, "byte 0: not a .npy file, which begins with %q", magic)
 	at, size := 10, uint64(binary.LittleEndian.Uint16(content[8:]))
 	switch major := content[6]; major {
 	case 1:
 	case 2, 3:
-		if len(content) < 12 {
-			return nil, fmt.Errorf("truncated at byte %d, within the header", len(content))
-		}
+		try.FailIf(len(content) < 12, "truncated at byte %d, within the header", len(content))
 		at, size = 12, uint64(binary.LittleEndian.Uint32(content[8:]))
 	default:
 		return nil, fmt.Errorf("byte 6: version %d of the format is unknown", major)
 	}
-	if size > maxHeader {
-		return nil, fmt.Errorf("byte 8: a header of %d bytes is longer than %d", size, maxHeader)
-	}
+	try.FailIf(size > maxHeader, "byte 8: a header of %d bytes is longer than %d", size, maxHeader)
 	end := at + int(size)
-	if end > len(content) {
-		return nil, fmt.Errorf("truncated at byte %d: the header ends at byte %d", len(content), end)
-	}
+	try.FailIf(end > len(content), "truncated at byte %d: the header ends at byte %d", len(content), end)
 	a, err := parseNPYHeader(string(content[at:end]))
-	if err != nil {
-		return nil, fmt.Errorf("byte %d: %w", at, err)
-	}
+	try.FailIf(err != nil, "byte %d: %w", at, err)
 	return a, a.fill(content, end)
 }
 
 // parseNPYHeader reads a Python literal, which is also a Starlark literal: {'descr': '<f4', 'fortran_order': False,
 // 'shape': (2, 3), }
-func parseNPYHeader(text string) (*array, error) {
+func parseNPYHeader(text string) (_ *array, err error) {
+	defer try.Caught(&err)
 	expr, err := new(syntax.FileOptions).ParseExpr("header", strings.TrimSpace(text), 0)
-	if err != nil {
-		return nil, fmt.Errorf("the header is corrupt: %q", shorten(text))
-	}
+	try.FailIf(err != nil, "the header is corrupt: %q", shorten(text))
 	dict, _ := expr.(*syntax.DictExpr)
-	if dict == nil {
-		return nil, fmt.Errorf("the header is not a dict: %q", shorten(text))
-	}
+	try.FailIf(dict == nil, "the header is not a dict: %q", shorten(text))
 	a := new(array)
 	missing := []string{"descr", "fortran_order", "shape"}
 	for _, e := range dict.List {
 		entry := e.(*syntax.DictEntry)
 		name, _ := literal(entry.Key).(string)
 		i := slices.Index(missing, name)
-		if i < 0 {
-			return nil, fmt.Errorf("the header has an unknown or repeated key %q", shorten(name))
-		}
+		try.FailIf(i < 0, "the header has an unknown or repeated key %q", shorten(name))
 		missing = slices.Delete(missing, i, i+1)
 		ok := false
 		switch name {
@@ -91,7 +77,7 @@ func parseNPYHeader(text string) (*array, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("the header lacks the key %q", missing[0])
+		try.Fail("the header lacks the key %q", missing[0])
 	}
 	return a, nil
 }
@@ -119,32 +105,24 @@ func literal(e syntax.Expr) any {
 
 // parseNPZ reads NumPy's format for several arrays: a zip archive of .npy files. Their names are only names: nothing
 // is unpacked into files.
-func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
+func parseNPZ(ctx *tensor.Context, content []byte) (_ *starlark.Dict, err error) {
+	defer try.Caught(&err)
 	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		return nil, errors.New("not a .npz file, or a truncated one")
-	}
+	try.FailIf(err != nil, "not a .npz file, or a truncated one")
 	// Members that overlap would unpack to any size.
 	rest := uint64(len(content))
 	for _, f := range archive.File {
-		if f.CompressedSize64 > rest {
-			return nil, fmt.Errorf("%q overlaps another array, or goes beyond the end of the file", shorten(f.Name))
-		}
+		try.FailIf(f.CompressedSize64 > rest, "%q overlaps another array, or goes beyond the end of the file", shorten(f.Name))
 		rest -= f.CompressedSize64
 	}
 	arrays := new(starlark.Dict)
 	for _, f := range archive.File {
 		name := starlark.String(strings.TrimSuffix(f.Name, ".npy"))
-		if _, found, _ := arrays.Get(name); found {
-			return nil, fmt.Errorf("there are two arrays named %q", shorten(string(name)))
-		}
+		_, found, _ := arrays.Get(name)
+		try.FailIf(found, "there are two arrays named %q", shorten(string(name)))
 		t, err := readMember(ctx, f)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", oneLine(f.Name), err)
-		}
-		if err := arrays.SetKey(name, (*startensor.Value)(t)); err != nil {
-			return nil, err
-		}
+		try.FailIf(err != nil, "%s: %w", oneLine(f.Name), err)
+		try.Ok(arrays.SetKey(name, (*startensor.Value)(t)))
 	}
 	return arrays, nil
 }
@@ -153,14 +131,10 @@ func parseNPZ(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
 const maxDeflate = 1040
 
 // readMember reads an array of an archive. The size that the archive's directory states must be possible.
-func readMember(ctx *tensor.Context, f *zip.File) (*tensor.Tensor, error) {
-	if f.UncompressedSize64/maxDeflate > f.CompressedSize64 {
-		return nil, fmt.Errorf("%d bytes cannot unpack to %d", f.CompressedSize64, f.UncompressedSize64)
-	}
-	in, err := f.Open()
-	if err != nil {
-		return nil, err
-	}
+func readMember(ctx *tensor.Context, f *zip.File) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	try.FailIf(f.UncompressedSize64/maxDeflate > f.CompressedSize64, "%d bytes cannot unpack to %d", f.CompressedSize64, f.UncompressedSize64)
+	in := try.To(f.Open())
 	defer in.Close()
 	return parseAll(ctx, packedReader{in, "zip"}, int64(f.UncompressedSize64), one(parseNPY))
 }

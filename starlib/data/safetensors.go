@@ -36,22 +36,15 @@ type named struct {
 // parseSafetensors reads Hugging Face's format: the size of the header, the header
 // as JSON, the elements; the arrays' bytes lie end to end.
 // https://huggingface.co/docs/safetensors (section "Format")
-func parseSafetensors(content []byte) ([]named, error) {
-	if len(content) < 8 {
-		return nil, fmt.Errorf("truncated: %d bytes, not even the size of a header", len(content))
-	}
+func parseSafetensors(content []byte) (_ []named, err error) {
+	defer try.Caught(&err)
+	try.FailIf(len(content) < 8, "truncated: %d bytes, not even the size of a header", len(content))
 	size := binary.LittleEndian.Uint64(content)
-	if size > maxSafetensorsHeader {
-		return nil, fmt.Errorf("byte 0: not a safetensors file: a header of %d bytes", size)
-	}
+	try.FailIf(size > maxSafetensorsHeader, "byte 0: not a safetensors file: a header of %d bytes", size)
 	body := 8 + int(size)
-	if body > len(content) {
-		return nil, fmt.Errorf("truncated at byte %d: the header ends at byte %d", len(content), body)
-	}
+	try.FailIf(body > len(content), "truncated at byte %d: the header ends at byte %d", len(content), body)
 	arrays, err := parseHeader(content[8:body])
-	if err != nil {
-		return nil, fmt.Errorf("byte 8: %w", err)
-	}
+	try.FailIf(err != nil, "byte 8: %w", err)
 	sort.Slice(arrays, func(i, j int) bool {
 		a, b := &arrays[i], &arrays[j]
 		return a.from < b.from || a.from == b.from && (a.to < b.to || a.to == b.to && a.name < b.name)
@@ -59,17 +52,13 @@ func parseSafetensors(content []byte) ([]named, error) {
 	end := 0
 	for i := range arrays {
 		a := &arrays[i]
-		if a.from != end {
-			return nil, fmt.Errorf("%q begins at byte %d of the data, but byte %d comes next", shorten(a.name), a.from, end)
-		}
-		if end = a.to; end > len(content)-body {
-			return nil, fmt.Errorf("truncated: %q ends at byte %d, the file at byte %d", shorten(a.name), body+end, len(content))
-		}
+		try.FailIf(a.from != end, "%q begins at byte %d of the data, but byte %d comes next", shorten(a.name), a.from, end)
+		end = a.to
+		try.FailIf(end > len(content)-body, "truncated: %q ends at byte %d, the file at byte %d", shorten(a.name), body+end, len(content))
 		a.data = content[body+a.from : body+a.to]
 	}
-	if rest := len(content) - body - end; rest > 0 {
-		return nil, fmt.Errorf("%d bytes too many after byte %d", rest, body+end)
-	}
+	rest := len(content) - body - end
+	try.FailIf(rest > 0, "%d bytes too many after byte %d", rest, body+end)
 	return arrays, nil
 }
 
@@ -106,13 +95,12 @@ func intsOf(v any) (ints []int, ok bool) {
 	return ints, ok
 }
 
-func (a *named) parseEntry(v any) error {
+func (a *named) parseEntry(v any) (err error) {
+	defer try.Caught(&err)
 	var dtype string
 	var offsets []int
 	fields, ok := v.(table.Object)
-	if !ok {
-		return errors.New("it is not an object")
-	}
+	try.FailIf(!ok, "it is not an object")
 	for _, f := range fields {
 		switch f.Name {
 		case "dtype":
@@ -124,25 +112,14 @@ func (a *named) parseEntry(v any) error {
 		default:
 			return fmt.Errorf("unknown field %q", shorten(f.Name))
 		}
-		if !ok {
-			return fmt.Errorf("%s: it has another type", f.Name)
-		}
+		try.FailIf(!ok, "%s: it has another type", f.Name)
 	}
 	code, ok := safetensorsTypes[dtype]
-	if !ok {
-		return fmt.Errorf("unknown dtype %q", shorten(dtype))
-	}
-	if a.shape == nil {
-		return errors.New("it has no shape")
-	}
+	try.FailIf(!ok, "unknown dtype %q", shorten(dtype))
+	try.FailIf(a.shape == nil, "it has no shape")
 	a.kind = elements[code]
-	size, err := a.bytes()
-	if err != nil {
-		return err
-	}
-	if len(offsets) != 2 || offsets[0] < 0 || offsets[1] < offsets[0] || offsets[1]-offsets[0] != size {
-		return fmt.Errorf("data_offsets %s do not fit %s, which takes %d bytes", shorten(fmt.Sprint(offsets)), &a.array, size)
-	}
+	size := try.To(a.bytes())
+	try.FailIf(len(offsets) != 2 || offsets[0] < 0 || offsets[1] < offsets[0] || offsets[1]-offsets[0] != size, "data_offsets %s do not fit %s, which takes %d bytes", shorten(fmt.Sprint(offsets)), &a.array, size)
 	a.from, a.to = offsets[0], offsets[1]
 	return nil
 }
@@ -154,9 +131,7 @@ func tensorsOfSafetensors(ctx *tensor.Context, content []byte) (_ *starlark.Dict
 	tensors := starlark.NewDict(len(arrays))
 	for i := range arrays {
 		t, err := arrays[i].tensor(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", oneLine(arrays[i].name), err)
-		}
+		try.FailIf(err != nil, "%s: %w", oneLine(arrays[i].name), err)
 		try.Ok(tensors.SetKey(starlark.String(arrays[i].name), (*startensor.Value)(t)))
 	}
 	return tensors, nil

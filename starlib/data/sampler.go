@@ -1,13 +1,13 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sort"
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/random"
@@ -33,9 +33,8 @@ var samplerType = &starlib.Methods{Type: "Sampler", Doc: "Which samples an epoch
 func weightedSampler(c *starlib.Call) (starlark.Value, error) {
 	s := &sampler{Opaque: "Sampler", replacement: c.Bool("replacement")}
 	list, ok := c.Arg("weights").(starlark.Iterable)
-	if t, is := list.(*startensor.Value); !ok || is && t.Tensor().Dim() != 1 {
-		return nil, errors.New("argument weights: want a list or a one-dimensional tensor")
-	}
+	t, is := list.(*startensor.Value)
+	try.FailIf(!ok || is && t.Tensor().Dim() != 1, "argument weights: want a list or a one-dimensional tensor")
 	positive, total := 0, 0.0
 	iter := list.Iterate()
 	defer iter.Done()

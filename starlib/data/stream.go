@@ -275,22 +275,17 @@ func (s *Stream) rows(name string) (func(c *chunk) error, error) {
 
 // shape looks for the number of columns, and that of the label, in the first line of a CSV file.
 func (s *Stream) shape(name string) (width, label int, err error) {
-	in, f, err := s.open(name, 0)
-	if err != nil {
-		return 0, 0, err
-	}
+	defer try.Caught(&err)
+	in, f := try.To2(s.open(name, 0))
 	defer f.Close()
 	first, err := table.ReadLine(bufio.NewReaderSize(in, 64<<10))
 	var fields []string
 	if err == nil || err == io.EOF {
 		fields, err = s.split(bytes.TrimPrefix(bytes.TrimSpace(first), []byte("\ufeff")))
 	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("%s: byte 0: %w", name, err)
-	}
-	if label, err = labelColumn(s.label, fields); err != nil {
-		return 0, 0, fmt.Errorf("%s: %w", name, err)
-	}
+	try.FailIf(err != nil, "%s: byte 0: %w", name, err)
+	label, err = labelColumn(s.label, fields)
+	try.FailIf(err != nil, "%s: %w", name, err)
 	return len(fields), label, nil
 }
 
@@ -331,7 +326,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	if one, ok := starlark.AsString(c.Arg("path")); ok {
 		s.names = []string{one}
 	} else {
-		s.names = try.To(stringsOf(c.Arg("path"), "path"))
+		s.names = stringsOf(c.Arg("path"), "path")
 	}
 	try.FailIf(len(s.names) == 0, "argument path: there are no files")
 	try.FailIf(s.buffer < 1 || s.buffer > 1<<28, "buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
@@ -348,21 +343,18 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		if !c.IsNone("format") {
 			format = c.String("format")
 		}
-		if s.format != "" && format != s.format {
-			return nil, fmt.Errorf("%s: a stream has files of one format, and %s is %s", name, s.names[0], s.format)
-		}
-		if s.format = format; !slices.Contains([]string{"arrow", "csv", "jsonl", "parquet", "tar", "text"}, format) {
-			return nil, fmt.Errorf("%s: unknown format of a stream; set format to one of: arrow, csv, jsonl, parquet, tar, text", name)
-		}
+		try.FailIf(s.format != "" && format != s.format, "%s: a stream has files of one format, and %s is %s", name, s.names[0], s.format)
+		s.format = format
+		try.FailIf(!slices.Contains([]string{"arrow", "csv", "jsonl", "parquet", "tar", "text"}, format), "%s: unknown format of a stream; set format to one of: arrow, csv, jsonl, parquet, tar, text", name)
 		try.To(r.Files.OpenQuietly(name)).Close() // a missing file is noticed here
 	}
-	s.columns = try.To(stringsIn(c, "columns"))
+	s.columns = stringsIn(c, "columns")
 	if _, byNumber := s.label.(starlark.Int); table.IsColumns(s.format) && byNumber {
 		return nil, fmt.Errorf("label = %s: for Parquet and Arrow, want the name of a column", s.label)
 	} else if !table.IsColumns(s.format) && s.columns != nil {
 		return nil, fmt.Errorf("columns: a stream of %s always has all columns; only of Parquet and Arrow can some be read", s.format)
 	}
-	d := try.To(delimiterOf(c))
+	d := delimiterOf(c)
 	try.FailIf(d > 127, "delimiter = %s: want an ASCII character", c.Arg("delimiter"))
 	if d != 0 {
 		s.comma = byte(d)

@@ -45,23 +45,20 @@ type pass struct {
 }
 
 // newPass begins an epoch at a position.
-func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
+func (l *Loader) newPass(epoch int, at streamPosition) (_ *pass, err error) {
+	defer try.Caught(&err)
 	s := l.stream
 	order := upTo(len(s.names))
 	if l.shuffle {
-		mixed, err := random.New(l.ctx, l.seed, random.LoaderOrder, uint64(epoch)).Permutation(len(order))
-		if err != nil {
-			return nil, err
-		}
+		mixed := try.To(random.New(l.ctx, l.seed, random.LoaderOrder, uint64(epoch)).Permutation(len(order)))
 		order = plainInts(mixed)
 	}
 	p := &pass{l: l, epoch: epoch, pos: at, total: -1, block: -1, seen: at.next.number, after: at.next}
 	p.pos.waiting = nil
 	if len(at.waiting) > 0 {
 		var err error
-		if p.buffer, err = s.fetch(order, at.waiting); err != nil {
-			return nil, fmt.Errorf("the samples that waited to be shuffled: %w", err)
-		}
+		p.buffer, err = s.fetch(order, at.waiting)
+		try.FailIf(err != nil, "the samples that waited to be shuffled: %w", err)
 		for i := range p.buffer {
 			p.held += p.buffer[i].bytes()
 		}
@@ -72,7 +69,8 @@ func (l *Loader) newPass(epoch int, at streamPosition) (*pass, error) {
 
 // fetch rereads records that a checkpoint names, with those between them: in a compressed file and in a file of columns
 // there is no other way, and in the others they are close to each other.
-func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
+func (s *Stream) fetch(order []int, marks []mark) (_ []record, err error) {
+	defer try.Caught(&err)
 	sorted := upTo(len(marks))
 	slices.SortFunc(sorted, func(a, b int) int { return marks[a].compare(marks[b]) })
 	out := make([]record, len(marks))
@@ -80,9 +78,7 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 	defer r.stop()
 	for len(sorted) > 0 {
 		c, ok := r.take()
-		if !ok {
-			return nil, errors.New("the files end before them: they have changed since the checkpoint")
-		}
+		try.FailIf(!ok, "the files end before them: they have changed since the checkpoint")
 		if c.err != nil {
 			return nil, c.err
 		}
@@ -92,9 +88,7 @@ func (s *Stream) fetch(order []int, marks []mark) ([]record, error) {
 				sorted = sorted[1:]
 			}
 		}
-		if len(sorted) > 0 && marks[sorted[0]].compare(c.next) < 0 {
-			return nil, errors.New("they are not where they were: the files have changed since the checkpoint")
-		}
+		try.FailIf(len(sorted) > 0 && marks[sorted[0]].compare(c.next) < 0, "they are not where they were: the files have changed since the checkpoint")
 	}
 	return out, nil
 }
@@ -104,66 +98,56 @@ func (m mark) compare(other mark) int {
 	return cmp.Or(cmp.Compare(m.file, other.file), cmp.Compare(m.number, other.number))
 }
 
+// What follows, up to batch, ends batch with the error of a file that cannot be read.
+
 // pull reads the next record of this rank into pending; false at the end.
-func (p *pass) pull() (bool, error) {
-	for len(p.pending) == 0 {
-		if p.total >= 0 {
-			return false, nil
-		}
-		if err := p.advance(); err != nil {
-			return false, err
-		}
+func (p *pass) pull() bool {
+	for len(p.pending) == 0 && p.total < 0 {
+		p.advance()
 	}
-	return true, nil
+	return len(p.pending) > 0
 }
 
 // advance takes the next chunk.
-func (p *pass) advance() error {
+func (p *pass) advance() {
 	c, ok := p.reading.take()
 	if !ok {
 		p.total = p.seen
-		return nil
+		return
 	}
-	if c.err != nil {
-		return c.err
-	}
+	try.Ok(c.err)
 	p.pending = append(p.pending, c.records...)
 	p.seen, p.after = c.next.number, c.next
 	if c.report != nil {
 		c.report()
 	}
-	return nil
 }
 
 // take returns the next record in the order of the files.
-func (p *pass) take() (record, bool, error) {
-	for {
-		ok, err := p.pull()
-		if !ok || err != nil {
-			return record{}, false, err
-		}
+func (p *pass) take() (record, bool) {
+	for p.pull() {
 		r := p.pending[0]
 		p.pending = p.pending[1:]
 		if r.number >= p.pos.skip {
-			return r, true, p.hold(&r)
+			p.hold(&r)
+			return r, true
 		}
 	}
+	return record{}, false
 }
 
 // hold counts a sample, while it is in the buffer or the batch, towards the recipe's memory limit: a large buffer of
 // large samples would fill memory before the recipe sees any.
-func (p *pass) hold(r *record) error {
+func (p *pass) hold(r *record) {
 	p.held += r.bytes()
 	limit := p.l.stream.files.Largest
 	if limit <= 0 || p.held <= limit {
-		return nil
+		return
 	}
 	place, among := p.place(r), len(p.buffer)
-	if among == 0 {
-		return fmt.Errorf("%s: with this sample the batch takes more than the %d bytes that one value may take: want smaller samples or batches", place, limit)
-	}
+	try.FailIf(among == 0, "%s: with this sample the batch takes more than the %d bytes that one value may take: want smaller samples or batches", place, limit)
 	fit := max(1, int(float64(among)*0.9*float64(limit)/float64(p.held)))
-	return fmt.Errorf("%s: the %d samples up to here, among which the shuffle picks, take more than the %d bytes that one value may take: data.stream(…, buffer = %d) picks among fewer", place, among+1, limit, fit)
+	try.Fail("%s: the %d samples up to here, among which the shuffle picks, take more than the %d bytes that one value may take: data.stream(…, buffer = %d) picks among fewer", place, among+1, limit, fit)
 }
 
 // place says where a record was read.
@@ -200,72 +184,59 @@ func valueBytes(v any) int {
 }
 
 // uniform is number i of the epoch's draws, which depend on the seed, the epoch and the rank.
-func (p *pass) uniform(i int64) (float64, error) {
+func (p *pass) uniform(i int64) float64 {
 	const size = 1024
 	if p.block != i/size {
 		p.block = i / size
 		g := random.New(p.l.ctx, p.l.seed, random.LoaderOrder, uint64(p.epoch), 1, uint64(p.l.rank), uint64(p.l.ranks)).Stream
 		g.Position = uint64(p.block * size)
-		t, err := g.Rand(p.l.ctx, []int{size}, dtype.Float64)
-		if err != nil {
-			return 0, err
-		}
-		p.draws = slices.Clone(view[float64](t.Bytes()))
+		p.draws = slices.Clone(view[float64](try.To(g.Rand(p.l.ctx, []int{size}, dtype.Float64)).Bytes()))
 	}
-	return p.draws[i%size], nil
+	return p.draws[i%size]
 }
 
 // next returns the next sample in the epoch's order.
-func (p *pass) next() (record, bool, error) {
+func (p *pass) next() (record, bool) {
 	if !p.l.shuffle {
 		return p.take()
 	}
 	for len(p.buffer) < p.l.stream.buffer {
-		r, ok, err := p.take()
-		if err != nil {
-			return record{}, false, err
-		}
+		r, ok := p.take()
 		if !ok {
 			break
 		}
 		p.buffer = append(p.buffer, r)
 	}
 	if len(p.buffer) == 0 {
-		return record{}, false, nil
+		return record{}, false
 	}
-	u, err := p.uniform(p.pos.given)
-	if err != nil {
-		return record{}, false, err
-	}
-	k := min(int(u*float64(len(p.buffer))), len(p.buffer)-1)
+	k := min(int(p.uniform(p.pos.given)*float64(len(p.buffer))), len(p.buffer)-1)
 	out := p.buffer[k]
 	last := len(p.buffer) - 1
 	p.buffer[k] = p.buffer[last]
 	p.buffer = p.buffer[:last]
-	return out, true, nil
+	return out, true
 }
 
 func (p *pass) stop() { p.reading.stop() }
 
 // batch makes the next batch.
-func (p *pass) batch(int) (starlark.Value, error) {
-	list, err := p.records()
-	if err != nil || len(list) == 0 {
-		return nil, err
+func (p *pass) batch(int) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	list := p.records()
+	if len(list) == 0 {
+		return nil, nil
 	}
 	return p.values(list)
 }
 
 // records returns the samples of the next batch; none at the end.
-func (p *pass) records() ([]record, error) {
+func (p *pass) records() []record {
 	l := p.l
 	var list []record
 	begin := p.pos.given
 	for len(list) < l.size {
-		r, ok, err := p.next()
-		if err != nil {
-			return nil, err
-		}
+		r, ok := p.next()
 		if !ok {
 			break
 		}
@@ -279,9 +250,7 @@ func (p *pass) records() ([]record, error) {
 	}(list)
 	// With shuffle, ranks stop together: a sample counts once it is certain that every rank has as many.
 	for l.shuffle && p.total < 0 && p.seen-p.pos.skip < p.pos.given*int64(l.ranks) {
-		if err := p.advance(); err != nil {
-			return nil, err
-		}
+		p.advance()
 	}
 	if p.total >= 0 && l.shuffle {
 		each := (p.total - p.pos.skip) / int64(l.ranks)
@@ -295,9 +264,9 @@ func (p *pass) records() ([]record, error) {
 		}
 	}
 	if l.dropLast && len(list) < l.size {
-		return nil, nil
+		return nil
 	}
-	return list, nil
+	return list
 }
 
 // position is what the rest of the epoch depends on.
@@ -399,7 +368,8 @@ func (s *Stream) labels(ctx *tensor.Context, list []record) (*tensor.Tensor, err
 }
 
 // sample is a record as a recipe sees it.
-func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) {
+func (s *Stream) sample(ctx *tensor.Context, r *record) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	switch {
 	case s.numeric():
 		x, err := startensor.Result(tensor.FromBytes(ctx, bytesOf(r.x), []int{len(r.x)}, dtype.Float32))
@@ -414,22 +384,14 @@ func (s *Stream) sample(ctx *tensor.Context, r *record) (starlark.Value, error) 
 		fields := r.value.(table.Object)
 		d := starlark.NewDict(len(fields))
 		for _, f := range fields {
-			var v starlark.Value
-			var err error
+			v := plainValue(f.Value)
 			switch value := f.Value.(type) {
 			case *picture.Picture:
-				v, err = pictureTensor(ctx, value)
+				v = try.To(pictureTensor(ctx, value))
 			case *array:
-				v, err = startensor.Result(value.tensor(ctx))
-			default:
-				v = plainValue(value)
+				v = try.To(startensor.Result(value.tensor(ctx)))
 			}
-			if err == nil {
-				err = d.SetKey(starlark.String(f.Name), v)
-			}
-			if err != nil {
-				return nil, err
-			}
+			try.Ok(d.SetKey(starlark.String(f.Name), v))
 		}
 		return d, nil
 	}

@@ -141,16 +141,17 @@ func isText(name string) bool {
 }
 
 // delimiterOf reads the argument delimiter.
-func delimiterOf(c *starlib.Call) (rune, error) {
+func delimiterOf(c *starlib.Call) rune {
 	if c.IsNone("delimiter") {
-		return 0, nil
+		return 0
 	}
 	d := []rune(c.String("delimiter"))
 	try.FailIf(len(d) != 1 || strings.ContainsRune("\"\r\n\ufffd", d[0]), "delimiter = %s: want one character other than a quote or a line's end", c.Arg("delimiter"))
-	return d[0], nil
+	return d[0]
 }
 
-func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Thread, name, format string, o table.Options) (*Table, error) {
+func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Thread, name, format string, o table.Options) (_ *Table, err error) {
+	defer try.Caught(&err)
 	t := &Table{Opaque: "Table", file: name, ctx: ctx, thread: thread}
 	o.Largest = files.Largest
 	if table.IsColumns(format) {
@@ -158,10 +159,7 @@ func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Threa
 		t.Table, err = readColumns(files, name, format, o)
 		return t, err
 	}
-	in, _, closer, err := open(files, name)
-	if err != nil {
-		return nil, err
-	}
+	in, _, closer := try.To3(open(files, name))
 	defer closer.Close()
 	switch format {
 	case "csv":
@@ -174,9 +172,7 @@ func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Threa
 	default:
 		err = fmt.Errorf("unknown format %q of a table; set format to one of: arrow, csv, jsonl, parquet, tsv", format)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
+	try.FailIf(err != nil, "%s: %w", name, err)
 	return t, nil
 }
 
@@ -223,9 +219,9 @@ func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 In Parquet and Arrow, columns have the types of the file: integers are int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, maps lists of dicts with key and value. Dates, timestamps (in UTC) and times of day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that has no such value exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; columns leaves such a column out.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				var o table.Options
-				o.Delimiter = try.To(delimiterOf(c))
-				o.Columns = try.To(stringsIn(c, "columns"))
-				o.Missing = try.To(stringsIn(c, "missing_values"))
+				o.Delimiter = delimiterOf(c)
+				o.Columns = stringsIn(c, "columns")
+				o.Missing = stringsIn(c, "missing_values")
 				header := c.Bool("header")
 				o.Header = &header
 				format := formatOf(c.String("path"))
@@ -282,7 +278,7 @@ var tableMethods = &starlib.Methods{
 				column := try.To(t.column(c.String("column")))
 				list := categories(column)
 				if !c.IsNone("categories") {
-					list = try.To(stringsOf(c.Arg("categories"), "categories"))
+					list = stringsOf(c.Arg("categories"), "categories")
 				}
 				places := try.To(codes(column, list))
 				return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(places), []int{t.Rows}, dtype.Int64))
@@ -292,7 +288,7 @@ var tableMethods = &starlib.Methods{
 			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
 			Doc: `The rows as samples: x float32, shape (rows, columns), has the named columns in this order, by default all but the label. y is int64 if the label's column holds integers, bools or texts (numbered as in t.categories), otherwise float32. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing says what happens to missing cells: None makes them an error that names the first, a number or "mean" replaces missing numbers, "drop" leaves their rows out. A dict says so for columns by name, and may give a column of categories a text: missing cells belong to that category, which is numbered after the others if no cell has it. Do x / 255 and the like on ds.x, or batch by batch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				f := try.To(featuresOf(c))
+				f := featuresOf(c)
 				return c.Recv.(*Table).dataset(f)
 			},
 		},

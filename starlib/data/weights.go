@@ -103,14 +103,12 @@ func (f *Format) Check(tensors []Named) (faults []string) {
 
 // Write writes a file of tensors that the format can hold. The same tensors give the
 // same bytes.
-func (f *Format) Write(w io.Writer, tensors []Named) error {
-	if faults := f.Check(tensors); faults != nil {
-		return fmt.Errorf("%s", strings.Join(faults, "; "))
-	}
+func (f *Format) Write(w io.Writer, tensors []Named) (err error) {
+	defer try.Caught(&err)
+	faults := f.Check(tensors)
+	try.FailIf(faults != nil, "%s", strings.Join(faults, "; "))
 	buffer := bufio.NewWriterSize(w, 1<<20)
-	if err := f.write(f, buffer, tensors); err != nil {
-		return err
-	}
+	try.Ok(f.write(f, buffer, tensors))
 	return buffer.Flush()
 }
 
@@ -142,12 +140,8 @@ func (f *Format) writeSafetensors(w io.Writer, tensors []Named) (err error) {
 	text := "{" + header.String() + "}"
 	text += strings.Repeat(" ", (8-len(text)%8)%8)
 	try.FailIf(len(text) > maxSafetensorsHeader, "the names and shapes take %d bytes, and a .safetensors file has room for %d", len(text), maxSafetensorsHeader)
-	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(w, text); err != nil {
-		return err
-	}
+	try.To(w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))))
+	try.To(io.WriteString(w, text))
 	for _, t := range tensors {
 		try.Ok(writeElements(w, t.Tensor))
 	}
@@ -164,9 +158,7 @@ func (f *Format) writeNPZ(w io.Writer, tensors []Named) (err error) {
 		const before = 10                                                // bytes: magic, version, length
 		header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n" // the elements begin at a multiple of 64
 		start := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), byte(len(header)>>8))
-		if _, err := member.Write(append(start, header...)); err != nil {
-			return err
-		}
+		try.To(member.Write(append(start, header...)))
 		try.Ok(writeElements(member, t.Tensor))
 	}
 	return archive.Close()

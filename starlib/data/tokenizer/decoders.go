@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -191,22 +190,17 @@ func joinBytes(tokens []string) (out []string) {
 }
 
 // stripperOf removes up to so many of a character at the start and at the end of each token.
-func stripperOf(raw json.RawMessage) (decoder, error) {
+func stripperOf(raw json.RawMessage) (_ decoder, err error) {
+	defer try.Caught(&err)
 	var s struct {
 		Type    string `json:"type"`
 		Content string `json:"content"`
 		Start   int    `json:"start"`
 		Stop    int    `json:"stop"`
 	}
-	if err := strict(raw, &s); err != nil {
-		return nil, err
-	}
-	if utf8.RuneCountInString(s.Content) != 1 {
-		return nil, fmt.Errorf("content: %q: want one character", short(s.Content))
-	}
-	if s.Start < 0 || s.Stop < 0 {
-		return nil, errors.New("start and stop: want numbers from 0")
-	}
+	try.Ok(strict(raw, &s))
+	try.FailIf(utf8.RuneCountInString(s.Content) != 1, "content: %q: want one character", short(s.Content))
+	try.FailIf(s.Start < 0 || s.Stop < 0, "start and stop: want numbers from 0")
 	return each(func(_ int, t string) string {
 		for n := 0; n < s.Start && strings.HasPrefix(t, s.Content); n++ {
 			t = t[len(s.Content):]

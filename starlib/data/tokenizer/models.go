@@ -56,7 +56,8 @@ func modelOf(raw json.RawMessage) (_ model, _ map[string]int, err error) {
 	return nil, nil, unsupported(kind)
 }
 
-func bpeOf(raw json.RawMessage) (model, map[string]int, error) {
+func bpeOf(raw json.RawMessage) (_ model, _ map[string]int, err error) {
+	defer try.Caught(&err)
 	var b struct {
 		Type         string            `json:"type"`
 		Dropout      *float64          `json:"dropout"`
@@ -69,9 +70,7 @@ func bpeOf(raw json.RawMessage) (model, map[string]int, error) {
 		Vocab        map[string]int    `json:"vocab"`
 		Merges       []json.RawMessage `json:"merges"`
 	}
-	if err := strict(raw, &b); err != nil {
-		return nil, nil, err
-	}
+	try.Ok(strict(raw, &b))
 	switch {
 	case b.Dropout != nil && *b.Dropout != 0:
 		return nil, nil, errors.New("dropout is not supported")
@@ -83,9 +82,7 @@ func bpeOf(raw json.RawMessage) (model, map[string]int, error) {
 	m := &bpe{vocab: b.Vocab, merges: make(map[[2]int]merge, len(b.Merges)), unk: -1, fuse: b.Fuse, whole: b.IgnoreMerges, bytes: b.ByteFallback}
 	if b.Unk != nil {
 		id, ok := b.Vocab[*b.Unk]
-		if !ok {
-			return nil, nil, fmt.Errorf("unk_token: %q is not in the vocab", short(*b.Unk))
-		}
+		try.FailIf(!ok, "unk_token: %q is not in the vocab", short(*b.Unk))
 		m.unk = id
 	}
 	for rank, raw := range b.Merges {

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -204,30 +203,21 @@ func hasLeaf(u uint32) bool   { return u>>8&1 == 1 }
 const leafUnit = 1 << 31 // an unit with this bit is a leaf; the rest of it is the value
 
 // charsmapOf reads a normalizer Precompiled. Every unit is checked, so that no text leads out of the table.
-func charsmapOf(raw json.RawMessage) (normalizer, error) {
+func charsmapOf(raw json.RawMessage) (_ normalizer, err error) {
+	defer try.Caught(&err)
 	var p struct {
 		Type string `json:"type"`
 		Map  string `json:"precompiled_charsmap"`
 	}
-	if err := strict(raw, &p); err != nil {
-		return nil, err
-	}
+	try.Ok(strict(raw, &p))
 	content, err := base64.StdEncoding.DecodeString(p.Map)
-	if err != nil {
-		return nil, fmt.Errorf("precompiled_charsmap: %w", err)
-	}
-	if len(content) < 4 {
-		return nil, errors.New("precompiled_charsmap: it ends early")
-	}
+	try.FailIf(err != nil, "precompiled_charsmap: %w", err)
+	try.FailIf(len(content) < 4, "precompiled_charsmap: it ends early")
 	size := int64(binary.LittleEndian.Uint32(content))
 	content = content[4:]
-	if size > int64(len(content)) || size%1024 != 0 || size == 0 {
-		return nil, fmt.Errorf("precompiled_charsmap: a trie of %d bytes among %d; want whole blocks of 1024", size, len(content))
-	}
+	try.FailIf(size > int64(len(content)) || size%1024 != 0 || size == 0, "precompiled_charsmap: a trie of %d bytes among %d; want whole blocks of 1024", size, len(content))
 	m := &charsmap{units: make([]uint32, size/4), texts: string(content[size:])}
-	if !utf8.ValidString(m.texts) {
-		return nil, errors.New("precompiled_charsmap: its strings are not UTF-8")
-	}
+	try.FailIf(!utf8.ValidString(m.texts), "precompiled_charsmap: its strings are not UTF-8")
 	for i := range m.units {
 		m.units[i] = binary.LittleEndian.Uint32(content[4*i:])
 	}

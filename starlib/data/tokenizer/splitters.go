@@ -97,11 +97,9 @@ func eachPiece(cut func(s string) []string) splitter {
 }
 
 // metaspaceOf replaces spaces by a special character, and cuts before each: SentencePiece's words.
-func metaspaceOf(raw json.RawMessage, depth int) (splitter, error) {
-	m, err := readMetaspace(raw)
-	if err != nil {
-		return nil, err
-	}
+func metaspaceOf(raw json.RawMessage, depth int) (_ splitter, err error) {
+	defer try.Caught(&err)
+	m := try.To(readMetaspace(raw))
 	if m.Scheme == "first" && depth > 0 { // what the one before it leaves out moves the text's start
 		return nil, errors.New("prepend_scheme \"first\" in a Sequence is not supported")
 	}
@@ -140,23 +138,16 @@ type metaspace struct {
 
 func (m *metaspace) split() bool { return m.Split == nil || *m.Split }
 
-func readMetaspace(raw json.RawMessage) (*metaspace, error) {
+func readMetaspace(raw json.RawMessage) (_ *metaspace, err error) {
+	defer try.Caught(&err)
 	m := &metaspace{Scheme: "always"}
-	if err := strict(raw, m); err != nil {
-		return nil, err
-	}
-	if utf8.RuneCountInString(m.Replacement) != 1 {
-		return nil, fmt.Errorf("replacement: %q: want one character", short(m.Replacement))
-	}
+	try.Ok(strict(raw, m))
+	try.FailIf(utf8.RuneCountInString(m.Replacement) != 1, "replacement: %q: want one character", short(m.Replacement))
 	if m.Prefix != nil && !*m.Prefix {
-		if m.Scheme == "first" {
-			return nil, errors.New("add_prefix_space = false contradicts prepend_scheme")
-		}
+		try.FailIf(m.Scheme == "first", "add_prefix_space = false contradicts prepend_scheme")
 		m.Scheme = "never"
 	}
-	if m.Scheme != "always" && m.Scheme != "first" && m.Scheme != "never" {
-		return nil, fmt.Errorf("prepend_scheme %q: want always, first or never", short(m.Scheme))
-	}
+	try.FailIf(m.Scheme != "always" && m.Scheme != "first" && m.Scheme != "never", "prepend_scheme %q: want always, first or never", short(m.Scheme))
 	return m, nil
 }
 
@@ -175,13 +166,12 @@ type patternSource struct {
 	String *string
 }
 
-func (s patternSource) compile() (*pattern, error) {
+func (s patternSource) compile() (_ *pattern, err error) {
+	defer try.Caught(&err)
 	switch {
 	case s.Regex != nil && s.String == nil:
 		p, err := newPattern(*s.Regex)
-		if err != nil {
-			return nil, fmt.Errorf("pattern: %w", err)
-		}
+		try.FailIf(err != nil, "pattern: %w", err)
 		return p, nil
 	case s.Regex != nil || s.String == nil || *s.String == "":
 		return nil, errors.New("pattern: want a Regex or a String")
@@ -194,7 +184,8 @@ const lastSpace = `|\s+(?!\S)|\s+`
 // whiteSpace are the characters of \s, in a class.
 const whiteSpace = `\t-\r \x{85}\p{Z}`
 
-func newPattern(source string) (*pattern, error) {
+func newPattern(source string) (_ *pattern, err error) {
+	defer try.Caught(&err)
 	p := &pattern{}
 	rest, spaces := strings.CutSuffix(source, lastSpace)
 	var b strings.Builder
@@ -214,9 +205,7 @@ func newPattern(source string) (*pattern, error) {
 				return nil, fmt.Errorf(`\%c of the regular expression is not supported`, e)
 			}
 		case c == '[':
-			if class {
-				return nil, errors.New("a class within a class of the regular expression is not supported")
-			}
+			try.FailIf(class, "a class within a class of the regular expression is not supported")
 			class = true
 			b.WriteByte(c)
 		case c == ']':
@@ -236,14 +225,12 @@ func newPattern(source string) (*pattern, error) {
 	}
 	re, err := regexp.Compile(expression)
 	if err != nil {
-		return nil, fmt.Errorf("the regular expression %q is not supported: %s", short(source), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		try.Fail("the regular expression %q is not supported: %s", short(source), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	if p.re = re; spaces {
 		p.spaces = re.NumSubexp()
 	}
-	if re.MatchString("") {
-		return nil, errors.New("the regular expression matches nothing at all, which is not supported")
-	}
+	try.FailIf(re.MatchString(""), "the regular expression matches nothing at all, which is not supported")
 	return p, nil
 }
 

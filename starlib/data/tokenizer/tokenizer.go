@@ -108,48 +108,35 @@ func bare(raw json.RawMessage) error { return strict(raw, &typed{}) }
 const maxID = 1<<31 - 1
 
 // Parse reads a tokenizer.json.
-func Parse(content []byte) (*Tokenizer, error) {
+func Parse(content []byte) (_ *Tokenizer, err error) {
+	defer try.Caught(&err)
 	var f file
-	if err := strict(content, &f); err != nil {
-		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
-	}
-	if !none(f.Truncation) {
-		return nil, errors.New("truncation: it is not supported; set it to null, and cut the ids")
-	}
-	if !none(f.Padding) {
-		return nil, errors.New("padding: it is not supported; set it to null, and pad with data.pad_collate")
-	}
+	err = strict(content, &f)
+	try.FailIf(err != nil, "not a tokenizer.json: %w", err)
+	try.FailIf(!none(f.Truncation), "truncation: it is not supported; set it to null, and cut the ids")
+	try.FailIf(!none(f.Padding), "padding: it is not supported; set it to null, and pad with data.pad_collate")
 	t := &Tokenizer{tokens: map[int]string{}, shown: map[int]string{}, special: map[int]bool{}}
-	var err error
-	if t.normalize, err = normalizerOf(f.Normalizer, 0); err != nil {
-		return nil, fmt.Errorf("normalizer: %w", err)
-	}
-	if t.split, err = splitterOf(f.PreTokenizer, 0); err != nil {
-		return nil, fmt.Errorf("pre_tokenizer: %w", err)
-	}
-	if t.decode, err = decoderOf(f.Decoder, 0); err != nil {
-		return nil, fmt.Errorf("decoder: %w", err)
-	}
-	if none(f.Model) {
-		return nil, errors.New("model: there is none")
-	}
-	if t.model, t.ids, err = modelOf(f.Model); err != nil {
-		return nil, fmt.Errorf("model: %w", err)
-	}
+	t.normalize, err = normalizerOf(f.Normalizer, 0)
+	try.FailIf(err != nil, "normalizer: %w", err)
+	t.split, err = splitterOf(f.PreTokenizer, 0)
+	try.FailIf(err != nil, "pre_tokenizer: %w", err)
+	t.decode, err = decoderOf(f.Decoder, 0)
+	try.FailIf(err != nil, "decoder: %w", err)
+	try.FailIf(none(f.Model), "model: there is none")
+	t.model, t.ids, err = modelOf(f.Model)
+	try.FailIf(err != nil, "model: %w", err)
 	for s, id := range t.ids {
 		if err := t.name(id, s); err != nil {
 			return nil, fmt.Errorf("model: vocab: %w", err)
 		}
 	}
 	for i, a := range f.AddedTokens {
-		if err := t.add(a); err != nil {
-			return nil, fmt.Errorf("added_tokens: %d: %w", i, err)
-		}
+		err := t.add(a)
+		try.FailIf(err != nil, "added_tokens: %d: %w", i, err)
 	}
 	t.size = len(t.tokens)
-	if t.template, err = t.templateOf(f.PostProcessor, 0); err != nil {
-		return nil, fmt.Errorf("post_processor: %w", err)
-	}
+	t.template, err = t.templateOf(f.PostProcessor, 0)
+	try.FailIf(err != nil, "post_processor: %w", err)
 	return t, nil
 }
 
@@ -164,19 +151,13 @@ func (t *Tokenizer) name(id int, s string) error {
 	return nil
 }
 
-func (t *Tokenizer) add(a token) error {
-	if a.Content == "" {
-		return errors.New("an empty token")
-	}
-	if a.SingleWord {
-		return fmt.Errorf("%q: single_word is not supported", short(a.Content))
-	}
-	if id, known := t.ids[a.Content]; known && id != a.ID {
-		return fmt.Errorf("%q has the id %d, and %d in the model", short(a.Content), a.ID, id)
-	}
-	if err := t.name(a.ID, a.Content); err != nil {
-		return err
-	}
+func (t *Tokenizer) add(a token) (err error) {
+	defer try.Caught(&err)
+	try.FailIf(a.Content == "", "an empty token")
+	try.FailIf(a.SingleWord, "%q: single_word is not supported", short(a.Content))
+	id, known := t.ids[a.Content]
+	try.FailIf(known && id != a.ID, "%q has the id %d, and %d in the model", short(a.Content), a.ID, id)
+	try.Ok(t.name(a.ID, a.Content))
 	t.ids[a.Content] = a.ID
 	if a.Special {
 		t.special[a.ID] = true
@@ -186,9 +167,8 @@ func (t *Tokenizer) add(a token) error {
 		return nil
 	}
 	if t.normalize != nil {
-		if a.Content = t.normalize(a.Content); a.Content == "" {
-			return errors.New("a token that normalization leaves empty")
-		}
+		a.Content = t.normalize(a.Content)
+		try.FailIf(a.Content == "", "a token that normalization leaves empty")
 		t.shown[a.ID] = a.Content
 	}
 	t.normalized.add(a)
@@ -228,13 +208,9 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) (_ []int, err err
 		try.Ok(strict(raw, &p))
 		var ids [2]int
 		for i, pair := range [][]any{p.Cls, p.Sep} {
-			if len(pair) != 2 {
-				return nil, errors.New("want a token and its id for cls and sep")
-			}
+			try.FailIf(len(pair) != 2, "want a token and its id for cls and sep")
 			id, ok := pair[1].(float64)
-			if !ok || id != float64(int(id)) || t.tokens[int(id)] == "" {
-				return nil, fmt.Errorf("no token has the id %v", pair[1])
-			}
+			try.FailIf(!ok || id != float64(int(id)) || t.tokens[int(id)] == "", "no token has the id %v", pair[1])
 			ids[i] = int(id)
 		}
 		return []int{ids[0], text, ids[1]}, nil
@@ -266,13 +242,10 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) (_ []int, err err
 				template = append(template, text)
 			case one.SpecialToken != nil:
 				s, ok := p.SpecialTokens[one.SpecialToken.ID]
-				if !ok {
-					return nil, fmt.Errorf("single: %d: %q is not in special_tokens", i, short(one.SpecialToken.ID))
-				}
+				try.FailIf(!ok, "single: %d: %q is not in special_tokens", i, short(one.SpecialToken.ID))
 				for _, id := range s.IDs {
-					if _, ok := t.tokens[id]; !ok {
-						return nil, fmt.Errorf("special_tokens: no token has the id %d", id)
-					}
+					_, ok := t.tokens[id]
+					try.FailIf(!ok, "special_tokens: no token has the id %d", id)
 				}
 				template = append(template, s.IDs...)
 			default:
@@ -289,32 +262,22 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) (_ []int, err err
 const maxDepth = 20
 
 // sequence reads the parts of a Sequence, which the file has under name.
-func sequence[T any](raw json.RawMessage, name string, depth int, of func(raw json.RawMessage, depth int) (T, error)) ([]T, error) {
+func sequence[T any](raw json.RawMessage, name string, depth int, of func(raw json.RawMessage, depth int) (T, error)) (_ []T, err error) {
+	defer try.Caught(&err)
 	var fields map[string]json.RawMessage
 	var list []json.RawMessage
-	if err := strict(raw, &fields); err != nil {
-		return nil, err
-	}
-	if depth >= maxDepth {
-		return nil, fmt.Errorf("sequences are nested more than %d deep", maxDepth)
-	}
+	try.Ok(strict(raw, &fields))
+	try.FailIf(depth >= maxDepth, "sequences are nested more than %d deep", maxDepth)
 	for field := range fields {
-		if field != "type" && field != name {
-			return nil, fmt.Errorf("unknown field %q", short(field))
-		}
+		try.FailIf(field != "type" && field != name, "unknown field %q", short(field))
 	}
-	if err := json.Unmarshal(fields[name], &list); err != nil || list == nil {
-		return nil, fmt.Errorf("%s: want a list", name)
-	}
+	err = json.Unmarshal(fields[name], &list)
+	try.FailIf(err != nil || list == nil, "%s: want a list", name)
 	var all []T
 	for i, r := range list {
-		if none(r) {
-			return nil, fmt.Errorf("%s: %d: there is none", name, i)
-		}
+		try.FailIf(none(r), "%s: %d: there is none", name, i)
 		part, err := of(r, depth+1)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %d: %w", name, i, err)
-		}
+		try.FailIf(err != nil, "%s: %d: %w", name, i, err)
 		all = append(all, part)
 	}
 	return all, nil
@@ -355,10 +318,9 @@ func (t *Tokenizer) Special() []int {
 }
 
 // Encode returns a text's numbers; with special, the template's tokens are put around them.
-func (t *Tokenizer) Encode(s string, special bool) ([]int, error) {
-	if !utf8.ValidString(s) {
-		return nil, errors.New("the text is not UTF-8")
-	}
+func (t *Tokenizer) Encode(s string, special bool) (_ []int, err error) {
+	defer try.Caught(&err)
+	try.FailIf(!utf8.ValidString(s), "the text is not UTF-8")
 	out, err := t.encode(s)
 	if err != nil || !special {
 		return out, err

@@ -2,11 +2,12 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"unicode/utf8"
+
+	"drun/internal/try"
 )
 
 // unigram is SentencePiece's model: of all ways to cut a word into tokens the most probable one (Kudo 2018), found by
@@ -23,24 +24,20 @@ type unigram struct {
 // unknownPenalty is by how much a character without a token is worse than the worst token.
 const unknownPenalty = 10
 
-func unigramOf(raw json.RawMessage) (model, map[string]int, error) {
+func unigramOf(raw json.RawMessage) (_ model, _ map[string]int, err error) {
+	defer try.Caught(&err)
 	var u struct {
 		Type  string               `json:"type"`
 		Unk   *int                 `json:"unk_id"`
 		Vocab [][2]json.RawMessage `json:"vocab"`
 		Bytes bool                 `json:"byte_fallback"`
 	}
-	if err := strict(raw, &u); err != nil {
-		return nil, nil, err
-	}
-	if len(u.Vocab) == 0 {
-		return nil, nil, errors.New("vocab: it is empty")
-	}
+	try.Ok(strict(raw, &u))
+	try.FailIf(len(u.Vocab) == 0, "vocab: it is empty")
 	m := &unigram{ids: make(map[string]int, len(u.Vocab)), unk: -1, bytes: u.Bytes, worst: math.Inf(1)}
 	if u.Unk != nil {
-		if m.unk = *u.Unk; m.unk < 0 || m.unk >= len(u.Vocab) {
-			return nil, nil, fmt.Errorf("unk_id = %d: the vocab has %d tokens", m.unk, len(u.Vocab))
-		}
+		m.unk = *u.Unk
+		try.FailIf(m.unk < 0 || m.unk >= len(u.Vocab), "unk_id = %d: the vocab has %d tokens", m.unk, len(u.Vocab))
 	}
 	m.scores = make([]float64, len(u.Vocab))
 	for id, pair := range u.Vocab {
