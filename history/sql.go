@@ -32,15 +32,13 @@ func (e *SQLError) Hint() string {
 // ExitCode is the exit code of a usage error.
 func (e *SQLError) ExitCode() exit.Code { return exit.Usage }
 
-// Table is the result of a query. A cell is nil, int64, float64, string or
-// []byte.
+// Table is the result of a query. A cell is nil, int64, float64, string or []byte.
 type Table struct {
 	Columns []string
 	Rows    [][]any
 }
 
-// most limits the bytes of a result, all of which is in memory; one value may have a quarter of that. Tests lower
-// it.
+// most limits the bytes of a result, all of which is in memory; one value may have a quarter of that. Tests lower it.
 var most = 1 << 30
 
 // harmless are the pragmas that only report something; true: they take an argument.
@@ -167,8 +165,7 @@ func (t *Table) MarshalJSON() (_ []byte, err error) {
 			unique = fmt.Sprintf("%s_%d", name, n)
 		}
 		used[unique] = true
-		key := try.To(records.Marshal(unique))
-		keys[i] = key
+		keys[i] = try.To(records.Marshal(unique))
 	}
 	var out bytes.Buffer
 	out.WriteByte('[')

@@ -58,8 +58,7 @@ func Verify(home string, p *Plugin) error {
 func Check(home string, p *Plugin) (trusted bool, err error) {
 	defer try.Caught(&err)
 	try.Ok(p.Sum())
-	pins := try.To(readPins(filepath.Join(home, LockFile)))
-	return compare(pins, p)
+	return compare(try.To(readPins(filepath.Join(home, LockFile))), p)
 }
 
 // Trust pins the plugin's checksum, whatever was pinned before.
