@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"drun/internal/try"
 )
 
 // commands are what this program measures besides the table.
@@ -35,7 +37,8 @@ func main() {
 	}
 }
 
-func bench(ctx context.Context) error {
+func bench(ctx context.Context) (err error) {
+	defer try.Caught(&err)
 	drun := flag.String("drun", "bin/drun", "the drun to measure")
 	rounds := flag.Int("rounds", 3, "how many times to measure everything")
 	only := flag.String("only", "", "the groups to measure, separated by commas: "+strings.Join(groups, ", "))
@@ -50,21 +53,13 @@ func bench(ctx context.Context) error {
 			return fmt.Errorf("no group %q; there are %s", group, strings.Join(groups, ", "))
 		}
 	}
-	if *rounds < 1 {
-		return fmt.Errorf("-rounds %d: at least one", *rounds)
-	}
+	try.FailIf(*rounds < 1, "-rounds %d: at least one", *rounds)
 
-	folder, err := os.MkdirTemp("", "drun-bench-")
-	if err != nil {
-		return err
-	}
+	folder := try.To(os.MkdirTemp("", "drun-bench-"))
 	defer os.RemoveAll(folder)
 	peers := findPeers(ctx, folder)
 	plan := slices.DeleteFunc(probes(*drun, folder, peers, *lasting), func(p probe) bool { return !slices.Contains(chosen, p.group) })
-	samples, err := measure(ctx, plan, *rounds)
-	if err != nil {
-		return err
-	}
+	samples := try.To(measure(ctx, plan, *rounds))
 
 	fmt.Printf("%s\n\nMedians of %d rounds.\n\n", machine(), *rounds)
 	if ctx.Err() != nil {

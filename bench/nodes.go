@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"drun/internal/try"
 )
 
 // nodesCommand measures collectives between nodes, which are network namespaces on one bridge: it takes root and the
@@ -39,14 +41,13 @@ const largeBytes = 16 << 20
 
 // measureNodes prints, for each placement, speed of links and way, the time of an all_reduce of 16 MiB and of 4 bytes, and what the
 // nodes sent for the large one, as a multiple of the least that is possible: each node its data and each result once.
-func measureNodes(ctx context.Context, args []string, out io.Writer) error {
+func measureNodes(ctx context.Context, args []string, out io.Writer) (err error) {
+	defer try.Caught(&err)
 	flags := flag.NewFlagSet(nodesCommand, flag.ContinueOnError)
 	drun := flags.String("drun", "bin/drun", "the drun to measure")
 	rounds := flags.Int("rounds", 3, "how many times to measure everything")
 	speeds := flags.String("links", strings.Join(links, ","), "speeds of the links as tc says them; empty: as fast as the cores")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	try.Ok(flags.Parse(args))
 	most := 0
 	for _, p := range placements {
 		most = max(most, p[0])
@@ -58,9 +59,7 @@ func measureNodes(ctx context.Context, args []string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s\n\nMedians of %d rounds.\n\n| nodes × ranks | links | way | all_reduce of 16 MiB | beside Gloo alone | bytes sent beside the least | all_reduce of 4 B |\n|---|---|---|---:|---:|---:|---:|\n", machine(), *rounds)
 	for _, speed := range strings.Split(*speeds, ",") {
-		if err := net.shape(speed); err != nil {
-			return err
-		}
+		try.Ok(net.shape(speed))
 		for i, p := range placements {
 			if speed != "" && i >= shapedPlacements {
 				break

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"drun/history/historytest"
+	"drun/internal/try"
 )
 
 // queries times commands over a large history, which the first of them makes.
@@ -23,10 +24,9 @@ func queries(drun, folder string, shape historytest.Shape) func(context.Context)
 		return errors.Join(err, historytest.Fill(home, shape))
 	})
 	middle := strconv.Itoa(shape.Runs / 2)
-	return func(ctx context.Context) ([]figure, error) {
-		if err := made(); err != nil {
-			return nil, err
-		}
+	return func(ctx context.Context) (_ []figure, err error) {
+		defer try.Caught(&err)
+		try.Ok(made())
 		all := []string{"compare"}
 		for i := range 100 {
 			all = append(all, strconv.Itoa(1+i*shape.Runs/100))
@@ -44,10 +44,7 @@ func queries(drun, folder string, shape historytest.Shape) func(context.Context)
 			{"compare of 100 runs", home, all},
 			{"plot of a million points", long, []string{"plot", "1", "loss"}},
 		} {
-			measured, err := timed("large history, "+q.name, 3, append(append([]string{drun}, q.args...), "--home", q.home), 0)(ctx)
-			if err != nil {
-				return nil, err
-			}
+			measured := try.To(timed("large history, "+q.name, 3, append(append([]string{drun}, q.args...), "--home", q.home), 0)(ctx))
 			figures = append(figures, measured...)
 		}
 		return figures, nil
@@ -56,7 +53,8 @@ func queries(drun, folder string, shape historytest.Shape) func(context.Context)
 
 // logging has runs log at once into one history for some time, and counts the rows that are there in the end.
 func logging(drun, folder string, runs int, lasting time.Duration) func(context.Context) ([]figure, error) {
-	return func(ctx context.Context) ([]figure, error) {
+	return func(ctx context.Context) (_ []figure, err error) {
+		defer try.Caught(&err)
 		home := filepath.Join(folder, fmt.Sprint("logging-", runs, "-", time.Now().UnixNano()))
 		said, faults := make([]string, runs), make([]error, runs)
 		var all sync.WaitGroup
@@ -79,22 +77,14 @@ func logging(drun, folder string, runs int, lasting time.Duration) func(context.
 			}
 			for line := range strings.Lines(said[i]) {
 				if text, ok := strings.CutPrefix(strings.TrimSpace(line), "values: "); ok {
-					n, err := strconv.ParseInt(text, 10, 64)
-					if err != nil {
-						return nil, err
-					}
+					n := try.To(strconv.ParseInt(text, 10, 64))
 					logged += n
 				}
 			}
 		}
-		output, err := exec.CommandContext(ctx, drun, "sql", "select count(*) n from metrics", "--json", "--home", home).Output()
-		if err != nil {
-			return nil, err
-		}
+		output := try.To(exec.CommandContext(ctx, drun, "sql", "select count(*) n from metrics", "--json", "--home", home).Output())
 		var kept []struct{ N int64 }
-		if err := json.Unmarshal(output, &kept); err != nil {
-			return nil, err
-		}
+		try.Ok(json.Unmarshal(output, &kept))
 		of := fmt.Sprintf("%d runs at once", runs)
 		return []figure{
 			{of + ", rows", float64(kept[0].N) / took.Seconds(), perSecond},

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"drun/internal/try"
 )
 
 // savesCommand measures checkpoints of several nodes, which are network namespaces: it takes root and the command ip.
@@ -47,16 +49,11 @@ func measureSaves(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // save runs the recipe without a save, with some, and with a restore alone of the last of them: the differences are what these take.
-func (n *network) save(ctx context.Context, out io.Writer, nodes, mib string, own, memory bool) error {
+func (n *network) save(ctx context.Context, out io.Writer, nodes, mib string, own, memory bool) (err error) {
+	defer try.Caught(&err)
 	const saves = 3
-	count, err := strconv.Atoi(nodes)
-	if err != nil {
-		return err
-	}
-	size, err := strconv.Atoi(mib)
-	if err != nil {
-		return err
-	}
+	count := try.To(strconv.Atoi(nodes))
+	size := try.To(strconv.Atoi(mib))
 	states, peaks := "equal", [3][]float64{}
 	if own {
 		states = "each its own"
@@ -75,10 +72,7 @@ func (n *network) save(ctx context.Context, out io.Writer, nodes, mib string, ow
 		case 2:
 			more = append(more, "--resume", "saved")
 		}
-		before, err := n.head()
-		if err != nil {
-			return err
-		}
+		before := try.To(n.head())
 		peaks[i] = make([]float64, count)
 		stop, watched := make(chan struct{}), sync.WaitGroup{}
 		watched.Go(func() { n.watchAgents(peaks[i], stop) })
@@ -91,10 +85,7 @@ func (n *network) save(ctx context.Context, out io.Writer, nodes, mib string, ow
 		if i == 1 {
 			seconds = took
 		}
-		after, err := n.head()
-		if err != nil {
-			return err
-		}
+		after := try.To(n.head())
 		from[i], to[i] = after[0]-before[0], after[1]-before[1]
 	}
 	_, err = fmt.Fprintf(out, "| %s × 2 | %s MiB | %s | %.1f MiB | %.0f MiB | %.0f MiB | %.1f MiB | %.0f MiB | %.0f MiB | %.2f |\n", nodes, mib, states,

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"drun/internal/try"
 )
 
 // itself runs a command of this program in a separate process.
@@ -111,17 +113,15 @@ func largestChild(parent int) float64 {
 
 // plainFile writes the bytes of a state into a file, and synchronises it.
 func plainFile(folder string) func(context.Context) ([]figure, error) {
-	return func(context.Context) ([]figure, error) {
+	return func(context.Context) (_ []figure, err error) {
+		defer try.Caught(&err)
 		path := filepath.Join(folder, "plain")
 		defer os.Remove(path)
 		data := make([]byte, mib)
 		figures := []figure{}
 		for range 4 {
 			started := time.Now()
-			f, err := os.Create(path)
-			if err != nil {
-				return nil, err
-			}
+			f := try.To(os.Create(path))
 			for i := range 256 {
 				for at := 0; at < mib; at += 4096 { // another page each
 					binary.LittleEndian.PutUint64(data[at:], uint64(started.UnixNano())+uint64(i))
@@ -130,9 +130,7 @@ func plainFile(folder string) func(context.Context) ([]figure, error) {
 					return nil, err
 				}
 			}
-			if err := errors.Join(f.Sync(), f.Close()); err != nil {
-				return nil, err
-			}
+			try.Ok(errors.Join(f.Sync(), f.Close()))
 			figures = append(figures, figure{"durable save of 256 MiB", time.Since(started).Seconds(), "s"})
 			os.Remove(path)
 		}
@@ -143,11 +141,9 @@ func plainFile(folder string) func(context.Context) ([]figure, error) {
 // digitsHistory trains digits.star three times into a new history: twice the same, and with another number of
 // threads. The accuracy, and whether the metrics are equal, are read from the history.
 func digitsHistory(drun, folder string) func(context.Context) ([]figure, error) {
-	return func(ctx context.Context) ([]figure, error) {
-		home, err := os.MkdirTemp(folder, "digits-")
-		if err != nil {
-			return nil, err
-		}
+	return func(ctx context.Context) (_ []figure, err error) {
+		defer try.Caught(&err)
+		home := try.To(os.MkdirTemp(folder, "digits-"))
 		query := func(into any, args ...string) error {
 			output, err := exec.CommandContext(ctx, drun, append(args, "--json", "--home", home)...).Output()
 			if err != nil {
@@ -165,18 +161,14 @@ func digitsHistory(drun, folder string) func(context.Context) ([]figure, error) 
 			Seconds float64
 			Metrics map[string]struct{ Last float64 }
 		}
-		if err := query(&first, "show", "1"); err != nil {
-			return nil, err
-		}
+		try.Ok(query(&first, "show", "1"))
 		figures := []figure{
 			{"digits.star, 2 ranks, accuracy", first.Metrics["acc"].Last, ""},
 			{"digits.star, 2 ranks, time", first.Seconds, "s"},
 		}
 		for run, what := range map[int]string{2: "when repeated", 3: "with 2 threads"} {
 			var differing []struct{ Count, Of float64 }
-			if err := query(&differing, "sql", differenceQuery(1, run)); err != nil {
-				return nil, err
-			}
+			try.Ok(query(&differing, "sql", differenceQuery(1, run)))
 			if len(differing) != 1 || differing[0].Of == 0 {
 				return nil, fmt.Errorf("digits.star recorded no metrics")
 			}

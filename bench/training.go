@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	"drun/internal/try"
 )
 
 // training measures steps of the reference models. drun's recipes write the weights and the data that they begin with,
@@ -44,15 +46,10 @@ func (t training) beside(line []string, model string, steps int, more ...string)
 
 // once times a program that makes a single step, from its start to its exit, with no compiled code from before.
 func (t training) once(args []string) func(context.Context) ([]figure, error) {
-	return func(ctx context.Context) ([]figure, error) {
-		path, err := t.saved("gpt")
-		if err != nil {
-			return nil, err
-		}
-		cache, err := os.MkdirTemp(t.folder, "compiled-")
-		if err != nil {
-			return nil, err
-		}
+	return func(ctx context.Context) (_ []figure, err error) {
+		defer try.Caught(&err)
+		path := try.To(t.saved("gpt"))
+		cache := try.To(os.MkdirTemp(t.folder, "compiled-"))
 		defer os.RemoveAll(cache)
 		line := append([]string{"env", "TORCHINDUCTOR_CACHE_DIR=" + cache}, args[:len(args)-1]...)
 		return timed(firstStep, 1, append(line, "gpt", "0", path, args[len(args)-1]), 0)(ctx)
@@ -118,14 +115,10 @@ func (t training) largeProbes(more ...string) []probe {
 		return err
 	})
 	own := func(threads int, suffix string) probe {
-		return probe{groupLarge, drunName, suffix, func(ctx context.Context) ([]figure, error) {
-			if err := made(); err != nil {
-				return nil, err
-			}
-			path, err := t.saved(gpt2)
-			if err != nil {
-				return nil, err
-			}
+		return probe{groupLarge, drunName, suffix, func(ctx context.Context) (_ []figure, err error) {
+			defer try.Caught(&err)
+			try.Ok(made())
+			path := try.To(t.saved(gpt2))
 			args := append(more, "--data", filepath.Dir(path), "-p", fmt.Sprintf("steps=%d", gpt2Steps))
 			return sized("gpt2 memory", t.recipe("bench/gpt2.star", 1, threads, args...), largestChild)(ctx)
 		}}

@@ -8,6 +8,8 @@ import (
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
+
+	"drun/internal/try"
 )
 
 // Call is one call of a builtin: its arguments by the names of the signature's
@@ -61,29 +63,10 @@ func (c *Call) Int(name string) int {
 	v := c.Arg(name).(starlark.Int)
 	n, ok := v.Int64()
 	if !ok {
-		panic(ended{fmt.Errorf("argument %s: %s does not fit into 64 bits", name, v)})
+		try.Fail("argument %s: %s does not fit into 64 bits", name, v)
 	}
 	return int(n)
 }
-
-// Must returns v, or ends the builtin's call with an error. It is for steps before a call changes anything, such as
-// reading its arguments.
-func Must[T any](v T, err error) T {
-	if err != nil {
-		panic(ended{err})
-	}
-	return v
-}
-
-// FailIf ends the builtin's call with an error if bad, as Must does.
-func FailIf(bad bool, format string, args ...any) {
-	if bad {
-		panic(ended{fmt.Errorf(format, args...)})
-	}
-}
-
-// ended is what Int and Must panic with to end a call.
-type ended struct{ error }
 
 // Float is an argument declared float or number.
 func (c *Call) Float(name string) float64 { return Number(c.Arg(name)) }

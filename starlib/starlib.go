@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"drun/internal/memory"
+	"drun/internal/try"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -227,13 +228,13 @@ func Failed(name string, err error) error {
 
 // Panicked returns the error of a call that ended with a panic.
 func Panicked(name string, p any) error {
-	switch p := p.(type) {
-	case ended:
-		return &callError{name, p.error}
-	case interface {
+	if err, is := try.Failure(p); is {
+		return Failed(name, err)
+	}
+	if p, is := p.(interface {
 		error
 		Misuse()
-	}: // a mistake in the recipe, found where no error can be returned
+	}); is { // a mistake in the recipe, found where no error can be returned
 		return &callError{name, p}
 	}
 	if err := memory.Overflow(p); err != nil {

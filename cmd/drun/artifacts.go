@@ -51,8 +51,7 @@ writes one to a file, or to stdout with --output -.`,
 			case len(args) == 2 && output == "":
 				return usage("--output - writes to stdout", "where to? give --output FILE")
 			}
-			return withRun(cmd, args[0], func(db *history.DB, id int64) (err error) {
-				defer try.Caught(&err)
+			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
 				all := try.To(db.Artifacts(id))
 				switch {
 				case save != "":

@@ -218,10 +218,7 @@ func newTest(dirs *[]string) *cobra.Command {
 			"With --hierarchy it connects two nodes, as in a run over several: the ranks of each node share memory, and one process\n" +
 			"of the plugin per link carries what goes between the nodes. The results must then have shm's bits, too.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, program, err := verified(cmd, args[0], *dirs)
-			if err != nil {
-				return err
-			}
+			p, program := try.To2(verified(cmd, args[0], *dirs))
 			if b := inspect(cmd.Context(), homeOf(cmd), p); !b.Usable { // Verify has pinned it, so inspect asks it
 				return exit.Errorf(exit.Backend, "%s cannot run here: %s", p.Name, b.Problem)
 			}
@@ -232,7 +229,7 @@ func newTest(dirs *[]string) *cobra.Command {
 			case deterministic:
 				which = "test-deterministic"
 			}
-			err = host.Run(cmd.Context(), program, which, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			err := host.Run(cmd.Context(), program, which, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if errors.As(err, new(*exec.ExitError)) {
 				return exit.Errorf(exit.Backend, "the backend %s does not pass the suite", p.Name)
 			}
@@ -248,8 +245,7 @@ func newTrust(dirs *[]string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trust NAME",
 		Short: "Accept a plugin whose program has changed",
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			defer try.Caught(&err)
+		RunE: func(cmd *cobra.Command, args []string) error {
 			p := try.To(findPlugin(args[0], *dirs))
 			try.Ok(host.Trust(homeOf(cmd), p))
 			cmd.PrintErrf("trusted %s: SHA-256 %s\n", p.Path, p.SHA256)
@@ -286,9 +282,7 @@ func newDoctor() *cobra.Command {
 			}{doctor.Examine(), findPlugins(cmd, dirs), home}
 			out := cmd.OutOrStdout()
 			if wantsJSON(cmd) {
-				if err := printJSON(out, r); err != nil {
-					return err
-				}
+				try.Ok(printJSON(out, r))
 			} else {
 				w := terminal.NewTable(out)
 				row(w, "machine", fmt.Sprintf("%s/%s, %d cores", r.OS, r.Arch, r.Cores))

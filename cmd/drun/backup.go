@@ -45,9 +45,7 @@ To restore it, unpack it into a new folder and use that as the home:
 				return err
 			}
 			value := map[string]any{"file": path, "bytes": size.Bytes, "packs": size.Packs, "damaged": len(size.Damaged)}
-			if err := answer(cmd, value, "%s: %s. To restore it: mkdir -m 700 NEW && tar -xf %s -C NEW, then --home NEW", path, humanize.Bytes(uint64(size.Bytes)), path); err != nil {
-				return err
-			}
+			try.Ok(answer(cmd, value, "%s: %s. To restore it: mkdir -m 700 NEW && tar -xf %s -C NEW, then --home NEW", path, humanize.Bytes(uint64(size.Bytes)), path))
 			return tellDamaged(cmd, size.Damaged)
 		},
 	}

@@ -32,10 +32,7 @@ recipes differ. A RUN is an id, a name, or last.`,
   drun compare $(drun runs --where 'metrics.acc.last > 0.9' --columns id --json | jq .[].id)`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
-				c, err := report.Compare(db, ids)
-				if err != nil {
-					return err
-				}
+				c := try.To(report.Compare(db, ids))
 				return show(cmd, c, func(out io.Writer, c *report.Comparison) error {
 					return printComparison(out, c.Comparison, c.Diff, all)
 				})
@@ -246,17 +243,14 @@ a terminal is shown control characters as \x1b. --diff RUN prints the lines in w
 				if len(ids) == 1 {
 					return printSources(cmd, db, ids[0], args[1:])
 				}
-				text, err := report.SourceDiff(db, ids[0], ids[1])
-				if err != nil {
-					return err
-				}
+				text := try.To(report.SourceDiff(db, ids[0], ids[1]))
 				if wantsJSON(cmd) {
 					return printJSON(cmd.OutOrStdout(), map[string]string{"diff": text})
 				}
 				if text == "" {
 					fmt.Fprintln(cmd.ErrOrStderr(), "the files are the same")
 				}
-				_, err = io.WriteString(cmd.OutOrStdout(), paintDiff(cmd.OutOrStdout(), text))
+				_, err := io.WriteString(cmd.OutOrStdout(), paintDiff(cmd.OutOrStdout(), text))
 				return err
 			})
 		},

@@ -31,8 +31,7 @@ Parquet, Arrow, npy, npz, idx, safetensors, PNG, JPEG, tar and text, also compre
 with gzip or zstd. The whole file is read, so a damaged file is an error that says where.`,
 		Example: `  drun data train.csv
   drun data weights.safetensors --json`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			defer try.Caught(&err)
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if apart {
 				try.Ok(syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memory, Max: memory}))
 			} else if data.HasColumns(args[0]) {

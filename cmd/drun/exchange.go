@@ -61,9 +61,7 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
 				out := cmd.OutOrStdout()
 				if file == "" && terminal.Is(out) {
 					var text strings.Builder
-					if err := write(&text); err != nil {
-						return err
-					}
+					try.Ok(write(&text))
 					_, err := io.WriteString(out, terminal.Lines(text.String()))
 					return err
 				}
@@ -122,8 +120,7 @@ time, run and run_name. A run that has been imported before is skipped.`,
 		Example: `  drun import mlflow.db
   drun import runs/ --tag tensorboard
   drun import curves.csv && drun plot last loss`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			defer try.Caught(&err)
+		RunE: func(cmd *cobra.Command, args []string) error {
 			try.Ok(checkTags(tags))
 			var all []history.Foreign
 			errs := cmd.ErrOrStderr()

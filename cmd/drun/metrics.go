@@ -47,10 +47,7 @@ In JSON, NaN and infinities are the strings "NaN", "Infinity" and "-Infinity".`,
 				return usage("", "--attempt and --lineage exclude each other")
 			}
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
-				list, err := report.Points(db, id, args[1:], lineage, attempt, points)
-				if err != nil {
-					return err
-				}
+				list := try.To(report.Points(db, id, args[1:], lineage, attempt, points))
 				if asCSV {
 					return printPointsCSV(cmd.OutOrStdout(), list)
 				}
@@ -125,10 +122,7 @@ largest value of their points, so that no spike is lost; values that are not fin
 			}
 			c.metric = args[len(args)-1]
 			return withRuns(cmd, args[:len(args)-1], func(db *history.DB, ids []int64) error {
-				curves, err := c.read(cmd.ErrOrStderr(), db, ids)
-				if err != nil {
-					return err
-				}
+				curves := try.To(c.read(cmd.ErrOrStderr(), db, ids))
 				return c.draw(cmd, curves)
 			})
 		},

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/tools/lsp"
 	"drun/tools/repl"
 )
@@ -32,10 +33,7 @@ func newRepl() *cobra.Command {
 			"Statements may also come through a pipe; the exit code is then 1 if one of them failed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Seed, o.Out, o.Err = uint64(seed), cmd.OutOrStdout(), cmd.ErrOrStderr()
-			s, err := repl.New(o)
-			if err != nil {
-				return err
-			}
+			s := try.To(repl.New(o))
 			defer s.Close()
 			ok := true
 			if len(args) == 1 && !s.Load(args[0]) {

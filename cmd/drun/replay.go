@@ -39,10 +39,7 @@ RUN is an id, a name, or last. If the run did not finish successfully, what it r
   drun replay 7 --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
-				r, err := replay.Replay(o, db, homeOf(cmd), id, again.params, tell(cmd))
-				if err != nil {
-					return err
-				}
+				r := try.To(replay.Replay(o, db, homeOf(cmd), id, again.params, tell(cmd)))
 				text := fmt.Sprintf("the same bits: %d metric points", r.Compared)
 				switch {
 				case r.Same == nil:
@@ -109,8 +106,7 @@ func (a *againFlags) with(cmd *cobra.Command, ref string, fn func(o run.Options,
 		}
 		a.params = append(a.params, engine.Param{Name: name, Value: value})
 	}
-	return withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
-		defer try.Caught(&err)
+	return withRun(cmd, ref, func(db *history.DB, id int64) error {
 		d := try.To(db.Get(id))
 		o := a.options
 		o.Backend = d.Backend
@@ -142,15 +138,10 @@ STEP is a step of checkpoint.save, even one that was not saved, or else a step o
 				return usage("", "STEP wants a whole number, not %q", args[1])
 			}
 			if cmd.Flags().Changed("export") {
-				if err := newFile(file); err != nil {
-					return err
-				}
+				try.Ok(newFile(file))
 			}
 			return again.with(cmd, args[0], func(o run.Options, db *history.DB, id int64) error {
-				p, err := replay.At(o, db, homeOf(cmd), id, step, metric, again.params, tell(cmd))
-				if err != nil {
-					return err
-				}
+				p := try.To(replay.At(o, db, homeOf(cmd), id, step, metric, again.params, tell(cmd)))
 				defer p.Close()
 				return tellAt(cmd, p, rank, file)
 			})
@@ -211,8 +202,7 @@ differs is named with its line and rank. A RUN is an id, a name, or last.`,
 		Example: `  drun diff 3 7
   drun diff calm-otter last --trace`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return again.with(cmd, args[0], func(o run.Options, db *history.DB, a int64) (err error) {
-				defer try.Caught(&err)
+			return again.with(cmd, args[0], func(o run.Options, db *history.DB, a int64) error {
 				b := try.To(db.Find(args[1]))
 				d, err := replay.Diff(o, db, homeOf(cmd), a, b, trace, again.params)
 				if d == nil {
@@ -298,8 +288,7 @@ func newVerifyResume() *cobra.Command {
 random moments between the first checkpoint and the end, after each of which all ranks
 start again. Then compares all metrics that are exact, and the last checkpoint, bit for bit.
 A difference is named, and ends with exit code 1.`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			defer try.Caught(&err)
+		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Nproc = try.To(ranks(nproc))
 			if kills < 1 {
 				return usage("", "--kills %d: at least one is needed", kills)
@@ -312,7 +301,7 @@ A difference is named, and ends with exit code 1.`,
 			if !r.Same {
 				text = fmt.Sprintf("different after %s: %s", english.Plural(r.Kills, "kill", ""), r.First)
 			}
-			err = answer(cmd, map[string]any{"same": r.Same, "kills": r.Kills}, "%s", text)
+			err := answer(cmd, map[string]any{"same": r.Same, "kills": r.Kills}, "%s", text)
 			if !r.Same && !wantsJSON(cmd) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "  hint: %s\n", replay.Forgotten)
 			}

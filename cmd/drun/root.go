@@ -57,7 +57,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return reportError(stderr, root.ExecuteContext(ctx))
+	return reportError(stderr, outcome(ctx, root))
+}
+
+// outcome is the command's error, of a step that failed (internal/try), too: what commands run in this goroutine needs no Caught.
+func outcome(ctx context.Context, root *cobra.Command) (err error) {
+	defer try.Caught(&err)
+	return root.ExecuteContext(ctx)
 }
 
 // reportError prints an error with its hint and returns its exit code.

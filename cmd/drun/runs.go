@@ -250,8 +250,7 @@ docs/history.md; with --json the result is a list of objects, one per row, with
 NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
 		Example: `  drun sql "select name, last from metric_summaries where run = 7"
   drun sql "select r.name, p.value from runs r join params p on p.run = r.id where p.name = 'lr'"`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			defer try.Caught(&err)
+		RunE: func(cmd *cobra.Command, args []string) error {
 			db := try.To(openHistory(cmd))
 			defer db.Close()
 			table := try.To(db.Query(cmd.Context(), args[0]))

@@ -18,6 +18,7 @@ import (
 	"drun/history/records"
 	"drun/internal/elapsed"
 	"drun/internal/terminal"
+	"drun/internal/try"
 )
 
 func newShow() *cobra.Command {
@@ -27,10 +28,7 @@ func newShow() *cobra.Command {
 		Long:  "Show one run in full: parameters, metrics, attempts, sources, data files and checkpoints.\nRUN is an id, a name, or last.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
-				d, err := db.Get(id)
-				if err != nil {
-					return err
-				}
+				d := try.To(db.Get(id))
 				return show(cmd, d, printDetail)
 			})
 		},

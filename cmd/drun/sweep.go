@@ -48,10 +48,7 @@ are when it is repeated; one with other combinations or settings runs again thos
   drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last
   drun sweep train.star -p lr=1e-5..1:log --random 50 --jobs 4 --early-stop loss --early-stop-after 100`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := ranks(nproc)
-			if err != nil {
-				return err
-			}
+			n := try.To(ranks(nproc))
 			o.Recipe, o.Nproc = args[0], n
 			return s.sweep(cmd, o)
 		},

@@ -40,8 +40,7 @@ A run that is still running is refused. Runs that were resumed from one of the m
 			if undo {
 				find, act = (*history.DB).FindTrashed, (*history.DB).Restore
 			}
-			return change(cmd, args, find, func(db *history.DB, ids []int64) (err error) {
-				defer try.Caught(&err)
+			return change(cmd, args, find, func(db *history.DB, ids []int64) error {
 				ids = unique(ids)
 				try.Ok(act(db, ids))
 				runs := try.To(db.Select(history.Selection{IDs: ids}))
@@ -106,13 +105,9 @@ func newTag() *cobra.Command {
 			if len(args)+len(remove) < 2 {
 				return usage("usage: "+cmd.UseLine(), "no label was given")
 			}
-			if err := checkTags(args[1:]); err != nil {
-				return err
-			}
+			try.Ok(checkTags(args[1:]))
 			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
-				if err := db.Label(ids[0], args[1:], remove); err != nil {
-					return err
-				}
+				try.Ok(db.Label(ids[0], args[1:], remove))
 				return printLabels(cmd, db, ids[0])
 			})
 		},
@@ -151,8 +146,7 @@ func newNote() *cobra.Command {
 			if text := args[1]; text == "" || len(text) > maxNote {
 				return usage("", "a note has 1 to %d bytes, not %d", maxNote, len(text))
 			}
-			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) (err error) {
-				defer try.Caught(&err)
+			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
 				try.Ok(db.AddNote(ids[0], args[1]))
 				if wantsJSON(cmd) {
 					d := try.To(db.Get(ids[0]))
@@ -171,8 +165,7 @@ func newGC() *cobra.Command {
 		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote. Frees what no checkpoint
 needs in the packs that hold checkpoints, and says how many bytes it freed. Runs may go on meanwhile; a checkpoint
 that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			defer try.Caught(&err)
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			home := homeOf(cmd)
 			out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 			try.Ok(used(home))
@@ -182,16 +175,13 @@ that one of them may still restore stays, and its run stays in the trash. Packs 
 				for _, err := range freed.Damaged {
 					texts = append(texts, err.Error())
 				}
-				err = printJSON(out, map[string]any{"freed": freed.Bytes, "removed": freed.Removed, "quarantined": freed.Quarantined,
-					"quarantined_bytes": freed.QuarantinedBytes, "damaged": texts})
+				try.Ok(printJSON(out, map[string]any{"freed": freed.Bytes, "removed": freed.Removed, "quarantined": freed.Quarantined,
+					"quarantined_bytes": freed.QuarantinedBytes, "damaged": texts}))
 			} else {
 				for _, r := range freed.Removed {
 					fmt.Fprintf(out, "removed run %d %s\n", r.ID, terminal.Escape(r.Name))
 				}
-				_, err = fmt.Fprintf(out, "freed %s (%d bytes)\n", humanize.IBytes(uint64(freed.Bytes)), freed.Bytes)
-			}
-			if err != nil {
-				return err
+				try.To(fmt.Fprintf(out, "freed %s (%d bytes)\n", humanize.IBytes(uint64(freed.Bytes)), freed.Bytes))
 			}
 			if freed.Quarantined > 0 {
 				fmt.Fprintf(errs, "%s holds %s, %s, that the catalog does not list: delete them once every run can be resumed\n",

@@ -40,9 +40,7 @@ and a line says what. Tensors that differ between the ranks need --rank.`,
 			if !strings.Contains(args[0], "@") {
 				args[0] += "@last"
 			}
-			if err := newFile(args[1]); err != nil {
-				return err
-			}
+			try.Ok(newFile(args[1]))
 			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, store *checkpoints.Store, list []report.Kept) error {
 				return export(cmd, store, list[0], rank, args[1])
 			})
@@ -128,10 +126,7 @@ func newImport() *cobra.Command {
 that they have there. drun run --resume RUN then starts with these weights: checkpoint.restore puts them into the
 modules and tensors of its state, and leaves the rest as it is.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			made, err := importFile(homeOf(cmd), args[0], name, step, false)
-			if err != nil {
-				return err
-			}
+			made := try.To(importFile(homeOf(cmd), args[0], name, step, false))
 			return answer(cmd, made, "%s@%d: %d tensors of %s, %s", made.Run, made.Step, made.Tensors, args[0], humanize.IBytes(uint64(made.Bytes)))
 		},
 	}

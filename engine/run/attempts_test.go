@@ -94,6 +94,7 @@ def main():
 
 // A recipe that restores nothing begins anew, and so do its metrics.
 func TestAttemptsThatBeginAnew(t *testing.T) {
+	t.Parallel()
 	r, _, d, points := attempts(t, t.TempDir(), `
 def main():
     for n in range(3):
@@ -255,6 +256,7 @@ def main():
 
 // Which of several checkpoints an attempt goes on from is the one restored last before it records or saves.
 func TestSeveralRestores(t *testing.T) {
+	t.Parallel()
 	for restores, want := range map[string]string{
 		`at = checkpoint.restore(state, step = "best"); at = checkpoint.restore(state)`: "x.0.0=0 x.1.0=1 x.2.0=2 x.3.0=103",
 		`at = checkpoint.restore(state); at = checkpoint.restore(state, step = "best")`: "x.0.0=0 x.1.0=101 x.2.0=102 x.3.0=103",
@@ -373,6 +375,7 @@ func uid(t *testing.T, home, name string) string {
 
 // However often drun itself is killed, the run that is taken up has each point once in the end.
 func TestKilledAndTakenUp(t *testing.T) {
+	t.Parallel()
 	rounds := 6
 	if testing.Short() {
 		rounds = 2

@@ -160,6 +160,7 @@ func TestRunThatComesFromItself(t *testing.T) {
 // Before its first save a resumed run's last checkpoint is the one that it resumes
 // from; afterwards it is its own.
 func TestLastIsOwn(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	recipe := "def main():\n    s = {'x': 0}\n    checkpoint.restore(s)\n    s['x'] += 1\n    checkpoint.save(s, step = s['x'])\n" +
 		"    s['x'] = -1\n    checkpoint.restore(s)\n    print('has', s['x'])\n"

@@ -15,6 +15,7 @@ import (
 // A rank that is stopped before it has joined ends the run when the time for
 // collectives is over, and is the one that is named.
 func TestStoppedWhileJoining(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "recipe.star")
 	if err := os.WriteFile(file, []byte("def main():\n    dist.barrier(timeout = 60)\n"), 0o644); err != nil {

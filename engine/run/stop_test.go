@@ -56,6 +56,7 @@ func runSource(t *testing.T, source string, change func(*run.Options)) *run.Resu
 // The ranks leave it to the agent what a signal means, which many send to all
 // processes of a run; a recipe has its grace before it asks for the first time.
 func TestSignalsReachAllProcesses(t *testing.T) {
+	t.Parallel()
 	const source = `def main():
     dist.barrier()
     if dist.rank() == 0: print("ready")
@@ -217,6 +218,7 @@ func TestWhatIsLoggedIsKept(t *testing.T) {
 
 // What is logged is in the history soon after, whatever follows.
 func TestRecordsAreKeptInTime(t *testing.T) {
+	t.Parallel()
 	var home string
 	seen := make(chan time.Duration, 1)
 	runSource(t, "def main():\n    run.log(x = 1)\n    print('logged')\n    t = run.elapsed()\n    while run.elapsed() < t + 4: pass\n", func(o *run.Options) {
@@ -259,6 +261,7 @@ func (h *heldUp) Write(p []byte) (int, error) {
 // The end of a rank is seen, and ends the others, also while nobody reads what the
 // ranks print.
 func TestRankLostWhileOutputIsHeldUp(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "recipe.star")
 	if err := os.WriteFile(file, []byte("def main():\n    for i in range(1 << 40):\n        print('line', i)\n"), 0o644); err != nil {

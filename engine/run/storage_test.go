@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"drun/internal/exit"
+	"drun/internal/testlimit"
 	"io"
 	"os"
 	"path/filepath"
@@ -86,6 +87,7 @@ func (l *locker) block() {
 
 // A disk that does not answer ends the run, whatever the recipe does.
 func TestHungDisk(t *testing.T) {
+	t.Parallel()
 	for name, body := range map[string]string{
 		"at the end":             "print('go')",
 		"while the recipe runs":  "print('go')\n    for i in range(1 << 50): str(i)",
@@ -105,7 +107,7 @@ func TestHungDisk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(start); took > 8*time.Second {
+			if took := time.Since(start); took > testlimit.Time(8*time.Second) {
 				t.Errorf("it took %v", took)
 			}
 			f := r.Failure
@@ -221,6 +223,7 @@ func spooled(home, text string) bool {
 // A history that another process has locked does not hold a run up, and nothing
 // of the run is missing or twice in the end.
 func TestLockedHistory(t *testing.T) {
+	t.Parallel()
 	t.Run("for a while", func(t *testing.T) {
 		home := filepath.Join(t.TempDir(), "home")
 		r, errs, err := runLogging(t, &locker{t: t, home: home, atMost: 1500 * time.Millisecond}, nil, home, nil)
@@ -249,7 +252,7 @@ func TestLockedHistory(t *testing.T) {
 			if err != nil || r.Code != 0 {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			if took := time.Since(time.Unix(0, sent.Load())); took > 5*time.Second {
+			if took := time.Since(time.Unix(0, sent.Load())); took > testlimit.Time(5*time.Second) {
 				t.Errorf("a signal did not end the wait: %v", took)
 			}
 			if !strings.Contains(errs, "still locked") {
@@ -281,7 +284,7 @@ func TestLockedHistory(t *testing.T) {
 		signals <- unix.SIGHUP // read only where the run waits for its history
 		start := time.Now()
 		_, _, err = runLogging(t, io.Discard, signals, home, nil)
-		if took := time.Since(start); err == nil || took > 4*time.Second || !strings.Contains(err.Error(), "interrupted by SIGHUP") {
+		if took := time.Since(start); err == nil || took > testlimit.Time(4*time.Second) || !strings.Contains(err.Error(), "interrupted by SIGHUP") {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})
@@ -299,6 +302,7 @@ func (r *remover) Write(p []byte) (int, error) {
 }
 
 func TestDeletedHistory(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"history.db", ""} {
 		home := filepath.Join(t.TempDir(), "home")
 		r, errs, err := runLogging(t, &remover{path: filepath.Join(home, what)}, nil, home, nil)

@@ -1,5 +1,6 @@
 // Package try lets a function that makes several steps, each of which may fail, end at the first error: To and Ok leave the
-// function, and Caught, which it defers, has it return the error. It must be deferred in the same goroutine.
+// function, and Caught, which it defers, has it return the error. It must be deferred in the same goroutine. A builtin of starlib,
+// and what it calls, needs no Caught: the wrapper of all builtins has it.
 package try
 
 import (
@@ -16,9 +17,9 @@ func Caught(err *error) { caught(recover(), err) }
 // CaughtOr is Caught, and undoes what the function has done if it fails or panics.
 func CaughtOr(err *error, undo func()) {
 	p := recover()
-	step, failing := p.(failed)
+	step, failing := Failure(p)
 	if failing {
-		*err = step.err
+		*err = step
 	}
 	if p != nil || *err != nil {
 		undo()
@@ -35,13 +36,17 @@ func CaughtAs(op string, err *error) {
 }
 
 func caught(p any, err *error) {
-	switch p := p.(type) {
-	case nil:
-	case failed:
-		*err = p.err
-	default:
+	if failure, is := Failure(p); is {
+		*err = failure
+	} else if p != nil {
 		panic(p)
 	}
+}
+
+// Failure is the error of To or Ok, for a caller that recovered p itself.
+func Failure(p any) (err error, is bool) {
+	f, is := p.(failed)
+	return f.err, is
 }
 
 // To is the result of a step.

@@ -65,18 +65,17 @@ var routes = map[string]route{
 type request struct {
 	*http.Request
 	values url.Values
-	err    error // the first of the parameters read so far that is wrong
 }
 
-// number reads a parameter that is a whole number from least to most.
+// number reads a parameter that is a whole number from least to most; another ends the request with an error.
 func (r *request) number(name string, otherwise, least, most int64) int64 {
 	text := r.values.Get(name)
 	if text == "" {
 		return otherwise
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if (err != nil || n < least || n > most) && r.err == nil {
-		r.err = exit.Errorf(exit.Usage, "%s=%s: want a whole number from %d to %d", name, text, least, most)
+	if err != nil || n < least || n > most {
+		try.Ok(exit.Errorf(exit.Usage, "%s=%s: want a whole number from %d to %d", name, text, least, most))
 	}
 	return n
 }
@@ -84,20 +83,13 @@ func (r *request) number(name string, otherwise, least, most int64) int64 {
 // ofRun finds the run that the path names.
 func ofRun(fn func(db *history.DB, id int64, r *request) (any, error)) func(*Server, *history.DB, *request) (any, error) {
 	return func(_ *Server, db *history.DB, r *request) (any, error) {
-		id, err := db.Find(r.PathValue("run"))
-		if err != nil {
-			return nil, err
-		}
-		return fn(db, id, r)
+		return fn(db, try.To(db.Find(r.PathValue("run"))), r)
 	}
 }
 
 // find returns the run that a request names, and the history that has it.
 func (s *Server) find(r *request) (*history.DB, int64, error) {
-	db, err := s.history()
-	if err != nil {
-		return nil, 0, err
-	}
+	db := try.To(s.history())
 	id, err := db.Find(r.PathValue("run"))
 	return db, id, err
 }
@@ -120,8 +112,9 @@ func (s *Server) handle(mux *http.ServeMux) {
 	})
 }
 
-// serve answers a request, once fewer are answered than may be at a time.
-func (s *Server) serve(w http.ResponseWriter, in *http.Request, path string, to route) error {
+// serve answers a request, once fewer are answered than may be at a time. What answers it needs no Caught of its own.
+func (s *Server) serve(w http.ResponseWriter, in *http.Request, path string, to route) (err error) {
+	defer try.Caught(&err)
 	if to.slots != nil {
 		slots := to.slots(s)
 		select {
@@ -158,13 +151,8 @@ func (s *Server) serve(w http.ResponseWriter, in *http.Request, path string, to 
 	} else if v != nil && errors.As(err, new(*history.ErrNone)) {
 		err = nil
 	}
-	if err != nil {
-		return err
-	}
-	text, err := marshal(v) // as a whole, so that an error sends no partial answer
-	if err != nil {
-		return err
-	}
+	try.Ok(err)
+	text := try.To(marshal(v)) // as a whole, so that an error sends no partial answer
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	_, _ = w.Write(append(text, '\n'))
 	return nil
@@ -200,12 +188,7 @@ type chosen struct {
 }
 
 func (s *Server) runs(db *history.DB, r *request) (_ any, err error) {
-	defer try.Caught(&err)
 	limit, offset := r.number("limit", 20, 1, 1_000_000), r.number("offset", 0, 0, 1<<53)
-	err = r.err
-	if err != nil {
-		return nil, err
-	}
 	columns := []*query.Expr(nil)
 	if text := r.values.Get("columns"); text != "" {
 		columns = try.To(query.ParseList("columns", text))
@@ -329,18 +312,11 @@ func paramsOf(runs []history.Summary, names []string) []string {
 }
 
 func compare(_ *Server, db *history.DB, r *request) (any, error) {
-	ids, err := findRuns(db, r.values)
-	if err != nil {
-		return nil, err
-	}
-	return report.Compare(db, ids)
+	return report.Compare(db, try.To(findRuns(db, r.values)))
 }
 
 func metrics(db *history.DB, id int64, r *request) (any, error) {
 	most, attempt := r.number("points", 0, history.MinDownsample, 1_000_000_000), r.number("attempt", -1, 0, 1<<31)
-	if r.err != nil {
-		return nil, r.err
-	}
 	return report.Points(db, id, r.values["name"], r.values.Get("lineage") != "", int(attempt), int(most))
 }
 
@@ -351,34 +327,32 @@ type logTail struct {
 	Skipped int64             `json:"skipped"` // number of earlier lines that the filter matches
 }
 
-func logFilter(r *request) (f history.LogFilter, err error) {
+func logFilter(r *request) (f history.LogFilter) {
 	f.After = r.number("after", 0, 0, 1<<62)
 	if r.values.Get("rank") != "" {
 		rank := int(r.number("rank", 0, -1, 1<<31))
 		f.Rank = &rank
 	}
 	if text := r.values.Get("grep"); text != "" {
-		if f.Grep, err = regexp.Compile(text); err != nil && r.err == nil {
-			r.err = exit.WithHint(exit.Errorf(exit.Usage, "the filter: %v", err), "the syntax is RE2's, as in Go")
+		var err error
+		if f.Grep, err = regexp.Compile(text); err != nil {
+			try.Ok(exit.WithHint(exit.Errorf(exit.Usage, "the filter: %v", err), "the syntax is RE2's, as in Go"))
 		}
 	}
-	return f, r.err
+	return f
 }
 
 func logs(db *history.DB, id int64, r *request) (any, error) {
 	limit := r.number("limit", 1000, 1, 100_000)
-	f, err := logFilter(r)
-	if err != nil {
-		return nil, err
-	}
 	tail := &logTail{Lines: []history.LogLine{}}
-	tail.Last, err = db.Logs(id, f, func(l history.LogLine) error {
+	last, err := db.Logs(id, logFilter(r), func(l history.LogLine) error {
 		if tail.Lines = append(tail.Lines, l); int64(len(tail.Lines)) >= 2*limit {
 			n := copy(tail.Lines, tail.Lines[limit:])
 			tail.Lines, tail.Skipped = tail.Lines[:n], tail.Skipped+limit
 		}
 		return nil
 	})
+	tail.Last = last
 	if more := int64(len(tail.Lines)) - limit; more > 0 {
 		tail.Lines, tail.Skipped = tail.Lines[more:], tail.Skipped+more
 	}
@@ -391,11 +365,7 @@ func sources(db *history.DB, id int64, _ *request) (any, error) {
 }
 
 func sourceDiff(db *history.DB, id int64, r *request) (any, error) {
-	other, err := db.Find(r.values.Get("with"))
-	if err != nil {
-		return nil, err
-	}
-	text, err := report.SourceDiff(db, id, other)
+	text, err := report.SourceDiff(db, id, try.To(db.Find(r.values.Get("with"))))
 	return map[string]string{"diff": text}, err
 }
 
@@ -406,9 +376,5 @@ func ranks(db *history.DB, id int64, r *request) (any, error) {
 }
 
 func (s *Server) kept(db *history.DB, id int64, _ *request) (any, error) {
-	store, err := s.checkpoints()
-	if err != nil {
-		return nil, err
-	}
-	return report.Checkpoints(db, store, strconv.FormatInt(id, 10))
+	return report.Checkpoints(db, try.To(s.checkpoints()), strconv.FormatInt(id, 10))
 }

@@ -71,9 +71,6 @@ func viewOf(r *request) (v view, err error) {
 		return v, exit.Errorf(exit.Usage, "x=%s: want step, time or relative", v.axis)
 	}
 	v.points = int(r.number("points", defaultPoints, history.MinDownsample, mostPoints))
-	if r.err != nil {
-		return v, r.err
-	}
 	for _, f := range []struct {
 		name, otherwise string
 		to              *float64
@@ -89,8 +86,7 @@ func viewOf(r *request) (v view, err error) {
 }
 
 // curves returns a metric of several runs, in their order; runs without it are skipped.
-func (s *Server) curves(db *history.DB, r *request) (_ any, err error) {
-	defer try.Caught(&err)
+func (s *Server) curves(db *history.DB, r *request) (any, error) {
 	v := try.To(viewOf(r))
 	if v.metric == "" {
 		return nil, exit.Errorf(exit.Usage, "want a metric, as metric=loss")

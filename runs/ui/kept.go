@@ -38,16 +38,12 @@ const (
 	mostHistograms    = 2000
 )
 
-func histogramsOf(db *history.DB, id int64, r *request) (_ any, err error) {
-	defer try.Caught(&err)
+func histogramsOf(db *history.DB, id int64, r *request) (any, error) {
 	name := r.values.Get("name")
 	if name == "" {
 		return nil, exit.Errorf(exit.Usage, "want the name of a histogram, as name=weights")
 	}
 	most := r.number("points", defaultHistograms, 2, mostHistograms)
-	if r.err != nil {
-		return nil, r.err
-	}
 	all := try.To(db.Artifacts(id))
 	found := slices.DeleteFunc(all, func(a records.Artifact) bool { return a.Kind != "histogram" || a.Name != name })
 	if len(found) == 0 {
@@ -69,12 +65,8 @@ func histogramsOf(db *history.DB, id int64, r *request) (_ any, err error) {
 }
 
 // safetensors sends the tensors of a checkpoint as a file.
-func (s *Server) safetensors(w http.ResponseWriter, r *request) (err error) {
-	defer try.Caught(&err)
+func (s *Server) safetensors(w http.ResponseWriter, r *request) error {
 	rank := r.number("rank", 0, 0, 1<<31)
-	if r.err != nil {
-		return r.err
-	}
 	db, id := try.To2(s.find(r))
 	store := try.To(s.checkpoints())
 	list := try.To(report.Checkpoints(db, store, fmt.Sprintf("%d@%s", id, r.PathValue("step"))))
@@ -91,8 +83,7 @@ func (s *Server) safetensors(w http.ResponseWriter, r *request) (err error) {
 }
 
 // artifact sends what a run has kept: a PNG image to be shown, everything else as a file to be saved.
-func (s *Server) artifact(w http.ResponseWriter, r *request) (err error) {
-	defer try.Caught(&err)
+func (s *Server) artifact(w http.ResponseWriter, r *request) error {
 	db, id := try.To2(s.find(r))
 	all := try.To(db.Artifacts(id))
 	i := slices.IndexFunc(all, func(a records.Artifact) bool { return a.SHA256 == r.PathValue("sha256") })

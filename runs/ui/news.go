@@ -54,9 +54,8 @@ type told struct {
 	drawn  int // roughly how many points the chart shows
 }
 
-func (s *Server) newsOf(r *request) (n *news, err error) {
-	defer try.Caught(&err)
-	n = &news{s: s, request: r, shows: r.values["show"], sent: map[string][sha256.Size]byte{}, ranks: make(chan *report.Ranks, 1)}
+func (s *Server) newsOf(r *request) (*news, error) {
+	n := &news{s: s, request: r, shows: r.values["show"], sent: map[string][sha256.Size]byte{}, ranks: make(chan *report.Ranks, 1)}
 	n.view = try.To(viewOf(r))
 	metrics, seen := r.values["metric"], r.values["seen"]
 	if len(seen) != len(metrics) || len(metrics) > maxRuns {
@@ -71,19 +70,16 @@ func (s *Server) newsOf(r *request) (n *news, err error) {
 		}
 	}
 	if slices.Contains(n.shows, "logs") {
-		try.To(logFilter(r))
+		logFilter(r)
 	}
-	_, _, err = s.find(r)
+	_, _, err := s.find(r)
 	return n, err
 }
 
 // tell tells a page what is new in a run, until the page or the server ends, or something cannot be read: the page
 // then asks for it, and gets the error.
 func (s *Server) tell(w http.ResponseWriter, r *request) error {
-	n, err := s.newsOf(r)
-	if err != nil {
-		return err
-	}
+	n := try.To(s.newsOf(r))
 	quiet := againAfter
 	if slices.Contains(n.shows, "ranks") {
 		quiet = ranksEvery

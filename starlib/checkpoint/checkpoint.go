@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -129,15 +130,10 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 						score = &s
 					}
 					state := c.Arg("state").(*starlark.Dict)
-					part, err := collect(state, always)
-					if err != nil {
-						return nil, err
-					}
+					part := try.To(collect(state, always))
 					holds(store, state, always)
-					if err := agree(c, int64(step), c.Bool("memory")); err != nil {
-						return nil, err
-					}
-					err = store.Save(int64(step), score, c.Bool("memory"), part)
+					try.Ok(agree(c, int64(step), c.Bool("memory")))
+					err := store.Save(int64(step), score, c.Bool("memory"), part)
 					runtime.KeepAlive(part) // and with it the memory of its tensors
 					return nil, err
 				},
@@ -171,9 +167,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 						return nil, err
 					}
 					notes, err := apply(ctx, state, always, found, c.Bool("strict"))
-					if err != nil {
-						return nil, fmt.Errorf("step %d: %w", found.Step, err)
-					}
+					try.FailIf(err != nil, "step %d: %w", found.Step, err)
 					holds(store, state, always)
 					found.Part = nil
 					runtime.GC() // frees the checkpoint's memory, of which Go does not know, once no tensor needs it

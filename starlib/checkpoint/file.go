@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/data"
 	"drun/tensor"
@@ -29,23 +30,17 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 				"duplicate names, and bfloat16 in .npz are an error that lists them all.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := c.String("path")
-				format, err := data.FormatOf(name)
-				if err != nil {
-					return nil, err
-				}
-				path, err := rank.Outputs.Path(name)
-				if err != nil {
-					return nil, err
-				}
+				format := try.To(data.FormatOf(name))
+				path := try.To(rank.Outputs.Path(name))
 				var w weights
 				w.add("", c.Arg("state"), nil)
 				if faults := append(w.faults, format.Check(w.tensors)...); faults != nil {
 					return nil, fmt.Errorf("the state cannot be written to %s:\n  %s", name, strings.Join(faults, "\n  "))
 				}
 				if rank.Rank == 0 {
-					err = rank.Outputs.Write(name, func(out io.Writer) error { return format.Write(out, w.tensors) })
+					try.Ok(rank.Outputs.Write(name, func(out io.Writer) error { return format.Write(out, w.tensors) }))
 				}
-				return starlark.String(path), err
+				return starlark.String(path), nil
 			},
 		},
 		{
@@ -56,19 +51,11 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 				"uint32 and uint64 become int64.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := c.String("path")
-				format, err := data.FormatOf(name)
-				if err != nil {
-					return nil, err
-				}
-				file, err := find(rank, name)
-				if err != nil {
-					return nil, err
-				}
+				format := try.To(data.FormatOf(name))
+				file := try.To(find(rank, name))
 				defer file.Close()
 				tensors, err := format.Read(ctx, file)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", name, err)
-				}
+				try.FailIf(err != nil, "%s: %w", name, err)
 				return tensors, nil
 			},
 		},

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
+	"drun/internal/try"
 	"drun/tensor"
 
 	startensor "drun/starlib/tensor"
@@ -265,7 +266,8 @@ func (d *Decoder) value(w any) (starlark.Value, error) {
 	return nil, fmt.Errorf("damaged value: unexpected %T", w)
 }
 
-func (d *Decoder) tagged(t cbor.Tag) (starlark.Value, error) {
+func (d *Decoder) tagged(t cbor.Tag) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	if raw, ok := t.Content.([]byte); ok && t.Number == tagText {
 		return starlark.String(unsafe.String(unsafe.SliceData(raw), len(raw))), nil
 	}
@@ -283,27 +285,20 @@ func (d *Decoder) tagged(t cbor.Tag) (starlark.Value, error) {
 			return d.Reference(owner, number), nil
 		}
 	}
-	values, err := d.items(content)
-	if err != nil {
-		return nil, err
-	}
+	values := try.To(d.items(content))
 	switch {
 	case t.Number == tagTuple:
 		return starlark.Tuple(values), nil
 	case t.Number == tagSet:
 		set := starlark.NewSet(len(values))
 		for _, v := range values {
-			if err := set.Insert(v); err != nil {
-				return nil, err
-			}
+			try.Ok(set.Insert(v))
 		}
 		return set, nil
 	case t.Number == tagDict && len(values)%2 == 0:
 		dict := starlark.NewDict(len(values) / 2)
 		for i := 0; i < len(values); i += 2 {
-			if err := dict.SetKey(values[i], values[i+1]); err != nil {
-				return nil, err
-			}
+			try.Ok(dict.SetKey(values[i], values[i+1]))
 		}
 		return dict, nil
 	case t.Number == tagStruct && len(values)%2 == 0:

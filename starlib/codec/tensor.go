@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/tensor"
 
@@ -13,15 +14,11 @@ import (
 	"go.starlark.net/starlark"
 )
 
-func (e *encoding) tensor(v *startensor.Value) (any, error) {
+func (e *encoding) tensor(v *startensor.Value) (_ any, err error) {
+	defer try.Caught(&err)
 	t := v.Tensor()
-	if err := e.add((4+len(t.Shape()))*itemSize + t.Len()*t.DType().Size()); err != nil {
-		return nil, err
-	}
-	data, err := tensor.Contiguous(t)
-	if err != nil {
-		return nil, err
-	}
+	try.Ok(e.add((4+len(t.Shape()))*itemSize + t.Len()*t.DType().Size()))
+	data := try.To(tensor.Contiguous(t))
 	return cbor.Tag{Number: tagTensor, Content: []any{data.DType().String(), data.Shape(), data.Bytes()}}, nil
 }
 

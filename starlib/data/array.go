@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/tensor"
 )
@@ -63,11 +64,9 @@ func (a *array) bytes() (int, error) {
 }
 
 // tensor makes a tensor from the array, whose elements must all be there.
-func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
-	size, err := a.bytes()
-	if err != nil {
-		return nil, err
-	}
+func (a *array) tensor(ctx *tensor.Context) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	size := try.To(a.bytes())
 	shape := slices.Clone(a.shape)
 	if a.columns {
 		slices.Reverse(shape)
@@ -83,9 +82,7 @@ func (a *array) tensor(ctx *tensor.Context) (*tensor.Tensor, error) {
 	for i := range back {
 		back[i] = len(shape) - 1 - i
 	}
-	if t, err = tensor.Permute(t, back); err != nil {
-		return nil, err
-	}
+	t = try.To(tensor.Permute(t, back))
 	return tensor.Contiguous(t)
 }
 

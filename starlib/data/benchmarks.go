@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -35,25 +36,11 @@ func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Valu
 		}
 		return t, name, err
 	}
-	images, name, err := read1("images-idx3-ubyte", 3)
-	if err != nil {
-		return nil, err
-	}
-	labels, other, err := read1("labels-idx1-ubyte", 1)
-	if err != nil {
-		return nil, err
-	}
-	if images.Shape()[0] != labels.Shape()[0] {
-		return nil, fmt.Errorf("%s has %d images, and %s %d labels", name, images.Shape()[0], other, labels.Shape()[0])
-	}
-	x, err := tensor.Unsqueeze(images, 1)
-	if err != nil {
-		return nil, err
-	}
-	y, err := tensor.Cast(labels, dtype.Int64)
-	if err != nil {
-		return nil, err
-	}
+	images, name := try.To2(read1("images-idx3-ubyte", 3))
+	labels, other := try.To2(read1("labels-idx1-ubyte", 1))
+	try.FailIf(images.Shape()[0] != labels.Shape()[0], "%s has %d images, and %s %d labels", name, images.Shape()[0], other, labels.Shape()[0])
+	x := try.To(tensor.Unsqueeze(images, 1))
+	y := try.To(tensor.Cast(labels, dtype.Int64))
 	return newDataset(c.Thread, x, y)
 }
 
@@ -65,7 +52,7 @@ func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []s
 	var xs, ys []*tensor.Tensor
 	size := labels + cifarPixels
 	for _, name := range names {
-		y, err := read(files, ctx, path.Join(c.String("path"), name), func(ctx *tensor.Context, content []byte) (*tensor.Tensor, error) {
+		y := try.To(read(files, ctx, path.Join(c.String("path"), name), func(ctx *tensor.Context, content []byte) (*tensor.Tensor, error) {
 			if len(content) == 0 || len(content)%size != 0 {
 				return nil, fmt.Errorf("%d bytes do not divide into records of %d bytes: truncated, or not CIFAR's binary version", len(content), size)
 			}
@@ -84,20 +71,11 @@ func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []s
 			}
 			xs = append(xs, pixels)
 			return tensor.FromInts(ctx, y, []int{n}, dtype.Int64)
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 		ys = append(ys, y)
 	}
-	x, err := tensor.Cat(xs, 0)
-	if err != nil {
-		return nil, err
-	}
-	y, err := tensor.Cat(ys, 0)
-	if err != nil {
-		return nil, err
-	}
+	x := try.To(tensor.Cat(xs, 0))
+	y := try.To(tensor.Cat(ys, 0))
 	return newDataset(c.Thread, x, y)
 }
 

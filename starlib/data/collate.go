@@ -1,12 +1,12 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -25,13 +25,11 @@ func unlikeFirst(sample int, format string, args ...any) error {
 
 // collate makes a batch of samples: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by
 // item, and everything else stays a list.
-func collate(ctx *tensor.Context, samples []starlark.Value) (starlark.Value, error) {
+func collate(ctx *tensor.Context, samples []starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	switch first := samples[0].(type) {
 	case *startensor.Value:
-		list, err := tensorList(samples)
-		if err != nil {
-			return nil, err
-		}
+		list := try.To(tensorList(samples))
 		for i, t := range list {
 			if startensor.Shape(t) != startensor.Shape(list[0]) || t.DType() != list[0].DType() {
 				return nil, unlikeFirst(i, "samples 0 and %d of the batch are %s of shape %s and %s of shape %s: they cannot be stacked (data.pad_collate pads sequences of different lengths)",
@@ -41,20 +39,13 @@ func collate(ctx *tensor.Context, samples []starlark.Value) (starlark.Value, err
 		return startensor.Result(tensor.Stack(list, 0))
 	case starlark.Int, starlark.Float, starlark.Bool:
 		t, err := startensor.FromData(ctx, starlark.NewList(samples), starlark.None)
-		if err != nil {
-			return nil, fmt.Errorf("numbers of a batch: %w", err)
-		}
+		try.FailIf(err != nil, "numbers of a batch: %w", err)
 		return (*startensor.Value)(t), nil
 	case starlark.Tuple:
-		parts, err := columns(samples)
-		if err != nil {
-			return nil, err
-		}
+		parts := try.To(columns(samples))
 		out := make(starlark.Tuple, len(first))
 		for k, part := range parts {
-			if out[k], err = collate(ctx, part); err != nil {
-				return nil, err
-			}
+			out[k] = try.To(collate(ctx, part))
 		}
 		return out, nil
 	case *starlark.Dict:
@@ -170,41 +161,22 @@ func paddingValue(c *starlib.Call) tensor.Scalar {
 // samplesOf reads the argument samples.
 func samplesOf(c *starlib.Call) ([]starlark.Value, error) {
 	samples := slices.Collect(starlark.Elements(c.Arg("samples").(starlark.Iterable)))
-	if len(samples) == 0 {
-		return nil, errors.New("argument samples: the list is empty")
-	}
+	try.FailIf(len(samples) == 0, "argument samples: the list is empty")
 	return samples, nil
 }
 
 func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
-	samples, err := samplesOf(c)
-	if err != nil {
-		return nil, err
-	}
+	samples := try.To(samplesOf(c))
 	parts := [][]starlark.Value{samples}
 	if _, pair := samples[0].(starlark.Tuple); pair {
-		if parts, err = columns(samples); err != nil {
-			return nil, err
-		}
+		parts = try.To(columns(samples))
 	}
-	list, err := tensorList(parts[0])
-	if err != nil {
-		return nil, err
-	}
-	x, lengths, err := padded(ctx, list, paddingValue(c), false)
-	if err != nil {
-		return nil, err
-	}
-	n, err := tensor.FromBytes(ctx, bytesOf(lengths), []int{len(lengths)}, dtype.Int64)
-	if err != nil {
-		return nil, err
-	}
+	list := try.To(tensorList(parts[0]))
+	x, lengths := try.To2(padded(ctx, list, paddingValue(c), false))
+	n := try.To(tensor.FromBytes(ctx, bytesOf(lengths), []int{len(lengths)}, dtype.Int64))
 	out := starlark.Tuple{(*startensor.Value)(x)}
 	for _, part := range parts[1:] {
-		v, err := collate(ctx, part)
-		if err != nil {
-			return nil, err
-		}
+		v := try.To(collate(ctx, part))
 		out = append(out, v)
 	}
 	return append(out, (*startensor.Value)(n)), nil
@@ -217,10 +189,7 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 			Sig: "collate(samples: iterable) -> any",
 			Doc: "The batch of a list of samples, as data.loader makes it when samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, such as strings, stay a list.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				samples, err := samplesOf(c)
-				if err != nil {
-					return nil, err
-				}
+				samples := try.To(samplesOf(c))
 				return collate(ctx, samples)
 			},
 		},
@@ -233,13 +202,8 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 			Sig: "pad_sequence(sequences: iterable, batch_first: bool = False, padding_value: number = 0) -> Tensor",
 			Doc: "Sequences of different lengths, shape (length, ...), as one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, padded with padding_value.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				list, err := startensor.List(c.Arg("sequences"))
-				if err != nil {
-					return nil, err
-				}
-				if len(list) == 0 {
-					return nil, errors.New("argument sequences: the list is empty")
-				}
+				list := try.To(startensor.List(c.Arg("sequences")))
+				try.FailIf(len(list) == 0, "argument sequences: the list is empty")
 				t, _, err := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
 				return startensor.Result(t, err)
 			},

@@ -10,6 +10,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/table"
@@ -89,36 +90,21 @@ func reader(sig, doc string, read func(path string) (starlark.Value, error)) *st
 
 func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	path := c.String("path")
-	delimiter, err := delimiterOf(c)
-	if err != nil {
-		return nil, err
-	}
+	delimiter := try.To(delimiterOf(c))
 	if delimiter == 0 && formatOf(path) == "tsv" {
 		delimiter = '\t'
 	}
 	if !c.IsNone("columns") || !c.IsNone("categories") || !c.IsNone("missing") {
-		f, err := featuresOf(c)
-		if err != nil {
-			return nil, err
-		}
+		f := try.To(featuresOf(c))
 		if _, byNumber := c.Arg("label").(starlark.Int); byNumber {
 			return nil, errors.New("label: with columns, categories or missing, want the name of a column")
 		}
-		t, err := readTable(r.Files, ctx, c.Thread, path, "csv", table.Options{Delimiter: delimiter})
-		if err != nil {
-			return nil, err
-		}
+		t := try.To(readTable(r.Files, ctx, c.Thread, path, "csv", table.Options{Delimiter: delimiter}))
 		return t.dataset(f)
 	}
-	in, _, file, err := open(r.Files, path)
-	if err != nil {
-		return nil, err
-	}
+	in, _, file := try.To3(open(r.Files, path))
 	defer file.Close()
-	t, err := parseCSV(path, in, cmp.Or(delimiter, ','), c.Arg("label"), r.Files.Largest)
-	if err != nil {
-		return nil, err
-	}
+	t := try.To(parseCSV(path, in, cmp.Or(delimiter, ','), c.Arg("label"), r.Files.Largest))
 	return t.dataset(ctx, c.Thread)
 }
 
@@ -140,9 +126,7 @@ func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ 
 
 func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	batch := c.Int("batch")
-	if batch < 1 {
-		return nil, fmt.Errorf("batch = %d: want at least 1 sample", batch)
-	}
+	try.FailIf(batch < 1, "batch = %d: want at least 1 sample", batch)
 	rank, size := r.Rank, r.WorldSize
 	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
@@ -164,12 +148,8 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 		l.collate = c.Callable("collate")
 	}
 	if s, ok := c.Arg("ds").(*Stream); ok {
-		if !c.IsNone("sampler") {
-			return nil, errors.New("a sampler needs a dataset, whose samples can be taken in any order")
-		}
-		if batch > 1<<28 {
-			return nil, fmt.Errorf("batch = %d: a batch of a stream has at most %d samples", batch, 1<<28)
-		}
+		try.FailIf(!c.IsNone("sampler"), "a sampler needs a dataset, whose samples can be taken in any order")
+		try.FailIf(batch > 1<<28, "batch = %d: a batch of a stream has at most %d samples", batch, 1<<28)
 		l.stream, l.dropLast, l.ranks = s, c.Bool("drop_last"), size
 		return l, nil
 	}
@@ -179,12 +159,8 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	}
 	samples := ds.Len()
 	if s, ok := c.Arg("sampler").(*sampler); ok {
-		if l.shuffle {
-			return nil, errors.New("a sampler decides the order of the samples: it replaces shuffle = True")
-		}
-		if len(s.weights) != ds.Len() {
-			return nil, fmt.Errorf("the sampler has %d weights, and the dataset %d samples", len(s.weights), ds.Len())
-		}
+		try.FailIf(l.shuffle, "a sampler decides the order of the samples: it replaces shuffle = True")
+		try.FailIf(len(s.weights) != ds.Len(), "the sampler has %d weights, and the dataset %d samples", len(s.weights), ds.Len())
 		l.sampler, samples = s, s.n
 	}
 	l.share = newShare(samples, batch, rank, size, l.shuffle || l.sampler != nil, c.Bool("drop_last"))

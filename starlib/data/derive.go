@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/random"
@@ -112,9 +113,7 @@ func integers(list starlark.Value) ([]int, error) {
 func subsetOf(c *starlib.Call) (starlark.Value, error) {
 	ds := c.Arg("ds").(*Dataset)
 	index, err := integers(c.Arg("indices"))
-	if err != nil {
-		return nil, fmt.Errorf("indices: %w", err)
-	}
+	try.FailIf(err != nil, "indices: %w", err)
 	for i, n := range index {
 		if n < 0 {
 			index[i] += ds.Len()
@@ -318,9 +317,7 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Doc: "Keeps each sample in memory when it is taken for the first time, so that what data.map or a decoder computes is computed once. The kept samples are frozen: a function that changes one in place is an error. Samples that differ from epoch to epoch (random = True) are an error.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
-				if changes(ds.items) {
-					return nil, errors.New("the samples differ from epoch to epoch (random = True, or a random transformation), and a cache would keep the first epoch's: cache before that step")
-				}
+				try.FailIf(changes(ds.items), "the samples differ from epoch to epoch (random = True, or a random transformation), and a cache would keep the first epoch's: cache before that step")
 				return &Dataset{&cached{of: ds.items, kept: make([]starlark.Value, ds.Len())}, c.Thread}, nil
 			},
 		},

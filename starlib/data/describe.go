@@ -13,6 +13,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/data/picture"
 	"drun/starlib/data/table"
@@ -52,29 +53,23 @@ const firstRows = 5
 const largestDescribed = 4 << 30
 
 // Describe reads a file and says what it holds.
-func Describe(path string) (*Description, error) {
+func Describe(path string) (_ *Description, err error) {
+	defer try.Caught(&err)
 	dir, name := filepath.Split(path)
-	files, err := starlib.OpenFiles(filepath.Clean(dir + "."))
-	if err != nil {
-		return nil, err
-	}
+	files := try.To(starlib.OpenFiles(filepath.Clean(dir + ".")))
 	files.Largest = largestDescribed
-	f, err := files.Open(name)
-	if err != nil {
-		return nil, err
-	}
+	f := try.To(files.Open(name))
 	d := &Description{File: path, Format: formatOf(name), Bytes: f.Size(), Columns: []ColumnInfo{}, Tensors: []TensorInfo{}, First: []any{}}
 	f.Close()
-	if err := d.read(files, name); err != nil {
-		return nil, err
-	}
+	try.Ok(d.read(files, name))
 	return d, nil
 }
 
 // HasColumns reports by its name whether a file is Parquet or Arrow, which are read by libraries that trust their input.
 func HasColumns(path string) bool { return table.IsColumns(formatOf(path)) }
 
-func (d *Description) read(files *starlib.Files, name string) error {
+func (d *Description) read(files *starlib.Files, name string) (err error) {
+	defer try.Caught(&err)
 	ctx := tensor.NewContext()
 	describe := func(name string, a *array) {
 		d.Tensors = append(d.Tensors, TensorInfo{name, a.kind.name, append([]int{}, a.shape...)})
@@ -94,10 +89,7 @@ func (d *Description) read(files *starlib.Files, name string) error {
 		}
 		return err
 	case "npz":
-		tensors, err := read(files, ctx, name, parseNPZ)
-		if err != nil {
-			return err
-		}
+		tensors := try.To(read(files, ctx, name, parseNPZ))
 		for _, item := range tensors.Items() {
 			t := item[1].(*startensor.Value).Tensor()
 			d.Tensors = append(d.Tensors, TensorInfo{string(item[0].(starlark.String)), t.DType().String(), append([]int{}, t.Shape()...)})
@@ -122,10 +114,7 @@ func (d *Description) read(files *starlib.Files, name string) error {
 		return d.columns(files, name)
 	}
 	if slices.Contains([]string{"csv", "jsonl", "tsv"}, d.Format) && !isText(name) {
-		t, err := readTable(files, ctx, nil, name, d.Format, table.Options{})
-		if err != nil {
-			return err
-		}
+		t := try.To(readTable(files, ctx, nil, name, d.Format, table.Options{}))
 		fields := make([]table.Field, len(t.Columns))
 		for i, c := range t.Columns {
 			fields[i].Name = c.Name
@@ -137,15 +126,13 @@ func (d *Description) read(files *starlib.Files, name string) error {
 }
 
 // columns describes a file of columns, including those that cannot be read.
-func (d *Description) columns(files *starlib.Files, name string) error {
+func (d *Description) columns(files *starlib.Files, name string) (err error) {
+	defer try.Caught(&err)
 	var fields []table.Field
-	err := withColumns(files, name, d.Format, []string{}, func(r *table.Reader, _ *starlib.File) error {
+	try.Ok(withColumns(files, name, d.Format, []string{}, func(r *table.Reader, _ *starlib.File) error {
 		fields = r.Fields()
 		return nil
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	var wanted []string
 	for _, f := range fields {
 		if !f.Refused {
@@ -154,9 +141,7 @@ func (d *Description) columns(files *starlib.Files, name string) error {
 	}
 	t := &table.Table{}
 	if len(wanted) > 0 {
-		if t, err = readColumns(files, name, d.Format, table.Options{Columns: wanted, Largest: files.Largest}); err != nil {
-			return err
-		}
+		t = try.To(readColumns(files, name, d.Format, table.Options{Columns: wanted, Largest: files.Largest}))
 	}
 	d.table(t, fields)
 	return nil

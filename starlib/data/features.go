@@ -2,7 +2,6 @@ package data
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -12,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/table"
@@ -249,7 +249,8 @@ func (t *Table) dataset(f features) (starlark.Value, error) {
 }
 
 // samples are those of the table: x float32, y int64 where the labels are whole numbers, bools or categories.
-func (t *Table) samples(f features) (*Dataset, error) {
+func (t *Table) samples(f features) (_ *Dataset, err error) {
+	defer try.Caught(&err)
 	names := f.columns
 	if names == nil {
 		for _, c := range t.Columns {
@@ -272,22 +273,15 @@ func (t *Table) samples(f features) (*Dataset, error) {
 	drop := make([]bool, t.Rows)
 	classes := false
 	for k, name := range names {
-		c, err := t.column(name)
-		if err != nil {
-			return nil, err
-		}
+		c := try.To(t.column(name))
 		label := f.label != "" && k == len(names)-1
 		var whole bool
-		if cells[k], whole, err = f.numbers(c); err != nil {
-			return nil, err
-		}
+		cells[k], whole = try.To2(f.numbers(c))
 		if label {
 			classes = whole
 		}
 		_, category := f.categories[name]
-		if err := f.fill(c, cells[k], drop, label || category || c.Kind == table.Text); err != nil {
-			return nil, err
-		}
+		try.Ok(f.fill(c, cells[k], drop, label || category || c.Kind == table.Text))
 		if label && c.Kind == table.Int && !category {
 			for i, n := range c.Ints {
 				if int64(cells[k][i]) != n && !c.IsMissing(i) {
@@ -316,14 +310,9 @@ func (t *Table) samples(f features) (*Dataset, error) {
 			x = append(x, float32(v))
 		}
 	}
-	if rows == 0 {
-		return nil, errors.New("no row is left: each has a missing cell")
-	}
+	try.FailIf(rows == 0, "no row is left: each has a missing cell")
 	d := &tensors{}
-	var err error
-	if d.x, err = tensor.FromBytes(t.ctx, bytesOf(x), []int{rows, len(x) / rows}, dtype.Float32); err != nil {
-		return nil, err
-	}
+	d.x = try.To(tensor.FromBytes(t.ctx, bytesOf(x), []int{rows, len(x) / rows}, dtype.Float32))
 	if f.label != "" {
 		as := dtype.Float32
 		if classes {

@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/random"
 	"drun/tensor"
@@ -124,17 +125,11 @@ func pick(order []int, members []int) []int {
 
 func splitDataset(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	ds := c.Arg("ds").(*Dataset)
-	order, err := permutation(ctx, r, ds.Len())
-	if err != nil {
-		return nil, err
-	}
+	order := try.To(permutation(ctx, r, ds.Len()))
 	fraction := c.Float("fraction")
 	if c.Bool("stratify") && fraction >= 0 && fraction <= 1 {
 		shuffled := plainInts(order)
-		a, b, err := ds.stratified(shuffled, fraction)
-		if err != nil {
-			return nil, err
-		}
+		a, b := try.To2(ds.stratified(shuffled, fraction))
 		return starlark.Tuple{ds.subset(pick(shuffled, a)), ds.subset(pick(shuffled, b))}, nil
 	}
 	a, b, err := ds.split(order, fraction)
@@ -143,23 +138,15 @@ func splitDataset(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starla
 
 func kfold(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	ds, k := c.Arg("ds").(*Dataset), c.Int("k")
-	if k < 2 || k > ds.Len() {
-		return nil, fmt.Errorf("k = %d: want from 2 to the number of samples, %d", k, ds.Len())
-	}
+	try.FailIf(k < 2 || k > ds.Len(), "k = %d: want from 2 to the number of samples, %d", k, ds.Len())
 	order := upTo(ds.Len())
 	if c.Bool("shuffle") {
-		mixed, err := permutation(ctx, r, ds.Len(), uint64(k))
-		if err != nil {
-			return nil, err
-		}
+		mixed := try.To(permutation(ctx, r, ds.Len(), uint64(k)))
 		order = plainInts(mixed)
 	}
 	fold := make([]int, ds.Len()) // of each sample
 	if c.Bool("stratify") {
-		groups, err := ds.classes(order)
-		if err != nil {
-			return nil, err
-		}
+		groups := try.To(ds.classes(order))
 		next := 0 // continues from class to class, so that the folds' sizes differ by one at most
 		for _, g := range groups {
 			for _, i := range g {

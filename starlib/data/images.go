@@ -1,7 +1,6 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +10,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/picture"
@@ -112,18 +112,14 @@ func (t *transform) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs
 	return out, nil
 }
 
-func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (starlark.Value, error) {
+func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	g, ok := generator.(*random.Generator)
-	if t.random && !ok {
-		return nil, errors.New("it draws random numbers: give it a generator as second argument, such as that of data.loader's transform or data.map(..., random = True)")
-	}
+	try.FailIf(t.random && !ok, "it draws random numbers: give it a generator as second argument, such as that of data.loader's transform or data.map(..., random = True)")
 	if x.Dim() != 3 && x.Dim() != 4 || x.DType() != dtype.Uint8 && x.DType() != dtype.Float32 {
 		return nil, fmt.Errorf("want uint8 or float32 of shape (C, H, W) or (N, C, H, W), got %s of shape %s", x.DType(), startensor.Shape(x))
 	}
-	plain, err := tensor.Contiguous(x.Detach())
-	if err != nil {
-		return nil, err
-	}
+	plain := try.To(tensor.Contiguous(x.Detach()))
 	shape := plain.Shape()
 	n := 1
 	if len(shape) == 4 {
@@ -145,13 +141,8 @@ func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (starlark.V
 		if ok {
 			stream = g.Stream
 		}
-		if p, err = t.apply(p, stream); err != nil {
-			return nil, err
-		}
-		v, err := pictureTensor(t.ctx, p)
-		if err != nil {
-			return nil, err
-		}
+		p = try.To(t.apply(p, stream))
+		v := try.To(pictureTensor(t.ctx, p))
 		list[i] = v.(*startensor.Value).Tensor()
 	}
 	if x.Dim() == 3 {
@@ -248,19 +239,14 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 	def := func(sig, doc string, random bool, make func(c *starlib.Call) (func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error), error)) *starlib.Def {
 		name, _, _ := strings.Cut(sig, "(")
 		return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
-			apply, err := make(c)
-			if err != nil {
-				return nil, err
-			}
+			apply := try.To(make(c))
 			return &transform{Opaque: "Transform", name: name, random: random, apply: apply, ctx: ctx}, nil
 		}}
 	}
 	type step = func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error)
 	flip := func(c *starlib.Call, vertical bool) (step, error) {
 		share := c.Float("p")
-		if !(share >= 0 && share <= 1) {
-			return nil, fmt.Errorf("p = %v is not a probability", share)
-		}
+		try.FailIf(!(share >= 0 && share <= 1), "p = %v is not a probability", share)
 		return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
 			if g.Float() < share {
 				return p.Flip(vertical), nil
@@ -321,9 +307,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			func(c *starlib.Call) (step, error) {
 				h, w, err := sizeOfPicture(c.Arg("size"))
 				padding := c.Int("padding")
-				if padding < 0 || padding > 1<<16 {
-					return nil, fmt.Errorf("padding = %d: want from 0 to %d pixels", padding, 1<<16)
-				}
+				try.FailIf(padding < 0 || padding > 1<<16, "padding = %d: want from 0 to %d pixels", padding, 1<<16)
 				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
 					down, right := p.Height+2*padding-h, p.Width+2*padding-w
 					if down < 0 || right < 0 {
@@ -335,14 +319,8 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			}),
 		def("random_resized_crop(size: int | tuple | list, scale: tuple = (0.08, 1.0), ratio: tuple = (0.75, 1.3333333333333333)) -> Transform", "A random part of a picture, resized to size: scale is the range of its share of the whole area, ratio the range of width / height; torchvision's RandomResizedCrop.", true,
 			func(c *starlib.Call) (step, error) {
-				h, w, err := sizeOfPicture(c.Arg("size"))
-				if err != nil {
-					return nil, err
-				}
-				small, large, err := interval(c.Arg("scale"), "scale")
-				if err != nil {
-					return nil, err
-				}
+				h, w := try.To2(sizeOfPicture(c.Arg("size")))
+				small, large := try.To2(interval(c.Arg("scale"), "scale"))
 				narrow, wide, err := interval(c.Arg("ratio"), "ratio")
 				return func(p *picture.Picture, g *tensor.Generator) (*picture.Picture, error) {
 					r := center(p, min(p.Height, p.Width), min(p.Height, p.Width))
@@ -377,10 +355,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			}),
 		def("normalize(mean: number | list | tuple, std: number | list | tuple) -> Transform", "(x - mean) / std for each channel, float32; of uint8, to_float comes first by itself.", false,
 			func(c *starlib.Call) (step, error) {
-				mean, err := floats32(c.Arg("mean"), "mean")
-				if err != nil {
-					return nil, err
-				}
+				mean := try.To(floats32(c.Arg("mean"), "mean"))
 				std, err := floats32(c.Arg("std"), "std")
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Normalize(mean, std) }, err
 			}),
@@ -389,23 +364,15 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 
 func modeOf(c *starlib.Call) (picture.Mode, error) {
 	mode, ok := picture.Modes[c.String("mode")]
-	if !ok {
-		return 0, fmt.Errorf("mode = %s: want \"RGB\", \"GRAY\", \"RGB_ALPHA\" or \"UNCHANGED\"", c.Arg("mode"))
-	}
+	try.FailIf(!ok, "mode = %s: want \"RGB\", \"GRAY\", \"RGB_ALPHA\" or \"UNCHANGED\"", c.Arg("mode"))
 	return mode, nil
 }
 
 // imageFolder finds the pictures of a folder that has a folder for each class.
 func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	dir := c.String("path")
-	mode, err := modeOf(c)
-	if err != nil {
-		return nil, err
-	}
-	names, err := r.Files.List(dir)
-	if err != nil {
-		return nil, err
-	}
+	mode := try.To(modeOf(c))
+	names := try.To(r.Files.List(dir))
 	im := &images{files: r.Files, mode: mode, ctx: ctx, seed: r.Seed}
 	im.transform, _ = c.Arg("transform").(*transform)
 	for _, name := range names {
@@ -419,9 +386,7 @@ func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlar
 		im.names = append(im.names, path.Join(dir, name))
 		im.y = append(im.y, starlark.MakeInt(len(im.classes)-1))
 	}
-	if len(im.names) == 0 {
-		return nil, fmt.Errorf("%s: there are no pictures (.png, .jpg, .jpeg) in folders of it, one folder a class", dir)
-	}
+	try.FailIf(len(im.names) == 0, "%s: there are no pictures (.png, .jpg, .jpeg) in folders of it, one folder a class", dir)
 	return &Dataset{im, c.Thread}, nil
 }
 
@@ -432,14 +397,8 @@ func pictures(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Sig: `image(path: string, mode: string = "RGB") -> Tensor`,
 			Doc: "A PNG or JPEG file as uint8, shape (channels, height, width). mode: \"RGB\", \"GRAY\", \"RGB_ALPHA\", or \"UNCHANGED\" for the channels that the file has; 16 bits per channel become 8. The pixels have the same bits on every machine.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				mode, err := modeOf(c)
-				if err != nil {
-					return nil, err
-				}
-				p, report, err := readPicture(r.Files, c.String("path"), mode)
-				if err != nil {
-					return nil, err
-				}
+				mode := try.To(modeOf(c))
+				p, report := try.To2(readPicture(r.Files, c.String("path"), mode))
 				report()
 				return pictureTensor(ctx, p)
 			},

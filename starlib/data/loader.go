@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/random"
@@ -192,7 +193,8 @@ func (o *order) stop() {
 }
 
 // batch makes a batch of samples: rows are gathered, other samples are collated.
-func (o *order) batch(i int) (starlark.Value, error) {
+func (o *order) batch(i int) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	l := o.l
 	if i >= l.Len() {
 		return nil, nil
@@ -200,10 +202,7 @@ func (o *order) batch(i int) (starlark.Value, error) {
 	o.readAhead(i)
 	lo, hi := l.share.bounds(i)
 	if t := tensorsOf(l.ds.items); t != nil && l.collate == nil {
-		part, err := t.take(o.order, lo, hi)
-		if err != nil {
-			return nil, err
-		}
+		part := try.To(t.take(o.order, lo, hi))
 		if part.y == nil {
 			return (*startensor.Value)(part.x), nil
 		}
@@ -211,10 +210,7 @@ func (o *order) batch(i int) (starlark.Value, error) {
 	}
 	samples := make([]starlark.Value, 0, hi-lo)
 	for at := lo; at < hi; at++ {
-		v, err := l.ds.sample(&access{epoch: o.epoch, ahead: o.ahead}, o.number(at))
-		if err != nil {
-			return nil, err
-		}
+		v := try.To(l.ds.sample(&access{epoch: o.epoch, ahead: o.ahead}, o.number(at)))
 		samples = append(samples, v)
 	}
 	return l.collated(samples)

@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib/data/table"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -147,20 +148,16 @@ func (a *named) parseEntry(v any) error {
 }
 
 // tensorsOfSafetensors returns the tensors by name, in the order of the file.
-func tensorsOfSafetensors(ctx *tensor.Context, content []byte) (*starlark.Dict, error) {
-	arrays, err := parseSafetensors(content)
-	if err != nil {
-		return nil, err
-	}
+func tensorsOfSafetensors(ctx *tensor.Context, content []byte) (_ *starlark.Dict, err error) {
+	defer try.Caught(&err)
+	arrays := try.To(parseSafetensors(content))
 	tensors := starlark.NewDict(len(arrays))
 	for i := range arrays {
 		t, err := arrays[i].tensor(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", oneLine(arrays[i].name), err)
 		}
-		if err := tensors.SetKey(starlark.String(arrays[i].name), (*startensor.Value)(t)); err != nil {
-			return nil, err
-		}
+		try.Ok(tensors.SetKey(starlark.String(arrays[i].name), (*startensor.Value)(t)))
 	}
 	return tensors, nil
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"go.starlark.net/starlark"
 	"golang.org/x/sync/semaphore"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/data/table"
 )
@@ -331,17 +331,10 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	if one, ok := starlark.AsString(c.Arg("path")); ok {
 		s.names = []string{one}
 	} else {
-		var err error
-		if s.names, err = stringsOf(c.Arg("path"), "path"); err != nil {
-			return nil, err
-		}
+		s.names = try.To(stringsOf(c.Arg("path"), "path"))
 	}
-	if len(s.names) == 0 {
-		return nil, errors.New("argument path: there are no files")
-	}
-	if s.buffer < 1 || s.buffer > 1<<28 {
-		return nil, fmt.Errorf("buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
-	}
+	try.FailIf(len(s.names) == 0, "argument path: there are no files")
+	try.FailIf(s.buffer < 1 || s.buffer > 1<<28, "buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
 	for _, name := range s.names {
 		format := formatOf(name)
 		switch {
@@ -361,28 +354,16 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		if s.format = format; !slices.Contains([]string{"arrow", "csv", "jsonl", "parquet", "tar", "text"}, format) {
 			return nil, fmt.Errorf("%s: unknown format of a stream; set format to one of: arrow, csv, jsonl, parquet, tar, text", name)
 		}
-		f, err := r.Files.OpenQuietly(name) // a missing file is noticed here
-		if err != nil {
-			return nil, err
-		}
-		f.Close()
+		try.To(r.Files.OpenQuietly(name)).Close() // a missing file is noticed here
 	}
-	var err error
-	if s.columns, err = stringsIn(c, "columns"); err != nil {
-		return nil, err
-	}
+	s.columns = try.To(stringsIn(c, "columns"))
 	if _, byNumber := s.label.(starlark.Int); table.IsColumns(s.format) && byNumber {
 		return nil, fmt.Errorf("label = %s: for Parquet and Arrow, want the name of a column", s.label)
 	} else if !table.IsColumns(s.format) && s.columns != nil {
 		return nil, fmt.Errorf("columns: a stream of %s always has all columns; only of Parquet and Arrow can some be read", s.format)
 	}
-	d, err := delimiterOf(c)
-	if err != nil {
-		return nil, err
-	}
-	if d > 127 {
-		return nil, fmt.Errorf("delimiter = %s: want an ASCII character", c.Arg("delimiter"))
-	}
+	d := try.To(delimiterOf(c))
+	try.FailIf(d > 127, "delimiter = %s: want an ASCII character", c.Arg("delimiter"))
 	if d != 0 {
 		s.comma = byte(d)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib/data/picture"
 	"drun/starlib/data/table"
@@ -355,15 +356,13 @@ func unpackPosition(b starlark.Bytes) (pos streamPosition, err error) {
 }
 
 // values makes a batch from records.
-func (p *pass) values(list []record) (starlark.Value, error) {
+func (p *pass) values(list []record) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	l, s := p.l, p.l.stream
 	if !s.numeric() || l.collate != nil {
 		samples := make([]starlark.Value, len(list))
 		for i := range list {
-			var err error
-			if samples[i], err = s.sample(l.ctx, &list[i]); err != nil {
-				return nil, err
-			}
+			samples[i] = try.To(s.sample(l.ctx, &list[i]))
 		}
 		batch, err := l.collated(samples)
 		var odd *unlike
@@ -373,10 +372,7 @@ func (p *pass) values(list []record) (starlark.Value, error) {
 		return batch, err
 	}
 	width := len(list[0].x)
-	x, err := tensor.Empty(l.ctx, []int{len(list), width}, dtype.Float32)
-	if err != nil {
-		return nil, err
-	}
+	x := try.To(tensor.Empty(l.ctx, []int{len(list), width}, dtype.Float32))
 	cells := view[float32](x.Bytes())
 	for i := range list {
 		if len(list[i].x) != width {
@@ -387,10 +383,7 @@ func (p *pass) values(list []record) (starlark.Value, error) {
 	if s.label == starlark.None {
 		return (*startensor.Value)(x), nil
 	}
-	y, err := s.labels(l.ctx, list)
-	if err != nil {
-		return nil, err
-	}
+	y := try.To(s.labels(l.ctx, list))
 	return starlark.Tuple{(*startensor.Value)(x), (*startensor.Value)(y)}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/data/picture"
 	"drun/starlib/data/table"
@@ -154,27 +155,21 @@ func (r *reading) columns(name string, from mark) (end mark, err error) {
 		wanted = append(wanted[:len(wanted):len(wanted)], label)
 	}
 	end = from
-	err = withColumns(r.s.files, name, r.s.format, wanted, func(in *table.Reader, f *starlib.File) error {
-		if err := in.Seek(table.Place(from.offset)); err != nil {
-			return err
-		}
+	err = withColumns(r.s.files, name, r.s.format, wanted, func(in *table.Reader, f *starlib.File) (err error) {
+		defer try.Caught(&err)
+		try.Ok(in.Seek(table.Place(from.offset)))
 		for {
 			t, err := in.Next(chunkRecords * min(r.size, 16))
 			if err == io.EOF {
 				if from.offset == 0 {
-					if err := f.Finish(); err != nil {
-						return err
-					}
+					try.Ok(f.Finish())
 				}
 				return r.send(&chunk{next: end, report: f.Report})
 			}
 			if err != nil {
 				return err
 			}
-			label, err := r.s.labelOf(t)
-			if err != nil {
-				return err
-			}
+			label := try.To(r.s.labelOf(t))
 			first := in.Place() - table.Place(t.Rows)
 			c := &chunk{}
 			var rows []int
@@ -195,9 +190,7 @@ func (r *reading) columns(name string, from mark) (end mark, err error) {
 			}
 			end = mark{from.file, int64(in.Place()), end.number + int64(t.Rows)}
 			c.next = end
-			if err := r.send(c); err != nil {
-				return err
-			}
+			try.Ok(r.send(c))
 		}
 	})
 	return end, err

@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/table"
@@ -145,9 +146,7 @@ func delimiterOf(c *starlib.Call) (rune, error) {
 		return 0, nil
 	}
 	d := []rune(c.String("delimiter"))
-	if len(d) != 1 || strings.ContainsRune("\"\r\n\ufffd", d[0]) {
-		return 0, fmt.Errorf("delimiter = %s: want one character other than a quote or a line's end", c.Arg("delimiter"))
-	}
+	try.FailIf(len(d) != 1 || strings.ContainsRune("\"\r\n\ufffd", d[0]), "delimiter = %s: want one character other than a quote or a line's end", c.Arg("delimiter"))
 	return d[0], nil
 }
 
@@ -224,16 +223,9 @@ func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 In Parquet and Arrow, columns have the types of the file: integers are int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, maps lists of dicts with key and value. Dates, timestamps (in UTC) and times of day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that has no such value exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; columns leaves such a column out.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				var o table.Options
-				var err error
-				if o.Delimiter, err = delimiterOf(c); err != nil {
-					return nil, err
-				}
-				if o.Columns, err = stringsIn(c, "columns"); err != nil {
-					return nil, err
-				}
-				if o.Missing, err = stringsIn(c, "missing_values"); err != nil {
-					return nil, err
-				}
+				o.Delimiter = try.To(delimiterOf(c))
+				o.Columns = try.To(stringsIn(c, "columns"))
+				o.Missing = try.To(stringsIn(c, "missing_values"))
 				header := c.Bool("header")
 				o.Header = &header
 				format := formatOf(c.String("path"))
@@ -248,14 +240,11 @@ In Parquet and Arrow, columns have the types of the file: integers are int64, de
 			Doc: "The values of a file with one JSON value per line, as dicts, lists, strings, numbers, bools and None. An error names the file and line.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := c.String("path")
-				in, _, closer, err := open(r.Files, name)
-				if err != nil {
-					return nil, err
-				}
+				in, _, closer := try.To3(open(r.Files, name))
 				defer closer.Close()
 				var list []starlark.Value
 				size := 0
-				err = table.Lines(in, func(_ int, line []byte) error {
+				err := table.Lines(in, func(_ int, line []byte) error {
 					if size += 2 * len(line); r.Files.Largest > 0 && size > r.Files.Largest {
 						return fmt.Errorf("the values up to here take more than the %d bytes that one value may take; data.stream reads a file of any size piece by piece", r.Files.Largest)
 					}
@@ -265,9 +254,7 @@ In Parquet and Arrow, columns have the types of the file: integers are int64, de
 					}
 					return err
 				})
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", name, err)
-				}
+				try.FailIf(err != nil, "%s: %w", name, err)
 				return starlark.NewList(list), nil
 			},
 		},
@@ -283,10 +270,7 @@ var tableMethods = &starlib.Methods{
 			Sig: "categories(column: string) -> list",
 			Doc: "The distinct cells of a column as strings, sorted; missing ones do not count.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				column, err := c.Recv.(*Table).column(c.String("column"))
-				if err != nil {
-					return nil, err
-				}
+				column := try.To(c.Recv.(*Table).column(c.String("column")))
 				return listOf(categories(column)), nil
 			},
 		},
@@ -295,20 +279,12 @@ var tableMethods = &starlib.Methods{
 			Doc: "A column's cells as indices in a list of categories, by default the column's own; int64. A missing cell is -1; a cell that is in no category is an error that names the row.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Table)
-				column, err := t.column(c.String("column"))
-				if err != nil {
-					return nil, err
-				}
+				column := try.To(t.column(c.String("column")))
 				list := categories(column)
 				if !c.IsNone("categories") {
-					if list, err = stringsOf(c.Arg("categories"), "categories"); err != nil {
-						return nil, err
-					}
+					list = try.To(stringsOf(c.Arg("categories"), "categories"))
 				}
-				places, err := codes(column, list)
-				if err != nil {
-					return nil, err
-				}
+				places := try.To(codes(column, list))
 				return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(places), []int{t.Rows}, dtype.Int64))
 			},
 		},
@@ -316,10 +292,7 @@ var tableMethods = &starlib.Methods{
 			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
 			Doc: `The rows as samples: x float32, shape (rows, columns), has the named columns in this order, by default all but the label. y is int64 if the label's column holds integers, bools or texts (numbered as in t.categories), otherwise float32. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing says what happens to missing cells: None makes them an error that names the first, a number or "mean" replaces missing numbers, "drop" leaves their rows out. A dict says so for columns by name, and may give a column of categories a text: missing cells belong to that category, which is numbered after the others if no cell has it. Do x / 255 and the like on ds.x, or batch by batch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				f, err := featuresOf(c)
-				if err != nil {
-					return nil, err
-				}
+				f := try.To(featuresOf(c))
 				return c.Recv.(*Table).dataset(f)
 			},
 		},

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/data/tokenizer"
@@ -34,14 +35,9 @@ func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 		Doc: "A Hugging Face tokenizer.json: BPE, byte-level (GPT-2, RoBERTa, Llama 3) or with byte_fallback (Llama 2, Gemma), Unigram (T5, XLM-R) and WordPiece (BERT), with the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled and BertNormalizer, the pre-tokenizers ByteLevel, Metaspace, Split, WhitespaceSplit and BertPreTokenizer, and sequences of them. The ids are those of Hugging Face's library. Anything else that a file asks for (truncation, padding) is an error that names it, never ignored.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			name := c.String("path")
-			content, err := readAll(r.Files, name)
-			if err != nil {
-				return nil, err
-			}
+			content := try.To(readAll(r.Files, name))
 			t, err := tokenizer.Parse(content)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
+			try.FailIf(err != nil, "%s: %w", name, err)
 			return &Tokenizer{"Tokenizer", t, name, ctx}, nil
 		},
 	}
@@ -61,9 +57,7 @@ var tokenizerMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := t.Encode(c.String("text"), c.Bool("special"))
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", t.file, err)
-				}
+				try.FailIf(err != nil, "%s: %w", t.file, err)
 				wide := make([]int64, len(ids))
 				for i, id := range ids {
 					wide[i] = int64(id)
@@ -77,13 +71,9 @@ var tokenizerMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := integers(c.Arg("ids"))
-				if err != nil {
-					return nil, fmt.Errorf("argument ids: %w", err)
-				}
+				try.FailIf(err != nil, "argument ids: %w", err)
 				text, err := t.Decode(ids, c.Bool("skip_special"))
-				if err != nil {
-					return nil, fmt.Errorf("argument ids: %w", err)
-				}
+				try.FailIf(err != nil, "argument ids: %w", err)
 				return starlark.String(text), nil
 			},
 		},

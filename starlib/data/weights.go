@@ -16,6 +16,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -115,7 +116,8 @@ func (f *Format) Write(w io.Writer, tensors []Named) error {
 
 // writeSafetensors writes the tensors with the largest elements first, so that each is
 // aligned: some readers use the file's bytes in place.
-func (f *Format) writeSafetensors(w io.Writer, tensors []Named) error {
+func (f *Format) writeSafetensors(w io.Writer, tensors []Named) (err error) {
+	defer try.Caught(&err)
 	tensors = append([]Named(nil), tensors...)
 	sort.SliceStable(tensors, func(i, j int) bool {
 		return tensors[i].Tensor.DType().Size() > tensors[j].Tensor.DType().Size()
@@ -123,18 +125,12 @@ func (f *Format) writeSafetensors(w io.Writer, tensors []Named) error {
 	var header bytes.Buffer
 	end := 0
 	for i, t := range tensors {
-		name, err := json.Marshal(t.Name)
-		if err != nil {
-			return err
-		}
-		entry, err := json.Marshal(struct {
+		name := try.To(json.Marshal(t.Name))
+		entry := try.To(json.Marshal(struct {
 			DType   string `json:"dtype"`
 			Shape   []int  `json:"shape"`
 			Offsets [2]int `json:"data_offsets"`
-		}{f.types[t.Tensor.DType()], append([]int{}, t.Tensor.Shape()...), [2]int{end, end + sizeOf(t.Tensor)}})
-		if err != nil {
-			return err
-		}
+		}{f.types[t.Tensor.DType()], append([]int{}, t.Tensor.Shape()...), [2]int{end, end + sizeOf(t.Tensor)}}))
 		if i > 0 {
 			header.WriteByte(',')
 		}
@@ -145,9 +141,7 @@ func (f *Format) writeSafetensors(w io.Writer, tensors []Named) error {
 	}
 	text := "{" + header.String() + "}"
 	text += strings.Repeat(" ", (8-len(text)%8)%8)
-	if len(text) > maxSafetensorsHeader {
-		return fmt.Errorf("the names and shapes take %d bytes, and a .safetensors file has room for %d", len(text), maxSafetensorsHeader)
-	}
+	try.FailIf(len(text) > maxSafetensorsHeader, "the names and shapes take %d bytes, and a .safetensors file has room for %d", len(text), maxSafetensorsHeader)
 	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))); err != nil {
 		return err
 	}
@@ -155,21 +149,17 @@ func (f *Format) writeSafetensors(w io.Writer, tensors []Named) error {
 		return err
 	}
 	for _, t := range tensors {
-		if err := writeElements(w, t.Tensor); err != nil {
-			return err
-		}
+		try.Ok(writeElements(w, t.Tensor))
 	}
 	return nil
 }
 
-func (f *Format) writeNPZ(w io.Writer, tensors []Named) error {
+func (f *Format) writeNPZ(w io.Writer, tensors []Named) (err error) {
+	defer try.Caught(&err)
 	archive := zip.NewWriter(w)
 	for _, t := range tensors {
 		// Without a time, so that equal arrays give equal files; not compressed, as by numpy.savez.
-		member, err := archive.CreateHeader(&zip.FileHeader{Name: t.Name + ".npy", Method: zip.Store, Modified: time.Time{}})
-		if err != nil {
-			return err
-		}
+		member := try.To(archive.CreateHeader(&zip.FileHeader{Name: t.Name + ".npy", Method: zip.Store, Modified: time.Time{}}))
 		header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", f.types[t.Tensor.DType()], startensor.Shape(t.Tensor))
 		const before = 10                                                // bytes: magic, version, length
 		header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n" // the elements begin at a multiple of 64
@@ -177,9 +167,7 @@ func (f *Format) writeNPZ(w io.Writer, tensors []Named) error {
 		if _, err := member.Write(append(start, header...)); err != nil {
 			return err
 		}
-		if err := writeElements(member, t.Tensor); err != nil {
-			return err
-		}
+		try.Ok(writeElements(member, t.Tensor))
 	}
 	return archive.Close()
 }

@@ -51,9 +51,8 @@ func collectives(w *World) []*starlib.Def {
 	}
 }
 
-func barrier(w *World, c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
-	g := starlib.Must(w.anyGroup(c))
+func barrier(w *World, c *starlib.Call) (starlark.Value, error) {
+	g := try.To(w.anyGroup(c))
 	ctx := try.To(w.until(c))
 	return nil, g.do(ctx, collective.NewBarrier(), origin(c))
 }
@@ -79,12 +78,11 @@ func divisible(x starlark.Value, op string) (starlark.Value, error) {
 	return x, nil
 }
 
-func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	x := c.Arg("t")
 	in, graph := recorded(x)
 	if graph {
-		x = starlib.Must(clone(in))
+		x = try.To(clone(in))
 	} else if in != nil {
 		try.Ok(writable(in))
 	}
@@ -93,8 +91,8 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark
 	if async || graph { // it outlives this call
 		o = new(operand)
 	}
-	try.Ok(o.set(starlib.Must(divisible(x, c.String("op")))))
-	op := starlib.Must(reduction(c.String("op"), o))
+	try.Ok(o.set(try.To(divisible(x, c.String("op")))))
+	op := try.To(reduction(c.String("op"), o))
 	o.widen(op, g)
 	if graph && op != dtype.Sum && op != dtype.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
@@ -132,24 +130,20 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 		return finished(collective.Broadcast.String(), value), nil
 	}
 	t := v.Tensor()
-	if err := writable(t); err != nil {
-		return nil, err
-	}
+	try.Ok(writable(t))
 	in, graph := recorded(v)
 	if graph {
 		// A leaf is changed in place as well: it may be a parameter.
-		v = starlib.Must(clone(t))
+		v = try.To(clone(t))
 	}
-	o := starlib.Must(operandOf(v))
+	o := try.To(operandOf(v))
 	o.pin(c.Bool("async_op"))
 	var then finisher = o
 	if graph {
 		at := origin(c).Backward()
 		then = finish(func() (starlark.Value, error) {
 			if in.IsLeaf() && g.own != src {
-				if err := writeRaw(in.Detach(), o.t.Bytes()); err != nil {
-					return nil, err
-				}
+				try.Ok(writeRaw(in.Detach(), o.t.Bytes()))
 			}
 			differentiable("broadcast", o.t, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 				return reducedAt(g, grad, src, at)
@@ -175,15 +169,13 @@ func reducedAt(g *Group, grad *tensor.Tensor, root int, at collective.Origin) (_
 
 func reduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
 	if t, ok := c.Arg("t").(*startensor.Value); ok {
-		if err := writable(t.Tensor()); err != nil {
-			return nil, err
-		}
+		try.Ok(writable(t.Tensor()))
 		if _, graph := recorded(t); graph {
 			return nil, fmt.Errorf("reduce changes the tensor in place, and gradients are recorded for it: use all_reduce, which has a gradient, or reduce t.detach().clone()")
 		}
 	}
-	o := starlib.Must(operandOf(starlib.Must(divisible(c.Arg("t"), c.String("op")))))
-	op := starlib.Must(reduction(c.String("op"), o))
+	o := try.To(operandOf(try.To(divisible(c.Arg("t"), c.String("op")))))
+	op := try.To(reduction(c.String("op"), o))
 	o.widen(op, g)
 	o.pin(c.Bool("async_op"))
 	var then finisher = o

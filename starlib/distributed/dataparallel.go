@@ -37,9 +37,7 @@ func dataParallelism(w *World) []*starlib.Def {
 			"part, so this makes nothing faster.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			d := &dataParallel{Model: c.Arg("module").(*nn.Model), parts: c.Int("parts")}
-			if d.parts < 1 {
-				return nil, fmt.Errorf("argument parts: want at least 1, got %d", d.parts)
-			}
+			try.FailIf(d.parts < 1, "argument parts: want at least 1, got %d", d.parts)
 			_, params := d.Parameters()
 			for _, e := range d.State() {
 				if t := e.Value.(*startensor.Value).Tensor(); !slices.Contains(params, t) {
@@ -60,9 +58,7 @@ func (d *dataParallel) String() string {
 func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	rows, err := rowsOf(args, kwargs)
-	if err != nil {
-		return nil, fmt.Errorf("DataParallel: %w", err)
-	}
+	try.Ok(within("DataParallel", err))
 	if rows < 2 || d.parts == 1 {
 		return d.Model.CallInternal(thread, args, kwargs)
 	}
@@ -75,25 +71,16 @@ func (d *dataParallel) CallInternal(thread *starlark.Thread, args starlark.Tuple
 	for part := len(outs) - 1; part >= 0; part-- {
 		start, n := share(rows, len(outs), part)
 		ownArgs, ownKwargs, err := cut(args, kwargs, start, n)
-		if err != nil {
-			return nil, fmt.Errorf("DataParallel: %w", err)
-		}
+		try.Ok(within("DataParallel", err))
 		outs[part] = try.To(d.Model.CallInternal(thread, ownArgs, ownKwargs))
 		for i, t := range d.buffers {
-			data, err := tensor.Contiguous(t.Detach())
-			if err == nil && part > 0 && !bytes.Equal(data.Bytes(), before[i]) {
-				err = writeRaw(t, before[i])
-			}
-			if err != nil {
-				return nil, err
+			if data := try.To(tensor.Contiguous(t.Detach())); part > 0 && !bytes.Equal(data.Bytes(), before[i]) {
+				try.Ok(writeRaw(t, before[i]))
 			}
 		}
 	}
 	out, err := join(outs)
-	if err != nil {
-		return nil, fmt.Errorf("DataParallel: %w", err)
-	}
-	return out, nil
+	return out, within("DataParallel", err)
 }
 
 // share returns where part number part begins, and how many rows it has: the first ones have one more if the parts
@@ -162,9 +149,7 @@ func join(outs []starlark.Value) (_ starlark.Value, err error) {
 		ts := make([]*tensor.Tensor, len(outs))
 		for i, out := range outs {
 			v, ok := out.(*startensor.Value)
-			if !ok {
-				return nil, fmt.Errorf("part 0 returned a Tensor, part %d a %s", i, out.Type())
-			}
+			try.FailIf(!ok, "part 0 returned a Tensor, part %d a %s", i, out.Type())
 			ts[i] = v.Tensor()
 			if ts[i].Dim() == 0 {
 				ts[i] = try.To(tensor.View(ts[i], []int{1}))
@@ -177,9 +162,7 @@ func join(outs []starlark.Value) (_ starlark.Value, err error) {
 			same := make([]starlark.Value, len(outs))
 			for i, out := range outs {
 				t, ok := out.(starlark.Tuple)
-				if !ok || len(t) != len(first) {
-					return nil, fmt.Errorf("part 0 returned a tuple of %d, part %d something else", len(first), i)
-				}
+				try.FailIf(!ok || len(t) != len(first), "part 0 returned a tuple of %d, part %d something else", len(first), i)
 				same[i] = t[k]
 			}
 			joined[k] = try.To(join(same))

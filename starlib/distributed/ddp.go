@@ -149,9 +149,7 @@ func wrappers(w *World) []*starlib.Def {
 func newDDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
 	d := &ddp{replica: shared}
-	if err := spreadAgreed(g, ctx, all, ofFirst, anyType, origin(c)); err != nil {
-		return nil, err
-	}
+	try.Ok(spreadAgreed(g, ctx, all, ofFirst, anyType, origin(c)))
 	if g.comm == nil {
 		return d, nil
 	}
@@ -231,10 +229,15 @@ func (d *ddp) finish() error {
 	if !d.seen {
 		return nil
 	}
-	if err := d.reduceRest(); err != nil {
-		return fmt.Errorf("ddp: %w", err)
+	return within("ddp", d.reduceRest())
+}
+
+// within is err with what it happened in; nil stays nil.
+func within(what string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 func (d *ddp) reduceRest() (err error) {
@@ -245,13 +248,7 @@ func (d *ddp) reduceRest() (err error) {
 			if p.Grad() != nil {
 				continue
 			}
-			zeros, err := tensor.Zeros(p.Context(), p.Shape(), p.DType())
-			if err == nil {
-				err = p.SetGrad(zeros)
-			}
-			if err != nil {
-				return err
-			}
+			try.Ok(p.SetGrad(try.To(tensor.Zeros(p.Context(), p.Shape(), p.DType()))))
 			unused = append(unused, p)
 		}
 		try.Ok(d.start(b))
@@ -281,12 +278,11 @@ func (d *ddp) reduceRest() (err error) {
 func (d *ddp) Type() string   { return "DDP" }
 func (d *ddp) String() string { return "ddp(" + d.Model.String() + ")" }
 
-func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	d.thread = thread
 	if d.on && d.g.comm != nil && len(d.buffers) > 0 && d.Training() && d.world.tensors.Recording() {
-		if err := d.spreadBuffers("dist.ddp in forward"); err != nil {
-			return nil, fmt.Errorf("ddp: %w", err)
-		}
+		try.Ok(within("ddp", d.spreadBuffers("dist.ddp in forward")))
 	}
 	return d.Model.CallInternal(thread, args, kwargs)
 }

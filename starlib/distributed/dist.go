@@ -14,6 +14,7 @@ import (
 	"drun/collective"
 	"drun/internal/exit"
 	"drun/internal/memory"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -111,7 +112,7 @@ func identity(w *World) []*starlib.Def {
 	ofGroup := func(sig, doc string, get func(*Group) int) *starlib.Def {
 		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				g := starlib.Must(w.anyGroup(c))
+				g := try.To(w.anyGroup(c))
 				return starlark.MakeInt(get(g)), nil
 			}}
 	}
@@ -129,7 +130,7 @@ func identity(w *World) []*starlib.Def {
 			Sig: `backend(group: Group = None) -> string`, TopLevel: true,
 			Doc: "The name of the group's backend: \"shm\", \"gloo\", ….",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return starlark.String(starlib.Must(w.anyGroup(c)).backend), nil
+				return starlark.String(try.To(w.anyGroup(c)).backend), nil
 			},
 		},
 	}

@@ -26,17 +26,12 @@ type fsdp struct {
 	seen   bool                              // this pass reached a unit
 }
 
-func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
 	f := &fsdp{replica: shared, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{}}
 	for i, p := range f.params {
-		switch {
-		case p.Frozen():
-			return nil, fmt.Errorf("parameter %s was made at top level and is frozen: make it in main()", f.names[i])
-		case p.Claimed():
-			return nil, fmt.Errorf("parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
-		}
+		try.FailIf(p.Frozen(), "parameter %s was made at top level and is frozen: make it in main()", f.names[i])
+		try.FailIf(p.Claimed(), "parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
 	}
 	chosen, err := chooseUnits(c, f.Model)
 	if err != nil || g.comm == nil {
@@ -71,25 +66,19 @@ func (f *fsdp) origin() collective.Origin {
 
 // finish averages what is left, of parameters that took no part in the pass; then the ranks compare which those are.
 func (f *fsdp) finish() error {
-	if !f.seen {
-		return nil
-	}
+	seen := f.seen
 	f.seen = false
-	if !f.on {
+	if !seen || !f.on {
 		return nil
 	}
-	if err := f.reduceRest(); err != nil {
-		return fmt.Errorf("fsdp: %w", err)
-	}
-	return nil
+	return within("fsdp", f.reduceRest())
 }
 
-func (f *fsdp) reduceRest() error {
+func (f *fsdp) reduceRest() (err error) {
+	defer try.Caught(&err)
 	for _, u := range f.units {
 		if slices.ContainsFunc(u.Params, func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
-			if err := u.reduce(); err != nil {
-				return err
-			}
+			try.Ok(u.reduce())
 		}
 	}
 	key := appendMarks(nil, f.params, func(p *tensor.Tensor) bool { return f.had[p] })
@@ -163,26 +152,12 @@ var fsdpMethods = &starlib.Methods{
 		{
 			Sig: `parameters() -> list`,
 			Doc: "What training changes: this rank's elements of each parameter, one-dimensional; some are\nempty. Make optimizers from them.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				f := c.Recv.(*fsdp)
-				var list []starlark.Value
-				for _, p := range f.params {
-					list = append(list, f.own(p))
-				}
-				return starlark.NewList(list), nil
-			},
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).parameters(false), nil },
 		},
 		{
 			Sig: `named_parameters() -> list`,
 			Doc: `Pairs of a name, such as "0.weight", and this rank's part of the parameter.`,
-			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				f := c.Recv.(*fsdp)
-				var list []starlark.Value
-				for i, p := range f.params {
-					list = append(list, starlark.Tuple{starlark.String(f.names[i]), f.own(p)})
-				}
-				return starlark.NewList(list), nil
-			},
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).parameters(true), nil },
 		},
 		{
 			Sig: `state(rank0_only: bool = False) -> dict`,
@@ -215,8 +190,18 @@ var fsdpMethods = &starlib.Methods{
 	},
 }
 
-func (f *fsdp) whole(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+// parameters lists this rank's parts of the parameters, in pairs with their names if named.
+func (f *fsdp) parameters(named bool) starlark.Value {
+	list := make([]starlark.Value, len(f.params))
+	for i, p := range f.params {
+		if list[i] = f.own(p); named {
+			list[i] = starlark.Tuple{starlark.String(f.names[i]), list[i]}
+		}
+	}
+	return starlark.NewList(list)
+}
+
+func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	out := new(starlark.Dict)
 	wanted := !c.Bool("rank0_only") || f.g.own == 0
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
@@ -243,8 +228,7 @@ func (f *fsdp) whole(c *starlib.Call) (_ starlark.Value, err error) {
 }
 
 // load takes a whole state.
-func (f *fsdp) load(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 	for _, u := range f.units { // what the state does not have stays
 		for _, s := range u.sheets {
 			values := try.To(s.Fill())
@@ -273,12 +257,9 @@ func (f *fsdp) load(c *starlib.Call) (_ starlark.Value, err error) {
 }
 
 // clip adds up the squares of the ranks' parts, in rank order.
-func (f *fsdp) clip(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 	limit := c.Float("max_norm")
-	if !(limit > 0) {
-		return nil, fmt.Errorf("max_norm = %v: want more than 0", limit)
-	}
+	try.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
 	own := make([]*tensor.Tensor, len(f.params))
 	for i, p := range f.params {
 		own[i] = f.own(p).(*startensor.Value).Tensor()

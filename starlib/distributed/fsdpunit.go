@@ -39,9 +39,7 @@ func chooseUnits(c *starlib.Call, m *nn.Model) (_ map[*nn.Model]bool, err error)
 		}
 	case starlark.Int:
 		least, ok := arg.Int64()
-		if !ok || least < 1 {
-			return nil, fmt.Errorf("units = %s: want a number of parameters of at least 1", arg)
-		}
+		try.FailIf(!ok || least < 1, "units = %s: want a number of parameters of at least 1", arg)
 		unitsOfSize(m, int(least), parts, chosen)
 	case *nn.Model:
 		return nil, errors.New("units: want a list of modules, not one module")
@@ -49,20 +47,15 @@ func chooseUnits(c *starlib.Call, m *nn.Model) (_ map[*nn.Model]bool, err error)
 		for _, part := range parts[1:] {
 			v := try.To(starlark.Call(c.Thread, arg, starlark.Tuple{part}, nil))
 			is, ok := v.(starlark.Bool)
-			if !ok {
-				return nil, fmt.Errorf("units: the function must return True or False, not %s", v.Type())
-			}
+			try.FailIf(!ok, "units: the function must return True or False, not %s", v.Type())
 			chosen[part] = bool(is)
 		}
 	case starlark.Iterable:
 		for v := range starlark.Elements(arg) {
 			part, ok := v.(*nn.Model)
-			if !ok {
-				return nil, fmt.Errorf("units: want modules, got %s", v.Type())
-			}
-			if i := slices.Index(parts, part); i < 1 {
-				return nil, fmt.Errorf("units: %s is not a part of the module that can be a unit: parts of nn's own layers cannot, since the layer computes with them directly", part.Name())
-			}
+			try.FailIf(!ok, "units: want modules, got %s", v.Type())
+			i := slices.Index(parts, part)
+			try.FailIf(i < 1, "units: %s is not a part of the module that can be a unit: parts of nn's own layers cannot, since the layer computes with them directly", part.Name())
 			chosen[part] = true
 		}
 	default:
@@ -164,18 +157,15 @@ func (u *unit) drop() {
 }
 
 // forward wraps the unit's computation.
-func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error) {
+func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, error)) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	f := u.of
 	f.thread = thread
 	recording := f.world.tensors.Recording()
 	if u == f.units[0] && recording && f.on && len(f.buffers) > 0 && f.Training() {
-		if err := f.spreadBuffers("dist.fsdp in forward"); err != nil {
-			return nil, fmt.Errorf("fsdp: %w", err)
-		}
+		try.Ok(within("fsdp", f.spreadBuffers("dist.fsdp in forward")))
 	}
-	if err := u.gather(originOf("dist.fsdp in forward", starlib.Position(thread))); err != nil {
-		return nil, fmt.Errorf("fsdp: %w", err)
-	}
+	try.Ok(within("fsdp", u.gather(originOf("dist.fsdp in forward", starlib.Position(thread)))))
 	if recording {
 		u.trained = 0
 		for _, p := range u.Params {
@@ -198,46 +188,32 @@ func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, 
 }
 
 // results ensures that the unit is gathered before a backward pass reaches the operations that made the tensors in v.
-func (u *unit) results(v starlark.Value, mark uint64) (starlark.Value, error) {
-	each := func(items []starlark.Value) error {
+func (u *unit) results(v starlark.Value, mark uint64) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	each := func(items []starlark.Value) []starlark.Value {
 		for i := range items {
-			var err error
-			if items[i], err = u.results(items[i], mark); err != nil {
-				return err
-			}
+			items[i] = try.To(u.results(items[i], mark))
 		}
-		return nil
+		return items
 	}
 	switch v := v.(type) {
 	case *startensor.Value:
 		return startensor.Result(tensor.BeforeBackward(v.Tensor(), func() error { return u.backward(mark) }))
 	case starlark.Tuple:
-		items := slices.Clone(v)
-		return items, each(items)
+		return starlark.Tuple(each(slices.Clone(v))), nil
 	case *starlark.List:
-		items := slices.Collect(starlark.Elements(v))
-		err := each(items)
-		return starlark.NewList(items), err
+		return starlark.NewList(each(slices.Collect(starlark.Elements(v)))), nil
 	case *starlark.Dict:
 		out := starlark.NewDict(v.Len())
 		for _, kv := range v.Items() {
-			item, err := u.results(kv[1], mark)
-			if err == nil {
-				err = out.SetKey(kv[0], item)
-			}
-			if err != nil {
-				return nil, err
-			}
+			try.Ok(out.SetKey(kv[0], try.To(u.results(kv[1], mark))))
 		}
 		return out, nil
 	case *starlarkstruct.Struct:
 		fields := starlark.StringDict{}
 		v.ToStringDict(fields)
 		for name, item := range fields {
-			var err error
-			if fields[name], err = u.results(item, mark); err != nil {
-				return nil, err
-			}
+			fields[name] = try.To(u.results(item, mark))
 		}
 		return starlarkstruct.FromStringDict(v.Constructor(), fields), nil
 	}
@@ -245,7 +221,8 @@ func (u *unit) results(v starlark.Value, mark uint64) (starlark.Value, error) {
 }
 
 // backward begins the backward pass of a call of the unit, whose operations began at mark.
-func (u *unit) backward(mark uint64) error {
+func (u *unit) backward(mark uint64) (err error) {
+	defer try.Caught(&err)
 	f := u.of
 	if !f.seen {
 		f.seen = true
@@ -260,13 +237,9 @@ func (u *unit) backward(mark uint64) error {
 		}
 		return nil
 	})
-	if err := u.gather(f.origin()); err != nil {
-		return fmt.Errorf("fsdp: %w", err)
-	}
+	try.Ok(within("fsdp", u.gather(f.origin())))
 	for _, s := range u.sheets {
-		if _, err := s.Grads(); err != nil {
-			return err
-		}
+		try.To(s.Grads())
 	}
 	return nil
 }
@@ -274,9 +247,7 @@ func (u *unit) backward(mark uint64) error {
 // arrived counts one more complete gradient.
 func (u *unit) arrived() error {
 	if u.ready++; u.ready == u.trained && u.of.on {
-		if err := u.reduce(); err != nil {
-			return fmt.Errorf("fsdp: %w", err)
-		}
+		return within("fsdp", u.reduce())
 	}
 	return nil
 }

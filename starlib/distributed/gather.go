@@ -110,14 +110,13 @@ func newGather(send, recv collective.Buffer, dst int) collective.Call {
 }
 
 // gather makes a list of the ranks' x on rank dst; on the others it is empty.
-func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
 	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
 		values, err := gatherValues(g, c, ctx, c.Arg("x"), dst)
 		return starlark.NewList(values), err
 	}
-	o, at := starlib.Must(operandOf(v)), origin(c)
+	o, at := try.To(operandOf(v)), origin(c)
 	first, counts := try.To2(gatherCounts(g, ctx, o.shape, o.buf.DType, at))
 	total := 0
 	if g.arrives(dst) {
@@ -175,45 +174,33 @@ func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []
 
 func scatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	var list []starlark.Value
-	switch {
-	case g.own != src && !c.IsNone("values"):
-		return nil, fmt.Errorf("only src, rank %d, passes values; the other ranks pass None", g.ranks[src])
-	case g.own == src && c.IsNone("values"):
-		return nil, fmt.Errorf("src must pass a list of %d values, one per rank, not None", g.Size())
-	case g.own == src:
+	try.FailIf(g.own != src && !c.IsNone("values"), "only src, rank %d, passes values; the other ranks pass None", g.ranks[src])
+	try.FailIf(g.own == src && c.IsNone("values"), "src must pass a list of %d values, one per rank, not None", g.Size())
+	if g.own == src {
 		list = slices.Collect(starlark.Elements(c.Arg("values").(starlark.Iterable)))
-		if len(list) != g.Size() {
-			return nil, fmt.Errorf("src passes %d values for %d ranks", len(list), g.Size())
-		}
+		try.FailIf(len(list) != g.Size(), "src passes %d values for %d ranks", len(list), g.Size())
 	}
 	if g.comm == nil { // a separate value, as from another rank
-		return starlib.Must(gatherValues(g, c, ctx, list[0], everyone))[0], nil
+		return try.To(gatherValues(g, c, ctx, list[0], everyone))[0], nil
 	}
 	return scatterValues(g, c, ctx, list, src)
 }
 
-func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
-	list := starlib.Must(startensor.List(c.Arg("tensors")))
-	if len(list) != g.Size() {
-		return nil, fmt.Errorf("%d tensors for %d ranks: want one per rank", len(list), g.Size())
-	}
+func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	list := try.To(startensor.List(c.Arg("tensors")))
+	try.FailIf(len(list) != g.Size(), "%d tensors for %d ranks: want one per rank", len(list), g.Size())
 	counts := make([]int, len(list))
 	flats := make([]*tensor.Tensor, len(list))
 	for i, t := range list {
-		if t.DType() != list[0].DType() {
-			return nil, fmt.Errorf("tensor %d is %s, tensor 0 is %s", i, t.DType(), list[0].DType())
-		}
+		try.FailIf(t.DType() != list[0].DType(), "tensor %d is %s, tensor 0 is %s", i, t.DType(), list[0].DType())
 		counts[i] = t.Len()
-		flats[i] = starlib.Must(tensor.Reshape(t, []int{t.Len()}))
+		flats[i] = try.To(tensor.Reshape(t, []int{t.Len()}))
 	}
-	all := starlib.Must(tensor.Cat(flats, 0))
-	o := starlib.Must(operandOf((*startensor.Value)(all)))
-	op := starlib.Must(reduction(c.String("op"), o))
+	all := try.To(tensor.Cat(flats, 0))
+	o := try.To(operandOf((*startensor.Value)(all)))
+	op := try.To(reduction(c.String("op"), o))
 	graph := all.RequiresGrad() && all.Context().Recording()
-	if graph && op != dtype.Sum && op != dtype.Avg {
-		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or detach the tensors", op)
-	}
+	try.FailIf(graph && op != dtype.Sum && op != dtype.Avg, "op %v has no gradient: use sum or avg, or detach the tensors", op)
 	at := origin(c)
 	out := try.To(scattered(g, ctx, all.Detach(), list, op, counts, list[g.own].Shape(), at))
 	if graph {
@@ -239,16 +226,13 @@ func joined(g *Group, grad *tensor.Tensor, counts []int, at collective.Origin) (
 	return out, g.do(g.world.within, call, at)
 }
 
-func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in := startensor.Arg(c, "t")
-	if in.Dim() == 0 {
-		return nil, fmt.Errorf("the tensor has no dimension 0 to divide")
-	}
-	sent := starlib.Must(splits(g, c, "in_splits", in.Shape()[0]))
+	try.FailIf(in.Dim() == 0, "the tensor has no dimension 0 to divide")
+	sent := try.To(splits(g, c, "in_splits", in.Shape()[0]))
 	received := sent
 	if !c.IsNone("out_splits") {
-		received = starlib.Must(splits(g, c, "out_splits", -1))
+		received = try.To(splits(g, c, "out_splits", -1))
 	} else if !c.IsNone("in_splits") {
 		return nil, fmt.Errorf("in_splits needs out_splits, the rows received from each rank")
 	}
@@ -267,22 +251,16 @@ func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.
 // None divides total evenly.
 func splits(g *Group, c *starlib.Call, name string, total int) ([]int, error) {
 	if c.IsNone(name) {
-		if total%g.Size() != 0 {
-			return nil, fmt.Errorf("%d rows cannot be divided evenly among %d ranks: give in_splits and out_splits", total, g.Size())
-		}
+		try.FailIf(total%g.Size() != 0, "%d rows cannot be divided evenly among %d ranks: give in_splits and out_splits", total, g.Size())
 		return collective.Evenly(nil, total, g.Size()), nil
 	}
 	list, err := startensor.Ints(c.Arg(name).(starlark.Iterable))
 	if err != nil {
 		return nil, fmt.Errorf("argument %s: %w", name, err)
 	}
-	if len(list) != g.Size() {
-		return nil, fmt.Errorf("argument %s: %d entries for %d ranks", name, len(list), g.Size())
-	}
+	try.FailIf(len(list) != g.Size(), "argument %s: %d entries for %d ranks", name, len(list), g.Size())
 	for _, n := range list {
-		if n < 0 {
-			return nil, fmt.Errorf("argument %s: a negative number of rows, %d", name, n)
-		}
+		try.FailIf(n < 0, "argument %s: a negative number of rows, %d", name, n)
 	}
 	if total >= 0 && collective.Total(list) != total {
 		return nil, fmt.Errorf("argument %s: %s adds up to %d, but the tensor has %d rows", name, listText(list), collective.Total(list), total)

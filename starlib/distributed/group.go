@@ -163,12 +163,9 @@ func (gs *groups) defs() []*starlib.Def {
 	}
 }
 
-func (gs *groups) newGroup(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
-	ranks := starlib.Must(startensor.Ints(c.Arg("ranks").(starlark.Iterable)))
-	if len(ranks) == 0 {
-		return nil, fmt.Errorf("a group needs at least one rank")
-	}
+func (gs *groups) newGroup(c *starlib.Call) (starlark.Value, error) {
+	ranks := try.To(startensor.Ints(c.Arg("ranks").(starlark.Iterable)))
+	try.FailIf(len(ranks) == 0, "a group needs at least one rank")
 	try.Ok(collective.CheckRanks(ranks, gs.rank.WorldSize))
 	backend := try.To(gs.argBackend(c))
 	return gs.split(c, [][]int{ranks}, backend)
@@ -199,16 +196,13 @@ func (gs *groups) checkBackend(name string) error {
 	return nil
 }
 
-func (gs *groups) initProcessGroup(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (gs *groups) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
 	backend := try.To(gs.argBackend(c))
 	all := [][]int{gs.all.ranks}
 	if backend == gs.all.backend {
-		return starlark.None, gs.agreeOnParts(starlib.Must(gs.until(c)), all, backend, origin(c))
+		return starlark.None, gs.agreeOnParts(try.To(gs.until(c)), all, backend, origin(c))
 	}
-	if gs.all.comm != nil && gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0 {
-		return nil, fmt.Errorf("call it before anything that needs other ranks: they have already started with the backend %q", gs.all.backend)
-	}
+	try.FailIf(gs.all.comm != nil && gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0, "call it before anything that needs other ranks: they have already started with the backend %q", gs.all.backend)
 	g := try.To(gs.split(c, all, backend))
 	gs.all.comm, gs.all.backend = g.comm, backend
 	gs.memory.useArena(gs.World)
@@ -217,9 +211,7 @@ func (gs *groups) initProcessGroup(c *starlib.Call) (_ starlark.Value, err error
 
 func (gs *groups) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 	size := c.Int("size")
-	if size < 1 || gs.rank.WorldSize%size != 0 {
-		return nil, fmt.Errorf("the size of the subgroups, %d, must divide the world size, %d", size, gs.rank.WorldSize)
-	}
+	try.FailIf(size < 1 || gs.rank.WorldSize%size != 0, "the size of the subgroups, %d, must divide the world size, %d", size, gs.rank.WorldSize)
 	var parts [][]int
 	for part := range slices.Chunk(gs.all.ranks, size) {
 		parts = append(parts, part)
@@ -229,7 +221,7 @@ func (gs *groups) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 
 // split makes disjoint groups of one size at once, with that backend, and returns this rank's, or the first if it is in none.
 func (gs *groups) split(c *starlib.Call, sets [][]int, backend string) (*Group, error) {
-	ctx := starlib.Must(gs.until(c))
+	ctx := try.To(gs.until(c))
 	gs.made++
 	mine := sets[0]
 	for _, set := range sets {
@@ -306,11 +298,9 @@ func (d *destroyed) Start(*collective.Call) (collective.Work, error) { return ni
 // destroyGroup ends a group. Its ranks leave together: by then all calls have completed and all messages have been
 // received, so the group's own backend can be closed at once.
 func (gs *groups) destroyGroup(c *starlib.Call) (starlark.Value, error) {
-	g := starlib.Must(gs.anyGroup(c))
-	ctx := starlib.Must(gs.until(c))
-	if g == gs.all || g == gs.local {
-		return nil, errors.New("drun itself ends the world and the groups of nodes: leave this call out")
-	}
+	g := try.To(gs.anyGroup(c))
+	ctx := try.To(gs.until(c))
+	try.FailIf(g == gs.all || g == gs.local, "drun itself ends the world and the groups of nodes: leave this call out")
 	if g.own < 0 || g.comm == nil {
 		return starlark.None, nil
 	}
@@ -318,15 +308,11 @@ func (gs *groups) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 		return nil, d.err
 	}
 	for route, queue := range gs.receives {
-		if route.group == g {
-			return nil, fmt.Errorf("the group is still receiving: the irecv at %s has not been waited for", queue[0].at.Pos)
-		}
+		try.FailIf(route.group == g, "the group is still receiving: the irecv at %s has not been waited for", queue[0].at.Pos)
 	}
 	at := origin(c)
 	last := func() error { return gs.lastOf(ctx, g, at) }
-	if err := gs.leave(ctx, g.id, g.ranks, last); err != nil {
-		return nil, err
-	}
+	try.Ok(gs.leave(ctx, g.id, g.ranks, last))
 	comm := g.comm
 	g.comm = &destroyed{comm, fmt.Errorf("the group of %s was destroyed at %s", collective.RankList(g.ranks), at.Pos)}
 	if g.backend == gs.all.backend {

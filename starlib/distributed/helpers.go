@@ -85,17 +85,14 @@ func helpers(w *World) []*starlib.Def {
 // there, the run is aborted with that error, which ends the others' wait.
 func masterFirst(w *World, c *starlib.Call, g *Group) (starlark.Value, error) {
 	fn := c.Callable("fn")
-	ctx := starlib.Must(w.until(c))
+	ctx := try.To(w.until(c))
 	if g.comm == nil {
 		return starlark.Call(c.Thread, fn, nil, nil)
 	}
 	at, leader := origin(c), g.own == 0
 	result := starlark.Value(starlark.None)
 	if leader {
-		var err error
-		if result, err = starlark.Call(c.Thread, fn, nil, nil); err != nil {
-			return nil, err
-		}
+		result = try.To(starlark.Call(c.Thread, fn, nil, nil))
 	}
 	// Not a barrier, for which a barrier that fn calls could be mistaken.
 	call := collective.NewBroadcast(collective.Of([]bool{true}), 0)
@@ -143,10 +140,8 @@ func sumFloats(g *Group, c *starlib.Call, ctx *collective.WaitLimit, numbers []f
 
 func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	count := c.Float("count")
-	if !(count >= 0) || math.IsInf(count, 0) {
-		return nil, fmt.Errorf("argument count: want a number of at least 0, got %v", c.Arg("count"))
-	}
-	r := starlib.Must(readingsOf(c, "metrics"))
+	try.FailIf(!(count >= 0) || math.IsInf(count, 0), "argument count: want a number of at least 0, got %v", c.Arg("count"))
+	r := try.To(readingsOf(c, "metrics"))
 	sums := make([]float64, len(r.names)+1)
 	for i, x := range r.values {
 		if count > 0 { // a rank without samples adds nothing, whatever its mean is
@@ -168,25 +163,18 @@ func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 		return starlark.NewDict(0), err
 	}
 	total := sums[len(r.names)]
-	if total == 0 {
-		return nil, errors.New("the total count over all ranks is 0: there is nothing to average")
-	}
-	if math.IsInf(total, 0) {
-		return nil, errors.New("the total count over all ranks is too large for a float")
-	}
+	try.FailIf(total == 0, "the total count over all ranks is 0: there is nothing to average")
+	try.FailIf(math.IsInf(total, 0), "the total count over all ranks is too large for a float")
 	out := starlark.NewDict(len(r.names))
 	for k := range c.Arg("metrics").(*starlark.Dict).Entries() {
 		i, _ := slices.BinarySearch(r.names, string(k.(starlark.String)))
-		if err := out.SetKey(k, starlark.Float(sums[i]/total)); err != nil {
-			return nil, err
-		}
+		try.Ok(out.SetKey(k, starlark.Float(sums[i]/total)))
 	}
 	return out, nil
 }
 
-func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
-	r := starlib.Must(readingsOf(c, "d"))
+func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	r := try.To(readingsOf(c, "d"))
 	g.key = appendNames(g.key[:0], r.names)
 	try.Ok(g.agree(ctx, g.key, origin(c), keysDiffer, r.text))
 	all, err := gatherValues(g, c, ctx, r.values, 0)
@@ -219,9 +207,8 @@ func sharedRandomSeed(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (sta
 	return starlark.MakeInt64(seed[0]), err
 }
 
-func readFile(w *World, c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
-	ctx := starlib.Must(w.until(c))
+func readFile(w *World, c *starlib.Call) (starlark.Value, error) {
+	ctx := try.To(w.until(c))
 	g := w.all
 	var data []byte
 	var failed error

@@ -38,26 +38,20 @@ func parallelLayers(w *World) []*starlib.Def {
 }
 
 // parallelLinear reads the arguments of a layer, whose named dimension the ranks divide, and draws the whole layer's
-// weights, as all ranks do.
-func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divided string) (in, out int, weight, bias *tensor.Tensor, err error) {
+// weights, as all ranks do. A failure ends the caller.
+func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divided string) (in, out int, weight, bias *tensor.Tensor) {
 	in, out = c.Int("i"), c.Int("o")
-	if in < 1 || out < 1 {
-		return 0, 0, nil, nil, fmt.Errorf("sizes must be at least 1, not %d and %d", in, out)
-	}
-	if n := c.Int(divided); n%g.Size() != 0 {
-		return 0, 0, nil, nil, fmt.Errorf("%s = %d is not divisible by the group's %d ranks", divided, n, g.Size())
-	}
+	try.FailIf(in < 1 || out < 1, "sizes must be at least 1, not %d and %d", in, out)
+	n := c.Int(divided)
+	try.FailIf(n%g.Size() != 0, "%s = %d is not divisible by the group's %d ranks", divided, n, g.Size())
 	key := fmt.Appendf(nil, "(%d, %d, bias = %v)", in, out, c.Bool("bias"))
-	if err = g.agree(ctx, key, origin(c), "the ranks make different layers", nil); err != nil {
-		return
+	try.Ok(g.agree(ctx, key, origin(c), "the ranks make different layers", nil))
+	weight = try.To(tensor.Zeros(g.world.tensors, []int{out, in}, dtype.Float32))
+	if c.Bool("bias") {
+		bias = try.To(tensor.Zeros(g.world.tensors, []int{out}, dtype.Float32))
 	}
-	if weight, err = tensor.Zeros(g.world.tensors, []int{out, in}, dtype.Float32); err == nil && c.Bool("bias") {
-		bias, err = tensor.Zeros(g.world.tensors, []int{out}, dtype.Float32)
-	}
-	if err == nil {
-		err = g.world.random.InitLinear(weight, bias)
-	}
-	return
+	try.Ok(g.world.random.InitLinear(weight, bias))
+	return in, out, weight, bias
 }
 
 // partOf is this rank's part of a tensor along a dimension, as a copy.
@@ -69,14 +63,11 @@ func partOf(g *Group, t *tensor.Tensor, dim int) (_ *tensor.Tensor, err error) {
 }
 
 func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	in, out, weight, bias, err := parallelLinear(g, c, ctx, "o")
-	if err != nil {
-		return nil, err
-	}
+	in, out, weight, bias := parallelLinear(g, c, ctx, "o")
 	gather := c.Bool("gather_output")
-	weight = starlib.Must(partOf(g, weight, 0))
+	weight = try.To(partOf(g, weight, 0))
 	if bias != nil {
-		bias = starlib.Must(partOf(g, bias, 0))
+		bias = try.To(partOf(g, bias, 0))
 	}
 	return nn.NewLayer(g.world.tensors, "column_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		at := originOf("dist.column_linear", c.Position())
@@ -89,30 +80,17 @@ func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlar
 }
 
 func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	in, out, weight, bias, err := parallelLinear(g, c, ctx, "i")
-	if err != nil {
-		return nil, err
-	}
+	in, out, weight, bias := parallelLinear(g, c, ctx, "i")
 	whole := !c.Bool("input_is_parallel")
-	weight = starlib.Must(partOf(g, weight, 1))
-	return nn.NewLayer(g.world.tensors, "row_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
+	weight = try.To(partOf(g, weight, 1))
+	return nn.NewLayer(g.world.tensors, "row_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (_ *tensor.Tensor, err error) {
+		defer try.Caught(&err)
 		at := originOf("dist.row_linear", c.Position())
 		if dims := x.Dim(); whole && dims > 0 && x.Shape()[dims-1] == in {
 			per := in / g.Size()
-			var err error
-			if x, err = tensor.Narrow(copyToGroup(g, ctx, x, at), dims-1, g.own*per, per); err != nil {
-				return nil, err
-			}
+			x = try.To(tensor.Narrow(copyToGroup(g, ctx, x, at), dims-1, g.own*per, per))
 		}
-		part, err := tensor.Linear(x, weight, nil)
-		if err != nil {
-			return nil, err
-		}
-		sum, err := reduced(g, ctx, part.Detach(), dtype.Sum, at)
-		if err != nil {
-			return nil, err
-		}
-		differentiable("row_linear", sum, part, tensor.Clone)
+		sum := summed(g, ctx, "row_linear", try.To(tensor.Linear(x, weight, nil)), at)
 		if bias == nil {
 			return sum, nil
 		}
@@ -150,14 +128,7 @@ func gathered(g *Group, ctx *collective.WaitLimit, y *tensor.Tensor, at collecti
 	}
 	last := y.Dim() - 1
 	out := try.To(tensor.Cat(parts, last))
-	per := y.Shape()[last]
-	differentiable("column_linear", out, y, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-		part, err := tensor.Narrow(grad, last, g.own*per, per)
-		if err != nil {
-			return nil, err
-		}
-		return tensor.Clone(part)
-	})
+	differentiable("column_linear", out, y, func(grad *tensor.Tensor) (*tensor.Tensor, error) { return partOf(g, grad, last) })
 	return out, nil
 }
 
@@ -175,21 +146,16 @@ func parallelEmbedding(w *World) *starlib.Def {
 	}
 }
 
-func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	n, dim := c.Int("n"), c.Int("dim")
-	if n < 1 || dim < 1 {
-		return nil, fmt.Errorf("sizes must be at least 1, not %d and %d", n, dim)
-	}
-	if n%g.Size() != 0 {
-		return nil, fmt.Errorf("n = %d is not divisible by the group's %d ranks", n, g.Size())
-	}
+	try.FailIf(n < 1 || dim < 1, "sizes must be at least 1, not %d and %d", n, dim)
+	try.FailIf(n%g.Size() != 0, "n = %d is not divisible by the group's %d ranks", n, g.Size())
 	try.Ok(g.agree(ctx, fmt.Appendf(nil, "(%d, %d)", n, dim), origin(c), "the ranks make different layers", nil))
 	table, err := g.world.random.Randn(g.world.tensors, []int{n, dim}, dtype.Float32)
 	if err != nil {
 		return nil, try.As("weight", err)
 	}
-	weight := starlib.Must(partOf(g, table, 0))
+	weight := try.To(partOf(g, table, 0))
 	return nn.NewLayer(g.world.tensors, "vocab_embedding", fmt.Sprintf("%d, %d", n, dim), weight, nil, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return embedded(g, ctx, weight, n, x, originOf("dist.vocab_embedding", c.Position()))
 	}), nil
@@ -211,11 +177,11 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 		}
 	}
 	ints := func(values []int64) *tensor.Tensor {
-		return starlib.Must(tensor.FromInts(g.world.tensors, values, []int{len(values)}, dtype.Int64))
+		return try.To(tensor.FromInts(g.world.tensors, values, []int{len(values)}, dtype.Int64))
 	}
-	found, at64 := starlib.Must(tensor.Embedding(weight, ints(own))), ints(places)
-	sum := starlib.Must(tensor.Zeros(g.world.tensors, append(append([]int{}, x.Shape()...), dim), dtype.Float32))
-	to, from := sum.Bytes(), starlib.Must(tensor.Contiguous(found.Detach())).Bytes()
+	found, at64 := try.To(tensor.Embedding(weight, ints(own))), ints(places)
+	sum := try.To(tensor.Zeros(g.world.tensors, append(append([]int{}, x.Shape()...), dim), dtype.Float32))
+	to, from := sum.Bytes(), try.To(tensor.Contiguous(found.Detach())).Bytes()
 	width := dim * dtype.Float32.Size()
 	for i, place := range places {
 		copy(to[int(place)*width:][:width], from[i*width:])
@@ -226,12 +192,9 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 	call.Digest = digestOf(indices)
 	call.Detail = func() string { return fmt.Sprintf("indices with the digest %016x", call.Digest) }
 	try.Ok(g.do(ctx, call, at))
-	differentiable("vocab_embedding", sum, found, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
-		flat, err := tensor.Reshape(grad, []int{len(indices), dim})
-		if err != nil {
-			return nil, err
-		}
-		return tensor.IndexSelect(flat, 0, at64)
+	differentiable("vocab_embedding", sum, found, func(grad *tensor.Tensor) (_ *tensor.Tensor, err error) {
+		defer try.Caught(&err)
+		return tensor.IndexSelect(try.To(tensor.Reshape(grad, []int{len(indices), dim})), 0, at64)
 	})
 	return sum, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -38,7 +39,7 @@ func pointToPoint(w *World) []*starlib.Def {
 			Doc: "The next message from rank src with this tag. It waits as long as the sender is alive, or for\n" +
 				"timeout.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				v, _, err := starlib.Must(receiveFrom(w, c)).wait()
+				v, _, err := try.To(receiveFrom(w, c)).wait()
 				return v, err
 			},
 		},
@@ -46,7 +47,7 @@ func pointToPoint(w *World) []*starlib.Def {
 			Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
 			Doc: "Like recv, but does not wait: the returned Work's wait() returns the message.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r := starlib.Must(receiveFrom(w, c))
+				r := try.To(receiveFrom(w, c))
 				work := &Work{Opaque: "Work", what: "irecv", ctx: r.ctx, done: r.ready}
 				work.then = finish(func() (starlark.Value, error) {
 					v, _, err := r.wait()
@@ -59,7 +60,7 @@ func pointToPoint(w *World) []*starlib.Def {
 			Sig: `recv_any(tag: int = 0, group: Group = None, timeout: number = None) -> tuple`,
 			Doc: "The next message with this tag from any rank, as (value, src).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				r := starlib.Must(receiveOn(w, c, starlib.Must(w.group(c)), collective.AnySource))
+				r := try.To(receiveOn(w, c, try.To(w.group(c)), collective.AnySource))
 				v, src, err := r.wait()
 				return starlark.Tuple{v, starlark.MakeInt(r.g.ranks[src])}, err
 			},
@@ -79,11 +80,9 @@ func tag(c *starlib.Call) (int, error) {
 }
 
 func sendValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int, async bool) (starlark.Value, error) {
-	if dst == g.own {
-		return nil, fmt.Errorf("rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
-	}
-	t := starlib.Must(tag(c))
-	data := starlib.Must(g.encode(c.Arg("x")))
+	try.FailIf(dst == g.own, "rank %d sends to itself: keep the value in a variable", g.world.rank.Rank)
+	t := try.To(tag(c))
+	data := try.To(g.encode(c.Arg("x")))
 	return sendBytes(g, data, dst, t, ctx, origin(c), "isend", async)
 }
 
@@ -136,11 +135,9 @@ type receive struct {
 
 // receiveFrom starts receiving from the rank that the argument src names.
 func receiveFrom(w *World, c *starlib.Call) (*receive, error) {
-	g := starlib.Must(w.group(c))
-	src := starlib.Must(g.member(c, "src"))
-	if src == g.own {
-		return nil, fmt.Errorf("rank %d receives from itself: keep the value in a variable", w.rank.Rank)
-	}
+	g := try.To(w.group(c))
+	src := try.To(g.member(c, "src"))
+	try.FailIf(src == g.own, "rank %d receives from itself: keep the value in a variable", w.rank.Rank)
 	return receiveOn(w, c, g, src)
 }
 
@@ -148,12 +145,10 @@ func receiveFrom(w *World, c *starlib.Call) (*receive, error) {
 func receiveOn(w *World, c *starlib.Call, g *Group, src int) (*receive, error) {
 	ctx := w.forever
 	if !c.IsNone("timeout") {
-		ctx = starlib.Must(w.until(c))
+		ctx = try.To(w.until(c))
 	}
-	t := starlib.Must(tag(c))
-	if g.comm == nil {
-		return nil, fmt.Errorf("there is no other rank to receive from")
-	}
+	t := try.To(tag(c))
+	try.FailIf(g.comm == nil, "there is no other rank to receive from")
 	return startReceive(g, src, t, ctx, origin(c))
 }
 

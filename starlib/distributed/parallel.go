@@ -2,7 +2,6 @@ package distributed
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 
 	"drun/collective"
@@ -17,12 +16,9 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-func (gs *groups) initParallelism(c *starlib.Call) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 	model, pipeline, offset := c.Int("model"), c.Int("pipeline"), c.Int("rank_offset")
-	if offset < 0 || offset >= gs.rank.WorldSize {
-		return nil, fmt.Errorf("argument rank_offset is %d: the world has ranks 0 to %d", offset, gs.rank.WorldSize-1)
-	}
+	try.FailIf(offset < 0 || offset >= gs.rank.WorldSize, "argument rank_offset is %d: the world has ranks 0 to %d", offset, gs.rank.WorldSize-1)
 	size := gs.rank.WorldSize - offset
 	if model < 1 || pipeline < 1 || model > size || pipeline > size || size%(model*pipeline) != 0 {
 		what := "the world's size"
@@ -32,9 +28,7 @@ func (gs *groups) initParallelism(c *starlib.Call) (_ starlark.Value, err error)
 		return nil, fmt.Errorf("%s %d is not divisible by model %d · pipeline %d", what, size, model, pipeline)
 	}
 	backends := try.To(gs.backendsOf(c))
-	if gs.parallel {
-		return nil, errors.New("it has already been called: keep its result")
-	}
+	try.FailIf(gs.parallel, "it has already been called: keep its result")
 	fields := starlark.StringDict{}
 	// A dimension's groups are the ranks that differ only in it: extent of them, stride apart.
 	for _, dim := range []struct {
@@ -69,22 +63,18 @@ func (gs *groups) backendsOf(c *starlib.Call) (map[string]string, error) {
 	backends := map[string]string{}
 	for _, item := range c.Arg("backends").(*starlark.Dict).Items() {
 		dim, _ := starlark.AsString(item[0])
-		if dim = dimensions[dim]; dim == "" {
-			return nil, fmt.Errorf("argument backends: %s is not a dimension: want \"mp\", \"pp\" or \"dp\"", item[0])
-		}
+		dim = dimensions[dim]
+		try.FailIf(dim == "", "argument backends: %s is not a dimension: want \"mp\", \"pp\" or \"dp\"", item[0])
 		if item[1] == starlark.None {
 			continue
 		}
 		name, ok := starlark.AsString(item[1])
-		if !ok {
-			return nil, fmt.Errorf("argument backends: want the name of a backend for %q, got %s", dim, item[1].Type())
-		}
+		try.FailIf(!ok, "argument backends: want the name of a backend for %q, got %s", dim, item[1].Type())
 		if err := gs.checkBackend(name); err != nil {
 			return nil, fmt.Errorf("argument backends: %q: %w", dim, err)
 		}
-		if other, twice := backends[dim]; twice && other != name {
-			return nil, fmt.Errorf("argument backends: %q has both %q and %q", dim, other, name)
-		}
+		other, twice := backends[dim]
+		try.FailIf(twice && other != name, "argument backends: %q has both %q and %q", dim, other, name)
 		backends[dim] = name
 	}
 	return backends, nil
@@ -115,36 +105,34 @@ func tensorParallelism(w *World) []*starlib.Def {
 
 func copyToGroupOf(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in, at := startensor.Arg(c, "x"), origin(c).Backward()
-	out := starlib.Must(tensor.Clone(in.Detach()))
+	out := try.To(tensor.Clone(in.Detach()))
 	differentiable("copy_to_group", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
 		return reduced(g, ctx, grad, dtype.Sum, at)
 	})
 	return (*startensor.Value)(out), nil
 }
 
-func reduceFromGroup(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func reduceFromGroup(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	in := startensor.Arg(c, "x")
-	out := try.To(reduced(g, ctx, in.Detach(), dtype.Sum, origin(c)))
-	differentiable("reduce_from_group", out, in, tensor.Clone)
-	return (*startensor.Value)(out), nil
+	return (*startensor.Value)(summed(g, ctx, "reduce_from_group", in, origin(c))), nil
+}
+
+// summed is the sum of x over the group, whose gradient is that of every rank's x. A failure ends the caller.
+func summed(g *Group, ctx *collective.WaitLimit, name string, x *tensor.Tensor, at collective.Origin) *tensor.Tensor {
+	out := try.To(reduced(g, ctx, x.Detach(), dtype.Sum, at))
+	differentiable(name, out, x, tensor.Clone)
+	return out
 }
 
 func shardOf(w *World, c *starlib.Call) (starlark.Value, error) {
-	g := starlib.Must(w.group(c))
+	g := try.To(w.group(c))
 	dim := c.Int("dim")
 	t := startensor.Arg(c, "t")
-	if dim < -t.Dim() || dim >= t.Dim() {
-		return nil, fmt.Errorf("dimension %d of a %d-dimensional tensor: want %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)
-	}
+	try.FailIf(dim < -t.Dim() || dim >= t.Dim(), "dimension %d of a %d-dimensional tensor: want %d to %d", dim, t.Dim(), -t.Dim(), t.Dim()-1)
 	if dim < 0 {
 		dim += t.Dim()
 	}
 	n := t.Shape()[dim]
-	if n%g.Size() != 0 {
-		return nil, fmt.Errorf("dimension %d has size %d, which is not divisible by %d ranks", dim, n, g.Size())
-	}
-	per := n / g.Size()
-	part := starlib.Must(tensor.Narrow(t, dim, g.own*per, per))
-	return clone(part)
+	try.FailIf(n%g.Size() != 0, "dimension %d has size %d, which is not divisible by %d ranks", dim, n, g.Size())
+	return startensor.Result(partOf(g, t.Detach(), dim))
 }

@@ -1,7 +1,6 @@
 package distributed
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -54,9 +53,7 @@ var pipelineMethods = &starlib.Methods{
 				"activations at most.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				p := c.Recv.(*pipeline)
-				if p.last == nil {
-					return nil, errors.New("no step has ended yet")
-				}
+				try.FailIf(p.last == nil, "no step has ended yet")
 				return p.last.timing(), nil
 			},
 		},
@@ -82,25 +79,17 @@ func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark
 	for stage := range starlark.Elements(c.Arg("stages").(starlark.Iterable)) {
 		stages = append(stages, stage)
 	}
-	switch {
-	case schedules[p.schedule] == nil:
-		return nil, fmt.Errorf("argument schedule: want \"1f1b\" or \"gpipe\", got %q", p.schedule)
-	case p.micros < 1:
-		return nil, fmt.Errorf("argument micro_batches: want at least 1, got %d", p.micros)
-	case len(stages) == 0 || len(stages)%g.Size() != 0:
-		return nil, fmt.Errorf("%d stages cannot be spread evenly over %d ranks: the number of stages must be a multiple of the number of ranks", len(stages), g.Size())
-	}
+	try.FailIf(schedules[p.schedule] == nil, "argument schedule: want \"1f1b\" or \"gpipe\", got %q", p.schedule)
+	try.FailIf(p.micros < 1, "argument micro_batches: want at least 1, got %d", p.micros)
+	try.FailIf(len(stages) == 0 || len(stages)%g.Size() != 0, "%d stages cannot be spread evenly over %d ranks: the number of stages must be a multiple of the number of ranks", len(stages), g.Size())
 	key := fmt.Appendf(nil, "%d stages, %d micro-batches, schedule %q", len(stages), p.micros, p.schedule)
-	if err := g.agree(ctx, key, origin(c), "the ranks make different pipelines", nil); err != nil {
-		return nil, err
-	}
+	try.Ok(g.agree(ctx, key, origin(c), "the ranks make different pipelines", nil))
 	each := len(stages) / g.Size()
 	first := g.own * each
 	own := stages[first : first+each]
 	for i, stage := range own {
-		if _, ok := stage.(starlark.Callable); !ok {
-			return nil, fmt.Errorf("stage %d, which is this rank's: want a module or function, got %s", first+i, stage.Type())
-		}
+		_, ok := stage.(starlark.Callable)
+		try.FailIf(!ok, "stage %d, which is this rank's: want a module or function, got %s", first+i, stage.Type())
 	}
 	var err error
 	p.Model, err = nn.Sequential(g.world.tensors, own, first)
@@ -155,20 +144,13 @@ type activation struct {
 }
 
 func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
-	s := &step{pipeline: p, at: origin(c), thread: c.Thread, train: true, ctx: starlib.Must(p.world.until(c)),
+	s := &step{pipeline: p, at: origin(c), thread: c.Thread, train: true, ctx: try.To(p.world.until(c)),
 		x: startensor.Optional(c, "x"), y: startensor.Optional(c, "y")}
 	s.loss, _ = c.Arg("loss").(starlark.Callable)
-	switch {
-	case !p.world.tensors.Recording():
-		return nil, errors.New("it computes gradients, which tensor.no_grad forbids: call the pipeline itself to evaluate")
-	case s.isLast() && s.loss == nil:
-		return nil, errors.New("argument loss: this rank has the last stage, and needs a function of the output and y")
-	case s.isLast() && s.y == nil:
-		return nil, errors.New("argument y: this rank has the last stage, and needs the targets")
-	}
-	if err := s.run(); err != nil {
-		return nil, err
-	}
+	try.FailIf(!p.world.tensors.Recording(), "it computes gradients, which tensor.no_grad forbids: call the pipeline itself to evaluate")
+	try.FailIf(s.isLast() && s.loss == nil, "argument loss: this rank has the last stage, and needs a function of the output and y")
+	try.FailIf(s.isLast() && s.y == nil, "argument y: this rank has the last stage, and needs the targets")
+	try.Ok(s.run())
 	p.last = s
 	return starlark.Float(s.total), nil
 }
@@ -203,15 +185,11 @@ func (s *step) run() (err error) {
 	start := time.Now()
 	try.Ok(s.begin())
 	for _, t := range s.turns() {
-		var err error
+		turn := s.forward
 		if t.backward {
-			err = s.backward(t.micro)
-		} else {
-			err = s.forward(t.micro)
+			turn = s.backward
 		}
-		if err != nil {
-			return err
-		}
+		try.Ok(turn(t.micro))
 		s.sent = slices.DeleteFunc(s.sent, (*shipment).done)
 	}
 	for _, sent := range s.sent {
@@ -233,16 +211,13 @@ func (s *step) turns() []turn {
 
 // begin finds out how many micro-batches there are: the first stage divides the batch and tells the others.
 func (s *step) begin() (err error) {
+	defer try.Caught(&err)
 	if s.isFirst() {
-		if s.x == nil || s.x.Dim() == 0 || s.x.Shape()[0] == 0 {
-			return errors.New("this rank has the first stage, and needs a batch: a tensor of at least one row")
-		}
+		try.FailIf(s.x == nil || s.x.Dim() == 0 || s.x.Shape()[0] == 0, "this rank has the first stage, and needs a batch: a tensor of at least one row")
 		s.rows = s.x.Shape()[0]
 		s.of = min(s.micros, s.rows)
 	} else {
-		if s.first, err = s.receive(s.g.own-1, tagActivation); err != nil {
-			return err
-		}
+		s.first = try.To(s.receive(s.g.own-1, tagActivation))
 		s.of, s.rows = s.first.of, s.first.rows
 	}
 	if s.train && s.isLast() && (s.y.Dim() == 0 || s.y.Shape()[0] != s.rows) {
@@ -283,9 +258,7 @@ func (s *step) forward(micro int) (err error) {
 	}
 	v := try.To(s.Model.CallInternal(s.thread, starlark.Tuple{(*startensor.Value)(in)}, nil))
 	result, ok := v.(*startensor.Value)
-	if !ok {
-		return fmt.Errorf("a stage passes one tensor to the next, but this rank's stage returned a %s", v.Type())
-	}
+	try.FailIf(!ok, "a stage passes one tensor to the next, but this rank's stage returned a %s", v.Type())
 	out := result.Tensor()
 	switch {
 	case s.isLast() && s.train:

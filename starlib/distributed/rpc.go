@@ -1,7 +1,6 @@
 package distributed
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -103,7 +102,7 @@ func (s *rpc) defs() []*starlib.Def {
 				"recipe where it arose; the other rank goes on. While it waits, this rank executes no calls of\n" +
 				"others: ranks that call each other from main() are in a deadlock, and get an error that says so.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.ask(c, c.Int("to"), starlib.Must(s.named(c, callFunction)))
+				return s.ask(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
 		},
 		{
@@ -112,7 +111,7 @@ func (s *rpc) defs() []*starlib.Def {
 				"executes the calls of another in the order in which they were made. At the latest, dist.serve and the\n" +
 				"end of main() wait for calls that were dropped, and fail if one has failed.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.begin(c, c.Int("to"), starlib.Must(s.named(c, callFunction)))
+				return s.begin(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
 		},
 		{
@@ -120,7 +119,7 @@ func (s *rpc) defs() []*starlib.Def {
 			Doc: "Like rpc, but rank to keeps the result, which may be any value, until the run ends. Returns a\n" +
 				"reference to it once it is there. If to is this rank, fn may be any function.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return s.ask(c, c.Int("to"), starlib.Must(s.named(c, keepResult)))
+				return s.ask(c, c.Int("to"), try.To(s.named(c, keepResult)))
 			},
 		},
 		{
@@ -153,8 +152,7 @@ func (s *rpc) named(c *starlib.Call, kind starlark.Int) (*request, error) {
 }
 
 // ask makes a request and waits for the answer.
-func (s *rpc) ask(c *starlib.Call, to int, r *request) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func (s *rpc) ask(c *starlib.Call, to int, r *request) (starlark.Value, error) {
 	work := try.To(s.begin(c, to, r))
 	return work.result()
 }
@@ -162,10 +160,8 @@ func (s *rpc) ask(c *starlib.Call, to int, r *request) (_ starlark.Value, err er
 // begin makes a request. The Work's result is the answer.
 func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 	defer try.Caught(&err)
-	if to < 0 || to >= s.rank.WorldSize {
-		return nil, fmt.Errorf("%d is not a rank: ranks are 0 to %d", to, s.rank.WorldSize-1)
-	}
-	ctx := starlib.Must(s.until(c))
+	try.FailIf(to < 0 || to >= s.rank.WorldSize, "%d is not a rank: ranks are 0 to %d", to, s.rank.WorldSize-1)
+	ctx := try.To(s.until(c))
 	if to == s.rank.Rank {
 		v := try.To(s.own(c, r))
 		return finished("rpc", v), nil
@@ -198,9 +194,7 @@ func (s *rpc) result(answer *receive, to int, r *request) (_ starlark.Value, err
 	defer try.Caught(&err)
 	v, _ := try.To2(answer.wait())
 	t, ok := v.(starlark.Tuple)
-	if !ok || len(t) != 2 {
-		return nil, fmt.Errorf("instead of an answer rank %d sent %s", to, v)
-	}
+	try.FailIf(!ok || len(t) != 2, "instead of an answer rank %d sent %s", to, v)
 	if t[0] == starlark.False {
 		return nil, fmt.Errorf("rank %d: %s", to, string(t[1].(starlark.String)))
 	}
@@ -276,16 +270,12 @@ func newRequest(from int, v starlark.Value) (*request, error) {
 
 func (s *rpc) serve(c *starlib.Call) (starlark.Value, error) {
 	order := c.String("order")
-	if order != "rank" && order != "arrival" {
-		return nil, fmt.Errorf("argument order: want \"rank\" or \"arrival\", got %q", order)
-	}
+	try.FailIf(order != "rank" && order != "arrival", "argument order: want \"rank\" or \"arrival\", got %q", order)
 	ctx := s.forever
 	if !c.IsNone("timeout") {
-		ctx = starlib.Must(s.until(c))
+		ctx = try.To(s.until(c))
 	}
-	if s.serving {
-		return nil, errors.New("this function is already executed in dist.serve")
-	}
+	try.FailIf(s.serving, "this function is already executed in dist.serve")
 	if err := s.settle(); err != nil || s.all.comm == nil {
 		return nil, err
 	}

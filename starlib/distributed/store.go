@@ -2,9 +2,8 @@ package distributed
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
+	"drun/internal/try"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -49,11 +48,7 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`get(key: string, timeout: number = None) -> string`, "Waits until a key is set, and returns its value.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				values, err := s.MultiGet(ctx, []string{c.String("key")})
-				if err != nil {
-					return nil, err
-				}
-				return starlark.String(values[0]), nil
+				return starlark.String(try.To(s.MultiGet(ctx, []string{c.String("key")}))[0]), nil
 			})),
 		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which starts at 0, and returns the sum. get returns it as text.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
@@ -74,12 +69,12 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`wait(keys: iterable, timeout: number = None)`, "Waits until all keys are set. The error names those that are not.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := starlib.Must(texts(c, "keys"))
+				keys := try.To(texts(c, "keys"))
 				return nil, s.Wait(ctx, keys)
 			})),
 		storeMethod(`check(keys: iterable) -> bool`, "Whether all keys are set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := starlib.Must(texts(c, "keys"))
+				keys := try.To(texts(c, "keys"))
 				all, err := s.Check(ctx, keys)
 				return starlark.Bool(all), err
 			}),
@@ -95,11 +90,7 @@ var storeMethods = &starlib.Methods{
 			}),
 		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and returns their values, read in one step.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := starlib.Must(texts(c, "keys"))
-				values, err := s.MultiGet(ctx, keys)
-				if err != nil {
-					return nil, err
-				}
+				values := try.To(s.MultiGet(ctx, try.To(texts(c, "keys"))))
 				out := make([]starlark.Value, len(values))
 				for i, v := range values {
 					out[i] = starlark.String(v)
@@ -108,11 +99,9 @@ var storeMethods = &starlib.Methods{
 			})),
 		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Sets every key to its value, all in one step.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-				keys := starlib.Must(texts(c, "keys"))
-				values := starlib.Must(texts(c, "values"))
-				if len(keys) != len(values) {
-					return nil, fmt.Errorf("%d keys, but %d values", len(keys), len(values))
-				}
+				keys := try.To(texts(c, "keys"))
+				values := try.To(texts(c, "values"))
+				try.FailIf(len(keys) != len(values), "%d keys, but %d values", len(keys), len(values))
 				data := make([][]byte, len(values))
 				for i, v := range values {
 					data[i] = []byte(v)
@@ -129,15 +118,11 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		s := c.Recv.(*storeValue)
 		w := s.world
-		if w.rank.Stage == starlib.Loading {
-			return nil, errors.New("the store cannot be used at top level: call it in main()")
-		}
+		try.FailIf(w.rank.Stage == starlib.Loading, "the store cannot be used at top level: call it in main()")
 		if w.rank.At != nil {
 			w.rank.At(c.Thread)
 		}
-		if s.store == nil {
-			return nil, errors.New("there is no store here")
-		}
+		try.FailIf(s.store == nil, "there is no store here")
 		return fn(w.within, c, s.store)
 	}}
 }
@@ -145,7 +130,7 @@ func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 // timed bounds a call by its argument timeout.
 func timed(fn storeCall) storeCall {
 	return func(_ context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
-		ctx := starlib.Must(c.Recv.(*storeValue).world.until(c))
+		ctx := try.To(c.Recv.(*storeValue).world.until(c))
 		return fn(ctx, c, s)
 	}
 }
@@ -155,9 +140,7 @@ func texts(c *starlib.Call, name string) ([]string, error) {
 	var out []string
 	for v := range starlark.Elements(c.Arg(name).(starlark.Iterable)) {
 		s, ok := starlark.AsString(v)
-		if !ok {
-			return nil, fmt.Errorf("argument %s: want strings, got %s", name, v.Type())
-		}
+		try.FailIf(!ok, "argument %s: want strings, got %s", name, v.Type())
 		out = append(out, s)
 	}
 	return out, nil

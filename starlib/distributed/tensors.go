@@ -22,14 +22,14 @@ import (
 var errPart = errors.New("these are each rank's own parts of parameters that dist.fsdp divides: its backward already averages their gradients")
 
 func broadcastTensors(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
-	all := starlib.Must(startensor.List(c.Arg("tensors")))
+	all := try.To(startensor.List(c.Arg("tensors")))
 	return nil, spreadAgreed(g, ctx, all, func(b collective.Buffer) collective.Call {
 		return collective.NewBroadcast(b, src)
 	}, isInexact, origin(c))
 }
 
 func syncBuffer(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	all := starlib.Must(startensor.List(c.Arg("buffers")))
+	all := try.To(startensor.List(c.Arg("buffers")))
 	call := average
 	if !c.Bool("average") {
 		call = ofFirst
@@ -59,15 +59,13 @@ func ofFirst(b collective.Buffer) collective.Call { return collective.NewBroadca
 func anyType(dtype.Type) bool { return true }
 
 func syncGrad(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	params := starlib.Must(startensor.List(c.Arg("params")))
+	params := try.To(startensor.List(c.Arg("params")))
 	for i, p := range params {
 		if p.Share() != nil {
 			return nil, errPart
 		}
 		if grad := p.Grad(); grad != nil {
-			if err := writable(grad); err != nil {
-				return nil, err
-			}
+			try.Ok(writable(grad))
 			if !isInexact(grad.DType()) {
 				return nil, fmt.Errorf("the gradient of parameter %d is %v, which cannot be averaged: convert it to a float dtype", i, grad.DType())
 			}

@@ -23,10 +23,7 @@ func broadcastValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v star
 	}
 	var data []byte
 	if g.own == src {
-		var err error
-		if data, err = g.encode(v); err != nil {
-			return nil, err
-		}
+		data = try.To(g.encode(v))
 	}
 	data, err := g.broadcastBytes(ctx, data, src, origin(c).In(collective.Plain))
 	if err != nil || g.own == src {

@@ -190,14 +190,14 @@ type onGroup = func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 // inGroup makes a builtin that works on a group.
 func (w *World) inGroup(fn onGroup) builtin {
 	return func(c *starlib.Call) (starlark.Value, error) {
-		return fn(starlib.Must(w.group(c)), c, starlib.Must(w.until(c)))
+		return fn(try.To(w.group(c)), c, try.To(w.until(c)))
 	}
 }
 
 // withRank is inGroup for a builtin whose argument of that name is a rank of the world; fn gets its number in the group.
 func (w *World) withRank(name string, fn func(g *Group, c *starlib.Call, ctx *collective.WaitLimit, rank int) (starlark.Value, error)) builtin {
 	return w.inGroup(func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-		return fn(g, c, ctx, starlib.Must(g.member(c, name)))
+		return fn(g, c, ctx, try.To(g.member(c, name)))
 	})
 }
 

@@ -28,17 +28,14 @@ type zero struct {
 
 var _ optim.Partner = (*zero)(nil)
 
-func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
-	defer try.Caught(&err)
+func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	z := &zero{g.world, g, ctx, c.Arg("optimizer").(*optim.Optimizer)}
 	if err := z.opt.Shareable(); err != nil || g.comm == nil {
 		return z.opt, err
 	}
 	params, names := z.params()
 	for i, p := range params {
-		if p.Share() != nil {
-			return nil, fmt.Errorf("parameter %s is already divided among the ranks (dist.fsdp), and so is the optimizer's state for it", names[i])
-		}
+		try.FailIf(p.Share() != nil, "parameter %s is already divided among the ranks (dist.fsdp), and so is the optimizer's state for it", names[i])
 	}
 	try.Ok(g.agree(ctx, appendShapes(nil, params), origin(c), "the ranks' parameters differ in number, dtype or shape",
 		func() string { return describeShapes(params) }))

@@ -1,7 +1,6 @@
 package lang
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -12,6 +11,8 @@ import (
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
+
+	"drun/internal/try"
 )
 
 // maxWidth bounds widths and precisions: "%999999999d" must not exhaust memory.
@@ -20,14 +21,13 @@ const maxWidth = 10_000
 // format is x % y in a recipe. Strings format as in Python, but a conversion
 // without flags, width or precision prints as Starlark's does: "%g" % 1.0 is
 // 1.0, and "%.3g" % 1.0 is 1.
-func format(x, y starlark.Value) (starlark.Value, error) {
+func format(x, y starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	s, ok := x.(starlark.String)
 	if !ok {
 		return starlark.Binary(syntax.PERCENT, x, y)
 	}
-	if err := CheckDepth(y); err != nil {
-		return nil, err
-	}
+	try.Ok(CheckDepth(y))
 	f := formatter{operand: y, args: starlark.Tuple{y}}
 	if tuple, ok := y.(starlark.Tuple); ok {
 		f.args = tuple
@@ -36,11 +36,7 @@ func format(x, y starlark.Value) (starlark.Value, error) {
 	before, rest, more := strings.Cut(string(s), "%")
 	for out.WriteString(before); more; out.WriteString(before) {
 		parts := specification().FindStringSubmatch(rest)
-		text, err := f.convert(parts)
-		if err != nil {
-			return nil, err
-		}
-		out.WriteString(text)
+		out.WriteString(f.convert(parts))
 		before, rest, more = strings.Cut(rest[len(parts[0]):], "%")
 	}
 	if _, dict := y.(starlark.Mapping); f.used < len(f.args) && !dict {
@@ -54,6 +50,7 @@ var specification = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)^(\([^)]*\))?([-+ 0#]*)(\*|[0-9]*)(\.(?:\*|[0-9]*))?[hlL]*(.?)`)
 })
 
+// A formatter ends format with an error where an operand does not fit.
 type formatter struct {
 	operand starlark.Value // the whole right operand
 	args    starlark.Tuple // the positional ones, and how many are used
@@ -69,93 +66,78 @@ type conversion struct {
 
 func (c conversion) has(flag string) bool { return strings.Contains(c.flags, flag) }
 
-func (f *formatter) convert(parts []string) (string, error) {
+func (f *formatter) convert(parts []string) string {
 	var arg starlark.Value
 	if name := parts[1]; name != "" {
-		var err error
-		if arg, err = f.lookup(name[1 : len(name)-1]); err != nil {
-			return "", err
-		}
+		arg = f.lookup(name[1 : len(name)-1])
 	}
-	c := conversion{flags: parts[2], prec: -1, verb: parts[5]}
-	var err error
-	if c.width, err = f.number(parts[3]); err != nil {
-		return "", err
-	}
+	c := conversion{flags: parts[2], width: f.number(parts[3]), prec: -1, verb: parts[5]}
 	if c.width < 0 { // from a *
 		c.flags, c.width = c.flags+"-", -c.width
 	}
 	if parts[4] != "" {
-		if c.prec, err = f.number(parts[4][1:]); err != nil {
-			return "", err
-		}
-		c.prec = max(c.prec, 0)
+		c.prec = max(f.number(parts[4][1:]), 0)
 	}
 	switch {
 	case c.verb == "":
-		return "", errors.New("incomplete format: a conversion ends without its letter")
+		try.Fail("incomplete format: a conversion ends without its letter")
 	case c.verb == "(":
-		return "", errors.New("incomplete format key: a %( without its )")
+		try.Fail("incomplete format key: a %%( without its )")
 	case c.verb == "%":
-		return "%", nil
+		return "%"
 	case !strings.Contains("diouxXeEfFgGcrs", c.verb):
-		return "", fmt.Errorf("unknown conversion %%%s", c.verb)
+		try.Fail("unknown conversion %%%s", c.verb)
 	case c.verb == "i" || c.verb == "u":
 		c.verb = "d"
 	}
 	if arg == nil {
-		if arg, err = f.next(); err != nil {
-			return "", err
-		}
+		arg = f.next()
 	}
 	return c.text(arg)
 }
 
-func (f *formatter) next() (starlark.Value, error) {
+func (f *formatter) next() starlark.Value {
 	if f.used == len(f.args) {
-		return nil, fmt.Errorf("not enough arguments for format string: it has %d", len(f.args))
+		try.Fail("not enough arguments for format string: it has %d", len(f.args))
 	}
 	f.used++
-	return f.args[f.used-1], nil
+	return f.args[f.used-1]
 }
 
 // lookup returns the value for a conversion with a name.
-func (f *formatter) lookup(key string) (starlark.Value, error) {
+func (f *formatter) lookup(key string) starlark.Value {
 	dict, ok := f.operand.(starlark.Mapping)
 	if !ok {
-		return nil, fmt.Errorf("format requires a mapping for %%(%s), not %s", key, f.operand.Type())
+		try.Fail("format requires a mapping for %%(%s), not %s", key, f.operand.Type())
 	}
-	v, found, err := dict.Get(starlark.String(key))
-	if err == nil && !found {
-		err = fmt.Errorf("key not found: %s", key)
+	v, found := try.To2(dict.Get(starlark.String(key)))
+	if !found {
+		try.Fail("key not found: %s", key)
 	}
-	return v, err
+	return v
 }
 
 // number reads a width or precision, which * takes from the operands.
-func (f *formatter) number(text string) (n int, err error) {
+func (f *formatter) number(text string) (n int) {
+	var err error
 	if text == "*" {
-		arg, err := f.next()
-		if err != nil {
-			return 0, err
-		}
-		if n, err = starlark.AsInt32(arg); err != nil {
-			return 0, fmt.Errorf("* wants an int: %w", err)
+		if n, err = starlark.AsInt32(f.next()); err != nil {
+			try.Fail("* wants an int: %w", err)
 		}
 	} else if text != "" {
 		n, err = strconv.Atoi(text)
 	}
 	if err != nil || n > maxWidth || n < -maxWidth {
-		return 0, fmt.Errorf("a width or precision above %d", maxWidth)
+		try.Fail("a width or precision above %d", maxWidth)
 	}
-	return n, nil
+	return n
 }
 
 func (c conversion) bare() bool {
 	return c == conversion{verb: c.verb, prec: -1}
 }
 
-func (c conversion) text(arg starlark.Value) (string, error) {
+func (c conversion) text(arg starlark.Value) string {
 	switch c.verb {
 	case "d", "o", "x", "X":
 		return c.integer(arg)
@@ -164,21 +146,17 @@ func (c conversion) text(arg starlark.Value) (string, error) {
 			return c.float(arg)
 		}
 	}
-	s, err := starlark.Binary(syntax.PERCENT, starlark.String("%"+c.verb), starlark.Tuple{arg})
-	if err != nil {
-		return "", err
-	}
-	text := string(s.(starlark.String))
+	text := string(try.To(starlark.Binary(syntax.PERCENT, starlark.String("%"+c.verb), starlark.Tuple{arg})).(starlark.String))
 	if c.prec >= 0 && c.verb != "c" && utf8.RuneCountInString(text) > c.prec {
 		text = string([]rune(text)[:c.prec])
 	}
-	return c.pad("", text, false), nil
+	return c.pad("", text, false)
 }
 
-func (c conversion) integer(arg starlark.Value) (string, error) {
+func (c conversion) integer(arg starlark.Value) string {
 	i, err := starlark.NumberToInt(arg)
 	if err != nil {
-		return "", fmt.Errorf("%%%s format requires integer: %w", c.verb, err)
+		try.Fail("%%%s format requires integer: %w", c.verb, err)
 	}
 	base, prefix := 10, ""
 	switch c.verb {
@@ -199,26 +177,26 @@ func (c conversion) integer(arg starlark.Value) (string, error) {
 	if c.has("#") && base != 10 {
 		sign += prefix
 	}
-	return c.pad(sign, digits, true), nil
+	return c.pad(sign, digits, true)
 }
 
-func (c conversion) float(arg starlark.Value) (string, error) {
+func (c conversion) float(arg starlark.Value) string {
 	x, ok := starlark.AsFloat(arg)
 	if !ok {
-		return "", fmt.Errorf("%%%s format requires float, not %s", c.verb, arg.Type())
+		try.Fail("%%%s format requires float, not %s", c.verb, arg.Type())
 	}
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		text := strings.ToLower(strconv.FormatFloat(math.Abs(x), 'f', -1, 64))
 		if c.verb == strings.ToUpper(c.verb) {
 			text = strings.ToUpper(text)
 		}
-		return c.pad(c.sign(x < 0), strings.TrimPrefix(text, "+"), false), nil
+		return c.pad(c.sign(x < 0), strings.TrimPrefix(text, "+"), false)
 	}
 	prec := c.prec
 	if prec < 0 {
 		prec = 6
 	}
-	return fmt.Sprintf("%"+c.flags+"*.*"+c.verb, c.width, prec, x), nil
+	return fmt.Sprintf("%"+c.flags+"*.*"+c.verb, c.width, prec, x)
 }
 
 func (c conversion) sign(negative bool) string {

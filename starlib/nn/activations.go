@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -14,7 +15,7 @@ import (
 func (k *maker) activations() []*starlib.Def {
 	finite := func(c *starlib.Call, name string) float64 {
 		v := c.Float(name)
-		starlib.FailIf(math.IsInf(v, 0) || math.IsNaN(v), "%s = %v: want a finite number", name, v)
+		try.FailIf(math.IsInf(v, 0) || math.IsNaN(v), "%s = %v: want a finite number", name, v)
 		return v
 	}
 	layer := func(sig, doc string, build func(c *starlib.Call) (detail string, fn func(*tensor.Tensor) (*tensor.Tensor, error))) *starlib.Def {
@@ -47,7 +48,7 @@ func (k *maker) activations() []*starlib.Def {
 				case "tanh":
 					return `approximate = "tanh"`, tensor.GeluTanh
 				}
-				return starlib.Must("", fmt.Errorf(`approximate = %s: want "none" or "tanh"`, c.Arg("approximate"))), nil
+				return try.To("", fmt.Errorf(`approximate = %s: want "none" or "tanh"`, c.Arg("approximate"))), nil
 			}),
 		layer("silu()", "x·sigmoid(x).", unary(tensor.OpSilu)),
 		layer("tanh()", "The hyperbolic tangent.", unary(tensor.OpTanh)),
@@ -62,7 +63,7 @@ func (k *maker) activations() []*starlib.Def {
 		}),
 		layer("softplus(beta: number = 1.0, threshold: number = 20.0)", "log(1 + exp(beta·x))/beta, and x itself where beta·x is above threshold.", func(c *starlib.Call) (string, fn) {
 			beta, threshold := finite(c, "beta"), finite(c, "threshold")
-			starlib.FailIf(beta == 0, "beta = 0: want a number other than 0")
+			try.FailIf(beta == 0, "beta = 0: want a number other than 0")
 			return fmt.Sprintf("%v, %v", beta, threshold), func(x *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Softplus(x, beta, threshold) }
 		}),
 		layer("mish()", "x·tanh(log(1 + eˣ)) (Misra 2020).", func(*starlib.Call) (string, fn) { return "", tensor.Mish }),

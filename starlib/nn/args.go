@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 )
@@ -28,7 +29,7 @@ func sizes(v starlark.Value) []int {
 	case slices.Min(shape) < 1:
 		err = fmt.Errorf("sizes must be at least 1, not %d", slices.Min(shape))
 	}
-	return starlib.Must(shape, err)
+	return try.To(shape, err)
 }
 
 // spread is an argument that is a number for all of n dimensions, or one for each.
@@ -37,7 +38,7 @@ func spread(c *starlib.Call, name string, n, least int) []int {
 	if err != nil {
 		err = fmt.Errorf("argument %s: %w", name, err)
 	}
-	return starlib.Must(list, err)
+	return try.To(list, err)
 }
 
 func spreadOf(v starlark.Value, n, least int) ([]int, error) {
@@ -68,13 +69,13 @@ func numbers(list []int) string {
 // probability reads an argument that is a probability.
 func probability(c *starlib.Call, name string) float64 {
 	p := c.Float(name)
-	starlib.FailIf(!(p >= 0 && p <= 1), "%s = %v is not a probability from 0 to 1", name, p)
+	try.FailIf(!(p >= 0 && p <= 1), "%s = %v is not a probability from 0 to 1", name, p)
 	return p
 }
 
 // positive reads an argument that is a finite number above 0.
 func positive(c *starlib.Call, name string) float64 {
 	v := c.Float(name)
-	starlib.FailIf(!(v > 0) || math.IsInf(v, 0), "%s = %v: want a finite number above 0", name, v)
+	try.FailIf(!(v > 0) || math.IsInf(v, 0), "%s = %v: want a finite number above 0", name, v)
 	return v
 }

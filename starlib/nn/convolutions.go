@@ -45,7 +45,7 @@ func (k *maker) convolutions() []*starlib.Def {
 			Doc: "Normalizes each of the groups of channels, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Wu, He 2018), then scales each channel by weight and adds bias, unless affine = False. groups must divide channels.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				groups, n := size(c, "groups"), size(c, "channels")
-				starlib.FailIf(n%groups != 0, "%d groups do not divide %d channels", groups, n)
+				try.FailIf(n%groups != 0, "%d groups do not divide %d channels", groups, n)
 				return k.groupNorm("group_norm", fmt.Sprintf("%d, %d", groups, n), groups, n, c.Float("eps"), c.Bool("affine")), nil
 			},
 		},
@@ -66,10 +66,7 @@ func (k *maker) convolutions() []*starlib.Def {
 			Sig: `upsample(size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Module`,
 			Doc: "interpolate with these settings, as a layer.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				resize, err := resizer(c)
-				if err != nil {
-					return nil, err
-				}
+				resize := try.To(resizer(c))
 				return k.make("upsample", c.String("mode"), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) { return resize(x) }), nil
 			},
 		},
@@ -77,10 +74,7 @@ func (k *maker) convolutions() []*starlib.Def {
 			Sig: `interpolate(x: Tensor, size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Tensor`,
 			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest", or "linear", "bilinear", "trilinear" for lines between neighbours in 1, 2 or 3 dimensions, or "bicubic" for cubic curves in 2 (with PyTorch's coefficient, -0.75; the result may leave the input's range); align_corners aligns the corners of input and output. Positions are PyTorch's.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				resize, err := resizer(c)
-				if err != nil {
-					return nil, err
-				}
+				resize := try.To(resizer(c))
 				return startensor.Result(resize(startensor.Arg(c, "x")))
 			},
 		},
@@ -89,10 +83,10 @@ func (k *maker) convolutions() []*starlib.Def {
 
 func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error) {
 	in, out, groups := size(c, "i"), size(c, "o"), size(c, "groups")
-	starlib.FailIf(in%groups != 0 || out%groups != 0, "%d groups do not divide %d and %d channels", groups, in, out)
+	try.FailIf(in%groups != 0 || out%groups != 0, "%d groups do not divide %d and %d channels", groups, in, out)
 	kernel, stride, dilation := spread(c, "kernel", n, 1), spread(c, "stride", n, 1), spread(c, "dilation", n, 1)
 	mode := c.String("padding_mode")
-	starlib.FailIf(!slices.Contains([]string{"zeros", "reflect", "replicate", "circular"}, mode), `padding_mode = %s: want "zeros", "reflect", "replicate" or "circular"`, c.Arg("padding_mode"))
+	try.FailIf(!slices.Contains([]string{"zeros", "reflect", "replicate", "circular"}, mode), `padding_mode = %s: want "zeros", "reflect", "replicate" or "circular"`, c.Arg("padding_mode"))
 	pads := make([][2]int, n)
 	switch v := c.Arg("padding").(type) {
 	case starlark.String:
@@ -104,7 +98,7 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 			return nil, fmt.Errorf(`padding = "same" needs a stride of 1, not %s`, c.Arg("stride"))
 		default:
 			for i := range pads {
-				starlib.FailIf(dilation[i] > 1<<40/kernel[i], "dilation = %s is too large", c.Arg("dilation"))
+				try.FailIf(dilation[i] > 1<<40/kernel[i], "dilation = %s is too large", c.Arg("dilation"))
 				all := dilation[i] * (kernel[i] - 1)
 				pads[i] = [2]int{all / 2, all - all/2}
 			}
@@ -161,21 +155,19 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 
 func (k *maker) convTranspose2d(c *starlib.Call) (starlark.Value, error) {
 	in, out, groups := size(c, "i"), size(c, "o"), size(c, "groups")
-	starlib.FailIf(in%groups != 0 || out%groups != 0, "%d groups do not divide %d and %d channels", groups, in, out)
+	try.FailIf(in%groups != 0 || out%groups != 0, "%d groups do not divide %d and %d channels", groups, in, out)
 	pair := func(name string, least int) [2]int { return [2]int(spread(c, name, 2, least)) }
 	kernel := pair("kernel", 1)
 	o := tensor.ConvOptions{Stride: pair("stride", 1), Padding: pair("padding", 0), Dilation: pair("dilation", 1), Groups: groups, OutputPadding: pair("output_padding", 0)}
 	for i := range 2 {
-		starlib.FailIf(o.OutputPadding[i] >= max(o.Stride[i], o.Dilation[i]), "output_padding = %s: want less than the larger of stride and dilation", c.Arg("output_padding"))
+		try.FailIf(o.OutputPadding[i] >= max(o.Stride[i], o.Dilation[i]), "output_padding = %s: want less than the larger of stride and dilation", c.Arg("output_padding"))
 	}
 	weight := k.full("weight", []int{in, out / groups, kernel[0], kernel[1]}, 0)
 	var bias *tensor.Tensor
 	if c.Bool("bias") {
 		bias = k.full("bias", []int{out}, 0)
 	}
-	if err := k.streams.Shared.Stream.InitLinear(weight, bias); err != nil {
-		return nil, err
-	}
+	try.Ok(k.streams.Shared.Stream.InitLinear(weight, bias))
 	return k.make("conv_transpose2d", fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel[:])), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return tensor.ConvTranspose2d(x, weight, bias, o)
 	}), nil
@@ -230,7 +222,7 @@ func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), err
 	given, factors := c.Arg("size"), c.Arg("scale_factor")
 	return func(x *tensor.Tensor) (*tensor.Tensor, error) {
 		n := x.Dim() - 2
-		starlib.FailIf(n < 1 || n > 3 || m.dims > 0 && n != m.dims, "interpolate: mode %s does not fit an input of shape %s: expected (N, C, …)", mode, startensor.Shape(x))
+		try.FailIf(n < 1 || n > 3 || m.dims > 0 && n != m.dims, "interpolate: mode %s does not fit an input of shape %s: expected (N, C, …)", mode, startensor.Shape(x))
 		var sizes []int
 		var scales []float64
 		if given != starlark.None {
@@ -243,12 +235,12 @@ func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), err
 			if !ok {
 				list = slices.Repeat(starlark.Tuple{factors}, n)
 			}
-			starlib.FailIf(list.Len() != n, "interpolate: want a scale_factor for each of %d dimensions, got %s", n, factors)
+			try.FailIf(list.Len() != n, "interpolate: want a scale_factor for each of %d dimensions, got %s", n, factors)
 			for i := range n {
 				f, ok := starlark.AsFloat(list.Index(i))
-				starlib.FailIf(!ok || !(f > 0) || f > 1<<40, "interpolate: scale_factor = %s: want numbers above 0", factors)
+				try.FailIf(!ok || !(f > 0) || f > 1<<40, "interpolate: scale_factor = %s: want numbers above 0", factors)
 				size := float64(x.Shape()[2+i]) * f
-				starlib.FailIf(size >= 1<<50, "interpolate: scale_factor = %s makes too many elements", factors)
+				try.FailIf(size >= 1<<50, "interpolate: scale_factor = %s makes too many elements", factors)
 				sizes, scales = append(sizes, int(size)), append(scales, f)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -52,46 +53,31 @@ var initMethods = &starlib.Methods{
 			return tensor.FillInPlace(t, tensor.Float(0))
 		}),
 		filled("eye_(t: Tensor) -> Tensor", "1 on the diagonal of a matrix, 0 elsewhere.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
-			starlib.FailIf(t.Dim() != 2, "want a tensor of 2 dimensions, not of shape %s", startensor.Shape(t))
-			e, err := tensor.Eye(t.Context(), t.Shape()[0], t.Shape()[1], t.DType())
-			if err != nil {
-				return err
-			}
+			try.FailIf(t.Dim() != 2, "want a tensor of 2 dimensions, not of shape %s", startensor.Shape(t))
+			e := try.To(tensor.Eye(t.Context(), t.Shape()[0], t.Shape()[1], t.DType()))
 			return tensor.CopyInto(t.Detach(), e)
 		}),
 		filled("xavier_uniform_(t: Tensor, gain: number = 1) -> Tensor", "Uniform on ±gain·√(6/(fan_in + fan_out)) (Glorot, Bengio 2010).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
-			in, out, err := fans(t)
-			if err != nil {
-				return err
-			}
+			in, out := try.To2(fans(t))
 			bound := c.Float("gain") * math.Sqrt(6/float64(in+out))
 			return g.Uniform(t, -bound, bound)
 		}),
 		filled("xavier_normal_(t: Tensor, gain: number = 1) -> Tensor", "Normal with the standard deviation gain·√(2/(fan_in + fan_out)) (Glorot, Bengio 2010).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
-			in, out, err := fans(t)
-			if err != nil {
-				return err
-			}
+			in, out := try.To2(fans(t))
 			return g.Normal(t, 0, c.Float("gain")*math.Sqrt(2/float64(in+out)))
 		}),
 		filled(`kaiming_uniform_(t: Tensor, a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu") -> Tensor`, `Uniform on ±gain·√(3/fan) (He et al. 2015); mode is "fan_in" or "fan_out", nonlinearity as of calculate_gain, a leaky_relu's slope.`,
 			func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
-				std, err := kaiming(c, t)
-				if err != nil {
-					return err
-				}
+				std := try.To(kaiming(c, t))
 				return g.Uniform(t, -math.Sqrt(3)*std, math.Sqrt(3)*std)
 			}),
 		filled(`kaiming_normal_(t: Tensor, a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu") -> Tensor`, `Normal with the standard deviation gain/√fan (He et al. 2015); see kaiming_uniform_.`,
 			func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
-				std, err := kaiming(c, t)
-				if err != nil {
-					return err
-				}
+				std := try.To(kaiming(c, t))
 				return g.Normal(t, 0, std)
 			}),
 		filled("orthogonal_(t: Tensor, gain: number = 1) -> Tensor", "A matrix, the first dimension by all others, with orthogonal rows or columns of length gain (Saxe et al. 2013).", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
-			starlib.FailIf(t.Dim() < 2, "want a tensor of at least 2 dimensions, not of shape %s", startensor.Shape(t))
+			try.FailIf(t.Dim() < 2, "want a tensor of at least 2 dimensions, not of shape %s", startensor.Shape(t))
 			return g.Orthogonal(t, c.Float("gain"))
 		}),
 		{
@@ -114,7 +100,7 @@ func filled(sig, doc string, fill func(c *starlib.Call, g *tensor.Generator, t *
 		k, t := c.Recv.(initValue).k, startensor.Arg(c, "t")
 		k.ctx.BeginNoGrad()
 		defer k.ctx.EndNoGrad()
-		starlib.FailIf(t.Frozen(), "the tensor is frozen, as all values made at top level are; make it in main()")
+		try.FailIf(t.Frozen(), "the tensor is frozen, as all values made at top level are; make it in main()")
 		return c.Arg("t"), fill(c, k.streams.Shared.Stream, t)
 	}}
 }
@@ -130,10 +116,7 @@ func fans(t *tensor.Tensor) (in, out int, err error) {
 }
 
 func kaiming(c *starlib.Call, t *tensor.Tensor) (std float64, err error) {
-	in, out, err := fans(t)
-	if err != nil {
-		return 0, err
-	}
+	in, out := try.To2(fans(t))
 	fan := in
 	switch c.String("mode") {
 	case "fan_in":

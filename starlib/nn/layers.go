@@ -46,7 +46,7 @@ func trained(name string, t *tensor.Tensor) field {
 		return field{name, starlark.None, starlark.None}
 	}
 	v := (*startensor.Value)(t)
-	return starlib.Must(field{name, v, marked{t, false}}, t.SetRequiresGrad(true))
+	return try.To(field{name, v, marked{t, false}}, t.SetRequiresGrad(true))
 }
 
 // kept makes a buffer's field.
@@ -62,7 +62,7 @@ func weights(weight, bias *tensor.Tensor) []field {
 // full makes the tensor of a field, with all elements equal to value.
 func (k *maker) full(name string, shape []int, value int64) *tensor.Tensor {
 	t, err := tensor.Full(k.ctx, shape, tensor.Int(value), dtype.Float32)
-	return starlib.Must(t, try.As(name, err))
+	return try.To(t, try.As(name, err))
 }
 
 // affine makes weight and bias of a linear map, drawn from ±1/√fan_in: PyTorch's
@@ -72,7 +72,7 @@ func (k *maker) affine(shape []int, withBias bool) (weight, bias *tensor.Tensor)
 	if withBias {
 		bias = k.full("bias", shape[:1], 0)
 	}
-	return weight, starlib.Must(bias, k.streams.Shared.Stream.InitLinear(weight, bias))
+	return weight, try.To(bias, k.streams.Shared.Stream.InitLinear(weight, bias))
 }
 
 func (k *maker) linear(c *starlib.Call) (starlark.Value, error) {
@@ -89,7 +89,7 @@ func (k *maker) newLinear(in, out int, withBias bool) *Model {
 func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	n, dim := size(c, "n"), size(c, "dim")
 	weight, err := k.streams.Shared.Stream.Randn(k.ctx, []int{n, dim}, dtype.Float32)
-	starlib.Must(weight, try.As("weight", err))
+	try.To(weight, try.As("weight", err))
 	text, padding := fmt.Sprintf("%d, %d", n, dim), -1
 	if !c.IsNone("padding_idx") {
 		if padding = c.Int("padding_idx"); padding < -n || padding >= n {
@@ -97,15 +97,15 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 		}
 		padding = (padding + n) % n
 		text += fmt.Sprintf(", padding_idx = %d", padding)
-		starlib.Must(0, starlib.Must(tensor.Select(weight, 0, padding)).Fill(tensor.Int(0)))
+		try.Ok(try.To(tensor.Select(weight, 0, padding)).Fill(tensor.Int(0)))
 	}
 	return k.make("embedding", text, []field{trained("weight", weight)}, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		out, err := tensor.Embedding(weight, x)
 		if err != nil || padding < 0 || !out.RequiresGrad() {
 			return out, err
 		}
-		pads := starlib.Must(tensor.BinaryScalar(tensor.OpEq, x, tensor.Int(int64(padding)), false))
-		return tensor.Where(starlib.Must(tensor.Unsqueeze(pads, -1)), out.Detach(), out) // no gradient to that row
+		pads := try.To(tensor.BinaryScalar(tensor.OpEq, x, tensor.Int(int64(padding)), false))
+		return tensor.Where(try.To(tensor.Unsqueeze(pads, -1)), out.Detach(), out) // no gradient to that row
 	}), nil
 }
 
@@ -156,7 +156,7 @@ func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
 	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
 	case Group:
-		starlib.FailIf(g.Rank() < 0, "this rank is not a member of the group")
+		try.FailIf(g.Rank() < 0, "this rank is not a member of the group")
 		stream = k.streams.Group(g.Ranks())
 	default:
 		return nil, fmt.Errorf("argument group: want a group of ranks, got %s", g.Type())

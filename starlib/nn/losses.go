@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -66,7 +67,7 @@ var losses = []*starlib.Def{
 		"huber_loss with delta = beta, divided by beta; l1_loss with a beta of 0 (Girshick 2015)."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			beta := c.Float("beta")
-			starlib.FailIf(!(beta >= 0) || math.IsInf(beta, 0), "beta = %v: want a finite number of 0 or more", beta)
+			try.FailIf(!(beta >= 0) || math.IsInf(beta, 0), "beta = %v: want a finite number of 0 or more", beta)
 			return tensor.SmoothL1Loss(startensor.Arg(c, "input"), startensor.Arg(c, "target"), beta, reduction(c))
 		}),
 	loss("kl_div"+pairOf+reduced+", log_target: bool = False)",
@@ -82,7 +83,7 @@ var losses = []*starlib.Def{
 		"x1·x2 / (‖x1‖·‖x2‖) along a dimension of two tensors whose shapes broadcast; a norm below eps counts as eps.",
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			eps := c.Float("eps")
-			starlib.FailIf(!(eps >= 0), "eps = %v: want 0 or more", eps)
+			try.FailIf(!(eps >= 0), "eps = %v: want 0 or more", eps)
 			return tensor.CosineSimilarity(startensor.Arg(c, "x1"), startensor.Arg(c, "x2"), c.Int("dim"), eps)
 		}),
 	loss("cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor"+reduced+", margin: number = 0)",
@@ -111,6 +112,6 @@ func loss(sig, doc string, fn func(c *starlib.Call) (*tensor.Tensor, error)) *st
 // reduction is the argument reduction.
 func reduction(c *starlib.Call) tensor.Reduction {
 	r := slices.Index([]string{"mean", "sum", "none"}, c.String("reduction"))
-	starlib.FailIf(r < 0, `reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction"))
+	try.FailIf(r < 0, `reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction"))
 	return tensor.Reduction(r)
 }

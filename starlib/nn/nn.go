@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/random"
 	startensor "drun/starlib/tensor"
@@ -189,16 +190,13 @@ func (k *maker) custom(c *starlib.Call) (starlark.Value, error) {
 }
 
 func newParameter(c *starlib.Call) (starlark.Value, error) {
-	t, err := tensor.Clone(startensor.Arg(c, "t").Detach())
-	if err != nil {
-		return nil, err
-	}
+	t := try.To(tensor.Clone(startensor.Arg(c, "t").Detach()))
 	return (*startensor.Value)(t), t.SetRequiresGrad(true)
 }
 
 func newBuffer(c *starlib.Call) (starlark.Value, error) {
 	t := startensor.Arg(c, "t")
-	starlib.FailIf(t.RequiresGrad(), "the tensor requires gradients: a buffer is not trained, use t.detach() or nn.parameter")
+	try.FailIf(t.RequiresGrad(), "the tensor requires gradients: a buffer is not trained, use t.detach() or nn.parameter")
 	return marked{t, true}, nil
 }
 
@@ -212,7 +210,7 @@ func (k *maker) autocast() *starlib.Def {
 dtype = "float32" turns it off within. Recurrent layers compute in float32.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			dtype := c.String("dtype")
-			starlib.FailIf(dtype != "bfloat16" && dtype != "float32", "dtype is %q: want bfloat16, or float32 to turn autocast off", dtype)
+			try.FailIf(dtype != "bfloat16" && dtype != "float32", "dtype is %q: want bfloat16, or float32 to turn autocast off", dtype)
 			defer k.ctx.Autocast(k.ctx.Autocast(dtype == "bfloat16"))
 			return starlark.Call(c.Thread, c.Arg("fn").(starlark.Callable), c.Rest, c.Named)
 		},

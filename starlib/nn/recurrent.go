@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -51,13 +52,13 @@ func (k *maker) recurrent(c *starlib.Call, kind string, cell tensor.Cell) (starl
 	if c.Bool("bidirectional") {
 		directions = 2
 	}
-	starlib.FailIf(width > 1<<40 || layers > 1<<16, "hidden_size = %d, num_layers = %d need more memory than this machine has", width, layers)
+	try.FailIf(width > 1<<40 || layers > 1<<16, "hidden_size = %d, num_layers = %d need more memory than this machine has", width, layers)
 	bound := 1 / math.Sqrt(float64(width))
 	var fields []field
 	var all []tensor.RNNWeights
 	draw := func(name string, shape ...int) *tensor.Tensor {
 		t := k.full(name, shape, 0)
-		starlib.Must(0, k.streams.Shared.Stream.Uniform(t, -bound, bound))
+		try.Ok(k.streams.Shared.Stream.Uniform(t, -bound, bound))
 		fields = append(fields, trained(name, t))
 		return t
 	}
@@ -102,12 +103,12 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 	alone := x.Dim() == 2
 	swap := func(t *tensor.Tensor) *tensor.Tensor {
 		if r.batchFirst && !alone {
-			return starlib.Must(tensor.Transpose(t, 0, 1))
+			return try.To(tensor.Transpose(t, 0, 1))
 		}
 		return t
 	}
 	if alone {
-		x = starlib.Must(tensor.Unsqueeze(x, 1))
+		x = try.To(tensor.Unsqueeze(x, 1))
 	} else if x.Dim() != 3 {
 		return nil, fmt.Errorf("needs an input of 3 dimensions, or 2 without a batch, not shape %s", startensor.Shape(x))
 	}
@@ -115,7 +116,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 	steps, n, rows := x.Shape()[0], x.Shape()[1], r.layers*r.directions
 	var lengths []int64
 	if !c.IsNone("lengths") {
-		lengths = starlib.Must(lengthsOf(c.Arg("lengths"), n, steps))
+		lengths = try.To(lengthsOf(c.Arg("lengths"), n, steps))
 	}
 	var h0, c0 *tensor.Tensor
 	switch v := c.Arg("state").(type) {
@@ -136,13 +137,13 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 	}
 	state := func(name string, t *tensor.Tensor) *tensor.Tensor {
 		if t == nil {
-			return starlib.Must(tensor.Zeros(x.Context(), []int{rows, n, r.width}, x.DType()))
+			return try.To(tensor.Zeros(x.Context(), []int{rows, n, r.width}, x.DType()))
 		}
 		if alone && t.Dim() == 2 {
-			t = starlib.Must(tensor.Unsqueeze(t, 1))
+			t = try.To(tensor.Unsqueeze(t, 1))
 		}
 		if s := t.Shape(); len(s) != 3 || s[0] != rows || s[1] != n || s[2] != r.width {
-			starlib.Must(0, fmt.Errorf("a state %s of shape %s does not fit: expected (%d, %d, %d)", name, startensor.Shape(t), rows, n, r.width))
+			try.Fail("a state %s of shape %s does not fit: expected (%d, %d, %d)", name, startensor.Shape(t), rows, n, r.width)
 		}
 		return t
 	}
@@ -153,29 +154,26 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 	var hs, cs []*tensor.Tensor
 	for l := range r.layers {
 		if l > 0 && m.training && r.p > 0 {
-			x = starlib.Must(tensor.Dropout(x, r.p, r.k.streams.PerRank.Stream))
+			x = try.To(tensor.Dropout(x, r.p, r.k.streams.PerRank.Stream))
 		}
 		var outs []*tensor.Tensor
 		for d := range r.directions {
 			i := l*r.directions + d
-			h, from := starlib.Must(tensor.Select(h0, 0, i)), (*tensor.Tensor)(nil)
+			h, from := try.To(tensor.Select(h0, 0, i)), (*tensor.Tensor)(nil)
 			if c0 != nil {
-				from = starlib.Must(tensor.Select(c0, 0, i))
+				from = try.To(tensor.Select(c0, 0, i))
 			}
-			out, hn, cn, err := tensor.Recurrent(r.cell, x, h, from, r.weights[i], lengths, d == 1)
-			if err != nil {
-				return nil, err
-			}
+			out, hn, cn := try.To3(tensor.Recurrent(r.cell, x, h, from, r.weights[i], lengths, d == 1))
 			outs, hs, cs = append(outs, out), append(hs, hn), append(cs, cn)
 		}
 		if x = outs[0]; len(outs) > 1 {
-			x = starlib.Must(tensor.Cat(outs, 2))
+			x = try.To(tensor.Cat(outs, 2))
 		}
 	}
 	join := func(list []*tensor.Tensor) starlark.Value {
-		t := starlib.Must(tensor.Stack(list, 0))
+		t := try.To(tensor.Stack(list, 0))
 		if alone {
-			t = starlib.Must(tensor.Squeeze(t, 1))
+			t = try.To(tensor.Squeeze(t, 1))
 		}
 		return (*startensor.Value)(t)
 	}
@@ -184,7 +182,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 		last = starlark.Tuple{last, join(cs)}
 	}
 	if alone {
-		x = starlib.Must(tensor.Squeeze(x, 1))
+		x = try.To(tensor.Squeeze(x, 1))
 	}
 	return starlark.Tuple{(*startensor.Value)(swap(x)), last}, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -51,10 +52,7 @@ var methods = &starlib.Methods{
 			Doc: `Copies tensors into the parameters and buffers of the same names, as returned by state() and checkpoint.load_file. Names and layouts are PyTorch's: weight of linear is (o, i), of conv2d (o, i, kh, kw); num_batches_tracked of batch_norm is ignored. A tensor that is in the module twice may be given under each of its names, with equal values.
 Names that are missing or unexpected and other shapes and dtypes are an error that lists them all, and nothing is changed. strict = False loads what matches, and returns the list of the differences, a line each.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				differences, err := c.Recv.(*Model).LoadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict"))
-				if err != nil {
-					return nil, err
-				}
+				differences := try.To(c.Recv.(*Model).LoadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict")))
 				return listed(differences, func(d string) starlark.Value { return starlark.String(d) }), nil
 			},
 		},
@@ -142,6 +140,7 @@ func (m *Model) LoadState(state *starlark.Dict, strict bool) (differences []stri
 // Fit compares tensors with the parameters and buffers of the same names: it returns the differences, and a function
 // that copies those that fit. Nothing is changed before that is called.
 func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() error, err error) {
+	defer try.Caught(&err)
 	w := m.walk(true)
 	given := make(map[string]starlark.Value, state.Len())
 	for _, kv := range state.Items() {
@@ -184,17 +183,12 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 			src := value.Tensor().Detach()
 			if storages[src.Storage()] {
 				// It may change before its turn comes.
-				if src, err = tensor.Clone(src); err != nil {
-					return nil, nil, err
-				}
+				src = try.To(tensor.Clone(src))
 			}
 			taken[l.Tensor] = src
 			order = append(order, l)
 		default:
-			same, err := equal(taken[l.Tensor], value.Tensor())
-			if err != nil {
-				return nil, nil, err
-			}
+			same := try.To(equal(taken[l.Tensor], value.Tensor()))
 			if !same {
 				first := slices.IndexFunc(order, func(o leaf) bool { return o.Tensor == l.Tensor })
 				differ(l.name, "the same tensor as %s here, but the state has different values for it", order[first].name)
@@ -223,13 +217,9 @@ func describeTensor(t *tensor.Tensor) string {
 }
 
 // equal reports whether two tensors of one type and shape have the same bits.
-func equal(a, b *tensor.Tensor) (bool, error) {
-	a, err := tensor.Contiguous(a.Detach())
-	if err != nil {
-		return false, err
-	}
-	if b, err = tensor.Contiguous(b.Detach()); err != nil {
-		return false, err
-	}
+func equal(a, b *tensor.Tensor) (_ bool, err error) {
+	defer try.Caught(&err)
+	a = try.To(tensor.Contiguous(a.Detach()))
+	b = try.To(tensor.Contiguous(b.Detach()))
 	return bytes.Equal(a.Bytes(), b.Bytes()), nil
 }

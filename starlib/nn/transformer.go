@@ -57,7 +57,7 @@ func (k *maker) transformers() []*starlib.Def {
 			Doc: "Rotates pairs of elements of queries or keys x (…, length, d), d even, by angles that grow with the position: pair i of position p by p·base^(-2i/d) (Su et al. 2021). Pairs are (i, i + d/2), as in Hugging Face's LLaMA weights, or with interleaved (2i, 2i + 1), as in the paper. offset is the first position.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				base, offset := c.Float("base"), c.Int("offset")
-				starlib.FailIf(!(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50, "base = %v, offset = %d: want a finite base above 0 and an offset of 0 or more", base, offset)
+				try.FailIf(!(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50, "base = %v, offset = %d: want a finite base above 0 and an offset of 0 or more", base, offset)
 				return startensor.Result(tensor.Rotary(startensor.Arg(c, "x"), base, offset, c.Bool("interleaved")))
 			},
 		},
@@ -75,10 +75,10 @@ type heads struct {
 }
 
 func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *Model {
-	starlib.FailIf(width%n != 0, "%d heads do not divide embed_dim = %d", n, width)
+	try.FailIf(width%n != 0, "%d heads do not divide embed_dim = %d", n, width)
 	a := &heads{k: k, width: width, n: n, p: p, batchFirst: batchFirst, weight: k.full("in_proj_weight", []int{3 * width, width}, 0)}
 	bound := math.Sqrt(6 / float64(4*width))
-	starlib.Must(0, k.streams.Shared.Stream.Uniform(a.weight, -bound, bound))
+	try.Ok(k.streams.Shared.Stream.Uniform(a.weight, -bound, bound))
 	fields := []field{trained("in_proj_weight", a.weight)}
 	if withBias {
 		a.bias = k.full("in_proj_bias", []int{3 * width}, 0)
@@ -86,22 +86,17 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 	}
 	a.out = k.newLinear(width, width, withBias)
 	if withBias {
-		starlib.Must(0, tensor.FillInPlace(a.out.fields[1].tree.(marked).Tensor, tensor.Float(0)))
+		try.Ok(tensor.FillInPlace(a.out.fields[1].tree.(marked).Tensor, tensor.Float(0)))
 	}
 	m := k.makeCall("multi_head_attention", fmt.Sprintf("%d, %d", width, n), append(fields, register("out_proj", a.out)),
 		"(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor = None, need_weights: bool = True, attn_mask: Tensor = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple",
 		func(m *Model, c *starlib.Call) (starlark.Value, error) {
-			y, weights, err := a.attend(m.training, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
-				startensor.Optional(c, "key_padding_mask"), startensor.Optional(c, "attn_mask"), c.Bool("is_causal"), c.Bool("need_weights"))
-			if err != nil {
-				return nil, err
-			}
+			y, weights := try.To2(a.attend(m.training, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
+				startensor.Optional(c, "key_padding_mask"), startensor.Optional(c, "attn_mask"), c.Bool("is_causal"), c.Bool("need_weights")))
 			var seen starlark.Value = starlark.None
 			if weights != nil {
 				if c.Bool("average_attn_weights") {
-					if weights, err = tensor.Mean(weights, []int{-3}, false); err != nil {
-						return nil, err
-					}
+					weights = try.To(tensor.Mean(weights, []int{-3}, false))
 				}
 				seen = (*startensor.Value)(weights)
 			}
@@ -122,9 +117,9 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 	alone := q.Dim() == 2
 	for i, t := range in {
 		if alone && t.Dim() == 2 {
-			t = starlib.Must(tensor.Unsqueeze(t, 1))
+			t = try.To(tensor.Unsqueeze(t, 1))
 		} else if t.Dim() == 3 && a.batchFirst {
-			t = starlib.Must(tensor.Transpose(t, 0, 1))
+			t = try.To(tensor.Transpose(t, 0, 1))
 		}
 		if t.Dim() != 3 || t.Shape()[2] != a.width {
 			return nil, nil, fmt.Errorf("an input of shape %s does not fit embed_dim = %d: expected 3 dimensions, or 2 without a batch", startensor.Shape(in[i]), a.width)
@@ -134,10 +129,10 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 	n := in[0].Shape()[1]
 	depth := a.width / a.n
 	for i, t := range in {
-		w := starlib.Must(tensor.Narrow(a.weight, 0, i*a.width, a.width))
+		w := try.To(tensor.Narrow(a.weight, 0, i*a.width, a.width))
 		var b *tensor.Tensor
 		if a.bias != nil {
-			b = starlib.Must(tensor.Narrow(a.bias, 0, i*a.width, a.width))
+			b = try.To(tensor.Narrow(a.bias, 0, i*a.width, a.width))
 		}
 		if t, err = tensor.Linear(t, w, b); err != nil {
 			return nil, nil, err
@@ -145,8 +140,8 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 		if t.Shape()[1] != n {
 			return nil, nil, fmt.Errorf("the batch sizes %d and %d differ", n, t.Shape()[1])
 		}
-		t = starlib.Must(tensor.Reshape(t, []int{t.Shape()[0], n, a.n, depth}))
-		in[i] = starlib.Must(tensor.Permute(t, []int{1, 2, 0, 3})) // (n, heads, length, depth)
+		t = try.To(tensor.Reshape(t, []int{t.Shape()[0], n, a.n, depth}))
+		in[i] = try.To(tensor.Permute(t, []int{1, 2, 0, 3})) // (n, heads, length, depth)
 	}
 	l, s := in[0].Shape()[2], in[1].Shape()[2]
 	o := tensor.AttentionOptions{Causal: causal, Stream: a.k.streams.PerRank.Stream}
@@ -164,18 +159,18 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 	if err != nil {
 		return nil, nil, err
 	}
-	y = starlib.Must(tensor.Reshape(starlib.Must(tensor.Permute(y, []int{2, 0, 1, 3})), []int{l, n, a.width}))
+	y = try.To(tensor.Reshape(try.To(tensor.Permute(y, []int{2, 0, 1, 3})), []int{l, n, a.width}))
 	if y, err = a.out.of(a.out, y); err != nil {
 		return nil, nil, err
 	}
 	switch {
 	case alone:
-		y = starlib.Must(tensor.Squeeze(y, 1))
+		y = try.To(tensor.Squeeze(y, 1))
 		if weights != nil {
-			weights = starlib.Must(tensor.Squeeze(weights, 0))
+			weights = try.To(tensor.Squeeze(weights, 0))
 		}
 	case a.batchFirst:
-		y = starlib.Must(tensor.Transpose(y, 0, 1))
+		y = try.To(tensor.Transpose(y, 0, 1))
 	}
 	if !need {
 		weights = nil
@@ -263,29 +258,29 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 	}
 	drop := func(m *Model, t *tensor.Tensor) *tensor.Tensor {
 		if m.training && p > 0 {
-			return starlib.Must(tensor.Dropout(t, p, k.streams.PerRank.Stream))
+			return try.To(tensor.Dropout(t, p, k.streams.PerRank.Stream))
 		}
 		return t
 	}
 	// part is one of the block's parts with its residual and norm.
 	part := func(i int, x *tensor.Tensor, fn func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
-		norm := func(t *tensor.Tensor) *tensor.Tensor { return starlib.Must(norms[i].of(norms[i], t)) }
+		norm := func(t *tensor.Tensor) *tensor.Tensor { return try.To(norms[i].of(norms[i], t)) }
 		if first {
-			return starlib.Must(tensor.Add(x, fn(norm(x))))
+			return try.To(tensor.Add(x, fn(norm(x))))
 		}
-		return norm(starlib.Must(tensor.Add(x, fn(x))))
+		return norm(try.To(tensor.Add(x, fn(x))))
 	}
 	feed := func(m *Model, i int, x *tensor.Tensor) *tensor.Tensor {
 		return part(i, x, func(t *tensor.Tensor) *tensor.Tensor {
-			h := drop(m, starlib.Must(act(starlib.Must(up.of(up, t)))))
-			return drop(m, starlib.Must(down.of(down, h)))
+			h := drop(m, try.To(act(try.To(up.of(up, t)))))
+			return drop(m, try.To(down.of(down, h)))
 		})
 	}
 	attend := func(m *Model, a *Model, i int, x, memory, padding, mask *tensor.Tensor, causal bool) *tensor.Tensor {
 		return part(i, x, func(t *tensor.Tensor) *tensor.Tensor {
 			from := cmp.Or(memory, t)
 			y, _, err := a.heads.attend(m.training, t, from, from, padding, mask, causal, false)
-			return drop(m, starlib.Must(y, err))
+			return drop(m, try.To(y, err))
 		})
 	}
 	detail := fmt.Sprintf("%d, %d", width, n)

@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -26,9 +27,9 @@ func averages(ctx *tensor.Context) []*starlib.Def {
 		Doc: "An exponential moving average of parameters, as PyTorch's AveragedModel with get_ema_multi_avg_fn: call its update() after each step of the optimizer, and swap() before and after an evaluation with the averages. Its first update copies the parameters. Put it in the checkpoint's state.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			decay := c.Float("decay")
-			starlib.FailIf(!(decay >= 0 && decay <= 1), "decay = %v: want a number from 0 to 1", decay)
+			try.FailIf(!(decay >= 0 && decay <= 1), "decay = %v: want a number from 0 to 1", decay)
 			params := tensors(c, "params")
-			starlib.FailIf(len(params) == 0, "params is empty: there is nothing to average")
+			try.FailIf(len(params) == 0, "params is empty: there is nothing to average")
 			a, err := optim.NewAverage(params, decay)
 			return &average{"Average", a, ctx}, err
 		},

@@ -3,13 +3,13 @@
 package optim
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -33,7 +33,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 				Doc: "Stochastic gradient descent with PyTorch's momentum: v = momentum·v + g, p -= lr·v; g includes weight_decay·p.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					momentum, nesterov := c.Float("momentum"), c.Bool("nesterov")
-					starlib.FailIf(!(momentum >= 0) || nesterov && momentum == 0, "momentum = %v: want 0 or more, and more than 0 with nesterov", momentum)
+					try.FailIf(!(momentum >= 0) || nesterov && momentum == 0, "momentum = %v: want 0 or more, and more than 0 with nesterov", momentum)
 					return k.make(c, "sgd", optim.SGD{Momentum: momentum, Nesterov: nesterov})
 				},
 			},
@@ -49,7 +49,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 				Doc: "Clamps each element of the gradients to between -clip_value and clip_value, in place; NaN stays NaN.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					limit := c.Float("clip_value")
-					starlib.FailIf(!(limit >= 0), "clip_value = %v: want 0 or more", limit)
+					try.FailIf(!(limit >= 0), "clip_value = %v: want 0 or more", limit)
 					return nil, tensor.ClipGradValues(tensors(c, "params"), limit)
 				},
 			},
@@ -85,32 +85,30 @@ func betas(c *starlib.Call) (first, second float64) {
 	if pair.Len() == 2 {
 		first, second = starlib.Number(pair.Index(0)), starlib.Number(pair.Index(1))
 	}
-	starlib.FailIf(pair.Len() != 2 || !(first >= 0 && first < 1 && second >= 0 && second < 1), "betas = %s: want two numbers from 0 to below 1", c.Arg("betas"))
+	try.FailIf(pair.Len() != 2 || !(first >= 0 && first < 1 && second >= 0 && second < 1), "betas = %s: want two numbers from 0 to below 1", c.Arg("betas"))
 	return first, second
 }
 
 // setting is a number of 0 or more.
 func setting(c *starlib.Call, name string) float64 {
 	v := c.Float(name)
-	starlib.FailIf(!(v >= 0) || math.IsInf(v, 0), "%s = %v: want a finite number of 0 or more", name, v)
+	try.FailIf(!(v >= 0) || math.IsInf(v, 0), "%s = %v: want a finite number of 0 or more", name, v)
 	return v
 }
 
 func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 	params, sharded, limit := tensors(c, "params"), tensors(c, "sharded"), c.Float("max_norm")
-	starlib.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
-	if slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return p.Share() != nil }) {
-		return nil, errors.New("each rank holds a different part of these parameters: call clip_grad_norm(max_norm) on what dist.fsdp returned, or pass them as sharded")
-	}
+	try.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
+	try.FailIf(slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return p.Share() != nil }), "each rank holds a different part of these parameters: call clip_grad_norm(max_norm) on what dist.fsdp returned, or pass them as sharded")
 	if len(sharded) == 0 && c.IsNone("group") {
 		norm, err := tensor.ClipGradNorm(params, limit)
 		return starlark.Float(norm), err
 	}
-	square := starlib.Must(tensor.GradSquareSum(sharded))
+	square := try.To(tensor.GradSquareSum(sharded))
 	if sum != nil {
-		square = starlib.Must(sum(c, c.Arg("group"), square))
+		square = try.To(sum(c, c.Arg("group"), square))
 	}
-	norm := math.Sqrt(square + starlib.Must(tensor.GradSquareSum(params)))
+	norm := math.Sqrt(square + try.To(tensor.GradSquareSum(params)))
 	return starlark.Float(norm), tensor.ClipGrads(append(params, sharded...), norm, limit)
 }
 
@@ -120,7 +118,7 @@ func tensors(c *starlib.Call, name string) []*tensor.Tensor {
 	if t, ok := c.Arg(name).(*startensor.Value); ok {
 		return []*tensor.Tensor{t.Tensor()}
 	}
-	return starlib.Must(startensor.List(c.Arg(name)))
+	return try.To(startensor.List(c.Arg(name)))
 }
 
 // rules are the optimizers besides sgd and adam.
@@ -131,7 +129,7 @@ func (k maker) rules() []*starlib.Def {
 			Doc: "RMSprop (Hinton 2012) with PyTorch's formulas: p -= lr·g/(√v + eps), where v is the moving average of g² with decay alpha. centered subtracts the mean gradient's square from v (Graves 2013); momentum accumulates the steps.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				r := optim.RMSprop{Alpha: setting(c, "alpha"), Eps: setting(c, "eps"), Momentum: setting(c, "momentum"), Centered: c.Bool("centered")}
-				starlib.FailIf(r.Alpha > 1, "alpha = %v: want a number from 0 to 1", r.Alpha)
+				try.FailIf(r.Alpha > 1, "alpha = %v: want a number from 0 to 1", r.Alpha)
 				return k.make(c, "rmsprop", r)
 			},
 		},
@@ -159,7 +157,7 @@ func (k maker) rules() []*starlib.Def {
 				if !c.IsNone("max_eval") {
 					o.MaxEval = c.Int("max_eval")
 				}
-				starlib.FailIf(o.MaxIter < 1 || o.MaxEval < 1 || o.History < 1, "max_iter = %d, max_eval = %d, history_size = %d: want numbers of at least 1", o.MaxIter, o.MaxEval, o.History)
+				try.FailIf(o.MaxIter < 1 || o.MaxEval < 1 || o.History < 1, "max_iter = %d, max_eval = %d, history_size = %d: want numbers of at least 1", o.MaxIter, o.MaxEval, o.History)
 				if !c.IsNone("line_search_fn") {
 					if o.StrongWolfe = c.String("line_search_fn") == "strong_wolfe"; !o.StrongWolfe {
 						return nil, fmt.Errorf(`line_search_fn = %s: want "strong_wolfe" or None`, c.Arg("line_search_fn"))
@@ -167,7 +165,7 @@ func (k maker) rules() []*starlib.Def {
 				}
 				var l *optim.LBFGS
 				v, err := k.newOptimizer(c, "lbfgs", starlark.MakeInt(0), func(g []optim.ParamGroup) (*optim.Optimizer, error) {
-					l = starlib.Must(optim.NewLBFGS(g, o))
+					l = try.To(optim.NewLBFGS(g, o))
 					return l.Optimizer, nil
 				})
 				if err == nil {

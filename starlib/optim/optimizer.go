@@ -9,6 +9,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -67,7 +68,7 @@ var (
 
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
 func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.Value, build func([]optim.ParamGroup) (*optim.Optimizer, error)) (_ starlark.Value, err error) {
-	groups := parameters(c.Arg("params"), c.Arg("lr"), starlib.Must(decayOf(weightDecay)))
+	groups := parameters(c.Arg("params"), c.Arg("lr"), try.To(decayOf(weightDecay)))
 	o := &Optimizer{Opaque: "Optimizer", kind: kind, groups: groups, ctx: k.ctx, rank: k.rank}
 	flat := make([]optim.ParamGroup, len(groups))
 	for i := range groups {
@@ -77,7 +78,7 @@ func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.V
 		}
 		flat[i] = optim.ParamGroup{Params: g.params, LR: g.lr, WeightDecay: g.decay}
 	}
-	o.opt = starlib.Must(build(flat))
+	o.opt = try.To(build(flat))
 	for i := range groups {
 		if m, err := groups[i].momentum(0); err != nil || m != 0 && !o.opt.HasMomentum() {
 			return nil, cmp.Or(err, fmt.Errorf("lr: the schedule has cycle_momentum, but optim.%s has no momentum; give it one, or leave cycle_momentum out", kind))
@@ -133,18 +134,14 @@ func lossOf(v starlark.Value) (float64, error) {
 }
 
 // update makes one step with the rates of this step.
-func (o *Optimizer) update(thread *starlark.Thread, step func() error) error {
+func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err error) {
+	defer try.Caught(&err)
 	flat := o.opt.Groups()
 	for i := range o.groups {
 		g := &o.groups[i]
-		lr, err := g.rate.at(thread, o.step)
-		if err != nil {
-			return err
-		}
+		lr := try.To(g.rate.at(thread, o.step))
 		g.lr, flat[i].LR = lr, lr
-		if flat[i].Momentum, err = g.momentum(o.step); err != nil {
-			return err
-		}
+		flat[i].Momentum = try.To(g.momentum(o.step))
 	}
 	if o.partner != nil {
 		whole := step
@@ -159,9 +156,7 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) error {
 			return err
 		}
 	}
-	if err := step(); err != nil {
-		return err
-	}
+	try.Ok(step())
 	o.step++
 	if o.rank.OnUpdate != nil {
 		return o.rank.OnUpdate(thread, o.opt.Bytes())
@@ -259,7 +254,8 @@ func (o *Optimizer) State() []starlib.Entry {
 
 // SetState copies the tensors into the live ones and takes steps and rates; a
 // constant rate becomes the one that was saved.
-func (o *Optimizer) SetState(entries []starlib.Entry) error {
+func (o *Optimizer) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
 	step, rates, moved := o.step, starlark.Tuple(nil), starlark.Value(nil)
 	var tensors []starlib.Entry
 	for _, e := range entries {
@@ -277,16 +273,12 @@ func (o *Optimizer) SetState(entries []starlib.Entry) error {
 			}
 		case "plateau":
 			moved = e.Value
-			if err := o.setPlateaus(moved, false); err != nil {
-				return err
-			}
+			try.Ok(o.setPlateaus(moved, false))
 		default:
 			tensors = append(tensors, e)
 		}
 	}
-	if err := startensor.Restore(o.ctx, "optim."+o.kind, o.opt.State(), tensors); err != nil {
-		return err
-	}
+	try.Ok(startensor.Restore(o.ctx, "optim."+o.kind, o.opt.State(), tensors))
 	for i, v := range rates {
 		lr, ok := starlark.AsFloat(v)
 		if !ok {

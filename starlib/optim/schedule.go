@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -107,7 +108,7 @@ func (s *schedule) CallInternal(thread *starlark.Thread, args starlark.Tuple, kw
 func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) []group {
 	iterable, ok := params.(starlark.Iterable)
 	_, single := params.(*startensor.Value)
-	starlib.FailIf(!ok || single, "params: want a list of Tensors or dicts, such as model.parameters(); got %s", params.Type())
+	try.FailIf(!ok || single, "params: want a list of Tensors or dicts, such as model.parameters(); got %s", params.Type())
 	main := group{decay: weightDecay}
 	var groups []group
 	iter := iterable.Iterate()
@@ -118,20 +119,20 @@ func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) [
 			main.params = append(main.params, v.Tensor())
 		case *starlark.Dict:
 			g, err := groupOf(v, weightDecay)
-			starlib.FailIf(err != nil, "params, element %d: %w", i, err)
+			try.FailIf(err != nil, "params, element %d: %w", i, err)
 			groups = append(groups, g)
 		default:
-			starlib.FailIf(true, "params, element %d: want a Tensor or a dict, got %s", i, v.Type())
+			try.FailIf(true, "params, element %d: want a Tensor or a dict, got %s", i, v.Type())
 		}
 	}
 	if main.params != nil {
 		groups = append([]group{main}, groups...)
 	}
-	starlib.FailIf(len(groups) == 0, "params is empty: there is nothing to optimize")
+	try.FailIf(len(groups) == 0, "params is empty: there is nothing to optimize")
 	for i := range groups {
 		if groups[i].rate == nil {
-			starlib.FailIf(lr == starlark.None, "lr is missing")
-			groups[i].rate = starlib.Must(rateOf(lr))
+			try.FailIf(lr == starlark.None, "lr is missing")
+			groups[i].rate = try.To(rateOf(lr))
 		}
 	}
 	return groups

@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -19,11 +20,9 @@ var schedules = []*starlib.Def{
 		Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end after steps steps (Loshchilov, Hutter 2017), where it stays.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			steps, warmup := c.Int("steps"), c.Int("warmup")
-			starlib.FailIf(steps < 1 || warmup < 0 || warmup > steps, "steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
+			try.FailIf(steps < 1 || warmup < 0 || warmup > steps, "steps = %d, warmup = %d: want at least 1 step, and 0 to %d of them as warmup", steps, warmup, max(steps, 0))
 			lr, end := c.Float("lr"), c.Float("end")
-			if err := checkRate(lr); err != nil {
-				return nil, err
-			}
+			try.Ok(checkRate(lr))
 			return &schedule{Opaque: "Schedule", name: "cosine", base: lr, rate: cosine(lr, steps, warmup, end)}, checkRate(end)
 		},
 	},
@@ -32,7 +31,7 @@ var schedules = []*starlib.Def{
 		Doc: "lr, multiplied by gamma after every `every` steps.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			every := c.Int("every")
-			starlib.FailIf(every < 1, "every = %d: want at least 1 step", every)
+			try.FailIf(every < 1, "every = %d: want at least 1 step", every)
 			lr, gamma := c.Float("lr"), c.Float("gamma")
 			return &schedule{Opaque: "Schedule", name: "step_decay", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, step/every), nil }}, checkRate(lr)
 		},
@@ -51,7 +50,7 @@ var schedules = []*starlib.Def{
 		Doc: "lr times a factor that goes linearly from start_factor to end_factor over total_iters steps, and stays there.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, start, end, n := c.Float("lr"), setting(c, "start_factor"), setting(c, "end_factor"), c.Int("total_iters")
-			starlib.FailIf(n < 1, "total_iters = %d: want at least 1 step", n)
+			try.FailIf(n < 1, "total_iters = %d: want at least 1 step", n)
 			return &schedule{Opaque: "Schedule", name: "linear", base: lr, rate: func(step int) (float64, error) {
 				return lr * (start + float64((end-start)*float64(min(step, n)))/float64(n)), nil
 			}}, checkRate(lr)
@@ -66,7 +65,7 @@ var schedules = []*starlib.Def{
 		Sig: "chained(*schedules) -> Schedule",
 		Doc: "All schedules at once, like PyTorch's ChainedScheduler: the initial rate, which must be the same for all, times the factor by which each has changed it.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			list := starlib.Must(scheduleList(c.Rest))
+			list := try.To(scheduleList(c.Rest))
 			base := list[0].base
 			for _, s := range list {
 				if s.base != base || base == 0 {
@@ -95,9 +94,9 @@ var schedules = []*starlib.Def{
 			for i := range given.Len() {
 				values = append(values, given.Index(i))
 			}
-			list := starlib.Must(scheduleList(values))
+			list := try.To(scheduleList(values))
 			at := milestones(c)
-			starlib.FailIf(len(at) != len(list)-1, "%d milestones cannot separate %d schedules: want %d", len(at), len(list), len(list)-1)
+			try.FailIf(len(at) != len(list)-1, "%d milestones cannot separate %d schedules: want %d", len(at), len(list), len(list)-1)
 			return &schedule{Opaque: "Schedule", name: "sequential", base: list[0].base, rate: func(step int) (float64, error) {
 				i := passed(at, step)
 				if i > 0 {
@@ -140,7 +139,7 @@ func milestones(c *starlib.Call) []int {
 	for i := range at {
 		n, err := starlark.AsInt32(given.Index(i))
 		if err != nil || n < 0 || i > 0 && n < at[i-1] {
-			starlib.Must(0, fmt.Errorf("milestones = %s: want numbers of steps in increasing order", c.Arg("milestones")))
+			try.Fail("milestones = %s: want numbers of steps in increasing order", c.Arg("milestones"))
 		}
 		at[i] = n
 	}
@@ -213,7 +212,7 @@ func oneCycle(c *starlib.Call) (starlark.Value, error) {
 	begin := top / c.Float("div_factor")
 	end := begin / c.Float("final_div_factor")
 	low, high := c.Float("base_momentum"), c.Float("max_momentum")
-	starlib.FailIf(!(low > 0 && low <= high && high < 1), "base_momentum = %v, max_momentum = %v: want numbers above 0 and below 1, and base_momentum not above max_momentum", low, high)
+	try.FailIf(!(low > 0 && low <= high && high < 1), "base_momentum = %v, max_momentum = %v: want numbers above 0 and below 1, and base_momentum not above max_momentum", low, high)
 	// The rate and the momentum at the ends of each phase.
 	type phase struct{ until, from, to, heavy, light float64 }
 	rise := float64(part*float64(total)) - 1

@@ -11,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -142,10 +143,7 @@ func Module(ctx *tensor.Context) *starlib.Module {
 			Sig: "generator(seed: int) -> Generator",
 			Doc: "A generator whose numbers depend only on the seed, an integer from -2^63 to 2^64 - 1. Its position can be part of a checkpoint.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				seed, err := seedOf(c.Arg("seed").(starlark.Int))
-				if err != nil {
-					return nil, err
-				}
+				seed := try.To(seedOf(c.Arg("seed").(starlark.Int)))
 				return New(ctx, seed, User), nil
 			},
 		}},
@@ -186,15 +184,9 @@ var methods = &starlib.Methods{
 		method("choice(items: list | tuple | range | Tensor | string) -> any", "One of the items.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
 				items := c.Arg("items").(starlark.Indexable)
-				starlib.FailIf(items.Len() <= 0, "there are no items to choose from")
-				t, err := g.Stream.RandInt(g.ctx, 0, int64(items.Len()), nil, dtype.Int64)
-				if err != nil {
-					return nil, err
-				}
-				i, err := t.Item()
-				if err != nil {
-					return nil, err
-				}
+				try.FailIf(items.Len() <= 0, "there are no items to choose from")
+				t := try.To(g.Stream.RandInt(g.ctx, 0, int64(items.Len()), nil, dtype.Int64))
+				i := try.To(t.Item())
 				return items.Index(int(i.Int())), nil
 			}),
 		method("shuffle(items: list | Tensor) -> list | Tensor", "Puts a list, or a tensor's rows, into random order in place, and returns it.",
@@ -221,34 +213,22 @@ func (g *Generator) Permutation(n int) (*tensor.Tensor, error) {
 	return tensor.FromInts(g.ctx, order, []int{n}, dtype.Int64)
 }
 
-func (g *Generator) shuffle(items starlark.Value) (starlark.Value, error) {
+func (g *Generator) shuffle(items starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	if v, ok := items.(*startensor.Value); ok {
-		if v.Len() < 0 {
-			return nil, fmt.Errorf("a Tensor without dimensions has no rows")
-		}
-		order, err := g.Permutation(v.Len())
-		if err != nil {
-			return nil, err
-		}
-		mixed, err := tensor.IndexSelect(v.Tensor(), 0, order)
-		if err != nil {
-			return nil, err
-		}
+		try.FailIf(v.Len() < 0, "a Tensor without dimensions has no rows")
+		order := try.To(g.Permutation(v.Len()))
+		mixed := try.To(tensor.IndexSelect(v.Tensor(), 0, order))
 		return v, tensor.CopyInto(v.Tensor(), mixed)
 	}
 	list := items.(*starlark.List)
-	order, err := g.Stream.Permutation(list.Len())
-	if err != nil {
-		return nil, err
-	}
+	order := try.To(g.Stream.Permutation(list.Len()))
 	old := make([]starlark.Value, list.Len())
 	for i := range old {
 		old[i] = list.Index(i)
 	}
 	for i, from := range order {
-		if err := list.SetIndex(i, old[from]); err != nil {
-			return nil, err
-		}
+		try.Ok(list.SetIndex(i, old[from]))
 	}
 	return list, nil
 }

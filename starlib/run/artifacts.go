@@ -66,10 +66,7 @@ func (r *Run) artifacts() []*starlib.Def {
 				"checkpoint.restore; without a step the next replaces it. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Arg("tensor").(*startensor.Value).Tensor()
-				a, err := stepped(c, "image")
-				if err != nil {
-					return nil, err
-				}
+				a := try.To(stepped(c, "image"))
 				return nil, r.keep(c, a, func() (err error) { a.Data, err = picture(t); return err })
 			},
 		},
@@ -81,10 +78,7 @@ func (r *Run) artifacts() []*starlib.Def {
 				"place. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Arg("tensor").(*startensor.Value).Tensor()
-				a, err := stepped(c, "histogram")
-				if err != nil {
-					return nil, err
-				}
+				a := try.To(stepped(c, "histogram"))
 				return nil, r.keep(c, a, func() (err error) { a.Data, err = histogram(t); return err })
 			},
 		},
@@ -116,9 +110,7 @@ func stepped(c *starlib.Call, kind string) (*records.Artifact, error) {
 // restored checkpoint makes the recipe repeat its steps.
 func (r *Run) keep(c *starlib.Call, a *records.Artifact, encode func() error) (err error) {
 	defer try.Caught(&err)
-	if a.Name == "" {
-		return fmt.Errorf("the name is empty")
-	}
+	try.FailIf(a.Name == "", "the name is empty")
 	try.Ok(checkName("the name", a.Name))
 	if r.rank.Rank != 0 {
 		return nil

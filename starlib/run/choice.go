@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"drun/internal/try"
 	"drun/starlib"
 
 	"go.starlark.net/starlark"
@@ -32,7 +33,7 @@ func specifications() []*starlib.Def {
 				"them; so is a default that is not among them. help is shown by `drun run RECIPE.star --help`.",
 			TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				s := starlib.Must(specify(c))
+				s := try.To(specify(c))
 				options := c.Arg("options").(*starlark.List)
 				for i := range options.Len() {
 					o := options.Index(i)
@@ -47,9 +48,7 @@ func specifications() []*starlib.Def {
 					}
 					s.choices = append(s.choices, own(o))
 				}
-				if !slices.ContainsFunc(s.choices, func(o starlark.Value) bool { return identical(o, own(s.value)) }) {
-					return nil, fmt.Errorf("the default %s is not one of the options", s.value)
-				}
+				try.FailIf(!slices.ContainsFunc(s.choices, func(o starlark.Value) bool { return identical(o, own(s.value)) }), "the default %s is not one of the options", s.value)
 				return s, nil
 			},
 		},
@@ -59,7 +58,7 @@ func specifications() []*starlib.Def {
 				"`run.params(lr = run.param(0.1, \"learning rate\"))`. The text has at most 2,000 bytes.",
 			TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return starlib.Must(specify(c)), nil
+				return try.To(specify(c)), nil
 			},
 		},
 	}
@@ -71,15 +70,11 @@ func specify(c *starlib.Call) (*specification, error) {
 	if inner, ok := s.value.(*specification); ok {
 		*s = *inner
 	}
-	if err := checkKind(s.value); err != nil {
-		return nil, err
-	}
+	try.Ok(checkKind(s.value))
 	if help := c.String("help"); help != "" {
 		s.help = help
 	}
-	if len(s.help) > maxHelp {
-		return nil, fmt.Errorf("the help has %d bytes: at most %d", len(s.help), maxHelp)
-	}
+	try.FailIf(len(s.help) > maxHelp, "the help has %d bytes: at most %d", len(s.help), maxHelp)
 	return s, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 
@@ -50,15 +51,9 @@ func (e *RequirementError) Lasts() bool { return true }
 
 func (r *Run) require(c *starlib.Call) (starlark.Value, error) {
 	q := requirement{metric: c.String("metric"), op: c.String("op"), limit: c.Float("value"), abort: c.Bool("abort"), at: c.Position().String()}
-	if err := checkName("a metric's name", q.metric); err != nil {
-		return nil, err
-	}
-	if comparisons[q.op] == nil {
-		return nil, fmt.Errorf("op must be one of < <= > >= == !=, not %q", q.op)
-	}
-	if math.IsNaN(q.limit) {
-		return nil, fmt.Errorf("the value is nan, which cannot be compared")
-	}
+	try.Ok(checkName("a metric's name", q.metric))
+	try.FailIf(comparisons[q.op] == nil, "op must be one of < <= > >= == !=, not %q", q.op)
+	try.FailIf(math.IsNaN(q.limit), "the value is nan, which cannot be compared")
 	r.required = append(r.required, q)
 	if last := r.last[q.metric]; last != nil && q.abort {
 		return nil, q.check(last)

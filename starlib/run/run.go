@@ -3,7 +3,6 @@
 package run
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -153,9 +152,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 }
 
 func (r *Run) params(c *starlib.Call) (starlark.Value, error) {
-	if r.rank.Stage == starlib.Running {
-		return nil, errors.New("parameters belong to the top level of the recipe, where --help and -p find them: P = run.params(...) outside any function")
-	}
+	try.FailIf(r.rank.Stage == starlib.Running, "parameters belong to the top level of the recipe, where --help and -p find them: P = run.params(...) outside any function")
 	return r.Params.declare(c.Named)
 }
 
@@ -229,9 +226,7 @@ func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
 		if !ok || s == "" {
 			return nil, fmt.Errorf("a tag must be a non-empty string, not %s", v)
 		}
-		if err := checkName("a tag", s); err != nil {
-			return nil, err
-		}
+		try.Ok(checkName("a tag", s))
 		names[i] = s
 	}
 	if r.rank.Rank == 0 {

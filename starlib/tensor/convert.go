@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -35,19 +36,15 @@ func FromData(ctx *tensor.Context, data starlark.Value, dt starlark.Value) (*ten
 	return tensor.Cast(t, d)
 }
 
-func fromLists(ctx *tensor.Context, data, dt starlark.Value) (*tensor.Tensor, error) {
+func fromLists(ctx *tensor.Context, data, dt starlark.Value) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
 	c := collector{kind: dtype.Bool}
-	if err := c.add(data, 0); err != nil {
-		return nil, err
-	}
+	try.Ok(c.add(data, 0))
 	kind := c.kind
 	if len(c.values) == 0 || kind == dtype.Float64 && !c.double {
 		kind = dtype.Float32
 	}
-	d, err := dtypeOf(dt, kind)
-	if err != nil {
-		return nil, err
-	}
+	d := try.To(dtypeOf(dt, kind))
 	return tensor.FromScalars(ctx, c.values, c.shape, d)
 }
 
@@ -146,7 +143,7 @@ func dtypeOf(v starlark.Value, byDefault dtype.Type) (dtype.Type, error) {
 
 // dtypeArg is the argument dtype; byDefault if it is None.
 func dtypeArg(c *starlib.Call, byDefault dtype.Type) dtype.Type {
-	return starlib.Must(dtypeOf(c.Arg("dtype"), byDefault))
+	return try.To(dtypeOf(c.Arg("dtype"), byDefault))
 }
 
 // sizes reads the arguments *shape, given one by one, (2, 3), or as one tuple or list, ((2, 3)).
@@ -154,7 +151,7 @@ func sizes(c *starlib.Call) []int {
 	if len(c.Rest) == 1 {
 		return shapeOf(c.Rest[0])
 	}
-	return starlib.Must(Ints(c.Rest))
+	return try.To(Ints(c.Rest))
 }
 
 // shapeArg is the argument shape, a size or several.
@@ -162,15 +159,15 @@ func shapeArg(c *starlib.Call) []int { return shapeOf(c.Arg("shape")) }
 
 func shapeOf(v starlark.Value) []int {
 	if list, ok := v.(starlark.Sequence); ok {
-		return starlib.Must(Ints(list))
+		return try.To(Ints(list))
 	}
-	return starlib.Must(Ints(starlark.Tuple{v}))
+	return try.To(Ints(starlark.Tuple{v}))
 }
 
 // number is an argument that is a number or a bool.
 func number(v starlark.Value) tensor.Scalar {
 	s, _, err := scalar(v)
-	return starlib.Must(s, err)
+	return try.To(s, err)
 }
 
 // Ints converts a sequence of integers, such as a shape.

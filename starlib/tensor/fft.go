@@ -82,11 +82,11 @@ func oneDim(c *starlib.Call) axes {
 func severalDims(c *starlib.Call) (of axes) {
 	list := func(name string) []int {
 		n, err := Ints(c.Arg(name).(starlark.Iterable))
-		starlib.FailIf(err != nil, "%s: %w", name, err)
+		try.FailIf(err != nil, "%s: %w", name, err)
 		return n
 	}
 	of.dims = list("dim")
-	starlib.FailIf(len(of.dims) == 0, "dim is empty: want one dimension or more")
+	try.FailIf(len(of.dims) == 0, "dim is empty: want one dimension or more")
 	if !c.IsNone("s") {
 		of.sizes = list("s")
 	}
@@ -108,9 +108,9 @@ func inverseRealFourier(c *starlib.Call, f fft.Fourier, of axes) (starlark.Value
 // frequencies are k / (d n), each rounded once to float64 and once to float32.
 func frequencies(ctx *tensor.Context, c *starlib.Call, positive bool) (starlark.Value, error) {
 	n, d := c.Int("n"), c.Float("d")
-	starlib.FailIf(n < 1, "n = %d: want at least 1", n)
-	starlib.FailIf(n > tensor.MaxValues(), "n = %d: that many numbers do not fit in memory", n)
-	starlib.FailIf(d == 0, "d = 0: want the spacing of the samples, not 0")
+	try.FailIf(n < 1, "n = %d: want at least 1", n)
+	try.FailIf(n > tensor.MaxValues(), "n = %d: that many numbers do not fit in memory", n)
+	try.FailIf(d == 0, "d = 0: want the spacing of the samples, not 0")
 	count := n
 	if positive {
 		count = n/2 + 1

@@ -13,20 +13,15 @@ import (
 // Get is x[key]: an integer, a tuple with one entry per dimension, or a string
 // as between PyTorch's brackets; entries may be integers, None, tensors or lists
 // of indices, bool masks, and slices in strings.
-func (v *Value) Get(key starlark.Value) (starlark.Value, bool, error) {
+func (v *Value) Get(key starlark.Value) (_ starlark.Value, _ bool, err error) {
+	defer try.Caught(&err)
 	t := v.Tensor()
 	if n, ok := key.(starlark.Int); ok {
-		i, err := position(n)
-		if err != nil {
-			return nil, false, err
-		}
+		i := try.To(position(n))
 		x, err := Result(tensor.At(t, i))
 		return x, true, err
 	}
-	items, err := v.items(key)
-	if err != nil {
-		return nil, false, err
-	}
+	items := try.To(v.items(key))
 	x, err := Result(tensor.Index(t, items))
 	return x, true, err
 }

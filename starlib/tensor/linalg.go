@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 	"drun/tensor/linalg"
@@ -47,7 +48,7 @@ var linalgDefs = []*starlib.Def{
 		Doc: "Orthogonal q and upper triangular r with a = q·r: for (…, m, n) and k = min(m, n), q (…, m, k) and r (…, k, n) in mode reduced, (…, m, m) and (…, m, n) in mode complete, which has no gradient if m > n.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			mode := c.String("mode")
-			starlib.FailIf(mode != "reduced" && mode != "complete", "mode %q: want reduced or complete", mode)
+			try.FailIf(mode != "reduced" && mode != "complete", "mode %q: want reduced or complete", mode)
 			return pair(linalg.QR(Arg(c, "a"), mode == "complete"))
 		},
 	},
@@ -71,7 +72,7 @@ var linalgDefs = []*starlib.Def{
 			t, over, keepdim := Arg(c, "a"), dims(c), c.Bool("keepdim")
 			name, named := starlark.AsString(c.Arg("ord"))
 			if over == nil && !c.IsNone("ord") {
-				starlib.FailIf(t.Dim() > 2, "ord needs one or two dims for a tensor of shape %s", Shape(t))
+				try.FailIf(t.Dim() > 2, "ord needs one or two dims for a tensor of shape %s", Shape(t))
 				for d := range t.Dim() {
 					over = append(over, d)
 				}

@@ -66,7 +66,7 @@ var inPlaceDefs = []*starlib.Def{
 // inPlace declares a method that changes its receiver.
 func inPlace(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) error) *starlib.Def {
 	return method(sig, doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-		starlib.FailIf(t.Frozen(), "the tensor was made at top level and is frozen: make it in main(), or clone() it there")
+		try.FailIf(t.Frozen(), "the tensor was made at top level and is frozen: make it in main(), or clone() it there")
 		return c.Recv, fn(c, t)
 	})
 }

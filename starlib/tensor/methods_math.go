@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -61,9 +62,7 @@ var mathDefs = []*starlib.Def{
 					bounds[i] = new(number(v))
 				}
 			}
-			if bounds[0] == nil && bounds[1] == nil {
-				return nil, fmt.Errorf("min or max must be given")
-			}
+			try.FailIf(bounds[0] == nil && bounds[1] == nil, "min or max must be given")
 			return Result(tensor.Clamp(t, bounds[0], bounds[1]))
 		}),
 	method("softmax(dim: int) -> Tensor", "exp(x) divided by its sum along dim.", alongDim(tensor.Softmax)),
@@ -168,7 +167,7 @@ func dims(c *starlib.Call) []int {
 		if err == nil && len(dims) == 0 {
 			err = fmt.Errorf("dim is empty: leave it out to reduce over all dimensions")
 		}
-		return starlib.Must(dims, err)
+		return try.To(dims, err)
 	}
 	return []int{c.Int("dim")}
 }
@@ -189,10 +188,7 @@ var orderDefs = []*starlib.Def{
 		}),
 	method("unique(sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int = None) -> Tensor | tuple", "The distinct elements in ascending order, (n,); with a dim, the distinct slices along it. return_inverse also returns each element's index among them, return_counts how often each occurs, both int64. Every NaN is distinct. It has no gradient.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			values, inverse, counts, err := tensor.Unique(t, optionalDim(c))
-			if err != nil {
-				return nil, err
-			}
+			values, inverse, counts := try.To3(tensor.Unique(t, optionalDim(c)))
 			list := []*tensor.Tensor{values}
 			if c.Bool("return_inverse") {
 				list = append(list, inverse)
@@ -218,7 +214,7 @@ var orderDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			q, ok := c.Arg("q").(*Value)
 			if !ok {
-				q = (*Value)(starlib.Must(FromData(t.Context(), c.Arg("q"), dtypeNames[t.DType()])))
+				q = (*Value)(try.To(FromData(t.Context(), c.Arg("q"), dtypeNames[t.DType()])))
 			}
 			return Result(tensor.Quantile(t, q.Tensor(), optionalDim(c), c.Bool("keepdim"), c.String("interpolation")))
 		}),
@@ -230,16 +226,14 @@ var orderDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			weight, density := Optional(c, "weight"), c.Bool("density")
 			if _, equal := c.Arg("bins").(starlark.Int); !equal {
-				starlib.FailIf(!c.IsNone("range"), "range is for a number of bins: leave it out with edges")
-				edges := starlib.Must(source(t, c.Arg("bins")))
+				try.FailIf(!c.IsNone("range"), "range is for a number of bins: leave it out with edges")
+				edges := try.To(source(t, c.Arg("bins")))
 				counts, err := tensor.HistogramAt(t, edges, weight, density)
 				return pair(counts, edges, err)
 			}
 			var bounds *[2]float64
 			if list, ok := c.Arg("range").(starlark.Indexable); ok {
-				if list.Len() != 2 {
-					return nil, fmt.Errorf("range: want (min, max), got %d values", list.Len())
-				}
+				try.FailIf(list.Len() != 2, "range: want (min, max), got %d values", list.Len())
 				bounds = new([2]float64)
 				for i := range bounds {
 					f, ok := starlark.AsFloat(list.Index(i))

@@ -151,7 +151,7 @@ var splitDefs = []*starlib.Def{
 	sized("repeat(*sizes)", "Copies side by side: sizes[i] of them along dimension i. More sizes than dimensions put new ones in front; fewer are an error.", tensor.Repeat),
 	method("repeat_interleave(repeats: Tensor | int, dim: int = None) -> Tensor", "Each element along dim repeated, by one number or by a vector with a number for each; flattened without dim.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			counts := starlib.Must(FromData(t.Context(), c.Arg("repeats"), starlark.None))
+			counts := try.To(FromData(t.Context(), c.Arg("repeats"), starlark.None))
 			return Result(tensor.RepeatInterleave(t, counts, optionalDim(c)))
 		}),
 	method("roll(shifts: int | tuple | list, dims: int | tuple | list = None) -> Tensor", "Elements moved by shifts along dims; what leaves at the end comes back at the front. One shift without dims rolls the flattened tensor.",

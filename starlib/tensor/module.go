@@ -6,6 +6,7 @@ package tensor
 import (
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -72,7 +73,7 @@ var functions = []*starlib.Def{
 					given = list
 				}
 			}
-			return Result(tensor.Einsum(c.String("equation"), starlib.Must(List(given))))
+			return Result(tensor.Einsum(c.String("equation"), try.To(List(given))))
 		},
 	},
 	triangle("tril", lower, tensor.Tril),
@@ -109,7 +110,7 @@ func joiner(name, doc string, join func([]*tensor.Tensor, int) (*tensor.Tensor, 
 		Sig: name + "(tensors: iterable, dim: int = 0) -> Tensor",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			return Result(join(starlib.Must(List(c.Arg("tensors"))), c.Int("dim")))
+			return Result(join(try.To(List(c.Arg("tensors"))), c.Int("dim")))
 		},
 	}
 }
@@ -145,7 +146,7 @@ func operand(v, other starlark.Value, near *tensor.Tensor) *tensor.Tensor {
 	case starlark.Float:
 		d = dtype.Float32
 	}
-	return starlib.Must(tensor.Full(near.Context(), nil, s, d))
+	return try.To(tensor.Full(near.Context(), nil, s, d))
 }
 
 // noGrad has two forms: around a loop, and around one call.
@@ -162,7 +163,7 @@ no_grad(fn, *args, **kwargs): calls fn with these arguments and returns its resu
 				defer ctx.EndNoGrad()
 				return starlark.Call(thread, fn, args, named)
 			}
-			starlib.FailIf(len(c.Rest) > 0 || len(c.Named) > 0, "got extra arguments with an iterable: only a function takes them")
+			try.FailIf(len(c.Rest) > 0 || len(c.Named) > 0, "got extra arguments with an iterable: only a function takes them")
 			loop := noGradLoop{c.Arg("iterable_or_fn").(starlark.Iterable), ctx}
 			if _, ok := loop.Iterable.(starlark.Sequence); ok {
 				return noGradSequence{loop}, nil

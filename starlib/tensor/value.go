@@ -7,6 +7,7 @@ import (
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/lang"
@@ -81,16 +82,11 @@ func (v *Value) TruthValue() (bool, error) {
 }
 
 // Item is the only element, a pair for complex64; an error if there are several.
-func (v *Value) Item() (starlark.Value, error) {
-	s, err := v.Tensor().Item()
-	if err != nil {
-		return nil, err
-	}
+func (v *Value) Item() (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	s := try.To(v.Tensor().Item())
 	if v.Tensor().DType() == dtype.Complex64 {
-		read, err := reader(v.Tensor())
-		if err != nil {
-			return nil, err
-		}
+		read := try.To(reader(v.Tensor()))
 		return read(0), nil
 	}
 	return plain(s), nil

@@ -6,6 +6,7 @@ import (
 
 	"drun/starlib"
 
+	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
@@ -13,7 +14,7 @@ import (
 type builtins struct {
 	*machine
 	params      map[string]syntax.Position // of run.params
-	saved       map[*object]string         // the paths that save_file returned since the last synchronisation, with the names, as literals
+	saved       map[*object]starlark.Value // the paths that save_file returned since the last synchronisation, with the names, as literals
 	distributed bool                       // the recipe synchronises with other ranks somewhere
 	unsynced    bool                       // the recipe turns ddp's synchronisation off at times
 }
@@ -87,7 +88,7 @@ func (b *builtins) resultDiffers(name string, t trait, known bool, c *call, grou
 // groupOf is the group of ranks that a call names; nil: the world, or unknown.
 func (b *builtins) groupOf(params []string, c *call) *object {
 	v, ok := c.arg(params, "group")
-	if !ok || v.lit == "None" {
+	if !ok || v.lit == starlark.None {
 		return nil
 	}
 	if len(v.refs) > 0 {
@@ -100,7 +101,7 @@ func (b *builtins) groupOf(params []string, c *call) *object {
 func (b *builtins) hasArgument(params []string, c *call, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		v, ok := c.arg(params, name)
-		return ok && v.lit != "None"
+		return ok && v.lit != starlark.None
 	})
 }
 

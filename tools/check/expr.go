@@ -1,10 +1,10 @@
 package check
 
 import (
-	"fmt"
 	"strconv"
 
 	"go.starlark.net/resolve"
+	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
@@ -40,7 +40,7 @@ func (m *machine) expr(e syntax.Expr) value {
 		why := m.st.shallow(cond)
 		var a, b value
 		m.either(e.Cond, e.If, cond, why, func() { a = m.expr(e.True) }, func() { b = m.expr(e.False) })
-		if a.lit != "" && a.equal(b) {
+		if a.lit != nil && a.equal(b) {
 			return a
 		}
 		return differing(join(a, b), why)
@@ -66,15 +66,16 @@ func (m *machine) expr(e syntax.Expr) value {
 func literal(e *syntax.Literal) value {
 	switch x := e.Value.(type) {
 	case string:
-		typ := "string"
 		if e.Token == syntax.BYTES {
-			typ = "bytes"
+			return value{lit: starlark.Bytes(x), typ: "bytes"}
 		}
-		return value{lit: strconv.Quote(x), typ: typ}
+		return value{lit: starlark.String(x), typ: "string"}
 	case float64:
-		return value{lit: e.Raw, typ: "float"}
+		return value{lit: starlark.Float(x), typ: "float"}
+	case int64:
+		return value{lit: starlark.MakeInt64(x), typ: "int"}
 	}
-	return value{lit: fmt.Sprint(e.Value), typ: "int"}
+	return value{typ: "int"} // of more than 64 bits
 }
 
 func (m *machine) sequence(node syntax.Node, typ string, list []syntax.Expr) value {
@@ -94,8 +95,8 @@ func (m *machine) dict(e *syntax.DictExpr) value {
 		}
 		key := m.expr(entry.Key)
 		v := differing(m.expr(entry.Value), key.diff)
-		if key.lit != "" {
-			c.fields[key.lit] = v
+		if key.lit != nil {
+			c.fields[key.lit.String()] = v
 		} else {
 			c.elem = join(c.elem, v)
 			c.diff = either(c.diff, key.diff)
@@ -131,11 +132,11 @@ func (m *machine) unary(e *syntax.UnaryExpr) value {
 	case e.Op == syntax.NOT:
 		out := value{typ: "bool", diff: m.st.shallow(x)}
 		if yes, known := truth(x); known {
-			out.lit = boolean(!yes)
+			out.lit = starlark.Bool(!yes)
 		}
 		return out
 	case e.Op == syntax.MINUS && x.typ == "int":
-		return folded(syntax.MINUS, value{typ: "int", lit: "0"}, x, value{typ: "int", diff: x.diff})
+		return folded(syntax.MINUS, value{typ: "int", lit: starlark.MakeInt(0)}, x, value{typ: "int", diff: x.diff})
 	case plainTypes[x.typ]:
 		return value{typ: x.typ, diff: x.diff}
 	case isTensor(x):

@@ -1,38 +1,21 @@
 package check
 
 import (
-	"math"
-	"strconv"
-
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
 // constant is the plain value that v is known to be; nil if unknown.
 func constant(v value) starlark.Value {
-	switch v.typ {
-	case "int", "number":
-		if n, err := strconv.Atoi(v.lit); err == nil {
-			return starlark.MakeInt(n)
-		}
-	case "float":
-		if f, err := strconv.ParseFloat(v.lit, 64); err == nil && !math.IsNaN(f) {
-			return starlark.Float(f)
-		}
-	case "string":
-		if text, err := strconv.Unquote(v.lit); err == nil {
-			return starlark.String(text)
-		}
-	case "bool":
-		if v.lit != "" {
-			return starlark.Bool(v.lit == "True")
-		}
-	case "None":
-		if len(v.refs) == 0 {
-			return starlark.None
-		}
+	if len(v.refs) > 0 {
+		return nil
 	}
-	return nil
+	return v.lit
+}
+
+// alike reports whether two plain values, nil if unknown, are the same.
+func alike(a, b starlark.Value) bool {
+	return a == b || a != nil && b != nil && a.Type() == b.Type() && a.String() == b.String()
 }
 
 // truth is the truth value of v, if known.
@@ -44,12 +27,10 @@ func truth(v value) (yes, known bool) {
 	return bool(x.Truth()), true
 }
 
-func boolean(b bool) string { return starlark.Bool(b).String() }
-
 // folded is out with the value of x op y if both are known, for comparisons and for 32-bit integers, since a loop could
 // square a number again and again.
 func folded(op syntax.Token, x, y, out value) value {
-	if out.lit != "" || !plainTypes[out.typ] {
+	if out.lit != nil || !plainTypes[out.typ] {
 		return out
 	}
 	a, b := constant(x), constant(y)
@@ -58,7 +39,7 @@ func folded(op syntax.Token, x, y, out value) value {
 	}
 	if comparisons[op] {
 		if yes, err := starlark.Compare(op, a, b); err == nil {
-			out.lit = boolean(yes)
+			out.lit = starlark.Bool(yes)
 		}
 		return out
 	}
@@ -69,7 +50,7 @@ func folded(op syntax.Token, x, y, out value) value {
 	}
 	if v, err := starlark.Binary(op, a, b); err == nil {
 		if n, ok := v.(starlark.Int); ok {
-			out.lit = n.String()
+			out.lit = n
 		}
 	}
 	return out

@@ -56,7 +56,7 @@ func (cs *calls) enter(o *object, c *call) value {
 		result.add(v)
 	}
 	out := result.value
-	if len(cs.act.results) > 1 && (out.lit == "" || len(out.refs) > 0) {
+	if len(cs.act.results) > 1 && (out.lit == nil || len(out.refs) > 0) {
 		out = differing(out, cs.act.differs)
 	}
 	cs.st = eitherState(cs.st, cs.act.after)
@@ -90,7 +90,7 @@ func (cs *calls) bindParams(o *object, c *call) {
 				if c.spread {
 					v.shape, v.layer = nil, nil
 					if plainTypes[v.typ] && v.typ != "None" {
-						v.lit = ""
+						v.lit = nil
 					}
 				}
 			}

@@ -110,7 +110,7 @@ func (inf *inference) concrete(v value, e syntax.Expr, p *plainCall) starlark.Va
 			return t[0]
 		}
 		return nil
-	case v.lit != "":
+	case v.lit != nil:
 		fmt.Fprintf(&p.key, " %s %s", v.typ, v.lit)
 		known := constant(v)
 		if n, ok := known.(starlark.Int); ok {
@@ -365,7 +365,7 @@ func (inf *inference) known(node syntax.Node, r result, out value) value {
 	switch v := r.value.(type) {
 	case nil:
 	case starlark.Int:
-		if out.lit, out.typ = v.String(), "int"; len(out.refs) > 0 {
+		if out.lit, out.typ = v, "int"; len(out.refs) > 0 {
 			out.refs = nil
 		}
 		return out
@@ -460,14 +460,15 @@ func (inf *inference) ofShape(e *syntax.DotExpr, x, out value) value {
 		for i, size := range dims {
 			item := held.fields[strconv.Itoa(i)]
 			if item.typ = "int"; size != "?" {
-				item.lit = size
+				n, _ := strconv.Atoi(size)
+				item.lit = starlark.MakeInt(n)
 			}
 			held.fields[strconv.Itoa(i)] = item
 		}
 		inf.hold(o, held)
 	case "ndim":
 		if !x.shape.open {
-			return value{typ: "int", lit: strconv.Itoa(len(dims))}
+			return value{typ: "int", lit: starlark.MakeInt(len(dims))}
 		}
 	case "T", "mT":
 		s := *x.shape

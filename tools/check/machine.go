@@ -2,6 +2,7 @@ package check
 
 import (
 	"go.starlark.net/resolve"
+	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
@@ -56,7 +57,7 @@ func newMachine(ref *Reference, files map[string]*source, found *findings) *mach
 		inference: &inference{memory: known, findings: found, ref: ref, memo: map[string]result{}, shapes: map[*syntax.Ident]*shape{}}}
 	m.names = &names{m}
 	m.calls = &calls{machine: m, seen: map[*resolve.Function]bool{}}
-	m.builtins = &builtins{machine: m, params: map[string]syntax.Position{}, saved: map[*object]string{},
+	m.builtins = &builtins{machine: m, params: map[string]syntax.Position{}, saved: map[*object]starlark.Value{},
 		distributed: mentions(files, "dist."), unsynced: mentions(files, "set_sync")}
 	return m
 }

@@ -8,6 +8,8 @@ import (
 
 	"drun/starlib"
 	"drun/starlib/lang"
+
+	"go.starlark.net/starlark"
 )
 
 // formatSpec finds "{:.3f}", which format does not support.
@@ -19,7 +21,8 @@ func (cs *calls) callMethod(o *object, c *call, certain bool) value {
 	if o.def != nil && certain {
 		cs.builtins.fits(c.text, o.def, c)
 	}
-	if spec := formatSpec().FindStringSubmatch(strings.ReplaceAll(self.lit, "{{", "")); o.name == "format" && self.typ == "string" && spec != nil {
+	text, _ := starlark.AsString(self.lit)
+	if spec := formatSpec().FindStringSubmatch(strings.ReplaceAll(text, "{{", "")); o.name == "format" && spec != nil {
 		cs.fault(c.pos, "%s", lang.Hinted("format spec features not supported in replacement fields: "+spec[1]))
 	}
 	if o.name == "register_forward_hook" || o.name == "apply" {
@@ -131,8 +134,8 @@ func (cs *calls) containerMethod(o *object, self value, x *object, c *call) valu
 		}
 		if o.name == "setdefault" {
 			cs.change(self, func(held *contents, _ bool) {
-				if key := arg(0).lit; key != "" {
-					set(held, key, v, false)
+				if key := arg(0).lit; key != nil {
+					set(held, key.String(), v, false)
 				} else {
 					held.elem = held.also(arg(1))
 				}

@@ -178,7 +178,7 @@ func (n *names) lookup(id *syntax.Ident) value {
 	case "None":
 		return none
 	case "True", "False":
-		return value{lit: id.Name, typ: "bool"}
+		return value{lit: starlark.Bool(id.Name == "True"), typ: "bool"}
 	}
 	return n.predeclared(id.Name)
 }

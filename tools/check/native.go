@@ -3,6 +3,8 @@ package check
 import (
 	"maps"
 	"strconv"
+
+	"go.starlark.net/starlark"
 )
 
 // callNative calls a builtin of the language or of one of its modules.
@@ -65,7 +67,7 @@ func (b *builtins) newDict(arg value, c *call) value {
 			continue
 		}
 		pair := b.held(o).every()
-		held.elem = held.also(b.at(pair, value{lit: "1", typ: "int"}, c.node))
+		held.elem = held.also(b.at(pair, value{lit: starlark.MakeInt(1), typ: "int"}, c.node))
 		held.diff = either(held.diff, b.held(o).diff)
 	}
 	held.diff = either(held.diff, arg.diff)

@@ -1,6 +1,9 @@
 package check
 
-import "go.starlark.net/syntax"
+import (
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
 
 var comparisons = map[syntax.Token]bool{
 	syntax.EQL: true, syntax.NEQ: true, syntax.LT: true, syntax.LE: true, syntax.GT: true, syntax.GE: true,
@@ -67,8 +70,8 @@ func (m *memory) membership(op syntax.Token, x, y value, why *reason) *reason {
 	if why == nil || why.group == nil || y.diff != nil {
 		return why
 	}
-	asks := y.lit == "0" && (op == syntax.GE || op == syntax.LT) ||
-		y.lit == "-1" && (op == syntax.EQL || op == syntax.NEQ || op == syntax.GT || op == syntax.LE)
+	asks := y.lit == starlark.MakeInt(0) && (op == syntax.GE || op == syntax.LT) ||
+		y.lit == starlark.MakeInt(-1) && (op == syntax.EQL || op == syntax.NEQ || op == syntax.GT || op == syntax.LE)
 	if !asks {
 		return why
 	}
@@ -93,10 +96,10 @@ func (m *memory) at(x, i value, node syntax.Node) value {
 			return m.made(node, "Tensor", either(why, m.st.deep(x)))
 		case o.kind != container:
 			out.add(m.unknown(node, c.diff))
-		case i.lit != "":
-			if v, ok := c.fields[i.lit]; ok {
+		case i.lit != nil:
+			if v, ok := c.fields[i.lit.String()]; ok {
 				out.add(v)
-			} else if i.lit[0] == '-' {
+			} else if i.lit.String()[0] == '-' {
 				out.add(c.every())
 			} else {
 				out.add(c.elem)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
@@ -76,7 +77,7 @@ func (b *builtins) loadedFile(c *call) {
 		path = c.args[0]
 	}
 	for o, name := range b.saved {
-		if b.distributed && b.st.heap.get(o.id) != nil && (name != "" && name == path.lit || slices.Contains(path.refs, o)) {
+		if b.distributed && b.st.heap.get(o.id) != nil && (name != nil && alike(name, path.lit) || slices.Contains(path.refs, o)) {
 			b.warnOnce(c.pos, "load_file", "only rank 0 writes the file of checkpoint.save_file: other ranks may be here before it is there, or find an older one: dist.barrier() between")
 		}
 	}
@@ -86,7 +87,7 @@ func (b *builtins) declare(c *call) value {
 	fields := map[string]value{}
 	for _, name := range c.names {
 		v := c.named[name]
-		v.lit = "" // another may be given on the command line
+		v.lit = nil // another may be given on the command line
 		fields[name] = v
 		pos := syntax.Start(c.byName[name])
 		if first, twice := b.params[name]; twice && first != pos {
@@ -124,11 +125,11 @@ func (b *builtins) loader(params []string, c *call) value {
 	arg := func(name string) value { v, _ := c.arg(params, name); return v }
 	held := &contents{diff: b.st.shallow(arg("ds"))}
 	held.elem = value{diff: b.st.deep(arg("ds"), arg("batch"))}
-	if shard, ok := c.arg(params, "shard"); !c.spread && (!ok || shard.lit == "True") {
+	if shard, ok := c.arg(params, "shard"); !c.spread && (!ok || shard.lit == starlark.True) {
 		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos}
 		held.elem.diff = either(held.elem.diff, b.reason(batches))
 		_, sampled := c.arg(params, "sampler")
-		if shuffle, ok := c.arg(params, "shuffle"); !sampled && (!ok || shuffle.lit == "False") {
+		if shuffle, ok := c.arg(params, "shuffle"); !sampled && (!ok || shuffle.lit == starlark.False) {
 			count := reason{what: "the number of batches of data.loader without shuffle", pos: c.pos}
 			held.diff = either(held.diff, b.reason(count))
 		}

@@ -5,9 +5,9 @@ type variable struct{ id int }
 
 // A state is what is known at one point of the recipe.
 type state struct {
-	vars tree[value]    // by the numbers of variables
-	heap tree[contents] // by the numbers of objects
-	dead bool           // a known condition leads elsewhere
+	vars pages[value]    // by the numbers of variables
+	heap pages[contents] // by the numbers of objects
+	dead bool            // a known condition leads elsewhere
 }
 
 func (s *state) clone() *state {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"go.starlark.net/resolve"
+	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
 
@@ -132,8 +133,8 @@ func (m *machine) bind(target syntax.Expr, v value) {
 		why := i.diff
 		m.change(x, func(c *contents, certain bool) {
 			v := differing(v, why)
-			if i.lit != "" && !isTensor(x) {
-				set(c, i.lit, v, certain)
+			if i.lit != nil && !isTensor(x) {
+				set(c, i.lit.String(), v, certain)
 				return
 			}
 			c.elem = join(c.elem, v)
@@ -151,7 +152,7 @@ func (m *machine) bind(target syntax.Expr, v value) {
 
 func (m *machine) unpack(targets []syntax.Expr, v value) {
 	for i, t := range targets {
-		m.bind(t, m.at(v, value{lit: fmt.Sprint(i), typ: "int"}, t))
+		m.bind(t, m.at(v, value{lit: starlark.MakeInt(i), typ: "int"}, t))
 	}
 }
 

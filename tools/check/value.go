@@ -29,7 +29,7 @@ func either(a, b *reason) *reason {
 // between ranks, and which objects it may be.
 type value struct {
 	diff  *reason        // the value itself differs; what objects hold is in the state
-	lit   string         // the source of a literal: True, 3, "a"
+	lit   starlark.Value // the plain value that it is; nil: not known
 	typ   string         // int, float, number, bool, string, None where it is known to be one
 	graph *graph         // of a tensor, or of a module's results; nil: none that matters
 	param bool           // a parameter from a loop over model.parameters()
@@ -41,7 +41,7 @@ type value struct {
 // same is a value about which nothing is known, equal on all ranks.
 var same = value{}
 
-var none = value{lit: "None", typ: "None"}
+var none = value{lit: starlark.None, typ: "None"}
 
 func of(o *object) value { return value{refs: []*object{o}} }
 
@@ -59,7 +59,7 @@ const maybe = "?"
 
 func join(a, b value) value {
 	out := value{diff: either(a.diff, b.diff), param: a.param && b.param, refs: a.refs, graph: merged(a.graph, b.graph)}
-	if a.lit == b.lit {
+	if alike(a.lit, b.lit) {
 		out.lit = a.lit
 	}
 	if a.layer == b.layer {
@@ -94,7 +94,7 @@ func (u *union) add(v value) {
 }
 
 func (v value) equal(w value) bool {
-	return v.diff == w.diff && v.lit == w.lit && v.typ == w.typ && v.graph == w.graph && v.param == w.param && v.shape.alike(w.shape) && v.layer == w.layer && slices.Equal(v.refs, w.refs)
+	return v.diff == w.diff && alike(v.lit, w.lit) && v.typ == w.typ && v.graph == w.graph && v.param == w.param && v.shape.alike(w.shape) && v.layer == w.layer && slices.Equal(v.refs, w.refs)
 }
 
 // contents is what an object holds; it is replaced, never changed.

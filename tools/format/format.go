@@ -14,16 +14,15 @@ import (
 	"github.com/bazelbuild/buildtools/build"
 	"go.starlark.net/syntax"
 
+	"drun/internal/try"
 	"drun/starlib/lang"
 )
 
 // Source formats a recipe file. Its meaning does not change: the result is parsed and compared with the source.
 // Errors of the source's syntax are *lang.Error.
-func Source(name string, src []byte) ([]byte, error) {
-	file, err := lang.Parse(name, src)
-	if err != nil {
-		return nil, err
-	}
+func Source(name string, src []byte) (_ []byte, err error) {
+	defer try.Caught(&err)
+	file := try.To(lang.Parse(name, src))
 	text := string(bytes.ReplaceAll(file.Source, []byte("\r\n"), []byte("\n")))
 	loops := loopsOf(file.Syntax)
 	edits, restore := literals(file.Syntax, text)
@@ -33,10 +32,7 @@ func Source(name string, src []byte) ([]byte, error) {
 			edits = append(edits, edit{l.at, "while", stand})
 		}
 	}
-	printed, err := layout(name, apply(text, edits))
-	if err != nil {
-		return nil, err
-	}
+	printed := try.To(layout(name, apply(text, edits)))
 	foreign, err := lang.Parse(name, []byte(printed))
 	if err != nil {
 		return nil, fault(name, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sourcegraph/jsonrpc2"
 
+	"drun/internal/try"
 	"drun/starlib/universe"
 	"drun/tools/check"
 )
@@ -150,16 +151,12 @@ func read(params json.RawMessage) (p documentParams, err error) {
 // told makes the handler of a message about what the editor has done with a document. Files that load it may have become
 // right or wrong, too: all open ones are checked.
 func (s *Server) told(update func(*Server, documentParams) error) func(json.RawMessage) (any, error) {
-	return func(params json.RawMessage) (any, error) {
-		p, err := read(params)
-		if err != nil {
-			return nil, err
-		}
+	return func(params json.RawMessage) (_ any, err error) {
+		defer try.Caught(&err)
+		p := try.To(read(params))
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err := update(s, p); err != nil {
-			return nil, err
-		}
+		try.Ok(update(s, p))
 		s.dirty[p.TextDocument.URI] = true // that of one that is closed, too: its diagnostics are removed
 		for open := range s.documents {
 			s.dirty[open] = true
@@ -200,15 +197,10 @@ func (s *Server) close(p documentParams) error {
 
 // at decodes a request about a document, or about a position in it.
 func at(s *Server, answer func(*document, Position) (any, error)) func(json.RawMessage) (any, error) {
-	return func(params json.RawMessage) (any, error) {
-		p, err := read(params)
-		if err != nil {
-			return nil, err
-		}
-		d, err := s.document(p.TextDocument.URI)
-		if err != nil {
-			return nil, err
-		}
+	return func(params json.RawMessage) (_ any, err error) {
+		defer try.Caught(&err)
+		p := try.To(read(params))
+		d := try.To(s.document(p.TextDocument.URI))
 		return answer(d, p.Position)
 	}
 }

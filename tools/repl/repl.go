@@ -112,15 +112,10 @@ func (s *Session) Execute(src string, interrupted <-chan os.Signal) bool {
 
 // Load executes a recipe's top level, and takes over everything that it defines.
 func (s *Session) Load(name string) bool {
-	err := s.execute(nil, func(thread *starlark.Thread) error {
-		abs, err := filepath.Abs(name)
-		if err != nil {
-			return err
-		}
-		bundle, err := recipe.Read(abs)
-		if err != nil {
-			return err
-		}
+	err := s.execute(nil, func(thread *starlark.Thread) (err error) {
+		defer try.Caught(&err)
+		abs := try.To(filepath.Abs(name))
+		bundle := try.To(recipe.Read(abs))
 		globals, err := s.exec(thread, bundle, bundle.Main)
 		for name, v := range globals {
 			s.Globals[name] = v

@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+
+	"drun/internal/try"
 )
 
 // Reader reads a file of columns (Parquet, Arrow), some rows at a time, so that the file may be larger than memory.
@@ -227,26 +229,20 @@ func (c *Column) extend(more *Column) {
 }
 
 // choose finds the wanted columns among those of a file; nil wants all. One of a type that is not supported is an error.
-func choose(fields []Field, columns []string) ([]int, error) {
+func choose(fields []Field, columns []string) (_ []int, err error) {
+	defer try.Caught(&err)
 	names := make([]string, len(fields))
 	for i, f := range fields {
 		names[i] = f.Name
 	}
-	if err := unique(names); err != nil {
-		return nil, err
-	}
-	wanted, err := places(names, columns)
-	if err != nil {
-		return nil, err
-	}
+	try.Ok(unique(names))
+	wanted := try.To(places(names, columns))
 	for _, i := range wanted {
 		if f := fields[i]; f.Refused {
 			return nil, fmt.Errorf("column %s: its type, %s, is not supported; select the other columns with columns", short(f.Name), f.Type)
 		}
 	}
-	if len(fields) == 0 {
-		return nil, errors.New("no columns")
-	}
+	try.FailIf(len(fields) == 0, "no columns")
 	return wanted, nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"drun/internal/try"
 )
 
 // MaxDepth is how deep lists and objects of a JSON value may nest.
@@ -146,7 +148,8 @@ func number(s string) (any, error) {
 
 // JSONLines reads a file of JSON objects, one per line. Its columns are the names in any of them, in order of first
 // occurrence; if an object lacks a name, or has null, the cell is missing.
-func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
+func JSONLines(in io.Reader, columns []string, largest int) (_ *Table, err error) {
+	defer try.Caught(&err)
 	t := &Table{}
 	at := map[string]int{}
 	left := newBudget(largest)
@@ -154,21 +157,15 @@ func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
 	for _, name := range columns {
 		want[name] = true
 	}
-	err := Lines(in, func(_ int, line []byte) error {
-		if err := left.take(2 * len(line)); err != nil {
-			return err
-		}
-		v, err := ParseJSON(line)
-		if err != nil {
-			return err
-		}
+	try.Ok(Lines(in, func(_ int, line []byte) (err error) {
+		defer try.Caught(&err)
+		try.Ok(left.take(2 * len(line)))
+		v := try.To(ParseJSON(line))
 		object, ok := v.(Object)
 		if !ok {
 			return fmt.Errorf("want a JSON object, got %s", short(string(line)))
 		}
-		if err := left.take(16 * (len(t.Columns) + len(object))); err != nil {
-			return err
-		}
+		try.Ok(left.take(16 * (len(t.Columns) + len(object))))
 		for _, m := range object {
 			if columns != nil && !want[m.Name] {
 				continue
@@ -177,9 +174,7 @@ func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
 			if !known {
 				k = len(t.Columns)
 				at[m.Name] = k
-				if err := left.take(16 * t.Rows); err != nil {
-					return err
-				}
+				try.Ok(left.take(16 * t.Rows))
 				c := &Column{Name: m.Name}
 				for range t.Rows {
 					_ = c.Append(nil)
@@ -197,18 +192,10 @@ func JSONLines(in io.Reader, columns []string, largest int) (*Table, error) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if t.Rows == 0 {
-		return nil, errors.New("no rows")
-	}
+	}))
+	try.FailIf(t.Rows == 0, "no rows")
 	if columns != nil {
-		order, err := places(t.Names(), columns)
-		if err != nil {
-			return nil, err
-		}
+		order := try.To(places(t.Names(), columns))
 		sorted := make([]*Column, len(order))
 		for i, k := range order {
 			sorted[i] = t.Columns[k]

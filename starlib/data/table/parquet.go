@@ -10,6 +10,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/deprecated"
 	"github.com/parquet-go/parquet-go/format"
+
+	"drun/internal/try"
 )
 
 // parquetReader reads a Parquet file one row group after the other. A row group has the values of each leaf column as
@@ -39,10 +41,9 @@ type node struct {
 }
 
 func openParquet(in Random, columns []string) (_ *Reader, err error) {
+	defer try.Caught(&err)
 	r := &parquetReader{in: in, opened: -1}
-	if err := checkParquet(in); err != nil {
-		return nil, err
-	}
+	try.Ok(checkParquet(in))
 	var fields []Field
 	err = guarded(func() error {
 		r.file, err = parquet.OpenFile(in, in.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
@@ -57,12 +58,8 @@ func openParquet(in Random, columns []string) (_ *Reader, err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("the footer is corrupt: %.300v", err)
-	}
-	if r.wanted, err = choose(fields, columns); err != nil {
-		return nil, err
-	}
+	try.FailIf(err != nil, "the footer is corrupt: %.300v", err)
+	r.wanted = try.To(choose(fields, columns))
 	return &Reader{in: r, unit: "row group", fields: fields, wanted: r.wanted}, nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"drun/internal/try"
 )
 
 // letters are the characters that stand for bytes in a byte-level vocabulary: printable ones for themselves, the others
@@ -36,11 +38,9 @@ func toLetters(s string) string {
 }
 
 // decoderOf makes a decoder from the file's description.
-func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
-	kind, err := kindOf(raw)
-	if err != nil {
-		return nil, err
-	}
+func decoderOf(raw json.RawMessage, depth int) (_ decoder, err error) {
+	defer try.Caught(&err)
+	kind := try.To(kindOf(raw))
 	switch kind {
 	case "":
 		return func(tokens []string) []string { return []string{strings.Join(tokens, " ")} }, nil
@@ -62,10 +62,7 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 	case "Strip":
 		return stripperOf(raw)
 	case "Metaspace":
-		m, err := readMetaspace(raw)
-		if err != nil {
-			return nil, err
-		}
+		m := try.To(readMetaspace(raw))
 		return each(func(i int, t string) string {
 			to := " "
 			if i == 0 && m.Scheme != "never" {
@@ -102,9 +99,7 @@ func decoderOf(raw json.RawMessage, depth int) (decoder, error) {
 			Prefix  string `json:"prefix"`
 			Cleanup bool   `json:"cleanup"`
 		}
-		if err := strict(raw, &w); err != nil {
-			return nil, err
-		}
+		try.Ok(strict(raw, &w))
 		return each(func(i int, t string) string {
 			if i > 0 {
 				if rest, on := strings.CutPrefix(t, w.Prefix); on {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"drun/internal/try"
 )
 
 // bpe merges neighbours, in the order in which training merged them.
@@ -29,11 +31,9 @@ type wordPiece struct {
 	longest int    // characters of a word
 }
 
-func modelOf(raw json.RawMessage) (model, map[string]int, error) {
-	kind, err := kindOf(raw)
-	if err != nil {
-		return nil, nil, err
-	}
+func modelOf(raw json.RawMessage) (_ model, _ map[string]int, err error) {
+	defer try.Caught(&err)
+	kind := try.To(kindOf(raw))
 	switch kind {
 	case "BPE":
 		return bpeOf(raw)
@@ -47,16 +47,10 @@ func modelOf(raw json.RawMessage) (model, map[string]int, error) {
 			Longest int            `json:"max_input_chars_per_word"`
 			Vocab   map[string]int `json:"vocab"`
 		}
-		if err := strict(raw, &w); err != nil {
-			return nil, nil, err
-		}
+		try.Ok(strict(raw, &w))
 		unk, ok := w.Vocab[w.Unk]
-		if !ok {
-			return nil, nil, fmt.Errorf("unk_token: %q is not in the vocab", short(w.Unk))
-		}
-		if w.Longest < 1 || w.Longest > 10000 {
-			return nil, nil, fmt.Errorf("max_input_chars_per_word = %d: want from 1 to 10000", w.Longest)
-		}
+		try.FailIf(!ok, "unk_token: %q is not in the vocab", short(w.Unk))
+		try.FailIf(w.Longest < 1 || w.Longest > 10000, "max_input_chars_per_word = %d: want from 1 to 10000", w.Longest)
 		return &wordPiece{w.Vocab, unk, w.Prefix, w.Longest}, w.Vocab, nil
 	}
 	return nil, nil, unsupported(kind)

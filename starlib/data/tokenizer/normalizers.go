@@ -12,14 +12,14 @@ import (
 
 	"github.com/rivo/uniseg"
 	"golang.org/x/text/unicode/norm"
+
+	"drun/internal/try"
 )
 
 // normalizerOf makes a normalizer from the file's description; nil if there is none.
-func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
-	kind, err := kindOf(raw)
-	if err != nil {
-		return nil, err
-	}
+func normalizerOf(raw json.RawMessage, depth int) (_ normalizer, err error) {
+	defer try.Caught(&err)
+	kind := try.To(kindOf(raw))
 	simple := map[string]func(string) string{"NFC": norm.NFC.String, "NFD": norm.NFD.String, "NFKC": norm.NFKC.String, "NFKD": norm.NFKD.String,
 		"Lowercase": lower, "StripAccents": stripAccents}[kind]
 	if simple != nil {
@@ -44,9 +44,7 @@ func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 			StripAccents *bool  `json:"strip_accents"`
 			Lower        bool   `json:"lowercase"`
 		}
-		if err := strict(raw, &b); err != nil {
-			return nil, err
-		}
+		try.Ok(strict(raw, &b))
 		accents := b.Lower
 		if b.StripAccents != nil {
 			accents = *b.StripAccents
@@ -101,19 +99,15 @@ func normalizerOf(raw json.RawMessage, depth int) (normalizer, error) {
 }
 
 // replacerOf replaces each match of a pattern by a text: a normalizer, and a decoder.
-func replacerOf(raw json.RawMessage) (normalizer, error) {
+func replacerOf(raw json.RawMessage) (_ normalizer, err error) {
+	defer try.Caught(&err)
 	var r struct {
 		Type    string        `json:"type"`
 		Pattern patternSource `json:"pattern"`
 		Content string        `json:"content"`
 	}
-	if err := strict(raw, &r); err != nil {
-		return nil, err
-	}
-	p, err := r.Pattern.compile()
-	if err != nil {
-		return nil, err
-	}
+	try.Ok(strict(raw, &r))
+	p := try.To(r.Pattern.compile())
 	return func(s string) string {
 		var b strings.Builder
 		rest := 0

@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"drun/internal/try"
 )
 
 // splitterOf makes a pre-tokenizer from the file's description; nil if there is none.
-func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
-	kind, err := kindOf(raw)
-	if err != nil {
-		return nil, err
-	}
+func splitterOf(raw json.RawMessage, depth int) (_ splitter, err error) {
+	defer try.Caught(&err)
+	kind := try.To(kindOf(raw))
 	switch kind {
 	case "":
 		return nil, nil
@@ -37,13 +37,8 @@ func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
 			Trim   bool   `json:"trim_offsets"`
 			Regex  bool   `json:"use_regex"`
 		}{Regex: true}
-		if err := strict(raw, &b); err != nil {
-			return nil, err
-		}
-		gpt2, err := newPattern(`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`)
-		if err != nil {
-			return nil, err
-		}
+		try.Ok(strict(raw, &b))
+		gpt2 := try.To(newPattern(`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`))
 		return eachPiece(func(s string) []string {
 			if b.Prefix && !strings.HasPrefix(s, " ") {
 				s = " " + s
@@ -64,16 +59,9 @@ func splitterOf(raw json.RawMessage, depth int) (splitter, error) {
 			Behavior string        `json:"behavior"`
 			Invert   bool          `json:"invert"`
 		}
-		if err := strict(raw, &p); err != nil {
-			return nil, err
-		}
-		if !slices.Contains([]string{"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"}, p.Behavior) {
-			return nil, fmt.Errorf("behavior %q is not supported", short(p.Behavior))
-		}
-		pattern, err := p.Pattern.compile()
-		if err != nil {
-			return nil, err
-		}
+		try.Ok(strict(raw, &p))
+		try.FailIf(!slices.Contains([]string{"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"}, p.Behavior), "behavior %q is not supported", short(p.Behavior))
+		pattern := try.To(p.Pattern.compile())
 		return eachPiece(func(s string) []string { return pattern.split(s, p.Invert, p.Behavior) }), nil
 	case "WhitespaceSplit":
 		return eachPiece(func(s string) []string { return strings.FieldsFunc(s, space) }), bare(raw)

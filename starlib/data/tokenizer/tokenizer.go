@@ -11,6 +11,8 @@ import (
 	"sort"
 	"strings"
 	"unicode/utf8"
+
+	"drun/internal/try"
 )
 
 // Tokenizer is what a file describes. It is immutable, so threads may share it.
@@ -194,11 +196,9 @@ func (t *Tokenizer) add(a token) error {
 }
 
 // templateOf reads what is put around a text.
-func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
-	kind, err := kindOf(raw)
-	if err != nil {
-		return nil, err
-	}
+func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) (_ []int, err error) {
+	defer try.Caught(&err)
+	kind := try.To(kindOf(raw))
 	switch kind {
 	case "", "ByteLevel": // which moves offsets
 		return []int{text}, nil
@@ -225,9 +225,7 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 			TrimOffsets    bool   `json:"trim_offsets"`
 			AddPrefixSpace bool   `json:"add_prefix_space"`
 		}
-		if err := strict(raw, &p); err != nil {
-			return nil, err
-		}
+		try.Ok(strict(raw, &p))
 		var ids [2]int
 		for i, pair := range [][]any{p.Cls, p.Sep} {
 			if len(pair) != 2 {
@@ -258,9 +256,7 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 				Tokens []string `json:"tokens"`
 			} `json:"special_tokens"`
 		}
-		if err := strict(raw, &p); err != nil {
-			return nil, err
-		}
+		try.Ok(strict(raw, &p))
 		var template []int
 		found := false
 		for i, one := range p.Single {
@@ -283,9 +279,7 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) ([]int, error) {
 				return nil, fmt.Errorf("single: %d: want a special token or the sequence A, once", i)
 			}
 		}
-		if !found {
-			return nil, errors.New("single: there is no sequence A")
-		}
+		try.FailIf(!found, "single: there is no sequence A")
 		return template, nil
 	}
 	return nil, unsupported(kind)

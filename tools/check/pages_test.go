@@ -5,16 +5,16 @@ import (
 	"testing"
 )
 
-// Trees that are copied, changed and merged in any order hold what maps would.
-func TestTree(t *testing.T) {
+// Pages that are copied, changed and merged in any order hold what maps would.
+func TestPages(t *testing.T) {
 	type pair struct {
-		tree *tree[int]
+		tree *pages[int]
 		want map[int]int
 	}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		limit := 1 << (1 + r.IntN(12))
-		all := []pair{{&tree[int]{}, map[int]int{}}}
+		all := []pair{{&pages[int]{}, map[int]int{}}}
 		for range 300 {
 			p := all[r.IntN(len(all))]
 			switch i := r.IntN(limit); r.IntN(6) {
@@ -56,7 +56,7 @@ func TestTree(t *testing.T) {
 				for _, i := range []int{r.IntN(limit), r.IntN(limit), limit + r.IntN(1<<20)} {
 					got := p.tree.get(i)
 					if want, ok := p.want[i]; ok != (got != nil) || ok && *got != want {
-						t.Fatalf("seed %d, tree %d: %d is %v, not %d (%v)", seed, n, i, got, want, ok)
+						t.Fatalf("seed %d, pages %d: %d is %v, not %d (%v)", seed, n, i, got, want, ok)
 					}
 				}
 			}
@@ -65,7 +65,7 @@ func TestTree(t *testing.T) {
 			for i := range limit {
 				got := p.tree.get(i)
 				if want, ok := p.want[i]; ok != (got != nil) || ok && *got != want {
-					t.Fatalf("seed %d, tree %d: %d is %v, not %d (%v)", seed, n, i, got, want, ok)
+					t.Fatalf("seed %d, pages %d: %d is %v, not %d (%v)", seed, n, i, got, want, ok)
 				}
 			}
 		}
