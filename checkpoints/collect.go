@@ -1,7 +1,6 @@
 package checkpoints
 
 import (
-	"context"
 	"crypto/rand"
 	"database/sql"
 	"encoding/binary"
@@ -121,13 +120,13 @@ func (s *Store) judge(name string) (verdict, error) {
 	if err := db.QueryRow("SELECT store, generation FROM origin").Scan(&pack.store, &pack.generation); err != nil {
 		return leave, nil
 	}
-	store, generation, err := s.generation(s.sql)
+	own, err := s.origin()
 	switch {
 	case err != nil:
 		return leave, err
-	case pack.store != store, pack.generation == generation: // an equal generation may be of the very next state
+	case pack.store != own.store, pack.generation == own.generation: // an equal generation may be of the very next state
 		return leave, nil
-	case pack.generation > generation:
+	case pack.generation > own.generation:
 		return younger, nil
 	}
 	return setAside, nil
@@ -139,10 +138,10 @@ func (s *Store) knows(name string) (known bool, err error) {
 	return known, s.wrap(err)
 }
 
-// generation reads the identity of the catalog and the number of its latest commit.
-func (s *Store) generation(from rower) (store string, generation int64, err error) {
-	err = from.QueryRowContext(context.Background(), "SELECT store, generation FROM catalog").Scan(&store, &generation)
-	return store, generation, s.wrap(err)
+// origin reads the identity of the catalog and the number of its latest commit.
+func (s *Store) origin() (o origin, err error) {
+	err = s.sql.QueryRow("SELECT store, generation FROM catalog").Scan(&o.store, &o.generation)
+	return o, s.wrap(err)
 }
 
 // packHeader is the part of a SQLite file's header that identifies it.

@@ -192,10 +192,10 @@ func TestAnotherCatalogCollectsNothing(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	home := t.TempDir()
 	s := open(t, home)
-	store, generation, err := s.generation(s.sql)
+	from, err := s.origin()
 	ok(t, err)
 	write := func(sha string) *pack {
-		p := s.newPack(origin{store, generation})
+		p := s.newPack(from)
 		ok(t, p.add(map[string][]byte{sha: make([]byte, large)}))
 		ok(t, p.sync())
 		return p
@@ -206,7 +206,7 @@ func TestGarbage(t *testing.T) {
 		t.Errorf("another process took a pack that is being written: %v", err)
 	}
 	whole.lock.Close() // as if its writer had died
-	part := s.newPack(origin{store, generation})
+	part := s.newPack(from)
 	ok(t, part.create())
 	ok(t, part.tx.Rollback())
 	ok(t, part.db.Close())

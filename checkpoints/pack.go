@@ -221,8 +221,7 @@ func (p *pack) list(tx *sql.Tx, statement string, more ...any) (err error) {
 	defer try.Caught(&err)
 	var id, number, data any // NULL in the catalog
 	if p.lock != nil {
-		result := try.To(tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name))
-		id = try.To(result.LastInsertId())
+		id = try.To(try.To(tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name)).LastInsertId())
 	}
 	for i, row := range p.rows {
 		if p.lock != nil {

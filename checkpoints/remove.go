@@ -67,14 +67,12 @@ func (s *Store) Keep(run string, n int) (gone []int64, err error) {
 			gone = append(gone, info.Step)
 		}
 	}
-	// A small rest of a pack is worth copying; otherwise a value that never changes would keep the whole first
-	// pack.
+	// A small rest of a pack is worth copying; otherwise a value that never changes would keep the whole first pack.
 	return gone, s.rewrite(func(p packUse) (bool, error) { return p.size > 4*p.live+256<<10, nil }, nil)
 }
 
 // replace removes the run's checkpoint of a step from the catalog, if there is one, and returns its id if it is now
-// locked. If another store holds it, it is renamed instead, and stays until Free finds that nobody holds it any
-// more.
+// locked. If another store holds it, it is renamed instead, and stays until Free finds that nobody holds it any more.
 func (s *Store) replace(tx *sql.Tx, run string, step int64) (locked int64, err error) {
 	var id int64
 	err = tx.QueryRow("SELECT id FROM checkpoints WHERE run = ? AND step = ?", run, step).Scan(&id)
@@ -218,8 +216,7 @@ type Freed struct {
 func (s *Store) Free() (f Freed, err error) {
 	defer try.Caught(&err)
 	before, _ := try.To2(s.pages())
-	lost := try.To(s.list("instr(run, ?) > 0", replaced))
-	try.To(s.Delete(lost...))
+	try.To(s.Delete(try.To(s.list("instr(run, ?) > 0", replaced))...))
 	f.Damaged = []error{}
 	err = s.rewrite(func(p packUse) (bool, error) {
 		if p.live <= small { // it moves to the catalog
@@ -383,11 +380,11 @@ func (s *Store) chunksOf(file string) (list []place, err error) {
 // move writes chunks of a pack into a new one, which takes their place in the catalog. Chunks that have since been
 // removed or moved stay as they are.
 func (s *Store) move(file string, chunks map[string][]byte) (err error) {
-	store, generation, err := s.generation(s.sql)
+	from, err := s.origin()
 	if err != nil {
 		return err
 	}
-	p := s.newPack(origin{store, generation})
+	p := s.newPack(from)
 	defer func() { p.close(err == nil) }()
 	defer try.Caught(&err)
 	try.Ok(p.add(chunks))
@@ -395,7 +392,7 @@ func (s *Store) move(file string, chunks map[string][]byte) (err error) {
 	var unused []string
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)
-		try.Ok(count(tx, store))
+		try.Ok(count(tx, from.store))
 		try.Ok(p.take(tx, file))
 		unused = try.To(s.purge(tx, false))
 		return nil

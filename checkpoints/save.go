@@ -213,11 +213,10 @@ func count(tx *sql.Tx, store string) error {
 var errChunkGone = errors.New("chunk is gone")
 
 func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches iter.Seq[map[string]*chunk]) (err error) {
-	store, generation, err := s.generation(s.sql)
+	from, err := s.origin()
 	if err != nil {
 		return err
 	}
-	from := origin{store, generation}
 	p := s.newPack(from)
 	defer func() { p.close(err == nil) }()
 	defer try.Caught(&err)

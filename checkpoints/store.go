@@ -75,8 +75,7 @@ type Chunk struct {
 	// If it is elsewhere:
 	SHA256 string // in hexadecimal digits
 	Bytes  int
-	// Fetch returns the bytes with this SHA-256. Several goroutines call it, for chunks that the store does not
-	// have.
+	// Fetch returns the bytes with this SHA-256. Several goroutines call it, for chunks that the store does not have.
 	Fetch func() ([]byte, error)
 }
 
@@ -245,8 +244,8 @@ func Check(home string) error {
 		return err
 	}
 	defer s.Close()
-	if _, _, err := s.generation(s.sql); err != nil {
-		return s.wrap(err)
+	if _, err := s.origin(); err != nil {
+		return err
 	}
 	if info, err := os.Stat(s.path); err != nil || info.Size() > checkedSize {
 		return sqldb.Wrap(s.path, err)

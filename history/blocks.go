@@ -359,39 +359,11 @@ func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) (err error
 	return nil
 }
 
-// metricNumbers maps metric names to their numbers in the file, and gives new ones a number.
-type metricNumbers struct {
-	find, enter *sql.Stmt
-	known       map[string]int64
-}
-
-func newMetricNumbers(tx *sql.Tx) (*metricNumbers, error) {
-	find, err := tx.Prepare("SELECT id FROM metric_names WHERE name = ?")
-	if err != nil {
-		return nil, err
-	}
-	enter, err := tx.Prepare("INSERT INTO metric_names (name) VALUES (?) RETURNING id")
-	if err != nil {
-		find.Close() //nolint:sqlclosecheck // otherwise the caller closes it
-		return nil, err
-	}
-	return &metricNumbers{find, enter, map[string]int64{}}, nil
-}
-
-func (m *metricNumbers) of(name string) (int64, error) {
-	id, ok := m.known[name]
-	if ok {
-		return id, nil
-	}
-	err := m.find.QueryRow(name).Scan(&id)
+// metricNumber is the number of a metric in the file; a new one gets one.
+func metricNumber(tx *sql.Tx, name string) (id int64, err error) {
+	err = tx.QueryRow("SELECT id FROM metric_names WHERE name = ?", name).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = m.enter.QueryRow(name).Scan(&id)
+		err = tx.QueryRow("INSERT INTO metric_names (name) VALUES (?) RETURNING id", name).Scan(&id)
 	}
-	m.known[name] = id
 	return id, err
-}
-
-func (m *metricNumbers) close() {
-	m.find.Close()
-	m.enter.Close()
 }

@@ -244,12 +244,14 @@ func (r *Run) putPoints(tx *sql.Tx, b *Batch) (err error) {
 	}
 	t := blocks{tx, r.ID}
 	seq, last := try.To2(t.next())
-	numbers := try.To(newMetricNumbers(tx))
-	defer numbers.close()
-	points, summaries := make([]numbered, len(b.Points)), map[int64]*MetricSummary{}
+	points, summaries, numbers := make([]numbered, len(b.Points)), map[int64]*MetricSummary{}, map[string]int64{}
 	for i := range b.Points {
 		p := &b.Points[i]
-		metric := try.To(numbers.of(p.Name))
+		metric, known := numbers[p.Name]
+		if !known {
+			metric = try.To(metricNumber(tx, p.Name))
+			numbers[p.Name] = metric
+		}
 		points[i] = numbered{seq + int64(i), metric, p.Step, int64(p.Rank), p.Time.UnixMicro(), p.Value, p.Exact}
 		add(summaries, metric, p.Value)
 	}

@@ -234,14 +234,11 @@ func nameTaken(from interface {
 // Discard removes the run as if it had never begun, for a usage error that shows only once the recipe is read. Its
 // id is reused.
 func (r *Run) Discard() error {
-	err := r.db.write(func(tx *sql.Tx) error {
-		if _, err := tx.Exec("DELETE FROM runs WHERE id = ?", r.ID); err != nil {
-			return err
-		}
-		if err := removeUnused(tx); err != nil {
-			return err
-		}
-		_, err := tx.Exec("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'runs' AND seq = ?", r.ID)
+	err := r.db.write(func(tx *sql.Tx) (err error) {
+		defer try.Caught(&err)
+		try.To(tx.Exec("DELETE FROM runs WHERE id = ?", r.ID))
+		try.Ok(removeUnused(tx))
+		_, err = tx.Exec("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'runs' AND seq = ?", r.ID)
 		r.unlock() // before the commit, since the next run with this id locks the same file
 		return err
 	})
@@ -262,18 +259,15 @@ func (r *Run) unlock() {
 
 // AddSources keeps the files that the run was made from; equal contents are stored once for all runs.
 func (r *Run) AddSources(sources []records.Source) error {
-	return r.db.write(func(tx *sql.Tx) error {
+	return r.db.write(func(tx *sql.Tx) (err error) {
+		defer try.Caught(&err)
 		for _, s := range sources {
 			content := s.Content
 			if content == nil {
 				content = []byte{}
 			}
-			if _, err := tx.Exec("INSERT OR IGNORE INTO sources VALUES (?, ?)", s.SHA256, content); err != nil {
-				return err
-			}
-			if _, err := tx.Exec("INSERT OR REPLACE INTO run_sources VALUES (?, ?, ?, ?)", r.ID, s.Path, s.SHA256, s.Role); err != nil {
-				return err
-			}
+			try.To(tx.Exec("INSERT OR IGNORE INTO sources VALUES (?, ?)", s.SHA256, content))
+			try.To(tx.Exec("INSERT OR REPLACE INTO run_sources VALUES (?, ?, ?, ?)", r.ID, s.Path, s.SHA256, s.Role))
 		}
 		return nil
 	})

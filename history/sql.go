@@ -18,29 +18,18 @@ import (
 	"drun/internal/try"
 )
 
-// SQLError is SQLite's error about a query (a usage error).
-type SQLError struct{ Err error }
-
-func (e *SQLError) Error() string { return "sql: " + e.Err.Error() }
-func (e *SQLError) Unwrap() error { return e.Err }
-
-// Hint says where the tables are described.
-func (e *SQLError) Hint() string {
-	return `queries only read; the tables: drun sql "select sql from sqlite_master", or docs/history.md`
+// sqlError makes SQLite's error about a query a usage error, and says where the tables are described.
+func sqlError(err error) error {
+	return exit.WithHint(exit.Errorf(exit.Usage, "sql: %w", err), `queries only read; the tables: drun sql "select sql from sqlite_master", or docs/history.md`)
 }
 
-// ExitCode is the exit code of a usage error.
-func (e *SQLError) ExitCode() exit.Code { return exit.Usage }
-
-// Table is the result of a query. A cell is nil, int64, float64, string or
-// []byte.
+// Table is the result of a query. A cell is nil, int64, float64, string or []byte.
 type Table struct {
 	Columns []string
 	Rows    [][]any
 }
 
-// most limits the bytes of a result, all of which is in memory; one value may have a quarter of that. Tests lower
-// it.
+// most limits the bytes of a result, all of which is in memory; one value may have a quarter of that. Tests lower it.
 var most = 1 << 30
 
 // harmless are the pragmas that only report something; true: they take an argument.
@@ -92,7 +81,7 @@ func statements(query string) (list []string) {
 func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 	list := statements(query) // the driver would return only the last statement's result
 	if len(list) != 1 {
-		return nil, &SQLError{fmt.Errorf("want one query, not %d", len(list))}
+		return nil, sqlError(fmt.Errorf("want one query, not %d", len(list)))
 	}
 	conn, err := db.sql.Conn(ctx)
 	if err != nil {
@@ -138,7 +127,7 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 			}
 		}
 		if size > most {
-			return nil, &SQLError{fmt.Errorf("the result is larger than %d MiB: ask for less, as with LIMIT", most>>20)}
+			return nil, sqlError(fmt.Errorf("the result is larger than %d MiB: ask for less, as with LIMIT", most>>20))
 		}
 	}
 	return table, db.queryError(rows.Err())
@@ -146,11 +135,10 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 
 func (db *DB) queryError(err error) error {
 	if err != nil && strings.HasPrefix(err.Error(), "not enough args") {
-		err = errors.New("a query has no parameters as ? and :name: write their values")
-		return &SQLError{err}
+		return sqlError(errors.New("a query has no parameters as ? and :name: write their values"))
 	}
 	if sqldb.IsSQL(err) || sqldb.IsReadOnly(err) {
-		return &SQLError{err}
+		return sqlError(err)
 	}
 	return sqldb.Wrap(db.path, err)
 }
@@ -167,8 +155,7 @@ func (t *Table) MarshalJSON() (_ []byte, err error) {
 			unique = fmt.Sprintf("%s_%d", name, n)
 		}
 		used[unique] = true
-		key := try.To(records.Marshal(unique))
-		keys[i] = key
+		keys[i] = try.To(records.Marshal(unique))
 	}
 	var out bytes.Buffer
 	out.WriteByte('[')

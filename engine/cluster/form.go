@@ -71,8 +71,7 @@ func (m *Member) Read() {
 }
 
 const (
-	// lateFor is how long the coordinator stays to tell processes that join late why
-	// there will be no run.
+	// lateFor is how long the coordinator stays to tell processes that join late why there will be no run.
 	lateFor = 300 * time.Millisecond
 	// noteAfter is when a watching person is told which processes are missing.
 	noteAfter = 3 * time.Second

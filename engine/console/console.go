@@ -102,8 +102,7 @@ func (c *Console) Progress(p *records.Progress) {
 	}
 }
 
-// Metrics shows the latest values beside the bar. A recipe without a bar gets one that counts the steps that it
-// logs.
+// Metrics shows the latest values beside the bar. A recipe without a bar gets one that counts the steps that it logs.
 func (c *Console) Metrics(points []records.Point) {
 	if !c.terminal || len(points) == 0 {
 		return

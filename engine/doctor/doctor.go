@@ -1,6 +1,5 @@
-// Package doctor finds out what this machine can run: cores, kernel paths,
-// backends, and whether two ranks can reach each other. `drun doctor`
-// prints it.
+// Package doctor finds out what this machine can run: cores, kernel paths, backends, and whether two ranks can reach
+// each other. `drun doctor` prints it.
 package doctor
 
 import (

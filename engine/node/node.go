@@ -224,8 +224,7 @@ func (n *node) refuse(err error) {
 	}
 }
 
-// watch passes everything on until the coordinator starts the next attempt, says how the run
-// ended, or is gone.
+// watch passes everything on until the coordinator starts the next attempt, says how the run ended, or is gone.
 func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cluster.End) {
 	var deadline, look, joining <-chan time.Time
 	var joins board.JoinWatch

@@ -109,8 +109,7 @@ func environment(job *engine.Job, endpoint string) []string {
 // open, of which only those to the store are several, and the cancellation.
 const outboxSize = 1 << 12
 
-// send queues a message. One goroutine sends them in order, since a worker that is stopped or busy may take its
-// time.
+// send queues a message. One goroutine sends them in order, since a worker that is stopped or busy may take its time.
 func (p *process) send(msg *engine.ToWorker) {
 	select {
 	case p.outbox <- msg:
@@ -310,8 +309,7 @@ func usageOf(pid int) (_ *records.Usage, err error) {
 	}
 	u := &records.Usage{}
 	for _, i := range []int{user, system} {
-		n := try.To(strconv.ParseInt(string(fields[i]), 10, 64))
-		u.CPU += (time.Duration(n) * ticks).Seconds()
+		u.CPU += (time.Duration(try.To(strconv.ParseInt(string(fields[i]), 10, 64))) * ticks).Seconds()
 	}
 	status := try.To(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
 	for line := range strings.Lines(string(status)) {
@@ -320,8 +318,7 @@ func usageOf(pid int) (_ *records.Usage, err error) {
 		if into == nil {
 			continue
 		}
-		kib := try.To(strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64))
-		*into = kib << 10
+		*into = try.To(strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)) << 10
 	}
 	return u, nil
 }

@@ -150,8 +150,7 @@ func (f *folders) find() (_ Project, err error) {
 		if f.name == "" {
 			return "", errors.New("the recipe is not in a project: an empty file drun.toml marks the project's root, as .drun does")
 		}
-		root := try.To(os.OpenRoot(f.name))
-		f.project = root
+		f.project = try.To(os.OpenRoot(f.name))
 	}
 	beneath := try.To(filepath.Rel(f.name, f.dir))
 	if beneath == "." {

@@ -313,8 +313,7 @@ var (
 	laterTest = []byte("\ndef " + testing.Prefix)
 )
 
-// HaveTests reports whether any of a recipe's files has functions test_*. If so, all of them can use module
-// testing.
+// HaveTests reports whether any of a recipe's files has functions test_*. If so, all of them can use module testing.
 func HaveTests(sources []records.Source) bool {
 	return slices.ContainsFunc(sources, func(s records.Source) bool {
 		return bytes.HasPrefix(s.Content, firstTest) || bytes.Contains(s.Content, laterTest)

@@ -6,6 +6,8 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine/transfer"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // distant is data that ranks have handed over to their node, which keeps it until the checkpoint is stored, in its
@@ -69,17 +71,12 @@ func (s *saving) bringAll() error {
 }
 
 // eachNode calls do for all nodes at the same time, and returns the first error.
-func eachNode[T any](all map[Node]T, do func(Node, T) error) (err error) {
-	failed := make(chan error, len(all))
+func eachNode[T any](all map[Node]T, do func(Node, T) error) error {
+	var asked errgroup.Group
 	for node, of := range all {
-		go func() { failed <- do(node, of) }()
+		asked.Go(func() error { return do(node, of) })
 	}
-	for range all {
-		if e := <-failed; err == nil {
-			err = e
-		}
-	}
-	return err
+	return asked.Wait()
 }
 
 // chunks returns the chunks of the entries of which nodes keep some data, by the entry's offset in the region. If

@@ -113,11 +113,7 @@ func (r *Checkpoints) findReplayed(step string, ref checkpoints.Ref, f *found) e
 	if f.run = "this run"; none || step == "best" {
 		theirs := o.info
 		if err = nil; step != "last" {
-			runs := make([]string, len(o.line))
-			for i := range o.line {
-				runs[i] = o.line[i].UID
-			}
-			theirs, err = o.store.FindAmong(runs, ref)
+			theirs, err = o.store.FindAmong(uids(o.line), ref)
 		}
 		switch {
 		case err == nil && (none || *theirs.Score > *f.info.Score):
@@ -221,8 +217,7 @@ func Reusable(c Config, declared *engine.Declared, code exit.Code) (_ *Earlier, 
 		return nil, err
 	}
 	defer db.Close()
-	list := try.To(db.WithInputs(key, history.Status(code.Status())))
-	for _, s := range list {
+	for _, s := range try.To(db.WithInputs(key, history.Status(code.Status()))) {
 		d := try.To(db.Get(s.ID))
 		if slices.Equal(d.DataDirs, c.DataDirs) && len(Changed(c.Recipe, c.DataDirs, d.DataFiles)) == 0 && s.Seconds != nil {
 			return &Earlier{s.ID, s.Name, *s.Seconds}, nil

@@ -34,6 +34,7 @@ func newRestores() *restores {
 // loaded is the data of a checkpoint for the ranks that read it: on disk, and in memory as far as ranks of this
 // machine have asked for it. The nodes of other ranks ask for pieces, which are read then.
 type loaded struct {
+	by      *Checkpoints
 	of      *found
 	once    sync.Once
 	view    *checkpoints.View
@@ -173,7 +174,7 @@ func (r *Checkpoints) load(rank int, f *found) *loaded {
 		if l != nil && l.readers == 0 {
 			r.giveLoaded(l)
 		}
-		l = &loaded{of: f}
+		l = &loaded{by: r, of: f}
 		r.restores.loaded = l
 	}
 	l.readers++
@@ -188,7 +189,7 @@ func (r *Checkpoints) load(rank int, f *found) *loaded {
 		}
 		if l.view, l.err = f.store.View(f.info.Run, f.info.Ref(), ranks); l.err == nil && l.view.Size > 0 {
 			l.number = transfer.Number()
-			r.Held.PutReader(l.number, &served{r, l}, l.view.Size)
+			r.Held.PutReader(l.number, l, l.view.Size)
 		}
 	})
 	return l
@@ -204,16 +205,11 @@ func (r *Checkpoints) unread(f *found, err error) error {
 		fmt.Sprintf("drun checkpoints verify %s says what is damaged; drun checkpoints rm %s@%d removes this one, so that the one before it counts", name, name, f.info.Step))
 }
 
-// served is what nodes read of a checkpoint, with errors worded for them.
-type served struct {
-	by     *Checkpoints
-	loaded *loaded
-}
-
-func (s *served) ReadAt(p []byte, offset int64) (int, error) {
-	n, err := s.loaded.view.ReadAt(p, offset)
+// ReadAt is how nodes read a checkpoint, with errors worded for them.
+func (l *loaded) ReadAt(p []byte, offset int64) (int, error) {
+	n, err := l.view.ReadAt(p, offset)
 	if err != nil {
-		err = exit.WithCode(s.by.unread(s.loaded.of, err), exit.Storage)
+		err = exit.WithCode(l.by.unread(l.of, err), exit.Storage)
 	}
 	return n, err
 }
@@ -337,10 +333,7 @@ func (r *Checkpoints) find(step string, f *found) error {
 			f.info, which, err = r.from.info, 1, nil
 		}
 	} else {
-		runs := make([]string, len(line))
-		for i := range line {
-			runs[i] = line[i].UID
-		}
+		runs := uids(line)
 		f.info, err = r.store.Hold(func() (checkpoints.Info, error) { return r.store.FindAmong(runs, ref) })
 		which = slices.Index(runs, f.info.Run)
 	}
@@ -365,6 +358,14 @@ func (r *Checkpoints) find(step string, f *found) error {
 		f.differ, err = r.store.Differing(f.info.Run, f.info.Ref())
 	}
 	return err
+}
+
+func uids(line []history.Summary) []string {
+	runs := make([]string, len(line))
+	for i := range line {
+		runs[i] = line[i].UID
+	}
+	return runs
 }
 
 // remembered returns the checkpoint in memory, if that is the one asked for.

@@ -61,8 +61,7 @@ func Foresee(c Config) error {
 func findOrigin(db *history.DB, store *checkpoints.Store, spec string) (_ *origin, err error) {
 	defer try.Caught(&err)
 	name, step, _ := strings.Cut(spec, "@")
-	id := try.To(db.Find(name))
-	show := try.To(db.Get(id))
+	show := try.To(db.Get(try.To(db.Find(name))))
 	ref, err := checkpoints.ParseRef(step)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--resume %s: %w", spec, err)
@@ -256,8 +255,7 @@ func (r *Record) reopen(d *history.Detail, info history.RunInfo) (err error) {
 	r.Params = Override(paramsOf(d), r.Params)
 	if _, err := os.Stat(filepath.Join(r.home, "checkpoints.db")); err == nil {
 		r.store = try.To(checkpoints.Open(r.home))
-		list := try.To(r.store.List(d.UID))
-		r.saved.durable = len(list) > 0
+		r.saved.durable = len(try.To(r.store.List(d.UID))) > 0
 	}
 	if len(d.Checkpoints) > 0 && !r.saved.durable {
 		return exit.WithHint(exit.Errorf(exit.Storage, "run %s has saved %d checkpoints, and %s has none of them", d.Name, len(d.Checkpoints), filepath.Join(r.home, "checkpoints.db")),

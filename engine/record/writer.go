@@ -246,20 +246,9 @@ const (
 )
 
 // hungError says that a disk does not answer.
-type hungError struct {
-	where string
-	after time.Duration
-}
+type hungError struct{ error }
 
-func (e *hungError) Error() string {
-	return fmt.Sprintf("%s has not answered for %s: what the run recorded last is lost", e.where, e.after)
-}
-
-func (e *hungError) ExitCode() exit.Code { return exit.Storage }
-
-func (e *hungError) Hint() string {
-	return "check the disk beneath it (dmesg, df), or choose another place with --home DIR or $DRUN_HOME"
-}
+func (e *hungError) Unwrap() error { return e.error }
 
 // IsHung reports whether an error says that a disk does not answer, so that work on it may still be under way.
 func IsHung(err error) bool { return errors.As(err, new(*hungError)) }
@@ -275,11 +264,6 @@ func bounded(where string, atMost time.Duration, hurry <-chan struct{}, work fun
 	select {
 	case err := <-done:
 		return err
-	default:
-	}
-	select {
-	case err := <-done:
-		return err
 	case <-hurry:
 		// Work that needs only a moment still gets it.
 		select {
@@ -289,7 +273,8 @@ func bounded(where string, atMost time.Duration, hurry <-chan struct{}, work fun
 		}
 	case <-timer.C:
 	}
-	return &hungError{where, time.Since(start).Round(10 * time.Millisecond)}
+	return &hungError{exit.WithHint(exit.Errorf(exit.Storage, "%s has not answered for %s: what the run recorded last is lost", where, time.Since(start).Round(10*time.Millisecond)),
+		"check the disk beneath it (dmesg, df), or choose another place with --home DIR or $DRUN_HOME")}
 }
 
 // hurryFor is how long the disk has after a signal.

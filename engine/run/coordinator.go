@@ -111,9 +111,8 @@ func (p *plan) coordinate() (_ *Result, err error) {
 		}
 		try.Ok(record.Foresee(named))
 		waiting := cluster.Waiting{Timeout: p.Timeout, Note: p.console.Note, MaxRanks: MaxRanks}
-		try.Ok(p.interruptible(func(ctx context.Context) (err error) {
-			c.cluster, err = cluster.Form(ctx, p.Join, p.hello(), waiting, p.decideBackend)
-			return err
+		c.cluster = try.To(interruptible(p, func(ctx context.Context) (*cluster.Cluster, error) {
+			return cluster.Form(ctx, p.Join, p.hello(), waiting, p.decideBackend)
 		}))
 		c.started = time.Now()
 	}
@@ -194,8 +193,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 		c.board.Near(near[0], near[1])
 	}
 	if c.world() > 1 && c.plugin == nil {
-		region := try.To(shm.Create(c.world()))
-		c.shared = append(c.shared, region)
+		c.shared = append(c.shared, try.To(shm.Create(c.world())))
 	}
 	c.keys.Store(&keys{c.restarts, rendezvous.NewTable()})
 	for rank := range c.world() {

@@ -41,8 +41,7 @@ func Describe(name string) (_ *About, err error) {
 	defer try.Caught(&err)
 	bundle := try.To(recipe.Read(name))
 	try.Ok(bundle.Check())
-	declared := try.To(declare(bundle, nil))
-	return &About{Doc: bundle.Doc, Params: append([]engine.Value{}, declared.Params...)}, nil
+	return &About{Doc: bundle.Doc, Params: append([]engine.Value{}, try.To(declare(bundle, nil)).Params...)}, nil
 }
 
 // declare runs a recipe's top level in a worker and returns the parameters that it declares.

@@ -266,11 +266,11 @@ func (p *plan) listen(ends func(os.Signal) bool) (ctx context.Context, came *hea
 }
 
 // interruptible calls a function that waits for other processes, with a context that the first signal ends.
-func (p *plan) interruptible(wait func(context.Context) error) error {
+func interruptible[T any](p *plan, wait func(context.Context) (T, error)) (T, error) {
 	ctx, came, done := p.listen(func(os.Signal) bool { return true })
-	err := wait(ctx)
+	result, err := wait(ctx)
 	if done(); err == nil && came.end != nil {
-		return context.Cause(ctx) // the signal came at the last moment
+		err = context.Cause(ctx) // the signal came at the last moment
 	}
-	return err
+	return result, err
 }

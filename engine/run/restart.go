@@ -174,8 +174,7 @@ func (n *nodes) named(index int) *cluster.Hello {
 	return nil
 }
 
-// regroup assigns ranks to the present nodes for the next attempt. While there are too few nodes, it waits for
-// more.
+// regroup assigns ranks to the present nodes for the next attempt. While there are too few nodes, it waits for more.
 func (c *coordinator) regroup() error {
 	e := c.elastic()
 	if e == nil {

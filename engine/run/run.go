@@ -151,12 +151,7 @@ func Run(o Options) (_ *Result, err error) {
 		defer scratch.Sweep() // removes what ranks left that were killed while their plugin started
 	}
 	if p.Join != nil {
-		first := false
-		try.Ok(p.interruptible(func(ctx context.Context) (err error) {
-			first, err = p.Join.Lead(ctx, p.Timeout)
-			return err
-		}))
-		if !first {
+		if first := try.To(interruptible(p, func(ctx context.Context) (bool, error) { return p.Join.Lead(ctx, p.Timeout) })); !first {
 			return p.runNode()
 		}
 	}
@@ -302,11 +297,10 @@ func (p *plan) node() node.Config {
 
 // runNode runs this process's ranks for the coordinator.
 func (p *plan) runNode() (*Result, error) {
-	var joined *cluster.Joined
-	if err := p.interruptible(func(ctx context.Context) (err error) {
-		joined, err = cluster.Join(ctx, p.Join, p.hello(), p.Timeout, p.console.Note)
-		return err
-	}); err != nil {
+	joined, err := interruptible(p, func(ctx context.Context) (*cluster.Joined, error) {
+		return cluster.Join(ctx, p.Join, p.hello(), p.Timeout, p.console.Note)
+	})
+	if err != nil {
 		return nil, err
 	}
 	defer joined.Link.Close()

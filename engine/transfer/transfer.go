@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 	"drun/collective/sharedmem"
 	"drun/engine"
 	"drun/internal/exit"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Region is memory through which states go to and from the ranks of this machine. It has no name outside this
@@ -245,17 +248,16 @@ func (h *Held) Answer(w *Want) *Got {
 // sums gives the SHA-256 of each range, computed on all cores.
 func sums(g *Region, ranges []Range) []byte {
 	out := make([]byte, sha256.Size*len(ranges))
-	var next atomic.Int64
-	var hashers sync.WaitGroup
-	for range min(len(ranges), runtime.GOMAXPROCS(0)) {
-		hashers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(ranges)); i = next.Add(1) - 1 {
-				sum := sha256.Sum256(g.Mem[ranges[i].Offset:][:ranges[i].Bytes])
-				copy(out[sha256.Size*i:], sum[:])
-			}
+	var hashers errgroup.Group
+	hashers.SetLimit(runtime.GOMAXPROCS(0))
+	for i, r := range ranges {
+		hashers.Go(func() error {
+			sum := sha256.Sum256(g.Mem[r.Offset:][:r.Bytes])
+			copy(out[sha256.Size*i:], sum[:])
+			return nil
 		})
 	}
-	hashers.Wait()
+	_ = hashers.Wait()
 	return out
 }
 
@@ -369,32 +371,17 @@ func (s *Source) Chunk(state uint64, r Range, sum [sha256.Size]byte) ([]byte, er
 
 // Copy copies a range to other memory, starting at offset at.
 func (s *Source) Copy(to io.WriterAt, at int64, state uint64, r Range) error {
-	var copying sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	slots := make(chan struct{}, pieces)
-	for from := int64(0); from < r.Bytes; from += pieceBytes {
-		slots <- struct{}{}
-		mu.Lock()
-		stop := failed != nil
-		mu.Unlock()
-		if stop {
-			break
-		}
-		copying.Go(func() {
-			defer func() { <-slots }()
+	copying, failing := errgroup.WithContext(context.Background())
+	copying.SetLimit(pieces)
+	for from := int64(0); from < r.Bytes && failing.Err() == nil; from += pieceBytes {
+		copying.Go(func() error {
 			n := min(pieceBytes, r.Bytes-from)
 			data, err := s.ask(&Want{State: state, Ranges: []Range{{Offset: r.Offset + from, Bytes: n}}}, n)
 			if err == nil {
 				_, err = to.WriteAt(data, at+from)
 			}
-			if err != nil {
-				mu.Lock()
-				failed = err
-				mu.Unlock()
-			}
+			return err
 		})
 	}
-	copying.Wait()
-	return failed
+	return copying.Wait()
 }

@@ -72,12 +72,21 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 	return nil
 }
 
-// Restore asks the agent for the rank's part.
+// Restore asks the agent for the rank's part; nil if there is nothing to restore.
 func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 	w.record.flush() // so that what was logged before is also known before
-	state, err := w.askState(step)
-	if err != nil || state == nil {
+	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: step})
+	if err != nil {
 		return nil, err
+	}
+	state := reply.State
+	switch {
+	case state == nil:
+		return nil, errors.New("the agent sent no checkpoint")
+	case state.Error != "":
+		return nil, exit.WithHint(exit.Errorf(state.Code, "%s", state.Error), state.Hint)
+	case !state.Found:
+		return nil, nil
 	}
 	view, err := viewMemory(state.File, state.Size)
 	if err != nil {
@@ -99,22 +108,6 @@ func (w *worker) Restore(step string) (*checkpoint.Restored, error) {
 		return out, w.channel.Send(&engine.ToAgent{Taken: true})
 	}
 	return out, nil
-}
-
-// askState returns nil if there is nothing to restore.
-func (w *worker) askState(step string) (*engine.Restored, error) {
-	reply, err := w.ask("restoring a checkpoint", &engine.ToAgent{Restore: step})
-	switch {
-	case err != nil:
-		return nil, err
-	case reply.State == nil:
-		return nil, errors.New("the agent sent no checkpoint")
-	case reply.State.Error != "":
-		return nil, exit.WithHint(exit.Errorf(reply.State.Code, "%s", reply.State.Error), reply.State.Hint)
-	case !reply.State.Found:
-		return nil, nil
-	}
-	return reply.State, nil
 }
 
 // viewMemory maps a memory file of the agent; nil for an empty path.

@@ -5,23 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"drun/collective"
 	"drun/collective/hier"
 	"drun/collective/shm"
 	"drun/engine"
+	"drun/engine/board"
+	"drun/engine/rendezvous"
 	"drun/internal/exit"
 	"drun/internal/try"
 	"drun/kernel/dtype"
+	"drun/starlib/distributed"
 )
 
 // shmName is how a recipe names the built-in backend.
 const shmName = "shm"
 
 // openGroup makes the Comm of a group that has its own backend, only on its member ranks: others need neither the
-// plugin nor what it runs on. A plugin has a process for each such group, and its ranks meet under keys of their
-// own.
+// plugin nor what it runs on. A plugin has a process for each such group, and its ranks meet under keys of their own.
 func (w *worker) openGroup(ctx context.Context, name string, group collective.Group) (collective.Comm, error) {
 	limit, check := joinLimit, func() error { return nil }
 	if p, ok := ctx.(*collective.WaitLimit); ok {
@@ -205,4 +209,78 @@ func warmUp(ctx context.Context, comm collective.Comm) error {
 		}
 	}
 	return nil
+}
+
+// The namespaces of a run's store.
+const (
+	recipeKeys  = "recipe"
+	backendKeys = "backend"
+)
+
+// keys is a namespace for this start of the ranks, which sees no keys of earlier ones.
+func (w *worker) keys(space string) string {
+	if n := w.job.RestartCount; n > 0 {
+		space += "." + strconv.Itoa(n)
+	}
+	return space
+}
+
+// openStore gives access to the run's store, which the coordinator has.
+func (w *worker) openStore() {
+	// Replies to ranks of an earlier attempt, which may still be under way, have other numbers.
+	w.remote = rendezvous.NewRemote(uint64(w.job.RestartCount)<<32, func(q *rendezvous.Request) error { return w.channel.Send(&engine.ToAgent{Store: q}) })
+	if w.store = w.remote.Store(); w.job.Placement.WorldSize == 1 {
+		w.store = rendezvous.Memory()
+	}
+}
+
+// recipeStore is the store as the recipe sees it. Its waits are on the board, and end if no rank is left that could
+// set the key.
+type recipeStore struct {
+	*rendezvous.Store
+	board *board.Board
+	limit time.Duration // of waits, unless the recipe says otherwise
+}
+
+var _ distributed.Store = (*recipeStore)(nil)
+
+func (s *recipeStore) MultiGet(ctx context.Context, keys []string) (values [][]byte, err error) {
+	err = s.watch(ctx, keys, func(ctx context.Context) error {
+		values, err = s.Store.MultiGet(ctx, keys)
+		return err
+	})
+	return values, err
+}
+
+func (s *recipeStore) Wait(ctx context.Context, keys []string) error {
+	return s.watch(ctx, keys, func(ctx context.Context) error { return s.Store.Wait(ctx, keys) })
+}
+
+func (s *recipeStore) watch(ctx context.Context, keys []string, wait func(context.Context) error) error {
+	watchdog := s.board.Watch(note(keys))
+	defer watchdog.Close()
+	p, ok := ctx.(*collective.WaitLimit)
+	switch {
+	case !ok:
+		p = &collective.WaitLimit{Context: ctx, Check: watchdog.Check}
+	case p.Limit == s.limit: // a timeout that the recipe gave holds in full
+		p = &collective.WaitLimit{Context: p.Context, Limit: p.Limit, Check: watchdog.Check}
+	}
+	return wait(p)
+}
+
+// note says in a few words what a rank waits for.
+func note(keys []string) string {
+	const most = 4
+	var shown []string
+	for _, key := range keys[:min(len(keys), most)] {
+		shown = append(shown, strconv.Quote(key[:min(len(key), 100)]))
+	}
+	if len(keys) > most {
+		shown = append(shown, "…")
+	}
+	if shown == nil {
+		return ""
+	}
+	return "waiting for store key " + strings.Join(shown, ", ")
 }

@@ -60,8 +60,7 @@ func ParseSelection(flags string, where, tags, sort []string) (conditions []*Exp
 		if strings.TrimSpace(text) == "" && flags == "" {
 			continue
 		}
-		key := try.To(ParseKey(text))
-		keys = append(keys, key)
+		keys = append(keys, try.To(ParseKey(text)))
 	}
 	return conditions, keys, nil
 }
@@ -78,9 +77,8 @@ func Load(db *history.DB, s history.Selection, exprs ...*Expr) ([]history.Summar
 	return db.Select(s)
 }
 
-// Choose returns the ids of the runs that match all conditions, sorted by the keys, newest first among equals;
-// trash chooses among those in the trash instead of the others. unknown lists parameters and metrics that no run
-// has.
+// Choose returns the ids of the runs that match all conditions, sorted by the keys, newest first among equals; trash
+// chooses among those in the trash instead of the others. unknown lists parameters and metrics that no run has.
 func Choose(db *history.DB, trash bool, where []*Expr, keys []Key) (ids []int64, unknown []string, err error) {
 	defer try.Caught(&err)
 	exprs := slices.Clone(where)
@@ -97,15 +95,13 @@ func Choose(db *history.DB, trash bool, where []*Expr, keys []Key) (ids []int64,
 next:
 	for i := range runs {
 		for _, e := range where {
-			matches := try.To(ev.Match(e, &runs[i]))
-			if !matches {
+			if !try.To(ev.Match(e, &runs[i])) {
 				continue next
 			}
 		}
 		s := sortable{id: runs[i].ID}
 		for _, k := range keys {
-			v := try.To(ev.Value(k.Expr, &runs[i]))
-			s.values = append(s.values, v)
+			s.values = append(s.values, try.To(ev.Value(k.Expr, &runs[i])))
 		}
 		chosen = append(chosen, s)
 	}
@@ -178,8 +174,7 @@ func Table(db *history.DB, ids []int64, columns []*Expr) (_ *history.Table, err 
 		}
 		row := make([]any, len(columns))
 		for i, c := range columns {
-			v := try.To(ev.Value(c, index[id]))
-			row[i] = Plain(v)
+			row[i] = Plain(try.To(ev.Value(c, index[id])))
 		}
 		table.Rows = append(table.Rows, row)
 	}

@@ -1,6 +1,5 @@
-// Package exit defines how drun ends: the exit codes, and errors that carry
-// a code and a hint what to do about them. Every package whose errors reach
-// the command line uses it.
+// Package exit defines how drun ends: the exit codes, and errors that carry a code and a hint what to do about them.
+// Every package whose errors reach the command line uses it.
 package exit
 
 import (
@@ -100,8 +99,7 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Errorf is fmt.Errorf for an error with an exit code, which hides those of
-// the errors that it wraps.
+// Errorf is fmt.Errorf for an error with an exit code, which hides those of the errors that it wraps.
 func Errorf(code Code, format string, args ...any) error {
 	return &withCode{fmt.Errorf(format, args...), code}
 }
@@ -114,8 +112,7 @@ func WithCode(err error, code Code) error {
 	return &withCode{err, code}
 }
 
-// WithHint gives err a hint, which hides those of the errors that it wraps.
-// nil stays nil, and "" adds nothing.
+// WithHint gives err a hint, which hides those of the errors that it wraps. nil stays nil, and "" adds nothing.
 func WithHint(err error, hint string) error {
 	if err == nil || hint == "" {
 		return err

@@ -147,9 +147,8 @@ func machine(root string) int {
 	return limit
 }
 
-// groupFiles names the files that may hold a limit: of the process's control group
-// and of each one around it, version 2 and version 1. In a container the group's
-// path may be the host's, and the limit is at the top.
+// groupFiles names the files that may hold a limit: of the process's control group and of each one around it, version
+// 2 and version 1. In a container the group's path may be the host's, and the limit is at the top.
 func groupFiles(root string) []string {
 	raw, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	var files []string

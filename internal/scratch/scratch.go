@@ -40,8 +40,7 @@ func Parent() string {
 	return "/tmp"
 }
 
-// Make removes the folders of processes that are gone, and makes one whose name
-// begins with Prefix and name.
+// Make removes the folders of processes that are gone, and makes one whose name begins with Prefix and name.
 func Make(name string) (*Dir, error) { return MakeIn(Parent(), Prefix+name) }
 
 // MakeIn is Make in another folder, with names that begin with prefix.
@@ -143,7 +142,6 @@ func sweep(path string) {
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return // its owner lives
 	}
-	// Only processes of this user could put another folder in its place, as the
-	// temporary folder is sticky.
+	// Only processes of this user could put another folder in its place, as the temporary folder is sticky.
 	_ = removeAll(path)
 }

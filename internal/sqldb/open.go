@@ -108,8 +108,7 @@ func (f File) create() (err error) {
 			return err
 		}
 	}
-	file := try.To(os.OpenFile(f.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, FileMode))
-	return file.Close()
+	return try.To(os.OpenFile(f.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, FileMode)).Close()
 }
 
 // prepare brings a new or older file up to date. Several processes may try at

@@ -166,17 +166,13 @@ func copyFile(to, from string) (err error) {
 
 // Copy writes a copy of the database, as it is at one moment, to a new file at path, with SQLite's backup API.
 // Others may keep writing to it. A missing file gives an error that is fs.ErrNotExist.
-func Copy(f File, path string) error {
-	reader, err := OpenReadOnly(f)
-	if err != nil {
-		return err
-	}
+func Copy(f File, path string) (err error) {
+	defer try.Caught(&err)
+	reader := try.To(OpenReadOnly(f))
 	defer reader.Close()
 	to := f
 	to.Path = path
-	if err := to.create(); err != nil {
-		return Wrap(path, err)
-	}
+	try.Ok(Wrap(path, to.create()))
 	copied, err := sql.Open("sqlite3", to.dsn("mode=rw"))
 	if err != nil {
 		return Wrap(path, err)

@@ -1,7 +1,6 @@
-// Package terminal makes text from outside drun safe to show: the output of recipes,
-// names, notes, messages of other hosts. A terminal obeys control characters, which may
-// forge lines, retitle windows or fill the clipboard. The history keeps such texts as
-// they are; everything that prints them for people uses this package.
+// Package terminal makes text from outside drun safe to show: the output of recipes, names, notes, messages of other
+// hosts. A terminal obeys control characters, which may forge lines, retitle windows or fill the clipboard. The
+// history keeps such texts as they are; everything that prints them for people uses this package.
 package terminal
 
 import (
@@ -95,9 +94,8 @@ func hidden(r rune) bool {
 	return unicode.IsControl(r) || r > unicode.MaxLatin1 && unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
-// Cell makes a text safe as a CSV cell: if a spreadsheet would take it for a
-// formula, it gets an apostrophe, as spreadsheets mark texts. Not for numbers,
-// such as -0.5.
+// Cell makes a text safe as a CSV cell: if a spreadsheet would take it for a formula, it gets an apostrophe, as
+// spreadsheets mark texts. Not for numbers, such as -0.5.
 func Cell(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text

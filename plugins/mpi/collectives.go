@@ -10,6 +10,7 @@ import (
 	"math"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/collectives"
 )
@@ -67,43 +68,28 @@ func (e *engine) AllGather(send, recv []byte, sizes []int) error {
 	})
 }
 
-func (e *engine) Gather(send, recv []byte, sizes []int, root int) error {
-	counts, at, err := layout(sizes, send)
-	if err != nil {
-		return err
-	}
-	err = e.do(gather, func(err *C.char) C.int {
+func (e *engine) Gather(send, recv []byte, sizes []int, root int) (err error) {
+	defer try.Caught(&err)
+	counts, at := try.To2(layout(sizes, send))
+	try.Ok(e.do(gather, func(err *C.char) C.int {
 		return C.drun_mpi_gather(e.group, pointer(send), C.int(len(send)), pointer(recv), counts, at, C.int(root), err)
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	return e.attend(root)
 }
 
-func (e *engine) Scatter(send, recv []byte, sizes []int, root int) error {
-	counts, at, err := layout(sizes, recv)
-	if err != nil {
-		return err
-	}
-	err = e.do(scatter, func(err *C.char) C.int {
+func (e *engine) Scatter(send, recv []byte, sizes []int, root int) (err error) {
+	defer try.Caught(&err)
+	counts, at := try.To2(layout(sizes, recv))
+	try.Ok(e.do(scatter, func(err *C.char) C.int {
 		return C.drun_mpi_scatter(e.group, pointer(send), counts, at, pointer(recv), C.int(len(recv)), C.int(root), err)
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	return e.attend(root) // for a rank whose part is empty
 }
 
-func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
-	counts, from, err := layout(sent, nil)
-	if err != nil {
-		return err
-	}
-	others, at, err := layout(received, nil)
-	if err != nil {
-		return err
-	}
+func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) (err error) {
+	defer try.Caught(&err)
+	counts, from := try.To2(layout(sent, nil))
+	others, at := try.To2(layout(received, nil))
 	return e.do(allToAll, func(err *C.char) C.int {
 		return C.drun_mpi_alltoall(e.group, pointer(send), counts, from, pointer(recv), others, at, err)
 	})

@@ -84,8 +84,7 @@ func Endless(comm collective.Comm, _ []string) error {
 	}
 }
 
-// FileStore is a key-value store of files in a folder, for ranks in processes
-// of their own.
+// FileStore is a key-value store of files in a folder, for ranks in processes of their own.
 type FileStore string
 
 func (s FileStore) path(key string) string {
