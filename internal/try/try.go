@@ -1,6 +1,6 @@
 // Package try lets a function that makes several steps, each of which may fail, end at the first error: To and Ok leave the
 // function, and Caught, which it defers, has it return the error. It must be deferred in the same goroutine. A builtin of starlib,
-// and what it calls, needs no Caught: the wrapper of all builtins has it.
+// and what it calls, needs no Caught: the wrapper of all builtins has it; so have those of all commands and of all requests.
 package try
 
 import (

@@ -103,10 +103,7 @@ func (s *Server) curves(db *history.DB, r *request) (any, error) {
 const readers = 2
 
 func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
-	runs, err := db.Select(history.Selection{IDs: ids})
-	if err != nil {
-		return nil, err
-	}
+	runs := try.To(db.Select(history.Selection{IDs: ids}))
 	byID := map[int64]*history.Summary{}
 	for i := range runs {
 		byID[runs[i].ID] = &runs[i]

@@ -81,10 +81,7 @@ const columnsAtMost = 10
 
 func writeIndex(db *history.DB, dir string, ids []int64) (err error) {
 	defer try.Caught(&err)
-	recent, err := namesOf(db, false, newestRuns) // all names, since Where accepts what is in the table
-	if err != nil {
-		return err
-	}
+	recent := try.To(namesOf(db, false, newestRuns)) // all names, since Where accepts what is in the table
 	columns := []string{"id", "name", "status", "recipe"}
 	for _, name := range recent.RecentParams[:min(columnsAtMost, len(recent.RecentParams))] {
 		columns = append(columns, reference("params", name))
@@ -95,13 +92,10 @@ func writeIndex(db *history.DB, dir string, ids []int64) (err error) {
 	columns = append(columns, "world_size", "seed", "started", "seconds", "tags")
 	exprs := try.To(query.ParseList("columns", strings.Join(columns, ", ")))
 	table := try.To(query.Table(db, ids, exprs))
-	compared, err := db.Compare(ids)
+	compared := try.To(db.Compare(ids))
 	newest := int64(0)
 	for _, id := range ids {
 		newest = max(newest, id)
-	}
-	if err != nil {
-		return err
 	}
 	return writeData(dir, "index", map[string]any{"names": recent, "runs": table, "compare": compared, "newest": newest})
 }
@@ -143,7 +137,7 @@ type exportedCurve struct {
 func (s *Server) exportedCurves(db *history.DB, run *history.Detail) (map[string]map[string]exportedCurve, error) {
 	curves := map[string]map[string]exportedCurve{"step": {}, "time": {}, "relative": {}}
 	for metric := range run.Metrics {
-		err := s.cache.with(db, s.home, run.ID, metric, func(points *series) {
+		try.Ok(s.cache.with(db, s.home, run.ID, metric, func(points *series) {
 			if points == nil {
 				return
 			}
@@ -159,10 +153,7 @@ func (s *Server) exportedCurves(db *history.DB, run *history.Detail) (map[string
 				}
 				byMetric[metric] = c
 			}
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 	}
 	return curves, nil
 }

@@ -36,12 +36,9 @@ func grouping(values map[string][]string) (*query.Expr, error) {
 	if len(values["group"]) == 0 || values["group"][0] == "" {
 		return nil, nil
 	}
-	list, err := query.ParseList("group", values["group"][0])
-	if err == nil && len(list) != 1 {
-		err = exit.Errorf(exit.Usage, "group: want one expression, not %d with commas between them", len(list))
-	}
-	if err != nil {
-		return nil, err
+	list := try.To(query.ParseList("group", values["group"][0]))
+	if len(list) != 1 {
+		return nil, exit.Errorf(exit.Usage, "group: want one expression, not %d with commas between them", len(list))
 	}
 	return list[0], nil
 }

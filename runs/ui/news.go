@@ -193,7 +193,7 @@ func (n *news) curves(db *history.DB, run *history.Detail) (map[string]*curve, e
 	all := map[string]*curve{}
 	for i := range n.metrics {
 		t := &n.metrics[i]
-		err := n.s.cache.with(db, n.s.home, run.ID, t.metric, func(points *series) {
+		try.Ok(n.s.cache.with(db, n.s.home, run.ID, t.metric, func(points *series) {
 			if points == nil || t.seen.reading == points.reading && t.seen.points == len(points.step) {
 				return
 			}
@@ -206,10 +206,7 @@ func (n *news) curves(db *history.DB, run *history.Detail) (map[string]*curve, e
 			}
 			t.seen, t.drawn = stateOf(c.Seen), t.drawn+len(c.X)
 			all[t.metric] = c
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 	}
 	return all, nil
 }
