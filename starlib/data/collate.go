@@ -1,7 +1,6 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -189,9 +188,7 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 			Doc: "Sequences of different lengths, shape (length, ...), as one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, padded with padding_value.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				list := try.To(startensor.List(c.Arg("sequences")))
-				if len(list) == 0 {
-					return nil, errors.New("argument sequences: the list is empty")
-				}
+				try.FailIf(len(list) == 0, "argument sequences: the list is empty")
 				t, _ := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
 				return (*startensor.Value)(t), nil
 			},

@@ -145,9 +145,7 @@ func concat(c *starlib.Call) (starlark.Value, error) {
 	defer iter.Done()
 	for v := starlark.Value(nil); iter.Next(&v); {
 		ds, ok := v.(*Dataset)
-		if !ok {
-			return nil, fmt.Errorf("argument datasets: want a list of datasets, but element %d is a %s", len(ch.parts), v.Type())
-		}
+		try.FailIf(!ok, "argument datasets: want a list of datasets, but element %d is a %s", len(ch.parts), v.Type())
 		ch.parts, ch.ends = append(ch.parts, ds.items), append(ch.ends, ch.Len()+ds.Len())
 		if t := tensorsOf(ds.items); t != nil {
 			if xs = append(xs, t.x); t.y != nil {
@@ -273,9 +271,7 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Doc: "Keeps each sample in memory when it is taken for the first time, so that what data.map or a decoder computes is computed once. The kept samples are frozen: a function that changes one in place is an error. Samples that differ from epoch to epoch (random = True) are an error.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
-				if changes(ds.items) {
-					return nil, errors.New("the samples differ from epoch to epoch (random = True, or a random transformation), and a cache would keep the first epoch's: cache before that step")
-				}
+				try.FailIf(changes(ds.items), "the samples differ from epoch to epoch (random = True, or a random transformation), and a cache would keep the first epoch's: cache before that step")
 				return &Dataset{&cached{of: ds.items, kept: make([]starlark.Value, ds.Len())}, c.Thread}, nil
 			},
 		},

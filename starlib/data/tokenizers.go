@@ -1,7 +1,6 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 
 	"go.starlark.net/starlark"
@@ -37,9 +36,7 @@ func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 			name := c.String("path")
 			content := try.To(readAll(r.Files, name))
 			t, err := tokenizer.Parse(content)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
+			try.FailIf(err != nil, "%s: %w", name, err)
 			return &Tokenizer{"Tokenizer", t, name, ctx}, nil
 		},
 	}
@@ -59,9 +56,7 @@ var tokenizerMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := t.Encode(c.String("text"), c.Bool("special"))
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", t.file, err)
-				}
+				try.FailIf(err != nil, "%s: %w", t.file, err)
 				wide := make([]int64, len(ids))
 				for i, id := range ids {
 					wide[i] = int64(id)
@@ -75,13 +70,9 @@ var tokenizerMethods = &starlib.Methods{
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := integers(c.Arg("ids"))
-				if err != nil {
-					return nil, fmt.Errorf("argument ids: %w", err)
-				}
+				try.FailIf(err != nil, "argument ids: %w", err)
 				text, err := t.Decode(ids, c.Bool("skip_special"))
-				if err != nil {
-					return nil, fmt.Errorf("argument ids: %w", err)
-				}
+				try.FailIf(err != nil, "argument ids: %w", err)
 				return starlark.String(text), nil
 			},
 		},
@@ -100,9 +91,7 @@ var tokenizerMethods = &starlib.Methods{
 			Doc: "The token with an id, written as in the file.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				s, ok := c.Recv.(*Tokenizer).Token(c.Int("id"))
-				if !ok {
-					return nil, errors.New("no token has the id " + c.Arg("id").String())
-				}
+				try.FailIf(!ok, "no token has the id %s", c.Arg("id"))
 				return starlark.String(s), nil
 			},
 		},
