@@ -145,9 +145,7 @@ func concat(c *starlib.Call) (starlark.Value, error) {
 	defer iter.Done()
 	for v := starlark.Value(nil); iter.Next(&v); {
 		ds, ok := v.(*Dataset)
-		if !ok {
-			return nil, fmt.Errorf("argument datasets: want a list of datasets, but element %d is a %s", len(ch.parts), v.Type())
-		}
+		try.FailIf(!ok, "argument datasets: want a list of datasets, but element %d is a %s", len(ch.parts), v.Type())
 		ch.parts, ch.ends = append(ch.parts, ds.items), append(ch.ends, ch.Len()+ds.Len())
 		if t := tensorsOf(ds.items); t != nil {
 			if xs = append(xs, t.x); t.y != nil {

@@ -223,9 +223,7 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 // dataset makes a dataset from the table; errors name its file.
 func (t *Table) dataset(f features) (starlark.Value, error) {
 	ds, err := t.samples(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.file, err)
-	}
+	try.FailIf(err != nil, "%s: %w", t.file, err)
 	return ds, nil
 }
 

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 
 	"go.starlark.net/starlark"
@@ -92,9 +91,7 @@ var tokenizerMethods = &starlib.Methods{
 			Doc: "The token with an id, written as in the file.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				s, ok := c.Recv.(*Tokenizer).Token(c.Int("id"))
-				if !ok {
-					return nil, errors.New("no token has the id " + c.Arg("id").String())
-				}
+				try.FailIf(!ok, "no token has the id %s", c.Arg("id"))
 				return starlark.String(s), nil
 			},
 		},
