@@ -134,18 +134,14 @@ func (p *pack) write() error {
 }
 
 // sync finishes writing and makes the file durable.
-func (p *pack) sync() error {
+func (p *pack) sync() (err error) {
 	if p.lock == nil {
 		return nil
 	}
-	err := p.finish()
-	if err == nil {
-		err = p.lock.Sync()
-	}
-	if err == nil {
-		err = sqldb.Sync(p.store.packs)
-	}
-	return sqldb.Wrap(p.path, err)
+	defer try.CaughtOr(&err, func() { err = sqldb.Wrap(p.path, err) })
+	try.Ok(p.finish())
+	try.Ok(p.lock.Sync())
+	return sqldb.Sync(p.store.packs)
 }
 
 func (p *pack) finish() error {

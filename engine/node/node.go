@@ -26,11 +26,11 @@ import (
 )
 
 const (
-	// killAfter is how long ranks that were told to end may take to do so.
-	killAfter = 500 * time.Millisecond
-	// lookEvery is how often a node with a board of its own checks whether ranks have waited for so long that
-	// boards should be compared.
-	lookEvery = 100 * time.Millisecond
+	// KillAfter is how long ranks that were told to end may take to do so.
+	KillAfter = 500 * time.Millisecond
+	// LookEvery is how often a node with a board of its own checks whether ranks have waited for so long that boards
+	// should be compared, and about how often they then are.
+	LookEvery = 100 * time.Millisecond
 	// Ranks that join show that they are alive. One that does not, because it was stopped or hangs, would hold up the
 	// others until their own limit, and they would be blamed. joiningAtLeast is the least time for which a rank may
 	// show no life: a machine may be busy.
@@ -235,11 +235,11 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 	sample := time.NewTimer(nextSample(0))
 	defer sample.Stop()
 	if n.board != nil && !n.shared {
-		look = time.Tick(lookEvery / 2)
+		look = time.Tick(LookEvery / 2)
 	}
 	for {
 		if deadline == nil && !n.ended.IsZero() {
-			deadline = time.After(killAfter)
+			deadline = time.After(KillAfter)
 		}
 		select {
 		case ev := <-n.events:
@@ -265,7 +265,7 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 			} else {
 				n.asked = asks
 			}
-			if asks != 0 || n.board.Stuck(lookEvery) {
+			if asks != 0 || n.board.Stuck(LookEvery) {
 				n.send(&cluster.ToCoordinator{Look: &cluster.Look{Ask: asks}})
 			}
 		case <-sample.C:
@@ -285,7 +285,7 @@ func (n *node) watch(inbox <-chan *cluster.ToNode) (next *cluster.Start, end *cl
 			}
 		case <-deadline:
 			n.kill()
-			deadline = time.After(killAfter)
+			deadline = time.After(KillAfter)
 		}
 	}
 }

@@ -23,9 +23,6 @@ import (
 	"drun/internal/try"
 )
 
-// killAfter is how long ranks that were told to end may take to do so.
-const killAfter = 500 * time.Millisecond
-
 // coordinator leads one run, on the nodes that it has, from one attempt to the next.
 type coordinator struct {
 	*plan
@@ -249,7 +246,7 @@ func (c *coordinator) watch() {
 	}
 	for slices.ContainsFunc(c.ranks, func(r rankState) bool { return !r.exited }) {
 		if deadline == nil && !c.ended.IsZero() {
-			deadline = time.After(killAfter)
+			deadline = time.After(node.KillAfter)
 		}
 		select {
 		case ev := <-c.queue:
@@ -274,7 +271,7 @@ func (c *coordinator) watch() {
 					p.Link.Send(&cluster.ToNode{Kill: true})
 				}
 			}
-			deadline = time.After(killAfter)
+			deadline = time.After(node.KillAfter)
 			c.giveUp()
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
+	"drun/engine/node"
 	"drun/engine/rendezvous"
 	"drun/engine/transfer"
 	"drun/internal/exit"
@@ -85,7 +86,7 @@ func (c *coordinator) addPeers() cluster.Link[cluster.ToNode, cluster.ToCoordina
 	}
 	c.settle()
 	if (len(c.peers) > 1 || c.elastic() != nil) && !c.cluster.OneMachine {
-		c.lookTick = time.Tick(lookEvery / 2)
+		c.lookTick = time.Tick(node.LookEvery / 2)
 	}
 	return theirs
 }

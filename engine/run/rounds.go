@@ -12,6 +12,7 @@ import (
 	"drun/engine/board"
 	"drun/engine/cluster"
 	"drun/engine/console"
+	"drun/engine/node"
 	"drun/internal/exit"
 )
 
@@ -20,9 +21,6 @@ import (
 // wants them.
 
 const (
-	// lookEvery is how often nodes check whether ranks wait for so long that boards should be compared, and about
-	// how often they then are.
-	lookEvery = 100 * time.Millisecond
 	// seldom is how often boards are compared in any case, so that if a node is lost, what its ranks did shortly
 	// before is known.
 	seldom = time.Second
@@ -61,7 +59,7 @@ func (a *attempt) look() {
 	}
 	_, asked := a.board.Asks()
 	asked = asked || len(r.next) > 0 || slices.ContainsFunc(a.peers[1:], func(p *peer) bool { return p.ask > p.told })
-	r.stuck = r.stuck || a.board.Stuck(lookEvery)
+	r.stuck = r.stuck || a.board.Stuck(node.LookEvery)
 	if since := time.Since(r.began); !asked && (since < r.pause || !r.stuck && since < seldom) {
 		return
 	}
@@ -116,7 +114,7 @@ func (a *attempt) endRound() {
 	}
 	a.board.Confirm(circle)
 	a.board.Tell(r.ask)
-	r.pause = max(lookEvery, time.Duration(a.traffic()-r.traffic)*time.Second/mostTraffic)
+	r.pause = max(node.LookEvery, time.Duration(a.traffic()-r.traffic)*time.Second/mostTraffic)
 	then := r.then
 	r.then = nil
 	for _, f := range then {

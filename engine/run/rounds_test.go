@@ -7,6 +7,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/cluster"
+	"drun/engine/node"
 )
 
 // answering lets a node answer the coordinator's rounds, each after a while, and counts
@@ -35,7 +36,7 @@ func answering(link cluster.Link[cluster.ToNode, cluster.ToCoordinator], words *
 func TestRoundsAreFew(t *testing.T) {
 	const members = 4
 	c, theirs := coordinatorOf(t, members)
-	c.lookTick = time.Tick(lookEvery / 2)
+	c.lookTick = time.Tick(node.LookEvery / 2)
 	var shows []*atomic.Int64
 	for i, link := range theirs {
 		shows = append(shows, answering(link, wordsOf(t, c.world(), i+1), 0))
@@ -63,7 +64,7 @@ func TestRoundsAreFew(t *testing.T) {
 func TestReportsAreFresh(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		c, theirs := coordinatorOf(t, 2)
-		c.lookTick = time.Tick(lookEvery / 2)
+		c.lookTick = time.Tick(node.LookEvery / 2)
 		shows := answering(theirs[0], wordsOf(t, c.world(), 1), 100*time.Millisecond)
 		if !silent {
 			answering(theirs[1], wordsOf(t, c.world(), 2), 0)

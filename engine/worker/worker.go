@@ -249,14 +249,11 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		Rank: job.Placement.Rank, Size: job.Placement.WorldSize, LocalRank: job.Placement.LocalRank, LocalSize: job.Placement.LocalSize,
 		Store: store, NodeAddress: job.NodeAddress, Deterministic: job.Deterministic,
 	})
+	if err == nil && job.Plugin != nil && w.ctx.Err() == nil {
+		err = warmUp(ctx, comm)
+	}
 	if cause := context.Cause(w.ctx); cause != nil {
 		return nil, cause // another rank has failed already
-	}
-	if err == nil && job.Plugin != nil {
-		err = warmUp(ctx, comm)
-		if cause := context.Cause(w.ctx); cause != nil {
-			return nil, cause
-		}
 	}
 	if err != nil {
 		return nil, exit.WithCode(fmt.Errorf("backend %s: %w", job.Backend, err), exit.Backend)

@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"drun/internal/try"
 )
 
 // Prefix begins the names of all such folders.
@@ -44,26 +46,22 @@ func Parent() string {
 func Make(name string) (*Dir, error) { return MakeIn(Parent(), Prefix+name) }
 
 // MakeIn is Make in another folder, with names that begin with prefix.
-func MakeIn(parent, prefix string) (*Dir, error) {
+func MakeIn(parent, prefix string) (_ *Dir, err error) {
 	sweepAll(parent, prefix)
 	path, err := os.MkdirTemp(parent, prefix)
 	if err != nil {
 		return nil, err
 	}
 	d := &Dir{Path: path}
+	defer try.CaughtOr(&err, func() {
+		d.Remove()
+		err = fmt.Errorf("%s: %w", path, err)
+	})
 	// The marker gets its name only once it is locked, or another process could lock it first.
 	fresh := filepath.Join(path, marker+".new")
-	d.lock, err = os.OpenFile(fresh, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err == nil {
-		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err == nil {
-		err = os.Rename(fresh, filepath.Join(path, marker))
-	}
-	if err != nil {
-		d.Remove()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
+	d.lock = try.To(os.OpenFile(fresh, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))
+	try.Ok(unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	try.Ok(os.Rename(fresh, filepath.Join(path, marker)))
 	own.Lock()
 	defer own.Unlock()
 	if own.dirs == nil {

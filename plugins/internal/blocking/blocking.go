@@ -15,6 +15,7 @@ import (
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/progress"
+	"drun/internal/try"
 )
 
 // An Engine carries out calls for one rank of a group. Do is called by one goroutine at a time, the other methods by any.
@@ -169,17 +170,14 @@ func (c *Comm) last() *progress.Background {
 }
 
 // Split makes a group. Only its members take part.
-func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
-	if err := collective.CheckRanks(group.Ranks, c.size); err != nil {
-		return nil, err
-	}
+func (c *Comm) Split(ctx context.Context, group collective.Group) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
+	try.Ok(collective.CheckRanks(group.Ranks, c.size))
 	if !c.enter() {
 		return nil, c.end.Cause()
 	}
 	defer c.using.RUnlock()
-	if err := c.end.Cause(); err != nil {
-		return nil, err
-	}
+	try.Ok(c.end.Cause())
 	ctx, stop := c.whole(ctx)
 	defer stop()
 	engine, rank, err := c.split(ctx, group)
