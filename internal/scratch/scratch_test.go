@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestMain(m *testing.M) {
@@ -15,7 +16,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		os.Stdout.WriteString(d.Path + "\n")
-		select {}
+		time.Sleep(time.Hour) // the runtime would end a process in which nothing can go on
 	}
 	os.Exit(m.Run())
 }
