@@ -241,9 +241,9 @@ func (t *Table) samples(f features) (_ *Dataset, err error) {
 	if f.label != "" {
 		names = append(slices.Clone(names), f.label)
 	}
-	for what, named := range map[string][]string{"categories": slices.Collect(maps.Keys(f.categories)), "missing": slices.Collect(maps.Keys(f.each))} {
+	for i, named := range [][]string{slices.Sorted(maps.Keys(f.categories)), slices.Sorted(maps.Keys(f.each))} {
 		for _, name := range named {
-			try.FailIf(!slices.Contains(names, name), "%s: column %q is neither among the columns nor the label", what, shorten(name))
+			try.FailIf(!slices.Contains(names, name), "%s: column %q is neither among the columns nor the label", []string{"categories", "missing"}[i], shorten(name))
 		}
 	}
 	cells := make([][]float64, len(names))
