@@ -21,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"drun/internal/build"
 )
 
 // Every connection between the processes of a run is under TLS 1.3. The listening side has a key of its own, made on
@@ -31,13 +33,17 @@ import (
 const (
 	clientLabel = "drun: who connects"
 	serverLabel = "drun: who listens"
-	// protocol is what is spoken under TLS. Another version of it has another name, and the two refuse each other.
-	protocol = "drun-5"
+	// protocol is what is spoken under TLS. Another version of it has another name. Two sides without a common one agree
+	// on versionProtocol, in which the listener says its version of drun, and nothing follows.
+	protocol        = "drun-5"
+	versionProtocol = "drun-version"
 	// proofTimeout limits how long a connection may take to prove the secret; the side that connects waits longer, as
 	// many may connect at once and wait for their turn.
 	proofTimeout = 7 * time.Second
 	dialTimeout  = 20 * time.Second
 )
+
+var protocols = []string{protocol, versionProtocol}
 
 // curves has only the fastest: thousands of nodes may connect at once.
 var curves = []tls.CurveID{tls.X25519}
@@ -49,7 +55,7 @@ func (c conn) Close() error { return c.NetConn().Close() }
 
 func secureClient(socket net.Conn) conn {
 	return conn{tls.Client(socket, &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, CurvePreferences: curves,
+		MinVersion: tls.VersionTLS13, NextProtos: protocols, CurvePreferences: curves,
 		InsecureSkipVerify: true, // no authority signs the key: see above
 	})}
 }
@@ -57,7 +63,7 @@ func secureClient(socket net.Conn) conn {
 func secureServer(socket net.Conn) (conn, error) {
 	key, err := ownKey()
 	return conn{tls.Server(socket, &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, CurvePreferences: curves,
+		MinVersion: tls.VersionTLS13, NextProtos: protocols, CurvePreferences: curves,
 		Certificates: []tls.Certificate{key}, SessionTicketsDisabled: true,
 	})}, err
 }
@@ -79,6 +85,9 @@ func (c conn) proofs(secret string) (client, server []byte, err error) {
 		return nil, nil, err
 	}
 	state := c.ConnectionState()
+	if state.NegotiatedProtocol != protocol {
+		return nil, nil, errRelease
+	}
 	session, err := state.ExportKeyingMaterial("EXPORTER-drun-rendezvous", nil, sha256.Size)
 	if err != nil {
 		return nil, nil, err
@@ -92,6 +101,9 @@ func proof(key []byte, label string) []byte {
 	_, _ = mac.Write([]byte(label)) // a hash's Write never fails
 	return mac.Sum(nil)
 }
+
+// errRelease says that the other side is another release of drun.
+var errRelease = errors.New("another release of drun")
 
 // errSecret says that the other side has another secret.
 var errSecret = errors.New("the secret there is another one")
@@ -118,6 +130,9 @@ func (c conn) introduce(secret string) error {
 // admit reports whether the side that connected proves the secret; this side then proves it, too.
 func (c conn) admit(secret string) bool {
 	theirs, own, err := c.proofs(secret)
+	if errors.Is(err, errRelease) {
+		_, _ = io.WriteString(c, build.Own())
+	}
 	if err != nil {
 		return false
 	}
@@ -270,6 +285,9 @@ func dial(ctx context.Context, address, secret string) (net.Conn, error) {
 		if err = c.SetDeadline(time.Time{}); err == nil {
 			return c, nil
 		}
+	case errors.Is(err, errRelease):
+		theirs, _ := io.ReadAll(io.LimitReader(c, 100))
+		err = &RefusedError{address, fmt.Sprintf("it is drun %q, and this is drun %q: the nodes of a run need the same one", theirs, build.Own())}
 	case errors.Is(err, errSecret):
 		err = &SecretError{address}
 	case errors.As(err, new(tls.RecordHeaderError)), errors.As(err, &alert) && alert.Op == "remote error", errors.Is(err, io.ErrUnexpectedEOF):

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"drun/internal/build"
 	"drun/internal/freeport"
 )
 
@@ -102,32 +104,42 @@ func TestStrangers(t *testing.T) {
 	alive(t, l)
 }
 
-// A process of another release is refused.
+// Processes of two releases refuse each other; the one that connects is told both versions.
 func TestOtherVersion(t *testing.T) {
 	l := serve(t)
-	c := tls.Client(connect(t, l), &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"drun-99"}, InsecureSkipVerify: true})
-	if err := c.Handshake(); err == nil || !strings.Contains(err.Error(), "no application protocol") {
+	c := tls.Client(connect(t, l), &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"drun-99", versionProtocol}, InsecureSkipVerify: true})
+	if version, err := io.ReadAll(c); string(version) != build.Own() || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the listener says %q (%v), not its version %q", version, err, build.Own())
+	}
+	old := tls.Client(connect(t, l), &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"drun-4"}, InsecureSkipVerify: true})
+	if err := old.Handshake(); err == nil || !strings.Contains(err.Error(), "no application protocol") {
 		t.Error(err)
 	}
-	other, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	go func() {
-		conn, err := other.Accept()
+	for _, protocols := range [][]string{{"drun-99", versionProtocol}, {"drun-4"}} {
+		other, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return
+			t.Fatal(err)
 		}
-		key, _ := ownKey()
-		_ = tls.Server(conn, &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"drun-99"}, Certificates: []tls.Certificate{key}}).Handshake()
-		conn.Close()
-	}()
-	_, err = dial(soon(5*time.Second), other.Addr().String(), secret)
-	if !errors.As(err, new(*RefusedError)) {
-		t.Error(err)
+		defer other.Close()
+		go func() {
+			conn, err := other.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			key, _ := ownKey()
+			_, _ = io.WriteString(tls.Server(conn, &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: protocols, Certificates: []tls.Certificate{key}}), "v9\x1b[2J")
+		}()
+		_, err = dial(soon(5*time.Second), other.Addr().String(), secret)
+		if !errors.As(err, new(*RefusedError)) {
+			t.Error(err)
+		}
+		if len(protocols) == 2 {
+			wantErr(t, err, `it is drun "v9\x1b[2J", and this is drun `+strconv.Quote(build.Own()))
+		} else {
+			wantErr(t, err, "another release")
+		}
 	}
-	wantErr(t, err, "another release")
 }
 
 // Connections that say nothing, or half of something, cost nobody else's time, and do not stay.
