@@ -59,10 +59,11 @@ SUMMED = bin/gotestsum --format pkgname --hide-summary skipped
 LONGEST = ./cmd/drun ./engine/recipetest ./runs/ui ./plugins/nccl ./engine/run ./engine/board
 
 .PHONY: tested race-short
+tested race-short: export DRUN_TEST_PROGRAMS = $(CURDIR)/bin/test
 tested: bin/gotestsum tools
 	@$(MAKE) bin/test
 	$(VET) -tags "$(ENGINES)" ./...
-	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test $(SUMMED) --jsonfile bin/tests/all.json -- $(TESTS) -tags "$(ENGINES)" $(LONGEST) ./...
+	$(SUMMED) --jsonfile bin/tests/all.json -- $(TESTS) -tags "$(ENGINES)" $(LONGEST) ./...
 	$(MAKE) -j2 race-short neon
 
 # The detector does not look into C, which is compiled quickly here instead of well: SQLite in 6 s, not 54.
