@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Files are what a recipe may read: the files in its own folder and in the --data folders. A symbolic link that leads
-// out of them is refused.
+// Files are what a recipe may read: the files in its own folder and in the --data folders. A symbolic link may lead from
+// one to another; one that leads out of them is refused.
 type Files struct {
 	dirs  []string // absolute, the recipe's own first
 	roots []*os.Root
@@ -75,6 +75,7 @@ func (f *Files) find(name, kind string, try func(i int, rel string) error) error
 		return fmt.Errorf("%s: no folder to read from", name)
 	}
 	var first error
+	var leads string // where a symbolic link leads, if one is the reason
 	for i, dir := range f.dirs {
 		rel := name
 		if filepath.IsAbs(name) {
@@ -84,6 +85,12 @@ func (f *Files) find(name, kind string, try func(i int, rel string) error) error
 			}
 		}
 		err := try(i, rel)
+		if Cause(err) == ErrEscapes && filepath.IsLocal(rel) {
+			if target, e := filepath.EvalSymlinks(filepath.Join(dir, rel)); e == nil {
+				leads = fmt.Sprintf(", since a symbolic link leads to %s", target)
+				err = f.beneath(target, err, try)
+			}
+		}
 		if err == nil {
 			return nil
 		}
@@ -93,11 +100,23 @@ func (f *Files) find(name, kind string, try func(i int, rel string) error) error
 	}
 	switch {
 	case first == nil || Cause(first) == ErrEscapes || errors.Is(first, fs.ErrInvalid):
-		return fmt.Errorf("%s is outside the recipe's folder: a recipe reads only beneath its own folder and the --data folders", name)
+		return fmt.Errorf("%s is outside the recipe's folder%s: a recipe reads only beneath its own folder and the --data folders", name, leads)
 	case errors.Is(first, fs.ErrNotExist):
 		return missing(fmt.Sprintf("%s: no such %s (looked in %s; drun run --data FOLDER adds a folder)", name, kind, strings.Join(f.dirs, ", ")))
 	}
 	return fmt.Errorf("%s: %w", name, Cause(first))
+}
+
+// beneath calls try for the folder that a link's target is in; without one, err stays.
+func (f *Files) beneath(target string, err error, try func(i int, rel string) error) error {
+	for i, dir := range f.dirs {
+		if real, e := filepath.EvalSymlinks(dir); e == nil {
+			if rel, e := filepath.Rel(real, target); e == nil && filepath.IsLocal(rel) {
+				return try(i, rel)
+			}
+		}
+	}
+	return err
 }
 
 // missing is the error of a file that is in none of the folders: fs.ErrNotExist.

@@ -28,14 +28,16 @@ func TestFilesStayBeneathTheirFolders(t *testing.T) {
 	for _, path := range []string{filepath.Join(recipe, "sub", "own.txt"), filepath.Join(data, "extra.txt"), filepath.Join(top, "secret.txt")} {
 		write(t, path, filepath.Base(path))
 	}
-	if err := os.Symlink("../secret.txt", filepath.Join(recipe, "link.txt")); err != nil {
-		t.Fatal(err)
+	for link, target := range map[string]string{"link.txt": "../secret.txt", "folder": "..", "shared": data, "own": filepath.Join(recipe, "sub"), "nowhere": "/no/such"} {
+		if err := os.Symlink(target, filepath.Join(recipe, link)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	files, err := OpenFiles(recipe, data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"sub/own.txt", "extra.txt", filepath.Join(data, "extra.txt"), filepath.Join(recipe, "sub/own.txt")} {
+	for _, name := range []string{"sub/own.txt", "extra.txt", filepath.Join(data, "extra.txt"), filepath.Join(recipe, "sub/own.txt"), "shared/extra.txt", "own/own.txt"} {
 		f, err := files.Open(name)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -48,7 +50,10 @@ func TestFilesStayBeneathTheirFolders(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"../secret.txt":                  "outside the recipe's folder",
-		"link.txt":                       "outside the recipe's folder",
+		"link.txt":                       "link.txt is outside the recipe's folder, since a symbolic link leads to " + filepath.Join(top, "secret.txt") + ": a recipe",
+		"folder/secret.txt":              "since a symbolic link leads to " + filepath.Join(top, "secret.txt"),
+		"../data/extra.txt":              "../data/extra.txt is outside the recipe's folder: a recipe",
+		"nowhere":                        "nowhere is outside the recipe's folder: a recipe",
 		filepath.Join(top, "secret.txt"): "outside the recipe's folder",
 		"missing.txt":                    "no such file",
 		"sub":                            "it is a folder",
@@ -56,6 +61,9 @@ func TestFilesStayBeneathTheirFolders(t *testing.T) {
 		if _, err := files.Open(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", name, err, want)
 		}
+	}
+	if names, err := files.List("shared"); err != nil || !slices.Equal(names, []string{"extra.txt"}) {
+		t.Errorf("a folder that a link leads to: %v, %v", names, err)
 	}
 }
 

@@ -37,6 +37,9 @@ func (o *Outputs) Path(name string) (string, error) {
 	if filepath.IsAbs(name) {
 		local, _ = strings.CutPrefix(filepath.Clean(name), o.Dir()+string(filepath.Separator))
 	}
+	if strings.Contains(name, "\x00") {
+		return "", fmt.Errorf("%q has a null character, which no file's name can have", name)
+	}
 	if !filepath.IsLocal(local) || filepath.Clean(local) == "." {
 		return "", fmt.Errorf("%s is outside the run's outputs folder: want a path beneath it, such as weights/last.safetensors", name)
 	}

@@ -51,6 +51,9 @@ func TestOutputs(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
+	if err := put(o, "a\x00b", "x"); err == nil || exit.CodeOf(err) != exit.Recipe || !strings.Contains(err.Error(), "null character") {
+		t.Errorf("a null character in the name: %v", err)
+	}
 	for _, name := range []string{"", ".", "..", "../x", "a/../../x", "/etc/x", home, filepath.Join(home, "outputs/70/x")} {
 		if err := put(o, name, "x"); err == nil || !strings.Contains(err.Error(), "is outside the run's outputs folder") {
 			t.Errorf("%q: %v", name, err)

@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// MissingValues are the texts that stand for a missing cell by default, as in pandas.
-var MissingValues = []string{"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"}
+// MissingValues are the texts that stand for a missing cell by default: those of pandas 2.
+var MissingValues = []string{"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
+	"NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 
 // Options say how a table is to be read.
 type Options struct {

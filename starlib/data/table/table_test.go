@@ -83,6 +83,21 @@ func TestBadTables(t *testing.T) {
 	}
 }
 
+// Every text that pandas takes for a missing cell is one, and leaves its column one of numbers; other texts do not.
+func TestMissingAsInPandas(t *testing.T) {
+	for _, text := range []string{"", " ", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",
+		"N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"} {
+		if got, err := (Options{}).CSV(strings.NewReader("a,b\n1,1\n2," + text + "\n")); err != nil || show(got) != "a int64 1 2; b int64 1 <nil>; " {
+			t.Errorf("%q: %v, %q", text, err, show(or(got)))
+		}
+	}
+	for _, text := range []string{"na", "-", "none", "nil", "1.#INF", "+nan"} {
+		if got, err := (Options{}).CSV(strings.NewReader("a,b\n1,1\n2," + text + "\n")); err != nil || show(got) != "a int64 1 2; b text 1 "+text+"; " {
+			t.Errorf("%q: %v, %q", text, err, show(or(got)))
+		}
+	}
+}
+
 // A name that comes late makes a column whose first cells are missing.
 func TestLateColumns(t *testing.T) {
 	got, err := JSONLines(strings.NewReader("{\"a\":1}\n{\"b\":true,\"a\":null}\n{\"a\":0.5}"), nil, 0)
