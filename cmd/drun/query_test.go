@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/exit"
 )
 
 // drun runs a command line in this process.
@@ -162,11 +164,21 @@ func TestOutput(t *testing.T) {
 		if strings.Contains(out, "\x1b") {
 			t.Errorf("drun %s: colours without a terminal", c.args)
 		}
+		var told strings.Builder
+		if code := execute(t.Context(), append(strings.Fields(c.args), "--home", home), fullDisk{}, &told); out != "" &&
+			(code != int(exit.Recipe) || strings.Count(told.String(), "no space left on device") != 1) {
+			t.Errorf("drun %s, with a full disk: exit %d, %s", c.args, code, told.String())
+		}
 	}
 	if out, _, _ := drun("runs", "--limit", "1", "--home", home); strings.Contains(out, "calm-otter") {
 		t.Error("--limit 1 shows two runs")
 	}
 }
+
+// fullDisk is an output on a full disk.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 func TestSQL(t *testing.T) {
 	home := recorded(t)

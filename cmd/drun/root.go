@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/mattn/go-sqlite3"
 	"github.com/spf13/cobra"
@@ -53,11 +54,40 @@ func newRoot() *cobra.Command {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	out := &output{Writer: stdout}
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	root.SetOut(out)
 	root.SetErr(stderr)
-	return reportError(stderr, outcome(ctx, root))
+	err := outcome(ctx, root)
+	if err == nil {
+		err = out.failed
+	}
+	return reportError(stderr, err)
+}
+
+// output is standard output. What a command could not print is an error of the command, also where it goes on without.
+type output struct {
+	io.Writer
+	first  sync.Once
+	failed error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		err = errors.New(err.Error()) // without a number, so that nobody takes it for an error of the history's disk
+		o.first.Do(func() { o.failed = err })
+	}
+	return n, err
+}
+
+// Fd is the descriptor of the file that it writes to.
+func (o *output) Fd() uintptr {
+	if file, ok := o.Writer.(*os.File); ok {
+		return file.Fd()
+	}
+	return math.MaxUint
 }
 
 // outcome is the command's error, of a step that failed (internal/try), too: what commands run in this goroutine needs no Caught.

@@ -6,7 +6,6 @@ package terminal
 import (
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -17,15 +16,18 @@ import (
 	"golang.org/x/term"
 )
 
+// descriptor is what a terminal has: an *os.File, or what writes to one.
+type descriptor interface{ Fd() uintptr }
+
 // Is reports whether w is a terminal.
 func Is(w io.Writer) bool {
-	file, ok := w.(*os.File)
+	file, ok := w.(descriptor)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // Width is the number of columns of a terminal, or a wide default.
 func Width(w io.Writer) int {
-	if file, ok := w.(*os.File); ok {
+	if file, ok := w.(descriptor); ok {
 		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
 			return columns
 		}
