@@ -14,19 +14,27 @@ import (
 
 // foreign maps names of PyTorch and related libraries, wherever they occur, to what there is instead.
 var foreign = map[string]string{
-	"get_world_size":               "it is dist.world_size()",
 	"tril":                         "it is tensor.tril(t), and a method of tensors",
 	"triu":                         "it is tensor.triu(t), and a method of tensors",
 	"empty_like":                   "it is tensor.zeros_like(t)",
-	"get_rank":                     "it is dist.rank()",
+	"is_master":                    "it is dist.is_main()",
+	"FSDP":                         "it is dist.fsdp(module)",
+	"DDP":                          "it is dist.ddp(module)",
 	"get_local_rank":               "it is dist.local_rank()",
 	"get_local_size":               "it is dist.local_size()",
-	"is_main_process":              "it is dist.is_main()",
-	"is_master":                    "it is dist.is_main()",
-	"synchronize":                  "it is dist.barrier()",
-	"get_backend":                  "it is dist.backend(group)",
-	"is_initialized":               "it is dist.is_distributed()",
-	"TCPStore":                     "it is dist.store",
+	"get_local_process_group":      "it is dist.local_group()",
+	"monitored_barrier":            "it is dist.barrier(): whoever waits too long names the ranks that are missing, and where they are",
+	"batch_isend_irecv":            "give each to dist.isend and dist.irecv, in any order, and wait for what they return",
+	"parallel":                     "it is dist.ddp(module)",
+	"P2POp":                        "give each to dist.isend and dist.irecv, in any order, and wait for what they return",
+	"DeviceMesh":                   "it is dist.init_parallelism, or dist.new_group(ranks) for each row and column",
+	"init_device_mesh":             "it is dist.init_parallelism, or dist.new_group(ranks) for each row and column",
+	"Join":                         "data.loader gives all ranks equally many batches",
+	"init_rpc":                     "nothing is needed: dist.rpc(rank, function, …) works at once",
+	"launch_subprocesses":          "nothing is needed: drun run -n 4 starts the ranks",
+	"spawn":                        "nothing is needed: drun run -n 4 starts the ranks",
+	"setup_dist":                   "nothing is needed: drun connects the ranks",
+	"unwrap_dist":                  "it is dist.unwrap(module)",
 	"FileStore":                    "it is dist.store",
 	"HashStore":                    "it is dist.store",
 	"PrefixStore":                  "it is dist.store",
@@ -37,8 +45,6 @@ var foreign = map[string]string{
 	"scatter_object_list":          "dist.scatter(list) takes any values, and returns the rank's own",
 	"all_gather_into_tensor":       "it is dist.all_gather(t)",
 	"reduce_scatter_tensor":        "it is dist.reduce_scatter(list)",
-	"DistributedDataParallel":      "it is dist.ddp(module)",
-	"DataParallel":                 "it is dist.ddp(module), with a rank for each part",
 	"DistributedSampler":           "data.loader gives each rank its own samples",
 	"DataLoader":                   "it is data.loader(ds, batch = …)",
 	"TensorDataset":                "it is data.dataset(x, y)",
@@ -56,8 +62,6 @@ var foreign = map[string]string{
 	"L1Loss":                       "it is the function nn.l1_loss(x, y)",
 	"NLLLoss":                      "it is the function nn.nll_loss(x, y)",
 	"BCEWithLogitsLoss":            "it is the function nn.bce_with_logits(x, y)",
-	"BatchNorm1d":                  "it is nn.batch_norm(channels)",
-	"BatchNorm2d":                  "it is nn.batch_norm(channels)",
 	"functional":                   "the functions are in nn itself: nn.cross_entropy(x, y)",
 	"Module":                       "it is nn.module(forward, …)",
 	"lr_scheduler":                 "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
@@ -137,7 +141,51 @@ var foreignMethods = map[string]map[string]string{
 }
 
 // Foreign says what there is instead of a PyTorch name, "" if unknown.
-func Foreign(name string) string { return foreign[name] }
+func Foreign(name string) string { return cmp.Or(foreign[name], explained()[name]) }
+
+// explained says what the tables of docs/from-pytorch.md have for the names in their first column: in the second column the
+// same name in drun's spelling, or of as many names the one at the same place, or else all of it.
+var explained = sync.OnceValue(func() map[string]string {
+	span := regexp.MustCompile("`([^`]+)`")
+	theirs := regexp.MustCompile(`^(?:[\w.]+\.)?([A-Za-z]\w*)(?:\(.*)?$`)
+	ours := regexp.MustCompile(`(?:^| )(\w*)\.(\w+)`)
+	found := map[string]string{}
+	for row := range strings.Lines(docs.FromPyTorch) {
+		cells := strings.Split(row, " | ")
+		if len(cells) < 3 || strings.HasPrefix(row, "| PyTorch |") {
+			continue
+		}
+		var here []string
+		spelt := map[string]string{}
+		owner := ""
+		for _, m := range span.FindAllStringSubmatch(cells[1], -1) {
+			for _, name := range ours.FindAllStringSubmatch(m[1], -1) {
+				owner = cmp.Or(name[1], owner)
+				here = append(here, owner+"."+name[2])
+				spelt[strings.ReplaceAll(name[2], "_", "")] = owner + "." + name[2]
+			}
+		}
+		there := span.FindAllStringSubmatch(cells[0], -1)
+		for i, m := range there {
+			name := theirs.FindStringSubmatch(m[1])
+			if name == nil {
+				continue
+			}
+			same := spelt[strings.ToLower(strings.ReplaceAll(name[1], "_", ""))]
+			switch {
+			case same != "":
+				found[name[1]] = "it is " + same
+			case len(here) == len(there):
+				found[name[1]] = "it is " + here[i]
+			case strings.HasPrefix(cells[1], "nothing"):
+				found[name[1]] = "nothing is needed: leave it out"
+			default:
+				found[name[1]] = "it is " + strings.ReplaceAll(cells[1], "`", "")
+			}
+		}
+	}
+	return found
+})
 
 // Equivalents are PyTorch functions that do not exist here, with the expressions that docs/from-pytorch.md has for them: x
 // stands for the tensor whose method it would be, and for the first argument.
@@ -155,6 +203,10 @@ var Equivalents = sync.OnceValue(func() map[string]string {
 
 // ForeignMethod says what there is instead of a PyTorch attribute that a type lacks, "" if unknown.
 func ForeignMethod(typ, name string) string {
+	return cmp.Or(foreignMethod(typ, name), explained()[name])
+}
+
+func foreignMethod(typ, name string) string {
 	if expr := Equivalents()[name]; expr != "" && (typ == "Tensor" || typ == "module") {
 		return "write " + expr
 	}
@@ -178,7 +230,7 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 		}
 		return member == ""
 	})
-	if hint := ForeignMethod("module", member); hint != "" {
+	if hint := foreignMethod("module", member); hint != "" {
 		return hint
 	}
 	if _, there := env[member]; there && member != "" {
@@ -192,6 +244,9 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 	}
 	if module := moduleOf(member, env); module != "" {
 		return "it is " + module + "." + member + " here"
+	}
+	if hint := explained()[member]; hint != "" {
+		return hint
 	}
 	return "tensors are in tensor, layers and their functions in nn, optimizers in optim"
 }

@@ -4,8 +4,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
+	"drun/starlib/lang"
 	"drun/starlib/universe"
 )
 
@@ -57,5 +59,34 @@ func TestFromPyTorch(t *testing.T) {
 		if slices.Contains(owners, e.Owner) && !found[name] && name != "tensor.tensor" {
 			t.Errorf("docs/from-pytorch.md lacks %s: add it to its row, or to \"Only here\" if PyTorch has no such thing", name)
 		}
+	}
+}
+
+// Whoever writes a name of PyTorch's that docs/from-pytorch.md explains is told what drun has instead.
+func TestNamesOfPyTorchAreExplained(t *testing.T) {
+	content, err := os.ReadFile("../../docs/from-pytorch.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, e := range universe.Reference() {
+		known[e.Name] = true
+	}
+	explained := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*) \| .* \| .*\|$`).FindAllStringSubmatch(string(content), -1) {
+		for _, name := range regexp.MustCompile("`(?:[\\w.]+\\.)?([A-Za-z]\\w*)(?:\\([^`]*)?`").FindAllStringSubmatch(row[1], -1) {
+			switch hint := lang.Foreign(name[1]); {
+			case known[name[1]]:
+			case hint == "":
+				t.Errorf("nothing is said of %s", name[0])
+			case strings.ContainsAny(hint, "`|"):
+				t.Errorf("%s: %q", name[0], hint)
+			default:
+				explained++
+			}
+		}
+	}
+	if explained < 80 {
+		t.Errorf("only %d names are explained", explained)
 	}
 }
