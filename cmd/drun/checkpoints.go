@@ -54,8 +54,9 @@ Names the chunks that are damaged and the tensors that they belong to; the exit 
 func newRemoveCheckpoints() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "rm RUN@STEP…",
-		Short: "Remove checkpoints of runs that have ended",
+		Use:        "rm RUN@STEP…",
+		SuggestFor: []string{"delete", "remove"},
+		Short:      "Remove checkpoints of runs that have ended",
 		Long: `Removes checkpoints of runs that have ended; drun gc then frees what is left of their bytes.
 A checkpoint stays if a run that goes on was resumed from it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

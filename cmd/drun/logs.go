@@ -24,8 +24,9 @@ func newLogs() *cobra.Command {
 	var grep string
 	var follow bool
 	cmd := &cobra.Command{
-		Use:   "logs RUN…",
-		Short: "Print what the ranks of runs printed",
+		Use:        "logs RUN…",
+		SuggestFor: []string{"log", "output"},
+		Short:      "Print what the ranks of runs printed",
 		Long: `Print what the ranks of a run printed. With more than one rank each line begins
 with its rank, "[0] "; lines of drun itself begin with "[drun] ". The lines of several
 runs come in the order of their time, and each begins with its run, "7[0] ". On a terminal,

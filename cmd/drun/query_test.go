@@ -207,6 +207,11 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 	home := recorded(t)
 	for args, want := range map[string]string{
 		"rnus":                      "did you mean run or runs?",
+		"ls":                        "did you mean runs? all",
+		"history":                   "did you mean runs? all",
+		"status":                    "did you mean show? all",
+		"delete 3":                  "did you mean rm? all",
+		"qq":                        "hint: see: drun help",
 		"recipe.star":               "drun run recipe.star",
 		"runs --nope":               "unknown flag: --nope",
 		"runs 1":                    "wrong number of arguments: 1",

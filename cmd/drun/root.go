@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,9 +37,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noSuchCommand,
-
-		SuggestionsMinimumDistance: 2,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().String("home", cmp.Or(os.Getenv("DRUN_HOME"), ".drun"), "folder of the history and checkpoints ($DRUN_HOME)")
 	root.PersistentFlags().Bool("json", false, "print data as JSON")
@@ -141,7 +140,14 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := "see: drun help"
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	cmd.SuggestionsMinimumDistance = min(2, len(args[0])/2) // two letters are near to half of all commands
+	near := cmd.SuggestionsFor(args[0])
+	for _, c := range cmd.Commands() {
+		if slices.Contains(c.SuggestFor, args[0]) {
+			near = []string{c.Name()}
+		}
+	}
+	if len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "? all commands: drun help"
 	} else if strings.HasSuffix(args[0], ".star") {
 		hint = "to run a recipe: drun run " + args[0]

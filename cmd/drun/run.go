@@ -30,9 +30,10 @@ func newRun() *cobra.Command {
 	var nproc string
 	var join joinFlags
 	cmd := &cobra.Command{
-		Use:   "run RECIPE.star",
-		Short: "Run a recipe",
-		Long:  "Runs a recipe once per rank, and records what it logs in the history.\nSIGINT, SIGTERM and SIGHUP end a run at once. A recipe that calls run.should_stop may end by itself first: it has\nuntil --grace is over or a second signal comes. SIGUSR1 only sets run.should_stop; SIGQUIT shows what every rank is\ndoing, and the run goes on.\nWith --json the last line on stdout is the run as drun show --json prints it.\nWith --help after the recipe's name: the recipe's docstring and parameters.",
+		Use:        "run RECIPE.star",
+		SuggestFor: []string{"train", "exec", "start"},
+		Short:      "Run a recipe",
+		Long:       "Runs a recipe once per rank, and records what it logs in the history.\nSIGINT, SIGTERM and SIGHUP end a run at once. A recipe that calls run.should_stop may end by itself first: it has\nuntil --grace is over or a second signal comes. SIGUSR1 only sets run.should_stop; SIGQUIT shows what every rank is\ndoing, and the run goes on.\nWith --json the last line on stdout is the run as drun show --json prints it.\nWith --help after the recipe's name: the recipe's docstring and parameters.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := try.To(ranks(nproc))
 			o.Recipe, o.Nproc = args[0], n

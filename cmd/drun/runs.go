@@ -33,8 +33,9 @@ func newRuns() *cobra.Command {
 	var c choice
 	var columns string
 	cmd := &cobra.Command{
-		Use:   "runs",
-		Short: "List the runs, newest first",
+		Use:        "runs",
+		SuggestFor: []string{"ls", "ps", "list", "history"},
+		Short:      "List the runs, newest first",
 		Long: `List the runs, newest first, or those that --where and --tag choose.
 
 --where takes a Starlark expression over id name status recipe started seconds world_size

@@ -23,9 +23,10 @@ import (
 
 func newShow() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show RUN",
-		Short: "Show one run in full",
-		Long:  "Show one run in full: parameters, metrics, attempts, sources, data files and checkpoints.\nRUN is an id, a name, or last.",
+		Use:        "show RUN",
+		SuggestFor: []string{"status", "info", "describe"},
+		Short:      "Show one run in full",
+		Long:       "Show one run in full: parameters, metrics, attempts, sources, data files and checkpoints.\nRUN is an id, a name, or last.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
 				d := try.To(db.Get(id))

@@ -26,8 +26,9 @@ import (
 func newRm() *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
-		Use:   "rm RUN…",
-		Short: "Move runs to the trash, or out of it",
+		Use:        "rm RUN…",
+		SuggestFor: []string{"delete", "remove"},
+		Short:      "Move runs to the trash, or out of it",
 		Long: `Moves runs to the trash: no command shows them any more, except drun runs --trash and drun sql. They keep their
 checkpoints and their names until drun gc, which removes them for good. --undo takes runs out of the trash.
 A run that is still running is refused. Runs that were resumed from one of the moved runs are named.`,
@@ -160,8 +161,9 @@ func newNote() *cobra.Command {
 
 func newGC() *cobra.Command {
 	return &cobra.Command{
-		Use:   "gc",
-		Short: "Free the bytes of runs in the trash, and those that no checkpoint needs",
+		Use:        "gc",
+		SuggestFor: []string{"clean", "prune"},
+		Short:      "Free the bytes of runs in the trash, and those that no checkpoint needs",
 		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote. Frees what no checkpoint
 needs in the packs that hold checkpoints, and says how many bytes it freed. Runs may go on meanwhile; a checkpoint
 that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
