@@ -52,6 +52,9 @@ func (r *Run) Spool(b *Batch) error {
 	if err == nil {
 		err = r.queue.append(path, data)
 	}
+	if sqldb.IsFull(err) {
+		path = r.db.path // the disk is full for the history, which another process had locked when this was noticed
+	}
 	return sqldb.Wrap(path, err)
 }
 

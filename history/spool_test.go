@@ -198,7 +198,15 @@ func TestFullDiskHasRoomForTheEnd(t *testing.T) {
 	for err = nil; err == nil; { // what is left where records that failed have been
 		err = r.Write(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: "x"}}})
 	}
-	storage(t, err, "disk is full")
+	storage(t, err, "history.db could not grow: the disk is full")
+	written := err.Error()
+	for err = nil; err == nil; { // what is appended instead while another process has the history locked fails alike
+		err = r.Spool(&Batch{Lines: []LogLine{{Stream: "stdout", Time: time.Now(), Text: "x"}}})
+	}
+	if storage(t, err, "disk is full"); err.Error() != written {
+		t.Errorf("the spool says %q, the history %q", err, written)
+	}
+	ok(t, r.queue.file.Truncate(0)) // as its last batch is not to be written later
 	ok(t, finish(r, Failed, 7, "the disk is full"))
 	if d, err := reader(t, home).Get(r.ID); err != nil || d.Status != Failed || *d.ExitCode != 7 || d.Attempts[0].Status != Failed {
 		t.Errorf("%+v, %v", d, err)

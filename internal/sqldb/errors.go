@@ -24,7 +24,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.Err == nil {
+	if e.Err == nil || e.What == full {
 		return fmt.Sprintf("%s %s", e.Path, e.What)
 	}
 	return fmt.Sprintf("%s %s (%v)", e.Path, e.What, e.Err)
@@ -34,6 +34,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // ExitCode is that of a storage failure, see "drun help exit-codes".
 func (e *Error) ExitCode() exit.Code { return exit.Storage }
+
+// full says the same whichever file and call meets the full disk.
+const full = "could not grow: the disk is full or its quota is used up"
 
 const hintElsewhere = "choose another place with --home DIR or $DRUN_HOME"
 
@@ -65,7 +68,7 @@ func Wrap(path string, err error) error {
 func explain(path string, lite sqlite3.Error, errno syscall.Errno) (what, hint string) {
 	switch {
 	case lite.Code == sqlite3.ErrFull, errno == syscall.ENOSPC, errno == syscall.EDQUOT, errno == syscall.EFBIG:
-		return "could not grow: the disk is full or its quota is used up",
+		return full,
 			"free some space; what was recorded before stays readable"
 	case lite.Code == sqlite3.ErrNotADB:
 		return "is not a SQLite database", "move the file away, or " + hintElsewhere
@@ -103,7 +106,8 @@ func isCode(err error, codes ...sqlite3.ErrNo) bool {
 // IsFull reports whether err says that the disk is full.
 func IsFull(err error) bool {
 	var lite sqlite3.Error
-	return errors.As(err, &lite) && (lite.Code == sqlite3.ErrFull || lite.SystemErrno == syscall.ENOSPC || lite.SystemErrno == syscall.EDQUOT)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+		errors.As(err, &lite) && (lite.Code == sqlite3.ErrFull || lite.SystemErrno == syscall.ENOSPC || lite.SystemErrno == syscall.EDQUOT)
 }
 
 // IsLocked reports whether err says that another process held the lock for longer than a writer waits.
