@@ -62,3 +62,12 @@ func TestFind(t *testing.T) {
 		break
 	}
 }
+
+// A test that finds ports for hours does not run out of them.
+func TestFindOften(t *testing.T) {
+	for range (last - first) / 2 {
+		if _, err := Find(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
