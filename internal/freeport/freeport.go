@@ -11,8 +11,8 @@ import (
 )
 
 // The ports are even numbers in this range. It lies below those that kernels choose from, so that no connection takes a
-// port before the intended process listens there.
-const first, last = 20000, 28998
+// port before the intended process listens there, and those that drun derives from a launcher's variables.
+const first, last = 10000, 18998
 
 // held are listeners at the port after each of the last ones found: they keep other processes from finding the same port.
 var held struct {

@@ -182,7 +182,8 @@ def main():
 			time.Sleep(50 * time.Millisecond)
 		}
 		differ := eval[string](p, `[...document.querySelectorAll('#charts figure')].map(f => f.chart.plot).map(u => {
-			const picture = () => u.ctx.getImageData(0, 0, u.ctx.canvas.width, u.ctx.canvas.height).data, was = picture();
+			const picture = () => u.ctx.getImageData(0, 0, u.ctx.canvas.width, u.ctx.canvas.height).data.map((v, i, all) => i % 4 === 3 ? v : v * all[i | 3] / 255); // as it is seen: a transparent pixel has no colour
+			const was = picture();
 			u.batch(() => u.redraw());
 			const now = picture(), out = [];
 			now.forEach((v, i) => { if (Math.abs(v - was[i]) > 24) out.push([(i >> 2) % u.ctx.canvas.width, Math.floor((i >> 2) / u.ctx.canvas.width), i % 4, was[i], v]); }); // an edge may be smoothed otherwise
