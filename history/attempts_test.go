@@ -2,7 +2,9 @@ package history
 
 import (
 	"fmt"
+	"os/exec"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,4 +102,22 @@ func short(points []records.Point) string {
 		out = append(out, fmt.Sprintf("%s:%d:%d=%v", p.Name, p.Step, p.Rank, p.Value))
 	}
 	return fmt.Sprint(out)
+}
+
+// A run whose agent was killed while it forked can be taken up at once: the forked process lets go of the lock a moment later.
+func TestReopenAfterAKillDuringAFork(t *testing.T) {
+	db := open(t, t.TempDir())
+	r := begin(t, db, RunInfo{})
+	if _, _, err := db.Reopen(r.ID, RunInfo{}); err == nil || !strings.Contains(err.Error(), "is running") {
+		t.Fatal(err)
+	}
+	killed := exec.Command("true")
+	ok(t, killed.Run())
+	ok(t, db.exec("UPDATE runs SET pid = ? WHERE id = ?", killed.Process.Pid, r.ID))
+	time.AfterFunc(200*time.Millisecond, func() { r.lock.Close() })
+	if _, past, err := db.Reopen(r.ID, RunInfo{}); err != nil {
+		t.Error(err)
+	} else if past == nil {
+		t.Error("nothing of it is known")
+	}
 }

@@ -227,6 +227,9 @@ type Past struct {
 // Reopen continues a run that has ended: its next attempt follows. If the run has not ended, the error is a usage
 // error.
 func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
+	if err := db.settle(id); err != nil {
+		return nil, nil, err
+	}
 	r, p := &Run{ID: id, db: db}, &Past{}
 	err := db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)

@@ -129,6 +129,23 @@ func (db *DB) markLost() error {
 	})
 }
 
+// settle marks a run as lost if its agent has just been killed. A process that the agent was forking keeps the lock until
+// it executes its own program, which takes a moment on a busy machine.
+func (db *DB) settle(id int64) error {
+	var host string
+	var pid int
+	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&host, &pid) }, "SELECT host, pid FROM runs WHERE id = ? AND status = 'running'", id)
+	if own, _ := os.Hostname(); err != nil || host != own {
+		return err
+	}
+	for end := time.Now().Add(5 * time.Second); errors.Is(unix.Kill(pid, 0), unix.ESRCH) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if db.agentGone(id) {
+			return db.markLost()
+		}
+	}
+	return nil
+}
+
 // While a run goes on, its agent tells whoever connects to the socket <home>/locks/<uid>.sock what the ranks do at
 // that moment, as one liveAnswer in JSON. Only the agent's user can open the socket. Nothing is done unless
 // somebody asks, and requests within liveFor of each other get the same answer.

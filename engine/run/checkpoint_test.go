@@ -35,6 +35,9 @@ func agent(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if r.Code != 0 {
+		fmt.Fprintf(os.Stderr, "the run: %+v\n", r.Failure)
+	}
 	return int(r.Code)
 }
 
