@@ -23,6 +23,7 @@ import (
 	"drun/internal/scratch"
 	"drun/plugins/client"
 	"drun/plugins/host"
+	_ "drun/starlib/data/table/columns" // so that recipes can read Parquet and Arrow
 )
 
 func main() {

@@ -28,6 +28,7 @@ import (
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/report"
+	_ "drun/starlib/data/table/columns" // so that recipes can read Parquet and Arrow
 )
 
 func newRoot() *cobra.Command {

@@ -129,7 +129,7 @@ func (d *Description) read(files *starlib.Files, name string) (err error) {
 func (d *Description) columns(files *starlib.Files, name string) (err error) {
 	defer try.Caught(&err)
 	var fields []table.Field
-	try.Ok(withColumns(files, name, d.Format, []string{}, func(r *table.Reader, _ *starlib.File) error {
+	try.Ok(withColumns(files, name, d.Format, []string{}, func(r table.Columns, _ *starlib.File) error {
 		fields = r.Fields()
 		return nil
 	}))

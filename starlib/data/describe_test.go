@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	_ "drun/starlib/data/table/columns"
 )
 
 // A description of a file of columns has those that cannot be read, too.
 func TestDescribeColumns(t *testing.T) {
 	for path, want := range map[string]string{
-		"table/testdata/odd.arrow": `{"file":"table/testdata/odd.arrow","format":"arrow","bytes":1610,"rows":2,"columns":[{"name":"x","type":"float64","missing":0},` +
+		"table/columns/testdata/odd.arrow": `{"file":"table/columns/testdata/odd.arrow","format":"arrow","bytes":1610,"rows":2,"columns":[{"name":"x","type":"float64","missing":0},` +
 			`{"name":"gap","type":"month_day_nano_interval, not supported","missing":0},{"name":"either","type":"sparse_union\u003c0: type=int64, nullable=0, 1: type=utf8, nullable=1\u003e, not supported","missing":0},` +
 			`{"name":"ends","type":"run_end_encoded\u003crun_ends: int32, values: int64\u003e, not supported","missing":0}],"tensors":[],"first":[[1,null,null,null],[2,null,null,null]]}`,
 		"testdata/people.parquet": `{"file":"testdata/people.parquet","format":"parquet","bytes":2154,"rows":3,"columns":[{"name":"name","type":"text","missing":0},{"name":"age","type":"int64","missing":1},` +

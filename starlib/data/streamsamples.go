@@ -155,7 +155,7 @@ func (r *reading) columns(name string, from mark) (end mark, err error) {
 		wanted = append(wanted[:len(wanted):len(wanted)], label)
 	}
 	end = from
-	err = withColumns(r.s.files, name, r.s.format, wanted, func(in *table.Reader, f *starlib.File) (err error) {
+	err = withColumns(r.s.files, name, r.s.format, wanted, func(in table.Columns, f *starlib.File) (err error) {
 		defer try.Caught(&err)
 		try.Ok(in.Seek(table.Place(from.offset)))
 		for {

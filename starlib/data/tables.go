@@ -177,14 +177,14 @@ func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Threa
 }
 
 // withColumns opens a file of columns (Parquet, Arrow) for a function.
-func withColumns(files *starlib.Files, name, format string, columns []string, use func(r *table.Reader, f *starlib.File) error) error {
+func withColumns(files *starlib.Files, name, format string, columns []string, use func(r table.Columns, f *starlib.File) error) error {
 	f, err := files.OpenQuietly(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	in, packed, err := unpack(f)
-	var r *table.Reader
+	var r table.Columns
 	if err == nil {
 		r, err = table.OpenColumns(format, f, in, packed, columns)
 	}
@@ -200,7 +200,7 @@ func withColumns(files *starlib.Files, name, format string, columns []string, us
 
 // readColumns reads a file of columns.
 func readColumns(files *starlib.Files, name, format string, o table.Options) (t *table.Table, err error) {
-	err = withColumns(files, name, format, o.Columns, func(r *table.Reader, f *starlib.File) error {
+	err = withColumns(files, name, format, o.Columns, func(r table.Columns, f *starlib.File) error {
 		if t, err = table.ReadColumns(r, o.Largest); err == nil {
 			err = f.Finish()
 		}

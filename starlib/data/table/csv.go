@@ -164,9 +164,9 @@ func NoColumn(name string, names []string) error {
 			have = append(have, fmt.Sprintf("and %d more", len(names)-i))
 			break
 		}
-		have = append(have, short(n))
+		have = append(have, Short(n))
 	}
-	return fmt.Errorf("there is no column %s; there are %s", short(name), strings.Join(have, ", "))
+	return fmt.Errorf("there is no column %s; there are %s", Short(name), strings.Join(have, ", "))
 }
 
 // isNumber reports whether a field is a number in decimal notation; texts such as 0x10 and 1_000 are not.
@@ -213,7 +213,7 @@ func parseInt(s string) (any, bool) {
 
 // parseFloat refuses integers that it would have to round.
 func parseFloat(s string) (any, bool) {
-	if n, err := strconv.ParseInt(s, 10, 64); errors.Is(err, strconv.ErrRange) || err == nil && !exact(n) {
+	if n, err := strconv.ParseInt(s, 10, 64); errors.Is(err, strconv.ErrRange) || err == nil && !Exact(n) {
 		return nil, false
 	}
 	f, err := strconv.ParseFloat(s, 64)

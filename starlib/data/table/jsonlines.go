@@ -116,7 +116,7 @@ func parseValue(d *json.Decoder, depth int) (any, error) {
 			}
 			name, _ := t.(string)
 			if seen[name] {
-				return nil, fmt.Errorf("the object has %s twice", short(name))
+				return nil, fmt.Errorf("the object has %s twice", Short(name))
 			}
 			seen[name] = true
 			v, err := parseValue(d, depth+1)
@@ -135,13 +135,13 @@ func number(s string) (any, error) {
 	if !bytes.ContainsAny([]byte(s), ".eE") {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%s does not fit into 64 bits", short(s))
+			return nil, fmt.Errorf("%s does not fit into 64 bits", Short(s))
 		}
 		return n, nil
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil {
-		return nil, fmt.Errorf("%s does not fit into a float64", short(s))
+		return nil, fmt.Errorf("%s does not fit into a float64", Short(s))
 	}
 	return f, nil
 }
@@ -163,7 +163,7 @@ func JSONLines(in io.Reader, columns []string, largest int) (_ *Table, err error
 		v := try.To(ParseJSON(line))
 		object, ok := v.(Object)
 		if !ok {
-			return fmt.Errorf("want a JSON object, got %s", short(string(line)))
+			return fmt.Errorf("want a JSON object, got %s", Short(string(line)))
 		}
 		try.Ok(left.take(16 * (len(t.Columns) + len(object))))
 		for _, m := range object {
@@ -182,7 +182,7 @@ func JSONLines(in io.Reader, columns []string, largest int) (_ *Table, err error
 				t.Columns = append(t.Columns, c)
 			}
 			if err := t.Columns[k].Append(m.Value); err != nil {
-				return fmt.Errorf("column %s: %w", short(m.Name), err)
+				return fmt.Errorf("column %s: %w", Short(m.Name), err)
 			}
 		}
 		t.Rows++

@@ -110,7 +110,7 @@ func (c *Column) Append(v any) error {
 		}
 	case c.Kind == Int && kind == Float:
 		for i, n := range c.Ints {
-			if !c.IsMissing(i) && !exact(n) {
+			if !c.IsMissing(i) && !Exact(n) {
 				return fmt.Errorf("%v after %d, which no float64 holds exactly", v, n)
 			}
 			f := float64(n)
@@ -121,7 +121,7 @@ func (c *Column) Append(v any) error {
 		}
 		c.Kind, c.Ints = Float, nil
 	case c.Kind == Float && kind == Int:
-		if n := v.(int64); !exact(n) {
+		if n := v.(int64); !Exact(n) {
 			return fmt.Errorf("%d among floats, which no float64 holds exactly", n)
 		}
 		v = float64(v.(int64))
@@ -146,8 +146,8 @@ func (c *Column) Append(v any) error {
 	return nil
 }
 
-// exact reports whether a float64 holds the integer.
-func exact(n int64) bool { return -1<<53 <= n && n <= 1<<53 }
+// Exact reports whether a float64 holds the integer.
+func Exact(n int64) bool { return -1<<53 <= n && n <= 1<<53 }
 
 // zero adds what stands for a missing cell.
 func (c *Column) zero() {
@@ -213,8 +213,8 @@ func (b *budget) take(bytes int) error {
 	return nil
 }
 
-// short is a text of a file for a message.
-func short(s string) string {
+// Short is a text of a file for a message.
+func Short(s string) string {
 	if len(s) > 60 {
 		s = strings.ToValidUTF8(s[:57], "") + "..."
 	}
@@ -226,7 +226,7 @@ func unique(names []string) error {
 	seen := make(map[string]int, len(names))
 	for i, name := range names {
 		if k, twice := seen[name]; twice {
-			return fmt.Errorf("columns %d and %d are both named %s", k+1, i+1, short(name))
+			return fmt.Errorf("columns %d and %d are both named %s", k+1, i+1, Short(name))
 		}
 		seen[name] = i
 	}

@@ -98,6 +98,16 @@ func TestMissingAsInPandas(t *testing.T) {
 	}
 }
 
+// A format whose reader is not linked is an error that says so.
+func TestReaderNotLinked(t *testing.T) {
+	for _, format := range []string{"parquet", "arrow"} {
+		if _, err := OpenColumns(format, strings.NewReader("PAR1"), strings.NewReader("PAR1"), false, nil); err == nil ||
+			err.Error() != "this program was built without the reader of "+format+" files: its main package must import drun/starlib/data/table/columns" {
+			t.Error(err)
+		}
+	}
+}
+
 // A name that comes late makes a column whose first cells are missing.
 func TestLateColumns(t *testing.T) {
 	got, err := JSONLines(strings.NewReader("{\"a\":1}\n{\"b\":true,\"a\":null}\n{\"a\":0.5}"), nil, 0)

@@ -1,4 +1,4 @@
-package table
+package columns
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"drun/starlib/data/table"
 )
 
 // arrowReader reads the record batches of a file or a stream, one after the other. A file is a stream, too, between its
@@ -71,7 +73,7 @@ func (m bounded) Allocate(size int) []byte {
 // arrowMagic begins a file, with two bytes more, and ends it; a stream begins with its schema.
 const arrowMagic = "ARROW1"
 
-func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ *Reader, err error) {
+func openArrow(in table.Random, stream io.Reader, packed bool, columns []string) (_ table.Columns, err error) {
 	m := &arrowMessages{in: stream}
 	if head := make([]byte, len(arrowMagic)); !packed {
 		n, err := in.ReadAt(head, 0)
@@ -93,16 +95,16 @@ func openArrow(in Random, stream io.Reader, packed bool, columns []string) (_ *R
 	if r.stream, err = ipc.NewReaderFromMessageReader(m, ipc.WithAllocator(bounded{memory.NewGoAllocator()})); err != nil {
 		return nil, fmt.Errorf("not an Arrow file or stream, or its schema is corrupt: %w", plainError(err))
 	}
-	var fields []Field
+	var fields []table.Field
 	for _, f := range r.stream.Schema().Fields() {
 		kind, cell := arrowCells(f.Type)
-		fields = append(fields, Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil})
+		fields = append(fields, table.Field{Name: f.Name, Type: f.Type.String(), Kind: kind, Refused: cell == nil})
 		r.of = append(r.of, cell)
 	}
-	if r.wanted, err = choose(fields, columns); err != nil {
+	if r.wanted, err = table.Choose(fields, columns); err != nil {
 		return nil, err
 	}
-	return &Reader{in: r, unit: "record batch", fields: fields, wanted: r.wanted}, nil
+	return &reader{in: r, unit: "record batch", fields: fields, wanted: r.wanted}, nil
 }
 
 // plainError removes the library's name, and what it says about itself after a panic.
@@ -144,50 +146,50 @@ func unitOf(u arrow.TimeUnit) int64 {
 
 // plainTypes are the types without parameters.
 var plainTypes = map[arrow.Type]struct {
-	kind Kind
+	kind table.Kind
 	cell arrowCell
 }{
-	arrow.NULL:              {Empty, func(arrow.Array, int) (any, error) { return nil, nil }},
-	arrow.BOOL:              {Bool, cellOf[*array.Boolean](boolCell)},
-	arrow.INT8:              {Int, cellOf[*array.Int8](whole[int8])},
-	arrow.INT16:             {Int, cellOf[*array.Int16](whole[int16])},
-	arrow.INT32:             {Int, cellOf[*array.Int32](whole[int32])},
-	arrow.INT64:             {Int, cellOf[*array.Int64](whole[int64])},
-	arrow.UINT8:             {Int, cellOf[*array.Uint8](whole[uint8])},
-	arrow.UINT16:            {Int, cellOf[*array.Uint16](whole[uint16])},
-	arrow.UINT32:            {Int, cellOf[*array.Uint32](whole[uint32])},
-	arrow.UINT64:            {Int, cellOf[*array.Uint64](unsigned)},
-	arrow.FLOAT16:           {Float, cellOf[*array.Float16](halfCell)},
-	arrow.FLOAT32:           {Float, cellOf[*array.Float32](floating[float32])},
-	arrow.FLOAT64:           {Float, cellOf[*array.Float64](floating[float64])},
-	arrow.STRING:            {Text, cellOf[*array.String](textCell)},
-	arrow.LARGE_STRING:      {Text, cellOf[*array.LargeString](textCell)},
-	arrow.STRING_VIEW:       {Text, cellOf[*array.StringView](textCell)},
-	arrow.BINARY:            {Any, cellOf[*array.Binary](bytesCell)},
-	arrow.LARGE_BINARY:      {Any, cellOf[*array.LargeBinary](bytesCell)},
-	arrow.BINARY_VIEW:       {Any, cellOf[*array.BinaryView](bytesCell)},
-	arrow.FIXED_SIZE_BINARY: {Any, cellOf[*array.FixedSizeBinary](bytesCell)},
-	arrow.DATE32:            {Int, cellOf[*array.Date32](times[arrow.Date32](perDay))},
-	arrow.DATE64:            {Int, cellOf[*array.Date64](times[arrow.Date64](perMilli))},
+	arrow.NULL:              {table.Empty, func(arrow.Array, int) (any, error) { return nil, nil }},
+	arrow.BOOL:              {table.Bool, cellOf[*array.Boolean](boolCell)},
+	arrow.INT8:              {table.Int, cellOf[*array.Int8](whole[int8])},
+	arrow.INT16:             {table.Int, cellOf[*array.Int16](whole[int16])},
+	arrow.INT32:             {table.Int, cellOf[*array.Int32](whole[int32])},
+	arrow.INT64:             {table.Int, cellOf[*array.Int64](whole[int64])},
+	arrow.UINT8:             {table.Int, cellOf[*array.Uint8](whole[uint8])},
+	arrow.UINT16:            {table.Int, cellOf[*array.Uint16](whole[uint16])},
+	arrow.UINT32:            {table.Int, cellOf[*array.Uint32](whole[uint32])},
+	arrow.UINT64:            {table.Int, cellOf[*array.Uint64](unsigned)},
+	arrow.FLOAT16:           {table.Float, cellOf[*array.Float16](halfCell)},
+	arrow.FLOAT32:           {table.Float, cellOf[*array.Float32](floating[float32])},
+	arrow.FLOAT64:           {table.Float, cellOf[*array.Float64](floating[float64])},
+	arrow.STRING:            {table.Text, cellOf[*array.String](textCell)},
+	arrow.LARGE_STRING:      {table.Text, cellOf[*array.LargeString](textCell)},
+	arrow.STRING_VIEW:       {table.Text, cellOf[*array.StringView](textCell)},
+	arrow.BINARY:            {table.Any, cellOf[*array.Binary](bytesCell)},
+	arrow.LARGE_BINARY:      {table.Any, cellOf[*array.LargeBinary](bytesCell)},
+	arrow.BINARY_VIEW:       {table.Any, cellOf[*array.BinaryView](bytesCell)},
+	arrow.FIXED_SIZE_BINARY: {table.Any, cellOf[*array.FixedSizeBinary](bytesCell)},
+	arrow.DATE32:            {table.Int, cellOf[*array.Date32](times[arrow.Date32](perDay))},
+	arrow.DATE64:            {table.Int, cellOf[*array.Date64](times[arrow.Date64](perMilli))},
 }
 
 // arrowCells returns the kind of a type's cells, and the function that makes them; nil if the type is not supported.
-func arrowCells(t arrow.DataType) (Kind, arrowCell) {
+func arrowCells(t arrow.DataType) (table.Kind, arrowCell) {
 	switch t := t.(type) {
 	case *arrow.TimestampType:
-		return Int, cellOf[*array.Timestamp](times[arrow.Timestamp](unitOf(t.Unit)))
+		return table.Int, cellOf[*array.Timestamp](times[arrow.Timestamp](unitOf(t.Unit)))
 	case *arrow.Time32Type:
-		return Int, cellOf[*array.Time32](times[arrow.Time32](unitOf(t.Unit)))
+		return table.Int, cellOf[*array.Time32](times[arrow.Time32](unitOf(t.Unit)))
 	case *arrow.Time64Type:
-		return Int, cellOf[*array.Time64](times[arrow.Time64](unitOf(t.Unit)))
+		return table.Int, cellOf[*array.Time64](times[arrow.Time64](unitOf(t.Unit)))
 	case *arrow.DurationType:
-		return Int, cellOf[*array.Duration](times[arrow.Duration](unitOf(t.Unit)))
+		return table.Int, cellOf[*array.Duration](times[arrow.Duration](unitOf(t.Unit)))
 	case arrow.DecimalType:
 		scale := t.GetScale()
 		if scale < -1000 || scale > 1000 {
-			return Any, nil
+			return table.Any, nil
 		}
-		return Float, func(a arrow.Array, row int) (any, error) {
+		return table.Float, func(a arrow.Array, row int) (any, error) {
 			var n *big.Int
 			switch a := a.(type) {
 			case *array.Decimal32:
@@ -204,7 +206,7 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 	case *arrow.DictionaryType:
 		kind, of := arrowCells(t.ValueType)
 		if of == nil {
-			return Any, nil
+			return table.Any, nil
 		}
 		return kind, func(a arrow.Array, row int) (any, error) {
 			d := a.(*array.Dictionary)
@@ -213,9 +215,9 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 	case *arrow.ListType, *arrow.LargeListType, *arrow.FixedSizeListType, *arrow.MapType:
 		_, of := arrowCells(t.(arrow.ListLikeType).Elem())
 		if of == nil {
-			return Any, nil
+			return table.Any, nil
 		}
-		return Any, func(a arrow.Array, row int) (any, error) {
+		return table.Any, func(a arrow.Array, row int) (any, error) {
 			l := a.(array.ListLike)
 			from, to := l.ValueOffsets(row)
 			if from < 0 || to < from || to > int64(l.ListValues().Len()) {
@@ -235,18 +237,18 @@ func arrowCells(t arrow.DataType) (Kind, arrowCell) {
 		fields := make([]arrowCell, t.NumFields())
 		for i, f := range t.Fields() {
 			if _, fields[i] = arrowCells(f.Type); fields[i] == nil {
-				return Any, nil
+				return table.Any, nil
 			}
 		}
-		return Any, func(a arrow.Array, row int) (any, error) {
+		return table.Any, func(a arrow.Array, row int) (any, error) {
 			s := a.(*array.Struct)
-			object := make(Object, len(fields))
+			object := make(table.Object, len(fields))
 			for i, of := range fields {
 				v, err := element(s.Field(i), row, of)
 				if err != nil {
 					return nil, err
 				}
-				object[i] = Member{t.Field(i).Name, v}
+				object[i] = table.Member{Name: t.Field(i).Name, Value: v}
 			}
 			return object, nil
 		}
@@ -302,7 +304,7 @@ func (r *arrowReader) rows(batch int) (int, error) {
 		}
 		for _, i := range r.wanted {
 			if c := r.batch.Column(i); int64(c.Len()) != rows {
-				err = fmt.Errorf("column %s has %d cells of %d", short(r.batch.ColumnName(i)), c.Len(), rows)
+				err = fmt.Errorf("column %s has %d cells of %d", table.Short(r.batch.ColumnName(i)), c.Len(), rows)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package table
+package columns
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"github.com/parquet-go/parquet-go/deprecated"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+
+	"drun/starlib/data/table"
 )
 
 // Columns that only an older writer's annotations describe have the types that these say.
@@ -16,18 +18,18 @@ func TestConvertedTypes(t *testing.T) {
 	for _, c := range []struct {
 		node parquet.Node
 		as   deprecated.ConvertedType
-		kind Kind
+		kind table.Kind
 		cell any // of the integer 5, or the text "5"
 	}{
-		{parquet.String(), deprecated.UTF8, Text, "5"}, {parquet.String(), deprecated.Enum, Text, "5"}, {parquet.String(), deprecated.Json, Text, "5"},
-		{parquet.String(), deprecated.Bson, Any, []byte("5")}, {parquet.String(), deprecated.Interval, Any, nil},
-		{parquet.Leaf(parquet.Int32Type), deprecated.Date, Int, int64(5 * perDay)},
-		{parquet.Leaf(parquet.Int32Type), deprecated.TimeMillis, Int, int64(5000)}, {parquet.Leaf(parquet.Int64Type), deprecated.TimeMicros, Int, int64(5)},
-		{parquet.Leaf(parquet.Int64Type), deprecated.TimestampMillis, Int, int64(5000)}, {parquet.Leaf(parquet.Int64Type), deprecated.TimestampMicros, Int, int64(5)},
-		{parquet.Leaf(parquet.Int32Type), deprecated.Uint8, Int, int64(5)}, {parquet.Leaf(parquet.Int32Type), deprecated.Uint32, Int, int64(5)},
-		{parquet.Leaf(parquet.Int64Type), deprecated.Uint64, Int, int64(5)}, {parquet.Leaf(parquet.Int32Type), deprecated.Int8, Int, int64(5)},
-		{parquet.Leaf(parquet.Int64Type), deprecated.Int64, Int, int64(5)}, {parquet.Leaf(parquet.Int64Type), deprecated.Decimal, Float, 0.05},
-		{parquet.Leaf(parquet.Int64Type), 99, Any, nil},
+		{parquet.String(), deprecated.UTF8, table.Text, "5"}, {parquet.String(), deprecated.Enum, table.Text, "5"}, {parquet.String(), deprecated.Json, table.Text, "5"},
+		{parquet.String(), deprecated.Bson, table.Any, []byte("5")}, {parquet.String(), deprecated.Interval, table.Any, nil},
+		{parquet.Leaf(parquet.Int32Type), deprecated.Date, table.Int, int64(5 * perDay)},
+		{parquet.Leaf(parquet.Int32Type), deprecated.TimeMillis, table.Int, int64(5000)}, {parquet.Leaf(parquet.Int64Type), deprecated.TimeMicros, table.Int, int64(5)},
+		{parquet.Leaf(parquet.Int64Type), deprecated.TimestampMillis, table.Int, int64(5000)}, {parquet.Leaf(parquet.Int64Type), deprecated.TimestampMicros, table.Int, int64(5)},
+		{parquet.Leaf(parquet.Int32Type), deprecated.Uint8, table.Int, int64(5)}, {parquet.Leaf(parquet.Int32Type), deprecated.Uint32, table.Int, int64(5)},
+		{parquet.Leaf(parquet.Int64Type), deprecated.Uint64, table.Int, int64(5)}, {parquet.Leaf(parquet.Int32Type), deprecated.Int8, table.Int, int64(5)},
+		{parquet.Leaf(parquet.Int64Type), deprecated.Int64, table.Int, int64(5)}, {parquet.Leaf(parquet.Int64Type), deprecated.Decimal, table.Float, 0.05},
+		{parquet.Leaf(parquet.Int64Type), 99, table.Any, nil},
 	} {
 		var b bytes.Buffer
 		w := parquet.NewWriter(&b, parquet.NewSchema("file", parquet.Group{"x": c.node}))

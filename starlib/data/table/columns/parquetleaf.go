@@ -1,4 +1,4 @@
-package table
+package columns
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 	"github.com/pierrec/lz4/v4"
+
+	"drun/starlib/data/table"
 )
 
 // leaf is a sequence of values.
@@ -151,7 +153,7 @@ type leafCell = func(v parquet.Value) (any, error)
 
 // leafType returns the name of a leaf's type, the kind of its cells, and the function that makes a cell from a value; nil if
 // the type is not supported.
-func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind Kind, cell leafCell) {
+func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind table.Kind, cell leafCell) {
 	physical := e.Type.V
 	name = physical.String()
 	var logical any = e.LogicalType.Value
@@ -161,7 +163,7 @@ func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind Kin
 		name = fmt.Sprintf("%s of converted type %d", physical, e.ConvertedType.V)
 		t := c.Type() // in which the library translates an older writer's annotation
 		if ct := t.ConvertedType(); ct == nil || *ct != e.ConvertedType.V || t.LogicalType() == nil {
-			return name, Any, nil
+			return name, table.Any, nil
 		}
 		logical = t.LogicalType().Value
 	}
@@ -173,26 +175,26 @@ func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind Kin
 		}
 		return v.Int64()
 	}
-	time := func(unit int64) (string, Kind, leafCell) {
+	time := func(unit int64) (string, table.Kind, leafCell) {
 		if !whole || unit == 0 {
-			return name, Any, nil
+			return name, table.Any, nil
 		}
-		return name, Int, func(v parquet.Value) (any, error) { return micros(integer(v), unit) }
+		return name, table.Int, func(v parquet.Value) (any, error) { return micros(integer(v), unit) }
 	}
 	switch t := logical.(type) {
 	case *format.StringType, *format.EnumType, *format.JsonType:
 		if physical == format.ByteArray {
-			return name, Text, func(v parquet.Value) (any, error) { return string(v.ByteArray()), nil }
+			return name, table.Text, func(v parquet.Value) (any, error) { return string(v.ByteArray()), nil }
 		}
-		return name, Any, nil
+		return name, table.Any, nil
 	case *format.DecimalType:
 		switch {
 		case t.Scale < -1000 || t.Scale > 1000 || !whole && !array:
-			return name, Any, nil
+			return name, table.Any, nil
 		case whole:
-			return name, Float, func(v parquet.Value) (any, error) { return decimal(big.NewInt(integer(v)), t.Scale) }
+			return name, table.Float, func(v parquet.Value) (any, error) { return decimal(big.NewInt(integer(v)), t.Scale) }
 		}
-		return name, Float, func(v parquet.Value) (any, error) { return decimal(signed(v.ByteArray()), t.Scale) }
+		return name, table.Float, func(v parquet.Value) (any, error) { return decimal(signed(v.ByteArray()), t.Scale) }
 	case *format.DateType:
 		return time(perDay)
 	case *format.TimeType:
@@ -202,36 +204,36 @@ func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind Kin
 	case *format.IntType:
 		switch {
 		case !whole:
-			return name, Any, nil
+			return name, table.Any, nil
 		case !t.IsSigned && t.BitWidth == 64:
-			return name, Int, func(v parquet.Value) (any, error) { return unsigned(uint64(v.Int64())) }
+			return name, table.Int, func(v parquet.Value) (any, error) { return unsigned(uint64(v.Int64())) }
 		case !t.IsSigned && physical == format.Int32:
-			return name, Int, func(v parquet.Value) (any, error) { return int64(uint32(v.Int32())), nil }
+			return name, table.Int, func(v parquet.Value) (any, error) { return int64(uint32(v.Int32())), nil }
 		}
 	case *format.Float16Type:
 		if physical != format.FixedLenByteArray || e.TypeLength.V != 2 {
-			return name, Any, nil
+			return name, table.Any, nil
 		}
-		return name, Float, func(v parquet.Value) (any, error) { return half(binary.LittleEndian.Uint16(v.ByteArray())), nil }
+		return name, table.Float, func(v parquet.Value) (any, error) { return half(binary.LittleEndian.Uint16(v.ByteArray())), nil }
 	case *format.NullType:
-		return name, Empty, func(parquet.Value) (any, error) { return nil, errors.New("a value in a column of nulls") }
+		return name, table.Empty, func(parquet.Value) (any, error) { return nil, errors.New("a value in a column of nulls") }
 	case nil, *format.UUIDType, *format.BsonType, *format.GeometryType, *format.GeographyType: // bytes
 	default:
-		return name, Any, nil
+		return name, table.Any, nil
 	}
 	switch physical {
 	case format.Boolean:
-		return name, Bool, func(v parquet.Value) (any, error) { return v.Boolean(), nil }
+		return name, table.Bool, func(v parquet.Value) (any, error) { return v.Boolean(), nil }
 	case format.Int32, format.Int64:
-		return name, Int, func(v parquet.Value) (any, error) { return integer(v), nil }
+		return name, table.Int, func(v parquet.Value) (any, error) { return integer(v), nil }
 	case format.Float:
-		return name, Float, func(v parquet.Value) (any, error) { return float64(v.Float()), nil }
+		return name, table.Float, func(v parquet.Value) (any, error) { return float64(v.Float()), nil }
 	case format.Double:
-		return name, Float, func(v parquet.Value) (any, error) { return v.Double(), nil }
+		return name, table.Float, func(v parquet.Value) (any, error) { return v.Double(), nil }
 	case format.ByteArray, format.FixedLenByteArray:
-		return name, Any, func(v parquet.Value) (any, error) { return bytes.Clone(v.ByteArray()), nil }
+		return name, table.Any, func(v parquet.Value) (any, error) { return bytes.Clone(v.ByteArray()), nil }
 	case format.Int96: // a time: nanoseconds of a day, and the day
-		return name, Int, func(v parquet.Value) (any, error) {
+		return name, table.Int, func(v parquet.Value) (any, error) {
 			t := v.Int96()
 			nanos := int64(t[1])<<32 | int64(t[0])
 			if nanos < 0 || nanos%1000 != 0 {
@@ -240,7 +242,7 @@ func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind Kin
 			return (int64(int32(t[2]))-julianEpoch)*perDay + nanos/1000, nil
 		}
 	}
-	return name, Any, nil
+	return name, table.Any, nil
 }
 
 func leafUnit(u format.TimeUnit) int64 {

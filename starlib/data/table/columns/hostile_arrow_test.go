@@ -1,4 +1,4 @@
-package table
+package columns
 
 import (
 	"encoding/binary"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	flatbuffers "github.com/google/flatbuffers/go"
+
+	"drun/starlib/data/table"
 )
 
 // lie is an Arrow stream or file of one column of texts (views), and one batch that claims what it likes.
@@ -202,10 +204,10 @@ func TestLiesOfArrow(t *testing.T) {
 				if file {
 					b = l.file()
 				}
-				var got *Table
+				var got *table.Table
 				r, err := openBytes("arrow", b, nil)
 				if err == nil {
-					got, err = ReadColumns(r, 0)
+					got, err = table.ReadColumns(r, 0)
 					r.Close()
 				}
 				if err != nil && (c.read || !strings.HasPrefix(err.Error(), place)) {

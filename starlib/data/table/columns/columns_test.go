@@ -1,4 +1,4 @@
-package table
+package columns
 
 import (
 	"bytes"
@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"drun/starlib/data/table"
 )
 
-func openBytes(format string, b []byte, columns []string) (*Reader, error) {
-	return OpenColumns(format, bytes.NewReader(b), bytes.NewReader(b), false, columns)
+func openBytes(format string, b []byte, columns []string) (table.Columns, error) {
+	return table.OpenColumns(format, bytes.NewReader(b), bytes.NewReader(b), false, columns)
 }
 
 func testFile(t testing.TB, name string) (format string, b []byte) {
@@ -47,7 +49,7 @@ func told(v any) string {
 			list[i] = told(x)
 		}
 		return "[" + strings.Join(list, ", ") + "]"
-	case Object:
+	case table.Object:
 		list := make([]string, len(v))
 		for i, m := range v {
 			list[i] = m.Name + ": " + told(m.Value)
@@ -58,16 +60,16 @@ func told(v any) string {
 }
 
 // expected are the rows of testdata/types.jsonl.
-func expected(t *testing.T) (rows []Object) {
+func expected(t *testing.T) (rows []table.Object) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/types.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = Lines(bytes.NewReader(b), func(_ int, line []byte) error {
-		v, err := ParseJSON(line)
+	err = table.Lines(bytes.NewReader(b), func(_ int, line []byte) error {
+		v, err := table.ParseJSON(line)
 		if err == nil {
-			rows = append(rows, v.(Object))
+			rows = append(rows, v.(table.Object))
 		}
 		return err
 	})
@@ -88,7 +90,7 @@ func TestColumnsOfPyarrow(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got, err := ReadColumns(r, 1<<30)
+		got, err := table.ReadColumns(r, 1<<30)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -127,11 +129,11 @@ func TestKindsOfFields(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range r.Fields() {
-			want := map[string]Kind{"half": Float, "single": Float, "double": Float, "price": Float, "wide": Float, "flag": Bool, "text": Text, "large": Text, "view": Text, "city": Text, "null": Empty,
-				"raw": Any, "fixed": Any, "list": Any, "vector": Any, "nested": Any, "struct": Any, "map": Any}
+			want := map[string]table.Kind{"half": table.Float, "single": table.Float, "double": table.Float, "price": table.Float, "wide": table.Float, "flag": table.Bool, "text": table.Text, "large": table.Text, "view": table.Text, "city": table.Text, "null": table.Empty,
+				"raw": table.Any, "fixed": table.Any, "list": table.Any, "vector": table.Any, "nested": table.Any, "struct": table.Any, "map": table.Any}
 			kind, known := want[f.Name]
 			if !known {
-				kind = Int
+				kind = table.Int
 			}
 			if f.Kind != kind || f.Refused {
 				t.Errorf("%s: column %s is of %s, %+v", name, f.Name, f.Kind, f)
@@ -150,7 +152,7 @@ func TestSeekColumns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var places []Place
+		var places []table.Place
 		for {
 			from := all.Place()
 			piece, err := all.Next(4)
@@ -162,10 +164,10 @@ func TestSeekColumns(t *testing.T) {
 			}
 			end := all.Place()
 			if from.Batch() != end.Batch() {
-				from = NewPlace(end.Batch(), 0)
+				from = table.NewPlace(end.Batch(), 0)
 			}
 			for i := range piece.Rows {
-				places = append(places, from+Place(i))
+				places = append(places, from+table.Place(i))
 			}
 		}
 		if len(places) != len(want) {
@@ -179,7 +181,7 @@ func TestSeekColumns(t *testing.T) {
 			if err := r.Seek(p); err != nil {
 				t.Fatal(err)
 			}
-			rest, err := ReadColumns(r, 0)
+			rest, err := table.ReadColumns(r, 0)
 			if err != nil || rest.Rows != len(want)-row {
 				t.Fatalf("%s from row %d: %v, %v", name, row, rest, err)
 			}
@@ -193,7 +195,7 @@ func TestSeekColumns(t *testing.T) {
 				}
 			}
 		}
-		for _, beyond := range []Place{NewPlace(0, 1000), NewPlace(9, 0), NewPlace(9, 1)} {
+		for _, beyond := range []table.Place{table.NewPlace(0, 1000), table.NewPlace(9, 0), table.NewPlace(9, 1)} {
 			r, err := openBytes(format, b, columns)
 			if err != nil {
 				t.Fatal(err)
@@ -225,7 +227,7 @@ func TestRefusedColumns(t *testing.T) {
 		}
 		r, err := openBytes(format, b, columns)
 		if err == nil {
-			_, err = ReadColumns(r, 0)
+			_, err = table.ReadColumns(r, 0)
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: %v\nwant %s", c.file, err, c.want)
@@ -236,14 +238,14 @@ func TestRefusedColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x, err := ReadColumns(r, 0); err != nil || !slices.Equal(x.Columns[0].Floats, []float64{1, 2}) {
+	if x, err := table.ReadColumns(r, 0); err != nil || !slices.Equal(x.Columns[0].Floats, []float64{1, 2}) {
 		t.Error(x, err)
 	}
 	format, b = testFile(t, "snappy.parquet")
 	if r, err = openBytes(format, b, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadColumns(r, 1000); err == nil || err.Error() != "row 0 of batch 0: the cells up to here take more than the 1000 bytes that a table may take; data.stream reads a file of any size piece by piece" {
+	if _, err := table.ReadColumns(r, 1000); err == nil || err.Error() != "row 0 of batch 0: the cells up to here take more than the 1000 bytes that a table may take; data.stream reads a file of any size piece by piece" {
 		t.Error(err)
 	}
 }
@@ -256,7 +258,7 @@ func TestCutColumns(t *testing.T) {
 		for n := 0; n <= end; n = max(n+1, min(n+1+len(b)/100, end)) {
 			r, err := openBytes(format, b[:n], nil)
 			if err == nil {
-				_, err = ReadColumns(r, 0)
+				_, err = table.ReadColumns(r, 0)
 			}
 			if err == nil {
 				t.Errorf("%s: no error after %d bytes of %d", name, n, len(b))

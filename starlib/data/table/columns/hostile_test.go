@@ -1,4 +1,4 @@
-package table
+package columns
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	flatbuffers "github.com/google/flatbuffers/go"
+
+	"drun/starlib/data/table"
 )
 
 // parquetOf is a file with nothing but a footer.
@@ -91,12 +93,12 @@ func TestBombsOfColumns(t *testing.T) {
 // readAny reads a file that may be anything: its columns have a cell for each row, or there is an error that speaks of the
 // file, and not of the program that reads it.
 func readAny(t *testing.T, format string, b []byte) error {
-	var got *Table
+	var got *table.Table
 	r, err := openBytes(format, b, nil)
 	if err == nil {
 		defer r.Close()
-		if err = r.Seek(NewPlace(0, 0)); err == nil {
-			got, err = ReadColumns(r, 64<<20)
+		if err = r.Seek(table.NewPlace(0, 0)); err == nil {
+			got, err = table.ReadColumns(r, 64<<20)
 		}
 	}
 	if err != nil {

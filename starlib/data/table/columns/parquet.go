@@ -1,4 +1,4 @@
-package table
+package columns
 
 import (
 	"encoding/binary"
@@ -12,12 +12,13 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 
 	"drun/internal/try"
+	"drun/starlib/data/table"
 )
 
 // parquetReader reads a Parquet file one row group after the other. A row group has the values of each leaf column as
 // a sequence, with levels that say to which list and row each belongs.
 type parquetReader struct {
-	in     Random
+	in     table.Random
 	file   *parquet.File
 	nodes  []*node // of the columns
 	wanted []int
@@ -37,14 +38,15 @@ type node struct {
 	first    *leaf // the first leaf beneath it, or its own
 	leaf     *leaf // nil for a group
 	problem  bool
-	cells    Kind
+	cells    table.Kind
 }
 
-func openParquet(in Random, columns []string) (_ *Reader, err error) {
+func openParquet(in table.Random, _ io.Reader, packed bool, columns []string) (_ table.Columns, err error) {
 	defer try.Caught(&err)
+	try.FailIf(packed, "a Parquet file is not read beneath gzip or zstd: unpack it; its pages may be compressed")
 	r := &parquetReader{in: in, opened: -1}
 	try.Ok(checkParquet(in))
-	var fields []Field
+	var fields []table.Field
 	err = guarded(func() error {
 		r.file, err = parquet.OpenFile(in, in.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 		if err != nil {
@@ -54,17 +56,17 @@ func openParquet(in Random, columns []string) (_ *Reader, err error) {
 		for _, c := range r.file.Root().Columns() {
 			n := newNode(c, &elements)
 			r.nodes = append(r.nodes, n)
-			fields = append(fields, Field{Name: n.name, Type: n.kind, Kind: n.cells, Refused: n.problem})
+			fields = append(fields, table.Field{Name: n.name, Type: n.kind, Kind: n.cells, Refused: n.problem})
 		}
 		return nil
 	})
 	try.FailIf(err != nil, "the footer is corrupt: %.300v", err)
-	r.wanted = try.To(choose(fields, columns))
-	return &Reader{in: r, unit: "row group", fields: fields, wanted: r.wanted}, nil
+	r.wanted = try.To(table.Choose(fields, columns))
+	return &reader{in: r, unit: "row group", fields: fields, wanted: r.wanted}, nil
 }
 
 // checkParquet returns an error for a file that the library would call corrupt although it is something else.
-func checkParquet(in Random) error {
+func checkParquet(in table.Random) error {
 	head, tail := make([]byte, 4), make([]byte, 8)
 	if in.Size() < 12 {
 		return errors.New("not a Parquet file: too short")
@@ -92,7 +94,7 @@ func checkParquet(in Random) error {
 func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
 	e := (*elements)[0]
 	*elements = (*elements)[1:]
-	n := &node{name: c.Name(), def: c.MaxDefinitionLevel(), rep: c.MaxRepetitionLevel(), optional: c.Optional(), repeated: c.Repeated(), cells: Any}
+	n := &node{name: c.Name(), def: c.MaxDefinitionLevel(), rep: c.MaxRepetitionLevel(), optional: c.Optional(), repeated: c.Repeated(), cells: table.Any}
 	if c.Leaf() {
 		n.leaf = &leaf{path: strings.Join(c.Path(), "."), index: c.Index(), def: n.def, rep: n.rep}
 		if e.Type.V == format.FixedLenByteArray {
@@ -101,7 +103,7 @@ func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
 		n.first = n.leaf
 		n.kind, n.cells, n.leaf.value = leafType(c, &e)
 		if n.problem = n.leaf.value == nil; n.repeated {
-			n.cells = Any
+			n.cells = table.Any
 		}
 		return n
 	}
@@ -170,7 +172,7 @@ func (r *parquetReader) open() (err error) {
 		r.nodes[i].each(func(l *leaf) {
 			if err == nil {
 				if err = r.openLeaf(l, r.group); err != nil {
-					err = fmt.Errorf("column %s: %w", short(l.path), err)
+					err = fmt.Errorf("column %s: %w", table.Short(l.path), err)
 				}
 			}
 		})
@@ -192,7 +194,7 @@ func (r *parquetReader) end() error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("column %s: %w", short(n.name), err)
+			return fmt.Errorf("column %s: %w", table.Short(n.name), err)
 		}
 	}
 	return nil
@@ -260,17 +262,17 @@ func (n *node) body() (any, error) {
 		}
 		list := v.([]any) // of groups with one field, which stand for that field
 		for i := range list {
-			list[i] = list[i].(Object)[0].Value
+			list[i] = list[i].(table.Object)[0].Value
 		}
 		return list, nil
 	}
-	object := make(Object, len(n.children))
+	object := make(table.Object, len(n.children))
 	for i, c := range n.children {
 		v, err := c.read()
 		if err != nil {
 			return nil, err
 		}
-		object[i] = Member{c.name, v}
+		object[i] = table.Member{Name: c.name, Value: v}
 	}
 	return object, nil
 }

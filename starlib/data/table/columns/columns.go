@@ -1,0 +1,212 @@
+// Package columns reads Parquet and Arrow files. A program that imports it can open them with table.OpenColumns.
+package columns
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"drun/starlib/data/table"
+)
+
+func init() {
+	table.Register("arrow", openArrow)
+	table.Register("parquet", openParquet)
+}
+
+// reader is a table.Columns of either format.
+type reader struct {
+	in     batches
+	unit   string // what the format calls a batch
+	fields []table.Field
+	wanted []int
+	place  table.Place
+}
+
+// batches is a file of columns in one format.
+type batches interface {
+	// rows is the number of rows in a batch, which is the one before or a later one; io.EOF for the one after the last.
+	rows(batch int) (int, error)
+	// open begins to read the batch for whose rows was asked last, unless that was done.
+	open() error
+	// cells returns the function for a column's cells, which are asked for one after the other.
+	cells(column int) func(row int) (any, error)
+	// end returns an error if a column of the batch has more cells than rows.
+	end() error
+	// rewind makes open begin anew.
+	rewind()
+	close()
+}
+
+func (r *reader) Fields() []table.Field { return r.fields }
+
+func (r *reader) Place() table.Place { return r.place }
+
+func (r *reader) Close() { r.in.close() }
+
+// errChanged is the error of a place that the file no longer has.
+func (r *reader) errChanged(p table.Place) error {
+	return fmt.Errorf("it has no row %d of %s %d, where the checkpoint was: it has changed", p.Row(), r.unit, p.Batch())
+}
+
+func (r *reader) Seek(p table.Place) error {
+	n, err := r.in.rows(p.Batch())
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if p.Row() > n {
+		return r.errChanged(p)
+	}
+	r.in.rewind()
+	r.place = table.NewPlace(p.Batch(), 0)
+	for r.place < p { // reads the rows before it: nothing in the file can be trusted to say where it begins
+		if _, err := r.Next(min(p.Row()-r.place.Row(), 4096)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) Next(limit int) (*table.Table, error) {
+	t := &table.Table{}
+	for _, i := range r.wanted {
+		t.Columns = append(t.Columns, &table.Column{Name: r.fields[i].Name, Kind: r.fields[i].Kind})
+	}
+	for t.Rows == 0 {
+		n, err := r.in.rows(r.place.Batch())
+		if err != nil {
+			return t, err
+		}
+		if t.Rows = min(limit, n-r.place.Row()); t.Rows > 0 {
+			break
+		}
+		if err := r.in.end(); err != nil {
+			return nil, fmt.Errorf("%s %d, %w", r.unit, r.place.Batch(), err)
+		}
+		r.place = table.NewPlace(r.place.Batch()+1, 0)
+	}
+	if err := r.in.open(); err != nil {
+		return nil, fmt.Errorf("%s %d, %w", r.unit, r.place.Batch(), err)
+	}
+	for k, i := range r.wanted {
+		row := r.place.Row()
+		err := guarded(func() error {
+			cell := r.in.cells(i)
+			for end := row + t.Rows; row < end; row++ {
+				v, err := cell(row)
+				if err == nil {
+					err = t.Columns[k].Append(v)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s %d, row %d, column %s: %w", r.unit, r.place.Batch(), row, table.Short(r.fields[i].Name), err)
+		}
+	}
+	r.place += table.Place(t.Rows)
+	return t, nil
+}
+
+// The largest message of an Arrow file: its description (schema, or the layout of a batch), and its body.
+const (
+	maxMetadata = 64 << 20
+	maxBatch    = 1 << 30
+)
+
+// maxRows is how many rows a batch may have: a place has 32 bits for them.
+const maxRows = math.MaxInt32
+
+// guarded calls a function that reads a file through a library, and turns a panic into an error: the libraries index
+// a file's content without checking bounds.
+func guarded(what func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			switch p := p.(type) {
+			case runtime.Error:
+				err = errors.New("the data is corrupt: " + misread(p.Error()))
+			case error:
+				err = fmt.Errorf("the data is corrupt: %w", p)
+			default:
+				err = fmt.Errorf("the data is corrupt: %v", p)
+			}
+		}
+	}()
+	return what()
+}
+
+// misread says what is wrong with a file that made a library panic.
+func misread(stumble string) string {
+	if strings.Contains(stumble, "out of range") || strings.Contains(stumble, "memory address") {
+		return "a length or a position in it leads outside of the data"
+	}
+	return "a part of it is not what its description says"
+}
+
+// Units of time: microseconds in a unit or, if negative, units in a microsecond.
+const (
+	perSecond = 1_000_000
+	perMilli  = 1000
+	perMicro  = 1
+	perNano   = -1000
+	perDay    = 86_400 * perSecond
+)
+
+// micros is a time in microseconds; an error if int64 cannot hold it exactly.
+func micros(n, unit int64) (any, error) {
+	if unit < 0 {
+		if n%-unit != 0 {
+			return nil, fmt.Errorf("the time %d ns is not a whole number of microseconds", n)
+		}
+		return n / -unit, nil
+	}
+	if n > math.MaxInt64/unit || n < math.MinInt64/unit {
+		return nil, fmt.Errorf("the time %d does not fit into 64 bits as microseconds", n)
+	}
+	return n * unit, nil
+}
+
+// decimal is the float64 nearest to n / 10^scale, if n has no more digits than a float64 holds.
+func decimal(n *big.Int, scale int32) (any, error) {
+	if !n.IsInt64() || !table.Exact(n.Int64()) {
+		return nil, fmt.Errorf("the decimal %s (with %d places) has more digits than a float64 holds", table.Short(n.String()), scale)
+	}
+	return strconv.ParseFloat(n.String()+"e"+strconv.Itoa(-int(scale)), 64)
+}
+
+// half is the number in the bits of a float16. arrow-go misreads those below 2^-14.
+func half(bits uint16) float64 {
+	sign := 1.0
+	if bits>>15 != 0 {
+		sign = -1
+	}
+	exponent, fraction := int(bits>>10&31), float64(bits&1023)
+	switch exponent {
+	case 0:
+		return sign * math.Ldexp(fraction, -24)
+	case 31:
+		if fraction != 0 {
+			return math.NaN()
+		}
+		return math.Inf(int(sign))
+	}
+	return sign * math.Ldexp(1024+fraction, exponent-25)
+}
+
+// unsigned is an integer of 64 bits without a sign.
+func unsigned(n uint64) (any, error) {
+	if n > math.MaxInt64 {
+		return nil, fmt.Errorf("%d does not fit int64", n)
+	}
+	return int64(n), nil
+}
