@@ -240,6 +240,7 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	}
 	if err == nil {
 		s.remove(unused)
+		err = s.named()
 	}
 	return err
 }

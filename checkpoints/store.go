@@ -47,9 +47,10 @@ const applicationID = 0x6472636b
 // share a home.
 type Store struct {
 	sql   *sql.DB
-	path  string   // of the catalog
-	packs string   // folder
-	root  *os.Root // packs, opened; nil: there is none
+	path  string      // of the catalog
+	file  fs.FileInfo // of the catalog, opened for writing
+	packs string      // folder
+	root  *os.Root    // packs, opened; nil: there is none
 	close func() error
 
 	freed atomic.Int64 // bytes of packs that this store has removed, minus those it has rewritten
@@ -170,6 +171,7 @@ func Open(home string) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{sql: handle, path: f.Path, packs: filepath.Join(home, "checkpoints"), close: handle.Close}
+	s.file, _ = os.Stat(f.Path) // lost already: named will say so
 	defer try.CaughtOr(&err, func() {
 		s.Close()
 		err = sqldb.Wrap(s.packs, err)
@@ -229,6 +231,16 @@ func (s *Store) openFolder() (err error) {
 	}
 	return exit.WithHint(&sqldb.Error{Path: s.packs, What: "is not a folder of its own but a link or a file, in which drun does not keep checkpoints"},
 		"put the whole home elsewhere, with --home DIR or $DRUN_HOME")
+}
+
+// named returns an error if the catalog has lost its name: SQLite goes on with the open file, which vanishes with the processes
+// that have it open.
+func (s *Store) named() error {
+	if now, err := os.Stat(s.path); err == nil && os.SameFile(now, s.file) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return exit.WithHint(&sqldb.Error{Path: s.path, What: "was removed or replaced while it was in use: what is saved now would be lost"},
+		"leave a home where it is while its runs go on; they can be resumed once the file is back")
 }
 
 // Path is the path of the catalog.

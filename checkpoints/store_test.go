@@ -458,3 +458,28 @@ func TestDamagedIndex(t *testing.T) {
 		t.Errorf("%d of %d bits were noticed", noticed, tried)
 	}
 }
+
+// A save into a catalog that has lost its name is an error: it would vanish with the process.
+func TestCatalogRemovedWhileInUse(t *testing.T) {
+	for name, put := range map[string]func(home string) error{
+		"removed":  func(string) error { return nil },
+		"replaced": func(home string) error { s, err := Open(home); return errors.Join(err, s.Close()) },
+	} {
+		for _, size := range []int{100, large} {
+			home := t.TempDir()
+			s := open(t, home)
+			save := func(step int64) error {
+				_, err := s.Save("run", step, nil, map[int][]Entry{0: {{Name: "x", Data: noise(uint64(step), size)}}})
+				return err
+			}
+			ok(t, save(1))
+			ok(t, os.Rename(s.Path(), s.Path()+".moved"))
+			ok(t, put(home))
+			if err := save(2); exit.CodeOf(err) != exit.Storage || !strings.Contains(err.Error(), "checkpoints.db was removed or replaced while it was in use") {
+				t.Errorf("%s, %d bytes: %v", name, size, err)
+			}
+			ok(t, os.Rename(s.Path()+".moved", s.Path()))
+			ok(t, save(3))
+		}
+	}
+}

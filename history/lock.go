@@ -285,32 +285,11 @@ func (e *SilentError) Hint() string { return e.Do }
 // Doing asks the agent of a running run what its ranks do now; nil: they have not started, or have ended. The error
 // is a *SilentError if the agent cannot be asked: it is gone, stopped, or on another machine.
 func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
-	var uid, host string
-	var pid int
-	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&uid, &host, &pid) }, "SELECT uid, host, pid FROM runs WHERE id = ?", id)
-	if err != nil {
-		return nil, err
-	}
-	if uid == "" {
-		return nil, db.unknown(fmt.Sprint(id))
-	}
 	ctx, cancel := context.WithTimeout(ctx, liveWithin+time.Second)
 	defer cancel()
-	var conn net.Conn
-	err = shortly(db.livePath(uid), func(short string) (err error) {
-		conn, err = new(net.Dialer).DialContext(ctx, "unix", short)
-		return err
-	})
+	conn, pid, err := db.callAgent(ctx, id)
 	if err != nil {
-		own, _ := os.Hostname()
-		quit := fmt.Sprintf("kill -QUIT %d has the run keep what its ranks do", pid)
-		switch {
-		case host != own:
-			return nil, &SilentError{fmt.Sprintf("the run goes on at %s, and only there its ranks can be asked", host), "start drun ui there; " + quit}
-		case errors.Is(err, os.ErrPermission):
-			return nil, &SilentError{"the run belongs to another user, and only that user can ask its ranks", "start drun ui as that user"}
-		}
-		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, cannot be asked: %v", pid, reason(err)), quit}
+		return nil, err
 	}
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
@@ -331,6 +310,56 @@ func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
 		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, has not answered: it may have ended, or many ask at once", pid), "ask again"}
 	}
 	return a.Snapshot, nil
+}
+
+// Agent opens the process that leads a running run, as a file descriptor of the process. The error is as that of Doing.
+func (db *DB) Agent(ctx context.Context, id int64) (process *os.File, err error) {
+	defer try.Caught(&err)
+	ctx, cancel := context.WithTimeout(ctx, liveWithin)
+	defer cancel()
+	conn, _, err := db.callAgent(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	var peer *unix.Ucred
+	raw := try.To(conn.(*net.UnixConn).SyscallConn())
+	try.Ok(errors.Join(raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }), err))
+	fd := try.To(unix.PidfdOpen(int(peer.Pid), 0)) // fails for a process of another PID namespace, which has no number here
+	try.Ok(conn.(*net.UnixConn).SetReadDeadline(time.Now().Add(liveWithin)))
+	if _, err = conn.Read(make([]byte, 1)); err != nil { // once it answers, the number was its own
+		unix.Close(fd)
+		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, does not answer: is it stopped?", peer.Pid), fmt.Sprintf("kill -CONT %d lets a process go on that is", peer.Pid)}
+	}
+	return os.NewFile(uintptr(fd), "agent"), nil
+}
+
+// callAgent connects to the agent of a running run, whose process has the number pid on its machine.
+func (db *DB) callAgent(ctx context.Context, id int64) (conn net.Conn, pid int, err error) {
+	var uid, host string
+	err = db.read(func(rows *sql.Rows) error { return rows.Scan(&uid, &host, &pid) }, "SELECT uid, host, pid FROM runs WHERE id = ?", id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if uid == "" {
+		return nil, 0, db.unknown(fmt.Sprint(id))
+	}
+	err = shortly(db.livePath(uid), func(short string) (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, "unix", short)
+		return err
+	})
+	if err == nil {
+		return conn, pid, nil
+	}
+	own, _ := os.Hostname()
+	quit := fmt.Sprintf("kill -QUIT %d has the run keep what its ranks do", pid)
+	switch {
+	case host != own:
+		return nil, 0, &SilentError{fmt.Sprintf("the run goes on at %s, and only there its ranks can be asked", host), "start drun ui there; " + quit}
+	case errors.Is(err, os.ErrPermission):
+		return nil, 0, &SilentError{"the run belongs to another user, and only that user can ask its ranks", "start drun ui as that user"}
+	}
+	return nil, 0, &SilentError{fmt.Sprintf("process %d, which leads the run, cannot be asked: %v", pid, reason(err)), quit}
 }
 
 // reason is an error without the names that shortly makes up.

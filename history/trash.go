@@ -157,6 +157,20 @@ func (db *DB) Label(id int64, add, remove []string) error {
 	})
 }
 
+// Rename gives a run another name. The error is a *NameError if that is no name, or a run has it.
+func (db *DB) Rename(id int64, name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	return db.write(func(tx *sql.Tx) (err error) {
+		defer try.Caught(&err)
+		try.Ok(there(tx, []int64{id}))
+		try.Ok(nameTaken(tx, name))
+		try.To(tx.Exec("UPDATE runs SET name = ? WHERE id = ?", name, id))
+		return nil
+	})
+}
+
 // AddNote adds a remark to a run.
 func (db *DB) AddNote(id int64, text string) error {
 	return db.write(func(tx *sql.Tx) error {

@@ -94,6 +94,20 @@ func change(cmd *cobra.Command, refs []string, find func(*history.DB, string) (i
 	return fn(db, ids)
 }
 
+func newRename() *cobra.Command {
+	return &cobra.Command{
+		Use:     "rename RUN NAME",
+		Short:   "Give a run another name",
+		Example: `  drun rename last first-that-works`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
+				try.Ok(db.Rename(ids[0], args[1]))
+				return answer(cmd, history.RunName{ID: ids[0], Name: args[1]}, "run %d %s", ids[0], args[1])
+			})
+		},
+	}
+}
+
 func newTag() *cobra.Command {
 	var remove []string
 	cmd := &cobra.Command{

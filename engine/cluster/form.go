@@ -299,8 +299,8 @@ func awaitMembers(ctx context.Context, j *Joining, own *Hello, w Waiting, l *lis
 		case <-note:
 			w.Note(fmt.Sprintf("drun: waiting at %s for %s", j.Address, missing()))
 		case <-deadline:
-			return others(), exit.WithHint(exit.Errorf(exit.Timeout, "%s did not come to %s within %v", missing(), j.Address, limit),
-				"see what these processes say; the firewall must let them reach that port")
+			hint := cmp.Or(j.listener.Refused(), "see what these processes say; the firewall must let them reach that port")
+			return others(), exit.WithHint(exit.Errorf(exit.Timeout, "%s did not come to %s within %v", missing(), j.Address, limit), hint)
 		}
 	}
 	return others(), nil

@@ -127,25 +127,25 @@ func (c conn) introduce(secret string) error {
 	return nil
 }
 
-// admit reports whether the side that connected proves the secret; this side then proves it, too.
-func (c conn) admit(secret string) bool {
+// admit returns an error unless the side that connected proves the secret; this side then proves it, too.
+func (c conn) admit(secret string) error {
 	theirs, own, err := c.proofs(secret)
 	if errors.Is(err, errRelease) {
 		_, _ = io.WriteString(c, build.Own())
 	}
 	if err != nil {
-		return false
+		return err
 	}
 	shown := make([]byte, len(theirs))
 	if _, err := io.ReadFull(c, shown); err != nil {
-		return false
+		return err
 	}
 	if !hmac.Equal(shown, theirs) {
 		_, _ = c.Write(make([]byte, len(own))) // no proof, which tells the user on the other side that the secrets differ
-		return false
+		return errSecret
 	}
 	_, err = c.Write(own)
-	return err == nil
+	return err
 }
 
 // Listener accepts the processes of a run at the address where they meet.
@@ -153,8 +153,16 @@ type Listener struct {
 	net.Listener
 	running sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]struct{} // nil: the listener is closed
+	mu      sync.Mutex
+	conns   map[net.Conn]struct{} // nil: the listener is closed
+	refused string
+}
+
+// Refused says which drun was refused last, and why; "" if none was.
+func (l *Listener) Refused() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused
 }
 
 // An InUseError says that another program listens at the address.
@@ -210,8 +218,17 @@ func (l *Listener) serve(socket net.Conn, secret string, take func(net.Conn)) {
 		delete(l.conns, socket)
 	}()
 	c, err := secureServer(socket)
-	if err == nil && c.SetDeadline(time.Now().Add(proofTimeout)) == nil && c.admit(secret) && c.SetDeadline(time.Time{}) == nil {
+	if err == nil {
+		err = errors.Join(c.SetDeadline(time.Now().Add(proofTimeout)), c.admit(secret), c.SetDeadline(time.Time{}))
+	}
+	why := map[bool]string{errors.Is(err, errSecret): "has another secret", errors.Is(err, errRelease): "runs another release of drun"}[true]
+	switch host, _, _ := net.SplitHostPort(socket.RemoteAddr().String()); {
+	case err == nil:
 		take(c)
+	case why != "":
+		l.mu.Lock()
+		l.refused = fmt.Sprintf("a process at %s was refused: it %s", host, why)
+		l.mu.Unlock()
 	}
 }
 

@@ -79,12 +79,26 @@ func dropped(t *testing.T, what string, c net.Conn) {
 	}
 }
 
+// refused waits until the listener says so.
+func refused(t *testing.T, l *Listener, want string) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); l.Refused() != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the listener says %q, want %q", l.Refused(), want)
+		}
+	}
+}
+
 func TestStrangers(t *testing.T) {
 	l := serve(t)
+	if why := l.Refused(); why != "" {
+		t.Error(why)
+	}
 	for _, guess := range []string{"", "wrong", secret + "x", secret[1:], strings.Repeat("x", 1<<20)} {
 		if _, err := Dial(soon(5*time.Second), l.Addr().String(), guess); !errors.As(err, new(*SecretError)) {
 			t.Errorf("secret %.30q: %v", guess, err)
 		}
+		refused(t, l, "a process at 127.0.0.1 was refused: it has another secret")
 	}
 	for name, text := range map[string][]byte{
 		"HTTP":  []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
@@ -111,6 +125,7 @@ func TestOtherVersion(t *testing.T) {
 	if version, err := io.ReadAll(c); string(version) != build.Own() || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("the listener says %q (%v), not its version %q", version, err, build.Own())
 	}
+	refused(t, l, "a process at 127.0.0.1 was refused: it runs another release of drun")
 	old := tls.Client(connect(t, l), &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"drun-4"}, InsecureSkipVerify: true})
 	if err := old.Handshake(); err == nil || !strings.Contains(err.Error(), "no application protocol") {
 		t.Error(err)
@@ -206,7 +221,7 @@ func TestFalseClients(t *testing.T) {
 	for _, name := range []string{"honest", "made up", "the other side's", "older"} {
 		ours, theirs := pair(t)
 		admitted := make(chan bool, 1)
-		go func() { admitted <- theirs.admit(secret) }()
+		go func() { admitted <- theirs.admit(secret) == nil }()
 		shown, other, err := ours.proofs(secret)
 		if err != nil {
 			t.Fatal(err)

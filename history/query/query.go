@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -132,7 +133,7 @@ func parse(what, text string) ([]*Expr, error) {
 	if _, err := resolve.ExprOptions(options, tree, known, universal); err != nil {
 		var faults resolve.ErrorList
 		if errors.As(err, &faults) {
-			return nil, fault(faults[0].Pos, "%s", explain(faults[0].Msg))
+			return nil, fault(faults[0].Pos, "%s", noName(text, faults[0].Msg))
 		}
 		return nil, fault(syntax.Position{}, "%s", err)
 	}
@@ -174,13 +175,21 @@ func offset(text string, pos syntax.Position) int {
 	return len(text)
 }
 
-// explain adds to an error about an unknown name what was probably meant.
-func explain(msg string) string {
+// slashed is a metric or parameter whose name is no identifier, such as metrics.val/loss.last.
+var slashed = regexp.MustCompile(`\b(metrics|params)\.(\w+(?:[/-]\w+)+)`)
+
+// noName adds to an error about an unknown name what was probably meant.
+func noName(own, msg string) string {
 	name, ok := strings.CutPrefix(msg, "undefined: ")
 	if !ok || strings.Contains(name, " ") {
 		return msg
 	}
 	msg = fmt.Sprintf("there is no name %s", name)
+	for _, m := range slashed.FindAllStringSubmatch(own, -1) {
+		if slices.Contains(strings.FieldsFunc(m[2], func(r rune) bool { return r == '/' || r == '-' })[1:], name) {
+			return msg + fmt.Sprintf(": write %s[%q] for a name with other characters than letters, digits and _", m[1], m[2])
+		}
+	}
 	switch name {
 	case "running", "done", "failed", "killed", "interrupted", "lost":
 		return msg + fmt.Sprintf(": a text has quotes, as in status == %q", name)

@@ -162,6 +162,8 @@ func TestMistakes(t *testing.T) {
 		"metrics.acc":                  "a condition is true or false, not a metric",
 		"id, name":                     "want one condition",
 		"1 // 0 == 1":                  "column 3: floored division by zero",
+		"metrics.val/loss.last < 1":    `there is no name loss: write metrics["val/loss"] for a name with other characters than letters, digits and _`,
+		"params.lr-top > 1":            `there is no name top: write params["lr-top"] for`,
 		"any(range(1 << 60))":          "there is no name range",
 		fmt.Sprintf("[1 for a in %[1]q.elems() for b in %[1]q.elems()]", strings.Repeat("x", 400)): "more than 100000 steps",
 		// What would fill the memory, or take for ever in a single step.

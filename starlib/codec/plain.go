@@ -205,6 +205,9 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 			return cbor.Tag{Number: tagReference, Content: []any{owner, number}}, nil
 		}
 	}
+	if v.Type() == "Plateau" {
+		return nil, errors.New("a Plateau is saved with the optimizer whose lr it is: leave it out")
+	}
 	return nil, fmt.Errorf("a %s cannot be sent or saved: only None, bool, int, float, string, bytes, list, tuple, dict, set, struct and tensors can", v.Type())
 }
 

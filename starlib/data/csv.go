@@ -96,7 +96,11 @@ func parseCell(field string, column, at int) (c cell, err error) {
 		return c, fmt.Errorf("column %d: %s does not fit float%d", column+1, shorten(field), bits)
 	}
 	if err != nil {
-		return c, fmt.Errorf("column %d: %q is not a number", column+1, shorten(field))
+		hint := "data.table reads columns of texts, too"
+		if i := strings.IndexAny(field, ";\t|"); i >= 0 {
+			hint = fmt.Sprintf("set delimiter = %q", field[i:i+1])
+		}
+		return c, fmt.Errorf("column %d: %q is not a number: %s", column+1, shorten(field), hint)
 	}
 	if column == at {
 		n, err := strconv.ParseInt(field, 10, 64)

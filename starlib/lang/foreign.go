@@ -2,6 +2,7 @@ package lang
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -35,6 +36,8 @@ var foreign = map[string]string{
 	"spawn":                        "nothing is needed: drun run -n 4 starts the ranks",
 	"setup_dist":                   "nothing is needed: drun connects the ranks",
 	"unwrap_dist":                  "it is dist.unwrap(module)",
+	"get_world_size":               "it is dist.world_size()",
+	"get_rank":                     "it is dist.rank()",
 	"FileStore":                    "it is dist.store",
 	"HashStore":                    "it is dist.store",
 	"PrefixStore":                  "it is dist.store",
@@ -168,7 +171,10 @@ var explained = sync.OnceValue(func() map[string]string {
 		there := span.FindAllStringSubmatch(cells[0], -1)
 		for i, m := range there {
 			name := theirs.FindStringSubmatch(m[1])
-			if name == nil {
+			if name == nil || found[name[1]] != "" {
+				continue
+			}
+			if _, ok := Equivalents()[name[1]]; ok {
 				continue
 			}
 			same := spelt[strings.ToLower(strings.ReplaceAll(name[1], "_", ""))]
@@ -187,15 +193,25 @@ var explained = sync.OnceValue(func() map[string]string {
 	return found
 })
 
-// Equivalents are PyTorch functions that do not exist here, with the expressions that docs/from-pytorch.md has for them: x
+// An Equivalent is an expression for a PyTorch function that does not exist here, and in which cases it gives something else. x
 // stands for the tensor whose method it would be, and for the first argument.
-var Equivalents = sync.OnceValue(func() map[string]string {
+type Equivalent struct{ Expr, Except string }
+
+func (e Equivalent) String() string {
+	if e.Except != "" {
+		return fmt.Sprintf("write %s (%s)", e.Expr, e.Except)
+	}
+	return "write " + e.Expr
+}
+
+// Equivalents are what docs/from-pytorch.md has for such functions.
+var Equivalents = sync.OnceValue(func() map[string]Equivalent {
 	_, table, _ := strings.Cut(docs.FromPyTorch, "## Functions without a name of their own\n")
 	table, _, _ = strings.Cut(table, "\n## ")
-	found := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (`.*`) \\| `(.*)` \\|$").FindAllStringSubmatch(table, -1) {
+	found := map[string]Equivalent{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.*`) \\| `(.*)`(?:: (.*))? \\|$").FindAllStringSubmatch(table, -1) {
 		for name := range strings.SplitSeq(row[1], ", ") {
-			found[strings.Trim(name, "`")] = strings.ReplaceAll(row[2], `\|`, "|")
+			found[strings.Trim(name, "`")] = Equivalent{strings.ReplaceAll(row[2], `\|`, "|"), row[3]}
 		}
 	}
 	return found
@@ -207,8 +223,8 @@ func ForeignMethod(typ, name string) string {
 }
 
 func foreignMethod(typ, name string) string {
-	if expr := Equivalents()[name]; expr != "" && (typ == "Tensor" || typ == "module") {
-		return "write " + expr
+	if e, ok := Equivalents()[name]; ok && (typ == "Tensor" || typ == "module") {
+		return e.String()
 	}
 	return cmp.Or(foreignMethods[typ][name], foreign[name])
 }

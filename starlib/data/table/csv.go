@@ -166,7 +166,11 @@ func NoColumn(name string, names []string) error {
 		}
 		have = append(have, Short(n))
 	}
-	return fmt.Errorf("there is no column %s; there are %s", Short(name), strings.Join(have, ", "))
+	hint := ""
+	if i := strings.IndexAny(names[0], ";\t|"); len(names) == 1 && i >= 0 {
+		hint = fmt.Sprintf(": set delimiter = %q", names[0][i:i+1])
+	}
+	return fmt.Errorf("there is no column %s; there are %s%s", Short(name), strings.Join(have, ", "), hint)
 }
 
 // isNumber reports whether a field is a number in decimal notation; texts such as 0x10 and 1_000 are not.

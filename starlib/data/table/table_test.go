@@ -83,6 +83,19 @@ func TestBadTables(t *testing.T) {
 	}
 }
 
+// A file with another delimiter is seen by the name that is asked for.
+func TestOtherDelimiter(t *testing.T) {
+	for text, want := range map[string]string{
+		"a;b\n1;2\n":   `there is no column "b"; there are "a;b": set delimiter = ";"`,
+		"a\tb\n1\t2\n": `there is no column "b"; there are "a\tb": set delimiter = "\t"`,
+		"a;c,d\n1,2\n": `there is no column "b"; there are "a;c", "d"`,
+	} {
+		if _, err := (Options{Columns: []string{"b"}}).CSV(strings.NewReader(text)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // Every text that pandas takes for a missing cell is one, and leaves its column one of numbers; other texts do not.
 func TestMissingAsInPandas(t *testing.T) {
 	for _, text := range []string{"", " ", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",

@@ -30,18 +30,18 @@ def array(t):
     return {"dtype": str(t.dtype)[6:], "shape": list(t.shape), "values": [number(v) for v in flat]}
 
 
-def record(name, given, source, want, tolerance=1e-5):
+def record(name, given, source, want, tolerance=1e-5, scale=0.1):
     cases.append({
         "name": name, "given": {k: array(v) for k, v in given.items()}, "source": source,
-        "want": {k: array(v) for k, v in want.items()}, "tolerance": tolerance,
+        "want": {k: array(v) for k, v in want.items()}, "tolerance": tolerance, "scale": scale,
     })
 
 
-def case(name, given, expr, fn, setup="", alias=None, grad=True, tolerance=1e-5, through=(0,)):
+def case(name, given, expr, fn, setup="", alias=None, grad=True, tolerance=1e-5, through=(0,), scale=0.1):
     """A value, or a tuple of them, and the gradients of what it was computed from.
 
     alias names the recipe's tensors, such as m.weight, that are given values. Gradients flow back through the
-    results at the indices in through.
+    results at the indices in through. Values differ by tolerance times their size, or times scale if they are smaller.
     """
     alias = alias or {}
     leaves = {k: v.clone().requires_grad_(grad and v.is_floating_point()) for k, v in given.items()}
@@ -64,7 +64,7 @@ def case(name, given, expr, fn, setup="", alias=None, grad=True, tolerance=1e-5,
         source += f"\n{names[i]}.backward(gradient = {seed}{'' if last else ', retain_graph = True'})"
     if flowing:
         want |= {f"{alias.get(k, k)}.grad": v.grad for k, v in leaves.items() if v.grad is not None}
-    record(name, given, source.strip(), want, tolerance)
+    record(name, given, source.strip(), want, tolerance, scale)
 
 
 def same(name, given, expr, **how):

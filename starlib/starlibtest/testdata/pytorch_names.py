@@ -3,6 +3,8 @@ give instead, as pytorch_names.json. A case has the function's name; its source 
 
 Made with torch 2.15.0 and NumPy 2.4.6 (PyPI).
 """
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -29,13 +31,13 @@ one("rsqrt", "1 / x.sqrt()", given=positive)
 one("log2", "x.log() / math.log(2)", given=positive)
 one("log10", "x.log() / math.log(10)", given=positive)
 one("exp2", "(x * math.log(2)).exp()")
-one("sinh", "(x.exp() - (-x).exp()) / 2")
+one("sinh", "(x.expm1() - (-x).expm1()) / 2")
 one("cosh", "(x.exp() + (-x).exp()) / 2")
-one("atanh", "((1 + x) / (1 - x)).log() / 2", given=share)
+one("atanh", "(x.log1p() - (-x).log1p()) / 2", given=share)
 one("erfc", "1 - x.erf()")
 one("logit", "(x / (1 - x)).log()", given=share)
 one("frac", "x - x.trunc()")
-two("fmod", "x - y * (x / y).trunc()", y=positive, grad=False)
+two("fmod", "x.sign() * (x.abs() % y.abs())", y=positive, grad=False)
 two("floor_divide", "x // y", grad=False)
 two("true_divide", "x / y")
 two("hypot", "(x * x + y * y).sqrt()")
@@ -54,8 +56,8 @@ one("nansum", "x.masked_fill(x.isnan(), 0).sum()", given=holed)
 one("diff", 'x["1:"] - x[":-1"]', lambda x: torch.diff(x, dim=0))
 near = matrix + torch.where(other > 0, 1e-6, 1e-9)
 for y in [near, other]:
-    two("allclose", "((x - y).abs() <= 1e-8 + 1e-5 * y.abs()).all()", lambda x, y: torch.tensor(torch.allclose(x, y)), y=y, grad=False)
-    two("isclose", "(x - y).abs() <= 1e-8 + 1e-5 * y.abs()", y=y, grad=False)
+    two("allclose", "((x == y) | ((x - y).abs() <= 1e-8 + 1e-5 * y.abs()) & y.isfinite()).all()", lambda x, y: torch.tensor(torch.allclose(x, y)), y=y, grad=False)
+    two("isclose", "(x == y) | ((x - y).abs() <= 1e-8 + 1e-5 * y.abs()) & y.isfinite()", y=y, grad=False)
 for y in [matrix, other]:
     two("equal", "(x == y).all()", lambda x, y: torch.tensor(torch.equal(x, y)), y=y, grad=False)
 one("masked_select", "x[mask]", lambda x: torch.masked_select(x, x > 0), setup="mask = x > 0")
@@ -99,6 +101,24 @@ for name in ["searchsorted", "bucketize"]:
         one(name, "(edges < x.unsqueeze(-1)).sum(-1)", lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 0.5])), given=given, setup=edges, grad=False)
 two("cdist", "(x.unsqueeze(1) - y.unsqueeze(0)).square().sum(2).sqrt()", y=randn(5, 4))
 
+# Hard values: small results keep their relative precision, and what is infinite or undefined is so on both sides.
+tiny = torch.tensor([1e-5, -1e-5, 1e-20, 0.3, 0.0])
+hard = dict(grad=False, scale=0)
+one("sinh", "(x.expm1() - (-x).expm1()) / 2", given=tiny, **hard)
+one("atanh", "(x.log1p() - (-x).log1p()) / 2", given=tiny, **hard)
+top, bottom = torch.tensor([1.0, 1e10, -7.5, 7.5, 5.0, -0.5]), torch.tensor([0.1, 3.0, 2.0, -2.0, math.inf, 3.0])
+two("fmod", "x.sign() * (x.abs() % y.abs())", x=top, y=bottom, **hard)
+ends, others = torch.tensor([math.inf, -math.inf, math.inf, 1.0, math.nan, 1.0, 0.0]), torch.tensor([math.inf, -math.inf, -math.inf, math.inf, math.nan, 1.0 + 9e-6, 1e-8])
+two("isclose", "(x == y) | ((x - y).abs() <= 1e-8 + 1e-5 * y.abs()) & y.isfinite()", x=ends, y=others, grad=False)
+for n in [2, 3]:
+    two("allclose", "((x == y) | ((x - y).abs() <= 1e-8 + 1e-5 * y.abs()) & y.isfinite()).all()", lambda x, y: torch.tensor(torch.allclose(x, y)), x=ends[:n], y=others[:n], grad=False)
+case("gaussian_nll_loss", dict(x=torch.tensor([1.0, 2.0]), y=torch.tensor([1.0, 2.5]), var=torch.tensor([0.0, 2.0])),
+     "((x - y).square() / var.clamp(min = 1e-6) + var.clamp(min = 1e-6).log()).mean() / 2", F.gaussian_nll_loss, grad=False)
+two("logaddexp", "tensor.stack([x, y]).logsumexp(0)", x=torch.tensor([1000.0, -1000.0, -math.inf]), y=torch.tensor([1000.0, -1001.0, 0.0]), grad=False)
+one("logsigmoid", "-nn.softplus()(-x)", F.logsigmoid, given=torch.tensor([-100.0, 100.0, 0.0, -15.0]), grad=False)
+one("softsign", "x / (1 + x.abs())", F.softsign, given=torch.tensor([1e-20, 1e20, -1e5]), **hard)
+one("frac", "x - x.trunc()", given=torch.tensor([1e10, -2.5, 3.75]), **hard)
+
 # Layers and losses.
 one("relu6", "x.clamp(0, 6)", F.relu6, given=matrix * 5)
 one("hardtanh", "x.clamp(-1, 1)", F.hardtanh)
@@ -116,7 +136,7 @@ one("pixel_shuffle", "x.reshape(n, c, r, r, h, w).permute(0, 1, 4, 2, 5, 3).resh
 one("normalize", "x / x.norm(dim = dim, keepdim = True).clamp(min = 1e-12)", lambda x: F.normalize(x, dim=1), setup="dim = 1")
 two("pairwise_distance", "(x - y + 1e-6).norm(dim = 1)", F.pairwise_distance)
 two("poisson_nll_loss", "(x.exp() - y * x).mean()", F.poisson_nll_loss, y=positive)
-case("gaussian_nll_loss", dict(x=matrix, y=other, var=positive), "((x - y).square() / var + var.log()).mean() / 2", F.gaussian_nll_loss)
+case("gaussian_nll_loss", dict(x=matrix, y=other, var=positive), "((x - y).square() / var.clamp(min = 1e-6) + var.clamp(min = 1e-6).log()).mean() / 2", F.gaussian_nll_loss)
 case("margin_ranking_loss", dict(a=matrix, b=other), "(margin - y * (a - b)).relu().mean()", lambda a, b: F.margin_ranking_loss(a, b, torch.ones(3, 4), margin=0.5), setup="y, margin = 1, 0.5")
 
 # What stands in a sentence rather than as an expression.
