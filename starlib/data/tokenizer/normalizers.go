@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
+	"golang.org/x/text/runes"
 	"golang.org/x/text/unicode/norm"
 
 	"drun/internal/try"
@@ -125,14 +126,7 @@ func lower(s string) string {
 	return strings.ToLower(strings.ReplaceAll(s, "İ", "i\u0307")) // the only letter whose lowercase form is two characters
 }
 
-func stripAccents(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Mn, r) {
-			return -1
-		}
-		return r
-	}, s)
-}
+var stripAccents = runes.Remove(runes.In(unicode.Mn)).String
 
 // clean removes control characters, and makes all spaces the same.
 func clean(s string) string {
