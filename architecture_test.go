@@ -151,6 +151,8 @@ func TestArchitecture(t *testing.T) {
 		for _, spec := range tree.Imports {
 			if imported, _ := strconv.Unquote(spec.Path.Value); !allowed(pkg, imported) {
 				t.Errorf("%s: %s must not import %s", file, pkg, imported)
+			} else if imported == "drun/starlib/data/table/columns" && !beneath(pkg, "cmd") {
+				t.Errorf("%s: only programs import %s: what imports %s would have to compile its libraries for each test", file, imported, pkg)
 			}
 		}
 	})

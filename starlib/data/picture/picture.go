@@ -4,15 +4,14 @@
 package picture
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
-	"image/jpeg"
-	"image/png"
+	_ "image/jpeg" // for image.Decode
+	_ "image/png"  // for image.Decode
 	"io"
 	"math"
 )
@@ -50,23 +49,14 @@ type Info struct {
 
 // Describe reads the beginning of a file.
 func Describe(in io.Reader) (Info, error) {
-	r := bufio.NewReader(in)
-	magic, _ := r.Peek(8)
-	decode := jpeg.DecodeConfig
-	info := Info{Format: "jpeg"}
+	config, format, err := image.DecodeConfig(in)
 	switch {
-	case string(magic) == "\x89PNG\r\n\x1a\n":
-		decode, info.Format = png.DecodeConfig, "png"
-	case bytes.HasPrefix(magic, []byte("\xff\xd8")):
-	default:
+	case errors.Is(err, image.ErrFormat):
 		return Info{}, errors.New("byte 0: neither a PNG nor a JPEG file")
+	case err != nil:
+		return Info{}, corrupt(format, err)
 	}
-	config, err := decode(r)
-	if err != nil {
-		return Info{}, corrupt(info.Format, err)
-	}
-	info.Width, info.Height, info.Channels = config.Width, config.Height, channelsOf(config.ColorModel)
-	return info, nil
+	return Info{format, config.Width, config.Height, channelsOf(config.ColorModel)}, nil
 }
 
 func corrupt(format string, err error) error {
@@ -106,11 +96,7 @@ func Decode(content []byte, mode Mode) (*Picture, error) {
 	if least := info.Width * info.Height / 8 / 1040; info.Format == "png" && len(content) < least {
 		return nil, fmt.Errorf("truncated: %d bytes cannot hold %d x %d pixels", len(content), info.Width, info.Height)
 	}
-	decode := png.Decode
-	if info.Format == "jpeg" {
-		decode = jpeg.Decode
-	}
-	img, err := decode(bytes.NewReader(content))
+	img, _, err := image.Decode(bytes.NewReader(content))
 	if err != nil {
 		return nil, corrupt(info.Format, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"golang.org/x/text/encoding/unicode"
+
 	"drun/internal/try"
 )
 
@@ -90,7 +92,8 @@ func decoderOf(raw json.RawMessage, depth int) (_ decoder, err error) {
 					out = append(out, b)
 				}
 			}
-			return []string{replaceInvalid(out)}
+			whole, _ := unicode.UTF8.NewDecoder().Bytes(out) // with U+FFFD for what is no character
+			return []string{string(whole)}
 		}, strict(raw, &b)
 	case "WordPiece":
 		var w struct {
@@ -119,25 +122,6 @@ func decoderOf(raw json.RawMessage, depth int) (_ decoder, err error) {
 }
 
 var cleanups = [][2]string{{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}}
-
-// replaceInvalid replaces each longest prefix of an incomplete character by U+FFFD, as Unicode recommends.
-func replaceInvalid(b []byte) string {
-	if utf8.Valid(b) {
-		return string(b)
-	}
-	var out strings.Builder
-	for len(b) > 0 {
-		r, n := utf8.DecodeRune(b)
-		if r == utf8.RuneError && n == 1 {
-			for n < len(b) && !utf8.FullRune(b[:n+1]) {
-				n++
-			}
-		}
-		out.WriteRune(r)
-		b = b[n:]
-	}
-	return out.String()
-}
 
 // each is a decoder of one token at a time; i is its place.
 func each(of func(i int, t string) string) decoder {

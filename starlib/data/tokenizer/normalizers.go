@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
+	"golang.org/x/text/runes"
 	"golang.org/x/text/unicode/norm"
 
 	"drun/internal/try"
@@ -53,7 +54,7 @@ func normalizerOf(raw json.RawMessage, depth int) (_ normalizer, err error) {
 				s = clean(s)
 			}
 			if b.Chinese {
-				s = padChinese(s)
+				s = spaced(s, func(r rune) bool { return unicode.Is(chinese, r) })
 			}
 			if accents {
 				s = stripAccents(norm.NFD.String(s))
@@ -122,25 +123,10 @@ func replacerOf(raw json.RawMessage) (_ normalizer, err error) {
 
 // lower makes each letter lowercase, whatever its context.
 func lower(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if r == 'İ' { // the only letter whose lowercase form is two characters
-			b.WriteString("i\u0307")
-		} else {
-			b.WriteRune(unicode.ToLower(r))
-		}
-	}
-	return b.String()
+	return strings.ToLower(strings.ReplaceAll(s, "İ", "i\u0307")) // the only letter whose lowercase form is two characters
 }
 
-func stripAccents(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Mn, r) {
-			return -1
-		}
-		return r
-	}, s)
-}
+var stripAccents = runes.Remove(runes.In(unicode.Mn)).String
 
 // clean removes control characters, and makes all spaces the same.
 func clean(s string) string {
@@ -164,11 +150,11 @@ var chinese = &unicode.RangeTable{
 	R32: []unicode.Range32{{Lo: 0x20000, Hi: 0x2a6df, Stride: 1}, {Lo: 0x2a700, Hi: 0x2b73f, Stride: 1}, {Lo: 0x2b740, Hi: 0x2b81f, Stride: 1}, {Lo: 0x2b920, Hi: 0x2ceaf, Stride: 1}, {Lo: 0x2f800, Hi: 0x2fa1f, Stride: 1}},
 }
 
-// padChinese puts spaces around each Chinese character.
-func padChinese(s string) string {
+// spaced puts spaces around each character that is one of those.
+func spaced(s string, those func(r rune) bool) string {
 	var b strings.Builder
 	for _, r := range s {
-		if unicode.Is(chinese, r) {
+		if those(r) {
 			b.WriteByte(' ')
 			b.WriteRune(r)
 			b.WriteByte(' ')

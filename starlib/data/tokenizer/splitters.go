@@ -66,22 +66,7 @@ func splitterOf(raw json.RawMessage, depth int) (_ splitter, err error) {
 	case "WhitespaceSplit":
 		return eachPiece(func(s string) []string { return strings.FieldsFunc(s, space) }), bare(raw)
 	case "BertPreTokenizer":
-		return eachPiece(func(s string) (out []string) {
-			for _, w := range strings.FieldsFunc(s, space) {
-				from := 0
-				for i, r := range w {
-					if punctuation(r) {
-						if i > from {
-							out = append(out, w[from:i])
-						}
-						from = i + utf8.RuneLen(r)
-						out = append(out, w[i:from])
-					}
-				}
-				out = append(out, w[from:])
-			}
-			return out
-		}), bare(raw)
+		return eachPiece(func(s string) []string { return strings.FieldsFunc(spaced(s, punctuation), space) }), bare(raw)
 	}
 	return nil, unsupported(kind)
 }
@@ -103,24 +88,18 @@ func metaspaceOf(raw json.RawMessage, depth int) (_ splitter, err error) {
 	if m.Scheme == "first" && depth > 0 { // what the one before it leaves out moves the text's start
 		return nil, errors.New("prepend_scheme \"first\" in a Sequence is not supported")
 	}
+	space := &pattern{text: m.Replacement}
 	return func(pieces []string, start bool) (out []string) {
 		for i, s := range pieces {
 			s = strings.ReplaceAll(s, " ", m.Replacement)
 			if (m.Scheme == "always" || m.Scheme == "first" && start && i == 0) && !strings.HasPrefix(s, m.Replacement) {
 				s = m.Replacement + s
 			}
-			if !m.split() {
+			if m.split() {
+				out = append(out, space.split(s, false, "MergedWithNext")...)
+			} else {
 				out = append(out, s)
-				continue
 			}
-			from := 0
-			for at := range s {
-				if at > from && strings.HasPrefix(s[at:], m.Replacement) {
-					out = append(out, s[from:at])
-					from = at
-				}
-			}
-			out = append(out, s[from:])
 		}
 		return out
 	}, nil

@@ -8,7 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -308,14 +309,7 @@ func (t *Tokenizer) Token(id int) (string, bool) {
 }
 
 // Special are the special tokens, by their numbers.
-func (t *Tokenizer) Special() []int {
-	list := make([]int, 0, len(t.special))
-	for id := range t.special {
-		list = append(list, id)
-	}
-	sort.Ints(list)
-	return list
-}
+func (t *Tokenizer) Special() []int { return slices.Sorted(maps.Keys(t.special)) }
 
 // Encode returns a text's numbers; with special, the template's tokens are put around them.
 func (t *Tokenizer) Encode(s string, special bool) (_ []int, err error) {
@@ -395,7 +389,7 @@ func (a *added) add(t token) {
 		a.by = map[byte][]token{}
 	}
 	list := append(a.by[t.Content[0]], t)
-	sort.SliceStable(list, func(i, j int) bool { return len(list[i].Content) > len(list[j].Content) })
+	slices.SortStableFunc(list, func(a, b token) int { return len(b.Content) - len(a.Content) })
 	a.by[t.Content[0]] = list
 }
 

@@ -274,3 +274,14 @@ func TestIgnoreMerges(t *testing.T) {
 		}
 	}
 }
+
+// No piece is empty: a prefix would make a token of it.
+func TestNoEmptyPieces(t *testing.T) {
+	split, err := splitterOf(json.RawMessage(`{"type":"Sequence","pretokenizers":[{"type":"BertPreTokenizer"},{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true}]}`), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := split([]string{"a! (b)"}, true); !slices.Equal(got, []string{"Ġa", "Ġ!", "Ġ(", "Ġb", "Ġ)"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/x448/float16"
+
 	"drun/starlib/data/table"
 )
 
@@ -186,21 +188,10 @@ func decimal(n *big.Int, scale int32) (any, error) {
 
 // half is the number in the bits of a float16. arrow-go misreads those below 2^-14.
 func half(bits uint16) float64 {
-	sign := 1.0
-	if bits>>15 != 0 {
-		sign = -1
+	if h := float16.Frombits(bits); !h.IsNaN() {
+		return float64(h.Float32())
 	}
-	exponent, fraction := int(bits>>10&31), float64(bits&1023)
-	switch exponent {
-	case 0:
-		return sign * math.Ldexp(fraction, -24)
-	case 31:
-		if fraction != 0 {
-			return math.NaN()
-		}
-		return math.Inf(int(sign))
-	}
-	return sign * math.Ldexp(1024+fraction, exponent-25)
+	return math.NaN() // always of the same bits
 }
 
 // unsigned is an integer of 64 bits without a sign.
