@@ -312,28 +312,6 @@ func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
 	return a.Snapshot, nil
 }
 
-// Agent opens the process that leads a running run, as a file descriptor of the process. The error is as that of Doing.
-func (db *DB) Agent(ctx context.Context, id int64) (process *os.File, err error) {
-	defer try.Caught(&err)
-	ctx, cancel := context.WithTimeout(ctx, liveWithin)
-	defer cancel()
-	conn, _, err := db.callAgent(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	var peer *unix.Ucred
-	raw := try.To(conn.(*net.UnixConn).SyscallConn())
-	try.Ok(errors.Join(raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }), err))
-	fd := try.To(unix.PidfdOpen(int(peer.Pid), 0)) // fails for a process of another PID namespace, which has no number here
-	try.Ok(conn.(*net.UnixConn).SetReadDeadline(time.Now().Add(liveWithin)))
-	if _, err = conn.Read(make([]byte, 1)); err != nil { // once it answers, the number was its own
-		unix.Close(fd)
-		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, does not answer: is it stopped?", peer.Pid), fmt.Sprintf("kill -CONT %d lets a process go on that is", peer.Pid)}
-	}
-	return os.NewFile(uintptr(fd), "agent"), nil
-}
-
 // callAgent connects to the agent of a running run, whose process has the number pid on its machine.
 func (db *DB) callAgent(ctx context.Context, id int64) (conn net.Conn, pid int, err error) {
 	var uid, host string
