@@ -7,7 +7,7 @@ seconds=$1 since=${2:-HEAD~20}
 end=$(($(date +%s) + seconds))
 packages="collective collective/reduction collective/messages engine/cluster engine/rendezvous history/query history/records
 internal/elapsed internal/exit internal/queue internal/scratch internal/secret internal/spelling internal/terminal
-plugins/internal/mesh plugins/internal/ordered plugins/internal/wire starlib/codec starlib/data/picture
+plugins/internal/mesh plugins/internal/wire starlib/codec starlib/data/picture
 starlib/data/table starlib/data/table/columns starlib/data/tokenizer starlib/lang tools/check tools/format"
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 git archive HEAD | tar -x -C "$dir" # gremlins copies the whole module for each worker: without what was built
