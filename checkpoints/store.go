@@ -44,7 +44,7 @@ var migrations embed.FS
 const applicationID = 0x6472636b
 
 // Store is the checkpoints beneath one home. Several goroutines may call its methods, and several processes may
-// share a home.
+// share a home. All of it is one catalog's transactions: saving, loading, removing and collecting have a file each.
 type Store struct {
 	sql   *sql.DB
 	path  string      // of the catalog

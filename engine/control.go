@@ -33,7 +33,7 @@ const (
 	ShmFD
 )
 
-// Job is everything a worker needs to run its rank.
+// Job is everything a worker needs to run its rank. It is one message: a worker that has it waits for no other.
 type Job struct {
 	RunID         int64
 	RunName       string

@@ -279,7 +279,7 @@ func (db *DB) attach(what *Selection, index map[int64]*Summary, ids []int64) (er
 	return err
 }
 
-// Detail is one run in full.
+// Detail is one run in full: the columns of its row and what belongs to it, as drun show --json prints them.
 type Detail struct {
 	Summary
 	Deterministic *bool               `json:"deterministic"` // nil: the run was made by an older drun

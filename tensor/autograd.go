@@ -10,7 +10,8 @@ import (
 
 // A node is one recorded operation. Nodes are numbered in the order of
 // creation, so every node follows its inputs: the backward pass visits them
-// in descending order, so that gradients are always added in the same order.
+// in descending order, so that gradients are always added in the same order. There is one allocation for each operation,
+// which is why what few nodes use is in it, too.
 type node struct {
 	op    string
 	seq   uint64

@@ -15,7 +15,8 @@ import (
 )
 
 // A Tensor is a view of a Storage: shape, strides and an offset, both in
-// elements. Its address is its identity.
+// elements. Its address is its identity. Many of its methods are short ones
+// about its shape and memory.
 type Tensor struct {
 	shape   []int
 	strides []int

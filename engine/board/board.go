@@ -25,8 +25,8 @@ const MaxWorld = 1 << 20
 // Observer is the rank of a process that watches without being a rank.
 const Observer = -1
 
-// A Board is one process's view of the board. Its methods may be called from any goroutine, except At and Note,
-// which belong to the recipe's goroutine.
+// A Board is one process's view of the board: a single piece of shared memory, with a source file for each part of it. Its
+// methods may be called from any goroutine, except At and Note, which belong to the recipe's goroutine.
 type Board struct {
 	file *os.File
 	mem  []byte

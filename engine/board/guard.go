@@ -11,7 +11,7 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// guard puts every call of a Comm on the board.
+// guard puts every call of a Comm on the board. It has a method for each call of a Comm.
 type guard struct {
 	comm    collective.Comm
 	board   *Board

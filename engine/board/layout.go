@@ -112,7 +112,7 @@ type line struct {
 	_ [sharedmem.CacheLine - 48]byte
 }
 
-// entry is one call in a journal. ver is odd while it is being written.
+// entry is one call in a journal, a layout of shared memory without pointers. ver is odd while it is being written.
 type entry struct {
 	ver                       atomic.Uint32
 	kind, dtype, reduce, dims uint8

@@ -25,7 +25,7 @@ import (
 	"drun/plugins/host"
 )
 
-// Config is what a run's record needs at its beginning.
+// Config is what a run's record needs at its beginning. Most of its fields go into the run's row of the history as they are.
 type Config struct {
 	Home          string
 	Name          string // of the run; "" to have one made up

@@ -69,6 +69,7 @@ func Main(plugins ...Starter) int {
 	return w.run()
 }
 
+// worker is one rank's process: what it needs from the recipe's start to its end, which its modules ask for.
 type worker struct {
 	job     *engine.Job
 	channel *engine.Channel

@@ -12,7 +12,8 @@ import (
 	"drun/tensor"
 )
 
-// Model is a part of a model: fields, which may be modules in turn, and what calling it computes from its arguments.
+// Model is a part of a model: fields, which may be modules in turn, and what calling it computes from its arguments. A
+// third of its methods make it a Starlark value.
 type Model struct {
 	kind     string // "linear"
 	detail   string // what distinguishes it from others of its kind: "64, 128"

@@ -63,7 +63,8 @@ const (
 	Ended
 )
 
-// Slot is one call on its way to the plugin and back. Offsets are into the arena.
+// Slot is one call on its way to the plugin and back. Offsets are into the arena. It is a layout of shared memory, so all of a
+// call is in one struct without pointers.
 type Slot struct {
 	State sharedmem.Word
 	Comm  uint32
