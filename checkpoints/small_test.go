@@ -70,6 +70,22 @@ func TestSmallTakesLittle(t *testing.T) {
 	}
 }
 
+// Small chunks that are a lot together go into a file, however many at a time they come.
+func TestManySmallChunksTakeAFile(t *testing.T) {
+	s := open(t, t.TempDir())
+	p := s.newPack(origin{})
+	defer p.close(false)
+	for i := range 3 {
+		if p.lock != nil {
+			t.Errorf("%d bytes have a file of their own", p.bytes)
+		}
+		ok(t, p.add(map[string][]byte{fmt.Sprint(i): noise(uint64(i), small/2)}))
+	}
+	if p.lock == nil || p.written != 3 {
+		t.Errorf("%d of 3 chunks are in a file, %d bytes", p.written, p.bytes)
+	}
+}
+
 // What removed checkpoints leave free the next saves use; gc gives it back.
 func TestSmallSpaceIsUsedAgain(t *testing.T) {
 	home := t.TempDir()

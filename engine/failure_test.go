@@ -16,6 +16,7 @@ func TestFirstIsTheEarliestCauseOfItsOwn(t *testing.T) {
 	disagreesToo := &engine.Failure{Rank: 1, When: 40, Message: "line 9", Common: true}
 	fails := &engine.Failure{Rank: 6, When: 5, Message: "line 8"}
 	failsToo := &engine.Failure{Rank: 2, When: 50, Message: "line 8"}
+	elsewhere := &engine.Failure{Rank: 1, When: 60, Message: "line 8", Traceback: "called at line 2"}
 	for _, c := range []struct {
 		all  []*engine.Failure
 		want *engine.Failure
@@ -30,6 +31,7 @@ func TestFirstIsTheEarliestCauseOfItsOwn(t *testing.T) {
 		{[]*engine.Failure{disagrees, disagreesToo, late}, disagreesToo},
 		{[]*engine.Failure{disagreesToo, early}, early},
 		{[]*engine.Failure{fails, disagreesToo, failsToo}, failsToo},
+		{[]*engine.Failure{fails, elsewhere}, fails},
 	} {
 		if got := engine.First(c.all); got != c.want {
 			t.Errorf("First(%v) = %v, want %v", c.all, got, c.want)

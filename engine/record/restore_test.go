@@ -79,6 +79,9 @@ func TestLoadedForSeveralRanks(t *testing.T) {
 	}
 	check("first", first, 0, 0)
 	check("away, again", away, 0, 2)
+	if !away.First || first.First || also.First {
+		t.Errorf("one rank must be told that it is the first: %v, %v, %v", away.First, first.First, also.First)
+	}
 	if took := memoryOf(t, first.File); took < 4<<20 || took > 5<<20 {
 		t.Errorf("%d bytes of memory for two ranks of this machine with 2 MiB each", took)
 	}
