@@ -90,18 +90,17 @@ func TestSignalsReachAllProcesses(t *testing.T) {
 // So it is while the ranks start, when they do not ignore them yet.
 func TestSignalsWhileRanksStart(t *testing.T) {
 	var pids []int
+	signals := make(chan os.Signal, 1)
 	r := runSource(t, "def main():\n    while True: dist.barrier()\n", func(o *run.Options) {
-		o.Nproc = 2
+		o.Nproc, o.Signals = 2, signals
 		o.OnSpawn = func(_, pid int) {
 			if pids = append(pids, pid); len(pids) == 2 {
 				for _, pid := range pids {
 					_ = unix.Kill(pid, unix.SIGTERM)
 				}
+				time.AfterFunc(time.Second, func() { signals <- unix.SIGTERM })
 			}
 		}
-		signals := make(chan os.Signal, 1)
-		o.Signals = signals
-		time.AfterFunc(time.Second, func() { signals <- unix.SIGTERM })
 	})
 	if r.Code != exit.Interrupted || r.Failure == nil || !strings.Contains(r.Failure.Message, "interrupted by SIGTERM") {
 		t.Errorf("exit code %d, %+v", r.Code, r.Failure)

@@ -167,8 +167,10 @@ func NoColumn(name string, names []string) error {
 		have = append(have, Short(n))
 	}
 	hint := ""
-	if i := strings.IndexAny(names[0], ";\t|"); len(names) == 1 && i >= 0 {
-		hint = fmt.Sprintf(": set delimiter = %q", names[0][i:i+1])
+	if len(names) == 1 {
+		if i := strings.IndexAny(names[0], ";\t|"); i >= 0 {
+			hint = fmt.Sprintf(": set delimiter = %q", names[0][i:i+1])
+		}
 	}
 	return fmt.Errorf("there is no column %s; there are %s%s", Short(name), strings.Join(have, ", "), hint)
 }

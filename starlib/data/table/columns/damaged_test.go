@@ -1,4 +1,4 @@
-package table
+package columns
 
 import (
 	"bytes"
@@ -38,11 +38,11 @@ func TestFewerRowsThanNone(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := openParquet(bytes.NewReader(b.Bytes()), nil)
+	r, err := openParquet(bytes.NewReader(b.Bytes()), nil, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := r.in.(*parquetReader)
+	in := r.(*reader).in.(*parquetReader)
 	if n, err := in.rows(0); n != 2 || err != nil {
 		t.Errorf("%d rows, %v", n, err)
 	}
