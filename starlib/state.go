@@ -17,6 +17,13 @@ type Stateful interface {
 	SetState(entries []Entry) error
 }
 
+// Compared values look at the content of a state, too, before it is set.
+type Compared interface {
+	// Differences says what speaks against going on from the saved entries; resized: from those that Resize returned. A
+	// restore with strict = False calls SetState nevertheless.
+	Differences(saved []Entry, resized bool) []string
+}
+
 // Resizable values have a state that partly belongs to a rank, so that restoring it with another number of ranks
 // takes more than SetState.
 type Resizable interface {

@@ -203,7 +203,8 @@ func (r *restoring) rows(name string, live starlark.Value, saved *Item, differs 
 // stateful compares a value with its own state. open: it accepts entries that it does not know yet.
 func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
 	resolved := map[string]starlark.Value{}
-	if value, ok := s.(starlib.Resizable); ok && r.found.Saved != r.found.World {
+	value, resized := s.(starlib.Resizable)
+	if resized = resized && r.found.Saved != r.found.World; resized {
 		resolved = r.resize(prefix, value)
 	}
 	var entries []starlib.Entry
@@ -228,6 +229,11 @@ func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
 			if name, ok := strings.CutPrefix(it.Name, prefix); ok && r.saved[it.Name] != nil {
 				add(name, nil)
 			}
+		}
+	}
+	if c, ok := s.(starlib.Compared); ok {
+		for _, d := range c.Differences(entries, resized) {
+			r.mismatch(strings.TrimSuffix(prefix, separator), "%s", d)
 		}
 	}
 	r.changes = append(r.changes, func() error { return s.SetState(entries) })

@@ -136,7 +136,7 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	if !c.Bool("shard") {
 		rank, size = 0, 1
 	}
-	l := &Loader{Opaque: "Loader", size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, asked: r}
+	l := &Loader{Opaque: "Loader", size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, ranks: size, dropLast: c.Bool("drop_last"), asked: r}
 	if !c.IsNone("transform") {
 		l.transform = c.Callable("transform")
 	}
@@ -146,18 +146,17 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	if s, ok := c.Arg("ds").(*Stream); ok {
 		try.FailIf(!c.IsNone("sampler"), "a sampler needs a dataset, whose samples can be taken in any order")
 		try.FailIf(batch > 1<<28, "batch = %d: a batch of a stream has at most %d samples", batch, 1<<28)
-		l.stream, l.dropLast, l.ranks = s, c.Bool("drop_last"), size
+		l.stream = s
 		return l, nil
 	}
 	ds := c.Arg("ds").(*Dataset)
 	l.ds, l.prefetch = ds, c.Int("prefetch")
 	try.FailIf(l.prefetch < 0 || l.prefetch > 1000, "prefetch = %d: want from 0 to 1000 batches", l.prefetch)
-	samples := ds.Len()
+	l.samples = ds.Len()
 	if s, ok := c.Arg("sampler").(*sampler); ok {
 		try.FailIf(l.shuffle, "a sampler decides the order of the samples: it replaces shuffle = True")
 		try.FailIf(len(s.weights) != ds.Len(), "the sampler has %d weights, and the dataset %d samples", len(s.weights), ds.Len())
-		l.sampler, samples = s, s.n
+		l.sampler, l.samples = s, s.n
 	}
-	l.share = newShare(samples, batch, rank, size, l.shuffle || l.sampler != nil, c.Bool("drop_last"))
 	return l, nil
 }

@@ -2,12 +2,11 @@ package data
 
 import (
 	"fmt"
-	"math"
-	"slices"
 
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/random"
@@ -37,24 +36,26 @@ type Loader struct {
 	ctx       *tensor.Context
 	seed      uint64
 	rank      int // in the group
+	ranks     int // of the group
+	dropLast  bool
 	asked     *starlib.Rank
 
 	epoch, batch int
-	active       *loop // the one that moves the position
+	before       []division // of the current epoch, by other numbers of ranks
+	active       *loop      // the one that moves the position
 
 	ds       *Dataset
-	share    share
+	samples  int      // in an epoch
 	sampler  *sampler // nil: each sample once
 	prefetch int      // batches whose pictures are decoded ahead
 
-	stream   *Stream // in place of ds
-	ranks    int     // in the group
-	dropLast bool
-	at       streamPosition // where an epoch of a stream continues
+	stream *Stream        // in place of ds
+	at     streamPosition // where an epoch of a stream continues
 }
 
 var (
 	_ starlib.Resizable = (*Loader)(nil)
+	_ starlib.Compared  = (*Loader)(nil)
 	_ starlark.HasAttrs = (*Loader)(nil)
 	_ starlark.Sequence = (*Loader)(nil)
 )
@@ -71,7 +72,13 @@ func (l *Loader) Len() int {
 	if l.stream != nil {
 		return -1
 	}
-	return l.share.batches()
+	whole := l.share(l.samples)
+	return whole.batches()
+}
+
+// share is this rank's part of so many samples.
+func (l *Loader) share(samples int) share {
+	return newShare(samples, l.size, l.rank, l.ranks, l.mixed(), l.dropLast)
 }
 
 // Iterate goes through the batches of one epoch: the current one from its
@@ -80,7 +87,7 @@ func (l *Loader) Len() int {
 func (l *Loader) Iterate() starlark.Iterator {
 	it := &loop{l: l, epoch: l.epoch}
 	if l.active == nil {
-		l.active, it.next, it.from = it, l.batch, l.at
+		l.active, it.next, it.from, it.before = it, l.batch, l.at, l.before
 	}
 	return it
 }
@@ -91,6 +98,7 @@ type loop struct {
 	epoch  int
 	next   int            // batch
 	from   streamPosition // of that batch, in a stream
+	before []division     // see Loader
 	source batchSource    // nil before the first batch
 }
 
@@ -121,7 +129,7 @@ func (it *loop) batch() (v starlark.Value, err error) {
 	case l.stream != nil:
 		it.source = try.To(l.newPass(it.epoch, it.from))
 	default:
-		it.source = try.To(l.newOrder(it.epoch))
+		it.source = try.To(l.newOrder(it.epoch, it.before))
 	}
 	i := it.next
 	if v, err = it.source.batch(i); v == nil || err != nil {
@@ -140,8 +148,13 @@ func (it *loop) Done() {
 	}
 	if l := it.l; l.active == it {
 		l.active = nil
-		l.epoch, l.batch, l.at = it.epoch+1, 0, streamPosition{}
+		l.begin(it.epoch + 1)
 	}
+}
+
+// begin moves the position to the beginning of an epoch.
+func (l *Loader) begin(epoch int) {
+	l.epoch, l.batch, l.before, l.at = epoch, 0, nil, streamPosition{}
 }
 
 // transformed passes a batch through the recipe's function.
@@ -162,23 +175,45 @@ type order struct {
 	l     *Loader
 	epoch int
 	order *tensor.Tensor // of the samples; nil: the dataset's own
+	share share          // of this rank, in that order
+	first int            // batch of the share
 	ahead *readAhead     // nil: nothing is read ahead
 	begun int            // batches whose samples are being read ahead
 }
 
-func (l *Loader) newOrder(epoch int) (*order, error) {
-	o := &order{l: l, epoch: epoch}
-	var err error
+func (l *Loader) newOrder(epoch int, before []division) (_ *order, err error) {
+	defer try.Caught(&err)
+	o := &order{l: l, epoch: epoch, share: l.share(l.samples), first: batchesOf(before)}
 	switch {
 	case l.shuffle:
 		o.order, err = random.New(l.ctx, l.seed, random.LoaderOrder, uint64(epoch)).Permutation(l.ds.Len())
 	case l.sampler != nil:
 		o.order, err = l.sampler.order(l.ctx, random.New(l.ctx, l.seed, random.Sampler, uint64(epoch)))
 	}
+	try.Ok(err)
+	if len(before) > 0 {
+		left := make([]int64, l.samples)
+		for i := range left {
+			left[i] = int64(o.number(i))
+		}
+		for _, d := range before {
+			left = d.rest(left, l.mixed(), l.dropLast)
+		}
+		o.order, o.share = try.To(tensor.FromBytes(l.ctx, bytesOf(left), []int{len(left)}, dtype.Int64)), l.share(len(left))
+	}
 	if l.prefetch > 0 && tensorsOf(l.ds.items) == nil {
 		o.ahead = newReadAhead(epoch, l.asked.Parallel())
 	}
-	return o, err
+	return o, nil
+}
+
+// bounds returns batch i of the epoch as positions in the order; false after the last.
+func (o *order) bounds(i int) (lo, hi int, ok bool) {
+	if i -= o.first; i >= o.share.batches() {
+		return 0, 0, false
+	}
+	lo, hi = o.share.bounds(i)
+	return lo, hi, true
 }
 
 func (o *order) stop() {
@@ -191,11 +226,11 @@ func (o *order) stop() {
 func (o *order) batch(i int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	l := o.l
-	if i >= l.Len() {
+	lo, hi, ok := o.bounds(i)
+	if !ok {
 		return nil, nil
 	}
 	o.readAhead(i)
-	lo, hi := l.share.bounds(i)
 	if t := tensorsOf(l.ds.items); t != nil && l.collate == nil {
 		part := try.To(t.take(o.order, lo, hi))
 		if part.y == nil {
@@ -232,8 +267,11 @@ func (o *order) readAhead(i int) {
 	if o.ahead == nil {
 		return
 	}
-	for o.begun = max(o.begun, i); o.begun < min(i+1+o.l.prefetch, o.l.Len()); o.begun++ {
-		lo, hi := o.l.share.bounds(o.begun)
+	for o.begun = max(o.begun, i); o.begun <= i+o.l.prefetch; o.begun++ {
+		lo, hi, ok := o.bounds(o.begun)
+		if !ok {
+			return
+		}
 		for at := lo; at < hi; at++ {
 			o.ahead.begin(o.l.ds.items, o.number(at))
 		}
@@ -263,7 +301,7 @@ func (it *epochIterator) Next(p *starlark.Value) bool {
 	l := it.l
 	if it.last >= 0 && l.epoch != it.last+1 {
 		// The loader was not used in the last epoch, or more than once.
-		l.epoch, l.batch, l.at = it.last+1, 0, streamPosition{}
+		l.begin(it.last + 1)
 	}
 	if l.epoch >= it.n {
 		return false
@@ -274,69 +312,6 @@ func (it *epochIterator) Next(p *starlark.Value) bool {
 }
 
 func (it *epochIterator) Done() {}
-
-// State is the position. Of a dataset, it has the length of the epoch that it refers to; of a stream, how many samples
-// all ranks were given, and what else the rest of the epoch depends on.
-func (l *Loader) State() []starlib.Entry {
-	entries := []starlib.Entry{
-		{Name: "epoch", Value: starlark.MakeInt(l.epoch)},
-		{Name: "batch", Value: starlark.MakeInt(l.batch)},
-	}
-	if l.stream == nil {
-		return append(entries, starlib.Entry{Name: "batches", Value: starlark.MakeInt(l.Len())})
-	}
-	at := l.at
-	if l.active != nil && l.active.source != nil {
-		at = l.active.source.(*pass).position()
-	}
-	return append(entries, starlib.Entry{Name: "given", Value: starlark.MakeInt64(at.given*int64(l.ranks) + at.skip)},
-		starlib.Entry{Name: "position", Value: at.pack()})
-}
-
-// SetState sets the position. If an epoch now has a different number of batches, as in another world size, the loader
-// continues after the same fraction of the epoch; in a stream, after as many records as all ranks got.
-func (l *Loader) SetState(entries []starlib.Entry) (err error) {
-	defer try.Caught(&err)
-	epoch, batch, batches, given := l.epoch, l.batch, l.Len(), 0
-	fields := map[string]*int{"epoch": &epoch, "batch": &batch, "batches": &batches}
-	if l.stream != nil {
-		fields = map[string]*int{"epoch": &epoch, "batch": &batch, "given": &given}
-	}
-	var at *streamPosition
-	for _, e := range entries {
-		if b, ok := e.Value.(starlark.Bytes); ok && e.Name == "position" && l.stream != nil {
-			pos := try.To(unpackPosition(b))
-			at = &pos
-			continue
-		}
-		field := fields[e.Name]
-		try.FailIf(field == nil, "a loader has no state %q", e.Name)
-		n, ok := e.Value.(starlark.Int)
-		wide, fits := n.Int64()
-		try.FailIf(!ok || !fits || wide < 0 || wide > math.MaxInt32 && e.Name != "given", "a loader's %s must be a number of 0 or more, not %s", e.Name, e.Value)
-		*field = int(wide)
-	}
-	switch n := l.Len(); {
-	case l.stream == nil:
-		if batches != n && batches > 0 {
-			batch = batch * n / batches
-		}
-		batch, at = min(batch, n), &streamPosition{}
-	case at == nil: // from another number of ranks
-		batch, at = given/(l.size*l.ranks), &streamPosition{skip: int64(given)}
-	}
-	l.epoch, l.batch, l.at, l.active = epoch, batch, *at, nil
-	return nil
-}
-
-// Resize takes rank 0's position, although the ranks' shares of an epoch, and
-// so their positions, may differ by a batch: SetState needs only the fraction
-// of the epoch, which must be the same on all ranks.
-func (l *Loader) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
-	return slices.DeleteFunc(saved, func(e starlib.Entry) bool {
-		return e.Name == "epoch" && to.Differ(e.Name) || e.Name == "position"
-	}), false
-}
 
 var loaderMethods = &starlib.Methods{
 	Type: "Loader",

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type Stream struct {
 	label  starlark.Value // the column of the labels; None
 	whole  bool           // labels are integers
 	buffer int            // samples among which a shuffle picks
+	print  int            // a checksum of the files' sizes and ends, by which one notices that they have changed
 
 	columns []string // that are wanted, of Parquet and Arrow; nil: all
 }
@@ -320,6 +322,9 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 	return nil
 }
 
+// sampled is how many bytes of each of a file's ends the checksum includes.
+const sampled = 4096
+
 // streamOf is data.stream.
 func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	s := &Stream{Opaque: "Stream", files: r.Files, label: c.Arg("label"), comma: ',', buffer: c.Int("buffer")}
@@ -330,6 +335,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	}
 	try.FailIf(len(s.names) == 0, "argument path: there are no files")
 	try.FailIf(s.buffer < 1 || s.buffer > 1<<28, "buffer = %d: want from 1 to %d samples", s.buffer, 1<<28)
+	sum := crc32.NewIEEE()
 	for _, name := range s.names {
 		format := formatOf(name)
 		switch {
@@ -346,8 +352,14 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 		try.FailIf(s.format != "" && format != s.format, "%s: a stream has files of one format, and %s is %s", name, s.names[0], s.format)
 		s.format = format
 		try.FailIf(!slices.Contains([]string{"arrow", "csv", "jsonl", "parquet", "tar", "text"}, format), "%s: unknown format of a stream; set format to one of: arrow, csv, jsonl, parquet, tar, text", name)
-		try.To(r.Files.OpenQuietly(name)).Close() // a missing file is noticed here
+		f := try.To(r.Files.OpenQuietly(name)) // a missing file is noticed here
+		fmt.Fprintln(sum, f.Size())
+		for _, at := range []int64{0, max(0, f.Size()-sampled)} {
+			io.Copy(sum, io.NewSectionReader(f, at, sampled)) // what cannot be read is an error later
+		}
+		f.Close()
 	}
+	s.print = int(sum.Sum32())
 	s.columns = stringsIn(c, "columns")
 	if _, byNumber := s.label.(starlark.Int); table.IsColumns(s.format) && byNumber {
 		return nil, fmt.Errorf("label = %s: for Parquet and Arrow, want the name of a column", s.label)
@@ -374,7 +386,7 @@ func streaming(r *starlib.Rank) *starlib.Def {
 	return &starlib.Def{
 		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000, columns: list = None) -> Stream`,
 		Doc: `Files of any size, which data.loader reads record by record: .csv and .tsv of numbers (samples (x, y) or x, as data.csv has them; a header is skipped in each file), .jsonl (dicts), .txt (lines), .tar (dicts of the files that have one name before the first dot: pictures as tensors, .cls as an int, .json, .txt, .npy, others as bytes; the name is "__key__"), beneath .gz and .zst too; .parquet and .arrow (dicts of a row's cells as data.table has them, or, with the name of a column as label, samples (x, y) of the numbers in the others; columns names those that are wanted).
-The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files; a buffer whose samples take more than one value of the recipe may take is an error that names the file and a buffer that fits. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. In another number of ranks it goes on after the same part of the epoch. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking; of Parquet and Arrow the row group or record batch, and the row in it) and its number.`,
+The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files; a buffer whose samples take more than one value of the recipe may take is an error that names the file and a buffer that fits. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. With another number of ranks a loader without shuffle goes on with the next record; with shuffle only between epochs. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking; of Parquet and Arrow the row group or record batch, and the row in it) and its number.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) { return streamOf(r, c) },
 	}
 }
