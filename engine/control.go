@@ -102,6 +102,17 @@ type Uses struct {
 	Orders bool // it reduces in an order of its own
 }
 
+// Replica is the state of an optimizer whose parameters should be equal on all ranks.
+type Replica struct {
+	File      string // where the recipe made it
+	Line, Col int32
+	Nth       int    // of those made there
+	Steps     int64  // that it has made; 0: before the first
+	Update    int64  // of the rank, if Sum depends on it
+	Sum       uint64 // of all parameters before the first step, later of some
+	Divides   []int  // the ranks among which a loader divides the samples; nil: none does
+}
+
 // Hierarchy routes collectives through shared memory within the nodes, and through the backend between them.
 type Hierarchy struct {
 	Nodes []int // of each rank
@@ -139,6 +150,7 @@ type ToAgent struct {
 	Version  *string             `cbor:",omitempty"` // of the backend's plugin, which has started
 	Find     string              `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
 	Uses     *Uses               `cbor:",omitempty"`
+	Replicas []Replica           `cbor:",omitempty"`
 	Counts   map[string]int64    `cbor:",omitempty"` // what the plugin has done
 	Failure  *Failure            `cbor:",omitempty"`
 	Leave    *Leave              `cbor:",omitempty"`

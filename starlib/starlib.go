@@ -49,8 +49,11 @@ type Rank struct {
 	Updates int64
 	// Optimizer is set once the recipe has made an optimizer.
 	Optimizer bool
-	// OnUpdate, if set, is called after an optimizer's step with the parameters' memory, in a fixed order.
-	OnUpdate func(thread *starlark.Thread, params [][]byte) error
+	// Divides lists the ranks among which its latest loader divides the samples; nil: none does.
+	Divides []int
+	// OnUpdate, if set, is called after an optimizer's step, and with before also before its first one, with the
+	// parameters' memory, in a fixed order.
+	OnUpdate func(thread *starlark.Thread, params [][]byte, of *Replica, before bool) error
 	// OnLog, if set, is called for each run.log, before it records, with the step of its first metric.
 	OnLog func(thread *starlark.Thread, step int64) error
 	// OnBatch, if set, is called when a loader is asked for a batch.
@@ -62,6 +65,13 @@ type Rank struct {
 	Explain func(thread *starlark.Thread, err error) (where, what string, ended bool)
 	// At, if set, is called with the thread at each call of a module's builtin.
 	At func(*starlark.Thread)
+}
+
+// Replica names an optimizer of which each rank has one, with parameters that should stay equal.
+type Replica struct {
+	At    syntax.Position // where the recipe made it
+	Nth   int             // of those made there
+	Steps int64           // in this process
 }
 
 // Parallel is how many extra threads may work for the rank, such as those that read ahead.

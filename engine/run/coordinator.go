@@ -54,6 +54,7 @@ type attempt struct {
 	stall    stall
 	rounds   rounds
 	leavers  map[party]leaving // groups that some ranks have left and others not yet
+	replicas replicas
 }
 
 type rankState struct {
@@ -314,6 +315,9 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.console.Metrics(m.Records.Points)
 	for name, n := range m.Counts {
 		c.counts[name] += n
+	}
+	if m.Replicas != nil {
+		c.told(c.replicas.add(rank, c.world(), m.Replicas))
 	}
 	switch {
 	case m.Progress != nil:

@@ -149,6 +149,11 @@ func (c *coordinator) leave(rank int, m *engine.Leave) {
 	if len(c.leavers[which]) < len(ranks) {
 		return
 	}
+	if m.Ranks == nil {
+		if c.told(c.replicas.rest()); !c.ended.IsZero() {
+			return
+		}
+	}
 	lost := board.Unreceived(c.leavers[which])
 	delete(c.leavers, which)
 	if len(lost) > 0 && !c.stop.asked && c.Replay == nil {

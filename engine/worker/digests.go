@@ -33,6 +33,7 @@ type digests struct {
 	state *checkpoint.State // nil: unknown
 
 	target *target // of a replay; nil: no replay
+	latest uint64  // digest
 
 	mu    sync.Mutex
 	kept  []records.Updates // not yet sent
@@ -61,14 +62,21 @@ func (w *worker) Holds(state checkpoint.State) {
 
 var _ checkpoint.Keeper = (*worker)(nil)
 
-func (d *digests) updated(thread *starlark.Thread, params [][]byte) error {
+func (d *digests) updated(thread *starlark.Thread, params [][]byte, of *starlib.Replica, before bool) error {
+	if before {
+		return d.worker.replicas.begin(of, params)
+	}
 	if d.target == nil {
 		d.state = nil // no longer needed
 	}
 	if t := d.worker.trace; t != nil {
 		t.updated(thread, params)
 	}
-	return d.add(params)
+	err := d.add(params)
+	if err == nil && of != nil {
+		err = d.worker.replicas.stepped(of, params)
+	}
+	return err
 }
 
 func (d *digests) logged(thread *starlark.Thread, step int64) error {
@@ -90,7 +98,8 @@ func (d *digests) add(parts [][]byte) error {
 	d.rank.Updates++
 	n := d.rank.Updates
 	var sum [records.DigestSize]byte
-	binary.BigEndian.PutUint64(sum[:], digestOf(parts, n))
+	d.latest = digestOf(parts, n)
+	binary.BigEndian.PutUint64(sum[:], d.latest)
 	if d.keep(n, sum[:]) {
 		d.worker.record.queue.Flush()
 	}

@@ -101,7 +101,7 @@ func BenchmarkUpdate(b *testing.B) {
 			}()
 			params := [][]byte{make([]byte, n)}
 			for b.Loop() {
-				if err := d.updated(nil, params); err != nil {
+				if err := d.updated(nil, params, nil, false); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -78,12 +78,13 @@ type worker struct {
 	replies chan engine.ToWorker
 	plugins Starter // nil: there are none
 
-	record  *recorder
-	board   *board.Board
-	digests *digests
-	regions regions
-	trace   *tracer // nil: no trace is wanted
-	thread  *starlark.Thread
+	record   *recorder
+	board    *board.Board
+	digests  *digests
+	replicas replicas
+	regions  regions
+	trace    *tracer // nil: no trace is wanted
+	thread   *starlark.Thread
 	// position is that of the latest call of a module's builtin.
 	position syntax.Position
 	counts   func() map[string]int64 // of the backend; nil: it does not count
@@ -144,6 +145,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rec.sending.Lock() // records may be under way already
 	rec.digests = w.digests
 	rec.sending.Unlock()
+	w.replicas = replicas{rank: rank, tell: func(list []engine.Replica) error { return w.channel.Send(&engine.ToAgent{Replicas: list}) }, digests: w.digests}
 	rank.OnUpdate, rank.OnLog = w.digests.updated, w.digests.logged
 	w.board = try.To(board.Open(os.NewFile(engine.BoardFD, "board"), job.Placement.Rank))
 	w.board.Near(job.Near[0], job.Near[1])
@@ -201,6 +203,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.SetState(collective.Returned)
+	try.Ok(w.replicas.flush())
 	w.part(comm)
 	if w.counts != nil && job.Counted {
 		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})

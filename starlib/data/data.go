@@ -124,17 +124,20 @@ func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ 
 func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	batch := c.Int("batch")
 	try.FailIf(batch < 1, "batch = %d: want at least 1 sample", batch)
-	rank, size := r.Rank, r.WorldSize
+	rank, size, ranks := r.Rank, r.WorldSize, upTo(r.WorldSize)
 	switch g := c.Arg("group").(type) {
 	case starlark.NoneType:
 	case Group:
-		rank, size = g.Rank(), g.Size()
+		rank, size, ranks = g.Rank(), g.Size(), g.Ranks()
 		try.FailIf(rank < 0, "this rank is not a member of the group")
 	default:
 		return nil, fmt.Errorf("argument group: want a group of ranks, got %s", g.Type())
 	}
 	if !c.Bool("shard") {
-		rank, size = 0, 1
+		rank, size, ranks = 0, 1, nil
+	}
+	if size > 1 {
+		r.Divides = ranks
 	}
 	l := &Loader{Opaque: "Loader", size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, ranks: size, dropLast: c.Bool("drop_last"), asked: r}
 	if !c.IsNone("transform") {

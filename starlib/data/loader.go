@@ -20,6 +20,7 @@ type Group interface {
 	starlark.Value
 	Rank() int // of this process; negative for one that is not a member
 	Size() int
+	Ranks() []int // of the world
 }
 
 // Loader gives this rank's batches of a dataset or a stream, epoch after epoch.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 
 	"drun/internal/try"
 	"drun/starlib"
@@ -22,14 +23,14 @@ type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, er
 
 // Module makes the module for a rank.
 func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Module {
-	k := maker{rank, ctx}
+	k := maker{rank, ctx, map[syntax.Position]int{}}
 	return &starlib.Module{
 		Name:  "optim",
-		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay; those that do not require a gradient are left as they are. lr is a number, a schedule, or a function of the step, which counts from 0.",
+		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay; those that do not require a gradient are left as they are. lr is a number, a schedule, or a function of the step, which counts from 0. If all ranks begin with the same parameters and a loader divides the samples among them, it is an error if an update leaves them different, since then the gradients were not averaged; local = True says that each rank trains a model of its own.",
 		Types: []*starlib.Methods{methods, plateauMethods, averageMethods},
 		Defs: slices.Concat([]*starlib.Def{
 			{
-				Sig: "sgd(params: iterable, lr = None, momentum: number = 0, nesterov: bool = False, weight_decay: number = 0) -> Optimizer",
+				Sig: "sgd(params: iterable, lr = None, momentum: number = 0, nesterov: bool = False, weight_decay: number = 0, local: bool = False) -> Optimizer",
 				Doc: "Stochastic gradient descent with PyTorch's momentum: v = momentum·v + g, p -= lr·v; g includes weight_decay·p.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					momentum, nesterov := c.Float("momentum"), c.Bool("nesterov")
@@ -61,6 +62,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 type maker struct {
 	rank *starlib.Rank
 	ctx  *tensor.Context
+	made map[syntax.Position]int // optimizers, by the position of the call
 }
 
 // make makes an optimizer of a call's params, lr and weight_decay.
@@ -70,7 +72,7 @@ func (k maker) make(c *starlib.Call, kind string, rule optim.Rule) (starlark.Val
 
 func (k maker) adam(name string, decoupled bool, doc string) *starlib.Def {
 	return &starlib.Def{
-		Sig: name + "(params: iterable, lr = None, betas: tuple | list = (0.9, 0.999), eps: number = 1e-8, weight_decay: number = 0) -> Optimizer",
+		Sig: name + "(params: iterable, lr = None, betas: tuple | list = (0.9, 0.999), eps: number = 1e-8, weight_decay: number = 0, local: bool = False) -> Optimizer",
 		Doc: doc,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			first, second := betas(c)
@@ -125,7 +127,7 @@ func tensors(c *starlib.Call, name string) []*tensor.Tensor {
 func (k maker) rules() []*starlib.Def {
 	return []*starlib.Def{
 		{
-			Sig: "rmsprop(params: iterable, lr = 0.01, alpha: number = 0.99, eps: number = 1e-8, weight_decay: number = 0, momentum: number = 0, centered: bool = False) -> Optimizer",
+			Sig: "rmsprop(params: iterable, lr = 0.01, alpha: number = 0.99, eps: number = 1e-8, weight_decay: number = 0, momentum: number = 0, centered: bool = False, local: bool = False) -> Optimizer",
 			Doc: "RMSprop (Hinton 2012) with PyTorch's formulas: p -= lr·g/(√v + eps), where v is the moving average of g² with decay alpha. centered subtracts the mean gradient's square from v (Graves 2013); momentum accumulates the steps.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				r := optim.RMSprop{Alpha: setting(c, "alpha"), Eps: setting(c, "eps"), Momentum: setting(c, "momentum"), Centered: c.Bool("centered")}
@@ -134,14 +136,14 @@ func (k maker) rules() []*starlib.Def {
 			},
 		},
 		{
-			Sig: "adagrad(params: iterable, lr = 0.01, lr_decay: number = 0, weight_decay: number = 0, initial_accumulator_value: number = 0, eps: number = 1e-10) -> Optimizer",
+			Sig: "adagrad(params: iterable, lr = 0.01, lr_decay: number = 0, weight_decay: number = 0, initial_accumulator_value: number = 0, eps: number = 1e-10, local: bool = False) -> Optimizer",
 			Doc: "Adagrad (Duchi, Hazan, Singer 2011): p -= lr·g/(√v + eps), where v is the sum of g² so far, starting at initial_accumulator_value; in step n, from 0, lr is divided by 1 + n·lr_decay.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return k.make(c, "adagrad", optim.Adagrad{Eps: setting(c, "eps"), LRDecay: setting(c, "lr_decay"), Initial: setting(c, "initial_accumulator_value")})
 			},
 		},
 		{
-			Sig: "lion(params: iterable, lr = 0.0001, betas: tuple | list = (0.9, 0.99), weight_decay: number = 0) -> Optimizer",
+			Sig: "lion(params: iterable, lr = 0.0001, betas: tuple | list = (0.9, 0.99), weight_decay: number = 0, local: bool = False) -> Optimizer",
 			Doc: "Lion (Chen et al. 2023, algorithm 2): p -= lr·(sign(β₁·m + (1 - β₁)·g) + weight_decay·p), then m = β₂·m + (1 - β₂)·g.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				first, second := betas(c)
@@ -149,7 +151,7 @@ func (k maker) rules() []*starlib.Def {
 			},
 		},
 		{
-			Sig: "lbfgs(params: iterable, lr = 1, max_iter: int = 20, max_eval: int = None, tolerance_grad: number = 1e-7, tolerance_change: number = 1e-9, history_size: int = 100, line_search_fn: string = None) -> Optimizer",
+			Sig: "lbfgs(params: iterable, lr = 1, max_iter: int = 20, max_eval: int = None, tolerance_grad: number = 1e-7, tolerance_change: number = 1e-9, history_size: int = 100, line_search_fn: string = None, local: bool = False) -> Optimizer",
 			Doc: `L-BFGS (Liu, Nocedal 1989) as in PyTorch: step(closure) makes up to max_iter iterations, with at most max_eval calls of the closure (1.25·max_iter by default), and ends early when no gradient is above tolerance_grad, or neither parameters nor loss change by more than tolerance_change. line_search_fn = "strong_wolfe" searches for each iteration's step length, instead of using lr. One group of parameters of one dtype; the optimizer needs 2·history_size + 2 times their memory.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				o := optim.LBFGSOptions{MaxIter: c.Int("max_iter"), TolGrad: setting(c, "tolerance_grad"), TolChange: setting(c, "tolerance_change"), History: c.Int("history_size")}

@@ -27,7 +27,8 @@ type Optimizer struct {
 	ctx    *tensor.Context
 	rank   *starlib.Rank
 
-	partner Partner // set if the state is divided among ranks
+	replica *starlib.Replica // nil: each rank trains a model of its own
+	partner Partner          // set if the state is divided among ranks
 }
 
 // Partner is what ranks that divide an optimizer's state do at each of its steps.
@@ -85,6 +86,10 @@ func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.V
 		}
 	}
 	k.rank.Optimizer = true
+	if at := c.Position(); !c.Bool("local") {
+		o.replica = &starlib.Replica{At: at, Nth: k.made[at]}
+		k.made[at]++
+	}
 	return o, nil
 }
 
@@ -156,12 +161,20 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err erro
 			return err
 		}
 	}
+	if o.rank.OnUpdate == nil {
+		try.Ok(step())
+		o.step++
+		return nil
+	}
+	if o.replica != nil && o.replica.Steps == 0 {
+		try.Ok(o.rank.OnUpdate(thread, o.opt.Bytes(), o.replica, true))
+	}
 	try.Ok(step())
 	o.step++
-	if o.rank.OnUpdate != nil {
-		return o.rank.OnUpdate(thread, o.opt.Bytes())
+	if o.replica != nil {
+		o.replica.Steps++
 	}
-	return nil
+	return o.rank.OnUpdate(thread, o.opt.Bytes(), o.replica, false)
 }
 
 // Tensors is the optimizer as the tensor package knows it, for instance for the
