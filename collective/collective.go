@@ -29,6 +29,9 @@ type Properties struct {
 	WholeWorld bool `json:"whole_world,omitempty"`
 	// BetweenNodes is how well it suits runs over several nodes that name no backend: the highest is used; 0: none is.
 	BetweenNodes int `json:"between_nodes,omitempty"`
+	// OwnOrder: it reduces in an order of its own unless World.Deterministic asks for that of the ranks, which would
+	// slow it down too much. Other backends are asked by default.
+	OwnOrder bool `json:"own_order,omitempty"`
 }
 
 // A Describer is a Backend that has Properties.

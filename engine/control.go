@@ -59,7 +59,8 @@ type Job struct {
 	Function      string  // called instead of main; "": main
 	Describe      bool    // run the top level only, and report the parameters
 	Watched       bool    // somebody watches the progress bar
-	Deterministic bool    // reductions in rank order, with any backend
+	Deterministic bool    // reductions in rank order
+	Groups        *bool   `cbor:",omitempty"` // the same for groups with backends of their own; nil: as each prefers
 	Near          [2]int  // the ranks on this node's board, [from, to); both 0: all
 	Counted       bool    // the plugin's statistics are wanted
 	Target        *Target `cbor:",omitempty"` // where the run ends; nil: when main returns
@@ -86,8 +87,9 @@ const TargetStep = -1 << 62
 type Plugin struct {
 	records.Plugin
 	Mark string // changes if the program has changed since the checksum was taken
-	// WholeWorld is the backend's collective.Properties, where the run has a Hierarchy.
+	// WholeWorld and OwnOrder are the backend's collective.Properties, of a group's own backend.
 	WholeWorld bool `cbor:",omitempty"`
+	OwnOrder   bool `cbor:",omitempty"`
 }
 
 // Found answers Find: the plugin, or why there is none.
@@ -106,7 +108,7 @@ type Uses struct {
 type Replica struct {
 	File      string // where the recipe made it
 	Line, Col int32
-	Nth       int    // of those made there
+	ID        uint64 // of those made there
 	Steps     int64  // that it has made; 0: before the first
 	Update    int64  // of the rank, if Sum depends on it
 	Sum       uint64 // of all parameters before the first step, later of some

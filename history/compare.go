@@ -169,9 +169,11 @@ func (d *Detail) describe(add func(kind, name string, value any)) {
 	for _, p := range d.Plugins {
 		add("backend", "plugin "+p.Name, strings.TrimSpace(p.Version+" "+p.SHA256))
 	}
-	if d.Deterministic != nil {
-		add("backend", "deterministic", strconv.FormatBool(*d.Deterministic))
+	order := "the ranks'"
+	if d.OwnOrder() {
+		order = d.Backend + "'s own"
 	}
+	add("backend", "order of reduction", order)
 	hosts, kernels := []string{}, []string{}
 	for _, r := range d.Ranks {
 		hosts, kernels = append(hosts, r.Host), append(kernels, r.Kernels)

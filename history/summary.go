@@ -365,6 +365,11 @@ func (d *Detail) Backends() []string {
 	return names
 }
 
+// OwnOrder reports whether the backend added in an order of its own, not in that of the ranks.
+func (d *Detail) OwnOrder() bool {
+	return d.Deterministic != nil && !*d.Deterministic && slices.ContainsFunc(d.Plugins, func(p records.Plugin) bool { return p.Name == d.Backend })
+}
+
 // Progress is the progress of a running run; nil: none was reported.
 func (db *DB) Progress(run int64) (*records.Progress, error) {
 	found, err := rows[records.Progress](db, "progress WHERE run = ?", run)

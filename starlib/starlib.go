@@ -70,7 +70,8 @@ type Rank struct {
 // Replica names an optimizer of which each rank has one, with parameters that should stay equal.
 type Replica struct {
 	At    syntax.Position // where the recipe made it
-	Nth   int             // of those made there
+	Calls string          // that led there
+	Nth   int             // of those that the same calls made
 	Steps int64           // in this process
 }
 

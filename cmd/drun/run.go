@@ -79,7 +79,11 @@ func newRun() *cobra.Command {
 func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.StringVarP(nproc, "nproc", "n", "1", "ranks on this machine: a number, cpu (one for each core), gpu (one for each GPU) or auto (gpu where there is one, else cpu)")
 	f.StringVar(&o.Backend, "backend", defaultBackend(), "backend of the collectives: shm or the `name` of a plugin ($DRUN_BACKEND, $TORCH_DISTRIBUTED_BACKEND; default shm, on several nodes gloo or nccl)")
-	f.BoolVar(&o.Deterministic, "deterministic", false, "add in the order of the ranks on every backend, for the same bits as shm")
+	f.BoolFunc("deterministic", "add in the order of the ranks, for the same bits as shm; false: in the backend's own (default: true, unless the backend says that it is much slower so, as nccl does)", func(text string) error {
+		v, err := strconv.ParseBool(text)
+		o.Deterministic = &v
+		return err
+	})
 	f.StringArrayVar(&o.Plugins, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
 	f.StringArrayVarP(&o.Params, "param", "p", nil, "set a parameter of the recipe, as `name=value` (repeatable)")
 	f.StringVar(&o.ParamFile, "params", "", "set parameters of the recipe from a JSON or TOML `file`; -p overrides it")

@@ -51,8 +51,8 @@ func printDetail(out io.Writer, d *history.Detail) error {
 		field("resumed", fmt.Sprintf("a run that has been removed, at step %d", *d.Orphaned))
 	}
 	ranks := fmt.Sprintf("%d, backend %s, %s each", d.WorldSize, english.WordSeries(d.Backends(), "and"), english.Plural(d.Threads, "thread", ""))
-	if d.Deterministic != nil && *d.Deterministic {
-		ranks += ", deterministic"
+	if d.OwnOrder() {
+		ranks += ", added in its own order"
 	}
 	if len(d.Ranks) > 0 && !severalNodes(d) {
 		ranks += ", kernels " + d.Ranks[0].Kernels

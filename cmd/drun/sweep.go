@@ -102,8 +102,8 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if o.ParamFile != "" {
 		o.Command = append(o.Command, "--params", o.ParamFile)
 	}
-	if o.Deterministic {
-		o.Command = append(o.Command, "--deterministic")
+	if o.Deterministic != nil {
+		o.Command = append(o.Command, fmt.Sprintf("--deterministic=%v", *o.Deterministic))
 	}
 	s := &sweep.Sweep{Options: o, Cells: cells, Jobs: f.jobs}
 	if f.early != "" {

@@ -201,10 +201,10 @@ func (n *node) find(name string) func() *engine.Found {
 			switch {
 			case err != nil:
 				f.Failure = engine.NewFailure(board.Observer, err, board.Now())
-			case p != nil && n.start.Jobs[0].Hierarchy != nil:
+			case p != nil:
 				var about collective.Properties // a plugin that does not answer fails on the ranks, too
 				_ = host.Ask(context.Background(), n.PluginHost, "properties", p, &about)
-				f.Plugin.WholeWorld = about.WholeWorld
+				f.Plugin.WholeWorld, f.Plugin.OwnOrder = about.WholeWorld, about.OwnOrder
 			}
 			return f
 		})

@@ -101,7 +101,7 @@ type setting struct {
 	timeout    time.Duration
 	prints     string
 	params     []string
-	ordered    bool
+	ordered    *bool
 	restarts   int
 	alone      bool
 }
@@ -128,7 +128,8 @@ func settings(c chunk.Chunk) (s setting, err error) {
 		case "prints":
 			s.prints = value
 		case "deterministic":
-			s.ordered = value == "yes"
+			ordered := value == "yes"
+			s.ordered = &ordered
 		case "restarts":
 			s.restarts, err = strconv.Atoi(value)
 		case "alone":

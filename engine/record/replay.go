@@ -29,6 +29,7 @@ import (
 type Replay struct {
 	Bundle *recipe.Bundle
 	Params []engine.Param
+	Spread bool   // several nodes had several ranks each, or one of them
 	ID     int64  // that the recipe sees, like Name
 	Name   string // likewise
 
@@ -77,6 +78,11 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 			return nil, exit.Errorf(exit.Usage, "the history did not keep the value of parameter %s, as the name says that it is a secret: give it again with -p %s=VALUE", p.Name, p.Name)
 		}
 	}
+	nodes := map[int]bool{}
+	for _, rank := range d.Ranks {
+		nodes[rank.Node] = true
+	}
+	r.Spread = len(nodes) > 1 && len(nodes) < d.WorldSize
 	if d.Parent != nil {
 		r.From = fmt.Sprintf("%d@%d", d.Parent.ID, d.Parent.Step)
 	}
@@ -136,7 +142,11 @@ func inputsOf(c Config, seed int64) *history.Inputs {
 	in := &history.Inputs{Main: path.Join(string(c.Recipe.Project), c.Recipe.Main), Seed: seed, WorldSize: len(c.Placements), Order: "ranks", Numerics: engine.Numerics,
 		Sources: c.Recipe.Sources}
 	if c.Plugin != nil && in.WorldSize > 1 && !c.Deterministic {
-		in.Order = c.Backend + " " + c.Plugin.SHA256 // it reduces in an order of its own
+		// It reduces in an order of its own, which may depend on where the ranks are.
+		in.Order = fmt.Sprintf("%s's own, %s", c.Backend, c.Plugin.SHA256)
+		for _, place := range c.Placements {
+			in.Order += fmt.Sprintf(" %d", place.NodeRank)
+		}
 	}
 	return in
 }

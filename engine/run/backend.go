@@ -134,8 +134,20 @@ func (p *plan) askAll(plugins []*host.Plugin) ([]answer, error) {
 	return answers, nil
 }
 
-// wholeWorld reports whether the run's plugin connects the ranks of a whole run only.
-func (p *plan) wholeWorld() bool {
+// ownOrder reports whether the run's plugin reduces in an order of its own. The replay of a run on several nodes, in which
+// the hierarchy had reduced in rank order, does so on one, too.
+func (p *plan) ownOrder() bool {
+	switch {
+	case p.plugin == nil || p.Replay != nil && p.Replay.Spread && !p.about().WholeWorld:
+		return false
+	case p.Deterministic != nil:
+		return !*p.Deterministic
+	}
+	return p.about().OwnOrder
+}
+
+// about is what the run's plugin says about itself.
+func (p *plan) about() *collective.Properties {
 	if p.properties == nil {
 		p.properties = &collective.Properties{}
 		// A plugin that does not answer fails on the ranks, too, where the error says more.
@@ -143,7 +155,7 @@ func (p *plan) wholeWorld() bool {
 			p.properties = &answers[0].Properties
 		}
 	}
-	return p.properties.WholeWorld
+	return p.properties
 }
 
 // hierarchy says how collectives cross the nodes: shared memory within each node, if its ranks can share memory and
@@ -153,7 +165,7 @@ func (p *plan) hierarchy(n *nodes) *engine.Hierarchy {
 	places := n.cluster.Placements
 	nodes := places[0].Nodes
 	elastic := p.elastic() != nil
-	if p.Flat || p.plugin == nil || !elastic && (nodes < 2 || nodes == len(places)) || p.wholeWorld() {
+	if p.Flat || p.plugin == nil || !elastic && (nodes < 2 || nodes == len(places)) || p.about().WholeWorld {
 		return nil
 	}
 	h := &engine.Hierarchy{Links: p.Links}

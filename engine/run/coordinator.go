@@ -156,7 +156,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	hurry, came, done := c.listen(Ends)
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
-		Threads: c.Threads, Deterministic: c.Deterministic, DataDirs: absolute(c.DataDirs), Placements: c.cluster.Placements, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
+		Threads: c.Threads, Deterministic: !c.ownOrder() || c.plan.hierarchy(&c.nodes) != nil, DataDirs: absolute(c.DataDirs), Placements: c.cluster.Placements, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
 		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note, Doing: c.doing,
 	}, hurry.Done())
 	done()
@@ -225,7 +225,7 @@ func (c *coordinator) job(rank int) engine.Job {
 		home = c.Home // the same on this machine
 	}
 	job := engine.Job{
-		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Placement: c.cluster.Placements[rank], Peers: rendezvous.Peers(c.cluster.Placements, rank), Near: c.near(rank), Deterministic: c.Deterministic,
+		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Placement: c.cluster.Placements[rank], Peers: rendezvous.Peers(c.cluster.Placements, rank), Near: c.near(rank), Deterministic: !c.ownOrder(), Groups: c.groupsOrder(),
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
 	}
@@ -234,6 +234,15 @@ func (c *coordinator) job(rank int) engine.Job {
 		job.RestartCount += r.Starts
 	}
 	return job
+}
+
+// groupsOrder is what the backends of groups are asked for. A run that is replayed had their own defaults unless all
+// reduced in orders of their own.
+func (c *coordinator) groupsOrder() *bool {
+	if c.Replay != nil && c.Deterministic != nil && *c.Deterministic {
+		return nil
+	}
+	return c.Deterministic
 }
 
 // watch handles events until every worker has ended.

@@ -26,7 +26,7 @@ type replicas struct {
 type optimizer struct {
 	file      string
 	line, col int32
-	nth       int
+	id        uint64
 	first     int // of the ranks among which the samples are divided
 }
 
@@ -44,7 +44,7 @@ func (r *replicas) add(rank, world int, told []engine.Replica) (d *difference) {
 		*r = replicas{map[optimizer]map[int]uint64{}, map[moment]map[int]uint64{}, map[optimizer]int64{}, map[optimizer][]int{}, map[optimizer]bool{}}
 	}
 	for _, t := range told {
-		o, ranks := optimizer{t.File, t.Line, t.Col, t.Nth, -1}, world
+		o, ranks := optimizer{t.File, t.Line, t.Col, t.ID, -1}, world
 		if t.Divides != nil {
 			o.first, ranks = slices.Min(t.Divides), len(t.Divides)
 			r.divides[o] = t.Divides
@@ -72,7 +72,7 @@ func put[K comparable](of map[K]map[int]uint64, key K, rank int, sum uint64) {
 // rest judges what not all ranks have told, once all have returned.
 func (r *replicas) rest() (d *difference) {
 	order := func(a, b moment) int {
-		return cmp.Or(cmp.Compare(a.steps, b.steps), cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line), cmp.Compare(a.col, b.col), cmp.Compare(a.nth, b.nth), cmp.Compare(a.first, b.first))
+		return cmp.Or(cmp.Compare(a.steps, b.steps), cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line), cmp.Compare(a.col, b.col), cmp.Compare(a.id, b.id), cmp.Compare(a.first, b.first))
 	}
 	for _, m := range slices.SortedFunc(maps.Keys(r.open), order) {
 		d = cmp.Or(d, r.judge(m))

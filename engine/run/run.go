@@ -70,7 +70,7 @@ type Parameters struct {
 type Communication struct {
 	Backend       string   // "": shm on one machine, else a network's
 	Plugins       []string // folders searched for plugins before all others
-	Deterministic bool     // reductions in rank order, with any backend
+	Deterministic *bool    // reductions in rank order; nil: unless the backend says that it has an order of its own
 	Flat          bool     // on several nodes, collectives go through the backend alone, also within a node
 	Links         int      // ranks of a node that are connected to other nodes, at most; 0: the default
 	Counted       bool     // gather the plugin's statistics
@@ -180,7 +180,7 @@ func (p *plan) reusable(code exit.Code) (*Result, error) {
 	}
 	places := make([]rendezvous.Placement, p.Nproc)
 	found, err := record.Reusable(record.Config{Home: p.Home, Recipe: p.bundle, Placements: places, Backend: p.Backend, Plugin: p.plugin,
-		Seed: p.Seed, Deterministic: p.Deterministic, DataDirs: absolute(p.DataDirs), KeepSecrets: p.KeepSecrets}, declared, code)
+		Seed: p.Seed, Deterministic: !p.ownOrder(), DataDirs: absolute(p.DataDirs), KeepSecrets: p.KeepSecrets}, declared, code)
 	if found == nil || err != nil {
 		return nil, err
 	}
@@ -366,7 +366,11 @@ func (p *plan) hello() *cluster.Hello {
 	add("--resume", strconv.Quote(p.Resume))
 	add("--keep", strconv.Itoa(p.Keep))
 	add("--max-restarts", strconv.Itoa(p.MaxRestarts))
-	add("--deterministic", strconv.FormatBool(p.Deterministic))
+	order := "the default"
+	if p.Deterministic != nil {
+		order = strconv.FormatBool(*p.Deterministic)
+	}
+	add("--deterministic", order)
 	return h
 }
 

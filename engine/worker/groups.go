@@ -64,10 +64,11 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		}
 	}
 	own := w.job.Placement.Rank
+	deterministic := w.job.Groups == nil || *w.job.Groups
 	world := collective.World{
 		Rank: slices.Index(group.Ranks, own), Size: len(group.Ranks), LocalRank: slices.Index(here, own), LocalSize: len(here),
 		Store:       w.store.In(w.keys(fmt.Sprintf("%s.%d.%d", backendKeys, group.ID, group.Ranks[0]))),
-		NodeAddress: w.job.NodeAddress, Deterministic: w.job.Deterministic,
+		NodeAddress: w.job.NodeAddress, Deterministic: deterministic,
 	}
 	if name == shmName {
 		if len(here) < len(group.Ranks) {
@@ -77,6 +78,9 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		return shm.Open(memory, world.Rank, world.Size)
 	}
 	plugin := try.To(w.find(name))
+	if w.job.Groups == nil && plugin.OwnOrder {
+		deterministic, world.Deterministic = false, false
+	}
 	backend := w.plugins(plugin, w.lostPlugin(group.ID))
 	h := w.job.Hierarchy
 	if plugin.WholeWorld {
@@ -99,7 +103,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 	}
 	// Where all ranks of the group are on one node of several, none has started the plugin.
 	if p, ok := comm.(interface{ Version() string }); ok && world.Rank == 0 {
-		uses := &engine.Uses{Plugin: plugin.Plugin, Orders: !w.job.Deterministic && h == nil}
+		uses := &engine.Uses{Plugin: plugin.Plugin, Orders: !deterministic && h == nil}
 		uses.Version = p.Version()
 		err = w.channel.Send(&engine.ToAgent{Uses: uses})
 	}

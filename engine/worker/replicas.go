@@ -61,5 +61,5 @@ func (r *replicas) flush() error {
 }
 
 func (r *replicas) replica(of *starlib.Replica, update int64, sum uint64) engine.Replica {
-	return engine.Replica{File: of.At.Filename(), Line: of.At.Line, Col: of.At.Col, Nth: of.Nth, Steps: of.Steps, Update: update, Sum: sum, Divides: r.rank.Divides}
+	return engine.Replica{File: of.At.Filename(), Line: of.At.Line, Col: of.At.Col, ID: xxh3.HashStringSeed(of.Calls, uint64(of.Nth)), Steps: of.Steps, Update: update, Sum: sum, Divides: r.rank.Divides}
 }

@@ -336,7 +336,9 @@ func New(options Options) *Backend { return &Backend{options: options} }
 func (b *Backend) Name() string { return "nccl" }
 
 // Properties say that it is the default between nodes if there is no better one.
-func (b *Backend) Properties() collective.Properties { return collective.Properties{BetweenNodes: 1} }
+func (b *Backend) Properties() collective.Properties {
+	return collective.Properties{BetweenNodes: 1, OwnOrder: true}
+}
 
 // Map tells the backend where the calls' buffers lie, so that it can prepare that memory for DMA as it is used.
 func (b *Backend) Map(arena []byte) { b.arena = arena }

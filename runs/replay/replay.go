@@ -69,7 +69,9 @@ func (p *past) options(o run.Options, home string) run.Options {
 	d := p.detail
 	o.Recipe, o.Home, o.Name, o.Replay, o.Resume, o.Reuse = d.Recipe, home, "", p.replay, "", false
 	o.Nproc, o.Backend, o.Seed, o.SeedGiven, o.DataDirs = d.WorldSize, d.Backend, d.Seed, true, d.DataDirs
-	o.Deterministic = d.Deterministic != nil && *d.Deterministic
+	if o.Deterministic = d.Deterministic; o.Deterministic == nil {
+		o.Deterministic = new(bool) // an older drun's default
+	}
 	o.MaxRestarts = max(0, len(d.Attempts)-1)
 	for _, plugin := range d.Plugins {
 		o.Plugins = append(o.Plugins, filepath.Dir(plugin.Path))

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"go.starlark.net/starlark"
-	"go.starlark.net/syntax"
 
 	"drun/internal/try"
 	"drun/starlib"
@@ -23,7 +22,7 @@ type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, er
 
 // Module makes the module for a rank.
 func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Module {
-	k := maker{rank, ctx, map[syntax.Position]int{}}
+	k := maker{rank, ctx, map[string]int{}}
 	return &starlib.Module{
 		Name:  "optim",
 		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay; those that do not require a gradient are left as they are. lr is a number, a schedule, or a function of the step, which counts from 0. If all ranks begin with the same parameters and a loader divides the samples among them, it is an error if an update leaves them different, since then the gradients were not averaged; local = True says that each rank trains a model of its own.",
@@ -62,7 +61,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 type maker struct {
 	rank *starlib.Rank
 	ctx  *tensor.Context
-	made map[syntax.Position]int // optimizers, by the position of the call
+	made map[string]int // optimizers, by the calls that led to them
 }
 
 // make makes an optimizer of a call's params, lr and weight_decay.

@@ -86,9 +86,13 @@ func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.V
 		}
 	}
 	k.rank.Optimizer = true
-	if at := c.Position(); !c.Bool("local") {
-		o.replica = &starlib.Replica{At: at, Nth: k.made[at]}
-		k.made[at]++
+	if !c.Bool("local") {
+		calls := ""
+		for _, frame := range c.Thread.CallStack() {
+			calls += fmt.Sprintln(frame.Pos)
+		}
+		o.replica = &starlib.Replica{At: c.Position(), Calls: calls, Nth: k.made[calls]}
+		k.made[calls]++
 	}
 	return o, nil
 }
