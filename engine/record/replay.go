@@ -29,7 +29,7 @@ import (
 type Replay struct {
 	Bundle *recipe.Bundle
 	Params []engine.Param
-	Spread bool   // several nodes had several ranks each, or one of them
+	Spread bool   // see Spread
 	ID     int64  // that the recipe sees, like Name
 	Name   string // likewise
 
@@ -55,7 +55,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 	if err != nil {
 		return nil, err
 	}
-	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path), Project: recipe.Project(d.Project), Sources: sources}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Home: home}
+	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path), Project: recipe.Project(d.Project), Sources: sources}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Spread: Spread(d), Home: home}
 	for _, s := range sources {
 		if s.Role == "recipe" {
 			r.Bundle.Main = s.Path
@@ -78,15 +78,19 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 			return nil, exit.Errorf(exit.Usage, "the history did not keep the value of parameter %s, as the name says that it is a secret: give it again with -p %s=VALUE", p.Name, p.Name)
 		}
 	}
-	nodes := map[int]bool{}
-	for _, rank := range d.Ranks {
-		nodes[rank.Node] = true
-	}
-	r.Spread = len(nodes) > 1 && len(nodes) < d.WorldSize
 	if d.Parent != nil {
 		r.From = fmt.Sprintf("%d@%d", d.Parent.ID, d.Parent.Step)
 	}
 	return r, nil
+}
+
+// Spread reports whether a run had several nodes, some with several ranks.
+func Spread(d *history.Detail) bool {
+	nodes := map[int]bool{}
+	for _, rank := range d.Ranks {
+		nodes[rank.Node] = true
+	}
+	return len(nodes) > 1 && len(nodes) < d.WorldSize
 }
 
 func (r *Record) goOnFrom(p *Replay) (err error) {

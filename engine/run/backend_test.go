@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"drun/collective"
 	"drun/engine/cluster"
+	"drun/engine/record"
+	"drun/history"
+	"drun/history/records"
 	"drun/plugins/host"
 )
 
@@ -40,5 +44,43 @@ esac
 	}
 	if p.Backend != "works" || !strings.Contains(out.String(), "broken: libbroken.so is missing") {
 		t.Errorf("the backend is %s, and the user is told %q", p.Backend, out.String())
+	}
+}
+
+// Rank order is the default unless a backend says otherwise, and a replay adds in the order of the run.
+func TestOrderOfReduction(t *testing.T) {
+	yes, no := true, false
+	nodes := func(numbers ...int) *history.Detail {
+		d := &history.Detail{}
+		d.WorldSize, d.Recipe = len(numbers), "recipe.star"
+		for rank, node := range numbers {
+			d.Ranks = append(d.Ranks, records.RankPlace{Rank: rank, Node: node})
+		}
+		return d
+	}
+	for _, test := range []struct {
+		name     string
+		about    collective.Properties
+		asked    *bool
+		replayed *history.Detail
+		own      bool
+	}{
+		{"the default", collective.Properties{}, nil, nil, false},
+		{"of a backend that has its own", collective.Properties{OwnOrder: true}, nil, nil, true},
+		{"that is asked", collective.Properties{OwnOrder: true}, &yes, nil, false},
+		{"its own is asked for", collective.Properties{}, &no, nil, true},
+		{"of one node", collective.Properties{}, &no, nodes(0, 0, 0, 0), true},
+		{"of nodes of two", collective.Properties{}, &no, nodes(0, 0, 1, 1), false},
+		{"of nodes of one", collective.Properties{}, &no, nodes(0, 1, 2, 3), true},
+		{"of a whole world", collective.Properties{WholeWorld: true}, &no, nodes(0, 0, 1, 1), true},
+	} {
+		p := &plan{plugin: &host.Plugin{}, properties: &test.about}
+		p.Deterministic = test.asked
+		if test.replayed != nil {
+			p.Replay = &record.Replay{Spread: record.Spread(test.replayed)}
+		}
+		if got := p.ownOrder(); got != test.own {
+			t.Errorf("%s: its own order: %v", test.name, got)
+		}
 	}
 }
