@@ -17,6 +17,9 @@ type builtins struct {
 	saved       map[*object]starlark.Value // the paths that save_file returned since the last synchronisation, with the names, as literals
 	distributed bool                       // the recipe synchronises with other ranks somewhere
 	unsynced    bool                       // the recipe turns ddp's synchronisation off at times
+	averages    bool                       // the recipe names what may give all ranks the same gradients
+	divides     bool                       // a loader divides the samples among the ranks
+	optimizers  []syntax.Position          // of one model for all ranks
 }
 
 // collective records a call that all ranks have to make.
@@ -48,6 +51,9 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 		return v
 	}
 	group := b.groupOf(params, c)
+	if local, given := c.arg(params, "local"); o.def.Returns() == "Optimizer" && !c.spread && (!given || local.lit == starlark.False) {
+		b.optimizers = append(b.optimizers, c.pos)
+	}
 	t, known := traits[o.name]
 	if t.collective || b.hasArgument(params, c, t.with) {
 		b.collective(o.name, c.pos, group)

@@ -51,6 +51,9 @@ type exit struct {
 	loop *loop // the loop that it leaves or repeats; nil: the function
 }
 
+// averaging are the functions of dist with which a recipe may keep the ranks' models equal.
+var averaging = []string{"sync_", "ddp", "fsdp", "data_parallel", "all_reduce", "reduce", "broadcast", "average_tensors", "pipeline", "rpc", "remote", "send", "isend"}
+
 func newMachine(ref *Reference, files map[string]*source, found *findings) *machine {
 	known := newMemory(ref.types)
 	m := &machine{ref: ref, files: files, memory: known, findings: found, act: &activation{},
@@ -59,6 +62,9 @@ func newMachine(ref *Reference, files map[string]*source, found *findings) *mach
 	m.calls = &calls{machine: m, seen: map[*resolve.Function]bool{}}
 	m.builtins = &builtins{machine: m, params: map[string]syntax.Position{}, saved: map[*object]starlark.Value{},
 		distributed: mentions(files, "dist."), unsynced: mentions(files, "set_sync")}
+	for _, name := range averaging {
+		m.builtins.averages = m.builtins.averages || mentions(files, "dist."+name)
+	}
 	return m
 }
 

@@ -30,6 +30,7 @@ func (m *machine) run(main *source) {
 	for {
 		next := m.calls.uncalled()
 		if next == nil {
+			m.builtins.apart()
 			return
 		}
 		m.frame, m.act, m.calls.running, m.calls.stack = next.frame, &activation{}, nil, nil

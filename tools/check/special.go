@@ -119,6 +119,13 @@ func (b *builtins) masterFirst(name string, c *call) value {
 	return result
 }
 
+// apart warns about an optimizer that gives each rank a model of its own.
+func (b *builtins) apart() {
+	if b.divides && !b.averages && len(b.optimizers) > 0 {
+		b.warnOnce(b.optimizers[0], "apart", "with several ranks, each trains a model of its own: data.loader divides the samples, and nothing averages the gradients: dist.sync_grad(model.parameters()) before each step, or dist.ddp(model); or local = True here")
+	}
+}
+
 // loader gives each rank its own batches, unless every rank gets all samples;
 // without shuffle the ranks' numbers of batches may differ by one.
 func (b *builtins) loader(params []string, c *call) value {
@@ -126,6 +133,7 @@ func (b *builtins) loader(params []string, c *call) value {
 	held := &contents{diff: b.st.shallow(arg("ds"))}
 	held.elem = value{diff: b.st.deep(arg("ds"), arg("batch"))}
 	if shard, ok := c.arg(params, "shard"); !c.spread && (!ok || shard.lit == starlark.True) {
+		b.divides = true
 		batches := reason{what: "batches of data.loader, each rank's own", pos: c.pos}
 		held.elem.diff = either(held.elem.diff, b.reason(batches))
 		_, sampled := c.arg(params, "sampler")
