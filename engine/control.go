@@ -153,6 +153,7 @@ type ToAgent struct {
 	Find     string              `cbor:",omitempty"` // the plugin of a group's own backend; the node answers
 	Uses     *Uses               `cbor:",omitempty"`
 	Replicas []Replica           `cbor:",omitempty"`
+	PerRank  []string            `cbor:",omitempty"` // of the data files, those that may differ between ranks
 	Counts   map[string]int64    `cbor:",omitempty"` // what the plugin has done
 	Failure  *Failure            `cbor:",omitempty"`
 	Leave    *Leave              `cbor:",omitempty"`

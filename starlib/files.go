@@ -26,11 +26,31 @@ type Files struct {
 	Largest int
 	// OnRead, if set, is called for each file that was read to its end, with its path
 	// in the recipe's folder, or an absolute path in a --data folder; only once for an
-	// unchanged file. modified is when the file was last changed.
-	OnRead func(path, sha256 string, bytes int64, modified time.Time)
+	// unchanged file.
+	OnRead func(FileRead)
 
-	mu   sync.Mutex
-	told map[string]fileState // by path
+	mu      sync.Mutex
+	told    map[string]fileState // by path
+	perRank map[string]bool      // by the name that the recipe gave
+}
+
+// FileRead describes a file that was read to its end.
+type FileRead struct {
+	Path     string // in the recipe's folder; absolute in a --data folder
+	SHA256   string
+	Bytes    int64
+	Modified time.Time // when it was last changed
+	PerRank  bool      // the recipe says that ranks may have different ones
+}
+
+// PerRank notes that ranks may read different files of that name.
+func (f *Files) PerRank(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.perRank == nil {
+		f.perRank = map[string]bool{}
+	}
+	f.perRank[name] = true
 }
 
 // OpenFiles opens the folders that a recipe may read.
@@ -65,6 +85,11 @@ func (f *Files) Open(name string) (file *File, err error) {
 		file, err = f.follow(opened, path)
 		return err
 	})
+	if err == nil {
+		f.mu.Lock()
+		file.perRank = f.perRank[name]
+		f.mu.Unlock()
+	}
 	return file, err
 }
 
@@ -127,15 +152,16 @@ func (m missing) Is(target error) bool { return target == fs.ErrNotExist }
 
 // File is a file that a recipe reads.
 type File struct {
-	file  *os.File
-	files *Files
-	path  string
-	state fileState
-	size  int64
-	sum   hash.Hash // of what was read; nil: OnRead need not be called
-	read  int64
-	quiet bool   // Report calls OnRead
-	owed  func() // tells OnRead
+	file    *os.File
+	files   *Files
+	path    string
+	state   fileState
+	size    int64
+	sum     hash.Hash // of what was read; nil: OnRead need not be called
+	read    int64
+	quiet   bool // Report calls OnRead
+	perRank bool
+	owed    func() // tells OnRead
 }
 
 // OpenQuietly is Open for threads other than the recipe's: once the file has been read to its end, Report calls OnRead.
@@ -238,7 +264,7 @@ func (f *File) Read(p []byte) (int, error) {
 		sum := hex.EncodeToString(f.sum.Sum(nil))
 		f.sum = nil
 		f.owed = func() {
-			f.files.OnRead(f.path, sum, f.read, time.Unix(f.state.written.Unix()))
+			f.files.OnRead(FileRead{f.path, sum, f.read, time.Unix(f.state.written.Unix()), f.perRank})
 			if time.Since(time.Unix(f.state.changed.Unix())) > settled {
 				f.files.mu.Lock()
 				defer f.files.mu.Unlock()

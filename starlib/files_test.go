@@ -79,7 +79,8 @@ func TestFilesThatWereReadAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []string
-	files.OnRead = func(path, sha256 string, bytes int64, _ time.Time) {
+	files.OnRead = func(f FileRead) {
+		path, sha256, bytes := f.Path, f.SHA256, f.Bytes
 		told = append(told, fmt.Sprint(path, " ", sha256[:8], " ", bytes))
 	}
 	read := func(name string, most int64, want ...string) {

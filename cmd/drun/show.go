@@ -168,7 +168,11 @@ func printTables(out io.Writer, d *history.Detail) error {
 		shown, rest = shown[:manyFiles/2], shown[manyFiles/2:]
 	}
 	for _, f := range shown {
-		row(w, f.Path, f.SHA256, whole(f.Bytes), known(f.Modified, localTime), f.Position)
+		at := f.Position
+		if f.Node != nil && severalNodes(d) {
+			at += fmt.Sprintf(", node %d", *f.Node)
+		}
+		row(w, f.Path, f.SHA256, whole(f.Bytes), known(f.Modified, localTime), at)
 	}
 	if err := w.Flush(); err != nil || len(rest) == 0 {
 		return err

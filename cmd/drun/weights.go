@@ -221,8 +221,8 @@ func readWeights(path string) ([]checkpoint.Item, *records.DataFile, error) {
 		return nil, nil, exit.WithCode(err, exit.Usage)
 	}
 	out := &records.DataFile{Path: abs}
-	files.OnRead = func(_, sum string, bytes int64, modified time.Time) {
-		out.SHA256, out.Bytes, out.Modified = sum, bytes, &modified
+	files.OnRead = func(f starlib.FileRead) {
+		out.SHA256, out.Bytes, out.Modified = f.SHA256, f.Bytes, &f.Modified
 	}
 	file, err := files.Open(filepath.Base(real))
 	if err != nil {

@@ -55,6 +55,7 @@ type attempt struct {
 	rounds   rounds
 	leavers  map[party]leaving // groups that some ranks have left and others not yet
 	replicas replicas
+	contents contents
 }
 
 type rankState struct {
@@ -324,6 +325,9 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.console.Metrics(m.Records.Points)
 	for name, n := range m.Counts {
 		c.counts[name] += n
+	}
+	if len(m.Records.DataFiles) > 0 && c.cluster.Placements[rank].Nodes > 1 {
+		c.compareFiles(rank, m)
 	}
 	if m.Replicas != nil {
 		c.told(c.replicas.add(rank, c.world(), m.Replicas))

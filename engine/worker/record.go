@@ -79,8 +79,12 @@ func (r *recorder) Machine(at rendezvous.Placement) {
 }
 
 // DataFile records a file that the recipe has read.
-func (r *recorder) DataFile(f records.DataFile) {
-	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) { m.Records.DataFiles = append(m.Records.DataFiles, f) })
+func (r *recorder) DataFile(f records.DataFile, perRank bool) {
+	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) {
+		if m.Records.DataFiles = append(m.Records.DataFiles, f); perRank {
+			m.PerRank = append(m.PerRank, f.Path)
+		}
+	})
 }
 
 func (r *recorder) Progress(p records.Progress) {

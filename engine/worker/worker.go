@@ -138,8 +138,8 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rank.Files = try.To(starlib.OpenFiles(job.Dir, job.DataDirs...))
 	rank.Outputs = starlib.NewOutputs(job.Home, job.RunID)
 	rank.Files.Largest = memory.LargestValue()
-	rank.Files.OnRead = func(path, sha256 string, bytes int64, modified time.Time) {
-		rec.DataFile(records.DataFile{Path: path, SHA256: sha256, Bytes: bytes, Modified: &modified, Position: w.position.String()})
+	rank.Files.OnRead = func(f starlib.FileRead) {
+		rec.DataFile(records.DataFile{Path: f.Path, SHA256: f.SHA256, Bytes: f.Bytes, Modified: &f.Modified, Position: w.position.String(), Node: &rank.NodeRank}, f.PerRank)
 	}
 	w.digests = &digests{worker: w, rank: rank, open: map[string]int{}}
 	rec.sending.Lock() // records may be under way already

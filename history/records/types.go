@@ -57,6 +57,7 @@ type DataFile struct {
 	// Modified is when it was last changed before it was read; nil: unknown.
 	Modified *time.Time `json:"modified"`
 	Position string     `json:"position" db:",null"` // of the recipe's call that read it first; "": unknown
+	Node     *int       `json:"node"`                // on which it was read first; nil: unknown
 }
 
 // Plugin is a program that a run used beside drun.

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"drun/starlib"
 	"drun/starlib/starlibtest"
@@ -79,7 +78,8 @@ func TestPicturesAreTold(t *testing.T) {
 	r := starlibtest.New(t, "testdata", starlib.Rank{}, nil)
 	told := map[string]bool{}
 	inside := false
-	r.Rank.Files.OnRead = func(path, sha256 string, bytes int64, _ time.Time) {
+	r.Rank.Files.OnRead = func(f starlib.FileRead) {
+		path, sha256, bytes := f.Path, f.SHA256, f.Bytes
 		if !inside || len(sha256) != 64 || bytes == 0 {
 			t.Errorf("%s is told outside the loop, or without its sum", path)
 		}

@@ -384,9 +384,12 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 // streaming is the builtin that makes streams.
 func streaming(r *starlib.Rank) *starlib.Def {
 	return &starlib.Def{
-		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000, columns: list = None) -> Stream`,
+		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000, columns: list = None, per_rank: bool = False) -> Stream`,
 		Doc: `Files of any size, which data.loader reads record by record: .csv and .tsv of numbers (samples (x, y) or x, as data.csv has them; a header is skipped in each file), .jsonl (dicts), .txt (lines), .tar (dicts of the files that have one name before the first dot: pictures as tensors, .cls as an int, .json, .txt, .npy, others as bytes; the name is "__key__"), beneath .gz and .zst too; .parquet and .arrow (dicts of a row's cells as data.table has them, or, with the name of a column as label, samples (x, y) of the numbers in the others; columns names those that are wanted).
 The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files; a buffer whose samples take more than one value of the recipe may take is an error that names the file and a buffer that fits. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. With another number of ranks a loader without shuffle goes on with the next record; with shuffle only between epochs. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking; of Parquet and Arrow the row group or record batch, and the row in it) and its number.`,
-		Fn: func(c *starlib.Call) (starlark.Value, error) { return streamOf(r, c) },
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			notePerRank(r, c)
+			return streamOf(r, c)
+		},
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"drun/starlib"
 	"drun/starlib/data"
@@ -291,7 +290,7 @@ func TestStreamsAreTold(t *testing.T) {
 	write(t, dir, "b.csv.gz", pack(t, rowsFile(3000, 50)))
 	r := starlibtest.New(t, dir, starlib.Rank{}, nil)
 	var told []string
-	r.Rank.Files.OnRead = func(path, sha256 string, n int64, _ time.Time) { told = append(told, fmt.Sprint(path, len(sha256), n)) }
+	r.Rank.Files.OnRead = func(f starlib.FileRead) { told = append(told, fmt.Sprint(f.Path, len(f.SHA256), f.Bytes)) }
 	if _, err := r.Exec("l.star", "for b in data.loader(data.stream([\"a.csv\", \"b.csv.gz\"], label = 2), batch = 64): pass\n"); err != nil {
 		t.Fatal(err)
 	}

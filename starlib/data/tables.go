@@ -214,7 +214,7 @@ func readColumns(files *starlib.Files, name, format string, o table.Options) (t 
 func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
-			Sig: "table(path: string, format: string = None, columns: list = None, delimiter: string = None, header: bool = True, missing_values: list = None) -> Table",
+			Sig: "table(path: string, format: string = None, columns: list = None, delimiter: string = None, header: bool = True, missing_values: list = None, per_rank: bool = False) -> Table",
 			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (one JSON object per line), also with .gz or .zst added; .parquet; .arrow and .feather (Arrow's files and streams). format says which it is if the name does not: csv, tsv, jsonl, parquet or arrow. columns are the names of the wanted columns. In CSV, delimiter separates the fields (by default a comma, or a tab in .tsv), header = False says that the first line holds no names (columns are then named "0", "1", ...), and missing_values are the texts that stand for a missing cell, by default those of pandas. A CSV column has integers, floats or bools (true, false) if all its cells are such; otherwise texts. An error names the file, line and column.
 In Parquet and Arrow, columns have the types of the file: integers are int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, maps lists of dicts with key and value. Dates, timestamps (in UTC) and times of day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that has no such value exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; columns leaves such a column out.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -222,6 +222,7 @@ In Parquet and Arrow, columns have the types of the file: integers are int64, de
 				o.Delimiter = delimiterOf(c)
 				o.Columns = stringsIn(c, "columns")
 				o.Missing = stringsIn(c, "missing_values")
+				notePerRank(r, c)
 				header := c.Bool("header")
 				o.Header = &header
 				format := formatOf(c.String("path"))
@@ -232,9 +233,10 @@ In Parquet and Arrow, columns have the types of the file: integers are int64, de
 			},
 		},
 		{
-			Sig: "jsonl(path: string) -> list",
+			Sig: "jsonl(path: string, per_rank: bool = False) -> list",
 			Doc: "The values of a file with one JSON value per line, as dicts, lists, strings, numbers, bools and None. An error names the file and line.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				notePerRank(r, c)
 				name := c.String("path")
 				in, _, closer := try.To3(open(r.Files, name))
 				defer closer.Close()
