@@ -109,7 +109,7 @@ func TestDiffer(t *testing.T) {
 	hello := func(index int, settings ...string) *Hello {
 		h := &Hello{Index: index, Host: "h", PID: 7}
 		for i := 0; i < len(settings); i += 2 {
-			h.Settings = append(h.Settings, Setting{settings[i], settings[i+1]})
+			h.Settings = append(h.Settings, Setting{Name: settings[i], Value: settings[i+1]})
 		}
 		return h
 	}

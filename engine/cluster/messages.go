@@ -35,7 +35,10 @@ type Hello struct {
 }
 
 // Setting is a value, under the name by which the user knows it.
-type Setting struct{ Name, Value string }
+type Setting struct {
+	Name, Value string
+	Secret      bool `cbor:",omitempty"` // Value is a hash, from which a guess could be confirmed: it is not shown
+}
 
 // Noun is what the process is called: "node 1", or "rank 1".
 func (h *Hello) Noun() string {
@@ -76,6 +79,9 @@ func Differ(a, b *Hello) error {
 		other, known := theirs[s.Name]
 		if !known {
 			other = "nothing"
+		}
+		if other != s.Value && s.Secret {
+			return exit.WithHint(exit.Errorf(exit.Usage, "%s differs between %s and %s", s.Name, a.Who(), b.Who()), "every process of a run is started with the same values; secret ones are not shown")
 		}
 		if other != s.Value {
 			return exit.WithHint(exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has %s", s.Name, a.Who(), s.Value, b.Who(), other),

@@ -47,7 +47,7 @@ func TestManyNodes(t *testing.T) {
 		return j
 	}
 	hello := func(index int) *Hello {
-		return &Hello{Index: index, ID: "many", Count: nodes, Procs: procs, PID: 1000 + index, Host: "there", Machine: strconv.Itoa(index), Settings: []Setting{{"--nnodes", strconv.Itoa(nodes)}}}
+		return &Hello{Index: index, ID: "many", Count: nodes, Procs: procs, PID: 1000 + index, Host: "there", Machine: strconv.Itoa(index), Settings: []Setting{{Name: "--nnodes", Value: strconv.Itoa(nodes)}}}
 	}
 	const limit = 90 * time.Second
 	ctx, stop := context.WithTimeout(context.Background(), limit)

@@ -351,18 +351,20 @@ func (p *plan) hello() *cluster.Hello {
 	}
 	add("--backend", backend)
 	add("--seed", strconv.FormatInt(p.Seed, 10))
-	params := slices.Clone(p.Params)
+	params, secrets := slices.Clone(p.Params), []cluster.Setting(nil)
 	for _, filed := range p.Filed {
 		params = append(params, filed.Name+"="+filed.Value)
 	}
 	for i, text := range params {
-		if name, value, _ := strings.Cut(text, "="); secret.Named(name) { // compared by a hash, not disclosed
+		if name, value, _ := strings.Cut(text, "="); secret.Named(name) {
 			sum := sha256.Sum256([]byte(value))
-			params[i] = name + "=" + secret.Redacted + hex.EncodeToString(sum[:4])
+			params[i] = name + "=" + secret.Redacted
+			secrets = append(secrets, cluster.Setting{Name: "the value of the secret parameter " + name, Value: hex.EncodeToString(sum[:]), Secret: true})
 		}
 	}
 	slices.Sort(params)
 	add("-p", fmt.Sprintf("%q", params))
+	h.Settings = append(h.Settings, secrets...)
 	add("--resume", strconv.Quote(p.Resume))
 	add("--keep", strconv.Itoa(p.Keep))
 	add("--max-restarts", strconv.Itoa(p.MaxRestarts))
