@@ -78,6 +78,14 @@ func TestInPlaceRules(t *testing.T) {
 	check(t, BinaryInPlace(OpAdd, y, one))
 	fails(t, must(Sum(y, nil, false)).Backward(nil, false), "modified in place", "exp", "clone()")
 
+	y = must(Unary(OpTanh, x))
+	check(t, y.Fill(Int(0)))
+	fails(t, must(Sum(y, nil, false)).Backward(nil, false), "modified in place", "tanh")
+	y = must(Mul(x, floats(c, dtype.Float32, nil, 2)))
+	check(t, y.Fill(Int(0)))
+	check(t, must(Sum(y, nil, false)).Backward(nil, false))
+	equal(t, x.Grad(), []int{2}, 0, 0)
+
 	y = must(Mul(x, floats(c, dtype.Float32, nil, 2)))
 	v := must(Select(y, 0, 0))
 	fails(t, BinaryInPlace(OpMul, v, one), "mul_", "is a view")

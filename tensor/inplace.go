@@ -56,7 +56,8 @@ func (t *Tensor) Fill(value Scalar) (err error) {
 	try.Ok(value.fits("fill_", t.dtype))
 	fill(t, value)
 	t.st.version++
-	t.modified("fill_", nil, func(*node, *Tensor, []*Tensor) {})
+	// A gradient of zeros, and not none: the pass goes on, and checks what was saved before.
+	t.modified("fill_", nil, func(_ *node, g *Tensor, out []*Tensor) { out[0] = try.To(Zeros(g.ctx, g.shape, g.dtype)) })
 	return nil
 }
 

@@ -107,8 +107,8 @@ type Restored struct {
 
 // Module makes the checkpoint module. always lists values that every checkpoint
 // holds besides the recipe's own, such as the streams of random numbers; agree is
-// called for each save, and returns an error if the ranks' steps or kinds differ.
-func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, step int64, memory bool) error) *starlib.Module {
+// called for each save and restore, and returns the error what if the ranks' keys differ.
+func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, key, what string) error) *starlib.Module {
 	return &starlib.Module{
 		Name: "checkpoint",
 		Doc:  "Saving and restoring a recipe's state, and files of weights.",
@@ -132,7 +132,11 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					state := c.Arg("state").(*starlark.Dict)
 					part := try.To(collect(state, always))
 					holds(store, state, always)
-					try.Ok(agree(c, int64(step), c.Bool("memory")))
+					key := fmt.Sprint("step ", step)
+					if c.Bool("memory") {
+						key += " in memory"
+					}
+					try.Ok(agree(c, key, "the ranks save different steps"))
 					err := store.Save(int64(step), score, c.Bool("memory"), part)
 					runtime.KeepAlive(part) // and with it the memory of its tensors
 					return nil, err
@@ -140,7 +144,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 			},
 			{
 				Sig: `restore(state: dict, step: int | string = "last", strict: bool = True) -> int`,
-				Doc: "Restores a state in place: tensors, also those in lists, dicts, tuples and structs, get the saved\n" +
+				Doc: "Restores a state in place, on every rank: tensors, also those in lists, dicts, tuples and structs, get the saved\n" +
 					"values; lists and dicts get the saved items; other plain values are put back into the dict. Returns\n" +
 					"the step, or None when there is nothing to restore.\n" +
 					"step = \"last\" is this run's newest checkpoint or, before it has saved one, that of --resume; a\n" +
@@ -161,6 +165,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 						}
 					}
 					state := c.Arg("state").(*starlark.Dict)
+					try.Ok(agree(c, "restore "+step, "the ranks restore different steps"))
 					found, err := store.Restore(step)
 					if err != nil || found == nil {
 						holds(store, state, always)

@@ -109,14 +109,9 @@ func (g *Group) disagree(what string, lines []string) error {
 	return &DisagreementError{b.String()}
 }
 
-// AgreeOnSave checks that all ranks save the same step in the same way, before any of
-// them does.
-func (w *World) AgreeOnSave(c *starlib.Call, step int64, memory bool) error {
-	key := fmt.Appendf(nil, "step %d", step)
-	if memory {
-		key = append(key, " in memory"...)
-	}
-	return w.all.agree(w.within, key, origin(c), "the ranks save different steps", nil)
+// AgreeOnState makes sure that all ranks save, or restore, the same.
+func (w *World) AgreeOnState(c *starlib.Call, key, what string) error {
+	return w.all.agree(w.within, []byte(key), origin(c), what, nil)
 }
 
 // Sum adds a number over the ranks of a group (None: the world), for builtins of

@@ -16,12 +16,13 @@ import (
 type average struct {
 	starlib.Opaque
 	*optim.Average
-	ctx *tensor.Context
+	params []*tensor.Tensor
+	maker
 }
 
 var _ starlib.Stateful = (*average)(nil)
 
-func averages(ctx *tensor.Context) []*starlib.Def {
+func (k maker) averages() []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: "ema(params: iterable, decay: number = 0.999) -> Average",
 		Doc: "An exponential moving average of parameters, as PyTorch's AveragedModel with get_ema_multi_avg_fn: call its update() after each step of the optimizer, and swap() before and after an evaluation with the averages. Its first update copies the parameters. Put it in the checkpoint's state.",
@@ -31,7 +32,7 @@ func averages(ctx *tensor.Context) []*starlib.Def {
 			params := tensors(c, "params")
 			try.FailIf(len(params) == 0, "params is empty: there is nothing to average")
 			a, err := optim.NewAverage(params, decay)
-			return &average{"Average", a, ctx}, err
+			return &average{"Average", a, params, k}, err
 		},
 	}}
 }
@@ -63,7 +64,9 @@ var averageMethods = &starlib.Methods{
 				a := c.Recv.(*average)
 				a.ctx.BeginNoGrad()
 				defer a.ctx.EndNoGrad()
-				return nil, a.Swap()
+				err := a.Swap()
+				a.exchanged()
+				return nil, err
 			},
 		},
 	},
@@ -132,5 +135,15 @@ func (a *average) SetState(entries []starlib.Entry) error {
 		return err
 	}
 	a.Updates, a.Swapped = updates, swapped
+	a.exchanged()
 	return nil
+}
+
+// exchanged notes whether the parameters hold the averages, which no optimizer should train.
+func (a *average) exchanged() {
+	for _, p := range a.params {
+		if delete(a.averaged, p); a.Swapped {
+			a.averaged[p] = true
+		}
+	}
 }

@@ -22,7 +22,7 @@ type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, er
 
 // Module makes the module for a rank.
 func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Module {
-	k := maker{rank, ctx, map[string]int{}}
+	k := maker{rank, ctx, map[string]int{}, map[*tensor.Tensor]bool{}}
 	return &starlib.Module{
 		Name:  "optim",
 		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay; those that do not require a gradient are left as they are. lr is a number, a schedule, or a function of the step, which counts from 0. If all ranks begin with the same parameters and a loader divides the samples among them, it is an error if an update leaves them different, since then the gradients were not averaged; local = True says that each rank trains a model of its own.",
@@ -53,7 +53,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 					return nil, tensor.ClipGradValues(tensors(c, "params"), limit)
 				},
 			},
-		}, k.rules(), schedules, averages(ctx)),
+		}, k.rules(), schedules, k.averages()),
 	}
 }
 
@@ -62,6 +62,8 @@ type maker struct {
 	rank *starlib.Rank
 	ctx  *tensor.Context
 	made map[string]int // optimizers, by the calls that led to them
+
+	averaged map[*tensor.Tensor]bool // the parameters that hold averages of optim.ema
 }
 
 // make makes an optimizer of a call's params, lr and weight_decay.

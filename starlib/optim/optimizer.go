@@ -12,7 +12,6 @@ import (
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
-	"drun/tensor"
 	"drun/tensor/optim"
 )
 
@@ -24,8 +23,7 @@ type Optimizer struct {
 	lbfgs  *optim.LBFGS // of optim.lbfgs, which makes its own steps
 	groups []group
 	step   int // steps done
-	ctx    *tensor.Context
-	rank   *starlib.Rank
+	maker
 
 	replica *starlib.Replica // nil: each rank trains a model of its own
 	partner Partner          // set if the state is divided among ranks
@@ -70,7 +68,7 @@ var (
 // newOptimizer finishes an optimizer: make gets the groups with their first rates.
 func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.Value, build func([]optim.ParamGroup) (*optim.Optimizer, error)) (_ starlark.Value, err error) {
 	groups := parameters(c.Arg("params"), c.Arg("lr"), try.To(decayOf(weightDecay)))
-	o := &Optimizer{Opaque: "Optimizer", kind: kind, groups: groups, ctx: k.ctx, rank: k.rank}
+	o := &Optimizer{Opaque: "Optimizer", kind: kind, groups: groups, maker: k}
 	flat := make([]optim.ParamGroup, len(groups))
 	for i := range groups {
 		g := &groups[i]
@@ -148,6 +146,9 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err erro
 	flat := o.opt.Groups()
 	for i := range o.groups {
 		g := &o.groups[i]
+		for _, p := range g.params {
+			try.FailIf(o.averaged[p], "the parameters hold the averages of optim.ema, which a step would train: call its swap() again before")
+		}
 		lr := try.To(g.rate.at(thread, o.step))
 		g.lr, flat[i].LR = lr, lr
 		flat[i].Momentum = try.To(g.momentum(o.step))

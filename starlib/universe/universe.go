@@ -115,7 +115,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *dis
 		nn.Module(tensors, streams),
 		optim.Module(h.Rank, tensors, world.Sum),
 		data.Module(h.Rank, tensors),
-		checkpoint.Module(h.Rank, tensors, h.Store, always, world.AgreeOnSave),
+		checkpoint.Module(h.Rank, tensors, h.Store, always, world.AgreeOnState),
 		random.Module(tensors),
 	}
 	return append(list, h.Extra...), runState, world
