@@ -40,6 +40,12 @@ func builtIn(ctx *tensor.Context, module, kind, detail string, fields []field, s
 	return m
 }
 
+// own is the parameter in field i, or nil.
+func (m *Model) own(i int) *tensor.Tensor {
+	t, _ := m.fields[i].tree.(marked)
+	return t.Tensor
+}
+
 // trained makes a parameter's field; t may be nil for one that is left out.
 func trained(name string, t *tensor.Tensor) field {
 	if t == nil {
@@ -81,8 +87,8 @@ func (k *maker) linear(c *starlib.Call) (starlark.Value, error) {
 
 func (k *maker) newLinear(in, out int, withBias bool) *Model {
 	weight, bias := k.affine([]int{out, in}, withBias)
-	return k.make("linear", fmt.Sprintf("%d, %d", in, out), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		return tensor.Linear(x, weight, bias)
+	return k.make("linear", fmt.Sprintf("%d, %d", in, out), weights(weight, bias), func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return tensor.Linear(x, m.own(0), m.own(1))
 	})
 }
 
@@ -99,8 +105,8 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 		text += fmt.Sprintf(", padding_idx = %d", padding)
 		try.Ok(try.To(tensor.Select(weight, 0, padding)).Fill(tensor.Int(0)))
 	}
-	return k.make("embedding", text, []field{trained("weight", weight)}, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		out, err := tensor.Embedding(weight, x)
+	return k.make("embedding", text, []field{trained("weight", weight)}, func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		out, err := tensor.Embedding(m.own(0), x)
 		if err != nil || padding < 0 || !out.RequiresGrad() {
 			return out, err
 		}

@@ -104,6 +104,19 @@ func (m *Model) plain(i int) *Model {
 	return nil
 }
 
+// plainInside reports whether m is a built-in layer and so are its parts, and nothing wraps any of them.
+func (m *Model) plainInside() bool {
+	if !m.layer || m.hooks != nil || m.around != nil {
+		return false
+	}
+	for i := range m.fields {
+		if inner, ok := m.fields[i].seen.(*Model); ok && !inner.plainInside() {
+			return false
+		}
+	}
+	return true
+}
+
 // together computes a convolution at index i and the max pooling after it at once; nil if there are none, or they must be
 // computed one after the other. The bits are the same.
 func (m *Model) together(i int, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
@@ -149,7 +162,7 @@ type inside struct {
 func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) {
 	m, ok := fn.(*Model)
 	v, isTensor := out.(*startensor.Value)
-	if !ok || !m.layer || m.hooks != nil || m.around != nil || !isTensor {
+	if !ok || !m.plainInside() || !isTensor {
 		s.last = nil // unknown who holds it
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"go.starlark.net/starlark"
 
@@ -71,7 +72,6 @@ type heads struct {
 	p            float64
 	batchFirst   bool
 	weight, bias *tensor.Tensor
-	out          *Model // linear
 }
 
 func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *Model {
@@ -84,14 +84,14 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 		a.bias = k.full("in_proj_bias", []int{3 * width}, 0)
 		fields = append(fields, trained("in_proj_bias", a.bias))
 	}
-	a.out = k.newLinear(width, width, withBias)
+	out := k.newLinear(width, width, withBias)
 	if withBias {
-		try.Ok(tensor.FillInPlace(a.out.fields[1].tree.(marked).Tensor, tensor.Float(0)))
+		try.Ok(tensor.FillInPlace(out.own(1), tensor.Float(0)))
 	}
-	m := k.makeCall("multi_head_attention", fmt.Sprintf("%d, %d", width, n), append(fields, register("out_proj", a.out)),
+	m := k.makeCall("multi_head_attention", fmt.Sprintf("%d, %d", width, n), append(fields, register("out_proj", out)),
 		"(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor = None, need_weights: bool = True, attn_mask: Tensor = None, average_attn_weights: bool = True, is_causal: bool = False) -> tuple",
 		func(m *Model, c *starlib.Call) (starlark.Value, error) {
-			y, weights := try.To2(a.attend(m.training, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
+			y, weights := try.To2(a.attend(c.Thread, m, startensor.Arg(c, "query"), startensor.Arg(c, "key"), startensor.Arg(c, "value"),
 				startensor.Optional(c, "key_padding_mask"), startensor.Optional(c, "attn_mask"), c.Bool("is_causal"), c.Bool("need_weights")))
 			var seen starlark.Value = starlark.None
 			if weights != nil {
@@ -106,8 +106,50 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 	return m
 }
 
+// through passes a tensor through the part of m of that name.
+func (m *Model) through(thread *starlark.Thread, name string, x *tensor.Tensor) *tensor.Tensor {
+	l := m.part(name)
+	if l.of != nil && l.hooks == nil && l.around == nil {
+		return try.To(l.of(l, x))
+	}
+	out := try.To(starlark.Call(thread, l, starlark.Tuple{(*startensor.Value)(x)}, nil))
+	t, ok := out.(*startensor.Value)
+	try.FailIf(!ok, "%s: want a Tensor, got %s", name, out.Type())
+	return t.Tensor()
+}
+
+// part is the module in the field of that name.
+func (m *Model) part(name string) *Model {
+	i := slices.IndexFunc(m.fields, func(f field) bool { return f.name == name })
+	return m.fields[i].seen.(*Model)
+}
+
+// attendTo is the output of the attention in the field of that name.
+func (m *Model) attendTo(thread *starlark.Thread, name string, q, memory, padding, mask *tensor.Tensor, causal bool) *tensor.Tensor {
+	l := m.part(name)
+	if l.heads != nil && l.hooks == nil && l.around == nil {
+		y, _, err := l.heads.attend(thread, l, q, memory, memory, padding, mask, causal, false)
+		return try.To(y, err)
+	}
+	given := func(t *tensor.Tensor) starlark.Value {
+		if t == nil {
+			return starlark.None
+		}
+		return (*startensor.Value)(t)
+	}
+	out := try.To(starlark.Call(thread, l, starlark.Tuple{given(q), given(memory), given(memory)}, []starlark.Tuple{
+		{starlark.String("key_padding_mask"), given(padding)}, {starlark.String("need_weights"), starlark.False},
+		{starlark.String("attn_mask"), given(mask)}, {starlark.String("is_causal"), starlark.Bool(causal)}}))
+	if pair, ok := out.(starlark.Tuple); ok && len(pair) == 2 {
+		out = pair[0]
+	}
+	t, ok := out.(*startensor.Value)
+	try.FailIf(!ok, "%s: want a Tensor and its weights, got %s", name, out.Type())
+	return t.Tensor()
+}
+
 // attend computes the output, and the weights (n, heads, l, s) if they are needed.
-func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, causal, need bool) (y, weights *tensor.Tensor, err error) {
+func (a *heads) attend(thread *starlark.Thread, m *Model, q, key, v, padding, mask *tensor.Tensor, causal, need bool) (y, weights *tensor.Tensor, err error) {
 	defer func() {
 		if err != nil {
 			err = try.As("multi_head_attention", err)
@@ -145,7 +187,7 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 	}
 	l, s := in[0].Shape()[2], in[1].Shape()[2]
 	o := tensor.AttentionOptions{Causal: causal, Stream: a.k.streams.PerRank.Stream}
-	if training {
+	if m.training {
 		o.Dropout = a.p
 	}
 	if o.Mask, err = a.mask(padding, mask, n, l, s, in[0]); err != nil {
@@ -160,9 +202,7 @@ func (a *heads) attend(training bool, q, key, v, padding, mask *tensor.Tensor, c
 		return nil, nil, err
 	}
 	y = try.To(tensor.Reshape(try.To(tensor.Permute(y, []int{2, 0, 1, 3})), []int{l, n, a.width}))
-	if y, err = a.out.of(a.out, y); err != nil {
-		return nil, nil, err
-	}
+	y = m.through(thread, "out_proj", y)
 	switch {
 	case alone:
 		y = try.To(tensor.Squeeze(y, 1))
@@ -239,22 +279,15 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 	default:
 		return nil, fmt.Errorf(`activation = %s: want "relu" or "gelu"`, c.Arg("activation"))
 	}
-	own := k.multiHead(width, n, p, bias, c.Bool("batch_first"))
-	fields := []field{register("self_attn", own)}
-	var cross *Model
+	fields := []field{register("self_attn", k.multiHead(width, n, p, bias, c.Bool("batch_first")))}
+	norms := []string{"norm1", "norm2"}
 	if decoder {
-		cross = k.multiHead(width, n, p, bias, c.Bool("batch_first"))
-		fields = append(fields, register("multihead_attn", cross))
+		fields = append(fields, register("multihead_attn", k.multiHead(width, n, p, bias, c.Bool("batch_first"))))
+		norms = append(norms, "norm3")
 	}
-	up, down := k.newLinear(width, wide, bias), k.newLinear(wide, width, bias)
-	fields = append(fields, register("linear1", up), register("linear2", down))
-	norms := make([]*Model, 2, 3)
-	if decoder {
-		norms = norms[:3]
-	}
-	for i := range norms {
-		norms[i] = k.newLayerNorm(fmt.Sprint(width), []int{width}, eps, bias)
-		fields = append(fields, register(fmt.Sprintf("norm%d", i+1), norms[i]))
+	fields = append(fields, register("linear1", k.newLinear(width, wide, bias)), register("linear2", k.newLinear(wide, width, bias)))
+	for _, name := range norms {
+		fields = append(fields, register(name, k.newLayerNorm(fmt.Sprint(width), []int{width}, eps, bias)))
 	}
 	drop := func(m *Model, t *tensor.Tensor) *tensor.Tensor {
 		if m.training && p > 0 {
@@ -263,39 +296,36 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 		return t
 	}
 	// part is one of the block's parts with its residual and norm.
-	part := func(i int, x *tensor.Tensor, fn func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
-		norm := func(t *tensor.Tensor) *tensor.Tensor { return try.To(norms[i].of(norms[i], t)) }
+	part := func(c *starlib.Call, m *Model, norm string, x *tensor.Tensor, fn func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 		if first {
-			return try.To(tensor.Add(x, fn(norm(x))))
+			return try.To(tensor.Add(x, fn(m.through(c.Thread, norm, x))))
 		}
-		return norm(try.To(tensor.Add(x, fn(x))))
+		return m.through(c.Thread, norm, try.To(tensor.Add(x, fn(x))))
 	}
-	feed := func(m *Model, i int, x *tensor.Tensor) *tensor.Tensor {
-		return part(i, x, func(t *tensor.Tensor) *tensor.Tensor {
-			h := drop(m, try.To(act(try.To(up.of(up, t)))))
-			return drop(m, try.To(down.of(down, h)))
+	feed := func(c *starlib.Call, m *Model, norm string, x *tensor.Tensor) *tensor.Tensor {
+		return part(c, m, norm, x, func(t *tensor.Tensor) *tensor.Tensor {
+			h := drop(m, try.To(act(m.through(c.Thread, "linear1", t))))
+			return drop(m, m.through(c.Thread, "linear2", h))
 		})
 	}
-	attend := func(m *Model, a *Model, i int, x, memory, padding, mask *tensor.Tensor, causal bool) *tensor.Tensor {
-		return part(i, x, func(t *tensor.Tensor) *tensor.Tensor {
-			from := cmp.Or(memory, t)
-			y, _, err := a.heads.attend(m.training, t, from, from, padding, mask, causal, false)
-			return drop(m, try.To(y, err))
+	attend := func(c *starlib.Call, m *Model, name, norm string, x, memory, padding, mask *tensor.Tensor, causal bool) *tensor.Tensor {
+		return part(c, m, norm, x, func(t *tensor.Tensor) *tensor.Tensor {
+			return drop(m, m.attendTo(c.Thread, name, t, cmp.Or(memory, t), padding, mask, causal))
 		})
 	}
 	detail := fmt.Sprintf("%d, %d", width, n)
 	if !decoder {
 		return k.makeCall("transformer_encoder_layer", detail, fields, "(src: Tensor, src_mask: Tensor = None, src_key_padding_mask: Tensor = None, is_causal: bool = False) -> Tensor",
 			func(m *Model, c *starlib.Call) (starlark.Value, error) {
-				x := attend(m, own, 0, startensor.Arg(c, "src"), nil, startensor.Optional(c, "src_key_padding_mask"), startensor.Optional(c, "src_mask"), c.Bool("is_causal"))
-				return (*startensor.Value)(feed(m, 1, x)), nil
+				x := attend(c, m, "self_attn", "norm1", startensor.Arg(c, "src"), nil, startensor.Optional(c, "src_key_padding_mask"), startensor.Optional(c, "src_mask"), c.Bool("is_causal"))
+				return (*startensor.Value)(feed(c, m, "norm2", x)), nil
 			}), nil
 	}
 	return k.makeCall("transformer_decoder_layer", detail, fields,
 		"(tgt: Tensor, memory: Tensor, tgt_mask: Tensor = None, memory_mask: Tensor = None, tgt_key_padding_mask: Tensor = None, memory_key_padding_mask: Tensor = None, tgt_is_causal: bool = False, memory_is_causal: bool = False) -> Tensor",
 		func(m *Model, c *starlib.Call) (starlark.Value, error) {
-			x := attend(m, own, 0, startensor.Arg(c, "tgt"), nil, startensor.Optional(c, "tgt_key_padding_mask"), startensor.Optional(c, "tgt_mask"), c.Bool("tgt_is_causal"))
-			x = attend(m, cross, 1, x, startensor.Arg(c, "memory"), startensor.Optional(c, "memory_key_padding_mask"), startensor.Optional(c, "memory_mask"), c.Bool("memory_is_causal"))
-			return (*startensor.Value)(feed(m, 2, x)), nil
+			x := attend(c, m, "self_attn", "norm1", startensor.Arg(c, "tgt"), nil, startensor.Optional(c, "tgt_key_padding_mask"), startensor.Optional(c, "tgt_mask"), c.Bool("tgt_is_causal"))
+			x = attend(c, m, "multihead_attn", "norm2", x, startensor.Arg(c, "memory"), startensor.Optional(c, "memory_key_padding_mask"), startensor.Optional(c, "memory_mask"), c.Bool("memory_is_causal"))
+			return (*startensor.Value)(feed(c, m, "norm3", x)), nil
 		}), nil
 }

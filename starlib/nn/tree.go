@@ -10,6 +10,7 @@ import (
 
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
+	"drun/tensor"
 )
 
 // The tree of a model: its modules by name, replacing them, printing them, and hooks.
@@ -216,15 +217,27 @@ func (m *Model) SetKey(k, v starlark.Value) error {
 // SetField replaces a module, parameter or buffer of a model by another, before training.
 // Anything else stays: what changes must be in a buffer, or checkpoints would miss it.
 func (m *Model) SetField(name string, v starlark.Value) error {
-	if !m.layer {
-		for i := range m.fields {
-			if f := &m.fields[i]; f.name == name {
-				return m.replace(f, v)
-			}
+	for i := range m.fields {
+		if f := &m.fields[i]; f.name == name && (!m.layer || m.exchangeable(f, v)) {
+			return m.replace(f, v)
 		}
 	}
 	return fmt.Errorf("nn.%s: %s cannot be assigned: keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, name)
 }
+
+// exchangeable reports whether a built-in layer computes with what a field holds: a part of it, or the weight of an
+// embedding or a linear layer, which may be that of another.
+func (m *Model) exchangeable(f *field, v starlark.Value) bool {
+	if _, part := f.seen.(*Model); part {
+		_, is := v.(*Model)
+		return is
+	}
+	was, is := f.seen.(*startensor.Value)
+	next, ok := v.(*startensor.Value)
+	return (m.kind == "linear" || m.kind == "embedding") && is && ok && describe(was.Tensor()) == describe(next.Tensor())
+}
+
+func describe(t *tensor.Tensor) string { return t.DType().String() + tensor.ShapeString(t.Shape()) }
 
 func (m *Model) replace(f *field, v starlark.Value) error {
 	next := register(f.name, v)
