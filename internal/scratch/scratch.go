@@ -34,6 +34,9 @@ var own struct {
 	dirs map[*Dir]bool
 }
 
+// making is held while a folder is there that is not among own yet.
+var making sync.Mutex
+
 // Parent is the temporary folder, or /tmp if its name is too long for sockets in it, whose paths have at most 108 bytes.
 func Parent() string {
 	if dir := os.TempDir(); len(dir) < 70 {
@@ -48,6 +51,8 @@ func Make(name string) (*Dir, error) { return MakeIn(Parent(), Prefix+name) }
 // MakeIn is Make in another folder, with names that begin with prefix.
 func MakeIn(parent, prefix string) (_ *Dir, err error) {
 	sweepAll(parent, prefix)
+	making.Lock()
+	defer making.Unlock()
 	path, err := os.MkdirTemp(parent, prefix)
 	if err != nil {
 		return nil, err
@@ -98,6 +103,7 @@ func removeAll(path string) error {
 
 // RemoveOwn removes all folders of this process, which is about to end.
 func RemoveOwn() {
+	making.Lock() // until the process ends
 	own.Lock()
 	all := slices.Collect(maps.Keys(own.dirs))
 	own.Unlock()
