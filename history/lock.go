@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,33 @@ import (
 
 func (db *DB) lockPath(id int64) string {
 	return filepath.Join(db.home, "locks", strconv.FormatInt(id, 10)+".lock")
+}
+
+// Claim takes what a key stands for, such as a cell of a sweep, for this process, among all that use the home. release
+// is nil while another process has it.
+func Claim(home, key string) (release func(), err error) {
+	sum := sha256.Sum256([]byte(key))
+	path := filepath.Join(home, "locks", fmt.Sprintf("claim-%x.lock", sum[:8]))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, sqldb.Wrap(filepath.Dir(path), err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, sqldb.Wrap(path, err)
+	}
+	there, err := os.FileInfo(nil), unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	own, _ := file.Stat()
+	if err == nil { // the file may have been removed by who held it before
+		there, err = os.Stat(path)
+	}
+	if err != nil || !os.SameFile(own, there) {
+		file.Close()
+		return nil, nil
+	}
+	return func() {
+		dropLock(file)
+		file.Close()
+	}, nil
 }
 
 func (db *DB) lockRun(id int64) (*os.File, error) {

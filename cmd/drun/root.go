@@ -125,7 +125,7 @@ func flagProblem(err error) string {
 		return err.Error()
 	}
 	flag, value := "--"+invalid.GetFlag().Name, invalid.GetValue()
-	wants := map[string]string{"int": "a whole number", "int64": "a whole number", "bool": "true or false", "boolfunc": "true or false",
+	wants := map[string]string{"int": "a whole number", "int64": "a whole number", "int64Slice": "whole numbers", "bool": "true or false", "boolfunc": "true or false",
 		"duration": "a time such as 30s or 5m"}[invalid.GetFlag().Value.Type()]
 	switch {
 	case errors.Is(err, strconv.ErrRange):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"drun/engine/run"
 	"drun/history"
@@ -56,7 +57,10 @@ are when it is repeated; one with other combinations or settings runs again thos
 	f := cmd.Flags()
 	addRecipeFlags(f, &o, &nproc)
 	f.Lookup("param").Usage = "values of a parameter, as `name=value,value…`, or a range for --random (repeatable)"
-	f.Lookup("seed").Usage = "seed of all runs, and of the draws of --random"
+	seeds := pflag.NewFlagSet("", pflag.ContinueOnError)
+	seeds.Int64SliceVar(&s.seeds, "seed", nil, "")
+	seed := f.Lookup("seed")
+	seed.Value, seed.Usage = seeds.Lookup("seed").Value, "seeds of all runs, as `N,N…`: each combination runs once with each, and the table has mean ± standard deviation; the first is that of the draws of --random"
 	f.StringArrayVar(&o.Tags, "tag", nil, "label of the runs (repeatable)")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of each run and the best (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how many times all ranks of a run start again, after one has failed or was lost")
@@ -67,6 +71,8 @@ are when it is repeated; one with other combinations or settings runs again thos
 	f.IntVar(&s.first, "early-stop-after", 1, "points of the metric of rank 0 at which runs are compared first; then after 3, 9, 27, … times as many")
 	f.BoolVar(&s.plan, "plan", false, "say what would run, and run nothing")
 	f.StringVar(&s.sort, "sort", "", "sort the table by the expression `KEY`, as drun runs does")
+	f.StringVar(&s.minimize, "minimize", "", "sort the table by the last value of `METRIC`, the smallest first, and name the best combination; -METRIC: the largest")
+	cmd.MarkFlagsMutuallyExclusive("sort", "minimize")
 	return cmd
 }
 
@@ -74,8 +80,10 @@ type sweepFlags struct {
 	random, jobs int
 	plan         bool
 	sort         string
+	minimize     string
 	early        string
 	first        int
+	seeds        []int64
 }
 
 func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
@@ -90,12 +98,24 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		k := try.To(query.ParseKey(f.sort))
 		key = &k
 	}
-	cells := try.To(f.cells(cmd, o))
+	if len(f.seeds) > 0 {
+		o.Seed = f.seeds[0]
+	}
+	cells, seeds := try.To(f.cells(cmd, o)), []int64(nil)
+	if len(f.seeds) > 1 {
+		one := cells
+		cells = nil
+		for _, c := range one {
+			for _, seed := range f.seeds {
+				cells, seeds = append(cells, c), append(seeds, seed)
+			}
+		}
+	}
 	o.Params = nil
 	stop := try.To(prepare(cmd, &o))
 	defer stop()
 	// Each run is recorded as if it had been started alone.
-	o.Command = []string{"drun", "run", o.Recipe, "-n", strconv.Itoa(o.Nproc), "--seed", strconv.FormatInt(o.Seed, 10)}
+	o.Command = []string{"drun", "run", o.Recipe, "-n", strconv.Itoa(o.Nproc)}
 	if o.Backend != "" {
 		o.Command = append(o.Command, "--backend", o.Backend)
 	}
@@ -105,7 +125,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if o.Deterministic != nil {
 		o.Command = append(o.Command, fmt.Sprintf("--deterministic=%v", *o.Deterministic))
 	}
-	s := &sweep.Sweep{Options: o, Cells: cells, Jobs: f.jobs}
+	s := &sweep.Sweep{Options: o, Cells: cells, Seeds: seeds, Jobs: f.jobs}
 	if f.early != "" {
 		metric, largest := strings.CutPrefix(f.early, "-")
 		s.Halving = &sweep.Halving{Metric: metric, Largest: largest, First: f.first, Factor: 3}
@@ -119,7 +139,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		}
 	}
 	if f.plan {
-		return printPlan(cmd, plan)
+		return printPlan(cmd, plan, seeds)
 	}
 	fmt.Fprint(errs, english.Plural(len(plan), "cell", ""))
 	switch {
@@ -132,7 +152,11 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	count := there
 	interrupted := s.Run(plan, func(i int) {
 		count++
-		sayEnded(errs, &plan[i], count, len(plan))
+		text := plan[i].Cell.String()
+		if seeds != nil {
+			text = strings.TrimSpace(fmt.Sprintf("%s seed=%d", text, seeds[i]))
+		}
+		sayEnded(errs, &plan[i], text, count, len(plan))
 	})
 	try.Ok(f.table(cmd, plan, key))
 	failed, open := 0, 0
@@ -173,8 +197,8 @@ func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, err
 }
 
 // sayEnded prints a line for a cell that has ended.
-func sayEnded(errs io.Writer, o *sweep.Outcome, nth, all int) {
-	r, text := o.Result, o.Cell.String()
+func sayEnded(errs io.Writer, o *sweep.Outcome, text string, nth, all int) {
+	r := o.Result
 	if r != nil {
 		how := r.Code.Status()
 		if o.Stopped > 0 {
@@ -195,16 +219,20 @@ func sayEnded(errs io.Writer, o *sweep.Outcome, nth, all int) {
 	fmt.Fprintf(errs, "[%d/%d] %s\n", nth, all, terminal.Escape(text))
 }
 
-func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
+func printPlan(cmd *cobra.Command, plan []sweep.Outcome, seeds []int64) error {
 	type cell struct {
 		Params []string `json:"params"`
-		Run    *int64   `json:"run"` // the run that has finished or was ended early; null: it would be run
+		Seed   *int64   `json:"seed,omitempty"` // of several
+		Run    *int64   `json:"run"`            // the run that has finished or was ended early; null: it would be run
 
 		stopped int
 	}
 	list := []cell{}
-	for _, o := range plan {
+	for i, o := range plan {
 		c := cell{Params: o.Cell, stopped: o.Stopped}
+		if seeds != nil {
+			c.Seed = &seeds[i]
+		}
 		if o.Result != nil {
 			c.Run = &o.Result.ID
 		}
@@ -220,7 +248,11 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome) error {
 			if c.stopped > 0 {
 				what += fmt.Sprintf(", ended early: worse than others after %d points", c.stopped)
 			}
-			row(w, append(slices.Clone(c.Params), what))
+			params := slices.Clone(c.Params)
+			if c.Seed != nil {
+				params = append(params, fmt.Sprintf("seed=%d", *c.Seed))
+			}
+			row(w, append(params, what))
 		}
 		return w.Flush()
 	})
@@ -255,7 +287,16 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 	}
 	runs := try.To(db.Summaries(ids))
 	f.sayUncompared(cmd, runs)
-	return show(cmd, runs, func(out io.Writer, runs []history.Summary) error { return printSweep(out, runs, swept) })
+	all := combine(plan, runs)
+	if f.minimize != "" {
+		runs = f.rank(cmd, all)
+	}
+	return show(cmd, runs, func(out io.Writer, runs []history.Summary) error {
+		if len(f.seeds) > 1 {
+			return printCombinations(out, all, swept)
+		}
+		return printSweep(out, runs, swept)
+	})
 }
 
 func (f *sweepFlags) sayUncompared(cmd *cobra.Command, runs []history.Summary) {

@@ -1,11 +1,13 @@
 package sweep
 
 import (
+	"fmt"
 	"io"
 	"math"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -22,7 +24,8 @@ type Sweep struct {
 	// all running cells; those that end a run also keep further cells from starting.
 	Options run.Options
 	Cells   []Cell
-	Jobs    int // cells at a time, at least 1
+	Seeds   []int64 // of each cell; nil: that of Options
+	Jobs    int     // cells at a time, at least 1
 	// Halving ends cells early that are worse than others; nil: all run to the end.
 	Halving *Halving
 }
@@ -78,7 +81,10 @@ func (s *Sweep) Plan() ([]Outcome, error) {
 func (s *Sweep) options(i int) run.Options {
 	o := s.Options
 	o.Params = append(append([]string{}, o.Params...), s.Cells[i]...)
-	o.Command = slices.Clone(o.Command)
+	if s.Seeds != nil {
+		o.Seed = s.Seeds[i]
+	}
+	o.Command = append(slices.Clone(o.Command), "--seed", strconv.FormatInt(o.Seed, 10))
 	for _, p := range o.Params {
 		o.Command = append(o.Command, "-p", p)
 	}
@@ -91,9 +97,17 @@ func (s *Sweep) options(i int) run.Options {
 
 // each calls fn with the number of each cell, in order, at most jobs at a time.
 func (s *Sweep) each(fn func(i int), jobs int) {
+	all := make([]int, len(s.Cells))
+	for i := range all {
+		all[i] = i
+	}
+	eachOf(all, fn, jobs)
+}
+
+func eachOf(cells []int, fn func(i int), jobs int) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(jobs, 1))
-	for i := range s.Cells {
+	for _, i := range cells {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -143,8 +157,23 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 			tell(i, syscall.SIGINT)
 		})
 	})
-	s.each(func(i int) {
+	var taken []int // by other sweeps, which may end them
+	one := func(i int, wait bool) {
 		o, signals := s.options(i), make(chan os.Signal, 2)
+		release, err := history.Claim(o.Home, fmt.Sprintf("%q in %s", o.Command, o.Recipe))
+		for ; release == nil && err == nil; release, err = history.Claim(o.Home, fmt.Sprintf("%q in %s", o.Command, o.Recipe)) {
+			mu.Lock()
+			if ending := interrupted; !wait || ending {
+				taken = append(taken, i)
+				mu.Unlock()
+				return
+			}
+			mu.Unlock()
+			time.Sleep(200 * time.Millisecond)
+		}
+		if release != nil { // without it, two sweeps may run the cell
+			defer release()
+		}
 		mu.Lock()
 		ending := interrupted || plan[i].Result != nil
 		if !ending {
@@ -169,12 +198,17 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 		o.OnEntered = func(id int64) { judge.began(i, id) }
 		result, err := run.Run(o)
 		stopped := judge.ended(i, result)
+		if stopped > 0 {
+			judge.note(result.ID, stopped)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		delete(running, i)
 		plan[i].Result, plan[i].Err, plan[i].Stopped = result, err, stopped
 		ended(i)
-	}, s.Jobs)
+	}
+	s.each(func(i int) { one(i, false) }, s.Jobs)
+	eachOf(slices.Sorted(slices.Values(taken)), func(i int) { one(i, true) }, s.Jobs)
 	close(over)
 	passing.Wait()
 	return interrupted
@@ -257,6 +291,14 @@ func (j *judge) ended(i int, r *run.Result) int {
 		return c.stopped
 	}
 	return 0
+}
+
+// note says in the history why a run was interrupted; without the note the run is an interrupted one all the same.
+func (j *judge) note(run int64, stopped int) {
+	if db, err := history.Open(j.home); err == nil {
+		_ = db.AddNote(run, fmt.Sprintf("ended early by a sweep: worse than others after %d points of %s", stopped, j.h.Metric))
+		db.Close()
+	}
 }
 
 // watch reads what the cells log and calls stop for those that are to end, until over is closed.

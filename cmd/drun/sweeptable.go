@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+	"github.com/spf13/cobra"
+
+	"drun/history"
+	"drun/history/records"
+	"drun/internal/terminal"
+	"drun/runs/sweep"
+)
+
+// combination is what a sweep's runs of the same parameters, with different seeds, came to.
+type combination struct {
+	cell string
+	runs []history.Summary
+}
+
+// combine groups runs by their cells, in the order of the runs.
+func combine(plan []sweep.Outcome, runs []history.Summary) (all []*combination) {
+	cells, found := map[int64]string{}, map[string]*combination{}
+	for i := range plan {
+		if r := plan[i].Result; r != nil {
+			cells[r.ID] = plan[i].Cell.String()
+		}
+	}
+	for _, r := range runs {
+		cell := cells[r.ID]
+		if found[cell] == nil {
+			found[cell] = &combination{cell: cell}
+			all = append(all, found[cell])
+		}
+		found[cell].runs = append(found[cell].runs, r)
+	}
+	return all
+}
+
+// of returns the mean of a metric's last values over the finished runs, and their standard deviation (of a sample).
+func (c *combination) of(metric string) (mean, deviation float64, n int) {
+	var values []float64
+	for _, r := range c.runs {
+		if m, has := r.Metrics[metric]; has && r.Status == history.Done {
+			values = append(values, float64(m.Last))
+			mean += float64(m.Last)
+		}
+	}
+	n = len(values)
+	mean /= float64(n)
+	for _, v := range values {
+		deviation += (v - mean) * (v - mean)
+	}
+	return mean, math.Sqrt(deviation / float64(n-1)), n
+}
+
+// text is a metric as a table shows it.
+func (c *combination) text(metric string) string {
+	mean, deviation, n := c.of(metric)
+	switch n {
+	case 0:
+		return "-"
+	case 1:
+		return number(records.Float(mean))
+	}
+	return number(records.Float(mean)) + " ± " + fmt.Sprintf("%.2g", deviation)
+}
+
+// rank sorts combinations by --minimize, names the best one, and returns the runs in that order. NaN comes last.
+func (f *sweepFlags) rank(cmd *cobra.Command, all []*combination) (runs []history.Summary) {
+	metric, largest := strings.CutPrefix(f.minimize, "-")
+	slices.SortStableFunc(all, func(a, b *combination) int {
+		x, _, _ := a.of(metric)
+		y, _, _ := b.of(metric)
+		switch {
+		case math.IsNaN(x) || math.IsNaN(y): // which cmp.Compare puts first
+			return -cmp.Compare(x, y)
+		case largest:
+			return cmp.Compare(y, x)
+		}
+		return cmp.Compare(x, y)
+	})
+	for _, c := range all {
+		runs = append(runs, c.runs...)
+	}
+	errs := cmd.ErrOrStderr()
+	if len(all) == 0 || all[0].text(metric) == "-" {
+		names := map[string]bool{}
+		for _, r := range runs {
+			for name := range r.Metrics {
+				names[name] = true
+			}
+		}
+		fmt.Fprintf(errs, "--minimize %s: no finished run logged %s; the metrics are %s\n", terminal.Escape(f.minimize), terminal.Escape(metric), terminal.Escape(strings.Join(slices.Sorted(maps.Keys(names)), ", ")))
+		return runs
+	}
+	var ids []string
+	for _, r := range all[0].runs {
+		ids = append(ids, whole(r.ID))
+	}
+	fmt.Fprintf(errs, "best: %s: %s %s (%s %s)\n", terminal.Escape(cmp.Or(all[0].cell, "the defaults")), terminal.Escape(metric), all[0].text(metric),
+		english.PluralWord(len(ids), "run", ""), english.WordSeries(ids, "and"))
+	return runs
+}
+
+// printCombinations prints a row for each combination, over its seeds.
+func printCombinations(out io.Writer, all []*combination, swept []string) error {
+	var columns []column[*combination]
+	for _, name := range swept {
+		columns = append(columns, column[*combination]{name, func(c *combination) any {
+			if _, has := c.runs[0].Params[name]; has {
+				return c.runs[0].Params.Text(name)
+			}
+			return "-"
+		}})
+	}
+	columns = append(columns, column[*combination]{"RUNS", func(c *combination) any {
+		var ids []string
+		for _, r := range c.runs {
+			id := whole(r.ID)
+			if r.Status != history.Done {
+				id += " " + string(r.Status)
+			}
+			ids = append(ids, id)
+		}
+		return strings.Join(ids, ", ")
+	}})
+	metrics := map[string]bool{}
+	for _, c := range all {
+		for _, r := range c.runs {
+			for name := range r.Metrics {
+				metrics[name] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		columns = append(columns, column[*combination]{name, func(c *combination) any { return c.text(name) }})
+	}
+	return printList(out, all, columns)
+}
