@@ -152,14 +152,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 	}
 	resume := ""
 	if result.Code == exit.Interrupted && result.Saved {
-		resume = "; to continue: drun run " + terminal.Escape(o.Recipe)
-		if o.Nproc > 1 {
-			resume += fmt.Sprintf(" -n %d", o.Nproc)
-		}
-		if home := cmd.Flags().Lookup("home"); home.Changed {
-			resume += " --home " + terminal.Escape(home.Value.String())
-		}
-		resume += " --resume " + terminal.Escape(result.Name)
+		resume = "; to continue: " + howToContinue(cmd, o.Recipe, result.Name, o.Nproc, o.Join != nil)
 		if o.Resume == record.Auto {
 			resume = "; the same command continues it"
 		}
@@ -173,6 +166,22 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 		return exitStatus(result.Code)
 	}
 	return nil
+}
+
+// howToContinue says how a run is resumed. One over several processes, which a launcher may have started, takes the same
+// commands again: other nodes or numbers of ranks would make another world.
+func howToContinue(cmd *cobra.Command, recipe, name string, nproc int, several bool) string {
+	if several {
+		return "the same command on every node, with --resume " + terminal.Escape(name) + " in place of --name"
+	}
+	text := "drun run " + terminal.Escape(recipe)
+	if nproc > 1 {
+		text += fmt.Sprintf(" -n %d", nproc)
+	}
+	if home := cmd.Flags().Lookup("home"); home.Changed {
+		text += " --home " + terminal.Escape(home.Value.String())
+	}
+	return text + " --resume " + terminal.Escape(name)
 }
 
 // prepare checks the flags of a recipe and connects its run with this process. stop ends the listening to signals.

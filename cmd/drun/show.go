@@ -30,18 +30,21 @@ func newShow() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
 				d := try.To(db.Get(id))
-				return show(cmd, d, printDetail)
+				return show(cmd, d, func(out io.Writer, d *history.Detail) error { return printDetail(cmd, out, d) })
 			})
 		},
 	}
 }
 
-func printDetail(out io.Writer, d *history.Detail) error {
+func printDetail(cmd *cobra.Command, out io.Writer, d *history.Detail) error {
 	w := terminal.NewTable(out)
 	fmt.Fprintf(w, "run %d %s: %s\n", d.ID, terminal.Escape(d.Name), painterFor(out).status(d.Status))
 	field := func(name, value string) { row(w, "  "+name, value) }
 	if d.Error != "" {
 		row(w, "  error", painted(strings.ReplaceAll(terminal.Lines(d.Error), "\n", "\n\t")))
+	}
+	if d.Status != history.Done && d.Status != history.Running && len(d.Checkpoints) > 0 {
+		field("to go on", howToContinue(cmd, d.Recipe, d.Name, d.WorldSize, severalNodes(d)))
 	}
 	field("recipe", d.Recipe)
 	field("command", strings.Join(d.Command, " "))
