@@ -30,6 +30,7 @@ type Console struct {
 	mu      sync.Mutex
 	bar     *progressbar.ProgressBar
 	label   string
+	current int64
 	status  bool // the bar of a recipe without run.progress: it has no end
 	metrics []metric
 	drawn   time.Time // when the metrics were drawn
@@ -93,9 +94,10 @@ func (c *Console) Progress(p *records.Progress) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bar == nil || c.status || c.label != p.Label || c.bar.GetMax64() != p.Total {
+	if c.bar == nil || c.status || c.label != p.Label || c.bar.GetMax64() != p.Total || p.Current < c.current {
 		c.begin(p.Label, p.Total)
 	}
+	c.current = p.Current
 	_ = c.bar.Set64(p.Current)
 	if p.Finished {
 		c.clear()

@@ -70,6 +70,14 @@ func TestBar(t *testing.T) {
 		t.Errorf("a line is %q", out.String())
 	}
 	c.Progress(&records.Progress{Label: "epoch 1", Current: 9, Total: 9, Finished: true})
+
+	// The loop of the next epoch begins anew, also where the end of the one before did not come.
+	c.Progress(&records.Progress{Label: "train", Current: 8, Total: 9})
+	first := c.bar
+	c.Progress(&records.Progress{Label: "train", Current: 0, Total: 9})
+	if c.bar == first {
+		t.Error("the bar of the next epoch goes backwards")
+	}
 	c.Close()
 
 	// Nobody watches: nothing but lines.

@@ -57,7 +57,7 @@ func (r *rows) Line(rank int, stderr bool, text string) {
 }
 
 // progressEvery is how often the history is told how far a loop has got.
-const progressEvery = 500 * time.Millisecond
+const progressEvery = 250 * time.Millisecond
 
 // Progress keeps how far a loop has got. Only the coordinator calls it.
 func (r *rows) Progress(p *records.Progress) {
@@ -87,9 +87,12 @@ func (r *rows) count(points []records.Point) {
 
 func (r *rows) keepProgress(p *records.Progress) {
 	now, last := time.Now(), &r.progress
-	if last.Label != p.Label || last.Total != p.Total || p.Current < last.Current {
+	if last.Label != p.Label || last.Total != p.Total {
 		*last = records.Progress{Began: now}
-	} else if now.Sub(last.Time) < progressEvery {
+	} else if p.Current < last.Current { // the loop of the next epoch
+		last.Began, last.Current = now, p.Current
+	}
+	if now.Sub(last.Time) < progressEvery && (last.Current > 0 || p.Current == 0) { // a loop that has just begun says little
 		return
 	}
 	last.Label, last.Current, last.Total, last.Time = p.Label, p.Current, p.Total, now

@@ -95,7 +95,7 @@ func (r *recorder) Progress(p records.Progress) {
 	r.queue.Flush()
 }
 
-const quietEvery = 500 * time.Millisecond
+const quietEvery = 250 * time.Millisecond
 
 // due reports whether it is time to send progress again. Only the recipe's goroutine calls it.
 func (r *recorder) due() bool {

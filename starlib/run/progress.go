@@ -1,6 +1,9 @@
 package run
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"drun/history/records"
@@ -36,12 +39,18 @@ func (p *progress) Type() string   { return "progress" }
 func (p *progress) Len() int { return max(-1, starlark.Len(p.Iterable)) }
 
 func (p *progress) Iterate() starlark.Iterator {
-	return &progressIterator{Iterator: p.Iterable.Iterate(), p: p, total: int64(p.Len())}
+	it := &progressIterator{Iterator: p.Iterable.Iterate(), p: p, total: int64(p.Len())}
+	for _, outer := range p.run.loops {
+		it.within += strings.TrimSuffix(strings.TrimSpace(fmt.Sprintf("%s %d/%d", outer.p.label, outer.n, outer.total)), "/-1") + " "
+	}
+	p.run.loops = append(p.run.loops, it)
+	return it
 }
 
 type progressIterator struct {
 	starlark.Iterator
 	p        *progress
+	within   string // the loops around it
 	n, total int64
 	shown    time.Time
 }
@@ -60,9 +69,10 @@ func (it *progressIterator) Next(v *starlark.Value) bool {
 
 func (it *progressIterator) Done() {
 	it.report(true)
+	it.p.run.loops = slices.DeleteFunc(it.p.run.loops, func(other *progressIterator) bool { return other == it })
 	it.Iterator.Done()
 }
 
 func (it *progressIterator) report(finished bool) {
-	it.p.run.recorder.Progress(records.Progress{Label: it.p.label, Current: it.n, Total: it.total, Finished: finished})
+	it.p.run.recorder.Progress(records.Progress{Label: it.within + it.p.label, Current: it.n, Total: it.total, Finished: finished})
 }

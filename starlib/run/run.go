@@ -47,8 +47,9 @@ type Run struct {
 	steps    map[string]int64 // the next step of a metric that is logged without one
 	last     map[string]*logged
 	required []requirement
-	kept     int64           // bytes of artifacts
-	taken    map[place]taken // what was kept of each step
+	kept     int64               // bytes of artifacts
+	taken    map[place]taken     // what was kept of each step
+	loops    []*progressIterator // that run, from the outside in
 }
 
 // New makes the state of the run module; given are the -p values. stop reports, the same on all ranks, whether the
