@@ -161,11 +161,26 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 		fmt.Fprintf(out, "run %d %s has the same recipe, parameters, seed, ranks and data, and is done: nothing was run\n", result.ID, terminal.Escape(result.Name))
 		return nil
 	}
+	if o.Resume != "" && o.Resume != record.Auto && result.Code == exit.Done && !result.Saved {
+		sayIdle(cmd, result)
+	}
 	fmt.Fprintf(out, "run %d %s: %s in %s%s\n", result.ID, terminal.Escape(result.Name), result.Code.Status(), elapsed.Text(result.Seconds), resume)
 	if result.Code != exit.Done {
 		return exitStatus(result.Code)
 	}
 	return nil
+}
+
+// sayIdle says so if a resumed run has done nothing, as its recipe had come to its end where it was resumed.
+func sayIdle(cmd *cobra.Command, result *run.Result) {
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	if d, err := db.Get(result.ID); err == nil && len(d.Metrics) == 0 && d.Parent != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "drun: the run has recorded and saved nothing: run %s may have been at its end at step %d; -p gives the recipe more to do\n", terminal.Escape(d.Parent.Name), d.Parent.Step)
+	}
 }
 
 // howToContinue says how a run is resumed. One over several processes, which a launcher may have started, takes the same

@@ -152,6 +152,11 @@ func open(c Config) (_ *Record, err error) {
 			r.writer.add(1, 0, func(b *history.Batch) { b.Git = found })
 		}
 	})
+	if info.Parent != nil {
+		if d := try.To(r.db.Get(info.Parent.ID)); d.Backend != FileBackend {
+			r.sayChanges(d, c.Recipe)
+		}
+	}
 	r.unkeyed = before != nil && before.Inputs == ""
 	if before != nil {
 		r.beginAnew()

@@ -63,13 +63,13 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 	}
 	for i := range found.Part {
 		if name := found.Part[i].Name; r.saved[name] != nil {
-			r.mismatch(name, "in the checkpoint, but not in the state")
+			r.mismatch(name, extra)
 			delete(r.differ, name)
 		}
 	}
 	for _, name := range found.Differ {
 		if r.differ[name] {
-			r.mismatch(name, "in the checkpoint, but not in the state")
+			r.mismatch(name, extra)
 		}
 	}
 	try.Ok(r.change(strict))
@@ -121,7 +121,32 @@ func (r *restoring) unmatched() []string {
 	if len(r.wrong) == 0 {
 		return nil
 	}
-	return []string{"what does not match was left unchanged:\n  " + strings.Join(some(r.wrong), "\n  ")}
+	return []string{"what does not match was left unchanged:\n  " + strings.Join(some(summary(r.wrong)), "\n  ")}
+}
+
+const extra = "in the checkpoint, but not in the state"
+
+// summary puts the entries of one value, such as an optimizer, that a state does not have into one line.
+func summary(wrong []string) (lines []string) {
+	count := map[string]int{}
+	for _, line := range wrong {
+		name, is := strings.CutSuffix(line, ": "+extra)
+		if value, _, part := strings.Cut(name, separator); is && part {
+			if count[value]++; count[value] > 1 {
+				continue
+			}
+			line = value
+		}
+		lines = append(lines, line)
+	}
+	for i, line := range lines {
+		if n := count[line]; n == 1 {
+			lines[i] = line + ": an entry is " + extra
+		} else if n > 1 {
+			lines[i] = fmt.Sprintf("%s: %d entries are %s", line, n, extra)
+		}
+	}
+	return lines
 }
 
 // mismatch records what does not fit.
