@@ -36,3 +36,12 @@ func TestTensorsOfAState(t *testing.T) {
 		}
 	}
 }
+
+// What a state has nothing for is a line for each value, not for each of its entries.
+func TestSummaryOfEntries(t *testing.T) {
+	got := summary([]string{"w: the state has a, the checkpoint b", "opt/lr: " + extra, "opt/exp_avg.0: " + extra, "n: " + extra, "batches/epoch: " + extra})
+	want := []string{"w: the state has a, the checkpoint b", "opt: 2 entries are " + extra, "n: " + extra, "batches: an entry is " + extra}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
