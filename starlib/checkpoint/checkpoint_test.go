@@ -1,7 +1,6 @@
 package checkpoint_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
