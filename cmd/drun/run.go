@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"drun/engine/recipe"
 	"drun/engine/record"
 	"drun/engine/rendezvous"
 	"drun/engine/run"
@@ -23,6 +24,7 @@ import (
 	"drun/internal/try"
 	"drun/plugins/host"
 	"drun/runs/report"
+	"drun/tools/check"
 )
 
 func newRun() *cobra.Command {
@@ -131,6 +133,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 	}
 	stop := try.To(prepare(cmd, &o))
 	defer stop()
+	o.Check = func(b *recipe.Bundle) ([]string, *run.Fault) { return checked(b, o.Nproc > 1 || o.Join != nil) }
 	result := try.To(run.Run(o))
 	out := cmd.ErrOrStderr()
 	if f := result.Failure; f != nil {
@@ -181,6 +184,30 @@ func sayIdle(cmd *cobra.Command, result *run.Result) {
 	if d, err := db.Get(result.ID); err == nil && len(d.Metrics) == 0 && d.Parent != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "drun: the run has recorded and saved nothing: run %s may have been at its end at step %d; -p gives the recipe more to do\n", terminal.Escape(d.Parent.Name), d.Parent.Step)
 	}
+}
+
+// mostWarnings limits how many lines a run shows of what drun check finds.
+const mostWarnings = 5
+
+// checked is what drun check finds in a recipe: warnings, those about ranks only where there are several, and what is
+// certain to end the run.
+func checked(b *recipe.Bundle, several bool) (notes []string, certain *run.Fault) {
+	found, _, err := check.NewRecipes().Inspect(b, nil, false)
+	if err != nil {
+		return nil, nil // the run says so
+	}
+	for _, f := range found {
+		switch {
+		case f.Certain:
+			return nil, &run.Fault{File: f.File, Line: f.Line, Col: f.Col, Message: f.Message}
+		case f.Severity == check.Error || several:
+			notes = append(notes, fmt.Sprintf("drun: warning: %s:%d:%d: %s", f.File, f.Line, f.Col, f.Message))
+		}
+	}
+	if more := len(notes) - mostWarnings; more > 0 {
+		notes = append(notes[:mostWarnings], fmt.Sprintf("drun: %d more: drun check %s", more, b.Name))
+	}
+	return notes, nil
 }
 
 // howToContinue says how a run is resumed. One over several processes, which a launcher may have started, takes the same

@@ -99,6 +99,7 @@ func newCoordinator(p *plan, all *cluster.Cluster) *coordinator {
 func (p *plan) coordinate() (_ *Result, err error) {
 	defer try.Caught(&err)
 	c := newCoordinator(p, &cluster.Cluster{})
+	checked := p.check()
 	for rank := range p.Nproc {
 		c.cluster.Own = append(c.cluster.Own, rank)
 		c.cluster.Placements = append(c.cluster.Placements, rendezvous.Local(rank, p.Nproc))
@@ -129,15 +130,47 @@ func (p *plan) coordinate() (_ *Result, err error) {
 		c.dismiss(&Result{Code: f.Code, Failure: f})
 		return nil, err
 	}
-	if sig != nil {
+	switch fault := checked(); {
+	case sig != nil:
 		c.interrupt(sig)
-	} else {
+	case fault != nil:
+		c.fail(fault)
+	default:
 		c.begin(link)
 	}
 	for c.watch(); c.again(); c.watch() {
 		c.begin(nil)
 	}
 	return c.finish()
+}
+
+// check begins to look for faults in the recipe; the result waits for the end, shows the notes, and returns the fault that
+// keeps the run from starting.
+func (p *plan) check() (wait func() *engine.Failure) {
+	if p.Check == nil {
+		return func() *engine.Failure { return nil }
+	}
+	type found struct {
+		notes []string
+		fault *Fault
+	}
+	ended := make(chan found, 1)
+	go func() {
+		notes, fault := p.Check(p.bundle)
+		ended <- found{notes, fault}
+	}()
+	return func() *engine.Failure {
+		found := <-ended
+		for _, text := range found.notes {
+			p.console.Note(text)
+		}
+		if found.fault == nil {
+			return nil
+		}
+		f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Lasts: true, Hint: "drun check found this before the ranks started"}
+		f.Message, f.Traceback = p.bundle.Fault(found.fault.File, int32(found.fault.Line), int32(found.fault.Col), found.fault.Message)
+		return f
+	}
 }
 
 // resumesFile reports whether --resume names a file of weights.

@@ -111,6 +111,16 @@ type Hooks struct {
 	OnSpawn   func(rank, pid int)
 	OnSaved   func(step int64) // called when a checkpoint is complete
 	OnEntered func(id int64)   // called when the run is in the history
+	// Check, if set, looks for faults while the run is prepared. One that is certain to end the run ends it before the
+	// ranks start; notes are shown.
+	Check func(*recipe.Bundle) (notes []string, certain *Fault)
+}
+
+// Fault is a fault in a recipe, at a position.
+type Fault struct {
+	File      string
+	Line, Col int
+	Message   string
 }
 
 // Read reads the recipe and what it loads now, so that all runs with these options use the same bytes even if the

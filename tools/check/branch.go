@@ -76,6 +76,19 @@ func (m *machine) afterwards(departures []*departure, rest []syntax.Stmt) {
 	m.emit(events)
 }
 
+// mayHaveEnded notes that a function, or with fail the run, may not come to what follows.
+func (m *machine) mayHaveEnded(exits []exit) {
+	for _, e := range exits {
+		switch e.verb {
+		case "return":
+			m.doubt++
+			m.act.doubt++
+		case "fail":
+			m.doubt++
+		}
+	}
+}
+
 // either interprets the two branches of a condition, whose value may be known, and joins their results.
 func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why *reason, yes, no func()) {
 	before := m.st
@@ -85,7 +98,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why 
 		m.st = m.branch()
 		m.st.dead = m.st.dead || dead
 		n := len(m.act.exits)
-		events, written = m.watch(way)
+		m.doubtful(func() { events, written = m.watch(way) })
 		return events, written, m.st, m.act.exits[n:len(m.act.exits):len(m.act.exits)]
 	}
 	yesEvents, yesWrites, yesState, yesExits := run(yes, certain && !holds)
@@ -93,6 +106,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why 
 	m.emit(choice(yesEvents, noEvents))
 	yesEnds, noEnds := yesState == nil, noState == nil
 	m.st = eitherState(yesState, noState)
+	m.mayHaveEnded(slices.Concat(yesExits, noExits))
 	if why == nil {
 		return
 	}

@@ -32,7 +32,7 @@ func (b *builtins) collective(name string, pos syntax.Position, group *object) {
 // fits checks the shape of a call against a declaration.
 func (b *builtins) fits(name string, d *starlib.Def, c *call) {
 	if err := d.Fits(len(c.args), c.names, c.spread); err != nil {
-		b.fault(c.pos, "%s: %v", name, err)
+		b.sure(c.pos, "%s: %v", name, err)
 	}
 }
 
@@ -51,6 +51,9 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 		return v
 	}
 	group := b.groupOf(params, c)
+	if _, given := c.arg(params, "lr"); !given && !c.spread && certain && o.def.Returns() == "Optimizer" && strings.Contains(o.def.Sig, "lr = None") && plainParameters(c) {
+		b.sure(c.pos, "%s: lr is missing", o.name)
+	}
 	if local, given := c.arg(params, "local"); o.def.Returns() == "Optimizer" && !c.spread && (!given || local.lit == starlark.False) {
 		b.optimizers = append(b.optimizers, c.pos)
 	}
@@ -72,6 +75,19 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 		out.graph = merged(out.graph, learned)
 	}
 	return out
+}
+
+// plainParameters reports whether the first argument is the parameters of a model, which have no rates of their own.
+func plainParameters(c *call) bool {
+	if len(c.exprs) == 0 {
+		return false
+	}
+	made, is := c.exprs[0].(*syntax.CallExpr)
+	if !is {
+		return false
+	}
+	dot, is := made.Fn.(*syntax.DotExpr)
+	return is && dot.Name.Name == "parameters"
 }
 
 // resultDiffers says why a builtin's result differs between ranks, nil if it does not.
@@ -114,7 +130,8 @@ func (b *builtins) hasArgument(params []string, c *call, names []string) bool {
 // callbacks calls the functions among the arguments, as the builtin may.
 func (b *builtins) callbacks(c *call) {
 	b.deaf++ // what a builtin passes to them, and whether an error is intended, is unknown
-	defer func() { b.deaf-- }()
+	b.doubt++
+	defer func() { b.deaf--; b.doubt-- }()
 	for _, v := range c.all() {
 		for _, o := range v.refs {
 			if o.kind == function {

@@ -40,6 +40,8 @@ type Finding struct {
 	Col      int      `json:"col"`
 	Severity Severity `json:"severity"`
 	Message  string   `json:"message"`
+	// Certain is set if every run comes to it that goes on long enough, whatever the parameters.
+	Certain bool `json:"-"`
 }
 
 // A File is a file of a recipe.
@@ -87,9 +89,18 @@ func Inspect(ref *Reference, files []File, resolve func(from, module string) (st
 // Sort orders findings by file, line and column, and drops repetitions.
 func Sort(list []Finding) []Finding {
 	slices.SortStableFunc(list, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line, a.Col-b.Col, cmp.Compare(a.Message, b.Message))
+		certain := 0
+		if a.Certain != b.Certain {
+			if certain = 1; a.Certain {
+				certain = -1
+			}
+		}
+		return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line, a.Col-b.Col, cmp.Compare(a.Message, b.Message), certain)
 	})
-	return slices.Compact(list)
+	return slices.CompactFunc(list, func(a, b Finding) bool {
+		b.Certain = a.Certain
+		return a == b
+	})
 }
 
 // FromError converts a language error to findings.

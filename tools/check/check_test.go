@@ -227,3 +227,37 @@ func TestLongRecipe(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 }
+
+// A run is kept from starting only by what every run comes to.
+func TestCertain(t *testing.T) {
+	ref := reference()
+	for _, test := range []struct {
+		source  string
+		certain bool
+	}{
+		{"def main():\n    nn.linear(1)", true},
+		{"def main():\n    for i in range(3):\n        pass\n    nn.linear(1)", true},
+		{"def f(n):\n    return nn.linear(n)\ndef main():\n    f(1)", true},
+		{"def f(n):\n    if n:\n        return 1\n    return 2\ndef main():\n    f(1)\n    nn.linear(1)", true},
+		{"def main():\n    optim.adam(nn.linear(1, 1).parameters())", true},
+		{"p = run.params(x = 1)\ndef main():\n    print(p.y)", true},
+		{"def main():\n    for i in range(3):\n        nn.linear(1)", false},
+		{"def main():\n    if run.seed:\n        nn.linear(1)", false},
+		{"def main():\n    if run.seed:\n        return\n    nn.linear(1)", false},
+		{"def main():\n    if run.seed:\n        fail('no')\n    nn.linear(1)", false},
+		{"def f():\n    if run.seed:\n        fail('no')\ndef main():\n    f()\n    nn.linear(1)", false},
+		{"def main():\n    for i in range(3):\n        if i == run.seed:\n            return\n    nn.linear(1)", false},
+		{"def main():\n    print(run.seed and nn.linear(1))", false},
+		{"def main():\n    print(nn.linear(1) if run.seed else 0)", false},
+		{"def main():\n    print([nn.linear(1) for i in range(run.seed)])", false},
+		{"def main():\n    map = data.map(data.dataset([1]), lambda x: nn.linear(1))", false},
+		{"def f():\n    nn.linear(1)\ndef main():\n    pass", false},
+		{"def f(x):\n    nn.linear(x)\ndef main():\n    if run.seed:\n        f(1)", false},
+		{"def main():\n    optim.adam([{\"params\": nn.linear(1, 1).parameters(), \"lr\": 1}])", false},
+	} {
+		found := examine(t, ref, "certain.star", []byte(test.source))
+		if got := len(found) > 0 && found[0].Certain; got != test.certain {
+			t.Errorf("%s\ncertain %v: %v", test.source, got, found)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 type findings struct {
 	list   []Finding
 	warned map[string]bool // by position and collective
+	doubt  int             // how many branches, loops and earlier ends keep a run from coming here
 }
 
 func (f *findings) add(pos syntax.Position, severity Severity, message string) {
@@ -19,7 +20,20 @@ func (f *findings) add(pos syntax.Position, severity Severity, message string) {
 	if pos.IsValid() {
 		file = pos.Filename()
 	}
-	f.list = append(f.list, Finding{file, int(pos.Line), int(pos.Col), severity, message})
+	f.list = append(f.list, Finding{File: file, Line: int(pos.Line), Col: int(pos.Col), Severity: severity, Message: message})
+}
+
+// sure is fault for what fails wherever it is reached.
+func (f *findings) sure(pos syntax.Position, format string, args ...any) {
+	f.fault(pos, format, args...)
+	f.list[len(f.list)-1].Certain = f.doubt == 0
+}
+
+// doubtful interprets what not every run comes to.
+func (f *findings) doubtful(way func()) {
+	f.doubt++
+	way()
+	f.doubt--
 }
 
 func (f *findings) fault(pos syntax.Position, format string, args ...any) {

@@ -27,7 +27,7 @@ func (cs *calls) closure(node syntax.Node, fn *resolve.Function) value {
 func (cs *calls) callFunction(o *object, c *call, certain bool) value {
 	if certain {
 		if err := starlib.FunctionFits(o.fn, len(c.args), c.names, c.spread); err != nil {
-			cs.fault(c.pos, "%s: %v", c.text, err)
+			cs.sure(c.pos, "%s: %v", c.text, err)
 		}
 	}
 	for _, fn := range cs.running {
@@ -70,6 +70,7 @@ func (cs *calls) enter(o *object, c *call) value {
 			}
 		}
 	}
+	cs.doubt -= cs.act.doubt
 	cs.frame, cs.act = frame, act
 	cs.running = cs.running[:len(cs.running)-1]
 	return out

@@ -22,15 +22,18 @@ func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, he
 		l.breaks, l.continues = nil, nil
 		m.st = entry
 		m.st = m.branch()
-		events, written = m.watch(func() {
-			count = head()
-			m.block(body)
+		m.doubtful(func() {
+			events, written = m.watch(func() {
+				count = head()
+				m.block(body)
+			})
 		})
 		if back := eitherState(m.st, l.continues); back == nil || !entry.merge(back) {
 			break
 		}
 	}
 	m.act.loops = m.act.loops[:len(m.act.loops)-1]
+	m.mayHaveEnded(m.act.exits[exits:])
 	m.st = l.breaks
 	if !endless {
 		m.st = eitherState(entry, l.breaks)
@@ -73,9 +76,13 @@ func (m *machine) comprehension(e *syntax.Comprehension, i int, body func()) (co
 	case *syntax.ForClause:
 		over := m.expr(c.X)
 		why := m.st.count(over)
-		events, written := m.watch(func() {
-			m.bind(c.Vars, m.element(over, c))
-			rest()
+		var events []*event
+		var written map[any]bool
+		m.doubtful(func() {
+			events, written = m.watch(func() {
+				m.bind(c.Vars, m.element(over, c))
+				rest()
+			})
 		})
 		m.emit(block("loop", events))
 		if why != nil {
@@ -85,7 +92,9 @@ func (m *machine) comprehension(e *syntax.Comprehension, i int, body func()) (co
 		count = either(count, why)
 	case *syntax.IfClause:
 		why := m.st.shallow(m.expr(c.Cond))
-		events, written := m.watch(rest)
+		var events []*event
+		var written map[any]bool
+		m.doubtful(func() { events, written = m.watch(rest) })
 		m.emit(choice(events, nil))
 		if why != nil {
 			m.report(events, m.where(c.Cond, true, c.If, why))

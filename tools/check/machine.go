@@ -40,6 +40,7 @@ type activation struct {
 	results []value
 	after   *state  // where it returns
 	differs *reason // why its result does
+	doubt   int     // ways in which it may have returned before
 }
 
 type loop struct{ breaks, continues *state }

@@ -37,7 +37,7 @@ func (n *names) attributeOf(e *syntax.DotExpr, x value, o *object, name string) 
 		return n.moduleAttribute(e, o)
 	case o.kind == native:
 		if x, ok := n.ref.env[o.name].(starlark.HasAttrs); ok && !slices.Contains(x.AttrNames(), name) {
-			n.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, instead("", name, o.name+".", x.AttrNames()))
+			n.sure(e.Name.NamePos, "%s has no %s%s", o.name, name, instead("", name, o.name+".", x.AttrNames()))
 			return same
 		}
 		return n.nativeValue(o.name + "." + name)
@@ -46,7 +46,7 @@ func (n *names) attributeOf(e *syntax.DotExpr, x value, o *object, name string) 
 			return v
 		}
 		if c.closed && certain {
-			n.fault(e.Name.NamePos, "%s has no %s%s", n.frame.text(e.X), name, instead("", name, n.frame.text(e.X)+".", sortedKeys(c.fields)))
+			n.sure(e.Name.NamePos, "%s has no %s%s", n.frame.text(e.X), name, instead("", name, n.frame.text(e.X)+".", sortedKeys(c.fields)))
 		}
 		return c.elem
 	case o.kind == instance:
@@ -81,7 +81,7 @@ func (n *names) moduleAttribute(e *syntax.DotExpr, o *object) value {
 	if method := starlib.MethodOf(name, o.module.Types); method != "" {
 		hint = ": " + method
 	}
-	n.fault(e.Name.NamePos, "%s has no %s%s", o.name, name, hint)
+	n.sure(e.Name.NamePos, "%s has no %s%s", o.name, name, hint)
 	return same
 }
 
@@ -120,7 +120,7 @@ func (n *names) instanceAttribute(e *syntax.DotExpr, x value, o *object) value {
 		return n.methodOf(e, itself(o, x))
 	}
 	if x.only() != nil {
-		n.fault(e.Name.NamePos, "%s (%s) has no %s%s", n.frame.text(e.X), o.typ, name, instead(o.typ, name, "", t.AttrNames()))
+		n.sure(e.Name.NamePos, "%s (%s) has no %s%s", n.frame.text(e.X), o.typ, name, instead(o.typ, name, "", t.AttrNames()))
 	}
 	return same
 }

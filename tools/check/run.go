@@ -27,6 +27,7 @@ func (m *machine) run(main *source) {
 	m.topLevel(main)
 	m.frame = main.frame
 	m.calls.callMain(main)
+	m.doubt++
 	for {
 		next := m.calls.uncalled()
 		if next == nil {
