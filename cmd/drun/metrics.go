@@ -25,7 +25,7 @@ func newMetrics() *cobra.Command {
 	var asCSV, lineage bool
 	var points, attempt int
 	cmd := &cobra.Command{
-		Use:   "metrics RUN [NAME…]",
+		Use:   "metrics RUN [METRIC…]",
 		Short: "Print the points of a run's metrics",
 		Long: `Print the points of a run's metrics, all of them or those named, in the order
 in which they were recorded. Values are exact: they read back to the same bits.

@@ -47,6 +47,7 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(newRun(), newSweep(), newDoctor(), newCheck(), newFmt(), newTests(), newRepl(), newLSP(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newCheckpoints(), newStop(), newRename(), newTag(), newNote(), newRm(), newDu(), newData(), newExportRuns(), newImportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newUI(), newVersion())
 	requireArguments(root)
+	completeFromHistory(root)
 	root.AddCommand(helpTopics()...)
 	root.SetHelpCommand(newHelp())
 	return root

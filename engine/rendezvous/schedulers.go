@@ -190,35 +190,16 @@ func firstHost(list string) string {
 }
 
 // jobs are the tags that record which job of a scheduler a run belonged to, and the variables that they are made of.
-var jobs = []struct {
-	tag       string
-	variables []string
-}{
-	{"slurm_job", []string{"SLURM_JOB_ID"}},
-	{"slurm_array", []string{"SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"}},
-	{"slurm_nodes", []string{"SLURM_JOB_NODELIST"}},
-	{"pbs_job", []string{"PBS_JOBID"}},
-	{"pbs_array", []string{"PBS_ARRAY_INDEX"}},
-	{"lsf_job", []string{"LSB_JOBID"}},
-	{"lsf_array", []string{"LSB_JOBID", "LSB_JOBINDEX"}},
-	{"lsf_nodes", []string{"LSB_MCPU_HOSTS"}},
-}
+var jobs = [][2]string{{"slurm_job", "SLURM_JOB_ID"}, {"slurm_array", "SLURM_ARRAY_JOB_ID"}, {"slurm_task", "SLURM_ARRAY_TASK_ID"}, {"slurm_nodes", "SLURM_JOB_NODELIST"},
+	{"pbs_job", "PBS_JOBID"}, {"pbs_task", "PBS_ARRAY_INDEX"}, {"lsf_job", "LSB_JOBID"}, {"lsf_task", "LSB_JOBINDEX"}, {"lsf_nodes", "LSB_MCPU_HOSTS"}}
 
 // JobTags says in which job of a scheduler this process runs: "slurm_job=77", with the task of an array and the nodes.
-// A list of nodes that is too long for a tag is left out.
+// A list of nodes that is too long for a tag, of 200 bytes, is left out.
 func JobTags(env Lookup) (tags []string) {
-	const most = 200 // bytes, as of every label
-next:
 	for _, j := range jobs {
-		var values []string
-		for _, name := range j.variables {
-			value := first(env, name)
-			if value == "" || name == "LSB_JOBINDEX" && value == "0" { // not in an array
-				continue next
-			}
-			values = append(values, value)
-		}
-		if tag := j.tag + "=" + strings.Join(values, "_"); len(tag) <= most {
+		value := first(env, j[1])
+		inArray := j[0] != "lsf_task" || value != "0"
+		if tag := j[0] + "=" + value; value != "" && inArray && len(tag) <= 200 {
 			tags = append(tags, tag)
 		}
 	}
