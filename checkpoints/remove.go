@@ -342,6 +342,27 @@ func (s *Store) uses() (list []packUse, err error) {
 	return list, s.wrap(err)
 }
 
+// RunBytes returns, by run, how many bytes of the store only its checkpoints need, and how many other runs' need, too.
+// What several of its checkpoints need counts once.
+func (s *Store) RunBytes() (own, shared map[string]int64, err error) {
+	own, shared = map[string]int64{}, map[string]int64{}
+	if s == nil {
+		return own, shared, nil
+	}
+	err = sqldb.Each(s.sql, func(rows *sql.Rows) error {
+		var run string
+		var only, more int64
+		err := rows.Scan(&run, &only, &more)
+		own[run], shared[run] = only, more
+		return err
+	}, `WITH needs AS (SELECT DISTINCT iif(instr(c.run, ?1) > 0, substr(c.run, 1, instr(c.run, ?1) - 1), c.run) AS run, ec.chunk
+			FROM checkpoints c JOIN entries e ON e.checkpoint = c.id JOIN entry_chunks ec ON ec.entry = e.id),
+		counts AS (SELECT chunk, count(*) AS runs FROM needs GROUP BY chunk)
+		SELECT n.run, sum(iif(runs = 1, k.bytes, 0)), sum(iif(runs > 1, k.bytes, 0))
+		FROM needs n JOIN counts USING (chunk) JOIN chunks k ON k.id = n.chunk GROUP BY n.run`, replaced)
+	return own, shared, s.wrap(err)
+}
+
 // readError says that a pack cannot be read.
 type readError struct{ error }
 

@@ -191,6 +191,19 @@ func (db *DB) Artifacts(run int64) ([]records.Artifact, error) {
 	return all, err
 }
 
+// ArtifactBytes returns, by run, how many bytes of contents only its artifacts have, and how many other runs' have, too.
+func (db *DB) ArtifactBytes() (own, shared map[int64]int64, err error) {
+	own, shared = map[int64]int64{}, map[int64]int64{}
+	err = db.read(func(rows *sql.Rows) error {
+		var run, only, more int64
+		err := rows.Scan(&run, &only, &more)
+		own[run], shared[run] = only, more
+		return err
+	}, `WITH has AS (SELECT DISTINCT run, sha256, bytes FROM artifacts), counts AS (SELECT sha256, count(*) AS runs FROM has GROUP BY sha256)
+		SELECT run, sum(iif(runs = 1, bytes, 0)), sum(iif(runs > 1, bytes, 0)) FROM has JOIN counts USING (sha256) GROUP BY run`)
+	return own, shared, err
+}
+
 // Content reads an artifact's content, and checks that it is what was kept.
 func (db *DB) Content(a *records.Artifact) ([]byte, error) {
 	var data []byte

@@ -105,6 +105,9 @@ func outputFiles(folder string) (files []listed, err error) {
 			return err
 		}
 		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) { // it has just been removed
+			return nil
+		}
 		if err != nil {
 			return err
 		}

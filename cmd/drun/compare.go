@@ -21,17 +21,21 @@ import (
 
 func newCompare() *cobra.Command {
 	var all bool
+	var c conditions
 	cmd := &cobra.Command{
-		Use:   "compare RUN RUN…",
+		Use:   "compare [RUN…]",
 		Short: "Show how runs differ",
 		Long: `Show how runs differ: parameters, seed and ranks, metrics, artifacts, recipe, data files, backend, machine
 and versions. Prints what differs, and how much is the same; for two runs, also the lines in which their
-recipes differ. A RUN is an id, a name, or last.`,
+recipes differ. A RUN is an id, a name, or last; --where and --tag choose runs as in drun runs instead, the oldest first.`,
 		Example: `  drun compare 3 7
   drun compare calm-otter last --all
-  drun compare $(drun runs --where 'metrics.acc.last > 0.9' --columns id --json | jq .[].id)`,
+  drun compare --where 'metrics.acc.last > 0.9'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
+			return withChosen(cmd, &c, args, func(db *history.DB, ids []int64) error {
+				if len(ids) < 2 {
+					return usage("usage: "+cmd.UseLine(), "one run alone cannot be compared: run %d", ids[0])
+				}
 				c := try.To(report.Compare(db, ids))
 				return show(cmd, c, func(out io.Writer, c *report.Comparison) error {
 					return printComparison(out, c.Comparison, c.Diff, all)
@@ -39,6 +43,7 @@ recipes differ. A RUN is an id, a name, or last.`,
 			})
 		},
 	}
+	c.addFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&all, "all", false, "print also what is the same")
 	return cmd
 }

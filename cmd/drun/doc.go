@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/internal/exit"
+	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/starlib/universe"
 )
@@ -25,9 +26,13 @@ func newDoc() *cobra.Command {
 		Use:   "doc [NAME]",
 		Short: "Print the reference of the builtins, search it, or write it as pages",
 		Long: "Prints the signatures and documentation of NAME: a module (dist), a builtin (dist.all_reduce), a type\n" +
-			"(Tensor) or a method. Without a name it lists everything, one per line.\n" +
+			"(Tensor) or a method, or what there is instead of a name of PyTorch's. Without a name it lists the modules, the\n" +
+			"types and the names without a module; with --json, everything.\n" +
 			"--search lists the builtins that have all words of a text in their name, signature or documentation, the\n" +
 			"best match first. --html writes the reference as pages with a search field, which need no server and no network.",
+		Example: `  drun doc checkpoint.save_file
+  drun doc DataLoader
+  drun doc --search "save weights"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags := cmd.Flags()
 			if search, html := flags.Changed("search"), flags.Changed("html"); search && html || len(args) > 0 && (search || html) {
@@ -36,20 +41,26 @@ func newDoc() *cobra.Command {
 			switch {
 			case flags.Changed("search"):
 				entries := universe.Reference().Search(search)
-				if len(entries) == 0 {
-					return exit.WithHint(fmt.Errorf("nothing in the reference has all of %q", search), "drun doc lists everything")
+				if says, instead := universe.Reference().Instead(search); says != "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "PyTorch's %s: %s\n", terminal.Escape(search), says)
+					entries = append(instead, entries.Without(instead)...)
+				} else if len(entries) == 0 {
+					return exit.WithHint(fmt.Errorf("nothing in the reference has all of %q", search), "drun doc lists the modules; fewer words find more")
 				}
 				return show(cmd, entries, printFound)
 			case flags.Changed("html"):
 				return writePages(html, universe.Reference())
 			}
 			if len(args) == 0 {
-				return show(cmd, universe.Reference(), printFound)
+				return show(cmd, universe.Reference(), printIndex)
 			}
 			name := args[0]
 			entries := universe.Reference().Find(name)
-			if len(entries) == 0 {
-				return usage("drun doc lists them all; drun doc --search "+name+" looks for it everywhere", "there is no builtin %q", name)
+			if says, instead := universe.Reference().Instead(name); len(entries) == 0 && says != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "PyTorch's %s: %s\n", terminal.Escape(name), says)
+				entries = instead
+			} else if len(entries) == 0 {
+				return usage("drun doc lists the modules; drun doc --search "+name+" looks for it everywhere", "there is no builtin %q", name)
 			}
 			return show(cmd, entries, printReference)
 		},
@@ -72,6 +83,24 @@ func printReference(out io.Writer, entries universe.Entries) error {
 		fmt.Fprintf(out, "%s%s\n    %s\n", between, title, strings.ReplaceAll(strings.TrimSpace(e.Doc), "\n", "\n    "))
 	}
 	return nil
+}
+
+// printIndex lists the modules and types, each with a line, and the names without a module.
+func printIndex(out io.Writer, entries universe.Entries) error {
+	var names []string
+	for _, kind := range []universe.Kind{universe.KindModule, universe.KindType} {
+		fmt.Fprintf(out, "%sS\n", strings.ToUpper(string(kind)))
+		for _, e := range entries {
+			if e.Kind == kind {
+				fmt.Fprintf(out, "  %-17s %s\n", e.Name, e.Summary())
+			} else if e.Owner == "" && e.Kind == universe.KindBuiltin && kind == universe.KindType {
+				names = append(names, e.Name)
+			}
+		}
+		fmt.Fprintln(out)
+	}
+	_, err := fmt.Fprintf(out, "WITHOUT A MODULE\n  %s\n\ndrun doc NAME prints what one of these has, drun doc --search TEXT finds what does something.\n", strings.Join(names, " "))
+	return err
 }
 
 func printFound(out io.Writer, entries universe.Entries) error {

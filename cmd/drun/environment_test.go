@@ -15,7 +15,7 @@ import (
 )
 
 // launcherVariable is what programs that start drun, or drun itself, set.
-var launcherVariable = regexp.MustCompile(`^((DRUN|PET|SLURM|OMPI|PMI|PMIX|HYDI|MPI|TORCH|GLOO)_[A-Za-z0-9_]+)=?1?$`)
+var launcherVariable = regexp.MustCompile(`^((DRUN|PET|SLURM|OMPI|PMI|PMIX|HYDI|PBS|LSB|MPI|TORCH|GLOO)_[A-Za-z0-9_]+)=?1?$`)
 
 // mpiOwn matches what looks like a launcher's variable, but is a function of MPI or set for mpirun.
 var mpiOwn = regexp.MustCompile(`^(MPI_I|OMPI_MCA_(oob|pml|btl|opal|mpi_yield|orte_tmpdir|$)|OMPI_ALLOW_)`)

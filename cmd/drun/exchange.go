@@ -23,14 +23,15 @@ import (
 func newExportRuns() *cobra.Command {
 	var to, file string
 	var names []string
+	var c conditions
 	for _, f := range exchange.Formats {
 		names = append(names, f.Name)
 	}
 	names = append(names, "tensorboard", "mlflow")
 	cmd := &cobra.Command{
-		Use:   "export RUN…",
+		Use:   "export [RUN…]",
 		Short: "Write runs for other tools: CSV, JSON, Parquet, TensorBoard, MLflow",
-		Long: `Writes all points of runs, for other tools. csv and parquet have one row per point, with the columns run, run_name,
+		Long: `Writes all points of runs for other tools, of those that are named or that --where and --tag choose as in drun runs. csv and parquet have one row per point, with the columns run, run_name,
 metric, step, rank, value and time; json is a list of the runs as drun show --json prints them, each with its points.
 CSV and JSON write NaN, Infinity and -Infinity (as strings in JSON); Parquet stores them as numbers.
 
@@ -38,11 +39,12 @@ tensorboard makes a new folder (--output) with a folder for each run; TensorBoar
 adds the runs to the SQLite store that --output names, which MLflow must have made, in its experiment drun.`,
 		Example: `  drun export 3 7 --to csv > runs.csv
   drun export last --to parquet --output last.parquet
+  drun export --where 'params.lr < 0.1' --to json > runs.json
   drun export 3 7 --to tensorboard --output events && tensorboard --logdir events
   mlflow db upgrade sqlite:///mlflow.db && drun export 3 7 --to mlflow --output mlflow.db`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "tensorboard" || to == "mlflow" {
-				return exportTo(cmd, args, to, file)
+				return exportTo(cmd, &c, args, to, file)
 			}
 			i := slices.IndexFunc(exchange.Formats, func(f exchange.Format) bool { return f.Name == to })
 			if i < 0 {
@@ -56,7 +58,7 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
 			} else if form.Binary && terminal.Is(cmd.OutOrStdout()) {
 				return usage("for example --output runs."+form.Name, "%s is not for a terminal: name a file with --output", form.Name)
 			}
-			return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
+			return withChosen(cmd, &c, args, func(db *history.DB, ids []int64) error {
 				write := func(w io.Writer) error { return form.Write(w, db, unique(ids)) }
 				out := cmd.OutOrStdout()
 				if file == "" && terminal.Is(out) {
@@ -79,17 +81,18 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
 			})
 		},
 	}
+	c.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&to, "to", "csv", "form: "+strings.Join(names, ", "))
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write a new `file` or folder instead of printing; for mlflow, the store")
 	return cmd
 }
 
 // exportTo writes runs where another tool finds them.
-func exportTo(cmd *cobra.Command, args []string, to, path string) error {
+func exportTo(cmd *cobra.Command, c *conditions, args []string, to, path string) error {
 	if path == "" {
 		return usage("name it with --output", "--to %s writes to a place of its own", to)
 	}
-	return withRuns(cmd, args, func(db *history.DB, ids []int64) error {
+	return withChosen(cmd, c, args, func(db *history.DB, ids []int64) error {
 		write := exchange.WriteMLflow
 		if to == "tensorboard" {
 			write = exchange.WriteTensorBoard

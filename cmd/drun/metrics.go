@@ -25,7 +25,7 @@ func newMetrics() *cobra.Command {
 	var asCSV, lineage bool
 	var points, attempt int
 	cmd := &cobra.Command{
-		Use:   "metrics RUN [NAME…]",
+		Use:   "metrics RUN [METRIC…]",
 		Short: "Print the points of a run's metrics",
 		Long: `Print the points of a run's metrics, all of them or those named, in the order
 in which they were recorded. Values are exact: they read back to the same bits.
@@ -103,15 +103,18 @@ type curve struct {
 
 func newPlot() *cobra.Command {
 	var c chart
+	var chosen conditions
 	cmd := &cobra.Command{
-		Use:   "plot RUN… METRIC",
+		Use:   "plot [RUN…] METRIC",
 		Short: "Draw a metric of one or several runs in the terminal",
 		Long: `Draws a metric of one or several runs in one chart, over the steps. Every two columns show the smallest and the
 largest value of their points, so that no spike is lost; values that are not finite leave a gap.
+--where and --tag choose runs as in drun runs, instead of their names.
 --json prints the points that the chart shows, as a list of {"run", "name", "x", "value"}.`,
 		Example: `  drun plot last loss
   drun plot 3 7 calm-otter acc --height 20
-  drun plot last loss --log --time`,
+  drun plot last loss --log --time
+  drun plot --tag baseline loss`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.width != 0 && c.width < 20 || c.height < 3 || c.width > 10_000 || c.height > 1000 {
 				return usage("", "a chart is at least 20 columns wide and 3 rows high, and at most 10000 and 1000")
@@ -120,13 +123,14 @@ largest value of their points, so that no spike is lost; values that are not fin
 				c.width = terminal.Width(cmd.OutOrStdout()) - 12 // minus the numbers on the left
 			}
 			c.metric = args[len(args)-1]
-			return withRuns(cmd, args[:len(args)-1], func(db *history.DB, ids []int64) error {
+			return withChosen(cmd, &chosen, args[:len(args)-1], func(db *history.DB, ids []int64) error {
 				curves := try.To(c.read(cmd.ErrOrStderr(), db, ids))
 				return c.draw(cmd, curves)
 			})
 		},
 	}
 	f := cmd.Flags()
+	chosen.addFlags(f)
 	f.IntVar(&c.width, "width", 0, "columns of the chart (default: those of the terminal)")
 	f.IntVar(&c.height, "height", 15, "rows of the chart")
 	f.BoolVar(&c.log, "log", false, "a logarithmic scale")

@@ -45,8 +45,9 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("see: "+cmd.CommandPath()+" --help", "%s", flagProblem(err))
 	})
-	root.AddCommand(newRun(), newSweep(), newDoctor(), newCheck(), newFmt(), newTests(), newRepl(), newLSP(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newCheckpoints(), newStop(), newRename(), newTag(), newNote(), newRm(), newData(), newExportRuns(), newImportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newUI(), newVersion())
+	root.AddCommand(newRun(), newSweep(), newDoctor(), newCheck(), newFmt(), newTests(), newRepl(), newLSP(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newCheckpoints(), newStop(), newRename(), newTag(), newNote(), newRm(), newDu(), newData(), newExportRuns(), newImportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newUI(), newVersion())
 	requireArguments(root)
+	completeFromHistory(root)
 	root.AddCommand(helpTopics()...)
 	root.SetHelpCommand(newHelp())
 	return root
@@ -231,11 +232,16 @@ func withRun(cmd *cobra.Command, ref string, fn func(db *history.DB, id int64) e
 }
 
 // withRuns opens the history and finds the runs that arguments name.
-func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) (err error) {
+func withRuns(cmd *cobra.Command, refs []string, fn func(db *history.DB, ids []int64) error) error {
+	return withChosen(cmd, &conditions{}, refs, fn)
+}
+
+// withChosen is withRuns, or finds the runs that conditions choose.
+func withChosen(cmd *cobra.Command, c *conditions, refs []string, fn func(db *history.DB, ids []int64) error) (err error) {
 	defer try.Caught(&err)
 	db := try.To(openHistory(cmd))
 	defer db.Close()
-	ids := try.To(report.Find(refs, db.Find))
+	ids := try.To(c.find(cmd, db, refs))
 	return fn(db, ids)
 }
 

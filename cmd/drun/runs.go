@@ -14,19 +14,63 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"drun/history"
 	"drun/history/query"
 	"drun/history/records"
 	"drun/internal/terminal"
 	"drun/internal/try"
+	"drun/runs/report"
 )
 
-// choice is how the user selects runs; other commands may use it too.
+// conditions choose runs by what they are.
+type conditions struct {
+	where, tags []string
+	trash       bool // among the runs in the trash, instead of the others
+}
+
+func (c *conditions) addFlags(f *pflag.FlagSet) {
+	f.StringArrayVarP(&c.where, "where", "w", nil, "only runs of which the expression `EXPR` is true (repeatable: all of them)")
+	f.StringArrayVar(&c.tags, "tag", nil, "only runs with this label (repeatable: all of them)")
+}
+
+// match returns the ids of the runs that the conditions choose, in the order of the sort keys, newest first among
+// equals. It tells the user which names no run has.
+func (c *conditions) match(cmd *cobra.Command, db *history.DB, sort []string) (ids []int64, unknown []string, err error) {
+	where, keys := try.To2(query.ParseSelection("--", c.where, c.tags, sort))
+	ids, unknown, err = query.Choose(db, c.trash, where, keys)
+	for _, note := range unknown {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", terminal.Escape(note))
+	}
+	return ids, unknown, err
+}
+
+// find returns the ids of the runs that arguments name or, without any, of those that the conditions choose, the
+// oldest first.
+func (c *conditions) find(cmd *cobra.Command, db *history.DB, refs []string) ([]int64, error) {
+	switch chosen := len(c.where)+len(c.tags) > 0; {
+	case chosen == (len(refs) > 0):
+		return nil, usage("usage: "+cmd.UseLine(), "either name runs, or choose them with --where and --tag")
+	case !chosen && c.trash:
+		return report.Find(refs, db.FindTrashed)
+	case !chosen:
+		return report.Find(refs, db.Find)
+	}
+	ids, _, err := c.match(cmd, db, nil)
+	if err == nil && len(ids) == 0 {
+		err = usage("drun runs takes --where and --tag, too", "no run matches")
+	}
+	slices.Reverse(ids)
+	return ids, err
+}
+
+// choice is how the user selects runs to list.
 type choice struct {
-	where, sort, tags []string
-	limit             int
-	all, trash        bool
+	conditions
+	sort  []string
+	limit int
+	all   bool
 }
 
 func newRuns() *cobra.Command {
@@ -63,9 +107,8 @@ narrow terminal shows fewer columns than a wide one, a pipe or a file.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&c.where, "where", "w", nil, "only runs of which the expression `EXPR` is true (repeatable: all of them)")
+	c.addFlags(f)
 	f.StringArrayVarP(&c.sort, "sort", "s", nil, "sort by the expression `KEY`; -KEY: the largest first (repeatable)")
-	f.StringArrayVar(&c.tags, "tag", nil, "only runs with this label (repeatable: all of them)")
 	f.IntVar(&c.limit, "limit", 20, "show at most `N` runs")
 	f.BoolVar(&c.all, "all", false, "show all runs")
 	f.BoolVar(&c.trash, "trash", false, "the runs in the trash instead of the others")
@@ -83,13 +126,9 @@ func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found 
 		}
 		return ids, len(ids), err
 	}
-	where, keys := try.To2(query.ParseSelection("--", c.where, c.tags, c.sort))
-	ids, unknown, err := query.Choose(db, c.trash, where, keys)
-	for _, note := range unknown {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", terminal.Escape(note))
-	}
+	ids, unknown, err := c.match(cmd, db, c.sort)
 	found = len(ids)
-	if err == nil && found == 0 && len(unknown) == 0 && len(where) > 0 && !wantsJSON(cmd) {
+	if err == nil && found == 0 && len(unknown) == 0 && len(c.where)+len(c.tags) > 0 && !wantsJSON(cmd) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "no run matches")
 	}
 	if !c.all {

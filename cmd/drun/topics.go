@@ -82,6 +82,8 @@ Several processes (docs/nodes.md); flags override these:
   MPI_LOCALNRANKS      set by MPICH's mpiexec and other launchers that speak PMI
   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_LOCALID, SLURM_NODEID,
   SLURM_JOB_ID, SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST  set by Slurm's srun
+  SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, PBS_JOBID, PBS_ARRAY_INDEX, LSB_JOBID,
+  LSB_JOBINDEX, LSB_MCPU_HOSTS  labels of the run, with SLURM_JOB_ID and SLURM_JOB_NODELIST
 
 Backends:
 

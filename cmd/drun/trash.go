@@ -20,28 +20,27 @@ import (
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
-	"drun/runs/report"
 )
 
 func newRm() *cobra.Command {
-	var undo bool
+	var c conditions
 	cmd := &cobra.Command{
-		Use:        "rm RUN…",
+		Use:        "rm [RUN…]",
 		SuggestFor: []string{"delete", "remove"},
 		Short:      "Move runs to the trash, or out of it",
-		Long: `Moves runs to the trash: no command shows them any more, except drun runs --trash and drun sql. They keep their
+		Long: `Moves runs to the trash, those that are named or that --where and --tag choose as in drun runs: no command shows them any more, except drun runs --trash and drun sql. They keep their
 checkpoints and their names until drun gc, which removes them for good. --undo takes runs out of the trash.
 A run that is still running is refused. Runs that were resumed from one of the moved runs are named.`,
 		Example: `  drun rm 7 calm-otter
   drun runs --trash
   drun rm --undo calm-otter
-  drun rm $(drun runs --all --where 'status == "failed"' --columns id --json | jq .[].id) && drun gc`,
+  drun rm --where 'status == "failed"' && drun gc`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			find, act := (*history.DB).Find, (*history.DB).Trash
-			if undo {
-				find, act = (*history.DB).FindTrashed, (*history.DB).Restore
+			act := (*history.DB).Trash
+			if c.trash {
+				act = (*history.DB).Restore
 			}
-			return change(cmd, args, find, func(db *history.DB, ids []int64) error {
+			return change(cmd, &c, args, func(db *history.DB, ids []int64) error {
 				ids = unique(ids)
 				try.Ok(act(db, ids))
 				runs := try.To(db.Select(history.Selection{IDs: ids}))
@@ -49,7 +48,7 @@ A run that is still running is refused. Runs that were resumed from one of the m
 				for _, r := range runs {
 					names[slices.Index(ids, r.ID)] = history.RunName{ID: r.ID, Name: r.Name}
 				}
-				if !undo {
+				if !c.trash {
 					children := try.To(db.ResumedFrom(ids))
 					for _, c := range children {
 						fmt.Fprintf(cmd.ErrOrStderr(), "run %d %s was resumed from run %d at step %d: once drun gc has removed that, drun replay cannot repeat it\n",
@@ -61,7 +60,7 @@ A run that is still running is refused. Runs that were resumed from one of the m
 				}
 				for _, r := range names {
 					what := fmt.Sprintf("is in the trash; to take it out: drun rm --undo %d", r.ID)
-					if undo {
+					if c.trash {
 						what = "is out of the trash"
 					}
 					fmt.Fprintf(cmd.OutOrStdout(), "run %d %s %s\n", r.ID, terminal.Escape(r.Name), what)
@@ -70,7 +69,8 @@ A run that is still running is refused. Runs that were resumed from one of the m
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "take the runs out of the trash")
+	c.addFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&c.trash, "undo", false, "take the runs out of the trash")
 	return cmd
 }
 
@@ -83,12 +83,12 @@ func unique(ids []int64) (list []int64) {
 	return list
 }
 
-// change finds runs, and opens the history for writing. It does not create a history.
-func change(cmd *cobra.Command, refs []string, find func(*history.DB, string) (int64, error), fn func(*history.DB, []int64) error) (err error) {
+// change finds runs as withChosen does, and opens the history for writing. It does not create a history.
+func change(cmd *cobra.Command, c *conditions, refs []string, fn func(*history.DB, []int64) error) (err error) {
 	defer try.Caught(&err)
 	reader := try.To(history.OpenReadOnly(homeOf(cmd)))
 	defer reader.Close()
-	ids := try.To(report.Find(refs, func(ref string) (int64, error) { return find(reader, ref) }))
+	ids := try.To(c.find(cmd, reader, refs))
 	db := try.To(history.Open(homeOf(cmd)))
 	defer db.Close()
 	return fn(db, ids)
@@ -100,7 +100,7 @@ func newRename() *cobra.Command {
 		Short:   "Give a run another name",
 		Example: `  drun rename last first-that-works`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
+			return change(cmd, &conditions{}, args[:1], func(db *history.DB, ids []int64) error {
 				try.Ok(db.Rename(ids[0], args[1]))
 				return answer(cmd, history.RunName{ID: ids[0], Name: args[1]}, "run %d %s", ids[0], args[1])
 			})
@@ -121,7 +121,7 @@ func newTag() *cobra.Command {
 				return usage("usage: "+cmd.UseLine(), "no label was given")
 			}
 			try.Ok(checkTags(args[1:]))
-			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
+			return change(cmd, &conditions{}, args[:1], func(db *history.DB, ids []int64) error {
 				try.Ok(db.Label(ids[0], args[1:], remove))
 				return printLabels(cmd, db, ids[0])
 			})
@@ -161,7 +161,7 @@ func newNote() *cobra.Command {
 			if text := args[1]; text == "" || len(text) > maxNote {
 				return usage("", "a note has 1 to %d bytes, not %d", maxNote, len(text))
 			}
-			return change(cmd, args[:1], (*history.DB).Find, func(db *history.DB, ids []int64) error {
+			return change(cmd, &conditions{}, args[:1], func(db *history.DB, ids []int64) error {
 				try.Ok(db.AddNote(ids[0], args[1]))
 				if wantsJSON(cmd) {
 					d := try.To(db.Get(ids[0]))

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -136,8 +138,8 @@ func open(c Config) (_ *Record, err error) {
 		r.answer(c.Doing)
 	}
 	try.Ok(r.run.AddSources(c.Recipe.Sources))
-	if len(c.Tags) > 0 {
-		try.Ok(r.run.Tag(c.Tags...))
+	if tags := append(slices.Clone(c.Tags), rendezvous.JobTags(os.LookupEnv)...); len(tags) > 0 {
+		try.Ok(r.run.Tag(tags...))
 	}
 	if c.Plugin != nil {
 		try.Ok(r.run.Write(&history.Batch{Batch: records.Batch{Plugins: []records.Plugin{r.pluginRow("")}}}))

@@ -189,6 +189,23 @@ func firstHost(list string) string {
 	return firstHost(list[:end] + number + suffix)
 }
 
+// jobs are the tags that record which job of a scheduler a run belonged to, and the variables that they are made of.
+var jobs = [][2]string{{"slurm_job", "SLURM_JOB_ID"}, {"slurm_array", "SLURM_ARRAY_JOB_ID"}, {"slurm_task", "SLURM_ARRAY_TASK_ID"}, {"slurm_nodes", "SLURM_JOB_NODELIST"},
+	{"pbs_job", "PBS_JOBID"}, {"pbs_task", "PBS_ARRAY_INDEX"}, {"lsf_job", "LSB_JOBID"}, {"lsf_task", "LSB_JOBINDEX"}, {"lsf_nodes", "LSB_MCPU_HOSTS"}}
+
+// JobTags says in which job of a scheduler this process runs: "slurm_job=77", with the task of an array and the nodes.
+// A list of nodes that is too long for a tag, of 200 bytes, is left out.
+func JobTags(env Lookup) (tags []string) {
+	for _, j := range jobs {
+		value := first(env, j[1])
+		inArray := j[0] != "lsf_task" || value != "0"
+		if tag := j[0] + "=" + value; value != "" && inArray && len(tag) <= 200 {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
 func first(env Lookup, name string) string {
 	v, _ := env(name)
 	return v

@@ -3,8 +3,28 @@ package rendezvous
 import (
 	"maps"
 	"net"
+	"strings"
 	"testing"
 )
+
+func TestJobTags(t *testing.T) {
+	long := strings.Repeat("node ", 40)
+	for _, c := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{nil, ""},
+		{map[string]string{"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "gpu[007-010],login"}, "slurm_job=77 slurm_nodes=gpu[007-010],login"},
+		{map[string]string{"SLURM_JOB_ID": "78", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "3"}, "slurm_job=78 slurm_array=70 slurm_task=3"},
+		{map[string]string{"PBS_JOBID": "12[4].head", "PBS_ARRAY_INDEX": "4"}, "pbs_job=12[4].head pbs_task=4"},
+		{map[string]string{"LSB_JOBID": "9", "LSB_JOBINDEX": "0", "LSB_MCPU_HOSTS": long}, "lsf_job=9"},
+		{map[string]string{"LSB_JOBID": "9", "LSB_JOBINDEX": "2"}, "lsf_job=9 lsf_task=2"},
+	} {
+		if got := strings.Join(JobTags(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }), " "); got != c.want {
+			t.Errorf("%v: %s, want %s", c.env, got, c.want)
+		}
+	}
+}
 
 func TestSchedulers(t *testing.T) {
 	slurm := map[string]string{"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "77",

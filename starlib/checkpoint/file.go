@@ -22,7 +22,7 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `save_file(state: dict | Module | DDP | FSDP, path: string) -> string`,
-			Doc: "Writes the tensors of a module, or of a dict of modules, tensors and such dicts, into a file that\n" +
+			Doc: "Writes the tensors of a module, its weights, or of a dict of modules, tensors and such dicts, into a file that\n" +
 				"other programs read: path ends in .safetensors or .npz, and is in the run's own folder\n" +
 				"<home>/outputs/<run id>. Returns the full path. Names are those of PyTorch's state_dict: \"model.0.weight\"\n" +
 				"for the key \"model\"; a tensor that is in several places has an entry for each. Rank 0 writes, the\n" +

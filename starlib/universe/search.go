@@ -2,8 +2,11 @@ package universe
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
+
+	"drun/starlib/lang"
 )
 
 // Path is the name by which recipes and the command line know the entry: "dist.all_reduce".
@@ -77,6 +80,27 @@ func (e Entry) score(word string) int {
 	}
 	return 0
 }
+
+// Without leaves entries out.
+func (all Entries) Without(these Entries) Entries {
+	return slices.DeleteFunc(slices.Clone(all), func(e Entry) bool { return slices.Contains(these, e) })
+}
+
+// Instead says what there is instead of a name of PyTorch's, such as torch.nn.MSELoss, and finds the entries that this
+// mentions; "" if nothing is known of it.
+func (all Entries) Instead(name string) (says string, found Entries) {
+	says, found = lang.ForeignMethod("module", name[strings.LastIndex(name, ".")+1:]), Entries{}
+	for _, path := range dotted.FindAllString(says, -1) {
+		for _, e := range all {
+			if e.Path() == path {
+				found = append(found.Without(Entries{e}), e)
+			}
+		}
+	}
+	return says, found
+}
+
+var dotted = regexp.MustCompile(`[A-Za-z]\w*\.\w+`)
 
 // Summary is the first sentence of the documentation.
 func (e Entry) Summary() string {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"drun/history"
+	"drun/internal/terminal"
+)
+
+// completeFromHistory has the shell complete the runs, metrics and parameters of the history: the arguments that the lines
+// of usage call RUN and METRIC, and the flags that take them.
+func completeFromHistory(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		completeFromHistory(c)
+	}
+	if strings.Contains(cmd.Use, "RUN") {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			names := strings.Fields(cmd.Use)[1:]
+			name := names[min(len(args), len(names)-1)]
+			if strings.Contains(names[0], "…") { // any may come next
+				name = cmd.Use
+			}
+			return fromHistory(cmd, name, typed)
+		}
+	}
+	for flag, name := range map[string]string{"resume": "RUN", "diff": "RUN", "param": "PARAM"} {
+		if f := cmd.Flags().Lookup(flag); f != nil && f.Value.Type() != "bool" {
+			_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+				return fromHistory(cmd, name, typed)
+			}) // fails only where the flag has words already
+		}
+	}
+}
+
+// fromHistory lists what begins with what was typed; nothing where there is no history, or it cannot be read.
+func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how cobra.ShellCompDirective) {
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	defer db.Close()
+	add := func(word, about string) {
+		if strings.HasPrefix(word, typed) {
+			words, how = append(words, terminal.Escape(word)+about), how|cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	if strings.Contains(name, "RUN") {
+		add("last", "\tthe newest run")
+		list, _ := db.Select(history.Selection{})
+		for _, r := range list {
+			add(r.Name, fmt.Sprintf("\trun %d, %s, %s", r.ID, r.Status, terminal.Escape(r.Recipe)))
+		}
+	}
+	if strings.Contains(name, "METRIC") {
+		list, _ := db.MetricNames()
+		for _, metric := range list {
+			add(metric, "")
+		}
+	}
+	if name == "PARAM" {
+		list, _ := db.ParamNames()
+		for _, param := range list {
+			add(param+"=", "")
+		}
+		how |= cobra.ShellCompDirectiveNoSpace
+	}
+	return words, how
+}
