@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -103,6 +104,9 @@ func printDescription(out io.Writer, d *data.Description) error {
 			row = strings.Join(cells, " | ")
 		}
 		fmt.Fprintf(&b, "  %s\n", terminal.Escape(fmt.Sprint(row)))
+	}
+	if ext := filepath.Ext(d.File); d.Format == "bytes" && (ext == ".pt" || ext == ".pth") {
+		b.WriteString("  hint: PyTorch's own format is a program (pickle): write it in Python with safetensors.torch.save_file(model.state_dict(), \"model.safetensors\")\n")
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

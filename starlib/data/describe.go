@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -106,14 +107,19 @@ func (d *Description) read(files *starlib.Files, name string) (err error) {
 	case "tar", "tgz":
 		return d.archive(files, name)
 	}
-	if strings.Contains(name, "idx") && single(parseIDX) == nil {
-		d.Format = "idx"
-		return nil
+	if named := idxName.MatchString(name); named || strings.Contains(name, "idx") {
+		if err := single(parseIDX); err == nil || named {
+			d.Format = "idx"
+			return err
+		}
 	}
 	if table.IsColumns(d.Format) {
 		return d.columns(files, name)
 	}
 	if slices.Contains([]string{"csv", "jsonl", "tsv"}, d.Format) && !isText(name) {
+		if d.Format != "jsonl" {
+			return d.survey(files, name)
+		}
 		t := try.To(readTable(files, ctx, nil, name, d.Format, table.Options{}))
 		fields := make([]table.Field, len(t.Columns))
 		for i, c := range t.Columns {
@@ -123,6 +129,34 @@ func (d *Description) read(files *starlib.Files, name string) (err error) {
 		return nil
 	}
 	return d.text(files, name)
+}
+
+// idxName matches the names of MNIST's files, and others that say that they are idx.
+var idxName = regexp.MustCompile(`idx[0-9]-ubyte|\.idx(\.gz|\.zst)?$`)
+
+// survey describes a file of separated values, however large it is.
+func (d *Description) survey(files *starlib.Files, name string) (err error) {
+	defer try.Caught(&err)
+	in, _, closer := try.To3(open(files, name))
+	defer closer.Close()
+	var o table.Options
+	if d.Format == "tsv" {
+		o.Delimiter = '\t'
+	}
+	s, err := o.SurveyCSV(in, firstRows)
+	try.FailIf(err != nil, "%s: %w", name, err)
+	rows := int64(s.Rows)
+	d.Rows = &rows
+	for k, column := range s.Names {
+		d.Columns = append(d.Columns, ColumnInfo{column, s.Kinds[k].String(), s.Missing[k]})
+	}
+	for _, row := range s.First {
+		for k := range row {
+			row[k] = shown(row[k])
+		}
+		d.First = append(d.First, row)
+	}
+	return nil
 }
 
 // columns describes a file of columns, including those that cannot be read.

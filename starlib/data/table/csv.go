@@ -81,30 +81,16 @@ func Records(in io.Reader, comma rune, trim bool, visit func(line int, fields []
 // CSV reads a file of separated values. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, and if an
 // integer is too large for the column's type, its cells are texts as in the file. Errors name line and column.
 func (o Options) CSV(in io.Reader) (*Table, error) {
-	missing := o.Missing
-	if missing == nil {
-		missing = MissingValues
-	}
-	isMissing := make(map[string]bool, len(missing))
-	for _, m := range missing {
-		isMissing[m] = true
-	}
+	isMissing := o.missing()
 	var names []string
 	var cells [][]string // of the wanted columns
 	var wanted []int     // their indices in a line
 	left := newBudget(o.Largest)
 	err := Records(in, cmp.Or(o.Delimiter, ','), false, func(line int, record []string) (err error) {
 		if names == nil {
-			header := o.Header != nil && *o.Header || o.Header == nil && !slices.ContainsFunc(record, isNumber)
-			for i, field := range record {
-				if header {
-					names = append(names, strings.TrimSpace(field))
-				} else {
-					names = append(names, strconv.Itoa(i))
-				}
-			}
-			if err := unique(names); err != nil {
-				return fmt.Errorf("line %d: %w", line, err)
+			var header bool
+			if names, header, err = o.names(line, record); err != nil {
+				return err
 			}
 			if wanted, err = places(names, o.Columns); err != nil {
 				return err
@@ -136,6 +122,35 @@ func (o Options) CSV(in io.Reader) (*Table, error) {
 		t.Rows = len(cells[k])
 	}
 	return t, nil
+}
+
+// missing is the set of texts that stand for a missing cell.
+func (o Options) missing() map[string]bool {
+	missing := o.Missing
+	if missing == nil {
+		missing = MissingValues
+	}
+	is := make(map[string]bool, len(missing))
+	for _, m := range missing {
+		is[m] = true
+	}
+	return is
+}
+
+// names are the columns' names, by the first line of a file; header: it holds them.
+func (o Options) names(line int, record []string) (names []string, header bool, err error) {
+	header = o.Header != nil && *o.Header || o.Header == nil && !slices.ContainsFunc(record, isNumber)
+	for i, field := range record {
+		if header {
+			names = append(names, strings.TrimSpace(field))
+		} else {
+			names = append(names, strconv.Itoa(i))
+		}
+	}
+	if err := unique(names); err != nil {
+		return nil, false, fmt.Errorf("line %d: %w", line, err)
+	}
+	return names, header, nil
 }
 
 // places finds the wanted columns.
@@ -185,16 +200,22 @@ func isNumber(field string) bool {
 	return err == nil || errors.Is(err, strconv.ErrRange)
 }
 
+// cellKinds are the kinds of a column's cells, the narrowest first.
+var cellKinds = []struct {
+	kind  Kind
+	parse func(s string) (any, bool)
+}{{Bool, parseBool}, {Int, parseInt}, {Float, parseFloat}, {Text, parseText}}
+
 // column has the narrowest kind that all cells have.
 func column(name string, cells []string, isMissing map[string]bool) *Column {
 kinds:
-	for _, parse := range []func(s string) (any, bool){parseBool, parseInt, parseFloat, parseText} {
+	for _, is := range cellKinds {
 		c := &Column{Name: name}
 		for _, s := range cells {
 			var v any
 			if !isMissing[s] {
 				var ok bool
-				if v, ok = parse(s); !ok {
+				if v, ok = is.parse(s); !ok {
 					continue kinds
 				}
 			}
