@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -69,7 +70,7 @@ writes one to a file, or to stdout with --output -.`,
 						found = a
 					}
 					if found == nil {
-						return usage("drun artifacts "+args[0]+" lists them", "run %d has kept no %s%q%s", id, strings.TrimPrefix(kind+" ", " "), args[1], atStep(chosen, step))
+						return absent(cmd, all, id, args[1], kind, chosen, step)
 					}
 					return writeArtifact(cmd, db, found, output)
 				}
@@ -89,6 +90,38 @@ writes one to a file, or to stdout with --output -.`,
 	return cmd
 }
 
+// absent is the error for an artifact that the run has not kept: it names those that there are, and a file of the name.
+func absent(cmd *cobra.Command, all []records.Artifact, id int64, name, kind string, chosen bool, step int64) error {
+	problem := fmt.Sprintf("run %d has kept no %s%q%s", id, strings.TrimPrefix(kind+" ", " "), name, atStep(chosen, step))
+	files := try.To(outputFiles(filepath.Join(homeOf(cmd), "outputs", strconv.FormatInt(id, 10))))
+	for _, f := range files {
+		if f.Name == name {
+			return usage("the recipe wrote it with checkpoint.save_file: copy "+f.Path, "%s, but a file of that name", problem)
+		}
+	}
+	var names, steps []string
+	for _, a := range all {
+		if a.Name == name && a.Step != nil {
+			steps = append(steps, whole(*a.Step))
+		}
+		if !slices.Contains(names, a.Name) {
+			names = append(names, a.Name)
+		}
+	}
+	hint := "it has kept " + strings.Join(names, ", ")
+	if len(names) == 0 {
+		hint = "it has kept nothing: run.artifact, image, histogram and table keep things"
+	} else if slices.Contains(names, name) {
+		hint = "it has kept " + name + " in another form, or without a step"
+		if len(steps) > 0 {
+			hint = "it has kept " + name + " at the steps " + strings.Join(steps, ", ")
+		}
+	}
+	return usage(shorten(hint, longestHint), "%s", problem)
+}
+
+const longestHint = 300
+
 func atStep(chosen bool, step int64) string {
 	if !chosen {
 		return ""
@@ -105,9 +138,6 @@ func outputFiles(folder string) (files []listed, err error) {
 			return err
 		}
 		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) { // it has just been removed
-			return nil
-		}
 		if err != nil {
 			return err
 		}
