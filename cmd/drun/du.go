@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -32,14 +33,9 @@ func (r *runSize) own() int64 { return r.Checkpoints + r.Artifacts + r.Files }
 
 // homeSize is what a home takes on the disk.
 type homeSize struct {
-	Runs  []runSize  `json:"runs"`
-	Parts []partSize `json:"parts"`
-	Bytes int64      `json:"bytes"`
-}
-
-type partSize struct {
-	Name  string `json:"name"`
-	Bytes int64  `json:"bytes"`
+	Runs  []runSize        `json:"runs"`
+	Files map[string]int64 `json:"files"` // of the files and folders in the home
+	Bytes int64            `json:"bytes"`
 }
 
 func newDu() *cobra.Command {
@@ -66,7 +62,7 @@ func measure(home string, db *history.DB, store *checkpoints.Store) (*homeSize, 
 	all := append(try.To(db.Select(history.Selection{})), try.To(db.Select(history.Selection{Trashed: true}))...)
 	saved, savedShared := try.To2(store.RunBytes())
 	kept, keptShared := try.To2(db.ArtifactBytes())
-	sizes := &homeSize{Runs: []runSize{}, Parts: []partSize{}}
+	sizes := &homeSize{Runs: []runSize{}, Files: map[string]int64{}}
 	for _, r := range all {
 		files := try.To(bytesIn(filepath.Join(home, "outputs", whole(r.ID))))
 		run := runSize{r.ID, r.Name, r.Status, r.Trashed, saved[r.UID], kept[r.ID], files, savedShared[r.UID] + keptShared[r.ID]}
@@ -76,14 +72,9 @@ func measure(home string, db *history.DB, store *checkpoints.Store) (*homeSize, 
 	}
 	slices.SortStableFunc(sizes.Runs, func(a, b runSize) int { return cmp.Or(cmp.Compare(b.own(), a.own()), cmp.Compare(b.Shared, a.Shared)) })
 	for _, name := range []string{"history.db", "checkpoints.db", "checkpoints", "outputs", "spool", "replaced"} {
-		part := partSize{Name: name}
-		for _, suffix := range []string{"", "-wal"} {
-			part.Bytes += try.To(bytesIn(filepath.Join(home, name+suffix)))
-		}
-		if part.Bytes > 0 {
-			sizes.Parts = append(sizes.Parts, part)
-			sizes.Bytes += part.Bytes
-		}
+		bytes := try.To(bytesIn(filepath.Join(home, name))) + try.To(bytesIn(filepath.Join(home, name+"-wal")))
+		sizes.Files[name] = bytes
+		sizes.Bytes += bytes
 	}
 	return sizes, nil
 }
@@ -113,11 +104,10 @@ func printSizes(out io.Writer, sizes *homeSize) error {
 		{"FILES", func(r runSize) any { return size(r.Files) }},
 		{"SHARED", func(r runSize) any { return size(r.Shared) }},
 	}))
-	if len(sizes.Runs) > 0 {
-		fmt.Fprintln(out)
+	fmt.Fprintf(out, "\nthe home takes %s:", size(sizes.Bytes))
+	for _, name := range slices.Sorted(maps.Keys(sizes.Files)) {
+		fmt.Fprintf(out, " %s %s;", name, size(sizes.Files[name]))
 	}
-	return printList(out, append(sizes.Parts, partSize{"all", sizes.Bytes}), []column[partSize]{
-		{"FILES OF THE HOME", func(p partSize) any { return p.Name }},
-		{"SIZE", func(p partSize) any { return size(p.Bytes) }},
-	})
+	_, err := fmt.Fprintln(out, " drun gc frees what nothing needs")
+	return err
 }
