@@ -29,9 +29,7 @@ func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint
 			return err
 		}
 	}
-	if err := w.replicas.flush(); err != nil {
-		return err
-	}
+	w.replicas.flush()
 	w.record.queue.Add(0, func(m *engine.ToAgent) { w.record.mark(m, "", step) })
 	return w.save(step, score, memory, part)
 }

@@ -64,7 +64,8 @@ var _ checkpoint.Keeper = (*worker)(nil)
 
 func (d *digests) updated(thread *starlark.Thread, params [][]byte, of *starlib.Replica, before bool) error {
 	if before {
-		return d.worker.replicas.begin(of, params)
+		d.worker.replicas.begin(of, params)
+		return nil
 	}
 	if d.target == nil {
 		d.state = nil // no longer needed
@@ -74,7 +75,7 @@ func (d *digests) updated(thread *starlark.Thread, params [][]byte, of *starlib.
 	}
 	err := d.add(params)
 	if err == nil && of != nil {
-		err = d.worker.replicas.stepped(of, params)
+		d.worker.replicas.stepped(of, params)
 	}
 	return err
 }

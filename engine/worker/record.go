@@ -123,8 +123,9 @@ func (r *recorder) flush() (closed bool) {
 	msg, some, closed := r.queue.Take()
 	if r.digests != nil {
 		msg.Records.Updates = r.digests.taken()
+		msg.Replicas = r.digests.worker.replicas.taken()
 	}
-	if some || msg.Records.Updates != nil {
+	if some || msg.Records.Updates != nil || msg.Replicas != nil {
 		_ = r.channel.Send(&msg)
 	}
 	return closed

@@ -1,65 +1,84 @@
 package worker
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 
 	"drun/engine"
 	"drun/starlib"
 
 	"github.com/zeebo/xxh3"
-	"go.starlark.net/syntax"
 )
 
 // replicas tells the coordinator digests of the parameters that should be equal on all ranks: of all of them before an
 // optimizer's first step, and after steps 1, 2, 4, 8 and so on, at each save and at the end of main of as many as one
-// update digests anyway.
+// update digests anyway. They go with the rank's next message, as digests do.
 type replicas struct {
 	rank    *starlib.Rank
 	digests *digests
-	tell    func([]engine.Replica) error
-	latest  map[syntax.Position]engine.Replica // after steps that have not been told; of optimizers made at one place, the last
+	record  *recorder
+	made    []*replica       // the latest of each place in the recipe
+	pending []engine.Replica // guarded by digests.mu
 }
 
-func (r *replicas) begin(of *starlib.Replica, params [][]byte) error {
+// replica is an optimizer after its latest step.
+type replica struct {
+	*starlib.Replica
+	update int64
+	sum    uint64
+	told   bool
+}
+
+func (r *replicas) begin(of *starlib.Replica, params [][]byte) {
 	if r.rank.WorldSize == 1 {
-		return nil
+		return
 	}
+	r.made = append(slices.DeleteFunc(r.made, func(old *replica) bool { return old.At == of.At }), &replica{Replica: of, told: true})
 	var sum uint64
 	for _, p := range params {
 		sum = xxh3.HashSeed(p, sum) + uint64(len(p))
 	}
-	return r.tell([]engine.Replica{r.replica(of, 0, sum)})
+	r.tell(of, 0, sum)
 }
 
-func (r *replicas) stepped(of *starlib.Replica, params [][]byte) error {
-	switch n := of.Steps; {
-	case r.rank.WorldSize == 1:
-	case n&(n-1) == 0:
-		delete(r.latest, of.At)
-		return r.tell([]engine.Replica{r.replica(of, 0, digestOf(params, n))})
-	default:
-		if r.latest == nil {
-			r.latest = map[syntax.Position]engine.Replica{}
+func (r *replicas) stepped(of *starlib.Replica, params [][]byte) {
+	for _, made := range r.made {
+		if made.Replica != of {
+			continue
 		}
-		r.latest[of.At] = r.replica(of, r.rank.Updates, r.digests.latest)
+		n := of.Steps
+		if made.told = n&(n-1) == 0; made.told {
+			r.tell(of, 0, digestOf(params, n))
+		} else {
+			made.update, made.sum = r.rank.Updates, r.digests.latest
+		}
 	}
-	return nil
 }
 
-// flush tells what has not been told.
-func (r *replicas) flush() error {
-	if len(r.latest) == 0 {
-		return nil
+// flush sends what has not been told.
+func (r *replicas) flush() {
+	for _, made := range r.made {
+		if !made.told {
+			made.told = true
+			r.tell(made.Replica, made.update, made.sum)
+		}
 	}
-	list := slices.SortedFunc(maps.Values(r.latest), func(a, b engine.Replica) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
-	})
-	clear(r.latest)
-	return r.tell(list)
+	if len(r.made) > 0 {
+		r.record.flush()
+	}
 }
 
-func (r *replicas) replica(of *starlib.Replica, update int64, sum uint64) engine.Replica {
-	return engine.Replica{File: of.At.Filename(), Line: of.At.Line, Col: of.At.Col, ID: xxh3.HashStringSeed(of.Calls, uint64(of.Nth)), Steps: of.Steps, Update: update, Sum: sum, Divides: r.rank.Divides}
+func (r *replicas) tell(of *starlib.Replica, update int64, sum uint64) {
+	r.digests.mu.Lock()
+	defer r.digests.mu.Unlock()
+	r.pending = append(r.pending, engine.Replica{File: of.At.Filename(), Line: of.At.Line, Col: of.At.Col, ID: xxh3.HashStringSeed(of.Calls, uint64(of.Nth)),
+		Steps: of.Steps, Update: update, Sum: sum, Divides: r.rank.Divides})
+}
+
+// taken returns what is to be sent.
+func (r *replicas) taken() []engine.Replica {
+	r.digests.mu.Lock()
+	defer r.digests.mu.Unlock()
+	pending := r.pending
+	r.pending = nil
+	return pending
 }

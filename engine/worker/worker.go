@@ -142,10 +142,10 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		rec.DataFile(records.DataFile{Path: f.Path, SHA256: f.SHA256, Bytes: f.Bytes, Modified: &f.Modified, Position: w.position.String(), Node: &rank.NodeRank}, f.PerRank)
 	}
 	w.digests = &digests{worker: w, rank: rank, open: map[string]int{}}
+	w.replicas = replicas{rank: rank, digests: w.digests, record: rec}
 	rec.sending.Lock() // records may be under way already
 	rec.digests = w.digests
 	rec.sending.Unlock()
-	w.replicas = replicas{rank: rank, tell: func(list []engine.Replica) error { return w.channel.Send(&engine.ToAgent{Replicas: list}) }, digests: w.digests}
 	rank.OnUpdate, rank.OnLog = w.digests.updated, w.digests.logged
 	w.board = try.To(board.Open(os.NewFile(engine.BoardFD, "board"), job.Placement.Rank))
 	w.board.Near(job.Near[0], job.Near[1])
@@ -203,7 +203,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		return err
 	}
 	w.board.SetState(collective.Returned)
-	try.Ok(w.replicas.flush())
+	w.replicas.flush()
 	w.part(comm)
 	if w.counts != nil && job.Counted {
 		return w.channel.Send(&engine.ToAgent{Counts: w.counts()})

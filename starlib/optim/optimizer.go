@@ -147,7 +147,7 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err erro
 	for i := range o.groups {
 		g := &o.groups[i]
 		for _, p := range g.params {
-			try.FailIf(o.averaged[p], "the parameters hold the averages of optim.ema, which a step would train: call its swap() again before")
+			try.FailIf(len(o.averaged) > 0 && o.averaged[p], "the parameters hold the averages of optim.ema, which a step would train: call its swap() again before")
 		}
 		lr := try.To(g.rate.at(thread, o.step))
 		g.lr, flat[i].LR = lr, lr
