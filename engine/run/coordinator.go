@@ -156,8 +156,12 @@ func (p *plan) check() (wait func() *engine.Failure) {
 	}
 	ended := make(chan found, 1)
 	go func() {
-		notes, fault := p.Check(p.bundle)
-		ended <- found{notes, fault}
+		result := found{}
+		defer func() {
+			_ = recover() // a mistake in the check must not keep a recipe from running
+			ended <- result
+		}()
+		result.notes, result.fault = p.Check(p.bundle)
 	}()
 	return func() *engine.Failure {
 		found := <-ended
