@@ -172,3 +172,33 @@ func TestLoadersNoticeAnotherEpoch(t *testing.T) {
 		}
 	}
 }
+
+// A group may stay as large as it was while the world changes: each of its ranks goes on with its own records, not with
+// those of rank 0.
+func TestGroupInAnotherWorld(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", rowsFile(0, 53))
+	const loader = `l = data.loader(data.stream("a.csv", label = "n"), batch = 3)`
+	first, saved := taken(t, dir, loader, 2, nil, 4)
+	for rank := range 2 {
+		r := starlibtest.New(t, dir, starlib.Rank{Rank: rank, WorldSize: 2, Seed: 5}, nil)
+		globals, err := r.Exec("l.star", loader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := globals["l"].(starlib.Resizable)
+		state, _ := l.Resize(saved[0], starlib.Resized{World: 4, Differ: func(name string) bool { return name == "position" }})
+		if err := l.SetState(state); err != nil {
+			t.Fatal(err)
+		}
+		for _, batch := range elements(globals["l"]) {
+			for _, n := range elements(batch.(starlark.Tuple)[1]) {
+				i, _ := starlark.AsInt32(must(t, n))
+				first = append(first, i)
+			}
+		}
+	}
+	if slices.Sort(first); len(slices.Compact(first)) != 53 || len(first) != 53 {
+		t.Errorf("%d of 53 samples: %v", len(first), first)
+	}
+}
