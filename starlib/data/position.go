@@ -183,6 +183,8 @@ func (l *Loader) Differences(entries []starlib.Entry, resized bool) []string {
 		return []string{fmt.Sprintf("it was saved in the middle of an epoch with batch = %d, and the loader has batch = %d: %s", was.size, is.size, so)}
 	case was.ranks != is.ranks && l.stream != nil && l.shuffle:
 		return []string{fmt.Sprintf("it was saved in the middle of a shuffled epoch of a stream by a group of %d ranks, and the loader's has %d; each had drawn from a buffer of its own: %s", was.ranks, is.ranks, so)}
+	case resized && l.stream != nil && l.shuffle && s.at != nil && s.at.given == 0: // as Resize has left it
+		return []string{"it was saved in the middle of a shuffled epoch of a stream by another number of ranks; each had drawn from a buffer of its own: " + so}
 	}
 	return nil
 }

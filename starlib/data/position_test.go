@@ -201,4 +201,16 @@ func TestGroupInAnotherWorld(t *testing.T) {
 	if slices.Sort(first); len(slices.Compact(first)) != 53 || len(first) != 53 {
 		t.Errorf("%d of 53 samples: %v", len(first), first)
 	}
+	// With shuffle that cannot be, since what waits in the buffers of the others is not known.
+	shuffled := strings.Replace(loader, "= 3", "= 3, shuffle = True", 1)
+	_, saved = taken(t, dir, shuffled, 2, nil, 4)
+	globals, err := starlibtest.New(t, dir, starlib.Rank{Rank: 1, WorldSize: 2, Seed: 5}, nil).Exec("l.star", shuffled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := globals["l"].(starlib.Resizable)
+	state, _ := l.Resize(saved[0], starlib.Resized{World: 4, Differ: func(name string) bool { return name == "position" }})
+	if got := fmt.Sprint(l.(starlib.Compared).Differences(state, true)); !strings.Contains(got, "by another number of ranks") {
+		t.Errorf("a shuffled stream goes on: %s", got)
+	}
 }
