@@ -103,7 +103,8 @@ func removeAll(path string) error {
 
 // RemoveOwn removes all folders of this process, which is about to end.
 func RemoveOwn() {
-	making.Lock() // until the process ends
+	making.Lock()
+	defer making.Unlock()
 	own.Lock()
 	all := slices.Collect(maps.Keys(own.dirs))
 	own.Unlock()

@@ -133,3 +133,24 @@ func shortDir(t *testing.T) string {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
+
+// A folder that is being made when the process is told to end is removed, too.
+func TestRemoveOwnWaitsForAFolderInTheMaking(t *testing.T) {
+	parent := t.TempDir()
+	making.Lock()
+	made := make(chan *Dir)
+	go func() {
+		d, _ := MakeIn(parent, "test-")
+		made <- d
+	}()
+	select {
+	case <-made:
+		t.Error("a folder was made while RemoveOwn could not have seen it")
+	case <-time.After(50 * time.Millisecond):
+	}
+	if list, err := os.ReadDir(parent); err != nil || len(list) > 0 {
+		t.Errorf("it is there already: %v, %v", list, err)
+	}
+	making.Unlock()
+	(<-made).Remove()
+}
