@@ -101,10 +101,9 @@ func removeAll(path string) error {
 	return os.RemoveAll(path)
 }
 
-// RemoveOwn removes all folders of this process, which is about to end.
+// RemoveOwn removes all folders of this process, which is about to end: whoever makes another waits until then.
 func RemoveOwn() {
-	making.Lock()
-	defer making.Unlock()
+	making.Lock() // for good
 	own.Lock()
 	all := slices.Collect(maps.Keys(own.dirs))
 	own.Unlock()
