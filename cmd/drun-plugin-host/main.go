@@ -30,9 +30,9 @@ func main() {
 	if worker.Invoked() {
 		os.Exit(worker.Main(start))
 	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() { // a plugin that is starting has a temporary folder
-		signals := make(chan os.Signal, 1)
-		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		<-signals
 		scratch.RemoveOwn()
 		os.Exit(int(exit.Interrupted))
