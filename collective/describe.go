@@ -122,10 +122,16 @@ type Row struct {
 	For   time.Duration // how long it has been there
 	Call  Description   // the call it is in, or made last; Kind 0: none yet
 	Note  string        // what it does outside of calls, if it said so
+
+	Stopped bool // its process is held still, by SIGSTOP or a debugger
 }
 
 // Doing says in words what the rank is doing.
 func (r Row) Doing() string {
+	if r.Stopped {
+		r.Stopped = false
+		return "stopped by a signal or a debugger while " + r.Doing()
+	}
 	at := ""
 	if r.Pos.File != "" {
 		at = " at " + r.Pos.String()
@@ -142,6 +148,17 @@ func (r Row) Doing() string {
 		return r.Note + at + since + r.last()
 	}
 	return r.State.String() + at + since + r.last()
+}
+
+// Status says in a word or two what the rank is doing.
+func (r Row) Status() string {
+	switch {
+	case r.Stopped:
+		return "stopped"
+	case r.Note != "" && r.State != Waiting && !r.State.Over():
+		return r.Note
+	}
+	return r.State.String()
 }
 
 func (r Row) last() string {
@@ -167,11 +184,7 @@ func Table(rows []Row) string {
 				call = "(last) " + call
 			}
 		}
-		state := r.State.String()
-		if r.Note != "" && r.State != Waiting {
-			state = r.Note
-		}
-		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\t%s\n", r.Rank, state, call, number, r.Pos, elapsed.Text(r.For.Seconds()))
+		fmt.Fprintf(w, "  %d\t%s\t%s\t%s\t%s\t%s\n", r.Rank, r.Status(), call, number, r.Pos, elapsed.Text(r.For.Seconds()))
 	}
 	w.Flush()
 	return strings.TrimRight(b.String(), "\n")

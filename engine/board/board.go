@@ -93,6 +93,7 @@ func Open(f *os.File, rank int) (*Board, error) {
 	}
 	if rank != Observer {
 		b.own = b.slot(rank)
+		b.needsOf(rank).process.Store(uint32(os.Getpid()))
 		b.names.table = mem[b.namesAt+rank*tableSize:][:tableSize]
 	}
 	return b, nil

@@ -36,7 +36,7 @@ type needs struct {
 	group   atomic.Uint32 // of the collective that it waits for
 	joined  atomic.Uint32 // the rank has joined the others: see JoinWatch
 	spoke   atomic.Uint32 // it has exchanged messages: see flow
-	_       uint32
+	process atomic.Uint32 // its number; of a rank on another node 1 if that is stopped, else 0
 	seq     atomic.Uint64 // the collective's number; 0: the call is not one
 	// confirmed is the mark of a wait that the coordinator found to be in a circle.
 	confirmed atomic.Uint64

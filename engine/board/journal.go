@@ -1,7 +1,9 @@
 package board
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"sync/atomic"
 
 	"drun/collective"
@@ -144,6 +146,7 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 func (b *Board) Row(rank int) collective.Row {
 	s := b.slot(rank)
 	r := collective.Row{Rank: rank, State: collective.State(s.state.Load()), For: since(s.since), Note: b.name(rank, s.note)}
+	r.Stopped = !r.State.Over() && b.stopped(rank) != 0
 	if s.since == 0 && !b.isNear(rank) {
 		r.State = collective.Unseen
 	}
@@ -162,6 +165,20 @@ func (b *Board) Row(rank int) collective.Row {
 	}
 	b.fill(&r, d, began)
 	return r
+}
+
+// stopped is 1 if a rank's process is held still, by SIGSTOP or a debugger, else 0.
+func (b *Board) stopped(rank int) uint32 {
+	process := b.needsOf(rank).process.Load()
+	if !b.isNear(rank) {
+		return process
+	}
+	// After the name, in parentheses, comes the state: T or t.
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
+	if _, state, _ := bytes.Cut(stat, []byte(") ")); len(state) > 0 && state[0]|0x20 == 't' {
+		return 1
+	}
+	return 0
 }
 
 // Rows describes what every rank is doing.

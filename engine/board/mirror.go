@@ -89,7 +89,7 @@ func (b *Board) Stuck(long time.Duration) bool {
 		if !b.isNear(rank) {
 			continue
 		}
-		if b.needsOf(rank).outside.Load() != 0 || b.State(rank) == collective.Waiting && b.Row(rank).For >= long {
+		if b.needsOf(rank).outside.Load() != 0 || b.State(rank) == collective.Waiting && since(b.slot(rank).entered) >= long {
 			return true
 		}
 	}
@@ -123,6 +123,7 @@ func (b *Board) Show(ranks []int, all bool) *Mirror {
 	}
 	for _, rank := range ranks {
 		s, needed := b.slot(rank), slices.Clone(b.needsBytes(rank))
+		needsIn(needed, b.world).process.Store(b.stopped(rank))
 		parts := map[uint32][]byte{slotPart: slices.Clone(bytesOf(s)), needsPart: needed[:headBytes],
 			namesPart: pack(b.mem[b.namesAt+rank*tableSize:][:tableSize])}
 		if n := needsIn(needed, b.world); n.mark.Load() != 0 {
@@ -298,6 +299,7 @@ func (b *Board) adoptNeeds(r MirroredRank) {
 	}
 	own.message.Store(n.message.Load())
 	own.looks.Store(n.looks.Load())
+	own.process.Store(n.process.Load())
 	own.any.Store(n.any.Load())
 	own.outside.Store(n.outside.Load())
 	own.group.Store(n.group.Load())

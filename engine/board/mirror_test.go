@@ -2,7 +2,9 @@ package board_test
 
 import (
 	"errors"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,5 +117,39 @@ func TestStuck(t *testing.T) {
 	look.Close()
 	if here.Stuck(0) {
 		t.Error("it waits no more")
+	}
+}
+
+// A rank whose process is held still is shown as stopped, on the boards of other nodes too.
+func TestStoppedRank(t *testing.T) {
+	here, _ := node(t, 0, 2)
+	there, far := node(t, 2, 3)
+	far[2].SetState(collective.Running)
+	far[2].At(collective.Position{File: "there.star", Line: 7, Col: 3})
+	held := exec.Command("sleep", "60")
+	if err := held.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer held.Wait()
+	defer held.Process.Kill()
+	far[2].SetProcess(held.Process.Pid)
+	shown := func() collective.Row {
+		here.Adopt(there.Show(nil, true))
+		if row := there.Row(2); row.Stopped != here.Row(2).Stopped {
+			t.Errorf("the nodes differ: there %+v", row)
+		}
+		return here.Row(2)
+	}
+	for _, stop := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		if err := held.Process.Signal(stop); err != nil {
+			t.Fatal(err)
+		}
+		want := stop == syscall.SIGSTOP
+		for end := time.Now().Add(10 * time.Second); shown().Stopped != want && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		if row := shown(); row.Stopped != want || (row.Status() == "stopped") != want ||
+			strings.HasPrefix(row.Doing(), "stopped by a signal or a debugger while running at there.star:7:3") != want {
+			t.Errorf("after %v: %s, %s", stop, row.Status(), row.Doing())
+		}
 	}
 }

@@ -126,11 +126,7 @@ func (r *rows) answer(doing func(context.Context) (*board.Snapshot, error)) {
 func stored(s *board.Snapshot, reason string) records.Snapshot {
 	out := records.Snapshot{Time: s.At, Reason: reason}
 	for _, r := range s.Ranks {
-		state := r.State.String()
-		if r.Note != "" && r.State == collective.Running {
-			state = r.Note
-		}
-		k := records.RankState{Rank: r.Rank, State: state, Position: place(r.Pos), Seconds: r.For.Seconds(), Recent: []records.PastCall{}}
+		k := records.RankState{Rank: r.Rank, State: r.Status(), Position: place(r.Pos), Seconds: r.For.Seconds(), Recent: []records.PastCall{}}
 		if r.Call.Kind != collective.NoKind {
 			k.Call, k.Number, k.Group = r.Call.String(), r.Call.Seq, r.Call.Group
 		}
