@@ -37,7 +37,7 @@ func newArtifacts() *cobra.Command {
 		Use:   "artifacts RUN [NAME]",
 		Short: "List and save what a run has kept",
 		Long: `Lists what a recipe has kept with run.artifact, image, histogram and table, and the files that it wrote with
-checkpoint.save_file. --save DIR writes all that was kept into a folder, under names that are safe there; with NAME, --output
+checkpoint.save_file. --save DIR writes everything into a folder, under safe names; with NAME, --output
 writes one to a file, or to stdout with --output -.`,
 		Example: `  drun artifacts last
   drun artifacts last samples --step 9 --output samples.png

@@ -25,8 +25,8 @@ func newData() *cobra.Command {
 	memory, apart := uint64(16<<30), false
 	cmd := &cobra.Command{
 		Use:   "data FILE",
-		Short: "Print what a file of data holds",
-		Long: `Print what a file of data holds: its format, rows, columns and their types, arrays
+		Short: "Print what a data file holds",
+		Long: `Print what a data file holds: its format, rows, columns and their types, arrays
 and their shapes, the first rows. It reads what recipes read: CSV, TSV, JSON lines,
 Parquet, Arrow, npy, npz, idx, safetensors, PNG, JPEG, tar and text, also compressed
 with gzip or zstd. The whole file is read, so a damaged file is an error that says where.`,

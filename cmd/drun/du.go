@@ -42,11 +42,11 @@ func newDu() *cobra.Command {
 	return &cobra.Command{
 		Use:        "du",
 		SuggestFor: []string{"size", "usage", "df"},
-		Short:      "Show how much of the disk the runs take",
-		Long: `Shows what the runs take, the largest first, and the files of the home. Of a run, CHECKPOINTS, ARTIFACTS and FILES
-(of checkpoint.save_file) are what drun rm and drun gc would free; SHARED are checkpoints and artifacts that equal those of other
-runs, and are stored once for all of them. Parameters, metrics and logs are a part of history.db that no run is charged with, and
-what no checkpoint needs any more is a part of checkpoints until drun gc.`,
+		Short:      "Show how much disk space the runs take",
+		Long: `Shows how much disk space each run takes, the largest first, and the files of the home. CHECKPOINTS, ARTIFACTS and FILES
+(of checkpoint.save_file) are what drun rm and drun gc would free for a run; SHARED are checkpoints and artifacts that
+equal those of other runs, and are stored once for all of them. Parameters, metrics and logs are in history.db, and not
+counted for any run. Data that no checkpoint needs any more stays in checkpoints until drun gc.`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			db := try.To(openHistory(cmd))
 			defer db.Close()

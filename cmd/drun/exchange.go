@@ -31,8 +31,8 @@ func newExportRuns() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [RUN…]",
 		Short: "Write runs for other tools: CSV, JSON, Parquet, TensorBoard, MLflow",
-		Long: `Writes all points of runs for other tools, of those that are named or that --where and --tag choose as in drun runs. csv and parquet have one row per point, with the columns run, run_name,
-metric, step, rank, value and time; json is a list of the runs as drun show --json prints them, each with its points.
+		Long: `Writes all points of runs for other tools: of the runs that are named, or of those that --where and --tag choose as in
+drun runs. csv and parquet have one row per point, with the columns run, run_name, metric, step, rank, value and time; json is a list of the runs as drun show --json prints them, each with its points.
 CSV and JSON write NaN, Infinity and -Infinity (as strings in JSON); Parquet stores them as numbers.
 
 tensorboard makes a new folder (--output) with a folder for each run; TensorBoard keeps 32 bits of a value. mlflow
@@ -117,7 +117,7 @@ func newImportRuns() *cobra.Command {
 		Use:   "import FILE…",
 		Short: "Import runs of other tools: MLflow, TensorBoard, CSV",
 		Long: `Imports runs of other tools into the history, from an MLflow SQLite store, from TensorBoard's event files (a folder
-stands for all that are beneath it), and from CSV. The content of a file tells what it is. CSV has a heading, and either a row
+stands for all files beneath it), and from CSV. It recognises a file by its content. CSV has a header row, and either a row
 for each point, with the columns metric and value, or a column for each metric; both forms may have the columns step, rank,
 time, run and run_name. A run that has been imported before is skipped.`,
 		Example: `  drun import mlflow.db
@@ -137,7 +137,7 @@ time, run and run_name. A run that has been imported before is skipped.`,
 			return enter(cmd, all, tags)
 		},
 	}
-	cmd.Flags().StringArrayVar(&tags, "tag", nil, "label of the runs (repeatable)")
+	cmd.Flags().StringArrayVar(&tags, "tag", nil, "`tag` of the runs (repeatable)")
 	return cmd
 }
 

@@ -30,9 +30,9 @@ func newReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay RUN",
 		Short: "Run a recorded run again, and compare the bits",
-		Long: `Runs again the recipe that the history has captured with RUN, in a temporary home, with the
-same parameters, seed, ranks and backend, and compares all metrics that are exact, the digests of the
-parameters after each update, and what the recipe kept (drun artifacts), bit for bit. Data files that have changed since are named before it starts.
+		Long: `Runs the captured recipe of RUN again, in a temporary home, with the same parameters, seed, ranks and backend, and
+compares all exact metrics, the digests of the parameters after each update, and what the recipe kept (drun artifacts),
+bit for bit. Before it starts, it names data files that have changed since.
 The first difference is printed with its step, metric and both values, and the exit code is 1.
 RUN is an id, a name, or last. If the run did not finish successfully, what it recorded is compared.`,
 		Example: `  drun replay last
@@ -191,7 +191,7 @@ func newDiff() *cobra.Command {
 	var trace bool
 	cmd := &cobra.Command{
 		Use:   "diff RUN RUN",
-		Short: "Why two runs differ: what went in, the first metric, the first operation",
+		Short: "Show why two runs differ: their inputs, the first metric, the first operation",
 		Long: `Prints which inputs of two runs differ (parameters, recipe, data, seed, ranks, backend, machine,
 versions), and the first step and metric at which the runs differ. With --trace both are run again, in a temporary home, from
 the nearest state that they had in common to that step, and the first operation of the recipe whose result

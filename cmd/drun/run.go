@@ -47,7 +47,7 @@ func newRun() *cobra.Command {
 	addRecipeFlags(f, &o, &nproc)
 	f.BoolVar(&o.KeepSecrets, "keep-secrets", false, "record the values of parameters whose names contain the word key, token, password or secret")
 	f.StringVar(&o.Name, "name", "", "name of the run (default: two words)")
-	f.StringArrayVar(&o.Tags, "tag", nil, "label of the run (repeatable)")
+	f.StringArrayVar(&o.Tags, "tag", nil, "`tag` of the run (repeatable)")
 	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint, `RUN[@STEP or @best]`, or with weights from FILE.safetensors or .npz; auto: continue the run that --name names, or begin it")
 	f.BoolVar(&o.Reuse, "reuse", false, "if a finished run has the same recipe, parameters, seed, ranks and data, return that run instead of running again")
 	f.StringVar(&o.RankOutput, "rank-output", "all", "whose output to show: all, none, or `ranks` such as 0 or 0,4-7; the history keeps all")
@@ -81,7 +81,7 @@ func newRun() *cobra.Command {
 func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.StringVarP(nproc, "nproc", "n", "1", "ranks on this machine: a number, cpu (one for each core), gpu (one for each GPU) or auto (gpu where there is one, else cpu)")
 	f.StringVar(&o.Backend, "backend", defaultBackend(), "backend of the collectives: shm or the `name` of a plugin ($DRUN_BACKEND, $TORCH_DISTRIBUTED_BACKEND; default shm, on several nodes gloo or nccl)")
-	f.BoolFunc("deterministic", "add in the order of the ranks, for the same bits as shm; false: in the backend's own (default: true, unless the backend says that it is much slower so, as nccl does)", func(text string) error {
+	f.BoolFunc("deterministic", "add in rank order, for the same bits as shm; false: in the backend's own order (default: true, except for backends that are much slower in rank order, such as nccl)", func(text string) error {
 		v, err := strconv.ParseBool(text)
 		o.Deterministic = &v
 		return err

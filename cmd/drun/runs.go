@@ -31,8 +31,8 @@ type conditions struct {
 }
 
 func (c *conditions) addFlags(f *pflag.FlagSet) {
-	f.StringArrayVarP(&c.where, "where", "w", nil, "only runs of which the expression `EXPR` is true (repeatable: all of them)")
-	f.StringArrayVar(&c.tags, "tag", nil, "only runs with this label (repeatable: all of them)")
+	f.StringArrayVarP(&c.where, "where", "w", nil, "only runs for which the expression `EXPR` is true (repeatable: all must be)")
+	f.StringArrayVar(&c.tags, "tag", nil, "only runs with the tag `TAG` (repeatable: all must match)")
 }
 
 // match returns the ids of the runs that the conditions choose, in the order of the sort keys, newest first among

@@ -16,7 +16,7 @@ func newStop() *cobra.Command {
 		Use:        "stop RUN…",
 		SuggestFor: []string{"kill", "cancel", "abort"},
 		Short:      "End runs, as SIGTERM does",
-		Long: `Ends runs that go on, and waits until they have. A recipe that calls run.should_stop() has the --grace of its run
+		Long: `Ends runs in progress, and waits until they have ended. A recipe that calls run.should_stop() has the --grace of its run
 to save and return; any other ends at once, and keeps what it has saved. Either way the run's status is interrupted.`,
 		Example: `  drun stop last
   drun run --resume last`,

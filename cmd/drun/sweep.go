@@ -41,9 +41,9 @@ interrupted goes on with the same command. If a run fails, the others go on. dru
 
 With --early-stop METRIC a run that has logged some points of the metric is compared with those of the combinations before
 it at the same number of points, and ended unless it is among the best third; then at 3 times as many points, and so on
-(successive halving). Which runs are ended depends on their values alone, not on which was faster; one that is over
-before it could be ended is done. Runs that were ended early are interrupted ones. The same sweep takes them as they
-are when it is repeated; one with other combinations or settings runs again those that it would not have ended.`,
+(successive halving). Which runs are ended depends on their values alone, not on which was faster; a run that
+finishes before it can be ended is done. Runs that were ended early have the status interrupted. The same sweep takes
+them as they are when it is repeated; one with other combinations or settings reruns those that it would not have ended.`,
 		Example: `  drun sweep train.star -p lr=0.1,0.01 -p batch=32,64 -n 2 --jobs 2
   drun sweep train.star -p lr=1e-4..1e-1:log -p layers=1..8 --random 20 --seed 3
   drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last
@@ -61,7 +61,7 @@ are when it is repeated; one with other combinations or settings runs again thos
 	seeds.Int64SliceVar(&s.seeds, "seed", nil, "")
 	seed := f.Lookup("seed")
 	seed.Value, seed.Usage = seeds.Lookup("seed").Value, "seeds of all runs, as `N,N…`: each combination runs once with each, and the table has mean ± standard deviation; the first is that of the draws of --random"
-	f.StringArrayVar(&o.Tags, "tag", nil, "label of the runs (repeatable)")
+	f.StringArrayVar(&o.Tags, "tag", nil, "`tag` of the runs (repeatable)")
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of each run and the best (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how many times all ranks of a run start again, after one has failed or was lost")
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")

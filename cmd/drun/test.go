@@ -28,9 +28,9 @@ func newTests() *cobra.Command {
 	var nproc string
 	cmd := &cobra.Command{
 		Use:   "test RECIPE.star|FOLDER...",
-		Short: "Run the tests of recipes: their functions test_*",
-		Long: `Calls each function of a recipe whose name begins with test_, without arguments, in a run of its own: with fresh
-processes, once for each number of ranks in --ranks, in a temporary home, so that nothing is recorded in the history. A test
+		Short: "Run the tests of recipes: their test_* functions",
+		Long: `Calls each function of a recipe whose name begins with test_, without arguments. Each is a separate run, with fresh
+processes and a temporary home, once for each number of ranks in --ranks; nothing is recorded in the history. A test
 passes if the function returns on every rank. The module testing has what tests need (drun doc testing). A folder stands
 for every .star file beneath it.
 

@@ -29,11 +29,11 @@ func helpTopics() []*cobra.Command {
 		Long: `Memory:
 
   The ranks of a machine share nine tenths of its memory, or of their control group's
-  limit, in equal parts. All that a rank has counts. A rank that uses more than its
-  share ends with an error at the line where it is, and its run with it.
+  limit, in equal parts. Everything that a rank holds counts. A rank that uses more than its
+  share ends with an error at its current line, and its run with it.
 
-  A size that is known before memory is asked for, as in list(range(1 << 40)), is an
-  error at its line before that. docs/threats.md says more.`,
+  A size that is known in advance, as in list(range(1 << 40)), is an error at its line
+  before memory is allocated. docs/threats.md says more.`,
 	}, {
 		Use:   "exit-codes",
 		Short: "What drun's exit codes mean",
@@ -87,7 +87,7 @@ Several processes (docs/nodes.md); flags override these:
 
 Backends:
 
-  DRUN_HIERARCHY       off: the backend alone carries the collectives, also within the nodes;
+  DRUN_HIERARCHY       off: the backend carries all collectives, even within the nodes;
                        a number: that many ranks of each node are connected to other nodes (default 4)
   DRUN_GLOO_INTERFACE  network interface of gloo; GLOO_SOCKET_IFNAME after it
   DRUN_NCCL_LIB, DRUN_CUDA_LIB  where nccl's libraries are; unset, drun searches for them, also in

@@ -28,9 +28,10 @@ func newRm() *cobra.Command {
 		Use:        "rm [RUN…]",
 		SuggestFor: []string{"delete", "remove"},
 		Short:      "Move runs to the trash, or out of it",
-		Long: `Moves runs to the trash, those that are named or that --where and --tag choose as in drun runs: no command shows them any more, except drun runs --trash and drun sql. They keep their
-checkpoints and their names until drun gc, which removes them for good. --undo takes runs out of the trash.
-A run that is still running is refused. Runs that were resumed from one of the moved runs are named.`,
+		Long: `Moves runs to the trash: those that are named, or those that --where and --tag choose as in drun runs. No command shows
+them any more, except drun runs --trash and drun sql. They keep their checkpoints and names until drun gc, which deletes
+them for good. --undo takes runs out of the trash. A run in progress is refused. Runs that were resumed from a removed
+run are named.`,
 		Example: `  drun rm 7 calm-otter
   drun runs --trash
   drun rm --undo calm-otter
@@ -97,7 +98,7 @@ func change(cmd *cobra.Command, c *conditions, refs []string, fn func(*history.D
 func newRename() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rename RUN NAME",
-		Short:   "Give a run another name",
+		Short:   "Rename a run",
 		Example: `  drun rename last first-that-works`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return change(cmd, &conditions{}, args[:1], func(db *history.DB, ids []int64) error {
@@ -112,7 +113,7 @@ func newTag() *cobra.Command {
 	var remove []string
 	cmd := &cobra.Command{
 		Use:   "tag RUN [TAG…]",
-		Short: "Label a run, or take labels away",
+		Short: "Tag a run, or remove tags",
 		Example: `  drun tag last baseline
   drun tag 7 good --remove baseline
   drun runs --tag good`,
@@ -127,7 +128,7 @@ func newTag() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&remove, "remove", nil, "take this `label` away (repeatable)")
+	cmd.Flags().StringArrayVar(&remove, "remove", nil, "remove this `tag` (repeatable)")
 	return cmd
 }
 
@@ -155,7 +156,7 @@ const maxNote = 1 << 20 // bytes, as for run.note
 func newNote() *cobra.Command {
 	return &cobra.Command{
 		Use:     "note RUN TEXT",
-		Short:   "Add a remark to a run",
+		Short:   "Add a note to a run",
 		Example: `  drun note last "the loss rises after epoch 3: try a smaller lr"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if text := args[1]; text == "" || len(text) > maxNote {
@@ -177,10 +178,10 @@ func newGC() *cobra.Command {
 	return &cobra.Command{
 		Use:        "gc",
 		SuggestFor: []string{"clean", "prune"},
-		Short:      "Free the bytes of runs in the trash, and those that no checkpoint needs",
-		Long: `Removes the runs in the trash for good, with their checkpoints and the files that they wrote. Frees what no checkpoint
-needs in the packs that hold checkpoints, and says how many bytes it freed. Runs may go on meanwhile; a checkpoint
-that one of them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
+		Short:      "Delete the runs in the trash, and data that no checkpoint needs",
+		Long: `Deletes the runs in the trash for good, with their checkpoints and the files that they wrote. Frees the data in packs
+that no checkpoint needs, and says how many bytes it freed. Other runs may continue meanwhile; a checkpoint that one of
+them may still restore stays, and its run stays in the trash. Packs in the quarantine stay.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			home := homeOf(cmd)
 			out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()

@@ -117,7 +117,7 @@ func newImport() *cobra.Command {
 	var step int64
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Make a checkpoint of a .safetensors or .npz file",
+		Short: "Make a checkpoint from a .safetensors or .npz file",
 		Long: `Makes a run that is done and has one checkpoint: the tensors of a .safetensors or .npz file, under the names
 that they have there. drun run --resume RUN then starts with these weights: checkpoint.restore puts them into the
 modules and tensors of its state, and leaves the rest as it is.`,
