@@ -34,7 +34,7 @@ type Failure struct {
 	Common bool `cbor:",omitempty"`
 }
 
-// NewFailure is a rank's failure by an error, now; rank -1 is none.
+// NewFailure makes the failure of a rank from an error; rank -1 stands for no rank.
 func NewFailure(rank int, err error, when int64) *Failure {
 	return &Failure{Rank: rank, Code: exit.CodeOf(err), Message: err.Error(), Hint: exit.HintOf(err), Lasts: exit.Lasts(err), When: when}
 }
@@ -44,8 +44,7 @@ func (f *Failure) Err() error {
 	return exit.WithHint(exit.Errorf(f.Code, "%s", f.Message), f.Hint)
 }
 
-// Text is the failure as the user reads it: who, where and what, then the recipe's
-// frames. world is the number of ranks.
+// Text is the failure as the user reads it: who, where and what, then the recipe's frames. world is the number of ranks.
 func (f *Failure) Text(world int) string {
 	text := f.Message
 	if world > 1 && f.Rank >= 0 {

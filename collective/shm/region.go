@@ -6,8 +6,8 @@
 // next, the slow rank must have arrived at the next one, and so have read this one. Small calls are one round; large
 // ones are cut into chunks that stay in the cache, a round each.
 //
-// Contributions are reduced in rank order, each element by one rank, and the
-// result is copied to the others: every rank has the same bits, on every run.
+// Contributions are reduced in rank order, each element by one rank, and the result is copied to the others: every rank
+// has the same bits, on every run.
 package shm
 
 import (
@@ -32,8 +32,8 @@ type regionHeader struct {
 
 const headerSize = 1 << 16
 
-// Create makes the shared memory of a world of size ranks. The ranks'
-// processes inherit the file; when the last one has ended nothing is left.
+// Create makes the shared memory of a world of size ranks. The ranks' processes inherit the file; when the last one has
+// ended nothing is left.
 func Create(size int) (*os.File, error) {
 	if size < 1 || size > MaxRanks {
 		return nil, fmt.Errorf("the shm backend takes 1 to %d ranks, not %d", MaxRanks, size)

@@ -53,15 +53,14 @@ var order = binary.LittleEndian
 const shown = RecentCalls + 3
 
 // Near says which ranks write on this board, those in [from, to); without it, all. Groups with other ranks compare
-// their calls by a call of their own.
+// their calls through the backend, see exchanger.
 func (b *Board) Near(from, to int) { b.near = [2]int{from, to} }
 
 func (b *Board) isNear(rank int) bool {
 	return b.near == [2]int{} || rank >= b.near[0] && rank < b.near[1]
 }
 
-// fetchFar has the agents copy the other nodes' boards to this one, before a rank
-// makes a report from it.
+// fetchFar has the agents copy the other nodes' boards to this one, before a rank makes a report from it.
 func (g *guard) fetchFar() {
 	if !slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
 		return

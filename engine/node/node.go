@@ -31,9 +31,9 @@ const (
 	// LookEvery is how often a node with a board of its own checks whether ranks have waited for so long that boards
 	// should be compared, and about how often they then are.
 	LookEvery = 100 * time.Millisecond
-	// Ranks that join show that they are alive. One that does not, because it was stopped or hangs, would hold up the
-	// others until their own limit, and they would be blamed. joiningAtLeast is the least time for which a rank may
-	// show no life: a machine may be busy.
+	// While ranks join, they show signs of life. One that shows none, because it was stopped or hangs, would hold up the
+	// others until their own limit, and they would be blamed. joiningAtLeast is how long a rank may show none at least:
+	// a machine may be busy.
 	joiningEvery   = 200 * time.Millisecond
 	joiningAtLeast = 3 * time.Second
 )

@@ -44,7 +44,7 @@ type saved struct {
 	mu      sync.Mutex
 	durable bool      // there are some on disk
 	failed  error     // why a checkpoint is not stored
-	lost    error     // why a checkpoint is not stored whose data was on a node that is gone
+	lost    error     // why a checkpoint is not stored: its data was on a node that is gone
 	lostIn  int       // the attempt in which that happened
 	memory  *snapshot // the newest in memory, unless a durable one is newer
 }
@@ -223,7 +223,7 @@ func (r *Checkpoints) Landed(ranks Ranks) {
 	r.begin(ranks)
 }
 
-// Abandon drops checkpoints that ranks which are gone have not handed over.
+// Abandon drops checkpoints that the ranks had not handed over when they ended.
 func (r *Checkpoints) Abandon() {
 	if r.next != nil {
 		r.next.come()

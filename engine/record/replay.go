@@ -30,7 +30,7 @@ type Replay struct {
 	Bundle *recipe.Bundle
 	Params []engine.Param
 	Spread bool   // see Spread
-	ID     int64  // that the recipe sees, like Name
+	ID     int64  // as the recipe sees it, like Name
 	Name   string // likewise
 
 	Home   string         // that contains the run
@@ -65,7 +65,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 		return nil, exit.Errorf(exit.Usage, "run %d %s was made from a file of weights, and has no recipe", d.ID, d.Name)
 	}
 	if r.Bundle.Main == "" {
-		return nil, exit.Errorf(exit.Usage, "run %d %s cannot be repeated: the history has no recipe of it", d.ID, d.Name)
+		return nil, exit.Errorf(exit.Usage, "run %d %s cannot be repeated: the history does not have its recipe", d.ID, d.Name)
 	}
 	for _, p := range given {
 		if value, is := d.Params[p.Name]; !is || value != (history.Secret{}) {

@@ -165,8 +165,8 @@ func (r *Checkpoints) restore(rank int, q question, near bool) (*engine.Restored
 	return out, nil
 }
 
-// load opens the data of all ranks' parts, unless another rank has had that done, for a rank that will say with
-// Taken that it has opened the file.
+// load opens the data of all ranks' parts, unless that was done for another rank already. The rank reports with Taken
+// that it has opened the file.
 func (r *Checkpoints) load(rank int, f *found) *loaded {
 	r.restores.mu.Lock()
 	l := r.restores.loaded

@@ -226,7 +226,7 @@ func (c *coordinator) interrupt(sig os.Signal) {
 	c.fail(&engine.Failure{Rank: board.Observer, Code: exit.Interrupted, Message: "interrupted by " + engine.SignalName(sig), When: board.Now()})
 }
 
-// stop is how far a person's wish to end the run has come.
+// stop is the state of a user's request to end the run.
 type stop struct {
 	signal os.Signal        // the latest that asks for the end
 	from   map[*peer]bool   // the nodes that have passed it on
@@ -234,14 +234,14 @@ type stop struct {
 	asked  bool             // run.should_stop was set by SIGUSR1
 }
 
-// heard is what signals asked for while the run could not handle them.
+// heard is what signals asked for while the run could not handle them; see listen.
 type heard struct {
 	end  os.Signal // asks for the end
 	stop bool      // SIGUSR1 came
 }
 
-// listen takes the signals while the run cannot handle them. One that ends, or SIGUSR1, is noted in came, and one that
-// ends also ends the context. done ends the listening.
+// listen receives signals while the run cannot handle them. It notes SIGUSR1, and the first signal for which ends is
+// true, in came; the latter also ends the context. done stops listening.
 func (p *plan) listen(ends func(os.Signal) bool) (ctx context.Context, came *heard, done func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	came, listening := new(heard), make(chan struct{})

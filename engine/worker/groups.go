@@ -166,8 +166,8 @@ func (w *worker) leaveGroup(ctx context.Context, id uint32, ranks []int, last fu
 	return err
 }
 
-// part waits until all ranks have returned from main: none may close its backend, or leave messages in their
-// senders' way, while another still communicates. What goes wrong then is the failure of another rank.
+// part waits until all ranks have returned from main: none may close its backend, or leave messages that block their
+// senders, while another still communicates. What goes wrong then is the failure of another rank.
 func (w *worker) part(comm collective.Comm) {
 	if comm == nil {
 		return
