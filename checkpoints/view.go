@@ -27,7 +27,7 @@ type View struct {
 	closed bool
 }
 
-// mostRecent is how many chunks a view keeps for partial reads: so many callers may read in different places.
+// mostRecent is how many chunks a view keeps for partial reads: that many callers can read in different places.
 const mostRecent = 8
 
 // recent is a chunk that was read or is being read.
@@ -39,7 +39,7 @@ type recent struct {
 }
 
 // errClosed is the error of a closed view.
-var errClosed = errors.New("the checkpoint is not read any more")
+var errClosed = errors.New("the checkpoint is no longer open for reading")
 
 // View opens a view of some ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.
 func (s *Store) View(run string, ref Ref, ranks []int) (*View, error) {

@@ -260,7 +260,7 @@ func Changed(bundle *recipe.Bundle, dirs []string, files []records.DataFile) (li
 		case err != nil:
 			why = err.Error()
 		case sum != f.SHA256:
-			why = "its content has changed"
+			why = "its content has changed since the run"
 		case filepath.IsAbs(f.Path):
 			why = hidden(bundle.Dir, dirs, f.Path)
 		}
@@ -282,7 +282,7 @@ func hidden(own string, dirs []string, path string) string {
 		for _, before := range append([]string{own}, dirs[:i]...) {
 			if other := filepath.Join(before, rel); other != path {
 				if _, err := os.Lstat(other); err == nil {
-					return "there is " + other + " before it"
+					return other + " now comes before it"
 				}
 			}
 		}
@@ -302,7 +302,7 @@ func (c DataChange) String() string {
 	if c.File.Position != "" {
 		at = ", which is read at " + c.File.Position
 	}
-	return fmt.Sprintf("%s%s: %s since the run", c.File.Path, at, c.Why)
+	return fmt.Sprintf("%s%s: %s", c.File.Path, at, c.Why)
 }
 
 // sumOf is the SHA-256 of a file of that size in bytes; "another" if its size differs.

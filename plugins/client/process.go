@@ -194,8 +194,8 @@ var (
 	otherAPI    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Plugin version: (\d+), Client versions`) })
 )
 
-// explain says in our words why a plugin did not start, and whether it would fail again: the machine may just be
-// busy, or have killed it.
+// explain says in drun's terms why a plugin did not start, and whether it would fail again: the machine may just be busy,
+// or have killed it.
 func (x *process) explain(err error) error {
 	text := err.Error()
 	if m := otherAPI().FindStringSubmatch(text); m != nil {
@@ -211,11 +211,11 @@ func (x *process) explain(err error) error {
 	what := x.state()
 	if m := unknownLine().FindStringSubmatch(text); m != nil && m[1] != "" {
 		const most = 80
-		return exit.Last(fmt.Errorf("%s is no plugin of drun: it printed %q%s", x.plugin.Path, m[1][:min(len(m[1]), most)], x.lastWords()))
+		return exit.Last(fmt.Errorf("%s is not a plugin of drun: it printed %q%s", x.plugin.Path, m[1][:min(len(m[1]), most)], x.lastWords()))
 	}
 	lasts := what != "" && x.cmd.ProcessState.Exited()
 	if what == "" && strings.Contains(text, "exec format error") {
-		what, lasts = "it is no program that this machine can run", true
+		what, lasts = "it is not a program that this machine can run", true
 	}
 	if what == "" {
 		what = text
