@@ -187,8 +187,8 @@ func (v *View) use(chunks *chunkReader, n int, do func(data []byte) error) error
 	return chunks.use(v.reads[n].place, v.reads[n].name, quickly, do)
 }
 
-// Rest releases the memory and the files that reading has taken. Reading may go on.
-func (v *View) Rest() {
+// Release frees the memory and the files that reading has taken. Reading may go on.
+func (v *View) Release() {
 	v.mu.Lock()
 	idle := v.idle
 	v.idle, v.recent = nil, nil
@@ -203,5 +203,5 @@ func (v *View) Close() {
 	v.mu.Lock()
 	v.closed = true
 	v.mu.Unlock()
-	v.Rest()
+	v.Release()
 }

@@ -172,8 +172,8 @@ type StoppedError struct{ By string }
 
 func (e *StoppedError) Error() string { return "stopped by " + e.By }
 
-// Lasts says that repeating the same call fails again.
-func (e *CallError) Lasts() bool { return true }
+// Permanent says that repeating the same call fails again.
+func (e *CallError) Permanent() bool { return true }
 
 // The exit codes and kinds of runs that end with these errors.
 

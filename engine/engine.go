@@ -24,7 +24,7 @@ type Failure struct {
 	Traceback string // the recipe's frames, or a table by rank
 	Hint      string
 	When      int64 // CLOCK_MONOTONIC, nanoseconds: comparable between processes of a machine
-	Lasts     bool  // it would recur in another attempt
+	Permanent bool  // it would recur in another attempt
 	// Secondary is set if the rank ended because another one did: the run never names it as the cause.
 	Secondary bool
 	// Suspected is set if the failure is what a rank believes of another one, such as that it closed its
@@ -36,7 +36,7 @@ type Failure struct {
 
 // NewFailure makes the failure of a rank from an error; rank -1 stands for no rank.
 func NewFailure(rank int, err error, when int64) *Failure {
-	return &Failure{Rank: rank, Code: exit.CodeOf(err), Message: err.Error(), Hint: exit.HintOf(err), Lasts: exit.Lasts(err), When: when}
+	return &Failure{Rank: rank, Code: exit.CodeOf(err), Message: err.Error(), Hint: exit.HintOf(err), Permanent: exit.IsPermanent(err), When: when}
 }
 
 // Err is the failure as an error that the command line can end with.

@@ -194,20 +194,20 @@ func (b *Board) showGroup(parts map[uint32][]byte, rank int, id uint32, journal 
 	parts[groupParts+2*id] = entries
 }
 
-// Told is what another board already has of this one's ranks, so that a mirror need hold only what is new. For a
+// Sent is what another board already has of this one's ranks, so that a mirror need hold only what is new. For a
 // rank that goes on waiting, that is only that it still waits.
-type Told struct{ ranks map[int]map[uint32][]byte }
+type Sent struct{ ranks map[int]map[uint32][]byte }
 
-// News removes from a mirror what earlier ones contained. All mirrors must reach the same board, in this order.
-func (t *Told) News(m *Mirror) {
-	if t.ranks == nil {
-		t.ranks = map[int]map[uint32][]byte{}
+// Trim removes from a mirror what earlier ones contained. All mirrors must reach the same board, in this order.
+func (s *Sent) Trim(m *Mirror) {
+	if s.ranks == nil {
+		s.ranks = map[int]map[uint32][]byte{}
 	}
 	m.Ranks = slices.DeleteFunc(m.Ranks, func(r MirroredRank) bool {
-		had := t.ranks[r.Rank]
+		had := s.ranks[r.Rank]
 		if had == nil {
 			had = map[uint32][]byte{}
-			t.ranks[r.Rank] = had
+			s.ranks[r.Rank] = had
 		}
 		maps.DeleteFunc(r.Parts, func(part uint32, data []byte) bool {
 			same := bytes.Equal(data, had[part])

@@ -66,7 +66,7 @@ type node struct {
 	plugin *host.Plugin
 	found  map[string]func() *engine.Found // of groups' own backends, each looked for once
 	board  *board.Board
-	told   board.Told // what the coordinator knows of the board
+	sent   board.Sent // what the coordinator has of the board
 	shared bool       // the board is the coordinator's: nothing on it has to be sent
 	procs  map[int]*process
 	events chan event
@@ -157,7 +157,7 @@ func (n *node) files() (files []*os.File, err error) {
 			for _, f := range files {
 				f.Close()
 			}
-			return nil, exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
+			return nil, exit.Permanent(exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
 				"name a backend for networks: drun backends lists them"))
 		}
 		files = append(files, f)
@@ -346,7 +346,7 @@ func (n *node) exceeded(p *process) *engine.Failure {
 
 func (n *node) show(all bool) *board.Mirror {
 	m := n.board.Show(nil, all)
-	n.told.News(m)
+	n.sent.Trim(m)
 	return m
 }
 

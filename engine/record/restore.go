@@ -76,7 +76,7 @@ func (r *Checkpoints) Restore(rank int, step string, near bool, send func(*engin
 		if flight != nil {
 			<-flight.ended
 		}
-		state, err := (*engine.Restored)(nil), r.Unsaved()
+		state, err := (*engine.Restored)(nil), r.SaveError()
 		if err == nil {
 			state, err = r.restore(rank, q, near)
 		}
@@ -96,7 +96,7 @@ func (r *Checkpoints) Taken(rank int) {
 		if l.readers--; l.readers == 0 && l != r.restores.loaded {
 			r.giveLoaded(l)
 		} else if l.readers == 0 && l.view != nil {
-			l.view.Rest()
+			l.view.Release()
 		}
 	}
 }

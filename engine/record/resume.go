@@ -31,9 +31,9 @@ type origin struct {
 	own   bool               // the replay starts from a checkpoint of the run that it repeats
 }
 
-// Foresee returns the error that Open would return for the user's names: a run name that is taken, or a run to
+// CheckNames returns the error that Open would return for the user's names: a run name that is taken, or a run to
 // resume that does not exist. So the user learns of them before the run waits for other nodes.
-func Foresee(c Config) error {
+func CheckNames(c Config) error {
 	if c.Resume == Auto || c.Replay != nil {
 		return nil
 	}

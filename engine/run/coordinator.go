@@ -109,7 +109,7 @@ func (p *plan) coordinate() (_ *Result, err error) {
 		if p.resumesFile() {
 			named.Resume = ""
 		}
-		try.Ok(record.Foresee(named))
+		try.Ok(record.CheckNames(named))
 		waiting := cluster.Waiting{Timeout: p.Timeout, Note: p.console.Note, MaxRanks: MaxRanks}
 		c.cluster = try.To(interruptible(p, func(ctx context.Context) (*cluster.Cluster, error) {
 			return cluster.Form(ctx, p.Join, p.hello(), waiting, p.decideBackend)
@@ -171,7 +171,7 @@ func (p *plan) check() (wait func() *engine.Failure) {
 		if found.fault == nil {
 			return nil
 		}
-		f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Lasts: true, Hint: "drun check found this before the ranks started"}
+		f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Permanent: true, Hint: "drun check found this before the ranks started"}
 		f.Message, f.Traceback = p.bundle.Fault(found.fault.File, int32(found.fault.Line), int32(found.fault.Col), found.fault.Message)
 		return f
 	}
@@ -330,7 +330,7 @@ func (c *coordinator) handle(ev event) {
 	switch m := ev.msg; {
 	case ev.saved != nil:
 		if ev.saved.attempt == c.restarts {
-			c.record.Landed(c.saving())
+			c.record.SaveEnded(c.saving())
 		}
 	case ev.late != nil:
 		c.overdue(ev.late)

@@ -58,7 +58,7 @@ func (c *coordinator) compareFiles(rank int, m *engine.ToAgent) {
 	if *there.Node < place.NodeRank {
 		first, second = second, first
 	}
-	f := &engine.Failure{Rank: board.Observer, Code: exit.Mismatch, When: board.Now(), Lasts: true,
+	f := &engine.Failure{Rank: board.Observer, Code: exit.Mismatch, When: board.Now(), Permanent: true,
 		Message: fmt.Sprintf("%s differs between nodes: %s, %s", here.Path, first, second),
 		Hint:    "copy the same file to every node; if each is to read a part of its own, give the reader per_rank = True, or put the rank into the name"}
 	c.fail(f)

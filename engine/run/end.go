@@ -40,7 +40,7 @@ func (c *coordinator) close(r *Result) error {
 	defer context.AfterFunc(hurry, c.record.Hasten)()
 	c.record.Abandon()
 	fault, hung := c.record.Drain()
-	if err := c.record.Unsaved(); err != nil && len(c.failures) == 0 {
+	if err := c.record.SaveError(); err != nil && len(c.failures) == 0 {
 		c.failures = append(c.failures, storageFailure(err))
 	}
 	if fault != nil {
@@ -171,7 +171,7 @@ func unreceived(bundle *recipe.Bundle, lost []board.Lost) *engine.Failure {
 	if n := len(lost) - 1; n > 0 {
 		what = fmt.Sprintf("; the same happened with %d other senders, receivers or tags", n)
 	}
-	f := &engine.Failure{Rank: first.From, Code: exit.Mismatch, When: board.Now(), Lasts: true,
+	f := &engine.Failure{Rank: first.From, Code: exit.Mismatch, When: board.Now(), Permanent: true,
 		Hint: "each dist.send and isend needs a recv, irecv or recv_any on the other rank, with the same tag and group"}
 	f.Message, f.Traceback = bundle.Fault(first.At.File, first.At.Line, first.At.Col, first.String()+what)
 	return f

@@ -125,7 +125,7 @@ func (c *coordinator) told(d *difference) {
 	}
 	what := fmt.Sprintf("ranks %d and %d have different parameters %s: gradients are not averaged", d.ranks[0], d.ranks[1], when)
 	const hint = "dist.sync_grad(model.parameters()) before each step, or dist.ddp(model), averages them; local = True, given to the optimizer, says that each rank trains a model of its own"
-	f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Lasts: true, Hint: hint}
+	f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Permanent: true, Hint: hint}
 	f.Message, f.Traceback = c.bundle.Fault(d.file, d.line, d.col, what)
 	if d.divided && c.Replay == nil {
 		c.fail(f)

@@ -18,7 +18,7 @@ import (
 func restartable(failures []*engine.Failure) bool {
 	first := engine.First(failures)
 	if first == nil || slices.ContainsFunc(failures, func(f *engine.Failure) bool {
-		return f.Code == exit.Storage || f.Code == exit.Interrupted || f.Lasts && !f.Secondary
+		return f.Code == exit.Storage || f.Code == exit.Interrupted || f.Permanent && !f.Secondary
 	}) {
 		return false
 	}

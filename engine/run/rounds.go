@@ -259,9 +259,9 @@ func (c *coordinator) stalled() {
 	c.fresh(func() { printSnapshot(c.console, c.board.Snapshot()) })
 }
 
-// Standing tells what the ranks were doing when the run failed, if the failure's message does not: their latest
+// RanksAtFailure tells what the ranks were doing when the run failed, if the failure's message does not: their latest
 // calls if the ranks disagreed or one did not come, and where they were if one was lost.
-func (r *Result) Standing() string {
+func (r *Result) RanksAtFailure() string {
 	if r.Snapshot == nil {
 		return ""
 	}

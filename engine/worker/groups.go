@@ -72,7 +72,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 	}
 	if name == shmName {
 		if len(here) < len(group.Ranks) {
-			return nil, exit.Last(errors.New("it reaches the ranks of one node only"))
+			return nil, exit.Permanent(errors.New("it reaches the ranks of one node only"))
 		}
 		memory := try.To(shm.Rendezvous(ctx, world.Store, "memory", world.Rank, world.Size))
 		return shm.Open(memory, world.Rank, world.Size)
@@ -136,8 +136,8 @@ func (w *worker) find(name string) (*engine.Plugin, error) {
 		return nil, fmt.Errorf("no backend %q was found", name)
 	}
 	if f := reply.Found.Failure; f != nil {
-		if err = f.Err(); f.Lasts {
-			err = exit.Last(err)
+		if err = f.Err(); f.Permanent {
+			err = exit.Permanent(err)
 		}
 		return nil, err
 	}

@@ -222,7 +222,7 @@ func (w *worker) meetNode(world *distributed.World) error {
 }
 
 // noHost reports that this program is drun itself, not the plugin host.
-var noHost = exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
+var noHost = exit.Permanent(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
 	"it belongs beside drun, and must be from the same build: make build puts it there"))
 
 // joinLimit is the least time that opening a backend may take, even if the collectives' own limit is shorter: a

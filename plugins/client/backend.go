@@ -52,7 +52,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 
 func (b *Backend) join(ctx context.Context, x *process, world collective.World) (*Comm, error) {
 	if x.about.Problem != "" {
-		return nil, exit.Last(fmt.Errorf("it cannot run here: %s", x.about.Problem))
+		return nil, exit.Permanent(fmt.Errorf("it cannot run here: %s", x.about.Problem))
 	}
 	c := newComm(newPort(x, world), 0, world.Rank, world.Size)
 	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) {

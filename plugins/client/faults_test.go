@@ -79,7 +79,7 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
-			if exit.Lasts(err) != c.lasts {
+			if exit.IsPermanent(err) != c.lasts {
 				t.Errorf("tried again: %v", c.lasts)
 			}
 			if took := time.Since(start); took > 5*time.Second {

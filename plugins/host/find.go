@@ -217,7 +217,7 @@ func FindProgram() (string, error) {
 
 // unusable says why Program cannot be used, and what to do.
 func unusable(hint, format string, args ...any) error {
-	return exit.Last(exit.WithHint(exit.Errorf(exit.Backend, format, args...), hint))
+	return exit.Permanent(exit.WithHint(exit.Errorf(exit.Backend, format, args...), hint))
 }
 
 // sameBuild compares the builds of drun and of the program at path: the protocol between them may change with every commit.
