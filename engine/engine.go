@@ -27,8 +27,8 @@ type Failure struct {
 	Permanent bool  // it would recur in another attempt
 	// Secondary is set if the rank ended because another one did: the run never names it as the cause.
 	Secondary bool
-	// Suspected is set if the failure is what a rank believes of another one, such as that it closed its
-	// connection: it is the cause only if no other failure is known.
+	// Suspected is set if the failure is only a rank's suspicion about another, such as one that closed its connection: it
+	// is the cause only if no other failure is known.
 	Suspected bool `cbor:",omitempty"`
 	// Common is set if several ranks fail alike, such as ranks that disagree: the lowest of them reports it.
 	Common bool `cbor:",omitempty"`

@@ -11,7 +11,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// few is up to how many elements are added in Go: a call of C would take longer than the sum.
+// few is the most elements that are added in Go: a call of C would take longer than the sum.
 const few = 16
 
 // A Reducer reduces the ranks' contributions. It keeps the list of their addresses from call to call.

@@ -82,7 +82,7 @@ func Open(f *os.File, rank, size int) (*Comm, error) {
 	r := &region{file: f, mem: mem, head: sharedmem.At[regionHeader](mem, 0), cores: sharedmem.Cores()}
 	switch {
 	case r.head.magic != magic:
-		err = fmt.Errorf("the file given as shared memory is not one, or is from another version of drun")
+		err = fmt.Errorf("the file given as shared memory is something else, or from another version of drun")
 	case int(r.head.size) != size || rank < 0 || rank >= size:
 		err = fmt.Errorf("rank %d of %d cannot join a world of %d ranks", rank, size, r.head.size)
 	}

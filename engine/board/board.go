@@ -77,7 +77,7 @@ func Open(f *os.File, rank int) (*Board, error) {
 	h := *sharedmem.At[identity](mem, 0)
 	_ = sharedmem.Unmap(mem)
 	if h.magic != magic || h.world < 1 || h.world > MaxWorld {
-		return nil, fmt.Errorf("the file given as status board is not one, or is from another version of drun")
+		return nil, fmt.Errorf("the file given as status board is something else, or from another version of drun")
 	}
 	at := newLayout(int(h.world))
 	if mem, err = sharedmem.Map(f, 0, at.snapshotAt+at.snapshotSize); err != nil {

@@ -111,7 +111,7 @@ func (r *rows) Snapshot(s *board.Snapshot, reason string) {
 	r.writer.add(len(s.Ranks), 0, func(b *history.Batch) { b.Snapshots = append(b.Snapshots, stored(s, reason)) })
 }
 
-// answer tells those who ask what the ranks do, in the form that the history would keep.
+// answer answers requests for what the ranks are doing, in the form that the history would keep.
 func (r *rows) answer(doing func(context.Context) (*board.Snapshot, error)) {
 	r.run.Answer(func(ctx context.Context) (*records.Snapshot, error) {
 		s, err := doing(ctx)

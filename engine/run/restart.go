@@ -38,8 +38,8 @@ func idleAfter(idle, before, after int) int {
 	return idle + 1
 }
 
-// backOff is how long to wait before the next attempt, after so many consecutive ones that saved nothing: what
-// makes them fail may take a while to pass.
+// backOff is how long to wait before the next attempt, after this many consecutive ones that saved nothing: the cause of
+// their failures may take a while to pass.
 func backOff(idle int) time.Duration {
 	const first, most = 100 * time.Millisecond, 30 * time.Second
 	if idle == 0 {
