@@ -204,7 +204,7 @@ func Copy(home, path string) (packs []string, err error) {
 	packs, err = sqldb.Column[string](reader, "SELECT file FROM packs ORDER BY id")
 	for _, name := range packs {
 		if !packName().MatchString(name) {
-			return nil, damaged(filepath.Join(home, "checkpoints.db"), fmt.Errorf("packs.file: %s is no name of a pack", quote(name)))
+			return nil, damaged(filepath.Join(home, "checkpoints.db"), fmt.Errorf("packs.file: %s is not the name of a pack", quote(name)))
 		}
 	}
 	return packs, sqldb.Wrap(path, err)

@@ -54,7 +54,7 @@ type slab []byte
 
 func (s slab) WriteAt(data []byte, offset int64) (int, error) { return copy(s[offset:], data), nil }
 
-// Located is an entry whose data lies at an offset of a memory.
+// Located is an entry whose data lies at an offset in a View.
 type Located struct {
 	Entry         // without Data
 	Offset, Bytes int64
@@ -206,7 +206,7 @@ func (s *Store) checkSizes(plan []planned) error {
 		for _, n := range e.Shape {
 			high, low := bits.Mul64(elements, uint64(max(n, 0)))
 			if n < 0 || high != 0 {
-				return s.damaged("entries.shape"+of, fmt.Errorf("%v is no shape", e.Shape))
+				return s.damaged("entries.shape"+of, fmt.Errorf("%v is not a shape", e.Shape))
 			}
 			elements = low
 		}
@@ -219,7 +219,7 @@ func (s *Store) checkSizes(plan []planned) error {
 				return s.damaged("chunks.bytes"+of, fmt.Errorf("is %d", c.bytes))
 			}
 			if !c.named() {
-				return s.damaged("packs.file"+of, fmt.Errorf("%s is no name of a pack", quote(c.file)))
+				return s.damaged("packs.file"+of, fmt.Errorf("%s is not the name of a pack", quote(c.file)))
 			}
 			sum += c.bytes
 		}
@@ -227,7 +227,7 @@ func (s *Store) checkSizes(plan []planned) error {
 			return s.damaged("entries.bytes"+of, fmt.Errorf("is %d, but its chunks have %d", e.bytes, sum))
 		}
 		if total += sum; total > memory {
-			return s.damaged("entries.bytes"+of, fmt.Errorf("with those before are %d bytes: more than this machine has memory", total))
+			return s.damaged("entries.bytes"+of, fmt.Errorf("is %d with the entries before it, more than this machine's memory", total))
 		}
 	}
 	return nil
@@ -319,8 +319,8 @@ const (
 	thoroughly = false
 )
 
-// use is read for data that is not kept: do must not retain it. A chunk that another process has moved to another pack
-// is read there.
+// use is like read, for data that is not kept: do must not retain it. A chunk that another process has moved to another
+// pack is read there.
 func (r *chunkReader) use(c place, name string, quick bool, do func(data []byte) error) error {
 	err := r.useAt(c, name, quick, do)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -374,7 +374,7 @@ func (r *chunkReader) useAt(c place, name string, quick bool, do func(data []byt
 
 // smallChunk reads a chunk that is in the catalog.
 func (s *Store) smallChunk(c place, name string) (data []byte, err error) {
-	// By its SHA-256, since its number in the catalog may meanwhile be another's.
+	// By its SHA-256, since its number in the catalog may have been reused.
 	err = s.sql.QueryRow("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE sha256 = unhex(?) AND pack IS NULL",
 		c.bytes, c.sha).Scan(&data)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -71,7 +71,7 @@ func TestView(t *testing.T) {
 					return
 				}
 				if from > v.Size/2 && size >= ChunkSize {
-					v.Rest() // in the middle
+					v.Release() // in the middle
 				}
 			}
 		})
@@ -135,7 +135,7 @@ func TestViewOfWhatChanges(t *testing.T) {
 	v, _ = viewed(t, s)
 	ok(t, s.rewrite(func(packUse) (bool, error) { return true, nil }, nil))
 	ok(t, read(v)) // it has been moved into another pack
-	v.Rest()
+	v.Release()
 	s.Close()
 	fails("the store is closed", v, "")
 	v.Close()

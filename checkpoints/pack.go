@@ -32,8 +32,8 @@ const (
 	packOrigin = "CREATE TABLE origin (store TEXT NOT NULL, generation INTEGER NOT NULL)"
 )
 
-// small is up to how many bytes of chunks go into the catalog instead of a file of their own, which has an overhead
-// of some 50 KiB.
+// small is the most bytes of chunks that go into the catalog instead of a file of their own, which has an overhead of
+// some 50 KiB.
 const small = 256 << 10
 
 // pack is a file of chunks that is being saved; it has no file while they are small. Until it is in the catalog,
@@ -113,8 +113,8 @@ func (p *pack) addFresh(chunks map[string]*chunk) error {
 	return nil
 }
 
-// flushEvery is after how many bytes the kernel is told to begin writing; otherwise all of it would wait for the
-// final sync.
+// flushEvery is the number of bytes after which the kernel is told to begin writing; otherwise all of it would wait for
+// the final sync.
 const flushEvery = 8 << 20
 
 func (p *pack) write() error {

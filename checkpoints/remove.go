@@ -67,7 +67,7 @@ func (s *Store) Keep(run string, n int) (gone []int64, err error) {
 			gone = append(gone, info.Step)
 		}
 	}
-	// A small rest of a pack is worth copying; otherwise a value that never changes would keep the whole first pack.
+	// A small remainder of a pack is worth copying; otherwise a value that never changes would keep the whole first pack.
 	return gone, s.rewrite(func(p packUse) (bool, error) { return p.size > 4*p.live+256<<10, nil }, nil)
 }
 
@@ -290,7 +290,7 @@ func (s *Store) quarantined() (packs int, bytes int64, err error) {
 type packUse struct {
 	file         string
 	size         int64 // of the file
-	chunks, live int64 // a number, and their bytes
+	chunks, live int64 // how many, and their bytes
 }
 
 // rewriteBytes limits the chunks in memory while a pack is rewritten.
@@ -333,7 +333,7 @@ func (s *Store) uses() (list []packUse, err error) {
 	for i := range list {
 		p := &list[i]
 		if !packName().MatchString(p.file) {
-			return nil, s.damaged("packs.file", fmt.Errorf("%s is no name of a pack", quote(p.file)))
+			return nil, s.damaged("packs.file", fmt.Errorf("%s is not the name of a pack", quote(p.file)))
 		}
 		if info, err := s.root.Lstat(p.file); err == nil {
 			p.size = info.Size()
@@ -342,7 +342,8 @@ func (s *Store) uses() (list []packUse, err error) {
 	return list, s.wrap(err)
 }
 
-// RunBytes returns, by run, how many bytes of the store only its checkpoints need, and how many other runs' need, too.
+// RunBytes returns, by run, how many bytes of the store only its checkpoints need, and how many those of other runs need
+// too.
 // What several of its checkpoints need counts once.
 func (s *Store) RunBytes() (own, shared map[string]int64, err error) {
 	own, shared = map[string]int64{}, map[string]int64{}

@@ -169,7 +169,7 @@ func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Ent
 	return s.SaveAfter(-1, run, step, score, parts)
 }
 
-// SaveAfter is Save, and keeps with the checkpoint how many points the run had recorded before it.
+// SaveAfter is like Save, and keeps with the checkpoint how many points the run had recorded before it.
 func (s *Store) SaveAfter(points int64, run string, step int64, score *float64, parts map[int][]Entry) (Info, error) {
 	info := Info{Run: run, Step: step, Score: score, WorldSize: len(parts), Time: time.Now().UTC(), Points: points}
 	for rank := range len(parts) {

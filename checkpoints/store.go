@@ -44,7 +44,7 @@ var migrations embed.FS
 const applicationID = 0x6472636b
 
 // Store is the checkpoints beneath one home. Several goroutines may call its methods, and several processes may
-// share a home. All of it is one catalog's transactions: saving, loading, removing and collecting have a file each.
+// share a home. Saving, loading, removing and collecting have a file each.
 type Store struct {
 	sql   *sql.DB
 	path  string      // of the catalog
@@ -198,7 +198,7 @@ func OpenReadOnly(home string) (*Store, error) {
 	return s, nil
 }
 
-// OpenIfAny is OpenReadOnly, but gives nil, a store without checkpoints, if nothing was ever saved.
+// OpenIfAny is like OpenReadOnly, but returns nil, a store without checkpoints, if nothing was ever saved.
 func OpenIfAny(home string) (*Store, error) {
 	s, err := OpenReadOnly(home)
 	if errors.As(err, new(*ErrNone)) {

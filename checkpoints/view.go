@@ -27,7 +27,7 @@ type View struct {
 	closed bool
 }
 
-// mostRecent is how many chunks a view keeps for partial reads: so many callers may read in different places.
+// mostRecent is how many chunks a view keeps for partial reads: that many callers can read in different places.
 const mostRecent = 8
 
 // recent is a chunk that was read or is being read.
@@ -39,7 +39,7 @@ type recent struct {
 }
 
 // errClosed is the error of a closed view.
-var errClosed = errors.New("the checkpoint is not read any more")
+var errClosed = errors.New("the checkpoint is no longer open for reading")
 
 // View opens a view of some ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.
 func (s *Store) View(run string, ref Ref, ranks []int) (*View, error) {
@@ -187,8 +187,8 @@ func (v *View) use(chunks *chunkReader, n int, do func(data []byte) error) error
 	return chunks.use(v.reads[n].place, v.reads[n].name, quickly, do)
 }
 
-// Rest releases the memory and the files that reading has taken. Reading may go on.
-func (v *View) Rest() {
+// Release frees the memory and the files that reading has taken. Reading may go on.
+func (v *View) Release() {
 	v.mu.Lock()
 	idle := v.idle
 	v.idle, v.recent = nil, nil
@@ -203,5 +203,5 @@ func (v *View) Close() {
 	v.mu.Lock()
 	v.closed = true
 	v.mu.Unlock()
-	v.Rest()
+	v.Release()
 }

@@ -62,7 +62,7 @@ func (k Kind) Rooted() bool { return k == Broadcast || k == Reduce || k == Gathe
 // PointToPoint reports whether calls of this kind have a peer and a tag.
 func (k Kind) PointToPoint() bool { return k == Send || k == Recv }
 
-// AnySource as the peer of a receive takes the first message with its tag, from whichever rank.
+// AnySource as the peer of a receive takes the first message with its tag, from any rank.
 const AnySource = -1
 
 // A Call describes one operation of one rank.
@@ -80,7 +80,7 @@ type Call struct {
 	Counts     []int
 	RecvCounts []int
 
-	// Async: the caller will not wait at once, so the call must make progress by itself, even if nobody ever waits for it.
+	// Async: the caller may wait later or never, so the call must make progress by itself.
 	Async bool
 	// Paired: a Send or Recv whose peer is sure to make the matching call, with the same number of bytes, in the same
 	// order as its other paired calls with this rank and tag. It matches only paired calls. A backend that does not
@@ -114,7 +114,7 @@ type Guarded struct {
 	Group       uint32
 	Seq         uint64 // counts the collectives of the group, from 1
 	Fingerprint uint64 // equal on all ranks that made the same call; 0: not checked
-	Passed      uint64 // likewise, where there are Arguments: then the fingerprint is the builtin's alone
+	Passed      uint64 // likewise, if there are Arguments: the fingerprint then covers only the builtin
 }
 
 // Origin is what made a call in a recipe. Ranks whose calls come from different builtins disagree, even if the calls
@@ -144,7 +144,7 @@ type Form uint8
 const (
 	Direct Form = iota // what the recipe passed: a tensor, a number
 	Plain              // the bytes of a plain value, or how many there are
-	Step               // the builtin's own affair
+	Step               // internal to the builtin
 )
 
 // Body is added to the tag of a message's second part: a message of unknown size is sent as its size, then its bytes.

@@ -43,8 +43,8 @@ type World struct {
 	LocalRank, LocalSize int    // among the processes of this machine that open the backend
 	Store                Store  // where ranks that share no memory find each other; may be nil
 	NodeAddress          string // of this machine, as the other nodes of the run reach it; "" with one node
-	// Deterministic asks for reductions in the order of the ranks, with the bits of
-	// collective/shm. A backend that cannot do that returns an error from Open.
+	// Deterministic asks for reductions in the order of the ranks, with the bits of collective/shm. A backend that cannot
+	// do that returns an error from Open.
 	Deterministic bool
 }
 
@@ -55,8 +55,8 @@ type Store interface {
 	Get(ctx context.Context, key string) ([]byte, error)
 }
 
-// A Comm is one rank's end of a group of ranks. Ranks, roots and peers in its
-// calls count within the group, from 0 to Size-1.
+// A Comm is one rank's end of a group of ranks. Ranks, roots and peers in its calls count within the group, from 0 to
+// Size-1.
 //
 // Collectives on one Comm happen in the order they were started, the same on every rank; sends and receives are matched
 // by (source, tag) instead, outside that order. Start may be called by one goroutine at a time.
@@ -140,7 +140,7 @@ type Verifier interface {
 // An ArgumentVerifier is a Verifier that can compare [Call.Arguments] too. The builtin then needs no extra call to
 // check that all ranks passed the same arguments.
 type ArgumentVerifier interface {
-	VerifiesArguments() bool // false: the Comm that this one stands before cannot
+	VerifiesArguments() bool // false: the Comm that this one wraps cannot
 }
 
 // VerifiesArguments reports whether calls on c can have Arguments.

@@ -13,8 +13,8 @@ import (
 	"drun/internal/exit"
 )
 
-// ErrFingerprint is what a [Verifier] ends a call with when ranks of the group
-// made different calls. The board turns it into a [MismatchError].
+// ErrFingerprint is what a [Verifier] ends a call with when ranks of the group made different calls. The board turns it
+// into a [MismatchError].
 var ErrFingerprint = errors.New("collective: ranks made different calls")
 
 // ErrArguments is what an [ArgumentVerifier] ends a call with, on all ranks, when they called the same
@@ -81,8 +81,8 @@ func (e *TimeoutError) Error() string {
 	return b.String()
 }
 
-// An AbortError ends the waits of a rank that did nothing wrong itself: the
-// run was aborted, and Cause is the first reason for it.
+// An AbortError ends the waits of a rank that did nothing wrong itself: the run was aborted, and Cause is the first
+// reason for it.
 type AbortError struct {
 	Rank  int // whose failure it was; -1: the agent's decision
 	Cause error
@@ -172,8 +172,8 @@ type StoppedError struct{ By string }
 
 func (e *StoppedError) Error() string { return "stopped by " + e.By }
 
-// Lasts says that repeating the same call fails again.
-func (e *CallError) Lasts() bool { return true }
+// Permanent says that repeating the same call fails again.
+func (e *CallError) Permanent() bool { return true }
 
 // The exit codes and kinds of runs that end with these errors.
 

@@ -108,7 +108,7 @@ type Uses struct {
 type Replica struct {
 	File      string // where the recipe made it
 	Line, Col int32
-	ID        uint64 // of those made there
+	ID        uint64 // which of those made there
 	Steps     int64  // that it has made; 0: before the first
 	Update    int64  // of the rank, if Sum depends on it
 	Sum       uint64 // of all parameters before the first step, later of some

@@ -24,19 +24,19 @@ type Failure struct {
 	Traceback string // the recipe's frames, or a table by rank
 	Hint      string
 	When      int64 // CLOCK_MONOTONIC, nanoseconds: comparable between processes of a machine
-	Lasts     bool  // it would recur in another attempt
+	Permanent bool  // it would recur in another attempt
 	// Secondary is set if the rank ended because another one did: the run never names it as the cause.
 	Secondary bool
-	// Suspected is set if the failure is what a rank believes of another one, such as that it closed its
-	// connection: it is the cause only if no other failure is known.
+	// Suspected is set if the failure is only a rank's suspicion about another, such as one that closed its connection: it
+	// is the cause only if no other failure is known.
 	Suspected bool `cbor:",omitempty"`
 	// Common is set if several ranks fail alike, such as ranks that disagree: the lowest of them reports it.
 	Common bool `cbor:",omitempty"`
 }
 
-// NewFailure is a rank's failure by an error, now; rank -1 is none.
+// NewFailure makes the failure of a rank from an error; rank -1 stands for no rank.
 func NewFailure(rank int, err error, when int64) *Failure {
-	return &Failure{Rank: rank, Code: exit.CodeOf(err), Message: err.Error(), Hint: exit.HintOf(err), Lasts: exit.Lasts(err), When: when}
+	return &Failure{Rank: rank, Code: exit.CodeOf(err), Message: err.Error(), Hint: exit.HintOf(err), Permanent: exit.IsPermanent(err), When: when}
 }
 
 // Err is the failure as an error that the command line can end with.
@@ -44,8 +44,7 @@ func (f *Failure) Err() error {
 	return exit.WithHint(exit.Errorf(f.Code, "%s", f.Message), f.Hint)
 }
 
-// Text is the failure as the user reads it: who, where and what, then the recipe's
-// frames. world is the number of ranks.
+// Text is the failure as the user reads it: who, where and what, then the recipe's frames. world is the number of ranks.
 func (f *Failure) Text(world int) string {
 	text := f.Message
 	if world > 1 && f.Rank >= 0 {

@@ -15,7 +15,7 @@ import (
 // Agent is the process that leads a running run: this very process, even if its number is used again.
 type Agent struct{ pidfd int }
 
-// Agent finds the process that leads a running run. The error is as that of Doing.
+// Agent finds the process that leads a running run. The error is like that of Doing.
 func (db *DB) Agent(ctx context.Context, id int64) (_ *Agent, err error) {
 	defer try.Caught(&err)
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
@@ -32,7 +32,7 @@ func (db *DB) Agent(ctx context.Context, id int64) (_ *Agent, err error) {
 	try.Ok(conn.(*net.UnixConn).SetReadDeadline(time.Now().Add(liveWithin)))
 	if _, err = conn.Read(make([]byte, 1)); err != nil { // once it answers, the number was its own
 		unix.Close(fd)
-		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, does not answer: is it stopped?", peer.Pid), fmt.Sprintf("kill -CONT %d lets a process go on that is", peer.Pid)}
+		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, does not answer: is it stopped?", peer.Pid), fmt.Sprintf("if so, kill -CONT %d lets it go on", peer.Pid)}
 	}
 	return &Agent{fd}, nil
 }
@@ -57,5 +57,5 @@ func (a *Agent) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close gives the process up.
+// Close releases the process.
 func (a *Agent) Close() error { return unix.Close(a.pidfd) }

@@ -20,7 +20,7 @@ type Batch struct {
 	Inputs    *string // key of the inputs; "": there is none
 	WorldSize int     // of the attempts from now on; 0: unchanged
 	Git       *Git
-	Progress  []records.Progress `cbor:"Loops" table:"progress" or:"REPLACE"` // Progress in a spool of an older drun is no list
+	Progress  []records.Progress `cbor:"Loops" table:"progress" or:"REPLACE"` // Progress in a spool of an older drun is not a list
 	Snapshots []records.Snapshot
 	records.Batch
 	// In the order in which they are written.

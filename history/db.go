@@ -28,7 +28,7 @@ const applicationID = 0x6472756e
 // timeLayout has a fixed width, so that times sort as text.
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
-// DB is an open history. Its methods are the questions to one database, in a file for each subject.
+// DB is an open history. Its methods have a file for each subject.
 type DB struct {
 	sql   *sql.DB
 	home  string

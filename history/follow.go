@@ -22,8 +22,8 @@ type LogFilter struct {
 	After int64
 }
 
-// Logs calls fn for the run's lines in the order of recording and returns
-// the ID of the last one looked at (filter.After if there was none).
+// Logs calls fn for the run's lines in the order of recording and returns the ID of the last one looked at (filter.After
+// if there was none).
 func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, error) {
 	last := filter.After
 	err := db.read(func(rows *sql.Rows) error {
@@ -40,7 +40,7 @@ func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, 
 	return last, err
 }
 
-// Follow is Logs for several runs at once, and goes on with new lines until all runs, or ctx, have ended. Lines
+// Follow is like Logs, for several runs at once, and goes on with new lines until all runs, or ctx, have ended. Lines
 // found together are ordered by time.
 func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn func(run int64, l LogLine) error) (err error) {
 	defer try.Caught(&err)
@@ -107,8 +107,8 @@ type Cursor struct {
 	seq        int64
 }
 
-// Tail calls fn with the points of some or all metrics that were recorded after the cursor, and returns a cursor
-// behind the last of them. If what was read before no longer holds, because a later attempt has recorded it again,
+// Tail calls fn with the points of some or all metrics that were recorded after the cursor, and returns a cursor after
+// the last of them. If what was read before no longer holds, because a later attempt has recorded it again,
 // it first calls anew, then fn with all points. Everything it reads is from one moment.
 func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*records.Point)) (to Cursor, err error) {
 	err = sqldb.Read(db.sql, db.path, func(conn *sql.Conn) error {

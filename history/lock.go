@@ -33,8 +33,8 @@ func (db *DB) lockPath(id int64) string {
 	return filepath.Join(db.home, "locks", strconv.FormatInt(id, 10)+".lock")
 }
 
-// Claim takes what a key stands for, such as a cell of a sweep, for this process, among all that use the home. release
-// is nil while another process has it.
+// Claim claims what a key stands for, such as a cell of a sweep, for this process among all that use the home. release is
+// nil if another process has claimed it.
 func Claim(home, key string) (release func(), err error) {
 	sum := sha256.Sum256([]byte(key))
 	path := filepath.Join(home, "locks", fmt.Sprintf("claim-%x.lock", sum[:8]))
@@ -47,7 +47,7 @@ func Claim(home, key string) (release func(), err error) {
 	}
 	there, err := os.FileInfo(nil), unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	own, _ := file.Stat()
-	if err == nil { // the file may have been removed by who held it before
+	if err == nil { // the file may have been removed by its previous holder
 		there, err = os.Stat(path)
 	}
 	if err != nil || !os.SameFile(own, there) {
@@ -98,8 +98,8 @@ func (r *Run) giveReserve() bool {
 	return err == nil && info.Size() > 0 && r.lock.Truncate(0) == nil
 }
 
-// agentGone reports whether no living agent holds the run's lock. Readers ask
-// with a shared lock, so that they never disturb each other.
+// agentGone reports whether no living agent holds the run's lock. Readers ask with a shared lock, so that they never
+// disturb each other.
 func (db *DB) agentGone(id int64) bool {
 	file, err := os.Open(db.lockPath(id))
 	if err != nil {
@@ -302,7 +302,7 @@ func (l *live) close() {
 	l.listener.Close()
 }
 
-// SilentError says why nobody can tell what the ranks of a run do now.
+// SilentError says why it is not known what the ranks of a run are doing.
 type SilentError struct{ Why, Do string }
 
 func (e *SilentError) Error() string { return e.Why }
@@ -331,9 +331,9 @@ func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
 	}
 	switch {
 	case err == nil && a.Version != liveVersion:
-		return nil, &SilentError{"the run is one of another version of drun", "use the drun that runs it"}
+		return nil, &SilentError{"the run belongs to another version of drun", "use the drun that runs it"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, does not answer: is it stopped?", pid), fmt.Sprintf("kill -CONT %d lets a process go on that is", pid)}
+		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, does not answer: is it stopped?", pid), fmt.Sprintf("if so, kill -CONT %d lets it go on", pid)}
 	case err != nil:
 		return nil, &SilentError{fmt.Sprintf("process %d, which leads the run, has not answered: it may have ended, or many ask at once", pid), "ask again"}
 	}
@@ -358,10 +358,10 @@ func (db *DB) callAgent(ctx context.Context, id int64) (conn net.Conn, pid int, 
 		return conn, pid, nil
 	}
 	own, _ := os.Hostname()
-	quit := fmt.Sprintf("kill -QUIT %d has the run keep what its ranks do", pid)
+	quit := fmt.Sprintf("kill -QUIT %d has the run record what its ranks are doing", pid)
 	switch {
 	case host != own:
-		return nil, 0, &SilentError{fmt.Sprintf("the run goes on at %s, and only there its ranks can be asked", host), "start drun ui there; " + quit}
+		return nil, 0, &SilentError{fmt.Sprintf("the run goes on at %s, and its ranks can be asked only there", host), "start drun ui there; " + quit}
 	case errors.Is(err, os.ErrPermission):
 		return nil, 0, &SilentError{"the run belongs to another user, and only that user can ask its ranks", "start drun ui as that user"}
 	}

@@ -191,7 +191,8 @@ func (db *DB) Artifacts(run int64) ([]records.Artifact, error) {
 	return all, err
 }
 
-// ArtifactBytes returns, by run, how many bytes of contents only its artifacts have, and how many other runs' have, too.
+// ArtifactBytes returns, by run, how many bytes of contents only its artifacts have, and how many those of other runs have
+// too.
 func (db *DB) ArtifactBytes() (own, shared map[int64]int64, err error) {
 	own, shared = map[int64]int64{}, map[int64]int64{}
 	err = db.read(func(rows *sql.Rows) error {

@@ -42,7 +42,7 @@ func columnsOf(t reflect.Type) []column {
 	return all
 }
 
-// names are the columns in SQL. In double quotes, one that a damaged table lacks would be a text, and no error.
+// names are the columns in SQL. In double quotes, one that a damaged table lacks would count as a text, not an error.
 func names(columns []column) string {
 	list := make([]string, len(columns))
 	for i, c := range columns {
@@ -158,7 +158,7 @@ func rows[T any](db *DB, from string, args ...any) ([]T, error) {
 	}, "SELECT "+names(columns)+" FROM "+from, args...)
 }
 
-// into is rows that sets a list.
+// into is like rows, but sets a list.
 func into[T any](db *DB, to *[]T, from string, run int64) (err error) {
 	*to, err = rows[T](db, from, run)
 	return err
@@ -170,7 +170,7 @@ type microColumn struct{ to *time.Time }
 func (c microColumn) Scan(value any) error {
 	at, is := value.(int64)
 	if !is {
-		return fmt.Errorf("a time is %v", value)
+		return fmt.Errorf("%v in place of a time", value)
 	}
 	*c.to = time.UnixMicro(at).UTC()
 	return nil

@@ -61,8 +61,8 @@ type Parent struct {
 	Step int64  `json:"step"`
 }
 
-// Run writes the records of one run. Each method is one short transaction and
-// may be called from any goroutine; batches are faster.
+// Run writes the records of one run. Each method is one short transaction and may be called from any goroutine; batches
+// are faster.
 type Run struct {
 	ID   int64
 	UID  string // identifies the run outside this file, as for its checkpoints

@@ -135,7 +135,7 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 
 func (db *DB) queryError(err error) error {
 	if err != nil && strings.HasPrefix(err.Error(), "not enough args") {
-		return sqlError(errors.New("a query has no parameters as ? and :name: write their values"))
+		return sqlError(errors.New("a query cannot have parameters such as ? and :name: write their values"))
 	}
 	if sqldb.IsSQL(err) || sqldb.IsReadOnly(err) {
 		return sqlError(err)

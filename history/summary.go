@@ -97,7 +97,7 @@ type Checkpoint struct {
 	Bytes int64          `json:"bytes"`
 	Score *records.Float `json:"score"`
 	Time  time.Time      `json:"time"`
-	// Points is how many points of the run were recorded before it; only set to write.
+	// Points is how many points of the run were recorded before it; set only for writing.
 	Points int64 `json:"-" cbor:"points" db:"points"`
 }
 

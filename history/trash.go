@@ -51,7 +51,7 @@ func there(tx *sql.Tx, ids []int64) error {
 			return err
 		}
 		if !is {
-			return &NotFound{fmt.Sprintf("run %d was removed for good at this moment", id), "drun gc does that with the runs in the trash"}
+			return &NotFound{fmt.Sprintf("run %d has just been removed for good", id), "drun gc does that with the runs in the trash"}
 		}
 	}
 	return nil
@@ -68,7 +68,7 @@ func (db *DB) Restore(ids []int64) error {
 	})
 }
 
-// FindTrashed is Find among the runs in the trash; "last" is the one most recently moved there.
+// FindTrashed is like Find, among the runs in the trash; "last" is the one most recently moved there.
 func (db *DB) FindTrashed(run string) (int64, error) {
 	var id int64
 	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&id) },
@@ -157,7 +157,7 @@ func (db *DB) Label(id int64, add, remove []string) error {
 	})
 }
 
-// Rename gives a run another name. The error is a *NameError if that is no name, or a run has it.
+// Rename gives a run another name. The error is a *NameError if the name is not valid, or taken.
 func (db *DB) Rename(id int64, name string) error {
 	if err := CheckName(name); err != nil {
 		return err

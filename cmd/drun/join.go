@@ -98,7 +98,7 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, e
 		}
 		return out, err
 	}
-	l := rendezvous.Found(os.LookupEnv)
+	l := rendezvous.DetectLauncher(os.LookupEnv)
 	if l == nil {
 		if index := os.Getenv("JOB_COMPLETION_INDEX"); index != "" {
 			fmt.Fprintf(cmd.ErrOrStderr(), "drun: this is pod %s of an indexed job and runs alone: for one run of all its pods give --nnodes and --rdzv, or set WORLD_SIZE to their number, and MASTER_ADDR and MASTER_PORT\n", index)

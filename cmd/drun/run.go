@@ -138,7 +138,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 	out := cmd.ErrOrStderr()
 	if f := result.Failure; f != nil {
 		fmt.Fprintf(out, "drun: %s\n", terminal.Lines(f.Text(result.Ranks)))
-		if text := result.Standing(); text != "" {
+		if text := result.RanksAtFailure(); text != "" {
 			fmt.Fprintln(out, terminal.Lines(text))
 		}
 		if f.Hint != "" {

@@ -107,7 +107,7 @@ func Disorder(t *testing.T, factory Factory) {
 	})
 }
 
-// rounds is how often tests that depend on chance are tried: DRUN_TEST_ROUNDS, or a few times.
+// rounds is how often tests that depend on chance are repeated: DRUN_TEST_ROUNDS, or a few times.
 func rounds() int {
 	if n, err := strconv.Atoi(os.Getenv("DRUN_TEST_ROUNDS")); err == nil {
 		return n

@@ -25,7 +25,7 @@ type step struct {
 	trial trial
 	async bool
 	arena bool
-	keep  int // an asynchronous call is waited for so many steps later; -1: never
+	keep  int // an asynchronous call is waited for this many steps later; -1: never
 
 	message    bool
 	from, to   int // in the group

@@ -143,7 +143,7 @@ func (tr trial) compare(rank int, call collective.Call, want []byte) error {
 	return fmt.Errorf("%v: rank %d: wrong from byte %d of %d on", tr, rank, i, len(want))
 }
 
-// random fills n elements. Floats have fractions, so that sums depend on their order; half precisions and complex
+// random makes n elements. Floats have fractions, so that sums depend on their order; half precisions and complex
 // numbers hold small integers, whose sums are exact.
 func random(rng *rand.Rand, dt dtype.Type, n int) []byte {
 	b := make([]byte, n*dt.Size())
@@ -170,7 +170,7 @@ func random(rng *rand.Rand, dt dtype.Type, n int) []byte {
 		for i := range b {
 			b[i] = byte(rng.IntN(2))
 		}
-	default: // whole words, for the suite spends most of its time here
+	default: // whole words, since the suite spends most of its time here
 		for rest := b; len(rest) > 0; rest = rest[min(8, len(rest)):] {
 			var word [8]byte
 			binary.LittleEndian.PutUint64(word[:], rng.Uint64())
@@ -180,7 +180,7 @@ func random(rng *rand.Rand, dt dtype.Type, n int) []byte {
 	return b
 }
 
-// powers fills n floats with 1, -1, 2 and -2.
+// powers makes n floats of 1, -1, 2 and -2.
 func powers(rng *rand.Rand, dt dtype.Type, n int) []byte {
 	values := [...]float64{1, -1, 2, -2}
 	b := make([]byte, n*dt.Size())

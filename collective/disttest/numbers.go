@@ -37,7 +37,7 @@ func of[T any](dt dtype.Type, op dtype.ReduceOp, a, b, c, want T) sum {
 	return sum{dtype: dt, op: op, in: [3][]byte{bytesOf(a), bytesOf(b), bytesOf(c)}, want: bytesOf(want)}
 }
 
-// ofIntegers adds reductions of a type's extremes. Sums and products wrap around, the average does not.
+// ofIntegers makes reductions of a type's extremes. Sums and products wrap around, the average does not.
 func ofIntegers[T int64 | int32 | int8 | uint8](dt dtype.Type, lowest, highest T) []sum {
 	var third T // of lowest + highest + highest
 	if lowest == 0 {
@@ -64,7 +64,7 @@ func ofIntegers[T int64 | int32 | int8 | uint8](dt dtype.Type, lowest, highest T
 	}
 }
 
-// ofFloats adds reductions that test rounding, NaN, infinity and the signs of zero.
+// ofFloats makes reductions that test rounding, NaN, infinity and the signs of zero.
 func ofFloats[T any](dt dtype.Type, float func(float64) T, highest, lowest float64) []sum {
 	var all []sum
 	add := func(op dtype.ReduceOp, a, b, c, want float64) *sum {

@@ -1,5 +1,5 @@
-// Package disttest tests communication: [Run] gives a test several ranks in
-// one process, [Conformance] is what every backend must pass.
+// Package disttest tests communication: [Run] gives a test several ranks in one process, [Conformance] is what every
+// backend must pass.
 package disttest
 
 import (
@@ -22,8 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Factory makes the communicators of a world of n ranks, which may all be in
-// this process. It registers their closing with t.
+// A Factory makes the communicators of a world of n ranks, which may all be in this process. It has t close them.
 type Factory func(t testing.TB, n int) []collective.Comm
 
 // Limit bounds every wait of a test that should succeed, even on a busy machine, where a world of 16 processes takes
@@ -104,8 +103,8 @@ func Run[T testing.TB](t T, n int, body func(t T, rank int, comm collective.Comm
 	RunWith(t, InProcess, n, body)
 }
 
-// RunWith runs body once per rank of the world that factory makes. A rank
-// whose body fails or panics aborts the others, so that none waits for it.
+// RunWith runs body once per rank of the world that factory makes. A rank whose body fails or panics aborts the others,
+// so that none waits for it.
 func RunWith[T testing.TB](t T, factory Factory, n int, body func(t T, rank int, comm collective.Comm)) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -26,7 +26,7 @@ type Comm struct {
 	node    int     // this rank's
 	lanes   [][]int // each lane's rank on every node: between these the group's data goes
 	lane    int     // this rank's; -1: none
-	inOrder bool    // the ranks of each node follow each other
+	inOrder bool    // the ranks of each node are consecutive
 
 	calls progress.Collectives
 	box   *box

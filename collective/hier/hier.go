@@ -10,8 +10,8 @@
 // neighbours. The data of small calls travels with it, which completes the call. Large reductions continue in
 // pipeline.go, calls that only move data in move.go.
 //
-// Contributions are reduced in the order of the ranks, with the kernels of shm, so the
-// bits are those of shm on one machine, wherever the ranks are.
+// Contributions are reduced in the order of the ranks, with the kernels of shm, so the bits are those of shm on one
+// machine, wherever the ranks are.
 package hier
 
 import (
@@ -27,8 +27,8 @@ import (
 	"drun/collective/shm"
 )
 
-// MostLinks is how many ranks of a node have a link, unless [Backend.Links] says otherwise:
-// a link costs a connection to every other node, and with a plugin a process.
+// MostLinks is how many ranks of a node have a link, unless [Backend.Links] says otherwise: a link costs a connection to
+// every other node, and with a plugin a process.
 const MostLinks = 4
 
 // Backend joins a world whose ranks are on several nodes.
@@ -36,7 +36,7 @@ type Backend struct {
 	Far    collective.Backend // connects one rank of each node
 	Memory *os.File           // of shm.Create, for the ranks of this node; nil: they meet in the store
 	Nodes  []int              // of each rank: equal for those that share memory
-	Links  int                // at most so many; 0: MostLinks
+	Links  int                // ranks of a node that have a link, at most; 0: MostLinks
 }
 
 func (b *Backend) Name() string { return b.Far.Name() }
@@ -128,15 +128,14 @@ func (l *layout) linked(a, b int) bool {
 // world is what the Comms of a rank share.
 type world struct {
 	layout
-	rank int
-	near *shm.Comm
-	far  collective.Comm // of this rank's link; nil: it has none
-	ctx  context.Context // ends with the world's Comm
-	stop func()          //
-	busy sync.WaitGroup  // goroutines that use near or far
-	farm sync.Mutex      // starting calls of far
-	home sync.Mutex      // starting messages of near
-	pool pool            // of memory for far
+	rank          int
+	near          *shm.Comm
+	far           collective.Comm // of this rank's link; nil: it has none
+	ctx           context.Context // ends with the world's Comm
+	stop          func()
+	busy          sync.WaitGroup // goroutines that use near or far
+	farMu, nearMu sync.Mutex     // guard the starting of calls of far, and of messages of near
+	pool          pool           // of memory for far
 
 	crowded bool // this node's ranks, and what serves their links, are more than its cores
 
@@ -161,9 +160,9 @@ func (w *world) fail(cause error) {
 
 // startFar starts a call on this rank's link.
 func (w *world) startFar(call *collective.Call) (collective.Work, error) {
-	w.farm.Lock()
+	w.farMu.Lock()
 	work, err := w.far.Start(call)
-	w.farm.Unlock()
+	w.farMu.Unlock()
 	if err != nil {
 		return nil, w.broken(err)
 	}

@@ -15,7 +15,7 @@ const (
 	agreement = iota
 	upwards   // partial sums
 	downwards // results
-	parts     // of what only moves
+	parts     // of data that is only moved
 	laneKinds
 )
 

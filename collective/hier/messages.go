@@ -100,8 +100,8 @@ func (w *world) startOn(h hop, call *collective.Call) (collective.Work, error) {
 	if h.far {
 		return w.startFar(call)
 	}
-	w.home.Lock()
-	defer w.home.Unlock()
+	w.nearMu.Lock()
+	defer w.nearMu.Unlock()
 	return w.near.Start(call)
 }
 

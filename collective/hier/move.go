@@ -68,11 +68,10 @@ func (r *run) moveBytes(all []transfer, from, to []byte) error {
 // mostContributions is how many bytes a rank gathers at a time to reduce them, unless there are very many ranks.
 const mostContributions = 32 << 20
 
-// reduceParts is a large reduction that the nodes cannot do one after the other: the ranks of a node do not follow each
-// other, or the average of integers needs their exact sum, which may overflow their type. Each rank gets all ranks'
-// elements of one part of the data, reduces them, and sends the result to the ranks that want it, in pieces of at most
-// mostChunk bytes, smaller ones among many ranks. Each node sends its ranks*bytes*(nodes-1)/nodes, plus its parts of the
-// result.
+// reduceParts is a large reduction that the nodes cannot do one after the other: the ranks of a node are not consecutive,
+// or the average of integers needs their exact sum, which may overflow their type. Each rank gets all ranks' elements of
+// one part of the data, reduces them, and sends the result to the ranks that want it, in pieces of at most mostChunk
+// bytes, smaller ones among many ranks. Each node sends its ranks*bytes*(nodes-1)/nodes, plus its parts of the result.
 func (r *run) reduceParts() error {
 	c, n, total := r.call, len(r.ranks), r.call.Send.Count()
 	counts := make([]int, n) // of the parts' elements
@@ -157,8 +156,8 @@ func (s stream) bytes() (n int) {
 	return n
 }
 
-// each calls do for every piece of [from, to) of the stream: n bytes of a transfer, from skip on, and their distance
-// from from.
+// each calls do for every piece of bytes [from, to) of the stream: n bytes of a transfer, from its byte skip on, which
+// are at offset at of the range.
 func (s stream) each(from, to int, do func(t transfer, skip, at, n int)) {
 	start := 0
 	for _, t := range s {
@@ -189,8 +188,8 @@ func (r *run) move(all []transfer) error {
 			if t.n == 0 {
 				continue
 			}
-			src, out2 := of[t.src], t.dst < 0 || of[t.dst] == to
-			if src == r.node && out2 {
+			src, sent := of[t.src], t.dst < 0 || of[t.dst] == to
+			if src == r.node && sent {
 				if phase == 0 && t.src == t.dst { // its own
 					if t.src == r.rank {
 						copy(r.call.Recv.Data[t.to:t.to+t.n], r.call.Send.Data[t.from:])

@@ -36,8 +36,8 @@ type pipeline struct {
 	chain      *chain // of this rank's lane; nil: it has none
 }
 
-// A chunk is an eighth of a slice, within these bounds: small enough that the nodes work at
-// the same time, large enough that a message costs little compared with its data.
+// A chunk is an eighth of a slice, within these bounds: small enough that the nodes work at the same time, large enough
+// that a message costs little compared with its data.
 const (
 	leastChunk = 64 << 10
 	mostChunk  = 1 << 20
@@ -254,9 +254,9 @@ func (p *pipeline) keep(dst, src []byte) {
 // chain passes partial sums from node to node, and results back.
 type chain struct {
 	*pipeline
-	at     int   // this node's place on the way
-	path   []int // the lane's ranks on the way
-	nodeAt []int // the nodes
+	at     int   // this node's place on the path
+	path   []int // the lane's ranks, in the order in which they pass on partial sums
+	nodeAt []int // their nodes
 	first  bool
 	top    bool // the last: it has the results
 
@@ -284,7 +284,7 @@ func (p *pipeline) pathPosition() (at int, nodes []int) {
 	return (p.node - shift + 2*n) % n, nodes
 }
 
-// chainDelay is after how many steps a result comes: one for each node to pass, and a few more.
+// chainDelay is how many steps pass before a result arrives: one for each node on its way, and a few more.
 func (p *pipeline) chainDelay() int {
 	at, nodes := p.pathPosition()
 	if at == len(nodes)-1 {
@@ -436,7 +436,7 @@ func (c *chain) widen(here [][]byte) [][]byte {
 	return all
 }
 
-// round makes a result of the last partial sum and the top's contributions.
+// round makes a result from the last partial sum and the top's contributions.
 func (c *chain) round(out []byte, here [][]byte) {
 	sum := collective.Buffer{DType: c.wide, Data: out}
 	if c.wide != c.dtype {

@@ -1,5 +1,5 @@
-// Package reduction reduces the ranks' elements: for the shm and hier backends, and for plugins whose engine cannot, or not
-// with the bits that drun promises. The bits are the same for all.
+// Package reduction reduces the ranks' elements for the shm and hier backends, and for plugins whose engine cannot do so
+// or gives other bits than drun promises. The bits are the same for all.
 package reduction
 
 import (
@@ -11,7 +11,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// few is how many elements are added in Go: for so few a call of C takes longer than the sum.
+// few is the most elements that are added in Go: a call of C would take longer than the sum.
 const few = 16
 
 // A Reducer reduces the ranks' contributions. It keeps the list of their addresses from call to call.
@@ -126,7 +126,7 @@ func Divide(b collective.Buffer, ranks int) {
 	case dtype.Complex64:
 		divide(collective.Slice[float32](collective.Buffer{DType: dtype.Float32, Data: b.Data}), float32(ranks))
 	default:
-		panic("reduction: the average of " + b.DType.String() + " does not come of their sum")
+		panic("reduction: the average of " + b.DType.String() + " does not follow from their sum")
 	}
 }
 

@@ -4,9 +4,8 @@ package sharedmem
 
 import "sync/atomic"
 
-// Publish stores v after all earlier writes, as an atomic store does, but
-// continues before others can see it: later reads may happen first. [Fence]
-// prevents that.
+// Publish stores v after all earlier writes, as an atomic store does, but continues before others can see it: later reads
+// may happen first. [Fence] prevents that.
 //
 //go:noescape
 func Publish(w *atomic.Uint64, v uint64)

@@ -72,7 +72,7 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 	return s, nil
 }
 
-// pumpUntil pumps until done, which is called with the mailbox locked.
+// pumpUntil pumps until done returns true. done is called with the mailbox locked.
 func (m *mailbox) pumpUntil(ctx context.Context, done func() bool) error {
 	var failed error
 	ready := func() bool {

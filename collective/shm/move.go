@@ -7,8 +7,8 @@ import (
 	"drun/collective/sharedmem"
 )
 
-// broadcast: the root publishes a chunk, one round, the others fetch it.
-// bytes out of the root, bytes into each other rank.
+// broadcast: the root publishes a chunk, one round, the others fetch it. bytes out of the root, bytes into each other
+// rank.
 func (r *run) broadcast() error {
 	data := r.call.Recv
 	if r.rank == r.call.Root {
@@ -92,8 +92,8 @@ func (r *run) publishParts(p parts, from, to int) {
 // ownPart is the piece of n bytes that another rank has published of this rank's part.
 func (r *run) ownPart(of, n int) []byte { return r.outbox(of, n*r.size)[r.rank*n:] }
 
-// scatter: the root publishes a chunk of every part, one round, each other
-// rank fetches its own. size*bytes out of the root, bytes into each rank.
+// scatter: the root publishes a chunk of every part, one round, each other rank fetches its own. size*bytes out of the
+// root, bytes into each rank.
 func (r *run) scatter() error {
 	root := r.rank == r.call.Root
 	parts := r.parts(r.call.Recv)

@@ -6,8 +6,8 @@
 // next, the slow rank must have arrived at the next one, and so have read this one. Small calls are one round; large
 // ones are cut into chunks that stay in the cache, a round each.
 //
-// Contributions are reduced in rank order, each element by one rank, and the
-// result is copied to the others: every rank has the same bits, on every run.
+// Contributions are reduced in rank order, each element by one rank, and the result is copied to the others: every rank
+// has the same bits, on every run.
 package shm
 
 import (
@@ -32,8 +32,8 @@ type regionHeader struct {
 
 const headerSize = 1 << 16
 
-// Create makes the shared memory of a world of size ranks. The ranks'
-// processes inherit the file; when the last one has ended nothing is left.
+// Create makes the shared memory of a world of size ranks. The ranks' processes inherit the file; when the last one has
+// ended nothing is left.
 func Create(size int) (*os.File, error) {
 	if size < 1 || size > MaxRanks {
 		return nil, fmt.Errorf("the shm backend takes 1 to %d ranks, not %d", MaxRanks, size)
@@ -82,7 +82,7 @@ func Open(f *os.File, rank, size int) (*Comm, error) {
 	r := &region{file: f, mem: mem, head: sharedmem.At[regionHeader](mem, 0), cores: sharedmem.Cores()}
 	switch {
 	case r.head.magic != magic:
-		err = fmt.Errorf("the file given as shared memory is not one, or is from another version of drun")
+		err = fmt.Errorf("the file given as shared memory is something else, or from another version of drun")
 	case int(r.head.size) != size || rank < 0 || rank >= size:
 		err = fmt.Errorf("rank %d of %d cannot join a world of %d ranks", rank, size, r.head.size)
 	}

@@ -112,8 +112,8 @@ func (r *run) awaitArrivals(all []*arrival, next int, round uint64) (slept bool,
 	return looks > 1, aborted
 }
 
-// A rank notes its core after polling this many times, and every so many rounds, since a rank for which the others always
-// wait never polls that long.
+// A rank notes its core after polling lookAround times, and every noteEvery rounds, since the rank that is always last
+// never polls that long.
 const (
 	lookAround = 100
 	noteEvery  = 256

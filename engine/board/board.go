@@ -1,11 +1,10 @@
-// Package board is the status board of a node: shared memory in which every
-// rank writes what it is doing, so that a collective that cannot go on is
-// explained instead of hanging.
+// Package board is the status board of a node: shared memory in which every rank writes what it is doing, so that a
+// collective that cannot go on is explained instead of hanging.
 //
 // The agent creates the board and watches it; each worker opens it as its rank and wraps its communicator in
 // [Guard], after which every call is on the board: what it is, where in the recipe, since when. From this come the
-// reports of mismatches, of ranks that will never come and of timeouts, and the abort that ends everybody's waits
-// with the first cause.
+// reports of mismatches, of ranks that will never come and of timeouts, and the abort that ends all waits with the
+// first cause.
 package board
 
 import (
@@ -69,8 +68,7 @@ func Create(world int) (*os.File, error) {
 	return f, nil
 }
 
-// Open maps the board in f as one of its ranks, or as [Observer]. The board
-// keeps f and closes it.
+// Open maps the board in f as one of its ranks, or as [Observer]. The board keeps f and closes it.
 func Open(f *os.File, rank int) (*Board, error) {
 	mem, err := sharedmem.Map(f, 0, causeAt)
 	if err != nil {
@@ -79,7 +77,7 @@ func Open(f *os.File, rank int) (*Board, error) {
 	h := *sharedmem.At[identity](mem, 0)
 	_ = sharedmem.Unmap(mem)
 	if h.magic != magic || h.world < 1 || h.world > MaxWorld {
-		return nil, fmt.Errorf("the file given as status board is not one, or is from another version of drun")
+		return nil, fmt.Errorf("the file given as status board is something else, or from another version of drun")
 	}
 	at := newLayout(int(h.world))
 	if mem, err = sharedmem.Map(f, 0, at.snapshotAt+at.snapshotSize); err != nil {
@@ -160,8 +158,7 @@ func (b *Board) At(pos collective.Position) {
 	b.own.line, b.own.col = pos.Line, pos.Col
 }
 
-// Note says in a few words what the rank does outside of calls ("saving a
-// checkpoint"); "" when it is done.
+// Note says in a few words what the rank does outside of calls ("saving a checkpoint"); "" when it is done.
 func (b *Board) Note(what string) {
 	b.own.note = b.names.note(what)
 	b.own.since = now()

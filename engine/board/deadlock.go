@@ -141,7 +141,7 @@ func (b *Board) need(message uint64, any bool, group uint32, seq uint64, ranks i
 	if any {
 		own.any.Store(1)
 	}
-	if taken := b.taken.Load(); own.mark.Load() == 0 || taken != b.takenThen { // what was taken in may let its sender go on
+	if taken := b.taken.Load(); own.mark.Load() == 0 || taken != b.takenThen { // a message that was taken in may let its sender go on
 		b.waits++
 		own.mark.Store(b.waits)
 		b.takenThen = taken

@@ -53,8 +53,7 @@ func (g *guard) check() error {
 		if state != collective.Returned && since(g.board.slot(rank).since) < agentGrace {
 			continue // the agent knows more, and is about to report it
 		}
-		// The rank's last message may still be under way, in a goroutine that
-		// has not been scheduled yet.
+		// The rank's last message may still be under way, in a goroutine that has not been scheduled yet.
 		if w.seq == 0 {
 			if g.over.IsZero() {
 				g.over = time.Now()
@@ -166,7 +165,7 @@ func (g *guard) awaitCause(err error) {
 }
 
 // AwaitLower makes a failing rank wait until the lower ranks that still run have had time to fail too: an error
-// that all make is then reported by the lowest, not by whichever got a core first. It does not wait for ranks that
+// that all of them hit is then reported by the lowest, not by whichever got a core first. It does not wait for ranks that
 // wait for this one.
 func (b *Board) AwaitLower() {
 	goesOn := func() bool {

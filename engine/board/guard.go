@@ -183,8 +183,7 @@ type guardedWork struct {
 	detail func() string // of the call
 }
 
-// begin writes the call in the journal and, if the rank is about to wait for
-// it, in the rank's slot.
+// begin writes the call in the journal and, if the rank is about to wait for it, in the rank's slot.
 func (w *guardedWork) begin(c *collective.Call) {
 	b, l := w.g.board, w.g.line
 	n := l.calls.Load()
@@ -206,7 +205,7 @@ func (w *guardedWork) begin(c *collective.Call) {
 	w.busy, w.async, w.brief = true, c.Async, len(c.Send.Data)+len(c.Recv.Data) <= brief
 }
 
-// brief is the most bytes for which a call that has not slept is too short to read the clock again.
+// brief is the size in bytes up to which a call that has not slept is too short to be worth reading the clock again.
 const brief = 64 << 10
 
 // running notes that the rank has been back in its recipe since that time.

@@ -35,8 +35,8 @@ func (b *Board) window(id uint32) (*window, error) {
 	return w, nil
 }
 
-// The name of a group's own backend lies in its window after the gate: its length, then the
-// name. All ranks that make the group write it, so that it is on every node's board.
+// The name of a group's own backend lies in its window after the gate: its length, then the name. All ranks that make
+// the group write it, so that it is on every node's board.
 const (
 	backendAt   = 2048
 	backendSize = 256

@@ -9,7 +9,7 @@ import (
 	"drun/collective"
 )
 
-// mostTags is for how many tags a rank's messages in a group are counted separately.
+// mostTags is how many tags of a rank's messages in a group are counted separately.
 const mostTags = 1 << 16
 
 // tagged identifies the messages with another rank of a group under a tag.

@@ -53,15 +53,14 @@ var order = binary.LittleEndian
 const shown = RecentCalls + 3
 
 // Near says which ranks write on this board, those in [from, to); without it, all. Groups with other ranks compare
-// their calls by a call of their own.
+// their calls through the backend, see exchanger.
 func (b *Board) Near(from, to int) { b.near = [2]int{from, to} }
 
 func (b *Board) isNear(rank int) bool {
 	return b.near == [2]int{} || rank >= b.near[0] && rank < b.near[1]
 }
 
-// fetchFar has the agents copy the other nodes' boards to this one, before a rank
-// makes a report from it.
+// fetchFar has the agents copy the other nodes' boards to this one, before a rank makes a report from it.
 func (g *guard) fetchFar() {
 	if !slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
 		return
@@ -196,20 +195,20 @@ func (b *Board) showGroup(parts map[uint32][]byte, rank int, id uint32, journal 
 	parts[groupParts+2*id] = entries
 }
 
-// Told is what another board already has of this one's ranks, so that a mirror need hold only what is new. For a
+// Sent is what another board already has of this one's ranks, so that a mirror need hold only what is new. For a
 // rank that goes on waiting, that is only that it still waits.
-type Told struct{ ranks map[int]map[uint32][]byte }
+type Sent struct{ ranks map[int]map[uint32][]byte }
 
-// News removes from a mirror what earlier ones contained. All mirrors must reach the same board, in this order.
-func (t *Told) News(m *Mirror) {
-	if t.ranks == nil {
-		t.ranks = map[int]map[uint32][]byte{}
+// Trim removes from a mirror what earlier ones contained. All mirrors must reach the same board, in this order.
+func (s *Sent) Trim(m *Mirror) {
+	if s.ranks == nil {
+		s.ranks = map[int]map[uint32][]byte{}
 	}
 	m.Ranks = slices.DeleteFunc(m.Ranks, func(r MirroredRank) bool {
-		had := t.ranks[r.Rank]
+		had := s.ranks[r.Rank]
 		if had == nil {
 			had = map[uint32][]byte{}
-			t.ranks[r.Rank] = had
+			s.ranks[r.Rank] = had
 		}
 		maps.DeleteFunc(r.Parts, func(part uint32, data []byte) bool {
 			same := bytes.Equal(data, had[part])

@@ -37,7 +37,7 @@ func TestNews(t *testing.T) {
 	from.use(0)
 	r := rand.New(rand.NewPCG(1, 2))
 	ranks := []int{1, 2, 77, 199}
-	var told Told
+	var had Sent
 	marks, saved := uint64(0), 0
 	for round := range 400 {
 		for _, rank := range ranks {
@@ -91,7 +91,7 @@ func TestNews(t *testing.T) {
 		full.Adopt(m)
 		news := from.Show(ranks, all)
 		news.Now = m.Now
-		told.News(news)
+		had.Trim(news)
 		news, less := sent(t, news)
 		few.Adopt(news)
 		saved += size - less
@@ -170,17 +170,17 @@ func TestPack(t *testing.T) {
 func TestReportsGrowWithTheRanks(t *testing.T) {
 	for _, world := range []int{8, 64, 512, 2000} {
 		b := halves(t, world, 2)
-		told := make([]Told, world/8)
+		had := make([]Sent, world/8)
 		var rounds [3]int
 		for round := range rounds {
-			for node := range told {
+			for node := range had {
 				var ranks []int
 				for r := range 8 {
 					ranks = append(ranks, 8*node+r)
 					b.needsOf(8*node + r).looks.Add(1)
 				}
 				m := b.Show(ranks, false)
-				told[node].News(m)
+				had[node].Trim(m)
 				_, n := sent(t, m)
 				rounds[round] += n
 			}

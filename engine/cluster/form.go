@@ -73,7 +73,7 @@ func (m *Member) Read() {
 const (
 	// lateFor is how long the coordinator stays to tell processes that join late why there will be no run.
 	lateFor = 300 * time.Millisecond
-	// noteAfter is when a watching person is told which processes are missing.
+	// noteAfter is how long the user waits to be told which processes are missing.
 	noteAfter = 3 * time.Second
 	// leaderLimit is how long a process that should lead, but finds its port in use, asks who is there.
 	leaderLimit = 2 * time.Second
@@ -169,7 +169,7 @@ func resolvable(ctx context.Context, address string) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return exit.Errorf(exit.Usage, "the address %s, at which the others look for this process, is not known: %v", host, err)
+		return exit.Errorf(exit.Usage, "the address %s, at which the others look for this process, cannot be resolved: %v", host, err)
 	}
 }
 
@@ -345,7 +345,7 @@ func (j *Joining) admit(m *Member, own *Hello, taken func(index int) *Hello) (ok
 // run may have nodes.
 func (c *Cluster) Admit(m *Member, taken func(index int) *Hello, waiting int) (bool, error) {
 	if waiting >= c.joining.Count {
-		m.Link.Send(refuse("%d nodes wait already until this run has a place for them", waiting))
+		m.Link.Send(refuse("%d nodes already wait for a place in this run", waiting))
 		go m.Link.Close()
 		return false, nil
 	}

@@ -161,7 +161,7 @@ func (j *Joining) refusedBy(ctx context.Context, own *Hello) error {
 	return nil
 }
 
-// listenAddress is where the coordinator listens. A machine's own name often leads to an address that others cannot
+// listenAddress is where the coordinator listens. A machine's own name often resolves to an address that others cannot
 // reach, so only IP addresses are used as they are.
 func listenAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
@@ -171,8 +171,8 @@ func listenAddress(address string) string {
 	return net.JoinHostPort("", port)
 }
 
-// ownAddress reports whether the address is one of this machine's interfaces, which that of a service in front of
-// it is not.
+// ownAddress reports whether the address belongs to one of this machine's interfaces; that of a service in front of it
+// does not.
 func ownAddress(host string) bool {
 	ip := net.ParseIP(host)
 	if ip.IsLoopback() || ip.IsUnspecified() {

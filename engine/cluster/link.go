@@ -146,7 +146,7 @@ func (l *Conn[In, Out]) gone(err error) error {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("nothing has come for %v", l.pace.Gone)
+		return fmt.Errorf("nothing was received for %v", l.pace.Gone)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, new(*net.OpError)):
 		return io.EOF
 	}

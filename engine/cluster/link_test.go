@@ -166,7 +166,7 @@ func TestSilence(t *testing.T) {
 		link := NewConn[int, int](conn, Steady)
 		start := time.Now()
 		_, err := link.Receive()
-		if err == nil || err.Error() != "nothing has come for 20s" {
+		if err == nil || err.Error() != "nothing was received for 20s" {
 			t.Errorf("a silent link: %v", err)
 		}
 		if took := time.Since(start); took != 20*time.Second {

@@ -115,7 +115,7 @@ type ToNode struct {
 	Forget  uint64           `cbor:",omitempty"` // the state of that number, which ranks have handed over
 }
 
-// size is as how many messages it counts in a queue.
+// size is how many messages it counts as in a queue.
 func (m *ToNode) size() int {
 	size := sizeOf(m.Got)
 	if m.Msg != nil && m.Msg.Store != nil {

@@ -184,7 +184,7 @@ func (c *Console) clear() {
 	}
 }
 
-// Close takes the bar away for good.
+// Close removes the bar for good.
 func (c *Console) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,9 +31,9 @@ const (
 	// LookEvery is how often a node with a board of its own checks whether ranks have waited for so long that boards
 	// should be compared, and about how often they then are.
 	LookEvery = 100 * time.Millisecond
-	// Ranks that join show that they are alive. One that does not, because it was stopped or hangs, would hold up the
-	// others until their own limit, and they would be blamed. joiningAtLeast is the least time for which a rank may
-	// show no life: a machine may be busy.
+	// While ranks join, they show signs of life. One that shows none, because it was stopped or hangs, would hold up the
+	// others until their own limit, and they would be blamed. joiningAtLeast is how long a rank may show none at least:
+	// a machine may be busy.
 	joiningEvery   = 200 * time.Millisecond
 	joiningAtLeast = 3 * time.Second
 )
@@ -66,7 +66,7 @@ type node struct {
 	plugin *host.Plugin
 	found  map[string]func() *engine.Found // of groups' own backends, each looked for once
 	board  *board.Board
-	told   board.Told // what the coordinator knows of the board
+	sent   board.Sent // what the coordinator has of the board
 	shared bool       // the board is the coordinator's: nothing on it has to be sent
 	procs  map[int]*process
 	events chan event
@@ -157,7 +157,7 @@ func (n *node) files() (files []*os.File, err error) {
 			for _, f := range files {
 				f.Close()
 			}
-			return nil, exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
+			return nil, exit.Permanent(exit.WithHint(exit.Errorf(exit.Backend, "the memory of rank 0 cannot be shared: %v", err),
 				"name a backend for networks: drun backends lists them"))
 		}
 		files = append(files, f)
@@ -346,7 +346,7 @@ func (n *node) exceeded(p *process) *engine.Failure {
 
 func (n *node) show(all bool) *board.Mirror {
 	m := n.board.Show(nil, all)
-	n.told.News(m)
+	n.sent.Trim(m)
 	return m
 }
 

@@ -42,9 +42,9 @@ type process struct {
 	refused  atomic.Bool // the system refused it memory: it ends by itself
 }
 
-// spawn starts a worker, one of several here that wait for each other. The worker inherits its end of the control
-// channel as descriptor 3 and the shared files after it. The channel is its lifeline: a worker whose node is gone
-// ends. One that is stopped and cannot read the channel is killed by the kernel when the thread that started it
+// spawn starts a worker; beside is how many processes of this machine wait for each other. The worker inherits its end
+// of the control channel as descriptor 3 and the shared files after it. The channel is its lifeline: a worker whose node
+// is gone ends. One that is stopped and cannot read the channel is killed by the kernel when the thread that started it
 // ends; the caller is therefore locked to its thread.
 func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.File, onLine func(rank int, stderr bool, text string)) (_ *process, err error) {
 	defer try.Caught(&err)
@@ -105,8 +105,8 @@ func environment(job *engine.Job, endpoint string) []string {
 	)
 }
 
-// outboxSize is more than a worker can be sent before it reads: its job, a reply to each question that it may have
-// open, of which only those to the store are several, and the cancellation.
+// outboxSize is more than a worker can be sent before it reads: its job, a reply to each open request, of which only
+// those to the store can be several, and the cancellation.
 const outboxSize = 1 << 12
 
 // send queues a message. One goroutine sends them in order, since a worker that is stopped or busy may take its time.

@@ -40,8 +40,8 @@ func Display(recipe, file string) string {
 	return filepath.Join(filepath.Dir(recipe), filepath.FromSlash(file))
 }
 
-// Read reads the recipe and, in the order of their load statements, the files it
-// loads. It checks their syntax; names are checked by Compile.
+// Read reads the recipe and, in the order of their load statements, the files it loads. It checks their syntax; names
+// are checked by Check.
 func Read(name string) (*Bundle, error) {
 	b, faults := ReadAll(name, nil)
 	if len(faults) > 0 {
@@ -50,7 +50,7 @@ func Read(name string) (*Bundle, error) {
 	return b, nil
 }
 
-// ReadAll is Read that goes on after an error in one file; it returns what it could read, and all errors. open, if not
+// ReadAll is like Read, but goes on after an error in one file; it returns what it could read, and all errors. open, if not
 // nil, replaces the disk for the files, by absolute path, that an editor has open.
 func ReadAll(name string, open func(path string) ([]byte, bool)) (*Bundle, []error) {
 	b, root, err := openWith(name, open)
@@ -245,7 +245,7 @@ func (b *Bundle) Names(attribute string) bool {
 	for _, s := range b.Sources {
 		parsed, err := lang.Parse(s.Path, s.Content)
 		if err != nil {
-			return true // unreadable now: assume that it asks for the time to end by itself
+			return true // assume that it does
 		}
 		syntax.Walk(parsed.Syntax, func(n syntax.Node) bool {
 			if dot, ok := n.(*syntax.DotExpr); ok && dot.Name.Name == attribute {

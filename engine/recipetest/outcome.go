@@ -81,8 +81,8 @@ func (o outcome) check(c chunk.Chunk, s setting) (problems []string) {
 	return problems
 }
 
-// lineOf finds the line of "file.star:12:3: …" in a message or, for an error in
-// another file, the line of the outermost frame; 0 if there is none.
+// lineOf finds the line of "file.star:12:3: …" in a message or, for an error in another file, the line of the outermost
+// frame; 0 if there is none.
 func lineOf(text, file string) int {
 	m := regexp.MustCompile(`/` + regexp.QuoteMeta(file) + `:(\d+)`).FindStringSubmatch(text)
 	if m == nil {

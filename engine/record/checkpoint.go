@@ -44,7 +44,7 @@ type saved struct {
 	mu      sync.Mutex
 	durable bool      // there are some on disk
 	failed  error     // why a checkpoint is not stored
-	lost    error     // why a checkpoint is not stored whose data was on a node that is gone
+	lost    error     // why a checkpoint is not stored: its data was on a node that is gone
 	lostIn  int       // the attempt in which that happened
 	memory  *snapshot // the newest in memory, unless a durable one is newer
 }
@@ -123,7 +123,7 @@ func (r *Checkpoints) begin(ranks Ranks) {
 	for _, state := range r.forgetRestores() { // no rank is reading
 		ranks.Forget(state)
 	}
-	err := r.Unsaved()
+	err := r.SaveError()
 	if err == nil {
 		err = s.prepare(ranks.Near, &r.regions)
 		s.attempt, s.forget = r.attempt.number, func() { ranks.Forget(s.number) }
@@ -217,13 +217,13 @@ func (r *Checkpoints) complete(ranks Ranks) {
 // Saves counts the checkpoints that all ranks have handed over.
 func (r *Checkpoints) Saves() int { return r.saves }
 
-// Landed notes that the save in flight has ended, so that the next may begin.
-func (r *Checkpoints) Landed(ranks Ranks) {
+// SaveEnded notes that the save in flight has ended, so that the next may begin.
+func (r *Checkpoints) SaveEnded(ranks Ranks) {
 	r.flight = nil
 	r.begin(ranks)
 }
 
-// Abandon drops checkpoints that ranks which are gone have not handed over.
+// Abandon drops checkpoints that the ranks had not handed over when they ended.
 func (r *Checkpoints) Abandon() {
 	if r.next != nil {
 		r.next.come()
@@ -240,8 +240,8 @@ func (r *Checkpoints) Abandon() {
 	r.flight = nil
 }
 
-// Unsaved returns why a checkpoint that ranks have handed over is not stored, or nil.
-func (r *Checkpoints) Unsaved() error {
+// SaveError returns why a checkpoint that ranks have handed over is not stored, or nil.
+func (r *Checkpoints) SaveError() error {
 	r.saved.mu.Lock()
 	defer r.saved.mu.Unlock()
 	if r.saved.lost != nil && r.saved.lostIn == r.attempt.number {

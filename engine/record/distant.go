@@ -46,7 +46,7 @@ func (s *saving) sort() {
 	s.distant = joined
 }
 
-// bring copies those of these bytes that nodes keep into the region.
+// bring copies into the region the parts of a range that nodes keep.
 func (s *saving) bring(list []distant, offset, bytes int64) error {
 	for _, d := range list {
 		from, to := max(d.from, offset), min(d.to, offset+bytes)

@@ -167,16 +167,16 @@ func TestStatesOfOtherNodes(t *testing.T) {
 func TestLostWithItsNode(t *testing.T) {
 	r := &Checkpoints{rows: rows{attempt: newAttempt(1, time.Time{}, 0)}}
 	r.saved.fail(fmt.Errorf("checkpoint of step 3: %w", &transfer.GoneError{Name: "node 1", Why: errors.New("cut")}), 1)
-	if err := r.Unsaved(); err == nil || exit.CodeOf(err) != exit.RankLost {
+	if err := r.SaveError(); err == nil || exit.CodeOf(err) != exit.RankLost {
 		t.Errorf("got %v", err)
 	}
 	r.attempt = newAttempt(2, time.Time{}, 0)
-	if err := r.Unsaved(); err != nil {
+	if err := r.SaveError(); err != nil {
 		t.Errorf("the next attempt: %v", err)
 	}
 	r.saved.fail(exit.Errorf(exit.Storage, "full"), 2)
 	r.attempt = newAttempt(3, time.Time{}, 0)
-	if err := r.Unsaved(); err == nil || exit.CodeOf(err) != exit.Storage {
+	if err := r.SaveError(); err == nil || exit.CodeOf(err) != exit.Storage {
 		t.Errorf("got %v", err)
 	}
 }

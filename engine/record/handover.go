@@ -176,7 +176,7 @@ func (s *saving) prepare(near func(rank int) bool, from *transfer.Regions) error
 	return err
 }
 
-// reuse skips data that the region still has from the previous save at the same offset, so that nobody hands it
+// reuse skips data that the region still has from the previous save at the same offset, so that no rank hands it
 // over again. Over a network, data that does not change, such as frozen parameters, is sent only once.
 func (s *saving) reuse() {
 	held := s.region.Holds
@@ -222,7 +222,7 @@ func (s *saving) take(rank int, m *engine.Handed) {
 	}
 }
 
-// fill gives entries whose data was handed over by another that data. It fails if an entry has none.
+// fill points entries at the data that another rank handed over for them. It fails if an entry has none.
 func (s *saving) fill() error {
 	for e, from := range s.same {
 		to, from := &s.parts[e.rank].Entries[e.i], &s.parts[from.rank].Entries[from.i]

@@ -36,7 +36,7 @@ type Config struct {
 	Backend       string
 	Plugin        *host.Plugin // of the backend; nil: built in
 	Seed          int64
-	SeedGiven     bool // otherwise the seed of the resumed run counts
+	SeedGiven     bool // otherwise a resumed run keeps its seed
 	Threads       int
 	Deterministic bool
 	DataDirs      []string // absolute
@@ -52,8 +52,8 @@ type Config struct {
 	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
 	DiskTimeout time.Duration
 	Say         func(text string) // tells a person about the record; the text is also kept in the logs
-	// Doing returns what the ranks do now, for those who ask the agent, from goroutines of their own. It returns
-	// nil while there are no ranks. If Doing is nil, nobody is answered.
+	// Doing returns what the ranks are doing now, for other processes that ask the agent; several goroutines may call
+	// it. It returns nil while there are no ranks. If Doing is nil, no such request is answered.
 	Doing func(context.Context) (*board.Snapshot, error)
 }
 
@@ -171,8 +171,8 @@ func open(c Config) (_ *Record, err error) {
 	return r, nil
 }
 
-// Unkey notes that not only its inputs decide what the run computes, as when a person asks it to stop early: it
-// then stands for no other run with the same inputs. Only the coordinator calls it.
+// Unkey notes that the run's inputs alone do not determine what it computes, as when a person asks it to stop early: it
+// then cannot stand in for another run with the same inputs. Only the coordinator calls it.
 func (r *Record) Unkey() {
 	r.unkeyed = true
 	none := ""
@@ -216,8 +216,8 @@ func (r *Record) Records(rank int, made *records.Batch) {
 	r.writer.add(n, bytes, func(b *history.Batch) { b.Append(made) })
 }
 
-// uses records the plugin that a group has for itself. If its engine reduces in an order of its own, the run stands
-// for no other.
+// uses records the plugin that a group has for itself. If its engine reduces in an order of its own, the run cannot
+// stand in for another.
 func (r *Record) uses(u *engine.Uses) {
 	if r.plugin != nil && r.plugin.Name == u.Name {
 		return

@@ -30,7 +30,7 @@ type Replay struct {
 	Bundle *recipe.Bundle
 	Params []engine.Param
 	Spread bool   // see Spread
-	ID     int64  // that the recipe sees, like Name
+	ID     int64  // as the recipe sees it, like Name
 	Name   string // likewise
 
 	Home   string         // that contains the run
@@ -65,7 +65,7 @@ func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Pa
 		return nil, exit.Errorf(exit.Usage, "run %d %s was made from a file of weights, and has no recipe", d.ID, d.Name)
 	}
 	if r.Bundle.Main == "" {
-		return nil, exit.Errorf(exit.Usage, "run %d %s cannot be repeated: the history has no recipe of it", d.ID, d.Name)
+		return nil, exit.Errorf(exit.Usage, "run %d %s cannot be repeated: the history does not have its recipe", d.ID, d.Name)
 	}
 	for _, p := range given {
 		if value, is := d.Params[p.Name]; !is || value != (history.Secret{}) {
@@ -260,7 +260,7 @@ func Changed(bundle *recipe.Bundle, dirs []string, files []records.DataFile) (li
 		case err != nil:
 			why = err.Error()
 		case sum != f.SHA256:
-			why = "its content has changed"
+			why = "its content has changed since the run"
 		case filepath.IsAbs(f.Path):
 			why = hidden(bundle.Dir, dirs, f.Path)
 		}
@@ -282,7 +282,7 @@ func hidden(own string, dirs []string, path string) string {
 		for _, before := range append([]string{own}, dirs[:i]...) {
 			if other := filepath.Join(before, rel); other != path {
 				if _, err := os.Lstat(other); err == nil {
-					return "there is " + other + " before it"
+					return other + " now comes before it"
 				}
 			}
 		}
@@ -302,7 +302,7 @@ func (c DataChange) String() string {
 	if c.File.Position != "" {
 		at = ", which is read at " + c.File.Position
 	}
-	return fmt.Sprintf("%s%s: %s since the run", c.File.Path, at, c.Why)
+	return fmt.Sprintf("%s%s: %s", c.File.Path, at, c.Why)
 }
 
 // sumOf is the SHA-256 of a file of that size in bytes; "another" if its size differs.

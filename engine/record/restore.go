@@ -76,7 +76,7 @@ func (r *Checkpoints) Restore(rank int, step string, near bool, send func(*engin
 		if flight != nil {
 			<-flight.ended
 		}
-		state, err := (*engine.Restored)(nil), r.Unsaved()
+		state, err := (*engine.Restored)(nil), r.SaveError()
 		if err == nil {
 			state, err = r.restore(rank, q, near)
 		}
@@ -96,7 +96,7 @@ func (r *Checkpoints) Taken(rank int) {
 		if l.readers--; l.readers == 0 && l != r.restores.loaded {
 			r.giveLoaded(l)
 		} else if l.readers == 0 && l.view != nil {
-			l.view.Rest()
+			l.view.Release()
 		}
 	}
 }
@@ -165,8 +165,8 @@ func (r *Checkpoints) restore(rank int, q question, near bool) (*engine.Restored
 	return out, nil
 }
 
-// load opens the data of all ranks' parts, unless another rank has had that done, for a rank that will say with
-// Taken that it has opened the file.
+// load opens the data of all ranks' parts, unless that was done for another rank already. The rank reports with Taken
+// that it has opened the file.
 func (r *Checkpoints) load(rank int, f *found) *loaded {
 	r.restores.mu.Lock()
 	l := r.restores.loaded

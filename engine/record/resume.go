@@ -31,9 +31,9 @@ type origin struct {
 	own   bool               // the replay starts from a checkpoint of the run that it repeats
 }
 
-// Foresee returns the error that Open would return for the user's names: a run name that is taken, or a run to
-// resume that does not exist. They are so reported before the run waits for other nodes.
-func Foresee(c Config) error {
+// CheckNames returns the error that Open would return for the user's names: a run name that is taken, or a run to
+// resume that does not exist. So the user learns of them before the run waits for other nodes.
+func CheckNames(c Config) error {
 	if c.Resume == Auto || c.Replay != nil {
 		return nil
 	}
@@ -356,7 +356,7 @@ func MissingAt(run *history.Summary, list []checkpoints.Info, step string) (foun
 			}
 		}
 	}
-	other := false // would have been named: newer, or better
+	other := false // another one would have been named, a newer or better one
 	if found != nil && step == "best" {
 		other = slices.ContainsFunc(list, func(i checkpoints.Info) bool { return i.Score != nil && records.Float(*i.Score) > *found.Score })
 	} else if found != nil {

@@ -111,7 +111,7 @@ func (r *rows) Snapshot(s *board.Snapshot, reason string) {
 	r.writer.add(len(s.Ranks), 0, func(b *history.Batch) { b.Snapshots = append(b.Snapshots, stored(s, reason)) })
 }
 
-// answer tells those who ask what the ranks do, in the form that the history would keep.
+// answer answers requests for what the ranks are doing, in the form that the history would keep.
 func (r *rows) answer(doing func(context.Context) (*board.Snapshot, error)) {
 	r.run.Answer(func(ctx context.Context) (*records.Snapshot, error) {
 		s, err := doing(ctx)
@@ -152,10 +152,10 @@ func place(p collective.Position) string {
 }
 
 // attempt is one start of the ranks. Points that the run recorded after the state from which an attempt goes on are
-// superseded by those the attempt records. That state is what a rank has restored last when, as the first rank to
-// do so after restoring, it records points or saves; or, if the attempt ends before that, what was restored last of
-// all. What a rank records before it restores immediately supersedes what older attempts recorded under the same
-// name and step: drun may be killed before more is known.
+// superseded by those the attempt records. The first rank that records points or saves after restoring decides which
+// state that is: the one that it restored last. If the attempt ends before that, it is the one that any rank restored
+// last. What a rank records before it restores immediately supersedes what older attempts recorded under the same name
+// and step: drun may be killed before more is known.
 type attempt struct {
 	mu     sync.Mutex
 	number int

@@ -179,7 +179,7 @@ func (w *writer) put(b *history.Batch) error {
 	if err == nil && first && history.IsNewer(why) {
 		w.say(fmt.Sprintf("drun: %s: what the run records from now on is in %s, from where the newer drun's next command that writes takes it", why, w.run.Spooled()))
 	} else if err == nil && first {
-		w.say(fmt.Sprintf("drun: the history cannot be written now (locked by another process, or on a slow disk): what the run records is in %s until then", w.run.Spooled()))
+		w.say(fmt.Sprintf("drun: the history cannot be written now (locked by another process, or on a slow disk): until it can, what the run records is in %s", w.run.Spooled()))
 	}
 	return err
 }

@@ -25,16 +25,16 @@ import (
 	"drun/internal/build"
 )
 
-// Every connection between the processes of a run is under TLS 1.3. The listening side has a key of its own, made on
-// first use, which nobody knows beforehand: TLS alone keeps strangers from eavesdropping, but not one in between. So
-// both sides then prove that they know the same secret without sending it: each sends an HMAC-SHA256 whose key is
-// derived from the secret and from this very connection. A proof that someone in between passes on belongs to another
-// connection, and is invalid here. A label in it says which side speaks.
+// Every connection between the processes of a run uses TLS 1.3. The listening side has a key of its own, made on first
+// use, which nobody knows beforehand: TLS alone stops eavesdroppers, but not a man in the middle. So both sides then
+// prove that they know the same secret without sending it: each sends an HMAC-SHA256 whose key is derived from the
+// secret and from this very connection. A proof that a man in the middle passes on belongs to another connection, and is
+// invalid here. A label in it says which side speaks.
 const (
 	clientLabel = "drun: who connects"
 	serverLabel = "drun: who listens"
 	// protocol is what is spoken under TLS. Another version of it has another name. Two sides without a common one agree
-	// on versionProtocol, in which the listener says its version of drun, and nothing follows.
+	// on versionProtocol, in which the listener sends its version of drun and nothing else.
 	protocol        = "drun-5"
 	versionProtocol = "drun-version"
 	// proofTimeout limits how long a connection may take to prove the secret; the side that connects waits longer, as
@@ -105,8 +105,8 @@ func proof(key []byte, label string) []byte {
 // errRelease says that the other side is another release of drun.
 var errRelease = errors.New("another release of drun")
 
-// errSecret says that the other side has another secret.
-var errSecret = errors.New("the secret there is another one")
+// errSecret says that the other side has a different secret.
+var errSecret = errors.New("the other side has a different secret")
 
 // introduce proves the secret to the listening side, which must prove it, too.
 func (c conn) introduce(secret string) error {
@@ -221,7 +221,7 @@ func (l *Listener) serve(socket net.Conn, secret string, take func(net.Conn)) {
 	if err == nil {
 		err = errors.Join(c.SetDeadline(time.Now().Add(proofTimeout)), c.admit(secret), c.SetDeadline(time.Time{}))
 	}
-	why := map[bool]string{errors.Is(err, errSecret): "has another secret", errors.Is(err, errRelease): "runs another release of drun"}[true]
+	why := map[bool]string{errors.Is(err, errSecret): "has a different secret", errors.Is(err, errRelease): "runs another release of drun"}[true]
 	switch host, _, _ := net.SplitHostPort(socket.RemoteAddr().String()); {
 	case err == nil:
 		take(c)
@@ -254,7 +254,7 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.A
 type SecretError struct{ Address string }
 
 func (e *SecretError) Error() string {
-	return "the secret of the run at " + e.Address + " is another one than here"
+	return "the run at " + e.Address + " has a different secret from this process"
 }
 
 // Dial connects to a [Listener]. It retries until ctx ends, because the first process of a run may start later.

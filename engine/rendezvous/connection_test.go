@@ -98,7 +98,7 @@ func TestStrangers(t *testing.T) {
 		if _, err := Dial(soon(5*time.Second), l.Addr().String(), guess); !errors.As(err, new(*SecretError)) {
 			t.Errorf("secret %.30q: %v", guess, err)
 		}
-		refused(t, l, "a process at 127.0.0.1 was refused: it has another secret")
+		refused(t, l, "a process at 127.0.0.1 was refused: it has a different secret")
 	}
 	for name, text := range map[string][]byte{
 		"HTTP":  []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),

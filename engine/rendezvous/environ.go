@@ -72,7 +72,7 @@ type Nodes struct {
 	ID      string // of the run
 }
 
-// MaxNodes limits what a user may write; a world has a process for each node.
+// MaxNodes limits how many nodes a user may ask for; a world has a process for each.
 const MaxNodes = 1 << 20
 
 // ParseNodes parses N or MIN:MAX. least is 0 for N.
@@ -89,7 +89,7 @@ func ParseNodes(text string) (least, most int, err error) {
 	case least < 1 || most > MaxNodes:
 		return 0, 0, fmt.Errorf("the number of nodes must be from 1 to %d", MaxNodes)
 	case least > most:
-		return 0, 0, fmt.Errorf("%d are more than %d", least, most)
+		return 0, 0, fmt.Errorf("the minimum of %d is more than the maximum of %d", least, most)
 	case !elastic:
 		return 0, most, nil
 	}

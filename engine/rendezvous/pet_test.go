@@ -28,7 +28,7 @@ func TestPET(t *testing.T) {
 		{"PET_NNODES=3 JOB_COMPLETION_INDEX=2 PET_MASTER_ADDR=a", true, Nodes{Count: 3, Index: 2, Procs: 1, Address: "a:29500"}, ""},
 		{"PET_NNODES=3 PET_NODE_RANK=1 JOB_COMPLETION_INDEX=2 PET_MASTER_ADDR=a", true, Nodes{Count: 3, Index: 1, Procs: 1, Address: "a:29500"}, ""},
 		{"PET_NNODES=2 JOB_COMPLETION_INDEX=2 PET_MASTER_ADDR=a", true, Nodes{}, "JOB_COMPLETION_INDEX is \"2\": want a whole number from 0 to 1"},
-		{"PET_NNODES=2:1", true, Nodes{}, "PET_NNODES is \"2:1\": 2 are more than 1"},
+		{"PET_NNODES=2:1", true, Nodes{}, "PET_NNODES is \"2:1\": the minimum of 2 is more than the maximum of 1"},
 		{"PET_NNODES=0:2", true, Nodes{}, "the number of nodes must be from 1"},
 		{"PET_NNODES=1:x", true, Nodes{}, "want a number of nodes, or MIN:MAX"},
 		{"PET_NNODES=2 PET_RDZV_BACKEND=etcd", true, Nodes{}, "PET_RDZV_BACKEND \"etcd\" is neither c10d nor static"},

@@ -1,7 +1,7 @@
-// Package rendezvous lets processes that were started separately find each other: it determines a rank's place in
-// the world, and provides the key-value store through which ranks exchange addresses. The agent gives each worker
-// its place and serves the store ([Listen]); workers use the store ([Dial]) for recipes and backends. If a launcher
-// started the ranks, the place comes from its variables.
+// Package rendezvous lets processes that were started separately find each other: it determines a rank's place in the
+// world, connects the processes of a run ([Listen], [Dial]), and provides the key-value store through which ranks
+// exchange addresses. The coordinator keeps the store ([Table]); workers reach it over their control channels
+// ([Remote]). If a launcher started the ranks, their places come from its variables.
 package rendezvous
 
 import (

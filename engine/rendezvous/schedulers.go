@@ -27,9 +27,9 @@ func (l *Launcher) Name(name string) string {
 	return name
 }
 
-// Found detects the launcher that started this process as one rank of a world, or nil. RANK or WORLD_SIZE take
+// DetectLauncher finds the launcher that started this process as one rank of a world; nil if none did. RANK or WORLD_SIZE take
 // precedence. If one launcher runs inside another, such as mpirun in a Slurm allocation, the inner one counts.
-func Found(env Lookup) *Launcher {
+func DetectLauncher(env Lookup) *Launcher {
 	has := func(name string) bool { v, _ := env(name); return v != "" }
 	if has("WORLD_SIZE") && !has("RANK") && has("JOB_COMPLETION_INDEX") { // a pod of an indexed job
 		names := map[string]string{"RANK": "JOB_COMPLETION_INDEX"}

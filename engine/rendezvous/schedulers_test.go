@@ -68,7 +68,7 @@ func TestSchedulers(t *testing.T) {
 			"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"}, true, 0, "x", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := Found(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
+			l := DetectLauncher(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
 			if found := l != nil; found != c.found || !found {
 				want(t, "found", found, nil, c.found)
 				return

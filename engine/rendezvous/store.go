@@ -75,7 +75,7 @@ func NewRemote(first uint64, send func(*Request) error) *Remote {
 	return &Remote{send: send, last: first, waiting: map[uint64]chan *Reply{}}
 }
 
-// Store is the store.
+// Store returns the namespace without a name.
 func (r *Remote) Store() *Store { return &Store{do: r.do} }
 
 // Deliver accepts a reply; one that answers no request is dropped.

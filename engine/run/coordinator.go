@@ -23,7 +23,7 @@ import (
 	"drun/internal/try"
 )
 
-// coordinator leads one run, on the nodes that it has, from one attempt to the next.
+// coordinator leads one run on its nodes, attempt after attempt.
 type coordinator struct {
 	*plan
 	nodes
@@ -64,7 +64,7 @@ type rankState struct {
 	exited   bool
 }
 
-// events is how other goroutines reach the coordinator's.
+// events is how other goroutines reach the coordinator's goroutine.
 type events struct {
 	queue chan event
 	over  chan struct{} // closed when the queue is no longer read
@@ -76,12 +76,12 @@ type event struct {
 	msg   *cluster.ToCoordinator // nil: the node is gone
 	saved *saved
 	late  *late
-	asked chan<- *board.Snapshot // asks what the ranks do
+	asked chan<- *board.Snapshot // asks for a snapshot of the ranks
 }
 
 type saved struct{ attempt int } // the attempt in which it began
 
-// late is a save that has waited for ranks as long as it may.
+// late is a save whose wait for ranks has reached its limit.
 type late struct {
 	attempt int
 	step    int64
@@ -109,7 +109,7 @@ func (p *plan) coordinate() (_ *Result, err error) {
 		if p.resumesFile() {
 			named.Resume = ""
 		}
-		try.Ok(record.Foresee(named))
+		try.Ok(record.CheckNames(named))
 		waiting := cluster.Waiting{Timeout: p.Timeout, Note: p.console.Note, MaxRanks: MaxRanks}
 		c.cluster = try.To(interruptible(p, func(ctx context.Context) (*cluster.Cluster, error) {
 			return cluster.Form(ctx, p.Join, p.hello(), waiting, p.decideBackend)
@@ -144,8 +144,8 @@ func (p *plan) coordinate() (_ *Result, err error) {
 	return c.finish()
 }
 
-// check begins to look for faults in the recipe; the result waits for the end, shows the notes, and returns the fault that
-// keeps the run from starting.
+// check starts looking for faults in the recipe. The function that it returns waits for the result, shows the notes, and
+// returns the fault that keeps the run from starting, if there is one.
 func (p *plan) check() (wait func() *engine.Failure) {
 	if p.Check == nil {
 		return func() *engine.Failure { return nil }
@@ -171,7 +171,7 @@ func (p *plan) check() (wait func() *engine.Failure) {
 		if found.fault == nil {
 			return nil
 		}
-		f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Lasts: true, Hint: "drun check found this before the ranks started"}
+		f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Permanent: true, Hint: "drun check found this before the ranks started"}
 		f.Message, f.Traceback = p.bundle.Fault(found.fault.File, int32(found.fault.Line), int32(found.fault.Col), found.fault.Message)
 		return f
 	}
@@ -218,8 +218,8 @@ func (c *coordinator) begin(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	}
 }
 
-// start makes the shared memory and starts every rank. link is that of this machine's node, which starts with the
-// first attempt.
+// start makes the shared memory and starts every rank. link leads to this machine's node, which starts with the first
+// attempt.
 func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordinator]) (err error) {
 	defer try.Caught(&err)
 	file := try.To(board.Create(c.world()))
@@ -274,8 +274,8 @@ func (c *coordinator) job(rank int) engine.Job {
 	return job
 }
 
-// groupsOrder is what the backends of groups are asked for. A run that is replayed had their own defaults unless all
-// reduced in orders of their own.
+// groupsOrder is the order in which groups' own backends are to reduce. In a run that is replayed they had their
+// defaults, unless all backends reduced in an order of their own.
 func (c *coordinator) groupsOrder() *bool {
 	if c.Replay != nil && c.Deterministic != nil && *c.Deterministic {
 		return nil
@@ -330,12 +330,12 @@ func (c *coordinator) handle(ev event) {
 	switch m := ev.msg; {
 	case ev.saved != nil:
 		if ev.saved.attempt == c.restarts {
-			c.record.Landed(c.saving())
+			c.record.SaveEnded(c.saving())
 		}
 	case ev.late != nil:
 		c.overdue(ev.late)
 	case ev.asked != nil:
-		// Of the ranks of other nodes, it tells what the latest round has found, at most about a second ago.
+		// It shows other nodes' ranks as of the latest round, at most about a second ago.
 		if c.board == nil {
 			ev.asked <- nil
 		} else {
@@ -476,7 +476,7 @@ func (c *coordinator) exited(rank int, how *cluster.Exit) {
 	})
 }
 
-// suspects reports whether all that is known of the end is what ranks believe of another one. A rank's death then
+// suspects reports whether the only known cause of the end is what one rank suspects of another. A rank's death then
 // explains it, even if noticed later.
 func (a *attempt) suspects() bool {
 	f := engine.First(a.failures)

@@ -13,8 +13,8 @@ import (
 // contents are what the nodes have read of each data file: SHA-256 and size.
 type contents map[string][][]records.DataFile // by path and node
 
-// add takes what a rank has read, and returns how it differs from what the same file holds on another node. Where a
-// file changes during the run, the nodes have a content in common.
+// add takes what a rank has read, and returns how it differs from what the same file holds on another node. If a
+// file changes during the run, the nodes still have one content in common.
 func (c *contents) add(node, nodes int, m *engine.ToAgent) (here, there *records.DataFile) {
 	if *c == nil {
 		*c = contents{}
@@ -58,7 +58,7 @@ func (c *coordinator) compareFiles(rank int, m *engine.ToAgent) {
 	if *there.Node < place.NodeRank {
 		first, second = second, first
 	}
-	f := &engine.Failure{Rank: board.Observer, Code: exit.Mismatch, When: board.Now(), Lasts: true,
+	f := &engine.Failure{Rank: board.Observer, Code: exit.Mismatch, When: board.Now(), Permanent: true,
 		Message: fmt.Sprintf("%s differs between nodes: %s, %s", here.Path, first, second),
 		Hint:    "copy the same file to every node; if each is to read a part of its own, give the reader per_rank = True, or put the rank into the name"}
 	c.fail(f)

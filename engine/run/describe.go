@@ -20,7 +20,7 @@ import (
 // MaxThreads is the most kernel threads a rank may have: each takes a stack, and no machine has so many cores.
 const MaxThreads = 1024
 
-// MaxRanks limits a world only so that a slip does not ask for more memory than there is; MaxHere limits the ranks
+// MaxRanks limits a world only so that a typo does not ask for more memory than there is; MaxHere limits the ranks
 // that one process starts.
 const (
 	MaxRanks = board.MaxWorld
@@ -35,8 +35,8 @@ type About struct {
 
 const describeAtMost = 30 * time.Second
 
-// Describe runs a recipe's top level in a worker, without main, and reports its
-// docstring and parameters. Nothing is kept in the history.
+// Describe runs a recipe's top level in a worker, without main, and reports its docstring and parameters. Nothing is
+// kept in the history.
 func Describe(name string) (_ *About, err error) {
 	defer try.Caught(&err)
 	bundle := try.To(recipe.Read(name))

@@ -40,7 +40,7 @@ func (c *coordinator) close(r *Result) error {
 	defer context.AfterFunc(hurry, c.record.Hasten)()
 	c.record.Abandon()
 	fault, hung := c.record.Drain()
-	if err := c.record.Unsaved(); err != nil && len(c.failures) == 0 {
+	if err := c.record.SaveError(); err != nil && len(c.failures) == 0 {
 		c.failures = append(c.failures, storageFailure(err))
 	}
 	if fault != nil {
@@ -171,7 +171,7 @@ func unreceived(bundle *recipe.Bundle, lost []board.Lost) *engine.Failure {
 	if n := len(lost) - 1; n > 0 {
 		what = fmt.Sprintf("; the same happened with %d other senders, receivers or tags", n)
 	}
-	f := &engine.Failure{Rank: first.From, Code: exit.Mismatch, When: board.Now(), Lasts: true,
+	f := &engine.Failure{Rank: first.From, Code: exit.Mismatch, When: board.Now(), Permanent: true,
 		Hint: "each dist.send and isend needs a recv, irecv or recv_any on the other rank, with the same tag and group"}
 	f.Message, f.Traceback = bundle.Fault(first.At.File, first.At.Line, first.At.Col, first.String()+what)
 	return f
@@ -226,7 +226,7 @@ func (c *coordinator) interrupt(sig os.Signal) {
 	c.fail(&engine.Failure{Rank: board.Observer, Code: exit.Interrupted, Message: "interrupted by " + engine.SignalName(sig), When: board.Now()})
 }
 
-// stop is how far a person's wish to end the run has come.
+// stop is the state of a user's request to end the run.
 type stop struct {
 	signal os.Signal        // the latest that asks for the end
 	from   map[*peer]bool   // the nodes that have passed it on
@@ -234,14 +234,14 @@ type stop struct {
 	asked  bool             // run.should_stop was set by SIGUSR1
 }
 
-// heard is what signals asked for while the run could not handle them.
+// heard is what signals asked for while the run could not handle them; see listen.
 type heard struct {
 	end  os.Signal // asks for the end
 	stop bool      // SIGUSR1 came
 }
 
-// listen takes the signals while the run cannot handle them. One that ends, or SIGUSR1, is noted in came, and one that
-// ends also ends the context. done ends the listening.
+// listen receives signals while the run cannot handle them. It notes SIGUSR1, and the first signal for which ends is
+// true, in came; the latter also ends the context. done stops listening.
 func (p *plan) listen(ends func(os.Signal) bool) (ctx context.Context, came *heard, done func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	came, listening := new(heard), make(chan struct{})

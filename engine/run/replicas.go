@@ -19,7 +19,7 @@ type replicas struct {
 	open    map[moment]map[int]uint64    // not of all ranks yet
 	agreed  map[optimizer]int64          // steps after which they were equal
 	divides map[optimizer][]int          // see engine.Replica
-	apart   map[optimizer]bool           // told
+	apart   map[optimizer]bool           // a difference was found
 }
 
 // optimizer is one that each rank has.
@@ -38,7 +38,7 @@ type moment struct {
 // mostOpen limits the moments of ranks that make different numbers of updates.
 const mostOpen = 10000
 
-// add takes what a rank tells, and returns what differs: nil while nothing does.
+// add takes what a rank reports, and returns what differs: nil while nothing does.
 func (r *replicas) add(rank, world int, told []engine.Replica) (d *difference) {
 	if r.began == nil {
 		*r = replicas{map[optimizer]map[int]uint64{}, map[moment]map[int]uint64{}, map[optimizer]int64{}, map[optimizer][]int{}, map[optimizer]bool{}}
@@ -69,7 +69,7 @@ func put[K comparable](of map[K]map[int]uint64, key K, rank int, sum uint64) {
 	of[key][rank] = sum
 }
 
-// rest judges what not all ranks have told, once all have returned.
+// rest judges the moments that not all ranks have reported, once all have returned.
 func (r *replicas) rest() (d *difference) {
 	order := func(a, b moment) int {
 		return cmp.Or(cmp.Compare(a.steps, b.steps), cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line), cmp.Compare(a.col, b.col), cmp.Compare(a.id, b.id), cmp.Compare(a.first, b.first))
@@ -125,7 +125,7 @@ func (c *coordinator) told(d *difference) {
 	}
 	what := fmt.Sprintf("ranks %d and %d have different parameters %s: gradients are not averaged", d.ranks[0], d.ranks[1], when)
 	const hint = "dist.sync_grad(model.parameters()) before each step, or dist.ddp(model), averages them; local = True, given to the optimizer, says that each rank trains a model of its own"
-	f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Lasts: true, Hint: hint}
+	f := &engine.Failure{Rank: board.Observer, Code: exit.Recipe, When: board.Now(), Permanent: true, Hint: hint}
 	f.Message, f.Traceback = c.bundle.Fault(d.file, d.line, d.col, what)
 	if d.divided && c.Replay == nil {
 		c.fail(f)

@@ -18,7 +18,7 @@ import (
 func restartable(failures []*engine.Failure) bool {
 	first := engine.First(failures)
 	if first == nil || slices.ContainsFunc(failures, func(f *engine.Failure) bool {
-		return f.Code == exit.Storage || f.Code == exit.Interrupted || f.Lasts && !f.Secondary
+		return f.Code == exit.Storage || f.Code == exit.Interrupted || f.Permanent && !f.Secondary
 	}) {
 		return false
 	}
@@ -38,8 +38,8 @@ func idleAfter(idle, before, after int) int {
 	return idle + 1
 }
 
-// backOff is how long to wait before the next attempt, after so many consecutive ones that saved nothing: what
-// makes them fail may take a while to pass.
+// backOff is how long to wait before the next attempt, after this many consecutive ones that saved nothing: the cause of
+// their failures may take a while to pass.
 func backOff(idle int) time.Duration {
 	const first, most = 100 * time.Millisecond, 30 * time.Second
 	if idle == 0 {

@@ -11,7 +11,7 @@ import (
 func TestRestartable(t *testing.T) {
 	fail := func(code exit.Code, when int64) *engine.Failure { return &engine.Failure{Code: code, When: when} }
 	lasting := func(code exit.Code, when int64) *engine.Failure {
-		return &engine.Failure{Code: code, When: when, Lasts: true}
+		return &engine.Failure{Code: code, When: when, Permanent: true}
 	}
 	secondary := func(f *engine.Failure) *engine.Failure { f.Secondary = true; return f }
 	for name, c := range map[string]struct {

@@ -127,7 +127,7 @@ func (p *peer) waitsIn(circle []board.Wait) bool {
 	return slices.ContainsFunc(circle, func(w board.Wait) bool { return slices.Contains(p.Ranks, w.Rank) })
 }
 
-// fresh calls then once the board shows what the ranks of all nodes do now, without nodes that do not answer soon.
+// fresh calls then once the board shows what the ranks of all nodes are doing now; it does not wait long for a node.
 func (a *attempt) fresh(then func()) {
 	if a.lookTick == nil || a.board == nil {
 		then()
@@ -193,7 +193,7 @@ func (c *coordinator) show(reason string) {
 	c.record.Snapshot(s, reason)
 }
 
-// doing asks the coordinator's goroutine, which alone knows whether the board is open, what the ranks do now; nil:
+// doing asks the coordinator's goroutine, which alone knows whether the board is open, what the ranks are doing; nil:
 // there are none.
 func (e events) doing(ctx context.Context) (*board.Snapshot, error) {
 	answer := make(chan *board.Snapshot, 1)
@@ -222,8 +222,8 @@ func printSnapshot(to *console.Console, s *board.Snapshot) {
 	}
 }
 
-// stalledAfter is when somebody at a terminal is told that ranks wait and for which; they are told again after
-// twice the time, and so on.
+// stalledAfter is how long ranks wait before a user at a terminal is told; they are told again after twice the time, and
+// so on.
 const stalledAfter = 10 * time.Second
 
 type stall struct {
@@ -259,9 +259,9 @@ func (c *coordinator) stalled() {
 	c.fresh(func() { printSnapshot(c.console, c.board.Snapshot()) })
 }
 
-// Standing tells what the ranks were doing when the run failed, if the failure's message does not: their latest
+// RanksAtFailure tells what the ranks were doing when the run failed, if the failure's message does not: their latest
 // calls if the ranks disagreed or one did not come, and where they were if one was lost.
-func (r *Result) Standing() string {
+func (r *Result) RanksAtFailure() string {
 	if r.Snapshot == nil {
 		return ""
 	}

@@ -40,8 +40,8 @@ type Options struct {
 	Nproc     int              // ranks that this process starts, at least 1
 	Join      *cluster.Joining // makes a world together with other processes; nil: alone
 	Seed      int64
-	SeedGiven bool // otherwise the seed of the resumed run counts
-	// MaxRestarts is how often the ranks may start again after a failure that may pass.
+	SeedGiven bool // otherwise a resumed run keeps its seed
+	// MaxRestarts is how often the ranks may start again after a failure that may be transient.
 	MaxRestarts int
 	Timeout     time.Duration // of collectives
 	Threads     int           // kernel threads per rank; 0: cores/ranks
@@ -80,7 +80,7 @@ type Communication struct {
 	PluginHost func() (path string, err error)
 }
 
-// History says what is kept of the run, and what it takes up.
+// History says what is kept of the run, and which run it continues.
 type History struct {
 	Home   string
 	Name   string // of the run; "" to have one made up
@@ -105,7 +105,7 @@ type Output struct {
 	RankOutput string // whose lines are shown, see console.Ranks
 }
 
-// Hooks are how the caller and a run that goes on reach each other.
+// Hooks connect the caller and a run in progress.
 type Hooks struct {
 	Signals   <-chan os.Signal // of the kinds in the variable Signals
 	OnSpawn   func(rank, pid int)
@@ -158,7 +158,7 @@ func Run(o Options) (_ *Result, err error) {
 		}
 	}
 	if p.plugin != nil || p.program != "" {
-		defer scratch.Sweep() // removes what ranks left that were killed while their plugin started
+		defer scratch.Sweep() // removes what ranks that were killed while their plugin started have left behind
 	}
 	if p.Join != nil {
 		if first := try.To(interruptible(p, func(ctx context.Context) (bool, error) { return p.Join.Lead(ctx, p.Timeout) })); !first {
@@ -171,7 +171,7 @@ func Run(o Options) (_ *Result, err error) {
 // Reusable finds the newest finished run with the bits that a run with these options would have: the same recipe
 // and files it loads, parameters, seed, world size and arithmetic, and the same content of the files that the run
 // has read, which are read now to compare. With exit.Interrupted it finds the newest interrupted run, whose bits
-// are the first ones of such a run. nil: there is none.
+// are a prefix of those. nil: there is none.
 func Reusable(o Options, code exit.Code) (*Result, error) {
 	p, err := newPlan(o)
 	if err != nil {
@@ -207,7 +207,7 @@ type plan struct {
 	bundle     *recipe.Bundle
 	params     []engine.Param
 	console    *console.Console
-	noted      []string // for the console, once it is there
+	noted      []string // for the console, once there is one
 }
 
 func (p *plan) note(text string) {
@@ -266,7 +266,7 @@ func newPlan(o Options) (_ *plan, err error) {
 
 // findProgram finds the program that starts plugins, if the run may need one.
 func (p *plan) findProgram() (err error) {
-	needed := p.Backend != builtIn // which may still be open
+	needed := p.Backend != builtIn // it may not be decided yet
 	if p.PluginHost == nil || !needed && !p.bundle.NamesBackends() {
 		return nil
 	}

@@ -169,7 +169,7 @@ func TestTheOtherSideEnds(t *testing.T) {
 		}()
 		time.Sleep(silentFor / 2)
 		s.Deliver(&Got{ID: 5}) // it answers something else
-		if err := <-failed; err == nil || !strings.Contains(err.Error(), "node 1 has not sent what it has") || time.Since(began) != silentFor {
+		if err := <-failed; err == nil || !strings.Contains(err.Error(), "node 1 has not sent the data") || time.Since(began) != silentFor {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})

@@ -135,7 +135,7 @@ func (p *Regions) Close() {
 }
 
 // Over a link, the side that needs a state asks for it piece by piece, and the other only answers. This bounds the
-// memory of both, and nothing comes that was not asked for. To save, the coordinator asks a node for the SHA-256
+// memory of both, and nothing arrives unasked. To save, the coordinator asks a node for the SHA-256
 // sums of what its ranks have handed over, then for the chunks that neither another node nor the store has. To
 // restore, a node asks the coordinator once for what its ranks need between them.
 
@@ -191,8 +191,8 @@ type held struct {
 // Put registers a state's memory under a number.
 func (h *Held) Put(state uint64, g *Region) { h.put(state, held{memory: g, size: g.Used}) }
 
-// PutReader registers a state under a number that is read when it is asked for, by several readers at a time. It
-// gives no SHA-256. Read errors are passed on with their exit code and hint.
+// PutReader registers a state that is read when it is asked for, by several readers at a time. It gives no SHA-256. Read
+// errors are passed on with their exit code and hint.
 func (h *Held) PutReader(state uint64, from io.ReaderAt, size int64) {
 	h.put(state, held{reader: from, size: size})
 }
@@ -342,7 +342,7 @@ func (s *Source) ask(w *Want, bytes int64) ([]byte, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.open, w.ID)
-		return nil, fmt.Errorf("%s has not sent what it has of a state for %v", s.name, silentFor)
+		return nil, fmt.Errorf("%s has not sent the data of a state that it was asked for within %v", s.name, silentFor)
 	}
 }
 

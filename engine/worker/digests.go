@@ -232,7 +232,7 @@ func (d *digests) asked() (err error) {
 }
 
 // deciding is called when the recipe decides whether to save. If it reaches the same place again before the next
-// update, as a recipe does that accumulates gradients, it is in its next step.
+// update, as a recipe that accumulates gradients does, it is in its next step.
 func (d *digests) deciding(thread *starlark.Thread, _ *starlark.Builtin, _ starlark.Tuple, _ []starlark.Tuple) (_ starlark.Value, err error) {
 	if t := d.target; t.taken != nil {
 		at := thread.CallFrame(1).Pos

@@ -72,7 +72,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 	}
 	if name == shmName {
 		if len(here) < len(group.Ranks) {
-			return nil, exit.Last(errors.New("it reaches the ranks of one node only"))
+			return nil, exit.Permanent(errors.New("it reaches the ranks of one node only"))
 		}
 		memory := try.To(shm.Rendezvous(ctx, world.Store, "memory", world.Rank, world.Size))
 		return shm.Open(memory, world.Rank, world.Size)
@@ -136,8 +136,8 @@ func (w *worker) find(name string) (*engine.Plugin, error) {
 		return nil, fmt.Errorf("no backend %q was found", name)
 	}
 	if f := reply.Found.Failure; f != nil {
-		if err = f.Err(); f.Lasts {
-			err = exit.Last(err)
+		if err = f.Err(); f.Permanent {
+			err = exit.Permanent(err)
 		}
 		return nil, err
 	}
@@ -166,8 +166,8 @@ func (w *worker) leaveGroup(ctx context.Context, id uint32, ranks []int, last fu
 	return err
 }
 
-// part waits until all ranks have returned from main: none may close its backend, or leave messages in their
-// senders' way, while another still communicates. What goes wrong then is the failure of another rank.
+// part waits until all ranks have returned from main: none may close its backend, or leave messages that block their
+// senders, while another still communicates. What goes wrong then is the failure of another rank.
 func (w *worker) part(comm collective.Comm) {
 	if comm == nil {
 		return

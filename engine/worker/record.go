@@ -115,8 +115,8 @@ func (r *recorder) loop() {
 	}
 }
 
-// flush sends the pending records and reports whether the recorder was closed. An
-// error of the channel means that the agent is gone, which ends the worker.
+// flush sends the pending records and reports whether the recorder was closed. An error of the channel means that the
+// agent is gone, which ends the worker.
 func (r *recorder) flush() (closed bool) {
 	r.sending.Lock()
 	defer r.sending.Unlock()

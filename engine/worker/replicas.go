@@ -9,9 +9,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// replicas tells the coordinator digests of the parameters that should be equal on all ranks: of all of them before an
-// optimizer's first step, and after steps 1, 2, 4, 8 and so on, at each save and at the end of main of as many as one
-// update digests anyway. They go with the rank's next message, as digests do.
+// replicas sends the coordinator digests of the parameters that should be equal on all ranks: one of all of them before
+// an optimizer's first step; and after steps 1, 2, 4, 8 and so on, at each save and at the end of main, one of the part
+// that an update digests anyway. They go with the rank's next message, as digests do.
 type replicas struct {
 	rank    *starlib.Rank
 	digests *digests
@@ -54,7 +54,7 @@ func (r *replicas) stepped(of *starlib.Replica, params [][]byte) {
 	}
 }
 
-// flush sends what has not been told.
+// flush sends what has not been sent.
 func (r *replicas) flush() {
 	for _, made := range r.made {
 		if !made.told {

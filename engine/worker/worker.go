@@ -41,8 +41,8 @@ func Invoked() bool {
 	return len(os.Args) > 1 && os.Args[1] == engine.WorkerArg && os.Getenv("DRUN_RUN_ID") != ""
 }
 
-// Main runs the rank and returns the process's exit status, after reporting a failure
-// to the agent. A program that can start plugins passes a Starter.
+// Main runs the rank and returns the process's exit status, after reporting a failure to the agent. A program that can
+// start plugins passes a Starter.
 func Main(plugins ...Starter) int {
 	signal.Ignore(engine.WorkerIgnores...)
 	// The recipe's own limit stops a deep recursion; this leaves room for it.
@@ -69,7 +69,7 @@ func Main(plugins ...Starter) int {
 	return w.run()
 }
 
-// worker is one rank's process: what it needs from the recipe's start to its end, which its modules ask for.
+// worker is the state of one rank's process, from the recipe's start to its end.
 type worker struct {
 	job     *engine.Job
 	channel *engine.Channel
@@ -222,7 +222,7 @@ func (w *worker) meetNode(world *distributed.World) error {
 }
 
 // noHost reports that this program is drun itself, not the plugin host.
-var noHost = exit.Last(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
+var noHost = exit.Permanent(exit.WithHint(exit.Errorf(exit.Backend, "this program cannot start plugins: drun-plugin-host, which can, was not found"),
 	"it belongs beside drun, and must be from the same build: make build puts it there"))
 
 // joinLimit is the least time that opening a backend may take, even if the collectives' own limit is shorter: a
@@ -275,8 +275,8 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 	return board.Guard(comm, w.board)
 }
 
-// A Starter gives the backend of a plugin. The plugin's stderr is the worker's;
-// onDeath is called if the plugin ends by itself.
+// A Starter makes the backend of a plugin. The plugin's stderr is the worker's; onDeath is called if the plugin ends by
+// itself.
 type Starter func(p *engine.Plugin, onDeath func(error)) collective.Backend
 
 // listen handles the agent's messages. When the channel ends the agent is gone, and the worker ends at once,

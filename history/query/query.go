@@ -175,7 +175,7 @@ func offset(text string, pos syntax.Position) int {
 	return len(text)
 }
 
-// slashed is a metric or parameter whose name is no identifier, such as metrics.val/loss.last.
+// slashed is a metric or parameter whose name is not an identifier, such as metrics.val/loss.last.
 var slashed = regexp.MustCompile(`\b(metrics|params)\.(\w+(?:[/-]\w+)+)`)
 
 // noName adds to an error about an unknown name what was probably meant.
@@ -267,7 +267,7 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 // growing are methods whose result may be as long as the product of their arguments.
 var growing = []string{"format", "join", "replace"}
 
-// accounts reports whether x is a name for values of a run.
+// accounts reports whether x stands for values of a run: params, metrics or a metric.
 func accounts(read map[string]*history.Names, x syntax.Expr) bool {
 	id, is := x.(*syntax.Ident)
 	return is && read[id.Name] != nil || isMetric(x)

@@ -176,7 +176,7 @@ func TestMistakes(t *testing.T) {
 		`"".join([name, name]) == name`:                              "column 4: an expression has no .join",
 		`name.replace("", name) == name`:                             "an expression has no .replace",
 		`"{}".format(name) == name`:                                  "an expression has no .format",
-		`str([str(['"'])]) == name`:                                  "str is of a number, a text, a bool or None, not of a list",
+		`str([str(['"'])]) == name`:                                  "str takes a number, a text, a bool or None, not a list",
 		"id == " + strings.Repeat("1", 10_000):                       "more than 10000",
 		"name.nothing":                                               "column 5: string has no .nothing field or method",
 		"params[1] == 2":                                             "params[…] wants a name, not a int",

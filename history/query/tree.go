@@ -220,7 +220,7 @@ func text(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs [
 	case starlark.NoneType, starlark.Bool, starlark.Int, starlark.Float:
 		return starlark.String(v.String()), nil
 	}
-	return nil, fmt.Errorf("str is of a number, a text, a bool or None, not of a %s", args[0].Type())
+	return nil, fmt.Errorf("str takes a number, a text, a bool or None, not a %s", args[0].Type())
 }
 
 func isNaN(v starlark.Value) bool {

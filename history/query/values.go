@@ -55,7 +55,7 @@ var fields = map[string]func(*history.Summary) starlark.Value{
 	},
 }
 
-// valueOf is a value of the history in Starlark; nil: it is not kept, as that of a secret.
+// valueOf is a value of the history in Starlark; nil: it is not kept, like that of a secret.
 func valueOf(v any) starlark.Value {
 	switch v := v.(type) {
 	case nil:
@@ -129,7 +129,7 @@ func (p params) Attr(name string) (starlark.Value, error) {
 			return v, nil
 		}
 	}
-	return nil, errMissing // as that of a secret
+	return nil, errMissing // like that of a secret
 }
 
 func (p params) AttrNames() []string { return slices.Sorted(maps.Keys(p.run.Params)) }

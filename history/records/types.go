@@ -90,7 +90,7 @@ type Artifact struct {
 	Bytes  int64     `json:"bytes"`
 	SHA256 string    `json:"sha256"`
 	Time   time.Time `json:"time"`
-	Data   []byte    `json:"-" cbor:"data"` // only set to write; Content reads it
+	Data   []byte    `json:"-" cbor:"data"` // set only for writing; Content reads it
 }
 
 // Note is a remark about a run.

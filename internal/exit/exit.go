@@ -50,25 +50,25 @@ type Hinted interface {
 	Hint() string
 }
 
-// Lasting is an error that can say whether it would recur if the same thing were tried again. Error types that always
-// recur have this method; [Last] is for others.
-type Lasting interface {
+// PermanentError is an error that can say whether it would recur if the same thing were tried again. Error types that always
+// recur have this method; [Permanent] is for others.
+type PermanentError interface {
 	error
-	Lasts() bool
+	Permanent() bool
 }
 
-// Last marks err as one that would recur. nil stays nil.
-func Last(err error) error {
+// Permanent marks err as one that would recur. nil stays nil.
+func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &lasting{err}
+	return &permanent{err}
 }
 
-// Lasts reports whether an error in err's chain says that it would recur.
-func Lasts(err error) bool {
-	var l Lasting
-	return errors.As(err, &l) && l.Lasts()
+// IsPermanent reports whether an error in err's chain says that it would recur.
+func IsPermanent(err error) bool {
+	var p PermanentError
+	return errors.As(err, &p) && p.Permanent()
 }
 
 // CodeOf is the exit code of the outermost error in err's chain that has one:
@@ -128,10 +128,10 @@ type withCode struct {
 func (e *withCode) Unwrap() error  { return e.error }
 func (e *withCode) ExitCode() Code { return e.code }
 
-type lasting struct{ error }
+type permanent struct{ error }
 
-func (e *lasting) Unwrap() error { return e.error }
-func (e *lasting) Lasts() bool   { return true }
+func (e *permanent) Unwrap() error   { return e.error }
+func (e *permanent) Permanent() bool { return true }
 
 type withHint struct {
 	error

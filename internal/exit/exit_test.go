@@ -68,18 +68,18 @@ func TestLasts(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"nil":              {exit.Last(nil), false},
+		"nil":              {exit.Permanent(nil), false},
 		"any":              {exit.WithCode(io.EOF, exit.Backend), false},
-		"one that does":    {exit.Last(io.EOF), true},
-		"beneath a code":   {exit.WithHint(exit.WithCode(fmt.Errorf("x: %w", exit.Last(io.EOF)), exit.Backend), "a"), true},
-		"above a code":     {exit.Last(exit.Errorf(exit.Backend, "x")), true},
-		"one among others": {errors.Join(io.EOF, exit.Last(io.EOF)), true},
+		"one that does":    {exit.Permanent(io.EOF), true},
+		"beneath a code":   {exit.WithHint(exit.WithCode(fmt.Errorf("x: %w", exit.Permanent(io.EOF)), exit.Backend), "a"), true},
+		"above a code":     {exit.Permanent(exit.Errorf(exit.Backend, "x")), true},
+		"one among others": {errors.Join(io.EOF, exit.Permanent(io.EOF)), true},
 	} {
-		if got := exit.Lasts(c.err); got != c.want {
+		if got := exit.IsPermanent(c.err); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if err := exit.Last(exit.Errorf(exit.Backend, "x")); exit.CodeOf(err) != exit.Backend || err.Error() != "x" {
+	if err := exit.Permanent(exit.Errorf(exit.Backend, "x")); exit.CodeOf(err) != exit.Backend || err.Error() != "x" {
 		t.Errorf("%v with code %d", err, exit.CodeOf(err))
 	}
 }

@@ -52,7 +52,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (collective.
 
 func (b *Backend) join(ctx context.Context, x *process, world collective.World) (*Comm, error) {
 	if x.about.Problem != "" {
-		return nil, exit.Last(fmt.Errorf("it cannot run here: %s", x.about.Problem))
+		return nil, exit.Permanent(fmt.Errorf("it cannot run here: %s", x.about.Problem))
 	}
 	c := newComm(newPort(x, world), 0, world.Rank, world.Size)
 	opened, err := c.ask(ctx, func(ctx context.Context) (*wire.Opened, error) {
@@ -223,8 +223,8 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (_ collective.
 	return sub, sub.matches(opened)
 }
 
-// Abort ends the group's calls, here at once and in the plugin as soon as it
-// can. A plugin in which they continue is killed.
+// Abort ends the group's calls, here at once and in the plugin as soon as it can. A plugin in which they continue is
+// killed.
 func (c *Comm) Abort(cause error) {
 	c.fail(cause)
 	c.abort.Do(func() {
@@ -259,7 +259,7 @@ func (c *Comm) Abort(cause error) {
 func (c *Comm) Close() error {
 	return c.end.Close(func() error {
 		c.fail(collective.ErrClosed)
-		err := c.request(c.number)
+		err := c.closeGroup(c.number)
 		if c.number == 0 {
 			c.port.close()
 		}
@@ -267,8 +267,8 @@ func (c *Comm) Close() error {
 	})
 }
 
-// request tells the plugin to close a group.
-func (p *port) request(number uint32) error {
+// closeGroup tells the plugin to close a group.
+func (p *port) closeGroup(number uint32) error {
 	if p.dead.Load() != nil {
 		return nil // its end has been reported
 	}
@@ -293,8 +293,8 @@ func (p *port) request(number uint32) error {
 	return nil
 }
 
-// Statistics counts what the group has done: calls, bytes and microseconds by
-// kind of call, and what the engine counts itself. nil if the plugin is gone.
+// Statistics counts what the group has done: calls, bytes and microseconds by kind of call, and what the engine counts
+// itself. nil if the plugin is gone.
 func (c *Comm) Statistics() map[string]int64 {
 	ctx, stop := context.WithTimeout(c.ctx, closeLimit)
 	defer stop()
@@ -341,7 +341,7 @@ func (x *words) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// line ends a line.
+// line passes on the line that has ended.
 func (x *words) line() {
 	x.mu.Lock()
 	text := strings.ToValidUTF8(strings.TrimRight(string(x.part), "\r"), "\ufffd")

@@ -61,7 +61,7 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 		name, script, want string
 		lasts              bool // another attempt would end in the same way
 	}{
-		{"garbage", "echo 'Usage: garbage FILE'; exec sleep 5", `is no plugin of drun: it printed "Usage: garbage FILE"`, true},
+		{"garbage", "echo 'Usage: garbage FILE'; exec sleep 5", `is not a plugin of drun: it printed "Usage: garbage FILE"`, true},
 		{"leaver", "echo 'cannot find my library' >&2; exit 4", "it exited with status 4; its last words: cannot find my library", true},
 		{"killed", "kill -9 $$", "it was killed by signal 9 (SIGKILL)", false},
 		{"newer", "echo '1|99|unix|/tmp/none|grpc|'; exec sleep 5", "speaks version 99 of the plugin protocol, this drun version 4: use a newer drun", true},
@@ -79,7 +79,7 @@ func TestPluginsThatDoNotStart(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
-			if exit.Lasts(err) != c.lasts {
+			if exit.IsPermanent(err) != c.lasts {
 				t.Errorf("tried again: %v", c.lasts)
 			}
 			if took := time.Since(start); took > 5*time.Second {

@@ -152,8 +152,8 @@ func same(a, b []byte) bool {
 	return len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b)
 }
 
-// memory hands out pieces of the arena. Sizes are rounded up to four classes
-// per power of two, so that a returned piece fits later requests.
+// memory hands out pieces of the arena. Sizes are rounded up to four classes per power of two, so that a returned piece
+// fits later requests.
 type memory struct {
 	arena *wire.Arena
 

@@ -68,7 +68,7 @@ var startTimeout = startLimit
 func start(ctx context.Context, p *host.Plugin, world collective.World, describe wire.DescribeRequest, stderr io.Writer) (*process, error) {
 	program, err := p.Open()
 	if err != nil {
-		return nil, exit.Last(err)
+		return nil, exit.Permanent(err)
 	}
 	defer program.Close()
 	arena, err := wire.CreateArena()
@@ -136,7 +136,7 @@ func (x *process) launch(ctx context.Context, describe wire.DescribeRequest, pro
 	}
 	theirs.Close() // else the end of the process would go unnoticed
 	if err == nil {
-		err = exit.Last(x.plugin.Unchanged(program))
+		err = exit.Permanent(x.plugin.Unchanged(program))
 	}
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (x *process) connect(describe *wire.DescribeRequest) error {
 		return x.explain(err)
 	}
 	if x.about.Name != x.plugin.Name {
-		return exit.Last(fmt.Errorf("%s says that it is the backend %q: its file should be named %s%s",
+		return exit.Permanent(fmt.Errorf("%s says that it is the backend %q: its file should be named %s%s",
 			x.plugin.Path, x.about.Name, host.Prefix, x.about.Name))
 	}
 	return nil
@@ -194,15 +194,15 @@ var (
 	otherAPI    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Plugin version: (\d+), Client versions`) })
 )
 
-// explain says in our words why a plugin did not start, and whether it would fail again: the machine may just be
-// busy, or have killed it.
+// explain says in drun's terms why a plugin did not start, and whether it would fail again: the machine may just be busy,
+// or have killed it.
 func (x *process) explain(err error) error {
 	text := err.Error()
 	if m := otherAPI().FindStringSubmatch(text); m != nil {
 		if n, _ := strconv.Atoi(m[1]); n > wire.Version {
-			return exit.Last(fmt.Errorf("%s speaks version %d of the plugin protocol, this drun version %d: use a newer drun", x.plugin.Path, n, wire.Version))
+			return exit.Permanent(fmt.Errorf("%s speaks version %d of the plugin protocol, this drun version %d: use a newer drun", x.plugin.Path, n, wire.Version))
 		}
-		return exit.Last(fmt.Errorf("%s speaks version %s of the plugin protocol, this drun version %d: build the plugin with this drun's plugins/sdk", x.plugin.Path, m[1], wire.Version))
+		return exit.Permanent(fmt.Errorf("%s speaks version %s of the plugin protocol, this drun version %d: build the plugin with this drun's plugins/sdk", x.plugin.Path, m[1], wire.Version))
 	}
 	if strings.Contains(text, "timeout while waiting") || errors.Is(err, context.DeadlineExceeded) || strings.Contains(text, "DeadlineExceeded") {
 		return fmt.Errorf("%s did not say within %v that it has started, and was killed%s", x.plugin.Path, startTimeout, x.lastWords())
@@ -211,18 +211,18 @@ func (x *process) explain(err error) error {
 	what := x.state()
 	if m := unknownLine().FindStringSubmatch(text); m != nil && m[1] != "" {
 		const most = 80
-		return exit.Last(fmt.Errorf("%s is no plugin of drun: it printed %q%s", x.plugin.Path, m[1][:min(len(m[1]), most)], x.lastWords()))
+		return exit.Permanent(fmt.Errorf("%s is not a plugin of drun: it printed %q%s", x.plugin.Path, m[1][:min(len(m[1]), most)], x.lastWords()))
 	}
 	lasts := what != "" && x.cmd.ProcessState.Exited()
 	if what == "" && strings.Contains(text, "exec format error") {
-		what, lasts = "it is no program that this machine can run", true
+		what, lasts = "it is not a program that this machine can run", true
 	}
 	if what == "" {
 		what = text
 	}
 	err = fmt.Errorf("%s did not start: %s%s", x.plugin.Path, what, x.lastWords())
 	if lasts {
-		return exit.Last(err)
+		return exit.Permanent(err)
 	}
 	return err
 }

@@ -18,9 +18,8 @@
 #include "group.h"
 #include "reduce.h"
 
-// led runs a collective of so many bytes. Of up to so many the thread leads from its beginning to its end, since
-// taking the connections from Gloo's thread costs some system calls; in larger ones Gloo's thread reads while this one
-// reduces.
+// Up to this many bytes, the thread leads from the beginning of a collective to its end, since taking the connections
+// from Gloo's thread costs some system calls; in larger ones Gloo's thread reads while this one reduces.
 static constexpr size_t ledThroughout = 1 << 20;
 
 template <typename F>

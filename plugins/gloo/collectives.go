@@ -65,7 +65,7 @@ func sizes(counts []int) *C.int64_t {
 	return &all[0]
 }
 
-// Reduces is true of all that the contract has: the shim gives Gloo drun's own operations.
+// Reduces is always true: the shim gives Gloo drun's own operations.
 func (e *engine) Reduces(dtype.Type, dtype.ReduceOp) bool { return true }
 
 func (e *engine) AllReduce(send, recv collective.Buffer, op dtype.ReduceOp) error {

@@ -156,7 +156,7 @@ void drun_gloo_leave(group *g) {
         try {
             auto b = g->transport->inner->createUnboundBuffer(&there, 1);
             b->send(i, PRESENCE_SLOT, 0, 1);
-            // Nobody who is there leaves the receive unposted; who is gone need not know.
+            // Every peer that is there has posted the receive; one that is gone need not know.
             b->waitSend(nullptr, std::chrono::milliseconds(200));
         } catch (const std::exception &) {
         }

@@ -44,8 +44,8 @@ struct Context : gloo::Context {
 
 using Unbound = std::unique_ptr<gloo::transport::UnboundBuffer>;
 
-// A receive from a peer that is never answered but when it leaves. If the
-// connection breaks, it fails: so the state of a peer can be looked at.
+// A receive that the peer answers only when it leaves, and that fails if the
+// connection breaks: it shows the state of the peer.
 struct Presence {
     char byte = 0;
     Unbound receive;
@@ -54,8 +54,8 @@ struct Presence {
     std::string failed;
 };
 
-// Transport is Gloo's, but knows the buffers in use, so that whoever waits for
-// one can be woken. Gloo itself forgets to wake those whose data was on its
+// Transport is Gloo's, but knows the buffers in use, so that threads that wait
+// for one can be woken. Gloo itself does not wake those whose data was on its
 // way when the connection broke.
 struct Transport : gloo::transport::Context {
     Transport(std::shared_ptr<gloo::transport::Context> inner, std::shared_ptr<Leader> leader)
@@ -73,8 +73,8 @@ struct Transport : gloo::transport::Context {
     std::set<gloo::transport::UnboundBuffer *> used;
 };
 
-// Pair is Gloo's connection to a peer, but is given one that exists: by itself
-// Gloo takes whoever calls first for the peer.
+// Pair is Gloo's connection to a peer, but takes over a socket that is already
+// connected: Gloo itself would take whoever connects first for the peer.
 struct Pair : tcp::Pair {
     Pair(tcp::Context *context, tcp::Device *device, int rank, std::chrono::milliseconds timeout, std::shared_ptr<Leader> leader)
         : tcp::Pair(context, device, rank, timeout), leader(std::move(leader)) {
@@ -83,8 +83,8 @@ struct Pair : tcp::Pair {
     ~Pair() override;
     // adopt goes on with a connected socket, which it owns from then on.
     void adopt(int socket);
-    // silent tells whether data has been on its way to the peer for too long without any
-    // acknowledgement, which TCP itself would go on resending for a quarter of an hour.
+    // silent reports whether data for the peer has gone unacknowledged for too long: TCP itself would go on resending it
+    // for a quarter of an hour.
     bool silent();
 
     // What a leader does with the connection: it takes it from Gloo's thread, reads what has come and writes what there
@@ -116,23 +116,23 @@ struct Pair : tcp::Pair {
     uint32_t watched = 0;  // what the leader's epoll looks for
     bool taken = false;    // Gloo's thread does not look at it
     bool serving = false;  // the leader reads it
-    bool served = false;   // by the leader of now
+    bool served = false;   // by the current leader
     bool busy = false;     // the last leader had to do with it
 
-    // deafen stops listening, which every pair of Gloo's begins with until 2023.
+    // deafen stops the listening with which every pair begins in Gloo's versions until 2023.
     void deafen();
     bool available();
     bool watch();
     bool quiet();
 };
 
-// Buffer is Gloo's, and can be asked whether a wait would be over at once.
+// Buffer is Gloo's, and can tell whether a wait would end at once.
 struct Buffer : tcp::UnboundBuffer {
     using tcp::UnboundBuffer::UnboundBuffer;
     bool over(bool sends);
 };
 
-// Net is Gloo's context over TCP, of our pairs and buffers.
+// Net is Gloo's context over TCP, with our pairs and buffers.
 struct Net : tcp::Context {
     Net(std::shared_ptr<tcp::Device> device, int rank, int size, std::shared_ptr<Leader> leader)
         : tcp::Context(std::move(device), rank, size), leader(std::move(leader)) {}
@@ -175,7 +175,7 @@ struct group {
     std::mutex stopLock;
     std::condition_variable stopping;
     bool stopped = false;
-    Unbound next; // the receive of whatever message is announced
+    Unbound next; // receives the announcement of the next message, from any rank
     header incoming;
 
     std::mutex postedLock;

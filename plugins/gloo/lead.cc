@@ -34,7 +34,7 @@ Leader::~Leader() {
 void Leader::ring() {
     uint64_t one = 1;
     if (write(bell, &one, sizeof one) < 0) {
-        // It has been rung so often that nothing can be added: the leader will look.
+        // Its counter is full, so the leader will look anyway.
     }
 }
 
@@ -62,10 +62,10 @@ Term::~Term() {
     leader.turn.unlock();
 }
 
-// As in package sharedmem: beside a program that computes each yield costs a time slice.
+// As in package sharedmem: next to a program that computes, each yield costs a time slice.
 static constexpr auto yieldTime = std::chrono::milliseconds(2);
 
-// A sleep ends by what comes or the bell. Should neither reach the leader it looks after this time.
+// Arriving data or the bell ends a sleep. In case neither reaches the leader, it looks after this time.
 static constexpr int longestSleep = 1000; // ms
 
 void Leader::lead(const std::function<bool()> &over, int yields) {
@@ -145,13 +145,13 @@ void Pair::serve(int events) {
     } done{this};
     tcp::Pair::handleReadWrite(events & (EPOLLIN | EPOLLOUT));
     if (state_ != CONNECTED) return;
-    // Whenever Gloo begins or ends to wait for room in the connection, it tells its thread so.
+    // Whenever Gloo begins or stops waiting for room in the connection, it tells its thread.
     if (!taken || (events & EPOLLOUT) || tx_.empty() != empty) quiet();
     else watch();
 }
 
-// available tells Gloo's thread whether it can use the connection. Where somebody else does it would look again at once, and
-// again for as long as its time slice lasts, though that may be on this very core.
+// available tells Gloo's thread whether it can use the connection. If another thread is using it, Gloo's, which would look
+// again and again for the rest of its time slice, perhaps on that thread's core, lets others run first.
 bool Pair::available() {
     if (!m_.try_lock()) {
         sched_yield();

@@ -15,7 +15,7 @@
 struct Pair;
 
 struct Leader {
-    // Who waits looks so often without a pause, then so often after it has let another process run, before it sleeps.
+    // A thread that waits looks `pauses` times, then `yields` times after letting another process run, before it sleeps.
     Leader(int pauses, int yields);
     ~Leader();
     Leader(const Leader &) = delete;
@@ -36,7 +36,7 @@ struct Leader {
 
 // Term is a thread's time as the leader.
 struct Term {
-    // Where another thread leads, it is none, or waits for its turn.
+    // If another thread leads, this one does not, or waits for its turn.
     explicit Term(Leader &leader, bool wait = false);
     ~Term();
     Term(const Term &) = delete;

@@ -1,8 +1,8 @@
 //go:build gloo
 
-// What Gloo calls to combine two contributions. A loop each, which the
-// compiler makes vectors of. (Calls back into Go would have to wait for a
-// scheduler's slot in the middle of every step.)
+// What Gloo calls to combine two contributions: one loop each, which the
+// compiler vectorizes. (Calls back into Go would have to wait for the scheduler
+// in the middle of every step.)
 
 #include "reduce.h"
 
@@ -26,7 +26,7 @@ template <typename T>
 struct Product {
     static T of(T a, T b) { return T(a * b); }
 };
-// Not a number wins, as in drun's kernels.
+// NaN wins, as in drun's kernels.
 template <typename T>
 struct Min {
     static T of(T a, T b) { return a < b || a != a ? a : b; }

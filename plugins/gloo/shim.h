@@ -37,13 +37,12 @@ typedef struct {
 // A device is this rank's place in the network: an interface by its name, or
 // an address of this machine.
 device *drun_gloo_device(const char *interface, const char *address, char *name, char *err);
-// share gives another hold on the same device, to be freed by itself.
+// share returns another reference to the same device, to be freed separately.
 device *drun_gloo_device_share(device *d);
 void drun_gloo_device_free(device *d);
 
-// A group is given a connected socket to each peer, which it owns from then on;
-// address is for messages. Who waits in it looks so often without a pause and so often after it has let another process
-// run, before it sleeps.
+// A group is given a connected socket to each peer, which it owns from then on; address is for error messages. A thread
+// that waits looks `pauses` times, then `yields` times after letting another process run, before it sleeps.
 group *drun_gloo_group(device *d, int rank, int size, int pauses, int yields, char *err);
 int drun_gloo_connect(group *g, int peer, int socket, const char *address, char *err);
 int drun_gloo_ready(group *g, char *err);
@@ -54,8 +53,8 @@ void drun_gloo_free(group *g);
 // What became of a peer: 0 there, 1 left in good order, -1 lost.
 int drun_gloo_peer(group *g, int peer, char *err);
 
-// Collectives. Sizes are in bytes, but n and the element's size for reductions;
-// counts are the bytes of each rank's part.
+// Collectives. Sizes are in bytes, but in reductions n counts elements, of elem bytes each; counts are the bytes of each
+// rank's part.
 int drun_gloo_allreduce(group *g, int dtype, int op, size_t elem, const void *in, void *out, size_t n, char *err);
 int drun_gloo_reduce(group *g, int dtype, int op, size_t elem, const void *in, void *out, size_t n, int root, char *err);
 int drun_gloo_broadcast(group *g, void *data, size_t n, int root, char *err);
@@ -65,14 +64,14 @@ int drun_gloo_scatter(group *g, const void *in, void *out, size_t n, const int64
 int drun_gloo_alltoallv(group *g, const void *in, const int64_t *sent, void *out, const int64_t *received, char *err);
 int drun_gloo_barrier(group *g, char *err);
 
-// Messages: next gives 1 and a header, or 0 once the group is stopped.
+// Messages: next returns 1 and a header, or 0 once the group is stopped.
 int drun_gloo_send(group *g, int to, header *h, void *data, char *err);
 int drun_gloo_next(group *g, int *from, header *h, char *err);
 int drun_gloo_fetch(group *g, int from, uint64_t slot, void *data, size_t n, char *err);
 void drun_gloo_stop(group *g);
 
-// Paired messages: post starts one, and gives 1 if it has ended. Otherwise ended tells when: it waits until some have,
-// and gives how many; none where none is under way.
+// Paired messages: post starts one, and returns 1 if it has ended already. Otherwise ended reports its end: it waits until
+// some have ended, and returns how many; 0 if none is under way.
 typedef struct transfer transfer;
 typedef struct {
     uint64_t key;

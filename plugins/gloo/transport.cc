@@ -33,7 +33,7 @@ void Pair::deafen() {
         ::close(fd_);
         fd_ = -1;
     }
-    // Should somebody have called in the moment since the constructor began: what came is forgotten.
+    // A connection that has come in since the constructor began is dropped.
     state_ = LISTENING;
     rx_ = gloo::transport::tcp::Op();
 }
@@ -59,7 +59,7 @@ void Pair::adopt(int socket) {
 bool Pair::silent() {
     auto now = clock::now();
     if (now - looked < std::chrono::seconds(1)) return false;
-    // Whoever has the lock is busy with the connection; the next look will do.
+    // The thread that has the lock is busy with the connection; the next look will do.
     std::unique_lock<std::mutex> guard(m_, std::try_to_lock);
     if (!guard || state_ != CONNECTED) return false;
     tcp_info t = {};

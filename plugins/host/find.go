@@ -1,6 +1,6 @@
-// Package host finds the programs of communication engines that are plugins, and
-// decides whether they can be trusted. engine/run looks for the one that a
-// run asks for, `drun backends` lists and trusts them, and plugins/client starts them.
+// Package host finds the programs of communication engines that are plugins, and decides whether they can be trusted.
+// engine/run looks for the one that a run asks for, `drun backends` lists and trusts them, and plugins/client starts
+// them.
 package host
 
 import (
@@ -114,7 +114,7 @@ func executable(path string) error {
 	case info.IsDir():
 		return fmt.Errorf("%s is a folder", path)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file", path)
+		return fmt.Errorf("%s is not a regular file", path)
 	case unix.Access(path, unix.X_OK) != nil:
 		return fmt.Errorf("%s is not executable: chmod +x %s", path, path)
 	}
@@ -126,7 +126,7 @@ func List(dirs []Dir) []*Plugin {
 	var out []*Plugin
 	seen := map[string]bool{}
 	for _, dir := range dirs {
-		paths, _ := filepath.Glob(filepath.Join(globEscape(dir.Path), Prefix+"*")) // a bad pattern cannot be
+		paths, _ := filepath.Glob(filepath.Join(globEscape(dir.Path), Prefix+"*")) // the pattern is valid
 		for _, path := range paths {
 			if executable(path) != nil {
 				continue
@@ -217,7 +217,7 @@ func FindProgram() (string, error) {
 
 // unusable says why Program cannot be used, and what to do.
 func unusable(hint, format string, args ...any) error {
-	return exit.Last(exit.WithHint(exit.Errorf(exit.Backend, format, args...), hint))
+	return exit.Permanent(exit.WithHint(exit.Errorf(exit.Backend, format, args...), hint))
 }
 
 // sameBuild compares the builds of drun and of the program at path: the protocol between them may change with every commit.
@@ -226,7 +226,7 @@ func sameBuild(path string, ours, theirs *debug.BuildInfo) error {
 		return unusable("make build installs it", "%s is not drun's, but %s", path, theirs.Path)
 	}
 	if a, b := commit(ours), commit(theirs); a != b && a != "" && b != "" {
-		return unusable("make build makes both", "%s was built from another version than drun: %.20s, not %.20s", path, b, a)
+		return unusable("make build makes both", "%s was built from a different version than drun: %.20s, not %.20s", path, b, a)
 	}
 	return nil
 }

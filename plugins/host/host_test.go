@@ -163,7 +163,7 @@ func TestProgram(t *testing.T) {
 		want   string
 	}{
 		{build("drun/cmd/drun-plugin-host", "abc"), ""},
-		{build("drun/cmd/drun-plugin-host", "abd"), "another version than drun: abd, not abc"},
+		{build("drun/cmd/drun-plugin-host", "abd"), "a different version than drun: abd, not abc"},
 		{build("example.com/evil", "abc"), "is not drun's, but example.com/evil"},
 		{&debug.BuildInfo{Path: "drun/cmd/drun-plugin-host"}, ""}, // built outside of a repository
 	} {

@@ -28,7 +28,7 @@ func (e *engine) Broadcast(data []byte, root int) error {
 	})
 }
 
-// attend makes the root tell the others that it has arrived, since what they send may be taken before that.
+// attend makes the root tell the others that it has arrived, since MPI may take what they send before that.
 func (e *engine) attend(root int) error {
 	var here [1]byte
 	return e.Broadcast(here[:], root)
@@ -95,14 +95,15 @@ func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) 
 	})
 }
 
-// numbers are of what MPI reduces. For the others drun has its own rules: half precision is rounded once, bool
-// is not a number, and 8-bit sums wrap around, where Open MPI's saturate on some processors.
+// numbers has the types and operations that MPI reduces. For others drun has its own rules: half precision is rounded
+// once, bool is not a number, and 8-bit sums wrap around, where Open MPI's saturate on some processors.
 var numbers = collectives.Numbers{
 	Types:      map[dtype.Type]int{dtype.Float32: C.F32, dtype.Float64: C.F64, dtype.Int64: C.I64, dtype.Int32: C.I32},
 	Operations: map[dtype.ReduceOp]int{dtype.Sum: C.SUM, dtype.Avg: C.SUM, dtype.Product: C.PRODUCT, dtype.Min: C.MIN, dtype.Max: C.MAX},
 }
 
-// Reduces reports whether MPI reduces. Of floats not min and max: for them drun propagates NaN, and MPI only by chance.
+// Reduces reports whether MPI reduces. It does not take the minimum or maximum of floats: drun propagates NaN, and MPI
+// does so only by chance.
 func (e *engine) Reduces(d dtype.Type, op dtype.ReduceOp) bool {
 	return numbers.Have(d, op) && (d.IsInt() || op != dtype.Min && op != dtype.Max)
 }

@@ -311,7 +311,7 @@ func (p *process) end(e *engine) {
 	p.mu.Lock()
 	broken := p.broken
 	p.mu.Unlock()
-	if p.everywhere && all() && !broken { // else nobody minds
+	if p.everywhere && all() && !broken { // otherwise it makes no difference
 		ctx, stop := context.WithDeadline(context.Background(), deadline)
 		defer stop()
 		_, _ = collective.Run(ctx, func() error { C.drun_mpi_finalize(); return nil })

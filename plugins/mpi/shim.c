@@ -40,7 +40,7 @@ static int failed(int code, const char *what, char *err) {
 	return FAILED;
 }
 
-// finish waits for a request, first without giving the core away, then with longer and longer pauses.
+// finish waits for a request, first without giving up the core, then with longer and longer pauses.
 static int finish(mpi_group *g, int code, MPI_Request request, const char *what, char *err) {
 	if (code != MPI_SUCCESS)
 		return failed(code, what, err);
@@ -84,7 +84,7 @@ int drun_mpi_init(int *rank, int *size, char *err) {
 		snprintf(err, ERR_SIZE, "this Open MPI was built without support for several threads (MPI_THREAD_MULTIPLE)");
 		return FAILED;
 	}
-	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); // those that are made of it have the same
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); // communicators made from it inherit this
 	MPI_Comm_rank(MPI_COMM_WORLD, rank);
 	MPI_Comm_size(MPI_COMM_WORLD, size);
 	return DONE;

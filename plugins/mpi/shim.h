@@ -1,6 +1,7 @@
-// Open MPI for the Go side: every function starts a call that does not block, and looks whether it is done until it is or
-// *stop becomes 1. Then the call is left to itself, with its buffers; the caller keeps them. Counts and displacements are of
-// bytes but where there is a type; they are ints, as MPI's. Functions return 0, STOPPED, or FAILED with the reason in err.
+// Open MPI for the Go side: every function starts a nonblocking call, and polls until it is done or drun_mpi_stop is
+// called. In the latter case the call is abandoned with its buffers, which the caller must keep. Counts and displacements
+// are in bytes unless there is a type; they are ints, like MPI's. Functions return DONE, STOPPED, or FAILED with the
+// reason in err.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -13,13 +14,13 @@ enum { SUM, PRODUCT, MIN, MAX };
 typedef struct mpi_group mpi_group; // a communicator and its flag
 
 const char *drun_mpi_version(void);
-// Takes part in MPI as one of its processes; blocks until all have come.
+// Makes this process a part of MPI; blocks until all processes have called it.
 int drun_mpi_init(int *rank, int *size, char *err);
-void drun_mpi_finalize(void); // blocks until all have come to it
-void drun_mpi_progress(void); // lets what is under way go on
+void drun_mpi_finalize(void); // blocks until all have called it
+void drun_mpi_progress(void); // lets pending calls make progress
 
 mpi_group *drun_mpi_world(void);
-// Of some ranks of another; blocks until all have called it. NULL: it failed.
+// Makes a group of some ranks of another; blocks until they have all called it. NULL: it failed.
 mpi_group *drun_mpi_split(mpi_group *of, const int *ranks, int n, int tag, char *err);
 void drun_mpi_stop(mpi_group *g);
 void drun_mpi_free(mpi_group *g); // not after drun_mpi_stop: what is under way uses it

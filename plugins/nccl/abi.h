@@ -1,6 +1,6 @@
-// What the shim knows of the CUDA driver's and NCCL's binary interfaces: own
-// declarations of their types, numbers and functions, so that no header of
-// theirs is needed where drun is built. Both interfaces are stable: the numbers
+// What the shim knows of the CUDA driver's and NCCL's binary interfaces: our
+// own declarations of their types, numbers and functions, so that drun can be
+// built without their headers. Both interfaces are stable: the numbers
 // are fixed, and the configuration of a communicator says its own size.
 #ifndef DRUN_NCCL_ABI_H
 #define DRUN_NCCL_ABI_H
@@ -132,7 +132,7 @@ enum { CONFIG_VERSION = 21800, OLDEST_NCCL = 21400 };
     X(ncclSend, (const void *send, size_t n, int type, int peer, ncclComm_t comm, CUstream stream)) \
     X(ncclRecv, (void *recv, size_t n, int type, int peer, ncclComm_t comm, CUstream stream))
 
-// What not every version has: since 2.18, and since 2.28.
+// Functions that not every version has: the first is since 2.18, the others since 2.28.
 #define NEWER_NCCL_FUNCTIONS(X) \
     X(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *child, ncclConfig_t *config)) \
     X(ncclGather, (const void *send, void *recv, size_t n, int type, int root, ncclComm_t comm, CUstream stream)) \

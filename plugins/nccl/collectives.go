@@ -25,8 +25,8 @@ func (e *engine) Barrier() error {
 	return e.lane.run(1, func(r *round, _ int) { r.do(C.ALL_REDUCE, 0, 0, 1, C.ncclInt8, C.ncclSum, 0) })
 }
 
-// attend makes the root, in the last of n rounds, tell the others that it has arrived, since what they send may be
-// taken before that.
+// attend makes the root, in the last of n rounds, tell the others that it has arrived, since NCCL may take what they send
+// before that.
 func (e *engine) attend(r *round, i, n, root int) {
 	if i == n-1 {
 		r.do(C.BROADCAST, e.lane.room, e.lane.room, 1, C.ncclInt8, 0, root)
@@ -175,8 +175,8 @@ func (e *engine) scatterV(send, recv []byte, sizes []int, root int) error {
 	})
 }
 
-// AllToAll sends to and receives from all others in one group. Two ranks have
-// as many rounds with each other as their larger part needs.
+// AllToAll sends to and receives from all others in one group. Two ranks have as many rounds with each other as their
+// larger part needs.
 func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) error {
 	fit := e.fit(2 * e.Size)
 	half := e.Size * fit
@@ -229,7 +229,7 @@ func (e *engine) Reduces(dt dtype.Type, op dtype.ReduceOp) bool {
 	return numbers.Have(dt, op) && (dt.IsInt() || op != dtype.Min && op != dtype.Max) && (dt != dtype.Complex64 || op != dtype.Product)
 }
 
-// elements is how many of NCCL's elements are in so many bytes.
+// elements is how many of NCCL's elements are in that many bytes.
 func elements(bytes int, dt dtype.Type) int {
 	if dt == dtype.Complex64 {
 		return bytes / 4

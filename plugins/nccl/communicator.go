@@ -110,7 +110,7 @@ func state(comm C.ncclComm_t, doing string) (C.int, error) {
 	return rc, nil
 }
 
-// abandon aborts a communicator that cannot be used. Nobody else knows it.
+// abandon aborts a communicator that cannot be used.
 func abandon(d *C.device, comm C.ncclComm_t) {
 	if comm != nil {
 		var why [C.ERR_SIZE]C.char

@@ -62,8 +62,8 @@ var functions = [C.OPERATIONS]string{
 	C.SCATTER: "ncclScatter",
 }
 
-// Statistics counts the calls of NCCL's functions, and the bytes that were
-// copied between the host's memory and the GPU: by DMA, and through a buffer.
+// Statistics counts the calls of NCCL's functions, and the bytes that were copied between the host's memory and the GPU:
+// by DMA, and through a buffer.
 func (e *engine) Statistics() map[string]int64 {
 	m := map[string]int64{"bytes by DMA": e.counts.direct.Load(), "bytes through a buffer": e.counts.bounced.Load()}
 	for kind, name := range functions {
@@ -170,7 +170,7 @@ func (b *Backend) Open(ctx context.Context, world collective.World) (_ collectiv
 
 // prepare sets NCCL's environment variables, unless the user has.
 func (b *Backend) prepare(world collective.World) error {
-	settings := map[string]string{"NCCL_DEBUG": "WARN"} // its reasons belong into the log
+	settings := map[string]string{"NCCL_DEBUG": "WARN"} // its reasons belong in the log
 	if b.options.ShareGPU && world.LocalSize > 1 {
 		if version() >= 23000 {
 			settings["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
@@ -288,8 +288,8 @@ func (e *engine) Outside(ctx context.Context, _ collective.Group) error {
 
 // Options of the backend; the zero value chooses by itself.
 type Options struct {
-	// NCCL and CUDA are the libraries' files, or the folders they are in.
-	// Empty: the loader's search path, then where packages put them.
+	// NCCL and CUDA are the libraries' files, or the folders they are in. Empty: the loader's search path, then where
+	// packages put them.
 	NCCL, CUDA string
 	// Devices are the GPUs of this machine's ranks, by local rank. Empty: the GPU of the local rank's number.
 	Devices []int
@@ -304,8 +304,8 @@ type Options struct {
 	deterministic bool  // contributions are gathered and combined in rank order, as the World asks
 }
 
-// FromEnvironment reads DRUN_NCCL_LIB, DRUN_CUDA_LIB, DRUN_NCCL_DEVICES ("2,3"),
-// DRUN_NCCL_SHARE_GPU and DRUN_NCCL_ZERO_COPY.
+// FromEnvironment reads DRUN_NCCL_LIB, DRUN_CUDA_LIB, DRUN_NCCL_DEVICES ("2,3"), DRUN_NCCL_SHARE_GPU and
+// DRUN_NCCL_ZERO_COPY.
 func FromEnvironment() Options {
 	o := Options{
 		NCCL: os.Getenv("DRUN_NCCL_LIB"), CUDA: os.Getenv("DRUN_CUDA_LIB"),

@@ -14,8 +14,8 @@ import (
 	"drun/collective"
 )
 
-// lane is a communicator with what its calls need: streams, and two slots of
-// memory through which chunks take turns. One goroutine uses it at a time.
+// lane is a communicator with what its calls need: streams, and two slots of memory through which chunks take turns. One
+// goroutine uses it at a time.
 type lane struct {
 	device *C.device
 	memory *hostMemory
@@ -45,8 +45,8 @@ func newLane(d *C.device, memory *hostMemory, comm C.ncclComm_t, room int, count
 		aborted: make(chan struct{}), stopped: make(chan struct{})}, nil
 }
 
-// round is one step of a pipeline: copies to the slot's device memory,
-// operations on it, copies back. Offsets are into that memory.
+// round is one step of a pipeline: copies to the slot's device memory, operations on it, copies back. Offsets are into
+// that memory.
 type round struct {
 	in, out    []part
 	operations []C.operation
@@ -191,8 +191,8 @@ func (l *lane) result(rc C.int, why *[C.ERR_SIZE]C.char) error {
 	return errors.New(C.GoString(&why[0]))
 }
 
-// How long a caller inside NCCL gets to notice that it should stop. Then the
-// communicator is aborted under it, which is the only way to end a blocked NCCL call.
+// How long a caller inside NCCL gets to notice that it should stop. Then the communicator is aborted under it, which is
+// the only way to end a blocked NCCL call.
 const stopLimit = 250 * time.Millisecond
 
 // interrupt ends what runs on the lane, without waiting. If NCCL hangs in it, whoever waits for the call has the

@@ -34,7 +34,7 @@ static const char *const names[OPERATIONS] = {
 };
 
 // ready waits until what was asked of the communicator is on its stream: only
-// then an event can be recorded behind it.
+// then can an event be recorded after it.
 static int ready(lane *l, ncclComm_t comm, const char *what, char *err) {
     for (int turn = 0;; drun_pause(&turn)) {
         if (atomic_load(&l->stop)) return STOPPED;

@@ -1,5 +1,5 @@
-// Package sdk is what the author of a communication engine imports to make it
-// a backend of drun. The engine implements [collective.Backend]; its program is
+// Package sdk is what the author of a communication engine imports to make it a backend of drun. The engine implements
+// [collective.Backend]; its program is
 //
 //	func main() { sdk.Serve(backend) }
 //
@@ -33,8 +33,8 @@ import (
 
 // A Prober is a Backend that can check whether it can run on this machine.
 type Prober interface {
-	// Probe returns nil, or an error that says what is missing and how to get
-	// it. It is asked before Open, and by `drun backends`.
+	// Probe returns nil, or an error that says what is missing and how to get it. It is called before Open, and by `drun
+	// backends`.
 	Probe(ctx context.Context) error
 }
 
@@ -75,7 +75,7 @@ func Serve(backend collective.Backend) {
 		os.Exit(1)
 	}
 	unix.CloseOnExec(wire.ProgramFD)
-	// The program was executed by a descriptor, which would be its name.
+	// The program was executed by a descriptor, whose number would be its name.
 	_ = os.WriteFile("/proc/self/comm", []byte("drun-backend-"+name), 0)
 	// Slurm sends a job's signals to all of its processes; only the agent handles them. Unlike an ignored signal,
 	// this is not inherited by processes that the plugin starts.
@@ -99,18 +99,18 @@ type Engine = blocking.Engine
 // A Header announces a message.
 type Header = blocking.Header
 
-// NewComm makes the Comm of rank among size ranks of the backend called name: it adds
-// order, asynchronous calls, limits, aborts, and the matching of messages by tag.
+// NewComm makes the Comm of rank among size ranks of the backend called name: it adds order, asynchronous calls, limits,
+// aborts, and the matching of messages by tag.
 func NewComm(name string, engine Engine, rank, size int) collective.Comm {
 	return blocking.New(name, engine, rank, size)
 }
 
-// A Mesh connects a rank with every other of its group over TCP. It is an Engine
-// without Do and Split; an engine can send any other data with Give and Take.
+// A Mesh connects a rank with every other of its group over TCP. It is an Engine without Do and Split; an engine can send
+// any other data with Give and Take.
 type Mesh = mesh.Mesh
 
-// Connect meets the other ranks of a group and lets in nobody else: host is the address
-// to listen on, and prefix begins the group's keys in the store.
+// Connect connects the ranks of a group and lets in nobody else: host is the address to listen on, and prefix begins the
+// group's keys in the store.
 func Connect(ctx context.Context, store collective.Store, prefix, host string, rank, size int) (*Mesh, error) {
 	return mesh.Connect(ctx, store, prefix, host, rank, size)
 }

@@ -46,8 +46,8 @@ func (e *RequirementError) Error() string { return e.What }
 // ExitCode is that of a missed requirement.
 func (e *RequirementError) ExitCode() exit.Code { return exit.Requirement }
 
-// Lasts is true: the recipe would miss it again.
-func (e *RequirementError) Lasts() bool { return true }
+// Permanent is true: the recipe would miss it again.
+func (e *RequirementError) Permanent() bool { return true }
 
 func (r *Run) require(c *starlib.Call) (starlark.Value, error) {
 	q := requirement{metric: c.String("metric"), op: c.String("op"), limit: c.Float("value"), abort: c.Bool("abort"), at: c.Position().String()}

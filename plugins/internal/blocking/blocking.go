@@ -24,7 +24,7 @@ type Engine interface {
 	Do(call *collective.Call) error
 	// Interrupt ends all blocked calls of the engine, here and, soon, on the other ranks. The engine is unusable afterwards.
 	Interrupt()
-	// Leave tells the other ranks that this one leaves regularly. It is not called after Interrupt, which may come
+	// Leave tells the other ranks that this one leaves in good order. It is not called after Interrupt, which may come
 	// while Leave runs and ends it.
 	Leave()
 	// Close releases what the engine holds. Nobody uses it any more: the engines of its groups have their own
@@ -42,7 +42,7 @@ type Engine interface {
 	Fetch(from int, h Header, data []byte) error
 	// Stop makes Next return an error.
 	Stop()
-	// Peer reports whether a rank left regularly, or the connection to it failed.
+	// Peer reports whether a rank left in good order, or the connection to it failed.
 	Peer(rank int) (left bool, failed error)
 }
 

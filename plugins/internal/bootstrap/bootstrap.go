@@ -90,7 +90,7 @@ func Connect(ctx context.Context, store collective.Store, prefix, host string, r
 // and loopback on a machine without a network. No packet is sent.
 func Route() (string, error) {
 	to := os.Getenv("MASTER_ADDR")
-	conn, err := net.Dial("udp", net.JoinHostPort(cmp.Or(to, "192.0.2.1"), "9")) // that of nobody
+	conn, err := net.Dial("udp", net.JoinHostPort(cmp.Or(to, "192.0.2.1"), "9")) // an address for documentation, which nobody has
 	if err != nil && to == "" {
 		return "127.0.0.1", nil
 	}

@@ -1,6 +1,6 @@
 // Package collectives carries out the contract's collectives with a library that moves bytes and reduces some types. What
-// the library cannot reduce, and everything in a deterministic run, is reduced in rank order, with the bits
-// of the shm backend. The plugins for Gloo, MPI and NCCL use it.
+// the library cannot reduce, and everything in a deterministic run, is reduced in rank order, with the bits of the shm
+// backend. The plugins for Gloo, MPI and NCCL use it.
 package collectives
 
 import (

@@ -19,8 +19,8 @@ import (
 	"drun/kernel/dtype"
 )
 
-// InProcess is the [disttest.Factory] of worlds in this process, each with a store
-// in memory. backend gives each rank its backend.
+// InProcess is the [disttest.Factory] of worlds in this process, each with a store in memory. backend gives each rank its
+// backend.
 func InProcess(deterministic bool, backend func(rank int) collective.Backend) disttest.Factory {
 	return func(t testing.TB, n int) []collective.Comm {
 		t.Helper()

@@ -1,6 +1,6 @@
-// Package mesh connects each rank of a group with every other over TCP, and is the
-// part of a [blocking.Engine] that carries messages and tracks which ranks have
-// left or failed. The plugins for MPI and NCCL send messages over it, the example everything.
+// Package mesh connects each rank of a group with every other over TCP, and is the part of a [blocking.Engine] that
+// carries messages and tracks which ranks have left or failed. The plugins for MPI and NCCL send messages over it, the
+// example everything.
 package mesh
 
 import (
@@ -69,8 +69,8 @@ const (
 	goodbye
 )
 
-// Connect meets the other ranks of a group: host is the address to listen on, and
-// prefix begins the group's keys in the store.
+// Connect connects the ranks of a group: host is the address to listen on, and prefix begins the group's keys in the
+// store.
 func Connect(ctx context.Context, store collective.Store, prefix, host string, rank, size int) (*Mesh, error) {
 	met, err := bootstrap.Connect(ctx, store, prefix, host, rank, size)
 	if err != nil {
@@ -95,7 +95,7 @@ func (m *Mesh) read(p *peer) {
 		var f frame
 		err := binary.Read(p.conn, binary.LittleEndian, &f)
 		if err == nil && (f.Kind < message || f.Kind > goodbye) {
-			err = errors.New("it sent what is no frame")
+			err = errFrame
 		}
 		var data []byte
 		if err == nil {
@@ -122,6 +122,8 @@ func (m *Mesh) read(p *peer) {
 	}
 }
 
+var errFrame = errors.New("it sent something that is not a frame")
+
 // readExtra allocates memory for large data only as it arrives: the length is not trusted.
 func readExtra(from io.Reader, n uint64) ([]byte, error) {
 	const most = 64 << 20
@@ -131,7 +133,7 @@ func readExtra(from io.Reader, n uint64) ([]byte, error) {
 		return data, err
 	}
 	if n > math.MaxInt64 {
-		return nil, errors.New("it sent what is no frame")
+		return nil, errFrame
 	}
 	var data bytes.Buffer
 	_, err := io.CopyN(&data, from, int64(n))
@@ -147,7 +149,7 @@ func (p *peer) lost(err error) {
 	}
 	what := err.Error()
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		what = "it closed its connection, for it was lost or gave up"
+		what = "it closed its connection, because it was lost or gave up"
 	}
 	p.failed = fmt.Errorf("rank %d at %s: %s", p.rank, p.address, what)
 }

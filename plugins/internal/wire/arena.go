@@ -139,7 +139,7 @@ func OpenArena(file *os.File) (*Arena, error) {
 		return nil, fmt.Errorf("no arena: %w", err)
 	}
 	if info.Size() < leastBytes {
-		return nil, errors.New("the inherited descriptor is no arena")
+		return nil, errors.New("the inherited descriptor is not an arena")
 	}
 	a := &Arena{File: file}
 	if a.Mem, err = sharedmem.Map(file, 0, int(info.Size())); err != nil {
@@ -147,7 +147,7 @@ func OpenArena(file *os.File) (*Arena, error) {
 	}
 	a.overlay()
 	if a.magic != magic || a.size != uint64(len(a.Mem)) {
-		return nil, errors.New("the inherited descriptor is no arena")
+		return nil, errors.New("the inherited descriptor is not an arena")
 	}
 	return a, nil
 }

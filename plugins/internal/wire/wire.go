@@ -89,7 +89,7 @@ type ControlServer interface {
 
 // DescribeRequest asks what the plugin is.
 type DescribeRequest struct {
-	NoProbe bool // whether it can run here is not of interest
+	NoProbe bool // do not check whether it can run here
 }
 
 // Description answers a DescribeRequest.

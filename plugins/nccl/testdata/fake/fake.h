@@ -21,9 +21,9 @@
 _Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // inject gives the code with which a call is to fail, or 0.
 int fake_inject(const char *name);
-// now and then lets others run, or for a while, that things happen in any order.
+// dawdle yields or sleeps now and then, so that things happen in any order.
 void fake_dawdle(void);
-// pause between two looks for what another thread or process does.
+// pause waits between two looks at what another thread or process does.
 void fake_pause(int *turn);
 
 struct CUctx_st {
@@ -50,7 +50,7 @@ struct CUstream_st {
 };
 
 CUcontext fake_current(void);
-// synchronize waits, with FAKE_SYNC=1, until nothing runs on the GPU, or for stop.
+// synchronize waits, with FAKE_SYNC=1, until nothing runs on the GPU, or stop is set.
 void fake_synchronize(CUcontext context, atomic_int *stop);
 void fake_enqueue(CUstream stream, void (*run)(void *), void *argument);
 // view gives the bytes of device memory, which must be allocated.

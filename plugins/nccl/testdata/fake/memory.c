@@ -77,7 +77,7 @@ EXPORT void *fake_view(const void *address, size_t bytes, const char *what) {
     for (range *h; !r && at < end && (h = overlapping(registered, at, 1)); at = h->start + h->bytes) continue;
     if (!r && at >= end) view = (char *)address;
     pthread_mutex_unlock(&lock);
-    if (!view) fake_die("%s: %zu bytes at %p are no device memory", what, bytes, address);
+    if (!view) fake_die("%s: %zu bytes at %p are not device memory", what, bytes, address);
     return view;
 }
 

@@ -265,7 +265,7 @@ EXPORT ncclResult_t ncclGroupEnd(void) {
     return ncclInProgress;
 }
 
-// spans checks memory that an operation uses, and gives where it can be used.
+// span checks memory that an operation uses, and returns the address at which the fake can use it.
 static void *span(const void *address, size_t bytes, const char *name) { return bytes ? fake_view(address, bytes, name) : NULL; }
 
 static ncclResult_t begin(const char *name, int kind, const void *send, size_t sends, void *recv, size_t receives, size_t count,

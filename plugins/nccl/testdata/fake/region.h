@@ -59,7 +59,7 @@ struct ncclComm {
 void fake_comm_check(ncclComm_t c, const char *function);
 // begin makes the communicator busy until the job has run in its thread.
 void fake_comm_begin(ncclComm_t c, void (*run)(ncclComm_t, void *), void *argument);
-// fail says what went wrong.
+// say notes what went wrong, for ncclGetLastError, and returns result.
 ncclResult_t fake_say(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define INJECT(name) \
