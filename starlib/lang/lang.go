@@ -11,7 +11,7 @@
 //   - == != < <= > >= are elementwise when an operand is Elementwise, and a NaN
 //     float equals nothing and is ordered with nothing. Floats inside lists,
 //     tuples and dicts compare as in Starlark, as do max, min and sorted.
-//   - a Truther as a condition is asked for its truth, and may refuse.
+//   - a Truther used as a condition is asked for its truth value, and may refuse.
 //   - s % x knows flags, width and precision; conversions without any of them
 //     print as in Starlark.
 package lang

@@ -234,7 +234,6 @@ func (o *Optimizer) Attr(name string) (starlark.Value, error) {
 // AttrNames lists attributes and methods.
 func (o *Optimizer) AttrNames() []string { return methods.AttrNames() }
 
-// SetField assigns lr.
 func (o *Optimizer) SetField(name string, v starlark.Value) error {
 	if name != "lr" {
 		return starlark.NoSuchAttrError(fmt.Sprintf("Optimizer has no field %s to assign; it has lr", name))
@@ -253,7 +252,7 @@ func (o *Optimizer) SetField(name string, v starlark.Value) error {
 	return nil
 }
 
-// State is the tensors of the algorithm, the number of steps, and the rates.
+// State returns the algorithm's tensors, the number of steps, and the learning rates.
 func (o *Optimizer) State() []starlib.Entry {
 	rates := make(starlark.Tuple, len(o.groups))
 	for i, g := range o.groups {
@@ -270,8 +269,8 @@ func (o *Optimizer) State() []starlib.Entry {
 	return entries
 }
 
-// SetState copies the tensors into the live ones and takes steps and rates; a
-// constant rate becomes the one that was saved.
+// SetState copies the tensors into the live ones and takes over the steps
+// and rates; a constant rate becomes the saved one.
 func (o *Optimizer) SetState(entries []starlib.Entry) (err error) {
 	defer try.Caught(&err)
 	step, rates, moved := o.step, starlark.Tuple(nil), starlark.Value(nil)
