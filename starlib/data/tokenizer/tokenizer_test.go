@@ -126,7 +126,7 @@ func TestRefused(t *testing.T) {
 		{llama, `"Regex":"`, `"Regex":"(?=x)|`, `pre_tokenizer: pretokenizers: 0: pattern: the regular expression`},
 		{llama, `"Regex":"`, `"Regex":"\\w+|`, `pre_tokenizer: pretokenizers: 0: pattern: \w in the regular expression is not supported`},
 		{llama, `"Regex":"`, `"Regex":"x?+|`, `invalid nested repetition operator`},
-		{llama, `"Regex":"`, `"Regex":"x*|`, `pattern: the regular expression matches nothing at all`},
+		{llama, `"Regex":"`, `"Regex":"x*|`, `pattern: the regular expression matches the empty string`},
 		{bert, `"unk_token":"[UNK]"`, `"unk_token":"[?]"`, `model: unk_token: "[?]" is not in the vocab`},
 		{bert, `"max_input_chars_per_word":20`, `"max_input_chars_per_word":2000000`, "model: max_input_chars_per_word = 2000000"},
 		{bert, `"ids":[2]`, `"ids":[222222]`, "post_processor: special_tokens: no token has the id 222222"},
