@@ -180,7 +180,7 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 	work := &Work{Opaque: "Work", what: "rpc", ctx: ctx, at: origin(c).Pos, done: answer.ready}
 	work.wait = func(*collective.WaitLimit) error {
 		if result == nil && failed == nil {
-			result, failed = s.result(answer, to, r)
+			result, failed = s.result(answer, to)
 		}
 		return failed
 	}
@@ -190,7 +190,7 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 }
 
 // result decodes the answer to a request.
-func (s *rpc) result(answer *receive, to int, r *request) (_ starlark.Value, err error) {
+func (s *rpc) result(answer *receive, to int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	v, _ := try.To2(answer.wait())
 	t, ok := v.(starlark.Tuple)

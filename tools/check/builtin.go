@@ -67,7 +67,7 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 	if !known {
 		b.callbacks(c)
 	}
-	out := b.carried(b.made(c.node, o.def.Returns(), b.resultDiffers(o.name, t, known, c, group)), c.all()...)
+	out := b.carried(b.made(c.node, o.def.Returns(), b.resultDiffers(o.name, t, c, group)), c.all()...)
 	if t.back {
 		out = b.ofCollective(o.name, out, c, group)
 	}
@@ -91,7 +91,7 @@ func plainParameters(c *call) bool {
 }
 
 // resultDiffers returns why a builtin's result differs between ranks, nil if it does not.
-func (b *builtins) resultDiffers(name string, t trait, known bool, c *call, group *object) *reason {
+func (b *builtins) resultDiffers(name string, t trait, c *call, group *object) *reason {
 	switch {
 	case t.own:
 		what := t.why

@@ -16,7 +16,7 @@ func (b *builtins) callNative(o *object, c *call, certain bool) value {
 		if t.collective {
 			b.collective(o.name, c.pos, nil)
 		}
-		return b.unknown(c.node, b.resultDiffers(o.name, t, true, c, nil))
+		return b.unknown(c.node, b.resultDiffers(o.name, t, c, nil))
 	}
 	arg := c.first()
 	switch o.name {

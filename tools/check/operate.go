@@ -39,7 +39,7 @@ func (m *memory) combined(node syntax.Node, op syntax.Token, x, y value) value {
 	case comparisons[op] && (isTensor(x) || isTensor(y)):
 		return shaped(m.made(node, "Tensor", why))
 	case comparisons[op] && plainTypes[x.typ] && plainTypes[y.typ]:
-		return value{typ: "bool", diff: m.membership(op, x, y, why)}
+		return value{typ: "bool", diff: m.membership(op, y, why)}
 	case op == syntax.PERCENT && x.typ == "string":
 		return value{typ: "string", diff: why}
 	case plainTypes[x.typ] && plainTypes[y.typ]:
@@ -66,7 +66,7 @@ func (m *memory) combined(node syntax.Node, op syntax.Token, x, y value) value {
 
 // membership recognises comparisons of a group's rank that only ask whether this
 // rank belongs to the group.
-func (m *memory) membership(op syntax.Token, x, y value, why *reason) *reason {
+func (m *memory) membership(op syntax.Token, y value, why *reason) *reason {
 	if why == nil || why.group == nil || y.diff != nil {
 		return why
 	}
