@@ -29,7 +29,7 @@ var scales = map[string]struct {
 	rate:   {rate, 1},
 }
 
-// Of these units more is better.
+// The units of which more is better.
 const (
 	rate      = "GFLOPS"
 	perSecond = "a second"

@@ -115,7 +115,7 @@ const productsCommand = "measure-products"
 
 const gptProducts = "gpt's products alone"
 
-// product is one of m×k by k×n, as often as a step of gpt makes it, of batch pairs of matrices at once.
+// product is a product of m×k by k×n matrices, batch pairs at once, with the number of times that a step of gpt makes it.
 type product struct {
 	times, batch, m, n, k int
 	transA, transB        bool
@@ -153,7 +153,7 @@ func (p product) run(c, a, b []float32) error {
 	return kernel.Gemm(f32, p.batch, p.m, p.n, p.k, matrix(c, p.m, p.n, false), matrix(a, p.m, p.k, p.transA), matrix(b, p.k, p.n, p.transB), false, nil)
 }
 
-// seconds is the time of the product, operands and result in the caches where they fit: the least of several means.
+// seconds returns the time of the product, with operands and result in the caches if they fit: the least of several means.
 func (p product) seconds() float64 {
 	a, b, c := filled(p.batch*p.m*p.k), filled(p.batch*p.k*p.n), filled(p.batch*p.m*p.n)
 	least := math.Inf(1)

@@ -26,7 +26,7 @@ type network struct {
 
 func (n *network) name(i int) string { return fmt.Sprintf("%s-%d", n.prefix, i) }
 
-// newNetwork makes a network, of which something is there to close after an error too.
+// newNetwork makes a network. It must be closed even after an error.
 func newNetwork(drun string, nodes int) (*network, error) {
 	n := &network{drun: drun, prefix: fmt.Sprintf("drun-bench-%d", os.Getpid()), nodes: nodes}
 	folder, err := os.MkdirTemp("", "drun-bench-")
@@ -71,7 +71,7 @@ func system(name string, args ...string) error {
 	return nil
 }
 
-// shape bounds what each node sends, as tc says it; "" is without a bound.
+// shape limits the rate at which each node sends, in tc's notation; "" removes the limit.
 func (n *network) shape(rate string) error {
 	for i := range n.nodes {
 		_ = system("tc", "-n", n.name(i), "qdisc", "del", "dev", "eth0", "root") // there may be none
@@ -85,7 +85,7 @@ func (n *network) shape(rate string) error {
 	return nil
 }
 
-// counter is one of the bridge's port of a node: rx_bytes are what the node has sent so far, tx_bytes what came to it.
+// counter returns a counter of a node's port on the bridge: rx_bytes counts what the node has sent, tx_bytes what it has received.
 func (n *network) counter(node int, name string) (float64, error) {
 	text, err := exec.Command("ip", "netns", "exec", n.name(n.nodes), "cat", fmt.Sprintf("/sys/class/net/port%d/statistics/%s", node, name)).Output()
 	if err != nil {
@@ -94,7 +94,7 @@ func (n *network) counter(node int, name string) (float64, error) {
 	return strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
 }
 
-// run runs a recipe on nodes × ranks, and gives the seconds that it prints.
+// run runs a recipe on nodes × ranks, and returns the seconds that it prints.
 func (n *network) run(ctx context.Context, recipe string, placement [2]int, hierarchy string, more []string) (large, small float64, err error) {
 	output, errs := make([][]byte, placement[0]), make([]error, placement[0])
 	var all sync.WaitGroup
@@ -150,7 +150,7 @@ func measureMeeting(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// childrenTime is the processor time of all processes that were started here and have ended, in seconds.
+// childrenTime returns the processor time, in seconds, of all child processes that have ended.
 func childrenTime() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) != nil {

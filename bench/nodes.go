@@ -15,7 +15,7 @@ import (
 // command ip. Nothing of this machine's own network is used.
 const nodesCommand = "nodes"
 
-// placements are how many nodes of how many ranks are measured.
+// placements are the numbers of nodes, and of ranks on each, that are measured.
 var placements = [][2]int{{2, 2}, {4, 2}, {2, 4}}
 
 // ways are how a run's collectives cross the nodes; the first is what the others are compared with.
@@ -29,8 +29,8 @@ var ways = []struct {
 	{"hierarchy", "", nil},
 }
 
-// links are how fast the nodes' links are, as tc says it; "" is as fast as the cores. Those that are slow as real ones are
-// measured with the first placements alone.
+// links are the speeds of the nodes' links, in tc's notation; "" is as fast as the cores allow. Speeds of real networks
+// are measured only with the first placements.
 var links = []string{"", "10gbit", "1gbit"}
 
 const shapedPlacements = 2
@@ -127,7 +127,7 @@ func (n *network) measure(ctx context.Context, placement [2]int, hierarchy strin
 	return figures, nil
 }
 
-// sent is how many bytes the nodes have sent so far.
+// sent returns how many bytes the nodes have sent so far.
 func (n *network) sent() (total float64, err error) {
 	for i := range n.nodes {
 		bytes, err := n.counter(i, "rx_bytes")

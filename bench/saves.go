@@ -19,8 +19,8 @@ import (
 // savesCommand measures checkpoints of several nodes, which are network namespaces: it takes root and the command ip.
 const savesCommand = "saves"
 
-// measureSaves prints, for states that all ranks have alike and for such as each has its own, what comes to node 0 for a save and
-// leaves it for a restore, and how much memory the agents need at most.
+// measureSaves prints, for states that are the same on all ranks and for states that differ, how many bytes node 0 receives
+// for a save and sends for a restore, and the peak memory of the agents.
 func measureSaves(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet(savesCommand, flag.ContinueOnError)
 	drun := flags.String("drun", "bin/drun", "the drun to measure")
@@ -93,7 +93,7 @@ func (n *network) save(ctx context.Context, out io.Writer, nodes, mib string, ow
 	return err
 }
 
-// head is how many bytes have come from node 0 and have gone to it so far.
+// head returns how many bytes node 0 has sent and received so far.
 func (n *network) head() (bytes [2]float64, err error) {
 	for i, name := range []string{"rx_bytes", "tx_bytes"} {
 		if bytes[i], err = n.counter(0, name); err != nil {

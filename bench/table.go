@@ -43,7 +43,7 @@ func atLeastOf(of string, limit float64) bar {
 	return bar{limit: limit, of: of, least: true}
 }
 
-// reached tells whether a figure meets the bar; known is false where the peer's figure is missing.
+// reached reports whether a figure meets the bar; known is false if the peer's figure is missing.
 func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool) {
 	if b.near {
 		reached = true
@@ -92,7 +92,7 @@ func best(of, name string, medians map[measured]figure) (found figure, ok bool) 
 	return found, ok
 }
 
-// cost orders figures, the best first: it is less of larger rates, and of smaller values in other units.
+// cost orders figures, the best first: it is smaller for larger rates, and for smaller values in other units.
 func (f figure) cost() float64 {
 	if f.unit == rate || f.unit == perSecond {
 		return -f.value

@@ -12,8 +12,8 @@ import (
 	"drun/internal/try"
 )
 
-// training measures steps of the reference models. drun's recipes write the weights and the data that they begin with,
-// and the peers on one rank begin with the same: rows of the loss tell whether they do the same work.
+// training measures steps of the reference models. drun's recipes save the weights and data that they start with,
+// and the peers on one rank start with the same: the rows of losses show whether they do the same work.
 type training struct {
 	folder, home string
 	peers        *peers
@@ -32,7 +32,7 @@ func (t training) saved(model string) (string, error) {
 	return found[0], nil
 }
 
-// beside runs a peer's program on a model as saved: line, the model, the steps, the file, and what else there is.
+// beside runs a peer's program on a saved model; its arguments are the model, the steps, the file, and more.
 func (t training) beside(line []string, model string, steps int, more ...string) func(context.Context) ([]figure, error) {
 	return func(ctx context.Context) ([]figure, error) {
 		path, err := t.saved(model)

@@ -2,7 +2,7 @@
 // kernel.h declares from this list what Go calls, dispatch.c forwards it to the chosen path, and
 // path.h collects a path's functions into one table. Sizes and strides count elements.
 //
-// SCRATCHED marks those that need scratch memory: what Go calls gives the bytes that could not be had, or 0.
+// SCRATCHED marks those that need scratch memory: the function that Go calls returns the bytes that could not be allocated, or 0.
 //
 // No include guard: included several times with different meanings of KERNEL.
 #ifndef SCRATCHED

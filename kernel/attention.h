@@ -27,7 +27,7 @@ INLINE int64_t S(seen)(const struct S(attention) *p, int64_t end) {
 // strip does not see is left out. As many on every path, since what is left out is 0 times a number.
 enum { S(STRIP) = 12 };
 
-// C = A B (+ C), of operands that are used where they lie.
+// C = A B (+ C), with operands used in place, not packed.
 static void S(strip)(int64_t m, int64_t n, int64_t k, const T *a, int64_t ar, int64_t ak, const T *b, int64_t ldb, T *c,
                      int64_t ldc, int accumulate) {
     struct S(product) p = {m, n, k, ar, ak, ldb, 1, ldc, a, b, NULL, c, accumulate, 0, 0, 0, m, n, 1, 1};
@@ -71,7 +71,7 @@ static void S(weighted)(const struct S(attention) *p, int64_t i, int64_t m, int6
     }
 }
 
-// Where the gradient of row i of q (0), k (1) or v (2) lies.
+// The address of the gradient of row i of q (0), k (1) or v (2).
 INLINE T *S(gradient)(const struct S(attention) *p, int which, int64_t b, int64_t i) {
     T *all = which == 0 ? p->dq : which == 1 ? p->dk : p->dv;
     return all + (p->to ? p->to[3 * b + which] : b * (which ? p->cols : p->rows) * p->ldto[which]) + i * p->ldto[which];
@@ -84,8 +84,8 @@ INLINE void S(fetch_to_write)(T *p, int64_t n) {
 // The block that a thread may take after `part`.
 INLINE int64_t S(next_part)(int64_t part) { return part + drun_threads(); }
 
-// Brings row r of what block `part` reads and adds to into the second cache, while the block before it is computed: rows of a
-// head lie apart, which the processor does not foresee.
+// Prefetches row r of what block `part` reads and adds to into the L2 cache, while the block before it is computed: the rows of a head
+// are not adjacent, which the hardware prefetcher cannot predict.
 INLINE void S(fetch_row)(const struct S(attention) *p, int64_t part, int64_t r) {
     int64_t b = part / p->blocks, i = part % p->blocks * S(QUERIES) + r;
     if (b >= p->batch) return;

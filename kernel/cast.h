@@ -1,6 +1,6 @@
 // Conversions. A real becomes an integer by truncation, saturating, NaN as 0; anything becomes bool by != 0;
-// half precisions round to nearest even; complex takes and gives the real part, and
-// is true by either.
+// half precisions round to nearest even; to and from complex the real part is converted, but complex is
+// true if either part is nonzero.
 
 INLINE float widen_f16(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff, u;

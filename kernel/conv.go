@@ -32,11 +32,11 @@ type Window struct {
 	Batch, Channels, Height, Width, Filters        int
 	KernelH, KernelW, StrideH, StrideW, PadH, PadW int
 	DilationH, DilationW                           int // 0: 1
-	OutH, OutW                                     int // of the output; 0: what Out gives
+	OutH, OutW                                     int // of the output; 0: what Out returns
 	NextX, NextY                                   int // elements from an image of the input and of the output to the next; 0: they are adjacent
 }
 
-// Out returns the output's height and width, at most 0 where the kernel does not fit.
+// Out returns the output's height and width; they are 0 or negative if the kernel does not fit.
 func (w Window) Out() (height, width int) {
 	if w.OutH > 0 {
 		return w.OutH, w.OutW
@@ -65,7 +65,7 @@ func (w Window) geometry() [17]int {
 }
 
 // Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
-// KernelW]; bias [Filters] may be nil. The error, as of the gradients, is an OutOfMemory.
+// KernelW]; bias [Filters] may be nil. Its error, and that of the gradients, is an OutOfMemory.
 func Conv2d(dt dtype.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
 	return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
@@ -88,7 +88,7 @@ func Conv2dPooledGradInput(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indic
 	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
 }
 
-// each is how many of the maxima's indices belong to one filter.
+// each returns how many of the maxima's indices belong to one filter.
 func (w Window) each(indices []int32) C.int64_t {
 	return C.int64_t(len(indices) / max(w.Batch*w.Filters, 1))
 }

@@ -138,7 +138,7 @@ struct S(direct) {
 INLINE void S(direct_put)(const struct S(direct) *d, T *y, int64_t all, V v, int n) {
     if (d->column == 1) {
         S(store_n)(y, v, n);
-    } else if (d->column == 2) { // what lies between stays as it is
+    } else if (d->column == 2) { // the elements between stay as they are
         if (all > 2 * n) all = 2 * n;
         int low = S(some)(all), high = (int)all - low;
         V a = S(load_n)(y, low), b = high ? S(load_n)(y + N, high) : S(set)(0), between = S(odd)(a, b);
@@ -280,7 +280,7 @@ static void S(along_image)(const struct S(direct) *d, const T *x, T *c, T *where
 // The filters of a panel of weights.
 INLINE int64_t S(panel)(int along) { return along ? N : S(MR); }
 
-// Whether vectors along the filters have less to compute in vain than vectors along positions; the bits are the same.
+// Whether vectors along the filters waste less computation than vectors along positions; the bits are the same.
 INLINE int S(along_filters)(const struct S(canvas) *v, int64_t filters, int64_t oh, int64_t ow) {
     return VB == 64 && (filters + N - 1) / N * N * oh * ow < filters * ((oh - 1) * v->pitch + ow);
 }
@@ -349,7 +349,7 @@ INLINE struct S(canvas) S(input_canvas)(const struct S(conv) *p) {
                               p->oh + (p->kh - 1) * p->dh / p->sh, p->ow + (p->kw - 1) * p->dw / p->sw};
 }
 
-// With a pooling q, y gets what that makes of the results.
+// With a pooling q, y gets the pooled results.
 static void S(convolve)(const int64_t *g, const struct S(pool) *q, T *y, const T *x, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);
     struct S(canvas) v = S(input_canvas)(&p);
@@ -403,8 +403,8 @@ static struct S(reach) S(reaching)(int64_t size, int64_t pad, int64_t cells, int
 
 // The input's gradient is a convolution of dy with the kernel turned round. With strides, the input rows (and
 // columns) of one remainder meet only some kernel rows: each remainder is a convolution of its own. A transposed
-// convolution is the same, with a bias. Vectors along the filters do not mind how wide a canvas is: then one of dy serves
-// all remainders.
+// convolution is the same, with a bias. Vectors along the filters work with a canvas of any width: then one canvas of dy
+// serves all remainders.
 static int S(sparse_grad_input)(const struct S(conv) *p, T *dx, const T *dy, const T *w); // conv_sparse.h
 static void S(conv2d_grad_input)(const int64_t *g, T *dx, const T *dy, const int32_t *maxima, int64_t pooled, const T *w, const T *bias) {
     struct S(conv) p = S(geometry)(g);

@@ -4,7 +4,7 @@
 
 struct move {
     int size;
-    int64_t rows, columns, out_row, in_column; // a transpose: strides in bytes
+    int64_t rows, columns, out_row, in_column; // of a transpose; strides in bytes
 };
 
 enum { GRAIN = 65536 };

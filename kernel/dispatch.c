@@ -1,4 +1,4 @@
-// Chooses one path at start and forwards every kernel to it.
+// Chooses a path at start and forwards every kernel to it.
 #define _DEFAULT_SOURCE // syscall
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static int has_avx512(void) {
 }
 static int has_avx512bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16") && drun_pairs_in_order(); }
 
-// The processor's tiles, which a process has to ask the kernel for.
+// A process must ask the operating system for the use of the processor's tiles.
 static int has_amx(void) {
     enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
     unsigned a, b, c, d;

@@ -134,8 +134,8 @@ func Copy(dt dtype.Type, shape []int, out, a View) {
 	C.drun_copy(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 }
 
-// Cast converts between any two types. Reals become integers by truncation, saturating, NaN as 0; anything
-// becomes Bool by being nonzero; Complex64 takes and gives real parts.
+// Cast converts between any two types. Reals become integers by truncation, saturating, NaN as 0; nonzero
+// values become true; to and from Complex64 it converts the real part.
 func Cast(to, from dtype.Type, shape []int, out, a View) {
 	C.drun_cast(C.int(to), C.int(from), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 }

@@ -57,7 +57,7 @@ static void map_inner(void *ctx, int64_t n, char **p, const int64_t *s) {
     }
 }
 
-// The number of elements if all operands lie densely in the order of the shape, else -1.
+// The number of elements if all operands are dense in the order of the shape, else -1.
 static int64_t dense_count(int nd, const int64_t *shape, const int64_t *so, const int64_t *sa, const int64_t *sb) {
     int64_t n = 1;
     for (int d = nd - 1; d >= 0; d--) {
@@ -69,7 +69,7 @@ static int64_t dense_count(int nd, const int64_t *shape, const int64_t *so, cons
 
 static void walk_map(struct mapping *m, int nd, const int64_t *shape, void *o, const int64_t *so, const void *a,
                      const int64_t *sa, const void *b, const int64_t *sb) {
-    if (m->f2) { // small tensors take less time to add than to prepare a walk for
+    if (m->f2) { // preparing a walk would take longer than adding small tensors
         int64_t n = dense_count(nd, shape, so, sa, sb);
         if (n > 0 && n <= GRAIN) {
             m->f2(n, o, a, b);

@@ -120,7 +120,7 @@ static const S(tile_fn) S(tiles)[2][13] = {
     const T *a4 = a + 4 * ar, *a8 = a + 8 * ar;                                                                    \
     int64_t stride = ar * sizeof(T), three = 3 * stride;                                                           \
     __asm__("" : "+r"(a4), "+r"(a8), "+r"(three)) // else the compiler computes twelve strides
-// Where A is transposed each step of k is another row, and often another page, which the processor does not foresee.
+// If A is transposed, each step of k is another row, and often another page, which the hardware prefetcher cannot predict.
 #define FETCH_A __builtin_prefetch(a + 12 * ak), __builtin_prefetch(a + 12 * ak + S(MR) - 1)
 WHOLE_TILE(tile_neighbours, a[r], FETCH_C, (FETCH_A, a += ak))
 WHOLE_TILE(tile_dense, *(const T *)((const char *)(r < 4 ? a : r < 8 ? a4 : a8) + (r % 4 == 3 ? three : r % 4 * stride)),
@@ -192,7 +192,7 @@ struct S(product) {
     int64_t sa, sb, sc, rows, columns, row_parts, column_parts;
 };
 
-// Brings n elements into the second cache.
+// Prefetches n elements into the L2 cache.
 INLINE void S(fetch)(const T *p, int64_t n) {
     for (int64_t i = 0; i < n; i += 64 / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }
@@ -213,7 +213,7 @@ static struct S(ahead) S(next_panel)(const struct S(product) *p, const T *b, int
                              p->bn == 1 ? wide : deep};
 }
 
-// Inline, since GCC leaves out calls that only fetch.
+// Inline, since GCC removes calls that only prefetch.
 INLINE void S(fetch_share)(struct S(ahead) *next) {
     for (int64_t i = 0; i < next->share && next->lines > 0; i++, next->lines--, next->at += next->stride)
         S(fetch)(next->at, next->length);
@@ -222,7 +222,7 @@ INLINE void S(fetch_share)(struct S(ahead) *next) {
 // A product of one thread.
 static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, const T *a, const T *b, T *c, const T *bias) {
     int wide = m <= 2, mr = wide ? 1 : S(MR), nr = wide ? 8 * N : S(NR);
-    // A and B are used where they lie when they are used too little to repay a copy; B's rows must be dense.
+    // A and B are used in place, not packed, when they are used too little to repay a copy; B's rows must be dense.
     int pack_b = p->bn != 1 || (m > 4 * S(MR) && n > S(NR)), pack_a = !wide && n > 4 * S(NR);
     int ahead = pack_b && m > 4 * S(MR);
     T *packed = NULL;
@@ -290,7 +290,7 @@ static void S(gemm)(int ta, int tb, int64_t m, int64_t n, int64_t k, const T *a,
         p = q;
     }
     p.few = S(few_rows)(&p);
-    // Each thread makes a product of its own: cut whichever side is longer until there is work for all.
+    // Each thread computes a product of its own: cut whichever side is longer until there is work for all.
     int64_t threads = drun_threads(), work = p.m * p.n * (k + 1);
     if (threads > 1 && work * batch > 1 << 18)
         while (p.row_parts * p.column_parts * batch < 2 * threads && p.rows * p.columns * (k + 1) > 1 << 17) {

@@ -1,5 +1,5 @@
 // A product of few rows by a transposed matrix, such as a linear layer of a small batch: to pack B would take as long
-// as a dozen more rows. So it is made as C' = B A', whose long operand is read once, where it lies; A', which is short, is
+// as a dozen more rows. So it is made as C' = B A', whose long operand is read once, in place; A', which is short, is
 // packed, and C is turned on its way out of the first cache. The chains are those of gemm.h.
 // Most rows of A, and how many rows of B have their results turned together: whole tiles and whole vectors.
 enum { S(FEW) = 64, S(FEW_STRIP) = 48 };

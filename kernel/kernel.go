@@ -35,16 +35,16 @@ import (
 	"drun/kernel/dtype"
 )
 
-// The C side numbers types and operations as package dtype does: otherwise this does not compile, since a map
-// literal cannot repeat a key.
+// The C side numbers types and operations as package dtype does; otherwise this does not compile, since
+// a map literal cannot repeat a key.
 var _ = map[bool]string{false: "", C.F32 == dtype.Float32 && C.F64 == dtype.Float64 && C.I64 == dtype.Int64 &&
 	C.I32 == dtype.Int32 && C.I8 == dtype.Int8 && C.U8 == dtype.Uint8 && C.BOOL == dtype.Bool &&
 	C.F16 == dtype.Float16 && C.BF16 == dtype.BFloat16 && C.C64 == dtype.Complex64 &&
 	C.RANK_SUM == dtype.Sum && C.RANK_AVG == dtype.Avg && C.RANK_PRODUCT == dtype.Product && C.RANK_MIN == dtype.Min &&
 	C.RANK_MAX == dtype.Max && C.RANK_BAND == dtype.BAnd && C.RANK_BOR == dtype.BOr && C.RANK_BXOR == dtype.BXor: "agree"}
 
-// View is memory seen through strides, counted in elements; a stride of 0 broadcasts. Data is aligned to
-// its element.
+// View is memory viewed with strides, counted in elements; a stride of 0 broadcasts. Data is aligned
+// to its element.
 type View struct {
 	Data    unsafe.Pointer
 	Strides []int
@@ -71,7 +71,7 @@ func (n OutOfMemory) Error() string {
 	return fmt.Sprintf("cannot allocate %d bytes of working memory", int(n))
 }
 
-// had returns the error of a kernel that lacked this many bytes of scratch memory.
+// had returns the error of a kernel that could not get this many bytes of scratch memory; nil for 0.
 func had(missing C.int64_t) error {
 	if missing != 0 {
 		return OutOfMemory(missing)

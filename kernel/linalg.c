@@ -45,7 +45,7 @@ static double length(double x, double y) {
     return big * sqrt(1 + small * small);
 }
 
-// P A = L U with the largest pivot of each column; pivot[k] is the row that came to place k. Gives the first k whose
+// P A = L U with the largest pivot of each column; pivot[k] is the row exchanged with row k. Returns the first k whose
 // pivot is 0, plus 1, or 0.
 int64_t drun_lu(int64_t n, double *a, int64_t *pivot) {
     int64_t singular = 0;
@@ -80,7 +80,7 @@ void drun_lu_solve(int64_t n, int64_t m, const double *lu, const int64_t *pivot,
     }
 }
 
-// A = L Lt from the lower triangle, in place; zeros above. Gives the order of the first minor that is not positive, or 0.
+// A = L Lt from the lower triangle, in place; zeros above. Returns the order of the first minor that is not positive, or 0.
 int64_t drun_cholesky(int64_t n, double *a) {
     for (int64_t i = 0; i < n; i++) {
         double *row = a + i * n;
@@ -93,7 +93,7 @@ int64_t drun_cholesky(int64_t n, double *a) {
     return 0;
 }
 
-// A reflector I - tau v vt with v[0] = 1 that takes x, n numbers in steps of stride, to (beta, 0, ...); gives beta. The
+// A reflector I - tau v vt with v[0] = 1 that takes x, n numbers in steps of stride, to (beta, 0, ...); returns beta. The
 // sign is LAPACK's.
 static double reflector(int64_t n, const double *x, int64_t stride, double *v, double *tau) {
     double alpha = x[0], rest = 0;
@@ -132,8 +132,8 @@ void drun_qr(int64_t m, int64_t n, int64_t columns, double *a, double *q, double
 }
 
 // The eigenvalues of a symmetric matrix in ascending order, and its eigenvectors as the rows of z: to a tridiagonal form by
-// reflectors, then QL steps with implicit shifts. a is overwritten; work has room for n n + 4 n numbers. Gives 0, or 1 if
-// the steps do not come to an end.
+// reflectors, then QL steps with implicit shifts. a is overwritten; work has room for n n + 4 n numbers. Returns 0, or 1 if
+// the steps do not converge.
 int64_t drun_eigh(int64_t n, double *a, double *values, double *z, double *work) {
     double *v = work, *tau = v + n * n, *e = tau + n, *p = e + n, *w = p + n, *d = values;
     for (int64_t k = 0; k + 2 < n; k++) {
@@ -169,7 +169,7 @@ int64_t drun_eigh(int64_t n, double *a, double *values, double *z, double *work)
             for (; i >= l; i--) {
                 double f = s * e[i], b = c * e[i];
                 e[i + 1] = r = length(f, g);
-                if (r == 0) { // a smaller matrix is left
+                if (r == 0) { // a smaller matrix remains
                     d[i + 1] -= shift, e[m] = 0;
                     break;
                 }
@@ -198,8 +198,8 @@ int64_t drun_eigh(int64_t n, double *a, double *values, double *z, double *work)
 }
 
 // The singular values of g, n x n, in descending order: rows are rotated until they are orthogonal (Jacobi's one-sided
-// method), so that j g0 = diag(values) g with orthogonal rows in j and g. Rows of g for values of 0 are made up. The largest element is near 1, so that squares do not overflow. Gives 0,
-// or 1 if the rotations do not come to an end.
+// method), so that j g0 = diag(values) g with orthogonal rows in j and g. Rows of g for values of 0 are made up. The largest element is near 1, so that squares do not overflow. Returns 0,
+// or 1 if the rotations do not converge.
 int64_t drun_svd(int64_t n, double *g, double *j, double *values) {
     for (int64_t i = 0; i < n * n; i++) j[i] = i / n == i % n;
     for (int round = 0, turned = 1; turned; round++) {

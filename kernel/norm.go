@@ -66,8 +66,8 @@ func LayerNorm(dt dtype.Type, rows, n int, eps float64, y, mean, rstd, x, gamma,
 		mem(beta))
 }
 
-// LayerNormGrad computes dx, or adds it to what is there, and adds to dgamma and dbeta. Each of the three may be nil.
-// A nil mean means RMS norm.
+// LayerNormGrad computes dx, or with add adds to dx, and adds to dgamma and dbeta. Each of the three may be
+// nil. A nil mean means RMS norm.
 func LayerNormGrad(dt dtype.Type, rows, n int, add bool, dx, dgamma, dbeta, dy, x, gamma, mean, rstd unsafe.Pointer) {
 	C.drun_layer_norm_grad(C.int(dt), long(rows), long(n), flag(add), mem(dx), mem(dgamma), mem(dbeta), mem(dy), mem(x), mem(gamma),
 		mem(mean), mem(rstd))
@@ -88,7 +88,7 @@ func (g Groups) Grad(dt dtype.Type, dx, dgamma, dbeta, sums, dy, x, gamma, mean,
 		mem(x), mem(gamma), mem(mean), mem(rstd))
 }
 
-// Lines sees a contiguous array as [Outer, N, Side, Run]. A line is the N*Run elements of one outer and one
+// Lines views a contiguous array as [Outer, N, Side, Run]. A line is the N*Run elements of one outer and one
 // side index; there are Outer*Side lines, in that order. Rows have N = Side = 1, the columns of a matrix Run =
 // 1, the channels of images [N, Side, Run].
 type Lines struct{ Outer, N, Side, Run int }
@@ -116,7 +116,7 @@ func ScaleLines(dt dtype.Type, l Lines, a Affine, y, x unsafe.Pointer) {
 }
 
 // BatchNormGrad is the gradient of y = ScaleLines(x) with one outer index, where a.Scale is 1/sqrt(var +
-// eps). In training mean and variance come from x, else they are constants. It computes dx and adds to dgamma
+// eps). In training, mean and variance depend on x; otherwise they are constants. It computes dx and adds to dgamma
 // and dbeta; each may be nil. sums is room for 2*Side elements.
 func BatchNormGrad(dt dtype.Type, l Lines, a Affine, training bool, dx, dgamma, dbeta, sums, dy, x unsafe.Pointer) {
 	C.drun_batch_norm_grad(C.int(dt), flag(training), long(l.Outer), long(l.N), long(l.Side), long(l.Run), mem(dx), mem(dgamma),

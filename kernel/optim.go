@@ -26,7 +26,7 @@ import (
 type SGD struct {
 	LR, Momentum, WeightDecay float64
 	Nesterov                  bool
-	First                     bool // the momentum buffer is taken as the gradient and need not be set
+	First                     bool // the first update: the momentum buffer, which need not be set, becomes the gradient
 }
 
 // Step updates n parameters p from gradients g; m is the momentum buffer, nil without momentum.

@@ -1,5 +1,5 @@
-// The worker pool: threads that take tiles of one job at a time. It is started by the first job that wants
-// more than one thread, and never with one thread. Callers that find it busy run their tiles themselves, so
+// The worker pool: threads that take tiles of one job at a time. It is started by the
+// first job that uses more than one thread. Callers that find it busy run their tiles themselves, so
 // any number of threads may call kernels at once; results do not depend on who runs a tile.
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -12,13 +12,13 @@
 #include "internal.h"
 
 static struct {
-    atomic_int threads;        // wanted, the caller included
+    atomic_int threads;        // wanted, including the caller
     int started;               // workers that exist; guarded by busy
     atomic_flag busy;          // one job at a time
     void (*run)(void *, int64_t);
     void *ctx;
     int64_t n;
-    atomic_llong next;         // the next tile nobody has taken
+    atomic_llong next;         // the next tile to take
     atomic_ullong state;       // generation << 32 | open << 31 | workers that joined
     atomic_int left;           // workers that joined and have finished
     atomic_int sleeping;
@@ -44,7 +44,7 @@ static void take_tiles(void) {
 }
 
 // Joining is one compare-and-swap on a state that names the job, so a late worker can never touch a job
-// whose caller has left.
+// whose caller has returned.
 static int join(unsigned long long seen) {
     while (seen & OPEN && JOINED(seen) < atomic_load(&pool.threads) - 1)
         if (atomic_compare_exchange_weak(&pool.state, &seen, seen + 1)) return 1;
@@ -153,7 +153,7 @@ static struct block {
 static pthread_mutex_t scratch_mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_ullong failures, missing;
 
-// Where no free block is large enough one that is too small makes room for it, so that there are never more
+// If no free block is large enough, one that is too small is freed, so that there are never more
 // blocks than were once in use together.
 void *scratch_take(size_t bytes) {
     bytes = (bytes + 4095) / 4096 * 4096;

@@ -36,13 +36,13 @@ func (s Stream) Normal(dt dtype.Type, n int, out unsafe.Pointer) {
 	C.drun_normal(C.int(dt), long(n), mem(out), C.uint64_t(s.Seed), C.uint64_t(s.Stream), C.uint64_t(s.At))
 }
 
-// Bounded draws integers in [low, low + count); count 0 stands for 2^64.
+// Bounded draws integers in [low, low + count); a count of 0 means 2^64.
 func (s Stream) Bounded(out []int64, low int64, count uint64) {
 	C.drun_bounded(long(len(out)), index(out), C.int64_t(low), C.uint64_t(count), C.uint64_t(s.Seed),
 		C.uint64_t(s.Stream), C.uint64_t(s.At))
 }
 
-// Dropout computes out = in / keep where a uniform draw lies below keep, else 0. The gradient is the same call
+// Dropout computes out = in / keep where a uniform draw is below keep, else 0. The gradient is the same call
 // on dy.
 func (s Stream) Dropout(dt dtype.Type, n int, out, in unsafe.Pointer, keep float64) {
 	C.drun_dropout(C.int(dt), long(n), mem(out), mem(in), C.double(keep), C.uint64_t(s.Seed), C.uint64_t(s.Stream),

@@ -58,8 +58,8 @@ func CumProd(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_cumprod(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 }
 
-// CumProdGrad computes the gradient dx of CumProd's input x, reals, from that of its output, dy. Zeros in x are
-// no exception.
+// CumProdGrad computes the gradient dx of CumProd's input x, reals, from that of its output, dy.
+// x may have zeros.
 func CumProdGrad(dt dtype.Type, outer, n, inner int, dx, dy, x unsafe.Pointer) {
 	C.drun_cumprod_grad(C.int(dt), long(outer), long(n), long(inner), mem(dx), mem(dy), mem(x))
 }
@@ -74,7 +74,7 @@ func SquareSum(dt dtype.Type, n int, in unsafe.Pointer) float64 {
 // ReduceRanks computes out[i] = (srcs[0][i] op srcs[1][i]) op ... for n elements of any type (Complex64 only
 // sums and averages). Float16 and BFloat16 are reduced in float32 and rounded once. out may be one of srcs.
 func ReduceRanks(op dtype.ReduceOp, dt dtype.Type, out unsafe.Pointer, srcs []unsafe.Pointer, n int) {
-	// These are numbers, since C memory must not hold Go pointers; the sources stay alive and in place until the end.
+	// The addresses are passed as numbers, since C memory must not hold Go pointers; the sources stay alive and in place until the end.
 	var few [64]C.uintptr_t
 	addresses := few[:0]
 	for _, p := range srcs {

@@ -18,7 +18,7 @@ import (
 
 // Attention describes softmax(Scale q kᵀ) v for several products: q [Rows, Width], k [Cols, Width] and v
 // [Cols, Depth], of rows of adjacent elements. At holds, for each product, the offsets in elements of q, k, v
-// and the result's gradient; Stride the distance between their rows. Causal lets row i see the keys up to i.
+// and the result's gradient; Stride the distance between their rows. With Causal, row i sees only the keys up to i.
 type Attention struct {
 	Causal                   bool
 	Rows, Cols, Width, Depth int
@@ -27,7 +27,7 @@ type Attention struct {
 	Stride                   [4]int
 
 	// Where Backward writes dq, dk and dv: for each product their offsets in elements, and the distance between their
-	// rows. Nil: each is contiguous and of the shape of q, k or v.
+	// rows. Nil: each is contiguous, with the shape of q, k or v.
 	To       [][3]int
 	ToStride [3]int
 }
@@ -62,12 +62,12 @@ const (
 	RNNRelu Cell = C.RNN_RELU
 )
 
-// CellStep is one step of a recurrent layer: n sequences, a state of Width. What a cell does not have is nil. From
+// CellStep is one step of a recurrent layer: n sequences, a state of Width. Fields that a cell does not have are nil. From
 // Gates, the gates' sums [n, gates·Width], and the state before, H0 and C0 [n, Width], a step computes H, C and
 // Out, and leaves the gates' values in Gates. For a GRU, Hidden [n, 3·Width] has the hidden sums, and a row of
 // Gates is 4·Width wide. Backward computes DGates (for a GRU also DHidden), DH0 and DC0 from DOut, DH and DC. Rows
-// of Out and DOut are OutStep apart. Lengths, if any, are those of the sequences: beyond them the state stays and
-// Out is 0.
+// of Out and DOut are OutStep apart. Lengths, if any, are those of the sequences: beyond them the state does not change
+// and Out is 0.
 type CellStep struct {
 	N, Width, T, OutStep      int
 	Lengths                   []int64

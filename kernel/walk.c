@@ -17,7 +17,7 @@ void walk_operand(struct walk *w, const void *data, const int64_t *stride, int s
     for (int d = 0; d < w->nd; d++) w->stride[k][d] = stride[d] * size;
 }
 
-// Drops dimensions of size 1 and merges neighbours that all operands cross in one stride.
+// Drops dimensions of size 1 and merges neighbours that all operands cross with one stride.
 void walk_collapse(struct walk *w) {
     int out = 0;
     for (int d = 0; d < w->nd; d++) {

@@ -26,7 +26,7 @@ type Call struct {
 	store [8]starlark.Value // behind args for the usual short signature
 }
 
-// reset forgets what the call held. It clears only what was used, since writes to memory that Go's collector watches cost time.
+// reset drops what the call held. It clears only what was used, since every write of a pointer goes through the garbage collector's write barrier.
 func (c *Call) reset() {
 	clear(c.args)
 	c.Recv, c.Thread, c.args = nil, nil, nil
@@ -35,10 +35,10 @@ func (c *Call) reset() {
 	}
 }
 
-// Position of the call in the recipe.
+// Position returns where in the recipe the call is.
 func (c *Call) Position() syntax.Position { return Position(c.Thread) }
 
-// Arg is the argument for the parameter of that name, which must be in the signature.
+// Arg returns the argument for the named parameter, which must be in the signature.
 func (c *Call) Arg(name string) starlark.Value {
 	if i := c.sig.index(name); i >= 0 {
 		return c.args[i]
@@ -49,16 +49,16 @@ func (c *Call) Arg(name string) starlark.Value {
 // IsNone reports whether the argument is omitted or None.
 func (c *Call) IsNone(name string) bool { return c.Arg(name) == starlark.None }
 
-// String is an argument declared string.
+// String returns an argument declared string.
 func (c *Call) String(name string) string { return string(c.Arg(name).(starlark.String)) }
 
-// Bool is an argument declared bool.
+// Bool returns an argument declared bool.
 func (c *Call) Bool(name string) bool { return bool(c.Arg(name).(starlark.Bool)) }
 
-// Callable is an argument declared callable.
+// Callable returns an argument declared callable.
 func (c *Call) Callable(name string) starlark.Callable { return c.Arg(name).(starlark.Callable) }
 
-// Int is an argument declared int. One that does not fit in 64 bits ends the call with an error.
+// Int returns an argument declared int. One that does not fit in 64 bits ends the call with an error.
 func (c *Call) Int(name string) int {
 	v := c.Arg(name).(starlark.Int)
 	n, ok := v.Int64()
@@ -68,7 +68,7 @@ func (c *Call) Int(name string) int {
 	return int(n)
 }
 
-// Float is an argument declared float or number.
+// Float returns an argument declared float or number.
 func (c *Call) Float(name string) float64 { return Number(c.Arg(name)) }
 
 // Number converts an int or float.

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Files are what a recipe may read: the files in its own folder and in the --data folders. A symbolic link may lead from
-// one to another; one that leads out of them is refused.
+// Files gives access to what a recipe may read: the files in its own folder and in the --data folders. A symbolic link may lead
+// from one of these to another; one that leads elsewhere is refused.
 type Files struct {
 	dirs  []string // absolute, the recipe's own first
 	roots []*os.Root
@@ -30,7 +30,7 @@ type Files struct {
 	OnRead func(FileRead)
 
 	mu      sync.Mutex
-	told    map[string]fileState // by path
+	told    map[string]fileState // files that OnRead was called for, by path
 	perRank map[string]bool      // by the name that the recipe gave
 }
 
@@ -100,7 +100,7 @@ func (f *Files) find(name, kind string, try func(i int, rel string) error) error
 		return fmt.Errorf("%s: no folder to read from", name)
 	}
 	var first error
-	var leads string // where a symbolic link leads, if one is the reason
+	var leads string // says where a symbolic link leads, if that is the reason
 	for i, dir := range f.dirs {
 		rel := name
 		if filepath.IsAbs(name) {
@@ -125,14 +125,14 @@ func (f *Files) find(name, kind string, try func(i int, rel string) error) error
 	}
 	switch {
 	case first == nil || Cause(first) == ErrEscapes || errors.Is(first, fs.ErrInvalid):
-		return fmt.Errorf("%s is outside the recipe's folder%s: a recipe reads only beneath its own folder and the --data folders", name, leads)
+		return fmt.Errorf("%s is outside the recipe's folder%s: a recipe may read only beneath its own folder and the --data folders", name, leads)
 	case errors.Is(first, fs.ErrNotExist):
 		return missing(fmt.Sprintf("%s: no such %s (looked in %s; drun run --data FOLDER adds a folder)", name, kind, strings.Join(f.dirs, ", ")))
 	}
 	return fmt.Errorf("%s: %w", name, Cause(first))
 }
 
-// beneath calls try for the folder that a link's target is in; without one, err stays.
+// beneath calls try for the folder that a link's target is in; if there is none, it returns err.
 func (f *Files) beneath(target string, err error, try func(i int, rel string) error) error {
 	for i, dir := range f.dirs {
 		if real, e := filepath.EvalSymlinks(dir); e == nil {
@@ -161,10 +161,10 @@ type File struct {
 	read    int64
 	quiet   bool // Report calls OnRead
 	perRank bool
-	owed    func() // tells OnRead
+	owed    func() // calls OnRead; set by the end of a file that was opened quietly
 }
 
-// OpenQuietly is Open for threads other than the recipe's: once the file has been read to its end, Report calls OnRead.
+// OpenQuietly is Open for threads other than the recipe's: OnRead is not called at the end of the file, but by Report.
 func (f *Files) OpenQuietly(name string) (*File, error) {
 	file, err := f.Open(name)
 	if err == nil {
@@ -216,14 +216,14 @@ func (f *Files) List(dir string) (names []string, err error) {
 	return names, err
 }
 
-// fileState changes with a file's content.
+// fileState is compared to notice that a file's content has changed.
 type fileState struct {
 	device, inode    uint64
 	size             int64
 	written, changed syscall.Timespec
 }
 
-// settled is how old a change must be for the next one to be sure to have a different time: file systems' clocks are coarse.
+// settled is how old a change must be for a later one to be sure to have another time: file systems' clocks are coarse.
 const settled = 2 * time.Second
 
 // follow computes the checksum of what is read of a file, unless OnRead has been called for it.
@@ -252,7 +252,7 @@ func (f *File) Size() int64 { return f.size }
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Read continues reading. At the end of the file OnRead is called.
+// Read reads on from the position. At the end of the file it calls OnRead.
 func (f *File) Read(p []byte) (int, error) {
 	n, err := f.file.Read(p)
 	if f.sum == nil {
@@ -310,7 +310,7 @@ func regular(info fs.FileInfo, err error) error {
 	return nil
 }
 
-// ErrEscapes is what os.Root refuses, for which it has no exported error.
+// ErrEscapes stands for the error of os.Root that it does not export.
 var ErrEscapes = errors.New("a symbolic link leads out of the folder")
 
 // Cause strips the operation and the path that os adds.

@@ -20,7 +20,7 @@ var renamed = map[string]string{
 	"T_max": "steps", "step_size": "every", "eta_min": "end", "axis": "dim", "keepdims": "keepdim",
 }
 
-// needless are PyTorch's parameters that are not needed here.
+// needless maps PyTorch's parameters that are not needed here to the reason.
 var needless = map[string]string{
 	"device":             "tensors are in main memory: leave it out",
 	"pin_memory":         "tensors are in main memory: leave it out",
@@ -32,7 +32,7 @@ var needless = map[string]string{
 	"weights_only":       "files hold nothing but tensors: leave it out",
 }
 
-// unexpected is the error of an argument without a parameter.
+// unexpected is the error of an argument that no parameter has the name of.
 func (s *signature) unexpected(name string) error {
 	hint := ""
 	if here := renamed[name]; s.index(here) >= 0 {
@@ -61,7 +61,7 @@ func ofModule(types []string, v starlark.Value) string {
 	return ": m.parameters() gives the parameters of a module m"
 }
 
-// layered explains to a call that makes a layer, and got a tensor, that the layer takes the tensor.
+// layered explains to a call that makes a layer, but got a tensor, that the layer takes the tensor.
 func layered(name string, d *Def, args starlark.Tuple, err error) error {
 	if d.Returns() != "Module" || !strings.HasPrefix(name, "nn.") || !slices.ContainsFunc(args, func(v starlark.Value) bool { _, is := v.(Scalar); return is }) {
 		return err

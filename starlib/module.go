@@ -7,19 +7,19 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Opaque is the name of a type whose values are true, cannot be hashed, and have nothing to freeze: they embed it.
+// Opaque is embedded by values that are true, cannot be hashed, and have nothing to freeze. It is the name of their type.
 type Opaque string
 
-// Type is the name.
+// Type returns the name of the type.
 func (o Opaque) Type() string { return string(o) }
 
 // Freeze does nothing: what such values hold is a rank's state by design, and loaded files share it.
 func (Opaque) Freeze() {}
 
-// Truth is True.
+// Truth returns True.
 func (Opaque) Truth() starlark.Bool { return true }
 
-// Hash is an error.
+// Hash returns an error.
 func (o Opaque) Hash() (uint32, error) { return 0, errors.New("unhashable: " + string(o)) }
 
 // moduleValue is a module as a recipe sees it: read-only attributes.
@@ -42,8 +42,8 @@ func (m *moduleValue) Attr(name string) (starlark.Value, error) {
 	return v, nil
 }
 
-// MethodOf says that a name which a module lacks is a method of one of its types, or "": what PyTorch has as both
-// function and method is only a method here.
+// MethodOf returns a hint if a name that a module lacks is a method of one of its types, else "": much that PyTorch has both
+// as a function and as a method is only a method here.
 func MethodOf(name string, types []*Methods) string {
 	for _, t := range types {
 		for _, d := range t.Defs {

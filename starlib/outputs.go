@@ -13,7 +13,7 @@ import (
 	"drun/internal/exit"
 )
 
-// Outputs is the folder, within the home, for files that a run's recipe writes. It is made when the first is written;
+// Outputs is the folder, within the home, for files that a run's recipe writes. It is created when the first is written;
 // no symbolic link may lead out of the home.
 type Outputs struct {
 	home string // absolute
@@ -25,7 +25,7 @@ func NewOutputs(home string, run int64) *Outputs {
 	return &Outputs{home, []string{"outputs", strconv.FormatInt(run, 10)}}
 }
 
-// Dir is the folder's path.
+// Dir returns the folder's path.
 func (o *Outputs) Dir() string { return filepath.Join(append([]string{o.home}, o.dirs...)...) }
 
 // Path returns the full path of a file in the folder; an error if the name leads out of it. name may also be a full path.
@@ -67,8 +67,8 @@ func (o *Outputs) Open(name string) (*File, error) {
 	return nil, fmt.Errorf("%s: %w", path, Cause(err))
 }
 
-// Write writes a file beneath the folder, so that after a crash at any moment there is
-// the old file, the new one, or none; never a part of one.
+// Write writes a file beneath the folder atomically: after a crash at any moment there
+// is the old file, the new one, or none, but never a part of one.
 func (o *Outputs) Write(name string, write func(io.Writer) error) error {
 	path, err := o.Path(name)
 	if err != nil {
@@ -85,13 +85,13 @@ func (o *Outputs) Write(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// replace writes a file next to the one that it then replaces.
+// replace writes a new file beside the old one, and then renames it.
 func replace(dir *os.Root, name string, write func(io.Writer) error) (err error) {
 	if err := regular(dir.Lstat(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	part := "." + name + ".part"
-	_ = dir.Remove(part) // of a rank that was killed
+	_ = dir.Remove(part) // left by a rank that was killed
 	file, err := dir.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -110,8 +110,8 @@ func replace(dir *os.Root, name string, write func(io.Writer) error) (err error)
 	return syncFolder(dir, ".")
 }
 
-// folder opens a folder beneath the home; os.Root keeps links from leading out of it. What it makes is synchronised to
-// the disk.
+// folder opens a folder beneath the home; os.Root keeps links from leading out of it. Folders that it creates are
+// synced to disk.
 func (o *Outputs) folder(path string, create bool) (*os.Root, error) {
 	rel, err := filepath.Rel(o.home, path)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Fits reports what is wrong with the arguments of a call, in the words that the
-// call itself would use: too many, an unknown or repeated name, a missing one.
-// spread says that *args or **kwargs are passed too, which may hold any argument
+// Fits returns the error that a call with such arguments would return:
+// too many, an unknown or repeated name, a missing one. spread
+// says that *args or **kwargs are passed too, which may hold any argument
 // not given otherwise.
 func (d *Def) Fits(positional int, names []string, spread bool) error {
 	sig, err := d.signature()
@@ -85,7 +85,7 @@ func (d *Def) Params() []string {
 	return names
 }
 
-// Returns is the declared type of the result, "" without.
+// Returns returns the declared type of the result, "" if there is none.
 func (d *Def) Returns() string {
 	_, result, _ := strings.Cut(d.Sig, "->")
 	return strings.TrimSpace(result)

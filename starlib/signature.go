@@ -20,7 +20,7 @@ type signature struct {
 type param struct {
 	name   string
 	types  []string                    // empty: any
-	checks []func(starlark.Value) bool // one a type
+	checks []func(starlark.Value) bool // one for each type
 	value  starlark.Value              // the default; nil when the argument is required
 }
 
@@ -47,7 +47,7 @@ func (p *param) accepts(v starlark.Value) bool {
 	return false
 }
 
-// kinds are the type names that differ from the value's own Type.
+// kinds maps the type names of signatures that are not a value's own Type to their checks.
 var kinds = map[string]func(starlark.Value) bool{
 	"any":      func(starlark.Value) bool { return true },
 	"int":      func(v starlark.Value) bool { _, ok := v.(starlark.Int); return ok },
@@ -124,7 +124,7 @@ func parseParam(field string) (param, error) {
 	return p, nil
 }
 
-// splitTop splits at commas outside brackets and strings.
+// splitTop splits at the commas that are outside brackets and strings.
 func splitTop(s string) []string {
 	var fields []string
 	depth, start, quoted := 0, 0, false

@@ -22,7 +22,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Stage is how far a rank has come in its recipe.
+// Stage is the stage that a rank's recipe is in.
 type Stage uint8
 
 const (
@@ -40,7 +40,7 @@ type Rank struct {
 	NodeRank, NumNodes   int
 	Peers                []int // the ranks of its node, in the order of their local ranks; nil if there is only one node
 	Seed                 uint64
-	Threads              int // that compute for it; 0: its share of the machine's
+	Threads              int // threads that compute for it; 0: its share of the machine's
 	Stage                Stage
 	Files                *Files
 	Outputs              *Outputs
@@ -49,10 +49,10 @@ type Rank struct {
 	Updates int64
 	// Optimizer is set once the recipe has made an optimizer.
 	Optimizer bool
-	// Divides lists the ranks among which its latest loader divides the samples; nil: none does.
+	// Divides lists the ranks among which its latest loader divides the samples; nil: it does not divide them.
 	Divides []int
-	// OnUpdate, if set, is called after an optimizer's step, and with before also before its first one, with the
-	// parameters' memory, in a fixed order.
+	// OnUpdate, if set, is called after each step of an optimizer, and, with before set, before its first one. params
+	// is the parameters' memory, in a fixed order.
 	OnUpdate func(thread *starlark.Thread, params [][]byte, of *Replica, before bool) error
 	// OnLog, if set, is called for each run.log, before it records, with the step of its first metric.
 	OnLog func(thread *starlark.Thread, step int64) error
@@ -60,22 +60,22 @@ type Rank struct {
 	OnBatch func() error
 	// Global, if set, returns the value of a top-level name in a file of the recipe; nil if there is none.
 	Global func(file, name string) starlark.Value
-	// Explain, if set, says where in the recipe an error of a function arose, and what it is. ended: the thread has
-	// been stopped, so this rank cannot continue.
+	// Explain, if set, says where in the recipe an error of a function arose, and what it is. ended means that the thread
+	// has been stopped, so that this rank cannot continue.
 	Explain func(thread *starlark.Thread, err error) (where, what string, ended bool)
 	// At, if set, is called with the thread at each call of a module's builtin.
 	At func(*starlark.Thread)
 }
 
-// Replica names an optimizer of which each rank has one, with parameters that should stay equal.
+// Replica identifies an optimizer that every rank has, and whose parameters should stay equal on all ranks.
 type Replica struct {
 	At    syntax.Position // where the recipe made it
-	Calls string          // that led there
-	Nth   int             // of those that the same calls made
+	Calls string          // the calls that led there
+	Nth   int             // which of those that the same calls made
 	Steps int64           // in this process
 }
 
-// Parallel is how many extra threads may work for the rank, such as those that read ahead.
+// Parallel returns how many extra threads may work for the rank, such as those that read ahead.
 func (r *Rank) Parallel() int {
 	if r.Threads > 0 {
 		return r.Threads
@@ -89,12 +89,12 @@ type Def struct {
 	//
 	//	all_reduce(t: Tensor | number, op: string = "sum", *, group = None) -> Tensor
 	//
-	// A parameter's type is optional; Starlark's own type names are used, and
-	// number (int or float), float (takes an int too), callable, iterable, any.
+	// A parameter's type is optional. Types have Starlark's own names, or are
+	// number (int or float), float (accepts an int too), callable, iterable or any.
 	// A default is a Starlark literal. `*args` and `**kwargs` are allowed, and
 	// parameters after `*` are passed by name only.
 	Sig string
-	// Doc says what it does, with shapes, units and errors.
+	// Doc says what the builtin does, with shapes, units and errors.
 	Doc string
 	// TopLevel allows calls outside main().
 	TopLevel bool
@@ -106,7 +106,7 @@ type Def struct {
 	err  error
 }
 
-// Name is the builtin's name, read off its signature.
+// Name returns the builtin's name, from its signature.
 func (d *Def) Name() string {
 	name, _, _ := strings.Cut(d.Sig, "(")
 	return name
@@ -124,7 +124,7 @@ type Module struct {
 	Defs   []*Def
 	Types  []*Methods          // the values that its builtins return, for the reference
 	Values starlark.StringDict // attributes that are not builtins, such as run.id
-	Call   *Def                // what calling the module itself does; may be nil
+	Call   *Def                // the builtin that a call of the module itself calls; may be nil
 }
 
 // Build makes the module's Starlark value for a rank.
@@ -245,7 +245,7 @@ func Panicked(name string, p any) error {
 	if p, is := p.(interface {
 		error
 		Misuse()
-	}); is { // a mistake in the recipe, found where no error can be returned
+	}); is { // a mistake in the recipe, found where no error could be returned
 		return &callError{name, p}
 	}
 	if err := memory.Overflow(p); err != nil {
@@ -254,7 +254,7 @@ func Panicked(name string, p any) error {
 	return &PanicError{Builtin: name, Value: p, Stack: debug.Stack()}
 }
 
-// callError names the builtin that failed, as in Tensor.view, only once even if the operation's own error says view.
+// callError prefixes an error with the builtin that failed, such as Tensor.view, without repeating it if the operation's own error begins with view.
 type callError struct {
 	builtin string
 	err     error
@@ -267,8 +267,8 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() error { return e.err }
 
-// PanicError is a fault of drun's own in a builtin: reported like any other
-// error, with the Go stack kept for the log.
+// PanicError is a bug in one of drun's builtins: it is reported like any other
+// error, and the Go stack is kept for the log.
 type PanicError struct {
 	Builtin string
 	Value   any
@@ -276,10 +276,10 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("internal error: %v (a fault in drun, not in the recipe: please report it)", e.Value)
+	return fmt.Sprintf("internal error: %v (a bug in drun, not in the recipe: please report it)", e.Value)
 }
 
-// Position is that of the recipe statement that made the innermost call from a file.
+// Position returns where the innermost call from a recipe's file is.
 func Position(thread *starlark.Thread) syntax.Position {
 	for depth := range thread.CallStackDepth() {
 		if pos := thread.DebugFrame(depth).Position(); pos.Line > 0 {

@@ -17,10 +17,10 @@ type Stateful interface {
 	SetState(entries []Entry) error
 }
 
-// Compared values look at the content of a state, too, before it is set.
+// Compared values check the contents of a state before it is set.
 type Compared interface {
-	// Differences says what speaks against going on from the saved entries; resized: from those that Resize returned. A
-	// restore with strict = False calls SetState nevertheless.
+	// Differences lists the reasons not to continue from the saved entries, or, if resized, from those that Resize returned.
+	// A restore with strict = False calls SetState nevertheless.
 	Differences(saved []Entry, resized bool) []string
 }
 
@@ -29,8 +29,8 @@ type Compared interface {
 type Resizable interface {
 	Stateful
 	// Resize turns the entries that rank 0 saved into what every rank of the new
-	// world passes to SetState. Entries that it leaves out count as missing.
-	// derived: streams of random numbers begin anew.
+	// world passes to SetState. Entries that it leaves out count as missing. derived
+	// reports that streams of random numbers start afresh.
 	Resize(saved []Entry, to Resized) (entries []Entry, derived bool)
 }
 

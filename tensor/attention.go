@@ -9,8 +9,8 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Attention is softmax(q·kᵀ/√d)·v over the last two dimensions (length,
-// width); causal lets position i see positions up to i only. Leading
+// Attention computes softmax(q·kᵀ/√d)·v over the last two dimensions (length,
+// width); with causal, position i sees only positions up to i. Leading
 // dimensions are batches that broadcast.
 func Attention(q, k, v *Tensor, causal bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
@@ -121,7 +121,7 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 	try.Ok(Starved(n.op, err))
 }
 
-// AttentionOptions are settings that Attention does not have.
+// AttentionOptions are the settings of AttentionWith.
 type AttentionOptions struct {
 	Mask    *Tensor // bool: True where a query may attend; or added to the scores; broadcasts to (…, L, S)
 	Causal  bool
@@ -130,7 +130,7 @@ type AttentionOptions struct {
 	Scale   float64    // of the scores; 0: 1/√D
 }
 
-// AttentionWith is Attention with a mask, dropout and another scale, and also returns the weights (…, L, S). A query
+// AttentionWith is Attention with a mask, dropout and a scale, and also returns the weights (…, L, S). A query
 // that may attend to nothing gets zeros.
 func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, err error) {
 	defer try.Caught(&err)
@@ -185,7 +185,7 @@ func AttentionWith(q, k, v *Tensor, o AttentionOptions) (out, weights *Tensor, e
 	return out, weights, err
 }
 
-// Rotary turns pairs of elements of x (…, L, D) by angles that grow with the position: element
+// Rotary rotates pairs of elements of x (…, L, D) by angles that grow with the position: element
 // pair i of position p by p·base^(-2i/D) (Su et al. 2021). Pairs are (i, i + D/2), or with
 // interleaved (2i, 2i + 1). The first position is offset.
 func Rotary(x *Tensor, base float64, offset int, interleaved bool) (result *Tensor, err error) {

@@ -10,8 +10,8 @@ import (
 
 // A node is one recorded operation. Nodes are numbered in the order of
 // creation, so every node follows its inputs: the backward pass visits them
-// in descending order, so that gradients are always added in the same order. There is one allocation for each operation,
-// which is why what few nodes use is in it, too.
+// in descending order, so that gradients are always added in the same order. Each operation makes only one allocation,
+// so a node also has the fields that only few nodes use.
 type node struct {
 	op    string
 	seq   uint64
@@ -20,19 +20,19 @@ type node struct {
 	ctx   *Context
 	in    []edge
 	saved []savedTensor
-	// back computes the gradients of the inputs from that of the result:
-	// out[i] for in[i], only where needs(i). An out of a broadcast shape is
-	// summed to the input's shape by the engine, and cast to its dtype. It may end as try.To does.
+	// back computes the gradients of the inputs from the result's:
+	// out[i] for in[i], only where needs(i). An out of a broadcast shape
+	// is summed to the input's shape by the engine, and cast to its dtype. It may fail as try.To does.
 	back backward
 
-	grad    *Tensor // sum of what arrived in this pass
+	grad    *Tensor // the sum of the gradients that have arrived in this pass
 	mark    uint64  // pass in which it was visited
-	refs    int32   // tensors and edges that lead to it, at least
+	refs    int32   // a lower bound of the tensors and edges that lead to it
 	uses    int32   // edges that ever led to it
 	freed   bool
-	foreign bool                  // back is a caller's: what it returns may be in use elsewhere
+	foreign bool                  // back comes from a caller: its results may be in use elsewhere
 	stale   bool                  // an input was a view of something modified since
-	done    bool                  // its gradients were put in place before the pass came here
+	done    bool                  // its gradients were put in place before the pass reached it
 	placed  uint8                 // a bit for each input whose gradient back has put in place
 	strides []int                 // of a result that fills its memory in another order of dimensions
 	number  Scalar                // the operand that was a plain number
@@ -58,7 +58,7 @@ type savedTensor struct {
 // RequiresGrad reports whether operations on t are recorded.
 func (t *Tensor) RequiresGrad() bool { return t.requiresGrad }
 
-// SetRequiresGrad makes t a leaf that collects gradients, or stops it.
+// SetRequiresGrad makes t a leaf that collects gradients, or stops it from doing so.
 func (t *Tensor) SetRequiresGrad(on bool) error {
 	switch {
 	case t.node != nil && !on:
@@ -72,10 +72,10 @@ func (t *Tensor) SetRequiresGrad(on bool) error {
 	return nil
 }
 
-// IsLeaf is true of tensors not made by a recorded operation.
+// IsLeaf reports whether t was not made by a recorded operation.
 func (t *Tensor) IsLeaf() bool { return t.node == nil }
 
-// Grad is the gradient a backward pass has left, or nil.
+// Grad returns the gradient that backward passes have left, or nil.
 func (t *Tensor) Grad() *Tensor {
 	if t.grad != nil {
 		t.grad.unseen = false
@@ -88,7 +88,7 @@ func (t *Tensor) Grad() *Tensor {
 func (t *Tensor) SetGrad(g *Tensor) (err error) {
 	defer try.Caught(&err)
 	if g == nil {
-		if t.grad != nil && t.grad.unseen { // its memory is reused in the next step, without a collection
+		if t.grad != nil && t.grad.unseen { // its memory is reused in the next step, without a garbage collection
 			t.grad.st.temp = true
 			t.grad.st.release()
 		}
@@ -130,8 +130,8 @@ func recordsAny(inputs ...*Tensor) bool {
 	return slices.ContainsFunc(inputs, func(t *Tensor) bool { return t != nil && records(t, nil) })
 }
 
-// record makes out the result of an operation on inputs. Call it only if records is true for an input, and once out
-// is complete.
+// record records out as the result of an operation on inputs. Call it only if records is true for an input, and after
+// out is complete.
 func record(out *Tensor, op string, back backward, inputs ...*Tensor) *node {
 	var c *Context
 	for _, t := range inputs {
@@ -191,7 +191,7 @@ func (n *node) val(i int) *Tensor { return n.saved[i].t }
 
 func (n *node) needs(i int) bool { return n.in[i].node != nil || n.in[i].leaf != nil }
 
-// free releases what the node keeps. The graph below it is freed by the pass that calls it.
+// free releases what the node holds. The graph below it is freed by the pass that calls it.
 func (n *node) free() {
 	for _, s := range n.saved {
 		if s.t != nil {
@@ -224,8 +224,8 @@ func (n *node) check() error {
 	return nil
 }
 
-// Detach returns a view of t that takes no part in t's gradients. It may be changed in place, even by values with
-// gradients: t sees only the values.
+// Detach returns a view of t that takes no part in t's gradients. It may be changed in place, even to values
+// with gradients: t gets only the values.
 func (t *Tensor) Detach() *Tensor {
 	v := alias(t)
 	v.n, v.contiguous, v.view = t.n, t.contiguous, false
@@ -233,8 +233,8 @@ func (t *Tensor) Detach() *Tensor {
 }
 
 // Function makes out, computed from inputs by the caller, take part in
-// gradients: backward gets the gradient of out and returns one for each
-// input, nil for none. Without recording it does nothing.
+// gradients: backward gets the gradient of out and returns one for each input,
+// nil for none. It does nothing unless gradients are recorded.
 func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor) ([]*Tensor, error)) {
 	if !recordsAny(inputs...) {
 		return
@@ -246,8 +246,8 @@ func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor)
 }
 
 // Record makes out, computed from inputs by the caller, take part in gradients. back gets the gradient of out and what was
-// saved, and returns a gradient for each input, nil for none; it may end as try.To does. It is an error of the backward pass
-// if something saved has been modified since. Without recording Record does nothing.
+// saved, and returns a gradient for each input, nil for none; it may fail as try.To does. The backward pass fails if a saved
+// tensor has been modified since. Record does nothing unless gradients are recorded.
 func Record(op string, out *Tensor, inputs, saved []*Tensor, back func(g *Tensor, saved []*Tensor) []*Tensor) {
 	if !recordsAny(inputs...) {
 		return

@@ -34,12 +34,12 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		return c.deliver(edge{leaf: t}, seed)
 	}
 	if own {
-		seed.st.temp = true // nobody else has it
+		seed.st.temp = true // nothing else refers to it
 	}
 	c.pass++
 	order := try.To(c.reachable(t.node))
 	c.passes++
-	// However the pass ends, no gradient in flight stays behind.
+	// However the pass ends, drop the gradients in flight.
 	defer func() {
 		for _, n := range order {
 			n.dropGrad()
@@ -94,7 +94,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 	}
 	try.Ok(c.passed(0))
 	if t.transient {
-		t.st.home = nil // the header is not used again: somebody has it
+		t.st.home = nil // the header is not reused: something refers to it
 		t.st.discard()
 	}
 	if c.BackwardDone != nil {
@@ -145,7 +145,7 @@ func (c *Context) reachable(root *node) ([]*node, error) {
 func (c *Context) deliverAll(n *node, out []*Tensor) {
 	for _, g := range out {
 		if g != nil {
-			// Memory allocated just now belongs only to this pass.
+			// Memory that was just allocated belongs only to this pass.
 			if !n.foreign && g.st.holds == 0 {
 				g.st.temp = true
 			}
@@ -185,7 +185,7 @@ func (c *Context) deliver(e edge, g *Tensor) (err error) {
 	if fit.dtype != dt {
 		fit = try.To(Cast(fit, dt))
 	}
-	if fit.st != g.st { // new, and only ours
+	if fit.st != g.st { // newly made: nothing else refers to it
 		fit.st.temp = true
 		fit.st.hold()
 		defer fit.st.release()
@@ -216,7 +216,7 @@ func (c *Context) deliver(e edge, g *Tensor) (err error) {
 	return nil
 }
 
-// dropGrad frees a gradient in flight, unless somebody else holds it.
+// dropGrad frees a gradient in flight, unless something else refers to it.
 func (n *node) dropGrad() {
 	if n.grad != nil {
 		n.grad.st.release()
@@ -234,7 +234,7 @@ func (t *Tensor) accumulate(g *Tensor) (err error) {
 		assign("grad", t.leaf.slot, g)
 		t.grad = t.leaf.slot
 	case g.st.temp && g.st.holds == 1 && g.contiguous && g.n*g.dtype.Size() == g.st.bytes:
-		g.st.hold() // nobody else has it: keep it
+		g.st.hold() // nothing else refers to it: keep it
 		g.st.temp, g.view, g.unseen = false, false, true
 		t.grad = g
 	default:

@@ -8,10 +8,10 @@ import (
 	"drun/kernel/dtype"
 )
 
-// The calls into kernel. Operands have been checked and have the computing
-// type; here broadcasting becomes strides of 0. Every call keeps its
-// tensors reachable until it is done: otherwise pooled memory, which is
-// not Go's, would be reused.
+// This file has the calls into kernel. Operands have been checked and have the computing
+// type; here broadcasting becomes strides of 0. Every call keeps its tensors
+// reachable until it is done: otherwise pooled memory, which the garbage collector
+// does not manage, would be reused.
 
 // The two packages number operations alike.
 var (
@@ -28,7 +28,7 @@ func alive(...*Tensor) {}
 
 func (t *Tensor) kview() kernel.View { return kernel.View{Data: t.ptr(), Strides: t.strides} }
 
-// stretched is t broadcast to shape; buf holds the strides if they change.
+// stretched returns t broadcast to shape; buf holds the strides if they change.
 func (t *Tensor) stretched(shape []int, buf *[MaxDims]int) kernel.View {
 	if sameShape(shape, t.shape) {
 		return t.kview()
@@ -58,7 +58,7 @@ func kBinaryViews(op BinaryOp, dt dtype.Type, out *Tensor, x, y kernel.View) {
 	}
 }
 
-// noStrides broadcasts a single element over any shape.
+// noStrides are strides that broadcast a single element to any shape.
 var noStrides [MaxDims]int
 
 // kBinaryNumber computes a op s, or s op a if swapped; the number needs no
@@ -143,7 +143,7 @@ func (f factor) kernel() kernel.Matrix {
 	return kernel.Matrix{Data: f.t.ptrAt(f.off), Stride: f.ld, Trans: f.trans, Batch: f.batchStep}
 }
 
-// kGemm multiplies; low takes operands as bfloat16, rounding float32 ones, and a bias in float32. add adds to what out holds.
+// kGemm multiplies; low takes operands as bfloat16, rounding float32 ones, and a bias in float32. add adds to the contents of out.
 func kGemm(op string, low bool, out, a, b factor, batch, m, n, k int, bias *Tensor, add bool) {
 	if out.t.shapeOnly() {
 		return
@@ -158,7 +158,7 @@ func kGemm(op string, low bool, out, a, b factor, batch, m, n, k int, bias *Tens
 	try.Ok(Starved(op, err))
 }
 
-// chained strings operations together and keeps the first error. Intermediate results are discarded: nobody else has seen them.
+// chained strings operations together and keeps the first error. Intermediate results are freed, since nothing else refers to them.
 type chained struct {
 	t     *Tensor
 	fresh bool // t was made in this chain
@@ -199,7 +199,7 @@ func (c chained) unary(op UnaryOp) chained {
 }
 func (c chained) end() (*Tensor, error) { return c.t, c.err }
 
-// A builder makes the operands and results of one operation. Where one cannot be made it ends the function that
+// A builder makes the operands and results of one operation. On failure it ends the function that
 // uses it, as try.To does.
 type builder struct {
 	op    string
@@ -210,15 +210,15 @@ type builder struct {
 // build makes tensors for op, of t's context and type unless stated otherwise.
 func build(op string, t *Tensor) builder { return builder{op, t.ctx, t.dtype} }
 
-// like is a new tensor of the builder's type.
+// like returns a new tensor of the builder's type.
 func (b *builder) like(shape ...int) *Tensor { return b.of(b.dtype, shape...) }
 
-// of is a new tensor of another type.
+// of returns a new tensor of another type.
 func (b *builder) of(dt dtype.Type, shape ...int) *Tensor {
 	return newTensor(b.op, b.ctx, shape, dt)
 }
 
-// zeros is of, filled with zeros.
+// zeros returns a new tensor of zeros of another type.
 func (b *builder) zeros(dt dtype.Type, shape ...int) *Tensor {
 	t := b.of(dt, shape...)
 	if !t.shapeOnly() {
@@ -227,7 +227,7 @@ func (b *builder) zeros(dt dtype.Type, shape ...int) *Tensor {
 	return t
 }
 
-// contiguous is t or a copy in row-major order; nil for nil.
+// contiguous returns t, or a copy in row-major order; nil for nil.
 func (b *builder) contiguous(t *Tensor) *Tensor {
 	if t == nil || t.contiguous {
 		return t
@@ -235,8 +235,8 @@ func (b *builder) contiguous(t *Tensor) *Tensor {
 	return contiguous(t)
 }
 
-// cast is t in another type.
+// cast returns t in another type.
 func (b *builder) cast(t *Tensor, dt dtype.Type) *Tensor { return cast(b.op, t, dt) }
 
-// indices is the int64 elements of a tensor of integers, in row-major order.
+// indices returns the int64 elements of a tensor of integers, in row-major order.
 func (b *builder) indices(t *Tensor) *Tensor { return b.contiguous(b.cast(t, dtype.Int64)) }

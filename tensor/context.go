@@ -16,15 +16,15 @@ type Context struct {
 	seq      uint64 // operations recorded so far; orders the backward pass
 	pass     uint64 // backward passes so far; marks visited nodes
 
-	passes  int     // under way: a backward function may start another
+	passes  int     // in progress: a backward function may start another
 	order   []*node // memory for the next backward pass
 	spares  spares
 	reduced reduced
 
-	marks []marked // of the backward pass under way, the earliest first
+	marks []marked // of the backward pass in progress, the earliest first
 
-	// Shapes: tensors have a shape and a type, but no memory. Operations check their operands as always and return
-	// the result's shape, but compute nothing; those whose result depends on elements panic with NoElementsError.
+	// Shapes means that tensors have a shape and a type, but no memory. Operations check their operands as usual and
+	// return the result's shape, but compute nothing; those whose result depends on elements panic with NoElementsError.
 	Shapes bool
 
 	// GradStorage, if set, provides memory for an optimizer's flat
@@ -39,22 +39,22 @@ type Context struct {
 	// each optimizer step, with what it was computed from.
 	Watch func(op string, out *Tensor, inputs []*Tensor)
 
-	// Fail, if set, ends the program that uses the tensors, with an error that arose where its language cannot return one.
+	// Fail, if set, ends the recipe with an error that arose where Starlark allows none to be returned.
 	Fail func(error)
 }
 
 // NoElementsError says that an operation needed the elements of a tensor that has only a shape.
 type NoElementsError struct{}
 
-func (NoElementsError) Error() string { return "the tensor has a shape, and no elements" }
+func (NoElementsError) Error() string { return "the tensor has a shape, but no elements" }
 
-// Misuse marks it as an error of the builtin that was called.
+// Misuse marks it as an error of the call, not a bug.
 func (NoElementsError) Misuse() {}
 
 // NoElements distinguishes it from other errors.
 func (NoElementsError) NoElements() {}
 
-// NewContext starts a context that records gradients.
+// NewContext returns a context that records gradients.
 func NewContext() *Context { return &Context{spares: newSpares()} }
 
 // BeginNoGrad stops the recording of gradients until the matching EndNoGrad.
@@ -82,7 +82,7 @@ func Finite(t *Tensor) (nan, inf bool) {
 		whole, err = Cast(whole, dtype.Float32)
 	}
 	if err != nil {
-		return false, false // no memory for a copy: the next operation will say so
+		return false, false // no memory for a copy: the next operation will report it
 	}
 	if whole.dtype == dtype.Float64 {
 		for _, v := range Elems[float64](whole)[:whole.n] {

@@ -26,7 +26,7 @@ func window(op string, shape []int, size, stride, padding, dilation [2]int) (ker
 		if size[i] < 1 || stride[i] < 1 || padding[i] < 0 {
 			return w, fmt.Errorf("%s: kernel and stride must be positive and padding not negative: kernel %v, stride %v, padding %v", op, size, stride, padding)
 		}
-		// A stride beyond the padded image has only the first position, like one as long as the image.
+		// A stride longer than the padded image allows only the first position, like one as long as the image.
 		stride[i] = min(stride[i], max(shape[2+i]+2*padding[i], 1))
 	}
 	w = kernel.Window{Batch: shape[0], Channels: shape[1], Height: shape[2], Width: shape[3],
@@ -38,7 +38,7 @@ func window(op string, shape []int, size, stride, padding, dilation [2]int) (ker
 	return w, nil
 }
 
-// padded checks that working memory can hold an image with its padding.
+// padded checks that memory can hold an image with its padding.
 func padded(op string, w kernel.Window, dt dtype.Type) error {
 	h, v := w.Out()
 	n, err := countElems(op, []int{w.Channels, w.StrideH, w.StrideW, h + (w.KernelH-1)*w.DilationH/w.StrideH, v + (w.KernelW-1)*w.DilationW/w.StrideW})
@@ -52,7 +52,7 @@ func padded(op string, w kernel.Window, dt dtype.Type) error {
 type ConvOptions struct {
 	Stride, Padding, Dilation [2]int
 	Groups                    int    // of channels; each is convolved with its own filters
-	OutputPadding             [2]int // of a transposed one: what is added to the output's size
+	OutputPadding             [2]int // of a transposed convolution: added to the output's size
 }
 
 // Convolve convolves x (N, C, H, W) with weight (F, C/groups, KH, KW) and adds bias (F), which may be nil.
@@ -96,7 +96,7 @@ func convolution(op string, x, weight, bias *Tensor, o ConvOptions) (w kernel.Wi
 	return w, padded(op, w, x.dtype)
 }
 
-// groupAt is where a group's part of the tensors of a convolution begins, in elements.
+// groupAt is where a group's parts of a convolution's tensors begin, in elements.
 type groupAt struct{ x, w, y int }
 
 // eachGroup calls fn with the geometry of each group of channels.
@@ -114,7 +114,7 @@ func eachGroup(w kernel.Window, groups int, fn func(w kernel.Window, group int, 
 	return nil
 }
 
-// partOr is the address of t's element at, or nil for no tensor.
+// partOr returns the address of t's element at, or nil if t is nil.
 func partOr(t *Tensor, at int) unsafe.Pointer {
 	if t == nil {
 		return nil
@@ -225,7 +225,7 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err err
 	const op = "max_pool2d"
 	w, in, out := pool2d(op, x, size, stride, padding)
 	if w.Height*w.Width > math.MaxInt32 {
-		return nil, fmt.Errorf("%s: an image of %d×%d has more elements than the indices of the maxima count to", op, w.Height, w.Width)
+		return nil, fmt.Errorf("%s: an image of %d×%d has too many elements for the indices of the maxima", op, w.Height, w.Width)
 	}
 	at := newTensor(op, x.ctx, out.shape, dtype.Int32)
 	if !out.shapeOnly() {
@@ -288,8 +288,8 @@ func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer
 	alive(dy)
 }
 
-// ConvolvePooled is MaxPool2d of Convolve, bit for bit, at less cost: the intermediate results, and their gradients, never
-// leave the processor's caches. It returns nil if the two have to be called separately: for arguments that one of them
+// ConvolvePooled is MaxPool2d of Convolve, with the same bits but at less cost: the intermediate results, and their gradients,
+// never leave the processor's caches. It returns nil if the two have to be called separately: for arguments that one of them
 // refuses, for groups, for bfloat16, and if operations are watched or fusion is off (DRUN_PLAN=off).
 func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, padding [2]int) (_ *Tensor, err error) {
 	defer try.Caught(&err)

@@ -16,7 +16,7 @@ func Zeros(c *Context, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	return zeros("zeros", c, shape, dt), nil
 }
 
-// zeros is Zeros on behalf of an operation.
+// zeros is Zeros for an operation.
 func zeros(op string, c *Context, shape []int, dt dtype.Type) *Tensor {
 	b := builder{op: op, ctx: c}
 	return b.zeros(dt, shape...)
@@ -34,7 +34,7 @@ func Full(c *Context, shape []int, value Scalar, dt dtype.Type) (_ *Tensor, err 
 	return full("full", c, shape, value, dt), nil
 }
 
-// full is Full on behalf of an operation.
+// full is Full for an operation.
 func full(op string, c *Context, shape []int, value Scalar, dt dtype.Type) *Tensor {
 	try.Ok(value.fits(op, dt))
 	t := newTensor(op, c, shape, dt)
@@ -110,7 +110,7 @@ func fromSlice[T any](c *Context, values []T, shape []int, from, to dtype.Type) 
 // FromBytes makes a tensor from the bytes of its elements, in row-major order and the machine's byte order.
 func FromBytes(c *Context, raw []byte, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	// Before allocating: the shape may come from an untrusted source.
+	// Check before allocating: the shape may come from an untrusted source.
 	n := try.To(countElems("tensor", shape))
 	if n > len(raw) || len(raw) != n*dt.Size() {
 		return nil, fmt.Errorf("tensor: %d bytes do not make shape %s of %s, which takes %d", len(raw), ShapeString(shape), dt, uint64(n)*uint64(dt.Size()))
@@ -130,8 +130,8 @@ func Arange(c *Context, start, stop, step Scalar, dt dtype.Type) (_ *Tensor, err
 	return sequence("arange", c, start, n, step, dt), nil
 }
 
-// steps is how many steps lead from start to just before stop, of integers exactly; negative if
-// they are more than a tensor has elements.
+// steps returns how many steps lead from start to just before stop, exactly for integers; negative
+// if they are more than a tensor can have elements.
 func steps(start, stop, step Scalar) int {
 	if start.kind == dtype.Float64 || stop.kind == dtype.Float64 || step.kind == dtype.Float64 {
 		if n := math.Ceil((stop.f - start.f) / step.f); n < maxElems {
@@ -165,11 +165,11 @@ func sequence(op string, c *Context, start Scalar, n int, step Scalar, dt dtype.
 		}
 	} else {
 		for i, v := 0, Elems[float64](t); i < n; i++ {
-			d := float64(i) * step.f // rounded on its own: never fused with the sum
+			d := float64(i) * step.f // rounded by itself, never fused with the sum
 			v[i] = start.f + float64(d)
 		}
 	}
-	if n > 0 { // the ends are the extremes
+	if n > 0 { // the first and last values are the extremes
 		for _, i := range []int{0, n - 1} {
 			try.Ok(t.Element(i).fits(op, dt))
 		}
@@ -206,7 +206,7 @@ func Eye(c *Context, n, m int, dt dtype.Type) (_ *Tensor, err error) {
 	return t, nil
 }
 
-// Clone copies t into fresh contiguous memory; gradients flow through.
+// Clone copies t into new contiguous memory; gradients flow through.
 func Clone(t *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	out := newTensor("clone", t.ctx, t.shape, t.dtype)
@@ -246,7 +246,7 @@ func cast(op string, t *Tensor, dt dtype.Type) *Tensor {
 	return out
 }
 
-// assign writes src, broadcast and cast, into dst's elements, without the checks that a user's operation needs.
+// assign writes src, broadcast and cast, into dst's elements, without the checks of a user's in-place operation.
 func assign(op string, dst, src *Tensor) {
 	var arr [8]int
 	shape, err := BroadcastShape(op, arr[:0], dst.shape, src.shape)

@@ -9,7 +9,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// CumSum adds along dim: out[i] is the sum of the elements up to i.
+// CumSum adds up along dim: out[i] is the sum of the elements up to and including i.
 func CumSum(t *Tensor, dim int) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&t).round(&result)
@@ -83,7 +83,7 @@ func backProd(n *node, g *Tensor, out []*Tensor, dims []int) {
 	out[0] = dx
 }
 
-// selectLast is the last entry of the middle of three dimensions, never recorded.
+// selectLast returns the last entry of the middle of three dimensions; it is never recorded.
 func selectLast(t *Tensor) *Tensor {
 	v := viewOf(t, 2)
 	v.shape[0], v.shape[1] = t.shape[0], t.shape[2]
@@ -92,7 +92,7 @@ func selectLast(t *Tensor) *Tensor {
 	return v.seal()
 }
 
-// CumProd multiplies along dim: out[i] is the product of the elements up to i.
+// CumProd multiplies along dim: out[i] is the product of the elements up to and including i.
 func CumProd(t *Tensor, dim int) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&t).round(&result)
@@ -112,7 +112,7 @@ func CumProd(t *Tensor, dim int) (result *Tensor, err error) {
 	return out, err
 }
 
-// LogSumExp is the logarithm of the sum of exp over dims (all if none are given), computed without overflow.
+// LogSumExp returns the logarithm of the sum of exp over dims (all if none are given), computed without overflow.
 func LogSumExp(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&t).round(&result)
@@ -146,7 +146,7 @@ func LogSumExp(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) 
 	return out, nil
 }
 
-// emptyLogSum: the sum of nothing is 0, its logarithm -inf.
+// emptyLogSum is LogSumExp over no elements: the sum is 0, its logarithm -inf.
 func emptyLogSum(op string, t *Tensor, dt dtype.Type, shape []int) *Tensor {
 	out := full(op, t.ctx, shape, Float(math.Inf(-1)), dt)
 	if records(t, nil) {

@@ -7,7 +7,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Diagonal is a view of the elements (i, i+offset) of two dimensions, which become one at the end.
+// Diagonal returns a view of the elements (i, i+offset) of two dimensions, which become one, the last.
 func Diagonal(t *Tensor, offset, dim1, dim2 int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "diagonal"
@@ -41,7 +41,7 @@ func diagonalOf(t *Tensor, offset, a, b int) *Tensor {
 	return v.seal()
 }
 
-// Diag makes a matrix with a vector on its diagonal, zeros elsewhere; of a matrix it takes the diagonal, as a copy.
+// Diag makes a matrix with a vector on its diagonal and zeros elsewhere; of a matrix it returns the diagonal, as a copy.
 func Diag(t *Tensor, offset int) (_ *Tensor, err error) {
 	const op = "diag"
 	defer try.CaughtAs(op, &err)
@@ -60,7 +60,7 @@ func Diag(t *Tensor, offset int) (_ *Tensor, err error) {
 	return out, nil
 }
 
-// Trace is the sum of a matrix's diagonal.
+// Trace returns the sum of a matrix's diagonal.
 func Trace(t *Tensor) (_ *Tensor, err error) {
 	const op = "trace"
 	defer try.CaughtAs(op, &err)
@@ -78,7 +78,7 @@ func TriuIndices(c *Context, rows, cols, offset int) (*Tensor, error) {
 	return triangleIndices("triu_indices", c, rows, cols, func(i int) (int, int) { return add(i, offset, cols), cols })
 }
 
-// add is i + offset, at most most, without overflow.
+// add returns i + offset, but at most most, without overflow.
 func add(i, offset, most int) int {
 	if offset > most-i {
 		return most
@@ -86,7 +86,7 @@ func add(i, offset, most int) int {
 	return i + offset
 }
 
-// triangleIndices lists the columns from … to of each row.
+// triangleIndices lists the columns from from up to to of each row.
 func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	try.FailIf(rows < 0 || cols < 0 || rows > MaxValues(), "%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
@@ -109,7 +109,7 @@ func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (
 	return out, nil
 }
 
-// Outer is the product of each element of a with each of b; both are vectors.
+// Outer returns the product of each element of a with each of b; both are vectors.
 func Outer(a, b *Tensor) (_ *Tensor, err error) {
 	const op = "outer"
 	defer try.CaughtAs(op, &err)
@@ -117,11 +117,11 @@ func Outer(a, b *Tensor) (_ *Tensor, err error) {
 	return Mul(try.To(Unsqueeze(a, 1)), b)
 }
 
-// Dot is the sum of the products of two vectors' elements.
+// Dot returns the sum of the products of two vectors' elements.
 func Dot(a, b *Tensor) (*Tensor, error) {
 	const op = "dot"
 	if len(a.shape) != 1 || len(b.shape) != 1 || a.n != b.n {
-		return nil, fmt.Errorf("%s: needs two vectors of one length, not shapes %s and %s", op, ShapeString(a.shape), ShapeString(b.shape))
+		return nil, fmt.Errorf("%s: needs two vectors of the same length, not shapes %s and %s", op, ShapeString(a.shape), ShapeString(b.shape))
 	}
 	out, err := MatMul(a, b)
 	return out, try.As(op, err)

@@ -74,7 +74,7 @@ func einsum(equation string, operands []*Tensor) (_ *Tensor, err error) {
 		}
 		slices.Sort(order)
 	}
-	// needed reports whether the output or an operand from the i-th on has l.
+	// needed reports whether the output, or an operand from the i-th on, has l.
 	needed := func(l label, i int) bool {
 		return slices.Contains(order, l) || slices.ContainsFunc(list[i:], func(o labelled) bool { return slices.Contains(o.labels, l) })
 	}
@@ -93,8 +93,8 @@ func (l label) String() string {
 	return string(rune(l))
 }
 
-// parseTerm reads the labels of an operand of nd dimensions, and how many its ellipsis stands for; of the output, where nd is
-// -1 and the ellipsis stands for as many as in any operand.
+// parseTerm reads the labels of an operand of nd dimensions, and how many of them its ellipsis stands for. For the output, nd is -1, and
+// the ellipsis stands for wide[0] dimensions, as many as in any operand.
 func parseTerm(term string, nd int, wide ...int) (labels []label, more int, err error) {
 	head, tail, ellipsis := strings.Cut(term, "...")
 	if ellipsis {
@@ -110,7 +110,7 @@ func parseTerm(term string, nd int, wide ...int) (labels []label, more int, err 
 			labels = appendEllipsis(labels, more)
 		}
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
-			return nil, 0, fmt.Errorf("%q is no letter", c)
+			return nil, 0, fmt.Errorf("%q is not a letter", c)
 		}
 		labels = append(labels, label(c))
 	}
@@ -127,7 +127,7 @@ func appendEllipsis(labels []label, more int) []label {
 	return labels
 }
 
-// diagonals merges dimensions with the same label.
+// diagonals merges dimensions that have the same label.
 func (x labelled) diagonals() labelled {
 	for i := 0; i < len(x.labels); i++ {
 		j := slices.Index(x.labels[i+1:], x.labels[i]) + i + 1
@@ -185,7 +185,7 @@ func (x labelled) arrange(order []label, fill bool) *Tensor {
 // contract multiplies two operands and sums the dimensions that are no longer needed.
 func contract(a, b labelled, needed func(label) bool) labelled {
 	shared := func(x labelled, l label) bool { return slices.Contains(x.labels, l) }
-	// Dimensions that only one has, or has with size 1, are summed first.
+	// Dimensions that only one operand has, or that have size 1 in the other, are summed first.
 	size := func(x labelled, l label) int { return x.t.shape[slices.Index(x.labels, l)] }
 	meets := func(l label) bool { return shared(a, l) && shared(b, l) && size(a, l) == size(b, l) }
 	one := a

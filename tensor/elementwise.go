@@ -49,7 +49,7 @@ var binaryGrads [len(binaryNames)]struct {
 	saveInputs, saveOut bool
 }
 
-func init() { // the functions use operations themselves
+func init() { // not an initializer, since the functions use binaryGrads themselves
 	type g = struct {
 		back                backward
 		saveInputs, saveOut bool
@@ -77,7 +77,7 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 	defer try.Caught(&err)
 	compute := op.computeType(promoteWeak(a.dtype, s.kind, true))
 	if op.compares() && compute.IsInt() {
-		// An integer out of the type's range is compared in int64.
+		// An integer outside the type's range is compared in int64.
 		if s.fits(op.String(), compute) != nil {
 			compute = dtype.Int64
 		}
@@ -132,7 +132,7 @@ func (op BinaryOp) computeType(d dtype.Type) dtype.Type {
 	return d
 }
 
-// StorageOnly is the error of an operation on a type that does not compute.
+// StorageOnly returns the error of an operation on a type that cannot be computed with.
 func StorageOnly(op string, d dtype.Type) error {
 	if d == dtype.BFloat16 {
 		return fmt.Errorf("%s: not defined for bfloat16 tensors; cast with .to(\"float32\")", op)
@@ -274,7 +274,7 @@ func backPow(n *node, g *Tensor, out []*Tensor) {
 		less := try.To(BinaryScalar(OpSub, b, Float(1), false))
 		out[0] = try.To(chain(a).binary(OpPow, less).mul(b).mul(g).zeroWhere(b).end())
 	}
-	if n.needs(1) { // a^b·log a, and 0 where a^b is 0 (log 0 has no value there)
+	if n.needs(1) { // a^b·log a, and 0 where a^b is 0 (a may be 0, which has no logarithm)
 		out[1] = try.To(chain(a).unary(OpLog).mul(y).mul(g).zeroWhere(y).end())
 	}
 }

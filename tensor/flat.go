@@ -7,10 +7,10 @@ import (
 	"drun/kernel/dtype"
 )
 
-// layout is where parameters of one type lie in a buffer, side by side; the gaps between them hold zeros.
+// layout says where the parameters of one type are in a buffer, one after the other; the gaps between them hold zeros.
 type layout struct {
 	Params []*Tensor
-	at     []int // offset of each; the last is the end
+	at     []int // the offset of each, and last the end
 }
 
 // flatAlign is the alignment of parameters' offsets, in elements.
@@ -26,16 +26,16 @@ func layoutOf(params []*Tensor) layout {
 	return l
 }
 
-// At is the offset of parameter i, or after the last the end.
+// At returns the offset of parameter i; for the number of parameters, the end.
 func (l *layout) At(i int) int { return l.at[i] }
 
-// Window is the part of a buffer of this layout that belongs to parameter i.
+// Window returns the part of a buffer of this layout that belongs to parameter i.
 func (l *layout) Window(buffer *Tensor, i int) *Tensor {
 	return try.To(OnStorage(buffer.ctx, buffer.st, l.at[i], l.Params[i].shape, buffer.dtype))
 }
 
-// Part is what a rank that holds the elements from from to to, in a buffer of their own, has of parameter i; set names the
-// ranks that hold the rest.
+// Part returns what a rank has of parameter i if it holds the elements from from up to to, in a buffer of their own; set names
+// the ranks that hold the rest.
 func (l *layout) Part(buffer *Tensor, i, from, to int, set string) *Tensor {
 	p := l.Params[i]
 	first, n, off := within(l.at[i], p.n, from, to)
@@ -88,7 +88,7 @@ func NewFlat(params []*Tensor) (_ *Flat, err error) {
 // Owns reports whether parameter i is still in this buffer.
 func (f *Flat) Owns(i int) bool { return f.Params[i].leaf.owner == f }
 
-// NewFlatBuffer makes n zeros of an optimizer.
+// NewFlatBuffer makes a buffer of n zeros for an optimizer.
 func NewFlatBuffer(c *Context, n int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	s := &Storage{flat: true}
@@ -99,8 +99,8 @@ func NewFlatBuffer(c *Context, n int, dt dtype.Type) (_ *Tensor, err error) {
 }
 
 // Coalesce joins tensors that are adjacent in an optimizer's buffer, so
-// that one call can work on many. The results are flat and cover the same
-// elements, with gaps of zeros between them; other contiguous tensors are
+// that one call can work on many. The results are flat and cover the same elements,
+// including the gaps of zeros between them; other contiguous tensors are
 // returned as they are. All ts must be contiguous.
 func Coalesce(ts []*Tensor) []*Tensor {
 	var out []*Tensor

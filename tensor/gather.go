@@ -49,7 +49,7 @@ func IndexSelect(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 	return takeNamed("index_select", t, a, idx), nil
 }
 
-// takeAt replaces dimension a by the shape of an integer index.
+// takeAt takes the entries of dimension a that an integer index names; the index's shape replaces the dimension.
 func takeAt(t *Tensor, a int, idx *Tensor) *Tensor { return takeNamed("index", t, a, idx) }
 
 func takeNamed(op string, t *Tensor, a int, idx *Tensor) *Tensor {
@@ -123,7 +123,7 @@ func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 	return out, nil
 }
 
-// computing is d if operations work on it; the storage types do not compute.
+// computing returns d if it can be computed with; storage types are an error.
 func computing(d dtype.Type, op string) (dtype.Type, error) {
 	if d == dtype.Float16 || d == dtype.BFloat16 || d == dtype.Complex64 {
 		return d, StorageOnly(op, d)
@@ -131,13 +131,13 @@ func computing(d dtype.Type, op string) (dtype.Type, error) {
 	return d, nil
 }
 
-// Scatter returns t with src's elements where index says: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one
-// position the last wins.
+// Scatter returns t with src's elements written at index: out[index[i][j]][j] = src[i][j] for dim 0. Of several for
+// one position the last wins.
 func Scatter(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 	return scatter("scatter", t, dim, idx, src, false)
 }
 
-// ScatterAdd returns t with src's elements added where index says.
+// ScatterAdd returns t with src's elements added at index.
 func ScatterAdd(t *Tensor, dim int, idx, src *Tensor) (*Tensor, error) {
 	return scatter("scatter_add", t, dim, idx, src, true)
 }
@@ -197,7 +197,7 @@ func adds(op string, d dtype.Type) error {
 
 func backScatter(n *node, g *Tensor, out []*Tensor, a int, add bool) {
 	b, ix := build(n.op, g), n.val(0)
-	if out[0] = g; !add && n.needs(0) { // nothing where src's elements are
+	if out[0] = g; !add && n.needs(0) { // zero where src's elements were written
 		rest := try.To(Clone(g))
 		nothing := expanded(newNumber(g.ctx, Int(0), g.dtype), ix.shape)
 		scatterInto(n.op, rest, a, ix, nothing, false)
@@ -217,7 +217,7 @@ func backScatter(n *node, g *Tensor, out []*Tensor, a int, add bool) {
 	assign(n.op, hole, got)
 }
 
-// scatterInto puts src's elements into z, or adds them, at indices already checked.
+// scatterInto writes src's elements into z, or adds them, at indices that have been checked.
 func scatterInto(op string, z *Tensor, a int, ix, src *Tensor, add bool) {
 	part, b := cut(z, ix.shape, a), build(op, z)
 	dst, src := b.contiguous(part), b.contiguous(cut(src, ix.shape, a))

@@ -5,10 +5,10 @@ import (
 	"drun/kernel/dtype"
 )
 
-// bfloat16 is computed in float32: operands are widened, which is exact, and results are rounded once. Gradients in
-// flight are float32.
+// This file computes with bfloat16: operands are widened to float32, which is exact, and results are rounded once. Gradients
+// in flight are float32.
 
-// half reports whether any of these tensors is in bfloat16; nil is none.
+// half reports whether any of these tensors, some of which may be nil, is bfloat16.
 func half(ts ...*Tensor) bool {
 	for _, t := range ts {
 		if t != nil && t.dtype == dtype.BFloat16 {
@@ -18,14 +18,14 @@ func half(ts ...*Tensor) bool {
 	return false
 }
 
-// A rounding is what is left to do for an operation whose operands were widened: its results are rounded to dt.
+// A rounding is what remains to do after an operation whose operands were widened: round its results to dt.
 type rounding struct {
 	on       bool
 	dt       dtype.Type
-	autocast *Context // autocast was on, and is turned on again
+	autocast *Context // where autocast was on, and must be turned on again
 }
 
-// narrow widens the operands in bfloat16, where there are any, for an operation in float32; a nil operand stays nil. Its result
+// narrow widens any bfloat16 operands for an operation in float32; a nil operand stays nil. The operation's result
 // is rounded to bfloat16 if that is the common type of the float operands. Usage: defer narrow(&x, &y).round(&result).
 func narrow(ts ...**Tensor) (r rounding) {
 	for _, t := range ts {
@@ -46,8 +46,8 @@ func narrow(ts ...**Tensor) (r rounding) {
 	return r
 }
 
-// precise is narrow for functions that need float32's digits: while autocast is on, their
-// results stay float32.
+// precise is narrow for functions that need float32's precision: while autocast is on,
+// their results stay float32.
 func precise(ts ...**Tensor) (r rounding) {
 	r = narrow(ts...)
 	for _, t := range ts {
@@ -56,7 +56,7 @@ func precise(ts ...**Tensor) (r rounding) {
 	return r
 }
 
-// round rounds results in float32; other results stay as they are.
+// round rounds float32 results; other results stay as they are.
 func (r rounding) round(results ...**Tensor) {
 	if r.autocast != nil {
 		r.autocast.Autocast(true)
@@ -80,7 +80,7 @@ func lowers(ts ...*Tensor) bool {
 
 // Autocast turns autocast on or off, and returns the previous setting. While it is on, products
 // of float32 and bfloat16 (Linear, MatMul, convolutions, attention) round their operands to bfloat16
-// and return bfloat16; functions that need more digits (softmax, norms, losses, sums, exponentials and
+// and return bfloat16; functions that need more precision (softmax, norms, losses, sums, exponentials and
 // logarithms) return float32 for bfloat16. A backward pass follows its forward pass.
 func (c *Context) Autocast(on bool) (was bool) {
 	was, c.autocast = c.autocast, on
@@ -100,7 +100,7 @@ func lowProduct(ts ...*Tensor) bool {
 }
 
 // lowered is narrow for a product that has no bfloat16 kernel: it is computed in float32, on operands rounded to bfloat16.
-// Products of such numbers are exact in float32. Any other product is left as it is.
+// Products of such numbers are exact in float32. It leaves any other product as it is.
 func lowered(ts ...**Tensor) (r rounding) {
 	var operands [3]*Tensor
 	for i, t := range ts {
@@ -121,7 +121,7 @@ func lowered(ts ...**Tensor) (r rounding) {
 	return r
 }
 
-// computable is the type of a type's gradients: float32 for storage types.
+// computable returns the type of a type's gradients: float32 for storage types.
 func computable(d dtype.Type) dtype.Type {
 	if d == dtype.Float16 || d == dtype.BFloat16 {
 		return dtype.Float32
@@ -140,10 +140,10 @@ func halfBinary(op BinaryOp, a, b *Tensor) (result *Tensor) {
 	return binary(op, a, b, dtype.Float32)
 }
 
-// scales reports whether an operation with a plain number uses it in float32; others round it to bfloat16, as in PyTorch.
+// scales reports whether an operation uses a plain number in float32; others round it to bfloat16, as in PyTorch.
 func (op BinaryOp) scales() bool { return op == OpMul || op == OpDiv }
 
-// halfScalar computes a, which is in bfloat16, with a number.
+// halfScalar computes op on a, which is bfloat16, and a number.
 func halfScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (result *Tensor) {
 	if !op.scales() {
 		s = newNumber(a.ctx, s, dtype.BFloat16).Element(0)
@@ -156,7 +156,7 @@ func halfScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (result *Tensor)
 	return try.To(BinaryScalar(op, a, s, swapped))
 }
 
-// halfUnary applies a function to elements in bfloat16.
+// halfUnary applies a function to bfloat16 elements.
 func halfUnary(op UnaryOp, a *Tensor) (result *Tensor) {
 	switch op {
 	case OpExp, OpExpm1, OpLog, OpLog1p, OpReciprocal, OpTan, OpAsin, OpAcos:
@@ -167,7 +167,7 @@ func halfUnary(op UnaryOp, a *Tensor) (result *Tensor) {
 	return try.To(Unary(op, a))
 }
 
-// halfInPlace makes t, which is in bfloat16, t op y.
+// halfInPlace sets t, which is bfloat16, to t op y.
 func halfInPlace(op BinaryOp, t, y *Tensor) {
 	name := op.String() + "_"
 	x := cast(name, t, dtype.Float32)

@@ -18,7 +18,7 @@ func HistC(t *Tensor, bins int, lo, hi float64) (_ *Tensor, err error) {
 	return histogram(op, t, edges, nil, false)
 }
 
-// Histogram counts elements in bins of equal width between the bounds, those of t's elements if bounds is nil; it gives
+// Histogram counts elements in bins of equal width between the bounds, those of t's elements if bounds is nil; it returns
 // the counts and the bins' edges. See HistogramAt.
 func Histogram(t *Tensor, bins int, bounds *[2]float64, weight *Tensor, density bool) (counts, edges *Tensor, err error) {
 	const op = "histogram"
@@ -44,7 +44,7 @@ func HistogramAt(t, edges, weight *Tensor, density bool) (*Tensor, error) {
 func equalEdges(op string, t *Tensor, bins int, lo, hi float64, ofData bool, apart float64) (_ *Tensor, err error) {
 	defer try.CaughtAs(op, &err)
 	try.Ok(NeedFloat(op, t))
-	try.FailIf(bins < 1 || bins > MaxValues(), "%s: %d bins cannot be made", op, bins)
+	try.FailIf(bins < 1 || bins > MaxValues(), "%s: cannot make %d bins", op, bins)
 	if ofData && t.n > 0 {
 		lo, hi = try.To(Min(t.Detach())).Element(0).f, try.To(Max(t.Detach())).Element(0).f
 	}
@@ -81,7 +81,7 @@ func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, er
 			continue
 		}
 		bin, found := slices.BinarySearch(at, x)
-		for found && bin < last && at[bin+1] == x { // of equal edges the last
+		for found && bin < last && at[bin+1] == x { // take the last of equal edges
 			bin++
 		}
 		if !found || bin == last {

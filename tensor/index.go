@@ -79,8 +79,8 @@ func parseItem(s string) (IndexItem, error) {
 	return IndexItem{Kind: IndexSlice, Start: vals[0], Stop: vals[1], Step: vals[2]}, nil
 }
 
-// Index is x[items]: views for integers, slices, ... and None; a copy where
-// tensors pick elements.
+// Index returns x[items]: a view for integers, slices, ... and None; a copy
+// if tensors select elements.
 func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	v, picks := indexView(t, items)
@@ -119,7 +119,7 @@ func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick) {
 		try.Fail("index: %d indices for a tensor of %d dimensions (shape %s)", uses, len(t.shape), ShapeString(t.shape))
 	}
 	v = t
-	d := 0    // dimension of v that comes next
+	d := 0    // the next dimension of v
 	orig := 0 // the same in t, for messages
 	for _, it := range items {
 		switch it.Kind {
@@ -192,13 +192,13 @@ func (it IndexItem) resolve(size int) (start, count, step int) {
 	return start, count, step
 }
 
-// SetIndex is x[items] = v: in place, with v broadcast. Of several elements for one position the last wins.
+// SetIndex does x[items] = v in place, with v broadcast. Of several elements for one position the last wins.
 func SetIndex(t *Tensor, items []IndexItem, v *Tensor) error {
 	return setIndex("index assignment", t, items, v, false)
 }
 
-// IndexPut writes v, broadcast, where integers or masks, one after the other, index t's dimensions; nil stands for a whole
-// dimension. With add it adds, including all values for the same position.
+// IndexPut writes v, broadcast, at indices: a tensor of integers or a mask for each dimension of t in turn, nil for
+// a whole dimension. With add it adds v, and all values for the same position.
 func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) (err error) {
 	defer try.Caught(&err)
 	items := make([]IndexItem, len(indices))

@@ -7,8 +7,8 @@ import (
 	"drun/kernel/dtype"
 )
 
-// modified finishes an in-place operation: t's value is now that of a new
-// operation on its old value and src.
+// modified completes an in-place operation: t becomes the result of a
+// new operation on its old value and src.
 func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tensor) {
 	if t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil) {
 		if src != nil {
@@ -27,18 +27,18 @@ func (t *Tensor) checkInPlace(op string, src *Tensor) (err error) {
 		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
 	}
 	if !promotesInto(t, src) {
-		return fmt.Errorf("%s: %s values do not go into a %s tensor in place; cast with .to()", op, src.dtype, t.dtype)
+		return fmt.Errorf("%s: %s values cannot be written into a %s tensor in place; cast with .to()", op, src.dtype, t.dtype)
 	}
 	return nil
 }
 
-// promotesInto forbids in-place results of a higher category: float values
-// do not go into integers by arithmetic.
+// promotesInto reports whether t can hold results of the operands' category:
+// arithmetic cannot put floats into integers.
 func promotesInto(t, src *Tensor) bool {
 	return src.dtype.Kind() <= t.dtype.Kind()
 }
 
-// CopyInto is copy_: t takes src's values, broadcast and cast to its type.
+// CopyInto is copy_: it copies src's values, broadcast and cast to t's type, into t.
 func CopyInto(t, src *Tensor) (err error) {
 	defer try.Caught(&err)
 	t.mayModify("copy_", src)
@@ -56,7 +56,7 @@ func (t *Tensor) Fill(value Scalar) (err error) {
 	try.Ok(value.fits("fill_", t.dtype))
 	fill(t, value)
 	t.st.version++
-	// A gradient of zeros, and not none: the pass goes on, and checks what was saved before.
+	// Give zeros rather than no gradient, so that the pass continues and checks what was saved before.
 	t.modified("fill_", nil, func(_ *node, g *Tensor, out []*Tensor) { out[0] = try.To(Zeros(g.ctx, g.shape, g.dtype)) })
 	return nil
 }
@@ -71,7 +71,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 	try.Ok(t.checkInPlace(name, b))
 	compute := op.computeType(t.dtype)
 	if compute != t.dtype {
-		return fmt.Errorf("%s: the result is of type %s and does not go into a %s tensor", name, compute, t.dtype)
+		return fmt.Errorf("%s: the result is of type %s and does not fit a %s tensor", name, compute, t.dtype)
 	}
 	var arr [8]int
 	shape, err := BroadcastShape(name, arr[:0], t.shape, b.shape)
@@ -86,7 +86,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 	if y.st == t.st && (y.off != t.off || !sameShape(y.strides, t.strides)) {
 		y = try.To(Clone(y.Detach()))
 	}
-	// What the backward pass needs of the old value must be kept first.
+	// Whatever the backward pass needs of the old value must be saved first.
 	info := &binaryGrads[op]
 	var saved []*Tensor
 	if info.saveInputs && (records(t, b)) {
@@ -110,14 +110,14 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) (err error) {
 	defer try.Caught(&err)
 	if s.kind.Kind() > t.dtype.Kind() {
-		return fmt.Errorf("%s_: %v does not go into a %s tensor", op, s, t.dtype)
+		return fmt.Errorf("%s_: %v does not fit a %s tensor", op, s, t.dtype)
 	}
 	try.Ok(s.fits(op.String()+"_", t.dtype))
 	return BinaryInPlace(op, t, newNumber(t.ctx, s, computable(t.dtype)))
 }
 
-// mayModify ends an operation that may not change t in place, with values computed from src, which may be nil. Through a view
-// that is while gradients are recorded: the viewed tensor would not notice the change.
+// mayModify fails if an operation may not change t in place with values computed from src, which may be nil. A view may
+// not be changed while gradients are recorded, since the viewed tensor would not notice.
 func (t *Tensor) mayModify(op string, src *Tensor) {
 	recording := t.requiresGrad && t.ctx.Recording()
 	switch {
@@ -128,7 +128,7 @@ func (t *Tensor) mayModify(op string, src *Tensor) {
 	}
 	for i, s := range t.strides {
 		if s == 0 && t.shape[i] > 1 && t.n > 0 {
-			try.Fail("%s: the tensor is expanded, several elements share one place; clone() it first", op)
+			try.Fail("%s: the tensor is expanded, so that several elements share memory; clone() it first", op)
 		}
 	}
 	if t.view && (recording || src != nil && records(src, nil)) {

@@ -9,7 +9,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Embedding takes rows of weight (n, dim) by an integer index of any shape.
+// Embedding looks up rows of weight (n, dim) by an integer index of any shape.
 func Embedding(weight, idx *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if len(weight.shape) != 2 {
@@ -20,7 +20,7 @@ func Embedding(weight, idx *Tensor) (_ *Tensor, err error) {
 }
 
 // EmbeddingRows returns the elements of an index in order; the slice may be the index's memory.
-// It refuses those outside 0 … rows-1: for numbered words a negative index is a mistake.
+// It refuses those outside 0 … rows-1: a negative index of a word is a mistake.
 func EmbeddingRows(idx *Tensor, rows int) (_ []int64, err error) {
 	defer try.Caught(&err)
 	if !idx.dtype.IsInt() {
@@ -41,7 +41,7 @@ func EmbeddingRows(idx *Tensor, rows int) (_ []int64, err error) {
 }
 
 // Dropout sets elements to zero with probability p and divides the others by
-// 1-p. The mask comes from g, which moves on.
+// 1-p. The mask is drawn from g.
 func Dropout(x *Tensor, p float64, g *Generator) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&x).round(&result)
@@ -104,7 +104,7 @@ func BinCount(t, weights *Tensor, minlength int) (_ *Tensor, err error) {
 	ix, n := b.indices(t), minlength
 	for _, k := range Elems[int64](ix) {
 		if k < 0 {
-			try.Fail("%s: the numbers must not be negative, and one is %d", op, k)
+			try.Fail("%s: the numbers must not be negative, but one is %d", op, k)
 		}
 		if k >= maxElems {
 			try.Fail("%s: %d is too large a number to count up to", op, k)
@@ -121,7 +121,7 @@ func BinCount(t, weights *Tensor, minlength int) (_ *Tensor, err error) {
 	return out, nil
 }
 
-// Linear is x·weightᵀ + bias over the last dimension of x; weight is (out,
+// Linear returns x·weightᵀ + bias over the last dimension of x; weight is (out,
 // in), and bias (out) may be nil.
 func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
@@ -142,7 +142,7 @@ func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 	var arr [8]int
 	b := build("linear", x)
 	w, beta, out := b.contiguous(weight), b.contiguous(bias), b.of(dt, append(append(arr[:0], x.shape[:nx-1]...), n)...)
-	if low && beta != nil { // as bfloat16, which is added in float32
+	if low && beta != nil { // round the bias to bfloat16; it is added in float32
 		beta = b.cast(b.cast(beta, dtype.BFloat16), dtype.Float32)
 	}
 	kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false)
@@ -198,7 +198,7 @@ func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) {
 	alive(g)
 }
 
-// rowsOf is t's memory as a contiguous matrix, never recorded.
+// rowsOf returns t's memory as a contiguous matrix; it is never recorded.
 func rowsOf(t *Tensor, rows, cols int) *Tensor {
 	if len(t.shape) == 2 && t.contiguous {
 		return t
@@ -210,8 +210,8 @@ func rowsOf(t *Tensor, rows, cols int) *Tensor {
 	return v.seal()
 }
 
-// sameFloat checks that the operands of a layer have one computing type; nil
-// operands are skipped.
+// sameFloat checks that the operands of a layer have the same computing type;
+// nil operands are skipped.
 func sameFloat(op string, x *Tensor, others ...*Tensor) {
 	if !half(x) {
 		try.Ok(NeedFloat(op, x))

@@ -62,7 +62,7 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor) {
 	return rows, ix
 }
 
-// ignoreTarget marks a sample that does not count, as in PyTorch.
+// ignoreTarget is the target of a sample that does not count, as in PyTorch.
 const ignoreTarget = -100
 
 func countTargets(ix *Tensor) int {
@@ -75,7 +75,7 @@ func countTargets(ix *Tensor) int {
 	return n
 }
 
-// CrossEntropy is the negative logarithm of the softmax probability of the
+// CrossEntropy returns the negative logarithm of the softmax probability of the
 // target class. scores are (N, C) or (N, C, d…); target is (N) or (N, d…) of
 // class numbers, where -100 leaves the sample out, or probabilities of the
 // scores' shape and type.
@@ -137,7 +137,7 @@ func softCrossEntropy(scores, target *Tensor, r Reduction) *Tensor {
 		then(func(t *Tensor) (*Tensor, error) { return Sum(t, []int{d}, false) }).unary(OpNeg).then(r.apply).end())
 }
 
-// NLLLoss is minus the score of the target class, times its weight, unless weight is nil; scores are logarithms of
+// NLLLoss returns minus the score of the target class, times its weight, unless weight is nil; scores are logarithms of
 // probabilities. Samples whose target is ignore do not count.
 func NLLLoss(logp, target, weight *Tensor, ignore int64, r Reduction) (result *Tensor, err error) {
 	defer try.Caught(&err)
@@ -154,7 +154,7 @@ func NLLLoss(logp, target, weight *Tensor, ignore int64, r Reduction) (result *T
 		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).unary(OpNeg).then(r.apply).end()
 }
 
-// Accuracy is the share of rows of scores (N, C) whose largest entry is the
+// Accuracy returns the share of rows of scores (N, C) whose largest entry is the
 // target's class.
 func Accuracy(scores, target *Tensor) (_ float64, err error) {
 	defer try.Caught(&err)
@@ -172,7 +172,7 @@ func Accuracy(scores, target *Tensor) (_ float64, err error) {
 type ClassOptions struct {
 	Weight    *Tensor // (C), of the scores' type: weight of each class; nil: 1
 	Ignore    int64   // targets that leave their sample out
-	Smoothing float64 // how much of the target's probability is spread evenly over all classes
+	Smoothing float64 // the share of the target's probability that is spread evenly over all classes
 }
 
 // IgnoreTarget is the target that CrossEntropy leaves out unless told otherwise.
@@ -200,7 +200,7 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (resu
 	return classLoss(op, logp, ix, target.shape, o, r), nil
 }
 
-// classes is the number of classes of scores, which the weights fit.
+// classes returns the number of classes of scores, and checks that there are as many weights.
 func (o *ClassOptions) classes(op string, scores *Tensor) int {
 	try.Ok(NeedFloat(op, scores))
 	try.FailIf(len(scores.shape) == 0, "%s: scores have no dimension of classes", op)
@@ -244,7 +244,7 @@ func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduc
 	return try.To(each.then(func(t *Tensor) (*Tensor, error) { return Sum(t, nil, false) }).div(total).end())
 }
 
-// ignoring is target with the ignored class replaced by -100, which no other target may be.
+// ignoring returns target with the ignored class replaced by -100, which no other target may be.
 func ignoring(op string, target *Tensor, ignore int64, c int) *Tensor {
 	if ignore == ignoreTarget || !target.dtype.IsInt() {
 		return target

@@ -18,12 +18,12 @@ func pairLoss(op string, x, y *Tensor) {
 	try.Ok(NeedFloat(op, x))
 }
 
-// MSELoss is the squared difference.
+// MSELoss returns the squared difference.
 func MSELoss(x, y *Tensor, r Reduction) (*Tensor, error) {
 	return difference("mse_loss", x, y, OpSquare, r)
 }
 
-// L1Loss is the absolute difference.
+// L1Loss returns the absolute difference.
 func L1Loss(x, y *Tensor, r Reduction) (*Tensor, error) {
 	return difference("l1_loss", x, y, OpAbs, r)
 }
@@ -137,7 +137,7 @@ func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (result *Tensor, err 
 	if r != ReduceBatchMean {
 		return each.then(r.apply).end()
 	}
-	try.FailIf(len(x.shape) == 0 || x.shape[0] == 0, "%s: a mean over the batch needs samples, and the input's shape is %s", op, shaped(x.shape))
+	try.FailIf(len(x.shape) == 0 || x.shape[0] == 0, "%s: a mean over the batch needs samples, but the input's shape is %s", op, shaped(x.shape))
 	return each.then(ReduceSum.apply).scalar(OpDiv, Float(float64(x.shape[0]))).end()
 }
 

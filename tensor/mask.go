@@ -9,7 +9,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Where takes a's elements where cond is true and b's where it is false;
+// Where returns a's elements where cond is true and b's where it is false;
 // all three broadcast.
 func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
@@ -42,7 +42,7 @@ func backWhere(n *node, g *Tensor, out []*Tensor) {
 	}
 }
 
-// MaskedFill is t with value where mask is true.
+// MaskedFill returns t with value where mask is true.
 func MaskedFill(t, mask *Tensor, value Scalar) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if mask.dtype != dtype.Bool {
@@ -53,7 +53,7 @@ func MaskedFill(t, mask *Tensor, value Scalar) (_ *Tensor, err error) {
 	return out, try.As("masked_fill", err)
 }
 
-// Clamp limits elements to lo … hi; a nil bound does not limit. NaN stays.
+// Clamp limits elements to lo … hi; a nil bound does not limit. NaN stays NaN.
 func Clamp(t *Tensor, lo, hi *Scalar) (_ *Tensor, err error) {
 	defer try.CaughtAs("clamp", &err)
 	if lo == nil && hi == nil {
@@ -71,7 +71,7 @@ func Clamp(t *Tensor, lo, hi *Scalar) (_ *Tensor, err error) {
 	if !out.dtype.IsFloat() || !records(t, nil) {
 		return out, nil
 	}
-	// The gradient passes where t was within the limits.
+	// The gradient passes where t is within the limits.
 	inside := try.To(Binary(OpEq, out, plain))
 	record(out, "clamp", func(n *node, g *Tensor, out []*Tensor) {
 		out[0] = try.To(Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype)))
@@ -98,7 +98,7 @@ func IsFinite(t *Tensor) (*Tensor, error) {
 	})
 }
 
-// classify applies test to t's elements if they are floats; all integers give the value integers.
+// classify applies test to t's elements if they are floats; for integers all results are the value integers.
 func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, error)) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&t).round(&result)
@@ -131,7 +131,7 @@ func Tril(t *Tensor, diagonal int) (*Tensor, error) { return triangle("tril", Op
 // Triu keeps the upper triangle of the last two dimensions.
 func Triu(t *Tensor, diagonal int) (*Tensor, error) { return triangle("triu", OpGe, t, diagonal) }
 
-// nonzero lists where a contiguous bool mask is true, as flat indices.
+// nonzero lists the flat indices where a contiguous bool mask is true.
 func nonzero(op string, mask *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	b := build(op, mask)

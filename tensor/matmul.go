@@ -9,7 +9,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// MatMul is the matrix product, with PyTorch's rules: vectors are taken as a
+// MatMul returns the matrix product, with PyTorch's rules: vectors are taken as a
 // row on the left and a column on the right, and leading dimensions are
 // batches that broadcast.
 func MatMul(a, b *Tensor) (_ *Tensor, err error) {
@@ -96,8 +96,8 @@ func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) {
 }
 
 // turnedGrad writes the gradient of a transposed leaf, the right operand, directly into the leaf's gradient, as for the
-// tied weights of a language model's head: otherwise it would be made separately and copied column by column. It does so
-// only if no other part of that gradient can come in between, so that the parts are added in the same order.
+// tied weights of a language model's head: otherwise it would be computed separately and copied column by column. It does
+// so only if no other part of that gradient can come in between, so that the parts are added in the same order.
 func (n *node) turnedGrad(low bool, g *Tensor) bool {
 	m, x := n.in[1].node, n.val(0)
 	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.Watch != nil ||
@@ -126,7 +126,7 @@ func (n *node) turnedGrad(low bool, g *Tensor) bool {
 	return true
 }
 
-// transposed swaps the last two dimensions, never recorded.
+// transposed swaps the last two dimensions; it is never recorded.
 func transposed(t *Tensor) *Tensor { return swapped(t, len(t.shape)-2, len(t.shape)-1) }
 
 // multiply writes a·b into out, which is contiguous.
@@ -156,7 +156,7 @@ func multiply(low bool, out, a, b *Tensor, batch []int, m, n, k int) {
 	}
 }
 
-// matrix finds how the last two dimensions can be read without a copy: as rows or, transposed, columns of adjacent elements.
+// matrix finds out how the last two dimensions can be read without a copy: as rows of adjacent elements, or, transposed, as columns.
 func matrix(t *Tensor) factor {
 	nd := len(t.shape)
 	rows, cols := t.shape[nd-2], t.shape[nd-1]
@@ -170,8 +170,8 @@ func matrix(t *Tensor) factor {
 	return factor{t: contiguous(t), ld: cols}
 }
 
-// batchStride writes the strides of the leading dimensions, broadcast to
-// batch, and sets batchStep if one step goes through all of them.
+// batchStride writes the strides of the leading dimensions, broadcast
+// to batch, and sets batchStep if a single stride covers all of them.
 func (f *factor) batchStride(strides, batch []int) bool {
 	pad := len(batch) - (len(f.t.shape) - 2)
 	for i := range batch {

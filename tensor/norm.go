@@ -68,7 +68,7 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) {
 	out[0] = dx
 	dy, dgamma, dbeta := nd.layerGrads(g, out)
 	if dx = out[0]; add {
-		out[0] = nil // it is where it belongs
+		out[0] = nil // it is in place already
 	}
 	kernel.LayerNormGrad(g.dtype, rows, n, add, ptrOr(dx), ptrOr(dgamma), ptrOr(dbeta), dy.ptr(), x.ptr(),
 		ptrOr(gamma), ptrOr(mean), rstd.ptr())
@@ -76,8 +76,8 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) {
 }
 
 // BatchNorm normalises each channel, dimension 1 of x, over all others.
-// training takes the batch's statistics and moves the running mean and
-// variance towards them by momentum; else the running ones are used. weight
+// training uses the batch's statistics, and moves the running mean and
+// variance towards them by momentum; otherwise the running ones are used. weight
 // and bias (C) may be nil, and so may the running statistics in training.
 func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64) (result *Tensor, err error) {
 	defer try.Caught(&err)
@@ -132,7 +132,7 @@ func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
 	return kernel.Affine{Mean: a.mean.ptr(), Low: ptrOr(a.low), Scale: a.rstd.ptr(), Gamma: ptrOr(gamma)}
 }
 
-// measure takes the statistics of a batch, and moves the running ones.
+// measure computes the statistics of a batch, and moves the running ones.
 func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64) {
 	b := build(op, x)
 	a.mean, a.low = b.like(l.Side), b.like(l.Side)
@@ -144,7 +144,7 @@ func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tenso
 	a.root(own, eps)
 }
 
-// assume takes the running statistics: copies, since they may move on before
+// assume copies the running statistics, since they may change before
 // the backward pass.
 func (a *batchStats) assume(mean, variance *Tensor, eps float64) {
 	a.mean = try.To(Clone(mean.Detach()))

@@ -94,7 +94,7 @@ func compareNaNLast[T cmp.Ordered](x, y T) int {
 	return cmp.Compare(x, y)
 }
 
-// Operations based on the order of elements: unique, median, quantiles. NaN counts as larger than any number.
+// The operations below are based on the order of elements; NaN counts as larger than any number.
 
 // ArgSort returns the indices that order t along dim. Equal elements keep their order.
 func ArgSort(t *Tensor, dim int, descending bool) (*Tensor, error) {
@@ -111,8 +111,8 @@ func noGradient(op string, out, t *Tensor) {
 	}
 }
 
-// Unique returns the distinct elements in ascending order, for each element of t the index of its equal, and how often each
-// occurs. With a dim it compares t's slices along it, element by element. Every NaN is distinct.
+// Unique returns the distinct elements in ascending order, the index among them of each element of t, and how often
+// each occurs. With a dim it compares t's slices along it, element by element. Every NaN is distinct.
 func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "unique"
@@ -195,7 +195,7 @@ func NonZero(t *Tensor) (_ *Tensor, err error) {
 	return out, nil
 }
 
-// Median is the middle element, or the lower of the two in the middle; NaN if any element is.
+// Median returns the middle element, or the lower of the two in the middle; NaN if any element is.
 func Median(t *Tensor) (_ *Tensor, err error) {
 	const op = "median"
 	defer try.CaughtAs(op, &err)
@@ -212,7 +212,7 @@ func Median(t *Tensor) (_ *Tensor, err error) {
 	return out, nil
 }
 
-// MedianDim returns the middle elements along dim and their indices; of several NaN the first.
+// MedianDim returns the middle elements along dim and their indices; if there are NaN, the first.
 func MedianDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "median"
@@ -234,7 +234,7 @@ func MedianDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err e
 	return values, indices, nil
 }
 
-// interpolations say how a quantile between two elements, weight of the way from the first to the second, is found.
+// interpolations maps names to functions that adjust the weight of a quantile between two elements: 0 is the first, 1 the second.
 var interpolations = map[string]func(weight float64) float64{
 	"linear":   func(w float64) float64 { return w },
 	"lower":    func(float64) float64 { return 0 },
@@ -243,14 +243,14 @@ var interpolations = map[string]func(weight float64) float64{
 	"nearest":  nil, // half goes to the even index
 }
 
-// Quantile returns the elements below which fractions q of all, or of those along dim, lie; NaN if any element is. q has
-// no or one dimension, which becomes the result's first.
+// Quantile returns the values below which the fractions q of all elements, or of those along dim, lie; NaN if any element is. q is
+// a number, or a vector, whose dimension becomes the result's first.
 func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "quantile"
 	try.Ok(NeedFloat(op, t))
 	between, ok := interpolations[interpolation]
-	try.FailIf(!ok, "%s: no interpolation %q: it is linear, lower, higher, midpoint or nearest", op, interpolation)
+	try.FailIf(!ok, "%s: no interpolation %q: want linear, lower, higher, midpoint or nearest", op, interpolation)
 	if len(q.shape) > 1 || !q.dtype.IsFloat() || records(q, nil) {
 		return nil, fmt.Errorf("%s: q must be a number or a vector of %s without gradients, not %s of shape %s", op, t.dtype, q.dtype, ShapeString(q.shape))
 	}
@@ -304,7 +304,7 @@ func Quantile(t, q *Tensor, dim *int, keepdim bool, interpolation string) (_ *Te
 	return out, nil
 }
 
-// lerp goes weight of the way from low to high, and is exact at both ends.
+// lerp interpolates from low to high by weight, and is exact at both ends.
 func lerp(low, high, weight *Tensor) *Tensor {
 	start, near := try.To(BinaryScalar(OpEq, weight, Int(0), false)), try.To(BinaryScalar(OpLt, weight, Float(0.5), false))
 	rest := try.To(BinaryScalar(OpSub, weight, Int(1), true))

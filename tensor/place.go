@@ -2,11 +2,11 @@ package tensor
 
 import "drun/internal/try"
 
-// How gradients are delivered without a copy: an operation's backward
-// function may overwrite a gradient that nobody else has, write a leaf's
-// gradient where the optimizer wants it, or add to a part of another node's.
+// This file delivers gradients without a copy: an operation's backward
+// function may overwrite a gradient that nothing else refers to, write a
+// leaf's gradient where the optimizer wants it, or add to a part of another node's.
 
-// ours reports whether t is a gradient in flight that only the caller holds.
+// ours reports whether t is a gradient in flight to which only the caller refers.
 func (t *Tensor) ours() bool {
 	if !t.st.temp || t.st.holds != 1 {
 		return false
@@ -19,7 +19,7 @@ func (t *Tensor) ours() bool {
 	return true
 }
 
-// overwrite is g itself if its memory may take the result of an elementwise
+// overwrite returns g itself if its memory can be reused for the result of an elementwise
 // function of it, else a new tensor.
 func overwrite(op string, g *Tensor) *Tensor {
 	if g.contiguous && g.ours() {
@@ -58,9 +58,9 @@ func (n *node) place(i int, g *Tensor) (dst *Tensor, add bool) {
 	return dst, add
 }
 
-// sumPlace is place for a function that adds to what it finds, which is
-// zeros if there is nothing yet. If there is no such memory it makes a new
-// tensor and puts it into out.
+// sumPlace is place for a function that always adds: the memory holds
+// zeros if no part is there yet. If there is no such memory it makes a
+// new tensor and puts it into out.
 func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) *Tensor {
 	if dst, add := n.place(i, g); dst != nil {
 		if !add {
@@ -72,11 +72,11 @@ func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) *Tensor {
 	return out[i]
 }
 
-// pending is the gradient that waits at input i for its other parts, in row-major order, if this operation's may be added to
-// it in place; nil if it may not, or none waits.
+// pending returns the gradient, in row-major order, that waits at input i for its other parts, if this operation's
+// part may be added to it in place; else nil.
 func (n *node) pending(i int, g *Tensor) *Tensor {
 	m := n.in[i].node
-	if m == nil || m.grad == nil || n.ctx.Watch != nil { // Watch must see the part
+	if m == nil || m.grad == nil || n.ctx.Watch != nil { // Watch must see the part by itself
 		return nil
 	}
 	if w := m.grad; w.contiguous && w.dtype == g.dtype && w.dtype == computable(m.dtype) && w.ours() {
@@ -86,8 +86,8 @@ func (n *node) pending(i int, g *Tensor) *Tensor {
 }
 
 // layerGrads begins the backward pass of a layer of input, weight and bias: g in
-// row-major order, and the places for the gradients that are needed. The input's
-// gradient, out[0] unless it is in place, is to be written, the others are to be added to.
+// row-major order, and the places for the gradients that are needed. The caller
+// must write the input's gradient, out[0] unless it is in place, and add to the others.
 func (n *node) layerGrads(g *Tensor, out []*Tensor) (dy, dweight, dbias *Tensor) {
 	b := build(n.op, g)
 	dy = b.contiguous(g)
@@ -146,7 +146,7 @@ func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3
 	return found
 }
 
-// spread is a new tensor for a gradient of n's result, with the same strides.
+// spread returns a new tensor for the gradient of n's result, with the same strides.
 func (n *node) spread(g *Tensor) *Tensor {
 	z := newTensor(n.op, g.ctx, n.shape, computable(n.dtype))
 	if n.strides != nil {
@@ -178,7 +178,7 @@ func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) {
 	}
 }
 
-// bytesOf is the bytes of a tensor that fills its memory without gaps.
+// bytesOf returns the bytes of a tensor that fills its memory without gaps.
 func bytesOf(t *Tensor) []byte {
 	flat := *t
 	flat.contiguous = true

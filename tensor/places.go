@@ -15,7 +15,7 @@ type pick struct {
 	t   *Tensor
 }
 
-// places are the elements that the tensors of an index select. The dimensions that they apply to are joined into one, and
+// places describes the elements that the tensors of an index select. The dimensions that they apply to are joined into one, and
 // the tensors into one of indices along it.
 type places struct {
 	order  []int // of the dimensions, so that the indexed ones are neighbours; nil: unchanged
@@ -24,7 +24,7 @@ type places struct {
 	index  *Tensor
 }
 
-// span is how many dimensions p indexes.
+// span returns how many dimensions p indexes.
 func (p pick) span() int {
 	if p.t.dtype == dtype.Bool {
 		return len(p.t.shape)
@@ -32,7 +32,7 @@ func (p pick) span() int {
 	return 1
 }
 
-// find joins the tensors of an index into t. As in PyTorch, the indexed dimensions come first if others lie between them.
+// find joins the tensors of an index into t. As in PyTorch, the indexed dimensions come first if others are between them.
 func find(op string, t *Tensor, picks []pick) (_ *places, err error) {
 	defer try.Caught(&err)
 	p := &places{dim: picks[0].dim}
@@ -64,7 +64,7 @@ func find(op string, t *Tensor, picks []pick) (_ *places, err error) {
 		size *= length
 	}
 	first, count := named[0], len(named)
-	if named[count-1]-first != count-1 { // others lie between
+	if named[count-1]-first != count-1 { // others are between them
 		p.order, p.dim, first = slices.Clone(named), 0, 0
 		for d := range t.shape {
 			if !slices.Contains(named, d) {
@@ -91,7 +91,7 @@ func (p pick) fits(t *Tensor) error {
 	return nil
 }
 
-// of is t in the order and shape of the places; ordered is the view of t that still has its dimensions.
+// of returns t in the order and shape of the places; ordered is the view of t before its dimensions are merged.
 func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
 	defer try.Caught(&err)
 	if ordered = t; p.order != nil {
@@ -104,14 +104,14 @@ func (p *places) of(t *Tensor) (flat, ordered *Tensor, err error) {
 	return flat, ordered, err
 }
 
-// take is a copy of the elements.
+// take returns a copy of the elements.
 func (p *places) take(t *Tensor) (_ *Tensor, err error) {
 	defer try.CaughtAs("index", &err)
 	flat, _ := try.To2(p.of(t))
 	return takeAt(flat, p.dim, p.index), nil
 }
 
-// put writes v, broadcast, to the places of t, or adds it to what is there, in the order of the index, without recording.
+// put writes v, broadcast, to the places of t, or adds it there, in the order of the index, without recording.
 func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
 	defer try.CaughtAs(op, &err)
 	t = t.Detach()
@@ -128,7 +128,7 @@ func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
 	dst := b.contiguous(flat)
 	src := b.contiguous(expanded(from, shape))
 	outer, rows, inner := around(flat.shape, p.dim)
-	if add { // the kernel wants an index for each element
+	if add { // the kernel needs an index for each element
 		rowed := try.To(View(p.index, []int{p.index.n, 1}))
 		rowed = b.contiguous(expanded(rowed, []int{outer, p.index.n, inner}))
 		kernel.ScatterAdd(t.dtype, outer, p.index.n, rows, inner, dst.ptr(), src.ptr(), Elems[int64](rowed))
@@ -144,8 +144,8 @@ func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
 	return nil
 }
 
-// backPut is the gradient of writing elements at items: zero there for t, unless they were added; for what was written, the
-// gradient there.
+// backPut is the gradient of writing elements at items: t's gradient is zero there, unless the elements were added; theirs
+// is the gradient there.
 func backPut(items []IndexItem, p places, add bool) backward {
 	items, p.index = slices.Clone(items), nil
 	return func(n *node, g *Tensor, out []*Tensor) {

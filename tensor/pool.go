@@ -12,28 +12,28 @@ import (
 	"drun/internal/memory"
 )
 
-// A Pool allocates large buffers. Go's collector does not see this memory, so
-// the pool counts what is in use and starts a collection itself when much of it
-// may be garbage; a training loop reuses the same buffers. The collection runs
+// A Pool allocates large buffers. Go's garbage collector does not see this memory,
+// so the pool counts what is in use and starts a collection itself when much of
+// it may be garbage; so a training loop reuses the same buffers. The collection runs
 // alongside the computation, which waits for it only if there would be too much
 // garbage otherwise.
 type Pool struct {
 	mu      sync.Mutex
 	source  func(bytes int) []byte   // provides zeroed memory permanently; nil: the pool maps it
-	free    map[int][]unsafe.Pointer // by class size
-	slab    []byte                   // rest of the last mapping for small classes
+	free    map[int][]unsafe.Pointer // free buffers, by class size
+	slab    []byte                   // the rest of the last mapping for small classes
 	used    int                      // bytes handed out
 	base    int                      // used after the last collection
 	mapped  int
-	maxUsed int           // limit for used; below 0: what the process may use besides Go's heap
-	ends    chan struct{} // closed when the collection under way has ended; nil: none is
+	maxUsed int           // the limit of used; negative: what the process may use besides Go's heap
+	ends    chan struct{} // closed when the collection in progress has ended; nil: there is none
 }
 
 const (
 	slabBytes = 32 << 20 // shared by small classes
-	ownBytes  = 4 << 20  // from this size a class has its own mappings
+	ownBytes  = 4 << 20  // from this size on, a class has its own mappings
 	hugePage  = 2 << 20
-	slack     = 64 << 20 // garbage to tolerate before somebody waits for a collection
+	slack     = 64 << 20 // the garbage to tolerate before waiting for a collection
 )
 
 var pool = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: -1}
@@ -65,7 +65,7 @@ func (p *Pool) Bytes(n int) []byte {
 	return unsafe.Slice((*byte)(ptr), n)
 }
 
-// classBytes rounds a size up to one of four classes per power of two, so that memory of one size can be reused for another.
+// classBytes rounds a size up to one of four classes per power of two, so that memory can be reused for similar sizes.
 func classBytes(n int) int {
 	step := 1 << max(bits.Len(uint(n-1))-3, 12)
 	return (n + step - 1) / step * step
@@ -75,7 +75,7 @@ func (p *Pool) get(op string, bytes int) (unsafe.Pointer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if bytes > p.limit() && p.maxUsed < 0 && bytes <= memory.Limit() {
-		p.collect() // Go's heap may be smaller than when it was last measured
+		p.collect() // Go's heap may have become smaller since it was last measured
 	}
 	if bytes > p.limit() {
 		return nil, p.refuse(op, bytes)
@@ -120,8 +120,8 @@ func (p *Pool) put(ptr unsafe.Pointer, bytes int) {
 	p.mu.Unlock()
 }
 
-// again returns freed memory, nil if there is none. It starts collections so that garbage is freed; if the pool is
-// full, one that finds all garbage.
+// again returns freed memory, nil if there is none. It starts collections that free garbage; if the pool
+// is full, one that finds all garbage.
 func (p *Pool) again(size int, full bool) unsafe.Pointer {
 	if ptr := p.take(size); ptr != nil {
 		return ptr
@@ -141,7 +141,7 @@ func (p *Pool) again(size int, full bool) unsafe.Pointer {
 	return p.take(size)
 }
 
-// collect runs Go's collector over all that is garbage now: the collection under way may have begun before.
+// collect frees everything that is garbage now: a collection in progress may have begun before it became garbage.
 func (p *Pool) collect() {
 	p.await()
 	p.begin()
@@ -149,7 +149,7 @@ func (p *Pool) collect() {
 	memory.Look()
 }
 
-// await waits for the collection under way.
+// await waits for the collection in progress.
 func (p *Pool) await() {
 	if ends := p.ends; ends != nil {
 		p.mu.Unlock()
@@ -158,7 +158,7 @@ func (p *Pool) await() {
 	}
 }
 
-// begin starts Go's collector, unless it already runs for this pool, and then gives the cleanups that free buffers a moment.
+// begin starts Go's collector, unless it is already running for this pool, and then gives the cleanups that free buffers a moment.
 func (p *Pool) begin() {
 	if p.ends != nil {
 		return
@@ -226,7 +226,7 @@ func (p *Pool) mmap(size int) []byte {
 		p.mapped += len(m)
 		return m
 	}
-	// Not syscall.Mmap: it keeps a map entry per mapping and wants Munmap by slice.
+	// syscall.Mmap would keep a map entry per mapping, and Munmap needs the same slice.
 	ptr, _, errno := syscall.Syscall6(syscall.SYS_MMAP, 0, uintptr(size),
 		syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON, ^uintptr(0), 0)
 	if errno != 0 {
@@ -236,8 +236,8 @@ func (p *Pool) mmap(size int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&ptr))), size)
 }
 
-// reclaim returns memory to the system after garbage bytes have become garbage at once. Below what the pool tolerates
-// it does nothing.
+// reclaim returns memory to the system after so many bytes have become garbage at once. It does nothing if the pool
+// tolerates that much.
 func reclaim(garbage int) {
 	if garbage < slack {
 		return
@@ -281,7 +281,7 @@ func (p *Pool) refuse(op string, bytes int) error {
 // MemoryStats describes the pool of large buffers, in bytes.
 type MemoryStats struct {
 	InUse int // handed out to tensors that are alive or not yet collected
-	Limit int // above this an allocation is an error
+	Limit int // an allocation beyond this is an error
 }
 
 // Memory reports the pool's state.
@@ -291,7 +291,7 @@ func Memory() MemoryStats {
 	return MemoryStats{pool.used, memory.Limit()}
 }
 
-// limit is how much may be in use; p.mu is held.
+// limit returns how much may be in use; p.mu is held.
 func (p *Pool) limit() int {
 	if p.maxUsed < 0 {
 		return memory.Limit() - memory.Heap()
@@ -299,6 +299,6 @@ func (p *Pool) limit() int {
 	return p.maxUsed
 }
 
-// MaxValues is how many numbers may exist outside tensors at once, for instance in lists, where each takes some ten
-// times its size.
+// MaxValues returns how many numbers may exist outside tensors at once, for instance in lists, where each takes some
+// ten times its size.
 func MaxValues() int { return memory.Limit() / 128 }

@@ -16,7 +16,7 @@ import (
 // restores a state.
 type Generator struct{ Seed, Stream, Position uint64 }
 
-// NewGenerator starts a stream of random numbers.
+// NewGenerator returns a generator at the start of a stream.
 func NewGenerator(seed, stream uint64) *Generator { return &Generator{Seed: seed, Stream: stream} }
 
 // draw reserves n elements. Position counts pairs of 32-bit words: a draw of
@@ -183,7 +183,7 @@ func pickWeighted(op string, row []float64, u float64) int {
 	total := 0.0
 	for _, w := range row {
 		if !(w >= 0) || math.IsInf(w, 1) {
-			try.Fail("%s: probabilities must be finite and not negative, and one is %v", op, w)
+			try.Fail("%s: probabilities must be finite and not negative, but one is %v", op, w)
 		}
 		total += w
 	}
@@ -209,7 +209,7 @@ func FillInPlace(t *Tensor, value Scalar) (err error) {
 	return nil
 }
 
-// TruncatedNormal fills t with normally distributed numbers, skipping those outside low to high.
+// TruncatedNormal fills t with normally distributed numbers, drawing until they are from low to high.
 func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (err error) {
 	defer try.Caught(&err)
 	const op, rounds = "trunc_normal", 4096

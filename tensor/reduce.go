@@ -9,7 +9,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// widens is true for reductions whose result for integers is int64.
+// widens reports whether a reduction's result for integers is int64.
 func widens(kind kernel.ReduceOp) bool { return kind == kernel.Sum || kind == kernel.Prod }
 
 // DimList checks dims and puts them in order; none means all.
@@ -40,14 +40,14 @@ func allDims(nd int) []int {
 	return dims
 }
 
-// alongAxis is a shape of nd dimensions: n in dimension a, 1 in the others.
+// alongAxis returns a shape of nd dimensions: n in dimension a, 1 in the others.
 func alongAxis(nd, a, n int) []int {
 	shape := slices.Repeat([]int{1}, nd)
 	shape[a] = n
 	return shape
 }
 
-// ReducedShape is shape without dims, or with 1 in their place.
+// ReducedShape returns shape without dims, or with 1 in their place.
 func ReducedShape(shape, dims []int, keep bool) []int {
 	out := make([]int, 0, len(shape))
 	for i, d := range shape {
@@ -129,7 +129,7 @@ func contiguous(t *Tensor) *Tensor {
 	return out
 }
 
-// spread is the gradient of a sum over dims: g, seen in t's shape.
+// spread returns the gradient of a sum over dims: g, broadcast to t's shape.
 func spread(g *Tensor, shape, dims []int) *Tensor {
 	if len(g.shape) != len(shape) {
 		v := viewOf(g, len(shape))
@@ -216,7 +216,7 @@ func extreme(op string, kind kernel.ReduceOp, t *Tensor) (result *Tensor, err er
 	return out, nil
 }
 
-// backShared is the gradient of an element that was chosen: equal elements share it.
+// backShared is the gradient of the largest or smallest element: equal elements share it.
 func backShared(n *node, g *Tensor, out []*Tensor) {
 	hit := try.To(Binary(OpEq, n.val(0), n.val(1)))
 	if v := n.val(1).Element(0).f; v != v { // NaN equals nothing
@@ -227,10 +227,10 @@ func backShared(n *node, g *Tensor, out []*Tensor) {
 	out[0] = try.To(Where(hit, share, newNumber(g.ctx, Int(0), g.dtype)))
 }
 
-// Max is the largest element; an empty tensor is an error.
+// Max returns the largest element; an empty tensor is an error.
 func Max(t *Tensor) (*Tensor, error) { return extreme("max", kernel.MaxOver, t) }
 
-// Min is the smallest element.
+// Min returns the smallest element.
 func Min(t *Tensor) (*Tensor, error) { return extreme("min", kernel.MinOver, t) }
 
 // argExtreme returns int64 indices along dimension a, which stays with size 1.
@@ -259,7 +259,7 @@ func extremeDim(op string, kind kernel.ReduceOp, t *Tensor, dim int, keepdim boo
 	return values, indices, nil
 }
 
-// MaxDim returns the largest elements along dim and their indices; of equal ones the first.
+// MaxDim returns the largest elements along dim and their indices; among equal ones, the first.
 func MaxDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err error) {
 	return extremeDim("max", kernel.MaxOver, t, dim, keepdim)
 }

@@ -6,11 +6,11 @@ import (
 	"unsafe"
 )
 
-// reduced are the sizes of a context's tensors for which Move was called. A program that reduces new tensors, such as each
-// step's gradients, makes more of the same sizes: those are allocated in the pool from the start, as far as it has room,
-// and reduced there without a copy. Using it for all tensors would not do: it does not use huge pages.
+// reduced holds the sizes of a context's tensors for which Move was called. A program that reduces new tensors, such
+// as each step's gradients, makes more of the same sizes: those are allocated in the pool from the start, as far as it
+// has room, and reduced there without a copy. Other tensors do not use it, since it has no huge pages.
 type reduced struct {
-	known atomic.Bool // there are sizes
+	known atomic.Bool // whether there are sizes
 
 	mu      sync.Mutex // readers of data make tensors meanwhile
 	pool    *Pool
@@ -27,7 +27,7 @@ func (r *reduced) note(bytes int, p *Pool) {
 	r.known.Store(true)
 }
 
-// alloc gives s memory of the pool; false if it has another size, or there is none.
+// alloc gives s memory of the pool; false if its size was not reduced, or the pool has none.
 func (r *reduced) alloc(s *Storage, bytes int) bool {
 	if bytes < pooledBytes || !r.known.Load() {
 		return false
@@ -47,8 +47,8 @@ func (r *reduced) alloc(s *Storage, bytes int) bool {
 	return true
 }
 
-// spare returns memory while at most half of the pool is used: the rest is for what is reduced again and again. Other memory
-// is a good substitute, so only a collection that is due anyway is worth waiting for.
+// spare returns memory while at most half of the pool is used: the rest is for tensors that are reduced repeatedly. Ordinary
+// memory is a good substitute, so only a collection that is due anyway is worth waiting for.
 func (p *Pool) spare(bytes int) unsafe.Pointer {
 	p.mu.Lock()
 	defer p.mu.Unlock()

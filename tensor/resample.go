@@ -8,8 +8,8 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Images and sequences resized, padded with their own elements, and pooled to a given size: one dimension after the
-// other, by taking rows of it.
+// This file resizes images and sequences, pads them with their own elements, and pools them to a given size: one dimension after
+// the other, by taking rows along it.
 
 // rowsAlong takes the elements of dimension d at the indices.
 func rowsAlong(t *Tensor, d int, at []int64) *Tensor {
@@ -84,7 +84,7 @@ func Interpolate(x *Tensor, sizes []int, scales []float64, mode string, alignCor
 	return x, nil
 }
 
-// between is linear or cubic interpolation along dimension d.
+// between interpolates along dimension d, linearly or cubically.
 func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool) *Tensor {
 	type tap struct {
 		at []int64
@@ -132,7 +132,7 @@ func between(x *Tensor, d, from, to int, step float64, alignCorners, cubic bool)
 	return sum
 }
 
-// cubicWeights is the weights of the four neighbours of a position part of the way from the second to the third. Each
+// cubicWeights returns the weights of the four neighbours of a position that is the fraction part of the way from the second to the third. Each
 // product is rounded, so that no processor fuses it with a sum.
 func cubicWeights(part float64) [4]float64 {
 	const a = -0.75
@@ -144,7 +144,7 @@ func cubicWeights(part float64) [4]float64 {
 }
 
 // AdaptivePool makes the last dimensions of x the given sizes: element i of n is the mean,
-// or with largest the maximum, of elements ⌊i·size/n⌋ up to below ⌈(i+1)·size/n⌉.
+// or with largest the maximum, of elements ⌊i·size/n⌋ up to, but not including, ⌈(i+1)·size/n⌉.
 func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&x).round(&result)
@@ -174,7 +174,7 @@ func AdaptivePool(op string, x *Tensor, sizes []int, largest bool) (result *Tens
 }
 
 // Conv3d convolves x (N, C, D, H, W) with weight (F, C/groups, KD, KH, KW) and adds bias (F),
-// which may be nil: the depths under the kernel count as channels of images.
+// which may be nil. It is a convolution of images: the depths under the kernel count as channels.
 func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "conv3d"

@@ -22,7 +22,7 @@ const (
 // and biases (gates·H) that may be nil.
 type RNNWeights struct{ WIH, WHH, BIH, BHH *Tensor }
 
-// gatesOf is the number of gates of a cell.
+// gatesOf returns the number of gates of a cell.
 func gatesOf(cell kernel.Cell) int {
 	switch cell {
 	case kernel.LSTM:
@@ -37,14 +37,14 @@ func gatesOf(cell kernel.Cell) int {
 type recurrent struct {
 	cell            kernel.Cell
 	n, steps, in, w int
-	gates, wide     int // sums in a row of a product, and widths kept
+	gates, wide     int // the number of gates, and of values kept, each for all units
 	lengths         []int64
 	backwards       bool
 	kept, h, c      *Tensor // gates' values (T, N, wide·H); states (T+1, N, H)
 }
 
-// panels are the columns of a matrix (k, n) that every step multiplies with, in groups of width: a step's product then reads
-// memory sequentially, while the rows of a wide matrix lie a page apart. The sums are the same.
+// panels holds the columns of a matrix (k, n) that every step multiplies by, in groups of width: a step's product then reads
+// memory sequentially, whereas the rows of a wide matrix are a page apart. The sums are the same.
 type panels struct {
 	data        *Tensor // (n/width, k, width)
 	k, n, width int
@@ -53,8 +53,8 @@ type panels struct {
 // panelWidth is a multiple of the columns that each kernel processes at once.
 const panelWidth = 32
 
-// panels copies the matrix w (k, n) with these strides. Products with a bias, and of so few or so many rows that the kernel has
-// better ways, take all columns at once.
+// panels copies the matrix w (k, n) with these strides. It makes a single panel for products with a bias, and for so few or so
+// many rows that the kernel has better methods.
 func (r *recurrent) panels(b *builder, w *Tensor, k, n, nextRow, nextColumn int, bias bool) panels {
 	p := panels{k: k, n: n, width: n}
 	if !bias && n%panelWidth == 0 && r.n > 2 && r.n <= 64 {
@@ -68,7 +68,7 @@ func (r *recurrent) panels(b *builder, w *Tensor, k, n, nextRow, nextColumn int,
 	return p
 }
 
-// times is c (n, p.n) = a (n, p.k) times the matrix in panels, plus what is there, plus bias.
+// times computes c (n, p.n) = a (n, p.k) times the matrix in panels, with add plus the contents of c, plus bias.
 func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aAt int, add bool, bias *Tensor) {
 	if r.n == 0 || p.n == 0 {
 		return
@@ -81,8 +81,8 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 
 // Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and,
 // of an LSTM, c0 (N, H). It returns the outputs (T, N, H) and the last states. lengths (nil:
-// all T) are those of the sequences: beyond them outputs are 0 and the state stays. backwards
-// goes from the end to the beginning of each sequence.
+// all T) are those of the sequences: beyond them outputs are 0 and the state does not change. With backwards
+// it runs from the end to the beginning of each sequence.
 func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int64, backwards bool) (out, hn, cn *Tensor, err error) {
 	defer try.Caught(&err)
 	op := [...]string{kernel.LSTM: "lstm", kernel.GRU: "gru", kernel.RNNTanh: "rnn", kernel.RNNRelu: "rnn"}[cell]
@@ -105,7 +105,7 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	}
 	b := build(op, x)
 	in, wih, whh := b.contiguous(x), b.contiguous(w.WIH), b.contiguous(w.WHH)
-	// The results lie in one tensor, the outputs followed by the last states, so that one recorded operation's
+	// The results are in one tensor, the outputs followed by the last states, so that one recorded operation's
 	// backward function gets all gradients.
 	rows := r.steps + 1
 	if cell == kernel.LSTM {
@@ -164,7 +164,7 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	return
 }
 
-// at is the step of the i-th turn, and which rows of the states are before and after it.
+// at returns the step of the i-th turn, and the rows of the states before and after it.
 func (r *recurrent) at(i int) (t, before, after int) {
 	if r.backwards {
 		t = r.steps - 1 - i
@@ -182,7 +182,7 @@ func (r *recurrent) first() int {
 
 func (r *recurrent) last() int { return r.steps - r.first() }
 
-// state is row i of a tensor (T+1, N, H).
+// state returns row i of a tensor (T+1, N, H).
 func (r *recurrent) state(t *Tensor, i int) *Tensor {
 	v := viewOf(t, 2)
 	v.shape[0], v.shape[1] = r.n, r.w
@@ -201,7 +201,7 @@ func (r *recurrent) locate(s *kernel.CellStep, t, before, after int) {
 	}
 }
 
-// product is c (m, n) = a (m, k) · b, plus what is there, plus bias.
+// product computes c (m, n) = a (m, k) · b, with add plus the contents of c, plus bias.
 func (r *recurrent) product(op string, c *Tensor, cAt, ldc int, a *Tensor, aAt, lda int, b *Tensor, ldb int, trans bool, m, n, k int, add bool, bias *Tensor) {
 	if m == 0 || n == 0 {
 		return

@@ -17,7 +17,7 @@ type Scalar struct {
 	i    int64
 }
 
-// Float makes a scalar, as do Int and BoolScalar.
+// Float makes a floating-point scalar.
 func Float(f float64) Scalar { return Scalar{kind: dtype.Float64, f: f, i: towardsZero(f)} }
 
 // towardsZero rounds f to an integer as casts do: saturating, NaN as 0. Go's own conversion depends on the processor
@@ -45,13 +45,13 @@ func Truth(b bool) Scalar {
 	return Scalar{kind: dtype.Bool}
 }
 
-// Kind is Float64, Int64 or Bool.
+// Kind returns Float64, Int64 or Bool.
 func (s Scalar) Kind() dtype.Type { return s.kind }
 
-// Float is the value as a float64.
+// Float returns the value as a float64.
 func (s Scalar) Float() float64 { return s.f }
 
-// Int is the value as an integer, rounded towards zero, saturating.
+// Int returns the value as an integer, rounded towards zero, saturating.
 func (s Scalar) Int() int64 { return s.i }
 
 func (s Scalar) String() string {
@@ -115,7 +115,7 @@ func (s Scalar) put(p unsafe.Pointer, d dtype.Type) {
 	}
 }
 
-// convert is put for the types that Go cannot round to.
+// convert is put for the types that Go cannot convert to.
 func (s Scalar) convert(p unsafe.Pointer, d dtype.Type) {
 	from := kernel.View{Data: unsafe.Pointer(&s.f)}
 	kind := dtype.Float64
@@ -149,7 +149,7 @@ func (t *Tensor) Element(i int) Scalar {
 	return Float(f)
 }
 
-// Scalars gives all elements in row-major order.
+// Scalars returns all elements in row-major order.
 func (t *Tensor) Scalars() (_ []Scalar, err error) {
 	defer try.Caught(&err)
 	if t.n > MaxValues() {
@@ -163,7 +163,7 @@ func (t *Tensor) Scalars() (_ []Scalar, err error) {
 	return out, nil
 }
 
-// Item is the value of a tensor of one element.
+// Item returns the value of a tensor of one element.
 func (t *Tensor) Item() (Scalar, error) {
 	if t.n != 1 {
 		return Scalar{}, fmt.Errorf("item: the tensor has %d elements (shape %s), not one", t.n, ShapeString(t.shape))
@@ -213,7 +213,7 @@ func promoteOperands(a, b *Tensor) dtype.Type {
 	return promoteWeak(strong, weak, min(pa, pb) == 0)
 }
 
-// promoteWeak is strong unless weak's category is higher; then it is weak, or for a plain number the default of its category.
+// promoteWeak returns strong unless weak's category is higher; then it returns weak, or for a plain number the default type of its category.
 func promoteWeak(strong, weak dtype.Type, number bool) dtype.Type {
 	if weak.Kind() <= strong.Kind() {
 		return strong

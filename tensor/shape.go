@@ -11,7 +11,7 @@ import (
 // MaxDims is the largest number of dimensions a tensor may have.
 const MaxDims = 32
 
-// maxElems is more than any tensor has; its size in bytes still fits an int.
+// maxElems is more elements than any tensor has; their size in bytes still fits an int.
 const maxElems = 1 << 60
 
 // countElems checks a shape and returns its number of elements.
@@ -19,7 +19,7 @@ func countElems(op string, shape []int) (int, error) {
 	if len(shape) > MaxDims {
 		return 0, fmt.Errorf("%s: %d dimensions; a tensor has at most %d", op, len(shape), MaxDims)
 	}
-	// Zero sizes must not hide an overflow or a negative size behind them.
+	// A size of zero must not hide an overflow, or a negative size that comes later.
 	n, empty := 1, false
 	for _, d := range shape {
 		if d < 0 {
@@ -41,7 +41,7 @@ func countElems(op string, shape []int) (int, error) {
 	return n, nil
 }
 
-// ShapeString writes a shape as Python writes a tuple: (), (3,), (2, 3).
+// ShapeString formats a shape as Python does a tuple: (), (3,), (2, 3).
 func ShapeString(shape []int) string {
 	if len(shape) == 1 {
 		return "(" + strconv.Itoa(shape[0]) + ",)"
@@ -53,7 +53,7 @@ func ShapeString(shape []int) string {
 	return "(" + strings.Join(sizes, ", ") + ")"
 }
 
-// shaped is a shape that is written as by ShapeString if it is needed.
+// shaped is a shape that is formatted by ShapeString only when it is needed.
 type shaped []int
 
 func (s shaped) String() string { return ShapeString(s) }
@@ -84,7 +84,7 @@ func isContiguous(shape, strides []int) bool {
 func sameShape(a, b []int) bool { return slices.Equal(a, b) }
 
 // BroadcastShape returns the common shape of a and b by NumPy's rule, appended
-// to dst: sizes are aligned at the right, and 1 stretches.
+// to dst: sizes are aligned at the right, and a size of 1 is stretched.
 func BroadcastShape(op string, dst, a, b []int) ([]int, error) {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -106,8 +106,8 @@ func BroadcastShape(op string, dst, a, b []int) ([]int, error) {
 	return dst, nil
 }
 
-// broadcastStrides writes t's strides seen in the wider shape into dst: 0
-// where t is stretched.
+// broadcastStrides writes into dst t's strides when broadcast to the wider shape:
+// 0 where t is stretched.
 func broadcastStrides(dst, shape []int, t *Tensor) {
 	pad := len(shape) - len(t.shape)
 	for i := range shape {
@@ -131,7 +131,7 @@ func Axis(op string, dim, ndim int) (int, error) {
 	return dim, nil
 }
 
-// Size is the size of dimension dim.
+// Size returns the size of dimension dim.
 func Size(t *Tensor, dim int) (int, error) {
 	if len(t.shape) == 0 {
 		return 0, fmt.Errorf("size: a tensor without dimensions has no dimension %d", dim)

@@ -28,7 +28,7 @@ func (t *Tensor) Share() *Share {
 // SetShare makes t a share.
 func (t *Tensor) SetShare(s *Share) { t.leafState().share = s }
 
-// WholeShape is t's shape or, for a share, that of the whole.
+// WholeShape returns t's shape or, for a share, that of the whole.
 func (t *Tensor) WholeShape() []int {
 	if s := t.Share(); s != nil {
 		return s.Shape
@@ -53,8 +53,8 @@ func CopyWhole(t, src *Tensor) (err error) {
 	return CopyInto(t.Detach(), part.seal())
 }
 
-// Cut returns the part of n elements that rank own of parts holds: equal parts of whole cache lines, of which the
-// last are shorter or empty.
+// Cut returns the part of n elements that rank own of parts holds. The parts are equally many whole cache lines, but the
+// last ones may be shorter or empty.
 func Cut(n, own, parts int) (from, to, each int) {
 	each = (n + parts - 1) / parts
 	each = aligned16(each)
@@ -71,24 +71,24 @@ func within(at, n, from, to int) (first, count, off int) {
 	return lo - at, hi - lo, lo - from
 }
 
-// Moves reports whether a step of an optimizer updates t: it has a gradient, and has not been frozen since.
+// Moves reports whether a step of an optimizer updates t: it has a gradient, and still requires one.
 func (t *Tensor) Moves() bool { return t.grad != nil && t.requiresGrad }
 
-// A Sheet is parameters of one type, and their gradients, side by side in memory that exists only while they are
-// needed. In between, this rank has its part of them (Shards), and other ranks the others: the sheet's owner
-// gathers the parameters before they are used (Fill), and spreads their gradients afterwards (Grads).
+// A Sheet holds parameters of one type, and their gradients, side by side in memory that exists only while they are needed.
+// The rest of the time this rank has its part of them (Shards), and other ranks have the other parts: the sheet's owner
+// gathers the parameters before they are used (Fill), and scatters their gradients afterwards (Grads, Spread).
 type Sheet struct {
 	layout
 	Shards []*Tensor // this rank's part of each, one-dimensional
 	from   int       // this rank's part: from, to
 	to     int
-	each   int // length of the ranks' parts, but of the last
+	each   int // the length of all ranks' parts but the last
 	values *Tensor
 	grads  *Tensor
 	seen   []state // of the shards, when the values were gathered
 }
 
-// state is for detecting changes of a tensor's values.
+// state is compared to detect changes of a tensor's values.
 type state struct {
 	st      *Storage
 	version uint32
@@ -101,7 +101,7 @@ func (*GoneError) Error() string {
 	return "the parameter's values are spread over the ranks (dist.fsdp): they are together only while its module computes; state() of the wrapped module gathers them, and its parameters() are this rank's parts"
 }
 
-// Misuse distinguishes it from a fault in drun.
+// Misuse distinguishes it from a bug in drun.
 func (*GoneError) Misuse() {}
 
 var errGone = new(GoneError)
@@ -115,7 +115,7 @@ func (s *Storage) missing() {
 		panic(NoElementsError{})
 	}
 	if s.temp {
-		panic("the memory of a tensor was given back before its last use")
+		panic("the memory of a tensor was freed before its last use")
 	}
 }
 
@@ -127,8 +127,8 @@ func (t *Tensor) Gone() error {
 	return nil
 }
 
-// Reclaim returns to the system the memory that sheets' parameters had before, if it is large. It returns the bytes
-// of garbage that are left.
+// Reclaim returns to the system the memory that sheets' parameters had before, if it is large, and returns the
+// bytes of garbage that are left.
 func Reclaim(garbage int) (left int) {
 	if garbage < slack {
 		return garbage
@@ -137,7 +137,7 @@ func Reclaim(garbage int) (left int) {
 	return 0
 }
 
-// NewSheet makes a sheet of parameters, of which this rank gets part own of parts. set names these ranks.
+// NewSheet makes a sheet of parameters, of which this rank gets part own of parts. set names the ranks that share it.
 func NewSheet(params []*Tensor, own, parts int, set string) (_ *Sheet, err error) {
 	defer try.Caught(&err)
 	s := &Sheet{layout: layoutOf(params)}
@@ -174,12 +174,12 @@ func (s *Sheet) Take() {
 	}
 }
 
-// part is this rank's part of parameter i, in the sheet.
+// part returns this rank's part of parameter i, in the sheet.
 func (s *Sheet) part(i int) *Tensor {
 	return try.To(OnStorage(s.values.ctx, s.values.st, s.at[i]+s.Shards[i].Share().From, s.Shards[i].shape, s.values.dtype))
 }
 
-// Part copies this rank's part of the sheet, which is sent to the other ranks, into to.
+// Part copies this rank's part of the sheet into to, to be sent to the other ranks.
 func (s *Sheet) Part(to []byte) {
 	clear(to)
 	for i, shard := range s.Shards {
@@ -189,13 +189,13 @@ func (s *Sheet) Part(to []byte) {
 	}
 }
 
-// Bounds are this rank's part of the sheet, in elements: from, to. each is the length of all ranks' parts but the last.
+// Bounds returns this rank's part of the sheet, in elements. each is the length of all ranks' parts but the last.
 func (s *Sheet) Bounds() (from, to, each int) { return s.from, s.to, s.each }
 
-// Len is the number of elements, with gaps between the parameters.
+// Len returns the number of elements, including gaps between the parameters.
 func (s *Sheet) Len() int { return s.at[len(s.Params)] }
 
-// DType is the parameters' type.
+// DType returns the parameters' type.
 func (s *Sheet) DType() dtype.Type { return s.values.dtype }
 
 // Current reports whether the values are there and the shards have not changed since they were gathered.
@@ -213,7 +213,7 @@ func (s *Sheet) Fill() (_ *Tensor, err error) {
 	if s.values.st.ptr == nil {
 		try.Ok(s.values.st.alloc("fsdp", s.values.st.bytes))
 	}
-	if !s.unchanged() { // as after a change in place: what an earlier pass saved is invalid
+	if !s.unchanged() { // like a change in place: tensors that an earlier pass saved are invalid
 		s.values.st.version++
 		s.seen = s.seen[:0]
 		for _, shard := range s.Shards {
@@ -229,7 +229,7 @@ func (s *Sheet) Fill() (_ *Tensor, err error) {
 // Drop frees the memory of the values.
 func (s *Sheet) Drop() { s.values.st.drop() }
 
-// Grads are the gradients, zeros where there are none yet.
+// Grads returns the gradients, zeros where there are none yet.
 func (s *Sheet) Grads() (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if s.grads.st.ptr == nil {
@@ -239,7 +239,7 @@ func (s *Sheet) Grads() (_ *Tensor, err error) {
 	return s.grads, nil
 }
 
-// Spread gives the shards of parameters with a gradient their part of it, from part, the caller's part of the sheet,
+// Spread sets the gradients of the shards from part, this rank's part of the sheet's gradients,
 // and frees the memory of the gradients.
 func (s *Sheet) Spread(part []byte) (err error) {
 	defer try.Caught(&err)
@@ -265,7 +265,7 @@ func (s *Sheet) Spread(part []byte) (err error) {
 	return nil
 }
 
-// drop frees memory that will be allocated again.
+// drop frees memory that will be allocated again later.
 func (s *Storage) drop() {
 	s.free()
 	s.ptr = nil
@@ -289,10 +289,10 @@ func BeforeBackward(t *Tensor, fn func() error) (_ *Tensor, err error) {
 	return out, nil
 }
 
-// Mark is the current position in the order of operations, for AfterBackward.
+// Mark returns the current position in the order of operations, for AfterBackward.
 func (c *Context) Mark() uint64 { return c.seq }
 
-// AfterBackward, called within a backward pass, has fn called when that pass has gone through all operations since a mark.
+// AfterBackward, called within a backward pass, registers fn to be called when that pass has gone through all operations since a mark.
 func (c *Context) AfterBackward(mark uint64, fn func() error) {
 	at, _ := slices.BinarySearchFunc(c.marks, mark, func(m marked, mark uint64) int {
 		if m.seq > mark {
@@ -308,7 +308,7 @@ type marked struct {
 	fn  func() error
 }
 
-// passed calls the functions that wait for a backward pass to reach operation seq.
+// passed calls the functions that are due when a backward pass reaches operation seq.
 func (c *Context) passed(seq uint64) error {
 	var err error
 	for n := len(c.marks); n > 0 && c.marks[n-1].seq >= seq; n = len(c.marks) {

@@ -6,15 +6,15 @@ import (
 	"unsafe"
 )
 
-// A training step makes the same tensors as the step before it. What a step discards, header and memory, is
-// therefore kept for the next tensor of that size: most steps then make no garbage except tensors that the
+// A training step makes the same tensors as the step before. So whatever a step discards, header and memory,
+// is kept for the next tensor of that size: most steps then make no garbage except tensors that the
 // recipe can see, and write to memory that is still in the processor's caches. Only tensors that provably have
-// no users are kept: those that Discard was called for, and gradients in flight; and the nodes of such tensors,
+// no references are kept: those that Discard was called for, and gradients in flight; and the nodes of such tensors,
 // once their graph is freed.
 
-// spares is what a context keeps, by class of size.
+// spares holds the tensors that a context keeps, by size class.
 type spares struct {
-	off  bool // DRUN_PLAN=off: everything is left to the collectors
+	off  bool // DRUN_PLAN=off: everything is left to the garbage collector and the pool
 	free [spareClasses]([]*Tensor)
 
 	nodes []*node // of graphs that were freed, see recycle
@@ -23,8 +23,8 @@ type spares struct {
 const (
 	spareClasses = 34
 	inlineOf     = spareClasses - 2 // the header's own memory
-	pooledOf     = spareClasses - 1 // only the header: its memory went back to the pool
-	maxSpare     = 64               // of a class: more is left to Go's collector
+	pooledOf     = spareClasses - 1 // only the header: its memory was returned to the pool
+	maxSpare     = 64               // tensors of a class; more are left to Go's collector
 	firstClass   = 7                // bits of the smallest size that has separate memory
 )
 
@@ -44,7 +44,7 @@ func spoilt(ptr unsafe.Pointer, bytes int) {
 
 func newSpares() spares { return spares{off: os.Getenv("DRUN_PLAN") == "off"} }
 
-// spareClass is the class of a size, and the size of its tensors in bytes: there are four for each power of two.
+// spareClass returns the class of a size, and the size of its tensors in bytes: there are four classes for each power of two.
 func spareClass(size int) (class uint8, bytes int) {
 	switch {
 	case size <= inlineBytes:
@@ -61,20 +61,20 @@ func spareClass(size int) (class uint8, bytes int) {
 	return uint8((n-firstClass)*4 + (bytes-1)/step&3), bytes
 }
 
-// take returns a tensor that was kept, nil if there is none.
+// take returns a kept tensor, nil if there is none.
 func (s *spares) take(class uint8) *Tensor {
 	list := s.free[class]
 	if len(list) == 0 {
 		return nil
 	}
 	t := list[len(list)-1]
-	list[len(list)-1] = nil // or its next memory would not be collected
+	list[len(list)-1] = nil // otherwise the list would keep its next memory alive
 	s.free[class] = list[:len(list)-1]
 	t.st.home = t
 	return t
 }
 
-// keep takes a tensor, made by newTensor, that has no users any more.
+// keep keeps a tensor, made by newTensor, that has no remaining references.
 func (c *Context) keep(t *Tensor) {
 	s := t.st
 	if c.spares.off || s.pinned || t.leaf != nil || t.grad != nil || t.frozen || t.requiresGrad && t.node == nil {

@@ -25,7 +25,7 @@ func Split(t *Tensor, sizes []int, dim int) (_ []*Tensor, err error) {
 	return parts(t, a, sizes), nil
 }
 
-// SplitEvery cuts dim into parts of the given size; the last gets what is left.
+// SplitEvery cuts dim into parts of the given size; the last is what is left.
 func SplitEvery(t *Tensor, size, dim int) (_ []*Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "split"
@@ -40,7 +40,7 @@ func fewParts(op string, t *Tensor, a, n int) {
 	try.FailIf(n > MaxValues(), "%s: dimension %d of shape %s in %d parts makes too many tensors", op, a, shaped(t.shape), n)
 }
 
-// Chunk cuts dim into at most n parts of equal size; the last gets what is left.
+// Chunk cuts dim into at most n parts of equal size; the last is what is left.
 func Chunk(t *Tensor, n, dim int) (_ []*Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "chunk"
@@ -83,13 +83,13 @@ func Unbind(t *Tensor, dim int) (_ []*Tensor, err error) {
 	return list, nil
 }
 
-// splitAxis is axis for operations that need a dimension to cut.
+// splitAxis is Axis for operations that need a dimension to cut.
 func splitAxis(op string, t *Tensor, dim int) int {
 	try.FailIf(len(t.shape) == 0, "%s: a tensor without dimensions cannot be cut", op)
 	return try.To(Axis(op, dim, len(t.shape)))
 }
 
-// Repeat tiles copies of t: counts[i] of them along dimension i; further dimensions are put in front.
+// Repeat tiles copies of t: counts[i] of them along dimension i; additional dimensions come first.
 func Repeat(t *Tensor, counts []int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "repeat"
@@ -107,7 +107,7 @@ func Repeat(t *Tensor, counts []int) (_ *Tensor, err error) {
 	if len(counts) == 0 {
 		return Clone(t)
 	}
-	// Each dimension as (1, size), stretched to (n, size).
+	// View each dimension as (1, size), and stretch it to (n, size).
 	x, err := chain(t).then(func(x *Tensor) (*Tensor, error) { return Reshape(x, split) }).
 		then(func(x *Tensor) (*Tensor, error) { return Expand(x, wide) }).
 		then(Clone).then(func(x *Tensor) (*Tensor, error) { return View(x, shape) }).end()
@@ -192,7 +192,7 @@ func Cat(ts []*Tensor, dim int) (*Tensor, error) {
 	return join("cat", ts, dim)
 }
 
-// join is Cat of at least one tensor with dimensions, on behalf of op.
+// join is Cat of at least one tensor with dimensions, for the operation op.
 func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	first := ts[0]

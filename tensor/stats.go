@@ -9,13 +9,13 @@ import (
 	"drun/kernel"
 )
 
-// Var is the variance over dims (all if none are given), divided by n-1 if
-// unbiased, else by n. That of an empty tensor, or of one element if unbiased, is NaN.
+// Var returns the variance over dims (all if none are given), divided by
+// n-1 if unbiased, else by n. That of an empty tensor, or of one element if unbiased, is NaN.
 func Var(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
 	return variance("var", t, dims, unbiased, keepdim, false)
 }
 
-// Std is the square root of Var; where it is 0 its gradient is 0.
+// Std returns the square root of Var; where it is 0, so is its gradient.
 func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
 	return variance("std", t, dims, unbiased, keepdim, true)
 }
@@ -67,11 +67,11 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (r
 	if root {
 		n.save(out)
 	}
-	l.t = nil // what the node saves it may also free
+	l.t = nil // the node may free what it saves
 	return out, nil
 }
 
-// perRoot is g / (root·divisor), and 0 where the root is 0.
+// perRoot returns g / (root·divisor), and 0 where the root is 0.
 func perRoot(g, root *Tensor, divisor float64) *Tensor {
 	return try.To(chain(g).div(root).scalar(OpDiv, Float(divisor)).zeroWhere(root).end())
 }
@@ -81,7 +81,7 @@ func backNothing(n *node, g *Tensor, out []*Tensor) {
 	out[0] = try.To(Zeros(g.ctx, n.in[0].shape(), g.dtype))
 }
 
-// Norm is the p-norm over dims (all if none are given). For p = ±inf it is the largest or smallest magnitude, for p =
+// Norm returns the p-norm over dims (all if none are given). For p = ±inf it is the largest or smallest magnitude, for p =
 // 0 the number of elements that are not 0.
 func Norm(t *Tensor, p float64, dims []int, keepdim bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
@@ -148,11 +148,11 @@ func norm2(t *Tensor, dims []int, keepdim bool) *Tensor {
 	return out
 }
 
-// lined is a tensor to be reduced over dims, seen as the lines that the kernels process.
+// lined is a tensor to be reduced over dims, viewed as the lines that the kernels process.
 type lined struct {
 	t     *Tensor // contiguous
 	lines kernel.Lines
-	order []int // of t's dimensions in the tensor that was given; nil: the same
+	order []int // the given tensor's dimensions in the order of t; nil: the same
 }
 
 // alongLines views t as lines over dims, which are in order. It copies t only if it is not contiguous, or the
@@ -192,7 +192,7 @@ func lineShape(shape, dims []int) (kernel.Lines, bool) {
 	}
 	l := [4]int{1, 1, 1, 1}
 	at := 0
-	for i := len(sizes) - 1; i >= 0; i-- { // from the right, where runs are
+	for i := len(sizes) - 1; i >= 0; i-- { // from the right, where elements are adjacent
 		if reduced[i] != (at%2 == 0) {
 			at++
 		}
@@ -205,7 +205,7 @@ func lineShape(shape, dims []int) (kernel.Lines, bool) {
 	return kernel.Lines{Outer: l[0], N: l[1], Side: l[2], Run: l[3]}, true
 }
 
-// scaled is (t - mean - low)·scale with one value of each per line, in the dimensions' given order; mean and low may be nil.
+// scaled returns (t - mean - low)·scale, with one value of each per line, in the given order of dimensions; mean and low may be nil.
 func (l *lined) scaled(op string, mean, low, scale *Tensor) *Tensor {
 	out := newTensor(op, l.t.ctx, l.t.shape, l.t.dtype)
 	kernel.ScaleLines(l.t.dtype, l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
@@ -220,7 +220,7 @@ func (l *lined) scaled(op string, mean, low, scale *Tensor) *Tensor {
 	return try.To(Permute(out, inverse))
 }
 
-// Starved names the operation whose kernel could not get its memory.
+// Starved is the error of an operation whose kernel could not get its memory.
 func Starved(op string, err error) error {
 	if err == nil {
 		return nil

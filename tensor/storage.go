@@ -16,11 +16,11 @@ type Storage struct {
 	pinned  bool    // stays where it is, see Pin
 	shapes  bool    // there is no memory, see Context.Shapes
 	gone    bool    // its memory comes and goes, see Sheet
-	flat    bool    // an optimizer's buffer: gaps between its tensors are unused
+	flat    bool    // an optimizer's buffer: the gaps between its tensors are unused
 	owner   any     // keeps ptr's memory alive
-	class   uint8   // of the size, see spares
-	home    *Tensor // that was made with it, if there is one and nobody has discarded it
-	pool    *Pool   // which ptr is from; nil: Go's heap, or the owner's
+	class   uint8   // the size's class, see spares
+	home    *Tensor // the tensor that was made with it, until it is discarded
+	pool    *Pool   // the pool that ptr is from; nil: Go's heap, or the owner's memory
 	cleanup runtime.Cleanup
 }
 
@@ -47,7 +47,7 @@ func FromMemory(ptr unsafe.Pointer, bytes int, owner any) *Storage {
 	return &Storage{ptr: ptr, bytes: bytes, owner: owner}
 }
 
-// Bytes is the storage's size.
+// Bytes returns the storage's size.
 func (s *Storage) Bytes() int { return s.bytes }
 
 // alloc gives s its memory; its content is undefined.
@@ -77,9 +77,9 @@ type block struct {
 	bytes int
 }
 
-// Move moves the bytes behind t and all its views into memory of p, if it has any left, when called for the second time:
-// for a tensor that is used only once a move would cost more than it saves. Later tensors of t's size are made there, while
-// half of p is free. Only large tensors are moved, and none that is pinned, an optimizer's, or a small part of its storage.
+// Move moves the bytes behind t and all its views into memory of p, if it has any left, when it is called for the second
+// time: moving a tensor that is used only once would cost more than it saves. Later tensors of t's size are allocated there,
+// while half of p is free. Only large tensors are moved, and none that is pinned, an optimizer's, or a small part of its storage.
 func Move(t *Tensor, p *Pool) {
 	s := t.st
 	if !s.asked {
@@ -102,7 +102,7 @@ func Move(t *Tensor, p *Pool) {
 	s.take(p, ptr)
 }
 
-// Pin keeps the bytes behind t where they are: someone has their address.
+// Pin keeps the bytes behind t where they are, since their address is in use.
 func Pin(t *Tensor) { t.st.pinned = true }
 
 // hold and release count users of the bytes other than the program's own variables.
@@ -115,7 +115,7 @@ func (s *Storage) release() {
 	}
 }
 
-// discard says that the program no longer has a tensor on this storage.
+// discard marks the storage as one that the program no longer refers to.
 func (s *Storage) discard() {
 	s.temp = true
 	if s.holds <= 0 {
@@ -137,13 +137,13 @@ func (s *Storage) free() {
 	}
 }
 
-// Discard says that nobody will use t or a view of it again, except the
-// backward pass if it needs to: the memory is reused as soon as it can be.
+// Discard marks t as unused, and all its views, except by a backward
+// pass that needs them: the memory is reused as soon as possible.
 // A tensor that a recipe may hold must not be discarded.
 func Discard(t *Tensor) { t.st.discard() }
 
-// Transient says that t has no name in the recipe and is needed for one backward pass alone, which gives its memory back.
-// It is for what an operation has just returned; a tensor that anything else may have, such as a view, stays as it is.
+// Transient marks t as needed only for one backward pass, which then frees its memory: it has no name in the recipe.
+// It is meant for an operation's result; it does nothing to a tensor that anything else may refer to, such as a view.
 func (t *Tensor) Transient() {
 	s := t.st
 	t.transient = s.pool != nil && s.ptr != nil && s.home == t && t.ctx != nil && !t.ctx.spares.off && t.ctx.Watch == nil && !s.temp &&

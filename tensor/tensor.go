@@ -15,8 +15,8 @@ import (
 )
 
 // A Tensor is a view of a Storage: shape, strides and an offset, both in
-// elements. Its address is its identity. Many of its methods are short ones
-// about its shape and memory.
+// elements. Its address is its
+// identity.
 type Tensor struct {
 	shape   []int
 	strides []int
@@ -25,7 +25,7 @@ type Tensor struct {
 	st      *Storage
 	ctx     *Context
 	node    *node   // how it was computed, if gradients flow through it
-	grad    *Tensor // of a leaf
+	grad    *Tensor // a leaf's gradient
 	leaf    *leafState
 	dtype   dtype.Type
 
@@ -33,21 +33,21 @@ type Tensor struct {
 	requiresGrad bool
 	frozen       bool
 	number       bool   // stands for a plain number in promotion
-	unseen       bool   // a gradient that only its leaf knows
-	view         bool   // shows memory of another tensor
+	unseen       bool   // a gradient to which only its leaf refers
+	view         bool   // shares memory with another tensor
 	transient    bool   // see Transient
 	made         uint32 // of a view: the storage's version when it was taken
 
 	dims [8]int // shape and strides of up to four dimensions
 }
 
-// leafState is what only some leaves need.
+// leafState holds what only some leaves need.
 type leafState struct {
 	slot    *Tensor             // where the gradient goes: a view of an optimizer's flat buffer
 	ready   func(*Tensor) error // called when a backward pass has added the last part
-	owner   *Flat               // the buffer of the optimizer that has it
+	owner   *Flat               // the buffer of the optimizer that owns it
 	pending int                 // parts still to come in this pass
-	share   *Share              // what it is a part of
+	share   *Share              // if it is a part of a larger tensor
 }
 
 func (t *Tensor) setDims(nd int) {
@@ -77,7 +77,7 @@ func newTensor(op string, c *Context, shape []int, dt dtype.Type) *Tensor {
 	return t
 }
 
-// fresh is a tensor with memory of its own, of undefined content: one that was discarded, or a new one.
+// fresh returns a tensor with its own memory, of undefined content: a discarded one, or a new one.
 func (c *Context) fresh(op string, size int) *Tensor {
 	class, bytes := spareClass(size)
 	var t *Tensor
@@ -92,7 +92,7 @@ func (c *Context) fresh(op string, size int) *Tensor {
 		t.st.ptr = unsafe.Pointer(&b.data)
 	default:
 		if t == nil && class == pooledOf {
-			t = &Tensor{st: new(Storage)} // separate: an optimizer moves a parameter, and its old memory must be freed
+			t = &Tensor{st: new(Storage)} // separate, so that the memory is freed when an optimizer moves a parameter
 		} else if t == nil {
 			b := new(ownedTensor)
 			t, b.Tensor.st = &b.Tensor, &b.Storage
@@ -120,7 +120,7 @@ func alias(t *Tensor) *Tensor {
 	return v
 }
 
-// seal computes what follows from a view's shape and strides.
+// seal sets the fields that follow from a view's shape and strides.
 func (t *Tensor) seal() *Tensor {
 	t.n = 1
 	for _, d := range t.shape {
@@ -155,34 +155,33 @@ func OnStorage(c *Context, s *Storage, offset int, shape []int, dt dtype.Type) (
 // Shape returns the sizes; the slice must not be changed.
 func (t *Tensor) Shape() []int { return t.shape }
 
-// Dim is the number of dimensions.
+// Dim returns the number of dimensions.
 func (t *Tensor) Dim() int { return len(t.shape) }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (t *Tensor) Len() int { return t.n }
 
-// DType is the element type.
+// DType returns the element type.
 func (t *Tensor) DType() dtype.Type { return t.dtype }
 
-// Context is the context the tensor belongs to.
+// Context returns the context the tensor belongs to.
 func (t *Tensor) Context() *Context { return t.ctx }
 
-// IsContiguous reports whether the elements lie in row-major order without gaps.
+// IsContiguous reports whether the elements are in row-major order without gaps.
 func (t *Tensor) IsContiguous() bool { return t.contiguous }
 
-// Storage is the memory the tensor views.
+// Storage returns the memory that the tensor views.
 func (t *Tensor) Storage() *Storage { return t.st }
 
 // Freeze makes in-place operations on t and its later views errors.
 func (t *Tensor) Freeze() { t.frozen = true }
 
-// Frozen reports whether t is frozen.
 func (t *Tensor) Frozen() bool { return t.frozen }
 
 // shapeOnly reports whether t has no elements: there is nothing to compute.
 func (t *Tensor) shapeOnly() bool { return t.st.shapes }
 
-// ptr is the address of the first element. Where there is none, it may begin past the end of the memory.
+// ptr returns the address of the first element. If there is none, it may be past the end of the memory.
 func (t *Tensor) ptr() unsafe.Pointer {
 	if t.st.ptr == nil {
 		t.st.missing()
@@ -193,7 +192,7 @@ func (t *Tensor) ptr() unsafe.Pointer {
 	return unsafe.Add(t.st.ptr, t.off*t.dtype.Size())
 }
 
-// ptrAt is the address off elements after the first.
+// ptrAt returns the address off elements after the first.
 func (t *Tensor) ptrAt(off int) unsafe.Pointer {
 	if t.st.ptr == nil {
 		t.st.missing()
@@ -201,7 +200,7 @@ func (t *Tensor) ptrAt(off int) unsafe.Pointer {
 	return unsafe.Add(t.st.ptr, (t.off+off)*t.dtype.Size())
 }
 
-// ptrOr is t's address, or nil for no tensor.
+// ptrOr returns t's address, or nil if t is nil.
 func ptrOr(t *Tensor) unsafe.Pointer {
 	if t == nil {
 		return nil
@@ -221,7 +220,7 @@ func (t *Tensor) Bytes() []byte {
 // Touched records that t's elements were changed other than by the operations of this package.
 func (t *Tensor) Touched() { t.st.version++ }
 
-// Elems is the storage from the first element on as a slice of T, long enough for every index that shape and strides can form.
+// Elems returns the storage from the first element on as a slice of T, long enough for every index that shape and strides can form.
 func Elems[T any](t *Tensor) []T {
 	if t.n == 0 {
 		return nil

@@ -47,7 +47,7 @@ const (
 var unaryOps = [...]struct {
 	name    string
 	gradual bool // has a gradient
-	ints    bool // works on integers as it is; others compute in float32
+	ints    bool // works on integers as they are; others compute in float32
 }{
 	OpNeg: {"neg", true, true}, OpAbs: {"abs", true, true}, OpSign: {"sign", true, true},
 	OpSquare: {"square", true, true}, OpSqrt: {"sqrt", true, false},
@@ -63,10 +63,10 @@ var unaryOps = [...]struct {
 
 func (op UnaryOp) String() string { return unaryOps[op].name }
 
-// rounds is true for the functions whose results are whole numbers.
+// rounds reports whether a function's results are whole numbers.
 func (op UnaryOp) rounds() bool { return op >= OpFloor && op <= OpTrunc }
 
-// unaryBacks has one backward function for each function, made once.
+// unaryBacks has the backward function of each function, made once.
 var unaryBacks [len(unaryOps)]backward
 
 func init() {
@@ -160,12 +160,12 @@ func backSlope(n *node, g *Tensor, out []*Tensor) {
 	kBinary(OpMul, out[0], g, n.val(0))
 }
 
-// LeakyRelu is x above 0 and slope·x below.
+// LeakyRelu is x where x is above 0, and slope·x elsewhere.
 func LeakyRelu(x *Tensor, slope float64) (*Tensor, error) {
 	return activate("leaky_relu", kernel.LeakyRelu, x, slope, 0)
 }
 
-// Elu is x above 0 and alpha·(e^x - 1) below (Clevert et al. 2016).
+// Elu is x where x is above 0, and alpha·(e^x - 1) elsewhere (Clevert et al. 2016).
 func Elu(x *Tensor, alpha float64) (*Tensor, error) {
 	return activate("elu", kernel.Elu, x, alpha, 0)
 }

@@ -52,7 +52,7 @@ func viewStrides(t *Tensor, shape, strides []int) bool {
 		setContiguous(strides, shape)
 		return true
 	}
-	// Goes through both shapes from the right, in groups of equal size; a group of t must be one run of evenly spaced elements.
+	// Go through both shapes from the right, in groups of equal size; each group of t must be one run of evenly spaced elements.
 	i := len(shape) - 1
 	for d := len(t.shape) - 1; d >= 0; {
 		size, step := t.shape[d], t.strides[d]
@@ -84,7 +84,7 @@ func View(t *Tensor, shape []int) (_ *Tensor, err error) {
 	v := viewOf(t, len(shape))
 	copy(v.shape, shape)
 	if !viewStrides(t, shape, v.strides) {
-		return nil, fmt.Errorf("view: a tensor of shape %s and strides %s cannot be seen as %s without a copy; use reshape",
+		return nil, fmt.Errorf("view: a tensor of shape %s and strides %s cannot be viewed as %s without a copy; use reshape",
 			ShapeString(t.shape), ShapeString(t.strides), ShapeString(shape))
 	}
 	return finishView("view", t, v, backReshape), nil
@@ -120,7 +120,7 @@ func Flatten(t *Tensor, start, end int) (_ *Tensor, err error) {
 	s := try.To(Axis("flatten", start, len(t.shape)))
 	e := try.To(Axis("flatten", end, len(t.shape)))
 	if s > e {
-		return nil, fmt.Errorf("flatten: start dimension %d lies after end dimension %d", start, end)
+		return nil, fmt.Errorf("flatten: start dimension %d is after end dimension %d", start, end)
 	}
 	if len(t.shape) == 0 {
 		return Reshape(t, []int{1})
@@ -133,7 +133,7 @@ func Flatten(t *Tensor, start, end int) (_ *Tensor, err error) {
 	return Reshape(t, shape)
 }
 
-// Contiguous is t itself if its elements lie in order, else a copy.
+// Contiguous returns t itself if its elements are in order, else a copy.
 func Contiguous(t *Tensor) (*Tensor, error) {
 	if t.contiguous {
 		return t, nil
@@ -233,7 +233,7 @@ func Unsqueeze(t *Tensor, dim int) (*Tensor, error) {
 }
 
 // Expand stretches dimensions of size 1 to the given shape without copying;
-// -1 keeps a size, and new dimensions may be put in front.
+// -1 keeps a size, and new dimensions may come first.
 func Expand(t *Tensor, shape []int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	pad := len(shape) - len(t.shape)
@@ -342,7 +342,7 @@ func backPart(n *node, g *Tensor, out []*Tensor, part func(*Tensor) *Tensor) {
 	assign(n.op, part(z), g)
 }
 
-// part is count entries from start on along dimension a, never recorded.
+// part returns count entries from start on along dimension a; it is never recorded.
 func part(t *Tensor, a, start, count int) *Tensor {
 	v := alias(t)
 	v.shape[a] = count

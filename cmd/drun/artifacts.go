@@ -90,7 +90,7 @@ writes one to a file, or to stdout with --output -.`,
 	return cmd
 }
 
-// absent is the error for an artifact that the run has not kept: it names those that there are, and a file of the name.
+// absent is the error for an artifact that the run has not kept: it names those that exist, or a file of that name.
 func absent(cmd *cobra.Command, all []records.Artifact, id int64, name, kind string, chosen bool, step int64) error {
 	problem := fmt.Sprintf("run %d has kept no %s%q%s", id, strings.TrimPrefix(kind+" ", " "), name, atStep(chosen, step))
 	files := try.To(outputFiles(filepath.Join(homeOf(cmd), "outputs", strconv.FormatInt(id, 10))))
@@ -206,7 +206,7 @@ func createNew(path string, data []byte) (name string, err error) {
 	}
 }
 
-// fileName is a file name for an artifact that leads to no other folder, whatever the recipe called it.
+// fileName returns a file name for an artifact that cannot lead to another folder, whatever the recipe called it.
 func fileName(a *records.Artifact) string {
 	plain := regexp.MustCompile(`[^a-zA-Z0-9._-]`).ReplaceAllString(a.Name, "_")
 	if plain = strings.TrimLeft(plain, ".-"); plain == "" {

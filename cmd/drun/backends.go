@@ -23,7 +23,7 @@ import (
 	"drun/plugins/host"
 )
 
-// defaultBackend is the environment's choice; "" leaves the choice to drun.
+// defaultBackend returns the environment's choice; "" leaves the choice to drun.
 func defaultBackend() string {
 	if name := os.Getenv("DRUN_BACKEND"); name != "" {
 		return name

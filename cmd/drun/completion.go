@@ -30,12 +30,12 @@ func completeFromHistory(cmd *cobra.Command) {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Value.Type() != "bool" {
 			_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 				return fromHistory(cmd, name, typed)
-			}) // fails only where the flag has words already
+			}) // fails only if the flag already has completions
 		}
 	}
 }
 
-// fromHistory lists what begins with what was typed; nothing where there is no history, or it cannot be read.
+// fromHistory lists the names that begin with what was typed; none if there is no history, or it cannot be read.
 func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how cobra.ShellCompDirective) {
 	db, err := history.OpenReadOnly(homeOf(cmd))
 	if err != nil {

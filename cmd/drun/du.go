@@ -57,7 +57,7 @@ counted for any run. Data that no checkpoint needs any more stays in checkpoints
 	}
 }
 
-// measure finds what the runs of a home take, and which of its files. The store is nil if nothing was ever saved.
+// measure finds how much space the runs and files of a home take. The store is nil if nothing was ever saved.
 func measure(home string, db *history.DB, store *checkpoints.Store) (*homeSize, error) {
 	all := append(try.To(db.Select(history.Selection{})), try.To(db.Select(history.Selection{Trashed: true}))...)
 	saved, savedShared := try.To2(store.RunBytes())

@@ -86,7 +86,7 @@ func printPoints(out io.Writer, list []records.Point) error {
 	return printList(out, list, []column[records.Point]{{[]string{"NAME", "STEP", "RANK", "VALUE", "TIME"}, func(p records.Point) any { return cells(p) }}})
 }
 
-// chart is how a plot looks.
+// chart says how a plot looks.
 type chart struct {
 	metric        string
 	width, height int

@@ -91,8 +91,8 @@ func (c *checker) check(b *recipe.Bundle, faults []error, library bool) error {
 
 var definesMain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^(def\s+)?main\b`) })
 
-// folder checks the files beneath a folder. A file without main that others load has been checked with them, with
-// the names it finds there (testing).
+// folder checks the files beneath a folder. A file without main that others load is checked only with them, with the
+// names that are predeclared there (testing).
 func (c *checker) folder(name string) (err error) {
 	defer try.Caught(&err)
 	files := try.To(recipesIn(name))
@@ -105,7 +105,7 @@ func (c *checker) folder(name string) (err error) {
 		}
 		bundles, faults[b] = append(bundles, b), found
 	}
-	// What loads others comes before them.
+	// Files that load others come before them.
 	slices.SortStableFunc(bundles, func(a, b *recipe.Bundle) int { return cmp.Compare(len(b.Sources), len(a.Sources)) })
 	checked := map[string]bool{} // by absolute path
 	path := func(b *recipe.Bundle, file string) string { return filepath.Join(b.Dir, filepath.FromSlash(file)) }
@@ -189,7 +189,7 @@ func (f *formatting) run(cmd *cobra.Command, args []string) (err error) {
 		}
 		failed = failed || err != nil || one.Changed && (f.check || f.diff)
 		switch {
-		case asJSON: // the list says it
+		case asJSON: // the list has the same
 		case err != nil:
 			fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Lines(err.Error()))
 		case one.Changed && !f.diff && file != "-":

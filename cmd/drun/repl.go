@@ -111,7 +111,7 @@ func converse(s *repl.Session, out io.Writer) error {
 	}
 }
 
-// linesFile is the file with the lines of earlier prompts; "" without a home.
+// linesFile returns the file with the lines of earlier prompts; "" if there is no home folder.
 func linesFile() string {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if dir == "" {
@@ -124,7 +124,7 @@ func linesFile() string {
 	return filepath.Join(dir, "drun", "repl")
 }
 
-// keepLines saves the lines for the next prompt; failing to do so is no error.
+// keepLines saves the lines for the next prompt, if it can.
 func keepLines(line *liner.State, file string) {
 	if file == "" || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
 		return

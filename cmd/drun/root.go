@@ -67,7 +67,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return reportError(stderr, err)
 }
 
-// output is standard output. What a command could not print is an error of the command, also where it goes on without.
+// output is standard output. A failed write becomes the command's error, even if the command ignores it.
 type output struct {
 	io.Writer
 	first  sync.Once
@@ -77,13 +77,13 @@ type output struct {
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.Writer.Write(p)
 	if err != nil {
-		err = errors.New(err.Error()) // without a number, so that nobody takes it for an error of the history's disk
+		err = errors.New(err.Error()) // without errno, so that it is not taken for an error of the history's disk
 		o.first.Do(func() { o.failed = err })
 	}
 	return n, err
 }
 
-// Fd is the descriptor of the file that it writes to.
+// Fd returns the descriptor of the file that it writes to.
 func (o *output) Fd() uintptr {
 	if file, ok := o.Writer.(*os.File); ok {
 		return file.Fd()
@@ -91,7 +91,7 @@ func (o *output) Fd() uintptr {
 	return math.MaxUint
 }
 
-// outcome is the command's error, of a step that failed (internal/try), too: what commands run in this goroutine needs no Caught.
+// outcome returns the command's error, including that of a failed step (internal/try): code that commands run in this goroutine needs no try.Caught.
 func outcome(ctx context.Context, root *cobra.Command) (err error) {
 	defer try.Caught(&err)
 	return root.ExecuteContext(ctx)
@@ -119,7 +119,7 @@ func usage(hint, format string, args ...any) error {
 	return exit.WithHint(exit.Errorf(exit.Usage, format, args...), hint)
 }
 
-// flagProblem describes what is wrong with a flag, without strconv's words.
+// flagProblem describes what is wrong with a flag, without strconv's wording.
 func flagProblem(err error) string {
 	invalid := (*pflag.InvalidValueError)(nil)
 	if !errors.As(err, &invalid) {
@@ -142,7 +142,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := "see: drun help"
-	cmd.SuggestionsMinimumDistance = min(2, len(args[0])/2) // two letters are near to half of all commands
+	cmd.SuggestionsMinimumDistance = min(2, len(args[0])/2) // a name of two letters would be near half of all commands
 	near := cmd.SuggestionsFor(args[0])
 	for _, c := range cmd.Commands() {
 		if slices.Contains(c.SuggestFor, args[0]) {
@@ -157,8 +157,8 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usage(hint, "unknown command %q", args[0])
 }
 
-// arguments refuses another number of arguments than the line of usage names: an argument in brackets may be
-// missing, and one with dots may be given several times.
+// arguments refuses a number of arguments that the usage line does not allow: an argument in brackets may
+// be missing, and one with dots may be given several times.
 func arguments(cmd *cobra.Command, args []string) error {
 	least, most := 0, 0
 	for _, name := range strings.Fields(cmd.Use)[1:] {
@@ -175,7 +175,7 @@ func arguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// requireArguments has a command and those beneath it take the arguments that their lines of usage name.
+// requireArguments makes a command and its subcommands accept only the arguments that their usage lines name.
 func requireArguments(cmd *cobra.Command) {
 	if cmd.Args == nil && cmd.Runnable() {
 		cmd.Args = arguments
@@ -216,7 +216,7 @@ func printJSON(out io.Writer, v any) error {
 	return report.JSON(out, v, "  ")
 }
 
-// openHistory opens the history for reading, and says if it lacks something.
+// openHistory opens the history for reading, and tells the user if it lacks records.
 func openHistory(cmd *cobra.Command) (*history.DB, error) {
 	db, err := history.OpenReadOnly(homeOf(cmd))
 	if err == nil && len(db.Waiting) > 0 {

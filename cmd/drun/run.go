@@ -95,7 +95,7 @@ func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
 }
 
-// exitHelp ends the process from within a help function, which has no error to return.
+// exitHelp ends the process from within a help function, which cannot return an error.
 var exitHelp = os.Exit
 
 // ranks parses -n.
@@ -174,7 +174,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 	return nil
 }
 
-// sayIdle says so if a resumed run has done nothing, as its recipe had come to its end where it was resumed.
+// sayIdle tells the user if a resumed run has done nothing, because its recipe had already finished where it was resumed.
 func sayIdle(cmd *cobra.Command, result *run.Result) {
 	db, err := history.OpenReadOnly(homeOf(cmd))
 	if err != nil {
@@ -189,12 +189,12 @@ func sayIdle(cmd *cobra.Command, result *run.Result) {
 // mostWarnings limits how many lines a run shows of what drun check finds.
 const mostWarnings = 5
 
-// checked is what drun check finds in a recipe: warnings, those about ranks only where there are several, and what is
-// certain to end the run.
+// checked returns what drun check finds in a recipe: warnings, those about ranks only if there are several, and a fault
+// that is certain to end the run.
 func checked(b *recipe.Bundle, several bool) (notes []string, certain *run.Fault) {
 	found, _, err := check.NewRecipes().Inspect(b, nil, false)
 	if err != nil {
-		return nil, nil // the run says so
+		return nil, nil // the run reports it
 	}
 	for _, f := range found {
 		switch {
@@ -210,8 +210,8 @@ func checked(b *recipe.Bundle, several bool) (notes []string, certain *run.Fault
 	return notes, nil
 }
 
-// howToContinue says how a run is resumed. One over several processes, which a launcher may have started, takes the same
-// commands again: other nodes or numbers of ranks would make another world.
+// howToContinue says how a run is resumed. A run of several processes, which a launcher may have started, needs the
+// same commands again: other nodes or numbers of ranks would make another world.
 func howToContinue(cmd *cobra.Command, recipe, name string, nproc int, several bool) string {
 	if several {
 		return "the same command on every node, with --resume " + terminal.Escape(name) + " in place of --name"
@@ -226,7 +226,7 @@ func howToContinue(cmd *cobra.Command, recipe, name string, nproc int, several b
 	return text + " --resume " + terminal.Escape(name)
 }
 
-// prepare checks the flags of a recipe and connects its run with this process. stop ends the listening to signals.
+// prepare checks the flags of a recipe and connects its run to this process. stop stops listening for signals.
 func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	defer try.Caught(&err)
 	if o.Timeout <= 0 {

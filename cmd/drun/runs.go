@@ -36,7 +36,7 @@ func (c *conditions) addFlags(f *pflag.FlagSet) {
 }
 
 // match returns the ids of the runs that the conditions choose, in the order of the sort keys, newest first among
-// equals. It tells the user which names no run has.
+// equals. It also returns the names that no run has.
 func (c *conditions) match(cmd *cobra.Command, db *history.DB, sort []string) (ids []int64, unknown []string, err error) {
 	where, keys := try.To2(query.ParseSelection("--", c.where, c.tags, sort))
 	ids, unknown, err = query.Choose(db, c.trash, where, keys)

@@ -196,7 +196,7 @@ func severalNodes(d *history.Detail) bool {
 	return slices.ContainsFunc(d.Ranks, func(r records.RankPlace) bool { return r.Node != d.Ranks[0].Node })
 }
 
-// firstLine is the part of a text that a table row shows.
+// firstLine returns the part of a text that a table row shows.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return terminal.Escape(line)

@@ -18,7 +18,7 @@ import (
 	"drun/runs/sweep"
 )
 
-// combination is what a sweep's runs of the same parameters, with different seeds, came to.
+// combination holds the results of a sweep's runs with the same parameters but different seeds.
 type combination struct {
 	cell string
 	runs []history.Summary
@@ -60,7 +60,7 @@ func (c *combination) of(metric string) (mean, deviation float64, n int) {
 	return mean, math.Sqrt(deviation / float64(n-1)), n
 }
 
-// text is a metric as a table shows it.
+// text returns a metric as a table shows it.
 func (c *combination) text(metric string) string {
 	mean, deviation, n := c.of(metric)
 	switch n {

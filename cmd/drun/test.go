@@ -143,7 +143,7 @@ func (t *tests) file(cmd *cobra.Command, file string, wanted *regexp.Regexp, siz
 	return list, nil
 }
 
-// one runs a test. The error is one that ends all testing.
+// one runs a test. Its error ends all testing.
 func (t *tests) one(file string, test recipe.Test, n int) (tested, error) {
 	r := tested{File: file, Line: test.Line, Test: test.Name, Ranks: n}
 	home, err := scratch.Make("test-")
@@ -198,7 +198,7 @@ func (t *tests) print(out io.Writer, r tested) error {
 	return err
 }
 
-// indent shows another's text beneath a line.
+// indent returns text from elsewhere, escaped and indented.
 func indent(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return "    " + terminal.Lines(strings.Join(lines, "\n    ")) + "\n"

@@ -140,8 +140,8 @@ type imported struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-// importFile makes a run with one checkpoint of a file's tensors. again: an earlier import of the same file with
-// the same content will do.
+// importFile makes a run with one checkpoint of a file's tensors. With again, it may return an earlier import of the
+// same file with the same content.
 func importFile(home, path, name string, step int64, again bool) (_ *imported, err error) {
 	defer try.Caught(&err)
 	if name != "" {
@@ -239,7 +239,7 @@ func readWeights(path string) ([]checkpoint.Item, *records.DataFile, error) {
 	return items, out, nil
 }
 
-// cause is an error without the operation and the path that package os adds.
+// cause returns an error without the operation and the path that package os adds.
 func cause(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		return p.Err

@@ -36,7 +36,7 @@ func Of(path string) (string, error) {
 	return named(info, path)
 }
 
-// named is the module's version, or the commit from which the program was built. If that does not identify the build,
+// named returns the module's version, or the commit from which the program was built. If that does not identify the build,
 // because files were changed or version control was not consulted, the name ends in a hash of the program.
 func named(info *debug.BuildInfo, path string) (string, error) {
 	revision, modified := "", false
@@ -77,7 +77,7 @@ func hash(path string) (string, error) {
 	h := sha256.New()
 	if program, err := elf.NewFile(f); err == nil {
 		if note := program.Section(".note.go.buildid"); note != nil {
-			if id, err := note.Data(); err == nil && bytes.Contains(id, []byte("/")) { // not an empty one
+			if id, err := note.Data(); err == nil && bytes.Contains(id, []byte("/")) { // not empty
 				h.Write(id)
 				return hex.EncodeToString(h.Sum(nil)[:6]), nil
 			}

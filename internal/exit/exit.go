@@ -1,4 +1,4 @@
-// Package exit defines how drun ends: the exit codes, and errors that carry a code and a hint what to do about them.
+// Package exit defines how drun ends: the exit codes, and errors that carry a code and a hint on what to do about them.
 // Every package whose errors reach the command line uses it.
 package exit
 
@@ -24,7 +24,7 @@ const (
 	Interrupted Code = 130
 )
 
-// Status is the word that the history uses for a run that ended with this code.
+// Status returns the word that the history uses for a run that ended with this code.
 func (c Code) Status() string {
 	switch c {
 	case Done:
@@ -71,8 +71,8 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// CodeOf is the exit code of the outermost error in err's chain that has one:
-// [Recipe] if none has, and [Done] for nil.
+// CodeOf returns the exit code of the outermost error in err's chain that has
+// one: [Recipe] if none has, and [Done] for nil.
 func CodeOf(err error) Code {
 	var coded Coded
 	switch {
@@ -84,7 +84,7 @@ func CodeOf(err error) Code {
 	return Recipe
 }
 
-// HintOf is the outermost hint in err's chain, or "".
+// HintOf returns the outermost hint in err's chain, or "".
 func HintOf(err error) string {
 	for err != nil {
 		var hinted Hinted

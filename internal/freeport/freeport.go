@@ -10,20 +10,20 @@ import (
 	"sync"
 )
 
-// The ports are even numbers in this range. It lies below those that kernels choose from, so that no connection takes a
-// port before the intended process listens there, and those that drun derives from a launcher's variables.
+// The ports are even numbers in this range. It is below the ranges that kernels choose from, so that no connection takes
+// a port before the intended process listens on it, and below the ports that drun derives from a launcher's variables.
 const first, last = 10000, 18998
 
-// held are listeners at the port after each of the last ones found: they keep other processes from finding the same port.
+// held holds listeners on the port after each of the latest ports found, which keep other processes from finding the same port.
 var held struct {
 	sync.Mutex
 	listeners []net.Listener
 }
 
-// most is how many ports are held, half of all: a test that finds thousands is done with its first ones.
+// most is how many ports are held, half of all: a test that finds thousands no longer uses its first ones.
 const most = (last - first) / 4
 
-// Find returns a port of 127.0.0.1 on which nobody listens, and which it has not found lately.
+// Find returns a port of 127.0.0.1 on which nothing listens, and which it has not returned lately.
 func Find() (int, error) {
 	var failures error
 	for range 200 {
@@ -49,7 +49,7 @@ func Find() (int, error) {
 	return 0, fmt.Errorf("no port from %d to %d is free: %w", first, last, failures)
 }
 
-// Address is 127.0.0.1 with a port from Find.
+// Address returns 127.0.0.1 with a port from Find.
 func Address() (string, error) {
 	port, err := Find()
 	return at(port), err

@@ -1,6 +1,6 @@
 // Package memory limits a rank's memory: it knows the rank's share of the machine's memory, how much the process uses,
-// and what to do when it uses more. The worker and the prompt start [Watch], which looks at the process as a whole;
-// code that knows a size before it allocates asks [Fits].
+// and what to do when it uses more. The worker and the prompt start [Watch], which observes the process as a whole;
+// code that knows a size before it allocates calls [Fits].
 package memory
 
 import (
@@ -26,16 +26,16 @@ var (
 	limit atomic.Int64 // 0: not looked up yet
 	heap  atomic.Int64 // Go's heap, when it was last measured
 
-	// outside is the memory that Go does not see: what is in use, and what is kept for reuse.
+	// outside returns the memory that Go does not know of: what is in use, and what is kept for reuse.
 	outside = func() (used, kept int) { return 0, 0 }
 	relieve = func() {} // frees what is kept
 )
 
-// Of is the limit of each of ranks ranks that share these bytes: a tenth is left for the system and drun itself.
+// Of returns the limit of each of the ranks that share these bytes: a tenth is left for the system and drun itself.
 func Of(bytes, ranks int) int { return max(bytes/max(ranks, 1)/10*9, 1) }
 
-// Share limits the process to its share of this machine's memory, which this many ranks use together. bytes is that
-// memory; 0: it is looked up.
+// Share limits the process to its share of this machine's memory, which is divided among this many ranks. bytes is
+// that memory; 0: it is looked up.
 func Share(ranks, bytes int) {
 	if bytes == 0 {
 		bytes = Machine()
@@ -43,7 +43,7 @@ func Share(ranks, bytes int) {
 	limit.Store(int64(Of(bytes, ranks)))
 }
 
-// Limit is how many bytes this process may use: without [Share], as if it were the only rank of this machine.
+// Limit returns how many bytes this process may use: without [Share], as if it were the only rank of this machine.
 func Limit() int {
 	if n := limit.Load(); n > 0 {
 		return int(n)
@@ -52,15 +52,15 @@ func Limit() int {
 	return int(limit.Load())
 }
 
-// LargestValue is how many bytes one value from a file or another rank may take. For a moment it exists several
-// times: packed, unpacked, and as values of the recipe.
+// LargestValue returns how many bytes one value from a file or another rank may take. For a moment it exists several
+// times: encoded, decoded, and as values of the recipe.
 func LargestValue() int { return max(Limit()/8, min(128<<20, Limit()/2)) }
 
-// Outside sets who counts the memory that Go does not see: count returns what is in use, and what is kept for reuse,
-// which relieve frees.
+// Outside sets the functions for memory that Go does not know of: count returns what is in use, and what is kept for reuse;
+// relief frees the latter.
 func Outside(count func() (used, kept int), relief func()) { outside, relieve = count, relief }
 
-// Heap is how much of Go's heap was in use, garbage included, when it was last measured.
+// Heap returns how much of Go's heap was in use, garbage included, when it was last measured.
 func Heap() int { return int(heap.Load()) }
 
 // Look measures Go's heap.
@@ -72,7 +72,7 @@ func Look() int {
 	return n
 }
 
-// Used is how many bytes the process uses, garbage included.
+// Used returns how many bytes the process uses, garbage included.
 func Used() int {
 	used, _ := outside()
 	return Look() + used
@@ -121,11 +121,11 @@ func Text(bytes float64) string {
 	return fmt.Sprintf("%.0f KiB", bytes/1024)
 }
 
-// Machine is how many bytes of memory this machine, or the control group, has for drun. Looking it up reads several
+// Machine returns how many bytes of memory this machine, or the control group, has for drun. Looking it up reads several
 // files, so a node does it once and tells its ranks.
 var Machine = sync.OnceValue(func() int { return machine("/") })
 
-// machine is the memory of this machine, or of the process's control groups if they have less. Files are looked for under root.
+// machine returns the memory of this machine, or of the process's control groups if they have less. Files are looked for under root.
 func machine(root string) int {
 	limit := math.MaxInt / 2
 	if raw, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
@@ -185,7 +185,7 @@ const (
 	collecting = 2 * time.Second
 )
 
-// Exceeded is the error of a rank that has used more than it may.
+// Exceeded returns the error of a rank that has used more than it may.
 func Exceeded(limit int) error {
 	return exit.WithHint(fmt.Errorf("used more than its %s of memory", Text(float64(limit))),
 		"the ranks share the machine's memory: use fewer ranks or smaller batches, or keep less")
@@ -220,7 +220,7 @@ func Watch(exceeded func(error)) (stop func()) {
 
 type watch struct {
 	done    chan struct{}
-	garbage int // Go's collector begins in time for a heap of this size
+	garbage int // how much garbage Go's collector is set to allow
 }
 
 // look returns how many bytes the process has left, or that it has used more than it may.
@@ -261,7 +261,7 @@ func (w *watch) look() (left int, over bool) {
 	}
 }
 
-// Overflow returns [Exceeded] for a panic with which Go refuses an impossible size, else nil.
+// Overflow returns [Exceeded] for a panic by which Go refuses an impossible size, else nil.
 func Overflow(panicked any) error {
 	err, _ := panicked.(error)
 	if err == nil {

@@ -2,8 +2,8 @@
 // notices. `make mutants` runs it from the root; arguments select mutants by the beginning of their names (`kernel/`,
 // `distributed/shard`).
 //
-// Here are bugs that no tool makes by itself: in C, in bits, durability, collectives and security. gremlins.sh makes the
-// others.
+// These are bugs that no tool generates: in C, in bits, durability, collectives and security. gremlins.sh generates
+// the others.
 //
 // A mutant is a file NAME.patch beneath this folder: a sentence that says what the bug breaks, a line `Test: ARGUMENTS`
 // with the arguments of the `go test` that must fail, and a unified diff.

@@ -1,4 +1,4 @@
-// Package programs gives tests drun's programs, built once for all packages that start them.
+// Package programs provides drun's programs to tests, built once for all packages that start them.
 package programs
 
 import (
@@ -13,8 +13,8 @@ import (
 // Dir is the environment variable in which make test says where it has built them.
 const Dir = "DRUN_TEST_PROGRAMS"
 
-// The programs: the package of each, the build tags that it needs, and its folder, since drun finds backends in one next to
-// itself.
+// The programs: the package of each, the build tags that it needs, and its folder, since drun looks for backends in a folder
+// beside itself.
 var known = map[string]struct{ pkg, tags, in string }{
 	"drun":                 {pkg: "cmd/drun"},
 	"drun-plugin-host":     {pkg: "cmd/drun-plugin-host"},

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Limits are when a batch is ready, and when producers should wait.
+// Limits say when a batch is ready, and when producers should wait.
 type Limits struct {
 	After time.Duration // from the first addition; 0: at once
-	At    int           // size at which it is ready before that; 0: any
-	Full  int           // size from which Wait waits
+	At    int           // the size at which it is ready sooner; 0: any
+	Full  int           // the size from which on Wait waits
 }
 
 // Queue holds the batch that is being filled.
@@ -68,7 +68,7 @@ func (q *Queue[B]) Wait() {
 	}
 }
 
-// Size is the size of the batch that is being filled.
+// Size returns the size of the batch that is being filled.
 func (q *Queue[B]) Size() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,7 +110,7 @@ func (q *Queue[B]) Flush() {
 // Ready gets a value when a batch should be taken.
 func (q *Queue[B]) Ready() <-chan struct{} { return q.ready }
 
-// Take empties the queue. some says that something was added; closed, that nothing will follow.
+// Take empties the queue. some reports that something was added, closed that nothing will follow.
 func (q *Queue[B]) Take() (batch B, some, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"drun/internal/try"
 )
 
-// Prefix begins the names of all such folders.
+// Prefix is the beginning of the names of all such folders.
 const Prefix = "drun-"
 
-// marker is the file in each folder that its owner keeps locked. A folder without it is not drun's, or is just being made.
+// marker is the file in each folder that its owner keeps locked. A folder without it is not drun's, or is still being made.
 const marker = ".drun-owner"
 
 // Dir is a folder that this process has made.
@@ -34,10 +34,10 @@ var own struct {
 	dirs map[*Dir]bool
 }
 
-// making is held while a folder is there that is not among own yet.
+// making is held while a folder exists that is not yet in own.
 var making sync.Mutex
 
-// Parent is the temporary folder, or /tmp if its name is too long for sockets in it, whose paths have at most 108 bytes.
+// Parent returns the temporary folder, or /tmp if its name is too long for the sockets in it, whose paths have at most 108 bytes.
 func Parent() string {
 	if dir := os.TempDir(); len(dir) < 70 {
 		return dir
@@ -81,7 +81,7 @@ func (d *Dir) Remove() {
 	own.Lock()
 	delete(own.dirs, d)
 	own.Unlock()
-	_ = removeAll(d.Path) // a later Make removes what is left
+	_ = removeAll(d.Path) // a later Make removes what remains
 	if d.lock != nil {
 		_ = d.lock.Close()
 	}
@@ -101,9 +101,9 @@ func removeAll(path string) error {
 	return os.RemoveAll(path)
 }
 
-// RemoveOwn removes all folders of this process, which is about to end: whoever makes another waits until then.
+// RemoveOwn removes all folders of this process, which is about to end. From then on Make blocks.
 func RemoveOwn() {
-	making.Lock() // for good
+	making.Lock() // never unlocked
 	own.Lock()
 	all := slices.Collect(maps.Keys(own.dirs))
 	own.Unlock()
@@ -144,8 +144,8 @@ func sweep(path string) {
 	}
 	defer unix.Close(fd)
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return // its owner lives
+		return // its owner is alive
 	}
-	// Only processes of this user could put another folder in its place, as the temporary folder is sticky.
+	// Only this user's processes could have put another folder in its place, as the temporary folder is sticky.
 	_ = removeAll(path)
 }

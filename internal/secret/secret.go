@@ -1,4 +1,4 @@
-// Package secret recognises parameters whose values are not kept and not shown.
+// Package secret recognises parameters whose values must not be stored or shown.
 package secret
 
 import (
@@ -37,7 +37,7 @@ func Named(name string) bool {
 	return isSecret()
 }
 
-// Text is the value of a parameter with that name, as it may be shown.
+// Text returns the value of a parameter with that name in the form in which it may be shown.
 func Text(name, value string) string {
 	if Named(name) {
 		return Redacted

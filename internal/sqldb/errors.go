@@ -32,10 +32,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ExitCode is that of a storage failure, see "drun help exit-codes".
 func (e *Error) ExitCode() exit.Code { return exit.Storage }
 
-// full says the same whichever file and call meets the full disk.
+// full is the text of the error of a full disk, whichever file and call it happened with.
 const full = "could not grow: the disk is full or its quota is used up"
 
 const hintElsewhere = "choose another place with --home DIR or $DRUN_HOME"

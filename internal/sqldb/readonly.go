@@ -205,7 +205,7 @@ func withConn(db *sql.DB, fn func(*sqlite3.SQLiteConn) error) error {
 // SQLite's write-ahead log needs memory that all processes share, and so a local file system. On others the databases
 // use a rollback journal.
 
-// shared are the file systems, by magic number, that several machines may mount, or that do not guarantee shared memory.
+// shared lists the file systems, by magic number, that several machines may mount, or that do not guarantee shared memory.
 var shared = map[uint32]string{
 	0x6969: "NFS", 0x0BD00BD0: "Lustre", 0x01021997: "9p", 0x65735546: "FUSE", 0x517B: "SMB", 0xFF534D42: "SMB",
 	0xFE534D42: "SMB", 0x5346414F: "AFS", 0x6B414653: "AFS", 0x73757245: "Coda", 0x00C36400: "Ceph", 0x47504653: "GPFS",

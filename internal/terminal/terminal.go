@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 )
 
-// descriptor is what a terminal has: an *os.File, or what writes to one.
+// descriptor is implemented by what may be a terminal: an *os.File, or a writer to one.
 type descriptor interface{ Fd() uintptr }
 
 // Is reports whether w is a terminal.
@@ -25,7 +25,7 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Width is the number of columns of a terminal, or a wide default.
+// Width returns the number of columns of a terminal, or a wide default.
 func Width(w io.Writer) int {
 	if file, ok := w.(descriptor); ok {
 		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
@@ -107,8 +107,8 @@ func Cell(text string) string {
 
 var colours = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
 
-// Columns is how many columns of a terminal a text takes: an emoji or Chinese character takes two, an accent none, nor
-// does a change of the colour.
+// Columns returns how many columns of a terminal a text takes: an emoji or Chinese character takes two; an accent
+// or a change of colour takes none.
 func Columns(text string) int {
 	if strings.Contains(text, "\x1b") {
 		text = colours().ReplaceAllString(text, "")

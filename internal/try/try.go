@@ -11,7 +11,7 @@ import (
 // failed is what To and Ok panic with.
 type failed struct{ err error }
 
-// Caught makes the error of To or Ok the function's own. Other panics go on.
+// Caught makes the error of To or Ok the function's own. Other panics continue.
 func Caught(err *error) { caught(recover(), err) }
 
 // CaughtOr is Caught, and undoes what the function has done if it fails or panics.
@@ -79,8 +79,8 @@ func Ok(err error) {
 // Fail ends the function with an error.
 func Fail(format string, args ...any) { panic(failed{fmt.Errorf(format, args...)}) }
 
-// FailIf ends the function with an error if bad. Its arguments are evaluated in any case, so it is not for what is called for
-// each element.
+// FailIf ends the function with an error if bad. Its arguments are always evaluated, so it is not meant for checks
+// of each element.
 func FailIf(bad bool, format string, args ...any) {
 	if bad {
 		Fail(format, args...)

@@ -1,5 +1,5 @@
-// Package dtype names the element types of tensors and buffers, and the
-// operations that reduce them over ranks. It is shared by the kernels, tensors,
+// Package dtype defines the element types of tensors and buffers, and
+// the operations that reduce them over ranks. It is shared by the kernels, tensors,
 // backends and their plugins. Its numbers are part of the plugins' protocol, and
 // equal those in the C headers of kernel and plugins/gloo.
 package dtype
@@ -10,8 +10,8 @@ import "fmt"
 type Type uint8
 
 // The element types. All can be moved; [ReduceOp.Valid] says which can be
-// reduced. Float16 and Complex64 are for storage, casts and communication; the
-// others compute, BFloat16 in float32.
+// reduced. Float16 and Complex64 are for storage, casts and communication; the others
+// can be computed with, BFloat16 in float32.
 const (
 	None Type = iota // of a call without data: barrier
 	Float32
@@ -67,7 +67,7 @@ func Parse(name string) (Type, error) {
 // Valid reports whether t is an element type.
 func (t Type) Valid() bool { return t > None && t < numTypes }
 
-// Size is the size of an element in bytes.
+// Size returns the size of an element in bytes.
 func (t Type) Size() int {
 	if t >= numTypes {
 		return 1
@@ -75,13 +75,13 @@ func (t Type) Size() int {
 	return types[t].size
 }
 
-// Kind is the category of a valid type.
+// Kind returns the category of a valid type.
 func (t Type) Kind() Kind { return types[t].kind }
 
-// IsFloat is true of the real floating-point types, which may require gradients.
+// IsFloat reports whether t is a real floating-point type, which may require gradients.
 func (t Type) IsFloat() bool { return t.Kind() == Real }
 
-// IsInt is true of the integer types; bool is not one.
+// IsInt reports whether t is an integer type; bool is not one.
 func (t Type) IsInt() bool { return t.Kind() == Integer }
 
 func (t Type) String() string {

@@ -2,8 +2,8 @@
 // form of the Cooley-Tukey algorithm for small factors, and Bluestein's for lengths with a large one.
 //
 // Its bits are the same on every processor: the order is fixed, and each product is converted explicitly, which by Go's
-// specification keeps it from being fused with a sum. It is in Go and separate, so that the C kernels need not know about
-// it.
+// specification keeps it from being fused with a sum. It is in Go, apart from the C kernels, which do not depend
+// on it.
 package fft
 
 import "math"
@@ -11,7 +11,7 @@ import "math"
 // largestFactor is the largest prime factor that is transformed by its definition.
 const largestFactor = 31
 
-// A Plan is what transforms of one length and direction have in common.
+// A Plan holds what transforms of one length and direction have in common.
 type Plan struct {
 	n       int
 	factors []int
@@ -19,7 +19,7 @@ type Plan struct {
 	work    []complex
 	chirp   []complex // where n has a large factor: the roots exp(-pi i j j / n)
 	filter  []complex // and the transform of their conjugates
-	inner   *Plan     // of a power of 2, that is at least 2 n - 1
+	inner   *Plan     // of a power of 2 that is at least 2 n - 1
 	line    []complex
 }
 
@@ -34,7 +34,7 @@ func minus(a, b complex) complex { return complex{a.re - b.re, a.im - b.im} }
 // SinCos writes the sines and cosines of angles from 0 to pi/4.
 type SinCos func(angles, sines, cosines []float64)
 
-// Memory is about how many float64 a plan takes.
+// Memory returns about how many float64 a plan takes.
 func Memory(n int) float64 {
 	if _, ok := factorsOf(n); ok {
 		return 7 * float64(n)
@@ -42,7 +42,7 @@ func Memory(n int) float64 {
 	return 70 * float64(n)
 }
 
-// New plans the transform sum_j x[j] exp(-2 pi i j k / n), or with +2 where it is inverse. It does not normalise.
+// New plans the transform sum_j x[j] exp(-2 pi i j k / n), or with +2 if inverse. It does not normalise.
 func New(n int, inverse bool, sincos SinCos) *Plan {
 	if f, ok := factorsOf(n); ok {
 		return &Plan{n: n, factors: f, roots: roots(n, inverse, sincos), work: make([]complex, n)}
@@ -105,7 +105,7 @@ func (p *Plan) transform(x []complex) {
 	}
 }
 
-// step splits a factor r off a length r m: s transforms of that length lie interleaved in x; y gets r s of length m.
+// step splits a factor r off a length r m: s transforms of that length are interleaved in x; y gets r s of length m.
 func (p *Plan) step(r, m, s int, x, y []complex) {
 	for i := range m {
 		for q := range s {
@@ -132,7 +132,7 @@ func (p *Plan) step2(m, s int, x, y []complex) {
 }
 
 func (p *Plan) step4(m, s int, x, y []complex) {
-	turn := p.roots[s*m].im // of a quarter: 1 or -1
+	turn := p.roots[s*m].im // a quarter turn: 1 or -1
 	for i := range m {
 		w1, w2, w3 := p.roots[s*i], p.roots[2*s*i], p.roots[3*s*i]
 		a, b, c, d := x[s*i:][:s], x[s*(i+m):][:s], x[s*(i+2*m):][:s], x[s*(i+3*m):][:s]
@@ -156,12 +156,12 @@ func (p *Plan) convolve(x []complex) {
 		p.line[j] = times(x[j], c)
 	}
 	p.inner.transform(p.line)
-	for j, f := range p.filter { // back is forward of the conjugate
+	for j, f := range p.filter { // the inverse is the forward transform of the conjugate
 		v := times(p.line[j], f)
 		p.line[j] = complex{v.re, -v.im}
 	}
 	p.inner.transform(p.line)
-	size := float64(len(p.line)) // a power of 2: exact
+	size := float64(len(p.line)) // a power of 2, so dividing by it is exact
 	for j, c := range p.chirp {
 		x[j] = times(complex{p.line[j].re / size, -p.line[j].im / size}, c)
 	}
@@ -182,7 +182,7 @@ func factorsOf(n int) (list []int, ok bool) {
 	return list, n == 1
 }
 
-// roots are the n-th roots of unity, each from an angle in the first eighth of the circle.
+// roots returns the n-th roots of unity, each from an angle in the first eighth of the circle.
 func roots(n int, inverse bool, sincos SinCos) []complex {
 	angles, sines, cosines := make([]float64, n), make([]float64, n), make([]float64, n)
 	for k := range n {

@@ -27,7 +27,7 @@ import (
 )
 
 // readMLflow reads the runs of MLflow's SQLite store, except those that are deleted or have not ended. MLflow keeps
-// parameters as texts: those that look like numbers, True, False or None are converted. A tag becomes key=value,
+// parameters as strings: those that look like numbers, True, False or None are converted. A tag becomes key=value,
 // the experiment experiment=NAME, and the description a note.
 func readMLflow(path string) (runs []history.Foreign, notes []string, err error) {
 	defer try.Caught(&err)
@@ -132,7 +132,7 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 // scanned matches database/sql's error for a value of the wrong type.
 var scanned = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Scan error on column index \d+, name "([^"]*)"`) })
 
-// plain parses a value that MLflow has made into a text with Python's str.
+// plain parses a value that MLflow has converted to a string with Python's str.
 func plain(text string) any {
 	switch text {
 	case "True":
@@ -157,7 +157,7 @@ func plain(text string) any {
 	return text
 }
 
-// label adds a tag; a text too long for one becomes a note.
+// label adds a tag, or a note if the text is too long for a tag.
 func label(r *history.Foreign, text string) {
 	const most = 200 // bytes, as for run.tag
 	if len(text) > most {
@@ -168,7 +168,7 @@ func label(r *history.Foreign, text string) {
 }
 
 // WriteMLflow adds runs to a SQLite store that MLflow has made, in the experiment "drun", either all or none. A run
-// that was added before is replaced. MLflow keeps parameters as texts, and has no ranks and no lost runs: these
+// that was added before is replaced. MLflow keeps parameters as strings, and has no ranks and no lost runs: these
 // become killed. Metrics of ranks other than 0 are called NAME/rankN; the values of several tags KEY=VALUE with the
 // same key are joined.
 func WriteMLflow(path string, db *history.DB, runs []int64) (err error) {
@@ -196,7 +196,7 @@ func WriteMLflow(path string, db *history.DB, runs []int64) (err error) {
 		w.err = tx.Commit()
 	}
 	if w.err != nil {
-		return exit.WithHint(exit.Errorf(exit.Usage, "%s: %w", path, w.err), "want a SQLite store of MLflow 3, that MLflow has made: mlflow db upgrade sqlite:///"+path)
+		return exit.WithHint(exit.Errorf(exit.Usage, "%s: %w", path, w.err), "want a SQLite store that MLflow 3 has made: mlflow db upgrade sqlite:///"+path)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func Read(path string) (runs []history.Foreign, notes []string, err error) {
 // maxName is the most bytes that names in a file may have; MLflow's have at most 250.
 const maxName = 1000
 
-// check refuses what the history cannot keep, or not show again.
+// check refuses what the history cannot keep or show.
 func check(r *history.Foreign) (err error) {
 	defer try.Caught(&err)
 	name := func(what, name string) error {
@@ -150,7 +150,7 @@ const importable = "want CSV with a heading, TensorBoard's events or MLflow's SQ
 
 // readCSV reads tables with a heading in one of two forms: a row per point, with the columns metric (or name),
 // value and optionally step, rank, time, run and run_name, as drun export writes them; or a column per metric, and
-// optionally step, time, run and run_name. An empty cell is no point.
+// optionally step, time, run and run_name. An empty cell is not a point.
 func readCSV(path, mark string, content []byte) (_ []history.Foreign, _ []string, err error) {
 	defer try.Caught(&err)
 	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(content, []byte("\ufeff"))))

@@ -19,12 +19,12 @@ import (
 	"drun/internal/try"
 )
 
-// A TensorBoard event file is a sequence of records: the length (8 bytes), its sum, the data, its sum. The data is
-// an Event as a protocol buffer, of which only scalars are read here.
+// A TensorBoard event file is a sequence of records: the length (8 bytes), its checksum, the data, its checksum. The
+// data is an Event as a protocol buffer, of which only scalars are read here.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the form in which such files store a sum.
+// masked returns a checksum in the form in which such files store it.
 func masked(data []byte) uint32 {
 	sum := crc32.Checksum(data, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8
@@ -241,7 +241,7 @@ func scalar(p *records.Point) []byte {
 // writeRecord adds a record of an event file.
 func writeRecord(w *bufio.Writer, data []byte) {
 	length := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
-	for _, part := range [][]byte{length, data} { // each with its sum
+	for _, part := range [][]byte{length, data} { // each with its checksum
 		_, _ = w.Write(part) // Flush returns the error
 		_, _ = w.Write(binary.LittleEndian.AppendUint32(nil, masked(part)))
 	}

@@ -74,7 +74,7 @@ type attempt struct {
 	want    []map[int64][records.DigestSize]byte
 }
 
-// stored is the state if the run has a checkpoint of the step, else nil.
+// stored returns the state if the run has a checkpoint of the step, else nil.
 func (a *attempt) stored(home, metric string) (at *Point, err error) {
 	defer try.Caught(&err)
 	store := try.To(checkpoints.OpenIfAny(home))
@@ -98,7 +98,7 @@ func (a *attempt) stored(home, metric string) (at *Point, err error) {
 	return at, nil
 }
 
-// made is how many updates rank 0 has made.
+// made returns how many updates rank 0 has made.
 func (a *attempt) made() (updates int64) {
 	if len(a.want) > 0 {
 		for n := range a.want[0] {
@@ -178,7 +178,7 @@ func (a *attempt) rebuild(after int64) (_ *Point, err error) {
 		free: func() { store.Close(); dir.Remove() }}, nil
 }
 
-// targetOf finds after how many of the run's updates the state of a step is meant.
+// targetOf finds the number of updates after which the run had the state of a step.
 func targetOf(d *history.Detail, marks []records.Mark, steps []saved, made, step int64, metric string) (*engine.Target, error) {
 	if i := slices.IndexFunc(steps, func(s saved) bool { return s.step == step }); i >= 0 && metric == "" {
 		return &engine.Target{Updates: steps[i].updates, Save: &step}, nil

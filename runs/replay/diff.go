@@ -55,7 +55,7 @@ func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, se
 	defer try.Caught(&err)
 	d := &Differences{Inputs: []Input{}}
 	c := try.To(db.Compare([]int64{a, b}))
-	others := false // whether inputs other than data differ that decide the bits
+	others := false // whether inputs that decide the bits, other than data, differ
 	for _, diff := range c.Differences {
 		what := diff.Name
 		switch {
@@ -185,7 +185,7 @@ func firstOperation(o run.Options, pair [2]*past, first *Divergence) (_ *Operati
 	return nil, failed // a rank that has come to the end may have left others behind
 }
 
-// updatesAt is how many updates had been made when the runs first differed; -1: unknown.
+// updatesAt returns how many updates had been made when the runs first differed; -1: unknown.
 func (p *past) updatesAt(first *Divergence) (int64, error) {
 	switch {
 	case first == nil:
@@ -298,7 +298,7 @@ func compareTraces(pair [2]*past, ranks int, ended bool) (first *Operation, err 
 	return first, nil
 }
 
-// damaged is the error for an invalid record. The last one may be cut short.
+// damaged is the error for an invalid record. The last record may be cut short.
 func damaged(err error) error {
 	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -306,7 +306,7 @@ func damaged(err error) error {
 	return err
 }
 
-// trace reads what a rank has computed.
+// trace reads the values that a rank has computed.
 type trace struct {
 	in    *bufio.Reader
 	sites []computed

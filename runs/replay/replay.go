@@ -64,7 +64,7 @@ func (p *past) warn(say func(string)) {
 	}
 }
 
-// options are those of a replay in another home. o has the options that do not affect what is computed.
+// options returns the options of a replay in another home. o has the options that do not affect what is computed.
 func (p *past) options(o run.Options, home string) run.Options {
 	d := p.detail
 	o.Recipe, o.Home, o.Name, o.Replay, o.Resume, o.Reuse = d.Recipe, home, "", p.replay, "", false
@@ -262,7 +262,7 @@ const Parameters = "(parameters)"
 // Artifact replaces a metric's name if something that the recipe kept differs.
 const Artifact = "(artifact)"
 
-// series is the exact points of a run.
+// series holds the exact points of a run.
 type series struct {
 	points map[point]float64
 	order  []point // in order of recording

@@ -38,8 +38,8 @@ type Report struct {
 
 // Resume runs a recipe undisturbed, then with ranks killed at random moments after its first checkpoint, each kill
 // followed by a restart, until there were kills of them, and compares all exact metrics and the last checkpoint,
-// bit for bit. The options' home, name and limit of restarts are ignored: nothing is left behind. say is told the
-// progress.
+// bit for bit. The options' home, name and limit of restarts are ignored: nothing is left behind. say is called with
+// the progress.
 func Resume(o run.Options, kills int, rng *rand.Rand, say func(text string)) (_ *Report, err error) {
 	defer try.Caught(&err)
 	dir := try.To(scratch.Make("verify-"))

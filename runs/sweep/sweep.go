@@ -128,7 +128,7 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 	tell := func(i int, sig os.Signal) { // mu is held
 		select {
 		case running[i] <- sig:
-		default: // it already has two signals and is ending, or is not running
+		default: // it has already had two signals and is ending, or is not running
 		}
 	}
 	var passing sync.WaitGroup
@@ -293,7 +293,7 @@ func (j *judge) ended(i int, r *run.Result) int {
 	return 0
 }
 
-// note says in the history why a run was interrupted; without the note the run is an interrupted one all the same.
+// note says in the history why a run was interrupted. It may fail: the run is interrupted with or without the note.
 func (j *judge) note(run int64, stopped int) {
 	if db, err := history.Open(j.home); err == nil {
 		_ = db.AddNote(run, fmt.Sprintf("ended early by a sweep: worse than others after %d points of %s", stopped, j.h.Metric))
@@ -326,8 +326,8 @@ func (j *judge) close() {
 	}
 }
 
-// settle returns after how many points an interrupted run of a cell was to be ended, by what is known now. 0: the
-// run does not count, and the cell is to be run.
+// settle returns after how many points an interrupted run of a cell would be ended, judging by what is known now.
+// 0: the run does not count, and the cell must be run.
 func (j *judge) settle(i int) (stopped int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -368,7 +368,7 @@ func (j *judge) read() {
 			continue
 		}
 		ended := c.ended // read before the points, so that these are then complete
-		// Of points that are read anew, those at later steps count.
+		// If points are read again, those at later steps count.
 		read, err := j.db.Tail(c.run, c.read, history.Names{Some: []string{j.h.Metric}}, func() {}, func(p *records.Point) { j.add(c, p) })
 		if err != nil {
 			continue // it is read again next time
@@ -389,7 +389,7 @@ func (j *judge) add(c *contender, p *records.Point) {
 	}
 }
 
-// rung is the number of points at comparison k, from 0.
+// rung returns the number of points at comparison k, from 0.
 func (j *judge) rung(k int) int {
 	n := j.h.First
 	for range k {

@@ -99,7 +99,7 @@ func (s *Server) handle(mux *http.ServeMux) {
 		mux.HandleFunc("GET "+apiPath+path, func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
 				if p := recover(); p != nil {
-					fail(w, http.StatusInternalServerError, fmt.Errorf("a fault of drun: %v\n%s", p, debug.Stack()))
+					fail(w, http.StatusInternalServerError, fmt.Errorf("a bug in drun: %v\n%s", p, debug.Stack()))
 				}
 			}()
 			if err := s.serve(w, r, path, to); err != nil {
@@ -112,7 +112,7 @@ func (s *Server) handle(mux *http.ServeMux) {
 	})
 }
 
-// serve answers a request, once fewer are answered than may be at a time. What answers it needs no Caught of its own.
+// serve answers a request, once the number of requests being answered allows it. Code that it calls needs no try.Caught.
 func (s *Server) serve(w http.ResponseWriter, in *http.Request, path string, to route) (err error) {
 	defer try.Caught(&err)
 	if to.slots != nil {

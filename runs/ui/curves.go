@@ -35,7 +35,7 @@ type curve struct {
 // numbers are written as JSON with null for values that are not finite.
 type numbers []float64
 
-// MarshalJSON gives the form that numbers describes.
+// MarshalJSON implements json.Marshaler.
 func (n numbers) MarshalJSON() ([]byte, error) {
 	out := append(make([]byte, 0, 10*len(n)), '[')
 	for i, v := range n {
@@ -168,7 +168,7 @@ func (v view) of(s *series, run *history.Summary) *curve {
 
 func (s *series) state(points int, l *line) state { return state{s.reading, points, l.low != nil} }
 
-// head is a curve without its points.
+// head returns a curve without its points.
 func (s *series) head(run *history.Summary) *curve {
 	return &curve{Run: run.ID, Name: run.Name, Status: string(run.Status), Points: len(s.step), NotFinite: s.notFinite}
 }

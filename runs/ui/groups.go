@@ -15,7 +15,7 @@ import (
 	"drun/internal/try"
 )
 
-// group is the runs that share a value of an expression.
+// group holds the runs that share a value of an expression.
 type group struct {
 	Value any     `json:"value"` // null: the runs have no value
 	IDs   []int64 `json:"ids"`
@@ -67,7 +67,7 @@ func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) 
 	return all, nil
 }
 
-// summarise summarizes a column, over the rows that have a value.
+// summarise computes the cell of a column, over the rows that have a value.
 func summarise(rows [][]any, column int) (c cell, err error) {
 	var only any // the value of all rows so far, if they agree
 	first, same := []byte(nil), true

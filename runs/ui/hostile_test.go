@@ -96,7 +96,7 @@ func TestDamagedHistory(t *testing.T) {
 		}
 		for _, what := range []string{"runs", "runs/3", "runs/3/ranks", "runs/3/logs", "runs/3/metrics", "runs/3/sources", "names", "compare?run=1&run=2", "curves?run=1&metric=loss"} {
 			status, body, _ := get(t, c, base+"/api/v1/"+what)
-			if status != 200 && status != 500 && status != 404 || status == 500 && strings.Contains(body, "a fault of drun") {
+			if status != 200 && status != 500 && status != 404 || status == 500 && strings.Contains(body, "a bug in drun") {
 				t.Errorf("%s with damage at %d: %d %.300s", what, at, status, body)
 			}
 		}
@@ -249,7 +249,7 @@ func TestHostileRequests(t *testing.T) {
 		for _, w := range want {
 			good = good || status == w
 		}
-		if !good || strings.Contains(body, "a fault of drun") {
+		if !good || strings.Contains(body, "a bug in drun") {
 			t.Errorf("%.90q: %d %.200s, want %v", request, status, body, want)
 		}
 	}

@@ -170,7 +170,7 @@ func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[strin
 	return nil
 }
 
-// differs reports whether a section differs from what was sent, and notes that it is sent now.
+// differs reports whether a section differs from what was sent, and records that it is sent now.
 func (n *news) differs(section string, text []byte) bool {
 	sum := sha256.Sum256(text)
 	was, ok := n.sent[section]
@@ -178,7 +178,7 @@ func (n *news) differs(section string, text []byte) bool {
 	return !ok || was != sum
 }
 
-// changed are the members of the run that differ from what was sent.
+// changed returns the members of the run that differ from what was sent.
 func (n *news) changed(run *history.Detail) (_ map[string]json.RawMessage, err error) {
 	defer try.Caught(&err)
 	text := try.To(marshal(run))
@@ -254,7 +254,7 @@ func (s *Server) stream(w http.ResponseWriter, fn func(send func(event, data str
 }
 
 // watch calls look at once, after each change of the history, and when quiet has passed without one, until ctx ends or
-// look fails. What takes long is done less often.
+// look fails. If look takes long, it is called less often.
 func (s *Server) watch(ctx context.Context, quiet time.Duration, look func(written bool) error) error {
 	last, taken := history.StampOf(s.home), time.Now()
 	looked := time.Time{}

@@ -150,7 +150,7 @@ func (c *cache) enter(db *history.DB, run int64, metric string) (key, *held, err
 	return k, h, nil
 }
 
-// drop notes that h was used, and forgets the least recently used while there is too much.
+// drop records that h was used, and drops the least recently used entries while there are too many points.
 func (c *cache) drop(k key, h *held, points int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +252,7 @@ func repeats(steps []int64) bool {
 	return false
 }
 
-// ordered are the indexes of values in ascending order; equal ones stay in theirs.
+// ordered returns the indexes that sort values in ascending order; equal values keep their order.
 func ordered[V cmp.Ordered](values []V) []int {
 	order := make([]int, len(values))
 	for i := range order {
@@ -277,7 +277,7 @@ func (l *line) choose(at []int) *line {
 	return &line{pick(l.x), pick(l.y), pick(l.low), pick(l.high)}
 }
 
-// smoothed is the mean of the points up to each, in which a point's weight falls by the factor w with each that
+// smoothed returns, for each point, the mean of the points up to it, in which a point's weight falls by the factor w with each that
 // follows. Values that are not finite stay as they are and have no weight.
 func smoothed(y []float64, w float64) []float64 {
 	to := make([]float64, len(y))

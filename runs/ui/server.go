@@ -80,7 +80,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Serve answers until ctx ends, and then waits a moment for requests under way. It calls used with an address for
+// Serve answers until ctx ends, and then waits a moment for requests in progress. It calls used with an address for
 // the next browser at the start, and whenever a token has been used up.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, host string, used func(address string)) error {
 	s.host, s.used = host, used
@@ -107,7 +107,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, host string, 
 	return nil
 }
 
-// address is where a browser finds the pages, including a token that admits it.
+// address returns the address at which a browser finds the pages, including a token that admits it.
 func (s *Server) address() string {
 	host := s.host
 	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
@@ -214,7 +214,7 @@ func fail(w http.ResponseWriter, status int, err error) {
 	}{err.Error(), exit.HintOf(err)}, "")
 }
 
-// tooMany is the error of a request for which others leave no room.
+// tooMany is the error of a request that exceeds a limit on concurrent requests.
 type tooMany struct{ what string }
 
 func (e *tooMany) Error() string { return e.what }

@@ -23,8 +23,8 @@ type Store interface {
 	// Save takes a copy of this rank's part. The checkpoint is complete once every rank's part is durable; an error
 	// in between is returned by a later call, or ends the run.
 	//
-	// With memory only drun keeps it, for a restart of the run's ranks, until the next one replaces it. The part's
-	// data is not used after Save has returned.
+	// With memory, only drun's own memory holds it, for a restart of the run's ranks, until the next such save replaces it.
+	// Save does not use the part's data after it returns.
 	Save(step int64, score *float64, memory bool, part []Item) error
 	// Restore returns this rank's part: step is a number, "last" or "best". It is nil, without an error, if there is
 	// nothing to restore.
@@ -33,23 +33,23 @@ type Store interface {
 	Say(line string)
 }
 
-// Keeper is a Store that wants to know the recipe's state. Each save and restore tells it.
+// Keeper is a Store that is told the recipe's state at each save and restore.
 type Keeper interface {
 	Holds(State)
 }
 
-// State is the state of a recipe, whose values change.
+// State is the live state of a recipe: its values go on changing.
 type State struct {
 	dict   *starlark.Dict
 	always []Named
 }
 
-// Items are the values of the state now; the data of tensors is their memory.
+// Items are the values of the state now; tensors' Data is their own memory, not a copy.
 func (s State) Items() ([]Item, error) { return collect(s.dict, s.always) }
 
 // Tensors returns the memory of the state's tensors, in a fixed order: also those within lists and dicts, up to a
 // limit, so that this costs little. What cannot be saved is left out. A replay compares digests of them with those of
-// older versions, so which they are, and what counts for the limit, must stay.
+// older versions, so neither the choice of tensors nor what counts towards the limit may change.
 func (s State) Tensors() [][]byte {
 	w := &walk{left: maxWalk}
 	for _, kv := range s.dict.Items() {
@@ -101,13 +101,13 @@ type Restored struct {
 	World  int      // ranks of this run
 	Part   []Item   // this rank's; rank 0's where Saved and World differ
 	Differ []string // names under which the ranks had different values; only where Saved and World differ
-	Cut    []Item   // of Differ, tensors whose rows were cut anew: what this rank has of them if they are shards
-	First  bool     // this rank is the first that restores it
+	Cut    []Item   // the tensors in Differ, with their rows divided anew: this rank's rows, if they are shards
+	First  bool     // this rank is the first to restore it
 }
 
 // Module makes the checkpoint module. always lists values that every checkpoint
 // holds besides the recipe's own, such as the streams of random numbers; agree is
-// called for each save and restore, and returns the error what if the ranks' keys differ.
+// called for each save and restore, and returns an error with the text what if the ranks' keys differ.
 func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named, agree func(c *starlib.Call, key, what string) error) *starlib.Module {
 	return &starlib.Module{
 		Name: "checkpoint",
@@ -116,7 +116,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 			{
 				Sig: `save(state: dict, step: int, score: number = None, memory: bool = False)`,
 				Doc: "Saves a state: a dict from names to modules, optimizers, loaders, generators, tensors or plain\n" +
-					"values. Every rank calls it with the same step. The checkpoint exists once the parts of all ranks\n" +
+					"values. Every rank must call it with the same step. The checkpoint exists once the parts of all ranks\n" +
 					"are durable; after a crash before that, the previous one is the newest. save returns once the\n" +
 					"state is copied; the next save, a restore and the end of the run wait until it is durable, and raise\n" +
 					"any error in writing it. score is what step = \"best\" compares; NaN counts as no score.\n" +
@@ -150,12 +150,12 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					"step = \"last\" is this run's newest checkpoint or, before it has saved one, that of --resume; a\n" +
 					"number is that step of this run, or else of the runs it was resumed from; \"best\" is the checkpoint with\n" +
 					"the highest score of all of these. A line on stderr says which one was restored. Tensors that are\n" +
-					"missing or have another shape or dtype are an error that lists them all; strict = False restores\n" +
-					"what matches. From a file of weights (--resume FILE.safetensors) come modules and tensors, by the names\n" +
+					"missing or differ in shape or dtype are an error that lists them all; strict = False restores\n" +
+					"what matches. A file of weights (--resume FILE.safetensors) restores only modules and tensors, by the names\n" +
 					"of save_file; the rest of the state stays as it is.\n" +
 					"With another world size, values that were equal on all ranks go to every rank, loaders continue\n" +
-					"after the same part of the epoch, random streams that belong to one rank start afresh, tensors of which\n" +
-					"each rank has its rows (dist.shard(t, 0)) are cut anew (the line says so), and other values that differed\n" +
+					"after the same part of the epoch, random streams that belong to one rank start afresh, tensors that are\n" +
+					"sharded by rows (dist.shard(t, 0)) are divided anew (the line says so), and other values that differed\n" +
 					"are an error.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					step := c.Arg("step").String()
@@ -208,7 +208,7 @@ func (r *Restored) line(step string, notes []string) string {
 	return strings.Join(append([]string{text}, notes...), "; ")
 }
 
-// differences joins what does not fit into one error.
+// differences makes one error of all that does not match.
 func differences(found []string) error {
 	return errors.New("the checkpoint does not fit the state (strict = False restores what matches):\n  " + strings.Join(some(found), "\n  "))
 }

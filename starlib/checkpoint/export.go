@@ -20,7 +20,7 @@ func Export(w io.Writer, file string, items []Item) (left []string, err error) {
 	var tensors []data.Named
 	for _, it := range items {
 		if strings.HasPrefix(it.Name, separator) {
-			continue // drun's own
+			continue // one of drun's own values
 		}
 		if it.DType == "" {
 			left = append(left, it.Name)

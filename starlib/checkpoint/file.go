@@ -47,7 +47,7 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Sig: `load_file(path: string) -> dict`,
 			Doc: "The tensors of a .safetensors or .npz file by name, in the order of the file, for load_state. The path is\n" +
 				"looked up beneath the run's own folder of outputs, the recipe's folder and the --data folders; a name that\n" +
-				"is in the first and in another is an error, which a full path avoids. int16 and uint16 become int32,\n" +
+				"is found both in the outputs and elsewhere is an error: give the full path instead. int16 and uint16 become int32,\n" +
 				"uint32 and uint64 become int64.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := c.String("path")
@@ -62,7 +62,7 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	}
 }
 
-// find opens a file of weights. A name that means the run's own file on this rank could mean another file on a faster rank.
+// find opens a file of weights. A name must not mean the run's own file on one rank and, before rank 0 has written that, another file on a faster rank.
 func find(rank *starlib.Rank, name string) (*starlib.File, error) {
 	path, outside := rank.Outputs.Path(name)
 	if outside != nil {
@@ -91,13 +91,13 @@ func find(rank *starlib.Rank, name string) (*starlib.File, error) {
 	return nil, fmt.Errorf("there are two files %s: the run's own, %s, and one in the recipe's folder or a --data folder; give the full path", name, path)
 }
 
-// weights are the tensors of a state, by PyTorch's names.
+// weights collects the tensors of a state under PyTorch's names.
 type weights struct {
 	tensors []data.Named
 	faults  []string
 }
 
-// module is what has weights of its own.
+// module is a value that has weights of its own.
 type module interface {
 	Weights() []starlib.Entry
 }

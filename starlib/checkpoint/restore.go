@@ -15,16 +15,16 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// restoring is a state that is compared with a checkpoint. Nothing is changed before everything has been compared.
+// restoring is a state that is being compared with a checkpoint. Nothing is changed before everything has been compared.
 type restoring struct {
 	ctx     *tensor.Context
 	found   *Restored
-	saved   map[string]*Item // not asked for yet
+	saved   map[string]*Item // by name; take removes what it returns
 	differ  map[string]bool  // the same of names whose values were not equal on all ranks
 	wrong   []string         // what does not fit
 	changes []func() error
-	derived []string // whose streams of random numbers begin anew
-	cut     []string // shards that were cut anew
+	derived []string // values whose streams of random numbers start afresh
+	cut     []string // shards whose rows were divided anew
 	filled  map[starlark.Value]bool
 }
 
@@ -89,7 +89,7 @@ func (r *restoring) change(strict bool) error {
 	return nil
 }
 
-// notesOfFile are the notes for the user about a restore from a file of weights.
+// notesOfFile returns the notes for the user about a restore from a file of weights.
 func (r *restoring) notesOfFile(left []string) (notes []string) {
 	if left != nil {
 		notes = append(notes, "the weights file has nothing for: "+strings.Join(left, ", "))
@@ -97,7 +97,7 @@ func (r *restoring) notesOfFile(left []string) (notes []string) {
 	return append(notes, r.unmatched()...)
 }
 
-// notes are the notes for the user about a restore.
+// notes returns the notes for the user about a restore.
 func (r *restoring) notes() (notes []string) {
 	if r.found.Saved != r.found.World {
 		by := "1 rank"
@@ -126,7 +126,7 @@ func (r *restoring) unmatched() []string {
 
 const extra = "in the checkpoint, but not in the state"
 
-// summary puts the entries of one value, such as an optimizer, that a state does not have into one line.
+// summary makes one line of the entries of a value, such as an optimizer, that the state lacks.
 func summary(wrong []string) (lines []string) {
 	count := map[string]int{}
 	for _, line := range wrong {
@@ -149,7 +149,6 @@ func summary(wrong []string) (lines []string) {
 	return lines
 }
 
-// mismatch records what does not fit.
 func (r *restoring) mismatch(name, format string, args ...any) {
 	r.wrong = append(r.wrong, label(name)+": "+fmt.Sprintf(format, args...))
 }
@@ -193,8 +192,8 @@ func (r *restoring) take(name string, live starlark.Value) starlark.Value {
 	return v
 }
 
-// rows returns this rank's part of a tensor of which each rank holds equally many rows, in another world size; nil
-// if it is no such tensor. The live one's shape shows that it is one: its total number of rows over today's ranks
+// rows returns this rank's part, in another world size, of a tensor whose rows are divided equally among the ranks;
+// nil if it is no such tensor. The live one's shape shows that it is one: its total number of rows over today's ranks
 // equals that of the saved one over the ranks that saved it. If all ranks saved the same value it counts as one
 // only if others do, and if all its rows are the same.
 func (r *restoring) rows(name string, live starlark.Value, saved *Item, differs bool) starlark.Value {
@@ -225,7 +224,7 @@ func (r *restoring) rows(name string, live starlark.Value, saved *Item, differs 
 	return v
 }
 
-// stateful compares a value with its own state. open: it accepts entries that it does not know yet.
+// stateful compares a value that has state of its own. open: it accepts entries that it does not know yet.
 func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
 	resolved := map[string]starlark.Value{}
 	value, resized := s.(starlib.Resizable)
@@ -264,7 +263,7 @@ func (r *restoring) stateful(prefix string, s starlib.Stateful, open bool) {
 	r.changes = append(r.changes, func() error { return s.SetState(entries) })
 }
 
-// resize asks a value what remains valid of its state in another world size.
+// resize asks a value which of its state is still valid in another world size.
 func (r *restoring) resize(prefix string, value starlib.Resizable) map[string]starlark.Value {
 	var saved []starlib.Entry
 	differ := map[string]bool{}

@@ -29,7 +29,7 @@ type Item struct {
 	Set  string
 	From int
 
-	// Owner owns Data's memory, for a restored item: the tensor may keep it. If nil, the tensor gets a copy.
+	// Owner, of a restored item, owns Data's memory, and the tensor may share it. If nil, the tensor gets a copy.
 	Owner any
 
 	keeps *tensor.Tensor // owns Data's memory, for an item that is saved

@@ -1,5 +1,5 @@
 // Package codec turns plain Starlark values (None bool int float string bytes
-// list tuple dict set struct, with tensors inside) into bytes and back, keeping
+// list tuple dict set struct, and tensors within them) into bytes and back, keeping
 // type and value exactly. Collectives send such values, and checkpoints hold them.
 //
 // The bytes are CBOR (RFC 8949): types that CBOR lacks have a tag.
@@ -80,10 +80,10 @@ type Reference interface {
 type TooLargeError struct{ Most int }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the value takes more than %d MB, the most that fits into this rank's share of memory: split it, or pass numbers as a tensor", e.Most>>20)
+	return fmt.Sprintf("the value takes more than %d MB, the most that fits in this rank's share of memory: split it, or pass numbers as a tensor", e.Most>>20)
 }
 
-// Append appends the bytes of a value for another rank, at most about most of them: nothing is allocated for a larger one.
+// Append appends the bytes of a value for another rank, up to about most of them: a larger value is an error before anything is allocated.
 func Append(data []byte, v starlark.Value, most int) ([]byte, error) {
 	return encoding{most: most, refers: true}.append(data, v)
 }
@@ -98,7 +98,7 @@ func (e encoding) append(data []byte, v starlark.Value) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
-	if cap(data)-len(data) < e.size { // once: a large value would be copied each time it grows
+	if cap(data)-len(data) < e.size { // grow once, since each growth copies the whole value
 		data = append(make([]byte, 0, len(data)+e.size), data...)
 	}
 	out := bytes.NewBuffer(data)
@@ -108,8 +108,8 @@ func (e encoding) append(data []byte, v starlark.Value) ([]byte, error) {
 
 // A Decoder makes values from bytes.
 type Decoder struct {
-	Tensors *tensor.Context // of their tensors
-	// Reference makes a reference; nil if there are none.
+	Tensors *tensor.Context // in which it makes tensors
+	// Reference makes a reference; nil if the bytes hold none.
 	Reference func(owner, number int64) starlark.Value
 }
 
@@ -127,10 +127,10 @@ var (
 	errLarge = errors.New("too large")
 )
 
-// encoding converts a value to the encoder's input, which refers to the value's memory, and counts the bytes.
+// encoding converts a value to the encoder's input, which shares the value's memory, and counts the bytes.
 type encoding struct {
 	size, most int
-	refers     bool // references may be in it
+	refers     bool // references are allowed
 }
 
 // itemSize is the most that an item takes besides its text or bytes: a tag and a head.

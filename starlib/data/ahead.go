@@ -6,17 +6,17 @@ import (
 	"drun/starlib/data/picture"
 )
 
-// readAhead decodes pictures of coming batches on other threads. A picture depends only on its number and the epoch, so
+// readAhead decodes the pictures of upcoming batches on other threads. A picture depends only on its number and the epoch, so
 // its bits do not depend on which thread decodes it, or when.
 type readAhead struct {
 	epoch   int
-	ready   map[place]func() result // which decodes, unless that was begun
+	ready   map[place]func() result // returns the picture, decoding it if no thread has begun to
 	slots   chan struct{}           // one for each picture being decoded
 	running sync.WaitGroup
 	stopped chan struct{}
 }
 
-// place is a picture: its number among the items that decode it.
+// place identifies a picture: the items that decode it, and its number among them.
 type place struct {
 	of *images
 	i  int
@@ -32,7 +32,7 @@ func newReadAhead(epoch, threads int) *readAhead {
 	return &readAhead{epoch: epoch, ready: map[place]func() result{}, slots: make(chan struct{}, threads), stopped: make(chan struct{})}
 }
 
-// begin starts decoding a sample, if that calls no function of the recipe.
+// begin starts decoding a sample, unless that would call a function of the recipe.
 func (r *readAhead) begin(it items, i int) {
 	at, ok := source(it, i)
 	if !ok || r.ready[at] != nil {
@@ -56,7 +56,7 @@ func (r *readAhead) stop() {
 	r.running.Wait()
 }
 
-// source finds the picture that a sample is made from.
+// source returns the picture that a sample is made from.
 func source(it items, i int) (place, bool) {
 	switch it := it.(type) {
 	case *images:

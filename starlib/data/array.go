@@ -12,7 +12,7 @@ import (
 	"drun/tensor"
 )
 
-// array is an array as stored in a file: its elements lie at the start of data, in row-major order, or column-major
+// array is an array as stored in a file: its elements are at the start of data, in row-major order, or column-major
 // with columns.
 type array struct {
 	kind    fileType
@@ -83,7 +83,7 @@ func (a *array) tensor(ctx *tensor.Context) (_ *tensor.Tensor, err error) {
 	return tensor.Contiguous(t)
 }
 
-// copy converts elements into a tensor's memory, in the machine's byte order and the tensor's type.
+// copy copies elements into a tensor's memory, converted to the machine's byte order and the tensor's type.
 func (a *array) copy(to, raw []byte) error {
 	var order binary.ByteOrder = binary.LittleEndian
 	if a.swapped {
@@ -107,7 +107,7 @@ func (a *array) copy(to, raw []byte) error {
 		return nil
 	}
 	copy(to, raw)
-	word := a.kind.size // to which byte order applies
+	word := a.kind.size // the unit that byte order applies to
 	if a.kind.as == dtype.Complex64 {
 		word = 4
 	}
@@ -144,7 +144,7 @@ func one(parse func(content []byte) (*array, error)) func(ctx *tensor.Context, c
 	}
 }
 
-// fill takes the elements from what follows the header at byte at, which must be nothing else.
+// fill takes the elements from byte at, after the header, to the end of content.
 func (a *array) fill(content []byte, at int) (err error) {
 	defer try.Caught(&err)
 	size := try.To(a.bytes())

@@ -15,9 +15,9 @@ import (
 	"drun/tensor"
 )
 
-// The files of MNIST and CIFAR, as their authors publish them.
+// This file reads MNIST and CIFAR as their authors publish them.
 
-// mnist reads images and labels of a folder, compressed or not.
+// mnist reads the images and labels in a folder, compressed or not.
 func mnist(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	part := "t10k"
 	if c.Bool("train") {
@@ -79,7 +79,7 @@ func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []s
 	return newDataset(c.Thread, x, y)
 }
 
-// benchmarks are the builtins that read known sets of images.
+// benchmarks are the builtins that read well-known image datasets.
 func benchmarks(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	const shared = " x is uint8, y int64; transformations such as data.compose apply to batches: data.loader(ds, batch, transform = lambda x, y, g: (t(x, g), y))."
 	return []*starlib.Def{

@@ -106,7 +106,7 @@ func tensorList(samples []starlark.Value) ([]*tensor.Tensor, error) {
 }
 
 // padded joins sequences, whose first dimensions differ, into one tensor of the longest length: (N, L, ...), or (L,
-// N, ...) if time comes first. lengths are the sequences' own.
+// N, ...) with timeFirst. lengths has each sequence's own length.
 func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, timeFirst bool) (out *tensor.Tensor, lengths []int64) {
 	longest := 0
 	for i, t := range list {
@@ -130,7 +130,7 @@ func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, tim
 	return out, lengths
 }
 
-// paddingValue is the padding, as a number of any type.
+// paddingValue returns the argument padding_value, an int or a float.
 func paddingValue(c *starlib.Call) tensor.Scalar {
 	v := c.Arg("padding_value")
 	if n, ok := v.(starlark.Int); ok {
@@ -141,7 +141,6 @@ func paddingValue(c *starlib.Call) tensor.Scalar {
 	return tensor.Float(starlib.Number(v))
 }
 
-// samplesOf reads the argument samples.
 func samplesOf(c *starlib.Call) []starlark.Value {
 	samples := slices.Collect(starlark.Elements(c.Arg("samples").(starlark.Iterable)))
 	try.FailIf(len(samples) == 0, "argument samples: the list is empty")
@@ -170,7 +169,7 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "collate(samples: iterable) -> any",
-			Doc: "The batch of a list of samples, as data.loader makes it when samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, such as strings, stay a list.",
+			Doc: "Makes a batch of a list of samples, as data.loader does when samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, such as strings, stay a list.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				samples := samplesOf(c)
 				return collate(ctx, samples)
@@ -178,12 +177,12 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: "pad_collate(samples: iterable, padding_value: number = 0) -> tuple",
-			Doc: "The batch of samples (x, y), or x alone, whose x are sequences of different lengths, shape (length, ...): (x, y, lengths), or (x, lengths). x has shape (samples, longest, ...), padded with padding_value; lengths is int64, and is what nn.lstm(...)(x, lengths = ...) takes. Use it as data.loader(ds, batch, collate = data.pad_collate).",
+			Doc: "Makes a batch of samples (x, y), or x alone, whose x are sequences of different lengths, shape (length, ...): (x, y, lengths), or (x, lengths). x has shape (samples, longest, ...), padded with padding_value; lengths is int64, and is what nn.lstm(...)(x, lengths = ...) takes. Use it as data.loader(ds, batch, collate = data.pad_collate).",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return padCollate(ctx, c) },
 		},
 		{
 			Sig: "pad_sequence(sequences: iterable, batch_first: bool = False, padding_value: number = 0) -> Tensor",
-			Doc: "Sequences of different lengths, shape (length, ...), as one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, padded with padding_value.",
+			Doc: "Joins sequences of different lengths, shape (length, ...), into one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, padded with padding_value.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				list := try.To(startensor.List(c.Arg("sequences")))
 				try.FailIf(len(list) == 0, "argument sequences: the list is empty")

@@ -21,12 +21,12 @@ type numbersTable struct {
 	features   []float32
 	labels     []float64 // one per row; nil without a label column
 	integers   []int64   // the labels, as long as all are integers
-	classes    bool      // they all are
+	classes    bool      // all labels are integers
 }
 
 // parseCSV reads comma-separated numbers. A first line without any number is a
 // header and is skipped. label is the label's column: its name, or its number, negative from the end;
-// None if there is none. largest is how many bytes the numbers may take, 0 for no limit. Errors name
+// None if there is none. largest limits the bytes that the numbers take; 0 for no limit. Errors name
 // file, line and column.
 func parseCSV(name string, in io.Reader, delimiter rune, label starlark.Value, largest int) (*numbersTable, error) {
 	t := &numbersTable{classes: true}
@@ -79,12 +79,12 @@ func (t *numbersTable) addRow(record []string, at int) error {
 type cell struct {
 	value   float64
 	integer int64 // a label as an integer
-	whole   bool  // it is one
-	large   bool  // it is one beyond 64 bits
+	whole   bool  // the label is an integer
+	large   bool  // the label is an integer beyond 64 bits
 }
 
-// parseCell reads a field in a column; at is the label's. Beyond 2^53 a float64 may be a different integer: there the
-// digits count.
+// parseCell reads a field of a column; at is the label's column. A float64 is not exact for integers beyond 2^53, which are parsed
+// from their digits.
 func parseCell(field string, column, at int) (c cell, err error) {
 	field = strings.TrimSpace(field)
 	bits := 32
@@ -96,7 +96,7 @@ func parseCell(field string, column, at int) (c cell, err error) {
 		return c, fmt.Errorf("column %d: %s does not fit float%d", column+1, shorten(field), bits)
 	}
 	if err != nil {
-		hint := "data.table reads columns of texts, too"
+		hint := "data.table reads columns of text, too"
 		if i := strings.IndexAny(field, ";\t|"); i >= 0 {
 			hint = fmt.Sprintf("set delimiter = %q", field[i:i+1])
 		}
@@ -147,7 +147,7 @@ func labelColumn(label starlark.Value, first []string) (_ int, err error) {
 	return -1, nil
 }
 
-// oneLine is a name from a file, shortened, and quoted if it has unprintable characters.
+// oneLine returns a name from a file, shortened, and quoted if it has unprintable characters.
 func oneLine(name string) string {
 	if quoted := strconv.Quote(shorten(name)); strings.Contains(quoted, `\`) {
 		return quoted

@@ -50,15 +50,15 @@ func TestBadCSVIsLocated(t *testing.T) {
 	for text, want := range map[string]string{
 		"1,2\n3\n":               "f.csv: line 2, column 2: the line has 1 columns, but line 1 has 2",
 		"1,2\n3,4,5\n":           "f.csv: line 2, column 3: the line has 3 columns, but line 1 has 2",
-		"1,2\n\n3,x\n":           `f.csv: line 3, column 2: "x" is not a number: data.table reads columns of texts, too`,
-		"a,b\n1,\n":              `f.csv: line 2, column 2: "" is not a number: data.table reads columns of texts, too`,
+		"1,2\n\n3,x\n":           `f.csv: line 3, column 2: "x" is not a number: data.table reads columns of text, too`,
+		"a,b\n1,\n":              `f.csv: line 2, column 2: "" is not a number: data.table reads columns of text, too`,
 		"1;2\n3;4\n":             `f.csv: line 2, column 1: "3;4" is not a number: set delimiter = ";"`,
-		"1,b\n1,2\n":             `f.csv: line 1, column 2: "b" is not a number: data.table reads columns of texts, too`,
+		"1,b\n1,2\n":             `f.csv: line 1, column 2: "b" is not a number: data.table reads columns of text, too`,
 		"1,1e40\n":               "f.csv: line 1, column 2: 1e40 does not fit float32",
 		"1,\"2\n":                "f.csv: line 1, column 6: extraneous or missing \" in quoted-field",
 		"":                       "f.csv: no rows of numbers",
 		"a,b\n":                  "f.csv: no rows of numbers",
-		"\"multi\nline\",b\n1,y": `f.csv: line 3, column 2: "y" is not a number: data.table reads columns of texts, too`,
+		"\"multi\nline\",b\n1,y": `f.csv: line 3, column 2: "y" is not a number: data.table reads columns of text, too`,
 	} {
 		if _, err := parseCSV("f.csv", strings.NewReader(text), ',', nil, 0); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: got error %v, want %s", text, err, want)

@@ -31,7 +31,7 @@ func notePerRank(r *starlib.Rank, c *starlib.Call) {
 	}
 }
 
-// Module makes the module for a rank.
+// Module makes the module data for a rank.
 func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name:  "data",
@@ -40,7 +40,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 		Defs: append([]*starlib.Def{
 			{
 				Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None, per_rank: bool = False) -> Dataset",
-				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. delimiter separates the fields: by default a comma, or a tab in .tsv. A line of another length or a field that is not a number is an error that names file, line and column.\nlabel may be a name in the header. columns, categories and missing are for files with texts and missing cells: they work as in data.table(path).dataset(), and label is then a name.",
+				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. delimiter separates the fields: by default a comma, or a tab in .tsv. A line of another length or a field that is not a number is an error that names file, line and column.\nlabel may be a name in the header. columns, categories and missing are for files with text and missing cells: they work as in data.table(path).dataset(), and label is then a name.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					notePerRank(r, c)
 					return readCSV(r, ctx, c)
@@ -76,7 +76,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 			},
 			{
 				Sig: "dataset(x: Tensor | list | tuple, y: Tensor | list | tuple = None) -> Dataset",
-				Doc: "Samples of two tensors with equal first dimensions: row i of x belongs to row i of y. Lists make samples of any values, such as sequences of different lengths or strings, which data.loader collates.",
+				Doc: "Samples from two tensors with equal first dimensions: sample i is row i of x with row i of y. Lists make samples of any values, such as sequences of different lengths or strings, which data.loader collates.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					x, isTensor := c.Arg("x").(*startensor.Value)
 					y, labels := c.Arg("y").(*startensor.Value)
@@ -90,8 +90,8 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				Sig: "loader(ds: Dataset | Stream, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None, sampler: Sampler = None, collate: callable = None, prefetch: int = 2) -> Loader",
 				Doc: `This rank's batches, of batch samples each; a loop over the loader gives (x, y), or x alone without labels.
 With shuffle, the order depends only on the run's seed and the epoch, and every rank gets the same number of batches: samples left over after the last full batch of every rank are divided as evenly as possible, or dropped if there are fewer than ranks in the group. Without shuffle, each sample comes exactly once, and the ranks' numbers of batches may differ by one. drop_last drops batches that are not full.
-shard = False gives every rank all samples; group divides them among the ranks of a group instead of the world. transform(x, y, generator) returns what replaces a batch; the generator depends on seed, rank, epoch and batch.
-sampler says which samples an epoch has, in place of shuffle. Samples that are not rows of a tensor are collated (data.collate), or by collate(samples), which makes a batch from a list of samples. Images are decoded on other threads, prefetch batches ahead, which changes no bits.`,
+shard = False gives every rank all samples; group divides them among the ranks of a group instead of the world. transform(x, y, generator) returns the batch to use instead; the generator depends on seed, rank, epoch and batch.
+sampler picks the samples of each epoch, in place of shuffle. Samples that are not rows of a tensor are collated (data.collate), or by collate(samples), which makes a batch from a list of samples. Images are decoded on other threads, prefetch batches ahead, which does not change their bits.`,
 				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
 			},
 		}, slices.Concat(tables(r, ctx), pictures(r, ctx), transforms(ctx), benchmarks(r, ctx), folds(r, ctx), derived(r, ctx), batching(ctx), []*starlib.Def{sampling, streaming(r), tokenizing(r, ctx)})...),

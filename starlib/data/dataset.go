@@ -15,13 +15,13 @@ import (
 // Dataset is a set of samples that can be taken in any order.
 type Dataset struct {
 	items
-	thread *starlark.Thread // of the recipe: calls its functions, and is cancelled when a loop meets an error
+	thread *starlark.Thread // runs the recipe's functions, and is cancelled when a loop meets an error
 }
 
-// items are what a dataset takes its samples from.
+// items is where a dataset takes its samples from.
 type items interface {
 	Len() int
-	// sample is one item as a recipe sees it: x, or (x, y).
+	// sample returns one sample as a recipe sees it: x, or (x, y).
 	sample(a *access, i int) (starlark.Value, error)
 }
 
@@ -50,7 +50,7 @@ func (d *Dataset) Type() string          { return "Dataset" }
 func (d *Dataset) Truth() starlark.Bool  { return d.Len() > 0 }
 func (d *Dataset) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Dataset") }
 
-// Freeze freezes what the dataset holds.
+// Freeze freezes the samples.
 func (d *Dataset) Freeze() { freeze(d.items) }
 
 func freeze(it items) {
@@ -59,16 +59,16 @@ func freeze(it items) {
 	}
 }
 
-// Iterate goes through the samples in order.
+// Iterate yields the samples in order.
 func (d *Dataset) Iterate() starlark.Iterator {
 	return &iterator{len: d.Len, at: func(i int) (starlark.Value, error) { return d.sample(new(access), i) }, thread: d.thread}
 }
 
-// iterator goes through values that are made one by one.
+// iterator yields values that are made one by one.
 type iterator struct {
 	len    func() int
 	at     func(i int) (starlark.Value, error)
-	thread *starlark.Thread // is cancelled by an error
+	thread *starlark.Thread // cancelled by an error
 	i      int
 }
 
@@ -191,7 +191,7 @@ func tensorsOf(it items) *tensors {
 	return nil
 }
 
-// tensors are the rows of x with those of y.
+// tensors are samples that are the rows of x, with those of y.
 type tensors struct {
 	x, y *tensor.Tensor // y is nil when there are no labels
 }
@@ -216,7 +216,7 @@ func (t *tensors) items() items {
 	return v
 }
 
-// take gathers the samples from lo up to hi of an order.
+// take gathers the samples at positions lo up to hi of an order.
 func (t *tensors) take(order *tensor.Tensor, lo, hi int) (*tensors, error) {
 	p := &tensors{}
 	var err error
@@ -227,7 +227,7 @@ func (t *tensors) take(order *tensor.Tensor, lo, hi int) (*tensors, error) {
 	return p, err
 }
 
-// rows gathers samples lo up to hi of order, which holds all sample indices in the epoch's order; nil for the data's own.
+// rows gathers samples lo up to hi of order, which holds all sample indices in the epoch's order; nil means the data's own order.
 func rows(t, order *tensor.Tensor, lo, hi int) (*tensor.Tensor, error) {
 	if order == nil {
 		return tensor.Narrow(t, 0, lo, hi-lo)

@@ -15,7 +15,7 @@ import (
 	"drun/tensor"
 )
 
-// Datasets that are made from others.
+// This file has the datasets that are made from others.
 
 // subset is some samples of another dataset, in its own order.
 type subset struct {
@@ -27,7 +27,7 @@ type subset struct {
 
 // subset makes a dataset of the samples with these numbers, which must be valid.
 func (d *Dataset) subset(index []int) *Dataset {
-	if s, ok := d.items.(*subset); ok { // subsets of subsets stay one step from the samples
+	if s, ok := d.items.(*subset); ok { // a subset of a subset refers to the samples directly
 		through := make([]int, len(index))
 		for i, n := range index {
 			through[i] = s.index[n]
@@ -53,7 +53,7 @@ func (s *subset) tensors() *tensors {
 	return s.rows
 }
 
-// numbers makes an order of sample numbers.
+// numbers makes an order, a tensor, of sample numbers.
 func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 	wide := make([]int64, len(index))
 	for i, n := range index {
@@ -62,7 +62,7 @@ func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 	return tensor.FromBytes(ctx, bytesOf(wide), []int{len(wide)}, dtype.Int64)
 }
 
-// integers are the elements of a one-dimensional tensor of integers, or of a list, where a tensor of one element is an integer, too.
+// integers returns the elements of a one-dimensional tensor of integers, or of a list, in which one-element tensors count as integers.
 func integers(list starlark.Value) (_ []int, err error) {
 	defer try.Caught(&err)
 	t, ok := list.(*startensor.Value)
@@ -114,7 +114,7 @@ func (ch *chain) Len() int {
 	return ch.ends[len(ch.ends)-1]
 }
 
-// at finds sample i: its part and the number there.
+// at finds sample i: its part, and its number there.
 func (ch *chain) at(i int) (items, int) {
 	begin := 0
 	for k, end := range ch.ends {
@@ -224,7 +224,7 @@ func (k *cached) sample(a *access, i int) (starlark.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Freeze() // otherwise a change would be seen by whoever takes it next
+		v.Freeze() // otherwise whoever takes it next would see a change
 		k.kept[i] = v
 	}
 	return k.kept[i], nil
@@ -260,7 +260,7 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: "map(ds: Dataset, fn: callable, random: bool = False) -> Dataset",
-			Doc: "The samples through a function: fn(x, y), or fn(x) without labels, returns the new sample. It is called whenever a sample is taken, so again in each epoch. With random = True it gets a generator as last argument, which depends only on the run's seed, the epoch and the number of the sample: the same for any number of ranks.",
+			Doc: "Passes the samples through a function: fn(x, y), or fn(x) without labels, returns the new sample. It is called whenever a sample is taken, so again in each epoch. With random = True it gets a generator as its last argument, which depends only on the run's seed, the epoch and the number of the sample: the same for any number of ranks.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
 				return &Dataset{&mapped{of: ds.items, fn: c.Callable("fn"), thread: c.Thread, random: c.Bool("random"), ctx: ctx, seed: r.Seed}, c.Thread}, nil
@@ -268,7 +268,7 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: "cache(ds: Dataset) -> Dataset",
-			Doc: "Keeps each sample in memory when it is taken for the first time, so that what data.map or a decoder computes is computed once. The kept samples are frozen: a function that changes one in place is an error. Samples that differ from epoch to epoch (random = True) are an error.",
+			Doc: "Keeps each sample in memory once it has been taken, so that data.map or a decoder computes it only once. The kept samples are frozen: changing one in place is an error. Samples that differ from epoch to epoch (random = True) are an error.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
 				try.FailIf(changes(ds.items), "the samples differ from epoch to epoch (random = True, or a random transformation), and a cache would keep the first epoch's: cache before that step")

@@ -22,12 +22,12 @@ import (
 	"drun/tensor"
 )
 
-// Description is what a file holds, for drun data.
+// Description says what a file holds, for drun data.
 type Description struct {
 	File    string       `json:"file"`
 	Format  string       `json:"format"`
 	Bytes   int64        `json:"bytes"`
-	Rows    *int64       `json:"rows"`    // of a table, lines of a text, files of an archive; nil where there is no such thing
+	Rows    *int64       `json:"rows"`    // rows of a table, lines of a text, or files of an archive; nil for other files
 	Columns []ColumnInfo `json:"columns"` // of a table
 	Tensors []TensorInfo `json:"tensors"` // of arrays and pictures
 	First   []any        `json:"first"`   // the first rows: lists of cells, or texts
@@ -40,7 +40,7 @@ type ColumnInfo struct {
 	Missing int    `json:"missing"`
 }
 
-// TensorInfo is an array as the file has it.
+// TensorInfo is an array as stored in the file.
 type TensorInfo struct {
 	Name  string `json:"name"`
 	Type  string `json:"type"`
@@ -66,7 +66,7 @@ func Describe(path string) (_ *Description, err error) {
 	return d, nil
 }
 
-// HasColumns reports by its name whether a file is Parquet or Arrow, which are read by libraries that trust their input.
+// HasColumns reports, by its name, whether a file is Parquet or Arrow: the libraries that read these trust their input.
 func HasColumns(path string) bool { return table.IsColumns(formatOf(path)) }
 
 func (d *Description) read(files *starlib.Files, name string) (err error) {
@@ -131,7 +131,7 @@ func (d *Description) read(files *starlib.Files, name string) (err error) {
 	return d.text(files, name)
 }
 
-// idxName matches the names of MNIST's files, and others that say that they are idx.
+// idxName matches the names of MNIST's files, and others that are idx by their name.
 var idxName = regexp.MustCompile(`idx[0-9]-ubyte|\.idx(\.gz|\.zst)?$`)
 
 // survey describes a file of separated values, however large it is.
@@ -207,7 +207,7 @@ func (d *Description) table(t *table.Table, fields []table.Field) {
 	}
 }
 
-// shown is a cell as a JSON value.
+// shown returns a cell as a JSON value.
 func shown(v any) any {
 	switch v := v.(type) {
 	case float64:

@@ -18,7 +18,7 @@ import (
 	"drun/tensor"
 )
 
-// categories are the distinct cells of a column, sorted; missing ones do not count.
+// categories returns the distinct cells of a column, sorted, without missing ones.
 func categories(c *table.Column) []string {
 	seen := map[string]bool{}
 	for i := range c.Len() {
@@ -28,7 +28,7 @@ func categories(c *table.Column) []string {
 	}
 	return slices.SortedFunc(maps.Keys(seen), func(a, b string) int {
 		var x, y float64
-		if c.Kind == table.Int || c.Kind == table.Float { // as numbers
+		if c.Kind == table.Int || c.Kind == table.Float { // sorted as numbers
 			x, _ = strconv.ParseFloat(a, 64)
 			y, _ = strconv.ParseFloat(b, 64)
 		}
@@ -36,7 +36,7 @@ func categories(c *table.Column) []string {
 	})
 }
 
-// text is a cell as a category's name.
+// text returns a cell as a category's name.
 func text(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -49,7 +49,7 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// codes are the cells' indices in a list of categories; a missing cell is -1.
+// codes returns the cells' indices in a list of categories, -1 for a missing cell.
 func codes(c *table.Column, list []string) ([]int64, error) {
 	at := make(map[string]int64, len(list))
 	for i, s := range list {
@@ -72,7 +72,7 @@ func codes(c *table.Column, list []string) ([]int64, error) {
 	return out, nil
 }
 
-// stringsOf are the elements of a list of strings, which a message calls what.
+// stringsOf returns the elements of a list of strings, which errors call what.
 func stringsOf(v starlark.Value, what string) []string {
 	list := []string{}
 	it, ok := v.(starlark.Iterable)
@@ -108,7 +108,7 @@ func listOf(list []string) *starlark.List {
 type features struct {
 	label      string                    // "": none
 	columns    []string                  // nil: all but the label
-	categories map[string][]string       // of columns that are numbered by category; nil lists: those of the column, sorted
+	categories map[string][]string       // of columns that become category numbers; a nil list: the column's own, sorted
 	missing    starlark.Value            // None, a number, "mean" or "drop"
 	each       map[string]starlark.Value // the same for columns by name, or the category of missing cells
 }
@@ -167,14 +167,14 @@ func (f *features) missingIn(name string) starlark.Value {
 	return f.missing
 }
 
-// unknown is the category that missing cells of a column belong to, if there is one.
+// unknown returns the category for a column's missing cells, if there is one.
 func (f *features) unknown(name string) (string, bool) {
 	s, ok := starlark.AsString(f.each[name])
 	_, category := f.categories[name]
 	return s, ok && category && s != "mean" && s != "drop"
 }
 
-// numbers are a feature's cells as numbers, NaN where missing; whole says that they are classes.
+// numbers returns a feature's cells as numbers, NaN where missing; whole says that they are classes.
 func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err error) {
 	list, named := f.categories[c.Name]
 	if !named && c.Kind == table.Text && c.Name == f.label {
@@ -193,7 +193,7 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 			k := slices.Index(list, s)
 			try.FailIf(k < 0 && f.categories[c.Name] != nil, "column %q: missing cells are to be %q, which is not one of the %d categories", shorten(c.Name), shorten(s), len(list))
 			if k < 0 {
-				k = len(list) // after those that occur in cells
+				k = len(list) // after the categories that occur in cells
 			}
 			missing = float64(k)
 		}
@@ -227,7 +227,7 @@ func (t *Table) dataset(f features) (starlark.Value, error) {
 	return ds, nil
 }
 
-// samples are those of the table: x float32, y int64 where the labels are whole numbers, bools or categories.
+// samples makes the table's samples: x is float32, y int64 if the labels are whole numbers, bools or categories.
 func (t *Table) samples(f features) (_ *Dataset, err error) {
 	defer try.Caught(&err)
 	names := f.columns
@@ -300,7 +300,7 @@ func (t *Table) samples(f features) (_ *Dataset, err error) {
 	return &Dataset{d.items(), t.thread}, err
 }
 
-// fill handles a column's missing cells. A label or category has no mean, and no number can replace it.
+// fill handles a column's missing cells. In a label or category neither the mean nor a number can replace them.
 func (f *features) fill(c *table.Column, cells []float64, drop []bool, exactly bool) error {
 	if _, ok := f.unknown(c.Name); ok {
 		return nil

@@ -20,8 +20,8 @@ import (
 	"drun/tensor"
 )
 
-// open opens a file that the recipe may read, unpacked if it is gzip or zstd, which its first bytes tell, not its
-// name. size is the number of bytes to come, or -1.
+// open opens a file that the recipe may read, decompressed if its first bytes (not its name) say gzip
+// or zstd. size is the number of bytes to come, or -1.
 func open(files *starlib.Files, name string) (in io.Reader, size int64, closer io.Closer, err error) {
 	f, err := files.Open(name)
 	if err != nil {
@@ -38,7 +38,7 @@ func open(files *starlib.Files, name string) (in io.Reader, size int64, closer i
 	return in, f.Size(), f, nil
 }
 
-// maxWindow bounds the memory of a zstd stream, as its own tool does.
+// maxWindow bounds the memory of a zstd stream, as the zstd tool does.
 const maxWindow = 128 << 20
 
 // unpack decompresses gzip and zstd.
@@ -62,7 +62,7 @@ func unpack(f io.Reader) (in io.Reader, packed bool, err error) {
 	return buffered, false, nil
 }
 
-// packedReader adds to its errors what they are about.
+// packedReader adds the name of the format to errors.
 type packedReader struct {
 	io.Reader
 	format string
@@ -83,7 +83,7 @@ func packedError(format string, err error) error {
 	return fmt.Errorf("the %s data is corrupt: %w", format, err)
 }
 
-// readAll reads a whole file as a plain value.
+// readAll reads a whole file into memory that counts as a plain value's.
 func readAll(files *starlib.Files, name string) (_ []byte, err error) {
 	defer try.Caught(&err)
 	in, size, closer := try.To3(open(files, name))
@@ -116,8 +116,8 @@ func read[T any](files *starlib.Files, ctx *tensor.Context, name string, parse f
 	return v, nil
 }
 
-// parseAll passes all bytes of a reader to parse; size is their number, or -1 if unknown. They lie in tensor memory,
-// under its limit, and are freed afterwards.
+// parseAll passes all bytes of a reader to parse; size is their number, or -1 if unknown. They are kept in tensor
+// memory, under its limit, and freed afterwards.
 func parseAll[T any](ctx *tensor.Context, in io.Reader, size int64, parse func(ctx *tensor.Context, content []byte) (T, error)) (v T, err error) {
 	const first = 1 << 20
 	if size < 0 {
@@ -161,15 +161,15 @@ func readText(files *starlib.Files, name string) (_ starlark.String, err error) 
 	return starlark.String(textOf(content)), nil
 }
 
-// bytesOf is the memory of the numbers.
+// bytesOf returns the memory of the numbers.
 func bytesOf[T any](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
 }
 
-// textOf views bytes that nobody will change any more as a string.
+// textOf views bytes as a string; they must not change any more.
 func textOf(content []byte) string { return unsafe.String(unsafe.SliceData(content), len(content)) }
 
-// view is raw as numbers, copied first if misaligned.
+// view returns raw as numbers, copied first if misaligned.
 func view[T any](raw []byte) []T {
 	size := int(unsafe.Sizeof(*new(T)))
 	p := unsafe.Pointer(unsafe.SliceData(raw))

@@ -18,7 +18,7 @@ func permutation(ctx *tensor.Context, r *starlib.Rank, n int, parts ...uint64) (
 	return random.New(ctx, r.Seed, random.Split, parts...).Permutation(n)
 }
 
-// split cuts the dataset in two after a shuffle by order.
+// split cuts the dataset, in the given order, in two.
 func (d *Dataset) split(order *tensor.Tensor, fraction float64) (a, b *Dataset, err error) {
 	try.FailIf(!(fraction >= 0 && fraction <= 1), "fraction %v is not between 0 and 1", fraction)
 	n := d.Len()
@@ -37,7 +37,7 @@ func (d *Dataset) split(order *tensor.Tensor, fraction float64) (a, b *Dataset, 
 	return a, b, err
 }
 
-// upTo are the numbers from 0 to n - 1.
+// upTo returns the numbers from 0 to n - 1.
 func upTo(n int) []int {
 	order := make([]int, n)
 	for i := range order {
@@ -46,7 +46,7 @@ func upTo(n int) []int {
 	return order
 }
 
-// plainInts are the elements of a tensor of int64.
+// plainInts returns the elements of an int64 tensor.
 func plainInts(t *tensor.Tensor) []int {
 	wide := view[int64](t.Bytes())
 	out := make([]int, len(wide))
@@ -105,7 +105,7 @@ func (d *Dataset) stratified(order []int, fraction float64) (first, second []int
 	return first, second
 }
 
-// pick orders the members of a subset as in the shuffle, so that classes do not come in blocks.
+// pick puts the members of a subset in the order of the shuffle, so that classes do not come in blocks.
 func pick(order []int, members []int) []int {
 	in := make(map[int]bool, len(members))
 	for _, i := range members {

@@ -80,7 +80,7 @@ func pictureTensor(ctx *tensor.Context, p *picture.Picture) (starlark.Value, err
 	return startensor.Result(tensor.FromBytes(ctx, p.Bytes, shape, dtype.Uint8))
 }
 
-// A transform is one or several steps that change a picture. It draws its random numbers from the generator in a fixed order.
+// A transform is one or more steps that change a picture. It draws its random numbers from the generator in a fixed order.
 type transform struct {
 	starlib.Opaque
 	name   string
@@ -110,7 +110,7 @@ func (t *transform) CallInternal(_ *starlark.Thread, args starlark.Tuple, kwargs
 func (t *transform) call(x *tensor.Tensor, generator starlark.Value) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	g, ok := generator.(*random.Generator)
-	try.FailIf(t.random && !ok, "it draws random numbers: give it a generator as second argument, such as that of data.loader's transform or data.map(..., random = True)")
+	try.FailIf(t.random && !ok, "it draws random numbers: give it a generator as its second argument, such as that of data.loader's transform or data.map(..., random = True)")
 	if x.Dim() != 3 && x.Dim() != 4 || x.DType() != dtype.Uint8 && x.DType() != dtype.Float32 {
 		try.Fail("want uint8 or float32 of shape (C, H, W) or (N, C, H, W), got %s of shape %s", x.DType(), startensor.Shape(x))
 	}
@@ -245,7 +245,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "compose(transforms: list | tuple) -> Transform",
-			Doc: "Transformations of pictures, one after the other.",
+			Doc: "Applies transformations of pictures, one after the other.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				all := &transform{Opaque: "Transform", name: "compose", ctx: ctx}
 				var steps []*transform
@@ -269,7 +269,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 				return all, nil
 			},
 		},
-		def("resize(size: int | tuple | list) -> Transform", "Resamples a picture, bilinear and antialiased, as torchvision's Resize does with a Pillow image, bit for bit of uint8 (to within 1 where a picture becomes wider and flatter): to (height, width), or so that the shorter side has size pixels.", false,
+		def("resize(size: int | tuple | list) -> Transform", "Resamples a picture, bilinear and antialiased, as torchvision's Resize does with a Pillow image, bit for bit on uint8 (to within 1 where a picture becomes wider and flatter): to (height, width), or so that the shorter side has size pixels.", false,
 			func(c *starlib.Call) step {
 				h, w := sizeOfPicture(c.Arg("size"))
 				_, shorter := c.Arg("size").(starlark.Int)
@@ -334,11 +334,11 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 			func(*starlib.Call) step {
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Grey() }
 			}),
-		def("to_float() -> Transform", "float32 from 0 to 1 of uint8; torchvision's ToTensor.", false,
+		def("to_float() -> Transform", "Converts uint8 to float32 from 0 to 1; torchvision's ToTensor.", false,
 			func(*starlib.Call) step {
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.ToFloat(), nil }
 			}),
-		def("normalize(mean: number | list | tuple, std: number | list | tuple) -> Transform", "(x - mean) / std for each channel, float32; of uint8, to_float comes first by itself.", false,
+		def("normalize(mean: number | list | tuple, std: number | list | tuple) -> Transform", "(x - mean) / std for each channel, as float32; uint8 is first converted as by to_float.", false,
 			func(c *starlib.Call) step {
 				mean, std := floats32(c.Arg("mean"), "mean"), floats32(c.Arg("std"), "std")
 				return func(p *picture.Picture, _ *tensor.Generator) (*picture.Picture, error) { return p.Normalize(mean, std) }
@@ -362,7 +362,7 @@ func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlar
 	for _, name := range names {
 		class, _, ok := strings.Cut(name, "/")
 		if !ok || !isPicture(strings.ToLower(path.Base(name))) {
-			continue // next to the folders, or something else
+			continue // beside the class folders, or no picture
 		}
 		if len(im.classes) == 0 || im.classes[len(im.classes)-1] != class { // the names are sorted
 			im.classes = append(im.classes, class)
@@ -370,7 +370,7 @@ func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlar
 		im.names = append(im.names, path.Join(dir, name))
 		im.y = append(im.y, starlark.MakeInt(len(im.classes)-1))
 	}
-	try.FailIf(len(im.names) == 0, "%s: there are no pictures (.png, .jpg, .jpeg) in folders of it, one folder a class", dir)
+	try.FailIf(len(im.names) == 0, "%s: there are no pictures (.png, .jpg, .jpeg) in its subfolders; want one subfolder for each class", dir)
 	return &Dataset{im, c.Thread}, nil
 }
 
@@ -389,7 +389,7 @@ func pictures(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 		},
 		{
 			Sig: `image_folder(path: string, transform: Transform = None, mode: string = "RGB") -> Dataset`,
-			Doc: "The PNG and JPEG files of a folder that has a folder for each class: samples (x, class), x uint8 of shape (channels, height, width) or what transform makes of it; class is the number of its folder in the order of the names (ds.classes). Files are decoded and transformed when a sample is taken, by data.loader ahead of the recipe on other threads; randomness depends only on the run's seed, the epoch and the number of the sample. data.cache keeps decoded pictures in memory.",
+			Doc: "The PNG and JPEG files of a folder that has a subfolder for each class. Samples are (x, class): x is uint8 of shape (channels, height, width), or what transform makes of it; class is the number of its subfolder, sorted by name (ds.classes). Files are decoded and transformed when a sample is taken; data.loader does this ahead of time, on other threads; randomness depends only on the run's seed, the epoch and the number of the sample. data.cache keeps decoded pictures in memory.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return imageFolder(r, ctx, c) },
 		},
 	}

@@ -26,7 +26,7 @@ type Group interface {
 // Loader gives this rank's batches of a dataset or a stream, epoch after epoch.
 //
 // epoch and batch are its position: the epoch that the next batch belongs to, and
-// how many of that epoch's batches were handed out. They are its state.
+// how many of that epoch's batches have been handed out. They are its state.
 type Loader struct {
 	starlib.Opaque
 	size      int // samples in a full batch
@@ -42,8 +42,8 @@ type Loader struct {
 	asked     *starlib.Rank
 
 	epoch, batch int
-	before       []division // of the current epoch, by other numbers of ranks
-	active       *loop      // the one that moves the position
+	before       []division // of the current epoch's batches, by earlier numbers of ranks
+	active       *loop      // the loop that moves the position
 
 	ds       *Dataset
 	samples  int      // in an epoch
@@ -77,13 +77,13 @@ func (l *Loader) Len() int {
 	return whole.batches()
 }
 
-// share is this rank's part of so many samples.
+// share returns this rank's part of that many samples.
 func (l *Loader) share(samples int) share {
 	return newShare(samples, l.size, l.rank, l.ranks, l.mixed(), l.dropLast)
 }
 
-// Iterate goes through the batches of one epoch: the current one from its
-// position on. A nested loop over the same loader yields all batches of the
+// Iterate yields the batches of one epoch: the rest of the current one, from
+// the position on. A nested loop over the same loader yields all batches of the
 // epoch and leaves the position alone.
 func (l *Loader) Iterate() starlark.Iterator {
 	it := &loop{l: l, epoch: l.epoch}
@@ -103,7 +103,7 @@ type loop struct {
 	source batchSource    // nil before the first batch
 }
 
-// batchSource makes the batches of one epoch.
+// batchSource yields the batches of one epoch.
 type batchSource interface {
 	batch(i int) (starlark.Value, error) // nil after the last; i increases by one
 	stop()
@@ -176,7 +176,7 @@ type order struct {
 	l     *Loader
 	epoch int
 	order *tensor.Tensor // of the samples; nil: the dataset's own
-	share share          // of this rank, in that order
+	share share          // this rank's part of that order
 	first int            // batch of the share
 	ahead *readAhead     // nil: nothing is read ahead
 	begun int            // batches whose samples are being read ahead
@@ -255,7 +255,7 @@ func (l *Loader) collated(samples []starlark.Value) (starlark.Value, error) {
 	return collate(l.ctx, samples)
 }
 
-// number is the number of the sample at a position in the epoch's order.
+// number returns the number of the sample at a position in the epoch's order.
 func (o *order) number(at int) int {
 	if o.order == nil {
 		return at
@@ -279,8 +279,8 @@ func (o *order) readAhead(i int) {
 	}
 }
 
-// epochs is the iterable that loader.epochs(n) returns: the numbers of the epochs
-// that are left of n.
+// epochs is the iterable that loader.epochs(n) returns: the numbers of those of the
+// n epochs that are left.
 type epochs struct {
 	starlib.Opaque
 	l *Loader
@@ -319,7 +319,7 @@ var loaderMethods = &starlib.Methods{
 	Doc:  "This rank's batches of a dataset. A loop over it is one epoch and yields (x, y), or just x without labels; len(loader) is the number of batches in an epoch. Its position is part of a checkpoint.",
 	Defs: []*starlib.Def{{
 		Sig: "epochs(n: int) -> iterable",
-		Doc: "The numbers of the epochs, out of n, that remain: 0 to n - 1 in a fresh run; after checkpoint.restore they begin with the epoch in which the checkpoint was saved, and the first loop over the loader continues after its last batch.",
+		Doc: "The numbers of the epochs that are left out of n: 0 to n - 1 in a fresh run; after checkpoint.restore they begin with the epoch in which the checkpoint was saved, and the first loop over the loader continues after its last batch.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			n := c.Int("n")
 			return epochs{"Epochs", c.Recv.(*Loader), n}, nil

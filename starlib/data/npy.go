@@ -16,7 +16,7 @@ import (
 	"drun/tensor"
 )
 
-// maxHeader bounds the header of a .npy file, as NumPy does: for numbers it takes about a hundred bytes.
+// maxHeader bounds the header of a .npy file, as NumPy does: that of an array of numbers has about a hundred bytes.
 const maxHeader = 10000
 
 // parseNPY reads NumPy's format for one array, versions 1 to 3:
@@ -109,7 +109,7 @@ func parseNPZ(ctx *tensor.Context, content []byte) (_ *starlark.Dict, err error)
 	defer try.Caught(&err)
 	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 	try.FailIf(err != nil, "not a .npz file, or a truncated one")
-	// Members that overlap would unpack to any size.
+	// Members that overlap could unpack to any size.
 	rest := uint64(len(content))
 	for _, f := range archive.File {
 		try.FailIf(f.CompressedSize64 > rest, "%q overlaps another array, or goes beyond the end of the file", shorten(f.Name))
@@ -127,10 +127,10 @@ func parseNPZ(ctx *tensor.Context, content []byte) (_ *starlark.Dict, err error)
 	return arrays, nil
 }
 
-// maxDeflate is more than deflate can make of a byte.
+// maxDeflate is above the most bytes that one byte of deflate can unpack to.
 const maxDeflate = 1040
 
-// readMember reads an array of an archive. The size that the archive's directory states must be possible.
+// readMember reads an array of an archive. Its size, as the archive's directory states it, must be possible.
 func readMember(ctx *tensor.Context, f *zip.File) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	try.FailIf(f.UncompressedSize64/maxDeflate > f.CompressedSize64, "%d bytes cannot unpack to %d", f.CompressedSize64, f.UncompressedSize64)

@@ -11,10 +11,10 @@ import (
 	"drun/starlib"
 )
 
-// A loader's state is its position in an epoch, together with what decides which samples were given before it. So in
-// another world each of the epoch's samples still comes once, and a loader over other samples is noticed.
+// A loader's state is its position in an epoch, and what decides which samples came before it. So with another
+// number of ranks each of the epoch's samples still comes once, and a loader over other samples is noticed.
 
-// division is how ranks divide the samples of an epoch that are left, for some batches of each rank.
+// division is how ranks divided what was left of an epoch's samples, for some batches of each rank.
 type division struct{ ranks, size, batches int }
 
 // rest returns what remains of the samples after a division.
@@ -37,7 +37,7 @@ func (d division) rest(samples []int64, mixed, dropLast bool) []int64 {
 	return left
 }
 
-// batchesOf is how many batches divisions gave each rank.
+// batchesOf returns how many batches the divisions gave each rank.
 func batchesOf(divisions []division) (n int) {
 	for _, d := range divisions {
 		n += d.batches
@@ -53,12 +53,12 @@ type saved struct {
 	epoch, batch int
 	kind         kind
 	divisions    []division // of the current epoch, the loader's own last; of a stream the loader's own only
-	batches      int        // in an epoch of this rank, where divisions are not known; -1
+	batches      int        // in this rank's epoch, where the divisions are unknown; otherwise -1
 	given        int64      // samples of a stream, to all ranks
 	at           *streamPosition
 }
 
-// kind is what must be equal where samples come once.
+// kind is what must be the same for each sample to come once.
 type kind struct {
 	samples         int // of a dataset; of a stream a checksum of its files
 	mixed, dropLast int // 0 or 1
@@ -79,7 +79,7 @@ func (l *Loader) kind() kind {
 	return kind{samples, bit(l.mixed()), bit(l.dropLast)}
 }
 
-// State is the position: the epoch, its batches that this rank was given, and what the rest of the epoch depends on.
+// State returns the position: the epoch, how many of its batches this rank has had, and what the rest of the epoch depends on.
 func (l *Loader) State() []starlib.Entry {
 	at := l.at
 	if l.stream != nil && l.active != nil && l.active.source != nil {
@@ -157,7 +157,7 @@ func (l *Loader) read(entries []starlib.Entry) (s *saved, err error) {
 	return s, nil
 }
 
-// Differences says why samples of the epoch would come twice, or not at all, if the loader went on from a state.
+// Differences says why samples of the epoch would come twice, or not at all, if the loader continued from a state.
 func (l *Loader) Differences(entries []starlib.Entry, resized bool) []string {
 	s, err := l.read(entries)
 	if err != nil || s.batch == 0 && s.given == 0 {
@@ -190,8 +190,8 @@ func (l *Loader) Differences(entries []starlib.Entry, resized bool) []string {
 }
 
 // SetState sets the position. With another number of ranks, the samples of the epoch that are left are divided among
-// them. If the state is of other samples or batches, which Differences says, the loader goes on after the same part of the
-// epoch, in a stream after as many records.
+// them. If the state is of other samples or batches, which Differences reports, the loader continues after the same part
+// of the epoch, in a stream after as many records.
 func (l *Loader) SetState(entries []starlib.Entry) error {
 	s, err := l.read(entries)
 	if err != nil {
@@ -224,8 +224,8 @@ func (l *Loader) SetState(entries []starlib.Entry) error {
 	return nil
 }
 
-// Resize gives every rank the position of rank 0. Of a stream, where ranks are at records of their own, only how many
-// records all have had remains. What else differed between the ranks cannot be given to others.
+// Resize gives every rank the position of rank 0. Of a stream, in which every rank is at a record of its own, only
+// the number of records that all have had remains. Whatever else differed between ranks is lost.
 func (l *Loader) Resize(entries []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
 	s, err := l.read(entries)
 	if err != nil {

@@ -26,7 +26,7 @@ const maxSafetensorsHeader = 100 << 20
 // metadata is the entry of a header that describes no tensor.
 const metadata = "__metadata__"
 
-// named is an array of a file that holds several; it lies from byte from up to to.
+// named is one of several arrays in a file; it takes the bytes from from up to to.
 type named struct {
 	name     string
 	from, to int
@@ -34,7 +34,7 @@ type named struct {
 }
 
 // parseSafetensors reads Hugging Face's format: the size of the header, the header
-// as JSON, the elements; the arrays' bytes lie end to end.
+// as JSON, the elements; the arrays' bytes are end to end.
 // https://huggingface.co/docs/safetensors (section "Format")
 func parseSafetensors(content []byte) (_ []named, err error) {
 	defer try.Caught(&err)
@@ -84,7 +84,7 @@ func parseHeader(text []byte) (arrays []named, err error) {
 	return arrays, nil
 }
 
-// intsOf are the elements of a list of integers.
+// intsOf returns the elements of a list of integers.
 func intsOf(v any) (ints []int, ok bool) {
 	list, ok := v.([]any)
 	ints = make([]int, len(list))
@@ -112,7 +112,7 @@ func (a *named) parseEntry(v any) (err error) {
 		default:
 			return fmt.Errorf("unknown field %q", shorten(f.Name))
 		}
-		try.FailIf(!ok, "%s: it has another type", f.Name)
+		try.FailIf(!ok, "%s: it has the wrong type", f.Name)
 	}
 	code, ok := safetensorsTypes[dtype]
 	try.FailIf(!ok, "unknown dtype %q", shorten(dtype))

@@ -28,7 +28,7 @@ func (s *sampler) String() string       { return fmt.Sprintf("<sampler of %d sam
 func (s *sampler) Truth() starlark.Bool { return s.n > 0 }
 func (s *sampler) Len() int             { return s.n }
 
-var samplerType = &starlib.Methods{Type: "Sampler", Doc: "Which samples an epoch has, for data.loader."}
+var samplerType = &starlib.Methods{Type: "Sampler", Doc: "Picks the samples of each epoch, for data.loader."}
 
 func weightedSampler(c *starlib.Call) (starlark.Value, error) {
 	s := &sampler{Opaque: "Sampler", replacement: c.Bool("replacement")}
@@ -84,7 +84,7 @@ func (s *sampler) order(ctx *tensor.Context, g *random.Generator) (*tensor.Tenso
 	return tensor.FromBytes(ctx, bytesOf(out), []int{s.n}, dtype.Int64)
 }
 
-// above is the first index whose sum is more than x; the last one if none is.
+// above returns the first index whose sum is more than x, or the last index.
 func above(sums []float64, x float64) int {
 	return min(sort.Search(len(sums), func(i int) bool { return sums[i] > x }), len(sums)-1)
 }
@@ -101,7 +101,7 @@ func drawEach(weights, draws []float64, n int) []int64 {
 	return out
 }
 
-// sumTree holds the sums of weights, so that one is found, and taken out, in logarithmic time.
+// sumTree holds sums of weights, so that a weight is found and removed in logarithmic time.
 type sumTree struct {
 	leaves int
 	node   []float64 // node[1] is the whole sum; the leaves come last
@@ -122,7 +122,7 @@ func newSumTree(weights []float64) *sumTree {
 
 func (t *sumTree) total() float64 { return t.node[1] }
 
-// find returns the leaf in which x lies, never one without weight.
+// find returns the leaf that x falls in, never one of weight 0.
 func (t *sumTree) find(x float64) int {
 	i := 1
 	for i < t.leaves {
@@ -157,7 +157,7 @@ var sampling = &starlib.Def{
 // takes the r-th part of each. What is left is shared to within one sample, or
 // dropped if it is smaller than the group (always with dropLast): every rank gets
 // equally many batches. Without shuffle, rank r takes the r-th of size nearly
-// equal runs of the data, so that each sample comes exactly once; dropLast drops
+// equal ranges of the data, so that each sample comes exactly once; dropLast drops
 // the rank's own incomplete batch.
 type share struct {
 	batch int
@@ -170,7 +170,7 @@ type share struct {
 }
 
 func newShare(n, batch, rank, size int, shuffle, dropLast bool) share {
-	batch = min(batch, n+1) // one that is never full, whatever its size
+	batch = min(batch, n+1) // any batch larger than n is never full; this one cannot overflow
 	if !shuffle {
 		lo, hi := rank*n/size, (rank+1)*n/size
 		s := share{batch: batch, full: (hi - lo) / batch, tail: (hi - lo) % batch, first: lo, stride: batch}

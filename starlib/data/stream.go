@@ -19,7 +19,7 @@ import (
 	"drun/starlib/data/table"
 )
 
-// Stream is files that are read record by record, however large they are.
+// Stream is a set of files, of any size, that are read record by record.
 type Stream struct {
 	starlib.Opaque
 	files  *starlib.Files
@@ -28,10 +28,10 @@ type Stream struct {
 	comma  byte
 	label  starlark.Value // the column of the labels; None
 	whole  bool           // labels are integers
-	buffer int            // samples among which a shuffle picks
-	print  int            // a checksum of the files' sizes and ends, by which one notices that they have changed
+	buffer int            // how many samples a shuffle picks from
+	print  int            // a checksum of the files' sizes and of both their ends, to notice that they have changed
 
-	columns []string // that are wanted, of Parquet and Arrow; nil: all
+	columns []string // the wanted columns of Parquet and Arrow; nil: all
 }
 
 var _ starlark.Value = (*Stream)(nil)
@@ -42,7 +42,7 @@ func (s *Stream) String() string {
 
 var streamType = &starlib.Methods{Type: "Stream", Doc: "Files that data.loader reads record by record."}
 
-// mark is a record's position: its file's number, where it begins in the unpacked file (in Parquet and Arrow, its
+// mark is a record's position: its file's number, where it begins in the decompressed file (in Parquet and Arrow, its
 // table.Place), and its number in the epoch.
 type mark struct{ file, offset, number int64 }
 
@@ -55,7 +55,7 @@ type record struct {
 	value any // of other formats: a string, a JSON value, a row's cells; of tar, an Object of int64, string, JSON values, []byte, *picture.Picture and *array
 }
 
-// chunk is consecutive records, only this rank's.
+// chunk is a run of consecutive records, of which it holds only this rank's.
 type chunk struct {
 	raw     [][]byte // the records as in the file; for tar, already parsed
 	records []record
@@ -73,7 +73,7 @@ const (
 	chunkBytes   = 1 << 20
 )
 
-// maxAhead bounds the bytes of the chunks in the queue, unless one alone is larger: large samples wait in the file.
+// maxAhead bounds the bytes of the chunks in the queue, unless a single one is larger: large samples stay in the file.
 const maxAhead = 256 << 20
 
 // reading is a pass over a stream's files, on threads of its own.
@@ -84,7 +84,7 @@ type reading struct {
 	chunks     chan *chunk
 	slots      chan struct{}       // one for each thread
 	room       *semaphore.Weighted // bytes in the queue
-	ctx        context.Context     // ends when nobody takes more chunks
+	ctx        context.Context     // ends when no more chunks will be taken
 	cancel     context.CancelFunc
 }
 
@@ -112,7 +112,7 @@ func (s *Stream) read(order []int, from mark, rank, size, threads int) *reading 
 
 func (r *reading) stop() {
 	r.cancel()
-	for range r.chunks { // until the reader has seen it
+	for range r.chunks { // until the reader has noticed
 	}
 }
 
@@ -210,7 +210,7 @@ func (r *reading) file(from mark) (mark, error) {
 	}
 }
 
-// open opens a file at an offset in its unpacked content.
+// open opens a file at an offset in its decompressed content.
 func (s *Stream) open(name string, offset int64) (io.Reader, *starlib.File, error) {
 	f, err := s.files.OpenQuietly(name)
 	if err != nil {
@@ -275,7 +275,7 @@ func (s *Stream) rows(name string) (func(c *chunk) error, error) {
 	}, nil
 }
 
-// shape looks for the number of columns, and that of the label, in the first line of a CSV file.
+// shape finds the number of columns, and the label's column, in the first line of a CSV file.
 func (s *Stream) shape(name string) (width, label int, err error) {
 	defer try.Caught(&err)
 	in, f := try.To2(s.open(name, 0))
@@ -308,7 +308,7 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 		case err != nil:
 			return err
 		case column == label && s.whole && !c.whole:
-			return fmt.Errorf("column %d: the label %s is not a 64-bit integer; label_dtype = \"float32\" takes it", column+1, shorten(strings.TrimSpace(field)))
+			return fmt.Errorf("column %d: the label %s is not a 64-bit integer; label_dtype = \"float32\" accepts it", column+1, shorten(strings.TrimSpace(field)))
 		case column == label:
 			r.y, r.class = c.value, c.integer
 		case column < width:
@@ -322,7 +322,7 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 	return nil
 }
 
-// sampled is how many bytes of each of a file's ends the checksum includes.
+// sampled is how many bytes at each end of a file go into the checksum.
 const sampled = 4096
 
 // streamOf is data.stream.
@@ -364,7 +364,7 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	if _, byNumber := s.label.(starlark.Int); table.IsColumns(s.format) && byNumber {
 		return nil, fmt.Errorf("label = %s: for Parquet and Arrow, want the name of a column", s.label)
 	} else if !table.IsColumns(s.format) && s.columns != nil {
-		return nil, fmt.Errorf("columns: a stream of %s always has all columns; only of Parquet and Arrow can some be read", s.format)
+		return nil, fmt.Errorf("columns: a stream of %s always has all columns; only Parquet and Arrow files can be read in part", s.format)
 	}
 	d := delimiterOf(c)
 	try.FailIf(d > 127, "delimiter = %s: want an ASCII character", c.Arg("delimiter"))
@@ -385,8 +385,8 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 func streaming(r *starlib.Rank) *starlib.Def {
 	return &starlib.Def{
 		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000, columns: list = None, per_rank: bool = False) -> Stream`,
-		Doc: `Files of any size, which data.loader reads record by record: .csv and .tsv of numbers (samples (x, y) or x, as data.csv has them; a header is skipped in each file), .jsonl (dicts), .txt (lines), .tar (dicts of the files that have one name before the first dot: pictures as tensors, .cls as an int, .json, .txt, .npy, others as bytes; the name is "__key__"), beneath .gz and .zst too; .parquet and .arrow (dicts of a row's cells as data.table has them, or, with the name of a column as label, samples (x, y) of the numbers in the others; columns names those that are wanted).
-The loader's shuffle = True picks each sample at random among buffer samples, and shuffles the files; a buffer whose samples take more than one value of the recipe may take is an error that names the file and a buffer that fits. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run goes on with the same bits. With another number of ranks a loader without shuffle goes on with the next record; with shuffle only between epochs. len(loader) is not known. A record that is wrong is an error that names the file, the byte where it begins (after unpacking; of Parquet and Arrow the row group or record batch, and the row in it) and its number.`,
+		Doc: `Files of any size, which data.loader reads record by record: .csv and .tsv of numbers (samples (x, y) or x, as data.csv has them; a header is skipped in each file), .jsonl (dicts), .txt (lines), .tar (dicts of the files whose names are the same up to the first dot: pictures as tensors, .cls as an int, .json, .txt, .npy, others as bytes; the name is "__key__"), each also compressed as .gz or .zst; .parquet and .arrow (dicts of a row's cells as data.table has them, or, with the name of a column as label, samples (x, y) of the numbers in the others; columns names the wanted ones).
+The loader's shuffle = True shuffles the files, and picks each sample at random from a buffer of this many samples; if these take more memory than one value may, the error names the file and a buffer that fits. Record i goes to rank i % ranks; with shuffle every rank gets equally many batches. Files are read and parsed on other threads. The position of files and buffer is part of a checkpoint; a resumed run continues with the same bits. With another number of ranks a loader without shuffle continues with the next record; with shuffle it can do so only between epochs. len(loader) is not known. A malformed record is an error that names the file, the byte where the record begins (after decompression; in Parquet and Arrow the row group or record batch, and the row in it) and its number.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			notePerRank(r, c)
 			return streamOf(r, c)

@@ -22,10 +22,10 @@ import (
 // besides the files: which record comes next, which ones wait in the shuffle buffer, in order, and how many numbers
 // were drawn. Checkpoints hold it.
 type streamPosition struct {
-	next    mark   // that is read next
-	given   int64  // samples that this rank was given
+	next    mark   // of the record to read next
+	given   int64  // samples that this rank has had
 	waiting []mark // in the shuffle buffer
-	skip    int64  // records from the start of the epoch to pass over, after a restart with other ranks
+	skip    int64  // records to skip from the start of the epoch, after a restart with another number of ranks
 }
 
 // pass is one epoch over a stream, on this rank.
@@ -44,7 +44,7 @@ type pass struct {
 	block   int64 // of draws
 }
 
-// newPass begins an epoch at a position.
+// newPass begins or continues an epoch at a position.
 func (l *Loader) newPass(epoch int, at streamPosition) (_ *pass, err error) {
 	defer try.Caught(&err)
 	s := l.stream
@@ -67,8 +67,8 @@ func (l *Loader) newPass(epoch int, at streamPosition) (_ *pass, err error) {
 	return p, nil
 }
 
-// fetch rereads records that a checkpoint names, with those between them: in a compressed file and in a file of columns
-// there is no other way, and in the others they are close to each other.
+// fetch rereads the records that a checkpoint names, and those between them: compressed files and files of
+// columns allow no other way, and in other files they are close together.
 func (s *Stream) fetch(order []int, marks []mark) (_ []record, err error) {
 	defer try.Caught(&err)
 	sorted := upTo(len(marks))
@@ -98,7 +98,7 @@ func (m mark) compare(other mark) int {
 	return cmp.Or(cmp.Compare(m.file, other.file), cmp.Compare(m.number, other.number))
 }
 
-// What follows, up to batch, ends batch with the error of a file that cannot be read.
+// The functions from here to batch make batch return the error if a file cannot be read.
 
 // pull reads the next record of this rank into pending; false at the end.
 func (p *pass) pull() bool {
@@ -136,7 +136,7 @@ func (p *pass) take() (record, bool) {
 	return record{}, false
 }
 
-// hold counts a sample, while it is in the buffer or the batch, towards the recipe's memory limit: a large buffer of
+// hold counts a sample towards the recipe's memory limit while it is in the buffer or the batch: a large buffer of
 // large samples would fill memory before the recipe sees any.
 func (p *pass) hold(r *record) {
 	p.held += r.bytes()
@@ -183,7 +183,7 @@ func valueBytes(v any) int {
 	return table.SizeOf(v)
 }
 
-// uniform is number i of the epoch's draws, which depend on the seed, the epoch and the rank.
+// uniform returns number i of the epoch's draws, which depend on the seed, the epoch and the rank.
 func (p *pass) uniform(i int64) float64 {
 	const size = 1024
 	if p.block != i/size {
@@ -256,7 +256,7 @@ func (p *pass) records() []record {
 		each := (p.total - p.pos.skip) / int64(l.ranks)
 		allowed := each
 		if each%int64(l.size) != 0 && p.pos.skip == 0 {
-			allowed = p.pos.given // one more in a batch that is not full in any case
+			allowed = p.pos.given // one more would be in a batch that is not full anyway
 		}
 		if p.pos.given > allowed {
 			list = list[:max(0, int64(len(list))-(p.pos.given-allowed))]
@@ -269,7 +269,7 @@ func (p *pass) records() []record {
 	return list
 }
 
-// position is what the rest of the epoch depends on.
+// position returns what the rest of the epoch depends on.
 func (p *pass) position() streamPosition {
 	pos := p.pos
 	if pos.next = p.after; len(p.pending) > 0 {
@@ -367,7 +367,7 @@ func (s *Stream) labels(ctx *tensor.Context, list []record) (*tensor.Tensor, err
 	return tensor.FromFloats(ctx, numbers, []int{len(list)}, dtype.Float32)
 }
 
-// sample is a record as a recipe sees it.
+// sample returns a record as a recipe sees it.
 func (s *Stream) sample(ctx *tensor.Context, r *record) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	switch {

@@ -22,7 +22,7 @@ import (
 // maxMember bounds a file in a tar file, and a sample made of several.
 const maxMember = 256 << 20
 
-// tar reads samples that are files of one name with different endings: a.png and a.cls are a sample. Their order is that
+// tar reads samples, each made of the files with one name and different extensions: a.png and a.cls are a sample. Their order is that
 // of the archive.
 func (r *reading) tar(name string, in io.Reader, f *starlib.File, from mark) (mark, error) {
 	counted := &counter{Reader: in, n: from.offset}
@@ -107,7 +107,7 @@ func pixels(sample table.Object) (n int) {
 	return n
 }
 
-// ending is the last part of a name.
+// ending returns the last part of a name.
 func ending(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
 func isPicture(name string) bool {
@@ -241,7 +241,7 @@ func (s *Stream) row(t *table.Table, i, label int, r *record) error {
 		if k == label {
 			if r.y = v; s.whole && c.Kind != table.Int {
 				if c.Kind == table.Float && (v != math.Trunc(v) || math.Abs(v) > 1<<53) || math.IsNaN(v) {
-					return fmt.Errorf("column %q: the label %v is not a 64-bit integer; label_dtype = \"float32\" takes it", shorten(c.Name), v)
+					return fmt.Errorf("column %q: the label %v is not a 64-bit integer; label_dtype = \"float32\" accepts it", shorten(c.Name), v)
 				}
 				r.class = int64(v)
 			}

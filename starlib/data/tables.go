@@ -36,10 +36,10 @@ func (t *Table) String() string {
 }
 func (t *Table) Truth() starlark.Bool { return t.Rows > 0 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (t *Table) Len() int { return t.Rows }
 
-// Iterate goes through the rows, each a dict.
+// Iterate yields the rows, each a dict.
 func (t *Table) Iterate() starlark.Iterator {
 	return &iterator{len: t.Len, thread: t.thread, at: func(i int) (starlark.Value, error) {
 		row := make(table.Object, len(t.Columns))
@@ -50,7 +50,7 @@ func (t *Table) Iterate() starlark.Iterator {
 	}}
 }
 
-// plainValue is a cell as a recipe's value.
+// plainValue returns a cell as a recipe's value.
 func plainValue(v any) starlark.Value {
 	switch v := v.(type) {
 	case bool:
@@ -125,7 +125,7 @@ func (t *Table) values(c *table.Column) (starlark.Value, error) {
 	return starlark.NewList(list), nil
 }
 
-// formatOf is the format of a file by the ending of its name, before any .gz or .zst.
+// formatOf returns a file's format, by the extension of its name before any .gz or .zst.
 func formatOf(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(name), ".gz"), ".zst")
 	ext := strings.TrimPrefix(path.Ext(name), ".")
@@ -135,12 +135,11 @@ func formatOf(name string) string {
 	return ext
 }
 
-// isText reports whether a file is text by the ending of its name.
+// isText reports whether a file is text, by the extension of its name.
 func isText(name string) bool {
 	return strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"), ".txt")
 }
 
-// delimiterOf reads the argument delimiter.
 func delimiterOf(c *starlib.Call) rune {
 	if c.IsNone("delimiter") {
 		return 0
@@ -176,7 +175,7 @@ func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Threa
 	return t, nil
 }
 
-// withColumns opens a file of columns (Parquet, Arrow) for a function.
+// withColumns calls use with an open file of columns (Parquet, Arrow).
 func withColumns(files *starlib.Files, name, format string, columns []string, use func(r table.Columns, f *starlib.File) error) error {
 	f, err := files.OpenQuietly(name)
 	if err != nil {
@@ -210,13 +209,13 @@ func readColumns(files *starlib.Files, name, format string, o table.Options) (t 
 	return t, err
 }
 
-// tables are the builtins that read columns.
+// tables are the builtins that read tables and JSON lines.
 func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "table(path: string, format: string = None, columns: list = None, delimiter: string = None, header: bool = True, missing_values: list = None, per_rank: bool = False) -> Table",
-			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (one JSON object per line), also with .gz or .zst added; .parquet; .arrow and .feather (Arrow's files and streams). format says which it is if the name does not: csv, tsv, jsonl, parquet or arrow. columns are the names of the wanted columns. In CSV, delimiter separates the fields (by default a comma, or a tab in .tsv), header = False says that the first line holds no names (columns are then named "0", "1", ...), and missing_values are the texts that stand for a missing cell, by default those of pandas. A CSV column has integers, floats or bools (true, false) if all its cells are such; otherwise texts. An error names the file, line and column.
-In Parquet and Arrow, columns have the types of the file: integers are int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, maps lists of dicts with key and value. Dates, timestamps (in UTC) and times of day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that has no such value exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; columns leaves such a column out.`,
+			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (one JSON object per line), each also compressed as .gz or .zst; .parquet; .arrow and .feather (Arrow's files and streams). format says which, if the name does not: csv, tsv, jsonl, parquet or arrow. columns are the names of the wanted columns. In CSV, delimiter separates the fields (by default a comma, or a tab in .tsv), header = False says that the first line holds no names (columns are then named "0", "1", ...), and missing_values are the strings that stand for a missing cell, by default those of pandas. A CSV column has integers, floats or bools (true, false) if all its cells are such; otherwise strings. An error names the file, line and column.
+In Parquet and Arrow, a column's type comes from the file: integers become int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, and maps lists of dicts with key and value. Dates, timestamps (in UTC) and times of day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that these types cannot hold exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; use columns to leave such a column out.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				var o table.Options
 				o.Delimiter = delimiterOf(c)
@@ -261,7 +260,7 @@ In Parquet and Arrow, columns have the types of the file: integers are int64, de
 
 var tableMethods = &starlib.Methods{
 	Type:  "Table",
-	Doc:   "The columns of a file. len(t) is the number of rows; t[name] is a column: a tensor of numbers (int64, float64) or bools, and a list of texts or other values. Missing cells are NaN, which makes integers float64, or None in a list. A loop yields the rows as dicts.",
+	Doc:   "The columns of a file. len(t) is the number of rows; t[name] is a column: a tensor of numbers (int64, float64) or bools, or a list of strings or other values. Missing cells are NaN, which makes integers float64, or None in a list. A loop yields the rows as dicts.",
 	Attrs: [][2]string{{"columns", "the names of the columns, a list"}},
 	Defs: []*starlib.Def{
 		{
@@ -274,7 +273,7 @@ var tableMethods = &starlib.Methods{
 		},
 		{
 			Sig: "codes(column: string, categories: list = None) -> Tensor",
-			Doc: "A column's cells as indices in a list of categories, by default the column's own; int64. A missing cell is -1; a cell that is in no category is an error that names the row.",
+			Doc: "A column's cells as indices in a list of categories, by default the column's own; int64, shape (rows,). A missing cell is -1; a cell that is in no category is an error that names the row.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Table)
 				column := try.To(t.column(c.String("column")))
@@ -288,7 +287,7 @@ var tableMethods = &starlib.Methods{
 		},
 		{
 			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
-			Doc: `The rows as samples: x float32, shape (rows, columns), has the named columns in this order, by default all but the label. y is int64 if the label's column holds integers, bools or texts (numbered as in t.categories), otherwise float32. categories names the columns whose cells are numbered too; a dict gives the list of categories of each, so that training and test data get the same numbers. missing says what happens to missing cells: None makes them an error that names the first, a number or "mean" replaces missing numbers, "drop" leaves their rows out. A dict says so for columns by name, and may give a column of categories a text: missing cells belong to that category, which is numbered after the others if no cell has it. Do x / 255 and the like on ds.x, or batch by batch.`,
+			Doc: `The rows as samples. x is float32, shape (rows, columns), with the named columns in this order, by default all but the label. y is int64 if the label's column holds integers, bools or strings (numbered as in t.categories), otherwise float32. categories names the columns whose cells become category numbers, too; a dict gives each its list of categories, so that training and test data get the same numbers. missing says what happens to missing cells: None makes them an error that names the first, a number or "mean" replaces missing numbers, "drop" leaves their rows out. A dict gives columns a value each by name; for a column of categories it may be a string, the category of missing cells, which is numbered after the others if no cell has it. Scale numbers (x / 255 and the like) on ds.x, or batch by batch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				f := featuresOf(c)
 				return c.Recv.(*Table).dataset(f)

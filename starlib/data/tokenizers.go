@@ -46,13 +46,13 @@ var tokenizerMethods = &starlib.Methods{
 	Type: "Tokenizer",
 	Doc:  "Turns text into numbers, and back. It is immutable: data.map and a loader's functions may call it.",
 	Attrs: [][2]string{
-		{"vocab_size", "the number of tokens, those that were added too"},
-		{"special", "the special tokens, a dict from their texts to their ids"},
+		{"vocab_size", "the number of tokens, including added ones"},
+		{"special", "the special tokens, a dict from their text to their ids"},
 	},
 	Defs: []*starlib.Def{
 		{
 			Sig: "encode(text: string, special: bool = True) -> Tensor",
-			Doc: "The ids of a text: int64, shape (tokens,). special adds the special tokens that the file asks for around them, such as [CLS] and [SEP]. Special tokens in the text itself are always recognised.",
+			Doc: "The ids of a text: int64, shape (tokens,). With special, those that the file asks for, such as [CLS] and [SEP], are put around them. Special tokens in the text itself are always recognised.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := t.Encode(c.String("text"), c.Bool("special"))
@@ -66,7 +66,7 @@ var tokenizerMethods = &starlib.Methods{
 		},
 		{
 			Sig: "decode(ids: Tensor | list, skip_special: bool = True) -> string",
-			Doc: "The text of ids, a list or a one-dimensional tensor of integers. skip_special leaves the special tokens out. Bytes that are not UTF-8 become U+FFFD.",
+			Doc: "The text for ids, a list or a one-dimensional tensor of integers. skip_special leaves the special tokens out. Bytes that are not UTF-8 become U+FFFD.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
 				ids, err := integers(c.Arg("ids"))

@@ -23,7 +23,7 @@ import (
 	"drun/tensor"
 )
 
-// Named is a tensor with the name that it has in a file.
+// Named is a tensor with its name in a file.
 type Named struct {
 	Name   string
 	Tensor *tensor.Tensor
@@ -42,8 +42,8 @@ var formats = []*Format{
 	{".npz", numpyNames(), parseNPZ, (*Format).writeNPZ},
 }
 
-// typeNames turns names of types as codes in elements into the names of types that
-// tensors have.
+// typeNames returns a file format's names of the types that tensors have; codes maps the format's names
+// to codes in elements.
 func typeNames(codes map[string]string) map[dtype.Type]string {
 	names := map[dtype.Type]string{}
 	for name, code := range codes {
@@ -78,8 +78,8 @@ func FormatOf(name string) (*Format, error) {
 	return nil, fmt.Errorf("%s: a file of weights ends in .safetensors or .npz", shorten(name))
 }
 
-// Read returns the tensors of a file by name, in the order of the file. In addition it needs as much memory as the
-// file has bytes.
+// Read returns the tensors of a file by name, in the order of the file. While it reads, it also needs as much memory
+// as the file has bytes.
 func (f *Format) Read(ctx *tensor.Context, in *starlib.File) (*starlark.Dict, error) {
 	return parseAll(ctx, in, in.Size(), f.parse)
 }
@@ -155,7 +155,7 @@ func (f *Format) writeNPZ(w io.Writer, tensors []Named) (err error) {
 		// Without a time, so that equal arrays give equal files; not compressed, as by numpy.savez.
 		member := try.To(archive.CreateHeader(&zip.FileHeader{Name: t.Name + ".npy", Method: zip.Store, Modified: time.Time{}}))
 		header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", f.types[t.Tensor.DType()], startensor.Shape(t.Tensor))
-		const before = 10                                                // bytes: magic, version, length
+		const before = 10                                                // bytes of magic, version and length
 		header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n" // the elements begin at a multiple of 64
 		start := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), byte(len(header)>>8))
 		try.To(member.Write(append(start, header...)))

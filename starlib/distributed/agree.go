@@ -18,7 +18,7 @@ import (
 
 // agree checks that all ranks call a helper with compatible arguments, which key
 // describes. If they do not, every rank gets an error: what differs, then one line
-// per rank with its text; nil: the key is text.
+// per rank with its text; if text is nil, the key is shown.
 func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func() string) error {
 	texts, err := g.compare(ctx, key, text, at)
 	if err != nil || texts == nil {
@@ -72,7 +72,7 @@ func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, text func() s
 	h := fnv(key) ^ layout
 	if collective.VerifiesArguments(g.comm) {
 		g.arguments = max(1, h)
-		if err = calls(true); err == nil && g.arguments != 0 { // nothing to exchange on this rank
+		if err = calls(true); err == nil && g.arguments != 0 { // the calls exchanged nothing on this rank
 			err = g.do(ctx, collective.NewBarrier(), at)
 		}
 		g.arguments = 0
@@ -88,7 +88,7 @@ func (g *Group) compareWith(ctx *collective.WaitLimit, key []byte, text func() s
 	if err != nil || !equal {
 		return texts, err
 	}
-	// The layouts differ, or the calls themselves: then the first call, made by itself, says so.
+	// Either the layouts differ or the calls themselves do; in the latter case the first call, made by itself, reports it.
 	if err = calls(false); err == nil {
 		err = g.do(ctx, collective.NewBarrier(), at)
 	}
@@ -102,14 +102,14 @@ func (g *Group) disagree(what string, lines []string) error {
 	b.WriteString(what)
 	for i, line := range lines {
 		fmt.Fprintf(&b, "\n  rank %d: %s", g.ranks[i], line)
-		if len(slices.Compact(slices.Clone(g.places))) > 1 { // otherwise the error's own place is that of all ranks
+		if len(slices.Compact(slices.Clone(g.places))) > 1 { // otherwise all ranks are where the error says
 			fmt.Fprintf(&b, ", at %s", g.places[i])
 		}
 	}
 	return &DisagreementError{b.String()}
 }
 
-// AgreeOnState makes sure that all ranks save, or restore, the same.
+// AgreeOnState checks that all ranks save, or restore, the same state.
 func (w *World) AgreeOnState(c *starlib.Call, key, what string) error {
 	return w.all.agree(w.within, []byte(key), origin(c), what, nil)
 }
@@ -139,7 +139,7 @@ func (w *World) Any(c *starlib.Call, flag bool) (bool, error) {
 	return set[0] != 0, err
 }
 
-// fnv is the FNV-1a hash, eight bytes at a time where it can.
+// fnv returns a hash like FNV-1a, eight bytes at a time as far as possible.
 func fnv(data []byte) uint64 {
 	h := uint64(14695981039346656037)
 	for ; len(data) >= 8; data = data[8:] {

@@ -24,7 +24,7 @@ type operand struct {
 	buf   collective.Buffer
 	shape []int
 
-	combine func(x, y starlark.Int) starlark.Int // the parts of an integer in buf
+	combine func(x, y starlark.Int) starlark.Int // combines the ranks' elements in buf, for an integer
 }
 
 // operandOf makes an operand from a tensor, an int or a float.
@@ -62,8 +62,8 @@ func (o *operand) set(v starlark.Value) (err error) {
 	return nil
 }
 
-// widen lays out an integer for an operation whose result may need more than 64 bits: one element for each rank, with its
-// own number at its own index, which are combined afterwards.
+// widen lays out an integer for an operation whose result may need more than 64 bits: each rank's number is an element of its
+// own, at the rank's index, and the elements are combined afterwards.
 func (o *operand) widen(op dtype.ReduceOp, g *Group) {
 	neutral, combine := int64(0), starlark.Int.Add
 	switch {
@@ -87,8 +87,8 @@ func (o *operand) integer() starlark.Value {
 	return n
 }
 
-// moveToArena moves a large tensor that is reduced repeatedly to memory from which
-// the backend reduces without a copy.
+// moveToArena moves a large tensor that is reduced repeatedly to memory that
+// the backend can reduce without a copy.
 func (o *operand) moveToArena(w *World, async bool) {
 	if len(o.buf.Data) >= movedBytes && w.memory.shared != nil && o.data != nil {
 		tensor.Move(o.data, w.memory.shared)
@@ -107,8 +107,8 @@ func (o *operand) pin(async bool) {
 // copied reports whether the call works on a copy of the tensor.
 func (o *operand) copied() bool { return o.data != o.t }
 
-// result is the operand after the call: the tensor itself, changed in place, or
-// the new number.
+// result returns the operand after the call: the tensor itself, changed in place,
+// or the new number.
 func (o *operand) result() (starlark.Value, error) {
 	value, t, data := o.value, o.t, o.data
 	o.value, o.t, o.data = nil, nil, nil // keep no tensor's memory
@@ -127,7 +127,7 @@ func (o *operand) result() (starlark.Value, error) {
 
 // bufferOf is a contiguous tensor's memory.
 func bufferOf(t *tensor.Tensor) collective.Buffer {
-	if !t.IsContiguous() { // its memory would be nil: the others' elements would silently stay as they are
+	if !t.IsContiguous() { // its memory would be nil, and the result would silently be lost
 		panic("a collective of a tensor that is not contiguous")
 	}
 	return collective.Buffer{DType: t.DType(), Data: t.Bytes()}
@@ -152,7 +152,7 @@ func clone(t *tensor.Tensor) (*startensor.Value, error) {
 	return (*startensor.Value)(out), err
 }
 
-// writable reports why a tensor cannot be changed in place.
+// writable returns an error if a tensor cannot be changed in place.
 func writable(t *tensor.Tensor) error {
 	if t.Frozen() {
 		return fmt.Errorf("the tensor was made at top level and is frozen: make it in main()")
@@ -177,15 +177,15 @@ func recorded(v starlark.Value) (*tensor.Tensor, bool) {
 	return nil, false
 }
 
-// A large tensor moves into the backend's arena when it is reduced again, to be reduced there without a copy. Later ones of
-// its size are allocated there. The part of the arena for tensors (the rest is for gradients), and the size from which a
-// move pays, in bytes:
+// A large tensor moves into the backend's arena when it is reduced a second time, to be reduced there without a copy. Later tensors
+// of its size are allocated there. The part of the arena for tensors (the rest is for gradients), and the size from which
+// a move pays off, in bytes:
 const (
 	sharedMost = 1 << 30
 	movedBytes = 64 << 10
 )
 
-// callMemory is where the data of calls lies.
+// callMemory is the memory for the data of calls.
 type callMemory struct {
 	shared  *tensor.Pool // for tensors, in the backend's arena; nil if it has none
 	staging []byte       // where scattered gradients are collected; kept for the next step

@@ -26,7 +26,7 @@ func collectives(w *World) []*starlib.Def {
 		{
 			Sig: `all_reduce(t: Tensor | number, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
 			Doc: "Combines t over all ranks, in rank order, in place, and returns t. A number is not changed: the\n" +
-				"result is returned, exact for integers (each rank's own must fit into 64 bits).\n" +
+				"result is returned, exact for integers (each rank's number must fit into 64 bits).\n" +
 				"t has the same shape and dtype on all ranks. op is sum, avg, product, min or max, and for integers\n" +
 				"also band, bor or bxor. The average of an integer tensor is truncated to integers; that of a number\n" +
 				"is a float.\n" +
@@ -88,7 +88,7 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 	}
 	async := c.Bool("async_op")
 	o := &g.operand
-	if async || graph { // it outlives this call
+	if async || graph { // ctx outlives this call
 		o = new(operand)
 	}
 	try.Ok(o.set(try.To(divisible(x, c.String("op")))))
@@ -111,7 +111,7 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 	return start(g, c, ctx, collective.NewAllReduce(o.buf, op), o, o.copied(), then)
 }
 
-// reduced is all_reduce of a tensor into a new tensor.
+// reduced does all_reduce of a tensor into a new tensor.
 func reduced(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op dtype.ReduceOp, at collective.Origin) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	out := try.To(tensor.Clone(t))
@@ -154,7 +154,7 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 	return start(g, c, ctx, collective.NewBroadcast(o.buf, src), o, o.copied() || graph && in.IsLeaf(), then)
 }
 
-// reducedAt is the sum of a gradient on one rank, zeros on the others.
+// reducedAt returns the sum of a gradient on one rank, zeros on the others.
 func reducedAt(g *Group, grad *tensor.Tensor, root int, at collective.Origin) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	out := try.To(tensor.Clone(grad))

@@ -14,7 +14,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// dataParallel is a module that processes a batch in parts, as that many ranks would, on one rank.
+// dataParallel is a module that processes a batch in parts on one rank, as that many ranks would.
 // The kernels use all the rank's threads for each part, so the parts run one after the other, from
 // last to first: backward goes the other way, and so adds the parts' gradients in the order in which
 // shm adds the ranks'.
@@ -27,14 +27,14 @@ type dataParallel struct {
 func dataParallelism(w *World) []*starlib.Def {
 	return []*starlib.Def{{
 		Sig: `data_parallel(module: Module, parts: int = 2) -> DataParallel`,
-		Doc: "The module with its batch divided as over so many ranks, but on this rank alone: tensors among its\n" +
+		Doc: "The module with its batch divided as over that many ranks, but on this rank alone: tensors among its\n" +
 			"arguments are cut along dimension 0 into parts of consecutive rows (the first ones have one row more\n" +
 			"where parts does not divide them; fewer rows than parts make fewer parts), other arguments go to all\n" +
 			"parts, and the results are joined along dimension 0; numbers become a vector. batch_norm\n" +
 			"normalizes each part by itself, and keeps the statistics of the first. Gradients of a parameter are\n" +
-			"added in the order of the parts: they have the bits of a sum over as many ranks, each with its part,\n" +
+			"added in the order of the parts: they have the same bits as a sum over that many ranks, one part each,\n" +
 			"if the module uses each parameter once. The kernels use all the rank's threads (--threads) for each\n" +
-			"part, so this makes nothing faster.",
+			"part, so this is no faster.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			d := &dataParallel{Model: c.Arg("module").(*nn.Model), parts: c.Int("parts")}
 			try.FailIf(d.parts < 1, "argument parts: want at least 1, got %d", d.parts)
@@ -94,7 +94,7 @@ func share(rows, parts, part int) (start, n int) {
 	return start, n
 }
 
-// batched is an argument that is cut.
+// batched returns an argument that is cut, as a tensor; nil for another.
 func batched(v starlark.Value) *tensor.Tensor {
 	if t, ok := v.(*startensor.Value); ok && t.Tensor().Dim() > 0 {
 		return t.Tensor()

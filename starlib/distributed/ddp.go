@@ -16,8 +16,8 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// bucketBytes is about how much one collective of ddp carries: enough to hide its latency, but so little that the
-// first one starts early.
+// bucketBytes is about how much one collective of ddp carries: enough to hide its latency, but little enough for
+// the first one to start early.
 const bucketBytes = 1 << 20
 
 // ddp is a module whose gradients are averaged during backward: as soon as the
@@ -31,7 +31,7 @@ type ddp struct {
 	seen    bool // whether this pass reached a parameter
 }
 
-// replica is what wrapped modules have in common: a group, and buffers that follow those of its first rank.
+// replica is what wrapped modules have in common: a group, and buffers that are kept equal to those of its first rank.
 type replica struct {
 	*nn.Model
 	world   *World
@@ -39,12 +39,12 @@ type replica struct {
 	ctx     *collective.WaitLimit
 	names   []string
 	params  []*tensor.Tensor // of the model
-	buffers []*tensor.Tensor // given to all by the first rank before forward and after backward, in training
+	buffers []*tensor.Tensor // sent to all by the first rank before forward and after backward, in training
 	thread  *starlark.Thread
 	on      bool // whether backward synchronises
 }
 
-// newReplica reads the arguments module and broadcast_buffers, and returns the module's parameters and buffers, too.
+// newReplica reads the arguments module and broadcast_buffers; all is the module's parameters and buffers.
 func newReplica(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (r replica, all []*tensor.Tensor) {
 	r = replica{Model: c.Arg("module").(*nn.Model), world: g.world, g: g, ctx: ctx, on: true, thread: c.Thread}
 	r.names, r.params = r.Parameters()
@@ -57,10 +57,10 @@ func newReplica(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (r replica
 	return r, all
 }
 
-// wrappedModules are those that synchronise in backward; finish ends the pass of one.
+// wrappedModules are modules that synchronise in backward; a module's finish ends its pass.
 type wrappedModules []interface{ finish() error }
 
-// add has the module's passes end with the backward passes of the rank.
+// add makes the module's passes end with the rank's backward passes.
 func (m *wrappedModules) add(w *World, module interface{ finish() error }) {
 	*m = append(*m, module)
 	w.tensors.BackwardDone = m.finish
@@ -87,7 +87,7 @@ var ddpMethods = &starlib.Methods{
 	Doc:  "A module whose gradients are averaged over the ranks during backward; otherwise it behaves like the module.",
 	Defs: []*starlib.Def{{
 		Sig: `set_sync(on: bool)`,
-		Doc: "Sets whether backward averages the gradients; if not, they accumulate on each rank.",
+		Doc: "Sets whether backward averages the gradients; otherwise they accumulate on each rank.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			c.Recv.(*ddp).on = c.Bool("on")
 			return nil, nil
@@ -110,10 +110,10 @@ func wrappers(w *World) []*starlib.Def {
 		},
 		{
 			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, group: Group = None, timeout: number = None) -> FSDP`,
-			Doc: "The module with its parameters divided among the ranks of the group, at first the values of its first\n" +
+			Doc: "The module with its parameters divided among the ranks of the group; they start as those of its first\n" +
 				"rank. A unit's parameters are gathered before each of its forward and backward passes and dropped\n" +
 				"afterwards; in backward its gradients are averaged, and each rank keeps its part. units are modules\n" +
-				"within: a list, a function that is called with each module and says whether it is one, or the least\n" +
+				"within: a list, a function that is called with each module and says whether it is a unit, or the least\n" +
 				"number of parameters of a unit; by default the modules directly in this one. What is in no unit, or in\n" +
 				"several, is gathered for the whole pass. Make optimizers from the result's parameters(), this rank's\n" +
 				"parts. With reshard_after_forward = False parameters stay from forward to backward: more memory, fewer\n" +
@@ -124,7 +124,7 @@ func wrappers(w *World) []*starlib.Def {
 			Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`,
 			Doc: "The optimizer, whose state is divided among the ranks of the group from now on (stage 1 of ZeRO): each\n" +
 				"rank keeps the moments of a part of the parameters, updates that part in step(), and gets the parts of\n" +
-				"the others. step() is then a collective. The result has the same bits as without. Parameters, state and,\n" +
+				"the others. step() is then a collective. The result has the same bits as without zero. Parameters, state and,\n" +
 				"in each step, gradients and learning rates must be the same on all ranks; where they differ, every rank\n" +
 				"gets an error. A checkpoint has the whole state: any number of ranks restores it, divided or not.\n" +
 				"optim.lbfgs cannot be divided.",
@@ -197,7 +197,7 @@ func (d *ddp) ready(b *bucket) error {
 	return nil
 }
 
-// origin is the backward pass that the recipe is making.
+// origin returns the recipe's backward pass.
 func (d *ddp) origin() collective.Origin {
 	return originOf("dist.ddp in backward", starlib.Position(d.thread))
 }
@@ -222,9 +222,9 @@ func (d *ddp) start(b *bucket) (err error) {
 }
 
 // finish starts the remaining buckets, whose parameters took no part in the pass,
-// and waits for all of them. A rank does not know which parameters those are on
-// other ranks, so zeros stand in for their gradients and all ranks make the same
-// calls; then they compare.
+// and waits for all of them. A rank does not know which parameters those are
+// on other ranks, so it sends zeros for their gradients, and all ranks make the
+// same calls; then they compare.
 func (d *ddp) finish() error {
 	if !d.seen {
 		return nil
@@ -232,7 +232,7 @@ func (d *ddp) finish() error {
 	return within("ddp", d.reduceRest())
 }
 
-// within is err with what it happened in; nil stays nil.
+// within adds to err what it happened in; nil stays nil.
 func within(what string, err error) error {
 	if err == nil {
 		return nil
@@ -287,8 +287,8 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 	return d.Model.CallInternal(thread, args, kwargs)
 }
 
-// spreadBuffers gives the first rank's buffers to all ranks. Buffers that are equal
-// already are not written: the graph of an earlier pass may refer to them.
+// spreadBuffers gives the first rank's buffers to all ranks. Buffers that are already
+// equal are not written: the graph of an earlier pass may refer to them.
 func (d *replica) spreadBuffers(builtin string) error {
 	at := originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
 	return staged(d.g, d.ctx, dtype.Uint8, d.buffers, ofFirst, at, func(t *tensor.Tensor, raw []byte) error {

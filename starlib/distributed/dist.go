@@ -26,20 +26,20 @@ import (
 type World struct {
 	rank    *starlib.Rank
 	all     *Group          // the group of all ranks
-	local   *Group          // that of the ranks of this rank's node
+	local   *Group          // the ranks of this rank's node
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
-	random  *tensor.Generator // the stream that all ranks share
-	largest int               // bytes of plain values in one call
+	random  *tensor.Generator // the random stream that all ranks share
+	largest int               // the most bytes of plain values in one call
 
-	within  *collective.WaitLimit // of calls without a timeout of their own
-	forever *collective.WaitLimit // of receives
+	within  *collective.WaitLimit // for calls without a timeout of their own
+	forever *collective.WaitLimit // for receives
 
 	groups   groups
 	rpc      rpc
 	memory   callMemory
-	pending  []*Work              // asynchronous calls that may be under way
-	wrapped  wrappedModules       // that synchronise in backward
+	pending  []*Work // asynchronous calls that may be under way
+	wrapped  wrappedModules
 	receives map[route][]*receive // irecvs that wait for their message, oldest first
 }
 
@@ -51,10 +51,10 @@ type Config struct {
 	Backend string
 	// OpenGroup makes the Comm of a group with another backend; nil: there is no other.
 	OpenGroup func(ctx context.Context, backend string, group collective.Group) (collective.Comm, error)
-	// LeaveGroup leaves a group that its ranks destroy, before its Comm is closed: last is this rank's last wait on it.
-	// nil: nothing more to do.
+	// LeaveGroup leaves a group that its ranks destroy, before its Comm is closed; last is this rank's last wait on it.
+	// nil: there is nothing to do.
 	LeaveGroup func(ctx context.Context, group uint32, ranks []int, last func() error) error
-	Timeout    time.Duration // of a call that has none of its own
+	Timeout    time.Duration // of calls without one of their own
 	Tensors    *tensor.Context
 	Shared     *tensor.Generator // the stream that shared_random_seed draws from
 }
@@ -64,7 +64,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
 		rank: c.Rank, ctx: ctx, tensors: c.Tensors, random: c.Shared,
 		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
-		receives: map[route][]*receive{}, largest: memory.LargestValue() / 5 * 4, // besides the value the receiver holds its bytes
+		receives: map[route][]*receive{}, largest: memory.LargestValue() / 5 * 4, // the receiver holds the value and its bytes at once
 	}
 	w.groups = groups{World: w, open: c.OpenGroup, leave: c.LeaveGroup}
 	w.rpc = rpc{World: w, kept: map[int64]starlark.Value{}}
@@ -103,7 +103,7 @@ func (w *World) FormNodeGroup(ctx context.Context) error {
 	return err
 }
 
-// identity declares who this rank is.
+// identity has the builtins that say which rank this is.
 func identity(w *World) []*starlib.Def {
 	constant := func(sig, doc string, v starlark.Value) *starlib.Def {
 		return &starlib.Def{Sig: sig, Doc: doc, TopLevel: true,
@@ -118,7 +118,7 @@ func identity(w *World) []*starlib.Def {
 	}
 	r := w.rank
 	return []*starlib.Def{
-		ofGroup(`rank(group: Group = None) -> int`, "This rank's number, from 0; with a group its number in that, or -1 outside.", (*Group).Rank),
+		ofGroup(`rank(group: Group = None) -> int`, "This rank's number, from 0; with a group, its number within it, or -1 if it is not a member.", (*Group).Rank),
 		ofGroup(`world_size(group: Group = None) -> int`, "How many ranks there are.", (*Group).Size),
 		constant(`local_rank() -> int`, "This rank's number on its node.", starlark.MakeInt(r.LocalRank)),
 		constant(`local_size() -> int`, "How many ranks this node has.", starlark.MakeInt(r.LocalSize)),
@@ -139,7 +139,7 @@ func identity(w *World) []*starlib.Def {
 func (w *World) drawSeed() int64 {
 	n, err := w.random.RandInt(w.tensors, 0, 1<<31, []int{1}, dtype.Int64)
 	if err != nil {
-		return 0 // one element can always be had
+		return 0 // cannot happen: one element can always be allocated
 	}
 	return int64(binary.NativeEndian.Uint64(n.Bytes()))
 }

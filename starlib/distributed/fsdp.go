@@ -20,9 +20,9 @@ import (
 type fsdp struct {
 	replica
 	units  []*unit
-	shards map[*tensor.Tensor]*tensor.Tensor // of params: this rank's parts
+	shards map[*tensor.Tensor]*tensor.Tensor // from a parameter to this rank's part
 	keep   bool                              // parameters stay from forward to backward
-	had    map[*tensor.Tensor]bool           // of params: a gradient was averaged in this pass
+	had    map[*tensor.Tensor]bool           // parameters whose gradient was averaged in this pass
 	seen   bool                              // this pass reached a unit
 }
 
@@ -59,12 +59,12 @@ func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 	return f, err
 }
 
-// origin is the backward pass that the recipe is making.
+// origin returns the recipe's backward pass.
 func (f *fsdp) origin() collective.Origin {
 	return originOf("dist.fsdp in backward", starlib.Position(f.thread)).In(collective.Step)
 }
 
-// finish averages what is left, of parameters that took no part in the pass; then the ranks compare which those are.
+// finish averages the remaining gradients, of parameters that took no part in the pass; then the ranks compare which those are.
 func (f *fsdp) finish() error {
 	seen := f.seen
 	f.seen = false
@@ -109,7 +109,7 @@ func (f *fsdp) AttrNames() []string {
 	return slices.Compact(names)
 }
 
-// State is every parameter and buffer; for parameters, this rank's parts.
+// State returns every parameter and buffer; for parameters, this rank's parts.
 func (f *fsdp) State() []starlib.Entry {
 	entries := f.Model.State()
 	for i := range entries {
@@ -129,7 +129,7 @@ func (f *fsdp) SetState(entries []starlib.Entry) error {
 	return startensor.Restore(f.world.tensors, "dist.fsdp", live, entries)
 }
 
-// Weights are for files of weights, which need whole tensors.
+// Weights returns the entries for files of weights, which need whole tensors.
 func (f *fsdp) Weights() []starlib.Entry {
 	if len(f.units) == 0 {
 		return f.Model.Weights()
@@ -137,7 +137,7 @@ func (f *fsdp) Weights() []starlib.Entry {
 	return f.State()
 }
 
-// own is this rank's part of a parameter, or the parameter itself.
+// own returns this rank's part of a divided parameter; any other tensor itself.
 func (f *fsdp) own(p *tensor.Tensor) starlark.Value {
 	if shard := f.shards[p]; shard != nil {
 		p = shard
@@ -151,7 +151,7 @@ var fsdpMethods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		{
 			Sig: `parameters() -> list`,
-			Doc: "What training changes: this rank's elements of each parameter, one-dimensional; some are\nempty. Make optimizers from them.",
+			Doc: "This rank's elements of each parameter, one-dimensional; some are empty.\nMake optimizers from them.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).parameters(false), nil },
 		},
 		{
@@ -168,8 +168,8 @@ var fsdpMethods = &starlib.Methods{
 		},
 		{
 			Sig: `load_state(dict: dict, strict: bool = True) -> list`,
-			Doc: "Copies whole tensors into the parameters, of which each rank keeps its part, and buffers of their names, as\n" +
-				"load_state of a module does. Every rank passes the same.",
+			Doc: "Copies whole tensors into the parameters, of which each rank keeps its part, and buffers of the same names, as\n" +
+				"load_state of a module does. Every rank must pass the same ones.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).load(c) },
 		},
 		{
@@ -180,8 +180,8 @@ var fsdpMethods = &starlib.Methods{
 		},
 		{
 			Sig: `set_sync(on: bool)`,
-			Doc: "Sets whether backward averages the gradients; if not, they accumulate on each rank, whole, which takes the\n" +
-				"memory of all gradients.",
+			Doc: "Sets whether backward averages the gradients; otherwise each rank accumulates all of them, which takes the\n" +
+				"memory of a whole model's gradients.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				c.Recv.(*fsdp).on = c.Bool("on")
 				return nil, nil
@@ -227,9 +227,9 @@ func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	return out, nil
 }
 
-// load takes a whole state.
+// load loads a whole state.
 func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
-	for _, u := range f.units { // what the state does not have stays
+	for _, u := range f.units { // what the state lacks stays as it is
 		for _, s := range u.sheets {
 			values := try.To(s.Fill())
 			from, to, _ := s.Bounds()
@@ -256,7 +256,7 @@ func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 	return starlark.NewList(list), nil
 }
 
-// clip adds up the squares of the ranks' parts, in rank order.
+// clip clips by the norm over all ranks: the squares of their parts are added in rank order.
 func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 	limit := c.Float("max_norm")
 	try.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)

@@ -17,15 +17,15 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// unit is parameters that are gathered together.
+// unit is a set of parameters that are gathered together.
 type unit struct {
 	*nn.Unit
 	of      *fsdp
 	sheets  []*tensor.Sheet // one for each dtype
-	depth   int             // calls of forward under way
-	open    int             // calls whose backward is under way
+	depth   int             // forward calls in progress
+	open    int             // calls whose backward is in progress
 	trained int             // parameters that get a gradient
-	ready   int             // of these, in this pass
+	ready   int             // how many of these have theirs in this pass
 }
 
 // chooseUnits reads the argument units.
@@ -55,7 +55,7 @@ func chooseUnits(c *starlib.Call, m *nn.Model) (_ map[*nn.Model]bool, err error)
 			part, ok := v.(*nn.Model)
 			try.FailIf(!ok, "units: want modules, got %s", v.Type())
 			i := slices.Index(parts, part)
-			try.FailIf(i < 1, "units: %s is not a part of the module that can be a unit: parts of nn's own layers cannot, since the layer computes with them directly", part.Name())
+			try.FailIf(i < 1, "units: %s is not a part of the module that can be a unit: parts of nn's own layers cannot be, since the layer computes with them directly", part.Name())
 			chosen[part] = true
 		}
 	default:
@@ -64,7 +64,7 @@ func chooseUnits(c *starlib.Call, m *nn.Model) (_ map[*nn.Model]bool, err error)
 	return chosen, nil
 }
 
-// unitsOfSize chooses modules with at least least parameters outside nested units; it returns how many of m's are in none.
+// unitsOfSize chooses modules with at least least parameters outside nested units; it returns how many of m's parameters are in no unit.
 func unitsOfSize(m *nn.Model, least int, parts []*nn.Model, chosen map[*nn.Model]bool) int {
 	_, params := m.Parameters()
 	n := 0
@@ -89,7 +89,7 @@ func unitsOfSize(m *nn.Model, least int, parts []*nn.Model, chosen map[*nn.Model
 	return n
 }
 
-// divide gives the ranks their parts of a unit's parameters, with the first rank's values.
+// divide gives the ranks their parts of a unit's parameters, with the values of the first rank's.
 func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) (err error) {
 	defer try.Caught(&err)
 	u := &unit{Unit: of, of: f}
@@ -244,7 +244,7 @@ func (u *unit) backward(mark uint64) (err error) {
 	return nil
 }
 
-// arrived counts one more complete gradient.
+// arrived counts a complete gradient.
 func (u *unit) arrived() error {
 	if u.ready++; u.ready == u.trained && u.of.on {
 		return within("fsdp", u.reduce())

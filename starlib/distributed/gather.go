@@ -34,8 +34,8 @@ func exchanges(w *World) []*starlib.Def {
 		},
 		{
 			Sig: `scatter(values: iterable = None, src: int = 0, group: Group = None, timeout: number = None)`,
-			Doc: "Gives each rank its entry of src's list: tensors of one shape and dtype, or plain values. src passes\n" +
-				"exactly one entry per rank, the others None.",
+			Doc: "Gives each rank its entry of src's list: tensors of one shape and dtype, or plain values. src must pass\n" +
+				"exactly one entry per rank, and the other ranks None.",
 			Fn: w.withRank("src", scatter),
 		},
 		{
@@ -63,8 +63,8 @@ func rows(shape []int) int {
 	return n
 }
 
-// uneven returns the counts if they differ. Equal counts are omitted, so that backends can use their operations for
-// parts of one size.
+// uneven returns the counts if they differ, else nil, so that backends can use their operations for
+// parts of equal size.
 func uneven(counts []int) []int {
 	if slices.ContainsFunc(counts, func(n int) bool { return n != counts[0] }) {
 		return counts
@@ -72,7 +72,7 @@ func uneven(counts []int) []int {
 	return nil
 }
 
-// ragged is a shape in the form that the board compares if dimension 0 may differ.
+// ragged returns a shape in the form in which the board compares it if dimension 0 may differ.
 func ragged(shape []int) []int {
 	out := slices.Clone(shape)
 	if len(out) > 0 {
@@ -95,13 +95,13 @@ func gatherCounts(g *Group, ctx *collective.WaitLimit, shape []int, dt dtype.Typ
 	return first, counts, nil
 }
 
-// everyone is the destination of what all ranks get.
+// everyone, as a destination, stands for all ranks.
 const everyone = -1
 
 // arrives reports whether this rank gets what is sent to dst.
 func (g *Group) arrives(dst int) bool { return dst == everyone || dst == g.own }
 
-// newGather is the call that gathers on rank dst.
+// newGather makes the call that gathers on rank dst.
 func newGather(send, recv collective.Buffer, dst int) collective.Call {
 	if dst == everyone {
 		return collective.NewAllGather(send, recv)
@@ -158,7 +158,7 @@ func parts(flat *tensor.Tensor, first, like []int) (_ starlark.Value, err error)
 	return starlark.NewList(list), nil
 }
 
-// scattered reduces a flat tensor of all parts and returns this rank's. The ranks' lists of parts, if any, must be alike.
+// scattered reduces a flat tensor of all parts and returns this rank's part. The ranks' lists of parts, if given, must match.
 func scattered(g *Group, ctx *collective.WaitLimit, flat *tensor.Tensor, list []*tensor.Tensor, op dtype.ReduceOp, counts, shape []int, at collective.Origin) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	all := try.To(tensor.Contiguous(flat))
@@ -180,7 +180,7 @@ func scatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (sta
 		list = slices.Collect(starlark.Elements(c.Arg("values").(starlark.Iterable)))
 		try.FailIf(len(list) != g.Size(), "src passes %d values for %d ranks", len(list), g.Size())
 	}
-	if g.comm == nil { // a separate value, as from another rank
+	if g.comm == nil { // return a copy, as if it came from another rank
 		return try.To(gatherValues(g, c, ctx, list[0], everyone))[0], nil
 	}
 	return scatterValues(g, c, ctx, list, src)
@@ -216,7 +216,7 @@ func reduceScatter(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starla
 	return (*startensor.Value)(out), nil
 }
 
-// joined gathers the ranks' gradients into a flat one.
+// joined gathers the ranks' gradients into one flat tensor.
 func joined(g *Group, grad *tensor.Tensor, counts []int, at collective.Origin) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	own := try.To(tensor.Contiguous(grad))
@@ -268,7 +268,7 @@ func splits(g *Group, c *starlib.Call, name string, total int) ([]int, error) {
 	return list, nil
 }
 
-// listText writes a list as a recipe does: [1, 2].
+// listText formats a list as a recipe writes it: [1, 2].
 func listText[T any](list []T) string { return strings.ReplaceAll(fmt.Sprint(list), " ", ", ") }
 
 // exchanged sends rows of in and returns those received.

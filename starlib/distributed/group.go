@@ -15,7 +15,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Group is some ranks of the world, in order.
+// Group is a list of ranks of the world.
 type Group struct {
 	starlib.Opaque
 	world   *World
@@ -30,7 +30,7 @@ type Group struct {
 	operand operand
 	key     []byte // memory for the keys that ranks compare
 
-	arguments uint64 // of the next call that do makes, see compareWith
+	arguments uint64 // passed with the next call that do makes, see compareWith
 
 	places []string // where the ranks were when compare found a difference
 }
@@ -43,7 +43,7 @@ func (g *Group) Hash() (uint32, error) { return g.id, nil }
 func (g *Group) Rank() int             { return g.own }
 func (g *Group) Size() int             { return len(g.ranks) }
 
-// Ranks lists the ranks of the world that are in the group, in its order.
+// Ranks returns the group's members, as ranks of the world, in order.
 func (g *Group) Ranks() []int { return g.ranks }
 
 func (g *Group) Attr(name string) (starlark.Value, error) {
@@ -118,24 +118,24 @@ func (gs *groups) defs() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `new_group(ranks: iterable, backend: string = None, timeout: number = None) -> Group`,
-			Doc: "A group of these ranks of the world, in this order. Every rank of the world calls it with the same\n" +
-				"ranks and the same backend; those outside the group get it too, and their rank in it is -1. Groups may\n" +
+			Doc: "A group of these ranks of the world, in this order. Every rank of the world must call it with the same\n" +
+				"ranks and the same backend; those outside the group get it too, with rank -1. Groups may\n" +
 				"overlap. backend names another backend than the run's for the group's collectives and messages, such\n" +
 				"as \"gloo\": a plugin that is not found, or cannot run here, is an error on all ranks.",
 			Fn: gs.newGroup,
 		},
 		{
 			Sig: `init_process_group(backend: string = None, timeout: number = None)`,
-			Doc: "Chooses another backend than the run's for all that follows. drun has connected the ranks already, so a\n" +
+			Doc: "Chooses another backend than the run's for everything that follows. drun has already connected the ranks, so a\n" +
 				"recipe that uses --backend does not need it. Every rank calls it with the same name, before\n" +
 				"anything else that needs other ranks.",
 			Fn: gs.initProcessGroup,
 		},
 		{
 			Sig: `destroy_process_group(group: Group, timeout: number = None)`,
-			Doc: "Ends a group that is no longer needed, and the plugins of its own backend, which otherwise\n" +
-				"stay until the run ends. All its ranks call it, and wait for each other and for their calls in progress;\n" +
-				"outside the group it does nothing. Afterwards the group, and what was made with it, cannot be used.\n" +
+			Doc: "Ends a group that is no longer needed, and the plugins of its own backend, which would otherwise\n" +
+				"run until the run ends. All its ranks must call it, and wait for each other and for their calls in progress;\n" +
+				"on other ranks it does nothing. Afterwards the group, and whatever was made with it, cannot be used.\n" +
 				"The world cannot be destroyed: drun ends it.",
 			Fn: gs.destroyGroup,
 		},
@@ -155,8 +155,8 @@ func (gs *groups) defs() []*starlib.Def {
 			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None, rank_offset: int = 0, backends: dict = None) -> struct`,
 			Doc: "This rank's groups for tensor (mp), pipeline (pp) and data parallelism (dp), as a struct. The model\n" +
 				"dimension varies fastest, then pipeline, then data. Call it once; model · pipeline must divide the\n" +
-				"world size. With rank_offset the ranks below that number stay out, to serve parameters or data: all\n" +
-				"ranks call it, theirs in each group is -1, and the other ranks are divided. backends\n" +
+				"world size. With rank_offset the ranks below that number are left out, to serve parameters or data: all\n" +
+				"ranks call it, but these have rank -1 in each group, and only the others are divided. backends\n" +
 				"names other backends than the run's by dimension: {\"dp\": \"gloo\"}.",
 			Fn: gs.initParallelism,
 		},
@@ -182,7 +182,7 @@ func (gs *groups) argBackend(c *starlib.Call) (string, error) {
 	return name, nil
 }
 
-// checkBackend finds what is wrong with the name of a group's backend by itself.
+// checkBackend checks the name of a group's backend, as far as this rank can by itself.
 func (gs *groups) checkBackend(name string) error {
 	const most = 64 // what the status board shows
 	switch {
@@ -219,7 +219,7 @@ func (gs *groups) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 	return gs.split(c, parts, gs.all.backend)
 }
 
-// split makes disjoint groups of one size at once, with that backend, and returns this rank's, or the first if it is in none.
+// split makes disjoint groups of equal size at once, with the given backend, and returns this rank's, or the first if it is in none.
 func (gs *groups) split(c *starlib.Call, sets [][]int, backend string) (*Group, error) {
 	ctx := try.To(gs.until(c))
 	gs.made++
@@ -240,7 +240,7 @@ func (gs *groups) split(c *starlib.Call, sets [][]int, backend string) (*Group, 
 	return g, err
 }
 
-// over is the group as requested from the world's Comm. A group of one rank has nothing to exchange, so it needs no
+// over returns the group as it is requested from the world's Comm. A group of one rank has nothing to exchange, so it needs no
 // backend of its own.
 func (gs *groups) over(g *Group, at collective.Origin) collective.Group {
 	of := collective.Group{ID: g.id, Ranks: g.ranks, Origin: at}
@@ -287,7 +287,7 @@ func intList(ns []int) *starlark.List {
 	return starlark.NewList(values)
 }
 
-// destroyed is the Comm of a group that was destroyed: nothing can be called on it.
+// destroyed is the Comm of a destroyed group: every call fails.
 type destroyed struct {
 	collective.Comm // for its rank and size
 	err             error
@@ -321,7 +321,7 @@ func (gs *groups) destroyGroup(c *starlib.Call) (starlark.Value, error) {
 	return starlark.None, comm.Close()
 }
 
-// lastOf waits for what this rank has started on a group, and for the other ranks.
+// lastOf waits for the calls that this rank has started on a group, and for the other ranks.
 func (gs *groups) lastOf(ctx context.Context, g *Group, at collective.Origin) error {
 	for _, work := range gs.pending {
 		if work.group != g || work.over {

@@ -24,7 +24,7 @@ func helpers(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `broadcast_tensors(tensors: iterable, src: int = 0, group: Group = None, timeout: number = None)`,
-			Doc: "Gives src's float and complex tensors to all ranks, in place; other tensors are left alone. Number,\n" +
+			Doc: "Copies src's float and complex tensors to all ranks, in place; other tensors are left alone. Number,\n" +
 				"dtypes and shapes are compared first: if they differ, every rank gets an error.",
 			Fn: w.withRank("src", broadcastTensors),
 		},
@@ -37,13 +37,13 @@ func helpers(w *World) []*starlib.Def {
 		},
 		{
 			Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`,
-			Doc: "Averages float and complex buffers over the ranks or, with average = False, gives the first rank's\n" +
+			Doc: "Averages float and complex buffers over the ranks or, with average = False, copies the first rank's\n" +
 				"to all; integer buffers are left alone.",
 			Fn: w.inGroup(syncBuffer),
 		},
 		{
 			Sig: `average_metrics(metrics: dict, count: number = 1.0, group: Group = None, timeout: number = None) -> dict`,
-			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. All ranks pass\n" +
+			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. All ranks must pass\n" +
 				"the same keys; a total count of 0 is an error.",
 			Fn: w.inGroup(averageMetrics),
 		},
@@ -68,7 +68,7 @@ func helpers(w *World) []*starlib.Def {
 		},
 		{
 			Sig: `local_master_first(fn: callable, timeout: number = None)`,
-			Doc: "Like master_first, but for the first rank of each node; only the other ranks of that node wait for\n" +
+			Doc: "Like master_first, but on the first rank of each node; only the other ranks of that node wait for\n" +
 				"it. For work that is done once per node, such as filling a cache.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) { return masterFirst(w, c, w.local) },
 		},
@@ -94,7 +94,7 @@ func masterFirst(w *World, c *starlib.Call, g *Group) (starlark.Value, error) {
 	if leader {
 		result = try.To(starlark.Call(c.Thread, fn, nil, nil))
 	}
-	// Not a barrier, for which a barrier that fn calls could be mistaken.
+	// Not a barrier: a barrier that fn calls could be mistaken for it.
 	call := collective.NewBroadcast(collective.Of([]bool{true}), 0)
 	if err := g.do(ctx, call, at.In(collective.Step)); err != nil || leader {
 		return result, err
@@ -102,13 +102,13 @@ func masterFirst(w *World, c *starlib.Call, g *Group) (starlark.Value, error) {
 	return starlark.Call(c.Thread, fn, nil, nil)
 }
 
-// readings are a dict's numbers, Ints and Floats, under its sorted names.
+// readings holds a dict's numbers, Ints and Floats, by its sorted names.
 type readings struct {
 	names  []string
 	values starlark.Tuple
 }
 
-// readingsOf reads an argument that is a dict.
+// readingsOf reads the argument called dict.
 func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 	d := c.Arg(dict).(*starlark.Dict)
 	r, numbers := &readings{}, map[string]starlark.Value{}
@@ -144,7 +144,7 @@ func averageMetrics(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	r := try.To(readingsOf(c, "metrics"))
 	sums := make([]float64, len(r.names)+1)
 	for i, x := range r.values {
-		if count > 0 { // a rank without samples adds nothing, whatever its mean is
+		if count > 0 { // a rank without samples adds nothing, even if its mean is NaN
 			sums[i] = starlib.Number(x) * count
 		}
 	}
@@ -183,7 +183,7 @@ func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.
 	}
 	out := starlark.NewDict(len(r.names))
 	for i, name := range r.names {
-		// In rank order; integers stay exact integers.
+		// Add in rank order; integers stay exact.
 		total := all[0].(starlark.Tuple)[i]
 		for _, values := range all[1:] {
 			if total, err = starlark.Binary(syntax.PLUS, total, values.(starlark.Tuple)[i]); err != nil {
@@ -201,7 +201,7 @@ func reduceDict(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.
 }
 
 func sharedRandomSeed(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	// The first rank draws: ranks in different groups have drawn different numbers of seeds.
+	// The first rank draws, since ranks may have drawn different numbers of seeds in other groups.
 	seed := []int64{g.world.drawSeed()}
 	err := g.do(ctx, collective.NewBroadcast(collective.Of(seed), 0), origin(c).In(collective.Step))
 	return starlark.MakeInt64(seed[0]), err
@@ -248,7 +248,7 @@ func appendNames(key []byte, names []string) []byte {
 	return key
 }
 
-// text lists the names.
+// text returns the names, for an error.
 func (r *readings) text() string {
 	quoted := make([]string, len(r.names))
 	for i, name := range r.names {

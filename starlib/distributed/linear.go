@@ -21,15 +21,15 @@ func parallelLayers(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `column_linear(i: int, o: int, bias: bool = True, gather_output: bool = False, group: Group = None, timeout: number = None) -> Module`,
-			Doc: "nn.linear(i, o) of which each rank of the group has o/n outputs: weight (o/n, i) and bias (o/n). The input\n" +
-				"(…, i) is the same on all ranks; the output is this rank's part, (…, o/n), or with gather_output all of it.\n" +
+			Doc: "nn.linear(i, o) divided over the n ranks of the group by outputs: weight (o/n, i) and bias (o/n). The input\n" +
+				"(…, i) is the same on all ranks; the output is this rank's part, (…, o/n), or with gather_output the whole, (…, o).\n" +
 				"In backward the gradient of the input is summed over the ranks. The initial values are those of nn.linear.",
 			Fn: w.inGroup(columnLinear),
 		},
 		{
 			Sig: `row_linear(i: int, o: int, bias: bool = True, input_is_parallel: bool = True, group: Group = None, timeout: number = None) -> Module`,
-			Doc: "nn.linear(i, o) of which each rank of the group has i/n inputs: weight (o, i/n), and the whole bias. The\n" +
-				"input is this rank's part, (…, i/n), as from column_linear, or the whole one, which is then cut; the\n" +
+			Doc: "nn.linear(i, o) divided over the n ranks of the group by inputs: weight (o, i/n), and the whole bias. The\n" +
+				"input is this rank's part, (…, i/n), as from column_linear, or with input_is_parallel = False the whole; the\n" +
 				"output (…, o) is summed over the ranks. The initial values are those of nn.linear.",
 			Fn: w.inGroup(rowLinear),
 		},
@@ -37,8 +37,8 @@ func parallelLayers(w *World) []*starlib.Def {
 	}
 }
 
-// parallelLinear reads the arguments of a layer, whose named dimension the ranks divide, and draws the whole layer's
-// weights, as all ranks do. A failure ends the caller.
+// parallelLinear reads the arguments of a layer that is divided along the named dimension, and draws the whole layer's
+// weights: all ranks draw the same. A failure ends the caller.
 func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divided string) (in, out int, weight, bias *tensor.Tensor) {
 	in, out = c.Int("i"), c.Int("o")
 	try.FailIf(in < 1 || out < 1, "sizes must be at least 1, not %d and %d", in, out)
@@ -54,7 +54,7 @@ func parallelLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit, divide
 	return in, out, weight, bias
 }
 
-// partOf is this rank's part of a tensor along a dimension, as a copy.
+// partOf returns this rank's part of a tensor along a dimension, as a copy.
 func partOf(g *Group, t *tensor.Tensor, dim int) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	per := t.Shape()[dim] / g.Size()
@@ -98,7 +98,7 @@ func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 	}), nil
 }
 
-// copyToGroup is x, whose gradient is summed over the ranks.
+// copyToGroup returns x; its gradient is summed over the ranks.
 func copyToGroup(g *Group, ctx *collective.WaitLimit, x *tensor.Tensor, at collective.Origin) *tensor.Tensor {
 	if g.comm == nil || !x.RequiresGrad() || !x.Context().Recording() {
 		return x
@@ -110,8 +110,8 @@ func copyToGroup(g *Group, ctx *collective.WaitLimit, x *tensor.Tensor, at colle
 	return out
 }
 
-// gathered joins the ranks' parts of the last dimension. The gradient of a rank's part is its part of the whole's
-// gradient: the whole is the same on all ranks, and so is what they compute from it.
+// gathered joins the ranks' parts along the last dimension. The gradient of a rank's part is that part of
+// the whole's gradient, which needs no sum: all ranks compute the same from the whole.
 func gathered(g *Group, ctx *collective.WaitLimit, y *tensor.Tensor, at collective.Origin) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	if g.comm == nil {
@@ -138,9 +138,9 @@ func gathered(g *Group, ctx *collective.WaitLimit, y *tensor.Tensor, at collecti
 func parallelEmbedding(w *World) *starlib.Def {
 	return &starlib.Def{
 		Sig: `vocab_embedding(n: int, dim: int, group: Group = None, timeout: number = None) -> Module`,
-		Doc: "nn.embedding(n, dim) of which each of the group's k ranks has n/k rows: weight (n/k, dim). The input,\n" +
-			"integers from 0 to n - 1 of any shape (…), is the same on all ranks, which is checked; the output (…, dim) is\n" +
-			"the whole one on all of them. In backward each rank's rows get their gradient, without communication. The\n" +
+		Doc: "nn.embedding(n, dim) divided over the k ranks of the group by rows: weight (n/k, dim). The input,\n" +
+			"integers from 0 to n - 1 of any shape (…), must be the same on all ranks, which is checked; the output (…, dim)\n" +
+			"is the whole one on all of them. In backward each rank's rows get their gradient, without communication. The\n" +
 			"initial values are those of nn.embedding.",
 		Fn: w.inGroup(vocabEmbedding),
 	}
@@ -161,7 +161,7 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	}), nil
 }
 
-// embedded looks up the rows of a table of n rows, of which weight is this rank's part.
+// embedded looks up rows in a table of n rows; weight is this rank's part of it.
 func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int, x *tensor.Tensor, at collective.Origin) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	if g.comm == nil {
@@ -170,7 +170,7 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 	indices := try.To(tensor.EmbeddingRows(x, n))
 	rows, dim := weight.Shape()[0], weight.Shape()[1]
 	first := int64(g.own * rows)
-	var places, own []int64 // in x, and in weight, of the indices whose rows are here
+	var places, own []int64 // positions in x, and rows of weight, for the indices whose rows are here
 	for i, k := range indices {
 		if k >= first && k < first+int64(rows) {
 			places, own = append(places, int64(i)), append(own, k-first)
@@ -188,7 +188,7 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 	}
 	call := collective.NewAllReduce(bufferOf(sum), dtype.Sum)
 	call.Shape = sum.Shape()
-	// With different indices the ranks would add up rows of different words.
+	// If the indices differed, the ranks would add up rows of different words.
 	call.Digest = digestOf(indices)
 	call.Detail = func() string { return fmt.Sprintf("indices with the digest %016x", call.Digest) }
 	try.Ok(g.do(ctx, call, at))
@@ -199,7 +199,6 @@ func embedded(g *Group, ctx *collective.WaitLimit, weight *tensor.Tensor, n int,
 	return sum, nil
 }
 
-// digestOf is a hash of numbers.
 func digestOf(values []int64) uint64 {
 	raw := make([]byte, 0, 8*len(values))
 	for _, v := range values {

@@ -24,14 +24,14 @@ func pointToPoint(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `send(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None)`,
-			Doc: "Sends a tensor or plain value to rank dst. It may return before dst receives it, but that dst never does\n" +
-				"is an error when all ranks have returned from main, or when the group is destroyed. Messages are matched\n" +
+			Doc: "Sends a tensor or plain value to rank dst. It may return before dst receives it. A message that dst never receives\n" +
+				"is an error once all ranks have returned from main, or when the group is destroyed. Messages are matched\n" +
 				"by sender and tag; different tags may be received in any order.",
 			Fn: send(false),
 		},
 		{
 			Sig: `isend(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
-			Doc: "Like send, but does not wait: x is copied, and the returned Work's wait() waits.",
+			Doc: "Like send, but does not wait: x is copied, and wait() of the returned Work waits.",
 			Fn:  send(true),
 		},
 		{
@@ -45,7 +45,7 @@ func pointToPoint(w *World) []*starlib.Def {
 		},
 		{
 			Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
-			Doc: "Like recv, but does not wait: the returned Work's wait() returns the message.",
+			Doc: "Like recv, but does not wait: wait() of the returned Work returns the message.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				r := try.To(receiveFrom(w, c))
 				work := &Work{Opaque: "Work", what: "irecv", ctx: r.ctx, done: r.ready}
@@ -70,7 +70,6 @@ func pointToPoint(w *World) []*starlib.Def {
 
 const maxTag = collective.Body - 1
 
-// tag reads the argument tag.
 func tag(c *starlib.Call) (int, error) {
 	n := c.Int("tag")
 	if n < 0 || n > maxTag {
@@ -175,7 +174,7 @@ func (r *receive) ready() bool {
 	return r.over || r.err != nil || r.body != nil && r.body.Done()
 }
 
-// advance starts receiving the bytes of this receive's message, after those of the receives before it. Unless it may
+// advance starts receiving the bytes of this receive's message, after those of the receives before it. Without
 // wait, it stops at a length that has not arrived.
 func (r *receive) advance(wait bool) {
 	for _, other := range r.g.world.receives[r.route] {
@@ -215,7 +214,7 @@ func (r *receive) wait() (starlark.Value, int, error) {
 		r.err = r.body.Wait(r.ctx)
 	}
 	r.over = true
-	// Receives at the front that have been waited for leave the queue.
+	// Drop the receives at the front that have been waited for.
 	queue := w.receives[r.route]
 	for len(queue) > 0 && queue[0].over {
 		queue = queue[1:]

@@ -30,7 +30,7 @@ func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 	backends := try.To(gs.backendsOf(c))
 	try.FailIf(gs.parallel, "it has already been called: keep its result")
 	fields := starlark.StringDict{}
-	// A dimension's groups are the ranks that differ only in it: extent of them, stride apart.
+	// A group along a dimension has the ranks that differ only in that dimension: extent of them, stride apart.
 	for _, dim := range []struct {
 		name           string
 		stride, extent int
@@ -52,10 +52,10 @@ func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 	return starlarkstruct.FromStringDict(starlarkstruct.Default, fields), nil
 }
 
-// dimensions are the fields that init_parallelism returns, by the names under which backends has them.
+// dimensions maps the names allowed in backends to the fields that init_parallelism returns.
 var dimensions = map[string]string{"mp": "mp", "pp": "pp", "dp": "dp", "model": "mp", "pipeline": "pp", "data": "dp"}
 
-// backendsOf reads the argument backends: names of backends by the dimensions that have them.
+// backendsOf reads the argument backends: the names of backends by dimension.
 func (gs *groups) backendsOf(c *starlib.Call) (map[string]string, error) {
 	if c.IsNone("backends") {
 		return nil, nil
@@ -80,7 +80,7 @@ func (gs *groups) backendsOf(c *starlib.Call) (map[string]string, error) {
 	return backends, nil
 }
 
-// tensorParallelism declares what tensor-parallel layers are made of.
+// tensorParallelism has the building blocks of tensor-parallel layers.
 func tensorParallelism(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
@@ -117,7 +117,7 @@ func reduceFromGroup(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (star
 	return (*startensor.Value)(summed(g, ctx, "reduce_from_group", in, origin(c))), nil
 }
 
-// summed is the sum of x over the group, whose gradient is that of every rank's x. A failure ends the caller.
+// summed returns the sum of x over the group; its gradient is the gradient of every rank's x. A failure ends the caller.
 func summed(g *Group, ctx *collective.WaitLimit, name string, x *tensor.Tensor, at collective.Origin) *tensor.Tensor {
 	out := try.To(reduced(g, ctx, x.Detach(), dtype.Sum, at))
 	differentiable(name, out, x, tensor.Clone)

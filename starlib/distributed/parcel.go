@@ -9,7 +9,7 @@ import (
 	"drun/tensor"
 )
 
-// Tags of messages between builtins, beyond those of recipes' messages, which have 30 bits, and their second parts one more.
+// Tags of messages between builtins, above those of recipes' messages, which take 30 bits, plus one for their second parts.
 const ownTags = 2 * collective.Body
 
 const (
@@ -19,7 +19,7 @@ const (
 	tagAnswer                      // of dist.rpc
 )
 
-// A parcel is a tensor that a builtin sends to the same builtin on another rank, with what that must know about it.
+// A parcel is a tensor that a builtin sends to the same builtin on another rank, with what the receiver must know about it.
 // Its elements go from the sender's memory to the receiver's without another copy.
 type parcel struct {
 	t     *tensor.Tensor // nil: there is none
@@ -29,8 +29,8 @@ type parcel struct {
 	rows  int            // of the whole batch
 }
 
-// head is a parcel without its elements: micro, of, rows, whether there is a tensor and whether its
-// gradient is awaited, dtype, number of dimensions, sizes.
+// head is a parcel without its elements: micro, of, rows, whether there is a tensor and whether
+// its gradient is awaited, dtype, number of dimensions, sizes.
 type head [6 + tensor.MaxDims]int64
 
 const (
@@ -84,7 +84,7 @@ func receiveParcel(g *Group, ctx *collective.WaitLimit, src, tag int, at collect
 	}
 	dims := h[5]
 	if dims < 0 || dims > tensor.MaxDims || !dtype.Type(h[4]).Valid() {
-		return p, fmt.Errorf("rank %d sent an impossible tensor: %v", g.ranks[src], h)
+		return p, fmt.Errorf("rank %d sent an invalid tensor: %v", g.ranks[src], h)
 	}
 	shape := make([]int, dims)
 	for i := range shape {

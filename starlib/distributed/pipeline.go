@@ -16,21 +16,21 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// pipeline is a model whose parts lie on different ranks, in order, and work on different parts of
-// a batch at the same time. A rank keeps only its own stages: they are its Model.
+// pipeline is a model whose stages are on different ranks, in order, and work on different parts
+// of a batch at the same time. A rank keeps only its own stages: they are its Model.
 type pipeline struct {
 	*nn.Model
 	world    *World
 	g        *Group
 	micros   int
 	schedule string
-	last     *step // the latest step that has ended
+	last     *step // the latest completed step
 }
 
 var pipelineMethods = &starlib.Methods{
 	Type: "Pipeline",
 	Doc: "A model whose stages are on the ranks of a group, in order. parameters(), state() and the other methods of a\n" +
-		"Module are about this rank's stages. Calling it with a batch gives the last stage's output on all ranks of\n" +
+		"Module concern this rank's stages. Calling it with a batch gives the last stage's output on all ranks of\n" +
 		"the group, without gradients.",
 	Defs: []*starlib.Def{
 		{
@@ -38,7 +38,7 @@ var pipelineMethods = &starlib.Methods{
 			Doc: "Runs a batch forward and backward through all stages, in micro-batches: consecutive rows, as many of\n" +
 				"them as micro_batches, or as there are rows; if that does not divide the rows, the first ones have\n" +
 				"one row more. The ranks of the first stage need x, those of the last need y, with as many rows, and\n" +
-				"loss(output, y), which gives the mean over a micro-batch's rows as a tensor of one element; others\n" +
+				"loss(output, y), which returns the mean over a micro-batch's rows as a tensor of one element; others\n" +
 				"may pass them, too. Every loss is weighted by its share of the rows. The gradients are added to .grad of\n" +
 				"each rank's parameters, in the order of the micro-batches. Returns the loss of the batch, on all\n" +
 				"ranks. All ranks of the group call it; timeout bounds each wait for another stage.",
@@ -46,14 +46,14 @@ var pipelineMethods = &starlib.Methods{
 		},
 		{
 			Sig: `timing() -> struct`,
-			Doc: "Times of the latest step, in seconds; they differ from run to run. wall: how long it took, compute: how\n" +
-				"much of that the stages of each rank computed, a list by rank of the group; bubble: the share of the\n" +
+			Doc: "Times of the latest step, in seconds; they differ from run to run. wall: how long it took; compute: how\n" +
+				"long each rank's stages computed, a list by rank of the group; bubble: the share of the\n" +
 				"ranks' time in which they did not compute; formula: (p-1)/(m+p-1), its value for p ranks and m\n" +
-				"micro-batches that all take equally long; held: of how many micro-batches this rank held\n" +
-				"activations at most.",
+				"micro-batches that all take equally long; held: the most micro-batches whose activations this\n" +
+				"rank held at once.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				p := c.Recv.(*pipeline)
-				try.FailIf(p.last == nil, "no step has ended yet")
+				try.FailIf(p.last == nil, "no step has completed yet")
 				return p.last.timing(), nil
 			},
 		},
@@ -66,9 +66,9 @@ func pipelining(w *World) []*starlib.Def {
 		Doc: "A model whose stages are spread over the group's ranks in order, equally many consecutive ones on each,\n" +
 			"and work on different micro-batches of a batch at the same time. stages: modules or functions that take\n" +
 			"and return one tensor; a rank uses only its own, the others may be None. The results are, to the bit,\n" +
-			"those of one rank with the same micro_batches, unless stages draw random numbers (dropout), which each\n" +
-			"rank does for itself. schedule: \"gpipe\" runs all micro-batches forward, then all backward; \"1f1b\"\n" +
-			"begins with backward as early as it can, and so holds fewer activations.",
+			"those of one rank with the same micro_batches, unless stages draw random numbers (dropout): each\n" +
+			"rank draws its own. schedule: \"gpipe\" runs all micro-batches forward, then all backward; \"1f1b\"\n" +
+			"starts backward as early as it can, and so holds fewer activations.",
 		Fn: w.inGroup(newPipeline),
 	}}
 }
@@ -113,7 +113,7 @@ func (p *pipeline) AttrNames() []string {
 	return append(p.Model.AttrNames(), pipelineMethods.AttrNames()...)
 }
 
-// step is one batch's way through a pipeline, on one rank.
+// step is one batch's pass through a pipeline, on one rank.
 type step struct {
 	*pipeline
 	ctx    *collective.WaitLimit
@@ -123,15 +123,15 @@ type step struct {
 	x, y   *tensor.Tensor
 	loss   starlark.Callable
 
-	first  parcel        // the first from the stage before, which has of and rows
+	first  parcel        // the first one from the stage before; it says of and rows
 	of     int           // micro-batches
 	rows   int           // of the batch
 	held   []*activation // by micro-batch; nil before forward and after backward
 	most   int           // held at once
 	sent   []*shipment
-	outs   []*tensor.Tensor // of the last stage, without training
+	outs   []*tensor.Tensor // the last stage's outputs, in evaluation
 	total  float64          // loss, of the last stage
-	idle   time.Duration    // waited for other stages
+	idle   time.Duration    // spent waiting for other stages
 	wall   time.Duration
 	ranks  []float64 // seconds that each computed
 	filled int       // activations held now
@@ -179,7 +179,6 @@ func (p *pipeline) CallInternal(thread *starlark.Thread, args starlark.Tuple, kw
 func (s *step) isFirst() bool { return s.g.own == 0 }
 func (s *step) isLast() bool  { return s.g.own == s.g.Size()-1 }
 
-// run takes this rank's turns.
 func (s *step) run() (err error) {
 	defer try.Caught(&err)
 	start := time.Now()
@@ -200,7 +199,7 @@ func (s *step) run() (err error) {
 	return nil
 }
 
-// turns are this rank's; without training, only the forward passes.
+// turns returns this rank's turns; in evaluation, only the forward passes.
 func (s *step) turns() []turn {
 	list := schedules[s.schedule](s.g.own, s.g.Size(), s.of)
 	if !s.train {
@@ -209,7 +208,7 @@ func (s *step) turns() []turn {
 	return list
 }
 
-// begin finds out how many micro-batches there are: the first stage divides the batch and tells the others.
+// begin determines the number of micro-batches: the first stage divides the batch and tells the others.
 func (s *step) begin() (err error) {
 	defer try.Caught(&err)
 	if s.isFirst() {
@@ -227,13 +226,13 @@ func (s *step) begin() (err error) {
 	return nil
 }
 
-// part is a micro-batch's rows.
+// part returns a micro-batch's rows of t.
 func (s *step) part(t *tensor.Tensor, micro int) (*tensor.Tensor, error) {
 	start, n := share(s.rows, s.of, micro)
 	return tensor.Narrow(t.Detach(), 0, start, n)
 }
 
-// share is a micro-batch's share of the batch.
+// share returns a micro-batch's share of the batch's rows.
 func (s *step) share(micro int) float64 {
 	_, n := share(s.rows, s.of, micro)
 	return float64(n) / float64(s.rows)
@@ -365,7 +364,7 @@ func (s *step) exchangeResults(busy time.Duration) error {
 	return nil
 }
 
-// output is the last stage's output, on all ranks.
+// output returns the last stage's output, on all ranks.
 func (s *step) output() (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	var data []byte
@@ -416,7 +415,7 @@ var schedules = map[string]func(stage, stages, micros int) []turn{
 	"1f1b":  func(stage, stages, micros int) []turn { return turns(stages-1-stage, micros) },
 }
 
-// turns are those of a stage that does ahead forward passes before it starts alternating.
+// turns returns the turns of a stage that does ahead forward passes before it starts alternating.
 func turns(ahead, micros int) []turn {
 	var list []turn
 	next := 0 // the next backward pass
@@ -433,5 +432,5 @@ func turns(ahead, micros int) []turn {
 	return list
 }
 
-// bubble is the share of a step in which a stage is idle, if all take equally long.
+// bubble returns the share of a step in which a stage is idle, if all take equally long.
 func bubble(stages, micros int) float64 { return float64(stages-1) / float64(micros+stages-1) }

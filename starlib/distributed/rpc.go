@@ -12,18 +12,18 @@ import (
 )
 
 // Remote calls. A rank has one thread, and executes other ranks' calls only in dist.serve: its state
-// never changes behind the recipe's back, so a recipe that serves in rank order has the same bits each
-// time. A call is a message to the rank that executes it, and its answer a message back; both go
-// through the board's guard, which finds cycles of waiting ranks and ranks that will never answer.
+// never changes behind the recipe's back, so a recipe that serves in rank order gives the same bits
+// each time. A call is a message to the rank that executes it, and its answer is a message back; both
+// go through the board's guard, which finds cycles of waiting ranks and ranks that will never answer.
 
 // rpc makes and executes remote calls.
 type rpc struct {
 	*World
-	asked   []*Work                  // own calls that nobody may have waited for
+	asked   []*Work                  // this rank's calls, which the recipe may not have waited for
 	kept    map[int64]starlark.Value // by the number of the reference
 	serving bool                     // it is in serve
 	served  int64                    // how many times serve has ended
-	early   []*request               // from ranks that have left the serve that this one is in
+	early   []*request               // from ranks that have already left the serve that this rank is in
 }
 
 // request is a message to the rank that executes it.
@@ -33,8 +33,8 @@ type request struct {
 	// served is how many times serve had ended on the sender: it distinguishes a call from within the same serve from
 	// one that belongs to the next.
 	served     int64
-	fn         starlark.Callable // not sent, but
-	file, name string            // its name
+	fn         starlark.Callable // not sent; instead
+	file, name string            // where it is defined, and its name
 	args       starlark.Tuple
 	number     int64 // of a reference
 }
@@ -59,7 +59,7 @@ func (r *reference) String() string {
 }
 func (r *reference) Hash() (uint32, error) { return uint32(r.owner*31 + r.number), nil }
 
-// Refers returns what it stands for, for the ranks that it is sent to.
+// Refers returns what identifies the value on the ranks that the reference is sent to.
 func (r *reference) Refers() (owner, number int64) { return r.owner, r.number }
 
 func (r *reference) Attr(name string) (starlark.Value, error) {
@@ -95,21 +95,21 @@ func (s *rpc) defs() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `rpc(to: int, fn: callable, *args, timeout: number = None)`,
-			Doc: "Calls fn(*args) on rank to, which must come to dist.serve, and returns its result. fn is a function\n" +
+			Doc: "Calls fn(*args) on rank to, which must call dist.serve, and returns its result. fn is a function\n" +
 				"defined at the top level of the recipe or of a file that it loads: both ranks have it, and its\n" +
 				"name is sent. Arguments and result are plain values, tensors and references, and are copied, even\n" +
 				"if to is this rank, which calls fn at once. An error in fn is an error here, with the line in the\n" +
-				"recipe where it arose; the other rank goes on. While it waits, this rank executes no calls of\n" +
-				"others: ranks that call each other from main() are in a deadlock, and get an error that says so.",
+				"recipe where it arose; the other rank continues. While it waits, this rank executes no calls of\n" +
+				"others: ranks that call each other from main() deadlock, and get an error that says so.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return s.ask(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
 		},
 		{
 			Sig: `rpc_async(to: int, fn: callable, *args, timeout: number = None) -> Work`,
-			Doc: "Like rpc, but does not wait: the returned Work's wait() gives the result, or the error. A rank\n" +
-				"executes the calls of another in the order in which they were made. At the latest, dist.serve and the\n" +
-				"end of main() wait for calls that were dropped, and fail if one has failed.",
+			Doc: "Like rpc, but does not wait: wait() of the returned Work gives the result, or the error. A rank\n" +
+				"executes the calls of another in the order in which they were made. Calls whose Work was dropped are\n" +
+				"waited for in dist.serve or at the end of main(), which fail if one of them has failed.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return s.begin(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
@@ -126,7 +126,7 @@ func (s *rpc) defs() []*starlib.Def {
 			Sig: `serve(order: string = "rank", timeout: number = None)`,
 			Doc: "Executes other ranks' calls until all ranks of the world are in serve; every rank calls it. Ranks\n" +
 				"take part in the calls of each other only here. order = \"rank\" takes one call of each rank in turn,\n" +
-				"skipping those that are in serve themselves, and waits for a rank whose turn it is: what a\n" +
+				"skipping those that are in serve themselves, and waits for the rank whose turn it is: what a\n" +
 				"recipe computes is then the same each time. order = \"arrival\" takes calls as they come: no rank\n" +
 				"waits for a slower one, but the order, and so the bits, may differ from run to run, which a line on\n" +
 				"the console says. Functions that themselves call serving ranks need it. timeout bounds the wait for\n" +
@@ -180,7 +180,7 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 	work := &Work{Opaque: "Work", what: "rpc", ctx: ctx, at: origin(c).Pos, done: answer.ready}
 	work.wait = func(*collective.WaitLimit) error {
 		if result == nil && failed == nil {
-			result, failed = s.result(answer, to, r)
+			result, failed = s.result(answer, to)
 		}
 		return failed
 	}
@@ -190,7 +190,7 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 }
 
 // result decodes the answer to a request.
-func (s *rpc) result(answer *receive, to int, r *request) (_ starlark.Value, err error) {
+func (s *rpc) result(answer *receive, to int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	v, _ := try.To2(answer.wait())
 	t, ok := v.(starlark.Tuple)
@@ -217,7 +217,7 @@ func (s *rpc) settle() error {
 	return nil
 }
 
-// own carries out a request of this rank to itself.
+// own executes a request of this rank to itself.
 func (s *rpc) own(c *starlib.Call, r *request) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	switch {
@@ -232,7 +232,7 @@ func (s *rpc) own(c *starlib.Call, r *request) (_ starlark.Value, err error) {
 	return s.copied(v)
 }
 
-// copied is a value as another rank would receive it.
+// copied returns a value as another rank would receive it.
 func (s *rpc) copied(v starlark.Value) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	data := try.To(s.all.encode(v))
@@ -252,7 +252,7 @@ func (s *rpc) find(number int64) (starlark.Value, error) {
 	return nil, fmt.Errorf("rank %d keeps no value %d", s.rank.Rank, number)
 }
 
-// value is a request as it is sent.
+// value returns a request as it is sent.
 func (r *request) value() starlark.Tuple {
 	return starlark.Tuple{r.kind, starlark.MakeInt64(r.served), starlark.String(r.file), starlark.String(r.name), r.args, starlark.MakeInt64(r.number)}
 }
@@ -371,7 +371,7 @@ func (s *serving) execute(r *request) error {
 	}
 	data, err := s.all.encode(starlark.Tuple{starlark.False, starlark.String(what)})
 	if ended || err != nil || s.reply(r, data) != nil {
-		return failed // the reason why there are no more messages
+		return failed // which is why there are no more messages
 	}
 	return nil
 }

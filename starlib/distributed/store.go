@@ -9,7 +9,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Store is the recipe's part of its run's key-value store. Get, MultiGet and Wait wait until the keys exist, within
+// Store is the run's key-value store, as recipes use it. Get, MultiGet and Wait wait until the keys exist, within
 // their WaitLimit.
 type Store interface {
 	MultiSet(ctx context.Context, keys []string, values [][]byte) error
@@ -38,8 +38,8 @@ func (s *storeValue) Attr(name string) (starlark.Value, error) {
 
 var storeMethods = &starlib.Methods{
 	Type: "store",
-	Doc: "A key-value store of strings that all ranks share, as dist.store. Its calls are not collectives: each\n" +
-		"rank calls it at any time. A wait fails if a key is not set within timeout, in seconds, by default\n" +
+	Doc: "A key-value store of strings that all ranks share, dist.store. Its calls are not collectives: a rank\n" +
+		"may make them at any time. A wait fails if a key is not set within timeout, in seconds, by default\n" +
 		"the run's (--timeout). A key may have up to 4 KiB, a value up to 16 MiB.",
 	Defs: []*starlib.Def{
 		storeMethod(`set(key: string, value: string)`, "Sets a key to a value.",
@@ -50,14 +50,14 @@ var storeMethods = &starlib.Methods{
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				return starlark.String(try.To(s.MultiGet(ctx, []string{c.String("key")}))[0]), nil
 			})),
-		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which starts at 0, and returns the sum. get returns it as text.",
+		storeMethod(`add(key: string, amount: int = 1) -> int`, "Adds to a counter, which starts at 0, and returns the sum. get returns it as a string.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				n := c.Int("amount")
 				sum, err := s.Add(ctx, c.String("key"), int64(n))
 				return starlark.MakeInt64(sum), err
 			}),
 		storeMethod(`compare_set(key: string, expected: string, desired: string) -> string`,
-			"Changes a key's value from expected to desired, and makes a key that is not set when expected is \"\".\n"+
+			"Changes a key's value from expected to desired; if expected is \"\", also sets a key that is not set.\n"+
 				"Returns the value afterwards: desired if it was changed, \"\" if the key is still not set.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				value, err := s.CompareSet(ctx, c.String("key"), []byte(c.String("expected")), []byte(c.String("desired")))
@@ -72,7 +72,7 @@ var storeMethods = &starlib.Methods{
 				keys := try.To(texts(c, "keys"))
 				return nil, s.Wait(ctx, keys)
 			})),
-		storeMethod(`check(keys: iterable) -> bool`, "Whether all keys are set.",
+		storeMethod(`check(keys: iterable) -> bool`, "Whether all keys are set. It does not wait.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				keys := try.To(texts(c, "keys"))
 				all, err := s.Check(ctx, keys)

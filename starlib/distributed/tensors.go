@@ -79,7 +79,7 @@ func syncGrad(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Va
 	return nil, err
 }
 
-// agreeOnGrads checks that the same gradients exist on all ranks; else an error names the parameters.
+// agreeOnGrads checks that the same gradients exist on all ranks; if not, the error names the parameters.
 func agreeOnGrads(g *Group, ctx *collective.WaitLimit, params []*tensor.Tensor, name func(i int) string, at collective.Origin) error {
 	_, text := gradsOf(g, params)
 	texts, err := g.compare(ctx, g.key, text, at)
@@ -89,7 +89,7 @@ func agreeOnGrads(g *Group, ctx *collective.WaitLimit, params []*tensor.Tensor, 
 	return err
 }
 
-// gradsOf returns the gradients that exist; the group's key then says which they are, as text does in words.
+// gradsOf returns the gradients that exist, and sets the group's key to say which they are; text says the same in words.
 func gradsOf(g *Group, params []*tensor.Tensor) (grads []*tensor.Tensor, text func() string) {
 	grads = make([]*tensor.Tensor, 0, len(params))
 	key := appendMarks(g.key[:0], params, func(p *tensor.Tensor) bool { return p.Grad() != nil })
@@ -102,7 +102,7 @@ func gradsOf(g *Group, params []*tensor.Tensor) (grads []*tensor.Tensor, text fu
 	return grads, func() string { return string(key) + describeShapes(grads) }
 }
 
-// appendMarks adds to a key 1 for each parameter that has something, 0 for each that has not, and a space.
+// appendMarks adds to a key a 1 for each parameter for which has is true, a 0 for each other, and a space.
 func appendMarks(key []byte, params []*tensor.Tensor, has func(*tensor.Tensor) bool) []byte {
 	for _, p := range params {
 		mark := byte('0')
@@ -121,8 +121,8 @@ func gradMismatch(g *Group, params []*tensor.Tensor, name func(i int) string, te
 	return g.disagree("the ranks' gradients differ in dtype or shape", rest)
 }
 
-// oddGrads names the parameters that have a gradient on some ranks only; without one it returns what follows in the texts,
-// which begin as appendMarks writes it.
+// oddGrads returns an error that names the parameters that have a gradient on some ranks only; if there are none, it returns the texts without
+// the marks of appendMarks at their beginning.
 func oddGrads(g *Group, params []*tensor.Tensor, name func(i int) string, texts []string) (rest []string, err error) {
 	counts, has, equal := make([]string, len(texts)), make([]string, len(texts)), true
 	rest = make([]string, len(texts))
@@ -155,7 +155,7 @@ func oddGrads(g *Group, params []*tensor.Tensor, name func(i int) string, texts 
 	return rest, nil
 }
 
-// exchangeable reports why tensors cannot be changed to what other ranks have.
+// exchangeable returns an error if tensors cannot be set to what other ranks have.
 func exchangeable(all []*tensor.Tensor) error {
 	for _, t := range all {
 		if err := writable(t); err != nil {
@@ -179,7 +179,7 @@ func appendShapes(key []byte, all []*tensor.Tensor) []byte {
 	return key
 }
 
-// describeShapes writes in words what appendShapes adds.
+// describeShapes says in words what appendShapes adds.
 func describeShapes(all []*tensor.Tensor) string {
 	const shown = 6
 	parts := []string{fmt.Sprintf("%d tensors", len(all))}
@@ -193,7 +193,6 @@ func describeShapes(all []*tensor.Tensor) string {
 	return strings.Join(parts, " ")
 }
 
-// tensorOf is a value as a tensor, if it is one.
 func tensorOf(v starlark.Value) (*tensor.Tensor, bool) {
 	t, ok := v.(*startensor.Value)
 	return (*tensor.Tensor)(t), ok
@@ -208,8 +207,8 @@ func isInexact(d dtype.Type) bool {
 }
 
 // spread makes the same in-place call on all tensors whose dtype is wanted, in as few
-// collectives as it can: tensors that are adjacent in an optimizer's buffer are one,
-// others are copied into one. If their layout differs between ranks, all ranks copy.
+// collectives as it can: adjacent tensors of an optimizer's buffer are sent as
+// one, others are copied into one. If their layout differs between ranks, all ranks copy.
 // Keys are compared, and texts returned, as by compareWith.
 func spread(g *Group, ctx *collective.WaitLimit, key []byte, text func() string, all []*tensor.Tensor, newCall newCall, wanted func(dtype.Type) bool, at collective.Origin) (texts []string, err error) {
 	if g.comm == nil {
@@ -242,17 +241,17 @@ func spread(g *Group, ctx *collective.WaitLimit, key []byte, text func() string,
 	})
 }
 
-// direct is the largest number of collectives in place that is preferred to one on a copy.
+// direct is how many collectives in place are still preferred to one on a copy.
 const direct = 4
 
-// batch is tensors of one dtype, whose elements are sent in a few calls.
+// batch is a set of tensors of one dtype, whose elements are sent in a few calls.
 type batch struct {
 	dtype  dtype.Type
 	all    []*tensor.Tensor
-	joined []*tensor.Tensor // the same memory, for calls in place; nil: they are copied into one
+	joined []*tensor.Tensor // their memory as few tensors, for calls in place; nil: they are copied into one
 }
 
-// lie finds how the tensors are laid out, and adds the lengths of the calls that they need to layout.
+// lie finds how the tensors are laid out in memory, and adds the lengths of the calls that they need to layout.
 func (b *batch) lie(layout []byte) []byte {
 	if !slices.ContainsFunc(b.all, func(t *tensor.Tensor) bool { return !t.IsContiguous() }) {
 		if joined := tensor.Coalesce(b.all); len(joined) <= direct {

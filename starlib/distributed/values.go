@@ -32,12 +32,12 @@ func broadcastValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v star
 	return g.decode(data)
 }
 
-// encode returns the bytes of a value, if this rank's memory can hold both the bytes and the value decoded from them.
+// encode returns the bytes of a value; an error if they, with the value decoded from them, would exceed this rank's memory.
 func (g *Group) encode(v starlark.Value) ([]byte, error) {
 	return codec.Append(nil, v, g.world.largest)
 }
 
-// receivable reports why this rank cannot receive so many bytes of plain values.
+// receivable returns an error if this rank cannot receive that many bytes of plain values.
 func (g *Group) receivable(bytes int) error {
 	if bytes > g.world.largest {
 		return &codec.TooLargeError{Most: g.world.largest}
@@ -91,7 +91,7 @@ func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []
 		before := len(all)
 		var err error
 		all, err = codec.Append(all, v, g.world.largest-before)
-		if errors.As(err, new(*codec.TooLargeError)) { // together with those before it
+		if errors.As(err, new(*codec.TooLargeError)) { // it is too large only together with those before it
 			return nil, &codec.TooLargeError{Most: g.world.largest}
 		}
 		if err != nil {
@@ -134,7 +134,7 @@ func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at 
 	return all, nil
 }
 
-// gatherSizes gives every rank's size of a tensor of this shape and type.
+// gatherSizes returns every rank's n; the ranks' shape, except for dimension 0, and dt must be the same.
 func (g *Group) gatherSizes(ctx *collective.WaitLimit, n int64, shape []int, dt dtype.Type, at collective.Origin) ([]int64, error) {
 	all := make([]int64, g.Size())
 	call := collective.NewAllGather(collective.Of([]int64{n}), collective.Of(all))

@@ -14,7 +14,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Work is a call under way, as a recipe holds it.
+// Work is a call in progress, as a recipe holds it.
 type Work struct {
 	starlib.Opaque
 	what  string
@@ -33,8 +33,8 @@ func (w *Work) AttrNames() []string                      { return workMethods.At
 
 var workMethods = &starlib.Methods{
 	Type: "Work",
-	Doc: "A call under way. One that is dropped still completes. Its tensor is in use until the call is done: it may be\n" +
-		"read and dropped, but what is written to it meanwhile may be lost, or end up in the result.",
+	Doc: "A call in progress. It completes even if it is dropped. Its tensor is in use until the call is done: it may be\n" +
+		"read and dropped, but whatever is written to it meanwhile may be lost, or end up in the result.",
 	Defs: []*starlib.Def{
 		{
 			Sig: `wait()`,
@@ -58,7 +58,7 @@ var workMethods = &starlib.Methods{
 	},
 }
 
-// result waits for the call's end, if there is something to wait for.
+// result waits until the call is done, and returns its result.
 func (w *Work) result() (starlark.Value, error) {
 	w.over = true
 	if w.wait != nil {
@@ -69,7 +69,7 @@ func (w *Work) result() (starlark.Value, error) {
 	return w.then.result()
 }
 
-// works are calls under way that belong together.
+// works are calls in progress that belong together.
 type works []collective.Work
 
 func (all works) wait(ctx *collective.WaitLimit) error {
@@ -95,13 +95,13 @@ type finish func() (starlark.Value, error)
 
 func (f finish) result() (starlark.Value, error) { return f() }
 
-// finished is the Work of a call that is done.
+// finished returns the Work of a call that is already done.
 func finished(what string, value starlark.Value) *Work {
 	return &Work{Opaque: "Work", what: what, done: func() bool { return true },
 		then: finish(func() (starlark.Value, error) { return value, nil })}
 }
 
-// start makes the call on an operand and returns what then makes of it: at once or, with async_op, as a Work. In a group
+// start makes the call on an operand and returns the result that then gives: at once or, with async_op, as a Work. In a group
 // of one rank there is nothing to call. An asynchronous call whose result must be copied into place waits anyway, because
 // nothing would copy the result of a dropped Work.
 func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective.Call, o *operand, copied bool, then finisher) (_ starlark.Value, err error) {
@@ -151,14 +151,14 @@ func (w *World) Finish() error {
 	return nil
 }
 
-// origin is the builtin that the recipe calls, and where.
+// origin returns the builtin that the recipe calls, and where.
 func origin(c *starlib.Call) collective.Origin { return originOf(c.Name, c.Position()) }
 
 func originOf(builtin string, pos syntax.Position) collective.Origin {
 	return collective.Origin{Builtin: builtin, Pos: collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col}}
 }
 
-// until reads the argument timeout as the context of a wait.
+// until returns the wait limit that the argument timeout sets.
 func (w *World) until(c *starlib.Call) (*collective.WaitLimit, error) {
 	limit, err := timeout(c)
 	if err != nil || limit == 0 {
@@ -184,7 +184,7 @@ func timeout(c *starlib.Call) (time.Duration, error) {
 
 type builtin = func(*starlib.Call) (starlark.Value, error)
 
-// onGroup is a builtin with the arguments group and timeout, which it gets as g and ctx.
+// onGroup is a builtin with the arguments group and timeout, which are passed as g and ctx.
 type onGroup = func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error)
 
 // inGroup makes a builtin that works on a group.
@@ -194,7 +194,7 @@ func (w *World) inGroup(fn onGroup) builtin {
 	}
 }
 
-// withRank is inGroup for a builtin whose argument of that name is a rank of the world; fn gets its number in the group.
+// withRank is inGroup for a builtin with an argument, called name, that is a rank of the world; fn gets its number in the group.
 func (w *World) withRank(name string, fn func(g *Group, c *starlib.Call, ctx *collective.WaitLimit, rank int) (starlark.Value, error)) builtin {
 	return w.inGroup(func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 		return fn(g, c, ctx, try.To(g.member(c, name)))

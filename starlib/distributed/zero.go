@@ -53,7 +53,6 @@ func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 	return z.opt, z.opt.Divide(g.own, g.Size(), listText(g.ranks), z)
 }
 
-// digest adds a tensor's bytes to a hash.
 func digest(h *xxh3.Hasher, t *tensor.Tensor) error {
 	data, err := tensor.Contiguous(t.Detach())
 	if err == nil {
@@ -62,7 +61,7 @@ func digest(h *xxh3.Hasher, t *tensor.Tensor) error {
 	return err
 }
 
-// params are the optimizer's parameters, with their numbers as names.
+// params returns the optimizer's parameters, with their numbers as names.
 func (z *zero) params() (params []*tensor.Tensor, names []string) {
 	for _, g := range z.opt.Tensors().Groups() {
 		params = append(params, g.Params...)
@@ -73,8 +72,8 @@ func (z *zero) params() (params []*tensor.Tensor, names []string) {
 	return params, names
 }
 
-// Before checks that all ranks make the same step: each updates its part from its own gradients, so they must be the
-// same on all.
+// Before checks that all ranks make the same step: each updates its part from its own gradients, so the gradients must
+// be the same on all.
 func (z *zero) Before(thread *starlark.Thread) (err error) {
 	defer try.Caught(&err)
 	params, names := z.params()
@@ -110,7 +109,7 @@ func (z *zero) After(thread *starlark.Thread) error {
 	return nil
 }
 
-// exchangeParts exchanges the ranks' parts of a flat tensor, which are equally long except the last.
+// exchangeParts exchanges the ranks' parts of a flat tensor; all but the last are equally long.
 func exchangeParts(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, from, to, each int, at collective.Origin) error {
 	size := t.DType().Size()
 	own := g.world.memory.stage((to - from) * size)
@@ -122,7 +121,7 @@ func exchangeParts(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, from, 
 	return err
 }
 
-// partSizes are the lengths of the ranks' parts of n elements.
+// partSizes returns the lengths of the ranks' parts of n elements.
 func partSizes(g *Group, n, each int) []int {
 	counts := make([]int, g.Size())
 	for r := range counts {

@@ -11,8 +11,8 @@ import (
 )
 
 // Builtins returns the builtins of the language itself: sum and round, which
-// Starlark lacks, and those of Starlark's that must handle values without a
-// truth, values nested too deep, or sizes beyond any memory.
+// Starlark lacks, and versions of Starlark's own that handle values without a truth
+// value, values nested too deeply, and sizes beyond any memory.
 func Builtins() starlark.StringDict {
 	dict := starlark.StringDict{
 		"sum":   starlark.NewBuiltin("sum", sum),
@@ -111,7 +111,7 @@ func roundTo(i, unit, scale *big.Int) *big.Int {
 }
 
 // roundFloat rounds the exact value of x, not that of x times a power of ten:
-// round(2.675, 2) is 2.67, as the float nearest to 2.675 lies below it.
+// round(2.675, 2) is 2.67, as the float nearest to 2.675 is below it.
 func roundFloat(x starlark.Float, digits int) starlark.Value {
 	f := float64(x)
 	if math.IsNaN(f) || math.IsInf(f, 0) || digits > 323 {
@@ -142,7 +142,7 @@ func roundTens(f float64, n int) starlark.Value {
 	return starlark.Float(math.Copysign(r, f))
 }
 
-// toBool is bool(x), where x may have no truth.
+// toBool is bool(x), where x may have no truth value.
 func toBool(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	var x starlark.Value = starlark.False
 	if err := starlark.UnpackPositionalArgs(b.Name(), args, kwargs, 0, &x); err != nil {

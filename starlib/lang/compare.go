@@ -8,7 +8,7 @@ import (
 // exactInt bounds the integers that float64 holds exactly.
 const exactInt = 1 << 53
 
-// compare is x op y in a recipe; the most common operands come first.
+// compare evaluates x op y in a recipe; the most common operands come first.
 func compare(op syntax.Token, x, y starlark.Value) (starlark.Value, error) {
 	switch x := x.(type) {
 	case starlark.Int:

@@ -7,12 +7,12 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// Printing recurses over values, takes time quadratic in the depth, and a Go stack overflow cannot be recovered from.
+// maxDepth limits nesting, since printing recurses and takes time quadratic in the depth, and a Go stack overflow cannot be recovered from.
 const maxDepth = 1_000
 
-// CheckDepth reports an error if a value is a nest of containers too deep to
-// be printed or encoded. A builtin that recurses over its argument calls it
-// first.
+// CheckDepth returns an error if a value's containers are nested too deeply
+// to be printed or encoded. A builtin that recurses over its argument calls
+// it first.
 func CheckDepth(v starlark.Value) error {
 	if !nests(v) {
 		return nil
@@ -37,12 +37,12 @@ func nests(v starlark.Value) bool {
 	return false
 }
 
-// A nest measures how deep a value nests. It holds what has been visited, keyed
-// by identity, so that shared values are visited once; a container on the current
+// A nest measures how deeply a value is nested. It holds the heights of visited containers,
+// keyed by identity, so that shared values are visited once; a container on the current
 // path has height 0, which ends cycles.
 type nest map[any]int
 
-// visit measures v; false if it nests deeper than the limit.
+// visit returns the height of v; false if it is nested deeper than the limit.
 func (n nest) visit(v starlark.Value, depth int) (height int, ok bool) {
 	if depth > maxDepth {
 		return 0, false

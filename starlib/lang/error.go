@@ -13,7 +13,7 @@ import (
 
 // An Error is a fault of a recipe, found when it was parsed, compiled or run.
 type Error struct {
-	Pos    syntax.Position // where in the recipe; not valid if it is not known
+	Pos    syntax.Position // where in the recipe; invalid if unknown
 	Msg    string
 	Frames []Frame  // the recipe's calls, outermost first; empty before it runs
 	Also   []*Error // further faults found with it
@@ -102,28 +102,28 @@ func explainEval(err *starlark.EvalError) *Error {
 	if e.Frames = e.Frames[:n]; n > 0 {
 		e.Pos = e.Frames[n-1].Pos
 	}
-	// A load, or a builtin that called back, may wrap an error that lies deeper.
+	// A load, or a builtin that called back, may wrap an error from deeper in the recipe.
 	if inner := located(err.Unwrap()); inner != nil {
 		return around(err, explain(inner), e.Frames)
 	}
 	return e
 }
 
-// wrongArguments reports whether msg is of a call whose arguments do not fit
-// the function.
+// wrongArguments reports whether msg says that a call's arguments do not
+// match the function.
 func wrongArguments(msg, function string) bool {
 	rest, ok := strings.CutPrefix(msg, "function "+function+" ")
 	return ok && (strings.HasPrefix(rest, "missing ") || strings.HasPrefix(rest, "accepts ") || strings.HasPrefix(rest, "got "))
 }
 
-// around is inner with the calls that led to it, in err's wording.
+// around returns inner with the calls that led to it added, in err's wording.
 func around(err error, inner *Error, outer []Frame) *Error {
 	e := *inner
 	if n := len(outer); len(inner.Frames) < n || !slices.Equal(inner.Frames[:n], outer) { // from another thread's stack
 		e.Frames = slices.Concat(outer, inner.Frames)
 	}
-	// What a builtin says about a callback's error stays; a load says no more than
-	// the position does.
+	// Keep what a builtin adds to a callback's error; what load adds, the
+	// position says already.
 	if msg := err.Error(); strings.HasSuffix(msg, inner.Msg) && !strings.HasPrefix(msg, "cannot load ") {
 		e.Msg = msg
 	}

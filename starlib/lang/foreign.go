@@ -13,7 +13,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// foreign maps names of PyTorch and related libraries, wherever they occur, to what there is instead.
+// foreign maps names of PyTorch and related libraries, wherever they occur, to what to use instead.
 var foreign = map[string]string{
 	"tril":                         "it is tensor.tril(t), and a method of tensors",
 	"triu":                         "it is tensor.triu(t), and a method of tensors",
@@ -24,7 +24,7 @@ var foreign = map[string]string{
 	"get_local_rank":               "it is dist.local_rank()",
 	"get_local_size":               "it is dist.local_size()",
 	"get_local_process_group":      "it is dist.local_group()",
-	"monitored_barrier":            "it is dist.barrier(): whoever waits too long names the ranks that are missing, and where they are",
+	"monitored_barrier":            "it is dist.barrier(): on timeout its error names the missing ranks, and where they are",
 	"batch_isend_irecv":            "give each to dist.isend and dist.irecv, in any order, and wait for what they return",
 	"parallel":                     "it is dist.ddp(module)",
 	"P2POp":                        "give each to dist.isend and dist.irecv, in any order, and wait for what they return",
@@ -106,8 +106,8 @@ var foreign = map[string]string{
 	"dropout2d":                    "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
 	"ConvTranspose1d":              "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
 	"conv_transpose1d":             "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
-	"EmbeddingBag":                 "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
-	"embedding_bag":                "it is nn.embedding(n, dim), and the mean or sum over dim 1 of what it gives",
+	"EmbeddingBag":                 "it is nn.embedding(n, dim), then the mean or sum over dim 1 of its output",
+	"embedding_bag":                "it is nn.embedding(n, dim), then the mean or sum over dim 1 of its output",
 	"ToTensor":                     "images are tensors; data.to_float() converts them to floats from 0 to 1",
 }
 
@@ -143,11 +143,11 @@ var foreignMethods = map[string]map[string]string{
 	},
 }
 
-// Foreign says what there is instead of a PyTorch name, "" if unknown.
+// Foreign says what to use instead of a PyTorch name, "" if unknown.
 func Foreign(name string) string { return cmp.Or(foreign[name], explained()[name]) }
 
-// explained says what the tables of docs/from-pytorch.md have for the names in their first column: in the second column the
-// same name in drun's spelling, or of as many names the one at the same place, or else all of it.
+// explained says what the tables of docs/from-pytorch.md have for the names in their first column: the same name in the second
+// column in drun's spelling; or, if there are as many names, the one at the same position; or else the whole second column.
 var explained = sync.OnceValue(func() map[string]string {
 	span := regexp.MustCompile("`([^`]+)`")
 	theirs := regexp.MustCompile(`^(?:[\w.]+\.)?([A-Za-z]\w*)(?:\(.*)?$`)
@@ -193,8 +193,8 @@ var explained = sync.OnceValue(func() map[string]string {
 	return found
 })
 
-// An Equivalent is an expression for a PyTorch function that does not exist here, and in which cases it gives something else. x
-// stands for the tensor whose method it would be, and for the first argument.
+// An Equivalent is an expression for a PyTorch function that does not exist here, and the cases in which the result differs.
+// x stands for the tensor whose method it would be, or for the first argument.
 type Equivalent struct{ Expr, Except string }
 
 func (e Equivalent) String() string {
@@ -217,7 +217,7 @@ var Equivalents = sync.OnceValue(func() map[string]Equivalent {
 	return found
 })
 
-// ForeignMethod says what there is instead of a PyTorch attribute that a type lacks, "" if unknown.
+// ForeignMethod says what to use instead of a PyTorch attribute that a type lacks, "" if unknown.
 func ForeignMethod(typ, name string) string {
 	return cmp.Or(foreignMethod(typ, name), explained()[name])
 }
@@ -229,10 +229,10 @@ func foreignMethod(typ, name string) string {
 	return cmp.Or(foreignMethods[typ][name], foreign[name])
 }
 
-// libraries are Python's names for what a recipe's modules provide.
+// libraries are the usual names, in Python, of libraries whose place a recipe's modules take.
 var libraries = map[string]bool{"torch": true, "np": true, "numpy": true, "F": true, "jnp": true, "jax": true, "tf": true}
 
-// ofLibrary says what there is instead of torch.NAME, where torch is the unknown name at a position.
+// ofLibrary says what to use instead of torch.NAME, where torch, or another library, is the unknown name at a position.
 func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.StringDict) string {
 	if !libraries[name] {
 		return ""
@@ -253,7 +253,7 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 		return "it is " + member + " here"
 	}
 	if tensors, ok := env["tensor"].(starlark.HasAttrs); ok && member != "" {
-		if _, err := tensors.Attr(member); err != nil { // what is a method here
+		if _, err := tensors.Attr(member); err != nil { // it is a method here
 			_, hint, _ := strings.Cut(err.Error(), ": ")
 			return hint
 		}
@@ -271,10 +271,10 @@ func ofLibrary(name string, at syntax.Position, tree *syntax.File, env starlark.
 var surprises = sync.OnceValue(func() []surprise {
 	return []surprise{
 		{regexp.MustCompile(`does not associate with`), "comparisons do not chain: write a < b and b < c"},
-		{regexp.MustCompile(`^can't assign to sliceexpr$`), `x["1:3"] = v sets those elements of a tensor; of a list, make a new one, x = x[:1] + v + x[3:]`},
+		{regexp.MustCompile(`^can't assign to sliceexpr$`), `x["1:3"] = v sets those elements of a tensor; for a list, make a new one: x = x[:1] + v + x[3:]`},
 		{regexp.MustCompile(`got string, want iterable$|^string value is not iterable$`), "a string is not iterable: s.elems() gives its characters"},
 		{regexp.MustCompile(`^local variable \w+ referenced before assignment$`), "a function that assigns a name has its own variable; keep what functions change in a list or dict that main() makes"},
-		{regexp.MustCompile(`^(\w+: )?cannot .* frozen (list|dict|set|hash table|struct)$`), "what the top level makes and run.params returns is frozen once main() runs: make it in main(), or change a copy, list(x) or dict(x)"},
+		{regexp.MustCompile(`^(\w+: )?cannot .* frozen (list|dict|set|hash table|struct)$`), "what the top level makes or run.params returns is frozen once main() runs: make it in main(), or change a copy, list(x) or dict(x)"},
 		{regexp.MustCompile(`^positional argument may not follow \*args$`), "put it into the list: f(*(a + [b]))"},
 		{regexp.MustCompile(`format spec features not supported in replacement fields`), `write "%.3f" % x`},
 		{regexp.MustCompile(`^can't assign to \.\w+ field of dict$`), `an entry of a dict is d["name"]`},
@@ -314,7 +314,7 @@ func surprised(e *Error) *Error {
 	return e
 }
 
-// surprisingSyntax returns a hint for the position where the parser stops, from msg and the line before and after it.
+// surprisingSyntax returns a hint for a syntax error, from the parser's message and the line before and after its position.
 func surprisingSyntax(msg, before, rest string) string {
 	switch {
 	case strings.HasPrefix(msg, "got for, want") && strings.Count(before, "(") > strings.Count(before, ")"):

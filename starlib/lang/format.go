@@ -18,7 +18,7 @@ import (
 // maxWidth bounds widths and precisions: "%999999999d" must not exhaust memory.
 const maxWidth = 10_000
 
-// format is x % y in a recipe. Strings format as in Python, but a conversion
+// format evaluates x % y in a recipe. Strings format as in Python, but a conversion
 // without flags, width or precision prints as Starlark's does: "%g" % 1.0 is
 // 1.0, and "%.3g" % 1.0 is 1.
 func format(x, y starlark.Value) (_ starlark.Value, err error) {
@@ -45,15 +45,15 @@ func format(x, y starlark.Value) (_ starlark.Value, err error) {
 	return starlark.String(out.String()), nil
 }
 
-// specification matches what follows the %: (name), flags, width, precision, letter. Length modifiers mean nothing, as in Python.
+// specification matches what follows the %: (name), flags, width, precision, letter. Length modifiers are ignored, as in Python.
 var specification = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)^(\([^)]*\))?([-+ 0#]*)(\*|[0-9]*)(\.(?:\*|[0-9]*))?[hlL]*(.?)`)
 })
 
-// A formatter ends format with an error where an operand does not fit.
+// A formatter formats one string; a failed try ends format with its error.
 type formatter struct {
 	operand starlark.Value // the whole right operand
-	args    starlark.Tuple // the positional ones, and how many are used
+	args    starlark.Tuple // the positional operands; used counts those taken
 	used    int
 }
 
@@ -72,7 +72,7 @@ func (f *formatter) convert(parts []string) string {
 		arg = f.lookup(name[1 : len(name)-1])
 	}
 	c := conversion{flags: parts[2], width: f.number(parts[3]), prec: -1, verb: parts[5]}
-	if c.width < 0 { // from a *
+	if c.width < 0 { // given by a *
 		c.flags, c.width = c.flags+"-", -c.width
 	}
 	if parts[4] != "" {
@@ -80,9 +80,9 @@ func (f *formatter) convert(parts []string) string {
 	}
 	switch {
 	case c.verb == "":
-		try.Fail("incomplete format: a conversion ends without its letter")
+		try.Fail("incomplete format: a conversion has no letter")
 	case c.verb == "(":
-		try.Fail("incomplete format key: a %%( without its )")
+		try.Fail("incomplete format key: a %%( without a )")
 	case c.verb == "%":
 		return "%"
 	case !strings.Contains("diouxXeEfFgGcrs", c.verb):
@@ -117,7 +117,7 @@ func (f *formatter) lookup(key string) starlark.Value {
 	return v
 }
 
-// number reads a width or precision, which * takes from the operands.
+// number reads a width or precision; * takes it from the operands.
 func (f *formatter) number(text string) (n int) {
 	var err error
 	if text == "*" {
@@ -211,7 +211,7 @@ func (c conversion) sign(negative bool) string {
 	return ""
 }
 
-// pad fills to the width, with zeros between sign and digits if asked to.
+// pad pads to the width, with zeros between sign and digits if the flags say so.
 func (c conversion) pad(sign, text string, number bool) string {
 	n := c.width - len(sign) - utf8.RuneCountInString(text)
 	switch {

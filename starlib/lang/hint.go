@@ -15,8 +15,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// suggestNames adds the nearest known name to errors of unknown names. The
-// resolver does so for names that the file binds; it cannot list the others.
+// suggestNames adds the nearest known name to errors about unknown names.
+// The resolver does so for names that the file binds, but does not know the others.
 func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 	var known []string
 	for _, dict := range []starlark.StringDict{env, starlark.Universe} {
@@ -55,7 +55,7 @@ func identifier(s string) bool {
 	return s != ""
 }
 
-// moduleOf finds a module of the environment that has an attribute name.
+// moduleOf finds a module of the environment that has an attribute called name.
 func moduleOf(name string, env starlark.StringDict) string {
 	for _, module := range env.Keys() {
 		if v, ok := env[module].(starlark.HasAttrs); ok && identifier(module) {
@@ -81,10 +81,10 @@ var foreignNames = map[string]string{
 	"sys":        "a recipe has no access to the system",
 }
 
-// Python syntax that Starlark lacks, by the text at the fault's position.
+// foreignSyntax is Python syntax that Starlark lacks, recognised by the text at the error's position.
 var foreignSyntax = sync.OnceValue(func() []foreignForm {
 	return []foreignForm{
-		{regexp.MustCompile(`^with\b`), "there is no with: a loop over tensor.no_grad(loader) records no gradients"},
+		{regexp.MustCompile(`^with\b`), "there is no with:  a loop over tensor.no_grad(loader) records no gradients"},
 		{regexp.MustCompile(`^(try|except|finally|raise)\b`), "there are no exceptions: fail(message) ends the run"},
 		{regexp.MustCompile(`^class\b`), "there is no class: use nn.module(forward, …) for a model, struct(…) for a record"},
 		{regexp.MustCompile(`^(import|from)\b`), `there is no import: modules are predeclared, and other files are read with load("file.star", "name")`},
@@ -157,8 +157,8 @@ func hintAt(before, rest string) string {
 	return ""
 }
 
-// atToken moves the position of "got X, want Y" to where X begins: the parser
-// gives the end of X, which for a newline is on the next line.
+// atToken moves the position of "got X, want Y" to the beginning of X: the
+// parser reports its end, which for a newline is on the next line.
 func atToken(e *Error, src []byte) {
 	match := gotToken().FindStringSubmatch(e.Msg)
 	if match == nil || match[2] == "primary expression" {
@@ -166,7 +166,7 @@ func atToken(e *Error, src []byte) {
 	}
 	if match[1] == "newline" {
 		for n := e.Pos.Line; n > 0; n-- {
-			// The newline that counts ends the last line with code before it.
+			// The newline in question ends the last line with code before it.
 			line, ok := sourceLine(src, int(n))
 			if code := strings.TrimLeft(line, " \t"); !ok || code[0] == '#' || n == e.Pos.Line && e.Pos.Col == 1 {
 				continue

@@ -11,7 +11,7 @@
 //   - == != < <= > >= are elementwise when an operand is Elementwise, and a NaN
 //     float equals nothing and is ordered with nothing. Floats inside lists,
 //     tuples and dicts compare as in Starlark, as do max, min and sorted.
-//   - a Truther as a condition is asked for its truth, and may refuse.
+//   - a Truther used as a condition is asked for its truth value, and may refuse.
 //   - s % x knows flags, width and precision; conversions without any of them
 //     print as in Starlark.
 package lang
@@ -46,10 +46,10 @@ var dialect = syntax.FileOptions{
 	Recursion:       true,
 }
 
-// A File is a recipe file whose syntax is right.
+// A File is a recipe file that has been parsed.
 type File struct {
 	Name   string
-	Source []byte       // as given, less a byte order mark
+	Source []byte       // as given, without a byte order mark
 	Syntax *syntax.File // as written; Compile works on its own tree
 	Doc    string       // the docstring, "" without
 	Loads  []Load       // in the order of the file
@@ -63,10 +63,10 @@ type File struct {
 type Load struct {
 	Module string          // as written
 	Pos    syntax.Position // of the module's string
-	Names  []string        // the names asked of the module
+	Names  []string        // the names loaded from the module
 }
 
-// Parse reads a recipe file. Its errors are *Error and say where.
+// Parse parses a recipe file. Its errors are *Error, with a position.
 func Parse(filename string, src []byte) (*File, error) {
 	src = bytes.TrimPrefix(src, []byte("\ufeff"))
 	if err := checkSource(filename, src); err != nil {
@@ -95,7 +95,7 @@ func Parse(filename string, src []byte) (*File, error) {
 // Environment; the program's Init must be given the same one. Its error is an
 // *Error that lists every unknown name and other fault of the file.
 func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
-	// Resolving marks the tree, so every compilation parses its own.
+	// Resolving annotates the tree, so every compilation parses its own.
 	tree, err := parseTree(f.Name, f.Source)
 	if err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func checkTree(tree *syntax.File) error {
 	return fault
 }
 
-// position is where a node is reported: at its operator if it has one. Unlike
+// position returns where errors about a node are reported: at its operator if it has one. Unlike
 // syntax.Start it does not descend into the node.
 func position(n syntax.Node) syntax.Position {
 	switch n := n.(type) {

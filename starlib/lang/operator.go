@@ -10,13 +10,13 @@ import (
 // Elementwise is a value, such as a tensor, that compares element by element.
 type Elementwise interface {
 	starlark.Value
-	// CompareElementwise returns the value of x op y, or of y op x if
-	// reversed, where x is the receiver. op is one of EQL NEQ LT LE GT GE.
-	// Comparing for equality with None does not call it: the result is a plain bool.
+	// CompareElementwise returns the value of x op y, or of y
+	// op x if reversed, where x is the receiver. op is one of EQL NEQ LT
+	// LE GT GE. It is not called for == and != with None, which give a plain bool.
 	CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error)
 }
 
-// Truther is a value that may have no truth, as a tensor of several elements.
+// Truther is a value that may have no truth value, such as a tensor of several elements.
 // If TruthValue returns no error, the value's Truth must agree with it.
 type Truther interface {
 	starlark.Value
@@ -56,7 +56,7 @@ func (internal) Freeze()               {}
 func (internal) Truth() starlark.Bool  { return true }
 func (internal) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: operator") }
 
-// operator[x][y] applies a binary operator.
+// operator is a binary operator: operator[x][y] applies it.
 type operator struct {
 	internal
 	apply func(x, y starlark.Value) (starlark.Value, error)
@@ -78,21 +78,21 @@ func (a *applied) Get(y starlark.Value) (starlark.Value, bool, error) {
 	return z, true, err
 }
 
-// truth[x] is x, unless x has no truth.
+// truth[x] is x, or an error if x has no truth value.
 type truth struct{ internal }
 
 func (truth) Get(x starlark.Value) (starlark.Value, bool, error) { return x, true, checkTruth(x) }
 
-// unpacked[x] is x, unless it has more elements than a call can be given.
+// unpacked[x] is x, or an error if it has more elements than a call can be given.
 type unpacked struct{ internal }
 
 func (unpacked) Get(x starlark.Value) (starlark.Value, bool, error) { return x, true, spread(x) }
 
-// Transient is a callable that takes advantage of f(x).backward(y): nothing can reach the result of f(x) afterwards, since
-// it has no name.
+// Transient is a callable that takes advantage of f(x).backward(y): the result of f(x) has no name, so nothing can refer
+// to it afterwards.
 type Transient interface {
 	starlark.Callable
-	// ForBackward is what is called in place of f, the callable itself or one that embeds it, there.
+	// ForBackward returns what is called there instead of f, which is the callable itself or one that embeds it.
 	ForBackward(f starlark.Callable) starlark.Callable
 }
 

@@ -12,7 +12,7 @@ import (
 const Result = "_"
 
 // ReadStatement reads the lines of one statement, as they are typed at a prompt: a block ends with an empty line. Run
-// reports what is wrong with it. The error is readline's; at the end of the input, what was read before may be a statement.
+// reports its syntax errors. The error is readline's; at the end of the input, src may still be a statement.
 func ReadStatement(name string, readline func() ([]byte, error)) (src []byte, err error) {
 	_, _ = dialect.ParseCompoundStmt(name, func() ([]byte, error) {
 		line, failed := readline()
@@ -29,8 +29,8 @@ func ReadStatement(name string, readline func() ([]byte, error)) (src []byte, er
 	return src, err
 }
 
-// Run executes what was typed at a prompt. globals are what is defined so far, an environment made by Environment at
-// first. The value is that of a sole expression, nil without. The error is an *Error.
+// Run executes what was typed at a prompt. globals holds what has been defined so far; at first it is an environment made by Environment.
+// If the file is a single expression, Run returns its value, else nil. The error is an *Error.
 func (f *File) Run(thread *starlark.Thread, globals starlark.StringDict) (starlark.Value, error) {
 	tree, err := parseTree(f.Name, f.Source)
 	if err != nil {

@@ -93,7 +93,7 @@ func assignment(s *syntax.AssignStmt) {
 	}
 }
 
-// again copies an expression that may be evaluated twice; nil if it contains a call.
+// again copies an expression that can be evaluated twice; it returns nil if that is unsafe because of a call.
 func again(e syntax.Expr) syntax.Expr {
 	switch e := unparen(e).(type) {
 	case *syntax.Ident:
@@ -238,8 +238,8 @@ func operands(e syntax.Expr, fn func(syntax.Expr) syntax.Expr) {
 	}
 }
 
-// binary rewrites x op y. The right operand of and/or is the value of the
-// whole, so it is rewritten as the whole is: by expr or by condition.
+// binary rewrites x op y. The value of and/or may be its right operand,
+// which is therefore rewritten as the whole is: by expr or by condition.
 func binary(e *syntax.BinaryExpr, right func(syntax.Expr) syntax.Expr, prefix string) syntax.Expr {
 	switch e.Op {
 	case syntax.AND, syntax.OR:
@@ -322,8 +322,8 @@ func index(name string, pos syntax.Position, e syntax.Expr) syntax.Expr {
 	}
 }
 
-// fraction reports whether an expression cannot be an integer, a string or a list:
-// a product with it repeats nothing.
+// fraction reports whether an expression cannot be an integer, a string or a list,
+// so that a product with it repeats nothing.
 func fraction(e syntax.Expr) bool {
 	switch e := unparen(e).(type) {
 	case *syntax.Literal:
@@ -336,7 +336,7 @@ func fraction(e syntax.Expr) bool {
 	return false
 }
 
-// mayFormat reports whether x % y may be a formatting, judged by x.
+// mayFormat reports whether, judging by x, x % y may format a string.
 func mayFormat(x syntax.Expr) bool {
 	lit, ok := unparen(x).(*syntax.Literal)
 	return !ok || lit.Token == syntax.STRING

@@ -46,8 +46,8 @@ func (m savePoints) insert(stmts []syntax.Stmt) []syntax.Stmt {
 	return out
 }
 
-// saves reports whether statements call checkpoint.save outside nested loops and functions, which have their own
-// decisions. With within, the branches of if statements count too.
+// saves reports whether statements call checkpoint.save outside nested loops and functions, which have save points
+// of their own. With within, the branches of if statements count too.
 func saves(stmts []syntax.Stmt, within bool) (found bool) {
 	for _, stmt := range stmts {
 		syntax.Walk(stmt, func(n syntax.Node) bool {

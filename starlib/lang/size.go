@@ -15,8 +15,8 @@ import (
 	"drun/internal/memory"
 )
 
-// The watch over the rank's memory stops recipes that allocate gradually. These limits are for a single step that
-// allocates a lot from little, or takes hours and cannot be interrupted.
+// The watch over the rank's memory stops recipes that allocate gradually. These limits are for single steps
+// that allocate a lot at once, or take hours and cannot be interrupted.
 const (
 	elementBytes = 16 // of a list or tuple
 
@@ -25,7 +25,7 @@ const (
 	maxIntDigits = 1_200_000
 )
 
-// multiply is x * y.
+// multiply evaluates x * y.
 func multiply(x, y starlark.Value) (starlark.Value, error) {
 	if count, ok := y.(starlark.Int); ok {
 		if err := repeat(x, count); err != nil {
@@ -69,7 +69,7 @@ func repeat(v starlark.Value, count starlark.Int) error {
 	return nil // Starlark's own error
 }
 
-// spread refuses a range whose numbers do not fit in memory, since a builtin takes it whole, in one step.
+// spread refuses a range whose numbers do not fit in memory, since a builtin expands all of it in one step.
 func spread(v starlark.Value) error {
 	if v == nil || reflect.TypeOf(v) != rangeType {
 		return nil
@@ -82,12 +82,12 @@ func spread(v starlark.Value) error {
 var rangeType = func() reflect.Type {
 	empty, err := starlark.Call(new(starlark.Thread), starlark.Universe["range"], starlark.Tuple{starlark.MakeInt(0)}, nil)
 	if err != nil {
-		panic(err) // range(0) is right
+		panic(err) // range(0) cannot fail
 	}
 	return reflect.TypeOf(empty)
 }()
 
-// spreading are the builtins that go through all of an argument.
+// spreading are the builtins that read all elements of an argument.
 var spreading = []string{"list", "tuple", "sorted", "reversed", "enumerate", "set", "dict", "bytes", "max", "min", "sum", "zip"}
 
 // checked returns a builtin of the same name that calls b unless check finds an error.
@@ -118,7 +118,7 @@ func spreads(b *starlark.Builtin) *starlark.Builtin {
 	})
 }
 
-// number is int(x), whose time grows with the square of the digits.
+// number limits int(x), whose time grows with the square of the number of digits.
 func number(b *starlark.Builtin) *starlark.Builtin {
 	return checked(b, func(args starlark.Tuple, _ []starlark.Tuple) error {
 		if len(args) == 0 {
@@ -131,7 +131,7 @@ func number(b *starlark.Builtin) *starlark.Builtin {
 	})
 }
 
-// Shallow wraps a builtin that recurses over its arguments, or over JSON text, and refuses those nested too deep.
+// Shallow wraps a builtin that recurses over its arguments, or over JSON text, and refuses those that are nested too deeply.
 func Shallow(b *starlark.Builtin) *starlark.Builtin {
 	return checked(b, func(args starlark.Tuple, kwargs []starlark.Tuple) error {
 		for _, kv := range kwargs {
@@ -142,7 +142,7 @@ func Shallow(b *starlark.Builtin) *starlark.Builtin {
 				return err
 			}
 			if text, ok := starlark.AsString(arg); ok && b.Name() == "json.decode" && len(text) > 10_000 {
-				// Whether it is JSON, the builtin says; how deep it is, encoding/json.
+				// The builtin itself reports malformed JSON; encoding/json is used only for the depth.
 				if err := json.Unmarshal([]byte(text), new(json.RawMessage)); err != nil && strings.Contains(err.Error(), "exceeded max depth") {
 					return errors.New("JSON text that is nested more than 10000 deep")
 				}

@@ -9,26 +9,26 @@ import (
 
 // A Site is a place in a file where the recipe computes a value.
 type Site struct {
-	Op  string // the callee's name, an operator, [] for an index, or for: what a loop goes over
+	Op  string // the callee's name, an operator, [] for an index, or "for" for a loop's variables
 	Pos syntax.Position
 }
 
-// A Tracer gets each value that a file compiled for it computes. In the environment it is called Trace.
+// A Tracer receives each value that a file compiled for it computes. The environment has it under the name Trace.
 type Tracer struct {
 	Values func(site Site, v starlark.Value)
 	sites  []Site
 }
 
-// Trace is the predeclared name of the tracer's value.
+// Trace is the predeclared name of Tracer.Value.
 const Trace = predeclared + trace
 
 const trace = "trace?" // no recipe can write it
 
-// Value is the environment's value for the name Trace.
+// Value returns the value that the environment must have for the name Trace.
 func (t *Tracer) Value() starlark.Value { return tracing{Tracer: t, site: -1} }
 
-// tracing is the tracer as a value; indexed by a number it gives that site, which indexed by a value passes it to the
-// tracer and returns it.
+// tracing is the tracer as a value: indexed by a number, it gives that site; the site, indexed by a value, passes the value
+// to the tracer and returns it.
 type tracing struct {
 	internal
 	*Tracer
@@ -44,7 +44,7 @@ func (t tracing) Get(v starlark.Value) (starlark.Value, bool, error) {
 	return v, true, nil
 }
 
-// Sites lists those of a file.
+// Sites lists the sites of a file.
 func Sites(f *File) ([]Site, error) {
 	tree, err := parseTree(f.Name, f.Source)
 	if err != nil {
@@ -97,7 +97,7 @@ func (t *Tracer) statements(stmts []syntax.Stmt) []syntax.Stmt {
 	return out
 }
 
-// variables reads the variables of a loop.
+// variables makes an expression that reads the variables of a loop.
 func variables(e syntax.Expr) syntax.Expr {
 	switch e := unparen(e).(type) {
 	case *syntax.TupleExpr:

@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// MaxCallDepth is how deep calls may nest. Each takes about 2 kB of Go's
+	// MaxCallDepth is how deeply calls may nest. Each takes about 2 kB of Go's
 	// stack, so even what a recipe adds between two checks (a call takes at
 	// least five steps) stays far below the 512 MB at which a process dies.
 	MaxCallDepth = 5_000
 	stepsBetween = 9_973 // a prime: the checks of a short loop fall on each of its steps
 
-	// interrupting is how long a cancelled thread has to end.
+	// interrupting is how long a cancelled thread may take to end.
 	interrupting = 300 * time.Millisecond
 
-	// leaving is how long a thread may take that has ended its builtin meanwhile and is on its way out of the recipe.
+	// leaving is how long a thread may take whose builtin has returned and which is unwinding out of the recipe.
 	leaving = 5 * time.Second
 
 	watchKey = "lang.watch"
 )
 
-// A watch is what a thread under Watch carries.
+// A watch is the state of a thread under Watch.
 type watch struct {
 	each  func(*starlark.Thread) // called at every check; may be nil
 	cause atomic.Pointer[error]  // of the first Cancel
@@ -81,8 +81,8 @@ func Bound(thread *starlark.Thread, stuck func(*Error)) (stop func()) {
 	})
 }
 
-// whereStuck gives err the position of a thread that Cancel has not ended. The thread is inside a builtin, so its frames do
-// not change. If it ends at this very moment, the position may be missing or wrong.
+// whereStuck gives err the position of a thread that Cancel has not ended. The thread is inside a builtin, so its frames
+// do not change; if it ends at this very moment, the position may be missing or wrong.
 func whereStuck(thread *starlark.Thread, err error) (e *Error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -95,8 +95,8 @@ func whereStuck(thread *starlark.Thread, err error) (e *Error) {
 	return e
 }
 
-// Observe calls fn on the thread's goroutine now and then while it executes, so
-// that others can be told where it is.
+// Observe makes the thread call fn on its goroutine from time to time while it executes,
+// so that fn can tell others where it is.
 func Observe(thread *starlark.Thread, fn func(*starlark.Thread)) {
 	thread.Local(watchKey).(*watch).each = fn
 }
@@ -111,7 +111,7 @@ func (w *watch) check(thread *starlark.Thread) error {
 	return nil
 }
 
-// recursive says who recurses, by the innermost calls.
+// recursive names the functions that recurse, judging by the innermost calls.
 func recursive(thread *starlark.Thread) string {
 	var names []string
 	seen := make(map[string]bool)

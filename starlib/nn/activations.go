@@ -11,7 +11,7 @@ import (
 	"drun/tensor"
 )
 
-// activations are the layers that work elementwise, or along one dimension.
+// activations are the layers that compute elementwise, or along one dimension.
 func (k *maker) activations() []*starlib.Def {
 	finite := func(c *starlib.Call, name string) float64 {
 		v := c.Float(name)
@@ -40,7 +40,7 @@ func (k *maker) activations() []*starlib.Def {
 	}
 	return []*starlib.Def{
 		layer("relu()", "max(x, 0).", unary(tensor.OpRelu)),
-		layer(`gelu(approximate: string = "none")`, `x·Φ(x) where Φ is the exact normal distribution function; approximate = "tanh" takes 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) for it (Hendrycks, Gimpel 2016).`,
+		layer(`gelu(approximate: string = "none")`, `x·Φ(x) where Φ is the exact normal distribution function; approximate = "tanh" approximates it as 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) (Hendrycks, Gimpel 2016).`,
 			func(c *starlib.Call) (string, fn) {
 				switch c.String("approximate") {
 				case "none":
@@ -53,11 +53,11 @@ func (k *maker) activations() []*starlib.Def {
 		layer("silu()", "x·sigmoid(x).", unary(tensor.OpSilu)),
 		layer("tanh()", "The hyperbolic tangent.", unary(tensor.OpTanh)),
 		layer("sigmoid()", "1 / (1 + exp(-x)).", unary(tensor.OpSigmoid)),
-		layer("leaky_relu(negative_slope: number = 0.01)", "x above 0, and negative_slope·x below.", func(c *starlib.Call) (string, fn) {
+		layer("leaky_relu(negative_slope: number = 0.01)", "x where x is above 0, and negative_slope·x elsewhere.", func(c *starlib.Call) (string, fn) {
 			slope := finite(c, "negative_slope")
 			return fmt.Sprint(slope), func(x *tensor.Tensor) (*tensor.Tensor, error) { return tensor.LeakyRelu(x, slope) }
 		}),
-		layer("elu(alpha: number = 1.0)", "x above 0, and alpha·(eˣ - 1) below (Clevert et al. 2016).", func(c *starlib.Call) (string, fn) {
+		layer("elu(alpha: number = 1.0)", "x where x is above 0, and alpha·(eˣ - 1) elsewhere (Clevert et al. 2016).", func(c *starlib.Call) (string, fn) {
 			alpha := finite(c, "alpha")
 			return fmt.Sprint(alpha), func(x *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Elu(x, alpha) }
 		}),

@@ -12,10 +12,9 @@ import (
 	startensor "drun/starlib/tensor"
 )
 
-// size reads an argument that is a size.
 func size(c *starlib.Call, name string) int { return sizes(starlark.MakeInt(c.Int(name)))[0] }
 
-// sizes reads an argument that is one size or several.
+// sizes reads one size or several; each must be at least 1.
 func sizes(v starlark.Value) []int {
 	list, ok := v.(starlark.Iterable)
 	if !ok {
@@ -32,7 +31,7 @@ func sizes(v starlark.Value) []int {
 	return try.To(shape, err)
 }
 
-// spread is an argument that is a number for all of n dimensions, or one for each.
+// spread reads an argument that is one number for all n dimensions, or one for each.
 func spread(c *starlib.Call, name string, n, least int) []int {
 	list, err := spreadOf(c.Arg(name), n, least)
 	if err != nil {
@@ -57,7 +56,7 @@ func spreadOf(v starlark.Value, n, least int) ([]int, error) {
 	return sizes, err
 }
 
-// numbers is how a layer shows the sizes of its kernel: (3, 3) or (3,).
+// numbers formats the sizes of a layer's kernel: (3, 3) or (3,).
 func numbers(list []int) string {
 	tuple := make(starlark.Tuple, len(list))
 	for i, n := range list {

@@ -12,13 +12,13 @@ import (
 	"drun/tensor"
 )
 
-// convolutions are further layers over sequences, images and volumes.
+// convolutions are layers over sequences, images and volumes: convolutions, pooling, normalization, resizing.
 func (k *maker) convolutions() []*starlib.Def {
 	conv := func(n int, size, shapes string) *starlib.Def {
 		name := fmt.Sprintf("conv%dd", n)
 		return &starlib.Def{
 			Sig: name + "(i: int, o: int, kernel: " + size + ", stride: " + size + " = 1, padding: " + size + ` | string = 0, bias: bool = True, dilation: ` + size + ` = 1, groups: int = 1, padding_mode: string = "zeros") -> Module`,
-			Doc: shapes + ` dilation is the distance between a kernel's cells; groups divides the channels into groups that are convolved separately (weight then has i/groups). padding is a number for both sides, or "same" for an output of the input's size (with a stride of 1), or "valid" for none. padding_mode is "zeros", "reflect" (mirrored at the edge), "replicate" (the edge repeated) or "circular".`,
+			Doc: shapes + ` dilation is the distance between a kernel's cells; groups divides the channels into groups that are convolved separately (weight then has i/groups). padding is a number, for both sides, "same" for an output of the input's size (the stride must be 1), or "valid" for none. padding_mode is "zeros", "reflect" (mirrored at the edge), "replicate" (the edge repeated) or "circular".`,
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.conv(c, name, n) },
 		}
 	}
@@ -30,7 +30,7 @@ func (k *maker) convolutions() []*starlib.Def {
 			}), nil
 		}}
 	}
-	const elements = " size is a number or one for each dimension; element j is that of the input's elements from ⌊j·in/size⌋ up to below ⌈(j+1)·in/size⌉."
+	const elements = " size is one number, or one for each dimension; element j covers the input's elements from ⌊j·in/size⌋ up to, but not including, ⌈(j+1)·in/size⌉."
 	return []*starlib.Def{
 		conv(1, "int | tuple", "A convolution of sequences: (n, i, l) to (n, o, l'). weight has shape (o, i, k), bias (o,)."),
 		conv(2, "int | tuple", "A convolution of images: (n, i, h, w) to (n, o, h', w'). weight has shape (o, i, kh, kw), bias (o,)."),
@@ -58,13 +58,13 @@ func (k *maker) convolutions() []*starlib.Def {
 			Doc: "The maximum of each window of (n, c, l); stride defaults to the kernel size."},
 		{Sig: "avg_pool1d(kernel: int, stride: int = None, padding: int = 0) -> Module", Fn: k.pool("avg_pool1d", 1, tensor.AvgPool2d),
 			Doc: "The mean of each window of (n, c, l); stride defaults to the kernel size."},
-		adaptive("adaptive_avg_pool1d", 1, false, "Means of (n, c, l), of which there are size."+elements),
+		adaptive("adaptive_avg_pool1d", 1, false, "Means over (n, c, l) that give an output (n, c, size)."+elements),
 		adaptive("adaptive_avg_pool2d", 2, false, "Means over (n, c, h, w) that give an output of the given size."+elements),
-		adaptive("adaptive_max_pool1d", 1, true, "Maxima of (n, c, l), of which there are size."+elements),
+		adaptive("adaptive_max_pool1d", 1, true, "Maxima over (n, c, l) that give an output (n, c, size)."+elements),
 		adaptive("adaptive_max_pool2d", 2, true, "Maxima over (n, c, h, w) that give an output of the given size."+elements),
 		{
 			Sig: `upsample(size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Module`,
-			Doc: "interpolate with these settings, as a layer.",
+			Doc: "nn.interpolate with these settings, as a layer.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				resize := try.To(resizer(c))
 				return k.make("upsample", c.String("mode"), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) { return resize(x) }), nil
@@ -72,7 +72,7 @@ func (k *maker) convolutions() []*starlib.Def {
 		},
 		{
 			Sig: `interpolate(x: Tensor, size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Tensor`,
-			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest", or "linear", "bilinear", "trilinear" for lines between neighbours in 1, 2 or 3 dimensions, or "bicubic" for cubic curves in 2 (with PyTorch's coefficient, -0.75; the result may leave the input's range); align_corners aligns the corners of input and output. Positions are PyTorch's.`,
+			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest"; "linear", "bilinear" or "trilinear" for linear interpolation in 1, 2 or 3 dimensions; or "bicubic" for cubic interpolation in 2 (with PyTorch's coefficient, -0.75; the result may go beyond the input's range). align_corners aligns the corner elements of input and output. Positions are computed as in PyTorch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				resize := try.To(resizer(c))
 				return startensor.Result(resize(startensor.Arg(c, "x")))
@@ -110,7 +110,7 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 	}
 	weight, bias := k.affine(append([]int{out, in / groups}, kernel...), c.Bool("bias"))
 	m := k.make(name, fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel)), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		own := make([]int, n) // the convolution's own padding: equally many zeros on both sides
+		own := make([]int, n) // what the convolution itself pads: equally many zeros on both sides
 		outside := make([][2]int, n)
 		var ahead bool
 		for i, p := range pads {
@@ -204,7 +204,7 @@ func (k *maker) instanceNorm(c *starlib.Call) (starlark.Value, error) {
 	}), nil
 }
 
-// resizer reads the settings of interpolate.
+// resizer reads the settings of interpolate, and returns the function that resizes a tensor by them.
 func resizer(c *starlib.Call) (func(*tensor.Tensor) (*tensor.Tensor, error), error) {
 	mode, align := c.String("mode"), c.Bool("align_corners")
 	m, ok := map[string]struct {

@@ -30,15 +30,15 @@ func (v initValue) AttrNames() []string { return initMethods.AttrNames() }
 
 var initMethods = &starlib.Methods{
 	Type: "init",
-	Doc:  "Initial values: each function fills a tensor in place, without recording gradients, and returns it. Random ones draw from the stream that all ranks share. Names, defaults and formulas are PyTorch's.",
+	Doc:  "Initial values: each function fills a tensor in place, without recording gradients, and returns it. Random values come from the stream that all ranks share. Names, defaults and formulas are PyTorch's.",
 	Defs: []*starlib.Def{
-		filled("uniform_(t: Tensor, a: number = 0, b: number = 1) -> Tensor", "Uniformly distributed from a to below b.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("uniform_(t: Tensor, a: number = 0, b: number = 1) -> Tensor", "Uniformly distributed values, from a up to, but not including, b.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return g.Uniform(t, c.Float("a"), c.Float("b"))
 		}),
-		filled("normal_(t: Tensor, mean: number = 0, std: number = 1) -> Tensor", "Normally distributed.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("normal_(t: Tensor, mean: number = 0, std: number = 1) -> Tensor", "Normally distributed values.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return g.Normal(t, c.Float("mean"), c.Float("std"))
 		}),
-		filled("trunc_normal_(t: Tensor, mean: number = 0, std: number = 1, a: number = -2, b: number = 2) -> Tensor", "Normally distributed values, of which only those from a to b are kept.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
+		filled("trunc_normal_(t: Tensor, mean: number = 0, std: number = 1, a: number = -2, b: number = 2) -> Tensor", "Normally distributed values, redrawn until they are from a to b.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 			return g.TruncatedNormal(t, c.Float("mean"), c.Float("std"), c.Float("a"), c.Float("b"))
 		}),
 		filled("constant_(t: Tensor, val: number) -> Tensor", "All elements val.", func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
@@ -64,7 +64,7 @@ var initMethods = &starlib.Methods{
 			in, out := try.To2(fans(t))
 			return g.Normal(t, 0, c.Float("gain")*math.Sqrt(2/float64(in+out)))
 		}),
-		filled(`kaiming_uniform_(t: Tensor, a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu") -> Tensor`, `Uniform on ±gain·√(3/fan) (He et al. 2015); mode is "fan_in" or "fan_out", nonlinearity as of calculate_gain, a leaky_relu's slope.`,
+		filled(`kaiming_uniform_(t: Tensor, a: number = 0, mode: string = "fan_in", nonlinearity: string = "leaky_relu") -> Tensor`, `Uniform on ±gain·√(3/fan) (He et al. 2015); mode is "fan_in" or "fan_out", nonlinearity as for calculate_gain, and a the slope of leaky_relu.`,
 			func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error {
 				std := try.To(kaiming(c, t))
 				return g.Uniform(t, -math.Sqrt(3)*std, math.Sqrt(3)*std)
@@ -103,7 +103,7 @@ func filled(sig, doc string, fill func(c *starlib.Call, g *tensor.Generator, t *
 	}}
 }
 
-// fans are how many inputs and outputs each output and input of a weight (out, in, …) has.
+// fans returns how many inputs each output of a weight (out, in, …) has, and how many outputs each input has.
 func fans(t *tensor.Tensor) (in, out int, err error) {
 	s := t.Shape()
 	if len(s) < 2 || t.Len() == 0 {

@@ -19,7 +19,7 @@ type maker struct {
 	streams *random.Streams
 }
 
-// make finishes a built-in module: forward takes one tensor.
+// make makes a built-in module whose forward takes one tensor.
 func (k *maker) make(kind, detail string, fields []field, forward layer) *Model {
 	m := k.makeCall(kind, detail, fields, "(x: Tensor) -> Tensor", func(m *Model, c *starlib.Call) (starlark.Value, error) {
 		return startensor.Result(forward(m, startensor.Arg(c, "x")))
@@ -28,7 +28,7 @@ func (k *maker) make(kind, detail string, fields []field, forward layer) *Model 
 	return m
 }
 
-// makeCall finishes a built-in module whose calls have this signature.
+// makeCall makes a built-in module whose calls have this signature.
 func (k *maker) makeCall(kind, detail string, fields []field, sig string, forward func(m *Model, c *starlib.Call) (starlark.Value, error)) *Model {
 	return builtIn(k.ctx, "nn.", kind, detail, fields, sig, forward)
 }
@@ -40,13 +40,13 @@ func builtIn(ctx *tensor.Context, module, kind, detail string, fields []field, s
 	return m
 }
 
-// own is the parameter in field i, or nil.
+// own returns the parameter in field i, or nil.
 func (m *Model) own(i int) *tensor.Tensor {
 	t, _ := m.fields[i].tree.(marked)
 	return t.Tensor
 }
 
-// trained makes a parameter's field; t may be nil for one that is left out.
+// trained makes the field of a parameter; t is nil if the layer lacks it.
 func trained(name string, t *tensor.Tensor) field {
 	if t == nil {
 		return field{name, starlark.None, starlark.None}
@@ -55,7 +55,7 @@ func trained(name string, t *tensor.Tensor) field {
 	return try.To(field{name, v, marked{t, false}}, t.SetRequiresGrad(true))
 }
 
-// kept makes a buffer's field.
+// kept makes the field of a buffer.
 func kept(name string, t *tensor.Tensor) field {
 	return field{name, (*startensor.Value)(t), marked{t, true}}
 }
@@ -175,7 +175,7 @@ func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
 	}), nil
 }
 
-// pool makes a pooling's constructor: of sequences (n = 1) or images (n = 2).
+// pool returns the constructor of a pooling layer over sequences (n = 1) or images (n = 2).
 func (k *maker) pool(kind string, n int, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error)) func(*starlib.Call) (starlark.Value, error) {
 	return func(c *starlib.Call) (starlark.Value, error) {
 		size, padding := spread(c, "kernel", n, 1), spread(c, "padding", n, 0)

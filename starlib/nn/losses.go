@@ -20,10 +20,10 @@ const (
 )
 
 var losses = []*starlib.Def{
-	loss("mse_loss"+pairOf+reduced+")", "The squared difference of two tensors of one shape."+reducedDocs, func(c *starlib.Call) (*tensor.Tensor, error) {
+	loss("mse_loss"+pairOf+reduced+")", "The squared difference of two tensors of the same shape."+reducedDocs, func(c *starlib.Call) (*tensor.Tensor, error) {
 		return tensor.MSELoss(startensor.Arg(c, "input"), startensor.Arg(c, "target"), reduction(c))
 	}),
-	loss("l1_loss"+pairOf+reduced+")", "The absolute difference of two tensors of one shape."+reducedDocs, func(c *starlib.Call) (*tensor.Tensor, error) {
+	loss("l1_loss"+pairOf+reduced+")", "The absolute difference of two tensors of the same shape."+reducedDocs, func(c *starlib.Call) (*tensor.Tensor, error) {
 		return tensor.L1Loss(startensor.Arg(c, "input"), startensor.Arg(c, "target"), reduction(c))
 	}),
 	{
@@ -50,7 +50,7 @@ var losses = []*starlib.Def{
 			return tensor.NLLLoss(startensor.Arg(c, "log_probabilities"), startensor.Arg(c, "target"), startensor.Optional(c, "weight"), int64(c.Int("ignore_index")), reduction(c))
 		}),
 	loss("bce_with_logits(logits: Tensor, target: Tensor"+reduced+", weight: Tensor = None, pos_weight: Tensor = None)",
-		"Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of one shape, computed without overflow. weight weights each element, pos_weight its positive part; both broadcast to the logits."+reducedDocs,
+		"Binary cross-entropy of sigmoid(logits) with targets from 0 to 1, of the same shape, computed without overflow. weight weights each element, pos_weight its positive part; both broadcast to the logits."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			x, y, weight, pos := startensor.Arg(c, "logits"), startensor.Arg(c, "target"), startensor.Optional(c, "weight"), startensor.Optional(c, "pos_weight")
 			if weight == nil && pos == nil {
@@ -59,7 +59,7 @@ var losses = []*starlib.Def{
 			return tensor.WeightedBCE(x, y, weight, pos, reduction(c))
 		}),
 	loss("huber_loss"+pairOf+reduced+", delta: number = 1.0)",
-		"Half the squared difference of two tensors of one shape where it is at most delta, and delta·(|difference| - delta/2) beyond (Huber 1964)."+reducedDocs,
+		"Half the squared difference of two tensors of the same shape where the difference is at most delta, and delta·(|difference| - delta/2) elsewhere (Huber 1964)."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			return tensor.HuberLoss(startensor.Arg(c, "input"), startensor.Arg(c, "target"), positive(c, "delta"), reduction(c))
 		}),
@@ -71,7 +71,7 @@ var losses = []*starlib.Def{
 			return tensor.SmoothL1Loss(startensor.Arg(c, "input"), startensor.Arg(c, "target"), beta, reduction(c))
 		}),
 	loss("kl_div"+pairOf+reduced+", log_target: bool = False)",
-		`The Kullback-Leibler divergence of input, log-probabilities, from target, probabilities (with log_target, log-probabilities), of one shape: target·(log(target) - input), and 0 where target is 0. reduction is "mean" over all elements, "batchmean" over the first dimension (the divergence itself), "sum" or "none".`,
+		`The Kullback-Leibler divergence of input, log-probabilities, from target, probabilities (with log_target, log-probabilities), of the same shape: target·(log(target) - input), and 0 where target is 0. reduction is "mean" over all elements, "batchmean" over the first dimension (the divergence itself), "sum" or "none".`,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			r := tensor.ReduceBatchMean
 			if c.String("reduction") != "batchmean" {
@@ -92,7 +92,7 @@ var losses = []*starlib.Def{
 			return tensor.CosineEmbeddingLoss(startensor.Arg(c, "input1"), startensor.Arg(c, "input2"), startensor.Arg(c, "target"), c.Float("margin"), reduction(c))
 		}),
 	loss("triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor"+reduced+", margin: number = 1.0, p: number = 2.0, eps: number = 1e-6, swap: bool = False)",
-		"margin + d(anchor, positive) - d(anchor, negative), at least 0, where d is the p-norm of the difference plus eps over the last dimension; of one shape (n, d). swap measures the distance to negative from the nearer of anchor and positive (Balntas et al. 2016)."+reducedDocs,
+		"margin + d(anchor, positive) - d(anchor, negative), at least 0, where d is the p-norm of the difference plus eps over the last dimension; all have the same shape (n, d). swap measures the distance to negative from the nearer of anchor and positive (Balntas et al. 2016)."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {
 			if p := c.Float("p"); !(p > 0) {
 				return nil, fmt.Errorf("p = %v: want a number above 0", p)
@@ -109,7 +109,6 @@ func loss(sig, doc string, fn func(c *starlib.Call) (*tensor.Tensor, error)) *st
 	}}
 }
 
-// reduction is the argument reduction.
 func reduction(c *starlib.Call) tensor.Reduction {
 	r := slices.Index([]string{"mean", "sum", "none"}, c.String("reduction"))
 	try.FailIf(r < 0, `reduction = %s: want "mean", "sum" or "none"`, c.Arg("reduction"))

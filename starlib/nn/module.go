@@ -12,8 +12,8 @@ import (
 	"drun/tensor"
 )
 
-// Model is a part of a model: fields, which may be modules in turn, and what calling it computes from its arguments. A
-// third of its methods make it a Starlark value.
+// Model is a module, a part of a model: fields, which may be modules in turn, and
+// the function that calling it computes.
 type Model struct {
 	kind     string // "linear"
 	detail   string // what distinguishes it from others of its kind: "64, 128"
@@ -21,30 +21,30 @@ type Model struct {
 	training bool
 	forward  starlark.Callable // takes the call's arguments
 	layer    bool              // a built-in layer, which keeps no tensor
-	of       layer             // what it computes, if it is a layer of one tensor
-	self     bool              // forward is a recipe's function that takes the module first
+	of       layer             // what it computes, if it takes one tensor
+	self     bool              // forward is a recipe's function that takes the module as its first argument
 	hooks    []*hook
 	around   Around
-	heads    *heads  // of multi_head_attention, for the blocks that are made of it
+	heads    *heads  // of multi_head_attention, for the blocks that contain it
 	maxima   *maxima // of max_pool2d
-	// with computes a conv2d and a pooling of its result at once; it returns nil if they must be computed one after the other.
+	// with computes a conv2d and the pooling of its result at once; it returns nil if they must be computed one after the other.
 	with func(x *tensor.Tensor, pool maxima) (*tensor.Tensor, error)
 	ctx  *tensor.Context
 }
 
-// maxima are the windows of a pooling.
+// maxima describes the windows of a max pooling.
 type maxima struct{ size, stride, padding [2]int }
 
 // layer computes a layer's output.
 type layer func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error)
 
-// Around wraps each computation of a module, including hooks: it calls compute and returns the result.
+// Around wraps each call of a module, including its hooks: it calls compute and returns the result.
 type Around func(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error)
 
 // field is a named part of a module.
 type field struct {
 	name string
-	seen starlark.Value // what a recipe reads
+	seen starlark.Value // what a recipe gets when it reads the field
 	tree starlark.Value // the same with parameters and buffers marked
 }
 
@@ -102,7 +102,7 @@ func mark(v starlark.Value) (seen, tree starlark.Value, part bool) {
 			itemSeen, itemTree, p := mark(item)
 			part = part || p
 			if s.SetKey(key, itemSeen) != nil || t.SetKey(key, itemTree) != nil {
-				return v, v, false // cannot be: the key was one already
+				return v, v, false // cannot happen: it was a key before
 			}
 		}
 		if part {
@@ -118,7 +118,7 @@ var (
 	_ starlark.HasSetField = (*Model)(nil)
 )
 
-// Type is the name that signatures use.
+// Type returns the name that signatures use.
 func (m *Model) Type() string          { return "Module" }
 func (m *Model) Truth() starlark.Bool  { return true }
 func (m *Model) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Module") }
@@ -126,7 +126,7 @@ func (m *Model) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Modul
 // Freeze does nothing: modules are not made at top level.
 func (m *Model) Freeze() {}
 
-// Name is the name that backtraces show.
+// Name returns the name that backtraces show.
 func (m *Model) Name() string { return "nn." + m.kind }
 
 // Training reports whether the module is in training mode.
@@ -140,8 +140,8 @@ func (m *Model) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwarg
 	return m.called(thread, args, kwargs)
 }
 
-// ForBackward is m as m(x).backward() calls it: the pass gives the result's memory back. A module that wraps m, and has its
-// methods, is called as ever.
+// ForBackward returns m as m(x).backward() calls it: the pass frees the result's memory. A module that wraps m by
+// embedding it is called as usual.
 func (m *Model) ForBackward(f starlark.Callable) starlark.Callable {
 	if f == starlark.Callable(m) {
 		return forBackward{m}
@@ -151,8 +151,8 @@ func (m *Model) ForBackward(f starlark.Callable) starlark.Callable {
 
 type forBackward struct{ *Model }
 
-// CallInternal marks the result, unless something may keep it: a hook or a function of the recipe, or, as it is an argument,
-// a name. Hooks may have come since ForBackward, while the arguments were computed.
+// CallInternal marks the result, unless something may keep it: a hook or a function of the recipe, or a name, if the result is
+// an argument. Hooks may have been added since ForBackward, while the arguments were computed.
 func (f forBackward) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	sole := f.keepsNothing()
 	out, err := f.Model.CallInternal(thread, args, kwargs)
@@ -197,7 +197,7 @@ func (m *Model) compute(thread *starlark.Thread, args starlark.Tuple, kwargs []s
 	return m.forward.CallInternal(thread, args, kwargs)
 }
 
-// direct reports whether m is a layer of one tensor, and gets just that: there are no arguments to check.
+// direct reports whether m takes one tensor, and gets just that, so that no arguments need checking.
 func (m *Model) direct(args starlark.Tuple, kwargs []starlark.Tuple) bool {
 	if m.of == nil || len(args) != 1 || len(kwargs) != 0 {
 		return false
@@ -206,7 +206,7 @@ func (m *Model) direct(args starlark.Tuple, kwargs []starlark.Tuple) bool {
 	return ok
 }
 
-// layered computes a layer's output, with the errors of its builtin.
+// layered computes a layer's output; errors begin with the name of its builtin.
 func (m *Model) layered(x *startensor.Value) (out starlark.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -277,9 +277,9 @@ func (m *Model) walk(every bool) *walker {
 }
 
 type walker struct {
-	every    bool // what is in several places is found in each
+	every    bool // whatever is in several places is listed for each
 	found    []leaf
-	counters []string // names of what PyTorch's modules have in addition
+	counters []string // names of buffers that only PyTorch's modules have
 	seen     map[any]bool
 }
 

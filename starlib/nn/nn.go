@@ -15,7 +15,7 @@ import (
 	"drun/tensor"
 )
 
-// Module makes the module nn for a rank; its layers draw from the streams.
+// Module makes the module nn for a rank; its layers draw random numbers from the streams.
 func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 	k := &maker{ctx, streams}
 	return &starlib.Module{
@@ -33,7 +33,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 			{Sig: "rms_norm(dim: int, eps: number = 1e-6) -> Module", Fn: k.rmsNorm,
 				Doc: "Divides the last dimension by its root mean square, then scales by weight."},
 			{Sig: "batch_norm(channels: int, momentum: number = 0.1, eps: number = 1e-5) -> Module", Fn: k.batchNorm,
-				Doc: "Normalizes each channel, dimension 1 of (n, channels, …), with the batch's statistics in training and the running ones otherwise (buffers running_mean, running_var)."},
+				Doc: "Normalizes each channel, dimension 1 of (n, channels, …), with the batch's statistics in training and the running ones (buffers running_mean, running_var) in evaluation, then scales by weight and adds bias."},
 			{Sig: "dropout(p: number, group = None) -> Module", Fn: k.dropout,
 				Doc: "In training, zeroes elements with probability p and scales the others by 1/(1 - p). Each rank draws its own mask; with a group, all of the group's ranks draw the same one."},
 			{Sig: "max_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("max_pool2d", 2, tensor.MaxPool2d),
@@ -41,11 +41,11 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 			{Sig: "avg_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("avg_pool2d", 2, tensor.AvgPool2d),
 				Doc: "The mean of each window of (n, c, h, w); stride defaults to the kernel size."},
 			{Sig: "flatten(start_dim: int = 1, end_dim: int = -1) -> Module", Fn: k.flatten,
-				Doc: "Dimensions start_dim to end_dim as one."},
+				Doc: "Joins the dimensions from start_dim to end_dim into one."},
 			{Sig: "sequential(*modules) -> Module", Fn: k.sequential,
 				Doc: `Calls the modules (or functions) in order; parameters are named "0.weight", "2.bias", ….`},
 			{Sig: "module(forward: callable, **fields) -> Module", Fn: k.custom,
-				Doc: `A model of your own: calling it calls forward(self, *args, **kwargs). A field is a module, nn.parameter(t), nn.buffer(t), a list or dict of these, or a plain value; forward reads it as self.name; self.training is there too.`},
+				Doc: `A model of your own: calling it calls forward(self, *args, **kwargs). A field is a module, nn.parameter(t), nn.buffer(t), a list or dict of these, or a plain value; forward reads it as self.name, and self.training, too.`},
 			{Sig: "parameter(t: Tensor) -> Tensor", Fn: newParameter,
 				Doc: "A trainable tensor with t's values: it requires gradients."},
 			{Sig: "buffer(t: Tensor)", Fn: newBuffer,
@@ -58,7 +58,7 @@ func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
 	return Sequential(k.ctx, c.Rest, 0)
 }
 
-// Sequential makes a model that calls modules in order. In parameters' names they are numbered from first on.
+// Sequential makes a model that calls modules in order. Parameters' names number them from first on.
 func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model, error) {
 	if err := checkCallables(modules); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model,
 			}
 			inner.next(v, args, out)
 			if m, ok := v.(*Model); !opens && ok && m.hooks == nil && m.around == nil && m.direct(args, kwargs) {
-				args[0] = out // nobody has seen these arguments
+				args[0] = out // nothing else refers to these arguments
 			} else {
 				args = starlark.Tuple{out}
 			}
@@ -96,7 +96,7 @@ func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model,
 	return m, nil
 }
 
-// plain returns the field at i if it is a built-in layer that nothing wraps.
+// plain returns field i if it is a built-in layer without hooks or wrappers.
 func (m *Model) plain(i int) *Model {
 	if l, ok := m.fields[i].seen.(*Model); ok && l.layer && l.hooks == nil && l.around == nil {
 		return l
@@ -104,7 +104,7 @@ func (m *Model) plain(i int) *Model {
 	return nil
 }
 
-// plainInside reports whether m is a built-in layer and so are its parts, and nothing wraps any of them.
+// plainInside reports whether m and its parts are built-in layers without hooks or wrappers.
 func (m *Model) plainInside() bool {
 	if !m.layer || m.hooks != nil || m.around != nil {
 		return false
@@ -134,8 +134,8 @@ func (m *Model) together(i int, args starlark.Tuple, kwargs []starlark.Tuple) (s
 	return conv.pooled(pool, args[0].(*startensor.Value))
 }
 
-// turn is the field that a sequence computes at index i. A relu just before a max pooling is computed after it, on the
-// maxima only: neither results nor gradients differ in a bit, since relu is monotonic and keeps NaN.
+// turn returns the field that a sequence computes at index i. A relu just before a max pooling is computed after it,
+// on the maxima only: results and gradients are the same to the bit, since relu is monotonic and keeps NaN.
 func (m *Model) turn(i int) int {
 	plain := func(i int, kind string) bool {
 		if i < 1 || i >= len(m.fields) { // the first layer's errors are about the sequence's own input
@@ -153,9 +153,9 @@ func (m *Model) turn(i int) int {
 	return i
 }
 
-// inside follows a value through a sequence, and frees the memory of what only the sequence's own layers have seen.
+// inside follows a value through a sequence, and frees the memory of intermediate results that only the sequence's own layers have seen.
 type inside struct {
-	last *tensor.Tensor // made by a layer here, and not known elsewhere
+	last *tensor.Tensor // the result of the layer before, if nothing else refers to it
 }
 
 // next records a step from in to out.
@@ -163,13 +163,13 @@ func (s *inside) next(fn starlark.Value, in starlark.Tuple, out starlark.Value) 
 	m, ok := fn.(*Model)
 	v, isTensor := out.(*startensor.Value)
 	if !ok || !m.plainInside() || !isTensor {
-		s.last = nil // unknown who holds it
+		s.last = nil // anything may refer to it
 		return
 	}
 	t := (*tensor.Tensor)(v)
 	for _, a := range in {
 		if from, ok := a.(*startensor.Value); ok && tensor.SharesStorage((*tensor.Tensor)(from), t) {
-			return // a view of the input is as widely known as the input
+			return // whatever refers to the input shares the memory of a view of it
 		}
 	}
 	if s.last != nil {
@@ -213,14 +213,14 @@ func newBuffer(c *starlib.Call) (starlark.Value, error) {
 	return marked{t, true}, nil
 }
 
-// autocast calls a function with products in bfloat16.
+// autocast is nn.autocast.
 func (k *maker) autocast() *starlib.Def {
 	return &starlib.Def{
 		Sig: `autocast(fn: callable, *args, dtype: string = "bfloat16", **kwargs)`,
-		Doc: `Calls fn, a model or a function, with these arguments and returns its result. Meanwhile linear layers, matmul, convolutions and attention round float32 operands to bfloat16, add up in float32 and return bfloat16; softmax, norms, losses, sums, exp, log and pow return float32; everything else follows the types of its operands. Parameters and their gradients stay float32. Put the loss inside, backward and the optimizer's step outside:
+		Doc: `Calls fn, a model or a function, with these arguments and returns its result. During the call, linear layers, matmul, convolutions and attention round float32 operands to bfloat16, add up in float32 and return bfloat16; softmax, norms, losses, sums, exp, log and pow return float32; everything else follows the types of its operands. Parameters and their gradients stay float32. Put the loss inside, backward and the optimizer's step outside:
 	loss = nn.autocast(lambda: nn.cross_entropy(model(x), y))
 	loss.backward()
-dtype = "float32" turns it off within. Recurrent layers compute in float32.`,
+dtype = "float32" turns it off inside another autocast. Recurrent layers compute in float32.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			dtype := c.String("dtype")
 			try.FailIf(dtype != "bfloat16" && dtype != "float32", "dtype is %q: want bfloat16, or float32 to turn autocast off", dtype)

@@ -12,12 +12,11 @@ import (
 	"drun/tensor"
 )
 
-// recurrents are the recurrent layers.
 func (k *maker) recurrents() []*starlib.Def {
 	const settings = "input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, dropout: number = 0, bidirectional: bool = False"
 	const shapes = " Called as m(x, state, lengths) with x of shape (t, n, input_size), or (n, t, input_size) with batch_first, or (t, input_size) without a batch; it returns the outputs of the last layer, (t, n, hidden_size) or twice as wide if bidirectional, and the last state. " +
-		"A state has shape (num_layers, n, hidden_size), with twice as many layers if bidirectional; it is zeros by default. lengths, a list or tensor of n numbers from 1 to t, are the sequences' lengths: beyond its length a sequence's outputs are 0 and its state stays, and the backward direction begins there, as with PyTorch's packed sequences. " +
-		"dropout is between layers, in training. Parameters are named weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_ih_l0_reverse, … and drawn from ±1/√hidden_size."
+		"A state has shape (num_layers, n, hidden_size), with twice as many layers if bidirectional; it is zeros by default. lengths, a list or tensor of n numbers from 1 to t, are the sequences' lengths: beyond its length a sequence's outputs are 0 and its state does not change, and the backward direction begins at its end, as with PyTorch's packed sequences. " +
+		"dropout is applied between layers, in training. Parameters are named weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_ih_l0_reverse, … and drawn from ±1/√hidden_size."
 	return []*starlib.Def{
 		{
 			Sig: "lstm(" + settings + ") -> Module",

@@ -21,7 +21,7 @@ var methods = &starlib.Methods{
 		{"training", "True after train() and in a new module, False after eval()"},
 	},
 	Defs: append([]*starlib.Def{
-		method("parameters() -> list", "The tensors that training changes, each once, in the order of the fields.",
+		method("parameters() -> list", "The trainable tensors, each once, in the order of the fields.",
 			func(m *Model) (starlark.Value, error) { return listed(m.only(false), leaf.value), nil }),
 		method("named_parameters() -> list", `Pairs of a name, such as "0.weight", and a parameter.`,
 			func(m *Model) (starlark.Value, error) {
@@ -50,7 +50,7 @@ var methods = &starlib.Methods{
 		{
 			Sig: "load_state(dict: dict, strict: bool = True) -> list",
 			Doc: `Copies tensors into the parameters and buffers of the same names, as returned by state() and checkpoint.load_file. Names and layouts are PyTorch's: weight of linear is (o, i), of conv2d (o, i, kh, kw); num_batches_tracked of batch_norm is ignored. A tensor that is in the module twice may be given under each of its names, with equal values.
-Names that are missing or unexpected and other shapes and dtypes are an error that lists them all, and nothing is changed. strict = False loads what matches, and returns the list of the differences, a line each.`,
+Missing or unexpected names and different shapes or dtypes are an error that lists them all, and nothing is changed. strict = False loads what matches, and returns a list of the differences, one line each.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				differences := try.To(c.Recv.(*Model).LoadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict")))
 				return listed(differences, func(d string) starlark.Value { return starlark.String(d) }), nil
@@ -72,14 +72,14 @@ func (m *Model) setTraining(on bool) *Model {
 	return m
 }
 
-// only are the buffers, or the parameters.
+// only returns the buffers, or the parameters.
 func (m *Model) only(buffers bool) []leaf {
 	return slices.DeleteFunc(m.leaves(), func(l leaf) bool { return l.buffer != buffers })
 }
 
 func (l leaf) value() starlark.Value { return (*startensor.Value)(l.Tensor) }
 
-// Parameters are the module's trained tensors with their names.
+// Parameters returns the module's parameters with their names.
 func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 	for _, l := range m.only(false) {
 		names, tensors = append(names, l.name), append(tensors, l.Tensor)
@@ -87,7 +87,7 @@ func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 	return names, tensors
 }
 
-// State is every parameter and buffer.
+// State returns every parameter and buffer.
 func (m *Model) State() []starlib.Entry { return entries(m.leaves()) }
 
 func entries(leaves []leaf) []starlib.Entry {
@@ -118,7 +118,7 @@ func checkCallables(args starlark.Tuple) error {
 	return nil
 }
 
-// Weights is every parameter and buffer as in PyTorch's state_dict: one that is in several places has an entry for each.
+// Weights returns every parameter and buffer as in PyTorch's state_dict: one that is in several places has an entry for each.
 func (m *Model) Weights() []starlib.Entry { return entries(m.walk(true).found) }
 
 // counter is a buffer of PyTorch's batch norm that is not used here.
@@ -153,13 +153,13 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 	for _, name := range w.counters {
 		delete(given, name)
 	}
-	named := map[*tensor.Tensor]bool{} // has a value under one of its names
+	named := map[*tensor.Tensor]bool{} // tensors that have a value under one of their names
 	storages := map[*tensor.Storage]bool{}
 	for _, l := range w.found {
 		named[l.Tensor] = named[l.Tensor] || given[l.name] != nil
 		storages[l.Tensor.Storage()] = true
 	}
-	taken := map[*tensor.Tensor]*tensor.Tensor{} // what each gets
+	taken := map[*tensor.Tensor]*tensor.Tensor{} // the value that each gets
 	var order []leaf
 	differ := func(name, format string, args ...any) {
 		differences = append(differences, name+": "+fmt.Sprintf(format, args...))
@@ -170,7 +170,7 @@ func (m *Model) Fit(state *starlark.Dict) (differences []string, change func() e
 		value, isTensor := v.(*startensor.Value)
 		switch {
 		case v == nil && named[l.Tensor]:
-			// it is given under another name
+			// it has a value under another name
 		case v == nil:
 			differ(l.name, "missing")
 		case !isTensor:

@@ -15,14 +15,14 @@ import (
 	"drun/tensor"
 )
 
-// transformers are attention with its settings, and layers built from it.
+// transformers are attention, and the layers built from it.
 func (k *maker) transformers() []*starlib.Def {
 	const masks = " A mask is bool, True where a position may not be attended to, or is added to the scores; a key_padding_mask has shape (n, s), another (l, s) or (n·num_heads, l, s)."
 	const blocks = `d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: number = 0.1, activation: string = "relu", layer_norm_eps: number = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True`
 	return []*starlib.Def{
 		{
 			Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, mask: Tensor = None, dropout: number = 0, scale: number = None) -> Tensor",
-			Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions. mask broadcasts to (…, length of q, length of k): bool, True where a query may attend, or numbers that are added to the scores; a query that may attend to nothing gets zeros. dropout is a probability for the weights, also outside training; scale replaces 1/√d (Vaswani et al. 2017).",
+			Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions. mask broadcasts to (…, length of q, length of k): bool, True where a query may attend, or numbers that are added to the scores; a query that may attend to nothing gets zeros. dropout is the probability of dropping a weight, even outside training; scale replaces 1/√d (Vaswani et al. 2017).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				q, key, v := startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v")
 				o := tensor.AttentionOptions{Mask: startensor.Optional(c, "mask"), Causal: c.Bool("causal"), Dropout: probability(c, "dropout"), Stream: k.streams.PerRank.Stream}
@@ -38,7 +38,7 @@ func (k *maker) transformers() []*starlib.Def {
 		},
 		{
 			Sig: "multi_head_attention(embed_dim: int, num_heads: int, dropout: number = 0, bias: bool = True, batch_first: bool = False) -> Module",
-			Doc: "Attention in num_heads parts of embed_dim (Vaswani et al. 2017), with PyTorch's parameters in_proj_weight (3·embed_dim, embed_dim), in_proj_bias, out_proj.weight and out_proj.bias. Called as m(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal) with (l, n, embed_dim) and (s, n, embed_dim), or (n, l, embed_dim) with batch_first; it returns (output, weights). The weights are (n, l, s), the mean of the heads, or (n, num_heads, l, s), or None without need_weights, which is faster." + masks,
+			Doc: "Attention in num_heads heads, each a part of embed_dim (Vaswani et al. 2017), with PyTorch's parameters in_proj_weight (3·embed_dim, embed_dim), in_proj_bias, out_proj.weight and out_proj.bias. Called as m(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal) with (l, n, embed_dim) and (s, n, embed_dim), or (n, l, embed_dim) with batch_first; it returns (output, weights). The weights are (n, l, s), the mean of the heads, or (n, num_heads, l, s), or None without need_weights, which is faster." + masks,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return k.multiHead(size(c, "embed_dim"), size(c, "num_heads"), probability(c, "dropout"), c.Bool("bias"), c.Bool("batch_first")), nil
 			},
@@ -106,7 +106,7 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 	return m
 }
 
-// through passes a tensor through the part of m of that name.
+// through passes a tensor through the named part of m.
 func (m *Model) through(thread *starlark.Thread, name string, x *tensor.Tensor) *tensor.Tensor {
 	l := m.part(name)
 	if l.of != nil && l.hooks == nil && l.around == nil {
@@ -118,13 +118,13 @@ func (m *Model) through(thread *starlark.Thread, name string, x *tensor.Tensor) 
 	return t.Tensor()
 }
 
-// part is the module in the field of that name.
+// part returns the module in the named field.
 func (m *Model) part(name string) *Model {
 	i := slices.IndexFunc(m.fields, func(f field) bool { return f.name == name })
 	return m.fields[i].seen.(*Model)
 }
 
-// attendTo is the output of the attention in the field of that name.
+// attendTo returns the output of the attention in the named field.
 func (m *Model) attendTo(thread *starlark.Thread, name string, q, memory, padding, mask *tensor.Tensor, causal bool) *tensor.Tensor {
 	l := m.part(name)
 	if l.heads != nil && l.hooks == nil && l.around == nil {
@@ -295,7 +295,7 @@ func (k *maker) block(c *starlib.Call, decoder bool) (starlark.Value, error) {
 		}
 		return t
 	}
-	// part is one of the block's parts with its residual and norm.
+	// part computes one of the block's parts, with its residual and norm.
 	part := func(c *starlib.Call, m *Model, norm string, x *tensor.Tensor, fn func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 		if first {
 			return try.To(tensor.Add(x, fn(m.through(c.Thread, norm, x))))

@@ -13,7 +13,7 @@ import (
 	"drun/tensor"
 )
 
-// The tree of a model: its modules by name, replacing them, printing them, and hooks.
+// This file is about the tree of a model: its modules by name, replacing and printing them, and hooks.
 
 var (
 	_ starlark.HasSetKey = (*Model)(nil)
@@ -21,13 +21,13 @@ var (
 	_ starlark.Indexable = (*Model)(nil)
 )
 
-// part is a module, parameter, buffer or plain value in a module's fields, and where: "layers.0".
+// part is a module, parameter, buffer or plain value in a module's fields, with its path: "layers.0".
 type part struct {
 	name  string
 	value starlark.Value
 }
 
-// parts lists what the fields hold, in order; lists and dicts are entered.
+// parts lists what the fields hold, and the lists and dicts in them, in order.
 func (m *Model) parts() (found []part) {
 	var visit func(name string, v starlark.Value)
 	visit = func(name string, v starlark.Value) {
@@ -54,13 +54,13 @@ func (m *Model) parts() (found []part) {
 	return found
 }
 
-// child is a module within a module, and where: "layers.0".
+// child is a module within a module, with its path: "layers.0".
 type child struct {
 	name string
 	*Model
 }
 
-// children are the modules in the fields, in order.
+// children returns the modules in the fields, in order.
 func (m *Model) children() (found []child) {
 	for _, p := range m.parts() {
 		if inner, ok := p.value.(*Model); ok {
@@ -70,10 +70,10 @@ func (m *Model) children() (found []child) {
 	return found
 }
 
-// tree is the module and all modules within, each once, with their names: the module's own is "".
+// tree returns the module and all modules within, each once, with their names: the module's own is "".
 func (m *Model) tree() []child { return m.walkTree(func(*Model) bool { return true }) }
 
-// walkTree is tree without what is within modules that enter refuses.
+// walkTree is tree, but does not descend into modules for which enter is false.
 func (m *Model) walkTree(enter func(*Model) bool) []child {
 	seen := make(map[*Model]bool)
 	var found []child
@@ -105,12 +105,12 @@ var treeMethods = []*starlib.Def{
 	method("named_modules() -> list", `Pairs of a name, such as "encoder.0", and a module, in the order of modules(); the module's own name is "".`, func(m *Model) (starlark.Value, error) {
 		return listed(m.tree(), func(c child) starlark.Value { return starlark.Tuple{starlark.String(c.name), c.Model} }), nil
 	}),
-	method("children() -> list", "The modules that are directly in this one. A part of nn.sequential is also read as m[0], m[-1], and replaced as m[0] = …; len(m) is how many there are.", func(m *Model) (starlark.Value, error) {
+	method("children() -> list", "The modules that are directly in this one. In nn.sequential, m[0] or m[-1] is a part, m[0] = … replaces it, and len(m) is the number of parts.", func(m *Model) (starlark.Value, error) {
 		return listed(m.children(), func(c child) starlark.Value { return c.Model }), nil
 	}),
 	{
 		Sig: "apply(fn: callable) -> Module",
-		Doc: "Calls fn(module) for each module within, and then for the module itself; for instance to initialise them with nn.init. Returns the module.",
+		Doc: "Calls fn(module) for each module within, and then for the module itself, for instance to initialise weights with nn.init. Returns the module.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			m, fn := c.Recv.(*Model), c.Callable("fn")
 			seen := make(map[*Model]bool)
@@ -133,7 +133,7 @@ var treeMethods = []*starlib.Def{
 	},
 	{
 		Sig: "register_forward_hook(fn: callable) -> callable",
-		Doc: "Calls fn(module, args, output) after each call of the module; what it returns, unless None, becomes the output. Hooks run in the order of their registration. Returns a function that removes the hook.",
+		Doc: "Calls fn(module, args, output) after each call of the module; its result, unless None, replaces the output. Hooks run in the order of registration. Returns a function that removes the hook.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			m, h := c.Recv.(*Model), &hook{c.Callable("fn")}
 			m.hooks = append(m.hooks, h)
@@ -153,7 +153,7 @@ func listed[T any](list []T, item func(T) starlark.Value) *starlark.List {
 	return starlark.NewList(items)
 }
 
-// hook is a recipe's function that sees a module's calls.
+// hook is a recipe's function that is called after each call of a module.
 type hook struct{ fn starlark.Callable }
 
 // hooked passes the module's output through the hooks.
@@ -194,7 +194,7 @@ func (m *Model) Get(k starlark.Value) (starlark.Value, bool, error) {
 	return m.fields[i].seen, true, nil
 }
 
-// Len is len(m), the number of parts of nn.sequential. Other modules have none, which a negative length says.
+// Len is len(m), the number of parts of nn.sequential. It is negative for other modules, which have no length.
 func (m *Model) Len() int {
 	if m.kind != "sequential" {
 		return -1
@@ -215,7 +215,7 @@ func (m *Model) SetKey(k, v starlark.Value) error {
 }
 
 // SetField replaces a module, parameter or buffer of a model by another, before training.
-// Anything else stays: what changes must be in a buffer, or checkpoints would miss it.
+// Nothing else can be set: state that changes must be in a buffer, or checkpoints would miss it.
 func (m *Model) SetField(name string, v starlark.Value) error {
 	for i := range m.fields {
 		if f := &m.fields[i]; f.name == name && (!m.layer || m.exchangeable(f, v)) {
@@ -225,8 +225,8 @@ func (m *Model) SetField(name string, v starlark.Value) error {
 	return fmt.Errorf("nn.%s: %s cannot be assigned: keep what changes in a buffer (nn.buffer) and change it in place, for instance with copy_()", m.kind, name)
 }
 
-// exchangeable reports whether a built-in layer computes with what a field holds: a part of it, or the weight of an
-// embedding or a linear layer, which may be that of another.
+// exchangeable reports whether a field of a built-in layer can be replaced: a module in it, or the weight of
+// an embedding or linear layer, which may be shared with another.
 func (m *Model) exchangeable(f *field, v starlark.Value) bool {
 	if _, part := f.seen.(*Model); part {
 		_, is := v.(*Model)
@@ -266,7 +266,7 @@ func (m *Model) replace(f *field, v starlark.Value) error {
 	return nil
 }
 
-// String is a layer's constructor call, or the tree of a model with its parameters' shapes and sizes.
+// String returns a layer's constructor call, or the tree of a model with its parameters' shapes and sizes.
 func (m *Model) String() string {
 	if m.layer && len(m.children()) == 0 {
 		return "nn." + m.kind + "(" + m.detail + ")"
@@ -339,7 +339,7 @@ func (m *Model) print(out *strings.Builder, indent string, above map[*Model]bool
 	}
 }
 
-// thousands is a number with commas.
+// thousands formats a number with commas.
 func thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

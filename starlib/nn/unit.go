@@ -14,12 +14,12 @@ import (
 // A Unit is a module and those of its parameters that are in no nested unit: what dist.fsdp gathers together.
 type Unit struct {
 	*Model
-	Path   string // "" of the whole model
+	Path   string // "" for the whole model
 	Params []*tensor.Tensor
 	Names  []string // of Params, in the whole model
 }
 
-// Wrap wraps each computation of the module in around.
+// Wrap makes around wrap each call of the module.
 func (u *Unit) Wrap(around Around) { u.around = around }
 
 // Parts returns the modules in m that may be units: not those within built-in layers, which compute with their parts
@@ -28,7 +28,7 @@ func (m *Model) Parts() []*Model {
 	return models(m.walkTree(func(m *Model) bool { return !m.layer }))
 }
 
-// Children are the modules directly in m.
+// Children returns the modules directly in m.
 func (m *Model) Children() []*Model { return models(m.children()) }
 
 func models(list []child) (found []*Model) {
@@ -95,7 +95,7 @@ func (u *Unit) String() string {
 	return fmt.Sprintf("%s (nn.%s)", u.Path, u.kind)
 }
 
-// NewLayer makes a layer of another module: forward takes one tensor; bias may be nil.
+// NewLayer makes a layer for the module dist: forward takes one tensor; bias may be nil.
 func NewLayer(ctx *tensor.Context, kind, detail string, weight, bias *tensor.Tensor, forward func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error)) *Model {
 	return builtIn(ctx, "dist.", kind, detail, weights(weight, bias), "(x: Tensor) -> Tensor", func(_ *Model, c *starlib.Call) (starlark.Value, error) {
 		return startensor.Result(forward(c, startensor.Arg(c, "x")))

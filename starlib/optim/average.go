@@ -49,7 +49,7 @@ var averageMethods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		{
 			Sig: "update()",
-			Doc: "Moves the averages: average += (1 - decay)·(parameter - average). An error while they are swapped.",
+			Doc: "Moves the averages: average += (1 - decay)·(parameter - average). It is an error while they are swapped.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				a := c.Recv.(*average)
 				a.ctx.BeginNoGrad()
@@ -96,7 +96,7 @@ func (a *average) Attr(name string) (starlark.Value, error) {
 // AttrNames lists attributes and methods.
 func (a *average) AttrNames() []string { return averageMethods.AttrNames() }
 
-// State is the averages, the number of updates, and whether they are swapped.
+// State returns the averages, the number of updates, and whether they are swapped.
 func (a *average) State() []starlib.Entry {
 	entries := []starlib.Entry{{Name: "updates", Value: starlark.MakeInt(a.Updates)}, {Name: "swapped", Value: starlark.Bool(a.Swapped)}}
 	for i, t := range a.Averages() {
@@ -105,7 +105,7 @@ func (a *average) State() []starlib.Entry {
 	return entries
 }
 
-// SetState copies the averages into the live ones.
+// SetState copies saved averages into the live ones.
 func (a *average) SetState(entries []starlib.Entry) error {
 	live := make(map[string]*tensor.Tensor)
 	for i, t := range a.Averages() {
@@ -139,7 +139,7 @@ func (a *average) SetState(entries []starlib.Entry) error {
 	return nil
 }
 
-// exchanged notes whether the parameters hold the averages, which no optimizer should train.
+// exchanged records, for optimizers, whether the parameters hold the averages, which must not be trained.
 func (a *average) exchanged() {
 	for _, p := range a.params {
 		if delete(a.averaged, p); a.Swapped {

@@ -25,7 +25,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 	k := maker{rank, ctx, map[string]int{}, map[*tensor.Tensor]bool{}}
 	return &starlib.Module{
 		Name:  "optim",
-		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay; those that do not require a gradient are left as they are. lr is a number, a schedule, or a function of the step, which counts from 0. If all ranks begin with the same parameters and a loader divides the samples among them, it is an error if an update leaves them different, since then the gradients were not averaged; local = True says that each rank trains a model of its own.",
+		Doc:   "Optimizers. params are tensors, or dicts with params and their own lr and weight_decay; those that do not require a gradient are left as they are. lr is a number, a schedule, or a function of the step, which counts from 0. If all ranks start with the same parameters and a loader divides the samples among them, an update that makes the parameters differ is an error, since the gradients were not averaged; local = True says that each rank trains a model of its own.",
 		Types: []*starlib.Methods{methods, plateauMethods, averageMethods},
 		Defs: slices.Concat([]*starlib.Def{
 			{
@@ -61,12 +61,12 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 type maker struct {
 	rank *starlib.Rank
 	ctx  *tensor.Context
-	made map[string]int // optimizers, by the calls that led to them
+	made map[string]int // how many optimizers were made, by the calls that led to them
 
 	averaged map[*tensor.Tensor]bool // the parameters that hold averages of optim.ema
 }
 
-// make makes an optimizer of a call's params, lr and weight_decay.
+// make makes an optimizer from a call's params, lr and weight_decay.
 func (k maker) make(c *starlib.Call, kind string, rule optim.Rule) (starlark.Value, error) {
 	return k.newOptimizer(c, kind, c.Arg("weight_decay"), func(g []optim.ParamGroup) (*optim.Optimizer, error) { return optim.New(g, rule) })
 }
@@ -82,17 +82,17 @@ func (k maker) adam(name string, decoupled bool, doc string) *starlib.Def {
 	}
 }
 
-// betas is the argument betas: two numbers from 0 to below 1.
+// betas reads the argument betas: two numbers of at least 0 and below 1.
 func betas(c *starlib.Call) (first, second float64) {
 	pair := c.Arg("betas").(starlark.Indexable)
 	if pair.Len() == 2 {
 		first, second = starlib.Number(pair.Index(0)), starlib.Number(pair.Index(1))
 	}
-	try.FailIf(pair.Len() != 2 || !(first >= 0 && first < 1 && second >= 0 && second < 1), "betas = %s: want two numbers from 0 to below 1", c.Arg("betas"))
+	try.FailIf(pair.Len() != 2 || !(first >= 0 && first < 1 && second >= 0 && second < 1), "betas = %s: want two numbers of at least 0 and below 1", c.Arg("betas"))
 	return first, second
 }
 
-// setting is a number of 0 or more.
+// setting reads an argument that is a finite number of 0 or more.
 func setting(c *starlib.Call, name string) float64 {
 	v := c.Float(name)
 	try.FailIf(!(v >= 0) || math.IsInf(v, 0), "%s = %v: want a finite number of 0 or more", name, v)
@@ -115,8 +115,8 @@ func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
 	return starlark.Float(norm), tensor.ClipGrads(append(params, sharded...), norm, limit)
 }
 
-// tensors is an argument that is a list of tensors, or a single one, whose rows must not be iterated: they are views
-// without gradients.
+// tensors reads an argument that is a list of tensors, or a single one, over which it must not iterate: its rows are
+// views without gradients.
 func tensors(c *starlib.Call, name string) []*tensor.Tensor {
 	if t, ok := c.Arg(name).(*startensor.Value); ok {
 		return []*tensor.Tensor{t.Tensor()}
@@ -153,7 +153,7 @@ func (k maker) rules() []*starlib.Def {
 		},
 		{
 			Sig: "lbfgs(params: iterable, lr = 1, max_iter: int = 20, max_eval: int = None, tolerance_grad: number = 1e-7, tolerance_change: number = 1e-9, history_size: int = 100, line_search_fn: string = None, local: bool = False) -> Optimizer",
-			Doc: `L-BFGS (Liu, Nocedal 1989) as in PyTorch: step(closure) makes up to max_iter iterations, with at most max_eval calls of the closure (1.25·max_iter by default), and ends early when no gradient is above tolerance_grad, or neither parameters nor loss change by more than tolerance_change. line_search_fn = "strong_wolfe" searches for each iteration's step length, instead of using lr. One group of parameters of one dtype; the optimizer needs 2·history_size + 2 times their memory.`,
+			Doc: `L-BFGS (Liu, Nocedal 1989) as in PyTorch: step(closure) does up to max_iter iterations, with at most max_eval calls of the closure (1.25·max_iter by default), and ends early when no gradient is above tolerance_grad, or neither parameters nor loss change by more than tolerance_change. line_search_fn = "strong_wolfe" searches for each iteration's step length, instead of using lr. The parameters must be one group of one dtype; the optimizer needs 2·history_size + 2 times their memory.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				o := optim.LBFGSOptions{MaxIter: c.Int("max_iter"), TolGrad: setting(c, "tolerance_grad"), TolChange: setting(c, "tolerance_change"), History: c.Int("history_size")}
 				o.MaxEval = o.MaxIter * 5 / 4

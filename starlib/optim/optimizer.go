@@ -20,7 +20,7 @@ type Optimizer struct {
 	starlib.Opaque
 	kind   string
 	opt    *optim.Optimizer
-	lbfgs  *optim.LBFGS // of optim.lbfgs, which makes its own steps
+	lbfgs  *optim.LBFGS // for optim.lbfgs, which takes its own steps
 	groups []group
 	step   int // steps done
 	maker
@@ -29,10 +29,10 @@ type Optimizer struct {
 	partner Partner          // set if the state is divided among ranks
 }
 
-// Partner is what ranks that divide an optimizer's state do at each of its steps.
+// Partner is called at each step of an optimizer whose state is divided among ranks.
 type Partner interface {
-	Before(thread *starlark.Thread) error // the rates of the step are set, nothing is changed yet
-	After(thread *starlark.Thread) error  // this rank's part is updated
+	Before(thread *starlark.Thread) error // the step's learning rates are set, nothing is changed yet
+	After(thread *starlark.Thread) error  // this rank's part has been updated
 }
 
 // Shareable returns an error if the optimizer's state cannot be divided among ranks.
@@ -46,7 +46,7 @@ func (o *Optimizer) Shareable() error {
 	return nil
 }
 
-// Made is the state, nil before the first step.
+// Made returns the state, nil before the first step.
 func (o *Optimizer) Made() []starlib.Entry {
 	if o.step == 0 {
 		return nil
@@ -65,7 +65,7 @@ var (
 	_ starlark.HasSetField = (*Optimizer)(nil)
 )
 
-// newOptimizer finishes an optimizer: make gets the groups with their first rates.
+// newOptimizer makes an optimizer: build gets the parameter groups with their first learning rates.
 func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.Value, build func([]optim.ParamGroup) (*optim.Optimizer, error)) (_ starlark.Value, err error) {
 	groups := parameters(c.Arg("params"), c.Arg("lr"), try.To(decayOf(weightDecay)))
 	o := &Optimizer{Opaque: "Optimizer", kind: kind, groups: groups, maker: k}
@@ -73,7 +73,7 @@ func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.V
 	for i := range groups {
 		g := &groups[i]
 		if g.lr, err = g.rate.at(c.Thread, 0); err != nil {
-			return nil, err // may be of a function of the recipe
+			return nil, err // it may come from a function of the recipe
 		}
 		flat[i] = optim.ParamGroup{Params: g.params, LR: g.lr, WeightDecay: g.decay}
 	}
@@ -97,8 +97,8 @@ func (k maker) newOptimizer(c *starlib.Call, kind string, weightDecay starlark.V
 
 func (o *Optimizer) String() string { return fmt.Sprintf("<optim.%s after %d steps>", o.kind, o.step) }
 
-// closed makes a step. closure, if any, computes the loss and its gradients before it; what it
-// returned first is the step's result.
+// closed takes a step. closure, if any, computes the loss and its gradients before it; the
+// result is what its first call returned.
 func (o *Optimizer) closed(thread *starlark.Thread, closure starlark.Callable) (starlark.Value, error) {
 	var first starlark.Value = starlark.None
 	evaluate := func() (float64, error) {
@@ -127,7 +127,7 @@ func (o *Optimizer) closed(thread *starlark.Thread, closure starlark.Callable) (
 	return first, o.update(thread, o.opt.Step)
 }
 
-// lossOf is what a closure returned, as a number.
+// lossOf returns a closure's result as a number.
 func lossOf(v starlark.Value) (float64, error) {
 	if t, ok := v.(*startensor.Value); ok {
 		s, err := t.Tensor().Item()
@@ -140,14 +140,14 @@ func lossOf(v starlark.Value) (float64, error) {
 	return f, nil
 }
 
-// update makes one step with the rates of this step.
+// update takes one step with this step's learning rates.
 func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err error) {
 	defer try.Caught(&err)
 	flat := o.opt.Groups()
 	for i := range o.groups {
 		g := &o.groups[i]
 		for _, p := range g.params {
-			try.FailIf(len(o.averaged) > 0 && o.averaged[p], "the parameters hold the averages of optim.ema, which a step would train: call its swap() again before")
+			try.FailIf(len(o.averaged) > 0 && o.averaged[p], "the parameters hold the averages of optim.ema, which a step would train: call its swap() again first")
 		}
 		lr := try.To(g.rate.at(thread, o.step))
 		g.lr, flat[i].LR = lr, lr
@@ -182,7 +182,7 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err erro
 	return o.rank.OnUpdate(thread, o.opt.Bytes(), o.replica, false)
 }
 
-// Tensors is the optimizer as the tensor package knows it, for instance for the
+// Tensors returns the optimizer as the tensor package knows it, for instance for the
 // flat gradients that a collective reduces.
 func (o *Optimizer) Tensors() *optim.Optimizer { return o.opt }
 
@@ -234,7 +234,6 @@ func (o *Optimizer) Attr(name string) (starlark.Value, error) {
 // AttrNames lists attributes and methods.
 func (o *Optimizer) AttrNames() []string { return methods.AttrNames() }
 
-// SetField assigns lr.
 func (o *Optimizer) SetField(name string, v starlark.Value) error {
 	if name != "lr" {
 		return starlark.NoSuchAttrError(fmt.Sprintf("Optimizer has no field %s to assign; it has lr", name))
@@ -253,7 +252,7 @@ func (o *Optimizer) SetField(name string, v starlark.Value) error {
 	return nil
 }
 
-// State is the tensors of the algorithm, the number of steps, and the rates.
+// State returns the algorithm's tensors, the number of steps, and the learning rates.
 func (o *Optimizer) State() []starlib.Entry {
 	rates := make(starlark.Tuple, len(o.groups))
 	for i, g := range o.groups {
@@ -270,8 +269,8 @@ func (o *Optimizer) State() []starlib.Entry {
 	return entries
 }
 
-// SetState copies the tensors into the live ones and takes steps and rates; a
-// constant rate becomes the one that was saved.
+// SetState copies the tensors into the live ones and takes over the steps
+// and rates; a constant rate becomes the saved one.
 func (o *Optimizer) SetState(entries []starlib.Entry) (err error) {
 	defer try.Caught(&err)
 	step, rates, moved := o.step, starlark.Tuple(nil), starlark.Value(nil)

@@ -9,11 +9,11 @@ import (
 	"drun/starlib"
 )
 
-// plateau is a rate that falls depending on a metric that the recipe passes.
+// plateau is a rate that falls when a metric, which the recipe passes, stops improving.
 type plateau struct {
 	starlib.Opaque
 	lr, best                           float64
-	bad, pause                         int // calls without improvement; calls that are not counted
+	bad, pause                         int // calls without improvement; calls that will not be counted
 	largest, relative                  bool
 	factor, threshold, least, smallest float64
 	patience, cooldown                 int
@@ -31,7 +31,7 @@ var plateauMethods = &starlib.Methods{
 	Attrs: [][2]string{{"lr", "the rate of the next step"}},
 	Defs: []*starlib.Def{{
 		Sig: "step(metric: number | Tensor)",
-		Doc: "Takes a metric, the same on all ranks, and lowers the rate if too many calls brought no improvement.",
+		Doc: "Takes a metric, which must be the same on all ranks, and lowers the rate after too many calls without improvement.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			metric, err := lossOf(c.Arg("metric"))
 			if err == nil {
@@ -62,7 +62,7 @@ func newPlateau(c *starlib.Call) (starlark.Value, error) {
 	case threshold != "rel" && threshold != "abs":
 		return nil, fmt.Errorf(`threshold_mode = %q: want "rel" or "abs"`, threshold)
 	case !(p.factor >= 0 && p.factor < 1):
-		return nil, fmt.Errorf("factor = %v: want a number from 0 to below 1", p.factor)
+		return nil, fmt.Errorf("factor = %v: want a number of at least 0 and below 1", p.factor)
 	case p.patience < 0 || p.cooldown < 0:
 		return nil, fmt.Errorf("patience = %d, cooldown = %d: want numbers of 0 or more", p.patience, p.cooldown)
 	}
@@ -103,7 +103,7 @@ func (p *plateau) take(metric float64) {
 	}
 }
 
-// plateaus is the state of the groups' plateaus, nil without any.
+// plateaus returns the state of the groups' plateaus, nil if there are none.
 func (o *Optimizer) plateaus() starlark.Value {
 	var found bool
 	states := make(starlark.Tuple, len(o.groups))
@@ -120,7 +120,7 @@ func (o *Optimizer) plateaus() starlark.Value {
 	return states
 }
 
-// setPlateaus checks a state, and takes it if apply is set.
+// setPlateaus checks a state, and with apply sets it.
 func (o *Optimizer) setPlateaus(v starlark.Value, apply bool) error {
 	states, ok := v.(starlark.Tuple)
 	if !ok || len(states) != len(o.groups) {

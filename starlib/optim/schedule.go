@@ -12,13 +12,12 @@ import (
 	"drun/tensor"
 )
 
-// rate is a learning rate over the steps, counted from 0. Rates take a thread as
-// they may be a recipe's function.
+// rate is a learning rate as a function of the step, counted from 0. It takes a thread,
+// since it may be a recipe's function.
 type rate interface {
 	at(thread *starlark.Thread, step int) (float64, error)
 }
 
-// rateOf reads an argument lr.
 func rateOf(v starlark.Value) (rate, error) {
 	switch v := v.(type) {
 	case starlark.Int, starlark.Float:
@@ -64,15 +63,15 @@ func (f function) at(thread *starlark.Thread, step int) (float64, error) {
 	return lr, checkRate(lr)
 }
 
-// schedule is what optim.cosine and its relatives return; a recipe can call it to see a
-// step's rate.
+// schedule is what optim.cosine and the like return; a recipe can call it to see
+// a step's rate.
 type schedule struct {
 	starlib.Opaque
 	name string
 	base float64 // the rate that it was made with
 	rate func(step int) (float64, error)
 
-	momentum func(step int) (float64, error) // that it also sets; may be nil
+	momentum func(step int) (float64, error) // the momentum that it also sets; may be nil
 }
 
 var _ starlark.Callable = (*schedule)(nil)
@@ -138,7 +137,7 @@ func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) [
 	return groups
 }
 
-// momentum is what the group's schedule sets at a step; 0: nothing.
+// momentum returns the momentum that the group's schedule sets at a step; 0: none.
 func (g *group) momentum(step int) (float64, error) {
 	if s, ok := g.rate.(*schedule); ok && s.momentum != nil {
 		return s.momentum(step)
@@ -146,12 +145,12 @@ func (g *group) momentum(step int) (float64, error) {
 	return 0, nil
 }
 
-// group is parameters with a rate and weight decay of their own.
+// group is a group of parameters with its own rate and weight decay.
 type group struct {
 	params []*tensor.Tensor
 	rate   rate
 	decay  float64
-	lr     float64 // of the last step, or of the first before that
+	lr     float64 // of the last step; before any, of the first
 }
 
 func groupOf(d *starlark.Dict, weightDecay float64) (group, error) {

@@ -28,7 +28,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
-		Doc: "lr, multiplied by gamma after every `every` steps.",
+		Doc: "lr, multiplied by gamma after each `every` steps.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			every := c.Int("every")
 			try.FailIf(every < 1, "every = %d: want at least 1 step", every)
@@ -63,7 +63,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: "chained(*schedules) -> Schedule",
-		Doc: "All schedules at once, like PyTorch's ChainedScheduler: the initial rate, which must be the same for all, times the factor by which each has changed it.",
+		Doc: "All schedules at once, like PyTorch's ChainedScheduler: the initial rate, which must be the same for all, times the factors by which the schedules have changed it.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			list := try.To(scheduleList(c.Rest))
 			base := list[0].base
@@ -87,7 +87,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: "sequential(schedules: list | tuple, milestones: list | tuple) -> Schedule",
-		Doc: "One schedule after the other, like PyTorch's SequentialLR: each starts at its own step 0 at its milestone, the first at once. There is one milestone fewer than schedules.",
+		Doc: "One schedule after the other, like PyTorch's SequentialLR: the first starts at once, each other one at its milestone, which is its step 0. There is one milestone fewer than schedules.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			given := c.Arg("schedules").(starlark.Indexable)
 			var values starlark.Tuple
@@ -108,7 +108,7 @@ var schedules = []*starlib.Def{
 	},
 	{
 		Sig: `plateau(lr: number, mode: string = "min", factor: number = 0.1, patience: int = 10, threshold: number = 0.0001, threshold_mode: string = "rel", cooldown: int = 0, min_lr: number = 0, eps: number = 1e-8) -> Plateau`,
-		Doc: `A rate that falls when a metric stops improving, as PyTorch's ReduceLROnPlateau: call its step(metric) with the same metric on all ranks, for instance once an epoch. After more than patience calls without an improvement the rate is multiplied by factor, down to min_lr, unless that changes it by eps or less; then cooldown calls are not counted. mode is "min" or "max"; an improvement must beat the best value by threshold, a share of it ("rel") or a difference ("abs"). NaN is no improvement.`,
+		Doc: `A rate that falls when a metric stops improving, as PyTorch's ReduceLROnPlateau: call its step(metric) with the same metric on all ranks, for instance once an epoch. After more than patience calls without an improvement the rate is multiplied by factor, down to min_lr, unless that changes it by eps or less; the next cooldown calls are then not counted. mode is "min" or "max"; an improvement must beat the best value by threshold, a fraction of that value ("rel") or a difference ("abs"). NaN is no improvement.`,
 		Fn:  newPlateau,
 	},
 }
@@ -132,7 +132,7 @@ func scheduleList(values starlark.Tuple) ([]*schedule, error) {
 	return list, nil
 }
 
-// milestones are increasing numbers of steps.
+// milestones reads the argument milestones: increasing numbers of steps.
 func milestones(c *starlib.Call) []int {
 	given := c.Arg("milestones").(starlark.Indexable)
 	at := make([]int, given.Len())
@@ -146,13 +146,13 @@ func milestones(c *starlib.Call) []int {
 	return at
 }
 
-// passed is how many milestones are at step or before.
+// passed returns how many milestones are at or before step.
 func passed(at []int, step int) int {
 	n, _ := slices.BinarySearch(at, step+1)
 	return n
 }
 
-// power is x to the power of n, by squaring, so that its bits do not depend on a library.
+// power returns x to the power of n, by squaring, so that its bits do not depend on a library.
 func power(x float64, n int) float64 {
 	result := 1.0
 	for ; n > 0; n >>= 1 {
@@ -213,7 +213,7 @@ func oneCycle(c *starlib.Call) (starlark.Value, error) {
 	end := begin / c.Float("final_div_factor")
 	low, high := c.Float("base_momentum"), c.Float("max_momentum")
 	try.FailIf(!(low > 0 && low <= high && high < 1), "base_momentum = %v, max_momentum = %v: want numbers above 0 and below 1, and base_momentum not above max_momentum", low, high)
-	// The rate and the momentum at the ends of each phase.
+	// The rate (from, to) and the momentum (heavy, light) at the ends of each phase.
 	type phase struct{ until, from, to, heavy, light float64 }
 	rise := float64(part*float64(total)) - 1
 	phases := []phase{{rise, begin, top, high, low}, {float64(total) - 1, top, end, low, high}}

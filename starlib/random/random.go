@@ -18,7 +18,7 @@ import (
 	"drun/tensor"
 )
 
-// Purpose keeps the streams of a run apart.
+// Purpose is what a stream is used for; it keeps the streams of a run apart.
 type Purpose uint64
 
 // The streams of a run.
@@ -34,7 +34,7 @@ const (
 	Sampler                        // an epoch's samples, by their weights
 )
 
-// Key numbers a stream by its purpose and what distinguishes streams of one purpose.
+// Key returns the number of a stream, from its purpose and what distinguishes it from others of that purpose.
 func Key(p Purpose, parts ...uint64) uint64 {
 	key := mix(uint64(p))
 	for _, part := range parts {
@@ -76,7 +76,7 @@ func (g *Generator) Attr(name string) (starlark.Value, error) { return methods.A
 // AttrNames lists the methods.
 func (g *Generator) AttrNames() []string { return methods.AttrNames() }
 
-// State is the stream and the position in it.
+// State returns the stream and the position in it.
 func (g *Generator) State() []starlib.Entry {
 	return []starlib.Entry{
 		{Name: "seed", Value: starlark.MakeUint64(g.Stream.Seed)},
@@ -105,7 +105,7 @@ func (g *Generator) SetState(entries []starlib.Entry) error {
 	return nil
 }
 
-// Resize begins a new stream if the ranks' differed: from this rank's own seed, and disjoint from what any rank drew before.
+// Resize starts a new stream if the ranks' streams differed: from this rank's own seed, and disjoint from what any rank drew before.
 func (g *Generator) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
 	if !slices.ContainsFunc(saved, func(e starlib.Entry) bool { return to.Differ(e.Name) }) {
 		return saved, false
@@ -117,15 +117,15 @@ func (g *Generator) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib
 	}, true
 }
 
-// derivation distinguishes the streams of a run resumed in another world size
-// from those before: the new size, and the step of the checkpoint. It is zero
-// for a run that never was.
+// derivation distinguishes the streams of a run that was resumed in another
+// world size from those before: the new size, and the step of the checkpoint. It is
+// zero for a run that never was.
 type derivation struct {
 	world int
 	step  int64
 }
 
-// parts precede what else keys a stream; the first is not a rank's number.
+// parts puts the derivation before the other parts of a stream's key; its first part cannot be a rank's number.
 func (d derivation) parts(further ...uint64) []uint64 {
 	if d == (derivation{}) {
 		return further
@@ -141,7 +141,7 @@ func Module(ctx *tensor.Context) *starlib.Module {
 		Types: []*starlib.Methods{methods},
 		Defs: []*starlib.Def{{
 			Sig: "generator(seed: int) -> Generator",
-			Doc: "A generator whose numbers depend only on the seed, an integer from -2^63 to 2^64 - 1. Its position can be part of a checkpoint.",
+			Doc: "A generator whose numbers depend only on the seed, an integer from -2^63 to 2^64 - 1. A checkpoint's state may include it, to save its position.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				seed := try.To(seedOf(c.Arg("seed").(starlark.Int)))
 				return New(ctx, seed, User), nil
@@ -164,7 +164,7 @@ var methods = &starlib.Methods{
 	Type: "Generator",
 	Doc:  "A stream of random numbers.",
 	Defs: []*starlib.Def{
-		method("rand(*shape, dtype: string = None) -> Tensor", "Uniformly distributed numbers from [0, 1): rand(2, 3) or rand((2, 3)).",
+		method("rand(*shape, dtype: string = None) -> Tensor", "Uniformly distributed numbers in [0, 1): rand(2, 3) or rand((2, 3)).",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
 				return startensor.Shaped(g.ctx, c, g.Stream.Rand)
 			}),
@@ -172,7 +172,7 @@ var methods = &starlib.Methods{
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
 				return startensor.Shaped(g.ctx, c, g.Stream.Randn)
 			}),
-		method("randint(low: int, high: int, shape: tuple | list | int = (), dtype: string = None) -> Tensor | int", "Integers from [low, high), int64 by default; a plain integer without a shape.",
+		method("randint(low: int, high: int, shape: tuple | list | int = (), dtype: string = None) -> Tensor | int", "Uniformly distributed integers in [low, high), int64 by default; a plain integer without a shape.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
 				v, err := startensor.RandomInts(g.ctx, c, g.Stream)
 				if shape, ok := c.Arg("shape").(starlark.Tuple); err != nil || !ok || len(shape) > 0 || !c.IsNone("dtype") {
@@ -189,7 +189,7 @@ var methods = &starlib.Methods{
 				i := try.To(t.Item())
 				return items.Index(int(i.Int())), nil
 			}),
-		method("shuffle(items: list | Tensor) -> list | Tensor", "Puts a list, or a tensor's rows, into random order in place, and returns it.",
+		method("shuffle(items: list | Tensor) -> list | Tensor", "Shuffles a list, or a tensor's rows, in place, and returns it.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) { return g.shuffle(c.Arg("items")) }),
 		method("permutation(n: int) -> Tensor", "The integers 0 … n - 1 in random order, int64.",
 			func(c *starlib.Call, g *Generator) (starlark.Value, error) {
@@ -204,7 +204,7 @@ func method(sig, doc string, fn func(*starlib.Call, *Generator) (starlark.Value,
 	}}
 }
 
-// Permutation is 0 … n-1 in random order, shape (n,), int64.
+// Permutation returns 0 … n-1 in random order, shape (n,), int64.
 func (g *Generator) Permutation(n int) (*tensor.Tensor, error) {
 	order, err := g.Stream.Permutation(n)
 	if err != nil {

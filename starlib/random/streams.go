@@ -12,9 +12,9 @@ import (
 	"drun/tensor"
 )
 
-// Streams are a rank's streams whose positions are part of the run's checkpoints.
+// Streams holds a rank's streams, whose positions are part of the run's checkpoints.
 type Streams struct {
-	Shared  *Generator // at the same position on all ranks, as they draw alike
+	Shared  *Generator // at the same position on all ranks, since all draw the same
 	PerRank *Generator
 
 	ctx     *tensor.Context
@@ -40,7 +40,7 @@ func (s *Streams) newPerRank() *Generator {
 	return New(s.ctx, s.seed, PerRank, s.derived.parts(uint64(s.rank))...)
 }
 
-// Group is the stream that the ranks of a group share.
+// Group returns the stream that the ranks of a group share.
 func (s *Streams) Group(ranks []int) *Generator {
 	name := fmt.Sprint(groupPrefix, ranks)
 	if s.groups[name] == nil {
@@ -61,7 +61,7 @@ func (s *Streams) newGroup(ranks []int) *Generator {
 	return New(s.ctx, s.seed, PerGroup, s.derived.parts(parts...)...)
 }
 
-// derive replaces the streams that are not shared, in place for their holders.
+// derive restarts the streams that are not shared, in place, so that their holders get the new ones.
 func (s *Streams) derive(d derivation) {
 	if d == s.derived {
 		return
@@ -73,8 +73,8 @@ func (s *Streams) derive(d derivation) {
 	}
 }
 
-// State is the position of each stream: "shared", "rank", and the groups; and
-// "derived", which is () or the (world size, step) of the latest Resize.
+// State returns the position of each stream, "shared", "rank" and the groups',
+// and "derived", which is () or the (world size, step) of the latest Resize.
 func (s *Streams) State() []starlib.Entry {
 	derived := starlark.Tuple{}
 	if s.derived != (derivation{}) {
@@ -146,7 +146,7 @@ func derivationOf(v starlark.Value) (d derivation, err error) {
 	return derivation{}, fmt.Errorf("the streams are derived by () or (world size, step), not %s", v)
 }
 
-// Resize keeps the shared stream; those of a rank or a group begin anew, disjoint from all that any rank drew before.
+// Resize keeps the shared stream; those of a rank or a group start afresh, disjoint from all that any rank drew before.
 func (s *Streams) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib.Entry, bool) {
 	entries := []starlib.Entry{
 		{Name: "derived", Value: starlark.Tuple{starlark.MakeInt(to.World), starlark.MakeInt64(to.Step)}},

@@ -25,7 +25,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Artifacts are kept in the history, whole, so they are bounded.
+// Artifacts are kept whole in the history, so they are bounded.
 const (
 	maxArtifact  = 16 << 20 // bytes
 	maxArtifacts = 1 << 30  // bytes of a run
@@ -33,7 +33,7 @@ const (
 	bins         = 64 // of a histogram
 )
 
-// place is where an artifact of a step is kept: only one artifact may have it.
+// place identifies an artifact of a step: no other may have the same.
 type place struct {
 	kind, name string
 	step       int64
@@ -49,8 +49,8 @@ func (r *Run) artifacts() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `artifact(name: string, value)`,
-			Doc: "Keeps bytes, a string or a tensor (as a .safetensors file with the name \"tensor\") in the history.\n" +
-				"Another one of the same name replaces it; images, histograms and tables have names of their own. Only\n" +
+			Doc: "Keeps bytes, a string or a tensor (as a .safetensors file, under the name \"tensor\") in the history.\n" +
+				"Another of the same name replaces it; names of images, histograms and tables are separate. Only\n" +
 				"rank 0 keeps it, whichever ranks call; at most 16 MiB, and 1 GiB in a run. `drun artifacts` lists and saves\n" +
 				"what a run has kept; equal contents are stored once.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -74,8 +74,8 @@ func (r *Run) artifacts() []*starlib.Def {
 			Sig: `histogram(name: string, tensor: Tensor, step: int = None)`,
 			Doc: "Keeps the distribution of a tensor's values, one for each name and step: a JSON object with the 65 edges of\n" +
 				"64 bins of equal width from the smallest finite value to the largest, their counts, and how many values are nan and inf.\n" +
-				"Another one of the same name and step is an error, until checkpoint.restore; without a step the next takes its\n" +
-				"place. Only rank 0 keeps it.",
+				"Another of the same name and step is an error, until checkpoint.restore; without a step the next replaces\n" +
+				"it. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Arg("tensor").(*startensor.Value).Tensor()
 				a := try.To(stepped(c, "histogram"))
@@ -94,7 +94,7 @@ func (r *Run) artifacts() []*starlib.Def {
 	}
 }
 
-// stepped is an artifact that may have a step, still without its data.
+// stepped makes an artifact that may have a step, still without its data.
 func stepped(c *starlib.Call, kind string) (*records.Artifact, error) {
 	a := &records.Artifact{Name: c.String("name"), Kind: kind}
 	if !c.IsNone("step") {
@@ -162,7 +162,7 @@ func take(a *records.Artifact, v starlark.Value) (err error) {
 	return nil
 }
 
-// floats are the elements of a tensor in order.
+// floats returns the elements of a tensor in order.
 func floats(t *tensor.Tensor) ([]float64, error) {
 	if t.DType() == dtype.Complex64 {
 		return nil, fmt.Errorf("the tensor is complex")
@@ -264,7 +264,7 @@ func histogram(t *tensor.Tensor) ([]byte, error) {
 	}
 	if low <= high {
 		h.Counts = make([]int, bins)
-		for i := range bins + 1 { // in halves, since the distance may be too large for a float
+		for i := range bins + 1 { // computed in halves, since the range may be too large for a float
 			part := float64(i) / bins
 			h.Edges = append(h.Edges, low*(1-part)+high*part)
 		}
@@ -351,7 +351,7 @@ func table(rows starlark.Iterable) (_ []byte, err error) {
 	return json.Marshal(map[string]any{"columns": columns, "rows": all})
 }
 
-// plainCell is a cell as a JSON value; floats that JSON lacks are strings.
+// plainCell returns a cell as a JSON value; floats that JSON lacks become strings.
 func plainCell(v starlark.Value) (any, error) {
 	switch v := v.(type) {
 	case starlark.NoneType:

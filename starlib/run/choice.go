@@ -11,7 +11,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// specification is what run.choice and run.param return: a default with what else is known about the parameter.
+// specification is what run.choice and run.param return: a default, and what else is known about the parameter.
 type specification struct {
 	starlib.Opaque
 	value   starlark.Value
@@ -23,12 +23,12 @@ func (s *specification) String() string { return "<parameter " + s.value.String(
 
 const maxHelp = 2000 // bytes
 
-// specifications are the builtins that make them.
+// specifications are the builtins that make specifications.
 func specifications() []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: `choice(default: any, options: list, help: string = "") -> parameter`,
-			Doc: "A default for run.params that may only be replaced by one of the options, which have its type:\n" +
+			Doc: "A default for run.params that may only be replaced by one of the options, which must have its type:\n" +
 				"`run.params(act = run.choice(\"relu\", [\"relu\", \"gelu\"]))`. Any other value is a usage error that lists\n" +
 				"them; so is a default that is not among them. help is shown by `drun run RECIPE.star --help`.",
 			TopLevel: true,

@@ -20,8 +20,8 @@ const (
 	maxListDepth = 16
 )
 
-// parseList reads a list given with -p: a Starlark or JSON literal, in which nothing is computed. like determines the
-// elements' type.
+// parseList reads a list given with -p: a Starlark or JSON literal, without anything to compute. like determines
+// the elements' type.
 func parseList(text string, like *starlark.List) (starlark.Value, error) {
 	if len(text) > maxListText {
 		return nil, fmt.Errorf("a list of %d bytes: at most %d are allowed; put data into files that the recipe reads", len(text), maxListText)
@@ -64,7 +64,7 @@ func wantList(like *starlark.List) error {
 // constants are JSON's.
 var constants = starlark.StringDict{"true": starlark.True, "false": starlark.False, "null": starlark.None}
 
-// checkLiteral refuses an expression in which something is computed, or that is no list as a parameter may be.
+// checkLiteral refuses an expression that computes something, or that is not a list that a parameter may be.
 func checkLiteral(tree syntax.Expr) error {
 	switch x := tree.(type) {
 	case *syntax.Literal:
@@ -170,7 +170,7 @@ func jsonText(v starlark.Value) string {
 	case starlark.Bool:
 		return strings.ToLower(v.String())
 	case starlark.String:
-		text, _ := records.Marshal(string(v)) // a string cannot fail
+		text, _ := records.Marshal(string(v)) // cannot fail for a string
 		return string(text)
 	case *starlark.List:
 		parts := make([]string, v.Len())

@@ -16,7 +16,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// UsageError says that the recipe cannot take a parameter on the command line.
+// UsageError is the error of a parameter, given on the command line, that the recipe cannot take.
 type UsageError struct{ Msg string }
 
 func (e *UsageError) Error() string { return e.Msg }
@@ -26,7 +26,7 @@ func (e *UsageError) ExitCode() exit.Code { return exit.Usage }
 
 // Params are a recipe's declared parameters and the values given for them.
 type Params struct {
-	// Origins says where values come from that were not given with -p.
+	// Origins says where the values come from that were not given with -p.
 	Origins map[string]Origin
 
 	given    map[string]string
@@ -60,7 +60,7 @@ func Text(v starlark.Value) string {
 	return v.String()
 }
 
-// NewParams makes the parameters of a run with these -p values.
+// NewParams returns the parameters of a run with these -p values.
 func NewParams(given map[string]string) *Params { return &Params{given: given} }
 
 // Declared lists the parameters in the order of their declaration.
@@ -127,14 +127,14 @@ func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, 
 		return nil, &UsageError{fmt.Sprintf("parameter %s: the resumed run did not record its value, since the name marks it as a secret: give it again with -p %s=VALUE", name, name)}
 	}
 	if kind == "string" && like.Type() == "float" && origin.File != "" && slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, text) {
-		kind = "float" // as drun writes them where there are no such numbers
+		kind = "float" // formats without such numbers have them as strings
 	}
-	// None says nothing about the type; a whole number may have become a float.
+	// A default of None says nothing about the type; and a default that was an int may now be a float.
 	if now := like.Type(); now != kind && now != "NoneType" && !(kind == "int" && now == "float") {
 		if origin.File != "" {
 			return nil, fault(fmt.Errorf("it is of type %s: want %s", kind, now))
 		}
-		return nil, &UsageError{fmt.Sprintf("parameter %s: the resumed run had %s, of type %s, but the recipe declares it as %s now (the default is %s): give it anew with -p %s=VALUE",
+		return nil, &UsageError{fmt.Sprintf("parameter %s: the resumed run had %s, of type %s, but the recipe declares it as %s now (the default is %s): give it again with -p %s=VALUE",
 			name, secret.Text(name, text), kind, now, like, name)}
 	}
 	if like.Type() == "NoneType" {
@@ -186,7 +186,7 @@ func checkKind(v starlark.Value) error {
 	return fmt.Errorf("a default must be a number, bool, string, list or None, not a %s", v.Type())
 }
 
-// own is a frozen copy of a list, so that a value stays what was recorded.
+// own returns a frozen copy of a list, so that a value stays as it was recorded.
 func own(v starlark.Value) starlark.Value {
 	list, ok := v.(*starlark.List)
 	if !ok {
@@ -234,7 +234,7 @@ func parse(text string, like starlark.Value) (starlark.Value, error) {
 			return v, nil
 		}
 	}
-	// A default of None says nothing about the type: a literal if the text is one, else the text.
+	// A default of None says nothing about the type: the value is a literal if the text is one, else the text itself.
 	if v, err := literal(text); err == nil && checkKind(v) == nil {
 		return v, nil
 	}

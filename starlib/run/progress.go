@@ -12,7 +12,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// progressEvery bounds how often the bar moves.
+// progressEvery is the shortest time between two updates of the bar.
 const progressEvery = 50 * time.Millisecond
 
 func (r *Run) progress(c *starlib.Call) (starlark.Value, error) {
@@ -35,7 +35,7 @@ var _ starlark.Sequence = (*progress)(nil)
 func (p *progress) String() string { return "progress(" + p.Iterable.String() + ")" }
 func (p *progress) Type() string   { return "progress" }
 
-// Len is the number of items, or -1 when the iterable does not know it.
+// Len returns the number of items, or -1 if it is unknown.
 func (p *progress) Len() int { return max(-1, starlark.Len(p.Iterable)) }
 
 func (p *progress) Iterate() starlark.Iterator {

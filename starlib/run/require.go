@@ -28,7 +28,7 @@ type requirement struct {
 	at         string // position of the call
 }
 
-// comparisons are false for NaN, so that it fails.
+// comparisons are the operators of run.require; all are false for NaN.
 var comparisons = map[string]func(a, b float64) bool{
 	"<":  func(a, b float64) bool { return a < b },
 	"<=": func(a, b float64) bool { return a <= b },
@@ -43,10 +43,9 @@ type RequirementError struct{ What string }
 
 func (e *RequirementError) Error() string { return e.What }
 
-// ExitCode is that of a missed requirement.
 func (e *RequirementError) ExitCode() exit.Code { return exit.Requirement }
 
-// Permanent is true: the recipe would miss it again.
+// Permanent returns true: a restart would violate it again.
 func (e *RequirementError) Permanent() bool { return true }
 
 func (r *Run) require(c *starlib.Call) (starlark.Value, error) {
@@ -86,8 +85,8 @@ func (r *Run) logged(metric string, step int64, value float64) error {
 	return nil
 }
 
-// lastState are the latest values of the required metrics, for checkpoints: a run resumed at its end may log nothing
-// more. nil if there are none.
+// lastState returns the latest values of the required metrics, for checkpoints: a run resumed at its end may log nothing
+// more. It is nil if there are none.
 func (r *Run) lastState() *starlark.Dict {
 	var state *starlark.Dict
 	for _, q := range r.required {
@@ -101,7 +100,7 @@ func (r *Run) lastState() *starlark.Dict {
 	return state
 }
 
-// setLast restores them; false if the state is damaged.
+// setLast restores what lastState returned; false if it is damaged.
 func (r *Run) setLast(state *starlark.Dict) bool {
 	for _, kv := range state.Items() {
 		name, isName := starlark.AsString(kv[0])
@@ -155,19 +154,19 @@ func (r *Run) watchNaN(c *starlib.Call) (starlark.Value, error) {
 				continue
 			}
 			hadNaN, hadInf := tensor.Finite(t)
-			inf = inf && !hadInf // such as a mask
+			inf = inf && !hadInf // infinite operands, such as a mask, are not the operation's fault
 			if nan && hadNaN {
 				given = ", as is what it was given"
 			}
 		}
-		if !nan && (!inf || op == "where" || op == "masked_fill") { // these put infinities in on purpose
+		if !nan && (!inf || op == "where" || op == "masked_fill") { // these insert infinities on purpose
 			return
 		}
 		what := "nan"
 		if !nan {
 			what = "infinite"
 		}
-		r.Tensors.Watch = nil // the first says it all
+		r.Tensors.Watch = nil // only the first is reported
 		text := fmt.Sprintf("the result of %s on rank %d is %s%s", op, r.rank.Rank, what, given)
 		if abort && r.Tensors.Fail != nil {
 			r.Tensors.Fail(&RequirementError{text})

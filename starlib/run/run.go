@@ -17,8 +17,8 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Recorder takes what a rank wants kept or shown, and sets ranks and times. Its methods return at once, unless
-// records come faster than they can be kept: they are sent in batches while the recipe continues.
+// Recorder takes what a rank wants recorded or shown, and adds ranks and times. Records are sent in batches while
+// the recipe continues, so its methods return at once, unless records come faster than they can be stored.
 type Recorder interface {
 	Log(p records.Point)
 	Tag(names []string)
@@ -28,7 +28,7 @@ type Recorder interface {
 	Progress(p records.Progress)
 }
 
-// Info is what a recipe may know about its run.
+// Info is what a recipe can learn about its run.
 type Info struct {
 	ID           int64
 	Name         string
@@ -48,8 +48,8 @@ type Run struct {
 	last     map[string]*logged
 	required []requirement
 	kept     int64               // bytes of artifacts
-	taken    map[place]taken     // what was kept of each step
-	loops    []*progressIterator // that run, from the outside in
+	taken    map[place]taken     // artifacts that have been kept for a step
+	loops    []*progressIterator // those in progress, outermost first
 }
 
 // New makes the state of the run module; given are the -p values. stop reports, the same on all ranks, whether the
@@ -72,7 +72,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 					"`-p name=value` on the command line overrides a default and is parsed as the default's type\n" +
 					"(int, float, bool, string, list; None takes anything), `--params FILE` does so for values in a JSON or\n" +
 					"TOML file. A list (`-p 'widths=[64, 64]'`) holds numbers, bools, strings, None and lists of these; its\n" +
-					"elements have the type of the default's, if those have one type; it cannot be changed. run.choice and\n" +
+					"elements must have the type of the default's, if these have one type; the recipe cannot change it. run.choice and\n" +
 					"run.param give a default its choices and a help text. Parameters are declared at the top level;\n" +
 					"a name has at most 200 bytes. One whose name contains the word key, token, password or secret is\n" +
 					"redacted in the history and in what is shown, unless `drun run --keep-secrets`.",
@@ -89,20 +89,20 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 			{
 				Sig: `require(metric: string, op: string, value: number, abort: bool = False)`,
-				Doc: "Demands that a metric's last recorded value satisfies a comparison with a number when the recipe ends:\n" +
+				Doc: "Requires that a metric's last recorded value, when the recipe ends, satisfies a comparison with a number:\n" +
 					"op is one of < <= > >= == !=. If it does not, or is NaN, or was never recorded, the run fails with\n" +
-					"exit code 8; its results are kept. abort = True demands it of the metric's current value and of\n" +
+					"exit code 8; its results are kept. abort = True requires it of the metric's current value and of\n" +
 					"each one logged from now on, and ends the run at the first that fails.",
 				Fn: r.require,
 			},
 			{
 				Sig: `watch_nan(abort: bool = True)`,
-				Doc: "From now on looks for NaN in the results of operations that record gradients, of the steps of their\n" +
-					"backward passes and of optimizers, and for infinities made from finite values. The first ends\n" +
-					"the run with exit code 8 and is named with its line in the recipe; abort = False adds a note instead.\n" +
+				Doc: "From now on, looks for NaN in the results of operations that record gradients, of the steps of their\n" +
+					"backward passes and of optimizers, and for infinities computed from finite values. The first one ends\n" +
+					"the run with exit code 8, and the error names it and its line in the recipe; abort = False adds a note instead.\n" +
 					"Operations without gradients are not checked: those in place (add_, mul_, …), those in\n" +
 					"tensor.no_grad, and those on tensors that need none; run.require fails if a metric is NaN.\n" +
-					"It takes about as long as reading each result once more; without the call there is no cost.",
+					"It costs about as much as reading each result once more; without the call it costs nothing.",
 				Fn: r.watchNaN,
 			},
 			{
@@ -125,14 +125,14 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			},
 			{
 				Sig: `progress(items: iterable, label: string = "") -> iterable`,
-				Doc: "The same items. While a loop goes over them, rank 0's progress is shown with a bar on a terminal,\n" +
+				Doc: "The same items. While a loop iterates over them, rank 0's progress is shown as a bar on a terminal,\n" +
 					"and by drun show and drun logs --follow elsewhere.",
 				Fn: r.progress,
 			},
 			{
 				Sig: `should_stop() -> bool`,
-				Doc: "Whether a signal asked the run to stop: a collective, with the same answer on all ranks. A recipe\n" +
-					"that calls it gets --grace to end by itself; any other is ended at once.",
+				Doc: "Whether a signal has asked the run to stop. It is a collective, with the same answer on all ranks. A recipe\n" +
+					"that calls it gets the time of --grace to end by itself; any other is ended at once.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					asked, err := stop(c)
 					return starlark.Bool(asked), err

@@ -1,6 +1,6 @@
-// Package starlibtest executes recipes on one rank inside a test's own process,
-// with the modules that recipes really get. The tests of starlib's modules use it;
-// worlds of several ranks are tested with the real processes instead.
+// Package starlibtest executes recipes on one rank inside a test's own
+// process, with the same modules as in a run. The tests of starlib's modules use
+// it; worlds of several ranks are tested with real processes instead.
 package starlibtest
 
 import (
@@ -34,7 +34,7 @@ type Recipe struct {
 	env starlark.StringDict
 }
 
-// New makes a rank that reads files in dir. The zero Rank stands for the only rank of a world of one.
+// New makes a rank that reads files in dir. The zero Rank means the only rank of a world of one.
 func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) *Recipe {
 	t.Helper()
 	if _, timed := t.(*testing.B); !timed {

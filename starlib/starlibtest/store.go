@@ -12,10 +12,10 @@ import (
 // ErrStopped ends a recipe whose store is set to stop it.
 var ErrStopped = errors.New("stopped after a checkpoint")
 
-// Store is checkpoints in memory.
+// Store keeps checkpoints in memory.
 type Store struct {
 	StopAfter int      // the number of checkpoints after which the recipe ends with ErrStopped; 0: none
-	Said      []string // lines of restores
+	Said      []string // what restores told the user
 	// SavedBy pretends that this many ranks saved, with differing values of the names in Differ; 0: one.
 	SavedBy int
 	Differ  []string
@@ -24,12 +24,12 @@ type Store struct {
 	parts map[int64][]checkpoint.Item
 }
 
-// store is the recipe's store as the modules see it: it may be replaced until the recipe runs.
+// store is the recipe's store as the modules see it: the Store behind it may be replaced until the recipe runs.
 type store Recipe
 
 var _ checkpoint.Store = (*store)(nil)
 
-// Save keeps a part.
+// Save implements checkpoint.Store.
 func (r *store) Save(step int64, _ *float64, _ bool, part []checkpoint.Item) error {
 	s := r.Store
 	if s.parts == nil {
@@ -63,5 +63,5 @@ func (r *store) Restore(step string) (*checkpoint.Restored, error) {
 	return &checkpoint.Restored{Step: n, Run: "run test", Saved: max(s.SavedBy, 1), World: r.Rank.WorldSize, Part: s.parts[n], Differ: s.Differ, First: true}, nil
 }
 
-// Say keeps a line.
+// Say implements checkpoint.Store.
 func (r *store) Say(line string) { r.Store.Said = append(r.Store.Said, line) }

@@ -10,7 +10,7 @@ import (
 	"drun/tensor"
 )
 
-// constructors make tensors without randomness, so they are allowed at top level.
+// constructors are the builtins that make tensors without randomness; they are allowed at top level.
 func constructors(ctx *tensor.Context) []*starlib.Def {
 	filled := func(name string, make func(*tensor.Context, []int, dtype.Type) (*tensor.Tensor, error)) *starlib.Def {
 		return &starlib.Def{
@@ -27,7 +27,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		like("ones_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "ones", tensor.Ones),
 		{
 			Sig: "full_like(t: Tensor, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
-			Doc: "A tensor of t's shape whose elements are all value; of t's dtype unless another is given.",
+			Doc: "A tensor of t's shape whose elements are all value, and of t's dtype unless another is given.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := Arg(c, "t")
 				return leaf(c)(Result(tensor.Full(ctx, t.Shape(), number(c.Arg("value")), dtypeArg(c, t.DType()))))
@@ -75,7 +75,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		triangleIndices(ctx, "triu_indices", "upper triangle: column ≥ row + offset", tensor.TriuIndices),
 		{
 			Sig: "linspace(start: number, end: number, steps: int, dtype: string = None, requires_grad: bool = False) -> Tensor",
-			Doc: "steps evenly spaced values from start to end, both included.",
+			Doc: "steps evenly spaced values from start to end, both included, shape (steps,).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return leaf(c)(Result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), c.Int("steps"), dtypeArg(c, dtype.Float32))))
 			},
@@ -83,7 +83,7 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 	}
 }
 
-// like is a builtin that makes a tensor of another's shape.
+// like declares a builtin that makes a tensor of another's shape.
 func like(sig, of string, make func(*tensor.Context, []int, dtype.Type) (*tensor.Tensor, error)) *starlib.Def {
 	return &starlib.Def{
 		Sig: sig,
@@ -105,19 +105,19 @@ func triangleIndices(ctx *tensor.Context, name, which string, list func(*tensor.
 	}
 }
 
-// fromData is tensor.tensor, which is also what the module does when called.
+// fromData is tensor.tensor, which is also what a call of the module calls.
 func fromData(ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
 		Sig: "tensor(data, dtype: string = None, requires_grad: bool = False) -> Tensor",
 		Doc: `A tensor of data: a number, a bool, lists or tuples of these nested to equal lengths, bytes (as uint8), or a tensor (copied). Without a dtype, floats make float32, integers int64, bools bool.
-dtypes: float32 float64 bfloat16 int64 int32 int8 uint8 bool compute, bfloat16 in float32 with rounded results; float16 complex64 are for storage and communication. With requires_grad, backward computes a gradient for it.`,
+dtypes: float32, float64, bfloat16, int64, int32, int8, uint8 and bool can be computed with, bfloat16 in float32 with rounded results; float16 and complex64 are for storage and communication only. With requires_grad, backward computes a gradient for it.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return leaf(c)(Result(FromData(ctx, c.Arg("data"), c.Arg("dtype"))))
 		},
 	}
 }
 
-// leaf finishes a builtin that has the argument requires_grad.
+// leaf returns what converts a builtin's result, and sets requires_grad as the argument says.
 func leaf(c *starlib.Call) func(starlark.Value, error) (starlark.Value, error) {
 	return func(v starlark.Value, err error) (starlark.Value, error) {
 		if err != nil || !c.Bool("requires_grad") {
@@ -127,7 +127,7 @@ func leaf(c *starlib.Call) func(starlark.Value, error) (starlark.Value, error) {
 	}
 }
 
-// byDefault is the type of a tensor made from a number without a dtype.
+// byDefault returns the type of a tensor made from a number without a dtype.
 func byDefault(s tensor.Scalar) dtype.Type {
 	if s.Kind() == dtype.Float64 {
 		return dtype.Float32
@@ -135,12 +135,12 @@ func byDefault(s tensor.Scalar) dtype.Type {
 	return s.Kind()
 }
 
-// randoms draw from the stream that all ranks share.
+// randoms are the builtins that draw from the stream that all ranks share.
 func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 	return []*starlib.Def{
 		{
 			Sig: "rand(*shape, dtype: string = None, requires_grad: bool = False) -> Tensor",
-			Doc: "Uniformly distributed numbers from [0, 1), the same on all ranks.",
+			Doc: "Uniformly distributed numbers in [0, 1), the same on all ranks.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return leaf(c)(Shaped(ctx, c, shared.Rand)) },
 		},
 		{
@@ -152,7 +152,7 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 		like("randn_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "normally distributed numbers of mean 0 and standard deviation 1, the same on all ranks,", shared.Randn),
 		{
 			Sig: "randint(low: int, high: int, shape: tuple | list | int, dtype: string = None, requires_grad: bool = False) -> Tensor",
-			Doc: "Integers from [low, high), int64 by default, the same on all ranks.",
+			Doc: "Uniformly distributed integers in [low, high), int64 by default, the same on all ranks.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return leaf(c)(RandomInts(ctx, c, shared)) },
 		},
 		{
@@ -165,12 +165,12 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 	}
 }
 
-// Shaped is a builtin (*shape, dtype) that makes a tensor, float32 by default.
+// Shaped makes a tensor for a builtin with the arguments *shape and dtype, float32 by default.
 func Shaped(ctx *tensor.Context, c *starlib.Call, make func(*tensor.Context, []int, dtype.Type) (*tensor.Tensor, error)) (starlark.Value, error) {
 	return Result(make(ctx, sizes(c), dtypeArg(c, dtype.Float32)))
 }
 
-// RandomInts is randint on behalf of a builtin (low, high, shape, dtype).
+// RandomInts is randint for a builtin with the arguments low, high, shape and dtype.
 func RandomInts(ctx *tensor.Context, c *starlib.Call, g *tensor.Generator) (starlark.Value, error) {
 	low, high := int64(c.Int("low")), int64(c.Int("high"))
 	return Result(g.RandInt(ctx, low, high, shapeArg(c), dtypeArg(c, dtype.Int64)))

@@ -48,13 +48,13 @@ func fromLists(ctx *tensor.Context, data, dt starlark.Value) (_ *tensor.Tensor, 
 	return tensor.FromScalars(ctx, c.values, c.shape, d)
 }
 
-// collector walks nested lists.
+// collector collects the numbers in nested lists.
 type collector struct {
 	shape  []int
-	rows   int  // the elements of shape, or of the lists in it
+	rows   int  // how many elements, or innermost lists, the shape so far has
 	known  bool // the shape is complete: a number was reached
 	values []tensor.Scalar
-	kind   dtype.Type // the widest seen: Bool, Int64, Float64
+	kind   dtype.Type // the widest so far: Bool, Int64 or Float64
 	double bool       // float64 tensors are among the data
 }
 
@@ -141,7 +141,7 @@ func dtypeOf(v starlark.Value, byDefault dtype.Type) (dtype.Type, error) {
 	return dtype.Parse(string(s))
 }
 
-// dtypeArg is the argument dtype; byDefault if it is None.
+// dtypeArg returns the argument dtype; byDefault if it is None.
 func dtypeArg(c *starlib.Call, byDefault dtype.Type) dtype.Type {
 	return try.To(dtypeOf(c.Arg("dtype"), byDefault))
 }
@@ -154,7 +154,7 @@ func sizes(c *starlib.Call) []int {
 	return try.To(Ints(c.Rest))
 }
 
-// shapeArg is the argument shape, a size or several.
+// shapeArg returns the argument shape, one size or several.
 func shapeArg(c *starlib.Call) []int { return shapeOf(c.Arg("shape")) }
 
 func shapeOf(v starlark.Value) []int {
@@ -164,7 +164,7 @@ func shapeOf(v starlark.Value) []int {
 	return try.To(Ints(starlark.Tuple{v}))
 }
 
-// number is an argument that is a number or a bool.
+// number returns an argument that is a number or a bool.
 func number(v starlark.Value) tensor.Scalar {
 	s, _, err := scalar(v)
 	return try.To(s, err)
@@ -189,10 +189,10 @@ func Ints(list starlark.Iterable) ([]int, error) {
 	return sizes, nil
 }
 
-// Arg is an argument declared Tensor.
+// Arg returns an argument declared Tensor.
 func Arg(c *starlib.Call, name string) *tensor.Tensor { return c.Arg(name).(*Value).Tensor() }
 
-// Optional is an argument declared Tensor = None; nil for None.
+// Optional returns an argument declared Tensor = None; nil for None.
 func Optional(c *starlib.Call, name string) *tensor.Tensor {
 	if v, ok := c.Arg(name).(*Value); ok {
 		return v.Tensor()
@@ -200,7 +200,7 @@ func Optional(c *starlib.Call, name string) *tensor.Tensor {
 	return nil
 }
 
-// List is a sequence of tensors.
+// List converts a sequence of tensors.
 func List(v starlark.Value) ([]*tensor.Tensor, error) {
 	iterable, ok := v.(starlark.Iterable)
 	if !ok {
@@ -256,10 +256,10 @@ func reader(t *tensor.Tensor) (func(i int) starlark.Value, error) {
 	}, nil
 }
 
-// toList is t as nested lists, or a number without dimensions.
+// toList returns t as nested lists; without dimensions, as a number.
 func toList(t *tensor.Tensor) (starlark.Value, error) {
 	lists := 1
-	for _, n := range t.Shape() { // those of a tensor without elements, too
+	for _, n := range t.Shape() { // even without elements there may be many lists
 		if n > tensor.MaxValues()/lists {
 			return nil, fmt.Errorf("a tensor of shape %s has too many elements for a list", Shape(t))
 		}
@@ -288,8 +288,8 @@ func toList(t *tensor.Tensor) (starlark.Value, error) {
 	return build(t.Shape()), nil
 }
 
-// Restore copies tensors into the live ones of the same names, without recording gradients; into a share,
-// only its part. If names, shapes or dtypes do not fit, the error lists all differences and nothing is changed.
+// Restore copies tensors into the live ones of the same names, without recording gradients; a share gets
+// only its part. If names, shapes or dtypes do not match, the error lists all differences and nothing is changed.
 func Restore(ctx *tensor.Context, owner string, live map[string]*tensor.Tensor, entries []starlib.Entry) error {
 	var faults []string
 	for _, e := range entries {

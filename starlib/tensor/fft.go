@@ -10,13 +10,13 @@ import (
 	"drun/tensor/fft"
 )
 
-// FFT is the module fft: PyTorch's torch.fft, with complex numbers as two tensors.
+// FFT makes the module fft: PyTorch's torch.fft, with complex numbers as two tensors.
 func FFT(ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name: "fft",
-		Doc: `Discrete Fourier transforms of float32 and float64. Names, arguments and norms are those of torch.fft, gradients too. A complex tensor is two tensors of one shape, the real and the imaginary part: re, im = fft.rfft(x), and fft.irfft(re, im) back. It is computed in float64 and rounded once, with the same bits on every processor, for any length.
+		Doc: `Discrete Fourier transforms of float32 and float64. Names, arguments, norms and gradients are those of torch.fft. A complex tensor is two tensors of the same shape, the real and the imaginary part: re, im = fft.rfft(x), and fft.irfft(re, im) back. Transforms, of any length, are computed in float64 and rounded once, with the same bits on every processor.
 
-norm says what is divided by the number n of numbers: backward the inverse transform, forward the other one, ortho each by the root of n.`,
+norm says which transform of n numbers is divided: "backward" divides the inverse by n, "forward" the other one by n, "ortho" each by the root of n.`,
 		Defs: fftDefs(ctx),
 	}
 }
@@ -29,9 +29,9 @@ const (
 func fftDefs(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		fourier(`fft(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
-			"The transform sum_j x[j] exp(-2πi jk/n) along dim, of the complex numbers x + i imag, or of real ones."+fftDoc, oneDim, complexFourier),
+			"The transform sum_j x[j] exp(-2πi jk/n) along dim, of the complex numbers x + i imag, or of the real numbers x."+fftDoc, oneDim, complexFourier),
 		fourier(`ifft(x: Tensor, imag: Tensor = None, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
-			"The inverse of fft: the mean of x[j] exp(2πi jk/n)."+fftDoc, oneDim, complexFourier),
+			"The inverse of fft: the mean of x[j] exp(2πi jk/n) over j."+fftDoc, oneDim, complexFourier),
 		fourier(`rfft(x: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> (re, im)`,
 			"The first n//2 + 1 results of fft for real numbers; the others are their conjugates."+fftDoc, oneDim, realFourier),
 		fourier(`irfft(x: Tensor, imag: Tensor, n: int = None, dim: int = -1, norm: string = "backward") -> Tensor`,
@@ -46,7 +46,7 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 			"The inverse of rfft2. By default the last size is even: 2 (size - 1).", severalDims, inverseRealFourier),
 		{
 			Sig: "fftfreq(n: int, d: number = 1.0) -> Tensor",
-			Doc: "The frequencies of the n results of fft, in cycles per unit of the spacing d: 0, 1, …, then from the middle the negative ones, divided by d·n. float32 of shape (n,).",
+			Doc: "The frequencies of the n results of fft, in cycles per unit of the spacing d: 0, 1, …, and in the second half the negative ones …, -2, -1, all divided by d·n. float32 of shape (n,).",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return frequencies(ctx, c, false) },
 		},
 		{
@@ -59,7 +59,7 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 	}
 }
 
-// axes are the sizes and the dimensions that a transform's arguments name; no sizes if none are given.
+// axes are the sizes and dimensions of a transform, from its arguments; sizes is nil if none are given.
 type axes struct{ sizes, dims []int }
 
 // fourier declares a transform.
@@ -105,7 +105,7 @@ func inverseRealFourier(c *starlib.Call, f fft.Fourier, of axes) (starlark.Value
 	return Result(f.IRFFT(Arg(c, "x"), Arg(c, "imag"), of.sizes, of.dims))
 }
 
-// frequencies are k / (d n), each rounded once to float64 and once to float32.
+// frequencies returns k / (d n), each rounded once to float64 and once to float32.
 func frequencies(ctx *tensor.Context, c *starlib.Call, positive bool) (starlark.Value, error) {
 	n, d := c.Int("n"), c.Float("d")
 	try.FailIf(n < 1, "n = %d: want at least 1", n)

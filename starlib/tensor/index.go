@@ -40,8 +40,8 @@ func (v *Value) SetKey(key, value starlark.Value) error {
 	return tensor.SetIndex(t, items, src)
 }
 
-// source is what is written into t: value if it is a tensor, else a tensor of t's own type, since any other type
-// might round value.
+// source returns what is written into t: value if it is a tensor, else a tensor of t's own type, since any other
+// type might round value.
 func source(t *tensor.Tensor, value starlark.Value) (*tensor.Tensor, error) {
 	if v, ok := value.(*Value); ok {
 		return v.Tensor(), nil
@@ -94,7 +94,7 @@ func position(n starlark.Int) (int, error) {
 	return int(i), nil
 }
 
-// Len is the size of dimension 0. A tensor without dimensions has no length, which a negative one tells the language.
+// Len returns the size of dimension 0. It is negative for a tensor without dimensions, which tells the language that there is no length.
 func (v *Value) Len() int {
 	if shape := v.Tensor().Shape(); len(shape) > 0 {
 		return shape[0]
@@ -102,7 +102,7 @@ func (v *Value) Len() int {
 	return -1
 }
 
-// Index is x[i] for an i in range, where the language accepts no error.
+// Index is x[i] for an i in range, where the language allows no error.
 func (v *Value) Index(i int) starlark.Value {
 	x, err := tensor.At(v.Tensor(), i)
 	if err != nil {
@@ -130,7 +130,7 @@ func (v *Value) Slice(start, end, step int) starlark.Value {
 	return (*Value)(x)
 }
 
-// every takes the elements start, start+step, … before end, backwards too.
+// every takes the elements start, start+step, … before end; step may be negative.
 func (v *Value) every(start, end, step int) (*tensor.Tensor, error) {
 	if step > 0 {
 		return tensor.Index(v.Tensor(), []tensor.IndexItem{{Kind: tensor.IndexSlice, Start: &start, Stop: &end, Step: &step}})
@@ -146,7 +146,7 @@ func (v *Value) every(start, end, step int) (*tensor.Tensor, error) {
 	return tensor.IndexSelect(v.Tensor(), 0, index)
 }
 
-// Iterate goes over dimension 0.
+// Iterate iterates over dimension 0.
 func (v *Value) Iterate() starlark.Iterator {
 	if v.Tensor().Dim() == 0 {
 		v.fail(fmt.Errorf("a Tensor without dimensions cannot be iterated over: use .item()"))
@@ -170,7 +170,7 @@ func (it *rowIterator) Next(p *starlark.Value) bool {
 
 func (it *rowIterator) Done() {}
 
-// fail reports an error where the language accepts none: it ends the recipe. The value returned is not used.
+// fail reports an error where the language allows none: it ends the recipe. The value returned is not used.
 func (v *Value) fail(err error) starlark.Value {
 	if end := v.Tensor().Context().Fail; end != nil {
 		end(err)

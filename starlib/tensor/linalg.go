@@ -12,11 +12,11 @@ import (
 	"drun/tensor/linalg"
 )
 
-// Linalg is the module linalg: the supported part of torch.linalg.
+// Linalg makes the module linalg: the supported part of torch.linalg.
 func Linalg() *starlib.Module {
 	return &starlib.Module{
 		Name: "linalg",
-		Doc:  `Linear algebra on matrices (…, m, n), whose leading dimensions are batches; float32 or float64. It is computed in float64 and rounded once, with the same bits on every processor. Names, arguments and results are those of torch.linalg, gradients too.`,
+		Doc:  `Linear algebra on matrices (…, m, n), whose leading dimensions are batches; float32 or float64. Results are computed in float64 and rounded once, with the same bits on every processor. Names, arguments, results and gradients are those of torch.linalg.`,
 		Defs: linalgDefs,
 	}
 }

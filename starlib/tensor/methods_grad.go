@@ -13,7 +13,7 @@ import (
 
 // gradDefs are the methods for differentiation, copies and types.
 var gradDefs = []*starlib.Def{
-	method("backward(retain_graph: bool = False, gradient: Tensor = None)", "Adds the gradient of this tensor, which has one element unless a gradient of its shape is given, to .grad of the tensors it was computed from. The graph is freed unless retain_graph.",
+	method("backward(retain_graph: bool = False, gradient: Tensor = None)", "Computes the gradient of this tensor with respect to the tensors it was computed from, and adds it to their .grad. It must have one element, unless gradient, of its shape, gives the gradient to start from. The graph is freed unless retain_graph.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return nil, t.Backward(Optional(c, "gradient"), c.Bool("retain_graph"))
 		}),
@@ -25,7 +25,7 @@ var gradDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t.Detach()), nil }),
 	method("clone() -> Tensor", "A copy; gradients flow through it.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Clone(t)) }),
-	method("to(dtype: string) -> Tensor", "The tensor with elements of another type; itself if it has that type.",
+	method("to(dtype: string) -> Tensor", "The tensor converted to another dtype; the tensor itself if it has that dtype.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Cast(t, dtypeArg(c, t.DType())))
 		}),
@@ -33,7 +33,7 @@ var gradDefs = []*starlib.Def{
 	casting("bfloat16", dtype.BFloat16),
 }
 
-// casting declares a short form of to(dtype).
+// casting declares a shorthand for to(dtype).
 func casting(name string, d dtype.Type) *starlib.Def {
 	return method(name+"() -> Tensor", fmt.Sprintf("The tensor with elements of type %s, as to(%q).", d, d.String()),
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Cast(t, d)) })
@@ -41,7 +41,7 @@ func casting(name string, d dtype.Type) *starlib.Def {
 
 // inPlaceDefs are the methods that change the tensor, and return it.
 var inPlaceDefs = []*starlib.Def{
-	inPlace("copy_(src: Tensor | number | list | tuple) -> Tensor", "Takes the values of src, broadcast, cast to this tensor's type.",
+	inPlace("copy_(src: Tensor | number | list | tuple) -> Tensor", "Copies the values of src, broadcast and converted to this tensor's dtype, into it.",
 		func(c *starlib.Call, t *tensor.Tensor) error {
 			src, err := source(t, c.Arg("src"))
 			if err != nil {

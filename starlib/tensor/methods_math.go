@@ -12,12 +12,12 @@ import (
 
 // mathDefs are the elementwise methods and the matrix product.
 var mathDefs = []*starlib.Def{
-	elementwise("neg", "Each element with the other sign, as -t.", tensor.OpNeg),
+	elementwise("neg", "Each element with its sign changed, as -t.", tensor.OpNeg),
 	elementwise("reciprocal", "1 / x of each element x.", tensor.OpReciprocal),
 	elementwise("exp", "e to the power of each element.", tensor.OpExp),
 	elementwise("log", "The natural logarithm of each element.", tensor.OpLog),
-	elementwise("expm1", "exp(x) - 1 of each element x, exact for small x, too.", tensor.OpExpm1),
-	elementwise("log1p", "log(1 + x) of each element x, exact for small x, too.", tensor.OpLog1p),
+	elementwise("expm1", "exp(x) - 1 of each element x, accurate for small x, too.", tensor.OpExpm1),
+	elementwise("log1p", "log(1 + x) of each element x, accurate for small x, too.", tensor.OpLog1p),
 	elementwise("sqrt", "The square root of each element.", tensor.OpSqrt),
 	elementwise("square", "The square of each element.", tensor.OpSquare),
 	elementwise("tanh", "The hyperbolic tangent of each element.", tensor.OpTanh),
@@ -40,7 +40,7 @@ var mathDefs = []*starlib.Def{
 	elementwise("round", "Each element rounded to the nearest integer, half to even.", tensor.OpRound),
 	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.", withOther(tensor.MatMul)),
 	elementwise("trunc", "Each element rounded toward zero.", tensor.OpTrunc),
-	binary("remainder", "The remainder of a division, with the divisor's sign, as t % other. Dividing integers by zero is an error.", tensor.OpMod),
+	binary("remainder", "The remainder of the division by other, with other's sign, as t % other. Dividing integers by zero is an error.", tensor.OpMod),
 	classifier("isnan", "NaN", tensor.IsNaN),
 	classifier("isinf", "infinite", tensor.IsInf),
 	classifier("isfinite", "neither infinite nor NaN", tensor.IsFinite),
@@ -48,8 +48,8 @@ var mathDefs = []*starlib.Def{
 	method("dot(other: Tensor) -> Tensor", "The sum of the products of two vectors' elements; both have shape (n,).", withOther(tensor.Dot)),
 	method("trace() -> Tensor", "The sum of a matrix's diagonal.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(tensor.Trace(t)) }),
-	binary("minimum", "The smaller of each two elements, broadcast; NaN where either is.", tensor.OpMinimum),
-	binary("maximum", "The greater of each two elements, broadcast; NaN where either is.", tensor.OpMaximum),
+	binary("minimum", "The smaller of each pair of elements, broadcast; NaN where either is.", tensor.OpMinimum),
+	binary("maximum", "The greater of each pair of elements, broadcast; NaN where either is.", tensor.OpMaximum),
 	method("pow(exponent: Tensor | number) -> Tensor", "Each element to the power of the exponent. Integers to negative powers are an error.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return (*Value)(t).compute(tensor.OpPow, c.Arg("exponent"), false)
@@ -93,7 +93,7 @@ func withOther(fn func(t, other *tensor.Tensor) (*tensor.Tensor, error)) func(*s
 	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(fn(t, Arg(c, "other"))) }
 }
 
-// reduceDefs are the methods that summarise.
+// reduceDefs are the reductions.
 var reduceDefs = []*starlib.Def{
 	reducer("sum", "The sum", tensor.Sum),
 	reducer("mean", "The mean", tensor.Mean),
@@ -157,7 +157,7 @@ func pair(values, indices *tensor.Tensor, err error) (starlark.Value, error) {
 	return starlark.Tuple{(*Value)(values), (*Value)(indices)}, nil
 }
 
-// dims is the argument dim: None, a dimension, or several.
+// dims reads the argument dim: None, one dimension, or several.
 func dims(c *starlib.Call) []int {
 	switch v := c.Arg("dim").(type) {
 	case starlark.NoneType:
@@ -178,7 +178,7 @@ var orderDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return pair(tensor.Sort(t, c.Int("dim"), c.Bool("descending")))
 		}),
-	method("argsort(dim: int = -1, descending: bool = False) -> Tensor", "The indices that sort() gives, int64.",
+	method("argsort(dim: int = -1, descending: bool = False) -> Tensor", "The indices that sort() returns, int64.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.ArgSort(t, c.Int("dim"), c.Bool("descending")))
 		}),
@@ -186,7 +186,7 @@ var orderDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return pair(tensor.TopK(t, c.Int("k"), c.Int("dim"), c.Bool("largest")))
 		}),
-	method("unique(sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int = None) -> Tensor | tuple", "The distinct elements in ascending order, (n,); with a dim, the distinct slices along it. return_inverse also returns each element's index among them, return_counts how often each occurs, both int64. Every NaN is distinct. It has no gradient.",
+	method("unique(sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int = None) -> Tensor | tuple", "The distinct elements in ascending order, shape (n,); with a dim, the distinct slices along it. return_inverse also returns each element's index among them, and return_counts how often each occurs, both int64. Every NaN counts as distinct. It has no gradient.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			values, inverse, counts := try.To3(tensor.Unique(t, optionalDim(c)))
 			list := []*tensor.Tensor{values}
@@ -209,8 +209,8 @@ var orderDefs = []*starlib.Def{
 			}
 			return several(tensor.Unbind(at, 1))
 		}),
-	extreme("median", "middle", "; of an even number the lower in the middle, NaN where any element is", tensor.Median, tensor.MedianDim),
-	method(`quantile(q: Tensor | number | list | tuple, dim: int = None, keepdim: bool = False, interpolation: string = "linear") -> Tensor`, "The value below which a fraction q (0 to 1) of all elements, or of those along dim, lies; NaN where any is. Several q become the result's first dimension. interpolation: linear, lower, higher, midpoint or nearest.",
+	extreme("median", "middle", "; of an even number, the lower of the two; NaN where any element is", tensor.Median, tensor.MedianDim),
+	method(`quantile(q: Tensor | number | list | tuple, dim: int = None, keepdim: bool = False, interpolation: string = "linear") -> Tensor`, "The value below which a fraction q (0 to 1) of all elements, or of those along dim, lies; NaN where any of them is. Several q give the result a first dimension.  interpolation: linear, lower, higher, midpoint or nearest.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			q, ok := c.Arg("q").(*Value)
 			if !ok {
@@ -218,11 +218,11 @@ var orderDefs = []*starlib.Def{
 			}
 			return Result(tensor.Quantile(t, q.Tensor(), optionalDim(c), c.Bool("keepdim"), c.String("interpolation")))
 		}),
-	method("histc(bins: int = 100, min: number = 0, max: number = 0) -> Tensor", "How many elements lie in each of this many bins of equal width from min to max, or from the smallest to the largest element if both are 0: (bins,), in the tensor's type. Elements outside are not counted.",
+	method("histc(bins: int = 100, min: number = 0, max: number = 0) -> Tensor", "How many elements are in each of bins bins of equal width from min to max, or from the smallest to the largest element if both are 0: shape (bins,), in the tensor's dtype. Elements outside are not counted.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.HistC(t, c.Int("bins"), c.Float("min"), c.Float("max")))
 		}),
-	method("histogram(bins: Tensor | int | list | tuple, *, range: tuple | list = None, weight: Tensor = None, density: bool = False) -> (hist, bin_edges)", "Counts in bins, and the bins' edges: this many bins of equal width over range (by default that of the elements), or those between the given edges. A bin includes its lower edge, the last one both. weight, of the tensor's shape, weights the elements; density divides by the sum and the widths.",
+	method("histogram(bins: Tensor | int | list | tuple, *, range: tuple | list = None, weight: Tensor = None, density: bool = False) -> (hist, bin_edges)", "The counts of elements in bins, and the bins' edges. bins is a number of bins of equal width over range (by default that of the elements), or the edges themselves. A bin includes its lower edge, and the last one both. weight, of the tensor's shape, weights the elements; density divides the counts by their sum and the bins' widths.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			weight, density := Optional(c, "weight"), c.Bool("density")
 			if _, equal := c.Arg("bins").(starlark.Int); !equal {

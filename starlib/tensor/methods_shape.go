@@ -12,7 +12,7 @@ import (
 
 // shapeDefs are the methods that move or pick elements.
 var shapeDefs = []*starlib.Def{
-	method("item() -> number", "The only element as a plain number; an error if there are several.",
+	method("item() -> number", "The only element as a plain number; an error unless there is exactly one.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return (*Value)(t).Item() }),
 	method("tolist() -> list | number", "The elements as nested lists; a number for a tensor without dimensions.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return toList(t) }),
@@ -34,11 +34,11 @@ var shapeDefs = []*starlib.Def{
 		}),
 	sized("reshape(*shape)", "The elements in another shape; one size may be -1. A view where possible, else a copy.", tensor.Reshape),
 	sized("view(*shape)", "The same memory in another shape; one size may be -1. An error if that would need a copy.", tensor.View),
-	sized("expand(*sizes)", "A view with sizes of 1 stretched; -1 keeps a size.", tensor.Expand),
+	sized("expand(*sizes)", "A view in which dimensions of size 1 are expanded to the given sizes; -1 keeps a size.", tensor.Expand),
 	sized("permute(*dims)", "A view with the dimensions in the given order.", tensor.Permute),
 	sized("flip(*dims)", "The elements in reverse order along the given dimensions.", tensor.Flip),
 	method("transpose(dim0: int, dim1: int) -> Tensor", "A view with two dimensions swapped.", twoInts("dim0", "dim1", tensor.Transpose)),
-	method("flatten(start_dim: int = 0, end_dim: int = -1) -> Tensor", "Dimensions start_dim to end_dim as one.", twoInts("start_dim", "end_dim", tensor.Flatten)),
+	method("flatten(start_dim: int = 0, end_dim: int = -1) -> Tensor", "The dimensions from start_dim to end_dim joined into one.", twoInts("start_dim", "end_dim", tensor.Flatten)),
 	method("select(dim: int, index: int) -> Tensor", "A view at one index of a dimension, which is removed.", twoInts("dim", "index", tensor.Select)),
 	method("squeeze(dim: int = None) -> Tensor", "A view without dimension dim if its size is 1; by default, without all dimensions of size 1.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
@@ -53,19 +53,19 @@ var shapeDefs = []*starlib.Def{
 			return Result(tensor.Narrow(t, c.Int("dim"), c.Int("start"), c.Int("length")))
 		}),
 	method("gather(dim: int, index: Tensor) -> Tensor", "The elements at index along dim, in the shape of index: out[i][j] = t[index[i][j]][j] for dim 0.", dimIndex(tensor.Gather)),
-	method("index_select(dim: int, index: Tensor) -> Tensor", "The slices of dimension dim at the indices, shape (k,).", dimIndex(tensor.IndexSelect)),
+	method("index_select(dim: int, index: Tensor) -> Tensor", "The slices along dim at the indices; index has shape (k,).", dimIndex(tensor.IndexSelect)),
 	method("scatter_add(dim: int, index: Tensor, src: Tensor) -> Tensor", "A copy with the elements of src added at index along dim, the reverse of gather.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.ScatterAdd(t, c.Int("dim"), Arg(c, "index"), Arg(c, "src")))
 		}),
-	method("scatter(dim: int, index: Tensor, src: Tensor | number | bool) -> Tensor", "A copy with the elements of src, of the shape of index or larger, or a number, at index along dim: out[index[i][j]][j] = src[i][j] for dim 0. Of several for one position the last wins.",
+	method("scatter(dim: int, index: Tensor, src: Tensor | number | bool) -> Tensor", "A copy with the elements of src, or a number, written at index along dim: out[index[i][j]][j] = src[i][j] for dim 0. src has the shape of index, or is larger. Of several values for one position the last wins.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if src, ok := c.Arg("src").(*Value); ok {
 				return Result(tensor.Scatter(t, c.Int("dim"), Arg(c, "index"), src.Tensor()))
 			}
 			return Result(tensor.ScatterValue(t, c.Int("dim"), Arg(c, "index"), number(c.Arg("src"))))
 		}),
-	method("index_put(indices: tuple | list, values: Tensor | number | bool, accumulate: bool = False) -> Tensor", "A copy with values, broadcast, where the indices say: a tensor of integers or a mask for each dimension in turn, None for a whole one. accumulate adds, including several values for one position; otherwise the last wins.",
+	method("index_put(indices: tuple | list, values: Tensor | number | bool, accumulate: bool = False) -> Tensor", "A copy with values, broadcast, written at the indices: a tensor of integers or a mask for each dimension in turn, or None for all of it. accumulate adds the values, even several for one position; otherwise the last wins.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			out, err := tensor.Clone(t)
 			if err == nil {
@@ -73,7 +73,7 @@ var shapeDefs = []*starlib.Def{
 			}
 			return Result(out, err)
 		}),
-	method("masked_fill(mask: Tensor, value: number) -> Tensor", "A copy with value where mask (bool, broadcast) is true.",
+	method("masked_fill(mask: Tensor, value: number) -> Tensor", "A copy that has value where mask (bool, broadcast) is true.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.MaskedFill(t, Arg(c, "mask"), number(c.Arg("value"))))
 		}),
@@ -107,8 +107,8 @@ func method(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) (starlark.Va
 	}}
 }
 
-// sized declares a method whose arguments are sizes or dimensions, given one by
-// one or as one tuple.
+// sized declares a method whose arguments are sizes or dimensions, given one
+// by one or as one tuple.
 func sized(call, doc string, fn func(*tensor.Tensor, []int) (*tensor.Tensor, error)) *starlib.Def {
 	return method(call+" -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 		return Result(fn(t, sizes(c)))
@@ -137,7 +137,7 @@ var splitDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return several(tensor.Chunk(t, c.Int("chunks"), c.Int("dim")))
 		}),
-	method("split(split_size: int | tuple | list, dim: int = 0) -> tuple", "Views that cut dim into parts of split_size, of which the last may be smaller, or into parts of the sizes in a list, which must add up to that of dim.",
+	method("split(split_size: int | tuple | list, dim: int = 0) -> tuple", "Views that cut dim into parts of size split_size, the last of which may be smaller, or into parts of the sizes in a list, which must add up to dim's size.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if _, one := c.Arg("split_size").(starlark.Int); one {
 				return several(tensor.SplitEvery(t, c.Int("split_size"), c.Int("dim")))
@@ -148,13 +148,13 @@ var splitDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return several(tensor.Unbind(t, c.Int("dim")))
 		}),
-	sized("repeat(*sizes)", "Copies side by side: sizes[i] of them along dimension i. More sizes than dimensions put new ones in front; fewer are an error.", tensor.Repeat),
+	sized("repeat(*sizes)", "Copies side by side: sizes[i] of them along dimension i. More sizes than dimensions add dimensions in front; fewer are an error.", tensor.Repeat),
 	method("repeat_interleave(repeats: Tensor | int, dim: int = None) -> Tensor", "Each element along dim repeated, by one number or by a vector with a number for each; flattened without dim.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			counts := try.To(FromData(t.Context(), c.Arg("repeats"), starlark.None))
 			return Result(tensor.RepeatInterleave(t, counts, optionalDim(c)))
 		}),
-	method("roll(shifts: int | tuple | list, dims: int | tuple | list = None) -> Tensor", "Elements moved by shifts along dims; what leaves at the end comes back at the front. One shift without dims rolls the flattened tensor.",
+	method("roll(shifts: int | tuple | list, dims: int | tuple | list = None) -> Tensor", "The elements moved by shifts along dims; those moved beyond the end come back at the front. One shift without dims rolls the flattened tensor.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			var dims []int
 			if !c.IsNone("dims") {
@@ -162,11 +162,11 @@ var splitDefs = []*starlib.Def{
 			}
 			return Result(tensor.Roll(t, shapeOf(c.Arg("shifts")), dims))
 		}),
-	method("diagonal(offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor", "A view of the elements (i, i + offset) of two dimensions, which become one at the end.",
+	method("diagonal(offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor", "A view of the elements (i, i + offset) of two dimensions, which become one, the last.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Diagonal(t, c.Int("offset"), c.Int("dim1"), c.Int("dim2")))
 		}),
-	method("diag(diagonal: int = 0) -> Tensor", "For a vector (n,), a matrix with it on the diagonal and zeros elsewhere; for a matrix, a copy of its diagonal. diagonal counts from the main one, upwards.",
+	method("diag(diagonal: int = 0) -> Tensor", "For a vector (n,), a matrix with it on the diagonal and zeros elsewhere; for a matrix, a copy of its diagonal. diagonal is how far above the main diagonal.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Diag(t, c.Int("diagonal")))
 		}),
@@ -180,7 +180,7 @@ var splitDefs = []*starlib.Def{
 		}),
 }
 
-// several is a tuple of tensors.
+// several converts a list of tensors to a tuple.
 func several(list []*tensor.Tensor, err error) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func several(list []*tensor.Tensor, err error) (starlark.Value, error) {
 	return t, nil
 }
 
-// optionalDim is the argument dim; nil for None.
+// optionalDim returns the argument dim; nil for None.
 func optionalDim(c *starlib.Call) *int {
 	if c.IsNone("dim") {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"drun/tensor"
 )
 
-// Module makes the module for a rank: ctx is what the rank's tensors share, shared
-// the random stream that is the same on all ranks.
+// Module makes the module for a rank: ctx is what the rank's tensors share, and shared
+// is the random stream that is the same on all ranks.
 func Module(ctx *tensor.Context, shared *tensor.Generator) *starlib.Module {
 	made := constructors(ctx)
 	for _, d := range made {
@@ -49,7 +49,7 @@ var functions = []*starlib.Def{
 	joiner("stack", "The tensors, which have the same shape, joined along a new dimension.", tensor.Stack),
 	{
 		Sig: "where(cond: Tensor, a: Tensor | number, b: Tensor | number) -> Tensor",
-		Doc: "Elements of a where cond (bool) is true, of b elsewhere; all are broadcast.",
+		Doc: "The elements of a where cond (bool) is true, and those of b elsewhere; all are broadcast.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			cond := Arg(c, "cond")
 			a, b := operand(c.Arg("a"), c.Arg("b"), cond), operand(c.Arg("b"), c.Arg("a"), cond)
@@ -65,7 +65,7 @@ var functions = []*starlib.Def{
 	},
 	{
 		Sig: "einsum(equation: string, *operands) -> Tensor",
-		Doc: `Sums of products of the operands' elements: each names its dimensions by letters before ->, and those that the output after -> does not name are summed. "ij,jk->ik" is a matrix product, "bii->b" the traces, "i,j" an outer product. ... stands for further dimensions, broadcast. Without -> the output has the letters that occur once, in the alphabet's order. Operands, Tensors or one list of them, have one dtype.`,
+		Doc: `Sums of products of the operands' elements: before ->, letters name the dimensions of each operand; those that the output, after ->, does not name are summed over. "ij,jk->ik" is a matrix product, "bii->b" the traces, "i,j" an outer product. ... stands for further dimensions, broadcast. Without -> the output has the letters that occur once, in alphabetical order. The operands, Tensors or one list of them, must have the same dtype.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			given := starlark.Value(c.Rest)
 			if len(c.Rest) == 1 {
@@ -87,7 +87,7 @@ var functions = []*starlib.Def{
 	},
 	{
 		Sig: "bincount(t: Tensor, weights: Tensor = None, minlength: int = 0) -> Tensor",
-		Doc: "How often each integer 0, 1, … occurs in t, or the sums of its weights; shape (max(t) + 1,), at least minlength.",
+		Doc: "How often each integer 0, 1, … occurs in t, or with weights the sum of the weights there; shape (n,), where n is max(t) + 1, or minlength if that is larger.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return Result(tensor.BinCount(Arg(c, "t"), Optional(c, "weights"), c.Int("minlength")))
 		},
@@ -117,8 +117,8 @@ func joiner(name, doc string, join func([]*tensor.Tensor, int) (*tensor.Tensor, 
 
 // What tril and triu do, as functions and as methods.
 const (
-	lower = "The lower triangle of the last two dimensions, zeros above the diagonal; diagonal counts from the main one, upwards."
-	upper = "The upper triangle of the last two dimensions, zeros below the diagonal; diagonal counts from the main one, upwards."
+	lower = "The lower triangle of the last two dimensions, with zeros above the diagonal; diagonal is how far that is above the main one."
+	upper = "The upper triangle of the last two dimensions, with zeros below the diagonal; diagonal is how far that is above the main one."
 )
 
 func triangle(name, doc string, cut func(*tensor.Tensor, int) (*tensor.Tensor, error)) *starlib.Def {
@@ -149,13 +149,13 @@ func operand(v, other starlark.Value, near *tensor.Tensor) *tensor.Tensor {
 	return try.To(tensor.Full(near.Context(), nil, s, d))
 }
 
-// noGrad has two forms: around a loop, and around one call.
+// noGrad has two forms: for a loop, and for a call.
 func noGrad(ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
 		Sig: "no_grad(iterable_or_fn: iterable | callable, *args, **kwargs)",
-		Doc: `Computes without recording gradients. no_grad(iterable): the same elements; nothing is recorded in a loop over it, until it ends, also by break or return:
+		Doc: `Computes without recording gradients. no_grad(iterable) yields the same elements; nothing is recorded in a loop over it, until the loop ends, even by break or return:
 	for x, y in tensor.no_grad(loader): …
-no_grad(fn, *args, **kwargs): calls fn with these arguments and returns its result.`,
+no_grad(fn, *args, **kwargs) calls fn with these arguments and returns its result.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			if fn, ok := c.Arg("iterable_or_fn").(starlark.Callable); ok {
 				args, named, thread := c.Rest, c.Named, c.Thread

@@ -33,7 +33,7 @@ var (
 	_ starlib.Scalar       = (*Value)(nil)
 )
 
-// Tensor is v as the tensor package knows it.
+// Tensor returns v as the tensor package knows it.
 func (v *Value) Tensor() *tensor.Tensor { return (*tensor.Tensor)(v) }
 
 // Result converts an operation's results to a builtin's.
@@ -44,34 +44,34 @@ func Result(t *tensor.Tensor, err error) (starlark.Value, error) {
 	return (*Value)(t), nil
 }
 
-// String writes the elements, all of a small tensor, the edges of a larger one.
+// String returns the elements: all of a small tensor, the edges of a larger one.
 func (v *Value) String() string { return v.Tensor().String() }
 
-// Type is the name that signatures use.
+// Type returns the name that signatures use.
 func (v *Value) Type() string { return "Tensor" }
 
-// Hash refuses: a tensor changes, so it cannot be a key.
+// Hash returns an error: a tensor can change, so it cannot be a key.
 func (v *Value) Hash() (uint32, error) {
 	return 0, fmt.Errorf("unhashable: a Tensor cannot be a dict key or in a set; use .item() or tuple(t.tolist())")
 }
 
-// Freeze makes operations in place errors.
+// Freeze makes in-place operations errors.
 func (v *Value) Freeze() { v.Tensor().Freeze() }
 
-// Truth is that of a tensor's only element. Recipes ask TruthValue instead, which
-// can refuse.
+// Truth returns the truth value of a tensor's only element. Conditions in recipes call TruthValue instead, which
+// can return an error.
 func (v *Value) Truth() starlark.Bool {
 	ok, err := v.TruthValue()
 	return err != nil || starlark.Bool(ok)
 }
 
-// TruthValue is an error unless the tensor has exactly one element.
+// TruthValue returns an error unless the tensor has exactly one element.
 func (v *Value) TruthValue() (bool, error) {
 	t := v.Tensor()
 	if t.Len() != 1 {
 		return false, fmt.Errorf("a Tensor of shape %s has no single truth value: reduce it, for instance with (t != 0).sum() > 0, or compare one element", Shape(t))
 	}
-	if t.DType() == dtype.Complex64 { // true by either part
+	if t.DType() == dtype.Complex64 { // true if either part is not 0
 		var err error
 		if t, err = tensor.Cast(t.Detach(), dtype.Bool); err != nil {
 			return false, err
@@ -81,7 +81,7 @@ func (v *Value) TruthValue() (bool, error) {
 	return s.Float() != 0, err
 }
 
-// Item is the only element, a pair for complex64; an error if there are several.
+// Item returns the only element, a pair for complex64; an error unless there is exactly one.
 func (v *Value) Item() (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	s := try.To(v.Tensor().Item())
@@ -101,7 +101,7 @@ var operations = [...]tensor.BinaryOp{
 	syntax.GT: tensor.OpGt, syntax.GE: tensor.OpGe,
 }
 
-// compute is v op y for a tensor or number y, or y op v if swapped; nil for other values.
+// compute returns v op y for a tensor or number y, or y op v if swapped; nil for other values.
 func (v *Value) compute(op tensor.BinaryOp, y starlark.Value, swapped bool) (starlark.Value, error) {
 	if err := v.Tensor().Gone(); err != nil {
 		return nil, err
@@ -130,12 +130,12 @@ func (v *Value) CompareElementwise(op syntax.Token, y starlark.Value, reversed b
 	case z != nil || err != nil:
 		return z, err
 	case op == syntax.EQL || op == syntax.NEQ:
-		return starlark.Bool(op == syntax.NEQ), nil // nothing else equals a tensor
+		return starlark.Bool(op == syntax.NEQ), nil // no other value equals a tensor
 	}
 	return nil, fmt.Errorf("Tensor %s %s not implemented", op, y.Type())
 }
 
-// CompareSameType serves comparisons of whole values: list equality, sorted, min.
+// CompareSameType is called to compare whole values: by list equality, sorted, min.
 func (v *Value) CompareSameType(op syntax.Token, y starlark.Value, _ int) (bool, error) {
 	z, err := v.CompareElementwise(op, y, false)
 	if err != nil {
@@ -207,12 +207,12 @@ func scalar(v starlark.Value) (s tensor.Scalar, ok bool, err error) {
 var methods = &starlib.Methods{
 	Type: "Tensor",
 	Doc: `An array of numbers of one type. Arithmetic is + - * / // % and -x, with numbers on either side, broadcasting as in NumPy; comparisons are elementwise.
-x[i], x[i, j] and x[a:b] index as in PyTorch; further dimensions and slices in a string: x[":, 0"], x["2:5"] = v. A bool mask or a tensor or list of indices selects too. len(x) and loops go over dimension 0.
-Methods that end in _ work in place, others never. Names, arguments and results are PyTorch's.`,
+x[i], x[i, j] and x[a:b] index as in PyTorch; slices of several dimensions, or to assign to, are written in a string: x[":, 0"], x["2:5"] = v. A bool mask, or a tensor or list of indices, also selects elements. len(x) and loops are about dimension 0.
+Methods whose names end in _ work in place, others never. Names, arguments and results are PyTorch's.`,
 	Attrs: [][2]string{
 		{"shape", "the sizes, a tuple"},
 		{"ndim", "the number of dimensions"},
-		{"T", "the transpose of a matrix: a view with its two dimensions swapped; a vector or a number is itself"},
+		{"T", "the transpose of a matrix: a view with its two dimensions swapped; for a vector or a number, the tensor itself"},
 		{"mT", "the transposes of a batch of matrices: a view with the last two dimensions swapped"},
 		{"dtype", `the type of the elements, a string such as "float32"`},
 		{"grad", "the gradient, a tensor of the same shape, or None; assignable"},
@@ -297,7 +297,7 @@ func setRequiresGrad(t *tensor.Tensor, on bool) error {
 	return t.SetRequiresGrad(on)
 }
 
-// dtypeNames are the names of the types as recipes write them.
+// dtypeNames holds the names of the types as recipes write them.
 var dtypeNames = func() (names [256]starlark.Value) {
 	for _, d := range dtype.Types() {
 		names[d] = starlark.String(d.String())
@@ -305,7 +305,7 @@ var dtypeNames = func() (names [256]starlark.Value) {
 	return names
 }()
 
-// Shape writes t's shape as Python would: (2, 3).
+// Shape formats t's shape as Python does: (2, 3).
 func Shape(t *tensor.Tensor) string { return tensor.ShapeString(t.Shape()) }
 
 func shapeTuple(shape []int) starlark.Tuple {

@@ -1,5 +1,5 @@
-// Package testing is the module testing, for the functions test_* of a recipe. They run under `drun test`, and under the
-// engine's own tests; elsewhere a recipe that has such functions finds the module too, but nothing in it can be called.
+// Package testing is the module testing, for the functions test_* of a recipe. They run under `drun test`, and in
+// the engine's own tests; elsewhere a recipe with such functions has the module, too, but calls of it fail.
 package testing
 
 import (
@@ -21,19 +21,19 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Prefix is how the name of a test begins.
+// Prefix is the prefix of a test's name.
 const Prefix = "test_"
 
 // Module makes the module. dir is the recipe's folder, "" outside tests.
 func Module(dir string) *starlib.Module {
 	m := &starlib.Module{
 		Name: "testing",
-		Doc:  "What the functions test_* of a recipe need; they run under `drun test`.",
+		Doc:  "What a recipe's test_* functions need; they run under `drun test`.",
 		Defs: []*starlib.Def{
 			{
 				Sig: `eq(got, want)`,
-				Doc: "An error unless both are equal, in type and bit for bit: tensors in shape, dtype and elements, where NaN is\n" +
-					"NaN; lists and dicts in all they hold.",
+				Doc: "An error unless both are equal, in type and bit for bit: tensors in shape, dtype and elements, where NaN equals\n" +
+					"NaN; lists and dicts in everything they hold.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					got, want := c.Arg("got"), c.Arg("want")
 					if !equal(c.Thread, got, want) {
@@ -44,7 +44,7 @@ func Module(dir string) *starlib.Module {
 			},
 			{
 				Sig: `close(got, want, rtol: number = 1e-5, atol: number = 1e-8)`,
-				Doc: "An error unless the numbers are close, |got - want| <= atol + rtol * |want|: of two numbers, or tensors or\n" +
+				Doc: "An error unless |got - want| <= atol + rtol * |want|, for two numbers, or each pair of elements of tensors or\n" +
 					"lists of the same shape. NaN is close to NaN, and an infinity to itself.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					rtol, atol := c.Float("rtol"), c.Float("atol")
@@ -77,7 +77,7 @@ func Module(dir string) *starlib.Module {
 			{
 				Sig: `fails(fn: callable, message: string = "") -> string`,
 				Doc: "Calls fn, which must fail with an error that has the message in it, and returns the error's text. A rank that\n" +
-					"fails in a collective leaves the others waiting: fn calls none.",
+					"fails in a collective leaves the others waiting, so fn must not call any.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					_, err := starlark.Call(c.Thread, c.Callable("fn"), nil, nil)
 					switch message := c.String("message"); {
@@ -104,12 +104,12 @@ func Module(dir string) *starlib.Module {
 					if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 						return nil, err
 					}
-					select {} // the signal takes a moment
+					select {} // the signal takes a moment to arrive
 				},
 			},
 			{
 				Sig: `exit(code: int)`,
-				Doc: "Ends this rank's process with a status, without a word to the agent.",
+				Doc: "Ends this rank's process with an exit status, without telling the agent.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					code := c.Int("code")
 					os.Exit(code)
@@ -118,7 +118,7 @@ func Module(dir string) *starlib.Module {
 			},
 			{
 				Sig: `hide_file(path: string)`,
-				Doc: "Removes a file of the recipe's folder.",
+				Doc: "Removes a file in the recipe's folder.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					root, err := os.OpenRoot(dir)
 					if err != nil {
@@ -140,7 +140,7 @@ func Module(dir string) *starlib.Module {
 	return m
 }
 
-// equal compares exactly, except for the bits of a NaN. Values that are not plain, or too deep, are equal if they print alike.
+// equal compares exactly, except for the bits of a NaN. Values that are not plain, or nested too deeply, are equal if they print the same.
 func equal(thread *starlark.Thread, a, b starlark.Value) bool {
 	x, errX := codec.Encode(a)
 	y, errY := codec.Encode(b)
@@ -184,7 +184,7 @@ func alike(thread *starlark.Thread, a, b starlark.Indexable) bool {
 	return true
 }
 
-// described is a tensor's type and shape.
+// described returns a tensor's type and shape.
 func described(v starlark.Value) string {
 	var parts []string
 	for _, name := range []string{"dtype", "shape"} {
@@ -233,7 +233,7 @@ func near(thread *starlark.Thread, got, want starlark.Value, rtol, atol float64,
 	return fmt.Errorf("got %s%s, want %s: they differ by %.3g", got, place, want, math.Abs(f-g))
 }
 
-// listed is a tensor as a number or lists of numbers.
+// listed returns a tensor as a number or nested lists of numbers.
 func listed(thread *starlark.Thread, v starlark.Value) (starlark.Value, error) {
 	tensor, ok := v.(starlark.HasAttrs)
 	if !ok || v.Type() != "Tensor" {

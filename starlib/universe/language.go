@@ -9,16 +9,16 @@ abs(x: number) -> number: The absolute value.
 all(items: iterable) -> bool: Whether every item is true.
 any(items: iterable) -> bool: Whether some item is true.
 bool(x: any = False) -> bool: Whether a value is true.
-bytes(x: any) -> bytes: The bytes of a string in UTF-8, or of integers from 0 to 255.
+bytes(x: any) -> bytes: The bytes of a string in UTF-8, or from integers of 0 to 255.
 chr(i: int) -> string: The character of a Unicode code point.
-dict(pairs: any = (), **entries: any) -> dict: A dict of a mapping or of pairs, with entries added.
+dict(pairs: any = (), **entries: any) -> dict: A dict from a mapping or from pairs, with entries added.
 dir(x: any) -> list: The names of a value's attributes.
 enumerate(items: iterable, start: int = 0) -> list: The pairs (start, first item), (start + 1, second item), …
 fail(*args: any, sep: string = " ") -> None: Fails the run on all ranks, with the arguments as the message.
 float(x: any = 0) -> float: A number, or a string that holds one, as a float.
 getattr(x: any, name: string, default: any = None) -> any: The attribute of that name; without a default it must exist.
 hasattr(x: any, name: string) -> bool: Whether there is an attribute of that name.
-hash(x: string | bytes) -> int: A hash of a string or bytes, the same in each run.
+hash(x: string | bytes) -> int: A hash of a string or bytes, the same in every run.
 int(x: any, base: int = 10) -> int: A number truncated towards zero, or a string that holds an integer. Integers have any size.
 len(x: any) -> int: The number of elements.
 list(items: iterable = ()) -> list: A list of the items.
@@ -29,7 +29,7 @@ print(*args: any, sep: string = " ") -> None: Prints a line, which the history k
 range(start: int, stop: int = None, step: int = 1) -> range: The integers from start up to, but not including, stop; range(n) starts at 0.
 repr(x: any) -> string: A value as a recipe would write it.
 reversed(items: iterable) -> list: The items, last first.
-round(x: number, ndigits: int = None) -> number: Rounds to the nearest integer, or to ndigits decimal places; halves go to the even neighbor.
+round(x: number, ndigits: int = None) -> number: Rounds to the nearest integer, or to ndigits decimal places; halves are rounded to even.
 set(items: iterable = ()) -> set: A set of the items.
 sorted(iterable: iterable, key: callable = None, reverse: bool = False) -> list: The items in ascending order; key(item) is what is compared. Equal items stay in order.
 str(x: any) -> string: A value as text.
@@ -48,13 +48,13 @@ json.encode_indent(x: any, prefix: string = "", indent: string = "\t") -> string
 math: Functions of numbers, with the results of Go's library.
 math.e: float
 math.pi: float
-math.ceil(x: number) -> int: The least integer that is not less.
-math.floor(x: number) -> int: The greatest integer that is not greater.
-math.round(x: number) -> float: The nearest integer; a half goes away from zero.
+math.ceil(x: number) -> int: The least integer that is not less than x.
+math.floor(x: number) -> int: The greatest integer that is not greater than x.
+math.round(x: number) -> float: The nearest integer; halves are rounded away from zero.
 math.fabs(x: number) -> float: The absolute value.
 math.copysign(x: number, y: number) -> float: x with the sign of y.
 math.mod(x: number, y: number) -> float: The remainder of x / y, with the sign of x.
-math.remainder(x: number, y: number) -> float: x less the nearest multiple of y.
+math.remainder(x: number, y: number) -> float: x minus the nearest multiple of y.
 math.pow(x: number, y: number) -> float: x to the power of y.
 math.sqrt(x: number) -> float: The square root.
 math.exp(x: number) -> float: e to the power of x.

@@ -7,7 +7,7 @@ import (
 	"drun/starlib/testing"
 )
 
-// Kind is what an entry of the reference is.
+// Kind is the kind of an entry of the reference.
 type Kind string
 
 // The kinds of entries.
@@ -30,8 +30,8 @@ type Entry struct {
 // Entries are a reference, owners before what they own.
 type Entries []Entry
 
-// Reference documents everything that recipes can call: the language's own names, and
-// the modules as their builtins' declarations say.
+// Reference documents everything that recipes can call: the language's own names,
+// and the modules, from their builtins' declarations.
 func Reference() Entries {
 	out := Language()
 	add := func(owner string, defs []*starlib.Def) {
@@ -56,8 +56,8 @@ func Reference() Entries {
 	return out
 }
 
-// Find selects what a name means: an owner with all it owns, owner.name, or a
-// name under any owner. A module's value stands for its type: dist.store.get is store.get.
+// Find returns the entries that a name means: an owner with all that it owns, owner.name,
+// or a name under any owner. A module's value also stands for its type: dist.store.get is store.get.
 func (all Entries) Find(name string) Entries {
 	var out Entries
 	module, rest, _ := strings.Cut(name, ".")

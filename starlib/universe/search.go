@@ -9,7 +9,7 @@ import (
 	"drun/starlib/lang"
 )
 
-// Path is the name by which recipes and the command line know the entry: "dist.all_reduce".
+// Path returns the name by which recipes and the command line know the entry: "dist.all_reduce".
 func (e Entry) Path() string {
 	if e.Owner == "" {
 		return e.Name
@@ -17,11 +17,11 @@ func (e Entry) Path() string {
 	return e.Owner + "." + e.Name
 }
 
-// Declaration is the signature under the entry's whole name: "dist.barrier(group: Group = None)".
+// Declaration returns the signature with the entry's full name: "dist.barrier(group: Group = None)".
 func (e Entry) Declaration() string { return e.Path() + strings.TrimPrefix(e.Signature, e.Name) }
 
-// Search finds the entries in which every word of a text occurs, the best first: a word counts most as
-// the whole name, then at its beginning, within it, in the signature, in the documentation. Case does not
+// Search finds the entries in which every word of a text occurs, best matches first: a word counts most
+// as the whole name, then at its beginning, within it, in the signature, and in the documentation. Case does not
 // matter, and neither do dots and underscores of names, so "DataLoader" finds data.loader.
 func (all Entries) Search(text string) Entries {
 	type hit struct {
@@ -54,7 +54,7 @@ func (all Entries) Search(text string) Entries {
 	return found
 }
 
-// score is how well a word fits the entry; 0: not at all.
+// score returns how well a word matches the entry; 0: not at all.
 func (e Entry) score(word string) int {
 	if word == e.Name || word == e.Path() {
 		return 110
@@ -81,13 +81,13 @@ func (e Entry) score(word string) int {
 	return 0
 }
 
-// Without leaves entries out.
+// Without returns the entries except these.
 func (all Entries) Without(these Entries) Entries {
 	return slices.DeleteFunc(slices.Clone(all), func(e Entry) bool { return slices.Contains(these, e) })
 }
 
-// Instead says what there is instead of a name of PyTorch's, such as torch.nn.MSELoss, and finds the entries that this
-// mentions; "" if nothing is known of it.
+// Instead says what to use instead of one of PyTorch's names, such as torch.nn.MSELoss, and finds the entries that this
+// mentions; says is "" if the name is unknown.
 func (all Entries) Instead(name string) (says string, found Entries) {
 	says, found = lang.ForeignMethod("module", name[strings.LastIndex(name, ".")+1:]), Entries{}
 	for _, path := range dotted.FindAllString(says, -1) {
@@ -102,7 +102,7 @@ func (all Entries) Instead(name string) (says string, found Entries) {
 
 var dotted = regexp.MustCompile(`[A-Za-z]\w*\.\w+`)
 
-// Summary is the first sentence of the documentation.
+// Summary returns the first sentence of the documentation.
 func (e Entry) Summary() string {
 	line, _, _ := strings.Cut(strings.ReplaceAll(e.Doc, "\n", " "), ". ")
 	return strings.TrimSuffix(line, ".")

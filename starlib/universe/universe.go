@@ -26,7 +26,7 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// Host is what a rank gives its recipe.
+// Host is what a rank provides to its recipe.
 type Host struct {
 	Rank     *starlib.Rank
 	Run      run.Info
@@ -69,7 +69,7 @@ func New(h Host) *Universe {
 	return &Universe{Env: lang.Environment(env), Params: state.Params, Run: state, Tensors: tensors, Dist: world}
 }
 
-// shallow protects a module's functions, which recurse, from values nested too deep.
+// shallow protects a module's functions, which recurse, from values that are nested too deeply.
 func shallow(m *starlarkstruct.Module) *starlarkstruct.Module {
 	members := starlark.StringDict{}
 	for name, v := range m.Members {

@@ -1,5 +1,5 @@
-// Package fft is discrete Fourier transforms of tensors, as torch.fft has them; starlib's module fft calls it. Complex numbers
-// are two tensors of one shape, the real and the imaginary parts. Transforms are computed in float64 and rounded once.
+// Package fft computes discrete Fourier transforms of tensors, like torch.fft; starlib's module fft calls it. Complex numbers
+// are two tensors of the same shape, the real and the imaginary parts. Transforms are computed in float64 and rounded once.
 package fft
 
 import (
@@ -18,13 +18,13 @@ import (
 
 // Fourier selects a transform.
 type Fourier struct {
-	Op      string // the name in messages
+	Op      string // the name in errors
 	Inverse bool
 	Norm    string // which transform divides by the length n: "backward" the inverse, "forward" the forward one, "ortho" both, by its root
 	real    bool   // the numbers are real
 }
 
-// What returns no error here ends the function as try.To does.
+// Functions from here on that return no error fail as try.To does.
 
 func (f Fourier) scale(n int) float64 {
 	switch {
@@ -68,8 +68,8 @@ func (f Fourier) RFFT(x *tensor.Tensor, sizes, dims []int) (_, _ *tensor.Tensor,
 	return re, im, nil
 }
 
-// IRFFT undoes RFFT: from n/2+1 complex numbers it makes n real ones, where n is the last of sizes, or by default twice one
-// less than there are. The imaginary parts of the first one and, if n is even, of the last, which would make the result
+// IRFFT undoes RFFT: from n/2+1 complex numbers it makes n real ones, where n is the last of sizes, or by default 2·(m-1)
+// for m numbers. The imaginary parts of the first number and, if n is even, of the last, which would make the result
 // complex, are ignored.
 func (f Fourier) IRFFT(re, im *tensor.Tensor, sizes, dims []int) (_ *tensor.Tensor, err error) {
 	defer try.CaughtAs(f.Op, &err)
@@ -122,17 +122,17 @@ func (f Fourier) complex(re, im *tensor.Tensor) *tensor.Tensor {
 		im = try.To(tensor.Zeros(re.Context(), re.Shape(), re.DType()))
 	}
 	if re.DType() != im.DType() || !slices.Equal(re.Shape(), im.Shape()) {
-		try.Ok(fmt.Errorf("%s: the real part is %s of shape %s, and the imaginary part %s of shape %s; they must be alike", f.Op, re.DType(), tensor.ShapeString(re.Shape()), im.DType(), tensor.ShapeString(im.Shape())))
+		try.Ok(fmt.Errorf("%s: the real part is %s of shape %s, and the imaginary part %s of shape %s; they must be the same", f.Op, re.DType(), tensor.ShapeString(re.Shape()), im.DType(), tensor.ShapeString(im.Shape())))
 	}
 	return try.To(tensor.Stack([]*tensor.Tensor{re, im}, -1))
 }
 
-// parts2 takes the real and the imaginary parts out of the last dimension.
+// parts2 splits the last dimension into the real and the imaginary part.
 func parts2(z *tensor.Tensor) (re, im *tensor.Tensor) {
 	return try.To(tensor.Select(z, -1, 0)), try.To(tensor.Select(z, -1, 1))
 }
 
-// lengths are the sizes along the dimensions, and the dimensions from 0.
+// lengths returns the sizes along the dimensions, and the dimensions counted from 0.
 func (f Fourier) lengths(t *tensor.Tensor, sizes, dims []int) (lengths, axes []int) {
 	nd := len(t.Shape())
 	switch {
@@ -158,7 +158,7 @@ func (f Fourier) lengths(t *tensor.Tensor, sizes, dims []int) (lengths, axes []i
 	return lengths, axes
 }
 
-// fit cuts z along dim, or pads it with zeros.
+// fit cuts z along dim to n numbers, or pads it with zeros.
 func (f Fourier) fit(z *tensor.Tensor, n, dim int) *tensor.Tensor {
 	if have := z.Shape()[dim]; n < have {
 		return try.To(tensor.Narrow(z, dim, 0, n))
@@ -177,9 +177,9 @@ func (f Fourier) along(z *tensor.Tensor, n, dim int) *tensor.Tensor {
 	return try.To(tensor.Transpose(transformed(f.Op, z, f.Inverse, f.real, scale), dim, last))
 }
 
-// transformed is the transform of z (…, n, 2) along the dimension before its last, multiplied by scale. The transform's matrix is
-// symmetric, so its gradient is the transform the other way. For real numbers, the first result and the middle one are real
-// whatever the rounding.
+// transformed returns the transform of z (…, n, 2) along the dimension before the last, multiplied by scale. The transform's matrix is
+// symmetric, so its gradient is the transform in the other direction. For real numbers, the first result and the middle one are exactly
+// real, whatever the rounding.
 func transformed(op string, z *tensor.Tensor, inverse, real bool, scale float64) *tensor.Tensor {
 	x := try.To(tensor.Contiguous(try.To(tensor.Cast(z.Detach(), dtype.Float64))))
 	n := z.Shape()[len(z.Shape())-2]
@@ -212,10 +212,10 @@ func transformed(op string, z *tensor.Tensor, inverse, real bool, scale float64)
 	return out
 }
 
-// canonicalNaN replaces every NaN here, since the NaN that an operation makes depends on the processor.
+// canonicalNaN replaces every NaN here, since the bits of the NaN that an operation makes depend on the processor.
 var canonicalNaN = math.Float64frombits(0x7ff8000000000000)
 
-// sinCos uses drun's own functions, whose bits are the same everywhere.
+// sinCos uses drun's own sine and cosine, whose bits are the same everywhere.
 func sinCos(angles, sines, cosines []float64) {
 	view := func(v []float64) kernel.View {
 		return kernel.View{Data: unsafe.Pointer(unsafe.SliceData(v)), Strides: []int{1}}

@@ -10,8 +10,8 @@ import (
 	"drun/tensor"
 )
 
-// together lets several results of one operation on t take part in gradients: it records them as parts of one result.
-// back gets their gradients, zeros where there are none, and the results themselves; it is a backward function.
+// together makes several results of one operation on t take part in gradients: it records them as parts of one
+// result. The backward function back gets their gradients, zeros where there are none, and the results themselves.
 func together(op string, t *tensor.Tensor, outs []*tensor.Tensor, back func(gs, outs []*tensor.Tensor) *tensor.Tensor) (_ []*tensor.Tensor, err error) {
 	defer try.CaughtAs(op, &err)
 	if !t.RequiresGrad() || !t.Context().Recording() {
@@ -66,7 +66,7 @@ func QR(t *tensor.Tensor, complete bool) (q, r *tensor.Tensor, err error) {
 	plain := t.Detach()
 	outs := try.To(together(op, t, []*tensor.Tensor{q, r}, func(gs, outs []*tensor.Tensor) *tensor.Tensor {
 		if k > n {
-			try.Ok(fmt.Errorf("%s: all columns of q of a matrix of shape %s have no gradient; use mode = \"reduced\"", op, tensor.ShapeString(t.Shape())))
+			try.Ok(fmt.Errorf("%s: with all columns of q, a matrix of shape %s has no gradient; use mode = \"reduced\"", op, tensor.ShapeString(t.Shape())))
 		}
 		return backQR(plain, gs[0], gs[1], outs[0], outs[1])
 	}))
@@ -113,7 +113,7 @@ func SVD(t *tensor.Tensor, full bool) (u, s, vh *tensor.Tensor, err error) {
 		g := at(vs, i, n*n)
 		copy(g, x)
 		if !kernel.SVD(n, g, turns, at(ss, i, n)) {
-			return nil, nil, nil, a.fault(i, "has singular values that were not found")
+			return nil, nil, nil, a.fault(i, "has singular values that could not be found")
 		}
 		unscale(at(ss, i, n), undo)
 		try.Ok(tensor.Starved(op, product64(m, n, n, at(us, i, m*n), q, columns, turns)))
@@ -140,14 +140,14 @@ func product64(m, n, k int, out, a []float64, lda int, b []float64) error {
 		kernel.Matrix{Data: pointer(a), Stride: lda}, kernel.Matrix{Data: pointer(b), Stride: max(k, 1), Trans: true}, false, nil)
 }
 
-// apart is x[j] - x[i] for each pair of values, 1 on the diagonal: shape (…, n, n).
+// apart returns x[j] - x[i] for each pair of values, 1 on the diagonal: shape (…, n, n).
 func apart(x *tensor.Tensor) *tensor.Tensor {
 	d := sub(try.To(tensor.Unsqueeze(x, -2)), try.To(tensor.Unsqueeze(x, -1)))
 	try.Ok(mainDiagonal(d).Fill(tensor.Int(1)))
 	return d
 }
 
-// skew is x - xᵀ.
+// skew returns x - xᵀ.
 func skew(x *tensor.Tensor) *tensor.Tensor { return sub(x, transposed(x)) }
 
 // backSVD is u (k(uᵀ gu) s + s k(vᵀ gv) + diag(gs)) vh, where k(x) is x - xᵀ divided by the differences of the squares of s,
@@ -183,7 +183,7 @@ func Eigh(t *tensor.Tensor) (values, vectors *tensor.Tensor, err error) {
 		}
 		undo := try.To(a.scale(i))
 		if !kernel.Eigh(n, x, at(ws, i, n), z) {
-			return nil, nil, a.fault(i, "has eigenvalues that were not found")
+			return nil, nil, a.fault(i, "has eigenvalues that could not be found")
 		}
 		unscale(at(ws, i, n), undo)
 		for r := range n {
@@ -207,7 +207,7 @@ func backEigh(gw, gv, w, v *tensor.Tensor) *tensor.Tensor {
 	return times(times(v, inner), transposed(v))
 }
 
-// MatrixNorm is a norm of the matrices in two dimensions: "fro" or "nuc", or by kind: for 1 the largest sum of a column's
+// MatrixNorm returns a norm of the matrices in two dimensions: "fro" or "nuc", or by kind: for 1 the largest sum of a column's
 // magnitudes, for 2 the largest singular value, for infinity the largest sum of a row's magnitudes; for negative kinds the
 // smallest.
 func MatrixNorm(t *tensor.Tensor, name string, kind float64, dims []int, keepdim bool) (_ *tensor.Tensor, err error) {
@@ -234,9 +234,9 @@ func MatrixNorm(t *tensor.Tensor, name string, kind float64, dims []int, keepdim
 	case name == "" && math.IsInf(kind, 0):
 		x = try.To(tensor.Sum(try.To(tensor.Unary(tensor.OpAbs, x)), []int{along}, false))
 	case name == "":
-		return nil, fmt.Errorf(`%s: no norm %v of matrices: it is "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, kind)
+		return nil, fmt.Errorf(`%s: no norm %v of matrices: want "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, kind)
 	default:
-		return nil, fmt.Errorf(`%s: no norm %q of matrices: it is "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, name)
+		return nil, fmt.Errorf(`%s: no norm %q of matrices: want "fro", "nuc", 1, -1, 2, -2, inf or -inf`, op, name)
 	}
 	switch {
 	case name == "nuc":

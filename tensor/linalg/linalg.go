@@ -1,5 +1,5 @@
-// Package linalg is linear algebra on the last two dimensions of tensors; the others are batches. It is computed in float64
-// and rounded once. starlib's module linalg calls it.
+// Package linalg does linear algebra on the last two dimensions of tensors; the others are batches. It computes in float64
+// and rounds once. starlib's module linalg calls it.
 package linalg
 
 import (
@@ -15,7 +15,7 @@ import (
 	"drun/tensor"
 )
 
-// matrices are the float64 elements of a batch of matrices, a copy.
+// matrices holds a copy of the elements of a batch of matrices, as float64.
 type matrices struct {
 	op         string
 	t          *tensor.Tensor // detached
@@ -50,10 +50,10 @@ func readSquare(op string, t *tensor.Tensor) (*matrices, error) {
 
 func pointer(v []float64) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(v)) }
 
-// at is matrix i of values, size numbers each.
+// at returns matrix i of v, in which each has size numbers.
 func at[T any](v []T, i, size int) []T { return v[i*size : (i+1)*size] }
 
-// room returns an error if so many numbers for each matrix, empty ones included, exceed memory.
+// room returns an error if that many numbers for each matrix, even empty ones, exceed memory.
 func (m *matrices) room(numbers float64) error {
 	if float64(m.count)*numbers > 4*float64(tensor.MaxValues()) {
 		return fmt.Errorf("%s: shape %s is too large", m.op, tensor.ShapeString(m.t.Shape()))
@@ -61,7 +61,7 @@ func (m *matrices) room(numbers float64) error {
 	return nil
 }
 
-// batch is the shape without the last two dimensions.
+// batch returns the shape without the last two dimensions.
 func (m *matrices) batch() []int { return m.t.Shape()[:len(m.t.Shape())-2] }
 
 // result makes a tensor of the operand's type, one of the given shape for each matrix.
@@ -70,7 +70,7 @@ func (m *matrices) result(v []float64, shape ...int) (*tensor.Tensor, error) {
 	return t, try.As(m.op, err)
 }
 
-// fault is an error about matrix i.
+// fault returns an error about matrix i.
 func (m *matrices) fault(i int, what string) error {
 	if m.count == 1 {
 		return fmt.Errorf("%s: the matrix of shape %s %s", m.op, tensor.ShapeString(m.t.Shape()), what)
@@ -104,7 +104,7 @@ func unscale(v []float64, undo int) {
 	}
 }
 
-// factors are the LU factors of square matrices; singular is the first that has none, or -1.
+// factors replaces square matrices by their LU factors; singular is the first matrix that has none, or -1.
 func (m *matrices) factors() (pivots []int64, singular int) {
 	singular = -1
 	pivots = make([]int64, m.count*m.rows)
@@ -116,7 +116,7 @@ func (m *matrices) factors() (pivots []int64, singular int) {
 	return pivots, singular
 }
 
-// Solve finds x with a x = b, for matrices b or, where b has a dimension less than a, vectors.
+// Solve finds x with a x = b, for matrices b or, if b has one dimension fewer than a, vectors.
 func Solve(a, b *tensor.Tensor) (_ *tensor.Tensor, err error) {
 	const op = "solve"
 	defer try.CaughtAs(op, &err)
@@ -152,7 +152,7 @@ func Solve(a, b *tensor.Tensor) (_ *tensor.Tensor, err error) {
 	return out, nil
 }
 
-// The steps of the gradients, which end the function as try.To does.
+// The operations of the gradients; they fail as try.To does.
 func times(a, b *tensor.Tensor) *tensor.Tensor   { return try.To(tensor.MatMul(a, b)) }
 func mul(a, b *tensor.Tensor) *tensor.Tensor     { return try.To(tensor.Mul(a, b)) }
 func div(a, b *tensor.Tensor) *tensor.Tensor     { return try.To(tensor.Div(a, b)) }
@@ -164,7 +164,7 @@ func half(a *tensor.Tensor) *tensor.Tensor {
 	return try.To(tensor.BinaryScalar(tensor.OpMul, a, tensor.Float(0.5), false))
 }
 
-// mainDiagonal is the diagonals of a's matrices, a view.
+// mainDiagonal returns a view of the diagonals of a's matrices.
 func mainDiagonal(a *tensor.Tensor) *tensor.Tensor { return try.To(tensor.Diagonal(a, 0, -2, -1)) }
 
 // of records an operation on one tensor that has saved another.
@@ -175,7 +175,7 @@ func of(op string, out, t, saved *tensor.Tensor, back func(g, saved *tensor.Tens
 	return out, nil
 }
 
-// Inv is the inverse.
+// Inv returns the inverse.
 func Inv(t *tensor.Tensor) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "inv"
@@ -224,7 +224,7 @@ func (m *matrices) diagonalU() (diagonal, signs []float64) {
 	return diagonal, signs
 }
 
-// Det is the determinant.
+// Det returns the determinant.
 func Det(t *tensor.Tensor) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "det"
@@ -238,16 +238,16 @@ func Det(t *tensor.Tensor) (_ *tensor.Tensor, err error) {
 	return of(op, try.To(m.result(dets)), t, t, func(g, t *tensor.Tensor) *tensor.Tensor { return mul(matrixOf(g), cofactors(t)) })
 }
 
-// matrixOf is g, one number per matrix of a batch, with two more dimensions of size 1.
+// matrixOf returns g, which has one number for each matrix of a batch, with two more dimensions of size 1.
 func matrixOf(g *tensor.Tensor) *tensor.Tensor {
 	return try.To(tensor.Reshape(g, append(slices.Clone(g.Shape()), 1, 1)))
 }
 
-// cofactors is the determinant's gradient, det(a) a⁻ᵀ, also for singular matrices: with a = U S Vᵀ it is U S' Vᵀ, where S'
-// has for each singular value the product of the others, times the determinants of U and V.
+// cofactors returns the determinant's gradient, det(a) a⁻ᵀ, even for singular matrices: with a = U S Vᵀ it is U S' Vᵀ, where
+// S' has for each singular value the product of the others, times the determinants of U and V.
 func cofactors(t *tensor.Tensor) *tensor.Tensor {
 	u, s, vh := try.To3(SVD(try.To(tensor.Cast(t.Detach(), dtype.Float64)), false))
-	// The products of the other values, as the gradient of the product of all.
+	// The products of the other values are the gradient of the product of all.
 	others := try.To(tensor.Empty(t.Context(), s.Shape(), dtype.Float64))
 	if n := s.Shape()[s.Dim()-1]; n > 0 {
 		last := make([]float64, s.Len())
@@ -262,7 +262,7 @@ func cofactors(t *tensor.Tensor) *tensor.Tensor {
 	return try.To(tensor.Cast(out, t.DType()))
 }
 
-// SlogDet is the determinant's sign, and the logarithm of its magnitude.
+// SlogDet returns the determinant's sign, and the logarithm of its magnitude.
 func SlogDet(t *tensor.Tensor) (sign, log *tensor.Tensor, err error) {
 	const op = "slogdet"
 	defer try.CaughtAs(op, &err)
@@ -288,7 +288,7 @@ func SlogDet(t *tensor.Tensor) (sign, log *tensor.Tensor, err error) {
 	return sign, log, err
 }
 
-// Cholesky is the lower triangular L with t = L Lᵀ; it reads the lower triangle of t.
+// Cholesky returns the lower triangular L with t = L Lᵀ; it reads the lower triangle of t.
 func Cholesky(t *tensor.Tensor) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "cholesky"

@@ -15,7 +15,7 @@ type Average struct {
 	params, averages []*tensor.Tensor
 }
 
-// NewAverage begins an average with the parameters' values.
+// NewAverage makes an average that starts as the parameters' values.
 func NewAverage(params []*tensor.Tensor, decay float64) (_ *Average, err error) {
 	defer try.Caught(&err)
 	a := &Average{Decay: decay, params: params}
@@ -30,7 +30,7 @@ func NewAverage(params []*tensor.Tensor, decay float64) (_ *Average, err error) 
 	return a, nil
 }
 
-// Averages are the tensors that a checkpoint must hold, in the order of the parameters.
+// Averages returns the tensors that a checkpoint must hold, in the order of the parameters.
 func (a *Average) Averages() []*tensor.Tensor { return a.averages }
 
 // Update moves the averages: average += (1 - decay)·(parameter - average).

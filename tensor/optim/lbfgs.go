@@ -18,15 +18,15 @@ type LBFGSOptions struct {
 
 // LBFGS is the limited-memory method of Broyden, Fletcher, Goldfarb and Shanno (Liu and
 // Nocedal 1989), as PyTorch has it: a step makes up to MaxIter iterations, each of which
-// asks the closure for the loss and its gradients. It has one group of parameters.
+// calls the closure for the loss and its gradients. It has one group of parameters.
 type LBFGS struct {
 	*Optimizer
 	o       LBFGSOptions
 	f       *flat
 	numbers *tensor.Tensor // float64, see the constants below
 	ro      *tensor.Tensor // float64 (history)
-	// Flat vectors of the parameters' type: the direction, the gradient before, and the
-	// history's steps and changes of the gradient, a row each, oldest first.
+	// Flat vectors of the parameters' type: the direction, the previous gradient, and
+	// the history's steps and changes of the gradient, one row each, oldest first.
 	d, before, steps, changes *tensor.Tensor
 }
 
@@ -56,7 +56,7 @@ func NewLBFGS(groups []ParamGroup, o LBFGSOptions) (_ *LBFGS, err error) {
 	return l, nil
 }
 
-// From here on, functions without an error end their caller as try.To does.
+// From here on, functions without an error fail as try.To does.
 
 func (l *LBFGS) zeros(dt dtype.Type, shape ...int) *tensor.Tensor {
 	return try.To(tensor.Zeros(l.f.Data.Context(), shape, dt))
@@ -69,7 +69,7 @@ func number(t *tensor.Tensor, err error) float64 {
 	return s.Float()
 }
 
-// inner is the sum of the products of two vectors' elements.
+// inner returns the inner product of two vectors.
 func inner(a, b *tensor.Tensor) float64 {
 	products := try.To(tensor.Mul(a, b))
 	defer tensor.Discard(products)
@@ -98,7 +98,7 @@ func addTimes(to, a *tensor.Tensor, by float64) {
 
 func overwrite(to, a *tensor.Tensor) { try.Ok(tensor.CopyInto(to, a)) }
 
-// gradient is a copy of all gradients, with zeros for parameters without one.
+// gradient returns a copy of all gradients, with zeros for parameters without one.
 func (l *LBFGS) gradient() *tensor.Tensor {
 	try.Ok(l.f.owned())
 	g := l.zeros(l.f.Data.DType(), l.f.Data.Len())
@@ -110,7 +110,7 @@ func (l *LBFGS) gradient() *tensor.Tensor {
 	return g
 }
 
-// Step makes up to MaxIter iterations and gives the first loss. closure clears the
+// Step does up to MaxIter iterations and returns the first loss. closure clears the
 // gradients, computes the loss and its gradients, and returns the loss.
 func (l *LBFGS) Step(closure func() (float64, error)) (first float64, err error) {
 	defer try.Caught(&err)
@@ -207,7 +207,7 @@ func (l *LBFGS) direct(g *tensor.Tensor, state []float64) {
 	y, s := try.To(tensor.Sub(g, l.before)), times(l.d, state[lbfgsStep])
 	if ys := inner(y, s); ys > 1e-10 {
 		kept := int(state[lbfgsKept])
-		if kept == l.o.History { // the oldest goes
+		if kept == l.o.History { // drop the oldest
 			kept--
 			for i := range kept {
 				overwrite(row(l.changes, i), row(l.changes, i+1))
@@ -293,7 +293,7 @@ func strongWolfe(at func(t float64) point, t, width, f float64, g *tensor.Tensor
 		t := cubicMinimum(bracket[0], bracket[1], least, largest)
 		edge := 0.1 * (largest - least)
 		if min(largest-t, t-least) < edge {
-			// Close to an end twice, or at it: move 0.1 away from the nearer end.
+			// If it is close to an end twice, or at it: move 0.1 away from the nearer end.
 			if slow || t >= largest || t <= least {
 				if math.Abs(t-largest) < math.Abs(t-least) {
 					t = largest - edge
@@ -328,7 +328,7 @@ func strongWolfe(at func(t float64) point, t, width, f float64, g *tensor.Tensor
 	return bracket[lo], evaluations
 }
 
-// cubicMinimum is the minimum of the cubic through two points and their slopes, between
+// cubicMinimum returns the minimum of the cubic through two points and their slopes, between
 // least and largest.
 func cubicMinimum(a, b point, least, largest float64) float64 {
 	d1 := a.slope + b.slope - 3*(a.f-b.f)/(a.t-b.t)

@@ -12,7 +12,7 @@ import (
 	"drun/tensor"
 )
 
-// A ParamGroup is parameters that share a learning rate. LR, WeightDecay and Momentum
+// A ParamGroup is a group of parameters that share a learning rate. LR, WeightDecay and Momentum
 // may be changed between steps.
 type ParamGroup struct {
 	Params      []*tensor.Tensor
@@ -35,17 +35,17 @@ type Optimizer struct {
 	set    string                    // names the ranks that share the state, see Shard
 }
 
-// flat is the parameters of one group and type.
+// flat holds the parameters of one group and type.
 type flat struct {
 	*tensor.Flat
 	group   *ParamGroup
 	first   int              // number of Params[0] in the optimizer
 	buffers []*tensor.Tensor // of the elements from from to to
-	// What Step updates: all, or this rank's part, see Shard.
+	// The elements that Step updates: all, or this rank's part, see Shard.
 	from, to, each int
 }
 
-// New makes an optimizer. The parameters are leaves of type float32 or float64, of which one at least requires a gradient.
+// New makes an optimizer. The parameters are leaves of type float32 or float64, of which at least one requires a gradient.
 func New(groups []ParamGroup, rule Rule) (_ *Optimizer, err error) {
 	defer try.Caught(&err)
 	o := &Optimizer{groups: groups, rule: rule}
@@ -94,7 +94,7 @@ func checkParam(p *tensor.Tensor, i int) error {
 	return tensor.NeedFloat("parameters", p)
 }
 
-// prepare makes the state when it is first needed: Shard may have been called by then.
+// prepare makes the state when it is first needed, since Shard may be called before that.
 func (o *Optimizer) prepare() (err error) {
 	defer try.Caught(&err)
 	if o.state != nil {
@@ -162,7 +162,7 @@ func (f *flat) owned() error {
 	return nil
 }
 
-// changed says that a step has written the parameters.
+// changed marks the parameters as written by a step.
 func (f *flat) changed() {
 	f.Data.Touched()
 	if c := f.Data.Context(); c != nil && c.Watch != nil {
@@ -183,7 +183,7 @@ func (o *Optimizer) update(f *flat, i, j int, step int64) {
 	o.rule.update(x)
 }
 
-// pointer is the address of an element of a buffer.
+// pointer returns the address of an element of a buffer.
 func pointer(b *tensor.Tensor, at int) unsafe.Pointer {
 	return unsafe.Pointer(&b.Bytes()[at*b.DType().Size()])
 }
@@ -210,13 +210,13 @@ func (o *Optimizer) State() map[string]*tensor.Tensor {
 	return o.state
 }
 
-// noMemory ends a builtin's call where no error can be returned.
+// noMemory is panicked with to end a builtin's call where no error can be returned.
 type noMemory struct{ error }
 
-// Misuse distinguishes it from a fault in drun.
+// Misuse distinguishes it from a bug in drun.
 func (noMemory) Misuse() {}
 
-// Bytes returns the parameters' bytes, one part for each group and type: equal values give equal bytes, wherever they lie.
+// Bytes returns the parameters' bytes, one part for each group and type. Equal values give equal bytes, wherever they are in memory.
 func (o *Optimizer) Bytes() [][]byte {
 	parts := make([][]byte, len(o.flats))
 	for i, f := range o.flats {
@@ -249,8 +249,8 @@ func (o *Optimizer) Shard(own, parts int, set string) (err error) {
 	return nil
 }
 
-// Buffer is adjacent parameters of an optimizer: Data is all of them, of which Step updates those from From to To;
-// Each is the length of all parts but the last.
+// Buffer holds adjacent parameters of an optimizer: Data is all of them, of which Step updates the elements from From up
+// to To; Each is the length of all parts but the last.
 type Buffer struct {
 	Data           *tensor.Tensor
 	From, To, Each int

@@ -7,15 +7,15 @@ import (
 	"drun/kernel/dtype"
 )
 
-// A Rule is what distinguishes optimizers: one of the types below. It has the rule's own settings; the rates, weight decay and
-// the number of the step are filled in for each update.
+// A Rule is an optimizer's update rule: one of the types below. It has the rule's own settings; the rates, weight
+// decay and step number are filled in for each update.
 type Rule interface {
 	// buffers names the state kept for each element.
 	buffers() []string
 	update(*run)
 }
 
-// run is adjacent elements of a group's parameters that are updated together.
+// run is a range of adjacent elements of a group's parameters that are updated together.
 type run struct {
 	*ParamGroup
 	dt      dtype.Type
@@ -25,7 +25,7 @@ type run struct {
 	state   [3]unsafe.Pointer // in the rule's buffers; nil: there is none
 }
 
-// momentum is the group's, or else the rule's.
+// momentum returns the group's momentum, or else the rule's own.
 func (x *run) momentum(own float64) float64 {
 	if x.Momentum != 0 {
 		return x.Momentum
@@ -63,7 +63,7 @@ func (r SGD) update(x *run) {
 	kernel.SGD(r).Step(x.dt, x.n, x.p, x.grad, x.state[0])
 }
 
-// Adam is Adam (Kingma and Ba, 2015) or, Decoupled, AdamW (Loshchilov and Hutter, 2019).
+// Adam is Adam (Kingma and Ba, 2015) or, if Decoupled, AdamW (Loshchilov and Hutter, 2019).
 type Adam kernel.Adam
 
 func (Adam) buffers() []string { return []string{"exp_avg", "exp_avg_sq"} }

@@ -14,14 +14,14 @@ type fork struct {
 	why   *reason
 	pos   syntax.Position
 	cond  string
-	depth int // calls that lead to it
+	depth int // the number of calls that lead to it
 }
 
 func (m *machine) fork(how string, at syntax.Position, cond string, why *reason) fork {
 	return fork{how, why, at, cond, len(m.calls.stack)}
 }
 
-// where is the fork for the branch taken if cond is met, or if it is not.
+// where returns the fork for the branch taken if cond is met, or if it is not.
 func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *reason) fork {
 	text := m.frame.text(cond)
 	if !met {
@@ -45,15 +45,15 @@ type departure struct {
 	pos   syntax.Position // of the condition
 	depth int
 
-	// While the rest of the block is unknown: what the leaving ranks call, what the others call up to there, and the
-	// branches in which they do.
+	// While the rest of the block is unknown: what the leaving ranks call, what the others call up to that point,
+	// and the branches in which they do.
 	open    bool
 	leaving []*event
 	staying []*event
 	leaves  fork
 }
 
-// left is the fork at which ranks left.
+// left returns the fork at which ranks left.
 func (d *departure) left() fork {
 	e := d.exits[0]
 	how := fmt.Sprintf("not reached by ranks that %s on line %d where ", e.verb, e.pos.Line)
@@ -76,7 +76,7 @@ func (m *machine) afterwards(departures []*departure, rest []syntax.Stmt) {
 	m.emit(events)
 }
 
-// mayHaveEnded notes that a function, or with fail the run, may not come to what follows.
+// mayHaveEnded records that a function, or with fail the run, may not reach what follows.
 func (m *machine) mayHaveEnded(exits []exit) {
 	for _, e := range exits {
 		switch e.verb {
@@ -138,7 +138,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why 
 			m.report(onlyNo, unmet)
 		}
 		if yesEnds && noEnds && sameExit(yesExits, noExits) {
-			return // all leave, to the same place
+			return // all leave for the same place
 		}
 		d.exits = slices.Concat(yesExits, noExits)
 		if len(yesExits) == 0 {
@@ -150,8 +150,8 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why 
 	}
 }
 
-// diverging are the exits after which other ranks continue alone: after fail the run
-// ends on all ranks, with the message that the recipe gave.
+// diverging returns the exits after which the other ranks continue alone. After fail they
+// do not: it ends the run on all ranks, with the recipe's message.
 func diverging(exits []exit) []exit {
 	return slices.DeleteFunc(slices.Clone(exits), func(e exit) bool { return e.verb == "fail" })
 }

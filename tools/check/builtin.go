@@ -16,8 +16,8 @@ type builtins struct {
 	params      map[string]syntax.Position // of run.params
 	saved       map[*object]starlark.Value // the paths that save_file returned since the last synchronisation, with the names, as literals
 	distributed bool                       // the recipe synchronises with other ranks somewhere
-	unsynced    bool                       // the recipe turns ddp's synchronisation off at times
-	averages    bool                       // the recipe names what may give all ranks the same gradients
+	unsynced    bool                       // the recipe turns ddp's synchronisation off somewhere
+	averages    bool                       // the recipe names something that may give all ranks the same gradients
 	divides     bool                       // a loader divides the samples among the ranks
 	optimizers  []syntax.Position          // of one model for all ranks
 }
@@ -44,7 +44,7 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 		b.fault(c.pos, "%s cannot be called at top level: the top level is for constants, functions, run.params and load; call it in main()", o.name)
 	}
 	if strings.HasPrefix(o.name, "dist.") {
-		clear(b.saved) // rank 0 may have arrived here by then
+		clear(b.saved) // rank 0 has written the files before it arrives here
 	}
 	params := o.def.Params()
 	if v, ok := b.special(o.name, params, c); ok {
@@ -67,7 +67,7 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 	if !known {
 		b.callbacks(c)
 	}
-	out := b.carried(b.made(c.node, o.def.Returns(), b.resultDiffers(o.name, t, known, c, group)), c.all()...)
+	out := b.carried(b.made(c.node, o.def.Returns(), b.resultDiffers(o.name, t, c, group)), c.all()...)
 	if t.back {
 		out = b.ofCollective(o.name, out, c, group)
 	}
@@ -90,8 +90,8 @@ func plainParameters(c *call) bool {
 	return is && dot.Name.Name == "parameters"
 }
 
-// resultDiffers says why a builtin's result differs between ranks, nil if it does not.
-func (b *builtins) resultDiffers(name string, t trait, known bool, c *call, group *object) *reason {
+// resultDiffers returns why a builtin's result differs between ranks, nil if it does not.
+func (b *builtins) resultDiffers(name string, t trait, c *call, group *object) *reason {
 	switch {
 	case t.own:
 		what := t.why
@@ -107,7 +107,7 @@ func (b *builtins) resultDiffers(name string, t trait, known bool, c *call, grou
 	return b.st.deep(c.all()...)
 }
 
-// groupOf is the group of ranks that a call names; nil: the world, or unknown.
+// groupOf returns the group of ranks that a call names; nil: the world, or unknown.
 func (b *builtins) groupOf(params []string, c *call) *object {
 	v, ok := c.arg(params, "group")
 	if !ok || v.lit == starlark.None {
@@ -127,9 +127,9 @@ func (b *builtins) hasArgument(params []string, c *call, names []string) bool {
 	})
 }
 
-// callbacks calls the functions among the arguments, as the builtin may.
+// callbacks calls the functions among the arguments, as the builtin may do.
 func (b *builtins) callbacks(c *call) {
-	b.deaf++ // what a builtin passes to them, and whether an error is intended, is unknown
+	b.deaf++ // it is unknown what a builtin passes to them, and whether an error is intended
 	b.doubt++
 	defer func() { b.deaf--; b.doubt-- }()
 	for _, v := range c.all() {
@@ -172,7 +172,7 @@ func (b *builtins) clean(c *call) {
 		}
 	}
 	objects(c.args[0])
-	// A variable of unknown type may be a tensor; numbers do not change.
+	// A variable of unknown type may be a tensor; a number is not changed.
 	var paths func(e syntax.Expr)
 	paths = func(e syntax.Expr) {
 		switch e := e.(type) {

@@ -19,8 +19,8 @@ type call struct {
 	node   syntax.Node
 	pos    syntax.Position
 	text   string                        // the callee as written
-	exprs  []syntax.Expr                 // of the positional arguments, to clean what is changed in place
-	byName map[string]*syntax.BinaryExpr // the others: name = value
+	exprs  []syntax.Expr                 // the positional arguments as written, to clean those that are changed in place
+	byName map[string]*syntax.BinaryExpr // the named arguments: name = value
 	args   []value
 	names  []string
 	named  map[string]value
@@ -75,7 +75,7 @@ func (cs *calls) callExpr(e *syntax.CallExpr) value {
 	return cs.call(fn, c)
 }
 
-// nameOf is how messages name a callee.
+// nameOf returns how messages name a callee.
 func nameOf(fn syntax.Expr) string {
 	switch fn := fn.(type) {
 	case *syntax.Ident:

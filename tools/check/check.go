@@ -7,9 +7,9 @@
 // it may differ between ranks: the rank itself, received messages, batches, the
 // clock, and all that is computed or chosen from these. Where a branch or loop
 // depends on such a value, the sequences of collectives on its paths are compared.
-// What a collective returns to all ranks is equal again. Shapes of tensors are inferred as
-// far as the source determines them (shape.go). What is unknown is assumed to be right: a
-// missed fault is better than a false alarm.
+// What a collective returns to all ranks is the same again. Shapes of tensors are inferred as
+// far as the source determines them (shape.go). Whatever is unknown is assumed to be correct:
+// a missed fault is better than a false alarm.
 package check
 
 import (
@@ -40,7 +40,7 @@ type Finding struct {
 	Col      int      `json:"col"`
 	Severity Severity `json:"severity"`
 	Message  string   `json:"message"`
-	// Certain is set if every run comes to it that goes on long enough, whatever the parameters.
+	// Certain is set if every run that lasts long enough reaches it, whatever the parameters.
 	Certain bool `json:"-"`
 }
 
@@ -57,7 +57,7 @@ type Position struct {
 }
 
 // Inspect examines a recipe: its files, the recipe itself first. resolve gives the path of a module that the file from
-// loads. Findings are sorted by position. The shapes are those of names that stand for tensors of known shape: "(32, 128)
+// loads. Findings are sorted by position. The map has the shapes of names that stand for tensors of known shape: "(32, 128)
 // float32", with ? for an unknown size.
 func Inspect(ref *Reference, files []File, resolve func(from, module string) (string, error)) ([]Finding, map[Position]string) {
 	ref.mu.Lock()
@@ -117,7 +117,7 @@ type source struct {
 	file      File
 	lines     []string
 	loads     map[syntax.Position]*source
-	sound     bool // names are all known
+	sound     bool // all names are known
 	frame     *frame
 	functions map[*resolve.Function]*object
 	began     bool

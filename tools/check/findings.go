@@ -12,7 +12,7 @@ import (
 type findings struct {
 	list   []Finding
 	warned map[string]bool // by position and collective
-	doubt  int             // how many branches, loops and earlier ends keep a run from coming here
+	doubt  int             // how many branches, loops and early exits may keep a run from reaching this point
 }
 
 func (f *findings) add(pos syntax.Position, severity Severity, message string) {
@@ -23,13 +23,13 @@ func (f *findings) add(pos syntax.Position, severity Severity, message string) {
 	f.list = append(f.list, Finding{File: file, Line: int(pos.Line), Col: int(pos.Col), Severity: severity, Message: message})
 }
 
-// sure is fault for what fails wherever it is reached.
+// sure is fault for something that always fails when it is reached.
 func (f *findings) sure(pos syntax.Position, format string, args ...any) {
 	f.fault(pos, format, args...)
 	f.list[len(f.list)-1].Certain = f.doubt == 0
 }
 
-// doubtful interprets what not every run comes to.
+// doubtful interprets something that not every run reaches.
 func (f *findings) doubtful(way func()) {
 	f.doubt++
 	way()
@@ -71,7 +71,7 @@ func (f *findings) report(events []*event, where fork) {
 	})
 }
 
-// because names the source of the difference if the condition does not.
+// because names the source of the difference, unless the condition does.
 func because(f fork, from syntax.Position) string {
 	if strings.Contains(f.cond, f.why.what) {
 		return ""

@@ -5,7 +5,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// constant is the plain value that v is known to be; nil if unknown.
+// constant returns the plain value that v is known to be; nil if unknown.
 func constant(v value) starlark.Value {
 	if len(v.refs) > 0 {
 		return nil
@@ -18,7 +18,7 @@ func alike(a, b starlark.Value) bool {
 	return a == b || a != nil && b != nil && a.Type() == b.Type() && a.String() == b.String()
 }
 
-// truth is the truth value of v, if known.
+// truth returns the truth value of v, if known.
 func truth(v value) (yes, known bool) {
 	x := constant(v)
 	if x == nil || v.diff != nil {
@@ -27,8 +27,8 @@ func truth(v value) (yes, known bool) {
 	return bool(x.Truth()), true
 }
 
-// folded is out with the value of x op y if both are known, for comparisons and for 32-bit integers, since a loop could
-// square a number again and again.
+// folded returns out with the value of x op y if both are known. It does so only for comparisons and 32-bit integers, since a loop
+// could square a number again and again.
 func folded(op syntax.Token, x, y, out value) value {
 	if out.lit != nil || !plainTypes[out.typ] {
 		return out

@@ -26,7 +26,7 @@ func (m *memory) graph(g graph) *graph {
 	return &g
 }
 
-// merged is the graph of a result computed from both; the first collective wins.
+// merged returns the graph of a result computed from both; the first collective wins.
 func merged(a, b *graph) *graph {
 	if a == nil || b != nil && a.calls == "" {
 		return b
@@ -34,7 +34,7 @@ func merged(a, b *graph) *graph {
 	return a
 }
 
-// graphOf is the graph of a value, or of the elements of one that holds several.
+// graphOf returns the graph of a value, or of the elements of one that holds several.
 func (m *memory) graphOf(values ...value) (g *graph) {
 	for _, v := range values {
 		g = merged(g, v.graph)
@@ -47,7 +47,7 @@ func (m *memory) graphOf(values ...value) (g *graph) {
 	return g
 }
 
-// carried is a result whose graph contains those of the operands.
+// carried returns out as a result whose graph contains those of the operands.
 func (m *memory) carried(out value, from ...value) value {
 	if !plainTypes[out.typ] {
 		out.graph = merged(out.graph, m.graphOf(from...))
@@ -58,22 +58,22 @@ func (m *memory) carried(out value, from ...value) value {
 // ownGraph are methods whose results are not part of their operand's graph.
 var ownGraph = map[string]bool{"detach": true, "backward": true, "zero_": true}
 
-// backward is the method, which calls the collectives of the graph.
+// backward interprets the method, which calls the collectives of the graph.
 func (b *builtins) backward(self value, c *call) {
 	if g := b.graphOf(self); g != nil && g.calls != "" && !b.unsynced {
 		b.collective(g.calls, c.pos, g.group)
 	}
 }
 
-// synced is a module wrapped by ddp, whose results' backward synchronises.
+// synced returns a module wrapped by ddp: the backward of its results synchronises.
 func (b *builtins) synced(c *call) value {
 	out := c.first()
 	out.graph = b.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: b.groupOf([]string{"module", "group"}, c)})
 	return out
 }
 
-// ofCollective is the result of a collective of tensors that require gradients,
-// whose backward is one too.
+// ofCollective returns the result of a collective of tensors that require gradients,
+// whose backward is a collective, too.
 func (b *builtins) ofCollective(name string, out value, c *call, group *object) value {
 	if g := b.graphOf(c.first()); g != nil && !plainTypes[out.typ] {
 		out.graph = merged(g, b.graph(graph{calls: "the backward of " + name, pos: c.pos, group: group}))
@@ -81,7 +81,7 @@ func (b *builtins) ofCollective(name string, out value, c *call, group *object) 
 	return out
 }
 
-// mentions reports whether a word occurs in a recipe: without set_sync it is known which backward synchronises.
+// mentions reports whether a word occurs in a recipe. For example, without set_sync it is known which backward synchronises.
 func mentions(files map[string]*source, word string) bool {
 	for _, s := range files {
 		if strings.Contains(string(s.file.Source), word) {

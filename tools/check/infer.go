@@ -29,7 +29,7 @@ type inference struct {
 // errUnknown says that something cannot be computed from shapes alone.
 var errUnknown = errors.New("not known")
 
-// run1 calls a builtin, without elements.
+// run1 calls a builtin on tensors without elements.
 func (inf *inference) run1(fn starlark.Value, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 	v, err := guarded(func() (starlark.Value, error) { return starlark.Call(inf.ref.thread, fn, args, kwargs) })
 	var fault *starlib.PanicError
@@ -40,7 +40,7 @@ func (inf *inference) run1(fn starlark.Value, args starlark.Tuple, kwargs []star
 	return v, err
 }
 
-// guarded calls fn; what makes it panic is not known.
+// guarded calls fn, and turns a panic into errUnknown.
 func guarded(fn func() (starlark.Value, error)) (v starlark.Value, err error) {
 	defer func() {
 		if recover() != nil {
@@ -52,16 +52,16 @@ func guarded(fn func() (starlark.Value, error)) (v starlark.Value, err error) {
 
 // A plainCall is a call in which everything but some tensors is a plain value.
 type plainCall struct {
-	args   []starlark.Value // nil where a tensor's shape is not fully known
+	args   []starlark.Value // nil for a tensor whose shape is not fully known
 	open   []int            // the indices of these
 	shapes []*shape
-	sizes  []int // that stand somewhere in the call
+	sizes  []int // sizes that occur in the call
 	key    strings.Builder
 }
 
 // plain returns the values of arguments if all are plain, tensors or layers; else false.
 func (inf *inference) plain(values []value, written []syntax.Expr) (p *plainCall, ok bool) {
-	p = &plainCall{sizes: []int{1, manyOf, 2 * manyOf}} // two large sizes show what grows with them
+	p = &plainCall{sizes: []int{1, manyOf, 2 * manyOf}} // two large sizes show what depends on them
 	for i, v := range values {
 		p.args = append(p.args, nil)
 		if v.shape != nil && !v.shape.exact() {
@@ -98,7 +98,7 @@ func (p *plainCall) size(n int) {
 	}
 }
 
-// concrete is the one value that v, written as e, can be; nil if unknown.
+// concrete returns the one value that v, written as e, can be; nil if unknown.
 func (inf *inference) concrete(v value, e syntax.Expr, p *plainCall) starlark.Value {
 	switch {
 	case v.layer != nil:
@@ -151,10 +151,10 @@ func (inf *inference) concrete(v value, e syntax.Expr, p *plainCall) starlark.Va
 	return starlark.NewList(list)
 }
 
-// aboutShapes recognises the errors that are reported: others may depend on what the check does not follow.
+// aboutShapes matches the errors that are reported: others may depend on what the check does not follow.
 var aboutShapes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`shape|dimension|sizes? |elements|columns|broadcast`) })
 
-// result is what all tried variants of a call have in common: nil if each is an error.
+// result is what all tried variants of a call have in common.
 type result struct {
 	some  bool
 	shape *shape
@@ -163,7 +163,7 @@ type result struct {
 	err   error
 }
 
-// try calls fn for each choice of the unknown sizes. ok: something is known about the result or the error.
+// try calls fn for each choice of the unknown sizes. ok means that something is known about the result or the error.
 func (inf *inference) try(p *plainCall, what any, fn func(args []starlark.Value) (starlark.Value, error)) (r result, ok bool) {
 	key := fmt.Sprint(what, " ", p.key.String())
 	if r, ok := inf.memo[key]; ok {
@@ -271,7 +271,7 @@ func (inf *inference) infer(fn value, c *call, out value) value {
 	if fn.layer != nil {
 		what = fmt.Sprintf("%p", fn.layer)
 	} else if _, makes := c.node.(*syntax.CallExpr); makes && strings.HasPrefix(name, "nn.") {
-		what += fmt.Sprintf(" %p", c.node) // each makes a layer of its own
+		what += fmt.Sprintf(" %p", c.node) // each call site makes its own layer
 	}
 	r, ok := inf.try(p, what, func(args []starlark.Value) (starlark.Value, error) {
 		target := callee
@@ -289,7 +289,7 @@ func (inf *inference) infer(fn value, c *call, out value) value {
 		return out
 	}
 	if !r.some {
-		// If sizes are unknown, only a layer's weights can show that none fits; if the number of dimensions is, only linear's.
+		// If sizes are unknown, only a layer's weights can show that none fits; if the number of dimensions is unknown, only linear's can.
 		open := slices.ContainsFunc(p.shapes, func(s *shape) bool { return s.open })
 		if len(p.open) == 0 || weights && !open || name == "nn.linear" && fn.layer != nil && p.shapes[0].sizes != "" {
 			inf.misshapen(c.pos, r.err, p)
@@ -328,7 +328,7 @@ func (inf *inference) weights(layer starlark.Value, p *plainCall) bool {
 	return params.Len() > 0
 }
 
-// reshaped is the result of reshaping a tensor of unknown size: the shape in the call.
+// reshaped returns the result of reshaping a tensor of unknown size: it has the shape in the call.
 func (inf *inference) reshaped(p *plainCall, out value) value {
 	sizes := p.args[1:]
 	if len(sizes) == 1 {
@@ -372,7 +372,7 @@ func (inf *inference) known(node syntax.Node, r result, out value) value {
 	case starlark.Callable:
 		if v.Type() == "Module" {
 			if off, err := v.(starlark.HasAttrs).Attr("eval"); err == nil {
-				_, _ = inf.run1(off, nil, nil) // dropout only gets in the way of shapes
+				_, _ = inf.run1(off, nil, nil) // dropout does not affect shapes
 			}
 			out.layer = v
 		}
@@ -423,7 +423,7 @@ func (inf *inference) operate(pos syntax.Position, op syntax.Token, x, y, out va
 		return out
 	}
 	sum := op
-	if comparisons[op] { // these have the shapes of a sum
+	if comparisons[op] { // their shapes are those of a sum
 		sum = syntax.PLUS
 	}
 	r, ok := inf.try(p, op, func(args []starlark.Value) (starlark.Value, error) {
@@ -482,7 +482,7 @@ func (inf *inference) ofShape(e *syntax.DotExpr, x, out value) value {
 	return out
 }
 
-// reassembled records that a part of a model is replaced: what was known about its layers no longer holds.
+// reassembled records that a part of a model is replaced, so that what was known about its layers no longer holds.
 func (inf *inference) reassembled(x value, field string) {
 	if field == "grad" || field == "requires_grad" {
 		return

@@ -6,8 +6,8 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// repeat interprets a loop. head begins an iteration and returns why the number of iterations may differ; endless
-// loops end only at a break.
+// repeat interprets a loop. head begins an iteration and returns why the number of iterations may differ between ranks;
+// endless loops end only at a break.
 func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, head func() *reason, body []syntax.Stmt) {
 	l := &loop{}
 	before := m.st

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	maxSteps = 1_000_000 // of the interpretation; a recipe of 100 lines takes a few thousand
+	maxSteps = 1_000_000 // steps of the interpretation; a recipe of 100 lines takes a few thousand
 	maxCalls = 40        // nested calls that are followed
 	maxDepth = 20_000    // nested expressions and statements in all calls
-	maxRound = 8         // of a loop until nothing new is learned
+	maxRound = 8         // rounds of a loop, which usually ends sooner, when nothing new is learned
 )
 
 // A machine interprets the statements and expressions of a recipe abstractly: every branch is taken, loops are
@@ -27,7 +27,7 @@ type machine struct {
 	ref     *Reference
 	files   map[string]*source
 	act     *activation
-	trace   []*event // the collectives up to here
+	trace   []*event // the collectives called so far
 	loading bool     // the top level runs
 	depth   int      // of nested statements and expressions
 }
@@ -38,8 +38,8 @@ type activation struct {
 	exits   []exit
 	pending []*departure
 	results []value
-	after   *state  // where it returns
-	differs *reason // why its result does
+	after   *state  // the state in which it returns
+	differs *reason // why its result differs
 	doubt   int     // ways in which it may have returned before
 }
 
@@ -52,7 +52,7 @@ type exit struct {
 	loop *loop // the loop that it leaves or repeats; nil: the function
 }
 
-// averaging are the functions of dist with which a recipe may keep the ranks' models equal.
+// averaging are the functions of dist that a recipe may use to keep the ranks' models equal.
 var averaging = []string{"sync_", "ddp", "fsdp", "data_parallel", "all_reduce", "reduce", "broadcast", "average_tensors", "pipeline", "rpc", "remote", "send", "isend"}
 
 func newMachine(ref *Reference, files map[string]*source, found *findings) *machine {
@@ -69,7 +69,7 @@ func newMachine(ref *Reference, files map[string]*source, found *findings) *mach
 	return m
 }
 
-// exhausted ends an interpretation that takes too long; its findings are kept.
+// exhausted is panicked with to end an interpretation that takes too long; its findings are kept.
 type exhausted struct{}
 
 // watch returns the collectives that fn calls, and what it writes.
@@ -87,7 +87,7 @@ func (m *machine) watch(fn func()) ([]*event, map[any]bool) {
 	return events, written
 }
 
-// emit adds watched events to those here.
+// emit appends watched events to the trace.
 func (m *machine) emit(events []*event) {
 	m.step(len(events))
 	m.trace = append(m.trace, events...)

@@ -9,7 +9,7 @@ type memory struct {
 	st     *state // nil: this point is never reached
 	frame  *frame
 	writes []map[any]bool // what was written since each watch began
-	steps  int            // of the interpretation
+	steps  int            // steps of the interpretation so far
 	vars   int            // number of variables
 
 	objects map[site]*object
@@ -51,7 +51,7 @@ func (m *memory) reason(r reason) *reason {
 	return &known
 }
 
-// taint marks what was written in branches that only some ranks take: before is the state before the branches.
+// taint marks what was written in branches that only some ranks take as differing between ranks; before is the state before the branches.
 func (m *memory) taint(written map[any]bool, before *state, why *reason) {
 	if m.st == nil {
 		return
@@ -87,7 +87,7 @@ func (m *memory) taint(written map[any]bool, before *state, why *reason) {
 	}
 }
 
-// unknown is a value about which nothing is known except why it differs.
+// unknown returns a value about which nothing is known except why it differs.
 func (m *memory) unknown(node any, why *reason) value {
 	if why == nil {
 		return same

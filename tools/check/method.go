@@ -78,7 +78,7 @@ func (cs *calls) parameter(c *call) value {
 	return v
 }
 
-// inPlace is a method that changes its tensor.
+// inPlace interprets a method that changes its tensor.
 func (cs *calls) inPlace(name string, self value, c *call) {
 	why := cs.st.deep(c.all()...)
 	cs.change(self, func(held *contents, certain bool) {
@@ -90,7 +90,7 @@ func (cs *calls) inPlace(name string, self value, c *call) {
 	})
 }
 
-// groupMethod is a method of a group of ranks.
+// groupMethod interprets a method of a group of ranks.
 func (cs *calls) groupMethod(name string, group *object, c *call) value {
 	if name == "rank" {
 		return value{typ: "int", diff: cs.reason(reason{what: cs.frame.text(c.node), pos: c.pos, group: group})}
@@ -98,7 +98,7 @@ func (cs *calls) groupMethod(name string, group *object, c *call) value {
 	return same
 }
 
-// containerMethod is a method of a list, dict, set or tuple.
+// containerMethod interprets a method of a list, dict, set or tuple.
 func (cs *calls) containerMethod(o *object, self value, x *object, c *call) value {
 	held := cs.held(x)
 	arg := func(i int) value {

@@ -58,7 +58,7 @@ func (n *names) attributeOf(e *syntax.DotExpr, x value, o *object, name string) 
 	return n.methodOf(e, itself(o, x))
 }
 
-// itself is x narrowed to one of the objects that it may be.
+// itself returns x narrowed to one of the objects that it may be.
 func itself(o *object, x value) value {
 	v := of(o)
 	v.graph, v.shape, v.layer = x.graph, x.shape, x.layer
@@ -85,7 +85,7 @@ func (n *names) moduleAttribute(e *syntax.DotExpr, o *object) value {
 	return same
 }
 
-// nativeValue is a value without a declaration, by its qualified name.
+// nativeValue returns a value without a declaration, by its qualified name.
 func (n *names) nativeValue(name string) value {
 	return of(n.object(site{role: "native " + name}, object{kind: native, name: name}))
 }
@@ -125,20 +125,20 @@ func (n *names) instanceAttribute(e *syntax.DotExpr, x value, o *object) value {
 	return same
 }
 
-// wellKnown returns an attribute that is equal on all ranks, or differs only for the reason why, whatever else in the
-// value differs.
+// wellKnown returns an attribute that is the same on all ranks, or differs only for the reason why, whatever else in
+// the value differs.
 func (n *names) wellKnown(e *syntax.DotExpr, why *reason) (value, bool) {
 	switch e.Name.Name {
 	case "dtype", "requires_grad", "training":
 		return same, true
-	case "shape": // only the first dimension may count samples, of which ranks have their own
+	case "shape": // only the first dimension may count samples, and so differ between ranks
 		c := &contents{fields: map[string]value{"0": {typ: "int", diff: why}}}
 		return of(n.alloc(e, "shape", container, "tuple", c)), true
 	}
 	return same, false
 }
 
-// methodOf is a method of a value, or any other attribute of it.
+// methodOf returns a method of a value, or any other attribute of it.
 func (n *names) methodOf(e *syntax.DotExpr, self value) value {
 	o := n.alloc(e, "method", method, "", &contents{diff: n.st.deep(self), fields: map[string]value{"self": self}})
 	o.name = e.Name.Name

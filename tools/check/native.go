@@ -16,7 +16,7 @@ func (b *builtins) callNative(o *object, c *call, certain bool) value {
 		if t.collective {
 			b.collective(o.name, c.pos, nil)
 		}
-		return b.unknown(c.node, b.resultDiffers(o.name, t, true, c, nil))
+		return b.unknown(c.node, b.resultDiffers(o.name, t, c, nil))
 	}
 	arg := c.first()
 	switch o.name {
@@ -77,7 +77,7 @@ func (b *builtins) newDict(arg value, c *call) value {
 	return of(b.alloc(c.node, "dict", container, "dict", held))
 }
 
-// copyOf is list(v) and the like.
+// copyOf returns list(v) and the like.
 func (b *builtins) copyOf(v value, name string, c *call) value {
 	typ := name
 	if name == "sorted" || name == "reversed" {
@@ -86,7 +86,7 @@ func (b *builtins) copyOf(v value, name string, c *call) value {
 	return of(b.alloc(c.node, "copy", container, typ, &contents{diff: b.st.count(v), elem: b.element(v, c.node)}))
 }
 
-// zipped is an iterable of tuples, as long as the shortest argument.
+// zipped returns an iterable of tuples, as long as the shortest argument.
 func (b *builtins) zipped(c *call, elems ...value) value {
 	var why *reason
 	for _, v := range c.args {

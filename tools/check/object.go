@@ -27,7 +27,7 @@ const (
 type object struct {
 	id   int
 	kind kind
-	typ  string // "list", "dict", "tuple", "struct", "Tensor", …; "" unknown
+	typ  string // "list", "dict", "tuple", "struct", "Tensor", …; "" if unknown
 	name string // "dist.rank", "len"; a function's name
 	pos  syntax.Position
 
@@ -47,7 +47,7 @@ type frame struct {
 	vars     map[*syntax.Ident]*variable // by the identifier that binds it first, which the resolver shares among all its uses
 }
 
-// name is the function's, "" at the top level.
+// name returns the function's name, "" at the top level.
 func (f *frame) name() string {
 	if f.fn == nil {
 		return ""
@@ -55,7 +55,7 @@ func (f *frame) name() string {
 	return f.fn.Name
 }
 
-// text is the source of a node on one line, shortened if long.
+// text returns the source of a node on one line, shortened if long.
 func (f *frame) text(n syntax.Node) string {
 	start, end := n.Span()
 	if start.Line < 1 || int(end.Line) > len(f.file.lines) || end.Line < start.Line {
@@ -86,7 +86,7 @@ type site struct {
 	role  string
 }
 
-// object returns the one object of a site; a new one is as.
+// object returns the one object of a site, which starts as a copy of as.
 func (m *memory) object(key site, as object) *object {
 	o := m.objects[key]
 	if o == nil {
@@ -118,7 +118,7 @@ func (m *memory) activation(closure *object, call syntax.Node) *frame {
 	return f
 }
 
-// held is what an object holds now; never nil.
+// held returns what an object holds now; never nil.
 func (m *memory) held(o *object) *contents {
 	if c := m.st.heap.get(o.id); c != nil {
 		return c
@@ -126,14 +126,13 @@ func (m *memory) held(o *object) *contents {
 	return &contents{fields: map[string]value{}}
 }
 
-// hold replaces what an object holds.
 func (m *memory) hold(o *object, c *contents) {
 	m.st.heap.set(o.id, c)
 	m.touch(o)
 }
 
-// change applies fn to what each object of v holds: certain is true where v can
-// be no other object.
+// change applies fn to what each object of v holds; certain is true if v
+// can be no other object.
 func (m *memory) change(v value, fn func(c *contents, certain bool)) {
 	for _, o := range v.refs {
 		if o.kind == container || o.kind == instance {
@@ -154,7 +153,7 @@ func set(c *contents, key string, v value, certain bool) {
 	c.fields[key] = v
 }
 
-// every is any element that an object holds.
+// every returns a value that stands for any element that an object holds.
 func (c *contents) every() value {
 	out := union{c.elem, !c.elem.equal(same)}
 	for _, key := range sortedKeys(c.fields) {
@@ -163,7 +162,7 @@ func (c *contents) every() value {
 	return out.value
 }
 
-// differing is v, with a reason why it differs.
+// differing returns v with a reason why it differs.
 func differing(v value, why *reason) value {
 	if why != nil {
 		v.diff = either(v.diff, why)
@@ -174,7 +173,7 @@ func differing(v value, why *reason) value {
 // plainTypes are the types of values that no object represents.
 var plainTypes = map[string]bool{"int": true, "float": true, "number": true, "bool": true, "string": true, "bytes": true, "None": true}
 
-// shaped is a fresh value; if it is a tensor, only its elements may differ.
+// shaped returns v as a new value; if it is a tensor, only its elements may differ.
 func (m *memory) shaped(v value) value {
 	for _, o := range v.refs {
 		if o.typ == "Tensor" {
@@ -186,7 +185,7 @@ func (m *memory) shaped(v value) value {
 	return v
 }
 
-// made is a new value of a declared type, for an expression.
+// made returns a new value of a declared type, for an expression.
 func (m *memory) made(node any, typ string, why *reason) value {
 	switch {
 	case plainTypes[typ]:

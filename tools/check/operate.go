@@ -10,7 +10,7 @@ var comparisons = map[syntax.Token]bool{
 	syntax.IN: true, syntax.NOT_IN: true,
 }
 
-// operation is x op y, also in an augmented assignment.
+// operation interprets x op y, also in an augmented assignment.
 func (m *machine) operation(node syntax.Node, op syntax.Token, x, y value) value {
 	start, _ := node.Span()
 	return m.operate(start, op, x, y, m.carried(folded(op, x, y, m.combined(node, op, x, y)), x, y))
@@ -39,7 +39,7 @@ func (m *memory) combined(node syntax.Node, op syntax.Token, x, y value) value {
 	case comparisons[op] && (isTensor(x) || isTensor(y)):
 		return shaped(m.made(node, "Tensor", why))
 	case comparisons[op] && plainTypes[x.typ] && plainTypes[y.typ]:
-		return value{typ: "bool", diff: m.membership(op, x, y, why)}
+		return value{typ: "bool", diff: m.membership(op, y, why)}
 	case op == syntax.PERCENT && x.typ == "string":
 		return value{typ: "string", diff: why}
 	case plainTypes[x.typ] && plainTypes[y.typ]:
@@ -66,7 +66,7 @@ func (m *memory) combined(node syntax.Node, op syntax.Token, x, y value) value {
 
 // membership recognises comparisons of a group's rank that only ask whether this
 // rank belongs to the group.
-func (m *memory) membership(op syntax.Token, x, y value, why *reason) *reason {
+func (m *memory) membership(op syntax.Token, y value, why *reason) *reason {
 	if why == nil || why.group == nil || y.diff != nil {
 		return why
 	}
@@ -85,7 +85,7 @@ func isTensor(v value) bool {
 	return o != nil && o.typ == "Tensor"
 }
 
-// at is x[i].
+// at interprets x[i].
 func (m *memory) at(x, i value, node syntax.Node) value {
 	why := either(x.diff, m.st.deep(i))
 	var out union
@@ -137,7 +137,7 @@ func (m *machine) slice(e *syntax.SliceExpr) value {
 	return m.carried(m.unknown(e, either(why, m.st.deep(x))), x)
 }
 
-// element is what a loop over v yields in each round.
+// element returns what a loop over v yields in each iteration.
 func (m *memory) element(v value, node syntax.Node) value {
 	var out union
 	for _, o := range v.refs {

@@ -11,15 +11,15 @@ type pages[V any] struct {
 
 const pageSize = 32
 
-// A page belongs to the pages with its owner. Others copy it before they change it.
+// A page belongs to the pages that have the same owner. Others copy it before they change it.
 type page[V any] struct {
 	owner *owner
 	items [pageSize]*V // nil: nothing is known
 }
 
-type owner struct{ _ byte } // not of size 0: each has an address of its own
+type owner struct{ _ byte } // not of size 0, so that each has its own address
 
-// get is what is known about i; nil: nothing.
+// get returns what is known about i; nil: nothing.
 func (t *pages[V]) get(i int) *V {
 	if p := i / pageSize; p < len(t.list) && t.list[p] != nil {
 		return t.list[p].items[i%pageSize]
@@ -27,7 +27,7 @@ func (t *pages[V]) get(i int) *V {
 	return nil
 }
 
-// set makes v what is known about i, which is not negative.
+// set sets what is known about i, which is not negative, to v.
 func (t *pages[V]) set(i int, v *V) {
 	if t.owner == nil {
 		t.owner = &owner{}

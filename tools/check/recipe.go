@@ -18,7 +18,7 @@ type Recipes struct {
 	tests *Reference // for recipes with functions test_*
 }
 
-// NewRecipes makes what recipes are checked with, once for all.
+// NewRecipes makes a checker that can be used for any number of recipes.
 func NewRecipes() *Recipes {
 	modules, names := universe.Modules(), universe.Names()
 	module, with := testing.Module(""), maps.Clone(names)
@@ -26,8 +26,8 @@ func NewRecipes() *Recipes {
 	return &Recipes{NewReference(modules, names), NewReference(append(modules, module), with)}
 }
 
-// Inspect checks a recipe as far as it could be read; b is nil if it could not. A library needs no main. The shapes are
-// those of [Inspect]. err is a fault of reading that has no position.
+// Inspect checks a recipe as far as it could be read; b is nil if it could not. A library needs no main. The shapes
+// are those of [Inspect]. err is an error of reading that has no position.
 func (r *Recipes) Inspect(b *recipe.Bundle, faults []error, library bool) (found []Finding, shapes map[Position]string, err error) {
 	for _, fault := range faults {
 		if located := (*lang.Error)(nil); errors.As(fault, &located) {

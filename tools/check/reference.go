@@ -13,14 +13,14 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// A Reference is what is predeclared in recipes, in the form that the check needs.
+// A Reference holds what is predeclared in recipes, in the form that the check needs.
 type Reference struct {
 	env     starlark.StringDict
 	modules map[string]*starlib.Module
 	types   map[string]*starlib.Methods
 	natives map[string]*starlib.Def // the language's own builtins
 
-	mu     sync.Mutex // env makes tensors, one at a time
+	mu     sync.Mutex // guards env, whose tensors are made by one goroutine at a time
 	thread *starlark.Thread
 	zeros  starlark.Value
 }
@@ -40,7 +40,7 @@ func NewReference(modules []*starlib.Module, env starlark.StringDict) *Reference
 		}
 	}
 	for _, e := range universe.Language() {
-		if e.Owner == "" && e.Kind == universe.KindBuiltin && e.Name != "dict" { // which takes pairs = 1, too
+		if e.Owner == "" && e.Kind == universe.KindBuiltin && e.Name != "dict" { // dict accepts pairs = 1, too
 			r.natives[e.Name] = &starlib.Def{Sig: e.Signature}
 		}
 	}

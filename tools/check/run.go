@@ -14,8 +14,8 @@ import (
 // NoMain is the message of the finding that a recipe has no function main.
 const NoMain = "there is no function main(): a recipe defines main(), which drun calls on every rank"
 
-// run interprets a recipe: top levels, main, then the functions that nothing
-// has called.
+// run interprets a recipe: top levels, main, then the functions that
+// were not called.
 func (m *machine) run(main *source) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -36,7 +36,7 @@ func (m *machine) run(main *source) {
 		}
 		m.frame, m.act, m.calls.running, m.calls.stack = next.frame, &activation{}, nil, nil
 		before := m.branch()
-		if m.deaf = 0; next.frame.fn != nil { // the variables of its enclosing function may differ by then
+		if m.deaf = 0; next.frame.fn != nil { // the variables of its enclosing function may have changed by then
 			m.deaf = 1
 		}
 		m.calls.enter(next, &call{node: nil, pos: next.pos, text: next.name, spread: true})
@@ -44,7 +44,7 @@ func (m *machine) run(main *source) {
 	}
 }
 
-// uncalled is the first function that was not interpreted yet.
+// uncalled returns the first function that has not been interpreted yet.
 func (cs *calls) uncalled() *object {
 	var list []*object
 	for _, file := range cs.files {
@@ -79,7 +79,7 @@ func (m *machine) topLevel(file *source) {
 	m.frame, m.act, m.loading = frame, act, loading
 }
 
-// global is the value of a file's global variable.
+// global returns the value of a file's global variable.
 func (m *memory) global(file *source, name string) (value, bool) {
 	module, _ := file.file.Syntax.Module.(*resolve.Module)
 	if module == nil {

@@ -12,13 +12,13 @@ import (
 // Shapes are inferred by the builtins themselves: they run here on tensors that have a shape and a type but no
 // elements (tensor.Context.Shapes), so that their rules and messages exist only once. An unknown size is tried as
 // several sizes. What the results have in common is known about the result; a call is wrong only if all sizes give an
-// error. A call that needs elements, or has an unknown argument, gives a tensor of unknown shape, which is always right.
+// error. A call that needs elements, or has an unknown argument, gives a tensor of unknown shape, which fits everywhere.
 
 // A shape is what is known about a tensor's shape.
 type shape struct {
-	sizes string // of the dimensions, each followed by a comma; ? where it is not known
+	sizes string // of the dimensions, each followed by a comma; ? if unknown
 	open  bool   // an unknown number of dimensions precedes them
-	dtype string // "" where it is not known
+	dtype string // "" if unknown
 }
 
 func (s *shape) exact() bool { return !s.open && s.dtype != "" && !strings.Contains(s.sizes, "?") }
@@ -40,7 +40,7 @@ func (s *shape) String() string {
 	return strings.TrimSpace(text + ") " + s.dtype)
 }
 
-// joined is a shape that covers both; nil if they have nothing in common.
+// joined returns a shape that covers both; nil if they have nothing in common.
 func joined(a, b *shape) *shape {
 	if a == b || a == nil || b == nil {
 		if a == b {
@@ -75,7 +75,7 @@ func joined(a, b *shape) *shape {
 
 func (s *shape) alike(t *shape) bool { return s == t || s != nil && t != nil && *s == *t }
 
-// shapeOf is the shape of a tensor without elements.
+// shapeOf returns the shape of a tensor without elements.
 func shapeOf(v starlark.Value) *shape {
 	t, ok := v.(starlark.HasAttrs)
 	if !ok || v.Type() != "Tensor" {
@@ -97,10 +97,10 @@ func shapeOf(v starlark.Value) *shape {
 
 const (
 	maxTries = 700  // of one call with unknown sizes
-	manyOf   = 5040 // a size that fits most kernels and is divisible by most numbers of parts
+	manyOf   = 5040 // a size that is large enough for most kernels, and divisible by most numbers of parts
 )
 
-// samples are tensors that a shape allows, with these sizes in place of unknown ones; nil if too many.
+// samples returns tensors that a shape allows, with these sizes in place of unknown ones; nil if there are too many.
 func (inf *inference) samples(s *shape, sizes []int) (list []starlark.Value) {
 	dtype := cmp.Or(s.dtype, "float32")
 	shapes := [][]string{s.dims()}

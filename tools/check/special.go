@@ -51,7 +51,7 @@ func (b *builtins) special(name string, params []string, c *call) (value, bool) 
 	case "nn.module", "nn.sequential":
 		return b.model(name, c), true
 	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.init_parallelism":
-		if name != "dist.local_group" { // it is there from the start
+		if name != "dist.local_group" { // this group exists from the start
 			b.collective(name, c.pos, nil)
 		}
 		return b.groups(name, c), true
@@ -59,7 +59,7 @@ func (b *builtins) special(name string, params []string, c *call) (value, bool) 
 	return same, false
 }
 
-// savedFile is the path that checkpoint.save_file returns, of a file that rank 0 writes.
+// savedFile returns the path that checkpoint.save_file returns, of a file that rank 0 writes.
 func (b *builtins) savedFile(c *call) value {
 	path := c.named["path"]
 	if len(c.args) > 1 {
@@ -78,7 +78,7 @@ func (b *builtins) loadedFile(c *call) {
 	}
 	for o, name := range b.saved {
 		if b.distributed && b.st.heap.get(o.id) != nil && (name != nil && alike(name, path.lit) || slices.Contains(path.refs, o)) {
-			b.warnOnce(c.pos, "load_file", "only rank 0 writes the file of checkpoint.save_file: other ranks may be here before it is there, or find an older one: dist.barrier() between")
+			b.warnOnce(c.pos, "load_file", "only rank 0 writes the file of checkpoint.save_file: other ranks may get here before it exists, or find an older one: call dist.barrier() in between")
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (b *builtins) declare(c *call) value {
 	fields := map[string]value{}
 	for _, name := range c.names {
 		v := c.named[name]
-		v.lit = nil // another may be given on the command line
+		v.lit = nil // another value may be given on the command line
 		fields[name] = v
 		pos := syntax.Start(c.byName[name])
 		if first, twice := b.params[name]; twice && first != pos {
@@ -99,8 +99,8 @@ func (b *builtins) declare(c *call) value {
 	return of(b.alloc(c.node, "params", container, "struct", &contents{fields: fields, closed: !c.spread}))
 }
 
-// masterFirst calls a function that must call no collective: the first rank would
-// wait for ranks that wait for it.
+// masterFirst calls a function that must not call a collective: the first rank
+// would wait for ranks that wait for it.
 func (b *builtins) masterFirst(name string, c *call) value {
 	result := same
 	if len(c.args) > 0 {
@@ -119,7 +119,7 @@ func (b *builtins) masterFirst(name string, c *call) value {
 	return result
 }
 
-// apart warns about an optimizer that gives each rank a model of its own.
+// apart warns about an optimizer that trains a separate model on each rank.
 func (b *builtins) apart() {
 	if b.divides && !b.averages && len(b.optimizers) > 0 {
 		b.warnOnce(b.optimizers[0], "apart", "with several ranks, each trains a model of its own: data.loader divides the samples, and nothing averages the gradients: dist.sync_grad(model.parameters()) before each step, or dist.ddp(model); or local = True here")
@@ -145,7 +145,7 @@ func (b *builtins) loader(params []string, c *call) value {
 	return of(b.alloc(c.node, "loader", instance, "Loader", held))
 }
 
-// model makes a module defined by the recipe, or a chain of modules: calling it calls its functions.
+// model makes a module defined by the recipe, or a sequence of modules: calling it calls its functions.
 func (b *builtins) model(name string, c *call) value {
 	held := &contents{fields: map[string]value{}}
 	for i, v := range c.args {

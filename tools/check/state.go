@@ -7,15 +7,15 @@ type variable struct{ id int }
 type state struct {
 	vars pages[value]    // by the numbers of variables
 	heap pages[contents] // by the numbers of objects
-	dead bool            // a known condition leads elsewhere
+	dead bool            // a condition with a known value excludes this point
 }
 
 func (s *state) clone() *state {
 	return &state{vars: s.vars.clone(), heap: s.heap.clone(), dead: s.dead}
 }
 
-// merge makes s what holds after either s or other, and reports whether s changed. What only one of them knows is taken
-// from it.
+// merge makes s the state after either s or other, and reports whether s changed. What only one of them knows
+// is taken over.
 func (s *state) merge(other *state) (changed bool) {
 	s.dead = s.dead && other.dead
 	vars := s.vars.merge(&other.vars, func(a, b *value) *value {
@@ -39,8 +39,8 @@ func (s *state) merge(other *state) (changed bool) {
 	return vars || heap
 }
 
-// eitherState is what is known after one of two states; nil is a point that is never
-// reached.
+// eitherState returns the state after one of two states; a nil state is a point that is
+// never reached.
 func eitherState(a, b *state) *state {
 	switch {
 	case a == nil:
@@ -51,7 +51,7 @@ func eitherState(a, b *state) *state {
 	return a
 }
 
-// shallow is why a value's truth, number, length or number of iterations differs.
+// shallow returns why a value's truth, number, length or number of iterations differs.
 func (s *state) shallow(v value) *reason {
 	why := v.diff
 	for _, o := range v.refs {
@@ -62,7 +62,7 @@ func (s *state) shallow(v value) *reason {
 	return why
 }
 
-// count is why the number of iterations over a value differs.
+// count returns why the number of iterations over a value differs.
 func (s *state) count(v value) *reason {
 	why := v.diff
 	for _, o := range v.refs {
@@ -73,7 +73,7 @@ func (s *state) count(v value) *reason {
 	return why
 }
 
-// deep is why anything in a value differs.
+// deep returns why anything in a value differs.
 func (s *state) deep(values ...value) *reason {
 	var why *reason
 	seen := make(map[*object]bool)

@@ -8,7 +8,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// block interprets statements until nothing further is reachable.
+// block interprets statements until the rest is unreachable.
 func (m *machine) block(stmts []syntax.Stmt) {
 	m.depth++
 	defer func() { m.depth-- }()
@@ -105,7 +105,7 @@ func (m *machine) assignment(s *syntax.AssignStmt) {
 		inPlace := map[syntax.Token]string{syntax.PLUS: "add_", syntax.MINUS: "sub_", syntax.STAR: "mul_", syntax.SLASH: "div_"}[op]
 		advice := ""
 		if inPlace != "" {
-			advice = fmt.Sprintf(": in place is %s.%s(%s)", id.Name, inPlace, m.frame.text(s.RHS))
+			advice = fmt.Sprintf(": %s.%s(%s) changes it in place", id.Name, inPlace, m.frame.text(s.RHS))
 		}
 		m.warn(id.NamePos, "%s %s … only rebinds the name %s, the parameter stays as it is%s", id.Name, s.Op, id.Name, advice)
 	}

@@ -11,8 +11,8 @@ import (
 type event struct {
 	name  string     // "dist.barrier"; "loop", "choice"
 	group *object    // of a collective in a group of ranks, nil: the world's
-	chain []callSite // how it is reached, the innermost call last
-	inner []*event   // of loop and choice
+	chain []callSite // the calls that lead to it, the innermost last
+	inner []*event   // within a loop or choice
 }
 
 // A callSite is a call within a function.
@@ -21,7 +21,7 @@ type callSite struct {
 	fn  string
 }
 
-// signature is equal for events whose collectives are the same, in order.
+// signature returns a string that is equal for events with the same collectives in the same order.
 func signature(events []*event) string {
 	var b strings.Builder
 	write(&b, events)
@@ -43,7 +43,7 @@ func write(b *strings.Builder, events []*event) {
 	}
 }
 
-// block wraps what happens in a loop or choice; nothing if nothing does.
+// block wraps the events of a loop or choice, if there are any.
 func block(name string, inner []*event) []*event {
 	if len(inner) == 0 {
 		return nil
@@ -51,7 +51,7 @@ func block(name string, inner []*event) []*event {
 	return []*event{{name: name, inner: inner}}
 }
 
-// choice is what happens if all ranks take the same one of several ways.
+// choice returns the event for several ways of which all ranks take the same one.
 func choice(ways ...[]*event) []*event {
 	var inner []*event
 	alike := true

@@ -8,9 +8,9 @@ type trait struct {
 	// is the same on all ranks, and what another builtin returns differs if its
 	// arguments do.
 	own bool
-	// data: because of what the rank saw (messages, time), rather than of its place.
+	// data: it differs because of what the rank received or saw (messages, time), rather than which rank it is.
 	data bool
-	why  string // instead of the call's source
+	why  string // shown instead of the call's source
 	// equal: the result is the same on all ranks, whatever the arguments.
 	equal bool
 	// inPlace: afterwards the tensors of the first argument are the same too.

@@ -8,7 +8,7 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// A reason says why a value may differ between ranks. Of several, the first one found is kept, so that joining terminates.
+// A reason says why a value may differ between ranks. Of several reasons the first one found is kept, so that joining terminates.
 type reason struct {
 	id    int
 	what  string // "dist.rank()"
@@ -29,11 +29,11 @@ func either(a, b *reason) *reason {
 // between ranks, and which objects it may be.
 type value struct {
 	diff  *reason        // the value itself differs; what objects hold is in the state
-	lit   starlark.Value // the plain value that it is; nil: not known
+	lit   starlark.Value // the plain value that it is; nil: unknown
 	typ   string         // int, float, number, bool, string, None where it is known to be one
 	graph *graph         // of a tensor, or of a module's results; nil: none that matters
 	param bool           // a parameter from a loop over model.parameters()
-	shape *shape         // of a tensor; nil: not known
+	shape *shape         // of a tensor; nil: unknown
 	layer starlark.Value // a module of nn that is fully known, without elements
 	refs  []*object      // by id
 }
@@ -101,9 +101,9 @@ func (v value) equal(w value) bool {
 type contents struct {
 	diff   *reason          // its length, or the elements of a tensor
 	shaped bool             // of a tensor: the elements only, the shape is the same
-	elem   value            // any element without a known place
+	elem   value            // stands for all elements without a known key or index
 	fields map[string]value // attributes; elements by literal key or index
-	closed bool             // fields are all there are
+	closed bool             // there are no other fields
 	whole  bool             // of a tuple that was written out: fields are its items
 }
 

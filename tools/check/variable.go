@@ -34,7 +34,7 @@ func (m *memory) variable(b *resolve.Binding) *variable {
 	return m.named(f, b.First)
 }
 
-// named is the variable of an activation that first binds.
+// named returns the variable of an activation that the identifier first binds.
 func (m *memory) named(f *frame, first *syntax.Ident) *variable {
 	v := f.vars[first]
 	if v == nil {

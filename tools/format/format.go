@@ -18,8 +18,8 @@ import (
 	"drun/starlib/lang"
 )
 
-// Source formats a recipe file. Its meaning does not change: the result is parsed and compared with the source.
-// Errors of the source's syntax are *lang.Error.
+// Source formats a recipe file. It cannot change the meaning: the result is parsed and compared with the source.
+// Syntax errors of the source are *lang.Error.
 func Source(name string, src []byte) (_ []byte, err error) {
 	defer try.Caught(&err)
 	file := try.To(lang.Parse(name, src))
@@ -63,10 +63,10 @@ func Source(name string, src []byte) (_ []byte, err error) {
 }
 
 func fault(name string, err error) error {
-	return fmt.Errorf("%s: cannot be laid out, and stays as it is: %w", name, err)
+	return fmt.Errorf("%s: cannot be formatted, and stays as it is: %w", name, err)
 }
 
-// stand replaces while, which buildifier does not know, during formatting: it is a loop too.
+// stand replaces while, which buildifier does not know, during formatting: it starts a loop, too.
 const stand = "for _ in"
 
 type loop struct {
@@ -90,8 +90,8 @@ func loopsOf(tree *syntax.File) []loop {
 	return loops
 }
 
-// literals are names that stand for literals which buildifier does not know, or would write with other escapes; restore
-// puts these back.
+// literals replaces literals that buildifier does not know, or would write with other escapes, by names; restore puts
+// the literals back.
 func literals(tree *syntax.File, text string) (edits []edit, restore *strings.Replacer) {
 	prefix := "_literal_"
 	for strings.Contains(text, prefix) {
@@ -115,7 +115,7 @@ func literals(tree *syntax.File, text string) (edits []edit, restore *strings.Re
 	return edits, strings.NewReplacer(pairs...)
 }
 
-// spelled is how a literal is written; known says that buildifier writes it well.
+// spelled returns how a literal is to be written; known says that buildifier writes it that way.
 func spelled(token syntax.Token, raw string) (own string, known bool) {
 	if token == syntax.BYTES {
 		return raw, false
@@ -152,7 +152,7 @@ func brackets(tree *syntax.File) (edits []edit) {
 	return edits
 }
 
-// end is the position after an expression; the End of an index is before its bracket.
+// end returns the position after an expression; End of an index is before its closing bracket.
 func end(x syntax.Expr) syntax.Position {
 	switch x := x.(type) {
 	case *syntax.CondExpr:
@@ -219,7 +219,7 @@ func comments(name string, src []byte) []string {
 	return list
 }
 
-// layout is buildifier's printing of a file, without its rewriting.
+// layout returns a file as buildifier prints it, without its rewriting.
 func layout(name, text string) (out string, err error) {
 	defer func() {
 		if p := recover(); p != nil {

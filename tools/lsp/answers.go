@@ -38,8 +38,8 @@ var (
 	separator = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[ \t]*,[ \t]*`) })
 )
 
-// completion offers the names that are possible at a position: attributes after a dot, else names and, within a call,
-// the callee's parameters.
+// completion offers the names that can follow at a position: attributes after a dot, else names and, within a
+// call, the callee's parameters.
 func (s *Server) completion(d *document, p Position) (any, error) {
 	before, _ := d.around(p)
 	if _, inText := unclosed(before); inText {
@@ -97,7 +97,7 @@ func itemOf(e universe.Entry) Item {
 	return Item{Label: e.Name, Kind: kinds[e.Kind], Detail: e.Signature, Documentation: e.Doc}
 }
 
-// members are the attributes of what stands before a dot.
+// members returns the attributes of what is before a dot.
 func (s *Server) members(d *document, p Position, owner, prefix string) (items []Item) {
 	for _, name := range d.params(owner) {
 		if strings.HasPrefix(name, prefix) {
@@ -127,7 +127,7 @@ func (s *Server) members(d *document, p Position, owner, prefix string) (items [
 
 var result = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`->\s*(.+)$`) })
 
-// typeOf is the type of a variable, inferred from the last call that was assigned to it before the position; nil: unknown.
+// typeOf returns the type of a variable, inferred from the last call that was assigned to it before the position; nil: unknown.
 func (s *Server) typeOf(d *document, p Position, name string) []string {
 	assigned := regexp.MustCompile(`^\s*(?:[\pL_][\pL\pN_]*\s*,\s*)*` + regexp.QuoteMeta(name) + `\s*(?:,[^=]*)?=\s*([\pL_][\pL\pN_.]*)\(`)
 	for n := min(p.Line, len(d.lines)-1); n >= 0; n-- {
@@ -152,7 +152,7 @@ var declaring = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)([\pL_][\pL\pN_]*)\s*=\s*run\.params\((.*?)\n?\)\s*\n`)
 })
 
-// params are the names declared by the run.params that is assigned to this variable.
+// params returns the names declared by the run.params that is assigned to this variable.
 func (d *document) params(owner string) (names []string) {
 	for _, m := range declaring().FindAllStringSubmatch(d.text, -1) {
 		if m[1] == owner {
@@ -164,7 +164,7 @@ func (d *document) params(owner string) (names []string) {
 	return names
 }
 
-// hover says what the name at a position is.
+// hover describes the name at a position.
 func (s *Server) hover(d *document, p Position) (any, error) {
 	name := d.named(p)
 	if name == "" {
@@ -185,7 +185,7 @@ func (s *Server) hover(d *document, p Position) (any, error) {
 	return map[string]any{"contents": map[string]string{"kind": "markdown", "value": text}}, nil
 }
 
-// shapeAt is the shape of the tensor that the name at a position stands for, "" if unknown.
+// shapeAt returns the shape of the tensor that the name at a position stands for, "" if unknown.
 func (s *Server) shapeAt(d *document, p Position) string {
 	_, shapes := s.inspect(d)
 	if len(shapes) == 0 {
@@ -198,7 +198,7 @@ func (s *Server) shapeAt(d *document, p Position) string {
 
 func code(text string) string { return "```python\n" + text + "\n```\n\n" }
 
-// entry is the reference entry for a dotted name; for an attribute of a variable, that of its type.
+// entry returns the reference entry for a dotted name; for an attribute of a variable, that of its type.
 func (s *Server) entry(d *document, p Position, name string) *universe.Entry {
 	owner, member := "", name
 	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
@@ -228,7 +228,7 @@ type defined struct {
 	doc  string
 }
 
-// head is the line that defines it.
+// head returns the line that defines it.
 func (d *defined) head() string {
 	lines := strings.Split(d.text, "\n")
 	if n := int(d.at.Line); n >= 1 && n <= len(lines) {
@@ -237,7 +237,7 @@ func (d *defined) head() string {
 	return d.name
 }
 
-// definition is where the name at a position is bound, also in a loaded file; for the name of a file, its beginning.
+// definition returns where the name at a position is bound, also in a loaded file; for the name of a file, its beginning.
 func (s *Server) definition(d *document, p Position) (any, error) {
 	def, file := s.find(d, p)
 	if file != "" {
@@ -250,7 +250,7 @@ func (s *Server) definition(d *document, p Position) (any, error) {
 	return Location{at.uri, at.word(int(def.at.Line), int(def.at.Col))}, nil
 }
 
-// find resolves the name at a position; on the name of a file in a load statement it gives the file.
+// find resolves the name at a position; for the name of a file in a load statement it returns the file.
 func (s *Server) find(d *document, p Position) (*defined, string) {
 	tree, names := parsed(d.path, d.text)
 	if tree == nil {
@@ -322,7 +322,7 @@ func (s *Server) over(d *document, load *syntax.LoadStmt, name string) *defined 
 	return nil
 }
 
-// loaded is the file that a load statement names.
+// loaded returns the file that a load statement names.
 func (s *Server) loaded(d *document, load *syntax.LoadStmt) (text, path string) {
 	bundle, _ := recipe.ReadAll(d.path, s.reader(d))
 	if bundle == nil {
@@ -339,7 +339,7 @@ func (s *Server) loaded(d *document, load *syntax.LoadStmt) (text, path string) 
 	return string(src.Content), filepath.Join(bundle.Dir, filepath.FromSlash(target))
 }
 
-// describe is a binding with its docstring.
+// describe returns a binding with its docstring.
 func describe(path, text string, tree *syntax.File, first *syntax.Ident) *defined {
 	out := &defined{file: path, text: text, at: first.NamePos, name: first.Name}
 	syntax.Walk(tree, func(n syntax.Node) bool {
@@ -356,14 +356,14 @@ func describe(path, text string, tree *syntax.File, first *syntax.Ident) *define
 	return out
 }
 
-// parsed is a document's tree with its names resolved, and its load statements; nil if its syntax is wrong.
+// parsed returns a document's tree with its names resolved, and its load statements; nil if it has a syntax error.
 func parsed(path, text string) (*syntax.File, []*syntax.LoadStmt) {
 	file, err := lang.Parse(path, []byte(text))
 	if err != nil {
 		return nil, nil
 	}
 	known := func(string) bool { return true }
-	_ = resolve.File(file.Syntax, known, starlark.Universe.Has) // names that can be resolved are
+	_ = resolve.File(file.Syntax, known, starlark.Universe.Has) // despite errors it resolves the names that it can
 	var loads []*syntax.LoadStmt
 	for _, stmt := range file.Syntax.Stmts {
 		if load, ok := stmt.(*syntax.LoadStmt); ok {
@@ -373,7 +373,7 @@ func parsed(path, text string) (*syntax.File, []*syntax.LoadStmt) {
 	return file.Syntax, loads
 }
 
-// loads are the load statements of a document, if it can be parsed.
+// loads returns the load statements of a document, if it can be parsed.
 func (d *document) loads() []*syntax.LoadStmt {
 	_, list := parsed(d.path, d.text)
 	return list

@@ -22,7 +22,7 @@ type Diagnostic struct {
 	Message  string `json:"message"`
 }
 
-// publish tells the editor what is wrong with the documents that have changed. Changes in the meantime are checked once.
+// publish tells the editor what is wrong with the documents that have changed. Changes that arrive meanwhile are checked together.
 func (s *Server) publish(ctx context.Context, conn *jsonrpc2.Conn) {
 	for {
 		select {
@@ -68,7 +68,7 @@ func (s *Server) diagnose(d *document) (list []Diagnostic) {
 	return list
 }
 
-// inspect checks a document, and gives the shapes of tensors that names in it stand for.
+// inspect checks a document, and returns the shapes of tensors that names in it stand for.
 func (s *Server) inspect(d *document) ([]check.Finding, map[check.Position]string) {
 	bundle, faults := recipe.ReadAll(d.path, s.reader(d))
 	found, shapes, err := s.recipes.Inspect(bundle, faults, true) // others may load it
@@ -78,7 +78,7 @@ func (s *Server) inspect(d *document) ([]check.Finding, map[check.Position]strin
 	return found, shapes
 }
 
-// reader reads open documents from the editor, other files from disk.
+// reader returns a function that reads open documents from the editor, and other files from disk.
 func (s *Server) reader(d *document) func(path string) ([]byte, bool) {
 	return func(path string) ([]byte, bool) {
 		if path == d.path {

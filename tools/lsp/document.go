@@ -10,13 +10,13 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Position is a position in a document: line and character from 0, the character in UTF-16 units.
+// Position is a position in a document: line and character, both from 0, the character in UTF-16 units.
 type Position struct {
 	Line      int `json:"line"`
 	Character int `json:"character"`
 }
 
-// Range is a part of a document; the end is not in it.
+// Range is a part of a document; it excludes its end.
 type Range struct {
 	Start Position `json:"start"`
 	End   Position `json:"end"`
@@ -40,7 +40,7 @@ func newDocument(uri, text string) *document {
 	return &document{uri: uri, path: pathOf(uri), text: text, lines: strings.Split(text, "\n")}
 }
 
-// pathOf is the path of a file's URI; of others, such as untitled:1, a name that no file has.
+// pathOf returns the path of a file's URI; for others, such as untitled:1, a name that no file has.
 func pathOf(uri string) string {
 	if u, err := url.Parse(uri); err == nil && u.Scheme == "file" && filepath.IsAbs(u.Path) {
 		return filepath.Clean(u.Path)
@@ -50,7 +50,7 @@ func pathOf(uri string) string {
 
 func uriOf(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
-// line is a line's text, "" if there is none.
+// line returns a line's text, "" if there is none.
 func (d *document) line(n int) string {
 	if n < 0 || n >= len(d.lines) {
 		return ""
@@ -82,7 +82,7 @@ func (d *document) position(line, col int) Position {
 	return p
 }
 
-// word is the range of the name at a position of the language, or one character.
+// word returns the range of the name at a position of the language, or of one character.
 func (d *document) word(line, col int) Range {
 	runes := []rune(d.line(line - 1))
 	end := max(col-1, 0)
@@ -100,7 +100,7 @@ func (d *document) whole() Range {
 	return Range{End: Position{last, len(utf16.Encode([]rune(d.line(last))))}}
 }
 
-// named is the dotted name around a position, tensor.zeros, up to the end of the part in which the position is.
+// named returns the dotted name around a position, such as tensor.zeros, up to the end of the part that the position is in.
 func (d *document) named(p Position) string {
 	before, after := d.around(p)
 	start, end := len(before), 0

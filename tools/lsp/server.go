@@ -29,7 +29,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	documents map[string]string // by URI
-	dirty     map[string]bool   // whose diagnostics are due
+	dirty     map[string]bool   // documents whose diagnostics are due
 	changed   chan struct{}
 	shutdown  bool
 }
@@ -40,7 +40,7 @@ func New(version string, logged io.Writer) *Server {
 		documents: map[string]string{}, dirty: map[string]bool{}, changed: make(chan struct{}, 1)}
 }
 
-// Serve answers until the editor says exit or closes the connection. clean: it said shutdown before.
+// Serve answers until the editor sends exit or closes the connection. clean reports whether it had sent shutdown before.
 func (s *Server) Serve(ctx context.Context, stream io.ReadWriteCloser) (clean bool) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -64,12 +64,12 @@ func invalid(format string, args ...any) error {
 	return &jsonrpc2.Error{Code: jsonrpc2.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// handle answers one message. A connection's messages come one after the other.
+// handle answers one message. A connection's messages are handled one after the other.
 func (s *Server) handle(_ context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			fmt.Fprintf(s.logged, "drun lsp: %s: %v\n%s", req.Method, p, debug.Stack())
-			result, err = nil, &jsonrpc2.Error{Code: jsonrpc2.CodeInternalError, Message: fmt.Sprintf("a fault in drun: %v", p)}
+			result, err = nil, &jsonrpc2.Error{Code: jsonrpc2.CodeInternalError, Message: fmt.Sprintf("a bug in drun: %v", p)}
 		}
 	}()
 	if req.Method == "exit" {
@@ -148,8 +148,8 @@ func read(params json.RawMessage) (p documentParams, err error) {
 	return p, nil
 }
 
-// told makes the handler of a message about what the editor has done with a document. Files that load it may have become
-// right or wrong, too: all open ones are checked.
+// told makes the handler of a message about what the editor has done with a document. Files that load it may
+// be affected, too, so all open ones are checked.
 func (s *Server) told(update func(*Server, documentParams) error) func(json.RawMessage) (any, error) {
 	return func(params json.RawMessage) (_ any, err error) {
 		defer try.Caught(&err)
@@ -157,7 +157,7 @@ func (s *Server) told(update func(*Server, documentParams) error) func(json.RawM
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		try.Ok(update(s, p))
-		s.dirty[p.TextDocument.URI] = true // that of one that is closed, too: its diagnostics are removed
+		s.dirty[p.TextDocument.URI] = true // even if it was closed: its diagnostics are then removed
 		for open := range s.documents {
 			s.dirty[open] = true
 		}
@@ -180,7 +180,7 @@ func (s *Server) open(p documentParams) error {
 func (s *Server) change(p documentParams) error {
 	for _, c := range p.ContentChanges {
 		if c.Range != nil {
-			return invalid("a change of a part, though the server asked for whole documents")
+			return invalid("a change of a part of the document, although the server asked for whole documents")
 		}
 		p.TextDocument.Text = c.Text
 		if err := s.open(p); err != nil {
@@ -195,7 +195,7 @@ func (s *Server) close(p documentParams) error {
 	return nil
 }
 
-// at decodes a request about a document, or about a position in it.
+// at makes the handler of a request about a document, or about a position in it.
 func at(s *Server, answer func(*document, Position) (any, error)) func(json.RawMessage) (any, error) {
 	return func(params json.RawMessage) (_ any, err error) {
 		defer try.Caught(&err)

@@ -12,8 +12,8 @@ import (
 type call struct {
 	callee   string   // a dotted name
 	at       Position // of the callee's end
-	earlier  int      // arguments before the one at the position
-	argument string   // the one at the position, up to there
+	earlier  int      // the number of arguments before the one at the position
+	argument string   // the argument at the position, up to the position
 }
 
 // open is an unclosed bracket, with its own commas.
@@ -23,7 +23,7 @@ type open struct {
 }
 
 // unclosed lists the brackets of Starlark text that are open at its end, the innermost last. A def at the beginning
-// of a line closes what a mistake above it left open. inText: the end is within a string or comment.
+// of a line closes whatever a mistake above it left open. inText says that the end is within a string or comment.
 func unclosed(text string) (list []open, inText bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
@@ -54,7 +54,7 @@ func unclosed(text string) (list []open, inText bool) {
 	return list, false
 }
 
-// textEnd is where the string that begins with the quote at i ends, beyond the text if it does not.
+// textEnd returns where the string that begins with the quote at i ends; beyond the text if it does not end.
 func textEnd(text string, i int) int {
 	quote := text[i : i+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(text[i:], triple) {
@@ -101,7 +101,7 @@ func (d *document) call(p Position) *call {
 
 func units(s string) int { return len(utf16.Encode([]rune(s))) }
 
-// parameters are the parts between a signature's brackets, and where in it each begins.
+// parameters returns the parts between a signature's brackets, and where in it each begins.
 func parameters(signature string) (list []string, at []int) {
 	for i := range len(signature) {
 		if c := signature[i]; c == ',' || c == ')' {
@@ -127,7 +127,7 @@ func parameters(signature string) (list []string, at []int) {
 
 var leading = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\**([\pL_][\pL\pN_]*)`) })
 
-// parameterName is the name in a part of a signature, "" for a star alone.
+// parameterName returns the name in a part of a signature, "" for a star alone.
 func parameterName(param string) string {
 	if m := leading().FindStringSubmatch(param); m != nil {
 		return m[1]
@@ -145,7 +145,7 @@ func (s *Server) signature(d *document, c *call) (signature, doc string) {
 		lines := strings.Split(def.text, "\n")
 		return headOf(def.name, strings.Join(lines[def.def.Def.Line-1:], "\n")), def.doc
 	}
-	if !strings.Contains(c.callee, ".") { // the document may be wrong as it is
+	if !strings.Contains(c.callee, ".") { // search the text, since the document may not parse
 		if at := regexp.MustCompile(`(?m)^[ \t]*def[ \t]+` + regexp.QuoteMeta(c.callee) + `[ \t]*\(`).FindStringIndex(d.text); at != nil {
 			return headOf(c.callee, d.text[at[0]:]), ""
 		}
@@ -158,7 +158,7 @@ func (s *Server) signature(d *document, c *call) (signature, doc string) {
 
 const maxHead = 4 << 10 // bytes of a def's signature
 
-// headOf is the signature of the function that a text begins with, on one line.
+// headOf returns the signature of the function that a text begins with, on one line.
 func headOf(name, text string) string {
 	list, _ := parameters(text[:min(len(text), maxHead)])
 	return strings.Join(strings.Fields(name+"("+strings.Join(list, ", ")+")"), " ")
@@ -166,7 +166,7 @@ func headOf(name, text string) string {
 
 var named = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*([\pL_][\pL\pN_]*)\s*=(?:[^=]|$)`) })
 
-// active is the parameter that the argument at the position is for, len(list) if there is none.
+// active returns the parameter that the argument at the position is for, len(list) if there is none.
 func (c *call) active(list []string) int {
 	if m := named().FindStringSubmatch(c.argument); m != nil {
 		for i, param := range list {

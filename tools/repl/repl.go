@@ -1,4 +1,4 @@
-// Package repl is a prompt for recipes: `drun repl`. It evaluates statements one after the other, in its own process,
+// Package repl is the prompt of `drun repl`. It evaluates a recipe's statements one after the other, in its own process,
 // as the only rank, and keeps nothing.
 package repl
 
@@ -29,7 +29,7 @@ import (
 	"drun/tensor"
 )
 
-// typed begins the names of what was typed: input 1.
+// typed is the prefix of the names of what was typed: input 1.
 const typed = "input"
 
 // Options are the settings of `drun repl`.
@@ -48,13 +48,13 @@ type Session struct {
 	tensors  *tensor.Context
 	dir      string
 	outputs  string
-	thread   *starlark.Thread    // of the statement that is executed
-	builtins starlark.StringDict // what files find
+	thread   *starlark.Thread    // executes the current statement
+	builtins starlark.StringDict // the names predeclared in files
 	typed    map[string]string   // what was typed, by the names under which errors show it
 	count    int
 }
 
-// New begins a session in the working directory. Close ends it.
+// New starts a session in the working directory. Close ends it.
 func New(o Options) (_ *Session, err error) {
 	defer try.Caught(&err)
 	dir := try.To(os.Getwd())
@@ -76,7 +76,7 @@ func New(o Options) (_ *Session, err error) {
 	return s, nil
 }
 
-// Close removes what the session has written.
+// Close removes the files that the session has written.
 func (s *Session) Close() { os.RemoveAll(s.outputs) }
 
 // Read reads the lines of one statement; readline gives each without its end.
@@ -137,7 +137,7 @@ func (s *Session) report(err error) bool {
 	return false
 }
 
-// source is the text of what was typed, for the lines of a traceback; files are not quoted.
+// source returns the text of what was typed, for the lines of a traceback; files are not quoted.
 func (s *Session) source(name string) []byte {
 	return []byte(s.typed[name])
 }
@@ -166,7 +166,7 @@ func (s *Session) execute(interrupted <-chan os.Signal, do func(*starlark.Thread
 	return do(thread)
 }
 
-// load is a load statement at the prompt: the file is read each time, so that changes take effect.
+// load carries out a load statement at the prompt: the file is read each time, so that changes take effect.
 func (s *Session) load(thread *starlark.Thread, module string) (starlark.StringDict, error) {
 	main := filepath.Join(s.dir, typed)
 	bundle, faults := recipe.ReadAll(main, func(path string) ([]byte, bool) {
@@ -194,7 +194,7 @@ func (s *Session) exec(thread *starlark.Thread, bundle *recipe.Bundle, file stri
 	return globals, nil
 }
 
-// nowhere is where the records and checkpoints of a prompt go.
+// nowhere discards the records of a prompt, and refuses checkpoints.
 type nowhere struct{}
 
 func (nowhere) Log(records.Point)                                   {}

@@ -30,7 +30,7 @@ type Picture struct {
 // Mode says which channels a picture gets.
 type Mode uint8
 
-// The modes: the file's channels, one of grey, three of colour, four with opacity.
+// The modes: the file's own channels, one of grey, three of colour, or four with opacity.
 const (
 	Unchanged Mode = iota
 	Grey
@@ -129,7 +129,7 @@ func grey(r, g, b byte) byte {
 	return byte((19595*uint32(r) + 38470*uint32(g) + 7471*uint32(b) + 1<<15) >> 16)
 }
 
-// straight are the pixels of an image, without premultiplied opacity.
+// straight returns the pixels of an image, not premultiplied by opacity.
 func straight(img image.Image) *image.NRGBA {
 	b := img.Bounds()
 	out := image.NewNRGBA(b)
@@ -142,7 +142,7 @@ func straight(img image.Image) *image.NRGBA {
 		}
 		return out
 	case interface{ Opaque() bool }:
-		if img.Opaque() { // premultiplied or not is the same
+		if img.Opaque() { // premultiplying by 1 changes nothing
 			draw.Draw(&image.RGBA{Pix: out.Pix, Stride: out.Stride, Rect: b}, b, img.(image.Image), b.Min, draw.Src)
 			return out
 		}
@@ -161,7 +161,7 @@ func straight(img image.Image) *image.NRGBA {
 
 const weightBits = 32 - 8 - 2
 
-// taps are the input pixels that make one output pixel: from first on, with their weights, and those as integers.
+// taps are the input pixels that make one output pixel: from first on, with their weights, as floats and as integers.
 type taps struct {
 	first   int
 	weights []float64

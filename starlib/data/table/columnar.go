@@ -10,9 +10,9 @@ import (
 // Columns reads a file of columns (Parquet, Arrow), some rows at a time, so that the file may be larger than memory.
 // Files are not trusted: an error names the place in the file, and the column if the fault is in one.
 type Columns interface {
-	// Fields are all columns of the file.
+	// Fields returns all columns of the file.
 	Fields() []Field
-	// Place is that of the row with which Next continues. The rows that Next has read have consecutive places.
+	// Place returns the position of the row that Next reads next. The rows that a call of Next reads have consecutive positions.
 	Place() Place
 	// Seek moves to a place returned by Place; in Arrow, only forward.
 	Seek(Place) error
@@ -31,17 +31,17 @@ type Field struct {
 	Refused bool   // its type is not supported
 }
 
-// Place is a row of a file: the number of its batch (a row group of Parquet, a record batch of Arrow) and its own number
-// in that.
+// Place is the position of a row in a file: the number of its batch (a row group in Parquet, a record batch in Arrow), and its number within
+// the batch.
 type Place int64
 
-// NewPlace is a row of a batch.
+// NewPlace returns the position of a row of a batch.
 func NewPlace(batch, row int) Place { return Place(batch)<<32 | Place(row) }
 
-// Batch is the number of the batch.
+// Batch returns the number of the batch.
 func (p Place) Batch() int { return int(p >> 32) }
 
-// Row is the number in the batch.
+// Row returns the row's number within the batch.
 func (p Place) Row() int { return int(p & (1<<32 - 1)) }
 
 // Random is a file that can be read at any position.
@@ -59,11 +59,11 @@ var openers = map[string]Opener{}
 // Opener opens a file of one format, as OpenColumns does.
 type Opener = func(file Random, in io.Reader, packed bool, columns []string) (Columns, error)
 
-// Register has OpenColumns open files of a format; for the init of a package that reads it.
+// Register makes open the function that OpenColumns calls for a format; a package that reads the format calls it from init.
 func Register(format string, open Opener) { openers[format] = open }
 
 // OpenColumns opens a file of columns; columns are the wanted ones, nil for all. in reads the file from its start,
-// unpacked if compressed, which only works for an Arrow stream.
+// decompressed if need be, which only works for an Arrow stream.
 func OpenColumns(format string, file Random, in io.Reader, packed bool, columns []string) (Columns, error) {
 	open := openers[format]
 	if open == nil {
@@ -102,7 +102,7 @@ func ReadColumns(r Columns, largest int) (*Table, error) {
 	}
 }
 
-// size is about how many bytes the cells take.
+// size returns about how many bytes the cells take.
 func (t *Table) size() int {
 	n := 0
 	for _, c := range t.Columns {
@@ -117,7 +117,7 @@ func (t *Table) size() int {
 	return n
 }
 
-// SizeOf is about how many bytes a value of a cell takes.
+// SizeOf returns about how many bytes a cell's value takes.
 func SizeOf(v any) int {
 	n := 24
 	switch v := v.(type) {
@@ -152,7 +152,7 @@ func (c *Column) extend(more *Column) {
 	c.Values = append(c.Values, more.Values...)
 }
 
-// Choose finds the wanted columns among those of a file; nil wants all. One of a type that is not supported is an error.
+// Choose finds the wanted columns among those of a file; nil means all. A wanted column of a type that is not supported is an error.
 func Choose(fields []Field, columns []string) (_ []int, err error) {
 	defer try.Caught(&err)
 	names := make([]string, len(fields))

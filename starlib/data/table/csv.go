@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// MissingValues are the texts that stand for a missing cell by default: those of pandas 2.
+// MissingValues are the strings that stand for a missing cell by default: those of pandas 2.
 var MissingValues = []string{"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
 	"NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 
@@ -19,7 +19,7 @@ var MissingValues = []string{"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN
 type Options struct {
 	Columns   []string // the wanted columns; nil: all
 	Delimiter rune     // of CSV; 0: a comma
-	Header    *bool    // of CSV: whether the first line holds the columns' names; nil: if no field of it is a number
+	Header    *bool    // of CSV: whether the first line holds the columns' names; nil: only if none of its fields is a number
 	Missing   []string // of CSV: what stands for a missing cell; nil: MissingValues
 	Largest   int      // how many bytes the cells may take; 0: no limit
 }
@@ -31,7 +31,7 @@ const MaxRecord = 64 << 20
 // the end of the file.
 type boundedReader struct {
 	io.Reader
-	bytes int // since the record began, or some kB before
+	bytes int // read since the record began, or since up to some kB before that
 }
 
 // Read returns an error once the record is longer than MaxRecord.
@@ -78,8 +78,8 @@ func Records(in io.Reader, comma rune, trim bool, visit func(line int, fields []
 	}
 }
 
-// CSV reads a file of separated values. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, and if an
-// integer is too large for the column's type, its cells are texts as in the file. Errors name line and column.
+// CSV reads a file of separated values. A column is of integers, floats or bools (true and false) if all its cells are that or missing; otherwise, or if an
+// integer is too large for the column's type, its cells are strings as in the file. Errors name line and column.
 func (o Options) CSV(in io.Reader) (*Table, error) {
 	isMissing := o.missing()
 	var names []string
@@ -124,7 +124,7 @@ func (o Options) CSV(in io.Reader) (*Table, error) {
 	return t, nil
 }
 
-// missing is the set of texts that stand for a missing cell.
+// missing returns the set of strings that stand for a missing cell.
 func (o Options) missing() map[string]bool {
 	missing := o.Missing
 	if missing == nil {
@@ -137,7 +137,7 @@ func (o Options) missing() map[string]bool {
 	return is
 }
 
-// names are the columns' names, by the first line of a file; header: it holds them.
+// names returns the columns' names, given the first line of a file; header says that this line holds them.
 func (o Options) names(line int, record []string) (names []string, header bool, err error) {
 	header = o.Header != nil && *o.Header || o.Header == nil && !slices.ContainsFunc(record, isNumber)
 	for i, field := range record {
@@ -171,7 +171,7 @@ func places(names, columns []string) ([]int, error) {
 	return wanted, nil
 }
 
-// NoColumn says that there is no column with that name, and which there are.
+// NoColumn is the error that there is no column of that name; it lists the columns that there are.
 func NoColumn(name string, names []string) error {
 	var have []string
 	for i, n := range names {
@@ -190,7 +190,7 @@ func NoColumn(name string, names []string) error {
 	return fmt.Errorf("there is no column %s; there are %s%s", Short(name), strings.Join(have, ", "), hint)
 }
 
-// isNumber reports whether a field is a number in decimal notation; texts such as 0x10 and 1_000 are not.
+// isNumber reports whether a field is a number in decimal notation; 0x10 and 1_000 are not.
 func isNumber(field string) bool {
 	field = strings.TrimSpace(field)
 	if strings.ContainsAny(field, "xXpP_") {
@@ -206,7 +206,7 @@ var cellKinds = []struct {
 	parse func(s string) (any, bool)
 }{{Bool, parseBool}, {Int, parseInt}, {Float, parseFloat}, {Text, parseText}}
 
-// column has the narrowest kind that all cells have.
+// column makes a column of the narrowest kind that all cells have.
 func column(name string, cells []string, isMissing map[string]bool) *Column {
 kinds:
 	for _, is := range cellKinds {
@@ -238,7 +238,7 @@ func parseInt(s string) (any, bool) {
 	return n, err == nil
 }
 
-// parseFloat refuses integers that it would have to round.
+// parseFloat refuses integers that a float64 cannot hold exactly.
 func parseFloat(s string) (any, bool) {
 	if n, err := strconv.ParseInt(s, 10, 64); errors.Is(err, strconv.ErrRange) || err == nil && !Exact(n) {
 		return nil, false

@@ -12,10 +12,10 @@ import (
 	"drun/internal/try"
 )
 
-// MaxDepth is how deep lists and objects of a JSON value may nest.
+// MaxDepth is how deeply lists and objects of a JSON value may nest.
 const MaxDepth = 100
 
-// ReadLine reads a line with its end; its memory is reused. A line of more than MaxRecord bytes is an error.
+// ReadLine reads a line with its line end; the next call reuses its memory. A line of more than MaxRecord bytes is an error.
 func ReadLine(in *bufio.Reader) ([]byte, error) {
 	line, err := in.ReadSlice('\n')
 	if err != bufio.ErrBufferFull {
@@ -32,7 +32,7 @@ func ReadLine(in *bufio.Reader) ([]byte, error) {
 	return long, err
 }
 
-// Lines calls visit for each line of a text that is not blank, with its number from 1.
+// Lines calls visit for each non-blank line of a text, with its number, counted from 1.
 func Lines(in io.Reader, visit func(number int, line []byte) error) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for number := 1; ; number++ {

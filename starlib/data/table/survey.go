@@ -17,11 +17,11 @@ type Survey struct {
 	First   [][]any // the first rows, with the columns' kinds; nil: a missing cell
 }
 
-// SurveyCSV reads a whole file as CSV does, and keeps none of it but the first rows.
+// SurveyCSV reads a whole file as CSV does, but keeps only the first rows.
 func (o Options) SurveyCSV(in io.Reader, first int) (*Survey, error) {
 	isMissing := o.missing()
 	s := &Survey{}
-	var not [][]bool     // by column, which of cellKinds some cell does not have
+	var not [][]bool     // by column, which of cellKinds some cell does not fit
 	var shown [][]string // the first rows
 	err := Records(in, cmp.Or(o.Delimiter, ','), false, func(line int, record []string) (err error) {
 		if s.Names == nil {
@@ -50,7 +50,7 @@ func (o Options) SurveyCSV(in io.Reader, first int) (*Survey, error) {
 				v, ok := is.parse(cell)
 				not[k][i] = !ok
 				if n, whole := v.(int64); ok && (is.kind == Text || whole && Exact(n)) {
-					break // then it is a float and a text, too
+					break // then it fits the wider kinds, too
 				}
 			}
 		}
@@ -69,7 +69,7 @@ func (o Options) SurveyCSV(in io.Reader, first int) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	fits := make([]int, len(s.Names)) // the first of cellKinds that all cells have
+	fits := make([]int, len(s.Names)) // the first of cellKinds that all cells fit
 	for k, missing := range s.Missing {
 		fits[k] = slices.Index(not[k], false)
 		s.Kinds = append(s.Kinds, Empty)

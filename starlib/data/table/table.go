@@ -1,4 +1,4 @@
-// Package table reads files of rows and columns (CSV, JSON lines, Parquet, Arrow) into columns of one type each: numbers, bools, texts,
+// Package table reads files of rows and columns (CSV, JSON lines, Parquet, Arrow) into columns of one type each: numbers, bools, strings,
 // or any values. It is called by the recipes' module data and by drun data.
 package table
 
@@ -37,7 +37,7 @@ type Column struct {
 	Missing []bool // nil: no cell is missing
 }
 
-// Table is columns with the same number of rows.
+// Table is a set of columns with the same number of rows.
 type Table struct {
 	Columns []*Column
 	Rows    int
@@ -62,7 +62,7 @@ func (t *Table) Find(name string) *Column {
 	return nil
 }
 
-// Len is the number of cells.
+// Len returns the number of cells.
 func (c *Column) Len() int {
 	return max(len(c.Bools), len(c.Ints), len(c.Floats), len(c.Texts), len(c.Values), len(c.Missing))
 }
@@ -70,7 +70,7 @@ func (c *Column) Len() int {
 // IsMissing reports whether a cell is missing.
 func (c *Column) IsMissing(row int) bool { return c.Missing != nil && c.Missing[row] }
 
-// Cell is a cell as a value: nil, bool, int64, float64, string, []any or map[string]any.
+// Cell returns a cell as a value: nil, bool, int64, float64, string, []any or map[string]any.
 func (c *Column) Cell(row int) any {
 	switch {
 	case c.IsMissing(row):
@@ -89,7 +89,7 @@ func (c *Column) Cell(row int) any {
 	return nil
 }
 
-// Append adds a cell: nil is a missing one. Integers become floats in a column of floats, which is an error if no
+// Append adds a cell; nil means that it is missing. Integers become floats in a column of floats, which is an error if no
 // float64 holds them exactly; other kinds cannot be mixed, unless the column is Any.
 func (c *Column) Append(v any) error {
 	row := c.Len()
@@ -149,7 +149,7 @@ func (c *Column) Append(v any) error {
 // Exact reports whether a float64 holds the integer.
 func Exact(n int64) bool { return -1<<53 <= n && n <= 1<<53 }
 
-// zero adds what stands for a missing cell.
+// zero appends the placeholder of a missing cell.
 func (c *Column) zero() {
 	switch c.Kind {
 	case Bool:
@@ -179,7 +179,7 @@ func kindOf(v any) Kind {
 	return Any
 }
 
-// Numbers are the cells as float64, NaN for missing ones; false for a column of texts or values.
+// Numbers returns the cells as float64, NaN for missing ones; false for a column of strings or of any values.
 func (c *Column) Numbers() ([]float64, bool) {
 	out := make([]float64, c.Len())
 	for i := range out {
@@ -213,7 +213,7 @@ func (b *budget) take(bytes int) error {
 	return nil
 }
 
-// Short is a text of a file for a message.
+// Short quotes and shortens a string from a file, for an error.
 func Short(s string) string {
 	if len(s) > 60 {
 		s = strings.ToValidUTF8(s[:57], "") + "..."

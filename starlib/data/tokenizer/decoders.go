@@ -85,14 +85,14 @@ func decoderOf(raw json.RawMessage, depth int) (_ decoder, err error) {
 				before := len(out)
 				for _, r := range t {
 					b, ok := bytesOf[r]
-					if !ok { // an added token that is a text
+					if !ok { // an added token that is plain text
 						out = append(out[:before], t...)
 						break
 					}
 					out = append(out, b)
 				}
 			}
-			whole, _ := unicode.UTF8.NewDecoder().Bytes(out) // with U+FFFD for what is no character
+			whole, _ := unicode.UTF8.NewDecoder().Bytes(out) // with U+FFFD for what is not a character
 			return []string{string(whole)}
 		}, strict(raw, &b)
 	case "WordPiece":
@@ -123,7 +123,7 @@ func decoderOf(raw json.RawMessage, depth int) (_ decoder, err error) {
 
 var cleanups = [][2]string{{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}}
 
-// each is a decoder of one token at a time; i is its place.
+// each makes a decoder of one token at a time; i is the token's index.
 func each(of func(i int, t string) string) decoder {
 	return func(tokens []string) []string {
 		out := make([]string, len(tokens))
@@ -134,10 +134,10 @@ func each(of func(i int, t string) string) decoder {
 	}
 }
 
-// byteToken is the token of a byte that no other token has: <0x0A>.
+// byteToken returns the token for a byte that no other token has, such as <0x0A>.
 func byteToken(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
-// byteOf is the byte that a token stands for.
+// byteOf returns the byte that a token stands for.
 func byteOf(token string) (byte, bool) {
 	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
 		return 0, false
@@ -173,7 +173,7 @@ func joinBytes(tokens []string) (out []string) {
 	return out
 }
 
-// stripperOf removes up to so many of a character at the start and at the end of each token.
+// stripperOf makes a decoder that removes up to a given number of a character at the start and end of each token.
 func stripperOf(raw json.RawMessage) (_ decoder, err error) {
 	defer try.Caught(&err)
 	var s struct {

@@ -27,8 +27,8 @@ type merge struct{ rank, id int }
 type wordPiece struct {
 	vocab   map[string]int
 	unk     int
-	prefix  string // of what does not begin a word
-	longest int    // characters of a word
+	prefix  string // of tokens that do not begin a word
+	longest int    // characters in a word
 }
 
 func modelOf(raw json.RawMessage) (_ model, _ map[string]int, err error) {
@@ -111,17 +111,17 @@ func bpeOf(raw json.RawMessage) (_ model, _ map[string]int, err error) {
 	return m, b.Vocab, nil
 }
 
-// symbol is a token of a word in the making; its neighbours are indices, -1 if there is none.
+// symbol is a token of a word that is being merged; its neighbours are indices, -1 if there is none.
 type symbol struct {
 	id, before, after int
 	gone              bool
 }
 
-// candidate is a merge that may be done: of the symbol at a place with the one after it.
+// candidate is a possible merge: of the symbol at an index with the one after it.
 type candidate struct {
 	merge
 	at          int
-	left, right int // their ids; another one: the candidate is gone
+	left, right int // their ids; if these have changed, the candidate is obsolete
 }
 
 type candidates []candidate
@@ -145,7 +145,7 @@ func (m *bpe) encode(word string, out []int) ([]int, error) {
 	}
 	var symbols []symbol
 	put := func(id int) { symbols = append(symbols, symbol{id, len(symbols) - 1, len(symbols) + 1, false}) }
-	unknown := false // the last one, which is put before the next one that is known: bytes go before it
+	unknown := false // an unk token is due; it comes before the next known token, but after bytes
 	for _, r := range word {
 		id, ok := m.vocab[string(r)]
 		if ok {

@@ -98,7 +98,7 @@ func normalizerOf(raw json.RawMessage, depth int) (_ normalizer, err error) {
 	return nil, unsupported(kind)
 }
 
-// replacerOf replaces each match of a pattern by a text: a normalizer, and a decoder.
+// replacerOf makes a function that replaces each match of a pattern; it serves as a normalizer and as a decoder.
 func replacerOf(raw json.RawMessage) (_ normalizer, err error) {
 	defer try.Caught(&err)
 	var r struct {
@@ -150,7 +150,7 @@ var chinese = &unicode.RangeTable{
 	R32: []unicode.Range32{{Lo: 0x20000, Hi: 0x2a6df, Stride: 1}, {Lo: 0x2a700, Hi: 0x2b73f, Stride: 1}, {Lo: 0x2b740, Hi: 0x2b81f, Stride: 1}, {Lo: 0x2b920, Hi: 0x2ceaf, Stride: 1}, {Lo: 0x2f800, Hi: 0x2fa1f, Stride: 1}},
 }
 
-// spaced puts spaces around each character that is one of those.
+// spaced puts spaces around each of those characters.
 func spaced(s string, those func(r rune) bool) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -186,9 +186,9 @@ type charsmap struct {
 func unitOffset(u uint32) int { return int(u>>10) << (u & (1 << 9) >> 6) }
 func hasLeaf(u uint32) bool   { return u>>8&1 == 1 }
 
-const leafUnit = 1 << 31 // an unit with this bit is a leaf; the rest of it is the value
+const leafUnit = 1 << 31 // a unit with this bit is a leaf; the rest of it is the value
 
-// charsmapOf reads a normalizer Precompiled. Every unit is checked, so that no text leads out of the table.
+// charsmapOf reads a normalizer Precompiled. Every unit is checked, so that no text can lead outside the table.
 func charsmapOf(raw json.RawMessage) (_ normalizer, err error) {
 	defer try.Caught(&err)
 	var p struct {
@@ -201,7 +201,7 @@ func charsmapOf(raw json.RawMessage) (_ normalizer, err error) {
 	try.FailIf(len(content) < 4, "precompiled_charsmap: it ends early")
 	size := int64(binary.LittleEndian.Uint32(content))
 	content = content[4:]
-	try.FailIf(size > int64(len(content)) || size%1024 != 0 || size == 0, "precompiled_charsmap: a trie of %d bytes among %d; want whole blocks of 1024", size, len(content))
+	try.FailIf(size > int64(len(content)) || size%1024 != 0 || size == 0, "precompiled_charsmap: a trie of %d bytes in %d; want whole blocks of 1024", size, len(content))
 	m := &charsmap{units: make([]uint32, size/4), texts: string(content[size:])}
 	try.FailIf(!utf8.ValidString(m.texts), "precompiled_charsmap: its strings are not UTF-8")
 	for i := range m.units {
@@ -213,7 +213,7 @@ func charsmapOf(raw json.RawMessage) (_ normalizer, err error) {
 		}
 		base := i ^ unitOffset(u)
 		if base|0xff >= len(m.units) {
-			return nil, fmt.Errorf("precompiled_charsmap: unit %d leads out of the trie", i)
+			return nil, fmt.Errorf("precompiled_charsmap: unit %d points outside the trie", i)
 		}
 		if at := int(m.units[base] &^ leafUnit); hasLeaf(u) && (at >= len(m.texts) || !utf8.RuneStart(m.texts[at])) {
 			return nil, fmt.Errorf("precompiled_charsmap: unit %d has no text", i)
@@ -222,7 +222,7 @@ func charsmapOf(raw json.RawMessage) (_ normalizer, err error) {
 	return m.normalize, nil
 }
 
-// find is the text for the first characters of s that the table has, the fewest.
+// find returns the replacement for the shortest beginning of s that the table has.
 func (m *charsmap) find(s string) (text string, ok bool) {
 	at := unitOffset(m.units[0])
 	for i := 0; i < len(s) && s[i] != 0; i++ {

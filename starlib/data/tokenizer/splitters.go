@@ -71,7 +71,7 @@ func splitterOf(raw json.RawMessage, depth int) (_ splitter, err error) {
 	return nil, unsupported(kind)
 }
 
-// eachPiece cuts one piece after the other.
+// eachPiece makes a splitter that cuts each piece by itself.
 func eachPiece(cut func(s string) []string) splitter {
 	return func(pieces []string, _ bool) (out []string) {
 		for _, s := range pieces {
@@ -81,11 +81,11 @@ func eachPiece(cut func(s string) []string) splitter {
 	}
 }
 
-// metaspaceOf replaces spaces by a special character, and cuts before each: SentencePiece's words.
+// metaspaceOf makes a splitter that replaces spaces by a special character and cuts before each: SentencePiece's words.
 func metaspaceOf(raw json.RawMessage, depth int) (_ splitter, err error) {
 	defer try.Caught(&err)
 	m := try.To(readMetaspace(raw))
-	if m.Scheme == "first" && depth > 0 { // what the one before it leaves out moves the text's start
+	if m.Scheme == "first" && depth > 0 { // a splitter before it may drop the start of the text
 		return nil, errors.New("prepend_scheme \"first\" in a Sequence is not supported")
 	}
 	space := &pattern{text: m.Replacement}
@@ -105,7 +105,7 @@ func metaspaceOf(raw json.RawMessage, depth int) (_ splitter, err error) {
 	}, nil
 }
 
-// metaspace is a pre-tokenizer, and a decoder.
+// metaspace is the description of a pre-tokenizer, or of a decoder.
 type metaspace struct {
 	Type        string `json:"type"`
 	Replacement string `json:"replacement"`
@@ -139,7 +139,7 @@ type pattern struct {
 	spaces int // the group of spaces at the end; 0: none
 }
 
-// patternSource is a pattern as a file has it.
+// patternSource is a pattern as written in a file.
 type patternSource struct {
 	Regex  *string
 	String *string
@@ -160,7 +160,7 @@ func (s patternSource) compile() (_ *pattern, err error) {
 
 const lastSpace = `|\s+(?!\S)|\s+`
 
-// whiteSpace are the characters of \s, in a class.
+// whiteSpace is \s, written for use within a character class.
 const whiteSpace = `\t-\r \x{85}\p{Z}`
 
 func newPattern(source string) (_ *pattern, err error) {
@@ -181,19 +181,19 @@ func newPattern(source string) (_ *pattern, err error) {
 			case strings.IndexByte("pPrntvf", e) >= 0, e < utf8.RuneSelf && punctuation(rune(e)):
 				b.WriteString(rest[i-1 : i+1])
 			default:
-				return nil, fmt.Errorf(`\%c of the regular expression is not supported`, e)
+				return nil, fmt.Errorf(`\%c in the regular expression is not supported`, e)
 			}
 		case c == '[':
-			try.FailIf(class, "a class within a class of the regular expression is not supported")
+			try.FailIf(class, "a class within a class in the regular expression is not supported")
 			class = true
 			b.WriteByte(c)
 		case c == ']':
 			class = false
 			b.WriteByte(c)
 		case c == '&' && class:
-			return nil, errors.New("& in a class of the regular expression is not supported")
+			return nil, errors.New("& in a class in the regular expression is not supported")
 		case (c == '^' || c == '$' || c == '.') && !class:
-			return nil, fmt.Errorf("%c of the regular expression is not supported", c)
+			return nil, fmt.Errorf("%c in the regular expression is not supported", c)
 		default:
 			b.WriteByte(c)
 		}
@@ -209,11 +209,11 @@ func newPattern(source string) (_ *pattern, err error) {
 	if p.re = re; spaces {
 		p.spaces = re.NumSubexp()
 	}
-	try.FailIf(re.MatchString(""), "the regular expression matches nothing at all, which is not supported")
+	try.FailIf(re.MatchString(""), "the regular expression matches the empty string, which is not supported")
 	return p, nil
 }
 
-// matches are the ranges that match, from and to.
+// matches yields the ranges that match, as from and to.
 func (p *pattern) matches(s string) iter.Seq2[int, int] {
 	return func(yield func(from, to int) bool) {
 		for at := 0; at < len(s); {
@@ -226,7 +226,7 @@ func (p *pattern) matches(s string) iter.Seq2[int, int] {
 	}
 }
 
-// next is the first match from a position on; -1 if there is none.
+// next returns the first match from a position on; -1 if there is none.
 func (p *pattern) next(s string, at int) (from, to int) {
 	if p.re == nil {
 		i := strings.Index(s[at:], p.text)

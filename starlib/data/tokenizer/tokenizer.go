@@ -16,13 +16,13 @@ import (
 	"drun/internal/try"
 )
 
-// Tokenizer is what a file describes. It is immutable, so threads may share it.
+// Tokenizer is what a tokenizer.json describes. It is immutable, so threads may share it.
 type Tokenizer struct {
-	raw, normalized added // tokens that are found before normalization, and after it
+	raw, normalized added // tokens that are matched before normalization, and after it
 	normalize       normalizer
 	split           splitter
 	model           model
-	template        []int // what encode puts around the text: ids, and text where the text comes
+	template        []int // what encode returns: ids, and the constant text where those of the text go
 	decode          decoder
 	tokens          map[int]string
 	shown           map[int]string // what decode returns for added tokens that normalization changes
@@ -42,7 +42,7 @@ type model interface {
 type (
 	normalizer func(s string) string
 	splitter   func(pieces []string, start bool) []string // start: the first piece begins the text
-	decoder    func(tokens []string) []string             // which make the text, one after the other
+	decoder    func(tokens []string) []string             // the results, joined, are the text
 )
 
 // file is a tokenizer.json.
@@ -58,7 +58,7 @@ type file struct {
 	Model         json.RawMessage `json:"model"`
 }
 
-// token is a token that is found in a text whatever its context.
+// token is an added token, which is found in a text whatever its context.
 type token struct {
 	ID         int    `json:"id"`
 	Content    string `json:"content"`
@@ -69,7 +69,7 @@ type token struct {
 	Special    bool   `json:"special"`
 }
 
-// strict decodes JSON in which every name must be known.
+// strict decodes JSON; an unknown name is an error.
 func strict(raw json.RawMessage, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -90,14 +90,14 @@ type typed struct {
 	Type string `json:"type"`
 }
 
-// kindOf is the type that a part of the file names, "" if the part is not there.
+// kindOf returns the type of a part of the file, "" if the file lacks the part.
 func kindOf(raw json.RawMessage) (string, error) {
 	if none(raw) {
 		return "", nil
 	}
 	var k typed
 	if err := json.Unmarshal(raw, &k); err != nil || k.Type == "" {
-		return "", errors.New("no object with a type")
+		return "", errors.New("want an object with a type")
 	}
 	return k.Type, nil
 }
@@ -176,12 +176,12 @@ func (t *Tokenizer) add(a token) (err error) {
 	return nil
 }
 
-// templateOf reads what is put around a text.
+// templateOf reads the tokens that are put around a text.
 func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) (_ []int, err error) {
 	defer try.Caught(&err)
 	kind := try.To(kindOf(raw))
 	switch kind {
-	case "", "ByteLevel": // which moves offsets
+	case "", "ByteLevel": // ByteLevel only changes offsets
 		return []int{text}, nil
 	case "Sequence":
 		all, err := sequence(raw, "processors", depth, t.templateOf)
@@ -259,10 +259,10 @@ func (t *Tokenizer) templateOf(raw json.RawMessage, depth int) (_ []int, err err
 	return nil, unsupported(kind)
 }
 
-// maxDepth is how deep sequences of sequences may nest.
+// maxDepth is how deeply sequences of sequences may nest.
 const maxDepth = 20
 
-// sequence reads the parts of a Sequence, which the file has under name.
+// sequence reads the parts of a Sequence, which are in the field called name.
 func sequence[T any](raw json.RawMessage, name string, depth int, of func(raw json.RawMessage, depth int) (T, error)) (_ []T, err error) {
 	defer try.Caught(&err)
 	var fields map[string]json.RawMessage
@@ -293,25 +293,25 @@ func short(s string) string {
 	return s
 }
 
-// Size is the number of tokens, including added ones.
+// Size returns the number of tokens, including added ones.
 func (t *Tokenizer) Size() int { return t.size }
 
-// ID is the number of a token.
+// ID returns the id of a token.
 func (t *Tokenizer) ID(token string) (int, bool) {
 	id, ok := t.ids[token]
 	return id, ok
 }
 
-// Token is the token with a number.
+// Token returns the token with an id.
 func (t *Tokenizer) Token(id int) (string, bool) {
 	s, ok := t.tokens[id]
 	return s, ok
 }
 
-// Special are the special tokens, by their numbers.
+// Special returns the ids of the special tokens, in order.
 func (t *Tokenizer) Special() []int { return slices.Sorted(maps.Keys(t.special)) }
 
-// Encode returns a text's numbers; with special, the template's tokens are put around them.
+// Encode returns a text's ids; with special, the template's tokens are put around them.
 func (t *Tokenizer) Encode(s string, special bool) (_ []int, err error) {
 	defer try.Caught(&err)
 	try.FailIf(!utf8.ValidString(s), "the text is not UTF-8")
@@ -361,7 +361,7 @@ func (t *Tokenizer) encode(s string) (out []int, err error) {
 	return out, nil
 }
 
-// Decode returns the text for numbers; with skip, without the special tokens.
+// Decode returns the text of ids; with skip, without the special tokens.
 func (t *Tokenizer) Decode(ids []int, skip bool) (string, error) {
 	var tokens []string
 	for i, id := range ids {
@@ -393,13 +393,13 @@ func (a *added) add(t token) {
 	a.by[t.Content[0]] = list
 }
 
-// piece is a token, or a text between tokens.
+// piece is a token, or the text between tokens.
 type piece struct {
 	id   int // -1: a text
 	text string
 }
 
-// split finds the tokens: always the first one, and of those that begin there the longest.
+// split finds the tokens: always the leftmost one, and of those that begin there the longest.
 func (a *added) split(s string) (out []piece) {
 	if s == "" {
 		return nil

@@ -18,7 +18,7 @@ type unigram struct {
 	longest int       // bytes of a token
 	unk     int       // -1: none
 	bytes   bool      // text without a token is written as the tokens of its bytes
-	worst   float64   // what a character without a token adds
+	worst   float64   // the score of a character without a token
 }
 
 // unknownPenalty is by how much a character without a token is worse than the worst token.
@@ -114,7 +114,7 @@ func (m *unigram) encode(word string, out []int) ([]int, error) {
 // known reports whether the last token of a path is a real one, not that for unknown text.
 func (m *unigram) known(s step, token string) bool { return s.known && m.ids[token] != m.unk }
 
-// number adds the ids of a part of a word.
+// number appends the ids of a part of a word.
 func (m *unigram) number(part string, out []int) []int {
 	if id, ok := m.ids[part]; ok {
 		return append(out, id)
@@ -127,7 +127,7 @@ func (m *unigram) number(part string, out []int) []int {
 	return append(out, m.unk)
 }
 
-// bytesOf are the tokens of a text's bytes; false if the vocabulary lacks one.
+// bytesOf returns the tokens of a text's bytes; false if the vocabulary lacks one.
 func bytesOf(vocab map[string]int, s string) (ids []int, ok bool) {
 	for i := range len(s) {
 		id, ok := vocab[byteToken(s[i])]

@@ -1,5 +1,5 @@
-// Package chunk reads chunked recipe files, the form in which drun's tests of
-// recipes are written: the tests of lang call it, and the runner that executes
+// Package chunk reads chunked recipe files, in which drun's tests of recipes
+// are written. The tests of lang use it, and so does the runner that executes
 // recipes on several ranks.
 //
 // A file holds several recipes, separated by lines "---". Each may begin with
@@ -113,7 +113,7 @@ func read(filename string, lines [][]byte, start int) (Chunk, error) {
 			// A traceback shows the line, and the pattern must not match there.
 			source[i] = bytes.TrimRight(line[:bytes.LastIndex(line, []byte("###"))], " ")
 		} else if strings.Contains(text, "###") {
-			return fail(i, `a ### without its "regexp"`)
+			return fail(i, `a ### without a "regexp" after it`)
 		}
 	}
 	if head {

@@ -17,8 +17,8 @@ import (
 	"drun/starlib/data/table"
 )
 
-// arrowReader reads the record batches of a file or a stream, one after the other. A file is a stream, too, between its
-// magic and its footer, which is not read.
+// arrowReader reads the record batches of a file or a stream, one after the other. A file, too, is a stream between its
+// magic and its footer; the footer is not read.
 type arrowReader struct {
 	stream   *ipc.Reader
 	messages *arrowMessages
@@ -28,13 +28,13 @@ type arrowReader struct {
 	batch    arrow.RecordBatch // nil: not read yet
 }
 
-// arrowMessages reads messages, passes over record batches, and tells the end of a stream from one that is cut off,
+// arrowMessages reads messages, skips record batches, and tells a complete stream from one that is cut off,
 // which ipc.Reader does not.
 type arrowMessages struct {
 	ipc.MessageReader
 	in   io.Reader
-	n    int64 // bytes that are read
-	skip int   // record batches that are passed over before the next message
+	n    int64 // bytes read
+	skip int   // record batches to skip before the next message
 }
 
 // Read counts the bytes that the library reads.
@@ -60,7 +60,7 @@ func (m *arrowMessages) Message() (*ipc.Message, error) {
 	}
 }
 
-// bounded refuses buffers that would exhaust memory, which an error can say better than the end of the process.
+// bounded refuses buffers that would exhaust memory, so that the recipe gets an error instead of the process being killed.
 type bounded struct{ memory.Allocator }
 
 func (m bounded) Allocate(size int) []byte {
@@ -107,7 +107,7 @@ func openArrow(in table.Random, stream io.Reader, packed bool, columns []string)
 	return &reader{in: r, unit: "record batch", fields: fields, wanted: r.wanted}, nil
 }
 
-// plainError removes the library's name, and what it says about itself after a panic.
+// plainError removes from an error the library's name, and its internals after a panic.
 func plainError(err error) error {
 	text := strings.NewReplacer("arrow/ipc: ", "", "unknown error while reading: ", "").Replace(err.Error())
 	if _, stumble, ok := strings.Cut(text, "runtime error: "); ok {

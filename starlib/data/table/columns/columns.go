@@ -33,15 +33,15 @@ type reader struct {
 
 // batches is a file of columns in one format.
 type batches interface {
-	// rows is the number of rows in a batch, which is the one before or a later one; io.EOF for the one after the last.
+	// rows returns the number of rows in a batch, the same as in the call before or a later one; io.EOF for the one after the last.
 	rows(batch int) (int, error)
-	// open begins to read the batch for whose rows was asked last, unless that was done.
+	// open begins reading the batch that rows was last called for, unless it is open already.
 	open() error
 	// cells returns the function for a column's cells, which are asked for one after the other.
 	cells(column int) func(row int) (any, error)
 	// end returns an error if a column of the batch has more cells than rows.
 	end() error
-	// rewind makes open begin anew.
+	// rewind makes open start the batch over.
 	rewind()
 	close()
 }
@@ -67,7 +67,7 @@ func (r *reader) Seek(p table.Place) error {
 	}
 	r.in.rewind()
 	r.place = table.NewPlace(p.Batch(), 0)
-	for r.place < p { // reads the rows before it: nothing in the file can be trusted to say where it begins
+	for r.place < p { // read the rows before it: nothing in the file can be trusted to say where it begins
 		if _, err := r.Next(min(p.Row()-r.place.Row(), 4096)); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ const (
 	maxBatch    = 1 << 30
 )
 
-// maxRows is how many rows a batch may have: a place has 32 bits for them.
+// maxRows is how many rows a batch may have: Place has 32 bits for a row's number.
 const maxRows = math.MaxInt32
 
 // guarded calls a function that reads a file through a library, and turns a panic into an error: the libraries index
@@ -150,7 +150,7 @@ func guarded(what func() error) (err error) {
 // misread says what is wrong with a file that made a library panic.
 func misread(stumble string) string {
 	if strings.Contains(stumble, "out of range") || strings.Contains(stumble, "memory address") {
-		return "a length or a position in it leads outside of the data"
+		return "a length or a position in it points outside the data"
 	}
 	return "a part of it is not what its description says"
 }
@@ -164,7 +164,7 @@ const (
 	perDay    = 86_400 * perSecond
 )
 
-// micros is a time in microseconds; an error if int64 cannot hold it exactly.
+// micros converts a time to microseconds; an error if int64 cannot hold it exactly.
 func micros(n, unit int64) (any, error) {
 	if unit < 0 {
 		if n%-unit != 0 {
@@ -178,7 +178,7 @@ func micros(n, unit int64) (any, error) {
 	return n * unit, nil
 }
 
-// decimal is the float64 nearest to n / 10^scale, if n has no more digits than a float64 holds.
+// decimal returns the float64 nearest to n / 10^scale; an error if n has more digits than a float64 holds.
 func decimal(n *big.Int, scale int32) (any, error) {
 	if !n.IsInt64() || !table.Exact(n.Int64()) {
 		return nil, fmt.Errorf("the decimal %s (with %d places) has more digits than a float64 holds", table.Short(n.String()), scale)
@@ -186,15 +186,15 @@ func decimal(n *big.Int, scale int32) (any, error) {
 	return strconv.ParseFloat(n.String()+"e"+strconv.Itoa(-int(scale)), 64)
 }
 
-// half is the number in the bits of a float16. arrow-go misreads those below 2^-14.
+// half converts the bits of a float16. arrow-go misreads numbers below 2^-14.
 func half(bits uint16) float64 {
 	if h := float16.Frombits(bits); !h.IsNaN() {
 		return float64(h.Float32())
 	}
-	return math.NaN() // always of the same bits
+	return math.NaN() // always with the same bits
 }
 
-// unsigned is an integer of 64 bits without a sign.
+// unsigned makes a cell of an unsigned 64-bit integer.
 func unsigned(n uint64) (any, error) {
 	if n > math.MaxInt64 {
 		return nil, fmt.Errorf("%d does not fit int64", n)

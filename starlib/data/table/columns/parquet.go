@@ -22,7 +22,7 @@ type parquetReader struct {
 	file   *parquet.File
 	nodes  []*node // of the columns
 	wanted []int
-	group  int // for whose rows was asked last
+	group  int // that rows was last called for
 	opened int // the row group whose leaves are open; -1: none
 }
 
@@ -35,7 +35,7 @@ type node struct {
 	repeated bool
 	list     bool // it stands for its only child, which is repeated
 	children []*node
-	first    *leaf // the first leaf beneath it, or its own
+	first    *leaf // the first leaf below it, or its own
 	leaf     *leaf // nil for a group
 	problem  bool
 	cells    table.Kind
@@ -43,7 +43,7 @@ type node struct {
 
 func openParquet(in table.Random, _ io.Reader, packed bool, columns []string) (_ table.Columns, err error) {
 	defer try.Caught(&err)
-	try.FailIf(packed, "a Parquet file is not read beneath gzip or zstd: unpack it; its pages may be compressed")
+	try.FailIf(packed, "a Parquet file cannot be read through gzip or zstd: decompress it; its own pages may be compressed")
 	r := &parquetReader{in: in, opened: -1}
 	try.Ok(checkParquet(in))
 	var fields []table.Field
@@ -65,7 +65,7 @@ func openParquet(in table.Random, _ io.Reader, packed bool, columns []string) (_
 	return &reader{in: r, unit: "row group", fields: fields, wanted: r.wanted}, nil
 }
 
-// checkParquet returns an error for a file that the library would call corrupt although it is something else.
+// checkParquet returns a better error for files that the library would call corrupt, such as encrypted ones.
 func checkParquet(in table.Random) error {
 	head, tail := make([]byte, 4), make([]byte, 8)
 	if in.Size() < 12 {
@@ -90,7 +90,7 @@ func checkParquet(in table.Random) error {
 	return nil
 }
 
-// newNode makes a node from a column and the elements of the schema from it on.
+// newNode makes a node from a column and the schema's elements, beginning with the column's own.
 func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
 	e := (*elements)[0]
 	*elements = (*elements)[1:]
@@ -242,7 +242,7 @@ func (n *node) read() (any, error) {
 	return n.body()
 }
 
-// body is the value of a node that is present.
+// body returns the value of a node that is present.
 func (n *node) body() (any, error) {
 	switch {
 	case n.leaf != nil:

@@ -22,7 +22,7 @@ import (
 type leaf struct {
 	path    string
 	index   int
-	def     int // the highest levels of its values
+	def     int // the highest level of its values
 	rep     int
 	length  int64 // the bytes of each value of a FixedLenByteArray; else 0
 	value   func(parquet.Value) (any, error)
@@ -49,8 +49,8 @@ func (r *parquetReader) openLeaf(l *leaf, group int) error {
 	})
 }
 
-// checkPages finds the damage that the library does not: values of one length in DELTA_BYTE_ARRAY that have other
-// lengths, which it would read at wrong positions, and corrupt LZ4, which it would give ever more memory.
+// checkPages finds damage that the library does not: fixed-length values in DELTA_BYTE_ARRAY that have another
+// length, which it would read at wrong positions, and corrupt LZ4, for which it would allocate ever more memory.
 func (r *parquetReader) checkPages(l *leaf, m *format.ColumnMetaData) error {
 	at := m.DataPageOffset
 	if m.DictionaryPageOffset != 0 {
@@ -91,7 +91,7 @@ func (l *leaf) checkPage(h *format.PageHeader, codec format.CompressionCodec, co
 		space := make([]byte, h.UncompressedPageSize)
 		n, err := lz4.UncompressBlock(content, space)
 		if err != nil {
-			return fmt.Errorf("a page's LZ4 data is corrupt, or unpacks to more than the %d bytes that it says", len(space))
+			return fmt.Errorf("a page's LZ4 data is corrupt, or unpacks to more than the %d bytes that its header says", len(space))
 		}
 		content = space[:n]
 	} else if content, err = parquet.LookupCompressionCodec(codec).Decode(nil, content); err != nil {
@@ -114,7 +114,7 @@ func (l *leaf) checkPage(h *format.PageHeader, codec format.CompressionCodec, co
 	return err
 }
 
-// peek is the next value; nil at the end of the row group.
+// peek returns the next value; nil at the end of the row group.
 func (l *leaf) peek() (*parquet.Value, error) {
 	if l.next == l.n {
 		n, err := l.values.ReadValues(l.buffer[:])
@@ -161,7 +161,7 @@ func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind tab
 		name = e.LogicalType.Value.String()
 	} else if e.ConvertedType.Valid {
 		name = fmt.Sprintf("%s of converted type %d", physical, e.ConvertedType.V)
-		t := c.Type() // in which the library translates an older writer's annotation
+		t := c.Type() // the library has translated older writers' annotations in it
 		if ct := t.ConvertedType(); ct == nil || *ct != e.ConvertedType.V || t.LogicalType() == nil {
 			return name, table.Any, nil
 		}
