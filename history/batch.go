@@ -243,8 +243,7 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 			return &NotFound{fmt.Sprintf("run %d %s is %s", id, r.Name, status), "another process has taken it up"}
 		}
 		r.numbered.Store(batch)
-		try.To(tx.Exec(`UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', recipe = ?, world_size = ?, backend = ?, seed = ?,
-			threads = ?, version = ?, host = ?, pid = ?, dir = ?, command = ?, deterministic = ?, go_version = ?, numerics = ?, data_dirs = ?, project = ?, bits_key = NULL WHERE id = ?`,
+		try.To(tx.Exec("UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', bits_key = NULL, ("+origin+") = ("+places(origin)+") WHERE id = ?",
 			append(originOf(info), id)...))
 		try.To(tx.Exec(beginAttempt, id, p.Attempts, formatTime(time.Now()), p.Points))
 		r.lock, err = db.lockRun(id)

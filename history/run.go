@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,9 +123,8 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	err := db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)
 		r.Name = try.To(freeName(tx, info.Name))
-		result := try.To(tx.Exec(`INSERT INTO runs (recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project,
-			uid, name, status, started, parent, parent_step, parent_points)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
+		result := try.To(tx.Exec("INSERT INTO runs ("+origin+`, uid, name, status, started, parent, parent_step, parent_points)
+			VALUES (`+places(origin)+`, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
 			append(originOf(info), r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...))
 		r.ID = try.To(result.LastInsertId())
 		try.Ok(r.passOutputs(tx))
@@ -166,7 +166,13 @@ func (r *Run) passOutputs(tx *sql.Tx) error {
 	return err
 }
 
-// originOf returns the columns for what started a run.
+// origin are the columns for what started a run.
+const origin = "recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project"
+
+// places are a statement's question marks for these columns.
+func places(columns string) string { return "?" + strings.Repeat(", ?", strings.Count(columns, ",")) }
+
+// originOf returns the values of the columns in origin.
 func originOf(info RunInfo) []any {
 	host, _ := os.Hostname()
 	dir, _ := os.Getwd()
