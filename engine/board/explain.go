@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"drun/collective"
@@ -151,15 +152,22 @@ func (g *guard) explain(w *guardedWork, err error) error {
 }
 
 // causeGrace is how long a rank holds back an error that it suspects another rank of causing, waiting for news of
-// that rank.
-const causeGrace = 500 * time.Millisecond
+// that rank; closedGrace is longer, since a peer that closed its connection has a reason of its own, and may hold it back.
+const (
+	causeGrace  = 500 * time.Millisecond
+	closedGrace = 2 * time.Second
+)
 
 // awaitCause waits for the cause of an error that may be a consequence of another rank's end.
 func (g *guard) awaitCause(err error) {
 	if !collective.Suspects(err) {
 		return
 	}
-	for end := time.Now().Add(causeGrace); g.board.Aborted() == nil && time.Now().Before(end); {
+	grace := causeGrace
+	if text := err.Error(); strings.Contains(text, "closed by peer") || strings.Contains(text, "reset by peer") {
+		grace = closedGrace
+	}
+	for end := time.Now().Add(grace); g.board.Aborted() == nil && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/hkdf"
@@ -246,7 +247,10 @@ func (l *Listener) Close() error {
 }
 
 // A RefusedError is the other side's reason for refusing this one.
-type RefusedError struct{ Address, Reason string }
+type RefusedError struct {
+	Address, Reason string
+	closed          bool // without a word
+}
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("%s refused: %s", e.Address, e.Reason) }
 
@@ -260,20 +264,26 @@ func (e *SecretError) Error() string {
 // Dial connects to a [Listener]. It retries until ctx ends, because the first process of a run may start later.
 func Dial(ctx context.Context, address, secret string) (net.Conn, error) {
 	const retry, most = 50 * time.Millisecond, 10
+	var closed error
 	for refused := 0; ; {
 		conn, err := dial(ctx, address, secret)
 		if err == nil {
 			return conn, nil
 		}
-		if errors.As(err, new(*RefusedError)) {
-			refused++ // a machine flooded with connections may accept the next one
+		if r := (*RefusedError)(nil); errors.As(err, &r) {
+			// A tunnel or a proxy closes connections while nobody listens behind it, and so may a machine flooded with them.
+			if r.closed {
+				closed = err
+			} else {
+				refused++
+			}
 		}
 		if refused == most || errors.As(err, new(*SecretError)) {
 			return nil, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return nil, cmp.Or(closed, err)
 		case <-time.After(retry):
 		}
 	}
@@ -304,13 +314,13 @@ func dial(ctx context.Context, address, secret string) (net.Conn, error) {
 		}
 	case errors.Is(err, errRelease):
 		theirs, _ := io.ReadAll(io.LimitReader(c, 100))
-		err = &RefusedError{address, fmt.Sprintf("it is drun %q, and this is drun %q: the nodes of a run need the same one", theirs, build.Own())}
+		err = &RefusedError{address, fmt.Sprintf("it is drun %q, and this is drun %q: the nodes of a run need the same one", theirs, build.Own()), false}
 	case errors.Is(err, errSecret):
 		err = &SecretError{address}
 	case errors.As(err, new(tls.RecordHeaderError)), errors.As(err, &alert) && alert.Op == "remote error", errors.Is(err, io.ErrUnexpectedEOF):
-		err = &RefusedError{address, "what listens there does not speak this drun's protocol: it is another program, or another release"}
+		err = &RefusedError{address, "what listens there does not speak this drun's protocol: it is another program, or another release", false}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		err = &RefusedError{address, "what listens there does not wait for other processes of a run"}
+		err = &RefusedError{address, "what listens there does not wait for other processes of a run", true}
 	}
 	c.Close()
 	return nil, err

@@ -420,6 +420,44 @@ func TestDialThatIsEarly(t *testing.T) {
 	}
 }
 
+// A tunnel accepts connections and closes them as long as nobody listens at its other end.
+func TestDialThroughTunnel(t *testing.T) {
+	l := serve(t)
+	tunnel, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tunnel.Close()
+	up := time.Now().Add(time.Second)
+	go func() {
+		for {
+			from, err := tunnel.Accept()
+			if err != nil {
+				return
+			}
+			if time.Now().Before(up) {
+				from.Close()
+				continue
+			}
+			to := connect(t, l)
+			go func() { _, _ = io.Copy(to, from); to.Close() }()
+			go func() { _, _ = io.Copy(from, to); from.Close() }()
+		}
+	}()
+	ctx, stop := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer stop()
+	if _, err := Dial(ctx, tunnel.Addr().String(), secret); !errors.As(err, new(*RefusedError)) {
+		t.Errorf("nobody is there yet: %v", err)
+	}
+	ctx, stop = context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	conn, err := Dial(ctx, tunnel.Addr().String(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+}
+
 // A dial that waits for the listener's answer ends with its context, and Close ends those that have been let in.
 func TestEnds(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")

@@ -105,6 +105,9 @@ func TestHungDisk(t *testing.T) {
 			var errs bytes.Buffer
 			r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home, DiskTimeout: 3 * time.Second}, Timeout: time.Minute, Threads: 1,
 				Output: run.Output{Stdout: &locker{t: t, home: home, hang: true}, Stderr: &errs}})
+			if err != nil && name == "at the end" && exit.CodeOf(err) == exit.Storage && strings.Contains(err.Error(), home+" has not answered for 3") {
+				return // the ranks had ended before it hung
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
