@@ -24,10 +24,10 @@ func (t *Tensor) checkInPlace(op string, src *Tensor) (err error) {
 	defer try.Caught(&err)
 	t.mayModify(op, src)
 	if records(src, nil) && !t.dtype.IsFloat() {
-		return fmt.Errorf("%s: a %s tensor cannot take values that require gradients", op, t.dtype)
+		return fmt.Errorf("%s: a tensor of type %s cannot take values that require gradients", op, t.dtype)
 	}
 	if !promotesInto(t, src) {
-		return fmt.Errorf("%s: %s values cannot be written into a %s tensor in place; cast with .to()", op, src.dtype, t.dtype)
+		return fmt.Errorf("%s: %s values cannot be written into a tensor of type %s in place; cast with .to()", op, src.dtype, t.dtype)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 	try.Ok(t.checkInPlace(name, b))
 	compute := op.computeType(t.dtype)
 	if compute != t.dtype {
-		return fmt.Errorf("%s: the result is of type %s and does not fit a %s tensor", name, compute, t.dtype)
+		return fmt.Errorf("%s: the result is of type %s and does not fit a tensor of type %s", name, compute, t.dtype)
 	}
 	var arr [8]int
 	shape, err := BroadcastShape(name, arr[:0], t.shape, b.shape)
@@ -110,7 +110,7 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 func BinaryScalarInPlace(op BinaryOp, t *Tensor, s Scalar) (err error) {
 	defer try.Caught(&err)
 	if s.kind.Kind() > t.dtype.Kind() {
-		return fmt.Errorf("%s_: %v does not fit a %s tensor", op, s, t.dtype)
+		return fmt.Errorf("%s_: %v does not fit a tensor of type %s", op, s, t.dtype)
 	}
 	try.Ok(s.fits(op.String()+"_", t.dtype))
 	return BinaryInPlace(op, t, newNumber(t.ctx, s, computable(t.dtype)))

@@ -152,7 +152,7 @@ func (p *process) listen(events chan<- event, wait func()) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			// The message cannot be understood or answered, so the worker would wait for ever.
 			events <- event{rank: p.rank, msg: &engine.ToAgent{Failure: &engine.Failure{Rank: p.rank, Code: exit.RankLost, When: board.Now(),
-				Message: fmt.Sprintf("rank %d sent a message that cannot be read: %v (a fault in drun, not in the recipe: please report it)", p.rank, err)}}}
+				Message: fmt.Sprintf("rank %d sent a message that cannot be read: %v (a bug in drun, not in the recipe: please report it)", p.rank, err)}}}
 			p.kill()
 		}
 		if err != nil {

@@ -302,7 +302,9 @@ func (c *coordinator) watch() {
 		case err := <-c.record.Faults():
 			c.fail(storageFailure(err))
 		case sig, ok := <-c.Signals:
-			if ok {
+			if !ok {
+				c.Signals = nil
+			} else {
 				c.signal(sig, nil)
 			}
 		case <-watched:

@@ -73,8 +73,10 @@ func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, er
 		case <-timeout:
 			link.Send(&cluster.ToNode{Kill: true})
 			return nil, exit.Errorf(exit.Recipe, "%s: the top level did not end within %s", bundle.Name, describeAtMost)
-		case m := <-inbox:
+		case m, open := <-inbox:
 			switch {
+			case !open:
+				return nil, exit.Errorf(exit.RankLost, "%s: the worker was lost", bundle.Name)
 			case m.Exit != nil && !m.Exit.Clean:
 				return nil, exit.Errorf(exit.RankLost, "%s: the worker was lost: %s", bundle.Name, m.Exit.Text)
 			case m.Exit != nil:

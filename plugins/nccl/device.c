@@ -62,6 +62,7 @@ lane *drun_lane(device *d, size_t room, char *err) {
         // Where no more memory may be locked, copies from any memory work too.
         s->pinned = cuda.cuMemHostAlloc(&s->bounce, room, CU_MEMHOSTALLOC_PORTABLE) == CUDA_SUCCESS;
         if (!s->pinned) s->bounce = aligned_alloc(4096, (room + 4095) / 4096 * 4096);
+        if (!s->bounce) CHECK(CUDA_ERROR_OUT_OF_MEMORY, "aligned_alloc");
     }
     return l;
 failed:
