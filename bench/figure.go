@@ -97,6 +97,20 @@ func (s samples) medians() map[measured]figure {
 	return medians
 }
 
+// spread shows the smallest and the largest of a figure, or of its ratio to a peer's of the same round; "" of one round.
+func (s samples) spread(own, peer measured) string {
+	of, beside := s[own], s[peer]
+	if len(of) < 2 || len(beside) > 0 && len(beside) != len(of) {
+		return ""
+	}
+	values := slices.Clone(of)
+	for i := range beside {
+		values[i] = figure{value: of[i].value / beside[i].value}
+	}
+	by := func(a, b figure) int { return cmp.Compare(a.value, b.value) }
+	return fmt.Sprintf(" (%v to %v)", slices.MinFunc(values, by), slices.MaxFunc(values, by))
+}
+
 // median is the middle value, or the mean of the two middle values.
 func median(figures []figure) figure {
 	sorted := slices.SortedFunc(slices.Values(figures), func(a, b figure) int { return cmp.Compare(a.value, b.value) })

@@ -65,7 +65,7 @@ func bench(ctx context.Context) (err error) {
 	if ctx.Err() != nil {
 		fmt.Print("Interrupted: of fewer rounds than that.\n\n")
 	}
-	printTable(os.Stdout, slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !slices.Contains(chosen, r.group) }), samples.medians())
+	printTable(os.Stdout, slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !slices.Contains(chosen, r.group) }), samples.medians(), samples)
 	for _, missing := range peers.missing() {
 		fmt.Println("\n" + missing)
 	}

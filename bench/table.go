@@ -117,8 +117,9 @@ func (b bar) describe(unit string) string {
 	return sign + figure{value: b.limit, unit: unit}.String()
 }
 
-// cells are the row's columns: what, drun, peers (the best first), ratio to the best, bar, reached.
-func (r row) cells(medians map[measured]figure) []string {
+// cells are the row's columns: what, drun, peers (the best first), ratio to the best, bar, reached. What is compared, the ratio or
+// drun's own figure, has its spread beside it.
+func (r row) cells(medians map[measured]figure, all samples) []string {
 	own, ok := medians[measured{drunName, r.name}]
 	if !ok {
 		return []string{r.name, "not measured", "", "", "", ""}
@@ -130,9 +131,11 @@ func (r row) cells(medians map[measured]figure) []string {
 	for _, who := range names {
 		beside = append(beside, who+" "+of(who).String())
 	}
-	ratio := ""
+	shown, ratio := own.String(), ""
 	if len(names) > 0 && of(names[0]).value != 0 {
-		ratio = digits(own.value / of(names[0]).value)
+		ratio = digits(own.value/of(names[0]).value) + all.spread(measured{drunName, r.name}, measured{names[0], r.beside(names[0])})
+	} else {
+		shown += all.spread(measured{drunName, r.name}, measured{})
 	}
 	for _, b := range r.bars {
 		limits = append(limits, b.describe(own.unit))
@@ -144,7 +147,7 @@ func (r row) cells(medians map[measured]figure) []string {
 		}
 		verdicts = append(verdicts, verdict)
 	}
-	return []string{r.name, own.String(), strings.Join(beside, ", "), ratio, strings.Join(limits, ", "), strings.Join(verdicts, ", ")}
+	return []string{r.name, shown, strings.Join(beside, ", "), ratio, strings.Join(limits, ", "), strings.Join(verdicts, ", ")}
 }
 
 // beside names the figure of a program that the row shows: that of its bar, or the one of the same name.
@@ -158,13 +161,13 @@ func (r row) beside(who string) string {
 }
 
 // printTable prints the rows as a Markdown table whose columns are aligned.
-func printTable(w io.Writer, rows []row, medians map[measured]figure) {
+func printTable(w io.Writer, rows []row, medians map[measured]figure, all samples) {
 	columns := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	line := func(cells ...string) { fmt.Fprintln(columns, "| "+strings.Join(cells, "\t| ")+"\t|") }
 	line("what", "drun", "peers", "ratio", "bar", "reached")
 	line("---", "---", "---", "---", "---", "---")
 	for _, r := range rows {
-		line(r.cells(medians)...)
+		line(r.cells(medians, all)...)
 	}
 	columns.Flush()
 }

@@ -48,16 +48,38 @@ func TestCells(t *testing.T) {
 		{row{"g", "step, 2 threads", []bar{sameLoss}}, []string{"1.00 ms", "", "", "each peer ± 0.100 %", "?"}},
 		{row{"g", "nothing", []bar{atMost(1)}}, []string{"not measured", "", "", "", ""}},
 	} {
-		got := c.row.cells(someMedians)
+		got := c.row.cells(someMedians, nil)
 		if strings.Join(got, "|") != c.row.name+"|"+strings.Join(c.want, "|") {
 			t.Errorf("%+v\n got %q\nwant %q", c.row, got[1:], c.want)
 		}
 	}
 }
 
+// What is compared has its spread over the rounds beside it.
+func TestSpread(t *testing.T) {
+	all := samples{}
+	for _, v := range [][2]float64{{3, 4}, {1, 2}, {2, 2}} {
+		all.add(drunName, figure{"step", v[0] * ms, "s"})
+		all.add(torchName, figure{"step", v[1] * ms, "s"})
+		all.add(drunName, figure{"alone", v[0] * ms, "s"})
+	}
+	for name, want := range map[string]string{
+		"step":  "step|2.00 ms|PyTorch 2.00 ms|1.00 (0.500 to 1.00)",
+		"alone": "alone|2.00 ms (1.00 ms to 3.00 ms)||",
+	} {
+		if got := strings.Join(row{"g", name, nil}.cells(all.medians(), all)[:4], "|"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	all.add(drunName, figure{"step", ms, "s"}) // a round in which the peer failed
+	if got := (row{"g", "step", nil}).cells(all.medians(), all)[3]; got != "0.750" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestPrintTable(t *testing.T) {
 	var out strings.Builder
-	printTable(&out, []row{{"g", "step", []bar{atMost(3 * ms)}}}, someMedians)
+	printTable(&out, []row{{"g", "step", []bar{atMost(3 * ms)}}}, someMedians, nil)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 3 || !strings.Contains(lines[2], "≤ 3.00 ms") {
 		t.Fatalf("got\n%s", out.String())
