@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -145,5 +146,31 @@ func TestPool(t *testing.T) {
 		near(t, "max pool gradient", call(func(out unsafe.Pointer) { kernel.MaxPool2dGrad(dtype.Float32, w, out, ptr(dy), indices) }, len(x)), back, 1e-6)
 		near(t, "average pool", call(func(out unsafe.Pointer) { kernel.AvgPool2d(dtype.Float32, w, out, ptr(x)) }, len(top)), mean, 1e-6)
 		near(t, "average pool gradient", call(func(out unsafe.Pointer) { kernel.AvgPool2dGrad(dtype.Float32, w, out, ptr(dy)) }, len(x)), backMean, 1e-6)
+	}
+}
+
+// The gradient of a window in which all is -inf goes to the first cell of the window that is in the image, as PyTorch's does.
+func TestMaxPoolOfMinusInf(t *testing.T) {
+	for _, w := range []kernel.Window{
+		{KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2}, {KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1},
+		{KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, {KernelH: 3, KernelW: 2, StrideH: 1, StrideW: 3, PadW: 1},
+	} {
+		w.Batch, w.Channels, w.Height, w.Width = 1, 2, 6, 8
+		height, width := w.Out()
+		x := slices.Repeat([]float32{float32(math.Inf(-1))}, 2*6*8)
+		var want []int32
+		for range 2 {
+			for i := range height {
+				for j := range width {
+					want = append(want, int32(max(i*w.StrideH-w.PadH, 0)*w.Width+max(j*w.StrideW-w.PadW, 0)))
+				}
+			}
+		}
+		got := written(t, len(want), func(indices []int32) {
+			kernel.MaxPool2d(dtype.Float32, w, ptr(make([]float32, len(want))), indices, ptr(x))
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v: got %v, want %v", w, got, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"slices"
@@ -263,5 +264,50 @@ func TestCanonicalNaN(t *testing.T) {
 				t.Errorf("op %d, element %d: NaN %08x", op, i, math.Float32bits(v))
 			}
 		}
+	}
+}
+
+// A NaN that a bias or a scattered row brings into a sum has the same bits as any other.
+func TestCanonicalNaNInSums(t *testing.T) {
+	odd, inf := math.Float32frombits(0xffabcdef), float32(math.Inf(1))
+	check := func(what string, out []float32) {
+		t.Helper()
+		for i, v := range out {
+			if wanted := i%4 >= 2; (v != v) != wanted || wanted && math.Float32bits(v) != 0x7fc00000 {
+				t.Fatalf("%s: element %d is %v (%08x)", what, i, v, math.Float32bits(v))
+			}
+		}
+	}
+	const n, k = 64, 32
+	added, across, down := make([]float32, n), make([]float32, n*k), make([]float32, n*k)
+	for i := range n {
+		added[i] = []float32{1, inf, odd, -inf}[i%4] // to inf: two of four make a NaN
+		across[i*k], down[i] = inf, inf
+	}
+	for _, m := range []int{1, 3, 16, 32, 48, 64, 100} {
+		a := slices.Repeat([]float32{1}, m*k)
+		for _, b := range []kernel.Matrix{{Data: ptr(across), Stride: k, Trans: true}, {Data: ptr(down), Stride: n}} {
+			check(fmt.Sprintf("a product of %d rows, transposed: %v", m, b.Trans), written(t, m*n, func(out []float32) {
+				if err := kernel.Gemm(dtype.Float32, 1, m, n, k, kernel.Matrix{Data: ptr(out), Stride: n}, kernel.Matrix{Data: ptr(a), Stride: k}, b, false, ptr(added)); err != nil {
+					t.Error(err)
+				}
+			}))
+		}
+	}
+	for _, inner := range []int{1, n} {
+		check(fmt.Sprintf("rows of %d scattered", inner), written(t, n, func(out []float32) {
+			for i := range out {
+				out[i] = inf
+			}
+			index := make([]int64, n)
+			for i := range index {
+				index[i] = int64(i / inner)
+			}
+			kernel.ScatterAdd(dtype.Float32, 1, n/inner, n/inner, inner, ptr(out), ptr(added), index)
+			if inner == n {
+				out[3] = inf // once more, as a whole row
+				kernel.AddRows(dtype.Float32, n, ptr(out), ptr(added), []int64{0})
+			}
+		}))
 	}
 }

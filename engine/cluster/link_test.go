@@ -128,11 +128,20 @@ func TestDiffer(t *testing.T) {
 		"the version of drun-plugin-host differs: node 0 (process 7 on h) has \"devel.0\", node 1 (process 7 on h) has \"devel.1\"": built(1, "devel.1"),
 		"--seed differs: node 0 (process 7 on h) has 1, node 1 (process 7 on h) has 2":                                              hello(1, "--seed", "2", "the file x.star", "A"),
 		"the file x.star differs: node 0 (process 7 on h) has A, node 1 (process 7 on h) has nothing":                               hello(1, "--seed", "1"),
-		"the file y.star differs: node 1 (process 7 on h) has B, node 0 (process 7 on h) has nothing":                               hello(1, "--seed", "1", "the file x.star", "A", "the file y.star", "B"),
+		"the file y.star differs: node 0 (process 7 on h) has nothing, node 1 (process 7 on h) has B":                               hello(1, "--seed", "1", "the file x.star", "A", "the file y.star", "B"),
 	} {
 		err := Differ(a, b)
 		if (err == nil) != (want == "") || err != nil && err.Error() != want {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	a, b, none := hello(0), hello(1), hello(2)
+	for i, h := range []*Hello{a, b} {
+		h.Settings = append(h.Settings, Setting{Name: "the key", Value: []string{"c0ffee", "decade"}[i], Secret: true})
+	}
+	for _, pair := range [][2]*Hello{{a, b}, {a, none}, {none, a}} {
+		if err := Differ(pair[0], pair[1]); err == nil || strings.Contains(err.Error(), "c0ffee") || strings.Contains(err.Error(), "decade") {
+			t.Errorf("of a secret it tells: %v", err)
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"drun/engine"
@@ -71,26 +73,23 @@ func Machine() string {
 
 // Differ returns an error about the first setting in which two processes differ.
 func Differ(a, b *Hello) error {
-	theirs := map[string]string{}
-	for _, s := range b.Settings {
-		theirs[s.Name] = s.Value
-	}
-	for _, s := range a.Settings {
-		other, known := theirs[s.Name]
-		if !known {
-			other = "nothing"
+	values := func(h *Hello) map[string]string {
+		values := map[string]string{}
+		for _, s := range h.Settings {
+			values[s.Name] = s.Value
 		}
-		if other != s.Value && s.Secret {
+		return values
+	}
+	ours, theirs := values(a), values(b)
+	for _, s := range slices.Concat(a.Settings, b.Settings) {
+		own, other := cmp.Or(ours[s.Name], "nothing"), cmp.Or(theirs[s.Name], "nothing")
+		if own != other && s.Secret {
 			return exit.WithHint(exit.Errorf(exit.Usage, "%s differs between %s and %s", s.Name, a.Who(), b.Who()), "every process of a run is started with the same values; secret ones are not shown")
 		}
-		if other != s.Value {
-			return exit.WithHint(exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has %s", s.Name, a.Who(), s.Value, b.Who(), other),
+		if own != other {
+			return exit.WithHint(exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has %s", s.Name, a.Who(), own, b.Who(), other),
 				"every process of a run is started with the same recipe and the same flags")
 		}
-		delete(theirs, s.Name)
-	}
-	for name, value := range theirs {
-		return exit.Errorf(exit.Usage, "%s differs: %s has %s, %s has nothing", name, b.Who(), value, a.Who())
 	}
 	if a.Program != b.Program && a.Program != "" && b.Program != "" {
 		return exit.WithHint(exit.Errorf(exit.Usage, "the version of drun-plugin-host differs: %s has %q, %s has %q", a.Who(), a.Program, b.Who(), b.Program),

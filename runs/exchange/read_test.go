@@ -157,6 +157,7 @@ func TestNoStoreOfMLflow(t *testing.T) {
 
 // What a store holds that no MLflow writes is refused before anything is entered, in finite time.
 func TestHostileMLflow(t *testing.T) {
+	var notes []string
 	read := func(change string) ([]history.Foreign, error) {
 		path := filepath.Join(t.TempDir(), "ml.db")
 		db, err := sql.Open("sqlite3", path)
@@ -169,7 +170,8 @@ func TestHostileMLflow(t *testing.T) {
 			INSERT INTO params VALUES ('u', 'p', '1'); INSERT INTO metrics VALUES ('u', 'm', 0.5, 1700000000000, 9223372036854775807, 0);` + change)
 		ok(t, err)
 		ok(t, db.Close())
-		runs, _, err := Read(path)
+		runs, told, err := Read(path)
+		notes = told
 		return runs, err
 	}
 	for change, want := range map[string]string{
@@ -194,6 +196,12 @@ func TestHostileMLflow(t *testing.T) {
 	if r.Seconds != 0 || r.Points[0].Step != math.MaxInt64 || fmt.Sprint(r.Params[0].Value) != "18446744073709551617" {
 		t.Errorf("%+v", r)
 	}
+	// What was deleted in MLflow, or goes on, is not read, and that is said.
+	others, err := read("INSERT INTO runs SELECT 'v', name, status, 'deleted', start_time, end_time, 0 FROM runs; " +
+		"INSERT INTO runs SELECT 'w', name, 'RUNNING', 'active', start_time, NULL, 0 FROM runs WHERE run_uuid = 'u'")
+	if err != nil || len(others) != 1 || others[0].Mark != "mlflow:u" || len(notes) != 1 || !strings.Contains(notes[0], "2 runs are left out") {
+		t.Errorf("%+v, %q, %v", others, notes, err)
+	}
 	db, err := history.Open(t.TempDir())
 	ok(t, err)
 	defer db.Close()
@@ -201,6 +209,25 @@ func TestHostileMLflow(t *testing.T) {
 	ok(t, err)
 	if d, err := db.Get(id); err != nil || d.Params["bytes"] != "\xff" {
 		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// Numbers of a tensor of one element, in each of the forms in which protocol buffers may have them.
+func TestTensorOfEvent(t *testing.T) {
+	single, double := math.Float32bits(0.5), math.Float64bits(0.1)
+	content := func(n byte, data []byte) []byte { return append([]byte{n<<3 | 2, byte(len(data))}, data...) }
+	f32, f64 := binary.LittleEndian.AppendUint32(nil, single), binary.LittleEndian.AppendUint64(nil, double)
+	for name, c := range map[string]struct {
+		kind byte
+		data []byte
+		want float64
+	}{
+		"a float's bytes": {1, content(4, f32), 0.5}, "a packed float": {1, content(5, f32), 0.5}, "a float": {1, append([]byte{5<<3 | 5}, f32...), 0.5},
+		"a double's bytes": {2, content(4, f64), 0.1}, "a packed double": {2, content(6, f64), 0.1}, "a double": {2, append([]byte{6<<3 | 1}, f64...), 0.1},
+	} {
+		if got, scalar, err := tensor(append([]byte{1 << 3, c.kind}, c.data...)); err != nil || !scalar || got != c.want {
+			t.Errorf("%s: %v, %v, %v; want %v", name, got, scalar, err, c.want)
+		}
 	}
 }
 

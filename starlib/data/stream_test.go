@@ -238,6 +238,8 @@ func TestStreamFormats(t *testing.T) {
 	write(t, dir, "quoted.csv", []byte("\"1\",2\n3,\"4\"\n"))
 	write(t, dir, "bad.jsonl", []byte("{\"a\": 1}\n{\"a\": \n"))
 	write(t, dir, "one.csv", []byte("1\n2\n"))
+	write(t, dir, "mark.csv", []byte("\ufeff1,2\n3,4\n"))
+	write(t, dir, "marked.csv", []byte("\ufeffy,x\n1,2\n3,4\n"))
 	write(t, dir, "empty.csv", nil)
 	run := func(source string) error {
 		_, err := starlibtest.New(t, dir, starlib.Rank{}, nil).Exec("k.star", source)
@@ -253,6 +255,8 @@ testing.eq(list(data.loader(data.stream("t.txt"), batch = 2)), [["one", "two"], 
 testing.eq([x.tolist() for x in data.loader(data.stream("quoted.csv"), batch = 2)], [[[1.0, 2.0], [3.0, 4.0]]])
 testing.eq([y.tolist() for x, y in data.loader(data.stream("half.csv", label = -1, label_dtype = "float32"), batch = 2)], [[2.0, 4.5]])
 testing.eq([y for x, y in data.loader(data.stream("half.csv", label = 0), batch = 2, collate = lambda s: (0, [y for x, y in s]))], [[1, 3]])
+testing.eq([x.tolist() for x in data.loader(data.stream("mark.csv"), batch = 2)], [[[1.0, 2.0], [3.0, 4.0]]])
+testing.eq([(x.tolist(), y.tolist()) for x, y in data.loader(data.stream("marked.csv", label = "y"), batch = 2)], [([[2.0], [4.0]], [1, 3])])
 testing.eq(list(data.loader(data.stream("empty.csv"), batch = 2)), [])
 `); err != nil {
 		t.Error(err)
