@@ -37,6 +37,24 @@ func hold(t *testing.T, s *Store, step int64) Info {
 	return info
 }
 
+// The best of a run and of those it came from: of equal scores the nearest run's.
+func TestBestAmong(t *testing.T) {
+	s := open(t, t.TempDir())
+	for i, run := range []string{"first", "second", "third"} {
+		score := []float64{9, 9, 1}[i]
+		_, err := s.Save(run, int64(i), &score, map[int][]Entry{0: {}})
+		ok(t, err)
+	}
+	for _, c := range []struct {
+		runs []string
+		want string
+	}{{[]string{"third", "second", "first"}, "second"}, {[]string{"first", "second"}, "first"}, {[]string{"third", "first"}, "first"}} {
+		if info, err := s.FindAmong(c.runs, Best); err != nil || info.Run != c.want {
+			t.Errorf("of %v it is %v, %v; want %s", c.runs, info.Run, err, c.want)
+		}
+	}
+}
+
 // The newest and the best stay; of equal scores the latest is the best.
 func TestKeep(t *testing.T) {
 	home := t.TempDir()

@@ -291,3 +291,25 @@ func TestHalfLowered(t *testing.T) {
 		}
 	}
 }
+
+// Under autocast, functions that need float32's precision give float32; the others keep bfloat16.
+func TestAutocastOfFunctions(t *testing.T) {
+	c := new(Context)
+	x := must(Cast(must(FromFloats(c, []float64{0.25, 0.5}, []int{2}, dtype.Float32)), dtype.BFloat16))
+	precise := []UnaryOp{OpExp, OpExpm1, OpLog, OpLog1p, OpReciprocal, OpTan, OpAsin, OpAcos}
+	for op := range UnaryOp(len(unaryOps)) {
+		if op == OpNot {
+			continue
+		}
+		want := dtype.BFloat16
+		if slices.Contains(precise, op) {
+			want = dtype.Float32
+		}
+		c.Autocast(true)
+		got := must(Unary(op, x)).dtype
+		c.Autocast(false)
+		if plain := must(Unary(op, x)).dtype; got != want || plain != dtype.BFloat16 {
+			t.Errorf("%v gives %v under autocast, want %v; and %v without", op, got, want, plain)
+		}
+	}
+}
