@@ -146,6 +146,26 @@ func (gs *groups) defs() []*starlib.Def {
 			Fn: gs.newSubgroups,
 		},
 		{
+			Sig: `new_subgroups_by_enumeration(ranks_per_subgroup_list: iterable, backend: string = None, timeout: number = None) -> Group`,
+			Doc: "Makes several groups at once from lists of ranks of the world, no rank in two of them, and returns this rank's;\n" +
+				"a rank in none gets the first, with rank -1. Every rank of the world calls it with the same lists.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return gs.enumerated(c, gs.all, c.Arg("ranks_per_subgroup_list"))
+			},
+		},
+		{
+			Sig: `split_group(parent_pg: Group = None, split_ranks: iterable = None, backend: string = None, timeout: number = None) -> Group`,
+			Doc: "Like new_subgroups_by_enumeration, with lists of numbers in the group parent_pg, by default the world.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				parent := gs.all
+				if !c.IsNone("parent_pg") {
+					parent = c.Arg("parent_pg").(*Group)
+				}
+				try.FailIf(c.IsNone("split_ranks"), "argument split_ranks: want a list of lists of ranks")
+				return gs.enumerated(c, parent, c.Arg("split_ranks"))
+			},
+		},
+		{
 			Sig: `local_group(timeout: number = None) -> Group`,
 			Doc: "The group of the ranks on this rank's node, in the order of their local ranks. It does not wait for\n" +
 				"other ranks.",
@@ -219,7 +239,30 @@ func (gs *groups) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 	return gs.split(c, parts, gs.all.backend)
 }
 
-// split makes disjoint groups of equal size at once, with the given backend, and returns this rank's, or the first if it is in none.
+// enumerated makes the groups that lists of numbers in the group parent name.
+func (gs *groups) enumerated(c *starlib.Call, parent *Group, lists starlark.Value) (starlark.Value, error) {
+	backend := try.To(gs.argBackend(c))
+	var sets [][]int
+	at := map[int]int{}
+	for v := range starlark.Elements(lists.(starlark.Iterable)) {
+		list, ok := v.(starlark.Iterable)
+		try.FailIf(!ok, "want lists of ranks, got %s", v.Type())
+		numbers := try.To(startensor.Ints(list))
+		try.FailIf(len(numbers) == 0, "a group needs at least one rank")
+		try.Ok(collective.CheckRanks(numbers, len(parent.ranks)))
+		set := make([]int, len(numbers))
+		for i, n := range numbers {
+			other, twice := at[n]
+			try.FailIf(twice, "rank %d is in the lists %d and %d", n, other, len(sets))
+			at[n], set[i] = len(sets), parent.ranks[n]
+		}
+		sets = append(sets, set)
+	}
+	try.FailIf(len(sets) == 0, "there are no lists of ranks")
+	return gs.split(c, sets, backend)
+}
+
+// split makes disjoint groups at once, with the given backend, and returns this rank's, or the first if it is in none.
 func (gs *groups) split(c *starlib.Call, sets [][]int, backend string) (*Group, error) {
 	ctx := try.To(gs.until(c))
 	gs.made++

@@ -3,6 +3,7 @@ package distributed
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"drun/collective"
 	"drun/internal/try"
@@ -27,22 +28,14 @@ func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		}
 		return nil, fmt.Errorf("%s %d is not divisible by model %d · pipeline %d", what, size, model, pipeline)
 	}
-	backends := try.To(gs.backendsOf(c))
+	backends := try.To(gs.backendsOf(c, func(name string) string { return parallelDimensions[name] }, []string{"mp", "pp", "dp"}))
 	try.FailIf(gs.parallel, "it has already been called: keep its result")
 	fields := starlark.StringDict{}
-	// A group along a dimension has the ranks that differ only in that dimension: extent of them, stride apart.
-	for _, dim := range []struct {
-		name           string
-		stride, extent int
-	}{{"mp", 1, model}, {"pp", model, pipeline}, {"dp", model * pipeline, size / (model * pipeline)}} {
-		var parts [][]int
-		for r := range size {
-			if r/dim.stride%dim.extent == 0 {
-				part := make([]int, dim.extent)
-				for i := range part {
-					part[i] = offset + r + i*dim.stride
-				}
-				parts = append(parts, part)
+	for _, dim := range []dimension{{"mp", model, 1, nil}, {"pp", pipeline, model, nil}, {"dp", size / (model * pipeline), model * pipeline, nil}} {
+		parts := along(size, dim)
+		for _, part := range parts {
+			for i := range part {
+				part[i] += offset
 			}
 		}
 		g := try.To(gs.split(c, parts, cmp.Or(backends[dim.name], gs.all.backend)))
@@ -52,19 +45,19 @@ func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 	return starlarkstruct.FromStringDict(starlarkstruct.Default, fields), nil
 }
 
-// dimensions maps the names allowed in backends to the fields that init_parallelism returns.
-var dimensions = map[string]string{"mp": "mp", "pp": "pp", "dp": "dp", "model": "mp", "pipeline": "pp", "data": "dp"}
+// parallelDimensions maps the names allowed in backends to the fields that init_parallelism returns.
+var parallelDimensions = map[string]string{"mp": "mp", "pp": "pp", "dp": "dp", "model": "mp", "pipeline": "pp", "data": "dp"}
 
-// backendsOf reads the argument backends: the names of backends by dimension.
-func (gs *groups) backendsOf(c *starlib.Call) (map[string]string, error) {
+// backendsOf reads the argument backends: the names of backends by dimension, as dimension calls it ("": there is none).
+func (gs *groups) backendsOf(c *starlib.Call, dimension func(name string) string, dimensions []string) (map[string]string, error) {
 	if c.IsNone("backends") {
 		return nil, nil
 	}
 	backends := map[string]string{}
 	for _, item := range c.Arg("backends").(*starlark.Dict).Items() {
 		dim, _ := starlark.AsString(item[0])
-		dim = dimensions[dim]
-		try.FailIf(dim == "", "argument backends: %s is not a dimension: want \"mp\", \"pp\" or \"dp\"", item[0])
+		dim = dimension(dim)
+		try.FailIf(dim == "", "argument backends: %s is not a dimension: want one of %s", item[0], strings.Trim(listText(dimensions), "[]"))
 		if item[1] == starlark.None {
 			continue
 		}
