@@ -1,6 +1,7 @@
 package starlib
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"drun/internal/exit"
 )
@@ -83,6 +85,40 @@ func (o *Outputs) Write(name string, write func(io.Writer) error) error {
 		return exit.WithCode(fmt.Errorf("%s: %w", path, Cause(err)), exit.Storage)
 	}
 	return nil
+}
+
+// Change replaces a file beneath the folder with what fn makes of its contents, which are empty at first, while no other
+// process changes it.
+func (o *Outputs) Change(name string, fn func(content []byte) ([]byte, error)) (err error) {
+	path, err := o.Path(name)
+	if err != nil {
+		return err
+	}
+	dir, err := o.folder(filepath.Dir(path), true)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, Cause(err))
+	}
+	defer dir.Close()
+	lock, err := dir.OpenFile("."+filepath.Base(path)+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, Cause(err))
+	}
+	defer lock.Close() // which unlocks
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	before, err := dir.ReadFile(filepath.Base(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", path, Cause(err))
+	}
+	after, err := fn(before)
+	if err != nil || bytes.Equal(before, after) {
+		return err
+	}
+	return o.Write(name, func(w io.Writer) error {
+		_, err := w.Write(after)
+		return err
+	})
 }
 
 // replace writes a new file beside the old one, and then renames it.

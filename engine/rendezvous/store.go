@@ -34,6 +34,9 @@ var _ collective.Store = (*Store)(nil)
 // In returns another namespace of the same store.
 func (s *Store) In(space string) *Store { return &Store{space, s.do} }
 
+// Beneath returns a namespace of this one's own.
+func (s *Store) Beneath(space string) *Store { return s.In(s.space + "\x00" + space) }
+
 // Memory makes a store for this process alone. Values are copied both ways, as between processes.
 func Memory() *Store {
 	table := NewTable()
@@ -118,6 +121,7 @@ type MissingError struct {
 	Keys  []string
 	After time.Duration
 	Cause error // why the wait ended; collective.ErrTimeout if its time was up
+	Queue bool  // it was for a value in a queue
 }
 
 func (e *MissingError) Error() string {
@@ -127,6 +131,9 @@ func (e *MissingError) Error() string {
 		shown[i] = quote(e.Keys[i])
 	}
 	text, verb := "key ", " was"
+	if e.Queue {
+		text = "queue "
+	}
 	if len(e.Keys) > 1 {
 		text, verb = "keys ", " were"
 	}
@@ -134,7 +141,11 @@ func (e *MissingError) Error() string {
 	if n := len(e.Keys) - len(shown); n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	text += fmt.Sprintf("%s not set within %vs", verb, e.After.Round(time.Millisecond).Seconds())
+	verb += " not set"
+	if e.Queue {
+		verb = " has no value"
+	}
+	text += fmt.Sprintf("%s within %vs", verb, e.After.Round(time.Millisecond).Seconds())
 	if !errors.Is(e.Cause, collective.ErrTimeout) {
 		text += ": " + e.Cause.Error()
 	}
@@ -182,7 +193,7 @@ func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error
 }
 
 // CompareSet changes a key's value from expected to desired; a key that does not exist is created if expected is
-// empty. It returns the value afterwards, empty if the key still does not exist.
+// empty. It returns the value afterwards, or expected if the key still does not exist.
 func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
 	r, err := s.ask(ctx, &Request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}})
 	if err != nil {
@@ -228,6 +239,49 @@ func (s *Store) NumKeys(ctx context.Context) (int, error) {
 	return int(r.Number), nil
 }
 
+// Keys lists the keys of the namespace, sorted.
+func (s *Store) Keys(ctx context.Context) ([]string, error) {
+	r, err := s.ask(ctx, &Request{Op: opKeys})
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, len(r.Values))
+	for i, key := range r.Values {
+		keys[i] = string(key)
+	}
+	return keys, nil
+}
+
+// queues has the namespace's queues, which are not among its keys.
+func (s *Store) queues() *Store { return s.Beneath("queues") }
+
+// Push adds a value to the end of a queue.
+func (s *Store) Push(ctx context.Context, queue string, value []byte) error {
+	_, err := s.queues().ask(ctx, &Request{Op: opPush, Keys: []string{queue}, Values: [][]byte{value}})
+	return err
+}
+
+// Pop waits until a queue has a value, and takes the first one out.
+func (s *Store) Pop(ctx context.Context, queue string) ([]byte, error) {
+	r, err := s.queues().ask(ctx, &Request{Op: opPop, Keys: []string{queue}})
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Values) != 1 {
+		return nil, fmt.Errorf("the store gave %d values for one queue", len(r.Values))
+	}
+	return r.Values[0], nil
+}
+
+// Queued returns how many values a queue has.
+func (s *Store) Queued(ctx context.Context, queue string) (int, error) {
+	r, err := s.queues().ask(ctx, &Request{Op: opQueued, Keys: []string{queue}})
+	if err != nil {
+		return 0, err
+	}
+	return int(r.Number), nil
+}
+
 // ask makes a request, and repeats it until its keys exist or its time is up.
 func (s *Store) ask(ctx context.Context, q *Request) (*Reply, error) {
 	q.Space = s.space
@@ -260,11 +314,11 @@ func (s *Store) ask(ctx context.Context, q *Request) (*Reply, error) {
 			continue
 		}
 		if within.Limit > 0 && time.Since(start) >= within.Limit {
-			return nil, &MissingError{Keys: r.Missing, After: within.Limit, Cause: collective.ErrTimeout}
+			return nil, &MissingError{r.Missing, within.Limit, collective.ErrTimeout, q.Op == opPop}
 		}
 		if within.Check != nil {
 			if err := within.Check(); err != nil {
-				return nil, &MissingError{Keys: r.Missing, After: time.Since(start), Cause: err}
+				return nil, &MissingError{r.Missing, time.Since(start), err, q.Op == opPop}
 			}
 		}
 	}

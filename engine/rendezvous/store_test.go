@@ -35,6 +35,72 @@ func remote(table *Table) *Store {
 func both(t *testing.T, test func(t *testing.T, s *Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, Memory()) })
 	t.Run("remote", func(t *testing.T) { test(t, remote(NewTable())) })
+	t.Run("file", func(t *testing.T) { test(t, file()) })
+}
+
+// file makes a store whose file is in memory.
+func file() *Store {
+	var mu sync.Mutex
+	var content []byte
+	return File(func(fn func([]byte) ([]byte, error)) error {
+		mu.Lock()
+		defer mu.Unlock()
+		after, err := fn(content)
+		if err == nil {
+			content = after
+		}
+		return err
+	})
+}
+
+// Queues give each value once, in the order in which they came, and are not among the keys.
+func TestQueues(t *testing.T) {
+	both(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		for _, v := range []string{"a", "", strings.Repeat("x", 1000)} {
+			if err := s.Push(ctx, "q", []byte(v)); err != nil {
+				t.Error(err)
+			}
+		}
+		n, err := s.Queued(ctx, "q")
+		want(t, "queued", n, err, 3)
+		for _, v := range []string{"a", "", strings.Repeat("x", 1000)} {
+			got, err := s.Pop(soon(time.Second), "q")
+			want(t, "pop", string(got), err, v)
+		}
+		_, err = s.Pop(soon(50*time.Millisecond), "q")
+		wantErr(t, err, `queue "q" has no value within 0.05s`)
+		n, err = s.Queued(ctx, "q")
+		want(t, "queued", n, err, 0)
+
+		// Several wait, and each value wakes one.
+		got := make(chan string, 3)
+		for range 3 {
+			go func() {
+				v, err := s.Pop(soon(10*time.Second), "q")
+				if err != nil {
+					t.Error(err)
+				}
+				got <- string(v)
+			}()
+		}
+		var all []string
+		for _, v := range []string{"1", "2", "3"} {
+			if err := s.Push(ctx, "q", []byte(v)); err != nil {
+				t.Error(err)
+			}
+			all = append(all, <-got)
+		}
+		want(t, "popped", strings.Join(all, " "), nil, "1 2 3")
+		if err := s.MultiSet(ctx, []string{"b", "a"}, [][]byte{nil, nil}); err != nil {
+			t.Error(err)
+		}
+		if err := s.Beneath("part").Set(ctx, "c", nil); err != nil {
+			t.Error(err)
+		}
+		keys, err := s.Keys(ctx)
+		want(t, "keys", strings.Join(keys, " "), err, "a b")
+	})
 }
 
 func soon(d time.Duration) context.Context { return collective.Within(context.Background(), d) }
@@ -83,7 +149,7 @@ func TestSemantics(t *testing.T) {
 		want(t, "add", got, err, -4)
 
 		for _, step := range []struct{ expected, desired, want string }{
-			{"not there", "a", ""}, // the key stays away
+			{"not there", "a", "not there"}, // the key stays away
 			{"", "a", "a"},
 			{"", "b", "a"},
 			{"wrong", "b", "a"},
@@ -413,7 +479,19 @@ func TestOddRequests(t *testing.T) {
 		{Op: opNumKeys, Keys: []string{"a"}},
 		{Op: opGet, Keys: []string{strings.Repeat("k", MaxKey+1)}},
 		{Op: opNumKeys, Space: strings.Repeat("s", MaxKey+1)},
+		{Op: opPush, Keys: []string{"k"}},
+		{Op: opPop},
+		{Op: opKeys, Keys: []string{"k"}},
+		{Op: opPop, Keys: []string{"no queue"}},
+		{Op: opQueued, Keys: []string{"no queue"}},
 	} {
+		for _, text := range []string{"\x05abc", "\xff", "\x01ab"} {
+			table.Do(&Request{Op: opSet, Keys: []string{"no queue"}, Values: [][]byte{[]byte(text)}}, nil)
+			if r := table.Do(&Request{Op: opQueued, Keys: []string{"no queue"}}, nil); r.Error == "" {
+				t.Errorf("%q is a queue of %d", text, r.Number)
+			}
+		}
+		table.Do(&Request{Op: opSet, Keys: []string{"no queue"}, Values: [][]byte{{9}}}, nil)
 		q.ID = 5
 		if r := table.Do(&q, nil); r.Error == "" || r.ID != 5 {
 			t.Errorf("%.80v: %+v", q, r)

@@ -1,7 +1,11 @@
 package rendezvous
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,6 +19,7 @@ type Table struct {
 	values  map[name][]byte
 	counts  map[string]int // of keys, by namespace
 	bytes   int            // of all keys and values
+	changed bool
 	awaited map[name]map[*waiter]struct{}
 }
 
@@ -93,7 +98,9 @@ func (t *Table) apply(q *Request) (*Reply, error) {
 			r.Values = [][]byte{desired}
 			return r, t.put(at, desired)
 		}
-		r.Values = [][]byte{value}
+		if r.Values = [][]byte{value}; !exists {
+			r.Values = [][]byte{expected} // as PyTorch's TCPStore
+		}
 	case opAppend:
 		old := t.values[at]
 		if n := len(old) + len(q.Values[0]); n > MaxValue {
@@ -106,16 +113,58 @@ func (t *Table) apply(q *Request) (*Reply, error) {
 			r.Number = 1
 		}
 	case opDelete:
-		if value, exists := t.values[at]; exists {
-			delete(t.values, at)
-			t.bytes -= len(at.key) + len(value)
-			t.counts[at.space]--
+		if _, exists := t.values[at]; exists {
+			t.remove(at)
 			r.Number = 1
 		}
 	case opNumKeys:
 		r.Number = int64(t.counts[q.Space])
+	case opKeys:
+		for at := range t.values {
+			if at.space == q.Space {
+				r.Values = append(r.Values, []byte(at.key))
+			}
+		}
+		slices.SortFunc(r.Values, bytes.Compare)
+	case opPush:
+		item := append(binary.AppendUvarint(nil, uint64(len(q.Values[0]))), q.Values[0]...)
+		return r, t.put(at, append(t.values[at], item...))
+	case opPop:
+		item, rest, err := head(t.values[at])
+		if err != nil {
+			return nil, err
+		}
+		if r.Values = [][]byte{item}; len(rest) > 0 {
+			return r, t.put(at, rest)
+		}
+		t.remove(at)
+	case opQueued:
+		for items := t.values[at]; len(items) > 0; r.Number++ {
+			var err error
+			if _, items, err = head(items); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return r, nil
+}
+
+// head divides a queue into its first item and the others.
+func head(queue []byte) (item, rest []byte, err error) {
+	n, size := binary.Uvarint(queue)
+	if size <= 0 || n > uint64(len(queue)-size) {
+		return nil, nil, errors.New("the value is not a queue")
+	}
+	end := size + int(n)
+	return queue[size:end], queue[end:], nil
+}
+
+// remove deletes a key that exists.
+func (t *Table) remove(at name) {
+	t.bytes -= len(at.key) + len(t.values[at])
+	delete(t.values, at)
+	t.counts[at.space]--
+	t.changed = true
 }
 
 // put sets a value and wakes the goroutines that wait for its key.
@@ -128,7 +177,7 @@ func (t *Table) put(at name, value []byte) error {
 	if grown > MaxTotal {
 		return errFull(at.key)
 	}
-	t.bytes, t.values[at] = grown, value
+	t.bytes, t.values[at], t.changed = grown, value, true
 	if exists {
 		return nil
 	}
@@ -245,11 +294,15 @@ const (
 	opCheck
 	opDelete
 	opNumKeys
-	opEnd // one more than the last operation
+	opKeys
+	opPush   // of a queue, whose value is its items, each after its length
+	opPop    // waits until the queue has an item
+	opQueued // how many items a queue has
+	opEnd    // one more than the last operation
 )
 
 // waits reports whether the answer waits until all the keys exist.
-func (o op) waits() bool { return o == opGet || o == opWait }
+func (o op) waits() bool { return o == opGet || o == opWait || o == opPop }
 
 // Request is one operation. Values correspond to Keys one to one, except for opCompareSet: the expected value and
 // the desired one. Keys are any bytes.
@@ -303,13 +356,13 @@ func (q *Request) check() error {
 	switch q.Op {
 	case opSet:
 		values = len(q.Keys)
-	case opAppend:
+	case opAppend, opPush:
 		keys, values = 1, 1
 	case opCompareSet:
 		keys, values = 1, 2
-	case opAdd, opDelete:
+	case opAdd, opDelete, opPop, opQueued:
 		keys = 1
-	case opNumKeys:
+	case opNumKeys, opKeys:
 		keys = 0
 	}
 	if keys >= 0 && len(q.Keys) != keys || len(q.Values) != values {

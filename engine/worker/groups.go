@@ -248,6 +248,27 @@ type recipeStore struct {
 
 var _ distributed.Store = (*recipeStore)(nil)
 
+// In, Alone and File are other stores for the recipe: a part of the same one, one of this rank, and one in a file.
+func (s *recipeStore) In(space string) distributed.Store {
+	return &recipeStore{s.Store.Beneath(space), s.board, s.limit}
+}
+
+func (s *recipeStore) Alone() distributed.Store {
+	return &recipeStore{rendezvous.Memory(), s.board, s.limit}
+}
+
+func (s *recipeStore) File(change func(func([]byte) ([]byte, error)) error) distributed.Store {
+	return &recipeStore{rendezvous.File(change), s.board, s.limit}
+}
+
+func (s *recipeStore) Pop(ctx context.Context, queue string) (value []byte, err error) {
+	err = s.watch(ctx, []string{queue}, func(ctx context.Context) error {
+		value, err = s.Store.Pop(ctx, queue)
+		return err
+	})
+	return value, err
+}
+
 func (s *recipeStore) MultiGet(ctx context.Context, keys []string) (values [][]byte, err error) {
 	err = s.watch(ctx, keys, func(ctx context.Context) error {
 		values, err = s.Store.MultiGet(ctx, keys)
