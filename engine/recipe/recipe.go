@@ -257,12 +257,15 @@ func (b *Bundle) Names(attribute string) bool {
 	return found
 }
 
+// groupMakers are the builtins of dist that make groups with a backend of their own.
+var groupMakers = []string{"new_group", "init_parallelism", "init_device_mesh", "split_group", "new_subgroups_by_enumeration"}
+
 // NamesBackends reports whether the recipe may choose backends itself, for groups or for all ranks.
 func (b *Bundle) NamesBackends() bool {
 	says := func(text string) bool {
 		return slices.ContainsFunc(b.Sources, func(s records.Source) bool { return bytes.Contains(s.Content, []byte(text)) })
 	}
-	return says("init_process_group") || says("backend") && (b.Names("new_group") || b.Names("init_parallelism"))
+	return says("init_process_group") || says("backend") && slices.ContainsFunc(groupMakers, b.Names)
 }
 
 // Operation names what the recipe does at a position in its files as shown: the function it calls, or an operator;

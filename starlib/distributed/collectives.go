@@ -24,12 +24,12 @@ func collectives(w *World) []*starlib.Def {
 			Fn: func(c *starlib.Call) (starlark.Value, error) { return barrier(w, c) },
 		},
 		{
-			Sig: `all_reduce(t: Tensor | number, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
+			Sig: `all_reduce(t: Tensor | number, op: string | ReduceOp = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
 			Doc: "Combines t over all ranks, in rank order, in place, and returns t. A number is not changed: the\n" +
 				"result is returned, exact for integers (each rank's number must fit into 64 bits).\n" +
 				"t has the same shape and dtype on all ranks. op is sum, avg, product, min or max, and for integers\n" +
-				"also band, bor or bxor. The average of an integer tensor is truncated to integers; that of a number\n" +
-				"is a float.\n" +
+				"also band, bor or bxor; or dist.premul_sum(factor). The average of an integer tensor is truncated to\n" +
+				"integers; that of a number is a float.\n" +
 				"If gradients are recorded and t requires one, the result is a new tensor, and backward reduces\n" +
 				"the ranks' gradients in the same way (op sum or avg).",
 			Fn: w.inGroup(allReduce),
@@ -81,6 +81,15 @@ func divisible(x starlark.Value, op string) (starlark.Value, error) {
 func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	x := c.Arg("t")
 	in, graph := recorded(x)
+	name, ok := starlark.AsString(c.Arg("op"))
+	if !ok {
+		try.FailIf(in == nil || graph, "op premul_sum needs a tensor for which no gradients are recorded")
+		var scale *tensor.Tensor
+		name, scale = try.To2(scaled(c, in))
+		try.Ok(writable(in))
+		try.Ok(tensor.CopyInto(in.Detach(), scale))
+		in.Touched()
+	}
 	if graph {
 		x = try.To(clone(in))
 	} else if in != nil {
@@ -91,8 +100,11 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 	if async || graph { // ctx outlives this call
 		o = new(operand)
 	}
-	try.Ok(o.set(try.To(divisible(x, c.String("op")))))
-	op := try.To(reduction(c.String("op"), o))
+	try.Ok(o.set(try.To(divisible(x, name))))
+	op := try.To(reduction(name, o))
+	if in != nil && !graph && !async && try.To(g.world.coalesce(g, ctx, in, op)) {
+		return x, nil
+	}
 	o.widen(op, g)
 	if graph && op != dtype.Sum && op != dtype.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)

@@ -41,6 +41,8 @@ type World struct {
 	pending  []*Work // asynchronous calls that may be under way
 	wrapped  wrappedModules
 	receives map[route][]*receive // irecvs that wait for their message, oldest first
+
+	coalesced *coalesced // nil: each call is made at once
 }
 
 // Config is what a World is made of.
@@ -82,7 +84,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Types:  []*starlib.Methods{groupMethods, meshMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, pipelineMethods, referenceMethods},
 		Values: starlark.StringDict{"store": &storeValue{"store", w, c.Store, nil}},
 	}
-	for _, defs := range [][]*starlib.Def{identity(w), collectives(w), exchanges(w), pointToPoint(w), helpers(w), w.groups.defs(), w.groups.meshes(), w.inspections(), tensorParallelism(w), wrappers(w), parallelLayers(w), pipelining(w), w.rpc.defs(), dataParallelism(w)} {
+	for _, defs := range [][]*starlib.Def{identity(w), collectives(w), exchanges(w), fillers(w), reduceOps(), coalescing(w), pointToPoint(w), helpers(w), w.groups.defs(), w.groups.meshes(), w.inspections(), tensorParallelism(w), wrappers(w), parallelLayers(w), pipelining(w), w.rpc.defs(), dataParallelism(w)} {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m

@@ -45,11 +45,17 @@ func exchanges(w *World) []*starlib.Def {
 			Fn: w.inGroup(reduceScatter),
 		},
 		{
-			Sig: `all_to_all(t: Tensor, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor`,
+			Sig: `all_to_all(t: Tensor | iterable, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor | list`,
 			Doc: "Splits t along dimension 0, sends each rank its part and returns the parts received, in rank order.\n" +
 				"in_splits lists the rows sent to each rank, out_splits those received from each; by default they are\n" +
-				"all equal.",
-			Fn: w.inGroup(allToAll),
+				"all equal. Of a list of tensors, one for each rank, whose first dimensions may differ, it returns the list of\n" +
+				"those received.",
+			Fn: w.inGroup(func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+				if _, one := c.Arg("t").(*startensor.Value); one {
+					return allToAll(g, c, ctx)
+				}
+				return allToAllLists(g, c, ctx)
+			}),
 		},
 	}
 }
@@ -247,6 +253,42 @@ func allToAll(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Va
 	return (*startensor.Value)(out), nil
 }
 
+// allToAllLists sends each rank a tensor, and returns those received.
+func allToAllLists(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	try.FailIf(!c.IsNone("out_splits") || !c.IsNone("in_splits"), "a list has a tensor for each rank: leave out_splits and in_splits out")
+	list := try.To(startensor.List(c.Arg("t")))
+	try.FailIf(len(list) != g.Size(), "%d tensors for %d ranks: want one per rank", len(list), g.Size())
+	sent := make([]int, len(list))
+	for i, t := range list {
+		try.FailIf(t.Dim() == 0 || rows(t.Shape()) != rows(list[0].Shape()) || t.DType() != list[0].DType(),
+			"tensor %d is %s of shape %s, tensor 0 is %s of shape %s: only the first dimensions may differ", i, t.DType(), listText(t.Shape()), list[0].DType(), listText(list[0].Shape()))
+		sent[i] = t.Shape()[0]
+	}
+	in, at := try.To(tensor.Cat(list, 0)), origin(c)
+	counts, theirs := make([]int64, len(sent)), make([]int64, len(sent))
+	for i, n := range sent {
+		counts[i] = int64(n)
+	}
+	one := slices.Repeat([]int{1}, g.Size())
+	call := collective.NewAllToAll(collective.Of(counts), collective.Of(theirs), one, one)
+	call.Shape, call.As = ragged(in.Shape()), in.DType()
+	try.Ok(g.do(ctx, call, at))
+	received := make([]int, len(theirs))
+	for i, n := range theirs {
+		received[i] = int(n)
+	}
+	step := at.In(collective.Step)
+	out := try.To(exchanged(g, ctx, in.Detach(), sent, received, step))
+	if in.RequiresGrad() && in.Context().Recording() {
+		back := at.Backward()
+		differentiable("all_to_all", out, in, func(grad *tensor.Tensor) (*tensor.Tensor, error) {
+			return exchanged(g, g.world.within, grad, received, sent, back)
+		})
+	}
+	flat := try.To(tensor.Reshape(out, []int{out.Len()}))
+	return parts(flat, received, list[0].Shape())
+}
+
 // splits reads an argument that lists the rows for each rank, which must add up to total unless that is negative;
 // None divides total evenly.
 func splits(g *Group, c *starlib.Call, name string, total int) ([]int, error) {
@@ -276,20 +318,13 @@ func exchanged(g *Group, ctx *collective.WaitLimit, in *tensor.Tensor, sent, rec
 	defer try.Caught(&err)
 	data := try.To(tensor.Contiguous(in))
 	per, total := rows(in.Shape()), collective.Total(received)
-	scale := func(rows []int) []int {
-		out := make([]int, len(rows))
-		for r, n := range rows {
-			out[r] = n * per
-		}
-		return out
-	}
 	shape := slices.Clone(in.Shape())
 	shape[0] = total
 	out := try.To(tensor.Empty(in.Context(), shape, in.DType()))
 	if g.comm == nil && total != in.Shape()[0] {
 		return nil, fmt.Errorf("out_splits %s do not match the %d rows sent", listText(received), in.Shape()[0])
 	}
-	call := collective.NewAllToAll(bufferOf(data), bufferOf(out), scale(sent), scale(received))
+	call := collective.NewAllToAll(bufferOf(data), bufferOf(out), times(sent, per), times(received, per))
 	call.Shape = ragged(in.Shape())
 	call.Detail = func() string { return fmt.Sprintf("in_splits %s, out_splits %s", listText(sent), listText(received)) }
 	return out, g.do(ctx, call, at)

@@ -3,10 +3,14 @@ package distributed
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strings"
 
 	"drun/collective"
 	"drun/internal/try"
 	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 )
@@ -65,7 +69,71 @@ func pointToPoint(w *World) []*starlib.Def {
 				return starlark.Tuple{v, starlark.MakeInt(r.g.ranks[src])}, err
 			},
 		},
+		{
+			Sig: `P2POp(op: callable, tensor: any, peer: int, group: Group = None, tag: int = 0) -> P2POp`,
+			Doc: "A message that dist.batch_isend_irecv starts: op is dist.isend or dist.irecv. A tensor of an irecv gets what is\n" +
+				"received; with None, wait() of its Work returns it.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				op := c.Callable("op")
+				name := strings.TrimPrefix(op.Name(), "dist.")
+				try.FailIf(name != "isend" && name != "irecv", "argument op: want dist.isend or dist.irecv, got %s", op.Name())
+				return &message{Opaque: "P2POp", op: op, sends: name == "isend", x: c.Arg("tensor"), peer: c.Arg("peer"),
+					named: []starlark.Tuple{{starlark.String("tag"), c.Arg("tag")}, {starlark.String("group"), c.Arg("group")}}}, nil
+			},
+		},
+		{
+			Sig: `batch_isend_irecv(p2p_op_list: iterable) -> list`,
+			Doc: "Starts the messages of a list of dist.P2POp in order, and returns the list of their Works.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				var works []starlark.Value
+				for v := range starlark.Elements(c.Arg("p2p_op_list").(starlark.Iterable)) {
+					m, ok := v.(*message)
+					try.FailIf(!ok, "want a list of dist.P2POp, got %s in it", v.Type())
+					works = append(works, try.To(m.start(c.Thread)))
+				}
+				try.FailIf(len(works) == 0, "there are no messages")
+				return starlark.NewList(works), nil
+			},
+		},
 	}
+}
+
+// message is a send or a receive that has not started: PyTorch's P2POp.
+type message struct {
+	starlib.Opaque
+	op    starlark.Callable
+	sends bool
+	x     starlark.Value // what is sent; the tensor that gets what is received, or None
+	peer  starlark.Value
+	named []starlark.Tuple
+}
+
+func (m *message) String() string { return "<P2POp of " + m.op.Name() + ">" }
+
+func (m *message) start(thread *starlark.Thread) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	if m.sends {
+		return starlark.Call(thread, m.op, starlark.Tuple{m.x, m.peer}, m.named)
+	}
+	into, fills := m.x.(*startensor.Value)
+	try.FailIf(!fills && m.x != starlark.None, "argument tensor of an irecv: want a Tensor or None, got %s", m.x.Type())
+	v := try.To(starlark.Call(thread, m.op, starlark.Tuple{m.peer}, m.named))
+	if fills {
+		try.Ok(writable(into.Tensor()))
+		work := v.(*Work)
+		receive := work.then
+		work.then = finish(func() (_ starlark.Value, err error) {
+			defer try.Caught(&err)
+			came, ok := try.To(receive.result()).(*startensor.Value)
+			try.FailIf(!ok, "what rank %s sent is no tensor", m.peer)
+			t, in := came.Tensor(), into.Tensor()
+			try.FailIf(t.DType() != in.DType() || !slices.Equal(t.Shape(), in.Shape()), "rank %s sent a tensor of %s and shape %s, and the one that gets it is of %s and shape %s",
+				m.peer, t.DType(), listText(t.Shape()), in.DType(), listText(in.Shape()))
+			data := try.To(tensor.Contiguous(t))
+			return into, writeRaw(in, data.Bytes())
+		})
+	}
+	return v, nil
 }
 
 const maxTag = collective.Body - 1

@@ -24,7 +24,9 @@ type Work struct {
 	then  finisher // makes the result, once the call is done
 	ctx   *collective.WaitLimit
 	at    collective.Position
-	over  bool
+	over  bool // waited for: value and err are the result
+	value starlark.Value
+	err   error
 }
 
 func (w *Work) String() string                           { return "<work of " + w.what + ">" }
@@ -38,14 +40,8 @@ var workMethods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		{
 			Sig: `wait()`,
-			Doc: "Waits until the call is done, and returns its result. It can be called once.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				w := c.Recv.(*Work)
-				if w.over {
-					return nil, fmt.Errorf("this Work of %s has already been waited for", w.what)
-				}
-				return w.result()
-			},
+			Doc: "Waits until the call is done, and returns its result, each time the same.",
+			Fn:  func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*Work).result() },
 		},
 		{
 			Sig: `done() -> bool`,
@@ -55,18 +51,49 @@ var workMethods = &starlib.Methods{
 				return starlark.Bool(w.over || w.done()), nil
 			},
 		},
+		{
+			Sig: `exception() -> string`,
+			Doc: "What went wrong in a call that is done, or None.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				w := c.Recv.(*Work)
+				try.FailIf(!w.over && !w.done(), "the call is not done: wait for it")
+				if _, err := w.result(); err != nil {
+					return starlark.String(err.Error()), nil
+				}
+				return starlark.None, nil
+			},
+		},
+		{
+			Sig: `then(fn: callable) -> Work`,
+			Doc: "A Work whose wait() waits for this one, and returns what fn returns for its result.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				w, fn, thread := c.Recv.(*Work), c.Callable("fn"), c.Thread
+				done := func() bool { return w.over || w.done() }
+				return &Work{Opaque: "Work", what: w.what, ctx: w.ctx, at: w.at, done: done, then: finish(func() (starlark.Value, error) {
+					value, err := w.result()
+					if err != nil {
+						return nil, err
+					}
+					return starlark.Call(thread, fn, starlark.Tuple{value}, nil)
+				})}, nil
+			},
+		},
 	},
 }
 
 // result waits until the call is done, and returns its result.
 func (w *Work) result() (starlark.Value, error) {
+	if w.over {
+		return w.value, w.err
+	}
 	w.over = true
 	if w.wait != nil {
-		if err := w.wait(w.ctx); err != nil {
-			return nil, err
-		}
+		w.err = w.wait(w.ctx)
 	}
-	return w.then.result()
+	if w.err == nil {
+		w.value, w.err = w.then.result()
+	}
+	return w.value, w.err
 }
 
 // works are calls in progress that belong together.
@@ -203,6 +230,9 @@ func (w *World) withRank(name string, fn func(g *Group, c *starlib.Call, ctx *co
 
 // do makes one call on behalf of the recipe's call, and waits for it.
 func (g *Group) do(ctx context.Context, call collective.Call, at collective.Origin) error {
+	if err := g.world.flush(); err != nil {
+		return err
+	}
 	g.call = call
 	g.call.Origin = at
 	g.call.Arguments, g.arguments = g.arguments, 0
@@ -211,6 +241,9 @@ func (g *Group) do(ctx context.Context, call collective.Call, at collective.Orig
 
 // begin makes an asynchronous call.
 func (g *Group) begin(ctx *collective.WaitLimit, call collective.Call, at collective.Origin) (collective.Work, error) {
+	if err := g.world.flush(); err != nil {
+		return nil, err
+	}
 	call.Origin, call.Async, call.Limit = at, true, ctx.Limit
 	return g.comm.Start(&call)
 }

@@ -14,7 +14,7 @@ import (
 // The names that docs/from-pytorch.md uses for values of types.
 var called = map[string]string{
 	"x": "Tensor", "y": "Tensor", "var": "Tensor", "p": "Tensor", "a": "Tensor", "m": "Module", "opt": "Optimizer", "rate": "Plateau", "average": "Average", "ds": "Dataset", "loader": "Loader",
-	"table": "Table", "g": "Generator", "work": "Work", "group": "Group", "ddp": "DDP", "pipeline": "Pipeline", "reference": "Reference",
+	"table": "Table", "g": "Generator", "work": "Work", "group": "Group", "mesh": "Mesh", "ddp": "DDP", "pipeline": "Pipeline", "reference": "Reference",
 }
 
 // Every name of drun in docs/from-pytorch.md exists, and the page has every name in the modules that PyTorch has too,
@@ -53,7 +53,7 @@ func TestFromPyTorch(t *testing.T) {
 		}
 	}
 	// The readers and types of data have a page of their own, docs/data.md.
-	owners := []string{"tensor", "Tensor", "linalg", "fft", "nn", "init", "Module", "optim", "Optimizer", "Plateau", "Average", "dist", "Group", "Work", "DDP", "store", "Loader", "random", "Generator"}
+	owners := []string{"tensor", "Tensor", "linalg", "fft", "nn", "init", "Module", "optim", "Optimizer", "Plateau", "Average", "dist", "Group", "Work", "DDP", "store", "Mesh", "Loader", "random", "Generator"}
 	for _, e := range reference {
 		name := e.Owner + "." + e.Name
 		if slices.Contains(owners, e.Owner) && !found[name] && name != "tensor.tensor" {

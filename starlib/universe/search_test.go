@@ -19,7 +19,7 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"DataLoader": "data.loader", "torch.nn.CrossEntropyLoss": "nn.cross_entropy", "SGD": "optim.sgd",
-		"F.normalize": "", "all_gather_into_tensor": "dist.all_gather", "cuda": "", "xyzzy": ""} {
+		"F.normalize": "", "all_gather_into_tensor": "dist.all_gather_into_tensor", "cuda": "", "xyzzy": ""} {
 		says, found := reference.Instead(text)
 		if (says == "") != (text == "xyzzy") || found == nil || want == "" && len(found) > 0 || want != "" && (len(found) == 0 || found[0].Path() != want) {
 			t.Errorf("instead of %s: %q, %v, want %s", text, says, found, want)

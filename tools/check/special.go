@@ -50,7 +50,13 @@ func (b *builtins) special(name string, params []string, c *call) (value, bool) 
 		return b.loader(params, c), true
 	case "nn.module", "nn.sequential":
 		return b.model(name, c), true
-	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.init_parallelism":
+	case "dist.coalescing":
+		out := same
+		if len(c.args) > 0 {
+			out = b.calls.call(c.args[0], &call{node: c.node, pos: c.pos, text: "the function"})
+		}
+		return out, true
+	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.new_subgroups_by_enumeration", "dist.split_group", "dist.init_parallelism":
 		if name != "dist.local_group" { // this group exists from the start
 			b.collective(name, c.pos, nil)
 		}

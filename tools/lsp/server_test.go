@@ -201,7 +201,7 @@ func TestEditor(t *testing.T) {
 		{"def main():\n    nn.linear(1, 2, True, |)\n", "nn.linear(", ""},
 		{"def main():\n    nn.linear(1, bios = |)\n", "nn.linear(", ""},
 		{"def main():\n    x = tensor.zeros(3)\n    x.argmax(|", "Tensor.argmax(", "dim: int = None"},
-		{"def main():\n    print(dist.all_reduce(1, |))\n", "dist.all_reduce(", "op: string = \"sum\""},
+		{"def main():\n    print(dist.all_reduce(1, |))\n", "dist.all_reduce(", "op: string | ReduceOp = \"sum\""},
 		{"load(\"//lib/nets.star\", \"mlp\")\ndef main():\n    mlp([1], |)\n", "mlp(widths, act = \"relu\")", "act = \"relu\""},
 		{"def f(x, é = 1,\n      *rest, scale = (1, 2)):\n    pass\ndef main():\n    f(1, 2, 3, |)\n", "f(x, é = 1, *rest, scale = (1, 2))", "*rest"},
 		{"def f(x, s = \"😀\", *, scale = (1, 2), **more):\n    pass\ndef main():\n    f(1, scale = |", "f(x, s = \"😀\", *, scale = (1, 2), **more)", "scale = (1, 2)"},

@@ -1,0 +1,92 @@
+package distributed
+
+import (
+	"unsafe"
+
+	"drun/collective"
+	"drun/internal/try"
+	"drun/kernel/dtype"
+	"drun/starlib"
+	"drun/tensor"
+
+	"go.starlark.net/starlark"
+)
+
+// coalesced is a dist.coalescing in progress: all_reduces in place that are made as one.
+type coalesced struct {
+	at collective.Origin
+
+	g       *Group
+	ctx     *collective.WaitLimit
+	op      dtype.ReduceOp
+	tensors []*tensor.Tensor
+}
+
+// mostCoalesced is how many tensors are reduced as one, since each is compared with all before it.
+const mostCoalesced = 1024
+
+func coalescing(w *World) []*starlib.Def {
+	return []*starlib.Def{{
+		Sig: `coalescing(fn: callable)`,
+		Doc: "Calls fn and returns its value. The dist.all_reduce calls of tensors within it are made together, as few large\n" +
+			"ones: the tensors have the results, with the same bits, once coalescing returns, and must not be read or\n" +
+			"written before. A tensor that comes again, another op or group, or another collective ends a batch. Calls\n" +
+			"with async_op and those of numbers or with gradients are made at once.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			try.FailIf(w.coalesced != nil, "one dist.coalescing is within another")
+			w.coalesced = &coalesced{at: origin(c)}
+			defer func() { w.coalesced = nil }()
+			value, err := starlark.Call(c.Thread, c.Arg("fn"), nil, nil)
+			if err == nil {
+				err = w.flush()
+			}
+			return value, err
+		},
+	}}
+}
+
+// coalesce adds an all_reduce in place to the batch, if there is one.
+func (w *World) coalesce(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op dtype.ReduceOp) (added bool, err error) {
+	b := w.coalesced
+	if b == nil || g.comm == nil || !t.IsContiguous() {
+		return false, nil
+	}
+	if len(b.tensors) == mostCoalesced || len(b.tensors) > 0 && (b.g != g || b.op != op || b.ctx.Limit != ctx.Limit || b.tensors[0].DType() != t.DType() || b.overlaps(t)) {
+		if err := w.flush(); err != nil {
+			return false, err
+		}
+	}
+	b.g, b.ctx, b.op, b.tensors = g, ctx, op, append(b.tensors, t)
+	return true, nil
+}
+
+// overlaps reports whether the tensor shares memory with one that is there.
+func (b *coalesced) overlaps(t *tensor.Tensor) bool {
+	first, last := extent(t)
+	for _, other := range b.tensors {
+		if from, to := extent(other); first < to && from < last {
+			return true
+		}
+	}
+	return false
+}
+
+// extent returns where a contiguous tensor's memory begins and ends.
+func extent(t *tensor.Tensor) (first, last uintptr) {
+	data := t.Bytes()
+	first = uintptr(unsafe.Pointer(unsafe.SliceData(data)))
+	return first, first + uintptr(len(data))
+}
+
+// flush makes the call of the batch.
+func (w *World) flush() error {
+	b := w.coalesced
+	if b == nil || len(b.tensors) == 0 {
+		return nil
+	}
+	all := b.tensors
+	b.tensors = nil
+	return spreadAgreed(b.g, b.ctx, all, func(buf collective.Buffer) collective.Call {
+		return collective.NewAllReduce(buf, b.op)
+	}, anyType, b.at)
+}
