@@ -296,7 +296,7 @@ func surprised(e *Error) *Error {
 	}
 	for _, s := range surprises() {
 		if s.is.MatchString(e.Msg) {
-			e.Msg += ": " + s.hint
+			e.Msg = strings.TrimSuffix(e.Msg, ": "+s.hint) + ": " + s.hint // it may be there already
 			return e
 		}
 	}

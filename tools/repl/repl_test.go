@@ -75,6 +75,22 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
+// What to write instead is said once.
+func TestHintsOnce(t *testing.T) {
+	for _, line := range []string{`"{:>5}".format(3)`, "tensor.randperm(3)", "import torch", "f'x'", "map(1)", "[1 for x in 'ab']", "def f():\n    return torch.zeros(1)\n\nf()", "{}.x = 1", "tensor.zeros(2).sun()"} {
+		_, errs := session(t, line)
+		message, _, _ := strings.Cut(errs, "\n")
+		for part := range strings.SplitSeq(message, ": ") {
+			if len(part) > 8 && strings.Count(message, part) > 1 {
+				t.Errorf("%s: %q is said twice: %s", line, part, message)
+			}
+		}
+		if !strings.Contains(message, ": ") {
+			t.Errorf("%s: %q", line, errs)
+		}
+	}
+}
+
 // Ctrl-C ends what is computed, and the prompt goes on.
 func TestInterrupt(t *testing.T) {
 	var out, errs bytes.Buffer
