@@ -37,7 +37,6 @@ func TestForeign(t *testing.T) {
 		{"optim.adam(m, lr = 0.1)", "optim.adam: argument params: want iterable, got Module: m.parameters() gives the parameters of a module m"},
 		{"nn.cross_entropy(x, tensor.ones(2))", "probabilities of shape (2,) do not fit scores of shape (2, 2): class numbers are integers, target.long()"},
 		{"nn.cross_entropy(x, tensor.ones(3))", "probabilities of shape (3,) do not fit scores of shape (2, 2)"},
-		{"dist.all_to_all_single(x)", "has no .all_to_all_single field or method: it is dist.all_to_all"},
 		{"dist.get_local_process_group()", "it is dist.local_group()"},
 		{"dist.monitored_barrier()", "it is dist.barrier()"},
 		{"fully_shard(m)", "undefined: fully_shard: it is dist.fsdp(m)"},
