@@ -62,8 +62,13 @@ type Sleep struct {
 	limit    *WaitLimit
 	start    time.Time
 	deadline time.Time
+	due      time.Time // when the sleep that Next has told ends
 	slice    time.Duration
 }
+
+// stoppedAfter is how much later than it was due a sleep must end to show that this process was stopped (Ctrl-Z) meanwhile.
+// That time does not count.
+const stoppedAfter = 3 * time.Second
 
 // The lengths of a wait's sleeps: short at first, since most waits are short; then long enough that many sleeping ranks
 // cost nothing, yet short enough that an abort is noticed in time.
@@ -77,9 +82,17 @@ func NewSleep(ctx context.Context) Sleep {
 	s := Sleep{ctx: ctx, start: time.Now(), slice: firstSlice}
 	s.limit = limitOf(ctx)
 	if s.limit != nil && s.limit.Limit > 0 {
-		s.deadline = s.start.Add(s.limit.Limit)
+		s.deadline, s.due = s.start.Add(s.limit.Limit), s.start
 	}
 	return s
+}
+
+// Left returns at most how much longer the wait may last, or longest.
+func (s *Sleep) Left(longest time.Duration) time.Duration {
+	if s.deadline.IsZero() {
+		return longest
+	}
+	return max(0, min(longest, time.Until(s.deadline)))
 }
 
 // Next returns how long to sleep before checking the condition again, or the error that ends the wait.
@@ -95,11 +108,16 @@ func (s *Sleep) Next() (time.Duration, error) {
 	slice := s.slice
 	s.slice = min(2*s.slice, lastSlice)
 	if !s.deadline.IsZero() {
-		left := time.Until(s.deadline)
+		now := time.Now()
+		if late := now.Sub(s.due); late > stoppedAfter {
+			s.deadline = s.deadline.Add(late)
+		}
+		left := s.deadline.Sub(now)
 		if left <= 0 {
 			return 0, ErrTimeout
 		}
 		slice = min(slice, left)
+		s.due = now.Add(slice)
 	}
 	return slice, nil
 }
@@ -136,6 +154,7 @@ func Wait(ctx context.Context, done <-chan struct{}) error {
 			wake = sleep.limit.Wake
 			if sleep.limit.Check == nil {
 				slice = time.Until(sleep.deadline)
+				sleep.due = sleep.deadline
 			}
 			if timer == nil {
 				timer = time.NewTimer(slice)

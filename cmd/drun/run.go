@@ -263,7 +263,11 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	o.Home, o.Version, o.Command = homeOf(cmd), version(), os.Args
 	o.Stdout, o.Stderr, o.Signals = cmd.OutOrStdout(), cmd.ErrOrStderr(), signals
 	o.Terminal = o.Stderr == os.Stderr && term.IsTerminal(int(os.Stderr.Fd()))
-	return func() { signal.Stop(signals) }, nil
+	resume := suspending(o)
+	return func() {
+		signal.Stop(signals)
+		resume()
+	}, nil
 }
 
 func hierarchy(text string) (flat bool, links int, err error) {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,6 +160,34 @@ func stall(ts *testscript.TestScript, args []string) {
 		time.Sleep(time.Duration(s * float64(time.Second)))
 		ts.Check(syscall.Kill(pid, syscall.SIGCONT))
 		time.Sleep(200 * time.Millisecond) // messages go again
+	}
+}
+
+// suspended SECONDS COUNT WORDS: so many processes of the script's runs that have the words in their command line are stopped
+// within ten seconds, and stay so for that long.
+func suspended(ts *testscript.TestScript, args []string) {
+	seconds, err := strconv.ParseFloat(args[0], 64)
+	ts.Check(err)
+	count, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	stopped := func() (n int) {
+		for _, pid := range matching(ts, args[2], count) {
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if bytes.Contains(stat, []byte(") T ")) {
+				n++
+			}
+		}
+		return n
+	}
+	for end := time.Now().Add(10 * time.Second); stopped() != count; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("%d of %d processes are stopped", stopped(), count)
+		}
+	}
+	for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if n := stopped(); n != count {
+			ts.Fatalf("after a while %d of %d processes are stopped", n, count)
+		}
 	}
 }
 

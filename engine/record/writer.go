@@ -272,10 +272,16 @@ func bounded(where string, atMost time.Duration, hurry <-chan struct{}, work fun
 		case <-time.After(hurryFor):
 		}
 	case <-timer.C:
+		if time.Since(start) > atMost+stoppedAfter { // this process was stopped (Ctrl-Z), and the work with it
+			return bounded(where, atMost, hurry, func() error { return <-done })
+		}
 	}
 	return &hungError{exit.WithHint(exit.Errorf(exit.Storage, "%s has not answered for %s: what the run recorded last is lost", where, time.Since(start).Round(10*time.Millisecond)),
 		"check the disk beneath it (dmesg, df), or choose another place with --home DIR or $DRUN_HOME")}
 }
+
+// stoppedAfter is how much later than it was due a timer must fire to show that this process was stopped meanwhile.
+const stoppedAfter = 3 * time.Second
 
 // hurryFor is how long the disk has after a signal.
 const hurryFor = 200 * time.Millisecond

@@ -290,6 +290,7 @@ func (s *Store) ask(ctx context.Context, q *Request) (*Reply, error) {
 	}
 	within, _ := ctx.(*collective.WaitLimit)
 	start := time.Now()
+	sleep := collective.NewSleep(ctx)
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -298,9 +299,7 @@ func (s *Store) ask(ctx context.Context, q *Request) (*Reply, error) {
 			if q.Wait = pollAtMost; within == nil {
 				q.Wait = pollSeldom
 			}
-			if within != nil && within.Limit > 0 {
-				q.Wait = max(0, min(q.Wait, within.Limit-time.Since(start)))
-			}
+			q.Wait = sleep.Left(q.Wait)
 		}
 		r, err := s.do(ctx, q)
 		switch {
@@ -313,13 +312,12 @@ func (s *Store) ask(ctx context.Context, q *Request) (*Reply, error) {
 		case within == nil:
 			continue
 		}
-		if within.Limit > 0 && time.Since(start) >= within.Limit {
-			return nil, &MissingError{r.Missing, within.Limit, collective.ErrTimeout, q.Op == opPop}
+		_, err = sleep.Next()
+		if errors.Is(err, collective.ErrTimeout) {
+			return nil, &MissingError{r.Missing, within.Limit, err, q.Op == opPop}
 		}
-		if within.Check != nil {
-			if err := within.Check(); err != nil {
-				return nil, &MissingError{r.Missing, time.Since(start), err, q.Op == opPop}
-			}
+		if err != nil {
+			return nil, &MissingError{r.Missing, time.Since(start), err, q.Op == opPop}
 		}
 	}
 }
