@@ -3,6 +3,7 @@ package history
 import (
 	"crypto/rand"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -34,6 +35,8 @@ const (
 	Killed      Status = "killed"
 	Interrupted Status = "interrupted"
 	Lost        Status = "lost"
+	// StoppedEarly is an interrupted run that a sweep ended.
+	StoppedEarly Status = "stopped early"
 )
 
 // RunInfo is what is known about a run when it begins.
@@ -49,10 +52,11 @@ type RunInfo struct {
 	Deterministic bool
 	Version       string
 	Command       []string
-	Numerics      int       // version of drun's arithmetic
-	DataDirs      []string  // of --data, absolute
-	Started       time.Time // zero: now
-	Parent        *Parent   // nil: it was not resumed
+	Numerics      int            // version of drun's arithmetic
+	DataDirs      []string       // of --data, absolute
+	Started       time.Time      // zero: now
+	Parent        *Parent        // nil: it was not resumed
+	Sweep         *records.Sweep // nil: it is not a cell of a sweep
 }
 
 // Parent is the checkpoint that a run was resumed from.
@@ -167,7 +171,7 @@ func (r *Run) passOutputs(tx *sql.Tx) error {
 }
 
 // origin are the columns for what started a run.
-const origin = "recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project"
+const origin = "recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project, sweep"
 
 // places are a statement's question marks for these columns.
 func places(columns string) string { return "?" + strings.Repeat(", ?", strings.Count(columns, ",")) }
@@ -182,8 +186,13 @@ func originOf(info RunInfo) []any {
 	if info.DataDirs == nil {
 		info.DataDirs = []string{}
 	}
+	var sweep any // NULL: none
+	if info.Sweep != nil {
+		text, _ := json.Marshal(info.Sweep) // strings and a number
+		sweep = string(text)
+	}
 	return []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, info.Version, host, os.Getpid(), dir, sqldb.JSON(info.Command),
-		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, sqldb.JSON(info.DataDirs), info.Project}
+		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, sqldb.JSON(info.DataDirs), info.Project, sweep}
 }
 
 // freeName checks a given name, or makes one up: two words, with a number if they are taken.

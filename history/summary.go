@@ -88,6 +88,8 @@ type Summary struct {
 	Checkpoints []Checkpoint             `json:"checkpoints" db:"-"`
 	Parent      *Parent                  `json:"parent" db:"resumed,json"` // nil: not resumed
 	Trashed     *time.Time               `json:"trashed,omitempty"`        // nil: not in the trash
+	Sweep       *records.Sweep           `json:"sweep,omitempty" db:",json"`
+	EndedEarly  string                   `json:"-" db:"ended_early,null"` // why a sweep ended it; "": it did not
 	UID         string                   `json:"-" db:"uid"`
 }
 
@@ -194,6 +196,9 @@ func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary,
 		index[s.ID], ids[i] = s, s.ID
 		if s.Status == Running && slices.Contains(lost, s.ID) {
 			s.Status = Lost
+		}
+		if s.Status == Interrupted && s.EndedEarly != "" {
+			s.Status, s.Error = StoppedEarly, s.EndedEarly
 		}
 		if s.Status == Running {
 			elapsed := time.Since(s.Started).Seconds()

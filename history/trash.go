@@ -182,6 +182,14 @@ func (db *DB) AddNote(id int64, text string) error {
 	})
 }
 
+// EndEarly notes why a sweep has interrupted a run.
+func (db *DB) EndEarly(id int64, why string) error {
+	return db.write(func(tx *sql.Tx) error {
+		_, err := tx.Exec("UPDATE runs SET ended_early = ? WHERE id = ?", why, id)
+		return err
+	})
+}
+
 // NotFound says that a reference names no run, or a name no metric (a usage error).
 type NotFound struct{ What, Near string }
 

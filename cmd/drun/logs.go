@@ -150,6 +150,7 @@ func prefix(rank, worldSize int) string {
 type live struct {
 	mu    sync.Mutex // held while writing
 	out   io.Writer  // nil: not a terminal
+	ids   []int64
 	shown bool
 	stop  chan struct{}
 	ended sync.WaitGroup
@@ -159,22 +160,55 @@ type live struct {
 const liveEvery = 500 * time.Millisecond
 
 func newLive(cmd *cobra.Command, db *history.DB, ids []int64) *live {
-	l := &live{stop: make(chan struct{})}
-	if wantsJSON(cmd) || !terminal.Is(cmd.OutOrStdout()) {
+	if wantsJSON(cmd) {
+		return startLive(nil, nil, nil)
+	}
+	return startLive(cmd.OutOrStdout(), func() *history.DB { return db }, ids)
+}
+
+// newLiveSweep is the line of a sweep's running cells, which add names.
+func newLiveSweep(out io.Writer, home string) *live {
+	return startLive(out, sync.OnceValue(func() *history.DB { // the first cell has made it
+		db, err := history.OpenReadOnly(home)
+		if err != nil {
+			return nil
+		}
+		return db
+	}), nil)
+}
+
+func startLive(out io.Writer, open func() *history.DB, ids []int64) *live {
+	l := &live{ids: ids, stop: make(chan struct{})}
+	if out == nil || !terminal.Is(out) {
 		return l
 	}
-	l.out = cmd.OutOrStdout()
+	l.out = out
 	l.ended.Go(func() {
 		for {
 			select {
 			case <-l.stop:
 				return
 			case <-time.After(liveEvery):
+			}
+			l.mu.Lock()
+			ids := slices.Clone(l.ids)
+			l.mu.Unlock()
+			if len(ids) == 0 {
+				continue
+			}
+			if db := open(); db != nil {
 				l.draw(liveText(db, ids, terminal.Width(l.out)-1))
 			}
 		}
 	})
 	return l
+}
+
+// add shows one more run.
+func (l *live) add(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ids = append(l.ids, id)
 }
 
 func (l *live) draw(text string) {

@@ -48,6 +48,9 @@ func printDetail(cmd *cobra.Command, out io.Writer, d *history.Detail) error {
 	}
 	field("recipe", d.Recipe)
 	field("command", strings.Join(d.Command, " "))
+	if s := d.Sweep; s != nil {
+		field("sweep", fmt.Sprintf("%s, %s; to go on: %s", terminal.Escape(s.Name), english.Plural(s.Cells, "cell", ""), terminal.Escape(strings.Join(s.Command, " "))))
+	}
 	if p := d.Parent; p != nil {
 		field("resumed", fmt.Sprintf("run %d %s at step %d", p.ID, p.Name, p.Step))
 	} else if d.Orphaned != nil {

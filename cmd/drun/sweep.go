@@ -1,10 +1,12 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +18,10 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/history/query"
+	"drun/history/records"
 	"drun/internal/elapsed"
 	"drun/internal/exit"
+	"drun/internal/secret"
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/sweep"
@@ -42,8 +46,10 @@ interrupted goes on with the same command. If a run fails, the others go on. dru
 With --early-stop METRIC a run that has logged some points of the metric is compared with those of the combinations before
 it at the same number of points, and ended unless it is among the best third; then at 3 times as many points, and so on
 (successive halving). Which runs are ended depends on their values alone, not on which was faster; a run that
-finishes before it can be ended is done. Runs that were ended early have the status interrupted. The same sweep takes
-them as they are when it is repeated; one with other combinations or settings reruns those that it would not have ended.`,
+finishes before it can be ended is done. Runs that were ended early have the status "stopped early". The same sweep takes
+them as they are when it is repeated; one with other combinations or settings reruns those that it would not have ended.
+
+drun show of a run names its sweep, which has the same name whenever it is repeated, and the command that goes on with it.`,
 		Example: `  drun sweep train.star -p lr=0.1,0.01 -p batch=32,64 -n 2 --jobs 2
   drun sweep train.star -p lr=1e-4..1e-1:log -p layers=1..8 --random 20 --seed 3
   drun sweep train.star -p lr=0.1,0.01 --sort -metrics.acc.last
@@ -125,6 +131,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if o.Deterministic != nil {
 		o.Command = append(o.Command, fmt.Sprintf("--deterministic=%v", *o.Deterministic))
 	}
+	o.Sweep = f.identity(o.Recipe, cells, seeds)
 	s := &sweep.Sweep{Options: o, Cells: cells, Seeds: seeds, Jobs: f.jobs}
 	if f.early != "" {
 		metric, largest := strings.CutPrefix(f.early, "-")
@@ -149,8 +156,13 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		fmt.Fprintf(errs, ", %d of them finished before", there)
 	}
 	fmt.Fprintln(errs)
+	live := newLiveSweep(errs, o.Home)
+	s.Options.OnEntered = live.add
 	count := there
 	interrupted := s.Run(plan, func(i int) {
+		live.mu.Lock()
+		defer live.mu.Unlock()
+		live.clear()
 		count++
 		text := plan[i].Cell.String()
 		if seeds != nil {
@@ -158,6 +170,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		}
 		sayEnded(errs, &plan[i], text, count, len(plan))
 	})
+	live.close()
 	try.Ok(f.table(cmd, plan, key))
 	failed, open := 0, 0
 	for i := range plan {
@@ -178,6 +191,18 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		return exitStatus(exit.Recipe)
 	}
 	return nil
+}
+
+// identity names a sweep by what it runs, so that it has the same name whenever it is repeated.
+func (f *sweepFlags) identity(recipe string, cells []sweep.Cell, seeds []int64) *records.Sweep {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %d %s %d", recipe, cells, seeds, f.early, f.first))
+	command := slices.Clone(os.Args)
+	for i, arg := range command {
+		if name, _, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "--param="), "-p"), "="); given && secret.Named(name) {
+			command[i] = arg[:strings.Index(arg, "=")+1] + secret.Redacted
+		}
+	}
+	return &records.Sweep{Name: fmt.Sprintf("sweep-%x", sum[:4]), Cells: len(cells), Command: command}
 }
 
 func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, error) {

@@ -42,6 +42,7 @@ type Config struct {
 	DataDirs      []string // absolute
 	Version       string
 	Command       []string
+	Sweep         *records.Sweep // nil: none
 	Started       time.Time
 	Tags          []string
 
@@ -111,7 +112,7 @@ func open(c Config) (_ *Record, err error) {
 		}
 	}
 	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), WorldSize: len(c.Placements), Backend: c.Backend, Seed: c.Seed,
-		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started}
+		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started, Sweep: c.Sweep}
 	var before *history.Detail // the run, if it is continued
 	if c.Resume == Auto {
 		before = try.To(r.unfinished(c))

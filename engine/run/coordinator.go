@@ -194,7 +194,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	hurry, came, done := c.listen(Ends)
 	c.record, err = record.Open(record.Config{
 		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
-		Threads: c.Threads, Deterministic: !c.ownOrder() || c.plan.hierarchy(&c.nodes) != nil, DataDirs: absolute(c.DataDirs), Placements: c.cluster.Placements, Version: c.Version, Command: c.Command, Started: c.started, Tags: c.Tags,
+		Threads: c.Threads, Deterministic: !c.ownOrder() || c.plan.hierarchy(&c.nodes) != nil, DataDirs: absolute(c.DataDirs), Placements: c.cluster.Placements, Version: c.Version, Command: c.Command, Sweep: c.Sweep, Started: c.started, Tags: c.Tags,
 		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note, Doing: c.doing,
 	}, hurry.Done())
 	done()

@@ -28,6 +28,7 @@ import (
 	"drun/engine/recipe"
 	"drun/engine/record"
 	"drun/engine/rendezvous"
+	"drun/history/records"
 	"drun/internal/build"
 	"drun/internal/scratch"
 	"drun/internal/secret"
@@ -93,6 +94,7 @@ type History struct {
 	Replay      *record.Replay // the run to repeat, in which case Recipe, Params and Resume are ignored; nil: a new run
 	DiskTimeout time.Duration  // for a disk that does not answer; 0: record.DiskTimeout
 	Command     []string       // as the user typed it
+	Sweep       *records.Sweep // that it is a cell of; nil: none
 	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
 	Version     string
 }

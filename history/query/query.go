@@ -191,7 +191,7 @@ func noName(own, msg string) string {
 		}
 	}
 	switch name {
-	case "running", "done", "failed", "killed", "interrupted", "lost":
+	case "running", "done", "failed", "killed", "interrupted", "lost", "stopped":
 		return msg + fmt.Sprintf(": a text has quotes, as in status == %q", name)
 	}
 	if near := spelling.Nearest(name, append(append([]string{"params", "metrics"}, Fields...), functions...)); near != "" {

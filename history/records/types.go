@@ -311,3 +311,10 @@ func text(v reflect.Value) (bytes int) {
 	}
 	return bytes
 }
+
+// Sweep is a set of runs with different parameters.
+type Sweep struct {
+	Name    string   `json:"name"`
+	Cells   int      `json:"cells"`   // how many runs it has, when all have run
+	Command []string `json:"command"` // as the user typed it: it goes on with the same
+}

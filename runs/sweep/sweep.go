@@ -195,7 +195,13 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 		}
 		o.Signals = signals
 		o.Reuse = true // another process may have run it meanwhile
-		o.OnEntered = func(id int64) { judge.began(i, id) }
+		entered := o.OnEntered
+		o.OnEntered = func(id int64) {
+			judge.began(i, id)
+			if entered != nil {
+				entered(id)
+			}
+		}
 		result, err := run.Run(o)
 		stopped := judge.ended(i, result)
 		if stopped > 0 {
@@ -293,10 +299,10 @@ func (j *judge) ended(i int, r *run.Result) int {
 	return 0
 }
 
-// note says in the history why a run was interrupted. It may fail: the run is interrupted with or without the note.
+// note says in the history why a run was interrupted. It may fail: the run is interrupted with or without that.
 func (j *judge) note(run int64, stopped int) {
 	if db, err := history.Open(j.home); err == nil {
-		_ = db.AddNote(run, fmt.Sprintf("ended early by a sweep: worse than others after %d points of %s", stopped, j.h.Metric))
+		_ = db.EndEarly(run, fmt.Sprintf("worse than others of the sweep after %d points of %s", stopped, j.h.Metric))
 		db.Close()
 	}
 }
