@@ -64,6 +64,13 @@ var calls = map[string][2]string{
 	"init_process_group":     {"dist.init_process_group", `dist.init_process_group()`},
 	"destroy_process_group":  {"dist.destroy_process_group", `dist.destroy_process_group(ending)`},
 	"new_subgroups":          {"dist.new_subgroups", `dist.new_subgroups(n)`},
+	"all_gather_into_tensor": {"dist.all_gather_into_tensor", `dist.all_gather_into_tensor(tensor.zeros(n), tensor.ones(1))`},
+	"reduce_scatter_tensor":  {"dist.reduce_scatter_tensor", `dist.reduce_scatter_tensor(tensor.zeros(1), tensor.ones(n))`},
+	"all_to_all_single":      {"dist.all_to_all_single", `dist.all_to_all_single(tensor.zeros(n), tensor.ones(n))`},
+	"coalescing":             {"dist.coalescing", `dist.coalescing(lambda: [dist.all_reduce(tensor.ones(5)), dist.all_reduce(tensor.ones(4))])`},
+	"by_enumeration":         {"dist.new_subgroups_by_enumeration", `dist.new_subgroups_by_enumeration([range(n)])`},
+	"split_group":            {"dist.split_group", `dist.split_group(None, [range(n)])`},
+	"init_device_mesh":       {"dist.init_device_mesh", `dist.init_device_mesh((n,), ("dp",))`},
 	"init_parallelism":       {"dist.init_parallelism", `dist.init_parallelism()`},
 	"copy_to_group":          {"dist.copy_to_group in backward", `dist.copy_to_group(x).sum().backward()`},
 	"reduce_from_group":      {"dist.reduce_from_group", `dist.reduce_from_group(x)`},
@@ -96,7 +103,8 @@ var calls = map[string][2]string{
 
 // alone are builtins of dist that do not meet others, or as another builtin does: rpc.
 var alone = []string{"rank", "world_size", "local_rank", "local_size", "node_rank", "num_nodes", "is_distributed", "is_main",
-	"backend", "shard", "unwrap", "local_group", "rpc_async", "remote", "data_parallel"}
+	"backend", "shard", "unwrap", "local_group", "rpc_async", "remote", "data_parallel",
+	"premul_sum", "P2POp", "batch_isend_irecv", "get_process_group_ranks", "get_group_rank", "get_global_rank"}
 
 // before is what all ranks do first, the same.
 const before = `
