@@ -109,7 +109,7 @@ func TestCSVThereAndBack(t *testing.T) {
 // A name that begins like a formula comes back as it was.
 func TestCellsThereAndBack(t *testing.T) {
 	for c := range rune(128) {
-		for _, name := range []string{string(c), string(c) + "x"} {
+		for _, name := range []string{string(c), string(c) + "x", "'" + string(c), "''" + string(c) + "x"} {
 			if got := uncell(terminal.Cell(name)); got != name {
 				t.Errorf("%q comes back as %q", name, got)
 			}
