@@ -78,6 +78,8 @@ func TestCompareKept(t *testing.T) {
 		for step := range int64(30) {
 			data := fmt.Append(nil, step, step == 12 && i == 1)
 			b.Artifacts = append(b.Artifacts, records.Artifact{Name: "w", Step: &step, Kind: "histogram", Data: data}, records.Artifact{Name: "w", Step: &step, Kind: "image", Data: []byte("x")})
+			later := step + int64(i) // what is the same at other steps is not the same
+			b.Artifacts = append(b.Artifacts, records.Artifact{Name: "shift", Step: &later, Kind: "image", Data: []byte("x")})
 		}
 		ok(t, r.Write(b))
 		ok(t, finish(r, Done, 0, ""))
@@ -90,9 +92,14 @@ func TestCompareKept(t *testing.T) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
-	w := c.Differences[2]
-	if len(c.Differences) != 3 || w.Name != "w, histogram" || w.Values[0] == w.Values[1] || !strings.HasPrefix(w.Values[1].(string), "30 steps: ") || len(w.Values[1].(string)) != 22 {
-		t.Errorf("%d differences, %v", len(c.Differences), w)
+	if len(c.Differences) != 4 {
+		t.Fatalf("%d differences: %v", len(c.Differences), c.Differences)
+	}
+	if moved := c.Differences[2]; moved.Name != "shift, image" || moved.Values[0] == moved.Values[1] {
+		t.Errorf("%v", moved)
+	}
+	if w := c.Differences[3]; w.Name != "w, histogram" || w.Values[0] == w.Values[1] || !strings.HasPrefix(w.Values[1].(string), "30 steps: ") || len(w.Values[1].(string)) != 22 {
+		t.Errorf("%v", w)
 	}
 	if same := fmt.Sprint(c.Same); !strings.Contains(same, "{artifact w, image [30 steps: ") {
 		t.Errorf("the images are not the same: %s", same)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -226,9 +227,14 @@ func sameParam(value any, given string) bool {
 		x, err := strconv.ParseFloat(given, 64)
 		return err == nil && (x == v || x != x && v != v)
 	case bool:
-		return strings.EqualFold(given, strconv.FormatBool(v))
+		return slices.Contains(map[bool][]string{true: {"true", "1", "yes", "on"}, false: {"false", "0", "no", "off"}}[v], strings.ToLower(given))
 	case history.List:
 		return v.Same(given)
+	}
+	if _, is := value.(string); !is {
+		if n, ok := new(big.Int).SetString(given, 0); ok { // 0x10 is 16
+			given = n.String()
+		}
 	}
 	text, _ := paramText(value)
 	return text == given

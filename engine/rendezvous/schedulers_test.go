@@ -40,6 +40,8 @@ func TestSchedulers(t *testing.T) {
 	alone["OMPI_COMM_WORLD_SIZE"], alone["OMPI_COMM_WORLD_RANK"] = "1", "0"
 	pmi := maps.Clone(slurm)
 	pmi["PMI_RANK"], pmi["PMI_SIZE"] = "3", "8"
+	hydra := maps.Clone(pmi) // of which srun has started a proxy on each node
+	hydra["PMI_SIZE"], hydra["SLURM_JOB_NODELIST"] = "64", "gpu[05-12]"
 	perNode := maps.Clone(slurm)
 	perNode["SLURM_STEP_NUM_NODES"] = "8"
 	apart := maps.Clone(spread)
@@ -63,6 +65,7 @@ func TestSchedulers(t *testing.T) {
 		{"mpirun within Slurm", both, true, 1, "127.0.0.1", ""},
 		{"mpirun -n 1 within Slurm", alone, false, 0, "", ""},
 		{"srun that speaks PMI", pmi, true, 3, "gpu007", ""},
+		{"mpiexec of MPICH within Slurm", hydra, true, 3, "gpu05", ""},
 		{"a pod of an indexed job", map[string]string{"JOB_COMPLETION_INDEX": "2", "WORLD_SIZE": "3", "MASTER_ADDR": "x", "MASTER_PORT": "5"}, true, 2, "x", ""},
 		{"RANK before Slurm", map[string]string{"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "x", "MASTER_PORT": "5",
 			"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"}, true, 0, "x", ""},

@@ -249,6 +249,9 @@ func (e *Expr) collect(tree syntax.Expr, fault func(syntax.Position, string, ...
 			for _, x := range []syntax.Expr{n.X, n.Y} {
 				if isMetric(x) && n.Op != syntax.AND && n.Op != syntax.OR && err == nil {
 					start, end := x.Span()
+					if _, is := x.(*syntax.IndexExpr); is {
+						end.Col++ // its span ends before the bracket
+					}
 					text := e.text[offset(e.text, start):offset(e.text, end)]
 					err = fault(start, "%s is a metric: say %s.last, or .%s", text, text, strings.Join(MetricValues[1:], " ."))
 				}

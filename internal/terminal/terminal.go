@@ -97,9 +97,9 @@ func hidden(r rune) bool {
 }
 
 // Cell makes a text safe as a CSV cell: if a spreadsheet would take it for a formula, it gets an apostrophe, as
-// spreadsheets mark texts. Not for numbers, such as -0.5.
+// spreadsheets mark texts. So does a text that begins like that, so that each can be read back. Not for numbers, such as -0.5.
 func Cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+	if strings.IndexAny(strings.TrimLeft(text, "'"), "=+-@\t\r") == 0 {
 		return "'" + text
 	}
 	return text

@@ -293,8 +293,8 @@ func setTimes(r *history.Foreign) {
 
 // uncell removes the apostrophe that terminal.Cell puts before a name.
 func uncell(text string) string {
-	if len(text) > 1 && text[0] == '\'' && strings.ContainsRune("=+-@\t\r", rune(text[1])) {
-		return text[1:]
+	if rest, is := strings.CutPrefix(text, "'"); is && strings.IndexAny(strings.TrimLeft(rest, "'"), "=+-@\t\r") == 0 {
+		return rest
 	}
 	return text
 }

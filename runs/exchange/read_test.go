@@ -12,6 +12,7 @@ import (
 
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/terminal"
 )
 
 func put(t testing.TB, name, content string) string {
@@ -101,6 +102,17 @@ func TestCSVThereAndBack(t *testing.T) {
 		d, err := db.Get(id)
 		if err != nil || d.Name == name || len(d.Notes) != 1 || d.Notes[0].Text != "called "+name {
 			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
+// A name that begins like a formula comes back as it was.
+func TestCellsThereAndBack(t *testing.T) {
+	for c := range rune(128) {
+		for _, name := range []string{string(c), string(c) + "x", "'" + string(c), "''" + string(c) + "x"} {
+			if got := uncell(terminal.Cell(name)); got != name {
+				t.Errorf("%q comes back as %q", name, got)
+			}
 		}
 	}
 }

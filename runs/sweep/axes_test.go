@@ -130,9 +130,11 @@ func TestRandom(t *testing.T) {
 	if got := again[0].String(); got != knownDraw {
 		t.Errorf("first draw: %s", got)
 	}
-	// No combination comes twice.
-	if few, err := Random(axes(t, "n=1..3"), 10, 1); err != nil || len(few) != 3 {
-		t.Errorf("%v, %v", few, err)
+	// No combination comes twice, and each of a few does, the ends too.
+	for _, text := range []string{"n=1..3", "n=1..3:log", "n=7..9:log", "n=a,b,c"} {
+		if few, err := Random(axes(t, text), 10, 1); err != nil || len(few) != 3 {
+			t.Errorf("%s: %v, %v", text, few, err)
+		}
 	}
 }
 

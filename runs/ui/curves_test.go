@@ -49,6 +49,16 @@ func TestAlong(t *testing.T) {
 	}
 }
 
+// The page says how many points cannot be drawn: those that are NaN or infinite.
+func TestNotFinite(t *testing.T) {
+	s := made([3]float64{0, 0, math.NaN()}, [3]float64{1, 0, math.Inf(1)}, [3]float64{2, 0, math.Inf(-1)}, [3]float64{3, 0, math.MaxFloat64}, [3]float64{4, 0, 0})
+	c := view{axis: "step", from: math.Inf(-1), to: math.Inf(1), points: 100}.of(s, &history.Summary{})
+	raw, err := json.Marshal(c.Y)
+	if want := "[null,null,null,1.7976931348623157e+308,0]"; err != nil || c.Points != 5 || c.NotFinite != 3 || string(raw) != want {
+		t.Errorf("of %d points %d are not finite: %s, want %s (%v)", c.Points, c.NotFinite, raw, want, err)
+	}
+}
+
 // A spike among 100,000 points is in the chart, also when it is zoomed out, and the zoomed part reaches over its ends.
 func TestSpikesAreKept(t *testing.T) {
 	s := &series{}

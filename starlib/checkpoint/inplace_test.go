@@ -53,6 +53,21 @@ testing.eq(losses, [0.5, 0.25, 1.0])
 	}
 }
 
+// A list or dict under two names, for which the checkpoint has two values: each name gets its own.
+func TestRestoreOfAnAlias(t *testing.T) {
+	r := starlibtest.New(t, t.TempDir(), starlib.Rank{}, nil)
+	if _, err := r.Exec("alias.star", `
+checkpoint.save({"a": [1], "b": [2, 3], "c": {"n": 1}, "d": {"n": 2}, "e": [[4], [5]]}, step = 1)
+list, table, inner = [0], {}, [9]
+state = {"a": list, "b": list, "c": table, "d": table, "e": [inner, inner]}
+checkpoint.restore(state)
+testing.eq(state, {"a": [1], "b": [2, 3], "c": {"n": 1}, "d": {"n": 2}, "e": [[4], [5]]})
+testing.eq((list, table, inner), ([1], {"n": 1}, [4]))
+`); err != nil {
+		t.Error(err)
+	}
+}
+
 // What does not fit is named by its path, and nothing is changed.
 func TestRefusalWithinPlainValues(t *testing.T) {
 	for live, want := range map[string]string{

@@ -137,3 +137,24 @@ func TestResizedStreams(t *testing.T) {
 		}
 	}
 }
+
+// A generator whose ranks had come to differ draws something new each time that the world changes, also to a size that it had before.
+func TestResizedGenerator(t *testing.T) {
+	ctx := tensor.NewContext()
+	g := random.New(ctx, 4, random.User)
+	seen := map[string]bool{draw(t, g): true}
+	for step, world := range []int{2, 3, 2, 3, 2} {
+		entries, derived := g.Resize(g.State(), starlib.Resized{World: world, Step: int64(10 * step), Differ: func(name string) bool { return name == "position" }})
+		if err := g.SetState(entries); err != nil || !derived {
+			t.Fatal(err, derived)
+		}
+		if p := draw(t, g); seen[p] {
+			t.Errorf("in %d ranks, from step %d on, it draws again what was drawn before", world, 10*step)
+		} else {
+			seen[p] = true
+		}
+	}
+	if entries, derived := g.Resize(g.State(), starlib.Resized{World: 5, Step: 99, Differ: func(string) bool { return false }}); derived || fmt.Sprint(entries) != fmt.Sprint(g.State()) {
+		t.Error("one that was the same on all ranks does not go on")
+	}
+}

@@ -56,6 +56,7 @@ func TestPrompt(t *testing.T) {
 		{"checkpoint.save({}, step = 1)", "", "a prompt keeps no checkpoints"},
 		{"run.log(loss = 1)\ndist.all_reduce(2)", "2\n", ""},
 		{"load('lib.star', 'two')\ntwo()", "2\n", ""},
+		{"load('lib.star', 'two'); load('more.star', 'one')\ntwo() + one", "3\n", ""},
 		{"load('none.star', 'two')", "", "no such file"},
 		{"load('../../repl.go', 'two')", "", "outside the recipe's folder"},
 		{"def f(n): return f(n + 1)\n\nf(0)\n3", "3\n", "  input 1:1:19: in f\n    def f(n): return f(n + 1)\n"},

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 )
@@ -129,6 +130,32 @@ func TestLateColumns(t *testing.T) {
 	}
 	if _, err := JSONLines(strings.NewReader("{\"a\":1}\n"), []string{"c"}, 0); err == nil || !strings.HasPrefix(err.Error(), `there is no column "c"`) {
 		t.Error(err)
+	}
+}
+
+// Only a record is bounded, not a file.
+func TestFileLongerThanAnyRecord(t *testing.T) {
+	line := strings.Repeat("x", 1<<20) + ",1\n"
+	var lines []io.Reader
+	for range MaxRecord/len(line) + 2 {
+		lines = append(lines, strings.NewReader(line))
+	}
+	seen := 0
+	err := Records(io.MultiReader(lines...), ',', false, func(int, []string) error { seen++; return nil })
+	if err != nil || seen != len(lines) {
+		t.Errorf("%d of %d lines, %v", seen, len(lines), err)
+	}
+	if err := Records(strings.NewReader(`"`+strings.Repeat("x", MaxRecord+1<<20)), ',', false, func(int, []string) error { return nil }); err == nil ||
+		!strings.Contains(err.Error(), "a line of more than 67108864 bytes, or a quote that is not closed") {
+		t.Error(err)
+	}
+}
+
+// A number is an integer if it has neither a point nor an exponent.
+func TestNumbersOfJSON(t *testing.T) {
+	got, err := JSONLines(strings.NewReader(`{"a": 12, "b": 1e2, "c": 1E2, "d": -1.5E-1, "e": 2.0, "f": -7}`), nil, 0)
+	if want := "a int64 12; b float64 100; c float64 100; d float64 -0.15; e float64 2; f int64 -7; "; err != nil || show(or(got)) != want {
+		t.Errorf("%v, %q", err, show(or(got)))
 	}
 }
 
