@@ -16,10 +16,6 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// bucketBytes is about how much one collective of ddp carries: enough to hide its latency, but little enough for
-// the first one to start early.
-const bucketBytes = 1 << 20
-
 // ddp is a module whose gradients are averaged during backward: as soon as the
 // gradients of a bucket of parameters are complete, an asynchronous all_reduce
 // starts, while backward computes the next (Li et al. 2020, PyTorch Distributed).
@@ -29,6 +25,10 @@ type ddp struct {
 	buckets []*bucket
 	next    int  // the bucket that starts next: the order is the same on all ranks
 	seen    bool // whether this pass reached a parameter
+	hook    hook // nil: an exact average
+	unequal bool // ranks may use different parameters
+	static  bool // each pass uses the same parameters
+	used    []byte
 }
 
 // replica is what wrapped modules have in common: a group, and buffers that are kept equal to those of its first rank.
@@ -98,14 +98,19 @@ var ddpMethods = &starlib.Methods{
 func wrappers(w *World) []*starlib.Def {
 	return []*starlib.Def{
 		{
-			Sig: `ddp(module: Module, group: Group = None, timeout: number = None, broadcast_buffers: bool = True) -> DDP`,
+			Sig: `ddp(module: Module, group: Group = None, timeout: number = None, broadcast_buffers: bool = True, find_unused_parameters: bool = False, static_graph: bool = False, bucket_cap_mb: number = 1, hook: callable | CommHook = None) -> DDP`,
 			Doc: "The module with its gradients averaged over the ranks during backward, in buckets, while backward\n" +
 				"computes the next gradients. First its parameters and buffers are set to those of the group's first\n" +
 				"rank. In training, the first rank's buffers (batch_norm's running statistics) are sent to all ranks\n" +
 				"again before each forward pass that records gradients and after each backward, unless\n" +
 				"broadcast_buffers = False: such a forward pass is a collective. After eval(), inside tensor.no_grad\n" +
 				"and after .set_sync(False), which accumulates gradients without averaging them, it is not. So all\n" +
-				"ranks evaluate and save the same model.",
+				"ranks evaluate and save the same model. Ranks that use different parameters in a pass are an error, unless\n" +
+				"find_unused_parameters = True: a rank that does not use a parameter then counts as one whose gradient is 0.\n" +
+				"static_graph = True says that each pass uses the same parameters, so that only the first compares which.\n" +
+				"bucket_cap_mb is how many MiB of gradients are averaged together. hook averages a bucket in another way: one of\n" +
+				"dist.hooks, or a function that gets a struct with buffer, the bucket's gradients as one vector, their shapes, index,\n" +
+				"is_last and group, and returns the averaged vector or its Work.",
 			Fn: w.inGroup(newDDP),
 		},
 		{
@@ -148,12 +153,22 @@ func wrappers(w *World) []*starlib.Def {
 
 func newDDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
-	d := &ddp{replica: shared}
+	d := &ddp{replica: shared, unequal: c.Bool("find_unused_parameters"), static: c.Bool("static_graph")}
+	switch fn := c.Arg("hook").(type) {
+	case *compression:
+		d.hook = fn
+	case starlark.Callable:
+		d.hook = ownHook{fn}
+	}
+	most := c.Float("bucket_cap_mb")
+	try.FailIf(!(most > 0), "argument bucket_cap_mb: want a number above 0, got %v", c.Arg("bucket_cap_mb"))
 	try.Ok(spreadAgreed(g, ctx, all, ofFirst, anyType, origin(c)))
 	if g.comm == nil {
 		return d, nil
 	}
-	d.divide()
+	key := fmt.Appendf(nil, "%v %v %v %v", d.unequal, d.static, most, c.Arg("hook") == starlark.None)
+	try.Ok(g.agree(ctx, key, origin(c), "the ranks' options differ", func() string { return string(key) }))
+	d.divide(int(min(most, 1<<20) * (1 << 20)))
 	for _, b := range d.buckets {
 		for _, p := range b.params {
 			p.OnGradReady(func(*tensor.Tensor) error { return d.ready(b) })
@@ -163,12 +178,13 @@ func newDDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Valu
 	return d, nil
 }
 
-// divide puts the parameters into buckets, last first.
-func (d *ddp) divide() {
+// divide puts the parameters into buckets of about that many bytes, last first: enough to hide a collective's latency, but little
+// enough for the first one to start early.
+func (d *ddp) divide(bucketBytes int) {
 	size := 0
 	for _, p := range slices.Backward(d.params) {
 		n := p.Len() * p.DType().Size()
-		if len(d.buckets) == 0 || size+n > bucketBytes {
+		if len(d.buckets) == 0 || size+n > bucketBytes || d.hook != nil && d.buckets[len(d.buckets)-1].params[0].DType() != p.DType() {
 			d.buckets = append(d.buckets, &bucket{})
 			size = 0
 		}
@@ -214,9 +230,29 @@ func (d *ddp) start(b *bucket) (err error) {
 		}
 	}
 	at := d.origin()
+	if d.hook != nil {
+		return d.startHook(b, grads)
+	}
 	for _, t := range tensor.Coalesce(grads) {
 		tensor.Pin(t)
 		b.works = append(b.works, try.To(d.g.begin(d.ctx, collective.NewAllReduce(bufferOf(t), dtype.Avg), at)))
+	}
+	return nil
+}
+
+// startHook has the hook average a bucket's gradients.
+func (d *ddp) startHook(b *bucket, grads []*tensor.Tensor) (err error) {
+	defer try.Caught(&err)
+	flats, shapes := make([]*tensor.Tensor, len(grads)), make([][]int, len(grads))
+	for i, t := range grads {
+		flats[i], shapes[i] = try.To(tensor.Reshape(t, []int{t.Len()})), t.Shape()
+	}
+	out := try.To(d.hook.average(d, b, try.To(tensor.Cat(flats, 0)), shapes))
+	raw := try.To(tensor.Contiguous(out)).Bytes()
+	for _, t := range grads {
+		n := t.Len() * t.DType().Size()
+		try.Ok(writeRaw(t, raw[:n]))
+		raw = raw[n:]
 	}
 	return nil
 }
@@ -266,13 +302,35 @@ func (d *ddp) reduceRest() (err error) {
 		b.ready, b.works, b.copied = 0, nil, nil
 	}
 	d.next, d.seen = 0, false
-	for _, p := range unused {
-		try.Ok(p.SetGrad(nil))
-	}
-	if err := agreeOnGrads(d.g, d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin()); err != nil || len(d.buffers) == 0 || !d.Training() {
+	if err := d.compareUsed(unused); err != nil || len(d.buffers) == 0 || !d.Training() {
 		return err
 	}
 	return d.spreadBuffers("dist.ddp in backward")
+}
+
+// compareUsed drops the gradients of parameters that no rank has used, and compares which each has used.
+func (d *ddp) compareUsed(unused []*tensor.Tensor) (err error) {
+	defer try.Caught(&err)
+	used := appendMarks(nil, d.params, func(p *tensor.Tensor) bool { return !slices.Contains(unused, p) })
+	if d.unequal {
+		marks := used[:len(d.params)]
+		try.Ok(d.g.do(d.ctx, collective.NewAllReduce(collective.Of(marks), dtype.Max), d.origin()))
+		unused = slices.DeleteFunc(unused, func(p *tensor.Tensor) bool { return marks[slices.Index(d.params, p)] == '1' })
+	}
+	for _, p := range unused {
+		try.Ok(p.SetGrad(nil))
+	}
+	if d.unequal {
+		return nil
+	}
+	if d.static && d.used != nil {
+		for i, p := range d.params {
+			try.FailIf(used[i] != d.used[i], "static_graph = True, but parameter %s is used in some passes only", d.names[slices.Index(d.params, p)])
+		}
+		return nil
+	}
+	d.used = used
+	return agreeOnGrads(d.g, d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin())
 }
 
 func (d *ddp) Type() string   { return "DDP" }

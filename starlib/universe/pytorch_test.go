@@ -53,7 +53,7 @@ func TestFromPyTorch(t *testing.T) {
 		}
 	}
 	// The readers and types of data have a page of their own, docs/data.md.
-	owners := []string{"tensor", "Tensor", "linalg", "fft", "nn", "init", "Module", "optim", "Optimizer", "Plateau", "Average", "dist", "Group", "Work", "DDP", "store", "Mesh", "Loader", "random", "Generator"}
+	owners := []string{"tensor", "Tensor", "linalg", "fft", "nn", "init", "Module", "optim", "Optimizer", "Plateau", "Average", "dist", "Group", "Work", "DDP", "store", "hooks", "Mesh", "Loader", "random", "Generator"}
 	for _, e := range reference {
 		name := e.Owner + "." + e.Name
 		if slices.Contains(owners, e.Owner) && !found[name] && name != "tensor.tensor" {

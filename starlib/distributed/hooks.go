@@ -1,0 +1,198 @@
+package distributed
+
+import (
+	"fmt"
+	"slices"
+
+	"drun/collective"
+	"drun/internal/try"
+	"drun/kernel/dtype"
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+	"drun/tensor"
+	"drun/tensor/linalg"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
+)
+
+// hook averages the gradients of a bucket over the ranks in its own way: a communication hook of PyTorch's DDP.
+type hook interface {
+	// average returns the vector that takes the place of flat, the bucket's gradients. shapes are those of the gradients.
+	average(d *ddp, b *bucket, flat *tensor.Tensor, shapes [][]int) (*tensor.Tensor, error)
+}
+
+// ownHook is a hook that the recipe has written.
+type ownHook struct{ fn starlark.Callable }
+
+func (h ownHook) average(d *ddp, b *bucket, flat *tensor.Tensor, shapes [][]int) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	list := make([]starlark.Value, len(shapes))
+	for i, shape := range shapes {
+		list[i] = intTuple(shape)
+	}
+	index := slices.Index(d.buckets, b)
+	given := starlarkstruct.FromStringDict(starlarkstruct.Default, starlark.StringDict{"buffer": (*startensor.Value)(flat), "shapes": starlark.NewList(list),
+		"index": starlark.MakeInt(index), "is_last": starlark.Bool(index == len(d.buckets)-1), "group": d.g})
+	v := try.To(starlark.Call(d.thread, h.fn, starlark.Tuple{given}, nil))
+	if w, ok := v.(*Work); ok {
+		v = try.To(w.result())
+	}
+	out, ok := v.(*startensor.Value)
+	try.FailIf(!ok, "the hook returned a %s: want the averaged Tensor, or its Work", v.Type())
+	t := out.Tensor()
+	try.FailIf(t.DType() != flat.DType() || !slices.Equal(t.Shape(), flat.Shape()), "the hook returned a tensor of %s and shape %s: want %s and %s, those of bucket.buffer",
+		t.DType(), listText(t.Shape()), flat.DType(), listText(flat.Shape()))
+	return t.Detach(), nil
+}
+
+func intTuple(ns []int) starlark.Tuple {
+	out := make(starlark.Tuple, len(ns))
+	for i, n := range ns {
+		out[i] = starlark.MakeInt(n)
+	}
+	return out
+}
+
+// hooks is dist.hooks.
+type hooks struct{ starlib.Opaque }
+
+func (h *hooks) String() string                           { return "<hooks>" }
+func (h *hooks) Attr(name string) (starlark.Value, error) { return hookMethods.Attr(h, name) }
+func (h *hooks) AttrNames() []string                      { return hookMethods.AttrNames() }
+
+// compression is a hook that drun brings; a ddp's buckets have what was lost in earlier passes in residuals.
+type compression struct {
+	starlib.Opaque
+	text      string
+	reduce    func(h *compression, g *Group, ctx *collective.WaitLimit, at collective.Origin, b *bucket, flat *tensor.Tensor, shapes [][]int) (*tensor.Tensor, error)
+	residuals map[*bucket]*tensor.Tensor
+	factors   map[*bucket][]*tensor.Tensor // of PowerSGD, from the pass before
+}
+
+func (h *compression) String() string { return h.text }
+
+func (h *compression) average(d *ddp, b *bucket, flat *tensor.Tensor, shapes [][]int) (*tensor.Tensor, error) {
+	return h.reduce(h, d.g, d.ctx, d.origin(), b, flat, shapes)
+}
+
+var hookMethods = &starlib.Methods{
+	Type: "hooks",
+	Doc: "Ways of averaging gradients that send less, for dist.ddp(…, hook = …). Their results differ from those of an exact\n" +
+		"average, and are the same on all ranks and in each repeat.",
+	Defs: []*starlib.Def{
+		{Sig: `bf16() -> CommHook`, Doc: "Sends and adds gradients in bfloat16, half the bytes.", Fn: func(*starlib.Call) (starlark.Value, error) {
+			return halfHook("bf16", dtype.BFloat16), nil
+		}},
+		{Sig: `fp16() -> CommHook`, Doc: "Sends and adds gradients in float16, half the bytes. Values above 65504 become infinite.", Fn: func(*starlib.Call) (starlark.Value, error) {
+			return halfHook("fp16", dtype.Float16), nil
+		}},
+		{Sig: `topk(share: number) -> CommHook`, Doc: "Each rank sends this share of its largest gradients; what it leaves out is added to those of the next pass.", Fn: func(c *starlib.Call) (starlark.Value, error) {
+			share := c.Float("share")
+			try.FailIf(!(share > 0 && share <= 1), "argument share: want a number above 0 and at most 1, got %v", c.Arg("share"))
+			return newCompression(fmt.Sprintf("topk(%v)", share), topK(share)), nil
+		}},
+		{Sig: `powersgd(rank: int = 1) -> CommHook`, Doc: "Sends each gradient of two and more dimensions as the product of two matrices with that many columns (Vogels et al. 2019,\n" +
+			"PowerSGD); what that leaves out is added to the next pass. Others are sent as they are.", Fn: func(c *starlib.Call) (starlark.Value, error) {
+			rank := c.Int("rank")
+			try.FailIf(rank < 1, "argument rank: want at least 1, got %d", rank)
+			return newCompression(fmt.Sprintf("powersgd(%d)", rank), powerSGD(rank)), nil
+		}},
+	},
+}
+
+func newCompression(text string, reduce func(*compression, *Group, *collective.WaitLimit, collective.Origin, *bucket, *tensor.Tensor, [][]int) (*tensor.Tensor, error)) *compression {
+	return &compression{Opaque: "CommHook", text: text, reduce: reduce, residuals: map[*bucket]*tensor.Tensor{}, factors: map[*bucket][]*tensor.Tensor{}}
+}
+
+func halfHook(text string, narrow dtype.Type) *compression {
+	return newCompression(text+"()", func(_ *compression, g *Group, ctx *collective.WaitLimit, at collective.Origin, _ *bucket, flat *tensor.Tensor, _ [][]int) (_ *tensor.Tensor, err error) {
+		defer try.Caught(&err)
+		return tensor.Cast(try.To(reduced(g, ctx, try.To(tensor.Cast(flat, narrow)), dtype.Avg, at)), flat.DType())
+	})
+}
+
+// corrected adds to a bucket's gradients what the passes before left out.
+func (h *compression) corrected(b *bucket, flat *tensor.Tensor) (*tensor.Tensor, error) {
+	if lost := h.residuals[b]; lost != nil {
+		return tensor.Add(flat, lost)
+	}
+	return flat, nil
+}
+
+func topK(share float64) func(*compression, *Group, *collective.WaitLimit, collective.Origin, *bucket, *tensor.Tensor, [][]int) (*tensor.Tensor, error) {
+	return func(h *compression, g *Group, ctx *collective.WaitLimit, at collective.Origin, b *bucket, flat *tensor.Tensor, _ [][]int) (_ *tensor.Tensor, err error) {
+		defer try.Caught(&err)
+		whole := try.To(h.corrected(b, flat))
+		k := max(1, int(share*float64(whole.Len())))
+		_, places := try.To2(tensor.TopK(try.To(tensor.Unary(tensor.OpAbs, whole)), k, 0, true))
+		values := try.To(tensor.Gather(whole, 0, places))
+		h.residuals[b] = try.To(tensor.Scatter(whole, 0, places, try.To(tensor.Zeros(whole.Context(), []int{k}, whole.DType()))))
+		all := func(t *tensor.Tensor) *tensor.Tensor {
+			t = try.To(tensor.Contiguous(t))
+			out := try.To(tensor.Empty(t.Context(), []int{g.Size() * k}, t.DType()))
+			try.Ok(g.do(ctx, collective.NewAllGather(bufferOf(t), bufferOf(out)), at))
+			return out
+		}
+		sum := try.To(tensor.ScatterAdd(try.To(tensor.Zeros(whole.Context(), whole.Shape(), whole.DType())), 0, all(places), all(values)))
+		return tensor.BinaryScalar(tensor.OpDiv, sum, tensor.Float(float64(g.Size())), false)
+	}
+}
+
+func powerSGD(rank int) func(*compression, *Group, *collective.WaitLimit, collective.Origin, *bucket, *tensor.Tensor, [][]int) (*tensor.Tensor, error) {
+	return func(h *compression, g *Group, ctx *collective.WaitLimit, at collective.Origin, b *bucket, flat *tensor.Tensor, shapes [][]int) (_ *tensor.Tensor, err error) {
+		defer try.Caught(&err)
+		whole := try.To(h.corrected(b, flat))
+		parts := make([]*tensor.Tensor, len(shapes)) // the results
+		matrices := make([]*tensor.Tensor, len(shapes))
+		from := 0
+		for i, shape := range shapes {
+			n := elements(shape)
+			part := try.To(tensor.Narrow(whole, 0, from, n))
+			from += n
+			if len(shape) < 2 || min(shape[0], n/max(shape[0], 1)) <= rank {
+				parts[i] = try.To(reduced(g, ctx, try.To(tensor.Contiguous(part)), dtype.Avg, at))
+				continue
+			}
+			matrices[i] = try.To(tensor.Reshape(part, []int{shape[0], n / shape[0]}))
+		}
+		q := h.factors[b]
+		if q == nil {
+			q = make([]*tensor.Tensor, len(shapes))
+		}
+		for i, m := range matrices {
+			if m == nil {
+				continue
+			}
+			if q[i] == nil { // the same on all ranks
+				q[i] = try.To(tensor.NewGenerator(1, uint64(i)).Randn(m.Context(), []int{m.Shape()[1], rank}, m.DType()))
+			}
+			p := try.To(reduced(g, ctx, try.To(tensor.MatMul(m, q[i])), dtype.Avg, at))
+			p, _ = try.To2(linalg.QR(p, false))
+			q[i] = try.To(reduced(g, ctx, try.To(tensor.MatMul(try.To(tensor.Transpose(m, 0, 1)), p)), dtype.Avg, at))
+			near := try.To(tensor.MatMul(p, try.To(tensor.Transpose(q[i], 0, 1))))
+			parts[i] = try.To(tensor.Reshape(near, []int{near.Len()}))
+		}
+		h.factors[b] = q
+		out := try.To(tensor.Cat(parts, 0))
+		lost := try.To(tensor.Sub(whole, out))
+		from = 0
+		for i, shape := range shapes { // what was sent whole has lost nothing
+			n := elements(shape)
+			if matrices[i] == nil {
+				clear(try.To(tensor.Narrow(lost, 0, from, n)).Bytes())
+			}
+			from += n
+		}
+		h.residuals[b] = lost
+		return out, nil
+	}
+}
+
+func elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
