@@ -147,7 +147,9 @@ func (r *Run) setAside() error {
 	gone := r.db.path
 	r.db.Close()
 	dropLock(r.lock)
+	r.moving.Lock()
 	*r.db, r.lock = *fresh, lock
+	r.moving.Unlock()
 	if r.replaced != nil {
 		r.replaced(fmt.Sprintf("%s was deleted or replaced while the run was on: what it held, and all that this run records, is in %s instead (drun show %s --home %s)", gone, fresh.path, r.Name, home))
 	}

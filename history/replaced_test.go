@@ -10,6 +10,46 @@ import (
 	"drun/history/records"
 )
 
+// What waits for a slow disk is kept while the history moves.
+func TestSpoolWhileTheHistoryMoves(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	r := begin(t, open(t, home), RunInfo{})
+	ok(t, r.BeginAttempt())
+	point := func(step int64) *Batch {
+		return &Batch{Batch: records.Batch{Points: []records.Point{{Name: "x", Step: step, Value: 1, Time: time.Unix(1, 0)}}}}
+	}
+	slow := point(-1)
+	r.Number(slow)
+	spooling := make(chan struct{})
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		<-spooling
+		ok(t, os.Remove(filepath.Join(home, "history.db")))
+		ok(t, r.Write(slow))
+	}()
+	steps := int64(0)
+	for done := false; !done; steps++ {
+		ok(t, r.Spool(point(steps)))
+		if steps == 0 {
+			close(spooling)
+		}
+		select {
+		case <-moved:
+			done = true
+		default:
+		}
+	}
+	for more := true; more; {
+		var err error
+		more, err = r.Unspool()
+		ok(t, err)
+	}
+	if d, err := reader(t, filepath.Join(home, "replaced", r.UID)).Get(r.ID); err != nil || d.Metrics["x"].Count != steps+1 {
+		t.Errorf("%+v, %v; want %d points", d, err, steps+1)
+	}
+}
+
 // A run whose history is deleted or replaced goes on in a copy of it, which has all runs; the file that has the name then,
 // and its runs, are left alone.
 func TestReplacedHistory(t *testing.T) {

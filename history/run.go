@@ -75,6 +75,7 @@ type Run struct {
 
 	mu       sync.Mutex // guards the following fields, and the order of batches
 	db       *DB
+	moving   sync.RWMutex // guards where the DB is, which Write may change during Spool
 	lock     *os.File
 	numbered atomic.Int64 // the latest batch number
 	queue    spool

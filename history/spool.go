@@ -47,13 +47,15 @@ func (db *DB) spoolPath(uid string) string { return filepath.Join(db.home, "spoo
 // Spool keeps a batch outside the history. It never waits for the history's lock, and may be called during Write.
 func (r *Run) Spool(b *Batch) error {
 	r.Number(b)
-	path := r.db.spoolPath(r.UID)
+	r.moving.RLock()
+	path, whole := r.db.spoolPath(r.UID), r.db.path
+	r.moving.RUnlock()
 	data, err := encodeBatch(b)
 	if err == nil {
 		err = r.queue.append(path, data)
 	}
 	if sqldb.IsFull(err) {
-		path = r.db.path // the disk is full for the history, which another process had locked when this was noticed
+		path = whole // the disk is full for the history, which another process had locked when this was noticed
 	}
 	return sqldb.Wrap(path, err)
 }
