@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drun/history/records"
+	"drun/internal/testlimit"
 )
 
 // Whoever asks gets what the ranks do at that moment; those who ask at once share an answer. Afterwards nothing is left.
@@ -134,7 +135,7 @@ func TestDoingBesideSlowReaders(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testlimit.Time(20 * time.Second))
 	for {
 		s, err := db.Doing(t.Context(), r.ID)
 		if err == nil && len(s.Ranks) == len(long) {
