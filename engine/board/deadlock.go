@@ -298,7 +298,8 @@ func (g *guard) deadlocked(circle []int) error {
 	for r := range g.board.world {
 		rows = append(rows, g.board.Row(r))
 	}
-	// Without the number of a collective: the ranks may wait in several calls, and the first to look reports for all.
+	// Without the number of a collective: the ranks may wait in several calls, and the first to look reports for
+	// all.
 	return &collective.MismatchError{Rows: rows,
 		Reason: "ranks wait for each other in a circle: " + g.board.inCircle(circle)}
 }

@@ -10,8 +10,9 @@ import (
 	"go.starlark.net/syntax"
 )
 
-// Builtins returns the builtins of the language itself: sum and round, which Starlark lacks, and versions of
-// Starlark's own that handle values without a truth value, values nested too deeply, and sizes beyond any memory.
+// Builtins returns the builtins of the language itself: sum and round, which
+// Starlark lacks, and versions of Starlark's own that handle values without a truth
+// value, values nested too deeply, and sizes beyond any memory.
 func Builtins() starlark.StringDict {
 	dict := starlark.StringDict{
 		"sum":   starlark.NewBuiltin("sum", sum),

@@ -98,7 +98,8 @@ func entries(leaves []leaf) []starlib.Entry {
 	return list
 }
 
-// SetState copies tensors into parameters and buffers; nothing is changed if one of them does not fit.
+// SetState copies tensors into parameters and buffers; nothing is changed if one
+// of them does not fit.
 func (m *Model) SetState(entries []starlib.Entry) error {
 	live := make(map[string]*tensor.Tensor)
 	for _, l := range m.leaves() {
