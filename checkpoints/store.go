@@ -250,15 +250,11 @@ func (s *Store) Path() string { return s.path }
 const checkedSize = 4 << 20
 
 // Check notices a damaged catalog before anything depends on it: it reads all of a small one.
-func Check(home string) error {
-	s, err := OpenReadOnly(home)
-	if err != nil {
-		return err
-	}
+func Check(home string) (err error) {
+	defer try.Caught(&err)
+	s := try.To(OpenReadOnly(home))
 	defer s.Close()
-	if _, err := s.origin(); err != nil {
-		return err
-	}
+	try.To(s.origin())
 	if info, err := os.Stat(s.path); err != nil || info.Size() > checkedSize {
 		return sqldb.Wrap(s.path, err)
 	}

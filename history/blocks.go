@@ -81,13 +81,10 @@ func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) 
 		into[i] = &row[i]
 	}
 	b := &block{}
-	return sqldb.Each(t.in, func(rows *sql.Rows) error {
-		if err := rows.Scan(into[:]...); err != nil {
-			return err
-		}
-		if err := b.decode(&row); err != nil {
-			return err
-		}
+	return sqldb.Each(t.in, func(rows *sql.Rows) (err error) {
+		defer try.Caught(&err)
+		try.Ok(rows.Scan(into[:]...))
+		try.Ok(b.decode(&row))
 		return fn(b)
 	}, "SELECT "+blockColumns+" FROM metric_blocks WHERE run = ? AND superseded = ? AND seq > ? AND seq <= ? ORDER BY seq",
 		t.run, superseded, after, upTo)

@@ -9,6 +9,7 @@ import (
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/progress"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -134,14 +135,10 @@ func (w *world) pump(far bool) {
 
 // take receives a message from the process at the other end of a hop. Only the pumps do.
 func (w *world) take(h hop, tag int, data []byte) (from int, err error) {
+	defer try.Caught(&err)
 	call := collective.NewRecv(octets(data), h.peer, tag)
-	work, err := w.startOn(h, &call)
-	if err != nil {
-		return 0, err
-	}
-	if err := work.Wait(w.ctx); err != nil {
-		return 0, err
-	}
+	work := try.To(w.startOn(h, &call))
+	try.Ok(work.Wait(w.ctx))
 	if f, ok := work.(*farWork); ok {
 		work = f.Work
 	}

@@ -7,6 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/progress"
+	"drun/internal/try"
 )
 
 // exchanger compares calls for a backend that does not do so itself. Every rank posts its fingerprint and waits
@@ -70,17 +71,14 @@ func (x *exchanger) compareInTurn(ctx context.Context, c *collective.Call) error
 }
 
 // run compares a collective, then has the backend carry it out.
-func (x *exchanger) run(ctx context.Context, c *collective.Call) error {
+func (x *exchanger) run(ctx context.Context, c *collective.Call) (err error) {
+	defer try.Caught(&err)
 	if c.Async {
 		ctx = &collective.WaitLimit{Context: x.background, Limit: c.Limit, Check: x.aborted}
 	}
-	if err := x.compare(ctx, c.Seq, c.Fingerprint); err != nil {
-		return err
-	}
+	try.Ok(x.compare(ctx, c.Seq, c.Fingerprint))
 	if c.Kind == collective.AllToAll {
-		if err := x.compareCounts(ctx, c); err != nil {
-			return err
-		}
+		try.Ok(x.compareCounts(ctx, c))
 	}
 	return x.do(ctx, c)
 }

@@ -9,6 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 )
 
 // guard puts every call of a Comm on the board. It has a method for each call of a Comm.
@@ -50,14 +51,10 @@ func Guard(comm collective.Comm, b *Board) (collective.Comm, error) {
 }
 
 // guard wraps the communicator of a group of these global ranks.
-func (b *Board) guard(comm collective.Comm, group collective.Group, ranks []int) (collective.Comm, error) {
-	if len(ranks) > b.world {
-		return nil, fmt.Errorf("a group of %d ranks does not fit on a board of %d", len(ranks), b.world)
-	}
-	w, err := b.window(group.ID)
-	if err != nil {
-		return nil, err
-	}
+func (b *Board) guard(comm collective.Comm, group collective.Group, ranks []int) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
+	try.FailIf(len(ranks) > b.world, "a group of %d ranks does not fit on a board of %d", len(ranks), b.world)
+	w := try.To(b.window(group.ID))
 	b.use(group.ID)
 	arena, hasArena := comm.(collective.Arena)
 	g := &guard{comm: comm, board: b, group: group.ID, ranks: ranks, backend: group.Backend, win: w, line: w.line(b.rank)}
@@ -275,13 +272,10 @@ func (g *guard) bounded(ctx context.Context) *collective.WaitLimit {
 
 // Split makes the group with the backend and puts it on the board. Like any other collective, it is recorded,
 // compared and, if it fails, explained.
-func (g *guard) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
-	if err := g.ready(); err != nil {
-		return nil, err
-	}
-	if err := checkGroup(group, g.comm.Size()); err != nil {
-		return nil, err
-	}
+func (g *guard) Split(ctx context.Context, group collective.Group) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
+	try.Ok(g.ready())
+	try.Ok(checkGroup(group, g.comm.Size()))
 	if group.Internal {
 		comm, err := g.comm.Split(&collective.WaitLimit{Context: ctx, Check: g.board.Aborted}, group)
 		if err != nil {
@@ -290,9 +284,7 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 		return g.guardGroup(comm, group)
 	}
 	if group.Open != nil {
-		if err := g.board.setBackend(group.ID, group.Backend); err != nil {
-			return nil, err
-		}
+		try.Ok(g.board.setBackend(group.ID, group.Backend))
 	}
 	c := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID), Origin: group.Origin}
 	w := &guardedWork{g: g}

@@ -8,6 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -17,19 +18,15 @@ type window struct {
 	gate *sharedmem.Gate
 }
 
-func (b *Board) window(id uint32) (*window, error) {
+func (b *Board) window(id uint32) (_ *window, err error) {
+	defer try.Caught(&err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.groups[id]; w != nil {
 		return w, nil
 	}
-	if int64(id) >= b.maxGroups {
-		return nil, fmt.Errorf("group number %d is too large: the board holds %d groups", id, b.maxGroups)
-	}
-	mem, err := sharedmem.Map(b.file, b.groupsAt+int64(id)*b.groupStride, groupWindow(b.world))
-	if err != nil {
-		return nil, err
-	}
+	try.FailIf(int64(id) >= b.maxGroups, "group number %d is too large: the board holds %d groups", id, b.maxGroups)
+	mem := try.To(sharedmem.Map(b.file, b.groupsAt+int64(id)*b.groupStride, groupWindow(b.world)))
 	w := &window{mem: mem, gate: sharedmem.At[sharedmem.Gate](mem, 0)}
 	b.groups[id] = w
 	return w, nil

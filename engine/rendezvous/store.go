@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/try"
 )
 
 // pollAtMost is how long one request waits for its keys. Longer waits repeat the request, so that each side soon
@@ -161,14 +162,10 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 }
 
 // MultiGet waits until all keys exist and returns their values at one moment.
-func (s *Store) MultiGet(ctx context.Context, keys []string) ([][]byte, error) {
-	r, err := s.ask(ctx, &Request{Op: opGet, Keys: keys})
-	if err != nil {
-		return nil, err
-	}
-	if len(r.Values) != len(keys) {
-		return nil, fmt.Errorf("the store gave %d values for %d keys", len(r.Values), len(keys))
-	}
+func (s *Store) MultiGet(ctx context.Context, keys []string) (_ [][]byte, err error) {
+	defer try.Caught(&err)
+	r := try.To(s.ask(ctx, &Request{Op: opGet, Keys: keys}))
+	try.FailIf(len(r.Values) != len(keys), "the store gave %d values for %d keys", len(r.Values), len(keys))
 	return r.Values, nil
 }
 
@@ -183,14 +180,10 @@ func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error
 
 // CompareSet changes a key's value from expected to desired; a key that does not exist is created if expected is
 // empty. It returns the value afterwards, empty if the key still does not exist.
-func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	r, err := s.ask(ctx, &Request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}})
-	if err != nil {
-		return nil, err
-	}
-	if len(r.Values) != 1 {
-		return nil, fmt.Errorf("the store gave %d values for one key", len(r.Values))
-	}
+func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []byte) (_ []byte, err error) {
+	defer try.Caught(&err)
+	r := try.To(s.ask(ctx, &Request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}}))
+	try.FailIf(len(r.Values) != 1, "the store gave %d values for one key", len(r.Values))
 	return r.Values[0], nil
 }
 

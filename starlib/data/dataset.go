@@ -89,18 +89,15 @@ func (it *iterator) Next(p *starlark.Value) bool {
 func (it *iterator) Done() {}
 
 // Get is ds[i].
-func (d *Dataset) Get(key starlark.Value) (starlark.Value, bool, error) {
+func (d *Dataset) Get(key starlark.Value) (_ starlark.Value, _ bool, err error) {
+	defer try.Caught(&err)
 	n, ok := key.(starlark.Int)
-	if !ok {
-		return nil, false, fmt.Errorf("a dataset is indexed by the number of a sample, not by %s", key.Type())
-	}
+	try.FailIf(!ok, "a dataset is indexed by the number of a sample, not by %s", key.Type())
 	i, ok := n.Int64()
 	if i < 0 {
 		i += int64(d.Len())
 	}
-	if !ok || i < 0 || i >= int64(d.Len()) {
-		return nil, false, fmt.Errorf("there is no sample %s: the dataset has %d", n, d.Len())
-	}
+	try.FailIf(!ok || i < 0 || i >= int64(d.Len()), "there is no sample %s: the dataset has %d", n, d.Len())
 	v, err := d.sample(new(access), int(i))
 	return v, err == nil, err
 }

@@ -291,13 +291,11 @@ func (s *Stream) shape(name string) (width, label int, err error) {
 	return len(fields), label, nil
 }
 
-func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
+func (s *Stream) parseRow(r *record, raw []byte, width, label int) (err error) {
+	defer try.Caught(&err)
 	fields := strings.SplitSeq(textOf(raw), string(rune(s.comma)))
 	if bytes.IndexByte(raw, '"') >= 0 {
-		list, err := s.split(raw)
-		if err != nil {
-			return err
-		}
+		list := try.To(s.split(raw))
 		fields = slices.Values(list)
 	}
 	r.x = make([]float32, 0, width)
@@ -316,9 +314,7 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 		}
 		column++
 	}
-	if column != width {
-		return fmt.Errorf("the line has %d columns, but the first has %d", column, width)
-	}
+	try.FailIf(column != width, "the line has %d columns, but the first has %d", column, width)
 	return nil
 }
 

@@ -87,15 +87,11 @@ func (t *Table) column(name string) (*table.Column, error) {
 }
 
 // Get is t[name]: a tensor of a column of numbers or bools, a list of any other.
-func (t *Table) Get(key starlark.Value) (starlark.Value, bool, error) {
+func (t *Table) Get(key starlark.Value) (_ starlark.Value, _ bool, err error) {
+	defer try.Caught(&err)
 	name, ok := starlark.AsString(key)
-	if !ok {
-		return nil, false, fmt.Errorf("a table is indexed by the name of a column, not by %s", key.Type())
-	}
-	c, err := t.column(name)
-	if err != nil {
-		return nil, false, err
-	}
+	try.FailIf(!ok, "a table is indexed by the name of a column, not by %s", key.Type())
+	c := try.To(t.column(name))
 	v, err := t.values(c)
 	return v, err == nil, err
 }

@@ -114,9 +114,7 @@ func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 	r, numbers := &readings{}, map[string]starlark.Value{}
 	for key, v := range d.Entries() {
 		name, ok := starlark.AsString(key)
-		if !ok {
-			return nil, fmt.Errorf("keys must be strings, not %s", key.Type())
-		}
+		try.FailIf(!ok, "keys must be strings, not %s", key.Type())
 		x, err := starlib.AsPlain(v)
 		if err == nil {
 			_, err = starlib.AsNumber(x)

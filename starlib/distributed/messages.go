@@ -2,7 +2,6 @@ package distributed
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"drun/collective"
 	"drun/internal/try"
@@ -72,9 +71,7 @@ const maxTag = collective.Body - 1
 
 func tag(c *starlib.Call) (int, error) {
 	n := c.Int("tag")
-	if n < 0 || n > maxTag {
-		return 0, fmt.Errorf("tag %d is out of range: want 0 to %d", n, maxTag)
-	}
+	try.FailIf(n < 0 || n > maxTag, "tag %d is out of range: want 0 to %d", n, maxTag)
 	return n, nil
 }
 

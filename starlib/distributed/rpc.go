@@ -305,9 +305,7 @@ func (s *serving) run() (err error) {
 	enter := try.To(s.all.encode((&request{kind: enterServe, served: s.served}).value()))
 	for r := range s.in {
 		if r != s.rank.Rank {
-			if _, err := sendBytes(s.all, enter, r, tagCall, s.forever, s.at, "serve", true); err != nil {
-				return err
-			}
+			try.To(sendBytes(s.all, enter, r, tagCall, s.forever, s.at, "serve", true))
 		}
 	}
 	turn := s.rank.Rank

@@ -41,9 +41,7 @@ var workMethods = &starlib.Methods{
 			Doc: "Waits until the call is done, and returns its result. It can be called once.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				w := c.Recv.(*Work)
-				if w.over {
-					return nil, fmt.Errorf("this Work of %s has already been waited for", w.what)
-				}
+				try.FailIf(w.over, "this Work of %s has already been waited for", w.what)
 				return w.result()
 			},
 		},

@@ -220,7 +220,8 @@ func (a *heads) attend(thread *starlark.Thread, m *Model, q, key, v, padding, ma
 
 // mask combines the masks into numbers that are added to the scores; nil if there are none.
 func (a *heads) mask(padding, mask *tensor.Tensor, n, l, s int, like *tensor.Tensor) (*tensor.Tensor, error) {
-	number := func(name string, t *tensor.Tensor, shapes ...[]int) (*tensor.Tensor, error) {
+	number := func(name string, t *tensor.Tensor, shapes ...[]int) (_ *tensor.Tensor, err error) {
+		defer try.Caught(&err)
 		for _, shape := range shapes[:len(shapes)-1] {
 			if startensor.Shape(t) != tensor.ShapeString(shape) {
 				continue
@@ -234,13 +235,8 @@ func (a *heads) mask(padding, mask *tensor.Tensor, n, l, s int, like *tensor.Ten
 			if err != nil || t.DType() == like.DType() {
 				return t, err
 			}
-			if t.DType() != dtype.Bool {
-				return nil, fmt.Errorf("%s must be bool or %s, not %s", name, like.DType(), t.DType())
-			}
-			zeros, err := tensor.Zeros(like.Context(), shape, like.DType())
-			if err != nil {
-				return nil, err
-			}
+			try.FailIf(t.DType() != dtype.Bool, "%s must be bool or %s, not %s", name, like.DType(), t.DType())
+			zeros := try.To(tensor.Zeros(like.Context(), shape, like.DType()))
 			return tensor.MaskedFill(zeros, t, tensor.Float(math.Inf(-1)))
 		}
 		return nil, fmt.Errorf("%s of shape %s does not fit: expected %s", name, startensor.Shape(t), tensor.ShapeString(shapes[0]))

@@ -106,7 +106,8 @@ func (a *average) State() []starlib.Entry {
 }
 
 // SetState copies saved averages into the live ones.
-func (a *average) SetState(entries []starlib.Entry) error {
+func (a *average) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
 	live := make(map[string]*tensor.Tensor)
 	for i, t := range a.Averages() {
 		live[fmt.Sprintf("average.%d", i)] = t
@@ -123,17 +124,13 @@ func (a *average) SetState(entries []starlib.Entry) error {
 			updates = n
 		case "swapped":
 			b, ok := e.Value.(starlark.Bool)
-			if !ok {
-				return fmt.Errorf("optim.ema: swapped must be True or False, not %s", e.Value)
-			}
+			try.FailIf(!ok, "optim.ema: swapped must be True or False, not %s", e.Value)
 			swapped = bool(b)
 		default:
 			rest = append(rest, e)
 		}
 	}
-	if err := startensor.Restore(a.ctx, "optim.ema", live, rest); err != nil {
-		return err
-	}
+	try.Ok(startensor.Restore(a.ctx, "optim.ema", live, rest))
 	a.Updates, a.Swapped = updates, swapped
 	a.exchanged()
 	return nil

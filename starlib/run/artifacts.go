@@ -163,13 +163,10 @@ func take(a *records.Artifact, v starlark.Value) (err error) {
 }
 
 // floats returns the elements of a tensor in order.
-func floats(t *tensor.Tensor) ([]float64, error) {
-	if t.DType() == dtype.Complex64 {
-		return nil, fmt.Errorf("the tensor is complex")
-	}
-	if t.Len() > maxPixels {
-		return nil, fmt.Errorf("the tensor has %d elements, more than %d", t.Len(), maxPixels)
-	}
+func floats(t *tensor.Tensor) (_ []float64, err error) {
+	defer try.Caught(&err)
+	try.FailIf(t.DType() == dtype.Complex64, "the tensor is complex")
+	try.FailIf(t.Len() > maxPixels, "the tensor has %d elements, more than %d", t.Len(), maxPixels)
 	wide, err := tensor.Cast(t.Detach(), dtype.Float64)
 	if err == nil {
 		wide, err = tensor.Contiguous(wide)
@@ -186,7 +183,8 @@ func floats(t *tensor.Tensor) ([]float64, error) {
 }
 
 // picture encodes a tensor as PNG.
-func picture(t *tensor.Tensor) ([]byte, error) {
+func picture(t *tensor.Tensor) (_ []byte, err error) {
+	defer try.Caught(&err)
 	shape := t.Shape()
 	channels := 1
 	if len(shape) == 3 {
@@ -202,18 +200,13 @@ func picture(t *tensor.Tensor) ([]byte, error) {
 	case !t.DType().IsFloat() && t.DType() != dtype.Bool:
 		return nil, fmt.Errorf("the dtype is %s: want uint8 from 0 to 255, or floats from 0 to 1", t.DType())
 	}
-	values, err := floats(t)
-	if err != nil {
-		return nil, err
-	}
+	values := try.To(floats(t))
 	height, width := shape[0], shape[1]
 	at := func(channel, i int) uint8 {
 		return uint8(math.Round(min(max(values[channel*height*width+i]*scale, 0), 255)))
 	}
 	for _, v := range values {
-		if v != v {
-			return nil, fmt.Errorf("the tensor holds nan")
-		}
+		try.FailIf(v != v, "the tensor holds nan")
 	}
 	area := image.Rect(0, 0, width, height)
 	var img image.Image

@@ -10,6 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -212,19 +213,15 @@ func (r *Runner) combine(out collective.Buffer, parts []byte, op dtype.ReduceOp)
 const gatherLimit = 64 << 10
 
 // allInOrder is a reduce_scatter of even parts and an all_gather.
-func (r *Runner) allInOrder(send, recv collective.Buffer, op dtype.ReduceOp) error {
+func (r *Runner) allInOrder(send, recv collective.Buffer, op dtype.ReduceOp) (err error) {
+	defer try.Caught(&err)
 	if n := len(send.Data); n*r.Size <= gatherLimit {
 		all := r.Room(n * r.Size)
-		if err := r.Library.AllGather(send.Data, all, nil); err != nil {
-			return err
-		}
+		try.Ok(r.Library.AllGather(send.Data, all, nil))
 		r.combine(recv, all, op)
 		return nil
 	}
-	mine, sizes, err := r.part(send, op)
-	if err != nil {
-		return err
-	}
+	mine, sizes := try.To2(r.part(send, op))
 	return r.Library.AllGather(mine.Data, recv.Data, sizes)
 }
 
