@@ -35,7 +35,6 @@ var links = []string{"", "10gbit", "1gbit"}
 
 const shapedPlacements = 2
 
-// largeBytes is the size of the large all_reduce.
 const largeBytes = 16 << 20
 
 // measureNodes prints, for each placement, speed of links and way, the time of an all_reduce of 16 MiB and of 4 bytes, and what the

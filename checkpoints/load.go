@@ -385,7 +385,6 @@ func (s *Store) smallChunk(c place, name string) (data []byte, err error) {
 	return data, err
 }
 
-// pack returns an open pack.
 func (r *chunkReader) pack(file string) (*sqldb.Blobs, error) {
 	if pack, ok := r.packs[file]; ok {
 		return pack, nil

@@ -80,7 +80,6 @@ type Chunk struct {
 	Fetch func() ([]byte, error)
 }
 
-// size is the entry's size in bytes.
 func (e *Entry) size() (bytes int64) {
 	for _, c := range e.Chunks {
 		bytes += int64(max(len(c.Data), c.Bytes))
@@ -243,7 +242,6 @@ func (s *Store) named() error {
 		"leave a home where it is while its runs go on; they can be resumed once the file is back")
 }
 
-// Path is the path of the catalog.
 func (s *Store) Path() string { return s.path }
 
 // checkedSize is the size up to which Check reads the whole catalog, in bytes.
@@ -301,7 +299,6 @@ func (s *Store) wrap(err error) error {
 	return damaged(s.path, err)
 }
 
-// damaged is the error for a field of the catalog.
 func (s *Store) damaged(field string, err error) error {
 	return damaged(s.path, fmt.Errorf("%s: %w", field, err))
 }

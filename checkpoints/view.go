@@ -39,7 +39,6 @@ type recent struct {
 	err  error
 }
 
-// errClosed is the error of a closed view.
 var errClosed = errors.New("the checkpoint is no longer open for reading")
 
 // View opens a view of some ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.

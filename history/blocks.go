@@ -316,7 +316,6 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 	return t.summarise(tx, metrics)
 }
 
-// summarise recomputes the summaries of some metrics.
 func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) (err error) {
 	defer try.Caught(&err)
 	summaries := map[int64]*MetricSummary{}
@@ -331,7 +330,6 @@ func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) (err error) {
 	return t.merge(tx, summaries)
 }
 
-// add adds a value to a metric's summary.
 func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
 	if s := summaries[metric]; s != nil {
 		s.add(value)

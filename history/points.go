@@ -151,7 +151,6 @@ func (db *DB) checkNames(run int64, points []records.Point, names []string) erro
 	return nil
 }
 
-// noMetric is the error for a name that a run has no points of.
 func (db *DB) noMetric(run int64, name string) error {
 	known, err := listColumn[string](db, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run)
 	if err != nil {

@@ -22,7 +22,6 @@ type column struct {
 
 var columnsOfTypes sync.Map // reflect.Type → []column
 
-// columnsOf are the columns of a type of records.
 func columnsOf(t reflect.Type) []column {
 	if known, is := columnsOfTypes.Load(t); is {
 		return known.([]column)
@@ -51,7 +50,6 @@ func names(columns []column) string {
 	return strings.Join(list, ", ")
 }
 
-// value is what is stored of a record.
 func (c column) value(record reflect.Value) any {
 	v := record.FieldByIndex(c.field)
 	if c.null && v.IsZero() {

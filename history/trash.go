@@ -147,7 +147,6 @@ func (db *DB) bytes() (n int64, err error) {
 	return n, nil
 }
 
-// Label adds and removes labels of a run.
 func (db *DB) Label(id int64, add, remove []string) error {
 	return db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)
@@ -171,7 +170,6 @@ func (db *DB) Rename(id int64, name string) error {
 	})
 }
 
-// AddNote adds a remark to a run.
 func (db *DB) AddNote(id int64, text string) error {
 	return db.write(func(tx *sql.Tx) error {
 		if err := there(tx, []int64{id}); err != nil {
@@ -190,7 +188,6 @@ func (e *NotFound) Error() string { return e.What }
 // Hint lists what was probably meant.
 func (e *NotFound) Hint() string { return e.Near }
 
-// ExitCode is the exit code of a usage error.
 func (e *NotFound) ExitCode() exit.Code { return exit.Usage }
 
 // Find resolves RUN as on the command line: an id, a name, or "last" for the newest run. If there is none, the

@@ -251,7 +251,6 @@ func (f *Files) follow(file *os.File, path string) (*File, error) {
 // Size is how many bytes the file had when it was opened.
 func (f *File) Size() int64 { return f.size }
 
-// Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
 // Read reads on from the position. At the end of the file it calls OnRead.

@@ -264,7 +264,6 @@ func assign(op string, dst, src *Tensor) {
 	dst.st.version++
 }
 
-// addInto adds g to dst's elements.
 func addInto(dst, g *Tensor) {
 	g = cast("add_", g, dst.dtype)
 	kBinary(OpAdd, dst, dst, g)

@@ -48,7 +48,6 @@ func Truth(b bool) Scalar {
 // Kind returns Float64, Int64 or Bool.
 func (s Scalar) Kind() dtype.Type { return s.kind }
 
-// Float returns the value as a float64.
 func (s Scalar) Float() float64 { return s.f }
 
 // Int returns the value as an integer, rounded towards zero, saturating.

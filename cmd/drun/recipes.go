@@ -203,7 +203,6 @@ func (f *formatting) run(cmd *cobra.Command, args []string) (err error) {
 	return failedIf(failed)
 }
 
-// file formats a file, and reports whether that changes it.
 func (f *formatting) file(cmd *cobra.Command, name string) (changed bool, err error) {
 	var src []byte
 	shown := name

@@ -252,7 +252,6 @@ func narrowColumns(list []history.Summary) int {
 	return wide[0] + wide[1] + wide[2] + wide[3] + 2*len(wide)
 }
 
-// shorten cuts a text to at most that many characters.
 func shorten(text string, most int) string {
 	runes := []rune(text)
 	if len(runes) <= most {

@@ -109,7 +109,6 @@ func (f *sweepFlags) rank(cmd *cobra.Command, all []*combination) (runs []histor
 	return runs
 }
 
-// printCombinations prints a row for each combination, over its seeds.
 func printCombinations(out io.Writer, all []*combination, swept []string) error {
 	var columns []column[*combination]
 	for _, name := range swept {

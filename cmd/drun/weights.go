@@ -203,7 +203,6 @@ func importedBefore(db *history.DB, store *checkpoints.Store, file *records.Data
 	return nil, nil
 }
 
-// readWeights reads a file of weights as items of a checkpoint.
 func readWeights(path string) (_ []checkpoint.Item, _ *records.DataFile, err error) {
 	defer try.Caught(&err)
 	if _, err := data.FormatOf(path); err != nil {

@@ -24,7 +24,6 @@ func ConformanceInAnyOrder(t *testing.T, factory Factory) {
 	conformance(t, factory, suite{exact: true})
 }
 
-// suite makes the trials.
 type suite struct {
 	exact bool // floats have sums and products without rounding
 }

@@ -33,7 +33,6 @@ func (tr trial) String() string {
 var kindsOfCollective = []collective.Kind{collective.AllReduce, collective.Broadcast, collective.Reduce,
 	collective.AllGather, collective.Gather, collective.Scatter, collective.ReduceScatter, collective.AllToAll, collective.Barrier}
 
-// input is what a rank sends.
 func (tr trial) input(rank int) []byte {
 	n := tr.counts[rank]
 	switch tr.kind {
@@ -117,7 +116,6 @@ func (tr trial) call(rank int) (collective.Call, []byte) {
 	return c, want
 }
 
-// part cuts a rank's part out of all.
 func part(all []byte, counts []int, rank, size int) []byte {
 	from := collective.Total(counts[:rank]) * size
 	return all[from : from+counts[rank]*size]

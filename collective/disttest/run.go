@@ -80,7 +80,6 @@ func Open(t testing.TB, n int, store collective.Store, deterministic bool, backe
 	return comms
 }
 
-// closeAtEnd closes comms when the test ends.
 func closeAtEnd(t testing.TB, comms []collective.Comm) {
 	t.Cleanup(func() {
 		var all sync.WaitGroup

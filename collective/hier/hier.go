@@ -154,7 +154,6 @@ func (w *world) fail(cause error) {
 	})
 }
 
-// startFar starts a call on this rank's link.
 func (w *world) startFar(call *collective.Call) (collective.Work, error) {
 	w.farMu.Lock()
 	work, err := w.far.Start(call)

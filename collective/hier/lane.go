@@ -115,7 +115,6 @@ type outbox struct {
 	underway []flight
 }
 
-// send starts sending data.
 func (o *outbox) send(to, kind int, data []byte) error {
 	work, err := o.laneSend(to, kind, data)
 	o.underway = append(o.underway, flight{data, work})
@@ -136,7 +135,6 @@ func (o *outbox) settle(left int, out func(data []byte) error) (err error) {
 	return nil
 }
 
-// holds reports whether data is being sent.
 func (o *outbox) holds(data []byte) bool {
 	return slices.ContainsFunc(o.underway, func(f flight) bool { return &f.data[0] == &data[0] })
 }

@@ -214,7 +214,6 @@ func (w *world) box(key boxKey) *box {
 	return b
 }
 
-// join opens the box of a group.
 func (w *world) join(id uint32, c *Comm) *box {
 	w.mail.Lock()
 	b := w.box(boxKey{id, false})
@@ -239,7 +238,6 @@ func (w *world) leave(id uint32) {
 	}
 }
 
-// tellAbort tells the other ranks of a group that it is aborted.
 func (w *world) tellAbort(c *Comm) {
 	for rank, r := range c.ranks {
 		if rank != c.rank {

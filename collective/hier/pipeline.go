@@ -203,7 +203,6 @@ func (p *pipeline) kept(rank int) (from, to int) {
 	return 0, p.count
 }
 
-// wants reports whether a node needs the result of a chunk.
 func (p *pipeline) wants(node, lane, chunk int) bool {
 	from, to := p.part(lane, chunk)
 	return slices.ContainsFunc(p.nodes[node], func(rank int) bool {

@@ -119,7 +119,6 @@ func (b *Board) SetRankState(rank int, s collective.State) {
 	own.state.Store(uint32(s))
 }
 
-// State is what a rank is doing.
 func (b *Board) State(rank int) collective.State {
 	return collective.State(b.slot(rank).state.Load())
 }

@@ -75,11 +75,9 @@ type arenaGuard struct {
 	collective.Arena
 }
 
-// VerifiesArguments reports whether the backend compares arguments.
 func (g *guard) VerifiesArguments() bool { return collective.VerifiesArguments(g.comm) }
-
-func (g *guard) Rank() int { return g.comm.Rank() }
-func (g *guard) Size() int { return g.comm.Size() }
+func (g *guard) Rank() int               { return g.comm.Rank() }
+func (g *guard) Size() int               { return g.comm.Size() }
 
 // Start writes the call on the board and starts it.
 func (g *guard) Start(c *collective.Call) (collective.Work, error) {

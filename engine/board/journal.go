@@ -139,7 +139,6 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 	return collective.Description{}, 0, 0, false
 }
 
-// Row describes what a rank is doing.
 func (b *Board) Row(rank int) collective.Row {
 	s := b.slot(rank)
 	r := collective.Row{Rank: rank, State: collective.State(s.state.Load()), For: since(s.since), Note: b.name(rank, s.note)}

@@ -67,7 +67,6 @@ func (s *saving) await(ranks Ranks, step int64, doing string, missing func() []i
 	})
 }
 
-// entry identifies an entry of a rank.
 type entry struct{ rank, i int }
 
 func contentOf(e engine.Entry) transfer.Content {

@@ -179,7 +179,6 @@ func (r *Record) Unkey() {
 	r.writer.add(1, 0, func(b *history.Batch) { b.Inputs = &none })
 }
 
-// Add adds what a worker's message records.
 func (r *Record) Add(rank int, m *engine.ToAgent) {
 	if d := m.Declared; d != nil {
 		params := values(d.Params, r.keep)
@@ -200,7 +199,6 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 	}
 }
 
-// Records adds what a rank has recorded.
 func (r *Record) Records(rank int, made *records.Batch) {
 	n, bytes := made.Size()
 	if n == 0 {

@@ -70,7 +70,6 @@ func secureServer(socket net.Conn) (conn, error) {
 	})}, err
 }
 
-// ownKey is this process's key.
 var ownKey = sync.OnceValues(func() (tls.Certificate, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -100,10 +99,8 @@ func proof(key []byte, label string) []byte {
 	return mac.Sum(nil)
 }
 
-// errRelease says that the other side is another release of drun.
 var errRelease = errors.New("another release of drun")
 
-// errSecret says that the other side has a different secret.
 var errSecret = errors.New("the other side has a different secret")
 
 // introduce proves the secret to the listening side, which must prove it, too.

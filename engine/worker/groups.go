@@ -54,7 +54,6 @@ func (w *worker) openGroup(ctx context.Context, name string, group collective.Gr
 	return nil, exit.WithCode(fmt.Errorf("backend %s of group %d, of %s: %w", name, group.ID, collective.RankList(group.Ranks), err), exit.Backend)
 }
 
-// connectGroup opens the backend among the ranks of the group.
 func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group collective.Group) (_ collective.Comm, err error) {
 	defer try.Caught(&err)
 	var here []int // ranks of the group on this node

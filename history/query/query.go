@@ -50,7 +50,6 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: column %d: %s\n    %s\n    %s^", e.What, e.Pos.Col, e.Msg, string(text[from:to]), strings.Repeat(" ", at-from))
 }
 
-// ExitCode is the exit code of a usage error.
 func (e *Error) ExitCode() exit.Code { return exit.Usage }
 
 // Hint says what an expression may contain.
@@ -286,7 +285,6 @@ func isMetric(x syntax.Expr) bool {
 	return false
 }
 
-// errMissing says that a run has no value for a name.
 var errMissing = errors.New("the run has no such value")
 
 // steps is how many Starlark steps an expression may take per run.

@@ -186,7 +186,6 @@ func pieces(data []byte, do func([]byte) error) error {
 	return nil
 }
 
-// do makes a call of MPI.
 func (e *engine) do(function int, call func(err *C.char) C.int) error {
 	e.calls[function].Add(1)
 	var failure [C.ERR_SIZE]C.char

@@ -170,7 +170,6 @@ func (d *Dataset) classNames() starlark.Value {
 	}
 }
 
-// AttrNames lists the attributes.
 func (d *Dataset) AttrNames() []string { return datasetMethods.AttrNames() }
 
 // tensorsOf returns the items as rows of tensors; nil if they are not rows.

@@ -53,7 +53,6 @@ func (s *subset) tensors() *tensors {
 	return s.rows
 }
 
-// numbers makes an order, a tensor, of sample numbers.
 func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
 	wide := make([]int64, len(index))
 	for i, n := range index {
@@ -85,7 +84,6 @@ func integers(list starlark.Value) (_ []int, err error) {
 	return plainInts(try.To(tensor.Contiguous(try.To(tensor.Cast(t.Tensor().Detach(), dtype.Int64))))), nil
 }
 
-// subsetOf is data.subset.
 func subsetOf(c *starlib.Call) (starlark.Value, error) {
 	ds := c.Arg("ds").(*Dataset)
 	index, err := integers(c.Arg("indices"))

@@ -103,7 +103,6 @@ type loop struct {
 	source batchSource    // nil before the first batch
 }
 
-// batchSource yields the batches of one epoch.
 type batchSource interface {
 	batch(i int) (starlark.Value, error) // nil after the last; i increases by one
 	stop()
@@ -247,7 +246,6 @@ func (o *order) batch(i int) (_ starlark.Value, err error) {
 	return l.collated(samples)
 }
 
-// collated makes a batch of samples.
 func (l *Loader) collated(samples []starlark.Value) (starlark.Value, error) {
 	if l.collate != nil {
 		return starlark.Call(l.thread, l.collate, starlark.Tuple{starlark.NewList(samples)}, nil)
@@ -327,8 +325,5 @@ var loaderMethods = &starlib.Methods{
 	}},
 }
 
-// Attr returns the methods.
 func (l *Loader) Attr(name string) (starlark.Value, error) { return loaderMethods.Attr(l, name) }
-
-// AttrNames lists the methods.
-func (l *Loader) AttrNames() []string { return loaderMethods.AttrNames() }
+func (l *Loader) AttrNames() []string                      { return loaderMethods.AttrNames() }

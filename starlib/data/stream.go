@@ -321,7 +321,6 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) (err error) {
 // sampled is how many bytes at each end of a file go into the checksum.
 const sampled = 4096
 
-// streamOf is data.stream.
 func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	s := &Stream{Opaque: "Stream", files: r.Files, label: c.Arg("label"), comma: ',', buffer: c.Int("buffer")}
 	if one, ok := starlark.AsString(c.Arg("path")); ok {
@@ -377,7 +376,6 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	return s, nil
 }
 
-// streaming is the builtin that makes streams.
 func streaming(r *starlib.Rank) *starlib.Def {
 	return &starlib.Def{
 		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000, columns: list = None, per_rank: bool = False) -> Stream`,

@@ -44,7 +44,6 @@ type pass struct {
 	block   int64 // of draws
 }
 
-// newPass begins or continues an epoch at a position.
 func (l *Loader) newPass(epoch int, at streamPosition) (_ *pass, err error) {
 	defer try.Caught(&err)
 	s := l.stream
@@ -220,7 +219,6 @@ func (p *pass) next() (record, bool) {
 
 func (p *pass) stop() { p.reading.stop() }
 
-// batch makes the next batch.
 func (p *pass) batch(int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	list := p.records()
@@ -324,7 +322,6 @@ func unpackPosition(b starlark.Bytes) (pos streamPosition, err error) {
 	return pos, nil
 }
 
-// values makes a batch from records.
 func (p *pass) values(list []record) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	l, s := p.l, p.l.stream

@@ -35,9 +35,7 @@ func (t *Table) String() string {
 	return fmt.Sprintf("<table of %d rows and %d columns>", t.Rows, len(t.Columns))
 }
 func (t *Table) Truth() starlark.Bool { return t.Rows > 0 }
-
-// Len returns the number of rows.
-func (t *Table) Len() int { return t.Rows }
+func (t *Table) Len() int             { return t.Rows }
 
 // Iterate yields the rows, each a dict.
 func (t *Table) Iterate() starlark.Iterator {
@@ -193,7 +191,6 @@ func withColumns(files *starlib.Files, name, format string, columns []string, us
 	return nil
 }
 
-// readColumns reads a file of columns.
 func readColumns(files *starlib.Files, name, format string, o table.Options) (t *table.Table, err error) {
 	err = withColumns(files, name, format, o.Columns, func(r table.Columns, f *starlib.File) error {
 		if t, err = table.ReadColumns(r, o.Largest); err == nil {
@@ -300,5 +297,4 @@ func (t *Table) Attr(name string) (starlark.Value, error) {
 	return listOf(t.Names()), nil
 }
 
-// AttrNames lists the attributes.
 func (t *Table) AttrNames() []string { return tableMethods.AttrNames() }

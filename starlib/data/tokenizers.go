@@ -27,7 +27,6 @@ func (t *Tokenizer) String() string {
 	return fmt.Sprintf("<tokenizer of %d tokens>", t.Size())
 }
 
-// tokenizing is the builtin that reads tokenizers.
 func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
 		Sig: "tokenizer(path: string) -> Tokenizer",
@@ -115,5 +114,4 @@ func (t *Tokenizer) Attr(name string) (starlark.Value, error) {
 	return tokenizerMethods.Attr(t, name)
 }
 
-// AttrNames lists the attributes.
 func (t *Tokenizer) AttrNames() []string { return tokenizerMethods.AttrNames() }

@@ -183,7 +183,6 @@ const (
 	movedBytes = 64 << 10
 )
 
-// callMemory is the memory for the data of calls.
 type callMemory struct {
 	shared  *tensor.Pool // for tensors, in the backend's arena; nil if it has none
 	staging []byte       // where scattered gradients are collected; kept for the next step

@@ -227,7 +227,6 @@ func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	return out, nil
 }
 
-// load loads a whole state.
 func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 	for _, u := range f.units { // what the state lacks stays as it is
 		for _, s := range u.sheets {

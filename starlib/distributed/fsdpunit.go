@@ -28,7 +28,6 @@ type unit struct {
 	ready   int             // how many of these have theirs in this pass
 }
 
-// chooseUnits reads the argument units.
 func chooseUnits(c *starlib.Call, m *nn.Model) (_ map[*nn.Model]bool, err error) {
 	defer try.Caught(&err)
 	chosen, parts := map[*nn.Model]bool{}, m.Parts()
@@ -156,7 +155,6 @@ func (u *unit) drop() {
 	}
 }
 
-// forward wraps the unit's computation.
 func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, error)) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	f := u.of

@@ -108,7 +108,6 @@ type readings struct {
 	values starlark.Tuple
 }
 
-// readingsOf reads the argument called dict.
 func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 	d := c.Arg(dict).(*starlark.Dict)
 	r, numbers := &readings{}, map[string]starlark.Value{}
@@ -237,7 +236,6 @@ func readAll(w *World, name string) (_ []byte, err error) {
 
 const keysDiffer = "the ranks' keys differ"
 
-// appendNames adds sorted names to a key.
 func appendNames(key []byte, names []string) []byte {
 	for _, name := range names {
 		key = binary.AppendUvarint(key, uint64(len(name)))

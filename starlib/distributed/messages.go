@@ -137,7 +137,6 @@ func receiveFrom(w *World, c *starlib.Call) (*receive, error) {
 	return receiveOn(w, c, g, src)
 }
 
-// receiveOn starts receiving from a rank of the group.
 func receiveOn(w *World, c *starlib.Call, g *Group, src int) (*receive, error) {
 	ctx := w.forever
 	if !c.IsNone("timeout") {

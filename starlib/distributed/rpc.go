@@ -189,7 +189,6 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 	return work, nil
 }
 
-// result decodes the answer to a request.
 func (s *rpc) result(answer *receive, to int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	v, _ := try.To2(answer.wait())

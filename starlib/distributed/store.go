@@ -113,7 +113,6 @@ var storeMethods = &starlib.Methods{
 
 type storeCall func(context.Context, *starlib.Call, Store) (starlark.Value, error)
 
-// storeMethod declares a method of dist.store.
 func storeMethod(sig, doc string, fn storeCall) *starlib.Def {
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		s := c.Recv.(*storeValue)

@@ -207,7 +207,6 @@ func (g *Group) do(ctx context.Context, call collective.Call, at collective.Orig
 	return g.carryOut(ctx)
 }
 
-// begin makes an asynchronous call.
 func (g *Group) begin(ctx *collective.WaitLimit, call collective.Call, at collective.Origin) (collective.Work, error) {
 	call.Origin, call.Async, call.Limit = at, true, ctx.Limit
 	return g.comm.Start(&call)

@@ -129,7 +129,6 @@ func (m *Model) Freeze() {}
 // Name returns the name that backtraces show.
 func (m *Model) Name() string { return "nn." + m.kind }
 
-// Training reports whether the module is in training mode.
 func (m *Model) Training() bool { return m.training }
 
 // CallInternal computes the module's output.

@@ -79,7 +79,6 @@ func (m *Model) only(buffers bool) []leaf {
 
 func (l leaf) value() starlark.Value { return (*startensor.Value)(l.Tensor) }
 
-// Parameters returns the module's parameters with their names.
 func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 	for _, l := range m.only(false) {
 		names, tensors = append(names, l.name), append(tensors, l.Tensor)
@@ -108,7 +107,6 @@ func (m *Model) SetState(entries []starlib.Entry) error {
 	return startensor.Restore(m.ctx, "nn."+m.kind, live, entries)
 }
 
-// checkCallables checks arguments that must be callable.
 func checkCallables(args starlark.Tuple) error {
 	for i, a := range args {
 		if _, ok := a.(starlark.Callable); !ok {

@@ -106,7 +106,6 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 	return m
 }
 
-// through passes a tensor through the named part of m.
 func (m *Model) through(thread *starlark.Thread, name string, x *tensor.Tensor) *tensor.Tensor {
 	l := m.part(name)
 	if l.of != nil && l.hooks == nil && l.around == nil {

@@ -185,7 +185,6 @@ func (m *Model) place(k starlark.Value) (int, error) {
 	return (i + len(m.fields)) % len(m.fields), nil
 }
 
-// Get is m[i].
 func (m *Model) Get(k starlark.Value) (starlark.Value, bool, error) {
 	i, err := m.place(k)
 	if err != nil {
@@ -205,7 +204,6 @@ func (m *Model) Len() int {
 // Index exists because Starlark asks only indexable values for their length.
 func (m *Model) Index(i int) starlark.Value { return m.fields[i].seen }
 
-// SetKey is m[i] = v.
 func (m *Model) SetKey(k, v starlark.Value) error {
 	i, err := m.place(k)
 	if err != nil {

@@ -93,7 +93,6 @@ func (a *average) Attr(name string) (starlark.Value, error) {
 	return averageMethods.Attr(a, name)
 }
 
-// AttrNames lists attributes and methods.
 func (a *average) AttrNames() []string { return averageMethods.AttrNames() }
 
 // State returns the averages, the number of updates, and whether they are swapped.

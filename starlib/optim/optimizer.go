@@ -231,7 +231,6 @@ func (o *Optimizer) Attr(name string) (starlark.Value, error) {
 	return methods.Attr(o, name)
 }
 
-// AttrNames lists attributes and methods.
 func (o *Optimizer) AttrNames() []string { return methods.AttrNames() }
 
 func (o *Optimizer) SetField(name string, v starlark.Value) (err error) {

@@ -13,7 +13,6 @@ import (
 	"drun/tensor"
 )
 
-// schedules are the builtins that make schedules.
 var schedules = []*starlib.Def{
 	{
 		Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",

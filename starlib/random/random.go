@@ -68,13 +68,9 @@ var (
 	_ starlark.HasAttrs = (*Generator)(nil)
 )
 
-func (g *Generator) String() string { return fmt.Sprintf("<generator of seed %d>", g.Stream.Seed) }
-
-// Attr returns the methods.
+func (g *Generator) String() string                           { return fmt.Sprintf("<generator of seed %d>", g.Stream.Seed) }
 func (g *Generator) Attr(name string) (starlark.Value, error) { return methods.Attr(g, name) }
-
-// AttrNames lists the methods.
-func (g *Generator) AttrNames() []string { return methods.AttrNames() }
+func (g *Generator) AttrNames() []string                      { return methods.AttrNames() }
 
 // State returns the stream and the position in it.
 func (g *Generator) State() []starlib.Entry {

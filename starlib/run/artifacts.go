@@ -137,7 +137,6 @@ func tooLarge(bytes int) error {
 	return fmt.Errorf("it has %d bytes, more than %d: checkpoint.save_file writes files outside the history", bytes, maxArtifact)
 }
 
-// take sets an artifact from run.artifact's value.
 func take(a *records.Artifact, v starlark.Value) (err error) {
 	defer try.Caught(&err)
 	switch v := v.(type) {
@@ -162,7 +161,6 @@ func take(a *records.Artifact, v starlark.Value) (err error) {
 	return nil
 }
 
-// floats returns the elements of a tensor in order.
 func floats(t *tensor.Tensor) (_ []float64, err error) {
 	defer try.Caught(&err)
 	try.FailIf(t.DType() == dtype.Complex64, "the tensor is complex")
@@ -232,7 +230,6 @@ func picture(t *tensor.Tensor) (_ []byte, err error) {
 	return out.Bytes(), err
 }
 
-// histogram counts the values of a tensor.
 func histogram(t *tensor.Tensor) ([]byte, error) {
 	values, err := floats(t)
 	if err != nil {
@@ -274,7 +271,6 @@ func histogram(t *tensor.Tensor) ([]byte, error) {
 	return json.Marshal(h)
 }
 
-// table encodes rows.
 func table(rows starlark.Iterable) (_ []byte, err error) {
 	defer try.Caught(&err)
 	columns, place := []string{}, map[string]int{}

@@ -23,7 +23,6 @@ func (s *specification) String() string { return "<parameter " + s.value.String(
 
 const maxHelp = 2000 // bytes
 
-// specifications are the builtins that make specifications.
 func specifications() []*starlib.Def {
 	return []*starlib.Def{
 		{

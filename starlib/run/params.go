@@ -19,9 +19,7 @@ import (
 // UsageError is the error of a parameter, given on the command line, that the recipe cannot take.
 type UsageError struct{ Msg string }
 
-func (e *UsageError) Error() string { return e.Msg }
-
-// ExitCode is that of a usage error.
+func (e *UsageError) Error() string       { return e.Msg }
 func (e *UsageError) ExitCode() exit.Code { return exit.Usage }
 
 // Params are a recipe's declared parameters and the values given for them.

@@ -132,14 +132,10 @@ type recorder Recipe
 
 var _ run.Recorder = (*recorder)(nil)
 
-func (r *recorder) Log(p records.Point)       { r.Metrics[p.Name] = append(r.Metrics[p.Name], p.Value) }
-func (r *recorder) Tag([]string)              {}
-func (r *recorder) Note(records.Note)         {}
-func (r *recorder) Artifact(records.Artifact) {}
-func (r *recorder) Progress(records.Progress) {}
-
-// Set predeclares another name in the recipe.
-func (r *Recipe) Set(name string, v starlark.Value) { r.env[name] = v }
-
-// Predeclare predeclares another builtin in the recipe.
+func (r *recorder) Log(p records.Point)                  { r.Metrics[p.Name] = append(r.Metrics[p.Name], p.Value) }
+func (r *recorder) Tag([]string)                         {}
+func (r *recorder) Note(records.Note)                    {}
+func (r *recorder) Artifact(records.Artifact)            {}
+func (r *recorder) Progress(records.Progress)            {}
+func (r *Recipe) Set(name string, v starlark.Value)      { r.env[name] = v }
 func (r *Recipe) Predeclare(name string, d *starlib.Def) { r.env[name] = d.Builtin(r.Rank) }

@@ -29,7 +29,6 @@ type store Recipe
 
 var _ checkpoint.Store = (*store)(nil)
 
-// Save implements checkpoint.Store.
 func (r *store) Save(step int64, _ *float64, _ bool, part []checkpoint.Item) error {
 	s := r.Store
 	if s.parts == nil {

@@ -222,7 +222,6 @@ func List(v starlark.Value) ([]*tensor.Tensor, error) {
 	return list, nil
 }
 
-// plain makes a plain value from a tensor's element.
 func plain(s tensor.Scalar) starlark.Value {
 	switch s.Kind() {
 	case dtype.Bool:

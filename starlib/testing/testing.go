@@ -21,7 +21,6 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Prefix is the prefix of a test's name.
 const Prefix = "test_"
 
 // Module makes the module. dir is the recipe's folder, "" outside tests.

@@ -188,7 +188,6 @@ func pointer(b *tensor.Tensor, at int) unsafe.Pointer {
 	return unsafe.Pointer(&b.Bytes()[at*b.DType().Size()])
 }
 
-// ZeroGrad removes all gradients.
 func (o *Optimizer) ZeroGrad() {
 	for _, f := range o.flats {
 		for _, p := range f.Params {
@@ -256,7 +255,6 @@ type Buffer struct {
 	From, To, Each int
 }
 
-// Buffers returns the buffers of the parameters.
 func (o *Optimizer) Buffers() []Buffer {
 	all := make([]Buffer, len(o.flats))
 	for i, f := range o.flats {

@@ -58,7 +58,6 @@ type Runner struct {
 	scratch     []byte
 }
 
-// Do carries out a collective.
 func (r *Runner) Do(call *collective.Call) error {
 	send, recv := call.Send, call.Recv
 	switch call.Kind {

@@ -160,7 +160,6 @@ func (a *Arena) Close() error {
 	return errors.Join(err, a.File.Close())
 }
 
-// Slot returns a slot by its number.
 func (a *Arena) Slot(i uint32) *Slot { return &a.slots[i%Slots] }
 
 // Submit passes a slot to the plugin. The caller holds a lock.

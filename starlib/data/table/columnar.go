@@ -38,7 +38,6 @@ type Place int64
 // NewPlace returns the position of a row of a batch.
 func NewPlace(batch, row int) Place { return Place(batch)<<32 | Place(row) }
 
-// Batch returns the number of the batch.
 func (p Place) Batch() int { return int(p >> 32) }
 
 // Row returns the row's number within the batch.

@@ -152,7 +152,6 @@ func (o Options) names(line int, record []string) (names []string, header bool, 
 	return names, header, nil
 }
 
-// places finds the wanted columns.
 func places(names, columns []string) ([]int, error) {
 	var wanted []int
 	if columns == nil {

@@ -43,7 +43,6 @@ type Table struct {
 	Rows    int
 }
 
-// Names are the columns' names.
 func (t *Table) Names() []string {
 	names := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
@@ -67,7 +66,6 @@ func (c *Column) Len() int {
 	return max(len(c.Bools), len(c.Ints), len(c.Floats), len(c.Texts), len(c.Values), len(c.Missing))
 }
 
-// IsMissing reports whether a cell is missing.
 func (c *Column) IsMissing(row int) bool { return c.Missing != nil && c.Missing[row] }
 
 // Cell returns a cell as a value: nil, bool, int64, float64, string, []any or map[string]any.

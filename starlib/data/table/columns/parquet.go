@@ -126,7 +126,6 @@ func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
 	return n
 }
 
-// each visits the leaves of a node.
 func (n *node) each(visit func(*leaf)) {
 	if n.leaf != nil {
 		visit(n.leaf)

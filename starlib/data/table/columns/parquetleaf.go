@@ -32,7 +32,6 @@ type leaf struct {
 	n, next int
 }
 
-// openLeaf starts reading a leaf in a row group.
 func (r *parquetReader) openLeaf(l *leaf, group int) error {
 	return guarded(func() (err error) {
 		defer try.Caught(&err)
