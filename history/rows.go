@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -43,10 +44,7 @@ func columnsOf(t reflect.Type) []column {
 
 // names are the columns in SQL. In double quotes, one that a damaged table lacks would count as a text, not an error.
 func names(columns []column) string {
-	list := make([]string, len(columns))
-	for i, c := range columns {
-		list[i] = "`" + c.name + "`"
-	}
+	list := each.Of(columns, func(c column) string { return "`" + c.name + "`" })
 	return strings.Join(list, ", ")
 }
 
@@ -148,11 +146,8 @@ func (r *Run) putRows(tx *sql.Tx, b *Batch) error {
 func rows[T any](db *DB, from string, args ...any) ([]T, error) {
 	columns := columnsOf(reflect.TypeFor[T]())
 	return list(db, func(record *T) []any {
-		v, cells := reflect.ValueOf(record).Elem(), make([]any, len(columns))
-		for i, c := range columns {
-			cells[i] = c.cell(v)
-		}
-		return cells
+		v := reflect.ValueOf(record).Elem()
+		return each.Of(columns, func(c column) any { return c.cell(v) })
 	}, "SELECT "+names(columns)+" FROM "+from, args...)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/spelling"
 	"drun/internal/sqldb"
@@ -80,10 +81,7 @@ func (db *DB) FindTrashed(run string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	near := []string{}
-	for _, r := range there {
-		near = append(near, fmt.Sprintf("%d %s", r.ID, r.Name))
-	}
+	near := each.Of(there, func(r Summary) string { return fmt.Sprintf("%d %s", r.ID, r.Name) })
 	hint := "the trash is empty"
 	if len(near) > 0 {
 		hint = "there are: " + strings.Join(near, ", ") + "; all: drun runs --trash --all"
@@ -235,10 +233,7 @@ func (db *DB) unknown(run string) error {
 	} else {
 		slices.SortStableFunc(shown, func(a, b candidate) int { return a.distance - b.distance })
 	}
-	names := []string{}
-	for _, c := range shown[:min(5, len(shown))] {
-		names = append(names, fmt.Sprintf("%d %s", c.id, c.name))
-	}
+	names := each.Of(shown[:min(5, len(shown))], func(c candidate) string { return fmt.Sprintf("%d %s", c.id, c.name) })
 	return &NotFound{fmt.Sprintf("there is no run %q", run), what + ": " + strings.Join(names, ", ") + "; all: drun runs --all"}
 }
 

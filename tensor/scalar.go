@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
@@ -155,10 +156,7 @@ func (t *Tensor) Scalars() (_ []Scalar, err error) {
 		return nil, fmt.Errorf("%d elements are too many for a list", t.n)
 	}
 	x := contiguous(t)
-	out := make([]Scalar, t.n)
-	for i := range out {
-		out[i] = x.Element(i)
-	}
+	out := each.UpTo(t.n, x.Element)
 	return out, nil
 }
 

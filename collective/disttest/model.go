@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/kernel/dtype"
 )
 
@@ -67,10 +68,7 @@ func (tr trial) splits(rank int) []int {
 func (tr trial) call(rank int) (collective.Call, []byte) {
 	n, size := len(tr.counts), tr.dtype.Size()
 	buffer := func(b []byte) collective.Buffer { return collective.Buffer{DType: tr.dtype, Data: b} }
-	inputs := make([][]byte, n)
-	for i := range inputs {
-		inputs[i] = tr.input(i)
-	}
+	inputs := each.UpTo(n, tr.input)
 	send := bytes.Clone(inputs[rank])
 	c := collective.Call{Kind: tr.kind, Reduce: tr.op, Root: tr.root, Send: buffer(send)}
 	if tr.uneven {

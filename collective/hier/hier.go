@@ -25,6 +25,7 @@ import (
 	"drun/collective/progress"
 	"drun/collective/sharedmem"
 	"drun/collective/shm"
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -191,10 +192,7 @@ func (w *world) broken(err error) error {
 // explain replaces the ranks that the link's backend names by ranks of the world.
 func (w *world) explain(err error) error {
 	// The rank with this link on each node. The backend's own number of ranks would mislead.
-	var linked []int
-	for _, members := range w.members {
-		linked = append(linked, members[min(w.position[w.rank], len(members)-1)])
-	}
+	linked := each.Of(w.members, func(members []int) int { return members[min(w.position[w.rank], len(members)-1)] })
 	var b *collective.BackendError
 	var bad *collective.CallError
 	switch {

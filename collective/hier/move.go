@@ -7,6 +7,7 @@ import (
 	"drun/collective"
 	"drun/collective/reduction"
 	"drun/collective/shm"
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -37,10 +38,7 @@ func (r *run) transfers() (all []transfer) {
 
 // counts is this rank's row in the table of an all_to_all: how many elements it sends to each, and receives from each.
 func (r *run) counts() []byte {
-	var row []int64
-	for _, k := range slices.Concat(r.call.Counts, r.call.RecvCounts) {
-		row = append(row, int64(k))
-	}
+	row := each.Of(slices.Concat(r.call.Counts, r.call.RecvCounts), func(k int) int64 { return int64(k) })
 	return collective.Of(row).Data
 }
 

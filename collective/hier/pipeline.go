@@ -7,6 +7,7 @@ import (
 	"drun/collective/reduction"
 	"drun/collective/sharedmem"
 	"drun/collective/shm"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 )
@@ -168,10 +169,7 @@ func (p *pipeline) stepInPlace(step int) (err error) {
 	}
 	views := func(chunk int) [][]byte {
 		from, to := p.part(p.lane, chunk)
-		all := make([][]byte, len(p.lent))
-		for i, data := range p.lent {
-			all[i] = data[from*p.elem : to*p.elem]
-		}
+		all := each.Of(p.lent, func(data []byte) []byte { return data[from*p.elem : to*p.elem] })
 		return all
 	}
 	if done := step - p.delay; p.bytes(p.lane, done) > 0 {

@@ -13,6 +13,7 @@ import (
 	"drun/collective/progress"
 	"drun/collective/reduction"
 	"drun/collective/sharedmem"
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -189,10 +190,7 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (_ collective.
 	}
 	offset := binary.NativeEndian.Uint64(all[8*group.Ranks[0]:])
 	try.FailIf(offset > arenasAt-uint64(newLayout(len(group.Ranks)).total), "shm: there is no room for another group")
-	world := make([]int, len(group.Ranks))
-	for i, r := range group.Ranks {
-		world[i] = c.world[r]
-	}
+	world := each.Of(group.Ranks, func(r int) int { return c.world[r] })
 	sub := try.To(newComm(c.region, int64(offset), rank, world))
 	return sub, nil
 }

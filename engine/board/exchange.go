@@ -7,6 +7,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/progress"
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -119,10 +120,7 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 // and the backend would notice a difference only during the call.
 func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
 	n := x.Size()
-	var own []int64
-	for _, k := range slices.Concat(c.Counts, c.RecvCounts) {
-		own = append(own, int64(k))
-	}
+	own := each.Of(slices.Concat(c.Counts, c.RecvCounts), func(k int) int64 { return int64(k) })
 	all := make([]int64, n*len(own))
 	call := collective.NewAllGather(collective.Of(own), collective.Of(all))
 	if err := x.do(ctx, &call); err != nil {

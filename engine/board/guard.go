@@ -9,6 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -43,10 +44,7 @@ type guard struct {
 // on the board, compared with the other ranks' calls before data is touched, and explained when they fail: their
 // errors then have the types of package collective.
 func Guard(comm collective.Comm, b *Board) (collective.Comm, error) {
-	ranks := make([]int, comm.Size())
-	for i := range ranks {
-		ranks[i] = i
-	}
+	ranks := collective.AllRanks(comm.Size())
 	return b.guard(comm, collective.Group{}, ranks)
 }
 
@@ -306,10 +304,7 @@ func (g *guard) guardGroup(comm collective.Comm, group collective.Group) (collec
 	if comm == nil {
 		return nil, nil
 	}
-	global := make([]int, len(group.Ranks))
-	for i, r := range group.Ranks {
-		global[i] = g.ranks[r]
-	}
+	global := each.Of(group.Ranks, func(r int) int { return g.ranks[r] })
 	return g.board.guard(comm, group, global)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 )
@@ -179,11 +180,7 @@ func (b *Board) stopped(rank int) uint32 {
 
 // Rows describes what every rank is doing.
 func (b *Board) Rows() []collective.Row {
-	rows := make([]collective.Row, b.world)
-	for i := range rows {
-		rows[i] = b.Row(i)
-	}
-	return rows
+	return each.UpTo(b.world, b.Row)
 }
 
 // rowAt is a rank's row with the group's call number seq, if the journal still has it.

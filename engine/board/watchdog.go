@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -57,10 +58,7 @@ func (w *Watchdog) Check() (err error) {
 		}
 	}
 	w.circle = true
-	who := make([]string, len(circle))
-	for i, r := range circle {
-		who[i] = fmt.Sprintf("rank %d is %s", r, b.Row(r).Note)
-	}
+	who := each.Of(circle, func(r int) string { return fmt.Sprintf("rank %d is %s", r, b.Row(r).Note) })
 	return errors.New("the ranks wait for each other: " + strings.Join(who, ", "))
 }
 

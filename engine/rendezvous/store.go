@@ -1,15 +1,16 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -51,11 +52,7 @@ func Memory() *Store {
 }
 
 func cloned(values [][]byte) [][]byte {
-	out := make([][]byte, len(values))
-	for i, v := range values {
-		out[i] = slices.Clone(v)
-	}
-	return out
+	return each.Of(values, bytes.Clone)
 }
 
 // Remote gives access to the store of another process, to which messages go both ways.
@@ -123,10 +120,7 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	const most = 8
-	shown := make([]string, min(len(e.Keys), most))
-	for i := range shown {
-		shown[i] = quote(e.Keys[i])
-	}
+	shown := each.Of(e.Keys[:min(len(e.Keys), most)], quote)
 	text, verb := "key ", " was"
 	if len(e.Keys) > 1 {
 		text, verb = "keys ", " were"

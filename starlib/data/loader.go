@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -192,10 +193,7 @@ func (l *Loader) newOrder(epoch int, before []division) (_ *order, err error) {
 	}
 	try.Ok(err)
 	if len(before) > 0 {
-		left := make([]int64, l.samples)
-		for i := range left {
-			left[i] = int64(o.number(i))
-		}
+		left := each.UpTo(l.samples, func(i int) int64 { return int64(o.number(i)) })
 		for _, d := range before {
 			left = d.rest(left, l.mixed(), l.dropLast)
 		}

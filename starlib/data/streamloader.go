@@ -9,6 +9,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib/data/picture"
@@ -326,10 +327,7 @@ func (p *pass) values(list []record) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	l, s := p.l, p.l.stream
 	if !s.numeric() || l.collate != nil {
-		samples := make([]starlark.Value, len(list))
-		for i := range list {
-			samples[i] = try.To(s.sample(l.ctx, &list[i]))
-		}
+		samples := each.UpTo(len(list), func(i int) starlark.Value { return try.To(s.sample(l.ctx, &list[i])) })
 		batch, err := l.collated(samples)
 		var odd *unlike
 		if errors.As(err, &odd) {

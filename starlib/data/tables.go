@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -62,11 +63,7 @@ func plainValue(v any) starlark.Value {
 	case []byte:
 		return starlark.Bytes(v)
 	case []any:
-		list := make([]starlark.Value, len(v))
-		for i, x := range v {
-			list[i] = plainValue(x)
-		}
-		return starlark.NewList(list)
+		return starlark.NewList(each.Of(v, plainValue))
 	case table.Object:
 		d := starlark.NewDict(len(v))
 		for _, m := range v {
@@ -112,10 +109,7 @@ func (t *Table) values(c *table.Column) (starlark.Value, error) {
 		numbers, _ := c.Numbers()
 		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(numbers), shape, dtype.Float64))
 	}
-	list := make([]starlark.Value, t.Rows)
-	for i := range list {
-		list[i] = plainValue(c.Cell(i))
-	}
+	list := each.UpTo(t.Rows, func(i int) starlark.Value { return plainValue(c.Cell(i)) })
 	return starlark.NewList(list), nil
 }
 

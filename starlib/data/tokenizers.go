@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -56,10 +57,7 @@ var tokenizerMethods = &starlib.Methods{
 				t := c.Recv.(*Tokenizer)
 				ids, err := t.Encode(c.String("text"), c.Bool("special"))
 				try.FailIf(err != nil, "%s: %w", t.file, err)
-				wide := make([]int64, len(ids))
-				for i, id := range ids {
-					wide[i] = int64(id)
-				}
+				wide := each.Of(ids, func(id int) int64 { return int64(id) })
 				return startensor.Result(tensor.FromInts(t.ctx, wide, []int{len(ids)}, dtype.Int64))
 			},
 		},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -277,11 +278,7 @@ func exchanged(g *Group, ctx *collective.WaitLimit, in *tensor.Tensor, sent, rec
 	data := try.To(tensor.Contiguous(in))
 	per, total := rows(in.Shape()), collective.Total(received)
 	scale := func(rows []int) []int {
-		out := make([]int, len(rows))
-		for r, n := range rows {
-			out[r] = n * per
-		}
-		return out
+		return each.Of(rows, func(n int) int { return n * per })
 	}
 	shape := slices.Clone(in.Shape())
 	shape[0] = total

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -246,9 +247,6 @@ func appendNames(key []byte, names []string) []byte {
 
 // text returns the names, for an error.
 func (r *readings) text() string {
-	quoted := make([]string, len(r.names))
-	for i, name := range r.names {
-		quoted[i] = strconv.Quote(name)
-	}
+	quoted := each.Of(r.names, strconv.Quote)
 	return "[" + strings.Join(quoted, ", ") + "]"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -38,10 +39,7 @@ func (gs *groups) initParallelism(c *starlib.Call) (starlark.Value, error) {
 		var parts [][]int
 		for r := range size {
 			if r/dim.stride%dim.extent == 0 {
-				part := make([]int, dim.extent)
-				for i := range part {
-					part[i] = offset + r + i*dim.stride
-				}
+				part := each.UpTo(dim.extent, func(i int) int { return offset + r + i*dim.stride })
 				parts = append(parts, part)
 			}
 		}

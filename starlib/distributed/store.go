@@ -3,6 +3,7 @@ package distributed
 import (
 	"context"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 
@@ -91,10 +92,7 @@ var storeMethods = &starlib.Methods{
 		storeMethod(`multi_get(keys: iterable, timeout: number = None) -> list`, "Waits until all keys are set, and returns their values, read in one step.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				values := try.To(s.MultiGet(ctx, try.To(texts(c, "keys"))))
-				out := make([]starlark.Value, len(values))
-				for i, v := range values {
-					out[i] = starlark.String(v)
-				}
+				out := each.Of(values, func(v []byte) starlark.Value { return starlark.String(v) })
 				return starlark.NewList(out), nil
 			})),
 		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Sets every key to its value, all in one step.",
@@ -102,10 +100,7 @@ var storeMethods = &starlib.Methods{
 				keys := try.To(texts(c, "keys"))
 				values := try.To(texts(c, "values"))
 				try.FailIf(len(keys) != len(values), "%d keys, but %d values", len(keys), len(values))
-				data := make([][]byte, len(values))
-				for i, v := range values {
-					data[i] = []byte(v)
-				}
+				data := each.Of(values, func(v string) []byte { return []byte(v) })
 				return nil, s.MultiSet(ctx, keys, data)
 			}),
 	},

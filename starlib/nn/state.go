@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -90,11 +91,7 @@ func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 func (m *Model) State() []starlib.Entry { return entries(m.leaves()) }
 
 func entries(leaves []leaf) []starlib.Entry {
-	list := make([]starlib.Entry, len(leaves))
-	for i, l := range leaves {
-		list[i] = starlib.Entry{Name: l.name, Value: l.value()}
-	}
-	return list
+	return each.Of(leaves, func(l leaf) starlib.Entry { return starlib.Entry{Name: l.name, Value: l.value()} })
 }
 
 // SetState copies tensors into parameters and buffers; nothing is changed if one

@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -146,11 +147,7 @@ var treeMethods = []*starlib.Def{
 }
 
 func listed[T any](list []T, item func(T) starlark.Value) *starlark.List {
-	items := make([]starlark.Value, len(list))
-	for i, x := range list {
-		items[i] = item(x)
-	}
-	return starlark.NewList(items)
+	return starlark.NewList(each.Of(list, item))
 }
 
 // hook is a recipe's function that is called after each call of a module.

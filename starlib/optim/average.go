@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -78,10 +79,7 @@ func (a *average) String() string { return fmt.Sprintf("<optim.ema after %d upda
 func (a *average) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "averages":
-		list := make([]starlark.Value, len(a.Averages()))
-		for i, t := range a.Averages() {
-			list[i] = (*startensor.Value)(t)
-		}
+		list := each.Of(a.Averages(), func(t *tensor.Tensor) starlark.Value { return (*startensor.Value)(t) })
 		return starlark.NewList(list), nil
 	case "decay":
 		return starlark.Float(a.Decay), nil

@@ -11,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -219,10 +220,7 @@ func (g *Generator) shuffle(items starlark.Value) (_ starlark.Value, err error) 
 	}
 	list := items.(*starlark.List)
 	order := try.To(g.Stream.Permutation(list.Len()))
-	old := make([]starlark.Value, list.Len())
-	for i := range old {
-		old[i] = list.Index(i)
-	}
+	old := each.UpTo(list.Len(), list.Index)
 	for i, from := range order {
 		try.Ok(list.SetIndex(i, old[from]))
 	}

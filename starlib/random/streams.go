@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
@@ -55,10 +56,7 @@ func (s *Streams) Group(ranks []int) *Generator {
 const groupPrefix = "group "
 
 func (s *Streams) newGroup(ranks []int) *Generator {
-	parts := make([]uint64, len(ranks))
-	for i, r := range ranks {
-		parts[i] = uint64(r)
-	}
+	parts := each.Of(ranks, func(r int) uint64 { return uint64(r) })
 	return New(s.ctx, s.seed, PerGroup, s.derived.parts(parts...)...)
 }
 

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -173,10 +174,7 @@ func floats(t *tensor.Tensor) (_ []float64, err error) {
 		return nil, err
 	}
 	raw := wide.Bytes()
-	out := make([]float64, t.Len())
-	for i := range out {
-		out[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[i*8:]))
-	}
+	out := each.UpTo(t.Len(), func(i int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(raw[i*8:])) })
 	return out, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 
@@ -81,9 +82,6 @@ func specify(c *starlib.Call) (*specification, error) {
 func identical(a, b starlark.Value) bool { return a.Type() == b.Type() && Text(a) == Text(b) }
 
 func listed(choices []starlark.Value) string {
-	texts := make([]string, len(choices))
-	for i, c := range choices {
-		texts[i] = Text(c)
-	}
+	texts := each.Of(choices, Text)
 	return strings.Join(texts, ", ")
 }

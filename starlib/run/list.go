@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/try"
 
 	"go.starlark.net/starlark"
@@ -163,10 +164,7 @@ func jsonText(v starlark.Value) string {
 		text, _ := records.Marshal(string(v)) // cannot fail for a string
 		return string(text)
 	case *starlark.List:
-		parts := make([]string, v.Len())
-		for i := range parts {
-			parts[i] = jsonText(v.Index(i))
-		}
+		parts := each.UpTo(v.Len(), func(i int) string { return jsonText(v.Index(i)) })
 		return "[" + strings.Join(parts, ",") + "]"
 	}
 	return v.String()

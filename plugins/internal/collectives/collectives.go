@@ -10,6 +10,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 )
@@ -104,11 +105,7 @@ func Bytes(counts []int, b collective.Buffer) []int {
 	if counts == nil {
 		return nil
 	}
-	sizes := make([]int, len(counts))
-	for i, n := range counts {
-		sizes[i] = n * b.DType.Size()
-	}
-	return sizes
+	return each.Of(counts, func(n int) int { return n * b.DType.Size() })
 }
 
 // Room returns n bytes of scratch memory, aligned for any element, valid until the next method call.
@@ -201,10 +198,7 @@ func (r *Runner) exchange(send collective.Buffer, sizes []int, parts []byte) err
 
 func (r *Runner) combine(out collective.Buffer, parts []byte, op dtype.ReduceOp) {
 	n := len(out.Data)
-	sources := make([][]byte, r.Size)
-	for i := range sources {
-		sources[i] = parts[i*n : (i+1)*n]
-	}
+	sources := each.UpTo(r.Size, func(i int) []byte { return parts[i*n : (i+1)*n] })
 	reduction.Combine(out, sources, op)
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -183,10 +184,7 @@ func JSONLines(in io.Reader, columns []string, largest int) (_ *Table, err error
 	try.FailIf(t.Rows == 0, "no rows")
 	if columns != nil {
 		order := try.To(places(t.Names(), columns))
-		sorted := make([]*Column, len(order))
-		for i, k := range order {
-			sorted[i] = t.Columns[k]
-		}
+		sorted := each.Of(order, func(k int) *Column { return t.Columns[k] })
 		t.Columns = sorted
 	}
 	return t, nil

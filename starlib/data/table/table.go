@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"drun/internal/each"
 )
 
 // Kind is the kind of a column's cells.
@@ -44,11 +46,7 @@ type Table struct {
 }
 
 func (t *Table) Names() []string {
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
-	return names
+	return each.Of(t.Columns, func(c *Column) string { return c.Name })
 }
 
 // Find returns a column by its name; nil if there is none.
