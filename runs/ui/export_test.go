@@ -186,7 +186,7 @@ func TestExportedRun(t *testing.T) {
 	for i := range values {
 		values[i] = rand.New(rand.NewPCG(uint64(i), 1)).NormFloat64()
 	}
-	write(t, db, "noisy", nil, each, values)
+	write(t, db, "noisy", nil, everyStep, values)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
