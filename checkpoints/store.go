@@ -273,7 +273,6 @@ func (s *Store) check(pragma string) error {
 	return nil
 }
 
-// Close releases the catalog.
 func (s *Store) Close() error {
 	if s == nil {
 		return nil

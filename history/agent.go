@@ -54,5 +54,4 @@ func (a *Agent) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close releases the process.
 func (a *Agent) Close() error { return unix.Close(a.pidfd) }

@@ -123,9 +123,7 @@ func (db *DB) Replaced() bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && db.info != nil && !os.SameFile(now, db.info)
 }
 
-// Close releases the file.
-func (db *DB) Close() error { return sqldb.Wrap(db.path, db.close()) }
-
+func (db *DB) Close() error                       { return sqldb.Wrap(db.path, db.close()) }
 func (db *DB) write(fn func(*sql.Tx) error) error { return sqldb.Write(db.sql, db.path, fn) }
 
 func (db *DB) read(scan func(*sql.Rows) error, query string, args ...any) error {

@@ -26,7 +26,6 @@ func NewOutputs(home string, run int64) *Outputs {
 	return &Outputs{home, []string{"outputs", strconv.FormatInt(run, 10)}}
 }
 
-// Dir returns the folder's path.
 func (o *Outputs) Dir() string { return filepath.Join(append([]string{o.home}, o.dirs...)...) }
 
 // Path returns the full path of a file in the folder; an error if the name leads out of it. name may also be a full path.

@@ -42,7 +42,6 @@ func full(op string, c *Context, shape []int, value Scalar, dt dtype.Type) *Tens
 	return t
 }
 
-// fill sets all elements.
 func fill(t *Tensor, value Scalar) {
 	if t.n == 0 || t.shapeOnly() {
 		return

@@ -155,12 +155,8 @@ func OnStorage(c *Context, s *Storage, offset int, shape []int, dt dtype.Type) (
 // Shape returns the sizes; the slice must not be changed.
 func (t *Tensor) Shape() []int { return t.shape }
 
-// Dim returns the number of dimensions.
-func (t *Tensor) Dim() int { return len(t.shape) }
-
-// Len returns the number of elements.
-func (t *Tensor) Len() int { return t.n }
-
+func (t *Tensor) Dim() int          { return len(t.shape) }
+func (t *Tensor) Len() int          { return t.n }
 func (t *Tensor) DType() dtype.Type { return t.dtype }
 func (t *Tensor) Context() *Context { return t.ctx }
 

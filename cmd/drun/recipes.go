@@ -167,7 +167,6 @@ func newFmt() *cobra.Command {
 
 type formatting struct{ diff, check bool }
 
-// formatted is the result for a file.
 type formatted struct {
 	File    string `json:"file"`
 	Changed bool   `json:"changed"`

@@ -254,7 +254,6 @@ func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool str
 	return spool, err
 }
 
-// Discard removes the run from the history.
 func (r *Record) Discard() error {
 	if _, err := r.writer.close(nil); err != nil {
 		return err

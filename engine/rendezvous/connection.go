@@ -221,7 +221,6 @@ func (l *Listener) serve(socket net.Conn, secret string, take func(net.Conn)) {
 	}
 }
 
-// Close ends all connections.
 func (l *Listener) Close() error {
 	err := l.Listener.Close()
 	l.mu.Lock()

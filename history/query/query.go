@@ -52,7 +52,6 @@ func (e *Error) Error() string {
 
 func (e *Error) ExitCode() exit.Code { return exit.Usage }
 
-// Hint says what an expression may contain.
 func (e *Error) Hint() string {
 	return `for example 'params.lr < 0.1 and metrics.acc.last > 0.95'; names: ` + strings.Join(Fields, " ") + ` params.X metrics.X`
 }
@@ -159,7 +158,6 @@ func parse(what, text string) ([]*Expr, error) {
 	return list, nil
 }
 
-// String is the expression as written.
 func (e *Expr) String() string { return e.own }
 
 // offset is the index of a position in a one-line text.

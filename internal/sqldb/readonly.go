@@ -27,7 +27,6 @@ type Reader struct {
 	temp *scratch.Dir
 }
 
-// Close releases the handle.
 func (r *Reader) Close() error {
 	err := r.DB.Close()
 	if r.temp != nil {

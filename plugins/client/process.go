@@ -32,7 +32,6 @@ import (
 	"google.golang.org/grpc"
 )
 
-// process is a running plugin.
 type process struct {
 	plugin  *host.Plugin
 	rank    int

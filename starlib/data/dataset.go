@@ -49,9 +49,7 @@ func (d *Dataset) String() string {
 func (d *Dataset) Type() string          { return "Dataset" }
 func (d *Dataset) Truth() starlark.Bool  { return d.Len() > 0 }
 func (d *Dataset) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Dataset") }
-
-// Freeze freezes the samples.
-func (d *Dataset) Freeze() { freeze(d.items) }
+func (d *Dataset) Freeze()               { freeze(d.items) }
 
 func freeze(it items) {
 	if f, ok := it.(interface{ Freeze() }); ok {
@@ -59,7 +57,6 @@ func freeze(it items) {
 	}
 }
 
-// Iterate yields the samples in order.
 func (d *Dataset) Iterate() starlark.Iterator {
 	return &iterator{len: d.Len, at: func(i int) (starlark.Value, error) { return d.sample(new(access), i) }, thread: d.thread}
 }
@@ -88,7 +85,6 @@ func (it *iterator) Next(p *starlark.Value) bool {
 
 func (it *iterator) Done() {}
 
-// Get is ds[i].
 func (d *Dataset) Get(key starlark.Value) (_ starlark.Value, _ bool, err error) {
 	defer try.Caught(&err)
 	n, ok := key.(starlark.Int)
@@ -112,7 +108,6 @@ func (d *Dataset) Index(i int) starlark.Value {
 	return v
 }
 
-// Slice is ds[a:b].
 func (d *Dataset) Slice(start, end, step int) starlark.Value {
 	var index []int
 	for i := start; step > 0 && i < end || step < 0 && i > end; i += step {
@@ -131,7 +126,6 @@ var datasetMethods = &starlib.Methods{
 	},
 }
 
-// Attr returns the tensors and methods.
 func (d *Dataset) Attr(name string) (starlark.Value, error) {
 	if name == "classes" {
 		return d.classNames(), nil
@@ -258,7 +252,6 @@ func newSamples(thread *starlark.Thread, x, y starlark.Value) (*Dataset, error) 
 // Len is the list's current length: a recipe may shorten it.
 func (v *values) Len() int { return v.x.Len() }
 
-// Freeze freezes the lists.
 func (v *values) Freeze() {
 	v.x.Freeze()
 	if v.y != nil {

@@ -283,7 +283,6 @@ var tableMethods = &starlib.Methods{
 	},
 }
 
-// Attr returns the names and the methods.
 func (t *Table) Attr(name string) (starlark.Value, error) {
 	if name != "columns" {
 		return tableMethods.Attr(t, name)

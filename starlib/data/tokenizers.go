@@ -95,7 +95,6 @@ var tokenizerMethods = &starlib.Methods{
 	},
 }
 
-// Attr returns the attributes and the methods.
 func (t *Tokenizer) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "vocab_size":

@@ -128,7 +128,6 @@ func (u *unit) call(call collective.Call) collective.Call {
 	return call
 }
 
-// gather puts the parameters together.
 func (u *unit) gather(at collective.Origin) (err error) {
 	defer try.Caught(&err)
 	for _, s := range u.sheets {
@@ -242,7 +241,6 @@ func (u *unit) backward(mark uint64) (err error) {
 	return nil
 }
 
-// arrived counts a complete gradient.
 func (u *unit) arrived() error {
 	if u.ready++; u.ready == u.trained && u.of.on {
 		return within("fsdp", u.reduce())

@@ -236,7 +236,6 @@ func (m *Model) pooled(pool *Model, x *startensor.Value) (out starlark.Value, er
 	return (*startensor.Value)(t), nil
 }
 
-// Attr returns fields, training and methods.
 func (m *Model) Attr(name string) (starlark.Value, error) {
 	if name == "training" {
 		return starlark.Bool(m.training), nil

@@ -87,7 +87,6 @@ func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 	return names, tensors
 }
 
-// State returns every parameter and buffer.
 func (m *Model) State() []starlib.Entry { return entries(m.leaves()) }
 
 func entries(leaves []leaf) []starlib.Entry {

@@ -117,7 +117,6 @@ func (m *Model) through(thread *starlark.Thread, name string, x *tensor.Tensor) 
 	return t.Tensor()
 }
 
-// part returns the module in the named field.
 func (m *Model) part(name string) *Model {
 	i := slices.IndexFunc(m.fields, func(f field) bool { return f.name == name })
 	return m.fields[i].seen.(*Model)

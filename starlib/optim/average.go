@@ -75,7 +75,6 @@ var averageMethods = &starlib.Methods{
 
 func (a *average) String() string { return fmt.Sprintf("<optim.ema after %d updates>", a.Updates) }
 
-// Attr returns the attributes and methods.
 func (a *average) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "averages":

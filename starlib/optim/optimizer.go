@@ -220,7 +220,6 @@ var methods = &starlib.Methods{
 	},
 }
 
-// Attr returns lr, steps and the methods.
 func (o *Optimizer) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "lr":

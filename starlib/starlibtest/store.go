@@ -62,5 +62,4 @@ func (r *store) Restore(step string) (*checkpoint.Restored, error) {
 	return &checkpoint.Restored{Step: n, Run: "run test", Saved: max(s.SavedBy, 1), World: r.Rank.WorldSize, Part: s.parts[n], Differ: s.Differ, First: true}, nil
 }
 
-// Say implements checkpoint.Store.
 func (r *store) Say(line string) { r.Store.Said = append(r.Store.Said, line) }

@@ -225,7 +225,6 @@ func concat(lists ...[]*starlib.Def) (all []*starlib.Def) {
 	return all
 }
 
-// Attr returns attributes and methods.
 func (v *Value) Attr(name string) (starlark.Value, error) {
 	t := v.Tensor()
 	switch name {

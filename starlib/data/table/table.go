@@ -59,7 +59,6 @@ func (t *Table) Find(name string) *Column {
 	return nil
 }
 
-// Len returns the number of cells.
 func (c *Column) Len() int {
 	return max(len(c.Bools), len(c.Ints), len(c.Floats), len(c.Texts), len(c.Values), len(c.Missing))
 }
