@@ -78,7 +78,7 @@ func allowed(pkg, imported string) bool {
 	}
 	name = strings.TrimPrefix(name, "github.com/")
 	layer, ok := layerOf(pkg)
-	return name == "internal/exit" || name == "internal/try" || ok && slices.ContainsFunc(layers[layer], func(dir string) bool {
+	return name == "internal/each" || name == "internal/exit" || name == "internal/try" || ok && slices.ContainsFunc(layers[layer], func(dir string) bool {
 		exactly, only := strings.CutPrefix(dir, "=")
 		return only && name == exactly || beneath(name, dir)
 	})

@@ -88,7 +88,6 @@ func (s samples) add(who string, f figure) {
 	s[key] = append(s[key], f)
 }
 
-// medians returns each figure's median.
 func (s samples) medians() map[measured]figure {
 	medians := make(map[measured]figure, len(s))
 	for key, figures := range s {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"drun/internal/try"
 )
 
 // network is some nodes: network namespaces with the addresses 10.78.0.1, 10.78.0.2, … on a bridge in another. It takes
@@ -125,15 +127,14 @@ func (n *network) run(ctx context.Context, recipe string, placement [2]int, hier
 const meetCommand = "meet"
 
 // measureMeeting prints the seconds and the processor time of each round. The latter depends little on what else the machine does.
-func measureMeeting(ctx context.Context, args []string, out io.Writer) error {
+func measureMeeting(ctx context.Context, args []string, out io.Writer) (err error) {
+	defer try.Caught(&err)
 	flags := flag.NewFlagSet(meetCommand, flag.ContinueOnError)
 	drun := flags.String("drun", "bin/drun", "the drun to measure")
 	rounds := flags.Int("rounds", 3, "how many times to measure")
 	nodes := flags.Int("nodes", 8, "how many nodes")
 	ranks := flags.Int("ranks", 8, "ranks of each")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	try.Ok(flags.Parse(args))
 	net, err := newNetwork(*drun, *nodes)
 	defer net.close()
 	if err != nil {
@@ -142,9 +143,7 @@ func measureMeeting(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%s\n\n%d nodes × %d ranks\n", machine(), *nodes, *ranks)
 	for range *rounds {
 		began, used := time.Now(), childrenTime()
-		if _, _, err := net.run(ctx, "bench/meet.star", [2]int{*nodes, *ranks}, "", nil); err != nil {
-			return err
-		}
+		try.To2(net.run(ctx, "bench/meet.star", [2]int{*nodes, *ranks}, "", nil))
 		fmt.Fprintf(out, "%.2f s from start to exit, %.2f s of processor time\n", time.Since(began).Seconds(), childrenTime()-used)
 	}
 	return nil

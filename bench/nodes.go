@@ -35,7 +35,6 @@ var links = []string{"", "10gbit", "1gbit"}
 
 const shapedPlacements = 2
 
-// largeBytes is the size of the large all_reduce.
 const largeBytes = 16 << 20
 
 // measureNodes prints, for each placement, speed of links and way, the time of an all_reduce of 16 MiB and of 4 bytes, and what the
@@ -106,20 +105,13 @@ func middle(values []float64) float64 {
 // measure runs the recipe on some nodes: seconds of a large and of a small call, and the bytes of a large one beside
 // the least. What a run sends besides is that of a run with fewer calls.
 func (n *network) measure(ctx context.Context, placement [2]int, hierarchy string, more []string) (figures [3]float64, err error) {
+	defer try.Caught(&err)
 	const few, many = 2, 22
 	var bytes [2]float64
 	for i, calls := range []int{few, many} {
-		before, err := n.sent()
-		if err != nil {
-			return figures, err
-		}
-		if figures[0], figures[1], err = n.run(ctx, "bench/nodes.star", placement, hierarchy, append(more, fmt.Sprintf("-p=calls=%d", calls), fmt.Sprintf("-p=size=%d", largeBytes))); err != nil {
-			return figures, err
-		}
-		after, err := n.sent()
-		if err != nil {
-			return figures, err
-		}
+		before := try.To(n.sent())
+		figures[0], figures[1] = try.To2(n.run(ctx, "bench/nodes.star", placement, hierarchy, append(more, fmt.Sprintf("-p=calls=%d", calls), fmt.Sprintf("-p=size=%d", largeBytes))))
+		after := try.To(n.sent())
 		bytes[i] = after - before
 	}
 	least := 2 * float64(placement[0]-1) * largeBytes

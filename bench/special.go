@@ -126,9 +126,7 @@ func plainFile(folder string) func(context.Context) ([]figure, error) {
 				for at := 0; at < mib; at += 4096 { // another page each
 					binary.LittleEndian.PutUint64(data[at:], uint64(started.UnixNano())+uint64(i))
 				}
-				if _, err := f.Write(data); err != nil {
-					return nil, err
-				}
+				try.To(f.Write(data))
 			}
 			try.Ok(errors.Join(f.Sync(), f.Close()))
 			figures = append(figures, figure{"durable save of 256 MiB", time.Since(started).Seconds(), "s"})
@@ -153,9 +151,7 @@ func digitsHistory(drun, folder string) func(context.Context) ([]figure, error) 
 		}
 		for _, more := range [][]string{nil, nil, {"--threads", "2"}} {
 			args := append([]string{drun, "run", "examples/digits.star", "-n", "2", "--home", home}, more...)
-			if _, _, err := (command{args, 0}).run(ctx); err != nil {
-				return nil, err
-			}
+			try.To2((command{args, 0}).run(ctx))
 		}
 		var first struct {
 			Seconds float64
@@ -169,9 +165,7 @@ func digitsHistory(drun, folder string) func(context.Context) ([]figure, error) 
 		for run, what := range map[int]string{2: "when repeated", 3: "with 2 threads"} {
 			var differing []struct{ Count, Of float64 }
 			try.Ok(query(&differing, "sql", differenceQuery(1, run)))
-			if len(differing) != 1 || differing[0].Of == 0 {
-				return nil, fmt.Errorf("digits.star recorded no metrics")
-			}
+			try.FailIf(len(differing) != 1 || differing[0].Of == 0, "digits.star recorded no metrics")
 			figures = append(figures, figure{"digits.star, rows that differ " + what, differing[0].Count, ""})
 		}
 		return figures, nil

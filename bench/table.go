@@ -77,7 +77,6 @@ func (b bar) reached(f figure, medians map[measured]figure) (reached, known bool
 	return f.value <= limit, true
 }
 
-// best returns the best figure of a program's variants.
 func best(of, name string, medians map[measured]figure) (found figure, ok bool) {
 	names := variants[of]
 	if names == nil {
@@ -100,7 +99,6 @@ func (f figure) cost() float64 {
 	return f.value
 }
 
-// describe writes the bar in the unit of its row's figure.
 func (b bar) describe(unit string) string {
 	sign := "≤ "
 	if b.least {

@@ -20,7 +20,6 @@ type training struct {
 	recipe       func(path string, ranks, threads int, more ...string) []string
 }
 
-// saved finds what a recipe has saved of a model.
 func (t training) saved(model string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(t.home, "outputs", "*", model+".safetensors"))
 	if err == nil && len(found) == 0 {
@@ -58,7 +57,6 @@ func (t training) once(args []string) func(context.Context) ([]figure, error) {
 
 const firstStep = "gpt, first step, start to exit"
 
-// peersOf are the programs that train a model on one rank.
 func (t training) peersOf(model string, steps, threads int) (all []probe) {
 	suffix := ", 1 rank"
 	if threads > 1 {

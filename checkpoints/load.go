@@ -18,6 +18,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
 	"drun/internal/try"
@@ -70,11 +71,7 @@ type planned struct {
 
 // sums are the SHA-256 of the entry's chunks.
 func (p *planned) sums() []string {
-	list := make([]string, len(p.chunks))
-	for i, c := range p.chunks {
-		list[i] = c.sha
-	}
-	return list
+	return each.Of(p.chunks, func(c place) string { return c.sha })
 }
 
 type place struct {
@@ -385,7 +382,6 @@ func (s *Store) smallChunk(c place, name string) (data []byte, err error) {
 	return data, err
 }
 
-// pack returns an open pack.
 func (r *chunkReader) pack(file string) (*sqldb.Blobs, error) {
 	if pack, ok := r.packs[file]; ok {
 		return pack, nil

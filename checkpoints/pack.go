@@ -23,7 +23,6 @@ import (
 // packID is "drcp" in ASCII: the application id of packs.
 const packID = 0x64726370
 
-// packName matches the names of packs.
 var packName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{26}\.db$`) })
 
 // The tables of a pack. PRAGMA user_version is 1 once it has all chunks.

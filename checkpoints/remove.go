@@ -198,7 +198,6 @@ func (s *Store) lock(kind int16, id int64) (bool, error) {
 	return err == nil, sqldb.Wrap(s.held.Name(), err)
 }
 
-// unlock releases this store's lock.
 func (s *Store) unlock(id int64) { _, _ = s.lock(unix.F_UNLCK, id) }
 
 // Freed is what Free did.
@@ -364,7 +363,6 @@ func (s *Store) RunBytes() (own, shared map[string]int64, err error) {
 	return own, shared, s.wrap(err)
 }
 
-// readError says that a pack cannot be read.
 type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unsafe"
 
+	"drun/internal/each"
 	"drun/internal/sqldb"
 	"drun/internal/try"
 )
@@ -296,10 +297,7 @@ func enter(tx *sql.Tx, checkpoint int64, info Info, at spot, e Entry, chunks []c
 	if e.Shape == nil {
 		e.Shape = []int{}
 	}
-	sums := make([]string, len(chunks))
-	for i, c := range chunks {
-		sums[i] = c.sha
-	}
+	sums := each.Of(chunks, func(c chunk) string { return c.sha })
 	result := try.To(tx.Exec("INSERT INTO entries (checkpoint, rank, name, kind, dtype, shape, bytes, digest) VALUES (?, ?, ?, ?, ?, ?, ?, unhex(?))",
 		checkpoint, at.rank, e.Name, e.Kind, e.DType, sqldb.JSON(e.Shape), e.size(), digest(info, at, e, e.size(), sums)))
 	id := try.To(result.LastInsertId())

@@ -80,7 +80,6 @@ type Chunk struct {
 	Fetch func() ([]byte, error)
 }
 
-// size is the entry's size in bytes.
 func (e *Entry) size() (bytes int64) {
 	for _, c := range e.Chunks {
 		bytes += int64(max(len(c.Data), c.Bytes))
@@ -243,22 +242,17 @@ func (s *Store) named() error {
 		"leave a home where it is while its runs go on; they can be resumed once the file is back")
 }
 
-// Path is the path of the catalog.
 func (s *Store) Path() string { return s.path }
 
 // checkedSize is the size up to which Check reads the whole catalog, in bytes.
 const checkedSize = 4 << 20
 
 // Check notices a damaged catalog before anything depends on it: it reads all of a small one.
-func Check(home string) error {
-	s, err := OpenReadOnly(home)
-	if err != nil {
-		return err
-	}
+func Check(home string) (err error) {
+	defer try.Caught(&err)
+	s := try.To(OpenReadOnly(home))
 	defer s.Close()
-	if _, err := s.origin(); err != nil {
-		return err
-	}
+	try.To(s.origin())
 	if info, err := os.Stat(s.path); err != nil || info.Size() > checkedSize {
 		return sqldb.Wrap(s.path, err)
 	}
@@ -279,7 +273,6 @@ func (s *Store) check(pragma string) error {
 	return nil
 }
 
-// Close releases the catalog.
 func (s *Store) Close() error {
 	if s == nil {
 		return nil
@@ -305,7 +298,6 @@ func (s *Store) wrap(err error) error {
 	return damaged(s.path, err)
 }
 
-// damaged is the error for a field of the catalog.
 func (s *Store) damaged(field string, err error) error {
 	return damaged(s.path, fmt.Errorf("%s: %w", field, err))
 }

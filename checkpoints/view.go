@@ -3,12 +3,13 @@ package checkpoints
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"drun/internal/try"
 )
 
 // View is the data of some ranks of a checkpoint, read from the packs as it is asked for: it takes little memory,
@@ -38,7 +39,6 @@ type recent struct {
 	err  error
 }
 
-// errClosed is the error of a closed view.
 var errClosed = errors.New("the checkpoint is no longer open for reading")
 
 // View opens a view of some ranks of a checkpoint. Without such a checkpoint the error is *ErrNone.
@@ -54,9 +54,8 @@ func (s *Store) View(run string, ref Ref, ranks []int) (*View, error) {
 // ReadAt reads bytes of the data. It checks every chunk against its sum before returning any of it: bytes that have
 // changed are a *sqldb.Error.
 func (v *View) ReadAt(p []byte, offset int64) (n int, err error) {
-	if offset < 0 || offset > v.Size {
-		return 0, fmt.Errorf("there is no byte %d among %d", offset, v.Size)
-	}
+	defer try.Caught(&err)
+	try.FailIf(offset < 0 || offset > v.Size, "there is no byte %d among %d", offset, v.Size)
 	for i := v.at(offset); n < len(p) && i < len(v.reads); i++ {
 		r := &v.reads[i]
 		if gap := min(r.offset-offset, int64(len(p)-n)); gap > 0 { // a gap between entries
@@ -66,10 +65,7 @@ func (v *View) ReadAt(p []byte, offset int64) (n int, err error) {
 		if n == len(p) {
 			break
 		}
-		data, err := v.chunk(i)
-		if err != nil {
-			return n, err
-		}
+		data := try.To(v.chunk(i))
 		took := copy(p[n:], data[offset-r.offset:])
 		n, offset = n+took, offset+int64(took)
 	}

@@ -3,6 +3,8 @@ package collective
 import (
 	"fmt"
 	"slices"
+
+	"drun/internal/each"
 )
 
 // Check reports what is wrong with the call as rank makes it in a group of size ranks, as a *CallError. Backends call
@@ -147,11 +149,7 @@ func CheckRanks(ranks []int, size int) error {
 
 // AllRanks lists the ranks of a world of that size.
 func AllRanks(size int) []int {
-	ranks := make([]int, size)
-	for r := range ranks {
-		ranks[r] = r
-	}
-	return ranks
+	return each.UpTo(size, func(rank int) int { return rank })
 }
 
 // Total adds up counts.
@@ -167,9 +165,5 @@ func Evenly(counts []int, n, ranks int) []int {
 	if counts != nil {
 		return counts
 	}
-	counts = make([]int, ranks)
-	for i := range counts {
-		counts[i] = n / ranks
-	}
-	return counts
+	return slices.Repeat([]int{n / ranks}, ranks)
 }

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"drun/internal/each"
 	"drun/internal/elapsed"
 	"drun/kernel/dtype"
 )
@@ -202,10 +203,7 @@ func GroupSuffix(id uint32, backend string) string {
 }
 
 func ranksOf(rows []Row) string {
-	ranks := make([]int, len(rows))
-	for i, r := range rows {
-		ranks[i] = r.Rank
-	}
+	ranks := each.Of(rows, func(r Row) int { return r.Rank })
 	return RankList(ranks)
 }
 
@@ -220,9 +218,6 @@ func NumberList(noun string, numbers []int) string {
 	case 1:
 		return noun + " " + strconv.Itoa(numbers[0])
 	}
-	s := make([]string, len(numbers))
-	for i, n := range numbers {
-		s[i] = strconv.Itoa(n)
-	}
+	s := each.Of(numbers, strconv.Itoa)
 	return noun + "s " + strings.Join(s, ", ")
 }

@@ -20,10 +20,7 @@ func (db *DB) Agent(ctx context.Context, id int64) (_ *Agent, err error) {
 	defer try.Caught(&err)
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()
-	conn, _, err := db.callAgent(ctx, id)
-	if err != nil {
-		return nil, err
-	}
+	conn, _ := try.To2(db.callAgent(ctx, id))
 	defer conn.Close()
 	var peer *unix.Ucred
 	raw := try.To(conn.(*net.UnixConn).SyscallConn())
@@ -57,5 +54,4 @@ func (a *Agent) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close releases the process.
 func (a *Agent) Close() error { return unix.Close(a.pidfd) }

@@ -89,7 +89,6 @@ func (r *Run) put(tx *sql.Tx, b *Batch) (err error) {
 	return nil
 }
 
-// execute executes a statement for each item, with its column values.
 func execute[T any](tx *sql.Tx, statement string, items []T, values func(*T) []any) (err error) {
 	defer try.Caught(&err)
 	if len(items) == 0 {

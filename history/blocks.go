@@ -81,13 +81,10 @@ func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) 
 		into[i] = &row[i]
 	}
 	b := &block{}
-	return sqldb.Each(t.in, func(rows *sql.Rows) error {
-		if err := rows.Scan(into[:]...); err != nil {
-			return err
-		}
-		if err := b.decode(&row); err != nil {
-			return err
-		}
+	return sqldb.Each(t.in, func(rows *sql.Rows) (err error) {
+		defer try.Caught(&err)
+		try.Ok(rows.Scan(into[:]...))
+		try.Ok(b.decode(&row))
 		return fn(b)
 	}, "SELECT "+blockColumns+" FROM metric_blocks WHERE run = ? AND superseded = ? AND seq > ? AND seq <= ? ORDER BY seq",
 		t.run, superseded, after, upTo)
@@ -319,7 +316,6 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 	return t.summarise(tx, metrics)
 }
 
-// summarise recomputes the summaries of some metrics.
 func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) (err error) {
 	defer try.Caught(&err)
 	summaries := map[int64]*MetricSummary{}
@@ -334,7 +330,6 @@ func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) (err error) {
 	return t.merge(tx, summaries)
 }
 
-// add adds a value to a metric's summary.
 func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
 	if s := summaries[metric]; s != nil {
 		s.add(value)

@@ -78,12 +78,10 @@ type ErrNone struct{ Home string }
 
 func (e *ErrNone) Error() string { return fmt.Sprintf("no history in %s", e.Home) }
 
-// Hint says what to do.
 func (e *ErrNone) Hint() string {
 	return "nothing was run here yet; is this the right folder? (--home DIR, $DRUN_HOME)"
 }
 
-// ExitCode is the exit code of a usage error.
 func (e *ErrNone) ExitCode() exit.Code { return exit.Usage }
 
 // OpenReadOnly opens the history for reading, even if nothing can be written. If the file is writable, what agents that
@@ -125,12 +123,9 @@ func (db *DB) Replaced() bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && db.info != nil && !os.SameFile(now, db.info)
 }
 
-// Close releases the file.
-func (db *DB) Close() error { return sqldb.Wrap(db.path, db.close()) }
-
+func (db *DB) Close() error                       { return sqldb.Wrap(db.path, db.close()) }
 func (db *DB) write(fn func(*sql.Tx) error) error { return sqldb.Write(db.sql, db.path, fn) }
 
-// read runs a query and calls scan for each row.
 func (db *DB) read(scan func(*sql.Rows) error, query string, args ...any) error {
 	return sqldb.Wrap(db.path, sqldb.Each(db.sql, scan, query, args...))
 }
@@ -146,7 +141,6 @@ func listColumn[T any](db *DB, query string, args ...any) ([]T, error) {
 	return list(db, func(v *T) []any { return []any{v} }, query, args...)
 }
 
-// timeColumn reads a time that formatTime has written.
 type timeColumn struct{ *time.Time }
 
 func (c timeColumn) Scan(value any) (err error) {

@@ -45,10 +45,7 @@ func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, 
 func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn func(run int64, l LogLine) error) (err error) {
 	defer try.Caught(&err)
 	const interval = 100 * time.Millisecond
-	after := make([]int64, len(runs))
-	for i := range after {
-		after[i] = filter.After
-	}
+	after := slices.Repeat([]int64{filter.After}, len(runs))
 	for {
 		type line struct {
 			run int64

@@ -306,9 +306,7 @@ func (l *live) close() {
 type SilentError struct{ Why, Do string }
 
 func (e *SilentError) Error() string { return e.Why }
-
-// Hint says what to do.
-func (e *SilentError) Hint() string { return e.Do }
+func (e *SilentError) Hint() string  { return e.Do }
 
 // Doing asks the agent of a running run what its ranks do now; nil: they have not started, or have ended. The error
 // is a *SilentError if the agent cannot be asked: it is gone, stopped, or on another machine.

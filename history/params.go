@@ -71,7 +71,6 @@ func sameElements(a, b any) bool {
 	return a == b
 }
 
-// paramColumns are the columns of a parameter.
 type paramColumns struct {
 	Name string `db:"name"`
 	Kind string `db:"type"`
@@ -98,7 +97,6 @@ func (p Param) MarshalCBOR() ([]byte, error) {
 	return spoolEncoder.Marshal(columns[0])
 }
 
-// UnmarshalCBOR reads what MarshalCBOR gives.
 func (p *Param) UnmarshalCBOR(data []byte) (err error) {
 	var c paramColumns
 	if err := spoolDecoder.Unmarshal(data, &c); err != nil {
@@ -215,7 +213,6 @@ func (in *Inputs) Key() (string, error) {
 	return digest(in.Main, sources, params, in.Seed, in.WorldSize, in.Order, in.Numerics, in.Parent)
 }
 
-// bitsKey combines the inputs' key and the data files.
 func bitsKey(inputs string, files []records.DataFile) (string, error) {
 	parts := []any{inputs}
 	slices.SortFunc(files, func(a, b records.DataFile) int {

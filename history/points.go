@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/sqldb"
 	"drun/internal/try"
 )
@@ -49,10 +50,7 @@ func (db *DB) AttemptPoints(run int64, attempt int, names ...string) (_ []record
 		try.Ok(db.eachPoint(s, kind, names, func(seq int64, p *records.Point) { both = append(both, at{seq, *p}) }))
 	}
 	slices.SortFunc(both, func(a, b at) int { return cmp.Compare(a.seq, b.seq) })
-	points := make([]records.Point, len(both))
-	for i, p := range both {
-		points[i] = p.Point
-	}
+	points := each.Of(both, func(p at) records.Point { return p.Point })
 	return points, db.checkNames(run, points, names)
 }
 
@@ -151,7 +149,6 @@ func (db *DB) checkNames(run int64, points []records.Point, names []string) erro
 	return nil
 }
 
-// noMetric is the error for a name that a run has no points of.
 func (db *DB) noMetric(run int64, name string) error {
 	known, err := listColumn[string](db, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run)
 	if err != nil {
@@ -182,10 +179,7 @@ func Downsample(points []records.Point, n int) []records.Point {
 	}
 	keep := make([]bool, len(points))
 	for _, at := range bySeries {
-		values := make([]float64, len(at))
-		for i, k := range at {
-			values[i] = points[k].Value
-		}
+		values := each.Of(at, func(k int) float64 { return points[k].Value })
 		for _, i := range Extremes(values, values, n) {
 			keep[at[i]] = true
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -22,7 +23,6 @@ type column struct {
 
 var columnsOfTypes sync.Map // reflect.Type → []column
 
-// columnsOf are the columns of a type of records.
 func columnsOf(t reflect.Type) []column {
 	if known, is := columnsOfTypes.Load(t); is {
 		return known.([]column)
@@ -44,14 +44,10 @@ func columnsOf(t reflect.Type) []column {
 
 // names are the columns in SQL. In double quotes, one that a damaged table lacks would count as a text, not an error.
 func names(columns []column) string {
-	list := make([]string, len(columns))
-	for i, c := range columns {
-		list[i] = "`" + c.name + "`"
-	}
+	list := each.Of(columns, func(c column) string { return "`" + c.name + "`" })
 	return strings.Join(list, ", ")
 }
 
-// value is what is stored of a record.
 func (c column) value(record reflect.Value) any {
 	v := record.FieldByIndex(c.field)
 	if c.null && v.IsZero() {
@@ -150,11 +146,8 @@ func (r *Run) putRows(tx *sql.Tx, b *Batch) error {
 func rows[T any](db *DB, from string, args ...any) ([]T, error) {
 	columns := columnsOf(reflect.TypeFor[T]())
 	return list(db, func(record *T) []any {
-		v, cells := reflect.ValueOf(record).Elem(), make([]any, len(columns))
-		for i, c := range columns {
-			cells[i] = c.cell(v)
-		}
-		return cells
+		v := reflect.ValueOf(record).Elem()
+		return each.Of(columns, func(c column) any { return c.cell(v) })
 	}, "SELECT "+names(columns)+" FROM "+from, args...)
 }
 

@@ -86,9 +86,7 @@ type Run struct {
 // NameError says why a run cannot have a name (a usage error).
 type NameError struct{ Name, Why string }
 
-func (e *NameError) Error() string { return fmt.Sprintf("run name %q %s", e.Name, e.Why) }
-
-// ExitCode is the exit code of a usage error.
+func (e *NameError) Error() string       { return fmt.Sprintf("run name %q %s", e.Name, e.Why) }
 func (e *NameError) ExitCode() exit.Code { return exit.Usage }
 
 // A name must not look like an id, a step ("RUN@STEP") or a flag.
@@ -177,7 +175,6 @@ const origin = "recipe, world_size, backend, seed, threads, version, host, pid, 
 // places are a statement's question marks for these columns.
 func places(columns string) string { return "?" + strings.Repeat(", ?", strings.Count(columns, ",")) }
 
-// originOf returns the values of the columns in origin.
 func originOf(info RunInfo) []any {
 	host, _ := os.Hostname()
 	dir, _ := os.Getwd()

@@ -152,9 +152,8 @@ func (r *Run) Unspool() (more bool, err error) {
 // abandoned returns the runs with a spool whose agents are gone: the next process that opens the history writes them.
 func (db *DB) abandoned() (runs []*Run, err error) {
 	defer try.Caught(&err)
-	left := try.To(filepath.Glob(filepath.Join(globEscape(db.home), "spool", "*"+spoolSuffix)))
-	for _, path := range left {
-		r := &Run{UID: strings.TrimSuffix(filepath.Base(path), spoolSuffix), db: db}
+	for _, name := range spools(db.home) {
+		r := &Run{UID: strings.TrimSuffix(filepath.Base(name), spoolSuffix), db: db}
 		try.Ok(db.read(func(rows *sql.Rows) error { return rows.Scan(&r.ID) }, "SELECT id FROM runs WHERE uid = ?", r.UID))
 		if r.ID != 0 && db.agentGone(r.ID) { // else it belongs to another history, or its agent will write it
 			runs = append(runs, r)
@@ -209,9 +208,10 @@ func openSpool(path string) (file *os.File, size int64, err error) {
 	return file, info.Size(), nil
 }
 
-// globEscape makes a path a pattern that matches only that path.
-func globEscape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+// spools lists the spools beneath a home.
+func spools(home string) []string {
+	names, _ := fs.Glob(os.DirFS(home), "spool/*"+spoolSuffix) // the pattern is valid
+	return names
 }
 
 // Copy writes a copy of the history into folder, a home of its own, while runs go on, and returns the names of the
@@ -219,18 +219,14 @@ func globEscape(path string) string {
 // harmless since batches are numbered. saved tells which checkpoints of running runs exist; others are not listed
 // in the copy. Without a history the error is *ErrNone.
 func Copy(home, folder string, saved func(uid string, step int64) bool) (names []string, err error) {
-	spools, err := filepath.Glob(filepath.Join(globEscape(home), "spool", "*"+spoolSuffix))
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range spools {
-		name := filepath.Join("spool", filepath.Base(path))
-		err := copySpool(path, filepath.Join(folder, name))
+	for _, name := range spools(home) {
+		from := filepath.Join(home, name)
+		err := copySpool(from, filepath.Join(folder, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // all of it is in the history already
 		}
 		if err != nil {
-			return nil, sqldb.Wrap(path, err)
+			return nil, sqldb.Wrap(from, err)
 		}
 		names = append(names, name)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/mattn/go-sqlite3"
 
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
 	"drun/internal/try"
@@ -109,10 +110,7 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 	size := 0
 	for rows.Next() {
 		row := make([]any, len(table.Columns))
-		cells := make([]any, len(row))
-		for i := range row {
-			cells[i] = &row[i]
-		}
+		cells := each.UpTo(len(row), func(i int) any { return &row[i] })
 		if err := rows.Scan(cells...); err != nil {
 			return nil, db.queryError(err)
 		}

@@ -161,12 +161,10 @@ func (db *DB) Select(s Selection) ([]Summary, error) {
 	return db.summaries(&s, clause, args...)
 }
 
-// ParamNames lists the names of all parameters of any run.
 func (db *DB) ParamNames() ([]string, error) {
 	return listColumn[string](db, "SELECT DISTINCT name FROM params ORDER BY name")
 }
 
-// MetricNames lists the names of all metrics of any run.
 func (db *DB) MetricNames() ([]string, error) {
 	return listColumn[string](db, "SELECT DISTINCT name FROM metric_summaries ORDER BY name")
 }

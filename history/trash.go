@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/spelling"
 	"drun/internal/sqldb"
@@ -80,10 +81,7 @@ func (db *DB) FindTrashed(run string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	near := []string{}
-	for _, r := range there {
-		near = append(near, fmt.Sprintf("%d %s", r.ID, r.Name))
-	}
+	near := each.Of(there, func(r Summary) string { return fmt.Sprintf("%d %s", r.ID, r.Name) })
 	hint := "the trash is empty"
 	if len(near) > 0 {
 		hint = "there are: " + strings.Join(near, ", ") + "; all: drun runs --trash --all"
@@ -147,7 +145,6 @@ func (db *DB) bytes() (n int64, err error) {
 	return n, nil
 }
 
-// Label adds and removes labels of a run.
 func (db *DB) Label(id int64, add, remove []string) error {
 	return db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)
@@ -171,7 +168,6 @@ func (db *DB) Rename(id int64, name string) error {
 	})
 }
 
-// AddNote adds a remark to a run.
 func (db *DB) AddNote(id int64, text string) error {
 	return db.write(func(tx *sql.Tx) error {
 		if err := there(tx, []int64{id}); err != nil {
@@ -198,7 +194,6 @@ func (e *NotFound) Error() string { return e.What }
 // Hint lists what was probably meant.
 func (e *NotFound) Hint() string { return e.Near }
 
-// ExitCode is the exit code of a usage error.
 func (e *NotFound) ExitCode() exit.Code { return exit.Usage }
 
 // Find resolves RUN as on the command line: an id, a name, or "last" for the newest run. If there is none, the
@@ -246,10 +241,7 @@ func (db *DB) unknown(run string) error {
 	} else {
 		slices.SortStableFunc(shown, func(a, b candidate) int { return a.distance - b.distance })
 	}
-	names := []string{}
-	for _, c := range shown[:min(5, len(shown))] {
-		names = append(names, fmt.Sprintf("%d %s", c.id, c.name))
-	}
+	names := each.Of(shown[:min(5, len(shown))], func(c candidate) string { return fmt.Sprintf("%d %s", c.id, c.name) })
 	return &NotFound{fmt.Sprintf("there is no run %q", run), what + ": " + strings.Join(names, ", ") + "; all: drun runs --all"}
 }
 

@@ -35,7 +35,6 @@ func (c *Call) reset() {
 	}
 }
 
-// Position returns where in the recipe the call is.
 func (c *Call) Position() syntax.Position { return Position(c.Thread) }
 
 // Arg returns the argument for the named parameter, which must be in the signature.

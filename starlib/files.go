@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"drun/internal/try"
 )
 
 // Files gives access to what a recipe may read: the files in its own folder and in the --data folders. A symbolic link may lead
@@ -249,7 +251,6 @@ func (f *Files) follow(file *os.File, path string) (*File, error) {
 // Size is how many bytes the file had when it was opened.
 func (f *File) Size() int64 { return f.size }
 
-// Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
 // Read reads on from the position. At the end of the file it calls OnRead.
@@ -283,14 +284,10 @@ func (f *File) Read(p []byte) (int, error) {
 
 // OpenRegular opens a file for reading. It refuses anything but regular files: opening a pipe would wait for its writer,
 // and still may if a pipe replaces the file in the meantime.
-func OpenRegular(root *os.Root, rel string) (*os.File, error) {
-	if err := regular(root.Stat(rel)); err != nil {
-		return nil, err
-	}
-	file, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
+func OpenRegular(root *os.Root, rel string) (_ *os.File, err error) {
+	defer try.Caught(&err)
+	try.Ok(regular(root.Stat(rel)))
+	file := try.To(root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0))
 	if err := regular(file.Stat()); err != nil {
 		file.Close()
 		return nil, err

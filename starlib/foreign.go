@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/spelling"
 )
 
@@ -42,10 +43,7 @@ func (s *signature) unexpected(name string) error {
 		hint = ": " + needless[name]
 	}
 	if hint == "" {
-		names := make([]string, len(s.params))
-		for i, p := range s.params {
-			names[i] = p.name
-		}
+		names := each.Of(s.params, func(p param) string { return p.name })
 		if near := spelling.Nearest(name, names); near != "" {
 			hint = " (did you mean " + near + "?)"
 		}

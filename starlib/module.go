@@ -10,16 +10,12 @@ import (
 // Opaque is embedded by values that are true, cannot be hashed, and have nothing to freeze. It is the name of their type.
 type Opaque string
 
-// Type returns the name of the type.
 func (o Opaque) Type() string { return string(o) }
 
 // Freeze does nothing: what such values hold is a rank's state by design, and loaded files share it.
 func (Opaque) Freeze() {}
 
-// Truth returns True.
-func (Opaque) Truth() starlark.Bool { return true }
-
-// Hash returns an error.
+func (Opaque) Truth() starlark.Bool    { return true }
 func (o Opaque) Hash() (uint32, error) { return 0, errors.New("unhashable: " + string(o)) }
 
 // moduleValue is a module as a recipe sees it: read-only attributes.

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // Outputs is the folder, within the home, for files that a run's recipe writes. It is created when the first is written;
@@ -27,21 +28,17 @@ func NewOutputs(home string, run int64) *Outputs {
 	return &Outputs{home, []string{"outputs", strconv.FormatInt(run, 10)}}
 }
 
-// Dir returns the folder's path.
 func (o *Outputs) Dir() string { return filepath.Join(append([]string{o.home}, o.dirs...)...) }
 
 // Path returns the full path of a file in the folder; an error if the name leads out of it. name may also be a full path.
-func (o *Outputs) Path(name string) (string, error) {
-	if o == nil {
-		return "", fmt.Errorf("%s: no folder to write to", name)
-	}
+func (o *Outputs) Path(name string) (_ string, err error) {
+	defer try.Caught(&err)
+	try.FailIf(o == nil, "%s: no folder to write to", name)
 	local := name
 	if filepath.IsAbs(name) {
 		local, _ = strings.CutPrefix(filepath.Clean(name), o.Dir()+string(filepath.Separator))
 	}
-	if strings.Contains(name, "\x00") {
-		return "", fmt.Errorf("%q has a null character, which no file's name can have", name)
-	}
+	try.FailIf(strings.Contains(name, "\x00"), "%q has a null character, which no file's name can have", name)
 	if !filepath.IsLocal(local) || filepath.Clean(local) == "." {
 		return "", fmt.Errorf("%s is outside the run's outputs folder: want a path beneath it, such as weights/last.safetensors", name)
 	}
@@ -148,15 +145,10 @@ func replace(dir *os.Root, name string, write func(io.Writer) error) (err error)
 
 // folder opens a folder beneath the home; os.Root keeps links from leading out of it. Folders that it creates are
 // synced to disk.
-func (o *Outputs) folder(path string, create bool) (*os.Root, error) {
-	rel, err := filepath.Rel(o.home, path)
-	if err != nil {
-		return nil, err
-	}
-	home, err := os.OpenRoot(o.home)
-	if err != nil {
-		return nil, err
-	}
+func (o *Outputs) folder(path string, create bool) (_ *os.Root, err error) {
+	defer try.Caught(&err)
+	rel := try.To(filepath.Rel(o.home, path))
+	home := try.To(os.OpenRoot(o.home))
 	defer home.Close()
 	for i, c := range rel + string(filepath.Separator) {
 		if c != filepath.Separator || !create {
@@ -167,9 +159,7 @@ func (o *Outputs) folder(path string, create bool) (*os.Root, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if err := syncFolder(home, filepath.Dir(rel[:i])); err != nil {
-			return nil, err
-		}
+		try.Ok(syncFolder(home, filepath.Dir(rel[:i])))
 	}
 	return home.OpenRoot(rel)
 }

@@ -8,6 +8,8 @@ import (
 	"go.starlark.net/resolve"
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
+
+	"drun/internal/each"
 )
 
 // Fits returns the error that a call with such arguments would return:
@@ -78,11 +80,7 @@ func (d *Def) Params() []string {
 	if err != nil {
 		return nil
 	}
-	names := make([]string, len(sig.params))
-	for i, p := range sig.params {
-		names[i] = p.name
-	}
-	return names
+	return each.Of(sig.params, func(p param) string { return p.name })
 }
 
 // Returns returns the declared type of the result, "" if there is none.

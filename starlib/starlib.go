@@ -127,7 +127,6 @@ type Module struct {
 	Call   *Def                // the builtin that a call of the module itself calls; may be nil
 }
 
-// Build makes the module's Starlark value for a rank.
 func (m *Module) Build(r *Rank) starlark.Value {
 	members := make(starlark.StringDict, len(m.Defs)+len(m.Values))
 	maps.Copy(members, m.Values)

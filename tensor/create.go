@@ -42,7 +42,6 @@ func full(op string, c *Context, shape []int, value Scalar, dt dtype.Type) *Tens
 	return t
 }
 
-// fill sets all elements.
 func fill(t *Tensor, value Scalar) {
 	if t.n == 0 || t.shapeOnly() {
 		return
@@ -264,7 +263,6 @@ func assign(op string, dst, src *Tensor) {
 	dst.st.version++
 }
 
-// addInto adds g to dst's elements.
 func addInto(dst, g *Tensor) {
 	g = cast("add_", g, dst.dtype)
 	kBinary(OpAdd, dst, dst, g)

@@ -19,7 +19,6 @@ func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tenso
 	}
 }
 
-// checkInPlace makes the checks common to all in-place arithmetic.
 func (t *Tensor) checkInPlace(op string, src *Tensor) (err error) {
 	defer try.Caught(&err)
 	t.mayModify(op, src)

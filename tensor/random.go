@@ -119,7 +119,6 @@ func (g *Generator) Uniform(t *Tensor, low, high float64) error {
 	return g.refill("uniform", t, g.uniform, high-low, low)
 }
 
-// Normal fills t from a normal distribution.
 func (g *Generator) Normal(t *Tensor, mean, std float64) error {
 	return g.refill("normal", t, g.normal, std, mean)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
@@ -33,11 +34,7 @@ func DimList(op string, dims []int, nd int) (_ []int, err error) {
 }
 
 func allDims(nd int) []int {
-	dims := make([]int, nd)
-	for i := range dims {
-		dims[i] = i
-	}
-	return dims
+	return each.UpTo(nd, func(i int) int { return i })
 }
 
 // alongAxis returns a shape of nd dimensions: n in dimension a, 1 in the others.

@@ -22,7 +22,6 @@ const (
 // and biases (gates·H) that may be nil.
 type RNNWeights struct{ WIH, WHH, BIH, BHH *Tensor }
 
-// gatesOf returns the number of gates of a cell.
 func gatesOf(cell kernel.Cell) int {
 	switch cell {
 	case kernel.LSTM:

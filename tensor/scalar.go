@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
@@ -48,7 +49,6 @@ func Truth(b bool) Scalar {
 // Kind returns Float64, Int64 or Bool.
 func (s Scalar) Kind() dtype.Type { return s.kind }
 
-// Float returns the value as a float64.
 func (s Scalar) Float() float64 { return s.f }
 
 // Int returns the value as an integer, rounded towards zero, saturating.
@@ -156,10 +156,7 @@ func (t *Tensor) Scalars() (_ []Scalar, err error) {
 		return nil, fmt.Errorf("%d elements are too many for a list", t.n)
 	}
 	x := contiguous(t)
-	out := make([]Scalar, t.n)
-	for i := range out {
-		out[i] = x.Element(i)
-	}
+	out := each.UpTo(t.n, x.Element)
 	return out, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"drun/internal/each"
 )
 
 // MaxDims is the largest number of dimensions a tensor may have.
@@ -46,10 +48,7 @@ func ShapeString(shape []int) string {
 	if len(shape) == 1 {
 		return "(" + strconv.Itoa(shape[0]) + ",)"
 	}
-	sizes := make([]string, len(shape))
-	for i, n := range shape {
-		sizes[i] = strconv.Itoa(n)
-	}
+	sizes := each.Of(shape, strconv.Itoa)
 	return "(" + strings.Join(sizes, ", ") + ")"
 }
 

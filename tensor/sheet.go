@@ -25,7 +25,6 @@ func (t *Tensor) Share() *Share {
 	return t.leaf.share
 }
 
-// SetShare makes t a share.
 func (t *Tensor) SetShare(s *Share) { t.leafState().share = s }
 
 // WholeShape returns t's shape or, for a share, that of the whole.
@@ -195,7 +194,6 @@ func (s *Sheet) Bounds() (from, to, each int) { return s.from, s.to, s.each }
 // Len returns the number of elements, including gaps between the parameters.
 func (s *Sheet) Len() int { return s.at[len(s.Params)] }
 
-// DType returns the parameters' type.
 func (s *Sheet) DType() dtype.Type { return s.values.dtype }
 
 // Current reports whether the values are there and the shards have not changed since they were gathered.
@@ -226,7 +224,6 @@ func (s *Sheet) Fill() (_ *Tensor, err error) {
 	return s.values, nil
 }
 
-// Drop frees the memory of the values.
 func (s *Sheet) Drop() { s.values.st.drop() }
 
 // Grads returns the gradients, zeros where there are none yet.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 )
@@ -76,10 +77,7 @@ func Unbind(t *Tensor, dim int) (_ []*Tensor, err error) {
 	defer try.Caught(&err)
 	a := splitAxis("unbind", t, dim)
 	fewParts("unbind", t, a, t.shape[a])
-	list := make([]*Tensor, t.shape[a])
-	for i := range list {
-		list[i] = selectDim(t, a, i)
-	}
+	list := each.UpTo(t.shape[a], func(i int) *Tensor { return selectDim(t, a, i) })
 	return list, nil
 }
 

@@ -47,7 +47,6 @@ func FromMemory(ptr unsafe.Pointer, bytes int, owner any) *Storage {
 	return &Storage{ptr: ptr, bytes: bytes, owner: owner}
 }
 
-// Bytes returns the storage's size.
 func (s *Storage) Bytes() int { return s.bytes }
 
 // alloc gives s its memory; its content is undefined.

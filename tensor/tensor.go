@@ -155,22 +155,14 @@ func OnStorage(c *Context, s *Storage, offset int, shape []int, dt dtype.Type) (
 // Shape returns the sizes; the slice must not be changed.
 func (t *Tensor) Shape() []int { return t.shape }
 
-// Dim returns the number of dimensions.
-func (t *Tensor) Dim() int { return len(t.shape) }
-
-// Len returns the number of elements.
-func (t *Tensor) Len() int { return t.n }
-
-// DType returns the element type.
+func (t *Tensor) Dim() int          { return len(t.shape) }
+func (t *Tensor) Len() int          { return t.n }
 func (t *Tensor) DType() dtype.Type { return t.dtype }
-
-// Context returns the context the tensor belongs to.
 func (t *Tensor) Context() *Context { return t.ctx }
 
 // IsContiguous reports whether the elements are in row-major order without gaps.
 func (t *Tensor) IsContiguous() bool { return t.contiguous }
 
-// Storage returns the memory that the tensor views.
 func (t *Tensor) Storage() *Storage { return t.st }
 
 // Freeze makes in-place operations on t and its later views errors.

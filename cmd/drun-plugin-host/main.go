@@ -19,6 +19,7 @@ import (
 	"drun/engine"
 	"drun/engine/rendezvous"
 	"drun/engine/worker"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/plugins/client"
@@ -86,10 +87,7 @@ func test(p *host.Plugin, deterministic, hierarchy bool) error {
 			if !hierarchy {
 				return plugin
 			}
-			nodes := make([]int, n)
-			for rank := range nodes {
-				nodes[rank] = 2 * rank / n
-			}
+			nodes := each.UpTo(n, func(rank int) int { return 2 * rank / n })
 			return &hier.Backend{Far: plugin, Nodes: nodes}
 		})
 	}

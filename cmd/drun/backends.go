@@ -189,7 +189,6 @@ func inspect(ctx context.Context, home string, p *host.Plugin) backendInfo {
 	return b
 }
 
-// findPlugin finds the plugin with that name.
 func findPlugin(name string, dirs []string) (*host.Plugin, error) {
 	if name == "shm" {
 		return nil, usage("drun's own tests cover it", "shm is built in, not a plugin")

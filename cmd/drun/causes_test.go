@@ -44,7 +44,7 @@ var (
 	gloo    = placement{name: "gloo", nodes: []int{3}, backend: "gloo"}
 	mpi     = placement{name: "mpi", nodes: []int{3}, backend: "mpi"}
 	two     = placement{name: "2 nodes", nodes: []int{2, 2}, backend: "gloo"}
-	each    = placement{name: "shm, a drun for each rank", nodes: []int{1, 1, 1}, backend: "shm"}
+	apart   = placement{name: "shm, a drun for each rank", nodes: []int{1, 1, 1}, backend: "shm"}
 	uneven  = placement{name: "1+2+3", nodes: []int{1, 2, 3}, backend: "gloo"}
 	four    = placement{name: "4 nodes", nodes: []int{1, 2, 1, 2}, backend: "gloo"}
 	shmAnd2 = []placement{shm, two}
@@ -101,8 +101,8 @@ var failures = []failure{
         for i in range(1 << 40):
             pass
     dist.barrier(timeout = 1)`, code: 4, cause: `rank 0: recipe.star:\d+:\d+: dist.barrier: dist.barrier at recipe.star:\d+:\d+ timed out after T: waiting for rank V; arrived: ranks 0, 1.*`},
-	{kind: "lost node", in: []placement{each, two}, tries: 1, recipe: endless, strike: killAgent, code: 3, cause: `rank [2V]: its drun \(process\) is gone: the connection ended`},
-	{kind: "lost node 0", in: []placement{each, two}, tries: 1, recipe: endless, strike: killHead, code: 3, cause: `the connection to the run.s first process, at ADDRESS, ended: this process.s ranks were killed`},
+	{kind: "lost node", in: []placement{apart, two}, tries: 1, recipe: endless, strike: killAgent, code: 3, cause: `rank [2V]: its drun \(process\) is gone: the connection ended`},
+	{kind: "lost node 0", in: []placement{apart, two}, tries: 1, recipe: endless, strike: killHead, code: 3, cause: `the connection to the run.s first process, at ADDRESS, ended: this process.s ranks were killed`},
 	{kind: "plugin killed", in: []placement{gloo, two}, tries: 1, recipe: endless, victim: anyRank, strike: killPlugin, code: 6,
 		cause: `rank V: recipe.star:\d+:\d+: dist.all_reduce: backend gloo failed on rank V: the plugin is gone: it was killed by signal 9 \(SIGKILL\).*`},
 	{kind: "full disk", in: shmAnd2, tries: 1, recipe: `
@@ -239,7 +239,7 @@ func attempt(t *testing.T, drun string, f failure, p placement) (outcome, text s
 	for i, ranks := range p.nodes {
 		args := []string{"run", "recipe.star", "-n", strconv.Itoa(ranks), "--backend", p.backend, "--home", strconv.Itoa(i)}
 		env := os.Environ()
-		if p.name == each.name {
+		if p.name == apart.name {
 			args = []string{"run", "recipe.star", "--home", strconv.Itoa(i)}
 			host, port, _ := strings.Cut(rdzv, ":")
 			env = append(env, fmt.Sprintf("RANK=%d", i), fmt.Sprintf("WORLD_SIZE=%d", len(p.nodes)), "MASTER_ADDR="+host, "MASTER_PORT="+port)

@@ -248,7 +248,6 @@ func removeCheckpoints(cmd *cobra.Command, db *history.DB, store *checkpoints.St
 	return problem
 }
 
-// holder says who holds a checkpoint.
 func holder(db *history.DB, k report.Kept) string {
 	list, err := db.List(0)
 	if err == nil {

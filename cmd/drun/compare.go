@@ -14,6 +14,7 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/report"
@@ -132,10 +133,7 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 		cells = append(cells, d.Name)
 	}
 	row(w, cells)
-	shown := make([][]string, len(columns))
-	for k, d := range columns {
-		shown[k] = texts(d)
-	}
+	shown := each.Of(columns, texts)
 	for i, r := range runs {
 		cells := []string{strconv.FormatInt(r.ID, 10), r.Name}
 		for k := range columns {
@@ -266,10 +264,7 @@ a terminal is shown control characters as \x1b. --diff RUN prints the lines in w
 
 func printSources(cmd *cobra.Command, db *history.DB, id int64, names []string) error {
 	all := try.To(db.Sources(id))
-	var known []string
-	for _, s := range all {
-		known = append(known, s.Path)
-	}
+	known := each.Of(all, func(s records.Source) string { return s.Path })
 	list := all
 	if len(names) > 0 {
 		list = nil

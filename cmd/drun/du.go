@@ -31,7 +31,6 @@ type runSize struct {
 
 func (r *runSize) own() int64 { return r.Checkpoints + r.Artifacts + r.Files }
 
-// homeSize is what a home takes on the disk.
 type homeSize struct {
 	Runs  []runSize        `json:"runs"`
 	Files map[string]int64 `json:"files"` // of the files and folders in the home

@@ -59,7 +59,6 @@ with --follow as well, one such object per line.`,
 	return cmd
 }
 
-// loggedLine is a line of one of several runs.
 type loggedLine struct {
 	Run int64 `json:"run,omitempty"` // 0: there is only one
 	history.LogLine

@@ -167,7 +167,6 @@ func newFmt() *cobra.Command {
 
 type formatting struct{ diff, check bool }
 
-// formatted is the result for a file.
 type formatted struct {
 	File    string `json:"file"`
 	Changed bool   `json:"changed"`
@@ -203,7 +202,6 @@ func (f *formatting) run(cmd *cobra.Command, args []string) (err error) {
 	return failedIf(failed)
 }
 
-// file formats a file, and reports whether that changes it.
 func (f *formatting) file(cmd *cobra.Command, name string) (changed bool, err error) {
 	var src []byte
 	shown := name

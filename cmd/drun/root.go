@@ -195,7 +195,6 @@ func wantsJSON(cmd *cobra.Command) bool {
 	return err == nil && yes
 }
 
-// show prints a value as JSON, or with print.
 func show[T any](cmd *cobra.Command, v T, print func(io.Writer, T) error) error {
 	if wantsJSON(cmd) {
 		return printJSON(cmd.OutOrStdout(), v)

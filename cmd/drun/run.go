@@ -310,10 +310,7 @@ func failedIf(failed bool) error {
 }
 
 func describe(cmd *cobra.Command, recipe string) error {
-	about, err := run.Describe(recipe)
-	if err != nil {
-		return err
-	}
+	about := try.To(run.Describe(recipe))
 	out := cmd.OutOrStdout()
 	if wantsJSON(cmd) {
 		return printJSON(out, about)

@@ -19,6 +19,7 @@ import (
 	"drun/history"
 	"drun/history/query"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/report"
@@ -120,10 +121,7 @@ narrow terminal shows fewer columns than a wide one, a pipe or a file.`,
 func (c *choice) choose(cmd *cobra.Command, db *history.DB) (ids []int64, found int, err error) {
 	if !c.all && len(c.where)+len(c.tags)+len(c.sort) == 0 { // no need to read all runs
 		newest, err := db.Select(history.Selection{Limit: c.limit, Trashed: c.trash})
-		ids = []int64{}
-		for _, r := range newest {
-			ids = append(ids, r.ID)
-		}
+		ids = each.Of(newest, func(r history.Summary) int64 { return r.ID })
 		return ids, len(ids), err
 	}
 	ids, unknown, err := c.match(cmd, db, c.sort)
@@ -171,10 +169,7 @@ func printColumns(out io.Writer, table *history.Table) error {
 		case records.Float:
 			return number(v)
 		case []any:
-			parts := make([]string, len(v))
-			for i := range v {
-				parts[i] = fmt.Sprint(v[i])
-			}
+			parts := each.Of(v, func(e any) string { return fmt.Sprint(e) })
 			return strings.Join(parts, ",")
 		}
 		return fmt.Sprint(v)
@@ -252,7 +247,6 @@ func narrowColumns(list []history.Summary) int {
 	return wide[0] + wide[1] + wide[2] + wide[3] + 2*len(wide)
 }
 
-// shorten cuts a text to at most that many characters.
 func shorten(text string, most int) string {
 	runes := []rune(text)
 	if len(runes) <= most {
@@ -300,10 +294,7 @@ func printTable(out io.Writer, table *history.Table, text func(any) string) erro
 	w := terminal.NewTable(out)
 	row(w, table.Columns)
 	for _, values := range table.Rows {
-		cells := make([]string, len(values))
-		for i, v := range values {
-			cells[i] = text(v)
-		}
+		cells := each.Of(values, text)
 		row(w, cells)
 	}
 	return w.Flush()

@@ -14,6 +14,7 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/terminal"
 	"drun/runs/sweep"
 )
@@ -100,16 +101,12 @@ func (f *sweepFlags) rank(cmd *cobra.Command, all []*combination) (runs []histor
 		fmt.Fprintf(errs, "--minimize %s: no finished run logged %s; the metrics are %s\n", terminal.Escape(f.minimize), terminal.Escape(metric), terminal.Escape(strings.Join(slices.Sorted(maps.Keys(names)), ", ")))
 		return runs
 	}
-	var ids []string
-	for _, r := range all[0].runs {
-		ids = append(ids, whole(r.ID))
-	}
+	ids := each.Of(all[0].runs, func(r history.Summary) string { return whole(r.ID) })
 	fmt.Fprintf(errs, "best: %s: %s %s (%s %s)\n", terminal.Escape(cmp.Or(all[0].cell, "the defaults")), terminal.Escape(metric), all[0].text(metric),
 		english.PluralWord(len(ids), "run", ""), english.WordSeries(ids, "and"))
 	return runs
 }
 
-// printCombinations prints a row for each combination, over its seeds.
 func printCombinations(out io.Writer, all []*combination, swept []string) error {
 	var columns []column[*combination]
 	for _, name := range swept {

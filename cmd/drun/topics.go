@@ -21,7 +21,6 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// helpTopics are the texts that "drun help TOPIC" prints.
 func helpTopics() []*cobra.Command {
 	return []*cobra.Command{{
 		Use:   "memory",

@@ -17,6 +17,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/history"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -188,10 +189,7 @@ them may still restore stays, and its run stays in the trash. Packs in the quara
 			try.Ok(used(home))
 			freed := try.To(collectGarbage(home, errs))
 			if wantsJSON(cmd) {
-				texts := []string{}
-				for _, err := range freed.Damaged {
-					texts = append(texts, err.Error())
-				}
+				texts := each.Of(freed.Damaged, error.Error)
 				try.Ok(printJSON(out, map[string]any{"freed": freed.Bytes, "removed": freed.Removed, "quarantined": freed.Quarantined,
 					"quarantined_bytes": freed.QuarantinedBytes, "damaged": texts}))
 			} else {

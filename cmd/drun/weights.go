@@ -203,15 +203,12 @@ func importedBefore(db *history.DB, store *checkpoints.Store, file *records.Data
 	return nil, nil
 }
 
-// readWeights reads a file of weights as items of a checkpoint.
-func readWeights(path string) ([]checkpoint.Item, *records.DataFile, error) {
+func readWeights(path string) (_ []checkpoint.Item, _ *records.DataFile, err error) {
+	defer try.Caught(&err)
 	if _, err := data.FormatOf(path); err != nil {
 		return nil, nil, exit.WithCode(err, exit.Usage)
 	}
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return nil, nil, err
-	}
+	abs := try.To(filepath.Abs(path))
 	real, err := filepath.EvalSymlinks(abs) // the user named it, wherever it is
 	if err != nil {
 		return nil, nil, usage("", "%s: %s", path, cause(err))
@@ -233,9 +230,7 @@ func readWeights(path string) ([]checkpoint.Item, *records.DataFile, error) {
 	if err != nil {
 		return nil, nil, exit.WithCode(fmt.Errorf("%s: %w", path, err), exit.Usage)
 	}
-	if _, err := io.Copy(io.Discard, file); err != nil { // to its end, for the checksum
-		return nil, nil, err
-	}
+	try.To(io.Copy(io.Discard, file)) // to its end, for the checksum
 	return items, out, nil
 }
 

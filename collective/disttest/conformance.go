@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,6 @@ func ConformanceInAnyOrder(t *testing.T, factory Factory) {
 	conformance(t, factory, suite{exact: true})
 }
 
-// suite makes the trials.
 type suite struct {
 	exact bool // floats have sums and products without rounding
 }
@@ -122,11 +122,7 @@ func (s suite) everything(t *testing.T, rank int, comm collective.Comm) {
 }
 
 func equal(ranks, count int) []int {
-	counts := make([]int, ranks)
-	for i := range counts {
-		counts[i] = count
-	}
-	return counts
+	return slices.Repeat([]int{count}, ranks)
 }
 
 // large tries each kind with more data than any buffer holds: reductions with two types, the others, to which elements

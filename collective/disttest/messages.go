@@ -8,15 +8,12 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/each"
 )
 
 func messages(t *testing.T, factory Factory) {
 	numbers := func(n int, first float32) []float32 {
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = first + float32(i)
-		}
-		return x
+		return each.UpTo(n, func(i int) float32 { return first + float32(i) })
 	}
 	send := func(t *testing.T, comm collective.Comm, x []float32, to, tag int) {
 		if err := Do(comm, collective.NewSend(collective.Of(x), to, tag)); err != nil {

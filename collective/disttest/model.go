@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/kernel/dtype"
 )
 
@@ -33,7 +34,6 @@ func (tr trial) String() string {
 var kindsOfCollective = []collective.Kind{collective.AllReduce, collective.Broadcast, collective.Reduce,
 	collective.AllGather, collective.Gather, collective.Scatter, collective.ReduceScatter, collective.AllToAll, collective.Barrier}
 
-// input is what a rank sends.
 func (tr trial) input(rank int) []byte {
 	n := tr.counts[rank]
 	switch tr.kind {
@@ -68,10 +68,7 @@ func (tr trial) splits(rank int) []int {
 func (tr trial) call(rank int) (collective.Call, []byte) {
 	n, size := len(tr.counts), tr.dtype.Size()
 	buffer := func(b []byte) collective.Buffer { return collective.Buffer{DType: tr.dtype, Data: b} }
-	inputs := make([][]byte, n)
-	for i := range inputs {
-		inputs[i] = tr.input(i)
-	}
+	inputs := each.UpTo(n, tr.input)
 	send := bytes.Clone(inputs[rank])
 	c := collective.Call{Kind: tr.kind, Reduce: tr.op, Root: tr.root, Send: buffer(send)}
 	if tr.uneven {
@@ -117,7 +114,6 @@ func (tr trial) call(rank int) (collective.Call, []byte) {
 	return c, want
 }
 
-// part cuts a rank's part out of all.
 func part(all []byte, counts []int, rank, size int) []byte {
 	from := collective.Total(counts[:rank]) * size
 	return all[from : from+counts[rank]*size]

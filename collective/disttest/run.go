@@ -18,6 +18,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/shm"
+	"drun/internal/try"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,7 +80,6 @@ func Open(t testing.TB, n int, store collective.Store, deterministic bool, backe
 	return comms
 }
 
-// closeAtEnd closes comms when the test ends.
 func closeAtEnd(t testing.TB, comms []collective.Comm) {
 	t.Cleanup(func() {
 		var all sync.WaitGroup
@@ -175,22 +175,12 @@ func Main(m interface{ Run() int }, open func(rank, size int) (collective.Comm, 
 	os.Exit(0)
 }
 
-func (w Worker) run(open func(rank, size int) (collective.Comm, error)) error {
-	rank, err := strconv.Atoi(os.Getenv("RANK"))
-	if err != nil {
-		return err
-	}
-	size, err := strconv.Atoi(os.Getenv("WORLD_SIZE"))
-	if err != nil {
-		return err
-	}
-	comm, err := open(rank, size)
-	if err != nil {
-		return err
-	}
-	if err := w(comm, os.Args[1:]); err != nil {
-		return err
-	}
+func (w Worker) run(open func(rank, size int) (collective.Comm, error)) (err error) {
+	defer try.Caught(&err)
+	rank := try.To(strconv.Atoi(os.Getenv("RANK")))
+	size := try.To(strconv.Atoi(os.Getenv("WORLD_SIZE")))
+	comm := try.To(open(rank, size))
+	try.Ok(w(comm, os.Args[1:]))
 	return comm.Close()
 }
 

@@ -10,6 +10,7 @@ import (
 	"drun/collective"
 	"drun/collective/reduction"
 	"drun/collective/shm"
+	"drun/internal/try"
 )
 
 // run is one collective call being carried out.
@@ -40,7 +41,8 @@ const (
 	eagerTable = 256 << 10
 )
 
-func (r *run) do() error {
+func (r *run) do() (err error) {
+	defer try.Caught(&err)
 	call, table := r.call, []byte(nil)
 	sizes, total := r.contributions()
 	own, most := call.Send.Data, eager
@@ -51,16 +53,11 @@ func (r *run) do() error {
 	if total > most {
 		own, sizes = nil, nil
 	}
-	all, err := r.agree(own, sizes)
-	if err != nil {
-		return err
-	}
+	all := try.To(r.agree(own, sizes))
 	switch {
 	case call.Kind == collective.AllToAll:
 		if all == nil {
-			if all, err = r.gatherTables(table); err != nil {
-				return err
-			}
+			all = try.To(r.gatherTables(table))
 		}
 		err = r.exchange(all)
 	case total <= most:
@@ -155,7 +152,8 @@ func (r *run) offset(rank int) int {
 
 // agree compares the call among all ranks of the group before any data is touched, and gathers each rank's
 // contribution, of the given sizes, on all of them; nil sizes: none. The result is valid until this rank's next round.
-func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
+func (r *run) agree(own []byte, sizes []int) (_ [][]byte, err error) {
+	defer try.Caught(&err)
 	if sizes == nil {
 		own, sizes = nil, make([]int, len(r.ranks))
 	}
@@ -166,14 +164,12 @@ func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
 		r.rounds.Lend(data)
 	}
 	leader := r.lanes[0][r.node]
-	err := r.rounds.Arrive()
+	err = r.rounds.Arrive()
 	if err != nil && !(errors.Is(err, collective.ErrFingerprint) && leader == r.rank) {
 		return nil, err
 	}
 	if inPlace && err == nil {
-		if r.lent, err = r.rounds.Lent(len(data)); err != nil {
-			return nil, err
-		}
+		r.lent = try.To(r.rounds.Lent(len(data)))
 	}
 	var blocks [][]byte
 	agreed := err == nil
@@ -199,9 +195,7 @@ func (r *run) agree(own []byte, sizes []int) ([][]byte, error) {
 			}
 		}
 	}
-	if err := r.rounds.Arrive(); err != nil {
-		return nil, err
-	}
+	try.Ok(r.rounds.Arrive())
 	stage, _ = r.rounds.Of(slices.Index(r.nodes[r.node], leader))
 	if binary.NativeEndian.Uint64(stage) == 0 {
 		return nil, collective.ErrFingerprint

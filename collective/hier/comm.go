@@ -11,6 +11,7 @@ import (
 	"drun/collective"
 	"drun/collective/progress"
 	"drun/collective/shm"
+	"drun/internal/each"
 	"drun/kernel/dtype"
 )
 
@@ -43,10 +44,7 @@ var (
 func newComm(w *world, id uint32, ranks []int, near *shm.Comm) *Comm {
 	c := &Comm{w: w, id: id, ranks: ranks, rank: slices.Index(ranks, w.rank), near: near, lane: -1, inOrder: true}
 	c.calls.Init(&c.wg, c.carryOut)
-	nodes := make([]int, len(ranks))
-	for rank, r := range ranks {
-		nodes[rank] = w.node[r]
-	}
+	nodes := each.Of(ranks, func(r int) int { return w.node[r] })
 	l := newLayout(nodes, 0)
 	c.nodes, c.node = l.members, l.node[c.rank]
 	for _, here := range c.nodes {
@@ -72,10 +70,7 @@ func (c *Comm) findLanes() {
 		}
 	}
 	if c.lanes == nil {
-		var lane []int
-		for _, here := range c.nodes {
-			lane = append(lane, here[0])
-		}
+		lane := each.Of(c.nodes, func(here []int) int { return here[0] })
 		c.lanes = [][]int{lane}
 	}
 	for i, lane := range c.lanes {

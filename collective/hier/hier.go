@@ -25,6 +25,8 @@ import (
 	"drun/collective/progress"
 	"drun/collective/sharedmem"
 	"drun/collective/shm"
+	"drun/internal/each"
+	"drun/internal/try"
 )
 
 // MostLinks is how many ranks of a node have a link, unless [Backend.Links] says otherwise: a link costs a connection to
@@ -42,7 +44,8 @@ type Backend struct {
 func (b *Backend) Name() string { return b.Far.Name() }
 
 // Open joins the world. On a single node it opens shm alone.
-func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Comm, error) {
+func (b *Backend) Open(ctx context.Context, of collective.World) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
 	if len(b.Nodes) != of.Size {
 		return nil, fmt.Errorf("hier: the nodes of %d ranks are known, in a world of %d", len(b.Nodes), of.Size)
 	}
@@ -50,15 +53,9 @@ func (b *Backend) Open(ctx context.Context, of collective.World) (collective.Com
 	node, position := l.node[of.Rank], l.position[of.Rank]
 	memory := b.Memory
 	if memory == nil {
-		var err error
-		if memory, err = shm.Rendezvous(ctx, of.Store, fmt.Sprintf("node %d", node), position, len(l.members[node])); err != nil {
-			return nil, err
-		}
+		memory = try.To(shm.Rendezvous(ctx, of.Store, fmt.Sprintf("node %d", node), position, len(l.members[node])))
 	}
-	near, err := shm.Open(memory, position, len(l.members[node]))
-	if err != nil {
-		return nil, err
-	}
+	near := try.To(shm.Open(memory, position, len(l.members[node])))
 	if len(l.members) == 1 {
 		return near, nil
 	}
@@ -158,7 +155,6 @@ func (w *world) fail(cause error) {
 	})
 }
 
-// startFar starts a call on this rank's link.
 func (w *world) startFar(call *collective.Call) (collective.Work, error) {
 	w.farMu.Lock()
 	work, err := w.far.Start(call)
@@ -196,10 +192,7 @@ func (w *world) broken(err error) error {
 // explain replaces the ranks that the link's backend names by ranks of the world.
 func (w *world) explain(err error) error {
 	// The rank with this link on each node. The backend's own number of ranks would mislead.
-	var linked []int
-	for _, members := range w.members {
-		linked = append(linked, members[min(w.position[w.rank], len(members)-1)])
-	}
+	linked := each.Of(w.members, func(members []int) int { return members[min(w.position[w.rank], len(members)-1)] })
 	var b *collective.BackendError
 	var bad *collective.CallError
 	switch {

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -114,7 +115,6 @@ type outbox struct {
 	underway []flight
 }
 
-// send starts sending data.
 func (o *outbox) send(to, kind int, data []byte) error {
 	work, err := o.laneSend(to, kind, data)
 	o.underway = append(o.underway, flight{data, work})
@@ -122,23 +122,19 @@ func (o *outbox) send(to, kind int, data []byte) error {
 }
 
 // settle waits until at most left messages are in flight, and calls out for each that was sent.
-func (o *outbox) settle(left int, out func(data []byte) error) error {
+func (o *outbox) settle(left int, out func(data []byte) error) (err error) {
+	defer try.Caught(&err)
 	for len(o.underway) > left {
 		f := o.underway[0]
 		o.underway = o.underway[1:]
-		if err := f.work.Wait(o.ctx); err != nil {
-			return err
-		}
+		try.Ok(f.work.Wait(o.ctx))
 		if out != nil {
-			if err := out(f.data); err != nil {
-				return err
-			}
+			try.Ok(out(f.data))
 		}
 	}
 	return nil
 }
 
-// holds reports whether data is being sent.
 func (o *outbox) holds(data []byte) bool {
 	return slices.ContainsFunc(o.underway, func(f flight) bool { return &f.data[0] == &data[0] })
 }

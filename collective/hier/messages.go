@@ -9,6 +9,7 @@ import (
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/progress"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -134,14 +135,10 @@ func (w *world) pump(far bool) {
 
 // take receives a message from the process at the other end of a hop. Only the pumps do.
 func (w *world) take(h hop, tag int, data []byte) (from int, err error) {
+	defer try.Caught(&err)
 	call := collective.NewRecv(octets(data), h.peer, tag)
-	work, err := w.startOn(h, &call)
-	if err != nil {
-		return 0, err
-	}
-	if err := work.Wait(w.ctx); err != nil {
-		return 0, err
-	}
+	work := try.To(w.startOn(h, &call))
+	try.Ok(work.Wait(w.ctx))
 	if f, ok := work.(*farWork); ok {
 		work = f.Work
 	}
@@ -217,7 +214,6 @@ func (w *world) box(key boxKey) *box {
 	return b
 }
 
-// join opens the box of a group.
 func (w *world) join(id uint32, c *Comm) *box {
 	w.mail.Lock()
 	b := w.box(boxKey{id, false})
@@ -242,7 +238,6 @@ func (w *world) leave(id uint32) {
 	}
 }
 
-// tellAbort tells the other ranks of a group that it is aborted.
 func (w *world) tellAbort(c *Comm) {
 	for rank, r := range c.ranks {
 		if rank != c.rank {

@@ -7,6 +7,8 @@ import (
 	"drun/collective"
 	"drun/collective/reduction"
 	"drun/collective/shm"
+	"drun/internal/each"
+	"drun/internal/try"
 )
 
 // transfer is a piece of one rank's data that another rank, or every other rank, gets; in bytes.
@@ -36,10 +38,7 @@ func (r *run) transfers() (all []transfer) {
 
 // counts is this rank's row in the table of an all_to_all: how many elements it sends to each, and receives from each.
 func (r *run) counts() []byte {
-	var row []int64
-	for _, k := range slices.Concat(r.call.Counts, r.call.RecvCounts) {
-		row = append(row, int64(k))
-	}
+	row := each.Of(slices.Concat(r.call.Counts, r.call.RecvCounts), func(k int) int64 { return int64(k) })
 	return collective.Of(row).Data
 }
 
@@ -72,7 +71,8 @@ const mostContributions = 32 << 20
 // or the average of integers needs their exact sum, which may overflow their type. Each rank gets all ranks' elements of
 // one part of the data, reduces them, and sends the result to the ranks that want it, in pieces of at most mostChunk
 // bytes, smaller ones among many ranks. Each node sends its ranks*bytes*(nodes-1)/nodes, plus its parts of the result.
-func (r *run) reduceParts() error {
+func (r *run) reduceParts() (err error) {
+	defer try.Caught(&err)
 	c, n, total := r.call, len(r.ranks), r.call.Send.Count()
 	counts := make([]int, n) // of the parts' elements
 	for i := range counts {
@@ -104,9 +104,7 @@ func (r *run) reduceParts() error {
 			}
 			begin += count * size
 		}
-		if err := r.moveBytes(exchange, c.Send.Data, contributions); err != nil {
-			return err
-		}
+		try.Ok(r.moveBytes(exchange, c.Send.Data, contributions))
 		sources, out := make([][]byte, n), result[:own]
 		for i := range sources {
 			sources[i] = contributions[i*own:][:own]
@@ -115,9 +113,7 @@ func (r *run) reduceParts() error {
 			out = c.Recv.Data[at:][:own]
 		}
 		reduction.Combine(collective.Buffer{DType: c.Send.DType, Data: out}, sources, c.Reduce)
-		if err := r.moveBytes(results, out, c.Recv.Data); err != nil {
-			return err
-		}
+		try.Ok(r.moveBytes(results, out, c.Recv.Data))
 	}
 	return nil
 }
@@ -252,6 +248,7 @@ func (r *run) within(s stream) error {
 
 // across sends a stream to one node while receiving one from another.
 func (r *run) across(out, in stream, to, from int) (err error) {
+	defer try.Caught(&err)
 	const delay = 2
 	lanes := len(r.lanes)
 	each := shm.RoundBytes / lanes / 64 * 64
@@ -270,13 +267,10 @@ func (r *run) across(out, in stream, to, from int) (err error) {
 	going := outbox{run: r}
 	var free [][]byte
 	if r.lane >= 0 {
-		coming, err = r.expecting(r.lanes[r.lane][from], parts, receives, ahead, each, func(step int) int {
+		coming = try.To(r.expecting(r.lanes[r.lane][from], parts, receives, ahead, each, func(step int) int {
 			first, end := piece(step, r.lane, comes)
 			return end - first
-		})
-		if err != nil {
-			return err
-		}
+		}))
 		for range min(ahead, sends) {
 			free = append(free, r.memory(each))
 		}
@@ -288,18 +282,11 @@ func (r *run) across(out, in stream, to, from int) (err error) {
 		}
 		come := step - delay
 		if first, end := piece(come, max(r.lane, 0), comes); r.lane >= 0 && come >= 0 && come < receives && first < end {
-			data, err := coming.take()
-			if err != nil {
-				return err
-			}
+			data := try.To(coming.take())
 			copy(result, data)
-			if err := coming.give(data); err != nil {
-				return err
-			}
+			try.Ok(coming.give(data))
 		}
-		if err := r.rounds.Arrive(); err != nil {
-			return err
-		}
+		try.Ok(r.rounds.Arrive())
 		if come >= 0 && come < receives {
 			for lane := range lanes {
 				first, end := piece(come, lane, comes)
@@ -312,9 +299,7 @@ func (r *run) across(out, in stream, to, from int) (err error) {
 			continue
 		}
 		if len(free) == 0 {
-			if err := going.settle(len(going.underway)-1, func(data []byte) error { free = append(free, data[:cap(data)]); return nil }); err != nil {
-				return err
-			}
+			try.Ok(going.settle(len(going.underway)-1, func(data []byte) error { free = append(free, data[:cap(data)]); return nil }))
 		}
 		data := free[len(free)-1][:end-first]
 		free = free[:len(free)-1]
@@ -322,9 +307,7 @@ func (r *run) across(out, in stream, to, from int) (err error) {
 			stage, _ := r.rounds.Of(slices.Index(r.nodes[r.node], t.src))
 			copy(data[at:at+n], stage[first-step*block+at:])
 		})
-		if err := going.send(r.lanes[r.lane][to], parts, data); err != nil {
-			return err
-		}
+		try.Ok(going.send(r.lanes[r.lane][to], parts, data))
 	}
 	return going.settle(0, nil)
 }

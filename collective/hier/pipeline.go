@@ -7,6 +7,8 @@ import (
 	"drun/collective/reduction"
 	"drun/collective/sharedmem"
 	"drun/collective/shm"
+	"drun/internal/each"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -44,6 +46,7 @@ const (
 )
 
 func (r *run) pipeline() (err error) {
+	defer try.Caught(&err)
 	c := r.call
 	p := &pipeline{run: r, send: c.Send, recv: c.Recv, lanes: len(r.lanes)}
 	if c.Kind == collective.Broadcast && r.rank != c.Root {
@@ -57,23 +60,17 @@ func (r *run) pipeline() (err error) {
 	p.steps = (to - from + p.chunk - 1) / p.chunk
 	p.delay = p.chainDelay()
 	if p.lane >= 0 {
-		if p.chain, err = p.newChain(); err != nil {
-			return err
-		}
+		p.chain = try.To(p.newChain())
 	}
 	step := p.step
 	if p.lent != nil {
 		step = p.stepInPlace
 	}
 	for i := range p.steps + p.delay {
-		if err := step(i); err != nil {
-			return err
-		}
+		try.Ok(step(i))
 	}
 	if p.chain != nil {
-		if err := p.chain.end(); err != nil {
-			return err
-		}
+		try.Ok(p.chain.end())
 	}
 	if p.lent != nil {
 		p.rounds.Next()
@@ -104,12 +101,11 @@ func (p *pipeline) bytes(lane, chunk int) int {
 
 // step carries out one chunk, in rounds of the node's memory.
 func (p *pipeline) step(step int) (err error) {
+	defer try.Caught(&err)
 	done := step - p.delay
 	var finished []byte
 	if p.chain != nil && p.bytes(p.lane, done) > 0 {
-		if finished, err = p.chain.result(done); err != nil {
-			return err
-		}
+		finished = try.To(p.chain.result(done))
 	}
 	for at := 0; at < p.chunk; at += p.piece {
 		stage, result := p.rounds.Next()
@@ -123,16 +119,12 @@ func (p *pipeline) step(step int) (err error) {
 		if first := at * p.elem; first < len(finished) {
 			copy(result, finished[first:min(first+p.piece*p.elem, len(finished))])
 		}
-		if err := p.rounds.Arrive(); err != nil {
-			return err
-		}
+		try.Ok(p.rounds.Arrive())
 		if done >= 0 {
 			p.collect(done, at)
 		}
 		if step < p.steps && p.chain != nil {
-			if err := p.combine(step, at); err != nil {
-				return err
-			}
+			try.Ok(p.combine(step, at))
 		}
 	}
 	if finished != nil {
@@ -170,29 +162,22 @@ func (p *pipeline) combine(chunk, at int) error {
 
 // stepInPlace is a step in which the lane's rank can access the data of all ranks of the node: the others have
 // nothing to do until a round after the last step.
-func (p *pipeline) stepInPlace(step int) error {
+func (p *pipeline) stepInPlace(step int) (err error) {
+	defer try.Caught(&err)
 	if p.chain == nil {
 		return nil
 	}
 	views := func(chunk int) [][]byte {
 		from, to := p.part(p.lane, chunk)
-		all := make([][]byte, len(p.lent))
-		for i, data := range p.lent {
-			all[i] = data[from*p.elem : to*p.elem]
-		}
+		all := each.Of(p.lent, func(data []byte) []byte { return data[from*p.elem : to*p.elem] })
 		return all
 	}
 	if done := step - p.delay; p.bytes(p.lane, done) > 0 {
-		data, err := p.chain.result(done)
-		if err != nil {
-			return err
-		}
+		data := try.To(p.chain.result(done))
 		for _, all := range views(done) {
 			p.keep(all, data)
 		}
-		if err := p.chain.release(done, data); err != nil {
-			return err
-		}
+		try.Ok(p.chain.release(done, data))
 	}
 	if n := p.bytes(p.lane, step); step < p.steps && n > 0 {
 		return p.chain.combine(step, 0, n, views(step))
@@ -216,7 +201,6 @@ func (p *pipeline) kept(rank int) (from, to int) {
 	return 0, p.count
 }
 
-// wants reports whether a node needs the result of a chunk.
 func (p *pipeline) wants(node, lane, chunk int) bool {
 	from, to := p.part(lane, chunk)
 	return slices.ContainsFunc(p.nodes[node], func(rank int) bool {
@@ -301,6 +285,7 @@ const mostDelay = 20
 func (c *chain) window(at int) int { return min(2*(len(c.path)-1-at)+3, mostDelay+1) }
 
 func (p *pipeline) newChain() (_ *chain, err error) {
+	defer try.Caught(&err)
 	c := &chain{pipeline: p, wide: p.dtype}
 	c.up, c.down = outbox{run: p.run}, outbox{run: p.run}
 	c.at, c.nodeAt = p.pathPosition()
@@ -315,20 +300,15 @@ func (p *pipeline) newChain() (_ *chain, err error) {
 	}
 	most := p.chunk * c.wide.Size()
 	if reduces && !c.first {
-		if c.partials, err = p.expecting(c.path[c.at-1], upwards, p.steps, c.window(c.at-1), most, c.partialBytes); err != nil {
-			return nil, err
-		}
+		c.partials = try.To(p.expecting(c.path[c.at-1], upwards, p.steps, c.window(c.at-1), most, c.partialBytes))
 	}
 	if !c.top {
-		c.results, err = p.expecting(c.path[c.at+1], downwards, p.steps, c.window(c.at), p.chunk*p.dtype.Size(), func(chunk int) int {
+		c.results = try.To(p.expecting(c.path[c.at+1], downwards, p.steps, c.window(c.at), p.chunk*p.dtype.Size(), func(chunk int) int {
 			if c.floor(chunk) > c.at {
 				return 0
 			}
 			return p.bytes(p.lane, chunk)
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 	}
 	if reduces || c.top {
 		for range min(ahead, p.steps+1) {
@@ -375,18 +355,15 @@ func (c *chain) back(data []byte) error {
 // combine handles bytes [from, to) of a chunk; here are the contributions of the node's ranks. The pieces of a chunk come
 // in order.
 func (c *chain) combine(chunk, from, to int, here [][]byte) (err error) {
+	defer try.Caught(&err)
 	if !c.call.Kind.Reduces() && !c.top {
 		return nil
 	}
 	if from == 0 {
 		if c.partials != nil {
-			if c.partial, err = c.partials.take(); err != nil {
-				return err
-			}
+			c.partial = try.To(c.partials.take())
 		}
-		if c.data, err = c.buffer(); err != nil {
-			return err
-		}
+		c.data = try.To(c.buffer())
 	}
 	if !c.call.Kind.Reduces() {
 		copy(c.data[from:to], here[0])

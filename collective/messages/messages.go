@@ -138,7 +138,6 @@ func (q *Queue) Finish(m *Message, err error) {
 	}
 }
 
-// Waits reports whether r still waits for a message.
 func (q *Queue) Waits(r *Receive) bool { return slices.Contains(q.posted, r) }
 
 // Forget removes a receive that nobody waits for any more.

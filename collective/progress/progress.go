@@ -61,7 +61,6 @@ func (b *Background) Join(ctx context.Context) error {
 	return collective.Wait(ctx, b.done)
 }
 
-// Wait waits for the call's end and returns its error.
 func (b *Background) Wait(ctx context.Context) error {
 	if err := b.Join(ctx); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"drun/collective"
 	"drun/collective/reduction"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -41,17 +42,13 @@ func (c *Comm) Alloc(dt dtype.Type, count int) (collective.Buffer, error) {
 	return collective.Buffer{DType: dt, Data: data}, err
 }
 
-func (a *arena) alloc(bytes int) ([]byte, error) {
+func (a *arena) alloc(bytes int) (_ []byte, err error) {
+	defer try.Caught(&err)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	own, err := a.of(a.rank)
-	if err != nil {
-		return nil, err
-	}
+	own := try.To(a.of(a.rank))
 	at := a.used
-	if at+bytes > arenaSize {
-		return nil, fmt.Errorf("shm: the arena of %d bytes is full", arenaSize)
-	}
+	try.FailIf(at+bytes > arenaSize, "shm: the arena of %d bytes is full", arenaSize)
 	a.used += (bytes + 63) &^ 63
 	return own[at : at+bytes : at+bytes], nil
 }

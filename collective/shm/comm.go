@@ -13,6 +13,8 @@ import (
 	"drun/collective/progress"
 	"drun/collective/reduction"
 	"drun/collective/sharedmem"
+	"drun/internal/each"
+	"drun/internal/try"
 )
 
 // Comm is a rank's end of a group over shared memory.
@@ -170,14 +172,11 @@ func (c *Comm) Close() error {
 
 // Split makes a group with an area of its own in the same region. The first of its ranks reserves the area; all ranks
 // of c tell each other in an all_gather where their groups are.
-func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
+func (c *Comm) Split(ctx context.Context, group collective.Group) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
 	rank := slices.Index(group.Ranks, c.rank)
-	if err := collective.CheckRanks(group.Ranks, c.size); err != nil {
-		return nil, err
-	}
-	if err := c.failed(); err != nil {
-		return nil, err
-	}
+	try.Ok(collective.CheckRanks(group.Ranks, c.size))
+	try.Ok(c.failed())
 	var mine, all = make([]byte, 8), make([]byte, 8*c.size)
 	if rank == 0 {
 		total := uint64(newLayout(len(group.Ranks)).total)
@@ -185,24 +184,13 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 	}
 	call := collective.NewAllGather(collective.Of(mine), collective.Of(all))
 	call.Fingerprint = (&collective.Call{Kind: collective.NewGroup, Tag: int(group.ID)}).Hash()
-	w, err := c.Start(&call)
-	if err != nil {
-		return nil, err
-	}
+	w := try.To(c.Start(&call))
 	if err := w.Wait(ctx); err != nil || rank < 0 {
 		return nil, err
 	}
 	offset := binary.NativeEndian.Uint64(all[8*group.Ranks[0]:])
-	if offset > arenasAt-uint64(newLayout(len(group.Ranks)).total) {
-		return nil, errors.New("shm: there is no room for another group")
-	}
-	world := make([]int, len(group.Ranks))
-	for i, r := range group.Ranks {
-		world[i] = c.world[r]
-	}
-	sub, err := newComm(c.region, int64(offset), rank, world)
-	if err != nil {
-		return nil, err
-	}
+	try.FailIf(offset > arenasAt-uint64(newLayout(len(group.Ranks)).total), "shm: there is no room for another group")
+	world := each.Of(group.Ranks, func(r int) int { return c.world[r] })
+	sub := try.To(newComm(c.region, int64(offset), rank, world))
 	return sub, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 )
 
 const magic = 0x64_72_75_6e_73_68_30_31 // "drunsh01"
@@ -34,14 +35,10 @@ const headerSize = 1 << 16
 
 // Create makes the shared memory of a world of size ranks. The ranks' processes inherit the file; when the last one has
 // ended nothing is left.
-func Create(size int) (*os.File, error) {
-	if size < 1 || size > MaxRanks {
-		return nil, fmt.Errorf("the shm backend takes 1 to %d ranks, not %d", MaxRanks, size)
-	}
-	f, err := sharedmem.Create("drun-shm")
-	if err != nil {
-		return nil, err
-	}
+func Create(size int) (_ *os.File, err error) {
+	defer try.Caught(&err)
+	try.FailIf(size < 1 || size > MaxRanks, "the shm backend takes 1 to %d ranks, not %d", MaxRanks, size)
+	f := try.To(sharedmem.Create("drun-shm"))
 	mem, err := sharedmem.Map(f, 0, headerSize)
 	if err != nil {
 		_ = f.Close()

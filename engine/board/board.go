@@ -16,6 +16,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 )
 
 // MaxWorld limits the memory that a faulty process can ask for: a board's size grows with its world.
@@ -49,14 +50,10 @@ type Board struct {
 }
 
 // Create makes the board of a world of that size, as a file that workers inherit.
-func Create(world int) (*os.File, error) {
-	if world < 1 || world > MaxWorld {
-		return nil, fmt.Errorf("a world has 1 to %d ranks, not %d", MaxWorld, world)
-	}
-	f, err := sharedmem.Create("drun-board")
-	if err != nil {
-		return nil, err
-	}
+func Create(world int) (_ *os.File, err error) {
+	defer try.Caught(&err)
+	try.FailIf(world < 1 || world > MaxWorld, "a world has 1 to %d ranks, not %d", MaxWorld, world)
+	f := try.To(sharedmem.Create("drun-board"))
 	mem, err := sharedmem.Map(f, 0, causeAt)
 	if err != nil {
 		_ = f.Close()
@@ -69,20 +66,16 @@ func Create(world int) (*os.File, error) {
 }
 
 // Open maps the board in f as one of its ranks, or as [Observer]. The board keeps f and closes it.
-func Open(f *os.File, rank int) (*Board, error) {
-	mem, err := sharedmem.Map(f, 0, causeAt)
-	if err != nil {
-		return nil, err
-	}
+func Open(f *os.File, rank int) (_ *Board, err error) {
+	defer try.Caught(&err)
+	mem := try.To(sharedmem.Map(f, 0, causeAt))
 	h := *sharedmem.At[identity](mem, 0)
 	_ = sharedmem.Unmap(mem)
 	if h.magic != magic || h.world < 1 || h.world > MaxWorld {
 		return nil, fmt.Errorf("the file given as status board is something else, or from another version of drun")
 	}
 	at := newLayout(int(h.world))
-	if mem, err = sharedmem.Map(f, 0, at.snapshotAt+at.snapshotSize); err != nil {
-		return nil, err
-	}
+	mem = try.To(sharedmem.Map(f, 0, at.snapshotAt+at.snapshotSize))
 	b := &Board{file: f, mem: mem, layout: at, head: sharedmem.At[header](mem, 0), rank: rank, groups: map[uint32]*window{}}
 	b.world = int(h.world)
 	if rank != Observer && (rank < 0 || rank >= b.world) {
@@ -126,7 +119,6 @@ func (b *Board) SetRankState(rank int, s collective.State) {
 	own.state.Store(uint32(s))
 }
 
-// State is what a rank is doing.
 func (b *Board) State(rank int) collective.State {
 	return collective.State(b.slot(rank).state.Load())
 }

@@ -294,10 +294,7 @@ type circleError struct{ ranks []int }
 func (e *circleError) Error() string { return collective.RankList(e.ranks) + " wait for each other" }
 
 func (g *guard) deadlocked(circle []int) error {
-	rows := make([]collective.Row, 0, g.board.world)
-	for r := range g.board.world {
-		rows = append(rows, g.board.Row(r))
-	}
+	rows := g.board.Rows()
 	// Without the number of a collective: the ranks may wait in several calls, and the first to look reports for
 	// all.
 	return &collective.MismatchError{Rows: rows,

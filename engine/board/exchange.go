@@ -7,6 +7,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/progress"
+	"drun/internal/each"
+	"drun/internal/try"
 )
 
 // exchanger compares calls for a backend that does not do so itself. Every rank posts its fingerprint and waits
@@ -70,17 +72,14 @@ func (x *exchanger) compareInTurn(ctx context.Context, c *collective.Call) error
 }
 
 // run compares a collective, then has the backend carry it out.
-func (x *exchanger) run(ctx context.Context, c *collective.Call) error {
+func (x *exchanger) run(ctx context.Context, c *collective.Call) (err error) {
+	defer try.Caught(&err)
 	if c.Async {
 		ctx = &collective.WaitLimit{Context: x.background, Limit: c.Limit, Check: x.aborted}
 	}
-	if err := x.compare(ctx, c.Seq, c.Fingerprint); err != nil {
-		return err
-	}
+	try.Ok(x.compare(ctx, c.Seq, c.Fingerprint))
 	if c.Kind == collective.AllToAll {
-		if err := x.compareCounts(ctx, c); err != nil {
-			return err
-		}
+		try.Ok(x.compareCounts(ctx, c))
 	}
 	return x.do(ctx, c)
 }
@@ -121,10 +120,7 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 // and the backend would notice a difference only during the call.
 func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
 	n := x.Size()
-	var own []int64
-	for _, k := range slices.Concat(c.Counts, c.RecvCounts) {
-		own = append(own, int64(k))
-	}
+	own := each.Of(slices.Concat(c.Counts, c.RecvCounts), func(k int) int64 { return int64(k) })
 	all := make([]int64, n*len(own))
 	call := collective.NewAllGather(collective.Of(own), collective.Of(all))
 	if err := x.do(ctx, &call); err != nil {

@@ -9,6 +9,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/each"
+	"drun/internal/try"
 )
 
 // guard puts every call of a Comm on the board. It has a method for each call of a Comm.
@@ -42,22 +44,15 @@ type guard struct {
 // on the board, compared with the other ranks' calls before data is touched, and explained when they fail: their
 // errors then have the types of package collective.
 func Guard(comm collective.Comm, b *Board) (collective.Comm, error) {
-	ranks := make([]int, comm.Size())
-	for i := range ranks {
-		ranks[i] = i
-	}
+	ranks := collective.AllRanks(comm.Size())
 	return b.guard(comm, collective.Group{}, ranks)
 }
 
 // guard wraps the communicator of a group of these global ranks.
-func (b *Board) guard(comm collective.Comm, group collective.Group, ranks []int) (collective.Comm, error) {
-	if len(ranks) > b.world {
-		return nil, fmt.Errorf("a group of %d ranks does not fit on a board of %d", len(ranks), b.world)
-	}
-	w, err := b.window(group.ID)
-	if err != nil {
-		return nil, err
-	}
+func (b *Board) guard(comm collective.Comm, group collective.Group, ranks []int) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
+	try.FailIf(len(ranks) > b.world, "a group of %d ranks does not fit on a board of %d", len(ranks), b.world)
+	w := try.To(b.window(group.ID))
 	b.use(group.ID)
 	arena, hasArena := comm.(collective.Arena)
 	g := &guard{comm: comm, board: b, group: group.ID, ranks: ranks, backend: group.Backend, win: w, line: w.line(b.rank)}
@@ -78,11 +73,9 @@ type arenaGuard struct {
 	collective.Arena
 }
 
-// VerifiesArguments reports whether the backend compares arguments.
 func (g *guard) VerifiesArguments() bool { return collective.VerifiesArguments(g.comm) }
-
-func (g *guard) Rank() int { return g.comm.Rank() }
-func (g *guard) Size() int { return g.comm.Size() }
+func (g *guard) Rank() int               { return g.comm.Rank() }
+func (g *guard) Size() int               { return g.comm.Size() }
 
 // Start writes the call on the board and starts it.
 func (g *guard) Start(c *collective.Call) (collective.Work, error) {
@@ -275,13 +268,10 @@ func (g *guard) bounded(ctx context.Context) *collective.WaitLimit {
 
 // Split makes the group with the backend and puts it on the board. Like any other collective, it is recorded,
 // compared and, if it fails, explained.
-func (g *guard) Split(ctx context.Context, group collective.Group) (collective.Comm, error) {
-	if err := g.ready(); err != nil {
-		return nil, err
-	}
-	if err := checkGroup(group, g.comm.Size()); err != nil {
-		return nil, err
-	}
+func (g *guard) Split(ctx context.Context, group collective.Group) (_ collective.Comm, err error) {
+	defer try.Caught(&err)
+	try.Ok(g.ready())
+	try.Ok(checkGroup(group, g.comm.Size()))
 	if group.Internal {
 		comm, err := g.comm.Split(&collective.WaitLimit{Context: ctx, Check: g.board.Aborted}, group)
 		if err != nil {
@@ -290,9 +280,7 @@ func (g *guard) Split(ctx context.Context, group collective.Group) (collective.C
 		return g.guardGroup(comm, group)
 	}
 	if group.Open != nil {
-		if err := g.board.setBackend(group.ID, group.Backend); err != nil {
-			return nil, err
-		}
+		try.Ok(g.board.setBackend(group.ID, group.Backend))
 	}
 	c := collective.Call{Kind: collective.NewGroup, Tag: int(group.ID), Origin: group.Origin}
 	w := &guardedWork{g: g}
@@ -316,10 +304,7 @@ func (g *guard) guardGroup(comm collective.Comm, group collective.Group) (collec
 	if comm == nil {
 		return nil, nil
 	}
-	global := make([]int, len(group.Ranks))
-	for i, r := range group.Ranks {
-		global[i] = g.ranks[r]
-	}
+	global := each.Of(group.Ranks, func(r int) int { return g.ranks[r] })
 	return g.board.guard(comm, group, global)
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/each"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -17,19 +19,15 @@ type window struct {
 	gate *sharedmem.Gate
 }
 
-func (b *Board) window(id uint32) (*window, error) {
+func (b *Board) window(id uint32) (_ *window, err error) {
+	defer try.Caught(&err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.groups[id]; w != nil {
 		return w, nil
 	}
-	if int64(id) >= b.maxGroups {
-		return nil, fmt.Errorf("group number %d is too large: the board holds %d groups", id, b.maxGroups)
-	}
-	mem, err := sharedmem.Map(b.file, b.groupsAt+int64(id)*b.groupStride, groupWindow(b.world))
-	if err != nil {
-		return nil, err
-	}
+	try.FailIf(int64(id) >= b.maxGroups, "group number %d is too large: the board holds %d groups", id, b.maxGroups)
+	mem := try.To(sharedmem.Map(b.file, b.groupsAt+int64(id)*b.groupStride, groupWindow(b.world)))
 	w := &window{mem: mem, gate: sharedmem.At[sharedmem.Gate](mem, 0)}
 	b.groups[id] = w
 	return w, nil
@@ -142,7 +140,6 @@ func (b *Board) read(e *entry, rank int, group uint32) (d collective.Description
 	return collective.Description{}, 0, 0, false
 }
 
-// Row describes what a rank is doing.
 func (b *Board) Row(rank int) collective.Row {
 	s := b.slot(rank)
 	r := collective.Row{Rank: rank, State: collective.State(s.state.Load()), For: since(s.since), Note: b.name(rank, s.note)}
@@ -183,11 +180,7 @@ func (b *Board) stopped(rank int) uint32 {
 
 // Rows describes what every rank is doing.
 func (b *Board) Rows() []collective.Row {
-	rows := make([]collective.Row, b.world)
-	for i := range rows {
-		rows[i] = b.Row(i)
-	}
-	return rows
+	return each.UpTo(b.world, b.Row)
 }
 
 // rowAt is a rank's row with the group's call number seq, if the journal still has it.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/each"
 )
 
 // RecentCalls is how many of each rank's latest calls a report shows.
@@ -110,10 +111,7 @@ func (b *Board) Last() *Snapshot {
 
 // Table shows what each rank does, and since when.
 func (s *Snapshot) Table() string {
-	rows := make([]collective.Row, len(s.Ranks))
-	for i, r := range s.Ranks {
-		rows[i] = r.Row
-	}
+	rows := each.Of(s.Ranks, func(r RankState) collective.Row { return r.Row })
 	return collective.Table(rows)
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/each"
+	"drun/internal/try"
 )
 
 // Watchdog guards a wait that is not a call, for something that any other rank may do in its recipe, such as
@@ -28,11 +30,10 @@ func (b *Board) Watch(note string) *Watchdog {
 // Check is called repeatedly while the wait lasts, at least deadlockEvery apart. Its error says that no rank is
 // left that could end the wait. Ranks that have failed or are gone, and circles in which a rank waits in a call,
 // are reported elsewhere.
-func (w *Watchdog) Check() error {
+func (w *Watchdog) Check() (err error) {
+	defer try.Caught(&err)
 	b := w.board
-	if b.world == 1 {
-		return errors.New("there is no other rank")
-	}
+	try.FailIf(b.world == 1, "there is no other rank")
 	var others []int // that may still end the wait
 	for r := range b.world {
 		switch state := b.State(r); {
@@ -43,9 +44,7 @@ func (w *Watchdog) Check() error {
 			others = append(others, r)
 		}
 	}
-	if len(others) == 0 {
-		return errors.New("all other ranks have returned from main")
-	}
+	try.FailIf(len(others) == 0, "all other ranks have returned from main")
 	b.need(0, true, 0, 0, slices.Values(others))
 	b.needsOf(b.rank).outside.Store(1)
 	b.move(nil)
@@ -59,10 +58,7 @@ func (w *Watchdog) Check() error {
 		}
 	}
 	w.circle = true
-	who := make([]string, len(circle))
-	for i, r := range circle {
-		who[i] = fmt.Sprintf("rank %d is %s", r, b.Row(r).Note)
-	}
+	who := each.Of(circle, func(r int) string { return fmt.Sprintf("rank %d is %s", r, b.Row(r).Note) })
 	return errors.New("the ranks wait for each other: " + strings.Join(who, ", "))
 }
 

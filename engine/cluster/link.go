@@ -16,6 +16,7 @@ import (
 
 	"drun/engine"
 	"drun/internal/queue"
+	"drun/internal/try"
 )
 
 // Link carries messages between the coordinator and a node.
@@ -181,25 +182,19 @@ func (l *Conn[In, Out]) write() {
 }
 
 // put writes one message; nil is a heartbeat.
-func (l *Conn[In, Out]) put(msg *Out) error {
+func (l *Conn[In, Out]) put(msg *Out) (err error) {
+	defer try.Caught(&err)
 	var head [8]byte
 	var body []byte
 	if msg != nil {
-		var err error
-		if body, err = engine.Encoding.Marshal(msg); err != nil {
-			return err
-		}
+		body = try.To(engine.Encoding.Marshal(msg))
 		binary.LittleEndian.PutUint64(head[:], uint64(len(body)))
 		l.traffic.Add(int64(len(body)))
 	}
 	const piece = 1 << 20 // so that the deadline measures progress
 	for data := append(head[:], body[:min(len(body), piece)]...); ; data = body[:min(len(body), piece)] {
-		if err := l.conn.SetWriteDeadline(time.Now().Add(l.pace.Gone)); err != nil {
-			return err
-		}
-		if _, err := l.conn.Write(data); err != nil {
-			return err
-		}
+		try.Ok(l.conn.SetWriteDeadline(time.Now().Add(l.pace.Gone)))
+		try.To(l.conn.Write(data))
 		if body = body[min(len(body), piece):]; len(body) == 0 {
 			return nil
 		}

@@ -87,7 +87,6 @@ func (c *Console) write(w io.Writer, text string) {
 	_, _ = io.WriteString(w, text+"\n")
 }
 
-// Progress moves the bar.
 func (c *Console) Progress(p *records.Progress) {
 	if !c.terminal {
 		return
@@ -184,7 +183,6 @@ func (c *Console) clear() {
 	}
 }
 
-// Close removes the bar for good.
 func (c *Console) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

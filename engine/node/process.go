@@ -304,9 +304,7 @@ func usageOf(pid int) (_ *records.Usage, err error) {
 	// The name, in parentheses, may contain anything. After it come the state and numbers.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	const user, system = 11, 12
-	if len(fields) <= system {
-		return nil, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
-	}
+	try.FailIf(len(fields) <= system, "/proc/%d/stat has %d fields", pid, len(fields))
 	u := &records.Usage{}
 	for _, i := range []int{user, system} {
 		u.CPU += (time.Duration(try.To(strconv.ParseInt(string(fields[i]), 10, 64))) * ticks).Seconds()

@@ -2,7 +2,6 @@ package recipe
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -30,16 +29,12 @@ type module struct {
 }
 
 // Load executes a load statement, as a thread's Load; name is relative to the file that contains it.
-func (l *Loader) Load(thread *starlark.Thread, name string) (starlark.StringDict, error) {
+func (l *Loader) Load(thread *starlark.Thread, name string) (_ starlark.StringDict, err error) {
+	defer try.Caught(&err)
 	from := starlib.Position(thread).Filename()
 	s := l.Bundle.Shown(from)
-	if s == nil {
-		return nil, fmt.Errorf("load from an unknown file %s", from)
-	}
-	file, err := l.Bundle.Project.Resolve(s.Path, name)
-	if err != nil {
-		return nil, err
-	}
+	try.FailIf(s == nil, "load from an unknown file %s", from)
+	file := try.To(l.Bundle.Project.Resolve(s.Path, name))
 	return l.Exec(thread, file)
 }
 

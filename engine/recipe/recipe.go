@@ -16,6 +16,7 @@ import (
 
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/testing"
@@ -149,7 +150,8 @@ func unloadable(load lang.Load, err error) error {
 
 // Check compiles every file for the environment that ranks will have, including the extra modules: unknown names
 // are reported before anything starts.
-func (b *Bundle) Check(extra ...string) error {
+func (b *Bundle) Check(extra ...string) (err error) {
+	defer try.Caught(&err)
 	env := universe.Names()
 	if HaveTests(b.Sources) {
 		extra = append(extra, "testing")
@@ -158,13 +160,8 @@ func (b *Bundle) Check(extra ...string) error {
 		env[name] = starlark.None
 	}
 	for _, s := range b.Sources {
-		parsed, err := lang.Parse(Display(b.Name, s.Path), s.Content)
-		if err != nil {
-			return err
-		}
-		if _, err := parsed.Compile(env); err != nil {
-			return err
-		}
+		parsed := try.To(lang.Parse(Display(b.Name, s.Path), s.Content))
+		try.To(parsed.Compile(env))
 	}
 	return nil
 }

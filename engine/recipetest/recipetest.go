@@ -32,6 +32,7 @@ import (
 
 	"drun/engine/run"
 	"drun/engine/worker"
+	"drun/internal/each"
 	"drun/internal/testlimit"
 	"drun/starlib/lang/chunk"
 )
@@ -172,11 +173,7 @@ func list(t *testing.T, dir string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
-	}
-	return names
+	return each.Of(entries, os.DirEntry.Name)
 }
 
 func left(pids []int) (problems []string) {

@@ -157,7 +157,6 @@ func (r *Checkpoints) begin(ranks Ranks) {
 	r.complete(ranks)
 }
 
-// Handed accepts what a rank has handed over.
 func (r *Checkpoints) Handed(rank int, m *engine.Handed, ranks Ranks) {
 	if r.flight == nil {
 		return

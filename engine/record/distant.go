@@ -6,6 +6,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine/transfer"
+	"drun/internal/each"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -110,10 +111,7 @@ func (s *saving) chunks() (map[int64][]checkpoints.Chunk, error) {
 		}
 	}
 	return all, eachNode(offered, func(node Node, offers []offer) error {
-		ranges := make([]transfer.Range, len(offers))
-		for i, o := range offers {
-			ranges[i] = o.r
-		}
+		ranges := each.Of(offers, func(o offer) transfer.Range { return o.r })
 		sums, err := node.Sums(s.number, ranges)
 		for i := range sums {
 			o := offers[i]

@@ -9,6 +9,7 @@ import (
 
 	"drun/engine"
 	"drun/engine/transfer"
+	"drun/internal/try"
 )
 
 // Ranks gives a save access to the ranks.
@@ -66,7 +67,6 @@ func (s *saving) await(ranks Ranks, step int64, doing string, missing func() []i
 	})
 }
 
-// entry identifies an entry of a rank.
 type entry struct{ rank, i int }
 
 func contentOf(e engine.Entry) transfer.Content {
@@ -223,22 +223,19 @@ func (s *saving) take(rank int, m *engine.Handed) {
 }
 
 // fill points entries at the data that another rank handed over for them. It fails if an entry has none.
-func (s *saving) fill() error {
+func (s *saving) fill() (err error) {
+	defer try.Caught(&err)
 	for e, from := range s.same {
 		to, from := &s.parts[e.rank].Entries[e.i], &s.parts[from.rank].Entries[from.i]
 		to.Data, to.Offset = from.Data, from.Offset
 	}
 	for rank, part := range s.parts {
 		for _, e := range part.Entries {
-			if part.Apart && int64(len(e.Data)) != e.Bytes {
-				return fmt.Errorf("%q of rank %d was not handed over", e.Name, rank)
-			}
+			try.FailIf(part.Apart && int64(len(e.Data)) != e.Bytes, "%q of rank %d was not handed over", e.Name, rank)
 		}
 	}
 	for _, w := range s.wholes {
-		if err := s.join(w); err != nil {
-			return err
-		}
+		try.Ok(s.join(w))
 	}
 	return nil
 }

@@ -180,7 +180,6 @@ func (r *Record) Unkey() {
 	r.writer.add(1, 0, func(b *history.Batch) { b.Inputs = &none })
 }
 
-// Add adds what a worker's message records.
 func (r *Record) Add(rank int, m *engine.ToAgent) {
 	if d := m.Declared; d != nil {
 		params := values(d.Params, r.keep)
@@ -201,7 +200,6 @@ func (r *Record) Add(rank int, m *engine.ToAgent) {
 	}
 }
 
-// Records adds what a rank has recorded.
 func (r *Record) Records(rank int, made *records.Batch) {
 	n, bytes := made.Size()
 	if n == 0 {
@@ -257,7 +255,6 @@ func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool str
 	return spool, err
 }
 
-// Discard removes the run from the history.
 func (r *Record) Discard() error {
 	if _, err := r.writer.close(nil); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"drun/engine"
 	"drun/engine/transfer"
 	"drun/history"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/try"
 )
@@ -361,11 +362,7 @@ func (r *Checkpoints) find(step string, f *found) error {
 }
 
 func uids(line []history.Summary) []string {
-	runs := make([]string, len(line))
-	for i := range line {
-		runs[i] = line[i].UID
-	}
-	return runs
+	return each.Of(line, func(run history.Summary) string { return run.UID })
 }
 
 // remembered returns the checkpoint in memory, if that is the one asked for.

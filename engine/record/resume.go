@@ -161,9 +161,7 @@ const Auto = "auto"
 // DoneError says that the run to continue has already finished.
 type DoneError struct{ Earlier }
 
-func (e *DoneError) Error() string { return fmt.Sprintf("run %d %s is done already", e.ID, e.Name) }
-
-// ExitCode is the exit code of a finished run.
+func (e *DoneError) Error() string       { return fmt.Sprintf("run %d %s is done already", e.ID, e.Name) }
 func (e *DoneError) ExitCode() exit.Code { return exit.Done }
 
 // unfinished finds the run to continue; nil: there is none, so it is to be begun.

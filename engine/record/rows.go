@@ -27,10 +27,7 @@ type rows struct {
 	counted  counted
 }
 
-// ID is the run's number.
-func (r *rows) ID() int64 { return r.run.ID }
-
-// Name is the run's name.
+func (r *rows) ID() int64    { return r.run.ID }
 func (r *rows) Name() string { return r.run.Name }
 
 // Faults receives the first write error.
@@ -274,7 +271,6 @@ func (r *Record) EndAttempt(code exit.Code, text string) error {
 	return r.writer.sync()
 }
 
-// BeginAttempt begins the next attempt.
 func (r *Record) BeginAttempt() {
 	r.forgetRestores()
 	n := newAttempt(r.attempt.number+1, time.Now(), r.attempt.points)

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"drun/internal/build"
+	"drun/internal/try"
 )
 
 // Every connection between the processes of a run uses TLS 1.3. The listening side has a key of its own, made on first
@@ -69,7 +70,6 @@ func secureServer(socket net.Conn) (conn, error) {
 	})}, err
 }
 
-// ownKey is this process's key.
 var ownKey = sync.OnceValues(func() (tls.Certificate, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -82,17 +82,13 @@ var ownKey = sync.OnceValues(func() (tls.Certificate, error) {
 
 // proofs are what the two sides send on this connection to prove the secret.
 func (c conn) proofs(secret string) (client, server []byte, err error) {
-	if err := c.Handshake(); err != nil {
-		return nil, nil, err
-	}
+	defer try.Caught(&err)
+	try.Ok(c.Handshake())
 	state := c.ConnectionState()
 	if state.NegotiatedProtocol != protocol {
 		return nil, nil, errRelease
 	}
-	session, err := state.ExportKeyingMaterial("EXPORTER-drun-rendezvous", nil, sha256.Size)
-	if err != nil {
-		return nil, nil, err
-	}
+	session := try.To(state.ExportKeyingMaterial("EXPORTER-drun-rendezvous", nil, sha256.Size))
 	key, err := hkdf.Key(sha256.New, []byte(secret), session, "drun rendezvous", sha256.Size)
 	return proof(key, clientLabel), proof(key, serverLabel), err
 }
@@ -103,25 +99,17 @@ func proof(key []byte, label string) []byte {
 	return mac.Sum(nil)
 }
 
-// errRelease says that the other side is another release of drun.
 var errRelease = errors.New("another release of drun")
 
-// errSecret says that the other side has a different secret.
 var errSecret = errors.New("the other side has a different secret")
 
 // introduce proves the secret to the listening side, which must prove it, too.
-func (c conn) introduce(secret string) error {
-	own, theirs, err := c.proofs(secret)
-	if err != nil {
-		return err
-	}
-	if _, err := c.Write(own); err != nil {
-		return err
-	}
+func (c conn) introduce(secret string) (err error) {
+	defer try.Caught(&err)
+	own, theirs := try.To2(c.proofs(secret))
+	try.To(c.Write(own))
 	shown := make([]byte, len(theirs))
-	if _, err := io.ReadFull(c, shown); err != nil {
-		return err
-	}
+	try.To(io.ReadFull(c, shown))
 	if !hmac.Equal(shown, theirs) {
 		return errSecret
 	}
@@ -233,7 +221,6 @@ func (l *Listener) serve(socket net.Conn, secret string, take func(net.Conn)) {
 	}
 }
 
-// Close ends all connections.
 func (l *Listener) Close() error {
 	err := l.Listener.Close()
 	l.mu.Lock()
@@ -349,26 +336,17 @@ func SecretFile() (string, error) {
 
 // OwnSecret returns the secret in [SecretFile]. If there is none, it is made, by only one of several processes that
 // look at the same time.
-func OwnSecret() (string, error) {
-	file, err := SecretFile()
-	if err != nil {
-		return "", err
-	}
+func OwnSecret() (_ string, err error) {
+	defer try.Caught(&err)
+	file := try.To(SecretFile())
 	if secret, err := ReadSecret(file); !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return "", err
-	}
-	temp, err := os.CreateTemp(filepath.Dir(file), ".secret-*") // of mode 0600
-	if err != nil {
-		return "", err
-	}
+	try.Ok(os.MkdirAll(filepath.Dir(file), 0o700))
+	temp := try.To(os.CreateTemp(filepath.Dir(file), ".secret-*")) // of mode 0600
 	defer os.Remove(temp.Name())
 	_, err = temp.WriteString(rand.Text() + rand.Text() + "\n")
-	if err := errors.Join(err, temp.Sync(), temp.Close()); err != nil {
-		return "", err
-	}
+	try.Ok(errors.Join(err, temp.Sync(), temp.Close()))
 	if err := os.Link(temp.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"drun/internal/try"
 )
 
 type name struct{ space, key string }
@@ -55,7 +57,8 @@ func (t *Table) Do(q *Request, stop <-chan struct{}) *Reply {
 	return r
 }
 
-func (t *Table) apply(q *Request) (*Reply, error) {
+func (t *Table) apply(q *Request) (_ *Reply, err error) {
+	defer try.Caught(&err)
 	r := &Reply{}
 	var at name
 	if len(q.Keys) > 0 {
@@ -71,9 +74,7 @@ func (t *Table) apply(q *Request) (*Reply, error) {
 			return nil, errFull(at.key)
 		}
 		for i, key := range q.Keys {
-			if err := t.put(name{q.Space, key}, q.Values[i]); err != nil {
-				return nil, err
-			}
+			try.Ok(t.put(name{q.Space, key}, q.Values[i]))
 		}
 	case opGet:
 		total := 0
@@ -85,10 +86,7 @@ func (t *Table) apply(q *Request) (*Reply, error) {
 			r.Values = append(r.Values, value)
 		}
 	case opAdd:
-		sum, err := t.sum(at, q.Amount)
-		if err != nil {
-			return nil, err
-		}
+		sum := try.To(t.sum(at, q.Amount))
 		r.Number = sum
 		return r, t.put(at, strconv.AppendInt(nil, sum, 10))
 	case opCompareSet:
@@ -326,16 +324,11 @@ type Reply struct {
 }
 
 // check validates a request without looking at the table.
-func (q *Request) check() error {
-	if q.Op == 0 || q.Op >= opEnd {
-		return fmt.Errorf("unknown operation %d", q.Op)
-	}
-	if len(q.Space) > MaxKey {
-		return fmt.Errorf("a namespace of %d bytes: at most %d are possible", len(q.Space), MaxKey)
-	}
-	if len(q.Keys) > MaxKeys {
-		return fmt.Errorf("%d keys: at most %d are possible in one call", len(q.Keys), MaxKeys)
-	}
+func (q *Request) check() (err error) {
+	defer try.Caught(&err)
+	try.FailIf(q.Op == 0 || q.Op >= opEnd, "unknown operation %d", q.Op)
+	try.FailIf(len(q.Space) > MaxKey, "a namespace of %d bytes: at most %d are possible", len(q.Space), MaxKey)
+	try.FailIf(len(q.Keys) > MaxKeys, "%d keys: at most %d are possible in one call", len(q.Keys), MaxKeys)
 	total := 0
 	for _, key := range q.Keys {
 		if len(key) > MaxKey {

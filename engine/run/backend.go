@@ -111,7 +111,6 @@ type answer struct {
 	err error
 }
 
-// askAll asks plugins for their properties.
 func (p *plan) askAll(plugins []*host.Plugin) ([]answer, error) {
 	answers := make([]answer, len(plugins))
 	if len(plugins) == 0 {

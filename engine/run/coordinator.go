@@ -19,6 +19,7 @@ import (
 	"drun/engine/record"
 	"drun/engine/rendezvous"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/try"
 )
@@ -437,10 +438,7 @@ func (c *coordinator) overdue(l *late) {
 	if len(missing) == 0 {
 		return
 	}
-	var rows []collective.Row
-	for _, rank := range missing {
-		rows = append(rows, c.board.Row(rank))
-	}
+	rows := each.Of(missing, c.board.Row)
 	c.fail(&engine.Failure{Rank: board.Observer, Code: exit.Timeout, When: board.Now(), Traceback: collective.Table(rows),
 		Message: fmt.Sprintf("the checkpoint of step %d has waited %s for %s %s", l.step, c.Timeout, collective.RankList(missing), l.doing)})
 }

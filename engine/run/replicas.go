@@ -88,7 +88,6 @@ type difference struct {
 	divided bool
 }
 
-// judge compares the ranks at a moment.
 func (r *replicas) judge(m moment) *difference {
 	sums := r.open[m]
 	delete(r.open, m)

@@ -137,7 +137,6 @@ func (a *attempt) fresh(then func()) {
 	a.look()
 }
 
-// endRounds ends the rounds and calls what waits for them.
 func (a *attempt) endRounds() {
 	r := &a.rounds
 	then := append(r.then, r.next...)
@@ -154,7 +153,6 @@ func (n *nodes) traffic() (sum int64) {
 	return sum
 }
 
-// othersThan are the ranks that are not on that node.
 func (n *nodes) othersThan(p *peer) (ranks []int) {
 	for rank := range n.world() {
 		if n.peerOf(rank) != p {

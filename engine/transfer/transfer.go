@@ -82,7 +82,6 @@ type Regions struct {
 	spare *Region
 }
 
-// Take returns a region that holds that many bytes.
 func (p *Regions) Take(bytes int64) (*Region, error) {
 	p.mu.Lock()
 	g := p.spare
@@ -346,7 +345,6 @@ func (s *Source) ask(w *Want, bytes int64) ([]byte, error) {
 	}
 }
 
-// Sums gives the SHA-256 of each range.
 func (s *Source) Sums(state uint64, ranges []Range) (sums [][sha256.Size]byte, err error) {
 	for few := range slices.Chunk(ranges, mostSums) {
 		data, err := s.ask(&Want{State: state, Ranges: few, Sums: true}, int64(sha256.Size*len(few)))

@@ -15,6 +15,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/rendezvous"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/try"
 	"drun/kernel/dtype"
@@ -54,7 +55,6 @@ func (w *worker) openGroup(ctx context.Context, name string, group collective.Gr
 	return nil, exit.WithCode(fmt.Errorf("backend %s of group %d, of %s: %w", name, group.ID, collective.RankList(group.Ranks), err), exit.Backend)
 }
 
-// connectGroup opens the backend among the ranks of the group.
 func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group collective.Group) (_ collective.Comm, err error) {
 	defer try.Caught(&err)
 	var here []int // ranks of the group on this node
@@ -87,10 +87,7 @@ func (w *worker) connectGroup(ctx *collective.WaitLimit, name string, group coll
 		h = nil
 	}
 	if h != nil {
-		nodes := make([]int, len(group.Ranks))
-		for i, rank := range group.Ranks {
-			nodes[i] = h.Nodes[rank]
-		}
+		nodes := each.Of(group.Ranks, func(rank int) int { return h.Nodes[rank] })
 		backend = &hier.Backend{Far: backend, Nodes: nodes, Links: h.Links}
 	}
 	comm, err := backend.Open(ctx, world)

@@ -78,7 +78,6 @@ func (r *recorder) Machine(at rendezvous.Placement) {
 	r.add(len(host), func(m *engine.ToAgent) { m.Records.Ranks = append(m.Records.Ranks, row) })
 }
 
-// DataFile records a file that the recipe has read.
 func (r *recorder) DataFile(f records.DataFile, perRank bool) {
 	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) {
 		if m.Records.DataFiles = append(m.Records.DataFiles, f); perRank {

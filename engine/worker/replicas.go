@@ -74,7 +74,6 @@ func (r *replicas) tell(of *starlib.Replica, update int64, sum uint64) {
 		Steps: of.Steps, Update: update, Sum: sum, Divides: r.rank.Divides})
 }
 
-// taken returns what is to be sent.
 func (r *replicas) taken() []engine.Replica {
 	r.digests.mu.Lock()
 	defer r.digests.mu.Unlock()

@@ -338,7 +338,6 @@ func (w *worker) askWithin(ctx context.Context, doing string, msg *engine.ToAgen
 	}
 }
 
-// bundle is the recipe with all its files.
 func (w *worker) bundle() *recipe.Bundle {
 	return &recipe.Bundle{Name: w.job.Recipe, Main: w.job.Main, Project: recipe.Project(w.job.Project), Sources: w.job.Sources}
 }

@@ -9,6 +9,7 @@ import (
 	"go.starlark.net/syntax"
 
 	"drun/history"
+	"drun/internal/each"
 	"drun/internal/spelling"
 	"drun/internal/try"
 )
@@ -113,10 +114,7 @@ next:
 		}
 		return 0
 	})
-	ids = make([]int64, len(chosen))
-	for i, s := range chosen {
-		ids[i] = s.id
-	}
+	ids = each.Of(chosen, func(s sortable) int64 { return s.id })
 	unknown, err = unknownNames(db, exprs, runs)
 	return ids, unknown, err
 }
@@ -172,10 +170,7 @@ func Table(db *history.DB, ids []int64, columns []*Expr) (_ *history.Table, err 
 		if index[id] == nil {
 			continue // it has since been removed
 		}
-		row := make([]any, len(columns))
-		for i, c := range columns {
-			row[i] = Plain(try.To(ev.Value(c, index[id])))
-		}
+		row := each.Of(columns, func(c *Expr) any { return Plain(try.To(ev.Value(c, index[id]))) })
 		table.Rows = append(table.Rows, row)
 	}
 	return table, nil

@@ -50,10 +50,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: column %d: %s\n    %s\n    %s^", e.What, e.Pos.Col, e.Msg, string(text[from:to]), strings.Repeat(" ", at-from))
 }
 
-// ExitCode is the exit code of a usage error.
 func (e *Error) ExitCode() exit.Code { return exit.Usage }
 
-// Hint says what an expression may contain.
 func (e *Error) Hint() string {
 	return `for example 'params.lr < 0.1 and metrics.acc.last > 0.95'; names: ` + strings.Join(Fields, " ") + ` params.X metrics.X`
 }
@@ -160,7 +158,6 @@ func parse(what, text string) ([]*Expr, error) {
 	return list, nil
 }
 
-// String is the expression as written.
 func (e *Expr) String() string { return e.own }
 
 // offset is the index of a position in a one-line text.
@@ -289,7 +286,6 @@ func isMetric(x syntax.Expr) bool {
 	return false
 }
 
-// errMissing says that a run has no value for a name.
 var errMissing = errors.New("the run has no such value")
 
 // steps is how many Starlark steps an expression may take per run.

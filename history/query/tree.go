@@ -25,7 +25,6 @@ const (
 	yes
 )
 
-// branch makes a condition from a tree.
 func branch(tree syntax.Expr) (condition, error) {
 	switch e := tree.(type) {
 	case *syntax.ParenExpr:

@@ -14,6 +14,7 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/each"
 )
 
 // Fields are the names that expressions can use besides params and metrics.
@@ -41,10 +42,7 @@ var fields = map[string]func(*history.Summary) starlark.Value{
 		return valueOf(*r.Seconds)
 	},
 	"tags": func(r *history.Summary) starlark.Value {
-		list := make([]any, len(r.Tags))
-		for i, tag := range r.Tags {
-			list[i] = tag
-		}
+		list := each.Of(r.Tags, func(tag string) any { return tag })
 		return valueOf(list)
 	},
 	"parent": func(r *history.Summary) starlark.Value {
@@ -81,10 +79,7 @@ func valueOf(v any) starlark.Value {
 	case history.List:
 		return valueOf(v.Elements())
 	case []any:
-		list := make([]starlark.Value, len(v))
-		for i, e := range v {
-			list[i] = valueOf(e)
-		}
+		list := each.Of(v, valueOf)
 		return starlark.NewList(list)
 	}
 	return nil
@@ -250,11 +245,7 @@ func Plain(v starlark.Value) any {
 	case starlark.String:
 		return string(v)
 	case *starlark.List:
-		list := make([]any, v.Len())
-		for i := range list {
-			list[i] = Plain(v.Index(i))
-		}
-		return list
+		return each.UpTo(v.Len(), func(i int) any { return Plain(v.Index(i)) })
 	case nil, starlark.NoneType:
 		return nil
 	}

@@ -221,7 +221,6 @@ func Marshal(v any) ([]byte, error) {
 // infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
 type Float float64
 
-// MarshalJSON gives the form that Float describes.
 func (f Float) MarshalJSON() ([]byte, error) {
 	v := float64(f)
 	switch {
@@ -278,7 +277,6 @@ func (b *Batch) SetRank(rank, attempt int) {
 	}
 }
 
-// Append adds the records of o.
 func (b *Batch) Append(o *Batch) {
 	to, from := reflect.ValueOf(b).Elem(), reflect.ValueOf(o).Elem()
 	for i := range to.NumField() {

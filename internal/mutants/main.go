@@ -135,7 +135,6 @@ func readMutants(root string) ([]mutant, error) {
 	return all, nil
 }
 
-// parseMutant reads the text above a patch.
 func parseMutant(text string) (mutant, error) {
 	var m mutant
 	head, _, ok := strings.Cut(text, "diff --git ")

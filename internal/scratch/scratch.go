@@ -76,7 +76,6 @@ func MakeIn(parent, prefix string) (_ *Dir, err error) {
 	return d, nil
 }
 
-// Remove removes the folder and everything in it.
 func (d *Dir) Remove() {
 	own.Lock()
 	delete(own.dirs, d)

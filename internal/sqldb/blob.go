@@ -83,7 +83,6 @@ func (b *Blobs) Read(row int64, into []byte) error {
 	return nil
 }
 
-// Close releases the database.
 func (b *Blobs) Close() {
 	C.sqlite3_blob_close(b.blob)
 	C.sqlite3_close_v2(b.db)

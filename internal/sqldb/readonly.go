@@ -27,7 +27,6 @@ type Reader struct {
 	temp *scratch.Dir
 }
 
-// Close releases the handle.
 func (r *Reader) Close() error {
 	err := r.DB.Close()
 	if r.temp != nil {
@@ -235,7 +234,8 @@ func Journal(folder string) (wal bool, fileSystem string) {
 
 // leaveWAL switches a database of drun's that was made on another file system to a rollback journal. With an
 // exclusive lock SQLite needs no shared memory meanwhile.
-func (f File) leaveWAL() error {
+func (f File) leaveWAL() (err error) {
+	defer try.Caught(&err)
 	file, err := os.Open(f.Path)
 	if err != nil {
 		return nil // Open gives the better error
@@ -247,16 +247,11 @@ func (f File) leaveWAL() error {
 	if err != nil || header[18] != 2 || id != f.ApplicationID && id != 0 { // 0: it is still in the log
 		return nil
 	}
-	db, err := sql.Open("sqlite3", f.dsn("mode=rw&_locking_mode=EXCLUSIVE"))
-	if err != nil {
-		return err
-	}
+	db := try.To(sql.Open("sqlite3", f.dsn("mode=rw&_locking_mode=EXCLUSIVE")))
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	// SQLite sees the log once it has read the file.
-	if _, _, err := f.examine(db); err != nil {
-		return err
-	}
+	try.To2(f.examine(db))
 	return retry(func() error { _, err := db.Exec("PRAGMA journal_mode = DELETE"); return err })
 }
 

@@ -64,7 +64,6 @@ func Parse(name string) (Type, error) {
 	return None, fmt.Errorf("unknown dtype %q: use float32, float64, int64, int32, int8, uint8, bool, float16, bfloat16 or complex64", name)
 }
 
-// Valid reports whether t is an element type.
 func (t Type) Valid() bool { return t > None && t < numTypes }
 
 // Size returns the size of an element in bytes.

@@ -267,7 +267,6 @@ func (c *Comm) Close() error {
 	})
 }
 
-// closeGroup tells the plugin to close a group.
 func (p *port) closeGroup(number uint32) error {
 	if p.dead.Load() != nil {
 		return nil // its end has been reported

@@ -32,7 +32,6 @@ import (
 	"google.golang.org/grpc"
 )
 
-// process is a running plugin.
 type process struct {
 	plugin  *host.Plugin
 	rank    int
@@ -99,7 +98,6 @@ func start(ctx context.Context, p *host.Plugin, world collective.World, describe
 	return x, nil
 }
 
-// launch starts the process and connects to it.
 func (x *process) launch(ctx context.Context, describe wire.DescribeRequest, program, theirs *os.File) (err error) {
 	defer try.Caught(&err)
 	// The socket lies in a folder of its own, needed only until we are connected, so that nothing is left of it however

@@ -11,7 +11,6 @@ import (
 	"drun/plugins/internal/wire"
 )
 
-// pluginCall is a call that the plugin carries out.
 type pluginCall struct {
 	c         *Comm
 	index     uint32

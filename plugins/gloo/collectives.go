@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/collectives"
 )
@@ -58,10 +59,7 @@ func sizes(counts []int) *C.int64_t {
 	if counts == nil {
 		return nil
 	}
-	all := make([]C.int64_t, len(counts))
-	for i, n := range counts {
-		all[i] = C.int64_t(n)
-	}
+	all := each.Of(counts, func(n int) C.int64_t { return C.int64_t(n) })
 	return &all[0]
 }
 

@@ -19,6 +19,7 @@ import (
 	"drun/collective"
 	"drun/collective/messages"
 	"drun/collective/sharedmem"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/blocking"
@@ -273,9 +274,6 @@ func interfaces() string {
 	if err != nil || len(all) == 0 {
 		return "none"
 	}
-	var names []string
-	for _, f := range all {
-		names = append(names, f.Name)
-	}
+	names := each.Of(all, func(f net.Interface) string { return f.Name })
 	return strings.Join(names, ", ")
 }

@@ -126,21 +126,18 @@ func List(dirs []Dir) []*Plugin {
 	var out []*Plugin
 	seen := map[string]bool{}
 	for _, dir := range dirs {
-		paths, _ := filepath.Glob(filepath.Join(globEscape(dir.Path), Prefix+"*")) // the pattern is valid
-		for _, path := range paths {
+		programs, _ := fs.Glob(os.DirFS(dir.Path), Prefix+"*") // the pattern is valid
+		for _, program := range programs {
+			path := filepath.Join(dir.Path, program)
 			if executable(path) != nil {
 				continue
 			}
-			name := strings.TrimPrefix(filepath.Base(path), Prefix)
+			name := strings.TrimPrefix(program, Prefix)
 			out = append(out, &Plugin{Name: name, Path: path, Hidden: seen[name], Named: dir.Named})
 			seen[name] = true
 		}
 	}
 	return out
-}
-
-func globEscape(dir string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
 // Sum computes the program's checksum.

@@ -19,6 +19,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/blocking"
 	"drun/plugins/internal/bootstrap"
@@ -77,10 +78,7 @@ func (e *engine) Split(ctx context.Context, group collective.Group, rank int) (b
 		return nil, err
 	}
 	early, err := collective.Run(ctx, func() error {
-		ranks := make([]C.int, len(group.Ranks))
-		for i, r := range group.Ranks {
-			ranks[i] = C.int(r)
-		}
+		ranks := each.Of(group.Ranks, func(r int) C.int { return C.int(r) })
 		var failure [C.ERR_SIZE]C.char
 		sub.group = C.drun_mpi_split(e.group, &ranks[0], C.int(len(ranks)), C.int(group.ID&0xffffff), &failure[0])
 		if sub.group == nil {
@@ -186,7 +184,6 @@ func pieces(data []byte, do func([]byte) error) error {
 	return nil
 }
 
-// do makes a call of MPI.
 func (e *engine) do(function int, call func(err *C.char) C.int) error {
 	e.calls[function].Add(1)
 	var failure [C.ERR_SIZE]C.char

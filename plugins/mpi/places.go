@@ -54,6 +54,7 @@ const lendLimit = 2 * time.Minute
 // borrow takes a place from an mpirun that rank 0 starts: its processes take no part in MPI, but write down their
 // places and wait. mpirun's daemon only checks how many processes take part, not which.
 func borrow(ctx context.Context, world collective.World) (stop func(), err error) {
+	defer try.Caught(&err)
 	key := func(rank int) string { return fmt.Sprintf("mpi/place/%d", rank) }
 	stop = func() {}
 	if world.Rank == 0 {
@@ -67,9 +68,7 @@ func borrow(ctx context.Context, world collective.World) (stop func(), err error
 				value = []byte("!" + err.Error())
 			}
 			if world.Store != nil {
-				if err := world.Store.Set(ctx, key(rank), value); err != nil {
-					return stop, err
-				}
+				try.Ok(world.Store.Set(ctx, key(rank), value))
 			} else if rank == 0 && err == nil {
 				return stop, p.take()
 			}
@@ -78,10 +77,7 @@ func borrow(ctx context.Context, world collective.World) (stop func(), err error
 			return stop, err
 		}
 	}
-	value, err := world.Store.Get(ctx, key(world.Rank))
-	if err != nil {
-		return stop, err
-	}
+	value := try.To(world.Store.Get(ctx, key(world.Rank)))
 	if why, failed := strings.CutPrefix(string(value), "!"); failed {
 		return stop, fmt.Errorf("rank 0 says that %s", why)
 	}

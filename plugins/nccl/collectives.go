@@ -201,7 +201,6 @@ func (e *engine) AllToAll(send []byte, sent []int, recv []byte, received []int) 
 	})
 }
 
-// cut cuts data into consecutive parts.
 func cut(data []byte, sizes []int) [][]byte {
 	parts := make([][]byte, len(sizes))
 	for i, n := range sizes {

@@ -39,7 +39,6 @@ func (c cell) take() C.ncclComm_t {
 	return comm
 }
 
-// newCommunicator joins the communicator of id as rank.
 func newCommunicator(ctx context.Context, d *C.device, id uniqueID, ranks, rank int) (C.ncclComm_t, error) {
 	cell := newCell()
 	var why [C.ERR_SIZE]C.char

@@ -49,7 +49,6 @@ type gpu struct {
 	engines atomic.Int32
 }
 
-// counters count what the engine does.
 type counters struct {
 	operations      [C.OPERATIONS]atomic.Int64
 	splits          atomic.Int64

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"drun/collective"
+	"drun/internal/try"
 )
 
 // lane is a communicator with what its calls need: streams, and two slots of memory through which chunks take turns. One
@@ -93,22 +94,19 @@ func (l *lane) run(n int, plan func(r *round, i int)) error {
 
 var errInterrupted = errors.New("interrupted")
 
-func (l *lane) rounds(n int, plan func(r *round, i int)) error {
+func (l *lane) rounds(n int, plan func(r *round, i int)) (err error) {
+	defer try.Caught(&err)
 	var rounds [C.SLOTS]round
 	for i := range n + C.SLOTS {
 		at := i % C.SLOTS
 		r := &rounds[at]
 		if i >= C.SLOTS && i-C.SLOTS < n {
-			if err := l.finish(at, r); err != nil {
-				return err
-			}
+			try.Ok(l.finish(at, r))
 		}
 		if i < n {
 			r.reset(l.c.slots[at].room)
 			plan(r, i)
-			if err := l.start(at, r, n == 1); err != nil {
-				return err
-			}
+			try.Ok(l.start(at, r, n == 1))
 		}
 	}
 	return nil

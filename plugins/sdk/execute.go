@@ -9,6 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/plugins/internal/wire"
 )
@@ -108,12 +109,9 @@ type running struct {
 // start begins the call; if that fails the call is over.
 func (r *running) start() bool {
 	failure := guarded(func() (err error) {
-		if r.comm, err = r.server.comm(r.slot.Comm); err != nil {
-			return err
-		}
-		if r.call, err = r.read(); err != nil {
-			return err
-		}
+		defer try.Caught(&err)
+		r.comm = try.To(r.server.comm(r.slot.Comm))
+		r.call = try.To(r.read())
 		r.at = time.Now()
 		if !r.call.Kind.PointToPoint() {
 			r.before = r.comm.last

@@ -35,10 +35,7 @@ type Damaged struct {
 // error is *history.ErrNone.
 func Write(home, path string) (size Size, err error) {
 	defer try.Caught(&err)
-	folder, err := scratch.MakeIn(filepath.Dir(path), ".drun-backup-") // also removes what a killed backup left
-	if err != nil {
-		return size, err
-	}
+	folder := try.To(scratch.MakeIn(filepath.Dir(path), ".drun-backup-")) // also removes what a killed backup left
 	defer folder.Remove()
 	temp := folder.Path
 	out := try.To(os.OpenFile(filepath.Join(temp, "archive"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))

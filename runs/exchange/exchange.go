@@ -35,7 +35,6 @@ var Formats = []Format{
 	{"parquet", writeParquet, true},
 }
 
-// points calls fn with each point of the runs.
 func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *records.Point) error) (err error) {
 	defer try.Caught(&err)
 	list := try.To(db.Summaries(runs))
@@ -48,7 +47,6 @@ func points(db *history.DB, runs []int64, fn func(r *history.Summary, p *records
 	return nil
 }
 
-// columns are the columns of CSV and Parquet.
 var columns = []string{"run", "run_name", "metric", "step", "rank", "value", "time"}
 
 func writeCSV(w io.Writer, db *history.DB, runs []int64) (err error) {

@@ -256,7 +256,6 @@ func readCSV(path, mark string, content []byte) (_ []history.Foreign, _ []string
 	return runs, nil, nil
 }
 
-// badCSV says in which line the CSV is invalid.
 func badCSV(path string, err error) error {
 	var parse *csv.ParseError
 	switch {

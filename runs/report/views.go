@@ -18,6 +18,7 @@ import (
 	"drun/engine/record"
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -111,11 +112,7 @@ type File struct {
 
 // Files returns the captured files of a run, in their order.
 func Files(sources []records.Source) []File {
-	files := []File{}
-	for _, s := range sources {
-		files = append(files, File{s, string(s.Content)})
-	}
-	return files
+	return each.Of(sources, func(s records.Source) File { return File{s, string(s.Content)} })
 }
 
 // SourceDiff is a unified diff of the files that two runs were made from. The two recipes count as the same file,

@@ -15,6 +15,7 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/exit"
 )
 
@@ -97,10 +98,7 @@ func (s *Sweep) options(i int) run.Options {
 
 // each calls fn with the number of each cell, in order, at most jobs at a time.
 func (s *Sweep) each(fn func(i int), jobs int) {
-	all := make([]int, len(s.Cells))
-	for i := range all {
-		all[i] = i
-	}
+	all := each.UpTo(len(s.Cells), func(i int) int { return i })
 	eachOf(all, fn, jobs)
 }
 

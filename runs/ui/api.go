@@ -29,7 +29,6 @@ type route struct {
 	none   any                           // the answer if there is no history
 }
 
-// apiPath is the path of this version of the API.
 const apiPath = "/api/v1/"
 
 func busy(s *Server) chan struct{}  { return s.busy }

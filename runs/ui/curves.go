@@ -35,7 +35,6 @@ type curve struct {
 // numbers are written as JSON with null for values that are not finite.
 type numbers []float64
 
-// MarshalJSON implements json.Marshaler.
 func (n numbers) MarshalJSON() ([]byte, error) {
 	out := append(make([]byte, 0, 10*len(n)), '[')
 	for i, v := range n {

@@ -133,7 +133,6 @@ type exportedCurve struct {
 	Smooths []numbers `json:"smooths"`
 }
 
-// exportedCurves returns the curves of a run by axis and metric.
 func (s *Server) exportedCurves(db *history.DB, run *history.Detail) (map[string]map[string]exportedCurve, error) {
 	curves := map[string]map[string]exportedCurve{"step": {}, "time": {}, "relative": {}}
 	for metric := range run.Metrics {

@@ -41,8 +41,8 @@ func TestExportedWhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	write(t, db, "nan", []history.Param{{Name: "lr", Value: math.Inf(1)}, {Name: "act", Value: "it's \\ \"x\""}}, each, []float64{math.NaN()})
-	write(t, db, "other", []history.Param{{Name: "hidden", Value: 64.5}, {Name: "act", Value: nil}}, each, []float64{1e-3})
+	write(t, db, "nan", []history.Param{{Name: "lr", Value: math.Inf(1)}, {Name: "act", Value: "it's \\ \"x\""}}, everyStep, []float64{math.NaN()})
+	write(t, db, "other", []history.Param{{Name: "hidden", Value: 64.5}, {Name: "act", Value: nil}}, everyStep, []float64{1e-3})
 	p := exported(t, home)
 	p.until("document.querySelectorAll('#rows tr').length > 10")
 	ask := func(where, group string) string {
@@ -186,7 +186,7 @@ func TestExportedRun(t *testing.T) {
 	for i := range values {
 		values[i] = rand.New(rand.NewPCG(uint64(i), 1)).NormFloat64()
 	}
-	write(t, db, "noisy", nil, each, values)
+	write(t, db, "noisy", nil, everyStep, values)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

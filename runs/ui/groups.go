@@ -174,7 +174,6 @@ type layout struct {
 	longest int
 }
 
-// visible returns the part of a line that a view shows.
 func (v view) visible(l *line) (first, end int) {
 	first, _ = slices.BinarySearch(l.x, v.from)
 	end, found := slices.BinarySearch(l.x, v.to)

@@ -39,7 +39,7 @@ func write(t *testing.T, db *history.DB, name string, params []history.Param, at
 	}
 }
 
-func each(i int) int64 { return int64(i) }
+func everyStep(i int) int64 { return int64(i) }
 
 // sweep is the history of six runs with the parameters lr and a: those with lr = 0.1 log 1 2 3 and 3 4 5 (on two ranks the
 // mean of 3 4 5), those with 0.01 log at other steps, and one has no lr.
@@ -52,12 +52,12 @@ func sweep(t *testing.T) (home string) {
 	}
 	defer db.Close()
 	lr := func(v any) []history.Param { return []history.Param{{Name: "lr", Value: v}, {Name: "a", Value: "x"}} }
-	write(t, db, "one", lr(0.1), each, []float64{1, 2, 3})
-	write(t, db, "two", lr(0.1), each, []float64{2, 3, 4}, []float64{4, 5, 6})
+	write(t, db, "one", lr(0.1), everyStep, []float64{1, 2, 3})
+	write(t, db, "two", lr(0.1), everyStep, []float64{2, 3, 4}, []float64{4, 5, 6})
 	write(t, db, "three", lr(0.01), func(i int) int64 { return int64(2 * i) }, []float64{0, 2, 4}) // at 0 2 4
-	write(t, db, "four", lr(0.01), each, []float64{10, 10, 10, 10, 10})                            // at 0 1 2 3 4
-	write(t, db, "five", lr(true), each, []float64{math.NaN(), 7})
-	write(t, db, "six", nil, each, []float64{9})
+	write(t, db, "four", lr(0.01), everyStep, []float64{10, 10, 10, 10, 10})                       // at 0 1 2 3 4
+	write(t, db, "five", lr(true), everyStep, []float64{math.NaN(), 7})
+	write(t, db, "six", nil, everyStep, []float64{9})
 	return home
 }
 

@@ -133,7 +133,6 @@ func (n *news) next(ctx context.Context) (_ []byte, err error) {
 	return marshal(all)
 }
 
-// read reads the sections from the history.
 func (n *news) read(ctx context.Context, db *history.DB, id int64, all map[string]any) (err error) {
 	defer try.Caught(&err)
 	select {

@@ -209,7 +209,7 @@ func TestUsualNames(t *testing.T) {
 		if i == 8 {
 			params = append(params, history.Param{Name: "a_rare", Value: 1.0})
 		}
-		write(t, db, fmt.Sprint("run-", i), params, each, []float64{1})
+		write(t, db, fmt.Sprint("run-", i), params, everyStep, []float64{1})
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/each"
 )
 
 // A history keeps the points of all metrics of a run in the order of recording, so reading one metric reads all of
@@ -254,10 +255,7 @@ func repeats(steps []int64) bool {
 
 // ordered returns the indexes that sort values in ascending order; equal values keep their order.
 func ordered[V cmp.Ordered](values []V) []int {
-	order := make([]int, len(values))
-	for i := range order {
-		order[i] = i
-	}
+	order := each.UpTo(len(values), func(i int) int { return i })
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
 	return order
 }
@@ -268,11 +266,7 @@ func (l *line) choose(at []int) *line {
 		if from == nil {
 			return nil
 		}
-		to := make([]float64, len(at))
-		for i, k := range at {
-			to[i] = from[k]
-		}
-		return to
+		return each.Of(at, func(k int) float64 { return from[k] })
 	}
 	return &line{pick(l.x), pick(l.y), pick(l.low), pick(l.high)}
 }

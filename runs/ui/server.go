@@ -68,7 +68,6 @@ func New(home string) *Server {
 		busy: make(chan struct{}, busyAtMost), sends: make(chan struct{}, sendsAtMost), events: make(chan struct{}, eventsAtMost)}
 }
 
-// Close closes the databases.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +119,6 @@ func (s *Server) address() string {
 
 func (s *Server) cookie() string { return "drun-" + s.port }
 
-// Handler answers all requests.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	s.handle(mux)

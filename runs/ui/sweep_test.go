@@ -48,7 +48,7 @@ func TestSweepPage(t *testing.T) {
 		if i == 5 {
 			values[1] = math.NaN()
 		}
-		write(t, db, fmt.Sprint("run-", i, strings.Repeat("-long", 10)), params, each, values)
+		write(t, db, fmt.Sprint("run-", i, strings.Repeat("-long", 10)), params, everyStep, values)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)

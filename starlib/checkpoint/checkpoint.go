@@ -186,7 +186,6 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 	}
 }
 
-// holds tells the store about a state.
 func holds(store Store, state *starlark.Dict, always []Named) {
 	if k, is := store.(Keeper); is {
 		k.Holds(State{state, always})

@@ -183,7 +183,6 @@ func refillDict(d, items *starlark.Dict) (err error) {
 	return nil
 }
 
-// holdsTensors reports whether a plain value contains tensors.
 func holdsTensors(v starlark.Value) (found bool) {
 	seen := map[starlark.Value]bool{}
 	var look func(v starlark.Value) bool

@@ -97,7 +97,6 @@ func (r *restoring) notesOfFile(left []string) (notes []string) {
 	return append(notes, r.unmatched()...)
 }
 
-// notes returns the notes for the user about a restore.
 func (r *restoring) notes() (notes []string) {
 	if r.found.Saved != r.found.World {
 		by := "1 rank"
@@ -116,7 +115,6 @@ func (r *restoring) notes() (notes []string) {
 	return append(notes, r.unmatched()...)
 }
 
-// unmatched says what was not restored.
 func (r *restoring) unmatched() []string {
 	if len(r.wrong) == 0 {
 		return nil

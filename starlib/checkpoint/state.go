@@ -105,7 +105,6 @@ func itemOf(name string, v starlark.Value) (Item, error) {
 	return Item{Name: name, Data: data}, err
 }
 
-// value makes the Starlark value of an item.
 func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
 	if it.DType == "" {
 		return (&codec.Decoder{Tensors: ctx}).Decode(it.Data)

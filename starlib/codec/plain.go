@@ -136,13 +136,12 @@ type encoding struct {
 // itemSize is the most that an item takes besides its text or bytes: a tag and a head.
 const itemSize = 5 + 9
 
-func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
+func (e *encoding) wire(v starlark.Value, depth int) (_ any, err error) {
+	defer try.Caught(&err)
 	if depth > maxDepth {
 		return nil, errDepth
 	}
-	if err := e.add(itemSize); err != nil {
-		return nil, err
-	}
+	try.Ok(e.add(itemSize))
 	switch v := v.(type) {
 	case starlark.NoneType:
 		return nil, nil
@@ -183,17 +182,12 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 	case *starlarkstruct.Struct:
 		fields := []any{}
 		for _, name := range v.AttrNames() {
-			x, err := v.Attr(name)
-			if err != nil {
-				return nil, err
-			}
+			x := try.To(v.Attr(name))
 			w, err := e.wire(x, depth+1)
 			if err != nil {
 				return nil, within("."+name, err)
 			}
-			if err := e.add(itemSize + len(name)); err != nil {
-				return nil, err
-			}
+			try.Ok(e.add(itemSize + len(name)))
 			fields = append(fields, name, w)
 		}
 		return cbor.Tag{Number: tagStruct, Content: fields}, nil
@@ -205,9 +199,7 @@ func (e *encoding) wire(v starlark.Value, depth int) (any, error) {
 			return cbor.Tag{Number: tagReference, Content: []any{owner, number}}, nil
 		}
 	}
-	if v.Type() == "Plateau" {
-		return nil, errors.New("a Plateau is saved with the optimizer whose lr it is: leave it out")
-	}
+	try.FailIf(v.Type() == "Plateau", "a Plateau is saved with the optimizer whose lr it is: leave it out")
 	return nil, fmt.Errorf("a %s cannot be sent or saved: only None, bool, int, float, string, bytes, list, tuple, dict, set, struct and tensors can", v.Type())
 }
 
@@ -275,9 +267,7 @@ func (d *Decoder) tagged(t cbor.Tag) (_ starlark.Value, err error) {
 		return starlark.String(unsafe.String(unsafe.SliceData(raw), len(raw))), nil
 	}
 	content, ok := t.Content.([]any)
-	if !ok {
-		return nil, fmt.Errorf("damaged value: tag %#x", t.Number)
-	}
+	try.FailIf(!ok, "damaged value: tag %#x", t.Number)
 	if t.Number == tagTensor {
 		return d.tensor(content)
 	}

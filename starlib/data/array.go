@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/tensor"
@@ -75,10 +76,7 @@ func (a *array) tensor(ctx *tensor.Context) (_ *tensor.Tensor, err error) {
 	if err != nil || !a.columns || len(shape) < 2 {
 		return t, err
 	}
-	back := make([]int, len(shape))
-	for i := range back {
-		back[i] = len(shape) - 1 - i
-	}
+	back := each.UpTo(len(shape), func(i int) int { return len(shape) - 1 - i })
 	t = try.To(tensor.Permute(t, back))
 	return tensor.Contiguous(t)
 }

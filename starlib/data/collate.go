@@ -130,7 +130,6 @@ func padded(ctx *tensor.Context, list []*tensor.Tensor, value tensor.Scalar, tim
 	return out, lengths
 }
 
-// paddingValue returns the argument padding_value, an int or a float.
 func paddingValue(c *starlib.Call) tensor.Scalar {
 	v := c.Arg("padding_value")
 	if n, ok := v.(starlark.Int); ok {
@@ -164,7 +163,6 @@ func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 	return append(out, (*startensor.Value)(n)), nil
 }
 
-// batching are the builtins that make batches.
 func batching(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{

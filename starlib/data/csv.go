@@ -11,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib/data/table"
 )
@@ -127,10 +128,7 @@ func labelColumn(label starlark.Value, first []string) (_ int, err error) {
 	width := len(first)
 	switch label := label.(type) {
 	case starlark.String:
-		names := make([]string, width)
-		for i, field := range first {
-			names[i] = strings.TrimSpace(field)
-		}
+		names := each.Of(first, strings.TrimSpace)
 		if at := slices.Index(names, string(label)); at >= 0 && isHeader(first) {
 			return at, nil
 		}

@@ -124,7 +124,6 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 	return t.dataset(ctx, c.Thread)
 }
 
-// dataset makes a dataset from the table.
 func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ *Dataset, err error) {
 	d := &tensors{}
 	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, dtype.Float32); err != nil {

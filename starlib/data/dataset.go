@@ -49,9 +49,7 @@ func (d *Dataset) String() string {
 func (d *Dataset) Type() string          { return "Dataset" }
 func (d *Dataset) Truth() starlark.Bool  { return d.Len() > 0 }
 func (d *Dataset) Hash() (uint32, error) { return 0, fmt.Errorf("unhashable: Dataset") }
-
-// Freeze freezes the samples.
-func (d *Dataset) Freeze() { freeze(d.items) }
+func (d *Dataset) Freeze()               { freeze(d.items) }
 
 func freeze(it items) {
 	if f, ok := it.(interface{ Freeze() }); ok {
@@ -59,7 +57,6 @@ func freeze(it items) {
 	}
 }
 
-// Iterate yields the samples in order.
 func (d *Dataset) Iterate() starlark.Iterator {
 	return &iterator{len: d.Len, at: func(i int) (starlark.Value, error) { return d.sample(new(access), i) }, thread: d.thread}
 }
@@ -88,19 +85,15 @@ func (it *iterator) Next(p *starlark.Value) bool {
 
 func (it *iterator) Done() {}
 
-// Get is ds[i].
-func (d *Dataset) Get(key starlark.Value) (starlark.Value, bool, error) {
+func (d *Dataset) Get(key starlark.Value) (_ starlark.Value, _ bool, err error) {
+	defer try.Caught(&err)
 	n, ok := key.(starlark.Int)
-	if !ok {
-		return nil, false, fmt.Errorf("a dataset is indexed by the number of a sample, not by %s", key.Type())
-	}
+	try.FailIf(!ok, "a dataset is indexed by the number of a sample, not by %s", key.Type())
 	i, ok := n.Int64()
 	if i < 0 {
 		i += int64(d.Len())
 	}
-	if !ok || i < 0 || i >= int64(d.Len()) {
-		return nil, false, fmt.Errorf("there is no sample %s: the dataset has %d", n, d.Len())
-	}
+	try.FailIf(!ok || i < 0 || i >= int64(d.Len()), "there is no sample %s: the dataset has %d", n, d.Len())
 	v, err := d.sample(new(access), int(i))
 	return v, err == nil, err
 }
@@ -115,7 +108,6 @@ func (d *Dataset) Index(i int) starlark.Value {
 	return v
 }
 
-// Slice is ds[a:b].
 func (d *Dataset) Slice(start, end, step int) starlark.Value {
 	var index []int
 	for i := start; step > 0 && i < end || step < 0 && i > end; i += step {
@@ -134,7 +126,6 @@ var datasetMethods = &starlib.Methods{
 	},
 }
 
-// Attr returns the tensors and methods.
 func (d *Dataset) Attr(name string) (starlark.Value, error) {
 	if name == "classes" {
 		return d.classNames(), nil
@@ -173,7 +164,6 @@ func (d *Dataset) classNames() starlark.Value {
 	}
 }
 
-// AttrNames lists the attributes.
 func (d *Dataset) AttrNames() []string { return datasetMethods.AttrNames() }
 
 // tensorsOf returns the items as rows of tensors; nil if they are not rows.
@@ -262,7 +252,6 @@ func newSamples(thread *starlark.Thread, x, y starlark.Value) (*Dataset, error) 
 // Len is the list's current length: a recipe may shorten it.
 func (v *values) Len() int { return v.x.Len() }
 
-// Freeze freezes the lists.
 func (v *values) Freeze() {
 	v.x.Freeze()
 	if v.y != nil {

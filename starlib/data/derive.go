@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -28,10 +29,7 @@ type subset struct {
 // subset makes a dataset of the samples with these numbers, which must be valid.
 func (d *Dataset) subset(index []int) *Dataset {
 	if s, ok := d.items.(*subset); ok { // a subset of a subset refers to the samples directly
-		through := make([]int, len(index))
-		for i, n := range index {
-			through[i] = s.index[n]
-		}
+		through := each.Of(index, func(n int) int { return s.index[n] })
 		return &Dataset{&subset{of: s.of, index: through}, d.thread}
 	}
 	return &Dataset{&subset{of: d.items, index: index}, d.thread}
@@ -53,12 +51,8 @@ func (s *subset) tensors() *tensors {
 	return s.rows
 }
 
-// numbers makes an order, a tensor, of sample numbers.
 func numbers(ctx *tensor.Context, index []int) (*tensor.Tensor, error) {
-	wide := make([]int64, len(index))
-	for i, n := range index {
-		wide[i] = int64(n)
-	}
+	wide := each.Of(index, func(n int) int64 { return int64(n) })
 	return tensor.FromBytes(ctx, bytesOf(wide), []int{len(wide)}, dtype.Int64)
 }
 
@@ -85,7 +79,6 @@ func integers(list starlark.Value) (_ []int, err error) {
 	return plainInts(try.To(tensor.Contiguous(try.To(tensor.Cast(t.Tensor().Detach(), dtype.Int64))))), nil
 }
 
-// subsetOf is data.subset.
 func subsetOf(c *starlib.Call) (starlark.Value, error) {
 	ds := c.Arg("ds").(*Dataset)
 	index, err := integers(c.Arg("indices"))

@@ -47,7 +47,6 @@ type TensorInfo struct {
 	Shape []int  `json:"shape"`
 }
 
-// firstRows is how many rows a description shows.
 const firstRows = 5
 
 // largestDescribed bounds the cells of a table that is described.

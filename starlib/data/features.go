@@ -11,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -97,11 +98,7 @@ func stringsIn(c *starlib.Call, name string) []string {
 
 // listOf converts strings to a recipe's value.
 func listOf(list []string) *starlark.List {
-	out := make([]starlark.Value, len(list))
-	for i, s := range list {
-		out[i] = starlark.String(s)
-	}
-	return starlark.NewList(out)
+	return starlark.NewList(each.Of(list, func(s string) starlark.Value { return starlark.String(s) }))
 }
 
 // features says how a dataset is made from a table.

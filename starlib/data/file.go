@@ -153,7 +153,6 @@ func parseAll[T any](ctx *tensor.Context, in io.Reader, size int64, parse func(c
 	}
 }
 
-// readText reads a file of UTF-8 text.
 func readText(files *starlib.Files, name string) (_ starlark.String, err error) {
 	defer try.Caught(&err)
 	content := try.To(readAll(files, name))

@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/random"
@@ -39,21 +40,13 @@ func (d *Dataset) split(order *tensor.Tensor, fraction float64) (a, b *Dataset, 
 
 // upTo returns the numbers from 0 to n - 1.
 func upTo(n int) []int {
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	return order
+	return each.UpTo(n, func(i int) int { return i })
 }
 
 // plainInts returns the elements of an int64 tensor.
 func plainInts(t *tensor.Tensor) []int {
 	wide := view[int64](t.Bytes())
-	out := make([]int, len(wide))
-	for i, n := range wide {
-		out[i] = int(n)
-	}
-	return out
+	return each.Of(wide, func(n int64) int { return int(n) })
 }
 
 // classes groups the samples, in that order, by label. The groups are in the order in which their labels first occur

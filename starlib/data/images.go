@@ -374,7 +374,6 @@ func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlar
 	return &Dataset{im, c.Thread}, nil
 }
 
-// pictures are the builtins that read pictures.
 func pictures(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{

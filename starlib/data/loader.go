@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -103,7 +104,6 @@ type loop struct {
 	source batchSource    // nil before the first batch
 }
 
-// batchSource yields the batches of one epoch.
 type batchSource interface {
 	batch(i int) (starlark.Value, error) // nil after the last; i increases by one
 	stop()
@@ -193,10 +193,7 @@ func (l *Loader) newOrder(epoch int, before []division) (_ *order, err error) {
 	}
 	try.Ok(err)
 	if len(before) > 0 {
-		left := make([]int64, l.samples)
-		for i := range left {
-			left[i] = int64(o.number(i))
-		}
+		left := each.UpTo(l.samples, func(i int) int64 { return int64(o.number(i)) })
 		for _, d := range before {
 			left = d.rest(left, l.mixed(), l.dropLast)
 		}
@@ -247,7 +244,6 @@ func (o *order) batch(i int) (_ starlark.Value, err error) {
 	return l.collated(samples)
 }
 
-// collated makes a batch of samples.
 func (l *Loader) collated(samples []starlark.Value) (starlark.Value, error) {
 	if l.collate != nil {
 		return starlark.Call(l.thread, l.collate, starlark.Tuple{starlark.NewList(samples)}, nil)
@@ -327,8 +323,5 @@ var loaderMethods = &starlib.Methods{
 	}},
 }
 
-// Attr returns the methods.
 func (l *Loader) Attr(name string) (starlark.Value, error) { return loaderMethods.Attr(l, name) }
-
-// AttrNames lists the methods.
-func (l *Loader) AttrNames() []string { return loaderMethods.AttrNames() }
+func (l *Loader) AttrNames() []string                      { return loaderMethods.AttrNames() }

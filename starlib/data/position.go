@@ -103,7 +103,6 @@ func (l *Loader) State() []starlib.Entry {
 	return append(entries, starlib.Entry{Name: "given", Value: given}, starlib.Entry{Name: "position", Value: at.pack()})
 }
 
-// read reads a state.
 func (l *Loader) read(entries []starlib.Entry) (s *saved, err error) {
 	defer try.Caught(&err)
 	s = &saved{epoch: l.epoch, batch: l.batch, kind: l.kind(), batches: -1}

@@ -143,7 +143,6 @@ func (t *sumTree) remove(leaf int) {
 	}
 }
 
-// sampling is the builtin for weighted sampling.
 var sampling = &starlib.Def{
 	Sig: "weighted_sampler(weights: iterable, samples: int = None, replacement: bool = True) -> Sampler",
 	Doc: "Draws an epoch's samples at random, for data.loader(sampler = ...): sample i with a probability proportional to weights[i]. samples is how many an epoch has, by default as many as weights; without replacement none appears twice. The draw depends only on the run's seed and the epoch; the ranks divide it as with shuffle.",
@@ -189,7 +188,6 @@ func newShare(n, batch, rank, size int, shuffle, dropLast bool) share {
 	return s
 }
 
-// batches is the number of batches in an epoch.
 func (s *share) batches() int {
 	if s.tail > 0 {
 		return s.full + 1

@@ -291,13 +291,11 @@ func (s *Stream) shape(name string) (width, label int, err error) {
 	return len(fields), label, nil
 }
 
-func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
+func (s *Stream) parseRow(r *record, raw []byte, width, label int) (err error) {
+	defer try.Caught(&err)
 	fields := strings.SplitSeq(textOf(raw), string(rune(s.comma)))
 	if bytes.IndexByte(raw, '"') >= 0 {
-		list, err := s.split(raw)
-		if err != nil {
-			return err
-		}
+		list := try.To(s.split(raw))
 		fields = slices.Values(list)
 	}
 	r.x = make([]float32, 0, width)
@@ -316,16 +314,13 @@ func (s *Stream) parseRow(r *record, raw []byte, width, label int) error {
 		}
 		column++
 	}
-	if column != width {
-		return fmt.Errorf("the line has %d columns, but the first has %d", column, width)
-	}
+	try.FailIf(column != width, "the line has %d columns, but the first has %d", column, width)
 	return nil
 }
 
 // sampled is how many bytes at each end of a file go into the checksum.
 const sampled = 4096
 
-// streamOf is data.stream.
 func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	s := &Stream{Opaque: "Stream", files: r.Files, label: c.Arg("label"), comma: ',', buffer: c.Int("buffer")}
 	if one, ok := starlark.AsString(c.Arg("path")); ok {
@@ -381,7 +376,6 @@ func streamOf(r *starlib.Rank, c *starlib.Call) (starlark.Value, error) {
 	return s, nil
 }
 
-// streaming is the builtin that makes streams.
 func streaming(r *starlib.Rank) *starlib.Def {
 	return &starlib.Def{
 		Sig: `stream(path: string | list, format: string = None, label: int | string = None, label_dtype: string = "int64", delimiter: string = None, buffer: int = 10000, columns: list = None, per_rank: bool = False) -> Stream`,

@@ -9,6 +9,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib/data/picture"
@@ -44,7 +45,6 @@ type pass struct {
 	block   int64 // of draws
 }
 
-// newPass begins or continues an epoch at a position.
 func (l *Loader) newPass(epoch int, at streamPosition) (_ *pass, err error) {
 	defer try.Caught(&err)
 	s := l.stream
@@ -220,7 +220,6 @@ func (p *pass) next() (record, bool) {
 
 func (p *pass) stop() { p.reading.stop() }
 
-// batch makes the next batch.
 func (p *pass) batch(int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	list := p.records()
@@ -324,15 +323,11 @@ func unpackPosition(b starlark.Bytes) (pos streamPosition, err error) {
 	return pos, nil
 }
 
-// values makes a batch from records.
 func (p *pass) values(list []record) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	l, s := p.l, p.l.stream
 	if !s.numeric() || l.collate != nil {
-		samples := make([]starlark.Value, len(list))
-		for i := range list {
-			samples[i] = try.To(s.sample(l.ctx, &list[i]))
-		}
+		samples := each.UpTo(len(list), func(i int) starlark.Value { return try.To(s.sample(l.ctx, &list[i])) })
 		batch, err := l.collated(samples)
 		var odd *unlike
 		if errors.As(err, &odd) {

@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -35,9 +36,7 @@ func (t *Table) String() string {
 	return fmt.Sprintf("<table of %d rows and %d columns>", t.Rows, len(t.Columns))
 }
 func (t *Table) Truth() starlark.Bool { return t.Rows > 0 }
-
-// Len returns the number of rows.
-func (t *Table) Len() int { return t.Rows }
+func (t *Table) Len() int             { return t.Rows }
 
 // Iterate yields the rows, each a dict.
 func (t *Table) Iterate() starlark.Iterator {
@@ -64,11 +63,7 @@ func plainValue(v any) starlark.Value {
 	case []byte:
 		return starlark.Bytes(v)
 	case []any:
-		list := make([]starlark.Value, len(v))
-		for i, x := range v {
-			list[i] = plainValue(x)
-		}
-		return starlark.NewList(list)
+		return starlark.NewList(each.Of(v, plainValue))
 	case table.Object:
 		d := starlark.NewDict(len(v))
 		for _, m := range v {
@@ -87,15 +82,11 @@ func (t *Table) column(name string) (*table.Column, error) {
 }
 
 // Get is t[name]: a tensor of a column of numbers or bools, a list of any other.
-func (t *Table) Get(key starlark.Value) (starlark.Value, bool, error) {
+func (t *Table) Get(key starlark.Value) (_ starlark.Value, _ bool, err error) {
+	defer try.Caught(&err)
 	name, ok := starlark.AsString(key)
-	if !ok {
-		return nil, false, fmt.Errorf("a table is indexed by the name of a column, not by %s", key.Type())
-	}
-	c, err := t.column(name)
-	if err != nil {
-		return nil, false, err
-	}
+	try.FailIf(!ok, "a table is indexed by the name of a column, not by %s", key.Type())
+	c := try.To(t.column(name))
 	v, err := t.values(c)
 	return v, err == nil, err
 }
@@ -118,10 +109,7 @@ func (t *Table) values(c *table.Column) (starlark.Value, error) {
 		numbers, _ := c.Numbers()
 		return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(numbers), shape, dtype.Float64))
 	}
-	list := make([]starlark.Value, t.Rows)
-	for i := range list {
-		list[i] = plainValue(c.Cell(i))
-	}
+	list := each.UpTo(t.Rows, func(i int) starlark.Value { return plainValue(c.Cell(i)) })
 	return starlark.NewList(list), nil
 }
 
@@ -197,7 +185,6 @@ func withColumns(files *starlib.Files, name, format string, columns []string, us
 	return nil
 }
 
-// readColumns reads a file of columns.
 func readColumns(files *starlib.Files, name, format string, o table.Options) (t *table.Table, err error) {
 	err = withColumns(files, name, format, o.Columns, func(r table.Columns, f *starlib.File) error {
 		if t, err = table.ReadColumns(r, o.Largest); err == nil {
@@ -296,7 +283,6 @@ var tableMethods = &starlib.Methods{
 	},
 }
 
-// Attr returns the names and the methods.
 func (t *Table) Attr(name string) (starlark.Value, error) {
 	if name != "columns" {
 		return tableMethods.Attr(t, name)
@@ -304,5 +290,4 @@ func (t *Table) Attr(name string) (starlark.Value, error) {
 	return listOf(t.Names()), nil
 }
 
-// AttrNames lists the attributes.
 func (t *Table) AttrNames() []string { return tableMethods.AttrNames() }

@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -27,7 +28,6 @@ func (t *Tokenizer) String() string {
 	return fmt.Sprintf("<tokenizer of %d tokens>", t.Size())
 }
 
-// tokenizing is the builtin that reads tokenizers.
 func tokenizing(r *starlib.Rank, ctx *tensor.Context) *starlib.Def {
 	return &starlib.Def{
 		Sig: "tokenizer(path: string) -> Tokenizer",
@@ -57,10 +57,7 @@ var tokenizerMethods = &starlib.Methods{
 				t := c.Recv.(*Tokenizer)
 				ids, err := t.Encode(c.String("text"), c.Bool("special"))
 				try.FailIf(err != nil, "%s: %w", t.file, err)
-				wide := make([]int64, len(ids))
-				for i, id := range ids {
-					wide[i] = int64(id)
-				}
+				wide := each.Of(ids, func(id int) int64 { return int64(id) })
 				return startensor.Result(tensor.FromInts(t.ctx, wide, []int{len(ids)}, dtype.Int64))
 			},
 		},
@@ -98,7 +95,6 @@ var tokenizerMethods = &starlib.Methods{
 	},
 }
 
-// Attr returns the attributes and the methods.
 func (t *Tokenizer) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "vocab_size":
@@ -115,5 +111,4 @@ func (t *Tokenizer) Attr(name string) (starlark.Value, error) {
 	return tokenizerMethods.Attr(t, name)
 }
 
-// AttrNames lists the attributes.
 func (t *Tokenizer) AttrNames() []string { return tokenizerMethods.AttrNames() }

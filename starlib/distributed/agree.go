@@ -38,7 +38,6 @@ func (g *Group) compare(ctx *collective.WaitLimit, key []byte, text func() strin
 	return texts, err
 }
 
-// sameHash reports whether all ranks have the same hash.
 func (g *Group) sameHash(ctx *collective.WaitLimit, h uint64, at collective.Origin) (bool, error) {
 	sums, err := g.gatherSizes(ctx, int64(h), nil, dtype.None, at)
 	return !slices.ContainsFunc(sums, func(s int64) bool { return uint64(s) != h }), err

@@ -51,9 +51,7 @@ func (o *operand) set(v starlark.Value) (err error) {
 		o.buf.DType = dtype.Float64
 	case starlark.Int:
 		n, ok := v.Int64()
-		if !ok {
-			return fmt.Errorf("the number %s does not fit into 64 bits", v)
-		}
+		try.FailIf(!ok, "the number %s does not fit into 64 bits", v)
 		o.word[0] = n
 		o.buf = collective.Of(o.word[:])
 	default:
@@ -185,7 +183,6 @@ const (
 	movedBytes = 64 << 10
 )
 
-// callMemory is the memory for the data of calls.
 type callMemory struct {
 	shared  *tensor.Pool // for tensors, in the backend's arena; nil if it has none
 	staging []byte       // where scattered gradients are collected; kept for the next step

@@ -218,7 +218,6 @@ func (d *ddp) origin() collective.Origin {
 	return originOf("dist.ddp in backward", starlib.Position(d.thread))
 }
 
-// start starts averaging a bucket's gradients.
 func (d *ddp) start(b *bucket) (err error) {
 	defer try.Caught(&err)
 	grads := make([]*tensor.Tensor, len(b.params))

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -227,7 +228,6 @@ func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	return out, nil
 }
 
-// load loads a whole state.
 func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 	for _, u := range f.units { // what the state lacks stays as it is
 		for _, s := range u.sheets {
@@ -249,10 +249,7 @@ func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]starlark.Value, len(differences))
-	for i, d := range differences {
-		list[i] = starlark.String(d)
-	}
+	list := each.Of(differences, func(d string) starlark.Value { return starlark.String(d) })
 	return starlark.NewList(list), nil
 }
 
@@ -260,10 +257,7 @@ func (f *fsdp) load(c *starlib.Call) (starlark.Value, error) {
 func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 	limit := c.Float("max_norm")
 	try.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
-	own := make([]*tensor.Tensor, len(f.params))
-	for i, p := range f.params {
-		own[i] = f.own(p).(*startensor.Value).Tensor()
-	}
+	own := each.Of(f.params, func(p *tensor.Tensor) *tensor.Tensor { return f.own(p).(*startensor.Value).Tensor() })
 	square := try.To(tensor.GradSquareSum(own))
 	sum := []float64{square}
 	try.Ok(sumFloats(f.g, c, f.ctx, sum))

@@ -28,7 +28,6 @@ type unit struct {
 	ready   int             // how many of these have theirs in this pass
 }
 
-// chooseUnits reads the argument units.
 func chooseUnits(c *starlib.Call, m *nn.Model) (_ map[*nn.Model]bool, err error) {
 	defer try.Caught(&err)
 	chosen, parts := map[*nn.Model]bool{}, m.Parts()
@@ -129,7 +128,6 @@ func (u *unit) call(call collective.Call) collective.Call {
 	return call
 }
 
-// gather puts the parameters together.
 func (u *unit) gather(at collective.Origin) (err error) {
 	defer try.Caught(&err)
 	for _, s := range u.sheets {
@@ -156,7 +154,6 @@ func (u *unit) drop() {
 	}
 }
 
-// forward wraps the unit's computation.
 func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, error)) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	f := u.of
@@ -244,7 +241,6 @@ func (u *unit) backward(mark uint64) (err error) {
 	return nil
 }
 
-// arrived counts a complete gradient.
 func (u *unit) arrived() error {
 	if u.ready++; u.ready == u.trained && u.of.on {
 		return within("fsdp", u.reduce())

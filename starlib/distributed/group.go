@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -232,10 +233,7 @@ func (gs *groups) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
 func (gs *groups) newSubgroups(c *starlib.Call) (starlark.Value, error) {
 	size := c.Int("size")
 	try.FailIf(size < 1 || gs.rank.WorldSize%size != 0, "the size of the subgroups, %d, must divide the world size, %d", size, gs.rank.WorldSize)
-	var parts [][]int
-	for part := range slices.Chunk(gs.all.ranks, size) {
-		parts = append(parts, part)
-	}
+	parts := slices.Collect(slices.Chunk(gs.all.ranks, size))
 	return gs.split(c, parts, gs.all.backend)
 }
 
@@ -323,11 +321,7 @@ func (gs *groups) agreeOnParts(ctx *collective.WaitLimit, parts [][]int, backend
 }
 
 func intList(ns []int) *starlark.List {
-	values := make([]starlark.Value, len(ns))
-	for i, n := range ns {
-		values[i] = starlark.MakeInt(n)
-	}
-	return starlark.NewList(values)
+	return starlark.NewList(each.Of(ns, func(n int) starlark.Value { return starlark.MakeInt(n) }))
 }
 
 // destroyed is the Comm of a destroyed group: every call fails.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -108,15 +109,12 @@ type readings struct {
 	values starlark.Tuple
 }
 
-// readingsOf reads the argument called dict.
 func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 	d := c.Arg(dict).(*starlark.Dict)
 	r, numbers := &readings{}, map[string]starlark.Value{}
 	for key, v := range d.Entries() {
 		name, ok := starlark.AsString(key)
-		if !ok {
-			return nil, fmt.Errorf("keys must be strings, not %s", key.Type())
-		}
+		try.FailIf(!ok, "keys must be strings, not %s", key.Type())
 		x, err := starlib.AsPlain(v)
 		if err == nil {
 			_, err = starlib.AsNumber(x)
@@ -239,7 +237,6 @@ func readAll(w *World, name string) (_ []byte, err error) {
 
 const keysDiffer = "the ranks' keys differ"
 
-// appendNames adds sorted names to a key.
 func appendNames(key []byte, names []string) []byte {
 	for _, name := range names {
 		key = binary.AppendUvarint(key, uint64(len(name)))
@@ -250,9 +247,6 @@ func appendNames(key []byte, names []string) []byte {
 
 // text returns the names, for an error.
 func (r *readings) text() string {
-	quoted := make([]string, len(r.names))
-	for i, name := range r.names {
-		quoted[i] = strconv.Quote(name)
-	}
+	quoted := each.Of(r.names, strconv.Quote)
 	return "[" + strings.Join(quoted, ", ") + "]"
 }

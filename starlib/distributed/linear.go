@@ -7,6 +7,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -122,10 +123,7 @@ func gathered(g *Group, ctx *collective.WaitLimit, y *tensor.Tensor, at collecti
 	call := collective.NewAllGather(bufferOf(own), bufferOf(flat))
 	call.Shape = y.Shape()
 	try.Ok(g.do(ctx, call, at))
-	parts := make([]*tensor.Tensor, g.Size())
-	for r := range parts {
-		parts[r] = try.To(tensor.Select(flat, 0, r))
-	}
+	parts := each.UpTo(g.Size(), func(r int) *tensor.Tensor { return try.To(tensor.Select(flat, 0, r)) })
 	last := y.Dim() - 1
 	out := try.To(tensor.Cat(parts, last))
 	differentiable("column_linear", out, y, func(grad *tensor.Tensor) (*tensor.Tensor, error) { return partOf(g, grad, last) })

@@ -73,11 +73,10 @@ func sendParcel(g *Group, ctx *collective.WaitLimit, p parcel, dst, tag int, at 
 
 // receiveParcel receives the next parcel with this tag from a rank of the group.
 func receiveParcel(g *Group, ctx *collective.WaitLimit, src, tag int, at collective.Origin) (p parcel, err error) {
+	defer try.Caught(&err)
 	var h head
 	at = at.In(collective.Step)
-	if err := g.do(ctx, collective.NewRecv(collective.Of(h[:]), src, tag), at); err != nil {
-		return p, err
-	}
+	try.Ok(g.do(ctx, collective.NewRecv(collective.Of(h[:]), src, tag), at))
 	p = parcel{micro: int(h[0]), of: int(h[1]), rows: int(h[2]), grad: h[3] == awaitsGradient}
 	if h[3] == noTensor {
 		return p, nil
@@ -90,8 +89,6 @@ func receiveParcel(g *Group, ctx *collective.WaitLimit, src, tag int, at collect
 	for i := range shape {
 		shape[i] = int(h[6+i])
 	}
-	if p.t, err = tensor.Empty(g.world.tensors, shape, dtype.Type(h[4])); err != nil {
-		return p, err
-	}
+	p.t = try.To(tensor.Empty(g.world.tensors, shape, dtype.Type(h[4])))
 	return p, g.do(ctx, collective.NewRecv(bufferOf(p.t), src, tag+collective.Body), at)
 }

@@ -226,13 +226,11 @@ func (s *step) begin() (err error) {
 	return nil
 }
 
-// part returns a micro-batch's rows of t.
 func (s *step) part(t *tensor.Tensor, micro int) (*tensor.Tensor, error) {
 	start, n := share(s.rows, s.of, micro)
 	return tensor.Narrow(t.Detach(), 0, start, n)
 }
 
-// share returns a micro-batch's share of the batch's rows.
 func (s *step) share(micro int) float64 {
 	_, n := share(s.rows, s.of, micro)
 	return float64(n) / float64(s.rows)
@@ -317,7 +315,6 @@ func (s *step) backward(micro int) (err error) {
 	return s.send(parcel{t: a.in.Grad(), micro: micro}, s.g.own-1, tagGradient)
 }
 
-// send starts sending a parcel of this step.
 func (s *step) send(p parcel, to, tag int) error {
 	p.of, p.rows = s.of, s.rows
 	sent, err := sendParcel(s.g, s.ctx, p, to, tag, s.at)
@@ -333,7 +330,6 @@ func (s *step) receive(from, tag int) (p parcel, err error) {
 	return p, err
 }
 
-// receiveOf receives a parcel of a micro-batch.
 func (s *step) receiveOf(micro, from, tag int) (parcel, error) {
 	p, err := s.receive(from, tag)
 	if err == nil && (p.micro != micro || p.of != s.of || p.rows != s.rows) {

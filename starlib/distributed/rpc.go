@@ -189,7 +189,6 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 	return work, nil
 }
 
-// result decodes the answer to a request.
 func (s *rpc) result(answer *receive, to int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	v, _ := try.To2(answer.wait())
@@ -305,9 +304,7 @@ func (s *serving) run() (err error) {
 	enter := try.To(s.all.encode((&request{kind: enterServe, served: s.served}).value()))
 	for r := range s.in {
 		if r != s.rank.Rank {
-			if _, err := sendBytes(s.all, enter, r, tagCall, s.forever, s.at, "serve", true); err != nil {
-				return err
-			}
+			try.To(sendBytes(s.all, enter, r, tagCall, s.forever, s.at, "serve", true))
 		}
 	}
 	turn := s.rank.Rank

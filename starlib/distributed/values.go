@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -65,10 +66,7 @@ func gatherValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v starla
 	defer try.Caught(&err)
 	data := try.To(g.encode(v))
 	all := try.To(g.gatherBytes(ctx, data, dst, origin(c).In(collective.Plain)))
-	values := make([]starlark.Value, len(all))
-	for r, data := range all {
-		values[r] = try.To(g.decode(data))
-	}
+	values := each.Of(all, func(data []byte) starlark.Value { return try.To(g.decode(data)) })
 	return values, nil
 }
 
@@ -101,10 +99,7 @@ func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []
 	}
 	at := origin(c).In(collective.Step) // only src knows what the list holds
 	try.Ok(g.do(ctx, collective.NewBroadcast(collective.Of(counts), src), at))
-	sizes := make([]int, len(counts))
-	for r, n := range counts {
-		sizes[r] = int(n)
-	}
+	sizes := each.Of(counts, func(n int64) int { return int(n) })
 	try.Ok(g.receivable(sizes[g.own]))
 	own := make([]byte, sizes[g.own])
 	call := collective.NewScatter(collective.Of(all), collective.Of(own), src)

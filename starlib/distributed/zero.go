@@ -121,7 +121,6 @@ func exchangeParts(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, from, 
 	return err
 }
 
-// partSizes returns the lengths of the ranks' parts of n elements.
 func partSizes(g *Group, n, each int) []int {
 	counts := make([]int, g.Size())
 	for r := range counts {

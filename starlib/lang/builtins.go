@@ -8,6 +8,8 @@ import (
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
+
+	"drun/internal/try"
 )
 
 // Builtins returns the builtins of the language itself: sum and round, which
@@ -143,31 +145,25 @@ func roundTens(f float64, n int) starlark.Value {
 }
 
 // toBool is bool(x), where x may have no truth value.
-func toBool(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+func toBool(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	var x starlark.Value = starlark.False
-	if err := starlark.UnpackPositionalArgs(b.Name(), args, kwargs, 0, &x); err != nil {
-		return nil, err
-	}
-	if err := checkTruth(x); err != nil {
-		return nil, err
-	}
+	try.Ok(starlark.UnpackPositionalArgs(b.Name(), args, kwargs, 0, &x))
+	try.Ok(checkTruth(x))
 	return x.Truth(), nil
 }
 
 // quantifier is any (which stops at True) or all (at False).
 func quantifier(stop starlark.Bool) func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
-	return func(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+	return func(_ *starlark.Thread, b *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (_ starlark.Value, err error) {
+		defer try.Caught(&err)
 		var items starlark.Iterable
-		if err := starlark.UnpackPositionalArgs(b.Name(), args, kwargs, 1, &items); err != nil {
-			return nil, err
-		}
+		try.Ok(starlark.UnpackPositionalArgs(b.Name(), args, kwargs, 1, &items))
 		iter := items.Iterate()
 		defer iter.Done()
 		var x starlark.Value
 		for iter.Next(&x) {
-			if err := checkTruth(x); err != nil {
-				return nil, err
-			}
+			try.Ok(checkTruth(x))
 			if x.Truth() == stop {
 				return stop, nil
 			}

@@ -45,7 +45,6 @@ func suggestNames(e *Error, tree *syntax.File, env starlark.StringDict) *Error {
 	return e
 }
 
-// identifier reports whether a text is a name.
 func identifier(s string) bool {
 	for i, c := range s {
 		if c != '_' && !unicode.IsLetter(c) && (i == 0 || !unicode.IsNumber(c)) {

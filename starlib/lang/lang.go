@@ -24,6 +24,8 @@ import (
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
+
+	"drun/internal/try"
 )
 
 const (
@@ -67,15 +69,11 @@ type Load struct {
 }
 
 // Parse parses a recipe file. Its errors are *Error, with a position.
-func Parse(filename string, src []byte) (*File, error) {
+func Parse(filename string, src []byte) (_ *File, err error) {
+	defer try.Caught(&err)
 	src = bytes.TrimPrefix(src, []byte("\ufeff"))
-	if err := checkSource(filename, src); err != nil {
-		return nil, err
-	}
-	tree, err := parseTree(filename, src)
-	if err != nil {
-		return nil, err
-	}
+	try.Ok(checkSource(filename, src))
+	tree := try.To(parseTree(filename, src))
 	f := &File{Name: filename, Source: src, Syntax: tree, Doc: docstring(tree.Stmts)}
 	for _, stmt := range tree.Stmts {
 		load, ok := stmt.(*syntax.LoadStmt)

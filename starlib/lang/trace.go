@@ -5,6 +5,8 @@ import (
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
+
+	"drun/internal/each"
 )
 
 // A Site is a place in a file where the recipe computes a value.
@@ -101,10 +103,7 @@ func (t *Tracer) statements(stmts []syntax.Stmt) []syntax.Stmt {
 func variables(e syntax.Expr) syntax.Expr {
 	switch e := unparen(e).(type) {
 	case *syntax.TupleExpr:
-		list := make([]syntax.Expr, len(e.List))
-		for i := range list {
-			list[i] = variables(e.List[i])
-		}
+		list := each.Of(e.List, variables)
 		start, end := e.Span()
 		return &syntax.ParenExpr{Lparen: start, X: &syntax.TupleExpr{List: list}, Rparen: end}
 	case *syntax.Ident:

@@ -65,7 +65,6 @@ func numbers(list []int) string {
 	return tuple.String()
 }
 
-// probability reads an argument that is a probability.
 func probability(c *starlib.Call, name string) float64 {
 	p := c.Float(name)
 	try.FailIf(!(p >= 0 && p <= 1), "%s = %v is not a probability from 0 to 1", name, p)

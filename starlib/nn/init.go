@@ -20,13 +20,9 @@ type initValue struct {
 
 var _ starlark.HasAttrs = initValue{}
 
-func (v initValue) String() string { return "<nn.init>" }
-
-// Attr returns the functions.
+func (v initValue) String() string                           { return "<nn.init>" }
 func (v initValue) Attr(name string) (starlark.Value, error) { return initMethods.Attr(v, name) }
-
-// AttrNames lists the functions.
-func (v initValue) AttrNames() []string { return initMethods.AttrNames() }
+func (v initValue) AttrNames() []string                      { return initMethods.AttrNames() }
 
 var initMethods = &starlib.Methods{
 	Type: "init",

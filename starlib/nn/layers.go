@@ -55,7 +55,6 @@ func trained(name string, t *tensor.Tensor) field {
 	return try.To(field{name, v, marked{t, false}}, t.SetRequiresGrad(true))
 }
 
-// kept makes the field of a buffer.
 func kept(name string, t *tensor.Tensor) field {
 	return field{name, (*startensor.Value)(t), marked{t, true}}
 }

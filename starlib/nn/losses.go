@@ -102,7 +102,6 @@ var losses = []*starlib.Def{
 		}),
 }
 
-// loss declares a builtin that returns a tensor.
 func loss(sig, doc string, fn func(c *starlib.Call) (*tensor.Tensor, error)) *starlib.Def {
 	return &starlib.Def{Sig: sig + " -> Tensor", Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		return startensor.Result(fn(c))

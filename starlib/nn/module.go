@@ -129,7 +129,6 @@ func (m *Model) Freeze() {}
 // Name returns the name that backtraces show.
 func (m *Model) Name() string { return "nn." + m.kind }
 
-// Training reports whether the module is in training mode.
 func (m *Model) Training() bool { return m.training }
 
 // CallInternal computes the module's output.
@@ -237,7 +236,6 @@ func (m *Model) pooled(pool *Model, x *startensor.Value) (out starlark.Value, er
 	return (*startensor.Value)(t), nil
 }
 
-// Attr returns fields, training and methods.
 func (m *Model) Attr(name string) (starlark.Value, error) {
 	if name == "training" {
 		return starlark.Bool(m.training), nil

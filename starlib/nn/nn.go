@@ -213,7 +213,6 @@ func newBuffer(c *starlib.Call) (starlark.Value, error) {
 	return marked{t, true}, nil
 }
 
-// autocast is nn.autocast.
 func (k *maker) autocast() *starlib.Def {
 	return &starlib.Def{
 		Sig: `autocast(fn: callable, *args, dtype: string = "bfloat16", **kwargs)`,

@@ -187,16 +187,14 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 }
 
 // lengthsOf reads the lengths of n sequences of at most steps.
-func lengthsOf(v starlark.Value, n, steps int) ([]int64, error) {
+func lengthsOf(v starlark.Value, n, steps int) (_ []int64, err error) {
+	defer try.Caught(&err)
 	var lengths []int64
 	if t, ok := v.(*startensor.Value); ok {
 		if !t.Tensor().DType().IsInt() || t.Tensor().Dim() != 1 {
 			return nil, fmt.Errorf("argument lengths: want integers of one dimension, got %s of shape %s", t.Tensor().DType(), startensor.Shape(t.Tensor()))
 		}
-		scalars, err := t.Tensor().Scalars()
-		if err != nil {
-			return nil, err
-		}
+		scalars := try.To(t.Tensor().Scalars())
 		for _, s := range scalars {
 			lengths = append(lengths, s.Int())
 		}
@@ -209,9 +207,7 @@ func lengthsOf(v starlark.Value, n, steps int) ([]int64, error) {
 			lengths = append(lengths, int64(l))
 		}
 	}
-	if len(lengths) != n {
-		return nil, fmt.Errorf("argument lengths: want %d numbers, one for each sequence, got %d", n, len(lengths))
-	}
+	try.FailIf(len(lengths) != n, "argument lengths: want %d numbers, one for each sequence, got %d", n, len(lengths))
 	for i, l := range lengths {
 		if l < 1 || l > int64(steps) {
 			return nil, fmt.Errorf("argument lengths: sequence %d has length %d: want 1 to %d", i, l, steps)

@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -79,7 +80,6 @@ func (m *Model) only(buffers bool) []leaf {
 
 func (l leaf) value() starlark.Value { return (*startensor.Value)(l.Tensor) }
 
-// Parameters returns the module's parameters with their names.
 func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 	for _, l := range m.only(false) {
 		names, tensors = append(names, l.name), append(tensors, l.Tensor)
@@ -87,15 +87,10 @@ func (m *Model) Parameters() (names []string, tensors []*tensor.Tensor) {
 	return names, tensors
 }
 
-// State returns every parameter and buffer.
 func (m *Model) State() []starlib.Entry { return entries(m.leaves()) }
 
 func entries(leaves []leaf) []starlib.Entry {
-	list := make([]starlib.Entry, len(leaves))
-	for i, l := range leaves {
-		list[i] = starlib.Entry{Name: l.name, Value: l.value()}
-	}
-	return list
+	return each.Of(leaves, func(l leaf) starlib.Entry { return starlib.Entry{Name: l.name, Value: l.value()} })
 }
 
 // SetState copies tensors into parameters and buffers; nothing is changed if one
@@ -108,7 +103,6 @@ func (m *Model) SetState(entries []starlib.Entry) error {
 	return startensor.Restore(m.ctx, "nn."+m.kind, live, entries)
 }
 
-// checkCallables checks arguments that must be callable.
 func checkCallables(args starlark.Tuple) error {
 	for i, a := range args {
 		if _, ok := a.(starlark.Callable); !ok {

@@ -106,7 +106,6 @@ func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *M
 	return m
 }
 
-// through passes a tensor through the named part of m.
 func (m *Model) through(thread *starlark.Thread, name string, x *tensor.Tensor) *tensor.Tensor {
 	l := m.part(name)
 	if l.of != nil && l.hooks == nil && l.around == nil {
@@ -118,7 +117,6 @@ func (m *Model) through(thread *starlark.Thread, name string, x *tensor.Tensor) 
 	return t.Tensor()
 }
 
-// part returns the module in the named field.
 func (m *Model) part(name string) *Model {
 	i := slices.IndexFunc(m.fields, func(f field) bool { return f.name == name })
 	return m.fields[i].seen.(*Model)
@@ -220,7 +218,8 @@ func (a *heads) attend(thread *starlark.Thread, m *Model, q, key, v, padding, ma
 
 // mask combines the masks into numbers that are added to the scores; nil if there are none.
 func (a *heads) mask(padding, mask *tensor.Tensor, n, l, s int, like *tensor.Tensor) (*tensor.Tensor, error) {
-	number := func(name string, t *tensor.Tensor, shapes ...[]int) (*tensor.Tensor, error) {
+	number := func(name string, t *tensor.Tensor, shapes ...[]int) (_ *tensor.Tensor, err error) {
+		defer try.Caught(&err)
 		for _, shape := range shapes[:len(shapes)-1] {
 			if startensor.Shape(t) != tensor.ShapeString(shape) {
 				continue
@@ -234,13 +233,8 @@ func (a *heads) mask(padding, mask *tensor.Tensor, n, l, s int, like *tensor.Ten
 			if err != nil || t.DType() == like.DType() {
 				return t, err
 			}
-			if t.DType() != dtype.Bool {
-				return nil, fmt.Errorf("%s must be bool or %s, not %s", name, like.DType(), t.DType())
-			}
-			zeros, err := tensor.Zeros(like.Context(), shape, like.DType())
-			if err != nil {
-				return nil, err
-			}
+			try.FailIf(t.DType() != dtype.Bool, "%s must be bool or %s, not %s", name, like.DType(), t.DType())
+			zeros := try.To(tensor.Zeros(like.Context(), shape, like.DType()))
 			return tensor.MaskedFill(zeros, t, tensor.Float(math.Inf(-1)))
 		}
 		return nil, fmt.Errorf("%s of shape %s does not fit: expected %s", name, startensor.Shape(t), tensor.ShapeString(shapes[0]))

@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -146,11 +147,7 @@ var treeMethods = []*starlib.Def{
 }
 
 func listed[T any](list []T, item func(T) starlark.Value) *starlark.List {
-	items := make([]starlark.Value, len(list))
-	for i, x := range list {
-		items[i] = item(x)
-	}
-	return starlark.NewList(items)
+	return starlark.NewList(each.Of(list, item))
 }
 
 // hook is a recipe's function that is called after each call of a module.
@@ -185,7 +182,6 @@ func (m *Model) place(k starlark.Value) (int, error) {
 	return (i + len(m.fields)) % len(m.fields), nil
 }
 
-// Get is m[i].
 func (m *Model) Get(k starlark.Value) (starlark.Value, bool, error) {
 	i, err := m.place(k)
 	if err != nil {
@@ -205,7 +201,6 @@ func (m *Model) Len() int {
 // Index exists because Starlark asks only indexable values for their length.
 func (m *Model) Index(i int) starlark.Value { return m.fields[i].seen }
 
-// SetKey is m[i] = v.
 func (m *Model) SetKey(k, v starlark.Value) error {
 	i, err := m.place(k)
 	if err != nil {

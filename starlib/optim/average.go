@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -74,14 +75,10 @@ var averageMethods = &starlib.Methods{
 
 func (a *average) String() string { return fmt.Sprintf("<optim.ema after %d updates>", a.Updates) }
 
-// Attr returns the attributes and methods.
 func (a *average) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "averages":
-		list := make([]starlark.Value, len(a.Averages()))
-		for i, t := range a.Averages() {
-			list[i] = (*startensor.Value)(t)
-		}
+		list := each.Of(a.Averages(), func(t *tensor.Tensor) starlark.Value { return (*startensor.Value)(t) })
 		return starlark.NewList(list), nil
 	case "decay":
 		return starlark.Float(a.Decay), nil
@@ -93,7 +90,6 @@ func (a *average) Attr(name string) (starlark.Value, error) {
 	return averageMethods.Attr(a, name)
 }
 
-// AttrNames lists attributes and methods.
 func (a *average) AttrNames() []string { return averageMethods.AttrNames() }
 
 // State returns the averages, the number of updates, and whether they are swapped.
@@ -106,7 +102,8 @@ func (a *average) State() []starlib.Entry {
 }
 
 // SetState copies saved averages into the live ones.
-func (a *average) SetState(entries []starlib.Entry) error {
+func (a *average) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
 	live := make(map[string]*tensor.Tensor)
 	for i, t := range a.Averages() {
 		live[fmt.Sprintf("average.%d", i)] = t
@@ -123,17 +120,13 @@ func (a *average) SetState(entries []starlib.Entry) error {
 			updates = n
 		case "swapped":
 			b, ok := e.Value.(starlark.Bool)
-			if !ok {
-				return fmt.Errorf("optim.ema: swapped must be True or False, not %s", e.Value)
-			}
+			try.FailIf(!ok, "optim.ema: swapped must be True or False, not %s", e.Value)
 			swapped = bool(b)
 		default:
 			rest = append(rest, e)
 		}
 	}
-	if err := startensor.Restore(a.ctx, "optim.ema", live, rest); err != nil {
-		return err
-	}
+	try.Ok(startensor.Restore(a.ctx, "optim.ema", live, rest))
 	a.Updates, a.Swapped = updates, swapped
 	a.exchanged()
 	return nil

@@ -220,7 +220,6 @@ var methods = &starlib.Methods{
 	},
 }
 
-// Attr returns lr, steps and the methods.
 func (o *Optimizer) Attr(name string) (starlark.Value, error) {
 	switch name {
 	case "lr":
@@ -231,21 +230,16 @@ func (o *Optimizer) Attr(name string) (starlark.Value, error) {
 	return methods.Attr(o, name)
 }
 
-// AttrNames lists attributes and methods.
 func (o *Optimizer) AttrNames() []string { return methods.AttrNames() }
 
-func (o *Optimizer) SetField(name string, v starlark.Value) error {
+func (o *Optimizer) SetField(name string, v starlark.Value) (err error) {
+	defer try.Caught(&err)
 	if name != "lr" {
 		return starlark.NoSuchAttrError(fmt.Sprintf("Optimizer has no field %s to assign; it has lr", name))
 	}
-	r, err := rateOf(v)
-	if err != nil {
-		return err
-	}
+	r := try.To(rateOf(v))
 	c, ok := r.(constant)
-	if !ok {
-		return fmt.Errorf("lr: want a number; schedules are given to optim.%s(lr = ...)", o.kind)
-	}
+	try.FailIf(!ok, "lr: want a number; schedules are given to optim.%s(lr = ...)", o.kind)
 	for i := range o.groups {
 		o.groups[i].rate, o.groups[i].lr = c, float64(c)
 	}
@@ -298,9 +292,7 @@ func (o *Optimizer) SetState(entries []starlib.Entry) (err error) {
 	try.Ok(startensor.Restore(o.ctx, "optim."+o.kind, o.opt.State(), tensors))
 	for i, v := range rates {
 		lr, ok := starlark.AsFloat(v)
-		if !ok {
-			return fmt.Errorf("optim.%s: lr must be numbers, not %s", o.kind, rates)
-		}
+		try.FailIf(!ok, "optim.%s: lr must be numbers, not %s", o.kind, rates)
 		g := &o.groups[i]
 		if _, ok := g.rate.(constant); ok {
 			g.rate = constant(lr)

@@ -42,7 +42,6 @@ var plateauMethods = &starlib.Methods{
 	}},
 }
 
-// Attr returns lr and step.
 func (p *plateau) Attr(name string) (starlark.Value, error) {
 	if name == "lr" {
 		return starlark.Float(p.lr), nil

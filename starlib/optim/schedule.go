@@ -79,14 +79,10 @@ var _ starlark.Callable = (*schedule)(nil)
 func (s *schedule) String() string { return "<schedule " + s.name + ">" }
 func (s *schedule) Name() string   { return "optim." + s.name }
 
-func (s *schedule) at(_ *starlark.Thread, step int) (float64, error) {
-	if step < 0 {
-		return 0, fmt.Errorf("step = %d: steps count from 0", step)
-	}
-	lr, err := s.rate(step)
-	if err != nil {
-		return 0, err
-	}
+func (s *schedule) at(_ *starlark.Thread, step int) (_ float64, err error) {
+	defer try.Caught(&err)
+	try.FailIf(step < 0, "step = %d: steps count from 0", step)
+	lr := try.To(s.rate(step))
 	return lr, checkRate(lr)
 }
 

@@ -13,7 +13,6 @@ import (
 	"drun/tensor"
 )
 
-// schedules are the builtins that make schedules.
 var schedules = []*starlib.Def{
 	{
 		Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
@@ -114,21 +113,18 @@ var schedules = []*starlib.Def{
 }
 
 // scheduleList reads schedules, of which there must be one.
-func scheduleList(values starlark.Tuple) ([]*schedule, error) {
+func scheduleList(values starlark.Tuple) (_ []*schedule, err error) {
+	defer try.Caught(&err)
 	list := make([]*schedule, len(values))
 	for i, v := range values {
 		s, ok := v.(*schedule)
-		if !ok {
-			return nil, fmt.Errorf("schedule %d: want a Schedule, such as optim.cosine(...), got %s", i, v.Type())
-		}
+		try.FailIf(!ok, "schedule %d: want a Schedule, such as optim.cosine(...), got %s", i, v.Type())
 		if s.momentum != nil {
 			return nil, fmt.Errorf("schedule %d: one_cycle with cycle_momentum sets the optimizer's momentum, and cannot be a part of another schedule", i)
 		}
 		list[i] = s
 	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("want at least one schedule")
-	}
+	try.FailIf(len(list) == 0, "want at least one schedule")
 	return list, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -68,13 +69,9 @@ var (
 	_ starlark.HasAttrs = (*Generator)(nil)
 )
 
-func (g *Generator) String() string { return fmt.Sprintf("<generator of seed %d>", g.Stream.Seed) }
-
-// Attr returns the methods.
+func (g *Generator) String() string                           { return fmt.Sprintf("<generator of seed %d>", g.Stream.Seed) }
 func (g *Generator) Attr(name string) (starlark.Value, error) { return methods.Attr(g, name) }
-
-// AttrNames lists the methods.
-func (g *Generator) AttrNames() []string { return methods.AttrNames() }
+func (g *Generator) AttrNames() []string                      { return methods.AttrNames() }
 
 // State returns the stream and the position in it.
 func (g *Generator) State() []starlib.Entry {
@@ -223,10 +220,7 @@ func (g *Generator) shuffle(items starlark.Value) (_ starlark.Value, err error) 
 	}
 	list := items.(*starlark.List)
 	order := try.To(g.Stream.Permutation(list.Len()))
-	old := make([]starlark.Value, list.Len())
-	for i := range old {
-		old[i] = list.Index(i)
-	}
+	old := each.UpTo(list.Len(), list.Index)
 	for i, from := range order {
 		try.Ok(list.SetIndex(i, old[from]))
 	}

@@ -8,6 +8,8 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -54,10 +56,7 @@ func (s *Streams) Group(ranks []int) *Generator {
 const groupPrefix = "group "
 
 func (s *Streams) newGroup(ranks []int) *Generator {
-	parts := make([]uint64, len(ranks))
-	for i, r := range ranks {
-		parts[i] = uint64(r)
-	}
+	parts := each.Of(ranks, func(r int) uint64 { return uint64(r) })
 	return New(s.ctx, s.seed, PerGroup, s.derived.parts(parts...)...)
 }
 
@@ -97,24 +96,20 @@ func (s *Streams) State() []starlib.Entry {
 
 // SetState continues the streams where they were. A group that this run has not made yet continues from its position
 // once it is made.
-func (s *Streams) SetState(entries []starlib.Entry) error {
+func (s *Streams) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
 	positions := make(map[string]uint64, len(entries))
 	derived := s.derived
 	for _, e := range entries {
 		if e.Name == "derived" {
-			var err error
-			if derived, err = derivationOf(e.Value); err != nil {
-				return err
-			}
+			derived = try.To(derivationOf(e.Value))
 			continue
 		}
 		n, ok := e.Value.(starlark.Int)
 		if ok {
 			positions[e.Name], ok = n.Uint64()
 		}
-		if !ok {
-			return fmt.Errorf("the position of a stream must be an integer from 0 to 2^64 - 1, not %s", e.Value)
-		}
+		try.FailIf(!ok, "the position of a stream must be an integer from 0 to 2^64 - 1, not %s", e.Value)
 		if e.Name != "shared" && e.Name != "rank" && !strings.HasPrefix(e.Name, groupPrefix) {
 			return fmt.Errorf("there is no stream %q", e.Name)
 		}

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -137,7 +138,6 @@ func tooLarge(bytes int) error {
 	return fmt.Errorf("it has %d bytes, more than %d: checkpoint.save_file writes files outside the history", bytes, maxArtifact)
 }
 
-// take sets an artifact from run.artifact's value.
 func take(a *records.Artifact, v starlark.Value) (err error) {
 	defer try.Caught(&err)
 	switch v := v.(type) {
@@ -162,14 +162,10 @@ func take(a *records.Artifact, v starlark.Value) (err error) {
 	return nil
 }
 
-// floats returns the elements of a tensor in order.
-func floats(t *tensor.Tensor) ([]float64, error) {
-	if t.DType() == dtype.Complex64 {
-		return nil, fmt.Errorf("the tensor is complex")
-	}
-	if t.Len() > maxPixels {
-		return nil, fmt.Errorf("the tensor has %d elements, more than %d", t.Len(), maxPixels)
-	}
+func floats(t *tensor.Tensor) (_ []float64, err error) {
+	defer try.Caught(&err)
+	try.FailIf(t.DType() == dtype.Complex64, "the tensor is complex")
+	try.FailIf(t.Len() > maxPixels, "the tensor has %d elements, more than %d", t.Len(), maxPixels)
 	wide, err := tensor.Cast(t.Detach(), dtype.Float64)
 	if err == nil {
 		wide, err = tensor.Contiguous(wide)
@@ -178,15 +174,13 @@ func floats(t *tensor.Tensor) ([]float64, error) {
 		return nil, err
 	}
 	raw := wide.Bytes()
-	out := make([]float64, t.Len())
-	for i := range out {
-		out[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[i*8:]))
-	}
+	out := each.UpTo(t.Len(), func(i int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(raw[i*8:])) })
 	return out, nil
 }
 
 // picture encodes a tensor as PNG.
-func picture(t *tensor.Tensor) ([]byte, error) {
+func picture(t *tensor.Tensor) (_ []byte, err error) {
+	defer try.Caught(&err)
 	shape := t.Shape()
 	channels := 1
 	if len(shape) == 3 {
@@ -202,18 +196,13 @@ func picture(t *tensor.Tensor) ([]byte, error) {
 	case !t.DType().IsFloat() && t.DType() != dtype.Bool:
 		return nil, fmt.Errorf("the dtype is %s: want uint8 from 0 to 255, or floats from 0 to 1", t.DType())
 	}
-	values, err := floats(t)
-	if err != nil {
-		return nil, err
-	}
+	values := try.To(floats(t))
 	height, width := shape[0], shape[1]
 	at := func(channel, i int) uint8 {
 		return uint8(math.Round(min(max(values[channel*height*width+i]*scale, 0), 255)))
 	}
 	for _, v := range values {
-		if v != v {
-			return nil, fmt.Errorf("the tensor holds nan")
-		}
+		try.FailIf(v != v, "the tensor holds nan")
 	}
 	area := image.Rect(0, 0, width, height)
 	var img image.Image
@@ -239,7 +228,6 @@ func picture(t *tensor.Tensor) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// histogram counts the values of a tensor.
 func histogram(t *tensor.Tensor) ([]byte, error) {
 	values, err := floats(t)
 	if err != nil {
@@ -281,7 +269,6 @@ func histogram(t *tensor.Tensor) ([]byte, error) {
 	return json.Marshal(h)
 }
 
-// table encodes rows.
 func table(rows starlark.Iterable) (_ []byte, err error) {
 	defer try.Caught(&err)
 	columns, place := []string{}, map[string]int{}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 
@@ -23,7 +24,6 @@ func (s *specification) String() string { return "<parameter " + s.value.String(
 
 const maxHelp = 2000 // bytes
 
-// specifications are the builtins that make specifications.
 func specifications() []*starlib.Def {
 	return []*starlib.Def{
 		{
@@ -82,9 +82,6 @@ func specify(c *starlib.Call) (*specification, error) {
 func identical(a, b starlark.Value) bool { return a.Type() == b.Type() && Text(a) == Text(b) }
 
 func listed(choices []starlark.Value) string {
-	texts := make([]string, len(choices))
-	for i, c := range choices {
-		texts[i] = Text(c)
-	}
+	texts := each.Of(choices, Text)
 	return strings.Join(texts, ", ")
 }

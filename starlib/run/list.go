@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"drun/history/records"
+	"drun/internal/each"
+	"drun/internal/try"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -93,7 +95,8 @@ func checkLiteral(tree syntax.Expr) error {
 
 // alike converts a value to the types of the default: if all elements of the default are floats, a whole number
 // becomes one. An empty or mixed default takes anything.
-func alike(v starlark.Value, like starlark.Value) (starlark.Value, error) {
+func alike(v starlark.Value, like starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	list, ok := like.(*starlark.List)
 	if !ok {
 		switch like.(type) {
@@ -106,15 +109,11 @@ func alike(v starlark.Value, like starlark.Value) (starlark.Value, error) {
 		case starlark.NoneType:
 			return v, nil
 		}
-		if v.Type() != like.Type() {
-			return nil, fmt.Errorf("an element is %s, of type %s: want %s", v, v.Type(), like.Type())
-		}
+		try.FailIf(v.Type() != like.Type(), "an element is %s, of type %s: want %s", v, v.Type(), like.Type())
 		return v, nil
 	}
 	given, ok := v.(*starlark.List)
-	if !ok {
-		return nil, fmt.Errorf("an element is %s, of type %s: want a list", v, v.Type())
-	}
+	try.FailIf(!ok, "an element is %s, of type %s: want a list", v, v.Type())
 	if list.Len() == 0 {
 		return v, nil
 	}
@@ -126,20 +125,16 @@ func alike(v starlark.Value, like starlark.Value) (starlark.Value, error) {
 	}
 	out := make([]starlark.Value, given.Len())
 	for i := range given.Len() {
-		e, err := alike(given.Index(i), first)
-		if err != nil {
-			return nil, err
-		}
+		e := try.To(alike(given.Index(i), first))
 		out[i] = e
 	}
 	return starlark.NewList(out), nil
 }
 
 // checkElements checks that a list can be recorded as JSON: its floats are finite, its strings UTF-8.
-func checkElements(list *starlark.List, depth int) error {
-	if depth > maxListDepth {
-		return fmt.Errorf("lists are nested deeper than %d", maxListDepth)
-	}
+func checkElements(list *starlark.List, depth int) (err error) {
+	defer try.Caught(&err)
+	try.FailIf(depth > maxListDepth, "lists are nested deeper than %d", maxListDepth)
 	for i := range list.Len() {
 		switch v := list.Index(i).(type) {
 		case starlark.NoneType, starlark.Bool, starlark.Int:
@@ -148,13 +143,9 @@ func checkElements(list *starlark.List, depth int) error {
 				return fmt.Errorf("element %d of the list is %s: the numbers in a list must be finite", i, v)
 			}
 		case starlark.String:
-			if !utf8.ValidString(string(v)) {
-				return fmt.Errorf("element %d of the list is not UTF-8", i)
-			}
+			try.FailIf(!utf8.ValidString(string(v)), "element %d of the list is not UTF-8", i)
 		case *starlark.List:
-			if err := checkElements(v, depth+1); err != nil {
-				return err
-			}
+			try.Ok(checkElements(v, depth+1))
 		default:
 			return fmt.Errorf("element %d of the list is a %s: a list holds numbers, bools, strings, None and lists of these", i, v.Type())
 		}
@@ -173,10 +164,7 @@ func jsonText(v starlark.Value) string {
 		text, _ := records.Marshal(string(v)) // cannot fail for a string
 		return string(text)
 	case *starlark.List:
-		parts := make([]string, v.Len())
-		for i := range parts {
-			parts[i] = jsonText(v.Index(i))
-		}
+		parts := each.UpTo(v.Len(), func(i int) string { return jsonText(v.Index(i)) })
 		return "[" + strings.Join(parts, ",") + "]"
 	}
 	return v.String()

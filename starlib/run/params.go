@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/secret"
 	"drun/internal/try"
@@ -19,9 +20,7 @@ import (
 // UsageError is the error of a parameter, given on the command line, that the recipe cannot take.
 type UsageError struct{ Msg string }
 
-func (e *UsageError) Error() string { return e.Msg }
-
-// ExitCode is that of a usage error.
+func (e *UsageError) Error() string       { return e.Msg }
 func (e *UsageError) ExitCode() exit.Code { return exit.Usage }
 
 // Params are a recipe's declared parameters and the values given for them.
@@ -155,10 +154,7 @@ func (p *Params) value(name, text string, like starlark.Value) (starlark.Value, 
 
 // Unknown reports values given for undeclared parameters; it is called once the top level has run.
 func (p *Params) Unknown() error {
-	known := []string{}
-	for _, d := range p.declared {
-		known = append(known, d.Name)
-	}
+	known := each.Of(p.declared, func(d Param) string { return d.Name })
 	for _, name := range slices.Sorted(maps.Keys(p.given)) {
 		origin, other := p.Origins[name]
 		if other && origin.File == "" || slices.Contains(known, name) {
@@ -192,10 +188,7 @@ func own(v starlark.Value) starlark.Value {
 	if !ok {
 		return v
 	}
-	elements := make([]starlark.Value, list.Len())
-	for i := range elements {
-		elements[i] = own(list.Index(i))
-	}
+	elements := each.UpTo(list.Len(), func(i int) starlark.Value { return own(list.Index(i)) })
 	list = starlark.NewList(elements)
 	list.Freeze()
 	return list

@@ -20,7 +20,6 @@ type logged struct {
 	value float64
 }
 
-// requirement is a call of run.require.
 type requirement struct {
 	metric, op string
 	limit      float64

@@ -177,17 +177,12 @@ func (r *Run) log(c *starlib.Call) (_ starlark.Value, err error) {
 	if hasStep {
 		step = int64(c.Int("step"))
 	}
-	one := func(name, v starlark.Value) error {
+	one := func(name, v starlark.Value) (err error) {
+		defer try.Caught(&err)
 		key, ok := starlark.AsString(name)
-		if !ok {
-			return fmt.Errorf("a metric's name must be a string, not %s", name.Type())
-		}
-		if key == "" {
-			return fmt.Errorf("a metric's name is empty")
-		}
-		if err := checkName("a metric's name", key); err != nil {
-			return err
-		}
+		try.FailIf(!ok, "a metric's name must be a string, not %s", name.Type())
+		try.FailIf(key == "", "a metric's name is empty")
+		try.Ok(checkName("a metric's name", key))
 		x, err := starlib.AsNumber(v)
 		if err != nil {
 			return fmt.Errorf("metric %s: %w", key, err)
@@ -224,9 +219,7 @@ func (r *Run) tag(c *starlib.Call) (starlark.Value, error) {
 	names := make([]string, len(c.Rest))
 	for i, v := range c.Rest {
 		s, ok := starlark.AsString(v)
-		if !ok || s == "" {
-			return nil, fmt.Errorf("a tag must be a non-empty string, not %s", v)
-		}
+		try.FailIf(!ok || s == "", "a tag must be a non-empty string, not %s", v)
 		try.Ok(checkName("a tag", s))
 		names[i] = s
 	}
@@ -256,24 +249,21 @@ func (r *Run) State() []starlib.Entry {
 }
 
 // SetState restores the counters. Artifacts of later steps may then be kept again.
-func (r *Run) SetState(entries []starlib.Entry) error {
+func (r *Run) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
 	clear(r.taken)
 	for _, e := range entries {
 		saved, ok := e.Value.(*starlark.Dict)
 		if ok && e.Name == "last" && r.setLast(saved) {
 			continue
 		}
-		if !ok || e.Name != "steps" {
-			return fmt.Errorf("run: damaged state of %s", e.Name)
-		}
+		try.FailIf(!ok || e.Name != "steps", "run: damaged state of %s", e.Name)
 		steps := make(map[string]int64, saved.Len())
 		for _, kv := range saved.Items() {
 			name, isName := starlark.AsString(kv[0])
 			n, isInt := kv[1].(starlark.Int)
 			step, fits := n.Int64()
-			if !isName || !isInt || !fits {
-				return fmt.Errorf("run: damaged state of %s", e.Name)
-			}
+			try.FailIf(!isName || !isInt || !fits, "run: damaged state of %s", e.Name)
 			steps[name] = step
 		}
 		r.rank.Updates = steps[updates]

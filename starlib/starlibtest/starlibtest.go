@@ -4,13 +4,13 @@
 package starlibtest
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"drun/history/records"
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/starlib/lang/chunk"
@@ -67,15 +67,10 @@ func (r *Recipe) Exec(name, source string) (starlark.StringDict, error) {
 }
 
 // Load executes a file as the top level of a recipe, without freezing it.
-func (r *Recipe) Load(name, source string) (starlark.StringDict, error) {
-	file, err := lang.Parse(name, []byte(source))
-	if err != nil {
-		return nil, err
-	}
-	program, err := file.Compile(r.env)
-	if err != nil {
-		return nil, err
-	}
+func (r *Recipe) Load(name, source string) (_ starlark.StringDict, err error) {
+	defer try.Caught(&err)
+	file := try.To(lang.Parse(name, []byte(source)))
+	program := try.To(file.Compile(r.env))
 	globals, err := program.Init(r.Thread, r.env)
 	if err != nil {
 		return globals, lang.Explain(r.Thread, err)
@@ -84,18 +79,14 @@ func (r *Recipe) Load(name, source string) (starlark.StringDict, error) {
 }
 
 // Main executes a recipe as drun does: its top level, then main().
-func (r *Recipe) Main(name, source string) error {
+func (r *Recipe) Main(name, source string) (err error) {
+	defer try.Caught(&err)
 	r.Rank.Stage = starlib.Loading
-	globals, err := r.Load(name, source)
-	if err != nil {
-		return err
-	}
+	globals := try.To(r.Load(name, source))
 	globals.Freeze()
 	r.Rank.Stage = starlib.Running
 	main, ok := globals["main"]
-	if !ok {
-		return fmt.Errorf("%s: there is no main()", name)
-	}
+	try.FailIf(!ok, "%s: there is no main()", name)
 	if _, err := starlark.Call(r.Thread, main, nil, nil); err != nil {
 		return lang.Explain(r.Thread, err)
 	}
@@ -141,14 +132,10 @@ type recorder Recipe
 
 var _ run.Recorder = (*recorder)(nil)
 
-func (r *recorder) Log(p records.Point)       { r.Metrics[p.Name] = append(r.Metrics[p.Name], p.Value) }
-func (r *recorder) Tag([]string)              {}
-func (r *recorder) Note(records.Note)         {}
-func (r *recorder) Artifact(records.Artifact) {}
-func (r *recorder) Progress(records.Progress) {}
-
-// Set predeclares another name in the recipe.
-func (r *Recipe) Set(name string, v starlark.Value) { r.env[name] = v }
-
-// Predeclare predeclares another builtin in the recipe.
+func (r *recorder) Log(p records.Point)                  { r.Metrics[p.Name] = append(r.Metrics[p.Name], p.Value) }
+func (r *recorder) Tag([]string)                         {}
+func (r *recorder) Note(records.Note)                    {}
+func (r *recorder) Artifact(records.Artifact)            {}
+func (r *recorder) Progress(records.Progress)            {}
+func (r *Recipe) Set(name string, v starlark.Value)      { r.env[name] = v }
 func (r *Recipe) Predeclare(name string, d *starlib.Def) { r.env[name] = d.Builtin(r.Rank) }

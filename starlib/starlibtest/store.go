@@ -29,7 +29,6 @@ type store Recipe
 
 var _ checkpoint.Store = (*store)(nil)
 
-// Save implements checkpoint.Store.
 func (r *store) Save(step int64, _ *float64, _ bool, part []checkpoint.Item) error {
 	s := r.Store
 	if s.parts == nil {
@@ -63,5 +62,4 @@ func (r *store) Restore(step string) (*checkpoint.Restored, error) {
 	return &checkpoint.Restored{Step: n, Run: "run test", Saved: max(s.SavedBy, 1), World: r.Rank.WorldSize, Part: s.parts[n], Differ: s.Differ, First: true}, nil
 }
 
-// Say implements checkpoint.Store.
 func (r *store) Say(line string) { r.Store.Said = append(r.Store.Said, line) }

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -222,7 +223,6 @@ func List(v starlark.Value) ([]*tensor.Tensor, error) {
 	return list, nil
 }
 
-// plain makes a plain value from a tensor's element.
 func plain(s tensor.Scalar) starlark.Value {
 	switch s.Kind() {
 	case dtype.Bool:
@@ -279,10 +279,7 @@ func toList(t *tensor.Tensor) (starlark.Value, error) {
 			next++
 			return read(next - 1)
 		}
-		list := make([]starlark.Value, shape[0])
-		for i := range list {
-			list[i] = build(shape[1:])
-		}
+		list := each.UpTo(shape[0], func(int) starlark.Value { return build(shape[1:]) })
 		return starlark.NewList(list)
 	}
 	return build(t.Shape()), nil

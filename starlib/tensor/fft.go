@@ -62,7 +62,6 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 // axes are the sizes and dimensions of a transform, from its arguments; sizes is nil if none are given.
 type axes struct{ sizes, dims []int }
 
-// fourier declares a transform.
 func fourier(sig, doc string, along func(*starlib.Call) axes, run func(*starlib.Call, fft.Fourier, axes) (starlark.Value, error)) *starlib.Def {
 	d := &starlib.Def{Sig: sig, Doc: doc}
 	d.Fn = func(c *starlib.Call) (starlark.Value, error) {

@@ -26,7 +26,6 @@ func (v *Value) Get(key starlark.Value) (_ starlark.Value, _ bool, err error) {
 	return x, true, err
 }
 
-// SetKey is x[key] = value.
 func (v *Value) SetKey(key, value starlark.Value) error {
 	t := v.Tensor()
 	items, err := v.items(key)
@@ -111,7 +110,6 @@ func (v *Value) Index(i int) starlark.Value {
 	return (*Value)(x)
 }
 
-// Slice is x[start:end:step].
 func (v *Value) Slice(start, end, step int) starlark.Value {
 	t := v.Tensor()
 	if t.Dim() == 0 {
@@ -146,7 +144,6 @@ func (v *Value) every(start, end, step int) (*tensor.Tensor, error) {
 	return tensor.IndexSelect(v.Tensor(), 0, index)
 }
 
-// Iterate iterates over dimension 0.
 func (v *Value) Iterate() starlark.Iterator {
 	if v.Tensor().Dim() == 0 {
 		v.fail(fmt.Errorf("a Tensor without dimensions cannot be iterated over: use .item()"))

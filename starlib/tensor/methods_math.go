@@ -93,7 +93,6 @@ func withOther(fn func(t, other *tensor.Tensor) (*tensor.Tensor, error)) func(*s
 	return func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) { return Result(fn(t, Arg(c, "other"))) }
 }
 
-// reduceDefs are the reductions.
 var reduceDefs = []*starlib.Def{
 	reducer("sum", "The sum", tensor.Sum),
 	reducer("mean", "The mean", tensor.Mean),

@@ -100,7 +100,6 @@ func indexPut(op string, c *starlib.Call, t *tensor.Tensor) error {
 	return tensor.IndexPut(op, t, indices, values, c.Bool("accumulate"))
 }
 
-// method declares a method of a tensor.
 func method(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) (starlark.Value, error)) *starlib.Def {
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		return fn(c, c.Recv.(*Value).Tensor())
@@ -180,7 +179,6 @@ var splitDefs = []*starlib.Def{
 		}),
 }
 
-// several converts a list of tensors to a tuple.
 func several(list []*tensor.Tensor, err error) (starlark.Value, error) {
 	if err != nil {
 		return nil, err

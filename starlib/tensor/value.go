@@ -92,7 +92,6 @@ func (v *Value) Item() (_ starlark.Value, err error) {
 	return plain(s), nil
 }
 
-// operations are what the operators compute on tensors.
 var operations = [...]tensor.BinaryOp{
 	syntax.PLUS: tensor.OpAdd, syntax.MINUS: tensor.OpSub, syntax.STAR: tensor.OpMul, syntax.SLASH: tensor.OpDiv,
 	syntax.SLASHSLASH: tensor.OpFloorDiv, syntax.PERCENT: tensor.OpMod,
@@ -123,7 +122,6 @@ func (v *Value) compute(op tensor.BinaryOp, y starlark.Value, swapped bool) (sta
 	return Result(tensor.BinaryScalar(op, v.Tensor(), s, swapped))
 }
 
-// CompareElementwise returns a bool tensor.
 func (v *Value) CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error) {
 	z, err := v.compute(operations[op], y, reversed)
 	switch {
@@ -170,7 +168,6 @@ func (v *Value) Binary(op syntax.Token, y starlark.Value, side starlark.Side) (s
 	return v.compute(operations[op], y, side == starlark.Right)
 }
 
-// Unary is -v, +v and ~v.
 func (v *Value) Unary(op syntax.Token) (starlark.Value, error) {
 	switch op {
 	case syntax.MINUS:
@@ -228,7 +225,6 @@ func concat(lists ...[]*starlib.Def) (all []*starlib.Def) {
 	return all
 }
 
-// Attr returns attributes and methods.
 func (v *Value) Attr(name string) (starlark.Value, error) {
 	t := v.Tensor()
 	switch name {
@@ -262,7 +258,6 @@ func (v *Value) Attr(name string) (starlark.Value, error) {
 	return methods.Attr(v, name)
 }
 
-// AttrNames lists attributes and methods.
 func (v *Value) AttrNames() []string { return methods.AttrNames() }
 
 // SetField assigns grad or requires_grad.

@@ -21,7 +21,6 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Prefix is the prefix of a test's name.
 const Prefix = "test_"
 
 // Module makes the module. dir is the recipe's folder, "" outside tests.
@@ -48,9 +47,7 @@ func Module(dir string) *starlib.Module {
 					"lists of the same shape. NaN is close to NaN, and an infinity to itself.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					rtol, atol := c.Float("rtol"), c.Float("atol")
-					if !(rtol >= 0) || !(atol >= 0) {
-						return nil, errors.New("rtol and atol cannot be negative")
-					}
+					try.FailIf(!(rtol >= 0) || !(atol >= 0), "rtol and atol cannot be negative")
 					got, want := c.Arg("got"), c.Arg("want")
 					for _, v := range []starlark.Value{got, want} {
 						if _, err := codec.Encode(v); err != nil { // it may be a cycle
@@ -101,9 +98,7 @@ func Module(dir string) *starlib.Module {
 				Sig: `kill_self()`,
 				Doc: "Ends this rank's process with SIGKILL.",
 				Fn: func(*starlib.Call) (starlark.Value, error) {
-					if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
-						return nil, err
-					}
+					try.Ok(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 					select {} // the signal takes a moment to arrive
 				},
 			},
@@ -120,10 +115,7 @@ func Module(dir string) *starlib.Module {
 				Sig: `hide_file(path: string)`,
 				Doc: "Removes a file in the recipe's folder.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
-					root, err := os.OpenRoot(dir)
-					if err != nil {
-						return nil, err
-					}
+					root := try.To(os.OpenRoot(dir))
 					defer root.Close()
 					return nil, root.Remove(filepath.FromSlash(c.String("path")))
 				},
@@ -214,9 +206,7 @@ func near(thread *starlark.Thread, got, want starlark.Value, rtol, atol float64,
 	x, listX := got.(starlark.Indexable)
 	y, listY := want.(starlark.Indexable)
 	if listX && listY {
-		if x.Len() != y.Len() {
-			return fmt.Errorf("got %d elements%s, want %d", x.Len(), place, y.Len())
-		}
+		try.FailIf(x.Len() != y.Len(), "got %d elements%s, want %d", x.Len(), place, y.Len())
 		for i := range x.Len() {
 			try.Ok(near(thread, x.Index(i), y.Index(i), rtol, atol, fmt.Sprintf("%s[%d]", at, i)))
 		}

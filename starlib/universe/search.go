@@ -81,7 +81,6 @@ func (e Entry) score(word string) int {
 	return 0
 }
 
-// Without returns the entries except these.
 func (all Entries) Without(these Entries) Entries {
 	return slices.DeleteFunc(slices.Clone(all), func(e Entry) bool { return slices.Contains(these, e) })
 }

@@ -147,7 +147,6 @@ func apart(x *tensor.Tensor) *tensor.Tensor {
 	return d
 }
 
-// skew returns x - xᵀ.
 func skew(x *tensor.Tensor) *tensor.Tensor { return sub(x, transposed(x)) }
 
 // backSVD is u (k(uᵀ gu) s + s k(vᵀ gv) + diag(gs)) vh, where k(x) is x - xᵀ divided by the differences of the squares of s,

@@ -70,7 +70,6 @@ func (m *matrices) result(v []float64, shape ...int) (*tensor.Tensor, error) {
 	return t, try.As(m.op, err)
 }
 
-// fault returns an error about matrix i.
 func (m *matrices) fault(i int, what string) error {
 	if m.count == 1 {
 		return fmt.Errorf("%s: the matrix of shape %s %s", m.op, tensor.ShapeString(m.t.Shape()), what)
@@ -97,7 +96,6 @@ func (m *matrices) scale(i int) (undo int, err error) {
 	return e, nil
 }
 
-// unscale undoes scale.
 func unscale(v []float64, undo int) {
 	for k := range v {
 		v[k] = math.Ldexp(v[k], undo)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/tensor"
@@ -188,7 +189,6 @@ func pointer(b *tensor.Tensor, at int) unsafe.Pointer {
 	return unsafe.Pointer(&b.Bytes()[at*b.DType().Size()])
 }
 
-// ZeroGrad removes all gradients.
 func (o *Optimizer) ZeroGrad() {
 	for _, f := range o.flats {
 		for _, p := range f.Params {
@@ -218,11 +218,7 @@ func (noMemory) Misuse() {}
 
 // Bytes returns the parameters' bytes, one part for each group and type. Equal values give equal bytes, wherever they are in memory.
 func (o *Optimizer) Bytes() [][]byte {
-	parts := make([][]byte, len(o.flats))
-	for i, f := range o.flats {
-		parts[i] = f.Data.Bytes()
-	}
-	return parts
+	return each.Of(o.flats, func(f *flat) []byte { return f.Data.Bytes() })
 }
 
 // Shard keeps only part own of the optimizer's state, cut into parts: Step then updates that part of the parameters,
@@ -256,11 +252,6 @@ type Buffer struct {
 	From, To, Each int
 }
 
-// Buffers returns the buffers of the parameters.
 func (o *Optimizer) Buffers() []Buffer {
-	all := make([]Buffer, len(o.flats))
-	for i, f := range o.flats {
-		all[i] = Buffer{f.Data, f.from, f.to, f.each}
-	}
-	return all
+	return each.Of(o.flats, func(f *flat) Buffer { return Buffer{f.Data, f.from, f.to, f.each} })
 }

@@ -33,7 +33,6 @@ func (x *run) momentum(own float64) float64 {
 	return own
 }
 
-// HasMomentum reports whether the optimizer uses ParamGroup.Momentum.
 func (o *Optimizer) HasMomentum() bool {
 	switch r := o.rule.(type) {
 	case SGD:

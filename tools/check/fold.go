@@ -18,7 +18,6 @@ func alike(a, b starlark.Value) bool {
 	return a == b || a != nil && b != nil && a.Type() == b.Type() && a.String() == b.String()
 }
 
-// truth returns the truth value of v, if known.
 func truth(v value) (yes, known bool) {
 	x := constant(v)
 	if x == nil || v.diff != nil {

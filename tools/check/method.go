@@ -90,7 +90,6 @@ func (cs *calls) inPlace(name string, self value, c *call) {
 	})
 }
 
-// groupMethod interprets a method of a group of ranks.
 func (cs *calls) groupMethod(name string, group *object, c *call) value {
 	if name == "rank" {
 		return value{typ: "int", diff: cs.reason(reason{what: cs.frame.text(c.node), pos: c.pos, group: group})}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"go.starlark.net/starlark"
+
+	"drun/internal/each"
 )
 
 // callNative calls a builtin of the language or of one of its modules.
@@ -31,10 +33,7 @@ func (b *builtins) callNative(o *object, c *call, certain bool) value {
 	case "enumerate":
 		return b.zipped(c, value{typ: "int"}, b.element(arg, c.node))
 	case "zip":
-		var elems []value
-		for _, v := range c.args {
-			elems = append(elems, b.element(v, c.node))
-		}
+		elems := each.Of(c.args, func(v value) value { return b.element(v, c.node) })
 		return b.zipped(c, elems...)
 	case "range":
 		why := b.st.deep(c.all()...)

@@ -162,7 +162,6 @@ func (c *contents) every() value {
 	return out.value
 }
 
-// differing returns v with a reason why it differs.
 func differing(v value, why *reason) value {
 	if why != nil {
 		v.diff = either(v.diff, why)

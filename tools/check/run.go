@@ -79,7 +79,6 @@ func (m *machine) topLevel(file *source) {
 	m.frame, m.act, m.loading = frame, act, loading
 }
 
-// global returns the value of a file's global variable.
 func (m *memory) global(file *source, name string) (value, bool) {
 	module, _ := file.file.Syntax.Module.(*resolve.Module)
 	if module == nil {

@@ -199,7 +199,6 @@ func (cs *calls) callInstance(o *object, c *call) value {
 	return out
 }
 
-// groups makes the groups of ranks that a builtin returns.
 func (b *builtins) groups(name string, c *call) value {
 	group := func(role string) value { return of(b.alloc(c.node, role, instance, "Group", &contents{})) }
 	if name != "dist.init_parallelism" {

@@ -15,7 +15,6 @@ type event struct {
 	inner []*event   // within a loop or choice
 }
 
-// A callSite is a call within a function.
 type callSite struct {
 	pos syntax.Position
 	fn  string

@@ -164,7 +164,6 @@ func (d *document) params(owner string) (names []string) {
 	return names
 }
 
-// hover describes the name at a position.
 func (s *Server) hover(d *document, p Position) (any, error) {
 	name := d.named(p)
 	if name == "" {

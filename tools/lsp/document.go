@@ -58,7 +58,6 @@ func (d *document) line(n int) string {
 	return strings.TrimSuffix(d.lines[n], "\r")
 }
 
-// around returns the parts of a line before and after a position.
 func (d *document) around(p Position) (before, after string) {
 	line, units := d.line(p.Line), 0
 	for i, r := range line {

@@ -17,7 +17,6 @@ import (
 	"drun/tools/check"
 )
 
-// maxDocument is the largest document that is checked.
 const maxDocument = 16 << 20 // bytes
 
 // A Server knows the documents that an editor has open.

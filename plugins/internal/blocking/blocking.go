@@ -138,7 +138,6 @@ func (c *Comm) Start(call *collective.Call) (collective.Work, error) {
 	return c.calls.Start(call), nil
 }
 
-// carryOut carries out a collective.
 func (c *Comm) carryOut(ctx context.Context, call *collective.Call) error {
 	c.doing.Lock()
 	defer c.doing.Unlock()

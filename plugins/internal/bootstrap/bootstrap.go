@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/try"
 )
 
 const (
@@ -46,18 +47,14 @@ type Peer struct {
 
 // Connect connects rank with all others of a group of size ranks, and returns them by rank; its own entry is empty.
 // host is the address to listen on, and prefix begins the group's keys in the store. ctx ends it.
-func Connect(ctx context.Context, store collective.Store, prefix, host string, rank, size int) ([]Peer, error) {
+func Connect(ctx context.Context, store collective.Store, prefix, host string, rank, size int) (_ []Peer, err error) {
+	defer try.Caught(&err)
 	g := &group{store: store, prefix: prefix, rank: rank, peers: make([]Peer, size)}
 	if size == 1 {
 		return g.peers, nil
 	}
-	if store == nil {
-		return nil, errors.New("there is no key-value store in which the ranks could find each other")
-	}
-	listener, err := (&net.ListenConfig{KeepAliveConfig: probes}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return nil, err
-	}
+	try.FailIf(store == nil, "there is no key-value store in which the ranks could find each other")
+	listener := try.To((&net.ListenConfig{KeepAliveConfig: probes}).Listen(ctx, "tcp", net.JoinHostPort(host, "0")))
 	// A connection cannot notice the end of a WaitLimit in ctx, so a goroutine waits for it.
 	inner, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -213,24 +210,19 @@ func (g *group) call(ctx context.Context, rank int) error {
 	})
 }
 
-func (g *group) proveCall(conn net.Conn, rank int) error {
+func (g *group) proveCall(conn net.Conn, rank int) (err error) {
+	defer try.Caught(&err)
 	// The other side may be busy: it gets longer than it allows us.
 	_ = conn.SetDeadline(time.Now().Add(4 * proofLimit))
 	var both [2 * challengeBytes]byte
-	if _, err := io.ReadFull(conn, both[:challengeBytes]); err != nil {
-		return err
-	}
+	try.To(io.ReadFull(conn, both[:challengeBytes]))
 	rand.Read(both[challengeBytes:])
 	hello := append([]byte(nil), both[challengeBytes:]...)
 	hello = binary.BigEndian.AppendUint32(hello, uint32(g.rank))
 	hello = append(hello, g.proof("call", both[:], g.rank, rank)...)
-	if _, err := conn.Write(hello); err != nil {
-		return err
-	}
+	try.To(conn.Write(hello))
 	var answer [sha256.Size]byte
-	if _, err := io.ReadFull(conn, answer[:]); err != nil {
-		return err
-	}
+	try.To(io.ReadFull(conn, answer[:]))
 	if !hmac.Equal(answer[:], g.proof("answer", both[:], g.rank, rank)) {
 		return errors.New("it does not know the group's secret")
 	}

@@ -10,6 +10,8 @@ import (
 
 	"drun/collective"
 	"drun/collective/reduction"
+	"drun/internal/each"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 )
 
@@ -57,7 +59,6 @@ type Runner struct {
 	scratch     []byte
 }
 
-// Do carries out a collective.
 func (r *Runner) Do(call *collective.Call) error {
 	send, recv := call.Send, call.Recv
 	switch call.Kind {
@@ -104,11 +105,7 @@ func Bytes(counts []int, b collective.Buffer) []int {
 	if counts == nil {
 		return nil
 	}
-	sizes := make([]int, len(counts))
-	for i, n := range counts {
-		sizes[i] = n * b.DType.Size()
-	}
-	return sizes
+	return each.Of(counts, func(n int) int { return n * b.DType.Size() })
 }
 
 // Room returns n bytes of scratch memory, aligned for any element, valid until the next method call.
@@ -201,10 +198,7 @@ func (r *Runner) exchange(send collective.Buffer, sizes []int, parts []byte) err
 
 func (r *Runner) combine(out collective.Buffer, parts []byte, op dtype.ReduceOp) {
 	n := len(out.Data)
-	sources := make([][]byte, r.Size)
-	for i := range sources {
-		sources[i] = parts[i*n : (i+1)*n]
-	}
+	sources := each.UpTo(r.Size, func(i int) []byte { return parts[i*n : (i+1)*n] })
 	reduction.Combine(out, sources, op)
 }
 
@@ -212,19 +206,15 @@ func (r *Runner) combine(out collective.Buffer, parts []byte, op dtype.ReduceOp)
 const gatherLimit = 64 << 10
 
 // allInOrder is a reduce_scatter of even parts and an all_gather.
-func (r *Runner) allInOrder(send, recv collective.Buffer, op dtype.ReduceOp) error {
+func (r *Runner) allInOrder(send, recv collective.Buffer, op dtype.ReduceOp) (err error) {
+	defer try.Caught(&err)
 	if n := len(send.Data); n*r.Size <= gatherLimit {
 		all := r.Room(n * r.Size)
-		if err := r.Library.AllGather(send.Data, all, nil); err != nil {
-			return err
-		}
+		try.Ok(r.Library.AllGather(send.Data, all, nil))
 		r.combine(recv, all, op)
 		return nil
 	}
-	mine, sizes, err := r.part(send, op)
-	if err != nil {
-		return err
-	}
+	mine, sizes := try.To2(r.part(send, op))
 	return r.Library.AllGather(mine.Data, recv.Data, sizes)
 }
 

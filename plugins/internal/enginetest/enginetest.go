@@ -91,7 +91,6 @@ func (s FileStore) path(key string) string {
 	return filepath.Join(string(s), fmt.Sprintf("%x", key))
 }
 
-// Set sets key to value.
 func (s FileStore) Set(_ context.Context, key string, value []byte) error {
 	f, err := os.CreateTemp(string(s), "new")
 	if err != nil {

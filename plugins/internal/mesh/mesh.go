@@ -154,7 +154,6 @@ func (p *peer) lost(err error) {
 	p.failed = fmt.Errorf("rank %d at %s: %s", p.rank, p.address, what)
 }
 
-// part is the channel on which the part of a key arrives.
 func (p *peer) part(key uint64) chan []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +163,6 @@ func (p *peer) part(key uint64) chan []byte {
 	return p.parts[key]
 }
 
-// send writes a frame.
 func (m *Mesh) send(to int, f frame, data []byte) error {
 	p := m.peers[to]
 	f.Extra = uint64(len(data))

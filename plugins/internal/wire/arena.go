@@ -9,6 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/try"
 	"drun/kernel/dtype"
 
 	"golang.org/x/sys/unix"
@@ -133,22 +134,17 @@ func CreateArena() (*Arena, error) {
 }
 
 // OpenArena maps the arena that this process inherited.
-func OpenArena(file *os.File) (*Arena, error) {
+func OpenArena(file *os.File) (_ *Arena, err error) {
+	defer try.Caught(&err)
 	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("no arena: %w", err)
 	}
-	if info.Size() < leastBytes {
-		return nil, errors.New("the inherited descriptor is not an arena")
-	}
+	try.FailIf(info.Size() < leastBytes, "the inherited descriptor is not an arena")
 	a := &Arena{File: file}
-	if a.Mem, err = sharedmem.Map(file, 0, int(info.Size())); err != nil {
-		return nil, err
-	}
+	a.Mem = try.To(sharedmem.Map(file, 0, int(info.Size())))
 	a.overlay()
-	if a.magic != magic || a.size != uint64(len(a.Mem)) {
-		return nil, errors.New("the inherited descriptor is not an arena")
-	}
+	try.FailIf(a.magic != magic || a.size != uint64(len(a.Mem)), "the inherited descriptor is not an arena")
 	return a, nil
 }
 
@@ -164,7 +160,6 @@ func (a *Arena) Close() error {
 	return errors.Join(err, a.File.Close())
 }
 
-// Slot returns a slot by its number.
 func (a *Arena) Slot(i uint32) *Slot { return &a.slots[i%Slots] }
 
 // Submit passes a slot to the plugin. The caller holds a lock.

@@ -165,7 +165,6 @@ const (
 	Close      Method[CommRequest, Done]            = "Close"
 )
 
-// Ask makes a request of a plugin.
 func (m Method[Q, R]) Ask(ctx context.Context, plugin *grpc.ClientConn, request *Q) (*R, error) {
 	reply := new(R)
 	if err := plugin.Invoke(ctx, "/"+serviceName+"/"+string(m), request, reply, inCBOR); err != nil {

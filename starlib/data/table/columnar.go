@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -38,7 +39,6 @@ type Place int64
 // NewPlace returns the position of a row of a batch.
 func NewPlace(batch, row int) Place { return Place(batch)<<32 | Place(row) }
 
-// Batch returns the number of the batch.
 func (p Place) Batch() int { return int(p >> 32) }
 
 // Row returns the row's number within the batch.
@@ -155,10 +155,7 @@ func (c *Column) extend(more *Column) {
 // Choose finds the wanted columns among those of a file; nil means all. A wanted column of a type that is not supported is an error.
 func Choose(fields []Field, columns []string) (_ []int, err error) {
 	defer try.Caught(&err)
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.Name
-	}
+	names := each.Of(fields, func(f Field) string { return f.Name })
 	try.Ok(unique(names))
 	wanted := try.To(places(names, columns))
 	for _, i := range wanted {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"drun/internal/try"
 )
 
 // MissingValues are the strings that stand for a missing cell by default: those of pandas 2.
@@ -87,14 +89,11 @@ func (o Options) CSV(in io.Reader) (*Table, error) {
 	var wanted []int     // their indices in a line
 	left := newBudget(o.Largest)
 	err := Records(in, cmp.Or(o.Delimiter, ','), false, func(line int, record []string) (err error) {
+		defer try.Caught(&err)
 		if names == nil {
 			var header bool
-			if names, header, err = o.names(line, record); err != nil {
-				return err
-			}
-			if wanted, err = places(names, o.Columns); err != nil {
-				return err
-			}
+			names, header = try.To2(o.names(line, record))
+			wanted = try.To(places(names, o.Columns))
 			cells = make([][]string, len(wanted))
 			if header {
 				return nil
@@ -153,7 +152,6 @@ func (o Options) names(line int, record []string) (names []string, header bool, 
 	return names, header, nil
 }
 
-// places finds the wanted columns.
 func places(names, columns []string) ([]int, error) {
 	var wanted []int
 	if columns == nil {

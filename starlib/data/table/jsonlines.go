@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -83,25 +84,18 @@ func ParseJSON(text []byte) (any, error) {
 	return v, nil
 }
 
-func parseValue(d *json.Decoder, depth int) (any, error) {
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
+func parseValue(d *json.Decoder, depth int) (_ any, err error) {
+	defer try.Caught(&err)
+	t := try.To(d.Token())
 	switch t := t.(type) {
 	case json.Number:
 		return number(string(t))
 	case json.Delim:
-		if depth == MaxDepth {
-			return nil, fmt.Errorf("lists and objects are nested more than %d deep", MaxDepth)
-		}
+		try.FailIf(depth == MaxDepth, "lists and objects are nested more than %d deep", MaxDepth)
 		if t == '[' {
 			list := []any{}
 			for d.More() {
-				v, err := parseValue(d, depth+1)
-				if err != nil {
-					return nil, err
-				}
+				v := try.To(parseValue(d, depth+1))
 				list = append(list, v)
 			}
 			_, err := d.Token()
@@ -110,19 +104,13 @@ func parseValue(d *json.Decoder, depth int) (any, error) {
 		var object Object
 		seen := map[string]bool{}
 		for d.More() {
-			t, err := d.Token()
-			if err != nil {
-				return nil, err
-			}
+			t := try.To(d.Token())
 			name, _ := t.(string)
 			if seen[name] {
 				return nil, fmt.Errorf("the object has %s twice", Short(name))
 			}
 			seen[name] = true
-			v, err := parseValue(d, depth+1)
-			if err != nil {
-				return nil, err
-			}
+			v := try.To(parseValue(d, depth+1))
 			object = append(object, Member{name, v})
 		}
 		_, err := d.Token()
@@ -196,10 +184,7 @@ func JSONLines(in io.Reader, columns []string, largest int) (_ *Table, err error
 	try.FailIf(t.Rows == 0, "no rows")
 	if columns != nil {
 		order := try.To(places(t.Names(), columns))
-		sorted := make([]*Column, len(order))
-		for i, k := range order {
-			sorted[i] = t.Columns[k]
-		}
+		sorted := each.Of(order, func(k int) *Column { return t.Columns[k] })
 		t.Columns = sorted
 	}
 	return t, nil

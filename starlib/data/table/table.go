@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"drun/internal/each"
 )
 
 // Kind is the kind of a column's cells.
@@ -43,13 +45,8 @@ type Table struct {
 	Rows    int
 }
 
-// Names are the columns' names.
 func (t *Table) Names() []string {
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
-	return names
+	return each.Of(t.Columns, func(c *Column) string { return c.Name })
 }
 
 // Find returns a column by its name; nil if there is none.
@@ -62,12 +59,10 @@ func (t *Table) Find(name string) *Column {
 	return nil
 }
 
-// Len returns the number of cells.
 func (c *Column) Len() int {
 	return max(len(c.Bools), len(c.Ints), len(c.Floats), len(c.Texts), len(c.Values), len(c.Missing))
 }
 
-// IsMissing reports whether a cell is missing.
 func (c *Column) IsMissing(row int) bool { return c.Missing != nil && c.Missing[row] }
 
 // Cell returns a cell as a value: nil, bool, int64, float64, string, []any or map[string]any.

@@ -137,7 +137,6 @@ func each(of func(i int, t string) string) decoder {
 // byteToken returns the token for a byte that no other token has, such as <0x0A>.
 func byteToken(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
-// byteOf returns the byte that a token stands for.
 func byteOf(token string) (byte, bool) {
 	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
 		return 0, false

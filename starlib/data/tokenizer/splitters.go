@@ -139,7 +139,6 @@ type pattern struct {
 	spaces int // the group of spaces at the end; 0: none
 }
 
-// patternSource is a pattern as written in a file.
 type patternSource struct {
 	Regex  *string
 	String *string

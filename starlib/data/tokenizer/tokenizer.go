@@ -296,13 +296,11 @@ func short(s string) string {
 // Size returns the number of tokens, including added ones.
 func (t *Tokenizer) Size() int { return t.size }
 
-// ID returns the id of a token.
 func (t *Tokenizer) ID(token string) (int, bool) {
 	id, ok := t.ids[token]
 	return id, ok
 }
 
-// Token returns the token with an id.
 func (t *Tokenizer) Token(id int) (string, bool) {
 	s, ok := t.tokens[id]
 	return s, ok

@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"drun/internal/try"
 )
 
 // A Chunk is one recipe of a file.
@@ -47,7 +49,8 @@ type Fault struct {
 }
 
 // Read splits a file into its chunks.
-func Read(filename string, src []byte) ([]Chunk, error) {
+func Read(filename string, src []byte) (_ []Chunk, err error) {
+	defer try.Caught(&err)
 	var chunks []Chunk
 	lines := bytes.Split(src, []byte("\n"))
 	for start := 0; start < len(lines); {
@@ -55,18 +58,13 @@ func Read(filename string, src []byte) ([]Chunk, error) {
 		for end < len(lines) && string(bytes.TrimRight(lines[end], " \t\r")) != "---" {
 			end++
 		}
-		c, err := read(filename, lines[start:end], start)
-		if err != nil {
-			return nil, err
-		}
+		c := try.To(read(filename, lines[start:end], start))
 		chunks = append(chunks, c)
 		start = end + 1
 	}
 	for i, c := range chunks {
 		for _, other := range chunks[:i] {
-			if c.Name == other.Name {
-				return nil, fmt.Errorf("%s:%d: a second chunk is named %q", filename, c.Line, c.Name)
-			}
+			try.FailIf(c.Name == other.Name, "%s:%d: a second chunk is named %q", filename, c.Line, c.Name)
 		}
 	}
 	return chunks, nil

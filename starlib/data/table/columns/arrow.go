@@ -118,7 +118,6 @@ func plainError(err error) error {
 	return errors.New(text)
 }
 
-// arrowCell makes a cell from an element of an array.
 type arrowCell = func(a arrow.Array, row int) (any, error)
 
 // cellOf makes cells from an array's Value.
@@ -144,7 +143,6 @@ func unitOf(u arrow.TimeUnit) int64 {
 	return map[arrow.TimeUnit]int64{arrow.Second: perSecond, arrow.Millisecond: perMilli, arrow.Microsecond: perMicro, arrow.Nanosecond: perNano}[u]
 }
 
-// plainTypes are the types without parameters.
 var plainTypes = map[arrow.Type]struct {
 	kind table.Kind
 	cell arrowCell
@@ -257,7 +255,6 @@ func arrowCells(t arrow.DataType) (table.Kind, arrowCell) {
 	return plain.kind, plain.cell
 }
 
-// element is an element of an array as a cell.
 func element(a arrow.Array, row int, cell arrowCell) (any, error) {
 	if row < 0 || row >= a.Len() {
 		return nil, fmt.Errorf("there is no element %d of %d", row, a.Len())
@@ -278,7 +275,6 @@ func (r *arrowReader) cells(column int) func(row int) (any, error) {
 	return func(row int) (any, error) { return element(a, row, of) }
 }
 
-// rows reads the record batch.
 func (r *arrowReader) rows(batch int) (int, error) {
 	if r.batch != nil && batch == r.at {
 		return int(r.batch.NumRows()), nil

@@ -66,17 +66,12 @@ func openParquet(in table.Random, _ io.Reader, packed bool, columns []string) (_
 }
 
 // checkParquet returns a better error for files that the library would call corrupt, such as encrypted ones.
-func checkParquet(in table.Random) error {
+func checkParquet(in table.Random) (err error) {
+	defer try.Caught(&err)
 	head, tail := make([]byte, 4), make([]byte, 8)
-	if in.Size() < 12 {
-		return errors.New("not a Parquet file: too short")
-	}
-	if _, err := in.ReadAt(head, 0); err != nil {
-		return err
-	}
-	if _, err := in.ReadAt(tail, in.Size()-8); err != nil {
-		return err
-	}
+	try.FailIf(in.Size() < 12, "not a Parquet file: too short")
+	try.To(in.ReadAt(head, 0))
+	try.To(in.ReadAt(tail, in.Size()-8))
 	switch n := int64(binary.LittleEndian.Uint32(tail)); {
 	case string(head) == "PARE" || string(tail[4:]) == "PARE":
 		return errors.New("the file is encrypted, which is not supported")
@@ -131,7 +126,6 @@ func newNode(c *parquet.Column, elements *[]format.SchemaElement) *node {
 	return n
 }
 
-// each visits the leaves of a node.
 func (n *node) each(visit func(*leaf)) {
 	if n.leaf != nil {
 		visit(n.leaf)

@@ -15,6 +15,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 	"github.com/pierrec/lz4/v4"
 
+	"drun/internal/try"
 	"drun/starlib/data/table"
 )
 
@@ -31,18 +32,14 @@ type leaf struct {
 	n, next int
 }
 
-// openLeaf starts reading a leaf in a row group.
 func (r *parquetReader) openLeaf(l *leaf, group int) error {
-	return guarded(func() error {
+	return guarded(func() (err error) {
+		defer try.Caught(&err)
 		chunk := &r.file.Metadata().RowGroups[group].Columns[l.index]
-		if chunk.FilePath != "" {
-			return errors.New("its data is in another file, which is not supported")
-		}
+		try.FailIf(chunk.FilePath != "", "its data is in another file, which is not supported")
 		fixed := l.length > 0 && slices.Contains(chunk.MetaData.Encoding, format.DeltaByteArray)
 		if fixed || chunk.MetaData.Codec == format.Lz4Raw {
-			if err := r.checkPages(l, &chunk.MetaData); err != nil {
-				return err
-			}
+			try.Ok(r.checkPages(l, &chunk.MetaData))
 		}
 		l.values = parquet.NewColumnChunkValueReader(r.file.RowGroups()[group].ColumnChunks()[l.index])
 		return nil
