@@ -341,9 +341,8 @@ func (s *Store) uses() (list []packUse, err error) {
 	return list, s.wrap(err)
 }
 
-// RunBytes returns, by run, how many bytes of the store only its checkpoints need, and how many those of other runs need
-// too.
-// What several of its checkpoints need counts once.
+// RunBytes returns, by run, how many bytes of the store only its checkpoints need, and how many those of other runs
+// need too. What several of its checkpoints need counts once.
 func (s *Store) RunBytes() (own, shared map[string]int64, err error) {
 	own, shared = map[string]int64{}, map[string]int64{}
 	if s == nil {

@@ -43,8 +43,7 @@ var _ = map[bool]string{false: "", C.F32 == dtype.Float32 && C.F64 == dtype.Floa
 	C.RANK_SUM == dtype.Sum && C.RANK_AVG == dtype.Avg && C.RANK_PRODUCT == dtype.Product && C.RANK_MIN == dtype.Min &&
 	C.RANK_MAX == dtype.Max && C.RANK_BAND == dtype.BAnd && C.RANK_BOR == dtype.BOr && C.RANK_BXOR == dtype.BXor: "agree"}
 
-// View is memory viewed with strides, counted in elements; a stride of 0 broadcasts. Data is aligned
-// to its element.
+// View is memory viewed with strides, counted in elements; a stride of 0 broadcasts. Data is aligned to its element.
 type View struct {
 	Data    unsafe.Pointer
 	Strides []int
@@ -94,8 +93,7 @@ func Paths() []string {
 	return names
 }
 
-// SetPath switches all kernels to another path; no kernel may run meanwhile. It is for tests that compare
-// paths.
+// SetPath switches all kernels to another path; no kernel may run meanwhile. It is for tests that compare paths.
 func SetPath(name string) error {
 	for i := range C.drun_path_count() {
 		if C.GoString(C.drun_path_name(i)) == name && C.drun_path_usable(i) != 0 {

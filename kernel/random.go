@@ -18,10 +18,9 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Stream is a position in a counter-based random stream (Philox4x32-10). Element i of a kind of draw depends
-// on Seed, Stream and At + i alone: however a draw is split, its numbers are the same. Draws do not advance
-// At; callers add the number of elements drawn. Different kinds of draws at one position are not
-// independent.
+// Stream is a position in a counter-based random stream (Philox4x32-10). Element i of a kind of draw depends on Seed,
+// Stream and At + i alone: however a draw is split, its numbers are the same. Draws do not advance At; callers add
+// the number of elements drawn. Different kinds of draws at one position are not independent.
 type Stream struct {
 	Seed, Stream, At uint64
 }
@@ -42,8 +41,7 @@ func (s Stream) Bounded(out []int64, low int64, count uint64) {
 		C.uint64_t(s.Stream), C.uint64_t(s.At))
 }
 
-// Dropout computes out = in / keep where a uniform draw is below keep, else 0. The gradient is the same call
-// on dy.
+// Dropout computes out = in / keep where a uniform draw is below keep, else 0. The gradient is the same call on dy.
 func (s Stream) Dropout(dt dtype.Type, n int, out, in unsafe.Pointer, keep float64) {
 	C.drun_dropout(C.int(dt), long(n), mem(out), mem(in), C.double(keep), C.uint64_t(s.Seed), C.uint64_t(s.Stream),
 		C.uint64_t(s.At))

@@ -58,8 +58,7 @@ func CumProd(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer) {
 	C.drun_cumprod(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 }
 
-// CumProdGrad computes the gradient dx of CumProd's input x, reals, from that of its output, dy.
-// x may have zeros.
+// CumProdGrad computes the gradient dx of CumProd's input x, reals, from that of its output, dy. x may have zeros.
 func CumProdGrad(dt dtype.Type, outer, n, inner int, dx, dy, x unsafe.Pointer) {
 	C.drun_cumprod_grad(C.int(dt), long(outer), long(n), long(inner), mem(dx), mem(dy), mem(x))
 }

@@ -34,9 +34,8 @@ type Attention struct {
 
 func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.At))) }
 
-// Forward computes out [len(At), Rows, Depth] and, if lse is not nil, the logarithm of each row's sum
-// [len(At), Rows], which the gradient needs. Cols is at least 1. The error of Forward and Backward is
-// an OutOfMemory.
+// Forward computes out [len(At), Rows, Depth] and, if lse is not nil, the logarithm of each row's sum [len(At),
+// Rows], which the gradient needs. Cols is at least 1. The error of Forward and Backward is an OutOfMemory.
 func (a *Attention) Forward(dt dtype.Type, out, lse, q, k, v unsafe.Pointer) error {
 	return had(C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),
 		C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:])))

@@ -26,9 +26,8 @@ type Files struct {
 
 	// Largest is how many bytes a reader may turn into a plain value; 0 for no limit.
 	Largest int
-	// OnRead, if set, is called for each file that was read to its end, with its path
-	// in the recipe's folder, or an absolute path in a --data folder; only once for an
-	// unchanged file.
+	// OnRead, if set, is called for each file that was read to its end, with its path in the recipe's folder, or an
+	// absolute path in a --data folder; only once for an unchanged file.
 	OnRead func(FileRead)
 
 	mu      sync.Mutex
@@ -72,8 +71,7 @@ func OpenFiles(recipeDir string, dataDirs ...string) (*Files, error) {
 	return f, nil
 }
 
-// Open opens a file for reading. A relative name is looked for in the recipe's
-// folder, then in the --data folders.
+// Open opens a file for reading. A relative name is looked for in the recipe's folder, then in the --data folders.
 func (f *Files) Open(name string) (file *File, err error) {
 	err = f.find(name, "file", func(i int, rel string) error {
 		opened, err := OpenRegular(f.roots[i], rel)

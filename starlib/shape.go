@@ -12,10 +12,8 @@ import (
 	"drun/internal/each"
 )
 
-// Fits returns the error that a call with such arguments would return:
-// too many, an unknown or repeated name, a missing one. spread
-// says that *args or **kwargs are passed too, which may hold any argument
-// not given otherwise.
+// Fits returns the error that a call with such arguments would return: too many, an unknown or repeated name, a
+// missing one. spread says that *args or **kwargs are passed too, which may hold any argument not given otherwise.
 func (d *Def) Fits(positional int, names []string, spread bool) error {
 	sig, err := d.signature()
 	if err != nil {

@@ -1,9 +1,7 @@
-// Package starlib is the wrapper through which everything a recipe can call is
-// declared: one Def per builtin, with its signature as a user would write it. The
-// wrapper checks arguments against that signature, knows the recipe position of
-// the call, and turns a panic into an error. The packages below it (dist, tensor,
-// nn, …) declare the modules; engine/worker gives them to a recipe, and `drun
-// doc` prints them.
+// Package starlib is the wrapper through which everything a recipe can call is declared: one Def per builtin, with
+// its signature as a user would write it. The wrapper checks arguments against that signature, knows the recipe
+// position of the call, and turns a panic into an error. The packages below it (dist, tensor, nn, …) declare the
+// modules; engine/worker gives them to a recipe, and `drun doc` prints them.
 package starlib
 
 import (
@@ -89,10 +87,9 @@ type Def struct {
 	//
 	//	all_reduce(t: Tensor | number, op: string = "sum", *, group = None) -> Tensor
 	//
-	// A parameter's type is optional. Types have Starlark's own names, or are
-	// number (int or float), float (accepts an int too), callable, iterable or any.
-	// A default is a Starlark literal. `*args` and `**kwargs` are allowed, and
-	// parameters after `*` are passed by name only.
+	// A parameter's type is optional. Types have Starlark's own names, or are number (int or float), float (accepts
+	// an int too), callable, iterable or any. A default is a Starlark literal. `*args` and `**kwargs` are allowed,
+	// and parameters after `*` are passed by name only.
 	Sig string
 	// Doc says what the builtin does, with shapes, units and errors.
 	Doc string

@@ -28,9 +28,8 @@ type Compared interface {
 // takes more than SetState.
 type Resizable interface {
 	Stateful
-	// Resize turns the entries that rank 0 saved into what every rank of the new
-	// world passes to SetState. Entries that it leaves out count as missing. derived
-	// reports that streams of random numbers start afresh.
+	// Resize turns the entries that rank 0 saved into what every rank of the new world passes to SetState. Entries
+	// that it leaves out count as missing. derived reports that streams of random numbers start afresh.
 	Resize(saved []Entry, to Resized) (entries []Entry, derived bool)
 }
 

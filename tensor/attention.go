@@ -9,9 +9,8 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Attention computes softmax(q·kᵀ/√d)·v over the last two dimensions (length,
-// width); with causal, position i sees only positions up to i. Leading
-// dimensions are batches that broadcast.
+// Attention computes softmax(q·kᵀ/√d)·v over the last two dimensions (length, width); with causal, position i sees
+// only positions up to i. Leading dimensions are batches that broadcast.
 func Attention(q, k, v *Tensor, causal bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer lowered(&q, &k, &v).round(&result)

@@ -8,10 +8,9 @@ import (
 	"drun/kernel/dtype"
 )
 
-// A node is one recorded operation. Nodes are numbered in the order of
-// creation, so every node follows its inputs: the backward pass visits them
-// in descending order, so that gradients are always added in the same order. Each operation makes only one allocation,
-// so a node also has the fields that only few nodes use.
+// A node is one recorded operation. Nodes are numbered in the order of creation, so every node follows its inputs:
+// the backward pass visits them in descending order, so that gradients are always added in the same order. Each
+// operation makes only one allocation, so a node also has the fields that only few nodes use.
 type node struct {
 	op    string
 	seq   uint64
@@ -110,8 +109,7 @@ func (t *Tensor) SetGrad(g *Tensor) (err error) {
 	return nil
 }
 
-// OnGradReady calls fn in each backward pass as soon as t's gradient is
-// complete; nil removes the hook.
+// OnGradReady calls fn in each backward pass as soon as t's gradient is complete; nil removes the hook.
 func (t *Tensor) OnGradReady(fn func(*Tensor) error) { t.leafState().ready = fn }
 
 func (t *Tensor) leafState() *leafState {
@@ -232,9 +230,8 @@ func (t *Tensor) Detach() *Tensor {
 	return v
 }
 
-// Function makes out, computed from inputs by the caller, take part in
-// gradients: backward gets the gradient of out and returns one for each input,
-// nil for none. It does nothing unless gradients are recorded.
+// Function makes out, computed from inputs by the caller, take part in gradients: backward gets the gradient of out
+// and returns one for each input, nil for none. It does nothing unless gradients are recorded.
 func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor) ([]*Tensor, error)) {
 	if !recordsAny(inputs...) {
 		return

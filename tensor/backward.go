@@ -9,9 +9,8 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Backward computes the gradient of t with respect to the leaves it was
-// computed from, and adds it to theirs. seed is the gradient of t itself; nil
-// means 1 and needs a t of one element. The graph is freed unless retain.
+// Backward computes the gradient of t with respect to the leaves it was computed from, and adds it to theirs. seed is
+// the gradient of t itself; nil means 1 and needs a t of one element. The graph is freed unless retain.
 func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 	defer try.Caught(&err)
 	if !t.requiresGrad {

@@ -8,10 +8,9 @@ import (
 	"drun/kernel/dtype"
 )
 
-// This file has the calls into kernel. Operands have been checked and have the computing
-// type; here broadcasting becomes strides of 0. Every call keeps its tensors
-// reachable until it is done: otherwise pooled memory, which the garbage collector
-// does not manage, would be reused.
+// This file has the calls into kernel. Operands have been checked and have the computing type; here broadcasting
+// becomes strides of 0. Every call keeps its tensors reachable until it is done: otherwise pooled memory, which the
+// garbage collector does not manage, would be reused.
 
 // The two packages number operations alike.
 var (
@@ -61,8 +60,7 @@ func kBinaryViews(op BinaryOp, dt dtype.Type, out *Tensor, x, y kernel.View) {
 // noStrides are strides that broadcast a single element to any shape.
 var noStrides [MaxDims]int
 
-// kBinaryNumber computes a op s, or s op a if swapped; the number needs no
-// tensor.
+// kBinaryNumber computes a op s, or s op a if swapped; the number needs no tensor.
 func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
 	if out.shapeOnly() {
 		return
@@ -85,8 +83,7 @@ func kUnary(op UnaryOp, out, a *Tensor) {
 	alive(a, out)
 }
 
-// kUnaryGrad writes g times the derivative of op; v is what op saved, its
-// input or its result.
+// kUnaryGrad writes g times the derivative of op; v is what op saved, its input or its result.
 func kUnaryGrad(op UnaryOp, out, g, v *Tensor) {
 	kernel.UnaryGrad(kernel.UnaryOp(op), g.dtype, out.shape, out.kview(), g.kview(), v.kview())
 	alive(g, v, out)

@@ -44,9 +44,8 @@ func ScaleGrads(params []*Tensor, by float64) (err error) {
 	return nil
 }
 
-// ClipGradNorm scales the gradients down so that their total 2-norm
-// is at most maxNorm, and returns the norm before. If that is not finite,
-// they stay as they are.
+// ClipGradNorm scales the gradients down so that their total 2-norm is at most maxNorm, and returns the norm before.
+// If that is not finite, they stay as they are.
 func ClipGradNorm(params []*Tensor, maxNorm float64) (_ float64, err error) {
 	defer try.Caught(&err)
 	square := try.To(GradSquareSum(params))

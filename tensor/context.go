@@ -6,10 +6,9 @@ import (
 	"drun/kernel/dtype"
 )
 
-// A Context is what the tensors of one rank share: whether gradients are
-// being recorded, and the order in which operations happened. It is used by
-// one goroutine at a time. Every tensor knows its context, and results take
-// it from their operands.
+// A Context is what the tensors of one rank share: whether gradients are being recorded, and the order in which
+// operations happened. It is used by one goroutine at a time. Every tensor knows its context, and results take it
+// from their operands.
 type Context struct {
 	noGrad   int    // depth of nested no-grad sections
 	autocast bool   // products are in bfloat16
@@ -31,8 +30,7 @@ type Context struct {
 	// gradients, for instance where a collective reduces them in place.
 	GradStorage func(bytes int) (*Storage, error)
 
-	// BackwardDone, if set, is called when a backward pass has delivered all
-	// gradients; its error becomes the pass's.
+	// BackwardDone, if set, is called when a backward pass has delivered all gradients; its error becomes the pass's.
 	BackwardDone func() error
 
 	// Watch, if set, gets the result of each operation that records gradients, of each step of a backward pass and of

@@ -140,9 +140,8 @@ func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) 
 	try.Ok(Starved(n.op, err))
 }
 
-// ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with the flipped
-// weight (F, C/groups, KH, KW): the gradient of a convolution with respect to its input.
-// bias (C) may be nil.
+// ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with the flipped weight (F, C/groups, KH,
+// KW): the gradient of a convolution with respect to its input. bias (C) may be nil.
 func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer lowered(&x, &weight, &bias).round(&result)
@@ -243,8 +242,7 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err err
 	return out, nil
 }
 
-// AvgPool2d averages over each position of the kernel; padding counts as
-// zeros.
+// AvgPool2d averages over each position of the kernel; padding counts as zeros.
 func AvgPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&x).round(&result)

@@ -66,8 +66,7 @@ func newNumber(c *Context, s Scalar, dt dtype.Type) *Tensor {
 	return t
 }
 
-// FromScalars makes a tensor of the given elements in row-major order; each
-// must fit the type.
+// FromScalars makes a tensor of the given elements in row-major order; each must fit the type.
 func FromScalars(c *Context, values []Scalar, shape []int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	t := newTensor("tensor", c, shape, dt)

@@ -212,8 +212,7 @@ func backAdd(_ *node, g *Tensor, out []*Tensor) {
 	out[0], out[1] = g, g
 }
 
-// numberGrads is binaryGrads for operations of a tensor with a number, which
-// is kept in the node.
+// numberGrads is binaryGrads for operations of a tensor with a number, which is kept in the node.
 var numberGrads = [...]backward{OpAdd: backPass, OpSub: backPass, OpMul: backNumber(OpMul), OpDiv: backNumber(OpDiv)}
 
 func backNumber(op BinaryOp) backward {

@@ -98,9 +98,8 @@ func NewFlatBuffer(c *Context, n int, dt dtype.Type) (_ *Tensor, err error) {
 	return t, nil
 }
 
-// Coalesce joins tensors that are adjacent in an optimizer's buffer, so
-// that one call can work on many. The results are flat and cover the same elements,
-// including the gaps of zeros between them; other contiguous tensors are
+// Coalesce joins tensors that are adjacent in an optimizer's buffer, so that one call can work on many. The results
+// are flat and cover the same elements, including the gaps of zeros between them; other contiguous tensors are
 // returned as they are. All ts must be contiguous.
 func Coalesce(ts []*Tensor) []*Tensor {
 	var out []*Tensor

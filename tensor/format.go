@@ -8,8 +8,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// A tensor with more elements than this is summarised: only the first and last edgeItems of
-// each dimension are shown.
+// A tensor with more elements than this is summarised: only the first and last edgeItems of each dimension are shown.
 const (
 	maxPrinted = 1000
 	edgeItems  = 3
@@ -64,8 +63,7 @@ func (t *Tensor) String() string {
 	return b.String()
 }
 
-// printed returns how many entries of a dimension are shown: all of them as head,
-// or the first and last few.
+// printed returns how many entries of a dimension are shown: all of them as head, or the first and last few.
 func (t *Tensor) printed(d int) (head, tail int) {
 	if t.n > maxPrinted && t.shape[d] > 2*edgeItems {
 		return edgeItems, edgeItems

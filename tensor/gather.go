@@ -75,8 +75,7 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) *Tensor {
 	return out
 }
 
-// aligned checks index against t for gather and scatter: all dimensions but
-// a may be smaller than t's.
+// aligned checks index against t for gather and scatter: all dimensions but a may be smaller than t's.
 func aligned(op string, t, idx *Tensor, a int) error {
 	ok := len(t.shape) == len(idx.shape)
 	for i := range idx.shape {

@@ -46,8 +46,7 @@ func narrow(ts ...**Tensor) (r rounding) {
 	return r
 }
 
-// precise is narrow for functions that need float32's precision: while autocast is on,
-// their results stay float32.
+// precise is narrow for functions that need float32's precision: while autocast is on, their results stay float32.
 func precise(ts ...**Tensor) (r rounding) {
 	r = narrow(ts...)
 	for _, t := range ts {

@@ -30,8 +30,7 @@ type IndexItem struct {
 	T                 *Tensor // of IndexTensor: integers, or a bool mask
 }
 
-// ParseIndex reads an index written as in Python, such as ":, 0" or
-// "..., 2:5, None".
+// ParseIndex reads an index written as in Python, such as ":, 0" or "..., 2:5, None".
 func ParseIndex(s string) ([]IndexItem, error) {
 	var items []IndexItem
 	parts := strings.Split(s, ",")
@@ -79,8 +78,7 @@ func parseItem(s string) (IndexItem, error) {
 	return IndexItem{Kind: IndexSlice, Start: vals[0], Stop: vals[1], Step: vals[2]}, nil
 }
 
-// Index returns x[items]: a view for integers, slices, ... and None; a copy
-// if tensors select elements.
+// Index returns x[items]: a view for integers, slices, ... and None; a copy if tensors select elements.
 func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	v, picks := indexView(t, items)
@@ -94,8 +92,7 @@ func Index(t *Tensor, items []IndexItem) (_ *Tensor, err error) {
 	return p.take(v)
 }
 
-// indexView applies all of an index but the tensors in it, which are returned
-// with the dimensions they apply to.
+// indexView applies all of an index but the tensors in it, which are returned with the dimensions they apply to.
 func indexView(t *Tensor, items []IndexItem) (v *Tensor, picks []pick) {
 	uses, ellipsis := 0, false
 	for _, it := range items {

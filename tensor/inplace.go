@@ -7,8 +7,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// modified completes an in-place operation: t becomes the result of a
-// new operation on its old value and src.
+// modified completes an in-place operation: t becomes the result of a new operation on its old value and src.
 func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tensor) {
 	if t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil) {
 		if src != nil {

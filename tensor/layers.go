@@ -40,8 +40,7 @@ func EmbeddingRows(idx *Tensor, rows int) (_ []int64, err error) {
 	return Elems[int64](x), nil
 }
 
-// Dropout sets elements to zero with probability p and divides the others by
-// 1-p. The mask is drawn from g.
+// Dropout sets elements to zero with probability p and divides the others by 1-p. The mask is drawn from g.
 func Dropout(x *Tensor, p float64, g *Generator) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&x).round(&result)
@@ -121,8 +120,7 @@ func BinCount(t, weights *Tensor, minlength int) (_ *Tensor, err error) {
 	return out, nil
 }
 
-// Linear returns x·weightᵀ + bias over the last dimension of x; weight is (out,
-// in), and bias (out) may be nil.
+// Linear returns x·weightᵀ + bias over the last dimension of x; weight is (out, in), and bias (out) may be nil.
 func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	nx := len(x.shape)
@@ -210,8 +208,7 @@ func rowsOf(t *Tensor, rows, cols int) *Tensor {
 	return v.seal()
 }
 
-// sameFloat checks that the operands of a layer have the same computing type;
-// nil operands are skipped.
+// sameFloat checks that the operands of a layer have the same computing type; nil operands are skipped.
 func sameFloat(op string, x *Tensor, others ...*Tensor) {
 	if !half(x) {
 		try.Ok(NeedFloat(op, x))

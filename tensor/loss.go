@@ -75,9 +75,8 @@ func countTargets(ix *Tensor) int {
 	return n
 }
 
-// CrossEntropy returns the negative logarithm of the softmax probability of the
-// target class. scores are (N, C) or (N, C, d…); target is (N) or (N, d…) of
-// class numbers, where -100 leaves the sample out, or probabilities of the
+// CrossEntropy returns the negative logarithm of the softmax probability of the target class. scores are (N, C) or
+// (N, C, d…); target is (N) or (N, d…) of class numbers, where -100 leaves the sample out, or probabilities of the
 // scores' shape and type.
 func CrossEntropy(scores, target *Tensor, r Reduction) (result *Tensor, err error) {
 	defer try.Caught(&err)
@@ -154,8 +153,7 @@ func NLLLoss(logp, target, weight *Tensor, ignore int64, r Reduction) (result *T
 		then(func(t *Tensor) (*Tensor, error) { return Reshape(t, target.shape) }).unary(OpNeg).then(r.apply).end()
 }
 
-// Accuracy returns the share of rows of scores (N, C) whose largest entry is the
-// target's class.
+// Accuracy returns the share of rows of scores (N, C) whose largest entry is the target's class.
 func Accuracy(scores, target *Tensor) (_ float64, err error) {
 	defer try.Caught(&err)
 	try.FailIf(len(scores.shape) != 2 || len(target.shape) != 1 || target.shape[0] != scores.shape[0],
@@ -178,9 +176,8 @@ type ClassOptions struct {
 // IgnoreTarget is the target that CrossEntropy leaves out unless told otherwise.
 const IgnoreTarget = ignoreTarget
 
-// CrossEntropyWith is CrossEntropy with weights of the classes, another target that leaves
-// samples out, and smoothed targets (Szegedy et al. 2016). The mean is over the weights of
-// the targets, as in PyTorch.
+// CrossEntropyWith is CrossEntropy with weights of the classes, another target that leaves samples out, and smoothed
+// targets (Szegedy et al. 2016). The mean is over the weights of the targets, as in PyTorch.
 func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&scores, &target, &o.Weight).round(&result)

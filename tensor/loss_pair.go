@@ -8,8 +8,7 @@ import (
 	"drun/kernel"
 )
 
-// pairLoss checks the operands of a loss that compares equal shapes:
-// broadcasting here is nearly always a mistake.
+// pairLoss checks the operands of a loss that compares equal shapes: broadcasting here is nearly always a mistake.
 func pairLoss(op string, x, y *Tensor) {
 	try.FailIf(!sameShape(x.shape, y.shape), "%s: shapes %s and %s differ", op, shaped(x.shape), shaped(y.shape))
 	if _, err := computing(y.dtype, op); err != nil {
@@ -115,9 +114,8 @@ func huber(op string, x, y *Tensor, delta float64, r Reduction) (result *Tensor,
 	return chain(x).binary(OpSub, y).then(func(t *Tensor) (*Tensor, error) { return activate(op, kernel.Huber, t, delta, 0) }).then(r.apply).end()
 }
 
-// KLDiv is target·(log(target) - x), 0 where target is 0: the Kullback-Leibler divergence
-// of x, log-probabilities, from target, probabilities or, with logTarget,
-// log-probabilities.
+// KLDiv is target·(log(target) - x), 0 where target is 0: the Kullback-Leibler divergence of x, log-probabilities,
+// from target, probabilities or, with logTarget, log-probabilities.
 func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&x, &target).round(&result)
@@ -141,8 +139,7 @@ func KLDiv(x, target *Tensor, logTarget bool, r Reduction) (result *Tensor, err 
 	return each.then(ReduceSum.apply).scalar(OpDiv, Float(float64(x.shape[0]))).end()
 }
 
-// CosineSimilarity is a·b / (‖a‖·‖b‖) along a dimension; norms below eps count as eps. a
-// and b broadcast.
+// CosineSimilarity is a·b / (‖a‖·‖b‖) along a dimension; norms below eps count as eps. a and b broadcast.
 func CosineSimilarity(a, b *Tensor, dim int, eps float64) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&a, &b).round(&result)

@@ -9,8 +9,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// Where returns a's elements where cond is true and b's where it is false;
-// all three broadcast.
+// Where returns a's elements where cond is true and b's where it is false; all three broadcast.
 func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	if cond.dtype != dtype.Bool {
@@ -110,8 +109,7 @@ func classify(op string, t *Tensor, integers bool, test func(*Tensor) (*Tensor, 
 	return out, try.As(op, err)
 }
 
-// triangle keeps the elements on one side of a diagonal of the last two
-// dimensions.
+// triangle keeps the elements on one side of a diagonal of the last two dimensions.
 func triangle(op string, compare BinaryOp, t *Tensor, diagonal int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	nd := len(t.shape)

@@ -9,9 +9,8 @@ import (
 	"drun/kernel/dtype"
 )
 
-// MatMul returns the matrix product, with PyTorch's rules: vectors are taken as a
-// row on the left and a column on the right, and leading dimensions are
-// batches that broadcast.
+// MatMul returns the matrix product, with PyTorch's rules: vectors are taken as a row on the left and a column on the
+// right, and leading dimensions are batches that broadcast.
 func MatMul(a, b *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	na, nb := len(a.shape), len(b.shape)

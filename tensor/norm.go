@@ -7,9 +7,8 @@ import (
 	"drun/kernel"
 )
 
-// LayerNorm normalises over the last dims dimensions: (x - mean) / sqrt(var
-// + eps), times weight, plus bias; these have the shape of those dimensions
-// and may be nil.
+// LayerNorm normalises over the last dims dimensions: (x - mean) / sqrt(var + eps), times weight, plus bias; these
+// have the shape of those dimensions and may be nil.
 func LayerNorm(x, weight, bias *Tensor, dims int, eps float64) (*Tensor, error) {
 	return normRows("layer_norm", x, weight, bias, dims, eps, true)
 }
@@ -75,10 +74,9 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) {
 	alive(dx, dy)
 }
 
-// BatchNorm normalises each channel, dimension 1 of x, over all others.
-// training uses the batch's statistics, and moves the running mean and
-// variance towards them by momentum; otherwise the running ones are used. weight
-// and bias (C) may be nil, and so may the running statistics in training.
+// BatchNorm normalises each channel, dimension 1 of x, over all others. training uses the batch's statistics, and
+// moves the running mean and variance towards them by momentum; otherwise the running ones are used. weight and bias
+// (C) may be nil, and so may the running statistics in training.
 func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&x, &weight, &bias).round(&result)
@@ -123,9 +121,8 @@ func perChannel(op string, x *Tensor, ts ...*Tensor) {
 	}
 }
 
-// batchStats are the statistics that normalise a batch, one value per
-// channel: mean + low, where low is the rounding error of the mean, and
-// 1/sqrt(variance + eps).
+// batchStats are the statistics that normalise a batch, one value per channel: mean + low, where low is the rounding
+// error of the mean, and 1/sqrt(variance + eps).
 type batchStats struct{ mean, low, rstd *Tensor }
 
 func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
@@ -144,8 +141,7 @@ func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tenso
 	a.root(own, eps)
 }
 
-// assume copies the running statistics, since they may change before
-// the backward pass.
+// assume copies the running statistics, since they may change before the backward pass.
 func (a *batchStats) assume(mean, variance *Tensor, eps float64) {
 	a.mean = try.To(Clone(mean.Detach()))
 	a.root(variance.Detach(), eps)
@@ -204,9 +200,8 @@ func InstanceNorm(x, weight, bias, mean, variance *Tensor, momentum, eps float64
 	return out, nil
 }
 
-// GroupNorm normalises every group of channels of each sample of x (N, C, …) to mean 0 and
-// variance 1, then scales and shifts each channel by weight and bias (C), which may be nil.
-// Instance norm has as many groups as channels.
+// GroupNorm normalises every group of channels of each sample of x (N, C, …) to mean 0 and variance 1, then scales
+// and shifts each channel by weight and bias (C), which may be nil. Instance norm has as many groups as channels.
 func GroupNorm(op string, x, weight, bias *Tensor, groups int, eps float64) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&x, &weight, &bias).round(&result)

@@ -2,9 +2,8 @@ package tensor
 
 import "drun/internal/try"
 
-// This file delivers gradients without a copy: an operation's backward
-// function may overwrite a gradient that nothing else refers to, write a
-// leaf's gradient where the optimizer wants it, or add to a part of another node's.
+// This file delivers gradients without a copy: an operation's backward function may overwrite a gradient that nothing
+// else refers to, write a leaf's gradient where the optimizer wants it, or add to a part of another node's.
 
 // ours reports whether t is a gradient in flight to which only the caller refers.
 func (t *Tensor) ours() bool {
@@ -28,10 +27,9 @@ func overwrite(op string, g *Tensor) *Tensor {
 	return newTensor(op, g.ctx, g.shape, g.dtype)
 }
 
-// place returns the memory where the gradient of input i belongs, and whether
-// a part is already there, to which the rest must be added. It is nil if
-// there is no such memory; otherwise the caller must write to it. g and the
-// saved tensors can be read meanwhile.
+// place returns the memory where the gradient of input i belongs, and whether a part is already there, to which the
+// rest must be added. It is nil if there is no such memory; otherwise the caller must write to it. g and the saved
+// tensors can be read meanwhile.
 func (n *node) place(i int, g *Tensor) (dst *Tensor, add bool) {
 	t := n.in[i].leaf
 	switch {
@@ -58,9 +56,8 @@ func (n *node) place(i int, g *Tensor) (dst *Tensor, add bool) {
 	return dst, add
 }
 
-// sumPlace is place for a function that always adds: the memory holds
-// zeros if no part is there yet. If there is no such memory it makes a
-// new tensor and puts it into out.
+// sumPlace is place for a function that always adds: the memory holds zeros if no part is there yet. If there is no
+// such memory it makes a new tensor and puts it into out.
 func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) *Tensor {
 	if dst, add := n.place(i, g); dst != nil {
 		if !add {

@@ -12,11 +12,9 @@ import (
 	"drun/internal/memory"
 )
 
-// A Pool allocates large buffers. Go's garbage collector does not see this memory,
-// so the pool counts what is in use and starts a collection itself when much of
-// it may be garbage; so a training loop reuses the same buffers. The collection runs
-// alongside the computation, which waits for it only if there would be too much
-// garbage otherwise.
+// A Pool allocates large buffers. Go's garbage collector does not see this memory, so the pool counts what is in use
+// and starts a collection itself when much of it may be garbage; so a training loop reuses the same buffers. The
+// collection runs alongside the computation, which waits for it only if there would be too much garbage otherwise.
 type Pool struct {
 	mu      sync.Mutex
 	source  func(bytes int) []byte   // provides zeroed memory permanently; nil: the pool maps it
@@ -50,8 +48,7 @@ func init() {
 	})
 }
 
-// NewPool makes a pool of at most limit bytes of memory from source, which
-// returns nil when it has no more.
+// NewPool makes a pool of at most limit bytes of memory from source, which returns nil when it has no more.
 func NewPool(limit int, source func(bytes int) []byte) *Pool {
 	return &Pool{source: source, free: map[int][]unsafe.Pointer{}, maxUsed: limit}
 }

@@ -11,17 +11,15 @@ import (
 	"drun/kernel/dtype"
 )
 
-// A Generator draws random numbers. They depend on seed and stream, and on
-// how much has been drawn, which Position counts; setting the three fields
-// restores a state.
+// A Generator draws random numbers. They depend on seed and stream, and on how much has been drawn, which Position
+// counts; setting the three fields restores a state.
 type Generator struct{ Seed, Stream, Position uint64 }
 
 // NewGenerator returns a generator at the start of a stream.
 func NewGenerator(seed, stream uint64) *Generator { return &Generator{Seed: seed, Stream: stream} }
 
-// draw reserves n elements. Position counts pairs of 32-bit words: a draw of
-// float32 uniforms takes one word per element, all others take two, so that
-// no word is used twice.
+// draw reserves n elements. Position counts pairs of 32-bit words: a draw of float32 uniforms takes one word per
+// element, all others take two, so that no word is used twice.
 func (g *Generator) draw(dt dtype.Type, n int) kernel.Stream {
 	if dt == dtype.Float32 {
 		at := kernel.Stream{Seed: g.Seed, Stream: g.Stream, At: 2 * g.Position}
@@ -133,9 +131,8 @@ func (g *Generator) refill(op string, t *Tensor, fill func(*Tensor), scale, shif
 	return nil
 }
 
-// InitLinear draws a weight (out, in, …) and its bias as PyTorch does for
-// linear and convolutional layers: uniform on ±1/√fan_in, where fan_in is
-// the product of all sizes but the first. bias may be nil.
+// InitLinear draws a weight (out, in, …) and its bias as PyTorch does for linear and convolutional layers: uniform on
+// ±1/√fan_in, where fan_in is the product of all sizes but the first. bias may be nil.
 func (g *Generator) InitLinear(weight, bias *Tensor) error {
 	if len(weight.shape) < 2 {
 		return fmt.Errorf("init: a weight needs at least two dimensions, not shape %s", ShapeString(weight.shape))
@@ -150,9 +147,8 @@ func (g *Generator) InitLinear(weight, bias *Tensor) error {
 	return g.Uniform(bias, -bound, bound)
 }
 
-// Multinomial draws n indices for each row of p, (N) or (B, N), with
-// probabilities proportional to its elements; without replacement no index
-// occurs twice.
+// Multinomial draws n indices for each row of p, (N) or (B, N), with probabilities proportional to its elements;
+// without replacement no index occurs twice.
 func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "multinomial"
@@ -176,8 +172,7 @@ func (g *Generator) Multinomial(c *Context, p *Tensor, n int, replacement bool) 
 	return out, nil
 }
 
-// pickWeighted finds the index at which the running sum passes u times the
-// whole sum.
+// pickWeighted finds the index at which the running sum passes u times the whole sum.
 func pickWeighted(op string, row []float64, u float64) int {
 	total := 0.0
 	for _, w := range row {
@@ -232,9 +227,8 @@ func (g *Generator) TruncatedNormal(t *Tensor, mean, std, low, high float64) (er
 	return nil
 }
 
-// Orthogonal fills t, seen as a matrix of its first dimension and all others, with
-// orthogonal rows, or columns if there are more rows, of length gain: normal numbers
-// orthogonalised by the Gram-Schmidt method, twice, in float64.
+// Orthogonal fills t, seen as a matrix of its first dimension and all others, with orthogonal rows, or columns if
+// there are more rows, of length gain: normal numbers orthogonalised by the Gram-Schmidt method, twice, in float64.
 func (g *Generator) Orthogonal(t *Tensor, gain float64) (err error) {
 	defer try.Caught(&err)
 	const op = "orthogonal"

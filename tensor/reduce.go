@@ -144,8 +144,7 @@ func spread(g *Tensor, shape, dims []int) *Tensor {
 	return expanded(g, shape)
 }
 
-// Sum adds over dims (all if none are given). Integers and bools are added
-// in int64.
+// Sum adds over dims (all if none are given). Integers and bools are added in int64.
 func Sum(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&t).round(&result)
@@ -160,8 +159,7 @@ func Sum(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	return out, nil
 }
 
-// Mean averages over dims (all if none are given). The mean of nothing is
-// NaN.
+// Mean averages over dims (all if none are given). The mean of nothing is NaN.
 func Mean(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&t).round(&result)
@@ -290,8 +288,7 @@ func argOf(op string, kind kernel.ReduceOp, t *Tensor, dim *int, keepdim bool) (
 	return squeeze(i, func(d int) bool { return d == a }), nil
 }
 
-// ArgMax returns the index of the largest element along dim, or in the
-// flattened tensor if dim is nil.
+// ArgMax returns the index of the largest element along dim, or in the flattened tensor if dim is nil.
 func ArgMax(t *Tensor, dim *int, keepdim bool) (*Tensor, error) {
 	return argOf("argmax", kernel.MaxOver, t, dim, keepdim)
 }

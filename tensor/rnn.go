@@ -78,10 +78,9 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 	try.Ok(Starved(op, err))
 }
 
-// Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and,
-// of an LSTM, c0 (N, H). It returns the outputs (T, N, H) and the last states. lengths (nil:
-// all T) are those of the sequences: beyond them outputs are 0 and the state does not change. With backwards
-// it runs from the end to the beginning of each sequence.
+// Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and, of an LSTM, c0 (N, H).
+// It returns the outputs (T, N, H) and the last states. lengths (nil: all T) are those of the sequences: beyond them
+// outputs are 0 and the state does not change. With backwards it runs from the end to the beginning of each sequence.
 func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int64, backwards bool) (out, hn, cn *Tensor, err error) {
 	defer try.Caught(&err)
 	op := [...]string{kernel.LSTM: "lstm", kernel.GRU: "gru", kernel.RNNTanh: "rnn", kernel.RNNRelu: "rnn"}[cell]

@@ -168,10 +168,9 @@ func (t *Tensor) Item() (Scalar, error) {
 	return t.Element(0), nil
 }
 
-// Promote returns the common type of two tensors, as PyTorch does: the
-// higher category of bool < integer < float < complex wins; within a
-// category the wider type. uint8 with int8 gives int32 (there is no int16),
-// float16 with bfloat16 gives float32.
+// Promote returns the common type of two tensors, as PyTorch does: the higher category of bool < integer < float <
+// complex wins; within a category the wider type. uint8 with int8 gives int32 (there is no int16), float16 with
+// bfloat16 gives float32.
 func Promote(a, b dtype.Type) dtype.Type {
 	if a == b {
 		return a
@@ -192,9 +191,8 @@ func Promote(a, b dtype.Type) dtype.Type {
 	return dtype.Int32 // int8 and uint8
 }
 
-// promoteOperands returns the type in which two operands are computed. A
-// tensor without dimensions does not widen one with dimensions unless its
-// category is higher; a plain number (wrapped) does not widen either.
+// promoteOperands returns the type in which two operands are computed. A tensor without dimensions does not widen one
+// with dimensions unless its category is higher; a plain number (wrapped) does not widen either.
 func promoteOperands(a, b *Tensor) dtype.Type {
 	if a.dtype == b.dtype {
 		return a.dtype
@@ -221,8 +219,7 @@ func promoteWeak(strong, weak dtype.Type, number bool) dtype.Type {
 	return weak
 }
 
-// priority ranks operands for promotion: 2 with dimensions, 1 without, 0 a
-// plain number.
+// priority ranks operands for promotion: 2 with dimensions, 1 without, 0 a plain number.
 func (t *Tensor) priority() int {
 	switch {
 	case t.number:

@@ -105,8 +105,7 @@ func BroadcastShape(op string, dst, a, b []int) ([]int, error) {
 	return dst, nil
 }
 
-// broadcastStrides writes into dst t's strides when broadcast to the wider shape:
-// 0 where t is stretched.
+// broadcastStrides writes into dst t's strides when broadcast to the wider shape: 0 where t is stretched.
 func broadcastStrides(dst, shape []int, t *Tensor) {
 	pad := len(shape) - len(t.shape)
 	for i := range shape {

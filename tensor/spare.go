@@ -6,11 +6,10 @@ import (
 	"unsafe"
 )
 
-// A training step makes the same tensors as the step before. So whatever a step discards, header and memory,
-// is kept for the next tensor of that size: most steps then make no garbage except tensors that the
-// recipe can see, and write to memory that is still in the processor's caches. Only tensors that provably have
-// no references are kept: those that Discard was called for, and gradients in flight; and the nodes of such tensors,
-// once their graph is freed.
+// A training step makes the same tensors as the step before. So whatever a step discards, header and memory, is kept
+// for the next tensor of that size: most steps then make no garbage except tensors that the recipe can see, and write
+// to memory that is still in the processor's caches. Only tensors that provably have no references are kept: those
+// that Discard was called for, and gradients in flight; and the nodes of such tensors, once their graph is freed.
 
 // spares holds the tensors that a context keeps, by size class.
 type spares struct {

@@ -136,9 +136,8 @@ func (s *Storage) free() {
 	}
 }
 
-// Discard marks t as unused, and all its views, except by a backward
-// pass that needs them: the memory is reused as soon as possible.
-// A tensor that a recipe may hold must not be discarded.
+// Discard marks t as unused, and all its views, except by a backward pass that needs them: the memory is reused as
+// soon as possible. A tensor that a recipe may hold must not be discarded.
 func Discard(t *Tensor) { t.st.discard() }
 
 // Transient marks t as needed only for one backward pass, which then frees its memory: it has no name in the recipe.

@@ -1,9 +1,7 @@
-// Package tensor provides n-dimensional arrays with automatic
-// differentiation, the functional forms of neural-network layers, losses
-// and random numbers. Methods have PyTorch's meaning, shapes
-// broadcast as in NumPy, and the same operations in the same order give the
-// same bits. It knows nothing about recipes and ranks: starlib's modules
-// call it, and it calls kernel for the arithmetic.
+// Package tensor provides n-dimensional arrays with automatic differentiation, the functional forms of neural-network
+// layers, losses and random numbers. Methods have PyTorch's meaning, shapes broadcast as in NumPy, and the same
+// operations in the same order give the same bits. It knows nothing about recipes and ranks: starlib's modules call
+// it, and it calls kernel for the arithmetic.
 package tensor
 
 import (
@@ -14,9 +12,7 @@ import (
 	"drun/kernel/dtype"
 )
 
-// A Tensor is a view of a Storage: shape, strides and an offset, both in
-// elements. Its address is its
-// identity.
+// A Tensor is a view of a Storage: shape, strides and an offset, both in elements. Its address is its identity.
 type Tensor struct {
 	shape   []int
 	strides []int

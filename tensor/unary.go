@@ -12,8 +12,7 @@ import (
 // A UnaryOp is an elementwise function.
 type UnaryOp uint8
 
-// The elementwise functions. Gelu is the exact one, with erf; Round rounds
-// half to even.
+// The elementwise functions. Gelu is the exact one, with erf; Round rounds half to even.
 const (
 	OpNeg UnaryOp = iota
 	OpAbs

@@ -45,8 +45,7 @@ func inferShape(op string, n int, from, shape []int) []int {
 	return out
 }
 
-// viewStrides finds strides that show t's elements in another shape without
-// a copy, if there are any.
+// viewStrides finds strides that show t's elements in another shape without a copy, if there are any.
 func viewStrides(t *Tensor, shape, strides []int) bool {
 	if t.n == 0 || t.contiguous {
 		setContiguous(strides, shape)

@@ -19,11 +19,11 @@ func suspending(o *run.Options) (end func()) {
 		return func() {}
 	}
 	var mu sync.Mutex
-	ranks := map[int]int{} // process IDs
+	ranks := map[int]bool{} // by process ID: a sweep has several runs
 	spawned := o.OnSpawn
 	o.OnSpawn = func(rank, pid int) {
 		mu.Lock()
-		ranks[rank] = pid
+		ranks[pid] = true
 		mu.Unlock()
 		if spawned != nil {
 			spawned(rank, pid)
@@ -32,9 +32,11 @@ func suspending(o *run.Options) (end func()) {
 	all := func(sig syscall.Signal) {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, pid := range ranks {
-			if parentOf(pid) == os.Getpid() { // it has not ended
+		for pid := range ranks {
+			if parentOf(pid) == os.Getpid() {
 				_ = syscall.Kill(-pid, sig)
+			} else { // it has ended
+				delete(ranks, pid)
 			}
 		}
 	}

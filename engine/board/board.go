@@ -1,10 +1,9 @@
 // Package board is the status board of a node: shared memory in which every rank writes what it is doing, so that a
 // collective that cannot go on is explained instead of hanging.
 //
-// The agent creates the board and watches it; each worker opens it as its rank and wraps its communicator in
-// [Guard], after which every call is on the board: what it is, where in the recipe, since when. From this come the
-// reports of mismatches, of ranks that will never come and of timeouts, and the abort that ends all waits with the
-// first cause.
+// The agent creates the board and watches it; each worker opens it as its rank and wraps its communicator in [Guard],
+// after which every call is on the board: what it is, where in the recipe, since when. From this come the reports of
+// mismatches, of ranks that will never come and of timeouts, and the abort that ends all waits with the first cause.
 package board
 
 import (

@@ -295,8 +295,7 @@ func (e *circleError) Error() string { return collective.RankList(e.ranks) + " w
 
 func (g *guard) deadlocked(circle []int) error {
 	rows := g.board.Rows()
-	// Without the number of a collective: the ranks may wait in several calls, and the first to look reports for
-	// all.
+	// Without the number of a collective: the ranks may wait in several calls, and the first to look reports for all.
 	return &collective.MismatchError{Rows: rows,
 		Reason: "ranks wait for each other in a circle: " + g.board.inCircle(circle)}
 }

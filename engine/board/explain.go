@@ -102,8 +102,7 @@ func (g *guard) allOver() bool {
 	return true
 }
 
-// explain turns the error that ended a wait into the one that the recipe gets, and aborts the run if it cannot go
-// on.
+// explain turns the error that ended a wait into the one that the recipe gets, and aborts the run if it cannot go on.
 func (g *guard) explain(w *guardedWork, err error) error {
 	err = g.named(err)
 	var over *overError

@@ -141,8 +141,7 @@ type names struct {
 	}
 }
 
-// index gives the number of s, 0 for "". Text that no longer fits in the table shares the last entry before the
-// note.
+// index gives the number of s, 0 for "". Text that no longer fits in the table shares the last entry before the note.
 func (n *names) index(s string) uint32 {
 	if s == "" {
 		return 0

@@ -88,8 +88,7 @@ func inOrder(counts map[tagged]*Count) (list []Count) {
 const ManyTags = -1
 
 // Messages that a recipe sent and never received are found by counting: each rank counts what it has sent to and
-// received from each other rank, and once all have returned from main, or have left a group, the counts are
-// compared.
+// received from each other rank, and once all have returned from main, or have left a group, the counts are compared.
 
 // Count is how many messages a rank has exchanged with another, in one direction and under one tag.
 type Count struct {

@@ -348,8 +348,7 @@ func (b *Board) adoptGroup(rank int, part uint32, data []byte, shift int64) {
 	to.calls.Store(first)
 }
 
-// Cause gives the cause with which the board was aborted, for other nodes' boards; ok is false if it was not
-// aborted.
+// Cause gives the cause with which the board was aborted, for other nodes' boards; ok is false if it was not aborted.
 func (b *Board) Cause() (by int, cause []byte, ok bool) {
 	if b.head.aborting.Load() != abortReady {
 		return 0, nil, false

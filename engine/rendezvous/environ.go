@@ -21,9 +21,8 @@ func (e *EnvironError) ExitCode() exit.Code { return exit.Usage }
 
 // FromEnviron reads a rank's place, and the address (host:port) of the rendezvous, from the variables that torchrun
 // and other launchers set: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; and, if they are set, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE. Variables that are not set are [Unknown] in the place until
-// all ranks have joined and [AssignRanks] fills them in. lookup is os.LookupEnv. Errors are of type
-// [EnvironError].
+// LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE. Variables that are not set are [Unknown] in the place until all
+// ranks have joined and [AssignRanks] fills them in. lookup is os.LookupEnv. Errors are of type [EnvironError].
 func FromEnviron(lookup func(string) (string, bool)) (p Placement, address string, err error) {
 	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} {
 		if text, _ := lookup(v); text == "" {

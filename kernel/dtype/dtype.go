@@ -1,6 +1,5 @@
-// Package dtype defines the element types of tensors and buffers, and
-// the operations that reduce them over ranks. It is shared by the kernels, tensors,
-// backends and their plugins. Its numbers are part of the plugins' protocol, and
+// Package dtype defines the element types of tensors and buffers, and the operations that reduce them over ranks. It
+// is shared by the kernels, tensors, backends and their plugins. Its numbers are part of the plugins' protocol, and
 // equal those in the C headers of kernel and plugins/gloo.
 package dtype
 
@@ -9,9 +8,8 @@ import "fmt"
 // Type is the type of an element.
 type Type uint8
 
-// The element types. All can be moved; [ReduceOp.Valid] says which can be
-// reduced. Float16 and Complex64 are for storage, casts and communication; the others
-// can be computed with, BFloat16 in float32.
+// The element types. All can be moved; [ReduceOp.Valid] says which can be reduced. Float16 and Complex64 are for
+// storage, casts and communication; the others can be computed with, BFloat16 in float32.
 const (
 	None Type = iota // of a call without data: barrier
 	Float32

@@ -8,9 +8,8 @@ import (
 // ReduceOp says how the ranks' elements are combined.
 type ReduceOp uint8
 
-// The reduce operations. Sums and products of integers wrap around. Avg is the
-// sum divided by the number of ranks; for integers it uses the exact sum, which
-// does not wrap, and truncates towards zero.
+// The reduce operations. Sums and products of integers wrap around. Avg is the sum divided by the number of ranks;
+// for integers it uses the exact sum, which does not wrap, and truncates towards zero.
 const (
 	Sum ReduceOp = iota
 	Avg
@@ -41,10 +40,9 @@ func (op ReduceOp) String() string {
 	return reduceOps[op]
 }
 
-// Valid reports whether op can be applied to elements of type d: floats have
-// sum, avg, product, min and max; integers these and band, bor and bxor; bool
-// only the latter; complex numbers sum and avg. float16 and bfloat16 are
-// reduced in float32 and rounded once.
+// Valid reports whether op can be applied to elements of type d: floats have sum, avg, product, min and max; integers
+// these and band, bor and bxor; bool only the latter; complex numbers sum and avg. float16 and bfloat16 are reduced
+// in float32 and rounded once.
 func (op ReduceOp) Valid(d Type) bool {
 	switch d {
 	case Float32, Float64, Float16, BFloat16:

@@ -24,9 +24,8 @@ import (
 	"drun/internal/try"
 )
 
-// Read reads the runs of a file, which its content shows to be MLflow's SQLite store, TensorBoard events, or CSV.
-// In a folder, it reads the event files beneath it. notes say what was left out. A mistake in a file is a usage
-// error.
+// Read reads the runs of a file, which its content shows to be MLflow's SQLite store, TensorBoard events, or CSV. In
+// a folder, it reads the event files beneath it. notes say what was left out. A mistake in a file is a usage error.
 func Read(path string) (runs []history.Foreign, notes []string, err error) {
 	if runs, notes, err = read(path); err != nil {
 		return nil, nil, err

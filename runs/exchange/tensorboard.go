@@ -105,8 +105,7 @@ func fields(message []byte, fn func(field protowire.Number, number uint64, data 
 	return nil
 }
 
-// event adds the scalars of an Event: wall_time 1, step 2, summary 5. others counts the values that are not
-// scalars.
+// event adds the scalars of an Event: wall_time 1, step 2, summary 5. others counts the values that are not scalars.
 func event(run *history.Foreign, data []byte) (others int, err error) {
 	p := records.Point{Exact: true}
 	var summary []byte

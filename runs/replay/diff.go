@@ -95,8 +95,7 @@ func Diff(o run.Options, db *history.DB, home string, a, b int64, trace bool, se
 	return d, err
 }
 
-// firstDifference returns the first differing point of a metric or, if all are the same, the first differing
-// update.
+// firstDifference returns the first differing point of a metric or, if all are the same, the first differing update.
 func firstDifference(db *history.DB, a, b int64, whole bool) (_ *Divergence, err error) {
 	defer try.Caught(&err)
 	var all [2]*series

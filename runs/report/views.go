@@ -187,8 +187,7 @@ type Kept struct {
 
 func (k Kept) String() string { return fmt.Sprintf("%s@%d", k.Run.Name, k.Step) }
 
-// Checkpoints lists the checkpoints of a run, or the one that RUN@STEP names; store is nil if nothing was ever
-// saved.
+// Checkpoints lists the checkpoints of a run, or the one that RUN@STEP names; store is nil if nothing was ever saved.
 func Checkpoints(db *history.DB, store *checkpoints.Store, spec string) (list []Kept, err error) {
 	defer try.Caught(&err)
 	name, step, one := strings.Cut(spec, "@")

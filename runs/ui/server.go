@@ -1,6 +1,5 @@
-// Package ui serves the history as web pages (drun ui), and writes them as files. The pages are static; their
-// script fetches the JSON under /api/v1/, which has the shapes of the command line's --json. Everything is
-// read-only.
+// Package ui serves the history as web pages (drun ui), and writes them as files. The pages are static; their script
+// fetches the JSON under /api/v1/, which has the shapes of the command line's --json. Everything is read-only.
 package ui
 
 import (
@@ -163,8 +162,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // answerWithin limits how long a client may take to receive an answer.
 const answerWithin = time.Minute
 
-// knows reports whether a request names this server by an address, not by a name that somebody may have pointed
-// here.
+// knows reports whether a request names this server by an address, not by a name that somebody may have pointed here.
 func (s *Server) knows(host string) bool {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package checkpoint saves and restores the state of a recipe: modules,
-// optimizers, loaders, generators, tensors and plain values. A Store, which
-// engine/worker provides, decides where the bytes go.
+// Package checkpoint saves and restores the state of a recipe: modules, optimizers, loaders, generators, tensors and
+// plain values. A Store, which engine/worker provides, decides where the bytes go.
 package checkpoint
 
 import (

@@ -10,9 +10,8 @@ import (
 	"drun/tensor"
 )
 
-// Export writes the tensors of a state into a file of the format that its name ends in,
-// under the names that save_file gives them. It returns the names of other values,
-// which the file cannot hold.
+// Export writes the tensors of a state into a file of the format that its name ends in, under the names that
+// save_file gives them. It returns the names of other values, which the file cannot hold.
 func Export(w io.Writer, file string, items []Item) (left []string, err error) {
 	defer try.Caught(&err)
 	format := try.To(data.FormatOf(file))

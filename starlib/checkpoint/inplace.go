@@ -13,9 +13,8 @@ import (
 	"go.starlark.net/starlarkstruct"
 )
 
-// fit compares a plain value with the saved one, and returns its replacement. A
-// recipe may refer to the tensors, lists and dicts within by other names: they are
-// kept, and get the saved contents when the changes are made.
+// fit compares a plain value with the saved one, and returns its replacement. A recipe may refer to the tensors,
+// lists and dicts within by other names: they are kept, and get the saved contents when the changes are made.
 func (r *restoring) fit(name string, live, saved starlark.Value) starlark.Value {
 	switch live := live.(type) {
 	case *startensor.Value:

@@ -15,8 +15,7 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// Item is one piece of a state: a tensor or, with an empty DType, the bytes of a
-// plain value.
+// Item is one piece of a state: a tensor or, with an empty DType, the bytes of a plain value.
 type Item struct {
 	Name  string
 	DType string

@@ -62,9 +62,8 @@ func modes() (cbor.UserBufferEncMode, cbor.DecMode) {
 	return enc, dec
 }
 
-// Encode returns the bytes of a value, or an error, which names the part, if it
-// contains something that is not a plain value (a function, a module), itself,
-// or more than 200 levels.
+// Encode returns the bytes of a value, or an error, which names the part, if it contains something that is not a
+// plain value (a function, a module), itself, or more than 200 levels.
 func Encode(v starlark.Value) ([]byte, error) {
 	return encoding{most: math.MaxInt}.append(nil, v)
 }

@@ -156,9 +156,8 @@ func (a *array) fill(content []byte, at int) (err error) {
 	return nil
 }
 
-// parseIDX reads the format of MNIST's files: two zero bytes, the type, the number
-// of dimensions, the sizes, the elements; all big-endian.
-// http://yann.lecun.com/exdb/mnist/ (section "the IDX file format")
+// parseIDX reads the format of MNIST's files: two zero bytes, the type, the number of dimensions, the sizes, the
+// elements; all big-endian. http://yann.lecun.com/exdb/mnist/ (section "the IDX file format")
 func parseIDX(content []byte) (_ *array, err error) {
 	defer try.Caught(&err)
 	try.FailIf(len(content) < 4 || content[0] != 0 || content[1] != 0, "byte 0: not an idx file, which begins with two zero bytes, a type and a number of dimensions")

@@ -25,10 +25,9 @@ type numbersTable struct {
 	classes    bool      // all labels are integers
 }
 
-// parseCSV reads comma-separated numbers. A first line without any number is a
-// header and is skipped. label is the label's column: its name, or its number, negative from the end;
-// None if there is none. largest limits the bytes that the numbers take; 0 for no limit. Errors name
-// file, line and column.
+// parseCSV reads comma-separated numbers. A first line without any number is a header and is skipped. label is the
+// label's column: its name, or its number, negative from the end; None if there is none. largest limits the bytes
+// that the numbers take; 0 for no limit. Errors name file, line and column.
 func parseCSV(name string, in io.Reader, delimiter rune, label starlark.Value, largest int) (*numbersTable, error) {
 	t := &numbersTable{classes: true}
 	at := -2

@@ -15,8 +15,7 @@ import (
 	"drun/tensor"
 )
 
-// Group is what a loader needs to know of a group of ranks: the values that
-// dist.new_group returns.
+// Group is what a loader needs to know of a group of ranks: the values that dist.new_group returns.
 type Group interface {
 	starlark.Value
 	Rank() int // of this process; negative for one that is not a member
@@ -83,9 +82,8 @@ func (l *Loader) share(samples int) share {
 	return newShare(samples, l.size, l.rank, l.ranks, l.mixed(), l.dropLast)
 }
 
-// Iterate yields the batches of one epoch: the rest of the current one, from
-// the position on. A nested loop over the same loader yields all batches of the
-// epoch and leaves the position alone.
+// Iterate yields the batches of one epoch: the rest of the current one, from the position on. A nested loop over the
+// same loader yields all batches of the epoch and leaves the position alone.
 func (l *Loader) Iterate() starlark.Iterator {
 	it := &loop{l: l, epoch: l.epoch}
 	if l.active == nil {
@@ -275,8 +273,7 @@ func (o *order) readAhead(i int) {
 	}
 }
 
-// epochs is the iterable that loader.epochs(n) returns: the numbers of those of the
-// n epochs that are left.
+// epochs is the iterable that loader.epochs(n) returns: the numbers of those of the n epochs that are left.
 type epochs struct {
 	starlib.Opaque
 	l *Loader

@@ -33,9 +33,8 @@ type named struct {
 	array
 }
 
-// parseSafetensors reads Hugging Face's format: the size of the header, the header
-// as JSON, the elements; the arrays' bytes are end to end.
-// https://huggingface.co/docs/safetensors (section "Format")
+// parseSafetensors reads Hugging Face's format: the size of the header, the header as JSON, the elements; the arrays'
+// bytes are end to end. https://huggingface.co/docs/safetensors (section "Format")
 func parseSafetensors(content []byte) (_ []named, err error) {
 	defer try.Caught(&err)
 	try.FailIf(len(content) < 8, "truncated: %d bytes, not even the size of a header", len(content))

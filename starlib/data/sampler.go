@@ -149,22 +149,18 @@ var sampling = &starlib.Def{
 	Fn:  weightedSampler,
 }
 
-// share is what one rank takes of one epoch: its sample indices, batch after
-// batch.
+// share is what one rank takes of one epoch: its sample indices, batch after batch.
 //
-// With shuffle, an epoch is cut into global batches of size·batch samples; rank r
-// takes the r-th part of each. What is left is shared to within one sample, or
-// dropped if it is smaller than the group (always with dropLast): every rank gets
-// equally many batches. Without shuffle, rank r takes the r-th of size nearly
-// equal ranges of the data, so that each sample comes exactly once; dropLast drops
-// the rank's own incomplete batch.
+// With shuffle, an epoch is cut into global batches of size·batch samples; rank r takes the r-th part of each. What
+// is left is shared to within one sample, or dropped if it is smaller than the group (always with dropLast): every
+// rank gets equally many batches. Without shuffle, rank r takes the r-th of size nearly equal ranges of the data, so
+// that each sample comes exactly once; dropLast drops the rank's own incomplete batch.
 type share struct {
 	batch int
 	full  int // batches of batch samples
 	tail  int // samples of the last, smaller batch; 0 if there is none
 
-	// rank r's part of global batch i begins at i·stride + first; that of the
-	// tail at tailAt.
+	// rank r's part of global batch i begins at i·stride + first; that of the tail at tailAt.
 	first, stride, tailAt int
 }
 

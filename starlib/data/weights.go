@@ -101,8 +101,7 @@ func (f *Format) Check(tensors []Named) (faults []string) {
 	return faults
 }
 
-// Write writes a file of tensors that the format can hold. The same tensors give the
-// same bytes.
+// Write writes a file of tensors that the format can hold. The same tensors give the same bytes.
 func (f *Format) Write(w io.Writer, tensors []Named) (err error) {
 	defer try.Caught(&err)
 	faults := f.Check(tensors)

@@ -16,9 +16,8 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// agree checks that all ranks call a helper with compatible arguments, which key
-// describes. If they do not, every rank gets an error: what differs, then one line
-// per rank with its text; if text is nil, the key is shown.
+// agree checks that all ranks call a helper with compatible arguments, which key describes. If they do not, every
+// rank gets an error: what differs, then one line per rank with its text; if text is nil, the key is shown.
 func (g *Group) agree(ctx *collective.WaitLimit, key []byte, at collective.Origin, what string, text func() string) error {
 	texts, err := g.compare(ctx, key, text, at)
 	if err != nil || texts == nil {
@@ -113,8 +112,7 @@ func (w *World) AgreeOnState(c *starlib.Call, key, what string) error {
 	return w.all.agree(w.within, []byte(key), origin(c), what, nil)
 }
 
-// Sum adds a number over the ranks of a group (None: the world), for builtins of
-// other modules.
+// Sum adds a number over the ranks of a group (None: the world), for builtins of other modules.
 func (w *World) Sum(c *starlib.Call, group starlark.Value, x float64) (float64, error) {
 	g := w.all
 	if group != starlark.None {

@@ -85,8 +85,7 @@ func (o *operand) integer() starlark.Value {
 	return n
 }
 
-// moveToArena moves a large tensor that is reduced repeatedly to memory that
-// the backend can reduce without a copy.
+// moveToArena moves a large tensor that is reduced repeatedly to memory that the backend can reduce without a copy.
 func (o *operand) moveToArena(w *World, async bool) {
 	if len(o.buf.Data) >= movedBytes && w.memory.shared != nil && o.data != nil {
 		tensor.Move(o.data, w.memory.shared)
@@ -105,8 +104,7 @@ func (o *operand) pin(async bool) {
 // copied reports whether the call works on a copy of the tensor.
 func (o *operand) copied() bool { return o.data != o.t }
 
-// result returns the operand after the call: the tensor itself, changed in place,
-// or the new number.
+// result returns the operand after the call: the tensor itself, changed in place, or the new number.
 func (o *operand) result() (starlark.Value, error) {
 	value, t, data := o.value, o.t, o.data
 	o.value, o.t, o.data = nil, nil, nil // keep no tensor's memory
@@ -131,8 +129,7 @@ func bufferOf(t *tensor.Tensor) collective.Buffer {
 	return collective.Buffer{DType: t.DType(), Data: t.Bytes()}
 }
 
-// writeRaw sets a tensor's elements from bytes in row-major order. It is not
-// recorded in the graph.
+// writeRaw sets a tensor's elements from bytes in row-major order. It is not recorded in the graph.
 func writeRaw(t *tensor.Tensor, raw []byte) (err error) {
 	defer try.Caught(&err)
 	if b := t.Bytes(); b != nil {

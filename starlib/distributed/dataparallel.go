@@ -14,10 +14,9 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// dataParallel is a module that processes a batch in parts on one rank, as that many ranks would.
-// The kernels use all the rank's threads for each part, so the parts run one after the other, from
-// last to first: backward goes the other way, and so adds the parts' gradients in the order in which
-// shm adds the ranks'.
+// dataParallel is a module that processes a batch in parts on one rank, as that many ranks would. The kernels use all
+// the rank's threads for each part, so the parts run one after the other, from last to first: backward goes the other
+// way, and so adds the parts' gradients in the order in which shm adds the ranks'.
 type dataParallel struct {
 	*nn.Model
 	parts   int

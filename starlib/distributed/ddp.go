@@ -16,10 +16,9 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// ddp is a module whose gradients are averaged during backward: as soon as the
-// gradients of a bucket of parameters are complete, an asynchronous all_reduce
-// starts, while backward computes the next (Li et al. 2020, PyTorch Distributed).
-// Buckets go from the last parameter to the first, as gradients do.
+// ddp is a module whose gradients are averaged during backward: as soon as the gradients of a bucket of parameters
+// are complete, an asynchronous all_reduce starts, while backward computes the next (Li et al. 2020, PyTorch
+// Distributed). Buckets go from the last parameter to the first, as gradients do.
 type ddp struct {
 	replica
 	buckets []*bucket
@@ -256,10 +255,9 @@ func (d *ddp) startHook(b *bucket, grads []*tensor.Tensor) (err error) {
 	return nil
 }
 
-// finish starts the remaining buckets, whose parameters took no part in the pass,
-// and waits for all of them. A rank does not know which parameters those are
-// on other ranks, so it sends zeros for their gradients, and all ranks make the
-// same calls; then they compare.
+// finish starts the remaining buckets, whose parameters took no part in the pass, and waits for all of them. A rank
+// does not know which parameters those are on other ranks, so it sends zeros for their gradients, and all ranks make
+// the same calls; then they compare.
 func (d *ddp) finish() error {
 	if !d.seen {
 		return nil

@@ -1,8 +1,7 @@
-// Package distributed connects a recipe with the other ranks: which rank it is, the
-// collectives, messages, groups, and helpers built on them. Names and
-// meanings follow torch.distributed, detectron2's comm and flashy's distrib. The
-// ranks are reached through a collective.Comm, which engine/worker provides;
-// in a group of one rank there is none, and every collective is the identity.
+// Package distributed connects a recipe with the other ranks: which rank it is, the collectives, messages, groups,
+// and helpers built on them. Names and meanings follow torch.distributed, detectron2's comm and flashy's distrib. The
+// ranks are reached through a collective.Comm, which engine/worker provides; in a group of one rank there is none,
+// and every collective is the identity.
 package distributed
 
 import (
@@ -90,9 +89,8 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	return w, m
 }
 
-// FormNodeGroup makes the group of the ranks on this rank's node, if there are several
-// nodes. All ranks call it before the recipe starts, so that work within a node
-// never waits for another node later.
+// FormNodeGroup makes the group of the ranks on this rank's node, if there are several nodes. All ranks call it
+// before the recipe starts, so that work within a node never waits for another node later.
 func (w *World) FormNodeGroup(ctx context.Context) error {
 	if w.rank.NumNodes < 2 {
 		return nil

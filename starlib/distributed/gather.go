@@ -144,9 +144,8 @@ func gather(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (star
 	return parts(flat, first, o.shape)
 }
 
-// parts cuts a flat tensor into one per rank, with the shape like except for
-// dimension 0, whose sizes are in first. They are views, so gradients flow
-// through them.
+// parts cuts a flat tensor into one per rank, with the shape like except for dimension 0, whose sizes are in first.
+// They are views, so gradients flow through them.
 func parts(flat *tensor.Tensor, first, like []int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	list := make([]starlark.Value, len(first))

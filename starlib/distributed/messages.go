@@ -15,9 +15,8 @@ import (
 	"go.starlark.net/starlark"
 )
 
-// A message is sent as two calls of collective, its length and its bytes, because a
-// receiver must know the size. The two have different tags, so that receives of
-// lengths and of bytes keep their order.
+// A message is sent as two calls of collective, its length and its bytes, because a receiver must know the size. The
+// two have different tags, so that receives of lengths and of bytes keep their order.
 
 func pointToPoint(w *World) []*starlib.Def {
 	send := func(async bool) builtin {

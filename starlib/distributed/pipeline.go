@@ -389,8 +389,7 @@ func (s *step) timing() starlark.Value {
 	})
 }
 
-// A turn is one piece of a stage's work in a step of a pipeline: the forward or the backward pass of
-// one micro-batch.
+// A turn is one piece of a stage's work in a step of a pipeline: the forward or the backward pass of one micro-batch.
 type turn struct {
 	backward bool
 	micro    int

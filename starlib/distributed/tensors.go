@@ -206,10 +206,9 @@ func isInexact(d dtype.Type) bool {
 	return false
 }
 
-// spread makes the same in-place call on all tensors whose dtype is wanted, in as few
-// collectives as it can: adjacent tensors of an optimizer's buffer are sent as
-// one, others are copied into one. If their layout differs between ranks, all ranks copy.
-// Keys are compared, and texts returned, as by compareWith.
+// spread makes the same in-place call on all tensors whose dtype is wanted, in as few collectives as it can: adjacent
+// tensors of an optimizer's buffer are sent as one, others are copied into one. If their layout differs between
+// ranks, all ranks copy. Keys are compared, and texts returned, as by compareWith.
 func spread(g *Group, ctx *collective.WaitLimit, key []byte, text func() string, all []*tensor.Tensor, newCall newCall, wanted func(dtype.Type) bool, at collective.Origin) (texts []string, err error) {
 	if g.comm == nil {
 		return nil, nil

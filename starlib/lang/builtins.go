@@ -12,9 +12,8 @@ import (
 	"drun/internal/try"
 )
 
-// Builtins returns the builtins of the language itself: sum and round, which
-// Starlark lacks, and versions of Starlark's own that handle values without a truth
-// value, values nested too deeply, and sizes beyond any memory.
+// Builtins returns the builtins of the language itself: sum and round, which Starlark lacks, and versions of
+// Starlark's own that handle values without a truth value, values nested too deeply, and sizes beyond any memory.
 func Builtins() starlark.StringDict {
 	dict := starlark.StringDict{
 		"sum":   starlark.NewBuiltin("sum", sum),

@@ -10,9 +10,8 @@ import (
 // maxDepth limits nesting, since printing recurses and takes time quadratic in the depth, and a Go stack overflow cannot be recovered from.
 const maxDepth = 1_000
 
-// CheckDepth returns an error if a value's containers are nested too deeply
-// to be printed or encoded. A builtin that recurses over its argument calls
-// it first.
+// CheckDepth returns an error if a value's containers are nested too deeply to be printed or encoded. A builtin that
+// recurses over its argument calls it first.
 func CheckDepth(v starlark.Value) error {
 	if !nests(v) {
 		return nil
@@ -37,9 +36,8 @@ func nests(v starlark.Value) bool {
 	return false
 }
 
-// A nest measures how deeply a value is nested. It holds the heights of visited containers,
-// keyed by identity, so that shared values are visited once; a container on the current
-// path has height 0, which ends cycles.
+// A nest measures how deeply a value is nested. It holds the heights of visited containers, keyed by identity, so
+// that shared values are visited once; a container on the current path has height 0, which ends cycles.
 type nest map[any]int
 
 // visit returns the height of v; false if it is nested deeper than the limit.

@@ -109,8 +109,7 @@ func explainEval(err *starlark.EvalError) *Error {
 	return e
 }
 
-// wrongArguments reports whether msg says that a call's arguments do not
-// match the function.
+// wrongArguments reports whether msg says that a call's arguments do not match the function.
 func wrongArguments(msg, function string) bool {
 	rest, ok := strings.CutPrefix(msg, "function "+function+" ")
 	return ok && (strings.HasPrefix(rest, "missing ") || strings.HasPrefix(rest, "accepts ") || strings.HasPrefix(rest, "got "))
@@ -122,8 +121,7 @@ func around(err error, inner *Error, outer []Frame) *Error {
 	if n := len(outer); len(inner.Frames) < n || !slices.Equal(inner.Frames[:n], outer) { // from another thread's stack
 		e.Frames = slices.Concat(outer, inner.Frames)
 	}
-	// Keep what a builtin adds to a callback's error; what load adds, the
-	// position says already.
+	// Keep what a builtin adds to a callback's error; what load adds, the position says already.
 	if msg := err.Error(); strings.HasSuffix(msg, inner.Msg) && !strings.HasPrefix(msg, "cannot load ") {
 		e.Msg = msg
 	}
@@ -141,8 +139,7 @@ func located(err error) error {
 	return nil
 }
 
-// isRecipe reports whether a frame's position is in a file: those of builtins
-// are not.
+// isRecipe reports whether a frame's position is in a file: those of builtins are not.
 func isRecipe(pos syntax.Position) bool { return pos.IsValid() && pos.Line > 0 }
 
 const (
@@ -150,9 +147,8 @@ const (
 	shownFrames = 8  // at each end of a long backtrace
 )
 
-// Render returns the error as a user reads it: what Error says, then the
-// calls that led to it, each with its line of source. source returns the text
-// of a file, nil if it has none.
+// Render returns the error as a user reads it: what Error says, then the calls that led to it, each with its line of
+// source. source returns the text of a file, nil if it has none.
 func (e *Error) Render(source func(filename string) []byte) string {
 	var b strings.Builder
 	b.WriteString(e.Error())

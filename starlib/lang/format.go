@@ -18,9 +18,8 @@ import (
 // maxWidth bounds widths and precisions: "%999999999d" must not exhaust memory.
 const maxWidth = 10_000
 
-// format evaluates x % y in a recipe. Strings format as in Python, but a conversion
-// without flags, width or precision prints as Starlark's does: "%g" % 1.0 is
-// 1.0, and "%.3g" % 1.0 is 1.
+// format evaluates x % y in a recipe. Strings format as in Python, but a conversion without flags, width or precision
+// prints as Starlark's does: "%g" % 1.0 is 1.0, and "%.3g" % 1.0 is 1.
 func format(x, y starlark.Value) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	s, ok := x.(starlark.String)

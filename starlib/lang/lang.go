@@ -30,12 +30,10 @@ import (
 
 const (
 	maxSource = 1 << 20 // bytes
-	// Resolver and compiler recurse over the tree, and a Go stack overflow
-	// cannot be recovered from. The parser bounds brackets and indentation
-	// itself (at about 75 levels), but not what it reads in a loop: a+b+c,
-	// f()()(), x.y.z, elif after elif, for and if clauses of a
-	// comprehension. For the last two the resolver and compiler also take
-	// quadratic time.
+	// Resolver and compiler recurse over the tree, and a Go stack overflow cannot be recovered from. The parser
+	// bounds brackets and indentation itself (at about 75 levels), but not what it reads in a loop: a+b+c, f()()(),
+	// x.y.z, elif after elif, for and if clauses of a comprehension. For the last two the resolver and compiler also
+	// take quadratic time.
 	maxTreeDepth = 10_000
 	maxClauses   = 1_000
 )
@@ -89,9 +87,8 @@ func Parse(filename string, src []byte) (_ *File, err error) {
 	return f, nil
 }
 
-// Compile resolves and compiles the file for an environment made by
-// Environment; the program's Init must be given the same one. Its error is an
-// *Error that lists every unknown name and other fault of the file.
+// Compile resolves and compiles the file for an environment made by Environment; the program's Init must be given the
+// same one. Its error is an *Error that lists every unknown name and other fault of the file.
 func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
 	// Resolving annotates the tree, so every compilation parses its own.
 	tree, err := parseTree(f.Name, f.Source)
@@ -112,9 +109,8 @@ func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
 	return prog, nil
 }
 
-// Environment returns the predeclared names of a recipe: the given ones, the
-// language's own builtins (see Builtins), and the operators, under names that
-// a recipe can neither write nor shadow.
+// Environment returns the predeclared names of a recipe: the given ones, the language's own builtins (see Builtins),
+// and the operators, under names that a recipe can neither write nor shadow.
 func Environment(names starlark.StringDict) starlark.StringDict {
 	env := make(starlark.StringDict)
 	for _, dict := range []starlark.StringDict{operators(), Builtins(), names} {

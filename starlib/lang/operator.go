@@ -10,9 +10,8 @@ import (
 // Elementwise is a value, such as a tensor, that compares element by element.
 type Elementwise interface {
 	starlark.Value
-	// CompareElementwise returns the value of x op y, or of y
-	// op x if reversed, where x is the receiver. op is one of EQL NEQ LT
-	// LE GT GE. It is not called for == and != with None, which give a plain bool.
+	// CompareElementwise returns the value of x op y, or of y op x if reversed, where x is the receiver. op is one of
+	// EQL NEQ LT LE GT GE. It is not called for == and != with None, which give a plain bool.
 	CompareElementwise(op syntax.Token, y starlark.Value, reversed bool) (starlark.Value, error)
 }
 

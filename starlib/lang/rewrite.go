@@ -17,11 +17,10 @@ import (
 //	f(*x, **y)         by  f(*"f(*)"[x], **"f(*)"[y])
 //	f(x).backward(y)   by  "f()"[f](x).backward(y)
 //
-// where "<" stands for a global of that name, which no recipe can name or shadow. The
-// file's first statements set the globals that it uses to predeclared values: a
-// global is read by its index, a predeclared name by a search. An index expression
-// costs half as much as a call, and puts no frame of its own between the recipe's
-// frames in a backtrace; it fails at its bracket, so the bracket takes the operator's place.
+// where "<" stands for a global of that name, which no recipe can name or shadow. The file's first statements set the
+// globals that it uses to predeclared values: a global is read by its index, a predeclared name by a search. An index
+// expression costs half as much as a call, and puts no frame of its own between the recipe's frames in a backtrace;
+// it fails at its bracket, so the bracket takes the operator's place.
 
 // rewrite changes a tree that has not been resolved, in place.
 func rewrite(file *syntax.File) {
@@ -86,8 +85,7 @@ func assignment(s *syntax.AssignStmt) {
 	target(s.LHS)
 	s.RHS = expr(s.RHS)
 	if name != "" && left != nil {
-		// s %= y becomes s = s % y. Where this would evaluate a call twice, it
-		// keeps Starlark's own %.
+		// s %= y becomes s = s % y. Where this would evaluate a call twice, it keeps Starlark's own %.
 		s.Op = syntax.EQ
 		s.RHS = operation(name, expr(left), s.OpPos, s.RHS)
 	}
@@ -294,9 +292,8 @@ func condition(e syntax.Expr) syntax.Expr {
 	return index("if", start, expr(e))
 }
 
-// unplaced reports whether a condition, as in while True, compiles to an instruction
-// without a position: a thread stopped there would seem to be at the last position
-// before the loop, such as the function's def.
+// unplaced reports whether a condition, as in while True, compiles to an instruction without a position: a thread
+// stopped there would seem to be at the last position before the loop, such as the function's def.
 func unplaced(e syntax.Expr) bool {
 	switch e := unparen(e).(type) {
 	case *syntax.Ident:

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// MaxCallDepth is how deeply calls may nest. Each takes about 2 kB of Go's
-	// stack, so even what a recipe adds between two checks (a call takes at
-	// least five steps) stays far below the 512 MB at which a process dies.
+	// MaxCallDepth is how deeply calls may nest. Each takes about 2 kB of Go's stack, so even what a recipe adds
+	// between two checks (a call takes at least five steps) stays far below the 512 MB at which a process dies.
 	MaxCallDepth = 5_000
 	stepsBetween = 9_973 // a prime: the checks of a short loop fall on each of its steps
 
@@ -36,9 +35,8 @@ type watch struct {
 	cause atomic.Pointer[error]  // of the first Cancel
 }
 
-// Watch puts a new thread under watch, before it executes anything: infinite
-// recursion becomes an error of the recipe, and Cancel works on it. It takes
-// the thread's OnMaxSteps for this.
+// Watch puts a new thread under watch, before it executes anything: infinite recursion becomes an error of the
+// recipe, and Cancel works on it. It takes the thread's OnMaxSteps for this.
 func Watch(thread *starlark.Thread) {
 	w := new(watch)
 	thread.SetLocal(watchKey, w)
@@ -130,9 +128,8 @@ func recursive(thread *starlark.Thread) string {
 	return strings.Join(names, ", ") + " call each other forever?"
 }
 
-// Cancel makes a thread under Watch fail soon with an error that wraps err; the
-// first call counts. It may be called from any goroutine. A builtin's wait is
-// not interrupted: that is up to the builtin.
+// Cancel makes a thread under Watch fail soon with an error that wraps err; the first call counts. It may be called
+// from any goroutine. A builtin's wait is not interrupted: that is up to the builtin.
 func Cancel(thread *starlark.Thread, err error) {
 	if w, ok := thread.Local(watchKey).(*watch); ok {
 		w.cause.CompareAndSwap(nil, &err)
@@ -140,8 +137,7 @@ func Cancel(thread *starlark.Thread, err error) {
 	thread.Cancel(err.Error())
 }
 
-// Cancelled returns the error that a thread under Watch was cancelled with, or
-// nil.
+// Cancelled returns the error that a thread under Watch was cancelled with, or nil.
 func Cancelled(thread *starlark.Thread) error {
 	if thread == nil {
 		return nil

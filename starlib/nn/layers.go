@@ -70,8 +70,7 @@ func (k *maker) full(name string, shape []int, value int64) *tensor.Tensor {
 	return try.To(t, try.As(name, err))
 }
 
-// affine makes weight and bias of a linear map, drawn from ±1/√fan_in: PyTorch's
-// Kaiming-uniform with a = √5.
+// affine makes weight and bias of a linear map, drawn from ±1/√fan_in: PyTorch's Kaiming-uniform with a = √5.
 func (k *maker) affine(shape []int, withBias bool) (weight, bias *tensor.Tensor) {
 	weight = k.full("weight", shape, 0)
 	if withBias {

@@ -93,8 +93,7 @@ func entries(leaves []leaf) []starlib.Entry {
 	return each.Of(leaves, func(l leaf) starlib.Entry { return starlib.Entry{Name: l.name, Value: l.value()} })
 }
 
-// SetState copies tensors into parameters and buffers; nothing is changed if one
-// of them does not fit.
+// SetState copies tensors into parameters and buffers; nothing is changed if one of them does not fit.
 func (m *Model) SetState(entries []starlib.Entry) error {
 	live := make(map[string]*tensor.Tensor)
 	for _, l := range m.leaves() {

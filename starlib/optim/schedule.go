@@ -63,8 +63,7 @@ func (f function) at(thread *starlark.Thread, step int) (float64, error) {
 	return lr, checkRate(lr)
 }
 
-// schedule is what optim.cosine and the like return; a recipe can call it to see
-// a step's rate.
+// schedule is what optim.cosine and the like return; a recipe can call it to see a step's rate.
 type schedule struct {
 	starlib.Opaque
 	name string
@@ -98,8 +97,7 @@ func (s *schedule) CallInternal(thread *starlark.Thread, args starlark.Tuple, kw
 	return starlark.Float(lr), nil
 }
 
-// parameters reads params: a sequence of tensors, or of dicts with params and
-// their own lr and weight_decay.
+// parameters reads params: a sequence of tensors, or of dicts with params and their own lr and weight_decay.
 func parameters(params starlark.Value, lr starlark.Value, weightDecay float64) []group {
 	iterable, ok := params.(starlark.Iterable)
 	_, single := params.(*startensor.Value)

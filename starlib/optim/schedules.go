@@ -174,8 +174,7 @@ func halfCosine(angle float64) (float64, error) {
 	return float64(0.5 * (1 + c.Float())), err
 }
 
-// cosine rises from 0 to lr over warmup steps and falls along half a cosine to end at
-// step steps, where it stays.
+// cosine rises from 0 to lr over warmup steps and falls along half a cosine to end at step steps, where it stays.
 func cosine(lr float64, steps, warmup int, end float64) func(int) (float64, error) {
 	return func(step int) (float64, error) {
 		if step < warmup {

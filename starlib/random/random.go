@@ -1,6 +1,5 @@
-// Package random is the recipes' module random, and the streams of random numbers
-// that the other modules draw from. A stream is a counter-based generator
-// (Philox) keyed by the run's seed and the stream's number, so that streams never
+// Package random is the recipes' module random, and the streams of random numbers that the other modules draw from. A
+// stream is a counter-based generator (Philox) keyed by the run's seed and the stream's number, so that streams never
 // overlap and their only state is a position.
 package random
 
@@ -114,9 +113,8 @@ func (g *Generator) Resize(saved []starlib.Entry, to starlib.Resized) ([]starlib
 	}, true
 }
 
-// derivation distinguishes the streams of a run that was resumed in another
-// world size from those before: the new size, and the step of the checkpoint. It is
-// zero for a run that never was.
+// derivation distinguishes the streams of a run that was resumed in another world size from those before: the new
+// size, and the step of the checkpoint. It is zero for a run that never was.
 type derivation struct {
 	world int
 	step  int64

@@ -1,6 +1,5 @@
-// Package starlibtest executes recipes on one rank inside a test's own
-// process, with the same modules as in a run. The tests of starlib's modules use
-// it; worlds of several ranks are tested with real processes instead.
+// Package starlibtest executes recipes on one rank inside a test's own process, with the same modules as in a run.
+// The tests of starlib's modules use it; worlds of several ranks are tested with real processes instead.
 package starlibtest
 
 import (

@@ -10,9 +10,8 @@ import (
 	"drun/tensor"
 )
 
-// Get is x[key]: an integer, a tuple with one entry per dimension, or a string
-// as between PyTorch's brackets; entries may be integers, None, tensors or lists
-// of indices, bool masks, and slices in strings.
+// Get is x[key]: an integer, a tuple with one entry per dimension, or a string as between PyTorch's brackets; entries
+// may be integers, None, tensors or lists of indices, bool masks, and slices in strings.
 func (v *Value) Get(key starlark.Value) (_ starlark.Value, _ bool, err error) {
 	defer try.Caught(&err)
 	t := v.Tensor()

@@ -106,8 +106,7 @@ func method(sig, doc string, fn func(*starlib.Call, *tensor.Tensor) (starlark.Va
 	}}
 }
 
-// sized declares a method whose arguments are sizes or dimensions, given one
-// by one or as one tuple.
+// sized declares a method whose arguments are sizes or dimensions, given one by one or as one tuple.
 func sized(call, doc string, fn func(*tensor.Tensor, []int) (*tensor.Tensor, error)) *starlib.Def {
 	return method(call+" -> Tensor", doc, func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 		return Result(fn(t, sizes(c)))

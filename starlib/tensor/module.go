@@ -1,6 +1,5 @@
-// Package tensor is the recipes' module tensor: its value is the tensor itself,
-// with operators, indexing and methods, and its builtins make tensors. The other
-// modules (nn, optim, data, dist, checkpoint) take and return these values.
+// Package tensor is the recipes' module tensor: its value is the tensor itself, with operators, indexing and methods,
+// and its builtins make tensors. The other modules (nn, optim, data, dist, checkpoint) take and return these values.
 package tensor
 
 import (
@@ -42,8 +41,7 @@ func init() { // once for all ranks of the process
 	}
 }
 
-// functions are the builtins that combine or transform tensors. Most of what
-// tensors do is a method.
+// functions are the builtins that combine or transform tensors. Most of what tensors do is a method.
 var functions = []*starlib.Def{
 	joiner("cat", "The tensors joined along an existing dimension; their other sizes must be equal.", tensor.Cat),
 	joiner("stack", "The tensors, which have the same shape, joined along a new dimension.", tensor.Stack),

@@ -236,8 +236,7 @@ func (l *LBFGS) direct(g *tensor.Tensor, state []float64) {
 	overwrite(l.d, r)
 }
 
-// point is a step of a line search: the loss there, its gradient, and the slope along the
-// direction.
+// point is a step of a line search: the loss there, its gradient, and the slope along the direction.
 type point struct {
 	t, f  float64
 	g     *tensor.Tensor
@@ -328,8 +327,7 @@ func strongWolfe(at func(t float64) point, t, width, f float64, g *tensor.Tensor
 	return bracket[lo], evaluations
 }
 
-// cubicMinimum returns the minimum of the cubic through two points and their slopes, between
-// least and largest.
+// cubicMinimum returns the minimum of the cubic through two points and their slopes, between least and largest.
 func cubicMinimum(a, b point, least, largest float64) float64 {
 	d1 := a.slope + b.slope - 3*(a.f-b.f)/(a.t-b.t)
 	square := float64(d1*d1) - float64(a.slope*b.slope)

@@ -22,10 +22,9 @@ type ParamGroup struct {
 	Momentum    float64 // instead of the rule's momentum, or its Beta1; 0: the rule's
 }
 
-// An Optimizer updates parameters from their gradients. It moves the
-// parameters of a group into one buffer, and keeps their gradients and its
-// own state in buffers of the same layout, so that a step is one kernel call
-// and a collective can reduce the gradients where they are.
+// An Optimizer updates parameters from their gradients. It moves the parameters of a group into one buffer, and keeps
+// their gradients and its own state in buffers of the same layout, so that a step is one kernel call and a collective
+// can reduce the gradients where they are.
 type Optimizer struct {
 	groups []ParamGroup
 	flats  []*flat
@@ -200,9 +199,8 @@ func (o *Optimizer) ZeroGrad() {
 // Groups returns the groups, whose LR and WeightDecay may be changed in place.
 func (o *Optimizer) Groups() []ParamGroup { return o.groups }
 
-// State returns the tensors that a checkpoint must hold, by name: a buffer of
-// each parameter such as "exp_avg.0", and "step", int64, one entry for each
-// parameter. They are the optimizer's own: CopyInto restores them.
+// State returns the tensors that a checkpoint must hold, by name: a buffer of each parameter such as "exp_avg.0", and
+// "step", int64, one entry for each parameter. They are the optimizer's own: CopyInto restores them.
 func (o *Optimizer) State() map[string]*tensor.Tensor {
 	if err := o.prepare(); err != nil {
 		panic(noMemory{err})

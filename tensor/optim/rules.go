@@ -45,9 +45,8 @@ func (o *Optimizer) HasMomentum() bool {
 	return false
 }
 
-// SGD is stochastic gradient descent with PyTorch's rule: g += decay·p;
-// buf = momentum·buf + g, the first time g; p -= lr·buf, or lr·(g +
-// momentum·buf) with Nesterov's momentum.
+// SGD is stochastic gradient descent with PyTorch's rule: g += decay·p; buf = momentum·buf + g, the first time g; p
+// -= lr·buf, or lr·(g + momentum·buf) with Nesterov's momentum.
 type SGD kernel.SGD
 
 func (r SGD) buffers() []string {

@@ -36,8 +36,7 @@ func (m *machine) where(cond syntax.Expr, met bool, at syntax.Position, why *rea
 	return m.fork("called only where ", at, text, why)
 }
 
-// A departure is a place where some ranks leave a loop or function early. Only the
-// other ranks call what follows.
+// A departure is a place where some ranks leave a loop or function early. Only the other ranks call what follows.
 type departure struct {
 	why   *reason
 	exits []exit

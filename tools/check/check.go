@@ -2,14 +2,12 @@
 // attributes, calls whose arguments do not fit, and collectives that only some
 // ranks would reach. `drun check` calls it with a recipe and the files it loads.
 //
-// Faults are found by an abstract interpretation. It takes every branch, follows
-// calls with what is known about their arguments, and tracks for each value whether
-// it may differ between ranks: the rank itself, received messages, batches, the
-// clock, and all that is computed or chosen from these. Where a branch or loop
-// depends on such a value, the sequences of collectives on its paths are compared.
-// What a collective returns to all ranks is the same again. Shapes of tensors are inferred as
-// far as the source determines them (shape.go). Whatever is unknown is assumed to be correct:
-// a missed fault is better than a false alarm.
+// Faults are found by an abstract interpretation. It takes every branch, follows calls with what is known about their
+// arguments, and tracks for each value whether it may differ between ranks: the rank itself, received messages,
+// batches, the clock, and all that is computed or chosen from these. Where a branch or loop depends on such a value,
+// the sequences of collectives on its paths are compared. What a collective returns to all ranks is the same again.
+// Shapes of tensors are inferred as far as the source determines them (shape.go). Whatever is unknown is assumed to
+// be correct: a missed fault is better than a false alarm.
 package check
 
 import (

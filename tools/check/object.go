@@ -131,8 +131,7 @@ func (m *memory) hold(o *object, c *contents) {
 	m.touch(o)
 }
 
-// change applies fn to what each object of v holds; certain is true if v
-// can be no other object.
+// change applies fn to what each object of v holds; certain is true if v can be no other object.
 func (m *memory) change(v value, fn func(c *contents, certain bool)) {
 	for _, o := range v.refs {
 		if o.kind == container || o.kind == instance {

@@ -64,8 +64,7 @@ func (m *memory) combined(node syntax.Node, op syntax.Token, x, y value) value {
 	return m.unknown(node, why)
 }
 
-// membership recognises comparisons of a group's rank that only ask whether this
-// rank belongs to the group.
+// membership recognises comparisons of a group's rank that only ask whether this rank belongs to the group.
 func (m *memory) membership(op syntax.Token, y value, why *reason) *reason {
 	if why == nil || why.group == nil || y.diff != nil {
 		return why

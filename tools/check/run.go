@@ -14,8 +14,7 @@ import (
 // NoMain is the message of the finding that a recipe has no function main.
 const NoMain = "there is no function main(): a recipe defines main(), which drun calls on every rank"
 
-// run interprets a recipe: top levels, main, then the functions that
-// were not called.
+// run interprets a recipe: top levels, main, then the functions that were not called.
 func (m *machine) run(main *source) {
 	defer func() {
 		if p := recover(); p != nil {

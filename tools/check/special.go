@@ -105,8 +105,7 @@ func (b *builtins) declare(c *call) value {
 	return of(b.alloc(c.node, "params", container, "struct", &contents{fields: fields, closed: !c.spread}))
 }
 
-// masterFirst calls a function that must not call a collective: the first rank
-// would wait for ranks that wait for it.
+// masterFirst calls a function that must not call a collective: the first rank would wait for ranks that wait for it.
 func (b *builtins) masterFirst(name string, c *call) value {
 	result := same
 	if len(c.args) > 0 {

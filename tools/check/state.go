@@ -39,8 +39,7 @@ func (s *state) merge(other *state) (changed bool) {
 	return vars || heap
 }
 
-// eitherState returns the state after one of two states; a nil state is a point that is
-// never reached.
+// eitherState returns the state after one of two states; a nil state is a point that is never reached.
 func eitherState(a, b *state) *state {
 	switch {
 	case a == nil:

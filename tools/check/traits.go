@@ -4,9 +4,8 @@ package check
 type trait struct {
 	// collective: every rank has to call it.
 	collective bool
-	// own: the result is this rank's own. Otherwise what a collective returns
-	// is the same on all ranks, and what another builtin returns differs if its
-	// arguments do.
+	// own: the result is this rank's own. Otherwise what a collective returns is the same on all ranks, and what
+	// another builtin returns differs if its arguments do.
 	own bool
 	// data: it differs because of what the rank received or saw (messages, time), rather than which rank it is.
 	data bool

@@ -53,8 +53,7 @@ func (v value) only() *object {
 	return nil
 }
 
-// maybe is the type of a value that may also be something that none of its objects
-// represents.
+// maybe is the type of a value that may also be something that none of its objects represents.
 const maybe = "?"
 
 func join(a, b value) value {

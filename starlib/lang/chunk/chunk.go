@@ -1,6 +1,5 @@
-// Package chunk reads chunked recipe files, in which drun's tests of recipes
-// are written. The tests of lang use it, and so does the runner that executes
-// recipes on several ranks.
+// Package chunk reads chunked recipe files, in which drun's tests of recipes are written. The tests of lang use it,
+// and so does the runner that executes recipes on several ranks.
 //
 // A file holds several recipes, separated by lines "---". Each may begin with
 // comments that configure it, and marks lines where an error is expected with its pattern:
