@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +60,11 @@ func workersBeneath(ts *testscript.TestScript) map[int]string {
 		ts.Check(err)
 		found[pid] = strings.ReplaceAll(strings.TrimRight(string(line), "\x00"), "\x00", " ")
 	}
+	// What a worker has just forked, but not yet executed, still has its command line.
+	maps.DeleteFunc(found, func(pid int, line string) bool {
+		parent := parentOf(pid)
+		return parent == 0 || found[parent] == line
+	})
 	return found
 }
 
