@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,8 @@ type coordinator struct {
 	grown    int              // restarts made because a node had come
 	idle     int              // consecutive attempts that saved nothing
 	saved    int              // saves of the run before this attempt
+
+	warnedOfNaN bool
 	attempt
 }
 
@@ -360,9 +363,20 @@ func (c *coordinator) handle(ev event) {
 	}
 }
 
+// warnOfNaN warns once in a run: training hardly recovers from NaN, and a run that ends with it looks like any other.
+func (c *coordinator) warnOfNaN(points []records.Point) {
+	i := slices.IndexFunc(points, func(p records.Point) bool { return math.IsNaN(p.Value) })
+	if c.warnedOfNaN || i < 0 {
+		return
+	}
+	c.warnedOfNaN = true
+	c.console.Note(fmt.Sprintf("drun: warning: the metric %s is NaN at step %d (run.watch_nan() ends a run at the operation that NaN comes from)", points[i].Name, points[i].Step))
+}
+
 func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
 	c.console.Metrics(m.Records.Points)
+	c.warnOfNaN(m.Records.Points)
 	for name, n := range m.Counts {
 		c.counts[name] += n
 	}

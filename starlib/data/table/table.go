@@ -63,7 +63,10 @@ func (c *Column) Len() int {
 	return max(len(c.Bools), len(c.Ints), len(c.Floats), len(c.Texts), len(c.Values), len(c.Missing))
 }
 
-func (c *Column) IsMissing(row int) bool { return c.Missing != nil && c.Missing[row] }
+// IsMissing counts NaN, which is how pandas writes missing numbers to Parquet and Arrow.
+func (c *Column) IsMissing(row int) bool {
+	return c.Missing != nil && c.Missing[row] || c.Kind == Float && math.IsNaN(c.Floats[row])
+}
 
 // Cell returns a cell as a value: nil, bool, int64, float64, string, []any or map[string]any.
 func (c *Column) Cell(row int) any {
