@@ -46,8 +46,10 @@ interrupted goes on with the same command. If a run fails, the others go on. dru
 With --early-stop METRIC a run that has logged some points of the metric is compared with those of the combinations before
 it at the same number of points, and ended unless it is among the best third; then at 3 times as many points, and so on
 (successive halving). Which runs are ended depends on their values alone, not on which was faster; a run that
-finishes before it can be ended is done. Runs that were ended early have the status "stopped early". The same sweep takes
-them as they are when it is repeated; one with other combinations or settings reruns those that it would not have ended.
+finishes before it can be ended is done, but never the best. With several seeds the runs with the first are compared; those
+with the others follow for combinations that were not ended. Runs that were ended early have the status "stopped early".
+The same sweep takes them as they are when it is repeated; one with other combinations or settings reruns those that it
+would not have ended.
 
 drun show of a run names its sweep, which has the same name whenever it is repeated, and the command that goes on with it.`,
 		Example: `  drun sweep train.star -p lr=0.1,0.01 -p batch=32,64 -n 2 --jobs 2
@@ -132,7 +134,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		o.Command = append(o.Command, fmt.Sprintf("--deterministic=%v", *o.Deterministic))
 	}
 	o.Sweep = f.identity(o.Recipe, cells, seeds)
-	s := &sweep.Sweep{Options: o, Cells: cells, Seeds: seeds, Jobs: f.jobs}
+	s := &sweep.Sweep{Options: o, Cells: cells, Seeds: seeds, PerCombination: len(f.seeds), Jobs: f.jobs}
 	if f.early != "" {
 		metric, largest := strings.CutPrefix(f.early, "-")
 		s.Halving = &sweep.Halving{Metric: metric, Largest: largest, First: f.first, Factor: 3}
@@ -172,15 +174,26 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	})
 	live.close()
 	try.Ok(f.table(cmd, plan, key))
-	failed, open := 0, 0
+	failed, open, left := 0, 0, 0
+	var late []string // runs that were faster than the comparison
 	for i := range plan {
 		switch {
+		case plan[i].Done() && plan[i].Stopped > 0:
+			late = append(late, whole(plan[i].Result.ID))
+		case plan[i].Result == nil && plan[i].Stopped > 0:
+			left++
 		case plan[i].Stopped > 0:
 		case plan[i].Result == nil && plan[i].Err == nil:
 			open++
 		case !plan[i].Done():
 			failed++
 		}
+	}
+	if len(late) > 0 {
+		fmt.Fprintf(errs, "%s %s finished before --early-stop could end %s: worse than others\n", english.PluralWord(len(late), "run", ""), english.WordSeries(late, "and"), english.PluralWord(len(late), "it", "them"))
+	}
+	if left > 0 {
+		fmt.Fprintf(errs, "%s not run: other seeds of combinations that were ended early\n", english.Plural(left, "cell", ""))
 	}
 	if interrupted {
 		fmt.Fprintf(errs, "interrupted with %d cells to run: the same command goes on\n", open+failed)
@@ -269,6 +282,8 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome, seeds []int64) error {
 			what := "would run"
 			if c.Run != nil {
 				what = "run " + whole(*c.Run)
+			} else if c.stopped > 0 {
+				what = "would not run"
 			}
 			if c.stopped > 0 {
 				what += fmt.Sprintf(", ended early: worse than others after %d points", c.stopped)

@@ -21,22 +21,23 @@ import (
 
 // combination holds the results of a sweep's runs with the same parameters but different seeds.
 type combination struct {
-	cell string
-	runs []history.Summary
+	cell  string
+	runs  []history.Summary
+	worse bool // it was ended early, or would have been
 }
 
 // combine groups runs by their cells, in the order of the runs.
 func combine(plan []sweep.Outcome, runs []history.Summary) (all []*combination) {
-	cells, found := map[int64]string{}, map[string]*combination{}
+	cells, found := map[int64]*sweep.Outcome{}, map[string]*combination{}
 	for i := range plan {
 		if r := plan[i].Result; r != nil {
-			cells[r.ID] = plan[i].Cell.String()
+			cells[r.ID] = &plan[i]
 		}
 	}
 	for _, r := range runs {
-		cell := cells[r.ID]
+		cell := cells[r.ID].Cell.String()
 		if found[cell] == nil {
-			found[cell] = &combination{cell: cell}
+			found[cell] = &combination{cell: cell, worse: cells[r.ID].Stopped > 0}
 			all = append(all, found[cell])
 		}
 		found[cell].runs = append(found[cell].runs, r)
@@ -73,13 +74,16 @@ func (c *combination) text(metric string) string {
 	return number(records.Float(mean)) + " ± " + fmt.Sprintf("%.2g", deviation)
 }
 
-// rank sorts combinations by --minimize, names the best one, and returns the runs in that order. NaN comes last.
+// rank sorts combinations by --minimize, names the best one, and returns the runs in that order. NaN comes last, as do
+// those that were found worse on the way.
 func (f *sweepFlags) rank(cmd *cobra.Command, all []*combination) (runs []history.Summary) {
 	metric, largest := strings.CutPrefix(f.minimize, "-")
 	slices.SortStableFunc(all, func(a, b *combination) int {
 		x, _, _ := a.of(metric)
 		y, _, _ := b.of(metric)
 		switch {
+		case a.worse != b.worse:
+			return map[bool]int{true: 1, false: -1}[a.worse]
 		case math.IsNaN(x) || math.IsNaN(y): // which cmp.Compare puts first
 			return -cmp.Compare(x, y)
 		case largest:

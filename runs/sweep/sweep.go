@@ -23,11 +23,13 @@ import (
 type Sweep struct {
 	// Options are those of every cell, without what the cell adds to Params and, as -p, to Command. Signals go to
 	// all running cells; those that end a run also keep further cells from starting.
-	Options run.Options
-	Cells   []Cell
-	Seeds   []int64 // of each cell; nil: that of Options
-	Jobs    int     // cells at a time, at least 1
-	// Halving ends cells early that are worse than others; nil: all run to the end.
+	Options        run.Options
+	Cells          []Cell
+	Seeds          []int64 // of each cell; nil: that of Options
+	PerCombination int     // how many cells in a row differ only in their seeds; 0 is 1
+	Jobs           int     // cells at a time, at least 1
+	// Halving ends cells early that are worse than others; nil: all run to the end. Of cells that differ only in their
+	// seeds the first is compared; the others run after it, unless it was found worse, so that none is chosen by luck.
 	Halving *Halving
 }
 
@@ -36,8 +38,8 @@ type Outcome struct {
 	Cell   Cell
 	Result *run.Result // nil: the cell was not run
 	Err    error       // why the cell could not be run
-	// Stopped is after how many points of the metric the cell was found worse than others, and ended if it still
-	// ran; 0: it was not.
+	// Stopped is after how many points of the metric the cell, or that of the same combination with the first seed, was
+	// found worse than others, and ended if it still ran; 0: it was not.
 	Stopped int
 
 	earlier *run.Result // an interrupted run of the cell; nil: there is none, or it does not matter
@@ -58,7 +60,7 @@ func (s *Sweep) Plan() ([]Outcome, error) {
 		o := s.options(i)
 		outcomes[i].Cell = s.Cells[i]
 		outcomes[i].Result, outcomes[i].Err = run.Reusable(o, exit.Done)
-		if c := &outcomes[i]; s.Halving != nil && c.Result == nil && c.Err == nil {
+		if c := &outcomes[i]; s.Halving != nil && s.first(i) == i && c.Result == nil && c.Err == nil {
 			c.earlier, c.Err = run.Reusable(o, exit.Interrupted)
 		}
 	}, runtime.NumCPU())
@@ -76,7 +78,21 @@ func (s *Sweep) Plan() ([]Outcome, error) {
 			}
 		}
 	}
+	if s.Halving != nil {
+		j.conclude(outcomes)
+		s.spread(outcomes)
+	}
 	return outcomes, nil
+}
+
+// first is the cell with the first seed of a cell's combination.
+func (s *Sweep) first(i int) int { return i - i%max(s.PerCombination, 1) }
+
+// spread stops the other seeds of combinations that are stopped.
+func (s *Sweep) spread(plan []Outcome) {
+	for i := range plan {
+		plan[i].Stopped = plan[s.first(i)].Stopped
+	}
 }
 
 func (s *Sweep) options(i int) run.Options {
@@ -97,10 +113,9 @@ func (s *Sweep) options(i int) run.Options {
 }
 
 // each calls fn with the number of each cell, in order, at most jobs at a time.
-func (s *Sweep) each(fn func(i int), jobs int) {
-	all := each.UpTo(len(s.Cells), func(i int) int { return i })
-	eachOf(all, fn, jobs)
-}
+func (s *Sweep) each(fn func(i int), jobs int) { eachOf(s.all(), fn, jobs) }
+
+func (s *Sweep) all() []int { return each.UpTo(len(s.Cells), func(i int) int { return i }) }
 
 func eachOf(cells []int, fn func(i int), jobs int) {
 	var wg sync.WaitGroup
@@ -211,8 +226,19 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 		plan[i].Result, plan[i].Err, plan[i].Stopped = result, err, stopped
 		ended(i)
 	}
-	s.each(func(i int) { one(i, false) }, s.Jobs)
-	eachOf(slices.Sorted(slices.Values(taken)), func(i int) { one(i, true) }, s.Jobs)
+	some := func(cells []int) {
+		taken = nil
+		eachOf(cells, func(i int) { one(i, false) }, s.Jobs)
+		eachOf(slices.Sorted(slices.Values(taken)), func(i int) { one(i, true) }, s.Jobs)
+	}
+	if s.Halving == nil {
+		some(s.all())
+	} else {
+		some(slices.DeleteFunc(s.all(), func(i int) bool { return s.first(i) != i }))
+		judge.conclude(plan)
+		s.spread(plan)
+		some(slices.DeleteFunc(s.all(), func(i int) bool { return s.first(i) == i || plan[i].Stopped > 0 }))
+	}
 	close(over)
 	passing.Wait()
 	return interrupted
@@ -267,7 +293,9 @@ type judge struct {
 func newJudge(s *Sweep, plan []Outcome) *judge {
 	j := &judge{h: s.Halving, home: s.Options.Home, cells: make([]contender, len(plan))}
 	for i := range plan {
-		if r := plan[i].Result; r != nil {
+		if s.first(i) != i {
+			j.cells[i] = contender{over: true} // not compared
+		} else if r := plan[i].Result; r != nil {
 			j.cells[i] = contender{run: r.ID, ended: true}
 		} else if r := plan[i].earlier; r != nil {
 			j.cells[i] = contender{run: r.ID, ended: true, earlier: true}
@@ -295,6 +323,18 @@ func (j *judge) ended(i int, r *run.Result) int {
 		return c.stopped
 	}
 	return 0
+}
+
+// conclude judges the cells that had finished before they could be ended, as if they had not.
+func (j *judge) conclude(plan []Outcome) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.read()
+	for i := range plan {
+		if plan[i].Done() {
+			plan[i].Stopped = j.cells[i].stopped
+		}
+	}
 }
 
 // note says in the history why a run was interrupted. It may fail: the run is interrupted with or without that.
