@@ -18,6 +18,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/scratch"
@@ -103,7 +104,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 		Hooks:  run.Hooks{Signals: signals},
 		Recipe: recipe, Nproc: n,
 		Communication: run.Communication{Backend: backend, Plugins: dirs, PluginHost: func() (string, error) { return program, nil }, Counted: true},
-		History:       run.History{Home: filepath.Join(dir, ".drun"), Version: version()},
+		History:       record.History{Home: filepath.Join(dir, ".drun"), Version: version()},
 		Timeout:       5 * time.Minute, Output: run.Output{Stdout: &out, Stderr: cmd.ErrOrStderr()},
 		Parameters: run.Parameters{Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
 			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + strconv.FormatBool(b.check)}},

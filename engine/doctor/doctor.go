@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"time"
 
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/internal/scratch"
 	"drun/internal/try"
@@ -73,7 +74,7 @@ func selfTest() (err error) {
 	signal.Notify(signals, run.Signals...)
 	defer signal.Stop(signals)
 	result := try.To(run.Run(run.Options{
-		Recipe: path, Nproc: 2, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: 10 * time.Second, Hooks: run.Hooks{Signals: signals},
+		Recipe: path, Nproc: 2, History: record.History{Home: filepath.Join(dir, "home")}, Timeout: 10 * time.Second, Hooks: run.Hooks{Signals: signals},
 		Output: run.Output{Stdout: &out, Stderr: &out},
 	}))
 	if result.Failure != nil {

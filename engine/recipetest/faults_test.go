@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"drun/collective/disttest"
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/internal/exit"
 )
@@ -74,7 +75,7 @@ func (r round) run(t *testing.T) time.Duration {
 	var errs bytes.Buffer
 	pids := make([]int, r.ranks)
 	o := run.Options{
-		Recipe: "testdata/faults/random.star", Nproc: r.ranks, History: run.History{Home: filepath.Join(folder, ".drun")}, Timeout: 20 * time.Second,
+		Recipe: "testdata/faults/random.star", Nproc: r.ranks, History: record.History{Home: filepath.Join(folder, ".drun")}, Timeout: 20 * time.Second,
 		Parameters: run.Parameters{Params: []string{fmt.Sprintf("seed=%d", r.seed)}}, Threads: 1, Testing: true, Output: run.Output{Stderr: &errs},
 		Hooks: run.Hooks{OnSpawn: func(rank, pid int) { pids[rank] = pid }},
 	}

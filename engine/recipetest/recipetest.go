@@ -30,6 +30,7 @@ import (
 	"testing"
 	"time"
 
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/engine/worker"
 	"drun/internal/each"
@@ -135,7 +136,7 @@ func runChunk(t *testing.T, dir, home string, c chunk.Chunk, s setting, backend 
 	var pids []int
 	start := time.Now()
 	result, err := run.Run(run.Options{
-		Recipe: recipe, Nproc: ranks, Communication: run.Communication{Backend: backend, Deterministic: s.ordered}, History: run.History{Home: home}, Parameters: run.Parameters{Params: s.params},
+		Recipe: recipe, Nproc: ranks, Communication: run.Communication{Backend: backend, Deterministic: s.ordered}, History: record.History{Home: home}, Parameters: run.Parameters{Params: s.params},
 		Timeout: s.timeout, Threads: 1, Memory: rankMemory * ranks / 9 * 10, Testing: true, MaxRestarts: s.restarts, Output: run.Output{Stdout: &out, Stderr: &errs},
 		Hooks: run.Hooks{OnSpawn: func(_, pid int) { pids = append(pids, pid) }},
 	})

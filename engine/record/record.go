@@ -27,10 +27,24 @@ import (
 	"drun/plugins/host"
 )
 
+// History says what is kept of a run, and which run it continues.
+type History struct {
+	Home        string
+	Name        string // of the run; "" to have one made up
+	Tags        []string
+	Resume      string         // RUN[@STEP or @best], or Auto; "": the run is a new one. For the engine also a file of weights
+	Replay      *Replay        // the run to repeat, in which case recipe, parameters and Resume are ignored; nil: a new run
+	Keep        int            // how many of the run's newest checkpoints to keep, besides the best; 0: all
+	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
+	DiskTimeout time.Duration  // for a disk that does not answer; 0: DiskTimeout
+	Command     []string       // as the user typed it
+	Sweep       *records.Sweep // that it is a cell of; nil: none
+	Version     string         // of drun
+}
+
 // Config is what a run's record needs at its beginning. Most of its fields go into the run's row of the history as they are.
 type Config struct {
-	Home          string
-	Name          string // of the run; "" to have one made up
+	History
 	Recipe        *recipe.Bundle
 	Placements    []rendezvous.Placement // by rank
 	Backend       string
@@ -40,19 +54,9 @@ type Config struct {
 	Threads       int
 	Deterministic bool
 	DataDirs      []string // absolute
-	Version       string
-	Command       []string
-	Sweep         *records.Sweep // nil: none
 	Started       time.Time
-	Tags          []string
-
-	Resume      string         // RUN[@STEP or @best], or Auto; "": the run is a new one
-	Params      []engine.Param // as given
-	Replay      *Replay        // nil: the run is not a replay
-	Keep        int            // how many of the run's newest checkpoints to keep, besides the best; 0: all
-	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
-	DiskTimeout time.Duration
-	Say         func(text string) // tells a person about the record; the text is also kept in the logs
+	Params        []engine.Param    // as given
+	Say           func(text string) // tells a person about the record; the text is also kept in the logs
 	// Doing returns what the ranks are doing now, for other processes that ask the agent; several goroutines may call
 	// it. It returns nil while there are no ranks. If Doing is nil, no such request is answered.
 	Doing func(context.Context) (*board.Snapshot, error)

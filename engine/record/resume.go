@@ -34,25 +34,25 @@ type origin struct {
 
 // CheckNames returns the error that Open would return for the user's names: a run name that is taken, or a run to
 // resume that does not exist. So the user learns of them before the run waits for other nodes.
-func CheckNames(c Config) error {
-	if c.Resume == Auto || c.Replay != nil {
+func CheckNames(h History) error {
+	if h.Resume == Auto || h.Replay != nil {
 		return nil
 	}
-	db, err := history.OpenReadOnly(c.Home)
-	if errors.As(err, new(*history.ErrNone)) && c.Resume == "" {
+	db, err := history.OpenReadOnly(h.Home)
+	if errors.As(err, new(*history.ErrNone)) && h.Resume == "" {
 		return nil // Open creates the history
 	}
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if c.Name != "" {
-		if err := db.CheckFree(c.Name); err != nil {
+	if h.Name != "" {
+		if err := db.CheckFree(h.Name); err != nil {
 			return err
 		}
 	}
-	if c.Resume != "" {
-		name, _, _ := strings.Cut(c.Resume, "@")
+	if h.Resume != "" {
+		name, _, _ := strings.Cut(h.Resume, "@")
 		_, err = db.Find(name)
 	}
 	return err

@@ -31,7 +31,7 @@ func attempts(t *testing.T, home, source string, change func(*run.Options)) (*ru
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	o := run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: &out, Stderr: &out}, MaxRestarts: 3, Testing: true, Grace: time.Minute}
+	o := run.Options{Recipe: file, Nproc: 2, History: record.History{Home: home}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: &out, Stderr: &out}, MaxRestarts: 3, Testing: true, Grace: time.Minute}
 	change(&o)
 	r, err := run.Run(o)
 	if err != nil {
@@ -227,7 +227,7 @@ def main():
 	if err := os.WriteFile(file, []byte("def main():\n    fail('no')"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o := run.Options{Recipe: file, Nproc: 1, History: run.History{Home: home, Resume: record.Auto, Name: "other"}, Seed: 1, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer)}}
+	o := run.Options{Recipe: file, Nproc: 1, History: record.History{Home: home, Resume: record.Auto, Name: "other"}, Seed: 1, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer)}}
 	if _, err := run.Run(o); err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ def main():
 	if err := os.WriteFile(file, []byte(recipe), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o := run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer)}}
+	o := run.Options{Recipe: file, Nproc: 2, History: record.History{Home: home}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer)}}
 	auto(&o)
 	if _, err := run.Run(o); err == nil || exit.CodeOf(err) != exit.Storage || !strings.Contains(err.Error(), "has saved 2 checkpoints") {
 		t.Errorf("without its checkpoints: %v", err)

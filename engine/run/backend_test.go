@@ -38,7 +38,7 @@ esac
 	var out bytes.Buffer
 	p, err := newPlan(Options{Recipe: file("recipe.star", "def main():\n    pass\n"), Nproc: 1, Join: &cluster.Joining{Count: 2},
 		Communication: Communication{Plugins: []string{dir}, PluginHost: func() (string, error) { return asks, nil }},
-		History:       History{Home: filepath.Join(dir, "home")}, Output: Output{Stdout: &out, Stderr: &out}})
+		History:       record.History{Home: filepath.Join(dir, "home")}, Output: Output{Stdout: &out, Stderr: &out}})
 	if err != nil {
 		t.Fatal(err)
 	}

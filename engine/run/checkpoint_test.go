@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drun/checkpoints"
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
 )
@@ -29,7 +30,7 @@ def main():
 
 // agent runs a recipe in a process that can be killed; TestMain comes here.
 func agent(dir string) int {
-	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 2, History: run.History{Home: filepath.Join(dir, "home"), Name: "job", Resume: os.Getenv("DRUN_TEST_RESUME"), Keep: 2},
+	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 2, History: record.History{Home: filepath.Join(dir, "home"), Name: "job", Resume: os.Getenv("DRUN_TEST_RESUME"), Keep: 2},
 		Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: os.Stdout, Stderr: os.Stderr}, Testing: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -153,7 +154,7 @@ func TestRunThatComesFromItself(t *testing.T) {
 		t.Fatalf("%s %v %+v", out, err, r.Failure)
 	}
 	edit(t, filepath.Join(dir, "home", "history.db"), "UPDATE runs SET parent = 1, parent_step = 1")
-	_, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, History: run.History{Home: filepath.Join(dir, "home"), Resume: "1"},
+	_, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, History: record.History{Home: filepath.Join(dir, "home"), Resume: "1"},
 		Timeout: time.Minute, Output: run.Output{Stdout: os.Stdout, Stderr: os.Stderr}})
 	if err == nil || !strings.Contains(err.Error(), "history.db is damaged: runs.parent of run 1") {
 		t.Errorf("got %v", err)
@@ -171,7 +172,7 @@ func TestLastIsOwn(t *testing.T) {
 		t.Fatalf("%s %v %+v", out, err, r)
 	}
 	var out strings.Builder
-	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, History: run.History{Home: filepath.Join(dir, "home"), Resume: "1"},
+	r, err := run.Run(run.Options{Recipe: filepath.Join(dir, "recipe.star"), Nproc: 1, History: record.History{Home: filepath.Join(dir, "home"), Resume: "1"},
 		Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: &out, Stderr: os.Stderr}})
 	if err != nil || r.Code != 0 || !strings.Contains(out.String(), "has 2\n") {
 		t.Fatalf("%s %v %+v", out.String(), err, r)

@@ -109,7 +109,7 @@ func (p *plan) coordinate() (_ *Result, err error) {
 		c.cluster.Placements = append(c.cluster.Placements, rendezvous.Local(rank, p.Nproc))
 	}
 	if p.Join != nil {
-		named := record.Config{Home: p.Home, Name: p.Name, Resume: p.Resume, Replay: p.Replay}
+		named := p.History
 		if p.resumesFile() {
 			named.Resume = ""
 		}
@@ -189,17 +189,17 @@ func (p *plan) resumesFile() bool {
 
 // enter begins the run's record. sig is a signal that came meanwhile.
 func (c *coordinator) enter() (sig os.Signal, err error) {
-	resume := c.Resume
+	kept := c.History
 	if c.resumesFile() {
-		if resume, err = c.Import(resume); err != nil {
+		if kept.Resume, err = c.Import(kept.Resume); err != nil {
 			return nil, err
 		}
 	}
 	hurry, came, done := c.listen(Ends)
 	c.record, err = record.Open(record.Config{
-		Home: c.Home, Name: c.Name, Recipe: c.bundle, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
-		Threads: c.Threads, Deterministic: !c.ownOrder() || c.plan.hierarchy(&c.nodes) != nil, DataDirs: absolute(c.DataDirs), Placements: c.cluster.Placements, Version: c.Version, Command: c.Command, Sweep: c.Sweep, Started: c.started, Tags: c.Tags,
-		Resume: resume, Replay: c.Replay, Keep: c.Keep, Params: c.params, KeepSecrets: c.KeepSecrets, DiskTimeout: c.DiskTimeout, Say: c.console.Note, Doing: c.doing,
+		History: kept, Recipe: c.bundle, Placements: c.cluster.Placements, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
+		Threads: c.Threads, Deterministic: !c.ownOrder() || c.plan.hierarchy(&c.nodes) != nil, DataDirs: absolute(c.DataDirs),
+		Started: c.started, Params: c.params, Say: c.console.Note, Doing: c.doing,
 	}, hurry.Done())
 	done()
 	if err != nil && came.end != nil {

@@ -12,6 +12,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/testlimit"
@@ -73,7 +74,7 @@ func TestLargeStates(t *testing.T) {
 				}
 				var out strings.Builder
 				home := filepath.Join(dir, "home")
-				r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, History: run.History{Home: home}, Parameters: run.Parameters{Params: []string{memory}}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: &out, Stderr: &out}})
+				r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, History: record.History{Home: home}, Parameters: run.Parameters{Params: []string{memory}}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: &out, Stderr: &out}})
 				if err != nil || r.Code != 0 || strings.Count(out.String(), "restored 5\n") != ranks {
 					t.Fatalf("%v %v\n%s", err, r.Failure.Text(ranks), out.String())
 				}
@@ -165,7 +166,7 @@ func TestDeathAfterHandingOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		r, err := run.Run(run.Options{Recipe: file, Nproc: 3, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: time.Minute, Threads: 1, MaxRestarts: 1, Testing: true, Output: run.Output{Stdout: &out, Stderr: &out}})
+		r, err := run.Run(run.Options{Recipe: file, Nproc: 3, History: record.History{Home: filepath.Join(dir, "home")}, Timeout: time.Minute, Threads: 1, MaxRestarts: 1, Testing: true, Output: run.Output{Stdout: &out, Stderr: &out}})
 		if err != nil || r.Code != 0 || strings.Count(out.String(), "has 1 10.0 2.097152e+06\n") != 3 {
 			t.Errorf("memory = %s: %v %+v\n%s", memory, err, r, out.String())
 		}
@@ -206,7 +207,7 @@ def main():
 		}
 	}()
 	var out strings.Builder
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: min(testlimit.Time(5*time.Second), 15*time.Second), Threads: 1, MaxRestarts: 1, Output: run.Output{Stdout: &out, Stderr: &out},
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: record.History{Home: filepath.Join(dir, "home")}, Timeout: min(testlimit.Time(5*time.Second), 15*time.Second), Threads: 1, MaxRestarts: 1, Output: run.Output{Stdout: &out, Stderr: &out},
 		Hooks: run.Hooks{OnSpawn: func(rank, pid int) {
 			if rank == 1 {
 				pids <- pid

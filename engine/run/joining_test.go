@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"drun/engine/record"
 	"drun/engine/run"
 )
 
@@ -23,7 +24,7 @@ func TestStoppedWhileJoining(t *testing.T) {
 	}
 	var out bytes.Buffer
 	start := time.Now()
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: 3 * time.Second, Threads: 1,
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: record.History{Home: filepath.Join(dir, "home")}, Timeout: 3 * time.Second, Threads: 1,
 		Output: run.Output{Stdout: &out, Stderr: &out}, Hooks: run.Hooks{OnSpawn: func(rank, pid int) {
 			if rank == 1 {
 				_ = syscall.Kill(pid, syscall.SIGSTOP)

@@ -28,7 +28,6 @@ import (
 	"drun/engine/recipe"
 	"drun/engine/record"
 	"drun/engine/rendezvous"
-	"drun/history/records"
 	"drun/internal/build"
 	"drun/internal/scratch"
 	"drun/internal/secret"
@@ -51,9 +50,10 @@ type Options struct {
 	Grace       time.Duration // between a signal and the end
 	Testing     bool          // the recipe may use module testing
 	Function    string        // of the recipe, called instead of main; "": main
+	Reuse       bool          // return a finished run that has the same bits, if there is one
 	Parameters
 	Communication
-	History
+	record.History
 	Output
 	Hooks
 
@@ -81,24 +81,6 @@ type Communication struct {
 	PluginHost func() (path string, err error)
 }
 
-// History says what is kept of the run, and which run it continues.
-type History struct {
-	Home   string
-	Name   string // of the run; "" to have one made up
-	Tags   []string
-	Resume string // RUN[@STEP or @best], a file of weights, or record.Auto
-	// Import makes a run with a checkpoint from the file of weights that Resume names, and returns the run's name.
-	Import      func(file string) (run string, err error)
-	Keep        int            // how many of the newest checkpoints to keep, besides the best; 0: all
-	Reuse       bool           // return a finished run that has the same bits, if there is one
-	Replay      *record.Replay // the run to repeat, in which case Recipe, Params and Resume are ignored; nil: a new run
-	DiskTimeout time.Duration  // for a disk that does not answer; 0: record.DiskTimeout
-	Command     []string       // as the user typed it
-	Sweep       *records.Sweep // that it is a cell of; nil: none
-	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
-	Version     string
-}
-
 // Output says what a person sees.
 type Output struct {
 	Stdout     io.Writer
@@ -113,6 +95,8 @@ type Hooks struct {
 	OnSpawn   func(rank, pid int)
 	OnSaved   func(step int64) // called when a checkpoint is complete
 	OnEntered func(id int64)   // called when the run is in the history
+	// Import makes a run with a checkpoint from the file of weights that Resume names, and returns the run's name.
+	Import func(file string) (run string, err error)
 	// Check, if set, looks for faults while the run is prepared. One that is certain to end the run ends it before the
 	// ranks start; notes are shown.
 	Check func(*recipe.Bundle) (notes []string, certain *Fault)
@@ -191,8 +175,8 @@ func (p *plan) reusable(code exit.Code) (*Result, error) {
 		return nil, err
 	}
 	places := make([]rendezvous.Placement, p.Nproc)
-	found, err := record.Reusable(record.Config{Home: p.Home, Recipe: p.bundle, Placements: places, Backend: p.Backend, Plugin: p.plugin,
-		Seed: p.Seed, Deterministic: !p.ownOrder(), DataDirs: absolute(p.DataDirs), KeepSecrets: p.KeepSecrets}, declared, code)
+	found, err := record.Reusable(record.Config{History: p.History, Recipe: p.bundle, Placements: places, Backend: p.Backend, Plugin: p.plugin,
+		Seed: p.Seed, Deterministic: !p.ownOrder(), DataDirs: absolute(p.DataDirs)}, declared, code)
 	if found == nil || err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"drun/engine/recipetest"
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/engine/worker"
 	"drun/history"
@@ -48,7 +49,7 @@ func startOn(t *testing.T, dir string, ranks int, source string, params ...strin
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, History: run.History{Home: filepath.Join(dir, "home")}, Parameters: run.Parameters{Params: params},
+	r, err := run.Run(run.Options{Recipe: file, Nproc: ranks, History: record.History{Home: filepath.Join(dir, "home")}, Parameters: run.Parameters{Params: params},
 		Timeout: 5e9, Threads: 1, Output: run.Output{Stdout: &out, Stderr: &out}})
 	return r, out.String(), err
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
 
@@ -43,7 +44,7 @@ func runSource(t *testing.T, source string, change func(*run.Options)) *run.Resu
 	if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o := run.Options{Recipe: file, Nproc: 1, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: time.Minute, Threads: 1, Grace: 30 * time.Second,
+	o := run.Options{Recipe: file, Nproc: 1, History: record.History{Home: filepath.Join(dir, "home")}, Timeout: time.Minute, Threads: 1, Grace: 30 * time.Second,
 		Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}}
 	change(&o)
 	r, err := run.Run(o)
@@ -269,7 +270,7 @@ func TestRankLostWhileOutputIsHeldUp(t *testing.T) {
 	out := &heldUp{full: make(chan struct{}), release: make(chan struct{})}
 	pids, ended := make(chan int, 2), make(chan *run.Result, 1)
 	go func() {
-		r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: filepath.Join(dir, "home")}, Timeout: time.Minute, Threads: 1,
+		r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: record.History{Home: filepath.Join(dir, "home")}, Timeout: time.Minute, Threads: 1,
 			Output: run.Output{Stdout: out, Stderr: io.Discard}, Hooks: run.Hooks{OnSpawn: func(_, pid int) { pids <- pid }}})
 		if err != nil {
 			t.Error(err)

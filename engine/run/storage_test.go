@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
 
@@ -103,7 +104,7 @@ func TestHungDisk(t *testing.T) {
 			}
 			start := time.Now()
 			var errs bytes.Buffer
-			r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home, DiskTimeout: 3 * time.Second}, Timeout: time.Minute, Threads: 1,
+			r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: record.History{Home: home, DiskTimeout: 3 * time.Second}, Timeout: time.Minute, Threads: 1,
 				Output: run.Output{Stdout: &locker{t: t, home: home, hang: true}, Stderr: &errs}})
 			if err != nil && name == "at the end" && exit.CodeOf(err) == exit.Storage && strings.Contains(err.Error(), home+" has not answered for 3") {
 				return // the ranks had ended before it hung
@@ -167,7 +168,7 @@ func runLogging(t *testing.T, stdout io.Writer, signals <-chan os.Signal, home s
 		t.Fatal(err)
 	}
 	var errs output
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, History: run.History{Home: home, Tags: []string{"early"}}, Timeout: time.Minute, Threads: 1,
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 1, History: record.History{Home: home, Tags: []string{"early"}}, Timeout: time.Minute, Threads: 1,
 		Output: run.Output{Stdout: stdout, Stderr: &errs}, Hooks: run.Hooks{Signals: signals, OnSpawn: onSpawn}})
 	return r, errs.String(), err
 }
@@ -342,7 +343,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := filepath.Join(disk, "home")
-	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: run.History{Home: home}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}})
+	r, err := run.Run(run.Options{Recipe: file, Nproc: 2, History: record.History{Home: home}, Timeout: time.Minute, Threads: 1, Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}})
 	if err != nil || r.Code != exit.Storage || !strings.Contains(r.Failure.Message, "disk is full") {
 		t.Fatalf("%+v, %v", r, err)
 	}
