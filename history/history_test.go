@@ -68,7 +68,7 @@ func TestARunInFull(t *testing.T) {
 	home := t.TempDir() + "/a b?c#d%20é"
 	db := open(t, home)
 	r := begin(t, db, RunInfo{Recipe: "digits.star", WorldSize: 4, Backend: "shm", Seed: -7, Threads: 2, Deterministic: true,
-		Version: "v1", Command: []string{"drun", "run", "digits.star"}})
+		Given: records.Given{Version: "v1", Command: []string{"drun", "run", "digits.star"}}})
 	huge, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
 	ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.1}, {"whole", 1.0}, {"batch", 64}, {"huge", huge}, {"act", "re\"lu"},
 		{"bias", true}, {"none", nil}, {"top", math.Inf(1)}, {"nan", math.NaN()}, {"big", 1e21}}}))

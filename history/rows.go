@@ -18,7 +18,7 @@ type column struct {
 	name        string
 	field       []int // index of the field; nil: the record itself
 	micro, null bool
-	json        bool // it is read as JSON
+	json        bool // it is stored as JSON
 }
 
 var columnsOfTypes sync.Map // reflect.Type → []column
@@ -52,6 +52,10 @@ func (c column) value(record reflect.Value) any {
 	v := record.FieldByIndex(c.field)
 	if c.null && v.IsZero() {
 		return nil
+	}
+	if c.json {
+		text, _ := json.Marshal(v.Interface()) // plain data: it cannot fail
+		return string(text)
 	}
 	switch at := v.Interface().(type) {
 	case time.Time:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -50,13 +51,12 @@ type RunInfo struct {
 	Threads   int // kernel threads per rank
 	// Deterministic tells whether reductions add in rank order, with any backend.
 	Deterministic bool
-	Version       string
-	Command       []string
-	Numerics      int            // version of drun's arithmetic
-	DataDirs      []string       // of --data, absolute
-	Started       time.Time      // zero: now
-	Parent        *Parent        // nil: it was not resumed
-	Sweep         *records.Sweep // nil: it is not a cell of a sweep
+	records.Given
+	Numerics int            // version of drun's arithmetic
+	DataDirs []string       // of --data, absolute
+	Started  time.Time      // zero: now
+	Parent   *Parent        // nil: it was not resumed
+	Sweep    *records.Sweep // nil: it is not a cell of a sweep
 }
 
 // Parent is the checkpoint that a run was resumed from.
@@ -170,7 +170,10 @@ func (r *Run) passOutputs(tx *sql.Tx) error {
 }
 
 // origin are the columns for what started a run.
-const origin = "recipe, world_size, backend, seed, threads, version, host, pid, dir, command, deterministic, go_version, numerics, data_dirs, project, sweep"
+var (
+	given  = columnsOf(reflect.TypeFor[records.Given]())
+	origin = "recipe, world_size, backend, seed, threads, host, pid, dir, deterministic, go_version, numerics, data_dirs, project, sweep, " + names(given)
+)
 
 // places are a statement's question marks for these columns.
 func places(columns string) string { return "?" + strings.Repeat(", ?", strings.Count(columns, ",")) }
@@ -189,8 +192,12 @@ func originOf(info RunInfo) []any {
 		text, _ := json.Marshal(info.Sweep) // strings and a number
 		sweep = string(text)
 	}
-	return []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, info.Version, host, os.Getpid(), dir, sqldb.JSON(info.Command),
+	values := []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, host, os.Getpid(), dir,
 		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, sqldb.JSON(info.DataDirs), info.Project, sweep}
+	for _, c := range given {
+		values = append(values, c.value(reflect.ValueOf(info.Given)))
+	}
+	return values
 }
 
 // freeName checks a given name, or makes one up: two words, with a number if they are taken.
@@ -324,7 +331,7 @@ func (db *DB) Enter(f *Foreign, command []string) (id int64, err error) {
 	if err != nil || known {
 		return 0, err
 	}
-	info := RunInfo{Name: f.Name, Recipe: f.Source, WorldSize: 1, Backend: "none", Version: f.Tool, Command: command, Started: f.Started}
+	info := RunInfo{Name: f.Name, Recipe: f.Source, WorldSize: 1, Backend: "none", Given: records.Given{Version: f.Tool, Command: command}, Started: f.Started}
 	notes := f.Notes
 	r, err := db.Begin(info)
 	if _, bad := err.(*NameError); bad {

@@ -298,7 +298,6 @@ type Detail struct {
 	Snapshots []records.Snapshot `json:"snapshots" db:"-"` // oldest first
 	Progress  *records.Progress  `json:"progress" db:"-"`  // of a running run; nil: none
 	Threads   int                `json:"threads"`
-	Version   string             `json:"version"`
 	GoVersion *string            `json:"go_version"`                   // nil likewise
 	Numerics  *int               `json:"numerics"`                     // version of drun's arithmetic; nil likewise
 	Inputs    string             `json:"inputs" db:",null"`            // key of what decides the bits, without the data; "": unknown
@@ -309,7 +308,7 @@ type Detail struct {
 	Host      string             `json:"host"`
 	PID       int                `json:"pid"`
 	Dir       string             `json:"dir"`
-	Command   []string           `json:"command" db:",json"`
+	records.Given
 }
 
 // Attempt is one start of the ranks.

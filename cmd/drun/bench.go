@@ -20,6 +20,7 @@ import (
 
 	"drun/engine/record"
 	"drun/engine/run"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/internal/try"
@@ -104,7 +105,7 @@ func (b *benchFlags) run(cmd *cobra.Command, backend string, dirs []string) erro
 		Hooks:  run.Hooks{Signals: signals},
 		Recipe: recipe, Nproc: n,
 		Communication: run.Communication{Backend: backend, Plugins: dirs, PluginHost: func() (string, error) { return program, nil }, Counted: true},
-		History:       record.History{Home: filepath.Join(dir, ".drun"), Version: version()},
+		History:       record.History{Home: filepath.Join(dir, ".drun"), Given: records.Given{Version: version()}},
 		Timeout:       5 * time.Minute, Output: run.Output{Stdout: &out, Stderr: cmd.ErrOrStderr()},
 		Parameters: run.Parameters{Params: []string{"op=" + b.op, "sizes=" + strings.Join(sizes, ","), "dtype=" + b.dtype, "width=" + strconv.Itoa(width),
 			"iters=" + strconv.Itoa(b.iters), "warmup=" + strconv.Itoa(b.warmup), "check=" + strconv.FormatBool(b.check)}},

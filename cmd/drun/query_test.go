@@ -40,7 +40,7 @@ func recorded(t *testing.T) string {
 	defer db.Close()
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	r, err := db.Begin(history.RunInfo{Name: "calm-otter", Recipe: "examples/digits.star", WorldSize: 2, Backend: "shm",
-		Command: []string{"drun", "run", "examples/digits.star"}, Version: "v1", Threads: 1})
+		Given: records.Given{Command: []string{"drun", "run", "examples/digits.star"}, Version: "v1"}, Threads: 1})
 	ok(t, err)
 	ok(t, r.Write(&history.Batch{Params: []history.Param{{Name: "lr", Value: 0.1}, {Name: "whole", Value: 1.0}, {Name: "hidden", Value: 128}}}))
 	ok(t, r.AddSources([]records.Source{records.NewSource("examples/digits.star", "recipe", []byte("def main(): pass\n"))}))

@@ -170,8 +170,8 @@ func importFile(home, path, name string, step int64, again bool) (_ *imported, e
 			return old, err
 		}
 	}
-	r := try.To(db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Version: version(),
-		Command: []string{"drun", "checkpoints", "import", path}, Started: began}))
+	r := try.To(db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Started: began,
+		Given: records.Given{Version: version(), Command: []string{"drun", "checkpoints", "import", path}}}))
 	defer try.CaughtOr(&err, func() { _ = r.Discard() })
 	try.Ok(r.BeginAttempt())
 	info := try.To(store.SaveAfter(0, r.UID, step, nil, map[int][]checkpoints.Entry{0: entries}))

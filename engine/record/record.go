@@ -37,9 +37,8 @@ type History struct {
 	Keep        int            // how many of the run's newest checkpoints to keep, besides the best; 0: all
 	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
 	DiskTimeout time.Duration  // for a disk that does not answer; 0: DiskTimeout
-	Command     []string       // as the user typed it
 	Sweep       *records.Sweep // that it is a cell of; nil: none
-	Version     string         // of drun
+	records.Given
 }
 
 // Config is what a run's record needs at its beginning. Most of its fields go into the run's row of the history as they are.
@@ -116,7 +115,7 @@ func open(c Config) (_ *Record, err error) {
 		}
 	}
 	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), WorldSize: len(c.Placements), Backend: c.Backend, Seed: c.Seed,
-		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Version: c.Version, Command: c.Command, Started: c.Started, Sweep: c.Sweep}
+		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Given: c.Given, Started: c.Started, Sweep: c.Sweep}
 	var before *history.Detail // the run, if it is continued
 	if c.Resume == Auto {
 		before = try.To(r.unfinished(c))

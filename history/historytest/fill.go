@@ -50,7 +50,7 @@ func fill(db *history.DB, s Shape, i int) (err error) {
 	start := Start.Add(time.Duration(i) * time.Minute)
 	recipe := fmt.Sprintf("recipe%d.star", i%10)
 	r := try.To(db.Begin(history.RunInfo{Name: fmt.Sprint("run-", i), Recipe: recipe, WorldSize: 1 + i%4, Backend: "shm", Seed: int64(i % 3), Threads: 1,
-		Version: "v1", Command: []string{"drun", "run", recipe}, Started: start}))
+		Given: records.Given{Version: "v1", Command: []string{"drun", "run", recipe}}, Started: start}))
 	try.Ok(r.AddSources([]records.Source{records.NewSource(recipe, "recipe", fmt.Appendf(nil, "# Recipe %d.\n", i%10))}))
 	try.Ok(r.BeginAttempt())
 	lr := math.Pow(10, -1-3*random.Float64())

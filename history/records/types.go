@@ -2,7 +2,7 @@
 //
 // A field's name in JSON is also its column in the history, unless its db tag has another, or "-" for none. After a
 // comma, the tag says how it is stored: micro (a time as microseconds since 1970 instead of text), null (the zero
-// value as NULL) or json (read as JSON).
+// value as NULL) or json (as JSON).
 package records
 
 import (
@@ -308,6 +308,12 @@ func text(v reflect.Value) (bytes int) {
 		}
 	}
 	return bytes
+}
+
+// Given is what a run was started with, as its row in the table runs has it: flags of drun run, and what is like them.
+type Given struct {
+	Command []string `json:"command" db:",json"` // as the user typed it
+	Version string   `json:"version"`            // of drun
 }
 
 // Sweep is a set of runs with different parameters.

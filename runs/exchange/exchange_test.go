@@ -37,7 +37,7 @@ func recorded(t testing.TB) *history.DB {
 	ok(t, err)
 	t.Cleanup(func() { db.Close() })
 	for i, name := range []string{"first", "second"} {
-		r, err := db.Begin(history.RunInfo{Name: name, Recipe: "a.star", WorldSize: 2, Backend: "shm", Started: when, Command: []string{"drun"}})
+		r, err := db.Begin(history.RunInfo{Name: name, Recipe: "a.star", WorldSize: 2, Backend: "shm", Started: when, Given: records.Given{Command: []string{"drun"}}})
 		ok(t, err)
 		b := &history.Batch{Params: []history.Param{{Name: "lr", Value: 0.5}, {Name: "n", Value: 3}}}
 		for k, v := range values {
