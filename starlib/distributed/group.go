@@ -113,6 +113,8 @@ type groups struct {
 	leave    func(ctx context.Context, group uint32, ranks []int, last func() error) error
 	made     uint32 // so far: the next ID is one more
 	parallel bool   // init_parallelism was called
+
+	begun *collective.Position // where init_process_group was called; nil: it was not
 }
 
 func (gs *groups) defs() []*starlib.Def {
@@ -128,7 +130,7 @@ func (gs *groups) defs() []*starlib.Def {
 		{
 			Sig: `init_process_group(backend: string = None, timeout: number = None)`,
 			Doc: "Chooses another backend than the run's for everything that follows. drun has already connected the ranks, so a\n" +
-				"recipe that uses --backend does not need it. Every rank calls it with the same name, before\n" +
+				"recipe that uses --backend does not need it. Every rank calls it once, with the same name, before\n" +
 				"anything else that needs other ranks.",
 			Fn: gs.initProcessGroup,
 		},
@@ -218,10 +220,13 @@ func (gs *groups) checkBackend(name string) error {
 }
 
 func (gs *groups) initProcessGroup(c *starlib.Call) (starlark.Value, error) {
+	at := origin(c)
+	try.FailIf(gs.begun != nil, "it was called before, at %s: a run has one world, which drun ends", gs.begun)
 	backend := try.To(gs.argBackend(c))
+	gs.begun = &at.Pos
 	all := [][]int{gs.all.ranks}
 	if backend == gs.all.backend {
-		return starlark.None, gs.agreeOnParts(try.To(gs.until(c)), all, backend, origin(c))
+		return starlark.None, gs.agreeOnParts(try.To(gs.until(c)), all, backend, at)
 	}
 	try.FailIf(gs.all.comm != nil && gs.all.call.Kind != collective.NoKind || len(gs.pending) > 0 || len(gs.receives) > 0, "call it before anything that needs other ranks: they have already started with the backend %q", gs.all.backend)
 	g := try.To(gs.split(c, all, backend))
