@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -80,11 +81,20 @@ type watched struct {
 	gone time.Duration
 }
 
+// A process that was stopped (Ctrl-Z) finds the time over when it goes on, whatever has arrived meanwhile: it then listens
+// once more.
 func (w watched) Read(p []byte) (int, error) {
-	if err := w.SetReadDeadline(time.Now().Add(w.gone)); err != nil {
-		return 0, err
+	const onTime = 200 * time.Millisecond
+	for {
+		end := time.Now().Add(w.gone)
+		if err := w.SetReadDeadline(end); err != nil {
+			return 0, err
+		}
+		n, err := w.Conn.Read(p)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(end) < onTime {
+			return n, err
+		}
 	}
-	return w.Conn.Read(p)
 }
 
 // Trust admits large messages: the other side belongs to the run.
