@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/exit"
 )
 
 // Grace periods: tableGrace is how long a report waits for the other ranks to arrive, so that its table is
@@ -122,8 +123,7 @@ func (g *guard) explain(w *guardedWork, err error) error {
 		if state := g.board.State(over.rank); state != collective.Returned {
 			return g.fail(&collective.PeerLostError{Rank: over.rank, How: state.String(), Last: g.board.Row(over.rank)})
 		}
-		g.waitForOthers(w)
-		return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", over.rank)))
+		return g.left(w, over.rank)
 	case errors.As(err, &circle):
 		return g.fail(g.deadlocked(circle.ranks))
 	case errors.Is(err, collective.ErrTimeout):
@@ -142,12 +142,18 @@ func (g *guard) explain(w *guardedWork, err error) error {
 	if errors.As(err, new(*collective.BackendError)) {
 		// A backend notices that a rank has left before the board is looked at.
 		if rank := g.returned(w); rank >= 0 {
-			g.waitForOthers(w)
-			return g.fail(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank)))
+			return g.left(w, rank)
 		}
 	}
 	g.awaitCause(err)
 	return g.fail(err)
+}
+
+// left fails a call for which a rank will not come.
+func (g *guard) left(w *guardedWork, rank int) error {
+	g.waitForOthers(w)
+	return g.fail(exit.WithHint(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank)),
+		"if it had fewer batches: drop_last = True or pad = True in data.loader gives all ranks equally many"))
 }
 
 // causeGrace is how long a rank holds back an error that it suspects another rank of causing, waiting for news of

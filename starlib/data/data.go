@@ -87,9 +87,9 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				},
 			},
 			{
-				Sig: "loader(ds: Dataset | Stream, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None, sampler: Sampler = None, collate: callable = None, prefetch: int = 2) -> Loader",
+				Sig: "loader(ds: Dataset | Stream, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None, sampler: Sampler = None, collate: callable = None, prefetch: int = 2, pad: bool = False) -> Loader",
 				Doc: `This rank's batches, of batch samples each; a loop over the loader gives (x, y), or x alone without labels.
-With shuffle, the order depends only on the run's seed and the epoch, and every rank gets the same number of batches: samples left over after the last full batch of every rank are divided as evenly as possible, or dropped if there are fewer than ranks in the group. Without shuffle, each sample comes exactly once, and the ranks' numbers of batches may differ by one. drop_last drops batches that are not full.
+With shuffle, the order depends only on the run's seed and the epoch, and every rank gets the same number of batches: samples left over after the last full batch of every rank are divided as evenly as possible, or dropped if there are fewer than ranks in the group. Without shuffle, each sample comes exactly once, and the ranks' numbers of batches may differ by one. drop_last drops batches that are not full, and gives all ranks equally many. pad = True gives all ranks equally many samples: the first ones of an epoch come again at its end (not for a stream).
 shard = False gives every rank all samples; group divides them among the ranks of a group instead of the world. transform(x, y, generator) returns the batch to use instead; the generator depends on seed, rank, epoch and batch.
 sampler picks the samples of each epoch, in place of shuffle. Samples that are not rows of a tensor are collated (data.collate), or by collate(samples), which makes a batch from a list of samples. Images are decoded on other threads, prefetch batches ahead, which does not change their bits.`,
 				Fn: func(c *starlib.Call) (starlark.Value, error) { return newLoader(r, ctx, c) },
@@ -157,7 +157,13 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	if size > 1 {
 		r.Divides = ranks
 	}
-	l := &Loader{Opaque: "Loader", size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, ranks: size, dropLast: c.Bool("drop_last"), asked: r}
+	l := &Loader{Opaque: "Loader", size: batch, shuffle: c.Bool("shuffle"), thread: c.Thread, ctx: ctx, seed: r.Seed, rank: rank, ranks: size, asked: r}
+	try.FailIf(c.Bool("drop_last") && c.Bool("pad"), "drop_last drops what pad = True would fill up: leave one of them out")
+	if c.Bool("drop_last") {
+		l.last = dropLast
+	} else if c.Bool("pad") {
+		l.last = padLast
+	}
 	if !c.IsNone("transform") {
 		l.transform = c.Callable("transform")
 	}
@@ -166,6 +172,7 @@ func newLoader(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.
 	}
 	if s, ok := c.Arg("ds").(*Stream); ok {
 		try.FailIf(!c.IsNone("sampler"), "a sampler needs a dataset, whose samples can be taken in any order")
+		try.FailIf(l.last == padLast, "pad needs a dataset, whose number of samples is known")
 		try.FailIf(batch > 1<<28, "batch = %d: a batch of a stream has at most %d samples", batch, 1<<28)
 		l.stream = s
 		return l, nil

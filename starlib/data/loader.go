@@ -38,7 +38,7 @@ type Loader struct {
 	seed      uint64
 	rank      int // in the group
 	ranks     int // of the group
-	dropLast  bool
+	last      lastPart
 	asked     *starlib.Rank
 
 	epoch, batch int
@@ -79,7 +79,7 @@ func (l *Loader) Len() int {
 
 // share returns this rank's part of that many samples.
 func (l *Loader) share(samples int) share {
-	return newShare(samples, l.size, l.rank, l.ranks, l.mixed(), l.dropLast)
+	return newShare(samples, l.size, l.rank, l.ranks, l.mixed(), l.last)
 }
 
 // Iterate yields the batches of one epoch: the rest of the current one, from the position on. A nested loop over the
@@ -190,12 +190,15 @@ func (l *Loader) newOrder(epoch int, before []division) (_ *order, err error) {
 		o.order, err = l.sampler.order(l.ctx, random.New(l.ctx, l.seed, random.Sampler, uint64(epoch)))
 	}
 	try.Ok(err)
-	if len(before) > 0 {
+	if len(before) > 0 || l.last == padLast {
 		left := each.UpTo(l.samples, func(i int) int64 { return int64(o.number(i)) })
 		for _, d := range before {
-			left = d.rest(left, l.mixed(), l.dropLast)
+			left = d.rest(left, l.mixed(), l.last)
 		}
-		o.order, o.share = try.To(tensor.FromBytes(l.ctx, bytesOf(left), []int{len(left)}, dtype.Int64)), l.share(len(left))
+		for n, all := len(left), l.last.padded(len(left), l.ranks); n > 0 && len(left) < all; {
+			left = append(left, left[len(left)-n])
+		}
+		o.order, o.share = try.To(tensor.FromBytes(l.ctx, bytesOf(left), []int{len(left)}, dtype.Int64)), l.share(len(left)) // padded already
 	}
 	if l.prefetch > 0 && tensorsOf(l.ds.items) == nil {
 		o.ahead = newReadAhead(epoch, l.asked.Parallel())

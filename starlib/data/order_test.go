@@ -12,8 +12,8 @@ func TestShares(t *testing.T) {
 		for size := 1; size <= 5; size++ {
 			for batch := 1; batch <= 7; batch++ {
 				for _, shuffle := range []bool{false, true} {
-					for _, dropLast := range []bool{false, true} {
-						checkShares(t, n, size, batch, shuffle, dropLast)
+					for _, last := range []lastPart{keepLast, dropLast, padLast} {
+						checkShares(t, n, size, batch, shuffle, last)
 					}
 				}
 			}
@@ -25,27 +25,28 @@ func TestShares(t *testing.T) {
 func TestHugeBatches(t *testing.T) {
 	for _, batch := range []int{1 << 61, 1 << 62, math.MaxInt} {
 		for _, shuffle := range []bool{false, true} {
-			if s := newShare(10, batch, 1, 4, shuffle, false); s.batches() != 1 || s.count() < 2 || s.count() > 3 {
+			if s := newShare(10, batch, 1, 4, shuffle, keepLast); s.batches() != 1 || s.count() < 2 || s.count() > 3 {
 				t.Errorf("batch %d, shuffle %v: %+v", batch, shuffle, s)
 			}
-			if s := newShare(10, batch, 1, 4, shuffle, true); s.batches() != 0 {
+			if s := newShare(10, batch, 1, 4, shuffle, dropLast); s.batches() != 0 {
 				t.Errorf("batch %d, shuffle %v: a full batch of 10 samples", batch, shuffle)
 			}
 		}
 	}
 }
 
-func checkShares(t *testing.T, n, size, batch int, shuffle, dropLast bool) {
+func checkShares(t *testing.T, n, size, batch int, shuffle bool, last lastPart) {
 	t.Helper()
-	name := fmt.Sprintf("n=%d size=%d batch=%d shuffle=%v drop_last=%v", n, size, batch, shuffle, dropLast)
+	name := fmt.Sprintf("n=%d size=%d batch=%d shuffle=%v ending=%v", n, size, batch, shuffle, last)
+	n = last.padded(n, size)
 	taken := make([]int, n)
 	total, fewest, most, smallTail, largeTail := 0, n+1, 0, batch, 0
 	for rank := range size {
-		s := newShare(n, batch, rank, size, shuffle, dropLast)
+		s := newShare(n, batch, rank, size, shuffle, last)
 		sum := 0
 		for i := range s.batches() {
 			lo, hi := s.bounds(i)
-			if lo < 0 || hi > n || hi-lo < 1 || hi-lo > batch || dropLast && hi-lo != batch {
+			if lo < 0 || hi > n || hi-lo < 1 || hi-lo > batch || last == dropLast && hi-lo != batch {
 				t.Fatalf("%s: rank %d batch %d is %d to %d", name, rank, i, lo, hi)
 			}
 			if i < s.batches()-1 && hi-lo != batch {
@@ -64,16 +65,16 @@ func checkShares(t *testing.T, n, size, batch int, shuffle, dropLast bool) {
 		smallTail, largeTail = min(smallTail, s.tail), max(largeTail, s.tail)
 	}
 	for at, times := range taken {
-		if times > 1 || times == 0 && !shuffle && !dropLast {
+		if times > 1 || times == 0 && !shuffle && last != dropLast {
 			t.Fatalf("%s: sample %d comes %d times", name, at, times)
 		}
 	}
 	switch {
-	case shuffle && fewest != most:
+	case (shuffle || last != keepLast) && fewest != most:
 		t.Fatalf("%s: %d to %d batches", name, fewest, most)
-	case shuffle && largeTail-smallTail > 1:
+	case last == padLast && largeTail != smallTail, shuffle && largeTail-smallTail > 1:
 		t.Fatalf("%s: tails of %d to %d samples", name, smallTail, largeTail)
-	case shuffle && !dropLast && n-total >= size:
+	case shuffle && last == keepLast && n-total >= size, last == padLast && n != total, !shuffle && last == dropLast && total != n/size/batch*batch*size:
 		t.Fatalf("%s: %d samples are dropped", name, n-total)
 	case most-fewest > 1:
 		t.Fatalf("%s: %d to %d batches", name, fewest, most)

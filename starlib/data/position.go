@@ -18,12 +18,12 @@ import (
 type division struct{ ranks, size, batches int }
 
 // rest returns what remains of the samples after a division.
-func (d division) rest(samples []int64, mixed, dropLast bool) []int64 {
+func (d division) rest(samples []int64, mixed bool, last lastPart) []int64 {
 	given := make([]bool, len(samples))
 	for rank := range d.ranks {
-		s := newShare(len(samples), d.size, rank, d.ranks, mixed, dropLast)
+		s := newShare(len(samples), d.size, rank, d.ranks, mixed, last)
 		for i := range min(d.batches, s.batches()) {
-			for lo, hi := s.bounds(i); lo < hi; lo++ {
+			for lo, hi := s.bounds(i); lo < min(hi, len(samples)); lo++ {
 				given[lo] = true
 			}
 		}
@@ -60,8 +60,9 @@ type saved struct {
 
 // kind is what must be the same for each sample to come once.
 type kind struct {
-	samples         int // of a dataset; of a stream a checksum of its files
-	mixed, dropLast int // 0 or 1
+	samples int // of a dataset; of a stream a checksum of its files
+	mixed   int // 0 or 1
+	last    int // see lastPart
 }
 
 func bit(b bool) int {
@@ -76,7 +77,7 @@ func (l *Loader) kind() kind {
 	if l.stream != nil {
 		samples = l.stream.print
 	}
-	return kind{samples, bit(l.mixed()), bit(l.dropLast)}
+	return kind{samples, bit(l.mixed()), int(l.last)}
 }
 
 // State returns the position: the epoch, how many of its batches this rank has had, and what the rest of the epoch depends on.
@@ -87,7 +88,7 @@ func (l *Loader) State() []starlib.Entry {
 	}
 	own := division{l.ranks, l.size, l.batch - batchesOf(l.before)}
 	k := l.kind()
-	numbers := []int{k.samples, k.mixed, k.dropLast}
+	numbers := []int{k.samples, k.mixed, k.last}
 	for _, d := range append(l.before[:len(l.before):len(l.before)], own) {
 		numbers = append(numbers, d.ranks, d.size, d.batches)
 	}
@@ -172,8 +173,8 @@ func (l *Loader) Differences(entries []starlib.Entry, resized bool) []string {
 		return []string{fmt.Sprintf("an older drun saved it after %d batches of an epoch of other ranks, samples or batches, without saying which samples those were: %s", s.batch, so)}
 	case s.divisions == nil:
 		return nil
-	case s.kind.mixed != now.mixed || s.kind.dropLast != now.dropLast:
-		return []string{"it was saved in the middle of an epoch with another shuffle, sampler or drop_last: " + so}
+	case s.kind.mixed != now.mixed || s.kind.last != now.last:
+		return []string{"it was saved in the middle of an epoch with another shuffle, sampler, drop_last or pad: " + so}
 	case s.kind.samples != now.samples && l.stream != nil:
 		return []string{"it was saved in the middle of an epoch over other files, or they have changed: " + so}
 	case s.kind.samples != now.samples:
@@ -212,7 +213,7 @@ func (l *Loader) SetState(entries []starlib.Entry) error {
 	default:
 		if s.divisions != nil {
 			last := s.divisions[len(s.divisions)-1]
-			whole := newShare(s.kind.samples, last.size, 0, last.ranks, s.kind.mixed > 0, s.kind.dropLast > 0)
+			whole := newShare(s.kind.samples, last.size, 0, last.ranks, s.kind.mixed > 0, lastPart(s.kind.last))
 			s.batches = whole.batches()
 		}
 		if n := l.Len(); s.batches > 0 && s.batches != n {

@@ -133,8 +133,8 @@ func TestLoadersNoticeAnotherEpoch(t *testing.T) {
 		{saved[0], strings.Replace(plain, "53", "60", 1), 1, "an epoch of 53 samples, and the dataset has 60", 16},
 		{saved[0], strings.Replace(plain, "53", "40", 1), 1, "an epoch of 53 samples, and the dataset has 40", 11},
 		{saved[0], strings.Replace(plain, "= 3", "= 5", 1), 1, "with batch = 3, and the loader has batch = 5", 9},
-		{saved[0], strings.Replace(plain, "= 3", "= 3, shuffle = True", 1), 1, "another shuffle, sampler or drop_last", 14},
-		{saved[0], strings.Replace(plain, "= 3", "= 3, drop_last = True", 1), 1, "another shuffle, sampler or drop_last", 14},
+		{saved[0], strings.Replace(plain, "= 3", "= 3, shuffle = True", 1), 1, "another shuffle, sampler, drop_last or pad", 14},
+		{saved[0], strings.Replace(plain, "= 3", "= 3, drop_last = True", 1), 1, "another shuffle, sampler, drop_last or pad", 14},
 		{old, plain, 1, "", 14},
 		{old, plain, 2, "an older drun saved it", 7},
 		{old, strings.Replace(plain, "53", "60", 1), 1, "an older drun saved it", 16},
@@ -214,3 +214,38 @@ func TestGroupInAnotherWorld(t *testing.T) {
 		t.Errorf("a shuffled stream goes on: %s", got)
 	}
 }
+
+// With pad all ranks have equally many samples, and each sample comes, also where the number of ranks changes.
+func TestPadGivesAllRanksEquallyMany(t *testing.T) {
+	for _, order := range []string{"", ", shuffle = True"} {
+		for n := range 12 {
+			loader := fmt.Sprintf("l = data.loader(data.dataset(tensor.arange(%d)), batch = 2, pad = True%s)", n, order)
+			for world := 1; world <= 5; world++ {
+				all, state := taken(t, t.TempDir(), loader, world, nil, -1)
+				if want := (n + world - 1) / world * world; len(all) != want || distinct(all) != n {
+					t.Errorf("%s: %d ranks took %v", loader, world, all)
+				}
+				if n < 10 {
+					continue
+				}
+				first, state := taken(t, t.TempDir(), loader, world, nil, 1)
+				rest, _ := taken(t, t.TempDir(), loader, 3, state, -1)
+				if distinct(slices.Concat(first, rest)) != n || len(rest)%3 != 0 {
+					t.Errorf("%s: %d ranks took %v, then 3 ranks %v", loader, world, first, rest)
+				}
+			}
+		}
+	}
+	dir := t.TempDir()
+	write(t, dir, "a.csv", rowsFile(0, 5))
+	for source, want := range map[string]string{
+		"data.loader(data.dataset(tensor.arange(5)), batch = 2, pad = True, drop_last = True)": "drop_last drops what pad = True would fill up",
+		`data.loader(data.stream("a.csv"), batch = 2, pad = True)`:                             "pad needs a dataset",
+	} {
+		if _, err := starlibtest.New(t, dir, starlib.Rank{}, nil).Exec("l.star", source); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", source, err)
+		}
+	}
+}
+
+func distinct(samples []int) int { return len(slices.Compact(slices.Sorted(slices.Values(samples)))) }

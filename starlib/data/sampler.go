@@ -154,7 +154,8 @@ var sampling = &starlib.Def{
 // With shuffle, an epoch is cut into global batches of size·batch samples; rank r takes the r-th part of each. What
 // is left is shared to within one sample, or dropped if it is smaller than the group (always with dropLast): every
 // rank gets equally many batches. Without shuffle, rank r takes the r-th of size nearly equal ranges of the data, so
-// that each sample comes exactly once; dropLast drops the rank's own incomplete batch.
+// that each sample comes exactly once; dropLast takes equally many full batches of each. With padLast the first samples
+// come again at the end, so that all ranks have equally many.
 type share struct {
 	batch int
 	full  int // batches of batch samples
@@ -164,20 +165,38 @@ type share struct {
 	first, stride, tailAt int
 }
 
-func newShare(n, batch, rank, size int, shuffle, dropLast bool) share {
+// lastPart is what becomes of samples that do not fill a batch of each rank. Its numbers are saved.
+type lastPart int
+
+const (
+	keepLast lastPart = iota
+	dropLast
+	padLast
+)
+
+// padded is how many samples n are with those that come again.
+func (e lastPart) padded(n, size int) int {
+	if e == padLast {
+		return (n + size - 1) / size * size
+	}
+	return n
+}
+
+func newShare(n, batch, rank, size int, shuffle bool, last lastPart) share {
+	n = last.padded(n, size)
 	batch = min(batch, n+1) // any batch larger than n is never full; this one cannot overflow
 	if !shuffle {
 		lo, hi := rank*n/size, (rank+1)*n/size
 		s := share{batch: batch, full: (hi - lo) / batch, tail: (hi - lo) % batch, first: lo, stride: batch}
 		s.tailAt = lo + s.full*batch
-		if dropLast {
-			s.tail = 0
+		if last == dropLast {
+			s.full, s.tail = n/size/batch, 0
 		}
 		return s
 	}
 	global := batch * size
 	s := share{batch: batch, full: n / global, first: rank * batch, stride: global}
-	if rest := n - s.full*global; rest >= size && !dropLast {
+	if rest := n - s.full*global; rest >= size && last != dropLast {
 		lo, hi := rank*rest/size, (rank+1)*rest/size
 		s.tail, s.tailAt = hi-lo, s.full*global+lo
 	}

@@ -262,7 +262,7 @@ func (p *pass) records() []record {
 			p.pos.given = begin + int64(len(list))
 		}
 	}
-	if l.dropLast && len(list) < l.size {
+	if l.last == dropLast && len(list) < l.size {
 		return nil
 	}
 	return list
