@@ -66,7 +66,8 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, e
 		byHand = byHand || f.Changed(name)
 	}
 	if j.standalone {
-		if byHand {
+		// As torchrun does, it ignores where nodes would meet.
+		if j.nodes != "1" && j.nodes != "1:1" || j.node > 0 || j.elastic {
 			return nil, usage("leave it out where there are several nodes", "--standalone is for one node, which needs no other flag of several")
 		}
 		return nil, nil
