@@ -20,6 +20,7 @@ type coalesced struct {
 	ctx     *collective.WaitLimit
 	op      dtype.ReduceOp
 	tensors []*tensor.Tensor
+	memory  [][2]uintptr // of the tensors: from, to
 }
 
 // mostCoalesced is how many tensors are reduced as one, since each is compared with all before it.
@@ -56,15 +57,15 @@ func (w *World) coalesce(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, 
 			return false, err
 		}
 	}
-	b.g, b.ctx, b.op, b.tensors = g, ctx, op, append(b.tensors, t)
+	b.g, b.ctx, b.op, b.tensors, b.memory = g, ctx, op, append(b.tensors, t), append(b.memory, extent(t))
 	return true, nil
 }
 
 // overlaps reports whether the tensor shares memory with one that is there.
 func (b *coalesced) overlaps(t *tensor.Tensor) bool {
-	first, last := extent(t)
-	for _, other := range b.tensors {
-		if from, to := extent(other); first < to && from < last {
+	at := extent(t)
+	for i := range b.memory {
+		if other := &b.memory[i]; other[0] < at[1] && at[0] < other[1] {
 			return true
 		}
 	}
@@ -72,10 +73,10 @@ func (b *coalesced) overlaps(t *tensor.Tensor) bool {
 }
 
 // extent returns where a contiguous tensor's memory begins and ends.
-func extent(t *tensor.Tensor) (first, last uintptr) {
+func extent(t *tensor.Tensor) [2]uintptr {
 	data := t.Bytes()
-	first = uintptr(unsafe.Pointer(unsafe.SliceData(data)))
-	return first, first + uintptr(len(data))
+	first := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
+	return [2]uintptr{first, first + uintptr(len(data))}
 }
 
 // flush makes the call of the batch.
@@ -85,7 +86,7 @@ func (w *World) flush() error {
 		return nil
 	}
 	all := b.tensors
-	b.tensors = nil
+	b.tensors, b.memory = nil, b.memory[:0]
 	return spreadAgreed(b.g, b.ctx, all, func(buf collective.Buffer) collective.Call {
 		return collective.NewAllReduce(buf, b.op)
 	}, anyType, b.at)
