@@ -121,3 +121,22 @@ func TestReopenAfterAKillDuringAFork(t *testing.T) {
 		t.Error("nothing of it is known")
 	}
 }
+
+// A run that a sweep ended early and that goes on stays a cell of the sweep, and is no longer one that was ended early.
+func TestReopenedCell(t *testing.T) {
+	db := open(t, t.TempDir())
+	r := begin(t, db, RunInfo{Sweep: &records.Sweep{Name: "s", Cells: 3}})
+	ok(t, finish(r, Interrupted, 4, ""))
+	ok(t, db.EndEarly(r.ID, "worse"))
+	if d, err := db.Get(r.ID); err != nil || d.Status != StoppedEarly {
+		t.Fatal(d, err)
+	}
+	next, _, err := db.Reopen(r.ID, RunInfo{})
+	ok(t, err)
+	ok(t, finish(next, Interrupted, 4, ""))
+	d, err := db.Get(r.ID)
+	ok(t, err)
+	if d.Status != Interrupted || d.Sweep == nil || d.Sweep.Name != "s" || d.Sweep.Cells != 3 {
+		t.Errorf("%s, %+v", d.Status, d.Sweep)
+	}
+}

@@ -126,9 +126,9 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	err := db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)
 		r.Name = try.To(freeName(tx, info.Name))
-		result := try.To(tx.Exec("INSERT INTO runs ("+origin+`, uid, name, status, started, parent, parent_step, parent_points)
-			VALUES (`+places(origin)+`, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
-			append(originOf(info), r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...))
+		result := try.To(tx.Exec("INSERT INTO runs ("+origin+`, sweep, uid, name, status, started, parent, parent_step, parent_points)
+			VALUES (`+places(origin)+`, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
+			append(originOf(info), sweepOf(info), r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...))
 		r.ID = try.To(result.LastInsertId())
 		try.Ok(r.passOutputs(tx))
 		// Before the commit, so that a running run is never seen without its lock.
@@ -172,7 +172,7 @@ func (r *Run) passOutputs(tx *sql.Tx) error {
 // origin are the columns for what started a run.
 var (
 	given  = columnsOf(reflect.TypeFor[records.Given]())
-	origin = "recipe, world_size, backend, seed, threads, host, pid, dir, deterministic, go_version, numerics, data_dirs, project, sweep, " + names(given)
+	origin = "recipe, world_size, backend, seed, threads, host, pid, dir, deterministic, go_version, numerics, data_dirs, project, " + names(given)
 )
 
 // places are a statement's question marks for these columns.
@@ -187,17 +187,20 @@ func originOf(info RunInfo) []any {
 	if info.DataDirs == nil {
 		info.DataDirs = []string{}
 	}
-	var sweep any // NULL: none
-	if info.Sweep != nil {
-		text, _ := json.Marshal(info.Sweep) // strings and a number
-		sweep = string(text)
-	}
 	values := []any{info.Recipe, info.WorldSize, info.Backend, info.Seed, info.Threads, host, os.Getpid(), dir,
-		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, sqldb.JSON(info.DataDirs), info.Project, sweep}
+		info.Deterministic, runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, info.Numerics, sqldb.JSON(info.DataDirs), info.Project}
 	for _, c := range given {
 		values = append(values, c.value(reflect.ValueOf(info.Given)))
 	}
 	return values
+}
+
+func sweepOf(info RunInfo) any {
+	if info.Sweep == nil {
+		return nil
+	}
+	text, _ := json.Marshal(info.Sweep) // strings and a number
+	return string(text)
 }
 
 // freeName checks a given name, or makes one up: two words, with a number if they are taken.
