@@ -155,7 +155,7 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 	}
 	resume := ""
 	if result.Code == exit.Interrupted && result.Saved {
-		resume = "; to continue: " + howToContinue(cmd, o.Recipe, result.Name, o.Nproc, o.Join != nil)
+		resume = "; to continue: " + howToContinue(cmd, &o, result.Name, o.Join != nil)
 		if o.Resume == record.Auto {
 			resume = "; the same command continues it"
 		}
@@ -212,13 +212,19 @@ func checked(b *recipe.Bundle, several bool) (notes []string, certain *run.Fault
 
 // howToContinue says how a run is resumed. A run of several processes, which a launcher may have started, needs the
 // same commands again: other nodes or numbers of ranks would make another world.
-func howToContinue(cmd *cobra.Command, recipe, name string, nproc int, several bool) string {
+func howToContinue(cmd *cobra.Command, o *run.Options, name string, several bool) string {
 	if several {
 		return "the same command on every node, with --resume " + terminal.Escape(name) + " in place of --name"
 	}
-	text := "drun run " + terminal.Escape(recipe)
-	if nproc > 1 {
-		text += fmt.Sprintf(" -n %d", nproc)
+	text := "drun run " + terminal.Escape(o.Recipe)
+	if o.Nproc > 1 {
+		text += fmt.Sprintf(" -n %d", o.Nproc)
+	}
+	if o.Backend != "" && o.Backend != "shm" {
+		text += " --backend " + terminal.Escape(o.Backend)
+	}
+	for _, dir := range o.DataDirs {
+		text += " --data " + terminal.Escape(dir)
 	}
 	if home := cmd.Flags().Lookup("home"); home.Changed {
 		text += " --home " + terminal.Escape(home.Value.String())

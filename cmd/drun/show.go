@@ -14,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
+	"drun/engine/run"
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/elapsed"
@@ -44,7 +45,7 @@ func printDetail(cmd *cobra.Command, out io.Writer, d *history.Detail) error {
 		row(w, "  error", painted(strings.ReplaceAll(terminal.Lines(d.Error), "\n", "\n\t")))
 	}
 	if d.Status != history.Done && d.Status != history.Running && len(d.Checkpoints) > 0 {
-		field("to go on", howToContinue(cmd, d.Recipe, d.Name, d.WorldSize, severalNodes(d)))
+		field("to go on", howToContinue(cmd, &run.Options{Recipe: d.Recipe, Nproc: d.WorldSize, DataDirs: d.DataDirs, Communication: run.Communication{Backend: d.Backend}}, d.Name, severalNodes(d)))
 	}
 	field("recipe", d.Recipe)
 	field("command", strings.Join(d.Command, " "))

@@ -127,6 +127,9 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if o.Backend != "" {
 		o.Command = append(o.Command, "--backend", o.Backend)
 	}
+	for _, dir := range o.DataDirs {
+		o.Command = append(o.Command, "--data", dir)
+	}
 	if o.ParamFile != "" {
 		o.Command = append(o.Command, "--params", o.ParamFile)
 	}
