@@ -32,8 +32,30 @@ func Builtins() starlark.StringDict {
 		}
 		dict[name] = spreads(b)
 	}
-	dict["int"] = number(starlark.Universe["int"].(*starlark.Builtin))
+	dict["int"] = ofItem(number(starlark.Universe["int"].(*starlark.Builtin)))
+	dict["float"] = ofItem(starlark.Universe["float"].(*starlark.Builtin))
 	return dict
+}
+
+// scalar is a tensor, which stands for its only element as in PyTorch.
+type scalar interface {
+	Item() (starlark.Value, error) // an error unless there is exactly one
+}
+
+// ofItem gives a builtin the number that a tensor holds.
+func ofItem(b *starlark.Builtin) *starlark.Builtin {
+	return starlark.NewBuiltin(b.Name(), func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		if len(args) > 0 {
+			if t, ok := args[0].(scalar); ok {
+				v, err := t.Item()
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", b.Name(), err)
+				}
+				args = append(starlark.Tuple{v}, args[1:]...)
+			}
+		}
+		return b.CallInternal(thread, args, kwargs)
+	})
 }
 
 // sum(iterable, start = 0) is start + x + …, with the + of the elements.

@@ -137,6 +137,9 @@ func (c conversion) bare() bool {
 }
 
 func (c conversion) text(arg starlark.Value) string {
+	if t, ok := arg.(scalar); ok && !strings.Contains("crs", c.verb) {
+		arg = try.To(t.Item())
+	}
 	switch c.verb {
 	case "d", "o", "x", "X":
 		return c.integer(arg)

@@ -27,9 +27,10 @@ type machine struct {
 	ref     *Reference
 	files   map[string]*source
 	act     *activation
-	trace   []*event // the collectives called so far
-	loading bool     // the top level runs
-	depth   int      // of nested statements and expressions
+	trace   []*event                    // the collectives called so far
+	loading bool                        // the top level runs
+	idle    map[*syntax.AssignStmt]bool // p -= … of a loop's variable that the loop does not read afterwards
+	depth   int                         // of nested statements and expressions
 }
 
 // An activation is the machine's state for one call of a function.
@@ -57,7 +58,7 @@ var averaging = []string{"sync_", "ddp", "fsdp", "data_parallel", "all_reduce", 
 
 func newMachine(ref *Reference, files map[string]*source, found *findings) *machine {
 	known := newMemory(ref.types)
-	m := &machine{ref: ref, files: files, memory: known, findings: found, act: &activation{},
+	m := &machine{ref: ref, files: files, memory: known, findings: found, act: &activation{}, idle: map[*syntax.AssignStmt]bool{},
 		inference: &inference{memory: known, findings: found, ref: ref, memo: map[string]result{}, shapes: map[*syntax.Ident]*shape{}}}
 	m.names = &names{m}
 	m.calls = &calls{machine: m, seen: map[*resolve.Function]bool{}}

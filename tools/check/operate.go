@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
@@ -82,6 +84,11 @@ func (m *memory) membership(op syntax.Token, y value, why *reason) *reason {
 func isTensor(v value) bool {
 	o := v.only()
 	return o != nil && o.typ == "Tensor"
+}
+
+// areTensors reports whether a value is a tensor, whichever it may be.
+func areTensors(v value) bool {
+	return len(v.refs) > 0 && !slices.ContainsFunc(v.refs, func(o *object) bool { return o.typ != "Tensor" })
 }
 
 // at interprets x[i].

@@ -2,6 +2,8 @@ package check
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.starlark.net/resolve"
 	"go.starlark.net/starlark"
@@ -47,6 +49,7 @@ func (m *machine) stmt(s syntax.Stmt) {
 	case *syntax.ForStmt:
 		over := m.expr(s.X)
 		why := m.st.count(over)
+		m.findIdle(s)
 		m.repeat(s.For, s.X, false, func() *reason {
 			m.bind(s.Vars, m.element(over, s))
 			return why
@@ -101,19 +104,41 @@ func (m *machine) assignment(s *syntax.AssignStmt) {
 	}
 	old := m.expr(s.LHS)
 	op := s.Op - syntax.PLUS_EQ + syntax.PLUS
-	if id, ok := s.LHS.(*syntax.Ident); ok && old.param {
+	if id, ok := s.LHS.(*syntax.Ident); ok && (old.param || m.idle[s] && areTensors(old)) {
 		inPlace := map[syntax.Token]string{syntax.PLUS: "add_", syntax.MINUS: "sub_", syntax.STAR: "mul_", syntax.SLASH: "div_"}[op]
 		advice := ""
 		if inPlace != "" {
 			advice = fmt.Sprintf(": %s.%s(%s) changes it in place", id.Name, inPlace, m.frame.text(s.RHS))
 		}
-		m.warn(id.NamePos, "%s %s … only rebinds the name %s, the parameter stays as it is%s", id.Name, s.Op, id.Name, advice)
+		m.warn(id.NamePos, "%s %s … only rebinds the name %s, the %s stays as it is%s", id.Name, s.Op, id.Name, map[bool]string{true: "parameter", false: "tensor"}[old.param], advice)
 	}
 	if o := old.only(); o != nil && o.typ == "list" && op == syntax.PLUS { // extends in place
 		m.change(old, func(c *contents, _ bool) { m.extend(c, v) })
 		return
 	}
 	m.bind(s.LHS, m.operation(s, op, old, v))
+}
+
+// findIdle notes the statements of a loop such as p -= …, where p is the loop's variable, which its rest does not mention.
+func (m *machine) findIdle(s *syntax.ForStmt) {
+	mentioned := map[string]bool{}
+	note := func(n syntax.Node) bool {
+		if id, ok := n.(*syntax.Ident); ok {
+			mentioned[id.Name] = true
+		}
+		return true
+	}
+	syntax.Walk(s.Vars, note)
+	vars := maps.Clone(mentioned)
+	clear(mentioned)
+	for _, stmt := range slices.Backward(s.Body) {
+		if a, ok := stmt.(*syntax.AssignStmt); ok && a.Op != syntax.EQ {
+			if id, ok := a.LHS.(*syntax.Ident); ok && vars[id.Name] && !mentioned[id.Name] {
+				m.idle[a] = true
+			}
+		}
+		syntax.Walk(stmt, note)
+	}
 }
 
 func (m *machine) bind(target syntax.Expr, v value) {
