@@ -18,6 +18,7 @@ var renamed = map[string]string{
 	"num_embeddings": "n", "embedding_dim": "dim", "normalized_shape": "dim",
 	"num_features": "channels", "num_channels": "channels", "num_groups": "groups", "output_size": "size",
 	"is_causal": "causal", "attn_mask": "mask", "dropout_p": "dropout",
+	"mesh_dim_names": "names", "mesh_shape": "shape",
 	"T_max": "steps", "step_size": "every", "eta_min": "end", "axis": "dim", "keepdims": "keepdim",
 }
 
@@ -53,6 +54,9 @@ func (s *signature) unexpected(name string) error {
 
 // ofModule says what a call that got a module should get instead, such as its parameters.
 func ofModule(types []string, v starlark.Value) string {
+	if v.Type() == "Table" && slices.Contains(types, "Dataset") {
+		return ": t.dataset(label = …) makes a dataset of a table t"
+	}
 	if v.Type() != "Module" || !slices.Contains(types, "iterable") {
 		return ""
 	}

@@ -126,6 +126,10 @@ var foreignMethods = map[string]map[string]string{
 		"requires_grad_": "write for p in m.parameters(): p.requires_grad = False", "add_module": "it is a field: m.name = module",
 		"load": "m.load_state(checkpoint.load_file(path))",
 	},
+	"Mesh": {
+		"get_group": "it is mesh[name]", "get_local_rank": "it is mesh.rank(name)", "get_coordinate": "it is mesh.coordinate()",
+		"mesh_dim_names": "it is mesh.names", "ndim": "it is len(mesh.shape)", "mesh": "mesh.ranks and mesh.shape have it",
+	},
 	"DDP": {
 		"module": "it is dist.unwrap(m)",
 	},
