@@ -116,16 +116,7 @@ func (d *Description) read(files *starlib.Files, name string) (err error) {
 		return d.columns(files, name)
 	}
 	if slices.Contains([]string{"csv", "jsonl", "tsv"}, d.Format) && !isText(name) {
-		if d.Format != "jsonl" {
-			return d.survey(files, name)
-		}
-		t := try.To(readTable(files, ctx, nil, name, d.Format, table.Options{}))
-		fields := make([]table.Field, len(t.Columns))
-		for i, c := range t.Columns {
-			fields[i].Name = c.Name
-		}
-		d.table(t.Table, fields)
-		return nil
+		return d.survey(files, name)
 	}
 	return d.text(files, name)
 }
@@ -133,7 +124,7 @@ func (d *Description) read(files *starlib.Files, name string) (err error) {
 // idxName matches the names of MNIST's files, and others that are idx by their name.
 var idxName = regexp.MustCompile(`idx[0-9]-ubyte|\.idx(\.gz|\.zst)?$`)
 
-// survey describes a file of separated values, however large it is.
+// survey describes a file of separated values or of JSON lines, however large it is.
 func (d *Description) survey(files *starlib.Files, name string) (err error) {
 	defer try.Caught(&err)
 	in, _, closer := try.To3(open(files, name))
@@ -142,7 +133,11 @@ func (d *Description) survey(files *starlib.Files, name string) (err error) {
 	if d.Format == "tsv" {
 		o.Delimiter = '\t'
 	}
-	s, err := o.SurveyCSV(in, firstRows)
+	read := func() (*table.Survey, error) { return o.SurveyCSV(in, firstRows) }
+	if d.Format == "jsonl" {
+		read = func() (*table.Survey, error) { return table.SurveyJSONLines(in, firstRows, files.Largest) }
+	}
+	s, err := read()
 	try.FailIf(err != nil, "%s: %w", name, err)
 	rows := int64(s.Rows)
 	d.Rows = &rows

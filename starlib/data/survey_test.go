@@ -22,42 +22,68 @@ func TestSurveyIsTheTable(t *testing.T) {
 	} {
 		want, wantErr := table.Options{}.CSV(strings.NewReader(text))
 		got, err := table.Options{}.SurveyCSV(strings.NewReader(text), firstRows)
-		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-			t.Errorf("%q: %v, want %v", text, err, wantErr)
-		}
-		if err != nil || wantErr != nil {
-			continue
-		}
-		if got.Rows != want.Rows || len(got.First) != min(firstRows, want.Rows) {
-			t.Errorf("%q: %d rows, %d of them kept, want %d", text, got.Rows, len(got.First), want.Rows)
-		}
-		for k, c := range want.Columns {
-			missing := 0
-			for i := range c.Len() {
-				if c.IsMissing(i) {
-					missing++
-				}
-				if i < len(got.First) && !reflect.DeepEqual(got.First[i][k], c.Cell(i)) {
-					t.Errorf("%q: cell %d of %s is %v, want %v", text, i, c.Name, got.First[i][k], c.Cell(i))
-				}
+		compareSurvey(t, text, got, err, want, wantErr)
+	}
+	rows := func(n int, text string) string { return strings.Repeat(text+"\n", n) }
+	for _, text := range []string{
+		`{"a": 1, "b": null, "c": [1, {"d": 2}]}` + "\n" + `{"a": 2.5, "e": "x", "b": true}`, "", "{}\n{}", "[1]", `{"a": 1}` + "\n" + `{"a": "x"}`,
+		rows(5000, `{"a": 1}`) + rows(5000, `{"b": "x"}`) + rows(10, `{"a": 0.5}`),
+		rows(5000, `{"a": 1}`) + `{"a": 9007199254740993}` + "\n" + rows(5000, `{"c": 1}`) + rows(5000, `{"a": 2}`) + `{"a": 0.5}`,
+		rows(5000, `{"a": 1}`) + `{"a": 9007199254740993}` + "\n" + rows(9000, `{"a": 3}`), rows(8192, `{"a": null}`), rows(8193, `{"a": true}`) + `{"a": 1}`,
+	} {
+		want, wantErr := table.JSONLines(strings.NewReader(text), nil, 0)
+		got, err := table.SurveyJSONLines(strings.NewReader(text), firstRows, 0)
+		compareSurvey(t, text[:min(len(text), 60)], got, err, want, wantErr)
+	}
+}
+
+func compareSurvey(t *testing.T, text string, got *table.Survey, err error, want *table.Table, wantErr error) {
+	t.Helper()
+	if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		t.Errorf("%q: %v, want %v", text, err, wantErr)
+	}
+	if err != nil || wantErr != nil {
+		return
+	}
+	if len(got.Names) != len(want.Columns) {
+		t.Errorf("%q: columns %v, want %v", text, got.Names, want.Names())
+		return
+	}
+	if got.Rows != want.Rows || len(got.First) != min(firstRows, want.Rows) {
+		t.Errorf("%q: %d rows, %d of them kept, want %d", text, got.Rows, len(got.First), want.Rows)
+	}
+	for k, c := range want.Columns {
+		missing := 0
+		for i := range c.Len() {
+			if c.IsMissing(i) {
+				missing++
 			}
-			if got.Names[k] != c.Name || got.Kinds[k] != c.Kind || got.Missing[k] != missing {
-				t.Errorf("%q: %s %v with %d missing, want %s %v with %d", text, got.Names[k], got.Kinds[k], got.Missing[k], c.Name, c.Kind, missing)
+			if i < len(got.First) && !reflect.DeepEqual(got.First[i][k], c.Cell(i)) {
+				t.Errorf("%q: cell %d of %s is %v, want %v", text, i, c.Name, got.First[i][k], c.Cell(i))
 			}
+		}
+		if got.Names[k] != c.Name || got.Kinds[k] != c.Kind || got.Missing[k] != missing {
+			t.Errorf("%q: %s %v with %d missing, want %s %v with %d", text, got.Names[k], got.Kinds[k], got.Missing[k], c.Name, c.Kind, missing)
 		}
 	}
 }
 
 // A small file that unpacks to many rows takes no memory for them.
 func TestDescribeBomb(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bomb.csv.gz")
+	describeBomb(t, "bomb.csv.gz", "1,x\n")
+	describeBomb(t, "bomb.jsonl.gz", `{"a": 1, "b": "x"}`+"\n")
+}
+
+func describeBomb(t *testing.T, name, row string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	packed, rows := gzip.NewWriter(f), 2_000_000
 	for range rows / 1000 {
-		_, _ = packed.Write([]byte(strings.Repeat("1,x\n", 1000)))
+		_, _ = packed.Write([]byte(strings.Repeat(row, 1000)))
 	}
 	if err := packed.Close(); err != nil {
 		t.Fatal(err)

@@ -139,8 +139,20 @@ func number(s string) (any, error) {
 func JSONLines(in io.Reader, columns []string, largest int) (_ *Table, err error) {
 	defer try.Caught(&err)
 	t := &Table{}
+	try.Ok(t.readObjects(in, columns, newBudget(largest), nil))
+	if columns != nil {
+		order := try.To(places(t.Names(), columns))
+		sorted := each.Of(order, func(k int) *Column { return t.Columns[k] })
+		t.Columns = sorted
+	}
+	return t, nil
+}
+
+// readObjects appends the rows of a file of JSON objects. after, unless nil, is called after each, and may remove rows.
+func (t *Table) readObjects(in io.Reader, columns []string, left *budget, after func()) (err error) {
+	defer try.Caught(&err)
 	at := map[string]int{}
-	left := newBudget(largest)
+	rows := 0
 	want := map[string]bool{}
 	for _, name := range columns {
 		want[name] = true
@@ -173,19 +185,18 @@ func JSONLines(in io.Reader, columns []string, largest int) (_ *Table, err error
 				return fmt.Errorf("column %s: %w", Short(m.Name), err)
 			}
 		}
+		rows++
 		t.Rows++
 		for _, c := range t.Columns {
 			if c.Len() < t.Rows {
 				_ = c.Append(nil)
 			}
 		}
+		if after != nil {
+			after()
+		}
 		return nil
 	}))
-	try.FailIf(t.Rows == 0, "no rows")
-	if columns != nil {
-		order := try.To(places(t.Names(), columns))
-		sorted := each.Of(order, func(k int) *Column { return t.Columns[k] })
-		t.Columns = sorted
-	}
-	return t, nil
+	try.FailIf(rows == 0, "no rows")
+	return nil
 }

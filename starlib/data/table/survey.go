@@ -6,9 +6,11 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"drun/internal/each"
 )
 
-// Survey is what a file of separated values holds, without its rows.
+// Survey is what a file of separated values or of JSON lines holds, without its rows.
 type Survey struct {
 	Names   []string
 	Kinds   []Kind
@@ -87,4 +89,68 @@ func (o Options) SurveyCSV(in io.Reader, first int) (*Survey, error) {
 		s.First = append(s.First, cells)
 	}
 	return s, nil
+}
+
+// SurveyJSONLines reads a whole file as JSONLines does, but keeps only the first rows. largest limits the memory that its
+// columns may take; 0 does not.
+func SurveyJSONLines(in io.Reader, first, largest int) (_ *Survey, err error) {
+	const window = 4096 // rows
+	s, t, left := &Survey{}, &Table{}, newBudget(largest)
+	kept := 0 // rows of t that are counted
+	forget := func() {
+		for k, c := range t.Columns {
+			if k == len(s.Missing) {
+				s.Missing = append(s.Missing, s.Rows) // no row before had it
+			}
+			for i := kept; i < t.Rows; i++ {
+				if c.IsMissing(i) {
+					s.Missing[k]++
+				}
+			}
+		}
+		s.Rows += t.Rows - kept
+		t.keep(first)
+		kept, left.left = t.Rows, left.all-len(t.Columns)*256
+	}
+	err = t.readObjects(in, nil, left, func() {
+		if t.Rows >= kept+window {
+			forget()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	forget()
+	for _, c := range t.Columns {
+		s.Names, s.Kinds = append(s.Names, c.Name), append(s.Kinds, c.Kind)
+	}
+	for i := range min(first, s.Rows) {
+		s.First = append(s.First, each.Of(t.Columns, func(c *Column) any { return c.Cell(i) }))
+	}
+	return s, nil
+}
+
+// keep removes all rows but the first ones, and those whose integers decide whether floats may follow.
+func (t *Table) keep(first int) {
+	rows := each.UpTo(min(first, t.Rows), func(i int) int { return i })
+	for _, c := range t.Columns {
+		inexact := func(n int64) bool { return !Exact(n) }
+		if i := slices.IndexFunc(c.Ints, inexact); i >= first && !slices.Contains(rows, i) {
+			rows = append(rows, i)
+		}
+	}
+	slices.Sort(rows)
+	for _, c := range t.Columns {
+		c.Bools, c.Ints, c.Floats, c.Texts = chosen(c.Bools, rows), chosen(c.Ints, rows), chosen(c.Floats, rows), chosen(c.Texts, rows)
+		c.Values, c.Missing = chosen(c.Values, rows), chosen(c.Missing, rows)
+	}
+	t.Rows = len(rows)
+}
+
+// chosen keeps some elements of a list, nil if there is none.
+func chosen[T any](list []T, at []int) []T {
+	if list == nil {
+		return nil
+	}
+	return each.Of(at, func(i int) T { return list[i] })
 }
