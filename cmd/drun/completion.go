@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/history/query"
+	"drun/internal/each"
 	"drun/internal/terminal"
 )
 
@@ -26,7 +29,7 @@ func completeFromHistory(cmd *cobra.Command) {
 			return fromHistory(cmd, name, typed)
 		}
 	}
-	for flag, name := range map[string]string{"resume": "RUN", "diff": "RUN", "param": "PARAM"} {
+	for flag, name := range map[string]string{"resume": "RUN", "diff": "RUN", "param": "PARAM", "where": "EXPR", "sort": "EXPR", "columns": "EXPR", "minimize": "-METRIC", "early-stop": "-METRIC"} {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Value.Type() != "bool" {
 			_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 				return fromHistory(cmd, name, typed)
@@ -42,9 +45,18 @@ func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how co
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	defer db.Close()
+	before := "" // what was typed before the name that is completed
+	switch name {
+	case "EXPR":
+		start := strings.LastIndexFunc(typed, func(c rune) bool { return c != '.' && c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }) + 1
+		before, typed = typed[:start], typed[start:]
+	case "-METRIC":
+		before = typed[:len(typed)-len(strings.TrimPrefix(typed, "-"))]
+		typed = typed[len(before):]
+	}
 	add := func(word, about string) {
 		if strings.HasPrefix(word, typed) {
-			words, how = append(words, terminal.Escape(word)+about), how|cobra.ShellCompDirectiveNoFileComp
+			words, how = append(words, terminal.Escape(before+word)+about), how|cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	if strings.Contains(name, "RUN") {
@@ -59,6 +71,17 @@ func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how co
 		for _, metric := range list {
 			add(metric, "")
 		}
+	}
+	if name == "EXPR" {
+		params, _ := db.ParamNames()
+		metrics, _ := db.MetricNames()
+		list := append(append([]string{}, query.Fields...), each.Of(params, func(p string) string { return "params." + p })...)
+		for _, word := range append(list, each.Of(metrics, func(m string) string { return "metrics." + m + ".last" })...) {
+			if !strings.Contains(word, "/") { // else it is written metrics["a/b"].last, which shells complete badly
+				add(word, "")
+			}
+		}
+		how |= cobra.ShellCompDirectiveNoSpace
 	}
 	if name == "PARAM" {
 		list, _ := db.ParamNames()
