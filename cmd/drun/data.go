@@ -81,6 +81,9 @@ func printDescription(out io.Writer, d *data.Description) error {
 	b.WriteString("\n")
 	for _, c := range d.Columns {
 		fmt.Fprintf(&b, "  %s: %s", terminal.Escape(c.Name), c.Type)
+		if c.Time != "" {
+			fmt.Fprintf(&b, " of microseconds (%s)", terminal.Escape(c.Time))
+		}
 		if c.Missing > 0 {
 			fmt.Fprintf(&b, ", %d missing", c.Missing)
 		}

@@ -38,6 +38,7 @@ type ColumnInfo struct {
 	Name    string `json:"name"`
 	Type    string `json:"type"`
 	Missing int    `json:"missing"`
+	Time    string `json:"time,omitempty"` // the file's type of a date or time, whose cells are microseconds
 }
 
 // TensorInfo is an array as stored in the file.
@@ -142,7 +143,7 @@ func (d *Description) survey(files *starlib.Files, name string) (err error) {
 	rows := int64(s.Rows)
 	d.Rows = &rows
 	for k, column := range s.Names {
-		d.Columns = append(d.Columns, ColumnInfo{column, s.Kinds[k].String(), s.Missing[k]})
+		d.Columns = append(d.Columns, ColumnInfo{Name: column, Type: s.Kinds[k].String(), Missing: s.Missing[k]})
 	}
 	for _, row := range s.First {
 		for k := range row {
@@ -175,6 +176,9 @@ func (d *Description) columns(files *starlib.Files, name string) (err error) {
 	return nil
 }
 
+// timeType matches what Arrow and Parquet call dates, times and durations.
+var timeType = regexp.MustCompile(`(?i)date|time|duration`)
+
 // table describes the fields of a file; the table lacks those that cannot be read.
 func (d *Description) table(t *table.Table, fields []table.Field) {
 	rows := int64(t.Rows)
@@ -194,7 +198,11 @@ func (d *Description) table(t *table.Table, fields []table.Field) {
 				missing++
 			}
 		}
-		d.Columns = append(d.Columns, ColumnInfo{c.Name, c.Kind.String(), missing})
+		info := ColumnInfo{Name: c.Name, Type: c.Kind.String(), Missing: missing}
+		if c.Kind == table.Int && timeType.MatchString(f.Type) {
+			info.Time = f.Type
+		}
+		d.Columns = append(d.Columns, info)
 		for i, row := range d.First {
 			row.([]any)[k] = shown(c.Cell(i))
 		}

@@ -17,7 +17,7 @@ func TestDescribeColumns(t *testing.T) {
 			`{"name":"gap","type":"month_day_nano_interval, not supported","missing":0},{"name":"either","type":"sparse_union\u003c0: type=int64, nullable=0, 1: type=utf8, nullable=1\u003e, not supported","missing":0},` +
 			`{"name":"ends","type":"run_end_encoded\u003crun_ends: int32, values: int64\u003e, not supported","missing":0}],"tensors":[],"first":[[1,null,null,null],[2,null,null,null]]}`,
 		"testdata/people.parquet": `{"file":"testdata/people.parquet","format":"parquet","bytes":2154,"rows":3,"columns":[{"name":"name","type":"text","missing":0},{"name":"age","type":"int64","missing":1},` +
-			`{"name":"city","type":"text","missing":0},{"name":"height","type":"float64","missing":1},{"name":"taken","type":"int64","missing":0},{"name":"marks","type":"any","missing":0},{"name":"member","type":"bool","missing":0}],` +
+			`{"name":"city","type":"text","missing":0},{"name":"height","type":"float64","missing":1},{"name":"taken","type":"int64","missing":0,"time":"TIMESTAMP(isAdjustedToUTC=false,unit=MILLIS)"},{"name":"marks","type":"any","missing":0},{"name":"member","type":"bool","missing":0}],` +
 			`"tensors":[],"first":[["Ann",31,"Rome",1.5,1709208000000000,"[1, 2]",true],["Bob",null,"Oslo",1.75,1709208000000000,"[]",false],["Cid",29,"Rome",null,1709208000000000,"[3]",true]]}`,
 	} {
 		d, err := Describe(path)
