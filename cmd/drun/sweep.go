@@ -101,6 +101,9 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if f.first < 1 || cmd.Flags().Changed("early-stop") && strings.TrimPrefix(f.early, "-") == "" {
 		return usage("for example --early-stop loss --early-stop-after 3, or --early-stop -acc", "--early-stop wants a metric, and --early-stop-after at least 1 point")
 	}
+	if early, largest := strings.CutPrefix(f.early, "-"); early != "" && early == strings.TrimPrefix(f.minimize, "-") && largest != strings.HasPrefix(f.minimize, "-") {
+		return usage("a leading - means that large values are good", "--early-stop %s and --minimize %s: one of them calls small values of %s good, the other large ones", f.early, f.minimize, early)
+	}
 	var key *query.Key
 	if f.sort != "" {
 		k := try.To(query.ParseKey(f.sort))
@@ -163,7 +166,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	fmt.Fprintln(errs)
 	live := newLiveSweep(errs, o.Home)
 	s.Options.OnEntered = live.add
-	count := there
+	count, looked := there, there > 0
 	interrupted := s.Run(plan, func(i int) {
 		live.mu.Lock()
 		defer live.mu.Unlock()
@@ -174,6 +177,10 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 			text = strings.TrimSpace(fmt.Sprintf("%s seed=%d", text, seeds[i]))
 		}
 		sayEnded(errs, &plan[i], text, count, len(plan))
+		if plan[i].Done() && !looked {
+			looked = true
+			f.sayUnlogged(cmd, plan[i].Result.ID)
+		}
 	})
 	live.close()
 	try.Ok(f.table(cmd, plan, key))
@@ -340,6 +347,25 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 		}
 		return printSweep(out, runs, swept)
 	})
+}
+
+// sayUnlogged warns once the first run is done, and not only at the end, that it has not logged a metric that a flag names.
+func (f *sweepFlags) sayUnlogged(cmd *cobra.Command, run int64) {
+	db, err := history.OpenReadOnly(homeOf(cmd))
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	runs, err := db.Summaries([]int64{run})
+	if err != nil || len(runs) == 0 {
+		return
+	}
+	names := slices.Sorted(maps.Keys(runs[0].Metrics))
+	for flag, value := range map[string]string{"early-stop": f.early, "minimize": f.minimize} {
+		if metric := strings.TrimPrefix(value, "-"); metric != "" && !slices.Contains(names, metric) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "drun: warning: --%s %s: run %d has not logged it; its metrics are %s\n", flag, terminal.Escape(value), run, terminal.Escape(strings.Join(names, ", ")))
+		}
+	}
 }
 
 func (f *sweepFlags) sayUncompared(cmd *cobra.Command, runs []history.Summary) {
