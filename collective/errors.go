@@ -43,7 +43,11 @@ type MismatchError struct {
 	Seq     uint64
 	Reason  string // "ranks disagree", "rank 1 returned from main while others wait", …
 	Rows    []Row  // one per rank of the group
+	Do      string // what to do about it, where that can be told
 }
+
+// Hint is what to do about it, or "".
+func (e *MismatchError) Hint() string { return e.Do }
 
 func (e *MismatchError) Error() string {
 	which := ""

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"drun/collective"
-	"drun/internal/exit"
 )
 
 // Grace periods: tableGrace is how long a report waits for the other ranks to arrive, so that its table is
@@ -152,8 +151,9 @@ func (g *guard) explain(w *guardedWork, err error) error {
 // left fails a call for which a rank will not come.
 func (g *guard) left(w *guardedWork, rank int) error {
 	g.waitForOthers(w)
-	return g.fail(exit.WithHint(g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank)),
-		"if it had fewer batches: drop_last = True or pad = True in data.loader gives all ranks equally many"))
+	e := g.mismatch(w, fmt.Sprintf("rank %d has returned from main while others wait for it", rank))
+	e.Do = "if it had fewer batches: drop_last = True or pad = True in data.loader gives all ranks equally many"
+	return g.fail(e)
 }
 
 // causeGrace is how long a rank holds back an error that it suspects another rank of causing, waiting for news of
@@ -256,7 +256,7 @@ func (g *guard) waitForOthers(w *guardedWork) {
 	}
 }
 
-func (g *guard) mismatch(w *guardedWork, reason string) error {
+func (g *guard) mismatch(w *guardedWork, reason string) *collective.MismatchError {
 	g.fetchFar()
 	e := &collective.MismatchError{Group: g.group, Backend: g.backend, Seq: w.seq, Reason: reason}
 	for i := range g.comm.Size() {

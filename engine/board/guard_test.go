@@ -263,8 +263,8 @@ func TestRankThatReturned(t *testing.T) {
 		start := time.Now()
 		for rank, err := range results(comms, collective.NewBarrier(), collective.NewBarrier()) {
 			var e *collective.MismatchError
-			if !errors.As(err, &e) || !strings.Contains(err.Error(), "rank 2 has returned from main") {
-				t.Errorf("rank %d: %v", rank, err)
+			if !errors.As(err, &e) || !strings.Contains(err.Error(), "rank 2 has returned from main") || !strings.Contains(exit.HintOf(err), "drop_last") {
+				t.Errorf("rank %d: %v; hint %q", rank, err, exit.HintOf(err))
 			}
 		}
 		if took := time.Since(start); took > time.Second {
