@@ -85,13 +85,13 @@ type watched struct {
 // once more.
 func (w watched) Read(p []byte) (int, error) {
 	const onTime = 200 * time.Millisecond
-	for {
+	for again := false; ; again = true {
 		end := time.Now().Add(w.gone)
 		if err := w.SetReadDeadline(end); err != nil {
 			return 0, err
 		}
 		n, err := w.Conn.Read(p)
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(end) < onTime {
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || again || time.Since(end) < onTime {
 			return n, err
 		}
 	}
