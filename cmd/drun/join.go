@@ -57,6 +57,35 @@ func normalizeJoin(name string) string {
 	return name
 }
 
+// ofTorchrun says what to do instead of a flag that torchrun has and drun run does not; "" if it is another.
+func ofTorchrun(cmd *cobra.Command, err error) string {
+	unknown := (*pflag.NotExistError)(nil)
+	if cmd.Name() != "run" || !errors.As(err, &unknown) {
+		return ""
+	}
+	return torchrunFlags[strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")]
+}
+
+var torchrunFlags = map[string]string{
+	"conda-env":                "leave it out: drun starts recipes, not Python",
+	"local-addr":               "leave it out: nodes meet where --rdzv says",
+	"local-ranks-filter":       "--rank-output 0,2 shows the output of these ranks alone",
+	"log-dir":                  "leave it out: drun logs RUN has all output of all ranks, --rank 1 that of one",
+	"log-line-prefix-template": "leave it out: lines begin with their rank; drun logs --json has all about them",
+	"m":                        "a recipe is a file: drun run RECIPE.star",
+	"module":                   "a recipe is a file: drun run RECIPE.star",
+	"monitor-interval":         "leave it out: drun hears of a rank's end at once",
+	"no-python":                "leave it out: drun runs recipes, not programs",
+	"numa-binding":             "leave it out, or start drun beneath numactl",
+	"redirects":                "--rank-output none shows nothing; drun logs RUN has all output of all ranks",
+	"role":                     "leave it out; --tag marks a run",
+	"run-path":                 "leave it out: drun runs recipes, not programs",
+	"signals-to-handle":        "leave it out: drun passes on the signals that end a run, or stop it",
+	"start-method":             "leave it out: each rank is a process of its own",
+	"tee":                      "leave it out: drun shows all output, and keeps it for drun logs",
+	"virtual-local-rank":       "leave it out: dist.local_rank() is a rank's number on its node",
+}
+
 // joining reports whether this process is one of several of a run, according to flags or to the variables of
 // torchrun, srun or mpirun. Flags take precedence. Variables may change nproc.
 func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, error) {

@@ -43,11 +43,7 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().String("home", cmp.Or(os.Getenv("DRUN_HOME"), ".drun"), "folder of the history and checkpoints ($DRUN_HOME)")
 	root.PersistentFlags().Bool("json", false, "print data as JSON")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		hint := "see: " + cmd.CommandPath() + " --help"
-		if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-			hint = cmp.Or(torchrunFlags[strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")], hint)
-		}
-		return usage(hint, "%s", flagProblem(err))
+		return usage(cmp.Or(ofTorchrun(cmd, err), "see: "+cmd.CommandPath()+" --help"), "%s", flagProblem(err))
 	})
 	root.AddCommand(newRun(), newSweep(), newDoctor(), newCheck(), newFmt(), newTests(), newRepl(), newLSP(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newCheckpoints(), newStop(), newRename(), newTag(), newNote(), newRm(), newDu(), newData(), newExportRuns(), newImportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newUI(), newVersion())
 	requireArguments(root)
@@ -139,27 +135,6 @@ func flagProblem(err error) string {
 		return err.Error()
 	}
 	return fmt.Sprintf("%s wants %s, not %q", flag, wants, value)
-}
-
-// torchrunFlags says what to do instead of flags that only torchrun has.
-var torchrunFlags = map[string]string{
-	"conda-env":                "leave it out: drun starts recipes, not Python",
-	"local-addr":               "leave it out: nodes meet where --rdzv says",
-	"local-ranks-filter":       "--rank-output 0,2 shows the output of these ranks alone",
-	"log-dir":                  "leave it out: drun logs RUN has all output of all ranks, --rank 1 that of one",
-	"log-line-prefix-template": "leave it out: lines begin with their rank; drun logs --json has all about them",
-	"m":                        "a recipe is a file: drun run RECIPE.star",
-	"module":                   "a recipe is a file: drun run RECIPE.star",
-	"monitor-interval":         "leave it out: drun hears of a rank's end at once",
-	"no-python":                "leave it out: drun runs recipes, not programs",
-	"numa-binding":             "leave it out, or start drun beneath numactl",
-	"redirects":                "--rank-output none shows nothing; drun logs RUN has all output of all ranks",
-	"role":                     "leave it out; --tag marks a run",
-	"run-path":                 "leave it out: drun runs recipes, not programs",
-	"signals-to-handle":        "leave it out: drun passes on the signals that end a run, or stop it",
-	"start-method":             "leave it out: each rank is a process of its own",
-	"tee":                      "leave it out: drun shows all output, and keeps it for drun logs",
-	"virtual-local-rank":       "leave it out: dist.local_rank() is a rank's number on its node",
 }
 
 func noSuchCommand(cmd *cobra.Command, args []string) error {
