@@ -56,11 +56,13 @@ func newDoc() *cobra.Command {
 			}
 			name := args[0]
 			entries := universe.Reference().Find(name)
-			if says, instead := universe.Reference().Instead(name); len(entries) == 0 && says != "" {
+			says, instead := universe.Reference().Instead(name)
+			if len(entries) == 0 && says == "" {
+				entries = universe.Reference().Find(strings.TrimPrefix(name, "torch."))
+			}
+			if len(entries) == 0 && says != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "PyTorch's %s: %s\n", terminal.Escape(name), says)
 				entries = instead
-			} else if last := name[strings.LastIndex(name, ".")+1:]; len(entries) == 0 && strings.HasPrefix(name, "torch.") && len(universe.Reference().Find(last)) > 0 {
-				entries = universe.Reference().Find(last)
 			} else if len(entries) == 0 {
 				return usage("drun doc lists the modules; drun doc --search "+name+" looks for it everywhere", "there is no builtin %q", name)
 			}
