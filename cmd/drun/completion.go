@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -9,7 +11,6 @@ import (
 
 	"drun/history"
 	"drun/history/query"
-	"drun/internal/each"
 	"drun/internal/terminal"
 )
 
@@ -37,6 +38,9 @@ func completeFromHistory(cmd *cobra.Command) {
 		}
 	}
 }
+
+// plainName matches what may follow a dot in an expression.
+var plainName = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
 
 // fromHistory lists the names that begin with what was typed; none if there is no history, or it cannot be read.
 func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how cobra.ShellCompDirective) {
@@ -73,13 +77,18 @@ func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how co
 		}
 	}
 	if name == "EXPR" {
+		for _, field := range query.Fields {
+			add(field, "")
+		}
 		params, _ := db.ParamNames()
 		metrics, _ := db.MetricNames()
-		list := append(append([]string{}, query.Fields...), each.Of(params, func(p string) string { return "params." + p })...)
-		for _, word := range append(list, each.Of(metrics, func(m string) string { return "metrics." + m + ".last" })...) {
-			if !strings.Contains(word, "/") { // else it is written metrics["a/b"].last, which shells complete badly
-				add(word, "")
-			}
+		// Other names are written params["weight-decay"], which shells complete badly.
+		other := func(name string) bool { return !plainName.MatchString(name) }
+		for _, param := range slices.DeleteFunc(params, other) {
+			add("params."+param, "")
+		}
+		for _, metric := range slices.DeleteFunc(metrics, other) {
+			add("metrics."+metric+".last", "")
 		}
 		how |= cobra.ShellCompDirectiveNoSpace
 	}
