@@ -153,7 +153,7 @@ func (c *Call) bind(sig *signature, args starlark.Tuple, kwargs []starlark.Tuple
 		case v == nil:
 			c.args[i] = p.value
 		case !p.accepts(v):
-			return fmt.Errorf("argument %s: want %s, got %s%s", p.name, strings.Join(p.types, " or "), describe(v), ofModule(p.types, v))
+			return fmt.Errorf("argument %s: want %s, got %s%s", p.name, strings.Join(p.types, " or "), describe(v), instead(p.types, v))
 		}
 	}
 	return nil

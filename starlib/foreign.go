@@ -52,8 +52,8 @@ func (s *signature) unexpected(name string) error {
 	return fmt.Errorf("unexpected argument %s%s: %s", name, hint, s.text)
 }
 
-// ofModule says what a call that got a module should get instead, such as its parameters.
-func ofModule(types []string, v starlark.Value) string {
+// instead says what a call should get instead of a module or a table, such as its parameters.
+func instead(types []string, v starlark.Value) string {
 	if v.Type() == "Table" && slices.Contains(types, "Dataset") {
 		return ": t.dataset(label = …) makes a dataset of a table t"
 	}

@@ -37,7 +37,7 @@ func Builtins() starlark.StringDict {
 	return dict
 }
 
-// scalar is a tensor, which stands for its only element as in PyTorch.
+// scalar is starlib.Scalar: a tensor, which stands for its only element as in PyTorch.
 type scalar interface {
 	Item() (starlark.Value, error) // an error unless there is exactly one
 }

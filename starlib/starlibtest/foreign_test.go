@@ -46,7 +46,6 @@ func TestForeign(t *testing.T) {
 		{"x.contiguous()", "leave it out"},
 		{`dist.init_device_mesh((1,), ("dp",)).get_group("dp")`, "it is mesh[name]"},
 		{`dist.init_device_mesh((1,), mesh_dim_names = ("dp",))`, "unexpected argument mesh_dim_names: it is names here"},
-		{"data.kfold(x, 3)", "want Dataset, got Tensor"},
 		{"init_process_group_()", "undefined: init_process_group_"},
 		{"dist.ddp(m).module", "DDP has no .module field or method: it is dist.unwrap(m)"},
 		{"nn.gelu(x)", "then layer(x)"},
