@@ -166,7 +166,17 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	fmt.Fprintln(errs)
 	live := newLiveSweep(errs, o.Home)
 	s.Options.OnEntered = live.add
-	count, looked := there, there > 0
+	count := there
+	looked := false
+	look := func(o *sweep.Outcome) { // as soon as there is a run to look at
+		if o.Done() && !looked {
+			looked = true
+			f.sayUnlogged(cmd, o.Result.ID)
+		}
+	}
+	for i := range plan {
+		look(&plan[i])
+	}
 	interrupted := s.Run(plan, func(i int) {
 		live.mu.Lock()
 		defer live.mu.Unlock()
@@ -177,10 +187,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 			text = strings.TrimSpace(fmt.Sprintf("%s seed=%d", text, seeds[i]))
 		}
 		sayEnded(errs, &plan[i], text, count, len(plan))
-		if plan[i].Done() && !looked {
-			looked = true
-			f.sayUnlogged(cmd, plan[i].Result.ID)
-		}
+		look(&plan[i])
 	})
 	live.close()
 	try.Ok(f.table(cmd, plan, key))
@@ -360,10 +367,10 @@ func (f *sweepFlags) sayUnlogged(cmd *cobra.Command, run int64) {
 	if err != nil || len(runs) == 0 {
 		return
 	}
-	names := slices.Sorted(maps.Keys(runs[0].Metrics))
-	for flag, value := range map[string]string{"early-stop": f.early, "minimize": f.minimize} {
-		if metric := strings.TrimPrefix(value, "-"); metric != "" && !slices.Contains(names, metric) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "drun: warning: --%s %s: run %d has not logged it; its metrics are %s\n", flag, terminal.Escape(value), run, terminal.Escape(strings.Join(names, ", ")))
+	names := metricNames(runs)
+	for _, flag := range [][2]string{{"early-stop", f.early}, {"minimize", f.minimize}} {
+		if metric := strings.TrimPrefix(flag[1], "-"); metric != "" && !slices.Contains(names, metric) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "drun: warning: --%s %s: run %d has not logged it; its metrics are %s\n", flag[0], terminal.Escape(flag[1]), run, terminal.Escape(strings.Join(names, ", ")))
 		}
 	}
 }
@@ -373,17 +380,22 @@ func (f *sweepFlags) sayUncompared(cmd *cobra.Command, runs []history.Summary) {
 		return
 	}
 	metric := strings.TrimPrefix(f.early, "-")
+	if slices.ContainsFunc(runs, func(r history.Summary) bool { return r.Metrics[metric].Count >= int64(f.first) }) {
+		return
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "--early-stop %s compared nothing: no run logged %s of %s; the metrics are %s\n", terminal.Escape(f.early),
+		english.Plural(f.first, "point", ""), terminal.Escape(metric), terminal.Escape(strings.Join(metricNames(runs), ", ")))
+}
+
+// metricNames are the metrics that any of the runs has, sorted.
+func metricNames(runs []history.Summary) []string {
 	names := map[string]bool{}
 	for _, r := range runs {
-		if r.Metrics[metric].Count >= int64(f.first) {
-			return
-		}
 		for name := range r.Metrics {
 			names[name] = true
 		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "--early-stop %s compared nothing: no run logged %s of %s; the metrics are %s\n", terminal.Escape(f.early),
-		english.Plural(f.first, "point", ""), terminal.Escape(metric), terminal.Escape(strings.Join(slices.Sorted(maps.Keys(names)), ", ")))
+	return slices.Sorted(maps.Keys(names))
 }
 
 func printSweep(out io.Writer, runs []history.Summary, swept []string) error {
@@ -401,13 +413,7 @@ func printSweep(out io.Writer, runs []history.Summary, swept []string) error {
 			return "-"
 		}})
 	}
-	metrics := map[string]bool{}
-	for _, r := range runs {
-		for name := range r.Metrics {
-			metrics[name] = true
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+	for _, name := range metricNames(runs) {
 		columns = append(columns, column[history.Summary]{name, func(r history.Summary) any {
 			if m, has := r.Metrics[name]; has {
 				return number(m.Last)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -96,13 +95,7 @@ func (f *sweepFlags) rank(cmd *cobra.Command, all []*combination) (runs []histor
 	}
 	errs := cmd.ErrOrStderr()
 	if len(all) == 0 || all[0].text(metric) == "-" {
-		names := map[string]bool{}
-		for _, r := range runs {
-			for name := range r.Metrics {
-				names[name] = true
-			}
-		}
-		fmt.Fprintf(errs, "--minimize %s: no finished run logged %s; the metrics are %s\n", terminal.Escape(f.minimize), terminal.Escape(metric), terminal.Escape(strings.Join(slices.Sorted(maps.Keys(names)), ", ")))
+		fmt.Fprintf(errs, "--minimize %s: no finished run logged %s; the metrics are %s\n", terminal.Escape(f.minimize), terminal.Escape(metric), terminal.Escape(strings.Join(metricNames(runs), ", ")))
 		return runs
 	}
 	ids := each.Of(all[0].runs, func(r history.Summary) string { return whole(r.ID) })
@@ -132,15 +125,11 @@ func printCombinations(out io.Writer, all []*combination, swept []string) error 
 		}
 		return strings.Join(ids, ", ")
 	}})
-	metrics := map[string]bool{}
+	var runs []history.Summary
 	for _, c := range all {
-		for _, r := range c.runs {
-			for name := range r.Metrics {
-				metrics[name] = true
-			}
-		}
+		runs = append(runs, c.runs...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+	for _, name := range metricNames(runs) {
 		columns = append(columns, column[*combination]{name, func(c *combination) any { return c.text(name) }})
 	}
 	return printList(out, all, columns)

@@ -226,18 +226,19 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 		plan[i].Result, plan[i].Err, plan[i].Stopped = result, err, stopped
 		ended(i)
 	}
-	some := func(cells []int) {
+	runAll := func(cells []int) {
 		taken = nil
 		eachOf(cells, func(i int) { one(i, false) }, s.Jobs)
 		eachOf(slices.Sorted(slices.Values(taken)), func(i int) { one(i, true) }, s.Jobs)
 	}
 	if s.Halving == nil {
-		some(s.all())
+		runAll(s.all())
 	} else {
-		some(slices.DeleteFunc(s.all(), func(i int) bool { return s.first(i) != i }))
+		isFirst := func(i int) bool { return s.first(i) == i }
+		runAll(slices.DeleteFunc(s.all(), func(i int) bool { return !isFirst(i) }))
 		judge.conclude(plan)
 		s.spread(plan)
-		some(slices.DeleteFunc(s.all(), func(i int) bool { return s.first(i) == i || plan[i].Stopped > 0 }))
+		runAll(slices.DeleteFunc(s.all(), func(i int) bool { return isFirst(i) || plan[i].Stopped > 0 }))
 	}
 	close(over)
 	passing.Wait()
