@@ -223,6 +223,12 @@ func howToContinue(cmd *cobra.Command, o *run.Options, name string, several bool
 	if o.Backend != "" && o.Backend != "shm" {
 		text += " --backend " + terminal.Escape(o.Backend)
 	}
+	for _, dir := range o.Plugins {
+		text += " --plugin-dir " + terminal.Escape(dir)
+	}
+	if o.Deterministic != nil {
+		text += fmt.Sprintf(" --deterministic=%v", *o.Deterministic)
+	}
 	for _, dir := range o.DataDirs {
 		text += " --data " + terminal.Escape(dir)
 	}

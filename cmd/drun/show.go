@@ -45,7 +45,11 @@ func printDetail(cmd *cobra.Command, out io.Writer, d *history.Detail) error {
 		row(w, "  error", painted(strings.ReplaceAll(terminal.Lines(d.Error), "\n", "\n\t")))
 	}
 	if d.Status != history.Done && d.Status != history.Running && len(d.Checkpoints) > 0 {
-		field("to go on", howToContinue(cmd, &run.Options{Recipe: d.Recipe, Nproc: d.WorldSize, DataDirs: d.DataDirs, Communication: run.Communication{Backend: d.Backend}}, d.Name, severalNodes(d)))
+		o := run.Options{Recipe: d.Recipe, Nproc: d.WorldSize, DataDirs: d.DataDirs, Communication: run.Communication{Backend: d.Backend}}
+		if slices.ContainsFunc(d.Command, func(word string) bool { return strings.HasPrefix(word, "--deterministic") }) {
+			o.Deterministic = d.Deterministic
+		}
+		field("to go on", howToContinue(cmd, &o, d.Name, severalNodes(d)))
 	}
 	field("recipe", d.Recipe)
 	field("command", strings.Join(d.Command, " "))
