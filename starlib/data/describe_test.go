@@ -64,3 +64,16 @@ func FuzzDescribe(f *testing.F) {
 		}
 	})
 }
+
+// INT96 has no annotation, and is used for times alone.
+func TestDescribeINT96(t *testing.T) {
+	d, err := Describe("table/columns/testdata/int96.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range d.Columns {
+		if c.Name == "seconds" && c.Time == "" || c.Name == "i64" && c.Time != "" {
+			t.Errorf("%+v", c)
+		}
+	}
+}

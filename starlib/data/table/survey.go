@@ -94,7 +94,7 @@ func (o Options) SurveyCSV(in io.Reader, first int) (*Survey, error) {
 // SurveyJSONLines reads a whole file as JSONLines does, but keeps only the first rows. largest limits the memory that its
 // columns may take; 0 does not.
 func SurveyJSONLines(in io.Reader, first, largest int) (_ *Survey, err error) {
-	const window = 4096 // rows
+	const window, most = 4096, 4 << 20 // rows and bytes that are held at once
 	s, t, left := &Survey{}, &Table{}, newBudget(largest)
 	kept := 0 // rows of t that are counted
 	forget := func() {
@@ -113,7 +113,7 @@ func SurveyJSONLines(in io.Reader, first, largest int) (_ *Survey, err error) {
 		kept, left.left = t.Rows, left.all-len(t.Columns)*256
 	}
 	err = t.readObjects(in, nil, left, func() {
-		if t.Rows >= kept+window {
+		if t.Rows >= kept+window || left.all-left.left > len(t.Columns)*256+most {
 			forget()
 		}
 	})

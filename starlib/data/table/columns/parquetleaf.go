@@ -163,6 +163,9 @@ func leafType(c *parquet.Column, e *format.SchemaElement) (name string, kind tab
 			return name, table.Any, nil
 		}
 		logical = t.LogicalType().Value
+		name = t.LogicalType().Value.String()
+	} else if physical == format.Int96 {
+		name += " (timestamp)" // it has no other use
 	}
 	whole := physical == format.Int32 || physical == format.Int64
 	array := physical == format.ByteArray || physical == format.FixedLenByteArray

@@ -3,6 +3,7 @@ package columns
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
@@ -66,8 +67,14 @@ func TestConvertedTypes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", c.as, err)
 		}
-		if f := r.Fields()[0]; f.Kind != c.kind || f.Refused != (c.cell == nil) {
+		f := r.Fields()[0]
+		if f.Kind != c.kind || f.Refused != (c.cell == nil) {
 			t.Errorf("%v: %+v", c.as, f)
+		}
+		times := map[deprecated.ConvertedType]string{deprecated.Date: "DATE", deprecated.TimeMillis: "TIME(", deprecated.TimeMicros: "TIME(",
+			deprecated.TimestampMillis: "TIMESTAMP(", deprecated.TimestampMicros: "TIMESTAMP("}
+		if !strings.HasPrefix(f.Type, times[c.as]) {
+			t.Errorf("%v: the type is named %s, not as newer writers do: %s", c.as, f.Type, times[c.as])
 		}
 		if c.cell == nil {
 			continue
