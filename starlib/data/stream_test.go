@@ -130,6 +130,24 @@ func TestRanksShareAStream(t *testing.T) {
 	}
 }
 
+// With drop_last all ranks have equally many batches, each full.
+func TestRanksDropTheSameLastBatches(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", rowsFile(0, 53))
+	for world := 1; world <= 5; world++ {
+		for _, batch := range []int{1, 2, 3, 9, 11, 60} {
+			for _, shuffle := range []string{"False", "True"} {
+				for rank := range world {
+					got := streamed(t, dir, starlib.Rank{Rank: rank, WorldSize: world, Seed: 5}, `"a.csv", label = "n", buffer = 7`, fmt.Sprintf("batch = %d, drop_last = True, shuffle = %s", batch, shuffle), 1, -1)
+					if want := 53 / world / batch; len(got) != want || len(slices.Concat(got...)) != want*batch {
+						t.Errorf("world %d, batch %d, shuffle %s: rank %d has %d batches, want %d: %v", world, batch, shuffle, rank, len(got), want, got)
+					}
+				}
+			}
+		}
+	}
+}
+
 // A loader that goes on from a checkpoint at any batch gives what it would have given.
 func TestStreamsResume(t *testing.T) {
 	dir := t.TempDir()

@@ -247,14 +247,15 @@ func (p *pass) records() []record {
 			p.held -= list[i].bytes()
 		}
 	}(list)
-	// With shuffle, ranks stop together: a sample counts once it is certain that every rank has as many.
-	for l.shuffle && p.total < 0 && p.seen-p.pos.skip < p.pos.given*int64(l.ranks) {
+	// With shuffle or drop_last, ranks stop together: a sample counts once it is certain that every rank has as many.
+	together := l.shuffle || l.last == dropLast
+	for together && p.total < 0 && p.seen-p.pos.skip < p.pos.given*int64(l.ranks) {
 		p.advance()
 	}
-	if p.total >= 0 && l.shuffle {
+	if p.total >= 0 && together {
 		each := (p.total - p.pos.skip) / int64(l.ranks)
 		allowed := each
-		if each%int64(l.size) != 0 && p.pos.skip == 0 {
+		if each%int64(l.size) != 0 && p.pos.skip == 0 && l.last != dropLast {
 			allowed = p.pos.given // one more would be in a batch that is not full anyway
 		}
 		if p.pos.given > allowed {
