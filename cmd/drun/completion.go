@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,7 @@ func completeFromHistory(cmd *cobra.Command) {
 }
 
 // plainName matches what may follow a dot in an expression.
-var plainName = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
+var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL_][\pL\pN_]*$`) })
 
 // fromHistory lists the names that begin with what was typed; none if there is no history, or it cannot be read.
 func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how cobra.ShellCompDirective) {
@@ -83,7 +84,7 @@ func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how co
 		params, _ := db.ParamNames()
 		metrics, _ := db.MetricNames()
 		// Other names are written params["weight-decay"], which shells complete badly.
-		other := func(name string) bool { return !plainName.MatchString(name) }
+		other := func(name string) bool { return !plainName().MatchString(name) }
 		for _, param := range slices.DeleteFunc(params, other) {
 			add("params."+param, "")
 		}
