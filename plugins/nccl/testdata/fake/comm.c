@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "region.h"
@@ -44,7 +45,10 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     static atomic_int made;
     const char *folder = getenv("FAKE_NCCL_DIR");
     memset(id, 0, sizeof *id);
-    int n = snprintf(id->internal, sizeof id->internal, "%s/fake-nccl-%d-%d", folder ? folder : "/tmp", getpid(), atomic_fetch_add(&made, 1));
+    // The time, since a process that was killed may have left the file of another with its number.
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int n = snprintf(id->internal, sizeof id->internal, "%s/fake-nccl-%lld%09ld-%d-%d", folder ? folder : "/tmp", (long long)now.tv_sec, now.tv_nsec, getpid(), atomic_fetch_add(&made, 1));
     if (n >= (int)sizeof id->internal - 32) fake_die("FAKE_NCCL_DIR is too long");
     return ncclSuccess;
 }
