@@ -28,6 +28,7 @@ type ddp struct {
 	unequal bool // ranks may use different parameters
 	static  bool // each pass uses the same parameters
 	used    []byte
+	joined  *joinCall // nil outside dist.join
 }
 
 // replica is what wrapped modules have in common: a group, and buffers that are kept equal to those of its first rank.
@@ -204,6 +205,9 @@ func (d *ddp) ready(b *bucket) error {
 	d.seen = true
 	b.ready++
 	for d.next < len(d.buckets) && d.buckets[d.next].ready >= len(d.buckets[d.next].params) {
+		if err := d.announce(oneBucket); err != nil {
+			return err
+		}
 		if err := d.start(d.buckets[d.next]); err != nil {
 			return err
 		}
@@ -255,14 +259,23 @@ func (d *ddp) startHook(b *bucket, grads []*tensor.Tensor) (err error) {
 	return nil
 }
 
-// finish starts the remaining buckets, whose parameters took no part in the pass, and waits for all of them. A rank
-// does not know which parameters those are on other ranks, so it sends zeros for their gradients, and all ranks make
-// the same calls; then they compare.
+// finish ends the pass.
 func (d *ddp) finish() error {
 	if !d.seen {
 		return nil
 	}
-	return within("ddp", d.reduceRest())
+	buffers, end := len(d.buffers) > 0 && d.Training(), endOfPass
+	if buffers {
+		end = endWithBuffers
+	}
+	unused, err := d.startRest()
+	if err == nil {
+		err = d.announce(end)
+	}
+	if err == nil {
+		err = d.endPass(unused, buffers, false)
+	}
+	return within("ddp", err)
 }
 
 // within adds to err what it happened in; nil stays nil.
@@ -273,9 +286,10 @@ func within(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-func (d *ddp) reduceRest() (err error) {
+// startRest starts the buckets of which parameters took no part in the pass, and returns these. A rank does not know which they
+// are on other ranks, so it sends zeros for their gradients, and all ranks make the same calls.
+func (d *ddp) startRest() (unused []*tensor.Tensor, err error) {
 	defer try.Caught(&err)
-	var unused []*tensor.Tensor
 	for _, b := range d.buckets[d.next:] {
 		for _, p := range b.params {
 			if p.Grad() != nil {
@@ -284,8 +298,16 @@ func (d *ddp) reduceRest() (err error) {
 			try.Ok(p.SetGrad(try.To(tensor.Zeros(p.Context(), p.Shape(), p.DType()))))
 			unused = append(unused, p)
 		}
+		try.Ok(d.announce(oneBucket))
 		try.Ok(d.start(b))
 	}
+	return unused, nil
+}
+
+// endPass waits for the buckets, and compares which parameters the ranks have used; then they get the first rank's buffers, if asked
+// for. shadow is a pass of other ranks, within dist.join.
+func (d *ddp) endPass(unused []*tensor.Tensor, buffers, shadow bool) (err error) {
+	defer try.Caught(&err)
 	for _, b := range d.buckets {
 		for _, work := range b.works {
 			try.Ok(work.Wait(d.ctx))
@@ -299,25 +321,47 @@ func (d *ddp) reduceRest() (err error) {
 		b.ready, b.works, b.copied = 0, nil, nil
 	}
 	d.next, d.seen = 0, false
-	if err := d.compareUsed(unused); err != nil || len(d.buffers) == 0 || !d.Training() {
+	if j := d.joined; j != nil && !j.initial && j.active < d.g.Size() {
+		for _, p := range d.params {
+			of := try.To(tensor.BinaryScalar(tensor.OpMul, p.Grad().Detach(), tensor.Float(float64(d.g.Size())/float64(j.active)), false))
+			try.Ok(p.SetGrad(of))
+		}
+	}
+	if err := d.compareUsed(unused, shadow); err != nil || !buffers {
 		return err
 	}
-	return d.spreadBuffers("dist.ddp in backward")
+	return d.spreadBuffers("dist.ddp in backward", d.source())
+}
+
+// source is a call that gives the buffers of the first rank, or in dist.join of the first that still trains, to all.
+func (d *ddp) source() newCall {
+	if d.joined != nil {
+		return d.joined.ofLeader
+	}
+	return ofFirst
 }
 
 // compareUsed drops the gradients of parameters that no rank has used, and compares which each has used.
-func (d *ddp) compareUsed(unused []*tensor.Tensor) (err error) {
+func (d *ddp) compareUsed(unused []*tensor.Tensor, shadow bool) (err error) {
 	defer try.Caught(&err)
+	n := len(d.params)
 	used := appendMarks(nil, d.params, func(p *tensor.Tensor) bool { return !slices.Contains(unused, p) })
-	if d.unequal {
-		marks := used[:len(d.params)]
+	if d.unequal || d.joined != nil {
+		// In dist.join a rank that has finished has used none, and is not compared: the others say also which they have not used.
+		marks := slices.Clone(used[:n])
+		if !d.unequal {
+			marks = appendMarks(marks, d.params, func(p *tensor.Tensor) bool { return !shadow && slices.Contains(unused, p) })
+		}
 		try.Ok(d.g.do(d.ctx, collective.NewAllReduce(collective.Of(marks), dtype.Max), d.origin()))
+		for i := range n {
+			try.FailIf(!d.unequal && marks[i] == '1' && marks[n+i] == '1', "parameter %s has a gradient on some of the ranks that have not finished, but none on others", d.names[i])
+		}
 		unused = slices.DeleteFunc(unused, func(p *tensor.Tensor) bool { return marks[slices.Index(d.params, p)] == '1' })
 	}
 	for _, p := range unused {
 		try.Ok(p.SetGrad(nil))
 	}
-	if d.unequal {
+	if d.unequal || shadow {
 		return nil
 	}
 	if d.static && d.used != nil {
@@ -326,7 +370,9 @@ func (d *ddp) compareUsed(unused []*tensor.Tensor) (err error) {
 		}
 		return nil
 	}
-	d.used = used
+	if d.used = used; d.joined != nil {
+		return nil
+	}
 	return agreeOnGrads(d.g, d.ctx, d.params, func(i int) string { return d.names[i] }, d.origin())
 }
 
@@ -337,16 +383,17 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 	defer try.Caught(&err)
 	d.thread = thread
 	if d.on && d.g.comm != nil && len(d.buffers) > 0 && d.Training() && d.world.tensors.Recording() {
-		try.Ok(within("ddp", d.spreadBuffers("dist.ddp in forward")))
+		try.Ok(d.announce(forwardBuffers))
+		try.Ok(within("ddp", d.spreadBuffers("dist.ddp in forward", d.source())))
 	}
 	return d.Model.CallInternal(thread, args, kwargs)
 }
 
-// spreadBuffers gives the first rank's buffers to all ranks. Buffers that are already
+// spreadBuffers gives one rank's buffers to all ranks, with the calls that source makes. Buffers that are already
 // equal are not written: the graph of an earlier pass may refer to them.
-func (d *replica) spreadBuffers(builtin string) error {
+func (d *replica) spreadBuffers(builtin string, source newCall) error {
 	at := originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
-	return staged(d.g, d.ctx, dtype.Uint8, d.buffers, ofFirst, at, func(t *tensor.Tensor, raw []byte) error {
+	return staged(d.g, d.ctx, dtype.Uint8, d.buffers, source, at, func(t *tensor.Tensor, raw []byte) error {
 		data, err := tensor.Contiguous(t)
 		if err == nil && !bytes.Equal(data.Bytes(), raw) {
 			err = writeRaw(t, raw)

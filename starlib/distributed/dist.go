@@ -42,6 +42,7 @@ type World struct {
 	receives map[route][]*receive // irecvs that wait for their message, oldest first
 
 	coalesced *coalesced // nil: each call is made at once
+	joining   bool       // within dist.join
 }
 
 // Config is what a World is made of.
@@ -80,10 +81,10 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Doc: "The other ranks. Every collective is called by all ranks of the group in the same order; if they\n" +
 			"disagree, all of them get an error with a table of who called what, and where. Roots and peers\n" +
 			"are ranks of the world. group defaults to all ranks, timeout, in seconds, to the run's (--timeout).",
-		Types:  []*starlib.Methods{groupMethods, meshMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, hookMethods, pipelineMethods, referenceMethods},
+		Types:  []*starlib.Methods{groupMethods, meshMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, hookMethods, joinHookMethods, pipelineMethods, referenceMethods},
 		Values: starlark.StringDict{"store": &storeValue{"store", w, c.Store, nil}, "hooks": &hooks{"hooks"}},
 	}
-	for _, defs := range [][]*starlib.Def{identity(w), collectives(w), exchanges(w), fillers(w), reduceOps(), coalescing(w), pointToPoint(w), helpers(w), w.groups.defs(), w.groups.meshes(), w.inspections(), tensorParallelism(w), wrappers(w), parallelLayers(w), pipelining(w), w.rpc.defs(), dataParallelism(w)} {
+	for _, defs := range [][]*starlib.Def{identity(w), collectives(w), exchanges(w), fillers(w), reduceOps(), coalescing(w), unevenInputs(w), pointToPoint(w), helpers(w), w.groups.defs(), w.groups.meshes(), w.inspections(), tensorParallelism(w), wrappers(w), parallelLayers(w), pipelining(w), w.rpc.defs(), dataParallelism(w)} {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m

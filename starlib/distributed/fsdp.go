@@ -35,7 +35,7 @@ func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 		try.FailIf(p.Claimed(), "parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
 	}
 	chosen, err := chooseUnits(c, f.Model)
-	if err != nil || g.comm == nil {
+	if err != nil || g.Size() == 1 {
 		return f, err
 	}
 	units := f.Units(chosen)
@@ -91,7 +91,7 @@ func (f *fsdp) reduceRest() (err error) {
 	if err != nil || len(f.buffers) == 0 || !f.Training() {
 		return err
 	}
-	return f.spreadBuffers("dist.fsdp in backward")
+	return f.spreadBuffers("dist.fsdp in backward", ofFirst)
 }
 
 func (f *fsdp) Type() string   { return "FSDP" }

@@ -160,7 +160,7 @@ func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, 
 	f.thread = thread
 	recording := f.world.tensors.Recording()
 	if u == f.units[0] && recording && f.on && len(f.buffers) > 0 && f.Training() {
-		try.Ok(within("fsdp", f.spreadBuffers("dist.fsdp in forward")))
+		try.Ok(within("fsdp", f.spreadBuffers("dist.fsdp in forward", ofFirst)))
 	}
 	try.Ok(within("fsdp", u.gather(originOf("dist.fsdp in forward", starlib.Position(thread)))))
 	if recording {

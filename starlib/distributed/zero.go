@@ -24,12 +24,14 @@ type zero struct {
 	g     *Group
 	ctx   *collective.WaitLimit
 	opt   *optim.Optimizer
+
+	joined *joinedZero // nil outside dist.join
 }
 
 var _ optim.Partner = (*zero)(nil)
 
 func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	z := &zero{g.world, g, ctx, c.Arg("optimizer").(*optim.Optimizer)}
+	z := &zero{world: g.world, g: g, ctx: ctx, opt: c.Arg("optimizer").(*optim.Optimizer)}
 	if err := z.opt.Shareable(); err != nil || g.comm == nil {
 		return z.opt, err
 	}
@@ -76,6 +78,9 @@ func (z *zero) params() (params []*tensor.Tensor, names []string) {
 // be the same on all.
 func (z *zero) Before(thread *starlark.Thread) (err error) {
 	defer try.Caught(&err)
+	if z.joined != nil {
+		try.Ok(z.joined.before(originOf("Optimizer.step", starlib.Position(thread))))
+	}
 	params, names := z.params()
 	marks := appendMarks(nil, params, (*tensor.Tensor).Moves)
 	sum := xxh3.New()

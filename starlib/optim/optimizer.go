@@ -46,6 +46,20 @@ func (o *Optimizer) Shareable() error {
 	return nil
 }
 
+// Partner is the one that the state is divided with; nil: it is not divided.
+func (o *Optimizer) Partner() Partner { return o.partner }
+
+// Step takes one step.
+func (o *Optimizer) Step(thread *starlark.Thread) error { return o.update(thread, o.opt.Step) }
+
+// Renew makes the ranks count its steps anew, after they made different numbers of them.
+func (o *Optimizer) Renew() {
+	if r := o.replica; r != nil {
+		o.replica = &starlib.Replica{At: r.At, Calls: r.Calls, Nth: o.made[r.Calls]}
+		o.made[r.Calls]++
+	}
+}
+
 // Made returns the state, nil before the first step.
 func (o *Optimizer) Made() []starlib.Entry {
 	if o.step == 0 {
