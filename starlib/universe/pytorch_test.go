@@ -14,7 +14,7 @@ import (
 // The names that docs/from-pytorch.md uses for values of types.
 var called = map[string]string{
 	"x": "Tensor", "y": "Tensor", "var": "Tensor", "p": "Tensor", "a": "Tensor", "m": "Module", "opt": "Optimizer", "rate": "Plateau", "average": "Average", "ds": "Dataset", "loader": "Loader",
-	"table": "Table", "g": "Generator", "work": "Work", "group": "Group", "mesh": "Mesh", "ddp": "DDP", "pipeline": "Pipeline", "reference": "Reference",
+	"table": "Table", "g": "Generator", "work": "Work", "group": "Group", "mesh": "Mesh", "hook": "JoinHook", "ddp": "DDP", "pipeline": "Pipeline", "reference": "Reference",
 }
 
 // Every name of drun in docs/from-pytorch.md exists, and the page has every name in the modules that PyTorch has too,

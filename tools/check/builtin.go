@@ -20,11 +20,15 @@ type builtins struct {
 	averages    bool                       // the recipe names something that may give all ranks the same gradients
 	divides     bool                       // a loader divides the samples among the ranks
 	optimizers  []syntax.Position          // of one model for all ranks
+	joined      bool                       // within dist.join, where ranks may make different numbers of collectives
 }
 
 // collective records a call that all ranks have to make.
 func (b *builtins) collective(name string, pos syntax.Position, group *object) {
 	clear(b.saved)
+	if b.joined {
+		return
+	}
 	chain := append(append([]callSite{}, b.calls.stack...), callSite{pos, b.frame.name()})
 	b.trace = append(b.trace, &event{name: name, group: group, chain: chain})
 }

@@ -51,9 +51,13 @@ func (b *builtins) special(name string, params []string, c *call) (value, bool) 
 	case "nn.module", "nn.sequential":
 		return b.model(name, c), true
 	case "dist.coalescing":
-		out := same
-		if len(c.args) > 0 {
-			out = b.calls.call(c.args[0], &call{node: c.node, pos: c.pos, text: "the function"})
+		return b.given(c), true
+	case "dist.join":
+		outer := b.joined
+		b.joined = true
+		out := b.given(c)
+		if b.joined = outer; !outer {
+			b.collective(name, c.pos, nil)
 		}
 		return out, true
 	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.new_subgroups_by_enumeration", "dist.split_group", "dist.init_parallelism":
@@ -105,6 +109,14 @@ func (b *builtins) declare(c *call) value {
 	return of(b.alloc(c.node, "params", container, "struct", &contents{fields: fields, closed: !c.spread}))
 }
 
+// given interprets the function that a call passes first.
+func (b *builtins) given(c *call) value {
+	if len(c.args) == 0 {
+		return same
+	}
+	return b.calls.call(c.args[0], &call{node: c.node, pos: c.pos, text: "the function"})
+}
+
 // masterFirst calls a function that must not call a collective: the first rank would wait for ranks that wait for it.
 func (b *builtins) masterFirst(name string, c *call) value {
 	result := same
@@ -112,7 +124,7 @@ func (b *builtins) masterFirst(name string, c *call) value {
 		depth := len(b.calls.stack)
 		var events []*event
 		events, _ = b.watch(func() {
-			result = b.calls.call(c.args[0], &call{node: c.node, pos: c.pos, text: "the function"})
+			result = b.given(c)
 		})
 		collectives(events, func(e *event) {
 			inner := e.chain[min(depth+1, len(e.chain)-1)]

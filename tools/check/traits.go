@@ -80,6 +80,8 @@ var traits = map[string]trait{
 	"dist.all_to_all_single":            {collective: true},
 	"dist.premul_sum":                   {},
 	"dist.coalescing":                   {collective: true},
+	"dist.join":                         {collective: true},
+	"dist.join_hook":                    {},
 	"dist.P2POp":                        {},
 	"dist.batch_isend_irecv":            {own: true, data: true},
 	"dist.store.queue_pop":              {own: true, data: true},
