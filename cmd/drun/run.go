@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"drun/engine/console"
 	"drun/engine/recipe"
 	"drun/engine/record"
 	"drun/engine/rendezvous"
@@ -31,6 +32,7 @@ func newRun() *cobra.Command {
 	var o run.Options
 	var nproc string
 	var join joinFlags
+	var logs logFlags
 	cmd := &cobra.Command{
 		Use:        "run RECIPE.star",
 		SuggestFor: []string{"train", "exec", "start"},
@@ -40,6 +42,7 @@ func newRun() *cobra.Command {
 			n := try.To(ranks(nproc))
 			o.Recipe, o.Nproc = args[0], n
 			o.Join = try.To(join.joining(cmd, &o.Nproc))
+			o.LogFiles = try.To(logs.files())
 			return runRecipe(cmd, o)
 		},
 	}
@@ -51,6 +54,7 @@ func newRun() *cobra.Command {
 	f.StringVar(&o.Resume, "resume", "", "continue from a checkpoint, `RUN[@STEP or @best]`, or with weights from FILE.safetensors or .npz; auto: continue the run that --name names, or begin it")
 	f.BoolVar(&o.Reuse, "reuse", false, "if a finished run has the same recipe, parameters, seed, ranks and data, return that run instead of running again")
 	f.StringVar(&o.RankOutput, "rank-output", "all", "whose output to show: all, none, or `ranks` such as 0 or 0,4-7; the history keeps all")
+	logs.add(f)
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how many times all ranks start again, from the newest checkpoint, after one has failed or was lost")
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
@@ -59,8 +63,8 @@ func newRun() *cobra.Command {
 		switch name {
 		case "nproc-per-node", "nproc_per_node": // torchrun's
 			name = "nproc"
-		case "max_restarts":
-			name = "max-restarts"
+		case "max_restarts", "log_dir":
+			name = strings.ReplaceAll(name, "_", "-")
 		}
 		return pflag.NormalizedName(normalizeJoin(name))
 	})
@@ -93,6 +97,29 @@ func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
 	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
 	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
+}
+
+// logFlags are torchrun's flags of files with the ranks' output.
+type logFlags struct{ dir, redirects, tee string }
+
+func (l *logFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&l.dir, "log-dir", "", "`folder` for files with the ranks' output, as RUN/attempt_N/RANK/stdout.log; the history keeps it in any case")
+	f.StringVarP(&l.redirects, "redirects", "r", "0", "what goes to the files of --log-dir and is not shown: 0 nothing, 1 stdout, 2 stderr, 3 both; 0:3,1:2 says so for each `local rank`")
+	f.StringVarP(&l.tee, "tee", "t", "0", "what goes to the files of --log-dir and is shown, too, as --redirects (default: 3 where --log-dir is given without --redirects)")
+}
+
+func (l *logFlags) files() (_ *console.Files, err error) {
+	out := &console.Files{Dir: l.dir}
+	if l.dir != "" && l.redirects == "0" && l.tee == "0" {
+		l.tee = "3"
+	}
+	if out.Redirects, err = console.ParseStreams(l.redirects); err != nil {
+		return nil, usage("", "--redirects: %v", err)
+	}
+	if out.Tee, err = console.ParseStreams(l.tee); err != nil {
+		return nil, usage("", "--tee: %v", err)
+	}
+	return out, nil
 }
 
 // exitHelp ends the process from within a help function, which cannot return an error.

@@ -25,6 +25,7 @@ type Console struct {
 	terminal bool
 
 	shows func(rank int) bool
+	files *Files // nil: there are none
 	began time.Time
 
 	mu      sync.Mutex
@@ -51,19 +52,36 @@ const (
 )
 
 // New makes a console. prefix: there is more than one rank, so each line names its own. terminal: err is a
-// terminal, and shows the bar. shows tells whose lines are shown; nil: all ranks'.
-func New(out, err io.Writer, prefix, terminal bool, shows func(rank int) bool) *Console {
-	return &Console{out: out, err: err, prefix: prefix, terminal: terminal, shows: shows, began: time.Now()}
+// terminal, and shows the bar. shows tells whose lines are shown; nil: all ranks'. files gets lines, too; nil: there are none.
+func New(out, err io.Writer, prefix, terminal bool, shows func(rank int) bool, files *Files) *Console {
+	return &Console{out: out, err: err, prefix: prefix, terminal: terminal, shows: shows, files: files, began: time.Now()}
+}
+
+// Begin says that a rank starts, with its number on this node.
+func (c *Console) Begin(run string, attempt, rank, local int) error {
+	if c.files == nil {
+		return nil
+	}
+	return c.files.Begin(run, attempt, rank, local)
 }
 
 // Line shows one line of a rank. Write errors are ignored: a run goes on even if nobody reads its output any more.
 func (c *Console) Line(rank int, stderr bool, text string) {
+	w, stream := c.out, 0
+	if stderr {
+		w, stream = c.err, 1
+	}
+	if c.files != nil {
+		shown, err := c.files.write(rank, stream, text)
+		if err != nil {
+			c.Note("drun: warning: the output of rank " + strconv.Itoa(rank) + " goes to its file no longer: " + err.Error())
+		}
+		if !shown {
+			return
+		}
+	}
 	if c.shows != nil && !c.shows(rank) {
 		return
-	}
-	w := c.out
-	if stderr {
-		w = c.err
 	}
 	if terminal.Is(w) {
 		text = terminal.Line(text) // whoever reads a pipe gets the bytes unchanged

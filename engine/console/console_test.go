@@ -19,7 +19,7 @@ func TestRanks(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		c := New(&out, &out, false, false, shows)
+		c := New(&out, &out, false, false, shows, nil)
 		for rank := range 4 {
 			c.Line(rank, rank%2 == 1, fmt.Sprint(rank))
 		}
@@ -40,7 +40,7 @@ func TestRanks(t *testing.T) {
 // A terminal shows the step, the latest metrics and, where the end is known, the time left.
 func TestBar(t *testing.T) {
 	var out, err bytes.Buffer
-	c := New(&out, &err, false, true, nil)
+	c := New(&out, &err, false, true, nil, nil)
 	c.Metrics([]records.Point{{Name: "loss"}})
 	if err.Len() > 0 {
 		t.Errorf("a run that may be over in a moment has a bar: %q", err.String())
@@ -82,7 +82,7 @@ func TestBar(t *testing.T) {
 
 	// Nobody watches: nothing but lines.
 	err.Reset()
-	c = New(&out, &err, false, false, nil)
+	c = New(&out, &err, false, false, nil, nil)
 	c.Metrics(many)
 	c.Progress(&records.Progress{Label: "epoch 1", Current: 3, Total: 9})
 	if err.Len() > 0 {

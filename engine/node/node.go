@@ -131,6 +131,7 @@ func (n *node) spawnAll() (err error) {
 	}
 	for i := range jobs {
 		job := n.complete(&jobs[i])
+		try.Ok(exit.WithCode(n.Console.Begin(job.RunName, job.RestartCount, job.Placement.Rank, job.Placement.LocalRank), exit.Storage))
 		p := try.To(spawn(exe, beside, job, environment(job, n.Endpoint), files, func(rank int, stderr bool, text string) {
 			n.Console.Line(rank, stderr, text)
 			n.send(&cluster.ToCoordinator{Rank: rank, Line: &cluster.Line{Stderr: stderr, Text: text}})

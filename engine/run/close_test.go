@@ -32,7 +32,7 @@ func coordinatorOf(t *testing.T, members int) (c *coordinator, theirs []*cluster
 		t.Fatal(err)
 	}
 	c = newCoordinator(&plan{Options: Options{History: record.History{Home: filepath.Join(dir, "home"), DiskTimeout: record.DiskTimeout}, Nproc: 1, Communication: Communication{Backend: "gloo"}}, bundle: bundle,
-		console: console.New(io.Discard, io.Discard, true, false, nil)}, &cluster.Cluster{Own: []int{0}})
+		console: console.New(io.Discard, io.Discard, true, false, nil, nil)}, &cluster.Cluster{Own: []int{0}})
 	c.cluster.Placements = make([]rendezvous.Placement, 1+members)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -63,7 +63,7 @@ func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, er
 		}
 	}()
 	go node.Run(node.Config{
-		Bundle: bundle, Threads: 1, Timeout: describeAtMost, Console: console.New(os.Stderr, os.Stderr, false, false, nil),
+		Bundle: bundle, Threads: 1, Timeout: describeAtMost, Console: console.New(os.Stderr, os.Stderr, false, false, nil, nil),
 		Backend: func(string) (*host.Plugin, error) { return nil, nil },
 	}, start, theirs, cluster.Inbox(theirs))
 	declared := &engine.Declared{}

@@ -85,8 +85,9 @@ type Communication struct {
 type Output struct {
 	Stdout     io.Writer
 	Stderr     io.Writer
-	Terminal   bool   // Stderr is a terminal: show progress
-	RankOutput string // whose lines are shown, see console.Ranks
+	Terminal   bool           // Stderr is a terminal: show progress
+	RankOutput string         // whose lines are shown, see console.Ranks
+	LogFiles   *console.Files // nil: there are none
 }
 
 // Hooks connect the caller and a run in progress.
@@ -243,7 +244,7 @@ func newPlan(o Options) (_ *plan, err error) {
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--rank-output: %w", err)
 	}
-	p.console = console.New(o.Stdout, o.Stderr, o.Nproc > 1 || o.Join != nil, o.Terminal, shows)
+	p.console = console.New(o.Stdout, o.Stderr, o.Nproc > 1 || o.Join != nil, o.Terminal, shows, o.LogFiles)
 	for _, text := range p.noted {
 		p.console.Note(text)
 	}
