@@ -114,7 +114,7 @@ func wrappers(w *World) []*starlib.Def {
 			Fn: w.inGroup(newDDP),
 		},
 		{
-			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, group: Group = None, timeout: number = None) -> FSDP`,
+			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, group: Group | Mesh = None, timeout: number = None) -> FSDP`,
 			Doc: "The module with its parameters divided among the ranks of the group; they start as those of its first\n" +
 				"rank. A unit's parameters are gathered before each of its forward and backward passes and dropped\n" +
 				"afterwards; in backward its gradients are averaged, and each rank keeps its part. units are modules\n" +
@@ -122,8 +122,21 @@ func wrappers(w *World) []*starlib.Def {
 				"number of parameters of a unit; by default the modules directly in this one. What is in no unit, or in\n" +
 				"several, is gathered for the whole pass. Make optimizers from the result's parameters(), this rank's\n" +
 				"parts. With reshard_after_forward = False parameters stay from forward to backward: more memory, fewer\n" +
-				"calls. broadcast_buffers is as in dist.ddp. Each pass is a collective, also in evaluation.",
-			Fn: w.inGroup(newFSDP),
+				"calls. broadcast_buffers is as in dist.ddp. Each pass is a collective, also in evaluation. With a mesh of two\n" +
+				"dimensions as group, parameters are divided along the second only, and the ranks along the first have the\n" +
+				"same parts (hybrid sharding): what is gathered stays, for instance, within a node.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				m, ok := c.Arg("group").(*mesh)
+				if !ok {
+					return newFSDP(try.To(w.group(c)), nil, c, try.To(w.until(c)))
+				}
+				try.FailIf(len(m.dims) > 2, "argument group: want a mesh of one dimension or two (copies, parts), got %s", m)
+				copies := (*Group)(nil)
+				if len(m.dims) == 2 && m.dims[0].group.Size() > 1 {
+					copies = m.dims[0].group
+				}
+				return newFSDP(m.dims[len(m.dims)-1].group, copies, c, try.To(w.until(c)))
+			},
 		},
 		{
 			Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`,
@@ -330,15 +343,16 @@ func (d *ddp) endPass(unused []*tensor.Tensor, buffers, shadow bool) (err error)
 	if err := d.compareUsed(unused, shadow); err != nil || !buffers {
 		return err
 	}
-	return d.spreadBuffers("dist.ddp in backward", d.source())
+	return d.spreadBuffers("dist.ddp in backward")
 }
 
-// source is a call that gives the buffers of the first rank, or in dist.join of the first that still trains, to all.
-func (d *ddp) source() newCall {
+// spreadBuffers gives the buffers of the first rank, or in dist.join of the first that still trains, to all.
+func (d *ddp) spreadBuffers(builtin string) error {
+	source := ofFirst
 	if d.joined != nil {
-		return d.joined.ofLeader
+		source = d.joined.ofLeader
 	}
-	return ofFirst
+	return d.replica.spreadBuffers(d.g, builtin, source)
 }
 
 // compareUsed drops the gradients of parameters that no rank has used, and compares which each has used.
@@ -384,16 +398,16 @@ func (d *ddp) CallInternal(thread *starlark.Thread, args starlark.Tuple, kwargs 
 	d.thread = thread
 	if d.on && d.g.comm != nil && len(d.buffers) > 0 && d.Training() && d.world.tensors.Recording() {
 		try.Ok(d.announce(forwardBuffers))
-		try.Ok(within("ddp", d.spreadBuffers("dist.ddp in forward", d.source())))
+		try.Ok(within("ddp", d.spreadBuffers("dist.ddp in forward")))
 	}
 	return d.Model.CallInternal(thread, args, kwargs)
 }
 
 // spreadBuffers gives one rank's buffers to all ranks, with the calls that source makes. Buffers that are already
 // equal are not written: the graph of an earlier pass may refer to them.
-func (d *replica) spreadBuffers(builtin string, source newCall) error {
+func (d *replica) spreadBuffers(g *Group, builtin string, source newCall) error {
 	at := originOf(builtin, starlib.Position(d.thread)).In(collective.Step)
-	return staged(d.g, d.ctx, dtype.Uint8, d.buffers, source, at, func(t *tensor.Tensor, raw []byte) error {
+	return staged(g, d.ctx, dtype.Uint8, d.buffers, source, at, func(t *tensor.Tensor, raw []byte) error {
 		data, err := tensor.Contiguous(t)
 		if err == nil && !bytes.Equal(data.Bytes(), raw) {
 			err = writeRaw(t, raw)

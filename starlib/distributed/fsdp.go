@@ -20,6 +20,7 @@ import (
 // pass and dropped afterwards; its gradients are averaged as soon as they are complete, and each rank keeps its part.
 type fsdp struct {
 	replica
+	copies *Group // the ranks that have the same parts (hybrid sharding); nil: this one alone
 	units  []*unit
 	shards map[*tensor.Tensor]*tensor.Tensor // from a parameter to this rank's part
 	keep   bool                              // parameters stay from forward to backward
@@ -27,15 +28,15 @@ type fsdp struct {
 	seen   bool                              // this pass reached a unit
 }
 
-func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
-	f := &fsdp{replica: shared, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{}}
+	f := &fsdp{replica: shared, copies: copies, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{}}
 	for i, p := range f.params {
 		try.FailIf(p.Frozen(), "parameter %s was made at top level and is frozen: make it in main()", f.names[i])
 		try.FailIf(p.Claimed(), "parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
 	}
 	chosen, err := chooseUnits(c, f.Model)
-	if err != nil || g.Size() == 1 {
+	if err != nil || g.Size() == 1 && copies == nil {
 		return f, err
 	}
 	units := f.Units(chosen)
@@ -43,7 +44,9 @@ func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 	for _, u := range units {
 		key = fmt.Appendf(key, "|%s %d", u.Path, len(u.Params))
 	}
-	try.Ok(g.agree(ctx, key, origin(c), "the ranks' models or units differ", func() string { return fmt.Sprintf("digest %x", fnv(key)) }))
+	for _, g := range f.groups() {
+		try.Ok(g.agree(ctx, key, origin(c), "the ranks' models or units differ", func() string { return fmt.Sprintf("digest %x", fnv(key)) }))
+	}
 	try.Ok(exchangeable(all))
 	garbage := 0
 	for _, u := range units {
@@ -54,10 +57,30 @@ func newFSDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 		garbage = tensor.Reclaim(garbage)
 	}
 	if buffers := slices.DeleteFunc(slices.Clone(all), func(t *tensor.Tensor) bool { return f.shards[t] != nil }); len(buffers) > 0 {
-		err = spreadAgreed(g, ctx, buffers, ofFirst, anyType, origin(c))
+		for _, g := range f.groups() {
+			try.Ok(spreadAgreed(g, ctx, buffers, ofFirst, anyType, origin(c)))
+		}
 	}
 	g.world.wrapped.add(g.world, f)
 	return f, err
+}
+
+// groups are the ranks that have the other parts and, with hybrid sharding, those that have the same one.
+func (f *fsdp) groups() []*Group {
+	if f.copies == nil {
+		return []*Group{f.g}
+	}
+	return []*Group{f.g, f.copies}
+}
+
+// spreadBuffers gives the first rank's buffers to all ranks.
+func (f *fsdp) spreadBuffers(builtin string) error {
+	for _, g := range f.groups() {
+		if err := f.replica.spreadBuffers(g, builtin, ofFirst); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // origin returns the recipe's backward pass.
@@ -84,14 +107,15 @@ func (f *fsdp) reduceRest() (err error) {
 	}
 	key := appendMarks(nil, f.params, func(p *tensor.Tensor) bool { return f.had[p] })
 	clear(f.had)
-	texts, err := f.g.compare(f.ctx, key, nil, f.origin())
-	if err == nil && texts != nil {
-		err = gradMismatch(f.g, f.params, func(i int) string { return f.names[i] }, texts)
+	for _, g := range f.groups() {
+		if texts := try.To(g.compare(f.ctx, key, nil, f.origin())); texts != nil {
+			return gradMismatch(g, f.params, func(i int) string { return f.names[i] }, texts)
+		}
 	}
-	if err != nil || len(f.buffers) == 0 || !f.Training() {
-		return err
+	if len(f.buffers) == 0 || !f.Training() {
+		return nil
 	}
-	return f.spreadBuffers("dist.fsdp in backward", ofFirst)
+	return f.spreadBuffers("dist.fsdp in backward")
 }
 
 func (f *fsdp) Type() string   { return "FSDP" }

@@ -105,7 +105,9 @@ func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) (err error) {
 		s := try.To(tensor.NewSheet(same, f.g.own, f.g.Size(), listText(f.g.ranks)))
 		values := try.To(s.Fill())
 		if values.Len() > 0 {
-			try.Ok(f.g.do(f.ctx, collective.NewBroadcast(bufferOf(values), 0), origin(c).In(collective.Step)))
+			for _, g := range f.groups() {
+				try.Ok(g.do(f.ctx, collective.NewBroadcast(bufferOf(values), 0), origin(c).In(collective.Step)))
+			}
 		}
 		s.Take()
 		s.Drop()
@@ -160,7 +162,7 @@ func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, 
 	f.thread = thread
 	recording := f.world.tensors.Recording()
 	if u == f.units[0] && recording && f.on && len(f.buffers) > 0 && f.Training() {
-		try.Ok(within("fsdp", f.spreadBuffers("dist.fsdp in forward", ofFirst)))
+		try.Ok(within("fsdp", f.spreadBuffers("dist.fsdp in forward")))
 	}
 	try.Ok(within("fsdp", u.gather(originOf("dist.fsdp in forward", starlib.Position(thread)))))
 	if recording {
@@ -260,6 +262,9 @@ func (u *unit) reduce() (err error) {
 		call.Counts = uneven(partSizes(f.g, s.Len(), each))
 		if s.Len() > 0 {
 			try.Ok(f.g.do(f.ctx, call, f.origin()))
+		}
+		if f.copies != nil && from < to {
+			try.Ok(f.copies.do(f.ctx, u.call(collective.NewAllReduce(collective.Buffer{DType: s.DType(), Data: part}, dtype.Avg)), f.origin()))
 		}
 		for _, p := range s.Params {
 			f.had[p] = f.had[p] || p.Grad() != nil

@@ -216,7 +216,7 @@ func (d *ddp) shadow(exchange int) (err error) {
 	defer try.Caught(&err)
 	switch exchange {
 	case forwardBuffers:
-		return d.spreadBuffers("dist.ddp in forward", d.source())
+		return d.spreadBuffers("dist.ddp in forward")
 	case oneBucket:
 		b := d.buckets[d.next]
 		d.next++
