@@ -17,6 +17,7 @@ const (
 	tagGradient                    // of a pipeline, backward
 	tagCall                        // of dist.rpc
 	tagAnswer                      // of dist.rpc
+	tagRing                        // of dist.ring_attention
 )
 
 // A parcel is a tensor that a builtin sends to the same builtin on another rank, with what the receiver must know about it.

@@ -94,6 +94,7 @@ var traits = map[string]trait{
 	"dist.shard":             {},
 	"dist.pipeline":          {collective: true},
 	"dist.data_parallel":     {},
+	"dist.ring_attention":    {collective: true, own: true, data: true, back: true},
 	"dist.rpc":               {own: true, data: true},
 	"dist.rpc_async":         {own: true, data: true},
 	"dist.remote":            {own: true, data: true},
