@@ -45,7 +45,7 @@ type writer struct {
 
 type batch struct {
 	history.Batch
-	count  int
+	some   bool // something is in it
 	stored []chan struct{} // closed when they are in the history, or in the spool
 }
 
@@ -67,7 +67,7 @@ func newWriter(run *history.Run, home string, atMost time.Duration, say func(str
 func (w *writer) add(n, text int, put func(b *history.Batch)) {
 	w.queue.Add(n*recordSize+text, func(r *batch) {
 		put(&r.Batch)
-		r.count += n
+		r.some = true
 	})
 }
 
@@ -128,7 +128,7 @@ func (w *writer) write() (closed bool) {
 		}
 		b = &history.Batch{End: b.End}
 	}
-	if r.count > 0 {
+	if r.some {
 		err := w.put(b)
 		if err != nil && b.End != nil {
 			w.end = err
