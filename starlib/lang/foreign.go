@@ -27,7 +27,7 @@ var foreign = map[string]string{
 	"monitored_barrier":            "it is dist.barrier(): on timeout its error names the missing ranks, and where they are",
 	"parallel":                     "it is dist.ddp(module)",
 	"DeviceMesh":                   "it is dist.init_device_mesh(shape, names)",
-	"Join":                         "data.loader gives all ranks equally many batches",
+	"Join":                         "it is dist.join(fn, model, opt); data.loader(…, drop_last = True) gives all ranks equally many batches",
 	"init_rpc":                     "nothing is needed: dist.rpc(rank, function, …) works at once",
 	"launch_subprocesses":          "nothing is needed: drun run -n 4 starts the ranks",
 	"spawn":                        "nothing is needed: drun run -n 4 starts the ranks",
