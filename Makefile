@@ -23,7 +23,7 @@ VET = go vet -cgocall=false
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench names lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -76,6 +76,10 @@ race-short: bin/gotestsum
 check:
 	$(VET) ./...
 	go test $(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|replay)$$')
+
+# Lists the public names of today's torch.distributed anew, each of which docs/from-pytorch.md explains.
+names: bin/peers
+	bin/peers/bin/python starlib/universe/testdata/distributed.py 2>/dev/null >starlib/universe/testdata/distributed.txt
 
 # Runs go test and says at the end what failed and what was skipped.
 .PHONY: bin/gotestsum

@@ -39,7 +39,7 @@ func TestForeign(t *testing.T) {
 		{"nn.cross_entropy(x, tensor.ones(3))", "probabilities of shape (3,) do not fit scores of shape (2, 2)"},
 		{"dist.get_local_process_group()", "it is dist.local_group()"},
 		{"dist.monitored_barrier()", "it is dist.barrier()"},
-		{"fully_shard(m)", "undefined: fully_shard: it is dist.fsdp(m)"},
+		{"fully_shard(m)", "undefined: fully_shard: it is dist.fsdp(m, group = mesh)"},
 		{"nn.Conv3d(1, 1, 3)", "it is nn.conv3d"},
 		{"nn.parallel.DistributedDataParallel(m)", "it is dist.ddp(module)"},
 		{"LinearLR(1)", "it is optim.linear"},
