@@ -45,7 +45,7 @@ type writer struct {
 
 type batch struct {
 	history.Batch
-	some   bool // something is in it
+	some   bool            // something is in it
 	stored []chan struct{} // closed when they are in the history, or in the spool
 }
 
