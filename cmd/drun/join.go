@@ -234,6 +234,11 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*cluster.Joining, error) {
 	case address == "":
 		address = net.JoinHostPort(j.host, strconv.Itoa(j.port))
 	}
+	if scheme, rest, has := strings.Cut(address, "://"); has && scheme == "tcp" { // as PyTorch's init_method
+		address = rest
+	} else if has {
+		return nil, usage("node 0 listens: --rdzv host:port, or tcp://host:port", "--rdzv %s: nodes do not meet by %s://", address, scheme)
+	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil { // without a port
 		host, port = address, strconv.Itoa(j.port)
