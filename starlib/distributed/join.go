@@ -72,10 +72,7 @@ func unevenInputs(w *World) []*starlib.Def {
 func (w *World) join(c *starlib.Call) (starlark.Value, error) {
 	fn, j := c.Callable("fn"), &joinCall{ctx: try.To(w.until(c)), at: origin(c), thread: c.Thread, initial: c.Bool("divide_by_initial_world_size"), throw: c.Bool("throw_on_early_termination")}
 	try.FailIf(w.joining, "one dist.join is within another")
-	if w.rank.WorldSize == 1 {
-		j.g = w.all // dist.zero leaves an optimizer as it is
-	}
-	try.Ok(j.take(c.Rest))
+	try.Ok(j.take(w, c.Rest))
 	key := ""
 	for _, o := range j.objects {
 		key += o.Type() + " "
@@ -105,7 +102,7 @@ func (w *World) join(c *starlib.Call) (starlark.Value, error) {
 }
 
 // take reads the objects of the call.
-func (j *joinCall) take(values starlark.Tuple) (err error) {
+func (j *joinCall) take(w *World, values starlark.Tuple) (err error) {
 	defer try.Caught(&err)
 	var names []string
 	var trained, stepped []*tensor.Tensor
@@ -139,6 +136,9 @@ func (j *joinCall) take(values starlark.Tuple) (err error) {
 			j.g = g
 		}
 		j.objects = append(j.objects, o)
+	}
+	if j.g == nil && w.rank.WorldSize == 1 {
+		j.g = w.all // dist.zero leaves an optimizer as it is
 	}
 	try.FailIf(j.g == nil, "among the objects is nothing that exchanges: want a dist.ddp module, an optimizer of dist.zero or a dist.join_hook")
 	for i, p := range trained {
