@@ -23,7 +23,7 @@ VET = go vet -cgocall=false
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench names lint fmt clean
+.PHONY: build plugins demo test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench calls names lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -50,7 +50,7 @@ test:
 	@$(MAKE) tested; red=$$?; bin/gotestsum --raw-command --format none -- cat bin/tests/*.json 2>&1 | \
 		awk '/^=== /{skipped = /^=== (Skipped|SKIP)/; left = 2} /^DONE/{left = 1} !skipped || left-- > 0'; \
 		cat bin/tests/missing 2>/dev/null; \
-		echo "Longer forms of some tests: make crash, make faults, make long, make pairs, make recipes, make storm"; exit $$red
+		echo "Longer forms of some tests: make calls, make crash, make faults, make long, make pairs, make recipes, make storm"; exit $$red
 
 # Tests are linked without debugging information and symbols, in half the time, and wait more than they compute: so more of them
 # run at once than there are cores, and the packages that take longest begin.
@@ -76,6 +76,10 @@ race-short: bin/gotestsum
 check:
 	$(VET) ./...
 	go test $(TESTS) -short $$(go list ./... | grep -vE '/(backup|bench|checkpoints|cmd/.*|collective/.*|engine/(board|doctor|node|recipetest|rendezvous|run|worker)|exchange|mutants|plugins/.*|repl|starlib/starlibtest|sweep|ui|replay)$$')
+
+# Compares what the distributed calls give with today's PyTorch over Gloo, on shm, gloo and mpi, and on several nodes.
+calls: bin/peers bin/test
+	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test DRUN_TEST_CALLS=1 go test -count 1 -tags "$(ENGINES)" -run '^TestCallsOfPyTorch$$' -v ./cmd/drun
 
 # Lists the public names of today's torch.distributed anew, each of which docs/from-pytorch.md explains.
 names: bin/peers
