@@ -68,6 +68,8 @@ var calls = map[string][2]string{
 	"reduce_scatter_tensor":  {"dist.reduce_scatter_tensor", `dist.reduce_scatter_tensor(tensor.zeros(1), tensor.ones(n))`},
 	"all_to_all_single":      {"dist.all_to_all_single", `dist.all_to_all_single(tensor.zeros(n), tensor.ones(n))`},
 	"coalescing":             {"dist.coalescing", `dist.coalescing(lambda: [dist.all_reduce(tensor.ones(5)), dist.all_reduce(tensor.ones(4))])`},
+	"join":                   {"dist.join", `dist.join(lambda: None, hook)`},
+	"ring_attention":         {"dist.ring_attention", `dist.ring_attention(*[tensor.ones(2, 2)] * 3)`},
 	"by_enumeration":         {"dist.new_subgroups_by_enumeration", `dist.new_subgroups_by_enumeration([range(n)])`},
 	"split_group":            {"dist.split_group", `dist.split_group(None, [range(n)])`},
 	"init_device_mesh":       {"dist.init_device_mesh", `dist.init_device_mesh((n,), ("dp",))`},
@@ -104,7 +106,7 @@ var calls = map[string][2]string{
 // alone are builtins of dist that do not meet others, or as another builtin does: rpc.
 var alone = []string{"rank", "world_size", "local_rank", "local_size", "node_rank", "num_nodes", "is_distributed", "is_main",
 	"backend", "shard", "unwrap", "local_group", "rpc_async", "remote", "data_parallel",
-	"premul_sum", "P2POp", "batch_isend_irecv", "get_process_group_ranks", "get_group_rank", "get_global_rank"}
+	"premul_sum", "join_hook", "P2POp", "batch_isend_irecv", "get_process_group_ranks", "get_group_rank", "get_global_rank"}
 
 // before is what all ranks do first, the same.
 const before = `
@@ -120,6 +122,7 @@ pipe = dist.pipeline([nn.linear(2, 2)] * n, 2)
 def f():
     pass
 define(f)
+hook = dist.join_hook(lambda: None)
 row = dist.row_linear(6, 6)
 words = dist.vocab_embedding(6, 6)
 parts = dist.fsdp(nn.linear(2, 1))
