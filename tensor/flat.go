@@ -85,6 +85,12 @@ func NewFlat(params []*Tensor) (_ *Flat, err error) {
 	return f, nil
 }
 
+// Optimized reports whether an optimizer has t among its parameters.
+func (t *Tensor) Optimized() bool { return t.leaf != nil && t.leaf.owner != nil }
+
+// Claimed reports whether an optimizer has t among its parameters, or a hook waits for its gradient.
+func (t *Tensor) Claimed() bool { return t.leaf != nil && (t.leaf.owner != nil || t.leaf.ready != nil) }
+
 // Owns reports whether parameter i is still in this buffer.
 func (f *Flat) Owns(i int) bool { return f.Params[i].leaf.owner == f }
 

@@ -271,9 +271,3 @@ func (g *Generator) Orthogonal(t *Tensor, gain float64) (err error) {
 	assign(op, t.Detach(), try.To(Reshape(cast(op, x, t.dtype), t.shape)))
 	return nil
 }
-
-// Optimized reports whether an optimizer has t among its parameters.
-func (t *Tensor) Optimized() bool { return t.leaf != nil && t.leaf.owner != nil }
-
-// Claimed reports whether an optimizer has t among its parameters, or a hook waits for its gradient.
-func (t *Tensor) Claimed() bool { return t.leaf != nil && (t.leaf.owner != nil || t.leaf.ready != nil) }
