@@ -96,7 +96,7 @@ func (o Options) SurveyCSV(in io.Reader, first int) (*Survey, error) {
 func SurveyJSONLines(in io.Reader, first, largest int) (_ *Survey, err error) {
 	const window, most = 4096, 4 << 20 // rows and bytes that are held at once
 	s, t, left := &Survey{}, &Table{}, newBudget(largest)
-	kept := 0 // rows of t that are counted
+	kept, begun := 0, left.left // rows of t that are counted, and what was left of the budget then
 	forget := func() {
 		for k, c := range t.Columns {
 			if k == len(s.Missing) {
@@ -111,9 +111,10 @@ func SurveyJSONLines(in io.Reader, first, largest int) (_ *Survey, err error) {
 		s.Rows += t.Rows - kept
 		t.keep(first)
 		kept, left.left = t.Rows, left.all-len(t.Columns)*256
+		begun = left.left
 	}
 	err = t.readObjects(in, nil, left, func() {
-		if t.Rows >= kept+window || left.all-left.left > len(t.Columns)*256+most {
+		if t.Rows >= kept+window || begun-left.left > most {
 			forget()
 		}
 	})
