@@ -147,6 +147,10 @@ func clone(t *tensor.Tensor) (*startensor.Value, error) {
 	return (*startensor.Value)(out), err
 }
 
+func zerosLike(t *tensor.Tensor) (*tensor.Tensor, error) {
+	return tensor.Zeros(t.Context(), t.Shape(), t.DType())
+}
+
 // writable returns an error if a tensor cannot be changed in place.
 func writable(t *tensor.Tensor) error {
 	if t.Frozen() {

@@ -135,7 +135,7 @@ func reduced(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, op dtype.Red
 func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) (starlark.Value, error) {
 	v, ok := c.Arg("x").(*startensor.Value)
 	if !ok {
-		value, err := broadcastValue(g, c, ctx, c.Arg("x"), src)
+		value, err := broadcastValue(g, ctx, c.Arg("x"), src, origin(c))
 		if err != nil || !c.Bool("async_op") {
 			return value, err
 		}

@@ -125,18 +125,7 @@ func wrappers(w *World) []*starlib.Def {
 				"calls. broadcast_buffers is as in dist.ddp. Each pass is a collective, also in evaluation. With a mesh of two\n" +
 				"dimensions as group, parameters are divided along the second only, and the ranks along the first have the\n" +
 				"same parts (hybrid sharding): what is gathered stays, for instance, within a node.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				m, ok := c.Arg("group").(*mesh)
-				if !ok {
-					return newFSDP(try.To(w.group(c)), nil, c, try.To(w.until(c)))
-				}
-				try.FailIf(len(m.dims) > 2, "argument group: want a mesh of one dimension or two (copies, parts), got %s", m)
-				copies := (*Group)(nil)
-				if len(m.dims) == 2 && m.dims[0].group.Size() > 1 {
-					copies = m.dims[0].group
-				}
-				return newFSDP(m.dims[len(m.dims)-1].group, copies, c, try.To(w.until(c)))
-			},
+			Fn: w.fsdp,
 		},
 		{
 			Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`,
@@ -308,13 +297,21 @@ func (d *ddp) startRest() (unused []*tensor.Tensor, err error) {
 			if p.Grad() != nil {
 				continue
 			}
-			try.Ok(p.SetGrad(try.To(tensor.Zeros(p.Context(), p.Shape(), p.DType()))))
+			try.Ok(zeroGrad(p))
 			unused = append(unused, p)
 		}
 		try.Ok(d.announce(oneBucket))
 		try.Ok(d.start(b))
 	}
 	return unused, nil
+}
+
+func zeroGrad(p *tensor.Tensor) error {
+	zeros, err := zerosLike(p)
+	if err != nil {
+		return err
+	}
+	return p.SetGrad(zeros)
 }
 
 // endPass waits for the buckets, and compares which parameters the ranks have used; then they get the first rank's buffers, if asked

@@ -28,6 +28,20 @@ type fsdp struct {
 	seen   bool                              // this pass reached a unit
 }
 
+// fsdp reads the argument group: the ranks that divide the parameters, or a mesh.
+func (w *World) fsdp(c *starlib.Call) (starlark.Value, error) {
+	m, ok := c.Arg("group").(*mesh)
+	if !ok {
+		return newFSDP(try.To(w.group(c)), nil, c, try.To(w.until(c)))
+	}
+	try.FailIf(len(m.dims) > 2, "argument group: want a mesh of one dimension or two (copies, parts), got %s", m)
+	copies := (*Group)(nil)
+	if len(m.dims) == 2 && m.dims[0].group.Size() > 1 {
+		copies = m.dims[0].group
+	}
+	return newFSDP(m.dims[len(m.dims)-1].group, copies, c, try.To(w.until(c)))
+}
+
 func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
 	f := &fsdp{replica: shared, copies: copies, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{}}

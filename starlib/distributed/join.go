@@ -221,7 +221,7 @@ func (d *ddp) shadow(exchange int) (err error) {
 		b := d.buckets[d.next]
 		d.next++
 		for _, p := range b.params {
-			try.Ok(p.SetGrad(try.To(tensor.Zeros(p.Context(), p.Shape(), p.DType()))))
+			try.Ok(zeroGrad(p))
 		}
 		return d.start(b)
 	}
@@ -277,9 +277,7 @@ func (s *joinedState) end() (err error) {
 			try.Ok(plain.SetKey(starlark.String(e.Name), e.Value))
 		}
 	}
-	data, err := j.g.broadcastBytes(j.ctx, try.To(j.g.encode(plain)), j.leader, j.at.In(collective.Plain))
-	try.Ok(err)
-	leaders := try.To(j.g.decode(data)).(*starlark.Dict)
+	leaders := try.To(broadcastValue(j.g, j.ctx, plain, j.leader, j.at)).(*starlark.Dict)
 	for i, e := range entries {
 		if v, has, _ := leaders.Get(starlark.String(e.Name)); has {
 			entries[i].Value = v
@@ -331,34 +329,25 @@ func (o *joinedZero) before(at collective.Origin) (err error) {
 	params, _ := o.z.params()
 	moves := appendMarks(nil, params, (*tensor.Tensor).Moves)
 	try.Ok(j.g.do(j.ctx, collective.NewBroadcast(collective.Of(moves), j.leader), at.In(collective.Step)))
+	write := writeRaw
+	if o.shadowing {
+		clearGrads(params)
+	} else {
+		write = func(*tensor.Tensor, []byte) error { return nil } // it has its own, which are compared
+	}
 	var grads []*tensor.Tensor
 	for i, p := range params {
 		if moves[i] == '0' {
 			continue
 		}
+		if o.shadowing {
+			try.Ok(zeroGrad(p))
+		}
 		grad := p.Grad()
 		if grad == nil {
-			grad = try.To(tensor.Zeros(p.Context(), p.Shape(), p.DType()))
+			grad = try.To(zerosLike(p))
 		}
 		grads = append(grads, grad)
-	}
-	var of int
-	write := func(t *tensor.Tensor, raw []byte) error {
-		for moves[of] == '0' {
-			of++
-		}
-		p := params[of]
-		of++
-		if !o.shadowing {
-			return nil // it has its own, which are compared
-		}
-		if err := writeRaw(t, raw); err != nil {
-			return err
-		}
-		return p.SetGrad(t)
-	}
-	if o.shadowing {
-		clearGrads(params)
 	}
 	return staged(j.g, j.ctx, dtype.Uint8, grads, j.ofLeader, at.In(collective.Step), write)
 }

@@ -94,13 +94,10 @@ func (r *ring) forward(q, k, v *tensor.Tensor) (out, lse *tensor.Tensor) {
 func (r *ring) backward(dy *tensor.Tensor, saved []*tensor.Tensor) []*tensor.Tensor {
 	q, k, v, out, lse := saved[0].Detach(), saved[1].Detach(), saved[2].Detach(), saved[3], saved[4]
 	turned := func(t *tensor.Tensor) *tensor.Tensor { return try.To(tensor.Transpose(t, -1, -2)) }
-	zeros := func(t *tensor.Tensor) *tensor.Tensor {
-		return try.To(tensor.Zeros(t.Context(), t.Shape(), t.DType()))
-	}
 	delta := try.To(tensor.Sum(try.To(tensor.Mul(dy, out)), []int{-1}, true))
-	dq := zeros(q)
+	dq := try.To(zerosLike(q))
 	// The gradients of keys and values go around with them, once more than they, back to where they are from.
-	part := r.around([]*tensor.Tensor{k, v, zeros(k), zeros(v)}, func(part []*tensor.Tensor, from int) {
+	part := r.around([]*tensor.Tensor{k, v, try.To(zerosLike(k)), try.To(zerosLike(v))}, func(part []*tensor.Tensor, from int) {
 		s := r.scores(q, part[0], from)
 		if s == nil {
 			return

@@ -18,7 +18,7 @@ import (
 )
 
 // broadcastValue gives src's plain value to all ranks.
-func broadcastValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v starlark.Value, src int) (starlark.Value, error) {
+func broadcastValue(g *Group, ctx *collective.WaitLimit, v starlark.Value, src int, at collective.Origin) (starlark.Value, error) {
 	if g.comm == nil {
 		return v, nil
 	}
@@ -26,7 +26,7 @@ func broadcastValue(g *Group, c *starlib.Call, ctx *collective.WaitLimit, v star
 	if g.own == src {
 		data = try.To(g.encode(v))
 	}
-	data, err := g.broadcastBytes(ctx, data, src, origin(c).In(collective.Plain))
+	data, err := g.broadcastBytes(ctx, data, src, at.In(collective.Plain))
 	if err != nil || g.own == src {
 		return v, err
 	}
