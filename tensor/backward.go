@@ -13,18 +13,8 @@ import (
 // the gradient of t itself; nil means 1 and needs a t of one element. The graph is freed unless retain.
 func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 	defer try.Caught(&err)
-	if !t.requiresGrad {
-		return fmt.Errorf("backward: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad")
-	}
 	own := seed == nil
-	if own {
-		if t.n != 1 {
-			return fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", ShapeString(t.shape))
-		}
-		seed = try.To(Full(t.ctx, t.shape, Float(1), t.dtype))
-	} else if !sameShape(seed.shape, t.shape) {
-		return fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", ShapeString(seed.shape), ShapeString(t.shape))
-	}
+	seed = try.To(t.seed(seed))
 	c := t.ctx
 	c.BeginNoGrad()
 	defer c.EndNoGrad()
@@ -69,24 +59,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		if n.grad == nil {
 			continue
 		}
-		try.Ok(n.check())
-		out := outArr[:0]
-		for range n.in {
-			out = append(out, nil)
-		}
-		n.placed = 0
-		if err := n.gradients(out); err != nil {
-			return fmt.Errorf("backward of %w", err)
-		}
-		if c.Watch != nil {
-			for i, g := range out {
-				if l := n.in[i].leaf; g == nil && l != nil && n.placed&(1<<i) != 0 {
-					g = l.grad
-				}
-				c.watch("backward of "+n.op, g, n.grad)
-			}
-		}
-		c.deliverAll(n, out)
+		c.visit(n, outArr[:0])
 		if !retain {
 			n.free()
 		}
@@ -100,6 +73,42 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		return c.BackwardDone()
 	}
 	return nil
+}
+
+// seed returns the gradient that a pass from t begins with.
+func (t *Tensor) seed(given *Tensor) (*Tensor, error) {
+	switch {
+	case !t.requiresGrad:
+		return nil, fmt.Errorf("backward: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad")
+	case given == nil && t.n != 1:
+		return nil, fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", ShapeString(t.shape))
+	case given == nil:
+		return Full(t.ctx, t.shape, Float(1), t.dtype)
+	case !sameShape(given.shape, t.shape):
+		return nil, fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", ShapeString(given.shape), ShapeString(t.shape))
+	}
+	return given, nil
+}
+
+// visit computes the gradients of n's inputs from its own, and passes them on. It fails as try.To does. out is for its use.
+func (c *Context) visit(n *node, out []*Tensor) {
+	try.Ok(n.check())
+	for range n.in {
+		out = append(out, nil)
+	}
+	n.placed = 0
+	if err := n.gradients(out); err != nil {
+		try.Ok(fmt.Errorf("backward of %w", err))
+	}
+	if c.Watch != nil {
+		for i, g := range out {
+			if l := n.in[i].leaf; g == nil && l != nil && n.placed&(1<<i) != 0 {
+				g = l.grad
+			}
+			c.watch("backward of "+n.op, g, n.grad)
+		}
+	}
+	c.deliverAll(n, out)
 }
 
 // gradients computes the gradients of n's inputs.
@@ -123,20 +132,24 @@ func (c *Context) reachable(root *node) ([]*node, error) {
 				n.mark = c.pass
 				order = append(order, n)
 			}
-			if l := e.leaf; l != nil && l.leaf != nil && l.leaf.ready != nil {
-				l.leaf.pending = 0
-			}
 		}
 	}
-	for _, n := range order {
-		for _, e := range n.in {
-			if l := e.leaf; l != nil && l.leaf != nil && l.leaf.ready != nil {
-				l.leaf.pending++
-			}
-		}
-	}
+	c.countParts(order)
 	slices.SortFunc(order, func(a, b *node) int { return cmp.Compare(b.seq, a.seq) })
 	return order, nil
+}
+
+// countParts counts how many gradients each leaf with a hook will get in a pass over nodes.
+func (c *Context) countParts(nodes []*node) {
+	for i := range 2 { // first they are all 0
+		for _, n := range nodes {
+			for _, e := range n.in {
+				if l := e.leaf; l != nil && l.leaf != nil && l.leaf.ready != nil {
+					l.leaf.pending = i * (l.leaf.pending + 1)
+				}
+			}
+		}
+	}
 }
 
 // deliverAll passes on the gradients of n's inputs, and frees the memory of those that were summed into others or are
