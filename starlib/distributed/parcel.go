@@ -18,7 +18,11 @@ const (
 	tagCall                        // of dist.rpc
 	tagAnswer                      // of dist.rpc
 	tagRing                        // of dist.ring_attention
+	tagsEnd
 )
+
+// tagOf returns the tag of messages to or from a chunk of a pipeline.
+func tagOf(tag, chunk int) int { return tag + chunk*(tagsEnd-ownTags) }
 
 // A parcel is a tensor that a builtin sends to the same builtin on another rank, with what the receiver must know about it.
 // Its elements go from the sender's memory to the receiver's without another copy.

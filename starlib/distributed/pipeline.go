@@ -2,7 +2,9 @@ package distributed
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"drun/collective"
@@ -20,11 +22,12 @@ import (
 // of a batch at the same time. A rank keeps only its own stages: they are its Model.
 type pipeline struct {
 	*nn.Model
-	world    *World
-	g        *Group
-	micros   int
-	schedule string
-	last     *step // the latest completed step
+	world  *World
+	g      *Group
+	micros int
+	schedule
+	chunks []*nn.Model // this rank's stages, those that follow each other as one
+	last   *step       // the latest completed step
 }
 
 var pipelineMethods = &starlib.Methods{
@@ -48,9 +51,10 @@ var pipelineMethods = &starlib.Methods{
 			Sig: `timing() -> struct`,
 			Doc: "Times of the latest step, in seconds; they differ from run to run. wall: how long it took; compute: how\n" +
 				"long each rank's stages computed, a list by rank of the group; bubble: the share of the\n" +
-				"ranks' time in which they did not compute; formula: (p-1)/(m+p-1), its value for p ranks and m\n" +
-				"micro-batches that all take equally long; held: the most micro-batches whose activations this\n" +
-				"rank held at once.",
+				"ranks' time in which they did not compute; formula: its value if all turns took equally long: for p\n" +
+				"ranks and m micro-batches (p-1)/(m+p-1) with gpipe and 1f1b, (p-1)/(v*m+p-1) with interleaved and v\n" +
+				"stages on each rank, (p-1)/(3*m+p-1) with zero_bubble; held: the most micro-batches whose activations\n" +
+				"this rank held at once, counted for each of its stages with interleaved.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				p := c.Recv.(*pipeline)
 				try.FailIf(p.last == nil, "no step has completed yet")
@@ -68,32 +72,49 @@ func pipelining(w *World) []*starlib.Def {
 			"and return one tensor; a rank uses only its own, the others may be None. The results are, to the bit,\n" +
 			"those of one rank with the same micro_batches, unless stages draw random numbers (dropout): each\n" +
 			"rank draws its own. schedule: \"gpipe\" runs all micro-batches forward, then all backward; \"1f1b\"\n" +
-			"starts backward as early as it can, and so holds fewer activations.",
+			"starts backward as early as it can, and so holds fewer activations; \"interleaved\" gives rank r of p the\n" +
+			"stages r, r + p …, and so is idle for a shorter time, but sends more; \"zero_bubble\" is 1f1b that puts\n" +
+			"the gradients of parameters off to the time in which it would be idle.",
 		Fn: w.inGroup(newPipeline),
 	}}
 }
 
-func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	p := &pipeline{world: g.world, g: g, micros: c.Int("micro_batches"), schedule: c.String("schedule")}
+func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	p := &pipeline{world: g.world, g: g, micros: c.Int("micro_batches")}
 	var stages starlark.Tuple
 	for stage := range starlark.Elements(c.Arg("stages").(starlark.Iterable)) {
 		stages = append(stages, stage)
 	}
-	try.FailIf(schedules[p.schedule] == nil, "argument schedule: want \"1f1b\" or \"gpipe\", got %q", p.schedule)
+	name := c.String("schedule")
+	var known bool
+	p.schedule, known = schedules[name]
+	try.FailIf(!known, "argument schedule: want one of %s, got %q", strings.Join(slices.Sorted(maps.Keys(schedules)), ", "), name)
 	try.FailIf(p.micros < 1, "argument micro_batches: want at least 1, got %d", p.micros)
 	try.FailIf(len(stages) == 0 || len(stages)%g.Size() != 0, "%d stages cannot be spread evenly over %d ranks: the number of stages must be a multiple of the number of ranks", len(stages), g.Size())
-	key := fmt.Appendf(nil, "%d stages, %d micro-batches, schedule %q", len(stages), p.micros, p.schedule)
+	key := fmt.Appendf(nil, "%d stages, %d micro-batches, schedule %q", len(stages), p.micros, name)
 	try.Ok(g.agree(ctx, key, origin(c), "the ranks make different pipelines", nil))
 	each := len(stages) / g.Size()
-	first := g.own * each
-	own := stages[first : first+each]
-	for i, stage := range own {
-		_, ok := stage.(starlark.Callable)
-		try.FailIf(!ok, "stage %d, which is this rank's: want a module or function, got %s", first+i, stage.Type())
+	var own starlark.Tuple
+	var numbers []int
+	for i := range each {
+		number := g.own*each + i
+		if p.interleaved {
+			number = i*g.Size() + g.own
+		}
+		_, ok := stages[number].(starlark.Callable)
+		try.FailIf(!ok, "stage %d, which is this rank's: want a module or function, got %s", number, stages[number].Type())
+		own, numbers = append(own, stages[number]), append(numbers, number)
 	}
-	var err error
-	p.Model, err = nn.Sequential(g.world.tensors, own, first)
-	return p, err
+	p.Model = try.To(nn.Sequential(g.world.tensors, own, numbers))
+	p.chunks = []*nn.Model{p.Model}
+	if p.interleaved && g.Size() > 1 {
+		p.chunks = p.chunks[:0]
+		for i := range own {
+			p.chunks = append(p.chunks, try.To(nn.Sequential(g.world.tensors, own[i:i+1], numbers[i:i+1])))
+		}
+	}
+	return p, nil
 }
 
 func (p *pipeline) Type() string { return "Pipeline" }
@@ -123,11 +144,11 @@ type step struct {
 	x, y   *tensor.Tensor
 	loss   starlark.Callable
 
-	first  parcel        // the first one from the stage before; it says of and rows
-	of     int           // micro-batches
-	rows   int           // of the batch
-	held   []*activation // by micro-batch; nil before forward and after backward
-	most   int           // held at once
+	first  parcel          // the first one from the stage before; it says of and rows
+	of     int             // micro-batches
+	rows   int             // of the batch
+	held   [][]*activation // by chunk and micro-batch; nil before forward and after backward
+	most   int             // held at once
 	sent   []*shipment
 	outs   []*tensor.Tensor // the last stage's outputs, in evaluation
 	total  float64          // loss, of the last stage
@@ -139,8 +160,9 @@ type step struct {
 
 // activation is what backward needs of a micro-batch.
 type activation struct {
-	in  *tensor.Tensor // from the stage before; nil in the first
-	out *tensor.Tensor // the output or, in the last stage, the weighted loss
+	in   *tensor.Tensor // from the stage before; nil in the first
+	out  *tensor.Tensor // the output or, in the last stage, the weighted loss
+	rest func() error   // the second half of the backward pass
 }
 
 func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
@@ -148,8 +170,8 @@ func (p *pipeline) step(c *starlib.Call) (starlark.Value, error) {
 		x: startensor.Optional(c, "x"), y: startensor.Optional(c, "y")}
 	s.loss, _ = c.Arg("loss").(starlark.Callable)
 	try.FailIf(!p.world.tensors.Recording(), "it computes gradients, which tensor.no_grad forbids: call the pipeline itself to evaluate")
-	try.FailIf(s.isLast() && s.loss == nil, "argument loss: this rank has the last stage, and needs a function of the output and y")
-	try.FailIf(s.isLast() && s.y == nil, "argument y: this rank has the last stage, and needs the targets")
+	try.FailIf(s.hasLast() && s.loss == nil, "argument loss: this rank has the last stage, and needs a function of the output and y")
+	try.FailIf(s.hasLast() && s.y == nil, "argument y: this rank has the last stage, and needs the targets")
 	try.Ok(s.run())
 	p.last = s
 	return starlark.Float(s.total), nil
@@ -176,19 +198,27 @@ func (p *pipeline) CallInternal(thread *starlark.Thread, args starlark.Tuple, kw
 	return s.output()
 }
 
-func (s *step) isFirst() bool { return s.g.own == 0 }
-func (s *step) isLast() bool  { return s.g.own == s.g.Size()-1 }
+// hasFirst and hasLast report whether this rank has the first and the last stage; they are in its first and last chunk.
+func (s *step) hasFirst() bool { return s.g.own == 0 }
+func (s *step) hasLast() bool  { return s.g.own == s.g.Size()-1 }
+
+func (s *step) isFirst(t turn) bool { return s.hasFirst() && t.chunk == 0 }
+func (s *step) isLast(t turn) bool  { return s.hasLast() && t.chunk == len(s.chunks)-1 }
 
 func (s *step) run() (err error) {
 	defer try.Caught(&err)
 	start := time.Now()
 	try.Ok(s.begin())
 	for _, t := range s.turns() {
-		turn := s.forward
-		if t.backward {
-			turn = s.backward
+		switch t.pass {
+		case forward:
+			try.Ok(s.forward(t))
+		case backward:
+			try.Ok(s.backward(t))
+		case weights:
+			a := s.drop(t)
+			try.Ok(a.rest())
 		}
-		try.Ok(turn(t.micro))
 		s.sent = slices.DeleteFunc(s.sent, (*shipment).done)
 	}
 	for _, sent := range s.sent {
@@ -201,9 +231,9 @@ func (s *step) run() (err error) {
 
 // turns returns this rank's turns; in evaluation, only the forward passes.
 func (s *step) turns() []turn {
-	list := schedules[s.schedule](s.g.own, s.g.Size(), s.of)
+	list := s.schedule.turns(s.g.own, s.g.Size(), len(s.chunks), s.of)
 	if !s.train {
-		list = slices.DeleteFunc(list, func(t turn) bool { return t.backward })
+		list = slices.DeleteFunc(list, func(t turn) bool { return t.pass != forward })
 	}
 	return list
 }
@@ -211,7 +241,7 @@ func (s *step) turns() []turn {
 // begin determines the number of micro-batches: the first stage divides the batch and tells the others.
 func (s *step) begin() (err error) {
 	defer try.Caught(&err)
-	if s.isFirst() {
+	if s.hasFirst() {
 		try.FailIf(s.x == nil || s.x.Dim() == 0 || s.x.Shape()[0] == 0, "this rank has the first stage, and needs a batch: a tensor of at least one row")
 		s.rows = s.x.Shape()[0]
 		s.of = min(s.micros, s.rows)
@@ -219,10 +249,12 @@ func (s *step) begin() (err error) {
 		s.first = try.To(s.receive(s.g.own-1, tagActivation))
 		s.of, s.rows = s.first.of, s.first.rows
 	}
-	if s.train && s.isLast() && (s.y.Dim() == 0 || s.y.Shape()[0] != s.rows) {
+	if s.train && s.hasLast() && (s.y.Dim() == 0 || s.y.Shape()[0] != s.rows) {
 		return fmt.Errorf("the batch has %d rows in the first stage, but y has shape %s in the last", s.rows, tensor.ShapeString(s.y.Shape()))
 	}
-	s.held = make([]*activation, s.of)
+	for range s.chunks {
+		s.held = append(s.held, make([]*activation, s.of))
+	}
 	return nil
 }
 
@@ -236,38 +268,42 @@ func (s *step) share(micro int) float64 {
 	return float64(n) / float64(s.rows)
 }
 
-// forward takes a micro-batch through this rank's stages.
-func (s *step) forward(micro int) (err error) {
+// forward takes a micro-batch through a chunk.
+func (s *step) forward(t turn) (err error) {
 	defer try.Caught(&err)
 	a := &activation{}
 	var in *tensor.Tensor
-	if s.isFirst() {
-		in = try.To(s.part(s.x, micro))
+	if s.isFirst(t) {
+		in = try.To(s.part(s.x, t.micro))
 	} else {
 		from := s.first
-		if micro > 0 {
-			from = try.To(s.receiveOf(micro, s.g.own-1, tagActivation))
+		if s.hasFirst() || t.micro > 0 || t.chunk > 0 {
+			from = try.To(s.receiveOf(t.micro, s.before(), tagOf(tagActivation, t.chunk)))
 		}
 		if in = from.t; from.grad {
 			try.Ok(in.SetRequiresGrad(true))
 			a.in = in
 		}
 	}
-	v := try.To(s.Model.CallInternal(s.thread, starlark.Tuple{(*startensor.Value)(in)}, nil))
+	v := try.To(s.chunks[t.chunk].CallInternal(s.thread, starlark.Tuple{(*startensor.Value)(in)}, nil))
 	result, ok := v.(*startensor.Value)
 	try.FailIf(!ok, "a stage passes one tensor to the next, but this rank's stage returned a %s", v.Type())
 	out := result.Tensor()
 	switch {
-	case s.isLast() && s.train:
-		a.out, err = s.weigh(out, micro)
-	case s.isLast():
+	case s.isLast(t) && s.train:
+		a.out, err = s.weigh(out, t.micro)
+	case s.isLast(t):
 		s.outs = append(s.outs, out)
 	default:
 		a.out = out
-		err = s.send(parcel{t: out.Detach(), grad: s.train && out.RequiresGrad(), micro: micro}, s.g.own+1, tagActivation)
+		chunk := t.chunk
+		if s.hasLast() { // the next stage is in the first rank's next chunk
+			chunk++
+		}
+		err = s.send(parcel{t: out.Detach(), grad: s.train && out.RequiresGrad(), micro: t.micro}, s.after(), tagOf(tagActivation, chunk))
 	}
 	if s.train && err == nil {
-		s.held[micro] = a
+		s.held[t.chunk][t.micro] = a
 		s.filled++
 		s.most = max(s.most, s.filled)
 	}
@@ -295,24 +331,58 @@ func describe(v starlark.Value) string {
 	return v.Type()
 }
 
-// backward takes the gradient of a micro-batch back through this rank's stages.
-func (s *step) backward(micro int) (err error) {
+// before and after are the ranks of the stages before and after this rank's.
+func (s *step) before() int { return (s.g.own + s.g.Size() - 1) % s.g.Size() }
+func (s *step) after() int  { return (s.g.own + 1) % s.g.Size() }
+
+// backward takes the gradient of a micro-batch back through a chunk.
+func (s *step) backward(t turn) (err error) {
 	defer try.Caught(&err)
-	a := s.held[micro]
-	s.held[micro] = nil
-	s.filled--
-	if s.isLast() {
-		try.Ok(a.out.Backward(nil, false))
+	var a *activation
+	if s.halves {
+		a = s.held[t.chunk][t.micro]
+		a.rest = func() error { return nil }
+	} else {
+		a = s.drop(t)
+	}
+	if s.isLast(t) {
+		try.Ok(s.pass(a, nil))
 	} else if a.out.RequiresGrad() {
-		from := try.To(s.receiveOf(micro, s.g.own+1, tagGradient))
+		chunk := t.chunk
+		if s.hasLast() {
+			chunk++
+		}
+		from := try.To(s.receiveOf(t.micro, s.after(), tagOf(tagGradient, chunk)))
 		if from.t != nil { // otherwise nothing after this stage uses its output
-			try.Ok(a.out.Backward(from.t, false))
+			try.Ok(s.pass(a, from.t))
 		}
 	}
 	if a.in == nil {
 		return nil
 	}
-	return s.send(parcel{t: a.in.Grad(), micro: micro}, s.g.own-1, tagGradient)
+	return s.send(parcel{t: a.in.Grad(), micro: t.micro}, s.before(), tagOf(tagGradient, t.chunk))
+}
+
+// pass computes the gradients of a micro-batch from that of its output: those of the input alone, if the schedule puts the
+// others off and somebody waits for it.
+func (s *step) pass(a *activation, grad *tensor.Tensor) (err error) {
+	switch {
+	case !s.halves:
+		return a.out.Backward(grad, false)
+	case a.in == nil:
+		a.rest = func() error { return a.out.Backward(grad, false) }
+		return nil
+	}
+	a.rest, err = a.out.BackwardInput(a.in, grad)
+	return err
+}
+
+// drop lets go of the activation of a micro-batch.
+func (s *step) drop(t turn) *activation {
+	a := s.held[t.chunk][t.micro]
+	s.held[t.chunk][t.micro] = nil
+	s.filled--
+	return a
 }
 
 func (s *step) send(p parcel, to, tag int) error {
@@ -364,7 +434,7 @@ func (s *step) exchangeResults(busy time.Duration) error {
 func (s *step) output() (_ starlark.Value, err error) {
 	defer try.Caught(&err)
 	var data []byte
-	if s.isLast() {
+	if s.hasLast() {
 		out, err := tensor.Cat(s.outs, 0)
 		if err != nil || s.g.comm == nil {
 			return startensor.Result(out, err)
@@ -385,47 +455,6 @@ func (s *step) timing() starlark.Value {
 	return starlarkstruct.FromStringDict(starlarkstruct.Default, starlark.StringDict{
 		"wall": starlark.Float(s.wall.Seconds()), "compute": compute,
 		"bubble":  starlark.Float(1 - sum/(float64(n)*s.wall.Seconds())),
-		"formula": starlark.Float(bubble(n, s.of)), "held": starlark.MakeInt(s.most),
+		"formula": starlark.Float(s.schedule.bubble(float64(n), float64(len(s.chunks)), float64(s.of))), "held": starlark.MakeInt(s.most),
 	})
 }
-
-// A turn is one piece of a stage's work in a step of a pipeline: the forward or the backward pass of one micro-batch.
-type turn struct {
-	backward bool
-	micro    int
-}
-
-// Schedules are the orders in which a pipeline's stages take their turns. All do the backward passes
-// in the order of the micro-batches, so that gradients are added in the order in which one process
-// would add them.
-//
-//   - gpipe does all forward passes, then all backward passes (Huang et al. 2019).
-//   - 1f1b begins with as many forward passes as there are stages after this one, then does a forward
-//     and a backward pass in turn (Narayanan et al. 2019): a stage holds what backward needs of at
-//     most as many micro-batches as there are stages from it to the end.
-//
-// If all stages take equally long, both leave a stage idle for (p-1)/(m+p-1) of a step of m micro-batches and p stages.
-var schedules = map[string]func(stage, stages, micros int) []turn{
-	"gpipe": func(_, _, micros int) []turn { return turns(micros, micros) },
-	"1f1b":  func(stage, stages, micros int) []turn { return turns(stages-1-stage, micros) },
-}
-
-// turns returns the turns of a stage that does ahead forward passes before it starts alternating.
-func turns(ahead, micros int) []turn {
-	var list []turn
-	next := 0 // the next backward pass
-	for micro := range micros {
-		list = append(list, turn{micro: micro})
-		if micro >= ahead {
-			list = append(list, turn{true, next})
-			next++
-		}
-	}
-	for ; next < micros; next++ {
-		list = append(list, turn{true, next})
-	}
-	return list
-}
-
-// bubble returns the share of a step in which a stage is idle, if all take equally long.
-func bubble(stages, micros int) float64 { return float64(stages-1) / float64(micros+stages-1) }

@@ -55,17 +55,20 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 }
 
 func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
-	return Sequential(k.ctx, c.Rest, 0)
+	return Sequential(k.ctx, c.Rest, nil)
 }
 
-// Sequential makes a model that calls modules in order. Parameters' names number them from first on.
-func Sequential(ctx *tensor.Context, modules starlark.Tuple, first int) (*Model, error) {
+// Sequential makes a model that calls modules in order. numbers name them in parameters' names; nil: 0, 1 ….
+func Sequential(ctx *tensor.Context, modules starlark.Tuple, numbers []int) (*Model, error) {
 	if err := checkCallables(modules); err != nil {
 		return nil, err
 	}
 	m := &Model{kind: "sequential", training: true, ctx: ctx}
 	for i, v := range modules {
-		m.fields = append(m.fields, register(fmt.Sprint(first+i), v))
+		if numbers != nil {
+			i = numbers[i]
+		}
+		m.fields = append(m.fields, register(fmt.Sprint(i), v))
 	}
 	m.forward = starlark.NewBuiltin("nn.sequential", func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 		var inner inside
