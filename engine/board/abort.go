@@ -15,6 +15,9 @@ const (
 	abortReady
 )
 
+// claimLimit is how long a cause may take to be written once it is claimed.
+const claimLimit = 5 * time.Second
+
 // cause carries an error through shared memory with its type.
 type cause struct {
 	Mismatch *collective.MismatchError `json:",omitempty"`
@@ -30,15 +33,24 @@ type cause struct {
 // package collective's types reach the other ranks unchanged, other errors as their text. by is the rank that
 // failed, or [Observer].
 func (b *Board) Abort(by int, err error) bool {
-	if !b.head.aborting.CompareAndSwap(notAborted, abortClaimed) {
+	if b.head.aborting.Load() != notAborted {
 		return false
 	}
 	c := causeOf(err)
-	n := copy(b.mem[causeAt:causeAt+b.causeSize], c.encode(err, b.causeSize))
+	data := c.encode(err, b.causeSize) // before the claim, after which the others wait
+	if !b.head.aborting.CompareAndSwap(notAborted, abortClaimed) {
+		return false
+	}
+	b.publish(by, c, data)
+	return true
+}
+
+// publish shows the others the cause that this process has claimed.
+func (b *Board) publish(by int, c *cause, data []byte) {
+	n := copy(b.mem[causeAt:causeAt+b.causeSize], data)
 	b.keep(c)
 	b.head.abortBy, b.head.causeLen, b.head.abortAt = int32(by), uint32(n), now()
 	b.head.aborting.Store(abortReady)
-	return true
 }
 
 // Aborted returns the first cause, or nil. A [MismatchError] and an error that this rank itself gave are unchanged,
@@ -47,8 +59,9 @@ func (b *Board) Aborted() error {
 	if b.head.aborting.Load() == notAborted {
 		return nil
 	}
-	// The process that claimed it is still writing the cause, or was killed while doing so.
-	for end := time.Now().Add(100 * time.Millisecond); b.head.aborting.Load() == abortClaimed; {
+	// The process that claimed it is still writing the cause, or was killed while doing so. On a busy machine it may not
+	// run for a while.
+	for end := time.Now().Add(claimLimit); b.head.aborting.Load() == abortClaimed; {
 		if time.Now().After(end) {
 			return &collective.AbortError{Rank: Observer, Cause: errors.New("a rank was killed while it reported an error")}
 		}

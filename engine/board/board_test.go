@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"drun/collective"
 	"drun/collective/disttest"
@@ -98,6 +99,16 @@ func TestCausesKeepTheirType(t *testing.T) {
 		} else if !strings.Contains(text, cause.Error()[:10]) {
 			t.Errorf("%.30s… became %.30s…", cause, text)
 		}
+	}
+}
+
+// A process that has claimed the cause may not run for a while on a busy machine.
+func TestCauseIsAwaited(t *testing.T) {
+	_, boards := guarded(t, 2, false)
+	publish := boards[0].Claim(0, &collective.FailedError{Rank: 0, Msg: "late", Code: exit.Recipe})
+	time.AfterFunc(300*time.Millisecond, publish)
+	if err := boards[1].Aborted(); !strings.Contains(fmt.Sprint(err), "late") {
+		t.Errorf("the other rank was told %v", err)
 	}
 }
 

@@ -20,6 +20,7 @@ func init() {
 	workers["endless"] = enginetest.Endless
 	workers["tour"] = tour
 	workers["besides"] = besides
+	workers["splitting"] = splitting
 }
 
 // tour uses all that the backend has, once; a rank's failure ends its part.
@@ -105,6 +106,30 @@ func besides(comm collective.Comm, _ []string) error {
 		return err
 	}
 	return disttest.Do(comm, collective.NewBarrier())
+}
+
+// splitting has rank 0 split the world, in which rank 1 takes no part, until it is aborted.
+func splitting(comm collective.Comm, _ []string) error {
+	if comm.Rank() == 1 {
+		select {}
+	}
+	time.AfterFunc(200*time.Millisecond, func() { comm.Abort(errors.New("enough")) })
+	_, err := comm.Split(disttest.Context, collective.Group{ID: 1, Ranks: []int{0, 1}})
+	return err
+}
+
+// A rank that waits for the others to split is let go by an abort.
+func TestAbortEndsSplit(t *testing.T) {
+	p := enginetest.Spawn(t, 2, "splitting")
+	start := time.Now()
+	out, err := p.Wait(0)
+	p.Kill(1)
+	if err == nil || !strings.Contains(out, "enough") {
+		t.Errorf("rank 0: %v: %s", err, out)
+	}
+	if took := time.Since(start); took > disttest.Bound() {
+		t.Errorf("rank 0 ended after %v", took)
+	}
 }
 
 // CUDA's calls may wait until the GPU is idle, and NCCL makes such calls. A message
