@@ -55,3 +55,14 @@ func TestNodeZeroComesAfterOneWithoutANumber(t *testing.T) {
 		t.Errorf("the first ended with %v", err)
 	}
 }
+
+func TestResolvable(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:1", "localhost:1", ":1", "no port"} { // Listen says what is wrong with the last
+		if err := resolvable(t.Context(), address); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if err := resolvable(t.Context(), "nobody.invalid:1"); exit.CodeOf(err) != exit.Usage || !strings.Contains(err.Error(), "nobody.invalid") {
+		t.Errorf("an unknown name: %v", err)
+	}
+}
