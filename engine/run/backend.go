@@ -61,20 +61,23 @@ func (p *plan) decideBackend(c *cluster.Cluster) error {
 // $PATH is not started to be asked unless it was used or trusted before.
 func (p *plan) overNetwork() error {
 	var asked, unasked []*host.Plugin
+	var answers []answer
 	for _, found := range host.List(host.Dirs(p.Plugins...)) {
 		if found.Hidden {
 			continue
 		}
-		if trusted, err := host.Check(p.Home, found); err != nil {
+		a := answer{known: p.known(found)}
+		if a.known != nil {
+			a.Properties = *a.known
+		} else if trusted, err := host.Check(p.Home, found); err != nil {
 			return err
-		} else if trusted || found.Named {
-			asked = append(asked, found)
-		} else {
+		} else if !trusted && !found.Named {
 			unasked = append(unasked, found)
+			continue
 		}
+		asked, answers = append(asked, found), append(answers, a)
 	}
-	answers, err := p.askAll(asked)
-	if err != nil {
+	if err := p.askAll(asked, answers); err != nil {
 		return err
 	}
 	best, problems := 0, ""
@@ -108,29 +111,50 @@ func (p *plan) overNetwork() error {
 // answer is what a plugin says about itself, or why it says nothing.
 type answer struct {
 	collective.Properties
-	err error
+	err   error
+	known *collective.Properties // what it said before
 }
 
-func (p *plan) askAll(plugins []*host.Plugin) ([]answer, error) {
-	answers := make([]answer, len(plugins))
-	if len(plugins) == 0 {
-		return nil, nil
+// known returns what a plugin said of itself in an earlier run, or nil.
+func (p *plan) known(plugin *host.Plugin) *collective.Properties {
+	var properties collective.Properties
+	if program, err := p.pluginHost(); err != nil || !host.Known(p.Home, program, plugin, &properties) {
+		return nil
 	}
+	return &properties
+}
+
+func (p *plan) pluginHost() (string, error) {
 	if p.PluginHost == nil {
-		return nil, exit.Errorf(exit.Backend, "there is no %s to start plugins", host.Program)
+		return "", exit.Errorf(exit.Backend, "there is no %s to start plugins", host.Program)
 	}
-	program, err := p.PluginHost()
+	return p.PluginHost()
+}
+
+// askAll asks those plugins whose answers are not known.
+func (p *plan) askAll(plugins []*host.Plugin, answers []answer) error {
+	if len(plugins) == 0 {
+		return nil
+	}
+	program, err := p.pluginHost()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var all sync.WaitGroup
 	for i, plugin := range plugins {
-		all.Go(func() {
-			answers[i].err = host.Ask(context.Background(), program, "properties", plugin, &answers[i].Properties)
-		})
+		if answers[i].known == nil {
+			all.Go(func() {
+				answers[i].err = host.Ask(context.Background(), program, "properties", plugin, &answers[i].Properties)
+			})
+		}
 	}
 	all.Wait()
-	return answers, nil
+	for i, plugin := range plugins {
+		if answers[i].known == nil && answers[i].err == nil {
+			_ = host.Remember(p.Home, program, plugin, answers[i].Properties) // otherwise it is asked again
+		}
+	}
+	return nil
 }
 
 // ownOrder reports whether the run's plugin reduces in an order of its own. The replay of a run on several nodes, in which
@@ -148,9 +172,10 @@ func (p *plan) ownOrder() bool {
 // about is what the run's plugin says about itself.
 func (p *plan) about() *collective.Properties {
 	if p.properties == nil {
-		p.properties = &collective.Properties{}
-		// A plugin that does not answer fails on the ranks, too, where the error says more.
-		if answers, err := p.askAll([]*host.Plugin{p.plugin}); err == nil {
+		if p.properties = p.known(p.plugin); p.properties == nil {
+			// A plugin that does not answer fails on the ranks, too, where the error says more.
+			answers := make([]answer, 1)
+			_ = p.askAll([]*host.Plugin{p.plugin}, answers)
 			p.properties = &answers[0].Properties
 		}
 	}

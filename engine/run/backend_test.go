@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,8 @@ import (
 	"drun/plugins/host"
 )
 
-// A plugin that does not answer may have been the better one: the user is told that another is taken.
+// A plugin that does not answer may have been the better one: the user is told that another is taken. One that has
+// answered is not started again only to be asked.
 func TestUnansweredPluginIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -28,6 +30,7 @@ func TestUnansweredPluginIsNamed(t *testing.T) {
 	file(host.Prefix+"broken", "")
 	file(host.Prefix+"works", "")
 	asks := file("asks", `#!/bin/sh
+echo "$2" >>"$(dirname "$0")/asked"
 case $2 in
 works) echo '{"between_nodes": 1}' ;;
 *) echo "libbroken.so is missing" >&2; exit 1 ;;
@@ -35,15 +38,24 @@ esac
 `)
 	t.Setenv("PATH", "/usr/bin:/bin")
 	t.Setenv("DRUN_PLUGIN_PATH", "")
-	var out bytes.Buffer
-	p, err := newPlan(Options{Recipe: file("recipe.star", "def main():\n    pass\n"), Nproc: 1, Join: &cluster.Joining{Count: 2},
-		Communication: Communication{Plugins: []string{dir}, PluginHost: func() (string, error) { return asks, nil }},
-		History:       record.History{Home: filepath.Join(dir, "home")}, Output: Output{Stdout: &out, Stderr: &out}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Backend != "works" || !strings.Contains(out.String(), "broken: libbroken.so is missing") {
-		t.Errorf("the backend is %s, and the user is told %q", p.Backend, out.String())
+	recipe := file("recipe.star", "def main():\n    pass\n")
+	for _, asked := range []string{"broken works ", "broken works broken "} {
+		var out bytes.Buffer
+		p, err := newPlan(Options{Recipe: recipe, Nproc: 1, Join: &cluster.Joining{Count: 2},
+			Communication: Communication{Plugins: []string{dir}, PluginHost: func() (string, error) { return asks, nil }},
+			History:       record.History{Home: filepath.Join(dir, "home")}, Output: Output{Stdout: &out, Stderr: &out}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Backend != "works" || !strings.Contains(out.String(), "broken: libbroken.so is missing") {
+			t.Errorf("the backend is %s, and the user is told %q", p.Backend, out.String())
+		}
+		data, _ := os.ReadFile(filepath.Join(dir, "asked"))
+		names := strings.Fields(string(data))
+		slices.Sort(names[:min(2, len(names))]) // both are asked at once
+		if got := strings.Join(names, " ") + " "; got != asked {
+			t.Errorf("these were asked: %s, want %s", got, asked)
+		}
 	}
 }
 

@@ -299,10 +299,10 @@ func compare(pins map[string]pin, p *Plugin) (known bool, err error) {
 
 // Verify computes the plugin's checksum and compares it with the one pinned in home, which it pins on first use.
 func Verify(home string, p *Plugin) error {
+	if err := p.Sum(); err != nil {
+		return err
+	}
 	return locked(home, func(pins map[string]pin) (bool, error) {
-		if err := p.Sum(); err != nil {
-			return false, err
-		}
 		known, err := compare(pins, p)
 		if !known && err == nil {
 			pins[p.Name] = pinOf(p)

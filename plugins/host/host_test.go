@@ -187,3 +187,58 @@ func TestDirs(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+func TestKnown(t *testing.T) {
+	type properties struct{ N int }
+	dir := t.TempDir()
+	home, program := filepath.Join(dir, "home"), filepath.Join(dir, Program)
+	p := &Plugin{Name: "mine", Path: filepath.Join(dir, Prefix+"mine")}
+	write(t, program, "asks", 0o755)
+	write(t, p.Path, "answers", 0o755)
+	known := func() int {
+		var got properties
+		if !Known(home, program, p, &got) {
+			return -1
+		}
+		return got.N
+	}
+	remember := func(n int) {
+		t.Helper()
+		if err := Remember(home, program, p, properties{n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, want int) {
+		t.Helper()
+		if got := known(); got != want {
+			t.Errorf("%s: %d is known, want %d", what, got, want)
+		}
+	}
+	check("nothing was asked", -1)
+	if err := p.Sum(); err != nil {
+		t.Fatal(err)
+	}
+	remember(7)
+	check("it was asked", 7)
+	write(t, p.Path, "answers in another way", 0o755)
+	check("the plugin has changed", -1)
+	remember(8)
+	check("it changed while it was asked", -1)
+	if err := p.Sum(); err != nil {
+		t.Fatal(err)
+	}
+	remember(9)
+	check("the new one was asked", 9)
+	write(t, program, "asks in another way", 0o755)
+	check("drun has changed", -1)
+	remember(10)
+	other := *p
+	p = &Plugin{Name: "other", Path: filepath.Join(dir, Prefix+"other")}
+	check("another plugin", -1)
+	p = &other
+	check("the same", 10)
+	write(t, filepath.Join(home, KnownFile), "{", 0o600)
+	check("a damaged file", -1)
+	remember(11)
+	check("written again", 11)
+}
