@@ -92,3 +92,38 @@ func TestRecurrentGivesBack(t *testing.T) {
 		})
 	}
 }
+
+// A NaN in the first state has the same bits as any other in all that comes out.
+func TestRecurrentNaN(t *testing.T) {
+	const steps, batch, in, width = 2, 3, 4, 17
+	everyPath(t, func(where string) {
+		for _, cell := range []Cell{LSTM, GRU, RNNTanh, RNNRelu} {
+			c, g := NewContext(), NewGenerator(1, 0)
+			draw := func(shape ...int) *Tensor { return must(g.Randn(c, shape, dtype.Float32)) }
+			sums := gatesOf(cell) * width
+			first := draw(batch, width)
+			Elems[float32](first)[1] = math.Float32frombits(0xffabcdef)
+			var memory *Tensor
+			if cell == LSTM {
+				memory = must(Clone(first))
+			}
+			out, hn, cn, err := Recurrent(cell, draw(steps, batch, in), first, memory, RNNWeights{draw(sums, in), draw(sums, width), draw(sums), nil}, nil, false)
+			check(t, err)
+			results, seen := []*Tensor{out, hn}, false
+			if cn != nil {
+				results = append(results, cn)
+			}
+			for _, bits := range bitsOf(results...) {
+				if v := math.Float32frombits(bits); v != v {
+					seen = true
+					if bits != 0x7fc00000 {
+						t.Fatalf("%s, cell %v: a NaN of bits %08x", where, cell, bits)
+					}
+				}
+			}
+			if !seen {
+				t.Errorf("%s, cell %v: the NaN is lost", where, cell)
+			}
+		}
+	})
+}
