@@ -118,6 +118,7 @@ func TestCraftedCheckpoints(t *testing.T) {
 		{"DELETE FROM entries WHERE name = 'n'", `"w" of rank 0 is not as it was saved`},
 		{"UPDATE checkpoints SET step = 5 WHERE step = 1", `entries of step 5: "w" of rank 0 is not as it was saved`},
 		{"UPDATE checkpoints SET score = 1", `"w" of rank 0 is not as it was saved`},
+		{"UPDATE checkpoints SET world_size = 0", "checkpoints.world_size of step 0 is 0"},
 		{"UPDATE checkpoints SET world_size = -1", "checkpoints.world_size of step 0 is -1"},
 		{"UPDATE checkpoints SET world_size = 1e300", `name "world_size"`},
 		{"UPDATE checkpoints SET bytes = -5", "checkpoints.bytes of step 0 is -5"},

@@ -429,3 +429,11 @@ func TestPreviousSchema(t *testing.T) {
 		t.Errorf("a new run is %+v", d)
 	}
 }
+
+func TestBackendsAreNamedOnce(t *testing.T) {
+	d := &Detail{}
+	d.Backend, d.Plugins = "gloo", []records.Plugin{{Name: "gloo"}, {Name: "mpi"}}
+	if got := strings.Join(d.Backends(), " "); got != "gloo mpi" {
+		t.Errorf("the backends are %s", got)
+	}
+}

@@ -104,5 +104,6 @@ func TestMultinomial(t *testing.T) {
 		t.Errorf("two draws without replacement from {1, 2} gave %v", list(both))
 	}
 	fail[*Tensor](t, "no index")(g.Multinomial(c, p, 2, false))
+	fail[*Tensor](t, "must be finite")(g.Multinomial(c, floats(c, dtype.Float32, []int{2}, 1, math.Inf(1)), 1, true))
 	fail[*Tensor](t, "not negative")(g.Multinomial(c, floats(c, dtype.Float32, []int{1}, -1), 1, true))
 }

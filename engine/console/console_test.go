@@ -65,6 +65,10 @@ func TestBar(t *testing.T) {
 	if n := utf8.RuneCountInString(c.description()); n > 120-barRoom-barWidth {
 		t.Errorf("the description takes %d columns", n)
 	}
+	c.Metrics([]records.Point{{Name: "one more", Value: 1}, {Name: "loss", Value: 0.75}})
+	if text := c.description(); !strings.Contains(text, "loss 0.75") || strings.Contains(text, "one more") {
+		t.Errorf("after a metric too many: %q", text)
+	}
 	c.Line(0, false, "text")
 	if out.String() != "text\n" {
 		t.Errorf("a line is %q", out.String())

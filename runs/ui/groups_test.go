@@ -194,3 +194,14 @@ func TestGroupedPages(t *testing.T) {
 	p.open("/compare.html?run=1&run=2&group=params.lr+%3C")
 	p.until("document.getElementById('groupfault').innerText.includes('column') && document.querySelectorAll('#charts canvas').length === 1")
 }
+
+func TestSummarise(t *testing.T) {
+	var rows [][]any
+	for _, v := range []float64{1, math.NaN(), 3} {
+		rows = append(rows, []any{records.Float(v)})
+	}
+	c, err := summarise(append(rows, []any{nil}), 0)
+	if err != nil || c.Mean == nil || *c.Mean != 2 || *c.Min != 1 || *c.Max != 3 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
