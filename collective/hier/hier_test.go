@@ -196,3 +196,33 @@ func TestErrorsNameRanksOfTheWorld(t *testing.T) {
 		}
 	}
 }
+
+// A message that is on its way when its sender closes still arrives, on its own node and on another.
+func TestCloseSendsWhatIsLeft(t *testing.T) {
+	for _, to := range []int{1, 2, 3} {
+		comms := placed(placements["two nodes"], 0)(t, 4)
+		data := bytes.Repeat([]byte{7}, 8<<20)
+		send := collective.NewSend(collective.Of(slices.Clone(data)), to, 0)
+		send.Async = true
+		if _, err := comms[0].Start(&send); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- comms[0].Close() }()
+		time.Sleep(50 * time.Millisecond)
+		got := make([]byte, len(data))
+		received := make(chan error, 1)
+		go func() { received <- disttest.Do(comms[to], collective.NewRecv(collective.Of(got), 0, 0)) }()
+		select {
+		case err := <-received:
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("to rank %d: %v", to, err)
+			}
+		case <-time.After(2 * disttest.Bound()):
+			t.Fatalf("to rank %d: it does not arrive", to)
+		}
+		if err := <-closed; err != nil {
+			t.Errorf("to rank %d: close: %v", to, err)
+		}
+	}
+}
