@@ -29,6 +29,11 @@ func TestSnapshots(t *testing.T) {
 	if want := []records.Snapshot{first, second}; !reflect.DeepEqual(d.Snapshots, want) {
 		t.Errorf("got %+v\nwant %+v", d.Snapshots, want)
 	}
+	var latest string
+	ok(t, db.sql.QueryRow("SELECT call FROM snapshot_calls WHERE rank = 0 AND nth = 1").Scan(&latest))
+	if latest != "barrier" {
+		t.Errorf("the latest call is %s", latest)
+	}
 	ok(t, r.Discard())
 	var left int
 	ok(t, db.sql.QueryRow("SELECT (SELECT count(*) FROM snapshot_ranks) + (SELECT count(*) FROM snapshot_calls)").Scan(&left))

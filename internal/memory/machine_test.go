@@ -15,6 +15,7 @@ func TestMachine(t *testing.T) {
 	}{
 		{"no control group", map[string]string{"proc/meminfo": meminfo}, 16 << 20},
 		{"no limit", map[string]string{"proc/meminfo": meminfo, "sys/fs/cgroup/memory.max": "max\n"}, 16 << 20},
+		{"a limit that means nothing", map[string]string{"proc/meminfo": meminfo, "sys/fs/cgroup/memory.max": "0\n"}, 16 << 20},
 		{"a container's", map[string]string{"proc/meminfo": meminfo, "sys/fs/cgroup/memory.max": "8388608\n"}, 8 << 20},
 		{"a job's", map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/slurm/job_7/step_0\n",
 			"sys/fs/cgroup/slurm/job_7/memory.max": "4194304\n", "sys/fs/cgroup/slurm/job_7/step_0/memory.max": "max\n"}, 4 << 20},

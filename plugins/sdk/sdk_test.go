@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -67,5 +68,20 @@ func TestVersion(t *testing.T) {
 	}
 	if got := version(nil); got == "" {
 		t.Error("no version")
+	}
+}
+
+type mute struct{ collective.Backend }
+
+func (mute) Name() string { return "mute" }
+
+func (mute) Probe(context.Context) error { return errors.New("") }
+
+// A backend that cannot run here is not taken for one that can, though it does not say why.
+func TestProblemWithoutReason(t *testing.T) {
+	s := &server{backend: mute{}}
+	s.stdio.Do(func() {})
+	if d, err := s.Describe(t.Context(), &wire.DescribeRequest{}); err != nil || d.Problem != "it gives no reason" {
+		t.Errorf("%+v, %v", d, err)
 	}
 }

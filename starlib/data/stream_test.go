@@ -180,6 +180,25 @@ func TestStreamsResume(t *testing.T) {
 	if n := len(elements(globals["l"])); n != 52 { // 2080 of 2240
 		t.Errorf("%d batches are left", n)
 	}
+	// Three share what is left, with shuffle all equally much.
+	for rank := range 3 {
+		r := starlibtest.New(t, dir, starlib.Rank{Rank: rank, WorldSize: 3, Seed: 9}, nil)
+		globals, err := r.Exec("l.star", fmt.Sprintf("l = data.loader(data.stream(%s), batch = 40, shuffle = True)\n", stream))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := globals["l"].(starlib.Stateful)
+		if err := l.SetState([]starlib.Entry{{Name: "epoch", Value: starlark.MakeInt(0)}, {Name: "batch", Value: starlark.MakeInt(2)}, {Name: "given", Value: starlark.MakeInt(160)}}); err != nil {
+			t.Fatal(err)
+		}
+		samples := 0
+		for _, b := range elements(globals["l"]) {
+			samples += starlark.Len(b.(starlark.Tuple)[0])
+		}
+		if samples != 693 { // 2080 of 2240, less one
+			t.Errorf("rank %d gets %d samples", rank, samples)
+		}
+	}
 }
 
 // Parquet and Arrow are shared among ranks, and go on from a checkpoint, as CSV is.
