@@ -224,6 +224,9 @@ func (s *Sheet) Fill() (_ *Tensor, err error) {
 	return s.values, nil
 }
 
+// Set writes values of another dtype, as many as Len, into the memory that Fill has given.
+func (s *Sheet) Set(values *Tensor) { kCast(s.values, values) }
+
 func (s *Sheet) Drop() { s.values.st.drop() }
 
 // Grads returns the gradients, zeros where there are none yet.

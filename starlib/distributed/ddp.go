@@ -114,7 +114,7 @@ func wrappers(w *World) []*starlib.Def {
 			Fn: w.inGroup(newDDP),
 		},
 		{
-			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, group: Group | Mesh = None, timeout: number = None) -> FSDP`,
+			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, param_dtype: string = None, reduce_dtype: string = None, group: Group | Mesh = None, timeout: number = None) -> FSDP`,
 			Doc: "The module with its parameters divided among the ranks of the group; they start as those of its first\n" +
 				"rank. A unit's parameters are gathered before each of its forward and backward passes and dropped\n" +
 				"afterwards; in backward its gradients are averaged, and each rank keeps its part. units are modules\n" +
@@ -124,7 +124,10 @@ func wrappers(w *World) []*starlib.Def {
 				"parts. With reshard_after_forward = False parameters stay from forward to backward: more memory, fewer\n" +
 				"calls. broadcast_buffers is as in dist.ddp. Each pass is a collective, also in evaluation. With a mesh of two\n" +
 				"dimensions as group, parameters are divided along the second only, and the ranks along the first have the\n" +
-				"same parts (hybrid sharding): what is gathered stays, for instance, within a node.",
+				"same parts (hybrid sharding): what is gathered stays, for instance, within a node. param_dtype = \"bfloat16\"\n" +
+				"gathers float32 parameters in half the bytes and computes the units' products with them, as nn.autocast\n" +
+				"does; each rank's parts, which the optimizer updates, stay float32. reduce_dtype = \"bfloat16\" averages\n" +
+				"gradients so, too.",
 			Fn: w.fsdp,
 		},
 		{

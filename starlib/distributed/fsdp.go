@@ -8,6 +8,7 @@ import (
 	"drun/collective"
 	"drun/internal/each"
 	"drun/internal/try"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -24,6 +25,8 @@ type fsdp struct {
 	units  []*unit
 	shards map[*tensor.Tensor]*tensor.Tensor // from a parameter to this rank's part
 	keep   bool                              // parameters stay from forward to backward
+	param  dtype.Type                        // in which float32 parameters are gathered for a pass
+	reduce dtype.Type                        // in which float32 gradients are averaged
 	had    map[*tensor.Tensor]bool           // parameters whose gradient was averaged in this pass
 	seen   bool                              // this pass reached a unit
 }
@@ -44,17 +47,18 @@ func (w *World) fsdp(c *starlib.Call) (starlark.Value, error) {
 
 func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
-	f := &fsdp{replica: shared, copies: copies, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{}}
+	f := &fsdp{replica: shared, copies: copies, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{},
+		param: try.To(mixed(c, "param_dtype")), reduce: try.To(mixed(c, "reduce_dtype"))}
 	for i, p := range f.params {
 		try.FailIf(p.Frozen(), "parameter %s was made at top level and is frozen: make it in main()", f.names[i])
 		try.FailIf(p.Claimed(), "parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
 	}
 	chosen, err := chooseUnits(c, f.Model)
-	if err != nil || g.Size() == 1 && copies == nil {
+	if err != nil || g.Size() == 1 && copies == nil && f.param == f.reduce && f.param == dtype.Float32 {
 		return f, err
 	}
 	units := f.Units(chosen)
-	key := appendShapes(nil, all)
+	key := fmt.Appendf(appendShapes(nil, all), "|%s %s", f.param, f.reduce)
 	for _, u := range units {
 		key = fmt.Appendf(key, "|%s %d", u.Path, len(u.Params))
 	}
@@ -77,6 +81,18 @@ func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (star
 	}
 	g.world.wrapped.add(g.world, f)
 	return f, err
+}
+
+// mixed reads an argument that says in which dtype float32 values are exchanged.
+func mixed(c *starlib.Call, name string) (dtype.Type, error) {
+	switch text, _ := starlark.AsString(c.Arg(name)); text {
+	case "", "float32":
+		return dtype.Float32, nil
+	case "bfloat16":
+		return dtype.BFloat16, nil
+	default:
+		return 0, fmt.Errorf("argument %s: want \"bfloat16\" or \"float32\", got %s", name, c.Arg(name))
+	}
 }
 
 // groups are the ranks that have the other parts and, with hybrid sharding, those that have the same one.
@@ -245,7 +261,10 @@ func (f *fsdp) whole(c *starlib.Call) (starlark.Value, error) {
 	wanted := !c.Bool("rank0_only") || f.g.own == 0
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	for _, u := range f.units {
-		try.Ok(u.gather(origin(c)))
+		if f.param != dtype.Float32 {
+			u.drop() // what is there may be rounded
+		}
+		try.Ok(u.gather(dtype.Float32, origin(c)))
 		for _, p := range u.Params {
 			if wanted {
 				copies[p] = try.To(tensor.Clone(p.Detach()))

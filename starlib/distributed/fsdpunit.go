@@ -130,24 +130,43 @@ func (u *unit) call(call collective.Call) collective.Call {
 	return call
 }
 
-func (u *unit) gather(at collective.Origin) (err error) {
+// gather gives the unit the parameters of all ranks; float32 ones are rounded to as.
+func (u *unit) gather(as dtype.Type, at collective.Origin) (err error) {
 	defer try.Caught(&err)
+	f := u.of
 	for _, s := range u.sheets {
 		if s.Current() {
 			continue
 		}
 		values := try.To(s.Fill())
-		from, to, each := s.Bounds()
-		part := u.of.world.memory.stage((to - from) * s.DType().Size())
-		s.Part(part)
-		call := u.call(collective.NewAllGather(collective.Buffer{DType: s.DType(), Data: part}, bufferOf(values)))
-		call.Counts = uneven(partSizes(u.of.g, s.Len(), each))
 		if s.Len() == 0 {
 			continue
 		}
-		try.Ok(u.of.g.do(u.of.ctx, call, at.In(collective.Step)))
+		from, to, each := s.Bounds()
+		part := f.world.memory.stage((to - from) * s.DType().Size())
+		s.Part(part)
+		own, all := collective.Buffer{DType: s.DType(), Data: part}, values
+		if s.DType() == dtype.Float32 && as != dtype.Float32 {
+			own = bufferOf(try.To(f.cast(part, as)))
+			all = try.To(tensor.Empty(f.world.tensors, []int{s.Len()}, as))
+		}
+		call := u.call(collective.NewAllGather(own, bufferOf(all)))
+		call.Counts = uneven(partSizes(f.g, s.Len(), each))
+		try.Ok(f.g.do(f.ctx, call, at.In(collective.Step)))
+		if all != values {
+			s.Set(all)
+		}
 	}
 	return nil
+}
+
+// cast returns float32 values in another dtype.
+func (f *fsdp) cast(values []byte, to dtype.Type) (*tensor.Tensor, error) {
+	t, err := tensor.FromBytes(f.world.tensors, values, []int{len(values) / dtype.Float32.Size()}, dtype.Float32)
+	if err != nil {
+		return nil, err
+	}
+	return tensor.Cast(t, to)
 }
 
 func (u *unit) drop() {
@@ -164,7 +183,7 @@ func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, 
 	if u == f.units[0] && recording && f.on && len(f.buffers) > 0 && f.Training() {
 		try.Ok(within("fsdp", f.spreadBuffers("dist.fsdp in forward")))
 	}
-	try.Ok(within("fsdp", u.gather(originOf("dist.fsdp in forward", starlib.Position(thread)))))
+	try.Ok(within("fsdp", u.gather(f.param, originOf("dist.fsdp in forward", starlib.Position(thread)))))
 	if recording {
 		u.trained = 0
 		for _, p := range u.Params {
@@ -175,7 +194,10 @@ func (u *unit) forward(thread *starlark.Thread, compute func() (starlark.Value, 
 	}
 	mark := f.world.tensors.Mark()
 	u.depth++
+	was := f.world.tensors.Autocast(false)
+	f.world.tensors.Autocast(was || f.param == dtype.BFloat16)
 	out, err := compute()
+	f.world.tensors.Autocast(was)
 	u.depth--
 	if err == nil {
 		out, err = u.results(out, mark)
@@ -236,7 +258,7 @@ func (u *unit) backward(mark uint64) (err error) {
 		}
 		return nil
 	})
-	try.Ok(within("fsdp", u.gather(f.origin())))
+	try.Ok(within("fsdp", u.gather(f.param, f.origin())))
 	for _, s := range u.sheets {
 		try.To(s.Grads())
 	}
@@ -257,19 +279,30 @@ func (u *unit) reduce() (err error) {
 	for _, s := range u.sheets {
 		grads := try.To(s.Grads())
 		from, to, each := s.Bounds()
-		part := f.world.memory.stage((to - from) * s.DType().Size())
-		call := u.call(collective.NewReduceScatter(bufferOf(grads), collective.Buffer{DType: s.DType(), Data: part}, dtype.Avg))
+		as := s.DType()
+		if as == dtype.Float32 {
+			as = f.reduce
+		}
+		if as != s.DType() {
+			grads = try.To(tensor.Cast(grads, as))
+		}
+		part := collective.Buffer{DType: as, Data: f.world.memory.stage((to - from) * as.Size())}
+		call := u.call(collective.NewReduceScatter(bufferOf(grads), part, dtype.Avg))
 		call.Counts = uneven(partSizes(f.g, s.Len(), each))
 		if s.Len() > 0 {
 			try.Ok(f.g.do(f.ctx, call, f.origin()))
 		}
 		if f.copies != nil && from < to {
-			try.Ok(f.copies.do(f.ctx, u.call(collective.NewAllReduce(collective.Buffer{DType: s.DType(), Data: part}, dtype.Avg)), f.origin()))
+			try.Ok(f.copies.do(f.ctx, u.call(collective.NewAllReduce(part, dtype.Avg)), f.origin()))
+		}
+		if as != s.DType() {
+			narrow := try.To(tensor.FromBytes(f.world.tensors, part.Data, []int{to - from}, as))
+			part = bufferOf(try.To(tensor.Cast(narrow, s.DType())))
 		}
 		for _, p := range s.Params {
 			f.had[p] = f.had[p] || p.Grad() != nil
 		}
-		try.Ok(s.Spread(part))
+		try.Ok(s.Spread(part.Data))
 	}
 	return nil
 }
