@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -17,16 +18,17 @@ import (
 
 // Many nodes meet, each of eight ranks: every agent and rank is a goroutine, and speaks the real protocol over TCP and
 // TLS, the ranks through their node's link. Each rank puts its address into the store, ranks that lead their node get those
-// of all others that do, in one round, and the others that of their leader. DRUN_TEST_NODES=1000 is the size for measurements.
+// of all others that do, in one round, and the others that of their leader. DRUN_TEST_NODES=1000 is the size for measurements, with
+// DRUN_TEST_PROCS ranks on each.
 func TestManyNodes(t *testing.T) {
-	const procs = 8
-	nodes := 50
-	if text := os.Getenv("DRUN_TEST_NODES"); text != "" {
-		var err error
-		if nodes, err = strconv.Atoi(text); err != nil {
+	number := func(variable string, otherwise int) int {
+		n, err := strconv.Atoi(cmp.Or(os.Getenv(variable), strconv.Itoa(otherwise)))
+		if err != nil {
 			t.Fatal(err)
 		}
+		return n
 	}
+	nodes, procs := number("DRUN_TEST_NODES", 50), number("DRUN_TEST_PROCS", 8)
 	world := nodes * procs
 	// Both ends of each node's connection are here.
 	need := uint64(3*nodes + 100)
