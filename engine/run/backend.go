@@ -67,13 +67,16 @@ func (p *plan) overNetwork() error {
 			continue
 		}
 		a := answer{known: p.known(found)}
+		if a.known == nil || !found.Named {
+			if trusted, err := host.Check(p.Home, found); err != nil {
+				return err
+			} else if !trusted && !found.Named {
+				unasked = append(unasked, found)
+				continue
+			}
+		}
 		if a.known != nil {
 			a.Properties = *a.known
-		} else if trusted, err := host.Check(p.Home, found); err != nil {
-			return err
-		} else if !trusted && !found.Named {
-			unasked = append(unasked, found)
-			continue
 		}
 		asked, answers = append(asked, found), append(answers, a)
 	}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,29 @@ esac
 		if got := strings.Join(names, " ") + " "; got != asked {
 			t.Errorf("these were asked: %s, want %s", got, asked)
 		}
+	}
+}
+
+// A plugin that is only in $PATH, and that nobody has used, is not taken, though it was asked once.
+func TestKnownPluginIsNotTrusted(t *testing.T) {
+	dir := t.TempDir()
+	home, folder, program := filepath.Join(dir, "home"), filepath.Join(dir, "bin"), filepath.Join(dir, "asks")
+	recipe := filepath.Join(dir, "recipe.star")
+	plugin := &host.Plugin{Name: "works", Path: filepath.Join(folder, host.Prefix+"works")}
+	for path, text := range map[string]string{plugin.Path: "", program: "#!/bin/sh\nexit 1\n", recipe: "def main():\n    pass\n"} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(plugin.Sum(), host.Remember(home, program, plugin, collective.Properties{BetweenNodes: 1})); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", folder)
+	t.Setenv("DRUN_PLUGIN_PATH", "")
+	_, err := newPlan(Options{Recipe: recipe, Nproc: 1, Join: &cluster.Joining{Count: 2},
+		Communication: Communication{PluginHost: func() (string, error) { return program, nil }}, History: record.History{Home: home}})
+	if err == nil || !strings.Contains(err.Error(), "only in $PATH") {
+		t.Errorf("the error is %v", err)
 	}
 }
 

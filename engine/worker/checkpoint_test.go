@@ -67,6 +67,20 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("%d regions are mapped, want 2", len(r))
 	}
 
+	// A region that is used for more than before is mapped anew.
+	if err := mem.Truncate(8192); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{134, 6000} {
+		far := []engine.Span{{Entry: 1, Offset: size - 6}}
+		if h := r.handOver(&engine.HandOver{File: path, Region: 9, Size: size, Written: true, Spans: far}, part); h.Error != "" {
+			t.Fatalf("got %+v", h)
+		}
+		if _, err := mem.ReadAt(got[:6], size-6); err != nil || string(got[:6]) != "second" {
+			t.Errorf("a region of %d bytes has %q (%v)", size, got[:6], err)
+		}
+	}
+
 	memory.Share(1<<40, 0)
 	defer memory.Share(1, 0)
 	if h := new(regions).handOver(&engine.HandOver{File: path, Spans: spans}, part); !strings.Contains(h.Error, "cannot copy 11 bytes of the state") {
