@@ -32,6 +32,7 @@ type node struct {
 	foreign bool                  // back comes from a caller: its results may be in use elsewhere
 	stale   bool                  // an input was a view of something modified since
 	done    bool                  // its gradients were put in place before the pass reached it
+	whole   bool                  // what back does lasts to the end of the pass, which cannot be done in halves
 	placed  uint8                 // a bit for each input whose gradient back has put in place
 	strides []int                 // of a result that fills its memory in another order of dimensions
 	number  Scalar                // the operand that was a plain number

@@ -8,29 +8,30 @@ import (
 
 // BackwardInput is the first half of a backward pass that is done in two: it computes the gradient of in, a leaf, and
 // returns the second half, which computes those of all other leaves and frees the graph. Both halves together give the
-// bits of Backward. A stage of a pipeline sends the first half's gradient on before it does the second (Qi et al. 2023,
+// bits of Backward, and where the graph cannot be gone through in halves (dist.fsdp) the first is all of it. A stage of a pipeline sends the first half's gradient on before it does the second (Qi et al. 2023,
 // Zero Bubble Pipeline Parallelism). seed is as in Backward.
 func (t *Tensor) BackwardInput(in, seed *Tensor) (rest func() error, err error) {
 	defer try.Caught(&err)
-	if t.ctx != nil && t.ctx.marks != nil { // somebody waits for the pass to reach parts of the graph
-		return func() error { return nil }, t.Backward(seed, false)
-	}
 	seed = try.To(t.seed(seed))
 	h := &halves{c: t.ctx, on: map[*node]bool{}, grads: map[*node]*Tensor{}}
 	h.begin()
 	defer h.end()
 	if t.node == nil {
-		return func() error { return nil }, h.c.deliver(edge{leaf: t}, seed)
+		return nothing, h.c.deliver(edge{leaf: t}, seed)
 	}
 	h.c.pass++
 	order := try.To(h.c.reachable(t.node))
 	h.order = slices.Clone(order)
 	h.c.order = order[:0]
+	if slices.ContainsFunc(h.order, func(n *node) bool { return n.whole }) {
+		return nothing, t.Backward(seed, false)
+	}
 	for _, n := range slices.Backward(h.order) { // inputs come first
 		h.on[n] = slices.ContainsFunc(n.in, func(e edge) bool { return h.leads(e, in) })
 	}
+	complete := false
 	defer func() {
-		if err != nil {
+		if !complete {
 			h.drop()
 		}
 	}()
@@ -44,8 +45,11 @@ func (t *Tensor) BackwardInput(in, seed *Tensor) (rest func() error, err error) 
 	if !h.on[t.node] {
 		h.grads[t.node], t.node.grad = t.node.grad, nil
 	}
+	complete = true
 	return func() error { return h.second(in) }, nil
 }
+
+func nothing() error { return nil }
 
 // halves is a backward pass in two halves.
 type halves struct {

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -93,4 +94,42 @@ func TestBackwardInputCountsParts(t *testing.T) {
 	}
 	equal(t, x.Grad(), []int{1}, 2*25)
 	equal(t, w.Grad(), []int{1}, 2*(10+30))
+}
+
+// What lasts to the end of a pass ends with it.
+func TestBackwardInputOfWhatLasts(t *testing.T) {
+	c := NewContext()
+	x, w := leaf(c, 3), leaf(c, 5)
+	began, ended := 0, 0
+	mark := c.Mark()
+	y := must(BeforeBackward(must(Mul(x, w)), func() error {
+		began++
+		c.AfterBackward(mark, func() error { ended++; return nil })
+		return nil
+	}))
+	rest, err := must(Sum(y, nil, false)).BackwardInput(x, nil)
+	check(t, err)
+	check(t, rest())
+	if began != 1 || ended != 1 {
+		t.Errorf("it began %d times, and ended %d times", began, ended)
+	}
+	equal(t, x.Grad(), []int{1}, 5)
+	equal(t, w.Grad(), []int{1}, 3)
+}
+
+// A first half that fails leaves no gradients behind.
+func TestBackwardInputFails(t *testing.T) {
+	c := NewContext()
+	x, w := leaf(c, 3), leaf(c, 5)
+	product := must(Mul(x, w))
+	out := must(Clone(product.Detach()))
+	Function("broken", out, []*Tensor{product}, func(*Tensor) ([]*Tensor, error) { return nil, errors.New("no luck") })
+	sum := must(Sum(out, nil, false))
+	_, err := sum.BackwardInput(x, nil)
+	fails(t, err, "no luck")
+	for _, n := range []*node{sum.node, out.node, product.node} {
+		if n.grad != nil {
+			t.Errorf("%s still has a gradient", n.op)
+		}
+	}
 }

@@ -285,7 +285,7 @@ func BeforeBackward(t *Tensor, fn func() error) (_ *Tensor, err error) {
 	record(out, "fsdp", func(_ *node, g *Tensor, grads []*Tensor) {
 		grads[0] = g
 		try.Ok(fn())
-	}, t)
+	}, t).whole = true
 	return out, nil
 }
 

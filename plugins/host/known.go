@@ -21,7 +21,7 @@ type said struct {
 // Known fills in the properties that the plugin gave to the program at a path, which is Program, if neither has changed.
 func Known(home, program string, p *Plugin, properties any) bool {
 	known, now := readKnown(home)[p.Path], saidNow(program, p)
-	return now.Mark != "" && known.Asker == now.Asker && known.Mark == now.Mark && json.Unmarshal(known.Properties, properties) == nil
+	return now.readable() && known.Asker == now.Asker && known.Mark == now.Mark && json.Unmarshal(known.Properties, properties) == nil
 }
 
 // Remember keeps a plugin's properties for Known. Its checksum was taken before it was asked.
@@ -29,7 +29,7 @@ func Remember(home, program string, p *Plugin, properties any) (err error) {
 	defer try.Caught(&err)
 	now := saidNow(program, p)
 	now.Properties = try.To(json.Marshal(properties))
-	if now.Mark == "" || now.Mark != p.Mark {
+	if !now.readable() || now.Mark != p.Mark {
 		return nil // it has changed meanwhile
 	}
 	try.Ok(os.MkdirAll(home, 0o700))
@@ -55,6 +55,8 @@ func saidNow(program string, p *Plugin) said {
 	}
 	return said{Asker: of(program), Mark: of(p.Path)}
 }
+
+func (s said) readable() bool { return s.Asker != "" && s.Mark != "" }
 
 func readKnown(home string) map[string]said {
 	all := map[string]said{}
