@@ -207,12 +207,16 @@ func TestCloseSendsWhatIsLeft(t *testing.T) {
 		if _, err := comms[0].Start(&send); err != nil {
 			t.Fatal(err)
 		}
-		closed := make(chan error, 1)
-		go func() { closed <- comms[0].Close() }()
-		time.Sleep(50 * time.Millisecond)
-		got := make([]byte, len(data))
+		got, closing := make([]byte, len(data)), make(chan struct{})
 		received := make(chan error, 1)
-		go func() { received <- disttest.Do(comms[to], collective.NewRecv(collective.Of(got), 0, 0)) }()
+		go func() {
+			<-closing
+			received <- disttest.Do(comms[to], collective.NewRecv(collective.Of(got), 0, 0))
+		}()
+		close(closing)
+		if err := comms[0].Close(); err != nil {
+			t.Errorf("to rank %d: close: %v", to, err)
+		}
 		select {
 		case err := <-received:
 			if err != nil || !bytes.Equal(got, data) {
@@ -220,9 +224,6 @@ func TestCloseSendsWhatIsLeft(t *testing.T) {
 			}
 		case <-time.After(2 * disttest.Bound()):
 			t.Fatalf("to rank %d: it does not arrive", to)
-		}
-		if err := <-closed; err != nil {
-			t.Errorf("to rank %d: close: %v", to, err)
 		}
 	}
 }

@@ -66,17 +66,14 @@ func (p *plan) overNetwork() error {
 		if found.Hidden {
 			continue
 		}
-		a := answer{known: p.known(found)}
-		if a.known == nil || !found.Named {
+		a := p.known(found)
+		if !a.known || !found.Named {
 			if trusted, err := host.Check(p.Home, found); err != nil {
 				return err
 			} else if !trusted && !found.Named {
 				unasked = append(unasked, found)
 				continue
 			}
-		}
-		if a.known != nil {
-			a.Properties = *a.known
 		}
 		asked, answers = append(asked, found), append(answers, a)
 	}
@@ -115,16 +112,14 @@ func (p *plan) overNetwork() error {
 type answer struct {
 	collective.Properties
 	err   error
-	known *collective.Properties // what it said before
+	known bool // from an earlier run
 }
 
-// known returns what a plugin said of itself in an earlier run, or nil.
-func (p *plan) known(plugin *host.Plugin) *collective.Properties {
-	var properties collective.Properties
-	if program, err := p.pluginHost(); err != nil || !host.Known(p.Home, program, plugin, &properties) {
-		return nil
-	}
-	return &properties
+// known returns what a plugin said of itself in an earlier run, if it did.
+func (p *plan) known(plugin *host.Plugin) (a answer) {
+	program, err := p.pluginHost()
+	a.known = err == nil && host.Known(p.Home, program, plugin, &a.Properties)
+	return a
 }
 
 func (p *plan) pluginHost() (string, error) {
@@ -145,7 +140,7 @@ func (p *plan) askAll(plugins []*host.Plugin, answers []answer) error {
 	}
 	var all sync.WaitGroup
 	for i, plugin := range plugins {
-		if answers[i].known == nil {
+		if !answers[i].known {
 			all.Go(func() {
 				answers[i].err = host.Ask(context.Background(), program, "properties", plugin, &answers[i].Properties)
 			})
@@ -153,7 +148,7 @@ func (p *plan) askAll(plugins []*host.Plugin, answers []answer) error {
 	}
 	all.Wait()
 	for i, plugin := range plugins {
-		if answers[i].known == nil && answers[i].err == nil {
+		if !answers[i].known && answers[i].err == nil {
 			_ = host.Remember(p.Home, program, plugin, answers[i].Properties) // otherwise it is asked again
 		}
 	}
@@ -175,12 +170,10 @@ func (p *plan) ownOrder() bool {
 // about is what the run's plugin says about itself.
 func (p *plan) about() *collective.Properties {
 	if p.properties == nil {
-		if p.properties = p.known(p.plugin); p.properties == nil {
-			// A plugin that does not answer fails on the ranks, too, where the error says more.
-			answers := make([]answer, 1)
-			_ = p.askAll([]*host.Plugin{p.plugin}, answers)
-			p.properties = &answers[0].Properties
-		}
+		// A plugin that does not answer fails on the ranks, too, where the error says more.
+		answers := []answer{p.known(p.plugin)}
+		_ = p.askAll([]*host.Plugin{p.plugin}, answers)
+		p.properties = &answers[0].Properties
 	}
 	return p.properties
 }

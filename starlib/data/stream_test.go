@@ -168,35 +168,26 @@ func TestStreamsResume(t *testing.T) {
 		}
 	}
 	// Another number of ranks goes on after the same part of the epoch.
-	r := starlibtest.New(t, dir, starlib.Rank{WorldSize: 1, Seed: 9}, nil)
-	globals, err := r.Exec("l.star", fmt.Sprintf("l = data.loader(data.stream(%s), batch = 40)\n", stream))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := globals["l"].(starlib.Stateful)
-	if err := l.SetState([]starlib.Entry{{Name: "epoch", Value: starlark.MakeInt(0)}, {Name: "batch", Value: starlark.MakeInt(2)}, {Name: "given", Value: starlark.MakeInt(160)}}); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(elements(globals["l"])); n != 52 { // 2080 of 2240
-		t.Errorf("%d batches are left", n)
-	}
-	// Three share what is left, with shuffle all equally much.
-	for rank := range 3 {
-		r := starlibtest.New(t, dir, starlib.Rank{Rank: rank, WorldSize: 3, Seed: 9}, nil)
-		globals, err := r.Exec("l.star", fmt.Sprintf("l = data.loader(data.stream(%s), batch = 40, shuffle = True)\n", stream))
+	left := func(rank, world int, args string) (batches, samples int) {
+		t.Helper()
+		globals, err := starlibtest.New(t, dir, starlib.Rank{Rank: rank, WorldSize: world, Seed: 9}, nil).Exec("l.star", fmt.Sprintf("l = data.loader(data.stream(%s), batch = 40%s)\n", stream, args))
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := globals["l"].(starlib.Stateful)
-		if err := l.SetState([]starlib.Entry{{Name: "epoch", Value: starlark.MakeInt(0)}, {Name: "batch", Value: starlark.MakeInt(2)}, {Name: "given", Value: starlark.MakeInt(160)}}); err != nil {
+		if err := globals["l"].(starlib.Stateful).SetState([]starlib.Entry{{Name: "epoch", Value: starlark.MakeInt(0)}, {Name: "batch", Value: starlark.MakeInt(2)}, {Name: "given", Value: starlark.MakeInt(160)}}); err != nil {
 			t.Fatal(err)
 		}
-		samples := 0
 		for _, b := range elements(globals["l"]) {
-			samples += starlark.Len(b.(starlark.Tuple)[0])
+			batches, samples = batches+1, samples+starlark.Len(b.(starlark.Tuple)[0])
 		}
-		if samples != 693 { // 2080 of 2240, less one
-			t.Errorf("rank %d gets %d samples", rank, samples)
+		return batches, samples
+	}
+	if n, _ := left(0, 1, ""); n != 52 { // 2080 of 2240
+		t.Errorf("%d batches are left", n)
+	}
+	for rank := range 3 { // with shuffle all equally much
+		if _, n := left(rank, 3, ", shuffle = True"); n != 693 { // 2080 less one
+			t.Errorf("rank %d gets %d samples", rank, n)
 		}
 	}
 }

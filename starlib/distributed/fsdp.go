@@ -48,7 +48,7 @@ func (w *World) fsdp(c *starlib.Call) (starlark.Value, error) {
 func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
 	f := &fsdp{replica: shared, copies: copies, keep: !c.Bool("reshard_after_forward"), shards: map[*tensor.Tensor]*tensor.Tensor{}, had: map[*tensor.Tensor]bool{},
-		param: try.To(mixed(c, "param_dtype")), reduce: try.To(mixed(c, "reduce_dtype"))}
+		param: try.To(exchangeDType(c, "param_dtype")), reduce: try.To(exchangeDType(c, "reduce_dtype"))}
 	for i, p := range f.params {
 		try.FailIf(p.Frozen(), "parameter %s was made at top level and is frozen: make it in main()", f.names[i])
 		try.FailIf(p.Claimed(), "parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
@@ -83,8 +83,8 @@ func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (star
 	return f, err
 }
 
-// mixed reads an argument that says in which dtype float32 values are exchanged.
-func mixed(c *starlib.Call, name string) (dtype.Type, error) {
+// exchangeDType reads an argument that says in which dtype float32 values are exchanged.
+func exchangeDType(c *starlib.Call, name string) (dtype.Type, error) {
 	switch text, _ := starlark.AsString(c.Arg(name)); text {
 	case "", "float32":
 		return dtype.Float32, nil
