@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Time is how long something may take now that takes d on an idle machine: twice d times the number of processes that share
-// a core, now or in the last minute. The average lags behind where several packages have just begun.
+// Time is how long something may take now that takes d on an idle machine: d times the number of processes that share a
+// core, now or in the last minute, whose average lags behind where several packages have just begun.
 func Time(d time.Duration) time.Duration {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
-		return 2 * d
+		return d
 	}
 	var average, skip float64
 	var running int
 	if _, err := fmt.Sscanf(string(text), "%g %g %g %d/", &average, &skip, &skip, &running); err != nil {
-		return 2 * d
+		return d
 	}
-	return time.Duration(2 * float64(d) * max(1, average/float64(runtime.NumCPU()), float64(running)/float64(runtime.NumCPU())))
+	return time.Duration(float64(d) * max(1, average/float64(runtime.NumCPU()), float64(running)/float64(runtime.NumCPU())))
 }
