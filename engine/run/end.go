@@ -256,7 +256,7 @@ func (p *plan) listen(ends func(os.Signal) bool) (ctx context.Context, came *hea
 				came.stop = came.stop || s == syscall.SIGUSR1
 				if ends(s) {
 					came.end = s
-					cancel(exit.Errorf(exit.Interrupted, "interrupted by %s while waiting for the other processes of the run", engine.SignalName(s)))
+					cancel(interruptedBy(s))
 					return
 				}
 			case <-ctx.Done():
@@ -275,7 +275,11 @@ func interruptible[T any](p *plan, wait func(context.Context) (T, error)) (T, er
 	ctx, came, done := p.listen(func(os.Signal) bool { return true })
 	result, err := wait(ctx)
 	if done(); err == nil && came.end != nil {
-		err = context.Cause(ctx) // the signal came at the last moment
+		err = interruptedBy(came.end) // at the last moment: the context may have ended before
 	}
 	return result, err
+}
+
+func interruptedBy(sig os.Signal) error {
+	return exit.Errorf(exit.Interrupted, "interrupted by %s while waiting for the other processes of the run", engine.SignalName(sig))
 }
