@@ -99,6 +99,7 @@ tools:
 	@$(call apt,bindfs,bindfs)
 	@$(call apt,ip,iproute2)
 	@$(call apt,curl,curl)
+	@$(call apt,ssh sshd,openssh-client openssh-server)
 	@$(call apt,chromium,chromium fonts-dejavu-core)
 	@$(call apt,mpirun mpiexec.hydra,openmpi-bin mpich)
 	@sh plugins/engines.sh -install

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"drun/internal/sshtest"
 )
 
 // The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
@@ -39,7 +41,10 @@ func TestNodesDocument(t *testing.T) {
 	if !haveGloo() {
 		t.Skip("Gloo is not installed: apt-get install libgloo-dev g++")
 	}
-	examples(t, "nodes.md", 1, "plugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\nenv XDG_CONFIG_HOME=$WORK/config\n")
+	if sshtest.Program() == "" {
+		t.Skip("OpenSSH's server is not installed: apt-get install openssh-client openssh-server")
+	}
+	examples(t, "nodes.md", 2, "sshd a b\nplugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\nenv XDG_CONFIG_HOME=$WORK/config\n")
 }
 
 // examples runs those of a page, each after the same beginning of a script.
@@ -72,5 +77,5 @@ done < want
 	testscript.Run(t, testscript.Params{Dir: dir, Setup: func(env *testscript.Env) error {
 		env.Setenv("NO_COLOR", "1")
 		return nil
-	}, Cmds: commands(map[string]func(*testscript.TestScript, []string){"plugins DIR": buildPlugins})})
+	}, Cmds: commands(map[string]func(*testscript.TestScript, []string){"plugins DIR": buildPlugins, "sshd NAME…": startSSH})})
 }

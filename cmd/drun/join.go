@@ -26,6 +26,9 @@ type joinFlags struct {
 	standalone, elastic bool
 	secretFile          string
 	insecure            bool
+	hosts               string
+	launched            bool   // by another drun's --hosts, which speaks on standard input
+	given               string // the secret, from there
 }
 
 // masterPort is the default port of the rendezvous, as torchrun's.
@@ -43,6 +46,9 @@ func (j *joinFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&j.standalone, "standalone", false, "one node, whatever the environment says")
 	f.BoolVar(&j.elastic, "elastic-world", false, "with --nnodes MIN:MAX: the world has as many ranks as the available nodes provide, and starts again when a node joins, as torchrun's does")
 	f.StringVar(&j.secretFile, "rdzv-secret-file", "", "`file` with the secret that all processes of a run share (default: $DRUN_RDZV_SECRET, or drun/secret in the configuration folder, made at first use)")
+	f.StringVar(&j.hosts, "hosts", "", "start a node on each of these `hosts` by ssh, as a,b,c:4, where the number is that host's -n; the first is node 0. They need drun, and the recipe at the same place")
+	f.BoolVar(&j.launched, "launched", false, "")
+	_ = f.MarkHidden("launched")
 	f.BoolVar(&j.insecure, "insecure", false, "let processes join without a secret; only for closed networks")
 }
 
@@ -256,6 +262,8 @@ func (j *joinFlags) byHand(f *pflag.FlagSet) (*cluster.Joining, error) {
 // secret returns what only the processes of the run know.
 func (j *joinFlags) secret(processes int) (text string, err error) {
 	switch {
+	case j.given != "":
+		return j.given, nil
 	case j.insecure && j.secretFile != "":
 		return "", usage("give one of them", "--insecure and --rdzv-secret-file contradict each other")
 	case j.insecure:

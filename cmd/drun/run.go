@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -41,9 +42,14 @@ func newRun() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := try.To(ranks(nproc))
 			o.Recipe, o.Nproc = args[0], n
-			o.Join = try.To(join.joining(cmd, &o.Nproc))
 			o.LogFiles = try.To(logs.files())
-			return runRecipe(cmd, o)
+			if join.launched {
+				join.given = try.To(obeyLauncher(cmd.InOrStdin(), cmd.ErrOrStderr()))
+			} else if cmd.Flags().Changed("hosts") {
+				return runOnHosts(cmd, o, &join)
+			}
+			o.Join = try.To(join.joining(cmd, &o.Nproc))
+			return runRecipe(cmd, o, join.launched && o.Join != nil && o.Join.Index != 0)
 		},
 	}
 	f := cmd.Flags()
@@ -143,7 +149,8 @@ const defaultGrace = 30 * time.Second
 
 const maxTag = 200 // bytes, as for run.tag
 
-func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
+// runRecipe runs a recipe and says how it ended; if quiet, node 0 says that to the same reader.
+func runRecipe(cmd *cobra.Command, o run.Options, quiet bool) (err error) {
 	defer try.Caught(&err)
 	if cmd.Flags().Changed("resume") && o.Resume == "" {
 		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], a file of weights, or auto")
@@ -160,8 +167,17 @@ func runRecipe(cmd *cobra.Command, o run.Options) (err error) {
 	}
 	stop := try.To(prepare(cmd, &o))
 	defer stop()
-	o.Check = func(b *recipe.Bundle) ([]string, *run.Fault) { return checked(b, o.Nproc > 1 || o.Join != nil) }
-	result := try.To(run.Run(o))
+	if !quiet {
+		o.Check = func(b *recipe.Bundle) ([]string, *run.Fault) { return checked(b, o.Nproc > 1 || o.Join != nil) }
+	}
+	result, err := run.Run(o)
+	if quiet && errors.As(err, new(run.FirstProcessError)) {
+		return exitStatus(exit.CodeOf(err))
+	}
+	try.Ok(err)
+	if quiet {
+		return exitStatus(result.Code)
+	}
 	out := cmd.ErrOrStderr()
 	if f := result.Failure; f != nil {
 		fmt.Fprintf(out, "drun: %s\n", terminal.Lines(f.Text(result.Ranks)))
@@ -241,7 +257,11 @@ func checked(b *recipe.Bundle, several bool) (notes []string, certain *run.Fault
 // same commands again: other nodes or numbers of ranks would make another world.
 func howToContinue(cmd *cobra.Command, o *run.Options, name string, several bool) string {
 	if several {
-		return "the same command on every node, with --resume " + terminal.Escape(name) + " in place of --name"
+		which := "the same command on every node"
+		if cmd.Flags().Changed("hosts") || cmd.Flags().Changed("launched") {
+			which = "the same command"
+		}
+		return which + ", with --resume " + terminal.Escape(name) + " in place of --name"
 	}
 	text := "drun run " + terminal.Escape(o.Recipe)
 	if o.Nproc > 1 {

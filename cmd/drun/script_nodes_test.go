@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"drun/internal/freeport"
+	"drun/internal/sshtest"
 )
 
 // freeport NAME: sets a variable to a port that nobody listens to.
@@ -44,6 +46,16 @@ func listener(ts *testscript.TestScript, args []string) net.Listener {
 	ts.Check(err)
 	ts.Setenv(args[0], port)
 	return l
+}
+
+// sshd NAME…: makes this machine a host of these names, for DRUN_SSH.
+func startSSH(ts *testscript.TestScript, args []string) {
+	dir := ts.MkAbs("ssh")
+	ts.Check(os.Mkdir(dir, 0o700))
+	server, err := sshtest.Start(dir, args...)
+	ts.Check(err)
+	ts.Defer(server.Close)
+	ts.Setenv("DRUN_SSH", server.SSH)
 }
 
 // sleep SECONDS.

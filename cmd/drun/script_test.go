@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"drun/internal/sshtest"
 )
 
 // The scripts run the real command: the test's own program, which is the agent
@@ -42,7 +44,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks, "long": long}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks, "sshd": func() bool { return sshtest.Program() != "" }, "long": long}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}
@@ -56,6 +58,7 @@ func TestScript(t *testing.T) {
 			"listen NAME":               listen,
 			"relay NAME|-atmost|-total|-hold|-release [PORT|RATE|LEAST|N MOST]": relay,
 			"machines N":                    machines,
+			"sshd NAME…":                    startSSH,
 			"cut I J":                       cutLink,
 			"oneway I J":                    oneWay,
 			"worse I DELAY LOSS":            worseLink,

@@ -67,6 +67,7 @@ func helpTopics() []*cobra.Command {
 Several processes (docs/nodes.md); flags override these:
 
   DRUN_RDZV_SECRET     the secret that the processes of a run share
+  DRUN_SSH             the command in place of ssh, for --hosts
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  this process is one rank, as torchrun starts it;
   LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  optional, with the above
   PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,

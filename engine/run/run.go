@@ -292,6 +292,11 @@ func (p *plan) node() node.Config {
 	}
 }
 
+// FirstProcessError is an error of the run's first process, which has told it, too.
+type FirstProcessError struct{ error }
+
+func (e FirstProcessError) Unwrap() error { return e.error }
+
 // runNode runs this process's ranks for the coordinator.
 func (p *plan) runNode() (*Result, error) {
 	joined, err := interruptible(p, func(ctx context.Context) (*cluster.Joined, error) {
@@ -315,7 +320,7 @@ func (p *plan) runNode() (*Result, error) {
 		return nil, exit.Errorf(exit.RankLost, "the connection to the run's first process, at %s, ended: this process's ranks were killed", p.Join.Address)
 	}
 	if end.Code == exit.Usage && end.Failure != nil {
-		return nil, end.Failure.Err()
+		return nil, FirstProcessError{end.Failure.Err()}
 	}
 	return &Result{ID: end.ID, Name: end.Name, Code: end.Code, Ranks: joined.Start.World, Failure: end.Failure, Seconds: end.Seconds}, nil
 }

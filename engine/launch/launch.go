@@ -1,0 +1,125 @@
+// Package launch starts the nodes of a run on other machines by OpenSSH's client, and sees that they end with the run.
+package launch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Launch says what is started on which hosts. Node i runs on Hosts[i].
+type Launch struct {
+	Hosts   []Host
+	SSH     []string // the command that takes a host and what to run there: ssh, or what stands for it
+	Program string   // drun, where the other machines have it at the same path; otherwise the one in their PATH is used
+	Dir     string   // the working folder, on every machine
+	Args    func(node int) []string
+	Environ []string // NAME=value
+	Secret  string   // the first line on each node's standard input
+	Elastic bool     // the run goes on without a node that fails
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Signals <-chan os.Signal // for node 0, if it is on another machine
+
+	output sync.Mutex // held while a line is written
+}
+
+const (
+	startWithin = 40 * time.Second // until drun has begun on a host
+	tellWithin  = 3 * time.Second  // for the run to end by itself after a node has
+	endWithin   = 10 * time.Second // for a node after node 0, and once more after it was told
+)
+
+// sshOptions have ssh fail where it would ask, and notice a host that is gone.
+var sshOptions = []string{"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4", "-o", "LogLevel=ERROR"}
+
+// Address returns the name or address at which other machines reach a host, for which ssh may have an alias.
+func (l *Launch) Address(ctx context.Context, h Host) string {
+	out, _ := exec.CommandContext(ctx, l.SSH[0], slices.Concat(l.SSH[1:], []string{"-G", "--", h.Name})...).Output()
+	for line := range strings.Lines(string(out)) {
+		if key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key == "hostname" {
+			return value
+		}
+	}
+	return h.Name[strings.LastIndex(h.Name, "@")+1:]
+}
+
+// Run starts the nodes and waits until the run has ended. Node 0 is lead; if lead is nil, it runs on Hosts[0]. lead's
+// context ends when a node has failed without which the run cannot go on. The error is node 0's, or that node's.
+func (l *Launch) Run(ctx context.Context, lead func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	first := 0
+	if lead != nil {
+		first = 1
+	}
+	nodes := make([]*node, 0, len(l.Hosts))
+	for i := first; i < len(l.Hosts); i++ {
+		nodes = append(nodes, l.start(i))
+	}
+	if lead == nil {
+		lead = func(ctx context.Context) error { return nodes[0].obey(ctx, l) }
+	}
+	for _, n := range nodes {
+		go func() {
+			<-n.done
+			fault := n.fault(l.Program, l.Dir)
+			switch {
+			case fault == nil || n.index == 0:
+			case l.Elastic:
+				l.say(fault)
+			default:
+				if n.began() {
+					time.Sleep(tellWithin)
+				}
+				cancel(fault)
+			}
+		}()
+	}
+	err := lead(ctx)
+	fault := context.Cause(ctx)
+	patience := endWithin
+	if err != nil || fault != nil { // nodes that have not met node 0 would look for it
+		patience = time.Second
+	}
+	end(nodes, patience)
+	if fault != nil {
+		return fault
+	}
+	return err
+}
+
+func (l *Launch) say(err error) {
+	l.output.Lock()
+	defer l.output.Unlock()
+	fmt.Fprintf(l.Stderr, "drun: %v\n", err)
+}
+
+// end waits for the nodes, which node 0 has told to end; those that did not hear it are ended.
+func end(nodes []*node, patience time.Duration) {
+	wait := func(d time.Duration) {
+		limit := time.After(d)
+		for _, n := range nodes {
+			select {
+			case <-n.done:
+			case <-limit:
+				return
+			}
+		}
+	}
+	wait(patience)
+	for _, n := range nodes {
+		n.willEnd()
+		n.control.Close()
+	}
+	wait(endWithin)
+	for _, n := range nodes {
+		n.kill()
+	}
+}

@@ -1,0 +1,94 @@
+// Package sshtest runs OpenSSH's server on this machine, for tests of what drun does by ssh.
+package sshtest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"drun/internal/freeport"
+)
+
+// Program returns OpenSSH's server; "": it is not installed.
+func Program() string {
+	path := "/usr/sbin/sshd" // not in the PATH of all users
+	if found, err := exec.LookPath("sshd"); err == nil {
+		return found
+	}
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+// Server is a server that takes only the key of this test.
+type Server struct {
+	// SSH is the command that reaches the server by any of the names that were given to [Start]. Two more hosts cannot be
+	// reached: refused has no key, and unknown would ask whether its key is right.
+	SSH string
+	cmd *exec.Cmd
+}
+
+// Start starts a server that is reached by several names. It keeps its files in dir.
+func Start(dir string, names ...string) (_ *Server, err error) {
+	if os.Getuid() == 0 {
+		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // where it has no rights
+			return nil, err
+		}
+	}
+	for _, key := range []string{"user", "host"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, key)).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("ssh-keygen: %w: %s", err, out)
+		}
+	}
+	address, err := freeport.Address()
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(address)
+	common := "  HostName 127.0.0.1\n  Port " + port + "\n  IdentitiesOnly yes\n"
+	known, key := "  UserKnownHostsFile "+filepath.Join(dir, "known")+"\n  StrictHostKeyChecking accept-new\n", "  IdentityFile "+filepath.Join(dir, "user")+"\n"
+	files := map[string]string{
+		"sshd.conf": fmt.Sprintf("Port %s\nListenAddress 127.0.0.1\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\nStrictModes no\nPasswordAuthentication no\nPidFile none\nMaxStartups 100\n", port, dir, dir),
+		"config": "Host " + strings.Join(names, " ") + "\n" + common + known + key +
+			"Host refused\n" + common + known + "  IdentityFile none\n" +
+			"Host unknown\n" + common + key + "  UserKnownHostsFile /dev/null\n",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{SSH: "ssh -F " + filepath.Join(dir, "config"), cmd: exec.Command(Program(), "-D", "-e", "-f", filepath.Join(dir, "sshd.conf"))}
+	said := &strings.Builder{}
+	s.cmd.Stderr = said
+	s.cmd.WaitDelay = time.Second
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		out, err := exec.CommandContext(ctx, "sh", "-c", s.SSH+" -o BatchMode=yes "+names[0]+" true").CombinedOutput()
+		if err == nil {
+			return s, nil
+		}
+		if !strings.Contains(string(out), "refused") { // it may not listen yet
+			s.Close()
+			return nil, fmt.Errorf("ssh to this machine: %w: %s\n%s", err, out, said)
+		}
+	}
+}
+
+// Close ends the server; connections that are open stay.
+func (s *Server) Close() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
