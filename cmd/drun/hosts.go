@@ -18,15 +18,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drun/engine/cluster"
 	"drun/engine/launch"
 	"drun/engine/rendezvous"
 	"drun/engine/run"
 	"drun/internal/try"
 )
 
-// runOnHosts runs a recipe on the hosts of --hosts: node 0 in this process, if its host is this machine, and the others
-// by ssh.
-func runOnHosts(cmd *cobra.Command, o run.Options, j *joinFlags) (err error) {
+// onHosts starts this command on the hosts of --hosts: node 0 in this process, by lead, if its host is this machine, and
+// the others by ssh. lead gets its number of ranks; 0: as many as -n says.
+func (j *joinFlags) onHosts(cmd *cobra.Command, lead func(procs int, joining *cluster.Joining) error) (err error) {
 	defer try.Caught(&err)
 	f := cmd.Flags()
 	hosts, err := launch.ParseHosts(j.hosts)
@@ -48,7 +49,6 @@ func runOnHosts(cmd *cobra.Command, o run.Options, j *joinFlags) (err error) {
 	if err == nil && most != len(hosts) {
 		return usage("leave --nnodes out, or give MIN:MAX for a run that survives the loss of a node", "--nnodes %s and --hosts with %d hosts contradict each other", j.nodes, len(hosts))
 	}
-	try.Ok(o.Read()) // errors are told once, and before anything is started
 	l := &launch.Launch{Hosts: hosts, SSH: strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh")), Secret: rand.Text(), Elastic: least > 0,
 		Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
 	if l.Dir, err = os.Getwd(); err == nil {
@@ -78,7 +78,7 @@ func runOnHosts(cmd *cobra.Command, o run.Options, j *joinFlags) (err error) {
 	}
 	l.Args = func(node int) []string {
 		args := slices.Concat(withoutHosts(os.Args[1:]), added, []string{"--node-rank=" + strconv.Itoa(node)})
-		if n := hosts[node].Procs; n > 0 {
+		if n := hosts[node].Procs; n > 0 && f.Lookup("nproc") != nil {
 			args = append(args, "--nproc="+strconv.Itoa(n))
 		}
 		return args
@@ -90,15 +90,12 @@ func runOnHosts(cmd *cobra.Command, o run.Options, j *joinFlags) (err error) {
 		l.Signals = signals
 		return l.Run(cmd.Context(), nil)
 	}
-	if n := hosts[0].Procs; n > 0 {
-		o.Nproc = try.To(ranks(strconv.Itoa(n)))
-	}
 	j.given = l.Secret
 	try.Ok(f.Set("node-rank", "0"))
-	o.Join = try.To(j.byHand(f))
+	joining := try.To(j.byHand(f))
 	return l.Run(cmd.Context(), func(ctx context.Context) error {
 		defer context.AfterFunc(ctx, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) })()
-		return runRecipe(cmd, o, false)
+		return lead(hosts[0].Procs, joining)
 	})
 }
 

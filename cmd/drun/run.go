@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"drun/engine/cluster"
 	"drun/engine/console"
 	"drun/engine/recipe"
 	"drun/engine/record"
@@ -46,7 +47,14 @@ func newRun() *cobra.Command {
 			if join.launched {
 				join.given = try.To(obeyLauncher(cmd.InOrStdin(), cmd.ErrOrStderr()))
 			} else if cmd.Flags().Changed("hosts") {
-				return runOnHosts(cmd, o, &join)
+				try.Ok(o.Read()) // errors are told once, and before anything is started
+				return join.onHosts(cmd, func(procs int, joining *cluster.Joining) error {
+					if procs > 0 {
+						o.Nproc = try.To(ranks(strconv.Itoa(procs)))
+					}
+					o.Join = joining
+					return runRecipe(cmd, o, false)
+				})
 			}
 			o.Join = try.To(join.joining(cmd, &o.Nproc))
 			return runRecipe(cmd, o, join.launched && o.Join != nil && o.Join.Index != 0)
