@@ -101,11 +101,18 @@ type RankUsage struct {
 	Peak        int64   `json:"peak"`
 	Collectives float64 `json:"collectives"`
 	Waiting     float64 `json:"waiting"`
+
+	MachineCPU      float64 `json:"machine_cpu" db:",null"` // of the whole machine, if the rank is its node's first
+	MachineMemory   int64   `json:"machine_memory" db:",null"`
+	MachineSent     int64   `json:"machine_sent" db:",null"`
+	MachineReceived int64   `json:"machine_received" db:",null"`
 }
 
 func (db *DB) rankUsage(run int64) ([]RankUsage, error) {
-	return rows[RankUsage](db, `(SELECT rank, sum(cpu) AS cpu, max(peak) AS peak, sum(collectives) AS collectives, sum(waiting) AS waiting FROM
-			(SELECT rank, max(cpu) AS cpu, max(peak) AS peak, max(collectives) AS collectives, max(waiting) AS waiting
+	return rows[RankUsage](db, `(SELECT rank, sum(cpu) AS cpu, max(peak) AS peak, sum(collectives) AS collectives, sum(waiting) AS waiting,
+				sum(machine_cpu) AS machine_cpu, max(machine_memory) AS machine_memory, sum(machine_sent) AS machine_sent, sum(machine_received) AS machine_received FROM
+			(SELECT rank, max(cpu) AS cpu, max(peak) AS peak, max(collectives) AS collectives, max(waiting) AS waiting,
+				max(machine_cpu) AS machine_cpu, max(machine_memory) AS machine_memory, max(machine_sent) AS machine_sent, max(machine_received) AS machine_received
 			FROM rank_usage WHERE run = ? GROUP BY attempt, rank) GROUP BY rank) ORDER BY rank`, run)
 }
 

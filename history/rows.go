@@ -187,16 +187,19 @@ func (c jsonColumn) Scan(value any) error {
 	return json.Unmarshal([]byte(text), c.to)
 }
 
-// zeroColumn reads a text or a whole number that may be NULL.
+// zeroColumn reads a text or a number that may be NULL.
 type zeroColumn struct{ to reflect.Value }
 
 func (c zeroColumn) Scan(value any) error {
 	n, isInt := value.(int64)
+	f, isFloat := value.(float64)
 	text, isText := value.(string)
 	switch {
 	case value == nil:
 	case isInt && c.to.CanInt():
 		c.to.SetInt(n)
+	case isFloat && c.to.CanFloat():
+		c.to.SetFloat(f)
 	case isText && c.to.Kind() == reflect.String:
 		c.to.SetString(text)
 	default:

@@ -17,7 +17,6 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/elapsed"
-
 	"drun/internal/terminal"
 	"drun/internal/try"
 )

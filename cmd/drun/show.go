@@ -152,6 +152,11 @@ func printTables(out io.Writer, d *history.Detail) error {
 		for _, r := range d.Ranks {
 			row(w, strconv.Itoa(r.Rank), strconv.Itoa(r.Node), r.Host, strconv.Itoa(r.LocalRank), strconv.Itoa(r.Threads), r.Kernels)
 		}
+		measured := slices.DeleteFunc(slices.Clone(d.Usage), func(u history.RankUsage) bool { return u.MachineMemory == 0 || u.Rank >= len(d.Ranks) })
+		heading(len(measured), "NODE", "ALL PROCESSES' CPU", "MOST MEMORY", "SENT", "RECEIVED")
+		for _, u := range measured {
+			row(w, strconv.Itoa(d.Ranks[u.Rank].Node), elapsed.Text(u.MachineCPU), humanize.IBytes(uint64(u.MachineMemory)), humanize.IBytes(uint64(u.MachineSent)), humanize.IBytes(uint64(u.MachineReceived)))
+		}
 	}
 	heading(len(d.Usage), "RANK", "CPU", "PEAK MEMORY", "IN COLLECTIVES", "OF IT WAITING")
 	for _, u := range d.Usage {

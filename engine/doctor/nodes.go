@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"drun/engine/record"
@@ -104,12 +105,11 @@ func ExamineNodes(o run.Options, home string) (_ *Nodes, err error) {
 func factsOf(home string) Facts {
 	f := Facts{Cores: runtime.NumCPU(), Kernels: kernel.Path()}
 	f.Host, _ = os.Hostname() // only shown
-	meminfo, _ := os.ReadFile("/proc/meminfo")
-	for line := range strings.Lines(string(meminfo)) {
-		_, _ = fmt.Sscanf(line, "MemTotal: %d kB", &f.Memory)
-		_, _ = fmt.Sscanf(line, "MemAvailable: %d kB", &f.Free)
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if m, err := fs.Meminfo(); err == nil && m.MemTotal != nil && m.MemAvailable != nil {
+			f.Memory, f.Free = *m.MemTotal<<10, *m.MemAvailable<<10
+		}
 	}
-	f.Memory, f.Free = f.Memory<<10, f.Free<<10
 	dir := home
 	for dir != "." && dir != "/" {
 		if _, err := os.Stat(dir); err == nil {

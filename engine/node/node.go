@@ -74,6 +74,7 @@ type node struct {
 	ended  time.Time // when the ranks were told to end; zero: not yet
 	left   int       // processes that have not ended
 
+	machine  *meter
 	handed   *handedOver
 	restores map[uint64]*restored
 	reading  map[int]*restored // by rank
@@ -89,7 +90,7 @@ func Run(c Config, start *cluster.Start, link cluster.Link[cluster.ToNode, clust
 	defer handed.source.End(io.EOF)
 	for {
 		n := &node{Config: c, start: start, link: link, shared: len(start.Shared) > 0, procs: map[int]*process{}, events: make(chan event, 64),
-			handed: handed, restores: map[uint64]*restored{}, reading: map[int]*restored{}}
+			handed: handed, restores: map[uint64]*restored{}, reading: map[int]*restored{}, machine: newMeter()}
 		if err := n.spawnAll(); err != nil {
 			n.refuse(err)
 		}

@@ -3,10 +3,13 @@ package node
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"drun/history/records"
 )
 
 func TestUsageOfAProcess(t *testing.T) {
@@ -40,6 +43,23 @@ func TestUsageOfAProcess(t *testing.T) {
 	}
 	if u, err := usageOf(gone.Process.Pid); err == nil {
 		t.Errorf("a process that has ended uses %+v", u)
+	}
+}
+
+// What this process does is a part of what its machine does.
+func TestUsageOfAMachine(t *testing.T) {
+	m := newMeter()
+	<-m.ready
+	var u records.Usage
+	for u.MachineCPU < 0.1 {
+		m.measure(&u)
+	}
+	own, err := usageOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.MachineMemory < own.Resident || u.MachineCPU > 60*float64(runtime.NumCPU()) || u.MachineSent < 0 || u.MachineReceived < 0 {
+		t.Errorf("the machine uses %+v, and this process %+v of it", u, own)
 	}
 }
 

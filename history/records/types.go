@@ -78,6 +78,12 @@ type Usage struct {
 	Peak        int64     `json:"peak"`                // the maximum of Resident so far, in bytes
 	Collectives float64   `json:"collectives"`         // seconds in calls of dist that took more than a moment
 	Waiting     float64   `json:"waiting"`             // seconds of these in which the rank slept until others came
+
+	// Of all processes of the machine, in samples of the first rank of each node; otherwise 0.
+	MachineCPU      float64 `json:"machine_cpu" db:",null"`      // seconds, of all cores
+	MachineMemory   int64   `json:"machine_memory" db:",null"`   // bytes in use at that moment
+	MachineSent     int64   `json:"machine_sent" db:",null"`     // bytes to other machines
+	MachineReceived int64   `json:"machine_received" db:",null"` // bytes from other machines
 }
 
 // Artifact is something that a run has kept, unique by kind, name and step. Bytes, texts and tensors, which

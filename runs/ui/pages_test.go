@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"database/sql"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -195,6 +196,40 @@ def main():
 			t.Errorf("%d lines of the log are cut, scrolled to %s", cut, end)
 		}
 	}
+}
+
+// What ranks and machines used is drawn as curves: rates between samples, a line for each rank and for each node.
+func TestUsageCharts(t *testing.T) {
+	home := t.TempDir()
+	if err := start(t, home, "def main():\n    pass\n", "-n", "2").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite3", filepath.Join(home, "history.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, statement := range []string{
+		"DELETE FROM rank_usage",
+		"UPDATE ranks SET node = rank + 3",
+		`INSERT INTO rank_usage (run, attempt, rank, time, cpu, resident, peak, collectives, waiting, machine_cpu, machine_memory, machine_sent, machine_received)
+			SELECT 1, 0, rank, 1700000000000000 + 5000000 * at, 5 * at, 1 << 20, 1 << 20, 0, 0, 10 * at, (2 + rank) << 30, 40000000 * at, 5000000 * at
+			FROM (SELECT 0 AS rank UNION SELECT 1), (SELECT 0 AS at UNION SELECT 1 UNION SELECT 2)`,
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := browse(t, serve(t, home))
+	p.open("/run.html?id=1")
+	p.until("document.querySelectorAll('#system canvas').length === 7")
+	if got := p.text("#system figure:nth-child(4) figcaption"); got != "all processes of the machine: cores in use" {
+		t.Errorf("the fourth chart is %q", got)
+	}
+	if got := eval[string](p, "JSON.stringify(system.map(c => [c.series[2].label, ...c.data[2]]))"); got != `[["rank 1",1,1],["rank 1",1,1,1],["rank 1",0,0],["node 4",2,2],["node 4",3,3,3],["node 4",8,8],["node 4",1,1]]` {
+		t.Errorf("the lines are %s", got)
+	}
+	p.shot("usage")
 }
 
 // The usual columns are what many of the newest runs have.

@@ -129,9 +129,11 @@ async function usage() {
 }
 function showUsage(samples) {
   if (!differs(showUsage, samples)) return;
-  const ranks = [...new Set(samples.map(u => u.rank))].sort((a, b) => a - b).slice(0, 16);
+  const all = [...new Set(samples.map(u => u.rank))].sort((a, b) => a - b), ranks = all.slice(0, 16);
   if (!ranks.some(r => samples.filter(u => u.rank === r).length > 1)) return; // no line to draw
-  const tables = (value) => uPlot.join(ranks.map(r => {
+  const places = new Map(run.ranks.map(r => [r.rank, r.node]));
+  const nodes = all.filter(r => samples.some(u => u.rank === r && u.machine_memory)).slice(0, 16); // each node's first rank
+  const tables = (of, value) => uPlot.join(of.map(r => {
     const mine = samples.filter(u => u.rank === r), xs = [], ys = [];
     mine.forEach((u, i) => { const v = value(u, mine[i - 1]); if (v !== null) { xs.push(Date.parse(u.time) / 1000); ys.push(v); } });
     return [xs, ys];
@@ -141,16 +143,22 @@ function showUsage(samples) {
     const took = (Date.parse(u.time) - Date.parse(before.time)) / 1000;
     return took > 0 ? (u[name] - before[name]) / took : null;
   };
-  const all = [["cores in use", tables(rate("cpu"))], ["memory in MiB", tables(u => u.resident ? u.resident / 2 ** 20 : null)], ["part of the time waiting for other ranks", tables(rate("waiting"))]];
-  if (system) { system.forEach((p, i) => p.setData(all[i][1])); return; }
+  const ofRanks = [["cores in use", rate("cpu")], ["memory in MiB", u => u.resident ? u.resident / 2 ** 20 : null], ["part of the time waiting for other ranks", rate("waiting")]];
+  const machine = (name, unit) => (u, before) => u.machine_memory && before && before.machine_memory ? rate(name)(u, before) / unit : null;
+  const ofNodes = [["all processes of the machine: cores in use", machine("machine_cpu", 1)], ["memory in use in GiB", u => u.machine_memory ? u.machine_memory / 2 ** 30 : null],
+    ["sent in MB/s", machine("machine_sent", 1e6)], ["received in MB/s", machine("machine_received", 1e6)]];
+  const plots = [...ofRanks.map(([title, value]) => ({ title, label: "rank ", lines: ranks, data: tables(ranks, value) })),
+    ...(nodes.length ? ofNodes : []).map(([title, value]) => ({ title, label: "node ", lines: nodes.map(r => places.get(r) ?? 0), data: tables(nodes, value) }))];
+  if (system && system.length === plots.length) { system.forEach((p, i) => p.setData(plots[i].data)); return; }
+  if (system) $("system").replaceChildren();
   const set = el("div", { class: "chartset" });
   $("system").append(set);
   const axis = { stroke: themed("--soft"), grid: { stroke: themed("--line"), width: 1 }, ticks: { stroke: themed("--line") } };
-  system = all.map(([title, data]) => {
+  system = plots.map(({ title, label, lines, data }) => {
     const place = el("div", { class: "plot", role: "img", "aria-label": title });
     set.append(el("figure", null, el("figcaption", null, title), place));
     sizes.observe(place);
-    return new uPlot({ width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...ranks.map((r, i) => ({ label: "rank " + r, stroke: colourOf(i), dash: dashOf(i), width: 1.5, value: (u, v) => number(v) }))], axes: [axis, { ...axis, size: 56 }] }, data, place);
+    return new uPlot({ width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines.map((r, i) => ({ label: label + r, stroke: colourOf(i), dash: dashOf(i), width: 1.5, value: (u, v) => number(v) }))], axes: [axis, { ...axis, size: 56 }] }, data, place);
   });
 }
 
