@@ -28,6 +28,14 @@ func NewOutputs(home string, run int64) *Outputs {
 	return &Outputs{home, []string{"outputs", strconv.FormatInt(run, 10)}}
 }
 
+// Home returns the folder of all runs, which only the coordinator's machine is sure to have; "": there is none.
+func (o *Outputs) Home() string {
+	if o == nil {
+		return ""
+	}
+	return o.home
+}
+
 func (o *Outputs) Dir() string { return filepath.Join(append([]string{o.home}, o.dirs...)...) }
 
 // Path returns the full path of a file in the folder; an error if the name leads out of it. name may also be a full path.

@@ -66,14 +66,14 @@ func NewFlat(params []*Tensor) (_ *Flat, err error) {
 	defer try.Caught(&err)
 	f, p0 := &Flat{layout: layoutOf(params)}, params[0]
 	n := f.at[len(params)]
-	f.Data = try.To(NewFlatBuffer(p0.ctx, n, p0.dtype))
+	f.Data = try.To(NewFlatBuffer(p0, n, p0.dtype))
 	if p0.ctx.GradStorage != nil {
 		s := try.To(p0.ctx.GradStorage(n * p0.dtype.Size()))
 		s.flat = true
 		f.Grads = try.To(OnStorage(p0.ctx, s, 0, []int{n}, p0.dtype))
 		fill(f.Grads, Int(0))
 	} else {
-		f.Grads = try.To(NewFlatBuffer(p0.ctx, n, p0.dtype))
+		f.Grads = try.To(newFlatBuffer(p0.ctx, pool, n, p0.dtype))
 	}
 	f.moveInto(f.Data, f.Grads)
 	for _, p := range params {
@@ -94,11 +94,19 @@ func (t *Tensor) Claimed() bool { return t.leaf != nil && (t.leaf.owner != nil |
 // Owns reports whether parameter i is still in this buffer.
 func (f *Flat) Owns(i int) bool { return f.Params[i].leaf.owner == f }
 
-// NewFlatBuffer makes a buffer of n zeros for an optimizer.
-func NewFlatBuffer(c *Context, n int, dt dtype.Type) (_ *Tensor, err error) {
+// NewFlatBuffer makes a buffer of n zeros for an optimizer; it is on disk if beside is.
+func NewFlatBuffer(beside *Tensor, n int, dt dtype.Type) (*Tensor, error) {
+	p := pool
+	if OnDisk(beside) {
+		p = beside.st.pool
+	}
+	return newFlatBuffer(beside.ctx, p, n, dt)
+}
+
+func newFlatBuffer(c *Context, p *Pool, n int, dt dtype.Type) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	s := &Storage{flat: true}
-	try.Ok(s.alloc("optimizer", n*dt.Size()))
+	try.Ok(s.allocFrom(p, "optimizer", n*dt.Size()))
 	t := try.To(OnStorage(c, s, 0, []int{n}, dt))
 	clear(t.Bytes())
 	return t, nil

@@ -24,6 +24,7 @@ type Pool struct {
 	base    int                      // used after the last collection
 	mapped  int
 	maxUsed int           // the limit of used; negative: what the process may use besides Go's heap
+	disk    *disk         // whose file the memory is; nil: it is memory
 	ends    chan struct{} // closed when the collection in progress has ended; nil: there is none
 }
 
@@ -263,6 +264,9 @@ func (p *Pool) trim() {
 }
 
 func (p *Pool) refuse(op string, bytes int) error {
+	if p.disk != nil {
+		return p.disk.refuse(op, bytes)
+	}
 	beside := ""
 	limit := p.maxUsed
 	if limit < 0 {

@@ -136,21 +136,25 @@ func Reclaim(garbage int) (left int) {
 	return 0
 }
 
-// NewSheet makes a sheet of parameters, of which this rank gets part own of parts. set names the ranks that share it.
-func NewSheet(params []*Tensor, own, parts int, set string) (_ *Sheet, err error) {
+// NewSheet makes a sheet of parameters, of which this rank gets part own of parts, in memory of a pool; nil: the usual one.
+// set names the ranks that share it.
+func NewSheet(params []*Tensor, own, parts int, set string, shards *Pool) (_ *Sheet, err error) {
 	defer try.Caught(&err)
 	s := &Sheet{layout: layoutOf(params)}
 	n, p0 := s.at[len(params)], params[0]
 	s.from, s.to, s.each = Cut(n, own, parts)
-	zeros := func(n int) *Tensor {
+	zeros := func(n int, from *Pool) *Tensor {
 		st := new(Storage)
-		try.Ok(st.alloc("fsdp", n*p0.dtype.Size()))
+		try.Ok(st.allocFrom(from, "fsdp", n*p0.dtype.Size()))
 		t := try.To(OnStorage(p0.ctx, st, 0, []int{n}, p0.dtype))
 		clear(t.Bytes())
 		return t
 	}
-	local := zeros(s.to - s.from)
-	s.values = zeros(n)
+	if shards == nil {
+		shards = pool
+	}
+	local := zeros(s.to-s.from, shards)
+	s.values = zeros(n, pool)
 	s.grads = try.To(OnStorage(p0.ctx, &Storage{bytes: n * p0.dtype.Size()}, 0, []int{n}, p0.dtype))
 	s.values.st.gone, s.grads.st.gone = true, true
 	s.moveInto(s.values, s.grads)

@@ -50,17 +50,19 @@ func FromMemory(ptr unsafe.Pointer, bytes int, owner any) *Storage {
 func (s *Storage) Bytes() int { return s.bytes }
 
 // alloc gives s its memory; its content is undefined.
-func (s *Storage) alloc(op string, bytes int) error {
+func (s *Storage) alloc(op string, bytes int) error { return s.allocFrom(pool, op, bytes) }
+
+func (s *Storage) allocFrom(p *Pool, op string, bytes int) error {
 	s.bytes = bytes
-	if bytes < pooledBytes {
+	if bytes < pooledBytes && p.disk == nil {
 		s.ptr = unsafe.Pointer(unsafe.SliceData(make([]uint64, (bytes+7)/8)))
 		return nil
 	}
-	ptr, err := pool.get(op, bytes)
+	ptr, err := p.get(op, bytes)
 	if err != nil {
 		return err
 	}
-	s.take(pool, ptr)
+	s.take(p, ptr)
 	return nil
 }
 

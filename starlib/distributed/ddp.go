@@ -114,7 +114,7 @@ func wrappers(w *World) []*starlib.Def {
 			Fn: w.inGroup(newDDP),
 		},
 		{
-			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, param_dtype: string = None, reduce_dtype: string = None, group: Group | Mesh = None, timeout: number = None) -> FSDP`,
+			Sig: `fsdp(module: Module, units = None, reshard_after_forward: bool = True, broadcast_buffers: bool = True, param_dtype: string = None, reduce_dtype: string = None, offload: string = None, group: Group | Mesh = None, timeout: number = None) -> FSDP`,
 			Doc: "The module with its parameters divided among the ranks of the group; they start as those of its first\n" +
 				"rank. A unit's parameters are gathered before each of its forward and backward passes and dropped\n" +
 				"afterwards; in backward its gradients are averaged, and each rank keeps its part. units are modules\n" +
@@ -127,7 +127,8 @@ func wrappers(w *World) []*starlib.Def {
 				"same parts (hybrid sharding): what is gathered stays, for instance, within a node. param_dtype = \"bfloat16\"\n" +
 				"gathers float32 parameters in half the bytes and computes the units' products with them, as nn.autocast\n" +
 				"does; each rank's parts, which the optimizer updates, stay float32. reduce_dtype = \"bfloat16\" averages\n" +
-				"gradients so, too.",
+				"gradients so, too. With offload = \"disk\" this rank's parts, and what an optimizer keeps of them, are a file\n" +
+				"in the run's home: memory holds of them what there is room for, and the bits are the same.",
 			Fn: w.fsdp,
 		},
 		{

@@ -41,8 +41,9 @@ type World struct {
 	wrapped  wrappedModules
 	receives map[route][]*receive // irecvs that wait for their message, oldest first
 
-	coalesced *coalesced // nil: each call is made at once
-	joining   bool       // within dist.join
+	disk      *tensor.Pool // what is kept on disk instead of in memory; nil: nothing yet
+	coalesced *coalesced   // nil: each call is made at once
+	joining   bool         // within dist.join
 }
 
 // Config is what a World is made of.

@@ -3,6 +3,7 @@ package distributed
 import (
 	"fmt"
 	"math"
+	"os"
 	"slices"
 
 	"drun/collective"
@@ -27,6 +28,7 @@ type fsdp struct {
 	keep   bool                              // parameters stay from forward to backward
 	param  dtype.Type                        // in which float32 parameters are gathered for a pass
 	reduce dtype.Type                        // in which float32 gradients are averaged
+	disk   *tensor.Pool                      // where this rank's parts are; nil: in memory
 	had    map[*tensor.Tensor]bool           // parameters whose gradient was averaged in this pass
 	seen   bool                              // this pass reached a unit
 }
@@ -53,8 +55,15 @@ func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (star
 		try.FailIf(p.Frozen(), "parameter %s was made at top level and is frozen: make it in main()", f.names[i])
 		try.FailIf(p.Claimed(), "parameter %s already belongs to an optimizer, dist.ddp or dist.fsdp: make the optimizer afterwards, from the wrapped module's parameters()", f.names[i])
 	}
+	switch text, _ := starlark.AsString(c.Arg("offload")); text {
+	case "":
+	case "disk":
+		f.disk = try.To(g.world.diskPool())
+	default:
+		return nil, fmt.Errorf("argument offload: want \"disk\", got %s", c.Arg("offload"))
+	}
 	chosen, err := chooseUnits(c, f.Model)
-	if err != nil || g.Size() == 1 && copies == nil && f.param == f.reduce && f.param == dtype.Float32 {
+	if err != nil || g.Size() == 1 && copies == nil && f.param == f.reduce && f.param == dtype.Float32 && f.disk == nil {
 		return f, err
 	}
 	units := f.Units(chosen)
@@ -81,6 +90,20 @@ func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (star
 	}
 	g.world.wrapped.add(g.world, f)
 	return f, err
+}
+
+// diskPool returns the pool of what is kept on disk: in the run's home or, on a machine that has none, where temporary files are.
+func (w *World) diskPool() (_ *tensor.Pool, err error) {
+	if w.disk == nil {
+		dir := w.rank.Outputs.Home()
+		if _, err := os.Stat(dir); dir == "" || err != nil {
+			dir = os.TempDir()
+		}
+		if w.disk, err = tensor.NewDiskPool(dir); err != nil {
+			return nil, fmt.Errorf("offload: %w", err)
+		}
+	}
+	return w.disk, nil
 }
 
 // exchangeDType reads an argument that says in which dtype float32 values are exchanged.

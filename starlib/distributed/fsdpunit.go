@@ -102,7 +102,7 @@ func (f *fsdp) divide(c *starlib.Call, of *nn.Unit) (err error) {
 		if len(same) == 0 {
 			continue
 		}
-		s := try.To(tensor.NewSheet(same, f.g.own, f.g.Size(), listText(f.g.ranks)))
+		s := try.To(tensor.NewSheet(same, f.g.own, f.g.Size(), listText(f.g.ranks), f.disk))
 		values := try.To(s.Fill())
 		if values.Len() > 0 {
 			for _, g := range f.groups() {

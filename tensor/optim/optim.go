@@ -104,7 +104,7 @@ func (o *Optimizer) prepare() (err error) {
 	for _, f := range o.flats {
 		f.buffers = nil
 		for bi, name := range o.rule.buffers() {
-			b := try.To(tensor.NewFlatBuffer(f.Data.Context(), f.to-f.from, f.Data.DType()))
+			b := try.To(tensor.NewFlatBuffer(f.Data, f.to-f.from, f.Data.DType()))
 			if r, ok := o.rule.(Adagrad); ok && bi == 0 && r.Initial != 0 {
 				try.Ok(b.Fill(tensor.Float(r.Initial)))
 			}
