@@ -13,6 +13,7 @@ import (
 	"drun/internal/programs"
 	"drun/internal/scratch"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -44,6 +45,19 @@ func buildPlugins(ts *testscript.TestScript, args []string) {
 		ts.Check(err)
 		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs(args[0]), name), program, 0o755))
 	}
+}
+
+// keptplugin DIR: unpacks the plugin that was built against an earlier SDK.
+func keptPlugin(ts *testscript.TestScript, args []string) {
+	ts.Check(linkPluginHost())
+	packed, err := os.ReadFile("../../plugins/example/testdata/drun-backend-example-2154be81-linux-amd64.zst")
+	ts.Check(err)
+	unpacker, err := zstd.NewReader(nil)
+	ts.Check(err)
+	program, err := unpacker.DecodeAll(packed, nil)
+	ts.Check(err)
+	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
+	ts.Check(os.WriteFile(filepath.Join(ts.MkAbs(args[0]), "drun-backend-example"), program, 0o755))
 }
 
 // folders N: soon there are so many of drun's folders in $TMPDIR.

@@ -53,6 +53,7 @@ func TestScript(t *testing.T) {
 		Cmds: commands(map[string]func(*testscript.TestScript, []string){
 			"exits CODE COMMAND [ARG…]": exits,
 			"plugins DIR [mpi]":         buildPlugins,
+			"keptplugin DIR":            keptPlugin,
 			"logged RUN TEXT COUNT":     logged,
 			"freeport NAME":             freePort,
 			"listen NAME":               listen,
