@@ -49,7 +49,7 @@ func newDoctor() *cobra.Command {
 			if join.launched {
 				join.given = try.To(obeyLauncher(cmd.InOrStdin(), cmd.ErrOrStderr()))
 			} else if cmd.Flags().Changed("hosts") {
-				return join.onHosts(cmd, func(_ int, joining *cluster.Joining) error { return examineNodes(cmd, o, joining) })
+				return join.onItsHosts(cmd, func(_ int, joining *cluster.Joining) error { return examineNodes(cmd, o, joining) })
 			}
 			if joining := try.To(join.joining(cmd, &o.Nproc)); joining != nil {
 				return examineNodes(cmd, o, joining)

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"drun/engine/cluster"
 	"drun/engine/launch"
@@ -25,11 +26,11 @@ import (
 	"drun/internal/try"
 )
 
-// onHosts starts this command on the hosts of --hosts: node 0 in this process, by lead, if its host is this machine, and
-// the others by ssh. lead gets its number of ranks; 0: as many as -n says.
-func (j *joinFlags) onHosts(cmd *cobra.Command, lead func(procs int, joining *cluster.Joining) error) (err error) {
+// onHosts starts the command that args are on the hosts of --hosts: node 0 in this process, by lead, if its host is this
+// machine, and the others by ssh; what they print goes to out and errs. f has the flags of joinFlags. lead gets its number
+// of ranks; 0: as many as -n says. Its context ends when a host has failed without which the run cannot go on.
+func (j *joinFlags) onHosts(cmd *cobra.Command, f *pflag.FlagSet, args []string, out, errs io.Writer, lead func(ctx context.Context, procs int, joining *cluster.Joining) error) (err error) {
 	defer try.Caught(&err)
-	f := cmd.Flags()
 	hosts, err := launch.ParseHosts(j.hosts)
 	if err != nil {
 		return usage("for example --hosts a,b,c:4", "--hosts %s: %v", j.hosts, err)
@@ -50,7 +51,7 @@ func (j *joinFlags) onHosts(cmd *cobra.Command, lead func(procs int, joining *cl
 		return usage("leave --nnodes out, or give MIN:MAX for a run that survives the loss of a node", "--nnodes %s and --hosts with %d hosts contradict each other", j.nodes, len(hosts))
 	}
 	l := &launch.Launch{Hosts: hosts, SSH: strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh")), Secret: rand.Text(), Elastic: least > 0,
-		Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
+		Stdout: out, Stderr: errs}
 	if l.Dir, err = os.Getwd(); err == nil {
 		l.Program, err = os.Executable()
 	}
@@ -77,8 +78,8 @@ func (j *joinFlags) onHosts(cmd *cobra.Command, lead func(procs int, joining *cl
 		added = append(added, "--rdzv-id="+j.id)
 	}
 	l.Args = func(node int) []string {
-		args := slices.Concat(withoutHosts(os.Args[1:]), added, []string{"--node-rank=" + strconv.Itoa(node)})
-		if n := hosts[node].Procs; n > 0 && f.Lookup("nproc") != nil {
+		args := slices.Concat(withoutHosts(args), added, []string{"--node-rank=" + strconv.Itoa(node)})
+		if n := hosts[node].Procs; n > 0 && args[0] == "run" {
 			args = append(args, "--nproc="+strconv.Itoa(n))
 		}
 		return args
@@ -93,10 +94,71 @@ func (j *joinFlags) onHosts(cmd *cobra.Command, lead func(procs int, joining *cl
 	j.given = l.Secret
 	try.Ok(f.Set("node-rank", "0"))
 	joining := try.To(j.byHand(f))
-	return l.Run(cmd.Context(), func(ctx context.Context) error {
+	return l.Run(cmd.Context(), func(ctx context.Context) error { return lead(ctx, hosts[0].Procs, joining) })
+}
+
+// onItsHosts is onHosts for this process's own command line.
+func (j *joinFlags) onItsHosts(cmd *cobra.Command, lead func(procs int, joining *cluster.Joining) error) error {
+	return j.onHosts(cmd, cmd.Flags(), os.Args[1:], cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, procs int, joining *cluster.Joining) error {
 		defer context.AfterFunc(ctx, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) })()
-		return lead(hosts[0].Procs, joining)
+		return lead(procs, joining)
 	})
+}
+
+// worldOn returns the number of ranks on the hosts of a sweep, the first of which keeps the history and so is this machine.
+func worldOn(text string, each int) (world int, err error) {
+	hosts, err := launch.ParseHosts(text)
+	switch {
+	case err != nil:
+		return 0, usage("for example --hosts localhost,b,c:4", "--hosts %s: %v", text, err)
+	case !isHere(hosts[0]):
+		return 0, usage("for example --hosts localhost,"+text, "--hosts %s: a sweep's first host is this machine, which keeps the history", text)
+	}
+	for _, h := range hosts {
+		world += cmp.Or(h.Procs, each)
+	}
+	return world, nil
+}
+
+// runCellOnHosts runs a cell of a sweep, whose command is in o, with each ranks on hosts that say no number.
+func runCellOnHosts(cmd *cobra.Command, hosts string, each int, o run.Options) (result *run.Result, err error) {
+	var j joinFlags
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	j.add(f)
+	j.hosts = hosts
+	args := slices.Concat(o.Command[1:], []string{"--timeout", o.Timeout.String(), "--max-restarts", strconv.Itoa(o.MaxRestarts)})
+	if o.Keep > 0 {
+		args = append(args, "--keep", strconv.Itoa(o.Keep))
+	}
+	for _, dir := range o.Plugins {
+		args = append(args, "--plugin-dir", dir)
+	}
+	err = j.onHosts(cmd, f, args, io.Discard, io.Discard, func(ctx context.Context, procs int, joining *cluster.Joining) error {
+		signals, over := make(chan os.Signal, 2), make(chan struct{})
+		defer close(over)
+		go func(given <-chan os.Signal) {
+			failed := ctx.Done()
+			for {
+				sig := os.Signal(syscall.SIGTERM)
+				select {
+				case sig = <-given:
+				case <-failed:
+					failed = nil
+				case <-over:
+					return
+				}
+				select {
+				case signals <- sig:
+				case <-over:
+					return
+				}
+			}
+		}(o.Signals)
+		o.Nproc, o.Join, o.Signals = cmp.Or(procs, each), joining, signals
+		result, err = run.Run(o)
+		return err
+	})
+	return result, err
 }
 
 // anyPort returns a port for node 0, at random, for two runs may have the same hosts; below those that systems give to

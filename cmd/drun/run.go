@@ -48,7 +48,7 @@ func newRun() *cobra.Command {
 				join.given = try.To(obeyLauncher(cmd.InOrStdin(), cmd.ErrOrStderr()))
 			} else if cmd.Flags().Changed("hosts") {
 				try.Ok(o.Read()) // errors are told once, and before anything is started
-				return join.onHosts(cmd, func(procs int, joining *cluster.Joining) error {
+				return join.onItsHosts(cmd, func(procs int, joining *cluster.Joining) error {
 					if procs > 0 {
 						o.Nproc = try.To(ranks(strconv.Itoa(procs)))
 					}

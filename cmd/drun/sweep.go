@@ -75,6 +75,7 @@ drun show of a run names its sweep, which has the same name whenever it is repea
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
 	f.IntVar(&s.random, "random", 0, "draw `N` combinations instead of running all")
 	f.IntVar(&s.jobs, "jobs", 1, "runs at a time")
+	f.StringVar(&s.hosts, "hosts", "", "start a node of each run on each of these `hosts` by ssh, as drun run does; the first is this machine")
 	f.StringVar(&s.early, "early-stop", "", "end runs early whose `METRIC` is large compared with that of others; -METRIC: small")
 	f.IntVar(&s.first, "early-stop-after", 1, "points of the metric of rank 0 at which runs are compared first; then after 3, 9, 27, … times as many")
 	f.BoolVar(&s.plan, "plan", false, "say what would run, and run nothing")
@@ -92,6 +93,7 @@ type sweepFlags struct {
 	early        string
 	first        int
 	seeds        []int64
+	hosts        string
 }
 
 func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
@@ -127,6 +129,11 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	defer stop()
 	// Each run is recorded as if it had been started alone.
 	o.Command = []string{"drun", "run", o.Recipe, "-n", strconv.Itoa(o.Nproc)}
+	here := o.Nproc
+	if cmd.Flags().Changed("hosts") {
+		o.Command = append(o.Command, "--hosts", f.hosts)
+		o.Nproc = try.To(worldOn(f.hosts, here))
+	}
 	if o.Backend != "" {
 		o.Command = append(o.Command, "--backend", o.Backend)
 	}
@@ -141,6 +148,9 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	}
 	o.Sweep = f.identity(o.Recipe, cells, seeds)
 	s := &sweep.Sweep{Options: o, Cells: cells, Seeds: seeds, PerCombination: len(f.seeds), Jobs: f.jobs}
+	if cmd.Flags().Changed("hosts") {
+		s.Start = func(o run.Options) (*run.Result, error) { return runCellOnHosts(cmd, f.hosts, here, o) }
+	}
 	if f.early != "" {
 		metric, largest := strings.CutPrefix(f.early, "-")
 		s.Halving = &sweep.Halving{Metric: metric, Largest: largest, First: f.first, Factor: 3}

@@ -28,6 +28,8 @@ type Sweep struct {
 	Seeds          []int64 // of each cell; nil: that of Options
 	PerCombination int     // how many cells in a row differ only in their seeds; 0 is 1
 	Jobs           int     // cells at a time, at least 1
+	// Start runs a cell; nil: [run.Run], which may find that another process has run it meanwhile.
+	Start func(o run.Options) (*run.Result, error)
 	// Halving ends cells early that are worse than others; nil: all run to the end. Of cells that differ only in their
 	// seeds the first is compared; the others run after it, unless it was found worse, so that none is chosen by luck.
 	Halving *Halving
@@ -207,7 +209,10 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 			}
 		}
 		o.Signals = signals
-		o.Reuse = true // another process may have run it meanwhile
+		start := s.Start
+		if start == nil {
+			start, o.Reuse = run.Run, true
+		}
 		entered := o.OnEntered
 		o.OnEntered = func(id int64) {
 			judge.began(i, id)
@@ -215,7 +220,7 @@ func (s *Sweep) Run(plan []Outcome, ended func(i int)) (interrupted bool) {
 				entered(id)
 			}
 		}
-		result, err := run.Run(o)
+		result, err := start(o)
 		stopped := judge.ended(i, result)
 		if stopped > 0 {
 			judge.note(result.ID, stopped)
