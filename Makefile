@@ -187,7 +187,7 @@ long:
 		./collective/disttest ./collective/hier ./engine/board ./plugins/client ./plugins/example ./plugins/gloo ./plugins/mpi ./plugins/nccl
 	DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -run '^TestIntegers$$' ./starlib/starlibtest
 
-# Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with ten others.
+# Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with some others.
 pairs:
 	DRUN_TEST_PAIRS=all go test -count 1 -timeout 30m -run '^TestEveryPairOfBuiltins$$' ./engine/worker
 

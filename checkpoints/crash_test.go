@@ -87,7 +87,7 @@ func TestKilledWhileSaving(t *testing.T) {
 		t.Skip("it starts many processes, which -race is not for")
 	}
 	home := t.TempDir()
-	rounds, garbage := 25, 0
+	rounds, garbage := 12, 0
 	took := 10 * time.Millisecond // how long a save takes here
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

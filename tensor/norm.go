@@ -78,6 +78,25 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) {
 // moves the running mean and variance towards them by momentum; otherwise the running ones are used. weight and bias
 // (C) may be nil, and so may the running statistics in training.
 func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64) (result *Tensor, err error) {
+	return batchNorm(x, weight, bias, mean, variance, training, momentum, eps, nil)
+}
+
+// Across joins what ranks know of a batch that is divided over them, for [BatchNormAcross].
+type Across interface {
+	// Moments replaces the mean (mean + low) and the variance of each channel of this rank's part, with count values a
+	// channel, by those of the whole batch, whose count it returns.
+	Moments(mean, low, variance *Tensor, count int) (total int, err error)
+	// Sum adds the ranks' tensors.
+	Sum(t *Tensor) (*Tensor, error)
+}
+
+// BatchNormAcross is BatchNorm in training of a batch of which this rank has a part, which may be empty. The gradients of
+// weight and bias are those of this part.
+func BatchNormAcross(x, weight, bias, mean, variance *Tensor, momentum, eps float64, across Across) (*Tensor, error) {
+	return batchNorm(x, weight, bias, mean, variance, true, momentum, eps, across)
+}
+
+func batchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum, eps float64, across Across) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&x, &weight, &bias).round(&result)
 	const op = "batch_norm"
@@ -88,12 +107,13 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 		return nil, fmt.Errorf("%s: running statistics are needed outside training", op)
 	}
 	l := kernel.Lines{Outer: 1, N: x.shape[0], Side: x.shape[1], Run: product(x.shape[2:])}
-	try.FailIf(training && l.N*l.Run < 2, "%s: training needs more than one value per channel, not an input of shape %s", op, shaped(x.shape))
+	try.FailIf(training && across == nil && l.N*l.Run < 2, "%s: training needs more than one value per channel, not an input of shape %s", op, shaped(x.shape))
 	b := build(op, x)
 	in, gamma, beta, out := b.contiguous(x), b.contiguous(weight), b.contiguous(bias), b.like(x.shape...)
 	var a batchStats
+	total := l.N * l.Run
 	if training {
-		a.measure(op, l, in, mean, variance, momentum, eps)
+		total = a.measure(op, l, in, mean, variance, momentum, eps, across)
 	} else {
 		a.assume(mean, variance, eps)
 	}
@@ -105,7 +125,11 @@ func BatchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
 		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
-			backBatchNorm(nd, g, out, l, training)
+			if across != nil {
+				backBatchNormAcross(nd, g, out, l, total, across)
+			} else {
+				backBatchNorm(nd, g, out, l, training)
+			}
 		}, x, weight, bias).save(in, gamma, a.mean, a.low, a.rstd)
 	}
 	alive(a.mean, a.low, a.rstd)
@@ -129,16 +153,23 @@ func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
 	return kernel.Affine{Mean: a.mean.ptr(), Low: ptrOr(a.low), Scale: a.rstd.ptr(), Gamma: ptrOr(gamma)}
 }
 
-// measure computes the statistics of a batch, and moves the running ones.
-func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64) {
+// measure computes the statistics of a batch, and moves the running ones. It returns the number of values per channel.
+func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tensor, momentum, eps float64, across Across) (total int) {
 	b := build(op, x)
 	a.mean, a.low = b.like(l.Side), b.like(l.Side)
 	own := b.like(l.Side)
-	kernel.Moments(x.dtype, l, 0, a.mean.ptr(), a.low.ptr(), own.ptr(), x.ptr())
+	if total = l.N * l.Run; total > 0 {
+		kernel.Moments(x.dtype, l, 0, a.mean.ptr(), a.low.ptr(), own.ptr(), x.ptr())
+	}
+	if across != nil {
+		total = try.To(across.Moments(a.mean, a.low, own, total))
+		try.FailIf(total < 2, "%s: training needs more than one value per channel on all ranks together", op)
+	}
 	moveTowards(mean, a.mean, momentum, 1)
-	count := float64(l.N * l.Run)
+	count := float64(total)
 	moveTowards(variance, own, momentum, count/(count-1))
 	a.root(own, eps)
+	return total
 }
 
 // assume copies the running statistics, since they may change before the backward pass.
@@ -162,6 +193,43 @@ func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training 
 	kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), room.ptr(),
 		dy.ptr(), x.ptr())
 	alive(dy, room)
+}
+
+// backBatchNormAcross is the gradient where the statistics are those of all ranks' parts: what they add to the input's
+// gradient, scale/total·(sum(dy) + x̂·sum(dy·x̂)), has sums over all parts.
+func backBatchNormAcross(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, total int, across Across) {
+	x, gamma := nd.val(0), nd.val(1)
+	a := batchStats{nd.val(2), nd.val(3), nd.val(4)}
+	dy, dgamma, dbeta := nd.layerGrads(g, out)
+	sums := try.To(Zeros(g.ctx, []int{2, l.Side}, g.dtype))
+	ofGamma, ofBeta := try.To(Select(sums, 0, 0)), try.To(Select(sums, 0, 1))
+	if x.n > 0 {
+		room := newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype)
+		kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), false, ptrOr(out[0]), ofGamma.ptr(), ofBeta.ptr(), room.ptr(), dy.ptr(), x.ptr())
+		alive(room)
+	}
+	for _, d := range [][2]*Tensor{{dgamma, ofGamma}, {dbeta, ofBeta}} {
+		if d[0] != nil {
+			kBinary(OpAdd, d[0], d[0], d[1])
+		}
+	}
+	if dx := out[0]; dx != nil { // so it is on all ranks, since they have the same model
+		scale := try.To(BinaryScalar(OpMul, a.rstd, Float(1/float64(total)), false))
+		if gamma != nil {
+			scale = try.To(Binary(OpMul, scale, gamma))
+		}
+		all := try.To(Binary(OpMul, try.To(across.Sum(sums)), scale))
+		toGamma, toBeta := try.To(Select(all, 0, 0)), try.To(Select(all, 0, 1))
+		if x.n > 0 {
+			less := newTensor(nd.op, g.ctx, x.shape, g.dtype)
+			affine := a.affine(toGamma)
+			affine.Beta = toBeta.ptr()
+			kernel.ScaleLines(g.dtype, l, affine, less.ptr(), x.ptr())
+			kBinary(OpSub, dx, dx, less)
+			alive(toGamma, toBeta)
+		}
+	}
+	alive(dy, ofGamma, ofBeta)
 }
 
 // moveTowards sets running = (1-momentum)·running + momentum·factor·batch.

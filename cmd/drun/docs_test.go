@@ -28,7 +28,7 @@ func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 3, "") }
 
 func TestThreatsDocument(t *testing.T) { examples(t, "threats.md", 1, "") }
 
-func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 14, "") }
+func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 15, "") }
 
 func TestBackendsDocument(t *testing.T) {
 	if !haveGloo() {

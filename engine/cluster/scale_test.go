@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +21,8 @@ import (
 // Many nodes meet, each of eight ranks: every agent and rank is a goroutine, and speaks the real protocol over TCP and
 // TLS, the ranks through their node's link. Each rank puts its address into the store, ranks that lead their node get those
 // of all others that do, in one round, and the others that of their leader. DRUN_TEST_NODES=1000 is the size for measurements, with
-// DRUN_TEST_PROCS ranks on each.
+// DRUN_TEST_PROCS ranks on each; with DRUN_TEST_APART=1 all nodes but the first are in another process, so that what node 0
+// takes is seen.
 func TestManyNodes(t *testing.T) {
 	number := func(variable string, otherwise int) int {
 		n, err := strconv.Atoi(cmp.Or(os.Getenv(variable), strconv.Itoa(otherwise)))
@@ -37,12 +40,20 @@ func TestManyNodes(t *testing.T) {
 		t.Skipf("%d nodes take more open files than a process may have here: ulimit -n %d", nodes, need)
 	}
 	begin := time.Now()
-	listener, err := rendezvous.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	head, apart := os.Getenv("DRUN_TEST_HEAD"), os.Getenv("DRUN_TEST_APART") != ""
+	var listener *rendezvous.Listener
+	if head == "" {
+		var err error
+		if listener, err = rendezvous.Listen("127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address := head
+	if head == "" {
+		address = listener.Addr().String()
 	}
 	joining := func(index int) *Joining {
-		j := &Joining{Address: listener.Addr().String(), Secret: "swordfish", ID: "many", Index: index, Count: nodes}
+		j := &Joining{Address: address, Secret: "swordfish", ID: "many", Index: index, Count: nodes}
 		if index > 0 {
 			j.Index = Unnumbered
 		}
@@ -101,7 +112,19 @@ func TestManyNodes(t *testing.T) {
 		}
 		t.Error("the run ended without a word")
 	}
-	for index := 1; index < nodes; index++ {
+	others := nodes
+	if apart && head == "" {
+		others = 0
+		met.Add(-(nodes - 1) * procs)
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestManyNodes$")
+		cmd.Env = append(os.Environ(), "DRUN_TEST_HEAD="+listener.Addr().String())
+		all.Go(func() {
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("the other nodes: %v\n%s", err, out)
+			}
+		})
+	}
+	for index := 1; index < others; index++ {
 		all.Go(func() {
 			joined, err := Join(ctx, joining(index), hello(index), limit, func(string) {})
 			if err != nil {
@@ -112,6 +135,10 @@ func TestManyNodes(t *testing.T) {
 			defer joined.Link.Close()
 			start(joined.Start, joined.Link.Send, joined.Inbox)
 		})
+	}
+	if head != "" {
+		all.Wait()
+		return
 	}
 	j := joining(0)
 	j.listener = listener
@@ -127,8 +154,15 @@ func TestManyNodes(t *testing.T) {
 		}
 		return s
 	}
+	var answered atomic.Int64
+	answeredAll := make(chan struct{})
 	answer := func(m *ToCoordinator, send func(*ToNode)) {
-		go func() { send(&ToNode{Rank: m.Rank, Msg: &engine.ToWorker{Store: table.Do(m.Msg.Store, nil)}}) }()
+		go func() {
+			send(&ToNode{Rank: m.Rank, Msg: &engine.ToWorker{Store: table.Do(m.Msg.Store, nil)}})
+			if answered.Add(1) == int64(2*world) { // each rank sets its address and asks for others'
+				close(answeredAll)
+			}
+		}()
 	}
 	seen := map[int]bool{}
 	for _, m := range c.Members {
@@ -151,6 +185,11 @@ func TestManyNodes(t *testing.T) {
 	}()
 	all.Go(func() { start(of(0, c.Own), theirs.Send, Inbox(theirs)) })
 	met.Wait()
+	select { // if the others are apart, met does not tell
+	case <-answeredAll:
+	case <-ctx.Done():
+		t.Fatalf("%d answers of %d", answered.Load(), 2*world)
+	}
 	ours.Send(&ToNode{End: &End{}})
 	for _, m := range c.Members {
 		m.Link.Send(&ToNode{End: &End{}})

@@ -85,7 +85,7 @@ func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 		Types:  []*starlib.Methods{groupMethods, meshMethods, workMethods, ddpMethods, fsdpMethods, storeMethods, hookMethods, joinHookMethods, pipelineMethods, referenceMethods},
 		Values: starlark.StringDict{"store": &storeValue{"store", w, c.Store, nil}, "hooks": &hooks{"hooks"}},
 	}
-	for _, defs := range [][]*starlib.Def{identity(w), collectives(w), exchanges(w), fillers(w), reduceOps(), coalescing(w), unevenInputs(w), pointToPoint(w), helpers(w), w.groups.defs(), w.groups.meshes(), w.inspections(), tensorParallelism(w), wrappers(w), parallelLayers(w), pipelining(w), w.rpc.defs(), dataParallelism(w), sequenceParallelism(w)} {
+	for _, defs := range [][]*starlib.Def{identity(w), collectives(w), exchanges(w), fillers(w), reduceOps(), coalescing(w), unevenInputs(w), pointToPoint(w), helpers(w), w.groups.defs(), w.groups.meshes(), w.inspections(), tensorParallelism(w), wrappers(w), parallelLayers(w), pipelining(w), w.rpc.defs(), dataParallelism(w), sequenceParallelism(w), syncNorms(w)} {
 		m.Defs = append(m.Defs, defs...)
 	}
 	return w, m

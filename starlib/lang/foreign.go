@@ -81,6 +81,8 @@ var foreign = map[string]string{
 	"KLDivLoss":                    "it is the function nn.kl_div(log_probabilities, probabilities)",
 	"TripletMarginLoss":            "it is the function nn.triplet_margin_loss(anchor, positive, negative)",
 	"BatchNorm3d":                  "it is nn.batch_norm(channels)",
+	"SyncBatchNorm":                "it is dist.sync_batch_norm(model)",
+	"convert_sync_batchnorm":       "it is dist.sync_batch_norm(model)",
 	"InstanceNorm2d":               "it is nn.instance_norm(channels)",
 	"ModuleList":                   "a list of modules can be a field of nn.module",
 	"ModuleDict":                   "a dict of modules can be a field of nn.module",

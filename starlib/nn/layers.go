@@ -143,6 +143,9 @@ func (k *maker) batchNorm(c *starlib.Call) (starlark.Value, error) {
 	mean, variance := k.full("running_mean", shape, 0), k.full("running_var", shape, 1)
 	fields := append(weights(weight, bias), kept("running_mean", mean), kept("running_var", variance))
 	return k.make("batch_norm", fmt.Sprint(n), fields, func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		if m.training && m.across != nil {
+			return tensor.BatchNormAcross(x, weight, bias, mean, variance, momentum, eps, m.across)
+		}
 		return tensor.BatchNorm(x, weight, bias, mean, variance, m.training, momentum, eps)
 	}), nil
 }

@@ -25,8 +25,9 @@ type Model struct {
 	self     bool              // forward is a recipe's function that takes the module as its first argument
 	hooks    []*hook
 	around   Around
-	heads    *heads  // of multi_head_attention, for the blocks that contain it
-	maxima   *maxima // of max_pool2d
+	heads    *heads        // of multi_head_attention, for the blocks that contain it
+	maxima   *maxima       // of max_pool2d
+	across   tensor.Across // of batch_norm: the ranks over which a batch is divided; nil: each has its own
 	// with computes a conv2d and the pooling of its result at once; it returns nil if they must be computed one after the other.
 	with func(x *tensor.Tensor, pool maxima) (*tensor.Tensor, error)
 	ctx  *tensor.Context

@@ -19,8 +19,24 @@ type Unit struct {
 	Names  []string // of Params, in the whole model
 }
 
-// Wrap makes around wrap each call of the module.
-func (u *Unit) Wrap(around Around) { u.around = around }
+// Wrap makes around wrap each call of the module, and what wraps it already.
+func (m *Model) Wrap(around Around) {
+	within := m.around
+	m.around = around
+	if within != nil {
+		m.around = func(thread *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error) {
+			return around(thread, func() (starlark.Value, error) { return within(thread, compute) })
+		}
+	}
+}
+
+// BatchNorms returns the batch_norm layers in m.
+func (m *Model) BatchNorms() []*Model {
+	return slices.DeleteFunc(models(m.tree()), func(m *Model) bool { return m.kind != "batch_norm" })
+}
+
+// Across has a batch_norm layer compute its statistics in training over all ranks' batches; nil: over its own.
+func (m *Model) Across(a tensor.Across) { m.across = a }
 
 // Parts returns the modules in m that may be units: not those within built-in layers, which compute with their parts
 // directly. The first is m itself.

@@ -95,6 +95,7 @@ var traits = map[string]trait{
 	"dist.pipeline":          {collective: true},
 	"dist.data_parallel":     {},
 	"dist.ring_attention":    {collective: true, own: true, data: true, back: true},
+	"dist.sync_batch_norm":   {collective: true},
 	"dist.rpc":               {own: true, data: true},
 	"dist.rpc_async":         {own: true, data: true},
 	"dist.remote":            {own: true, data: true},

@@ -1,5 +1,6 @@
 """What PyTorch's distributed calls give on CPUs, over Gloo: lines of a name and a value for each rank, to compare with calls.star."""
 import copy
+import json
 import sys
 import tempfile
 
@@ -145,6 +146,73 @@ def calls(r, n, out):
         fully_shard(m, mesh=dist.init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("copies", "parts")))
         train(m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), 4)
         out("fsdp over a mesh", torch.cat([p.full_tensor().detach().reshape(-1) for p in m.parameters()]))
+    stores(r, n, out)
+    divided(r, n, out)
+    staged(r, n, out)
+
+
+def stores(r, n, out):
+    s = dist.distributed_c10d._get_default_store()
+    s = dist.PrefixStore("calls", s)
+    s.set("own %d" % r, "value %d" % r)
+    out("store get", s.get("own %d" % ((r + 1) % n)).decode())
+    s.add("sum", r + 1)
+    dist.barrier()
+    out("store add", s.get("sum").decode())
+    dist.barrier()
+
+
+def own_stores(r, n, out):
+    """What only some of PyTorch's stores can: TCPStore, which is a rank's own here."""
+    s = dist.TCPStore("127.0.0.1", 0, 1, True)
+    s.append("text", "ab")
+    s.append("text", "c")
+    out("store append", s.get("text").decode())
+    out("store compare_set", [v.decode() for v in (s.compare_set("c", "", "one"), s.compare_set("c", "two", "three"), s.compare_set("c", "one", "four"), s.compare_set("none", "a", "b"))])
+    s.set("own 0", "1")
+    s.add("sum", 1)
+    out("store check", [s.check(["own 0", "sum"]), s.check(["own 0", "nowhere"])])
+    out("store delete", [s.delete_key("own 0"), s.delete_key("own 0")])
+
+
+def divided(r, n, out):
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    m = weights(torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)))
+    parallelize_module(m, dist.init_device_mesh("cpu", (n,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    y = m(batch(0, 1))
+    out("tensor parallel", y.detach())
+    y.square().mean().backward()
+    out("tensor parallel, gradients", torch.cat([p.grad.to_local().reshape(-1) for p in m.parameters()]))
+
+
+def staged(r, n, out):
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+    for name, schedule in (("gpipe", ScheduleGPipe), ("1f1b", Schedule1F1B)):
+        module = weights(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()))
+        x = torch.cat([batch(k, 2) for k in range(2 * n)])
+        if n == 1:
+            for k in range(2):
+                (torch.nn.functional.mse_loss(module(x[2 * k:2 * k + 2]), x[2 * k:2 * k + 2] * 0.5) / 2).backward()
+        else:
+            stage = PipelineStage(module, r, n, torch.device("cpu"))
+            steps = schedule(stage, n_microbatches=2 * n, loss_fn=torch.nn.functional.mse_loss)
+            args = (x,) if r == 0 else ()
+            steps.step(*args, target=x * 0.5 if r == n - 1 else None)
+        out("pipeline " + name, torch.cat([p.grad.reshape(-1) for p in module.parameters()]))
+
+
+def remote(r, n, out, meet):
+    import torch.distributed.rpc as rpc
+
+    rpc.init_rpc("w%d" % r, rank=r, world_size=n, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method="file://" + meet))
+    out("rpc", rpc.rpc_sync("w%d" % ((r + 1) % n), affine, args=(r + 2, 3)))
+    rpc.shutdown()
+
+
+def affine(a, b):
+    return a * b + 1
 
 
 def flat(m):
@@ -155,9 +223,11 @@ def main(r, n, meet, folder):
     dist.init_process_group("gloo", init_method="file://" + meet, rank=r, world_size=n)
     with open("%s/%d" % (folder, r), "w") as f:
         def out(name, value):
-            print(name, "=", value.tolist() if isinstance(value, torch.Tensor) else value, file=f)
+            print(name, "=", json.dumps(value.tolist() if isinstance(value, torch.Tensor) else value), file=f)
 
         calls(r, n, out)
+        own_stores(r, n, out)
+        remote(r, n, out, meet + "-rpc")
     dist.destroy_process_group()
 
 
