@@ -62,7 +62,7 @@ func (j *joinFlags) onHosts(cmd *cobra.Command, f *pflag.FlagSet, args []string,
 		}
 	}
 	here := isHere(hosts[0])
-	added := []string{"--nnodes=" + j.nodes, "--launched"}
+	added := []string{"--nnodes=" + j.nodes, "--launched"} // there, --hosts does not count
 	if j.meet == "" && j.host == "" {
 		j.host = l.Address(cmd.Context(), hosts[0])
 		if here && loopback(j.host) && slices.ContainsFunc(hosts[1:], func(h launch.Host) bool { return !loopback(l.Address(cmd.Context(), h)) }) {
@@ -78,7 +78,7 @@ func (j *joinFlags) onHosts(cmd *cobra.Command, f *pflag.FlagSet, args []string,
 		added = append(added, "--rdzv-id="+j.id)
 	}
 	l.Args = func(node int) []string {
-		args := slices.Concat(withoutHosts(args), added, []string{"--node-rank=" + strconv.Itoa(node)})
+		args := slices.Concat(args, added, []string{"--node-rank=" + strconv.Itoa(node)})
 		if n := hosts[node].Procs; n > 0 && args[0] == "run" {
 			args = append(args, "--nproc="+strconv.Itoa(n))
 		}
@@ -178,19 +178,6 @@ func isHere(h launch.Host) bool {
 
 func loopback(address string) bool {
 	return address == "localhost" || net.ParseIP(address).IsLoopback()
-}
-
-// withoutHosts removes --hosts from a command line.
-func withoutHosts(args []string) (out []string) {
-	for i := 0; i < len(args); i++ {
-		switch {
-		case args[i] == "--hosts":
-			i++
-		case !strings.HasPrefix(args[i], "--hosts="):
-			out = append(out, args[i])
-		}
-	}
-	return out
 }
 
 // obeyLauncher reads what the drun that started this node sends it on standard input: the run's secret, then signals, a

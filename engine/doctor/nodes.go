@@ -18,6 +18,7 @@ import (
 	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/each"
 	"drun/internal/scratch"
 	"drun/internal/try"
@@ -151,21 +152,28 @@ func (r *Nodes) clocks(home string, id int64) (err error) {
 	defer try.Caught(&err)
 	db := try.To(history.OpenReadOnly(home))
 	defer db.Close()
-	times := map[int64]time.Time{} // node 0's, by step
-	ahead := make([][]float64, len(r.Nodes))
-	points := try.To(db.Points(id, "clock"))
+	for rank, ahead := range aheadOfFirst(try.To(db.Points(id, "clock"))) {
+		r.Nodes[rank].Clock = ahead
+	}
+	return nil
+}
+
+// aheadOfFirst returns by how many seconds each rank's points were later than those of rank 0 at the same steps: the median.
+func aheadOfFirst(points []records.Point) map[int]float64 {
+	first, ahead := map[int64]time.Time{}, map[int][]float64{}
 	for _, p := range points {
 		if p.Rank == 0 {
-			times[p.Step] = p.Time
+			first[p.Step] = p.Time
 		}
 	}
 	for _, p := range points {
-		ahead[p.Rank] = append(ahead[p.Rank], p.Time.Sub(times[p.Step]).Seconds())
+		ahead[p.Rank] = append(ahead[p.Rank], p.Time.Sub(first[p.Step]).Seconds())
 	}
-	for i := range r.Nodes {
-		r.Nodes[i].Clock = median(ahead[i])
+	out := map[int]float64{}
+	for rank, values := range ahead {
+		out[rank] = median(values)
 	}
-	return nil
+	return out
 }
 
 func median(values []float64) float64 {

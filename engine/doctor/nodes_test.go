@@ -3,6 +3,9 @@ package doctor
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"drun/history/records"
 )
 
 // What is slow is named, and only that: a node instead of all of its connections.
@@ -69,5 +72,16 @@ func TestJudge(t *testing.T) {
 		if got := strings.Join(four(test.change).Problems, "\n"); got != test.want && !(name == "many" && strings.HasSuffix(got, "\n"+test.want) && strings.Count(got, "\n") == 8) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// A clock's offset is the median of those of the steps.
+func TestClocks(t *testing.T) {
+	at := func(rank int, step int64, seconds float64) records.Point {
+		return records.Point{Rank: rank, Step: step, Time: time.Unix(1e9, 0).Add(time.Duration(seconds * 1e9))}
+	}
+	got := aheadOfFirst([]records.Point{at(1, 0, 12), at(1, 1, 15), at(1, 2, 90), at(0, 0, 10), at(0, 1, 12), at(0, 2, 14), at(2, 0, 8), at(2, 1, 10), at(2, 2, 12)})
+	if got[0] != 0 || got[1] != 3 || got[2] != -2 {
+		t.Errorf("%v", got)
 	}
 }
