@@ -165,6 +165,10 @@ func (db *DB) ParamNames() ([]string, error) {
 	return listColumn[string](db, "SELECT DISTINCT name FROM params ORDER BY name")
 }
 
+func (db *DB) TagNames() ([]string, error) {
+	return listColumn[string](db, "SELECT DISTINCT tag FROM tags ORDER BY tag")
+}
+
 func (db *DB) MetricNames() ([]string, error) {
 	return listColumn[string](db, "SELECT DISTINCT name FROM metric_summaries ORDER BY name")
 }

@@ -31,7 +31,7 @@ func completeFromHistory(cmd *cobra.Command) {
 			return fromHistory(cmd, name, typed)
 		}
 	}
-	for flag, name := range map[string]string{"resume": "RUN", "diff": "RUN", "param": "PARAM", "where": "EXPR", "sort": "EXPR", "columns": "EXPR", "minimize": "-METRIC", "early-stop": "-METRIC"} {
+	for flag, name := range map[string]string{"resume": "RUN", "diff": "RUN", "param": "PARAM", "tag": "TAG", "where": "EXPR", "sort": "EXPR", "columns": "EXPR", "minimize": "-METRIC", "early-stop": "-METRIC"} {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Value.Type() != "bool" {
 			_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 				return fromHistory(cmd, name, typed)
@@ -75,6 +75,12 @@ func fromHistory(cmd *cobra.Command, name, typed string) (words []string, how co
 		list, _ := db.MetricNames()
 		for _, metric := range list {
 			add(metric, "")
+		}
+	}
+	if name == "TAG" {
+		list, _ := db.TagNames()
+		for _, tag := range list {
+			add(tag, "")
 		}
 	}
 	if name == "EXPR" {

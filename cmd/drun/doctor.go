@@ -48,10 +48,11 @@ func newDoctor() *cobra.Command {
 			o.Plugins = dirs
 			if join.launched {
 				join.given = try.To(obeyLauncher(cmd.InOrStdin(), cmd.ErrOrStderr()))
+				announce(&o, cmd.ErrOrStderr())
 			} else if cmd.Flags().Changed("hosts") {
 				return join.onItsHosts(cmd, func(_ int, joining *cluster.Joining) error { return examineNodes(cmd, o, joining) })
 			}
-			if joining := try.To(join.joining(cmd, &o.Nproc)); joining != nil {
+			if joining := try.To(join.joining(cmd, &o.Nproc)); joining != nil && joining.Count > 1 {
 				return examineNodes(cmd, o, joining)
 			}
 			home := storage{Path: homeOf(cmd)}

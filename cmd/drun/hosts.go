@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -120,8 +121,9 @@ func worldOn(text string, each int) (world int, err error) {
 	return world, nil
 }
 
-// runCellOnHosts runs a cell of a sweep, whose command is in o, with each ranks on hosts that say no number.
-func runCellOnHosts(cmd *cobra.Command, hosts string, each int, o run.Options) (result *run.Result, err error) {
+// runCellOnHosts runs a cell of a sweep, whose command is in o, with each ranks on hosts that say no number, and so many
+// threads; 0: as many as there are cores for.
+func runCellOnHosts(cmd *cobra.Command, hosts string, each, threads int, o run.Options) (result *run.Result, err error) {
 	var j joinFlags
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	j.add(f)
@@ -129,6 +131,9 @@ func runCellOnHosts(cmd *cobra.Command, hosts string, each int, o run.Options) (
 	args := slices.Concat(o.Command[1:], []string{"--timeout", o.Timeout.String(), "--max-restarts", strconv.Itoa(o.MaxRestarts)})
 	if o.Keep > 0 {
 		args = append(args, "--keep", strconv.Itoa(o.Keep))
+	}
+	if threads > 0 {
+		args = append(args, "--threads", strconv.Itoa(threads))
 	}
 	for _, dir := range o.Plugins {
 		args = append(args, "--plugin-dir", dir)
@@ -154,7 +159,7 @@ func runCellOnHosts(cmd *cobra.Command, hosts string, each int, o run.Options) (
 				}
 			}
 		}(o.Signals)
-		o.Nproc, o.Join, o.Signals = cmp.Or(procs, each), joining, signals
+		o.Nproc, o.Threads, o.Join, o.Signals = cmp.Or(procs, each), threads, joining, signals
 		result, err = run.Run(o)
 		return err
 	})
@@ -178,6 +183,18 @@ func isHere(h launch.Host) bool {
 
 func loopback(address string) bool {
 	return address == "localhost" || net.ParseIP(address).IsLoopback()
+}
+
+// announce tells the drun that started this node when its ranks start.
+func announce(o *run.Options, to io.Writer) {
+	var once sync.Once
+	spawned := o.OnSpawn
+	o.OnSpawn = func(rank, pid int) {
+		once.Do(func() { fmt.Fprintln(to, launch.Joined) })
+		if spawned != nil {
+			spawned(rank, pid)
+		}
+	}
 }
 
 // obeyLauncher reads what the drun that started this node sends it on standard input: the run's secret, then signals, a

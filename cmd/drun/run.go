@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,6 +47,7 @@ func newRun() *cobra.Command {
 			o.LogFiles = try.To(logs.files())
 			if join.launched {
 				join.given = try.To(obeyLauncher(cmd.InOrStdin(), cmd.ErrOrStderr()))
+				announce(&o, cmd.ErrOrStderr())
 			} else if cmd.Flags().Changed("hosts") {
 				try.Ok(o.Read()) // errors are told once, and before anything is started
 				return join.onItsHosts(cmd, func(procs int, joining *cluster.Joining) error {
@@ -266,31 +268,31 @@ func checked(b *recipe.Bundle, several bool) (notes []string, certain *run.Fault
 func howToContinue(cmd *cobra.Command, o *run.Options, name string, several bool) string {
 	if several {
 		which := "the same command on every node"
-		if cmd.Flags().Changed("hosts") || cmd.Flags().Changed("launched") {
+		if slices.ContainsFunc(o.Command, func(arg string) bool { return strings.HasPrefix(arg, "--hosts") || arg == "--launched" }) {
 			which = "the same command"
 		}
-		return which + ", with --resume " + terminal.Escape(name) + " in place of --name"
+		return which + ", with --resume " + terminal.Word(name) + " in place of --name"
 	}
-	text := "drun run " + terminal.Escape(o.Recipe)
+	text := "drun run " + terminal.Word(o.Recipe)
 	if o.Nproc > 1 {
 		text += fmt.Sprintf(" -n %d", o.Nproc)
 	}
 	if o.Backend != "" && o.Backend != "shm" {
-		text += " --backend " + terminal.Escape(o.Backend)
+		text += " --backend " + terminal.Word(o.Backend)
 	}
 	for _, dir := range o.Plugins {
-		text += " --plugin-dir " + terminal.Escape(dir)
+		text += " --plugin-dir " + terminal.Word(dir)
 	}
 	if o.Deterministic != nil {
 		text += fmt.Sprintf(" --deterministic=%v", *o.Deterministic)
 	}
 	for _, dir := range o.DataDirs {
-		text += " --data " + terminal.Escape(dir)
+		text += " --data " + terminal.Word(dir)
 	}
 	if home := cmd.Flags().Lookup("home"); home.Changed {
-		text += " --home " + terminal.Escape(home.Value.String())
+		text += " --home " + terminal.Word(home.Value.String())
 	}
-	return text + " --resume " + terminal.Escape(name)
+	return text + " --resume " + terminal.Word(name)
 }
 
 // prepare checks the flags of a recipe and connects its run to this process. stop stops listening for signals.

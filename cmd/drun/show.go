@@ -17,6 +17,7 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/elapsed"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -37,6 +38,9 @@ func newShow() *cobra.Command {
 	}
 }
 
+// commandLine shows a command as a shell takes it.
+func commandLine(command []string) string { return strings.Join(each.Of(command, terminal.Word), " ") }
+
 func printDetail(cmd *cobra.Command, out io.Writer, d *history.Detail) error {
 	w := terminal.NewTable(out)
 	fmt.Fprintf(w, "run %d %s: %s\n", d.ID, terminal.Escape(d.Name), painterFor(out).status(d.Status))
@@ -46,15 +50,16 @@ func printDetail(cmd *cobra.Command, out io.Writer, d *history.Detail) error {
 	}
 	if d.Status != history.Done && d.Status != history.Running && len(d.Checkpoints) > 0 {
 		o := run.Options{Recipe: d.Recipe, Nproc: d.WorldSize, DataDirs: d.DataDirs, Communication: run.Communication{Backend: d.Backend}}
+		o.Command = d.Command
 		if slices.ContainsFunc(d.Command, func(word string) bool { return strings.HasPrefix(word, "--deterministic") }) {
 			o.Deterministic = d.Deterministic
 		}
 		field("to go on", howToContinue(cmd, &o, d.Name, severalNodes(d)))
 	}
 	field("recipe", d.Recipe)
-	field("command", strings.Join(d.Command, " "))
+	field("command", commandLine(d.Command))
 	if s := d.Sweep; s != nil {
-		field("sweep", fmt.Sprintf("%s, %s; to go on: %s", terminal.Escape(s.Name), english.Plural(s.Cells, "cell", ""), terminal.Escape(strings.Join(s.Command, " "))))
+		field("sweep", fmt.Sprintf("%s, %s; to go on: %s", terminal.Escape(s.Name), english.Plural(s.Cells, "cell", ""), commandLine(s.Command)))
 	}
 	if p := d.Parent; p != nil {
 		field("resumed", fmt.Sprintf("run %d %s at step %d", p.ID, p.Name, p.Step))

@@ -149,7 +149,8 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	o.Sweep = f.identity(o.Recipe, cells, seeds)
 	s := &sweep.Sweep{Options: o, Cells: cells, Seeds: seeds, PerCombination: len(f.seeds), Jobs: f.jobs}
 	if cmd.Flags().Changed("hosts") {
-		s.Start = func(o run.Options) (*run.Result, error) { return runCellOnHosts(cmd, f.hosts, here, o) }
+		threads := o.Threads
+		s.Start = func(o run.Options) (*run.Result, error) { return runCellOnHosts(cmd, f.hosts, here, threads, o) }
 	}
 	if f.early != "" {
 		metric, largest := strings.CutPrefix(f.early, "-")

@@ -32,7 +32,7 @@ type Launch struct {
 
 const (
 	startWithin = 40 * time.Second // until drun has begun on a host
-	tellWithin  = 3 * time.Second  // for the run to end by itself after a node has
+	tellWithin  = 3 * time.Second  // for node 0 to say why a node has ended
 	endWithin   = 10 * time.Second // for a node after node 0, and once more after it was told
 )
 
@@ -55,6 +55,7 @@ func (l *Launch) Address(ctx context.Context, h Host) string {
 func (l *Launch) Run(ctx context.Context, lead func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	over := make(chan struct{}) // closed once node 0 has ended
 	first := 0
 	if lead != nil {
 		first = 1
@@ -70,19 +71,25 @@ func (l *Launch) Run(ctx context.Context, lead func(context.Context) error) erro
 		go func() {
 			<-n.done
 			fault := n.fault(l.Program, l.Dir)
-			switch {
-			case fault == nil || n.index == 0:
-			case l.Elastic:
-				l.say(fault)
-			default:
-				if n.began() {
-					time.Sleep(tellWithin)
+			if fault == nil || n.index == 0 || n.is(&n.joined) || n.is(&n.told) { // what happens in the run, node 0 tells
+				return
+			}
+			if n.is(&n.started) { // node 0 may have ended it, and says why
+				select {
+				case <-over:
+					return
+				case <-time.After(tellWithin):
 				}
+			}
+			if l.Elastic {
+				l.say(fault)
+			} else {
 				cancel(fault)
 			}
 		}()
 	}
 	err := lead(ctx)
+	close(over)
 	fault := context.Cause(ctx)
 	patience := endWithin
 	if err != nil || fault != nil { // nodes that have not met node 0 would look for it
@@ -115,8 +122,10 @@ func end(nodes []*node, patience time.Duration) {
 	}
 	wait(patience)
 	for _, n := range nodes {
-		n.willEnd()
-		n.control.Close()
+		if n.control != nil {
+			n.willEnd()
+			n.control.Close()
+		}
 	}
 	wait(endWithin)
 	for _, n := range nodes {

@@ -17,8 +17,11 @@ import (
 	"drun/internal/exit"
 )
 
-// Started is the line with which drun says on standard error that it has begun on a host.
-const Started = "drun: the node has started"
+// The lines with which drun says on a host's standard error that it has begun, and that the node's ranks have.
+const (
+	Started = "drun: the node has started"
+	Joined  = "drun: the node's ranks have started"
+)
 
 // What a shell on another machine ends with if drun cannot be started there, and ssh, if it fails.
 const (
@@ -38,6 +41,7 @@ type node struct {
 
 	mu      sync.Mutex
 	started bool
+	joined  bool     // its ranks have started: node 0 sees what becomes of it
 	late    bool     // ended because drun had not started
 	told    bool     // to end by this process, and not by the user
 	words   []string // on standard error before drun started: ssh's and the shell's own
@@ -60,9 +64,8 @@ func (l *Launch) start(index int) *node {
 	}
 	late := time.AfterFunc(startWithin, func() {
 		n.mu.Lock()
-		n.late = !n.started
-		n.mu.Unlock()
-		if n.late {
+		defer n.mu.Unlock()
+		if n.late = !n.started; n.late {
 			n.kill()
 		}
 	})
@@ -101,10 +104,12 @@ func (n *node) heard(line string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case n.started:
-		return n.told && strings.HasPrefix(line, "drun: interrupted by ")
 	case line == Started:
 		n.started = true
+	case line == Joined:
+		n.joined = true
+	case n.started:
+		return n.told && strings.HasPrefix(line, "drun: interrupted by ")
 	case len(n.words) < 100:
 		n.words = append(n.words, line)
 	}
@@ -118,7 +123,7 @@ func (n *node) obey(ctx context.Context, l *Launch) error {
 		sig := os.Signal(syscall.SIGTERM)
 		select {
 		case <-n.done:
-			if code := n.code(); n.began() && code != sshFailed {
+			if code := n.code(); n.is(&n.started) && code != sshFailed {
 				return exit.WithCode(errors.New(""), exit.Code(code)) // it has said all
 			}
 			return n.fault(l.Program, l.Dir)
@@ -139,10 +144,11 @@ func (n *node) willEnd() {
 	n.told = true
 }
 
-func (n *node) began() bool {
+// is reads one of n's flags.
+func (n *node) is(flag *bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.started
+	return *flag
 }
 
 // code is what ssh has ended with: the node's exit code, or sshFailed.
@@ -154,14 +160,19 @@ func (n *node) code() int {
 }
 
 func (n *node) kill() {
-	if n.cmd.Process != nil {
+	select {
+	case <-n.done: // another process may have its number
+	default:
 		_ = syscall.Kill(-n.cmd.Process.Pid, syscall.SIGKILL)
 	}
 }
 
 // fault is why a node that has ended failed; nil: it did not.
 func (n *node) fault(program, dir string) error {
-	code, began := n.code(), n.began()
+	code := n.code()
+	n.mu.Lock()
+	began, late, words := n.started, n.late, strings.Join(n.words[max(0, len(n.words)-3):], "; ")
+	n.mu.Unlock()
 	lost := func(hint, format string, args ...any) error {
 		return exit.WithHint(exit.Errorf(exit.RankLost, "node %d: "+format, append([]any{n.index}, args...)...), hint)
 	}
@@ -178,12 +189,9 @@ func (n *node) fault(program, dir string) error {
 		return exit.WithHint(exit.Errorf(exit.Usage, "node %d: %s has no folder %s", n.index, n.host, dir), "--hosts needs the recipe's folder at the same place on every machine: on a shared disk, or as a copy")
 	case code == noProgram:
 		return exit.WithHint(exit.Errorf(exit.Usage, "node %d: %s has no drun, neither %s nor in the PATH of a shell that ssh starts", n.index, n.host, program), "copy drun and drun-plugin-host there")
-	case n.late:
+	case late:
 		return lost("does ssh "+n.host+" true end?", "drun has not started on %s within %v", n.host, startWithin)
 	}
-	n.mu.Lock()
-	words := strings.Join(n.words[max(0, len(n.words)-3):], "; ")
-	n.mu.Unlock()
 	if code != sshFailed {
 		return lost("", "the shell on %s ended with exit code %d: %s", n.host, code, words)
 	}

@@ -68,6 +68,8 @@ var calls = map[string][2]string{
 	"reduce_scatter_tensor":  {"dist.reduce_scatter_tensor", `dist.reduce_scatter_tensor(tensor.zeros(1), tensor.ones(n))`},
 	"all_to_all_single":      {"dist.all_to_all_single", `dist.all_to_all_single(tensor.zeros(n), tensor.ones(n))`},
 	"coalescing":             {"dist.coalescing", `dist.coalescing(lambda: [dist.all_reduce(tensor.ones(5)), dist.all_reduce(tensor.ones(4))])`},
+	"all_reduce_coalesced":   {"dist.all_reduce_coalesced", `dist.all_reduce_coalesced([tensor.ones(5), tensor.ones(4)])`},
+	"sync_batch_norm":        {"dist.sync_batch_norm", `dist.sync_batch_norm(nn.batch_norm(1))`},
 	"join":                   {"dist.join", `dist.join(lambda: None, hook)`},
 	"ring_attention":         {"dist.ring_attention", `dist.ring_attention(*[tensor.ones(2, 2)] * 3)`},
 	"by_enumeration":         {"dist.new_subgroups_by_enumeration", `dist.new_subgroups_by_enumeration([range(n)])`},

@@ -39,6 +39,18 @@ func Width(w io.Writer) int {
 // characters that reorder a line are written as \n, \x1b, \u202e.
 func Escape(text string) string { return escape(text, "") }
 
+// Word shows a text as one word of a shell, in quotes if it needs them.
+func Word(text string) string {
+	shown := Escape(text)
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("%+,-./:=@_", r)
+	}
+	if shown != "" && strings.IndexFunc(shown, func(r rune) bool { return !plain(r) }) < 0 {
+		return shown
+	}
+	return "'" + strings.ReplaceAll(shown, "'", `'\''`) + "'"
+}
+
 // Line is Escape, but keeps tabs: for a line that is laid out already.
 func Line(text string) string { return escape(text, "\t") }
 

@@ -56,3 +56,12 @@ func TestCell(t *testing.T) {
 		}
 	}
 }
+
+func TestWord(t *testing.T) {
+	for text, want := range map[string]string{"train.star": "train.star", "data/a-b_c=1,2:é@h%+": "data/a-b_c=1,2:é@h%+", "": "''", "my folder/x": "'my folder/x'",
+		"it's": `'it'\''s'`, "$HOME": "'$HOME'", "a\nb": `'a\nb'`, "*": "'*'", "~": "'~'"} {
+		if got := Word(text); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}

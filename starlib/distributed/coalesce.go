@@ -1,12 +1,14 @@
 package distributed
 
 import (
+	"strings"
 	"unsafe"
 
 	"drun/collective"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
+	startensor "drun/starlib/tensor"
 	"drun/tensor"
 
 	"go.starlark.net/starlark"
@@ -43,7 +45,31 @@ func coalescing(w *World) []*starlib.Def {
 			}
 			return value, err
 		},
+	}, {
+		Sig: `all_reduce_coalesced(tensors: iterable, op: string = "sum", group: Group = None, timeout: number = None)`,
+		Doc: "dist.all_reduce of each tensor, in place, as few large calls: in one step what dist.coalescing gathers from\n" +
+			"single calls, and with the same bits. It has no gradient.",
+		Fn: w.inGroup(allReduceCoalesced),
 	}}
+}
+
+func allReduceCoalesced(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
+	all := try.To(startensor.List(c.Arg("tensors")))
+	op, ok := dtype.ParseReduceOp(c.String("op"))
+	try.FailIf(!ok, "unknown op %q: want one of %s", c.String("op"), strings.Trim(listText(dtype.ReduceOps()), "[]"))
+	before := &coalesced{}
+	for i, t := range all {
+		try.FailIf(!op.Valid(t.DType()), "tensor %d: op %v is not defined for %v", i, op, t.DType())
+		try.FailIf(t.RequiresGrad() && t.Context().Recording(), "tensor %d: gradients are recorded, and do not flow through this call: dist.all_reduce has one, or give t.detach()", i)
+		try.FailIf(!t.IsContiguous(), "tensor %d is a view whose elements are not side by side: give t.clone()", i)
+		try.FailIf(before.overlaps(t), "tensor %d shares memory with one before it", i)
+		try.Ok(writable(t))
+		before.memory = append(before.memory, extent(t))
+	}
+	if g.comm == nil {
+		return nil, nil
+	}
+	return nil, spreadAgreed(g, ctx, all, func(buf collective.Buffer) collective.Call { return collective.NewAllReduce(buf, op) }, anyType, origin(c))
 }
 
 // coalesce adds an all_reduce in place to the batch, if there is one.

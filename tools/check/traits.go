@@ -80,6 +80,7 @@ var traits = map[string]trait{
 	"dist.all_to_all_single":            {collective: true},
 	"dist.premul_sum":                   {},
 	"dist.coalescing":                   {collective: true},
+	"dist.all_reduce_coalesced":         {collective: true, inPlace: true},
 	"dist.join":                         {collective: true},
 	"dist.join_hook":                    {},
 	"dist.P2POp":                        {},
