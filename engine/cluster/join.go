@@ -116,7 +116,7 @@ func isOwn(ctx context.Context, host string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloLimit)
 	defer cancel()
 	list, err := net.DefaultResolver.LookupHost(ctx, host)
-	return slices.ContainsFunc(list, func(ip string) bool { return ownAddress(ip) }), err
+	return slices.ContainsFunc(list, func(ip string) bool { return OwnAddress(ip) }), err
 }
 
 func (j *Joining) listen() (err error) {
@@ -165,15 +165,15 @@ func (j *Joining) refusedBy(ctx context.Context, own *Hello) error {
 // reach, so only IP addresses are used as they are.
 func listenAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "localhost" || net.ParseIP(host) != nil && ownAddress(host) {
+	if err != nil || host == "localhost" || net.ParseIP(host) != nil && OwnAddress(host) {
 		return address
 	}
 	return net.JoinHostPort("", port)
 }
 
-// ownAddress reports whether the address belongs to one of this machine's interfaces; that of a service in front of it
+// OwnAddress reports whether the address belongs to one of this machine's interfaces; that of a service in front of it
 // does not.
-func ownAddress(host string) bool {
+func OwnAddress(host string) bool {
 	ip := net.ParseIP(host)
 	if ip.IsLoopback() || ip.IsUnspecified() {
 		return true

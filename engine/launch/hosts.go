@@ -3,7 +3,6 @@ package launch
 import (
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -32,16 +31,4 @@ func ParseHosts(text string) (hosts []Host, err error) {
 		hosts = append(hosts, h)
 	}
 	return hosts, nil
-}
-
-// Here reports whether the host is this machine, by its name, one of its addresses, or localhost.
-func (h Host) Here(own []string, addresses []net.Addr) bool {
-	if slices.Contains(own, h.Name) || h.Name == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(h.Name)
-	return ip != nil && slices.ContainsFunc(addresses, func(a net.Addr) bool {
-		network, ok := a.(*net.IPNet)
-		return ok && network.IP.Equal(ip)
-	})
 }
