@@ -75,26 +75,35 @@ func (m *mailbox) start(call *collective.Call) (collective.Work, error) {
 // pumpUntil pumps until done returns true. done is called with the mailbox locked.
 func (m *mailbox) pumpUntil(ctx context.Context, done func() bool) error {
 	var failed error
-	ready := func() bool {
+	pumped := func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.pump()
-		if done() {
+		return done()
+	}
+	ready := func() bool {
+		if pumped() {
 			return true
 		}
 		failed = m.comm.failed()
 		return failed != nil
 	}
+	end := func(err error) error {
+		if err != nil && pumped() { // it came before its sender failed, but after this rank had looked for it
+			return nil
+		}
+		return err
+	}
 	for range 1 + m.comm.spin/10 {
 		if ready() {
-			return failed
+			return end(failed)
 		}
 		sharedmem.Pause()
 	}
 	if err := m.doorbell(m.comm.rank).Wait(ctx, ready); err != nil {
-		return err
+		return end(err)
 	}
-	return failed
+	return end(failed)
 }
 
 // TakeMessages moves what has arrived into memory of this rank.

@@ -87,29 +87,39 @@ func (r *run) awaitArrivals(all []*arrival, next int, round uint64) (slept bool,
 			}
 		}
 	}
+	arrived := func() bool {
+		for next < len(all) && all[next].round.Load() == round {
+			next++
+		}
+		return next == len(all)
+	}
 	var aborted error
 	looks := 0
 	ready := func() bool {
 		looks++
-		for next < len(all) && all[next].round.Load() == round {
-			next++
+		if !arrived() {
+			aborted = r.failed()
 		}
-		if next == len(all) {
-			return true
+		return next == len(all) || aborted != nil
+	}
+	// Another rank may complete the call and fail later on before this one, which has looked for it already, looks for a
+	// failure: the call is complete all the same.
+	end := func(err error) error {
+		if err != nil && arrived() {
+			return nil
 		}
-		aborted = r.failed()
-		return aborted != nil
+		return err
 	}
 	if r.spin == 0 { // ranks outnumber cores: one that is missing may be waiting for this one
 		if (sharedmem.Poll{Yields: 32}).Until(ready) {
-			return false, aborted
+			return false, end(aborted)
 		}
 	}
 	looks = 0
 	if err := r.control.gate.Wait(r.ctx, ready); err != nil {
-		return true, err
+		return true, end(err)
 	}
-	return looks > 1, aborted
+	return looks > 1, end(aborted)
 }
 
 // A rank notes its core after polling lookAround times, and every noteEvery rounds, since the rank that is always last

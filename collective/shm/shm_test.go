@@ -83,3 +83,41 @@ func TestOtherArguments(t *testing.T) {
 		})
 	}
 }
+
+// A call that the other rank has completed is complete, though that rank has failed since, just after this one had looked
+// for it: what a run tells does not depend on which of two things a rank happened to see first.
+func TestCompleteBeforeTheFailure(t *testing.T) {
+	kinds := map[string][2]collective.Call{
+		"all_reduce": {collective.NewAllReduce(collective.Of([]float32{1}), dtype.Sum), collective.NewAllReduce(collective.Of([]float32{1}), dtype.Sum)},
+		"broadcast":  {collective.NewBroadcast(collective.Of([]float32{1}), 0), collective.NewBroadcast(collective.Of([]float32{1}), 0)},
+		"message":    {collective.NewSend(collective.Of([]float32{1}), 1, 0), collective.NewRecv(collective.Of([]float32{0}), 0, 0)},
+	}
+	for name, calls := range kinds {
+		t.Run(name, func(t *testing.T) {
+			looked, failed := make(chan bool), make(chan bool)
+			disttest.Run(t, 2, func(t *testing.T, rank int, comm collective.Comm) {
+				if rank == 0 {
+					<-looked
+					if err := disttest.Do(comm, calls[0]); err != nil {
+						t.Error(err)
+					}
+					comm.Abort(errors.New("it has failed"))
+					close(failed)
+					return
+				}
+				work, err := comm.Start(&calls[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				late := &collective.WaitLimit{Context: t.Context(), Check: func() error { // called after a look, before sleep
+					close(looked)
+					<-failed
+					return errors.New("the run has been aborted")
+				}}
+				if err := work.Wait(late); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
