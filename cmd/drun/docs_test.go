@@ -42,7 +42,7 @@ func TestNodesDocument(t *testing.T) {
 		t.Skip("Gloo is not installed: apt-get install libgloo-dev g++")
 	}
 	begin := ""
-	if sshtest.Program() != "" {
+	if sshtest.Missing() == "" {
 		begin = "sshd a b\n"
 	}
 	examples(t, "nodes.md", 2, begin+"plugins bin\nenv DRUN_PLUGIN_PATH=$WORK/bin\nenv XDG_CONFIG_HOME=$WORK/config\n")
@@ -61,9 +61,9 @@ func examples(t *testing.T, page string, want int, begin string) {
 	dir := t.TempDir()
 	for _, block := range found {
 		recipe, commands, want := block[1], block[2], block[3]
-		if strings.Contains(commands, "--hosts") && sshtest.Program() == "" {
+		if strings.Contains(commands, "--hosts") && sshtest.Missing() != "" {
 			t.Run("hosts", func(t *testing.T) {
-				t.Skip("OpenSSH's server is not installed: apt-get install openssh-client openssh-server")
+				t.Skip(sshtest.Missing())
 			})
 			continue
 		}

@@ -31,8 +31,8 @@ func TestParseHosts(t *testing.T) {
 
 // A host on which drun cannot start, a shell that says too much, and output in pieces.
 func TestHostsWithoutDrun(t *testing.T) {
-	if sshtest.Program() == "" {
-		t.Skip("OpenSSH's server is not installed: apt-get install openssh-client openssh-server")
+	if why := sshtest.Missing(); why != "" {
+		t.Skip(why)
 	}
 	server, err := sshtest.Start(t.TempDir(), "a", "b")
 	if err != nil {

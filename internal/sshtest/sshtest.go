@@ -9,14 +9,39 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"drun/internal/freeport"
 )
 
-// Program returns OpenSSH's server; "": it is not installed.
-func Program() string {
+// Missing says why there can be no server, "" if there can: OpenSSH's is not installed, or lets this user not in, as one whose
+// account is locked or has no shell.
+var Missing = sync.OnceValue(func() string {
+	if program() == "" {
+		return "OpenSSH's server is not installed: apt-get install openssh-client openssh-server"
+	}
+	dir, err := os.MkdirTemp("", "ssh")
+	if err != nil {
+		return err.Error()
+	}
+	defer os.RemoveAll(dir)
+	server, err := Start(dir, "a")
+	if err != nil {
+		_, why, _ := strings.Cut(err.Error(), " not allowed because ")
+		why, _, _ = strings.Cut(why, "\n")
+		if why != "" {
+			return "OpenSSH's server does not let this user in: " + why
+		}
+		return "" // the tests will say what is wrong
+	}
+	server.Close()
+	return ""
+})
+
+// program returns OpenSSH's server; "": it is not installed.
+func program() string {
 	path := "/usr/sbin/sshd" // not in the PATH of all users
 	if found, err := exec.LookPath("sshd"); err == nil {
 		return found
@@ -65,7 +90,7 @@ func Start(dir string, names ...string) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	s := &Server{SSH: "ssh -F " + filepath.Join(dir, "config"), cmd: exec.Command(Program(), "-D", "-e", "-f", filepath.Join(dir, "sshd.conf"))}
+	s := &Server{SSH: "ssh -F " + filepath.Join(dir, "config"), cmd: exec.Command(program(), "-D", "-e", "-f", filepath.Join(dir, "sshd.conf"))}
 	said := &strings.Builder{}
 	s.cmd.Stderr = said
 	s.cmd.WaitDelay = time.Second
