@@ -96,7 +96,10 @@ static void (*const S(unary_maps)[])(int64_t, void *, const void *) = {
     [SIN] = S(map_sin),     [COS] = S(map_cos),     [RELU] = S(map_relu),       [GELU] = S(map_gelu),
     [SILU] = S(map_silu),   [FLOOR] = S(map_floor), [CEIL] = S(map_ceil),       [ROUND] = S(map_round),
     [RECIPROCAL] = S(map_reciprocal), [TAN] = S(map_tan), [ASIN] = S(map_asin), [ACOS] = S(map_acos),
-    [ATAN] = S(map_atan), [TRUNC] = S(map_trunc),
+    [ATAN] = S(map_atan), [SINH] = S(map_sinh), [COSH] = S(map_cosh), [ASINH] = S(map_asinh), [ACOSH] = S(map_acosh),
+    [ATANH] = S(map_atanh), [EXP2] = S(map_exp2), [LOG2] = S(map_log2), [LOG10] = S(map_log10), [RSQRT] = S(map_rsqrt),
+    [ERFC] = S(map_erfc), [ERFINV] = S(map_erfinv), [LGAMMA] = S(map_lgamma), [DIGAMMA] = S(map_digamma),
+    [TRIGAMMA] = S(map_trigamma), [TRUNC] = S(map_trunc),
 };
 
 MAP2(add, x + y)

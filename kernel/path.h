@@ -16,6 +16,7 @@ static void map_pow_f64(int64_t n, void *o, const void *a, const void *b);
 #include "math64.h"
 #include "trig.h"
 #include "arc.h"
+#include "special.h"
 
 // The templates are written for one real type T with vectors V of N lanes and masks I; S(name) is name_f32
 // or name_f64.

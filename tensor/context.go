@@ -33,6 +33,9 @@ type Context struct {
 	// BackwardDone, if set, is called when a backward pass has delivered all gradients; its error becomes the pass's.
 	BackwardDone func() error
 
+	// Library is what a layer above keeps with the rank's tensors.
+	Library any
+
 	// Watch, if set, gets the result of each operation that records gradients, of each step of a backward pass and of
 	// each optimizer step, with what it was computed from.
 	Watch func(op string, out *Tensor, inputs []*Tensor)

@@ -21,9 +21,18 @@ type labelled struct {
 // Einsum sums products of the operands' elements: dimensions with the same letter are aligned, and those that the output
 // does not name are summed as soon as no further operand has them. Operands are taken from the left; pairs that share a
 // dimension to be summed are matrix products.
-func Einsum(equation string, operands []*Tensor) (*Tensor, error) {
-	out, err := einsum(equation, operands)
-	if err != nil {
+func Einsum(equation string, operands []*Tensor) (out *Tensor, err error) {
+	defer try.Caught(&err)
+	operands = slices.Clone(operands)
+	places := make([]**Tensor, len(operands))
+	for i := range operands {
+		places[i] = &operands[i]
+	}
+	r := narrow(places...)
+	out, err = einsum(equation, operands)
+	if err == nil {
+		r.round(&out)
+	} else {
 		return nil, fmt.Errorf("einsum: %q: %w", equation, err)
 	}
 	return out, nil

@@ -55,8 +55,8 @@ var differentiable = []struct {
 	{"sum dims", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return Sum(x[0], []int{0, -1}, false) }},
 	{"sum keepdim", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return Sum(x[0], []int{1}, true) }},
 	{"mean", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Mean(x[0], []int{0}, false) }},
-	{"var", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return Var(x[0], []int{1}, true, false) }},
-	{"std", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Std(x[0], nil, false, true) }},
+	{"var", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return Var(x[0], []int{1}, 1, false) }},
+	{"std", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Std(x[0], nil, 0, true) }},
 	{"max", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Max(x[0]) }},
 	{"min", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Min(x[0]) }},
 	{"max dim", false, [][]int{{2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return two(MaxDim(x[0], 1, false)) }},
@@ -114,9 +114,9 @@ var differentiable = []struct {
 	{"norm -1", true, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], -1, []int{1}, false) }},
 	{"norm -inf", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], math.Inf(-1), nil, false) }},
 	{"norm of channels", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return Norm(x[0], 2, []int{0, 2}, false) }},
-	{"var of channels", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return Var(x[0], []int{0, 2}, true, true) }},
-	{"std of what alternates", false, [][]int{{2, 2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return Std(x[0], []int{0, 2}, false, false) }},
-	{"var of all", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Var(x[0], nil, true, false) }},
+	{"var of channels", false, [][]int{{2, 3, 4}}, func(x []*Tensor) (*Tensor, error) { return Var(x[0], []int{0, 2}, 1, true) }},
+	{"std of what alternates", false, [][]int{{2, 2, 3, 2}}, func(x []*Tensor) (*Tensor, error) { return Std(x[0], []int{0, 2}, 0, false) }},
+	{"var of all", false, [][]int{{2, 3}}, func(x []*Tensor) (*Tensor, error) { return Var(x[0], nil, 1, false) }},
 	{"batch_norm of images", false, [][]int{{2, 3, 2, 2}, {3}, {3}}, func(x []*Tensor) (*Tensor, error) {
 		return BatchNorm(x[0], x[1], x[2], nil, nil, true, 0.1, 1e-5)
 	}},

@@ -11,8 +11,9 @@ import (
 
 // HistC counts elements in bins of equal width from lo to hi, or from the smallest to the largest element if both are
 // 0. Elements outside are not counted.
-func HistC(t *Tensor, bins int, lo, hi float64) (_ *Tensor, err error) {
+func HistC(t *Tensor, bins int, lo, hi float64) (result *Tensor, err error) {
 	defer try.Caught(&err)
+	defer narrow(&t).round(&result)
 	const op = "histc"
 	edges := try.To(equalEdges(op, t, bins, lo, hi, lo == 0 && hi == 0, 1))
 	return histogram(op, t, edges, nil, false)

@@ -211,6 +211,11 @@ func IndexPut(op string, t *Tensor, indices []*Tensor, v *Tensor, add bool) (err
 	case v.dtype != t.dtype:
 		return fmt.Errorf("%s: dtypes %s and %s differ", op, t.dtype, v.dtype)
 	}
+	if add && half(t) { // added up in float32
+		sum := try.To(Cast(t, dtype.Float32))
+		try.Ok(IndexPut(op, sum, indices, try.To(Cast(v, dtype.Float32)), true))
+		return CopyInto(t, sum)
+	}
 	if add {
 		try.Ok(adds(op, t.dtype))
 	}

@@ -264,7 +264,7 @@ func InstanceNorm(x, weight, bias, mean, variance *Tensor, momentum, eps float64
 		try.Ok(BinaryInPlace(OpAdd, t, step))
 	}
 	toward(mean, func(t *Tensor) (*Tensor, error) { return Mean(t, []int{2}, false) })
-	toward(variance, func(t *Tensor) (*Tensor, error) { return Var(t, []int{2}, true, false) })
+	toward(variance, func(t *Tensor) (*Tensor, error) { return Var(t, []int{2}, 1, false) })
 	return out, nil
 }
 

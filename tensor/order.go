@@ -115,6 +115,7 @@ func noGradient(op string, out, t *Tensor) {
 // each occurs. With a dim it compares t's slices along it, element by element. Every NaN is distinct.
 func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 	defer try.Caught(&err)
+	defer narrow(&t).round(&values)
 	const op = "unique"
 	try.To(computing(t.dtype, op))
 	plain, a := try.To2(flatOr(op, t.Detach(), dim))

@@ -228,6 +228,29 @@ func Max(t *Tensor) (*Tensor, error) { return extreme("max", kernel.MaxOver, t) 
 // Min returns the smallest element.
 func Min(t *Tensor) (*Tensor, error) { return extreme("min", kernel.MinOver, t) }
 
+// AMax returns the largest elements over dims (all if none are given); equal ones share the gradient.
+func AMax(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	return extremes("amax", kernel.MaxOver, t, dims, keepdim)
+}
+
+// AMin returns the smallest elements over dims.
+func AMin(t *Tensor, dims []int, keepdim bool) (*Tensor, error) {
+	return extremes("amin", kernel.MinOver, t, dims, keepdim)
+}
+
+func extremes(op string, kind kernel.ReduceOp, t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
+	defer try.Caught(&err)
+	defer narrow(&t).round(&result)
+	try.To(computing(t.dtype, op))
+	dims = try.To(DimList(op, dims, len(t.shape)))
+	for _, d := range dims {
+		if t.shape[d] == 0 {
+			return nil, emptyReduction(op, t)
+		}
+	}
+	return extremeOver(op, kind, t, dims, keepdim), nil
+}
+
 // argExtreme returns int64 indices along dimension a, which stays with size 1.
 func argExtreme(op string, kind kernel.ReduceOp, t *Tensor, a int) (result *Tensor, err error) {
 	defer try.Caught(&err)

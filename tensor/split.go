@@ -262,17 +262,23 @@ func Flip(t *Tensor, dims []int) (_ *Tensor, err error) {
 	return out, nil
 }
 
-// Pad surrounds t with value. pad has two sizes per dimension, before and after, the last dimension first, as in PyTorch.
+// Pad surrounds t with value. pad has two sizes per dimension, before and after, the last dimension first, as in PyTorch;
+// negative ones cut off.
 func Pad(t *Tensor, pad []int, value Scalar) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	try.FailIf(len(pad)%2 != 0 || len(pad)/2 > len(t.shape), "pad: %d sizes for %d dimensions: give two for each, the last dimension first", len(pad), len(t.shape))
 	shape, start := slices.Clone(t.shape), make([]int, len(t.shape))
 	for i := 0; i < len(pad); i += 2 {
 		d := len(shape) - 1 - i/2
-		try.FailIf(pad[i] < 0 || pad[i+1] < 0, "pad: sizes must not be negative: %s", shaped(pad))
-		try.FailIf(pad[i] >= maxElems || pad[i+1] >= maxElems, "pad: sizes %s make too many elements", shaped(pad))
-		shape[d] += pad[i] + pad[i+1]
-		start[d] = pad[i]
+		try.FailIf(max(pad[i], pad[i+1]) >= maxElems, "pad: sizes %s make too many elements", shaped(pad))
+		if before, behind := min(pad[i], 0), min(pad[i+1], 0); before != 0 || behind != 0 {
+			left := shape[d] + before + behind
+			try.FailIf(pad[i] < -shape[d] || left < 0, "pad: %d and %d cut more than the %d elements of dimension %d", pad[i], pad[i+1], shape[d], d)
+			t = try.To(Narrow(t, d, -before, left))
+			shape[d] = left
+		}
+		shape[d] += max(pad[i], 0) + max(pad[i+1], 0)
+		start[d] = max(pad[i], 0)
 	}
 	out := full("pad", t.ctx, shape, value, t.dtype)
 	center := func(x *Tensor, shape []int) *Tensor {

@@ -9,18 +9,18 @@ import (
 	"drun/kernel"
 )
 
-// Var returns the variance over dims (all if none are given), divided by
-// n-1 if unbiased, else by n. That of an empty tensor, or of one element if unbiased, is NaN.
-func Var(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
-	return variance("var", t, dims, unbiased, keepdim, false)
+// Var returns the variance over dims (all if none are given), divided by n - correction, which is 1 for an unbiased estimate.
+// That of an empty tensor, or of no more than correction elements, is NaN or infinite.
+func Var(t *Tensor, dims []int, correction int, keepdim bool) (*Tensor, error) {
+	return variance("var", t, dims, correction, keepdim, false)
 }
 
 // Std returns the square root of Var; where it is 0, so is its gradient.
-func Std(t *Tensor, dims []int, unbiased, keepdim bool) (*Tensor, error) {
-	return variance("std", t, dims, unbiased, keepdim, true)
+func Std(t *Tensor, dims []int, correction int, keepdim bool) (*Tensor, error) {
+	return variance("std", t, dims, correction, keepdim, true)
 }
 
-func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (result *Tensor, err error) {
+func variance(op string, t *Tensor, dims []int, correction int, keepdim, root bool) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer narrow(&t).round(&result)
 	try.Ok(NeedFloat(op, t))
@@ -28,10 +28,8 @@ func variance(op string, t *Tensor, dims []int, unbiased, keepdim, root bool) (r
 	l := alongLines(t, dims)
 	shape, b := ReducedShape(t.shape, dims, keepdim), build(op, t)
 	out := b.like(shape...)
-	count, correction := l.lines.N*l.lines.Run, 0
-	if unbiased {
-		correction = 1
-	}
+	count := l.lines.N * l.lines.Run
+	correction = min(correction, count) // beyond, the divisor is 0
 	if t.n == 0 {
 		fill(out, Float(math.NaN()))
 		if records(t, nil) {

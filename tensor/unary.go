@@ -36,6 +36,20 @@ const (
 	OpAsin
 	OpAcos
 	OpAtan
+	OpSinh
+	OpCosh
+	OpAsinh
+	OpAcosh
+	OpAtanh
+	OpExp2
+	OpLog2
+	OpLog10
+	OpRsqrt
+	OpErfc
+	OpErfinv
+	OpLgamma
+	OpDigamma
+	OpTrigamma
 	OpFloor
 	OpCeil
 	OpRound
@@ -56,6 +70,9 @@ var unaryOps = [...]struct {
 	OpSin: {"sin", true, false}, OpCos: {"cos", true, false}, OpRelu: {"relu", true, true},
 	OpGelu: {"gelu", true, false}, OpSilu: {"silu", true, false}, OpTan: {"tan", true, false},
 	OpAsin: {"asin", true, false}, OpAcos: {"acos", true, false}, OpAtan: {"atan", true, false},
+	OpSinh: {"sinh", true, false}, OpCosh: {"cosh", true, false}, OpAsinh: {"asinh", true, false}, OpAcosh: {"acosh", true, false}, OpAtanh: {"atanh", true, false},
+	OpExp2: {"exp2", true, false}, OpLog2: {"log2", true, false}, OpLog10: {"log10", true, false}, OpRsqrt: {"rsqrt", true, false}, OpErfc: {"erfc", true, false},
+	OpErfinv: {"erfinv", true, false}, OpLgamma: {"lgamma", true, false}, OpDigamma: {"digamma", true, false}, OpTrigamma: {"trigamma", false, false},
 	OpFloor: {"floor", true, true}, OpCeil: {"ceil", true, true}, OpRound: {"round", true, true}, OpTrunc: {"trunc", true, true},
 	OpNot: {"logical_not", false, true},
 }
@@ -114,6 +131,10 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 }
 
 func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) {
+	if slope := slopes[op]; slope != nil {
+		out[0] = try.To(Mul(g, slope(n.val(0))))
+		return
+	}
 	dx := overwrite(op.String(), g)
 	out[0] = dx
 	switch {
