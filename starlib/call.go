@@ -21,6 +21,7 @@ type Call struct {
 	Rest   starlark.Tuple   // *args
 	Named  []starlark.Tuple // **kwargs
 
+	rank  *Rank // nil for methods
 	sig   *signature
 	args  []starlark.Value  // one per parameter of the signature
 	store [8]starlark.Value // behind args for the usual short signature
@@ -29,7 +30,7 @@ type Call struct {
 // reset drops what the call held. It clears only what was used, since every write of a pointer goes through the garbage collector's write barrier.
 func (c *Call) reset() {
 	clear(c.args)
-	c.Recv, c.Thread, c.args = nil, nil, nil
+	c.Recv, c.Thread, c.args, c.rank = nil, nil, nil, nil
 	if c.Rest != nil || c.Named != nil {
 		c.Rest, c.Named = nil, nil
 	}
@@ -135,6 +136,8 @@ func (c *Call) bind(sig *signature, args starlark.Tuple, kwargs []starlark.Tuple
 		name := string(kv[0].(starlark.String))
 		i := sig.index(name)
 		switch {
+		case i < 0 && name == sig.restName && name != "" && c.Rest == nil: // dims = (0, 1) as well as 0, 1
+			c.Rest = starlark.Tuple{kv[1]}
 		case i < 0 && sig.kwargs:
 			c.Named = append(c.Named, kv)
 		case i < 0:

@@ -11,7 +11,7 @@ import (
 	"drun/internal/spelling"
 )
 
-// renamed maps PyTorch's names of parameters to those used here.
+// renamed maps PyTorch's names of parameters to those used here; both can be written.
 var renamed = map[string]string{
 	"batch_size": "batch", "dataset": "ds", "collate_fn": "collate", "prefetch_factor": "prefetch",
 	"in_features": "i", "out_features": "o", "in_channels": "i", "out_channels": "o", "kernel_size": "kernel",
@@ -19,7 +19,7 @@ var renamed = map[string]string{
 	"num_features": "channels", "num_channels": "channels", "num_groups": "groups", "output_size": "size",
 	"is_causal": "causal", "attn_mask": "mask", "dropout_p": "dropout",
 	"mesh_dim_names": "names", "mesh_shape": "shape",
-	"T_max": "steps", "step_size": "every", "eta_min": "end", "axis": "dim", "keepdims": "keepdim",
+	"T_max": "steps", "step_size": "every", "eta_min": "end", "axis": "dim", "keepdims": "keepdim", "A": "a", "B": "b", "tensor": "t", "num_classes": "classes", "self": "t",
 }
 
 // needless maps PyTorch's parameters that are not needed here to the reason.
@@ -37,10 +37,7 @@ var needless = map[string]string{
 // unexpected is the error of an argument that no parameter has the name of.
 func (s *signature) unexpected(name string) error {
 	hint := ""
-	if here := renamed[name]; s.index(here) >= 0 {
-		hint = ": it is " + here + " here"
-	}
-	if hint == "" && needless[name] != "" {
+	if needless[name] != "" {
 		hint = ": " + needless[name]
 	}
 	if hint == "" {

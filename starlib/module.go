@@ -24,12 +24,17 @@ type moduleValue struct {
 	name    string
 	members starlark.StringDict
 	methods []*Methods // of the values that its builtins return
+	more    func()     // adds the builtins that are made when they are needed; may be nil
 }
 
 func (m *moduleValue) String() string { return "<module " + m.name + ">" }
 
 func (m *moduleValue) Attr(name string) (starlark.Value, error) {
 	v := m.members[name]
+	if v == nil && m.more != nil {
+		m.complete()
+		v = m.members[name]
+	}
 	if v == nil {
 		if hint := MethodOf(name, m.methods); hint != "" {
 			return nil, fmt.Errorf("%s has no .%s field or method: %s", m.name, name, hint)
@@ -42,7 +47,7 @@ func (m *moduleValue) Attr(name string) (starlark.Value, error) {
 // as a function and as a method is only a method here.
 func MethodOf(name string, types []*Methods) string {
 	for _, t := range types {
-		for _, d := range t.Defs {
+		for _, d := range t.All() {
 			if d.Name() == name {
 				return fmt.Sprintf("it is a method of %s: x.%s(…)", t.Type, name)
 			}
@@ -51,7 +56,17 @@ func MethodOf(name string, types []*Methods) string {
 	return ""
 }
 
-func (m *moduleValue) AttrNames() []string { return m.members.Keys() }
+func (m *moduleValue) AttrNames() []string {
+	m.complete()
+	return m.members.Keys()
+}
+
+func (m *moduleValue) complete() {
+	if m.more != nil {
+		m.more()
+		m.more = nil
+	}
+}
 
 // callableModule is a module that is also a function: tensor([1, 2]).
 type callableModule struct {

@@ -54,6 +54,7 @@ func (s *signature) fits(positional int, names []string, spread bool) error {
 	for i, name := range names {
 		at := s.index(name)
 		switch {
+		case at < 0 && name == s.restName && name != "" && positional <= s.positional:
 		case at < 0 && !s.kwargs:
 			return s.unexpected(name)
 		case at >= 0 && at < min(positional, s.positional), slices.Contains(names[:i], name):

@@ -14,6 +14,7 @@ type signature struct {
 	params     []param
 	positional int  // how many of params may be passed by position
 	rest       bool // *args
+	restName   string
 	kwargs     bool // **kwargs
 }
 
@@ -24,11 +25,15 @@ type param struct {
 	value  starlark.Value              // the default; nil when the argument is required
 }
 
+// index returns the parameter of a name, or of another spelling of it; -1 if there is none.
 func (s *signature) index(name string) int {
 	for i := range s.params {
 		if s.params[i].name == name {
 			return i
 		}
+	}
+	if here := renamed[name]; here != "" {
+		return s.index(here)
 	}
 	return -1
 }
@@ -84,7 +89,7 @@ func parseSignature(text string) (*signature, error) {
 		case strings.HasPrefix(field, "**"):
 			s.kwargs = true
 		case strings.HasPrefix(field, "*"):
-			s.rest, byName = field != "*", true
+			s.rest, s.restName, byName = field != "*", field[1:], true
 		default:
 			p, err := parseParam(field)
 			if err != nil {

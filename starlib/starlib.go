@@ -15,6 +15,7 @@ import (
 
 	"drun/internal/memory"
 	"drun/internal/try"
+	"drun/starlib/lang"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -61,6 +62,8 @@ type Rank struct {
 	// Explain, if set, says where in the recipe an error of a function arose, and what it is. ended means that the thread
 	// has been stopped, so that this rank cannot continue.
 	Explain func(thread *starlark.Thread, err error) (where, what string, ended bool)
+	// Library has the builtins that are written in Starlark.
+	Library Library
 	// At, if set, is called with the thread at each call of a module's builtin.
 	At func(*starlark.Thread)
 }
@@ -122,6 +125,18 @@ type Module struct {
 	Types  []*Methods          // the values that its builtins return, for the reference
 	Values starlark.StringDict // attributes that are not builtins, such as run.id
 	Call   *Def                // the builtin that a call of the module itself calls; may be nil
+	// More, if set, returns further builtins. It is called when a name is not among the others, or all are wanted.
+	More func() []*Def
+}
+
+// All returns all of the module's builtins.
+func (m *Module) All() []*Def { return all(m.Defs, m.More) }
+
+func all(defs []*Def, more func() []*Def) []*Def {
+	if more == nil {
+		return defs
+	}
+	return slices.Concat(defs, more())
 }
 
 func (m *Module) Build(r *Rank) starlark.Value {
@@ -131,6 +146,13 @@ func (m *Module) Build(r *Rank) starlark.Value {
 		members[d.Name()] = d.builtin(m.Name+"."+d.Name(), r)
 	}
 	v := &moduleValue{Opaque: "module", name: m.Name, members: members, methods: m.Types}
+	if m.More != nil {
+		v.more = func() {
+			for _, d := range m.More() {
+				members[d.Name()] = d.builtin(m.Name+"."+d.Name(), r)
+			}
+		}
+	}
 	if m.Call != nil {
 		return &callableModule{v, m.Call.builtin(m.Name, r)}
 	}
@@ -147,26 +169,55 @@ type Methods struct {
 	Defs []*Def
 	// Attrs documents the type's other attributes, name to meaning.
 	Attrs [][2]string
+	// More is as a Module's.
+	More func() []*Def
 
 	once  sync.Once
+	late  sync.Once
 	bound map[string]*starlark.Builtin
 	names []string
+
+	further  map[string]*starlark.Builtin // those of More
+	allNames []string
 }
 
 // Attr returns recv's method of this name; nil, nil if there is none, as starlark.HasAttrs wants.
 func (m *Methods) Attr(recv starlark.Value, name string) (starlark.Value, error) {
 	m.load()
 	b := m.bound[name]
+	if b == nil && m.More != nil {
+		m.loadMore()
+		b = m.further[name]
+	}
 	if b == nil {
 		return nil, nil
 	}
 	return b.BindReceiver(recv), nil
 }
 
+// All returns all methods.
+func (m *Methods) All() []*Def { return all(m.Defs, m.More) }
+
+func (m *Methods) loadMore() {
+	m.late.Do(func() {
+		m.further = map[string]*starlark.Builtin{}
+		names := m.names
+		for _, d := range m.More() {
+			m.further[d.Name()] = d.builtin(m.Type+"."+d.Name(), nil)
+			names = append(names, d.Name())
+		}
+		m.allNames = slices.Sorted(slices.Values(names))
+	})
+}
+
 // AttrNames lists the methods and documented attributes in order.
 func (m *Methods) AttrNames() []string {
 	m.load()
-	return m.names
+	if m.More == nil {
+		return m.names
+	}
+	m.loadMore()
+	return m.allNames
 }
 
 func (m *Methods) load() {
@@ -204,7 +255,7 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 		r.At(thread)
 	}
 	c := calls.Get().(*Call)
-	c.Name, c.Recv, c.Thread = name, recv, thread
+	c.Name, c.Recv, c.Thread, c.rank = name, recv, thread, r
 	defer func() {
 		if p := recover(); p != nil {
 			result, err = nil, Panicked(name, p)
@@ -278,7 +329,7 @@ func (e *PanicError) Error() string {
 // Position returns where the innermost call from a recipe's file is.
 func Position(thread *starlark.Thread) syntax.Position {
 	for depth := range thread.CallStackDepth() {
-		if pos := thread.DebugFrame(depth).Position(); pos.Line > 0 {
+		if pos := thread.DebugFrame(depth).Position(); lang.IsRecipe(pos) {
 			return pos
 		}
 	}

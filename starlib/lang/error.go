@@ -91,7 +91,7 @@ func explain(err error) *Error {
 func explainEval(err *starlark.EvalError) *Error {
 	e := &Error{Msg: err.Msg, Cause: err.Unwrap()}
 	for _, frame := range err.CallStack {
-		if isRecipe(frame.Pos) {
+		if IsRecipe(frame.Pos) {
 			e.Frames = append(e.Frames, Frame{Func: frame.Name, Pos: frame.Pos})
 		}
 	}
@@ -139,8 +139,14 @@ func located(err error) error {
 	return nil
 }
 
-// isRecipe reports whether a frame's position is in a file: those of builtins are not.
-func isRecipe(pos syntax.Position) bool { return pos.IsValid() && pos.Line > 0 }
+// Std begins the names of the files of drun's own library. A recipe's user sees the calls of its functions as those of
+// other builtins.
+const Std = "<std>/"
+
+// IsRecipe reports whether a frame's position is in a recipe's file: those of builtins are not.
+func IsRecipe(pos syntax.Position) bool {
+	return pos.IsValid() && pos.Line > 0 && !strings.HasPrefix(pos.Filename(), Std)
+}
 
 const (
 	shownFaults = 10 // of those found with the first
@@ -192,7 +198,7 @@ func runs(frames []Frame) (list []run) {
 
 // quote writes the line of a position with a mark below its column.
 func quote(b *strings.Builder, source func(string) []byte, pos syntax.Position) {
-	if source == nil || !isRecipe(pos) {
+	if source == nil || !IsRecipe(pos) {
 		return
 	}
 	line, ok := sourceLine(source(pos.Filename()), int(pos.Line))

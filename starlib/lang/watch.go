@@ -114,7 +114,7 @@ func recursive(thread *starlark.Thread) string {
 	var names []string
 	seen := make(map[string]bool)
 	for depth := range 100 {
-		if frame := thread.CallFrame(depth); isRecipe(frame.Pos) && !seen[frame.Name] {
+		if frame := thread.CallFrame(depth); IsRecipe(frame.Pos) && !seen[frame.Name] {
 			seen[frame.Name] = true
 			names = append(names, frame.Name)
 		}

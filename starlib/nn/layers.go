@@ -96,21 +96,29 @@ func (k *maker) embedding(c *starlib.Call) (starlark.Value, error) {
 	try.To(weight, try.As("weight", err))
 	text, padding := fmt.Sprintf("%d, %d", n, dim), -1
 	if !c.IsNone("padding_idx") {
-		if padding = c.Int("padding_idx"); padding < -n || padding >= n {
-			return nil, fmt.Errorf("argument padding_idx: %d is out of range for %d rows: expected %d to %d", padding, n, -n, n-1)
-		}
-		padding = (padding + n) % n
+		padding = paddingIndex(c, n)
 		text += fmt.Sprintf(", padding_idx = %d", padding)
 		try.Ok(try.To(tensor.Select(weight, 0, padding)).Fill(tensor.Int(0)))
 	}
 	return k.make("embedding", text, []field{trained("weight", weight)}, func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		out, err := tensor.Embedding(m.own(0), x)
-		if err != nil || padding < 0 || !out.RequiresGrad() {
-			return out, err
-		}
-		pads := try.To(tensor.BinaryScalar(tensor.OpEq, x, tensor.Int(int64(padding)), false))
-		return tensor.Where(try.To(tensor.Unsqueeze(pads, -1)), out.Detach(), out) // no gradient to that row
+		return embedded(m.own(0), x, padding)
 	}), nil
+}
+
+func paddingIndex(c *starlib.Call, n int) int {
+	padding := c.Int("padding_idx")
+	try.FailIf(padding < -n || padding >= n, "argument padding_idx: %d is out of range for %d rows: expected %d to %d", padding, n, -n, n-1)
+	return (padding + n) % n
+}
+
+// embedded looks up rows of weight. Row padding, if it is not negative, gets no gradient.
+func embedded(weight, x *tensor.Tensor, padding int) (*tensor.Tensor, error) {
+	out, err := tensor.Embedding(weight, x)
+	if err != nil || padding < 0 || !out.RequiresGrad() {
+		return out, err
+	}
+	pads := try.To(tensor.BinaryScalar(tensor.OpEq, x, tensor.Int(int64(padding)), false))
+	return tensor.Where(try.To(tensor.Unsqueeze(pads, -1)), out.Detach(), out)
 }
 
 func (k *maker) layerNorm(c *starlib.Call) (starlark.Value, error) {

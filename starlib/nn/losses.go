@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"go.starlark.net/starlark"
 
@@ -100,6 +101,53 @@ var losses = []*starlib.Def{
 			return tensor.TripletMarginLoss(startensor.Arg(c, "anchor"), startensor.Arg(c, "positive"), startensor.Arg(c, "negative"),
 				c.Float("margin"), c.Float("p"), c.Float("eps"), c.Bool("swap"), reduction(c))
 		}),
+}
+
+// losses are the functions; those of tensors alone give a module when they are called without.
+func (k *maker) losses() []*starlib.Def {
+	list := slices.Clone(losses)
+	for i, d := range losses {
+		head, rest, ok := strings.Cut(d.Sig, "(")
+		params, _, _ := strings.Cut(rest, `, reduction`)
+		if !ok || !strings.Contains(rest, "reduction") {
+			continue
+		}
+		fn := d.Fn
+		tensors := strings.Split(params, ", ")
+		first, _, _ := strings.Cut(tensors[0], ":")
+		list[i] = &starlib.Def{
+			Sig: head + "(" + strings.Join(tensors, " = None, ") + " = None" + strings.TrimPrefix(rest, params),
+			Doc: d.Doc + " Without tensors it gives a module, which is called with them.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				if c.IsNone(first) {
+					return k.lossModule(d, c, tensors)
+				}
+				for _, t := range tensors {
+					name, _, _ := strings.Cut(t, ":")
+					try.FailIf(c.IsNone(name), "missing argument %s: %s", name, d.Sig)
+				}
+				return fn(c)
+			},
+		}
+	}
+	return list
+}
+
+// lossModule makes the module of a loss with the other arguments of a call.
+func (k *maker) lossModule(d *starlib.Def, c *starlib.Call, tensors []string) (starlark.Value, error) {
+	var given []starlark.Tuple
+	for _, name := range d.Params()[len(tensors):] {
+		given = append(given, starlark.Tuple{starlark.String(name), c.Arg(name)})
+	}
+	function := d.Builtin(nil)
+	return k.makeCall(d.Name(), c.Given(), nil, "("+strings.Join(tensors, ", ")+") -> Tensor", func(_ *Model, c *starlib.Call) (starlark.Value, error) {
+		args := make(starlark.Tuple, len(tensors))
+		for i, t := range tensors {
+			name, _, _ := strings.Cut(t, ":")
+			args[i] = c.Arg(name)
+		}
+		return function.(starlark.Callable).CallInternal(c.Thread, args, given)
+	}), nil
 }
 
 func loss(sig, doc string, fn func(c *starlib.Call) (*tensor.Tensor, error)) *starlib.Def {

@@ -250,6 +250,9 @@ func (m *Model) Attr(name string) (starlark.Value, error) {
 }
 
 // AttrNames lists fields and methods.
+// Describe says which layer a model is that is made of others.
+func (m *Model) Describe(kind, detail string) { m.kind, m.detail = kind, detail }
+
 func (m *Model) AttrNames() []string {
 	names := append([]string(nil), methods.AttrNames()...)
 	for _, f := range m.fields {

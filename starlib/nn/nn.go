@@ -11,6 +11,7 @@ import (
 	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/random"
+	"drun/starlib/std"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -21,8 +22,9 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 	return &starlib.Module{
 		Name:   "nn",
 		Doc:    "Layers, models and losses. Layers are called with a tensor; initial values are drawn from the random stream that all ranks share, so a model starts the same on every rank.",
-		Types:  []*starlib.Methods{methods, initMethods},
-		Values: starlark.StringDict{"init": initValue{"init", k}},
+		More:   func() []*starlib.Def { return std.Defs("nn") },
+		Types:  []*starlib.Methods{methods, initMethods, functionalMethods},
+		Values: starlark.StringDict{"init": initValue{"init", k}, "functional": functional{"functional", k}},
 		Defs: slices.Concat([]*starlib.Def{
 			{Sig: "linear(i: int, o: int, bias: bool = True) -> Module", Fn: k.linear,
 				Doc: "x·Wᵀ + b over the last dimension: (…, i) to (…, o). weight has shape (o, i), bias (o,)."},
@@ -50,7 +52,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "A trainable tensor with t's values: it requires gradients."},
 			{Sig: "buffer(t: Tensor)", Fn: newBuffer,
 				Doc: "Marks a tensor in a field of nn.module as part of the model's state that is not trained."},
-		}, []*starlib.Def{k.autocast()}, k.activations(), k.convolutions(), k.recurrents(), k.transformers(), losses),
+		}, []*starlib.Def{k.autocast()}, k.activations(), k.convolutions(), k.recurrents(), k.transformers(), k.losses()),
 	}
 }
 

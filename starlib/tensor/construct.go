@@ -5,6 +5,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
@@ -74,10 +75,10 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		triangleIndices(ctx, "tril_indices", "lower triangle: column ≤ row + offset", tensor.TrilIndices),
 		triangleIndices(ctx, "triu_indices", "upper triangle: column ≥ row + offset", tensor.TriuIndices),
 		{
-			Sig: "linspace(start: number, end: number, steps: int, dtype: string = None, requires_grad: bool = False) -> Tensor",
+			Sig: "linspace(start: Tensor | number, end: Tensor | number, steps: int, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "steps evenly spaced values from start to end, both included, shape (steps,).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				return leaf(c)(Result(tensor.Linspace(ctx, c.Float("start"), c.Float("end"), c.Int("steps"), dtypeArg(c, dtype.Float32))))
+				return leaf(c)(Result(tensor.Linspace(ctx, try.To(starlib.AsNumber(c.Arg("start"))), try.To(starlib.AsNumber(c.Arg("end"))), c.Int("steps"), dtypeArg(c, dtype.Float32))))
 			},
 		},
 	}
@@ -97,10 +98,10 @@ func like(sig, of string, make func(*tensor.Context, []int, dtype.Type) (*tensor
 
 func triangleIndices(ctx *tensor.Context, name, which string, list func(*tensor.Context, int, int, int) (*tensor.Tensor, error)) *starlib.Def {
 	return &starlib.Def{
-		Sig: name + "(row: int, col: int, offset: int = 0) -> Tensor",
-		Doc: "The indices of a row × col matrix's " + which + "; int64 of shape (2, n), rows and columns.",
+		Sig: name + `(row: int, col: int, offset: int = 0, *, dtype: string = "int64") -> Tensor`,
+		Doc: "The indices of a row × col matrix's " + which + "; of shape (2, n), rows and columns.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
-			return Result(list(ctx, c.Int("row"), c.Int("col"), c.Int("offset")))
+			return Result(tensor.Cast(try.To(list(ctx, c.Int("row"), c.Int("col"), c.Int("offset"))), dtypeArg(c, dtype.Int64)))
 		},
 	}
 }

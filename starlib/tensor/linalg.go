@@ -8,6 +8,7 @@ import (
 
 	"drun/internal/try"
 	"drun/starlib"
+	"drun/starlib/std"
 	"drun/tensor"
 	"drun/tensor/linalg"
 )
@@ -18,6 +19,7 @@ func Linalg() *starlib.Module {
 		Name: "linalg",
 		Doc:  `Linear algebra on matrices (…, m, n), whose leading dimensions are batches; float32 or float64. Results are computed in float64 and rounded once, with the same bits on every processor. Names, arguments, results and gradients are those of torch.linalg.`,
 		Defs: linalgDefs,
+		More: func() []*starlib.Def { return std.Defs("linalg") },
 	}
 }
 
@@ -42,7 +44,17 @@ var linalgDefs = []*starlib.Def{
 		Doc: "The sign (-1, 0, 1) of the determinant of square matrices and the logarithm of its magnitude, both of shape (…). The sign has no gradient.",
 		Fn:  func(c *starlib.Call) (starlark.Value, error) { return pair(linalg.SlogDet(Arg(c, "a"))) },
 	},
-	ofMatrix("cholesky(a: Tensor) -> Tensor", "The lower triangular l with a = l·lᵀ. It reads the lower triangle of a, which must be positive definite.", linalg.Cholesky),
+	{
+		Sig: "cholesky(a: Tensor, *, upper: bool = False) -> Tensor",
+		Doc: "The lower triangular l with a = l·lᵀ. It reads the lower triangle of a, which must be positive definite; with upper the upper one, and gives lᵀ.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			if !c.Bool("upper") {
+				return Result(linalg.Cholesky(Arg(c, "a")))
+			}
+			l := try.To(linalg.Cholesky(try.To(tensor.Transpose(Arg(c, "a"), -1, -2))))
+			return Result(tensor.Transpose(l, -1, -2))
+		},
+	},
 	{
 		Sig: `qr(a: Tensor, mode: string = "reduced") -> (q, r)`,
 		Doc: "Orthogonal q and upper triangular r with a = q·r: for (…, m, n) and k = min(m, n), q (…, m, k) and r (…, k, n) in mode reduced, (…, m, m) and (…, m, n) in mode complete, which has no gradient if m > n.",
@@ -61,9 +73,19 @@ var linalgDefs = []*starlib.Def{
 		},
 	},
 	{
-		Sig: "eigh(a: Tensor) -> (values, vectors)",
-		Doc: "The eigenvalues of symmetric matrices (…, n, n), ascending, (…, n), and the eigenvectors as columns, (…, n, n), with arbitrary signs. It reads the lower triangle of a.",
-		Fn:  func(c *starlib.Call) (starlark.Value, error) { return pair(linalg.Eigh(Arg(c, "a"))) },
+		Sig: `eigh(a: Tensor, UPLO: string = "L") -> (values, vectors)`,
+		Doc: "The eigenvalues of symmetric matrices (…, n, n), ascending, (…, n), and the eigenvectors as columns, (…, n, n), with arbitrary signs. It reads the lower triangle of a, or with UPLO = \"U\" the upper one.",
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			a := Arg(c, "a")
+			switch c.String("UPLO") {
+			case "U", "u":
+				a = try.To(tensor.Transpose(a, -1, -2))
+			case "L", "l":
+			default:
+				return nil, fmt.Errorf(`UPLO = %s: want "L" or "U"`, c.Arg("UPLO"))
+			}
+			return pair(linalg.Eigh(a))
+		},
 	},
 	{
 		Sig: "norm(a: Tensor, ord: number | string = None, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor",

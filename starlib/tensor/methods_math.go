@@ -2,12 +2,15 @@ package tensor
 
 import (
 	"fmt"
+	"math"
+	"strings"
 
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
+	"drun/tensor/linalg"
 )
 
 // mathDefs are the elementwise methods and the matrix product.
@@ -29,6 +32,19 @@ var mathDefs = []*starlib.Def{
 	elementwise("atan", "The angle from -π/2 to π/2 whose tangent is the element.", tensor.OpAtan),
 	binary("atan2", "The angle from -π to π of the point (other, element), broadcast.", tensor.OpAtan2),
 	elementwise("erf", "The error function of each element.", tensor.OpErf),
+	elementwise("erfc", "1 - erf(x) of each element x, accurate for large x, too.", tensor.OpErfc),
+	elementwise("erfinv", "The number whose error function is the element; infinite at ±1, NaN beyond (Wichura 1988).", tensor.OpErfinv),
+	elementwise("sinh", "The hyperbolic sine of each element.", tensor.OpSinh),
+	elementwise("cosh", "The hyperbolic cosine of each element.", tensor.OpCosh),
+	elementwise("asinh", "The number whose hyperbolic sine is the element.", tensor.OpAsinh),
+	elementwise("acosh", "The number of at least 0 whose hyperbolic cosine is the element; NaN below 1.", tensor.OpAcosh),
+	elementwise("atanh", "The number whose hyperbolic tangent is the element; NaN beyond ±1.", tensor.OpAtanh),
+	elementwise("exp2", "2 to the power of each element.", tensor.OpExp2),
+	elementwise("log2", "The logarithm of each element to base 2.", tensor.OpLog2),
+	elementwise("log10", "The logarithm of each element to base 10.", tensor.OpLog10),
+	elementwise("rsqrt", "1 / √x of each element x.", tensor.OpRsqrt),
+	elementwise("lgamma", "The logarithm of |Γ(x)| of each element x.", tensor.OpLgamma),
+	elementwise("digamma", "The derivative of lgamma of each element.", tensor.OpDigamma),
 	elementwise("sigmoid", "1 / (1 + exp(-x)) of each element x.", tensor.OpSigmoid),
 	elementwise("relu", "max(x, 0) of each element x.", tensor.OpRelu),
 	elementwise("gelu", "x·Φ(x) of each element x, where Φ is the exact normal distribution function.", tensor.OpGelu),
@@ -37,7 +53,20 @@ var mathDefs = []*starlib.Def{
 	elementwise("sign", "-1, 0 or 1 for each element.", tensor.OpSign),
 	elementwise("floor", "Each element rounded down.", tensor.OpFloor),
 	elementwise("ceil", "Each element rounded up.", tensor.OpCeil),
-	elementwise("round", "Each element rounded to the nearest integer, half to even.", tensor.OpRound),
+	method("round(*, decimals: int = 0) -> Tensor", "Each element rounded to the nearest integer, half to even, or to decimals digits behind the point; before it if negative.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			d := c.Int("decimals")
+			if d == 0 {
+				return Result(tensor.Unary(tensor.OpRound, t))
+			}
+			try.FailIf(d < -300 || d > 300, "decimals = %d: want -300 to 300", d)
+			up, down := tensor.OpMul, tensor.OpDiv
+			if d < 0 {
+				up, down, d = down, up, -d
+			}
+			scale := tensor.Float(math.Pow10(d))
+			return Result(tensor.BinaryScalar(down, try.To(tensor.Unary(tensor.OpRound, try.To(tensor.BinaryScalar(up, t, scale, false)))), scale, false))
+		}),
 	method("matmul(other: Tensor) -> Tensor", "The matrix product, (…, n, k) by (…, k, m) to (…, n, m); leading dimensions are broadcast, and one-dimensional operands are vectors, as in NumPy.", withOther(tensor.MatMul)),
 	elementwise("trunc", "Each element rounded toward zero.", tensor.OpTrunc),
 	binary("remainder", "The remainder of the division by other, with other's sign, as t % other. Dividing integers by zero is an error.", tensor.OpMod),
@@ -54,8 +83,13 @@ var mathDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return (*Value)(t).compute(tensor.OpPow, c.Arg("exponent"), false)
 		}),
-	method("clamp(min: number = None, max: number = None) -> Tensor", "Each element limited to at least min and at most max.",
+	method("clamp(min: Tensor | number = None, max: Tensor | number = None) -> Tensor", "Each element limited to at least min and at most max, numbers or tensors, broadcast.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			_, low := c.Arg("min").(*Value)
+			_, high := c.Arg("max").(*Value)
+			if low || high {
+				return clampTo(c, t)
+			}
 			var bounds [2]*tensor.Scalar
 			for i, v := range [2]starlark.Value{c.Arg("min"), c.Arg("max")} {
 				if v != starlark.None {
@@ -65,8 +99,23 @@ var mathDefs = []*starlib.Def{
 			try.FailIf(bounds[0] == nil && bounds[1] == nil, "min or max must be given")
 			return Result(tensor.Clamp(t, bounds[0], bounds[1]))
 		}),
-	method("softmax(dim: int) -> Tensor", "exp(x) divided by its sum along dim.", alongDim(tensor.Softmax)),
-	method("log_softmax(dim: int) -> Tensor", "The logarithm of softmax along dim, computed without overflow.", alongDim(tensor.LogSoftmax)),
+	converted(method("softmax(dim: int) -> Tensor", "exp(x) divided by its sum along dim.", alongDim(tensor.Softmax))),
+	converted(method("log_softmax(dim: int) -> Tensor", "The logarithm of softmax along dim, computed without overflow.", alongDim(tensor.LogSoftmax))),
+}
+
+// clampTo limits t by tensors. Where a limit is NaN, so is the result.
+func clampTo(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+	for i, name := range []string{"min", "max"} { // in this order: max wins where it is less than min
+		op := []tensor.BinaryOp{tensor.OpLt, tensor.OpGt}[i]
+		if c.IsNone(name) {
+			continue
+		}
+		limit := operand(c.Arg(name), (*Value)(t), t)
+		beyond := try.To(tensor.Binary(op, t, limit))
+		beyond = try.To(tensor.Binary(tensor.OpOr, beyond, try.To(tensor.IsNaN(limit))))
+		t = try.To(tensor.Where(beyond, limit, t))
+	}
+	return (*Value)(t), nil
 }
 
 func elementwise(name, doc string, op tensor.UnaryOp) *starlib.Def {
@@ -94,27 +143,39 @@ func withOther(fn func(t, other *tensor.Tensor) (*tensor.Tensor, error)) func(*s
 }
 
 var reduceDefs = []*starlib.Def{
-	reducer("sum", "The sum", tensor.Sum),
-	reducer("mean", "The mean", tensor.Mean),
+	converted(reducer("sum", "The sum", tensor.Sum)),
+	converted(reducer("mean", "The mean", tensor.Mean)),
+	reducer("amax", "The greatest element, whose equals share the gradient", tensor.AMax),
+	reducer("amin", "The least element, whose equals share the gradient", tensor.AMin),
 	reducer("logsumexp", "log(sum(exp(x))), without overflow", tensor.LogSumExp),
-	method("prod(dim: int = None, keepdim: bool = False) -> Tensor", "The product of all elements, or along dim; keepdim keeps dim with size 1. Integers and bools give int64.",
+	converted(method("prod(dim: int = None, keepdim: bool = False) -> Tensor", "The product of all elements, or along dim; keepdim keeps dim with size 1. Integers and bools give int64.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.Prod(t, optionalDim(c), c.Bool("keepdim")))
-		}),
+		})),
 	reducer("any", "Whether any element is nonzero", tensor.Any),
 	reducer("all", "Whether all elements are nonzero", tensor.All),
 	spread("var", "The variance", tensor.Var),
 	spread("std", "The standard deviation", tensor.Std),
-	method("norm(p: number = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions; p may be infinite, and 0 counts the elements that are not 0.",
+	method("norm(p: number | string = 2, dim: int | tuple | list = None, keepdim: bool = False) -> Tensor", "The p-norm of all elements or along dimensions; p may be infinite, and 0 counts the elements that are not 0. \"fro\" is 2, and \"nuc\" the sum of matrices' singular values.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if name, named := starlark.AsString(c.Arg("p")); named && name == "nuc" {
+				over := dims(c)
+				if over == nil {
+					over = []int{-2, -1}
+				}
+				return Result(linalg.MatrixNorm(t, name, math.NaN(), over, c.Bool("keepdim")))
+			} else if named {
+				try.FailIf(name != "fro", `p = %s: want a number, "fro" or "nuc"`, c.Arg("p"))
+				return Result(tensor.Norm(t, 2, dims(c), c.Bool("keepdim")))
+			}
 			return Result(tensor.Norm(t, c.Float("p"), dims(c), c.Bool("keepdim")))
 		}),
 	extreme("max", "greatest", "", tensor.Max, tensor.MaxDim),
 	extreme("min", "least", "", tensor.Min, tensor.MinDim),
 	argument("argmax", "greatest", tensor.ArgMax),
 	argument("argmin", "least", tensor.ArgMin),
-	method("cumsum(dim: int) -> Tensor", "The running sum of the elements along dim.", alongDim(tensor.CumSum)),
-	method("cumprod(dim: int) -> Tensor", "The running product of the elements along dim.", alongDim(tensor.CumProd)),
+	converted(method("cumsum(dim: int) -> Tensor", "The running sum of the elements along dim.", alongDim(tensor.CumSum))),
+	converted(method("cumprod(dim: int) -> Tensor", "The running product of the elements along dim.", alongDim(tensor.CumProd))),
 }
 
 func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Tensor, error)) *starlib.Def {
@@ -124,17 +185,57 @@ func reducer(name, doc string, fn func(*tensor.Tensor, []int, bool) (*tensor.Ten
 		})
 }
 
-func spread(name, doc string, fn func(*tensor.Tensor, []int, bool, bool) (*tensor.Tensor, error)) *starlib.Def {
-	return method(name+"(dim: int | tuple | list = None, unbiased: bool = True, keepdim: bool = False) -> Tensor",
-		doc+", over all elements or along dimensions; divides by n - 1, or by n if not unbiased.",
+// converted adds to a method the parameter dtype, in which it computes.
+func converted(d *starlib.Def) *starlib.Def {
+	head, returns, _ := strings.Cut(d.Sig, ") -> ")
+	d.Sig = head + ", *, dtype: string = None) -> " + returns
+	d.Doc += " dtype converts the elements before."
+	fn := d.Fn
+	d.Fn = func(c *starlib.Call) (starlark.Value, error) {
+		if !c.IsNone("dtype") {
+			t := c.Recv.(*Value).Tensor()
+			c.Recv = (*Value)(try.To(tensor.Cast(t, dtypeArg(c, t.DType()))))
+		}
+		return fn(c)
+	}
+	return d
+}
+
+func spread(name, doc string, fn func(*tensor.Tensor, []int, int, bool) (*tensor.Tensor, error)) *starlib.Def {
+	return method(name+"(dim: int | tuple | list = None, unbiased: bool = True, keepdim: bool = False, *, correction: number = None) -> Tensor",
+		doc+", over all elements or along dimensions; divides by n - 1, by n if not unbiased, or by n - correction.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
-			return Result(fn(t, dims(c), c.Bool("unbiased"), c.Bool("keepdim")))
+			over, keepdim, correction := dims(c), c.Bool("keepdim"), 0.0
+			if !c.IsNone("correction") {
+				correction = c.Float("correction")
+			} else if c.Bool("unbiased") {
+				correction = 1
+			}
+			if correction == math.Trunc(correction) && math.Abs(correction) < 1<<31 {
+				return Result(fn(t, over, int(correction), keepdim))
+			}
+			n := 1.0
+			for _, d := range try.To(tensor.DimList(name, over, t.Dim())) {
+				n *= float64(t.Shape()[d])
+			}
+			scale := n / max(n-correction, 0)
+			if name == "std" {
+				scale = math.Sqrt(scale)
+			}
+			return Result(tensor.BinaryScalar(tensor.OpMul, try.To(fn(t, over, 0, keepdim)), tensor.Float(scale), false))
 		})
 }
 
 func extreme(name, word, more string, all func(*tensor.Tensor) (*tensor.Tensor, error), along func(*tensor.Tensor, int, bool) (*tensor.Tensor, *tensor.Tensor, error)) *starlib.Def {
-	return method(name+"(dim: int = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and their indices"+more+".",
+	types, doc := "int", ""
+	if op, other := map[string]tensor.BinaryOp{"max": tensor.OpMaximum, "min": tensor.OpMinimum}[name]; other {
+		types, doc = "Tensor | int", "; with a tensor, the "+word+" of each pair, as "+op.String()
+	}
+	return method(name+"(dim: "+types+" = None, keepdim: bool = False) -> Tensor | (values, indices)", "The "+word+" element; with a dim, the "+word+" ones along it and their indices"+more+doc+".",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if other, is := c.Arg("dim").(*Value); is {
+				return (*Value)(t).compute(map[string]tensor.BinaryOp{"max": tensor.OpMaximum, "min": tensor.OpMinimum}[name], other, false)
+			}
 			if c.IsNone("dim") {
 				return Result(all(t))
 			}
@@ -162,26 +263,22 @@ func dims(c *starlib.Call) []int {
 	case starlark.NoneType:
 		return nil
 	case starlark.Iterable:
-		dims, err := Ints(v)
-		if err == nil && len(dims) == 0 {
-			err = fmt.Errorf("dim is empty: leave it out to reduce over all dimensions")
-		}
-		return try.To(dims, err)
+		return try.To(Ints(v)) // an empty one means all dimensions
 	}
 	return []int{c.Int("dim")}
 }
 
 // orderDefs are the methods that order elements, and those based on their order.
 var orderDefs = []*starlib.Def{
-	method("sort(dim: int = -1, descending: bool = False) -> (values, indices)", "The elements in ascending order along dim, and their original indices. Equal elements keep their order; NaN counts as the largest.",
+	method("sort(dim: int = -1, descending: bool = False, *, stable: bool = True) -> (values, indices)", "The elements in ascending order along dim, and their original indices. Equal elements keep their order, whatever stable says; NaN counts as the largest.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return pair(tensor.Sort(t, c.Int("dim"), c.Bool("descending")))
 		}),
-	method("argsort(dim: int = -1, descending: bool = False) -> Tensor", "The indices that sort() returns, int64.",
+	method("argsort(dim: int = -1, descending: bool = False, *, stable: bool = True) -> Tensor", "The indices that sort() returns, int64.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.ArgSort(t, c.Int("dim"), c.Bool("descending")))
 		}),
-	method("topk(k: int, dim: int = -1, largest: bool = True) -> (values, indices)", "The k largest (or smallest) elements along dim in order, and their indices.",
+	method("topk(k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> (values, indices)", "The k largest (or smallest) elements along dim in order, whatever sorted says, and their indices.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return pair(tensor.TopK(t, c.Int("k"), c.Int("dim"), c.Bool("largest")))
 		}),
@@ -202,6 +299,9 @@ var orderDefs = []*starlib.Def{
 		}),
 	method("nonzero(as_tuple: bool = False) -> Tensor | tuple", "The indices of the elements that are not 0, in order: int64 of shape (n, dimensions), or a tuple with one tensor (n,) for each dimension, by which x can be indexed.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if c.Bool("as_tuple") && t.Dim() == 0 {
+				t = try.To(tensor.Unsqueeze(t, 0))
+			}
 			at, err := tensor.NonZero(t)
 			if err != nil || !c.Bool("as_tuple") {
 				return Result(at, err)

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"slices"
+
 	"fmt"
 
 	"go.starlark.net/starlark"
@@ -36,14 +38,32 @@ var shapeDefs = []*starlib.Def{
 	sized("view(*shape)", "The same memory in another shape; one size may be -1. An error if that would need a copy.", tensor.View),
 	sized("expand(*sizes)", "A view in which dimensions of size 1 are expanded to the given sizes; -1 keeps a size.", tensor.Expand),
 	sized("permute(*dims)", "A view with the dimensions in the given order.", tensor.Permute),
-	sized("flip(*dims)", "The elements in reverse order along the given dimensions.", tensor.Flip),
+	method("flip(*dims) -> Tensor", "The elements in reverse order along the given dimensions; all of them if none is given.",
+		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			dims := sizes(c)
+			if len(dims) == 0 && len(c.Rest) > 0 {
+				return Result(tensor.Clone(t))
+			}
+			return Result(tensor.Flip(t, dims))
+		}),
 	method("transpose(dim0: int, dim1: int) -> Tensor", "A view with two dimensions swapped.", twoInts("dim0", "dim1", tensor.Transpose)),
 	method("flatten(start_dim: int = 0, end_dim: int = -1) -> Tensor", "The dimensions from start_dim to end_dim joined into one.", twoInts("start_dim", "end_dim", tensor.Flatten)),
 	method("select(dim: int, index: int) -> Tensor", "A view at one index of a dimension, which is removed.", twoInts("dim", "index", tensor.Select)),
-	method("squeeze(dim: int = None) -> Tensor", "A view without dimension dim if its size is 1; by default, without all dimensions of size 1.",
+	method("squeeze(dim: int | tuple | list = None) -> Tensor", "A view without dimension dim, or those of several, if its size is 1; by default, without all dimensions of size 1.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if c.IsNone("dim") {
 				return (*Value)(tensor.SqueezeAll(t)), nil
+			}
+			if list, several := c.Arg("dim").(starlark.Iterable); several {
+				given := try.To(Ints(list))
+				if len(given) == 0 {
+					return (*Value)(t), nil
+				}
+				over := try.To(tensor.DimList("squeeze", given, t.Dim()))
+				for _, d := range slices.Backward(over) {
+					t = try.To(tensor.Squeeze(t, d))
+				}
+				return (*Value)(t), nil
 			}
 			return alongDim(tensor.Squeeze)(c, t)
 		}),
@@ -58,8 +78,18 @@ var shapeDefs = []*starlib.Def{
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			return Result(tensor.ScatterAdd(t, c.Int("dim"), Arg(c, "index"), Arg(c, "src")))
 		}),
-	method("scatter(dim: int, index: Tensor, src: Tensor | number | bool) -> Tensor", "A copy with the elements of src, or a number, written at index along dim: out[index[i][j]][j] = src[i][j] for dim 0. src has the shape of index, or is larger. Of several values for one position the last wins.",
+	method("scatter(dim: int, index: Tensor, src: Tensor | number | bool, *, reduce: string = None) -> Tensor", "A copy with the elements of src, or a number, written at index along dim: out[index[i][j]][j] = src[i][j] for dim 0. src has the shape of index, or is larger. Of several values for one position the last wins; reduce = \"add\" or \"multiply\" adds them to what is there, or multiplies it by them.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if how, given := starlark.AsString(c.Arg("reduce")); given {
+				kind := map[string]string{"add": "sum", "multiply": "prod"}[how]
+				try.FailIf(kind == "", `reduce = %s: want "add" or "multiply"`, c.Arg("reduce"))
+				src := operand(c.Arg("src"), c.Recv, t)
+				if _, is := c.Arg("src").(*Value); !is {
+					src = try.To(tensor.Expand(src, Arg(c, "index").Shape()))
+				}
+				fn := try.To(c.Library().Function("methods", "scatter_reduce"))
+				return starlark.Call(c.Thread, fn, starlark.Tuple{c.Recv, c.Arg("dim"), c.Arg("index"), (*Value)(src), starlark.String(kind), starlark.True}, nil)
+			}
 			if src, ok := c.Arg("src").(*Value); ok {
 				return Result(tensor.Scatter(t, c.Int("dim"), Arg(c, "index"), src.Tensor()))
 			}
@@ -73,8 +103,12 @@ var shapeDefs = []*starlib.Def{
 			}
 			return Result(out, err)
 		}),
-	method("masked_fill(mask: Tensor, value: number) -> Tensor", "A copy that has value where mask (bool, broadcast) is true.",
+	method("masked_fill(mask: Tensor, value: Tensor | number | bool) -> Tensor", "A copy that has value, a number or a tensor of one element, where mask (bool, broadcast) is true.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if v, is := c.Arg("value").(*Value); is {
+				try.FailIf(v.Tensor().Dim() != 0, "value has shape %s: want a number, or a tensor without dimensions", Shape(v.Tensor()))
+				return Result(tensor.Where(Arg(c, "mask"), try.To(tensor.Cast(v.Tensor(), t.DType())), t))
+			}
 			return Result(tensor.MaskedFill(t, Arg(c, "mask"), number(c.Arg("value"))))
 		}),
 }

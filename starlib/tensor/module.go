@@ -3,11 +3,14 @@
 package tensor
 
 import (
+	"fmt"
+
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
+	"drun/starlib/std"
 	"drun/tensor"
 )
 
@@ -24,6 +27,7 @@ func Module(ctx *tensor.Context, shared *tensor.Generator) *starlib.Module {
 		Doc: `Tensors: arrays of numbers with automatic differentiation. tensor(data, dtype = None) is short for tensor.tensor(data, dtype).
 Attributes float32, float64, … are the names of the dtypes.`,
 		Defs:   append(append(pure, randoms(ctx, shared)...), noGrad(ctx)),
+		More:   func() []*starlib.Def { return std.Defs("tensor") },
 		Types:  []*starlib.Methods{methods},
 		Values: starlark.StringDict{},
 		Call:   fromData(ctx),
@@ -88,6 +92,28 @@ var functions = []*starlib.Def{
 		Doc: "How often each integer 0, 1, … occurs in t, or with weights the sum of the weights there; shape (n,), where n is max(t) + 1, or minlength if that is larger.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return Result(tensor.BinCount(Arg(c, "t"), Optional(c, "weights"), c.Int("minlength")))
+		},
+	},
+	{
+		Sig: `searchsorted(sorted_sequence: Tensor, input: Tensor | number, *, out_int32: bool = False, right: bool = False, side: string = None, sorter: Tensor = None) -> Tensor`,
+		Doc: `Where in a sorted vector (m,), or in the rows of a tensor whose other dimensions are input's, each number of input would be inserted: before its equals, or after them with right or side = "right". sorter has the indices that sort the sequence. int64, or int32, of input's shape.`,
+		Fn: func(c *starlib.Call) (starlark.Value, error) {
+			seq := Arg(c, "sorted_sequence")
+			if by := Optional(c, "sorter"); by != nil {
+				seq = try.To(tensor.Gather(seq, -1, by))
+			}
+			right := c.Bool("right")
+			switch side, given := c.Arg("side").(starlark.String); {
+			case given && side != "left" && side != "right", given && right && side == "left":
+				return nil, fmt.Errorf(`side = %s: want "left" or "right", as right says`, c.Arg("side"))
+			case given:
+				right = side == "right"
+			}
+			at := try.To(tensor.SearchSorted(seq, operand(c.Arg("input"), c.Arg("sorted_sequence"), seq), right))
+			if c.Bool("out_int32") {
+				return Result(tensor.Cast(at, dtype.Int32))
+			}
+			return (*Value)(at), nil
 		},
 	},
 	test("is_nan", "NaN", tensor.IsNaN),

@@ -11,6 +11,7 @@ import (
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/lang"
+	"drun/starlib/std"
 	"drun/tensor"
 )
 
@@ -175,8 +176,10 @@ func (v *Value) Unary(op syntax.Token) (starlark.Value, error) {
 	case syntax.PLUS:
 		return v, nil
 	case syntax.TILDE:
-		if v.Tensor().DType() != dtype.Bool {
-			return nil, fmt.Errorf("~ needs a bool Tensor, not %s", v.Tensor().DType())
+		if d := v.Tensor().DType(); d.IsInt() && d != dtype.Bool {
+			return v.compute(tensor.OpXor, starlark.MakeInt(-1), false)
+		} else if d != dtype.Bool {
+			return nil, fmt.Errorf("~ needs a Tensor of bools or integers, not %s", d)
 		}
 		return Result(tensor.Unary(tensor.OpNot, v.Tensor()))
 	}
@@ -216,6 +219,7 @@ Methods whose names end in _ work in place, others never. Names, arguments and r
 		{"requires_grad", "whether backward computes a gradient for it; can be set only on tensors that were not computed from others"},
 	},
 	Defs: concat(shapeDefs, splitDefs, mathDefs, reduceDefs, orderDefs, gradDefs, inPlaceDefs),
+	More: func() []*starlib.Def { return std.Defs("methods") },
 }
 
 func concat(lists ...[]*starlib.Def) (all []*starlib.Def) {
@@ -224,6 +228,9 @@ func concat(lists ...[]*starlib.Def) (all []*starlib.Def) {
 	}
 	return all
 }
+
+// Library returns the library of the tensor's rank.
+func (v *Value) Library() starlib.Library { return v.Tensor().Context().Library.(starlib.Library) }
 
 func (v *Value) Attr(name string) (starlark.Value, error) {
 	t := v.Tensor()

@@ -44,13 +44,13 @@ func Reference() Entries {
 		for _, name := range m.Values.Keys() {
 			out = append(out, Entry{Kind: KindAttribute, Owner: m.Name, Name: name, Signature: name, Doc: m.Values[name].Type()})
 		}
-		add(m.Name, m.Defs)
+		add(m.Name, m.All())
 		for _, t := range m.Types {
 			out = append(out, Entry{Kind: KindType, Name: t.Type, Doc: t.Doc})
 			for _, a := range t.Attrs {
 				out = append(out, Entry{Kind: KindAttribute, Owner: t.Type, Name: a[0], Signature: a[0], Doc: a[1]})
 			}
-			add(t.Type, t.Defs)
+			add(t.Type, t.All())
 		}
 	}
 	return out
@@ -60,6 +60,10 @@ func Reference() Entries {
 // or a name under any owner. A module's value also stands for its type: dist.store.get is store.get.
 func (all Entries) Find(name string) Entries {
 	var out Entries
+	name = strings.TrimPrefix(name, "torch.")
+	if function, ok := strings.CutPrefix(name, "F."); ok {
+		name = "functional." + function
+	}
 	module, rest, _ := strings.Cut(name, ".")
 	value, _, _ := strings.Cut(rest, ".")
 	for _, e := range all {

@@ -17,6 +17,7 @@ import (
 	"drun/starlib/optim"
 	"drun/starlib/random"
 	"drun/starlib/run"
+	"drun/starlib/std"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 
@@ -66,7 +67,10 @@ func New(h Host) *Universe {
 	for _, m := range modules {
 		env[m.Name] = m.Build(h.Rank)
 	}
-	return &Universe{Env: lang.Environment(env), Params: state.Params, Run: state, Tensors: tensors, Dist: world}
+	env = lang.Environment(env)
+	library := std.New(env)
+	h.Rank.Library, tensors.Library = library, library
+	return &Universe{Env: env, Params: state.Params, Run: state, Tensors: tensors, Dist: world}
 }
 
 // shallow protects a module's functions, which recurse, from values that are nested too deeply.

@@ -236,10 +236,12 @@ func (inf *inference) infer(fn value, c *call, out value) value {
 	name := o.name
 	switch {
 	case o.kind == builtin && inferred(o.name) || o.kind == module && o.name == "tensor":
-		module, builtin, _ := strings.Cut(o.name, ".")
-		callee = inf.ref.env[module]
-		if x, ok := callee.(starlark.HasAttrs); ok && builtin != "" {
-			callee, _ = x.Attr(builtin)
+		path := strings.Split(o.name, ".")
+		callee = inf.ref.env[path[0]]
+		for _, attribute := range path[1:] {
+			if x, ok := callee.(starlark.HasAttrs); ok {
+				callee, _ = x.Attr(attribute)
+			}
 		}
 	case o.kind == method && o.def != nil:
 		x := inf.held(o).fields["self"]

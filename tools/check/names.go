@@ -68,12 +68,15 @@ func itself(o *object, x value) value {
 func (n *names) moduleAttribute(e *syntax.DotExpr, o *object) value {
 	name := e.Name.Name
 	full := o.name + "." + name
-	if d := member(o.module.Defs, name); d != nil {
+	if d := member(o.module.All(), name); d != nil {
 		return of(n.object(site{role: full}, object{kind: builtin, name: full, def: d}))
 	}
 	if v, ok := o.module.Values[name]; ok {
 		if plainTypes[v.Type()] {
 			return value{typ: v.Type()}
+		}
+		if inner := n.ref.modules[full]; inner != nil {
+			return of(n.object(site{role: full}, object{kind: module, name: full, module: inner}))
 		}
 		return n.nativeValue(full)
 	}
@@ -103,7 +106,7 @@ func (n *names) instanceAttribute(e *syntax.DotExpr, x value, o *object) value {
 	if t == nil {
 		return n.methodOf(e, itself(o, x))
 	}
-	if d := member(t.Defs, name); d != nil {
+	if d := member(t.All(), name); d != nil {
 		v := n.methodOf(e, itself(o, x))
 		v.refs[0].def = d
 		return v

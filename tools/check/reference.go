@@ -38,6 +38,12 @@ func NewReference(modules []*starlib.Module, env starlark.StringDict) *Reference
 		for _, t := range m.Types {
 			r.types[t.Type] = t
 		}
+		// A value such as nn.functional, whose methods are functions, is a module within the module.
+		for name, v := range m.Values {
+			if t := r.types[v.Type()]; t != nil && v.Type() == "functional" {
+				r.modules[m.Name+"."+name] = &starlib.Module{Name: m.Name + "." + name, Defs: t.Defs, More: t.More}
+			}
+		}
 	}
 	for _, e := range universe.Language() {
 		if e.Owner == "" && e.Kind == universe.KindBuiltin && e.Name != "dict" { // dict accepts pairs = 1, too
@@ -58,7 +64,7 @@ func member(defs []*starlib.Def, name string) *starlib.Def {
 
 func members(m *starlib.Module) []string {
 	names := m.Values.Keys()
-	for _, d := range m.Defs {
+	for _, d := range m.All() {
 		names = append(names, d.Name())
 	}
 	return names
