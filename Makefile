@@ -81,6 +81,25 @@ check:
 calls: bin/peers bin/test
 	DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test DRUN_TEST_CALLS=1 go test -count 1 -tags "$(ENGINES)" -run '^TestCallsOfPyTorch$$' -v ./cmd/drun
 
+# Runs PyTorch's samples of its operators as recipes, and compares values and gradients with today's PyTorch.
+.PHONY: test-opinfo opinfo
+test-opinfo: bin/peers
+	bin/peers/bin/pip install -q $(OPINFO)
+	bin/peers/bin/python starlib/starlibtest/testdata/opinfo.py 2>/dev/null >bin/opinfo.jsonl
+	DRUN_TEST_OPINFO=$(CURDIR)/bin/opinfo.jsonl go test -count 1 -v -run '^TestOperatorsOfPyTorch$$' ./starlib/starlibtest | grep -v '^=== '
+OPINFO = expecttest==0.3.0 hypothesis==6.170.17 scipy==1.17.1
+
+# Takes the samples that make test runs from today's PyTorch anew.
+opinfo: bin/peers
+	bin/peers/bin/pip install -q $(OPINFO)
+	bin/peers/bin/python starlib/starlibtest/testdata/opinfo.py --few 2>/dev/null | gzip -9n >starlib/starlibtest/testdata/opinfo.jsonl.gz
+
+# Lists PyTorch's public names anew, and writes docs/pytorch-names.md.
+.PHONY: vocabulary
+vocabulary: bin/peers
+	cd starlib/universe/testdata && $(CURDIR)/bin/peers/bin/python pytorch_names.py 2>/dev/null >pytorch_names.txt
+	go test ./starlib/universe -run '^TestNamesOfPyTorch$$' -update
+
 # Lists the public names of today's torch.distributed anew, each of which docs/from-pytorch.md explains.
 names: bin/peers
 	bin/peers/bin/python starlib/universe/testdata/distributed.py 2>/dev/null >starlib/universe/testdata/distributed.txt

@@ -18,7 +18,7 @@ func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 7, ""
 
 func TestDataDocument(t *testing.T) { examples(t, "data.md", 6, "") }
 
-func TestFromPyTorchDocument(t *testing.T) { examples(t, "from-pytorch.md", 3, "") }
+func TestFromPyTorchDocument(t *testing.T) { examples(t, "from-pytorch.md", 4, "") }
 
 func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 

@@ -2,7 +2,6 @@ package lang
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,9 +14,6 @@ import (
 
 // foreign maps names of PyTorch and related libraries, wherever they occur, to what to use instead.
 var foreign = map[string]string{
-	"tril":                         "it is tensor.tril(t), and a method of tensors",
-	"triu":                         "it is tensor.triu(t), and a method of tensors",
-	"empty_like":                   "it is tensor.zeros_like(t)",
 	"is_master":                    "it is dist.is_main()",
 	"FSDP":                         "it is dist.fsdp(module)",
 	"DDP":                          "it is dist.ddp(module)",
@@ -64,22 +60,18 @@ var foreign = map[string]string{
 	"is_cuda":                      "tensors are in main memory, and there are no devices",
 	"numpy":                        "t.tolist() gives lists; tensors do what arrays do",
 	"from_numpy":                   "it is tensor(list)",
-	"CrossEntropyLoss":             "it is the function nn.cross_entropy(logits, labels)",
-	"MSELoss":                      "it is the function nn.mse_loss(x, y)",
-	"L1Loss":                       "it is the function nn.l1_loss(x, y)",
-	"NLLLoss":                      "it is the function nn.nll_loss(x, y)",
-	"BCEWithLogitsLoss":            "it is the function nn.bce_with_logits(x, y)",
-	"functional":                   "the functions are in nn itself: nn.cross_entropy(x, y)",
+	"CrossEntropyLoss":             "it is nn.cross_entropy()",
+	"MSELoss":                      "it is nn.mse_loss()",
+	"L1Loss":                       "it is nn.l1_loss()",
+	"NLLLoss":                      "it is nn.nll_loss()",
+	"BCEWithLogitsLoss":            "it is nn.bce_with_logits()",
 	"Module":                       "it is nn.module(forward, …)",
 	"lr_scheduler":                 "a schedule is given as lr: optim.adam(params, lr = optim.cosine(0.1, steps))",
 	"SummaryWriter":                "it is run.log(loss = x)",
-	"Identity":                     "use lambda x: x in nn.sequential",
-	"identity":                     "use lambda x: x in nn.sequential",
-	"BCELoss":                      "it is the function nn.bce_with_logits(logits, target), of the values before the sigmoid",
-	"HuberLoss":                    "it is the function nn.huber_loss(x, y)",
-	"SmoothL1Loss":                 "it is the function nn.smooth_l1_loss(x, y)",
-	"KLDivLoss":                    "it is the function nn.kl_div(log_probabilities, probabilities)",
-	"TripletMarginLoss":            "it is the function nn.triplet_margin_loss(anchor, positive, negative)",
+	"HuberLoss":                    "it is nn.huber_loss()",
+	"SmoothL1Loss":                 "it is nn.smooth_l1_loss()",
+	"KLDivLoss":                    "it is nn.kl_div()",
+	"TripletMarginLoss":            "it is nn.triplet_margin_loss()",
 	"BatchNorm3d":                  "it is nn.batch_norm(channels)",
 	"SyncBatchNorm":                "it is dist.sync_batch_norm(model)",
 	"convert_sync_batchnorm":       "it is dist.sync_batch_norm(model)",
@@ -104,32 +96,19 @@ var foreign = map[string]string{
 	"ImageFolder":                  "it is data.image_folder(path)",
 	"transforms":                   "they are in data itself: data.compose([data.resize(32), data.to_float()])",
 	"register_buffer":              "it is a field nn.buffer(t) of nn.module",
-	"binary_cross_entropy":         "it is nn.bce_with_logits(logits, target), of the values before the sigmoid",
 	"randperm":                     "it is random.generator(seed).permutation(n)",
-	"empty":                        "it is tensor.zeros(shape)",
-	"meshgrid":                     "it is x.unsqueeze(1).expand(n, m) and y.unsqueeze(0).expand(n, m) for x of n and y of m elements",
-	"Dropout2d":                    "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
-	"dropout2d":                    "it is x * mask with mask = nn.dropout(p)(tensor.ones(n, c, 1, 1))",
-	"ConvTranspose1d":              "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
-	"conv_transpose1d":             "it is nn.conv_transpose2d(i, o, (1, kernel)) of x.unsqueeze(2)",
-	"EmbeddingBag":                 "it is nn.embedding(n, dim), then the mean or sum over dim 1 of its output",
-	"embedding_bag":                "it is nn.embedding(n, dim), then the mean or sum over dim 1 of its output",
 	"ToTensor":                     "images are tensors; data.to_float() converts them to floats from 0 to 1",
 }
 
 // foreignMethods are attributes that PyTorch's tensors, modules and optimizers have, by the type that lacks them here.
 var foreignMethods = map[string]map[string]string{
 	"Tensor": {
-		"logical_xor":  "write x ^ y, of bools",
-		"t":            "it is x.T",
-		"nelement":     "it is x.numel()",
-		"movedim":      "it is x.permute(…)",
+
 		"masked_fill_": "write x[mask] = value", "normal_": "it is nn.init.normal_(x)", "uniform_": "it is nn.init.uniform_(x)",
-		"nanmean":   "write x[~x.isnan()].mean()",
 		"bernoulli": "write tensor.rand_like(x) < x",
-		"softplus":  "it is a layer: nn.softplus()(x)", "leaky_relu": "it is a layer: nn.leaky_relu()(x)", "elu": "it is a layer: nn.elu()(x)", "mish": "it is a layer: nn.mish()(x)",
+		"softplus":  "it is nn.functional.softplus(x)", "leaky_relu": "it is nn.functional.leaky_relu(x)", "elu": "it is nn.functional.elu(x)", "mish": "it is nn.functional.mish(x)",
 		"type": "x.dtype is its type, and x.to(\"float64\") converts", "data": "x.detach() is the tensor without its gradient",
-		"contiguous": "operations that need it copy by themselves: leave it out", "is_contiguous": "operations that need it copy by themselves: leave it out",
+		"is_contiguous": "operations that need it copy by themselves: leave it out",
 	},
 	"Module": {
 		"to": "tensors are in main memory, and there are no devices: leave it out", "forward": "a module is called: m(x)",
@@ -184,9 +163,6 @@ var explained = sync.OnceValue(func() map[string]string {
 			if name == nil || found[name[1]] != "" {
 				continue
 			}
-			if _, ok := Equivalents()[name[1]]; ok {
-				continue
-			}
 			same := spelt[strings.ToLower(strings.ReplaceAll(name[1], "_", ""))]
 			switch {
 			case same != "":
@@ -203,39 +179,12 @@ var explained = sync.OnceValue(func() map[string]string {
 	return found
 })
 
-// An Equivalent is an expression for a PyTorch function that does not exist here, and the cases in which the result differs.
-// x stands for the tensor whose method it would be, or for the first argument.
-type Equivalent struct{ Expr, Except string }
-
-func (e Equivalent) String() string {
-	if e.Except != "" {
-		return fmt.Sprintf("write %s (%s)", e.Expr, e.Except)
-	}
-	return "write " + e.Expr
-}
-
-// Equivalents are what docs/from-pytorch.md has for such functions.
-var Equivalents = sync.OnceValue(func() map[string]Equivalent {
-	_, table, _ := strings.Cut(docs.FromPyTorch, "## Functions without a name of their own\n")
-	table, _, _ = strings.Cut(table, "\n## ")
-	found := map[string]Equivalent{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (`.*`) \\| `(.*)`(?:: (.*))? \\|$").FindAllStringSubmatch(table, -1) {
-		for name := range strings.SplitSeq(row[1], ", ") {
-			found[strings.Trim(name, "`")] = Equivalent{strings.ReplaceAll(row[2], `\|`, "|"), row[3]}
-		}
-	}
-	return found
-})
-
 // ForeignMethod says what to use instead of a PyTorch attribute that a type lacks, "" if unknown.
 func ForeignMethod(typ, name string) string {
 	return cmp.Or(foreignMethod(typ, name), explained()[name])
 }
 
 func foreignMethod(typ, name string) string {
-	if e, ok := Equivalents()[name]; ok && (typ == "Tensor" || typ == "module") {
-		return e.String()
-	}
 	return cmp.Or(foreignMethods[typ][name], foreign[name])
 }
 

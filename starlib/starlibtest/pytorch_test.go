@@ -12,7 +12,6 @@ import (
 
 	"drun/kernel/dtype"
 	"drun/starlib"
-	"drun/starlib/lang"
 	"drun/starlib/starlibtest"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -146,42 +145,5 @@ func matchPyTorch(t *testing.T, name string) {
 				}
 			}
 		})
-	}
-}
-
-// The expression that drun suggests instead of a PyTorch function computes the same: each has a case of its name, and
-// every such case has a suggestion.
-func TestEquivalents(t *testing.T) {
-	content, err := os.ReadFile("testdata/pytorch_names.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct {
-		Cases []struct{ Name, Source string }
-	}
-	if err := json.Unmarshal(content, &file); err != nil {
-		t.Fatal(err)
-	}
-	equivalents := lang.Equivalents()
-	if len(equivalents) < 90 {
-		t.Errorf("docs/from-pytorch.md has only %d", len(equivalents))
-	}
-	for name, e := range equivalents {
-		found := false
-		for _, c := range file.Cases {
-			found = found || c.Name == name && strings.Contains(c.Source, "out = "+e.Expr)
-		}
-		if !found {
-			t.Errorf("%s: no case computes %s", name, e.Expr)
-		}
-	}
-	r := starlibtest.New(t, ".", starlib.Rank{}, nil)
-	for name := range equivalents {
-		if _, err := r.Exec(name, "x = tensor.ones(2)\nx."+name); err == nil {
-			t.Errorf("tensors have %s: nothing else is to be said", name)
-		}
-		if lang.Foreign(name) != "" {
-			t.Errorf("%s: two things are said", name)
-		}
 	}
 }

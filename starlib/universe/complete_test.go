@@ -47,9 +47,9 @@ func TestReferenceIsComplete(t *testing.T) {
 		if env[m.Name] == nil || !names["."+m.Name] {
 			t.Errorf("module %s is missing", m.Name)
 		}
-		defs := slices.Clone(m.Defs)
+		defs := slices.Clone(m.All())
 		for _, methods := range m.Types {
-			defs = append(defs, methods.Defs...)
+			defs = append(defs, methods.All()...)
 		}
 		for _, d := range defs {
 			if err := d.Fits(0, nil, true); err != nil { // its signature cannot be read

@@ -19,10 +19,15 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"DataLoader": "data.loader", "torch.nn.CrossEntropyLoss": "nn.cross_entropy", "SGD": "optim.sgd",
-		"F.normalize": "", "all_gather_into_tensor": "dist.all_gather_into_tensor", "cuda": "", "xyzzy": ""} {
+		"all_gather_into_tensor": "dist.all_gather_into_tensor", "cuda": "", "xyzzy": ""} {
 		says, found := reference.Instead(text)
 		if (says == "") != (text == "xyzzy") || found == nil || want == "" && len(found) > 0 || want != "" && (len(found) == 0 || found[0].Path() != want) {
 			t.Errorf("instead of %s: %q, %v, want %s", text, says, found, want)
+		}
+	}
+	for _, text := range []string{"F.normalize", "torch.nn.functional.normalize", "nn.functional.normalize"} {
+		if found := reference.Find(text); len(found) != 1 || found[0].Path() != "functional.normalize" {
+			t.Errorf("%s: %v", text, found)
 		}
 	}
 	for _, nothing := range []string{"", "  ", "xyzzy", "all_reduce xyzzy", "."} {
