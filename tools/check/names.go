@@ -68,7 +68,7 @@ func itself(o *object, x value) value {
 func (n *names) moduleAttribute(e *syntax.DotExpr, o *object) value {
 	name := e.Name.Name
 	full := o.name + "." + name
-	if d := member(o.module.All(), name); d != nil {
+	if d := member(o.module.Defs, o.module.More, name); d != nil {
 		return of(n.object(site{role: full}, object{kind: builtin, name: full, def: d}))
 	}
 	if v, ok := o.module.Values[name]; ok {
@@ -106,7 +106,7 @@ func (n *names) instanceAttribute(e *syntax.DotExpr, x value, o *object) value {
 	if t == nil {
 		return n.methodOf(e, itself(o, x))
 	}
-	if d := member(t.All(), name); d != nil {
+	if d := member(t.Defs, t.More, name); d != nil {
 		v := n.methodOf(e, itself(o, x))
 		v.refs[0].def = d
 		return v

@@ -53,11 +53,15 @@ func NewReference(modules []*starlib.Module, env starlark.StringDict) *Reference
 	return r
 }
 
-func member(defs []*starlib.Def, name string) *starlib.Def {
+// member returns the builtin of a name, among those of more, which may be nil, only if the others lack it.
+func member(defs []*starlib.Def, more func() []*starlib.Def, name string) *starlib.Def {
 	for _, d := range defs {
 		if d.Name() == name {
 			return d
 		}
+	}
+	if more != nil {
+		return member(more(), nil, name)
 	}
 	return nil
 }
