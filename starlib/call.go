@@ -46,6 +46,9 @@ func (c *Call) Arg(name string) starlark.Value {
 	panic(fmt.Sprintf("%s has no parameter %s", c.Name, name))
 }
 
+// At returns the argument for the i-th parameter; for the last one, i may be -1.
+func (c *Call) At(i int) starlark.Value { return c.args[(i+len(c.args))%len(c.args)] }
+
 // IsNone reports whether the argument is omitted or None.
 func (c *Call) IsNone(name string) bool { return c.Arg(name) == starlark.None }
 

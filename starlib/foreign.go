@@ -34,10 +34,19 @@ var needless = map[string]string{
 	"weights_only":       "files hold nothing but tensors: leave it out",
 }
 
+// foreignTo explains Python's parameters of single builtins.
+var foreignTo = map[string]string{
+	"print.end":   ": each call prints a line of its own: join the parts before",
+	"print.file":  ": it is the run's log",
+	"zip.strict":  ": compare len() of the parts before",
+	"max.default": ": write max(items) if items else 0", "min.default": ": write min(items) if items else 0",
+}
+
 // unexpected is the error of an argument that no parameter has the name of.
 func (s *signature) unexpected(name string) error {
-	hint := ""
-	if needless[name] != "" {
+	builtin, _, _ := strings.Cut(s.text, "(")
+	hint := foreignTo[builtin+"."+name]
+	if hint == "" && needless[name] != "" {
 		hint = ": " + needless[name]
 	}
 	if hint == "" {

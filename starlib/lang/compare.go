@@ -1,6 +1,8 @@
 package lang
 
 import (
+	"fmt"
+
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 )
@@ -54,6 +56,9 @@ func compareOther(op syntax.Token, x, y starlark.Value) (starlark.Value, error) 
 			return starlark.Bool((xNone && yNone) == (op == syntax.EQL)), nil
 		}
 	}
+	if err := typeWithFunction(x, y); err != nil {
+		return nil, err
+	}
 	if x, ok := x.(Elementwise); ok {
 		return x.CompareElementwise(op, y, false)
 	}
@@ -63,6 +68,20 @@ func compareOther(op syntax.Token, x, y starlark.Value) (starlark.Value, error) 
 	ok, err := starlark.Compare(op, x, y)
 	return starlark.Bool(ok), err
 }
+
+// typeWithFunction is the error of type(x) == int, which would be false whatever x is: type gives a string.
+func typeWithFunction(x, y starlark.Value) error {
+	for _, pair := range [2][2]starlark.Value{{x, y}, {y, x}} {
+		text, isText := pair[0].(starlark.String)
+		if fn, is := pair[1].(*starlark.Builtin); is && isText && typeNames[fn.Name()] != "" {
+			return fmt.Errorf("%s is compared with the function %s: type gives a string, as in type(x) == %q", text, fn.Name(), typeNames[fn.Name()])
+		}
+	}
+	return nil
+}
+
+// typeNames maps the functions that Python has for types to what type gives.
+var typeNames = map[string]string{"int": "int", "float": "float", "str": "string", "list": "list", "dict": "dict", "tuple": "tuple", "bool": "bool", "set": "set", "bytes": "bytes"}
 
 // ordered is Go's comparison, which for floats is that of IEEE 754.
 func ordered[T int64 | float64 | starlark.String](op syntax.Token, x, y T) starlark.Value {

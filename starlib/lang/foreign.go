@@ -110,6 +110,9 @@ var foreignMethods = map[string]map[string]string{
 		"type": "x.dtype is its type, and x.to(\"float64\") converts", "data": "x.detach() is the tensor without its gradient",
 		"is_contiguous": "operations that need it copy by themselves: leave it out",
 	},
+	"string": {
+		"zfill": `write "%03d" % n`, "rjust": `write "%5s" % s`, "ljust": `write "%-5s" % s`, "decode": "bytes are decoded by str(b)", "encode": "bytes(s) gives a string's bytes",
+	},
 	"Module": {
 		"to": "tensors are in main memory, and there are no devices: leave it out", "forward": "a module is called: m(x)",
 		"zero_grad": "it is opt.zero_grad()", "named_children": "m.children() has them, m.named_modules() all with their names",
@@ -283,8 +286,20 @@ func surprisingSyntax(msg, before, rest string) string {
 		return "adjacent strings are not joined: write + between them"
 	case strings.HasPrefix(msg, "got '*', want primary") && starred().MatchString(rest) && (strings.TrimSpace(before) == "" || strings.HasSuffix(strings.TrimSpace(before), ",")):
 		return "a starred name cannot be assigned to: write first, rest = x[0], x[1:]"
+	case strings.HasPrefix(msg, "got '*', want primary") && strings.Count(before, "[") > strings.Count(before, "]"):
+		return "lists are joined with +: [1] + list(x)"
+	case msg == "got ':', want newline" && declared().MatchString(before):
+		return "there are no type annotations: write x = 1"
+	case strings.HasPrefix(msg, "got identifier, want") && grouped().MatchString(rest):
+		return "numbers have no _ between digits: write 1000"
+	case msg == "got ',', want ':'" && strings.Count(before, "{") > strings.Count(before, "}"):
+		return "a set is set([1, 2])"
 	}
 	return ""
 }
+
+var grouped = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\d+_\d`) })
+
+var declared = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*[\pL_][\pL\pN_]*\s*$`) })
 
 var starred = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\*\s*[\pL_][\pL\pN_]*\s*(,.*)?=[^=]`) })

@@ -77,6 +77,9 @@ func FuzzSame(f *testing.F) {
 		if stopped(e) || stopped(bare) {
 			return // the number of steps differs
 		}
+		if e != nil && strings.Contains(e.Msg, " is compared with the function ") {
+			return // False in plain Starlark
+		}
 		if e == nil || bare == nil || got != want {
 			t.Fatalf("prints %q, %v; in plain Starlark %q, %v", got, e, want, bare)
 		}

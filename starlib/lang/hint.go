@@ -68,6 +68,11 @@ func moduleOf(name string, env starlark.StringDict) string {
 
 // foreignNames are Python names that have another form in a recipe.
 var foreignNames = map[string]string{
+	"divmod":     "write (x // y, x % y)",
+	"iter":       "a loop takes the list, dict or loader itself",
+	"next":       "index a list, or leave a loop with break",
+	"hex":        "write \"%x\" % n",
+	"oct":        "write \"%o\" % n",
 	"pow":        "use math.pow(x, y) for numbers, x.pow(y) for tensors",
 	"open":       "files are read with the readers of data, or dist.read_file(path)",
 	"input":      "a recipe takes its input from run.params",

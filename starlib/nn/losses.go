@@ -114,17 +114,16 @@ func (k *maker) losses() []*starlib.Def {
 		}
 		fn := d.Fn
 		tensors := strings.Split(params, ", ")
-		first, _, _ := strings.Cut(tensors[0], ":")
 		list[i] = &starlib.Def{
 			Sig: head + "(" + strings.Join(tensors, " = None, ") + " = None" + strings.TrimPrefix(rest, params),
 			Doc: d.Doc + " Without tensors it gives a module, which is called with them.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
-				if c.IsNone(first) {
+				if c.At(0) == starlark.None {
 					return k.lossModule(d, c, tensors)
 				}
-				for _, t := range tensors {
+				for i, t := range tensors {
 					name, _, _ := strings.Cut(t, ":")
-					try.FailIf(c.IsNone(name), "missing argument %s: %s", name, d.Sig)
+					try.FailIf(c.At(i) == starlark.None, "missing argument %s: %s", name, d.Sig)
 				}
 				return fn(c)
 			},
@@ -136,15 +135,14 @@ func (k *maker) losses() []*starlib.Def {
 // lossModule makes the module of a loss with the other arguments of a call.
 func (k *maker) lossModule(d *starlib.Def, c *starlib.Call, tensors []string) (starlark.Value, error) {
 	var given []starlark.Tuple
-	for _, name := range d.Params()[len(tensors):] {
-		given = append(given, starlark.Tuple{starlark.String(name), c.Arg(name)})
+	for i, name := range d.Params()[len(tensors):] {
+		given = append(given, starlark.Tuple{starlark.String(name), c.At(len(tensors) + i)})
 	}
 	function := d.Builtin(nil)
 	return k.makeCall(d.Name(), c.Given(), nil, "("+strings.Join(tensors, ", ")+") -> Tensor", func(_ *Model, c *starlib.Call) (starlark.Value, error) {
 		args := make(starlark.Tuple, len(tensors))
-		for i, t := range tensors {
-			name, _, _ := strings.Cut(t, ":")
-			args[i] = c.Arg(name)
+		for i := range args {
+			args[i] = c.At(i)
 		}
 		return function.(starlark.Callable).CallInternal(c.Thread, args, given)
 	}), nil

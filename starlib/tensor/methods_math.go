@@ -8,6 +8,7 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 	"drun/tensor/linalg"
@@ -192,9 +193,8 @@ func converted(d *starlib.Def) *starlib.Def {
 	d.Doc += " dtype converts the elements before."
 	fn := d.Fn
 	d.Fn = func(c *starlib.Call) (starlark.Value, error) {
-		if !c.IsNone("dtype") {
-			t := c.Recv.(*Value).Tensor()
-			c.Recv = (*Value)(try.To(tensor.Cast(t, dtypeArg(c, t.DType()))))
+		if name, given := starlark.AsString(c.At(-1)); given {
+			c.Recv = (*Value)(try.To(tensor.Cast(c.Recv.(*Value).Tensor(), try.To(dtype.Parse(name)))))
 		}
 		return fn(c)
 	}
