@@ -58,6 +58,9 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 	if _, given := c.arg(params, "lr"); !given && !c.spread && certain && o.def.Returns() == "Optimizer" && strings.Contains(o.def.Sig, "lr = None") && plainParameters(c) {
 		b.sure(c.pos, "%s: lr is missing", o.name)
 	}
+	if _, given := c.arg(params, "weight_decay"); o.name == "optim.adamw" && !given && !c.spread && plainParameters(c) {
+		b.warn(c.pos, "optim.adamw: weight_decay is 0 unless it is given, where PyTorch's is 0.01: say which")
+	}
 	if local, given := c.arg(params, "local"); o.def.Returns() == "Optimizer" && !c.spread && (!given || local.lit == starlark.False) {
 		b.optimizers = append(b.optimizers, c.pos)
 	}
