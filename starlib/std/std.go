@@ -103,7 +103,9 @@ func New(env starlark.StringDict) *Library {
 // Function returns a function of a folder.
 func (l *Library) Function(dir, name string) (_ starlark.Callable, err error) {
 	defer try.Caught(&err)
+	Defs(dir) // a builtin in Go may be the first to ask
 	s := folders[dir].in[name]
+	try.FailIf(s == nil, "%s has no function %s", dir, name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.globals[s] == nil {
