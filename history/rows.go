@@ -187,17 +187,22 @@ func (c jsonColumn) Scan(value any) error {
 	return json.Unmarshal([]byte(text), c.to)
 }
 
-// zeroColumn reads a text or a number that may be NULL.
+// zeroColumn reads a text, a number or a bool that may be NULL.
 type zeroColumn struct{ to reflect.Value }
 
 func (c zeroColumn) Scan(value any) error {
 	n, isInt := value.(int64)
 	f, isFloat := value.(float64)
 	text, isText := value.(string)
+	truth, isBool := value.(bool)
 	switch {
 	case value == nil:
 	case isInt && c.to.CanInt():
 		c.to.SetInt(n)
+	case isInt && c.to.Kind() == reflect.Bool:
+		c.to.SetBool(n != 0)
+	case isBool && c.to.Kind() == reflect.Bool: // of a column declared BOOLEAN
+		c.to.SetBool(truth)
 	case isFloat && c.to.CanFloat():
 		c.to.SetFloat(f)
 	case isText && c.to.Kind() == reflect.String:
