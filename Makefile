@@ -86,7 +86,8 @@ calls: bin/peers bin/test
 test-opinfo: bin/peers
 	bin/peers/bin/pip install -q $(OPINFO)
 	bin/peers/bin/python starlib/starlibtest/testdata/opinfo.py 2>/dev/null >bin/opinfo.jsonl
-	DRUN_TEST_OPINFO=$(CURDIR)/bin/opinfo.jsonl go test -count 1 -v -run '^TestOperatorsOfPyTorch$$' ./starlib/starlibtest | grep -v '^=== '
+	@DRUN_TEST_OPINFO=$(CURDIR)/bin/opinfo.jsonl go test -count 1 -v -run '^TestOperatorsOfPyTorch$$' ./starlib/starlibtest >bin/opinfo.txt; red=$$?; \
+		grep -v '^=== ' bin/opinfo.txt; exit $$red
 OPINFO = expecttest==0.3.0 hypothesis==6.170.17 scipy==1.17.1
 
 # Takes the samples that make test runs from today's PyTorch anew.
