@@ -14,21 +14,7 @@ import (
 	"drun/tensor"
 )
 
-// functional is nn.functional: layers, activations and losses as functions.
-type functional struct {
-	starlib.Opaque
-	k *maker
-}
-
-var _ starlark.HasAttrs = functional{}
-
-func (f functional) String() string                           { return "<nn.functional>" }
-func (f functional) Attr(name string) (starlark.Value, error) { return functionalMethods.Attr(f, name) }
-func (f functional) AttrNames() []string                      { return functionalMethods.AttrNames() }
-
-// Library returns the library of its rank.
-func (f functional) Library() starlib.Library { return f.k.ctx.Library.(starlib.Library) }
-
+// functionalMethods are nn.functional: layers, activations and losses as functions.
 var functionalMethods = &starlib.Methods{
 	Type: "functional",
 	Doc:  "Layers, activations and losses as functions of tensors, as torch.nn.functional has them: names, arguments, their order and defaults are PyTorch's. Each gives the bits of its module.",
@@ -119,7 +105,7 @@ var functionalMethods = &starlib.Methods{
 				if !c.Bool("training") || p == 0 {
 					return c.Arg("input"), nil
 				}
-				return startensor.Result(tensor.Dropout(x, p, c.Recv.(functional).k.streams.PerRank.Stream))
+				return startensor.Result(tensor.Dropout(x, p, c.Recv.(inner).k.streams.PerRank.Stream))
 			},
 		},
 	},

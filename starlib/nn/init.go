@@ -12,18 +12,6 @@ import (
 	"drun/tensor"
 )
 
-// initValue is nn.init.
-type initValue struct {
-	starlib.Opaque
-	k *maker
-}
-
-var _ starlark.HasAttrs = initValue{}
-
-func (v initValue) String() string                           { return "<nn.init>" }
-func (v initValue) Attr(name string) (starlark.Value, error) { return initMethods.Attr(v, name) }
-func (v initValue) AttrNames() []string                      { return initMethods.AttrNames() }
-
 var initMethods = &starlib.Methods{
 	Type: "init",
 	Doc:  "Initial values: each function fills a tensor in place, without recording gradients, and returns it. Random values come from the stream that all ranks share. Names, defaults and formulas are PyTorch's.",
@@ -91,7 +79,7 @@ var initMethods = &starlib.Methods{
 
 func filled(sig, doc string, fill func(c *starlib.Call, g *tensor.Generator, t *tensor.Tensor) error) *starlib.Def {
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
-		k, t := c.Recv.(initValue).k, startensor.Arg(c, "t")
+		k, t := c.Recv.(inner).k, startensor.Arg(c, "t")
 		k.ctx.BeginNoGrad()
 		defer k.ctx.EndNoGrad()
 		try.FailIf(t.Frozen(), "the tensor is frozen, as all values made at top level are; make it in main()")

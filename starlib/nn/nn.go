@@ -24,7 +24,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 		Doc:    "Layers, models and losses. Layers are called with a tensor; initial values are drawn from the random stream that all ranks share, so a model starts the same on every rank.",
 		More:   func() []*starlib.Def { return std.Defs("nn") },
 		Types:  []*starlib.Methods{methods, initMethods, functionalMethods},
-		Values: starlark.StringDict{"init": initValue{"init", k}, "functional": functional{"functional", k}},
+		Values: starlark.StringDict{"init": inner{"init", k, initMethods}, "functional": inner{"functional", k, functionalMethods}},
 		Defs: slices.Concat([]*starlib.Def{
 			{Sig: "linear(i: int, o: int, bias: bool = True) -> Module", Fn: k.linear,
 				Doc: "x·Wᵀ + b over the last dimension: (…, i) to (…, o). weight has shape (o, i), bias (o,)."},
