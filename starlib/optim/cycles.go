@@ -87,11 +87,17 @@ func made(name string, lr float64, rate func(int) (float64, error)) (starlark.Va
 	return &schedule{Opaque: "Schedule", name: name, base: lr, rate: rate}, checkRate(lr)
 }
 
-// raised is x to the power of y by the tensors' own function: math.Pow may differ between processors.
 func raised(x, y float64) (float64, error) {
+	return byTensors(x, func(t *tensor.Tensor) (*tensor.Tensor, error) {
+		return tensor.BinaryScalar(tensor.OpPow, t, tensor.Float(y), false)
+	})
+}
+
+// byTensors computes a function of a number as tensors do: those of package math may differ between processors.
+func byTensors(x float64, fn func(*tensor.Tensor) (*tensor.Tensor, error)) (float64, error) {
 	t, err := tensor.Full(nil, nil, tensor.Float(x), dtype.Float64)
 	if err == nil {
-		t, err = tensor.BinaryScalar(tensor.OpPow, t, tensor.Float(y), false)
+		t, err = fn(t)
 	}
 	if err != nil {
 		return 0, err

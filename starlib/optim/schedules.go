@@ -8,7 +8,6 @@ import (
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
-	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/tensor"
 )
@@ -32,7 +31,7 @@ var schedules = []*starlib.Def{
 			every := c.Int("every")
 			try.FailIf(every < 1, "every = %d: want at least 1 step", every)
 			lr, gamma := c.Float("lr"), c.Float("gamma")
-			return &schedule{Opaque: "Schedule", name: "step_decay", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, step/every), nil }}, checkRate(lr)
+			return made("step_decay", lr, func(step int) (float64, error) { return lr * power(gamma, step/every), nil })
 		},
 	},
 	{
@@ -41,7 +40,7 @@ var schedules = []*starlib.Def{
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, gamma := c.Float("lr"), c.Float("gamma")
 			at := milestones(c)
-			return &schedule{Opaque: "Schedule", name: "multi_step", base: lr, rate: func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil }}, checkRate(lr)
+			return made("multi_step", lr, func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil })
 		},
 	},
 	{
@@ -50,9 +49,9 @@ var schedules = []*starlib.Def{
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, start, end, n := c.Float("lr"), setting(c, "start_factor"), setting(c, "end_factor"), c.Int("total_iters")
 			try.FailIf(n < 1, "total_iters = %d: want at least 1 step", n)
-			return &schedule{Opaque: "Schedule", name: "linear", base: lr, rate: func(step int) (float64, error) {
+			return made("linear", lr, func(step int) (float64, error) {
 				return lr * (start + float64((end-start)*float64(min(step, n)))/float64(n)), nil
-			}}, checkRate(lr)
+			})
 		},
 	},
 	{
@@ -160,18 +159,10 @@ func power(x float64, n int) float64 {
 	return result
 }
 
-// halfCosine goes from 1 to 0 as the angle goes from 0 to π. The cosine is the tensors' own: math.Cos may differ
-// between processors.
+// halfCosine goes from 1 to 0 as the angle goes from 0 to π.
 func halfCosine(angle float64) (float64, error) {
-	t, err := tensor.Full(nil, nil, tensor.Float(angle), dtype.Float64)
-	if err == nil {
-		t, err = tensor.Unary(tensor.OpCos, t)
-	}
-	if err != nil {
-		return 0, err
-	}
-	c, err := t.Item()
-	return float64(0.5 * (1 + c.Float())), err
+	c, err := byTensors(angle, func(t *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Unary(tensor.OpCos, t) })
+	return float64(0.5 * (1 + c)), err
 }
 
 // cosine rises from 0 to lr over warmup steps and falls along half a cosine to end at step steps, where it stays.
