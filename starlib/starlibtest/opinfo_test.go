@@ -21,8 +21,8 @@ import (
 // sample is one of PyTorch's samples of an operator, as testdata/opinfo.py writes it.
 type sample struct {
 	Family, Variant, DType, Source, Loss string
-	Given, Want, Grads, Seconds          map[string]array
-	Leaves, Through                      []string
+	Given, Want, Grads                   map[string]array
+	Leaves                               []string
 	Left                                 map[string]int // why PyTorch's samples of this type could not be written; then there is nothing else
 }
 
@@ -44,7 +44,7 @@ func TestOperatorsOfPyTorch(t *testing.T) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<28)
 	ran, refused, why := map[string]int{}, map[string]int{}, map[string]string{}
-	count, right, twice, wrong := 0, 0, 0, 0
+	count, right, wrong := 0, 0, 0
 	for lines.Scan() {
 		var s sample
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
@@ -55,14 +55,11 @@ func TestOperatorsOfPyTorch(t *testing.T) {
 		}
 		count++
 		r := starlibtest.New(t, ".", starlib.Rank{}, nil)
-		problem, wrongly, second := s.run(r)
+		problem, wrongly := s.run(r)
 		switch {
 		case problem == "":
 			right++
 			ran[s.Family]++
-			if second {
-				twice++
-			}
 		case wrongly:
 			wrong++
 			t.Errorf("%s %s %s: %s\n%s", s.Family, s.Variant, s.DType, problem, s.Source)
@@ -74,19 +71,19 @@ func TestOperatorsOfPyTorch(t *testing.T) {
 	for _, family := range slices.Sorted(maps.Keys(refused)) {
 		t.Logf("%s: %d of %d are refused: %s", family, refused[family], refused[family]+ran[family], why[family])
 	}
-	t.Logf("%d samples of %d families: %d right (%d with second gradients), %d wrong, %d refused", count, len(ran), right, twice, wrong, count-right-wrong)
+	t.Logf("%d samples of %d families: %d right, %d wrong, %d refused", count, len(ran), right, wrong, count-right-wrong)
 	if len(ran) < 370 || right*20 < count*19 {
 		t.Errorf("%d families and %.1f %% of the samples, want 370 and 95 %%", len(ran), 100*float64(right)/float64(count))
 	}
 }
 
 // run executes the sample, and says what is wrong: wrongly with the result, or else why it was refused.
-func (s *sample) run(r *starlibtest.Recipe) (problem string, wrongly, second bool) {
+func (s *sample) run(r *starlibtest.Recipe) (problem string, wrongly bool) {
 	source := ""
 	for name, a := range s.Given {
 		v, err := a.tensor(r.Tensors)
 		if err != nil {
-			return err.Error(), false, false
+			return err.Error(), false
 		}
 		r.Set(name, v)
 	}
@@ -95,7 +92,7 @@ func (s *sample) run(r *starlibtest.Recipe) (problem string, wrongly, second boo
 	}
 	globals, err := r.Exec(s.Family, source+s.Source)
 	if err != nil {
-		return strings.ReplaceAll(err.Error(), "\n", " "), false, false
+		return strings.ReplaceAll(err.Error(), "\n", " "), false
 	}
 	r.Set("out", globals["out"])
 	tolerance := tolerances[s.DType]
@@ -117,10 +114,10 @@ func (s *sample) run(r *starlibtest.Recipe) (problem string, wrongly, second boo
 		return ""
 	}
 	if d := compare(s.Want, "", 1); d != "" {
-		return d, true, false
+		return d, true
 	}
 	if len(s.Grads) == 0 {
-		return "", false, false
+		return "", false
 	}
 	zeros := true
 	for _, g := range s.Grads {
@@ -128,18 +125,18 @@ func (s *sample) run(r *starlibtest.Recipe) (problem string, wrongly, second boo
 	}
 	if _, err := r.Exec(s.Family, "("+s.Loss+").backward()"); err != nil {
 		if zeros && strings.Contains(err.Error(), "does not require a gradient") {
-			return "", false, false
+			return "", false
 		}
-		return "gradients: " + strings.ReplaceAll(err.Error(), "\n", " "), false, false
+		return "gradients: " + strings.ReplaceAll(err.Error(), "\n", " "), false
 	}
 	grads := map[string]array{}
 	for name, g := range s.Grads {
 		grads[name+".grad"] = g
 	}
 	if d := compare(grads, "", 10); d != "" {
-		return d, true, false
+		return d, true
 	}
-	return "", false, false
+	return "", false
 }
 
 // tolerances are relative to the largest element of a result.

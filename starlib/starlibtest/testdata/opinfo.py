@@ -16,6 +16,8 @@ import warnings
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
+import cases
+
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
 torch.set_printoptions(precision=17)
@@ -33,23 +35,15 @@ class Untranslatable(Exception):
     pass
 
 
-def number(v):
-    v = float(v)
-    return v if math.isfinite(v) else str(v).replace("nan", "NaN")
-
-
 def array(t):
-    if isinstance(t, (bool, int, float)):
-        return {"dtype": type(t).__name__, "shape": [], "values": [number(t)]}
-    t = t.detach()
-    if t.is_complex() or t.layout != torch.strided:
-        raise Untranslatable("complex or sparse")
-    if not t.is_floating_point() and t.numel() and int(t.long().abs().max()) > 2**53 or t.dtype == torch.int64 and bool((t == -2**63).any()):
-        raise Untranslatable("integers that JSON has not")
-    if t.numel() > LARGEST:
-        raise Untranslatable("large")
-    flat = (t.double() if t.is_floating_point() else t).flatten().tolist()
-    return {"dtype": str(t.dtype)[6:], "shape": list(t.shape), "values": [number(v) for v in flat]}
+    if isinstance(t, torch.Tensor):
+        if t.is_complex() or t.layout != torch.strided:
+            raise Untranslatable("complex or sparse")
+        if not t.is_floating_point() and t.numel() and int(t.long().abs().max()) > 2**53 or t.dtype == torch.int64 and bool((t == -2**63).any()):
+            raise Untranslatable("integers that JSON has not")
+        if t.numel() > LARGEST:
+            raise Untranslatable("large")
+    return cases.array(t)
 
 
 class Given:
