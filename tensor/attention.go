@@ -45,8 +45,14 @@ func Attention(q, k, v *Tensor, causal bool) (result *Tensor, err error) {
 	}
 	alive(in[:]...)
 	if recording {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) { backAttention(n, g, out, a, batch) },
+		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) { backAttention(n, g, out, a, batch) },
 			q, k, v).save(in[0], in[1], in[2], lse)
+		if n.again != nil {
+			n.composed(func(in []*Tensor) *Tensor {
+				y, _ := try.To2(AttentionWith(in[0], in[1], in[2], AttentionOptions{Causal: causal}))
+				return y
+			})
+		}
 		Discard(lse)
 	}
 	return out, nil

@@ -36,6 +36,7 @@ type node struct {
 	placed  uint8                 // a bit for each input whose gradient back has put in place
 	strides []int                 // of a result that fills its memory in another order of dimensions
 	number  Scalar                // the operand that was a plain number
+	again   *again                // how its gradients are differentiated; nil unless the context creates graphs
 	part    func(*Tensor) *Tensor // for a view of a part: takes the same part of another tensor of its input's shape; or nil
 
 	inArr    [2]edge
@@ -166,6 +167,9 @@ func record(out *Tensor, op string, back backward, inputs ...*Tensor) *node {
 	n.saved = n.savedArr[:0]
 	n.ctx.seq++
 	n.seq = n.ctx.seq
+	if c.CreateGraph {
+		n.keepInputs(out, inputs)
+	}
 	out.node, out.requiresGrad, out.ctx = n, true, n.ctx
 	if n.ctx.Watch != nil {
 		n.ctx.watch(op, out, inputs...)
@@ -201,6 +205,14 @@ func (n *node) free() {
 		if e.node != nil {
 			e.node.refs--
 		}
+	}
+	if n.again != nil {
+		for _, s := range n.again.in {
+			if s.t != nil {
+				s.t.st.release()
+			}
+		}
+		n.again = nil
 	}
 	n.saved, n.savedArr = nil, [2]savedTensor{}
 	n.in, n.inArr = nil, [2]edge{}
@@ -245,12 +257,14 @@ func Function(op string, out *Tensor, inputs []*Tensor, backward func(g *Tensor)
 
 // Record makes out, computed from inputs by the caller, take part in gradients. back gets the gradient of out and what was
 // saved, and returns a gradient for each input, nil for none; it may fail as try.To does. The backward pass fails if a saved
-// tensor has been modified since. Record does nothing unless gradients are recorded.
+// tensor has been modified since. Where gradients are to have gradients, back is called while operations are recorded: then what
+// it returns must depend on g and on the saved tensors, which are inputs or out, by recorded operations; or it fails.
+// Record does nothing unless gradients are recorded.
 func Record(op string, out *Tensor, inputs, saved []*Tensor, back func(g *Tensor, saved []*Tensor) []*Tensor) {
 	if !recordsAny(inputs...) {
 		return
 	}
-	record(out, op, func(n *node, g *Tensor, grads []*Tensor) {
+	all := func(n *node, g *Tensor, grads []*Tensor) {
 		values := make([]*Tensor, len(n.saved))
 		for i := range values {
 			values[i] = n.val(i)
@@ -260,5 +274,6 @@ func Record(op string, out *Tensor, inputs, saved []*Tensor, back func(g *Tensor
 			copy(grads, back(g, values))
 			return nil
 		}())
-	}, inputs...).save(saved...)
+	}
+	record(out, op, all, inputs...).save(saved...).twice(all)
 }

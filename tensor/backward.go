@@ -14,7 +14,7 @@ import (
 func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 	defer try.Caught(&err)
 	own := seed == nil
-	seed = try.To(t.seed(seed))
+	seed = try.To(t.seed("backward", seed))
 	c := t.ctx
 	c.BeginNoGrad()
 	defer c.EndNoGrad()
@@ -76,16 +76,16 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 }
 
 // seed returns the gradient that a pass from t begins with.
-func (t *Tensor) seed(given *Tensor) (*Tensor, error) {
+func (t *Tensor) seed(op string, given *Tensor) (*Tensor, error) {
 	switch {
 	case !t.requiresGrad:
-		return nil, fmt.Errorf("backward: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad")
+		return nil, fmt.Errorf("%s: the tensor does not require a gradient: no tensor it was computed from has requires_grad, or it was computed under no_grad", op)
 	case given == nil && t.n != 1:
-		return nil, fmt.Errorf("backward: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", ShapeString(t.shape))
+		return nil, fmt.Errorf("%s: only a tensor of one element can start a backward pass, not one of shape %s; reduce it first, e.g. with .mean() or .sum()", op, ShapeString(t.shape))
 	case given == nil:
 		return Full(t.ctx, t.shape, Float(1), t.dtype)
 	case !sameShape(given.shape, t.shape):
-		return nil, fmt.Errorf("backward: a gradient of shape %s does not fit a tensor of shape %s", ShapeString(given.shape), ShapeString(t.shape))
+		return nil, fmt.Errorf("%s: a gradient of shape %s does not fit a tensor of shape %s", op, ShapeString(given.shape), ShapeString(t.shape))
 	}
 	return given, nil
 }

@@ -12,7 +12,7 @@ import (
 // Zero Bubble Pipeline Parallelism). seed is as in Backward.
 func (t *Tensor) BackwardInput(in, seed *Tensor) (rest func() error, err error) {
 	defer try.Caught(&err)
-	seed = try.To(t.seed(seed))
+	seed = try.To(t.seed("backward", seed))
 	h := &halves{c: t.ctx, on: map[*node]bool{}, grads: map[*node]*Tensor{}}
 	h.begin()
 	defer h.end()

@@ -33,6 +33,9 @@ type Context struct {
 	// BackwardDone, if set, is called when a backward pass has delivered all gradients; its error becomes the pass's.
 	BackwardDone func() error
 
+	// CreateGraph makes operations keep what gradients of gradients need (GradOptions.Create).
+	CreateGraph bool
+
 	// Library is what a layer above keeps with the rank's tensors.
 	Library any
 

@@ -74,8 +74,11 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (result *Tensor
 		return nil, Starved(op, err)
 	}
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConv2d(n, g, out, w, o.Groups) },
+		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConv2d(n, g, out, w, o.Groups) },
 			x, weight, bias).save(in, filters)
+		if n.again != nil {
+			n.bilinear(func(in []*Tensor) *Tensor { return try.To(Convolve(op, in[0], in[1], nil, o)) }, biasTwice)
+		}
 	}
 	return out, nil
 }
@@ -182,8 +185,11 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (result *Tensor, er
 		return nil, Starved(op, err)
 	}
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConvTranspose2d(n, g, out, w, o.Groups) },
+		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConvTranspose2d(n, g, out, w, o.Groups) },
 			x, weight, bias).save(in, filters)
+		if n.again != nil {
+			n.bilinear(func(in []*Tensor) *Tensor { return try.To(ConvTranspose2d(in[0], in[1], nil, o)) }, biasTwice)
+		}
 	}
 	return out, nil
 }
@@ -232,11 +238,18 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err err
 	}
 	alive(in, at)
 	if records(x, nil) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
+		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			backPool(n, g, out, func(dx, dy unsafe.Pointer) {
 				kernel.MaxPool2dGrad(g.dtype, w, dx, dy, Elems[int32](n.val(0)))
 			})
 		}, x).save(at)
+		if n.again != nil {
+			n.composed(func(in []*Tensor) *Tensor {
+				flat := func(t *Tensor) *Tensor { return try.To(Reshape(t, []int{w.Batch, w.Channels, product(t.shape[2:])})) }
+				index := flat(try.To(Cast(n.val(0), dtype.Int64)))
+				return try.To(Reshape(try.To(Gather(flat(in[0]), 2, index)), n.shape))
+			})
+		}
 	}
 	Discard(at)
 	return out, nil
@@ -253,9 +266,12 @@ func AvgPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err err
 	}
 	alive(in)
 	if records(x, nil) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
+		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			backPool(n, g, out, func(dx, dy unsafe.Pointer) { kernel.AvgPool2dGrad(g.dtype, w, dx, dy) })
 		}, x)
+		if n.again != nil {
+			n.linear(func(in []*Tensor) *Tensor { return try.To(AvgPool2d(in[0], size, stride, padding)) })
+		}
 	}
 	return out, nil
 }
@@ -288,12 +304,12 @@ func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer
 
 // ConvolvePooled is MaxPool2d of Convolve, with the same bits but at less cost: the intermediate results, and their gradients,
 // never leave the processor's caches. It returns nil if the two have to be called separately: for arguments that one of them
-// refuses, for groups, for bfloat16, and if operations are watched or fusion is off (DRUN_PLAN=off).
+// refuses, for groups, for bfloat16, and if operations are watched, gradients may have gradients, or fusion is off (DRUN_PLAN=off).
 func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, padding [2]int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "conv2d"
 	c := x.ctx
-	if c == nil || c.spares.off || c.Watch != nil || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
+	if c == nil || c.spares.off || c.Watch != nil || c.CreateGraph || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
 		return nil, nil
 	}
 	w, err := convolution(op, x, weight, bias, o)

@@ -210,7 +210,7 @@ func Clone(t *Tensor) (_ *Tensor, err error) {
 	out := newTensor("clone", t.ctx, t.shape, t.dtype)
 	kCopy(out, t)
 	if records(t, nil) {
-		record(out, "clone", backPass, t)
+		record(out, "clone", backPass, t).twice(backPass)
 	}
 	return out, nil
 }
@@ -228,7 +228,7 @@ func Cast(t *Tensor, dt dtype.Type) (_ *Tensor, err error) {
 	}
 	out := cast("to", t, dt)
 	if dt.IsFloat() && records(t, nil) {
-		record(out, "to", backPass, t)
+		record(out, "to", backPass, t).twice(backPass)
 	}
 	return out, nil
 }

@@ -16,10 +16,11 @@ func CumSum(t *Tensor, dim int) (result *Tensor, err error) {
 	const op = "cumsum"
 	out, _, a := cumulate(op, t, dim, kernel.CumSum)
 	if t.dtype.IsFloat() && records(t, nil) {
-		record(out, op, func(_ *node, g *Tensor, out []*Tensor) {
+		back := func(_ *node, g *Tensor, out []*Tensor) {
 			flip := func(x *Tensor) (*Tensor, error) { return Flip(x, []int{a}) }
 			out[0] = try.To(chain(g).then(flip).then(func(x *Tensor) (*Tensor, error) { return CumSum(x, a) }).then(flip).end())
-		}, t)
+		}
+		record(out, op, back, t).twice(back)
 	}
 	return out, err
 }
@@ -58,7 +59,7 @@ func Prod(t *Tensor, dim *int, keepdim bool) (result *Tensor, err error) {
 	if t.dtype.IsFloat() && records(t, nil) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			backProd(n, g, out, dims)
-		}, t).save(t)
+		}, t).save(t).twice(prodTwice(dims))
 	}
 	return out, nil
 }
@@ -99,7 +100,7 @@ func CumProd(t *Tensor, dim int) (result *Tensor, err error) {
 	const op = "cumprod"
 	out, x, a := cumulate(op, t, dim, kernel.CumProd)
 	if t.dtype.IsFloat() && records(t, nil) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
+		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			b := build(op, g)
 			dy, dx := b.contiguous(g), b.like(g.shape...)
 			x := n.val(0)
@@ -108,6 +109,9 @@ func CumProd(t *Tensor, dim int) (result *Tensor, err error) {
 			alive(dx, dy, x)
 			out[0] = dx
 		}, t).save(x)
+		if n.again != nil && len(t.shape) > 0 {
+			n.composed(cumprodOf(a))
+		}
 	}
 	return out, err
 }
@@ -141,7 +145,11 @@ func LogSumExp(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) 
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			whole, sum := try.To(Reshape(g, kept)), try.To(Reshape(n.val(1), kept))
 			out[0] = try.To(chain(n.val(0)).binary(OpSub, sum).unary(OpExp).mul(whole).end())
-		}, t).save(x, out)
+		}, t).save(x, out).twice(func(n *node, g *Tensor, out []*Tensor) {
+			x := n.input(0)
+			share := apply(OpExp, try.To(Sub(x, try.To(LogSumExp(x, dims, true)))))
+			out[0] = try.To(Mul(share, try.To(Reshape(g, kept))))
+		})
 	}
 	return out, nil
 }
@@ -150,7 +158,7 @@ func LogSumExp(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) 
 func emptyLogSum(op string, t *Tensor, dt dtype.Type, shape []int) *Tensor {
 	out := full(op, t.ctx, shape, Float(math.Inf(-1)), dt)
 	if records(t, nil) {
-		record(out, op, backNothing, t)
+		record(out, op, backNothing, t).twice(backNothing)
 	}
 	return out
 }

@@ -15,9 +15,11 @@ func Diagonal(t *Tensor, offset, dim1, dim2 int) (_ *Tensor, err error) {
 	a := try.To(Axis(op, dim1, len(t.shape)))
 	b := try.To(Axis(op, dim2, len(t.shape)))
 	try.FailIf(a == b, "%s: dimension %d is named twice", op, dim1)
-	return finishView(op, t, diagonalOf(t, offset, a, b), func(n *node, g *Tensor, out []*Tensor) {
-		backPart(n, g, out, func(z *Tensor) *Tensor { return diagonalOf(z, offset, a, b) })
-	}), nil
+	return diagonal(t, offset, a, b), nil
+}
+
+func diagonal(t *Tensor, offset, a, b int) *Tensor {
+	return finishPart("diagonal", t, diagonalOf(t, offset, a, b), func(z *Tensor) *Tensor { return diagonal(z, offset, a, b) })
 }
 
 // diagonalOf is Diagonal without recording.
@@ -53,9 +55,8 @@ func Diag(t *Tensor, offset int) (_ *Tensor, err error) {
 	out := zeros(op, t.ctx, []int{t.n + far, t.n + far}, t.dtype)
 	kCopy(diagonalOf(out, offset, 0, 1), t)
 	if records(t, nil) {
-		record(out, op, func(_ *node, g *Tensor, out []*Tensor) {
-			out[0] = diagonalOf(g, offset, 0, 1)
-		}, t)
+		back := func(_ *node, g *Tensor, out []*Tensor) { out[0] = diagonal(g, offset, 0, 1) }
+		record(out, op, back, t).twice(back)
 	}
 	return out, nil
 }

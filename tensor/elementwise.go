@@ -108,7 +108,12 @@ func BinaryScalar(op BinaryOp, a *Tensor, s Scalar, swapped bool) (_ *Tensor, er
 		if op == OpSub && swapped {
 			back = unaryBacks[OpNeg]
 		}
-		record(out, op.String(), back, a).number = s
+		n := record(out, op.String(), back, a)
+		if n.number = s; op == OpSub && swapped {
+			n.twice(backNegTwice)
+		} else {
+			n.twice(numberTwice[op])
+		}
 	}
 	return out, nil
 }
@@ -149,6 +154,13 @@ func binary(op BinaryOp, a, b *Tensor, compute dtype.Type) *Tensor {
 	if !sameShape(a.shape, b.shape) {
 		shape = try.To(BroadcastShape(op.String(), shapeArr[:0], a.shape, b.shape))
 	}
+	c := a.ctx
+	if c == nil {
+		c = b.ctx
+	}
+	if c != nil && c.CreateGraph && compute.IsFloat() { // what is saved must be part of the graph
+		a, b = try.To(Cast(a, compute)), try.To(Cast(b, compute))
+	}
 	x := cast(op.String(), a, compute)
 	y := cast(op.String(), b, compute)
 	if op >= OpFloorDiv && op <= OpPow && compute.IsInt() {
@@ -158,15 +170,11 @@ func binary(op BinaryOp, a, b *Tensor, compute dtype.Type) *Tensor {
 	if op.compares() {
 		result = dtype.Bool
 	}
-	c := a.ctx
-	if c == nil {
-		c = b.ctx
-	}
 	out := newTensor(op.String(), c, shape, result)
 	kBinary(op, out, x, y)
 	info := &binaryGrads[op]
 	if info.back != nil && records(a, b) && result.IsFloat() {
-		n := record(out, op.String(), info.back, a, b)
+		n := record(out, op.String(), info.back, a, b).twice(info.back)
 		if info.saveInputs {
 			n.save(x, y)
 		}

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 
 	"drun/internal/try"
 	"drun/kernel"
@@ -63,7 +64,7 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) *Tensor {
 	}
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
+		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			g = contiguous(g)
 			z := n.sumPlace(0, g, out)
 			for o := range outer {
@@ -71,6 +72,9 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) *Tensor {
 			}
 			alive(g, z)
 		}, t).save(ix)
+		if n.again != nil {
+			n.linear(func(in []*Tensor) *Tensor { return takeNamed(op, in[0], a, ix) })
+		}
 	}
 	return out
 }
@@ -114,10 +118,13 @@ func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 	kernel.Gather(t.dtype, outer, to, t.shape[a], inner, out.ptr(), x.ptr(), Elems[int64](ix))
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
-		record(out, "gather", func(n *node, g *Tensor, out []*Tensor) {
+		n := record(out, "gather", func(n *node, g *Tensor, out []*Tensor) {
 			out[0] = try.To(Zeros(g.ctx, n.in[0].shape(), g.dtype))
 			scatterInto("gather", out[0], a, n.val(0), g, true)
 		}, t).save(ix)
+		if n.again != nil {
+			n.linear(func(in []*Tensor) *Tensor { return try.To(Gather(in[0], a, ix)) })
+		}
 	}
 	return out, nil
 }
@@ -180,7 +187,19 @@ func scatter(op string, t *Tensor, dim int, idx, src *Tensor, add bool) (result 
 	if t.dtype.IsFloat() && records(t, src) {
 		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			backScatter(n, g, out, a, add)
-		}, t, src).save(ix)
+		}, t, src).save(ix).twice(func(n *node, g *Tensor, out []*Tensor) {
+			ix := n.val(0)
+			if out[0] = g; !add && n.needs(0) {
+				out[0] = try.To(ScatterValue(g, a, ix, Int(0)))
+			}
+			if n.needs(1) {
+				got, pads := try.To(Gather(g, a, ix)), []int(nil)
+				for d, size := range slices.Backward(src.shape) {
+					pads = append(pads, 0, size-got.shape[d])
+				}
+				out[1] = try.To(Pad(got, pads, Int(0)))
+			}
+		})
 	}
 	return out, nil
 }

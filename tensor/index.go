@@ -232,7 +232,7 @@ func setIndex(op string, t *Tensor, items []IndexItem, v *Tensor, add bool) (err
 	if len(picks) > 0 {
 		p := try.To(find(op, place, picks))
 		try.Ok(p.put(op, place, v, add))
-		t.modified(op, v, backPut(items, *p, add), p.index)
+		t.modified(op, v, backPut(items, *p, add), p.index).twice(putTwice(items, p, add))
 		return nil
 	}
 	assign(op, place, v)
@@ -244,6 +244,6 @@ func setIndex(op string, t *Tensor, items []IndexItem, v *Tensor, add bool) (err
 		hole, _ := indexView(rest, items)
 		fill(hole, Int(0))
 		out[0] = rest
-	})
+	}).twice(putTwice(items, nil, false))
 	return nil
 }

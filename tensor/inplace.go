@@ -7,15 +7,16 @@ import (
 	"drun/kernel/dtype"
 )
 
-// modified completes an in-place operation: t becomes the result of a new operation on its old value and src.
-func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tensor) {
-	if t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil) {
-		if src != nil {
-			record(t, op, back, t, src).save(saved...)
-		} else {
-			record(t, op, back, t).save(saved...)
-		}
+// modified completes an in-place operation: t becomes the result of a new operation on its old value and src. It returns the
+// operation's node, nil if gradients are not recorded.
+func (t *Tensor) modified(op string, src *Tensor, back backward, saved ...*Tensor) *node {
+	switch {
+	case !(t.requiresGrad && t.ctx.Recording() || src != nil && records(src, nil)):
+		return nil
+	case src != nil:
+		return record(t, op, back, t, src).save(saved...)
 	}
+	return record(t, op, back, t).save(saved...)
 }
 
 func (t *Tensor) checkInPlace(op string, src *Tensor) (err error) {
@@ -41,9 +42,8 @@ func CopyInto(t, src *Tensor) (err error) {
 	defer try.Caught(&err)
 	t.mayModify("copy_", src)
 	assign("copy_", t, src)
-	t.modified("copy_", src, func(_ *node, g *Tensor, out []*Tensor) {
-		out[1] = g
-	})
+	back := func(_ *node, g *Tensor, out []*Tensor) { out[1] = g }
+	t.modified("copy_", src, back).twice(back)
 	return nil
 }
 
@@ -55,7 +55,8 @@ func (t *Tensor) Fill(value Scalar) (err error) {
 	fill(t, value)
 	t.st.version++
 	// Give zeros rather than no gradient, so that the pass continues and checks what was saved before.
-	t.modified("fill_", nil, func(_ *node, g *Tensor, out []*Tensor) { out[0] = try.To(Zeros(g.ctx, g.shape, g.dtype)) })
+	back := func(_ *node, g *Tensor, out []*Tensor) { out[0] = try.To(Zeros(g.ctx, g.shape, g.dtype)) }
+	t.modified("fill_", nil, back).twice(back)
 	return nil
 }
 
@@ -88,7 +89,11 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 	info := &binaryGrads[op]
 	var saved []*Tensor
 	if info.saveInputs && (records(t, b)) {
-		old := try.To(Clone(t.Detach()))
+		value := t.Detach()
+		if t.ctx.CreateGraph { // what is saved must be part of the graph
+			value = t
+		}
+		old := try.To(Clone(value))
 		if y.st == t.st {
 			y = old
 		}
@@ -100,7 +105,9 @@ func BinaryInPlace(op BinaryOp, t, b *Tensor) (err error) {
 		kBinary(op, t, t, y)
 	}
 	t.st.version++
-	t.modified(name, b, info.back, saved...)
+	if n := t.modified(name, b, info.back, saved...); !half(t) && (y == b || saved != nil && y == saved[0] || saved == nil || !records(b, nil)) {
+		n.twice(info.back)
+	}
 	return nil
 }
 

@@ -63,9 +63,14 @@ func Dropout(x *Tensor, p float64, g *Generator) (result *Tensor, err error) {
 	}
 	out := try.To(apply(x))
 	if records(x, nil) {
-		record(out, op, func(_ *node, g *Tensor, out []*Tensor) {
+		n := record(out, op, func(_ *node, g *Tensor, out []*Tensor) {
 			out[0] = try.To(apply(g))
 		}, x)
+		if n.again != nil {
+			n.twice(func(n *node, g *Tensor, out []*Tensor) { // the mask, divided by 1-p
+				out[0] = try.To(Mul(g, try.To(apply(try.To(Ones(g.ctx, g.shape, g.dtype))))))
+			})
+		}
 	}
 	return out, nil
 }
@@ -149,7 +154,10 @@ func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 		if low {
 			back = backLinearHalf
 		}
-		record(out, "linear", back, x, weight, bias).save(flat, w)
+		n := record(out, "linear", back, x, weight, bias).save(flat, w)
+		if !low {
+			n.twice(linearTwice)
+		}
 	}
 	return out, nil
 }

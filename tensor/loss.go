@@ -106,7 +106,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (result *Tensor, err erro
 		out.view = false
 	}
 	if records(x, nil) {
-		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
+		n := record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
 			x, lse, ix, step := nd.val(0), nd.val(1), nd.val(2), 0
 			if r == ReduceNone {
 				step = 1
@@ -116,6 +116,11 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (result *Tensor, err erro
 			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), Elems[int64](ix))
 			alive(g)
 		}, x).save(x, lse, ix)
+		if n.again != nil {
+			n.composed(func(in []*Tensor) *Tensor {
+				return classLoss(op, try.To(LogSoftmax(in[0], 1)), ix, target.shape, ClassOptions{}, r)
+			})
+		}
 	}
 	Discard(lse)
 	return out, nil

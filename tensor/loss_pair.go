@@ -46,7 +46,7 @@ func BCEWithLogits(x, y *Tensor, r Reduction) (result *Tensor, err error) {
 	xy := try.To(Mul(plain, target))
 	each := try.To(chain(plain).unary(OpRelu).binary(OpSub, xy).binary(OpAdd, soft).end())
 	if records(x, y) {
-		record(each, op, func(n *node, g *Tensor, out []*Tensor) {
+		back := func(n *node, g *Tensor, out []*Tensor) {
 			x, y := n.val(0), n.val(1)
 			if n.needs(0) {
 				out[0] = try.To(chain(x).unary(OpSigmoid).binary(OpSub, y).mul(g).end())
@@ -54,7 +54,8 @@ func BCEWithLogits(x, y *Tensor, r Reduction) (result *Tensor, err error) {
 			if n.needs(1) {
 				out[1] = try.To(chain(x).mul(g).unary(OpNeg).end())
 			}
-		}, x, y).save(x, y)
+		}
+		record(each, op, back, x, y).save(x, y).twice(back)
 	}
 	return r.apply(each)
 }

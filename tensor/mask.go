@@ -26,7 +26,7 @@ func Where(cond, a, b *Tensor) (_ *Tensor, err error) {
 	x, y, out := made.cast(a, compute), made.cast(b, compute), made.of(compute, shape...)
 	kWhere(out, cond, x, y)
 	if compute.IsFloat() && records(a, b) {
-		record(out, "where", backWhere, a, b).save(cond)
+		record(out, "where", backWhere, a, b).save(cond).twice(backWhere)
 	}
 	return out, nil
 }
@@ -72,10 +72,13 @@ func Clamp(t *Tensor, lo, hi *Scalar) (_ *Tensor, err error) {
 	}
 	// The gradient passes where t is within the limits.
 	inside := try.To(Binary(OpEq, out, plain))
-	record(out, "clamp", func(n *node, g *Tensor, out []*Tensor) {
-		out[0] = try.To(Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype)))
-	}, t).save(inside)
+	record(out, "clamp", backMasked, t).save(inside).twice(backMasked)
 	return out, nil
+}
+
+// backMasked passes the gradient where the saved mask is true.
+func backMasked(n *node, g *Tensor, out []*Tensor) {
+	out[0] = try.To(Where(n.val(0), g, newNumber(g.ctx, Int(0), g.dtype)))
 }
 
 // IsNaN tells which elements are not a number.

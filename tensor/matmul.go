@@ -76,7 +76,10 @@ func matmul(dt dtype.Type, low bool, a, b *Tensor) *Tensor {
 		if low {
 			back = backMatMulHalf
 		}
-		record(out, "matmul", back, a, b).save(a, b)
+		n := record(out, "matmul", back, a, b).save(a, b)
+		if !low {
+			n.twice(matmulTwice)
+		}
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 
 	"drun/internal/try"
 	"drun/kernel"
@@ -48,9 +49,12 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 	}
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
+		nd := record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
 			backNormRows(nd, g, out, rows, n)
 		}, x, weight, bias).save(in, gamma, mean, rstd)
+		if nd.again != nil {
+			nd.composed(normOf(lastDims(len(x.shape), dims), shape, eps, center))
+		}
 	}
 	for _, t := range []*Tensor{mean, rstd} {
 		if t != nil {
@@ -124,13 +128,24 @@ func batchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 	}
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
+		nd := record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
 			if across != nil {
 				backBatchNormAcross(nd, g, out, l, total, across)
 			} else {
 				backBatchNorm(nd, g, out, l, training)
 			}
 		}, x, weight, bias).save(in, gamma, a.mean, a.low, a.rstd)
+		shape := alongAxis(len(x.shape)-1, 0, l.Side)
+		switch {
+		case nd.again == nil || across != nil:
+		case training:
+			nd.composed(normOf(slices.Delete(allDims(len(x.shape)), 1, 2), shape, eps, true))
+		default:
+			nd.composed(func(in []*Tensor) *Tensor {
+				centered := try.To(Sub(in[0], try.To(View(a.mean, shape))))
+				return affineOf(try.To(Mul(centered, try.To(View(a.rstd, shape)))), in[1:], shape)
+			})
+		}
 	}
 	alive(a.mean, a.low, a.rstd)
 	return out, nil
@@ -288,13 +303,20 @@ func GroupNorm(op string, x, weight, bias *Tensor, groups int, eps float64) (res
 	l.Norm(x.dtype, eps, out.ptr(), mean.ptr(), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
-		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
+		nd := record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
 			dy, dgamma, dbeta := nd.layerGrads(g, out)
 			x, gamma, mean, rstd := nd.val(0), nd.val(1), nd.val(2), nd.val(3)
 			sums := newTensor(op, g.ctx, []int{2 * l.Rows * l.Each}, g.dtype)
 			l.Grad(g.dtype, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), sums.ptr(), dy.ptr(), x.ptr(), ptrOr(gamma), mean.ptr(), rstd.ptr())
 			alive(dy, sums)
 		}, x, weight, bias).save(in, gamma, mean, rstd)
+		if nd.again != nil {
+			whole, shape := normOf([]int{2}, nil, eps, true), alongAxis(len(x.shape)-1, 0, c)
+			nd.composed(func(in []*Tensor) *Tensor {
+				rows := try.To(Reshape(in[0], []int{in[0].shape[0], groups, l.Each * l.Run}))
+				return affineOf(try.To(Reshape(whole([]*Tensor{rows, nil}), in[0].shape)), in[1:], shape)
+			})
+		}
 	}
 	return out, nil
 }

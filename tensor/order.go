@@ -208,7 +208,7 @@ func Median(t *Tensor) (_ *Tensor, err error) {
 	}
 	out, _ := try.To2(MedianDim(try.To(Reshape(t.Detach(), []int{t.n})), 0, false))
 	if t.dtype.IsFloat() && records(t, nil) {
-		record(out, op, backShared, t).save(t, out)
+		record(out, op, backShared, t).save(t, out).twice(backShared)
 	}
 	return out, nil
 }

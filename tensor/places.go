@@ -164,3 +164,23 @@ func backPut(items []IndexItem, p places, add bool) backward {
 		try.Ok(at.put(n.op, hole, newNumber(g.ctx, Int(0), g.dtype), false))
 	}
 }
+
+// putTwice is backPut of recorded operations; without p the items name a view.
+func putTwice(items []IndexItem, p *places, add bool) backward {
+	return func(n *node, g *Tensor, out []*Tensor) {
+		if n.needs(1) {
+			out[1] = try.To(Index(g, items))
+		}
+		if out[0] = g; add || !n.needs(0) {
+			return
+		}
+		rest := try.To(Full(g.ctx, g.shape, Truth(true), dtype.Bool))
+		hole, _ := indexView(rest, items)
+		if p == nil {
+			fill(hole, Truth(false))
+		} else {
+			try.Ok(p.put(n.op, hole, newNumber(g.ctx, Truth(false), dtype.Bool), false))
+		}
+		out[0] = try.To(Where(rest, g, newNumber(g.ctx, Int(0), g.dtype)))
+	}
+}

@@ -152,9 +152,12 @@ func Sum(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	try.To(computing(t.dtype, "sum"))
 	out := reduceDims("sum", kernel.Sum, t, dims, keepdim)
 	if records(t, nil) {
-		record(out, "sum", func(n *node, g *Tensor, out []*Tensor) {
+		n := record(out, "sum", func(n *node, g *Tensor, out []*Tensor) {
 			out[0] = spread(g, n.in[0].shape(), dims)
 		}, t)
+		if n.again != nil {
+			n.summed(dims, nil)
+		}
 	}
 	return out, nil
 }
@@ -173,9 +176,12 @@ func Mean(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) {
 	scale := newNumber(t.ctx, Float(float64(count)), t.dtype)
 	kBinary(OpDiv, out, out, scale)
 	if records(t, nil) {
-		record(out, "mean", func(n *node, g *Tensor, out []*Tensor) {
+		n := record(out, "mean", func(n *node, g *Tensor, out []*Tensor) {
 			out[0] = spread(try.To(Div(g, scale)), n.in[0].shape(), dims)
 		}, t)
+		if n.again != nil {
+			n.summed(dims, scale)
+		}
 	}
 	return out, nil
 }
@@ -206,7 +212,7 @@ func extreme(op string, kind kernel.ReduceOp, t *Tensor) (result *Tensor, err er
 	dims := try.To(DimList(op, nil, len(t.shape)))
 	out := reduceDims(op, kind, t, dims, false)
 	if t.dtype.IsFloat() && records(t, nil) {
-		record(out, op, backShared, t).save(t, out)
+		record(out, op, backShared, t).save(t, out).twice(backShared)
 	}
 	return out, nil
 }

@@ -218,13 +218,22 @@ func join(op string, ts []*Tensor, dim int) (_ *Tensor, err error) {
 		at += t.shape[a]
 	}
 	if recording && dt.IsFloat() {
-		record(out, op, func(n *node, g *Tensor, out []*Tensor) {
+		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			at := 0
 			for i, t := range ts {
 				out[i] = part(g, a, at, t.shape[a])
 				at += t.shape[a]
 			}
 		}, ts...)
+		if n.again != nil {
+			n.twice(func(n *node, g *Tensor, out []*Tensor) {
+				at := 0
+				for i, t := range ts {
+					out[i] = sliceDim(g, a, at, t.shape[a], 1)
+					at += t.shape[a]
+				}
+			})
+		}
 	}
 	return out, nil
 }
@@ -291,7 +300,12 @@ func Pad(t *Tensor, pad []int, value Scalar) (_ *Tensor, err error) {
 	if records(t, nil) {
 		record(out, "pad", func(n *node, g *Tensor, out []*Tensor) {
 			out[0] = center(g, n.in[0].shape())
-		}, t)
+		}, t).twice(func(n *node, g *Tensor, out []*Tensor) {
+			for d, s := range start {
+				g = sliceDim(g, d, s, n.in[0].shape()[d], 1)
+			}
+			out[0] = g
+		})
 	}
 	return out, nil
 }

@@ -33,7 +33,7 @@ func variance(op string, t *Tensor, dims []int, correction int, keepdim, root bo
 	if t.n == 0 {
 		fill(out, Float(math.NaN()))
 		if records(t, nil) {
-			record(out, op, backNothing, t)
+			record(out, op, backNothing, t).twice(backNothing)
 		}
 		return out, nil
 	}
@@ -64,6 +64,9 @@ func variance(op string, t *Tensor, dims []int, correction int, keepdim, root bo
 	}, t).save(l.t, mean, low)
 	if root {
 		n.save(out)
+	}
+	if n.again != nil {
+		n.composed(varianceOf(dims, float64(count-correction), keepdim, root))
 	}
 	l.t = nil // the node may free what it saves
 	return out, nil
@@ -127,7 +130,7 @@ func norm2(t *Tensor, dims []int, keepdim bool) *Tensor {
 	if t.n == 0 {
 		fill(out, Int(0))
 		if records(t, nil) {
-			record(out, op, backNothing, t)
+			record(out, op, backNothing, t).twice(backNothing)
 		}
 		return out
 	}
@@ -140,7 +143,11 @@ func norm2(t *Tensor, dims []int, keepdim bool) *Tensor {
 		record(out, op, func(n *node, g *Tensor, grads []*Tensor) {
 			l.t = n.val(0)
 			grads[0] = l.scaled(op, nil, nil, contiguous(perRoot(g, n.val(1), 1)))
-		}, t).save(l.t, out)
+		}, t).save(l.t, out).twice(func(n *node, g *Tensor, grads []*Tensor) {
+			x := n.input(0)
+			scale := perRoot(g, norm2(x, dims, keepdim), 1)
+			grads[0] = try.To(Mul(x, spreadOver(scale, x.shape, dims)))
+		})
 		l.t = nil
 	}
 	return out

@@ -118,7 +118,7 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 	out := newTensor(info.name, a.ctx, a.shape, compute)
 	kUnary(op, out, x)
 	if info.gradual && records(a, nil) && compute.IsFloat() {
-		n := record(out, info.name, unaryBacks[op], a)
+		n := record(out, info.name, unaryBacks[op], a).twice(unaryTwice[op])
 		switch {
 		case op == OpNeg, op == OpSign, op.rounds():
 		case kernel.UnaryOp(op).SavesOutput():
@@ -127,12 +127,15 @@ func Unary(op UnaryOp, a *Tensor) (_ *Tensor, err error) {
 			n.save(x)
 		}
 	}
+	if op == OpTrigamma {
+		noGradient(info.name, out, a)
+	}
 	return out, nil
 }
 
 func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) {
-	if slope := slopes[op]; slope != nil {
-		out[0] = try.To(Mul(g, slope(n.val(0))))
+	if op >= OpSinh && op <= OpDigamma {
+		out[0] = try.To(Mul(g, slopes[op](n.val(0))))
 		return
 	}
 	dx := overwrite(op.String(), g)
@@ -168,7 +171,12 @@ func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (_ *Tenso
 	}
 	alive(in, out, slope)
 	if slope != nil {
-		record(out, op, backSlope, x).save(slope)
+		n := record(out, op, backSlope, x).save(slope)
+		if n.again != nil {
+			n.twice(func(n *node, g *Tensor, out []*Tensor) {
+				out[0] = try.To(Mul(g, activationSlope(f, n.input(0), a, b)))
+			})
+		}
 		Discard(slope)
 	}
 	return out, nil
@@ -231,7 +239,7 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (result *Tensor, err
 			out[0] = b.like(g.shape...)
 			kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, out[0].ptr(), dy.ptr(), nd.val(0).ptr())
 			alive(dy)
-		}, t).save(out)
+		}, t).save(out).twice(softmaxTwice[logarithm])
 	}
 	return out, nil
 }

@@ -11,7 +11,16 @@ import (
 func finishView(op string, t, v *Tensor, back backward) *Tensor {
 	v.seal()
 	if records(t, nil) {
-		record(v, op, back, t)
+		record(v, op, back, t).twice(back)
+	}
+	return v
+}
+
+// finishPart is finishView for what part takes of t.
+func finishPart(op string, t, v *Tensor, part func(*Tensor) *Tensor) *Tensor {
+	v = finishView(op, t, v, func(n *node, g *Tensor, out []*Tensor) { backPart(n, g, out, part) })
+	if v.node != nil && v.node.again != nil {
+		v.node.linear(func(in []*Tensor) *Tensor { return part(in[0]) })
 	}
 	return v
 }
@@ -293,9 +302,7 @@ func sliceDim(t *Tensor, a, start, count, step int) *Tensor {
 	if count > 0 {
 		v.off += start * t.strides[a]
 	}
-	return finishView("slice", t, v, func(n *node, g *Tensor, out []*Tensor) {
-		backPart(n, g, out, func(z *Tensor) *Tensor { return sliceDim(z, a, start, count, step) })
-	})
+	return finishPart("slice", t, v, func(z *Tensor) *Tensor { return sliceDim(z, a, start, count, step) })
 }
 
 // Select takes entry i along dim and removes that dimension.
@@ -322,7 +329,7 @@ func selectDim(t *Tensor, a, i int) *Tensor {
 	copy(v.strides[a:], t.strides[a+1:])
 	v.off += i * t.strides[a]
 	part := func(z *Tensor) *Tensor { return selectDim(z, a, i) }
-	v = finishView("select", t, v, func(n *node, g *Tensor, out []*Tensor) { backPart(n, g, out, part) })
+	v = finishPart("select", t, v, part)
 	if v.node != nil {
 		v.node.part = part
 	}

@@ -35,6 +35,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	rank.At = w.at
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &recipe.Loader{Bundle: w.bundle(), Env: u.Env, Prepare: func(f *lang.File) {
+		u.Reads(f.Source)
 		f.SavePoints = w.job.Target != nil
 		if w.trace != nil {
 			f.Tracer = &w.trace.Tracer

@@ -92,6 +92,7 @@ func (r *ring) forward(q, k, v *tensor.Tensor) (out, lse *tensor.Tensor) {
 }
 
 func (r *ring) backward(dy *tensor.Tensor, saved []*tensor.Tensor) []*tensor.Tensor {
+	try.FailIf(dy.Context().Recording(), "its gradient has no gradient itself, so create_graph is not possible here")
 	q, k, v, out, lse := saved[0].Detach(), saved[1].Detach(), saved[2].Detach(), saved[3], saved[4]
 	turned := func(t *tensor.Tensor) *tensor.Tensor { return try.To(tensor.Transpose(t, -1, -2)) }
 	delta := try.To(tensor.Sum(try.To(tensor.Mul(dy, out)), []int{-1}, true))

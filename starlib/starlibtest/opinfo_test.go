@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -21,8 +22,8 @@ import (
 // sample is one of PyTorch's samples of an operator, as testdata/opinfo.py writes it.
 type sample struct {
 	Family, Variant, DType, Source, Loss string
-	Given, Want, Grads                   map[string]array
-	Leaves                               []string
+	Given, Want, Grads, Seconds          map[string]array
+	Leaves, Through                      []string
 	Left                                 map[string]int // why PyTorch's samples of this type could not be written; then there is nothing else
 }
 
@@ -44,7 +45,7 @@ func TestOperatorsOfPyTorch(t *testing.T) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<28)
 	ran, refused, why := map[string]int{}, map[string]int{}, map[string]string{}
-	count, right, wrong := 0, 0, 0
+	count, right, wrong, again := 0, 0, 0, 0
 	for lines.Scan() {
 		var s sample
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
@@ -55,7 +56,7 @@ func TestOperatorsOfPyTorch(t *testing.T) {
 		}
 		count++
 		r := starlibtest.New(t, ".", starlib.Rank{}, nil)
-		problem, wrongly := s.run(r)
+		problem, wrongly := s.run(r, &again)
 		switch {
 		case problem == "":
 			right++
@@ -71,14 +72,15 @@ func TestOperatorsOfPyTorch(t *testing.T) {
 	for _, family := range slices.Sorted(maps.Keys(refused)) {
 		t.Logf("%s: %d of %d are refused: %s", family, refused[family], refused[family]+ran[family], why[family])
 	}
-	t.Logf("%d samples of %d families: %d right, %d wrong, %d refused", count, len(ran), right, wrong, count-right-wrong)
+	t.Logf("%d samples of %d families: %d right, %d wrong, %d refused; %d have second gradients", count, len(ran), right, wrong, count-right-wrong, again)
 	if len(ran) < 370 || right*20 < count*19 {
 		t.Errorf("%d families and %.1f %% of the samples, want 370 and 95 %%", len(ran), 100*float64(right)/float64(count))
 	}
 }
 
-// run executes the sample, and says what is wrong: wrongly with the result, or else why it was refused.
-func (s *sample) run(r *starlibtest.Recipe) (problem string, wrongly bool) {
+// run executes the sample, and says what is wrong: wrongly with the result, or else why it was refused. It counts in again
+// those with gradients of gradients.
+func (s *sample) run(r *starlibtest.Recipe, again *int) (problem string, wrongly bool) {
 	source := ""
 	for name, a := range s.Given {
 		v, err := a.tensor(r.Tensors)
@@ -135,6 +137,38 @@ func (s *sample) run(r *starlibtest.Recipe) (problem string, wrongly bool) {
 	}
 	if d := compare(grads, "", 10); d != "" {
 		return d, true
+	}
+	return s.again(r, again, compare)
+}
+
+// again compares gradients of gradients.
+func (s *sample) again(r *starlibtest.Recipe, again *int, compare func(want map[string]array, prefix string, slack float64) string) (problem string, wrongly bool) {
+	if len(s.Seconds) == 0 || s.Variant == "subgradients_at_zero" { // PyTorch's second gradients are NaN there
+		return "", false
+	}
+	*again++
+	loss := s.Source + "\nfirst = tensor.grad(" + s.Loss + ", [" + strings.Join(s.Through, ", ") + "], create_graph = True, materialize_grads = True)\n"
+	for i := range s.Through {
+		loss += fmt.Sprintf("again%d = (first[%d] * u%d).sum()\n", i, i, i)
+	}
+	loss += "total = again0"
+	for i := range s.Through[1:] {
+		loss += fmt.Sprintf(" + again%d", i+1)
+	}
+	for _, name := range s.Leaves {
+		loss += " + 0 * " + name + ".sum()"
+	}
+	if _, err := r.Exec(s.Family, loss+"\nsecond = tensor.grad(total, ["+strings.Join(s.Leaves, ", ")+"], allow_unused = True)"); err != nil {
+		return "second gradients: " + strings.ReplaceAll(err.Error(), "\n", " "), false
+	}
+	seconds := map[string]array{}
+	for i, name := range s.Leaves {
+		if g, ok := s.Seconds[name]; ok {
+			seconds[fmt.Sprintf("second[%d]", i)] = g
+		}
+	}
+	if d := compare(seconds, "", 100); d != "" {
+		return "second gradients: " + d, true
 	}
 	return "", false
 }

@@ -30,7 +30,8 @@ type Recipe struct {
 	Store   *Store
 	Tensors *tensor.Context // what the rank's tensors share
 
-	env starlark.StringDict
+	env   starlark.StringDict
+	reads func(source []byte)
 }
 
 // New makes a rank that reads files in dir. The zero Rank means the only rank of a world of one.
@@ -50,7 +51,7 @@ func New(t testing.TB, dir string, rank starlib.Rank, params map[string]string) 
 		Rank: r.Rank, Recorder: (*recorder)(r), Params: params, Store: (*store)(r),
 		Context: t.Context(), Extra: []*starlib.Module{startesting.Module(dir)},
 	})
-	r.env, r.Tensors = u.Env, u.Tensors
+	r.env, r.Tensors, r.reads = u.Env, u.Tensors, u.Reads
 	r.Thread = &starlark.Thread{Name: t.Name(), Print: func(_ *starlark.Thread, s string) { r.Printed = append(r.Printed, s) }}
 	lang.Watch(r.Thread)
 	u.Tensors.Fail = func(err error) { lang.Cancel(r.Thread, err) }
@@ -68,6 +69,7 @@ func (r *Recipe) Exec(name, source string) (starlark.StringDict, error) {
 // Load executes a file as the top level of a recipe, without freezing it.
 func (r *Recipe) Load(name, source string) (_ starlark.StringDict, err error) {
 	defer try.Caught(&err)
+	r.reads([]byte(source))
 	file := try.To(lang.Parse(name, []byte(source)))
 	program := try.To(file.Compile(r.env))
 	globals, err := program.Init(r.Thread, r.env)

@@ -13,8 +13,11 @@ import (
 
 // gradDefs are the methods for differentiation, copies and types.
 var gradDefs = []*starlib.Def{
-	method("backward(retain_graph: bool = False, gradient: Tensor = None)", "Computes the gradient of this tensor with respect to the tensors it was computed from, and adds it to their .grad. It must have one element, unless gradient, of its shape, gives the gradient to start from. The graph is freed unless retain_graph.",
+	method("backward(retain_graph: bool = False, gradient: Tensor = None, create_graph: bool = False)", "Computes the gradient of this tensor with respect to the tensors it was computed from, and adds it to their .grad. It must have one element, unless gradient, of its shape, gives the gradient to start from. The graph is freed unless retain_graph or create_graph; with create_graph the gradients have gradients themselves, see tensor.grad.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
+			if c.Bool("create_graph") {
+				return nil, t.BackwardCreating(Optional(c, "gradient"))
+			}
 			return nil, t.Backward(Optional(c, "gradient"), c.Bool("retain_graph"))
 		}),
 	method("requires_grad_(requires_grad: bool = True) -> Tensor", "Sets requires_grad, and returns the tensor.",
@@ -31,6 +34,60 @@ var gradDefs = []*starlib.Def{
 		}),
 	casting("float", dtype.Float32), casting("double", dtype.Float64), casting("long", dtype.Int64), casting("int", dtype.Int32), casting("bool", dtype.Bool),
 	casting("bfloat16", dtype.BFloat16),
+}
+
+// gradDef is tensor.grad.
+var gradDef = &starlib.Def{
+	Sig: "grad(outputs: Tensor | list | tuple, inputs: Tensor | list | tuple, grad_outputs: Tensor | list | tuple = None, create_graph: bool = False, allow_unused: bool = False, *, retain_graph: bool = None, materialize_grads: bool = False) -> tuple",
+	Doc: `The gradients of the sum of outputs with respect to each of inputs, without adding them to any .grad. grad_outputs are the gradients of the outputs to start from; an output of one element needs none. With create_graph the gradients have gradients themselves, of any order: a penalty on them can be part of a loss. The recipe must say create_graph before the operations are called, since they keep more then. The graph is freed unless retain_graph, by default create_graph. An input that the outputs do not depend on is an error; with allow_unused its gradient is None, with materialize_grads zeros.`,
+	Fn: func(c *starlib.Call) (starlark.Value, error) {
+		outputs, inputs := oneOrMore(c, "outputs"), oneOrMore(c, "inputs")
+		seeds := oneOrMore(c, "grad_outputs")
+		try.FailIf(seeds != nil && len(seeds) != len(outputs), "there are %d grad_outputs for %d outputs", len(seeds), len(outputs))
+		o := tensor.GradOptions{Create: c.Bool("create_graph")}
+		o.Retain = o.Create
+		if !c.IsNone("retain_graph") {
+			o.Retain = c.Bool("retain_graph")
+		}
+		grads := try.To(tensor.Grad(outputs, inputs, seeds, o))
+		out := make(starlark.Tuple, len(grads))
+		for i, g := range grads {
+			switch {
+			case g != nil:
+				out[i] = (*Value)(g)
+			case c.Bool("materialize_grads"):
+				x := inputs[i]
+				out[i] = (*Value)(try.To(tensor.Zeros(x.Context(), x.Shape(), x.DType())))
+			case c.Bool("allow_unused"):
+				out[i] = starlark.None
+			default:
+				try.Fail("the outputs were not computed from inputs[%d]; with allow_unused = True its gradient is None", i)
+			}
+		}
+		return out, nil
+	},
+}
+
+// oneOrMore returns an argument that is a tensor or a list of tensors, where None stands for a missing one.
+func oneOrMore(c *starlib.Call, name string) (list []*tensor.Tensor) {
+	switch v := c.Arg(name).(type) {
+	case *Value:
+		return []*tensor.Tensor{v.Tensor()}
+	case starlark.Sequence:
+		list = []*tensor.Tensor{}
+		for e := range starlark.Elements(v) {
+			t, ok := e.(*Value)
+			switch {
+			case ok:
+				list = append(list, t.Tensor())
+			case e == starlark.None && name == "grad_outputs":
+				list = append(list, nil)
+			default:
+				try.Fail("%s: want Tensors, got %s", name, e.Type())
+			}
+		}
+	}
+	return list
 }
 
 // casting declares a shorthand for to(dtype).

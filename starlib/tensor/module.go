@@ -78,6 +78,7 @@ var functions = []*starlib.Def{
 			return Result(tensor.Einsum(c.String("equation"), try.To(List(given))))
 		},
 	},
+	gradDef,
 	triangle("tril", lower, tensor.Tril),
 	triangle("triu", upper, tensor.Triu),
 	{

@@ -4,6 +4,7 @@
 package universe
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -71,6 +72,14 @@ func New(h Host) *Universe {
 	library := std.New(env)
 	h.Rank.Library, tensors.Library = library, library
 	return &Universe{Env: env, Params: state.Params, Run: state, Tensors: tensors, Dist: world}
+}
+
+// Reads prepares the rank's tensors for a file that is about to be executed: operations keep what gradients of gradients need
+// only where a file speaks of them.
+func (u *Universe) Reads(source []byte) {
+	if bytes.Contains(source, []byte("create_graph")) || bytes.Contains(source, []byte("hessian")) {
+		u.Tensors.CreateGraph = true
+	}
 }
 
 // shallow protects a module's functions, which recurse, from values that are nested too deeply.

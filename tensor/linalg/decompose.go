@@ -11,8 +11,8 @@ import (
 )
 
 // together makes several results of one operation on t take part in gradients: it records them as parts of one
-// result. The backward function back gets their gradients, zeros where there are none, and the results themselves.
-func together(op string, t *tensor.Tensor, outs []*tensor.Tensor, back func(gs, outs []*tensor.Tensor) *tensor.Tensor) (_ []*tensor.Tensor, err error) {
+// result. The backward function back gets t, the results' gradients, zeros where there are none, and the results themselves.
+func together(op string, t *tensor.Tensor, outs []*tensor.Tensor, back func(t *tensor.Tensor, gs, outs []*tensor.Tensor) *tensor.Tensor) (_ []*tensor.Tensor, err error) {
 	defer try.CaughtAs(op, &err)
 	if !t.RequiresGrad() || !t.Context().Recording() {
 		return outs, nil
@@ -23,22 +23,22 @@ func together(op string, t *tensor.Tensor, outs []*tensor.Tensor, back func(gs, 
 		flat[i], at[i] = try.To(tensor.View(x, []int{x.Len()})), n
 		n += x.Len()
 	}
-	part := func(all *tensor.Tensor, i int) *tensor.Tensor {
-		return try.To(tensor.Narrow(all, 0, at[i], flat[i].Len()))
+	parts := func(all *tensor.Tensor) []*tensor.Tensor {
+		list := make([]*tensor.Tensor, len(outs))
+		for i, x := range outs {
+			list[i] = try.To(tensor.Reshape(try.To(tensor.Narrow(all, 0, at[i], flat[i].Len())), x.Shape()))
+		}
+		return list
 	}
 	all := try.To(tensor.Cat(flat, 0))
-	tensor.Record(op, all, []*tensor.Tensor{t}, outs, func(g *tensor.Tensor, saved []*tensor.Tensor) []*tensor.Tensor {
-		gs := make([]*tensor.Tensor, len(saved))
-		for i, x := range saved {
-			gs[i] = try.To(tensor.Reshape(part(g, i), x.Shape()))
-		}
-		return []*tensor.Tensor{back(gs, saved)}
+	tensor.Record(op, all, []*tensor.Tensor{t}, []*tensor.Tensor{t, all}, func(g *tensor.Tensor, saved []*tensor.Tensor) []*tensor.Tensor {
+		return []*tensor.Tensor{back(saved[0], parts(g), parts(saved[1]))}
 	})
-	parts := make([]*tensor.Tensor, len(outs))
-	for i, x := range outs {
-		parts[i] = try.To(tensor.Clone(try.To(tensor.View(part(all, i), x.Shape()))))
+	list := parts(all)
+	for i, x := range list {
+		list[i] = try.To(tensor.Clone(x))
 	}
-	return parts, nil
+	return list, nil
 }
 
 // QR returns an orthogonal q and an upper triangular r with t = q r: for (m, n), the first min(m, n) columns of q and rows of r,
@@ -63,12 +63,11 @@ func QR(t *tensor.Tensor, complete bool) (q, r *tensor.Tensor, err error) {
 	}
 	q = try.To(a.result(qs, m, k))
 	r = try.To(a.result(rs, k, n))
-	plain := t.Detach()
-	outs := try.To(together(op, t, []*tensor.Tensor{q, r}, func(gs, outs []*tensor.Tensor) *tensor.Tensor {
+	outs := try.To(together(op, t, []*tensor.Tensor{q, r}, func(t *tensor.Tensor, gs, outs []*tensor.Tensor) *tensor.Tensor {
 		if k > n {
 			try.Ok(fmt.Errorf("%s: with all columns of q, a matrix of shape %s has no gradient; use mode = \"reduced\"", op, tensor.ShapeString(t.Shape())))
 		}
-		return backQR(plain, gs[0], gs[1], outs[0], outs[1])
+		return backQR(t, gs[0], gs[1], outs[0], outs[1])
 	}))
 	return outs[0], outs[1], nil
 }
@@ -122,7 +121,7 @@ func SVD(t *tensor.Tensor, full bool) (u, s, vh *tensor.Tensor, err error) {
 		}
 	}
 	u, s, vh = try.To(a.result(us, m, n)), try.To(a.result(ss, n)), try.To(a.result(vs, n, n))
-	outs := try.To(together(op, t, []*tensor.Tensor{u, s, vh}, func(gs, outs []*tensor.Tensor) *tensor.Tensor {
+	outs := try.To(together(op, t, []*tensor.Tensor{u, s, vh}, func(_ *tensor.Tensor, gs, outs []*tensor.Tensor) *tensor.Tensor {
 		return backSVD(gs[0], gs[1], gs[2], outs[0], outs[1], outs[2])
 	}))
 	if u = outs[0]; full && m > n {
@@ -143,8 +142,7 @@ func product64(m, n, k int, out, a []float64, lda int, b []float64) error {
 // apart returns x[j] - x[i] for each pair of values, 1 on the diagonal: shape (…, n, n).
 func apart(x *tensor.Tensor) *tensor.Tensor {
 	d := sub(try.To(tensor.Unsqueeze(x, -2)), try.To(tensor.Unsqueeze(x, -1)))
-	try.Ok(mainDiagonal(d).Fill(tensor.Int(1)))
-	return d
+	return withDiagonal(d, try.To(tensor.Ones(x.Context(), []int{1}, x.DType())))
 }
 
 func skew(x *tensor.Tensor) *tensor.Tensor { return sub(x, transposed(x)) }
@@ -156,8 +154,7 @@ func backSVD(gu, gs, gvh, u, s, vh *tensor.Tensor) *tensor.Tensor {
 	row, column := try.To(tensor.Unsqueeze(s, -2)), try.To(tensor.Unsqueeze(s, -1))
 	left := mul(div(skew(times(transposed(u), gu)), e), row)
 	right := mul(div(skew(times(vh, transposed(gvh))), e), column)
-	inner := add(left, right)
-	try.Ok(tensor.BinaryInPlace(tensor.OpAdd, mainDiagonal(inner), gs))
+	inner := withDiagonal(add(left, right), gs)
 	out := times(times(u, inner), vh)
 	if m, k := u.Shape()[u.Dim()-2], u.Shape()[u.Dim()-1]; m > k {
 		inside := times(u, times(transposed(u), gu))
@@ -193,7 +190,7 @@ func Eigh(t *tensor.Tensor) (values, vectors *tensor.Tensor, err error) {
 	}
 	values = try.To(a.result(ws, n))
 	vectors = try.To(a.result(vs, n, n))
-	outs := try.To(together(op, t, []*tensor.Tensor{values, vectors}, func(gs, outs []*tensor.Tensor) *tensor.Tensor {
+	outs := try.To(together(op, t, []*tensor.Tensor{values, vectors}, func(_ *tensor.Tensor, gs, outs []*tensor.Tensor) *tensor.Tensor {
 		return backEigh(gs[0], gs[1], outs[0], outs[1])
 	}))
 	return outs[0], outs[1], nil
@@ -201,8 +198,7 @@ func Eigh(t *tensor.Tensor) (values, vectors *tensor.Tensor, err error) {
 
 // backEigh is v (diag(gw) + k / e) vᵀ, where e are the differences of the eigenvalues and k is half of vᵀ gv - (vᵀ gv)ᵀ.
 func backEigh(gw, gv, w, v *tensor.Tensor) *tensor.Tensor {
-	inner := div(half(skew(times(transposed(v), gv))), apart(w))
-	try.Ok(tensor.CopyInto(mainDiagonal(inner), gw))
+	inner := withDiagonal(div(half(skew(times(transposed(v), gv))), apart(w)), gw)
 	return times(times(v, inner), transposed(v))
 }
 

@@ -162,8 +162,12 @@ func half(a *tensor.Tensor) *tensor.Tensor {
 	return try.To(tensor.BinaryScalar(tensor.OpMul, a, tensor.Float(0.5), false))
 }
 
-// mainDiagonal returns a view of the diagonals of a's matrices.
-func mainDiagonal(a *tensor.Tensor) *tensor.Tensor { return try.To(tensor.Diagonal(a, 0, -2, -1)) }
+// withDiagonal returns a with d (…, n), which broadcasts, on the diagonals of its matrices.
+func withDiagonal(a, d *tensor.Tensor) *tensor.Tensor {
+	n := a.Shape()[a.Dim()-1]
+	on := try.To(tensor.Eye(a.Context(), n, n, dtype.Bool))
+	return try.To(tensor.Where(on, try.To(tensor.Unsqueeze(d, -2)), a))
+}
 
 // of records an operation on one tensor that has saved another.
 func of(op string, out, t, saved *tensor.Tensor, back func(g, saved *tensor.Tensor) *tensor.Tensor) (*tensor.Tensor, error) {
@@ -242,8 +246,11 @@ func matrixOf(g *tensor.Tensor) *tensor.Tensor {
 }
 
 // cofactors returns the determinant's gradient, det(a) a⁻ᵀ, even for singular matrices: with a = U S Vᵀ it is U S' Vᵀ, where
-// S' has for each singular value the product of the others, times the determinants of U and V.
+// S' has for each singular value the product of the others, times the determinants of U and V. Gradients of it need an inverse.
 func cofactors(t *tensor.Tensor) *tensor.Tensor {
+	if t.RequiresGrad() && t.Context().Recording() {
+		return mul(transposed(try.To(Inv(t))), matrixOf(try.To(Det(t))))
+	}
 	u, s, vh := try.To3(SVD(try.To(tensor.Cast(t.Detach(), dtype.Float64)), false))
 	// The products of the other values are the gradient of the product of all.
 	others := try.To(tensor.Empty(t.Context(), s.Shape(), dtype.Float64))
@@ -304,7 +311,7 @@ func Cholesky(t *tensor.Tensor) (_ *tensor.Tensor, err error) {
 func backCholesky(g, l *tensor.Tensor) *tensor.Tensor {
 	inverse := try.To(Inv(l))
 	lower := try.To(tensor.Tril(times(transposed(l), g), 0))
-	try.Ok(tensor.BinaryScalarInPlace(tensor.OpMul, mainDiagonal(lower), tensor.Float(0.5)))
+	lower = withDiagonal(lower, half(try.To(tensor.Diagonal(lower, 0, -2, -1))))
 	whole := times(times(transposed(inverse), lower), inverse)
 	return half(add(whole, transposed(whole)))
 }

@@ -46,6 +46,7 @@ type Session struct {
 
 	out, err io.Writer
 	tensors  *tensor.Context
+	reads    func(source []byte)
 	dir      string
 	outputs  string
 	thread   *starlark.Thread    // executes the current statement
@@ -67,7 +68,7 @@ func New(o Options) (_ *Session, err error) {
 		Rank: rank, Recorder: nowhere{}, Store: nowhere{}, Backend: "none", Timeout: time.Minute,
 		Context: context.Background(), Stop: func() bool { return false },
 	})
-	s.Globals, s.builtins, s.tensors = maps.Clone(u.Env), u.Env, u.Tensors
+	s.Globals, s.builtins, s.tensors, s.reads = maps.Clone(u.Env), u.Env, u.Tensors, u.Reads
 	s.tensors.Fail = func(err error) {
 		if s.thread != nil {
 			lang.Cancel(s.thread, err)
@@ -95,6 +96,7 @@ func (s *Session) Execute(src string, interrupted <-chan os.Signal) bool {
 	name := fmt.Sprintf("%s %d", typed, s.count)
 	s.typed[name] = src
 	err := s.execute(interrupted, func(thread *starlark.Thread) error {
+		s.reads([]byte(src))
 		file, err := lang.Parse(name, []byte(src))
 		if err != nil {
 			return err
