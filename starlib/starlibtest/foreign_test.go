@@ -16,7 +16,7 @@ func TestForeign(t *testing.T) {
 		{"F.relu(x)", "it is a method of Tensor: x.relu(…)"},
 		{"torch.zeros(2)", "undefined: torch: it is tensor.zeros here"},
 		{"torch.frobnicate(x)", "undefined: torch: tensors are in tensor"},
-		{"m.to('cpu')", "Module has no .to field or method: tensors are in main memory"},
+		{"m.to('cpu')", "tensors are in main memory, and there are no devices: leave it out"},
 		{"m.forward(x)", "a module is called: m(x)"},
 		{"optim.sgd([x], lr = 1.0).param_groups", "opt.lr is the rate"},
 		{"optim.sgd([x], lr = 1.0).state_dict()", "checkpoint.save takes optimizers as they are"},
