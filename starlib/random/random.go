@@ -14,6 +14,7 @@ import (
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
+	"drun/starlib/std"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
 )
@@ -132,8 +133,9 @@ func (d derivation) parts(further ...uint64) []uint64 {
 func Module(ctx *tensor.Context) *starlib.Module {
 	return &starlib.Module{
 		Name:  "random",
-		Doc:   "Random number generators with their own seeds. tensor.rand and the like draw from the run's stream instead, which is the same on all ranks.",
+		Doc:   "Random number generators with their own seeds, and distributions. tensor.rand and the like draw from the run's stream instead, which is the same on all ranks.",
 		Types: []*starlib.Methods{methods},
+		More:  func() []*starlib.Def { return std.Defs("random") },
 		Defs: []*starlib.Def{{
 			Sig: "generator(seed: int) -> Generator",
 			Doc: "A generator whose numbers depend only on the seed, an integer from -2^63 to 2^64 - 1. A checkpoint's state may include it, to save its position.",

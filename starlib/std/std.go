@@ -41,7 +41,7 @@ type folder struct {
 	in   map[string]*source // by the name of a function
 }
 
-var folders = map[string]*folder{"methods": {}, "tensor": {}, "linalg": {}, "functional": {}, "nn": {}}
+var folders = map[string]*folder{"methods": {}, "tensor": {}, "linalg": {}, "functional": {}, "nn": {}, "random": {}}
 
 // Defs returns the builtins that a folder declares. They are the same for all ranks of a process.
 func Defs(dir string) []*starlib.Def {

@@ -78,7 +78,7 @@ func TestPrompt(t *testing.T) {
 
 // What to write instead is said once.
 func TestHintsOnce(t *testing.T) {
-	for _, line := range []string{`"{:>5}".format(3)`, "tensor.randperm(3)", "import torch", "f'x'", "map(1)", "[1 for x in 'ab']", "def f():\n    return torch.zeros(1)\n\nf()", "{}.x = 1", "tensor.zeros(2).sun()"} {
+	for _, line := range []string{`"{:>5}".format(3)`, "tensor.poisson(3)", "import torch", "f'x'", "map(1)", "[1 for x in 'ab']", "def f():\n    return torch.zeros(1)\n\nf()", "{}.x = 1", "tensor.zeros(2).sun()"} {
 		_, errs := session(t, line)
 		message, _, _ := strings.Cut(errs, "\n")
 		for part := range strings.SplitSeq(message, ": ") {

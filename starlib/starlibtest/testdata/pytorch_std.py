@@ -128,4 +128,20 @@ case("type_as", dict(x=x, y=torch.ones(2, dtype=torch.float64)), "x.type_as(y)",
 for name in ["concat", "concatenate"]:
     case(name, dict(x=x, y=randn(3, 2)), f"tensor.{name}([x, y], 1)", lambda v, w: torch.cat([v, w], 1))
 case("row_stack", dict(x=x, y=randn(4)), "tensor.row_stack([x, y])", lambda v, w: torch.vstack([v, w]))
+
+# Distributions.
+D = torch.distributions
+a, b, unit = positive, randn(4).abs() + 0.3, torch.rand(3, 4, generator=torch.Generator().manual_seed(1)) * 0.8 + 0.1
+for name, kind, args, given, at in [
+    ("normal", D.Normal, "p, q", dict(p=x, q=b), x + 0.5), ("uniform", D.Uniform, "p, q", dict(p=x, q=x + b), x + b / 3),
+    ("exponential", D.Exponential, "p", dict(p=a), positive), ("gamma", D.Gamma, "p, q", dict(p=a, q=b), positive + 0.1), ("beta", D.Beta, "p, q", dict(p=a, q=b), unit),
+    ("bernoulli", lambda p: D.Bernoulli(p), "p", dict(p=unit), (unit > 0.5).float()), ("bernoulli", lambda p: D.Bernoulli(logits=p), "logits = p", dict(p=3 * x), (unit > 0.5).float()),
+]:
+    case(f"random.{name} log_prob {args}", given | dict(v=at), f"random.{name}({args}).log_prob(v)", lambda *t, k=kind: k(*t[:-1]).log_prob(t[-1]), tolerance=5e-5)
+    case(f"random.{name} entropy {args}", given, f"random.{name}({args}).entropy()", lambda *t, k=kind: k(*t).entropy(), tolerance=5e-5)
+classes = torch.tensor([2, 0, 3])
+case("random.categorical log_prob", dict(p=unit, v=classes), "random.categorical(p).log_prob(v)", lambda p, v: D.Categorical(p).log_prob(v))
+case("random.categorical logits", dict(p=3 * x, v=classes), "random.categorical(logits = p).log_prob(v)", lambda p, v: D.Categorical(logits=p).log_prob(v))
+case("random.categorical entropy", dict(p=unit), "random.categorical(p).entropy()", lambda p: D.Categorical(p).entropy())
+case("random.categorical of many", dict(p=3 * x, v=torch.tensor([[1], [3]])), "random.categorical(logits = p).log_prob(v)", lambda p, v: D.Categorical(logits=p).log_prob(v))
 write("pytorch_std.json")
