@@ -1,14 +1,16 @@
 """The cookbook's ports of well-known PyTorch programs, step by step: what PyTorch computes in float64 from the same weights and
 data, as pytorch_ports.json. The Go test calls the recipes' own functions (examples/cookbook).
 
-Made with torch 2.15.0 and NumPy 2.4.6 (PyPI).
+Made with torch 2.15.0, NumPy 2.4.6 and safetensors 0.8.0 (PyPI).
 """
 import math
+import os
 
 import numpy as np
 import torch
 import torch.nn as N
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 
 import cases
 
@@ -186,9 +188,136 @@ losses = [train_step(model, opt, 2 * values((12, 2), 100 + i), values((12, 2), 2
 """, losses, weights)
 
 
+class Reader(N.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.conv = N.Sequential(N.Conv2d(1, width, 3, padding=1), N.ReLU(), N.MaxPool2d(2))
+        self.lstm = N.LSTM(4 * width, hidden, bidirectional=True)
+        self.head = N.Linear(2 * hidden, 11)
+
+    def forward(self, images, lengths):
+        x = self.conv(images).permute(3, 0, 1, 2).flatten(2)
+        out, _ = self.lstm(N.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False))
+        out, _ = N.utils.rnn.pad_packed_sequence(out, total_length=len(x))
+        return self.head(out).log_softmax(2)
+
+
+def ctc_lines():
+    images, labels = digits(60)
+    model = Reader(3, 5)
+    weights = fill(model, 0.4)
+    opt = torch.optim.Adam(model.parameters(), lr=0.02)
+    losses = []
+    for i in range(STEPS):
+        lines = [[3 * i, 3 * i + 1, 7], [i + 1, i + 1], [2 * i, 5, 40, i + 11]]
+        strips, lengths = [], []
+        for line in lines:
+            strip = torch.cat([F.pad(images[n].reshape(8, 8), (0, n % 4)) for n in line], 1)
+            strips.append(strip)
+            lengths.append((strip.shape[1] + 1) // 2)
+        batch = torch.stack([F.pad(strip, (0, 2 * max(lengths) - strip.shape[1])) for strip in strips]).unsqueeze(1)
+        loss = F.ctc_loss(model(batch, lengths), torch.cat([labels[line] for line in lines]), lengths, [len(line) for line in lines], blank=10)
+        opt.zero_grad()
+        loss.backward()
+        N.utils.clip_grad_norm_(model.parameters(), 5.0)
+        opt.step()
+        losses.append(loss.item())
+    port("ctc_lines", f"""
+table = data.csv("data/digits.csv.gz", label = -1)
+digits = data.dataset(table.x.double(), table.y)
+model = reader(3, 5)
+weights = fill(model, 0.4)
+opt = optim.adam(model.parameters(), lr = 0.02)
+losses = []
+for i in range({STEPS}):
+    lines = [[3 * i, 3 * i + 1, 7], [i + 1, i + 1], [2 * i, 5, 40, i + 11]]
+    losses.append(train_step(model, opt, *glue(digits, lines, [[n % 4 for n in line] for line in lines])))
+""", losses, weights)
+
+
+BASE = "../../../examples/cookbook/vit.safetensors"
+
+
+class ViT(N.Module):
+    def __init__(self, width=24, heads=4, layers=2):
+        super().__init__()
+        self.patch = N.Conv2d(1, width, 2, 2)
+        self.token = N.Parameter(torch.zeros(1, 1, width))
+        self.places = N.Parameter(0.02 * torch.randn(17, width))
+        self.layers = N.ModuleList(N.TransformerEncoderLayer(width, heads, 2 * width, 0, "gelu", batch_first=True, norm_first=True) for _ in range(layers))
+        self.norm = N.LayerNorm(width)
+        self.head = N.Linear(width, 10)
+
+    def forward(self, images):
+        x = self.patch(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.places
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x[:, 0]))
+
+
+def train_base():
+    """The weights that the recipe begins with: of a model that knows the digits as they are. Written once, as they differ on other processors."""
+    images, labels = (t.float() if t.is_floating_point() else t for t in digits(1400))
+    torch.set_default_dtype(torch.float32)
+    model, epochs = ViT(), 30
+    opt = torch.optim.AdamW(model.parameters())
+    rates = torch.optim.lr_scheduler.OneCycleLR(opt, 0.005, epochs * 22)
+    for _ in range(epochs):
+        for at in torch.randperm(1400).split(64):
+            print(step(opt, F.cross_entropy(model(images[at].reshape(-1, 1, 8, 8)), labels[at])))
+            rates.step()
+    save_file(model.state_dict(), BASE)
+    torch.set_default_dtype(torch.float64)
+
+
+class LoRA(N.Module):
+    def __init__(self, base, rank, scale):
+        super().__init__()
+        self.base, self.scale = base, scale
+        self.down, self.up = N.Linear(base.in_features, rank, bias=False), N.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.scale * self.up(self.down(x))
+
+    @property
+    def weight(self):
+        """PyTorch's attention does not call its out_proj, but reads the weights."""
+        return self.base.weight + self.scale * self.up.weight @ self.down.weight
+
+    @property
+    def bias(self):
+        return self.base.bias
+
+
+def vit_lora():
+    if not os.path.exists(BASE):
+        train_base()
+    model = ViT()
+    model.load_state_dict(load_file(BASE))  # float32, which float64 holds exactly
+    for p in model.parameters():
+        p.requires_grad = False
+    for layer in model.layers:
+        layer.linear1, layer.linear2 = LoRA(layer.linear1, 3, 2.0), LoRA(layer.linear2, 3, 2.0)
+        layer.self_attn.out_proj = LoRA(layer.self_attn.out_proj, 3, 2.0)
+    weights = fill(model, 0.1)
+    opt = torch.optim.Adam([p for p in weights if p.requires_grad], lr=0.01)
+    images, labels = digits(80)
+    losses = [step(opt, F.cross_entropy(model(images[at].reshape(-1, 1, 8, 8).flip(3)), labels[at])) for at in torch.arange(80).split(8)]
+    port("vit_lora", f"""
+digits = data.csv("data/digits.csv.gz", label = -1)
+model = adapt(vit("cookbook/vit.safetensors"), 3)
+weights = fill(model, 0.1)
+opt = optim.adam(model.parameters(), lr = 0.01)
+losses = [train_step(model, opt, *mirrored(digits.x.double()[i:i + 8], digits.y[i:i + 8])) for i in range(0, 80, 8)]
+""", losses, weights)
+
+
 if __name__ == "__main__":
     wgan_gp()
     maml()
     heat()
     score_matching()
+    ctc_lines()
+    vit_lora()
     cases.write("pytorch_ports.json")
