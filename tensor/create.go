@@ -233,6 +233,24 @@ func Cast(t *Tensor, dt dtype.Type) (_ *Tensor, err error) {
 	return out, nil
 }
 
+// Convert makes t, a leaf, itself a tensor of another type of floats. It loses its gradient, and in bfloat16 it requires none, since
+// only float32 and float64 do. Earlier views of t keep the type and the memory that it had.
+func (t *Tensor) Convert(dt dtype.Type) (err error) {
+	defer try.Caught(&err)
+	switch {
+	case t.dtype == dt || !t.dtype.IsFloat():
+		return nil
+	case t.node != nil || t.st.gone || t.frozen || t.Claimed() || t.leaf != nil && t.leaf.share != nil:
+		return fmt.Errorf("to: a tensor of shape %s is a part of something else, and keeps its dtype", ShapeString(t.shape))
+	}
+	c := cast("to", t.Detach(), dt)
+	c.st.home = nil // t has the memory now
+	t.st, t.off, t.dtype, t.contiguous, t.grad = c.st, c.off, dt, true, nil
+	setContiguous(t.strides, t.shape)
+	t.requiresGrad = t.requiresGrad && (dt == dtype.Float32 || dt == dtype.Float64)
+	return nil
+}
+
 // cast converts without recording.
 func cast(op string, t *Tensor, dt dtype.Type) *Tensor {
 	if t.dtype == dt {

@@ -10,6 +10,7 @@ import (
 
 	"drun/internal/each"
 	"drun/internal/try"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -38,6 +39,14 @@ var methods = &starlib.Methods{
 			func(m *Model) (starlark.Value, error) {
 				return m.setTraining(false), nil
 			}),
+		{
+			Sig: "to(dtype: string) -> Module",
+			Doc: "Converts all parameters and buffers of floats to another dtype, before an optimizer is made, and returns the module. In bfloat16 they cannot be trained, only used: nn.autocast trains with products in bfloat16.",
+			Fn: func(c *starlib.Call) (starlark.Value, error) {
+				return c.Recv.(*Model).to(startensor.DType(c))
+			},
+		},
+		converting("float", dtype.Float32), converting("double", dtype.Float64), converting("bfloat16", dtype.BFloat16),
 		method("state() -> dict", "A dict from names to all parameters and buffers: the tensors themselves, not copies.",
 			func(m *Model) (starlark.Value, error) {
 				d := new(starlark.Dict)
@@ -64,6 +73,29 @@ func method(sig, doc string, fn func(*Model) (starlark.Value, error)) *starlib.D
 	return &starlib.Def{Sig: sig, Doc: doc, Fn: func(c *starlib.Call) (starlark.Value, error) {
 		return fn(c.Recv.(*Model))
 	}}
+}
+
+// converting declares a shorthand for to(dtype).
+func converting(name string, d dtype.Type) *starlib.Def {
+	return method(name+"() -> Module", fmt.Sprintf("to(%q).", d.String()), func(m *Model) (starlark.Value, error) { return m.to(d) })
+}
+
+func (m *Model) to(d dtype.Type) (starlark.Value, error) {
+	if !d.IsFloat() || d == dtype.Float16 {
+		return nil, fmt.Errorf("nn.%s.to: want float32, float64 or bfloat16, not %s", m.kind, d)
+	}
+	leaves := m.leaves()
+	for _, l := range leaves {
+		if l.Claimed() {
+			return nil, fmt.Errorf("nn.%s.to: an optimizer or dist.ddp holds the module's parameters, and would not see those of another dtype; convert before you make those", m.kind)
+		}
+	}
+	for _, l := range leaves {
+		if err := l.Convert(d); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
 }
 
 func (m *Model) setTraining(on bool) *Model {

@@ -53,7 +53,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 					return nil, tensor.ClipGradValues(tensors(c, "params"), limit)
 				},
 			},
-		}, k.rules(), schedules, decays, k.averages()),
+		}, k.rules(), k.adaptive(), schedules, decays, k.averages()),
 	}
 }
 

@@ -40,6 +40,8 @@ func (o *Optimizer) Shareable() error {
 	switch {
 	case o.lbfgs != nil:
 		return errors.New("optim.lbfgs works on all parameters at once: its state cannot be divided among ranks")
+	case !o.opt.Divisible():
+		return fmt.Errorf("optim.%s needs whole parameters: its state cannot be divided among ranks", o.kind)
 	case o.partner != nil:
 		return errors.New("the optimizer's state is already divided among ranks")
 	}

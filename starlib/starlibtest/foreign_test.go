@@ -16,7 +16,7 @@ func TestForeign(t *testing.T) {
 		{"F.relu(x)", "it is a method of Tensor: x.relu(…)"},
 		{"torch.zeros(2)", "undefined: torch: it is tensor.zeros here"},
 		{"torch.frobnicate(x)", "undefined: torch: tensors are in tensor"},
-		{"m.to('cpu')", "Module has no .to field or method: tensors are in main memory"},
+		{"m.to('cpu')", "tensors are in main memory, and there are no devices: leave it out"},
 		{"torch.autograd.grad(x)", "undefined: torch: gradients are computed by loss.backward() or tensor.grad(outputs, inputs)"},
 		{"x, = tensor.grad(x, x)", "unparenthesized tuple with trailing comma: write (x,) = f(), or x = f()[0]"},
 		{"m.forward(x)", "a module is called: m(x)"},

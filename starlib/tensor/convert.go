@@ -147,6 +147,9 @@ func dtypeArg(c *starlib.Call, byDefault dtype.Type) dtype.Type {
 	return try.To(dtypeOf(c.Arg("dtype"), byDefault))
 }
 
+// DType returns the argument dtype.
+func DType(c *starlib.Call) dtype.Type { return dtypeArg(c, 0) }
+
 // sizes reads the arguments *shape, given one by one, (2, 3), or as one tuple or list, ((2, 3)).
 func sizes(c *starlib.Call) []int {
 	if len(c.Rest) == 1 {

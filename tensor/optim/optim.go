@@ -120,6 +120,7 @@ func (o *Optimizer) prepare() (err error) {
 			}
 		}
 	}
+	try.Ok(o.wholeState(state))
 	o.state = state
 	return nil
 }
@@ -134,6 +135,12 @@ func (o *Optimizer) Step() (err error) {
 		// Neighbours with a gradient and the same number of updates are updated together.
 		for i := 0; i < len(f.Params); {
 			if !f.Params[i].Moves() {
+				i++
+				continue
+			}
+			if r, ok := o.rule.(wholeRule); ok {
+				o.updateWhole(r, f, i, &run{ParamGroup: f.group, dt: f.Data.DType(), step: steps[f.first+i] + 1})
+				steps[f.first+i]++
 				i++
 				continue
 			}
@@ -176,7 +183,7 @@ func (o *Optimizer) update(f *flat, i, j int, step int64) {
 	if at >= end {
 		return
 	}
-	x := &run{ParamGroup: f.group, dt: f.Data.DType(), n: end - at, step: step, p: pointer(f.Data, at), grad: pointer(f.Grads, at)}
+	x := &run{ParamGroup: f.group, dt: f.Data.DType(), n: end - at, step: step, p: pointer(f.Data, at), grad: pointer(f.Grads, at), of: f, at: at}
 	for i, b := range f.buffers {
 		x.state[i] = pointer(b, at-f.from)
 	}

@@ -23,6 +23,8 @@ type run struct {
 	step    int64 // counts from 1 for these parameters
 	p, grad unsafe.Pointer
 	state   [3]unsafe.Pointer // in the rule's buffers; nil: there is none
+	of      *flat
+	at      int // of the first element, in the flat buffers
 }
 
 // momentum returns the group's momentum, or else the rule's own.
@@ -39,7 +41,7 @@ func (o *Optimizer) HasMomentum() bool {
 		return r.Momentum > 0
 	case RMSprop:
 		return r.Momentum > 0
-	case Adam, Lion:
+	case Adam, Lion, RAdam, Adamax, Muon:
 		return true
 	}
 	return false

@@ -27,7 +27,7 @@ def values(shape, seed):
     return ((i * i * 31 + i * 7919 + seed * 104729).remainder(1009).double() / 504 - 1).reshape(shape)
 
 def fill(module, scale):
-    named = sorted(double(module).named_parameters(), key = lambda pair: pair[0])
+    named = sorted(module.double().named_parameters(), key = lambda pair: pair[0])
     for seed, (_, p) in enumerate(named):
         if p.requires_grad:
             p.detach().copy_(scale * values(p.shape, seed))
