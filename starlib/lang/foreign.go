@@ -294,7 +294,7 @@ func surprisingSyntax(msg, before, rest string) string {
 	case strings.HasPrefix(msg, "got identifier, want") && grouped().MatchString(rest):
 		return "numbers have no _ between digits: write 1000"
 	case msg == "unparenthesized tuple with trailing comma":
-		return "write (x,) = f(), or x = f()[0]"
+		return "write (x,)"
 	case msg == "got ',', want ':'" && strings.Count(before, "{") > strings.Count(before, "}"):
 		return "a set is set([1, 2])"
 	}
