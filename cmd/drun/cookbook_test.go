@@ -19,7 +19,7 @@ func TestCookbookDocument(t *testing.T) {
 	files, err := filepath.Glob("../../examples/cookbook/*.star")
 	ok(t, err)
 	blocks := regexp.MustCompile("(?s)```python\n(.*?)```\n\n```sh\n(.*?)```\n\n```text\n(.*?)```").FindAllStringSubmatch(string(content), -1)
-	if len(blocks) < 13 || len(blocks) != len(files) || len(blocks) != strings.Count(string(content), "```python") {
+	if len(blocks) < 19 || len(blocks) != len(files) || len(blocks) != strings.Count(string(content), "```python") {
 		t.Fatalf("%d recipes with commands and lines on the page, %d in examples/cookbook", len(blocks), len(files))
 	}
 	examples, err := filepath.Abs("../../examples")

@@ -127,7 +127,8 @@ var foreignMethods = map[string]map[string]string{
 		"module": "it is dist.unwrap(m)",
 	},
 	"module": {
-		"utils": "gradients are clipped by optim.clip_grad_norm, sequences padded by data.pad_sequence",
+		"utils":    "gradients are clipped by optim.clip_grad_norm, sequences padded by data.pad_sequence",
+		"autograd": "gradients are computed by loss.backward() or tensor.grad(outputs, inputs); none flow through dist.rpc",
 	},
 	"Optimizer": {
 		"param_groups": "opt.lr is the rate, and can be assigned",
@@ -292,6 +293,8 @@ func surprisingSyntax(msg, before, rest string) string {
 		return "there are no type annotations: write x = 1"
 	case strings.HasPrefix(msg, "got identifier, want") && grouped().MatchString(rest):
 		return "numbers have no _ between digits: write 1000"
+	case msg == "unparenthesized tuple with trailing comma":
+		return "write (x,)"
 	case msg == "got ',', want ':'" && strings.Count(before, "{") > strings.Count(before, "}"):
 		return "a set is set([1, 2])"
 	}

@@ -17,6 +17,8 @@ func TestForeign(t *testing.T) {
 		{"torch.zeros(2)", "undefined: torch: it is tensor.zeros here"},
 		{"torch.frobnicate(x)", "undefined: torch: tensors are in tensor"},
 		{"m.to('cpu')", "tensors are in main memory, and there are no devices: leave it out"},
+		{"torch.autograd.grad(x)", "undefined: torch: gradients are computed by loss.backward() or tensor.grad(outputs, inputs)"},
+		{"x, = tensor.grad(x, x)", "unparenthesized tuple with trailing comma: write (x,)"},
 		{"m.forward(x)", "a module is called: m(x)"},
 		{"optim.sgd([x], lr = 1.0).param_groups", "opt.lr is the rate"},
 		{"optim.sgd([x], lr = 1.0).state_dict()", "checkpoint.save takes optimizers as they are"},
