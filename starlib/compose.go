@@ -22,6 +22,17 @@ func (c *Call) Library() Library {
 	return c.rank.Library
 }
 
+// Default reports whether an argument is its parameter's default.
+func (c *Call) Default(name string) bool {
+	for i, p := range c.sig.params {
+		if p.name == name && p.value != nil {
+			same, err := starlark.Equal(c.args[i], p.value)
+			return same && err == nil
+		}
+	}
+	return false
+}
+
 // Given formats the arguments that are not defaults, as they would be written.
 func (c *Call) Given() string {
 	var list []string
@@ -47,7 +58,12 @@ func (c *Call) Compose(fn starlark.Callable) (starlark.Value, error) {
 	for i := c.sig.positional; i < len(c.args); i++ {
 		kwargs = append(kwargs, starlark.Tuple{starlark.String(c.sig.params[i].name), c.args[i]})
 	}
-	v, err := starlark.Call(c.Thread, fn, args, kwargs)
+	return Composed(c.Thread, fn, args, kwargs...)
+}
+
+// Composed calls fn, which is written in Starlark, as Call.Compose does.
+func Composed(thread *starlark.Thread, fn starlark.Callable, args starlark.Tuple, kwargs ...starlark.Tuple) (starlark.Value, error) {
+	v, err := starlark.Call(thread, fn, args, kwargs)
 	if err != nil {
 		return nil, within(err)
 	}

@@ -54,10 +54,10 @@ func (k *maker) convolutions() []*starlib.Def {
 			Doc: "Normalizes each channel, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Ulyanov et al. 2016); with affine, then scales it by weight and adds bias. With track_running_stats, training moves the buffers running_mean and running_var by momentum towards the means of the samples' statistics, and evaluation normalizes with them; otherwise training and evaluation are the same.",
 			Fn:  k.instanceNorm,
 		},
-		{Sig: "max_pool1d(kernel: int, stride: int = None, padding: int = 0) -> Module", Fn: k.pool("max_pool1d", 1, tensor.MaxPool2d),
-			Doc: "The maximum of each window of (n, c, l); stride defaults to the kernel size."},
-		{Sig: "avg_pool1d(kernel: int, stride: int = None, padding: int = 0) -> Module", Fn: k.pool("avg_pool1d", 1, tensor.AvgPool2d),
-			Doc: "The mean of each window of (n, c, l); stride defaults to the kernel size."},
+		{Sig: "max_pool1d(kernel: int, stride: int = None, padding: int = 0, dilation: int = 1, return_indices: bool = False, ceil_mode: bool = False) -> Module", Fn: k.pool("max_pool1d", 1, tensor.MaxPool2d, "dilation", "ceil_mode", "return_indices"),
+			Doc: "The maximum of each window of (n, c, l); stride defaults to the kernel size. The last three as in nn.functional.max_pool1d."},
+		{Sig: "avg_pool1d(kernel: int, stride: int = None, padding: int = 0, ceil_mode: bool = False, count_include_pad: bool = True) -> Module", Fn: k.pool("avg_pool1d", 1, tensor.AvgPool2d, "ceil_mode", "count_include_pad"),
+			Doc: "The mean of each window of (n, c, l); stride defaults to the kernel size. The last two as in nn.functional.avg_pool1d."},
 		adaptive("adaptive_avg_pool1d", 1, false, "Means over (n, c, l) that give an output (n, c, size)."+elements),
 		adaptive("adaptive_avg_pool2d", 2, false, "Means over (n, c, h, w) that give an output of the given size."+elements),
 		adaptive("adaptive_max_pool1d", 1, true, "Maxima over (n, c, l) that give an output (n, c, size)."+elements),
@@ -109,7 +109,7 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 		}
 	}
 	weight, bias := k.affine(append([]int{out, in / groups}, kernel...), c.Bool("bias"))
-	m := k.make(name, fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel)), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+	m := k.make(name, fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel)), weights(weight, bias), func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		own := make([]int, n) // what the convolution itself pads: equally many zeros on both sides
 		outside := make([][2]int, n)
 		var ahead bool
@@ -138,16 +138,16 @@ func (k *maker) conv(c *starlib.Call, name string, n int) (starlark.Value, error
 		}
 		switch n {
 		case 1:
-			return tensor.Conv1d(x, weight, bias, stride[0], own[0], dilation[0], groups)
+			return tensor.Conv1d(x, m.own(0), m.own(1), stride[0], own[0], dilation[0], groups)
 		case 3:
-			return tensor.Conv3d(x, weight, bias, [3]int(stride), [3]int(own), [3]int(dilation), groups)
+			return tensor.Conv3d(x, m.own(0), m.own(1), [3]int(stride), [3]int(own), [3]int(dilation), groups)
 		}
-		return tensor.Convolve(name, x, weight, bias, tensor.ConvOptions{Stride: [2]int(stride), Padding: [2]int(own), Dilation: [2]int(dilation), Groups: groups})
+		return tensor.Convolve(name, x, m.own(0), m.own(1), tensor.ConvOptions{Stride: [2]int(stride), Padding: [2]int(own), Dilation: [2]int(dilation), Groups: groups})
 	})
 	if n == 2 && mode == "zeros" && pads[0][0] == pads[0][1] && pads[1][0] == pads[1][1] {
 		options := tensor.ConvOptions{Stride: [2]int(stride), Padding: [2]int{pads[0][0], pads[1][0]}, Dilation: [2]int(dilation), Groups: groups}
 		m.with = func(x *tensor.Tensor, p maxima) (*tensor.Tensor, error) {
-			return tensor.ConvolvePooled(x, weight, bias, options, p.size, p.stride, p.padding)
+			return tensor.ConvolvePooled(x, m.own(0), m.own(1), options, p.size, p.stride, p.padding)
 		}
 	}
 	return m, nil
@@ -168,8 +168,8 @@ func (k *maker) convTranspose2d(c *starlib.Call) (starlark.Value, error) {
 		bias = k.full("bias", []int{out}, 0)
 	}
 	try.Ok(k.streams.Shared.Stream.InitLinear(weight, bias))
-	return k.make("conv_transpose2d", fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel[:])), weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		return tensor.ConvTranspose2d(x, weight, bias, o)
+	return k.make("conv_transpose2d", fmt.Sprintf("%d, %d, kernel = %s", in, out, numbers(kernel[:])), weights(weight, bias), func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return tensor.ConvTranspose2d(x, m.own(0), m.own(1), o)
 	}), nil
 }
 
@@ -178,11 +178,11 @@ func (k *maker) groupNorm(kind, detail string, groups, channels int, eps float64
 	if affine {
 		weight, bias = k.full("weight", []int{channels}, 1), k.full("bias", []int{channels}, 0)
 	}
-	return k.make(kind, detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+	return k.make(kind, detail, weights(weight, bias), func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		if x.Dim() < 2 || x.Shape()[1] != channels {
 			return nil, fmt.Errorf("%s: an input of shape %s does not fit %d channels: expected (N, %d, …)", kind, startensor.Shape(x), channels, channels)
 		}
-		return tensor.GroupNorm(kind, x, weight, bias, groups, eps)
+		return tensor.GroupNorm(kind, x, m.own(0), m.own(1), groups, eps)
 	})
 }
 
@@ -193,14 +193,12 @@ func (k *maker) instanceNorm(c *starlib.Call) (starlark.Value, error) {
 		return m, nil
 	}
 	mean, variance := k.full("running_mean", []int{n}, 0), k.full("running_var", []int{n}, 1)
-	weight, _ := m.fields[0].tree.(marked)
-	bias, _ := m.fields[1].tree.(marked)
 	return k.make("instance_norm", fmt.Sprint(n), append(m.fields, kept("running_mean", mean), kept("running_var", variance)), func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		if !m.training {
-			y, err := tensor.BatchNorm(x, weight.Tensor, bias.Tensor, mean, variance, false, momentum, eps)
+			y, err := tensor.BatchNorm(x, m.own(0), m.own(1), m.own(2), m.own(3), false, momentum, eps)
 			return y, try.As("instance_norm", err)
 		}
-		return tensor.InstanceNorm(x, weight.Tensor, bias.Tensor, mean, variance, momentum, eps)
+		return tensor.InstanceNorm(x, m.own(0), m.own(1), m.own(2), m.own(3), momentum, eps)
 	}), nil
 }
 

@@ -2,9 +2,11 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -40,7 +42,7 @@ func builtIn(ctx *tensor.Context, module, kind, detail string, fields []field, s
 	return m
 }
 
-// own returns the parameter in field i, or nil.
+// own returns the parameter or buffer in field i, or nil. Layers read theirs by it, since functional_call replaces them.
 func (m *Model) own(i int) *tensor.Tensor {
 	t, _ := m.fields[i].tree.(marked)
 	return t.Tensor
@@ -131,16 +133,16 @@ func (k *maker) newLayerNorm(detail string, shape []int, eps float64, withBias b
 	if withBias {
 		bias = k.full("bias", shape, 0)
 	}
-	return k.make("layer_norm", detail, weights(weight, bias), func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		return tensor.LayerNorm(x, weight, bias, len(shape), eps)
+	return k.make("layer_norm", detail, weights(weight, bias), func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return tensor.LayerNorm(x, m.own(0), m.own(1), len(shape), eps)
 	})
 }
 
 func (k *maker) rmsNorm(c *starlib.Call) (starlark.Value, error) {
 	dim, eps := size(c, "dim"), c.Float("eps")
 	weight := k.full("weight", []int{dim}, 1)
-	return k.make("rms_norm", fmt.Sprint(dim), []field{trained("weight", weight)}, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
-		return tensor.RMSNorm(x, weight, eps)
+	return k.make("rms_norm", fmt.Sprint(dim), []field{trained("weight", weight)}, func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return tensor.RMSNorm(x, m.own(0), eps)
 	}), nil
 }
 
@@ -152,9 +154,9 @@ func (k *maker) batchNorm(c *starlib.Call) (starlark.Value, error) {
 	fields := append(weights(weight, bias), kept("running_mean", mean), kept("running_var", variance))
 	return k.make("batch_norm", fmt.Sprint(n), fields, func(m *Model, x *tensor.Tensor) (*tensor.Tensor, error) {
 		if m.training && m.across != nil {
-			return tensor.BatchNormAcross(x, weight, bias, mean, variance, momentum, eps, m.across)
+			return tensor.BatchNormAcross(x, m.own(0), m.own(1), m.own(2), m.own(3), momentum, eps, m.across)
 		}
-		return tensor.BatchNorm(x, weight, bias, mean, variance, m.training, momentum, eps)
+		return tensor.BatchNorm(x, m.own(0), m.own(1), m.own(2), m.own(3), m.training, momentum, eps)
 	}), nil
 }
 
@@ -184,13 +186,22 @@ func (k *maker) dropout(c *starlib.Call) (starlark.Value, error) {
 	}), nil
 }
 
-// pool returns the constructor of a pooling layer over sequences (n = 1) or images (n = 2).
-func (k *maker) pool(kind string, n int, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error)) func(*starlib.Call) (starlark.Value, error) {
+// pool returns the constructor of a pooling layer over sequences (n = 1) or images (n = 2). further are its other parameters, in the
+// order of nn.functional, where it is computed if one of them is given.
+func (k *maker) pool(kind string, n int, pool func(x *tensor.Tensor, kernel, stride, padding [2]int) (*tensor.Tensor, error), further ...string) func(*starlib.Call) (starlark.Value, error) {
 	return func(c *starlib.Call) (starlark.Value, error) {
 		size, padding := spread(c, "kernel", n, 1), spread(c, "padding", n, 0)
 		stride := size
 		if !c.IsNone("stride") {
 			stride = spread(c, "stride", n, 1)
+		}
+		if slices.ContainsFunc(further, func(name string) bool { return !c.Default(name) }) {
+			settings := each.Of(further, c.Arg)
+			fn := try.To(c.Library().Function("functional", kind))
+			given := starlark.Tuple{c.Arg("kernel"), c.Arg("stride"), c.Arg("padding")}
+			return k.makeCall(kind, numbers(size), nil, "(x: Tensor) -> Tensor | tuple", func(_ *Model, c *starlib.Call) (starlark.Value, error) {
+				return starlib.Composed(c.Thread, fn, slices.Concat(starlark.Tuple{c.Arg("x")}, given, settings))
+			}), nil
 		}
 		if n == 2 {
 			w := maxima{[2]int(size), [2]int(stride), [2]int(padding)}

@@ -38,10 +38,10 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "Normalizes each channel, dimension 1 of (n, channels, …), with the batch's statistics in training and the running ones (buffers running_mean, running_var) in evaluation, then scales by weight and adds bias."},
 			{Sig: "dropout(p: number, group = None) -> Module", Fn: k.dropout,
 				Doc: "In training, zeroes elements with probability p and scales the others by 1/(1 - p). Each rank draws its own mask; with a group, all of the group's ranks draw the same one."},
-			{Sig: "max_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("max_pool2d", 2, tensor.MaxPool2d),
-				Doc: "The maximum of each window of (n, c, h, w); stride defaults to the kernel size."},
-			{Sig: "avg_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0) -> Module", Fn: k.pool("avg_pool2d", 2, tensor.AvgPool2d),
-				Doc: "The mean of each window of (n, c, h, w); stride defaults to the kernel size."},
+			{Sig: "max_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0, dilation: int | tuple = 1, return_indices: bool = False, ceil_mode: bool = False) -> Module", Fn: k.pool("max_pool2d", 2, tensor.MaxPool2d, "dilation", "ceil_mode", "return_indices"),
+				Doc: "The maximum of each window of (n, c, h, w); stride defaults to the kernel size. The last three as in nn.functional.max_pool2d."},
+			{Sig: "avg_pool2d(kernel: int | tuple, stride: int | tuple = None, padding: int | tuple = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int = None) -> Module", Fn: k.pool("avg_pool2d", 2, tensor.AvgPool2d, "ceil_mode", "count_include_pad", "divisor_override"),
+				Doc: "The mean of each window of (n, c, h, w); stride defaults to the kernel size. The last three as in nn.functional.avg_pool2d."},
 			{Sig: "flatten(start_dim: int = 1, end_dim: int = -1) -> Module", Fn: k.flatten,
 				Doc: "Joins the dimensions from start_dim to end_dim into one."},
 			{Sig: "sequential(*modules) -> Module", Fn: k.sequential,
@@ -52,7 +52,7 @@ func Module(ctx *tensor.Context, streams *random.Streams) *starlib.Module {
 				Doc: "A trainable tensor with t's values: it requires gradients."},
 			{Sig: "buffer(t: Tensor)", Fn: newBuffer,
 				Doc: "Marks a tensor in a field of nn.module as part of the model's state that is not trained."},
-		}, []*starlib.Def{k.autocast()}, k.activations(), k.convolutions(), k.recurrents(), k.transformers(), k.losses()),
+		}, []*starlib.Def{k.autocast(), functionalCall}, k.activations(), k.convolutions(), k.recurrents(), k.transformers(), k.losses()),
 	}
 }
 

@@ -54,12 +54,10 @@ func (k *maker) recurrent(c *starlib.Call, kind string, cell tensor.Cell) (starl
 	try.FailIf(width > 1<<40 || layers > 1<<16, "hidden_size = %d, num_layers = %d need more memory than this machine has", width, layers)
 	bound := 1 / math.Sqrt(float64(width))
 	var fields []field
-	var all []tensor.RNNWeights
-	draw := func(name string, shape ...int) *tensor.Tensor {
+	draw := func(name string, shape ...int) {
 		t := k.full(name, shape, 0)
 		try.Ok(k.streams.Shared.Stream.Uniform(t, -bound, bound))
 		fields = append(fields, trained(name, t))
-		return t
 	}
 	for l := range layers {
 		from := in
@@ -68,14 +66,15 @@ func (k *maker) recurrent(c *starlib.Call, kind string, cell tensor.Cell) (starl
 		}
 		for d := range directions {
 			end := fmt.Sprintf("_l%d", l) + []string{"", "_reverse"}[d]
-			w := tensor.RNNWeights{WIH: draw("weight_ih"+end, gates*width, from), WHH: draw("weight_hh"+end, gates*width, width)}
+			draw("weight_ih"+end, gates*width, from)
+			draw("weight_hh"+end, gates*width, width)
 			if c.Bool("bias") {
-				w.BIH, w.BHH = draw("bias_ih"+end, gates*width), draw("bias_hh"+end, gates*width)
+				draw("bias_ih"+end, gates*width)
+				draw("bias_hh"+end, gates*width)
 			}
-			all = append(all, w)
 		}
 	}
-	r := &recurrentLayer{k: k, cell: cell, width: width, layers: layers, directions: directions, p: p, batchFirst: batchFirst, weights: all}
+	r := &recurrentLayer{k: k, cell: cell, width: width, layers: layers, directions: directions, p: p, batchFirst: batchFirst, bias: c.Bool("bias")}
 	detail := fmt.Sprintf("%d, %d", in, width)
 	if layers > 1 {
 		detail += fmt.Sprintf(", num_layers = %d", layers)
@@ -93,8 +92,15 @@ type recurrentLayer struct {
 	cell                      tensor.Cell
 	width, layers, directions int
 	p                         float64
-	batchFirst                bool
-	weights                   []tensor.RNNWeights
+	batchFirst, bias          bool
+}
+
+// weights returns the weights of a layer's direction, counted over all layers.
+func (r *recurrentLayer) weights(m *Model, i int) tensor.RNNWeights {
+	if !r.bias {
+		return tensor.RNNWeights{WIH: m.own(2 * i), WHH: m.own(2*i + 1)}
+	}
+	return tensor.RNNWeights{WIH: m.own(4 * i), WHH: m.own(4*i + 1), BIH: m.own(4*i + 2), BHH: m.own(4*i + 3)}
 }
 
 func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error) {
@@ -162,7 +168,7 @@ func (r *recurrentLayer) call(m *Model, c *starlib.Call) (starlark.Value, error)
 			if c0 != nil {
 				from = try.To(tensor.Select(c0, 0, i))
 			}
-			out, hn, cn := try.To3(tensor.Recurrent(r.cell, x, h, from, r.weights[i], lengths, d == 1))
+			out, hn, cn := try.To3(tensor.Recurrent(r.cell, x, h, from, r.weights(m, i), lengths, d == 1))
 			outs, hs, cs = append(outs, out), append(hs, hn), append(cs, cn)
 		}
 		if x = outs[0]; len(outs) > 1 {

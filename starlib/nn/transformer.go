@@ -67,22 +67,22 @@ func (k *maker) transformers() []*starlib.Def {
 
 // heads is a multi-head attention, for its module and for blocks.
 type heads struct {
-	k            *maker
-	width, n     int
-	p            float64
-	batchFirst   bool
-	weight, bias *tensor.Tensor
+	k          *maker
+	width, n   int
+	p          float64
+	batchFirst bool
+	bias       bool
 }
 
 func (k *maker) multiHead(width, n int, p float64, withBias, batchFirst bool) *Model {
 	try.FailIf(width%n != 0, "%d heads do not divide embed_dim = %d", n, width)
-	a := &heads{k: k, width: width, n: n, p: p, batchFirst: batchFirst, weight: k.full("in_proj_weight", []int{3 * width, width}, 0)}
+	a := &heads{k: k, width: width, n: n, p: p, batchFirst: batchFirst, bias: withBias}
+	weight := k.full("in_proj_weight", []int{3 * width, width}, 0)
 	bound := math.Sqrt(6 / float64(4*width))
-	try.Ok(k.streams.Shared.Stream.Uniform(a.weight, -bound, bound))
-	fields := []field{trained("in_proj_weight", a.weight)}
+	try.Ok(k.streams.Shared.Stream.Uniform(weight, -bound, bound))
+	fields := []field{trained("in_proj_weight", weight)}
 	if withBias {
-		a.bias = k.full("in_proj_bias", []int{3 * width}, 0)
-		fields = append(fields, trained("in_proj_bias", a.bias))
+		fields = append(fields, trained("in_proj_bias", k.full("in_proj_bias", []int{3 * width}, 0)))
 	}
 	out := k.newLinear(width, width, withBias)
 	if withBias {
@@ -169,10 +169,10 @@ func (a *heads) attend(thread *starlark.Thread, m *Model, q, key, v, padding, ma
 	n := in[0].Shape()[1]
 	depth := a.width / a.n
 	for i, t := range in {
-		w := try.To(tensor.Narrow(a.weight, 0, i*a.width, a.width))
+		w := try.To(tensor.Narrow(m.own(0), 0, i*a.width, a.width))
 		var b *tensor.Tensor
-		if a.bias != nil {
-			b = try.To(tensor.Narrow(a.bias, 0, i*a.width, a.width))
+		if a.bias {
+			b = try.To(tensor.Narrow(m.own(1), 0, i*a.width, a.width))
 		}
 		if t, err = tensor.Linear(t, w, b); err != nil {
 			return nil, nil, err

@@ -1,0 +1,79 @@
+package nn
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.starlark.net/starlark"
+
+	"drun/internal/try"
+	"drun/starlib"
+	startensor "drun/starlib/tensor"
+)
+
+// functionalCall is nn.functional_call.
+var functionalCall = &starlib.Def{
+	Sig: "functional_call(module: Module, parameter_and_buffer_dicts: dict | tuple | list, args = (), kwargs: dict = None)",
+	Doc: `Calls module(*args, **kwargs) as if its parameters and buffers of these names, such as "0.weight", were other tensors, through which gradients flow: the steps of a meta-learner, for example. Several dicts are joined. The tensors have the shapes and dtypes of those they stand for; afterwards the module is as before. args may be a single argument.`,
+	Fn: func(c *starlib.Call) (_ starlark.Value, err error) {
+		m := c.Arg("module").(*Model)
+		dicts, ok := c.Arg("parameter_and_buffer_dicts").(starlark.Indexable)
+		if d, one := c.Arg("parameter_and_buffer_dicts").(*starlark.Dict); one || !ok {
+			dicts = starlark.Tuple{d}
+		}
+		for i := range dicts.Len() {
+			d, ok := dicts.Index(i).(*starlark.Dict)
+			try.FailIf(!ok, "parameter_and_buffer_dicts: want dicts, got %s", dicts.Index(i).Type())
+			for name, v := range d.Entries() {
+				f := try.To(m.exchange(name, v))
+				was := *f
+				defer func() { *f = was }()
+				f.seen, f.tree = v, marked{v.(*startensor.Value).Tensor(), was.tree.(marked).buffer}
+			}
+		}
+		args, ok := c.Arg("args").(starlark.Tuple)
+		if !ok {
+			args = starlark.Tuple{c.Arg("args")}
+		}
+		var named []starlark.Tuple
+		if d, ok := c.Arg("kwargs").(*starlark.Dict); ok {
+			named = d.Items()
+		}
+		return starlark.Call(c.Thread, m, args, named)
+	},
+}
+
+// exchange finds the field of a parameter or buffer by its path, which v is to take the place of.
+func (m *Model) exchange(path, v starlark.Value) (*field, error) {
+	name, ok := starlark.AsString(path)
+	given, tensor := v.(*startensor.Value)
+	if !ok || !tensor {
+		return nil, fmt.Errorf("want names and Tensors, got %s and %s", path.Type(), v.Type())
+	}
+	f := m.find(name)
+	if f == nil {
+		return nil, fmt.Errorf("the module has no parameter or buffer %q of its own or of a module within", name)
+	}
+	if was := f.tree.(marked); describe(was.Tensor) != describe(given.Tensor()) {
+		return nil, fmt.Errorf("%s is %s, and %s cannot stand for it", name, describe(was.Tensor), describe(given.Tensor()))
+	}
+	return f, nil
+}
+
+func (m *Model) find(path string) *field {
+	i := slices.IndexFunc(m.fields, func(f field) bool { return f.name == path })
+	if i >= 0 {
+		if _, ok := m.fields[i].tree.(marked); ok {
+			return &m.fields[i]
+		}
+	}
+	for _, c := range m.children() {
+		if rest, ok := strings.CutPrefix(path, c.name+"."); ok {
+			if f := c.find(rest); f != nil {
+				return f
+			}
+		}
+	}
+	return nil
+}
