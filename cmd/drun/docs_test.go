@@ -24,7 +24,7 @@ func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 
 func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 3, "") }
 
-func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 3, "") }
+func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 5, "") }
 
 func TestThreatsDocument(t *testing.T) { examples(t, "threats.md", 1, "") }
 
