@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -108,6 +109,36 @@ func mountTmpfs(ts *testscript.TestScript, args []string) {
 	if err := unix.Mount("drun-test", dir, "tmpfs", flags, strings.Trim(strings.Join(options, ","), ",")); err != nil {
 		ts.Fatalf("mounting %s: %v", dir, err)
 	}
+}
+
+// disk DIR MEBIBYTES: mounts a small disk, a file with ext4.
+func mountDisk(ts *testscript.TestScript, args []string) {
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(dir, 0o755))
+	ts.Check(smallDisk(dir, args[1]))
+	ts.Defer(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+}
+
+func smallDisk(dir, mebibytes string) error {
+	out, err := exec.Command("sh", "-c", `truncate -s "$2"M "$1.img" && PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q -F "$1.img" && mount -o loop "$1.img" "$1"`, "disk", dir, mebibytes).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// loops tells whether this process may mount a file as a disk.
+func loops() bool {
+	dir, err := os.MkdirTemp("", "disk")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(dir)
+	at := filepath.Join(dir, "at")
+	if os.Mkdir(at, 0o755) != nil || smallDisk(at, "4") != nil {
+		return false
+	}
+	return unix.Unmount(at, unix.MNT_DETACH) == nil
 }
 
 // bindfs FOLDER DIR: shows a folder at DIR once more, through FUSE.

@@ -44,7 +44,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks, "sshd": func() bool { return sshtest.Missing() == "" }, "long": long}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "loops": loops, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks, "sshd": func() bool { return sshtest.Missing() == "" }, "long": long}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}
@@ -79,6 +79,7 @@ func TestScript(t *testing.T) {
 			"schema FILE N":                 setSchema,
 			"edit FILE STATEMENT":           editDatabase,
 			"tmpfs DIR OPTIONS":             mountTmpfs,
+			"disk DIR MEBIBYTES":            mountDisk,
 			"bindfs FOLDER DIR":             mountBindfs,
 			"onterminal COMMAND [ARG…]":     onTerminal,
 			"harmless FILE…":                harmless,
