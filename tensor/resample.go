@@ -209,7 +209,7 @@ func Conv3d(x, weight, bias *Tensor, stride, padding, dilation [3]int, groups in
 // Conv1d convolves x (N, C, L) with weight (F, C/groups, K) and adds bias (F), which may be nil.
 func Conv1d(x, weight, bias *Tensor, stride, padding, dilation, groups int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
-	try.FailIf(len(x.shape) != 3 || len(weight.shape) != 3,
+	try.FailIf(len(x.shape) != 3 || len(weight.shape) != 3 || groups > 0 && weight.shape[1]*groups != x.shape[1],
 		"conv1d: an input of shape %s does not fit a weight of shape %s: expected (N, C, L) and (F, C, K)", shaped(x.shape), shaped(weight.shape))
 	image, filters := try.To(Unsqueeze(x, 2)), try.To(Unsqueeze(weight, 2))
 	return chain(image).then(func(t *Tensor) (*Tensor, error) {

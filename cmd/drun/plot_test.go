@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -57,5 +58,10 @@ func TestPlot(t *testing.T) {
 	out = plotted(t, "--log --time --width 40 --height 4", []float64{100, 1, 0.01, 0, -5})
 	if !strings.Contains(out, "over seconds\n  100 ┼") || !strings.Contains(out, "\n    1 ┤") || !strings.Contains(out, " 0.01 ") || !strings.Contains(out, "2 of them not shown: not finite, or not above 0") || !strings.Contains(out, " 40\n") {
 		t.Error(out)
+	}
+	var shown []struct{ X, Value float64 }
+	ok(t, json.Unmarshal([]byte(plotted(t, "--log --time --width 20 --json", []float64{100, 1, 0.01})), &shown))
+	if first, last := shown[0], shown[len(shown)-1]; first.X != 0 || first.Value != 100 || last.X < 18 || math.Abs(last.Value-0.01) > 1e-12 {
+		t.Errorf("a logarithmic chart from %v to %v, of values from 100 at 0 s to 0.01 at 20 s", first, last)
 	}
 }

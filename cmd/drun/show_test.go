@@ -37,3 +37,22 @@ func TestShowFoldsDataFiles(t *testing.T) {
 		}
 	}
 }
+
+// Values get all their digits where fewer show different ones as the same, wherever these are.
+func TestTextsTellValuesApart(t *testing.T) {
+	const a, b, c = 0.12345678, 0.12345679, 5.0
+	for _, values := range [][]any{{records.Float(a), records.Float(b), records.Float(c)}, {records.Float(c), records.Float(a), records.Float(b)}, {records.Float(a), nil, records.Float(b), records.Float(a)}} {
+		for i, text := range texts(history.Difference{Kind: "metric", Values: values}) {
+			want := "-"
+			if f, is := values[i].(records.Float); is {
+				want = f.String()
+			}
+			if text != want {
+				t.Errorf("%v: %q", values, text)
+			}
+		}
+	}
+	if short := texts(history.Difference{Kind: "metric", Values: []any{records.Float(a), records.Float(c), records.Float(a)}}); len(short[0]) >= len(fmt.Sprint(a)) || short[0] != short[2] {
+		t.Errorf("%q", short)
+	}
+}

@@ -246,6 +246,8 @@ func badCalls(t *testing.T, rank int, comm collective.Comm) {
 		collective.NewAllToAll(four, four, []int{1, 2}, []int{2, 2}),
 		collective.NewSend(three, rank, 0),
 		collective.NewSend(three, 2, 0),
+		collective.NewSend(three, collective.AnySource, 0), // which is for receives
+		collective.NewRecv(three, rank, 0),
 		collective.NewRecv(three, -2, 0),
 	} {
 		var bad *collective.CallError

@@ -153,17 +153,19 @@ func messages(t *testing.T, factory Factory) {
 			}
 		}
 	})
-	run("wrong size", 2, func(t *testing.T, rank int, comm collective.Comm) {
+	run("wrong size or type", 2, func(t *testing.T, rank int, comm collective.Comm) {
 		if rank == 0 {
+			send(t, comm, numbers(3, 0), 1, 0)
 			send(t, comm, numbers(3, 0), 1, 0)
 			send(t, comm, numbers(4, 1), 1, 0)
 			return
 		}
-		x := make([]float32, 2)
-		var bad *collective.CallError
-		if err := Do(comm, collective.NewRecv(collective.Of(x), 0, 0)); !errors.As(err, &bad) ||
-			!strings.Contains(bad.Problem, "from rank 0 with tag 0 holds 12 bytes of float32, but the buffer takes 8 bytes of float32") {
-			t.Errorf("a message of another size: %v", err)
+		for want, b := range map[string]collective.Buffer{"8 bytes of float32": collective.Of(make([]float32, 2)), "12 bytes of int32": collective.Of(make([]int32, 3))} {
+			var bad *collective.CallError
+			if err := Do(comm, collective.NewRecv(b, 0, 0)); !errors.As(err, &bad) ||
+				!strings.Contains(bad.Problem, "from rank 0 with tag 0 holds 12 bytes of float32, but the buffer takes "+want) {
+				t.Errorf("a message that does not fit %s: %v", want, err)
+			}
 		}
 		receive(t, comm, 4, 0, 0, 1)
 	})

@@ -146,6 +146,30 @@ func TestSort(t *testing.T) {
 	}
 }
 
+// Among equals the newest runs come first, however many there are.
+func TestSortIsStable(t *testing.T) {
+	db, err := history.Open(t.TempDir())
+	ok(t, err)
+	defer db.Close()
+	const sizes = 7
+	newest := map[int][]int64{} // by world size
+	for i := range 60 {
+		size := 1 + i*5%sizes
+		r, err := db.Begin(history.RunInfo{Name: fmt.Sprintf("run-%d", i), Recipe: "a.star", WorldSize: size, Backend: "shm", Started: time.Date(2026, 1, 1, 0, i, 0, 0, time.UTC)})
+		ok(t, err)
+		newest[size] = slices.Insert(newest[size], 0, r.ID)
+	}
+	var up, down []int64
+	for size := 1; size <= sizes; size++ {
+		up, down = append(up, newest[size]...), slices.Concat(newest[size], down)
+	}
+	for sort, want := range map[string][]int64{"world_size": up, "-world_size": down} {
+		if ids, _, err := choose(db, "True", sort); err != nil || !slices.Equal(ids, want) {
+			t.Errorf("--sort %s: %v, %v, want %v", sort, ids, err, want)
+		}
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	db := recorded(t)
 	for where, want := range map[string]string{

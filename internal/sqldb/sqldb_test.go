@@ -248,3 +248,24 @@ func TestNewFile(t *testing.T) {
 		}
 	}
 }
+
+// Whoever reads a copy sees no later writes, and is told so.
+func TestLive(t *testing.T) {
+	f := testFile(t, versions(1))
+	writer := open(t, f)
+	file, err := OpenReadOnly(f)
+	ok(t, err)
+	defer file.Close()
+	copied, err := f.openCopy(false)
+	ok(t, err)
+	defer copied.Close()
+	_, err = writer.Exec("INSERT INTO t1 VALUES (5)")
+	ok(t, err)
+	for _, r := range []*Reader{file, copied} {
+		var sum int
+		ok(t, r.QueryRow("SELECT sum(x) FROM t1").Scan(&sum))
+		if seen := sum == 6; seen != r.Live {
+			t.Errorf("the sum is %d, Live %v", sum, r.Live)
+		}
+	}
+}

@@ -31,7 +31,7 @@ func TestFind(t *testing.T) {
 	write(t, filepath.Join(a, Prefix+"folder", "x"), "", 0o644)
 	write(t, filepath.Join(b, Prefix+"later"), "", 0o755)
 	write(t, filepath.Join(a, Prefix+"later"), "", 0o644)
-	dirs := []Dir{{a, true}, {filepath.Join(a, "missing"), true}, {b, false}}
+	dirs := []Dir{{a, true}, {filepath.Join(a, "missing"), true}, {b, false}, {filepath.Join(a, Prefix+"plain"), false}}
 	for name, want := range map[string]string{"two": a, "later": b} {
 		if p, err := Find(name, dirs); err != nil || p.Path != filepath.Join(want, Prefix+name) {
 			t.Errorf("%s: %v %v", name, p, err)
@@ -43,6 +43,8 @@ func TestFind(t *testing.T) {
 	} {
 		if _, err := Find(name, dirs); !errors.As(err, new(NotFoundError)) || !strings.Contains(err.Error(), want) || exit.CodeOf(err) != exit.Backend {
 			t.Errorf("%s: %v", name, err)
+		} else if name == "none" && !strings.HasSuffix(err.Error(), want) { // a folder that is a file is none
+			t.Error(err)
 		} else if name == "none" && !strings.Contains(exit.HintOf(err), b) {
 			t.Errorf("it does not say where it looked: %s", exit.HintOf(err))
 		}

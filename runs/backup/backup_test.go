@@ -3,7 +3,9 @@ package backup
 import (
 	"archive/tar"
 	"database/sql"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -124,5 +126,25 @@ func TestWhatIsLoggedBeforeASaveIsInTheBackup(t *testing.T) {
 				t.Errorf("locked %v: logged to %d, saved to %d, listed to %d", locked, logged, saved, listed)
 			}
 		}
+	}
+}
+
+// A backup replaces no file, and leaves nothing behind where there is one.
+func TestNoFileIsReplaced(t *testing.T) {
+	home, folder := t.TempDir(), t.TempDir()
+	db, err := history.Open(home)
+	ok(t, err)
+	ok(t, db.Close())
+	path := filepath.Join(folder, "b.tar")
+	ok(t, os.WriteFile(path, []byte("mine"), 0o600))
+	if _, err := Write(home, path); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over a file: %v", err)
+	}
+	content, err := os.ReadFile(path)
+	ok(t, err)
+	all, err := os.ReadDir(folder)
+	ok(t, err)
+	if string(content) != "mine" || len(all) != 1 {
+		t.Errorf("%.20q, %v", content, all)
 	}
 }

@@ -1,6 +1,8 @@
 package exchange
 
 import (
+	"bufio"
+	"bytes"
 	"database/sql"
 	"encoding/binary"
 	"fmt"
@@ -9,8 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"drun/history"
+	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 )
@@ -240,6 +245,29 @@ func TestTensorOfEvent(t *testing.T) {
 		if got, scalar, err := tensor(append([]byte{1 << 3, c.kind}, c.data...)); err != nil || !scalar || got != c.want {
 			t.Errorf("%s: %v, %v, %v; want %v", name, got, scalar, err, c.want)
 		}
+	}
+}
+
+// Values that are no scalars are counted over all events of a file.
+func TestOtherValuesAreCounted(t *testing.T) {
+	var file bytes.Buffer
+	w := bufio.NewWriter(&file)
+	for _, values := range []int{2, 0, 1} { // that have a name only
+		summary := scalar(&records.Point{Name: "loss", Step: 1, Value: 0.5, Time: time.Unix(1, 0)})
+		if values > 0 {
+			summary = []byte{5<<3 | 2, byte(5 * values)}
+			for range values {
+				summary = append(summary, 1<<3|2, 3, 1<<3|2, 1, 'h')
+			}
+		}
+		writeRecord(w, summary)
+	}
+	writeRecord(w, scalar(&records.Point{Name: "loss", Step: 2, Value: 0.25, Time: time.Unix(2, 0)}))
+	ok(t, w.Flush())
+	runs, notes, err := readEvents("x", "m", file.Bytes())
+	ok(t, err)
+	if len(runs) != 1 || shown(&runs[0]) != ". done loss@1/0=0.5 loss@2/0=0.25" || len(notes) != 1 || !strings.HasPrefix(notes[0], "x: 3 values are left out") {
+		t.Errorf("%q, %q", each.Of(runs, func(r history.Foreign) string { return shown(&r) }), notes)
 	}
 }
 

@@ -80,7 +80,7 @@ func sh(t *testing.T, dir, commands string, out *bytes.Buffer) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", commands)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
-	cmd.Env = append(os.Environ(), "PATH="+installed(t)+":"+os.Getenv("PATH"), "NO_COLOR=1")
+	cmd.Env = append(os.Environ(), "PATH="+installed(t)+":"+os.Getenv("PATH"), "NO_COLOR=1", "DRUN_HOME=.drun")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Start(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -151,6 +152,30 @@ func TestWhoIsLetIn(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusMethodNotAllowed {
 			t.Errorf("%s: %s", method, resp.Status)
+		}
+	}
+}
+
+// The runs in the trash and the others are two lists, also where the server remembers the one that it showed last.
+func TestRunsInTheTrash(t *testing.T) {
+	home := t.TempDir()
+	if err := historytest.Fill(home, historytest.Shape{Runs: 3, Params: 1, Metrics: 1, Points: 1}); err != nil {
+		t.Fatal(err)
+	}
+	db, err := history.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Trash([]int64{2}), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c, base := client(t, serve(t, home))
+	for range 3 {
+		time.Sleep(100 * time.Millisecond) // what has just been written is read again
+		for _, q := range [][2]string{{"", `[{"id":1},{"id":3}],"total":2`}, {"&trash=1", `[{"id":2}],"total":1`}} {
+			if status, body, _ := get(t, c, base+"/api/v1/runs?columns=id&sort=id"+q[0]); status != http.StatusOK || !strings.Contains(body, q[1]) {
+				t.Errorf("runs%s: %d %s", q[0], status, body)
+			}
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 func TestRecipes(t *testing.T) { starlibtest.Chunks(t, "testdata/*.star") }
 
-// A restored optimizer goes on to the bit, its rate too.
+// A restored optimizer goes on to the bit, its rate too: until the next step it is that of the last one.
 func TestRestoredOptimizerGoesOn(t *testing.T) {
 	for name, build := range map[string]string{
 		"sgd":      "optim.sgd([p], lr = optim.cosine(0.1, 10, warmup = 2), momentum = 0.9)",
@@ -33,9 +33,12 @@ def closure():
     loss.backward()
     return loss
 def go(n):
+    rates = []
     for i in range(n):
+        rates.append(opt.lr)
         opt.step(closure)
         rate.step(1.0)
+    return rates
 `
 		set := ""
 		if name == "assigned" {
@@ -50,7 +53,7 @@ def go(n):
 			}
 			return r, globals
 		}
-		whole, _ := run(start + set + "go(7)")
+		whole, _ := run(start + set + "go(3)\nrates = go(4)")
 		_, first := run(start + set + "go(3)")
 		second, rest := run(start)
 		for _, part := range []string{"opt", "p"} {
@@ -62,10 +65,10 @@ def go(n):
 				t.Fatal(err)
 			}
 		}
-		if _, err := second.Exec("o.star", "go(4)"); err != nil {
+		if _, err := second.Exec("o.star", "rates = go(4)"); err != nil {
 			t.Fatal(err)
 		}
-		const result = "v = (p.tolist(), opt.lr, opt.steps)"
+		const result = "v = (p.tolist(), opt.lr, opt.steps, rates)"
 		a, errA := whole.Exec("o.star", result)
 		b, errB := second.Exec("o.star", result)
 		if errA != nil || errB != nil || a["v"].String() != b["v"].String() {

@@ -145,8 +145,7 @@ func (o *Optimizer) setPlateaus(v starlark.Value, apply bool) error {
 			return fmt.Errorf("optim.%s: the state of a plateau must be four numbers, not %s", o.kind, s)
 		}
 		if apply {
-			p.lr, p.best, p.bad, p.pause = lr, best, bad, pause
-			o.groups[i].lr = lr
+			p.lr, p.best, p.bad, p.pause = lr, best, bad, pause // the group's rate is still that of the last step
 		}
 	}
 	return nil

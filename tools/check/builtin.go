@@ -78,8 +78,11 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 	if t.back {
 		out = b.ofCollective(o.name, out, c, group)
 	}
-	if o.name == "nn.parameter" {
+	switch o.name {
+	case "nn.parameter":
 		out.graph = merged(out.graph, learned)
+	case "dist.join_hook":
+		out.graph = b.graph(graph{group: group})
 	}
 	return out
 }

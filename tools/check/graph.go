@@ -11,7 +11,7 @@ type graph struct {
 	// calls is the collective that backward calls, "" for none: ddp's, or the backward of another collective.
 	calls string
 	pos   syntax.Position
-	group *object // of ranks that call it; nil: the world
+	group *object // of ranks that call it, or of a dist.join_hook; nil: the world
 }
 
 // learned is the graph of a result computed from parameters alone.
@@ -66,10 +66,21 @@ func (b *builtins) backward(self value, c *call) {
 }
 
 // synced returns a module wrapped by ddp: the backward of its results synchronises.
-func (b *builtins) synced(c *call) value {
+func (b *builtins) synced(params []string, c *call) value {
 	out := c.first()
-	out.graph = b.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: b.groupOf([]string{"module", "group"}, c)})
+	out.graph = b.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: b.groupOf(params, c)})
 	return out
+}
+
+// groupOfObjects returns the group of a call's objects that exchange something, such as modules of dist.ddp; nil: the
+// world, or unknown.
+func groupOfObjects(c *call) *object {
+	for _, v := range c.all() {
+		if v.graph != nil && v.graph.group != nil {
+			return v.graph.group
+		}
+	}
+	return nil
 }
 
 // ofCollective returns the result of a collective of tensors that require gradients,

@@ -40,8 +40,8 @@ func (b *builtins) special(name string, params []string, c *call) (value, bool) 
 	case "checkpoint.load_file":
 		b.loadedFile(c)
 	case "dist.ddp":
-		b.collective(name, c.pos, nil)
-		return b.synced(c), positional
+		b.collective(name, c.pos, b.groupOf(params, c))
+		return b.synced(params, c), positional
 	case "dist.unwrap":
 		return c.first(), positional
 	case "dist.master_first", "dist.local_master_first":
@@ -57,7 +57,7 @@ func (b *builtins) special(name string, params []string, c *call) (value, bool) 
 		b.joined = true
 		out := b.given(c)
 		if b.joined = outer; !outer {
-			b.collective(name, c.pos, nil)
+			b.collective(name, c.pos, groupOfObjects(c))
 		}
 		return out, true
 	case "dist.local_group", "dist.new_group", "dist.new_subgroups", "dist.new_subgroups_by_enumeration", "dist.split_group", "dist.init_parallelism":

@@ -77,6 +77,18 @@ func TestAsPillow(t *testing.T) {
 	}
 }
 
+// A part is resized even where the result is as large as the whole picture.
+func TestResizeOfAPart(t *testing.T) {
+	p := &Picture{Channels: 1, Height: 1, Width: 4, Bytes: []byte{10, 10, 200, 200}}
+	got, err := p.Resize(1, 4, Rect{0, 0, 1, 2})
+	if err != nil || !bytes.Equal(got.Bytes, []byte{10, 10, 10, 58}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if whole, err := p.Resize(1, 4, Rect{0, 0, 1, 4}); err != nil || !bytes.Equal(whole.Bytes, p.Bytes) {
+		t.Errorf("%v, %v", whole, err)
+	}
+}
+
 func TestCropAndFlip(t *testing.T) {
 	p := &Picture{Channels: 1, Height: 2, Width: 3, Bytes: []byte{1, 2, 3, 4, 5, 6}}
 	for _, c := range []struct {

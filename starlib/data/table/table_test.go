@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"drun/internal/each"
 )
 
 func show(t *Table) string {
@@ -48,6 +50,25 @@ func or(t *Table) *Table {
 		return new(Table)
 	}
 	return t
+}
+
+// The error for a column that is not there lists at most 20 of those that are, and counts the others.
+func TestNoColumn(t *testing.T) {
+	names := each.UpTo(23, func(i int) string { return fmt.Sprint("c", i) })
+	for _, c := range []struct {
+		names []string
+		end   string
+	}{
+		{names, `, "c18", "c19", and 3 more`},
+		{names[:21], `, "c18", "c19", and 1 more`},
+		{names[:20], `, "c18", "c19"`},
+		{[]string{"a;b"}, `there are "a;b": set delimiter = ";"`},
+		{[]string{"a"}, `there are "a"`},
+	} {
+		if text := NoColumn("x", c.names).Error(); !strings.HasPrefix(text, `there is no column "x"; there are "`) || !strings.HasSuffix(text, c.end) {
+			t.Errorf("%d columns: %s\nwant … %s", len(c.names), text, c.end)
+		}
+	}
 }
 
 func TestBadTables(t *testing.T) {

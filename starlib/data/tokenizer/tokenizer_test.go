@@ -285,3 +285,16 @@ func TestNoEmptyPieces(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// Only a space that the tokenizer has put before a text goes away again.
+func TestDecodedSpaces(t *testing.T) {
+	for scheme, want := range map[string]string{"always": "a b", "first": "a b", "never": " a b"} {
+		decode, err := decoderOf(json.RawMessage(`{"type":"Metaspace","replacement":"▁","prepend_scheme":"`+scheme+`"}`), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(decode([]string{"▁a", "▁b"}), ""); got != want {
+			t.Errorf("%s: %q, want %q", scheme, got, want)
+		}
+	}
+}
