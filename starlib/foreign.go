@@ -49,6 +49,9 @@ func (s *signature) unexpected(name string) error {
 	if hint == "" && needless[name] != "" {
 		hint = ": " + needless[name]
 	}
+	if hint == "" && name == "dtype" && strings.HasSuffix(s.text, "-> Module") {
+		hint = ": m.to(dtype) converts a module"
+	}
 	if hint == "" {
 		names := each.Of(s.params, func(p param) string { return p.name })
 		if near := spelling.Nearest(name, names); near != "" {

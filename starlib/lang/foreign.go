@@ -105,8 +105,7 @@ var foreignMethods = map[string]map[string]string{
 	"Tensor": {
 
 		"masked_fill_": "write x[mask] = value", "normal_": "it is nn.init.normal_(x)", "uniform_": "it is nn.init.uniform_(x)",
-		"bernoulli": "write tensor.rand_like(x) < x",
-		"softplus":  "it is nn.functional.softplus(x)", "leaky_relu": "it is nn.functional.leaky_relu(x)", "elu": "it is nn.functional.elu(x)", "mish": "it is nn.functional.mish(x)",
+		"softplus": "it is nn.functional.softplus(x)", "leaky_relu": "it is nn.functional.leaky_relu(x)", "elu": "it is nn.functional.elu(x)", "mish": "it is nn.functional.mish(x)",
 		"type": "x.dtype is its type, and x.to(\"float64\") converts", "data": "x.detach() is the tensor without its gradient",
 		"is_contiguous": "operations that need it copy by themselves: leave it out",
 	},
@@ -114,7 +113,7 @@ var foreignMethods = map[string]map[string]string{
 		"zfill": `write "%03d" % n`, "rjust": `write "%5s" % s`, "ljust": `write "%-5s" % s`, "decode": "bytes are decoded by str(b)", "encode": "bytes(s) gives a string's bytes",
 	},
 	"Module": {
-		"to": "tensors are in main memory, and there are no devices: leave it out", "forward": "a module is called: m(x)",
+		"half": "float16 is for storage: m.bfloat16() computes in half the bytes", "forward": "a module is called: m(x)",
 		"zero_grad": "it is opt.zero_grad()", "named_children": "m.children() has them, m.named_modules() all with their names",
 		"requires_grad_": "write for p in m.parameters(): p.requires_grad = False", "add_module": "it is a field: m.name = module",
 		"load": "m.load_state(checkpoint.load_file(path))",
@@ -127,8 +126,9 @@ var foreignMethods = map[string]map[string]string{
 		"module": "it is dist.unwrap(m)",
 	},
 	"module": {
-		"utils":    "gradients are clipped by optim.clip_grad_norm, sequences padded by data.pad_sequence",
-		"autograd": "gradients are computed by loss.backward() or tensor.grad(outputs, inputs); none flow through dist.rpc",
+		"utils":             "gradients are clipped by optim.clip_grad_norm, sequences padded by data.pad_sequence, weights normalised by nn.weight_norm and nn.spectral_norm",
+		"set_default_dtype": "tensors are made with dtype = …, and m.double() converts a module",
+		"autograd":          "gradients are computed by loss.backward() or tensor.grad(outputs, inputs); none flow through dist.rpc",
 	},
 	"Optimizer": {
 		"param_groups": "opt.lr is the rate, and can be assigned",
