@@ -1,6 +1,9 @@
 package distributed
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -56,15 +59,28 @@ func coalescing(w *World) []*starlib.Def {
 func allReduceCoalesced(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	all := try.To(startensor.List(c.Arg("tensors")))
 	op, ok := dtype.ParseReduceOp(c.String("op"))
-	try.FailIf(!ok, "unknown op %q: want one of %s", c.String("op"), strings.Trim(listText(dtype.ReduceOps()), "[]"))
-	before := &coalesced{}
+	if !ok {
+		return nil, fmt.Errorf("unknown op %q: want one of %s", c.String("op"), strings.Trim(listText(dtype.ReduceOps()), "[]"))
+	}
+	memory := make([][3]uintptr, len(all)) // of each: from, to, and its number
 	for i, t := range all {
-		try.FailIf(!op.Valid(t.DType()), "tensor %d: op %v is not defined for %v", i, op, t.DType())
-		try.FailIf(t.RequiresGrad() && t.Context().Recording(), "tensor %d: gradients are recorded, and do not flow through this call: dist.all_reduce has one, or give t.detach()", i)
-		try.FailIf(!t.IsContiguous(), "tensor %d is a view whose elements are not side by side: give t.clone()", i)
-		try.FailIf(before.overlaps(t), "tensor %d shares memory with one before it", i)
+		switch { // no try.FailIf, whose arguments would be allocated for each tensor
+		case !op.Valid(t.DType()):
+			return nil, fmt.Errorf("tensor %d: op %v is not defined for %v", i, op, t.DType())
+		case t.RequiresGrad() && t.Context().Recording():
+			return nil, fmt.Errorf("tensor %d: gradients are recorded, and do not flow through this call: dist.all_reduce has one, or give t.detach()", i)
+		case !t.IsContiguous():
+			return nil, fmt.Errorf("tensor %d is a view whose elements are not side by side: give t.clone()", i)
+		}
 		try.Ok(writable(t))
-		before.memory = append(before.memory, extent(t))
+		at := extent(t)
+		memory[i] = [3]uintptr{at[0], at[1], uintptr(i)}
+	}
+	slices.SortFunc(memory, func(a, b [3]uintptr) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	for i := range max(len(memory)-1, 0) {
+		if a, b := memory[i], memory[i+1]; a[1] > b[0] {
+			return nil, fmt.Errorf("tensor %d shares memory with one before it", max(a[2], b[2]))
+		}
 	}
 	if g.comm == nil {
 		return nil, nil

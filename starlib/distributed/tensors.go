@@ -216,10 +216,11 @@ func spread(g *Group, ctx *collective.WaitLimit, key []byte, text func() string,
 	var batches []batch
 	var layout []byte
 	for _, d := range dtype.Types() {
-		if !wanted(d) {
+		b := batch{dtype: d}
+		if !wanted(d) || !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return t.DType() == d }) {
 			continue
 		}
-		b := batch{dtype: d}
+		b.all = make([]*tensor.Tensor, 0, len(all))
 		for _, t := range all {
 			if t.DType() == d && t.Len() > 0 {
 				b.all = append(b.all, t)
