@@ -18,7 +18,7 @@ var renamed = map[string]string{
 	"num_embeddings": "n", "embedding_dim": "dim", "normalized_shape": "dim",
 	"num_features": "channels", "num_channels": "channels", "num_groups": "groups", "output_size": "size",
 	"is_causal": "causal", "attn_mask": "mask", "dropout_p": "dropout",
-	"mesh_dim_names": "names", "mesh_shape": "shape",
+	"device_mesh": "group", "parallelize_plan": "plan", "mesh_dim_names": "names", "mesh_shape": "shape",
 	"T_max": "steps", "step_size": "every", "eta_min": "end", "axis": "dim", "keepdims": "keepdim", "A": "a", "B": "b", "tensor": "t", "num_classes": "classes", "self": "t",
 }
 

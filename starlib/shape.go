@@ -24,7 +24,7 @@ func (d *Def) Fits(positional int, names []string, spread bool) error {
 
 // FunctionFits is [Def.Fits] for a function of a recipe.
 func FunctionFits(fn *resolve.Function, positional int, names []string, spread bool) error {
-	sig := &signature{rest: fn.HasVarargs, kwargs: fn.HasKwargs}
+	sig := &signature{recipe: true, rest: fn.HasVarargs, kwargs: fn.HasKwargs}
 	var params []string
 	byName := false
 	for _, p := range fn.Params {
@@ -51,19 +51,22 @@ func (s *signature) fits(positional int, names []string, spread bool) error {
 	if positional > s.positional && !s.rest {
 		return fmt.Errorf("got %d arguments, want at most %d: %s", positional, s.positional, s.text)
 	}
+	given := make([]bool, len(s.params))
 	for i, name := range names {
 		at := s.index(name)
 		switch {
 		case at < 0 && name == s.restName && name != "" && positional <= s.positional:
 		case at < 0 && !s.kwargs:
 			return s.unexpected(name)
-		case at >= 0 && at < min(positional, s.positional), slices.Contains(names[:i], name):
+		case at >= 0 && (at < min(positional, s.positional) || given[at]), slices.Contains(names[:i], name):
 			return fmt.Errorf("argument %s is given twice", name)
+		case at >= 0:
+			given[at] = true
 		}
 	}
 	var missing []string
 	for i, p := range s.params {
-		if p.value == nil && !spread && (i >= s.positional || i >= positional) && !slices.Contains(names, p.name) {
+		if p.value == nil && !spread && (i >= s.positional || i >= positional) && !given[i] {
 			missing = append(missing, p.name)
 		}
 	}
@@ -71,6 +74,18 @@ func (s *signature) fits(positional int, names []string, spread bool) error {
 		return fmt.Errorf("missing argument %s: %s", strings.Join(missing, ", "), s.text)
 	}
 	return nil
+}
+
+// Spelled returns the declared name of the parameter that a name stands for; a name that stands for none is returned as it is.
+func (d *Def) Spelled(name string) string {
+	sig, err := d.signature()
+	if err != nil {
+		return name
+	}
+	if i := sig.index(name); i >= 0 {
+		return sig.params[i].name
+	}
+	return name
 }
 
 // Params lists the names of the parameters, in order.

@@ -11,6 +11,7 @@ import (
 func TestFits(t *testing.T) {
 	d := &starlib.Def{Sig: `f(a, b: int = 1, *, c, d = None) -> list`}
 	rest := &starlib.Def{Sig: `g(a, *rest, **named)`}
+	linear := &starlib.Def{Sig: `linear(i: int, o: int)`} // PyTorch's in_features and out_features
 	for _, c := range []struct {
 		def    *starlib.Def
 		args   int
@@ -29,6 +30,10 @@ func TestFits(t *testing.T) {
 		{d, 0, "", true, ""},
 		{d, 0, "x", true, "unexpected argument x"},
 		{rest, 9, "x y", false, ""},
+		{linear, 0, "in_features out_features", false, ""},
+		{linear, 1, "in_features out_features", false, "argument in_features is given twice"},
+		{linear, 0, "i in_features", false, "argument in_features is given twice"},
+		{linear, 0, "in_features", false, "missing argument o"},
 		{rest, 0, "x", false, "missing argument a"},
 	} {
 		err := c.def.Fits(c.args, strings.Fields(c.names), c.spread)

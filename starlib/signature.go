@@ -16,6 +16,7 @@ type signature struct {
 	rest       bool // *args
 	restName   string
 	kwargs     bool // **kwargs
+	recipe     bool // of a recipe's function, whose parameters have one name
 }
 
 type param struct {
@@ -32,7 +33,7 @@ func (s *signature) index(name string) int {
 			return i
 		}
 	}
-	if here := renamed[name]; here != "" {
+	if here := renamed[name]; here != "" && !s.recipe {
 		return s.index(here)
 	}
 	return -1

@@ -28,7 +28,7 @@ func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 5, "") }
 
 func TestThreatsDocument(t *testing.T) { examples(t, "threats.md", 1, "") }
 
-func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 15, "") }
+func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 16, "") }
 
 func TestBackendsDocument(t *testing.T) {
 	if !haveGloo() {

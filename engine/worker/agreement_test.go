@@ -87,6 +87,7 @@ var calls = map[string][2]string{
 	"row_linear":             {"dist.row_linear", `dist.row_linear(6, 6)`},
 	"a row's forward":        {"dist.row_linear", `row(tensor.ones(1, 6 // n))`},
 	"vocab_embedding":        {"dist.vocab_embedding", `dist.vocab_embedding(6, 6)`},
+	"parallelize_module":     {"dist.parallelize_module", `dist.parallelize_module(nn.sequential(nn.linear(6, 6)), group, {"0": "colwise"})`},
 	"words":                  {"dist.vocab_embedding", `words(tensor.tensor([1, 5]))`},
 	"zero":                   {"dist.zero", `dist.zero(optim.sgd([x], lr = 1))`},
 	"a divided step":         {"Optimizer.step", `divided.step()`},

@@ -34,7 +34,7 @@ func parallelLayers(w *World) []*starlib.Def {
 				"output (…, o) is summed over the ranks. The initial values are those of nn.linear.",
 			Fn: w.inGroup(rowLinear),
 		},
-		parallelEmbedding(w),
+		parallelEmbedding(w), parallelize(w),
 	}
 }
 
@@ -64,8 +64,14 @@ func partOf(g *Group, t *tensor.Tensor, dim int) (_ *tensor.Tensor, err error) {
 }
 
 func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	in, out, weight, bias := parallelLinear(g, c, ctx, "o")
-	gather := c.Bool("gather_output")
+	_, _, weight, bias := parallelLinear(g, c, ctx, "o")
+	return columnLayer(g, ctx, weight, bias, c.Bool("gather_output"))
+}
+
+// columnLayer makes a column_linear of a whole layer's weights.
+func columnLayer(g *Group, ctx *collective.WaitLimit, weight, bias *tensor.Tensor, gather bool) (_ *nn.Model, err error) {
+	defer try.Caught(&err)
+	out, in := weight.Shape()[0], weight.Shape()[1]
 	weight = try.To(partOf(g, weight, 0))
 	if bias != nil {
 		bias = try.To(partOf(g, bias, 0))
@@ -81,8 +87,14 @@ func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlar
 }
 
 func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
-	in, out, weight, bias := parallelLinear(g, c, ctx, "i")
-	whole := !c.Bool("input_is_parallel")
+	_, _, weight, bias := parallelLinear(g, c, ctx, "i")
+	return rowLayer(g, ctx, weight, bias, !c.Bool("input_is_parallel"))
+}
+
+// rowLayer makes a row_linear of a whole layer's weights; whole says that its input is not divided.
+func rowLayer(g *Group, ctx *collective.WaitLimit, weight, bias *tensor.Tensor, whole bool) (_ *nn.Model, err error) {
+	defer try.Caught(&err)
+	out, in := weight.Shape()[0], weight.Shape()[1]
 	weight = try.To(partOf(g, weight, 1))
 	return nn.NewLayer(g.world.tensors, "row_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (_ *tensor.Tensor, err error) {
 		defer try.Caught(&err)
@@ -153,6 +165,13 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 	if err != nil {
 		return nil, try.As("weight", err)
 	}
+	return wordLayer(g, ctx, table)
+}
+
+// wordLayer makes a vocab_embedding of a whole table.
+func wordLayer(g *Group, ctx *collective.WaitLimit, table *tensor.Tensor) (_ *nn.Model, err error) {
+	defer try.Caught(&err)
+	n, dim := table.Shape()[0], table.Shape()[1]
 	weight := try.To(partOf(g, table, 0))
 	return nn.NewLayer(g.world.tensors, "vocab_embedding", fmt.Sprintf("%d, %d", n, dim), weight, nil, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return embedded(g, ctx, weight, n, x, originOf("dist.vocab_embedding", c.Position()))

@@ -7,9 +7,11 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
+	"drun/tensor"
 )
 
 // functionalCall is nn.functional_call.
@@ -47,8 +49,8 @@ var functionalCall = &starlib.Def{
 // exchange finds the field of a parameter or buffer by its path, which v is to take the place of.
 func (m *Model) exchange(path, v starlark.Value) (*field, error) {
 	name, ok := starlark.AsString(path)
-	given, tensor := v.(*startensor.Value)
-	if !ok || !tensor {
+	given, isTensor := v.(*startensor.Value)
+	if !ok || !isTensor {
 		return nil, fmt.Errorf("want names and Tensors, got %s and %s", path.Type(), v.Type())
 	}
 	f := m.find(name)
@@ -76,4 +78,39 @@ func (m *Model) find(path string) *field {
 		}
 	}
 	return nil
+}
+
+// Paths lists the modules within, such as "blocks.0.query".
+func (m *Model) Paths() []string {
+	return each.Of(m.tree()[1:], func(c child) string { return c.name })
+}
+
+// Layer returns the kind of the module with a path, and its own weight and bias, nil if it has none.
+func (m *Model) Layer(path string) (kind string, weight, bias *tensor.Tensor) {
+	for _, c := range m.tree() {
+		if c.name != path {
+			continue
+		}
+		for _, f := range c.fields {
+			if t, ok := f.tree.(marked); ok && f.name == "weight" {
+				weight = t.Tensor
+			} else if ok && f.name == "bias" {
+				bias = t.Tensor
+			}
+		}
+		return c.kind, weight, bias
+	}
+	return "", nil, nil
+}
+
+// Exchange puts another module in the place of the one with a path, as an assignment in a recipe does.
+func (m *Model) Exchange(path string, other *Model) error {
+	for _, c := range m.tree() {
+		for i := range c.fields {
+			if f := &c.fields[i]; f.name == path[strings.LastIndexByte(path, '.')+1:] && strings.TrimPrefix(c.name+"."+f.name, ".") == path {
+				return c.replace(f, other)
+			}
+		}
+	}
+	return fmt.Errorf("%s is in a list or dict, whose modules cannot be replaced: make them parts of nn.sequential", path)
 }

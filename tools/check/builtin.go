@@ -44,6 +44,7 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 	if certain {
 		b.fits(o.name, o.def, c)
 	}
+	c.spell(o.def)
 	if b.loading && !o.def.TopLevel {
 		b.fault(c.pos, "%s cannot be called at top level: the top level is for constants, functions, run.params and load; call it in main()", o.name)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"go.starlark.net/resolve"
 	"go.starlark.net/syntax"
+
+	"drun/starlib"
 )
 
 // calls interprets calls of the recipe's functions, of methods and of values that may be several things.
@@ -44,6 +46,20 @@ func (c *call) arg(params []string, name string) (value, bool) {
 		return c.args[i], true
 	}
 	return same, false
+}
+
+// spell gives the arguments the names that a declaration has, where the recipe wrote other spellings.
+func (c *call) spell(d *starlib.Def) {
+	for i, name := range c.names {
+		if own := d.Spelled(name); own != name {
+			if _, twice := c.named[own]; twice {
+				continue
+			}
+			c.names[i], c.named[own], c.byName[own] = own, c.named[name], c.byName[name]
+			delete(c.named, name)
+			delete(c.byName, name)
+		}
+	}
 }
 
 func (c *call) first() value {

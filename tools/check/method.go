@@ -21,6 +21,9 @@ func (cs *calls) callMethod(o *object, c *call, certain bool) value {
 	if o.def != nil && certain {
 		cs.builtins.fits(c.text, o.def, c)
 	}
+	if o.def != nil {
+		c.spell(o.def)
+	}
 	text, _ := starlark.AsString(self.lit)
 	if spec := formatSpec().FindStringSubmatch(strings.ReplaceAll(text, "{{", "")); o.name == "format" && spec != nil {
 		cs.fault(c.pos, "%s", lang.Hinted("format spec features not supported in replacement fields: "+spec[1]))
