@@ -17,6 +17,12 @@ type Stateful interface {
 	SetState(entries []Entry) error
 }
 
+// Growing values have state that comes as they are used: SetState takes entries that State does not list yet.
+type Growing interface {
+	Stateful
+	Grows()
+}
+
 // Compared values check the contents of a state before it is set.
 type Compared interface {
 	// Differences lists the reasons not to continue from the saved entries, or, if resized, from those that Resize returned.

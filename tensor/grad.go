@@ -184,7 +184,7 @@ func (p *gradPass) created(n *node, out []*Tensor) {
 	try.Ok(n.check())
 	switch {
 	case n.again == nil:
-		try.Fail("grad: create_graph needs what %s kept when it was called, before a file that says create_graph was loaded", n.op)
+		try.Fail("grad: create_graph needs what %s keeps only once a file, or a line at the prompt, that says create_graph has been read: compute it again", n.op)
 	case n.again.back == nil:
 		try.Fail("grad: the gradient of %s has no gradient itself, so create_graph is not possible here", n.op)
 	}

@@ -49,7 +49,8 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 	for _, kv := range state.Items() {
 		name := try.To(key(kv[0]))
 		if s, ok := kv[1].(starlib.Stateful); ok {
-			r.stateful(name+separator, s, false)
+			_, open := s.(starlib.Growing)
+			r.stateful(name+separator, s, open)
 			continue
 		}
 		if saved := r.take(name, kv[1]); saved != nil {

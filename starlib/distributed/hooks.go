@@ -2,6 +2,7 @@ package distributed
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"drun/collective"
@@ -68,11 +69,86 @@ type compression struct {
 	reduce    func(h *compression, g *Group, ctx *collective.WaitLimit, at collective.Origin, b *bucket, flat *tensor.Tensor, shapes [][]int) (*tensor.Tensor, error)
 	residuals map[*bucket]*tensor.Tensor
 	factors   map[*bucket][]*tensor.Tensor // of PowerSGD, from the pass before
+
+	order []*bucket                 // in the order of their first averages
+	later map[string]*tensor.Tensor // restored state of buckets that have had none
+}
+
+var _ starlib.Growing = (*compression)(nil)
+
+// Grows marks it as such: a bucket has state from its first average on.
+func (h *compression) Grows() {}
+
+// parts calls do with the names and tensors of the state of bucket i.
+func (h *compression) parts(i int, do func(name string, t *tensor.Tensor)) {
+	b := h.order[i]
+	if t := h.residuals[b]; t != nil {
+		do(fmt.Sprintf("residual.%d", i), t)
+	}
+	for j, t := range h.factors[b] {
+		if t != nil {
+			do(fmt.Sprintf("factor.%d.%d", i, j), t)
+		}
+	}
+}
+
+// State lists what earlier passes left out, of each bucket, and PowerSGD's factors.
+func (h *compression) State() (entries []starlib.Entry) {
+	for i := range h.order {
+		h.parts(i, func(name string, t *tensor.Tensor) {
+			entries = append(entries, starlib.Entry{Name: name, Value: (*startensor.Value)(t)})
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.later)) {
+		entries = append(entries, starlib.Entry{Name: name, Value: (*startensor.Value)(h.later[name])})
+	}
+	return entries
+}
+
+// SetState puts saved state in the place of all there is; buckets take it when they are averaged next.
+func (h *compression) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
+	later := map[string]*tensor.Tensor{}
+	for _, e := range entries {
+		v, ok := e.Value.(*startensor.Value)
+		try.FailIf(!ok, "dist.hooks.%s: %s must be a Tensor, not %s", h.text, e.Name, e.Value.Type())
+		later[e.Name] = try.To(tensor.Clone(v.Tensor().Detach()))
+	}
+	h.later, h.order = later, nil
+	clear(h.residuals)
+	clear(h.factors)
+	return nil
+}
+
+// begin gives a bucket that is averaged for the first time the state that was restored for it.
+func (h *compression) begin(b *bucket, gradients int) {
+	if slices.Contains(h.order, b) {
+		return
+	}
+	i := len(h.order)
+	h.order = append(h.order, b)
+	take := func(name string) *tensor.Tensor {
+		t := h.later[name]
+		delete(h.later, name)
+		return t
+	}
+	if t := take(fmt.Sprintf("residual.%d", i)); t != nil {
+		h.residuals[b] = t
+	}
+	factors, found := make([]*tensor.Tensor, gradients), false
+	for j := range factors {
+		factors[j] = take(fmt.Sprintf("factor.%d.%d", i, j))
+		found = found || factors[j] != nil
+	}
+	if found {
+		h.factors[b] = factors
+	}
 }
 
 func (h *compression) String() string { return h.text }
 
 func (h *compression) average(d *ddp, b *bucket, flat *tensor.Tensor, shapes [][]int) (*tensor.Tensor, error) {
+	h.begin(b, len(shapes))
 	return h.reduce(h, d.g, d.ctx, d.origin(), b, flat, shapes)
 }
 

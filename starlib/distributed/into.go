@@ -70,6 +70,9 @@ func filled(c *starlib.Call, input, output string) (*tensor.Tensor, *operand) {
 		_, graph := recorded(c.Arg(name))
 		try.FailIf(graph, "gradients are recorded for %s, and this call has none: pass a detached tensor", name)
 	}
+	if tensor.SharesStorage(in, out) { // what one rank writes, another may still read
+		in = try.To(tensor.Clone(in.Detach()))
+	}
 	return try.To(tensor.Contiguous(in)), try.To(operandOf(c.Arg(output)))
 }
 

@@ -106,6 +106,7 @@ func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starla
 		try.FailIf(!ok, "stage %d, which is this rank's: want a module or function, got %s", number, stages[number].Type())
 		own, numbers = append(own, stages[number]), append(numbers, number)
 	}
+	try.Ok(apart(stages, numbers))
 	p.Model = try.To(nn.Sequential(g.world.tensors, own, numbers))
 	p.chunks = []*nn.Model{p.Model}
 	if p.interleaved && g.Size() > 1 {
@@ -115,6 +116,41 @@ func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starla
 		}
 	}
 	return p, nil
+}
+
+// apart returns an error if a stage of this rank shares a parameter with one of another rank: each would train a copy.
+func apart(stages starlark.Tuple, own []int) error {
+	here := map[*tensor.Tensor]int{}
+	each := func(number int, do func(name string, p *tensor.Tensor) error) error {
+		m, ok := stages[number].(*nn.Model)
+		if !ok {
+			return nil
+		}
+		names, params := m.Parameters()
+		for i, p := range params {
+			if err := do(names[i], p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, number := range own {
+		_ = each(number, func(_ string, p *tensor.Tensor) error { here[p] = number; return nil })
+	}
+	for number := range stages {
+		if slices.Contains(own, number) {
+			continue
+		}
+		if err := each(number, func(name string, p *tensor.Tensor) error {
+			if mine, shared := here[p]; shared {
+				return fmt.Errorf("stages %d and %d share the parameter %s, but are on different ranks, each of which would train a copy: put them on one rank, or give each its own", min(mine, number), max(mine, number), name)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *pipeline) Type() string { return "Pipeline" }

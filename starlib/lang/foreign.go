@@ -82,7 +82,7 @@ var foreign = map[string]string{
 	"scaled_dot_product_attention": "it is nn.attention(q, k, v)",
 	"clip_grad_norm_":              "it is optim.clip_grad_norm(params, max_norm)",
 	"clip_grad_value_":             "it is optim.clip_grad_value(params, clip_value)",
-	"AveragedModel":                "it is optim.ema(params)",
+	"AveragedModel":                "it is optim.swa(params), or optim.ema(params)",
 	"StepLR":                       "it is optim.step_decay(lr, every), the lr of an optimizer",
 	"ExponentialLR":                "it is optim.step_decay(lr, 1, gamma), the lr of an optimizer",
 	"MultiStepLR":                  "it is optim.multi_step(lr, milestones), the lr of an optimizer",
@@ -127,6 +127,7 @@ var foreignMethods = map[string]map[string]string{
 	},
 	"module": {
 		"utils":             "gradients are clipped by optim.clip_grad_norm, sequences padded by data.pad_sequence, weights normalised by nn.weight_norm and nn.spectral_norm",
+		"swa_utils":         "averages are optim.swa(params) and optim.ema(params)",
 		"set_default_dtype": "tensors are made with dtype = …, and m.double() converts a module",
 		"autograd":          "gradients are computed by loss.backward() or tensor.grad(outputs, inputs); none flow through dist.rpc",
 	},

@@ -17,7 +17,7 @@ import (
 // functionalCall is nn.functional_call.
 var functionalCall = &starlib.Def{
 	Sig: "functional_call(module: Module, parameter_and_buffer_dicts: dict | tuple | list, args = (), kwargs: dict = None)",
-	Doc: `Calls module(*args, **kwargs) as if its parameters and buffers of these names, such as "0.weight", were other tensors, through which gradients flow: the steps of a meta-learner, for example. Several dicts are joined. The tensors have the shapes and dtypes of those they stand for; afterwards the module is as before. args may be a single argument.`,
+	Doc: `Calls module(*args, **kwargs) as if its parameters and buffers of these names, such as "0.weight", were other tensors, through which gradients flow: the steps of a meta-learner, for example. Several dicts are joined. The tensors have the shapes of those they stand for; afterwards the module is as before. args may be a single argument.`,
 	Fn: func(c *starlib.Call) (_ starlark.Value, err error) {
 		m := c.Arg("module").(*Model)
 		dicts, ok := c.Arg("parameter_and_buffer_dicts").(starlark.Indexable)
@@ -57,8 +57,8 @@ func (m *Model) exchange(path, v starlark.Value) (*field, error) {
 	if f == nil {
 		return nil, fmt.Errorf("the module has no parameter or buffer %q of its own or of a module within", name)
 	}
-	if was := f.tree.(marked); describe(was.Tensor) != describe(given.Tensor()) {
-		return nil, fmt.Errorf("%s is %s, and %s cannot stand for it", name, describe(was.Tensor), describe(given.Tensor()))
+	if was := f.tree.(marked); !slices.Equal(was.Shape(), given.Tensor().Shape()) {
+		return nil, fmt.Errorf("%s has shape %s, and a tensor of shape %s cannot stand for it", name, startensor.Shape(was.Tensor), startensor.Shape(given.Tensor()))
 	}
 	return f, nil
 }

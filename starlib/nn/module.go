@@ -68,6 +68,32 @@ func register(name string, v starlark.Value) field {
 	return field{name, seen, tree}
 }
 
+// wrapped returns an error if v is or holds a module that something wraps, as dist.ddp does: it would be taken for a function, and its
+// parameters be lost.
+func wrapped(v starlark.Value) error {
+	switch v := v.(type) {
+	case *Model:
+	case interface {
+		starlark.Value
+		Parameters() (names []string, tensors []*tensor.Tensor)
+	}:
+		return fmt.Errorf("%s cannot be a part of a model, which would not know its parameters: make the model of the modules themselves, and wrap all of it", v.Type())
+	case *starlark.Dict:
+		for _, item := range v.Entries() {
+			if err := wrapped(item); err != nil {
+				return err
+			}
+		}
+	case *starlark.List, starlark.Tuple:
+		for item := range starlark.Elements(v.(starlark.Iterable)) {
+			if err := wrapped(item); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // mark also reports whether v is or holds a part of a model.
 func mark(v starlark.Value) (seen, tree starlark.Value, part bool) {
 	switch v := v.(type) {

@@ -3,6 +3,7 @@
 package nn
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -62,7 +63,7 @@ func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
 
 // Sequential makes a model that calls modules in order. numbers name them in parameters' names; nil: 0, 1 ….
 func Sequential(ctx *tensor.Context, modules starlark.Tuple, numbers []int) (*Model, error) {
-	if err := checkCallables(modules); err != nil {
+	if err := cmp.Or(checkCallables(modules), wrapped(modules)); err != nil {
 		return nil, err
 	}
 	m := &Model{kind: "sequential", training: true, ctx: ctx}
@@ -202,6 +203,7 @@ func (k *maker) custom(c *starlib.Call) (starlark.Value, error) {
 		if v, _ := methods.Attr(m, name); v != nil || name == "training" {
 			return nil, fmt.Errorf("a field cannot be named %s: modules already have one", name)
 		}
+		try.Ok(try.As(name, wrapped(kv[1])))
 		m.fields = append(m.fields, register(name, kv[1]))
 	}
 	return m, nil
