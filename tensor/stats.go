@@ -145,7 +145,10 @@ func norm2(t *Tensor, dims []int, keepdim bool) *Tensor {
 			grads[0] = l.scaled(op, nil, nil, contiguous(perRoot(g, n.val(1), 1)))
 		}, t).save(l.t, out).twice(func(n *node, g *Tensor, grads []*Tensor) {
 			x := n.input(0)
-			scale := perRoot(g, norm2(x, dims, keepdim), 1)
+			root := norm2(x, dims, keepdim)
+			zero := try.To(BinaryScalar(OpEq, root.Detach(), Int(0), false))
+			scale := try.To(Div(g, try.To(MaskedFill(root, zero, Int(1))))) // nothing is infinite on the way
+			scale = try.To(MaskedFill(scale, zero, Int(0)))
 			grads[0] = try.To(Mul(x, spreadOver(scale, x.shape, dims)))
 		})
 		l.t = nil
