@@ -121,7 +121,7 @@ gathered = dist.all_gather(x)
 group = dist.new_group(range(n))
 ending = dist.new_group(range(n))
 divided = dist.zero(optim.sgd([x], lr = 1))
-pipe = dist.pipeline([nn.linear(2, 2)] * n, 2)
+pipe = dist.pipeline([nn.linear(2, 2) for _ in range(n)], 2)
 def f():
     pass
 define(f)
