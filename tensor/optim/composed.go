@@ -3,8 +3,10 @@ package optim
 import (
 	"fmt"
 	"math"
+	"unsafe"
 
 	"drun/internal/try"
+	"drun/kernel"
 	"drun/kernel/dtype"
 	"drun/tensor"
 )
@@ -80,8 +82,24 @@ func (x *run) decayed(s *scratch, p, g *tensor.Tensor, decoupled bool) *tensor.T
 	return g
 }
 
+// pow is a^b in float64, with the same bits on every processor, unlike math.Pow's.
+func pow(a, b float64) (out float64) {
+	view := func(v *float64) kernel.View { return kernel.View{Data: unsafe.Pointer(v), Strides: []int{1}} }
+	kernel.Binary(kernel.Pow, dtype.Float64, []int{1}, view(&out), view(&a), view(&b))
+	return out
+}
+
+// moments begins an update of Adam's kind: it moves both averages, and returns them with parameters and gradients.
+func (x *run) moments(s *scratch, beta1, beta2 float64, decoupled bool) (p, g, first, second *tensor.Tensor) {
+	p, g, state := x.tensors()
+	g = x.decayed(s, p, g, decoupled)
+	s.towards(state[0], g, 1-beta1)
+	s.square(state[1], g, beta2)
+	return p, g, state[0], state[1]
+}
+
 // bias returns 1 - beta^step.
-func (x *run) bias(beta float64) float64 { return 1 - math.Pow(beta, float64(x.step)) }
+func (x *run) bias(beta float64) float64 { return 1 - pow(beta, float64(x.step)) }
 
 // NAdam is Adam with Nesterov's momentum (Dozat 2016), with PyTorch's formulas.
 type NAdam struct {
@@ -103,7 +121,7 @@ type muProduct struct {
 }
 
 func (r NAdam) mu(step int64) float64 {
-	return r.Beta1 * (1 - float64(0.5*math.Pow(0.96, float64(float64(step)*r.MomentumDecay))))
+	return r.Beta1 * (1 - float64(0.5*pow(0.96, float64(float64(step)*r.MomentumDecay))))
 }
 
 func (r NAdam) upTo(step int64) float64 {
@@ -122,14 +140,11 @@ func (NAdam) buffers() []string { return []string{"exp_avg", "exp_avg_sq"} }
 func (r NAdam) update(x *run) {
 	var s scratch
 	defer s.free()
-	p, g, state := x.tensors()
-	g = x.decayed(&s, p, g, r.Decoupled)
-	s.towards(state[0], g, 1-r.Beta1)
-	s.square(state[1], g, r.Beta2)
+	p, g, first, second := x.moments(&s, r.Beta1, r.Beta2, r.Decoupled)
 	mu, next, all := r.mu(x.step), r.mu(x.step+1), r.upTo(x.step)
-	root := s.root(state[1], 1/x.bias(r.Beta2), r.Eps)
+	root := s.root(second, 1/x.bias(r.Beta2), r.Eps)
 	addTimes(p, s.binary(tensor.OpDiv, g, root), -x.LR*(1-mu)/(1-all))
-	addTimes(p, s.binary(tensor.OpDiv, state[0], root), -x.LR*next/(1-float64(all*next)))
+	addTimes(p, s.binary(tensor.OpDiv, first, root), -x.LR*next/(1-float64(all*next)))
 }
 
 // RAdam is Adam whose step is plain momentum until the variance of its rate is known well enough (Liu et al. 2020).
@@ -143,17 +158,14 @@ func (RAdam) buffers() []string { return []string{"exp_avg", "exp_avg_sq"} }
 func (r RAdam) update(x *run) {
 	var s scratch
 	defer s.free()
-	p, g, state := x.tensors()
-	g = x.decayed(&s, p, g, r.Decoupled)
-	s.towards(state[0], g, 1-r.Beta1)
-	s.square(state[1], g, r.Beta2)
+	p, _, step, second := x.moments(&s, r.Beta1, r.Beta2, r.Decoupled)
 	bias := x.bias(r.Beta2)
 	most := 2/(1-r.Beta2) - 1
 	length := most - 2*float64(x.step)*(1-bias)/bias
-	rate, step := x.LR/x.bias(r.Beta1), state[0]
+	rate := x.LR / x.bias(r.Beta1)
 	if length > 5 {
 		rate *= math.Sqrt((length-4)*(length-2)*most/((most-4)*(most-2)*length)) * math.Sqrt(bias)
-		step = s.binary(tensor.OpDiv, step, s.root(state[1], 1, r.Eps))
+		step = s.binary(tensor.OpDiv, step, s.root(second, 1, r.Eps))
 	}
 	addTimes(p, step, -rate)
 }
@@ -225,7 +237,7 @@ func (r Adafactor) whole(x *run, p, g *tensor.Tensor, state map[string]*tensor.T
 	if eps == 0 {
 		eps = map[dtype.Type]float64{dtype.Float32: 0x1p-23, dtype.Float64: 0x1p-52}[x.dt]
 	}
-	share := math.Pow(float64(x.step), r.Beta2Decay)
+	share := pow(float64(x.step), r.Beta2Decay)
 	rms := func(t *tensor.Tensor) float64 {
 		return try.To(s.keep(tensor.Norm(t, 2, nil, false)).Item()).Float() / math.Sqrt(float64(t.Len()))
 	}

@@ -77,51 +77,47 @@ for i in range(5):
 
 # Layers whose weight is computed from other parameters, trained for some steps.
 x0 = randn(5, 3, 4, 4)
+
+
+def trained(layer, parameters):
+    optimizer, losses = O.SGD(parameters, 0.05), []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = (layer(x0) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"tensor(losses)": torch.tensor(losses)}
+
+
+def training(make, norm):
+    return f"""c = {make}
+c.load_state({{"weight": w, "bias": b}})
+m = {norm}
+opt, losses = optim.sgd(m.parameters(), lr = 0.05), []
+for _ in range(4):
+    opt.zero_grad()
+    loss = (m(x) - 1).square().mean()
+    loss.backward()
+    opt.step()
+    losses.append(loss.item())"""
+
+
 for dim in [0, 1, None]:
     layer = torch.nn.Conv2d(3, 4, 2)
     given = dict(w=layer.weight.detach().clone(), b=layer.bias.detach().clone(), x=x0)
     layer = torch.nn.utils.weight_norm(layer, dim=dim)
-    optimizer, losses = O.SGD([layer.weight_g, layer.weight_v, layer.bias], 0.05), []
-    for _ in range(4):
-        optimizer.zero_grad()
-        loss = (layer(x0) - 1).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    record(f"weight_norm {dim}", given, f"""c = nn.conv2d(3, 4, 2)
-c.load_state({{"weight": w, "bias": b}})
-m = nn.weight_norm(c, dim = {dim})
-opt, losses = optim.sgd(m.parameters(), lr = 0.05), []
-for _ in range(4):
-    opt.zero_grad()
-    loss = (m(x) - 1).square().mean()
-    loss.backward()
-    opt.step()
-    losses.append(loss.item())""", {"tensor(losses)": torch.tensor(losses), "m.weight_g": layer.weight_g.detach(), "m.weight_v": layer.weight_v.detach()}, 1e-4)
-for kind, dim in [("Conv2d", 0), ("ConvTranspose2d", 1)]:
+    want = trained(layer, [layer.weight_g, layer.weight_v, layer.bias])
+    want |= {"m.weight_g": layer.weight_g.detach(), "m.weight_v": layer.weight_v.detach()}
+    record(f"weight_norm {dim}", given, training("nn.conv2d(3, 4, 2)", f"nn.weight_norm(c, dim = {dim})"), want, 1e-4)
+for kind, name, dim in [("Conv2d", "conv2d", 0), ("ConvTranspose2d", "conv_transpose2d", 1)]:
     layer = getattr(torch.nn, kind)(3, 4, 2)
     given = dict(w=layer.weight.detach().clone(), b=layer.bias.detach().clone(), x=x0)
     layer = torch.nn.utils.spectral_norm(layer, n_power_iterations=2)
     given |= dict(u=layer.weight_u.clone(), v=layer.weight_v.clone())
-    optimizer, losses = O.SGD([layer.weight_orig, layer.bias], 0.05), []
-    for _ in range(4):
-        optimizer.zero_grad()
-        loss = (layer(x0) - 1).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    name = {"Conv2d": "conv2d", "ConvTranspose2d": "conv_transpose2d"}[kind]
-    record(f"spectral_norm {kind}", given, f"""c = nn.{name}(3, 4, 2)
-c.load_state({{"weight": w, "bias": b}})
-m = nn.spectral_norm(c, n_power_iterations = 2, dim = {dim})
-m.weight_u.copy_(u)
-m.weight_v.copy_(v)
-opt, losses = optim.sgd(m.parameters(), lr = 0.05), []
-for _ in range(4):
-    opt.zero_grad()
-    loss = (m(x) - 1).square().mean()
-    loss.backward()
-    opt.step()
-    losses.append(loss.item())""", {"tensor(losses)": torch.tensor(losses), "m.weight_orig": layer.weight_orig.detach(), "m.weight_u": layer.weight_u.clone()}, 1e-4)
+    want = trained(layer, [layer.weight_orig, layer.bias])
+    want |= {"m.weight_orig": layer.weight_orig.detach(), "m.weight_u": layer.weight_u.clone()}
+    norm = f"nn.spectral_norm(c, n_power_iterations = 2, dim = {dim})\nm.weight_u.copy_(u)\nm.weight_v.copy_(v)"
+    record(f"spectral_norm {kind}", given, training(f"nn.{name}(3, 4, 2)", norm), want, 1e-4)
 
 write("pytorch_adaptive.json")
