@@ -225,6 +225,8 @@ static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, cons
     // A and B are used in place, not packed, when they are used too little to repay a copy; B's rows must be dense.
     int pack_b = p->bn != 1 || (m > 4 * S(MR) && n > S(NR)), pack_a = !wide && n > 4 * S(NR);
     int ahead = pack_b && m > 4 * S(MR);
+    // Rows that are read in place, of an A larger than the second cache: the next tile's are fetched while one is used.
+    int fetch_a = !pack_a && !wide && p->ak == 1 && m * p->k * (int64_t)sizeof(T) > 2 << 20;
     T *packed = NULL;
     if ((pack_b || pack_a) && !(packed = scratch_take(((int64_t)S(MC) + S(NC)) * S(KC) * sizeof(T)))) return;
     T *pa = packed, *pb = packed + S(MC) * S(KC);
@@ -252,6 +254,8 @@ static void S(gemm_block)(const struct S(product) *p, int64_t m, int64_t n, cons
                         int rows = mc - i < mr ? mc - i : mr;
                         S(fetch_share)(&next);
                         const T *ai = pack_a ? pa + i * kc : a + (i0 + i) * p->ar + k0 * p->ak;
+                        if (fetch_a && j == 0 && i0 + i + 2 * mr <= m)
+                            for (int r = 0; r < mr; r++) S(fetch)(ai + (mr + r) * p->ar, kc);
                         S(tile_fn) tile = wide ? S(wide_tiles)[vectors - 1] : S(tiles)[vectors - 1][rows];
                         if (!wide && rows == S(MR) && width == S(NR)) {
                             if (pack_a || p->ar == 1) tile = S(tile_neighbours);

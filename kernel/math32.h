@@ -1,12 +1,6 @@
 // Elementary functions of float vectors. Each is a fixed sequence of IEEE operations, so a lane's result is
 // the same on every path. Errors are given in ULP in doc.go and tested.
 
-// 2^n x for integral n in [-300, 300], with one rounding where the result is subnormal.
-INLINE vf32 ldexp_f32(vf32 x, vi32 n) {
-    vi32 half = n >> 1;
-    return x * (vf32)((vu32)(half + 127) << 23) * (vf32)((vu32)(n - half + 127) << 23);
-}
-
 // x = n ln 2 + r with |r| <= ln 2 / 2: adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the
 // low bits. ln 2 is split in two so that n times its head is exact.
 INLINE vf32 exp_reduce_f32(vf32 x, vi32 *n) {
@@ -27,12 +21,7 @@ INLINE vf32 exp_tail_f32(vf32 r) {
     return fma_f32(p, r, set_f32(4.99999851e-1f));
 }
 
-// Below and above these the result is 0 and infinity; clamping first keeps n in range. NaN passes through.
-INLINE vf32 clamp_f32(vf32 x, float low, float high) {
-    x = sel_f32(x > high, set_f32(high), x);
-    return sel_f32(x < low, set_f32(low), x);
-}
-
+// Beyond the limits the result is 0 or infinity; clamping keeps n in range.
 INLINE vf32 exp_f32(vf32 x) {
     vi32 n;
     vf32 r = exp_reduce_f32(clamp_f32(x, -105.0f, 89.0f), &n);

@@ -7,12 +7,6 @@ INLINE vf64 poly_f64(vf64 x, int n, const double *c) {
 }
 #define POLY(x, ...) poly_f64(x, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__})
 
-// 2^n x for integral n in [-2200, 2200], with one rounding where the result is subnormal.
-INLINE vf64 ldexp_f64(vf64 x, vi64 n) {
-    vi64 half = n >> 1;
-    return x * (vf64)((vu64)(half + 1023) << 52) * (vf64)((vu64)(n - half + 1023) << 52);
-}
-
 INLINE vf64 exp_reduce_f64(vf64 x, vi64 *n) {
     vf64 magic = set_f64(0x1.8p52);
     vf64 t = fma_f64(x, set_f64(1.4426950408889634), magic);
@@ -26,11 +20,6 @@ INLINE vf64 exp_reduce_f64(vf64 x, vi64 *n) {
 INLINE vf64 exp_tail_f64(vf64 r) {
     return POLY(r, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
                 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5);
-}
-
-INLINE vf64 clamp_f64(vf64 x, double low, double high) {
-    x = sel_f64(x > high, set_f64(high), x);
-    return sel_f64(x < low, set_f64(low), x);
 }
 
 INLINE vf64 exp_f64(vf64 x) {

@@ -96,6 +96,47 @@ INLINE vf64 set_f64(double x) { return x - (vf64){0}; }
 INLINE vf32 sel_f32(vi32 m, vf32 a, vf32 b) { return (vf32)((m & (vi32)a) | (~m & (vi32)b)); }
 INLINE vf64 sel_f64(vi64 m, vf64 a, vf64 b) { return (vf64)((m & (vi64)a) | (~m & (vi64)b)); }
 
+// x or the limit that it is beyond; NaN stays. The instructions give their second operand if one is NaN.
+#if VB == 64
+INLINE vf32 clamp_f32(vf32 x, float low, float high) {
+    return (vf32)_mm512_max_ps(_mm512_set1_ps(low), _mm512_min_ps(_mm512_set1_ps(high), (__m512)x));
+}
+INLINE vf64 clamp_f64(vf64 x, double low, double high) {
+    return (vf64)_mm512_max_pd(_mm512_set1_pd(low), _mm512_min_pd(_mm512_set1_pd(high), (__m512d)x));
+}
+#elif VB == 32
+INLINE vf32 clamp_f32(vf32 x, float low, float high) {
+    return (vf32)_mm256_max_ps(_mm256_set1_ps(low), _mm256_min_ps(_mm256_set1_ps(high), (__m256)x));
+}
+INLINE vf64 clamp_f64(vf64 x, double low, double high) {
+    return (vf64)_mm256_max_pd(_mm256_set1_pd(low), _mm256_min_pd(_mm256_set1_pd(high), (__m256d)x));
+}
+#else
+INLINE vf32 clamp_f32(vf32 x, float low, float high) {
+    x = sel_f32(x > high, set_f32(high), x);
+    return sel_f32(x < low, set_f32(low), x);
+}
+INLINE vf64 clamp_f64(vf64 x, double low, double high) {
+    x = sel_f64(x > high, set_f64(high), x);
+    return sel_f64(x < low, set_f64(low), x);
+}
+#endif
+
+// 2^n x for integral n, at most 300 and 2,200 from 0, with one rounding where the result is subnormal.
+#if VB == 64
+INLINE vf32 ldexp_f32(vf32 x, vi32 n) { return (vf32)_mm512_scalef_ps((__m512)x, _mm512_cvtepi32_ps((__m512i)n)); }
+INLINE vf64 ldexp_f64(vf64 x, vi64 n) { return (vf64)_mm512_scalef_pd((__m512d)x, _mm512_cvtepi64_pd((__m512i)n)); }
+#else
+INLINE vf32 ldexp_f32(vf32 x, vi32 n) {
+    vi32 half = n >> 1;
+    return x * (vf32)((vu32)(half + 127) << 23) * (vf32)((vu32)(n - half + 127) << 23);
+}
+INLINE vf64 ldexp_f64(vf64 x, vi64 n) {
+    vi64 half = n >> 1;
+    return x * (vf64)((vu64)(half + 1023) << 52) * (vf64)((vu64)(n - half + 1023) << 52);
+}
+#endif
+
 // Which NaN an operation passes on differs between instruction sets: every kernel stores this one.
 INLINE vf32 canon_f32(vf32 v) { return sel_f32(v == v, v, set_f32(__builtin_nanf(""))); }
 INLINE vf64 canon_f64(vf64 v) { return sel_f64(v == v, v, set_f64(__builtin_nan(""))); }
