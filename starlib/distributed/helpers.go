@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -109,9 +109,16 @@ type readings struct {
 	values starlark.Tuple
 }
 
+func (r *readings) Len() int           { return len(r.names) }
+func (r *readings) Less(i, j int) bool { return r.names[i] < r.names[j] }
+func (r *readings) Swap(i, j int) {
+	r.names[i], r.names[j] = r.names[j], r.names[i]
+	r.values[i], r.values[j] = r.values[j], r.values[i]
+}
+
 func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 	d := c.Arg(dict).(*starlark.Dict)
-	r, numbers := &readings{}, map[string]starlark.Value{}
+	r := &readings{make([]string, 0, d.Len()), make(starlark.Tuple, 0, d.Len())}
 	for key, v := range d.Entries() {
 		name, ok := starlark.AsString(key)
 		try.FailIf(!ok, "keys must be strings, not %s", key.Type())
@@ -122,12 +129,9 @@ func readingsOf(c *starlib.Call, dict string) (*readings, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		numbers[name] = x
+		r.names, r.values = append(r.names, name), append(r.values, x)
 	}
-	r.names = slices.Sorted(maps.Keys(numbers)) // ranks may have filled their dicts in different orders
-	for _, name := range r.names {
-		r.values = append(r.values, numbers[name])
-	}
+	sort.Sort(r) // ranks may have filled their dicts in different orders
 	return r, nil
 }
 

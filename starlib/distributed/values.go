@@ -1,6 +1,7 @@
 package distributed
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -50,13 +51,40 @@ func (g *Group) decode(data []byte) (starlark.Value, error) {
 	return (&codec.Decoder{Tensors: g.world.tensors, Reference: g.world.rpc.refer}).Decode(data)
 }
 
+// An envelope holds a count of bytes and, if they are no more than envelopeRoom, the bytes: most plain values take one exchange. Shared
+// memory has this much room beside a rank's arrival.
+type envelope []byte
+
+const (
+	envelopeHead = 8
+	envelopeRoom = 88
+	envelopeSize = envelopeHead + envelopeRoom
+)
+
+func (p envelope) put(data []byte) {
+	binary.LittleEndian.PutUint64(p, uint64(len(data)))
+	if len(data) <= envelopeRoom {
+		copy(p[envelopeHead:], data)
+	}
+}
+
+func (p envelope) count() int { return int(binary.LittleEndian.Uint64(p)) }
+
+// bytes are those of a count of at most envelopeRoom.
+func (p envelope) bytes() []byte { return p[envelopeHead:][:p.count():p.count()] }
+
 func (g *Group) broadcastBytes(ctx *collective.WaitLimit, data []byte, src int, at collective.Origin) (_ []byte, err error) {
 	defer try.Caught(&err)
-	size := []int64{int64(len(data))}
-	try.Ok(g.do(ctx, collective.NewBroadcast(collective.Of(size), src), at))
-	if g.own != src {
-		try.Ok(g.receivable(int(size[0])))
-		data = make([]byte, size[0])
+	first := make(envelope, envelopeSize)
+	if g.own == src {
+		first.put(data)
+	}
+	try.Ok(g.do(ctx, collective.NewBroadcast(collective.Of([]byte(first)), src), at))
+	if n := first.count(); n <= envelopeRoom {
+		return first.bytes(), nil
+	} else if g.own != src {
+		try.Ok(g.receivable(n))
+		data = make([]byte, n)
 	}
 	return data, g.do(ctx, collective.NewBroadcast(collective.Of(data), src), at)
 }
@@ -111,18 +139,35 @@ func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []
 // gatherBytes gives rank dst every rank's bytes, in rank order.
 func (g *Group) gatherBytes(ctx *collective.WaitLimit, data []byte, dst int, at collective.Origin) (_ [][]byte, err error) {
 	defer try.Caught(&err)
-	counts, _ := try.To2(gatherCounts(g, ctx, []int{len(data)}, dtype.Uint8, at))
+	own, firsts := make(envelope, envelopeSize), make([]byte, envelopeSize*g.Size())
+	own.put(data)
+	call := collective.NewAllGather(collective.Of([]byte(own)), collective.Of(firsts))
+	call.Shape = []int{-1} // as the board shows the bytes that follow
+	try.Ok(g.do(ctx, call, at))
+	all, counts, small := make([][]byte, g.Size()), make([]int, g.Size()), true
+	for r := range all {
+		p := envelope(firsts[r*envelopeSize:][:envelopeSize:envelopeSize])
+		counts[r] = p.count()
+		if small = small && counts[r] <= envelopeRoom; small {
+			all[r] = p.bytes()
+		}
+	}
+	if small {
+		if !g.arrives(dst) {
+			return nil, nil
+		}
+		return all, nil
+	}
 	var joined []byte
 	if g.arrives(dst) {
 		try.Ok(g.receivable(collective.Total(counts)))
 		joined = make([]byte, collective.Total(counts))
 	}
-	call := newGather(collective.Of(data), collective.Of(joined), dst)
+	call = newGather(collective.Of(data), collective.Of(joined), dst)
 	call.Counts = uneven(counts)
 	if err := g.do(ctx, call, at); err != nil || !g.arrives(dst) {
 		return nil, err
 	}
-	all := make([][]byte, len(counts))
 	for r, n := range counts {
 		all[r], joined = joined[:n:n], joined[n:]
 	}
