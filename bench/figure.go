@@ -33,6 +33,7 @@ var scales = map[string]struct {
 const (
 	rate      = "GFLOPS"
 	perSecond = "a second"
+	percent   = "%"
 )
 
 var figureLine = regexp.MustCompile(`(?m)^(?:\[\d+\] )?(.+): ([0-9.e+-]+) (\w+)$`)

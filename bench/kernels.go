@@ -31,30 +31,44 @@ var gemmShapes = []gemmShape{
 }
 
 const (
-	elements   = 4 << 20
-	rowCount   = 4096
-	rowLength  = elements / rowCount
-	f32        = dtype.Float32
-	kernelRuns = 10
-	hugePage   = 2 << 20
+	f32       = dtype.Float32
+	rowLength = 1024
+	hugePage  = 2 << 20
 )
 
-// rowKernels are measured on 4 M elements.
+// kernelSizes are counts of elements: in the first cache, in the later ones, and in none.
+var kernelSizes = []struct {
+	name        string
+	count, runs int
+}{{"4 K", 4 << 10, 20000}, {"256 K", 256 << 10, 300}, {"4 M", 4 << 20, 20}}
+
+// rowKernels are measured on each of these sizes, into memory that is there already.
 var rowKernels = []struct {
 	name string
-	run  func(out, x, y []float32)
+	rows bool // over rows of rowLength elements
+	run  func(n int, out, x, y []float32)
 }{
-	{"exp of 4 M", func(out, x, _ []float32) { kernel.Unary(kernel.Exp, f32, []int{elements}, flat(out), flat(x)) }},
-	{"tanh of 4 M", func(out, x, _ []float32) { kernel.Unary(kernel.Tanh, f32, []int{elements}, flat(out), flat(x)) }},
-	{"add of 4 M", func(out, x, y []float32) {
-		kernel.Binary(kernel.Add, f32, []int{elements}, flat(out), flat(x), flat(y))
+	{"exp", false, func(n int, out, x, _ []float32) { kernel.Unary(kernel.Exp, f32, []int{n}, flat(out), flat(x)) }},
+	{"tanh", false, func(n int, out, x, _ []float32) { kernel.Unary(kernel.Tanh, f32, []int{n}, flat(out), flat(x)) }},
+	{"add", false, func(n int, out, x, y []float32) {
+		kernel.Binary(kernel.Add, f32, []int{n}, flat(out), flat(x), flat(y))
 	}},
-	{"softmax of 4096 x 1024", func(out, x, _ []float32) { kernel.Softmax(f32, false, rowCount, rowLength, data(out), data(x)) }},
-	{"layer_norm of 4096 x 1024", func(out, x, y []float32) {
-		mean, rstd := y[:rowCount], y[rowCount:2*rowCount]
-		gamma, beta := y[2*rowCount:][:rowLength], y[3*rowCount:][:rowLength]
-		kernel.LayerNorm(f32, rowCount, rowLength, 1e-5, data(out), data(mean), data(rstd), data(x), data(gamma), data(beta))
+	{"softmax", true, func(n int, out, x, _ []float32) {
+		kernel.Softmax(f32, false, n/rowLength, rowLength, data(out), data(x))
 	}},
+	{"layer_norm", true, func(n int, out, x, y []float32) {
+		rows := n / rowLength
+		mean, rstd, gamma, beta := y[:rows], y[rows:2*rows], y[2*rows:][:rowLength], y[2*rows+rowLength:][:rowLength]
+		kernel.LayerNorm(f32, rows, rowLength, 1e-5, data(out), data(mean), data(rstd), data(x), data(gamma), data(beta))
+	}},
+}
+
+// rowKernelName is the name of a figure, the same in the peers' programs.
+func rowKernelName(kernel string, rows bool, count int, size string) string {
+	if rows {
+		size = fmt.Sprintf("%d x %d", count/rowLength, rowLength)
+	}
+	return kernel + " of " + size
 }
 
 func data(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
@@ -75,9 +89,12 @@ func measureKernels(_ context.Context, _ []string, w io.Writer) error {
 		})
 		fmt.Fprintf(w, "%v: %.2f GFLOPS\n", s, work/seconds/1e9)
 	}
-	out, x, y := filled(elements), filled(elements), filled(elements)
-	for _, k := range rowKernels {
-		fmt.Fprintf(w, "%s: %.5f ms\n", k.name, perCall(kernelRuns, func() { k.run(out, x, y) })*1e3)
+	for _, size := range kernelSizes {
+		out, x, y := filled(size.count), filled(size.count), filled(size.count)
+		for _, k := range rowKernels {
+			seconds := perCall(size.runs, func() { k.run(size.count, out, x, y) })
+			fmt.Fprintf(w, "%s: %.6f ms\n", rowKernelName(k.name, k.rows, size.count, size.name), seconds*1e3)
+		}
 	}
 	return nil
 }
@@ -120,6 +137,25 @@ type product struct {
 	times, batch, m, n, k int
 	transA, transB        bool
 }
+
+// work counts a multiply-add as two operations.
+func (p product) work() float64 {
+	return 2 * float64(p.times) * float64(p.batch) * float64(p.m) * float64(p.n) * float64(p.k)
+}
+
+// workOfGPT is what the products of a step need; of attention's, half, since the mask leaves out the other.
+func workOfGPT() (sum float64) {
+	for _, p := range productsOfGPT() {
+		if p.batch > 1 {
+			sum -= p.work() / 2
+		}
+		sum += p.work()
+	}
+	return sum
+}
+
+// workOfMLP: no gradient of the images is needed.
+func workOfMLP() float64 { return 2 * 32 * (2*784*256 + 3*(256*128+128*10)) }
 
 // productsOfGPT are those of bench/gpt.star: of each linear layer forward, of its input's gradient and of its weight's, and
 // attention's two forward and four backward, whole, without what a causal mask leaves out.

@@ -60,6 +60,7 @@ func bench(ctx context.Context) (err error) {
 	peers := findPeers(ctx, folder)
 	plan := slices.DeleteFunc(probes(*drun, folder, peers, *lasting), func(p probe) bool { return !slices.Contains(chosen, p.group) })
 	samples := try.To(measure(ctx, plan, *rounds))
+	addShares(samples)
 
 	fmt.Printf("%s\n\nMedians of %d rounds.\n\n", machine(), *rounds)
 	if ctx.Err() != nil {

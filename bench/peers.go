@@ -22,7 +22,8 @@ const (
 	mpiName      = "Open MPI"
 	glooName     = "Gloo"
 	openBLASName = "OpenBLAS"
-	plainName    = "plain file" // written and synchronised
+	peakName     = "multiply-adds" // as many as a core can do
+	plainName    = "plain file"    // written and synchronised
 	mlflowName   = "MLflow"
 
 	// The same libraries, told to use their AVX-512 kernels: OpenBLAS does not recognise every processor that has them,
@@ -34,7 +35,7 @@ const (
 	bestName = "best peer"
 )
 
-var peerNames = []string{torchName, compiledName, jaxName, debianName, debianWideName, llmcName, mpiName, glooName, openBLASName, openBLASWideName, plainName, mlflowName}
+var peerNames = []string{torchName, compiledName, jaxName, debianName, debianWideName, llmcName, mpiName, glooName, openBLASName, openBLASWideName, plainName, mlflowName, peakName}
 
 // variants are programs of which the best sets a bar.
 var variants = map[string][]string{
@@ -51,6 +52,7 @@ var install = map[string]string{
 	glooName:     packages + "libgloo-dev g++",
 	openBLASName: openBLASInstall, openBLASWideName: openBLASInstall,
 	mlflowName: "make exchange",
+	peakName:   packages + "gcc",
 }
 
 const (
@@ -105,6 +107,7 @@ func findPeers(ctx context.Context, folder string) *peers {
 	build(glooName, "g++", "-O2", "-std=c++17", peerSources+"/allreduce_gloo.cc", "-o", p.built("allreduce_gloo"), "-lgloo")
 	build(openBLASName, "cc", "-O2", peerSources+"/gemm_openblas.c", "-o", p.built("gemm_openblas"), "-ldl")
 	build(openBLASName, p.built("gemm_openblas"), "8", "8", "8")
+	build(peakName, "cc", "-O3", "-march=native", "-pthread", peerSources+"/peak.c", "-o", p.built("peak"))
 	for wide, narrow := range map[string]string{openBLASWideName: openBLASName, debianWideName: debianName} {
 		p.lacks[wide] = p.lacks[narrow]
 		if p.has(wide) && !slices.Contains([]string{"avx512", "avx512bf16", "amx"}, kernelPath()) {

@@ -114,6 +114,9 @@ func buildRows() []row {
 			all = append(all, row{groupTrain, m.name + " step, 1 rank, 2 threads", []bar{atMostOf(bestName, m.both), faster}})
 		}
 	}
+	for _, s := range shares {
+		all = append(all, row{groupTrain, s.name(), []bar{atLeast(s.least)}})
+	}
 	for _, m := range models {
 		all = append(all, row{groupTrain, m.name + " loss, 1 rank", []bar{sameLoss}})
 	}
@@ -133,7 +136,9 @@ func buildRows() []row {
 		all = append(all, row{groupKernels, shape.String(), []bar{atLeastOf(openBLASName, shape.least)}})
 	}
 	for _, k := range rowKernels {
-		all = append(all, row{groupKernels, k.name, []bar{atMostOf(bestName, 1)}})
+		for _, size := range kernelSizes {
+			all = append(all, row{groupKernels, rowKernelName(k.name, k.rows, size.count, size.name), []bar{atMostOf(bestName, 1)}})
+		}
 	}
 	return all
 }

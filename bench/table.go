@@ -93,7 +93,7 @@ func best(of, name string, medians map[measured]figure) (found figure, ok bool) 
 
 // cost orders figures, the best first: it is smaller for larger rates, and for smaller values in other units.
 func (f figure) cost() float64 {
-	if f.unit == rate || f.unit == perSecond {
+	if f.unit == rate || f.unit == perSecond || f.unit == percent {
 		return -f.value
 	}
 	return f.value

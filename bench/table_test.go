@@ -77,6 +77,24 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// A share is that of the step and the peak of the same round.
+func TestShares(t *testing.T) {
+	all := samples{}
+	for _, v := range [][2]float64{{50, 100}, {25, 80}} { // milliseconds, GFLOPS
+		all.add(drunName, figure{"gpt step, 1 rank", v[0] * ms, "s"})
+		all.add(drunName, figure{"peak of 1 core", v[1], rate})
+	}
+	addShares(all)
+	const name = "gpt step, 1 rank, share of the peak"
+	got := (row{"g", name, []bar{atLeast(70)}}).cells(all.medians(), all)
+	if want := name + "|133 % (76.3 % to 191 %)|||≥ 70.0 %|yes"; strings.Join(got, "|") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if work := workOfGPT(); work < 3.80e9 || work > 3.82e9 {
+		t.Errorf("a step of gpt needs %v operations", work)
+	}
+}
+
 func TestPrintTable(t *testing.T) {
 	var out strings.Builder
 	printTable(&out, []row{{"g", "step", []bar{atMost(3 * ms)}}}, someMedians, nil)

@@ -80,6 +80,9 @@ func (t training) peersOf(model string, steps, threads int) (all []probe) {
 }
 
 func (t training) probes() (all []probe) {
+	if t.peers.has(peakName) {
+		all = append(all, probe{groupTrain, drunName, "", printed([]string{t.peers.built("peak"), "2"}, 0)})
+	}
 	for _, m := range models {
 		path, steps := "bench/"+m.name+".star", "steps="+strconv.Itoa(m.steps)
 		all = append(all, probe{groupTrain, drunName, ", 1 rank", printed(t.recipe(path, 1, 1, "-p", steps, "-p", "save=true"), 0)})
