@@ -15,7 +15,7 @@ import (
 // what the documents show, but for names, times and spaces. A recipe that the text before it names is a file from there on.
 func TestConsoleDocuments(t *testing.T) {
 	scripts := t.TempDir()
-	for _, name := range []string{"README", "docs/history-for-mlflow-users", "docs/tutorial"} {
+	for _, name := range []string{"docs/commands", "docs/history-for-mlflow-users", "docs/tutorial"} {
 		content, err := os.ReadFile("../../" + name + ".md")
 		ok(t, err)
 		commands, files, n := clone, "", 0
