@@ -23,7 +23,7 @@ VET = go vet -cgocall=false
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench calls names lint fmt clean
+.PHONY: build plugins demo site test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench calls names lint fmt clean site
 
 build:
 	@mkdir -p bin
@@ -39,6 +39,10 @@ plugins: build
 	@case "$(ENGINES)" in *mpi*) go build -tags mpi -o bin/plugins/ ./plugins/mpi/drun-backend-mpi;; esac
 
 # Trains a classifier of handwritten digits on two ranks, and shows the run.
+# The guides and the reference as pages, in site/.
+site:
+	rm -rf site && go run ./tools/site site
+
 demo: build
 	bin/drun run examples/digits.star -n 2
 	bin/drun show last

@@ -1,23 +1,17 @@
 package main
 
 import (
-	"crypto/sha256"
-	_ "embed"
-	"encoding/base64"
-	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"drun/internal/exit"
 	"drun/internal/terminal"
-	"drun/internal/try"
 	"drun/starlib/universe"
+	"drun/starlib/universe/pages"
 )
 
 func newDoc() *cobra.Command {
@@ -29,7 +23,8 @@ func newDoc() *cobra.Command {
 			"(Tensor) or a method, or what there is instead of a name of PyTorch's. Without a name it lists the modules, the\n" +
 			"types and the names without a module; with --json, everything.\n" +
 			"--search lists the builtins that have all words of a text in their name, signature or documentation, the\n" +
-			"best match first. --html writes the reference as pages with a search field, which need no server and no network.",
+			"best match first. --html writes the reference as pages with a search field, which need no server and no network;\n" +
+			"make site, in drun's folder, writes them together with the guides.",
 		Example: `  drun doc checkpoint.save_file
   drun doc DataLoader
   drun doc --search "save weights"`,
@@ -49,7 +44,10 @@ func newDoc() *cobra.Command {
 				}
 				return show(cmd, entries, printFound)
 			case flags.Changed("html"):
-				return writePages(html, universe.Reference())
+				if old, err := os.ReadDir(html); err == nil && len(old) > 0 {
+					return usage("name a folder that is new or empty", "%s is not empty", html)
+				}
+				return pages.Write(html, universe.Reference(), nil)
 			}
 			if len(args) == 0 {
 				return show(cmd, universe.Reference(), printIndex)
@@ -112,78 +110,4 @@ func printFound(out io.Writer, entries universe.Entries) error {
 		fmt.Fprintf(out, "%-28s %s\n", e.Path(), e.Summary())
 	}
 	return nil
-}
-
-// The reference as pages: index.html lists and searches all entries, and each module and type has a page. They work
-// from a folder as well as from a server, so style and script are inline; a policy with their SHA-256 lets nothing
-// else run or load.
-
-//go:embed doc_page.html
-var pageText string
-
-const (
-	pageStyle = `body{font:16px/1.5 sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem}code{font:14px/1.5 monospace;overflow-wrap:anywhere}` +
-		`input{font:inherit;width:100%;padding:.3rem;box-sizing:border-box}li{margin:.2rem 0}section{border-top:1px solid #ccc;margin-top:1rem}p{white-space:pre-line}`
-	pageScript = `"use strict";const field=document.querySelector("input"),items=[...document.querySelectorAll("li")];` +
-		`const find=()=>{const words=field.value.toLowerCase().split(/\s+/).filter(Boolean);` +
-		`for(const i of items)i.hidden=!words.every(w=>i.dataset.text.includes(w));` +
-		`for(const l of document.querySelectorAll("ul"))l.parentElement.hidden=![...l.children].some(i=>!i.hidden)};` +
-		`field.addEventListener("input",find);find();`
-)
-
-// topic is a module or type and what it owns, or the language's own names.
-type topic struct {
-	Title, File, Doc string
-	Entries          universe.Entries
-}
-
-func writePages(dir string, reference universe.Entries) error {
-	if old, err := os.ReadDir(dir); err == nil && len(old) > 0 {
-		return usage("name a folder that is new or empty", "%s is not empty", dir)
-	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	page := try.To(template.New("page").Funcs(template.FuncMap{
-		"lower":  strings.ToLower,
-		"style":  func() template.CSS { return pageStyle },
-		"script": func() template.JS { return pageScript },
-		"policy": func() string {
-			return "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + digest(pageStyle) + "; script-src " + digest(pageScript)
-		},
-	}).Parse(pageText))
-	try.Ok(os.MkdirAll(dir, 0o755))
-	all := topics(reference)
-	write := func(name string, data any) error {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		return errors.Join(page.Execute(f, data), f.Close())
-	}
-	for _, t := range all {
-		try.Ok(write(t.File, map[string]any{"Topic": t}))
-	}
-	return write("index.html", map[string]any{"Topics": all})
-}
-
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}
-
-// topics divides the reference by owner, modules in its order.
-func topics(reference universe.Entries) []*topic {
-	language := &topic{Title: "The language", File: "language.html", Doc: "What is there without a module."}
-	all, by := []*topic{language}, map[string]*topic{"": language}
-	for _, e := range reference {
-		if e.Kind == universe.KindModule || e.Kind == universe.KindType {
-			t := &topic{Title: e.Name, File: string(e.Kind) + "-" + e.Name + ".html", Doc: e.Doc}
-			all, by[e.Name] = append(all, t), t
-			continue
-		}
-		if t := by[e.Owner]; t != nil {
-			t.Entries = append(t.Entries, e)
-		}
-	}
-	return all
 }
