@@ -219,11 +219,11 @@ type ringControl struct {
 	_       [sharedmem.CacheLine - 8]byte
 }
 
-const ringData = ringSize - 2*sharedmem.CacheLine
-
+// ring is that of the messages from one rank to another. The counts of all rings to a rank lie side by side: a rank that looks
+// for messages touches few pages, where each ring's own would be a new one.
 func (c *Comm) ring(from, to int) ring {
-	at := c.layout.rings + (from*c.size+to)*ringSize
-	return ring{sharedmem.At[ringControl](c.mem, at), c.mem[at+2*sharedmem.CacheLine : at+ringSize]}
+	counts, data := c.layout.ringCounts+(to*c.size+from)*countsSize, c.layout.rings+(from*c.size+to)*ringSize
+	return ring{sharedmem.At[ringControl](c.mem, counts), c.mem[data : data+ringSize]}
 }
 
 // headerBytes is the size of a header in a ring: whole words.
@@ -234,12 +234,12 @@ func wordRound(n int) int { return (n + 7) &^ 7 }
 // write writes as much of data as fits, and returns how much that was.
 func (r ring) write(data []byte) int {
 	written := r.written.Load()
-	space := ringData - int(written-r.read.Load())
+	space := ringSize - int(written-r.read.Load())
 	n := min(space, wordRound(len(data)))
 	if n == 0 {
 		return 0
 	}
-	at := int(written % ringData)
+	at := int(written % ringSize)
 	part := data[:min(n, len(data))]
 	if k := copy(r.data[at:], part); k < len(part) {
 		copy(r.data, part[k:])
@@ -256,7 +256,7 @@ func (r ring) fetch(data []byte) int {
 	if n == 0 {
 		return 0
 	}
-	at := int(r.read.Load() % ringData)
+	at := int(r.read.Load() % ringSize)
 	part := data[:min(n, len(data))]
 	if k := copy(part, r.data[at:]); k < len(part) {
 		copy(part[k:], r.data)

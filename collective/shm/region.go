@@ -141,8 +141,9 @@ const (
 	// second-level cache, large enough that a round costs little compared with the copy.
 	stageSize = 512 << 10
 	// skew keeps the stages of different ranks out of each other's cache sets.
-	skew     = 4096 + 256
-	ringSize = 64 << 10 // of messages from one rank to another; see ring
+	skew       = 4096 + 256
+	ringSize   = 64 << 10 // of messages from one rank to another; see ring
+	countsSize = 2 * sharedmem.CacheLine
 )
 
 // layout gives the offsets within a group's area:
@@ -152,12 +153,13 @@ const (
 //	stages     per rank and parity: what it publishes
 //	results    per rank and parity: what it has reduced
 //	doorbells  per rank: messages came; and on which core it is
+//	ringCounts per receiver and sender: how much was written and read
 //	rings      per pair of ranks: messages on their way
 //
 // Only what is used costs memory.
 type layout struct {
-	ranks                                    int
-	stages, results, doorbells, rings, total int
+	ranks                                                int
+	stages, results, doorbells, ringCounts, rings, total int
 }
 
 func newLayout(ranks int) layout {
@@ -165,7 +167,8 @@ func newLayout(ranks int) layout {
 	l.stages = sharedmem.PageRound(arrivalsAt + 2*ranks*int(unsafe.Sizeof(arrival{})))
 	l.results = l.stages + sharedmem.PageRound(2*ranks*(stageSize+skew))
 	l.doorbells = l.results + sharedmem.PageRound(2*ranks*(stageSize+skew))
-	l.rings = l.doorbells + sharedmem.PageRound(ranks*sharedmem.CacheLine)
+	l.ringCounts = l.doorbells + sharedmem.PageRound(ranks*sharedmem.CacheLine)
+	l.rings = l.ringCounts + sharedmem.PageRound(ranks*ranks*countsSize)
 	l.total = l.rings + ranks*ranks*ringSize
 	return l
 }
