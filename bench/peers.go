@@ -110,7 +110,9 @@ func findPeers(ctx context.Context, folder string) *peers {
 	build(peakName, "cc", "-O3", "-march=native", "-pthread", peerSources+"/peak.c", "-o", p.built("peak"))
 	for wide, narrow := range map[string]string{openBLASWideName: openBLASName, debianWideName: debianName} {
 		p.lacks[wide] = p.lacks[narrow]
-		if p.has(wide) && !slices.Contains([]string{"avx512", "avx512bf16", "amx"}, kernelPath()) {
+		if p.has(wide) && os.Getenv("DRUN_KERNEL") == onlyAVX2["DRUN_KERNEL"] {
+			p.lacks[wide] = fmt.Errorf("only AVX2 is measured")
+		} else if p.has(wide) && !slices.Contains([]string{"avx512", "avx512bf16", "amx"}, kernelPath()) {
 			p.lacks[wide] = fmt.Errorf("this processor has no AVX-512")
 		}
 	}
