@@ -182,6 +182,9 @@ func (k *maker) groupNorm(kind, detail string, groups, channels int, eps float64
 		if x.Dim() < 2 || x.Shape()[1] != channels {
 			return nil, fmt.Errorf("%s: an input of shape %s does not fit %d channels: expected (N, %d, …)", kind, startensor.Shape(x), channels, channels)
 		}
+		if kind == "instance_norm" && x.Len() == x.Shape()[0]*channels && x.Len() > 0 {
+			return nil, fmt.Errorf("%s: the statistics of a sample's channel need more than one value, not an input of shape %s", kind, startensor.Shape(x))
+		}
 		return tensor.GroupNorm(kind, x, m.own(0), m.own(1), groups, eps)
 	})
 }
