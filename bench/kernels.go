@@ -199,13 +199,15 @@ func (p product) seconds() float64 {
 	return least
 }
 
-// measureProducts prints how long the products of a step of gpt take by themselves on one thread.
+// measureProducts prints how long the products of a step of gpt take by themselves on one thread, and on two.
 func measureProducts(_ context.Context, _ []string, w io.Writer) error {
-	kernel.SetThreads(1)
-	sum := 0.0
-	for _, p := range productsOfGPT() {
-		sum += float64(p.times) * p.seconds()
+	for i, suffix := range []string{"", ", 2 threads"} {
+		kernel.SetThreads(i + 1)
+		sum := 0.0
+		for _, p := range productsOfGPT() {
+			sum += float64(p.times) * p.seconds()
+		}
+		fmt.Fprintf(w, "%s%s: %.5f ms\n", gptProducts, suffix, sum*1e3)
 	}
-	fmt.Fprintf(w, "%s: %.5f ms\n", gptProducts, sum*1e3)
 	return nil
 }
