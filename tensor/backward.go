@@ -69,7 +69,7 @@ func (t *Tensor) Backward(seed *Tensor, retain bool) (err error) {
 		t.st.home = nil // the header is not reused: something refers to it
 		t.st.discard()
 	}
-	if c.BackwardDone != nil {
+	if c.BackwardDone != nil && c.passes == 1 { // not within another pass
 		return c.BackwardDone()
 	}
 	return nil

@@ -44,16 +44,8 @@ func ScaleGrads(params []*Tensor, by float64) (err error) {
 	return nil
 }
 
-// ClipGradNorm scales the gradients down so that their total 2-norm is at most maxNorm, and returns the norm before.
-// If that is not finite, they stay as they are.
-func ClipGradNorm(params []*Tensor, maxNorm float64) (_ float64, err error) {
-	defer try.Caught(&err)
-	square := try.To(GradSquareSum(params))
-	norm := math.Sqrt(square)
-	return norm, ClipGrads(params, norm, maxNorm)
-}
-
-// ClipGrads is ClipGradNorm with the norm already known.
+// ClipGrads scales the gradients, whose total 2-norm is given, down so that it is at most maxNorm. If it is not finite, they stay
+// as they are.
 func ClipGrads(params []*Tensor, norm, maxNorm float64) error {
 	if !(maxNorm > 0) {
 		return fmt.Errorf("clip_grad_norm: the norm must be positive, not %v", maxNorm)

@@ -27,6 +27,28 @@ func (t *Tensor) Share() *Share {
 
 func (t *Tensor) SetShare(s *Share) { t.leafState().share = s }
 
+// A Placement says that a tensor belongs to a model that ranks divide.
+type Placement struct {
+	Part  bool // other ranks have the rest of the tensor
+	Stage bool // other ranks have other tensors in its place
+	By    any  // who divides the model, for the package distributed
+}
+
+// Placement returns t's place in a divided model; nil if it has none.
+func (t *Tensor) Placement() *Placement {
+	if t.leaf == nil {
+		return nil
+	}
+	return t.leaf.placed
+}
+
+func (t *Tensor) SetPlacement(p *Placement) { t.leafState().placed = p }
+
+// Whole reports whether this rank has all of t.
+func (t *Tensor) Whole() bool {
+	return t.Share() == nil && (t.Placement() == nil || !t.Placement().Part)
+}
+
 // WholeShape returns t's shape or, for a share, that of the whole.
 func (t *Tensor) WholeShape() []int {
 	if s := t.Share(); s != nil {

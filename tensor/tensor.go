@@ -44,6 +44,7 @@ type leafState struct {
 	owner   *Flat               // the buffer of the optimizer that owns it
 	pending int                 // parts still to come in this pass
 	share   *Share              // if it is a part of a larger tensor
+	placed  *Placement          // if it belongs to a model that ranks divide
 }
 
 func (t *Tensor) setDims(nd int) {

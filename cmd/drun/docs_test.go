@@ -30,6 +30,48 @@ func TestThreatsDocument(t *testing.T) { examples(t, "threats.md", 1, "") }
 
 func TestParallelismDocument(t *testing.T) { examples(t, "parallelism.md", 16, "") }
 
+// The lines that parallelism.md changes in gpt.star train it on a mesh: with the bits of a repeat and, but for rounding, the results
+// of one rank.
+func TestGPTOnAMesh(t *testing.T) {
+	page, err := os.ReadFile("../../docs/parallelism.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recipe, err := os.ReadFile("../../examples/gpt.star")
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff := regexp.MustCompile("(?s)```diff\n(.*?)```").FindStringSubmatch(string(page))
+	changed, lines := string(recipe), func(part string) string { return regexp.MustCompile("(?m)^[-+]").ReplaceAllString(part, "") }
+	for _, m := range regexp.MustCompile(`(-.*\n)((?:\+.*\n)+)`).FindAllStringSubmatch(diff[1], -1) {
+		if strings.Count(changed, lines(m[1])) != 1 {
+			t.Fatalf("gpt.star has not just one line %q", lines(m[1]))
+		}
+		changed = strings.Replace(changed, lines(m[1]), lines(m[2]), 1)
+	}
+	settings := "-p epochs=1 -p batch=512 -p context=8 -p width=8 -p heads=2 -p sample=12"
+	dir := t.TempDir()
+	script := fmt.Sprintf(`cp $EXAMPLES/data/lighthouse.txt data/lighthouse.txt
+drun run $EXAMPLES/gpt.star %[1]s -p dropout=0
+drun run mesh.star -n 8 %[1]s -p dropout=0
+drun sql 'select count(*), max(abs(a.value - b.value)) < 2e-6 as same from metrics a join metrics b on a.step = b.step and a.name = b.name where a.run = 1 and b.run = 2'
+stdout '^10 +1$'
+drun run mesh.star -n 8 %[1]s
+drun replay last
+stdout 'the same bits'
+-- data/none --
+-- mesh.star --
+%[2]s`, settings, changed)
+	if err := os.WriteFile(filepath.Join(dir, "mesh.txtar"), []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{Dir: dir, Setup: func(env *testscript.Env) error {
+		root, err := os.Getwd()
+		env.Setenv("EXAMPLES", root+"/../../examples")
+		return err
+	}})
+}
+
 func TestBackendsDocument(t *testing.T) {
 	if !haveGloo() {
 		t.Skip("Gloo is not installed: apt-get install libgloo-dev g++")

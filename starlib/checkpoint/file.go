@@ -114,6 +114,10 @@ func (w *weights) add(name string, v starlark.Value, within []*starlark.Dict) {
 			w.faults = append(w.faults, name+": this rank holds a part of it: gather it first, as state() of dist.fsdp does")
 			return
 		}
+		if p := v.Tensor().Placement(); p != nil && (p.Part || p.Stage) {
+			w.faults = append(w.faults, name+": ranks divide the model that it belongs to, and a file would hold this rank's part: checkpoint.save keeps all ranks' parts")
+			return
+		}
 		w.tensors = append(w.tensors, data.Named{Name: name, Tensor: v.Tensor()})
 	case module:
 		for _, e := range v.Weights() {

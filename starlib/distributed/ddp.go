@@ -159,6 +159,12 @@ func wrappers(w *World) []*starlib.Def {
 
 func newDDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
+	g = try.To(copiesOf(g, c, shared.params))
+	for i, p := range shared.params {
+		of := p.Placement()
+		try.FailIf(of != nil && of.Stage, "%s is in a pipeline, whose backward pass goes through it once for each micro-batch: average gradients with dist.sync_grad", shared.names[i])
+	}
+	shared.g = g
 	d := &ddp{replica: shared, unequal: c.Bool("find_unused_parameters"), static: c.Bool("static_graph")}
 	switch fn := c.Arg("hook").(type) {
 	case *compression:

@@ -16,6 +16,7 @@ import (
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
+	"drun/starlib/random"
 	"drun/tensor"
 
 	"go.starlark.net/starlark"
@@ -29,7 +30,8 @@ type World struct {
 	ctx     context.Context // ends when the run is aborted
 	tensors *tensor.Context
 	random  *tensor.Generator // the random stream that all ranks share
-	largest int               // the most bytes of plain values in one call
+	streams *random.Streams
+	largest int // the most bytes of plain values in one call
 
 	within  *collective.WaitLimit // for calls without a timeout of their own
 	forever *collective.WaitLimit // for receives
@@ -59,13 +61,13 @@ type Config struct {
 	LeaveGroup func(ctx context.Context, group uint32, ranks []int, last func() error) error
 	Timeout    time.Duration // of calls without one of their own
 	Tensors    *tensor.Context
-	Shared     *tensor.Generator // the stream that shared_random_seed draws from
+	Streams    *random.Streams
 }
 
 // New makes the dist module. Waits end with ctx.
 func New(ctx context.Context, c Config) (*World, *starlib.Module) {
 	w := &World{
-		rank: c.Rank, ctx: ctx, tensors: c.Tensors, random: c.Shared,
+		rank: c.Rank, ctx: ctx, tensors: c.Tensors, random: c.Streams.Shared.Stream, streams: c.Streams,
 		within: collective.Within(ctx, c.Timeout), forever: collective.Within(ctx, 0),
 		receives: map[route][]*receive{}, largest: memory.LargestValue() / 5 * 4, // the receiver holds the value and its bytes at once
 	}

@@ -62,6 +62,9 @@ func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (star
 	default:
 		return nil, fmt.Errorf("argument offload: want \"disk\", got %s", c.Arg("offload"))
 	}
+	for _, g := range f.groups() {
+		try.Ok(sameParts(g, f.params))
+	}
 	chosen, err := chooseUnits(c, f.Model)
 	if err != nil || g.Size() == 1 && copies == nil && f.param == f.reduce && f.param == dtype.Float32 && f.disk == nil {
 		return f, err
@@ -338,9 +341,6 @@ func (f *fsdp) clip(c *starlib.Call) (starlark.Value, error) {
 	limit := c.Float("max_norm")
 	try.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
 	own := each.Of(f.params, func(p *tensor.Tensor) *tensor.Tensor { return f.own(p).(*startensor.Value).Tensor() })
-	square := try.To(tensor.GradSquareSum(own))
-	sum := []float64{square}
-	try.Ok(sumFloats(f.g, c, f.ctx, sum))
-	norm := math.Sqrt(sum[0])
+	norm := math.Sqrt(try.To(f.world.squareSum(c, f.params, own, f.g)))
 	return starlark.Float(norm), tensor.ClipGrads(own, norm, limit)
 }

@@ -63,6 +63,16 @@ func partOf(g *Group, t *tensor.Tensor, dim int) (_ *tensor.Tensor, err error) {
 	return tensor.Clone(part)
 }
 
+// ownPart is partOf for a layer's parameter.
+func ownPart(g *Group, t *tensor.Tensor, dim int) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	part := try.To(partOf(g, t, dim))
+	if g.Size() > 1 {
+		place([]*tensor.Tensor{part}, division{layers: g}, true, false)
+	}
+	return part, nil
+}
+
 func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	_, _, weight, bias := parallelLinear(g, c, ctx, "o")
 	return columnLayer(g, ctx, weight, bias, c.Bool("gather_output"))
@@ -72,9 +82,9 @@ func columnLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlar
 func columnLayer(g *Group, ctx *collective.WaitLimit, weight, bias *tensor.Tensor, gather bool) (_ *nn.Model, err error) {
 	defer try.Caught(&err)
 	out, in := weight.Shape()[0], weight.Shape()[1]
-	weight = try.To(partOf(g, weight, 0))
+	weight = try.To(ownPart(g, weight, 0))
 	if bias != nil {
-		bias = try.To(partOf(g, bias, 0))
+		bias = try.To(ownPart(g, bias, 0))
 	}
 	return nn.NewLayer(g.world.tensors, "column_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		at := originOf("dist.column_linear", c.Position())
@@ -95,7 +105,7 @@ func rowLinear(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 func rowLayer(g *Group, ctx *collective.WaitLimit, weight, bias *tensor.Tensor, whole bool) (_ *nn.Model, err error) {
 	defer try.Caught(&err)
 	out, in := weight.Shape()[0], weight.Shape()[1]
-	weight = try.To(partOf(g, weight, 1))
+	weight = try.To(ownPart(g, weight, 1))
 	return nn.NewLayer(g.world.tensors, "row_linear", fmt.Sprintf("%d, %d", in, out), weight, bias, func(c *starlib.Call, x *tensor.Tensor) (_ *tensor.Tensor, err error) {
 		defer try.Caught(&err)
 		at := originOf("dist.row_linear", c.Position())
@@ -172,7 +182,7 @@ func vocabEmbedding(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starl
 func wordLayer(g *Group, ctx *collective.WaitLimit, table *tensor.Tensor) (_ *nn.Model, err error) {
 	defer try.Caught(&err)
 	n, dim := table.Shape()[0], table.Shape()[1]
-	weight := try.To(partOf(g, table, 0))
+	weight := try.To(ownPart(g, table, 0))
 	return nn.NewLayer(g.world.tensors, "vocab_embedding", fmt.Sprintf("%d, %d", n, dim), weight, nil, func(c *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return embedded(g, ctx, weight, n, x, originOf("dist.vocab_embedding", c.Position()))
 	}), nil

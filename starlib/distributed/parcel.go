@@ -44,6 +44,34 @@ const (
 	awaitsGradient
 )
 
+func headOf(p parcel) head {
+	h := head{int64(p.micro), int64(p.of), int64(p.rows), noTensor}
+	if p.t == nil {
+		return h
+	}
+	h[3], h[4], h[5] = constant, int64(p.t.DType()), int64(p.t.Dim())
+	if p.grad {
+		h[3] = awaitsGradient
+	}
+	for i, n := range p.t.Shape() {
+		h[6+i] = int64(n)
+	}
+	return h
+}
+
+// empty makes the tensor that src describes, whose elements follow.
+func (h *head) empty(g *Group, src int) (*tensor.Tensor, error) {
+	dims := h[5]
+	if dims < 0 || dims > tensor.MaxDims || !dtype.Type(h[4]).Valid() {
+		return nil, fmt.Errorf("rank %d sent an invalid tensor: %v", g.ranks[src], *h)
+	}
+	shape := make([]int, dims)
+	for i := range shape {
+		shape[i] = int(h[6+i])
+	}
+	return tensor.Empty(g.world.tensors, shape, dtype.Type(h[4]))
+}
+
 // A shipment is a parcel that is being sent: its memory is in use until the works are done.
 type shipment struct {
 	head *head
@@ -54,19 +82,13 @@ type shipment struct {
 // sendParcel starts sending a parcel to a rank of the group. Its tensor must not change until the shipment is done.
 func sendParcel(g *Group, ctx *collective.WaitLimit, p parcel, dst, tag int, at collective.Origin) (_ *shipment, err error) {
 	defer try.Caught(&err)
-	s := &shipment{head: &head{int64(p.micro), int64(p.of), int64(p.rows), noTensor}}
+	h := headOf(p)
+	s := &shipment{head: &h}
 	buffers := []collective.Buffer{collective.Of(s.head[:])}
 	if p.t != nil {
 		t := try.To(tensor.Contiguous(p.t))
 		tensor.Pin(t)
 		s.t = t
-		s.head[3], s.head[4], s.head[5] = constant, int64(t.DType()), int64(t.Dim())
-		if p.grad {
-			s.head[3] = awaitsGradient
-		}
-		for i, n := range t.Shape() {
-			s.head[6+i] = int64(n)
-		}
 		buffers = append(buffers, bufferOf(t))
 	}
 	for i, b := range buffers {
@@ -86,14 +108,6 @@ func receiveParcel(g *Group, ctx *collective.WaitLimit, src, tag int, at collect
 	if h[3] == noTensor {
 		return p, nil
 	}
-	dims := h[5]
-	if dims < 0 || dims > tensor.MaxDims || !dtype.Type(h[4]).Valid() {
-		return p, fmt.Errorf("rank %d sent an invalid tensor: %v", g.ranks[src], h)
-	}
-	shape := make([]int, dims)
-	for i := range shape {
-		shape[i] = int(h[6+i])
-	}
-	p.t = try.To(tensor.Empty(g.world.tensors, shape, dtype.Type(h[4])))
+	p.t = try.To(h.empty(g, src))
 	return p, g.do(ctx, collective.NewRecv(bufferOf(p.t), src, tag+collective.Body), at)
 }

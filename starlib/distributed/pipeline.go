@@ -9,6 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/internal/try"
+	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/nn"
 	startensor "drun/starlib/tensor"
@@ -115,6 +116,10 @@ func newPipeline(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (_ starla
 			p.chunks = append(p.chunks, try.To(nn.Sequential(g.world.tensors, own[i:i+1], numbers[i:i+1])))
 		}
 	}
+	if g.Size() > 1 {
+		_, params := p.Parameters()
+		place(params, division{stages: g}, false, true)
+	}
 	return p, nil
 }
 
@@ -186,7 +191,9 @@ type step struct {
 	held   [][]*activation // by chunk and micro-batch; nil before forward and after backward
 	most   int             // held at once
 	sent   []*shipment
-	outs   []*tensor.Tensor // the last stage's outputs, in evaluation
+	outs   []*tensor.Tensor // the last stage's outputs, where there is no loss
+	grad   *tensor.Tensor   // of the whole output, where there is no loss
+	ins    []*tensor.Tensor // gradients of the batch's parts, where somebody waits for them
 	total  float64          // loss, of the last stage
 	idle   time.Duration    // spent waiting for other stages
 	wall   time.Duration
@@ -196,7 +203,7 @@ type step struct {
 
 // activation is what backward needs of a micro-batch.
 type activation struct {
-	in   *tensor.Tensor // from the stage before; nil in the first
+	in   *tensor.Tensor // gets the gradient of what came from the stage before; nil: nobody waits for it
 	out  *tensor.Tensor // the output or, in the last stage, the weighted loss
 	rest func() error   // the second half of the backward pass
 }
@@ -285,7 +292,7 @@ func (s *step) begin() (err error) {
 		s.first = try.To(s.receive(s.g.own-1, tagActivation))
 		s.of, s.rows = s.first.of, s.first.rows
 	}
-	if s.train && s.hasLast() && (s.y.Dim() == 0 || s.y.Shape()[0] != s.rows) {
+	if s.loss != nil && s.hasLast() && (s.y.Dim() == 0 || s.y.Shape()[0] != s.rows) {
 		return fmt.Errorf("the batch has %d rows in the first stage, but y has shape %s in the last", s.rows, tensor.ShapeString(s.y.Shape()))
 	}
 	for range s.chunks {
@@ -311,14 +318,16 @@ func (s *step) forward(t turn) (err error) {
 	var in *tensor.Tensor
 	if s.isFirst(t) {
 		in = try.To(s.part(s.x, t.micro))
+		if s.train && s.loss == nil && s.x.RequiresGrad() {
+			a.in, in = try.To2(trained(in))
+		}
 	} else {
 		from := s.first
 		if s.hasFirst() || t.micro > 0 || t.chunk > 0 {
 			from = try.To(s.receiveOf(t.micro, s.before(), tagOf(tagActivation, t.chunk)))
 		}
 		if in = from.t; from.grad {
-			try.Ok(in.SetRequiresGrad(true))
-			a.in = in
+			a.in, in = try.To2(trained(in))
 		}
 	}
 	v := try.To(s.chunks[t.chunk].CallInternal(s.thread, starlark.Tuple{(*startensor.Value)(in)}, nil))
@@ -326,10 +335,12 @@ func (s *step) forward(t turn) (err error) {
 	try.FailIf(!ok, "a stage passes one tensor to the next, but this rank's stage returned a %s", v.Type())
 	out := result.Tensor()
 	switch {
-	case s.isLast(t) && s.train:
+	case s.isLast(t) && s.loss != nil:
 		a.out, err = s.weigh(out, t.micro)
 	case s.isLast(t):
-		s.outs = append(s.outs, out)
+		_, n := share(s.rows, s.of, t.micro)
+		try.FailIf(s.train && (out.Dim() == 0 || out.Shape()[0] != n), "the last stage made a tensor of shape %s of %d rows, and must keep their number", tensor.ShapeString(out.Shape()), n)
+		a.out, s.outs = out, append(s.outs, out)
 	default:
 		a.out = out
 		chunk := t.chunk
@@ -381,8 +392,12 @@ func (s *step) backward(t turn) (err error) {
 	} else {
 		a = s.drop(t)
 	}
-	if s.isLast(t) {
+	if s.isLast(t) && s.loss != nil {
 		try.Ok(s.pass(a, nil))
+	} else if s.isLast(t) {
+		if a.out.RequiresGrad() {
+			try.Ok(s.pass(a, try.To(s.part(s.grad, t.micro))))
+		}
 	} else if a.out.RequiresGrad() {
 		chunk := t.chunk
 		if s.hasLast() {
@@ -396,7 +411,31 @@ func (s *step) backward(t turn) (err error) {
 	if a.in == nil {
 		return nil
 	}
-	return s.send(parcel{t: a.in.Grad(), micro: t.micro}, s.before(), tagOf(tagGradient, t.chunk))
+	grad := a.in.Grad()
+	if s.isFirst(t) {
+		s.ins = append(s.ins, grad)
+		return nil
+	}
+	return s.send(parcel{t: grad, micro: t.micro}, s.before(), tagOf(tagGradient, t.chunk))
+}
+
+// trained returns a tensor as the stage computes with it, and the leaf that gets its gradient: another one if t is of a type, such as
+// bfloat16, whose gradients are float32.
+func trained(t *tensor.Tensor) (leaf, in *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	leaf = try.To(tensor.Cast(t, gradType(t)))
+	try.Ok(leaf.SetRequiresGrad(true))
+	if leaf == t {
+		return t, t, nil
+	}
+	return leaf, try.To(tensor.Cast(leaf, t.DType())), nil
+}
+
+func gradType(t *tensor.Tensor) dtype.Type {
+	if d := t.DType(); d != dtype.BFloat16 && d != dtype.Float16 {
+		return d
+	}
+	return dtype.Float32
 }
 
 // pass computes the gradients of a micro-batch from that of its output: those of the input alone, if the schedule puts the
@@ -469,16 +508,12 @@ func (s *step) exchangeResults(busy time.Duration) error {
 // output returns the last stage's output, on all ranks.
 func (s *step) output() (_ starlark.Value, err error) {
 	defer try.Caught(&err)
-	var data []byte
+	var last *tensor.Tensor
 	if s.hasLast() {
-		out, err := tensor.Cat(s.outs, 0)
-		if err != nil || s.g.comm == nil {
-			return startensor.Result(out, err)
-		}
-		data = try.To(s.g.encode((*startensor.Value)(out)))
+		last = try.To(tensor.Cat(s.outs, 0))
 	}
-	data = try.To(s.g.broadcastBytes(s.ctx, data, s.g.Size()-1, s.at.In(collective.Step)))
-	return s.g.decode(data)
+	out, _ := try.To2(s.spreadLast(last))
+	return (*startensor.Value)(out), nil
 }
 
 func (s *step) timing() starlark.Value {

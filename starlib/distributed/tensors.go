@@ -1,6 +1,7 @@
 package distributed
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func syncBuffer(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.
 
 // spreadAgreed is spread, checking that the ranks' tensors agree in number, dtypes and shapes.
 func spreadAgreed(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, newCall newCall, wanted func(dtype.Type) bool, at collective.Origin) error {
-	if err := exchangeable(all); err != nil {
+	if err := cmp.Or(exchangeable(all), sameParts(g, all)); err != nil {
 		return err
 	}
 	texts, err := spread(g, ctx, appendShapes(nil, all), func() string { return describeShapes(all) }, all, newCall, wanted, at)
@@ -60,6 +61,7 @@ func anyType(dtype.Type) bool { return true }
 
 func syncGrad(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	params := try.To(startensor.List(c.Arg("params")))
+	g = try.To(copiesOf(g, c, params))
 	for i, p := range params {
 		if p.Share() != nil {
 			return nil, errPart

@@ -85,22 +85,36 @@ func (m *Model) Paths() []string {
 	return each.Of(m.tree()[1:], func(c child) string { return c.name })
 }
 
-// Layer returns the kind of the module with a path, and its own weight and bias, nil if it has none.
-func (m *Model) Layer(path string) (kind string, weight, bias *tensor.Tensor) {
-	for _, c := range m.tree() {
-		if c.name != path {
-			continue
+// At returns the module within that has this path, one of Paths.
+func (m *Model) At(path string) *Model {
+	tree := m.tree()
+	return tree[slices.IndexFunc(tree, func(c child) bool { return c.name == path })].Model
+}
+
+// Layer returns the module's kind, and its own weight and bias, nil if it has none.
+func (m *Model) Layer() (kind string, weight, bias *tensor.Tensor) {
+	for _, f := range m.fields {
+		if t, ok := f.tree.(marked); ok && f.name == "weight" {
+			weight = t.Tensor
+		} else if ok && f.name == "bias" {
+			bias = t.Tensor
 		}
-		for _, f := range c.fields {
-			if t, ok := f.tree.(marked); ok && f.name == "weight" {
-				weight = t.Tensor
-			} else if ok && f.name == "bias" {
-				bias = t.Tensor
-			}
-		}
-		return c.kind, weight, bias
 	}
-	return "", nil, nil
+	return m.kind, weight, bias
+}
+
+// Shared returns the name of a parameter or buffer that the module with a path has in common with the rest of m; "": there is none.
+func (m *Model) Shared(path string) string {
+	within := map[*tensor.Tensor]bool{}
+	for _, l := range m.At(path).leaves() {
+		within[l.Tensor] = true
+	}
+	for _, l := range m.walk(true).found {
+		if within[l.Tensor] && !strings.HasPrefix(l.name, path+".") {
+			return l.name
+		}
+	}
+	return ""
 }
 
 // Exchange puts another module in the place of the one with a path, as an assignment in a recipe does.

@@ -275,10 +275,10 @@ func (m *Model) Attr(name string) (starlark.Value, error) {
 	return methods.Attr(m, name)
 }
 
-// AttrNames lists fields and methods.
 // Describe says which layer a model is that is made of others.
 func (m *Model) Describe(kind, detail string) { m.kind, m.detail = kind, detail }
 
+// AttrNames lists fields and methods.
 func (m *Model) AttrNames() []string {
 	names := append([]string(nil), methods.AttrNames()...)
 	for _, f := range m.fields {

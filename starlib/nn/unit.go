@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
 	"drun/tensor"
@@ -33,6 +34,30 @@ func (m *Model) Wrap(around Around) {
 // BatchNorms returns the batch_norm layers in m.
 func (m *Model) BatchNorms() []*Model {
 	return slices.DeleteFunc(models(m.tree()), func(m *Model) bool { return m.kind != "batch_norm" })
+}
+
+// Sequence returns the parts of an nn.sequential, in order; nil for another module.
+func (m *Model) Sequence() (parts starlark.Tuple) {
+	for _, f := range m.fields {
+		if m.kind == "sequential" {
+			parts = append(parts, f.seen)
+		}
+	}
+	return parts
+}
+
+// Spread leaves an nn.sequential those of its parts that are numbered, and has forward compute the result of all.
+func (m *Model) Spread(numbers []int, forward func(thread *starlark.Thread, x *tensor.Tensor) (*tensor.Tensor, error)) {
+	m.Describe("pipeline", fmt.Sprintf("of %d parts", len(m.fields)))
+	m.fields = each.Of(numbers, func(i int) field { return m.fields[i] })
+	m.forward = starlark.NewBuiltin(m.Name(), func(thread *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
+		if len(args) == 1 && len(kwargs) == 0 {
+			if x, ok := args[0].(*startensor.Value); ok {
+				return startensor.Result(forward(thread, x.Tensor()))
+			}
+		}
+		return nil, fmt.Errorf("nn.%s: it is divided over ranks, which pass one tensor on: want one Tensor as its argument", m.kind)
+	})
 }
 
 // Across has a batch_norm layer compute its statistics in training over all ranks' batches; nil: over its own.

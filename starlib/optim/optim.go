@@ -16,12 +16,16 @@ import (
 	"drun/tensor/optim"
 )
 
-// SumOver adds a number over the ranks of a group (None: the world) on behalf of a call: the collective that
-// clip_grad_norm needs.
-type SumOver func(c *starlib.Call, group starlark.Value, x float64) (float64, error)
+// Ranks are the collectives that clip_grad_norm needs.
+type Ranks interface {
+	// Sum adds a number over the ranks of a group (None: the world) on behalf of a call.
+	Sum(c *starlib.Call, group starlark.Value, x float64) (float64, error)
+	// GradSquareSum adds up the squares of all gradients, those of divided models over the ranks that divide them.
+	GradSquareSum(c *starlib.Call, params []*tensor.Tensor) (float64, error)
+}
 
 // Module makes the module for a rank.
-func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Module {
+func Module(rank *starlib.Rank, ctx *tensor.Context, ranks Ranks) *starlib.Module {
 	k := maker{rank, ctx, map[string]int{}, map[*tensor.Tensor]bool{}}
 	return &starlib.Module{
 		Name:  "optim",
@@ -42,7 +46,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, sum SumOver) *starlib.Modul
 			{
 				Sig: "clip_grad_norm(params: iterable, max_norm: number, sharded: iterable = [], group = None) -> float",
 				Doc: "Scales the gradients so that their total 2-norm is at most max_norm, and returns the norm before scaling. If that is infinite or NaN, the gradients stay as they are. sharded lists parameters of which each rank of the group holds a different part.",
-				Fn:  func(c *starlib.Call) (starlark.Value, error) { return clip(c, sum) },
+				Fn:  func(c *starlib.Call) (starlark.Value, error) { return clip(c, ranks) },
 			},
 			{
 				Sig: "clip_grad_value(params: iterable, clip_value: number)",
@@ -99,19 +103,16 @@ func setting(c *starlib.Call, name string) float64 {
 	return v
 }
 
-func clip(c *starlib.Call, sum SumOver) (starlark.Value, error) {
+func clip(c *starlib.Call, ranks Ranks) (starlark.Value, error) {
 	params, sharded, limit := tensors(c, "params"), tensors(c, "sharded"), c.Float("max_norm")
 	try.FailIf(!(limit > 0), "max_norm = %v: want more than 0", limit)
 	try.FailIf(slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return p.Share() != nil }), "each rank holds a different part of these parameters: call clip_grad_norm(max_norm) on what dist.fsdp returned, or pass them as sharded")
 	if len(sharded) == 0 && c.IsNone("group") {
-		norm, err := tensor.ClipGradNorm(params, limit)
-		return starlark.Float(norm), err
+		norm := math.Sqrt(try.To(ranks.GradSquareSum(c, params)))
+		return starlark.Float(norm), tensor.ClipGrads(params, norm, limit)
 	}
-	square := try.To(tensor.GradSquareSum(sharded))
-	if sum != nil {
-		square = try.To(sum(c, c.Arg("group"), square))
-	}
-	norm := math.Sqrt(square + try.To(tensor.GradSquareSum(params)))
+	square := try.To(ranks.Sum(c, c.Arg("group"), try.To(tensor.GradSquareSum(sharded))))
+	norm := math.Sqrt(square + try.To(ranks.GradSquareSum(c, params)))
 	return starlark.Float(norm), tensor.ClipGrads(append(params, sharded...), norm, limit)
 }
 

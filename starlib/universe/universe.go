@@ -111,7 +111,7 @@ func Modules() []*starlib.Module {
 func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *distributed.World) {
 	streams := random.NewStreams(tensors, h.Rank.Seed, h.Rank.Rank)
 	world, distModule := distributed.New(h.Context, distributed.Config{
-		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, OpenGroup: h.OpenGroup, LeaveGroup: h.LeaveGroup, Tensors: tensors, Shared: streams.Shared.Stream,
+		Rank: h.Rank, Comm: h.Comm, Store: h.KeyValue, Backend: h.Backend, OpenGroup: h.OpenGroup, LeaveGroup: h.LeaveGroup, Tensors: tensors, Streams: streams,
 		Timeout: h.Timeout,
 	})
 	runState, runModule := run.New(h.Rank, h.Run, h.Recorder, h.Params, func(c *starlib.Call) (bool, error) {
@@ -126,7 +126,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *dis
 		startensor.Linalg(),
 		startensor.FFT(tensors),
 		nn.Module(tensors, streams),
-		optim.Module(h.Rank, tensors, world.Sum),
+		optim.Module(h.Rank, tensors, world),
 		data.Module(h.Rank, tensors),
 		checkpoint.Module(h.Rank, tensors, h.Store, always, world.AgreeOnState),
 		random.Module(tensors),

@@ -161,7 +161,7 @@ func trainLayers() []uint32 {
 		h = must(Dropout(must(RMSNorm(h, scale, 1e-6)), 0.1, b.g))
 		loss := must(CrossEntropy(head(h), y, ReduceMean))
 		must(0, loss.Backward(nil, true))
-		must(ClipGradNorm(b.ps, 1))
+		must(0, ClipGrads(b.ps, math.Sqrt(must(GradSquareSum(b.ps))), 1))
 		return loss // adds the same gradients again
 	})
 }

@@ -333,7 +333,7 @@ func (o *Optimizer) wholeState(state map[string]*tensor.Tensor) (err error) {
 	}
 	for _, f := range o.flats {
 		for i, p := range f.Params {
-			if p.Share() != nil {
+			if !p.Whole() {
 				return fmt.Errorf("parameter %d is divided among the ranks, and this optimizer needs whole ones", f.first+i)
 			}
 			for name, shape := range r.shapes(p.Shape()) {
