@@ -1,6 +1,7 @@
 package distributed
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -45,6 +46,7 @@ var (
 	keepResult   = starlark.MakeInt(1)
 	fetchKept    = starlark.MakeInt(2)
 	enterServe   = starlark.MakeInt(3) // the sender is in serve
+	leaveServe   = starlark.MakeInt(4) // and its own calls have been answered
 )
 
 // reference stands for a value that a rank keeps.
@@ -100,7 +102,8 @@ func (s *rpc) defs() []*starlib.Def {
 				"name is sent. Arguments and result are plain values, tensors and references, and are copied, even\n" +
 				"if to is this rank, which calls fn at once. An error in fn is an error here, with the line in the\n" +
 				"recipe where it arose; the other rank continues. While it waits, this rank executes no calls of\n" +
-				"others: ranks that call each other from main() deadlock, and get an error that says so.",
+				"others: ranks that call each other from main() and wait get an error that says so. They call\n" +
+				"rpc_async, then dist.serve, and then read the results.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return s.ask(c, c.Int("to"), try.To(s.named(c, callFunction)))
 			},
@@ -124,7 +127,8 @@ func (s *rpc) defs() []*starlib.Def {
 		},
 		{
 			Sig: `serve(order: string = "rank", timeout: number = None)`,
-			Doc: "Executes other ranks' calls until all ranks of the world are in serve; every rank calls it. Ranks\n" +
+			Doc: "Executes other ranks' calls until all ranks of the world are in serve and have the answers to their own\n" +
+				"calls, with rpc_async before it, too; every rank calls it. Ranks\n" +
 				"take part in the calls of each other only here. order = \"rank\" takes one call of each rank in turn,\n" +
 				"skipping those that are in serve themselves, and waits for the rank whose turn it is: what a\n" +
 				"recipe computes is then the same each time. order = \"arrival\" takes calls as they come: no rank\n" +
@@ -191,7 +195,11 @@ func (s *rpc) begin(c *starlib.Call, to int, r *request) (_ *Work, err error) {
 
 func (s *rpc) result(answer *receive, to int) (_ starlark.Value, err error) {
 	defer try.Caught(&err)
-	v, _ := try.To2(answer.wait())
+	v, _, err := answer.wait()
+	if e := (*collective.MismatchError)(nil); errors.As(err, &e) && e.Do == "" {
+		e.Do = "a rank executes the calls of others only in dist.serve(): ranks that call each other call dist.rpc_async, then dist.serve(), and then wait() for the results"
+	}
+	try.Ok(err)
 	t, ok := v.(starlark.Tuple)
 	try.FailIf(!ok || len(t) != 2, "instead of an answer rank %d sent %s", to, v)
 	if t[0] == starlark.False {
@@ -205,6 +213,10 @@ func (s *rpc) result(answer *receive, to int) (_ starlark.Value, err error) {
 func (s *rpc) settle() error {
 	calls := s.asked
 	s.asked = nil
+	return answered(calls)
+}
+
+func answered(calls []*Work) error {
 	for _, work := range calls {
 		if work.over {
 			continue
@@ -275,12 +287,12 @@ func (s *rpc) serve(c *starlib.Call) (starlark.Value, error) {
 		ctx = try.To(s.until(c))
 	}
 	try.FailIf(s.serving, "this function is already executed in dist.serve")
-	if err := s.settle(); err != nil || s.all.comm == nil {
-		return nil, err
+	if s.all.comm == nil {
+		return nil, s.settle()
 	}
 	s.serving = true
 	defer func() { s.serving = false }()
-	loop := &serving{rpc: s, c: c, ctx: ctx, at: origin(c), inTurn: order == "rank", in: make([]bool, s.rank.WorldSize)}
+	loop := &serving{rpc: s, c: c, ctx: ctx, at: origin(c), inTurn: order == "rank", in: make([]bool, s.rank.WorldSize), out: make([]bool, s.rank.WorldSize)}
 	return nil, loop.run()
 }
 
@@ -292,39 +304,59 @@ type serving struct {
 	at     collective.Origin
 	inTurn bool
 	in     []bool // by rank: it is in serve, too
+	out    []bool // and its calls have been answered
 	told   bool
 }
 
-// run executes calls until all ranks have entered serve. A rank enters once its own calls have been
-// answered, and a function's calls to other ranks are answered before the function's own. So once
-// all have entered, no call is under way.
+// run executes calls until all ranks have entered serve. By then it has executed all calls from their main(), and they those of this
+// one, whose answers it waits for. A function's calls to other ranks are answered before the function's own, so once all
+// ranks have their answers, no call is under way.
 func (s *serving) run() (err error) {
 	defer try.Caught(&err)
-	s.in[s.rank.Rank] = true
-	enter := try.To(s.all.encode((&request{kind: enterServe, served: s.served}).value()))
-	for r := range s.in {
+	asked := s.asked // functions that are executed make calls of their own
+	s.asked = nil
+	try.Ok(s.announce(enterServe, s.in))
+	try.Ok(s.until(s.in))
+	try.Ok(answered(asked))
+	try.Ok(s.announce(leaveServe, s.out))
+	try.Ok(s.until(s.out))
+	s.served++
+	return nil
+}
+
+// announce tells all ranks that this one has come so far.
+func (s *serving) announce(kind starlark.Int, there []bool) (err error) {
+	defer try.Caught(&err)
+	there[s.rank.Rank] = true
+	data := try.To(s.all.encode((&request{kind: kind, served: s.served}).value()))
+	for r := range there {
 		if r != s.rank.Rank {
-			try.To(sendBytes(s.all, enter, r, tagCall, s.forever, s.at, "serve", true))
+			try.To(sendBytes(s.all, data, r, tagCall, s.forever, s.at, "serve", true))
 		}
 	}
-	turn := s.rank.Rank
-	for left := len(s.in) - 1; left > 0; {
+	return nil
+}
+
+// until executes calls until all ranks are there.
+func (s *serving) until(there []bool) (err error) {
+	defer try.Caught(&err)
+	for turn := s.rank.Rank; slices.Contains(there, false); {
 		source := collective.AnySource
 		if s.inTurn {
-			for turn = (turn + 1) % len(s.in); s.in[turn]; {
-				turn = (turn + 1) % len(s.in)
+			for turn = (turn + 1) % len(there); there[turn]; {
+				turn = (turn + 1) % len(there)
 			}
 			source = turn
 		}
-		r := try.To(s.next(source))
-		if r.kind == enterServe {
+		switch r := try.To(s.next(source)); r.kind {
+		case enterServe:
 			s.in[r.from] = true
-			left--
-		} else if err := s.execute(r); err != nil {
-			return err
+		case leaveServe:
+			s.out[r.from] = true
+		default:
+			try.Ok(s.execute(r))
 		}
 	}
-	s.served++
 	return nil
 }
 

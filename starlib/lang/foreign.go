@@ -33,7 +33,7 @@ var foreign = map[string]string{
 	"parallel":                     "it is dist.ddp(module)",
 	"DeviceMesh":                   "it is dist.init_device_mesh(shape, names)",
 	"Join":                         "it is dist.join(fn, model, opt); data.loader(…, drop_last = True) gives all ranks equally many batches",
-	"init_rpc":                     "nothing is needed: dist.rpc(rank, function, …) works at once",
+	"init_rpc":                     "nothing is needed: dist.rpc_async(rank, function, …) works at once, and dist.serve() executes the calls of others",
 	"launch_subprocesses":          "nothing is needed: drun run -n 4 starts the ranks",
 	"spawn":                        "nothing is needed: drun run -n 4 starts the ranks",
 	"setup_dist":                   "nothing is needed: drun connects the ranks",
