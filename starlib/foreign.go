@@ -66,6 +66,9 @@ func instead(types []string, v starlark.Value) string {
 	if v.Type() == "Table" && slices.Contains(types, "Dataset") {
 		return ": t.dataset(label = …) makes a dataset of a table t"
 	}
+	if t := v.Type(); (t == "DDP" || t == "FSDP") && slices.Contains(types, "Module") {
+		return ": dist.unwrap(m) is the module in it"
+	}
 	if v.Type() != "Module" || !slices.Contains(types, "iterable") {
 		return ""
 	}

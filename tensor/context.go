@@ -16,6 +16,7 @@ type Context struct {
 	pass     uint64 // backward passes so far; marks visited nodes
 
 	passes  int     // in progress: a backward function may start another
+	grads   int     // of them, those that add to no tensor's gradient
 	order   []*node // memory for the next backward pass
 	spares  spares
 	reduced reduced

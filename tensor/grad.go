@@ -52,11 +52,13 @@ func Grad(outputs, inputs, seeds []*Tensor, o GradOptions) (grads []*Tensor, err
 		defer p.c.EndNoGrad()
 	}
 	p.c.passes++ // nothing is recycled meanwhile
-	defer func() { p.c.passes-- }()
+	p.c.grads++
+	defer func() { p.c.passes, p.c.grads = p.c.passes-1, p.c.grads-1 }()
 	for i, y := range outputs {
 		p.deliver(edge{y.node, leafOf(y)}, seeds[i])
 	}
 	for _, n := range p.order {
+		try.Ok(p.c.passed(n.seq))
 		if p.nodes[n] != nil {
 			p.visit(n)
 		}
@@ -64,6 +66,7 @@ func Grad(outputs, inputs, seeds []*Tensor, o GradOptions) (grads []*Tensor, err
 			n.free()
 		}
 	}
+	try.Ok(p.c.passed(0))
 	for _, x := range inputs {
 		if x.node == nil {
 			grads = append(grads, p.leaves[x])
@@ -137,7 +140,7 @@ func (p *gradPass) leading(e edge) bool {
 
 // visit passes n's gradient on to what it was computed from, as far as that leads to an input.
 func (p *gradPass) visit(n *node) {
-	try.FailIf(n.whole, "grad: the parameters of dist.fsdp come and go in a whole backward pass: use backward()")
+	try.FailIf(n.whole && p.create, "grad: the parameters of dist.fsdp come and go, so create_graph is not possible: compute this gradient with the module itself or dist.ddp")
 	all, out := slices.Clone(n.in), make([]*Tensor, len(n.in))
 	defer copy(n.in, all)
 	for i, e := range n.in {

@@ -315,6 +315,9 @@ func BeforeBackward(t *Tensor, fn func() error) (_ *Tensor, err error) {
 	return out, nil
 }
 
+// AddsGrads reports whether the backward pass in progress adds to tensors' gradients, as Grad does not.
+func (c *Context) AddsGrads() bool { return c.grads == 0 }
+
 // Mark returns the current position in the order of operations, for AfterBackward.
 func (c *Context) Mark() uint64 { return c.seq }
 

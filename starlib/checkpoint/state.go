@@ -72,12 +72,38 @@ func collect(state *starlark.Dict, always []Named) (_ []Item, err error) {
 func add(items []Item, prefix string, entries ...starlib.Entry) ([]Item, error) {
 	for _, e := range entries {
 		item, err := itemOf(prefix+e.Name, e.Value)
+		if s := statefulIn(e.Value); err != nil && s != nil {
+			return nil, fmt.Errorf("%s: a %s in a list or dict cannot be saved: give it a name of its own in the state", prefix+e.Name, s.(starlark.Value).Type())
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", prefix+e.Name, err)
 		}
 		items = append(items, item)
 	}
 	return items, nil
+}
+
+// statefulIn returns a module or the like that is an item of a value; nil if none is.
+func statefulIn(v starlark.Value) starlib.Stateful {
+	items := func(func(starlark.Value) bool) {}
+	switch v := v.(type) {
+	case *starlark.Dict:
+		items = func(yield func(starlark.Value) bool) {
+			for _, item := range v.Entries() {
+				if !yield(item) {
+					return
+				}
+			}
+		}
+	case starlark.Iterable:
+		items = starlark.Elements(v)
+	}
+	for item := range items {
+		if s, ok := item.(starlib.Stateful); ok {
+			return s
+		}
+	}
+	return nil
 }
 
 func key(v starlark.Value) (string, error) {

@@ -245,7 +245,8 @@ func (u *unit) results(v starlark.Value, mark uint64) (_ starlark.Value, err err
 func (u *unit) backward(mark uint64) (err error) {
 	defer try.Caught(&err)
 	f := u.of
-	if !f.seen {
+	adds := f.world.tensors.AddsGrads()
+	if adds && !f.seen {
 		f.seen = true
 		for _, u := range f.units {
 			u.ready = 0
@@ -260,7 +261,9 @@ func (u *unit) backward(mark uint64) (err error) {
 	})
 	try.Ok(within("fsdp", u.gather(f.param, f.origin())))
 	for _, s := range u.sheets {
-		try.To(s.Grads())
+		if adds {
+			try.To(s.Grads())
+		}
 	}
 	return nil
 }

@@ -61,6 +61,7 @@ var gradDef = &starlib.Def{
 			case c.Bool("allow_unused"):
 				out[i] = starlark.None
 			default:
+				try.FailIf(inputs[i].Share() != nil, "inputs[%d] is this rank's part of a parameter that dist.fsdp divides: backward() computes its gradient", i)
 				try.Fail("the outputs were not computed from inputs[%d]; with allow_unused = True its gradient is None", i)
 			}
 		}
