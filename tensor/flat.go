@@ -114,10 +114,13 @@ func newFlatBuffer(c *Context, p *Pool, n int, dt dtype.Type) (_ *Tensor, err er
 
 // Coalesce joins tensors that are adjacent in an optimizer's buffer, so that one call can work on many. The results
 // are flat and cover the same elements, including the gaps of zeros between them; other contiguous tensors are
-// returned as they are. All ts must be contiguous.
-func Coalesce(ts []*Tensor) []*Tensor {
-	var out []*Tensor
+// returned as they are; nil if there would be more than most. All ts must be contiguous.
+func Coalesce(ts []*Tensor, most int) []*Tensor {
+	out := make([]*Tensor, 0, min(most, len(ts)))
 	for i := 0; i < len(ts); {
+		if len(out) == most {
+			return nil
+		}
 		first, end, j := ts[i], ts[i].off+ts[i].n, i+1
 		for ; j < len(ts) && ts[j].st == first.st && first.st.flat && ts[j].dtype == first.dtype &&
 			ts[j].off == aligned16(end); j++ {

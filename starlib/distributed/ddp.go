@@ -247,7 +247,7 @@ func (d *ddp) start(b *bucket) (err error) {
 	if d.hook != nil {
 		return d.startHook(b, grads)
 	}
-	for _, t := range tensor.Coalesce(grads) {
+	for _, t := range tensor.Coalesce(grads, len(grads)) {
 		tensor.Pin(t)
 		b.works = append(b.works, try.To(d.g.begin(d.ctx, collective.NewAllReduce(bufferOf(t), dtype.Avg), at)))
 	}

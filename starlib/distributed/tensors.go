@@ -43,7 +43,8 @@ func spreadAgreed(g *Group, ctx *collective.WaitLimit, all []*tensor.Tensor, new
 	if err := cmp.Or(exchangeable(all), sameParts(g, all)); err != nil {
 		return err
 	}
-	texts, err := spread(g, ctx, appendShapes(nil, all), func() string { return describeShapes(all) }, all, newCall, wanted, at)
+	g.key = appendShapes(g.key[:0], all)
+	texts, err := spread(g, ctx, g.key, func() string { return describeShapes(all) }, all, newCall, wanted, at)
 	if err != nil || texts == nil {
 		return err
 	}
@@ -217,9 +218,13 @@ func spread(g *Group, ctx *collective.WaitLimit, key []byte, text func() string,
 	}
 	var batches []batch
 	var layout []byte
+	var present uint64 // a bit for each type
+	for _, t := range all {
+		present |= 1 << t.DType()
+	}
 	for _, d := range dtype.Types() {
 		b := batch{dtype: d}
-		if !wanted(d) || !slices.ContainsFunc(all, func(t *tensor.Tensor) bool { return t.DType() == d }) {
+		if !wanted(d) || present&(1<<d) == 0 {
 			continue
 		}
 		b.all = make([]*tensor.Tensor, 0, len(all))
@@ -256,7 +261,7 @@ type batch struct {
 // lie finds how the tensors are laid out in memory, and adds the lengths of the calls that they need to layout.
 func (b *batch) lie(layout []byte) []byte {
 	if !slices.ContainsFunc(b.all, func(t *tensor.Tensor) bool { return !t.IsContiguous() }) {
-		if joined := tensor.Coalesce(b.all); len(joined) <= direct {
+		if joined := tensor.Coalesce(b.all, direct); joined != nil {
 			b.joined = joined
 			for _, t := range joined {
 				layout = binary.AppendUvarint(layout, uint64(t.Len()))

@@ -24,11 +24,14 @@ func TestOptimizerFlattens(t *testing.T) {
 		t.Fatal("the parameters are not in one buffer")
 	}
 	equal(t, a, []int{2, 2}, 1, 2, 3, 4)
-	if got := Coalesce([]*Tensor{a, b}); len(got) != 1 || got[0].Len() != 16+1 {
+	if got := Coalesce([]*Tensor{a, b}, 2); len(got) != 1 || got[0].Len() != 16+1 {
 		t.Fatalf("Coalesce gave %v", got)
 	}
-	if got := Coalesce([]*Tensor{b, a}); len(got) != 2 {
+	if got := Coalesce([]*Tensor{b, a}, 2); len(got) != 2 {
 		t.Fatalf("Coalesce joined tensors that are not in order: %v", got)
+	}
+	if got := Coalesce([]*Tensor{b, a}, 1); got != nil {
+		t.Fatalf("Coalesce gave more than one: %v", got)
 	}
 	check(t, must(Sum(must(Mul(a, b)), nil, false)).Backward(nil, false))
 	if !SharesStorage(a.Grad(), b.Grad()) {
