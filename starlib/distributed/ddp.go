@@ -57,6 +57,16 @@ func newReplica(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (r replica
 	return r, all
 }
 
+// notInStages returns an error if the module has a pipeline in it.
+func (r *replica) notInStages() error {
+	for i, p := range r.params {
+		if of := p.Placement(); of != nil && of.Stage {
+			return fmt.Errorf("%s is in a pipeline, whose backward pass goes through it once for each micro-batch: average gradients with dist.sync_grad", r.names[i])
+		}
+	}
+	return nil
+}
+
 // wrappedModules are modules that synchronise in backward; a module's finish ends its pass.
 type wrappedModules []interface{ finish() error }
 
@@ -160,10 +170,7 @@ func wrappers(w *World) []*starlib.Def {
 func newDDP(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 	shared, all := newReplica(g, c, ctx)
 	g = try.To(copiesOf(g, c, shared.params))
-	for i, p := range shared.params {
-		of := p.Placement()
-		try.FailIf(of != nil && of.Stage, "%s is in a pipeline, whose backward pass goes through it once for each micro-batch: average gradients with dist.sync_grad", shared.names[i])
-	}
+	try.Ok(shared.notInStages())
 	shared.g = g
 	d := &ddp{replica: shared, unequal: c.Bool("find_unused_parameters"), static: c.Bool("static_graph")}
 	switch fn := c.Arg("hook").(type) {

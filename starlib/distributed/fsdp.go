@@ -62,6 +62,7 @@ func newFSDP(g, copies *Group, c *starlib.Call, ctx *collective.WaitLimit) (star
 	default:
 		return nil, fmt.Errorf("argument offload: want \"disk\", got %s", c.Arg("offload"))
 	}
+	try.Ok(f.notInStages())
 	for _, g := range f.groups() {
 		try.Ok(sameParts(g, f.params))
 	}

@@ -83,6 +83,7 @@ func (s *step) through(path string) (_ *tensor.Tensor, err error) {
 // back takes the gradient of the whole output back through all stages, and returns that of the input.
 func (s *step) back(grad *tensor.Tensor, turns []turn) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
+	try.FailIf(!s.world.tensors.AddsGrads(), "a pipeline computes the gradients of its parameters with those of its input: use backward()")
 	try.FailIf(s.filled == 0, "a second backward pass cannot go through a pipeline: its activations are gone")
 	s.at, s.grad = s.at.Backward(), grad
 	for _, t := range turns {
