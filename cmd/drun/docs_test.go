@@ -59,9 +59,12 @@ stdout '^10 +1$'
 drun run mesh.star -n 8 %[1]s
 drun replay last
 stdout 'the same bits'
+! drun run turned.star -n 8 %[1]s --resume 2
+stderr 'this rank saved the part "tp . of 2, pp . of 2" of a model, and has "tp . of 2, pp . of 2" now: restore it on the same mesh'
 -- data/none --
 -- mesh.star --
-%[2]s`, settings, changed)
+%[2]s-- turned.star --
+%[3]s`, settings, changed, strings.Replace(changed, `("dp", "tp", "pp")`, `("tp", "dp", "pp")`, 1))
 	if err := os.WriteFile(filepath.Join(dir, "mesh.txtar"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,8 @@ type World struct {
 	wrapped  wrappedModules
 	receives map[route][]*receive // irecvs that wait for their message, oldest first
 
+	Divided Divided // models, as checkpoints say
+
 	disk      *tensor.Pool // what is kept on disk instead of in memory; nil: nothing yet
 	coalesced *coalesced   // nil: each call is made at once
 	joining   bool         // within dist.join

@@ -146,6 +146,7 @@ func (w *World) parallelizeModule(c *starlib.Call) (starlark.Value, error) {
 	if on != nil {
 		try.Ok(w.intoStages(c, ctx, m, of, pipelines))
 		if ranks := copy.ranks(); len(ranks) > 1 {
+			w.Divided.places = append(w.Divided.places, fmt.Sprintf("tp %d of %d, pp %d of %d", of.layers.own, of.layers.Size(), of.stages.own, of.stages.Size()))
 			m.Wrap(func(_ *starlark.Thread, compute func() (starlark.Value, error)) (starlark.Value, error) {
 				return w.sameDraws(ranks, compute)
 			})

@@ -148,3 +148,26 @@ func (w *World) sameDraws(ranks []int, compute func() (starlark.Value, error)) (
 	defer func() { *common, *own = *own, before }()
 	return compute()
 }
+
+// Divided is what checkpoints keep of how models are divided: this rank's place on each one's mesh. Another rank's parts may have the
+// same shapes.
+type Divided struct{ places []string }
+
+func (d *Divided) State() (entries []starlib.Entry) {
+	for i, place := range d.places {
+		entries = append(entries, starlib.Entry{Name: fmt.Sprint("mesh.", i), Value: starlark.String(place)})
+	}
+	return entries
+}
+
+func (d *Divided) SetState([]starlib.Entry) error { return nil }
+
+// Differences says where a checkpoint has the parts of another place.
+func (d *Divided) Differences(saved []starlib.Entry, _ bool) (differences []string) {
+	for i, e := range d.State() {
+		if i < len(saved) && saved[i].Value != e.Value {
+			differences = append(differences, fmt.Sprintf("this rank saved the part %s of a model, and has %s now: restore it on the same mesh", saved[i].Value, e.Value))
+		}
+	}
+	return differences
+}

@@ -118,7 +118,7 @@ func modules(h Host, tensors *tensor.Context) ([]*starlib.Module, *run.Run, *dis
 		return world.Any(c, h.Stop())
 	})
 	runState.Tensors = tensors
-	always := []checkpoint.Named{{Name: "random", Value: streams}, {Name: "run", Value: runState}}
+	always := []checkpoint.Named{{Name: "random", Value: streams}, {Name: "run", Value: runState}, {Name: "dist", Value: &world.Divided}}
 	list := []*starlib.Module{
 		runModule,
 		distModule,
