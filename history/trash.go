@@ -145,6 +145,17 @@ func (db *DB) bytes() (n int64, err error) {
 	return n, nil
 }
 
+// MaxTag is how many bytes a tag may have, as for run.tag.
+const MaxTag = 200
+
+// CheckTag refuses what cannot be a tag.
+func CheckTag(tag string) error {
+	if tag == "" || len(tag) > MaxTag {
+		return exit.Errorf(exit.Usage, "a label has 1 to %d bytes: %.40q has %d", MaxTag, tag, len(tag))
+	}
+	return nil
+}
+
 func (db *DB) Label(id int64, add, remove []string) error {
 	return db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)

@@ -157,8 +157,6 @@ func ranks(text string) (int, error) {
 
 const defaultGrace = 30 * time.Second
 
-const maxTag = 200 // bytes, as for run.tag
-
 // runRecipe runs a recipe and says how it ended; if quiet, node 0 says that to the same reader.
 func runRecipe(cmd *cobra.Command, o run.Options, quiet bool) (err error) {
 	defer try.Caught(&err)
@@ -311,8 +309,8 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 		return nil, usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)
 	}
 	for _, tag := range o.Tags {
-		if len(tag) > maxTag {
-			return nil, usage("", "--tag %q…: a label has at most %d bytes", tag[:40], maxTag)
+		if len(tag) > history.MaxTag {
+			return nil, usage("", "--tag %q…: a label has at most %d bytes", tag[:40], history.MaxTag)
 		}
 	}
 	o.PluginHost = host.FindProgram

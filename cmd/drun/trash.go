@@ -136,8 +136,8 @@ func newTag() *cobra.Command {
 // checkTags refuses labels that the history cannot keep.
 func checkTags(tags []string) error {
 	for _, tag := range tags {
-		if tag == "" || len(tag) > maxTag {
-			return usage("", "a label has 1 to %d bytes: %.40q has %d", maxTag, tag, len(tag))
+		if err := history.CheckTag(tag); err != nil {
+			return err
 		}
 	}
 	return nil

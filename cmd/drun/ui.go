@@ -24,13 +24,13 @@ import (
 func newUI() *cobra.Command {
 	var host, dir string
 	var port int
-	var open bool
+	var open, write bool
 	cmd := &cobra.Command{
 		Use:   "ui [RUN…]",
 		Short: "Show the history as pages for a browser",
 		Long: `Serves pages that show the history, live while runs go on, until SIGINT or SIGTERM. It prints an address with a
-token, which admits one browser; once it is used, the address for the next one is printed. The pages only read, and fetch
-nothing from elsewhere. --export writes the pages of all runs, or of those named, as files for a report. Other machines can reach them only with --host; the connection is then not encrypted.`,
+token, which admits one browser; once it is used, the address for the next one is printed. The pages fetch nothing from elsewhere, and only read; with --write
+they also name, tag, annotate and stop runs, and save views. --export writes the pages of all runs, or of those named, as files for a report. Other machines can reach them only with --host; the connection is then not encrypted.`,
 		Example: `  drun ui
   drun ui --port 8080 --open
   drun ui --export report 7 calm-otter`,
@@ -46,7 +46,7 @@ nothing from elsewhere. --export writes the pages of all runs, or of those named
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			return serveUI(ctx, cmd, host, port, open)
+			return serveUI(ctx, cmd, host, port, open, write)
 		},
 	}
 	f := cmd.Flags()
@@ -54,10 +54,11 @@ nothing from elsewhere. --export writes the pages of all runs, or of those named
 	f.IntVar(&port, "port", 0, "port to listen on; 0: a free one")
 	f.StringVar(&dir, "export", "", "write the pages into the new folder `DIR` instead")
 	f.BoolVar(&open, "open", false, "open the address in the browser")
+	f.BoolVar(&write, "write", false, "let the pages name, tag, annotate and stop runs, and save views")
 	return cmd
 }
 
-func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, open bool) error {
+func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, open, write bool) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return exit.WithHint(exit.Errorf(exit.Usage, "%v", err), "another --port, or 0 for a free one")
@@ -66,6 +67,7 @@ func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, ope
 		fmt.Fprintln(cmd.ErrOrStderr(), "the pages are open to other machines that know the token, and the connection is not encrypted")
 	}
 	server := ui.New(homeOf(cmd))
+	server.Write = write
 	first := true
 	err = server.Serve(ctx, listener, host, func(address string) {
 		if first {

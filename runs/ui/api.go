@@ -38,18 +38,24 @@ func sends(s *Server) chan struct{} { return s.sends }
 var routes = map[string]route{
 	"runs": {takes: []string{"where", "tag", "sort", "columns", "group", "trash", "limit", "offset"}, answer: (*Server).runs, slots: busy,
 		none: &listing{Runs: []any{}, Notes: []string{}}},
-	"names": {takes: []string{"recent"}, answer: func(_ *Server, db *history.DB, r *request) (any, error) {
+	"names": {takes: []string{"recent", "run"}, answer: func(_ *Server, db *history.DB, r *request) (any, error) {
+		if r.values.Has("run") {
+			return metricsOf(db, try.To(findRuns(db, r.values)))
+		}
 		return namesOf(db, r.values.Get("recent") == "", 4)
 	}, slots: busy,
 		none: &known{Fields: query.Fields, Params: []string{}, Metrics: []string{}, Metric: query.MetricValues, RecentParams: []string{}, RecentMetrics: []string{}}},
 	"compare":                 {takes: []string{"run"}, answer: compare, slots: busy},
 	"curves":                  {takes: []string{"run", "metric", "x", "points", "from", "to", "smooth", "group"}, answer: (*Server).curves, slots: busy},
 	"events":                  {send: (*Server).follow},
+	"sweeps":                  {answer: sweeps, slots: busy, none: []any{}},
+	"pages":                   {answer: (*Server).pages, none: &pages{Views: map[string]string{}}},
 	"runs/{run}":              {answer: ofRun(func(db *history.DB, id int64, _ *request) (any, error) { return db.Get(id) }), slots: busy},
 	"runs/{run}/metrics":      {takes: []string{"name", "points", "attempt", "lineage"}, answer: ofRun(metrics), slots: busy},
 	"runs/{run}/logs":         {takes: []string{"rank", "grep", "limit", "after"}, answer: ofRun(logs), slots: busy},
 	"runs/{run}/sources":      {answer: ofRun(sources), slots: busy},
 	"runs/{run}/sources/diff": {takes: []string{"with"}, answer: ofRun(sourceDiff), slots: busy},
+	"runs/{run}/first":        {takes: []string{"with"}, answer: (*Server).firstDifference, slots: busy},
 	"runs/{run}/usage":        {answer: ofRun(usage), slots: busy},
 	"runs/{run}/ranks":        {answer: ofRun(ranks)}, // a stopped run makes it wait for seconds, but it reads little
 	"runs/{run}/checkpoints":  {answer: func(s *Server, db *history.DB, r *request) (any, error) { return ofRun(s.kept)(s, db, r) }, slots: busy},
@@ -251,6 +257,20 @@ type known struct {
 	Metric        []string `json:"metric"`        // the values of each metric
 	RecentParams  []string `json:"recent_params"` // of those common among the newest runs; those that differ come first
 	RecentMetrics []string `json:"recent_metrics"`
+	Differing     int      `json:"differing_params"` // how many of the recent parameters differ
+	Objective     string   `json:"objective"`        // the metric by which the newest sweep among them judges; "": none
+}
+
+// metricsOf names the metrics of some runs.
+func metricsOf(db *history.DB, ids []int64) (any, error) {
+	runs, err := db.Select(history.Selection{IDs: ids, Metrics: history.Names{All: true}})
+	names := map[string]bool{}
+	for _, r := range runs {
+		for name := range r.Metrics {
+			names[name] = true
+		}
+	}
+	return map[string][]string{"metrics": slices.AppendSeq([]string{}, maps.Keys(names))}, err
 }
 
 // newestRuns is how many of the newest runs stand for all in listing names.
@@ -274,7 +294,13 @@ func namesOf(db *history.DB, all bool, share int) (_ *known, err error) {
 			metrics[name]++
 		}
 	}
-	k.RecentParams, k.RecentMetrics = paramsOf(newest, common(params, share)), common(metrics, share)
+	for _, r := range newest {
+		if r.Sweep != nil && k.Objective == "" {
+			k.Objective, _ = objective(r.Sweep.Command)
+		}
+	}
+	k.RecentParams, k.Differing = paramsOf(newest, common(params, share))
+	k.RecentMetrics = common(metrics, share)
 	return k, err
 }
 
@@ -295,19 +321,25 @@ func common(counts map[string]int, share int) []string {
 }
 
 // paramsOf sorts names of parameters: first those to which runs of one recipe were given different values, so that
-// a table with room for a few tells the runs apart.
-func paramsOf(runs []history.Summary, names []string) []string {
+// a table with room for a few tells the runs apart, and of these the ones with most values. It returns how many differ.
+func paramsOf(runs []history.Summary, names []string) (_ []string, differing int) {
 	type of struct{ recipe, name string }
-	values, differ := map[of]string{}, map[string]bool{}
+	values, differ, kinds := map[of]string{}, map[string]bool{}, map[string]map[string]bool{}
 	for _, r := range runs {
 		for name, v := range r.Params {
 			k, text := of{r.Recipe, name}, fmt.Sprintf("%T %v", v, v)
 			was, seen := values[k]
 			values[k], differ[name] = text, differ[name] || seen && was != text
+			if kinds[name] == nil {
+				kinds[name] = map[string]bool{}
+			}
+			kinds[name][text] = true
 		}
 	}
 	same := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return differ[name] })
-	return append(slices.DeleteFunc(names, func(name string) bool { return !differ[name] }), same...)
+	those := slices.DeleteFunc(names, func(name string) bool { return !differ[name] })
+	slices.SortStableFunc(those, func(a, b string) int { return len(kinds[b]) - len(kinds[a]) })
+	return append(those, same...), len(those)
 }
 
 func compare(_ *Server, db *history.DB, r *request) (any, error) {

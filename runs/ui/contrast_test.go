@@ -14,14 +14,11 @@ func TestContrast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	themes := regexp.MustCompile(`:root \{([^}]*)\}`).FindAllSubmatch(css, -1)
-	if len(themes) != 2 {
-		t.Fatalf("%d themes", len(themes))
+	pairs := regexp.MustCompile(`--(\w+): light-dark\(#([0-9a-f]{6}), #([0-9a-f]{6})\)`).FindAllSubmatch(css, -1)
+	if len(pairs) < 20 {
+		t.Fatalf("%d colours", len(pairs))
 	}
 	luminance := func(hex string) (sum float64) {
-		if len(hex) == 3 {
-			hex = hex[:1] + hex[:1] + hex[1:2] + hex[1:2] + hex[2:] + hex[2:]
-		}
 		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
 			n, err := strconv.ParseUint(hex[2*i:2*i+2], 16, 8)
 			if err != nil {
@@ -36,16 +33,16 @@ func TestContrast(t *testing.T) {
 		}
 		return sum
 	}
-	for i, theme := range themes {
+	for i, theme := range []string{"light", "dark"} {
 		colours := map[string]string{}
-		for _, m := range regexp.MustCompile(`--(\w+): #([0-9a-f]+)`).FindAllSubmatch(theme[1], -1) {
-			colours[string(m[1])] = string(m[2])
+		for _, m := range pairs {
+			colours[string(m[1])] = string(m[2+i])
 		}
 		check := func(name string, least float64, backs ...string) {
 			for _, back := range backs {
 				a, b := luminance(colours[name]), luminance(colours[back])
 				if ratio := (max(a, b) + 0.05) / (min(a, b) + 0.05); ratio < least {
-					t.Errorf("theme %d: --%s on --%s has the contrast %.2f, want %.1f", i, name, back, ratio, least)
+					t.Errorf("the %s theme: --%s on --%s has the contrast %.2f, want %.1f", theme, name, back, ratio, least)
 				}
 			}
 		}
@@ -55,7 +52,9 @@ func TestContrast(t *testing.T) {
 		for _, name := range []string{"fore", "soft", "link", "good", "bad", "busy", "odd"} {
 			check(name, 4.5, "back", "panel")
 		}
-		check("fore", 4.5, "add", "del", "mark")
+		check("fore", 4.5, "add", "del", "mark", "hover", "raised")
+		check("on", 4.5, "accent")
+		check("soft", 4.5, "hover", "raised")
 		check("busy", 4.5, "mark")
 	}
 }

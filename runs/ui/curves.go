@@ -7,7 +7,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"drun/history"
 	"drun/internal/exit"
@@ -56,7 +58,11 @@ type view struct {
 	from, to     float64
 	points       int
 	smooth       float64
+	over         *line // of one run: the metric that is the axis, by step; nil: the axis is another
 }
+
+// byMetric begins the name of an axis that is a metric.
+const byMetric = "metric:"
 
 const (
 	defaultPoints = 1000
@@ -66,8 +72,8 @@ const (
 func viewOf(r *request) (v view, err error) {
 	get := func(name, otherwise string) string { return cmp.Or(r.values.Get(name), otherwise) }
 	v.metric, v.axis = get("metric", ""), get("x", "step")
-	if v.axis != "step" && v.axis != "time" && v.axis != "relative" {
-		return v, exit.Errorf(exit.Usage, "x=%s: want step, time or relative", v.axis)
+	if v.axis != "step" && v.axis != "time" && v.axis != "relative" && !strings.HasPrefix(v.axis, byMetric) {
+		return v, exit.Errorf(exit.Usage, "x=%s: want step, time or relative, or a metric as %sNAME", v.axis, byMetric)
 	}
 	v.points = int(r.number("points", defaultPoints, history.MinDownsample, mostPoints))
 	for _, f := range []struct {
@@ -117,11 +123,12 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 				if run == nil {
 					continue // it has since been removed
 				}
-				errs[i] = s.cache.with(db, s.home, run.ID, v.metric, func(points *series) {
+				v, err := s.ofRun(db, v, run.ID)
+				errs[i] = errors.Join(err, s.cache.with(db, s.home, run.ID, v.metric, func(points *series) {
 					if points != nil {
 						found[i] = v.of(points, run)
 					}
-				})
+				}))
 			}
 		})
 	}
@@ -139,10 +146,42 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 	return list, errors.Join(errs...)
 }
 
+// ofRun is the view of a run, for which a metric that is the axis is read.
+func (s *Server) ofRun(db *history.DB, v view, run int64) (view, error) {
+	metric, is := strings.CutPrefix(v.axis, byMetric)
+	if !is {
+		return v, nil
+	}
+	v.over = &line{}
+	return v, s.cache.with(db, s.home, run, metric, func(points *series) {
+		if points != nil {
+			l := points.along("step", time.Time{})
+			v.over = &line{x: slices.Clone(l.x), y: slices.Clone(l.y)}
+		}
+	})
+}
+
+// along places a series along the axis of the view.
+func (v view) along(s *series, started time.Time) *line {
+	if v.over == nil {
+		return s.along(v.axis, started)
+	}
+	l, x := s.along("step", started), []float64(nil)
+	common := []int{}
+	for i, step := range l.x {
+		if k, found := slices.BinarySearch(v.over.x, step); found && !math.IsNaN(v.over.y[k]) && !math.IsInf(v.over.y[k], 0) {
+			common, x = append(common, i), append(x, v.over.y[k])
+		}
+	}
+	l = l.choose(common)
+	l.x = x
+	return l.choose(ordered(x))
+}
+
 // of returns what the view shows of a series.
 func (v view) of(s *series, run *history.Summary) *curve {
 	c := s.head(run)
-	l := s.along(v.axis, run.Started)
+	l := v.along(s, run.Started)
 	c.Seen = s.state(len(s.step), l).String()
 	var smooth []float64
 	if v.smooth > 0 {
@@ -192,6 +231,9 @@ func stateOf(text string) (s state) {
 // after returns what the view shows of a series after a state: everything from the first place with anything new.
 // It is nil if the state is not one of this series, or if that would be too much.
 func (v view) after(seen state, s *series, run *history.Summary) *curve {
+	if v.over != nil {
+		return nil
+	}
 	l := s.along(v.axis, run.Started)
 	if points := seen.points; points < 0 || points >= len(s.step) || seen != s.state(points, l) {
 		return nil

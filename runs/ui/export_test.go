@@ -167,7 +167,7 @@ func TestExportedDiff(t *testing.T) {
 			t.Fatalf("%q: the diff makes %q\n%s", texts, made, diff)
 		}
 	}
-	p.open("/run.html?id=1")
+	p.open("/run.html?tab=all&id=1")
 	p.until("document.querySelector('#sources').innerText.includes('# Recipe 0.')")
 	p.run("document.getElementById('other').value = '3'; document.querySelector('#against button').click()")
 	p.until("!document.getElementById('diff').hidden && document.getElementById('diff').innerText.includes('-# Recipe 0.') && document.getElementById('diff').innerText.includes('+# Recipe 2.')")
@@ -192,7 +192,7 @@ func TestExportedRun(t *testing.T) {
 	}
 	p := exported(t, home)
 	p.until("document.querySelectorAll('#rows tr').length === 2")
-	p.open("/run.html?id=2")
+	p.open("/run.html?tab=all&id=2")
 	p.until("document.querySelectorAll('#charts canvas').length === 1")
 	p.run("const s = document.querySelector('#charts input[type=range]'); s.value = 4; s.dispatchEvent(new Event('input'))")
 	p.until("document.querySelector('figure').chart.plot.series.length === 3")
@@ -201,7 +201,7 @@ func TestExportedRun(t *testing.T) {
 	if last := exact[len(exact)-1]; len(smooth) > 1000 || math.Abs(smooth[len(smooth)-1]-last) > 1e-5*math.Abs(last) || slices.Max(smooth) > 3 {
 		t.Errorf("%d smoothed points, the last %v, want %v", len(smooth), smooth[len(smooth)-1], last)
 	}
-	checkKept(t, p, "/run.html?id=1")
+	checkKept(t, p, "/run.html?tab=all&id=1")
 	if href := eval[string](p, "document.querySelector('#artifacts a').getAttribute('href')"); !strings.HasPrefix(href, "files/") {
 		t.Errorf("a file is at %s", href)
 	} else if _, err := os.Stat(filepath.Join(strings.TrimPrefix(p.base, "file://"), href)); err != nil {

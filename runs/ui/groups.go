@@ -3,6 +3,7 @@ package ui
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"math/big"
 	"slices"
@@ -140,11 +141,12 @@ func (s *Server) bundles(db *history.DB, ids []int64, by *query.Expr, v view) (_
 		var lay layout
 		each := func(fn func(run int64, s *series, l *line)) error {
 			for _, id := range g.IDs {
-				err := s.cache.with(db, s.home, id, v.metric, func(points *series) {
+				v, err := s.ofRun(db, v, id)
+				err = errors.Join(err, s.cache.with(db, s.home, id, v.metric, func(points *series) {
 					if points != nil {
-						fn(id, points, points.along(v.axis, started[id]))
+						fn(id, points, v.along(points, started[id]))
 					}
-				})
+				}))
 				if err != nil {
 					return err
 				}

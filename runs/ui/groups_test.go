@@ -156,6 +156,7 @@ func TestGroups(t *testing.T) {
 
 func TestGroupedPages(t *testing.T) {
 	p := browse(t, serve(t, sweep(t)))
+	p.open("/?view=table")
 	p.until("document.querySelectorAll('#rows tr').length === 6")
 	p.do(chromedp.Focus("#group"), chromedp.SendKeys("#group", "params.l"))
 	p.until("document.querySelector('#group-names li')?.innerText === 'params.lr'")
@@ -177,7 +178,7 @@ func TestGroupedPages(t *testing.T) {
 	p.run("document.querySelectorAll('#rows tr.group input')[0].click(); document.querySelectorAll('#rows tr.group input')[1].click()")
 	p.until("document.getElementById('compare').innerText === 'Compare 4 selected'")
 	p.do(chromedp.Click("#compare"))
-	p.until("location.pathname === '/compare.html' && document.querySelectorAll('#charts canvas').length === 1 && document.querySelectorAll('#which details').length === 2 && document.querySelectorAll('#charts .u-series').length === 7")
+	p.until("location.pathname === '/compare.html' && document.querySelectorAll('#charts canvas').length === 1 && document.querySelectorAll('#which details').length === 2 && document.querySelector('figure').chart.plot.series.length === 7")
 	const strokes = "[...new Set(document.querySelector('figure').chart.plot.series.filter(s => s.width === 1.5).map(s => s._stroke ?? s.stroke()))].length"
 	if n := eval[int](p, strokes); n != 2 {
 		t.Errorf("%d colours for two groups", n)

@@ -60,7 +60,7 @@ func look(p *page, name string) string {
 }
 
 func TestKept(t *testing.T) {
-	checkKept(t, browse(t, serve(t, kept(t))), "/run.html?id=1")
+	checkKept(t, browse(t, serve(t, kept(t))), "/run.html?tab=all&id=1")
 }
 
 // checkKept looks at all that the recipe kept.
@@ -80,7 +80,7 @@ func checkKept(t *testing.T, p *page, path string) {
 		t.Errorf("the counts are %d values", sum)
 	}
 	// The heat map is darkest about the mean, which rises: its middle row is empty in no column, and the top of the first is.
-	dark := eval[[]int](p, "(c => { const g = c.getContext('2d'), at = (x, y) => g.getImageData(Math.floor(x * c.width), Math.floor(y * c.height), 1, 1).data[3]; return [at(0.03, 0.05), at(0.97, 0.05), at(0.9, 0.45), at(0.03, 0.55)]; })(("+f+").querySelector('canvas'))")
+	dark := eval[[]int](p, "(c => { const g = c.getContext('2d'), at = (x, y) => Math.max(...g.getImageData(Math.floor(x * c.width), Math.floor(y * c.height), 1, 8).data.filter((_, i) => i % 4 === 3)); return [at(0.03, 0.05), at(0.97, 0.05), at(0.9, 0.45), at(0.03, 0.55)]; })(("+f+").querySelector('canvas'))")
 	if dark[0] != 0 || dark[2] < 60 || dark[3] < 20 {
 		t.Errorf("the heat map is %v", dark)
 	}

@@ -192,16 +192,17 @@ func (n *news) curves(db *history.DB, run *history.Detail) (map[string]*curve, e
 	all := map[string]*curve{}
 	for i := range n.metrics {
 		t := &n.metrics[i]
+		v := try.To(n.s.ofRun(db, n.view, run.ID))
 		try.Ok(n.s.cache.with(db, n.s.home, run.ID, t.metric, func(points *series) {
 			if points == nil || t.seen.reading == points.reading && t.seen.points == len(points.step) {
 				return
 			}
 			var c *curve
 			if t.drawn <= n.view.points*3/2 {
-				c = n.view.after(t.seen, points, &run.Summary)
+				c = v.after(t.seen, points, &run.Summary)
 			}
 			if c == nil {
-				c, t.drawn = n.view.of(points, &run.Summary), 0
+				c, t.drawn = v.of(points, &run.Summary), 0
 			}
 			t.seen, t.drawn = stateOf(c.Seen), t.drawn+len(c.X)
 			all[t.metric] = c

@@ -170,7 +170,7 @@ def main():
         dist.barrier()
 `, "-n", "2", "--name", "growing")
 	p.until("document.querySelector('#rows .s-running')")
-	p.open("/run.html?id=growing")
+	p.open("/run.html?tab=all&id=growing")
 	p.until("document.querySelectorAll('#charts canvas').length === 2 && document.getElementById('live').innerText === 'live'")
 	p.run("performance.clearResourceTimings(); watched.anew = 0; Chart.prototype.load = (load => function() { watched.anew++; return load.call(this); })(Chart.prototype.load)")
 	const points = "document.querySelectorAll('#charts figure')[0].chart.curves[0].points"

@@ -21,6 +21,7 @@ func TestRunsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := browse(t, serve(t, home))
+	p.open("/?view=table")
 	p.until("document.documentElement.dataset.ready !== undefined")
 	if got := p.text("#count"); got != "1000 runs" {
 		t.Errorf("%q", got)
@@ -90,7 +91,7 @@ func TestRunsPage(t *testing.T) {
 
 	// What a group's runs have in common stands below the heading of its column.
 	const below = `((r, h) => r.cells[1 + [...document.querySelectorAll('#heads button')].findIndex(b => b.title === h)])`
-	p.open("/?where=id+%3C%3D+40+and+status+%3D%3D+%22done%22&group=params.act&columns=params.act,metrics.acc.last,world_size")
+	p.open("/?view=table&where=id+%3C%3D+40+and+status+%3D%3D+%22done%22&group=params.act&columns=params.act,metrics.acc.last,world_size")
 	p.until("document.querySelectorAll('#rows tr.group').length > 0")
 	if got := eval[string](p, `[...document.querySelectorAll('#rows tr.group')].map(r => { const c = h => `+below+`(r, h);
 		return [c('name').innerText.endsWith('= ' + c('params.act').innerText), c('status').innerText, /^mean 0\.\d+, from 0\.\d+ to 0\.\d+$/.test(c('metrics.acc.last').title), c('world_size').innerText.endsWith(' 1…4')].join(' '); })[0]`); got != "true done true true" {
@@ -114,7 +115,7 @@ func TestNothingToShow(t *testing.T) {
 	p := browse(t, serve(t, home))
 	p.until("document.getElementById('nothing').innerText.includes('drun run RECIPE.star') && document.getElementById('all').disabled")
 	const sections = "[...document.querySelectorAll('main > *')].filter(e => e.id !== 'fault' && e.checkVisibility()).length"
-	for path, fault := range map[string]string{"/run.html?id=7": "no history in", "/compare.html?run=7": "no history in", "/compare.html": "no runs are chosen"} {
+	for path, fault := range map[string]string{"/run.html?tab=all&id=7": "no history in", "/compare.html?run=7": "no history in", "/compare.html": "no runs are chosen"} {
 		p.open(path)
 		p.until("document.getElementById('fault').innerText.includes(" + quote(fault) + ")")
 		if n := eval[int](p, sections); n != 0 {
@@ -124,7 +125,7 @@ func TestNothingToShow(t *testing.T) {
 	if err := start(t, home, "def main():\n    pass\n", "--name", "bare", "-n", "2").Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/run.html?run=7", "/run.html?7"} { // not another run's page
+	for _, path := range []string{"/run.html?tab=all&run=7", "/run.html?7"} { // not another run's page
 		p.open(path)
 		p.until("document.getElementById('fault').innerText.includes('there is no run')")
 	}
@@ -132,7 +133,7 @@ func TestNothingToShow(t *testing.T) {
 	p.until("document.getElementById('nothing').innerText === 'No run is as Where says.'")
 	p.open("/")
 	p.until("document.querySelectorAll('#rows tr').length === 1 && document.getElementById('nothing').hidden && document.querySelector('#rows th').title === 'bare'")
-	p.open("/run.html?id=bare")
+	p.open("/run.html?tab=all&id=bare")
 	p.until("['params', 'metrics', 'checkpoints'].every(id => document.getElementById(id).closest('section').hidden) && document.querySelector('#charts .controls').hidden")
 	p.until("document.querySelector('#charts p').innerText === 'no metrics were logged'")
 	if n := eval[int](p, "document.querySelectorAll('#system canvas').length"); n != 0 {
@@ -148,7 +149,7 @@ func TestGivenParameters(t *testing.T) {
 	home := t.TempDir()
 	_ = start(t, home, "x = 1 // 0\nP = run.params(lr = 0.1, name = '', api_key = '')\n\ndef main():\n    pass\n", "-p", "lr=0.3", "--param=name=a=b", "-pepochs=2", "-p", "api_key=hunter2").Wait()
 	p := browse(t, serve(t, home))
-	p.open("/run.html?id=1")
+	p.open("/run.html?tab=all&id=1")
 	p.until("document.getElementById('paramsnote').innerText.startsWith('As the command gave them')")
 	if got := p.text("#params tbody"); got != "lr\t0.3\nname\ta=b\nepochs\t2\napi_key\t[redacted]" {
 		t.Errorf("the parameters: %q", got)
@@ -170,7 +171,7 @@ def main():
 		t.Fatal(err)
 	}
 	p := browse(t, serve(t, home))
-	p.open("/run.html?id=1")
+	p.open("/run.html?tab=all&id=1")
 	p.until("document.documentElement.dataset.ready !== undefined && document.querySelector('#charts .u-wrap')")
 	if wide := eval[[]float64](p, "['.u-wrap', '.chartset'].map(s => document.querySelector('#charts ' + s).clientWidth)"); wide[0] < wide[1]-60 {
 		t.Errorf("the lone chart is %v of %v wide", wide[0], wide[1])
@@ -187,7 +188,7 @@ def main():
 	p.until(f + ".querySelector('.kind').innerText === 'table'")
 	p.run(f + ".querySelectorAll('thead button')[1].click()")
 	p.until(f + ".querySelectorAll('tbody tr').length === 2")
-	if cells := eval[[]string](p, "[...("+f+").querySelectorAll('td, thead th')].map(c => c.innerText + ' ' + getComputedStyle(c).textAlign + ' ' + getComputedStyle(c).whiteSpace)"); fmt.Sprint(cells) != "[n left normal v ▲ right nowrap 2.5e-9 right nowrap 1 right nowrap]" {
+	if cells := eval[[]string](p, "[...("+f+").querySelectorAll('td, thead th')].map(c => c.innerText + ' ' + getComputedStyle(c).textAlign + ' ' + getComputedStyle(c).whiteSpace)"); fmt.Sprint(cells) != "[n left nowrap v ▲ right nowrap 2.5e-9 right nowrap 1 right nowrap]" {
 		t.Errorf("the cells: %v", cells)
 	}
 	// The log shows whole lines.
@@ -221,7 +222,7 @@ func TestUsageCharts(t *testing.T) {
 		}
 	}
 	p := browse(t, serve(t, home))
-	p.open("/run.html?id=1")
+	p.open("/run.html?tab=all&id=1")
 	p.until("document.querySelectorAll('#system canvas').length === 7")
 	if got := p.text("#system figure:nth-child(4) figcaption"); got != "all processes of the machine: cores in use" {
 		t.Errorf("the fourth chart is %q", got)
@@ -275,15 +276,15 @@ func TestExport(t *testing.T) {
 	if _, err := s.Export(dir, nil); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("a folder with files is overwritten: %v", err)
 	}
-	p := browse(t, "file://"+dir+"/index.html")
+	p := browse(t, "file://"+dir+"/index.html?view=table")
 	p.until("document.querySelectorAll('#rows tr').length === 3 && !document.getElementById('offline').hidden")
 	p.run("document.querySelector('#heads button[title=id]').click()")
 	p.until("document.querySelector('#rows th').innerText === 'run-0'")
 	p.run("document.querySelectorAll('#rows input')[0].click(); document.querySelectorAll('#rows input')[1].click(); document.getElementById('compare').click()")
 	p.until("document.querySelectorAll('#charts canvas').length === 2 && [...document.querySelectorAll('#table th')].some(e => e.innerText === 'parameter')")
-	p.open("/run.html?id=run-1")
+	p.open("/run.html?tab=all&id=run-1")
 	p.until("document.querySelectorAll('#charts canvas').length === 2 && document.querySelector('#log').innerText.includes('learning rate') && document.querySelector('#sources').innerText.includes('# Recipe 1.')")
-	p.open("/run.html?id=run-2")
+	p.open("/run.html?tab=all&id=run-2")
 	p.until("document.getElementById('fault').innerText.includes('not exported')")
 }
 
@@ -299,8 +300,9 @@ func TestRunsThatAreAlike(t *testing.T) {
 	}
 	p := browse(t, serve(t, home))
 	p.do(chromedp.EmulateViewport(800, 600))
+	p.open("/?view=table")
 	p.until("document.querySelectorAll('#rows tr').length === 2")
-	if got := eval[string](p, "document.getElementById('columns').value"); !strings.HasPrefix(got, "recipe, params.zeal, params.arms, ") {
+	if got := eval[string](p, "document.getElementById('columns').value"); !strings.HasPrefix(got, "params.zeal, params.arms, params.batch, ") {
 		t.Errorf("the columns are %s", got)
 	}
 	// The end of the name is in its cell, whole; and the cell has all of it for who listens.
@@ -316,7 +318,7 @@ func TestRunsThatAreAlike(t *testing.T) {
 	p.shot("alike")
 
 	// What another run differs in: runs are offered, and what was shown goes where there is no answer.
-	p.open("/run.html?id=1")
+	p.open("/run.html?tab=all&id=1")
 	p.until("document.documentElement.dataset.ready !== undefined")
 	if got := p.text("#skipped"); got != "nothing was printed" {
 		t.Errorf("the log says %q", got)

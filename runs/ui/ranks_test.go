@@ -55,7 +55,7 @@ func TestHangingRun(t *testing.T) {
 	p := browse(t, serve(t, home))
 	cmd := start(t, home, hangs(t, home), "-n", "3", "--name", "hanging")
 	p.until("document.querySelector('#rows .s-running')")
-	p.open("/run.html?id=hanging")
+	p.open("/run.html?tab=ranks&id=hanging")
 	const cell = "document.querySelector('#doing tbody')?.rows[%d]?.cells[%d].innerText"
 	for rank, want := range []string{"waiting", "waiting", "running"} {
 		p.until(fmt.Sprintf(cell+" === '%s'", rank, 1, want))
@@ -95,7 +95,7 @@ func TestHangingRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	p.until("document.querySelector('#title .s-lost')")
+	p.until("document.querySelector('#state .s-lost')")
 	p.until("document.getElementById('ranks').hidden") // the history has nothing of it
 	if db, err := history.Open(home); err != nil {     // marks it lost
 		t.Error(err)

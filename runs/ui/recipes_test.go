@@ -138,6 +138,7 @@ func TestHostileRecipe(t *testing.T) {
 		t.Fatalf("the recipe failed otherwise: %s", text)
 	}
 	p := browse(t, serve(t, home))
+	p.open("/?view=table")
 	p.until("document.querySelectorAll('#rows tr').length === 1")
 	safe := func(page string) {
 		t.Helper()
@@ -155,8 +156,9 @@ func TestHostileRecipe(t *testing.T) {
 	if text := p.text("#rows"); !strings.Contains(text, "<script>") {
 		t.Errorf("the tag or a parameter is not shown as text: %s", text)
 	}
-	p.open("/run.html?id=1")
-	p.until("document.documentElement.dataset.ready !== undefined && document.querySelectorAll('#charts canvas').length >= 3 && document.querySelectorAll('#log div').length > 0 && document.querySelectorAll('#checkpoints a').length === 1 && (document.querySelector('#kept details:last-child').open = true) && (document.querySelector('#views')?.scrollIntoView(), document.querySelector('#views img')?.naturalWidth === 4) && document.querySelector('#views pre')")
+	p.open("/run.html?tab=all&id=1")
+	p.until("(document.querySelector('#charts').scrollIntoView(), document.querySelectorAll('#charts canvas').length >= 3)")
+	p.until("document.documentElement.dataset.ready !== undefined && document.querySelectorAll('#log div').length > 0 && document.querySelectorAll('#checkpoints a').length === 1 && (document.querySelector('#kept details:last-child').open = true) && (document.querySelector('#views')?.scrollIntoView(), document.querySelector('#views img')?.naturalWidth === 4) && document.querySelector('#views pre')")
 	safe("run")
 	p.shot("hostile")
 	for _, place := range []string{"#about", "#error", "#params", "#metrics", "#log", "#sources", "#charts", "#artifacts", "#views", "#views pre"} {
@@ -168,7 +170,7 @@ func TestHostileRecipe(t *testing.T) {
 		t.Errorf("the value that is not finite is not told: %q", note)
 	}
 	p.open("/compare.html?run=1&run=1")
-	p.until("document.querySelectorAll('#charts canvas').length >= 3")
+	p.until("(document.querySelector('#charts').scrollIntoView(), document.querySelectorAll('#charts canvas').length >= 3)")
 	safe("compare")
 
 	// The checkpoint comes as a file.
@@ -213,7 +215,7 @@ def main():
     print("the end")
 `, "-n", "2", "--name", "growing")
 	p.until("document.querySelectorAll('#rows tr').length === 1 && document.querySelector('#rows .s-running')")
-	p.open("/run.html?id=growing")
+	p.open("/run.html?tab=all&id=growing")
 	p.until("document.querySelectorAll('#charts canvas').length === 1")
 	const points = "Number(document.querySelector('#metrics td:last-child')?.innerText ?? 0)"
 	for range 3 {
@@ -227,7 +229,7 @@ def main():
 	if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	p.until("document.querySelector('#title .s-done')")
+	p.until("document.querySelector('#state .s-done')")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -251,6 +253,7 @@ func TestKeyboardOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := browse(t, serve(t, home))
+	p.open("/?view=table")
 	p.until("document.querySelectorAll('#rows tr').length === 2")
 	tab := func(to string) {
 		t.Helper()
@@ -288,7 +291,7 @@ func TestKeyboardOnly(t *testing.T) {
 		}
 	}
 	p.do(chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
-	p.until("document.querySelector('.u-legend .u-value').innerText === '1'") // the crosshair is at step 1
+	p.until("document.querySelector('.legend .at').innerText === '1'") // the crosshair is at step 1
 	const width = "(c => c.plot.scales.x.max - c.plot.scales.x.min)(document.querySelector('figure').chart)"
 	p.do(chromedp.KeyEvent("+"))
 	p.until("Math.abs(" + width + " - 24.5) < 0.1")
@@ -296,7 +299,7 @@ func TestKeyboardOnly(t *testing.T) {
 	p.until(width + " === 49")
 
 	// Every control of each page has a name, and each page one heading of the first level.
-	for _, path := range []string{"/", "/run.html?id=1", "/compare.html?run=1&run=2"} {
+	for _, path := range []string{"/", "/run.html?tab=all&id=1", "/compare.html?run=1&run=2"} {
 		p.open(path)
 		p.until("document.querySelectorAll('#rows tr').length === 2 || document.querySelectorAll('#charts canvas').length === 1")
 		nameless := eval[string](p, `[...document.querySelectorAll('button, input, select, a')].filter(e => !(e.innerText?.trim() || e.getAttribute('aria-label') || e.labels?.length)).map(e => e.outerHTML).join()`)

@@ -1,5 +1,5 @@
 // Package ui serves the history as web pages (drun ui), and writes them as files. The pages are static; their script
-// fetches the JSON under /api/v1/, which has the shapes of the command line's --json. Everything is read-only.
+// fetches the JSON under /api/v1/, which has the shapes of the command line's --json. It only reads, but for what write.go says.
 package ui
 
 import (
@@ -37,6 +37,8 @@ var assets = func() fs.FS {
 
 // Server answers browsers' requests. All requests need the cookie that an address with a token gives.
 type Server struct {
+	Write bool // the pages may name, tag, annotate and stop runs
+
 	home   string
 	host   string // that it was told to listen on
 	port   string
@@ -121,6 +123,7 @@ func (s *Server) cookie() string { return "drun-" + s.port }
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	s.handle(mux)
+	s.handleChanges(mux)
 	files := http.FileServerFS(assets)
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		if !utf8.ValidString(r.URL.Path) { // cannot be a file name
@@ -142,13 +145,15 @@ func (s *Server) Handler() http.Handler {
 		switch {
 		case !s.knows(r.Host):
 			fail(w, http.StatusForbidden, exit.WithHint(fmt.Errorf("the host %q is not this server", r.Host), "open the address that drun ui prints"))
-		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		case r.Method != http.MethodGet && r.Method != http.MethodHead && !(s.Write && r.Method == http.MethodPost):
 			h.Set("Allow", "GET, HEAD")
-			fail(w, http.StatusMethodNotAllowed, errors.New("the pages only read"))
+			fail(w, http.StatusMethodNotAllowed, exit.WithHint(errors.New("the pages only read"), "drun ui --write lets them name, tag, annotate and stop runs"))
 		case r.URL.Path == "/" && r.URL.Query().Has("token"):
 			s.letIn(w, r)
 		case !s.isIn(r):
 			fail(w, http.StatusForbidden, exit.WithHint(errors.New("this browser has not been let in"), "open the newest address that drun ui has printed: each is good for one browser"))
+		case r.Method == http.MethodPost && !s.mayWrite(r):
+			fail(w, http.StatusForbidden, errors.New("only these pages may change something, with JSON"))
 		default:
 			mux.ServeHTTP(w, r)
 		}

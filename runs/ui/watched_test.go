@@ -59,7 +59,7 @@ func TestWatchedRun(t *testing.T) {
 			case "asked":
 				go func() { looks <- ask(client, p.base, "watched", stop) }()
 			case "drawn":
-				p.open("/run.html?id=watched")
+				p.open("/run.html?tab=all&id=watched")
 			}
 			time.Sleep(settle)
 			if way == "drawn" {

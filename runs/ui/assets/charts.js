@@ -6,26 +6,43 @@ const dashes = [[], [6, 4], [2, 3], [10, 4, 2, 4]];
 const colourVar = i => `var(--c${i % colours})`;
 const dashOf = i => dashes[Math.floor(i / colours) % dashes.length];
 const faint = colour => colour + "48", pale = colour => colour + "90"; // of bands, and of lines beside the one that counts
-const themed = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colourOf = i => themed(`--c${i % colours}`); // of the theme that the page has now
+const mostNamed = 10; // curves that the legend of a chart names
+const mostSmoothed = 0.9999;
+
+function swatch(i, solid) {
+  const e = el("span", { class: "swatch" });
+  e.style.borderTopColor = colourVar(i);
+  e.style.borderTopStyle = !solid && dashOf(i).length ? "dashed" : "solid";
+  return e;
+}
 
 // A Chart shows a metric of some runs; settings are common to all charts of a page.
 class Chart {
-  constructor(metric, runs, settings) {
-    Object.assign(this, { metric, runs, settings, plot: null, shape: "", zoom: null, loaded: false, visible: false, pending: null, curves: [], span: null });
-    const button = (label, title, onclick) => el("button", { type: "button", "aria-label": `${title}: ${clean(metric)}`, title, onclick }, label);
+  constructor(metric, settings) {
+    Object.assign(this, { metric, settings, plot: null, shape: "", zoom: null, loaded: false, visible: false, pending: null, curves: [], marks: [], span: null });
+    const button = (label, title, onclick, more) => el("button", { type: "button", class: "plain", "aria-label": `${title}: ${clean(metric)}`, title, onclick, ...more }, label);
     this.note = el("small");
     this.place = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": clean(metric), onkeydown: e => this.key(e) });
-    this.figure = el("figure", null, el("figcaption", null, el("span", null, metric), this.note, el("span", { class: "tools" },
-      button("+", "zoom in", () => this.scale(0.5)), button("−", "zoom out", () => this.scale(2)),
-      button("◂", "to the left", () => this.pan(-0.25)), button("▸", "to the right", () => this.pan(0.25)), button("⟲", "show all", () => this.reset()))), this.place);
+    this.legend = el("div", { class: "legend" });
+    this.whole = button("⟲", "show all", () => this.reset(), { hidden: true });
+    this.figure = el("figure", null, el("figcaption", null, el("span", null, metric), this.note, el("span", { class: "tools" }, this.whole,
+      button("⤢", "enlarge", () => { this.figure.classList.toggle("big"); this.place.style.height = ""; }),
+      button("⠿", "move, by dragging or by the arrows", null, { class: "plain handle", draggable: "true", ondragstart: e => { Chart.moved = this; e.dataTransfer.setData("text/plain", ""); e.dataTransfer.setDragImage(this.figure, 20, 20); },
+        onkeydown: e => { const by = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[e.key]; if (by) { e.preventDefault(); settings.move(this, by); } } }))), this.place, this.legend);
+    for (const [event, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) this.figure.addEventListener(event, e => {
+      if (!Chart.moved || Chart.moved === this) return;
+      e.preventDefault();
+      this.figure.classList.toggle("over", over);
+      if (event === "drop") settings.move(Chart.moved, this);
+    });
   }
 
   // load gets the curves and draws them. While an answer to the same question is on its way, it asks once more after that.
   load() {
-    // Of each four points, which are the first, last, smallest and largest of a stretch, many runs get four pixels, a few less.
     const s = this.settings, points = this.points();
-    const ask = { run: this.runs.map(r => r.id), metric: this.metric, x: s.axis, smooth: s.smooth || "", points };
+    if (!s.runs.length) { this.pending = null; this.loaded = true; this.curves = []; this.draw(); return Promise.resolve(); }
+    const ask = { run: s.runs.map(r => r.id), metric: this.metric, x: s.axis, smooth: s.smooth || "", points };
     if (this.zoom) Object.assign(ask, { from: this.zoom[0], to: this.zoom[1] });
     s.before?.(this.metric);
     if (s.groups && s.mean) ask.group = s.groups.by;
@@ -55,7 +72,8 @@ class Chart {
     this.settings.after?.();
   }
 
-  points() { return Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * (this.runs.length > 5 ? 1 : 1.5)) || 800)); }
+  // Of each four points, which are the first, last, smallest and largest of a stretch, many runs get four pixels, a few less.
+  points() { return Math.max(200, Math.min(2000, Math.round(this.place.clientWidth * (this.settings.runs.length > 5 ? 1 : 1.5)) || 800)); }
 
   // add adds what is new of the one curve: its points from since on, or all of them.
   add(curve) {
@@ -77,29 +95,32 @@ class Chart {
 
   // draw draws the curves; from is where they begin to differ from what is drawn, if that is known.
   draw(from) {
-    const curves = this.curves, log = this.settings.log;
+    const curves = this.curves, { log, logx, axis, groups, off } = this.settings, narrow = logx && axis !== "time";
     let notFinite = 0, notAbove = 0;
     const shown = ys => log ? ys.map(y => y !== null && y <= 0 ? (notAbove++, null) : y) : ys;
-    const series = [{ label: this.settings.axis === "step" ? "step" : this.settings.axis === "time" ? "time" : "seconds", value: (u, v) => v === null ? "" :
-      this.settings.axis === "time" ? new Date(v * 1000).toLocaleString() : number(v) }];
+    const series = [{ value: (u, v) => v === null ? "" : axis === "time" ? new Date(v * 1000).toLocaleString() : number(v) }];
     const bands = [], tables = [];
+    this.marks = [];
     for (const c of curves) {
-      const groups = this.settings.groups, i = !groups ? this.runs.findIndex(r => r.id === c.run) : c.runs ? groups.ofValue(c.group) : groups.ofRun(c.run);
+      const i = !groups ? this.settings.colour(c.run) : c.runs ? groups.ofValue(c.group) : groups.ofRun(c.run), key = c.run ?? JSON.stringify(c.group), show = !off.has(key);
       const colour = colourOf(i), dash = dashOf(groups && !c.runs ? 0 : i);
-      const label = c.runs ? clean(`${groups.labels[i]} (${c.runs.length} runs)`) : `${c.run} ${cut(c.name)}`, value = (u, v) => number(v);
+      const label = c.runs ? clean(`${groups.labels[i]} (${c.runs.length} runs)`) : `${c.run} ${cut(c.name)}`;
       notFinite += c.not_finite;
-      const table = [c.x, shown(c.y)];
+      const first = narrow ? c.x.findIndex(x => x > 0) : 0, part = first > 0 ? list => list.slice(first) : list => list;
+      const table = [part(c.x), part(shown(c.y))];
       const smooth = c.smooth && c.smooth.length > 0;
-      series.push({ label: smooth ? label + " raw" : label, stroke: smooth ? pale(colour) : colour, solid: colour, width: smooth ? 1 : 1.5, dash, value, points: { show: c.x.length < 60 } });
+      series.push({ label: smooth ? label + " raw" : label, stroke: smooth ? pale(colour) : colour, width: smooth ? 1 : 1.5, dash, show, points: { show: c.x.length < 60 } });
+      const line = series.length - 1;
       if (c.low && c.low.length) {
-        table.push(shown(c.high), shown(c.low));
+        table.push(part(shown(c.high)), part(shown(c.low)));
         bands.push({ series: [series.length, series.length + 1], fill: faint(colour) });
-        for (const end of ["max", "min"]) series.push({ label: `${label} ${end}`, stroke: pale(colour), solid: colour, width: 0.5, value, points: { show: false } });
+        for (const end of ["max", "min"]) series.push({ label: `${label} ${end}`, stroke: pale(colour), width: 0.5, show, points: { show: false } });
       }
       if (smooth) {
-        table.push(shown(c.smooth));
-        series.push({ label, stroke: colour, solid: colour, width: 2, dash, value, points: { show: false } });
+        table.push(part(shown(c.smooth)));
+        series.push({ label, stroke: colour, width: 2, dash, show, points: { show: false } });
       }
+      this.marks.push({ key, label, i: groups && !c.runs ? i % colours : i, run: c.run, from: line, to: series.length - 1, at: smooth ? series.length - 1 : line });
       tables.push(table);
     }
     const data = tables.length > 1 ? uPlot.join(tables) : tables[0] ?? [[]];
@@ -107,15 +128,39 @@ class Chart {
     if (notFinite) notes.push(`${notFinite} not finite`);
     if (notAbove) notes.push(`${notAbove} not above 0 are left out`);
     this.note.textContent = notes.join(", ");
+    this.whole.hidden = !this.zoom;
     this.place.setAttribute("aria-label", clean(`${this.metric}: ` + curves.map(c => {
       const ys = c.y.filter(y => y !== null);
-      return `${c.runs ? `${c.runs.length} runs with ${this.settings.groups.labels[this.settings.groups.ofValue(c.group)]}, mean` : `run ${c.run} ${c.name}`}: ${c.points} points, last ${number(ys.at(-1))}, from ${number(ys.reduce((a, b) => Math.min(a, b), Infinity))} to ${number(ys.reduce((a, b) => Math.max(a, b), -Infinity))}`;
+      return `${c.runs ? `${c.runs.length} runs with ${groups.labels[groups.ofValue(c.group)]}, mean` : `run ${c.run} ${c.name}`}: ${c.points} points, last ${number(ys.at(-1))}, from ${number(ys.reduce((a, b) => Math.min(a, b), Infinity))} to ${number(ys.reduce((a, b) => Math.max(a, b), -Infinity))}`;
     }).join("; ")));
-    const shape = JSON.stringify([series.map(s => s.label), series.map(s => s.stroke), log, this.settings.axis, series.map(s => s.points?.show)]);
+    const shape = JSON.stringify([series.map(s => s.label), series.map(s => s.stroke), log, narrow, axis, series.map(s => s.points?.show)]);
     if (this.plot && this.shape === shape) this.paint(data, from);
-    else this.build(series, bands, data, shape);
+    else this.build(series, bands, data, shape, narrow);
+    this.name();
     if (!Chart.drawn) requestAnimationFrame(() => performance.mark("drawn"));
     Chart.drawn = true;
+  }
+
+  // name writes the legend: where the crosshair is and the values there. Of many curves it names those nearest to the pointer, from top to bottom.
+  name() {
+    const u = this.plot, at = u?.cursor.idx ?? null, value = m => at === null ? null : u.data[m.at]?.[at] ?? null;
+    let named = this.marks;
+    if (named.length > mostNamed) {
+      const y = u.cursor.top >= 0 && at !== null ? u.posToVal(u.cursor.top, "y") : null;
+      if (y !== null) named = named.filter(m => value(m) !== null && u.series[m.at].show).sort((a, b) => Math.abs(value(a) - y) - Math.abs(value(b) - y));
+      named = named.slice(0, mostNamed);
+      if (y !== null) named.sort((a, b) => value(b) - value(a));
+    }
+    const axis = this.settings.axis, where = at === null ? (axis === "step" ? "step" : axis === "time" ? "time" : axis === "relative" ? "seconds" : axis.slice("metric:".length)) : u.series[0].value(u, u.data[0][at]);
+    this.legend.replaceChildren(el("span", { class: "at" }, where), ...named.map(m => el("button", { type: "button", "aria-pressed": String(!this.settings.off.has(m.key)), title: clean(m.label) + ": a click hides or shows it",
+      onclick: () => this.settings.toggle(m.key), onpointerenter: () => this.settings.point(m.run), onpointerleave: () => this.settings.point(null) }, swatch(m.i), m.label, el("span", { class: "value" }, at === null ? "" : number(value(m))))),
+      this.marks.length > named.length ? el("span", null, `and ${this.marks.length - named.length} more`) : "");
+  }
+
+  // point stands a run out from the others; null: none.
+  point(run) {
+    const m = run === null ? null : this.marks.find(m => m.run === run);
+    this.plot?.setSeries(m ? m.at : null, { focus: true }, false);
   }
 
   // across is the part of the x axis that is shown: a curve that grows has some room to grow into, so that not all of it moves
@@ -146,29 +191,31 @@ class Chart {
     if (place() !== was) u.redraw();
   }
 
-  build(series, bands, data, shape) {
+  build(series, bands, data, shape, narrow) {
     this.plot?.destroy();
     this.shape = shape;
-    const axis = { stroke: themed("--soft"), grid: { stroke: themed("--line"), width: 1 }, ticks: { stroke: themed("--line") } };
-    const chart = this;
+    const axis = { stroke: themed("--soft"), grid: { stroke: themed("--line"), width: 1 }, ticks: { stroke: themed("--line") }, font: "11px system-ui, sans-serif" };
+    const chart = this, { settings } = this;
     this.plot = new uPlot({
-      width: Math.max(this.place.clientWidth, 200), height: 240, series, bands,
-      scales: { x: { time: this.settings.axis === "time" }, y: this.settings.log ? { distr: 3 } : {} },
-      axes: [axis, { ...axis, size: 64, values: (u, ticks) => ticks.map(v => v === null ? null : Number(v.toPrecision(5)).toString()) }],
-      cursor: { focus: { prox: 24 }, drag: { x: true, y: false, setScale: false }, sync: { key: this.settings.sync }, bind: { dblclick: () => () => { chart.reset(); } } },
-      focus: { alpha: 0.35 },
-      legend: { markers: { stroke: (u, i) => u.series[i].solid } },
-      hooks: { setSelect: [u => {
-        if (u.select.width < 4) return;
-        chart.zoom = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
-        u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-        chart.show();
-      }] },
+      width: Math.max(this.place.clientWidth, 200), height: Math.max(this.place.clientHeight, 120), series, bands,
+      scales: { x: { time: settings.axis === "time", distr: narrow ? 3 : 1 }, y: settings.log ? { distr: 3 } : {} },
+      axes: [{ ...axis, size: 30 }, { ...axis, size: 56, values: (u, ticks) => ticks.map(v => v === null ? null : Number(v.toPrecision(5)).toString()) }],
+      cursor: { focus: { prox: 24 }, drag: { x: true, y: false, setScale: false }, sync: { key: settings.sync, setSeries: false }, bind: { dblclick: () => () => { chart.reset(); } } },
+      focus: { alpha: 0.25 },
+      legend: { show: false },
+      hooks: {
+        setSelect: [u => {
+          if (u.select.width < 4) return;
+          chart.zoom = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+          u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+          chart.show();
+        }],
+        setCursor: [() => { chart.naming ??= requestAnimationFrame(() => { chart.naming = null; chart.name(); }); }],
+        setSeries: [(u, i, how) => { if (how.focus !== undefined && u === chart.plot) settings.pointed(chart.marks.find(m => i >= m.from && i <= m.to)?.run ?? null); }],
+      },
     }, data, this.place);
     const across = this.across(data);
     if (across) this.plot.setScale("x", across);
-    // Bands need no switches of their own, and their values follow from the others.
-    this.plot.root.querySelectorAll(".u-legend th").forEach(th => th.tabIndex = -1);
   }
 
   // show shows the zoomed part at once, and then with the points that it leaves room for.
@@ -204,7 +251,8 @@ class Chart {
     else if (move) {
       const last = this.plot.data[0].length - 1, now = this.plot.cursor.idx;
       const i = now === null || now === undefined ? (move > 0 ? 0 : last) : Math.max(0, Math.min(last, now + move));
-      this.plot.setCursor({ left: this.plot.valToPos(this.plot.data[0][i], "x"), top: this.plot.bbox.height / devicePixelRatio / 2 });
+      const x = this.plot.data[0][i]; // uPlot itself moves the crosshairs of the other charts only with the pointer
+      for (const u of uPlot.sync(this.settings.sync).plots) u.setCursor({ left: u.valToPos(x, "x"), top: u.bbox.height / devicePixelRatio / 2 });
     } else if (e.key === "+" || e.key === "=") this.scale(0.5);
     else if (e.key === "-") this.scale(2);
     else if (e.key === "0") this.reset();
@@ -213,11 +261,31 @@ class Chart {
   }
 }
 
-// charts fills a place with controls and the charts of metrics; runs have an id each. Those that cannot be seen are
-// not loaded. Where what is new is told as it comes (add), before is called before a chart asks by itself, and after thereafter.
-function charts(place, runs, { before, after } = {}) {
-  const settings = { axis: "step", log: false, smooth: 0, sync: place.id, groups: null, mean: false, growing: false, before, after };
-  const all = new Map(), grid = el("div", { class: "chartset" }), bare = el("p", { class: "soft" }, "no metrics were logged");
+// charts fills a place with controls and the charts of metrics of runs, which have an id each. Charts that cannot be seen are not loaded.
+// look is how they are shown, of which keep is told when it changes: x, log, logx, smooth, order, and wide for the charts' width. toggle hides or shows a run;
+// pointed is told of the run at the crosshair. Where what is new is told as it comes (add), before is called before a chart asks by itself, and after thereafter.
+function charts(place, runs, { before, after, look = {}, keep = () => {}, colour, toggle, pointed = () => {} } = {}) {
+  const all = new Map(), sections = new Map(), bare = el("p", { class: "empty" }, "no metrics were logged"), body = el("div");
+  const settings = { runs, axis: look.x || "step", log: Boolean(look.log), logx: Boolean(look.logx), smooth: Number(look.smooth) || 0, sync: place.id, groups: null, mean: false, growing: false, off: new Set(), before, after, pointed };
+  settings.colour = colour ?? (id => settings.runs.findIndex(r => r.id === id));
+  settings.toggle = toggle ?? (key => { if (!settings.off.delete(key)) settings.off.add(key); for (const c of all.values()) { c.shape = ""; if (c.loaded) c.draw(); } });
+  settings.point = run => { for (const c of all.values()) if (c.visible) c.point(run); };
+  let order = (look.order ?? "").split(",").filter(n => n).map(decodeURIComponent);
+  const told = () => keep({ x: settings.axis === "step" ? "" : settings.axis, log: settings.log ? "1" : "", logx: settings.logx ? "1" : "", smooth: settings.smooth || "", order: order.map(encodeURIComponent).join(","), wide: wide.value === "26rem" ? "" : wide.value });
+  const rank = name => { const i = order.indexOf(name); return i < 0 ? Infinity : i; };
+  // A section has the metrics with a common prefix; train/loss is in train.
+  const sectionOf = name => /^[^/]+(?=\/)/.exec(name)?.[0] ?? "";
+  const inOrder = names => [...names].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : a > b ? 1 : 0));
+  settings.move = (chart, to) => {
+    const names = inOrder([...all.keys()].filter(n => sectionOf(n) === sectionOf(chart.metric))), i = names.indexOf(chart.metric);
+    const k = typeof to === "number" ? i + to : names.indexOf(to.metric);
+    if (k < 0 || k >= names.length) return;
+    names.splice(k, 0, ...names.splice(i, 1));
+    order = [...order.filter(n => !names.includes(n)), ...names];
+    layOut();
+    chart.figure.querySelector(".handle").focus();
+    told();
+  };
   const watcher = new IntersectionObserver(entries => {
     for (const e of entries) {
       const chart = e.target.chart;
@@ -232,31 +300,56 @@ function charts(place, runs, { before, after } = {}) {
   const every = () => {
     for (const c of all.values()) if (c.visible) c.load(); else c.stale = true;
   };
-  const axis = el("select", { onchange: e => { settings.axis = e.target.value; for (const c of all.values()) c.zoom = null; every(); } },
-    ...[["step", "step"], ["relative", "time since the start"], ["time", "time of day"]].map(([v, t]) => el("option", { value: v }, t)));
-  const log = el("input", { type: "checkbox", onchange: e => { settings.log = e.target.checked; every(); } });
-  const amount = el("output", null, "0");
+  const anew = () => { told(); every(); };
+  const axes = [["step", "step"], ["relative", "time since the start"], ["time", "time of day"]];
+  const axis = el("select", { onchange: e => { settings.axis = e.target.value; for (const c of all.values()) c.zoom = null; anew(); } }, ...axes.map(([v, t]) => el("option", { value: v }, t)));
+  const box = (name, label) => el("label", null, Object.assign(el("input", { type: "checkbox", onchange: e => { settings[name] = e.target.checked; anew(); } }), { checked: settings[name] }), label);
+  const amount = el("output", null, settings.smooth ? settings.smooth.toFixed(4) : "0");
   // Exported pages have the curves smoothed in some ways.
   const steps = window.exportedSmoothing ? [0, ...window.exportedSmoothing] : null;
-  const smooth = el("input", { type: "range", min: 0, max: steps ? steps.length - 1 : 99, value: 0, oninput: e => {
+  const smooth = el("input", { type: "range", min: 0, max: steps ? steps.length - 1 : 99, value: steps ? Math.max(0, steps.indexOf(settings.smooth)) : 100 * (1 - Math.sqrt(1 - Math.min(settings.smooth, mostSmoothed))), oninput: e => {
     const part = Number(e.target.value) / 100;
     settings.smooth = steps ? steps[e.target.value] : part && 1 - (1 - part) ** 2;
     amount.textContent = settings.smooth ? settings.smooth.toFixed(4) : "0";
     clearTimeout(smooth.later);
-    smooth.later = setTimeout(every, 60);
+    smooth.later = setTimeout(anew, 60);
   } });
-  const filter = el("input", { type: "search", size: 16, spellcheck: "false", oninput: () => choose() });
-  const choose = () => { for (const [name, c] of all) c.figure.hidden = !name.toLowerCase().includes(filter.value.toLowerCase()); };
-  const controls = el("div", { class: "controls" }, el("label", null, "Metrics with ", filter), el("label", null, "Over ", axis), el("label", null, log, " logarithmic"),
-    el("label", null, "Smoothing ", smooth, " ", amount));
-  place.append(controls, bare, grid);
+  const filter = el("input", { type: "search", size: 12, spellcheck: "false", placeholder: "a metric", oninput: () => choose() });
+  const choose = () => {
+    for (const [name, c] of all) c.figure.hidden = !name.toLowerCase().includes(filter.value.toLowerCase());
+    for (const s of sections.values()) s.hidden = ![...s.querySelectorAll("figure")].some(f => !f.hidden);
+  };
+  const size = () => place.style.setProperty("--panel-width", wide.value);
+  const wide = el("select", { onchange: () => { size(); told(); } }, ...[["18rem", "small"], ["26rem", "medium"], ["42rem", "large"]].map(([v, t]) => el("option", { value: v }, t)));
+  wide.value = look.wide || "26rem";
+  if (wide.selectedIndex < 0) wide.value = "26rem";
+  size();
+  const controls = el("div", { class: "controls" }, el("label", null, "Metrics with ", filter), el("label", null, "Over ", axis), box("log", "log y"), box("logx", "log x"),
+    el("label", null, "Smoothing ", smooth, " ", amount), el("label", null, "Panels ", wide));
+  place.append(controls, bare, body);
   let resizing;
   const sizes = new ResizeObserver(() => {
     clearTimeout(resizing);
-    resizing = setTimeout(() => { for (const c of all.values()) if (c.place.clientWidth) c.plot?.setSize({ width: c.place.clientWidth, height: 240 }); }, 50);
+    resizing = setTimeout(() => { for (const c of all.values()) if (c.place.clientWidth) c.plot?.setSize({ width: c.place.clientWidth, height: c.place.clientHeight }); }, 50);
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const c of all.values()) c.shape = ""; every(); });
+  onTheme(() => { for (const c of all.values()) c.shape = ""; every(); });
+  // layOut puts the charts into their sections, of which those without a prefix come first; one section alone has no heading.
+  function layOut() {
+    const names = new Map();
+    for (const n of inOrder(all.keys())) names.set(sectionOf(n), [...names.get(sectionOf(n)) ?? [], n]);
+    for (const [prefix, list] of [...names].sort((a, b) => (a[0] !== "") - (b[0] !== "") || (a[0] < b[0] ? -1 : 1))) {
+      if (!sections.has(prefix)) sections.set(prefix, el("details", { class: "section", open: true }, el("summary", null, prefix || "Metrics", el("small")), el("div", { class: "chartset" })));
+      const s = sections.get(prefix);
+      s.querySelector("small").textContent = list.length;
+      s.querySelector("summary").hidden = names.size < 2;
+      if (s.parentNode !== body || names.size > 1) body.append(s);
+      const figures = list.map(n => all.get(n).figure), set = s.querySelector(".chartset");
+      if (figures.some((f, i) => set.children[i] !== f) || set.children.length !== figures.length) set.replaceChildren(...figures);
+    }
+    for (const [prefix, s] of sections) if (!names.has(prefix)) { s.remove(); sections.delete(prefix); }
+  }
   return {
+    settings,
     // What the charts that can be seen ask for, and what they have of a metric. Those that are zoomed ask by themselves.
     idle: () => ![...all.values()].some(c => c.pending),
     asked() {
@@ -266,25 +359,30 @@ function charts(place, runs, { before, after } = {}) {
     seen: metric => all.get(metric).curves[0]?.seen ?? "-",
     add: (metric, curve) => all.get(metric).add(curve),
     growing(yes) { settings.growing = yes; },
-    // metrics makes charts for names that have none yet; of those that are zoomed it loads the ones with more points than were known.
-    metrics(names, known) {
+    // metrics makes charts for names that have none yet, and with only takes away the others; of those that are zoomed it loads the ones with more points than were known.
+    metrics(names, known, only) {
       for (const c of all.values()) if (known && c.zoom && c.visible && !c.pending && c.curves[0] && known[c.metric]?.count !== c.curves[0].points && !(c.curves[0].x.at(-1) > c.zoom[1])) c.load();
+      const was = [...all.keys()].join("\n");
       for (const name of names) {
         if (all.has(name)) continue;
-        const c = new Chart(name, runs, settings);
+        const c = new Chart(name, settings);
         all.set(name, c);
         c.figure.chart = c;
-        const after = [...all.keys()].filter(n => n > name).sort()[0];
-        grid.insertBefore(c.figure, after === undefined ? null : all.get(after).figure);
-        watcher.observe(c.figure);
-        there.observe(c.figure);
-        sizes.observe(c.place);
+      }
+      if (only) for (const [name, c] of all) if (!names.includes(name)) { c.plot?.destroy(); all.delete(name); }
+      if (was !== [...all.keys()].join("\n")) {
+        layOut();
+        for (const c of all.values()) for (const [o, e] of [[watcher, c.figure], [there, c.figure], [sizes, c.place]]) o.observe(e);
+        const by = window.exported ? [] : inOrder(all.keys()).map(n => ["metric:" + n, n]);
+        axis.replaceChildren(...[...axes, ...by].map(([v, t]) => el("option", { value: v }, t)));
+        axis.value = settings.axis;
       }
       bare.hidden = all.size > 0;
       controls.hidden = !all.size;
       choose();
       // Those that are seen at once do not wait for the watcher, which comes after the next frame.
-      for (const c of all.values()) {
+      if (!place.checkVisibility()) return;
+      for (const c of inOrder(all.keys()).map(n => all.get(n))) {
         if (c.loaded || c.pending || c.figure.hidden) continue;
         if (c.figure.getBoundingClientRect().top > innerHeight + 200) break;
         c.visible = true;

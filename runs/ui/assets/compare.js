@@ -23,15 +23,6 @@ const view = Object.fromEntries(["group", "as", "x", "y"].map(k => [k, given.get
 view.axes = given.getAll("axes");
 function keep() { history.replaceState(null, "", path(location.pathname, { run: refs, ...view })); }
 
-// grouped divides the runs by the value of an expression.
-async function grouped(by) {
-  if (!by) return null;
-  const answer = await api("runs", { where: `id in [${latest.runs.map(r => r.id).join(", ")}]`, group: by, columns: "id", sort: "id", offset: 0, limit: 1000 });
-  const groups = answer.groups, values = groups.map(g => JSON.stringify(g.value)), ofRun = new Map(groups.flatMap((g, i) => g.ids.map(id => [id, i])));
-  return { by, labels: groups.map(g => `${by} = ${g.value === null ? "none" : text(g.value)}`), ids: groups.map(g => g.ids), notes: answer.notes,
-    ofRun: id => ofRun.get(id) ?? groups.length, ofValue: v => Math.max(0, values.indexOf(JSON.stringify(v))) };
-}
-
 // groupNames are what the runs can be grouped by: the parameters that differ, and some of what else there is.
 function groupNames() {
   const names = latest.differences.filter(d => d.kind === "parameter").map(d => reference("params", d.name));
@@ -42,18 +33,11 @@ function groupNames() {
   return names;
 }
 
-const link = r => el("a", { href: "run.html?id=" + r.id }, `${r.id} ${r.name}`);
-function swatch(i, solid) {
-  const e = el("span", { class: "swatch" });
-  e.style.borderTopColor = colourVar(i);
-  e.style.borderTopStyle = !solid && dashOf(i).length ? "dashed" : "solid";
-  return e;
-}
-
+const link = r => runLink(r.id, `${r.id} ${r.name}`);
 let groups = null;
 async function group() {
   try {
-    groups = await grouped(view.group);
+    groups = await grouped(view.group, latest.runs);
     $("groupfault").textContent = (groups?.notes ?? []).map(clean).join("\n");
   } catch (e) {
     groups = null;
@@ -67,6 +51,37 @@ async function group() {
   $("which").replaceChildren(...(groups ? groups.labels.map((label, i) => el("details", { class: "runs" }, el("summary", null, swatch(i, !view.as), label, el("span", { class: "soft" }, ` ${groups.ids[i].length} run${groups.ids[i].length === 1 ? "" : "s"}`)),
     el("ul", null, latest.runs.filter(r => groups.ofRun(r.id) === i).map(r => el("li", null, link(r))))))
     : [el("ul", { class: "runs", "aria-label": "Runs compared" }, latest.runs.map((r, i) => el("li", null, swatch(i), link(r))))]));
+}
+
+// firstDifference tells the first point at which two runs differ.
+async function firstDifference(c) {
+  const d = await api(`runs/${c.runs[0].id}/first`, { with: c.runs[1].id }).catch(() => null);
+  $("firstdiff").hidden = false;
+  $("firstdiff").textContent = d?.metric ? clean(`The first point that differs: ${d.metric} at step ${d.step}${d.rank ? ` of rank ${d.rank}` : ""}, ${number(d.a)} and ${number(d.b)}. The operation that began it: drun diff ${c.runs[0].id} ${c.runs[1].id} --trace`) : "Of the metrics that both have, all points are the same.";
+}
+
+// images shows the images that several of the runs kept under one name beside each other, at the same step.
+async function images(runs) {
+  const lists = await Promise.all(runs.map(r => api(`runs/${r.id}/artifacts`).then(list => list.filter(a => a.kind === "image")).catch(() => [])));
+  const names = [...new Set(lists.flat().map(a => a.name))].filter(n => lists.filter(l => l.some(a => a.name === n)).length > 1);
+  $("beside").hidden = !names.length;
+  if (!differs($("beside"), lists)) return;
+  $("images").replaceChildren(...names.slice(0, 50).map(name => {
+    const steps = [...new Set(lists.flat().filter(a => a.name === name).map(a => a.step ?? 0))].sort((a, b) => a - b), note = el("small"), row = el("div", { class: "pair" });
+    const show = () => {
+      const step = steps[slider.value];
+      note.textContent = steps.length > 1 ? `step ${step}` : "";
+      slider.setAttribute("aria-valuetext", `step ${step}`);
+      row.replaceChildren(...runs.map((r, i) => {
+        const a = lists[i].filter(a => a.name === name && (a.step ?? 0) <= step).at(-1);
+        return el("div", { class: "kept" }, el("small", null, link(r), a && (a.step ?? 0) !== step ? `, step ${a.step}` : ""), a ? el("img", { src: window.exported ? `files/${a.file}` : `/api/v1/runs/${r.id}/artifacts/${a.sha256}`, alt: clean(`${name} of run ${r.id}`) }) : el("p", { class: "soft" }, "none"));
+      }));
+    };
+    const slider = el("input", { type: "range", min: 0, max: steps.length - 1, "aria-label": `step of ${clean(name)}`, oninput: show });
+    slider.value = steps.length - 1;
+    show();
+    return el("figure", null, el("figcaption", null, el("span", null, name), note), steps.length > 1 ? slider : "", row);
+  }));
 }
 
 async function refresh() {
@@ -85,7 +100,11 @@ async function refresh() {
   const curves = drawn.refresh(); // what takes longest begins first
   drawn.metrics(metricsOf(c));
   if (fresh) {
+    // Of two runs one asks why they differ; of more, which is better.
+    if (c.runs.length !== 2) $("parts").prepend($("curves"), $("sweep"));
+    else if (!window.exported) firstDifference(c);
     table();
+    images(c.runs.slice(0, 8));
     $("sweep").hidden = c.runs.length < 3;
     $("sweep").hidden = !sweep.update(c);
     $("recipes").hidden = c.runs.length !== 2 || c.recipe_diff === null;
@@ -109,7 +128,7 @@ $("all").addEventListener("change", table);
   try { await refresh(); } catch (e) { nothing(e); return; }
   // Runs that have ended are not asked again.
   const going = () => latest.runs.some(r => r.status === "running");
-  if (!window.exported && !going()) { $("live").textContent = "ended"; return; }
+  if (!window.exported && !going()) { alive("ended"); return; }
   live(async () => {
     if (!going()) return;
     try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }

@@ -34,6 +34,57 @@ function svg(name, attributes, ...children) {
 
 const $ = id => document.getElementById(id);
 
+// The theme is that of the system, until the user chooses one. A cookie keeps it: other storage is lost with the port.
+const themes = ["system", "light", "dark"];
+const chosenTheme = () => document.documentElement.dataset.theme ?? /(?:^|; )drun-theme=(light|dark)/.exec(document.cookie)?.[1] ?? "system";
+function setTheme(theme) {
+  document.cookie = `drun-theme=${theme}; path=/; max-age=31536000; SameSite=Strict`;
+  document.documentElement.dataset.theme = theme;
+  dispatchEvent(new Event("theme"));
+}
+document.documentElement.dataset.theme = chosenTheme();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("theme")));
+const onTheme = fn => addEventListener("theme", fn);
+
+// themed is a colour by its name, in the theme that the page has now, for what is drawn on a canvas.
+const probe = document.createElement("i");
+function themed(name) {
+  if (!probe.isConnected) { probe.hidden = true; document.body.append(probe); }
+  probe.style.color = `var(${name})`;
+  return "#" + getComputedStyle(probe).color.match(/\d+/g).slice(0, 3).map(n => Number(n).toString(16).padStart(2, "0")).join("");
+}
+
+// keys are what the keyboard does on a page: key, what it does, and the function; help lists them.
+const keys = [["?", "shows these keys", () => help()], ["/", "goes to the search", () => ($("where") ?? $("grep"))?.focus()], ["t", "changes the theme", () => $("theme").click()]];
+function help() {
+  const box = el("dialog", { "aria-label": "Keys", onclose: () => box.remove() }, el("h2", null, "Keys"),
+    el("table", null, el("tbody", null, keys.filter(k => k[1]).map(([key, does]) => el("tr", null, el("td", null, el("kbd", null, key)), el("td", null, does))))),
+    el("p", { class: "soft" }, "On a chart: the arrows move the crosshair, Shift with them the chart, + and - zoom, 0 shows all."),
+    el("form", { method: "dialog" }, el("button", null, "Close")));
+  document.body.append(box);
+  box.showModal();
+}
+document.addEventListener("keydown", e => {
+  if (e.ctrlKey || e.altKey || e.metaKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
+  if (e.target.matches("input:not([type=checkbox], [type=range]), select, textarea")) { if (e.key === "Escape") e.target.blur(); return; }
+  const found = keys.find(k => k[0].split(" ").includes(e.key));
+  if (!found) return;
+  e.preventDefault();
+  found[2](e.key);
+});
+document.querySelector("header .end")?.append(
+  el("button", { type: "button", class: "plain", id: "theme", onclick: e => {
+    setTheme(themes[(themes.indexOf(chosenTheme()) + 1) % themes.length]);
+    $("theme").textContent = `Theme: ${chosenTheme()}`;
+  } }, `Theme: ${chosenTheme()}`),
+  el("button", { type: "button", class: "plain", "aria-label": "Keys", title: "Keys (?)", onclick: () => help() }, "?"));
+
+// alive says whether the page is told what is new.
+function alive(text) {
+  $("live").textContent = text;
+  $("live").className = text === "live" ? "on" : "";
+}
+
 class Fault extends Error {
   constructor(message, hint) { super(message); this.hint = hint; }
   get text() { return clean(this.message) + (this.hint ? "\nhint: " + clean(this.hint) : ""); }
@@ -69,10 +120,38 @@ async function api(what, parameters, signal) {
   return value;
 }
 
+// may says what the pages may do; change changes something, and ask asks for a text.
+const may = { write: false };
+async function change(what, body) {
+  const answer = await fetch("/api/v1/" + what, { method: "POST", credentials: "same-origin", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }).catch(() => null);
+  const value = await answer?.json().catch(() => null);
+  if (!answer?.ok) throw new Fault(value?.error ?? "the server does not answer", value?.hint);
+  return value;
+}
+function ask(title, label, was) {
+  return new Promise(resolve => {
+    const input = el("input", { value: was, autocomplete: "off", maxlength: 200, size: 32 });
+    const box = el("dialog", { "aria-label": title, onclose: () => { box.remove(); resolve(box.returnValue === "ok" ? input.value.trim() : ""); } },
+      el("h2", null, title), el("form", { method: "dialog", class: "edit" }, el("label", null, label, " ", input), el("button", { class: "main", value: "ok" }, "Save"), el("button", { value: "", formnovalidate: true }, "Cancel")));
+    document.body.append(box);
+    box.showModal();
+  });
+}
+
+// sure asks whether to go on.
+function sure(title, what) {
+  return new Promise(resolve => {
+    const box = el("dialog", { "aria-label": title, onclose: () => { box.remove(); resolve(box.returnValue === "ok"); } }, el("h2", null, title), el("p", null, what),
+      el("form", { method: "dialog", class: "edit" }, el("button", { class: "main", value: "ok" }, "Yes"), el("button", { value: "" }, "No")));
+    document.body.append(box);
+    box.showModal();
+  });
+}
+
 // live calls refresh after changes of the history, one call at a time; while going() says so, also now and then without one. A call that took long is followed by a longer
 // pause of at most so many milliseconds, so that watching slows no run down.
 function live(refresh, atMost, going) {
-  if (window.exported) { $("live").textContent = "exported"; return; }
+  if (window.exported) { alive("exported"); return; }
   let source = null, busy = false, again = false;
   const run = async () => {
     if (busy) { again = true; return; }
@@ -85,8 +164,8 @@ function live(refresh, atMost, going) {
   const open = () => {
     if (source || document.hidden) return;
     source = new EventSource("/api/v1/events");
-    source.addEventListener("open", () => { $("live").textContent = "live"; });
-    source.addEventListener("error", () => { $("live").textContent = "not connected"; });
+    source.addEventListener("open", () => alive("live"));
+    source.addEventListener("error", () => alive("not connected"));
     source.addEventListener("change", e => { if (JSON.parse(e.data).written || going()) run(); });
   };
   // A browser opens few connections to one server, so pages that are not seen give theirs back.
@@ -117,6 +196,13 @@ function bytes(n) {
   return (i ? n.toFixed(1) : n) + " " + units[i];
 }
 const when = t => new Date(t).toLocaleString();
+// ago shows how long ago a time was, with the time itself on hover.
+function ago(t) {
+  const s = Math.max(0, (Date.now() - Date.parse(t)) / 1000), [n, unit] = s < 60 ? [0, ""] : s < 3600 ? [s / 60, "min"] : s < 86400 ? [s / 3600, "h"] : [s / 86400, "d"];
+  return el("time", { datetime: t, title: when(t) }, s > 30 * 86400 ? new Date(t).toLocaleDateString() : unit ? `${Math.floor(n)} ${unit} ago` : "just now");
+}
+// runLink leads to a run; a report of one file has no other pages.
+const runLink = (id, name) => window.exportedAlone ? el("span", null, name) : el("a", { href: "run.html?id=" + id }, name);
 const status = s => el("span", { class: "s-" + String(s).replace(/\W/g, "") }, s);
 const isNumeric = v => typeof v === "number" || typeof v === "bigint" || v === "NaN" || v === "Infinity" || v === "-Infinity";
 

@@ -194,7 +194,7 @@ class KeptHistogram extends Kept {
       return own;
     });
     const most = Math.max(...shares.map(s => Math.max(...s)));
-    g.fillStyle = themed("--link");
+    g.fillStyle = themed("--accent");
     shares.forEach((own, i) => {
       const [x0, x1] = this.columns[i].map(x => Math.round(x * canvas.width));
       own.forEach((share, r) => {
@@ -222,7 +222,7 @@ const keptWatcher = new IntersectionObserver(entries => {
     if (e.isIntersecting && !k.seen) { k.seen = true; k.load(); }
   }
 }, { rootMargin: "200px" });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const k of keptAll.values()) if (k.canvas && k.range && k.answer.histograms.length > 1) k.heat(); });
+onTheme(() => { for (const k of keptAll.values()) if (k.canvas && k.range && k.answer.histograms.length > 1) k.heat(); });
 
 // fileOf is where the content of an artifact lies.
 const fileOf = a => window.exported ? `files/${a.file}` : `/api/v1/${of("artifacts")}/${a.sha256}`;
@@ -240,6 +240,8 @@ async function artifacts() {
 }
 function showArtifacts(list) {
   $("kept").hidden = !list.length;
+  counted.kept = new Set(list.map(a => a.kind + "\n" + a.name)).size;
+  showTab();
   if (!differs($("kept"), list)) return;
   sortable($("artifacts"), ["name", "step", "kind", "size", "kept"], list.map(a => Object.assign([a.name, a.step, a.kind, a.bytes, a.time], { of: a })),
     (v, k, row) => k === 0 ? el("a", { href: fileOf(row.of), download: "" }, v) : k === 3 ? bytes(v) : k === 4 ? when(v) : null);

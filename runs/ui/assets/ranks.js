@@ -30,6 +30,7 @@ function showRanks(r) {
   asked++;
   const s = r.snapshot, going = run.status === "running";
   $("ranks").hidden = !s && !going;
+  showTab();
   $("h-ranks").textContent = r.live ? "What each rank is doing" : "What each rank was doing";
   $("silent").textContent = r.problem ? clean(r.problem) + (r.hint ? "; " + clean(r.hint) : "") : "";
   $("when").textContent = s ? (r.live && !window.exported ? `Now, at ${clock(s.time)}.` : clean(`At ${when(s.time)} (${s.reason}).`)) : going ? "The ranks have not started yet." : "";
@@ -67,7 +68,7 @@ function marks(list) {
   }
   if (grown) $("marked").replaceChildren(...[...visited].flatMap(([f, been]) => {
     const near = i => Array.from({ length: 9 }, (_, n) => been.has(i - 4 + n)).some(b => b);
-    return [el("h3", null, f.path), Object.assign(el("pre", { tabindex: 0, "aria-label": "lines of " + clean(f.path) }, numbered(f.content.replace(/\n$/, "").split("\n"), near)), { file: f })];
+    return [el("h3", null, f.path), Object.assign(el("pre", { tabindex: 0, "aria-label": "lines of " + clean(f.path) }, numbered(linesOf(f), near)), { file: f })];
   }));
   for (const pre of $("marked").querySelectorAll("pre")) for (const been of visited.get(pre.file)) {
     const line = pre.querySelector(`[data-line="${been}"]`), who = at.get(pre.file)?.[been];

@@ -1,9 +1,14 @@
-// The table of runs. Only the rows that can be seen are in the page; their values are fetched in parts.
+// The workspace: the runs, beside the charts of those that are shown or as a table. Only the rows that can be seen are in the page;
+// their values are fetched in parts.
 "use strict";
 
-const rowHeight = 28, part = 100, spare = 10;
-const address = new URLSearchParams(location.search);
-const view = Object.fromEntries(["where", "columns", "group", "fold", "sort"].map(k => [k, address.get(k) ?? ""]));
+const rowHeight = 30, part = 100, spare = 10;
+const mostShown = 20; // runs whose curves are shown unless the user says which
+// The address keeps the view: what is chosen, and how it is shown.
+const viewNames = ["view", "where", "columns", "group", "fold", "sort", "as", "hide", "show", "pin", "x", "log", "logx", "smooth", "order", "wide"];
+const viewOf = text => { const given = new URLSearchParams(text); return Object.fromEntries(viewNames.map(k => [k, given.get(k) ?? ""])); };
+const view = viewOf(location.search);
+const inCharts = () => view.view !== "table";
 const mostCompared = 500;
 let total = 0, heads = [], order = [], parts = new Map(), turn = 0, names = null;
 let numeric = new Set(); // heads of columns of numbers
@@ -12,11 +17,17 @@ const turned = new Set(); // groups that are not as fold says
 const selected = new Set(); // ids
 const fixed = ["id", "name", "status"];
 
-// usual are the columns until the user names others: what a run is, and some of what the newest runs have.
+// usual are the columns until the user names others: what differs between the newest runs, how good they are, and what they are.
 function usual() {
-  return ["recipe", ...names.recent_params.slice(0, 3).map(n => reference("params", n)), ...names.recent_metrics.slice(0, 4).map(n => reference("metrics", n) + ".last"),
-    "world_size", "started", "seconds", "tags"].join(", ");
+  const differ = names.differing_params ?? 0;
+  return [...names.recent_params.slice(0, Math.max(3, Math.min(6, differ))).map(n => reference("params", n)), ...objectivesFirst().slice(0, 4).map(n => reference("metrics", n) + ".last"),
+    "recipe", "world_size", "started", "seconds", "tags"].join(", ");
 }
+// objectivesFirst are the metrics of the newest runs, those first by which their sweep judges.
+const objectivesFirst = () => [...names.recent_metrics].sort((a, b) => (b === names.objective) - (a === names.objective));
+// meant is what the box says as an expression: a plain word is part of a name, a tag or the recipe's name.
+const meant = text => /^[\w.-]*[A-Za-z-][\w.-]*$/.test(text) && !/^(params|metrics)\b/.test(text) && !names.fields.includes(text) && !["True", "False", "None"].includes(text)
+  ? `${JSON.stringify(text)} in name or ${JSON.stringify(text)} in tags or ${JSON.stringify(text)} in recipe` : text;
 // wanted begins with what the user has typed, so that an error's place is a place in that.
 const wanted = () => [unfixed(view.columns || usual()), ...fixed].filter(c => c.trim()).join(", ");
 // unfixed leaves out the columns that are always there; a comma within brackets divides no columns.
@@ -29,8 +40,9 @@ function unfixed(columns) {
   }).join(",").trim();
 }
 
+const expression = () => window.exported ? view.where : meant(view.where.trim());
 function fetchPart(n) {
-  return api("runs", { where: view.where, sort: view.sort, group: view.group, columns: wanted(), offset: n * part, limit: part });
+  return api("runs", { where: expression(), sort: view.sort, group: view.group, columns: wanted(), offset: n * part, limit: part });
 }
 
 const keyOf = g => JSON.stringify(g.value);
@@ -77,6 +89,7 @@ async function load(fresh) {
   total = answers[0].total;
   groups = answers[0].groups ?? [];
   numbers.forEach((n, i) => parts.set(n, answers[i].runs));
+  spans.clear();
   order = Object.keys(answers[0].runs[0] ?? {}); // that of wanted, as of the cells of groups
   heads = [...new Set([...fixed, ...order])];
   const loaded = answers.flatMap(a => a.runs);
@@ -89,9 +102,10 @@ async function load(fresh) {
   $("count").textContent = (total === 1 ? "1 run" : `${total} runs`) + (view.group ? ` in ${groups.length} group${groups.length === 1 ? "" : "s"}` : "");
   $("all").disabled = !total;
   $("nothing").hidden = total > 0;
-  $("nothing").textContent = view.where ? "No run is as Where says." : window.exported ? "No runs were exported." : "There are no runs yet. Start one with drun run RECIPE.star; it appears here.";
+  if (!total) $("nothing").replaceChildren(...(view.where ? ["No run is as Where says."] : window.exported ? ["No runs were exported."] : ["There are no runs yet. Start one with ", el("code", null, "drun run RECIPE.star"), "; it appears here."]));
   $("fold").disabled = !view.group;
   $("fold").setAttribute("aria-pressed", view.fold !== "");
+  drawCharts();
   if (document.documentElement.dataset.ready === undefined) performance.mark("ready");
   document.documentElement.dataset.ready = "";
 }
@@ -103,27 +117,38 @@ function seen() {
 }
 
 function head() {
-  const key = [...heads, ...numeric, view.sort].join("\n");
+  const key = [...columns(), ...numeric, view.sort].join("\n");
   if ($("heads").dataset.key === key) return;
   $("heads").dataset.key = key;
-  $("heads").replaceChildren(el("th", { scope: "col" }, el("span", { class: "soft" }, "✓")), ...heads.map(h => {
+  $("heads").replaceChildren(el("th", { scope: "col" }, el("span", { class: "away" }, "select")), ...columns().map(h => {
     const sorted = view.sort === h ? "ascending" : view.sort === "-" + h ? "descending" : null;
     return el("th", { scope: "col", class: numeric.has(h) ? "n" : null, "aria-sort": sorted }, el("button", { type: "button", title: h, onclick: () => {
       // The largest first is what one looks for in a metric, and the first letter in a name.
       const down = h.startsWith("metrics");
       view.sort = sorted === null ? (down ? "-" + h : h) : sorted === (down ? "descending" : "ascending") ? (down ? h : "-" + h) : "";
       show();
-    } }, h + (sorted ? sorted === "ascending" ? " ▲" : " ▼" : "")));
+    } }, titleOf(h) + (sorted ? sorted === "ascending" ? " ▲" : " ▼" : "")));
   }));
 }
 
 function cell(h, v) {
   if (h === "name" || h === "status") return h === "status" ? status(v) : null;
   if (v === null) return "-";
-  if (h === "started") return when(v);
+  if (h === "recipe") return v.split("/").at(-1);
+  if (h === "started") return ago(v);
+  if (h === "tags") return v.length ? el("span", null, v.flatMap(t => [el("span", { class: "tag" }, t), " "])) : "";
   if (h === "seconds") return duration(v);
   return text(v);
 }
+
+// columns are those that are shown: beside charts the name, the first metric and the state.
+function columns() {
+  if (!inCharts()) return heads;
+  const lead = heads.includes(view.sort.replace(/^-/, "")) && numeric.has(view.sort.replace(/^-/, "")) ? view.sort.replace(/^-/, "") : heads.find(h => h.startsWith("metrics"));
+  return ["name", ...lead && lead !== "id" ? [lead] : [], "status"];
+}
+// titleOf is how the head of a column reads.
+const titleOf = h => metricOf(h) || /^params\.\w+$/.test(h) ? metricOf(h) || h.slice("params.".length) : ({ world_size: "ranks", seconds: "took" })[h] ?? h;
 
 // groupRow sums up a group; its box selects all of its runs.
 function groupRow(i) {
@@ -141,7 +166,7 @@ function groupRow(i) {
     layOut();
     rows();
   } }, (folded(g) ? "▸ " : "▾ ") + clean(label));
-  r.append(el("td", null, tick), ...heads.map(h => {
+  r.append(el("td", null, tick), ...columns().map(h => {
     if (h === "id") return el("td", { class: "n soft", title: `${g.ids.length} runs` }, `${g.ids.length} ×`);
     if (h === "name") return el("th", { scope: "rowgroup" }, open);
     const c = g.cells?.[order.indexOf(h)] ?? {};
@@ -158,7 +183,7 @@ const runAt = line => parts.get(Math.floor(lines[line] / part))?.[lines[line] % 
 
 // stateOf is what a line shows: it is made anew when that changes.
 function stateOf(i) {
-  if (lines[i] >= 0) return JSON.stringify(runAt(i));
+  if (lines[i] >= 0) return JSON.stringify(runAt(i)) + isShown(runAt(i), lines[i]) + view.pin;
   const g = groups[-1 - lines[i]];
   return JSON.stringify([view.group, g.value, g.ids.length, g.cells, folded(g), g.ids.filter(id => selected.has(id)).length]);
 }
@@ -168,8 +193,9 @@ function row(i) {
   const r = lines[i] < 0 ? groupRow(i) : el("tr", { "aria-rowindex": i + 2 });
   r.dataset.i = i;
   if (lines[i] < 0) { r.dataset.key = stateOf(i); return r; }
-  if (!run) { r.append(el("td", { colspan: heads.length + 1, class: "soft" }, "…")); need(Math.floor(lines[i] / part)); return r; }
-  r.dataset.key = JSON.stringify(run);
+  if (!run) { r.append(el("td", { colspan: columns().length + 1, class: "soft" }, "…")); need(Math.floor(lines[i] / part)); return r; }
+  r.dataset.key = stateOf(i);
+  r.dataset.run = run.id;
   const tick = el("input", { type: "checkbox", "aria-label": `select run ${run.id} ${clean(run.name)}`, onchange: e => {
     if (e.target.checked) selected.add(run.id); else selected.delete(run.id);
     r.classList.toggle("chosen", e.target.checked);
@@ -177,10 +203,129 @@ function row(i) {
   } });
   tick.checked = selected.has(run.id);
   r.classList.toggle("chosen", tick.checked);
-  r.append(el("td", null, tick), ...heads.map(h => h === "name" ? el("th", { scope: "row", title: clean(run.name) }, el("a", { href: "run.html?id=" + run.id }, shorten(run.name)))
-    : el("td", { class: numeric.has(h) || isNumeric(run[h]) ? "n" : null, title: typeof run[h] === "string" ? clean(run[h]) : null }, cell(h, run[h]))));
+  const shown = isShown(run, lines[i]), eye = inCharts() ? el("button", { type: "button", class: "eye", "aria-pressed": String(shown), "aria-label": `curves of run ${run.id} ${clean(run.name)}`, title: shown ? "hide its curves" : "show its curves", onclick: () => toggleShown(run.id) }) : "";
+  if (eye && shown) eye.style.setProperty("--own", colourVar(run.id));
+  r.classList.toggle("unseen", !shown);
+  if (inCharts()) { r.addEventListener("pointerenter", () => drawn?.settings.point(run.id)); r.addEventListener("pointerleave", () => drawn?.settings.point(null)); }
+  r.append(el("td", null, tick, " ", eye), ...columns().map(h => h === "name" ? el("th", { scope: "row", title: clean(run.name) }, el("a", { href: "run.html?id=" + run.id }, shorten(run.name)), view.pin === String(run.id) && inCharts() ? el("span", { class: "pin", title: "baseline" }, "★") : "")
+    : el("td", { class: numeric.has(h) || isNumeric(run[h]) ? "n bar-cell" : null, title: typeof run[h] === "string" ? clean(run[h]) : null }, sparkOf(run, h), numeric.has(h) ? el("span", null, cell(h, run[h])) : cell(h, run[h]))));
+  columns().forEach((h, i) => { const part = meter(h, run[h]); if (part !== null) r.cells[i + 1].style.setProperty("--part", `${part}%`); });
   return r;
 }
+
+// meter is how long the bar under a number is: how large the number is among the column's, from the smallest to the largest that were fetched, in percent.
+function meter(h, v) {
+  if (inCharts() || typeof v !== "number" || h === "id") return null;
+  let span = spans.get(h);
+  if (!span) {
+    const all = [...parts.values()].flat().map(r => r[h]).filter(v => typeof v === "number");
+    spans.set(h, span = [Math.min(...all), Math.max(...all)]);
+  }
+  return span[1] > span[0] ? 100 * (v - span[0]) / (span[1] - span[0]) : null;
+}
+const spans = new Map(); // by column
+
+// Small curves of the rows that can be seen, a column at a time when nothing else is asked.
+const sparks = new Map(); // by column and run: the points of a path
+const metricOf = h => { const at = h.startsWith("metrics") && h.endsWith(".last") ? h.slice(0, -".last".length) : ""; return at.startsWith("metrics.") ? at.slice(8) : at.startsWith("metrics[") ? JSON.parse(at.slice(8, -1)) : ""; };
+function sparkOf(run, h) {
+  if (inCharts() || window.exported || !metricOf(h) || run[h] === null) return "";
+  return svg("svg", { class: "spark", viewBox: "0 0 64 18", "aria-hidden": "true", "data-spark": h }, sparks.has(h + "\n" + run.id) ? svg("path", { d: sparks.get(h + "\n" + run.id) }) : null);
+}
+let sparking = false, sparkLater;
+function spark() {
+  clearTimeout(sparkLater);
+  if (!inCharts() && !window.exported) sparkLater = setTimeout(async () => {
+    if (sparking) return spark();
+    sparking = true;
+    try {
+      for (const h of heads.filter(metricOf)) {
+        const missing = [...$("rows").children].map(r => runAt(r.dataset.i)).filter(r => r && r[h] !== null && r[h] !== undefined && (!sparks.has(h + "\n" + r.id) || r.status === "running")).slice(0, 60);
+        if (!missing.length) continue;
+        for (const r of missing) sparks.set(h + "\n" + r.id, sparks.get(h + "\n" + r.id) ?? "");
+        for (const c of await api("curves", { run: missing.map(r => r.id), metric: metricOf(h), points: 32 })) {
+          const ys = c.y.filter(y => y !== null), low = Math.min(...ys), high = Math.max(...ys), x0 = c.x[0], wide = c.x.at(-1) - x0 || 1;
+          sparks.set(h + "\n" + c.run, ys.length < 2 ? "" : c.x.map((x, i) => [x, c.y[i]]).filter(p => p[1] !== null).map(([x, y], i) => `${i ? "L" : "M"}${(1 + 62 * (x - x0) / wide).toFixed(1)} ${(16 - 14 * (y - low) / (high - low || 1)).toFixed(1)}`).join(""));
+        }
+        for (const place of $("rows").querySelectorAll(`[data-spark="${CSS.escape(h)}"]`)) {
+          const d = sparks.get(h + "\n" + place.closest("tr").dataset.run);
+          if (d) place.replaceChildren(svg("path", { d }));
+        }
+      }
+    } catch { /* the rows say what is wrong with the history */ }
+    sparking = false;
+  }, 150);
+}
+
+// The runs whose curves are shown: the first of the list, but for those that the user hides, and those that they show besides.
+const listOf = key => new Set(view[key].split(",").filter(v => v).map(Number));
+let hiddenRuns = listOf("hide"), shownRuns = listOf("show");
+const isShown = (run, place) => run !== undefined && (shownRuns.has(run.id) || view.pin === String(run.id) || place < mostShown && !hiddenRuns.has(run.id));
+function toggleShown(id) {
+  const place = [...parts].flatMap(([n, runs]) => runs.map((r, i) => [r.id, n * part + i])).find(([other]) => other === id)?.[1] ?? Infinity;
+  if (view.pin === String(id)) view.pin = "";
+  if (isShown({ id }, place)) { shownRuns.delete(id); if (place < mostShown) hiddenRuns.add(id); } else { hiddenRuns.delete(id); if (place >= mostShown) shownRuns.add(id); }
+  view.hide = [...hiddenRuns].join(",");
+  view.show = [...shownRuns].join(",");
+  remember();
+  rows();
+  drawCharts();
+}
+
+// drawCharts shows the curves of the runs that are shown, the baseline's first.
+let drawn = null, drawing = 0;
+async function drawCharts() {
+  if (!inCharts() || !names) return;
+  drawn ??= charts($("charts"), [], { look: view, keep: look => { Object.assign(view, look); remember(); }, colour: id => id, toggle: key => { if (typeof key === "number") toggleShown(key); }, pointed });
+  const all = [...parts].flatMap(([n, runs]) => runs.map((r, i) => [r, n * part + i])).filter(([r, i]) => isShown(r, i)).map(([r]) => r);
+  for (const id of [...shownRuns, ...view.pin ? [Number(view.pin)] : []]) if (!all.some(r => r.id === id)) all.push({ id, name: "" });
+  all.sort((a, b) => (String(b.id) === view.pin) - (String(a.id) === view.pin));
+  const mine = ++drawing, { settings } = drawn, key = JSON.stringify([all.map(r => r.id), view.group, view.as]), fresh = drawn.key !== key;
+  if (!fresh && !all.some(r => r.status === "running") && drawn.latest === JSON.stringify(all.map(r => r.status))) return;
+  drawn.latest = JSON.stringify(all.map(r => r.status));
+  try {
+    const metrics = all.length ? (await api("names", { run: all.map(r => r.id) })).metrics : [];
+    const groups = view.group && all.length ? await grouped(view.group, all) : null;
+    if (mine !== drawing) return;
+    drawn.key = key;
+    settings.runs = all;
+    drawn.group(groups, view.as !== "each" && !window.exported);
+    for (const refreshed of [drawn.refresh()]) { drawn.metrics(metrics, undefined, true); await refreshed; }
+  } catch (e) {
+    if (mine === drawing) { $("fault").className = ""; $("fault").textContent = e.text ?? String(e); }
+  }
+}
+// pointed stands out the row of the run at the crosshair.
+function pointed(id) {
+  for (const r of $("rows").children) r.classList.toggle("at", id !== null && r.dataset.run === String(id));
+}
+
+// Views with names. The server keeps them in the home where the pages may write, and otherwise the browser.
+async function views() {
+  let own = {};
+  try { own = JSON.parse(localStorage.getItem("drun-views") ?? "{}"); } catch { /* none can be kept */ }
+  const kept = window.exported ? {} : await api("pages").then(p => { may.write = p.write; return p.views; }).catch(() => ({}));
+  return { ...kept, ...own };
+}
+async function keepView(name, text) {
+  if (!window.exported && may.write) return change("pages", { name, view: text });
+  const own = JSON.parse(localStorage.getItem("drun-views") ?? "{}");
+  if (text) own[name] = text; else delete own[name];
+  localStorage.setItem("drun-views", JSON.stringify(own));
+}
+async function showViews(now = "") {
+  const all = await views();
+  $("views").replaceChildren(el("option", { value: "" }, Object.keys(all).length ? "…" : "none saved"), ...Object.keys(all).sort().map(n => el("option", { value: n }, n)));
+  $("views").value = now;
+  $("forget").hidden = !now;
+  $("views").onchange = () => { const text = all[$("views").value]; if (text !== undefined) location.href = "index.html?" + new URLSearchParams([...new URLSearchParams(text), ["named", $("views").value]]); };
+}
+$("keep").addEventListener("click", async () => {
+  const name = await ask("Save this view", "Name", new URLSearchParams(location.search).get("named") ?? "");
+  if (!name) return;
+  try { await keepView(name, path("", view).slice(1)); await showViews(name); } catch (e) { $("fault").textContent = e.text ?? String(e); }
+});
+$("forget").addEventListener("click", async () => { try { await keepView($("views").value, ""); await showViews(); } catch (e) { $("fault").textContent = e.text ?? String(e); } });
 
 const asked = new Set();
 async function need(n) {
@@ -201,7 +346,7 @@ async function need(n) {
 function rows() {
   const [first, last] = seen();
   const there = new Map([...$("rows").children].map(r => [Number(r.dataset.i), r]));
-  const now = [], shape = `${heads.length} ${heads.map((h, k) => numeric.has(h) ? k : "").join(" ")}`;
+  const now = [], shape = `${view.view} ${columns().length} ${columns().map((h, k) => numeric.has(h) ? k : "").join(" ")}`;
   for (let i = first; i < last; i++) {
     const old = there.get(i), state = stateOf(i);
     if (old && state !== undefined && old.dataset.key === state && old.dataset.shape === shape) { now.push(old); continue; }
@@ -224,6 +369,7 @@ function rows() {
   gap($("above"), first);
   gap($("below"), lines.length - last);
   $("runs").setAttribute("aria-rowcount", lines.length + 1);
+  spark();
 }
 function gap(body, n) {
   if (!body.firstChild) body.append(el("tr", null, el("td")));
@@ -254,9 +400,25 @@ function choice() {
 
 // show keeps the view in the address and loads it.
 function show() {
-  history.replaceState(null, "", path(location.pathname, view));
+  remember();
   return load(true);
 }
+function remember() { history.replaceState(null, "", path(location.pathname, view)); }
+
+// arrange shows the charts or the table.
+function arrange() {
+  document.body.classList.toggle("charts", inCharts());
+  $("as-charts").setAttribute("aria-pressed", inCharts());
+  $("as-table").setAttribute("aria-pressed", !inCharts());
+}
+for (const [id, to] of [["as-charts", ""], ["as-table", "table"]]) $(id).addEventListener("click", () => {
+  view.view = to;
+  arrange();
+  remember();
+  head();
+  rows();
+  drawCharts();
+});
 
 $("choose").addEventListener("submit", e => {
   e.preventDefault();
@@ -273,14 +435,16 @@ $("fold").addEventListener("click", () => {
 });
 $("all").addEventListener("click", async () => {
   try {
-    const answer = await api("runs", { where: view.where, sort: view.sort, group: view.group, columns: "id", offset: 0, limit: mostCompared });
+    const answer = await api("runs", { where: expression(), sort: view.sort, group: view.group, columns: "id", offset: 0, limit: mostCompared });
     for (const r of answer.runs) selected.add(r.id);
     if (answer.total > mostCompared) { $("fault").className = "note"; $("fault").textContent = `the first ${mostCompared} of ${answer.total} runs are selected: more cannot be compared at once`; }
   } catch (e) { $("fault").textContent = e.text ?? String(e); }
   choice();
 });
 $("reset").addEventListener("click", () => {
-  Object.assign(view, { where: "", columns: "", group: "", fold: "", sort: "" });
+  Object.assign(view, { where: "", columns: "", group: "", fold: "", sort: "", hide: "", show: "", pin: "" });
+  hiddenRuns = new Set();
+  shownRuns = new Set();
   turned.clear();
   $("where").value = $("group").value = "";
   $("columns").value = usual();
@@ -301,12 +465,30 @@ $("rows").addEventListener("keydown", e => {
   to?.querySelector(e.target.tagName)?.focus();
 });
 
+// By keyboard: j and k go from row to row, and what is at hand is the row with the mark.
+let atRow = -1;
+const rowAt = () => $("rows").querySelector(`tr[data-i="${atRow}"]`);
+function goRow(by) {
+  atRow = Math.max(0, Math.min(lines.length - 1, atRow + by));
+  const top = atRow * rowHeight, box = $("scroll");
+  if (top < box.scrollTop) box.scrollTop = top;
+  if (top + 2 * rowHeight > box.scrollTop + box.clientHeight) box.scrollTop = top + 2 * rowHeight - box.clientHeight;
+  rows();
+  for (const r of $("rows").children) r.classList.toggle("at", Number(r.dataset.i) === atRow);
+  rowAt()?.querySelector("a, button")?.focus({ preventScroll: true });
+}
+const ofRow = fn => () => { const run = lines[atRow] >= 0 ? runAt(atRow) : null; if (run) fn(run); };
+keys.push(["j", "goes to the next run", () => goRow(1)], ["k", "goes to the one before", () => goRow(-1)], ["x", "selects the run, to compare it", ofRow(() => rowAt()?.querySelector("input")?.click())],
+  ["h", "hides or shows its curves", ofRow(run => toggleShown(run.id))], ["b", "makes the run the baseline, which stays shown", ofRow(run => { view.pin = view.pin === String(run.id) ? "" : String(run.id); remember(); rows(); drawCharts(); })],
+  ["v", "changes between charts and table", () => $(inCharts() ? "as-table" : "as-charts").click()], ["c", "compares the selected runs", () => $("compare").click()]);
+
 async function begin() {
+  arrange();
   try {
     names = await api("names", { recent: 1 });
   } catch (e) {
     $("fault").textContent = e.text;
-    names = { fields: [], params: [], metrics: [], metric: [], recent_params: [], recent_metrics: [] };
+    names = { fields: [], params: [], metrics: [], metric: [], recent_params: [], recent_metrics: [], objective: "" };
   }
   $("where").value = view.where;
   $("columns").value = view.columns || usual();
@@ -317,6 +499,7 @@ async function begin() {
   complete($("group"), all);
   $("group").value = view.group;
   choice();
+  showViews(new URLSearchParams(location.search).get("named") ?? "");
   if (window.exported) { $("columns").disabled = true; $("offline").hidden = false; }
   await load(true);
   const learn = async () => { const all = await api("names"); names.params = all.params; names.metrics = all.metrics;

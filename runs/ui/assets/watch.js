@@ -3,14 +3,15 @@
 
 const watched = { source: null, ask: "", views: new Map(), metrics: new Set(), later: 0 };
 
-// Parts of the page, by the element that shows each; a part that is hidden since there is nothing in it counts as seen.
+// Parts of the page, by the element that shows each; a part that is hidden since there is nothing in it counts as seen with its tab.
+const isSeen = place => watched.views.get(place) || place.hidden && !place.closest("[data-tab]").hidden;
 function watchParts(places) {
   const seen = new IntersectionObserver(entries => {
-    for (const e of entries) watched.views.set(e.target, e.isIntersecting || e.target.hidden);
+    for (const e of entries) watched.views.set(e.target, e.isIntersecting);
     listen();
   });
   watched.parts = Object.entries(places);
-  for (const [, place] of watched.parts) { watched.views.set(place, place.hidden); seen.observe(place); }
+  for (const [, place] of watched.parts) seen.observe(place);
   $("before").addEventListener("toggle", listen);
   document.addEventListener("visibilitychange", () => document.hidden ? deaf() : again(0)); // it may have been resumed meanwhile
   window.addEventListener("pagehide", deaf);
@@ -25,21 +26,21 @@ function listen() {
   clearTimeout(watched.later);
   watched.later = setTimeout(() => {
     if (window.exported || document.hidden || !run || !watched.parts) return;
-    if (run.status !== "running") { deaf(); $("live").textContent = "ended"; return; }
+    if (run.status !== "running") { deaf(); alive("ended"); return; }
     if (!drawn.idle()) { listen(); return; }
-    const ask = { ...drawn.asked(), calls: $("before").open ? 1 : "", show: watched.parts.filter(([, place]) => watched.views.get(place)).map(([part]) => part), rank: $("rank").value, grep: $("grep").value, limit: most };
+    const ask = { ...drawn.asked(), calls: $("before").open ? 1 : "", show: watched.parts.filter(([, place]) => isSeen(place)).map(([part]) => part), rank: $("rank").value, grep: $("grep").value, limit: most };
     const key = JSON.stringify(ask);
     if (watched.source && watched.ask === key) return;
     deaf();
     watched.ask = key;
     watched.metrics = new Set(ask.metric);
     const source = watched.source = new EventSource("/api/v1/" + path(of("events"), { ...ask, seen: ask.metric.map(m => drawn.seen(m)), after: last }));
-    source.addEventListener("open", () => { $("live").textContent = "live"; });
+    source.addEventListener("open", () => { alive("live"); });
     source.addEventListener("news", e => { if (source === watched.source) told(JSON.parse(e.data)); });
     source.addEventListener("error", () => {
       if (source !== watched.source) return;
       deaf(); // and not the same question again: some of it was answered
-      $("live").textContent = "not connected";
+      alive("not connected");
       again(2000);
     });
   }, 150);
