@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -14,43 +15,53 @@ import (
 	"github.com/spf13/cobra"
 
 	"drun/history"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/exchange"
+	"drun/runs/ui"
 )
 
 func newExportRuns() *cobra.Command {
 	var to, file string
 	var names []string
 	var c conditions
-	for _, f := range exchange.Formats {
+	formats := append(slices.Clone(exchange.Formats), exchange.Format{Name: "html"})
+	for _, f := range formats {
 		names = append(names, f.Name)
 	}
 	names = append(names, "tensorboard", "mlflow")
 	cmd := &cobra.Command{
 		Use:   "export [RUN…]",
-		Short: "Write runs for other tools: CSV, JSON, Parquet, TensorBoard, MLflow",
+		Short: "Write runs for other tools: CSV, JSON, Parquet, HTML, TensorBoard, MLflow",
 		Long: `Writes all points of runs for other tools: of the runs that are named, or of those that --where and --tag choose as in
 drun runs. csv and parquet have one row per point, with the columns run, run_name, metric, step, rank, value and time; json is a list of the runs as drun show --json prints them, each with its points.
 CSV and JSON write NaN, Infinity and -Infinity (as strings in JSON); Parquet stores them as numbers.
+
+html is a report: one page with the charts of the runs and what differs between them, or all about the run if it is one. A
+browser shows it from the file alone, so it can be sent. Checkpoints are only listed.
 
 tensorboard makes a new folder (--output) with a folder for each run; TensorBoard keeps 32 bits of a value. mlflow
 adds the runs to the SQLite store that --output names, which MLflow must have made, in its experiment drun.`,
 		Example: `  drun export 3 7 --to csv > runs.csv
   drun export last --to parquet --output last.parquet
   drun export --where 'params.lr < 0.1' --to json > runs.json
+  drun export 3 7 --to html --output report.html
   drun export 3 7 --to tensorboard --output events && tensorboard --logdir events
   mlflow db upgrade sqlite:///mlflow.db && drun export 3 7 --to mlflow --output mlflow.db`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "tensorboard" || to == "mlflow" {
 				return exportTo(cmd, &c, args, to, file)
 			}
-			i := slices.IndexFunc(exchange.Formats, func(f exchange.Format) bool { return f.Name == to })
+			i := slices.IndexFunc(formats, func(f exchange.Format) bool { return f.Name == to })
 			if i < 0 {
 				return usage("--to "+strings.Join(names, ", --to "), "--to %q: there is no such form", to)
 			}
-			form := exchange.Formats[i]
+			form := formats[i]
+			if to == "html" {
+				form.Write = func(w io.Writer, _ *history.DB, ids []int64) error { return writeReport(w, homeOf(cmd), ids) }
+			}
 			if file != "" {
 				if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 					return usage("give the name of a new file", "%s already exists", file)
@@ -85,6 +96,13 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
 	cmd.Flags().StringVar(&to, "to", "csv", "form: "+strings.Join(names, ", "))
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write a new `file` or folder instead of printing; for mlflow, the store")
 	return cmd
+}
+
+// writeReport writes runs as one page.
+func writeReport(w io.Writer, home string, ids []int64) error {
+	pages := ui.New(home)
+	err := pages.Report(w, each.Of(ids, func(id int64) string { return strconv.FormatInt(id, 10) }))
+	return errors.Join(err, pages.Close())
 }
 
 // exportTo writes runs where another tool finds them.

@@ -97,7 +97,7 @@ func writeIndex(db *history.DB, dir string, ids []int64) (err error) {
 	for _, id := range ids {
 		newest = max(newest, id)
 	}
-	return writeData(dir, "index", map[string]any{"names": recent, "runs": table, "compare": compared, "newest": newest})
+	return writeData(dir, "index", map[string]any{"names": recent, "runs": table, "compare": compared, "newest": newest, "sweeps": try.To(sweepsOf(db, ids))})
 }
 
 var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })

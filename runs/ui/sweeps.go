@@ -27,8 +27,11 @@ type sweepRun struct {
 }
 
 // sweeps lists the sweeps, the newest first.
-func sweeps(_ *Server, db *history.DB, _ *request) (any, error) {
-	runs, err := db.Select(history.Selection{})
+func sweeps(_ *Server, db *history.DB, _ *request) (any, error) { return sweepsOf(db, nil) }
+
+// sweepsOf lists those of some runs; nil: of all.
+func sweepsOf(db *history.DB, ids []int64) ([]*sweepOf, error) {
+	runs, err := db.Select(history.Selection{IDs: ids})
 	list, byName := []*sweepOf{}, map[string]*sweepOf{}
 	for i := range runs {
 		r := &runs[i]

@@ -74,7 +74,7 @@ async function images(runs) {
       slider.setAttribute("aria-valuetext", `step ${step}`);
       row.replaceChildren(...runs.map((r, i) => {
         const a = lists[i].filter(a => a.name === name && (a.step ?? 0) <= step).at(-1);
-        return el("div", { class: "kept" }, el("small", null, link(r), a && (a.step ?? 0) !== step ? `, step ${a.step}` : ""), a ? el("img", { src: window.exported ? `files/${a.file}` : `/api/v1/runs/${r.id}/artifacts/${a.sha256}`, alt: clean(`${name} of run ${r.id}`) }) : el("p", { class: "soft" }, "none"));
+        return el("div", { class: "kept" }, el("small", null, link(r), a && (a.step ?? 0) !== step ? `, step ${a.step}` : ""), a ? el("img", { src: window.exported ? exportedImage(`files/${a.file}`) : `/api/v1/runs/${r.id}/artifacts/${a.sha256}`, alt: clean(`${name} of run ${r.id}`) }) : el("p", { class: "soft" }, "none"));
       }));
     };
     const slider = el("input", { type: "range", min: 0, max: steps.length - 1, "aria-label": `step of ${clean(name)}`, oninput: show });
@@ -124,7 +124,7 @@ const sweep = new Sweep($("sweep"), view, keep, run => groups ? colourVar(groups
 
 $("all").addEventListener("change", table);
 (async () => {
-  if (!refs.length) { nothing("no runs are chosen: select some in the table of runs"); return; }
+  if (!refs.length && document.documentElement.dataset.alone === undefined) { nothing("no runs are chosen: select some in the table of runs"); return; }
   try { await refresh(); } catch (e) { nothing(e); return; }
   // Runs that have ended are not asked again.
   const going = () => latest.runs.some(r => r.status === "running");

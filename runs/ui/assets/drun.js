@@ -202,7 +202,7 @@ function ago(t) {
   return el("time", { datetime: t, title: when(t) }, s > 30 * 86400 ? new Date(t).toLocaleDateString() : unit ? `${Math.floor(n)} ${unit} ago` : "just now");
 }
 // runLink leads to a run; a report of one file has no other pages.
-const runLink = (id, name) => window.exportedAlone ? el("span", null, name) : el("a", { href: "run.html?id=" + id }, name);
+const runLink = (id, name) => document.documentElement.dataset.alone !== undefined ? el("span", null, name) : el("a", { href: "run.html?id=" + id }, name);
 const status = s => el("span", { class: "s-" + String(s).replace(/\W/g, "") }, s);
 const isNumeric = v => typeof v === "number" || typeof v === "bigint" || v === "NaN" || v === "Infinity" || v === "-Infinity";
 

@@ -2,9 +2,18 @@
 "use strict";
 
 const exportedFiles = new Map(); // by name
-window.exportedData = (name, json) => exportedFiles.get(name).resolve(JSON.parse(json));
+window.exportedData = (name, json) => {
+  const value = JSON.parse(json);
+  if (exportedFiles.has(name)) exportedFiles.get(name).resolve(value);
+  else exportedFiles.set(name, { promise: Promise.resolve(value) }); // in a report, which has it within
+};
+// In a report of one file there are no other pages; images lie within it, by their files' names.
+let exportedImages = null;
+window.exportedAlone = images => { exportedImages = images; };
+const exportedImage = file => exportedImages?.[file] ?? file;
 function exportedFile(name) {
   if (!exportedFiles.has(name)) {
+    if (exportedImages) return Promise.reject(new Fault("this is not in the report"));
     const file = {};
     exportedFiles.set(name, file);
     file.promise = new Promise((resolve, reject) => {
@@ -135,7 +144,8 @@ window.exported = async (what, ask) => {
   const index = await exportedFile("index");
   const find = ref => ref === "last" ? index.newest : index.runs.find(r => String(r.id) === String(ref) || r.name === ref)?.id ?? ref;
   const ofRun = ref => exportedFile("run-" + find(ref));
-  if (what === "names") return index.names;
+  if (what === "names") return ask.run ? { metrics: [...new Set(index.compare.runs.flatMap((r, i) => ask.run.map(String).includes(String(r.id)) ? [...index.compare.differences, ...index.compare.same].filter(d => d.kind === "metric" && d.name.endsWith(".last") && d.values[i] !== null).map(d => d.name.slice(0, -".last".length)) : []))] } : index.names;
+  if (what === "sweeps") return index.sweeps;
   if (what === "runs") {
     const head = ask.sort.replace(/^-/, ""), sign = ask.sort.startsWith("-") ? -1 : 1, last = v => v === null || v === undefined || v === "NaN";
     let runs = ask.where.trim() ? index.runs.filter(condition(ask.where, index.runs)) : [...index.runs];
@@ -145,7 +155,7 @@ window.exported = async (what, ask) => {
     return { runs: runs.slice(ask.offset, ask.offset + ask.limit), total: runs.length, notes: [], groups };
   }
   if (what === "compare") {
-    const all = index.compare, at = ask.run.map(ref => all.runs.findIndex(r => r.id === find(ref)));
+    const all = index.compare, at = (ask.run.length ? ask.run : all.runs.map(r => r.id)).map(ref => all.runs.findIndex(r => r.id === find(ref)));
     if (at.includes(-1)) throw new Fault("a run was not exported");
     const rows = [...all.differences, ...all.same].map(d => ({ ...d, values: at.map(i => d.values[i]) })).filter(d => d.values.some(v => v !== null));
     const same = d => d.values.every(v => JSON.stringify(v) === JSON.stringify(d.values[0])), runs = at.map(i => all.runs[i]);

@@ -225,7 +225,7 @@ const keptWatcher = new IntersectionObserver(entries => {
 onTheme(() => { for (const k of keptAll.values()) if (k.canvas && k.range && k.answer.histograms.length > 1) k.heat(); });
 
 // fileOf is where the content of an artifact lies.
-const fileOf = a => window.exported ? `files/${a.file}` : `/api/v1/${of("artifacts")}/${a.sha256}`;
+const fileOf = a => window.exported ? exportedImage(`files/${a.file}`) : `/api/v1/${of("artifacts")}/${a.sha256}`;
 
 async function contentOf(a) {
   if (window.exported) return window.exported("content", a);

@@ -159,7 +159,7 @@ function showCheckpoints(kept) {
   counted.checkpoints = kept.length;
   showTab();
   $("ofrank").parentNode.hidden = !several || !kept.length || Boolean(window.exported);
-  part($("checkpoints"), ["step", "size", "score", "saved", "", ""], kept.map(c => [c.step, bytes(c.bytes), c.score, when(c.time), c.best ? "best" : "",
+  part($("checkpoints"), ["step", "size", "score", "saved", "best", "file"], kept.map(c => [c.step, bytes(c.bytes), c.score, when(c.time), c.best ? "best" : "",
     window.exported ? "" : c.missing ? "is there no more" : el("a", { href: link(c), download: "" }, several ? `safetensors of rank ${rank}` : "safetensors")]));
 }
 

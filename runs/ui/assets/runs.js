@@ -272,11 +272,17 @@ function toggleShown(id) {
   drawCharts();
 }
 
+// colourOfRun is the colour of a run by its id, so that it keeps it, and dashes where others that are shown have the same.
+function colourOfRun(id) {
+  const colour = id % colours, alike = drawn.settings.runs.filter(r => r.id % colours === colour).map(r => r.id).sort((a, b) => b - a);
+  return colour + colours * Math.max(0, alike.indexOf(id));
+}
+
 // drawCharts shows the curves of the runs that are shown, the baseline's first.
 let drawn = null, drawing = 0;
 async function drawCharts() {
   if (!inCharts() || !names) return;
-  drawn ??= charts($("charts"), [], { look: view, keep: look => { Object.assign(view, look); remember(); }, colour: id => id, toggle: key => { if (typeof key === "number") toggleShown(key); }, pointed });
+  drawn ??= charts($("charts"), [], { look: view, keep: look => { Object.assign(view, look); remember(); }, colour: colourOfRun, toggle: key => { if (typeof key === "number") toggleShown(key); }, pointed });
   const all = [...parts].flatMap(([n, runs]) => runs.map((r, i) => [r, n * part + i])).filter(([r, i]) => isShown(r, i)).map(([r]) => r);
   for (const id of [...shownRuns, ...view.pin ? [Number(view.pin)] : []]) if (!all.some(r => r.id === id)) all.push({ id, name: "" });
   all.sort((a, b) => (String(b.id) === view.pin) - (String(a.id) === view.pin));

@@ -77,10 +77,10 @@ function judge(s) {
   const order = latest.runs.map((_, i) => i).sort((a, b) => usable(b) - usable(a) || (usable(a) ? sign * (results[a] - results[b]) : 0));
   fill($("best"), ["run", view.metric, ...parameters.map(p => p.name), "status"], order.map(i => [runLink(latest.runs[i].id, latest.runs[i].name), results[i], ...parameters.map(p => p.values[i]), status(state.get(latest.runs[i].id))]));
   const used = results.map((y, i) => usable(i) ? y : null), importance = parameters.map(p => [p.name, explained(p.values, used), rising(p.values, used)]).sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1));
-  fill($("importance"), ["parameter", "variance explained", "", "direction"], importance.map(([name, part, rho]) => {
+  fill($("importance"), ["parameter", "variance explained", "direction"], importance.map(([name, part, rho]) => {
     const bar = el("span", { class: "meter", "aria-hidden": "true" }, el("i"));
     bar.firstChild.style.width = `${100 * (part ?? 0)}%`;
-    return [name, part === null ? "-" : `${Math.round(100 * part)} %`, bar, rho === null ? "-" : Math.abs(rho) < 0.2 ? "neither" : `${(rho > 0) === (view.goal === "max") ? "large" : "small"} values are better`];
+    return [name, part === null ? "-" : el("span", { class: "n" }, `${Math.round(100 * part)} %`, bar), rho === null ? "-" : Math.abs(rho) < 0.2 ? "neither" : `${(rho > 0) === (view.goal === "max") ? "large" : "small"} values are better`];
   }));
   $("method").textContent = parameters.length ? "The part of the variance of the objective that a parameter explains alone, over the finished cells: epsilon squared (one-way analysis of variance, adjusted for the number of values). The direction is Spearman's rank correlation, where it is at least 0.2." : "No parameter differs.";
   view.axes = view.axes.length ? view.axes : [...parameters.slice(0, 7).map(p => reference("params", p.name)), last];
