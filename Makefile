@@ -23,7 +23,7 @@ VET = go vet -cgocall=false
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo site test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures fuzz exchange microbench calls names lint fmt clean site
+.PHONY: build plugins demo site test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures ui-axe fuzz exchange microbench calls names lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -312,6 +312,13 @@ ui-bench: build
 # Makes the pictures in docs/ui.md anew. Look at them.
 ui-pictures:
 	DRUN_TEST_PICTURES=$(CURDIR)/docs go test -count 1 -v -run '^TestPictures$$' ./runs/ui
+
+# Checks the pages with axe-core, from npm.
+ui-axe: bin/axe
+	go test -count 1 -v -run '^TestAccessible$$' ./runs/ui
+
+bin/axe:
+	npm install --silent --no-fund --no-audit --ignore-scripts --prefix bin/axe axe-core@4.14.1
 
 # The Go benchmarks, package by package.
 microbench:
