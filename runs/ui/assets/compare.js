@@ -104,13 +104,13 @@ async function refresh() {
     if (c.runs.length !== 2) $("parts").prepend($("curves"), $("sweep"));
     else if (!window.exported) firstDifference(c);
     table();
-    images(c.runs.slice(0, 8));
     $("sweep").hidden = c.runs.length < 3;
     $("sweep").hidden = !sweep.update(c);
     $("recipes").hidden = c.runs.length !== 2 || c.recipe_diff === null;
     if (!$("recipes").hidden) diffLines($("diff"), c.recipe_diff);
   }
   await curves;
+  if (fresh) images(c.runs.slice(0, 8));
 }
 
 for (const id of ["group", "as"]) $(id).addEventListener("change", async () => {

@@ -1,14 +1,7 @@
-// The workspace: the runs, beside the charts of those that are shown or as a table. Only the rows that can be seen are in the page;
-// their values are fetched in parts.
+// The list and the table of runs. Only the rows that can be seen are in the page; their values are fetched in parts.
 "use strict";
 
 const rowHeight = 30, part = 100, spare = 10;
-const mostShown = 20; // runs whose curves are shown unless the user says which
-// The address keeps the view: what is chosen, and how it is shown.
-const viewNames = ["view", "where", "columns", "group", "fold", "sort", "as", "hide", "show", "pin", "x", "log", "logx", "smooth", "order", "wide"];
-const viewOf = text => { const given = new URLSearchParams(text); return Object.fromEntries(viewNames.map(k => [k, given.get(k) ?? ""])); };
-const view = viewOf(location.search);
-const inCharts = () => view.view !== "table";
 const mostCompared = 500;
 let total = 0, heads = [], order = [], parts = new Map(), turn = 0, names = null;
 let numeric = new Set(); // heads of columns of numbers
@@ -172,7 +165,7 @@ function groupRow(i) {
     const c = g.cells?.[order.indexOf(h)] ?? {};
     if (c.mean !== undefined) {
       const shown = h === "seconds" ? duration : number;
-      return el("td", { class: "n", title: `mean ${c.mean}, from ${c.min} to ${c.max}` }, shown(c.mean), el("small", { class: "soft" }, ` ${shown(c.min)}…${shown(c.max)}`));
+      return el("td", { class: "n", title: `mean ${c.mean}, from ${c.min} to ${c.max}` }, shown(c.mean), inCharts() ? "" : el("small", { class: "soft" }, ` ${shown(c.min)}…${shown(c.max)}`));
     }
     return c.same === undefined ? el("td") : el("td", { class: isNumeric(c.same) ? "n" : null }, cell(h, c.same) ?? text(c.same));
   }));
@@ -183,7 +176,7 @@ const runAt = line => parts.get(Math.floor(lines[line] / part))?.[lines[line] % 
 
 // stateOf is what a line shows: it is made anew when that changes.
 function stateOf(i) {
-  if (lines[i] >= 0) return JSON.stringify(runAt(i)) + isShown(runAt(i), lines[i]) + view.pin;
+  if (lines[i] >= 0) return JSON.stringify(runAt(i)) + isShown(runAt(i), lines[i]) + view.pin + drawn?.colours;
   const g = groups[-1 - lines[i]];
   return JSON.stringify([view.group, g.value, g.ids.length, g.cells, folded(g), g.ids.filter(id => selected.has(id)).length]);
 }
@@ -204,7 +197,7 @@ function row(i) {
   tick.checked = selected.has(run.id);
   r.classList.toggle("chosen", tick.checked);
   const shown = isShown(run, lines[i]), eye = inCharts() ? el("button", { type: "button", class: "eye", "aria-pressed": String(shown), "aria-label": `curves of run ${run.id} ${clean(run.name)}`, title: shown ? "hide its curves" : "show its curves", onclick: () => toggleShown(run.id) }) : "";
-  if (eye && shown) eye.style.setProperty("--own", colourVar(run.id));
+  if (eye && shown) eye.style.setProperty("--own", colourVar(drawn?.settings.groups ? drawn.settings.groups.ofRun(run.id) : run.id));
   r.classList.toggle("unseen", !shown);
   if (inCharts()) { r.addEventListener("pointerenter", () => drawn?.settings.point(run.id)); r.addEventListener("pointerleave", () => drawn?.settings.point(null)); }
   r.append(el("td", null, tick, " ", eye), ...columns().map(h => h === "name" ? el("th", { scope: "row", title: clean(run.name) }, el("a", { href: "run.html?id=" + run.id }, shorten(run.name)), view.pin === String(run.id) && inCharts() ? el("span", { class: "pin", title: "baseline" }, "★") : "")
@@ -212,126 +205,6 @@ function row(i) {
   columns().forEach((h, i) => { const part = meter(h, run[h]); if (part !== null) r.cells[i + 1].style.setProperty("--part", `${part}%`); });
   return r;
 }
-
-// meter is how long the bar under a number is: how large the number is among the column's, from the smallest to the largest that were fetched, in percent.
-function meter(h, v) {
-  if (inCharts() || typeof v !== "number" || h === "id") return null;
-  let span = spans.get(h);
-  if (!span) {
-    const all = [...parts.values()].flat().map(r => r[h]).filter(v => typeof v === "number");
-    spans.set(h, span = [Math.min(...all), Math.max(...all)]);
-  }
-  return span[1] > span[0] ? 100 * (v - span[0]) / (span[1] - span[0]) : null;
-}
-const spans = new Map(); // by column
-
-// Small curves of the rows that can be seen, a column at a time when nothing else is asked.
-const sparks = new Map(); // by column and run: the points of a path
-const metricOf = h => { const at = h.startsWith("metrics") && h.endsWith(".last") ? h.slice(0, -".last".length) : ""; return at.startsWith("metrics.") ? at.slice(8) : at.startsWith("metrics[") ? JSON.parse(at.slice(8, -1)) : ""; };
-function sparkOf(run, h) {
-  if (inCharts() || window.exported || !metricOf(h) || run[h] === null) return "";
-  return svg("svg", { class: "spark", viewBox: "0 0 64 18", "aria-hidden": "true", "data-spark": h }, sparks.has(h + "\n" + run.id) ? svg("path", { d: sparks.get(h + "\n" + run.id) }) : null);
-}
-let sparking = false, sparkLater;
-function spark() {
-  clearTimeout(sparkLater);
-  if (!inCharts() && !window.exported) sparkLater = setTimeout(async () => {
-    if (sparking) return spark();
-    sparking = true;
-    try {
-      for (const h of heads.filter(metricOf)) {
-        const missing = [...$("rows").children].map(r => runAt(r.dataset.i)).filter(r => r && r[h] !== null && r[h] !== undefined && (!sparks.has(h + "\n" + r.id) || r.status === "running")).slice(0, 60);
-        if (!missing.length) continue;
-        for (const r of missing) sparks.set(h + "\n" + r.id, sparks.get(h + "\n" + r.id) ?? "");
-        for (const c of await api("curves", { run: missing.map(r => r.id), metric: metricOf(h), points: 32 })) {
-          const ys = c.y.filter(y => y !== null), low = Math.min(...ys), high = Math.max(...ys), x0 = c.x[0], wide = c.x.at(-1) - x0 || 1;
-          sparks.set(h + "\n" + c.run, ys.length < 2 ? "" : c.x.map((x, i) => [x, c.y[i]]).filter(p => p[1] !== null).map(([x, y], i) => `${i ? "L" : "M"}${(1 + 62 * (x - x0) / wide).toFixed(1)} ${(16 - 14 * (y - low) / (high - low || 1)).toFixed(1)}`).join(""));
-        }
-        for (const place of $("rows").querySelectorAll(`[data-spark="${CSS.escape(h)}"]`)) {
-          const d = sparks.get(h + "\n" + place.closest("tr").dataset.run);
-          if (d) place.replaceChildren(svg("path", { d }));
-        }
-      }
-    } catch { /* the rows say what is wrong with the history */ }
-    sparking = false;
-  }, 150);
-}
-
-// The runs whose curves are shown: the first of the list, but for those that the user hides, and those that they show besides.
-const listOf = key => new Set(view[key].split(",").filter(v => v).map(Number));
-let hiddenRuns = listOf("hide"), shownRuns = listOf("show");
-const isShown = (run, place) => run !== undefined && (shownRuns.has(run.id) || view.pin === String(run.id) || place < mostShown && !hiddenRuns.has(run.id));
-function toggleShown(id) {
-  const place = [...parts].flatMap(([n, runs]) => runs.map((r, i) => [r.id, n * part + i])).find(([other]) => other === id)?.[1] ?? Infinity;
-  if (view.pin === String(id)) view.pin = "";
-  if (isShown({ id }, place)) { shownRuns.delete(id); if (place < mostShown) hiddenRuns.add(id); } else { hiddenRuns.delete(id); if (place >= mostShown) shownRuns.add(id); }
-  view.hide = [...hiddenRuns].join(",");
-  view.show = [...shownRuns].join(",");
-  remember();
-  rows();
-  drawCharts();
-}
-
-// colourOfRun is the colour of a run by its id, so that it keeps it, and dashes where others that are shown have the same.
-function colourOfRun(id) {
-  const colour = id % colours, alike = drawn.settings.runs.filter(r => r.id % colours === colour).map(r => r.id).sort((a, b) => b - a);
-  return colour + colours * Math.max(0, alike.indexOf(id));
-}
-
-// drawCharts shows the curves of the runs that are shown, the baseline's first.
-let drawn = null, drawing = 0;
-async function drawCharts() {
-  if (!inCharts() || !names) return;
-  drawn ??= charts($("charts"), [], { look: view, keep: look => { Object.assign(view, look); remember(); }, colour: colourOfRun, toggle: key => { if (typeof key === "number") toggleShown(key); }, pointed });
-  const all = [...parts].flatMap(([n, runs]) => runs.map((r, i) => [r, n * part + i])).filter(([r, i]) => isShown(r, i)).map(([r]) => r);
-  for (const id of [...shownRuns, ...view.pin ? [Number(view.pin)] : []]) if (!all.some(r => r.id === id)) all.push({ id, name: "" });
-  all.sort((a, b) => (String(b.id) === view.pin) - (String(a.id) === view.pin));
-  const mine = ++drawing, { settings } = drawn, key = JSON.stringify([all.map(r => r.id), view.group, view.as]), fresh = drawn.key !== key;
-  if (!fresh && !all.some(r => r.status === "running") && drawn.latest === JSON.stringify(all.map(r => r.status))) return;
-  drawn.latest = JSON.stringify(all.map(r => r.status));
-  try {
-    const metrics = all.length ? (await api("names", { run: all.map(r => r.id) })).metrics : [];
-    const groups = view.group && all.length ? await grouped(view.group, all) : null;
-    if (mine !== drawing) return;
-    drawn.key = key;
-    settings.runs = all;
-    drawn.group(groups, view.as !== "each" && !window.exported);
-    for (const refreshed of [drawn.refresh()]) { drawn.metrics(metrics, undefined, true); await refreshed; }
-  } catch (e) {
-    if (mine === drawing) { $("fault").className = ""; $("fault").textContent = e.text ?? String(e); }
-  }
-}
-// pointed stands out the row of the run at the crosshair.
-function pointed(id) {
-  for (const r of $("rows").children) r.classList.toggle("at", id !== null && r.dataset.run === String(id));
-}
-
-// Views with names. The server keeps them in the home where the pages may write, and otherwise the browser.
-async function views() {
-  let own = {};
-  try { own = JSON.parse(localStorage.getItem("drun-views") ?? "{}"); } catch { /* none can be kept */ }
-  const kept = window.exported ? {} : await api("pages").then(p => { may.write = p.write; return p.views; }).catch(() => ({}));
-  return { ...kept, ...own };
-}
-async function keepView(name, text) {
-  if (!window.exported && may.write) return change("pages", { name, view: text });
-  const own = JSON.parse(localStorage.getItem("drun-views") ?? "{}");
-  if (text) own[name] = text; else delete own[name];
-  localStorage.setItem("drun-views", JSON.stringify(own));
-}
-async function showViews(now = "") {
-  const all = await views();
-  $("views").replaceChildren(el("option", { value: "" }, Object.keys(all).length ? "…" : "none saved"), ...Object.keys(all).sort().map(n => el("option", { value: n }, n)));
-  $("views").value = now;
-  $("forget").hidden = !now;
-  $("views").onchange = () => { const text = all[$("views").value]; if (text !== undefined) location.href = "index.html?" + new URLSearchParams([...new URLSearchParams(text), ["named", $("views").value]]); };
-}
-$("keep").addEventListener("click", async () => {
-  const name = await ask("Save this view", "Name", new URLSearchParams(location.search).get("named") ?? "");
-  if (!name) return;
-  try { await keepView(name, path("", view).slice(1)); await showViews(name); } catch (e) { $("fault").textContent = e.text ?? String(e); }
-});
-$("forget").addEventListener("click", async () => { try { await keepView($("views").value, ""); await showViews(); } catch (e) { $("fault").textContent = e.text ?? String(e); } });
 
 const asked = new Set();
 async function need(n) {
@@ -470,23 +343,6 @@ $("rows").addEventListener("keydown", e => {
   const to = $("rows").querySelector(`tr[data-i="${Number(line.dataset.i) + step}"]`);
   to?.querySelector(e.target.tagName)?.focus();
 });
-
-// By keyboard: j and k go from row to row, and what is at hand is the row with the mark.
-let atRow = -1;
-const rowAt = () => $("rows").querySelector(`tr[data-i="${atRow}"]`);
-function goRow(by) {
-  atRow = Math.max(0, Math.min(lines.length - 1, atRow + by));
-  const top = atRow * rowHeight, box = $("scroll");
-  if (top < box.scrollTop) box.scrollTop = top;
-  if (top + 2 * rowHeight > box.scrollTop + box.clientHeight) box.scrollTop = top + 2 * rowHeight - box.clientHeight;
-  rows();
-  for (const r of $("rows").children) r.classList.toggle("at", Number(r.dataset.i) === atRow);
-  rowAt()?.querySelector("a, button")?.focus({ preventScroll: true });
-}
-const ofRow = fn => () => { const run = lines[atRow] >= 0 ? runAt(atRow) : null; if (run) fn(run); };
-keys.push(["j", "goes to the next run", () => goRow(1)], ["k", "goes to the one before", () => goRow(-1)], ["x", "selects the run, to compare it", ofRow(() => rowAt()?.querySelector("input")?.click())],
-  ["h", "hides or shows its curves", ofRow(run => toggleShown(run.id))], ["b", "makes the run the baseline, which stays shown", ofRow(run => { view.pin = view.pin === String(run.id) ? "" : String(run.id); remember(); rows(); drawCharts(); })],
-  ["v", "changes between charts and table", () => $(inCharts() ? "as-table" : "as-charts").click()], ["c", "compares the selected runs", () => $("compare").click()]);
 
 async function begin() {
   arrange();
