@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"syscall"
 
@@ -75,7 +76,8 @@ func serveUI(ctx context.Context, cmd *cobra.Command, host string, port int, ope
 			if first = false; open {
 				openBrowser(cmd, address)
 			}
-			giveWay() // after the browser was started, which keeps its priority
+			debug.SetGCPercent(50) // it holds many points that stay: memory counts for more than the time of collecting it
+			giveWay()              // after the browser was started, which keeps its priority
 			return
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "for another browser: %s\n", address)

@@ -8,14 +8,17 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 )
 
-// TestPictures makes the pictures of docs/ui.md in $DRUN_TEST_PICTURES (make ui-pictures): of runs of the examples, as
-// a reader of the document has them.
+// TestPictures makes the pictures of docs/ui.md in $DRUN_TEST_PICTURES (make ui-pictures): of every page, 1,500 and 420 pixels wide, light
+// and dark.
 func TestPictures(t *testing.T) {
 	to := os.Getenv("DRUN_TEST_PICTURES")
 	if to == "" {
@@ -24,11 +27,17 @@ func TestPictures(t *testing.T) {
 	dir := place(t)
 	var out bytes.Buffer
 	err := sh(t, dir, `set -e
-for lr in 0.003 0.01 0.03; do
-    for hidden in 16 64; do drun run examples/spiral.star -p lr=$lr -p hidden=$hidden --tag spiral; done
-done
-drun run examples/digits.star -n 2
+drun run examples/digits.star -n 2 --name base
+drun sweep examples/spiral.star -p lr=0.003,0.01,0.03 -p hidden=16,64 -p arms=3,5 --minimize loss --tag spiral
 drun run examples/cnn.star -n 2 -p epochs=8 --name cnn
+cat > kept.star <<'END'
+def main():
+    weights = tensor.randn([500])
+    for step in range(300):
+        run.histogram("weights", weights * (1 + step / 100.0) + step / 50.0, step = step)
+        run.log(step = step, loss = 1.0 / (step + 1))
+END
+drun run kept.star --name kept
 `, &out).Wait()
 	if err != nil {
 		t.Fatal(err, out.String())
@@ -38,35 +47,49 @@ drun run examples/cnn.star -n 2 -p epochs=8 --name cnn
 		t.Fatal(err)
 	}
 	sh(t, dir, "exec drun run hang.star -n 3 --name hang", new(bytes.Buffer))
-	p := browse(t, serve(t, filepath.Join(dir, ".drun")))
-	picture := func(name string, width, height int64) {
-		t.Helper()
-		p.do(chromedp.EmulateViewport(width, height))
-		p.until("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
-		raw, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if raw, err = smaller(raw); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(to, "ui-"+name+".png"), raw, 0o644); err != nil {
-			t.Fatal(err)
+	p := browseFor(t, serve(t, filepath.Join(dir, ".drun")), 4*time.Minute)
+	p.until("document.querySelector('#rows .s-running')")
+	c, base := client(t, serve(t, filepath.Join(dir, ".drun")))
+	_, sweeps, _ := get(t, c, base+"/api/v1/sweeps")
+	sweep := regexp.MustCompile(`"name":"(sweep-[^"]*)"`).FindStringSubmatch(sweeps)
+	if sweep == nil {
+		t.Fatal(sweeps)
+	}
+	for name, page := range map[string]struct{ path, there string }{
+		"runs":      {"/?where=status+%3D%3D+%22done%22", "document.querySelectorAll('#charts canvas').length > 1"},
+		"table":     {"/?view=table", "document.querySelectorAll('svg.spark path').length > 20"},
+		"run":       {"/run.html?id=cnn", "document.querySelectorAll('#charts canvas').length === 2"},
+		"overview":  {"/run.html?id=cnn&tab=overview", "document.querySelectorAll('#params tr').length > 3"},
+		"hang":      {"/run.html?id=hang&tab=ranks", "document.querySelectorAll('#doing tr.long').length === 2 && document.querySelectorAll('#marked .who').length === 2"},
+		"histogram": {"/run.html?id=kept&tab=kept", "document.querySelectorAll('.bars rect').length > 0"},
+		"compare":   {"/compare.html?run=2&run=3", "document.getElementById('firstdiff').innerText !== '' && document.querySelectorAll('#table td').length > 3"},
+		"sweep":     {"/sweep.html?name=" + sweep[1], "document.querySelectorAll('#sweep .line').length === 12"},
+	} {
+		for suffix, width := range map[string]int64{"": 1500, "-narrow": 420} {
+			for end, scheme := range map[string]string{"": "light", "-dark": "dark"} {
+				params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+				if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, params); err != nil {
+					t.Fatal(err)
+				}
+				p.do(chromedp.EmulateViewport(width, map[int64]int64{1500: 820, 420: 800}[width]))
+				p.open(page.path)
+				p.until(page.there)
+				p.until("new Promise(done => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done(true))), 300))") // charts have their places
+				raw, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name != "histogram" { // a heat map has too many colours
+					if raw, err = smaller(raw); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := os.WriteFile(filepath.Join(to, "ui-"+name+suffix+end+".png"), raw, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 	}
-	p.until("document.querySelectorAll('#rows tr').length === 9 && document.querySelector('#rows .s-running')")
-	picture("runs", 1100, 420)
-	p.run("[...document.querySelectorAll('#rows tr')].filter(r => r.innerText.includes('spiral')).slice(0, 3).forEach(r => r.querySelector('input').click())")
-	p.do(chromedp.Click("#compare"))
-	p.until("document.querySelectorAll('#charts canvas').length === 2 && document.querySelectorAll('#table tbody tr').length > 0")
-	picture("compare", 1100, 560)
-	p.open("/run.html?tab=all&id=cnn")
-	p.until("document.querySelectorAll('#charts canvas').length === 2 && document.querySelectorAll('#params tr').length > 0")
-	picture("run", 1100, 720)
-	p.open("/run.html?tab=all&id=hang")
-	p.until("document.querySelectorAll('#doing tr.long').length === 2 && document.querySelectorAll('#marked .who').length === 2")
-	p.run("document.getElementById('ranks').scrollIntoView()")
-	picture("hang", 1240, 330)
 }
 
 // smaller is the same picture with at most 256 colours: the most frequent ones, and for others the nearest of them.

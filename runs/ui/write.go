@@ -61,8 +61,11 @@ func (s *Server) handleChanges(mux *http.ServeMux) {
 			err := func() (err error) {
 				defer try.Caught(&err)
 				return change(s, r, func(into any) {
-					text := try.To(io.ReadAll(http.MaxBytesReader(w, r.Body, mostChanged)))
-					if err := json.Unmarshal(text, into); err != nil {
+					text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostChanged))
+					if err == nil {
+						err = json.Unmarshal(text, into)
+					}
+					if err != nil {
 						try.Ok(exit.Errorf(exit.Usage, "the request: %v", err))
 					}
 				})
@@ -103,6 +106,9 @@ func (s *Server) changeRun(r *http.Request, read func(any)) error {
 	}
 	if !change.Stop {
 		return nil
+	}
+	if d := try.To(db.Get(id)); d.Status != history.Running {
+		return exit.Errorf(exit.Usage, "run %d %s has ended: %s", id, d.Name, d.Status)
 	}
 	agent, err := db.Agent(r.Context(), id)
 	if silent := (*history.SilentError)(nil); errors.As(err, &silent) {
