@@ -116,7 +116,7 @@ func TestWorkspaceKeys(t *testing.T) {
 	p.do(chromedp.KeyEvent("k"), chromedp.KeyEvent("h"))
 	p.until("location.search.includes('hide=3')")
 	p.do(chromedp.KeyEvent("b"))
-	p.until("location.search.includes('pin=3') && document.querySelector('#rows tr .pin')")
+	p.until("location.search.includes('pin=3') && document.querySelector('#rows tr .pin[aria-pressed=true]') && document.querySelector('#charts figure').chart.plot?.series.some(s => s.width === 3)")
 	p.do(chromedp.KeyEvent("x"))
 	p.until("document.getElementById('compare').innerText === 'Compare 1 selected'")
 	p.do(chromedp.KeyEvent("v"))

@@ -109,7 +109,7 @@ class Chart {
       const first = narrow ? c.x.findIndex(x => x > 0) : 0, part = first > 0 ? list => list.slice(first) : list => list;
       const table = [part(c.x), part(shown(c.y))];
       const smooth = c.smooth && c.smooth.length > 0;
-      series.push({ label: smooth ? label + " raw" : label, stroke: smooth ? pale(colour) : colour, width: smooth ? 1 : 1.5, dash, show, points: { show: c.x.length < 60 } });
+      series.push({ label: smooth ? label + " raw" : label, stroke: smooth ? pale(colour) : colour, width: (smooth ? 1 : 1.5) * (c.run === this.settings.thick ? 2 : 1), dash, show, points: { show: c.x.length < 60 } });
       const line = series.length - 1;
       if (c.low && c.low.length) {
         table.push(part(shown(c.high)), part(shown(c.low)));
@@ -133,7 +133,7 @@ class Chart {
       const ys = c.y.filter(y => y !== null);
       return `${c.runs ? `${c.runs.length} runs with ${groups.labels[groups.ofValue(c.group)]}, mean` : `run ${c.run} ${c.name}`}: ${c.points} points, last ${number(ys.at(-1))}, from ${number(ys.reduce((a, b) => Math.min(a, b), Infinity))} to ${number(ys.reduce((a, b) => Math.max(a, b), -Infinity))}`;
     }).join("; ")));
-    const shape = JSON.stringify([series.map(s => s.label), series.map(s => s.stroke), log, narrow, axis, series.map(s => s.points?.show)]);
+    const shape = JSON.stringify([series.map(s => s.label), series.map(s => s.stroke), this.settings.thick, log, narrow, axis, series.map(s => s.points?.show)]);
     if (this.plot && this.shape === shape) this.paint(data, from);
     else this.build(series, bands, data, shape, narrow);
     this.name();

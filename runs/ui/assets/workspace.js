@@ -23,6 +23,14 @@ function toggleShown(id) {
   drawCharts();
 }
 
+// pin makes a run the baseline, or no longer.
+function pin(id) {
+  view.pin = view.pin === String(id) ? "" : String(id);
+  remember();
+  rows();
+  drawCharts();
+}
+
 // colourOfRun is the colour of a run by its id, so that it keeps it, and dashes where others that are shown have the same.
 function colourOfRun(id) {
   const colour = id % colours, alike = drawn.settings.runs.filter(r => r.id % colours === colour).map(r => r.id).sort((a, b) => b - a);
@@ -37,7 +45,7 @@ async function drawCharts() {
   const all = [...parts].flatMap(([n, runs]) => runs.map((r, i) => [r, n * part + i])).filter(([r, i]) => isShown(r, i)).map(([r]) => r);
   for (const id of [...shownRuns, ...view.pin ? [Number(view.pin)] : []]) if (!all.some(r => r.id === id)) all.push({ id, name: "" });
   all.sort((a, b) => (String(b.id) === view.pin) - (String(a.id) === view.pin));
-  const mine = ++drawing, { settings } = drawn, key = JSON.stringify([all.map(r => r.id), view.group, view.as]), fresh = drawn.key !== key;
+  const mine = ++drawing, { settings } = drawn, key = JSON.stringify([all.map(r => r.id), view.group, view.as, view.pin]), fresh = drawn.key !== key;
   if (!fresh && !all.some(r => r.status === "running") && drawn.latest === JSON.stringify(all.map(r => r.status))) return;
   drawn.latest = JSON.stringify(all.map(r => r.status));
   try {
@@ -48,6 +56,7 @@ async function drawCharts() {
     $("aslabel").hidden = !groups || Boolean(window.exported);
     $("as").value = view.as;
     settings.runs = all;
+    settings.thick = Number(view.pin);
     drawn.group(groups, view.as !== "each" && !window.exported);
     if (drawn.colours !== groups?.labels.join()) { drawn.colours = groups?.labels.join(); rows(); }
     for (const refreshed of [drawn.refresh()]) { drawn.metrics(metrics, undefined, true); await refreshed; }
@@ -103,5 +112,5 @@ function goRow(by) {
 }
 const ofRow = fn => () => { const run = lines[atRow] >= 0 ? runAt(atRow) : null; if (run) fn(run); };
 keys.push(["j", "goes to the next run", () => goRow(1)], ["k", "goes to the one before", () => goRow(-1)], ["x", "selects the run, to compare it", ofRow(() => rowAt()?.querySelector("input")?.click())],
-  ["h", "hides or shows its curves", ofRow(run => toggleShown(run.id))], ["b", "makes the run the baseline, which stays shown", ofRow(run => { view.pin = view.pin === String(run.id) ? "" : String(run.id); remember(); rows(); drawCharts(); })],
+  ["h", "hides or shows its curves", ofRow(run => toggleShown(run.id))], ["b", "makes the run the baseline, which stays shown", ofRow(run => pin(run.id))],
   ["v", "changes between charts and table", () => $(inCharts() ? "as-table" : "as-charts").click()], ["c", "compares the selected runs", () => $("compare").click()]);
