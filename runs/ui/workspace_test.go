@@ -101,6 +101,10 @@ func TestWorkspace(t *testing.T) {
 	p.until(order + " === 'loss,acc,m2' && document.activeElement.closest('figure').chart.metric === 'acc' && new URLSearchParams(location.search).get('order') === 'loss,acc,m2'")
 	p.open(eval[string](p, "location.pathname + location.search"))
 	p.until(order + " === 'loss,acc,m2'")
+	p.until("document.querySelectorAll('#charts canvas').length === 3")
+	// A picture of a chart is handed over as a file.
+	p.run("window.saved = []; HTMLAnchorElement.prototype.click = function() { saved.push(this.download, this.href.slice(0, 5)); }; document.querySelector('#charts .tools button[title=\"save as a picture\"]').click()")
+	p.until("window.saved.join() === 'loss.png,blob:'")
 	p.run("document.querySelector('#charts .tools button[title=enlarge]').click()")
 	p.until("document.querySelector('#charts figure').chart.plot.height > 300")
 }

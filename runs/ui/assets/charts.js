@@ -27,7 +27,7 @@ class Chart {
     this.legend = el("div", { class: "legend" });
     this.whole = button("⟲", "show all", () => this.reset(), { hidden: true });
     this.figure = el("figure", null, el("figcaption", null, el("span", null, metric), this.note, el("span", { class: "tools" }, this.whole,
-      button("⤢", "enlarge", () => { this.figure.classList.toggle("big"); this.place.style.height = ""; }),
+      button("⭳", "save as a picture", () => this.save()), button("⤢", "enlarge", () => { this.figure.classList.toggle("big"); this.place.style.height = ""; }),
       button("⠿", "move, by dragging or by the arrows", null, { class: "plain handle", draggable: "true", ondragstart: e => { Chart.moved = this; e.dataTransfer.setData("text/plain", ""); e.dataTransfer.setDragImage(this.figure, 20, 20); },
         onkeydown: e => { const by = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[e.key]; if (by) { e.preventDefault(); settings.move(this, by); } } }))), this.place, this.legend);
     for (const [event, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) this.figure.addEventListener(event, e => {
@@ -155,6 +155,31 @@ class Chart {
     this.legend.replaceChildren(el("span", { class: "at" }, where), ...named.map(m => el("button", { type: "button", "aria-pressed": String(!this.settings.off.has(m.key)), title: clean(m.label) + ": a click hides or shows it",
       onclick: () => this.settings.toggle(m.key), onpointerenter: () => this.settings.point(m.run), onpointerleave: () => this.settings.point(null) }, swatch(m.i), m.label, el("span", { class: "value" }, at === null ? "" : number(value(m))))),
       this.marks.length > named.length ? el("span", null, `and ${this.marks.length - named.length} more`) : "");
+  }
+
+  // save makes a picture of the chart, with its name and its legend, and hands it to the browser as a file.
+  save() {
+    if (!this.plot) return;
+    const from = this.plot.ctx.canvas, r = devicePixelRatio, line = 18 * r, to = el("canvas", { width: from.width, height: from.height + line * (this.legend.childElementCount + 1) }), g = to.getContext("2d");
+    g.fillStyle = themed("--back");
+    g.fillRect(0, 0, to.width, to.height);
+    g.drawImage(from, 0, 1.5 * line);
+    g.fillStyle = themed("--fore");
+    g.font = `600 ${13 * r}px system-ui, sans-serif`;
+    g.fillText(clean(this.metric), 8 * r, line);
+    g.font = `${12 * r}px system-ui, sans-serif`;
+    [...this.legend.querySelectorAll("button")].forEach((b, i) => {
+      const y = from.height + (2.2 + i) * line;
+      g.fillStyle = getComputedStyle(b.querySelector(".swatch")).borderTopColor;
+      g.fillRect(8 * r, y - 5 * r, 14 * r, 3 * r);
+      g.fillStyle = themed("--fore");
+      g.fillText(b.innerText, 30 * r, y);
+    });
+    to.toBlob(blob => {
+      const file = el("a", { href: URL.createObjectURL(blob), download: this.metric.replace(/[^\w.-]+/g, "_") + ".png" });
+      file.click();
+      URL.revokeObjectURL(file.href);
+    });
   }
 
   // point stands a run out from the others; null: none.
