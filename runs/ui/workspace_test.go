@@ -163,7 +163,8 @@ func TestRunTabs(t *testing.T) {
 
 // A sweep has its best cells first, and says which parameter mattered.
 func TestSweepOfRuns(t *testing.T) {
-	p := browse(t, serve(t, learned(t, 24)))
+	home := learned(t, 24)
+	p := browse(t, serve(t, home))
 	p.open("/sweep.html")
 	p.until("document.querySelector('#sweeps tbody tr')?.innerText.includes('24 of 24')")
 	p.run("document.querySelector('#sweeps a').click()")
@@ -185,6 +186,12 @@ func TestSweepOfRuns(t *testing.T) {
 	p.until("document.querySelector('#best tbody tr').innerText.startsWith('run-21') && location.search.includes('goal=max')")
 	p.shot("one-sweep")
 	harmless(p)
+
+	// The exported pages have it, too, and the charts of the workspace.
+	q := exported(t, home)
+	q.until("document.querySelectorAll('#charts canvas').length > 0 && document.querySelector('#charts figure').chart.curves.length === 20")
+	q.open("/sweep.html?name=sweep-one")
+	q.until("document.querySelectorAll('#best tbody tr').length === 24 && document.querySelector('#importance tbody tr').innerText.startsWith('lr')")
 }
 
 // Of two runs, what differs comes first: the first point, and images beside each other.

@@ -27,7 +27,7 @@ class Chart {
     this.legend = el("div", { class: "legend" });
     this.whole = button("⟲", "show all", () => this.reset(), { hidden: true });
     this.figure = el("figure", null, el("figcaption", null, el("span", null, metric), this.note, el("span", { class: "tools" }, this.whole,
-      button("⭳", "save as a picture", () => this.save()), button("⤢", "enlarge", () => { this.figure.classList.toggle("big"); this.place.style.height = ""; }),
+      button("↓", "save as a picture", () => this.save()), button("⤢", "enlarge", () => { this.figure.classList.toggle("big"); this.place.style.height = ""; }),
       button("⠿", "move, by dragging or by the arrows", null, { class: "plain handle", draggable: "true", ondragstart: e => { Chart.moved = this; e.dataTransfer.setData("text/plain", ""); e.dataTransfer.setDragImage(this.figure, 20, 20); },
         onkeydown: e => { const by = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[e.key]; if (by) { e.preventDefault(); settings.move(this, by); } } }))), this.place, this.legend);
     for (const [event, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) this.figure.addEventListener(event, e => {
