@@ -109,6 +109,21 @@ func TestWorkspace(t *testing.T) {
 	p.until("document.querySelector('#charts figure').chart.plot.height > 300")
 }
 
+// The curves of a run that goes on grow in the workspace, and a run that begins joins them.
+func TestWorkspaceLive(t *testing.T) {
+	home := t.TempDir()
+	p := browse(t, serve(t, home))
+	p.until("document.getElementById('nothing').innerText.includes('drun run RECIPE.star') && document.getElementById('panels').hidden")
+	recipe := "def main():\n    for i in range(10000):\n        run.log(step = i, loss = 1.0 / (i + 1))\n        began = run.elapsed()\n        while run.elapsed() < began + 0.05: pass\n"
+	start(t, home, recipe, "--name", "one")
+	const points = "(document.querySelector('#charts figure')?.chart.curves[0]?.points ?? 0)"
+	p.until(points + " > 2")
+	was := eval[int](p, points)
+	p.until(fmt.Sprintf("%s > %d", points, was))
+	start(t, home, recipe, "--name", "two")
+	p.until("document.querySelector('#charts figure').chart.curves.length === 2")
+}
+
 // By keyboard: the search, the rows, the eye, the baseline, the views, the theme and the help.
 func TestWorkspaceKeys(t *testing.T) {
 	p := browse(t, serve(t, learned(t, 3)))

@@ -288,9 +288,9 @@ class Chart {
 
 // charts fills a place with controls and the charts of metrics of runs, which have an id each. Charts that cannot be seen are not loaded.
 // look is how they are shown, of which keep is told when it changes: x, log, logx, smooth, order, and wide for the charts' width. toggle hides or shows a run;
-// pointed is told of the run at the crosshair. Where what is new is told as it comes (add), before is called before a chart asks by itself, and after thereafter.
-function charts(place, runs, { before, after, look = {}, keep = () => {}, colour, toggle, pointed = () => {} } = {}) {
-  const all = new Map(), sections = new Map(), bare = el("p", { class: "empty" }, "no metrics were logged"), body = el("div");
+// pointed is told of the run at the crosshair; none says what there is without charts. Where what is new is told as it comes (add), before is called before a chart asks by itself, and after thereafter.
+function charts(place, runs, { before, after, look = {}, keep = () => {}, colour, toggle, pointed = () => {}, none = "no metrics were logged" } = {}) {
+  const all = new Map(), sections = new Map(), bare = el("p", { class: "empty" }, none), body = el("div");
   const settings = { runs, axis: look.x || "step", log: Boolean(look.log), logx: Boolean(look.logx), smooth: Number(look.smooth) || 0, sync: place.id, groups: null, mean: false, growing: false, off: new Set(), before, after, pointed };
   settings.colour = colour ?? (id => settings.runs.findIndex(r => r.id === id));
   settings.toggle = toggle ?? (key => { if (!settings.off.delete(key)) settings.off.add(key); for (const c of all.values()) { c.shape = ""; if (c.loaded) c.draw(); } });

@@ -376,6 +376,6 @@ async function begin() {
       if (!typed) $("columns").value = usual();
     }
     await load(false);
-  }, 5000, () => [...parts.values()].flat().some(r => r.status === "running"));
+  }, 2000, () => [...parts.values()].flat().some(r => r.status === "running"));
 }
 begin();

@@ -41,7 +41,8 @@ function colourOfRun(id) {
 let drawn = null, drawing = 0;
 async function drawCharts() {
   if (!inCharts() || !names) return;
-  drawn ??= charts($("charts"), [], { look: view, keep: look => { Object.assign(view, look); remember(); }, colour: colourOfRun, toggle: key => { if (typeof key === "number") toggleShown(key); }, pointed });
+  drawn ??= charts($("charts"), [], { look: view, keep: look => { Object.assign(view, look); remember(); }, colour: colourOfRun, toggle: key => { if (typeof key === "number") toggleShown(key); }, pointed, none: "No curves: the runs that are shown have logged no metrics. The dot of a run shows it." });
+  $("panels").hidden = !total;
   const all = [...parts].flatMap(([n, runs]) => runs.map((r, i) => [r, n * part + i])).filter(([r, i]) => isShown(r, i)).map(([r]) => r);
   for (const id of [...shownRuns, ...view.pin ? [Number(view.pin)] : []]) if (!all.some(r => r.id === id)) all.push({ id, name: "" });
   all.sort((a, b) => (String(b.id) === view.pin) - (String(a.id) === view.pin));
