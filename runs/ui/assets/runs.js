@@ -140,8 +140,9 @@ function columns() {
   const lead = heads.includes(view.sort.replace(/^-/, "")) && numeric.has(view.sort.replace(/^-/, "")) ? view.sort.replace(/^-/, "") : heads.find(h => h.startsWith("metrics"));
   return ["name", ...lead && lead !== "id" ? [lead] : [], "status"];
 }
-// titleOf is how the head of a column reads.
-const titleOf = h => metricOf(h) || /^params\.\w+$/.test(h) ? metricOf(h) || h.slice("params.".length) : ({ world_size: "ranks", seconds: "took" })[h] ?? h;
+// titleOf is how the head of a column reads: a parameter's or a metric's name, where no other column has the same.
+const shortOf = h => metricOf(h) || (/^params\.\w+$/.test(h) ? h.slice("params.".length) : ({ world_size: "ranks", seconds: "took" })[h] ?? h);
+const titleOf = h => heads.filter(o => shortOf(o) === shortOf(h)).length > 1 ? h : shortOf(h);
 
 // groupRow sums up a group; its box selects all of its runs.
 function groupRow(i) {
