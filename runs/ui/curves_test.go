@@ -2,11 +2,14 @@ package ui
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,5 +171,47 @@ func TestNewPointsAreAdded(t *testing.T) {
 	}
 	if c := v.after(stateOf("7.1.false"), s, run); c == nil || len(c.X) != 1 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// Along another metric, a point stands where that has its value at the same step, in its order; steps that it lacks are left out.
+func TestOverMetric(t *testing.T) {
+	home := t.TempDir()
+	db, err := history.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := db.Begin(history.RunInfo{Name: "one", Recipe: "r.star", WorldSize: 1})
+	if err == nil {
+		err = r.BeginAttempt()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &history.Batch{End: &history.End{Status: history.Done}}
+	for step, lr := range []float64{0.3, 0.1, math.NaN(), 0.2} {
+		b.Points = append(b.Points, records.Point{Name: "lr", Step: int64(step), Value: lr, Exact: true, Time: time.Now()})
+	}
+	for step := range 5 {
+		b.Points = append(b.Points, records.Point{Name: "loss", Step: int64(step), Value: float64(10 * step), Exact: true, Time: time.Now()})
+	}
+	if err := errors.Join(r.Write(b), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c, base := client(t, serve(t, home))
+	for query, want := range map[string]string{"x=metric:lr": `"x":[0.1,0.2,0.3],"y":[10,30,0]`, "x=metric:none": `"x":[],"y":[]`, "x=metric:lr&group=name": `"x":[0.1,0.2,0.3],"y":[10,30,0]`} {
+		if status, body, _ := get(t, c, base+"/api/v1/curves?run=1&metric=loss&"+query); status != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", query, status, body, want)
+		}
+	}
+}
+
+// The objective of a sweep is what its command judges by.
+func TestObjective(t *testing.T) {
+	for command, want := range map[string]string{"--minimize loss": "loss false", "--minimize=-acc": "acc true", "--early-stop -acc -p lr=1,2": "acc true", "--sort -metrics.acc.last": "acc true", "--sort metrics.val.min": "val false", "--sort name": " false", "-p lr=1,2": " false", "--minimize": " false"} {
+		metric, largest := objective(strings.Fields("drun sweep r.star " + command))
+		if got := fmt.Sprint(metric, " ", largest); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
 	}
 }
