@@ -22,6 +22,8 @@ func TestFromPyTorchDocument(t *testing.T) { examples(t, "from-pytorch.md", 4, "
 
 func TestModelsDocument(t *testing.T) { examples(t, "models.md", 3, "") }
 
+func TestProofDocument(t *testing.T) { examples(t, "proof.md", 1, "") }
+
 func TestRecipesDocument(t *testing.T) { examples(t, "recipes.md", 3, "") }
 
 func TestTensorsDocument(t *testing.T) { examples(t, "tensors.md", 5, "") }

@@ -99,13 +99,7 @@ func (a *againFlags) add(f *pflag.FlagSet) {
 
 // with finds the run, and prepares the options of its replay.
 func (a *againFlags) with(cmd *cobra.Command, ref string, fn func(o run.Options, db *history.DB, id int64) error) error {
-	for _, text := range a.secrets {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
-			return usage("", "-p %s: want name=value", text)
-		}
-		a.params = append(a.params, engine.Param{Name: name, Value: value})
-	}
+	a.parseSecrets()
 	return withRun(cmd, ref, func(db *history.DB, id int64) error {
 		d := try.To(db.Get(id))
 		o := a.options

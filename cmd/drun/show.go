@@ -25,11 +25,15 @@ import (
 
 func newShow() *cobra.Command {
 	return &cobra.Command{
-		Use:        "show RUN",
+		Use:        "show RUN|FILE",
 		SuggestFor: []string{"status", "info", "describe"},
 		Short:      "Show one run in full",
-		Long:       "Show one run in full: parameters, metrics, attempts, sources, data files and checkpoints.\nRUN is an id, a name, or last.",
+		Long:       "Show one run in full: parameters, metrics, attempts, sources, data files and checkpoints.\nRUN is an id, a name, or last; FILE is one of drun pack.",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if close := try.To(packed(cmd, args[0])); close != nil {
+				defer close()
+				args[0] = "last"
+			}
 			return withRun(cmd, args[0], func(db *history.DB, id int64) error {
 				d := try.To(db.Get(id))
 				return show(cmd, d, func(out io.Writer, d *history.Detail) error { return printDetail(cmd, out, d) })

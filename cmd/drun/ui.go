@@ -27,15 +27,22 @@ func newUI() *cobra.Command {
 	var port int
 	var open, write bool
 	cmd := &cobra.Command{
-		Use:   "ui [RUN…]",
+		Use:   "ui [RUN…|FILE]",
 		Short: "Show the history as pages for a browser",
 		Long: `Serves pages that show the history, live while runs go on, until SIGINT or SIGTERM. It prints an address with a
 token, which admits one browser; once it is used, the address for the next one is printed. The pages fetch nothing from elsewhere, and only read; with --write
-they also name, tag, annotate and stop runs, and save views. --export writes the pages of all runs, or of those named, as files for a report. Other machines can reach them only with --host; the connection is then not encrypted.`,
+they also name, tag, annotate and stop runs, and save views. --export writes the pages of all runs, or of those named, as files for a report. FILE is one of drun pack. Other machines can reach them only with --host; the connection is then not encrypted.`,
 		Example: `  drun ui
   drun ui --port 8080 --open
-  drun ui --export report 7 calm-otter`,
+  drun ui --export report 7 calm-otter
+  drun ui otter.zip`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if close := try.To(packed(cmd, args[0])); close != nil {
+					defer close()
+					args = nil
+				}
+			}
 			if cmd.Flags().Changed("export") {
 				return exportUI(cmd, dir, args)
 			}

@@ -62,7 +62,9 @@ func (l *Loader) Exec(thread *starlark.Thread, file string) (starlark.StringDict
 
 func (l *Loader) exec(thread *starlark.Thread, file string) (_ starlark.StringDict, err error) {
 	defer try.Caught(&err)
-	parsed := try.To(lang.Parse(Display(l.Bundle.Name, file), l.Bundle.Source(file).Content))
+	source := l.Bundle.Source(file)
+	try.FailIf(source == nil, "cannot load %q: the captured recipe has no such file", file)
+	parsed := try.To(lang.Parse(Display(l.Bundle.Name, file), source.Content))
 	if l.Prepare != nil {
 		l.Prepare(parsed)
 	}

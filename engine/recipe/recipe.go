@@ -319,3 +319,34 @@ func HaveTests(sources []records.Source) bool {
 		return bytes.HasPrefix(s.Content, firstTest) || bytes.Contains(s.Content, laterTest)
 	})
 }
+
+// Calls lists where the recipe, or a file that it loads, calls a module's function with that name: the calls that give
+// an argument by name, if there are such, otherwise all.
+func (b *Bundle) Calls(function, argument string) (positions []string) {
+	var all []string
+	for _, s := range b.Sources {
+		parsed, err := lang.Parse(Display(b.Name, s.Path), s.Content)
+		if err != nil {
+			continue // it did not run either
+		}
+		syntax.Walk(parsed.Syntax, func(n syntax.Node) bool {
+			call, is := n.(*syntax.CallExpr)
+			if !is {
+				return true
+			}
+			if dot, is := call.Fn.(*syntax.DotExpr); is && dot.Name.Name == function {
+				all = append(all, call.Lparen.String())
+				for _, arg := range call.Args {
+					if given, is := arg.(*syntax.BinaryExpr); is && given.Op == syntax.EQ && given.X.(*syntax.Ident).Name == argument {
+						positions = append(positions, call.Lparen.String())
+					}
+				}
+			}
+			return true
+		})
+	}
+	if len(positions) == 0 {
+		return all
+	}
+	return positions
+}

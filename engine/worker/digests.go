@@ -218,7 +218,7 @@ func (d *digests) passing() error {
 		t.done = true
 		return errHandedOver
 	case t.taken != nil:
-		return d.handOver(t.taken)
+		return d.handOver(t.taken, nil)
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (d *digests) deciding(thread *starlark.Thread, _ *starlark.Builtin, _ starl
 	if t := d.target; t.taken != nil {
 		at := thread.CallFrame(1).Pos
 		if slices.Contains(t.decided, at) {
-			return nil, d.handOver(t.taken)
+			return nil, d.handOver(t.taken, nil)
 		}
 		t.decided = append(t.decided, at)
 		t.taken, err = d.take()
@@ -245,10 +245,10 @@ func (d *digests) deciding(thread *starlark.Thread, _ *starlark.Builtin, _ starl
 	return starlark.None, err
 }
 
-func (d *digests) saving(step int64, part []checkpoint.Item) error {
+func (d *digests) saving(step int64, score *float64, part []checkpoint.Item) error {
 	t := d.target
 	if t.taken != nil || t.Save != nil && *t.Save == step && t.Updates == d.rank.Updates {
-		return d.handOver(part)
+		return d.handOver(part, score)
 	}
 	return nil
 }
@@ -266,8 +266,8 @@ func (d *digests) take() ([]checkpoint.Item, error) {
 }
 
 // handOver stores the state once all ranks have reached it, and ends the recipe.
-func (d *digests) handOver(items []checkpoint.Item) error {
-	if err := d.worker.save(engine.TargetStep, nil, false, items); err != nil {
+func (d *digests) handOver(items []checkpoint.Item, score *float64) error {
+	if err := d.worker.save(engine.TargetStep, score, false, items); err != nil {
 		return err
 	}
 	d.target.done = true
@@ -278,7 +278,7 @@ func (d *digests) handOver(items []checkpoint.Item) error {
 func (d *digests) end(err error) error {
 	t := d.target
 	if err == nil && t.taken != nil && !t.done {
-		err = d.handOver(t.taken)
+		err = d.handOver(t.taken, nil)
 	}
 	switch {
 	case t.done:

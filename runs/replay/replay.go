@@ -33,6 +33,7 @@ type past struct {
 	db     *history.DB
 	detail *history.Detail
 	replay *record.Replay
+	place  *Place // nil: where it was
 }
 
 // newPast opens a run. secrets are values of secret parameters, which are not needed if look: the run is then only
@@ -43,10 +44,10 @@ func newPast(db *history.DB, home string, id int64, secrets []engine.Param, look
 		return nil, err
 	}
 	if look {
-		return &past{db, d, nil}, nil
+		return &past{db: db, detail: d}, nil
 	}
 	r, err := record.NewReplay(db, home, d, secrets)
-	return &past{db, d, r}, err
+	return &past{db: db, detail: d, replay: r}, err
 }
 
 // changed returns the data files that differ from what the run read.
@@ -73,6 +74,10 @@ func (p *past) options(o run.Options, home string) run.Options {
 		o.Deterministic = new(bool) // an older drun's default
 	}
 	o.MaxRestarts = max(0, len(d.Attempts)-1)
+	if p.place != nil { // what the history names may be anything on this machine
+		o.Backend, o.DataDirs = p.place.Backend, p.place.DataDirs
+		return o
+	}
 	for _, plugin := range d.Plugins {
 		o.Plugins = append(o.Plugins, filepath.Dir(plugin.Path))
 	}

@@ -1,0 +1,228 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"drun/checkpoints"
+	"drun/engine"
+	"drun/engine/record"
+	"drun/history"
+	"drun/history/records"
+	"drun/internal/exit"
+	"drun/internal/scratch"
+	"drun/internal/sqldb"
+	"drun/internal/try"
+)
+
+// Packing says what goes into a pack beside what the history has.
+type Packing struct {
+	Weights string // of which checkpoints: none, last, best or all
+	Data    bool   // the files that the run read
+	Sign    string // with the SSH key in this file; "": not
+}
+
+// Packed says what was packed.
+type Packed struct {
+	File        string   `json:"file"`
+	Root        string   `json:"root"`
+	Bytes       int64    `json:"bytes"`
+	Segments    int      `json:"segments"`
+	Checkpoints int      `json:"checkpoints"`
+	Notes       []string `json:"notes"` // what may keep others from repeating the run
+}
+
+// Write packs a run into a new file.
+func Write(home string, db *history.DB, id int64, path string, o Packing) (_ *Packed, err error) {
+	defer try.Caught(&err)
+	if d := try.To(db.Get(id)); d.Status == history.Running {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still running", id, d.Name), "wait for its end")
+	}
+	dir := try.To(scratch.MakeIn(filepath.Dir(path), ".drun-pack-"))
+	defer dir.Remove()
+	try.Ok(db.Extract(id, dir.Path))
+	extracted, id := try.To2(history.OpenExtracted(dir.Path))
+	defer extracted.Close()
+	m := try.To(madeBy(extracted, id))
+	store := try.To(checkpoints.OpenIfAny(home))
+	defer store.Close()
+	members, c := try.To2(m.states(store, o.Weights))
+	maps.Copy(members, try.To(m.derived(c)))
+	members[historyName] = func(w io.Writer) error { return copyFile(w, filepath.Join(dir.Path, historyName)) }
+	if o.Data {
+		maps.Copy(members, try.To(m.dataFiles()))
+	}
+	p := &Packed{File: path, Segments: len(c.Links), Notes: try.To(m.notes(home))}
+	for _, l := range c.Links {
+		if l.Kept {
+			p.Checkpoints++
+		}
+	}
+	out := try.To(os.OpenFile(filepath.Join(dir.Path, "pack"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))
+	defer out.Close()
+	a := newArchive(out)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if !validName(name) {
+			return nil, exit.Errorf(exit.Usage, "run %s cannot be packed: a member of a pack cannot be called %q", m.detail.Name, name)
+		}
+		try.Ok(a.add(name, members[name]))
+	}
+	var sign func(string) ([]byte, error)
+	if o.Sign != "" {
+		sign = signWith(o.Sign)
+	}
+	p.Root = try.To(a.end(sign))
+	p.Bytes = try.To(out.Stat()).Size()
+	try.Ok(out.Sync())
+	if err := os.Link(out.Name(), path); err != nil { // unlike a rename, it does not replace a file that has appeared meanwhile
+		return nil, err
+	}
+	return p, sqldb.Sync(filepath.Dir(path))
+}
+
+func copyFile(w io.Writer, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(w, file)
+	return err
+}
+
+// states are the members with checkpoints, and the chain that commits to them all.
+func (m *made) states(store *checkpoints.Store, weights string) (members map[string]func(io.Writer) error, c *chain, err error) {
+	defer try.Caught(&err)
+	members, c = map[string]func(io.Writer) error{}, &chain{}
+	keep := func(name string, info checkpoints.Info) {
+		members[name] = func(w io.Writer) (err error) {
+			defer try.Caught(&err)
+			view := try.To(store.ViewAll(info))
+			defer view.Close()
+			return writeState(w, view)
+		}
+	}
+	wanted := func(info checkpoints.Info) bool { return weights == "all" }
+	if ref, one := map[string]checkpoints.Ref{"last": checkpoints.Last, "best": checkpoints.Best}[weights]; one {
+		chosen, err := store.Find(m.detail.UID, ref)
+		if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
+			return nil, nil, err
+		}
+		if err != nil && weights == "best" {
+			return nil, nil, exit.Errorf(exit.Usage, "run %s has no checkpoint with a score", m.detail.Name)
+		}
+		wanted = func(info checkpoints.Info) bool { return err == nil && info.Same(chosen) }
+	}
+	c.Links = try.To(m.links(func(step int64) (sum string, kept bool, err error) {
+		info, err := store.Find(m.detail.UID, checkpoints.Step(step))
+		if errors.As(err, new(*checkpoints.ErrNone)) {
+			return "", false, nil // it was removed
+		}
+		if err == nil {
+			sum, err = store.Sum(info.Run, info.Ref())
+		}
+		if kept = wanted(info); kept {
+			keep(checkpointName(step), info)
+		}
+		return sum, kept, err
+	}))
+	if p := m.detail.Parent; p != nil {
+		parent := try.To(m.db.Get(p.ID))
+		info, err := store.Find(parent.UID, checkpoints.Step(p.Step))
+		if errors.As(err, new(*checkpoints.ErrNone)) {
+			return members, c, nil
+		}
+		try.Ok(err)
+		c.Origin = &link{Step: p.Step, State: try.To(store.Sum(info.Run, info.Ref())), Kept: weights != "none"}
+		if c.Origin.Kept {
+			keep(originName, info)
+		}
+	}
+	return members, c, nil
+}
+
+// dataFiles are the members with what the run read. A file that is no longer the same is an error.
+func (m *made) dataFiles() (members map[string]func(io.Writer) error, err error) {
+	members = map[string]func(io.Writer) error{}
+	sums := map[string]string{}
+	for _, f := range m.detail.DataFiles {
+		name, is := dataName(m.detail, &f)
+		if !is {
+			return nil, exit.Errorf(exit.Usage, "%s cannot be packed: it lies neither beneath the recipe's folder nor beneath a --data folder", f.Path)
+		}
+		if other, twice := sums[name]; twice && other != f.SHA256 {
+			return nil, exit.Errorf(exit.Usage, "the run read two contents of %s: neither can be packed", name)
+		}
+		sums[name] = f.SHA256
+		from := f.Path
+		if !filepath.IsAbs(from) {
+			from = filepath.Join(m.folder(), filepath.FromSlash(from))
+		}
+		members["data/"+name] = func(w io.Writer) error {
+			got, err := copySummed(w, from)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return exit.Errorf(exit.Usage, "%s is gone: the run's data cannot be packed", from)
+			case err == nil && got != f.SHA256:
+				return exit.Errorf(exit.Usage, "%s has changed since the run: its data cannot be packed", from)
+			}
+			return err
+		}
+	}
+	return members, nil
+}
+
+// folder is the recipe's.
+func (m *made) folder() string {
+	recipe := m.detail.Recipe
+	if !filepath.IsAbs(recipe) {
+		recipe = filepath.Join(m.detail.Dir, recipe)
+	}
+	return filepath.Dir(recipe)
+}
+
+// notes names what may keep others from repeating the run.
+func (m *made) notes(home string) (notes []string, err error) {
+	defer try.Caught(&err)
+	d := m.detail
+	notes = []string{}
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if d.Backend == record.FileBackend {
+		note("the run was imported: there is no recipe that could be run again")
+		return notes, nil
+	}
+	var secrets []engine.Param
+	for name, value := range d.Params {
+		if value == (history.Secret{}) {
+			note("the value of the secret parameter %s is not in the pack: who checks it needs it", name)
+			secrets = append(secrets, engine.Param{Name: name, Value: "x"})
+		}
+	}
+	replay := try.To(record.NewReplay(m.db, home, d, secrets))
+	for _, line := range replay.Bundle.Calls("elapsed", "") {
+		note("the recipe reads the clock at %s: what it computes from that differs each time, so run.log(…, exact = False) must mark it", line)
+	}
+	contents := map[string]records.DataFile{}
+	for _, f := range d.DataFiles {
+		if _, is := dataName(d, &f); !is {
+			note("the recipe read %s at %s, which lies neither in its folder nor in a --data folder: others cannot give it", f.Path, f.Position)
+		}
+		if other, twice := contents[f.Path]; twice && other.SHA256 != f.SHA256 {
+			note("%s, which is read at %s, changed during the run: it cannot be repeated", f.Path, f.Position)
+		}
+		contents[f.Path] = f
+	}
+	if d.Deterministic != nil && !*d.Deterministic && d.WorldSize > 1 {
+		note("the run did not reduce in rank order (--deterministic=false): only the same backend on the same nodes repeats it")
+	}
+	if d.Numerics == nil || *d.Numerics != engine.Numerics {
+		note("the run was made by a drun with another arithmetic: this one cannot check it")
+	}
+	return notes, nil
+}
