@@ -54,7 +54,7 @@ test:
 	@$(MAKE) tested; red=$$?; bin/gotestsum --raw-command --format none -- cat bin/tests/*.json 2>&1 | \
 		awk '/^=== /{skipped = /^=== (Skipped|SKIP)/; left = 2} /^DONE/{left = 1} !skipped || left-- > 0'; \
 		cat bin/tests/missing 2>/dev/null; \
-		echo "Longer forms of some tests: make calls, make crash, make faults, make long, make pairs, make recipes, make storm"; exit $$red
+		echo "Longer forms of some tests: make calls, make crash, make faults, make long, make pairs, make proof, make recipes, make storm"; exit $$red
 
 # Tests are linked without debugging information and symbols, in half the time, and wait more than they compute: so more of them
 # run at once than there are cores, and the packages that take longest begin.
@@ -210,6 +210,13 @@ long:
 	DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^(TestConformance|TestCloseAtAnyTime|TestOlderLibraries)' \
 		./collective/disttest ./collective/hier ./engine/board ./plugins/client ./plugins/example ./plugins/gloo ./plugins/mpi ./plugins/nccl
 	DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -run '^TestIntegers$$' ./starlib/starlibtest
+
+# 1,000 changed bytes of a pack, each of which must be found, and packs of the examples checked with every set of instructions,
+# thread count and backend, of runs on one and on two nodes.
+.PHONY: proof
+proof: bin/test
+	DRUN_PROOF_BYTES=1000 go test -count 1 -run '^TestEveryByte$$' ./runs/proof
+	DRUN_TEST_LONG=1 DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestScript$$/^packs$$' ./cmd/drun
 
 # Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with some others.
 pairs:
