@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"drun/engine/cluster"
@@ -19,6 +22,7 @@ import (
 	"drun/internal/elapsed"
 	"drun/internal/terminal"
 	"drun/internal/try"
+	"drun/kernel/golden"
 )
 
 type storage struct {
@@ -38,13 +42,19 @@ func newDoctor() *cobra.Command {
 	var dirs []string
 	var join joinFlags
 	var o run.Options
+	var burn time.Duration
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what this machine can run: cores, instruction sets, backends, a two-rank self-test",
 		Long: "Shows what this machine can run: cores, instruction sets, backends, a two-rank self-test. On several machines, which\n" +
 			"meet as those of drun run do (--nnodes and --rdzv on each, --hosts, or a launcher), it measures every machine and\n" +
-			"the connection of every two with one rank on each, and names those that are much slower than the others.",
+			"the connection of every two with one rank on each, and names those that are much slower than the others.\n" +
+			"--burn D has every core compute for that long on every set of instructions, and compares the bits with those that\n" +
+			"all processors give: a core that computes wrongly, even once, is named, and the exit code is 1.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("burn") {
+				return burnCores(cmd, burn)
+			}
 			o.Plugins = dirs
 			if join.launched {
 				join.given = try.To(obeyLauncher(cmd.InOrStdin(), cmd.ErrOrStderr()))
@@ -92,11 +102,33 @@ func newDoctor() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	f.DurationVar(&burn, "burn", 0, "only look for cores that compute wrongly, for this long")
 	f.StringArrayVar(&dirs, "plugin-dir", nil, "`folder` in which to look for plugins first (repeatable)")
 	f.StringVar(&o.Backend, "backend", defaultBackend(), "on several machines: the backend that connects them")
 	f.DurationVar(&o.Timeout, "timeout", time.Minute, "on several machines: how long to wait for them, and for each other")
 	join.add(f)
 	return cmd
+}
+
+// burnCores looks for cores that compute wrongly.
+func burnCores(cmd *cobra.Command, d time.Duration) error {
+	if d <= 0 {
+		return usage("", "--burn %v: how long should the cores compute?", d)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	b := try.To(doctor.Burn(ctx, d, golden.Cases()))
+	err := show(cmd, b, func(out io.Writer, b *doctor.Burnt) error {
+		_, err := fmt.Fprintf(out, "%s, kernels %s, %s in %s\n", english.Plural(b.Cores, "core", ""), strings.Join(b.Paths, ", "), english.Plural(int(b.Results), "result", ""), elapsed.Text(b.Seconds))
+		for _, p := range b.Problems {
+			fmt.Fprintf(out, "problem: %s\n", terminal.Lines(p))
+		}
+		if len(b.Problems) == 0 {
+			fmt.Fprintln(out, "all have the right bits")
+		}
+		return err
+	})
+	return cmp.Or(err, failedIf(len(b.Problems) > 0))
 }
 
 // examineNodes measures several machines; node 0 shows what was found.
