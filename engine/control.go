@@ -65,6 +65,8 @@ type Job struct {
 	Counted       bool    // the plugin's statistics are wanted
 	Target        *Target `cbor:",omitempty"` // where the run ends; nil: when main returns
 	Trace         string  // folder in which each rank writes digests of all values that the recipe computes; "": none
+	Audit         float64 // the share of operations that are computed twice; 0: the run is not audited
+	Avoid         []int   `cbor:",omitempty"` // cores of the rank's machine that computed wrongly
 	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
 }
 

@@ -32,6 +32,14 @@ type Failure struct {
 	Suspected bool `cbor:",omitempty"`
 	// Common is set if several ranks fail alike, such as ranks that disagree: the lowest of them reports it.
 	Common bool `cbor:",omitempty"`
+	// Doubt is set if a processor computed wrongly, as an audit found.
+	Doubt *Doubt `cbor:",omitempty"`
+}
+
+// Doubt says where a processor computed wrongly, as far as that is known.
+type Doubt struct {
+	Host  string
+	Cores []int
 }
 
 // NewFailure makes the failure of a rank from an error; rank -1 stands for no rank.

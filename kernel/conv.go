@@ -68,13 +68,26 @@ func (w Window) geometry() [17]int {
 // KernelW]; bias [Filters] may be nil. Its error, and that of the gradients, is an OutOfMemory.
 func Conv2d(dt dtype.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
-	return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
+	compute := func(to [2]unsafe.Pointer) error {
+		return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(to[0]), mem(x), mem(weight), mem(bias)))
+	}
+	if audited(dt) {
+		return audit.run("convolution", [2]output{w.result(dt, y)}, compute)
+	}
+	return compute([2]unsafe.Pointer{y})
 }
 
 // Conv2dMaxPool computes MaxPool2d of Conv2d's result, which never leaves the caches: y and indices are those of the pooling.
 func Conv2dMaxPool(dt dtype.Type, w, pool Window, y unsafe.Pointer, indices []int32, x, weight, bias unsafe.Pointer) error {
 	g, p := w.geometry(), pool.geometry()
-	return had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x), mem(weight), mem(bias)))
+	compute := func(to [2]unsafe.Pointer) error {
+		return had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(to[0]), (*C.int32_t)(to[1]), mem(x), mem(weight), mem(bias)))
+	}
+	if audited(dt) {
+		height, width := pool.Out()
+		return audit.run("convolution", [2]output{images(dt, y, pool.Batch, pool.Channels*height*width, pool.NextY), images(dtype.Int32, unsafe.Pointer(unsafe.SliceData(indices)), 1, len(indices), 0)}, compute)
+	}
+	return compute([2]unsafe.Pointer{y, unsafe.Pointer(unsafe.SliceData(indices))})
 }
 
 // Conv2dGradInput computes dx from dy.
@@ -85,7 +98,13 @@ func Conv2dGradInput(dt dtype.Type, w Window, dx, dy, weight unsafe.Pointer) err
 // Conv2dPooledGradInput computes dx from dy; with indices, dy is the gradient of Conv2dMaxPool's result.
 func Conv2dPooledGradInput(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int32, weight unsafe.Pointer) error {
 	g := w.geometry()
-	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
+	compute := func(to [2]unsafe.Pointer) error {
+		return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(to[0]), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
+	}
+	if audited(dt) {
+		return audit.run("convolution's gradient", [2]output{w.input(dt, dx)}, compute)
+	}
+	return compute([2]unsafe.Pointer{dx})
 }
 
 // each returns how many of the maxima's indices belong to one filter.
@@ -97,7 +116,13 @@ func (w Window) each(indices []int32) C.int64_t {
 // convolution whose strides spread its input.
 func ConvTranspose2d(dt dtype.Type, w Window, dx, dy, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
-	return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), nil, 0, mem(weight), mem(bias)))
+	compute := func(to [2]unsafe.Pointer) error {
+		return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(to[0]), mem(dy), nil, 0, mem(weight), mem(bias)))
+	}
+	if audited(dt) {
+		return audit.run("convolution", [2]output{w.input(dt, dx)}, compute)
+	}
+	return compute([2]unsafe.Pointer{dx})
 }
 
 // Conv2dGradWeight adds to dweight and dbias; either may be nil.
@@ -108,7 +133,13 @@ func Conv2dGradWeight(dt dtype.Type, w Window, dweight, dbias, dy, x unsafe.Poin
 // Conv2dPooledGradWeight adds to dweight and dbias; with indices, dy is the gradient of Conv2dMaxPool's result.
 func Conv2dPooledGradWeight(dt dtype.Type, w Window, dweight, dbias, dy unsafe.Pointer, indices []int32, x unsafe.Pointer) error {
 	g := w.geometry()
-	return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
+	compute := func(to [2]unsafe.Pointer) error {
+		return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(to[0]), mem(to[1]), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
+	}
+	if audited(dt) {
+		return audit.run("convolution's gradient", [2]output{images(dt, dweight, 1, w.Filters*w.Channels*w.KernelH*w.KernelW, 0), images(dt, dbias, 1, w.Filters, 0)}, compute)
+	}
+	return compute([2]unsafe.Pointer{dweight, dbias})
 }
 
 // MaxPool2d computes y [Batch, Channels, out height, out width] and each maximum's index in its plane, which the

@@ -38,6 +38,8 @@ type coordinator struct {
 	restarts int              // decided on so far; tells attempts apart
 	begun    int              // restarts that have begun: a signal may end the pause before one
 	grown    int              // restarts made because a node had come
+	doubts   int              // restarts made because a processor had computed wrongly
+	avoid    map[string][]int // cores that did, by host
 	idle     int              // consecutive attempts that saved nothing
 	saved    int              // saves of the run before this attempt
 
@@ -270,6 +272,7 @@ func (c *coordinator) job(rank int) engine.Job {
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Placement: c.cluster.Placements[rank], Peers: rendezvous.Peers(c.cluster.Placements, rank), Near: c.near(rank), Deterministic: !c.ownOrder(), Groups: c.groupsOrder(),
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
+		Audit: c.Audit, Avoid: c.avoid[c.ranks[rank].peer.Host],
 	}
 	if r := c.Replay; r != nil {
 		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace

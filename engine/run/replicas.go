@@ -86,6 +86,7 @@ type difference struct {
 	ranks   [2]int
 	agreed  int64
 	divided bool
+	odd     int // the only rank that differs from all others; -1: which are right cannot be told
 }
 
 func (r *replicas) judge(m moment) *difference {
@@ -106,16 +107,50 @@ func (r *replicas) judge(m moment) *difference {
 			equal[began] = rank
 		case sums[first] != sums[rank]:
 			r.apart[m.optimizer] = true
-			return &difference{m, [2]int{first, rank}, r.agreed[m.optimizer], r.divides[m.optimizer] != nil}
+			return &difference{m, [2]int{first, rank}, r.agreed[m.optimizer], r.divides[m.optimizer] != nil, oddOf(sums)}
 		}
 	}
 	r.agreed[m.optimizer] = max(r.agreed[m.optimizer], m.steps)
 	return nil
 }
 
+// oddOf is the rank whose digest alone differs, where at least two others agree; -1: there is none.
+func oddOf(sums map[int]uint64) (odd int) {
+	count := map[uint64]int{}
+	for _, sum := range sums {
+		count[sum]++
+	}
+	odd = -1
+	for rank, sum := range sums {
+		if len(count) == 2 && len(sums) > 2 && count[sum] == 1 {
+			odd = rank
+		}
+	}
+	return odd
+}
+
+// apart is the failure of ranks whose parameters were equal until a step, in a run that is audited: a processor computed
+// wrongly after the gradients were averaged.
+func (c *coordinator) apart(d *difference) *engine.Failure {
+	what := fmt.Sprintf("the parameters of ranks %d and %d, which were equal after update %d, differ after update %d", d.ranks[0], d.ranks[1], d.agreed, d.steps)
+	f := &engine.Failure{Rank: d.odd, Code: exit.RankLost, When: board.Now(), Doubt: &engine.Doubt{}}
+	if f.Rank < 0 {
+		f.Rank = board.Observer
+		what += ": a processor of one of them computed wrongly"
+	} else {
+		what = fmt.Sprintf("the parameters, which were equal on all ranks after update %d, differ from those of all others after update %d: a processor of this rank computed wrongly", d.agreed, d.steps)
+	}
+	f.Message, f.Traceback = c.bundle.Fault(d.file, d.line, d.col, what)
+	return f
+}
+
 // told fails the run, or warns, because of a difference between ranks; nil is none.
 func (c *coordinator) told(d *difference) {
 	if d == nil || !c.ended.IsZero() {
+		return
+	}
+	if c.Audit > 0 && d.agreed > 0 {
+		c.fail(c.apart(d))
 		return
 	}
 	when := fmt.Sprintf("since an update between %d and %d", d.agreed+1, d.steps)

@@ -50,7 +50,8 @@ func backOff(idle int) time.Duration {
 
 // again ends an attempt that failed and prepares the next, if there is to be one. All ranks have ended.
 func (c *coordinator) again() bool {
-	if c.last || c.restarts-c.grown == c.MaxRestarts && !c.grows || c.stop.signal != nil || c.stuck(c.elastic()) || !restartable(c.failures) {
+	doubt := c.doubted()
+	if c.last || c.restarts-c.grown-c.doubts == c.MaxRestarts && !c.grows && !doubt || doubt && (c.AuditAbort || c.doubts == mostDoubts) || c.stop.signal != nil || c.stuck(c.elastic()) || !restartable(c.failures) {
 		return false
 	}
 	f := engine.First(c.failures)
@@ -62,10 +63,13 @@ func (c *coordinator) again() bool {
 	for line := range strings.Lines("drun: " + text) {
 		c.console.Note(strings.TrimRight(line, "\n"))
 	}
-	if c.grows {
+	switch {
+	case c.grows:
 		c.idle, c.grown = 0, c.grown+1
+	case doubt:
+		c.idle, c.doubts = 0, c.doubts+1
 	}
-	wait, say := backOff(c.idle), fmt.Sprintf("drun: restart %d of %d", c.restarts+1, c.MaxRestarts+c.grown)
+	wait, say := backOff(c.idle), fmt.Sprintf("drun: restart %d of %d", c.restarts+1, c.MaxRestarts+c.grown+c.doubts)
 	if wait > 0 {
 		say += fmt.Sprintf(", in %v", wait)
 	}
@@ -93,6 +97,25 @@ func (c *coordinator) again() bool {
 	}
 	c.record.BeginAttempt()
 	c.begun++
+	return true
+}
+
+// mostDoubts is how often a run goes back to a checkpoint because a processor computed wrongly.
+const mostDoubts = 3
+
+// doubted reports whether the attempt failed because a processor computed wrongly, and notes its cores.
+func (c *coordinator) doubted() bool {
+	f := engine.First(c.failures)
+	if f == nil || f.Doubt == nil {
+		return false
+	}
+	if f.Rank >= 0 && len(f.Doubt.Cores) > 0 {
+		if c.avoid == nil {
+			c.avoid = map[string][]int{}
+		}
+		host := c.ranks[f.Rank].peer.Host
+		c.avoid[host] = append(c.avoid[host], f.Doubt.Cores...)
+	}
 	return true
 }
 

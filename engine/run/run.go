@@ -43,14 +43,17 @@ type Options struct {
 	SeedGiven bool // otherwise a resumed run keeps its seed
 	// MaxRestarts is how often the ranks may start again after a failure that may be transient.
 	MaxRestarts int
-	Timeout     time.Duration // of collectives
-	Threads     int           // kernel threads per rank; 0: cores/ranks
-	Memory      int           // bytes that the ranks of a machine have together; 0: all of the machine's
-	DataDirs    []string
-	Grace       time.Duration // between a signal and the end
-	Testing     bool          // the recipe may use module testing
-	Function    string        // of the recipe, called instead of main; "": main
-	Reuse       bool          // return a finished run that has the same bits, if there is one
+	// Audit is the share of operations that are computed twice, to notice processors that compute wrongly; 0: none.
+	Audit      float64
+	AuditAbort bool          // the run ends at the first wrong result, instead of going back to a checkpoint
+	Timeout    time.Duration // of collectives
+	Threads    int           // kernel threads per rank; 0: cores/ranks
+	Memory     int           // bytes that the ranks of a machine have together; 0: all of the machine's
+	DataDirs   []string
+	Grace      time.Duration // between a signal and the end
+	Testing    bool          // the recipe may use module testing
+	Function   string        // of the recipe, called instead of main; "": main
+	Reuse      bool          // return a finished run that has the same bits, if there is one
 	Parameters
 	Communication
 	record.History

@@ -70,6 +70,11 @@ func (d *digests) updated(thread *starlark.Thread, params [][]byte, of *starlib.
 	if d.target == nil {
 		d.state = nil // no longer needed
 	}
+	if disturb != nil && d.worker.job.Audit > 0 {
+		for _, p := range params {
+			disturb(d.rank.Rank, "update", p)
+		}
+	}
 	if t := d.worker.trace; t != nil {
 		t.updated(thread, params)
 	}

@@ -151,6 +151,7 @@ func (w *worker) failure(err error) *engine.Failure {
 	if p := (*starlib.PanicError)(nil); errors.As(err, &p) {
 		f.Traceback += "\n" + string(p.Stack)
 	}
+	doubted(f, err)
 	f.Secondary = errors.As(err, new(*collective.AbortError))
 	f.Suspected = !f.Secondary && collective.Suspects(err)
 	f.Common = !f.Secondary && (errors.As(err, new(*collective.MismatchError)) || errors.As(err, new(*collective.TimeoutError)))

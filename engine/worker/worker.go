@@ -128,6 +128,7 @@ func (w *worker) tell(f *engine.Failure) {
 func (w *worker) recipe(rec *recorder) (err error) {
 	defer try.Caught(&err)
 	job := w.job
+	w.audit()
 	kernel.SetThreads(job.Threads)
 	rec.Machine(w.job.Placement)
 	memory.Share(job.Placement.LocalSize, job.Memory)
@@ -142,7 +143,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		rec.DataFile(records.DataFile{Path: f.Path, SHA256: f.SHA256, Bytes: f.Bytes, Modified: &f.Modified, Position: w.position.String(), Node: &rank.NodeRank}, f.PerRank)
 	}
 	w.digests = &digests{worker: w, rank: rank, open: map[string]int{}}
-	w.replicas = replicas{rank: rank, digests: w.digests, record: rec}
+	w.replicas = replicas{rank: rank, digests: w.digests, record: rec, audit: job.Audit > 0}
 	rec.sending.Lock() // records may be under way already
 	rec.digests = w.digests
 	rec.sending.Unlock()

@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"drun/engine"
+	"drun/internal/exit"
+	"drun/kernel"
+
+	"github.com/zeebo/xxh3"
+)
+
+// disturb, in tests, is what a faulty processor does to what a rank computes: the kernels' operations, and "update", an
+// optimizer's step.
+var disturb func(rank int, op string, result []byte)
+
+// audit begins to look for processors that compute wrongly: see kernel.Audit and replicas.stepped.
+func (w *worker) audit() {
+	if w.job.Audit == 0 {
+		return
+	}
+	leaveOut(w.job.Avoid)
+	a := &kernel.Audit{Rate: w.job.Audit}
+	if disturb != nil {
+		a.Disturb = func(op string, result []byte) { disturb(w.job.Placement.Rank, op, result) }
+	}
+	kernel.SetAudit(a)
+}
+
+// leaveOut keeps the process off some cores, unless it may use no others.
+func leaveOut(cores []int) {
+	var allowed unix.CPUSet
+	if len(cores) == 0 || unix.SchedGetaffinity(0, &allowed) != nil {
+		return
+	}
+	for _, core := range cores {
+		allowed.Clear(core)
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if allowed.Count() == 0 || err != nil {
+		return
+	}
+	for range 2 { // threads may be started during the first pass; later ones inherit
+		for _, t := range threads {
+			if id, err := strconv.Atoi(t.Name()); err == nil {
+				_ = unix.SchedSetaffinity(id, &allowed) // the run goes on all the same
+			}
+		}
+		threads, _ = os.ReadDir("/proc/self/task")
+	}
+}
+
+// doubted marks a failure that says that a processor computed wrongly.
+func doubted(f *engine.Failure, err error) {
+	if wrong := (*kernel.Wrong)(nil); errors.As(err, &wrong) {
+		host, _ := os.Hostname() // only shown
+		f.Doubt, f.Code = &engine.Doubt{Host: host, Cores: slices.Clone(wrong.Cores)}, exit.RankLost
+		f.Message += " on " + host
+	}
+}
+
+// sumOf is a digest of all parameters.
+func sumOf(params [][]byte) (sum uint64) {
+	for _, p := range params {
+		sum = xxh3.HashSeed(p, sum) + uint64(len(p))
+	}
+	return sum
+}

@@ -1,0 +1,4 @@
+package worker
+
+// Disturb is for tests of faulty processors.
+var Disturb = &disturb
