@@ -54,7 +54,7 @@ test:
 	@$(MAKE) tested; red=$$?; bin/gotestsum --raw-command --format none -- cat bin/tests/*.json 2>&1 | \
 		awk '/^=== /{skipped = /^=== (Skipped|SKIP)/; left = 2} /^DONE/{left = 1} !skipped || left-- > 0'; \
 		cat bin/tests/missing 2>/dev/null; \
-		echo "Longer forms of some tests: make calls, make crash, make faults, make long, make pairs, make proof, make recipes, make storm"; exit $$red
+		echo "Longer forms of some tests: make audit, make calls, make crash, make faults, make long, make pairs, make proof, make recipes, make storm"; exit $$red
 
 # Tests are linked without debugging information and symbols, in half the time, and wait more than they compute: so more of them
 # run at once than there are cores, and the packages that take longest begin.
@@ -217,6 +217,11 @@ long:
 proof: bin/test
 	DRUN_PROOF_BYTES=1000 go test -count 1 -run '^TestEveryByte$$' ./runs/proof
 	DRUN_TEST_LONG=1 DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestScript$$/^packs$$' ./cmd/drun
+
+# 100 runs with a fault at a random moment: those that an audit finds come to the bits of an undisturbed run.
+.PHONY: audit
+audit:
+	DRUN_AUDIT_RUNS=100 go test -count 1 -v -run '^TestAudit' ./engine/worker
 
 # Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with some others.
 pairs:

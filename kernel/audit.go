@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,41 @@ type Audit struct {
 	Rate float64 // the share of calls, from 0 to 1
 	// Disturb, in tests, is what a faulty processor does to results.
 	Disturb func(op string, result []byte)
+
+	again sync.Mutex // held while something is computed again: by one thread, which changes their number for all
+	mu    sync.Mutex
+	spare [][]byte // memory for copies, which would be costly to get anew
 }
+
+// take returns memory for a copy, and give takes it back.
+func (a *Audit) take(bytes int) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, memory := range a.spare {
+		if cap(memory) >= bytes {
+			a.spare = slices.Delete(a.spare, i, i+1)
+			return memory[:bytes]
+		}
+	}
+	return make([]byte, bytes)
+}
+
+func (a *Audit) give(outs [2]output) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, o := range outs {
+		if o.memory != nil {
+			a.spare = append(a.spare, o.memory)
+		}
+	}
+	if n := len(a.spare); n > mostSpare {
+		slices.SortFunc(a.spare, func(x, y []byte) int { return cap(x) - cap(y) })
+		a.spare = slices.Delete(a.spare, 0, n-mostSpare) // the smallest
+	}
+}
+
+// mostSpare is how many copies' memory is kept: a call takes up to four.
+const mostSpare = 4
 
 // audit is set before any kernel runs; nil: nothing is computed twice.
 var audit *Audit
@@ -54,16 +89,20 @@ func coreNow() int {
 type output struct {
 	at    unsafe.Pointer // nil: it is not wanted
 	bytes int
+	adds  bool // what is there before matters, or some of it stays: the kernel adds to it, or leaves gaps
+
+	memory []byte // of a copy
 }
 
 func (o output) view() []byte { return unsafe.Slice((*byte)(o.at), o.bytes) }
 
 // span is the output of batch matrices of m rows.
-func (c Matrix) span(dt dtype.Type, batch, m, n int) output {
+func (c Matrix) span(dt dtype.Type, batch, m, n int, adds bool) output {
 	if batch < 1 || m < 1 || n < 1 || c.Data == nil {
 		return output{}
 	}
-	return output{c.Data, ((batch-1)*c.Batch + (m-1)*c.Stride + n) * dt.Size()}
+	gaps := m > 1 && c.Stride != n || batch > 1 && c.Batch != m*n
+	return output{at: c.Data, bytes: ((batch-1)*c.Batch + (m-1)*c.Stride + n) * dt.Size(), adds: adds || gaps}
 }
 
 // images is the output of images with that many elements, each next elements after the one before; 0: adjacent.
@@ -74,7 +113,13 @@ func images(dt dtype.Type, at unsafe.Pointer, batch, elements, next int) output 
 	if next == 0 {
 		next = elements
 	}
-	return output{at, ((batch-1)*next + elements) * dt.Size()}
+	return output{at: at, bytes: ((batch-1)*next + elements) * dt.Size(), adds: next != elements}
+}
+
+// adding is an output to which a kernel adds.
+func adding(o output) output {
+	o.adds = true
+	return o
 }
 
 // input and result are the images that a convolution reads and makes.
@@ -106,7 +151,8 @@ func (a *Audit) run(op string, outs [2]output, compute func(to [2]unsafe.Pointer
 	if rand.Float64() >= a.Rate {
 		return disturbed(outs)
 	}
-	before := copied(outs) // kernels may add to what is there
+	before := a.copied(outs) // as far as it matters
+	defer a.give(before)
 	runtime.LockOSThread()
 	from := coreNow()
 	err := disturbed(outs)
@@ -119,11 +165,13 @@ func (a *Audit) run(op string, outs [2]output, compute func(to [2]unsafe.Pointer
 	if to != from || Threads() > 1 {
 		first = nil
 	}
-	second, core, err := elsewhere(before, []int{from}, disturbed)
+	second, core, err := a.elsewhere(before, []int{from}, disturbed)
+	defer a.give(second)
 	if err != nil || same(outs, second) {
 		return err
 	}
-	third, last, err := elsewhere(before, []int{from, core}, disturbed)
+	third, last, err := a.elsewhere(before, []int{from, core}, disturbed)
+	defer a.give(third)
 	switch wrong := (&Wrong{Op: op}); {
 	case err != nil:
 		return err
@@ -139,17 +187,19 @@ func (a *Audit) run(op string, outs [2]output, compute func(to [2]unsafe.Pointer
 	}
 }
 
-// copied is a copy of outputs, in memory aligned as theirs.
-func copied(outs [2]output) (to [2]output) {
+// copied is a copy of outputs, in memory aligned as theirs, or memory for one where what is there does not matter.
+func (a *Audit) copied(outs [2]output) (to [2]output) {
 	for i, o := range outs {
 		if o.at == nil {
 			continue
 		}
 		const align = 64
-		memory := make([]byte, o.bytes+2*align)
+		memory := a.take(o.bytes + 2*align)
 		skip := (int(uintptr(o.at)%align) - int(uintptr(unsafe.Pointer(&memory[0]))%align) + align) % align
-		to[i] = output{unsafe.Pointer(&memory[skip]), o.bytes}
-		copy(to[i].view(), o.view())
+		to[i] = output{at: unsafe.Pointer(&memory[skip]), bytes: o.bytes, adds: o.adds, memory: memory}
+		if o.adds {
+			copy(to[i].view(), o.view())
+		}
 	}
 	return to
 }
@@ -162,8 +212,8 @@ func same(a, b [2]output) bool {
 
 // elsewhere computes from a copy of what was there before, by one thread, on a core that is not among some, if there is
 // another.
-func elsewhere(before [2]output, not []int, compute func(outs [2]output) error) (outs [2]output, core int, err error) {
-	outs = copied(before)
+func (a *Audit) elsewhere(before [2]output, not []int, compute func(outs [2]output) error) (outs [2]output, core int, err error) {
+	outs = a.copied(before)
 	done := make(chan bool)
 	go func() {
 		defer close(done)
@@ -187,6 +237,8 @@ func elsewhere(before [2]output, not []int, compute func(outs [2]output) error) 
 				}
 			}
 		}
+		a.again.Lock()
+		defer a.again.Unlock()
 		threads := Threads()
 		SetThreads(1) // results do not depend on it
 		defer SetThreads(threads)

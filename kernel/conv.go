@@ -102,7 +102,7 @@ func Conv2dPooledGradInput(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indic
 		return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(to[0]), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
 	}
 	if audited(dt) {
-		return audit.run("convolution's gradient", [2]output{w.input(dt, dx)}, compute)
+		return audit.run("convolution's gradient", [2]output{adding(w.input(dt, dx))}, compute)
 	}
 	return compute([2]unsafe.Pointer{dx})
 }
@@ -120,7 +120,7 @@ func ConvTranspose2d(dt dtype.Type, w Window, dx, dy, weight, bias unsafe.Pointe
 		return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(to[0]), mem(dy), nil, 0, mem(weight), mem(bias)))
 	}
 	if audited(dt) {
-		return audit.run("convolution", [2]output{w.input(dt, dx)}, compute)
+		return audit.run("convolution", [2]output{adding(w.input(dt, dx))}, compute)
 	}
 	return compute([2]unsafe.Pointer{dx})
 }
@@ -137,7 +137,7 @@ func Conv2dPooledGradWeight(dt dtype.Type, w Window, dweight, dbias, dy unsafe.P
 		return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(to[0]), mem(to[1]), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
 	}
 	if audited(dt) {
-		return audit.run("convolution's gradient", [2]output{images(dt, dweight, 1, w.Filters*w.Channels*w.KernelH*w.KernelW, 0), images(dt, dbias, 1, w.Filters, 0)}, compute)
+		return audit.run("convolution's gradient", [2]output{adding(images(dt, dweight, 1, w.Filters*w.Channels*w.KernelH*w.KernelW, 0)), adding(images(dt, dbias, 1, w.Filters, 0))}, compute)
 	}
 	return compute([2]unsafe.Pointer{dweight, dbias})
 }

@@ -32,7 +32,7 @@ const GemmBlock = 256
 // Reals and integers; k = 0 gives zeros (or the bias). The error is an OutOfMemory.
 func Gemm(dt dtype.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bias unsafe.Pointer) error {
 	if audit != nil {
-		return audit.run("product", [2]output{c.span(dt, batch, m, n)}, func(to [2]unsafe.Pointer) error {
+		return audit.run("product", [2]output{c.span(dt, batch, m, n, accumulate)}, func(to [2]unsafe.Pointer) error {
 			c := c
 			c.Data = to[0]
 			return gemm(dt, batch, m, n, k, c, a, b, accumulate, bias)
@@ -51,7 +51,7 @@ func gemm(dt dtype.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bi
 // once; a and b are each bfloat16, or float32, which is rounded first. accumulate needs a float32 c; bias is float32.
 func GemmHalf(batch, m, n, k int, dt dtype.Type, c Matrix, da dtype.Type, a Matrix, db dtype.Type, b Matrix, accumulate bool, bias unsafe.Pointer) error {
 	if audit != nil {
-		return audit.run("product", [2]output{c.span(dt, batch, m, n)}, func(to [2]unsafe.Pointer) error {
+		return audit.run("product", [2]output{c.span(dt, batch, m, n, accumulate)}, func(to [2]unsafe.Pointer) error {
 			c := c
 			c.Data = to[0]
 			return gemmHalf(batch, m, n, k, dt, c, da, a, db, b, accumulate, bias)

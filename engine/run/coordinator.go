@@ -393,6 +393,8 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	case m.Progress != nil:
 		c.console.Progress(m.Progress)
 		c.record.Progress(m.Progress)
+	case m.Save != nil && slices.ContainsFunc(c.failures, func(f *engine.Failure) bool { return f.Doubt != nil }):
+		// The state may be wrong. The rank is about to end.
 	case m.Save != nil:
 		c.record.Save(rank, m.Save, c.saving())
 	case m.Handed != nil:
