@@ -452,6 +452,11 @@ func TestForgedStates(t *testing.T) {
 			}
 			return data
 		},
+		"another weight": func(_ *forgery, _ map[string]json.RawMessage, _ *layout, data []byte) []byte {
+			data = slices.Clone(data)
+			data[1] ^= 1
+			return data
+		},
 		"a tensor more": func(_ *forgery, header map[string]json.RawMessage, _ *layout, data []byte) []byte {
 			header["model/9.weight"] = json.RawMessage(fmt.Sprintf(`{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}`, len(data), len(data)+1))
 			return append(slices.Clone(data), 1)
@@ -527,6 +532,41 @@ func TestEveryByte(t *testing.T) {
 		if p, err := Open(path); err == nil {
 			p.Close()
 			t.Errorf("a pack of %d bytes, not %d, is taken for whole", len(other), len(whole))
+		}
+	}
+}
+
+// The manifest lists what is there, whether or not the root is that of what is there.
+func TestManifest(t *testing.T) {
+	file, _ := packOf(t, 1)
+	f := forge(t, file)
+	for _, lie := range []string{manifestName, rootName} {
+		path := filepath.Join(t.TempDir(), "lying.zip")
+		out, err := os.Create(path)
+		ok(t, err)
+		defer out.Close()
+		a := newArchive(out)
+		for _, name := range slices.Sorted(maps.Keys(f.members)) {
+			ok(t, a.add(name, func(w io.Writer) error { _, err := w.Write(f.members[name]); return err }))
+		}
+		sum := rootOf(a.members)
+		texts := map[string]string{rootName: hex.EncodeToString(sum[:]) + "\n"}
+		for _, m := range a.members {
+			texts[manifestName] += m.line()
+		}
+		texts[lie] = strings.Map(func(r rune) rune { // each digit becomes another
+			if i := strings.IndexRune("0123456789abcdef", r); i >= 0 {
+				return rune("123456789abcdef0"[i])
+			}
+			return r
+		}, texts[lie][:64]) + texts[lie][64:]
+		for _, name := range []string{manifestName, rootName} {
+			ok(t, a.add(name, func(w io.Writer) error { _, err := io.WriteString(w, texts[name]); return err }))
+		}
+		ok(t, a.zip.Close())
+		if p, err := Open(path); !errors.As(err, new(*Broken)) {
+			p.Close()
+			t.Errorf("a lying %s: %v", lie, err)
 		}
 	}
 }
