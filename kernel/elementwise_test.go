@@ -77,8 +77,12 @@ func TestSpecialValues(t *testing.T) {
 		})
 		for i, g := range got {
 			arg, w := in[i%len(in)], want[i%len(in)]
-			if math.IsNaN(w) != math.IsNaN(g) || !math.IsNaN(w) && math.Float64bits(g) != math.Float64bits(w) {
-				t.Errorf("op %d of %v (%d) is %v, want %v", op, arg, i/len(in), g, w)
+			bits := math.Float64bits(w)
+			if math.IsNaN(w) {
+				bits = 0x7ff8 << 48 // the NaN that every kernel stores
+			}
+			if math.Float64bits(g) != bits {
+				t.Errorf("op %d of %v (%d) is %v (%x), want %v", op, arg, i/len(in), g, math.Float64bits(g), w)
 			}
 		}
 	}

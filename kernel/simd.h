@@ -137,9 +137,26 @@ INLINE vf64 ldexp_f64(vf64 x, vi64 n) {
 }
 #endif
 
+// Clang takes the NaN of a square root for any NaN it likes, unless it does not see where the value comes from.
+#if !defined __clang__
+#define OPAQUE(v)
+#elif defined __aarch64__
+#define OPAQUE(v) __asm__("" : "+w"(v))
+#elif VB == 64
+#define OPAQUE(v) __asm__("" : "+v"(v))
+#else
+#define OPAQUE(v) __asm__("" : "+x"(v))
+#endif
+
 // Which NaN an operation passes on differs between instruction sets: every kernel stores this one.
-INLINE vf32 canon_f32(vf32 v) { return sel_f32(v == v, v, set_f32(__builtin_nanf(""))); }
-INLINE vf64 canon_f64(vf64 v) { return sel_f64(v == v, v, set_f64(__builtin_nan(""))); }
+INLINE vf32 canon_f32(vf32 v) {
+    OPAQUE(v);
+    return sel_f32(v == v, v, set_f32(__builtin_nanf("")));
+}
+INLINE vf64 canon_f64(vf64 v) {
+    OPAQUE(v);
+    return sel_f64(v == v, v, set_f64(__builtin_nan("")));
+}
 
 INLINE vf32 abs_f32(vf32 v) { return (vf32)((vi32)v & 0x7fffffff); }
 INLINE vf64 abs_f64(vf64 v) { return (vf64)((vi64)v & 0x7fffffffffffffff); }
