@@ -51,7 +51,7 @@ type Dir struct {
 }
 
 // Dirs returns the folders to look for plugins in: those given, then $DRUN_PLUGIN_PATH, the folder plugins next to the
-// program, and $PATH, of which only absolute folders count.
+// program, ../lib/drun/plugins from there, where packages install them, and $PATH, of which only absolute folders count.
 func Dirs(given ...string) []Dir {
 	var out []Dir
 	add := func(dir string, named bool) {
@@ -68,6 +68,7 @@ func Dirs(given ...string) []Dir {
 	}
 	if exe, err := os.Executable(); err == nil {
 		add(filepath.Join(filepath.Dir(exe), "plugins"), true)
+		add(filepath.Join(filepath.Dir(exe), "../lib/drun/plugins"), true)
 	}
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		if filepath.IsAbs(dir) {

@@ -184,7 +184,8 @@ func TestDirs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Dir{{"/a", true}, {"/b", true}, {filepath.Join(filepath.Dir(exe), "plugins"), true}, {"/c", false}}
+	here := filepath.Dir(exe)
+	want := []Dir{{"/a", true}, {"/b", true}, {here + "/plugins", true}, {filepath.Dir(here) + "/lib/drun/plugins", true}, {"/c", false}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
