@@ -153,6 +153,43 @@ EXCHANGE = pyarrow==25.0.1 tensorboard==2.21.0 mlflow==3.17.2
 bin/exchange:
 	@python3 -m venv $@ && $@/bin/pip install -q $(EXCHANGE) || { rm -rf $@; false; }
 
+# What users install (docs/install.md), in bin/dist: an archive, a Debian package and a wheel for Linux on amd64 and arm64; ARCH=amd64
+# makes those of one. Zig's compiler, from PyPI, builds them for older systems than this one, and tests of their bits run, for arm64
+# under emulation. Takes Debian's sources of Gloo and its tools (CROSS).
+.PHONY: dist dist-test notebooks
+GLOO = 0.0~git20250912.d97133a
+ARCH = amd64,arm64
+# A version between releases has the number of the last one's commits since.
+VERSION = $$(git describe --tags --exact-match --match 'v*' 2>/dev/null | sed s/^v// | grep . || echo 0.1.dev$$(git rev-list --count HEAD))
+dist: bin/zig bin/gloo-$(GLOO)
+	@$(call apt,qemu-aarch64 aarch64-linux-gnu-gcc,$(CROSS))
+	go run ./tools/dist -arch $(ARCH) -version $(VERSION) -time $$(git log -1 --format=%ct) -zig $$(echo bin/zig/lib/python3*/site-packages/ziglang) \
+		-gloo bin/gloo-$(GLOO) -golden '$(GOLDEN)'
+
+# Installs each package in a Debian without Go and a compiler, and does there what make demo does.
+dist-test: build
+	@$(call apt,mmdebstrap ip qemu-aarch64-static,mmdebstrap iproute2 qemu-user-static)
+	DRUN_TEST_DIST=$(CURDIR)/bin/dist go test -count 1 -timeout 60m -v -run '^TestPackages$$' ./tools/dist
+
+bin/zig:
+	@python3 -m venv $@ && $@/bin/pip install -q ziglang==0.17.1 || { rm -rf $@; false; }
+
+# Debian's source package, whose signature apt-get checks.
+bin/gloo-$(GLOO):
+	@rm -rf bin/apt && mkdir -p bin/apt/lists/partial bin/apt/cache
+	@echo 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian sid main' >bin/apt/sources
+	@apt="-qq -o Dir::Etc::sourcelist=$(CURDIR)/bin/apt/sources -o Dir::Etc::sourceparts=- -o Dir::State::lists=$(CURDIR)/bin/apt/lists \
+		-o Dir::Cache=$(CURDIR)/bin/apt/cache -o APT::Sandbox::User=" && cd bin/apt && apt-get $$apt update && apt-get $$apt source --download-only gloo && \
+		mkdir ../gloo && tar -xf gloo_$(GLOO).orig.tar.xz -C ../gloo && mv ../gloo/* $(CURDIR)/$@ && rmdir ../gloo && rm -r ../apt
+
+# Executes docs/notebooks.md in a Jupyter kernel, with the module that the wheel has.
+NOTEBOOKS = nbclient==0.11.0 nbformat==5.11.1 ipykernel==7.4.0 pandas==3.1.1 pyarrow==26.0.1 polars==2.1.0
+bin/notebooks:
+	@python3 -m venv $@ && $@/bin/pip install -q $(NOTEBOOKS) || { rm -rf $@; false; }
+
+notebooks: build bin/notebooks
+	PATH=$(CURDIR)/bin:$$PATH PYTHONPATH=$(CURDIR)/tools/dist/python bin/notebooks/bin/python tools/dist/python/notebook.py docs/notebooks.md
+
 # Exchanges weights with drun; the tests skip that if it is not installed. Debian's PyTorch, and safetensors from PyPI.
 SAFETENSORS = safetensors==0.8.0
 bin/pytorch:
@@ -171,13 +208,14 @@ bin/nccl.test:
 
 # Checks that the NEON path has the same bits as the others, in each kernel and in trained models; cross-compiled, and
 # run under emulation.
+GOLDEN = ^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$
 CROSS = gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 neon: bin/gotestsum
 	@mkdir -p bin/tests
 	@$(call apt,qemu-aarch64 aarch64-linux-gnu-gcc,$(CROSS))
 	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
 		GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(SUMMED) --jsonfile bin/tests/neon -- -vet off -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
-		-run '^(TestGolden|TestPaths|TestMoments|TestBatchNorm|TestPowers|TestSpecialValues|TestDenormals|TestFactorizations|TestQRAndLU|TestSameBits|TestSameBitsNoticesOrder)$$' ./kernel ./tensor/optim; \
+		-run '$(GOLDEN)' ./kernel ./tensor/optim; \
 	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)" | tee bin/tests/missing; fi
 
 race:
