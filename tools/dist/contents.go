@@ -118,8 +118,9 @@ func (b build) parts(ctx context.Context, programs []file) (parts []part, err er
 	uplot := try.To(os.ReadFile("runs/ui/assets/uPlot.iife.min.js"))
 	gloo := strings.TrimPrefix(filepath.Base(b.gloo), "gloo-")
 	zig := strings.TrimSpace(string(try.To(exec.CommandContext(ctx, filepath.Join(b.zig, "zig"), "version").Output())))
+	root := strings.TrimSpace(string(try.To(exec.CommandContext(ctx, "go", "env", "GOROOT").Output())))
 	for _, p := range []part{
-		{"go", strings.TrimPrefix(runtime.Version(), "go"), runtime.GOROOT(), "pkg:generic/go@", nil},
+		{"go", strings.TrimPrefix(runtime.Version(), "go"), root, "pkg:generic/go@", nil},
 		{"gloo", gloo, b.gloo, "pkg:deb/debian/gloo@", nil},
 		{"uplot", string(regexp.MustCompile(`\d+\.\d+\.\d+`).Find(uplot)), "", "pkg:npm/uplot@", []string{"runs/ui/assets/uPlot.LICENSE"}},
 		{"libcxx", zig, filepath.Join(b.zig, "lib/libcxx"), "pkg:pypi/ziglang@", nil},
