@@ -165,10 +165,12 @@ if [ -s /var/lib/dpkg/info/libc6:$1.list ]; then force=; else force=--force-depe
 dpkg -i $force /packages/drun_*_$1.deb
 try deb drun /usr
 dpkg -r $force drun
+hash -r
 ! command -v drun || exit 1
 python3 -m pip install --quiet --no-index --break-system-packages --root-user-action=ignore /packages/drun-*_$2.whl
 try wheel drun /usr/local
 DRUN_HOME=/work/python.home python3 -c 'import drun; print(drun.run("/usr/local/share/drun/examples/digits.star", n=2).wait()["status"], drun.program())'
 python3 -m pip uninstall --quiet --yes --break-system-packages --root-user-action=ignore drun
+hash -r
 ! command -v drun || exit 1
 `
