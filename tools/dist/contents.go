@@ -53,7 +53,7 @@ func (b build) documents(ctx context.Context, programs []file) (files []file, er
 			text := try.To(os.ReadFile(path))
 			fmt.Fprintf(&licences, "\n%s\n", text)
 			for _, match := range licensecheck.Scan(text).Match {
-				if !match.IsURL {
+				if !match.IsURL && match.ID != "GooglePatentsFile" { // which SPDX has no name for
 					names = append(names, match.ID)
 				}
 			}
