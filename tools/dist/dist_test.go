@@ -52,7 +52,7 @@ func TestPackages(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			flags := []string{"--mount", "--pid", "--fork", "--net", "--ipc"}
+			flags := []string{"--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc"}
 			if arch != runtime.GOARCH {
 				flags = append(flags, "--user", "--map-root-user") // in which emulation can be had without the rest of the machine
 			}
