@@ -36,6 +36,7 @@ ACTIVATION(silu, V s = S(sigmoid)(x), S(sel)(x == -(T)INFINITY, S(set)(0), x * s
 ACTIVATION(huber, , S(sel)(S(abs)(x) <= a, (T)0.5 * x * x, a * (S(abs)(x) - (T)0.5 * a)),
            S(sel)(S(abs)(x) <= a, x, S(sel)(x == x, S(sign_of)(S(abs)(a), x), x)))
 
+#ifndef ON_DEVICE
 struct S(activation) {
     int op;
     T a, b;
@@ -70,3 +71,4 @@ static void S(activation)(int op, int64_t n, double a, double b, T *o, T *slope,
     struct S(activation) u = {op, (T)a, (T)b, o, slope, x};
     parallel_range(n, 16384, S(activation_range), &u);
 }
+#endif

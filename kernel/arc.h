@@ -28,10 +28,11 @@ INLINE vf64 atan2_f64(vf64 y, vf64 x) {
     vf64 a = abs_f64(x), b = abs_f64(y), inf = set_f64(__builtin_inf());
     vf64 ratio = sel_f64((b == 0.0) & (a == 0.0), set_f64(0), sel_f64((b == inf) & (a == inf), set_f64(1), b / a));
     vf64 r = atan_f64(ratio);
-    r = sel_f64((vf64)((vi64)x >> 63) == 0.0, r, 3.14159265358979311600e+00 - (r - 1.22464679914735317720e-16));
+    r = sel_f64(as_vf64(as_vi64(x) >> 63) == 0.0, r, 3.14159265358979311600e+00 - (r - 1.22464679914735317720e-16));
     return sign_of_f64(r, y);
 }
 
+#ifndef ARC
 #define ARC(name, s, type)                                                                \
     static void map_##name##_##s(int64_t n, void *o_, const void *a_) {                   \
         enum { LANES = VB / 8 };                                                          \
@@ -45,13 +46,15 @@ INLINE vf64 atan2_f64(vf64 y, vf64 x) {
             for (int l = 0; l < k; l++) o[i + l] = (type)x[l];                            \
         }                                                                                 \
     }
+#endif
 #define ARCS(name) ARC(name, f32, float) ARC(name, f64, double)
 ARCS(tan)
 ARCS(asin)
 ARCS(acos)
 ARCS(atan)
 
-#define ATAN2(s, type)                                                                    \
+#ifndef ATAN2_ARC
+#define ATAN2_ARC(s, type)                                                                    \
     static void map_atan2_##s(int64_t n, void *o_, const void *a_, const void *b_) {      \
         enum { LANES = VB / 8 };                                                          \
         type *o = o_;                                                                     \
@@ -64,5 +67,6 @@ ARCS(atan)
             for (int l = 0; l < k; l++) o[i + l] = (type)x[l];                            \
         }                                                                                 \
     }
-ATAN2(f32, float)
-ATAN2(f64, double)
+#endif
+ATAN2_ARC(f32, float)
+ATAN2_ARC(f64, double)

@@ -3,64 +3,46 @@
 // true if either part is nonzero.
 
 INLINE float widen_f16(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff, u;
-    float f;
-    if (e == 0) {
-        f = (float)m * 0x1p-24f;
-        memcpy(&u, &f, 4);
-        u |= sign;
-    } else {
-        u = e == 31 ? sign | 0x7f800000 | m << 13 : sign | (e + 112) << 23 | m << 13;
-        if (e == 31 && m) u = 0x7fc00000;
-    }
-    memcpy(&f, &u, 4);
-    return f;
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff;
+    if (e == 0) return of_bits(bits_of((float)m * 0x1p-24f) | sign);
+    if (e == 31 && m) return __builtin_nanf("");
+    return of_bits(e == 31 ? sign | 0x7f800000 : sign | (e + 112) << 23 | m << 13);
 }
 
 INLINE uint16_t narrow_f16(float x) {
-    uint32_t u;
-    memcpy(&u, &x, 4);
+    uint32_t u = bits_of(x);
     uint16_t sign = u >> 16 & 0x8000;
     uint32_t a = u & 0x7fffffff;
     if (a > 0x7f800000) return 0x7e00;
     if (a >= 0x477ff000) return sign | 0x7c00;
     if (a < 0x38800000) {
         // Adding 0.5 leaves the subnormal's rounded bits at the bottom of the sum.
-        float f;
-        memcpy(&f, &a, 4);
-        f += 0.5f;
-        memcpy(&u, &f, 4);
-        return sign | (uint16_t)(u - 0x3f000000);
+        return sign | (uint16_t)(bits_of(of_bits(a) + 0.5f) - 0x3f000000);
     }
     return sign | (uint16_t)((a - 0x38000000 + 0xfff + (a >> 13 & 1)) >> 13);
 }
 
 INLINE float widen_bf16(uint16_t h) {
-    uint32_t u = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &u, 4);
+    float f = of_bits((uint32_t)h << 16);
     return f == f ? f : __builtin_nanf("");
 }
 
 INLINE uint16_t narrow_bf16(float x) {
-    uint32_t u;
-    memcpy(&u, &x, 4);
+    uint32_t u = bits_of(x);
     return x != x ? 0x7fc0 : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
 // A double narrowed twice rounds twice; rounding to odd first makes the second rounding the only one.
 INLINE float round_to_odd(double x) {
     float f = (float)x;
-    uint32_t u;
-    memcpy(&u, &f, 4);
+    uint32_t u = bits_of(f);
     if ((double)f != x && x == x && !(u & 1) && (u & 0x7fffffff) != 0) {
         u += (f < 0 ? (double)f > x : (double)f < x) ? 1 : -1;
         if ((u & 0x7fffffff) > 0x7f7fffff) u = (u & 0x80000000) | 0x7f7fffff;
-        memcpy(&f, &u, 4);
+        f = of_bits(u);
     }
     return f;
 }
-
 
 // An int64 narrowed by way of double likewise: of more bits than a double has, the last ones become one bit.
 INLINE float int_to_odd(int64_t x) {
@@ -84,12 +66,14 @@ TO_INT(uint8_t, 0, UINT8_MAX, 256)
 #define NAN64(x) ((x) == (x) ? (double)(x) : __builtin_nan(""))
 #define TRUE(x) ((x) != 0)
 
+#ifndef ON_DEVICE
 #define CAST(name, to, from, write, read)                                  \
     static void cast_##name(int64_t n, void *o_, const void *a_) {         \
         to *o = o_;                                                        \
         const from *a = a_;                                                \
         for (int64_t i = 0; i < n; i++) o[i] = write(read(a[i]));          \
     }
+#endif
 struct complex64 {
     float re, im;
 };
@@ -132,6 +116,7 @@ FROM_INT(i32, int32_t)
 FROM_INT(i8, int8_t)
 FROM_INT(u8, uint8_t)
 
+#ifndef ON_DEVICE
 #define ROW(s)                                                                                                       \
     {[F32] = cast_f32_##s, [F64] = cast_f64_##s, [I64] = cast_i64_##s, [I32] = cast_i32_##s, [I8] = cast_i8_##s,      \
      [U8] = cast_u8_##s, [BOOL] = cast_bool_##s, [F16] = cast_f16_##s, [BF16] = cast_bf16_##s, [C64] = cast_c64_##s}
@@ -145,3 +130,4 @@ static void k_cast(int to, int from, int nd, const int64_t *shape, void *o, cons
     if (to == from) drun_copy(m.in, nd, shape, o, so, a, sa);
     else walk_map(&m, nd, shape, o, so, a, sa, NULL, NULL);
 }
+#endif

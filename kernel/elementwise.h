@@ -37,6 +37,7 @@ INLINE V S(gelu)(V x) {
 INLINE V S(min)(V a, V b) { return S(sel)((a < b) | (a != a), a, b); }
 INLINE V S(max)(V a, V b) { return S(sel)((a > b) | (a != a), a, b); }
 
+#ifndef MAP
 #define MAP(name, expression)                                         \
     static void S(map_##name)(int64_t n, void *o_, const void *a_) {  \
         T *o = o_;                                                    \
@@ -65,6 +66,7 @@ INLINE V S(max)(V a, V b) { return S(sel)((a > b) | (a != a), a, b); }
             S(store_n)(o + i, S(canon)(expression), n - i);                          \
         }                                                                            \
     }
+#endif
 
 MAP(neg, -x)
 MAP(abs, S(abs)(x))
@@ -89,6 +91,7 @@ MAP(ceil, S(ceil)(x))
 MAP(round, S(round_even)(x))
 MAP(trunc, S(trunc)(x))
 
+#ifndef ON_DEVICE
 static void (*const S(unary_maps)[])(int64_t, void *, const void *) = {
     [NEG] = S(map_neg),     [ABS] = S(map_abs),     [SIGN] = S(map_sign),       [SQUARE] = S(map_square),
     [SQRT] = S(map_sqrt),   [EXP] = S(map_exp),     [EXPM1] = S(map_expm1),     [LOG] = S(map_log),
@@ -101,6 +104,7 @@ static void (*const S(unary_maps)[])(int64_t, void *, const void *) = {
     [ERFC] = S(map_erfc), [ERFINV] = S(map_erfinv), [LGAMMA] = S(map_lgamma), [DIGAMMA] = S(map_digamma),
     [TRIGAMMA] = S(map_trigamma), [TRUNC] = S(map_trunc),
 };
+#endif
 
 MAP2(add, x + y)
 MAP2(sub, x - y)
@@ -111,36 +115,41 @@ MAP2(min, S(min)(x, y))
 MAP2(max, S(max)(x, y))
 
 // Python's // and %: fmod is exact, and libm's is exact too, so it may be used.
-static void S(map_floordiv)(int64_t n, void *o_, const void *a_, const void *b_) {
-    T *o = o_;
-    const T *a = a_, *b = b_;
-    for (int64_t i = 0; i < n; i++) {
-        T m = sizeof(T) == 4 ? (T)fmodf((float)a[i], (float)b[i]) : (T)fmod(a[i], b[i]);
-        T q = (a[i] - m) / b[i];
-        if (m != 0 && (m < 0) != (b[i] < 0)) q -= 1;
-        if (b[i] == 0) q = a[i] / b[i];
-        T f = S(round_even)(S(set)(q))[0];
-        if (f - q > (T)0.5) f -= 1;
-        if (q - f > (T)0.5) f += 1;
-        o[i] = f != f ? (T)__builtin_nan("") : f;
-    }
+#ifndef FMOD
+#define FMOD(a, b) (sizeof(T) == 4 ? (T)fmodf((float)(a), (float)(b)) : (T)fmod(a, b))
+#endif
+INLINE T S(floordiv)(T a, T b) {
+    T m = FMOD(a, b), q = (a - m) / b;
+    if (m != 0 && (m < 0) != (b < 0)) q -= 1;
+    if (b == 0) q = a / b;
+    T f = FIRST_LANE(S(round_even)(S(set)(q)));
+    if (f - q > (T)0.5) f -= 1;
+    if (q - f > (T)0.5) f += 1;
+    return f != f ? (T)__builtin_nan("") : f;
 }
-static void S(map_mod)(int64_t n, void *o_, const void *a_, const void *b_) {
-    T *o = o_;
-    const T *a = a_, *b = b_;
-    for (int64_t i = 0; i < n; i++) {
-        T m = sizeof(T) == 4 ? (T)fmodf((float)a[i], (float)b[i]) : (T)fmod(a[i], b[i]);
-        if (m != 0 && (m < 0) != (b[i] < 0)) m += b[i];
-        else if (m == 0) m = b[i] < 0 ? -(T)0 : (T)0;
-        o[i] = m != m ? (T)__builtin_nan("") : m;
-    }
+INLINE T S(mod)(T a, T b) {
+    T m = FMOD(a, b);
+    if (m != 0 && (m < 0) != (b < 0)) m += b;
+    else if (m == 0) m = b < 0 ? -(T)0 : (T)0;
+    return m != m ? (T)__builtin_nan("") : m;
 }
+
+#ifndef ON_DEVICE
+#define MAP_EACH(name)                                                               \
+    static void S(map_##name)(int64_t n, void *o_, const void *a_, const void *b_) { \
+        T *o = o_;                                                                   \
+        const T *a = a_, *b = b_;                                                    \
+        for (int64_t i = 0; i < n; i++) o[i] = S(name)(a[i], b[i]);                  \
+    }
+MAP_EACH(floordiv)
+MAP_EACH(mod)
 
 static void (*const S(binary_maps)[])(int64_t, void *, const void *, const void *) = {
     [ADD] = S(map_add),           [SUB] = S(map_sub), [MUL] = S(map_mul), [DIV] = S(map_div),
     [FLOORDIV] = S(map_floordiv), [MOD] = S(map_mod), [POW] = S(map_pow),       [MIN] = S(map_min),
     [MAX] = S(map_max), [ATAN2] = S(map_atan2),
 };
+#endif
 
 // dx = dy f'(s), where s is what the forward saved: its input for abs, relu, log, log1p, square,
 // sin, cos, asin, acos, atan and erf; its output for exp, expm1, tan, tanh, sigmoid, sqrt and reciprocal. x is dy, y is s.
@@ -164,6 +173,7 @@ MAP2(acos_grad, -x / S(sqrt)(S(fma)(-y, y, S(set)(1))))
 MAP2(atan_grad, x / S(fma)(y, y, S(set)(1)))
 MAP2(relu_grad, S(sel)(y <= 0, S(set)(0), x))
 
+#ifndef ON_DEVICE
 static void (*const S(grad_maps)[])(int64_t, void *, const void *, const void *) = {
     [NEG] = S(map_neg_grad),     [ABS] = S(map_abs_grad),
     [SQUARE] = S(map_square_grad), [SQRT] = S(map_sqrt_grad), [RECIPROCAL] = S(map_reciprocal_grad),
@@ -174,3 +184,4 @@ static void (*const S(grad_maps)[])(int64_t, void *, const void *, const void *)
     [ATAN] = S(map_atan_grad),
     [RELU] = S(map_relu_grad),
 };
+#endif

@@ -17,12 +17,6 @@ enum {
     HALF_PACKED = 8 << 20      // bytes of A that are packed at once
 };
 
-INLINE uint32_t bits_of(float x) {
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u;
-}
-
 // An operand: line i begins at data + i * line, its k-th element k * step further on; one of the two is 1.
 struct half_operand {
     const void *data;

@@ -1,5 +1,6 @@
 // Elementwise kernels over integers and bool (as uint8), for type TYPE; arithmetic wraps around. Division by
 // zero gives 0: callers that want an error check first.
+#ifndef ON_DEVICE
 #define IMAP2(name, expression)                                                         \
     static void J(map_##name)(int64_t n, void *o_, const void *a_, const void *b_) {    \
         TYPE *o = o_;                                                                   \
@@ -18,6 +19,7 @@
             o[i] = (TYPE)(expression);                                   \
         }                                                                \
     }
+#endif
 
 // Truncated division, with the one overflow (the most negative number by -1) wrapped.
 INLINE TYPE J(quotient)(TYPE x, TYPE y) {
@@ -54,11 +56,13 @@ IMAP2(max, x > y ? x : y)
 IMAP2(and, x & y)
 IMAP2(or, x | y)
 IMAP2(xor, x ^ y)
+#ifndef ON_DEVICE
 static void (*const J(binary_maps)[])(int64_t, void *, const void *, const void *) = {
     [ADD] = J(map_add),           [SUB] = J(map_sub), [MUL] = J(map_mul), [DIV] = J(map_div),
     [FLOORDIV] = J(map_floordiv), [MOD] = J(map_mod), [POW] = J(map_pow), [MIN] = J(map_min),
     [MAX] = J(map_max),           [AND] = J(map_and), [OR] = J(map_or),   [XOR] = J(map_xor),
 };
+#endif
 
 IMAP(neg, 0 - (uint64_t)x)
 IMAP(abs, x < 0 ? 0 - (uint64_t)x : (uint64_t)x)
@@ -67,6 +71,7 @@ IMAP(square, (uint64_t)x * (uint64_t)x)
 IMAP(relu, x > 0 ? x : 0)
 IMAP(same, x)
 IMAP(not, ~(uint64_t)x)
+#ifndef ON_DEVICE
 static void (*const J(unary_maps)[])(int64_t, void *, const void *) = {
     [NEG] = J(map_neg),   [ABS] = J(map_abs),   [SIGN] = J(map_sign),  [SQUARE] = J(map_square),
     [RELU] = J(map_relu), [FLOOR] = J(map_same), [CEIL] = J(map_same), [ROUND] = J(map_same),
@@ -74,3 +79,4 @@ static void (*const J(unary_maps)[])(int64_t, void *, const void *) = {
 };
 #undef IMAP
 #undef IMAP2
+#endif

@@ -6,7 +6,7 @@
 INLINE vf32 exp_reduce_f32(vf32 x, vi32 *n) {
     vf32 magic = set_f32(12582912.0f);
     vf32 t = fma_f32(x, set_f32(1.44269504f), magic);
-    *n = (vi32)((vu32)t - (vu32)magic);
+    *n = as_vi32(as_vu32(t) - as_vu32(magic));
     t -= magic;
     vf32 r = fma_f32(t, set_f32(-6.93145752e-1f), x);
     return fma_f32(t, set_f32(-1.42860677e-6f), r);
@@ -43,8 +43,8 @@ INLINE vf32 expm1_f32(vf32 x) {
 INLINE vf32 log_f32(vf32 x) {
     vi32 tiny = (x < 1.17549435e-38f) & (x > 0.0f);
     vf32 a = sel_f32(tiny, x * 8388608.0f, x);
-    vi32 e = (vi32)((vu32)a - 0x3f2aaaab) & (int32_t)0xff800000;
-    vf32 f = (vf32)((vu32)a - (vu32)e) - 1.0f, s = f * f;
+    vi32 e = as_vi32(as_vu32(a) - 0x3f2aaaab) & (int32_t)0xff800000;
+    vf32 f = as_vf32(as_vu32(a) - as_vu32(e)) - 1.0f, s = f * f;
     vf32 i = __builtin_convertvector(e, vf32) * 1.1920929e-7f + sel_f32(tiny, set_f32(-23.0f), set_f32(0));
     vf32 r = fma_f32(set_f32(-0.130310059f), s, set_f32(-0.121483520f));
     vf32 t = fma_f32(set_f32(0.140869141f), s, set_f32(0.139814854f));
@@ -108,7 +108,7 @@ INLINE vf32 normal_cdf_f32(vf32 x, vf32 *e) {
     vf32 r = exp_reduce_f32(-0.5f * a * a, &n);
     vf32 p = fma_f32(exp_tail_f32(r), r, set_f32(1.0f));
     p = fma_f32(p, r, set_f32(1.0f));
-    p = sel_f32(far, set_f32(0), p * (vf32)((vu32)(n + 127) << 23));
+    p = sel_f32(far, set_f32(0), p * as_vf32(as_vu32(n + 127) << 23));
     *e = p;
     a = sel_f32(a > 5.5f, set_f32(5.5f), a);
     vf32 m = set_f32(-4.875365001e-9f);
@@ -138,7 +138,7 @@ INLINE vf32 round_even_f32(vf32 x) {
 INLINE vf32 sin_quadrant_f32(vf32 x, int quadrant) {
     vf32 big = set_f32(0x1.8p23f);
     vf32 t = fma_f32(x, set_f32(0.636619772f), big);
-    vu32 q = (vu32)t - (vu32)big + (uint32_t)quadrant;
+    vu32 q = as_vu32(t) - as_vu32(big) + (uint32_t)quadrant;
     t -= big;
     vf32 r = fma_f32(t, set_f32(-1.57079601e+00f), x);
     r = fma_f32(t, set_f32(-3.13916473e-07f), r);
@@ -153,6 +153,6 @@ INLINE vf32 sin_quadrant_f32(vf32 x, int quadrant) {
     p = fma_f32(p, s, set_f32(-1.66666672e-1f));
     p = sign_of_f32(fma_f32(p * s, r, r), r); // of -0, too
     vf32 y = sel_f32((q & 1) != 0, c, p);
-    y = (vf32)((vu32)y ^ (((q >> 1) & 1) << 31));
+    y = as_vf32(as_vu32(y) ^ (((q >> 1) & 1) << 31));
     return sel_f32(abs_f32(x) < __builtin_inff(), y, x - x);
 }

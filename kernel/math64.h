@@ -10,7 +10,7 @@ INLINE vf64 poly_f64(vf64 x, int n, const double *c) {
 INLINE vf64 exp_reduce_f64(vf64 x, vi64 *n) {
     vf64 magic = set_f64(0x1.8p52);
     vf64 t = fma_f64(x, set_f64(1.4426950408889634), magic);
-    *n = (vi64)((vu64)t - (vu64)magic);
+    *n = as_vi64(as_vu64(t) - as_vu64(magic));
     t -= magic;
     vf64 r = fma_f64(t, set_f64(-6.93147180369123816490e-01), x);
     return fma_f64(t, set_f64(-1.90821492927058770002e-10), r);
@@ -42,10 +42,10 @@ INLINE vf64 expm1_f64(vf64 x) {
 INLINE vf64 log_f64(vf64 x) {
     vi64 tiny = (x < 0x1p-1022) & (x > 0.0);
     vf64 a = sel_f64(tiny, x * 0x1p54, x);
-    vi64 e = (vi64)((vu64)a - 0x3fe6a09e667f3bcd) & (int64_t)0xfff0000000000000;
-    vf64 f = (vf64)((vu64)a - (vu64)e) - 1.0;
+    vi64 e = as_vi64(as_vu64(a) - 0x3fe6a09e667f3bcd) & (int64_t)0xfff0000000000000;
+    vf64 f = as_vf64(as_vu64(a) - as_vu64(e)) - 1.0;
     // e >> 52 lies in +-2200: adding it to 1.5 * 2^52 converts it exactly.
-    vf64 k = (vf64)((e >> 52) + 0x4338000000000000) - 0x1.8p52 - sel_f64(tiny, set_f64(54.0), set_f64(0));
+    vf64 k = as_vf64((e >> 52) + 0x4338000000000000) - 0x1.8p52 - sel_f64(tiny, set_f64(54.0), set_f64(0));
     vf64 s = f / (f + 2.0), z = s * s, half = 0.5 * f * f;
     vf64 r = z * POLY(z, 1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
                       2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
@@ -65,7 +65,7 @@ INLINE vf64 tanh_f64(vf64 x) {
 
 // e^(-x^2 - 0.5625 + tail): x^2 is split so that the exponent keeps its low bits.
 INLINE vf64 erfc_scale_f64(vf64 a, vf64 ratio) {
-    vf64 z = (vf64)((vi64)a & (int64_t)0xffffffff00000000);
+    vf64 z = as_vf64(as_vi64(a) & (int64_t)0xffffffff00000000);
     return exp_f64(-z * z - 0.5625) * exp_f64((z - a) * (z + a) + ratio) / a;
 }
 
@@ -125,7 +125,7 @@ INLINE vf64 round_even_f64(vf64 x) {
 INLINE vf64 sin_quadrant_f64(vf64 x, int quadrant) {
     vf64 big = set_f64(0x1.8p52);
     vf64 t = fma_f64(x, set_f64(0.63661977236758134308), big);
-    vu64 q = (vu64)t - (vu64)big + (uint64_t)quadrant;
+    vu64 q = as_vu64(t) - as_vu64(big) + (uint64_t)quadrant;
     t -= big;
     vf64 r = fma_f64(t, set_f64(-1.57079632679489655800e+00), x);
     r = fma_f64(t, set_f64(-6.12323399573676603587e-17), r);
@@ -139,6 +139,6 @@ INLINE vf64 sin_quadrant_f64(vf64 x, int quadrant) {
                   -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1);
     p = sign_of_f64(fma_f64(p * s, r, r), r); // of -0, too
     vf64 y = sel_f64((q & 1) != 0, c, p);
-    y = (vf64)((vu64)y ^ (((q >> 1) & 1) << 63));
+    y = as_vf64(as_vu64(y) ^ (((q >> 1) & 1) << 63));
     return sel_f64(abs_f64(x) < __builtin_inf(), y, x - x);
 }

@@ -10,9 +10,9 @@ struct two {
 INLINE struct two log_two(vf64 x) {
     vi64 tiny = x < 0x1p-1022;
     vf64 a = sel_f64(tiny, x * 0x1p54, x);
-    vi64 e = ((vi64)a - 0x3fe6a09e667f3bcd) & (int64_t)0xfff0000000000000;
-    vf64 f = (vf64)((vi64)a - e) - 1.0;
-    vf64 k = (vf64)((e >> 52) + 0x4338000000000000) - 0x1.8p52 - sel_f64(tiny, set_f64(54.0), set_f64(0));
+    vi64 e = (as_vi64(a) - 0x3fe6a09e667f3bcd) & (int64_t)0xfff0000000000000;
+    vf64 f = as_vf64(as_vi64(a) - e) - 1.0;
+    vf64 k = as_vf64((e >> 52) + 0x4338000000000000) - 0x1.8p52 - sel_f64(tiny, set_f64(54.0), set_f64(0));
     vf64 d = f + 2.0, d_low = f - (d - 2.0), s = f / d, s_low = fma_f64(-s, d_low, fma_f64(-s, d, f)) / d;
     vf64 z = s * s, z_low = fma_f64(s, s, -z) + 2.0 * s * s_low;
     // atanh s = s + s c with c = z/3 + z^2 (1/5 + z/7 + ...), of which only the first term needs its low part.
@@ -32,7 +32,7 @@ INLINE vf64 exp_two(vf64 x, vf64 low) {
     low = sel_f64(abs_f64(x) < 800.0, low, set_f64(0));
     x = clamp_f64(x, -800.0, 800.0);
     vf64 magic = set_f64(0x1.8p52), t = fma_f64(x, set_f64(1.4426950408889634), magic);
-    vi64 n = (vi64)t - (vi64)magic;
+    vi64 n = as_vi64(t) - as_vi64(magic);
     t -= magic;
     vf64 head = fma_f64(t, set_f64(-6.93147180369123816490e-01), x);
     low = fma_f64(t, set_f64(-1.90821492927058770002e-10), low);
@@ -52,13 +52,14 @@ INLINE vf64 power_f64(vf64 x, vf64 y) {
     r = sel_f64(b == inf, sel_f64(a == 1.0, one, sel_f64((a > 1.0) == (y > 0.0), inf, zero)), r);
     vf64 half = y * 0.5;
     vi64 whole = round_even_f64(y) == y, odd = whole & (round_even_f64(half) != half) & (b < inf);
-    r = (vf64)((vi64)r ^ (odd & (vi64)x & (int64_t)0x8000000000000000));
+    r = sel_f64(odd, as_vf64(as_vi64(r) ^ (as_vi64(x) & (int64_t)0x8000000000000000)), r);
     r = sel_f64((x < 0.0) & ~whole & (a < inf), set_f64(__builtin_nan("")), r);
     r = sel_f64((x != x) | (y != y), set_f64(__builtin_nan("")), r);
     r = sel_f64((y == 0.0) | (x == 1.0), one, r);
     return sel_f64(y == 2.0, x * x, r);
 }
 
+#ifndef POW
 #define POW(s, type)                                                                \
     static void map_pow_##s(int64_t n, void *o_, const void *a_, const void *b_) {  \
         enum { LANES = VB / 8 };                                                    \
@@ -74,5 +75,6 @@ INLINE vf64 power_f64(vf64 x, vf64 y) {
             for (int l = 0; l < k; l++) o[i + l] = (type)x[l];                      \
         }                                                                           \
     }
+#endif
 POW(f32, float)
 POW(f64, double)

@@ -7,6 +7,17 @@ typedef int64_t vi64 __attribute__((vector_size(VB)));
 typedef uint32_t vu32 __attribute__((vector_size(VB))); // arithmetic on bits may wrap around, which C
 typedef uint64_t vu64 __attribute__((vector_size(VB))); // leaves undefined of signed numbers
 
+// A vector's bits as another type. Kernels on devices include the functions written with these, math32.h and the like,
+// with scalars in place of vectors (opencl/device.h); a mask is then 1 where here its bits are all ones.
+#define as_vf32(x) ((vf32)(x))
+#define as_vf64(x) ((vf64)(x))
+#define as_vi32(x) ((vi32)(x))
+#define as_vi64(x) ((vi64)(x))
+#define as_vu32(x) ((vu32)(x))
+#define as_vu64(x) ((vu64)(x))
+#define FIRST_LANE(x) (x)[0]
+#define TABLE static const
+
 #define INLINE static inline __attribute__((always_inline))
 
 // The fused multiply-add a*b + c, one rounding, and the square root: both exact by IEEE on every path.
@@ -212,3 +223,14 @@ INLINE int front_f64(vf64 *v, vf64 *with) {
     return __builtin_popcount(m);
 }
 #endif
+
+INLINE uint32_t bits_of(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+INLINE float of_bits(uint32_t u) {
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}

@@ -31,7 +31,7 @@ INLINE vf64 atanh_f64(vf64 x) {
 
 INLINE vf64 exp2_f64(vf64 x) {
     vf64 a = clamp_f64(x, -1100.0, 1100.0), n = round_even_f64(a);
-    vi64 i = (vi64)((vu64)(n + 0x1.8p52) - (vu64)set_f64(0x1.8p52));
+    vi64 i = as_vi64(as_vu64(n + 0x1.8p52) - as_vu64(set_f64(0x1.8p52)));
     vf64 r = 6.93147180559945286227e-01 * (a - n);
     return ldexp_f64(fma_f64(exp_tail_f64(r) * r, r, r) + 1.0, i);
 }
@@ -40,9 +40,9 @@ INLINE vf64 exp2_f64(vf64 x) {
 INLINE vf64 split_f64(vf64 x, vf64 *k) {
     vi64 tiny = (x < 0x1p-1022) & (x > 0.0);
     vf64 a = sel_f64(tiny, x * 0x1p54, x);
-    vi64 e = (vi64)((vu64)a - 0x3fe6a09e667f3bcd) & (int64_t)0xfff0000000000000;
-    *k = (vf64)((e >> 52) + 0x4338000000000000) - 0x1.8p52 - sel_f64(tiny, set_f64(54.0), set_f64(0));
-    return (vf64)((vu64)a - (vu64)e);
+    vi64 e = as_vi64(as_vu64(a) - 0x3fe6a09e667f3bcd) & (int64_t)0xfff0000000000000;
+    *k = as_vf64((e >> 52) + 0x4338000000000000) - 0x1.8p52 - sel_f64(tiny, set_f64(54.0), set_f64(0));
+    return as_vf64(as_vu64(a) - as_vu64(e));
 }
 INLINE vf64 log2_f64(vf64 x) {
     vf64 k, l = log_f64(split_f64(x, &k)), y = fma_f64(l, set_f64(1.44269504088896338700e+00), k);

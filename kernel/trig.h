@@ -1,7 +1,7 @@
 // Sine and cosine of any argument. sin_quadrant is right while x fits a few multiples of pi/2 in its parts;
 // beyond, lanes are reduced one by one with enough bits of 2/pi (Payne and Hanek, 1983).
 
-static const uint64_t two_over_pi[] = {
+TABLE uint64_t two_over_pi[] = {
     0, // so that a window of the bits may begin before the point
     0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561,
     0xb7246e3a424dd2e0, 0x06492eea09d1921c, 0xfe1deb1cb129a73e, 0xe88235f52ebb4484,
@@ -10,6 +10,7 @@ static const uint64_t two_over_pi[] = {
     0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab, 0xf0cfbc209af4361d,
 };
 
+#ifndef ON_DEVICE
 // r and the quadrant q with x = (4 i + q) pi/2 + r, for finite |x| >= 1.
 static double far_reduce(double x, int *q) {
     uint64_t u;
@@ -51,3 +52,4 @@ static double far_sine(double x, int quadrant) {
     }
 FAR(f32, float, vf32, VB / 4, 5e3)
 FAR(f64, double, vf64, VB / 8, 1e6)
+#endif
