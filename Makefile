@@ -126,6 +126,7 @@ tools:
 	@$(call apt,ssh sshd,openssh-client openssh-server)
 	@$(call apt,chromium,chromium fonts-dejavu-core)
 	@$(call apt,mpirun mpiexec.hydra,openmpi-bin mpich)
+	@$(call apt,clinfo,pocl-opencl-icd ocl-icd-libopencl1 clinfo)
 	@sh plugins/engines.sh -install
 	@for tool in pytorch kubeconform; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
 
@@ -288,6 +289,11 @@ faults:
 slurm:
 	@$(call apt,slurmctld munged,slurm-wlm munge openmpi-bin)
 	DRUN_TEST_SLURM=1 go test -count 1 -v -run '^TestSlurm' ./cmd/drun
+
+# Every kernel of kernel/opencl in every type on this machine's first OpenCL device: make test runs some of them.
+.PHONY: test-opencl
+test-opencl:
+	DRUN_TEST_LONG=1 go test -count 1 -v -timeout 60m ./kernel/opencl
 
 # Checks Kubernetes' manifests.
 KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0

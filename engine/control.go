@@ -67,6 +67,8 @@ type Job struct {
 	Trace         string  // folder in which each rank writes digests of all values that the recipe computes; "": none
 	Audit         float64 // the share of operations that are computed twice; 0: the run is not audited
 	Avoid         []int   `cbor:",omitempty"` // cores of the rank's machine that computed wrongly
+	Device        string  // that computes tensors: cpu or "", opencl, opencl:N or auto
+	OtherBits     bool    // the device may compute other bits than the processor
 	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
 }
 

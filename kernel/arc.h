@@ -32,7 +32,7 @@ INLINE vf64 atan2_f64(vf64 y, vf64 x) {
     return sign_of_f64(r, y);
 }
 
-#ifndef ARC
+#ifndef ARCS
 #define ARC(name, s, type)                                                                \
     static void map_##name##_##s(int64_t n, void *o_, const void *a_) {                   \
         enum { LANES = VB / 8 };                                                          \
@@ -46,8 +46,8 @@ INLINE vf64 atan2_f64(vf64 y, vf64 x) {
             for (int l = 0; l < k; l++) o[i + l] = (type)x[l];                            \
         }                                                                                 \
     }
-#endif
 #define ARCS(name) ARC(name, f32, float) ARC(name, f64, double)
+#endif
 ARCS(tan)
 ARCS(asin)
 ARCS(acos)

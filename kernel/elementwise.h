@@ -134,16 +134,18 @@ INLINE T S(mod)(T a, T b) {
     return m != m ? (T)__builtin_nan("") : m;
 }
 
-#ifndef ON_DEVICE
+#ifndef MAP_EACH
 #define MAP_EACH(name)                                                               \
     static void S(map_##name)(int64_t n, void *o_, const void *a_, const void *b_) { \
         T *o = o_;                                                                   \
         const T *a = a_, *b = b_;                                                    \
         for (int64_t i = 0; i < n; i++) o[i] = S(name)(a[i], b[i]);                  \
     }
+#endif
 MAP_EACH(floordiv)
 MAP_EACH(mod)
 
+#ifndef ON_DEVICE
 static void (*const S(binary_maps)[])(int64_t, void *, const void *, const void *) = {
     [ADD] = S(map_add),           [SUB] = S(map_sub), [MUL] = S(map_mul), [DIV] = S(map_div),
     [FLOORDIV] = S(map_floordiv), [MOD] = S(map_mod), [POW] = S(map_pow),       [MIN] = S(map_min),

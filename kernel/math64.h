@@ -1,11 +1,13 @@
 // Elementary functions of double vectors; see math32.h.
 
+#ifndef POLY
 INLINE vf64 poly_f64(vf64 x, int n, const double *c) {
     vf64 p = set_f64(c[0]);
     for (int i = 1; i < n; i++) p = fma_f64(p, x, set_f64(c[i]));
     return p;
 }
 #define POLY(x, ...) poly_f64(x, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__})
+#endif
 
 INLINE vf64 exp_reduce_f64(vf64 x, vi64 *n) {
     vf64 magic = set_f64(0x1.8p52);

@@ -40,6 +40,9 @@ func kBinary(op BinaryOp, out, a, b *Tensor) {
 	if out.shapeOnly() {
 		return
 	}
+	if d := out.on(); d != nil && d.binary(op, out, a, b) {
+		return
+	}
 	if sameShape(out.shape, a.shape) && sameShape(out.shape, b.shape) {
 		kBinaryViews(op, a.dtype, out, a.kview(), b.kview())
 	} else {
@@ -65,6 +68,9 @@ func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
 	if out.shapeOnly() {
 		return
 	}
+	if d := out.on(); d != nil && d.binaryNumber(op, out, a, s, swapped) {
+		return
+	}
 	var number [1]uint64
 	s.put(unsafe.Pointer(&number), a.dtype)
 	x, y := a.kview(), kernel.View{Data: unsafe.Pointer(&number), Strides: noStrides[:len(out.shape)]}
@@ -79,12 +85,18 @@ func kUnary(op UnaryOp, out, a *Tensor) {
 	if out.shapeOnly() {
 		return
 	}
+	if d := out.on(); d != nil && d.unary(op, out, a) {
+		return
+	}
 	kernel.Unary(kernel.UnaryOp(op), a.dtype, out.shape, out.kview(), a.kview())
 	alive(a, out)
 }
 
 // kUnaryGrad writes g times the derivative of op; v is what op saved, its input or its result.
 func kUnaryGrad(op UnaryOp, out, g, v *Tensor) {
+	if d := out.on(); d != nil && d.unaryGrad(op, out, g, v) {
+		return
+	}
 	kernel.UnaryGrad(kernel.UnaryOp(op), g.dtype, out.shape, out.kview(), g.kview(), v.kview())
 	alive(g, v, out)
 }
@@ -92,6 +104,9 @@ func kUnaryGrad(op UnaryOp, out, g, v *Tensor) {
 // kCopy copies elements of the same type and shape.
 func kCopy(out, a *Tensor) {
 	if out.shapeOnly() {
+		return
+	}
+	if d := out.on(); d != nil && d.copy(out, a) {
 		return
 	}
 	kernel.Copy(out.dtype, out.shape, out.kview(), a.kview())
@@ -102,12 +117,18 @@ func kCast(out, a *Tensor) {
 	if out.shapeOnly() {
 		return
 	}
+	if d := out.on(); d != nil && d.cast(out, a) {
+		return
+	}
 	kernel.Cast(out.dtype, a.dtype, out.shape, out.kview(), a.kview())
 	alive(a, out)
 }
 
 func kWhere(out, cond, a, b *Tensor) {
 	if out.shapeOnly() {
+		return
+	}
+	if d := out.on(); d != nil && d.where(out, cond, a, b) {
 		return
 	}
 	var bufC, bufA, bufB [MaxDims]int

@@ -21,6 +21,8 @@ type Context struct {
 	spares  spares
 	reduced reduced
 
+	device *device // that computes the tensors; nil: the processor
+
 	marks []marked // of the backward pass in progress, the earliest first
 
 	// Shapes means that tensors have a shape and a type, but no memory. Operations check their operands as usual and

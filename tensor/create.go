@@ -270,7 +270,7 @@ func assign(op string, dst, src *Tensor) {
 		try.Fail("%s: shape %s does not broadcast to %s", op, ShapeString(src.shape), ShapeString(dst.shape))
 	}
 	src = cast(op, src, dst.dtype)
-	if src.st == dst.st && src.st.ptr != nil && (src.off != dst.off || !sameShape(src.strides, dst.strides)) {
+	if src.st == dst.st && !src.shapeOnly() && (src.off != dst.off || !sameShape(src.strides, dst.strides)) {
 		src = try.To(Clone(src.Detach()))
 	}
 	if !sameShape(src.shape, dst.shape) {

@@ -5,11 +5,13 @@ import (
 	"math/bits"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"drun/internal/memory"
+	"drun/kernel/opencl"
 )
 
 // A Pool allocates large buffers. Go's garbage collector does not see this memory, so the pool counts what is in use
@@ -35,14 +37,25 @@ const (
 	slack     = 64 << 20 // the garbage to tolerate before waiting for a collection
 )
 
+// hostDevice is a device whose memory is this process's.
+var hostDevice atomic.Pointer[opencl.Device]
+
 var pool = &Pool{free: map[int][]unsafe.Pointer{}, maxUsed: -1}
 
 func init() {
 	memory.Outside(func() (used, kept int) {
 		pool.mu.Lock()
 		defer pool.mu.Unlock()
-		return pool.used, pool.mapped - pool.used
+		used, kept = pool.used, pool.mapped-pool.used
+		if d := hostDevice.Load(); d != nil {
+			u, k := d.InUse()
+			used, kept = used+u, kept+k
+		}
+		return used, kept
 	}, func() {
+		if d := hostDevice.Load(); d != nil {
+			d.Trim()
+		}
 		pool.mu.Lock()
 		defer pool.mu.Unlock()
 		pool.trim()

@@ -129,6 +129,10 @@ var errGone = new(GoneError)
 
 // missing is called when a tensor has no memory.
 func (s *Storage) missing() {
+	if s.dev != nil {
+		s.toHost()
+		return
+	}
 	if s.gone {
 		panic(errGone)
 	}

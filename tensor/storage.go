@@ -9,18 +9,19 @@ import (
 type Storage struct {
 	ptr     unsafe.Pointer
 	bytes   int
-	version uint32  // counts in-place changes
-	holds   int32   // graph nodes and gradients in flight that need the bytes
-	temp    bool    // discarded: goes back to its pool when holds reaches 0
-	asked   bool    // Move was called before
-	pinned  bool    // stays where it is, see Pin
-	shapes  bool    // there is no memory, see Context.Shapes
-	gone    bool    // its memory comes and goes, see Sheet
-	flat    bool    // an optimizer's buffer: the gaps between its tensors are unused
-	owner   any     // keeps ptr's memory alive
-	class   uint8   // the size's class, see spares
-	home    *Tensor // the tensor that was made with it, until it is discarded
-	pool    *Pool   // the pool that ptr is from; nil: Go's heap, or the owner's memory
+	version uint32    // counts in-place changes
+	holds   int32     // graph nodes and gradients in flight that need the bytes
+	temp    bool      // discarded: goes back to its pool when holds reaches 0
+	asked   bool      // Move was called before
+	pinned  bool      // stays where it is, see Pin
+	shapes  bool      // there is no memory, see Context.Shapes
+	gone    bool      // its memory comes and goes, see Sheet
+	flat    bool      // an optimizer's buffer: the gaps between its tensors are unused
+	owner   any       // keeps ptr's memory alive
+	class   uint8     // the size's class, see spares
+	home    *Tensor   // the tensor that was made with it, until it is discarded
+	pool    *Pool     // the pool that ptr is from; nil: Go's heap, or the owner's memory
+	dev     *onDevice // nil: there is only ptr
 	cleanup runtime.Cleanup
 }
 
@@ -104,7 +105,12 @@ func Move(t *Tensor, p *Pool) {
 }
 
 // Pin keeps the bytes behind t where they are, since their address is in use.
-func Pin(t *Tensor) { t.st.pinned = true }
+func Pin(t *Tensor) {
+	if t.st.dev != nil {
+		t.st.toHost()
+	}
+	t.st.pinned = true
+}
 
 // hold and release count users of the bytes other than the program's own variables.
 func (s *Storage) hold() { s.holds++ }
@@ -125,6 +131,10 @@ func (s *Storage) discard() {
 }
 
 func (s *Storage) free() {
+	if s.dev != nil {
+		s.freeDevice()
+		return
+	}
 	if s.pool != nil && s.ptr != nil {
 		s.cleanup.Stop()
 		if spoil {
@@ -146,7 +156,7 @@ func Discard(t *Tensor) { t.st.discard() }
 // It is meant for an operation's result; it does nothing to a tensor that anything else may refer to, such as a view.
 func (t *Tensor) Transient() {
 	s := t.st
-	t.transient = s.pool != nil && s.ptr != nil && s.home == t && t.ctx != nil && !t.ctx.spares.off && t.ctx.Watch == nil && !s.temp &&
+	t.transient = (s.pool != nil && s.ptr != nil || s.dev != nil && !s.dev.freed) && s.home == t && t.ctx != nil && !t.ctx.spares.off && t.ctx.Watch == nil && !s.temp &&
 		!s.pinned && !s.gone && !s.flat && !t.view && !t.frozen && t.leaf == nil && t.grad == nil && t.node != nil
 }
 

@@ -79,6 +79,11 @@ func (c *Context) fresh(op string, size int) *Tensor {
 	class, bytes := spareClass(size)
 	var t *Tensor
 	if c != nil {
+		if c.device != nil { // which operation is first to use the memory decides where it is
+			t = &Tensor{st: &Storage{bytes: size, dev: &onDevice{device: c.device}}}
+			t.st.home = t
+			return t
+		}
 		t = c.spares.take(class)
 	}
 	switch {
@@ -189,6 +194,18 @@ func (t *Tensor) ptrAt(off int) unsafe.Pointer {
 	return unsafe.Add(t.st.ptr, (t.off+off)*t.dtype.Size())
 }
 
+// read is ptr for elements that are only read.
+func (t *Tensor) read() unsafe.Pointer {
+	if t.st.dev == nil {
+		return t.ptr()
+	}
+	if t.st.ptr == nil {
+		t.st.fetch()
+		return unsafe.Add(t.st.dev.host, t.off*t.dtype.Size())
+	}
+	return t.ptr()
+}
+
 // ptrOr returns t's address, or nil if t is nil.
 func ptrOr(t *Tensor) unsafe.Pointer {
 	if t == nil {
@@ -207,16 +224,37 @@ func (t *Tensor) Bytes() []byte {
 }
 
 // Touched records that t's elements were changed other than by the operations of this package.
-func (t *Tensor) Touched() { t.st.version++ }
+func (t *Tensor) Touched() {
+	t.st.version++
+	if o := t.st.dev; o != nil && o.there { // while they were changed on the host, the device may have read them
+		t.st.toHost()
+	}
+}
 
 // Elems returns the storage from the first element on as a slice of T, long enough for every index that shape and strides can form.
 func Elems[T any](t *Tensor) []T {
 	if t.n == 0 {
 		return nil
 	}
+	return unsafe.Slice((*T)(t.ptr()), t.span())
+}
+
+// Values is Elems for elements that are only read.
+func Values[T any](t *Tensor) []T {
+	if t.n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(t.read()), t.span())
+}
+
+// span returns how many elements lie from t's first to its last.
+func (t *Tensor) span() int {
+	if t.n == 0 {
+		return 0
+	}
 	last := 0
 	for i, d := range t.shape {
 		last += (d - 1) * t.strides[i]
 	}
-	return unsafe.Slice((*T)(t.ptr()), last+1)
+	return last + 1
 }

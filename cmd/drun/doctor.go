@@ -67,11 +67,13 @@ func newDoctor() *cobra.Command {
 			}
 			home := storage{Path: homeOf(cmd)}
 			home.WAL, home.FileSystem = history.Journal(home.Path)
+			devices, _ := examineDevices() // drun devices says why there is none
 			r := struct {
 				*doctor.Report
 				Plugins []backendInfo `json:"plugins"`
+				Devices []deviceInfo  `json:"devices"`
 				Home    storage       `json:"home"`
-			}{doctor.Examine(), findPlugins(cmd, dirs), home}
+			}{doctor.Examine(), findPlugins(cmd, dirs), devices, home}
 			out := cmd.OutOrStdout()
 			if wantsJSON(cmd) {
 				try.Ok(printJSON(out, r))
@@ -86,6 +88,13 @@ func newDoctor() *cobra.Command {
 						verdict += ": drun backends " + p.Name + " says why"
 					}
 					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+p.Version), p.Path, verdict))
+				}
+				for _, d := range r.Devices {
+					verdict := "computes the processor's bits"
+					if d.Difference != nil {
+						verdict = *d.Difference
+					}
+					row(w, "device", fmt.Sprintf("%s, %s: %s", d.Device, d.Name, verdict))
 				}
 				row(w, "home", home.String())
 				outcome := "ok, in " + elapsed.Text(r.SelfTest.Seconds)

@@ -26,6 +26,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
+	"drun/kernel/opencl"
 	"drun/plugins/host"
 	"drun/runs/report"
 	"drun/tools/check"
@@ -134,6 +135,14 @@ func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.StringVar(&o.ParamFile, "params", "", "set parameters of the recipe from a JSON or TOML `file`; -p overrides it")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers (default: that of the run that is resumed, or 0)")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
+	f.StringVar(&o.Device, "device", "cpu", "what computes tensors, with the same bits: cpu, opencl, `opencl:N` of drun devices, or auto (a GPU where there is one)")
+	f.Func("device-bits", "`any`: compute on a device whose bits differ from the processor's, and record that", func(text string) error {
+		if text != "any" && text != "cpu" {
+			return errors.New("it is cpu or any")
+		}
+		o.OtherBits = text == "any"
+		return nil
+	})
 	f.IntVar(&o.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
 	f.StringArrayVar(&o.DataDirs, "data", nil, "another `folder` that the recipe may read, besides its own (repeatable)")
 }
@@ -307,6 +316,7 @@ func howToContinue(cmd *cobra.Command, o *run.Options, name string, several bool
 	if o.Deterministic != nil {
 		text += fmt.Sprintf(" --deterministic=%v", *o.Deterministic)
 	}
+	text += deviceFlags(o)
 	for _, dir := range o.DataDirs {
 		text += " --data " + terminal.Word(dir)
 	}
@@ -314,6 +324,17 @@ func howToContinue(cmd *cobra.Command, o *run.Options, name string, several bool
 		text += " --home " + terminal.Word(home.Value.String())
 	}
 	return text + " --resume " + terminal.Word(name)
+}
+
+// deviceFlags are the flags that choose the device, as text.
+func deviceFlags(o *run.Options) (text string) {
+	if o.Device != "" && o.Device != "cpu" {
+		text = " --device " + o.Device
+	}
+	if o.OtherBits {
+		text += " --device-bits any"
+	}
+	return text
 }
 
 // prepare checks the flags of a recipe and connects its run to this process. stop stops listening for signals.
@@ -327,6 +348,9 @@ func prepare(cmd *cobra.Command, o *run.Options) (stop func(), err error) {
 	}
 	if o.Threads < 0 {
 		return nil, usage("", "--threads %d: the number of threads cannot be negative", o.Threads)
+	}
+	if err := opencl.CheckName(o.Device); err != nil {
+		return nil, usage("drun devices lists those of this machine", "--device: %v", err)
 	}
 	if o.Threads > run.MaxThreads {
 		return nil, usage("", "--threads %d: a rank has at most %d threads", o.Threads, run.MaxThreads)

@@ -137,6 +137,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if o.Backend != "" {
 		o.Command = append(o.Command, "--backend", o.Backend)
 	}
+	o.Command = append(o.Command, strings.Fields(deviceFlags(&o))...)
 	for _, dir := range o.DataDirs {
 		o.Command = append(o.Command, "--data", dir)
 	}

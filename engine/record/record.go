@@ -52,6 +52,7 @@ type Config struct {
 	SeedGiven     bool // otherwise a resumed run keeps its seed
 	Threads       int
 	Deterministic bool
+	OtherBits     string   // the device that may compute other bits than the processor; "": there is none
 	DataDirs      []string // absolute
 	Started       time.Time
 	Params        []engine.Param    // as given

@@ -152,6 +152,9 @@ func inputsOf(c Config, seed int64) *history.Inputs {
 			in.Order += fmt.Sprintf(" %d", place.NodeRank)
 		}
 	}
+	if c.OtherBits != "" {
+		in.Order += ", with the bits of " + c.OtherBits
+	}
 	return in
 }
 

@@ -200,7 +200,7 @@ func (c *coordinator) enter() (sig os.Signal, err error) {
 	hurry, came, done := c.listen(Ends)
 	c.record, err = record.Open(record.Config{
 		History: kept, Recipe: c.bundle, Placements: c.cluster.Placements, Backend: c.Backend, Plugin: c.plugin, Seed: c.Seed, SeedGiven: c.SeedGiven,
-		Threads: c.Threads, Deterministic: !c.ownOrder() || c.plan.hierarchy(&c.nodes) != nil, DataDirs: absolute(c.DataDirs),
+		Threads: c.Threads, OtherBits: c.plan.otherBits(), Deterministic: !c.ownOrder() || c.plan.hierarchy(&c.nodes) != nil, DataDirs: absolute(c.DataDirs),
 		Started: c.started, Params: c.params, Say: c.console.Note, Doing: c.doing,
 	}, hurry.Done())
 	done()
@@ -271,7 +271,7 @@ func (c *coordinator) job(rank int) engine.Job {
 	job := engine.Job{
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Placement: c.cluster.Placements[rank], Peers: rendezvous.Peers(c.cluster.Placements, rank), Near: c.near(rank), Deterministic: !c.ownOrder(), Groups: c.groupsOrder(),
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
-		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
+		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Device: c.Device, OtherBits: c.OtherBits, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
 		Audit: c.Audit, Avoid: c.avoid[c.ranks[rank].peer.Host],
 	}
 	if r := c.Replay; r != nil {

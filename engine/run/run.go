@@ -48,6 +48,8 @@ type Options struct {
 	AuditAbort bool          // the run ends at the first wrong result, instead of going back to a checkpoint
 	Timeout    time.Duration // of collectives
 	Threads    int           // kernel threads per rank; 0: cores/ranks
+	Device     string        // that computes tensors: "" or cpu, opencl, opencl:N or auto
+	OtherBits  bool          // the device may compute other bits than the processor
 	Memory     int           // bytes that the ranks of a machine have together; 0: all of the machine's
 	DataDirs   []string
 	Grace      time.Duration // between a signal and the end
@@ -180,7 +182,7 @@ func (p *plan) reusable(code exit.Code) (*Result, error) {
 	}
 	places := make([]rendezvous.Placement, p.Nproc)
 	found, err := record.Reusable(record.Config{History: p.History, Recipe: p.bundle, Placements: places, Backend: p.Backend, Plugin: p.plugin,
-		Seed: p.Seed, Deterministic: !p.ownOrder(), DataDirs: absolute(p.DataDirs)}, declared, code)
+		Seed: p.Seed, Deterministic: !p.ownOrder(), OtherBits: p.otherBits(), DataDirs: absolute(p.DataDirs)}, declared, code)
 	if found == nil || err != nil {
 		return nil, err
 	}
@@ -280,6 +282,14 @@ func (o *Options) ranksHere() int {
 		return o.Join.Count
 	}
 	return o.Join.Placement.LocalSize
+}
+
+// otherBits names the device that may compute other bits than the processor; "": there is none.
+func (p *plan) otherBits() string {
+	if p.OtherBits && p.Device != "" && p.Device != "cpu" {
+		return p.Device
+	}
+	return ""
 }
 
 func (p *plan) node() node.Config {

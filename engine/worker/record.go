@@ -72,10 +72,10 @@ func (r *recorder) Artifact(a records.Artifact) {
 }
 
 // Machine records where the rank runs and with what it computes.
-func (r *recorder) Machine(at rendezvous.Placement) {
+func (r *recorder) Machine(at rendezvous.Placement, kernels string) {
 	host, _ := os.Hostname()
-	row := records.RankPlace{Node: at.NodeRank, LocalRank: at.LocalRank, Host: host, Threads: kernel.Threads(), Kernels: kernel.Path()}
-	r.add(len(host), func(m *engine.ToAgent) { m.Records.Ranks = append(m.Records.Ranks, row) })
+	row := records.RankPlace{Node: at.NodeRank, LocalRank: at.LocalRank, Host: host, Threads: kernel.Threads(), Kernels: kernels}
+	r.add(len(host)+len(kernels), func(m *engine.ToAgent) { m.Records.Ranks = append(m.Records.Ranks, row) })
 }
 
 func (r *recorder) DataFile(f records.DataFile, perRank bool) {

@@ -130,7 +130,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	job := w.job
 	w.audit()
 	kernel.SetThreads(job.Threads)
-	rec.Machine(w.job.Placement)
+	rec.Machine(job.Placement, kernel.Path())
 	memory.Share(job.Placement.LocalSize, job.Memory)
 	rank := &starlib.Rank{
 		Rank: job.Placement.Rank, WorldSize: job.Placement.WorldSize, LocalRank: job.Placement.LocalRank, LocalSize: job.Placement.LocalSize,
@@ -178,6 +178,10 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)
+	if device := try.To(w.openDevice()); device != nil {
+		u.Tensors.UseDevice(device)
+		rec.Machine(job.Placement, fmt.Sprintf("%s (%s), %s", device.Device, device.Name, kernel.Path()))
+	}
 	try.Ok(w.meetNode(u.Dist))
 	u.Params.Origins = map[string]run.Origin{}
 	for _, p := range job.Params {

@@ -139,6 +139,16 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 				},
 			},
 			{
+				Sig: `device() -> string`,
+				Doc: "Where this rank's tensors are computed: \"cpu\", or \"opencl:0\" and the like (`drun run --device`).",
+				Fn: func(*starlib.Call) (starlark.Value, error) {
+					if r.Tensors == nil || r.Tensors.Device() == nil {
+						return starlark.String("cpu"), nil
+					}
+					return starlark.String(r.Tensors.Device().Device), nil
+				},
+			},
+			{
 				Sig:      `elapsed() -> float`,
 				Doc:      "Seconds since this rank started, for display and benchmarks: different in every run.",
 				TopLevel: true,

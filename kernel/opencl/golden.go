@@ -1,0 +1,277 @@
+package opencl
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"unsafe"
+
+	"drun/internal/try"
+	"drun/kernel"
+	"drun/kernel/dtype"
+)
+
+// Check computes the golden cases: each operation that kernels are made of, and one case of each family of kernels. It
+// returns the first case in which the device's bits are not the processor's, "" if there is none. The error is that of a device that
+// cannot compute them.
+func (d *Device) Check() (difference string, err error) {
+	defer try.Caught(&err)
+	g := &golden{d: d, rng: rand.New(rand.NewPCG(36, 1))}
+	for _, check := range []func(*golden){(*golden).primitives, (*golden).elementwise, (*golden).moves} {
+		if check(g); g.difference != "" {
+			break
+		}
+	}
+	for _, b := range g.buffers {
+		d.Put(b)
+	}
+	return g.difference, nil
+}
+
+type golden struct {
+	d          *Device
+	rng        *rand.Rand
+	buffers    []Buffer
+	difference string
+}
+
+// put copies values to the device.
+func put[T any](g *golden, values []T) Place {
+	bytes := len(values) * int(unsafe.Sizeof(values[0]))
+	b := g.d.Get("golden cases", bytes, func() {})
+	g.buffers = append(g.buffers, b)
+	g.d.Write(b, 0, unsafe.Pointer(&values[0]), bytes)
+	return Place{Buffer: b}
+}
+
+// compare notes the first of n results, of which each operation has as many as it has names, that differs from want.
+func compareWith[T any](g *golden, at Place, want []T, names ...string) {
+	if g.difference != "" {
+		return
+	}
+	got := make([]T, len(want))
+	size := int(unsafe.Sizeof(got[0]))
+	g.d.Read(unsafe.Pointer(&got[0]), at.Buffer, 0, len(got)*size)
+	raw := func(v []T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*size) }
+	a, b := raw(got), raw(want)
+	if bytes.Equal(a, b) {
+		return
+	}
+	each := len(want) / len(names)
+	for i := range want {
+		if !bytes.Equal(a[i*size:(i+1)*size], b[i*size:(i+1)*size]) {
+			g.difference = fmt.Sprintf("%s, case %d: %v instead of %v (bits %x instead of %x)", names[i/each], i%each, got[i], want[i],
+				reversed(a[i*size:(i+1)*size]), reversed(b[i*size:(i+1)*size]))
+			return
+		}
+	}
+}
+
+func reversed(b []byte) []byte {
+	var out []byte
+	for i := range b {
+		out = append(out, b[len(b)-1-i])
+	}
+	return out
+}
+
+// reals are numbers of all sizes, among them zeros, infinities, NaN and denormals.
+func (g *golden) reals(n int) []float64 {
+	v := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), 1, -1, 3, 1.0 / 3, 1e-40, -1e-44, 1.1754944e-38, 3.4028235e38, 1e-310}
+	for len(v) < n {
+		x := g.rng.NormFloat64()
+		switch len(v) % 4 {
+		case 0:
+			x *= math.Pow(2, float64(g.rng.IntN(60)-30))
+		case 1:
+			x *= math.Pow(2, float64(g.rng.IntN(40)-148)) // about where float32 becomes denormal
+		}
+		v = append(v, x)
+	}
+	return v
+}
+
+func canon32(x float32) float32 {
+	if x != x {
+		return math.Float32frombits(0x7fc00000)
+	}
+	return x
+}
+
+func canon64(x float64) float64 {
+	if x != x {
+		return math.Float64frombits(0x7ff8000000000000)
+	}
+	return x
+}
+
+// fma32 rounds a·b + c once: the product is exact in float64, and the sum is rounded to odd before the last rounding.
+func fma32(a, b, c float32) float32 {
+	p := float64(a) * float64(b)
+	s := p + float64(c)
+	t := s - p
+	rest := (p - (s - t)) + (float64(c) - t)
+	if rest != 0 && !math.IsInf(s, 0) && !math.IsNaN(s) && math.Float64bits(s)&1 == 0 {
+		s = math.Nextafter(s, s+math.Copysign(math.Inf(1), rest))
+	}
+	return float32(s)
+}
+
+func (g *golden) primitives() {
+	const n = 256
+	y := g.reals(n)
+	x, z := make([]float32, n), make([]int64, n)
+	for i := range n {
+		x[i], z[i] = float32(y[n-1-i]), int64(g.rng.Uint64()>>g.rng.IntN(63))
+		if i%2 == 0 {
+			z[i] = -z[i]
+		}
+	}
+	z[3], z[7] = math.MinInt64, 0
+	var f [9][n]float32
+	var d [8][n]float64
+	var l [8][n]int64
+	for i := range n {
+		a, b, c := x[i], x[(i+1)%n], x[(i+5)%n]
+		for k, v := range []float32{a + b, a - b, a * b, a / b, float32(math.Sqrt(float64(a))), fma32(a, b, c), float32(a*b) + c, float32(y[i]), float32(z[i])} {
+			f[k][i] = canon32(v)
+		}
+		p, q, r := y[i], y[(i+1)%n], y[(i+5)%n]
+		for k, v := range []float64{p + q, p * q, p / q, math.Sqrt(p), math.FMA(p, q, r), float64(p*q) + r, float64(a), float64(z[i])} {
+			d[k][i] = canon64(v)
+		}
+		u, v := z[i], z[(i+1)%n]
+		if v != 0 && v != -1 {
+			l[0][i], l[1][i] = u/v, u%v
+		}
+		high, _ := bits.Mul64(uint64(u), uint64(v))
+		l[2][i], l[3][i], l[4][i], l[5][i] = u>>(v&63), u<<(v&63), int64(high), int64(uint32(u)*uint32(v))
+		for k, is := range []bool{a < b, a == b, p <= q} {
+			if is {
+				l[6][i] |= 1 << k
+			}
+		}
+		if p == p {
+			l[7][i] = int64(min(max(p, -1e9), 1e9))
+		}
+	}
+	in := [3]Place{put(g, x), put(g, y), put(g, z)}
+	out := [3]Place{put(g, make([]float32, len(f)*n)), put(g, make([]float64, len(d)*n)), put(g, make([]int64, len(l)*n))}
+	k := g.d.kernel(kernelKey{file: "golden.cl", name: "primitives"}, func() string { return "" })
+	c := g.d.begin().long(n)
+	for _, p := range append(in[:], out[:]...) {
+		c.buffer(p.Buffer)
+	}
+	g.d.line(k, n)
+	compareWith(g, out[0], flat(f[:]), "float32 +", "float32 -", "float32 *", "float32 /", "float32 root", "float32 fused multiply-add",
+		"float32 multiplication and addition, each rounded", "float64 to float32", "int64 to float32")
+	compareWith(g, out[1], flat(d[:]), "float64 +", "float64 *", "float64 /", "float64 root", "float64 fused multiply-add",
+		"float64 multiplication and addition, each rounded", "float32 to float64", "int64 to float64")
+	compareWith(g, out[2], flat(l[:]), "int64 /", "int64 remainder", "int64 >>", "int64 <<", "the upper half of a product", "uint32 *", "comparisons", "float64 to int64")
+}
+
+func flat[T any](rows [][256]T) (all []T) {
+	for i := range rows {
+		all = append(all, rows[i][:]...)
+	}
+	return all
+}
+
+func view[T any](v []T, strides ...int) kernel.View {
+	return kernel.View{Data: unsafe.Pointer(&v[0]), Strides: strides}
+}
+
+// elementwise has a function of float32, and conversions to and from 16 bits.
+func (g *golden) elementwise() {
+	const n = 512
+	x := make([]float32, n)
+	for i, v := range g.reals(n) {
+		x[i] = float32(v)
+	}
+	shape, in := []int{n}, put(g, x)
+	on := func(p Place) Operand { return Operand{Place: p, Strides: []int{1}} }
+	want := make([]float32, n)
+	out := put(g, want)
+	kernel.Unary(kernel.Tanh, dtype.Float32, shape, view(want, 1), view(x, 1))
+	g.d.Unary(kernel.Tanh, dtype.Float32, shape, on(out), on(in))
+	compareWith(g, out, want, "tanh")
+
+	for _, dt := range []dtype.Type{dtype.Float16, dtype.BFloat16} {
+		half := make([]uint16, n)
+		narrow := put(g, half)
+		kernel.Cast(dt, dtype.Float32, shape, view(half, 1), view(x, 1))
+		g.d.Cast(dt, dtype.Float32, shape, on(narrow), on(in))
+		compareWith(g, narrow, half, "float32 to "+dt.String())
+		kernel.Cast(dtype.Float32, dt, shape, view(want, 1), view(half, 1))
+		g.d.Cast(dtype.Float32, dt, shape, on(out), on(narrow))
+		compareWith(g, out, want, dt.String()+" to float32")
+	}
+}
+
+// moves has a copy of a transposed matrix with a broadcast dimension.
+func (g *golden) moves() {
+	x, want := make([]int32, 7*9), make([]int32, 3*9*7)
+	for i := range x {
+		x[i] = int32(i)
+	}
+	shape, strides := []int{3, 9, 7}, []int{0, 1, 9}
+	in, out := put(g, x), put(g, want)
+	kernel.Copy(dtype.Int32, shape, view(want, 63, 7, 1), view(x, strides...))
+	g.d.Copy(dtype.Int32, shape, Operand{Place: out, Strides: []int{63, 7, 1}}, Operand{Place: in, Strides: strides})
+	compareWith(g, out, want, "copy")
+}
+
+// Choose opens the device that --device names, "opencl" or "opencl:N" or "auto", for the rank with this number on its
+// machine; nil: the processor. Without a number the ranks take the GPUs in turn; where there is none, "auto" is the processor, and
+// "opencl" any device.
+func Choose(name string, localRank int) (*Device, error) {
+	if name == "" || name == "cpu" {
+		return nil, nil
+	}
+	found, err := List()
+	if name == "auto" && err != nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		if name == "auto" {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("OpenCL has no device here: %s", install)
+	}
+	var gpus []Found
+	for _, f := range found {
+		if f.Device == name {
+			return Open(f)
+		}
+		if f.GPU {
+			gpus = append(gpus, f)
+		}
+	}
+	switch {
+	case len(gpus) > 0 && (name == "auto" || name == "opencl"):
+		found = gpus
+	case name == "auto":
+		return nil, nil
+	case name != "opencl":
+		return nil, fmt.Errorf("there is no device %s: drun devices lists those that there are", name)
+	}
+	return Open(found[localRank%len(found)])
+}
+
+// CheckName returns an error unless --device may have this value.
+func CheckName(name string) error {
+	var n uint
+	switch name {
+	case "", "cpu", "auto", "opencl":
+		return nil
+	}
+	if got, _ := fmt.Sscanf(name, "opencl:%d", &n); got == 1 && name == fmt.Sprintf("opencl:%d", n) {
+		return nil
+	}
+	return fmt.Errorf("the device is cpu, opencl, opencl:N or auto, not %q", name)
+}

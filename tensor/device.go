@@ -1,0 +1,232 @@
+package tensor
+
+import (
+	"runtime"
+	"time"
+	"unsafe"
+
+	"drun/internal/memory"
+	"drun/kernel/opencl"
+)
+
+// Tensors of a context with a device are computed there, where it has a kernel, and on the processor otherwise. Their
+// memory then has a copy on the host, one on the device, or both, of which at least one is current:
+//
+//   - Storage.ptr is the host's copy only if that alone is current. While the device's copy is, it is nil, so that every access on the
+//     host comes by Storage.missing, which brings the elements back.
+//   - ptr, ptrAt, Bytes and Elems give memory that may be written, so the device's copy is no longer current; read and Values
+//     leave both so.
+//   - read of a device gives a buffer with the current elements; write one that alone is current.
+//
+// Memory that others know the address of stays on the host: what the device reads there is copied every time.
+
+// onDevice is what a Storage has besides its memory on the host.
+type onDevice struct {
+	device  *device
+	buffer  opencl.Buffer
+	host    unsafe.Pointer // the host's memory while Storage.ptr is nil; nil: there is none yet
+	here    bool           // the device's copy is current
+	there   bool           // host's is
+	freed   bool
+	cleanup runtime.Cleanup
+}
+
+// device is a context's.
+type device struct {
+	*opencl.Device
+	loans []opencl.Buffer // of copies for one kernel; it is in the queue when the next operation begins
+	base  int             // bytes in use after the last collection
+}
+
+// UseDevice makes d compute c's tensors from now on.
+func (c *Context) UseDevice(d *opencl.Device) {
+	c.device = &device{Device: d}
+	if !d.GPU { // its memory is this process's
+		d.Limit(memory.Limit())
+		hostDevice.Store(d)
+	}
+}
+
+// Device returns the device that computes c's tensors, nil for the processor.
+func (c *Context) Device() *opencl.Device {
+	if c.device == nil {
+		return nil
+	}
+	return c.device.Device
+}
+
+// on returns the device on which an operation with this result is computed, nil for the processor.
+func (t *Tensor) on() *device {
+	if t.ctx == nil || t.ctx.device == nil || t.st.stays() {
+		return nil
+	}
+	d := t.ctx.device
+	for _, b := range d.loans {
+		d.Put(b)
+	}
+	d.loans = d.loans[:0]
+	return d
+}
+
+// stays reports whether the memory must stay on the host, where others use its address.
+func (s *Storage) stays() bool {
+	return s.pinned || s.owner != nil || s.gone || s.pool != nil && s.pool.disk != nil
+}
+
+// get returns a buffer. Garbage is collected when much may have become so: Go's collector does not see buffers.
+func (d *device) get(bytes int) opencl.Buffer {
+	if used, _ := d.InUse(); used+bytes > d.base+max(4*slack, d.base/2) {
+		d.collect()
+	}
+	return d.Get("tensor", bytes, d.collect)
+}
+
+func (d *device) collect() {
+	runtime.GC()
+	for range 20 { // a moment for the cleanups that free buffers
+		before, _ := d.InUse()
+		time.Sleep(50 * time.Microsecond)
+		if used, _ := d.InUse(); used == before {
+			break
+		}
+	}
+	d.base, _ = d.InUse()
+}
+
+// hold gives s a buffer.
+func (d *device) hold(s *Storage) *onDevice {
+	o := s.dev
+	if o == nil {
+		o = &onDevice{device: d}
+		s.dev = o
+	}
+	if o.freed {
+		panic("the memory of a tensor was freed before its last use")
+	}
+	if o.buffer.None() {
+		o.buffer = d.get(s.bytes)
+		o.cleanup = runtime.AddCleanup(s, func(b opencl.Buffer) { d.Put(b) }, o.buffer)
+	}
+	if s.ptr != nil {
+		o.host, s.ptr, o.there, o.here = s.ptr, nil, true, false
+	}
+	return o
+}
+
+// read returns where t's elements are on the device.
+func (d *device) read(t *Tensor) opencl.Place {
+	s, size := t.st, t.dtype.Size()
+	if s.stays() {
+		first, n := t.ptr(), t.span()*size
+		b := d.get(n)
+		d.loans = append(d.loans, b)
+		d.Write(b, 0, first, n)
+		return opencl.Place{Buffer: b}
+	}
+	if s.shapes {
+		panic(NoElementsError{})
+	}
+	o := d.hold(s)
+	if !o.here && o.there {
+		d.Write(o.buffer, 0, o.host, s.bytes)
+	}
+	o.here = true
+	return opencl.Place{Buffer: o.buffer, At: t.off}
+}
+
+// write is read for elements that will be written; all that the operation reads must have been read before. The old ones are not copied if t
+// is all of its memory.
+func (d *device) write(t *Tensor) opencl.Place {
+	if t.n*t.dtype.Size() == t.st.bytes {
+		d.hold(t.st).here = true
+	} else {
+		d.read(t)
+	}
+	o := t.st.dev
+	o.there = false
+	return opencl.Place{Buffer: o.buffer, At: t.off}
+}
+
+// change is write for an operation that also reads what it writes.
+func (d *device) change(t *Tensor) opencl.Place {
+	d.read(t)
+	return d.write(t)
+}
+
+// readOr and writeOr are read and write, or no memory if t is nil.
+func (d *device) readOr(t *Tensor) opencl.Place {
+	if t == nil {
+		return opencl.Place{}
+	}
+	return d.read(t)
+}
+
+func (d *device) changeOr(t *Tensor) opencl.Place {
+	if t == nil {
+		return opencl.Place{}
+	}
+	return d.change(t)
+}
+
+// operand is read for elementwise operations. A plain number needs no memory.
+func (d *device) operand(t *Tensor, strides []int) opencl.Operand {
+	if t.n == 1 && t.st.ptr != nil {
+		return opencl.Operand{Number: t.bits(), Strides: strides}
+	}
+	return opencl.Operand{Place: d.read(t), Strides: strides}
+}
+
+// bits returns those of the first element, which is on the host.
+func (t *Tensor) bits() (bits uint64) {
+	size := t.dtype.Size()
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&bits)), size), unsafe.Slice((*byte)(t.ptr()), size))
+	return bits
+}
+
+func (d *device) result(t *Tensor) opencl.Operand {
+	return opencl.Operand{Place: d.write(t), Strides: t.strides}
+}
+
+// fetch makes the host's copy current.
+func (s *Storage) fetch() {
+	o := s.dev
+	if o.freed {
+		panic("the memory of a tensor was freed before its last use")
+	}
+	if o.host == nil {
+		bytes := s.bytes
+		o.device.Ok(s.alloc("tensor", max(bytes, 1)))
+		o.host, s.ptr, s.bytes = s.ptr, nil, bytes
+	}
+	if o.here && !o.there {
+		o.device.Read(o.host, o.buffer, 0, s.bytes)
+	}
+	o.there = true
+}
+
+// toHost makes the host's copy the current one.
+func (s *Storage) toHost() {
+	if s.ptr != nil {
+		return
+	}
+	s.fetch()
+	s.ptr, s.dev.host, s.dev.here = s.dev.host, nil, false
+}
+
+// freeDevice frees both copies.
+func (s *Storage) freeDevice() {
+	o := s.dev
+	if !o.buffer.None() {
+		o.cleanup.Stop()
+		o.device.Put(o.buffer)
+		o.buffer = opencl.Buffer{}
+	}
+	if s.ptr == nil {
+		s.ptr = o.host
+	}
+	if s.pool != nil && s.ptr != nil {
+		s.cleanup.Stop()
+		s.pool.put(s.ptr, s.bytes)
+	}
+	s.ptr, o.host, o.here, o.there, o.freed = nil, nil, false, false, true
+}
