@@ -41,7 +41,7 @@ func Attention(q, k, v *Tensor, causal bool) (result *Tensor, err error) {
 		lse = b.like(len(a.At), a.Rows)
 	}
 	if out.n > 0 && !out.shapeOnly() {
-		try.Ok(Starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].ptr(), in[1].ptr(), in[2].ptr())))
+		try.Ok(Starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].read(), in[1].read(), in[2].read())))
 	}
 	alive(in[:]...)
 	if recording {
@@ -121,7 +121,7 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 			grads[i] = out[i]
 		}
 	}
-	err := a.Backward(g.dtype, grads[0].ptr(), grads[1].ptr(), grads[2].ptr(), dy.ptr(), lse.ptr(), q.ptr(), k.ptr(), v.ptr())
+	err := a.Backward(g.dtype, grads[0].ptr(), grads[1].ptr(), grads[2].ptr(), dy.read(), lse.read(), q.read(), k.read(), v.read())
 	alive(dy, grads[0], grads[1], grads[2])
 	try.Ok(Starved(n.op, err))
 }

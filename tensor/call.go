@@ -144,7 +144,13 @@ func kReduce(kind kernel.ReduceOp, out, a *Tensor, outer, n, inner int) {
 	if out.shapeOnly() {
 		return
 	}
-	kernel.Reduce(kind, a.dtype, outer, n, inner, out.ptr(), a.ptr())
+	if d := out.on(); d != nil {
+		in := d.read(a)
+		if d.Reduce(kind, a.dtype, outer, n, inner, d.write(out), in) {
+			return
+		}
+	}
+	kernel.Reduce(kind, a.dtype, outer, n, inner, out.ptr(), a.read())
 	alive(a, out)
 }
 
@@ -164,6 +170,9 @@ func (f factor) kernel() kernel.Matrix {
 // kGemm multiplies; low takes operands as bfloat16, rounding float32 ones, and a bias in float32. add adds to the contents of out.
 func kGemm(op string, low bool, out, a, b factor, batch, m, n, k int, bias *Tensor, add bool) {
 	if out.t.shapeOnly() {
+		return
+	}
+	if d := out.t.on(); d != nil && !low && d.gemm(out, a, b, batch, m, n, k, bias, add) {
 		return
 	}
 	var err error

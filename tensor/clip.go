@@ -19,6 +19,10 @@ func GradSquareSum(params []*Tensor) (_ float64, err error) {
 		}
 		try.Ok(NeedFloat("clip_grad_norm", p.grad))
 		g := contiguous(p.grad)
+		if d := g.on(); d != nil {
+			total += d.SquareSum(g.dtype, g.n, d.read(g))
+			continue
+		}
 		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
 		alive(g)
 	}
@@ -33,7 +37,9 @@ func ScaleGrads(params []*Tensor, by float64) (err error) {
 			continue
 		}
 		try.Ok(NeedFloat("clip_grad_norm", p.grad))
-		if p.grad.contiguous {
+		if d := p.grad.on(); d != nil && p.grad.contiguous {
+			d.Scale(p.grad.dtype, p.grad.n, d.change(p.grad), by)
+		} else if p.grad.contiguous {
 			kernel.Scale(p.grad.dtype, p.grad.n, p.grad.ptr(), by)
 			alive(p.grad)
 		} else {

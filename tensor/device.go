@@ -153,13 +153,23 @@ func (d *device) change(t *Tensor) opencl.Place {
 	return d.write(t)
 }
 
-// readOr and writeOr are read and write, or no memory if t is nil.
+// readOr, writeOr and changeOr are read, write and change, or no memory if t is nil.
 func (d *device) readOr(t *Tensor) opencl.Place {
 	if t == nil {
 		return opencl.Place{}
 	}
 	return d.read(t)
 }
+
+func (d *device) writeOr(t *Tensor) opencl.Place {
+	if t == nil {
+		return opencl.Place{}
+	}
+	return d.write(t)
+}
+
+// mine reports whether t may be written on the device; nil is not written at all.
+func (d *device) mine(t *Tensor) bool { return t == nil || !t.st.stays() }
 
 func (d *device) changeOr(t *Tensor) opencl.Place {
 	if t == nil {
@@ -229,4 +239,14 @@ func (s *Storage) freeDevice() {
 		s.pool.put(s.ptr, s.bytes)
 	}
 	s.ptr, o.host, o.here, o.there, o.freed = nil, nil, false, false, true
+}
+
+// DeviceOf returns the device on which t is updated in place, and the functions that give where a tensor's elements are there: to be
+// read, and to be changed. It is nil for the processor.
+func DeviceOf(t *Tensor) (d *opencl.Device, read, change func(*Tensor) opencl.Place) {
+	on := t.on()
+	if on == nil {
+		return nil, nil, nil
+	}
+	return on.Device, on.read, on.change
 }

@@ -76,3 +76,12 @@ func (d *device) where(out, cond, a, b *Tensor) bool {
 	}
 	return d.Where(out.dtype, out.shape, d.result(out), c, x, y)
 }
+
+func (d *device) gemm(out, a, b factor, batch, m, n, k int, bias *Tensor, add bool) bool {
+	of := func(f factor, p opencl.Place) opencl.Matrix {
+		p.At += f.off
+		return opencl.Matrix{Place: p, Stride: f.ld, Trans: f.trans, Batch: f.batchStep}
+	}
+	x, y, beta := of(a, d.read(a.t)), of(b, d.read(b.t)), d.readOr(bias)
+	return d.Gemm(out.t.dtype, batch, m, n, k, of(out, d.change(out.t)), x, y, add, beta)
+}

@@ -7,6 +7,7 @@ import (
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
+	"drun/kernel/opencl"
 )
 
 // checkedIndex returns contiguous int64 indices, checked against size; negative ones count from the end.
@@ -21,17 +22,15 @@ func checkedIndex(op string, idx *Tensor, size, dim int) (_ *Tensor, err error) 
 		return x, nil
 	}
 	owned := x != idx
-	v := Elems[int64](x)
-	for i, k := range v {
+	for i, k := range Values[int64](x) {
 		if k >= 0 && k < int64(size) {
 			continue
 		}
 		j := try.To(index(op, int(k), size, dim))
 		if !owned {
-			x = try.To(Clone(x.Detach()))
-			v, owned = Elems[int64](x), true
+			x, owned = try.To(Clone(x.Detach())), true
 		}
-		v[i] = int64(j)
+		Elems[int64](x)[i] = int64(j)
 	}
 	return x, nil
 }
@@ -59,16 +58,27 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) *Tensor {
 	b := build(op, t)
 	x, out := b.contiguous(t), b.like(append(append(append(arr[:0], t.shape[:a]...), idx.shape...), t.shape[a+1:]...)...)
 	outer, rows, inner := around(t.shape, a)
-	if !out.shapeOnly() {
-		kernel.Take(t.dtype, outer, rows, inner, out.ptr(), x.ptr(), Elems[int64](ix))
+	if d := out.on(); d != nil && !out.shapeOnly() {
+		from, index := d.read(x), d.read(ix)
+		d.Take(t.dtype, outer, rows, inner, ix.n, d.write(out), from, index)
+	} else if !out.shapeOnly() {
+		kernel.Take(t.dtype, outer, rows, inner, out.ptr(), x.read(), Values[int64](ix))
 	}
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			g = contiguous(g)
 			z := n.sumPlace(0, g, out)
+			if d := z.on(); d != nil {
+				from, index := d.read(g), d.read(n.val(0))
+				to := d.change(z)
+				for o := range outer {
+					d.AddRows(g.dtype, inner, ix.n, opencl.Place{Buffer: to.Buffer, At: to.At + o*rows*inner}, opencl.Place{Buffer: from.Buffer, At: from.At + o*ix.n*inner}, index)
+				}
+				return
+			}
 			for o := range outer {
-				kernel.AddRows(g.dtype, inner, z.ptrAt(o*rows*inner), g.ptrAt(o*ix.n*inner), Elems[int64](n.val(0)))
+				kernel.AddRows(g.dtype, inner, z.ptrAt(o*rows*inner), g.ptrAt(o*ix.n*inner), Values[int64](n.val(0)))
 			}
 			alive(g, z)
 		}, t).save(ix)
@@ -115,7 +125,7 @@ func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 	b := build("gather", t)
 	x, out := b.contiguous(cut(t, idx.shape, a)), b.like(idx.shape...)
 	outer, to, inner := around(idx.shape, a)
-	kernel.Gather(t.dtype, outer, to, t.shape[a], inner, out.ptr(), x.ptr(), Elems[int64](ix))
+	kernel.Gather(t.dtype, outer, to, t.shape[a], inner, out.ptr(), x.read(), Values[int64](ix))
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		n := record(out, "gather", func(n *node, g *Tensor, out []*Tensor) {

@@ -28,7 +28,7 @@ func EmbeddingRows(idx *Tensor, rows int) (_ []int64, err error) {
 	}
 	b := build("embedding", idx)
 	x := b.indices(idx)
-	for _, k := range Elems[int64](x) {
+	for _, k := range Values[int64](x) {
 		switch {
 		case k >= 0 && k < int64(rows):
 		case rows == 0:
@@ -37,7 +37,7 @@ func EmbeddingRows(idx *Tensor, rows int) (_ []int64, err error) {
 			return nil, fmt.Errorf("embedding: index %d is out of range for %d rows: expected 0 to %d", k, rows, rows-1)
 		}
 	}
-	return Elems[int64](x), nil
+	return Values[int64](x), nil
 }
 
 // Dropout sets elements to zero with probability p and divides the others by 1-p. The mask is drawn from g.
@@ -57,6 +57,12 @@ func Dropout(x *Tensor, p float64, g *Generator) (result *Tensor, err error) {
 		}
 		b := build(op, t)
 		in, out := b.contiguous(t), b.like(t.shape...)
+		if d := out.on(); d != nil {
+			from := d.read(in)
+			if d.Dropout(at, t.dtype, t.n, d.write(out), from, keep) {
+				return out, nil
+			}
+		}
 		at.Dropout(t.dtype, t.n, out.ptr(), in.ptr(), keep)
 		alive(in)
 		return out, nil

@@ -54,7 +54,7 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor) {
 	}
 	b := build(op, target)
 	ix = b.indices(target)
-	for i, c := range Elems[int64](ix) {
+	for i, c := range Values[int64](ix) {
 		if (c < 0 || c >= int64(x.shape[d])) && c != ignoreTarget {
 			try.Fail("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, c, i, x.shape[d], x.shape[d]-1)
 		}
@@ -67,7 +67,7 @@ const ignoreTarget = -100
 
 func countTargets(ix *Tensor) int {
 	n := 0
-	for _, c := range Elems[int64](ix) {
+	for _, c := range Values[int64](ix) {
 		if c != ignoreTarget {
 			n++
 		}
@@ -89,7 +89,12 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (result *Tensor, err erro
 	rows, n := x.shape[0], x.shape[1]
 	b := build(op, x)
 	loss, lse := b.like(rows), b.like(rows)
-	kernel.CrossEntropy(x.dtype, rows, n, loss.ptr(), lse.ptr(), x.ptr(), Elems[int64](ix))
+	if d := loss.on(); d != nil {
+		from, target := d.read(x), d.read(ix)
+		d.CrossEntropy(x.dtype, rows, n, d.write(loss), d.write(lse), from, target)
+	} else {
+		kernel.CrossEntropy(x.dtype, rows, n, loss.ptr(), lse.ptr(), x.read(), Values[int64](ix))
+	}
 	alive(x)
 	out, scale := loss, 1.0
 	switch r {
@@ -113,7 +118,12 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (result *Tensor, err erro
 			}
 			b := build(op, g)
 			out[0], g = b.like(x.shape...), b.contiguous(g)
-			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.ptr(), Elems[int64](ix))
+			if d := out[0].on(); d != nil {
+				dloss, x, lse, ix := d.read(g), d.read(x), d.read(lse), d.read(ix)
+				d.CrossEntropyGrad(g.dtype, rows, n, d.write(out[0]), dloss, step, scale, x, lse, ix)
+				return
+			}
+			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.read(), Values[int64](ix))
 			alive(g)
 		}, x).save(x, lse, ix)
 		if n.again != nil {

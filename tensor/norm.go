@@ -44,7 +44,10 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 	if center {
 		mean = b.like(rows)
 	}
-	if !out.shapeOnly() {
+	if d := out.on(); d != nil && !out.shapeOnly() {
+		x, gamma, beta := d.read(in), d.readOr(gamma), d.readOr(beta)
+		d.LayerNorm(out.dtype, rows, n, eps, d.write(out), d.writeOr(mean), d.write(rstd), x, gamma, beta)
+	} else if !out.shapeOnly() {
 		kernel.LayerNorm(x.dtype, rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
 	}
 	alive(in, gamma, beta)
@@ -72,6 +75,11 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) {
 	dy, dgamma, dbeta := nd.layerGrads(g, out)
 	if dx = out[0]; add {
 		out[0] = nil // it is in place already
+	}
+	if d := rstd.on(); d != nil && d.mine(dx) && d.mine(dgamma) && d.mine(dbeta) {
+		dy, x, gamma, mean, rstd := d.read(dy), d.read(x), d.readOr(gamma), d.readOr(mean), d.read(rstd)
+		d.LayerNormGrad(g.dtype, rows, n, add, d.changeOr(dx), d.changeOr(dgamma), d.changeOr(dbeta), dy, x, gamma, mean, rstd)
+		return
 	}
 	kernel.LayerNormGrad(g.dtype, rows, n, add, ptrOr(dx), ptrOr(dgamma), ptrOr(dbeta), dy.ptr(), x.ptr(),
 		ptrOr(gamma), ptrOr(mean), rstd.ptr())

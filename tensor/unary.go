@@ -7,6 +7,7 @@ import (
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
+	"drun/kernel/opencl"
 )
 
 // A UnaryOp is an elementwise function.
@@ -162,7 +163,13 @@ func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (_ *Tenso
 	if records(x, nil) {
 		slope = made.of(computable(x.dtype), x.shape...)
 	}
-	if !out.shapeOnly() {
+	if d := out.on(); d != nil && !out.shapeOnly() && !half(x) {
+		from, to := d.read(in), opencl.Place{}
+		if slope != nil {
+			to = d.write(slope)
+		}
+		d.Activate(x.dtype, f, x.n, a, b, d.write(out), to, from)
+	} else if !out.shapeOnly() {
 		var to unsafe.Pointer
 		if slope != nil {
 			to = slope.ptr()
@@ -228,7 +235,10 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (result *Tensor, err
 	b := build(op, t)
 	x, out := b.contiguous(t), b.like(t.shape...)
 	rows, n := matrixSize(t)
-	if !out.shapeOnly() {
+	if d := out.on(); d != nil && !out.shapeOnly() {
+		from := d.read(x)
+		d.Softmax(t.dtype, logarithm, rows, n, d.write(out), from)
+	} else if !out.shapeOnly() {
 		kernel.Softmax(t.dtype, logarithm, rows, n, out.ptr(), x.ptr())
 	}
 	alive(x)
@@ -237,6 +247,11 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (result *Tensor, err
 			b := build(op, g)
 			dy := b.contiguous(g)
 			out[0] = b.like(g.shape...)
+			if d := g.on(); d != nil {
+				dy, y := d.read(dy), d.read(nd.val(0))
+				d.SoftmaxGrad(g.dtype, logarithm, rows, n, d.write(out[0]), dy, y)
+				return
+			}
 			kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, out[0].ptr(), dy.ptr(), nd.val(0).ptr())
 			alive(dy)
 		}, t).save(out).twice(softmaxTwice[logarithm])

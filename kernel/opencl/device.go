@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"drun/internal/try"
+	"drun/kernel/dtype"
 )
 
 // A Device is open: it has a queue, which carries out kernels and copies in their order.
@@ -179,6 +180,12 @@ func (d *Device) Read(to unsafe.Pointer, from Buffer, at, bytes int) {
 	}
 }
 
+// double reads the first element of a buffer of float64.
+func (d *Device) double(b Buffer) (x float64) {
+	d.Read(unsafe.Pointer(&x), b, 0, 8)
+	return x
+}
+
 // call collects a kernel's arguments. There is one for each device, so that a launch allocates nothing.
 type call struct {
 	sizes     [32]uint16
@@ -215,8 +222,8 @@ func (c *call) double(x float64) *call { return c.put(8, math.Float64bits(x)) }
 func (c *call) place(p Place) *call { return c.buffer(p.Buffer).long(p.At) }
 
 // real passes a number of a kernel's real type.
-func (c *call) real(float64type bool, x float64) *call {
-	if float64type {
+func (c *call) real(dt dtype.Type, x float64) *call {
+	if dt == dtype.Float64 {
 		return c.double(x)
 	}
 	return c.put(4, uint64(math.Float32bits(float32(x))))
@@ -235,6 +242,9 @@ func (d *Device) begin() *call {
 
 // launch puts a kernel with the collected arguments into the queue: groups of local work-items in up to three dimensions.
 func (d *Device) launch(k C.cl_kernel, groups, local [3]int) {
+	if groups[0]*groups[1]*groups[2] == 0 {
+		return
+	}
 	var g, l [3]C.size_t
 	for i := range g {
 		g[i], l[i] = C.size_t(groups[i]*local[i]), C.size_t(local[i])

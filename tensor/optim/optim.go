@@ -10,6 +10,7 @@ import (
 	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
+	"drun/kernel/opencl"
 	"drun/tensor"
 )
 
@@ -183,11 +184,39 @@ func (o *Optimizer) update(f *flat, i, j int, step int64) {
 	if at >= end {
 		return
 	}
+	if o.updateOnDevice(f, at, end-at, step) {
+		return
+	}
 	x := &run{ParamGroup: f.group, dt: f.Data.DType(), n: end - at, step: step, p: pointer(f.Data, at), grad: pointer(f.Grads, at), of: f, at: at}
 	for i, b := range f.buffers {
 		x.state[i] = pointer(b, at-f.from)
 	}
 	o.rule.update(x)
+}
+
+// updateOnDevice is update of n elements from at on, on the device; false if that is the processor, or has no kernel for the rule.
+func (o *Optimizer) updateOnDevice(f *flat, at, n int, step int64) bool {
+	d, read, change := tensor.DeviceOf(f.Data)
+	if d == nil {
+		return false
+	}
+	from := func(p opencl.Place, by int) opencl.Place { return opencl.Place{Buffer: p.Buffer, At: p.At + by} }
+	buffer := func(i int) opencl.Place { return from(change(f.buffers[i]), at-f.from) }
+	x := &run{ParamGroup: f.group, step: step}
+	switch r := o.rule.(type) {
+	case SGD:
+		grad, m := from(read(f.Grads), at), opencl.Place{}
+		if len(f.buffers) > 0 {
+			m = buffer(0)
+		}
+		d.SGD(r.of(x), f.Data.DType(), n, from(change(f.Data), at), grad, m)
+	case Adam:
+		grad, m, v := from(read(f.Grads), at), buffer(0), buffer(1)
+		d.Adam(r.of(x), f.Data.DType(), n, from(change(f.Data), at), grad, m, v)
+	default:
+		return false
+	}
+	return true
 }
 
 // pointer returns the address of an element of a buffer.

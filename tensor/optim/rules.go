@@ -58,9 +58,14 @@ func (r SGD) buffers() []string {
 	return []string{"momentum"}
 }
 
-func (r SGD) update(x *run) {
+// of returns the update of a run.
+func (r SGD) of(x *run) kernel.SGD {
 	r.LR, r.WeightDecay, r.Momentum, r.First = x.LR, x.WeightDecay, x.momentum(r.Momentum), x.step == 1
-	kernel.SGD(r).Step(x.dt, x.n, x.p, x.grad, x.state[0])
+	return kernel.SGD(r)
+}
+
+func (r SGD) update(x *run) {
+	r.of(x).Step(x.dt, x.n, x.p, x.grad, x.state[0])
 }
 
 // Adam is Adam (Kingma and Ba, 2015) or, if Decoupled, AdamW (Loshchilov and Hutter, 2019).
@@ -68,9 +73,13 @@ type Adam kernel.Adam
 
 func (Adam) buffers() []string { return []string{"exp_avg", "exp_avg_sq"} }
 
-func (r Adam) update(x *run) {
+func (r Adam) of(x *run) kernel.Adam {
 	r.LR, r.WeightDecay, r.Beta1, r.Count = x.LR, x.WeightDecay, x.momentum(r.Beta1), int(x.step)
-	kernel.Adam(r).Step(x.dt, x.n, x.p, x.grad, x.state[0], x.state[1])
+	return kernel.Adam(r)
+}
+
+func (r Adam) update(x *run) {
+	r.of(x).Step(x.dt, x.n, x.p, x.grad, x.state[0], x.state[1])
 }
 
 // RMSprop is Hinton's rule (2012), with PyTorch's formulas: eps is added after the root, and Centered
