@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,6 +16,13 @@ import (
 
 // The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
 func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 7, "") }
+
+func TestDevicesDocument(t *testing.T) {
+	if _, err := exec.LookPath("clinfo"); err != nil {
+		t.Skip("no OpenCL device: apt-get install pocl-opencl-icd ocl-icd-libopencl1 clinfo")
+	}
+	examples(t, "devices.md", 1, "env XDG_CACHE_HOME=$WORK/cache\n")
+}
 
 func TestDataDocument(t *testing.T) { examples(t, "data.md", 6, "") }
 

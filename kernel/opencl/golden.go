@@ -19,7 +19,7 @@ import (
 func (d *Device) Check() (difference string, err error) {
 	defer try.Caught(&err)
 	g := &golden{d: d, rng: rand.New(rand.NewPCG(36, 1))}
-	for _, check := range []func(*golden){(*golden).primitives, (*golden).elementwise, (*golden).moves} {
+	for _, check := range []func(*golden){(*golden).primitives, (*golden).elementwise, (*golden).moves, (*golden).rows, (*golden).products, (*golden).updates} {
 		if check(g); g.difference != "" {
 			break
 		}
@@ -221,6 +221,67 @@ func (g *golden) moves() {
 	kernel.Copy(dtype.Int32, shape, view(want, 63, 7, 1), view(x, strides...))
 	g.d.Copy(dtype.Int32, shape, Operand{Place: out, Strides: []int{63, 7, 1}}, Operand{Place: in, Strides: strides})
 	compareWith(g, out, want, "copy")
+}
+
+func ptr[T any](v []T) unsafe.Pointer { return unsafe.Pointer(&v[0]) }
+
+// tame are random numbers of float32.
+func (g *golden) tame(n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(g.rng.NormFloat64())
+	}
+	return v
+}
+
+// rows has a sum of more than one cut, columns of more than one block, a softmax and a layer norm.
+func (g *golden) rows() {
+	const dt, rows, n = dtype.Float32, 3, 5001
+	x, want, mean, rstd := g.tame(rows*n), make([]float32, rows*n), make([]float32, rows), make([]float32, rows)
+	in, out, m, r := put(g, x), put(g, want), put(g, mean), put(g, rstd)
+	for _, s := range [][3]int{{rows, n, 1}, {1, n, rows}} {
+		kernel.Reduce(kernel.Sum, dt, s[0], s[1], s[2], ptr(want), ptr(x))
+		g.d.Reduce(kernel.Sum, dt, s[0], s[1], s[2], out, in)
+		compareWith(g, out, want[:rows], "sum")
+	}
+	kernel.Softmax(dt, false, rows, n, ptr(want), ptr(x))
+	g.d.Softmax(dt, false, rows, n, out, in)
+	compareWith(g, out, want, "softmax")
+	kernel.LayerNorm(dt, rows, n, 1e-5, ptr(want), ptr(mean), ptr(rstd), ptr(x), nil, nil)
+	g.d.LayerNorm(dt, rows, n, 1e-5, out, m, r, in, Place{}, Place{})
+	compareWith(g, out, want, "layer norm")
+}
+
+// products has one of more than one block of k, whose sizes are no multiples of a tile's, with B as it is and transposed.
+func (g *golden) products() {
+	const dt, m, n, k = dtype.Float32, 9, 37, 301
+	a, b, want := g.tame(m*k), g.tame(k*n), make([]float32, m*n)
+	x, y, out := put(g, a), put(g, b), put(g, want)
+	for _, trans := range []bool{false, true} {
+		ld := n
+		if trans {
+			ld = k
+		}
+		try.Ok(kernel.Gemm(dt, 1, m, n, k, kernel.Matrix{Data: ptr(want), Stride: n}, kernel.Matrix{Data: ptr(a), Stride: k},
+			kernel.Matrix{Data: ptr(b), Stride: ld, Trans: trans}, false, nil))
+		g.d.Gemm(dt, 1, m, n, k, Matrix{Place: out, Stride: n}, Matrix{Place: x, Stride: k}, Matrix{Place: y, Stride: ld, Trans: trans}, false, Place{})
+		compareWith(g, out, want, "product")
+	}
+}
+
+// updates has a step of Adam, and dropout.
+func (g *golden) updates() {
+	const dt, n = dtype.Float32, 300
+	p, grad, m, v := g.tame(n), g.tame(n), g.tame(n), make([]float32, n)
+	places := [4]Place{put(g, p), put(g, grad), put(g, m), put(g, v)}
+	a := kernel.Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, Decoupled: true, Count: 3}
+	a.Step(dt, n, ptr(p), ptr(grad), ptr(m), ptr(v))
+	g.d.Adam(a, dt, n, places[0], places[1], places[2], places[3])
+	compareWith(g, places[0], p, "adam")
+	s := kernel.Stream{Seed: 1 << 40, Stream: 7, At: 5}
+	s.Dropout(dt, n, ptr(p), ptr(grad), 0.7)
+	g.d.Dropout(s, dt, n, places[0], places[1], 0.7)
+	compareWith(g, places[0], p, "dropout")
 }
 
 // Choose opens the device that --device names, "opencl" or "opencl:N" or "auto", for the rank with this number on its

@@ -81,3 +81,41 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// A device whose kernels are wrong is noticed, by the case that differs: here kernels are broken on purpose.
+func TestBrokenKernels(t *testing.T) {
+	open(t)
+	for i, b := range []struct{ file, right, wrong, want string }{
+		{"golden.cl", "a * b + c)", "fma(a, b, c))", "float32 multiplication and addition"},
+		{"lanes.h", "half_ /= 2) {", "half_ /= 2) if (half_ != 2) {", "sum"},
+		{"lanes.h", "#define CUT 4096", "#define CUT 8192", "sum"},
+		{"reduce.cl", "block += 256", "block += 512", "sum"},
+		{"reduce.cl", "block + 256", "block + 512", "sum"},
+		{"product.cl", "#define BLOCK 256", "#define BLOCK 128", "product"},
+		{"product.cl", "min(i + r, m - 1)", "min(i + r, m - 2)", "product"},
+		{"product.cl", "l < width) c", "l < width - 1) c", "product"},
+		{"softmax.cl", "y[i] * by", "y[i] / sum", "softmax"},
+		{"norm.cl", "fma(x[i] - first, scale, shift)", "(x[i] - first) * scale + shift", "layer norm"},
+		{"update.cl", "g * g * rest2", "g * (g * rest2)", "adam"},
+		{"random.cl", "i < 10", "i < 9", "dropout"},
+		{"walk.h", "r * w->stride[k][d]", "r * w->stride[k][0]", "copy"},
+	} {
+		if i%6 != 2 && os.Getenv("DRUN_TEST_LONG") == "" { // each takes seconds of PoCL's compiler
+			continue
+		}
+		text, err := sources.ReadFile("cl/" + b.file)
+		if err != nil || !strings.Contains(string(text), b.right) {
+			t.Fatalf("%s has no %q", b.file, b.right)
+		}
+		patched = map[string]string{b.file: strings.ReplaceAll(string(text), b.right, b.wrong)}
+		d, err := Open(device.Found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.Check()
+		patched = nil
+		if err != nil || !strings.HasPrefix(got, b.want) {
+			t.Errorf("%s with %q: %q, %v", b.file, b.wrong, got, err)
+		}
+	}
+}

@@ -33,8 +33,8 @@ func (d *Device) typed(file, name string, dt dtype.Type, variant int, options st
 func (d *Device) rows(k C.cl_kernel, n int) { d.launch(k, [3]int{n, 1, 1}, [3]int{lanes, 1, 1}) }
 
 var reduceOptions = map[kernel.ReduceOp]string{
-	kernel.Sum: " -DOP=add -DFIRST=0", kernel.Prod: " -DOP=multiply -DFIRST=1 -DPRODUCT",
-	kernel.MinOver: " -DOP=least -DFIRST=(T)INFINITY -DLEAST", kernel.MaxOver: " -DOP=most -DFIRST=-(T)INFINITY -DMOST",
+	kernel.Sum: " -DOP=add", kernel.Prod: " -DOP=multiply -DPRODUCT",
+	kernel.MinOver: " -DOP=least -DLEAST", kernel.MaxOver: " -DOP=most -DMOST",
 }
 
 // squares is a variant of reduce.cl besides the operations.

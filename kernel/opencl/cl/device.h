@@ -62,6 +62,22 @@ INLINE double sqrt_f64(double a) { return sqrt(a); }
 INLINE float sqrt_f32(float a) { return sqrt(a); }
 INLINE float sel_f32(int m, float a, float b) { return m ? a : b; }
 INLINE double sel_f64(long m, double a, double b) { return m ? a : b; }
+INLINE float clamp_f32(float x, float low, float high) {
+    x = x > high ? high : x;
+    return x < low ? low : x;
+}
+INLINE double clamp_f64(double x, double low, double high) {
+    x = x > high ? high : x;
+    return x < low ? low : x;
+}
+INLINE float ldexp_f32(float x, int n) {
+    int low = n >> 1;
+    return x * as_float((uint)(low + 127) << 23) * as_float((uint)(n - low + 127) << 23);
+}
+INLINE double ldexp_f64(double x, long n) {
+    long low = n >> 1;
+    return x * as_double((ulong)(low + 1023) << 52) * as_double((ulong)(n - low + 1023) << 52);
+}
 INLINE float canon_f32(float v) { return v == v ? v : as_float(0x7fc00000); }
 INLINE double canon_f64(double v) { return v == v ? v : as_double(0x7ff8000000000000); }
 INLINE float abs_f32(float v) { return as_float(as_uint(v) & 0x7fffffffu); }

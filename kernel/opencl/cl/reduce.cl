@@ -1,4 +1,4 @@
-// Reductions of reals. OP is add, multiply, least or most, FIRST what it begins with; or SQUARES, the sum of squares.
+// Reductions of reals. OP is add, multiply (with PRODUCT), least (LEAST) or most (MOST); or SQUARES, the sum of squares.
 #include "device.h"
 #include "lanes.h"
 
@@ -7,9 +7,19 @@
 #ifdef SQUARES
 #define COMBINE(x, y) fma(y, y, x)
 #define OP add
-#define FIRST 0
 #else
 #define COMBINE(x, y) CONCAT(OP, _)(x, y)
+#endif
+
+// What a reduction begins with.
+#if defined LEAST
+#define FIRST ((T)INFINITY)
+#elif defined MOST
+#define FIRST (-(T)INFINITY)
+#elif defined PRODUCT
+#define FIRST 1
+#else
+#define FIRST 0
 #endif
 
 INLINE double join(double x, double y) {
