@@ -90,6 +90,7 @@ Backends:
   DRUN_HIERARCHY       off: the backend carries all collectives, even within the nodes;
                        a number: that many ranks of each node are connected to other nodes (default 4)
   DRUN_GLOO_INTERFACE  network interface of gloo; GLOO_SOCKET_IFNAME after it
+  DRUN_OPENCL_LIB               the library of OpenCL, for --device opencl (default: libOpenCL.so.1)
   DRUN_NCCL_LIB, DRUN_CUDA_LIB  where nccl's libraries are; unset, drun searches for them, also in
   CONDA_PREFIX, VIRTUAL_ENV
   CUDA_VISIBLE_DEVICES  the GPUs that nccl sees

@@ -21,6 +21,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -221,10 +222,12 @@ func cause(err error) error {
 }
 
 // known are the names that members have: whole ones, and those beneath a folder.
-var known = regexp.MustCompile(`^(README\.txt|chain\.txt|history\.db|logs\.txt|metrics\.csv|run\.json|origin\.safetensors|checkpoints/(0|-?[1-9][0-9]{0,18})\.safetensors|(source|data)/.+)$`)
+var known = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(README\.txt|chain\.txt|history\.db|logs\.txt|metrics\.csv|run\.json|origin\.safetensors|checkpoints/(0|-?[1-9][0-9]{0,18})\.safetensors|(source|data)/.+)$`)
+})
 
 func validName(name string) bool {
-	return known.MatchString(name) && fs.ValidPath(name) && utf8.ValidString(name) && len(name) < 1000 && !strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || !unicode.IsPrint(r) })
+	return known().MatchString(name) && fs.ValidPath(name) && utf8.ValidString(name) && len(name) < 1000 && !strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || !unicode.IsPrint(r) })
 }
 
 // checkNames refuses members that a pack does not have, before anything is read.

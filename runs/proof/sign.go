@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"drun/internal/exit"
 	"drun/internal/scratch"
@@ -49,12 +50,14 @@ func signWith(key string) func(root string) ([]byte, error) {
 	}
 }
 
-var armored = regexp.MustCompile(`(?s)^-----BEGIN SSH SIGNATURE-----\n(.*)-----END SSH SIGNATURE-----\n$`)
+var armored = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)^-----BEGIN SSH SIGNATURE-----\n(.*)-----END SSH SIGNATURE-----\n$`)
+})
 
 // signer checks the signature, and names its key.
 func (p *Pack) signer() (_ string, err error) {
 	defer try.Caught(&err)
-	text := armored.FindSubmatch(p.signed)
+	text := armored().FindSubmatch(p.signed)
 	if text == nil {
 		return "", p.broken("%s is not a signature", signatureName)
 	}
