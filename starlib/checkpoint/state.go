@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"drun/internal/try"
@@ -72,10 +73,10 @@ func collect(state *starlark.Dict, always []Named) (_ []Item, err error) {
 func add(items []Item, prefix string, entries ...starlib.Entry) ([]Item, error) {
 	for _, e := range entries {
 		item, err := itemOf(prefix+e.Name, e.Value)
-		if s := statefulIn(e.Value); err != nil && s != nil {
-			return nil, fmt.Errorf("%s: a %s in a list or dict cannot be saved: give it a name of its own in the state", prefix+e.Name, s.(starlark.Value).Type())
-		}
 		if err != nil {
+			if s := statefulIn(e.Value); s != nil {
+				return nil, fmt.Errorf("%s: a %s in a list or dict cannot be saved: give it a name of its own in the state", prefix+e.Name, s.(starlark.Value).Type())
+			}
 			return nil, fmt.Errorf("%s: %w", prefix+e.Name, err)
 		}
 		items = append(items, item)
@@ -95,8 +96,10 @@ func statefulIn(v starlark.Value) starlib.Stateful {
 				}
 			}
 		}
-	case starlark.Iterable:
-		items = starlark.Elements(v)
+	case *starlark.List:
+		items = v.Elements()
+	case starlark.Tuple:
+		items = slices.Values(v)
 	}
 	for item := range items {
 		if s, ok := item.(starlib.Stateful); ok {
