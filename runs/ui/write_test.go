@@ -139,9 +139,9 @@ func TestWritingPage(t *testing.T) {
 	press("Note", "look at this")
 	p.until("document.getElementById('about').textContent.includes('look at this')")
 	press("Rename", "last") // is reserved
-	p.until("document.getElementById('fault').innerText.includes('is reserved')")
+	p.until("document.getElementById('actfault').innerText.includes('is reserved')")
 	press("Rename", "better")
-	p.until("document.getElementById('title').innerText.endsWith('better') && document.getElementById('fault').innerText === ''")
+	p.until("document.getElementById('title').innerText.endsWith('better') && document.getElementById('actfault').innerText === ''")
 	harmless(p)
 	press("Stop", "")
 	p.until("document.querySelector('#state .s-interrupted') && ![...document.querySelectorAll('#acts button')].some(b => b.innerText === 'Stop')")

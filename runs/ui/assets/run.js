@@ -87,8 +87,8 @@ function acts() {
     try {
       const body = await fn();
       if (body) { await change(of(), body); if (body.name && address.get("id")) address.set("id", run.id); await refresh(); }
-      $("fault").textContent = "";
-    } catch (e) { $("fault").textContent = e.text ?? String(e); }
+      $("actfault").textContent = "";
+    } catch (e) { $("actfault").textContent = e.text ?? String(e); } // not in fault, which the next news of the run empties
   } }, label);
   const asks = (title, label, was, to) => async () => { const text = await ask(title, label, was); return text && text !== was ? to(text) : null; };
   $("acts").replaceChildren(act("Rename", asks("Rename this run", "Name", run.name, name => ({ name }))), act("Tag", asks("Add a tag, or remove one", "Tag", "", tag => run.tags.includes(tag) ? { untag: [tag] } : { tag: [tag] })),
