@@ -172,7 +172,11 @@ func (s *Store) Save(run string, step int64, score *float64, parts map[int][]Ent
 
 // SaveAfter is like Save, and keeps with the checkpoint how many points the run had recorded before it.
 func (s *Store) SaveAfter(points int64, run string, step int64, score *float64, parts map[int][]Entry) (Info, error) {
-	info := Info{Run: run, Step: step, Score: score, WorldSize: len(parts), Time: time.Now().UTC(), Points: points}
+	return s.save(Info{Run: run, Step: step, Score: score, WorldSize: len(parts), Time: time.Now().UTC(), Points: points}, parts)
+}
+
+func (s *Store) save(info Info, parts map[int][]Entry) (Info, error) {
+	step := info.Step
 	for rank := range len(parts) {
 		entries, ok := parts[rank]
 		if !ok {

@@ -20,6 +20,10 @@ func (db *DB) Agent(ctx context.Context, id int64) (_ *Agent, err error) {
 	defer try.Caught(&err)
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()
+	hosts := try.To(listColumn[string](db, "SELECT host FROM runs WHERE id = ? AND leased IS NOT NULL", id))
+	if len(hosts) > 0 { // the socket is that of the server that hears of it
+		return nil, &SilentError{"the run goes on at " + hosts[0], "drun stop there"}
+	}
 	conn, _ := try.To2(db.callAgent(ctx, id))
 	defer conn.Close()
 	var peer *unix.Ucred

@@ -244,8 +244,8 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 			return &NotFound{fmt.Sprintf("run %d %s is %s", id, r.Name, status), "another process has taken it up"}
 		}
 		r.numbered.Store(batch)
-		try.To(tx.Exec("UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', bits_key = NULL, ended_early = NULL, sweep = coalesce(?, sweep), ("+origin+") = ("+places(origin)+") WHERE id = ?",
-			append(append([]any{sweepOf(info)}, originOf(info)...), id)...))
+		try.To(tx.Exec("UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL, error = '', bits_key = NULL, ended_early = NULL, owner = NULL, leased = NULL, clock = NULL, sweep = coalesce(?, sweep), project_name = coalesce(?, project_name), ("+origin+") = ("+places(origin)+") WHERE id = ?",
+			append(append([]any{sweepOf(info), textOrNull(info.ProjectName)}, originOf(info)...), id)...))
 		try.To(tx.Exec(beginAttempt, id, p.Attempts, formatTime(time.Now()), p.Points))
 		r.lock, err = db.lockRun(id)
 		return err

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"drun/history/records"
+	"drun/internal/sqldb"
 	"drun/internal/try"
 )
 
@@ -203,6 +204,11 @@ func (d *Detail) describe(add func(kind, name string, value any)) {
 
 // Sources returns the captured files of a run, the recipe first.
 func (db *DB) Sources(run int64) ([]records.Source, error) {
-	return list(db, func(s *records.Source) []any { return []any{&s.Path, &s.SHA256, &s.Role, &s.Content} },
+	all, err := sourcesIn(db.sql, run)
+	return all, sqldb.Wrap(db.path, err)
+}
+
+func sourcesIn(in sqldb.Queryer, run int64) ([]records.Source, error) {
+	return sqldb.List(in, func(s *records.Source) []any { return []any{&s.Path, &s.SHA256, &s.Role, &s.Content} },
 		`SELECT path, sha256, role, content FROM run_sources JOIN sources USING (sha256) WHERE run = ? ORDER BY role = 'load', path`, run)
 }

@@ -12,8 +12,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/sqldb"
 	"drun/internal/try"
@@ -35,6 +37,7 @@ type DB struct {
 	path  string
 	known int // version of the schema that this drun writes
 	live  bool
+	scope []string // see Within
 	// Waiting are the runs that have ended and whose last records were not in the history when it was opened for
 	// reading, since it could not be written.
 	Waiting []int64
@@ -115,6 +118,36 @@ func OpenReadOnly(home string) (_ *DB, err error) {
 		db.Waiting = append(db.Waiting, r.ID)
 	}
 	return db, nil
+}
+
+// Within is the history as somebody sees it who may see only runs of these projects; nil: all runs. It shares what is open.
+func (db *DB) Within(projects []string) *DB {
+	seen := *db
+	seen.scope = projects
+	return &seen
+}
+
+// visible is a condition on rows of runs.
+func (db *DB) visible() string {
+	if db.scope == nil {
+		return "TRUE"
+	}
+	quoted := each.Of(db.scope, func(name string) string { return "'" + strings.ReplaceAll(name, "'", "''") + "'" })
+	return "project_name IN (" + strings.Join(quoted, ", ") + ")"
+}
+
+// ofVisible limits rows that belong to runs.
+func (db *DB) ofVisible() string {
+	if db.scope == nil {
+		return ""
+	}
+	return " WHERE run IN (SELECT id FROM runs WHERE " + db.visible() + ")"
+}
+
+// Schema is the version of the history's schema.
+func (db *DB) Schema() int {
+	latest, _ := file(db.home).Latest()
+	return latest
 }
 
 // Replaced reports whether the open file has lost its name: the history was removed, or another put in its place.

@@ -85,7 +85,7 @@ func (db *DB) Extract(id int64, folder string) (err error) {
 				if *row["status"] == string(Running) { // its agent is gone, which nobody could note
 					*row["status"] = string(Lost)
 				}
-				*row["trashed"] = nil
+				*row["trashed"], *row["owner"], *row["leased"], *row["clock"] = nil, nil, nil, nil
 				return nil
 			}, "id IN (SELECT value FROM json_each(?))", sqldb.JSON(line)))
 			try.To(tx.Exec("UPDATE runs SET parent = NULL WHERE parent NOT IN (SELECT id FROM runs)"))
@@ -164,17 +164,12 @@ func (db *DB) Admit(from *DB, id int64, kept []int64) (entered int64, name strin
 		_, sums := try.To2(tables(tx, "sha256"))
 		try.Ok(copyRows(from.sql, tx, "runs", all["runs"], func(row map[string]*any) error {
 			wanted, _ := (*row["name"]).(string)
-			if err := CheckName(wanted); err != nil {
+			if name, err = nameLike(tx, wanted); err != nil {
 				return err
 			}
-			name = wanted
-			taken := nameTaken(tx, name)
-			for n := 2; errors.As(taken, new(*NameError)); n++ {
-				name = fmt.Sprintf("%.90s-%d", wanted, n)
-				taken = nameTaken(tx, name)
-			}
-			if taken != nil {
-				return taken
+			*row["owner"], *row["leased"], *row["clock"] = "", nil, nil
+			if parent != "" {
+				*row["parent_uid"] = parent
 			}
 			*row["id"], *row["name"] = nil, name
 			// The run that it was resumed from, if that is here.

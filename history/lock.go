@@ -98,6 +98,9 @@ func (r *Run) giveReserve() bool {
 	return err == nil && info.Size() > 0 && r.lock.Truncate(0) == nil
 }
 
+// A run that is led from elsewhere has a lease instead, which what arrives of it prolongs (see Merge): it is lost once the
+// lease has ended.
+
 // agentGone reports whether no living agent holds the run's lock. Readers ask with a shared lock, so that they never
 // disturb each other.
 func (db *DB) agentGone(id int64) bool {
@@ -115,20 +118,34 @@ func (db *DB) findLost() (_ []int64, err error) {
 	defer try.Caught(&err)
 	claim := try.To(db.running())
 	gone := []int64{}
-	for _, id := range claim {
-		if db.agentGone(id) {
-			gone = append(gone, id)
+	for _, r := range claim {
+		if db.leaderGone(r) {
+			gone = append(gone, r.id)
 		}
 	}
 	if len(gone) == 0 {
 		return gone, nil
 	}
 	still := try.To(db.running())
-	return slices.DeleteFunc(gone, func(id int64) bool { return !slices.Contains(still, id) }), nil
+	return slices.DeleteFunc(gone, func(id int64) bool {
+		return !slices.ContainsFunc(still, func(r runningRun) bool { return r.id == id && db.leaderGone(r) })
+	}), nil
 }
 
-func (db *DB) running() ([]int64, error) {
-	return listColumn[int64](db, "SELECT id FROM runs WHERE status = 'running'")
+type runningRun struct {
+	id     int64
+	leased *time.Time // nil: its agent has a lock
+}
+
+func (db *DB) leaderGone(r runningRun) bool {
+	if r.leased != nil {
+		return r.leased.Before(time.Now())
+	}
+	return db.agentGone(r.id)
+}
+
+func (db *DB) running() ([]runningRun, error) {
+	return list(db, func(r *runningRun) []any { return []any{&r.id, timeOrNone{&r.leased}} }, "SELECT id, leased FROM runs WHERE status = 'running'")
 }
 
 // markLost sets the status of lost runs. It runs an update even if there are none, since only then does SQLite
@@ -216,7 +233,20 @@ func (r *Run) Answer(now func(context.Context) (*records.Snapshot, error)) {
 }
 
 func (r *Run) listen(now func(context.Context) (*records.Snapshot, error)) {
-	path := r.db.livePath(r.UID)
+	r.live = listen(r.db.livePath(r.UID), now)
+}
+
+// AnswerFor is Answer for a run that is led from elsewhere, until close is called; close is nil if there can be no socket.
+func (db *DB) AnswerFor(uid string, now func(context.Context) (*records.Snapshot, error)) (close func()) {
+	path := db.livePath(uid)
+	_ = os.MkdirAll(filepath.Dir(path), sqldb.FolderMode) // else there is no socket
+	if l := listen(path, now); l != nil {
+		return l.close
+	}
+	return nil
+}
+
+func listen(path string, now func(context.Context) (*records.Snapshot, error)) *live {
 	os.Remove(path) // left by an agent that is gone, since this one has the lock
 	l := &live{path: path, now: now, slots: make(chan struct{}, liveAtOnce)}
 	err := shortly(path, func(short string) (err error) {
@@ -224,7 +254,7 @@ func (r *Run) listen(now func(context.Context) (*records.Snapshot, error)) {
 		return err
 	})
 	if err != nil {
-		return
+		return nil
 	}
 	l.listener.SetUnlinkOnClose(false) // it would use the short name
 	if err = os.Chmod(path, 0o600); err == nil {
@@ -232,10 +262,10 @@ func (r *Run) listen(now func(context.Context) (*records.Snapshot, error)) {
 	}
 	if err != nil {
 		l.listener.Close()
-		return
+		return nil
 	}
-	r.live = l
 	go l.serve()
+	return l
 }
 
 // shortly calls fn with a short name for a socket: the kernel accepts only names shorter than paths may be.

@@ -115,6 +115,20 @@ func (r *Run) putParams(tx *sql.Tx, b *Batch) error {
 	return insertAll(tx, "REPLACE", "params", params, "run, ", r.ID)
 }
 
+func paramsIn(in sqldb.Queryer, run int64) (list []Param, err error) {
+	err = sqldb.Each(in, func(rows *sql.Rows) error {
+		var p Param
+		var kind, text string
+		err := rows.Scan(&p.Name, &kind, &text)
+		if err == nil {
+			p.Value, err = decodeParam(kind, text)
+		}
+		list = append(list, p)
+		return err
+	}, "SELECT name, type, value FROM params WHERE run = ? ORDER BY name", run)
+	return list, err
+}
+
 func encodeParam(v any) (kind, text string, err error) {
 	switch v := v.(type) {
 	case nil:

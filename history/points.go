@@ -66,7 +66,7 @@ func (db *DB) LineagePoints(run int64, names ...string) ([]records.Point, error)
 			line = append(line, s)
 			run = s.run
 			return err
-		}, "SELECT parent, coalesce(parent_points, 9223372036854775807) FROM runs WHERE id = ? AND parent IS NOT NULL", run)
+		}, "SELECT parent, coalesce(parent_points, 9223372036854775807) FROM runs WHERE id = ? AND parent IN (SELECT id FROM runs WHERE "+db.visible()+")", run)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"drun/history/records"
+	"drun/internal/sqldb"
 	"drun/internal/try"
 )
 
@@ -59,15 +60,20 @@ func (db *DB) LastSnapshot(run int64) (*records.Snapshot, error) {
 }
 
 // snapshots reads the snapshots of a run, oldest first.
-func (db *DB) snapshots(run int64) (_ []records.Snapshot, err error) {
+func (db *DB) snapshots(run int64) ([]records.Snapshot, error) {
+	all, err := snapshotsIn(db.sql, run)
+	return all, sqldb.Wrap(db.path, err)
+}
+
+func snapshotsIn(in sqldb.Queryer, run int64) (_ []records.Snapshot, err error) {
 	defer try.Caught(&err)
 	const of = " WHERE snapshot IN (SELECT id FROM snapshots WHERE run = ?) ORDER BY snapshot, rank"
-	all, err := rows[snapshotRow](db, "snapshots WHERE run = ? ORDER BY id", run)
+	all, err := rowsIn[snapshotRow](in, "snapshots WHERE run = ? ORDER BY id", run)
 	if err != nil || len(all) == 0 {
 		return []records.Snapshot{}, err
 	}
-	ranks := try.To(rows[snapshotRank](db, "snapshot_ranks"+of, run))
-	calls := try.To(rows[snapshotCall](db, "snapshot_calls"+of+", nth", run))
+	ranks := try.To(rowsIn[snapshotRank](in, "snapshot_ranks"+of, run))
+	calls := try.To(rowsIn[snapshotCall](in, "snapshot_calls"+of+", nth", run))
 	type place struct {
 		snapshot int64
 		rank     int
@@ -184,8 +190,13 @@ func (r *Run) putArtifacts(tx *sql.Tx, b *Batch) (err error) {
 
 // Artifacts lists what a run has kept, ordered by name, step and kind.
 func (db *DB) Artifacts(run int64) ([]records.Artifact, error) {
+	all, err := artifactsIn(db.sql, run)
+	return all, sqldb.Wrap(db.path, err)
+}
+
+func artifactsIn(in sqldb.Queryer, run int64) ([]records.Artifact, error) {
 	all := []records.Artifact{}
-	err := db.read(func(rows *sql.Rows) error {
+	err := sqldb.Each(in, func(rows *sql.Rows) error {
 		var a records.Artifact
 		var step int64
 		err := rows.Scan(&a.Name, &step, &a.Rank, &a.Kind, &a.Bytes, &a.SHA256, timeColumn{&a.Time})

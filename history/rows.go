@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drun/internal/each"
+	"drun/internal/sqldb"
 	"drun/internal/try"
 )
 
@@ -148,8 +149,13 @@ func (r *Run) putRows(tx *sql.Tx, b *Batch) error {
 
 // rows reads records of one type. from is the rest of the query after the columns.
 func rows[T any](db *DB, from string, args ...any) ([]T, error) {
+	all, err := rowsIn[T](db.sql, from, args...)
+	return all, sqldb.Wrap(db.path, err)
+}
+
+func rowsIn[T any](in sqldb.Queryer, from string, args ...any) ([]T, error) {
 	columns := columnsOf(reflect.TypeFor[T]())
-	return list(db, func(record *T) []any {
+	return sqldb.List(in, func(record *T) []any {
 		v := reflect.ValueOf(record).Elem()
 		return each.Of(columns, func(c column) any { return c.cell(v) })
 	}, "SELECT "+names(columns)+" FROM "+from, args...)

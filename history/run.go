@@ -42,13 +42,14 @@ const (
 
 // RunInfo is what is known about a run when it begins.
 type RunInfo struct {
-	Name      string // if "", a name is made up
-	Recipe    string // path as given
-	Project   string // the recipe's folder beneath its project's root, if it loads files from there
-	WorldSize int
-	Backend   string
-	Seed      int64
-	Threads   int // kernel threads per rank
+	Name        string // if "", a name is made up
+	Recipe      string // path as given
+	Project     string // the recipe's folder beneath its project's root, if it loads files from there
+	ProjectName string // the project of a team that the run belongs to; "": none
+	WorldSize   int
+	Backend     string
+	Seed        int64
+	Threads     int // kernel threads per rank
 	// Deterministic tells whether reductions add in rank order, with any backend.
 	Deterministic bool
 	records.Given
@@ -126,9 +127,9 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	err := db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)
 		r.Name = try.To(freeName(tx, info.Name))
-		result := try.To(tx.Exec("INSERT INTO runs ("+origin+`, sweep, uid, name, status, started, parent, parent_step, parent_points)
-			VALUES (`+places(origin)+`, ?, ?, ?, 'running', ?, ?, ?, (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
-			append(originOf(info), sweepOf(info), r.UID, r.Name, formatTime(info.Started), parent, step, parent, step)...))
+		result := try.To(tx.Exec("INSERT INTO runs ("+origin+`, sweep, project_name, uid, name, status, started, parent, parent_step, parent_uid, parent_points)
+			VALUES (`+places(origin)+`, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT uid FROM runs WHERE id = ?), (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
+			append(originOf(info), sweepOf(info), textOrNull(info.ProjectName), r.UID, r.Name, formatTime(info.Started), parent, step, parent, parent, step)...))
 		r.ID = try.To(result.LastInsertId())
 		try.Ok(r.passOutputs(tx))
 		// Before the commit, so that a running run is never seen without its lock.
@@ -193,6 +194,13 @@ func originOf(info RunInfo) []any {
 		values = append(values, c.value(reflect.ValueOf(info.Given)))
 	}
 	return values
+}
+
+func textOrNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
 }
 
 func sweepOf(info RunInfo) any {

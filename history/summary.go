@@ -91,6 +91,9 @@ type Summary struct {
 	Sweep       *records.Sweep           `json:"sweep,omitempty" db:",json"`
 	EndedEarly  string                   `json:"-" db:"ended_early,null"` // why a sweep ended it; "": it did not
 	UID         string                   `json:"-" db:"uid"`
+	ProjectName string                   `json:"project_name,omitempty" db:",null"` // of a team
+	Owner       string                   `json:"owner,omitempty" db:",null"`        // the user of the server who entered it
+	Clock       float64                  `json:"-" db:"clock,null"`                 // by how many seconds its machine's clock is ahead, if it is led from elsewhere
 }
 
 // Checkpoint is a checkpoint in the catalog.
@@ -162,23 +165,25 @@ func (db *DB) Select(s Selection) ([]Summary, error) {
 }
 
 func (db *DB) ParamNames() ([]string, error) {
-	return listColumn[string](db, "SELECT DISTINCT name FROM params ORDER BY name")
+	return listColumn[string](db, "SELECT DISTINCT name FROM params"+db.ofVisible()+" ORDER BY name")
 }
 
 func (db *DB) TagNames() ([]string, error) {
-	return listColumn[string](db, "SELECT DISTINCT tag FROM tags ORDER BY tag")
+	return listColumn[string](db, "SELECT DISTINCT tag FROM tags"+db.ofVisible()+" ORDER BY tag")
 }
 
 func (db *DB) MetricNames() ([]string, error) {
-	return listColumn[string](db, "SELECT DISTINCT name FROM metric_summaries ORDER BY name")
+	return listColumn[string](db, "SELECT DISTINCT name FROM metric_summaries"+db.ofVisible()+" ORDER BY name")
 }
 
 // runRows are the runs with the columns of a Detail.
-const runRows = `(SELECT *,
-	CASE WHEN parent IS NOT NULL THEN json_object('id', parent, 'name', coalesce((SELECT name FROM runs p WHERE p.id = r.parent), ''), 'step', parent_step) END AS resumed,
+func (db *DB) runRows() string {
+	return `(SELECT *,
+	CASE WHEN parent IS NOT NULL THEN json_object('id', parent, 'name', coalesce((SELECT name FROM runs p WHERE p.id = r.parent AND ` + db.visible() + `), ''), 'step', parent_step) END AS resumed,
 	CASE WHEN parent IS NULL THEN parent_step END AS orphaned,
 	CASE WHEN git_commit IS NOT NULL THEN json_object('commit', git_commit, 'dirty', json(iif(git_dirty, 'true', 'false'))) END AS git
-	FROM runs r) `
+	FROM runs r WHERE ` + db.visible() + `) `
+}
 
 // summaries reads the runs that the clause selects, with a fixed number of queries.
 func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary, error) {
@@ -186,7 +191,7 @@ func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary,
 	if err != nil {
 		return nil, err
 	}
-	list, err := rows[Summary](db, runRows+clause, args...)
+	list, err := rows[Summary](db, db.runRows()+clause, args...)
 	if err != nil || len(list) == 0 {
 		return list, err
 	}
@@ -203,7 +208,7 @@ func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary,
 			s.Status, s.Error = StoppedEarly, s.EndedEarly
 		}
 		if s.Status == Running {
-			elapsed := time.Since(s.Started).Seconds()
+			elapsed := max(time.Since(s.Started).Seconds()+s.Clock, 0)
 			s.Seconds = &elapsed
 		}
 	}
@@ -333,7 +338,7 @@ func (db *DB) Get(id int64) (_ *Detail, err error) {
 	if len(found) == 0 {
 		return nil, db.unknown(strconv.FormatInt(id, 10))
 	}
-	details, err := rows[Detail](db, runRows+"WHERE id = ?", id)
+	details, err := rows[Detail](db, db.runRows()+"WHERE id = ?", id)
 	if err != nil || len(details) == 0 {
 		return nil, cmp.Or(err, db.unknown(strconv.FormatInt(id, 10)))
 	}

@@ -73,7 +73,7 @@ func (db *DB) Restore(ids []int64) error {
 func (db *DB) FindTrashed(run string) (int64, error) {
 	var id int64
 	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&id) },
-		`SELECT id FROM runs WHERE trashed IS NOT NULL AND (CAST(id AS TEXT) = ?1 OR name = ?1 OR ?1 = 'last') ORDER BY trashed, id`, run)
+		`SELECT id FROM runs WHERE `+db.visible()+` AND trashed IS NOT NULL AND (CAST(id AS TEXT) = ?1 OR name = ?1 OR ?1 = 'last') ORDER BY trashed, id`, run)
 	if err != nil || id != 0 {
 		return id, err
 	}
@@ -210,12 +210,12 @@ func (e *NotFound) ExitCode() exit.Code { return exit.Usage }
 // Find resolves RUN as on the command line: an id, a name, or "last" for the newest run. If there is none, the
 // error is a *NotFound with the nearest names.
 func (db *DB) Find(run string) (int64, error) {
-	const columns = "SELECT id, name, trashed IS NOT NULL FROM runs "
-	query, arg := columns+"WHERE name = ?", any(run)
+	columns := "SELECT id, name, trashed IS NOT NULL FROM runs WHERE " + db.visible() + " AND "
+	query, arg := columns+"name = ?", any(run)
 	if run == "last" {
-		query, arg = columns+"WHERE ? = 'last' AND trashed IS NULL ORDER BY id DESC LIMIT 1", run
+		query, arg = columns+"? = 'last' AND trashed IS NULL ORDER BY id DESC LIMIT 1", run
 	} else if id, err := strconv.ParseInt(run, 10, 64); err == nil {
-		query, arg = columns+"WHERE id = ?", id
+		query, arg = columns+"id = ?", id
 	}
 	var id int64
 	var name string
@@ -236,7 +236,7 @@ func (db *DB) unknown(run string) error {
 		name     string
 		distance int
 	}
-	all, err := list(db, func(c *candidate) []any { return []any{&c.id, &c.name} }, "SELECT id, name FROM runs WHERE trashed IS NULL ORDER BY id DESC LIMIT 10000")
+	all, err := list(db, func(c *candidate) []any { return []any{&c.id, &c.name} }, "SELECT id, name FROM runs WHERE trashed IS NULL AND "+db.visible()+" ORDER BY id DESC LIMIT 10000")
 	if err != nil {
 		return err
 	}

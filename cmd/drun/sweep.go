@@ -238,13 +238,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 // identity names a sweep by what it runs, so that it has the same name whenever it is repeated.
 func (f *sweepFlags) identity(recipe string, cells []sweep.Cell, seeds []int64) *records.Sweep {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %d %s %d", recipe, cells, seeds, f.early, f.first))
-	command := slices.Clone(os.Args)
-	for i, arg := range command {
-		if name, _, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "--param="), "-p"), "="); given && secret.Named(name) {
-			command[i] = arg[:strings.Index(arg, "=")+1] + secret.Redacted
-		}
-	}
-	return &records.Sweep{Name: fmt.Sprintf("sweep-%x", sum[:4]), Cells: len(cells), Command: command}
+	return &records.Sweep{Name: fmt.Sprintf("sweep-%x", sum[:4]), Cells: len(cells), Command: secret.Arguments(os.Args)}
 }
 
 func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, error) {

@@ -56,6 +56,8 @@ func helpTopics() []*cobra.Command {
   DRUN_HOME            folder of the history and checkpoints, default .drun; --home overrides it
   DRUN_BACKEND         backend of the collectives; --backend overrides it
   TORCH_DISTRIBUTED_BACKEND  the same, after DRUN_BACKEND
+  DRUN_TOKEN           the token for a team's server (docs/team.md)
+  DRUN_PROJECT         the project of a team that runs belong to; --project overrides it
   DRUN_PLUGIN_PATH     folders of plugins, separated by colons; --plugin-dir comes first
   PATH                 where plugins are looked for last
   DRUN_KERNEL          forces one form of the kernels: scalar, avx2, avx512, avx512bf16, amx or neon
@@ -67,7 +69,7 @@ func helpTopics() []*cobra.Command {
 Several processes (docs/nodes.md); flags override these:
 
   DRUN_RDZV_SECRET     the secret that the processes of a run share
-  DRUN_SSH             the command in place of ssh, for --hosts
+  DRUN_SSH             the command in place of ssh, for --hosts, drun push and drun pull
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  this process is one rank, as torchrun starts it;
   LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  optional, with the above
   PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,

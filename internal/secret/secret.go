@@ -2,6 +2,7 @@
 package secret
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -43,4 +44,15 @@ func Text(name, value string) string {
 		return Redacted
 	}
 	return value
+}
+
+// Arguments returns the arguments of a command without the values of such parameters.
+func Arguments(args []string) []string {
+	shown := slices.Clone(args)
+	for i, arg := range shown {
+		if name, _, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "--param="), "-p"), "="); given && Named(name) {
+			shown[i] = arg[:strings.Index(arg, "=")+1] + Redacted
+		}
+	}
+	return shown
 }

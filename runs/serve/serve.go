@@ -1,0 +1,195 @@
+// Package serve is a team's server (drun serve): the history of a home as pages for many people, and as an API for the
+// drun of each of them. It finds out who makes a request before anything else sees it.
+//
+// A further API, such as MLflow's (runs/serve/mlflow), is an http.Handler that is added with [Server.Mount]. It is called
+// only for requests of known users, whom access.Of(request.Context()) returns: Must and May compare the user's role with
+// the project of a run, which is its column project_name (history.Summary.ProjectName); Within lists the projects for
+// history.DB.Within, which hides the runs of others; Log writes to the audit log, after a change. The handler reads with
+// [Server.Reader] and writes with [Server.Writer], whose one connection all writers share, so that no request waits for a
+// lock of this process. A run that no process of this machine leads counts as running until its column leased.
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/try"
+	"drun/runs/serve/access"
+	"drun/runs/transfer"
+)
+
+// Options say what is served, and how.
+type Options struct {
+	Home string
+	Cert string // files of TLS; "": the connection is not encrypted
+	Key  string
+}
+
+// Server is a team's server.
+type Server struct {
+	Options
+	home  *transfer.Home
+	users *Users
+	mux   *http.ServeMux
+	audit audit
+}
+
+// New opens the home, which is made if it is not there.
+func New(o Options) (_ *Server, err error) {
+	defer try.Caught(&err)
+	s := &Server{Options: o, home: try.To(transfer.OpenHome(o.Home, true)), users: NewUsers(o.Home), mux: http.NewServeMux()}
+	s.audit.path = filepath.Join(o.Home, "audit.log")
+	s.Mount("POST "+transfer.Path+"{method}", transfer.Handler(s.home))
+	return s, nil
+}
+
+func (s *Server) Close() error { return errors.Join(s.home.Close(), s.audit.close()) }
+
+func (s *Server) Reader() *history.DB { return s.home.Reader() }
+func (s *Server) Writer() *history.DB { return s.home.Writer() }
+
+// Mount adds a handler for requests that match a pattern of http.ServeMux.
+func (s *Server) Mount(pattern string, h http.Handler) { s.mux.Handle(pattern, h) }
+
+// Handler answers all requests.
+func (s *Server) Handler() http.Handler {
+	open := http.NewServeMux()
+	open.HandleFunc("GET /healthz", s.healthy)
+	open.Handle("/", s.known(s.mux))
+	return open
+}
+
+func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) {
+	if _, err := s.Reader().States([]string{}); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+// tokenOf is the token of a request: a bearer's, or the password of basic authentication.
+func tokenOf(r *http.Request) string {
+	if token, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); is {
+		return token
+	}
+	_, password, _ := r.BasicAuth()
+	return password
+}
+
+// known passes on the requests of users.
+func (s *Server) known(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _, is, err := s.users.Find(tokenOf(r))
+		if err != nil {
+			transfer.Fail(w, err)
+			return
+		}
+		user.Via, _, _ = net.SplitHostPort(r.RemoteAddr)
+		if !is {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="drun"`)
+			transfer.Fail(w, &unknown{})
+			return
+		}
+		ctx := access.With(r.Context(), user, func(e access.Event) { s.audit.log(user, e) })
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// unknown is the error of a request whose user is not known.
+type unknown struct{}
+
+func (e *unknown) Error() string { return "the token is missing, wrong or was revoked" }
+func (e *unknown) Hint() string {
+	return "drun login URL keeps a token, or set DRUN_TOKEN; whoever runs the server makes one with drun serve users add"
+}
+func (e *unknown) ExitCode() exit.Code { return exit.Usage }
+
+// Serve answers until ctx ends, and then waits a moment for requests in progress.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return serving }}
+	ended := make(chan error, 1)
+	go func() {
+		if s.Cert != "" {
+			ended <- server.ServeTLS(listener, s.Cert, s.Key)
+		} else {
+			ended <- server.Serve(listener)
+		}
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	stop()
+	wait, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if server.Shutdown(wait) != nil {
+		server.Close()
+	}
+	_ = <-ended
+	return nil
+}
+
+// audit is the log of who did what: a line of JSON each.
+type audit struct {
+	path string
+	mu   sync.Mutex
+	file *os.File
+	size int64
+}
+
+// mostAudited is the size in bytes at which the log becomes audit.log.1, and a new one begins.
+const mostAudited = 64 << 20
+
+func (a *audit) log(u access.User, e access.Event) {
+	text, _ := json.Marshal(struct {
+		Time time.Time `json:"time"`
+		User string    `json:"user"`
+		Via  string    `json:"via"`
+		access.Event
+	}{time.Now().UTC(), u.Name, u.Via, e})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.file != nil && a.size > mostAudited {
+		a.file.Close()
+		a.file = nil
+		_ = os.Rename(a.path, a.path+".1")
+	}
+	if a.file == nil {
+		file, err := os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "drun: the audit log cannot be written: %v\n", err)
+			return
+		}
+		info, _ := file.Stat()
+		a.file, a.size = file, info.Size()
+	}
+	n, err := a.file.Write(append(text, '\n'))
+	if a.size += int64(n); err != nil {
+		fmt.Fprintf(os.Stderr, "drun: the audit log cannot be written: %v\n", err)
+	}
+}
+
+func (a *audit) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.file == nil {
+		return nil
+	}
+	return a.file.Close()
+}
