@@ -23,11 +23,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+	"golang.org/x/time/rate"
+
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/try"
 	"drun/runs/serve/access"
 	"drun/runs/transfer"
+	"drun/runs/ui"
 )
 
 // Options say what is served, and how.
@@ -40,22 +44,41 @@ type Options struct {
 // Server is a team's server.
 type Server struct {
 	Options
-	home  *transfer.Home
-	users *Users
-	mux   *http.ServeMux
-	audit audit
+	home     *transfer.Home
+	pages    *ui.Server
+	users    *Users
+	sessions sessions
+	limits   limits
+	mux      *http.ServeMux
+	audit    audit
+	measured *metrics.Set
 }
 
 // New opens the home, which is made if it is not there.
 func New(o Options) (_ *Server, err error) {
 	defer try.Caught(&err)
-	s := &Server{Options: o, home: try.To(transfer.OpenHome(o.Home, true)), users: NewUsers(o.Home), mux: http.NewServeMux()}
+	s := &Server{Options: o, home: try.To(transfer.OpenHome(o.Home, true)), pages: ui.New(o.Home), users: NewUsers(o.Home),
+		sessions: sessions{open: map[string]*session{}}, limits: limits{by: map[string]*rate.Limiter{}}, mux: http.NewServeMux(), measured: metrics.NewSet()}
 	s.audit.path = filepath.Join(o.Home, "audit.log")
 	s.Mount("POST "+transfer.Path+"{method}", transfer.Handler(s.home))
+	s.Mount("/", s.pages.For(visitor))
+	s.Mount("GET /metrics", http.HandlerFunc(s.metrics))
+	s.Mount("POST /logout", http.HandlerFunc(s.logout))
 	return s, nil
 }
 
-func (s *Server) Close() error { return errors.Join(s.home.Close(), s.audit.close()) }
+// visitor is how the pages see a user.
+func visitor(r *http.Request) ui.Visitor {
+	user := access.Of(r.Context())
+	writable := user.Within(access.Write)
+	return ui.Visitor{Projects: user.Within(access.Read), Write: writable == nil || len(writable) > 0,
+		May: func(project string) error { return user.Must(access.Write, project) },
+		Did: func(run *history.Detail, what string) {
+			user.Log(access.Event{Action: "change", Run: run.Name, UID: run.UID, Project: run.ProjectName, What: what})
+		}}
+}
+
+func (s *Server) Close() error { return errors.Join(s.pages.Close(), s.home.Close(), s.audit.close()) }
 
 func (s *Server) Reader() *history.DB { return s.home.Reader() }
 func (s *Server) Writer() *history.DB { return s.home.Writer() }
@@ -67,6 +90,11 @@ func (s *Server) Mount(pattern string, h http.Handler) { s.mux.Handle(pattern, h
 func (s *Server) Handler() http.Handler {
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", s.healthy)
+	open.HandleFunc("/login", s.login)
+	open.HandleFunc("GET /login.css", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		_, _ = w.Write(loginStyle)
+	})
 	open.Handle("/", s.known(s.mux))
 	return open
 }
@@ -88,22 +116,32 @@ func tokenOf(r *http.Request) string {
 	return password
 }
 
+// streamFor is how long a stream of events goes on before the browser asks again, and its user is looked up again.
+const streamFor = 10 * time.Minute
+
 // known passes on the requests of users.
 func (s *Server) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, _, is, err := s.users.Find(tokenOf(r))
-		if err != nil {
-			transfer.Fail(w, err)
+		user, hash, is := s.identify(w, r)
+		if !is {
 			return
 		}
-		user.Via, _, _ = net.SplitHostPort(r.RemoteAddr)
-		if !is {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="drun"`)
-			transfer.Fail(w, &unknown{})
+		if !s.limits.allow(hash, mostAsked, burstAsked) {
+			slowDown(w)
 			return
 		}
 		ctx := access.With(r.Context(), user, func(e access.Event) { s.audit.log(user, e) })
-		next.ServeHTTP(w, r.WithContext(ctx))
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			until, cancel := context.WithTimeout(ctx, streamFor)
+			defer cancel()
+			ctx = until
+		}
+		began, answer := time.Now(), &answered{ResponseWriter: w}
+		next.ServeHTTP(answer, r.WithContext(ctx))
+		s.measure(r, answer.status, time.Since(began))
+		if answer.status == http.StatusForbidden {
+			s.audit.log(user, access.Event{Action: "refused", What: r.Method + " " + r.URL.Path})
+		}
 	})
 }
 

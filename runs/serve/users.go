@@ -65,8 +65,15 @@ func hashOf(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Find returns the user with a token.
+// Find returns the user with a token, and the token's hash.
 func (u *Users) Find(token string) (_ access.User, hash string, is bool, err error) {
+	hash = hashOf(token)
+	user, is, err := u.ByHash(hash)
+	return user, hash, is, err
+}
+
+// ByHash returns the user with a token that has this hash.
+func (u *Users) ByHash(hash string) (_ access.User, is bool, err error) {
 	defer try.Caught(&err)
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -81,9 +88,8 @@ func (u *Users) Find(token string) (_ access.User, hash string, is bool, err err
 			u.tokens[t.SHA256] = t
 		}
 	}
-	hash = hashOf(token)
 	t, is := u.tokens[hash]
-	return access.User{Name: t.Name, Grants: t.Grants}, hash, is, nil
+	return access.User{Name: t.Name, Grants: t.Grants}, is, nil
 }
 
 var userForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN][\pL\pN ._@+-]{0,99}$`) })

@@ -22,6 +22,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/runs/report"
+	"drun/runs/serve/access"
 )
 
 //go:embed assets
@@ -35,7 +36,8 @@ var assets = func() fs.FS {
 	return files
 }()
 
-// Server answers browsers' requests. All requests need the cookie that an address with a token gives.
+// Server answers browsers' requests. All requests need the cookie that an address with a token gives, unless another server has found
+// out who makes them (see For).
 type Server struct {
 	Write bool // the pages may name, tag, annotate and stop runs
 
@@ -121,6 +123,23 @@ func (s *Server) address() string {
 func (s *Server) cookie() string { return "drun-" + s.port }
 
 func (s *Server) Handler() http.Handler {
+	pages := s.pagesFor()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		headers(w)
+		switch {
+		case !s.knows(r.Host):
+			fail(w, http.StatusForbidden, exit.WithHint(fmt.Errorf("the host %q is not this server", r.Host), "open the address that drun ui prints"))
+		case r.Method == http.MethodGet && r.URL.Path == "/" && r.URL.Query().Has("token"):
+			s.letIn(w, r)
+		case s.isIn(r) || r.Method != http.MethodGet && r.Method != http.MethodHead && !s.Write: // for which there is a better error
+			pages.ServeHTTP(w, s.withVisitor(r, Visitor{Write: s.Write}))
+		default:
+			fail(w, http.StatusForbidden, exit.WithHint(errors.New("this browser has not been let in"), "open the newest address that drun ui has printed: each is good for one browser"))
+		}
+	})
+}
+
+func (s *Server) pagesFor() http.Handler {
 	mux := http.NewServeMux()
 	s.handle(mux)
 	s.handleChanges(mux)
@@ -133,31 +152,28 @@ func (s *Server) Handler() http.Handler {
 		files.ServeHTTP(w, r)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
 		switch {
-		case !s.knows(r.Host):
-			fail(w, http.StatusForbidden, exit.WithHint(fmt.Errorf("the host %q is not this server", r.Host), "open the address that drun ui prints"))
-		case r.Method != http.MethodGet && r.Method != http.MethodHead && !(s.Write && r.Method == http.MethodPost):
-			h.Set("Allow", "GET, HEAD")
+		case r.Method != http.MethodGet && r.Method != http.MethodHead && !(visitorOf(r).Write && r.Method == http.MethodPost):
+			w.Header().Set("Allow", "GET, HEAD")
 			fail(w, http.StatusMethodNotAllowed, exit.WithHint(errors.New("the pages only read"), "drun ui --write lets them name, tag, annotate and stop runs"))
-		case r.URL.Path == "/" && r.URL.Query().Has("token"):
-			s.letIn(w, r)
-		case !s.isIn(r):
-			fail(w, http.StatusForbidden, exit.WithHint(errors.New("this browser has not been let in"), "open the newest address that drun ui has printed: each is good for one browser"))
 		case r.Method == http.MethodPost && !s.mayWrite(r):
 			fail(w, http.StatusForbidden, errors.New("only these pages may change something, with JSON"))
 		default:
 			mux.ServeHTTP(w, r)
 		}
 	})
+}
+
+func headers(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
 }
 
 // policy allows only content from this server, and no inline script or style.
@@ -223,6 +239,9 @@ func (e *tooMany) Error() string { return e.what }
 func statusOf(err error) int {
 	if errors.As(err, new(*history.NotFound)) || errors.As(err, new(*history.ErrNone)) || errors.As(err, new(*checkpoints.ErrNone)) {
 		return http.StatusNotFound
+	}
+	if access.IsDenied(err) {
+		return http.StatusForbidden
 	}
 	if errors.As(err, new(*tooMany)) {
 		return http.StatusServiceUnavailable

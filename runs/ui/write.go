@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"drun/history"
 	"drun/internal/exit"
@@ -20,9 +21,9 @@ type pages struct {
 	Views map[string]string `json:"views"` // parameters of the workspace's address
 }
 
-func (s *Server) pages(*history.DB, *request) (any, error) {
+func (s *Server) pages(_ *history.DB, r *request) (any, error) {
 	views, err := s.views()
-	return &pages{s.Write, views}, err
+	return &pages{visitorOf(r.Request).Write, views}, err
 }
 
 func (s *Server) viewsPath() string { return filepath.Join(s.home, "views.json") }
@@ -44,7 +45,8 @@ func (s *Server) views() (map[string]string, error) {
 func (s *Server) mayWrite(r *http.Request) bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
-	return s.Write && kind == "application/json" && (site == "" || site == "same-origin") && (origin == "" || origin == "http://"+r.Host)
+	_, host, _ := strings.Cut(origin, "://")
+	return visitorOf(r).Write && kind == "application/json" && (site == "" || site == "same-origin") && (origin == "" || host == r.Host)
 }
 
 // changes are the requests that change something, with what they take as JSON.
@@ -91,12 +93,18 @@ func (s *Server) changeRun(r *http.Request, read func(any)) error {
 	read(&change)
 	db := try.To(history.Open(s.home))
 	defer db.Close()
+	who := visitorOf(r)
+	db = db.Within(who.Projects)
 	id := try.To(db.Find(r.PathValue("run")))
-	if change.Name != "" {
-		try.Ok(db.Rename(id, change.Name))
+	run := try.To(db.Get(id))
+	if who.May != nil {
+		try.Ok(who.May(run.ProjectName))
 	}
 	for _, tag := range change.Tag {
 		try.Ok(history.CheckTag(tag))
+	}
+	if change.Name != "" {
+		try.Ok(db.Rename(id, change.Name))
 	}
 	if len(change.Tag)+len(change.Untag) > 0 {
 		try.Ok(db.Label(id, change.Tag, change.Untag))
@@ -104,11 +112,15 @@ func (s *Server) changeRun(r *http.Request, read func(any)) error {
 	if change.Note != "" {
 		try.Ok(db.AddNote(id, change.Note))
 	}
+	if who.Did != nil {
+		text, _ := json.Marshal(change) // plain data: it cannot fail
+		who.Did(run, string(text))
+	}
 	if !change.Stop {
 		return nil
 	}
-	if d := try.To(db.Get(id)); d.Status != history.Running {
-		return exit.Errorf(exit.Usage, "run %d %s has ended: %s", id, d.Name, d.Status)
+	if run.Status != history.Running {
+		return exit.Errorf(exit.Usage, "run %d %s has ended: %s", id, run.Name, run.Status)
 	}
 	agent, err := db.Agent(r.Context(), id)
 	if silent := (*history.SilentError)(nil); errors.As(err, &silent) {
