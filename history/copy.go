@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"slices"
 	"time"
@@ -44,7 +45,8 @@ type Extent struct {
 	Attempts    []string  `json:"attempts"`    // when they began
 }
 
-// Reached is how many rows of a table there are of an attempt and a rank, and which is the last.
+// Reached is how many rows of a table there are of an attempt and a rank, and which is the last. Of artifacts, which may be
+// replaced, it has a checksum instead of their number.
 type Reached struct {
 	Table   string `json:"table"`
 	Attempt int    `json:"attempt"`
@@ -58,11 +60,7 @@ var ordered = map[string]string{
 	"updates":    "SELECT attempt, rank, max(first), count(*) FROM updates WHERE run = ? GROUP BY 1, 2",
 	"rank_usage": "SELECT attempt, rank, max(time), count(*) FROM rank_usage WHERE run = ? GROUP BY 1, 2",
 	"step_marks": "SELECT attempt, 0, max(seq), count(*) FROM step_marks WHERE run = ? GROUP BY 1",
-	"artifacts":  "SELECT 0, 0, " + artifactTime + ", count(*) FROM artifacts WHERE run = ? HAVING count(*) > 0",
 }
-
-// artifactTime is the time of the newest artifact in microseconds since 1970.
-const artifactTime = "max(unixepoch(substr(time, 1, 19)) * 1000000 + CAST(substr(time, 21, 6) AS INTEGER))"
 
 func (e *Extent) reached(table string, attempt, rank int) (at, rows int64) {
 	for _, r := range e.Reached {
@@ -103,6 +101,10 @@ func extent(in sqldb.Queryer, uid string) (e Extent, err error) {
 			e.Reached = append(e.Reached, r)
 			return err
 		}, query, e.ID))
+	}
+	if list, sums := try.To2(artifactsByTime(in, e.ID)); len(list) > 0 {
+		last := len(list) - 1
+		e.Reached = append(e.Reached, Reached{"artifacts", 0, 0, list[last].Time.UnixMicro(), sums[last]})
 	}
 	e.Checkpoints = try.To(sqldb.Column[int64](in, "SELECT step FROM checkpoints WHERE run = ? ORDER BY step", e.ID))
 	e.Attempts = try.To(sqldb.Column[string](in, "SELECT started FROM attempts WHERE run = ? ORDER BY attempt", e.ID))
@@ -423,14 +425,12 @@ func (s *Source) rest(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err e
 	all := try.To(snapshotsIn(in, id))
 	b.Snapshots = all[min(d.From.Snapshots, int64(len(all))):]
 	d.Sources = try.To(sourcesIn(in, id))
-	for _, a := range d.Attempts {
-		at, _ := have.reached("step_marks", a.Attempt, 0)
-		b.Marks = append(b.Marks, try.To(rowsIn[records.Mark](in, "step_marks WHERE run = ? AND attempt = ? AND seq >= ? ORDER BY seq", id, a.Attempt, at))...)
-		for rank := range d.Row.WorldSize {
-			try.Ok(updatesSince(in, id, a.Attempt, rank, have, d))
-			try.Ok(usageSince(in, id, a.Attempt, rank, have, d))
-		}
+	for _, attempt := range try.To(sqldb.Column[int](in, "SELECT DISTINCT attempt FROM step_marks WHERE run = ? ORDER BY attempt", id)) {
+		at, _ := have.reached("step_marks", attempt, 0)
+		b.Marks = append(b.Marks, try.To(rowsIn[records.Mark](in, "step_marks WHERE run = ? AND attempt = ? AND seq >= ? ORDER BY seq", id, attempt, at))...)
 	}
+	try.Ok(ofRanks(in, "updates", id, have, d, updatesSince))
+	try.Ok(ofRanks(in, "rank_usage", id, have, d, usageSince))
 	try.Ok(artifactsSince(in, id, have, d))
 	for _, m := range b.Marks {
 		d.reach(Reached{"step_marks", m.Attempt, 0, int64(m.Seq), 0})
@@ -453,6 +453,19 @@ func (d *Delta) reach(r Reached) {
 		}
 	}
 	d.Reached = append(d.Reached, r)
+}
+
+// ofRanks calls take for each attempt and rank of which a table has rows: it looks these up one after another, without reading the rows.
+func ofRanks(in sqldb.Queryer, table string, id int64, have *Extent, d *Delta, take func(sqldb.Queryer, int64, int, int, *Extent, *Delta) error) error {
+	const first, bits = " ORDER BY attempt, rank LIMIT 1)", 32
+	next := "(SELECT attempt << 32 | rank FROM " + table + " WHERE run = ?1"
+	groups, err := sqldb.Column[int64](in, "WITH RECURSIVE g(k) AS (SELECT "+next+first+" UNION ALL SELECT "+next+" AND (attempt, rank) > (k >> 32, k & 4294967295)"+first+" FROM g WHERE k IS NOT NULL) SELECT k FROM g WHERE k IS NOT NULL", id)
+	for _, g := range groups {
+		if err == nil {
+			err = take(in, id, int(g>>bits), int(g&(1<<bits-1)), have, d)
+		}
+	}
+	return err
 }
 
 // updatesSince takes a rank's digests: the last row that is there, too, since it may have grown.
@@ -485,14 +498,29 @@ func usageSince(in sqldb.Queryer, id int64, attempt, rank int, have *Extent, d *
 	return nil
 }
 
-// artifactsSince takes the newest artifacts, without their contents, likewise.
+// artifactsByTime lists artifacts, the oldest first, with a checksum of all up to each.
+func artifactsByTime(in sqldb.Queryer, id int64) (list []records.Artifact, sums []int64, err error) {
+	list, err = artifactsIn(in, id)
+	slices.SortStableFunc(list, func(a, b records.Artifact) int { return a.Time.Compare(b.Time) })
+	sum := fnv.New64a()
+	for i := range list {
+		a := &list[i]
+		fmt.Fprintf(sum, "%q %d %s %s %d\n", a.Name, stepOf(a), a.Kind, a.SHA256, a.Time.UnixMicro())
+		sums = append(sums, int64(sum.Sum64()))
+	}
+	return list, sums, err
+}
+
+// artifactsSince takes the newest artifacts, without their contents: all of them, if the older ones are not the same there.
 func artifactsSince(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err error) {
 	defer try.Caught(&err)
-	list := try.To(artifactsIn(in, id))
-	slices.SortStableFunc(list, func(a, b records.Artifact) int { return a.Time.Compare(b.Time) })
-	at, rows := have.reached("artifacts", 0, 0)
-	before, _ := slices.BinarySearchFunc(list, at, func(a records.Artifact, at int64) int { return cmp.Compare(a.Time.UnixMicro(), at+1) })
-	if at == math.MinInt64 || int64(before) != rows {
+	list, sums := try.To2(artifactsByTime(in, id))
+	at, sum := have.reached("artifacts", 0, 0)
+	before := 0
+	for before < len(list) && list[before].Time.UnixMicro() <= at {
+		before++
+	}
+	if before > 0 && sums[before-1] != sum {
 		before = 0
 	}
 	bytes := int64(0)
@@ -503,7 +531,7 @@ func artifactsSince(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err err
 		}
 		bytes += a.Bytes
 		d.Batch.Artifacts = append(d.Batch.Artifacts, a)
-		d.reach(Reached{"artifacts", 0, 0, a.Time.UnixMicro(), int64(before + i + 1)})
+		d.reach(Reached{"artifacts", 0, 0, a.Time.UnixMicro(), sums[before+i]})
 	}
 	return nil
 }
