@@ -575,17 +575,27 @@ type State struct {
 	Project     string `json:"project"`
 	Trashed     bool   `json:"trashed"`
 	Mark        string `json:"mark"`        // is the same if rows are, unless somebody has changed them by hand
+	Labels      string `json:"labels"`      // tags and times of notes, as JSON
 	Checkpoints string `json:"checkpoints"` // their steps as JSON
+}
+
+// Alike reports whether another history has the rows that this one has.
+func (s *State) Alike(other *State) bool {
+	var here, there []string
+	if json.Unmarshal([]byte(s.Labels), &here) != nil || json.Unmarshal([]byte(other.Labels), &there) != nil {
+		return false
+	}
+	return s.Mark == other.Mark && !slices.ContainsFunc(here, func(label string) bool { return !slices.Contains(there, label) })
 }
 
 // States returns the states of those of these runs that the history has.
 func (db *DB) States(uids []string) ([]State, error) {
 	return list(db, func(s *State) []any {
-		return []any{&s.UID, &s.ID, &s.Name, &s.Project, &s.Trashed, &s.Mark, &s.Checkpoints}
+		return []any{&s.UID, &s.ID, &s.Name, &s.Project, &s.Trashed, &s.Mark, &s.Labels, &s.Checkpoints}
 	},
 		`SELECT uid, id, name, coalesce(project_name, ''), trashed IS NOT NULL,
-			json_array(batch, status, error, ended_early, parent_uid, (SELECT json_group_array(started) FROM (SELECT started FROM attempts WHERE run = r.id ORDER BY attempt)),
-				(SELECT json_group_array(tag) FROM (SELECT tag FROM tags WHERE run = r.id ORDER BY tag)), (SELECT count(*) FROM notes WHERE run = r.id)),
+			json_array(batch, status, error, ended_early, parent_uid, (SELECT json_group_array(started) FROM (SELECT started FROM attempts WHERE run = r.id ORDER BY attempt))),
+			(SELECT json_group_array(label) FROM (SELECT tag AS label FROM tags WHERE run = r.id UNION ALL SELECT time FROM notes WHERE run = r.id)),
 			(SELECT json_group_array(step) FROM (SELECT step FROM checkpoints WHERE run = r.id ORDER BY step))
 			FROM runs r WHERE uid IN (SELECT value FROM json_each(?)) ORDER BY id`, sqldb.JSON(uids))
 }

@@ -60,11 +60,11 @@ func Copy(ctx context.Context, from, to Side, runs []Found, o Options) (_ *Resul
 				c.Say(fmt.Sprintf("run %s is in the trash there", r.Name))
 			}
 			a, b := here[r.UID], there[r.UID]
-			if c.Quick && a.Mark == b.Mark && (a.Checkpoints == b.Checkpoints || o.Weights == "none") {
+			if c.Quick && a.Alike(&b) && (a.Checkpoints == b.Checkpoints || o.Weights == "none") {
 				c.Runs++
 				continue
 			}
-			if err := c.run(ctx, r, a.Mark == b.Mark); err != nil {
+			if err := c.run(ctx, r, a.Alike(&b)); err != nil {
 				failed = append(failed, fmt.Errorf("run %s: %w", r.Name, err))
 				if refused := (*Refused)(nil); ctx.Err() != nil || exit.CodeOf(err) == exit.Requirement || errors.As(err, &refused) && refused.Status == 401 {
 					return &c.Result, failed[0] // the others would fail likewise

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path"
 	"strings"
@@ -82,7 +83,8 @@ func OverSSH(command []string, host, folder string, write bool) (*Remote, error)
 	if host == "" || host[0] == '-' || strings.ContainsAny(host, " \t\n") {
 		return nil, exit.Errorf(exit.Usage, "%q is no name of a host", host)
 	}
-	there := "drun transfer-serve --home " + quoted(folder)
+	own, _ := os.Executable() // another machine may have it at the same path
+	there := "p=" + quoted(own) + "; test -x \"$p\" || p=drun; exec \"$p\" transfer-serve --home " + quoted(folder)
 	if write {
 		there += " --write"
 	}

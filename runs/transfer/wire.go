@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -261,7 +262,11 @@ func (r *Remote) once(ctx context.Context, name string, body []byte) (_ []byte, 
 	if r.token != "" {
 		request.Header.Set("Authorization", "Bearer "+r.token)
 	}
-	response := try.To(r.client.Do(request))
+	response, err := r.client.Do(request)
+	if at := (*url.Error)(nil); errors.As(err, &at) {
+		err = at.Err // without the address, which says nothing over ssh
+	}
+	try.Ok(err)
 	defer response.Body.Close()
 	answer := try.To(io.ReadAll(io.LimitReader(response.Body, mostRead)))
 	if response.StatusCode != http.StatusOK {
