@@ -347,3 +347,21 @@ func (db *DB) ListCheckpoint(run int64, c Checkpoint) error {
 		return insertAll(tx, "REPLACE", "checkpoints", []Checkpoint{c}, "run, ", run)
 	})
 }
+
+// NoteServer notes that a server lacks something of a run, or that it has all of it.
+func (db *DB) NoteServer(uid, server string, lacks bool) error {
+	if !lacks {
+		return db.exec("DELETE FROM follows WHERE server = ? AND run = (SELECT id FROM runs WHERE uid = ?)", server, uid)
+	}
+	return db.exec("INSERT OR IGNORE INTO follows SELECT id, ? FROM runs WHERE uid = ?", server, uid)
+}
+
+// NotedFor lists the runs that have ended and that a server lacks something of.
+func (db *DB) NotedFor(server string) ([]string, error) {
+	lost, err := db.findLost()
+	if err != nil {
+		return nil, err
+	}
+	return listColumn[string](db, `SELECT uid FROM runs JOIN follows ON run = id WHERE server = ?
+		AND (status <> 'running' OR id IN (SELECT value FROM json_each(?))) ORDER BY id`, server, sqldb.JSON(lost))
+}

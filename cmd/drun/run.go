@@ -37,6 +37,7 @@ func newRun() *cobra.Command {
 	var nproc string
 	var join joinFlags
 	var logs logFlags
+	var follow serverFlags
 	cmd := &cobra.Command{
 		Use:        "run RECIPE.star",
 		SuggestFor: []string{"train", "exec", "start"},
@@ -56,11 +57,11 @@ func newRun() *cobra.Command {
 						o.Nproc = try.To(ranks(strconv.Itoa(procs)))
 					}
 					o.Join = joining
-					return runRecipe(cmd, o, false)
+					return runRecipe(cmd, o, follow, false)
 				})
 			}
 			o.Join = try.To(join.joining(cmd, &o.Nproc))
-			return runRecipe(cmd, o, join.launched && o.Join != nil && o.Join.Index != 0)
+			return runRecipe(cmd, o, follow, join.launched && o.Join != nil && o.Join.Index != 0)
 		},
 	}
 	f := cmd.Flags()
@@ -79,6 +80,7 @@ func newRun() *cobra.Command {
 	f.BoolVar(&o.AuditAbort, "audit-abort", false, "with --audit: end the run at the first wrong result, instead of going back to the newest checkpoint")
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
 	join.add(f)
+	follow.add(f)
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		switch name {
 		case "nproc-per-node", "nproc_per_node": // torchrun's
@@ -190,7 +192,7 @@ func ranks(text string) (int, error) {
 const defaultGrace = 30 * time.Second
 
 // runRecipe runs a recipe and says how it ended; if quiet, node 0 says that to the same reader.
-func runRecipe(cmd *cobra.Command, o run.Options, quiet bool) (err error) {
+func runRecipe(cmd *cobra.Command, o run.Options, follow serverFlags, quiet bool) (err error) {
 	defer try.Caught(&err)
 	if cmd.Flags().Changed("resume") && o.Resume == "" {
 		return usage("is a variable of the shell not set?", "--resume is empty: want RUN[@STEP or @best], a file of weights, or auto")
@@ -207,10 +209,12 @@ func runRecipe(cmd *cobra.Command, o run.Options, quiet bool) (err error) {
 	}
 	stop := try.To(prepare(cmd, &o))
 	defer stop()
+	end := try.To(follow.follow(cmd, &o))
 	if !quiet {
 		o.Check = func(b *recipe.Bundle) ([]string, *run.Fault) { return checked(b, o.Nproc > 1 || o.Join != nil) }
 	}
 	result, err := run.Run(o)
+	end()
 	if quiet && errors.As(err, new(run.FirstProcessError)) {
 		return exitStatus(exit.CodeOf(err))
 	}

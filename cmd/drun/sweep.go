@@ -70,6 +70,7 @@ drun show of a run names its sweep, which has the same name whenever it is repea
 	seed := f.Lookup("seed")
 	seed.Value, seed.Usage = seeds.Lookup("seed").Value, "seeds of all runs, as `N,N…`: each combination runs once with each, and the table has mean ± standard deviation; the first is that of the draws of --random"
 	f.StringArrayVar(&o.Tags, "tag", nil, "`tag` of the runs (repeatable)")
+	s.follow.add(f)
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of each run and the best (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how many times all ranks of a run start again, after one has failed or was lost")
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
@@ -86,6 +87,7 @@ drun show of a run names its sweep, which has the same name whenever it is repea
 }
 
 type sweepFlags struct {
+	follow       serverFlags
 	random, jobs int
 	plan         bool
 	sort         string
@@ -178,6 +180,8 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	fmt.Fprintln(errs)
 	live := newLiveSweep(errs, o.Home)
 	s.Options.OnEntered = live.add
+	end := try.To(f.follow.follow(cmd, &s.Options))
+	defer end()
 	count := there
 	looked := false
 	look := func(o *sweep.Outcome) { // as soon as there is a run to look at

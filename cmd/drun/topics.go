@@ -56,6 +56,7 @@ func helpTopics() []*cobra.Command {
   DRUN_HOME            folder of the history and checkpoints, default .drun; --home overrides it
   DRUN_BACKEND         backend of the collectives; --backend overrides it
   TORCH_DISTRIBUTED_BACKEND  the same, after DRUN_BACKEND
+  DRUN_SERVER          the team's server that runs follow to; --server overrides it
   DRUN_TOKEN           the token for a team's server (docs/team.md)
   DRUN_PROJECT         the project of a team that runs belong to; --project overrides it
   DRUN_PLUGIN_PATH     folders of plugins, separated by colons; --plugin-dir comes first

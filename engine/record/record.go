@@ -33,6 +33,7 @@ type History struct {
 	Name        string // of the run; "" to have one made up
 	Tags        []string
 	Resume      string         // RUN[@STEP or @best], or Auto; "": the run is a new one. For the engine also a file of weights
+	ProjectName string         // the project of a team that the run belongs to; "": none
 	Replay      *Replay        // the run to repeat, in which case recipe, parameters and Resume are ignored; nil: a new run
 	Keep        int            // how many of the run's newest checkpoints to keep, besides the best; 0: all
 	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
@@ -115,7 +116,7 @@ func open(c Config) (_ *Record, err error) {
 			return nil, err
 		}
 	}
-	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), WorldSize: len(c.Placements), Backend: c.Backend, Seed: c.Seed,
+	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), ProjectName: c.ProjectName, WorldSize: len(c.Placements), Backend: c.Backend, Seed: c.Seed,
 		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Given: c.Given, Started: c.Started, Sweep: c.Sweep}
 	var before *history.Detail // the run, if it is continued
 	if c.Resume == Auto {

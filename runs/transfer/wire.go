@@ -201,7 +201,6 @@ type Remote struct {
 	token  string
 	// Within limits one try of a request and Patience how long it is tried again while the other side does not answer.
 	Within, Patience time.Duration
-	Sent             int64 // bytes of requests that were answered
 	shut             func() error
 }
 
@@ -275,7 +274,6 @@ func (r *Remote) once(ctx context.Context, name string, body []byte) (_ []byte, 
 	if response.Header.Get(digestHeader) != digest(answer) {
 		return nil, errors.New("the answer does not have the digest that it names: it was cut short or changed on the way")
 	}
-	r.Sent += int64(len(body))
 	return answer, nil
 }
 
