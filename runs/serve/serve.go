@@ -153,6 +153,7 @@ func (e *unknown) Hint() string {
 	return "drun login URL keeps a token, or set DRUN_TOKEN; whoever runs the server makes one with drun serve users add"
 }
 func (e *unknown) ExitCode() exit.Code { return exit.Usage }
+func (e *unknown) HTTPStatus() int     { return http.StatusUnauthorized }
 
 // Serve answers until ctx ends, and then waits a moment for requests in progress.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {

@@ -157,7 +157,10 @@ func Fail(w http.ResponseWriter, err error) {
 	var diverged *history.Diverged
 	var lacking *Lacking
 	var large *http.MaxBytesError
+	var own interface{ HTTPStatus() int }
 	switch {
+	case errors.As(err, &own):
+		status = own.HTTPStatus()
 	case errors.As(err, &moved):
 		f.Kind, f.Extent, status = "moved", &moved.Extent, http.StatusConflict
 	case errors.As(err, &diverged):
