@@ -82,6 +82,9 @@ type writer struct {
 	done       map[string]bool // packs that are in the archive
 }
 
+// beside are files of the home beside its databases, as of a server: who may use it, its rules and views.
+var beside = []string{"users.json", "rules.json", "views.json"}
+
 // attempts limits how often a catalog is copied again because a pack that it refers to was removed before it could
 // be read.
 const attempts = 100
@@ -94,6 +97,12 @@ func (w *writer) all() error {
 	for _, name := range names {
 		if err == nil {
 			err = w.add(name, func() (*os.File, error) { return os.Open(filepath.Join(w.temp, name)) })
+		}
+	}
+	for _, name := range beside {
+		open := func() (*os.File, error) { return os.Open(filepath.Join(w.home, name)) }
+		if ferr := w.add(name, open); err == nil && !errors.Is(ferr, fs.ErrNotExist) {
+			err = ferr
 		}
 	}
 	return err

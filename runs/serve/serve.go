@@ -39,6 +39,11 @@ type Options struct {
 	Home string
 	Cert string // files of TLS; "": the connection is not encrypted
 	Key  string
+
+	Backup  string        // the folder of backups; "": there are none
+	Every   time.Duration // between two of them
+	Collect func() error  // frees what was removed
+	Say     func(text string)
 }
 
 // Server is a team's server.
@@ -59,6 +64,9 @@ func New(o Options) (_ *Server, err error) {
 	defer try.Caught(&err)
 	s := &Server{Options: o, home: try.To(transfer.OpenHome(o.Home, true)), pages: ui.New(o.Home), users: NewUsers(o.Home),
 		sessions: sessions{open: map[string]*session{}}, limits: limits{by: map[string]*rate.Limiter{}}, mux: http.NewServeMux(), measured: metrics.NewSet()}
+	if s.Say == nil {
+		s.Say = func(string) {}
+	}
 	s.audit.path = filepath.Join(o.Home, "audit.log")
 	s.Mount("POST "+transfer.Path+"{method}", transfer.Handler(s.home))
 	s.Mount("/", s.pages.For(visitor))
@@ -159,6 +167,10 @@ func (e *unknown) HTTPStatus() int     { return http.StatusUnauthorized }
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
+	var caring sync.WaitGroup
+	defer caring.Wait()
+	defer stop()
+	caring.Go(func() { s.care(serving) })
 	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return serving }}
 	ended := make(chan error, 1)
