@@ -84,7 +84,7 @@ func newRuns() *cobra.Command {
 		Long: `List the runs, newest first, or those that --where and --tag choose.
 
 --where takes a Starlark expression over id name status recipe started seconds world_size
-backend seed tags error parent params.X metrics.X. A metric has .last .min .max .first .count;
+backend seed tags error parent project owner params.X metrics.X. A metric has .last .min .max .first .count;
 a name with other characters is written metrics["val/acc"]. started is UTC as text, such as
 "2026-01-02T15:04:05.000000Z", which compares as text. A part of the expression with a name that a
 run lacks is neither true nor false, and a comparison with NaN is false, except !=.

@@ -18,7 +18,7 @@ import (
 )
 
 // Fields are the names that expressions can use besides params and metrics.
-var Fields = []string{"id", "name", "status", "recipe", "started", "seconds", "world_size", "backend", "seed", "tags", "error", "parent"}
+var Fields = []string{"id", "name", "status", "recipe", "started", "seconds", "world_size", "backend", "seed", "tags", "error", "parent", "project", "owner"}
 
 // fields are a run's values for these names; nil: it has none.
 var fields = map[string]func(*history.Summary) starlark.Value{
@@ -45,12 +45,21 @@ var fields = map[string]func(*history.Summary) starlark.Value{
 		list := each.Of(r.Tags, func(tag string) any { return tag })
 		return valueOf(list)
 	},
+	"project": func(r *history.Summary) starlark.Value { return textOrNone(r.ProjectName) },
+	"owner":   func(r *history.Summary) starlark.Value { return textOrNone(r.Owner) },
 	"parent": func(r *history.Summary) starlark.Value {
 		if r.Parent == nil {
 			return nil
 		}
 		return valueOf(r.Parent.ID)
 	},
+}
+
+func textOrNone(text string) starlark.Value {
+	if text == "" {
+		return nil
+	}
+	return starlark.String(text)
 }
 
 // valueOf is a value of the history in Starlark; nil: it is not kept, like that of a secret.

@@ -357,8 +357,9 @@ func (f File) checkExact(db *sql.DB) (err error) {
 	defer fresh.Close()
 	fresh.SetMaxOpenConns(1)
 	try.Ok(f.apply(fresh, 0))
-	// SQLite reserves such names for its own tables, such as statistics.
-	const query = "SELECT group_concat(json_array(type, name, tbl_name, sql), char(10) ORDER BY name) FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
+	// SQLite reserves such names for its own tables, such as statistics; two more are Litestream's, which replicates files.
+	const query = "SELECT group_concat(json_array(type, name, tbl_name, sql), char(10) ORDER BY name) FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'" +
+		" AND coalesce(sql, '') NOT IN ('CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)', 'CREATE TABLE _litestream_lock (id INTEGER)')"
 	var want, got string
 	try.Ok(fresh.QueryRow(query).Scan(&want))
 	try.Ok(db.QueryRow(query).Scan(&got))

@@ -60,8 +60,21 @@ type Server struct {
 	cmd *exec.Cmd
 }
 
+// Place is where a server runs.
+type Place struct {
+	Dir            string   // of its files
+	Address        string   // on which it listens
+	Server, Client []string // what precedes the command that starts it, and one that reaches it
+}
+
 // Start starts a server that is reached by several names. It keeps its files in dir.
-func Start(dir string, names ...string) (_ *Server, err error) {
+func Start(dir string, names ...string) (*Server, error) {
+	return StartAt(Place{Dir: dir, Address: "127.0.0.1"}, names...)
+}
+
+// StartAt is Start at another place.
+func StartAt(at Place, names ...string) (_ *Server, err error) {
+	dir := at.Dir
 	if os.Getuid() == 0 {
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // where it has no rights
 			return nil, err
@@ -77,10 +90,10 @@ func Start(dir string, names ...string) (_ *Server, err error) {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(address)
-	common := "  HostName 127.0.0.1\n  Port " + port + "\n  IdentitiesOnly yes\n"
+	common := "  HostName " + at.Address + "\n  Port " + port + "\n  IdentitiesOnly yes\n"
 	known, key := "  UserKnownHostsFile "+filepath.Join(dir, "known")+"\n  StrictHostKeyChecking accept-new\n", "  IdentityFile "+filepath.Join(dir, "user")+"\n"
 	files := map[string]string{
-		"sshd.conf": fmt.Sprintf("Port %s\nListenAddress 127.0.0.1\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\nStrictModes no\nPasswordAuthentication no\nPidFile none\nMaxStartups 100\n", port, dir, dir),
+		"sshd.conf": fmt.Sprintf("Port %s\nListenAddress %s\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\nStrictModes no\nPasswordAuthentication no\nPidFile none\nMaxStartups 100\n", port, at.Address, dir, dir),
 		"config": "Host " + strings.Join(names, " ") + "\n" + common + known + key +
 			"Host refused\n" + common + known + "  IdentityFile none\n" +
 			"Host unknown\n" + common + key + "  UserKnownHostsFile /dev/null\n",
@@ -90,7 +103,9 @@ func Start(dir string, names ...string) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	s := &Server{SSH: "ssh -F " + filepath.Join(dir, "config"), cmd: exec.Command(program(), "-D", "-e", "-f", filepath.Join(dir, "sshd.conf"))}
+	s := &Server{SSH: "ssh -F " + filepath.Join(dir, "config")}
+	command := append(at.Server, program(), "-D", "-e", "-f", filepath.Join(dir, "sshd.conf"))
+	s.cmd = exec.Command(command[0], command[1:]...)
 	said := &strings.Builder{}
 	s.cmd.Stderr = said
 	s.cmd.WaitDelay = time.Second
@@ -101,7 +116,8 @@ func Start(dir string, names ...string) (_ *Server, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
-		out, err := exec.CommandContext(ctx, "sh", "-c", s.SSH+" -o BatchMode=yes "+names[0]+" true").CombinedOutput()
+		probe := append(at.Client, "sh", "-c", s.SSH+" -o BatchMode=yes "+names[0]+" true")
+		out, err := exec.CommandContext(ctx, probe[0], probe[1:]...).CombinedOutput()
 		if err == nil {
 			return s, nil
 		}

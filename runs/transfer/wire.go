@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/sync/semaphore"
 
 	"drun/checkpoints"
 	"drun/history"
@@ -28,6 +29,12 @@ import (
 
 // Path is where a server answers these requests.
 const Path = "/api/transfer/v1/"
+
+// mostInMemory limits the bytes of all requests that are not small and are being answered; others wait.
+const (
+	mostInMemory = 128 << 20
+	small        = 1 << 20
+)
 
 // MostBytes limits a request: the largest artifact, and as much again.
 const MostBytes = 40 << 20
@@ -107,12 +114,24 @@ func method[In, Out any](call func(context.Context, Side, In) (Out, error)) func
 
 // Handler answers the requests for a side. Whoever mounts it has found out who makes them (see access.With).
 func Handler(side Side) http.Handler {
+	memory := semaphore.NewWeighted(mostInMemory)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, err := func() (_ []byte, err error) {
 			defer try.Caught(&err)
 			call := methods[r.PathValue("method")]
 			if call == nil {
 				return nil, &history.NotFound{What: fmt.Sprintf("there is no request %.40q", r.PathValue("method")), Near: "it belongs to another version of drun"}
+			}
+			size := r.ContentLength
+			if size < 0 || size > MostBytes {
+				size = MostBytes
+			}
+			if m := r.PathValue("method"); m == "chunks" || m == "contents" {
+				size += mostAnswered
+			}
+			if size > small { // points do not wait for weights
+				try.Ok(memory.Acquire(r.Context(), size))
+				defer memory.Release(size)
 			}
 			body := try.To(io.ReadAll(http.MaxBytesReader(w, r.Body, MostBytes)))
 			if given := r.Header.Get(digestHeader); given != digest(body) {
