@@ -407,12 +407,14 @@ function charts(place, runs, { before, after, look = {}, keep = () => {}, colour
       choose();
       // Those that are seen at once do not wait for the watcher, which comes after the next frame.
       if (!place.checkVisibility()) return;
+      const loads = [];
       for (const c of inOrder(all.keys()).map(n => all.get(n))) {
         if (c.loaded || c.pending || c.figure.hidden) continue;
         if (c.figure.getBoundingClientRect().top > innerHeight + 200) break;
         c.visible = true;
-        c.load();
+        loads.push(c.load());
       }
+      return Promise.all(loads);
     },
     // group gives the runs of a group one colour, or shows their mean, from the next refresh on.
     group: (groups, mean) => Object.assign(settings, { groups, mean }),

@@ -97,8 +97,7 @@ async function refresh() {
     drawn = charts($("charts"), c.runs);
   }
   if (fresh) await group();
-  const curves = drawn.refresh(); // what takes longest begins first
-  drawn.metrics(metricsOf(c));
+  const curves = Promise.all([drawn.refresh(), drawn.metrics(metricsOf(c))]); // what takes longest begins first
   if (fresh) {
     // Of two runs one asks why they differ; of more, which is better.
     if (c.runs.length !== 2) $("parts").prepend($("curves"), $("sweep"));
