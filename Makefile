@@ -23,7 +23,7 @@ VET = go vet -cgocall=false
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo site test test-gpu neon race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures ui-axe fuzz exchange microbench calls names lint fmt clean
+.PHONY: build plugins demo site test test-gpu neon instructions race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures ui-axe fuzz exchange microbench calls names lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -218,6 +218,18 @@ neon: bin/gotestsum
 		GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(SUMMED) --jsonfile bin/tests/neon -- -vet off -count 1 -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' \
 		-run '$(GOLDEN)' ./kernel ./tensor/optim; \
 	else echo "an emulator of ARM, for the bits of NEON, is not installed: apt-get install $(CROSS)" | tee bin/tests/missing; fi
+
+# How many instructions one call of a kernel takes on ARM64, under emulation: the difference of two runs of its benchmark. It does
+# not depend on what else the machine does.
+COUNTED = Gemm/64x64x64 Gemm/512x512x512 Gemm/768x512x128 Elementwise/add_4096 Elementwise/exp_4096 Elementwise/tanh_4096 Elementwise/gelu_4096 Rows/softmax Rows/layer_norm Rows/layer_norm_grad Optimizer/adam
+instructions:
+	@$(call apt,qemu-aarch64 aarch64-linux-gnu-gcc,$(CROSS))
+	@mkdir -p bin
+	gcc -O2 -shared -fPIC -o bin/instructions.so kernel/testdata/instructions.c
+	GOARCH=arm64 CC=aarch64-linux-gnu-gcc go test -vet off -c -o bin/kernel-arm64.test ./kernel
+	@count() { GOGC=off qemu-aarch64 -L /usr/aarch64-linux-gnu -plugin bin/instructions.so bin/kernel-arm64.test -test.run '^$$' -test.cpu 1 \
+		-test.bench "^Benchmark$$1\$$" -test.benchtime $$2 2>&1 | sed -n 's/^instructions //p'; }; \
+	for b in $(COUNTED); do echo $$b $$(( ($$(count $$b 101x) - $$(count $$b 1x)) / 100 )); done
 
 race:
 	go test -race ./...

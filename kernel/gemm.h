@@ -86,7 +86,7 @@ static const S(tile_fn) S(tiles)[2][13] = {
 // A whole tile, of all its rows and columns. The tiles above run out of registers for the places of their rows, which
 // costs a tenth of the time. Here the rows of A are neighbours (a panel, or A transposed), or dense and read through
 // three pointers, for rows 0 to 3, 4 to 7 and 8 to 11, and a stride that the processor multiplies by 1 and 2.
-#define WHOLE_TILE(name, element, before, advance)                                                                 \
+#define WHOLE_TILE(name, element, before, step, advance)                                                           \
     static void S(name)(int64_t kc, const T *a, int64_t ar, int64_t ak, const T *b, int64_t bk, T *c, int64_t ldc, \
                         int tail, int padded, int first, const T *bias) {                                          \
         V acc[S(MR)][2];                                                                                           \
@@ -94,6 +94,7 @@ static const S(tile_fn) S(tiles)[2][13] = {
         before;                                                                                                    \
         for (int64_t k = 0; k < kc; k++, b += bk) {                                                                \
             V y0 = S(load)(b), y1 = S(load)(b + N);                                                                \
+            step;                                                                                                  \
             _Pragma("GCC unroll 16") for (int r = 0; r < S(MR); r++) {                                             \
                 V x = S(set)(element);                                                                             \
                 acc[r][0] = S(fma)(x, y0, acc[r][0]);                                                              \
@@ -122,9 +123,17 @@ static const S(tile_fn) S(tiles)[2][13] = {
     __asm__("" : "+r"(a4), "+r"(a8), "+r"(three)) // else the compiler computes twelve strides
 // If A is transposed, each step of k is another row, and often another page, which the hardware prefetcher cannot predict.
 #define FETCH_A __builtin_prefetch(a + 12 * ak), __builtin_prefetch(a + 12 * ak + S(MR) - 1)
-WHOLE_TILE(tile_neighbours, a[r], FETCH_C, (FETCH_A, a += ak))
+#if defined PATH_NEON
+// A multiply-add takes one lane of a vector here, so neighbours are loaded N at a time.
+#define LOAD_A                                                                                                     \
+    V x_of[S(MR) / N];                                                                                             \
+    _Pragma("GCC unroll 6") for (int i = 0; i < S(MR) / N; i++) x_of[i] = S(load)(a + i * N)
+WHOLE_TILE(tile_neighbours, x_of[r / N][r % N], FETCH_C, LOAD_A, (FETCH_A, a += ak))
+#else
+WHOLE_TILE(tile_neighbours, a[r], FETCH_C, (void)0, (FETCH_A, a += ak))
+#endif
 WHOLE_TILE(tile_dense, *(const T *)((const char *)(r < 4 ? a : r < 8 ? a4 : a8) + (r % 4 == 3 ? three : r % 4 * stride)),
-           ROW_POINTERS, (a++, a4++, a8++))
+           ROW_POINTERS, (void)0, (a++, a4++, a8++))
 
 // Transposes N vectors: each pass of perfect shuffles moves one bit of the row number into the column number.
 INLINE void S(transpose)(V *r) {

@@ -20,6 +20,13 @@ typedef uint64_t vu64 __attribute__((vector_size(VB))); // leaves undefined of s
 
 #define INLINE static inline __attribute__((always_inline))
 
+typedef vf32 __attribute__((aligned(4), may_alias)) vf32_any;
+typedef vf64 __attribute__((aligned(8), may_alias)) vf64_any;
+INLINE vf32 load_f32(const float *p) { return *(const vf32_any *)p; }
+INLINE vf64 load_f64(const double *p) { return *(const vf64_any *)p; }
+INLINE void store_f32(float *p, vf32 v) { *(vf32_any *)p = v; }
+INLINE void store_f64(double *p, vf64 v) { *(vf64_any *)p = v; }
+
 // The fused multiply-add a*b + c, one rounding, and the square root: both exact by IEEE on every path.
 #if VB == 64
 INLINE vf32 fma_f32(vf32 a, vf32 b, vf32 c) { return (vf32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
@@ -80,26 +87,29 @@ INLINE vf64 sqrt_f64(vf64 a) {
     return a;
 }
 #endif
+// Most vectors are whole; the compiler makes a call of memcpy of the rest.
 INLINE vf32 load_n_f32(const float *p, int n) {
+    if (n == 4) return load_f32(p);
     vf32 v = {0};
     for (int i = 0; i < n; i++) v[i] = p[i];
     return v;
 }
 INLINE vf64 load_n_f64(const double *p, int n) {
+    if (n == 2) return load_f64(p);
     vf64 v = {0};
     for (int i = 0; i < n; i++) v[i] = p[i];
     return v;
 }
-INLINE void store_n_f32(float *p, vf32 v, int n) { for (int i = 0; i < n; i++) p[i] = v[i]; }
-INLINE void store_n_f64(double *p, vf64 v, int n) { for (int i = 0; i < n; i++) p[i] = v[i]; }
+INLINE void store_n_f32(float *p, vf32 v, int n) {
+    if (n == 4) store_f32(p, v);
+    else for (int i = 0; i < n; i++) p[i] = v[i];
+}
+INLINE void store_n_f64(double *p, vf64 v, int n) {
+    if (n == 2) store_f64(p, v);
+    else for (int i = 0; i < n; i++) p[i] = v[i];
+}
 #endif
 
-typedef vf32 __attribute__((aligned(4), may_alias)) vf32_any;
-typedef vf64 __attribute__((aligned(8), may_alias)) vf64_any;
-INLINE vf32 load_f32(const float *p) { return *(const vf32_any *)p; }
-INLINE vf64 load_f64(const double *p) { return *(const vf64_any *)p; }
-INLINE void store_f32(float *p, vf32 v) { *(vf32_any *)p = v; }
-INLINE void store_f64(double *p, vf64 v) { *(vf64_any *)p = v; }
 INLINE vf32 set_f32(float x) { return x - (vf32){0}; }
 INLINE vf64 set_f64(double x) { return x - (vf64){0}; }
 
