@@ -220,6 +220,7 @@ func TestCompareTwo(t *testing.T) {
 	p := browse(t, serve(t, home))
 	p.open("/compare.html?run=1&run=2")
 	p.until("document.getElementById('firstdiff').innerText.startsWith('The first point that differs: late at step 3, 0 and 3.')")
+	p.until("document.getElementById('beside').checkVisibility()") // after the curves
 	if got := eval[string](p, "[...document.querySelectorAll('#parts > section')].filter(e => e.checkVisibility()).map(e => e.id).join()"); got != "differences,recipes,curves,beside" {
 		t.Errorf("the sections are %s", got)
 	}
