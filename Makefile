@@ -128,7 +128,7 @@ tools:
 	@$(call apt,mpirun mpiexec.hydra,openmpi-bin mpich)
 	@$(call apt,clinfo,pocl-opencl-icd ocl-icd-libopencl1 clinfo)
 	@sh plugins/engines.sh -install
-	@for tool in pytorch kubeconform; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
+	@for tool in pytorch kubeconform versitygw; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
 
 # debian PACKAGES: installs them, as root on Debian and Ubuntu. apt COMMANDS,PACKAGES: if a command is not here.
 debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
@@ -153,6 +153,15 @@ exchange: build bin/exchange
 EXCHANGE = pyarrow==25.0.1 tensorboard==2.21.0 mlflow==3.17.2
 bin/exchange:
 	@python3 -m venv $@ && $@/bin/pip install -q $(EXCHANGE) || { rm -rf $@; false; }
+
+# MLflow's client against drun: autologging of PyTorch Lightning too, and MLflow's own tests in a checkout of its source,
+# make mlflow SOURCE=DIR; docs/mlflow.md says how many pass.
+.PHONY: mlflow
+MLFLOW_TESTS = lightning==2.6.1 torch==2.15.0 pytest pytest-timeout httpx
+SOURCE = -
+mlflow: bin/exchange
+	@bin/exchange/bin/python -c "import lightning, pytest" 2>/dev/null || bin/exchange/bin/pip install -q $(MLFLOW_TESTS)
+	DRUN_TEST_MLFLOW=$(SOURCE) go test -count 1 -v -timeout 60m -run '^(TestClient|TestLightning|TestMLflowsTests)$$' ./runs/serve/mlflow
 
 # What users install (docs/install.md), in bin/dist: an archive, a Debian package and a wheel for Linux on amd64 and arm64; ARCH=amd64
 # makes those of one. Zig's compiler, from PyPI, builds them for older systems than this one, and tests of their bits run, for arm64
@@ -306,6 +315,12 @@ slurm:
 .PHONY: test-opencl
 test-opencl:
 	DRUN_TEST_LONG=1 go test -count 1 -v -timeout 60m ./kernel/opencl
+
+# A server that speaks S3, over a folder, for the tests of buckets.
+VERSITYGW = github.com/versity/versitygw/cmd/versitygw@v1.8.0
+bin/versitygw:
+	@mkdir -p bin
+	GOBIN=$(CURDIR)/bin go install -ldflags=-s $(VERSITYGW)
 
 # Checks Kubernetes' manifests.
 KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0

@@ -208,14 +208,3 @@ func (s *Store) Forget(before time.Time) error {
 	_, err = s.Delete(slices.DeleteFunc(all, func(i Info) bool { return !strings.HasPrefix(i.Run, incoming) || i.Time.After(before) })...)
 	return err
 }
-
-// Objects is a place for chunks and artifacts outside of the home, such as a bucket. A store that has one writes each chunk
-// there, under its SHA-256, before the checkpoint is in the catalog.
-type Objects interface {
-	// Put keeps data; when it returns nil, a crash does not lose it. What is there already may stay.
-	Put(sum string, data []byte) error
-	// Get returns the data, which the caller compares with its sum. What is not there is fs.ErrNotExist.
-	Get(sum string) ([]byte, error)
-	// Remove forgets data that nothing refers to.
-	Remove(sum string) error
-}

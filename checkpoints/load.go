@@ -363,6 +363,9 @@ func (r *chunkReader) useAt(c place, name string, quick bool, do func(data []byt
 			err = fmt.Errorf("%s does not have its SHA-256, %s", name, c.sha)
 		}
 	}
+	if away := (*unreachable)(nil); errors.As(err, &away) {
+		return away
+	}
 	if err != nil {
 		return damaged(path, err)
 	}
@@ -372,8 +375,12 @@ func (r *chunkReader) useAt(c place, name string, quick bool, do func(data []byt
 // smallChunk reads a chunk that is in the catalog.
 func (s *Store) smallChunk(c place, name string) (data []byte, err error) {
 	// By its SHA-256, since its number in the catalog may have been reused.
-	err = s.sql.QueryRow("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END FROM chunks WHERE sha256 = unhex(?) AND pack IS NULL",
-		c.bytes, c.sha).Scan(&data)
+	var away bool
+	err = s.sql.QueryRow("SELECT CASE WHEN typeof(data) = 'blob' AND length(data) = ? THEN data END, row IS 0 FROM chunks WHERE sha256 = unhex(?) AND pack IS NULL",
+		c.bytes, c.sha).Scan(&data, &away)
+	if err == nil && away {
+		data, err = s.fromElsewhere(c.sha)
+	}
 	if errors.Is(err, sql.ErrNoRows) {
 		err = fmt.Errorf("%s: %w", name, fs.ErrNotExist) // it was removed, and perhaps stored again in a pack
 	} else if err == nil && int64(len(data)) != c.bytes {

@@ -73,6 +73,9 @@ func (s *Store) newPack(from origin) *pack {
 // add accepts chunks, and writes them once they exceed small. No journal or sync is needed on the way: nobody reads
 // the file before it is in the catalog, and a crash just leaves it unlisted.
 func (p *pack) add(chunks map[string][]byte) error {
+	if p.store.Objects != nil {
+		return p.addElsewhere(chunks)
+	}
 	for _, sha := range slices.Sorted(maps.Keys(chunks)) {
 		p.rows = append(p.rows, packRow{sha: sha, bytes: len(chunks[sha]), data: chunks[sha]})
 		p.has[sha] = true
@@ -219,9 +222,12 @@ func (p *pack) list(tx *sql.Tx, statement string, more ...any) (err error) {
 		id = try.To(try.To(tx.Exec("INSERT INTO packs (file) VALUES (?)", p.name)).LastInsertId())
 	}
 	for i, row := range p.rows {
-		if p.lock != nil {
+		switch {
+		case p.lock != nil:
 			number = i + 1
-		} else {
+		case p.store.Objects != nil:
+			number = elsewhere
+		default:
 			data = row.data
 		}
 		try.To(tx.Exec(statement, append([]any{id, number, row.bytes, row.sha, row.sum, data}, more...)...))

@@ -399,6 +399,8 @@ func (s *Store) chunksOf(file string) (list []place, err error) {
 // move writes chunks of a pack into a new one, which takes their place in the catalog. Chunks that have since been
 // removed or moved stay as they are.
 func (s *Store) move(file string, chunks map[string][]byte) (err error) {
+	s.sweeping.RLock()
+	defer s.sweeping.RUnlock()
 	from, err := s.origin()
 	if err != nil {
 		return err

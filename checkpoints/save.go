@@ -222,6 +222,8 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	if err != nil {
 		return err
 	}
+	s.sweeping.RLock()
+	defer s.sweeping.RUnlock()
 	p := s.newPack(from)
 	defer func() { p.close(err == nil) }()
 	defer try.Caught(&err)

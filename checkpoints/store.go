@@ -53,6 +53,10 @@ type Store struct {
 	root  *os.Root    // packs, opened; nil: there is none
 	close func() error
 
+	// Objects keeps chunks outside of the home; nil: packs do. It is set before the store is used.
+	Objects  Objects
+	sweeping sync.RWMutex // held for reading while chunks are there that the catalog does not list yet
+
 	freed atomic.Int64 // bytes of packs that this store has removed, minus those it has rewritten
 	holds sync.Mutex
 	held  *os.File // see Hold; nil: not open yet

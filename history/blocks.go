@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -318,38 +319,64 @@ func (t blocks) supersede(tx *sql.Tx, after, upTo int64, chosen func(*numbered) 
 
 func (t blocks) summarise(tx *sql.Tx, metrics map[int64]bool) (err error) {
 	defer try.Caught(&err)
-	summaries := map[int64]*MetricSummary{}
+	byStep := try.To(t.byStep())
+	summaries := map[int64]*summary{}
 	try.Ok(t.points(!superseded, 0, math.MaxInt64, func(p *numbered) {
 		if metrics[p.metric] {
-			add(summaries, p.metric, p.value)
+			add(summaries, p, byStep)
 		}
 	}))
 	for metric := range metrics {
 		try.To(tx.Exec("DELETE FROM run_metrics WHERE run = ? AND metric = ?", t.run, metric))
 	}
-	return t.merge(tx, summaries)
+	return t.merge(tx, summaries, byStep)
 }
 
-func add(summaries map[int64]*MetricSummary, metric int64, value float64) {
-	if s := summaries[metric]; s != nil {
-		s.add(value)
+// byStep reports whether the last value of the run's metrics is that of the highest step, as for a run that another tool logs,
+// not the one recorded last.
+func (t blocks) byStep() (is bool, err error) {
+	err = sqldb.Each(t.in, func(rows *sql.Rows) error { return rows.Scan(&is) }, "SELECT pid = 0 FROM runs WHERE id = ?", t.run)
+	return is, err
+}
+
+// summary sums up points of a metric; step and time are those of its last value.
+type summary struct {
+	MetricSummary
+	step, time int64
+}
+
+func add(summaries map[int64]*summary, p *numbered, byStep bool) {
+	s := summaries[p.metric]
+	if s == nil {
+		v := records.Float(p.value)
+		summaries[p.metric] = &summary{MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}, p.step, p.time}
 		return
 	}
-	v := records.Float(value)
-	summaries[metric] = &MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}
+	last := s.Last
+	s.add(p.value)
+	if byStep && cmp.Or(cmp.Compare(p.step, s.step), cmp.Compare(p.time, s.time), cmp.Compare(p.value, float64(last))) < 0 {
+		s.Last = last
+		return
+	}
+	s.step, s.time = p.step, p.time
 }
 
 // merge adds later values to the run's summaries.
-func (t blocks) merge(tx *sql.Tx, summaries map[int64]*MetricSummary) (err error) {
+func (t blocks) merge(tx *sql.Tx, summaries map[int64]*summary, byStep bool) (err error) {
 	defer try.Caught(&err)
 	column := func(v records.Float) any { value, _ := encode(float64(v)); return value }
-	merge := try.To(tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT DO UPDATE SET last = excluded.last, count = count + excluded.count,
+	later := "TRUE"
+	if byStep {
+		later = "(excluded.last_step, excluded.last_time, coalesce(excluded.last, -9e999)) >= (last_step, last_time, coalesce(last, -9e999))"
+	}
+	merge := try.To(tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET last = iif(` + later + `, excluded.last, last), last_step = iif(` + later + `, excluded.last_step, last_step),
+		last_time = iif(` + later + `, excluded.last_time, last_time), count = count + excluded.count,
 		min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),
 		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`))
 	defer merge.Close()
 	for metric, s := range summaries {
-		try.To(merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count))
+		try.To(merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count, s.step, s.time))
 	}
 	return nil
 }

@@ -241,6 +241,7 @@ type Delta struct {
 	Superseded []Range
 	Whole      bool // Sources, and Batch except for lines, are here
 	Sources    []records.Source
+	Tool       ToolRecords
 	Batch      Batch // other records; its number is that of the run's last batch. Artifacts lack their data
 	// Contents are those of artifacts, by SHA-256, that the receiver lacks.
 	Contents map[string][]byte
@@ -425,6 +426,7 @@ func (s *Source) rest(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err e
 	all := try.To(snapshotsIn(in, id))
 	b.Snapshots = all[min(d.From.Snapshots, int64(len(all))):]
 	d.Sources = try.To(sourcesIn(in, id))
+	d.Tool = try.To(toolIn(in, id))
 	for _, attempt := range try.To(sqldb.Column[int](in, "SELECT DISTINCT attempt FROM step_marks WHERE run = ? ORDER BY attempt", id)) {
 		at, _ := have.reached("step_marks", attempt, 0)
 		b.Marks = append(b.Marks, try.To(rowsIn[records.Mark](in, "step_marks WHERE run = ? AND attempt = ? AND seq >= ? ORDER BY seq", id, attempt, at))...)
@@ -435,12 +437,12 @@ func (s *Source) rest(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err e
 	for _, m := range b.Marks {
 		d.reach(Reached{"step_marks", m.Attempt, 0, int64(m.Seq), 0})
 	}
-	text := try.To(spoolEncoder.Marshal([]any{b.Params, b.Plugins, b.Ranks, b.DataFiles, b.Notes, b.Tags, b.Progress, b.Snapshots, d.Sources, b.Marks, b.Updates, b.Usage, b.Artifacts}))
+	text := try.To(spoolEncoder.Marshal([]any{b.Params, b.Plugins, b.Ranks, b.DataFiles, b.Notes, b.Tags, b.Progress, b.Snapshots, d.Sources, d.Tool, b.Marks, b.Updates, b.Usage, b.Artifacts}))
 	if sum := sha256.Sum256(text); sum != s.whole || have.ID == 0 {
 		s.whole, d.Whole = sum, true
 		return nil
 	}
-	d.Batch, d.Sources = Batch{Number: b.Number, Lines: b.Lines}, nil
+	d.Batch, d.Sources, d.Tool = Batch{Number: b.Number, Lines: b.Lines}, nil, ToolRecords{}
 	return nil
 }
 

@@ -264,16 +264,17 @@ func enterPoints(tx *sql.Tx, from, to blocks) (err error) {
 func (db *DB) SummariesHold(run int64) (_ bool, err error) {
 	defer try.Caught(&err)
 	d := try.To(db.Get(run))
-	numbers, sums := map[string]int64{}, map[int64]*MetricSummary{}
+	byStep := try.To(blocks{db.sql, run}.byStep())
+	numbers, sums := map[string]int64{}, map[int64]*summary{}
 	for _, p := range try.To(db.Points(run)) {
 		if _, known := numbers[p.Name]; !known {
 			numbers[p.Name] = int64(len(numbers))
 		}
-		add(sums, numbers[p.Name], p.Value)
+		add(sums, &numbered{metric: numbers[p.Name], step: p.Step, time: p.Time.UnixMicro(), value: p.Value}, byStep)
 	}
 	for name, s := range d.Metrics {
 		n, known := numbers[name]
-		if !known || fmt.Sprint(*sums[n]) != fmt.Sprint(s) { // as text, NaN equals NaN
+		if !known || fmt.Sprint(sums[n].MetricSummary) != fmt.Sprint(s) { // as text, NaN equals NaN
 			return false, nil
 		}
 	}

@@ -164,6 +164,7 @@ func (db *DB) mergeInto(tx *sql.Tx, r *Run, d *Delta, points []records.Point, ho
 	}
 	b.Artifacts = try.To(d.artifacts(tx))
 	if d.Whole {
+		try.Ok(d.Tool.put(tx, r.ID))
 		try.To(tx.Exec("DELETE FROM progress WHERE run = ?", r.ID))
 	}
 	try.Ok(r.putLabels(tx, &b))
@@ -289,6 +290,9 @@ func (d *Delta) check() (points []records.Point, err error) {
 	}
 	for _, u := range b.Updates {
 		bad(u.Rank < 0 || u.First < 1 || u.First > 1e15 || len(u.Digests)%records.DigestSize != 0, "its digests")
+	}
+	for _, input := range d.Tool.Inputs {
+		bad(!json.Valid([]byte(input.Input)), "its data sets")
 	}
 	for _, tag := range b.Tags {
 		bad(CheckTag(tag) != nil, "its tags")

@@ -238,7 +238,8 @@ func (r *Run) putPoints(tx *sql.Tx, b *Batch) (err error) {
 	}
 	t := blocks{tx, r.ID}
 	seq, last := try.To2(t.next())
-	points, summaries, numbers := make([]numbered, len(b.Points)), map[int64]*MetricSummary{}, map[string]int64{}
+	byStep := try.To(t.byStep())
+	points, summaries, numbers := make([]numbered, len(b.Points)), map[int64]*summary{}, map[string]int64{}
 	for i := range b.Points {
 		p := &b.Points[i]
 		metric, known := numbers[p.Name]
@@ -247,10 +248,10 @@ func (r *Run) putPoints(tx *sql.Tx, b *Batch) (err error) {
 			numbers[p.Name] = metric
 		}
 		points[i] = numbered{seq + int64(i), metric, p.Step, int64(p.Rank), p.Time.UnixMicro(), p.Value, p.Exact}
-		add(summaries, metric, p.Value)
+		add(summaries, &points[i], byStep)
 	}
 	try.Ok(t.append(tx, last, points))
-	return t.merge(tx, summaries)
+	return t.merge(tx, summaries, byStep)
 }
 
 // encode gives the columns value and bits. SQLite stores NaN as NULL and may store -0.0 as an integer, so for these

@@ -24,7 +24,7 @@ func (db *DB) Trash(ids []int64) error {
 	return db.write(func(tx *sql.Tx) error {
 		var id int64
 		var name string
-		err := tx.QueryRow("SELECT id, name FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?)) LIMIT 1", sqldb.JSON(ids)).Scan(&id, &name)
+		err := tx.QueryRow("SELECT id, name FROM runs WHERE status = 'running' AND pid <> 0 AND id IN (SELECT value FROM json_each(?)) LIMIT 1", sqldb.JSON(ids)).Scan(&id, &name)
 		if err == nil {
 			return exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is running", id, name), "wait for its end, or stop it; nothing was moved to the trash")
 		}
@@ -94,7 +94,7 @@ func (db *DB) FindTrashed(run string) (int64, error) {
 // there.
 func (db *DB) Purge(id int64, remove func() (stays bool, err error)) (was bool, err error) {
 	err = db.write(func(tx *sql.Tx) error {
-		const condition = " FROM runs WHERE id = ? AND trashed IS NOT NULL AND status <> 'running'"
+		const condition = " FROM runs WHERE id = ? AND trashed IS NOT NULL AND (status <> 'running' OR pid = 0)"
 		if err := tx.QueryRow("SELECT EXISTS (SELECT 1"+condition+")", id).Scan(&was); err != nil || !was {
 			return err
 		}

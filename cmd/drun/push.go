@@ -21,6 +21,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
+	"drun/runs/serve"
 	"drun/runs/transfer"
 )
 
@@ -82,7 +83,8 @@ func newPull() *cobra.Command {
 		Use:   "pull SOURCE [RUN…]",
 		Short: "Copy runs from another home or from a server",
 		Long: `Copies runs, with what they kept and their checkpoints, from SOURCE into this home. SOURCE is the folder of another home,
-ssh://HOST/FOLDER or the address of a server, as for drun push; RUN is a number or a name there.`,
+ssh://HOST/FOLDER or the address of a server, as for drun push; RUN is a number or a name there.
+s3://BUCKET/PREFIX is the bucket of a server (drun serve --artifacts), which need not be running.`,
 		Example: `  drun pull ssh://gpu1/~/digits/.drun last
   drun pull https://runs.example.org calm-otter --weights best
   drun run digits.star --resume calm-otter@best`,
@@ -151,6 +153,8 @@ func sideAt(cmd *cobra.Command, where string, write bool) (transfer.Side, error)
 			host = user + "@" + host
 		}
 		return transfer.OverSSH(command, host, strings.Replace(at.Path, "/~/", "~/", 1), write)
+	case at.Scheme == "s3" && !write:
+		return serve.FromBucket(cmd.Context(), where)
 	case at.Scheme != "http" && at.Scheme != "https":
 		return nil, usage("want a folder, ssh://host/folder, or the https:// address of a server", "%s:// is unknown", at.Scheme)
 	}

@@ -47,7 +47,7 @@ docs/team.md says how a team begins.`,
 			o.Collect = func() error { _, err := collectGarbage(o.Home, cmd.ErrOrStderr()); return err }
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			server := try.To(serve.New(o))
+			server := try.To(serve.New(ctx, o))
 			defer server.Close()
 			listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 			if err != nil {
@@ -68,6 +68,7 @@ docs/team.md says how a team begins.`,
 	f.StringVar(&o.Key, "tls-key", "", "`file` of the certificate's key")
 	f.StringVar(&o.Backup, "backup", "", "`folder` for backups of the home, each a tar archive (drun backup); the newest 24 stay")
 	f.DurationVar(&o.Every, "every", time.Hour, "time between two backups")
+	f.StringVar(&o.Artifacts, "artifacts", "", "`bucket` for artifacts and the chunks of checkpoints, as s3://BUCKET/PREFIX, instead of the home; credentials as AWS's tools take them")
 	users := &cobra.Command{Use: "users", Short: "Who may use the server"}
 	users.AddCommand(newUsersAdd(), newUsersList(), newUsersRevoke())
 	cmd.AddCommand(users, newServeRules(), newServeUsage())

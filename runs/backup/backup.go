@@ -67,6 +67,7 @@ func (w *writer) damaged() (found []Damaged, err error) {
 		_, faults, err := store.Verify(info.Run, info.Ref())
 		switch {
 		case errors.As(err, new(*checkpoints.ErrNone)): // a running run has removed it
+		case checkpoints.IsElsewhere(err) || len(faults) > 0 && checkpoints.IsElsewhere(faults[0].Err): // its chunks are in a bucket
 		case err != nil:
 			found = append(found, Damaged{info, err})
 		case len(faults) > 0:

@@ -77,7 +77,7 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 		var uuid, key, value string
 		err := rows.Scan(&uuid, &key, &value)
 		if r := index[uuid]; r != nil {
-			r.Params = append(r.Params, history.Param{Name: key, Value: plain(value)})
+			r.Params = append(r.Params, history.Param{Name: key, Value: Plain(value)})
 		}
 		return err
 	}, "SELECT run_uuid, key, value FROM params ORDER BY run_uuid, key")
@@ -132,8 +132,8 @@ func readMLflow(path string) (runs []history.Foreign, notes []string, err error)
 // scanned matches database/sql's error for a value of the wrong type.
 var scanned = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Scan error on column index \d+, name "([^"]*)"`) })
 
-// plain parses a value that MLflow has converted to a string with Python's str.
-func plain(text string) any {
+// Plain parses a value that MLflow has converted to a string with Python's str.
+func Plain(text string) any {
 	switch text {
 	case "True":
 		return true
@@ -231,7 +231,7 @@ func (w *mlflow) run(r *history.Summary, points []records.Point) {
 		SELECT ?, ?, 'LOCAL', ?, '', '', ?, ?, ?, '', 'active', artifact_location || '/' || ? || '/artifacts', experiment_id FROM experiments WHERE name = 'drun'`,
 		uuid, r.Name, r.Recipe, status, r.Started.UnixMilli(), end, uuid)
 	for name := range r.Params {
-		w.exec("INSERT INTO params VALUES (?, ?, ?)", name, pythonic(r.Params[name], r.Params.Text(name)), uuid)
+		w.exec("INSERT INTO params VALUES (?, ?, ?)", name, Pythonic(r.Params[name], r.Params.Text(name)), uuid)
 	}
 	tag := func(key, value string) { w.exec("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", key, value, uuid) }
 	values := map[string][]string{} // MLflow has one tag per key
@@ -266,8 +266,8 @@ func (w *mlflow) run(r *history.Summary, points []records.Point) {
 	}
 }
 
-// pythonic writes a parameter as Python's str does.
-func pythonic(v any, text string) string {
+// Pythonic writes a parameter as Python's str does; text is its form in JSON.
+func Pythonic(v any, text string) string {
 	switch v := v.(type) {
 	case nil:
 		return "None"
@@ -283,6 +283,11 @@ func pythonic(v any, text string) string {
 			return "inf"
 		case math.IsInf(v, -1):
 			return "-inf"
+		case v != 0 && (math.Abs(v) < 1e-4 || math.Abs(v) >= 1e16):
+			return strconv.FormatFloat(v, 'e', -1, 64)
+		}
+		if text = strconv.FormatFloat(v, 'f', -1, 64); !strings.Contains(text, ".") {
+			text += ".0"
 		}
 	}
 	return strings.Trim(text, `"`)

@@ -30,6 +30,8 @@ import (
 	"drun/internal/exit"
 	"drun/internal/try"
 	"drun/runs/serve/access"
+	"drun/runs/serve/mlflow"
+	"drun/runs/serve/objects"
 	"drun/runs/transfer"
 	"drun/runs/ui"
 )
@@ -37,8 +39,10 @@ import (
 // Options say what is served, and how.
 type Options struct {
 	Home string
-	Cert string // files of TLS; "": the connection is not encrypted
-	Key  string
+	// Artifacts is the bucket, as s3://BUCKET/PREFIX, of artifacts and of the chunks of checkpoints; "": the home keeps them.
+	Artifacts string
+	Cert      string // files of TLS; "": the connection is not encrypted
+	Key       string
 
 	Backup  string        // the folder of backups; "": there are none
 	Every   time.Duration // between two of them
@@ -49,6 +53,10 @@ type Options struct {
 // Server is a team's server.
 type Server struct {
 	Options
+	files    objects.Store
+	mlflow   *mlflow.Handler
+	bucket   *objects.Bucket // nil: there is none
+	saved    history.Stamp   // of the home when it was copied there
 	home     *transfer.Home
 	pages    *ui.Server
 	users    *Users
@@ -59,8 +67,8 @@ type Server struct {
 	measured *metrics.Set
 }
 
-// New opens the home, which is made if it is not there.
-func New(o Options) (_ *Server, err error) {
+// New opens the home, which is made if it is not there, and the bucket, which is used until ctx ends.
+func New(ctx context.Context, o Options) (_ *Server, err error) {
 	defer try.Caught(&err)
 	s := &Server{Options: o, home: try.To(transfer.OpenHome(o.Home, true)), pages: ui.New(o.Home), users: NewUsers(o.Home),
 		sessions: sessions{open: map[string]*session{}}, limits: limits{by: map[string]*rate.Limiter{}}, mux: http.NewServeMux(), measured: metrics.NewSet()}
@@ -68,6 +76,8 @@ func New(o Options) (_ *Server, err error) {
 		s.Say = func(string) {}
 	}
 	s.audit.path = filepath.Join(o.Home, "audit.log")
+	defer try.CaughtOr(&err, func() { s.Close() })
+	try.Ok(s.keepFiles(ctx))
 	s.Mount("POST "+transfer.Path+"{method}", transfer.Handler(s.home))
 	s.Mount("/", s.pages.For(visitor))
 	s.Mount("GET /metrics", http.HandlerFunc(s.metrics))
@@ -171,6 +181,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer caring.Wait()
 	defer stop()
 	caring.Go(func() { s.care(serving) })
+	caring.Go(func() { s.keepUp(serving) })
 	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return serving }}
 	ended := make(chan error, 1)

@@ -20,6 +20,9 @@ import (
 // Home is a folder of this machine as a side. Its user is that of the context (see access.Of): who may do nothing gets
 // *access.Denied.
 type Home struct {
+	// Objects keeps the chunks of checkpoints; nil: the home does. It is set before anything is asked for.
+	Objects checkpoints.Objects
+
 	path  string
 	write bool
 
@@ -83,6 +86,9 @@ func (h *Home) checkpoints(write bool) (_ *checkpoints.Store, err error) {
 			try.Ok(any.Close())
 			h.store = nil
 			h.store, err = checkpoints.Open(h.path)
+		}
+		if h.store != nil {
+			h.store.Objects = h.Objects
 		}
 	}
 	return h.store, err
@@ -354,4 +360,16 @@ func (h *Home) Enter(ctx context.Context, m *checkpoints.Manifest) (err error) {
 		access.Of(ctx).Log(access.Event{Action: "checkpoint", Run: run.Name, UID: m.Run, Project: run.Project, What: strconv.FormatInt(m.Step, 10)})
 	}
 	return store.Arrived(m.Run)
+}
+
+// Offload moves the chunks that are in the home to Objects, and removes from there, by remove, those of these that no checkpoint has.
+func (h *Home) Offload(unused []string, remove func(sum string) error) error {
+	store, err := h.checkpoints(false)
+	if store == nil || err != nil {
+		return err
+	}
+	if err := store.Offload(); err != nil {
+		return err
+	}
+	return store.Sweep(unused, remove)
 }

@@ -1,0 +1,220 @@
+package history
+
+import (
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	random "math/rand/v2"
+	"strings"
+	"time"
+
+	"drun/history/records"
+	"drun/internal/sqldb"
+	"drun/internal/try"
+)
+
+// Runs that another tool logs (runs/serve/mlflow) have no agent: whoever logs them may go on after their end, and sends again
+// what got no answer. Their records are written by Update.
+
+// Update runs fn in a transaction that writes.
+func (db *DB) Update(fn func(*sql.Tx) error) error {
+	return db.write(func(tx *sql.Tx) error {
+		if err := db.stillKnown(tx); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
+// Reader is the history for queries.
+func (db *DB) Reader() sqldb.Queryer { return db.sql }
+
+// Logged is a run that another tool begins to log.
+type Logged struct {
+	Name    string // any text: the run gets a free name that is as near to it as names allow
+	Source  string // shown in place of a recipe's path
+	Tool    string // shown in place of drun's version
+	Project string // "": none
+	Owner   string // user of the server
+	Started time.Time
+}
+
+// forEver is the lease of a run that only its tool ends.
+const forEver = "9999-12-31T23:59:59.000000Z"
+
+// Begin enters the run, with status running.
+func (l *Logged) Begin(tx *sql.Tx) (id int64, name, uid string, err error) {
+	defer try.Caught(&err)
+	name = try.To(NearName(tx, l.Name))
+	uid = rand.Text()
+	result := try.To(tx.Exec(`INSERT INTO runs (uid, name, recipe, status, world_size, backend, seed, threads, started, version, host, pid, dir, command, project_name, owner, leased)
+		VALUES (?, ?, ?, 'running', 1, 'none', 0, 0, ?, ?, '', 0, '', '[]', nullif(?, ''), ?, ?)`,
+		uid, name, l.Source, formatTime(l.Started), l.Tool, l.Project, l.Owner, forEver))
+	return try.To(result.LastInsertId()), name, uid, nil
+}
+
+// NearName makes a free name for a run of any text.
+func NearName(tx *sql.Tx, text string) (string, error) {
+	near := strings.Map(func(r rune) rune {
+		if nameForm().MatchString("a" + string(r)) {
+			return r
+		}
+		return '-'
+	}, text)
+	near = fmt.Sprintf("%.90s", strings.TrimLeft(near, "-.0123456789"))
+	if CheckName(near) != nil {
+		return freeName(tx, "")
+	}
+	name := near
+	for n := 1; ; n += 1 + random.IntN(n) { // far apart where many are taken
+		if n > 1 {
+			name = fmt.Sprintf("%s-%d", near, n)
+		}
+		taken := nameTaken(tx, name)
+		if !errors.As(taken, new(*NameError)) {
+			return name, taken
+		}
+	}
+}
+
+// Recent remembers the latest points of a run, so that those that are sent twice are known. The zero value knows none yet.
+// After a transaction that failed, use a new one.
+type Recent struct {
+	next   int64 // number of the run's next point
+	points map[pointKey]bool
+	order  []pointKey // of them, a ring
+	at     int        // the oldest of the ring
+	older  int64      // no point that was forgotten has a later time
+}
+
+const remembered = 2048 // points, more than a request has
+
+// pointKey is a point for a tool that has no numbers of points.
+type pointKey struct {
+	metric, step, time int64
+	bits               uint64
+}
+
+func keyOf(p *numbered) pointKey {
+	value := p.value
+	switch {
+	case value == 0:
+		value = 0 // not -0.0
+	case math.IsNaN(value):
+		value = math.NaN()
+	}
+	return pointKey{p.metric, p.step, p.time, math.Float64bits(value)}
+}
+
+func (k *Recent) add(key pointKey) {
+	if k.points[key] {
+		return
+	}
+	k.points[key] = true
+	if len(k.order) < remembered {
+		k.order = append(k.order, key)
+		return
+	}
+	gone := k.order[k.at]
+	delete(k.points, gone)
+	k.older = max(k.older, gone.time)
+	k.order[k.at] = key
+	k.at = (k.at + 1) % remembered
+}
+
+// AddPoints appends points to a run that another tool logs, none of them twice: a point of the same metric, step, time and
+// value is the same point. The last value of a metric is that of the highest step.
+func AddPoints(tx *sql.Tx, run int64, points []records.Point, known *Recent) (err error) {
+	defer try.Caught(&err)
+	if len(points) == 0 {
+		return nil
+	}
+	t := blocks{tx, run}
+	seq, last := try.To2(t.next())
+	if known.next != seq {
+		*known = Recent{points: map[pointKey]bool{}, older: math.MinInt64}
+		try.Ok(t.points(!superseded, 0, math.MaxInt64, func(p *numbered) { known.add(keyOf(p)) }))
+	}
+	numbers, forgotten := map[string]int64{}, map[pointKey]bool{} // those of which it is unknown whether they are there
+	given := make([]numbered, len(points))
+	for i := range points {
+		p := &points[i]
+		metric, is := numbers[p.Name]
+		if !is {
+			metric = try.To(metricNumber(tx, p.Name))
+			numbers[p.Name] = metric
+		}
+		given[i] = numbered{0, metric, p.Step, int64(p.Rank), p.Time.UnixMicro(), p.Value, p.Exact}
+		if key := keyOf(&given[i]); given[i].time <= known.older && !known.points[key] {
+			forgotten[key] = false
+		}
+	}
+	if len(forgotten) > 0 {
+		try.Ok(t.points(!superseded, 0, math.MaxInt64, func(p *numbered) {
+			key := keyOf(p)
+			if _, asked := forgotten[key]; asked {
+				forgotten[key] = true
+			}
+		}))
+	}
+	fresh, summaries := []numbered{}, map[int64]*summary{}
+	for _, p := range given {
+		key := keyOf(&p)
+		if known.points[key] || forgotten[key] {
+			continue
+		}
+		p.seq = seq + int64(len(fresh))
+		fresh = append(fresh, p)
+		known.add(key)
+		add(summaries, &p, true)
+	}
+	known.next = seq + int64(len(fresh))
+	try.Ok(t.append(tx, last, fresh))
+	return t.merge(tx, summaries, true)
+}
+
+// AddParams adds parameters to a run that lacks them.
+func AddParams(tx *sql.Tx, run int64, params []Param) error {
+	columns, err := encodeParams(params)
+	if err != nil {
+		return err
+	}
+	return insertAll(tx, "", "params", columns, "run, ", run)
+}
+
+// ToolRecords are what a tool that logs a run has said of it that has no other place: its tags and data sets.
+type ToolRecords struct {
+	Tags   []ToolTag
+	Inputs []ToolInput
+}
+
+type ToolTag struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+type ToolInput struct {
+	Name    string `json:"name"`
+	Digest  string `json:"digest"`
+	Context string `json:"context" db:",null"`
+	Input   string `json:"input"` // JSON
+}
+
+func toolIn(in sqldb.Queryer, run int64) (f ToolRecords, err error) {
+	defer try.Caught(&err)
+	f.Tags = try.To(rowsIn[ToolTag](in, "mlflow_tags WHERE run = ? ORDER BY key", run))
+	f.Inputs = try.To(rowsIn[ToolInput](in, "mlflow_inputs WHERE run = ? ORDER BY name, digest", run))
+	return f, nil
+}
+
+// put replaces what is said of a run.
+func (f *ToolRecords) put(tx *sql.Tx, run int64) (err error) {
+	defer try.Caught(&err)
+	for _, table := range []string{"mlflow_tags", "mlflow_inputs"} {
+		try.To(tx.Exec("DELETE FROM "+table+" WHERE run = ?", run))
+	}
+	try.Ok(insertAll(tx, "", "mlflow_tags", f.Tags, "run, ", run))
+	return insertAll(tx, "", "mlflow_inputs", f.Inputs, "run, ", run)
+}

@@ -1,0 +1,619 @@
+package mlflow
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"drun/history"
+	"drun/history/records"
+	"drun/internal/each"
+	"drun/internal/sqldb"
+	"drun/internal/try"
+	"drun/runs/exchange"
+	"drun/runs/serve/access"
+)
+
+// run is a row of the history, as MLflow has it.
+type run struct {
+	id           int64
+	uid          string
+	project      string
+	experiment   int64
+	name, user   string
+	status       string
+	start        int64
+	end          *int64
+	deleted      bool
+	foreign      bool // MLflow's clients made it
+	location     string
+	params       []pair
+	metrics      []metricJSON
+	tags         []pair
+	inputs       []json.RawMessage
+	modelInputs  []modelLink
+	modelOutputs []modelLink
+}
+
+// runColumns are those of run up to location. Experiments must be there for all projects: see enter.
+const runColumns = "r.id, r.uid, coalesce(r.project_name, ''), e.id, coalesce((" + runName + "), r.name), " + runUser + ", " + runStatus + ", " + runStart + ", " + runEnd + ", r.trashed IS NOT NULL, r.pid = 0, e.location"
+
+const runTables = "runs r JOIN mlflow_experiments e ON e.name = coalesce(r.project_name, 'Default')"
+
+func (r *run) columns() []any {
+	return []any{&r.id, &r.uid, &r.project, &r.experiment, &r.name, &r.user, &r.status, &r.start, &r.end, &r.deleted, &r.foreign, &r.location}
+}
+
+// runOf finds a run by its uid, if the user has a role in its project.
+func (c *call) runOf(from sqldb.Queryer, uid string, role access.Role) *run {
+	if uid == "" {
+		try.Ok(invalid("Missing value for required parameter 'run_id'. See the API docs for more information about request parameters."))
+	}
+	r := &run{}
+	if !one(from, r.columns(), "SELECT "+runColumns+" FROM "+runTables+" WHERE r.uid = ?", uid) {
+		try.Ok(missing("Run with id=%.100s not found", uid))
+	}
+	try.Ok(c.user.Must(role, r.project))
+	return r
+}
+
+// active refuses a run that is deleted.
+func (r *run) active() *run {
+	if r.deleted {
+		try.Ok(invalid("The run %s must be in the 'active' state. Current state is deleted.", r.uid))
+	}
+	return r
+}
+
+// logged refuses a run that drun has made: what is in it is what its recipe recorded.
+func (r *run) logged() *run {
+	if !r.active().foreign {
+		try.Ok(invalid("The run %s was made by drun: it can be tagged and renamed here, but nothing can be logged to it.", r.uid))
+	}
+	return r
+}
+
+// root is where the artifacts of a run are.
+func (r *run) root() string {
+	e := experiment{id: r.experiment, location: r.location}
+	return e.at() + "/" + r.uid + "/artifacts"
+}
+
+// complete reads what belongs to runs. Each query is for all of them.
+func complete(from sqldb.Queryer, runs []run) {
+	at, ids := map[int64]*run{}, make([]int64, len(runs))
+	for i := range runs {
+		at[runs[i].id], ids[i] = &runs[i], runs[i].id
+	}
+	set := sqldb.JSON(ids)
+	var id, step int64
+	var key, value string
+	read := func(query string, into []any, fn func(r *run)) {
+		try.Ok(sqldb.Each(from, func(rows *sql.Rows) error {
+			if err := rows.Scan(append([]any{&id}, into...)...); err != nil {
+				return err
+			}
+			fn(at[id])
+			return nil
+		}, strings.ReplaceAll(query, "THESE", "run IN (SELECT value FROM json_each(?))"), set))
+	}
+	text := []any{&key, &value}
+	read("SELECT run, name, text FROM mlflow_params WHERE THESE", text, func(r *run) { r.params = append(r.params, pair{key, value}) })
+	read("SELECT run, key, group_concat(value, ', ') FROM mlflow_run_tags WHERE THESE GROUP BY run, key", text, func(r *run) { r.tags = append(r.tags, pair{key, value}) })
+	var last sql.NullFloat64
+	var lastStep, lastTime sql.NullInt64
+	read("SELECT run, (SELECT name FROM metric_names WHERE id = metric), last, last_step, last_time FROM run_metrics WHERE THESE", []any{&key, &last, &lastStep, &lastTime}, func(r *run) {
+		m := metricJSON{Key: key, Value: records.Float(math.NaN()), Step: lastStep.Int64, Timestamp: lastTime.Int64 / 1000, Run: r.uid}
+		if last.Valid {
+			m.Value = records.Float(last.Float64)
+		}
+		if !lastTime.Valid {
+			m.Timestamp = r.start
+		}
+		r.metrics = append(r.metrics, m)
+	})
+	read("SELECT run, input, '' FROM mlflow_inputs WHERE THESE", text, func(r *run) { r.inputs = append(r.inputs, json.RawMessage(key)) })
+	output := false
+	read("SELECT run, output, model, step FROM mlflow_links WHERE THESE ORDER BY step, model", []any{&output, &value, &step}, func(r *run) {
+		if output {
+			r.modelOutputs = append(r.modelOutputs, modelLink{value, step})
+		} else {
+			r.modelInputs = append(r.modelInputs, modelLink{value, step})
+		}
+	})
+}
+
+type metricJSON struct {
+	Key       string        `json:"key"`
+	Value     records.Float `json:"value"`
+	Timestamp int64         `json:"timestamp"`
+	Step      int64         `json:"step"`
+	Model     string        `json:"model_id,omitempty"`
+	Dataset   string        `json:"dataset_name,omitempty"`
+	Digest    string        `json:"dataset_digest,omitempty"`
+	Run       string        `json:"run_id,omitempty"`
+}
+
+type modelLink struct {
+	Model string `json:"model_id"`
+	Step  int64  `json:"step"`
+}
+
+type runInfo struct {
+	ID         string `json:"run_id"`
+	UUID       string `json:"run_uuid"`
+	Name       string `json:"run_name"`
+	Experiment string `json:"experiment_id"`
+	User       string `json:"user_id"`
+	Status     string `json:"status"`
+	Start      int64  `json:"start_time"`
+	End        *int64 `json:"end_time,omitempty"`
+	Root       string `json:"artifact_uri"`
+	Stage      string `json:"lifecycle_stage"`
+}
+
+type runJSON struct {
+	Info runInfo `json:"info"`
+	Data struct {
+		Metrics []metricJSON `json:"metrics,omitempty"`
+		Params  []pair       `json:"params,omitempty"`
+		Tags    []pair       `json:"tags,omitempty"`
+	} `json:"data"`
+	Inputs struct {
+		Datasets []json.RawMessage `json:"dataset_inputs,omitempty"`
+		Models   []modelLink       `json:"model_inputs,omitempty"`
+	} `json:"inputs"`
+	Outputs struct {
+		Models []modelLink `json:"model_outputs,omitempty"`
+	} `json:"outputs"`
+}
+
+func (r *run) info() runInfo {
+	return runInfo{r.uid, r.uid, r.name, fmt.Sprint(r.experiment), r.user, r.status, r.start, r.end, r.root(), stage(r.deleted)}
+}
+
+func (r run) json() *runJSON {
+	out := &runJSON{Info: r.info()}
+	out.Data.Metrics, out.Data.Params, out.Data.Tags = r.metrics, r.params, r.tags
+	out.Inputs.Datasets, out.Inputs.Models, out.Outputs.Models = r.inputs, r.modelInputs, r.modelOutputs
+	return out
+}
+
+type runAnswer struct {
+	Run *runJSON `json:"run"`
+}
+
+// answerRun is a run with all that belongs to it.
+func (c *call) answerRun(uid string) runAnswer {
+	from := c.reader()
+	list := []run{*c.runOf(from, uid, access.Read)}
+	complete(from, list)
+	return runAnswer{list[0].json()}
+}
+
+func createRun(c *call, in *struct {
+	Experiment string `json:"experiment_id"`
+	User       string `json:"user_id"`
+	Name       string `json:"run_name"`
+	Start      *whole `json:"start_time"`
+	Tags       []pair `json:"tags"`
+}) any {
+	checkTags(in.Tags)
+	tags := ofPairs(in.Tags)
+	switch tag := tags["mlflow.runName"]; {
+	case in.Name == "":
+		in.Name = tag
+	case tag != "" && tag != in.Name:
+		try.Ok(invalid("Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values (run_name='%s', mlflow.runName='%s').", in.Name, tag))
+	}
+	checkLength("run name", in.Name, mostTag)
+	if _, has := tags["mlflow.user"]; !has && in.User != "" && in.User != "unknown" {
+		in.Tags = append(in.Tags, pair{"mlflow.user", in.User})
+	}
+	started := time.Now()
+	if in.Start != nil {
+		started = timeOf(int64(*in.Start), "start_time")
+	}
+	tool, _, _ := strings.Cut(strings.Replace(c.r.UserAgent(), "mlflow-python-client/", "MLflow ", 1), " (")
+	if !strings.HasPrefix(tool, "MLflow ") {
+		tool = "MLflow's API"
+	}
+	var uid, project string
+	c.update(func(tx *sql.Tx) {
+		if in.Experiment == "" {
+			in.Experiment = "0"
+		}
+		project = c.experimentOf(tx, in.Experiment, access.Write).active().inProject()
+		begun := &history.Logged{Name: in.Name, Source: tags["mlflow.source.name"], Tool: fmt.Sprintf("%.100s", tool), Project: project, Owner: c.user.Name, Started: started}
+		id, name, begunAs, err := begun.Begin(tx)
+		try.Ok(err)
+		uid = begunAs
+		if in.Name != "" {
+			name = in.Name
+		}
+		setTags(tx, id, append(in.Tags, pair{"mlflow.runName", name}))
+	})
+	c.user.Log(access.Event{Action: "enter", UID: uid, Project: project})
+	return c.answerRun(uid)
+}
+
+type runID struct {
+	ID   string `json:"run_id"`
+	UUID string `json:"run_uuid"` // the id's former name
+}
+
+// either is the id, by its former name too.
+func either(id, uuid string) string {
+	if id == "" {
+		return uuid
+	}
+	return id
+}
+
+func getRun(c *call, in *runID) any { return c.answerRun(either(in.ID, in.UUID)) }
+
+func updateRun(c *call, in *struct {
+	ID     string          `json:"run_id"`
+	UUID   string          `json:"run_uuid"`
+	Status json.RawMessage `json:"status"`
+	End    *whole          `json:"end_time"`
+	Name   string          `json:"run_name"`
+}) any {
+	uid := either(in.ID, in.UUID)
+	status := enum(in.Status, "status", "", "RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
+	checkLength("run name", in.Name, mostTag)
+	c.update(func(tx *sql.Tx) {
+		r := c.runOf(tx, uid, access.Write).active()
+		if status != "" || in.End != nil {
+			r.logged()
+		}
+		touch(tx, r.id)
+		if in.Name != "" {
+			setTags(tx, r.id, []pair{{"mlflow.runName", in.Name}})
+		}
+		ended := map[string]history.Status{"FINISHED": history.Done, "FAILED": history.Failed, "KILLED": history.Interrupted}[status]
+		switch {
+		case status == "":
+		case ended == "":
+			try.To(tx.Exec("UPDATE runs SET status = 'running', seconds = NULL, exit_code = NULL WHERE id = ?", r.id))
+		default:
+			code := map[history.Status]int{history.Failed: 1, history.Interrupted: 130}[ended]
+			try.To(tx.Exec("UPDATE runs SET status = ?, exit_code = ? WHERE id = ?", ended, code, r.id))
+		}
+		if in.End != nil && *in.End != 0 {
+			timeOf(int64(*in.End), "end_time")
+			try.To(tx.Exec("UPDATE runs AS r SET seconds = (?1 - ("+runStart+")) / 1000.0 WHERE id = ?2", int64(*in.End), r.id))
+		}
+	})
+	c.user.Log(access.Event{Action: "change", UID: uid, What: strings.TrimSpace("update " + status)})
+	return struct {
+		Info runInfo `json:"run_info"`
+	}{c.runOf(c.reader(), uid, access.Read).info()}
+}
+
+// setTrashed moves a run to the trash, or out of it.
+func (c *call) setTrashed(in *runID, trashed bool) any {
+	uid, what := either(in.ID, in.UUID), map[bool]string{true: "remove", false: "restore"}[trashed]
+	var project string
+	c.update(func(tx *sql.Tx) {
+		r := c.runOf(tx, uid, access.Write)
+		if project = r.project; trashed && !r.foreign && r.status == "RUNNING" {
+			try.Ok(invalid("The run %s is running: stop it first (drun stop)", uid))
+		}
+		at := any(nil)
+		if trashed {
+			at = time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
+		}
+		try.To(tx.Exec("UPDATE runs SET trashed = ? WHERE id = ?", at, r.id))
+	})
+	c.user.Log(access.Event{Action: what, UID: uid, Project: project})
+	return nothing{}
+}
+
+func deleteRun(c *call, in *runID) any  { return c.setTrashed(in, true) }
+func restoreRun(c *call, in *runID) any { return c.setTrashed(in, false) }
+
+func searchRuns(c *call, in *struct {
+	Experiments []string        `json:"experiment_ids"`
+	Filter      string          `json:"filter"`
+	View        json.RawMessage `json:"run_view_type"`
+	Most        whole           `json:"max_results"`
+	Order       []string        `json:"order_by"`
+	Token       string          `json:"page_token"`
+}) any {
+	c.enter()
+	q := &query{fields: runFields}
+	q.where("e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))", sqldb.JSON(in.Experiments))
+	if within := c.user.Within(access.Read); within != nil {
+		q.where("r.project_name IN (SELECT value FROM json_each(?))", sqldb.JSON(within))
+	}
+	q.view(in.View, "r.trashed")
+	q.filter(in.Filter)
+	q.order(in.Order)
+	from, most := offset(in.Token), limited(in.Most, 1000, mostResults)
+	order := strings.Join(append(q.orders, "substr(r.started, 1, 23) DESC", "r.uid"), ", ")
+	reader := c.reader()
+	found := try.To(sqldb.List(reader, func(r *run) []any { return r.columns() },
+		"WITH found AS MATERIALIZED (SELECT r.id FROM "+runTables+q.tables+" WHERE "+q.conditions()+" ORDER BY "+order+" LIMIT ? OFFSET ?) SELECT "+
+			runColumns+" FROM found JOIN runs r USING (id) JOIN mlflow_experiments e ON e.name = coalesce(r.project_name, 'Default')", append(q.args(), most+1, from)...))
+	token := next(len(found), from, most)
+	found = found[:min(most, len(found))]
+	complete(reader, found)
+	return struct {
+		Runs []*runJSON `json:"runs"`
+		Next string     `json:"next_page_token,omitempty"`
+	}{each.Of(found, run.json), token}
+}
+
+// Limits of MLflow's server.
+const (
+	mostKey     = 250 // characters
+	mostParam   = 6000
+	mostTag     = 8000
+	mostMetrics = 1000 // in a batch
+	mostParams  = 100
+	mostTags    = 100
+	mostBatch   = 1000 // of all kinds
+)
+
+func checkLength(what, text string, most int) {
+	if n := utf8.RuneCountInString(text); n > most {
+		try.Ok(invalid("%s '%.100s…' had length %d, which exceeded length limit of %d", what, text, n, most))
+	}
+}
+
+var keyForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[/\pL\pN\pM_.\- :]+$`) })
+
+// checkKey refuses what MLflow takes for no name: a name is also a path there.
+func checkKey(what, key string) {
+	checkLength(what+" name", key, mostKey)
+	switch clean := path.Clean(key); {
+	case key == "":
+		try.Ok(invalid("Missing value for required parameter 'key': a %s has a name", what))
+	case !keyForm().MatchString(key):
+		try.Ok(invalid("Invalid value %q for parameter '%s' supplied: Names may only contain alphanumerics, underscores (_), dashes (-), periods (.), spaces ( ), colon(:) and slashes (/).", key, what+" name"))
+	case clean != key || clean == "." || strings.HasPrefix(clean, "..") || strings.HasPrefix(clean, "/"):
+		try.Ok(invalid("Invalid value %q for parameter '%s' supplied: Names may be treated as files in certain cases, and must not resolve to other names when treated as such. This name would resolve to %q", key, what+" name", clean))
+	}
+}
+
+func checkTags(tags []pair) {
+	for _, tag := range tags {
+		checkKey("tag", tag.Key)
+		checkLength("tag value", tag.Value, mostTag)
+	}
+}
+
+// timeOf is a time in milliseconds since 1970, which the history keeps as a text with a year of four digits.
+func timeOf(ms int64, name string) time.Time {
+	t := time.UnixMilli(ms).UTC()
+	if year := t.Year(); year < 1 || year > 9999 || ms < -62135596800000 || ms > 253402300799999 {
+		try.Ok(invalid("Invalid value %d for parameter '%s' supplied: want milliseconds since 1970, in the years 1 to 9999", ms, name))
+	}
+	return t
+}
+
+// metric is a point that a client logs.
+type metric struct {
+	Key       string `json:"key"`
+	Value     *float `json:"value"`
+	Timestamp *whole `json:"timestamp"`
+	Step      whole  `json:"step"`
+	Model     string `json:"model_id"`
+	Dataset   string `json:"dataset_name"`
+	Digest    string `json:"dataset_digest"`
+}
+
+// log records points, parameters and tags, all or none.
+func (c *call) log(uid string, metrics []metric, params, tags []pair) any {
+	points := make([]records.Point, len(metrics))
+	for i, m := range metrics {
+		checkKey("metric", m.Key)
+		if m.Value == nil || m.Timestamp == nil {
+			try.Ok(invalid("Missing value for required parameter 'metrics[%d].%s' of the metric %s", i, map[bool]string{true: "value", false: "timestamp"}[m.Value == nil], m.Key))
+		}
+		points[i] = records.Point{Name: m.Key, Step: int64(m.Step), Value: float64(*m.Value), Exact: true, Time: timeOf(int64(*m.Timestamp), "timestamp")}
+	}
+	given := map[string]string{}
+	for _, p := range params {
+		checkKey("param", p.Key)
+		checkLength("param value", p.Value, mostParam)
+		if before, twice := given[p.Key]; twice && before != p.Value {
+			try.Ok(invalid("Duplicate parameter keys have been submitted: ['%s']. Please ensure the request contains only one param value per param key.", p.Key))
+		}
+		given[p.Key] = p.Value
+	}
+	checkTags(tags)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var id int64
+	defer func() {
+		if failed := recover(); failed != nil {
+			delete(c.recent, id) // it may have points that are not in the history
+			panic(failed)
+		}
+	}()
+	c.update(func(tx *sql.Tx) {
+		r := c.runOf(tx, uid, access.Write).active()
+		if id = r.id; len(points)+len(params) > 0 {
+			r.logged()
+		}
+		addParams(tx, r, given)
+		try.Ok(history.AddPoints(tx, r.id, points, c.recentOf(r.id)))
+		for i, m := range metrics {
+			if m.Model == "" {
+				continue
+			}
+			value := any(points[i].Value)
+			if math.IsNaN(points[i].Value) {
+				value = "NaN"
+			}
+			try.To(tx.Exec("INSERT OR IGNORE INTO mlflow_model_points VALUES (?, ?, ?, ?, ?, ?, ?, ?)", m.Model, r.id, m.Key, int64(m.Step), int64(*m.Timestamp), value, m.Dataset, m.Digest))
+		}
+		setTags(tx, r.id, tags)
+		touch(tx, r.id)
+	})
+	return nothing{}
+}
+
+// touch numbers a change, so that copies of the run are brought up to date.
+func touch(tx *sql.Tx, run int64) {
+	try.To(tx.Exec("UPDATE runs SET batch = batch + 1 WHERE id = ?", run))
+}
+
+// mostRecent is of how many runs the latest points are remembered.
+const mostRecent = 128
+
+func (h *Handler) recentOf(run int64) *history.Recent {
+	known := h.recent[run]
+	if known == nil {
+		for other := range h.recent {
+			if len(h.recent) < mostRecent {
+				break
+			}
+			delete(h.recent, other)
+		}
+		known = &history.Recent{}
+		h.recent[run] = known
+	}
+	return known
+}
+
+// addParams adds parameters, which never change. A text that Python's str makes of a value is kept as that value, so that drun
+// runs --where compares it as one.
+func addParams(tx *sql.Tx, r *run, given map[string]string) {
+	if len(given) == 0 {
+		return
+	}
+	before := map[string]string{}
+	try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error {
+		var name, text string
+		err := rows.Scan(&name, &text)
+		before[name] = text
+		return err
+	}, "SELECT name, text FROM mlflow_params WHERE run = ?", r.id))
+	fresh := []history.Param{}
+	for _, p := range pairs(given) {
+		was, has := before[p.Key]
+		if has && was != p.Value {
+			try.Ok(invalid("Changing param values is not allowed. Param with key='%s' was already logged with value='%s' for run ID='%s'. Attempted logging new value '%s'.", p.Key, was, r.uid, p.Value))
+		}
+		if !has {
+			fresh = append(fresh, history.Param{Name: p.Key, Value: valueOf(p.Value)})
+		}
+	}
+	try.Ok(history.AddParams(tx, r.id, fresh))
+}
+
+func valueOf(text string) any {
+	value := exchange.Plain(text)
+	if exchange.Pythonic(value, history.Params{"": value}.Text("")) != text {
+		return text
+	}
+	return value
+}
+
+// setTags gives tags their values. Those that drun's tags can be are among these, as key=value.
+func setTags(tx *sql.Tx, run int64, tags []pair) {
+	for _, tag := range tags {
+		removeTag(tx, run, tag.Key)
+		text := tag.Key
+		if tag.Value != "" {
+			text += "=" + tag.Value
+		}
+		plain := !strings.HasPrefix(tag.Key, "mlflow.") && history.CheckTag(text) == nil && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' })
+		if plain {
+			try.To(tx.Exec("INSERT INTO tags VALUES (?, ?)", run, text))
+			continue
+		}
+		try.To(tx.Exec("INSERT INTO mlflow_tags VALUES (?, ?, ?)", run, tag.Key, tag.Value))
+		if tag.Key == "mlflow.runName" {
+			rename(tx, run, tag.Value)
+		}
+	}
+}
+
+// rename gives a run the name that MLflow's has, as far as names here allow.
+func rename(tx *sql.Tx, run int64, text string) {
+	var name string
+	one(tx, []any{&name}, "SELECT name FROM runs WHERE id = ?", run)
+	if name == text || text == "" {
+		return
+	}
+	try.To(tx.Exec("UPDATE runs SET name = ? WHERE id = ?", try.To(history.NearName(tx, text)), run))
+}
+
+func removeTag(tx *sql.Tx, run int64, key string) (was bool) {
+	for _, from := range []string{"mlflow_tags WHERE run = ? AND key = ?", "tags WHERE run = ? AND substr(tag, 1, instr(tag || '=', '=') - 1) = ?"} {
+		n := try.To(try.To(tx.Exec("DELETE FROM "+from, run, key)).RowsAffected())
+		was = was || n > 0
+	}
+	return was
+}
+
+func logMetric(c *call, in *struct {
+	ID        string `json:"run_id"`
+	UUID      string `json:"run_uuid"`
+	Key       string `json:"key" need:""`
+	Value     *float `json:"value" need:""`
+	Timestamp *whole `json:"timestamp" need:""`
+	Step      whole  `json:"step"`
+	Model     string `json:"model_id"`
+	Dataset   string `json:"dataset_name"`
+	Digest    string `json:"dataset_digest"`
+}) any {
+	return c.log(either(in.ID, in.UUID), []metric{{in.Key, in.Value, in.Timestamp, in.Step, in.Model, in.Dataset, in.Digest}}, nil, nil)
+}
+
+func logParameter(c *call, in *struct {
+	ID    string `json:"run_id"`
+	UUID  string `json:"run_uuid"`
+	Key   string `json:"key" need:""`
+	Value string `json:"value"`
+}) any {
+	return c.log(either(in.ID, in.UUID), nil, []pair{{in.Key, in.Value}}, nil)
+}
+
+func setTag(c *call, in *struct {
+	ID    string `json:"run_id"`
+	UUID  string `json:"run_uuid"`
+	Key   string `json:"key" need:""`
+	Value string `json:"value"`
+}) any {
+	return c.log(either(in.ID, in.UUID), nil, nil, []pair{{in.Key, in.Value}})
+}
+
+func logBatch(c *call, in *struct {
+	ID      string   `json:"run_id" need:""`
+	Metrics []metric `json:"metrics"`
+	Params  []pair   `json:"params"`
+	Tags    []pair   `json:"tags"`
+}) any {
+	for what, n := range map[string][2]int{"metrics": {len(in.Metrics), mostMetrics}, "params": {len(in.Params), mostParams}, "tags": {len(in.Tags), mostTags},
+		"metrics, params, and tags": {len(in.Metrics) + len(in.Params) + len(in.Tags), mostBatch}} {
+		if n[0] > n[1] {
+			try.Ok(invalid("A batch logging request can contain at most %d %s. Got %d %s. Please split up %s across multiple requests and try again.", n[1], what, n[0], what, what))
+		}
+	}
+	return c.log(in.ID, in.Metrics, in.Params, in.Tags)
+}
+
+func deleteTag(c *call, in *struct {
+	ID  string `json:"run_id" need:""`
+	Key string `json:"key" need:""`
+}) any {
+	c.update(func(tx *sql.Tx) {
+		r := c.runOf(tx, in.ID, access.Write).active()
+		if !removeTag(tx, r.id, in.Key) {
+			try.Ok(missing("No tag with name: %s in run with id %s", in.Key, in.ID))
+		}
+	})
+	return nothing{}
+}
