@@ -8,7 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+
+	"drun/history"
 )
 
 // python is the interpreter that make exchange installs MLflow for; a test without it is skipped.
@@ -35,13 +39,30 @@ func client(t *testing.T, arguments ...string) string {
 	return string(text)
 }
 
-// MLflow's client of today logs and reads, and finds what MLflow's own store finds.
+// MLflow's client of today logs and reads; make mlflow compares what it finds with what MLflow's own store finds.
 func TestClient(t *testing.T) {
 	python(t)
 	s := serve(t, t.TempDir())
 	program, err := filepath.Abs("testdata/client.py")
 	ok(t, err)
-	t.Log(client(t, program, s.url, t.TempDir()))
+	t.Log(client(t, program, s.url, t.TempDir(), map[bool]string{true: "long"}[os.Getenv("DRUN_TEST_MLFLOW") != ""]))
+}
+
+// The example of docs/mlflow.md does what stands there.
+func TestDocument(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/mlflow.md")
+	ok(t, err)
+	example := regexp.MustCompile("(?s)```python\n(.*?)```").FindStringSubmatch(string(page))
+	python(t)
+	s := serve(t, t.TempDir())
+	client(t, "-c", strings.Replace(example[1], "http://localhost:7878", s.url, 1))
+	id, err := s.db.Find("logistic")
+	ok(t, err)
+	d, err := s.db.Get(id)
+	ok(t, err)
+	if d.ProjectName != "digits" || d.Status != history.Done || d.Params["C"] != 0.1 || d.Metrics["training_accuracy_score"].Last < 0.9 {
+		t.Errorf("the run is in %q, %s, with %v", d.ProjectName, d.Status, d.Params)
+	}
 }
 
 // PyTorch Lightning's autologging, where make mlflow has installed it.

@@ -99,22 +99,23 @@ def key(run, order):
     return [value(c) for c in order + ["start_time"]]
 
 
-ours, theirs = MlflowClient(SERVER), MlflowClient("sqlite:///" + os.path.join(SCRATCH, "oracle.db"))
-a, b = look(ours, fill(ours)), look(theirs, fill(theirs))
-for what in b:
-    expect(a[what] == b[what], what, "\ndrun:  ", a[what], "\nMLflow:", b[what])
-print(f"{len(b)} answers as MLflow's")
-
-# Errors have MLflow's codes.
-for wrong in ("metrics.loss > 'x'", "params.lr > '1'", "color.x = '1'", "metrics.loss"):
-    codes = []
-    for client in (ours, theirs):
-        try:
-            client.search_runs([client.get_experiment_by_name("vision").experiment_id], wrong)
-            codes.append("no error")
-        except MlflowException as e:
-            codes.append(e.error_code)
-    expect(codes[0] == codes[1], wrong, codes)
+ours = MlflowClient(SERVER)
+if sys.argv[3:] == ["long"]:
+    theirs = MlflowClient("sqlite:///" + os.path.join(SCRATCH, "oracle.db"))
+    a, b = look(ours, fill(ours)), look(theirs, fill(theirs))
+    for what in b:
+        expect(a[what] == b[what], what, "\ndrun:  ", a[what], "\nMLflow:", b[what])
+    print(f"{len(b)} answers as MLflow's")
+    # Errors have MLflow's codes.
+    for wrong in ("metrics.loss > 'x'", "params.lr > '1'", "color.x = '1'", "metrics.loss"):
+        codes = []
+        for client in (ours, theirs):
+            try:
+                client.search_runs([client.get_experiment_by_name("vision").experiment_id], wrong)
+                codes.append("no error")
+            except MlflowException as e:
+                codes.append(e.error_code)
+        expect(codes[0] == codes[1], wrong, codes)
 
 # Special numbers, and artifacts.
 mlflow.set_tracking_uri(SERVER)
