@@ -14,6 +14,7 @@ require (
 	github.com/dustinkirkland/golang-petname v0.0.0-20260215035315-f0c533e9ce9b
 	github.com/fxamacker/cbor/v2 v2.9.6
 	github.com/google/flatbuffers v25.12.19+incompatible
+	github.com/google/go-dap v0.12.0
 	github.com/google/licensecheck v0.3.1
 	github.com/guptarohit/asciigraph v0.10.0
 	github.com/hashicorp/go-hclog v1.6.3

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -63,8 +64,35 @@ type Sleep struct {
 	start    time.Time
 	deadline time.Time
 	due      time.Time // when the sleep that Next has told ends
+	still    time.Duration
 	slice    time.Duration
 }
+
+// While a debugger holds ranks still, no time limit of a wait runs.
+var stillSince, stillFor atomic.Int64 // nanoseconds; since is 0 while none is held
+
+// Stand says whether ranks are held still from now on. The limits of all waits of this process are put off by as long as they are.
+func Stand(still bool) {
+	now := time.Since(clockStart).Nanoseconds()
+	if since := stillSince.Load(); since != 0 {
+		stillFor.Add(now - since)
+		stillSince.Store(0)
+	}
+	if still {
+		stillSince.Store(max(1, now))
+	}
+}
+
+// Still is for how long ranks have been held still since the process began.
+func Still() time.Duration {
+	total := stillFor.Load()
+	if since := stillSince.Load(); since != 0 {
+		total += time.Since(clockStart).Nanoseconds() - since
+	}
+	return time.Duration(total)
+}
+
+var clockStart = time.Now()
 
 // stoppedAfter is how much later than it was due a sleep must end to show that this process was stopped (Ctrl-Z) meanwhile.
 // That time does not count.
@@ -82,7 +110,7 @@ func NewSleep(ctx context.Context) Sleep {
 	s := Sleep{ctx: ctx, start: time.Now(), slice: firstSlice}
 	s.limit = limitOf(ctx)
 	if s.limit != nil && s.limit.Limit > 0 {
-		s.deadline, s.due = s.start.Add(s.limit.Limit), s.start
+		s.deadline, s.due, s.still = s.start.Add(s.limit.Limit), s.start, Still()
 	}
 	return s
 }
@@ -111,6 +139,8 @@ func (s *Sleep) Next() (time.Duration, error) {
 		now := time.Now()
 		if late := now.Sub(s.due); late > stoppedAfter {
 			s.deadline = s.deadline.Add(late)
+		} else if still := Still(); still != s.still {
+			s.deadline, s.still = s.deadline.Add(still-s.still), still
 		}
 		left := s.deadline.Sub(now)
 		if left <= 0 {

@@ -70,6 +70,7 @@ type Job struct {
 	Device        string  // that computes tensors: cpu or "", opencl, opencl:N or auto
 	OtherBits     bool    // the device may compute other bits than the processor
 	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
+	Debug         bool    // the rank waits for a debugger before it executes the recipe
 }
 
 // Target is the point at which a replay hands over the state of every rank and ends.
@@ -142,6 +143,7 @@ type ToWorker struct {
 	Parted   bool              `cbor:",omitempty"` // all ranks have returned from main, or have left the group
 	Found    *Found            `cbor:",omitempty"`
 	Store    *rendezvous.Reply `cbor:",omitempty"`
+	Debug    *Debug            `cbor:",omitempty"`
 }
 
 // ToAgent is a message from a worker; the fields that are set are handled in order.
@@ -163,6 +165,7 @@ type ToAgent struct {
 	Leave    *Leave              `cbor:",omitempty"`
 	Done     bool                `cbor:",omitempty"` // main returned and everything was sent
 	Store    *rendezvous.Request `cbor:",omitempty"` // to the run's key-value store
+	Debugged *Debugged           `cbor:",omitempty"`
 }
 
 // Leave says that main has returned, or that the rank has left a group that its ranks destroy. The rank goes on
@@ -297,9 +300,14 @@ func NewChannel(f *os.File) (*Channel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control channel: %w", err)
 	}
+	return ChannelOver(conn), nil
+}
+
+// ChannelOver makes a channel over a connection.
+func ChannelOver(conn net.Conn) *Channel {
 	c := &Channel{conn: conn, out: bufio.NewWriterSize(conn, 1<<16)}
 	c.enc, c.dec = Encoding.NewEncoder(c.out), Decoding.NewDecoder(bufio.NewReader(conn))
-	return c, nil
+	return c
 }
 
 // Send writes a message at once.

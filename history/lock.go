@@ -162,6 +162,7 @@ func (db *DB) markLost() error {
 			var uid string
 			err := rows.Scan(&uid)
 			os.Remove(db.livePath(uid))
+			os.Remove(db.debugPath(uid))
 			return err
 		}, "SELECT uid FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?))", set))
 		for _, table := range []string{"runs SET status = 'lost' WHERE id", "attempts SET status = 'lost' WHERE run"} {
@@ -370,6 +371,10 @@ func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
 
 // callAgent connects to the agent of a running run, whose process has the number pid on its machine.
 func (db *DB) callAgent(ctx context.Context, id int64) (conn net.Conn, pid int, err error) {
+	return db.callAgentAt(ctx, id, "")
+}
+
+func (db *DB) callAgentAt(ctx context.Context, id int64, suffix string) (conn net.Conn, pid int, err error) {
 	var uid, host string
 	err = db.read(func(rows *sql.Rows) error { return rows.Scan(&uid, &host, &pid) }, "SELECT uid, host, pid FROM runs WHERE id = ?", id)
 	if err != nil {
@@ -378,7 +383,7 @@ func (db *DB) callAgent(ctx context.Context, id int64) (conn net.Conn, pid int, 
 	if uid == "" {
 		return nil, 0, db.unknown(fmt.Sprint(id))
 	}
-	err = shortly(db.livePath(uid), func(short string) (err error) {
+	err = shortly(db.livePath(uid)+suffix, func(short string) (err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, "unix", short)
 		return err
 	})

@@ -74,14 +74,15 @@ type Run struct {
 	UID  string // identifies the run outside this file, as for its checkpoints
 	Name string
 
-	mu       sync.Mutex // guards the following fields, and the order of batches
-	db       *DB
-	moving   sync.RWMutex // guards where the DB is, which Write may change during Spool
-	lock     *os.File
-	numbered atomic.Int64 // the latest batch number
-	queue    spool
-	replaced func(what string) // see OnReplaced
-	live     *live             // see Answer; nil: there is none
+	mu        sync.Mutex // guards the following fields, and the order of batches
+	db        *DB
+	moving    sync.RWMutex // guards where the DB is, which Write may change during Spool
+	lock      *os.File
+	numbered  atomic.Int64 // the latest batch number
+	queue     spool
+	replaced  func(what string) // see OnReplaced
+	live      *live             // see Answer; nil: there is none
+	debuggers func()            // ends AnswerDebuggers; nil: there is none
 }
 
 // NameError says why a run cannot have a name (a usage error).
@@ -281,6 +282,10 @@ func (r *Run) unlock() {
 	if r.live != nil {
 		r.live.close()
 		r.live = nil
+	}
+	if r.debuggers != nil {
+		r.debuggers()
+		r.debuggers = nil
 	}
 	if r.lock != nil {
 		dropLock(r.lock)

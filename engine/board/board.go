@@ -40,6 +40,15 @@ type Board struct {
 
 	guards []*guard // of this rank's groups
 
+	// OnStart, if set, is called before each of this rank's calls, and OnWait now and then while it waits, both on the recipe's
+	// goroutine: a debugger may hold the rank there.
+	OnStart func(*collective.Call)
+	OnWait  func()
+	// OnStuck, if set, is told that this rank waits in a circle. While it returns true, the wait does not end with an error.
+	OnStuck func(why string) bool
+	// Unlimited, once set, leaves time limits to this process alone, which stops their clocks while ranks are held.
+	Unlimited atomic.Bool
+
 	draining  atomic.Bool   // see DrainMessages
 	taken     atomic.Uint64 // how often arrived messages were taken in, see DrainMessages
 	takenThen uint64        // taken when this rank last wrote its needs

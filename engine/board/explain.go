@@ -34,6 +34,9 @@ func (g *guard) check() error {
 	if g.slept == 0 {
 		g.slept = now()
 	}
+	if g.board.OnWait != nil {
+		g.board.OnWait()
+	}
 	w := g.waiting
 	if w.detail != nil && !g.board.told(g.board.rank, g.group, w.seq) {
 		g.tell(w) // another rank may notice a disagreement first

@@ -85,6 +85,12 @@ func (g *guard) Start(c *collective.Call) (collective.Work, error) {
 	if err := c.Check(g.comm.Rank(), g.comm.Size()); err != nil {
 		return nil, err // before the call gets a number, since the peers count on
 	}
+	if g.board.OnStart != nil {
+		g.board.OnStart(c)
+	}
+	if c.Async && g.board.Unlimited.Load() {
+		c.Limit = 0
+	}
 	g.number(c)
 	w := &g.sync
 	if c.Async || w.busy {

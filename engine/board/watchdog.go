@@ -33,6 +33,9 @@ func (b *Board) Watch(note string) *Watchdog {
 func (w *Watchdog) Check() (err error) {
 	defer try.Caught(&err)
 	b := w.board
+	if b.OnWait != nil {
+		b.OnWait()
+	}
 	try.FailIf(b.world == 1, "there is no other rank")
 	var others []int // that may still end the wait
 	for r := range b.world {
@@ -56,6 +59,9 @@ func (w *Watchdog) Check() (err error) {
 		if b.needsOf(r).outside.Load() == 0 {
 			return nil
 		}
+	}
+	if b.OnStuck != nil && b.OnStuck("the ranks wait for each other: "+b.inCircle(circle)) {
+		return nil
 	}
 	w.circle = true
 	who := each.Of(circle, func(r int) string { return fmt.Sprintf("rank %d is %s", r, b.Row(r).Note) })

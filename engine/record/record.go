@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -61,6 +62,8 @@ type Config struct {
 	// Doing returns what the ranks are doing now, for other processes that ask the agent; several goroutines may call
 	// it. It returns nil while there are no ranks. If Doing is nil, no such request is answered.
 	Doing func(context.Context) (*board.Snapshot, error)
+	// Debugged is called for each debugger that comes to the run. If it is nil, none can.
+	Debugged func(net.Conn)
 }
 
 // Record is the record of one run: what it consists of, its checkpoints and, within these, its rows in the history.
@@ -142,6 +145,9 @@ func open(c Config) (_ *Record, err error) {
 	}
 	if c.Doing != nil {
 		r.answer(c.Doing)
+	}
+	if c.Debugged != nil {
+		r.run.AnswerDebuggers(c.Debugged)
 	}
 	try.Ok(r.run.AddSources(c.Recipe.Sources))
 	if tags := append(slices.Clone(c.Tags), rendezvous.JobTags(os.LookupEnv)...); len(tags) > 0 {

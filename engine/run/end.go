@@ -22,6 +22,11 @@ import (
 func (c *coordinator) finish() (*Result, error) {
 	r := &Result{Ranks: c.world(), Counts: c.counts, Restarts: c.begun}
 	err := c.close(r)
+	why := ""
+	if r.Failure != nil {
+		why = r.Failure.Text(r.Ranks)
+	}
+	c.debugged(func(d Debugger) { d.Over(why) })
 	c.dismiss(r)
 	if err != nil {
 		return nil, err

@@ -101,6 +101,8 @@ type Hooks struct {
 	OnSpawn   func(rank, pid int)
 	OnSaved   func(step int64) // called when a checkpoint is complete
 	OnEntered func(id int64)   // called when the run is in the history
+	// Debug leads the ranks, which wait for it before they execute the recipe; nil: a debugger may come later.
+	Debug Debugger
 	// Import makes a run with a checkpoint from the file of weights that Resume names, and returns the run's name.
 	Import func(file string) (run string, err error)
 	// Check, if set, looks for faults while the run is prepared. One that is certain to end the run ends it before the

@@ -109,6 +109,7 @@ func (d *digests) add(parts [][]byte) error {
 	if d.keep(n, sum[:]) {
 		d.worker.record.queue.Flush()
 	}
+	d.worker.debug.Updated(d.latest)
 	return d.reached()
 }
 

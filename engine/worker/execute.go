@@ -10,6 +10,7 @@ import (
 	"drun/collective"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/debug"
 	"drun/engine/recipe"
 	"drun/internal/exit"
 	"drun/internal/memory"
@@ -33,10 +34,16 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 		}
 	}()
 	rank.At = w.at
+	for name, v := range starlark.Universe { // as predeclared names they have positions, at which a debugger can see a statement begin
+		if !u.Env.Has(name) {
+			u.Env[name] = v
+		}
+	}
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &recipe.Loader{Bundle: w.bundle(), Env: u.Env, Prepare: func(f *lang.File) {
 		u.Reads(f.Source)
 		f.SavePoints = w.job.Target != nil
+		f.Marks = w.job.Debug
 		if w.trace != nil {
 			f.Tracer = &w.trace.Tracer
 		}
@@ -53,6 +60,8 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	w.mu.Lock()
 	w.thread = thread
 	w.mu.Unlock()
+	w.debug.Begin(debug.Recipe{Thread: thread, Rank: rank, Tensors: u.Tensors, Env: u.Env, Source: w.bundle().Text, Marks: w.job.Debug, Entry: w.job.Debug})
+	defer w.debug.End()
 	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
@@ -96,9 +105,15 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 
 // at notes on the board where the recipe is, for ranks that wait for this one.
 func (w *worker) at(thread *starlark.Thread) {
+	if thread != w.thread { // an expression of the debugger
+		return
+	}
 	pos := starlib.Position(thread)
 	w.position = pos
 	w.board.At(collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col})
+	if w.debug.Wanted.Load() {
+		w.debug.Called()
+	}
 }
 
 func (w *worker) declare(params *run.Params) error {

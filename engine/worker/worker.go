@@ -9,7 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	godebug "runtime/debug"
 	"sync"
 	"time"
 
@@ -18,6 +18,7 @@ import (
 	"drun/collective/shm"
 	"drun/engine"
 	"drun/engine/board"
+	"drun/engine/debug"
 	"drun/engine/recipe"
 	"drun/engine/rendezvous"
 	"drun/history/records"
@@ -46,11 +47,11 @@ func Invoked() bool {
 func Main(plugins ...Starter) int {
 	signal.Ignore(engine.WorkerIgnores...)
 	// The recipe's own limit stops a deep recursion; this leaves room for it.
-	debug.SetMaxStack(1 << 30)
+	godebug.SetMaxStack(1 << 30)
 	if os.Getenv("GOGC") == "" {
 		// A recipe's values are mostly small and short-lived, and every write of a pointer is slower during a
 		// collection: this halves the number of collections, for a few MiB.
-		debug.SetGCPercent(200)
+		godebug.SetGCPercent(200)
 	}
 	channel, err := engine.NewChannel(os.NewFile(engine.ControlFD, "control"))
 	if err != nil {
@@ -66,6 +67,7 @@ func Main(plugins ...Starter) int {
 		w.plugins = plugins[0]
 	}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
+	w.debug = debug.New(w.ctx, func(m *engine.Debugged) error { return channel.Send(&engine.ToAgent{Debugged: m}) })
 	return w.run()
 }
 
@@ -84,6 +86,7 @@ type worker struct {
 	replicas replicas
 	regions  regions
 	trace    *tracer // nil: no trace is wanted
+	debug    *debug.Agent
 	thread   *starlark.Thread
 	// position is that of the latest call of a module's builtin.
 	position syntax.Position
@@ -150,6 +153,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	rank.OnUpdate, rank.OnLog = w.digests.updated, w.digests.logged
 	w.board = try.To(board.Open(os.NewFile(engine.BoardFD, "board"), job.Placement.Rank))
 	w.board.Near(job.Near[0], job.Near[1])
+	w.board.OnStart, w.board.OnWait, w.board.OnStuck = w.debug.Starts, w.debug.Waiting, w.debug.Stuck
 	w.openStore()
 	go w.listen()
 	joined := w.board.Joining()
@@ -193,6 +197,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		w.trace = try.To(newTracer(job.Trace, job.Placement.Rank))
 		defer w.trace.close()
 		u.Env[lang.Trace] = w.trace.Value()
+	}
+	if job.Debug {
+		u.Env[lang.Mark] = starlark.None
 	}
 	if t := job.Target; t != nil {
 		w.digests.target = &target{Target: *t}
@@ -307,6 +314,11 @@ func (w *worker) listen() {
 			w.stop(cause)
 			continue
 		}
+		if msg.Debug != nil {
+			w.board.Unlimited.Store(true)
+			w.debug.Deliver(msg.Debug)
+			continue
+		}
 		if msg.Store != nil {
 			w.remote.Deliver(msg.Store)
 			continue
@@ -330,7 +342,7 @@ func (w *worker) askWithin(ctx context.Context, doing string, msg *engine.ToAgen
 		return nil, err
 	}
 	var late <-chan time.Time
-	if p, ok := ctx.(*collective.WaitLimit); ok && p.Limit > 0 {
+	if p, ok := ctx.(*collective.WaitLimit); ok && p.Limit > 0 && !w.board.Unlimited.Load() {
 		late = time.After(p.Limit)
 	}
 	select {

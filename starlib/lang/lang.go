@@ -57,6 +57,8 @@ type File struct {
 	SavePoints bool
 	// Tracer, if set, gets the values that the file computes.
 	Tracer *Tracer
+	// Marks makes Compile add a Mark to statements that have no position otherwise.
+	Marks bool
 }
 
 // A Load is a load statement.
@@ -100,6 +102,9 @@ func (f *File) Compile(env starlark.StringDict) (*starlark.Program, error) {
 	}
 	if f.SavePoints {
 		tree.Stmts = insertSavePoints(tree.Stmts)
+	}
+	if f.Marks {
+		tree.Stmts = marks(tree.Stmts)
 	}
 	rewrite(tree)
 	prog, err := starlark.FileProgram(tree, env.Has)

@@ -33,20 +33,30 @@ const (
 type watch struct {
 	each  func(*starlark.Thread) // called at every check; may be nil
 	cause atomic.Pointer[error]  // of the first Cancel
+	due   uint64                 // the step of the next check
+	step  func(*starlark.Thread) uint64
+	at    uint64 // the step at which step is called
 }
 
 // Watch puts a new thread under watch, before it executes anything: infinite recursion becomes an error of the
 // recipe, and Cancel works on it. It takes the thread's OnMaxSteps for this.
 func Watch(thread *starlark.Thread) {
-	w := new(watch)
+	w := &watch{due: stepsBetween, at: Never}
 	thread.SetLocal(watchKey, w)
 	thread.OnMaxSteps = func(thread *starlark.Thread) {
-		thread.SetMaxExecutionSteps(thread.ExecutionSteps() + stepsBetween)
-		if err := w.check(thread); err != nil {
-			Cancel(thread, err)
+		now := thread.ExecutionSteps()
+		if now >= w.due {
+			w.due = now + stepsBetween
+			if err := w.check(thread); err != nil {
+				Cancel(thread, err)
+			}
 		}
+		if now >= w.at {
+			w.at = w.step(thread)
+		}
+		thread.SetMaxExecutionSteps(min(w.due, w.at))
 	}
-	thread.SetMaxExecutionSteps(stepsBetween)
+	thread.SetMaxExecutionSteps(w.due)
 }
 
 // Bound ends a thread under Watch, with the error of [memory.Watch], when the process uses more memory than it may, until

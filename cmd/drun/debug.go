@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/peterh/liner"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"drun/engine"
+	"drun/engine/run"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/internal/try"
+	"drun/runs/debug"
+	"drun/tools/dap"
+)
+
+func newDebug() *cobra.Command {
+	var o run.Options
+	var nproc, attach string
+	var join joinFlags
+	cmd := &cobra.Command{
+		Use:   "debug RECIPE.star | RUN@STEP | --attach RUN",
+		Short: "Debug all ranks of a run at a prompt, also backwards",
+		Long: `Runs a recipe under the debugger, takes a recorded run up at a step, or comes to a run that goes on. Every rank can be
+stopped, looked at and stepped; help lists the commands of the prompt. Ranks that wait for one that stands still do not
+time out. Going back repeats the run, in a temporary home, up to the earlier moment.
+A run that was attached to goes on when the session ends, with the bits that it would have had; the others end with it.
+Commands may also come through a pipe. docs/debugging.md has examples; drun dap is the same debugger for editors.`,
+		Example: `  drun debug train.star -n 4
+  drun debug calm-otter@1200
+  drun debug --attach last`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer try.Caught(&err)
+			if (len(args) == 1) == (attach != "") {
+				return usage("for example: drun debug train.star -n 2", "want a recipe, RUN@STEP, or --attach RUN")
+			}
+			o.Nproc = try.To(ranks(nproc))
+			o.Join = try.To(join.joining(cmd, &o.Nproc))
+			if o.Join != nil && o.Join.Index > 0 {
+				return usage("", "the debugger is where node 0 is: start the others with drun run and the same flags")
+			}
+			stop := try.To(prepare(cmd, &o))
+			defer stop()
+			p := &prompt{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}
+			go p.obey(o.Signals)
+			o.Signals = nil
+			var s *debug.Session
+			switch {
+			case attach != "":
+				s, err = attachTo(cmd, o, attach)
+			default:
+				s, err = debugged(cmd, o, args[0])
+			}
+			try.Ok(err)
+			defer s.Close()
+			p.Console = &debug.Console{Session: s, Say: func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "drun: "+text) }}
+			if s.Leaves() {
+				s.Pause(nil)
+				_ = s.Stopped(cmd.Context())
+			} else {
+				s.Start(true)
+				_ = s.Settle(cmd.Context(), nil)
+			}
+			return p.converse(cmd.InOrStdin())
+		},
+	}
+	f := cmd.Flags()
+	addRecipeFlags(f, &o, &nproc)
+	join.add(f)
+	f.StringVar(&attach, "attach", "", "debug a `run` that goes on, on this machine")
+	return cmd
+}
+
+// debugged begins a session on a recipe, or on RUN@STEP.
+func debugged(cmd *cobra.Command, o run.Options, what string) (s *debug.Session, err error) {
+	ref, step, is := strings.Cut(what, "@")
+	if _, there := os.Stat(what); !is || there == nil {
+		o.Recipe = what
+		return debug.Launch(o)
+	}
+	n, err := strconv.ParseInt(step, 10, 64)
+	if err != nil {
+		return nil, usage("for example: drun debug last@100", "STEP wants a whole number, not %q", step)
+	}
+	err = withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
+		s, err = debug.TakeUp(o, db, homeOf(cmd), id, n, secretsOf(&o))
+		return err
+	})
+	return s, err
+}
+
+func attachTo(cmd *cobra.Command, o run.Options, ref string) (s *debug.Session, err error) {
+	err = withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
+		s, err = debug.Attach(o, db, homeOf(cmd), id, secretsOf(&o))
+		return err
+	})
+	return s, err
+}
+
+// secretsOf takes the values given with -p, which a recorded run allows for its secrets only.
+func secretsOf(o *run.Options) []engine.Param {
+	given, err := o.Given()
+	if err != nil {
+		return nil
+	}
+	o.Params = nil
+	return given
+}
+
+// prompt reads commands of the debugger.
+type prompt struct {
+	*debug.Console
+	out, err io.Writer
+
+	mu     sync.Mutex
+	cancel func() // of the command that is carried out; nil: there is none
+}
+
+// obey carries out signals: the first ends the command under way, SIGTERM and SIGHUP the session.
+func (p *prompt) obey(signals <-chan os.Signal) {
+	for sig := range signals {
+		p.mu.Lock()
+		cancel := p.cancel
+		p.mu.Unlock()
+		if cancel != nil {
+			cancel()
+		}
+		if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
+			if p.Console != nil {
+				p.Close()
+			}
+			os.Exit(int(exit.Interrupted))
+		}
+	}
+}
+
+// converse carries out lines until the session ends.
+func (p *prompt) converse(in io.Reader) error {
+	readline := p.reader(in)
+	fmt.Fprintln(p.out, terminal.Lines(p.status()))
+	failed := false
+	for {
+		line, err := readline()
+		switch {
+		case errors.Is(err, liner.ErrPromptAborted):
+			continue
+		case errors.Is(err, io.EOF):
+			return failedIf(failed)
+		case err != nil:
+			return err
+		}
+		if line = strings.TrimSpace(line); line == "quit" || line == "q" {
+			return failedIf(failed)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		p.mu.Lock()
+		p.cancel = cancel
+		p.mu.Unlock()
+		text, err := p.Do(ctx, line)
+		p.mu.Lock()
+		p.cancel = nil
+		p.mu.Unlock()
+		cancel()
+		if err != nil {
+			failed = true
+			reportError(p.err, err)
+		} else if text != "" {
+			fmt.Fprintln(p.out, terminal.Lines(text))
+		}
+		if over, _ := p.Over(); over {
+			p.Ended()
+			return failedIf(failed)
+		}
+	}
+}
+
+// status is what the prompt begins with.
+func (p *prompt) status() string {
+	text, err := p.Do(context.Background(), "where")
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// reader gives the lines, with a prompt where a person types them.
+func (p *prompt) reader(in io.Reader) func() (string, error) {
+	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) && term.IsTerminal(int(os.Stdout.Fd())) {
+		line := liner.NewLiner()
+		line.SetCtrlCAborts(true)
+		return func() (string, error) {
+			text, err := line.Prompt(fmt.Sprintf("(rank %d) ", p.Rank))
+			if err == nil && strings.TrimSpace(text) != "" {
+				line.AppendHistory(text)
+			}
+			if errors.Is(err, io.EOF) {
+				line.Close()
+			}
+			return text, err
+		}
+	}
+	lines := bufio.NewReader(in)
+	return func() (string, error) {
+		text, err := lines.ReadString('\n')
+		if text != "" {
+			err = nil
+		}
+		return text, err
+	}
+}
+
+func newDAP() *cobra.Command {
+	return &cobra.Command{
+		Use:   "dap",
+		Short: "Serve editors: the debugger for recipes",
+		Long: "Speaks the Debug Adapter Protocol on stdin and stdout, for an editor that starts it. launch takes program, nproc, params and\n" +
+			"stopOnEntry, attach takes run. A thread is a rank. docs/debugging.md says how to set up VS Code, Zed and Neovim.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(syscall.SIGPIPE, syscall.SIGINT) // the editor ends the session
+			return dap.New(cmd.InOrStdin(), cmd.OutOrStdout(), &opener{cmd}).Serve()
+		},
+	}
+}
+
+// opener begins the sessions of an editor.
+type opener struct{ cmd *cobra.Command }
+
+// lineWriter passes on what the ranks print.
+type lineWriter func(text string)
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w(string(p))
+	return len(p), nil
+}
+
+func (o *opener) options(cwd string, out func(category, text string)) (_ run.Options, err error) {
+	defer try.Caught(&err)
+	if cwd != "" {
+		try.Ok(os.Chdir(cwd))
+	}
+	options := run.Options{Nproc: 1, Communication: run.Communication{Backend: defaultBackend()}, Timeout: 5 * time.Minute}
+	try.To(prepare(o.cmd, &options))
+	options.Stdout = lineWriter(func(text string) { out("stdout", text) })
+	options.Stderr = lineWriter(func(text string) { out("stderr", text) })
+	options.Signals, options.Terminal = nil, false
+	return options, nil
+}
+
+func (o *opener) Launch(args *dap.LaunchArguments, out func(category, text string)) (_ *debug.Session, err error) {
+	defer try.Caught(&err)
+	options := try.To(o.options(args.Cwd, out))
+	if args.Program == "" {
+		return nil, usage(`for example {"program": "train.star", "nproc": 2}`, "launch wants program, a recipe")
+	}
+	if args.Nproc != 0 {
+		options.Nproc = try.To(ranks(strconv.Itoa(args.Nproc)))
+	}
+	if args.Seed != nil {
+		options.Seed, options.SeedGiven = *args.Seed, true
+	}
+	if args.Backend != "" {
+		options.Backend = args.Backend
+	}
+	options.DataDirs = args.Data
+	for _, name := range slices.Sorted(maps.Keys(args.Params)) {
+		kind, value, err := paramOf(args.Params[name])
+		if err != nil {
+			return nil, usage("", "params: %s: %v", name, err)
+		}
+		options.Filed = append(options.Filed, engine.Param{Name: name, Kind: kind, Value: value, File: "the launch request"})
+	}
+	return debugged(o.cmd, options, args.Program)
+}
+
+func (o *opener) Attach(args *dap.AttachArguments, out func(category, text string)) (_ *debug.Session, err error) {
+	defer try.Caught(&err)
+	options := try.To(o.options(args.Cwd, out))
+	if args.Run == "" {
+		args.Run = "last"
+	}
+	return attachTo(o.cmd, options, args.Run)
+}

@@ -1,0 +1,179 @@
+package lang
+
+import (
+	"fmt"
+	"slices"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+
+	"drun/internal/try"
+)
+
+// An Expression is compiled once and evaluated many times, with the names that it uses as they are then.
+type Expression struct {
+	Names []string // that it uses, each once
+	fn    starlark.Callable
+}
+
+// ParseExpression compiles an expression with the meaning that it would have in a recipe whose environment is env, made by
+// Environment. It refuses one that may change something: a call is allowed only of what pure says of its name, with the
+// name of the module before the dot, or a dot alone before a method's name. The error is an *Error.
+func ParseExpression(name, src string, env starlark.StringDict, pure func(callee string) bool) (_ *Expression, err error) {
+	defer try.Caught(&err)
+	body, err := dialect.ParseExpr(name, src, 0)
+	if err != nil {
+		return nil, Explain(nil, err)
+	}
+	e := &Expression{}
+	pos := syntax.MakePosition(&name, 1, 1)
+	id := func(name string) *syntax.Ident { return &syntax.Ident{NamePos: pos, Name: name} }
+	try.Ok(e.names(body, nil, pure))
+	lambda := &syntax.LambdaExpr{Lambda: pos, Body: body}
+	for _, name := range e.Names {
+		lambda.Params = append(lambda.Params, id(name))
+	}
+	tree := &syntax.File{Path: name, Options: &dialect, Stmts: []syntax.Stmt{&syntax.AssignStmt{OpPos: pos, Op: syntax.EQ, LHS: id(Result), RHS: lambda}}}
+	try.Ok(checkTree(tree))
+	rewrite(tree)
+	program, err := starlark.FileProgram(tree, env.Has)
+	if err != nil {
+		return nil, Explain(nil, err)
+	}
+	globals := try.To(program.Init(&starlark.Thread{Name: name}, env))
+	e.fn = globals[Result].(starlark.Callable)
+	return e, nil
+}
+
+// Value evaluates the expression on a thread. lookup returns nil for a name without a value.
+func (e *Expression) Value(thread *starlark.Thread, lookup func(name string) starlark.Value) (starlark.Value, error) {
+	args := make(starlark.Tuple, len(e.Names))
+	for i, name := range e.Names {
+		if args[i] = lookup(name); args[i] == nil {
+			return nil, fmt.Errorf("%s has no value here", name)
+		}
+	}
+	v, err := starlark.Call(thread, e.fn, args, nil)
+	if err != nil {
+		return nil, &Error{Msg: Explain(thread, err).Msg, Cause: err}
+	}
+	return v, nil
+}
+
+// names collects the names that an expression uses, except those that it binds itself, and checks its calls.
+func (e *Expression) names(x syntax.Node, bound []string, pure func(string) bool) (err error) {
+	syntax.Walk(x, func(n syntax.Node) bool {
+		if err != nil {
+			return false
+		}
+		switch n := n.(type) {
+		case *syntax.Ident:
+			if !slices.Contains(bound, n.Name) && !slices.Contains(e.Names, n.Name) {
+				e.Names = append(e.Names, n.Name)
+			}
+		case *syntax.DotExpr:
+			err = e.names(n.X, bound, pure)
+			return false
+		case *syntax.LambdaExpr, *syntax.Comprehension:
+			if n == x {
+				return true
+			}
+			err = e.inner(n, bound, pure)
+			return false
+		case *syntax.CallExpr:
+			name := callee(n.Fn, bound)
+			if !pure(name) {
+				err = errorAt(position(n), "a call of %s may change something: only what leaves the run as it is can be evaluated", calleeShown(n.Fn))
+				return false
+			}
+			err = e.names(n.Fn, bound, pure)
+			for _, arg := range n.Args {
+				if named, ok := arg.(*syntax.BinaryExpr); ok && named.Op == syntax.EQ {
+					arg = named.Y
+				}
+				if err == nil {
+					err = e.names(arg, bound, pure)
+				}
+			}
+			return false
+		}
+		return true
+	})
+	return err
+}
+
+// inner is names for an expression that binds names of its own.
+func (e *Expression) inner(n syntax.Node, bound []string, pure func(string) bool) error {
+	own := slices.Clone(bound)
+	var parts []syntax.Node
+	bind := func(x syntax.Node) {
+		syntax.Walk(x, func(n syntax.Node) bool {
+			if id, ok := n.(*syntax.Ident); ok {
+				own = append(own, id.Name)
+			}
+			return true
+		})
+	}
+	switch n := n.(type) {
+	case *syntax.LambdaExpr:
+		for _, p := range n.Params {
+			if def, ok := p.(*syntax.BinaryExpr); ok {
+				if err := e.names(def.Y, bound, pure); err != nil {
+					return err
+				}
+				p = def.X
+			}
+			bind(p)
+		}
+		parts = append(parts, n.Body)
+	case *syntax.Comprehension:
+		for i, c := range n.Clauses {
+			switch c := c.(type) {
+			case *syntax.ForClause:
+				if i == 0 { // evaluated outside
+					if err := e.names(c.X, bound, pure); err != nil {
+						return err
+					}
+				} else {
+					parts = append(parts, c.X)
+				}
+				bind(c.Vars)
+			case *syntax.IfClause:
+				parts = append(parts, c.Cond)
+			}
+		}
+		parts = append(parts, n.Body)
+	}
+	for _, part := range parts {
+		if err := e.names(part, own, pure); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// callee is the name that pure is asked about, "" for a callee without one.
+func callee(fn syntax.Expr, bound []string) string {
+	switch fn := unparen(fn).(type) {
+	case *syntax.Ident:
+		if !slices.Contains(bound, fn.Name) {
+			return fn.Name
+		}
+	case *syntax.DotExpr:
+		if id, ok := fn.X.(*syntax.Ident); ok && !slices.Contains(bound, id.Name) {
+			return id.Name + "." + fn.Name.Name
+		}
+		return "." + fn.Name.Name
+	}
+	return ""
+}
+
+func calleeShown(fn syntax.Expr) string {
+	switch fn := unparen(fn).(type) {
+	case *syntax.Ident:
+		return fn.Name
+	case *syntax.DotExpr:
+		return "." + fn.Name.Name
+	}
+	return "a value"
+}

@@ -1,0 +1,194 @@
+package lang
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
+)
+
+// Never is a number of steps that no thread reaches.
+const Never = math.MaxUint64
+
+// Step makes a thread under Watch call fn on its goroutine once ExecutionSteps has reached at, before it carries that step
+// out, and then at each number that fn returns. Never ends this. It is called before the thread executes, or on its goroutine.
+func Step(thread *starlark.Thread, at uint64, fn func(*starlark.Thread) (next uint64)) {
+	w := thread.Local(watchKey).(*watch)
+	w.step, w.at = fn, at
+	thread.SetMaxExecutionSteps(min(w.due, w.at))
+}
+
+// Mark is the predeclared name of a value that a file compiled with Marks reads where a statement begins at which a thread
+// could not be seen otherwise.
+const Mark = predeclared + mark
+
+const mark = "here?" // no recipe can write it
+
+// marks gives every statement a position in the compiled program: one such as x = 0 has none.
+func marks(stmts []syntax.Stmt) []syntax.Stmt {
+	var out []syntax.Stmt
+	for _, stmt := range stmts {
+		switch s := stmt.(type) {
+		case *syntax.DefStmt:
+			s.Body = marks(s.Body)
+		case *syntax.ForStmt:
+			s.Body = marks(s.Body)
+		case *syntax.WhileStmt:
+			s.Body = marks(s.Body)
+		case *syntax.IfStmt:
+			s.True, s.False = marks(s.True), marks(s.False)
+		}
+		if start, _ := stmt.Span(); !literal(stmt) && silent(stmt) {
+			out = append(out, &syntax.ExprStmt{X: &syntax.Ident{NamePos: start, Name: mark}})
+		}
+		out = append(out, stmt)
+	}
+	return out
+}
+
+// literal reports whether a statement is only a literal, for which nothing is compiled.
+func literal(stmt syntax.Stmt) bool {
+	s, ok := stmt.(*syntax.ExprStmt)
+	if !ok {
+		return false
+	}
+	_, ok = s.X.(*syntax.Literal)
+	return ok
+}
+
+// silent reports whether a statement does all its work at steps that have no position of their own.
+func silent(stmt syntax.Stmt) bool {
+	switch s := stmt.(type) {
+	case *syntax.AssignStmt:
+		_, name := unparen(s.LHS).(*syntax.Ident)
+		return s.Op == syntax.EQ && name && constant(s.RHS)
+	case *syntax.BranchStmt:
+		return true
+	case *syntax.ReturnStmt:
+		return s.Result == nil || constant(s.Result)
+	case *syntax.IfStmt:
+		return constant(s.Cond)
+	case *syntax.WhileStmt:
+		return constant(s.Cond)
+	}
+	return false
+}
+
+// constant reports whether an expression is made of literals alone.
+func constant(e syntax.Expr) bool {
+	switch e := e.(type) {
+	case *syntax.Literal:
+		return true
+	case *syntax.ParenExpr:
+		return constant(e.X)
+	case *syntax.ListExpr:
+		return !slices.ContainsFunc(e.List, variable)
+	case *syntax.TupleExpr:
+		return !slices.ContainsFunc(e.List, variable)
+	case *syntax.DictExpr:
+		return len(e.List) == 0
+	}
+	return false
+}
+
+func variable(e syntax.Expr) bool { return !constant(e) }
+
+// Lines says at which statements of a file a thread can be stopped.
+type Lines struct {
+	first  []int32  // by line: the first line of the statement that it belongs to, 0 without one
+	starts []int32  // the first lines, ascending
+	Names  []string // of everything that the file assigns, anywhere
+}
+
+// Lines lists the lines of the file's statements. marks says whether it is compiled with Marks.
+func (f *File) Lines(marks bool) *Lines {
+	l := &Lines{}
+	seen := map[string]bool{}
+	add := func(from, to syntax.Position) {
+		for len(l.first) <= int(to.Line) {
+			l.first = append(l.first, 0)
+		}
+		for line := from.Line; line <= to.Line; line++ {
+			if l.first[line] == 0 {
+				l.first[line] = from.Line
+			}
+		}
+		l.starts = append(l.starts, from.Line)
+	}
+	bind := func(e syntax.Expr) {
+		syntax.Walk(e, func(n syntax.Node) bool {
+			if id, ok := n.(*syntax.Ident); ok && !seen[id.Name] {
+				seen[id.Name] = true
+				l.Names = append(l.Names, id.Name)
+			}
+			_, dot := n.(*syntax.DotExpr)
+			return !dot
+		})
+	}
+	syntax.Walk(f.Syntax, func(n syntax.Node) bool {
+		stmt, ok := n.(syntax.Stmt)
+		if !ok {
+			return true
+		}
+		start, end := stmt.Span()
+		switch s := stmt.(type) {
+		case *syntax.DefStmt:
+			bind(s.Name)
+			for _, p := range s.Params {
+				bind(p)
+			}
+			end = before(s.Body, start)
+		case *syntax.ForStmt:
+			bind(s.Vars)
+			_, end = s.X.Span()
+		case *syntax.WhileStmt:
+			_, end = s.Cond.Span()
+		case *syntax.IfStmt:
+			_, end = s.Cond.Span()
+		case *syntax.AssignStmt:
+			bind(s.LHS)
+		case *syntax.LoadStmt:
+			for _, id := range s.To {
+				bind(id)
+			}
+			return false // it has been carried out by the time it is seen
+		}
+		if !literal(stmt) && (marks || !silent(stmt)) {
+			add(start, end)
+		}
+		return true
+	})
+	slices.Sort(l.starts)
+	return l
+}
+
+// before is the end of a function's head, as far as its body tells.
+func before(body []syntax.Stmt, start syntax.Position) syntax.Position {
+	if first, _ := body[0].Span(); first.Line > start.Line {
+		first.Line--
+		return first
+	}
+	return start
+}
+
+// Statement is the first line of the statement that a line belongs to, 0 if there is none.
+func (l *Lines) Statement(line int32) int32 {
+	if line < 0 || int(line) >= len(l.first) {
+		return 0
+	}
+	return l.first[line]
+}
+
+// Near is the first line of the statement at a line or, where none is, of the next one; 0 after the last.
+func (l *Lines) Near(line int32) int32 {
+	if at := l.Statement(line); at != 0 {
+		return at
+	}
+	i := sort.Search(len(l.starts), func(i int) bool { return l.starts[i] >= line })
+	if i == len(l.starts) {
+		return 0
+	}
+	return l.starts[i]
+}
