@@ -71,6 +71,7 @@ type Job struct {
 	OtherBits     bool    // the device may compute other bits than the processor
 	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
 	Debug         bool    // the rank waits for a debugger before it executes the recipe
+	Marks         bool    // every statement has a position, for the debugger; a run that began without one has none
 }
 
 // Target is the point at which a replay hands over the state of every rank and ends.

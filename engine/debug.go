@@ -48,8 +48,9 @@ const (
 
 // Go says how far a rank goes on.
 type Go struct {
-	To    string
-	Until *Moment `cbor:",omitempty"` // it stops there in any case
+	To       string
+	Until    *Moment `cbor:",omitempty"` // it stops there in any case
+	Straight bool    `cbor:",omitempty"` // breakpoints before that do not stop it
 }
 
 // Look asks for values while the rank stands still.
@@ -83,7 +84,8 @@ type Debugged struct {
 	ID      uint64        // of what it answers; 0: it tells by itself
 	Error   string        `cbor:",omitempty"`
 	Stopped *Stopped      `cbor:",omitempty"`
-	Waits   bool          `cbor:",omitempty"` // for other ranks, before it has come to Go.Until
+	Waits   bool          `cbor:",omitempty"` // for other ranks, for a while now
+	Goes    bool          `cbor:",omitempty"` // the wait is over
 	Values  []DebugValue  `cbor:",omitempty"`
 	Numbers []float64     `cbor:",omitempty"` // the elements that Look asked for
 	Blocks  []uint64      `cbor:",omitempty"` // digests of a tensor's elements in order, in equal parts

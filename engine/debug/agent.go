@@ -60,6 +60,7 @@ type Agent struct {
 	to        string // see engine.Go
 	depth     int    // of the frame that the rank went on from
 	until     *engine.Moment
+	straight  bool // see engine.Go
 	find      *finding
 	pause     bool
 	due       *engine.Stopped // with which it stops at the next step
@@ -192,7 +193,7 @@ func (a *Agent) Updated(digest uint64) {
 	}
 	a.base, a.digest = a.Thread.ExecutionSteps(), digest
 	for _, b := range a.breaks {
-		if b.Updates == a.Rank.Updates {
+		if b.Updates == a.Rank.Updates && !a.straight {
 			a.due = &engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID, Text: fmt.Sprintf("update %d has been made", b.Updates)}
 		}
 	}
@@ -219,7 +220,7 @@ func (a *Agent) traces() bool {
 // next is the step at which the thread has to call step.
 func (a *Agent) next() uint64 {
 	steps := a.Thread.ExecutionSteps()
-	if a.due != nil || a.pause || a.waits || a.Wanted.Load() || a.traces() {
+	if a.due != nil || a.pause || a.waits || a.told > 0 || a.Wanted.Load() || a.traces() {
 		return steps + 1
 	}
 	a.follows = false
@@ -235,6 +236,12 @@ func (a *Agent) next() uint64 {
 // step is called by the interpreter, before a step.
 func (a *Agent) step(*starlark.Thread) uint64 {
 	a.serve()
+	if a.told > 0 {
+		a.told = 0
+		if !a.waits {
+			_ = a.send(&engine.Debugged{Goes: true})
+		}
+	}
 	switch {
 	case a.due != nil:
 		s := a.due
@@ -271,6 +278,9 @@ func (a *Agent) follow() {
 		a.note()
 	}
 	for _, b := range at.file.breaks[at.line] {
+		if a.straight {
+			break
+		}
 		if s := a.meets(b); s != nil {
 			a.stop(*s)
 			return
@@ -397,7 +407,7 @@ func (a *Agent) place(f *file) {
 
 // stop holds the thread until the debugger lets it go on, or the run ends.
 func (a *Agent) stop(s engine.Stopped) {
-	a.to, a.pause, a.still = engine.ToBreak, false, true
+	a.to, a.pause, a.still, a.straight = engine.ToBreak, false, true, false
 	since := time.Now()
 	a.tell(s)
 	for a.still && a.ctx.Err() == nil {
@@ -436,6 +446,9 @@ func (a *Agent) Starts(c *collective.Call) {
 		return
 	}
 	for _, b := range a.breaks {
+		if a.straight {
+			break
+		}
 		if b.Collective == "*" || b.Collective != "" && (b.Collective == c.Kind.String() || "dist."+b.Collective == c.Builtin || b.Collective == c.Builtin) {
 			if a.find != nil {
 				a.hit()
@@ -463,17 +476,17 @@ func (a *Agent) Waiting() {
 		case a.told != steps && time.Since(a.asleep) > longWait:
 			a.told = steps
 			_ = a.send(&engine.Debugged{Waits: true})
+			a.arm()
 		}
 	}
-	if !a.Wanted.Load() {
-		return
+	if a.Wanted.Load() {
+		a.serve()
+		a.arm()
 	}
-	a.serve()
 	if a.pause && !a.waits {
 		a.pause, a.waits = false, true
 		a.tell(engine.Stopped{Why: engine.AtPause, Waits: true})
 	}
-	a.arm()
 }
 
 // obey does what the debugger asks for, on the recipe's goroutine.
@@ -504,7 +517,7 @@ func (a *Agent) obey(m *engine.Debug) *engine.Debugged {
 		a.pause = true
 	}
 	if m.Go != nil {
-		a.to, a.until, a.still, a.waits, a.told, a.slept = m.Go.To, m.Go.Until, false, false, 0, 0
+		a.to, a.until, a.straight, a.still, a.waits, a.told, a.slept = m.Go.To, m.Go.Until, m.Go.Straight, false, false, 0, 0
 		a.depth = a.Thread.CallStackDepth()
 	}
 	if m.Look != nil {
@@ -559,7 +572,7 @@ func (a *Agent) watch() {
 			recipes(op, out, inputs)
 		}
 		b := wanted()
-		if a.evaluates || b == nil && a.find == nil {
+		if a.evaluates || a.straight || b == nil && a.find == nil {
 			return
 		}
 		switch text := notFinite(op, out, inputs); {

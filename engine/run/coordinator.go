@@ -275,7 +275,7 @@ func (c *coordinator) job(rank int) engine.Job {
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Placement: c.cluster.Placements[rank], Peers: rendezvous.Peers(c.cluster.Placements, rank), Near: c.near(rank), Deterministic: !c.ownOrder(), Groups: c.groupsOrder(),
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Device: c.Device, OtherBits: c.OtherBits, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
-		Audit: c.Audit, Avoid: c.avoid[c.ranks[rank].peer.Host], Debug: c.Debug != nil,
+		Audit: c.Audit, Avoid: c.avoid[c.ranks[rank].peer.Host], Debug: c.Debug != nil, Marks: c.Marks,
 	}
 	if r := c.Replay; r != nil {
 		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace

@@ -103,6 +103,7 @@ type Hooks struct {
 	OnEntered func(id int64)   // called when the run is in the history
 	// Debug leads the ranks, which wait for it before they execute the recipe; nil: a debugger may come later.
 	Debug Debugger
+	Marks bool // the ranks have marks for it, see lang.Mark
 	// Import makes a run with a checkpoint from the file of weights that Resume names, and returns the run's name.
 	Import func(file string) (run string, err error)
 	// Check, if set, looks for faults while the run is prepared. One that is certain to end the run ends it before the

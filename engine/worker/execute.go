@@ -43,7 +43,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	loader := &recipe.Loader{Bundle: w.bundle(), Env: u.Env, Prepare: func(f *lang.File) {
 		u.Reads(f.Source)
 		f.SavePoints = w.job.Target != nil
-		f.Marks = w.job.Debug
+		f.Marks = w.job.Marks
 		if w.trace != nil {
 			f.Tracer = &w.trace.Tracer
 		}
@@ -60,7 +60,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	w.mu.Lock()
 	w.thread = thread
 	w.mu.Unlock()
-	w.debug.Begin(debug.Recipe{Thread: thread, Rank: rank, Tensors: u.Tensors, Env: u.Env, Source: w.bundle().Text, Marks: w.job.Debug, Entry: w.job.Debug})
+	w.debug.Begin(debug.Recipe{Thread: thread, Rank: rank, Tensors: u.Tensors, Env: u.Env, Source: w.bundle().Text, Marks: w.job.Marks, Entry: w.job.Debug})
 	defer w.debug.End()
 	if err := context.Cause(w.ctx); err != nil {
 		return err

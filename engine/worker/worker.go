@@ -198,7 +198,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		defer w.trace.close()
 		u.Env[lang.Trace] = w.trace.Value()
 	}
-	if job.Debug {
+	if job.Marks {
 		u.Env[lang.Mark] = starlark.None
 	}
 	if t := job.Target; t != nil {

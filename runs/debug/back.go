@@ -155,13 +155,13 @@ func (s *Session) reach(ctx context.Context, to []*engine.Moment, rank int, begi
 	w := try.To(s.repeat(least, s.saying(to, rank, say)))
 	defer try.CaughtOr(&err, w.close)
 	for r, m := range to {
-		w.letGo(r, engine.Go{Until: m})
+		w.letGo(r, engine.Go{Until: m, Straight: true})
 	}
 	arrived := func() bool { return w.over || w.ranks[rank].State == Held }
 	try.Ok(w.await(ctx, func() bool { return arrived() || w.quiet() }))
 	if !w.over && w.rank(rank).State != Held { // it waits for ranks that have gone back further
 		for r := range to {
-			w.letGo(r, engine.Go{Until: s.presentOf(r)})
+			w.letGo(r, engine.Go{Until: s.presentOf(r), Straight: true})
 		}
 		try.Ok(w.await(ctx, func() bool { return arrived() || w.quiet() }))
 	}

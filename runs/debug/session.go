@@ -88,7 +88,7 @@ func (s *Session) launch(o run.Options, after func()) (*world, error) {
 	signals := make(chan os.Signal, 2)
 	var refused error
 	outer := o.Signals
-	o.Debug, o.Signals = w, signals
+	o.Debug, o.Marks, o.Signals = w, s.marks, signals
 	o.OnEntered = func(id int64) { w.change(func() { w.home, w.id = o.Home, id }) }
 	w.end = sync.OnceFunc(func() {
 		for range 2 {

@@ -109,6 +109,8 @@ func (w *world) Said(rank int, m *engine.Debugged) {
 				r.found = m.Found
 			}
 			event = Event{Rank: rank, Stopped: m.Stopped}
+		case m.Goes && r.State == Waits:
+			r.State = Executes
 		case m.Waits && r.State == Executes:
 			r.State = Waits
 			event = Event{Rank: rank, Waits: true}
