@@ -146,9 +146,9 @@ type DebugTensor struct {
 // FoundMoment is a moment that Find has noted.
 type FoundMoment struct {
 	Moment
-	File      string // of the statement that had been executed by then
+	File      string // of the statement that begins then, and does it
 	Line      int32
-	Digest    uint64 // of the value then
+	Value     uint64 // digest of the value after it
 	Text      string
 	NotFinite bool // it is, or holds, NaN or infinity
 }

@@ -74,6 +74,7 @@ type Agent struct {
 	parts     []starlark.Value
 	frames    []int // the depth of each frame shown
 	began     time.Time
+	given     bool // a value that is not finite was told of since the latest update
 	watched   bool // the tensors tell of their operations
 	evaluates bool // an expression of the debugger is evaluated
 	held      time.Duration
@@ -191,7 +192,7 @@ func (a *Agent) Updated(digest uint64) {
 	if a.Thread == nil {
 		return
 	}
-	a.base, a.digest = a.Thread.ExecutionSteps(), digest
+	a.base, a.digest, a.given = a.Thread.ExecutionSteps(), digest, false
 	for _, b := range a.breaks {
 		if b.Updates == a.Rank.Updates && !a.straight {
 			a.due = &engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID, Text: fmt.Sprintf("update %d has been made", b.Updates)}
@@ -575,7 +576,7 @@ func (a *Agent) watch() {
 		if a.evaluates || a.straight || b == nil && a.find == nil {
 			return
 		}
-		switch text := notFinite(op, out, inputs); {
+		switch text := a.notFinite(op, out, inputs); {
 		case text == "":
 		case a.find != nil:
 			a.operation(text)
@@ -587,28 +588,6 @@ func (a *Agent) watch() {
 			a.arm()
 		}
 	}
-}
-
-// notFinite says what is wrong with an operation's result, "" if nothing is, or if it was given the like.
-func notFinite(op string, out *tensor.Tensor, inputs []*tensor.Tensor) string {
-	nan, inf := tensor.Finite(out)
-	if op == "where" || op == "masked_fill" { // these insert infinities on purpose
-		inf = false
-	}
-	for _, t := range inputs {
-		if t == nil || !nan && !inf {
-			continue
-		}
-		givenNaN, givenInf := tensor.Finite(t)
-		nan, inf = nan && !givenNaN, inf && !givenInf
-	}
-	switch {
-	case nan:
-		return "the result of " + op + " is NaN"
-	case inf:
-		return "the result of " + op + " is infinite"
-	}
-	return ""
 }
 
 // Stuck is called while the rank waits for ranks that wait for it, and reports whether the debugger holds it there: a run that

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"fmt"
 	"math"
 
 	"go.starlark.net/starlark"
@@ -8,6 +9,7 @@ import (
 	"drun/engine"
 	"drun/starlib"
 	"drun/starlib/lang"
+	"drun/tensor"
 )
 
 // entry is a statement that the rank has begun.
@@ -49,11 +51,12 @@ func (l *log) before(m engine.Moment, depth int) *engine.Moment {
 type finding struct {
 	engine.Find
 	expr  *lang.Expression
-	known bool   // the expression has had a value
-	was   uint64 // its digest
-	bad   bool   // it was not finite
-	op    string // the first operation since the latest statement whose result was not finite
-	where place  // the latest statement in the function
+	known bool          // the expression has had a value
+	was   uint64        // its digest
+	bad   bool          // it was not finite
+	op    string        // the first operation since the latest statement whose result was not finite
+	where place         // the latest statement in the function
+	since engine.Moment // when it began
 	kept  []engine.FoundMoment
 	n     int
 }
@@ -96,8 +99,8 @@ func (a *Agent) note() {
 	if f.expr == nil || !ok || fn.Name() != f.Func || fn.Position().String() != f.At {
 		return
 	}
-	before := f.where
-	f.where = a.here[len(a.here)-1]
+	before, since := f.where, f.since
+	f.where, f.since = a.here[len(a.here)-1], a.now()
 	op := f.op
 	f.op = ""
 	v, err := a.evaluate(f.expr, 0)
@@ -110,10 +113,10 @@ func (a *Agent) note() {
 		return
 	}
 	f.known, f.was = true, sum
-	m := engine.FoundMoment{Moment: a.now(), Digest: sum, Text: op, NotFinite: !finite(v)}
 	if before.file == nil {
-		before = f.where
+		before, since = f.where, f.since
 	}
+	m := engine.FoundMoment{Moment: since, Value: sum, Text: op, NotFinite: !finite(v)}
 	m.File, m.Line = before.file.name, before.line
 	f.add(m)
 }
@@ -151,4 +154,35 @@ func (a *Agent) hit() {
 		pos := starlib.Position(a.Thread)
 		a.find.add(engine.FoundMoment{Moment: a.now(), File: pos.Filename(), Line: pos.Line})
 	}
+}
+
+// notFinite says what is wrong with an operation's result, "" if nothing is. An operation that was given the like is told of
+// once an update: no operation may have been seen that made it, since those without gradients are not watched.
+func (a *Agent) notFinite(op string, out *tensor.Tensor, inputs []*tensor.Tensor) string {
+	nan, inf := tensor.Finite(out)
+	if op == "where" || op == "masked_fill" { // these insert infinities on purpose
+		inf = false
+	}
+	if !nan && !inf {
+		return ""
+	}
+	what, given := "NaN", false
+	if !nan {
+		what = "infinite"
+	}
+	for _, t := range inputs {
+		if t != nil {
+			givenNaN, givenInf := tensor.Finite(t)
+			given = given || nan && givenNaN || inf && givenInf
+		}
+	}
+	text := fmt.Sprintf("the result of %s is %s", op, what)
+	if given {
+		text += ", as is what it was given"
+		if a.given {
+			return ""
+		}
+	}
+	a.given = true
+	return text
 }

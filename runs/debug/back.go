@@ -121,15 +121,19 @@ func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err e
 	return nil
 }
 
-// GoTo takes a rank back to a moment that a search has found.
-func (s *Session) GoTo(ctx context.Context, rank int, m engine.Moment, say Say) (err error) {
+// GoTo takes a rank, and others with it, back to moments that a search has found.
+func (s *Session) GoTo(ctx context.Context, rank int, moments map[int]engine.Moment, say Say) (err error) {
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
-	if now[rank] == nil || !m.Before(*now[rank]) {
+	to := slices.Clone(now)
+	for r, m := range moments {
+		if now[r] != nil && m.Before(*now[r]) {
+			to[r] = &m
+		}
+	}
+	if to[rank] == now[rank] {
 		return exit.Errorf(exit.Usage, "that moment has not come yet")
 	}
-	to := slices.Clone(now)
-	to[rank] = &m
 	return s.goTo(ctx, now, to, rank, say)
 }
 
@@ -249,7 +253,11 @@ func (s *Session) saying(to []*engine.Moment, rank int, say Say) func(*replay.Re
 		}
 		text := "repeating the run from " + where
 		if took, known := s.estimate(to[rank], a); known {
-			text += fmt.Sprintf(": about %.1f s of computation", took)
+			if took < 0.1 {
+				text += ": less than 0.1 s of computation"
+			} else {
+				text += fmt.Sprintf(": about %.1f s of computation", took)
+			}
 		}
 		say(text)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -30,6 +31,7 @@ type Console struct {
 type foundAt struct {
 	rank int
 	engine.FoundMoment
+	others map[int]engine.Moment // where other ranks are to be then
 }
 
 type command struct {
@@ -384,6 +386,12 @@ func (c *Console) here() string {
 	for rank, r := range ranks {
 		lines = append(lines, Where(rank, r))
 	}
+	if ranks[min(c.Rank, len(ranks)-1)].State != Held {
+		if other := slices.IndexFunc(ranks, func(r Rank) bool { return r.State == Held }); other >= 0 {
+			c.Rank, c.Frame = other, 0
+			lines = append(lines, fmt.Sprintf("rank %d is the current one now", other))
+		}
+	}
 	if r := ranks[min(c.Rank, len(ranks)-1)]; r.State == Held && len(r.Stop.Frames) > 0 {
 		lines = append(lines, c.around(r.Stop.Frames[0].File, int(r.Stop.Frames[0].Line), 0))
 	}
@@ -595,7 +603,7 @@ func (c *Console) reverse(ctx context.Context, _ string) (_ string, err error) {
 
 // remember numbers a moment for go.
 func (c *Console) remember(rank int, m engine.FoundMoment) int {
-	c.found = append(c.found, foundAt{rank, m})
+	c.found = append(c.found, foundAt{rank: rank, FoundMoment: m})
 	return len(c.found)
 }
 
@@ -607,7 +615,9 @@ func (c *Console) goBack(ctx context.Context, args string) (_ string, err error)
 	}
 	m := c.found[n-1]
 	c.Rank = m.rank
-	try.Ok(c.GoTo(ctx, m.rank, m.Moment, c.Say))
+	to := map[int]engine.Moment{m.rank: m.Moment}
+	maps.Copy(to, m.others)
+	try.Ok(c.GoTo(ctx, m.rank, to, c.Say))
 	return c.after(ctx), nil
 }
 
@@ -687,9 +697,18 @@ func (c *Console) differ(ctx context.Context, expr string) (_ string, err error)
 				return expr + " has had the same values on all ranks so far", nil
 			case first < 0:
 				first = rank
-			case all[rank][i].Digest != all[first][i].Digest:
-				return fmt.Sprintf("%s differs first between rank %d and rank %d: at %s\nrank %d was at %s", expr, first, rank,
-					c.at(rank, all[rank][i]), first, c.at(first, all[first][i])), nil
+			case all[rank][i].Value != all[first][i].Value:
+				text := fmt.Sprintf("%s differs first between rank %d and rank %d: at %s", expr, first, rank, c.at(rank, all[rank][i]))
+				c.found[0].others = map[int]engine.Moment{}
+				for _, r := range ranks {
+					if i < len(all[r]) {
+						c.found[0].others[r] = all[r][i].Moment
+					}
+				}
+				if other := all[first][i]; other.Line != all[rank][i].Line || other.Updates != all[rank][i].Updates {
+					text += fmt.Sprintf("\nrank %d was at %s", first, c.at(first, other))
+				}
+				return text, nil
 			}
 		}
 	}

@@ -371,12 +371,17 @@ func (s *Session) Pause(ranks []int) {
 func (s *Session) Settle(ctx context.Context, ranks []int) error {
 	w := s.shown()
 	return w.await(ctx, func() bool {
+		if w.failing() {
+			return w.over
+		}
+		held := false
 		for rank, r := range w.ranks {
 			if r.State == Executes && (ranks == nil || slices.Contains(ranks, rank)) {
 				return w.over
 			}
+			held = held || r.State == Held || r.State == Ended
 		}
-		return true
+		return held || w.over // ranks that all wait are in a deadlock, which they tell, or soon go on
 	})
 }
 
@@ -384,7 +389,7 @@ func (s *Session) Settle(ctx context.Context, ranks []int) error {
 func (s *Session) Stopped(ctx context.Context) error {
 	w := s.shown()
 	err := w.await(ctx, func() bool {
-		return w.over || w.quiet() || slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State == Held })
+		return w.over || !w.failing() && slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State == Held })
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ package debug
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -262,4 +263,9 @@ func (w *world) quiet() bool {
 func (w *world) close() {
 	w.end()
 	<-w.ran
+}
+
+// failing reports whether a rank has failed: the others are about to end. The caller has the lock.
+func (w *world) failing() bool {
+	return slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.Why != "" })
 }
