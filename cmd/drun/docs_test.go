@@ -17,6 +17,8 @@ import (
 // The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
 func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 7, "") }
 
+func TestDebuggingDocument(t *testing.T) { examples(t, "debugging.md", 3, "") }
+
 func TestDevicesDocument(t *testing.T) {
 	if _, err := exec.LookPath("clinfo"); err != nil {
 		t.Skip("no OpenCL device: apt-get install pocl-opencl-icd ocl-icd-libopencl1 clinfo")
@@ -122,7 +124,7 @@ func examples(t *testing.T, page string, want int, begin string) {
 			})
 			continue
 		}
-		name := regexp.MustCompile(`drun run (\w+)\.star`).FindStringSubmatch(commands)
+		name := regexp.MustCompile(`drun (?:run|debug) (\w+)\.star`).FindStringSubmatch(commands)
 		if name == nil {
 			t.Fatalf("no recipe is run:\n%s", commands)
 		}

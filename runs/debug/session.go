@@ -397,11 +397,19 @@ func (s *Session) Stopped(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, together)
 	defer cancel()
 	_ = w.await(soon, w.quiet)
+	if w.deadlocked() { // each rank of the circle finds that out by itself
+		all, cancel := context.WithTimeout(ctx, circling)
+		defer cancel()
+		_ = w.await(all, func() bool { return w.over || !slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State == Waits }) })
+	}
 	return ctx.Err()
 }
 
 // together is how long ranks that run alike may be apart in reaching the same breakpoint.
 const together = 300 * time.Millisecond
+
+// circling is how long ranks may be apart in finding that they wait for each other.
+const circling = 2 * time.Second
 
 // Look asks a rank for values.
 func (s *Session) Look(ctx context.Context, rank int, l engine.Look) (*engine.Debugged, error) {

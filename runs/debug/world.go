@@ -269,3 +269,8 @@ func (w *world) close() {
 func (w *world) failing() bool {
 	return slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.Why != "" })
 }
+
+// deadlocked reports whether a rank stands in a wait for ranks that wait for it.
+func (w *world) deadlocked() bool {
+	return slices.ContainsFunc(w.all(), func(r Rank) bool { return r.State == Held && r.Stop.Why == engine.AtDeadlock })
+}
