@@ -403,6 +403,10 @@ ui-axe: bin/axe
 bin/axe:
 	npm install --silent --no-fund --no-audit --ignore-scripts --prefix bin/axe axe-core@4.14.1
 
+# VS Code's own client for tests of debug adapters, from npm, for the tests of drun dap.
+bin/dap:
+	npm install --silent --no-fund --no-audit --ignore-scripts --prefix bin/dap @vscode/debugadapter-testsupport@1.68.0
+
 # The Go benchmarks, package by package.
 microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime 200ms $(BENCH)

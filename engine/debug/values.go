@@ -31,7 +31,13 @@ func (a *Agent) stack() (list []engine.DebugFrame) {
 			continue
 		}
 		a.frames = append(a.frames, depth)
-		list = append(list, engine.DebugFrame{Func: fn.Name(), At: fn.Position().String(), File: pos.Filename(), Line: pos.Line, Col: pos.Col})
+		f := engine.DebugFrame{Func: fn.Name(), At: fn.Position().String(), File: pos.Filename(), Line: pos.Line, Col: pos.Col}
+		if depth == 0 { // it is at the beginning of a statement, or in its midst
+			if at := a.placeAt(0); at.line > 0 {
+				f.Line = at.line
+			}
+		}
+		list = append(list, f)
 	}
 	return list
 }
