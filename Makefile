@@ -128,7 +128,8 @@ tools:
 	@$(call apt,mpirun mpiexec.hydra,openmpi-bin mpich)
 	@$(call apt,clinfo,pocl-opencl-icd ocl-icd-libopencl1 clinfo)
 	@sh plugins/engines.sh -install
-	@for tool in pytorch kubeconform versitygw; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
+	@$(call apt,node npm,nodejs npm)
+	@for tool in pytorch kubeconform versitygw dap; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
 
 # debian PACKAGES: installs them, as root on Debian and Ubuntu. apt COMMANDS,PACKAGES: if a command is not here.
 debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \

@@ -64,7 +64,7 @@ type Session struct {
 }
 
 func newSession(o run.Options) *Session {
-	s := &Session{options: o, lines: map[string]*lang.Lines{}, events: newMailbox()}
+	s := &Session{options: o, breaks: []engine.Breakpoint{}, lines: map[string]*lang.Lines{}, events: newMailbox()}
 	s.Events = s.events.out
 	s.env = universe.Names()
 	return s
@@ -327,7 +327,7 @@ func (s *Session) Files() (names []string) {
 
 // SetBreakpoints replaces all breakpoints by ones that Place has returned.
 func (s *Session) SetBreakpoints(list []engine.Breakpoint) {
-	s.breaks = slices.Clone(list)
+	s.breaks = append([]engine.Breakpoint{}, list...) // not nil, which would be left out
 	w := s.shown()
 	for rank := range w.all() {
 		w.tell(rank, &engine.Debug{Breaks: &s.breaks})
