@@ -83,7 +83,7 @@ func (s *Session) StepBack(ctx context.Context, rank int, ranks []int, say Say) 
 func (s *Session) previous(ctx context.Context, now []*engine.Moment, rank int, say Say) (_ *engine.Moment, err error) {
 	defer try.Caught(&err)
 	w := try.To(s.reach(ctx, now, rank, false, say))
-	defer w.close()
+	defer s.leaving.Go(w.close)
 	if back := w.rank(rank).Stop.Back; back != nil {
 		return back, nil
 	}
@@ -91,7 +91,7 @@ func (s *Session) previous(ctx context.Context, now []*engine.Moment, rank int, 
 		return nil, nil
 	}
 	again := try.To(s.reach(ctx, now, rank, true, say))
-	defer again.close()
+	defer s.leaving.Go(again.close)
 	return again.rank(rank).Stop.Back, nil
 }
 
@@ -208,7 +208,7 @@ func (s *Session) show(w *world, now []*engine.Moment) {
 	s.past = w
 	s.mu.Unlock()
 	if old != nil {
-		old.close()
+		s.leaving.Go(old.close)
 	}
 	for rank, r := range w.all() {
 		w.tell(rank, &engine.Debug{Breaks: &s.breaks})
@@ -231,7 +231,7 @@ func (s *Session) returned(w *world) bool {
 		}
 	}
 	s.past = nil
-	go w.close()
+	s.leaving.Go(w.close)
 	s.events.put(Event{Present: true})
 	for rank, r := range s.base.all() {
 		if r.State == Held {

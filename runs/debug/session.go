@@ -61,6 +61,7 @@ type Session struct {
 	present []*engine.Moment // of each rank, in the base, while past is shown; nil: it has ended
 	source  *world           // the recorded run that TakeUp repeats; nil: base is the run itself
 	closed  bool
+	leaving sync.WaitGroup // repetitions that are no longer shown, and end
 }
 
 func newSession(o run.Options) *Session {
@@ -400,7 +401,9 @@ func (s *Session) Stopped(ctx context.Context) error {
 	if w.deadlocked() { // each rank of the circle finds that out by itself
 		all, cancel := context.WithTimeout(ctx, circling)
 		defer cancel()
-		_ = w.await(all, func() bool { return w.over || !slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State == Waits }) })
+		_ = w.await(all, func() bool {
+			return w.over || !slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State == Waits })
+		})
 	}
 	return ctx.Err()
 }
@@ -438,6 +441,7 @@ func (s *Session) Close() {
 	if past != nil {
 		past.close()
 	}
+	s.leaving.Wait()
 	s.base.close()
 	s.events.close()
 }
