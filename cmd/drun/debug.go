@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"drun/engine"
 	"drun/engine/run"
 	"drun/history"
+	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -154,6 +156,12 @@ func (p *prompt) obey(signals <-chan os.Signal) {
 // converse carries out lines until the session ends.
 func (p *prompt) converse(in io.Reader) error {
 	readline := p.reader(in)
+	if over, why := p.Over(); over {
+		if err := p.outcome(); why == "" || err == nil || err.Error() != "" {
+			return err
+		}
+		return exit.Errorf(exit.Recipe, "%s", why)
+	}
 	fmt.Fprintln(p.out, terminal.Lines(p.status()))
 	failed := false
 	for {
@@ -185,10 +193,22 @@ func (p *prompt) converse(in io.Reader) error {
 			fmt.Fprintln(p.out, terminal.Lines(text))
 		}
 		if over, _ := p.Over(); over {
-			p.Ended()
-			return failedIf(failed)
+			return cmp.Or(p.outcome(), failedIf(failed))
 		}
 	}
+}
+
+// outcome says how the run has ended, as drun run does.
+func (p *prompt) outcome() error {
+	r, err := p.Ended()
+	if err != nil || r == nil {
+		return err
+	}
+	fmt.Fprintf(p.err, "run %d %s: %s in %s\n", r.ID, terminal.Escape(r.Name), r.Code.Status(), elapsed.Text(r.Seconds))
+	if r.Code != exit.Done {
+		return exitStatus(r.Code)
+	}
+	return nil
 }
 
 // status is what the prompt begins with.

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -87,7 +88,6 @@ func (s *Session) launch(o run.Options, after func()) (*world, error) {
 	w := newWorld(nil)
 	w.emit = func(e Event) { s.happened(w, e) }
 	signals := make(chan os.Signal, 2)
-	var refused error
 	outer := o.Signals
 	o.Debug, o.Marks, o.Signals = w, s.marks, signals
 	o.OnEntered = func(id int64) { w.change(func() { w.home, w.id = o.Home, id }) }
@@ -108,10 +108,10 @@ func (s *Session) launch(o run.Options, after func()) (*world, error) {
 	}()
 	go func() {
 		r, err := run.Run(o)
+		w.result, w.refused = r, err
 		why := ""
 		switch {
 		case err != nil:
-			refused = err
 			why = err.Error()
 		case r.Failure != nil:
 			why = r.Failure.Text(r.Ranks)
@@ -123,10 +123,10 @@ func (s *Session) launch(o run.Options, after func()) (*world, error) {
 	_ = w.await(context.Background(), func() bool { return w.over || len(w.ranks) > 0 && w.quiet() })
 	if w.over {
 		<-w.ran
-		if refused == nil {
-			refused = exit.Errorf(exit.Recipe, "%s", w.why)
+		if w.refused == nil {
+			w.refused = exit.WithCode(errors.New(w.why), w.result.Code)
 		}
-		return nil, refused
+		return nil, w.refused
 	}
 	return w, nil
 }
@@ -201,8 +201,11 @@ func TakeUp(o run.Options, db *history.DB, home string, id, step int64, secrets 
 	return s, nil
 }
 
-// Start lets the ranks begin; entry stops them at the first statement of main.
+// Start lets the ranks of a run that was launched begin; entry stops them at the first statement of main.
 func (s *Session) Start(entry bool) {
+	if s.source != nil || s.leaves {
+		return
+	}
 	how := engine.Go{}
 	if entry {
 		how.To = engine.ToMain
@@ -426,8 +429,11 @@ func (s *Session) Over() (over bool, why string) {
 	return s.base.over, s.base.why
 }
 
-// Ended waits until the run has ended and is recorded.
-func (s *Session) Ended() { <-s.base.ran }
+// Ended waits until the run has ended and is recorded, and returns how it ended; nil for a run of another process.
+func (s *Session) Ended() (*run.Result, error) {
+	<-s.base.ran
+	return s.base.result, s.base.refused
+}
 
 // Close ends the session: a run that was attached to goes on, another ends.
 func (s *Session) Close() {

@@ -128,7 +128,7 @@ func (s *session) finish() {
 			if why != "" {
 				s.t.Fatal(why)
 			}
-			s.Ended()
+			_, _ = s.Ended()
 			return
 		}
 		s.do("continue")

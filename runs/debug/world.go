@@ -55,6 +55,9 @@ type world struct {
 
 	end func()        // ends the run, or leaves it
 	ran chan struct{} // closed when it has ended, and what it left is written
+	// How it has ended, once ran is closed; both nil for a run of another process.
+	result  *run.Result
+	refused error
 }
 
 type call struct {

@@ -61,7 +61,6 @@ type Server struct {
 
 	console *debug.Console // nil: there is no session yet
 	entry   bool
-	launch  bool
 	lines   map[string][]engine.Breakpoint // by file
 	kinds   map[string][]engine.Breakpoint // other breakpoints, by the request that set them
 	values  []value                        // by reference, from 1
@@ -209,7 +208,7 @@ func (s *Server) answer(ctx context.Context, m dap.Message, a dap.Response) (err
 		var args LaunchArguments
 		try.Ok(arguments(m.Arguments, &args))
 		session := try.To(s.open.Launch(&args, s.output))
-		s.entry, s.launch = args.StopOnEntry, !strings.Contains(args.Program, "@")
+		s.entry = args.StopOnEntry
 		s.begin(session)
 		s.send(&dap.LaunchResponse{Response: a})
 		s.send(&dap.InitializedEvent{Event: event("initialized")})
@@ -221,9 +220,7 @@ func (s *Server) answer(ctx context.Context, m dap.Message, a dap.Response) (err
 		s.send(&dap.InitializedEvent{Event: event("initialized")})
 	case *dap.ConfigurationDoneRequest:
 		s.send(&dap.ConfigurationDoneResponse{Response: a})
-		if s.launch {
-			s.console.Start(s.entry)
-		}
+		s.console.Start(s.entry)
 		go s.follow(s.console.Session)
 	case *dap.SetBreakpointsRequest:
 		s.send(&dap.SetBreakpointsResponse{Response: a, Body: dap.SetBreakpointsResponseBody{Breakpoints: s.setLines(&m.Arguments)}})
@@ -367,7 +364,9 @@ func (s *Server) follow(session *debug.Session) {
 				code = exit.Recipe
 				s.output("stderr", e.Why+"\n")
 			}
-			session.Ended()
+			if r, _ := session.Ended(); r != nil {
+				code = r.Code
+			}
 			s.send(&dap.ExitedEvent{Event: event("exited"), Body: dap.ExitedEventBody{ExitCode: int(code)}})
 			s.send(&dap.TerminatedEvent{Event: event("terminated")})
 		}
