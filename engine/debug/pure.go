@@ -1,20 +1,26 @@
 package debug
 
 import (
+	"fmt"
 	"strings"
 	"sync"
+
+	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
 
 	startensor "drun/starlib/tensor"
 )
 
-// Pure reports whether a call leaves the run as it is: neither values nor random streams change, and no other rank takes
-// part. callee is the name that is called, with its module, or with a dot before a method's.
-func Pure(callee string) bool {
+// purity says which calls leave the run as it is: neither values nor random streams change, and no other rank takes part.
+type purity struct{}
+
+func (purity) Callee(callee string) bool {
 	lists := pure()
 	if lists[callee] {
 		return true
 	}
-	module, name, dotted := strings.Cut(callee, ".")
+	module, _, dotted := strings.Cut(callee, ".")
+	name := callee[strings.LastIndexByte(callee, '.')+1:]
 	switch {
 	case !dotted || strings.HasSuffix(name, "_"):
 		return false
@@ -24,6 +30,20 @@ func Pure(callee string) bool {
 		return false
 	}
 	return lists["."+name] // a method: of a tensor, or of a plain value
+}
+
+func (p purity) Receiver(v starlark.Value, method string) error {
+	switch v.(type) {
+	case *startensor.Value, starlark.String, starlark.Bytes, *starlark.List, starlark.Tuple, *starlark.Dict, *starlark.Set, *starlarkstruct.Module: // math and json
+		return nil
+	}
+	switch {
+	case v.Type() == "module" && p.Callee(strings.TrimSuffix(strings.TrimPrefix(v.String(), "<module "), ">")+"."+method):
+		return nil
+	case v.Type() == "Module" && (method == "parameters" || method == "named_parameters" || method == "buffers"):
+		return nil
+	}
+	return fmt.Errorf("a call of .%s of a %s may change something", method, v.Type())
 }
 
 // modules are those whose builtins are not methods.

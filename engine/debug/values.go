@@ -112,7 +112,7 @@ func (a *Agent) parse(src string) (*lang.Expression, error) { return Parse(src, 
 
 // Parse compiles an expression for the environment of recipes. It refuses one that may change something.
 func Parse(src string, env starlark.StringDict) (*lang.Expression, error) {
-	return lang.ParseExpression("expression", src, env, Pure)
+	return lang.ParseExpression("expression", src, env, purity{})
 }
 
 // evaluationSteps limits how long the evaluation of an expression may take.

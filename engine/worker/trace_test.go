@@ -3,6 +3,7 @@ package worker
 import (
 	"testing"
 
+	"drun/engine/debug"
 	"drun/starlib"
 	"drun/starlib/starlibtest"
 )
@@ -16,7 +17,7 @@ func TestDigestOfValues(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", expr, err)
 		}
-		return digestOfValue(globals["v"])
+		return debug.Digest(globals["v"])
 	}
 	seen := map[uint64]string{}
 	for _, expr := range []string{

@@ -6,7 +6,7 @@ import (
 
 	"drun/checkpoints"
 	"drun/engine"
-	"drun/engine/recipe"
+	recipes "drun/engine/recipe"
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/try"
@@ -15,7 +15,7 @@ import (
 // Rerun is the repetition of a run that somebody leads, such as a debugger.
 type Rerun struct {
 	Options run.Options
-	Bundle  *recipe.Bundle
+	Bundle  *recipes.Bundle
 	From    *int64 // the step of the run's checkpoint from which it goes on; nil: the run's beginning
 	Updates int64  // of the parameters that had been made by then, if From is not nil
 }
@@ -67,10 +67,10 @@ func UpdatesAt(db *history.DB, home string, id, step int64) (_ int64, err error)
 }
 
 // Captured is the recipe of a run, as the history has it.
-func Captured(db *history.DB, home string, id int64) (_ *recipe.Bundle, err error) {
+func Captured(db *history.DB, home string, id int64) (_ *recipes.Bundle, err error) {
 	defer try.Caught(&err)
 	p := try.To(newPast(db, home, id, nil, true))
-	r := recipe.Bundle{Name: p.detail.Recipe, Project: recipe.Project(p.detail.Project), Sources: try.To(db.Sources(id))}
+	r := recipes.Bundle{Name: p.detail.Recipe, Project: recipes.Project(p.detail.Project), Sources: try.To(db.Sources(id))}
 	for _, s := range r.Sources {
 		if s.Role == "recipe" {
 			r.Main = s.Path

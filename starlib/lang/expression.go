@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"go.starlark.net/starlark"
@@ -12,14 +13,23 @@ import (
 
 // An Expression is compiled once and evaluated many times, with the names that it uses as they are then.
 type Expression struct {
-	Names []string // that it uses, each once
-	fn    starlark.Callable
+	Names  []string // that it uses, each once
+	called []string // of these, those that it calls
+	fn     starlark.Callable
+}
+
+// Purity says which calls leave everything as it is.
+type Purity interface {
+	// Callee is asked when the expression is compiled: about a name, or names with dots between them. If the callee is an
+	// attribute of something else, the name begins with a dot.
+	Callee(name string) bool
+	// Receiver is asked when it is evaluated: about the value of which a method is called.
+	Receiver(v starlark.Value, method string) error
 }
 
 // ParseExpression compiles an expression with the meaning that it would have in a recipe whose environment is env, made by
-// Environment. It refuses one that may change something: a call is allowed only of what pure says of its name, with the
-// name of the module before the dot, or a dot alone before a method's name. The error is an *Error.
-func ParseExpression(name, src string, env starlark.StringDict, pure func(callee string) bool) (_ *Expression, err error) {
+// Environment. It refuses one that may change something, see Purity. The error is an *Error.
+func ParseExpression(name, src string, env starlark.StringDict, pure Purity) (_ *Expression, err error) {
 	defer try.Caught(&err)
 	body, err := dialect.ParseExpr(name, src, 0)
 	if err != nil {
@@ -35,6 +45,9 @@ func ParseExpression(name, src string, env starlark.StringDict, pure func(callee
 	}
 	tree := &syntax.File{Path: name, Options: &dialect, Stmts: []syntax.Stmt{&syntax.AssignStmt{OpPos: pos, Op: syntax.EQ, LHS: id(Result), RHS: lambda}}}
 	try.Ok(checkTree(tree))
+	guardMethods(body)
+	env = maps.Clone(env)
+	env[predeclared+methodGuard] = guard{pure: pure}
 	rewrite(tree)
 	program, err := starlark.FileProgram(tree, env.Has)
 	if err != nil {
@@ -52,6 +65,9 @@ func (e *Expression) Value(thread *starlark.Thread, lookup func(name string) sta
 		if args[i] = lookup(name); args[i] == nil {
 			return nil, fmt.Errorf("%s has no value here", name)
 		}
+		if fn, ok := args[i].(*starlark.Function); ok && slices.Contains(e.called, name) {
+			return nil, fmt.Errorf("a call of %s may change something: here it is a function of %s", name, fn.Position().Filename())
+		}
 	}
 	v, err := starlark.Call(thread, e.fn, args, nil)
 	if err != nil {
@@ -61,7 +77,7 @@ func (e *Expression) Value(thread *starlark.Thread, lookup func(name string) sta
 }
 
 // names collects the names that an expression uses, except those that it binds itself, and checks its calls.
-func (e *Expression) names(x syntax.Node, bound []string, pure func(string) bool) (err error) {
+func (e *Expression) names(x syntax.Node, bound []string, pure Purity) (err error) {
 	syntax.Walk(x, func(n syntax.Node) bool {
 		if err != nil {
 			return false
@@ -75,18 +91,18 @@ func (e *Expression) names(x syntax.Node, bound []string, pure func(string) bool
 			err = e.names(n.X, bound, pure)
 			return false
 		case *syntax.LambdaExpr, *syntax.Comprehension:
-			if n == x {
-				return true
-			}
 			err = e.inner(n, bound, pure)
 			return false
 		case *syntax.CallExpr:
 			name := callee(n.Fn, bound)
-			if !pure(name) {
+			if !pure.Callee(name) {
 				err = errorAt(position(n), "a call of %s may change something: only what leaves the run as it is can be evaluated", calleeShown(n.Fn))
 				return false
 			}
 			err = e.names(n.Fn, bound, pure)
+			if id, ok := unparen(n.Fn).(*syntax.Ident); ok {
+				e.called = append(e.called, id.Name)
+			}
 			for _, arg := range n.Args {
 				if named, ok := arg.(*syntax.BinaryExpr); ok && named.Op == syntax.EQ {
 					arg = named.Y
@@ -103,7 +119,7 @@ func (e *Expression) names(x syntax.Node, bound []string, pure func(string) bool
 }
 
 // inner is names for an expression that binds names of its own.
-func (e *Expression) inner(n syntax.Node, bound []string, pure func(string) bool) error {
+func (e *Expression) inner(n syntax.Node, bound []string, pure Purity) error {
 	own := slices.Clone(bound)
 	var parts []syntax.Node
 	bind := func(x syntax.Node) {
@@ -160,10 +176,7 @@ func callee(fn syntax.Expr, bound []string) string {
 			return fn.Name
 		}
 	case *syntax.DotExpr:
-		if id, ok := fn.X.(*syntax.Ident); ok && !slices.Contains(bound, id.Name) {
-			return id.Name + "." + fn.Name.Name
-		}
-		return "." + fn.Name.Name
+		return path(fn.X, bound) + "." + fn.Name.Name
 	}
 	return ""
 }
@@ -176,4 +189,53 @@ func calleeShown(fn syntax.Expr) string {
 		return "." + fn.Name.Name
 	}
 	return "a value"
+}
+
+// path is a name and attributes of it, with dots between them; "" for another expression.
+func path(e syntax.Expr, bound []string) string {
+	switch e := unparen(e).(type) {
+	case *syntax.Ident:
+		if !slices.Contains(bound, e.Name) {
+			return e.Name
+		}
+	case *syntax.DotExpr:
+		if of := path(e.X, bound); of != "" {
+			return of + "." + e.Name.Name
+		}
+	}
+	return ""
+}
+
+// methodGuard is the name of the guard: x.method(y) becomes guard["method"][x].method(y).
+const methodGuard = "(x.method)"
+
+// guardMethods has the receiver of each method that an expression calls checked.
+func guardMethods(e syntax.Expr) {
+	syntax.Walk(e, func(n syntax.Node) bool {
+		call, ok := n.(*syntax.CallExpr)
+		if !ok {
+			return true
+		}
+		if dot, ok := unparen(call.Fn).(*syntax.DotExpr); ok {
+			name := &syntax.Literal{Token: syntax.STRING, TokenPos: dot.Dot, Value: dot.Name.Name, Raw: fmt.Sprintf("%q", dot.Name.Name)}
+			_, end := dot.X.Span()
+			dot.X = &syntax.IndexExpr{X: index(methodGuard, dot.Dot, name), Lbrack: dot.Dot, Y: dot.X, Rbrack: end}
+		}
+		return true
+	})
+}
+
+// guard, indexed by the name of a method, gives the guard of its receivers; indexed by a receiver, that gives the receiver.
+type guard struct {
+	internal
+	pure   Purity
+	method string // "": not known yet
+}
+
+func (g guard) Get(v starlark.Value) (starlark.Value, bool, error) {
+	if g.method == "" {
+		name, _ := starlark.AsString(v)
+		return guard{pure: g.pure, method: name}, true, nil
+	}
+	return v, true, g.pure.Receiver(v, g.method)
 }

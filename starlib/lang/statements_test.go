@@ -102,11 +102,13 @@ func TestExpressions(t *testing.T) {
 	env := Environment(starlark.StringDict{})
 	values := map[string]starlark.Value{"x": starlark.MakeInt(3), "xs": starlark.NewList([]starlark.Value{starlark.MakeInt(1), starlark.MakeInt(5)}),
 		"nan": starlark.Float(0), "len": starlark.Universe["len"]}
-	pure := func(name string) bool { return name == "len" || name == ".count" || name == "xs.count" }
+	pure := purity{}
 	for src, want := range map[string]string{
 		"x + 1": "4", "x > 2 and x < 4": "True", "[y * x for y in xs if y > 1]": "[15]", "(lambda y, z = x: y)": "<function lambda>",
 		"len(xs)": "2", "len([y for y in xs])": "2", "'%.1f' % x": `"3.0"`, "xs[0]": "1", "x if xs else 0": "3", "{a: b for a, b in [(1, x)]}": "{1: 3}",
 		"len(x = xs)":             "!len: unexpected keyword arguments",
+		"x.count(1)":              "!no count of a int",
+		"xs.index":                "<built-in method index of list value>",
 		"x.append(1)":             "!a call of .append may change something",
 		"f(x)":                    "!a call of f may change something",
 		"[len(xs) for len in xs]": "!a call of len may change something",
@@ -132,4 +134,15 @@ func TestExpressions(t *testing.T) {
 			t.Errorf("%s: %s, want %s", src, got, want)
 		}
 	}
+}
+
+// purity allows calls of len, and of count on lists.
+type purity struct{}
+
+func (purity) Callee(name string) bool { return name == "len" || strings.HasSuffix(name, ".count") }
+func (purity) Receiver(v starlark.Value, method string) error {
+	if _, ok := v.(*starlark.List); !ok {
+		return fmt.Errorf("no %s of a %s", method, v.Type())
+	}
+	return nil
 }

@@ -1,0 +1,256 @@
+package debug
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.starlark.net/starlark"
+
+	"drun/engine"
+	"drun/starlib"
+	"drun/starlib/lang"
+	"drun/starlib/universe"
+)
+
+// rank executes a file in this process, under an agent.
+type rank struct {
+	*Agent
+	t    testing.TB
+	said chan *engine.Debugged
+	over chan error
+	id   uint64
+}
+
+func begin(t testing.TB, src string, marks bool) *rank {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &rank{t: t, said: make(chan *engine.Debugged, 1000), over: make(chan error, 1)}
+	r.Agent = New(ctx, func(m *engine.Debugged) error {
+		r.said <- m
+		return nil
+	})
+	self := &starlib.Rank{WorldSize: 1, LocalSize: 1, NumNodes: 1, Stage: starlib.Running}
+	u := universe.New(universe.Host{Rank: self, Context: ctx, Stop: func() bool { return false }})
+	for name, v := range starlark.Universe {
+		if !u.Env.Has(name) {
+			u.Env[name] = v
+		}
+	}
+	u.Env[lang.Mark] = starlark.None
+	thread := &starlark.Thread{Name: "main"}
+	lang.Watch(thread)
+	self.At = func(thread *starlark.Thread) {
+		if thread == r.Thread && r.Wanted.Load() {
+			r.Called()
+		}
+	}
+	lang.Observe(thread, self.At)
+	file, err := lang.Parse("a.star", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Marks = marks
+	program, err := file.Compile(u.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Begin(Recipe{Thread: thread, Rank: self, Tensors: u.Tensors, Env: u.Env, Marks: marks, Entry: true,
+		Source: func(name string) []byte { return []byte(src) }})
+	go func() {
+		_, err := program.Init(thread, u.Env)
+		r.End()
+		r.over <- err
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-r.over
+	})
+	r.stopped()
+	return r
+}
+
+// stopped waits until the thread stands still.
+func (r *rank) stopped() *engine.Stopped {
+	r.t.Helper()
+	for {
+		select {
+		case m := <-r.said:
+			if m.Stopped != nil {
+				return m.Stopped
+			}
+		case err := <-r.over:
+			r.over <- err
+			r.t.Fatalf("the recipe has ended: %v", err)
+		case <-time.After(30 * time.Second):
+			r.t.Fatal("the thread does not stop")
+		}
+	}
+}
+
+func (r *rank) ask(m *engine.Debug) *engine.Debugged {
+	r.t.Helper()
+	r.id++
+	m.ID = r.id
+	r.Deliver(m)
+	for {
+		select {
+		case a := <-r.said:
+			if a.ID == m.ID {
+				return a
+			}
+		case <-time.After(30 * time.Second):
+			r.t.Fatal("no answer")
+		}
+	}
+}
+
+// value evaluates an expression where the thread stands.
+func (r *rank) value(expr string) string {
+	a := r.ask(&engine.Debug{Look: &engine.Look{Expr: expr}})
+	if a.Error != "" {
+		return a.Error
+	}
+	return a.Values[0].Text
+}
+
+func (r *rank) run() error {
+	r.t.Helper()
+	r.Deliver(&engine.Debug{Go: &engine.Go{}})
+	select {
+	case err := <-r.over:
+		r.over <- err
+		return err
+	case <-time.After(30 * time.Second):
+		r.t.Fatal("the recipe does not end")
+		return nil
+	}
+}
+
+const summed = `def f(x):
+    y = x + 1
+    return y
+def main():
+    total = 0
+    for i in range(3):
+        total = total + f(i)
+    t = tensor([1.0, float("nan"), 3.0, -float("inf"), 7.5, -2.0, 0.5])
+    keep = lambda: total
+    return total
+main()
+`
+
+// A moment is reached again, whatever the thread did before, and the statements before it are known.
+func TestMoments(t *testing.T) {
+	r := begin(t, summed, true)
+	r.ask(&engine.Debug{Breaks: &[]engine.Breakpoint{{ID: 7, File: "a.star", Line: 3, Condition: "x == 1"}}, Go: &engine.Go{}})
+	s := r.stopped()
+	if s.Break != 7 || s.Frames[0].Line != 3 || s.Frames[1].Line != 7 || s.Back == nil {
+		t.Fatalf("stopped at %+v", s)
+	}
+	at, back := s.Moment, *s.Back
+	if got := r.value("y") + r.value("x"); got != "21" {
+		t.Errorf("y and x are %s", got)
+	}
+	for _, m := range []engine.Moment{at, back} {
+		again := begin(t, summed, true)
+		again.Deliver(&engine.Debug{Go: &engine.Go{Until: &m}})
+		s := again.stopped()
+		if s.Why != engine.AtGoal || s.Moment != m || s.Frames[0].Line != map[engine.Moment]int32{at: 3, back: 2}[m] || s.Back == nil {
+			t.Errorf("%+v: stopped at %+v", m, s)
+		}
+		if err := again.run(); err != nil {
+			t.Error(err)
+		}
+	}
+	// Without marks the same statements have other numbers of steps.
+	other := begin(t, summed, false)
+	other.Deliver(&engine.Debug{Go: &engine.Go{Until: &at}})
+	if s := other.stopped(); s.Moment != at || s.Frames[0].Line == 3 && s.Frames[1].Line == 7 && other.value("x") == "1" {
+		t.Errorf("without marks: %+v", s)
+	}
+}
+
+// Values are summed up.
+func TestValues(t *testing.T) {
+	r := begin(t, summed, true)
+	r.ask(&engine.Debug{Breaks: &[]engine.Breakpoint{{ID: 1, File: "a.star", Line: 10}}, Go: &engine.Go{}})
+	r.stopped()
+	a := r.ask(&engine.Debug{Look: &engine.Look{Scope: engine.Locals}})
+	var names []string
+	for _, v := range a.Values {
+		names = append(names, v.Name+"="+v.Type)
+	}
+	if got := strings.Join(names, " "); got != "total=int i=int t=Tensor float32[7] keep=function" { // total is in a cell, since keep uses it
+		t.Errorf("locals: %s", got)
+	}
+	x := r.ask(&engine.Debug{Look: &engine.Look{Expr: "t"}})
+	if s := x.Values[0].Tensor; s.NaN != 1 || s.Inf != 1 || s.Min != s.Min || s.Max != 7.5 || fmt.Sprint(s.Min) != "-Inf" || len(s.Values) != 6 || len(x.Blocks) != 7 {
+		t.Errorf("t is %+v, in %d blocks", s, len(x.Blocks))
+	}
+	if n := r.ask(&engine.Debug{Look: &engine.Look{Expr: "t", From: 4, Count: 2}}).Numbers; fmt.Sprint(n) != "[7.5 -2]" {
+		t.Errorf("elements 4 and 5 are %v", n)
+	}
+	for expr, want := range map[string]string{
+		"f(1)": "a call of f may change something", "main": "<function main>", "total * 2": "12", "tensor.bernoulli(t)": "may change something",
+		"[t.sum() for _ in range(3)]": "[tensor(nan)", "[x for x in range(100000000)]": "too many steps",
+		"sum([1]) + len([2])": "2", "linalg.norm": "<built-in", "dist.store.add('a', 1)": "may change something", "{'a': 1}.update": "<built-in",
+	} {
+		if got := r.value(expr); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", expr, got, want)
+		}
+	}
+	if a := r.ask(&engine.Debug{Look: &engine.Look{Frame: 9, Expr: "1"}}); a.Error == "" {
+		t.Error("there is no frame 9")
+	}
+	if a := r.ask(&engine.Debug{Look: &engine.Look{Of: 99}}); a.Error == "" {
+		t.Error("there is no value 99")
+	}
+	if err := r.run(); err != nil {
+		t.Error(err)
+	}
+	if a := r.ask(&engine.Debug{Pause: true}); a.Error == "" {
+		t.Error("the recipe has ended")
+	}
+}
+
+// A debugger that goes away leaves nothing behind: the recipe goes on to its end.
+func TestLeave(t *testing.T) {
+	r := begin(t, summed, true)
+	r.ask(&engine.Debug{Breaks: &[]engine.Breakpoint{{ID: 1, File: "a.star", Line: 7}}, Go: &engine.Go{To: engine.StepIn}})
+	r.stopped()
+	r.Deliver(&engine.Debug{Leave: true})
+	select {
+	case err := <-r.over:
+		r.over <- err
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the recipe does not end")
+	}
+}
+
+// What an undisturbed statement takes longer while there is a breakpoint at another line, and one with a condition.
+func BenchmarkStatement(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		list []engine.Breakpoint
+	}{
+		{"none", nil}, {"elsewhere", []engine.Breakpoint{{ID: 1, File: "a.star", Line: 7}}},
+		{"condition", []engine.Breakpoint{{ID: 1, File: "a.star", Line: 4, Condition: "i < 0"}}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			r := begin(b, fmt.Sprintf("def main():\n    x = 0\n    for i in range(%d):\n        y = i + x\n        x = y - i\n    return x\n    x = 1\nmain()\n", b.N), true)
+			list := append([]engine.Breakpoint{}, c.list...)
+			r.ask(&engine.Debug{Breaks: &list})
+			b.ResetTimer()
+			if err := r.run(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(3*b.N), "ns/statement")
+		})
+	}
+}
