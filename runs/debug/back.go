@@ -210,8 +210,8 @@ func (s *Session) show(w *world, now []*engine.Moment) {
 	if old != nil {
 		s.leaving.Go(old.close)
 	}
+	s.tellBreaks(w)
 	for rank, r := range w.all() {
-		w.tell(rank, &engine.Debug{Breaks: &s.breaks})
 		if r.State == Held {
 			s.events.put(Event{Rank: rank, Stopped: r.Stop})
 		}
@@ -325,10 +325,11 @@ func (s *Session) search(ctx context.Context, now []*engine.Moment, ranks []int,
 }
 
 func (s *Session) searchIn(ctx context.Context, w *world, now []*engine.Moment, ranks []int, f engine.Find) (_ [][]engine.FoundMoment, err error) {
+	breaks := s.breaks
 	for rank, m := range now {
 		if slices.Contains(ranks, rank) {
 			if f.Expr == "" && !f.NotFinite {
-				w.tell(rank, &engine.Debug{Breaks: &s.breaks})
+				w.tell(rank, &engine.Debug{Breaks: &breaks})
 			}
 			w.tell(rank, &engine.Debug{Find: &f})
 		}

@@ -79,8 +79,15 @@ func Launch(o run.Options) (_ *Session, err error) {
 	s := newSession(o)
 	s.bundle, s.marks = o.Bundle(), true
 	s.given = try.To(o.Given())
-	s.base = try.To(s.launch(o, func() {}))
+	s.begin(try.To(s.launch(o, func() {})))
 	return s, nil
+}
+
+// begin makes a world the one that the session is about.
+func (s *Session) begin(w *world) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.base = w
 }
 
 // launch runs a recipe in a home under the debugger, until its ranks wait at their beginning. after is called once it has ended.
@@ -140,7 +147,8 @@ func Attach(o run.Options, db *history.DB, home string, id int64, secrets []engi
 	conn := try.To(db.Debug(context.Background(), id))
 	w := newWorld(nil)
 	w.emit = func(e Event) { s.happened(w, e) }
-	w.home, w.id, s.base = home, id, w
+	w.home, w.id = home, id
+	s.begin(w)
 	w.end = func() {
 		w.change(func() { w.over = true })
 		conn.Close()
@@ -189,7 +197,7 @@ func TakeUp(o run.Options, db *history.DB, home string, id, step int64, secrets 
 	updates := try.To(replay.UpdatesAt(db, home, id, step))
 	s.source = &world{home: home, id: id}
 	w := try.To(s.repeat(updates, nil))
-	s.base = w
+	s.begin(w)
 	goal := engine.Moment{Updates: updates}
 	for rank := range w.all() {
 		w.letGo(rank, engine.Go{Until: &goal})
@@ -241,12 +249,13 @@ func (s *Session) happened(w *world, e Event) {
 		return
 	}
 	s.mu.Lock()
-	past, shown := s.past, s.past == w || s.past == nil && s.base == w
+	past, base := s.past, s.base == w
+	shown := past == w || past == nil && base
 	s.mu.Unlock()
 	switch {
 	case past != nil && past == w && (e.Ended || e.Over):
 		return // a repetition that ends is as good as one that waits
-	case !shown && !(w == s.base && e.Over):
+	case !shown && !(base && e.Over):
 		return
 	case past != nil && past == w && e.Stopped != nil && s.returned(w):
 		return
@@ -332,14 +341,17 @@ func (s *Session) Files() (names []string) {
 // SetBreakpoints replaces all breakpoints by ones that Place has returned.
 func (s *Session) SetBreakpoints(list []engine.Breakpoint) {
 	s.breaks = append([]engine.Breakpoint{}, list...) // not nil, which would be left out
-	w := s.shown()
-	for rank := range w.all() {
-		w.tell(rank, &engine.Debug{Breaks: &s.breaks})
+	s.tellBreaks(s.base)
+	if w := s.shown(); w != s.base {
+		s.tellBreaks(w)
 	}
-	if w != s.base {
-		for rank := range s.base.all() {
-			s.base.tell(rank, &engine.Debug{Breaks: &s.breaks})
-		}
+}
+
+// tellBreaks tells the ranks of a world the breakpoints.
+func (s *Session) tellBreaks(w *world) {
+	list := s.breaks // which is replaced, and not changed, while it is sent
+	for rank := range w.all() {
+		w.tell(rank, &engine.Debug{Breaks: &list})
 	}
 }
 

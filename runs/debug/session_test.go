@@ -296,6 +296,9 @@ func TestBack(t *testing.T) {
 			t.Fatalf("step back %d: %v, want %v", i, got, want)
 		}
 	}
+	if s.shown().from.From == nil {
+		t.Error("the last step back was not from a checkpoint")
+	}
 	if !strings.Contains(fmt.Sprint(s.said), "repeating the run from the checkpoint of step 7") { // known once the history has it
 		t.Errorf("going back said %v", s.said)
 	}
