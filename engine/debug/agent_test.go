@@ -138,6 +138,7 @@ def main():
         total = total + f(i)
     t = tensor([1.0, float("nan"), 3.0, -float("inf"), 7.5, -2.0, 0.5])
     keep = lambda: total
+    shelf, max = dist.store, keep
     return total
 main()
 `
@@ -176,14 +177,14 @@ func TestMoments(t *testing.T) {
 // Values are summed up.
 func TestValues(t *testing.T) {
 	r := begin(t, summed, true)
-	r.ask(&engine.Debug{Breaks: &[]engine.Breakpoint{{ID: 1, File: "a.star", Line: 10}}, Go: &engine.Go{}})
+	r.ask(&engine.Debug{Breaks: &[]engine.Breakpoint{{ID: 1, File: "a.star", Line: 11}}, Go: &engine.Go{}})
 	r.stopped()
 	a := r.ask(&engine.Debug{Look: &engine.Look{Scope: engine.Locals}})
 	var names []string
 	for _, v := range a.Values {
 		names = append(names, v.Name+"="+v.Type)
 	}
-	if got := strings.Join(names, " "); got != "total=int i=int t=Tensor float32[7] keep=function" { // total is in a cell, since keep uses it
+	if got := strings.Join(names, " "); got != "total=int i=int t=Tensor float32[7] keep=function shelf=store max=function" { // total is in a cell, since keep uses it
 		t.Errorf("locals: %s", got)
 	}
 	x := r.ask(&engine.Debug{Look: &engine.Look{Expr: "t"}})
@@ -194,7 +195,7 @@ func TestValues(t *testing.T) {
 		t.Errorf("elements 4 and 5 are %v", n)
 	}
 	for expr, want := range map[string]string{
-		"f(1)": "a call of f may change something", "main": "<function main>", "total * 2": "12", "tensor.bernoulli(t)": "may change something",
+		"shelf.add('a', 1)": "a call of .add of a ", "max()": "a call of max may change something", 		"f(1)": "a call of f may change something", "main": "<function main>", "total * 2": "12", "tensor.bernoulli(t)": "may change something",
 		"[t.sum() for _ in range(3)]": "[tensor(nan)", "[x for x in range(100000000)]": "too many steps",
 		"sum([1]) + len([2])": "2", "linalg.norm": "<built-in", "dist.store.add('a', 1)": "may change something", "{'a': 1}.update": "<built-in",
 	} {

@@ -312,9 +312,6 @@ func (s *Session) search(ctx context.Context, now []*engine.Moment, ranks []int,
 		some := false
 		for rank, list := range found { // before its first update, a repetition from a checkpoint counts other steps
 			found[rank] = slices.DeleteFunc(list, func(m engine.FoundMoment) bool { return m.Updates <= w.from.Updates })
-			if f.Expr != "" && len(found[rank]) == len(list) && len(list) > 0 {
-				found[rank] = found[rank][1:] // its first value is not a change
-			}
 			some = some || len(found[rank]) > 0
 		}
 		if some {

@@ -326,6 +326,7 @@ func TestSearches(t *testing.T) {
 	s.want("differ x", "x differs first between rank 0 and rank 1", "recipe.star:13")
 	s.do("go 1")
 	s.at(13, 13)
+	s.want("changed opt", "opt got its value on rank 1 at") // in step 0
 	s.want("nonfinite loss", "always been finite")
 	s.want("differ w", "same values on all ranks")
 	s.finish()
