@@ -63,6 +63,7 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 			p := &prompt{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}
 			go p.obey(o.Signals)
 			o.Signals = nil
+			o.Terminal = false // no progress bar beside the prompt
 			var s *debug.Session
 			switch {
 			case attach != "":

@@ -245,7 +245,7 @@ func (s *Session) Ranks() []Rank { return s.shown().all() }
 
 // happened passes on an event of the world that is shown.
 func (s *Session) happened(w *world, e Event) {
-	if e == (Event{}) || e.Begun {
+	if e == (Event{}) {
 		return
 	}
 	s.mu.Lock()
@@ -253,6 +253,11 @@ func (s *Session) happened(w *world, e Event) {
 	shown := past == w || past == nil && base
 	s.mu.Unlock()
 	switch {
+	case e.Begun:
+		if base { // the ranks have started again
+			s.tellBreaks(w)
+		}
+		return
 	case past != nil && past == w && (e.Ended || e.Over):
 		return // a repetition that ends is as good as one that waits
 	case !shown && !(base && e.Over):
@@ -340,7 +345,9 @@ func (s *Session) Files() (names []string) {
 
 // SetBreakpoints replaces all breakpoints by ones that Place has returned.
 func (s *Session) SetBreakpoints(list []engine.Breakpoint) {
+	s.mu.Lock()
 	s.breaks = append([]engine.Breakpoint{}, list...) // not nil, which would be left out
+	s.mu.Unlock()
 	s.tellBreaks(s.base)
 	if w := s.shown(); w != s.base {
 		s.tellBreaks(w)
@@ -349,7 +356,9 @@ func (s *Session) SetBreakpoints(list []engine.Breakpoint) {
 
 // tellBreaks tells the ranks of a world the breakpoints.
 func (s *Session) tellBreaks(w *world) {
+	s.mu.Lock()
 	list := s.breaks // which is replaced, and not changed, while it is sent
+	s.mu.Unlock()
 	for rank := range w.all() {
 		w.tell(rank, &engine.Debug{Breaks: &list})
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"drun/engine"
 	"drun/engine/run"
@@ -31,7 +30,6 @@ type Rank struct {
 	State State
 	Stop  *engine.Stopped // the latest one; nil: it has not stopped yet
 	Why   string          // it has failed
-	moves int             // how often it was let go on
 	found []engine.FoundMoment
 }
 
@@ -51,7 +49,6 @@ type world struct {
 	held    bool // the ranks were told that some of them stand still
 	over    bool
 	why     string // it failed
-	begun   time.Time
 
 	end func()        // ends the run, or leaves it
 	ran chan struct{} // closed when it has ended, and what it left is written
@@ -98,7 +95,7 @@ func (w *world) await(ctx context.Context, is func() bool) error {
 }
 
 func (w *world) Begun(world int, send func(rank int, m *engine.Debug)) {
-	w.change(func() { w.ranks, w.send, w.held, w.begun = make([]Rank, world), send, false, time.Now() })
+	w.change(func() { w.ranks, w.send, w.held = make([]Rank, world), send, false })
 	w.emit(Event{Begun: true})
 }
 
@@ -231,7 +228,6 @@ func (w *world) letGo(rank int, how engine.Go) {
 			return
 		}
 		r.State = Executes
-		r.moves++
 		w.hold()
 		w.next++
 		w.send(rank, &engine.Debug{ID: w.next, Go: &how})
