@@ -189,7 +189,7 @@ func (a *Agent) now() engine.Moment {
 
 // Updated is called after an update of the rank's parameters, which have the digest.
 func (a *Agent) Updated(digest uint64) {
-	if a.Thread == nil {
+	if a == nil || a.Thread == nil {
 		return
 	}
 	a.base, a.digest, a.given = a.Thread.ExecutionSteps(), digest, false

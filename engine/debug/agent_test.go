@@ -195,7 +195,7 @@ func TestValues(t *testing.T) {
 		t.Errorf("elements 4 and 5 are %v", n)
 	}
 	for expr, want := range map[string]string{
-		"shelf.add('a', 1)": "a call of .add of a ", "max()": "a call of max may change something", 		"f(1)": "a call of f may change something", "main": "<function main>", "total * 2": "12", "tensor.bernoulli(t)": "may change something",
+		"shelf.add('a', 1)": "a call of .add of a ", "max()": "a call of max may change something", "f(1)": "a call of f may change something", "main": "<function main>", "total * 2": "12", "tensor.bernoulli(t)": "may change something",
 		"[t.sum() for _ in range(3)]": "[tensor(nan)", "[x for x in range(100000000)]": "too many steps",
 		"sum([1]) + len([2])": "2", "linalg.norm": "<built-in", "dist.store.add('a', 1)": "may change something", "{'a': 1}.update": "<built-in",
 	} {

@@ -105,13 +105,13 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 
 // at notes on the board where the recipe is, for ranks that wait for this one.
 func (w *worker) at(thread *starlark.Thread) {
-	if thread != w.thread { // an expression of the debugger
+	if w.thread != nil && thread != w.thread { // an expression of the debugger
 		return
 	}
 	pos := starlib.Position(thread)
 	w.position = pos
 	w.board.At(collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col})
-	if w.debug.Wanted.Load() {
+	if w.debug != nil && w.debug.Wanted.Load() {
 		w.debug.Called()
 	}
 }
