@@ -195,6 +195,8 @@ func TestValues(t *testing.T) {
 		t.Errorf("elements 4 and 5 are %v", n)
 	}
 	for expr, want := range map[string]string{
+		"sorted([2, 1], key = f)": "only a lambda can be its key", "sorted([2, 1], f)": "only a lambda", "max(*[[1], f])": "only a lambda", "sorted([1, 2], key = lambda x: -x)": "[2, 1]",
+		"set([1]).add(2)": "a call of .add of a set", "t.add(1).sum()": "tensor(nan)", "{1: 2}.get(1)": "2",
 		"shelf.add('a', 1)": "a call of .add of a ", "max()": "a call of max may change something", "f(1)": "a call of f may change something", "main": "<function main>", "total * 2": "12", "tensor.bernoulli(t)": "may change something",
 		"[t.sum() for _ in range(3)]": "[tensor(nan)", "[x for x in range(100000000)]": "too many steps",
 		"sum([1]) + len([2])": "2", "linalg.norm": "<built-in", "dist.store.add('a', 1)": "may change something", "{'a': 1}.update": "<built-in",

@@ -34,8 +34,12 @@ func (purity) Callee(callee string) bool {
 
 func (p purity) Receiver(v starlark.Value, method string) error {
 	switch v.(type) {
-	case *startensor.Value, starlark.String, starlark.Bytes, *starlark.List, starlark.Tuple, *starlark.Dict, *starlark.Set, *starlarkstruct.Module: // math and json
+	case *startensor.Value, *starlarkstruct.Module: // math and json
 		return nil
+	case starlark.String, starlark.Bytes, *starlark.List, starlark.Tuple, *starlark.Dict, *starlark.Set:
+		if plain[method] { // a set's add changes it, a tensor's does not
+			return nil
+		}
 	}
 	switch {
 	case v.Type() == "module" && p.Callee(strings.TrimSuffix(strings.TrimPrefix(v.String(), "<module "), ">")+"."+method):
@@ -53,8 +57,10 @@ var pure = sync.OnceValue(func() map[string]bool {
 	lists := set("len abs min max any all str repr type float int bool sorted range zip enumerate sum round list tuple dict set reversed hasattr getattr dir struct tensor hash chr ord bytes " +
 		"json.encode json.decode dist.rank dist.world_size dist.local_rank dist.local_size dist.node_rank dist.num_nodes dist.is_distributed dist.is_main dist.backend " +
 		"tensor.is_nan tensor.isnan tensor.isinf tensor.isfinite tensor.zeros tensor.ones tensor.full tensor.eye tensor.arange tensor.linspace tensor.cat tensor.stack tensor.where tensor.allclose tensor.equal tensor.one_hot " +
-		".get .keys .values .items .index .count .elems .startswith .endswith .format .join .split .strip .lstrip .rstrip .lower .upper .replace .find .rfind .splitlines .title .capitalize .isdigit .isalpha .isspace " +
-		".parameters .named_parameters .buffers .union .intersection .difference .issubset .issuperset")
+		".parameters .named_parameters .buffers")
+	for name := range plain {
+		lists["."+name] = true
+	}
 	for _, name := range (*startensor.Value)(nil).AttrNames() {
 		if !strings.HasSuffix(name, "_") && !changing[name] {
 			lists["."+name] = true
@@ -62,6 +68,10 @@ var pure = sync.OnceValue(func() map[string]bool {
 	}
 	return lists
 })
+
+// plain are the methods of plain values that leave them as they are.
+var plain = set("get keys values items index count elems startswith endswith format join split strip lstrip rstrip lower upper replace find rfind splitlines title capitalize isdigit isalpha isspace " +
+	"union intersection difference issubset issuperset")
 
 // changing are the methods of tensors that change something without saying so by their name.
 var changing = set("backward bernoulli multinomial register_hook retain_grad grad requires_grad grad_fn register_post_accumulate_grad_hook apply map_ share_memory")

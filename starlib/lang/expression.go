@@ -103,6 +103,9 @@ func (e *Expression) names(x syntax.Node, bound []string, pure Purity) (err erro
 			if id, ok := unparen(n.Fn).(*syntax.Ident); ok {
 				e.called = append(e.called, id.Name)
 			}
+			if err = callsBack(n, name); err != nil {
+				return false
+			}
 			for _, arg := range n.Args {
 				if named, ok := arg.(*syntax.BinaryExpr); ok && named.Op == syntax.EQ {
 					arg = named.Y
@@ -238,4 +241,29 @@ func (g guard) Get(v starlark.Value) (starlark.Value, bool, error) {
 		return guard{pure: g.pure, method: name}, true, nil
 	}
 	return v, true, g.pure.Receiver(v, g.method)
+}
+
+// callsBack refuses a call of a builtin that would call a function which the expression does not write itself.
+func callsBack(call *syntax.CallExpr, name string) error {
+	if name != "sorted" && name != "min" && name != "max" {
+		return nil
+	}
+	for i, arg := range call.Args {
+		switch arg := arg.(type) {
+		case *syntax.UnaryExpr:
+			if arg.Op != syntax.STAR && arg.Op != syntax.STARSTAR {
+				continue
+			}
+		case *syntax.BinaryExpr:
+			if _, lambda := arg.Y.(*syntax.LambdaExpr); arg.Op != syntax.EQ || lambda || arg.X.(*syntax.Ident).Name != "key" {
+				continue
+			}
+		default:
+			if i == 0 || name != "sorted" {
+				continue
+			}
+		}
+		return errorAt(syntax.Start(arg), "%s may call a function that changes something: only a lambda can be its key", name)
+	}
+	return nil
 }
