@@ -187,7 +187,7 @@ func (s *serverFlags) follow(cmd *cobra.Command, o *run.Options) (end func(), er
 		f.Follow(id)
 	}
 	return func() {
-		if left := f.End(endWithin); left > 0 {
+		if left := f.End(endWithin, o.Signals); left > 0 {
 			fmt.Fprintf(errs, "drun: %s does not have all of %s yet: what it lacks follows with the next run, or with drun push %s --all\n", address, english.Plural(left, "run", ""), address)
 		}
 	}, nil

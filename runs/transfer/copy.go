@@ -131,6 +131,9 @@ func (c *copier) compare(ctx context.Context, uid string) (there history.Extent,
 		return there, false, nil
 	}
 	here := try.To(c.from.Extent(ctx, Part{uid, -1, -1})).Extent
+	if here.ID == 0 {
+		return there, false, &history.NotFound{What: "it has been removed here", Near: "drun runs lists those that are there"}
+	}
 	first := Part{uid, min(here.Points, there.Points), min(here.Lines, there.Lines)}
 	a, b := try.To(c.from.Extent(ctx, first)), try.To(c.to.Extent(ctx, first))
 	if !slices.Equal(a.Digest, b.Digest) {

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -70,9 +71,9 @@ func (f *Follower) tell(err error) {
 	}
 }
 
-// End waits until the server has everything, at most for a time, and only while it answers. It returns how many runs the
+// End waits until the server has everything, at most for a time, only while it answers, and until a signal comes. It returns how many runs the
 // server still lacks something of.
-func (f *Follower) End(atMost time.Duration) (left int) {
+func (f *Follower) End(atMost time.Duration, signals <-chan os.Signal) (left int) {
 	f.mu.Lock()
 	begun := f.begun
 	f.ending, f.heard = true, time.Now()
@@ -85,25 +86,32 @@ func (f *Follower) End(atMost time.Duration) (left int) {
 		f.runs.Wait()
 		close(done)
 	}()
-	end := time.Now().Add(atMost)
-	for look := time.NewTicker(50 * time.Millisecond); ; {
+	end, stop := time.Now().Add(atMost), false
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
 		select {
 		case <-done:
 			f.cancel()
 			return f.left
+		case <-signals:
+			stop = true
 		case <-look.C:
-			f.mu.Lock()
-			silent := time.Since(f.heard) > silentFor
-			f.mu.Unlock()
-			if silent || time.Now().After(end) {
-				f.cancel()
-				<-done // requests end with the context
-				look.Stop()
-				f.mu.Lock()
-				defer f.mu.Unlock()
-				return max(f.left, 1)
-			}
 		}
+		f.mu.Lock()
+		stop = stop || time.Since(f.heard) > silentFor || time.Now().After(end)
+		f.mu.Unlock()
+		if !stop {
+			continue
+		}
+		f.cancel() // requests end with it
+		select {
+		case <-done:
+		case <-time.After(silentFor): // another process has the history locked
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return max(f.left, 1)
 	}
 }
 

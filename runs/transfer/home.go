@@ -46,6 +46,9 @@ func OpenHome(path string, write bool) (_ *Home, err error) {
 	return h, nil
 }
 
+// Path is the folder.
+func (h *Home) Path() string { return h.path }
+
 // Reader and Writer are the history, opened for either. The writer has one connection: what reads for long uses the reader.
 func (h *Home) Reader() *history.DB { return h.db }
 func (h *Home) Writer() *history.DB { return h.to }
@@ -214,6 +217,9 @@ const (
 func (h *Home) Merge(ctx context.Context, a Arriving) (m Merged, err error) {
 	defer try.Caught(&err)
 	user, d := access.Of(ctx), a.Delta
+	if d == nil {
+		return m, &history.Misshapen{Why: "there is none"}
+	}
 	project, how := d.Project, history.Arrival{Owner: user.Name, Project: a.Project, Lease: lease}
 	if a.Live {
 		how.Lease = liveLease
@@ -347,6 +353,9 @@ func (h *Home) Receive(ctx context.Context, uid string, chunks [][]byte) (err er
 
 func (h *Home) Enter(ctx context.Context, m *checkpoints.Manifest) (err error) {
 	defer try.Caught(&err)
+	if m == nil {
+		return &history.Misshapen{Why: "there is no checkpoint"}
+	}
 	run := try.To(h.may(ctx, access.Write, m.Run))
 	store := try.To(h.checkpoints(true))
 	there, err := store.Enter(m)

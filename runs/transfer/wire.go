@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -29,6 +30,9 @@ import (
 
 // Path is where a server answers these requests.
 const Path = "/api/transfer/v1/"
+
+// answerWithin limits how long a request may take, with its answer.
+const answerWithin = 5 * time.Minute
 
 // mostInMemory limits the bytes of all requests that are not small and are being answered; others wait.
 const (
@@ -116,8 +120,16 @@ func method[In, Out any](call func(context.Context, Side, In) (Out, error)) func
 func Handler(side Side) http.Handler {
 	memory := semaphore.NewWeighted(mostInMemory)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
 		answer, err := func() (_ []byte, err error) {
-			defer try.Caught(&err)
+			defer func() {
+				if p := recover(); p != nil {
+					var failed bool
+					if err, failed = try.Failure(p); !failed {
+						err = fmt.Errorf("a bug in drun: %v\n%s", p, debug.Stack())
+					}
+				}
+			}()
 			call := methods[r.PathValue("method")]
 			if call == nil {
 				return nil, &history.NotFound{What: fmt.Sprintf("there is no request %.40q", r.PathValue("method")), Near: "it belongs to another version of drun"}
@@ -134,8 +146,8 @@ func Handler(side Side) http.Handler {
 				defer memory.Release(size)
 			}
 			body := try.To(io.ReadAll(http.MaxBytesReader(w, r.Body, MostBytes)))
-			if given := r.Header.Get(digestHeader); given != digest(body) {
-				return nil, exit.Errorf(exit.Usage, "the request does not have the digest that it names: it was cut short or changed on the way")
+			if given := r.Header.Get(digestHeader); given != DigestOf(body) {
+				return nil, &garbled{}
 			}
 			return encoder.Marshal(try.To(call(r.Context(), side, body)))
 		}()
@@ -144,7 +156,7 @@ func Handler(side Side) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/cbor")
-		w.Header().Set(digestHeader, digest(answer))
+		w.Header().Set(digestHeader, DigestOf(answer))
 		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = w.Write(answer)
 	})
@@ -152,10 +164,20 @@ func Handler(side Side) http.Handler {
 
 const digestHeader = "Content-Digest"
 
-func digest(body []byte) string {
+// DigestOf is the value of the header Content-Digest.
+func DigestOf(body []byte) string {
 	sum := sha256.Sum256(body)
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
 }
+
+// garbled is the error of a request that was cut short or changed on its way: it is sent again.
+type garbled struct{}
+
+func (*garbled) Error() string {
+	return "the request does not have the digest that it names: it was cut short or changed on the way"
+}
+
+func (*garbled) ExitCode() exit.Code { return exit.Usage }
 
 // fault is an error as it travels.
 type fault struct {
@@ -176,10 +198,13 @@ func Fail(w http.ResponseWriter, err error) {
 	var diverged *history.Diverged
 	var lacking *Lacking
 	var large *http.MaxBytesError
+	var cut *garbled
 	var own interface{ HTTPStatus() int }
 	switch {
 	case errors.As(err, &own):
 		status = own.HTTPStatus()
+	case errors.As(err, &cut):
+		f.Kind, status = "garbled", http.StatusBadRequest
 	case errors.As(err, &moved):
 		f.Kind, f.Extent, status = "moved", &moved.Extent, http.StatusConflict
 	case errors.As(err, &diverged):
@@ -279,7 +304,7 @@ func (r *Remote) once(ctx context.Context, name string, body []byte) (_ []byte, 
 	defer cancel()
 	request := try.To(http.NewRequestWithContext(ctx, http.MethodPost, r.url+name, bytes.NewReader(body)))
 	request.Header.Set("Content-Type", "application/cbor")
-	request.Header.Set(digestHeader, digest(body))
+	request.Header.Set(digestHeader, DigestOf(body))
 	if r.token != "" {
 		request.Header.Set("Authorization", "Bearer "+r.token)
 	}
@@ -293,7 +318,7 @@ func (r *Remote) once(ctx context.Context, name string, body []byte) (_ []byte, 
 	if response.StatusCode != http.StatusOK {
 		return nil, r.refusal(response, answer)
 	}
-	if response.Header.Get(digestHeader) != digest(answer) {
+	if response.Header.Get(digestHeader) != DigestOf(answer) {
 		return nil, errors.New("the answer does not have the digest that it names: it was cut short or changed on the way")
 	}
 	return answer, nil
@@ -320,7 +345,7 @@ func (r *Remote) refusal(response *http.Response, answer []byte) error {
 	}
 	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
 	return &Refused{Status: response.StatusCode, What: f.Error, Do: f.Hint, Code: max(f.Code, exit.Recipe), after: time.Duration(min(seconds, 60)) * time.Second,
-		temporary: response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusBadGateway ||
+		temporary: f.Kind == "garbled" || response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusBadGateway ||
 			response.StatusCode == http.StatusServiceUnavailable || response.StatusCode == http.StatusGatewayTimeout}
 }
 
