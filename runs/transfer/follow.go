@@ -137,9 +137,9 @@ func (f *Follower) run(id int64) (err error) {
 		return nil
 	}
 	try.Ok(f.note(uid[0], true))
-	to := try.To(f.Open())
+	to := try.To(f.open())
 	defer to.Close()
-	to.Within, to.Patience = onceWithin, 0
+	to.Within, to.Patience = onceWithin, silentFor
 	run := &following{Follower: f, from: home, to: to, uid: uid[0], id: id}
 	ended := make(chan struct{})
 	var saves sync.WaitGroup
@@ -192,7 +192,7 @@ func (r *following) rows() (complete bool) {
 		r.mu.Lock()
 		pause := wait
 		if r.ending {
-			pause = min(pause, 100*time.Millisecond)
+			pause = min(pause, 200*time.Millisecond)
 		}
 		r.mu.Unlock()
 		select {
@@ -227,9 +227,6 @@ func (r *following) next() (ended bool, err error) {
 	after := r.have.After(d)
 	after.ID = m.ID
 	r.have, r.sent, r.doing = &after, time.Now(), m.Watched
-	r.mu.Lock()
-	r.heard = r.sent
-	r.mu.Unlock()
 	if d.More {
 		return r.next()
 	}
@@ -262,7 +259,7 @@ func (r *following) saves(ended <-chan struct{}) {
 		if err != nil || len(now) == 0 || now[0].Checkpoints == known {
 			continue
 		}
-		if _, _, err := CopyCheckpoints(r.ctx, r.from, &alive{r.to, r.Follower}, r.uid, r.Weights); err == nil {
+		if _, _, err := CopyCheckpoints(r.ctx, r.from, r.to, r.uid, r.Weights); err == nil {
 			known = now[0].Checkpoints
 		}
 	}
@@ -275,7 +272,7 @@ func (r *following) weights() error {
 	}
 	wait := tick
 	for {
-		_, _, err := CopyCheckpoints(r.ctx, r.from, &alive{r.to, r.Follower}, r.uid, r.Weights)
+		_, _, err := CopyCheckpoints(r.ctx, r.from, r.to, r.uid, r.Weights)
 		if err == nil || !passes(err) || r.ctx.Err() != nil {
 			return err
 		}
@@ -288,20 +285,17 @@ func (r *following) weights() error {
 	}
 }
 
-// alive is a server that notes when it has taken something.
-type alive struct {
-	*Remote
-	f *Follower
-}
-
-func (a *alive) Receive(ctx context.Context, uid string, chunks [][]byte) error {
-	err := a.Remote.Receive(ctx, uid, chunks)
+// open opens the server, and notes when it answers.
+func (f *Follower) open() (*Remote, error) {
+	to, err := f.Open()
 	if err == nil {
-		a.f.mu.Lock()
-		a.f.heard = time.Now()
-		a.f.mu.Unlock()
+		to.answered = func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.heard = time.Now()
+		}
 	}
-	return err
+	return to, err
 }
 
 // earlier sends what the server lacks of runs that have ended before.
@@ -311,7 +305,7 @@ func (f *Follower) earlier() {
 		return
 	}
 	defer home.Close()
-	to, err := f.Open()
+	to, err := f.open()
 	if err != nil {
 		return
 	}
@@ -325,7 +319,7 @@ func (f *Follower) earlier() {
 		if serr != nil || len(state) == 0 {
 			continue
 		}
-		_, err = Copy(f.ctx, home, &alive{to, f}, []Found{{state[0].ID, uid, state[0].Name}}, Options{Weights: f.Weights, Say: func(string) {}})
+		_, err = Copy(f.ctx, home, to, []Found{{state[0].ID, uid, state[0].Name}}, Options{Weights: f.Weights, Say: func(string) {}})
 		if err == nil {
 			err = f.note(uid, false)
 		} else if exit.CodeOf(err) == exit.Recipe {

@@ -248,6 +248,7 @@ type Remote struct {
 	token  string
 	// Within limits one try of a request and Patience how long it is tried again while the other side does not answer.
 	Within, Patience time.Duration
+	answered         func() // is called for each answer; nil: nothing is
 	shut             func() error
 }
 
@@ -315,6 +316,9 @@ func (r *Remote) once(ctx context.Context, name string, body []byte) (_ []byte, 
 	try.Ok(err)
 	defer response.Body.Close()
 	answer := try.To(io.ReadAll(io.LimitReader(response.Body, mostRead)))
+	if r.answered != nil {
+		r.answered()
+	}
 	if response.StatusCode != http.StatusOK {
 		return nil, r.refusal(response, answer)
 	}
