@@ -299,7 +299,7 @@ func TestCopyOfNonsense(t *testing.T) {
 		"points":   func(d *Delta) { d.Series.Step = d.Series.Step[1:] },
 		"names":    func(d *Delta) { d.Series.Name[0] = 99 },
 		"metric":   func(d *Delta) { d.Series.Names[0] = strings.Repeat("x", 10_000) },
-		"content":  func(d *Delta) { d.Contents[d.Batch.Artifacts[0].SHA256] = []byte("other") },
+		"content":  func(d *Delta) { d.Contents[d.Batch.Artifacts[0].SHA256] = []byte("?") },
 		"missing":  func(d *Delta) { d.Contents = nil },
 		"end":      func(d *Delta) { d.Batch.End = &End{Status: Done} },
 		"stream":   func(d *Delta) { d.Batch.Lines[0].Stream = "x" },
@@ -354,5 +354,32 @@ func TestLease(t *testing.T) {
 	bring(t, from, to, r.UID)
 	if s := status(); s.Status != Running {
 		t.Errorf("it is %s once it was heard of again", s.Status)
+	}
+}
+
+// A run that has ended counts as running elsewhere until all of it is there, and a part alone is not taken for the whole.
+func TestCopyInParts(t *testing.T) {
+	from, to := open(t, t.TempDir()), open(t, t.TempDir())
+	r := begin(t, from, RunInfo{})
+	ok(t, r.BeginAttempt())
+	b := &Batch{End: &End{Status: Done, Seconds: 3}}
+	for i := range mostPoints + 10 {
+		b.Points = append(b.Points, records.Point{Name: "x", Step: int64(i), Time: time.Unix(1, 0)})
+	}
+	ok(t, r.Write(b))
+	source, have := from.SourceOf(r.UID), Extent{UID: r.UID}
+	for _, want := range []Status{Running, Done} {
+		d, err := source.Since(have)
+		ok(t, err)
+		_, err = send(t, from, to, d)
+		ok(t, err)
+		have = have.After(d)
+		got, err := to.Get(1)
+		ok(t, err)
+		e, err := to.Extent(r.UID)
+		ok(t, err)
+		if got.Status != want || (e.Batch == 1) != (want == Done) {
+			t.Errorf("it is %s, with batch %d", got.Status, e.Batch)
+		}
 	}
 }
