@@ -176,13 +176,17 @@ func TestCopyOutOfOrder(t *testing.T) {
 	var deltas []*Delta
 	have, source := Extent{UID: r.UID}, from.SourceOf(r.UID)
 	for i := range 3 {
-		ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "x", Value: float64(i), Time: time.Unix(1, 0)}}}, Lines: []LogLine{{Stream: "stdout", Time: time.Unix(1, 0), Text: fmt.Sprint(i)}}}))
+		b := &Batch{Batch: records.Batch{Points: []records.Point{{Name: "x", Value: float64(i), Time: time.Unix(1, 0)}}}}
+		if i == 1 {
+			b.Lines = []LogLine{{Stream: "stdout", Time: time.Unix(1, 0), Text: "line"}}
+		}
+		ok(t, r.Write(b))
 		d, err := source.Since(have)
 		ok(t, err)
 		deltas, have = append(deltas, d), have.After(d)
 	}
 	moved := (*Moved)(nil)
-	if _, err := send(t, from, to, deltas[1]); !errors.As(err, &moved) || moved.Points != 0 {
+	if _, err := send(t, from, to, deltas[2]); !errors.As(err, &moved) || moved.Points != 0 {
 		t.Errorf("one that comes too early: %v", err)
 	}
 	for _, i := range []int{0, 0, 1, 0, 1, 2, 2} {
