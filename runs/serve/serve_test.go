@@ -23,13 +23,6 @@ import (
 	"drun/runs/transfer"
 )
 
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // team is a server with a user of each role.
 type team struct {
 	*httptest.Server
@@ -40,7 +33,7 @@ type team struct {
 func newTeam(t *testing.T) *team {
 	t.Helper()
 	home := t.TempDir()
-	s, err := New(Options{Home: home})
+	s, err := New(t.Context(), Options{Home: home})
 	ok(t, err)
 	all := &team{httptest.NewServer(s.Handler()), home, map[string]string{}}
 	t.Cleanup(func() {
