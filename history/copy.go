@@ -183,6 +183,20 @@ type copiedAttempt struct {
 	FromStep *int64    `json:"from_step"`
 }
 
+// What MLflow's clients say of a run, as in the tables of these names. Its files and logged models stay where they are.
+type (
+	mlflowTag struct {
+		Key   string `json:"key"`
+		Value string `json:"value"`
+	}
+	mlflowInput struct {
+		Name    string  `json:"name"`
+		Digest  string  `json:"digest"`
+		Context *string `json:"context"`
+		Input   string  `json:"input"`
+	}
+)
+
 // Series are points by column, which takes a third of the bytes.
 type Series struct {
 	Names []string
@@ -241,6 +255,8 @@ type Delta struct {
 	Superseded []Range
 	Whole      bool // Sources, and Batch except for lines, are here
 	Sources    []records.Source
+	Tags       []mlflowTag
+	Inputs     []mlflowInput
 	Tool       ToolRecords
 	Batch      Batch // other records; its number is that of the run's last batch. Artifacts lack their data
 	// Contents are those of artifacts, by SHA-256, that the receiver lacks.
@@ -426,6 +442,8 @@ func (s *Source) rest(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err e
 	all := try.To(snapshotsIn(in, id))
 	b.Snapshots = all[min(d.From.Snapshots, int64(len(all))):]
 	d.Sources = try.To(sourcesIn(in, id))
+	d.Tags = try.To(rowsIn[mlflowTag](in, "mlflow_tags WHERE run = ? ORDER BY key", id))
+	d.Inputs = try.To(rowsIn[mlflowInput](in, "mlflow_inputs WHERE run = ? ORDER BY name, digest", id))
 	d.Tool = try.To(toolIn(in, id))
 	for _, attempt := range try.To(sqldb.Column[int](in, "SELECT DISTINCT attempt FROM step_marks WHERE run = ? ORDER BY attempt", id)) {
 		at, _ := have.reached("step_marks", attempt, 0)

@@ -56,7 +56,7 @@ func all(t *testing.T, db *DB, id int64) string {
 	row, err := rowsIn[copiedRun](db.sql, "runs WHERE id = ?", id)
 	ok(t, err)
 	fmt.Fprintln(text, sqldb.JSON(row))
-	for _, query := range []string{"points", "metric_summaries", "logs", "attempts", "tags", "notes", "plugins", "ranks", "data_files", "updates", "step_marks", "rank_usage", "artifacts", "params", "run_sources", "progress"} {
+	for _, query := range []string{"points", "metric_summaries", "logs", "attempts", "tags", "notes", "plugins", "ranks", "data_files", "updates", "step_marks", "rank_usage", "artifacts", "params", "run_sources", "progress", "mlflow_tags", "mlflow_inputs"} {
 		columns, order := columnsBut(t, db, query, "run"), "1"
 		if query == "logs" || query == "notes" {
 			columns, order = "time, text", "id"
@@ -92,6 +92,8 @@ func TestCopyOfARun(t *testing.T) {
 			ok(t, r.AddSources([]records.Source{records.NewSource("a.star", "recipe", []byte("x"))}))
 			ok(t, r.BeginAttempt())
 			ok(t, r.Write(copiable()))
+			ok(t, from.exec("INSERT INTO mlflow_tags VALUES (?, 'mlflow.user', 'ada')", r.ID))
+			ok(t, from.exec("INSERT INTO mlflow_inputs VALUES (?, 'set', 'd', NULL, '{}')", r.ID))
 			when, attempt, points, seq := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 0, int64(3), 0
 			for step := range 30 {
 				b := &Batch{}

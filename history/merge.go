@@ -173,6 +173,8 @@ func (db *DB) mergeInto(tx *sql.Tx, r *Run, d *Delta, points []records.Point, ho
 		try.Ok(write(tx, &b))
 	}
 	try.Ok(d.supersede(tx, r.ID))
+	try.Ok(insertAll(tx, "REPLACE", "mlflow_tags", d.Tags, "run, ", r.ID))
+	try.Ok(insertAll(tx, "REPLACE", "mlflow_inputs", d.Inputs, "run, ", r.ID))
 	try.Ok(insertAll(tx, "REPLACE", "attempts", d.Attempts, "run, ", r.ID))
 	for _, s := range d.Sources {
 		try.To(tx.Exec("INSERT OR IGNORE INTO sources VALUES (?, ?)", s.SHA256, append([]byte{}, s.Content...)))
