@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"drun/checkpoints"
@@ -47,8 +48,9 @@ func measureTeam(ctx context.Context, args []string, out io.Writer) (err error) 
 	fmt.Fprintf(out, "%s\n\n", machine())
 	for _, n := range []int{0, *kills} {
 		s := try.To(startServer(ctx, *drun, filepath.Join(folder, fmt.Sprint("home", n))))
-		w := try.To(write(ctx, s, folder, *writers, *lasting, n))
-		s.stop()
+		w, werr := write(ctx, s, folder, *writers, *lasting, n)
+		s.stop() // in any case
+		try.Ok(werr)
 		fmt.Fprintf(out, "%d writers, %v, killed %d times: %d points, %d lost, %d twice or changed; a batch: median %v, p99 %v, longest %v; processor time of the last server %v; resident at most %d MiB\n",
 			*writers, *lasting, n, w.points, w.lost, w.wrong, w.at(0.5), w.at(0.99), w.at(1), s.used.Round(time.Millisecond), s.peak>>20)
 	}
@@ -90,6 +92,7 @@ func (s *served) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cmd = exec.Command(s.drun, "serve", "--home", s.home, "--listen", s.address)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
