@@ -159,11 +159,13 @@ bin/exchange:
 # MLflow's client against drun: autologging of PyTorch Lightning too, and MLflow's own tests in a checkout of its source,
 # make mlflow SOURCE=DIR; docs/mlflow.md says how many pass.
 .PHONY: mlflow
-MLFLOW_TESTS = lightning==2.6.1 torch==2.15.0 pytest pytest-timeout httpx
+LIGHTNING = lightning==2.6.1 pytorch-lightning lightning-utilities torchmetrics
+MLFLOW_TESTS = tqdm fsspec pytest pytest-timeout pytest-asyncio httpx
 SOURCE = -
-mlflow: bin/exchange
-	@bin/exchange/bin/python -c "import lightning, pytest" 2>/dev/null || bin/exchange/bin/pip install -q $(MLFLOW_TESTS)
-	DRUN_TEST_MLFLOW=$(SOURCE) go test -count 1 -v -timeout 60m -run '^(TestClient|TestLightning|TestMLflowsTests)$$' ./runs/serve/mlflow
+mlflow: bin/exchange bin/peers
+	@test -d bin/exchange/lib/python3*/site-packages/lightning || \
+		{ bin/exchange/bin/pip install -q $(MLFLOW_TESTS) && bin/exchange/bin/pip install -q --no-deps $(LIGHTNING); }
+	DRUN_TEST_MLFLOW=$(SOURCE) go test -count 1 -v -timeout 60m -run '^(TestClient|TestDocument|TestLightning|TestMLflowsTests)$$' ./runs/serve/mlflow
 
 # What users install (docs/install.md), in bin/dist: an archive, a Debian package and a wheel for Linux on amd64 and arm64; ARCH=amd64
 # makes those of one. Zig's compiler, from PyPI, builds them for older systems than this one, and tests of their bits run, for arm64

@@ -79,8 +79,8 @@ func NearName(tx *sql.Tx, text string) (string, error) {
 	}
 }
 
-// Recent remembers the latest points of a run, so that those that are sent twice are known. The zero value knows none yet.
-// After a transaction that failed, use a new one.
+// Recent remembers the latest points of a run, so that those that are sent twice are known. The zero value knows none yet. One that
+// remembers points of a transaction that failed notices that at the next.
 type Recent struct {
 	next   int64 // number of the run's next point
 	points map[pointKey]bool

@@ -71,7 +71,6 @@ func TestAddPoints(t *testing.T) {
 	if err != bad {
 		t.Fatal(err)
 	}
-	known = &Recent{}
 	for range 2 {
 		ok(t, db.Update(func(tx *sql.Tx) error {
 			return AddPoints(tx, id, []records.Point{{Name: "x", Step: 1, Value: 1, Time: time.Unix(9, 0)}, {Name: "x", Step: 1, Value: math.NaN(), Time: time.Unix(9, 0)}}, known)

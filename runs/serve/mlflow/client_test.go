@@ -73,7 +73,13 @@ func TestLightning(t *testing.T) {
 	s := serve(t, t.TempDir())
 	program, err := filepath.Abs("testdata/lightning_autolog.py")
 	ok(t, err)
-	t.Log(client(t, program, s.url))
+	torch, err := filepath.Glob("../../../bin/peers/lib/python3*/site-packages")
+	ok(t, err)
+	for i := range torch {
+		torch[i], err = filepath.Abs(torch[i])
+		ok(t, err)
+	}
+	t.Log(client(t, append([]string{program, s.url}, torch...)...))
 }
 
 // MLflow's own tests of its client, in the checkout that DRUN_TEST_MLFLOW names: docs/mlflow.md says how many pass.

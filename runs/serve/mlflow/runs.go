@@ -433,16 +433,9 @@ func (c *call) log(uid string, metrics []metric, params, tags []pair) any {
 	checkTags(tags)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var id int64
-	defer func() {
-		if failed := recover(); failed != nil {
-			delete(c.recent, id) // it may have points that are not in the history
-			panic(failed)
-		}
-	}()
 	c.update(func(tx *sql.Tx) {
 		r := c.runOf(tx, uid, access.Write).active()
-		if id = r.id; len(points)+len(params) > 0 {
+		if len(points)+len(params) > 0 {
 			r.logged()
 		}
 		addParams(tx, r, given)

@@ -2,6 +2,8 @@
 
 import sys
 
+sys.path += sys.argv[2:]  # where PyTorch is
+
 import lightning
 import mlflow
 import torch
