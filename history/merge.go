@@ -254,13 +254,13 @@ func (d *Delta) supersede(tx *sql.Tx, id int64) error {
 
 var (
 	uidForm     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{8,64}$`) })
-	projectForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN][\pL\pN ._/-]{0,99}$`) })
+	projectForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,500}$`) }) // as MLflow's experiments
 )
 
 // CheckProject returns an error unless a project can have this name.
 func CheckProject(name string) error {
 	if !projectForm().MatchString(name) {
-		return exit.Errorf(exit.Usage, "project %q: the name of a project begins with a letter or digit and holds only letters, digits, spaces and . _ / - (at most 100)", name)
+		return exit.Errorf(exit.Usage, "project %q: the name of a project has 1 to 500 characters, none of them a control character", name)
 	}
 	return nil
 }

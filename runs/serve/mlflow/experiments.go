@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"drun/history"
 	"drun/internal/each"
 	"drun/internal/sqldb"
 	"drun/internal/try"
@@ -137,6 +138,8 @@ func checkExperimentName(name string) {
 		try.Ok(invalid("Invalid experiment name: ''"))
 	case utf8.RuneCountInString(name) > mostName:
 		try.Ok(invalid("Experiment name exceeds the maximum length of %d characters", mostName))
+	case history.CheckProject(name) != nil:
+		try.Ok(invalid("Invalid experiment name: %v", history.CheckProject(name)))
 	}
 }
 

@@ -463,6 +463,7 @@ func TestBadRequests(t *testing.T) {
 		{"runs/search", object{"experiment_ids": []string{"0"}, "page_token": "x"}, invalid, "page token"},
 		{"runs/search", object{"experiment_ids": []string{"0"}, "order_by": []string{"metrics.a SIDEWAYS"}}, invalid, "order_by"},
 		{"experiments/create", object{"name": 123}, invalid, "Invalid value 123 for parameter 'name'"},
+		{"experiments/create", object{"name": "a\nb"}, invalid, "control character"},
 		{"experiments/create", object{}, invalid, "Missing value for required parameter 'name'"},
 		{"experiments/create", object{"name": "Default"}, "RESOURCE_ALREADY_EXISTS", "already exists"},
 		{"experiments/delete", object{"experiment_id": "0"}, invalid, "default experiment"},
