@@ -597,6 +597,8 @@ type State struct {
 	Mark        string `json:"mark"`        // is the same if rows are, unless somebody has changed them by hand
 	Labels      string `json:"labels"`      // tags and times of notes, as JSON
 	Checkpoints string `json:"checkpoints"` // their steps as JSON
+	// Bytes are those of artifacts, of the best checkpoint, and of all checkpoints.
+	Bytes [3]int64 `json:"bytes"`
 }
 
 // Alike reports whether another history has the rows that this one has.
@@ -611,11 +613,14 @@ func (s *State) Alike(other *State) bool {
 // States returns the states of those of these runs that the history has.
 func (db *DB) States(uids []string) ([]State, error) {
 	return list(db, func(s *State) []any {
-		return []any{&s.UID, &s.ID, &s.Name, &s.Project, &s.Trashed, &s.Mark, &s.Labels, &s.Checkpoints}
+		return []any{&s.UID, &s.ID, &s.Name, &s.Project, &s.Trashed, &s.Mark, &s.Labels, &s.Checkpoints, &s.Bytes[0], &s.Bytes[1], &s.Bytes[2]}
 	},
 		`SELECT uid, id, name, coalesce(project_name, ''), trashed IS NOT NULL,
 			json_array(batch, status, error, ended_early, parent_uid, (SELECT json_group_array(started) FROM (SELECT started FROM attempts WHERE run = r.id ORDER BY attempt))),
 			(SELECT json_group_array(label) FROM (SELECT tag AS label FROM tags WHERE run = r.id UNION ALL SELECT time FROM notes WHERE run = r.id)),
-			(SELECT json_group_array(step) FROM (SELECT step FROM checkpoints WHERE run = r.id ORDER BY step))
+			(SELECT json_group_array(step) FROM (SELECT step FROM checkpoints WHERE run = r.id ORDER BY step)),
+			(SELECT coalesce(sum(bytes), 0) FROM artifacts WHERE run = r.id),
+			coalesce((SELECT bytes FROM checkpoints WHERE run = r.id ORDER BY score IS NULL, score DESC, step DESC LIMIT 1), 0),
+			(SELECT coalesce(sum(bytes), 0) FROM checkpoints WHERE run = r.id)
 			FROM runs r WHERE uid IN (SELECT value FROM json_each(?)) ORDER BY id`, sqldb.JSON(uids))
 }

@@ -62,6 +62,7 @@ func Copy(ctx context.Context, from, to Side, runs []Found, o Options) (_ *Resul
 			a, b := here[r.UID], there[r.UID]
 			if c.Quick && a.Alike(&b) && (a.Checkpoints == b.Checkpoints || o.Weights == "none") {
 				c.Runs++
+				c.There += b.Bytes[0] + map[string]int64{"best": b.Bytes[1], "all": b.Bytes[2]}[o.Weights]
 				continue
 			}
 			if err := c.run(ctx, r, a.Alike(&b)); err != nil {

@@ -9,10 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -248,7 +251,8 @@ type Remote struct {
 	token  string
 	// Within limits one try of a request and Patience how long it is tried again while the other side does not answer.
 	Within, Patience time.Duration
-	answered         func() // is called for each answer; nil: nothing is
+	met              atomic.Bool // it has answered once
+	answered         func()      // is called for each answer; nil: nothing is
 	shut             func() error
 }
 
@@ -278,6 +282,8 @@ func ask[Out any](ctx context.Context, r *Remote, name string, in any) (out Out,
 		again := err != nil && (!errors.As(err, new(exit.Coded)) || errors.As(err, &refused) && refused.temporary)
 		if refused != nil {
 			wait = max(wait, refused.after)
+		} else if again && !r.met.Load() && (errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, new(*net.DNSError))) {
+			end = time.Time{} // an address where nobody is
 		}
 		if !again || time.Now().Add(wait).After(end) || ctx.Err() != nil {
 			if err == nil {
@@ -316,6 +322,7 @@ func (r *Remote) once(ctx context.Context, name string, body []byte) (_ []byte, 
 	try.Ok(err)
 	defer response.Body.Close()
 	answer := try.To(io.ReadAll(io.LimitReader(response.Body, mostRead)))
+	r.met.Store(true)
 	if r.answered != nil {
 		r.answered()
 	}
