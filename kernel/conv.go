@@ -21,6 +21,7 @@ package kernel
 import "C"
 
 import (
+	"cmp"
 	"unsafe"
 
 	"drun/kernel/dtype"
@@ -64,30 +65,48 @@ func (w Window) geometry() [17]int {
 		w.PadW, h, v, max(w.DilationH, 1), max(w.DilationW, 1), nextX, nextY}
 }
 
+// input and result are the images that a convolution reads and makes, or in a gradient the other way round.
+func (w Window) input(dt dtype.Type, at unsafe.Pointer) output {
+	return images(dt, at, w.Batch, w.Channels*w.Height*w.Width, w.NextX)
+}
+
+func (w Window) result(dt dtype.Type, at unsafe.Pointer) output {
+	height, width := w.Out()
+	return images(dt, at, w.Batch, w.Filters*height*width, w.NextY)
+}
+
+func images(dt dtype.Type, at unsafe.Pointer, batch, elements, next int) output {
+	if batch < 1 {
+		return output{}
+	}
+	return array(dt, at, (batch-1)*cmp.Or(next, elements)+elements)
+}
+
+// pooled is the number of elements of a pooling's result.
+func (w Window) pooled() int {
+	height, width := w.Out()
+	return w.Batch * w.Channels * height * width
+}
+
 // Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
 // KernelW]; bias [Filters] may be nil. Its error, and that of the gradients, is an OutOfMemory.
 func Conv2d(dt dtype.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
-	compute := func(to [2]unsafe.Pointer) error {
-		return had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(to[0]), mem(x), mem(weight), mem(bias)))
+	c := begin("convolution")
+	for c.again(w.result(dt, y)) {
+		c.err = had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
 	}
-	if audited(dt) {
-		return audit.run("convolution", [2]output{w.result(dt, y)}, compute)
-	}
-	return compute([2]unsafe.Pointer{y})
+	return c.err
 }
 
 // Conv2dMaxPool computes MaxPool2d of Conv2d's result, which never leaves the caches: y and indices are those of the pooling.
 func Conv2dMaxPool(dt dtype.Type, w, pool Window, y unsafe.Pointer, indices []int32, x, weight, bias unsafe.Pointer) error {
 	g, p := w.geometry(), pool.geometry()
-	compute := func(to [2]unsafe.Pointer) error {
-		return had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(to[0]), (*C.int32_t)(to[1]), mem(x), mem(weight), mem(bias)))
+	c := begin("convolution")
+	for c.again(array(dt, y, pool.pooled()), slice(indices)) {
+		c.err = had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(y), (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(indices))), mem(x), mem(weight), mem(bias)))
 	}
-	if audited(dt) {
-		height, width := pool.Out()
-		return audit.run("convolution", [2]output{images(dt, y, pool.Batch, pool.Channels*height*width, pool.NextY), images(dtype.Int32, unsafe.Pointer(unsafe.SliceData(indices)), 1, len(indices), 0)}, compute)
-	}
-	return compute([2]unsafe.Pointer{y, unsafe.Pointer(unsafe.SliceData(indices))})
+	return c.err
 }
 
 // Conv2dGradInput computes dx from dy.
@@ -98,13 +117,11 @@ func Conv2dGradInput(dt dtype.Type, w Window, dx, dy, weight unsafe.Pointer) err
 // Conv2dPooledGradInput computes dx from dy; with indices, dy is the gradient of Conv2dMaxPool's result.
 func Conv2dPooledGradInput(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int32, weight unsafe.Pointer) error {
 	g := w.geometry()
-	compute := func(to [2]unsafe.Pointer) error {
-		return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(to[0]), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
+	c := begin("convolution's gradient")
+	for c.again(w.input(dt, dx)) {
+		c.err = had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
 	}
-	if audited(dt) {
-		return audit.run("convolution's gradient", [2]output{adding(w.input(dt, dx))}, compute)
-	}
-	return compute([2]unsafe.Pointer{dx})
+	return c.err
 }
 
 // each returns how many of the maxima's indices belong to one filter.
@@ -116,13 +133,11 @@ func (w Window) each(indices []int32) C.int64_t {
 // convolution whose strides spread its input.
 func ConvTranspose2d(dt dtype.Type, w Window, dx, dy, weight, bias unsafe.Pointer) error {
 	g := w.geometry()
-	compute := func(to [2]unsafe.Pointer) error {
-		return had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(to[0]), mem(dy), nil, 0, mem(weight), mem(bias)))
+	c := begin("convolution")
+	for c.again(w.input(dt, dx)) {
+		c.err = had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), nil, 0, mem(weight), mem(bias)))
 	}
-	if audited(dt) {
-		return audit.run("convolution", [2]output{adding(w.input(dt, dx))}, compute)
-	}
-	return compute([2]unsafe.Pointer{dx})
+	return c.err
 }
 
 // Conv2dGradWeight adds to dweight and dbias; either may be nil.
@@ -133,36 +148,42 @@ func Conv2dGradWeight(dt dtype.Type, w Window, dweight, dbias, dy, x unsafe.Poin
 // Conv2dPooledGradWeight adds to dweight and dbias; with indices, dy is the gradient of Conv2dMaxPool's result.
 func Conv2dPooledGradWeight(dt dtype.Type, w Window, dweight, dbias, dy unsafe.Pointer, indices []int32, x unsafe.Pointer) error {
 	g := w.geometry()
-	compute := func(to [2]unsafe.Pointer) error {
-		return had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(to[0]), mem(to[1]), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
+	c := begin("convolution's gradient")
+	for c.again(array(dt, dweight, w.Filters*w.Channels*w.KernelH*w.KernelW), array(dt, dbias, w.Filters)) {
+		c.err = had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
 	}
-	if audited(dt) {
-		return audit.run("convolution's gradient", [2]output{adding(images(dt, dweight, 1, w.Filters*w.Channels*w.KernelH*w.KernelW, 0)), adding(images(dt, dbias, 1, w.Filters, 0))}, compute)
-	}
-	return compute([2]unsafe.Pointer{dweight, dbias})
+	return c.err
 }
 
 // MaxPool2d computes y [Batch, Channels, out height, out width] and each maximum's index in its plane, which the
 // gradient needs. PadH <= KernelH/2, PadW <= KernelW/2.
 func MaxPool2d(dt dtype.Type, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
 	g := w.geometry()
-	C.drun_max_pool2d(C.int(dt), ints(g[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x))
+	for c := begin("pooling"); c.again(array(dt, y, w.pooled()), slice(indices)); {
+		C.drun_max_pool2d(C.int(dt), ints(g[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x))
+	}
 }
 
 // MaxPool2dGrad computes dx from dy.
 func MaxPool2dGrad(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int32) {
 	g := w.geometry()
-	C.drun_max_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)))
+	for c := begin("pooling's gradient"); c.again(array(dt, dx, w.Batch*w.Channels*w.Height*w.Width)); {
+		C.drun_max_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)))
+	}
 }
 
 // AvgPool2d averages over the kernel's cells, padding counted as zeros.
 func AvgPool2d(dt dtype.Type, w Window, y, x unsafe.Pointer) {
 	g := w.geometry()
-	C.drun_avg_pool2d(C.int(dt), ints(g[:]), mem(y), mem(x))
+	for c := begin("pooling"); c.again(array(dt, y, w.pooled())); {
+		C.drun_avg_pool2d(C.int(dt), ints(g[:]), mem(y), mem(x))
+	}
 }
 
 // AvgPool2dGrad computes dx from dy.
 func AvgPool2dGrad(dt dtype.Type, w Window, dx, dy unsafe.Pointer) {
 	g := w.geometry()
-	C.drun_avg_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy))
+	for c := begin("pooling's gradient"); c.again(array(dt, dx, w.Batch*w.Channels*w.Height*w.Width)); {
+		C.drun_avg_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy))
+	}
 }

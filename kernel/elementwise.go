@@ -106,19 +106,25 @@ const (
 
 // Binary computes out = a op b elementwise; all three have element type dt and shape's dimensions.
 func Binary(op BinaryOp, dt dtype.Type, shape []int, out, a, b View) {
-	C.drun_binary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
-		b.mem(), b.strides())
+	for c := begin("elementwise operation"); c.again(out.output(dt, shape)); {
+		C.drun_binary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
+			b.mem(), b.strides())
+	}
 }
 
 // Compare computes out = a op b elementwise; a and b have element type dt, out is Bool.
 func Compare(op CompareOp, dt dtype.Type, shape []int, out, a, b View) {
-	C.drun_compare(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
-		b.mem(), b.strides())
+	for c := begin("comparison"); c.again(out.output(dtype.Bool, shape)); {
+		C.drun_compare(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
+			b.mem(), b.strides())
+	}
 }
 
 // Unary computes out = op(a) elementwise.
 func Unary(op UnaryOp, dt dtype.Type, shape []int, out, a View) {
-	C.drun_unary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+	for c := begin("function"); c.again(out.output(dt, shape)); {
+		C.drun_unary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+	}
 }
 
 // SavesOutput reports whether UnaryGrad of op needs the forward's output rather than its input.
@@ -133,25 +139,33 @@ func (op UnaryOp) SavesOutput() bool {
 // UnaryGrad computes dx = dy op'(x) elementwise for a real dt. saved is the forward's output where
 // op.SavesOutput, else its input.
 func UnaryGrad(op UnaryOp, dt dtype.Type, shape []int, dx, dy, saved View) {
-	C.drun_unary_grad(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), dx.mem(), dx.strides(), dy.mem(), dy.strides(),
-		saved.mem(), saved.strides())
+	for c := begin("function's gradient"); c.again(dx.output(dt, shape)); {
+		C.drun_unary_grad(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), dx.mem(), dx.strides(), dy.mem(), dy.strides(),
+			saved.mem(), saved.strides())
+	}
 }
 
 // Where computes out = a where cond (Bool), else b, for elements of any type.
 func Where(dt dtype.Type, shape []int, out, cond, a, b View) {
-	C.drun_where(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), cond.mem(), cond.strides(),
-		a.mem(), a.strides(), b.mem(), b.strides())
+	for c := begin("selection"); c.again(out.output(dt, shape)); {
+		C.drun_where(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), cond.mem(), cond.strides(),
+			a.mem(), a.strides(), b.mem(), b.strides())
+	}
 }
 
 // Copy copies elements of any type, bits unchanged. Strides of 0 in a broadcast it, so it also fills.
 func Copy(dt dtype.Type, shape []int, out, a View) {
-	C.drun_copy(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+	for c := begin("copy"); c.again(out.output(dt, shape)); {
+		C.drun_copy(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+	}
 }
 
 // Cast converts between any two types. Reals become integers by truncation, saturating, NaN as 0; nonzero
 // values become true; to and from Complex64 it converts the real part.
 func Cast(to, from dtype.Type, shape []int, out, a View) {
-	C.drun_cast(C.int(to), C.int(from), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+	for c := begin("conversion"); c.again(out.output(to, shape)); {
+		C.drun_cast(C.int(to), C.int(from), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
+	}
 }
 
 // An Activation is an elementwise function with parameters, or one whose value and slope share much of their
@@ -173,5 +187,11 @@ const (
 // Activate computes n elements of f(x) and, unless slope is nil, of its derivative at x. For bfloat16 it computes in
 // float32 and rounds f(x); the slope is float32.
 func Activate(dt dtype.Type, f Activation, n int, a, b float64, o, slope, x unsafe.Pointer) {
-	C.drun_activation(C.int(dt), C.int(f), long(n), C.double(a), C.double(b), mem(o), mem(slope), mem(x))
+	slopes := dt
+	if dt == dtype.BFloat16 {
+		slopes = dtype.Float32
+	}
+	for c := begin("activation"); c.again(array(dt, o, n), array(slopes, slope, n)); {
+		C.drun_activation(C.int(dt), C.int(f), long(n), C.double(a), C.double(b), mem(o), mem(slope), mem(x))
+	}
 }

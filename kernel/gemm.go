@@ -31,37 +31,23 @@ const GemmBlock = 256
 // c m x n (not transposed). accumulate adds to c; bias, if not nil, holds n elements added to every row.
 // Reals and integers; k = 0 gives zeros (or the bias). The error is an OutOfMemory.
 func Gemm(dt dtype.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bias unsafe.Pointer) error {
-	if audit != nil {
-		return audit.run("product", [2]output{c.span(dt, batch, m, n, accumulate)}, func(to [2]unsafe.Pointer) error {
-			c := c
-			c.Data = to[0]
-			return gemm(dt, batch, m, n, k, c, a, b, accumulate, bias)
-		})
+	p := begin("product")
+	for p.again(c.output(dt, batch, m, n)) {
+		p.err = had(C.drun_gemm(C.int(dt), flag(a.Trans), flag(b.Trans), long(m), long(n), long(k), mem(a.Data), long(a.Stride),
+			mem(b.Data), long(b.Stride), mem(c.Data), long(c.Stride), mem(bias), flag(accumulate), long(batch),
+			long(a.Batch), long(b.Batch), long(c.Batch)))
 	}
-	return gemm(dt, batch, m, n, k, c, a, b, accumulate, bias)
-}
-
-func gemm(dt dtype.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bias unsafe.Pointer) error {
-	return had(C.drun_gemm(C.int(dt), flag(a.Trans), flag(b.Trans), long(m), long(n), long(k), mem(a.Data), long(a.Stride),
-		mem(b.Data), long(b.Stride), mem(c.Data), long(c.Stride), mem(bias), flag(accumulate), long(batch),
-		long(a.Batch), long(b.Batch), long(c.Batch)))
+	return p.err
 }
 
 // GemmHalf is Gemm with operands in bfloat16, added up in float32. c is float32, or bfloat16, to which sums are rounded
 // once; a and b are each bfloat16, or float32, which is rounded first. accumulate needs a float32 c; bias is float32.
 func GemmHalf(batch, m, n, k int, dt dtype.Type, c Matrix, da dtype.Type, a Matrix, db dtype.Type, b Matrix, accumulate bool, bias unsafe.Pointer) error {
-	if audit != nil {
-		return audit.run("product", [2]output{c.span(dt, batch, m, n, accumulate)}, func(to [2]unsafe.Pointer) error {
-			c := c
-			c.Data = to[0]
-			return gemmHalf(batch, m, n, k, dt, c, da, a, db, b, accumulate, bias)
-		})
+	p := begin("product")
+	for p.again(c.output(dt, batch, m, n)) {
+		p.err = had(C.drun_gemm_half(C.int(dt), flag(a.Trans), flag(b.Trans), long(m), long(n), long(k), C.int(da), mem(a.Data),
+			long(a.Stride), C.int(db), mem(b.Data), long(b.Stride), mem(c.Data), long(c.Stride), mem(bias), flag(accumulate),
+			long(batch), long(a.Batch), long(b.Batch), long(c.Batch)))
 	}
-	return gemmHalf(batch, m, n, k, dt, c, da, a, db, b, accumulate, bias)
-}
-
-func gemmHalf(batch, m, n, k int, dt dtype.Type, c Matrix, da dtype.Type, a Matrix, db dtype.Type, b Matrix, accumulate bool, bias unsafe.Pointer) error {
-	return had(C.drun_gemm_half(C.int(dt), flag(a.Trans), flag(b.Trans), long(m), long(n), long(k), C.int(da), mem(a.Data),
-		long(a.Stride), C.int(db), mem(b.Data), long(b.Stride), mem(c.Data), long(c.Stride), mem(bias), flag(accumulate),
-		long(batch), long(a.Batch), long(b.Batch), long(c.Batch)))
+	return p.err
 }

@@ -37,17 +37,37 @@ func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.
 // Forward computes out [len(At), Rows, Depth] and, if lse is not nil, the logarithm of each row's sum [len(At),
 // Rows], which the gradient needs. Cols is at least 1. The error of Forward and Backward is an OutOfMemory.
 func (a *Attention) Forward(dt dtype.Type, out, lse, q, k, v unsafe.Pointer) error {
-	return had(C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),
-		C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:])))
+	c := begin("attention")
+	for c.again(array(dt, out, len(a.At)*a.Rows*a.Depth), array(dt, lse, len(a.At)*a.Rows)) {
+		c.err = had(C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),
+			C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:])))
+	}
+	return c.err
 }
 
 // Backward computes dq, dk and dv from the result's gradient dy.
 func (a *Attention) Backward(dt dtype.Type, dq, dk, dv, dy, lse, q, k, v unsafe.Pointer) error {
 	ld := [7]int{a.Stride[0], a.Stride[1], a.Stride[2], a.Stride[3], a.ToStride[0], a.ToStride[1], a.ToStride[2]}
 	to := (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(a.To)))
-	return had(C.drun_attention_grad(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width),
-		long(a.Depth), C.double(a.Scale), mem(dq), mem(dk), mem(dv), mem(dy), mem(lse), mem(q), mem(k), mem(v), a.at(),
-		ints(ld[:]), to))
+	c := begin("attention's gradient")
+	for c.again(a.written(dt, 0, dq, a.Rows, a.Width), a.written(dt, 1, dk, a.Cols, a.Width), a.written(dt, 2, dv, a.Cols, a.Depth)) {
+		c.err = had(C.drun_attention_grad(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width),
+			long(a.Depth), C.double(a.Scale), mem(dq), mem(dk), mem(dv), mem(dy), mem(lse), mem(q), mem(k), mem(v), a.at(),
+			ints(ld[:]), to))
+	}
+	return c.err
+}
+
+// written is where Backward writes gradient i, with that many rows for each product.
+func (a *Attention) written(dt dtype.Type, i int, at unsafe.Pointer, rows, width int) output {
+	n := len(a.At) * rows * width
+	if a.To != nil && n > 0 {
+		n = 0
+		for _, to := range a.To {
+			n = max(n, to[i]+(rows-1)*a.ToStride[i]+width)
+		}
+	}
+	return array(dt, at, n)
 }
 
 // A Cell is a kind of recurrent layer.
@@ -76,8 +96,24 @@ type CellStep struct {
 	DGates, DHidden, DH0, DC0 unsafe.Pointer
 }
 
+// outputs are where a step writes.
+func (s *CellStep) outputs(dt dtype.Type, cell Cell, backward bool) [4]output {
+	wide, state := [...]int{LSTM: 4, GRU: 3, RNNTanh: 1, RNNRelu: 1}[cell], s.N*s.Width
+	if backward {
+		return [4]output{array(dt, s.DGates, wide*state), array(dt, s.DHidden, wide*state), array(dt, s.DH0, state), array(dt, s.DC0, state)}
+	}
+	if cell == GRU {
+		wide = 4
+	}
+	out := Matrix{Data: s.Out, Stride: s.OutStep}.output(dt, 1, s.N, s.Width)
+	return [4]output{array(dt, s.Gates, wide*state), array(dt, s.H, state), array(dt, s.C, state), out}
+}
+
 // Run computes the step of a cell, or its gradients.
 func (s *CellStep) Run(dt dtype.Type, cell Cell, backward bool) {
-	C.drun_cell_step(C.int(dt), C.int(cell), flag(backward), long(s.N), long(s.Width), long(s.T), long(s.OutStep), index(s.Lengths),
-		(*C.uintptr_t)(unsafe.Pointer(&s.Gates)))
+	outs := s.outputs(dt, cell, backward)
+	for c := begin("step of a recurrent layer"); c.again(outs[:]...); {
+		C.drun_cell_step(C.int(dt), C.int(cell), flag(backward), long(s.N), long(s.Width), long(s.T), long(s.OutStep), index(s.Lengths),
+			(*C.uintptr_t)(unsafe.Pointer(&s.Gates)))
+	}
 }

@@ -132,13 +132,17 @@ func oddOf(sums map[int]uint64) (odd int) {
 // apart is the failure of ranks whose parameters were equal until a step, in a run that is audited: a processor computed
 // wrongly after the gradients were averaged.
 func (c *coordinator) apart(d *difference) *engine.Failure {
-	what := fmt.Sprintf("the parameters of ranks %d and %d, which were equal after update %d, differ after update %d", d.ranks[0], d.ranks[1], d.agreed, d.steps)
+	before := fmt.Sprintf("after update %d", d.agreed)
+	if d.agreed == 0 {
+		before = "before the first update"
+	}
+	what := fmt.Sprintf("the parameters of ranks %d and %d, which were equal %s, differ after update %d", d.ranks[0], d.ranks[1], before, d.steps)
 	f := &engine.Failure{Rank: d.odd, Code: exit.RankLost, When: board.Now(), Doubt: &engine.Doubt{}}
 	if f.Rank < 0 {
 		f.Rank = board.Observer
 		what += ": a processor of one of them computed wrongly"
 	} else {
-		what = fmt.Sprintf("the parameters, which were equal on all ranks after update %d, differ from those of all others after update %d: a processor of this rank computed wrongly", d.agreed, d.steps)
+		what = fmt.Sprintf("the parameters, which were equal on all ranks %s, differ from those of all others after update %d: a processor of this rank computed wrongly", before, d.steps)
 	}
 	f.Message, f.Traceback = c.bundle.Fault(d.file, d.line, d.col, what)
 	return f
@@ -149,7 +153,7 @@ func (c *coordinator) told(d *difference) {
 	if d == nil || !c.ended.IsZero() {
 		return
 	}
-	if c.Audit > 0 && d.agreed > 0 {
+	if c.Audit > 0 && (d.agreed > 0 || d.odd >= 0) { // of ranks that do not average, each differs from all others
 		c.fail(c.apart(d))
 		return
 	}

@@ -11,13 +11,14 @@ import (
 	"drun/engine"
 	"drun/internal/exit"
 	"drun/kernel"
+	"drun/starlib/lang"
 
 	"github.com/zeebo/xxh3"
 )
 
 // disturb, in tests, is what a faulty processor does to what a rank computes: the kernels' operations, and "update", an
-// optimizer's step.
-var disturb func(rank int, op string, result []byte)
+// optimizer's step. twice: the operation is computed twice.
+var disturb func(rank int, op string, twice bool, result []byte)
 
 // audit begins to look for processors that compute wrongly: see kernel.Audit and replicas.stepped.
 func (w *worker) audit() {
@@ -25,9 +26,9 @@ func (w *worker) audit() {
 		return
 	}
 	leaveOut(w.job.Avoid)
-	a := &kernel.Audit{Rate: w.job.Audit}
+	a := &kernel.Audit{Rate: w.job.Audit, Found: w.found}
 	if disturb != nil {
-		a.Disturb = func(op string, result []byte) { disturb(w.job.Placement.Rank, op, result) }
+		a.Disturb = func(op string, twice bool, result []byte) { disturb(w.job.Placement.Rank, op, twice, result) }
 	}
 	kernel.SetAudit(a)
 }
@@ -55,13 +56,40 @@ func leaveOut(cores []int) {
 	}
 }
 
-// doubted marks a failure that says that a processor computed wrongly.
-func doubted(f *engine.Failure, err error) {
-	if wrong := (*kernel.Wrong)(nil); errors.As(err, &wrong) {
-		host, _ := os.Hostname() // only shown
-		f.Doubt, f.Code = &engine.Doubt{Host: host, Cores: slices.Clone(wrong.Cores)}, exit.RankLost
-		f.Message += " on " + host
+// found ends the recipe because of a wrong result.
+func (w *worker) found(wrong *kernel.Wrong) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.wrong == nil {
+		w.wrong = wrong
+		if w.thread != nil {
+			lang.Cancel(w.thread, wrong)
+		}
 	}
+}
+
+// doubt is the error of a rank that has computed wrongly, or nil.
+func (w *worker) doubt() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.wrong == nil {
+		return nil
+	}
+	return w.wrong
+}
+
+// doubted marks a failure of a rank that has computed wrongly: it may have failed of that.
+func (w *worker) doubted(f *engine.Failure, err error) {
+	wrong := w.doubt()
+	if wrong == nil || f.Secondary {
+		return
+	}
+	if !errors.Is(err, wrong) {
+		f.Message += "; before that, " + wrong.Error()
+	}
+	host, _ := os.Hostname() // only shown
+	f.Doubt, f.Code = &engine.Doubt{Host: host, Cores: slices.Clone(w.wrong.Cores)}, exit.RankLost
+	f.Message += " on " + host
 }
 
 // sumOf is a digest of all parameters.

@@ -56,7 +56,8 @@ func (w *worker) save(step int64, score *float64, memory bool, part []checkpoint
 		}
 		msg.Entries = append(msg.Entries, e)
 	}
-	w.record.flush() // so that what was logged before is also stored before
+	try.Ok(w.doubt()) // found in this call
+	w.record.flush()  // so that what was logged before is also stored before
 	reply := try.To(w.ask("saving a checkpoint", &engine.ToAgent{Save: msg}))
 	if reply.HandOver != nil {
 		w.board.Note("handing over its state")

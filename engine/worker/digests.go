@@ -72,7 +72,7 @@ func (d *digests) updated(thread *starlark.Thread, params [][]byte, of *starlib.
 	}
 	if disturb != nil && d.worker.job.Audit > 0 {
 		for _, p := range params {
-			disturb(d.rank.Rank, "update", p)
+			disturb(d.rank.Rank, "update", false, p)
 		}
 	}
 	if t := d.worker.trace; t != nil {

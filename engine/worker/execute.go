@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	w.mu.Unlock()
 	w.debug.Begin(debug.Recipe{Thread: thread, Rank: rank, Tensors: u.Tensors, Env: u.Env, Source: w.bundle().Text, Marks: w.job.Marks, Entry: w.job.Debug})
 	defer w.debug.End()
-	if err := context.Cause(w.ctx); err != nil {
+	if err := cmp.Or(w.doubt(), context.Cause(w.ctx)); err != nil {
 		return err
 	}
 
@@ -166,8 +167,8 @@ func (w *worker) failure(err error) *engine.Failure {
 	if p := (*starlib.PanicError)(nil); errors.As(err, &p) {
 		f.Traceback += "\n" + string(p.Stack)
 	}
-	doubted(f, err)
 	f.Secondary = errors.As(err, new(*collective.AbortError))
+	w.doubted(f, err)
 	f.Suspected = !f.Secondary && collective.Suspects(err)
 	f.Common = !f.Secondary && (errors.As(err, new(*collective.MismatchError)) || errors.As(err, new(*collective.TimeoutError)))
 	return f

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,8 @@ type worker struct {
 	remote   *rendezvous.Remote // the store of a run of several ranks
 	telling  sync.Mutex
 	told     *engine.Failure // the failure reported to the agent
-	mu       sync.Mutex      // guards thread against a cancel that comes early
+	wrong    *kernel.Wrong   // the first wrong result that an audit found
+	mu       sync.Mutex      // guards wrong, and thread against a cancel that comes early
 }
 
 func (w *worker) run() int {
@@ -206,7 +208,7 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		rank.OnBatch = w.digests.asked
 		u.Env[lang.SavePoint] = starlark.NewBuiltin("checkpoint.save", w.digests.deciding)
 	}
-	err = w.execute(rank, u)
+	err = cmp.Or(w.execute(rank, u), w.doubt())
 	if w.digests.target != nil {
 		err = w.digests.end(err)
 	}
