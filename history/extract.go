@@ -95,7 +95,9 @@ func (db *DB) Extract(id int64, folder string) (err error) {
 			try.Ok(copyRows(from, tx, "metric_names", all["metric_names"], nil, "name IN (SELECT name FROM points WHERE run = ?)", id))
 			names, columns := try.To2(tables(from, "run"))
 			for _, name := range names {
-				try.Ok(copyRows(from, tx, name, columns[name], nil, "run = ?", id))
+				if name != "replays" { // which are not what the run was
+					try.Ok(copyRows(from, tx, name, columns[name], nil, "run = ?", id))
+				}
 			}
 			for _, name := range ofSnapshots {
 				_, of := try.To2(tables(from, "snapshot"))

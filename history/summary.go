@@ -303,6 +303,7 @@ type Detail struct {
 	Sources   []records.Source   `json:"sources" db:"-"`
 	Plugins   []records.Plugin   `json:"plugins" db:"-"`
 	Notes     []records.Note     `json:"notes" db:"-"`
+	Replays   []Replay           `json:"replays" db:"-"`   // oldest first
 	Usage     []RankUsage        `json:"usage" db:"-"`     // by rank
 	Snapshots []records.Snapshot `json:"snapshots" db:"-"` // oldest first
 	Progress  *records.Progress  `json:"progress" db:"-"`  // of a running run; nil: none
@@ -318,6 +319,15 @@ type Detail struct {
 	PID       int                `json:"pid"`
 	Dir       string             `json:"dir"`
 	records.Given
+}
+
+// Replay is a repetition of a run by drun replay.
+type Replay struct {
+	Time    time.Time `json:"time"`
+	Host    string    `json:"host"`
+	Version string    `json:"version"` // of drun
+	Same    *bool     `json:"same"`    // nil: there was nothing to compare
+	Result  string    `json:"result"`
 }
 
 // Attempt is one start of the ranks.
@@ -353,6 +363,7 @@ func (db *DB) Get(id int64) (_ *Detail, err error) {
 		into(db, &d.Ranks, "ranks WHERE run = ? ORDER BY rank", id),
 		into(db, &d.DataFiles, "data_files WHERE run = ? ORDER BY path, sha256", id),
 		into(db, &d.Notes, "notes WHERE run = ? ORDER BY id", id),
+		into(db, &d.Replays, "replays WHERE run = ? ORDER BY id", id),
 	)
 	for i := range d.Attempts {
 		if d.Attempts[i].Status == Running {

@@ -189,6 +189,17 @@ func (db *DB) AddNote(id int64, text string) error {
 	})
 }
 
+// AddReplay records that a run was repeated here now.
+func (db *DB) AddReplay(id int64, r Replay) error {
+	return db.write(func(tx *sql.Tx) error {
+		if err := there(tx, []int64{id}); err != nil {
+			return err
+		}
+		_, err := tx.Exec("INSERT INTO replays (run, time, host, version, same, result) VALUES (?, ?, ?, ?, ?, ?)", id, formatTime(time.Now()), r.Host, r.Version, r.Same, r.Result)
+		return err
+	})
+}
+
 // EndEarly notes why a sweep has interrupted a run.
 func (db *DB) EndEarly(id int64, why string) error {
 	return db.write(func(tx *sql.Tx) error {

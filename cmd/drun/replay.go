@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,13 @@ RUN is an id, a name, or last. If the run did not finish successfully, what it r
 					text = "different: " + difference(r.First, "recorded", "now")
 				case r.Artifacts > 0:
 					text += " and " + english.Plural(r.Artifacts, "artifact", "")
+				}
+				host, _ := os.Hostname() // only shown
+				err := change(cmd, &conditions{}, []string{strconv.FormatInt(id, 10)}, func(db *history.DB, _ []int64) error {
+					return db.AddReplay(id, history.Replay{Host: host, Version: version(), Same: r.Same, Result: text})
+				})
+				if err != nil { // the result does not depend on it
+					tell(cmd)("the history does not say that the run was repeated: " + err.Error())
 				}
 				return cmp.Or(answer(cmd, r, "%s", text), failedIf(r.Same != nil && !*r.Same))
 			})
@@ -95,6 +103,7 @@ func (a *againFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&a.options.Plugins, "plugin-dir", nil, "`folder` in which to look for the run's plugin first (repeatable)")
 	f.DurationVar(&a.options.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
 	f.IntVar(&a.options.Threads, "threads", 0, "kernel threads per rank (default: cores/ranks)")
+	addDeviceFlag(f, &a.options)
 }
 
 // with finds the run, and prepares the options of its replay.

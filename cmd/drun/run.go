@@ -137,7 +137,7 @@ func addRecipeFlags(f *pflag.FlagSet, o *run.Options, nproc *string) {
 	f.StringVar(&o.ParamFile, "params", "", "set parameters of the recipe from a JSON or TOML `file`; -p overrides it")
 	f.Int64Var(&o.Seed, "seed", 0, "seed of all random numbers (default: that of the run that is resumed, or 0)")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest wait in a collective")
-	f.StringVar(&o.Device, "device", "cpu", "what computes tensors, with the same bits: cpu, opencl, `opencl:N` of drun devices, or auto (a GPU where there is one)")
+	addDeviceFlag(f, o)
 	f.Func("device-bits", "`any`: compute on a device whose bits differ from the processor's, and record that", func(text string) error {
 		if text != "any" && text != "cpu" {
 			return errors.New("it is cpu or any")
@@ -328,6 +328,10 @@ func howToContinue(cmd *cobra.Command, o *run.Options, name string, several bool
 		text += " --home " + terminal.Word(home.Value.String())
 	}
 	return text + " --resume " + terminal.Word(name)
+}
+
+func addDeviceFlag(f *pflag.FlagSet, o *run.Options) {
+	f.StringVar(&o.Device, "device", "cpu", "what computes tensors, with the same bits: cpu, opencl, `opencl:N` of drun devices, or auto (a GPU where there is one)")
 }
 
 // deviceFlags are the flags that choose the device, as text.

@@ -53,18 +53,16 @@ func (s *Server) Export(dir string, refs []string) (n int, err error) {
 	return len(ids), nil
 }
 
-func writePages(dir string) error {
-	return fs.WalkDir(assets, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		content, err := fs.ReadFile(assets, name)
-		if err != nil {
-			return err
-		}
-		content = bytes.Replace(content, []byte(`<script src="drun.js" defer></script>`), []byte("<script src=\"drun.js\" defer></script>\n<script src=\"export.js\" defer></script>"), 1)
-		return os.WriteFile(filepath.Join(dir, name), content, 0o644)
-	})
+func writePages(dir string) (err error) {
+	defer try.Caught(&err)
+	for name, text := range documents() {
+		text = bytes.Replace(text, []byte(`<script src="drun.js" defer></script>`), []byte("<script src=\"drun.js\" defer></script>\n<script src=\"export.js\" defer></script>"), 1)
+		try.Ok(os.WriteFile(filepath.Join(dir, name), text, 0o644))
+	}
+	for _, f := range try.To(fs.ReadDir(assets, ".")) {
+		try.Ok(os.WriteFile(filepath.Join(dir, f.Name()), try.To(fs.ReadFile(assets, f.Name())), 0o644))
+	}
+	return nil
 }
 
 // writeData writes a value as a script that passes it on as JSON.

@@ -143,6 +143,7 @@ func (s *Server) pagesFor() http.Handler {
 	mux := http.NewServeMux()
 	s.handle(mux)
 	s.handleChanges(mux)
+	servePages(mux)
 	files := http.FileServerFS(assets)
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		if !utf8.ValidString(r.URL.Path) { // cannot be a file name

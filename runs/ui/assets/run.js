@@ -69,8 +69,9 @@ function about() {
   $("paramsnote").textContent = given.length ? "As the command gave them: the run ended before run.params had declared its parameters." : "";
   part($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]));
   $("metricsnote").textContent = run.world_size > 1 ? "Where several ranks logged a metric, the points of all of them count: first and last are those that were recorded first and last, of whichever rank." : "";
-  if (differs($("lineage"), [run.attempts, run.parent, run.sweep, children])) {
+  if (differs($("lineage"), [run.attempts, run.parent, run.sweep, run.replays, children])) {
     fill($("attempts"), ["attempt", "status", "started", "took", "from step", "error"], run.attempts.map(a => [a.attempt, status(a.status), when(a.started), duration(a.seconds), a.from_step, a.error]));
+    part($("replays"), ["replayed", "machine", "drun", "the same bits", "result"], run.replays.map(r => [when(r.time), r.host, r.version, r.same === null ? "" : r.same ? "yes" : "no", r.result]));
     $("lineage").replaceChildren(...(run.parent ? ["resumed from ", runLink(run.parent.id, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["begun anew"]),
       ...(run.sweep && !window.exported ? ["; a cell of the sweep ", el("a", { href: path("sweep.html", { name: run.sweep.name }) }, run.sweep.name)] : []), ...(children.length ? ["; resumed as ", ...children.flatMap((r, i) => [i ? ", " : "", runLink(r.id, `${r.id} ${r.name}`)])] : []));
   }
