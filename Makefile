@@ -275,12 +275,14 @@ long:
 		./collective/disttest ./collective/hier ./engine/board ./plugins/client ./plugins/example ./plugins/gloo ./plugins/mpi ./plugins/nccl
 	DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -run '^TestIntegers$$' ./starlib/starlibtest
 
-# 1,000 changed bytes of a pack, each of which must be found, and packs of the examples checked with every set of instructions,
-# thread count and backend, of runs on one and on two nodes.
+# 1,000 changed bytes of a pack, each of which must be found, and packs of the examples checked with every set of instructions (NEON
+# under emulation), thread count and backend and on an OpenCL device, of runs on one and on two nodes.
 .PHONY: proof
 proof: bin/test
+	@$(call apt,qemu-aarch64-static aarch64-linux-gnu-gcc,qemu-user-static $(CROSS))
+	GOARCH=arm64 CC=aarch64-linux-gnu-gcc go build -ldflags=-s -o bin/arm64/drun ./cmd/drun
 	DRUN_PROOF_BYTES=1000 go test -count 1 -run '^TestEveryByte$$' ./runs/proof
-	DRUN_TEST_LONG=1 DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestScript$$/^packs$$' ./cmd/drun
+	DRUN_TEST_LONG=1 DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test DRUN_TEST_ARM64=$(CURDIR)/bin/arm64/drun go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestScript$$/^packs$$' ./cmd/drun
 
 # 100 runs with a fault at a random moment: those that an audit finds come to the bits of an undisturbed run.
 .PHONY: audit

@@ -38,6 +38,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("EXAMPLES", root+"/../../examples")
 			env.Setenv("PYTORCH", root+"/../../bin/pytorch/bin/python")
 			env.Setenv("LITESTREAM", root+"/../../bin/litestream")
+			env.Setenv("DRUN_TEST_ARM64", os.Getenv("DRUN_TEST_ARM64"))
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
 			env.Setenv("EVIL", "a\x1b]52;c;ZXZpbA==\x07\u009b31m\u202e\nb")
