@@ -175,10 +175,11 @@ GLOO = 0.0~git20250912.d97133a
 ARCH = amd64,arm64
 # A version between releases has the number of the last one's commits since.
 VERSION = $$(git describe --tags --exact-match --match 'v*' 2>/dev/null | sed s/^v// | grep . || echo 0.1.dev$$(git rev-list --count HEAD))
-dist: bin/zig bin/gloo-$(GLOO)
+dist: bin/zig bin/gloo-$(GLOO) bin/cyclonedx
 	@$(call apt,qemu-aarch64 aarch64-linux-gnu-gcc,$(CROSS))
 	go run ./tools/dist -arch $(ARCH) -version $(VERSION) -time $$(git log -1 --format=%ct) -zig $$(echo bin/zig/lib/python3*/site-packages/ziglang) \
 		-gloo bin/gloo-$(GLOO) -golden '$(GOLDEN)'
+	bin/cyclonedx/bin/python tools/dist/sbom.py bin/dist/*.tar.gz
 
 # Installs each package in a Debian without Go and a compiler, and does there what make demo does.
 dist-test: build
@@ -187,6 +188,10 @@ dist-test: build
 
 bin/zig:
 	@python3 -m venv $@ && $@/bin/pip install -q ziglang==0.17.1 || { rm -rf $@; false; }
+
+# CycloneDX's own library checks the list of contents against its schema.
+bin/cyclonedx:
+	@python3 -m venv $@ && $@/bin/pip install -q 'cyclonedx-python-lib[json-validation]==11.12.0' || { rm -rf $@; false; }
 
 # Debian's source package, whose signature apt-get checks.
 bin/gloo-$(GLOO):

@@ -36,7 +36,7 @@ func TestPackages(t *testing.T) {
 	if text, err := sums.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	want := demo(t, filepath.Join(out, "../drun"))
+	want, pack := demo(t, filepath.Join(out, "../drun"))
 	for arch, machine := range machines {
 		t.Run(arch, func(t *testing.T) {
 			debs, err := filepath.Glob(filepath.Join(out, "drun_*_"+arch+".deb"))
@@ -47,7 +47,7 @@ func TestPackages(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(root, "work"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			for file, content := range map[string]string{"outside.sh": outside, "work/inside.sh": inside} {
+			for file, content := range map[string]string{"outside.sh": outside, "work/inside.sh": inside, "work/digits.zip": string(pack)} {
 				if err := os.WriteFile(filepath.Join(root, file), []byte(content), 0o644); err != nil {
 					t.Fatal(err)
 				}
@@ -75,16 +75,20 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// demo is what the run of `make demo` gives with a program.
-func demo(t *testing.T, drun string) string {
+// demo is what the run of `make demo` gives with a program, and its pack.
+func demo(t *testing.T, drun string) (bits string, pack []byte) {
 	t.Helper()
 	base := filepath.Join(t.TempDir(), "demo")
 	cmd := exec.Command("sh", "-ec", `drun=$1; export DRUN_HOME=$2.home; "$drun" run ../../examples/digits.star -n 2; "$drun" metrics last --csv | cut -d, -f1-4 >"$2.csv"
-"$drun" checkpoints export last "$2.safetensors"`, "sh", drun, base)
+"$drun" checkpoints export last "$2.safetensors"; "$drun" pack last -o "$2.zip"`, "sh", drun, base)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	return result(t, base)
+	pack, err := os.ReadFile(base + ".zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result(t, base), pack
 }
 
 // result digests what a run has left.
@@ -154,6 +158,7 @@ try() { # KIND DRUN PREFIX
 		$2 metrics last --csv | cut -d, -f1-4 >$1-$backend.csv
 		$2 checkpoints export last $1-$backend.safetensors
 	done
+	$2 verify digits.zip --segments 2 --data $3/share/drun/examples
 	$2 version
 	$2 backends
 }
