@@ -48,7 +48,7 @@ func (e *Wrong) Error() string {
 	return fmt.Sprintf("the %s was computed twice and had two results: %s (%s)", e.Op, where, e.Third)
 }
 
-// A call of a kernel is made again if an audit wants it, which restores the outputs before:
+// A call of a kernel is made again if an audit wants it, which restores those outputs that matter to it before:
 //
 //	for c := begin("softmax"); c.again(array(dt, out, rows*n)); {
 //		C.drun_softmax(…)
@@ -80,6 +80,7 @@ func (c *call) again(outs ...output) bool {
 type output struct {
 	at    unsafe.Pointer // nil: it is not wanted
 	bytes int
+	whole bool // all of it is written, and it is not read: what was there does not matter
 }
 
 func (o output) view() []byte {
@@ -89,33 +90,51 @@ func (o output) view() []byte {
 	return unsafe.Slice((*byte)(o.at), max(o.bytes, 0))
 }
 
-func array(dt dtype.Type, at unsafe.Pointer, n int) output { return output{at, n * dt.Size()} }
-
-func slice[E any](s []E) output {
-	return output{unsafe.Pointer(unsafe.SliceData(s)), len(s) * int(unsafe.Sizeof(*new(E)))}
+// kept is what must be there again before a second computation.
+func (o output) kept() []byte {
+	if o.whole {
+		return nil
+	}
+	return o.view()
 }
 
-// output is where a result of a shape is. It is needed only where calls are audited.
-func (v View) output(dt dtype.Type, shape []int) output {
+// array is an output to which a kernel may add, and whole one that it writes.
+func array(dt dtype.Type, at unsafe.Pointer, n int) output { return output{at, n * dt.Size(), false} }
+func whole(dt dtype.Type, at unsafe.Pointer, n int) output { return output{at, n * dt.Size(), true} }
+
+func slice[E any](s []E) output {
+	return output{unsafe.Pointer(unsafe.SliceData(s)), len(s) * int(unsafe.Sizeof(*new(E))), false}
+}
+
+// output is where a result of a shape is, of which some of the operands may be the memory. It is needed only where calls are audited.
+func (v View) output(dt dtype.Type, shape []int, operands ...View) output {
 	if audit == nil {
 		return output{}
 	}
-	low, high := 0, 1
+	low, high, elements := 0, 1, 1
 	for i, n := range shape {
 		if n == 0 {
 			return output{}
 		}
+		elements *= n
 		low, high = low+min((n-1)*v.Strides[i], 0), high+max((n-1)*v.Strides[i], 0)
 	}
-	return output{unsafe.Add(v.Data, low*dt.Size()), (high - low) * dt.Size()}
+	o := array(dt, unsafe.Add(v.Data, low*dt.Size()), high-low)
+	o.whole = high-low == elements
+	for _, x := range operands {
+		o.whole = o.whole && x.Data != v.Data
+	}
+	return o
 }
 
-// output is where batch matrices of m rows are.
-func (c Matrix) output(dt dtype.Type, batch, m, n int) output {
+// output is where batch matrices of m rows are, to which a product may add.
+func (c Matrix) output(dt dtype.Type, batch, m, n int, adds bool) output {
 	if batch < 1 || m < 1 || n < 1 {
 		return output{}
 	}
-	return array(dt, c.Data, (batch-1)*c.Batch+(m-1)*c.Stride+n)
+	o := array(dt, c.Data, (batch-1)*c.Batch+(m-1)*c.Stride+n)
+	o.whole = !adds && o.bytes == batch*m*n*dt.Size()
+	return o
 }
 
 // computed is a call that is computed twice, or that a test disturbs.
@@ -158,7 +177,7 @@ func (c *computed) next(err error, outs []output) bool {
 		c.before, _ = c.spare.Get().([]byte)
 		c.before = c.before[:0]
 		for _, o := range outs {
-			c.before = append(c.before, o.view()...)
+			c.before = append(c.before, o.kept()...)
 		}
 		c.cores = append(c.cores, coreNow())
 		c.made++
@@ -168,7 +187,7 @@ func (c *computed) next(err error, outs []output) bool {
 	if err == nil && (c.made == 1 || c.made == 2 && c.sums[0] != c.sums[1]) {
 		rest := c.before
 		for _, o := range outs {
-			rest = rest[copy(o.view(), rest):]
+			rest = rest[copy(o.kept(), rest):]
 		}
 		c.elsewhere()
 		return true

@@ -72,7 +72,9 @@ func (w Window) input(dt dtype.Type, at unsafe.Pointer) output {
 
 func (w Window) result(dt dtype.Type, at unsafe.Pointer) output {
 	height, width := w.Out()
-	return images(dt, at, w.Batch, w.Filters*height*width, w.NextY)
+	o := images(dt, at, w.Batch, w.Filters*height*width, w.NextY)
+	o.whole = w.NextY == 0
+	return o
 }
 
 func images(dt dtype.Type, at unsafe.Pointer, batch, elements, next int) output {
@@ -103,7 +105,7 @@ func Conv2d(dt dtype.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
 func Conv2dMaxPool(dt dtype.Type, w, pool Window, y unsafe.Pointer, indices []int32, x, weight, bias unsafe.Pointer) error {
 	g, p := w.geometry(), pool.geometry()
 	c := begin("convolution")
-	for c.again(array(dt, y, pool.pooled()), slice(indices)) {
+	for c.again(whole(dt, y, pool.pooled()), slice(indices)) {
 		c.err = had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(y), (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(indices))), mem(x), mem(weight), mem(bias)))
 	}
 	return c.err
@@ -159,7 +161,7 @@ func Conv2dPooledGradWeight(dt dtype.Type, w Window, dweight, dbias, dy unsafe.P
 // gradient needs. PadH <= KernelH/2, PadW <= KernelW/2.
 func MaxPool2d(dt dtype.Type, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
 	g := w.geometry()
-	for c := begin("pooling"); c.again(array(dt, y, w.pooled()), slice(indices)); {
+	for c := begin("pooling"); c.again(whole(dt, y, w.pooled()), slice(indices)); {
 		C.drun_max_pool2d(C.int(dt), ints(g[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x))
 	}
 }
@@ -175,7 +177,7 @@ func MaxPool2dGrad(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int
 // AvgPool2d averages over the kernel's cells, padding counted as zeros.
 func AvgPool2d(dt dtype.Type, w Window, y, x unsafe.Pointer) {
 	g := w.geometry()
-	for c := begin("pooling"); c.again(array(dt, y, w.pooled())); {
+	for c := begin("pooling"); c.again(whole(dt, y, w.pooled())); {
 		C.drun_avg_pool2d(C.int(dt), ints(g[:]), mem(y), mem(x))
 	}
 }

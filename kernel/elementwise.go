@@ -106,7 +106,7 @@ const (
 
 // Binary computes out = a op b elementwise; all three have element type dt and shape's dimensions.
 func Binary(op BinaryOp, dt dtype.Type, shape []int, out, a, b View) {
-	for c := begin("elementwise operation"); c.again(out.output(dt, shape)); {
+	for c := begin("elementwise operation"); c.again(out.output(dt, shape, a, b)); {
 		C.drun_binary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
 			b.mem(), b.strides())
 	}
@@ -114,7 +114,7 @@ func Binary(op BinaryOp, dt dtype.Type, shape []int, out, a, b View) {
 
 // Compare computes out = a op b elementwise; a and b have element type dt, out is Bool.
 func Compare(op CompareOp, dt dtype.Type, shape []int, out, a, b View) {
-	for c := begin("comparison"); c.again(out.output(dtype.Bool, shape)); {
+	for c := begin("comparison"); c.again(out.output(dtype.Bool, shape, a, b)); {
 		C.drun_compare(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides(),
 			b.mem(), b.strides())
 	}
@@ -122,7 +122,7 @@ func Compare(op CompareOp, dt dtype.Type, shape []int, out, a, b View) {
 
 // Unary computes out = op(a) elementwise.
 func Unary(op UnaryOp, dt dtype.Type, shape []int, out, a View) {
-	for c := begin("function"); c.again(out.output(dt, shape)); {
+	for c := begin("function"); c.again(out.output(dt, shape, a)); {
 		C.drun_unary(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 	}
 }
@@ -139,7 +139,7 @@ func (op UnaryOp) SavesOutput() bool {
 // UnaryGrad computes dx = dy op'(x) elementwise for a real dt. saved is the forward's output where
 // op.SavesOutput, else its input.
 func UnaryGrad(op UnaryOp, dt dtype.Type, shape []int, dx, dy, saved View) {
-	for c := begin("function's gradient"); c.again(dx.output(dt, shape)); {
+	for c := begin("function's gradient"); c.again(dx.output(dt, shape, dy, saved)); {
 		C.drun_unary_grad(C.int(op), C.int(dt), C.int(len(shape)), ints(shape), dx.mem(), dx.strides(), dy.mem(), dy.strides(),
 			saved.mem(), saved.strides())
 	}
@@ -147,7 +147,7 @@ func UnaryGrad(op UnaryOp, dt dtype.Type, shape []int, dx, dy, saved View) {
 
 // Where computes out = a where cond (Bool), else b, for elements of any type.
 func Where(dt dtype.Type, shape []int, out, cond, a, b View) {
-	for c := begin("selection"); c.again(out.output(dt, shape)); {
+	for c := begin("selection"); c.again(out.output(dt, shape, cond, a, b)); {
 		C.drun_where(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), cond.mem(), cond.strides(),
 			a.mem(), a.strides(), b.mem(), b.strides())
 	}
@@ -155,7 +155,7 @@ func Where(dt dtype.Type, shape []int, out, cond, a, b View) {
 
 // Copy copies elements of any type, bits unchanged. Strides of 0 in a broadcast it, so it also fills.
 func Copy(dt dtype.Type, shape []int, out, a View) {
-	for c := begin("copy"); c.again(out.output(dt, shape)); {
+	for c := begin("copy"); c.again(out.output(dt, shape, a)); {
 		C.drun_copy(C.int(dt.Size()), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 	}
 }
@@ -163,7 +163,7 @@ func Copy(dt dtype.Type, shape []int, out, a View) {
 // Cast converts between any two types. Reals become integers by truncation, saturating, NaN as 0; nonzero
 // values become true; to and from Complex64 it converts the real part.
 func Cast(to, from dtype.Type, shape []int, out, a View) {
-	for c := begin("conversion"); c.again(out.output(to, shape)); {
+	for c := begin("conversion"); c.again(out.output(to, shape, a)); {
 		C.drun_cast(C.int(to), C.int(from), C.int(len(shape)), ints(shape), out.mem(), out.strides(), a.mem(), a.strides())
 	}
 }

@@ -32,7 +32,7 @@ const GemmBlock = 256
 // Reals and integers; k = 0 gives zeros (or the bias). The error is an OutOfMemory.
 func Gemm(dt dtype.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bias unsafe.Pointer) error {
 	p := begin("product")
-	for p.again(c.output(dt, batch, m, n)) {
+	for p.again(c.output(dt, batch, m, n, accumulate)) {
 		p.err = had(C.drun_gemm(C.int(dt), flag(a.Trans), flag(b.Trans), long(m), long(n), long(k), mem(a.Data), long(a.Stride),
 			mem(b.Data), long(b.Stride), mem(c.Data), long(c.Stride), mem(bias), flag(accumulate), long(batch),
 			long(a.Batch), long(b.Batch), long(c.Batch)))
@@ -44,7 +44,7 @@ func Gemm(dt dtype.Type, batch, m, n, k int, c, a, b Matrix, accumulate bool, bi
 // once; a and b are each bfloat16, or float32, which is rounded first. accumulate needs a float32 c; bias is float32.
 func GemmHalf(batch, m, n, k int, dt dtype.Type, c Matrix, da dtype.Type, a Matrix, db dtype.Type, b Matrix, accumulate bool, bias unsafe.Pointer) error {
 	p := begin("product")
-	for p.again(c.output(dt, batch, m, n)) {
+	for p.again(c.output(dt, batch, m, n, accumulate)) {
 		p.err = had(C.drun_gemm_half(C.int(dt), flag(a.Trans), flag(b.Trans), long(m), long(n), long(k), C.int(da), mem(a.Data),
 			long(a.Stride), C.int(db), mem(b.Data), long(b.Stride), mem(c.Data), long(c.Stride), mem(bias), flag(accumulate),
 			long(batch), long(a.Batch), long(b.Batch), long(c.Batch)))

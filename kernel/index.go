@@ -26,7 +26,7 @@ import (
 // Take selects along the middle dimension: out [outer, len(indices), inner] from in [outer, n, inner]. With
 // outer = 1 it is an embedding. Any element type.
 func Take(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer, indices []int64) {
-	for c := begin("selection of rows"); c.again(array(dt, out, outer*len(indices)*inner)); {
+	for c := begin("selection of rows"); c.again(whole(dt, out, outer*len(indices)*inner)); {
 		C.drun_take(C.int(dt.Size()), long(outer), long(len(indices)), long(n), long(inner), mem(out), mem(in), index(indices))
 	}
 }
@@ -50,7 +50,7 @@ func AddRows(dt dtype.Type, n int, out, in unsafe.Pointer, indices []int64) {
 // Gather computes out[p][i][j] = in[p][indices[p][i][j]][j] for out and indices [outer, to, inner] and in
 // [outer, from, inner]. Any element type.
 func Gather(dt dtype.Type, outer, to, from, inner int, out, in unsafe.Pointer, indices []int64) {
-	for c := begin("gather"); c.again(array(dt, out, outer*to*inner)); {
+	for c := begin("gather"); c.again(whole(dt, out, outer*to*inner)); {
 		C.drun_gather(C.int(dt.Size()), long(outer), long(to), long(from), long(inner), mem(out), mem(in), index(indices))
 	}
 }

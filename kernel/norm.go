@@ -36,14 +36,14 @@ import (
 
 // Softmax computes the softmax, or with logarithm its logarithm, of each of rows contiguous rows of n reals.
 func Softmax(dt dtype.Type, logarithm bool, rows, n int, out, in unsafe.Pointer) {
-	for c := begin("softmax"); c.again(array(dt, out, rows*n)); {
+	for c := begin("softmax"); c.again(whole(dt, out, rows*n)); {
 		C.drun_softmax(C.int(dt), flag(logarithm), long(rows), long(n), mem(out), mem(in))
 	}
 }
 
 // SoftmaxGrad computes dx from dy and the forward's output y.
 func SoftmaxGrad(dt dtype.Type, logarithm bool, rows, n int, dx, dy, y unsafe.Pointer) {
-	for c := begin("softmax's gradient"); c.again(array(dt, dx, rows*n)); {
+	for c := begin("softmax's gradient"); c.again(whole(dt, dx, rows*n)); {
 		C.drun_softmax_grad(C.int(dt), flag(logarithm), long(rows), long(n), mem(dx), mem(dy), mem(y))
 	}
 }
@@ -51,7 +51,7 @@ func SoftmaxGrad(dt dtype.Type, logarithm bool, rows, n int, dx, dy, y unsafe.Po
 // CrossEntropy computes for each row of logits [rows, n] the loss -log softmax(row)[target] and the row's
 // log-sum-exp, which the gradient needs. A negative target gives a loss of 0.
 func CrossEntropy(dt dtype.Type, rows, n int, loss, lse, logits unsafe.Pointer, target []int64) {
-	for c := begin("cross-entropy"); c.again(array(dt, loss, rows), array(dt, lse, rows)); {
+	for c := begin("cross-entropy"); c.again(whole(dt, loss, rows), whole(dt, lse, rows)); {
 		C.drun_cross_entropy(C.int(dt), long(rows), long(n), mem(loss), mem(lse), mem(logits), index(target))
 	}
 }
@@ -60,7 +60,7 @@ func CrossEntropy(dt dtype.Type, rows, n int, loss, lse, logits unsafe.Pointer, 
 // negative target. dloss has one element a row, stride elements apart (0: the same for all rows).
 func CrossEntropyGrad(dt dtype.Type, rows, n int, dlogits, dloss unsafe.Pointer, stride int, scale float64, logits,
 	lse unsafe.Pointer, target []int64) {
-	for c := begin("cross-entropy's gradient"); c.again(array(dt, dlogits, rows*n)); {
+	for c := begin("cross-entropy's gradient"); c.again(whole(dt, dlogits, rows*n)); {
 		C.drun_cross_entropy_grad(C.int(dt), long(rows), long(n), mem(dlogits), mem(dloss), long(stride), C.double(scale),
 			mem(logits), mem(lse), index(target))
 	}
@@ -70,7 +70,7 @@ func CrossEntropyGrad(dt dtype.Type, rows, n int, dlogits, dloss unsafe.Pointer,
 // mean and rstd [rows] are kept for the gradient. A nil mean makes it RMS norm: nothing is subtracted. gamma
 // and beta [n] may be nil.
 func LayerNorm(dt dtype.Type, rows, n int, eps float64, y, mean, rstd, x, gamma, beta unsafe.Pointer) {
-	for c := begin("norm"); c.again(array(dt, y, rows*n), array(dt, mean, rows), array(dt, rstd, rows)); {
+	for c := begin("norm"); c.again(whole(dt, y, rows*n), whole(dt, mean, rows), whole(dt, rstd, rows)); {
 		C.drun_layer_norm(C.int(dt), long(rows), long(n), C.double(eps), mem(y), mem(mean), mem(rstd), mem(x), mem(gamma),
 			mem(beta))
 	}
@@ -90,7 +90,7 @@ type Groups struct{ Rows, Groups, Each, Run int }
 
 // Norm computes y, and mean and rstd [Rows]; gamma and beta [Groups·Each] may be nil.
 func (g Groups) Norm(dt dtype.Type, eps float64, y, mean, rstd, x, gamma, beta unsafe.Pointer) {
-	for c := begin("norm"); c.again(array(dt, y, g.Rows*g.Each*g.Run), array(dt, mean, g.Rows), array(dt, rstd, g.Rows)); {
+	for c := begin("norm"); c.again(whole(dt, y, g.Rows*g.Each*g.Run), whole(dt, mean, g.Rows), whole(dt, rstd, g.Rows)); {
 		C.drun_group_norm(C.int(dt), long(g.Rows), long(g.Groups), long(g.Each), long(g.Run), C.double(eps), mem(y), mem(mean), mem(rstd), mem(x),
 			mem(gamma), mem(beta))
 	}
@@ -112,7 +112,7 @@ type Lines struct{ Outer, N, Side, Run int }
 // Moments computes for each line the mean, the rounding error of the mean (low), and the variance with divisor N*Run
 // - correction. Each of the three may be nil.
 func Moments(dt dtype.Type, l Lines, correction int, mean, low, variance, in unsafe.Pointer) {
-	for c := begin("mean and variance"); c.again(array(dt, mean, l.Outer*l.Side), array(dt, low, l.Outer*l.Side), array(dt, variance, l.Outer*l.Side)); {
+	for c := begin("mean and variance"); c.again(whole(dt, mean, l.Outer*l.Side), whole(dt, low, l.Outer*l.Side), whole(dt, variance, l.Outer*l.Side)); {
 		C.drun_moments(C.int(dt), long(l.Outer), long(l.N), long(l.Side), long(l.Run), long(correction), mem(mean), mem(low),
 			mem(variance), mem(in))
 	}
@@ -120,7 +120,7 @@ func Moments(dt dtype.Type, l Lines, correction int, mean, low, variance, in uns
 
 // SquareSums computes the sum of the squares of each line.
 func SquareSums(dt dtype.Type, l Lines, out, in unsafe.Pointer) {
-	for c := begin("sum of squares"); c.again(array(dt, out, l.Outer*l.Side)); {
+	for c := begin("sum of squares"); c.again(whole(dt, out, l.Outer*l.Side)); {
 		C.drun_square_sums(C.int(dt), long(l.Outer), long(l.N), long(l.Side), long(l.Run), mem(out), mem(in))
 	}
 }

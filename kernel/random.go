@@ -27,14 +27,14 @@ type Stream struct {
 
 // Uniform draws n reals in [0, 1): 24 bits for Float32, 53 for Float64.
 func (s Stream) Uniform(dt dtype.Type, n int, out unsafe.Pointer) {
-	for c := begin("draw"); c.again(array(dt, out, n)); {
+	for c := begin("draw"); c.again(whole(dt, out, n)); {
 		C.drun_uniform(C.int(dt), long(n), mem(out), C.uint64_t(s.Seed), C.uint64_t(s.Stream), C.uint64_t(s.At))
 	}
 }
 
 // Normal draws n reals from the standard normal distribution.
 func (s Stream) Normal(dt dtype.Type, n int, out unsafe.Pointer) {
-	for c := begin("draw"); c.again(array(dt, out, n)); {
+	for c := begin("draw"); c.again(whole(dt, out, n)); {
 		C.drun_normal(C.int(dt), long(n), mem(out), C.uint64_t(s.Seed), C.uint64_t(s.Stream), C.uint64_t(s.At))
 	}
 }

@@ -50,7 +50,7 @@ func (op ReduceOp) result(dt dtype.Type) dtype.Type {
 
 // Reduce folds the middle dimension of a contiguous [outer, n, inner] array into out [outer, inner].
 func Reduce(op ReduceOp, dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer) {
-	for c := begin("reduction"); c.again(array(op.result(dt), out, outer*inner)); {
+	for c := begin("reduction"); c.again(whole(op.result(dt), out, outer*inner)); {
 		C.drun_reduce(C.int(op), C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 	}
 }
@@ -65,21 +65,21 @@ func ArgReduce(op ReduceOp, dt dtype.Type, outer, n, inner int, indices []int64,
 
 // CumSum adds along the middle dimension; integers and Bool into Int64.
 func CumSum(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer) {
-	for c := begin("running sum"); c.again(array(Sum.result(dt), out, outer*n*inner)); {
+	for c := begin("running sum"); c.again(whole(Sum.result(dt), out, outer*n*inner)); {
 		C.drun_cumsum(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 	}
 }
 
 // CumProd multiplies along the middle dimension; integers and Bool into Int64.
 func CumProd(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer) {
-	for c := begin("running product"); c.again(array(Prod.result(dt), out, outer*n*inner)); {
+	for c := begin("running product"); c.again(whole(Prod.result(dt), out, outer*n*inner)); {
 		C.drun_cumprod(C.int(dt), long(outer), long(n), long(inner), mem(out), mem(in))
 	}
 }
 
 // CumProdGrad computes the gradient dx of CumProd's input x, reals, from that of its output, dy. x may have zeros.
 func CumProdGrad(dt dtype.Type, outer, n, inner int, dx, dy, x unsafe.Pointer) {
-	for c := begin("running product's gradient"); c.again(array(dt, dx, outer*n*inner)); {
+	for c := begin("running product's gradient"); c.again(whole(dt, dx, outer*n*inner)); {
 		C.drun_cumprod_grad(C.int(dt), long(outer), long(n), long(inner), mem(dx), mem(dy), mem(x))
 	}
 }

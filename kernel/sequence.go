@@ -38,7 +38,7 @@ func (a *Attention) at() *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.
 // Rows], which the gradient needs. Cols is at least 1. The error of Forward and Backward is an OutOfMemory.
 func (a *Attention) Forward(dt dtype.Type, out, lse, q, k, v unsafe.Pointer) error {
 	c := begin("attention")
-	for c.again(array(dt, out, len(a.At)*a.Rows*a.Depth), array(dt, lse, len(a.At)*a.Rows)) {
+	for c.again(whole(dt, out, len(a.At)*a.Rows*a.Depth), whole(dt, lse, len(a.At)*a.Rows)) {
 		c.err = had(C.drun_attention(C.int(dt), flag(a.Causal), long(len(a.At)), long(a.Rows), long(a.Cols), long(a.Width), long(a.Depth),
 			C.double(a.Scale), mem(out), mem(lse), mem(q), mem(k), mem(v), a.at(), ints(a.Stride[:])))
 	}
@@ -105,7 +105,7 @@ func (s *CellStep) outputs(dt dtype.Type, cell Cell, backward bool) [4]output {
 	if cell == GRU {
 		wide = 4
 	}
-	out := Matrix{Data: s.Out, Stride: s.OutStep}.output(dt, 1, s.N, s.Width)
+	out := Matrix{Data: s.Out, Stride: s.OutStep}.output(dt, 1, s.N, s.Width, false)
 	return [4]output{array(dt, s.Gates, wide*state), array(dt, s.H, state), array(dt, s.C, state), out}
 }
 

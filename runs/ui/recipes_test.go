@@ -3,6 +3,7 @@ package ui
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"drun/history"
 	"drun/internal/programs"
 	"drun/internal/testlimit"
 
@@ -137,6 +139,13 @@ func TestHostileRecipe(t *testing.T) {
 	if text := cmd.Stderr.(*bytes.Buffer).String(); !strings.Contains(text, "<script>") || !strings.Contains(text, "fail") {
 		t.Fatalf("the recipe failed otherwise: %s", text)
 	}
+	db, err := history.Open(home)
+	if err == nil {
+		err = errors.Join(db.AddReplay(1, history.Replay{Host: "<b>", Version: "1\x1b]0;x\x07", Result: "<script>document.title='broken into'</script>"}), db.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := browse(t, serve(t, home))
 	p.open("/?view=table")
 	p.until("document.querySelectorAll('#rows tr').length === 1")
@@ -161,7 +170,7 @@ func TestHostileRecipe(t *testing.T) {
 	p.until("document.documentElement.dataset.ready !== undefined && document.querySelectorAll('#log div').length > 0 && document.querySelectorAll('#checkpoints a').length === 1 && (document.querySelector('#kept details:last-child').open = true) && (document.querySelector('#views')?.scrollIntoView(), document.querySelector('#views img')?.naturalWidth === 4) && document.querySelector('#views pre')")
 	safe("run")
 	p.shot("hostile")
-	for _, place := range []string{"#about", "#error", "#params", "#metrics", "#log", "#sources", "#charts", "#artifacts", "#views", "#views pre"} {
+	for _, place := range []string{"#about", "#error", "#params", "#metrics", "#log", "#sources", "#charts", "#artifacts", "#views", "#views pre", "#replays"} {
 		if text := p.text(place); !strings.Contains(text, "<script>") && !strings.Contains(text, "<b>") {
 			t.Errorf("%s does not show the text: %.500s", place, text)
 		}
