@@ -23,8 +23,16 @@ type Audit struct {
 	// Disturb, in tests, is what a faulty processor does to a result. twice: the call is of the share.
 	Disturb func(op string, twice bool, result []byte)
 
-	alone sync.Mutex // held by a second computation, which sets the number of threads of all
-	spare sync.Pool  // memory for what outputs were before, as []byte
+	alone   sync.Mutex // held by a second computation, which sets the number of threads of all
+	spare   sync.Pool  // memory for what outputs were before, as []byte
+	once    sync.Once
+	process unix.CPUSet // the cores that it may use
+}
+
+// allowed are the cores that the process may use; without any, none is looked for.
+func (a *Audit) allowed() unix.CPUSet {
+	a.once.Do(func() { _ = unix.SchedGetaffinity(0, &a.process) })
+	return a.process
 }
 
 // audit is set before any kernel runs; nil: nothing is computed twice.
@@ -146,8 +154,8 @@ type computed struct {
 	cores   []int    // where each computation began, or its complement if it went elsewhere, too
 	sums    []uint64 // of each result
 	before  []byte   // what the outputs were before the first
-	allowed unix.CPUSet
-	bound   bool // the thread keeps to a core, since it could not be let go
+	moved   bool     // the thread keeps off the cores of earlier computations
+	bound   bool     // for good, since it could not be let go
 	threads int
 }
 
@@ -173,7 +181,6 @@ func (c *computed) next(err error, outs []output) bool {
 		return c.made == 1
 	case c.made == 0:
 		runtime.LockOSThread()
-		_ = unix.SchedGetaffinity(0, &c.allowed) // if it cannot be told, no other core is looked for
 		c.before, _ = c.spare.Get().([]byte)
 		c.before = c.before[:0]
 		for _, o := range outs {
@@ -212,7 +219,9 @@ func (c *computed) note(outs []output) {
 	if c.made > 1 {
 		SetThreads(c.threads)
 		c.alone.Unlock()
-		c.bound = unix.SchedSetaffinity(0, &c.allowed) != nil
+		if allowed := c.allowed(); c.moved {
+			c.bound = unix.SchedSetaffinity(0, &allowed) != nil || c.bound
+		}
 	}
 	sum := uint64(0)
 	for _, o := range outs {
@@ -224,15 +233,11 @@ func (c *computed) note(outs []output) {
 // elsewhere begins a computation by one thread, on the core that the system chooses among those that have not computed this, if
 // there are any.
 func (c *computed) elsewhere() {
-	others := c.allowed
+	others := c.allowed()
 	for _, core := range c.cores {
 		others.Clear(max(core, ^core))
 	}
-	if others.Count() > 0 && unix.SchedSetaffinity(0, &others) == nil {
-		others.Zero()
-		others.Set(coreNow())
-		_ = unix.SchedSetaffinity(0, &others) // then the core may not be known
-	}
+	c.moved = others.Count() > 0 && unix.SchedSetaffinity(0, &others) == nil
 	c.cores = append(c.cores, coreNow())
 	c.made++
 	c.alone.Lock()
