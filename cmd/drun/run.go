@@ -75,8 +75,8 @@ func newRun() *cobra.Command {
 	logs.add(f)
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of the run and the best, and remove the others (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how many times all ranks start again, from the newest checkpoint, after one has failed or was lost")
-	f.Var(&auditFlag{&o}, "audit", "notice processors that compute wrongly: compute this `share` of all operations twice, and compare parameters that ranks have in common after each update (0 to 1; without a value 0.01)")
-	f.Lookup("audit").NoOptDefVal = "0.01" // which costs about as much of a run's time
+	f.Var(&auditFlag{&o}, "audit", "notice processors that compute wrongly: compute this `share` of all operations twice, and compare parameters that ranks have in common after each update (0 to 1; without a value 0.0025)")
+	f.Lookup("audit").NoOptDefVal = "0.0025" // which costs some 3 % of a run's time
 	f.BoolVar(&o.AuditAbort, "audit-abort", false, "with --audit: end the run at the first wrong result, instead of going back to the newest checkpoint")
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
 	join.add(f)
