@@ -322,10 +322,11 @@ slurm:
 	@$(call apt,slurmctld munged,slurm-wlm munge openmpi-bin)
 	DRUN_TEST_SLURM=1 go test -count 1 -v -run '^TestSlurm' ./cmd/drun
 
-# Every kernel of kernel/opencl in every type on this machine's first OpenCL device: make test runs some of them.
+# Every kernel of kernel/opencl in every type, and 10,000 random operations, on this machine's first OpenCL device: make test runs some of them.
 .PHONY: test-opencl
 test-opencl:
 	DRUN_TEST_LONG=1 go test -count 1 -v -timeout 60m ./kernel/opencl
+	DRUN_TEST_LONG=1 go test -count 1 -v -timeout 60m -run OnDevice ./tensor
 
 # A server that speaks S3, over a folder, for the tests of buckets.
 VERSITYGW = github.com/versity/versitygw/cmd/versitygw@v1.8.0

@@ -52,7 +52,8 @@ func (w Window) Out() (height, width int) {
 	return fit(w.Height, w.KernelH, w.StrideH, w.PadH, w.DilationH), fit(w.Width, w.KernelW, w.StrideW, w.PadW, w.DilationW)
 }
 
-func (w Window) geometry() [17]int {
+// Geometry returns the numbers of which kernels know the window: see conv.h.
+func (w Window) Geometry() [17]int {
 	h, v := w.Out()
 	nextX, nextY := w.NextX, w.NextY
 	if nextX == 0 {
@@ -93,7 +94,7 @@ func (w Window) pooled() int {
 // Conv2d computes y [Batch, Filters, out height, out width] from x and weight [Filters, Channels, KernelH,
 // KernelW]; bias [Filters] may be nil. Its error, and that of the gradients, is an OutOfMemory.
 func Conv2d(dt dtype.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
-	g := w.geometry()
+	g := w.Geometry()
 	c := begin("convolution")
 	for c.again(w.result(dt, y)) {
 		c.err = had(C.drun_conv2d(C.int(dt), ints(g[:]), mem(y), mem(x), mem(weight), mem(bias)))
@@ -103,7 +104,7 @@ func Conv2d(dt dtype.Type, w Window, y, x, weight, bias unsafe.Pointer) error {
 
 // Conv2dMaxPool computes MaxPool2d of Conv2d's result, which never leaves the caches: y and indices are those of the pooling.
 func Conv2dMaxPool(dt dtype.Type, w, pool Window, y unsafe.Pointer, indices []int32, x, weight, bias unsafe.Pointer) error {
-	g, p := w.geometry(), pool.geometry()
+	g, p := w.Geometry(), pool.Geometry()
 	c := begin("convolution")
 	for c.again(whole(dt, y, pool.pooled()), slice(indices)) {
 		c.err = had(C.drun_conv2d_max_pool(C.int(dt), ints(g[:]), ints(p[:]), mem(y), (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(indices))), mem(x), mem(weight), mem(bias)))
@@ -118,7 +119,7 @@ func Conv2dGradInput(dt dtype.Type, w Window, dx, dy, weight unsafe.Pointer) err
 
 // Conv2dPooledGradInput computes dx from dy; with indices, dy is the gradient of Conv2dMaxPool's result.
 func Conv2dPooledGradInput(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int32, weight unsafe.Pointer) error {
-	g := w.geometry()
+	g := w.Geometry()
 	c := begin("convolution's gradient")
 	for c.again(w.input(dt, dx)) {
 		c.err = had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(weight), nil))
@@ -134,7 +135,7 @@ func (w Window) each(indices []int32) C.int64_t {
 // ConvTranspose2d computes dx from dy like Conv2dGradInput, and adds bias [Channels], which may be nil: a
 // convolution whose strides spread its input.
 func ConvTranspose2d(dt dtype.Type, w Window, dx, dy, weight, bias unsafe.Pointer) error {
-	g := w.geometry()
+	g := w.Geometry()
 	c := begin("convolution")
 	for c.again(w.input(dt, dx)) {
 		c.err = had(C.drun_conv2d_grad_input(C.int(dt), ints(g[:]), mem(dx), mem(dy), nil, 0, mem(weight), mem(bias)))
@@ -149,7 +150,7 @@ func Conv2dGradWeight(dt dtype.Type, w Window, dweight, dbias, dy, x unsafe.Poin
 
 // Conv2dPooledGradWeight adds to dweight and dbias; with indices, dy is the gradient of Conv2dMaxPool's result.
 func Conv2dPooledGradWeight(dt dtype.Type, w Window, dweight, dbias, dy unsafe.Pointer, indices []int32, x unsafe.Pointer) error {
-	g := w.geometry()
+	g := w.Geometry()
 	c := begin("convolution's gradient")
 	for c.again(array(dt, dweight, w.Filters*w.Channels*w.KernelH*w.KernelW), array(dt, dbias, w.Filters)) {
 		c.err = had(C.drun_conv2d_grad_weight(C.int(dt), ints(g[:]), mem(dweight), mem(dbias), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)), w.each(indices), mem(x)))
@@ -160,7 +161,7 @@ func Conv2dPooledGradWeight(dt dtype.Type, w Window, dweight, dbias, dy unsafe.P
 // MaxPool2d computes y [Batch, Channels, out height, out width] and each maximum's index in its plane, which the
 // gradient needs. PadH <= KernelH/2, PadW <= KernelW/2.
 func MaxPool2d(dt dtype.Type, w Window, y unsafe.Pointer, indices []int32, x unsafe.Pointer) {
-	g := w.geometry()
+	g := w.Geometry()
 	for c := begin("pooling"); c.again(whole(dt, y, w.pooled()), slice(indices)); {
 		C.drun_max_pool2d(C.int(dt), ints(g[:]), mem(y), (*C.int32_t)(unsafe.SliceData(indices)), mem(x))
 	}
@@ -168,7 +169,7 @@ func MaxPool2d(dt dtype.Type, w Window, y unsafe.Pointer, indices []int32, x uns
 
 // MaxPool2dGrad computes dx from dy.
 func MaxPool2dGrad(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int32) {
-	g := w.geometry()
+	g := w.Geometry()
 	for c := begin("pooling's gradient"); c.again(array(dt, dx, w.Batch*w.Channels*w.Height*w.Width)); {
 		C.drun_max_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy), (*C.int32_t)(unsafe.SliceData(indices)))
 	}
@@ -176,7 +177,7 @@ func MaxPool2dGrad(dt dtype.Type, w Window, dx, dy unsafe.Pointer, indices []int
 
 // AvgPool2d averages over the kernel's cells, padding counted as zeros.
 func AvgPool2d(dt dtype.Type, w Window, y, x unsafe.Pointer) {
-	g := w.geometry()
+	g := w.Geometry()
 	for c := begin("pooling"); c.again(whole(dt, y, w.pooled())); {
 		C.drun_avg_pool2d(C.int(dt), ints(g[:]), mem(y), mem(x))
 	}
@@ -184,7 +185,7 @@ func AvgPool2d(dt dtype.Type, w Window, y, x unsafe.Pointer) {
 
 // AvgPool2dGrad computes dx from dy.
 func AvgPool2dGrad(dt dtype.Type, w Window, dx, dy unsafe.Pointer) {
-	g := w.geometry()
+	g := w.Geometry()
 	for c := begin("pooling's gradient"); c.again(array(dt, dx, w.Batch*w.Channels*w.Height*w.Width)); {
 		C.drun_avg_pool2d_grad(C.int(dt), ints(g[:]), mem(dx), mem(dy))
 	}

@@ -1,25 +1,6 @@
 // The entries of a path's table: choose the typed kernel, walk the operands.
 
-#define TYPE int64_t
-#define J(name) name##_i64
-#include "integer.h"
-#undef TYPE
-#undef J
-#define TYPE int32_t
-#define J(name) name##_i32
-#include "integer.h"
-#undef TYPE
-#undef J
-#define TYPE int8_t
-#define J(name) name##_i8
-#include "integer.h"
-#undef TYPE
-#undef J
-#define TYPE uint8_t
-#define J(name) name##_u8
-#include "integer.h"
-#undef TYPE
-#undef J
+#include "integers.h"
 
 // Elements of one dense block, and the fewest elements worth a thread of their own.
 enum { BLOCK = 512, GRAIN = 32768 };

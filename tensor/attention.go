@@ -41,7 +41,7 @@ func Attention(q, k, v *Tensor, causal bool) (result *Tensor, err error) {
 		lse = b.like(len(a.At), a.Rows)
 	}
 	if out.n > 0 && !out.shapeOnly() {
-		try.Ok(Starved(op, a.Forward(q.dtype, out.ptr(), ptrOr(lse), in[0].read(), in[1].read(), in[2].read())))
+		forward(op, &a, out, lse, in)
 	}
 	alive(in[:]...)
 	if recording {
@@ -56,6 +56,17 @@ func Attention(q, k, v *Tensor, causal bool) (result *Tensor, err error) {
 		Discard(lse)
 	}
 	return out, nil
+}
+
+// forward computes an attention, and if lse is not nil what its gradient needs.
+func forward(op string, a *kernel.Attention, out, lse *Tensor, in [3]*Tensor) {
+	if d := out.on(); d != nil {
+		q, k, v := d.read(in[0]), d.read(in[1]), d.read(in[2])
+		if d.Attention(a, out.dtype, d.write(out), maybe(d.write, lse), q, k, v) {
+			return
+		}
+	}
+	try.Ok(Starved(op, a.Forward(out.dtype, out.ptr(), ptrOr(lse), in[0].read(), in[1].read(), in[2].read())))
 }
 
 // attentionDims checks the operands of an attention, and returns how many dimensions they have.
@@ -119,6 +130,16 @@ func backAttention(n *node, g *Tensor, out []*Tensor, a kernel.Attention, batch 
 		for i, size := range [3][2]int{{a.Rows, a.Width}, {a.Cols, a.Width}, {a.Cols, a.Depth}} {
 			out[i] = b.like(append(lead, size[0], size[1])...)
 			grads[i] = out[i]
+		}
+	}
+	if d := g.ctx.deviceOf(grads[:]...); d != nil {
+		dy, lse, q, k, v := d.read(dy), d.read(lse), d.read(q), d.read(k), d.read(v)
+		use := d.write
+		if a.To != nil {
+			use = d.change
+		}
+		if d.AttentionGrad(&a, g.dtype, use(grads[0]), use(grads[1]), use(grads[2]), dy, lse, q, k, v) {
+			return
 		}
 	}
 	err := a.Backward(g.dtype, grads[0].ptr(), grads[1].ptr(), grads[2].ptr(), dy.read(), lse.read(), q.read(), k.read(), v.read())

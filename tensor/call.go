@@ -40,7 +40,7 @@ func kBinary(op BinaryOp, out, a, b *Tensor) {
 	if out.shapeOnly() {
 		return
 	}
-	if d := out.on(); d != nil && d.binary(op, out, a, b) {
+	if d := out.on(a, b); d != nil && d.binary(op, out, a, b) {
 		return
 	}
 	if sameShape(out.shape, a.shape) && sameShape(out.shape, b.shape) {
@@ -68,7 +68,7 @@ func kBinaryNumber(op BinaryOp, out, a *Tensor, s Scalar, swapped bool) {
 	if out.shapeOnly() {
 		return
 	}
-	if d := out.on(); d != nil && d.binaryNumber(op, out, a, s, swapped) {
+	if d := out.on(a); d != nil && d.binaryNumber(op, out, a, s, swapped) {
 		return
 	}
 	var number [1]uint64
@@ -85,7 +85,7 @@ func kUnary(op UnaryOp, out, a *Tensor) {
 	if out.shapeOnly() {
 		return
 	}
-	if d := out.on(); d != nil && d.unary(op, out, a) {
+	if d := out.on(a); d != nil && d.unary(op, out, a) {
 		return
 	}
 	kernel.Unary(kernel.UnaryOp(op), a.dtype, out.shape, out.kview(), a.kview())
@@ -106,7 +106,7 @@ func kCopy(out, a *Tensor) {
 	if out.shapeOnly() {
 		return
 	}
-	if d := out.on(); d != nil && d.copy(out, a) {
+	if d := out.on(a); d != nil && d.copy(out, a) {
 		return
 	}
 	kernel.Copy(out.dtype, out.shape, out.kview(), a.kview())
@@ -117,7 +117,7 @@ func kCast(out, a *Tensor) {
 	if out.shapeOnly() {
 		return
 	}
-	if d := out.on(); d != nil && d.cast(out, a) {
+	if d := out.on(a); d != nil && d.cast(out, a) {
 		return
 	}
 	kernel.Cast(out.dtype, a.dtype, out.shape, out.kview(), a.kview())
@@ -128,7 +128,7 @@ func kWhere(out, cond, a, b *Tensor) {
 	if out.shapeOnly() {
 		return
 	}
-	if d := out.on(); d != nil && d.where(out, cond, a, b) {
+	if d := out.on(cond, a, b); d != nil && d.where(out, cond, a, b) {
 		return
 	}
 	var bufC, bufA, bufB [MaxDims]int
@@ -144,11 +144,10 @@ func kReduce(kind kernel.ReduceOp, out, a *Tensor, outer, n, inner int) {
 	if out.shapeOnly() {
 		return
 	}
-	if d := out.on(); d != nil {
+	if d := out.on(a); d != nil {
 		in := d.read(a)
-		if d.Reduce(kind, a.dtype, outer, n, inner, d.write(out), in) {
-			return
-		}
+		d.Reduce(kind, a.dtype, outer, n, inner, d.write(out), in)
+		return
 	}
 	kernel.Reduce(kind, a.dtype, outer, n, inner, out.ptr(), a.read())
 	alive(a, out)
@@ -172,7 +171,8 @@ func kGemm(op string, low bool, out, a, b factor, batch, m, n, k int, bias *Tens
 	if out.t.shapeOnly() {
 		return
 	}
-	if d := out.t.on(); d != nil && !low && d.gemm(out, a, b, batch, m, n, k, bias, add) {
+	if d := out.t.on(); d != nil {
+		d.gemm(low, out, a, b, batch, m, n, k, bias, add)
 		return
 	}
 	var err error
@@ -249,7 +249,7 @@ func (b *builder) of(dt dtype.Type, shape ...int) *Tensor {
 func (b *builder) zeros(dt dtype.Type, shape ...int) *Tensor {
 	t := b.of(dt, shape...)
 	if !t.shapeOnly() {
-		clear(t.Bytes())
+		zero(t)
 	}
 	return t
 }

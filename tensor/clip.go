@@ -3,28 +3,49 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"unsafe"
 
 	"drun/internal/try"
 	"drun/kernel"
+	"drun/kernel/opencl"
 )
 
 // GradSquareSum adds up the squares of all gradients, in the order of the
 // parameters; a parameter without one adds nothing.
 func GradSquareSum(params []*Tensor) (_ float64, err error) {
 	defer try.Caught(&err)
-	total := 0.0
-	for _, p := range params {
+	sums := make([]float64, len(params))
+	var d *device
+	var later []int // of sums that the device still computes
+	var results opencl.Buffer
+	for i, p := range params {
 		if p.grad == nil {
 			continue
 		}
 		try.Ok(NeedFloat("clip_grad_norm", p.grad))
 		g := contiguous(p.grad)
-		if d := g.on(); d != nil {
-			total += d.SquareSum(g.dtype, g.n, d.read(g))
+		if on := g.on(); on != nil {
+			if d == nil {
+				d, results = on, on.get(8*len(params))
+				defer d.Put(results)
+			}
+			d.SquareSum(g.dtype, g.n, results, i, d.read(g))
+			later = append(later, i)
 			continue
 		}
-		total += kernel.SquareSum(g.dtype, g.n, g.ptr())
+		sums[i] = kernel.SquareSum(g.dtype, g.n, g.read())
 		alive(g)
+	}
+	if d != nil {
+		computed := make([]float64, len(params))
+		d.Read(unsafe.Pointer(&computed[0]), results, 0, 8*len(computed))
+		for _, i := range later {
+			sums[i] = computed[i]
+		}
+	}
+	total := 0.0
+	for _, sum := range sums {
+		total += sum
 	}
 	return total, nil
 }

@@ -92,11 +92,11 @@ func Finite(t *Tensor) (nan, inf bool) {
 		return false, false // no memory for a copy: the next operation will report it
 	}
 	if whole.dtype == dtype.Float64 {
-		for _, v := range Elems[float64](whole)[:whole.n] {
+		for _, v := range Values[float64](whole)[:whole.n] {
 			nan, inf = nan || v != v, inf || math.IsInf(v, 0)
 		}
 	} else {
-		for _, v := range Elems[float32](whole)[:whole.n] {
+		for _, v := range Values[float32](whole)[:whole.n] {
 			nan, inf = nan || v != v, inf || v > math.MaxFloat32 || v < -math.MaxFloat32
 		}
 	}

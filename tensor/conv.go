@@ -8,6 +8,7 @@ import (
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
+	"drun/kernel/opencl"
 )
 
 // window checks the geometry of a convolution or pooling over images of a shape (N, C, H, W).
@@ -66,9 +67,18 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (result *Tensor
 	if out.shapeOnly() {
 		return out, nil
 	}
-	err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
-		return kernel.Conv2d(x.dtype, w, out.ptrAt(at.y), in.ptrAt(at.x), filters.ptrAt(at.w), partOr(beta, i*w.Filters))
-	})
+	if d := out.on(); d != nil {
+		x, filters, beta := d.read(in), d.read(filters), maybe(d.read, beta)
+		y := d.write(out)
+		err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
+			d.Conv2d(out.dtype, w, y.Plus(at.y), x.Plus(at.x), filters.Plus(at.w), beta.Plus(i*w.Filters))
+			return nil
+		})
+	} else {
+		err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
+			return kernel.Conv2d(x.dtype, w, out.ptrAt(at.y), in.readAt(at.x), filters.readAt(at.w), readPartOr(beta, i*w.Filters))
+		})
+	}
 	alive(in, filters, beta)
 	if err != nil {
 		return nil, Starved(op, err)
@@ -125,17 +135,39 @@ func partOr(t *Tensor, at int) unsafe.Pointer {
 	return t.ptrAt(at)
 }
 
+// readPartOr is partOr for elements that are only read.
+func readPartOr(t *Tensor, at int) unsafe.Pointer {
+	if t == nil {
+		return nil
+	}
+	return t.readAt(at)
+}
+
 func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) {
 	x, weight := n.val(0), n.val(1)
 	dy, dweight, dbias := n.layerGrads(g, out)
+	if d := g.ctx.deviceOf(out[0], dweight, dbias); d != nil {
+		dy, x, weight := d.read(dy), d.read(x), d.read(weight)
+		dx, dw, db := maybe(d.write, out[0]), maybe(d.change, dweight), maybe(d.change, dbias)
+		try.Ok(eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+			if n.needs(0) {
+				d.ConvTranspose2d(g.dtype, w, dx.Plus(at.x), dy.Plus(at.y), weight.Plus(at.w), opencl.Place{})
+			}
+			if n.needs(1) || n.needs(2) {
+				d.Conv2dGradWeight(g.dtype, w, dw.Plus(at.w), db.Plus(i*w.Filters), dy.Plus(at.y), x.Plus(at.x))
+			}
+			return nil
+		}))
+		return
+	}
 	err := eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
 		if n.needs(0) {
-			if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptrAt(at.x), dy.ptrAt(at.y), weight.ptrAt(at.w)); err != nil {
+			if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptrAt(at.x), dy.readAt(at.y), weight.readAt(at.w)); err != nil {
 				return err
 			}
 		}
 		if n.needs(1) || n.needs(2) {
-			return kernel.Conv2dGradWeight(g.dtype, w, partOr(dweight, at.w), partOr(dbias, i*w.Filters), dy.ptrAt(at.y), x.ptrAt(at.x))
+			return kernel.Conv2dGradWeight(g.dtype, w, partOr(dweight, at.w), partOr(dbias, i*w.Filters), dy.readAt(at.y), x.readAt(at.x))
 		}
 		return nil
 	})
@@ -177,9 +209,18 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (result *Tensor, er
 	if out.shapeOnly() {
 		return out, nil
 	}
-	err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
-		return kernel.ConvTranspose2d(x.dtype, w, out.ptrAt(at.x), in.ptrAt(at.y), filters.ptrAt(at.w), partOr(beta, i*w.Channels))
-	})
+	if d := out.on(); d != nil {
+		y, filters, beta := d.read(in), d.read(filters), maybe(d.read, beta)
+		x := d.write(out)
+		err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
+			d.ConvTranspose2d(out.dtype, w, x.Plus(at.x), y.Plus(at.y), filters.Plus(at.w), beta.Plus(i*w.Channels))
+			return nil
+		})
+	} else {
+		err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
+			return kernel.ConvTranspose2d(x.dtype, w, out.ptrAt(at.x), in.readAt(at.y), filters.readAt(at.w), readPartOr(beta, i*w.Channels))
+		})
+	}
 	alive(in, filters, beta)
 	if err != nil {
 		return nil, Starved(op, err)
@@ -205,17 +246,32 @@ func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, gro
 	if n.needs(1) {
 		dweight = n.sumPlace(1, dy, out)
 	}
-	err := eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
-		if n.needs(0) {
-			if err := kernel.Conv2d(g.dtype, w, out[0].ptrAt(at.y), dy.ptrAt(at.x), weight.ptrAt(at.w), nil); err != nil {
-				return err
+	var err error
+	if d := g.ctx.deviceOf(out[0], dweight); d != nil {
+		dy, x, weight := d.read(dy), d.read(x), d.read(weight)
+		dx, dw := maybe(d.write, out[0]), maybe(d.change, dweight)
+		err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+			if n.needs(0) {
+				d.Conv2d(g.dtype, w, dx.Plus(at.y), dy.Plus(at.x), weight.Plus(at.w), opencl.Place{})
 			}
-		}
-		if n.needs(1) {
-			return kernel.Conv2dGradWeight(g.dtype, w, dweight.ptrAt(at.w), nil, x.ptrAt(at.y), dy.ptrAt(at.x))
-		}
-		return nil
-	})
+			if n.needs(1) {
+				d.Conv2dGradWeight(g.dtype, w, dw.Plus(at.w), opencl.Place{}, x.Plus(at.y), dy.Plus(at.x))
+			}
+			return nil
+		})
+	} else {
+		err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+			if n.needs(0) {
+				if err := kernel.Conv2d(g.dtype, w, out[0].ptrAt(at.y), dy.readAt(at.x), weight.readAt(at.w), nil); err != nil {
+					return err
+				}
+			}
+			if n.needs(1) {
+				return kernel.Conv2dGradWeight(g.dtype, w, dweight.ptrAt(at.w), nil, x.readAt(at.y), dy.readAt(at.x))
+			}
+			return nil
+		})
+	}
 	if err == nil && n.needs(2) {
 		out[2] = reduceDims(n.op, kernel.Sum, dy, []int{0, 2, 3}, false)
 	}
@@ -233,15 +289,16 @@ func MaxPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err err
 		return nil, fmt.Errorf("%s: an image of %d×%d has too many elements for the indices of the maxima", op, w.Height, w.Width)
 	}
 	at := newTensor(op, x.ctx, out.shape, dtype.Int32)
-	if !out.shapeOnly() {
-		kernel.MaxPool2d(x.dtype, w, out.ptr(), Elems[int32](at), in.ptr())
+	if d := out.on(); d != nil {
+		x := d.read(in)
+		d.MaxPool2d(out.dtype, w, d.write(out), d.write(at), x)
+	} else if !out.shapeOnly() {
+		kernel.MaxPool2d(x.dtype, w, out.ptr(), Elems[int32](at), in.read())
 	}
 	alive(in, at)
 	if records(x, nil) {
 		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
-			backPool(n, g, out, func(dx, dy unsafe.Pointer) {
-				kernel.MaxPool2dGrad(g.dtype, w, dx, dy, Elems[int32](n.val(0)))
-			})
+			backPool(n, g, out, w, n.val(0))
 		}, x).save(at)
 		if n.again != nil {
 			n.composed(func(in []*Tensor) *Tensor {
@@ -261,13 +318,16 @@ func AvgPool2d(x *Tensor, size, stride, padding [2]int) (result *Tensor, err err
 	defer narrow(&x).round(&result)
 	const op = "avg_pool2d"
 	w, in, out := pool2d(op, x, size, stride, padding)
-	if !out.shapeOnly() {
-		kernel.AvgPool2d(x.dtype, w, out.ptr(), in.ptr())
+	if d := out.on(); d != nil {
+		x := d.read(in)
+		d.AvgPool2d(out.dtype, w, d.write(out), x)
+	} else if !out.shapeOnly() {
+		kernel.AvgPool2d(x.dtype, w, out.ptr(), in.read())
 	}
 	alive(in)
 	if records(x, nil) {
 		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
-			backPool(n, g, out, func(dx, dy unsafe.Pointer) { kernel.AvgPool2dGrad(g.dtype, w, dx, dy) })
+			backPool(n, g, out, w, nil)
 		}, x)
 		if n.again != nil {
 			n.linear(func(in []*Tensor) *Tensor { return try.To(AvgPool2d(in[0], size, stride, padding)) })
@@ -294,22 +354,30 @@ func pooling(op string, shape []int, size, stride, padding [2]int) (kernel.Windo
 	return w, err
 }
 
-func backPool(n *node, g *Tensor, out []*Tensor, grad func(dx, dy unsafe.Pointer)) {
+// backPool is the gradient of a pooling: at has the places of the maxima; it is nil for averages.
+func backPool(n *node, g *Tensor, out []*Tensor, w kernel.Window, at *Tensor) {
 	b := build(n.op, g)
-	dy := b.contiguous(g)
-	out[0] = b.like(n.in[0].shape()...)
-	grad(out[0].ptr(), dy.ptr())
+	dy, dx := b.contiguous(g), b.like(n.in[0].shape()...)
+	out[0] = dx
+	if d := dx.on(); d != nil {
+		dy, at := d.read(dy), maybe(d.read, at)
+		d.Pool2dGrad(g.dtype, w, d.write(dx), dy, at)
+	} else if at != nil {
+		kernel.MaxPool2dGrad(g.dtype, w, dx.ptr(), dy.read(), Values[int32](at))
+	} else {
+		kernel.AvgPool2dGrad(g.dtype, w, dx.ptr(), dy.read())
+	}
 	alive(dy)
 }
 
 // ConvolvePooled is MaxPool2d of Convolve, with the same bits but at less cost: the intermediate results, and their gradients,
 // never leave the processor's caches. It returns nil if the two have to be called separately: for arguments that one of them
-// refuses, for groups, for bfloat16, and if operations are watched, gradients may have gradients, or fusion is off (DRUN_PLAN=off).
+// refuses, for groups, for bfloat16, on a device, and if operations are watched, gradients may have gradients, or fusion is off (DRUN_PLAN=off).
 func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, padding [2]int) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	const op = "conv2d"
 	c := x.ctx
-	if c == nil || c.spares.off || c.Watch != nil || c.CreateGraph || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
+	if c == nil || c.device != nil || c.spares.off || c.Watch != nil || c.CreateGraph || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
 		return nil, nil
 	}
 	w, err := convolution(op, x, weight, bias, o)

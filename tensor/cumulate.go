@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"math"
-	"unsafe"
 
 	"drun/internal/try"
 	"drun/kernel"
@@ -14,7 +13,7 @@ func CumSum(t *Tensor, dim int) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&t).round(&result)
 	const op = "cumsum"
-	out, _, a := cumulate(op, t, dim, kernel.CumSum)
+	out, _, a := cumulate(op, t, dim, false)
 	if t.dtype.IsFloat() && records(t, nil) {
 		back := func(_ *node, g *Tensor, out []*Tensor) {
 			flip := func(x *Tensor) (*Tensor, error) { return Flip(x, []int{a}) }
@@ -25,8 +24,8 @@ func CumSum(t *Tensor, dim int) (result *Tensor, err error) {
 	return out, err
 }
 
-// cumulate runs a kernel along dim without recording; x is t in row-major order. Integers become int64.
-func cumulate(op string, t *Tensor, dim int, run func(dt dtype.Type, outer, n, inner int, out, in unsafe.Pointer)) (out, x *Tensor, a int) {
+// cumulate adds or multiplies up along dim without recording; x is t in row-major order. Integers become int64.
+func cumulate(op string, t *Tensor, dim int, product bool) (out, x *Tensor, a int) {
 	a = try.To(Axis(op, dim, len(t.shape)))
 	result := try.To(computing(t.dtype, op))
 	if !result.IsFloat() {
@@ -36,7 +35,16 @@ func cumulate(op string, t *Tensor, dim int, run func(dt dtype.Type, outer, n, i
 	x, out = b.contiguous(t), b.of(result, t.shape...)
 	if t.n > 0 {
 		outer, n, inner := around(t.shape, a)
-		run(t.dtype, outer, n, inner, out.ptr(), x.ptr())
+		run := kernel.CumSum
+		if product {
+			run = kernel.CumProd
+		}
+		if d := out.on(); d != nil {
+			in := d.read(x)
+			d.Cumulate(product, t.dtype, outer, n, inner, d.write(out), in)
+		} else {
+			run(t.dtype, outer, n, inner, out.ptr(), x.read())
+		}
 		alive(x)
 	}
 	return out, x, a
@@ -78,10 +86,19 @@ func backProd(n *node, g *Tensor, out []*Tensor, dims []int) {
 		last := selectLast(dy)
 		whole := try.To(Reshape(g, last.shape))
 		kCopy(last, whole)
-		kernel.CumProdGrad(g.dtype, outer, count, inner, dx.ptr(), dy.ptr(), x.ptr())
-		alive(dx, dy, x)
+		cumProdGrad(outer, count, inner, dx, dy, x)
 	}
 	out[0] = dx
+}
+
+func cumProdGrad(outer, n, inner int, dx, dy, x *Tensor) {
+	if d := dx.on(); d != nil {
+		dy, x := d.read(dy), d.read(x)
+		d.CumProdGrad(dx.dtype, outer, n, inner, d.write(dx), dy, x)
+		return
+	}
+	kernel.CumProdGrad(dx.dtype, outer, n, inner, dx.ptr(), dy.read(), x.read())
+	alive(dx, dy, x)
 }
 
 // selectLast returns the last entry of the middle of three dimensions; it is never recorded.
@@ -98,15 +115,14 @@ func CumProd(t *Tensor, dim int) (result *Tensor, err error) {
 	defer try.Caught(&err)
 	defer precise(&t).round(&result)
 	const op = "cumprod"
-	out, x, a := cumulate(op, t, dim, kernel.CumProd)
+	out, x, a := cumulate(op, t, dim, true)
 	if t.dtype.IsFloat() && records(t, nil) {
 		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) {
 			b := build(op, g)
 			dy, dx := b.contiguous(g), b.like(g.shape...)
 			x := n.val(0)
 			outer, count, inner := around(x.shape, a)
-			kernel.CumProdGrad(g.dtype, outer, count, inner, dx.ptr(), dy.ptr(), x.ptr())
-			alive(dx, dy, x)
+			cumProdGrad(outer, count, inner, dx, dy, x)
 			out[0] = dx
 		}, t).save(x)
 		if n.again != nil && len(t.shape) > 0 {

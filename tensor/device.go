@@ -1,7 +1,9 @@
 package tensor
 
 import (
+	"hash/fnv"
 	"runtime"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -25,6 +27,7 @@ type onDevice struct {
 	device  *device
 	buffer  opencl.Buffer
 	host    unsafe.Pointer // the host's memory while Storage.ptr is nil; nil: there is none yet
+	sum     uint64         // of the host's copy while others may not write it, if spoil
 	here    bool           // the device's copy is current
 	there   bool           // host's is
 	freed   bool
@@ -55,9 +58,13 @@ func (c *Context) Device() *opencl.Device {
 	return c.device.Device
 }
 
-// on returns the device on which an operation with this result is computed, nil for the processor.
-func (t *Tensor) on() *device {
-	if t.ctx == nil || t.ctx.device == nil || t.st.stays() {
+// on returns the device on which an operation with this result is computed, nil for the processor. Integers of which the host has
+// a current copy, such as a batch's labels, are computed there: it checks them, too.
+func (t *Tensor) on(of ...*Tensor) *device {
+	if t.ctx == nil || t.ctx.device == nil || t.st.stays() || t.st.shapes {
+		return nil
+	}
+	if !t.dtype.IsFloat() && len(of) > 0 && !slices.ContainsFunc(of, func(x *Tensor) bool { return x.dtype.IsFloat() || !x.st.hosted() }) {
 		return nil
 	}
 	d := t.ctx.device
@@ -67,6 +74,9 @@ func (t *Tensor) on() *device {
 	d.loans = d.loans[:0]
 	return d
 }
+
+// hosted reports whether the host's copy is current.
+func (s *Storage) hosted() bool { return s.ptr != nil || s.dev != nil && s.dev.there }
 
 // stays reports whether the memory must stay on the host, where others use its address.
 func (s *Storage) stays() bool {
@@ -127,8 +137,12 @@ func (d *device) read(t *Tensor) opencl.Place {
 		panic(NoElementsError{})
 	}
 	o := d.hold(s)
-	if !o.here && o.there {
+	switch {
+	case !o.here && o.there:
 		d.Write(o.buffer, 0, o.host, s.bytes)
+		o.seal(s)
+	case o.there:
+		o.unbroken(s)
 	}
 	o.here = true
 	return opencl.Place{Buffer: o.buffer, At: t.off}
@@ -143,7 +157,12 @@ func (d *device) write(t *Tensor) opencl.Place {
 		d.read(t)
 	}
 	o := t.st.dev
-	o.there = false
+	if o.there && spoil {
+		spoilt(o.host, t.st.bytes)
+	}
+	if o.there = false; o.host != nil {
+		o.seal(t.st)
+	}
 	return opencl.Place{Buffer: o.buffer, At: t.off}
 }
 
@@ -153,34 +172,46 @@ func (d *device) change(t *Tensor) opencl.Place {
 	return d.write(t)
 }
 
-// readOr, writeOr and changeOr are read, write and change, or no memory if t is nil.
-func (d *device) readOr(t *Tensor) opencl.Place {
+// maybe is what use, one of read, write and change, gives for t, or no memory if t is nil.
+func maybe(use func(*Tensor) opencl.Place, t *Tensor) opencl.Place {
 	if t == nil {
 		return opencl.Place{}
 	}
-	return d.read(t)
+	return use(t)
 }
 
-func (d *device) writeOr(t *Tensor) opencl.Place {
-	if t == nil {
-		return opencl.Place{}
+// mine reports whether tensors may be written on the device; nil is not written at all.
+func (d *device) mine(ts ...*Tensor) bool {
+	for _, t := range ts {
+		if t != nil && t.st.stays() {
+			return false
+		}
 	}
-	return d.write(t)
+	return true
 }
 
-// mine reports whether t may be written on the device; nil is not written at all.
-func (d *device) mine(t *Tensor) bool { return t == nil || !t.st.stays() }
-
-func (d *device) changeOr(t *Tensor) opencl.Place {
-	if t == nil {
-		return opencl.Place{}
+// deviceOf returns the device that computes c's tensors if it may write these; nil is not written at all.
+func (c *Context) deviceOf(ts ...*Tensor) *device {
+	for _, t := range ts {
+		if t != nil && t.on() == nil {
+			return nil
+		}
 	}
-	return d.change(t)
+	return c.device
+}
+
+// zero sets all elements of t, which fills its part of memory without gaps.
+func zero(t *Tensor) {
+	if d := t.on(); d != nil {
+		d.Copy(t.dtype, []int{t.n}, opencl.Operand{Place: d.write(t), Strides: []int{1}}, opencl.Operand{Strides: noStrides[:1]})
+		return
+	}
+	clear(bytesOf(t))
 }
 
 // operand is read for elementwise operations. A plain number needs no memory.
 func (d *device) operand(t *Tensor, strides []int) opencl.Operand {
-	if t.n == 1 && t.st.ptr != nil {
+	if t.span() == 1 && t.st.ptr != nil {
 		return opencl.Operand{Number: t.bits(), Strides: strides}
 	}
 	return opencl.Operand{Place: d.read(t), Strides: strides}
@@ -209,9 +240,31 @@ func (s *Storage) fetch() {
 		o.host, s.ptr, s.bytes = s.ptr, nil, bytes
 	}
 	if o.here && !o.there {
+		o.unbroken(s)
 		o.device.Read(o.host, o.buffer, 0, s.bytes)
+		o.seal(s)
 	}
 	o.there = true
+}
+
+// In tests (see spoil) the host's copy is sealed while the device's is current, too: it is an error of drun if anything writes to it through an
+// address from before, unless it says so by [Tensor.Touched].
+func (o *onDevice) seal(s *Storage) {
+	if spoil {
+		o.sum = checksum(o.host, s.bytes)
+	}
+}
+
+func (o *onDevice) unbroken(s *Storage) {
+	if spoil && o.sum != 0 && o.sum != checksum(o.host, s.bytes) {
+		panic("a tensor's elements were written through an address from before an operation on the device")
+	}
+}
+
+func checksum(p unsafe.Pointer, bytes int) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(unsafe.Slice((*byte)(p), bytes)) // a hash takes everything
+	return h.Sum64() | 1
 }
 
 // toHost makes the host's copy the current one.
@@ -220,7 +273,7 @@ func (s *Storage) toHost() {
 		return
 	}
 	s.fetch()
-	s.ptr, s.dev.host, s.dev.here = s.dev.host, nil, false
+	s.ptr, s.dev.host, s.dev.here, s.dev.sum = s.dev.host, nil, false, 0
 }
 
 // freeDevice frees both copies.

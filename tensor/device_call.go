@@ -77,11 +77,19 @@ func (d *device) where(out, cond, a, b *Tensor) bool {
 	return d.Where(out.dtype, out.shape, d.result(out), c, x, y)
 }
 
-func (d *device) gemm(out, a, b factor, batch, m, n, k int, bias *Tensor, add bool) bool {
+func (d *device) gemm(low bool, out, a, b factor, batch, m, n, k int, bias *Tensor, add bool) {
 	of := func(f factor, p opencl.Place) opencl.Matrix {
-		p.At += f.off
-		return opencl.Matrix{Place: p, Stride: f.ld, Trans: f.trans, Batch: f.batchStep}
+		return opencl.Matrix{Place: p.Plus(f.off), Stride: f.ld, Trans: f.trans, Batch: f.batchStep}
 	}
-	x, y, beta := of(a, d.read(a.t)), of(b, d.read(b.t)), d.readOr(bias)
-	return d.Gemm(out.t.dtype, batch, m, n, k, of(out, d.change(out.t)), x, y, add, beta)
+	x, y, beta := of(a, d.read(a.t)), of(b, d.read(b.t)), maybe(d.read, bias)
+	use := d.write
+	if add || batch*m*n != out.t.n {
+		use = d.change
+	}
+	c := of(out, use(out.t))
+	if low {
+		d.GemmHalf(batch, m, n, k, out.t.dtype, c, a.t.dtype, x, b.t.dtype, y, add, beta)
+	} else {
+		d.Gemm(out.t.dtype, batch, m, n, k, c, x, y, add, beta)
+	}
 }

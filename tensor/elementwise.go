@@ -196,7 +196,7 @@ func checkIntegers(op BinaryOp, y *Tensor) {
 	switch {
 	case found.shapeOnly():
 		return
-	case !slices.Contains(Elems[bool](found), true):
+	case !slices.Contains(Values[bool](found), true):
 		return
 	case op == OpPow:
 		try.Fail("pow: integers to negative powers are not integers; cast with .to(\"float32\")")

@@ -108,7 +108,7 @@ func newFlatBuffer(c *Context, p *Pool, n int, dt dtype.Type) (_ *Tensor, err er
 	s := &Storage{flat: true}
 	try.Ok(s.allocFrom(p, "optimizer", n*dt.Size()))
 	t := try.To(OnStorage(c, s, 0, []int{n}, dt))
-	clear(t.Bytes())
+	zero(t)
 	return t, nil
 }
 

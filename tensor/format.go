@@ -23,7 +23,7 @@ func (t *Tensor) String() string {
 	t.eachPrinted(nil, func(off int) {
 		values = append(values, t.Element(off))
 		if t.dtype == dtype.Complex64 {
-			imaginary = append(imaginary, Float(float64(imag(*(*complex64)(t.ptrAt(off))))))
+			imaginary = append(imaginary, Float(float64(imag(*(*complex64)(t.readAt(off))))))
 		}
 	})
 	cells := formatCells(values)

@@ -7,7 +7,6 @@ import (
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
-	"drun/kernel/opencl"
 )
 
 // checkedIndex returns contiguous int64 indices, checked against size; negative ones count from the end.
@@ -58,7 +57,7 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) *Tensor {
 	b := build(op, t)
 	x, out := b.contiguous(t), b.like(append(append(append(arr[:0], t.shape[:a]...), idx.shape...), t.shape[a+1:]...)...)
 	outer, rows, inner := around(t.shape, a)
-	if d := out.on(); d != nil && !out.shapeOnly() {
+	if d := out.on(x, ix); d != nil {
 		from, index := d.read(x), d.read(ix)
 		d.Take(t.dtype, outer, rows, inner, ix.n, d.write(out), from, index)
 	} else if !out.shapeOnly() {
@@ -73,12 +72,12 @@ func takeNamed(op string, t *Tensor, a int, idx *Tensor) *Tensor {
 				from, index := d.read(g), d.read(n.val(0))
 				to := d.change(z)
 				for o := range outer {
-					d.AddRows(g.dtype, inner, ix.n, opencl.Place{Buffer: to.Buffer, At: to.At + o*rows*inner}, opencl.Place{Buffer: from.Buffer, At: from.At + o*ix.n*inner}, index)
+					d.AddRows(g.dtype, inner, ix.n, to.Plus(o*rows*inner), from.Plus(o*ix.n*inner), index)
 				}
 				return
 			}
 			for o := range outer {
-				kernel.AddRows(g.dtype, inner, z.ptrAt(o*rows*inner), g.ptrAt(o*ix.n*inner), Values[int64](n.val(0)))
+				kernel.AddRows(g.dtype, inner, z.ptrAt(o*rows*inner), g.readAt(o*ix.n*inner), Values[int64](n.val(0)))
 			}
 			alive(g, z)
 		}, t).save(ix)
@@ -125,7 +124,12 @@ func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 	b := build("gather", t)
 	x, out := b.contiguous(cut(t, idx.shape, a)), b.like(idx.shape...)
 	outer, to, inner := around(idx.shape, a)
-	kernel.Gather(t.dtype, outer, to, t.shape[a], inner, out.ptr(), x.read(), Values[int64](ix))
+	if d := out.on(x, ix); d != nil {
+		from, index := d.read(x), d.read(ix)
+		d.Gather(t.dtype, outer, to, t.shape[a], inner, d.write(out), from, index)
+	} else {
+		kernel.Gather(t.dtype, outer, to, t.shape[a], inner, out.ptr(), x.read(), Values[int64](ix))
+	}
 	alive(x, ix)
 	if t.dtype.IsFloat() && records(t, nil) {
 		n := record(out, "gather", func(n *node, g *Tensor, out []*Tensor) {
@@ -245,17 +249,30 @@ func backScatter(n *node, g *Tensor, out []*Tensor, a int, add bool) {
 	assign(n.op, hole, got)
 }
 
+// scatterAt is [kernel.Scatter], or with add [kernel.ScatterAdd].
+func scatterAt(outer, from, to, inner int, dst, src, ix *Tensor, add bool) {
+	d := dst.on()
+	switch {
+	case d != nil && add:
+		in, index := d.read(src), d.read(ix)
+		d.ScatterAdd(dst.dtype, outer, from, to, inner, d.change(dst), in, index)
+	case d != nil:
+		in, index := d.read(src), d.read(ix)
+		d.Scatter(dst.dtype, outer, from, to, inner, d.change(dst), in, index, true)
+	case add:
+		kernel.ScatterAdd(dst.dtype, outer, from, to, inner, dst.ptr(), src.read(), Values[int64](ix))
+	default:
+		kernel.Scatter(dst.dtype, outer, from, to, inner, dst.ptr(), src.read(), Values[int64](ix))
+	}
+	alive(dst, src, ix)
+}
+
 // scatterInto writes src's elements into z, or adds them, at indices that have been checked.
 func scatterInto(op string, z *Tensor, a int, ix, src *Tensor, add bool) {
 	part, b := cut(z, ix.shape, a), build(op, z)
 	dst, src := b.contiguous(part), b.contiguous(cut(src, ix.shape, a))
 	outer, from, inner := around(ix.shape, a)
-	run := kernel.Scatter
-	if add {
-		run = kernel.ScatterAdd
-	}
-	run(src.dtype, outer, from, z.shape[a], inner, dst.ptr(), src.ptr(), Elems[int64](ix))
-	alive(dst, src, ix)
+	scatterAt(outer, from, z.shape[a], inner, dst, src, ix, add)
 	if dst != part {
 		assign(op, part, dst)
 	}

@@ -69,10 +69,10 @@ func histogram(op string, t, edges, weight *Tensor, density bool) (_ *Tensor, er
 		w = read(weight)
 	}
 	defer alive(x, e, w)
-	values, at := Elems[float64](x), Elems[float64](e)
+	values, at := Values[float64](x), Values[float64](e)
 	var weights []float64
 	if weight != nil {
-		weights = Elems[float64](w)
+		weights = Values[float64](w)
 	}
 	try.FailIf(!slices.IsSorted(at) || slices.ContainsFunc(at, func(x float64) bool { return x != x }), "%s: the edges must ascend", op)
 	counts := make([]float64, len(at)-1)

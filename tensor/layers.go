@@ -59,11 +59,10 @@ func Dropout(x *Tensor, p float64, g *Generator) (result *Tensor, err error) {
 		in, out := b.contiguous(t), b.like(t.shape...)
 		if d := out.on(); d != nil {
 			from := d.read(in)
-			if d.Dropout(at, t.dtype, t.n, d.write(out), from, keep) {
-				return out, nil
-			}
+			d.Dropout(at, t.dtype, t.n, d.write(out), from, keep)
+			return out, nil
 		}
-		at.Dropout(t.dtype, t.n, out.ptr(), in.ptr(), keep)
+		at.Dropout(t.dtype, t.n, out.ptr(), in.read(), keep)
 		alive(in)
 		return out, nil
 	}
@@ -95,7 +94,7 @@ func OneHot(t *Tensor, classes int) (_ *Tensor, err error) {
 	ix := b.indices(t)
 	out := b.zeros(dtype.Int64, append(slices.Clone(t.shape), classes)...)
 	v := Elems[int64](out)
-	for i, k := range Elems[int64](ix) {
+	for i, k := range Values[int64](ix) {
 		if k < 0 || k >= int64(classes) {
 			try.Fail("one_hot: index %d is out of range for %d classes: expected 0 to %d", k, classes, classes-1)
 		}
@@ -112,7 +111,7 @@ func BinCount(t, weights *Tensor, minlength int) (_ *Tensor, err error) {
 	try.FailIf(len(t.shape) != 1 || !t.dtype.IsInt(), "%s: needs a one-dimensional integer tensor, not %s of shape %s", op, t.dtype, shaped(t.shape))
 	b := build(op, t)
 	ix, n := b.indices(t), minlength
-	for _, k := range Elems[int64](ix) {
+	for _, k := range Values[int64](ix) {
 		if k < 0 {
 			try.Fail("%s: the numbers must not be negative, but one is %d", op, k)
 		}

@@ -50,7 +50,7 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor) {
 		rows = try.To(Permute(x, append(order, 1)))
 	}
 	if len(rows.shape) != 2 || !rows.contiguous {
-		rows = try.To(Reshape(rows, []int{target.n, x.shape[d]}))
+		rows = try.To(Contiguous(try.To(Reshape(rows, []int{target.n, x.shape[d]})))) // a view may be enough for Reshape
 	}
 	b := build(op, target)
 	ix = b.indices(target)
@@ -123,7 +123,7 @@ func CrossEntropy(scores, target *Tensor, r Reduction) (result *Tensor, err erro
 				d.CrossEntropyGrad(g.dtype, rows, n, d.write(out[0]), dloss, step, scale, x, lse, ix)
 				return
 			}
-			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.ptr(), step, scale, x.ptr(), lse.read(), Values[int64](ix))
+			kernel.CrossEntropyGrad(g.dtype, rows, n, out[0].ptr(), g.read(), step, scale, x.read(), lse.read(), Values[int64](ix))
 			alive(g)
 		}, x).save(x, lse, ix)
 		if n.again != nil {

@@ -137,10 +137,10 @@ func nonzero(op string, mask *Tensor) (_ *Tensor, err error) {
 	defer try.Caught(&err)
 	b := build(op, mask)
 	m := b.contiguous(mask)
-	count := m.n - bytes.Count(m.Bytes(), []byte{0})
+	count := m.n - bytes.Count(m.Content(), []byte{0})
 	out := b.of(dtype.Int64, count)
 	v := Elems[int64](out)
-	for i, on := range Elems[bool](m) {
+	for i, on := range Values[bool](m) {
 		if on {
 			v[0] = int64(i)
 			v = v[1:]

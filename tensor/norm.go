@@ -6,6 +6,7 @@ import (
 
 	"drun/internal/try"
 	"drun/kernel"
+	"drun/kernel/opencl"
 )
 
 // LayerNorm normalises over the last dims dimensions: (x - mean) / sqrt(var + eps), times weight, plus bias; these
@@ -44,11 +45,11 @@ func normRows(op string, x, weight, bias *Tensor, dims int, eps float64, center 
 	if center {
 		mean = b.like(rows)
 	}
-	if d := out.on(); d != nil && !out.shapeOnly() {
-		x, gamma, beta := d.read(in), d.readOr(gamma), d.readOr(beta)
-		d.LayerNorm(out.dtype, rows, n, eps, d.write(out), d.writeOr(mean), d.write(rstd), x, gamma, beta)
+	if d := out.on(); d != nil {
+		x, gamma, beta := d.read(in), maybe(d.read, gamma), maybe(d.read, beta)
+		d.LayerNorm(out.dtype, rows, n, eps, d.write(out), maybe(d.write, mean), d.write(rstd), x, gamma, beta)
 	} else if !out.shapeOnly() {
-		kernel.LayerNorm(x.dtype, rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
+		kernel.LayerNorm(x.dtype, rows, n, eps, out.ptr(), ptrOr(mean), rstd.ptr(), in.read(), readOr(gamma), readOr(beta))
 	}
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
@@ -76,13 +77,17 @@ func backNormRows(nd *node, g *Tensor, out []*Tensor, rows, n int) {
 	if dx = out[0]; add {
 		out[0] = nil // it is in place already
 	}
-	if d := rstd.on(); d != nil && d.mine(dx) && d.mine(dgamma) && d.mine(dbeta) {
-		dy, x, gamma, mean, rstd := d.read(dy), d.read(x), d.readOr(gamma), d.readOr(mean), d.read(rstd)
-		d.LayerNormGrad(g.dtype, rows, n, add, d.changeOr(dx), d.changeOr(dgamma), d.changeOr(dbeta), dy, x, gamma, mean, rstd)
+	if d := rstd.on(); d != nil && d.mine(dx, dgamma, dbeta) {
+		dy, x, gamma, mean, rstd := d.read(dy), d.read(x), maybe(d.read, gamma), maybe(d.read, mean), d.read(rstd)
+		use := d.write
+		if add {
+			use = d.change
+		}
+		d.LayerNormGrad(g.dtype, rows, n, add, maybe(use, dx), maybe(d.change, dgamma), maybe(d.change, dbeta), dy, x, gamma, mean, rstd)
 		return
 	}
-	kernel.LayerNormGrad(g.dtype, rows, n, add, ptrOr(dx), ptrOr(dgamma), ptrOr(dbeta), dy.ptr(), x.ptr(),
-		ptrOr(gamma), ptrOr(mean), rstd.ptr())
+	kernel.LayerNormGrad(g.dtype, rows, n, add, ptrOr(dx), ptrOr(dgamma), ptrOr(dbeta), dy.read(), x.read(),
+		readOr(gamma), readOr(mean), rstd.read())
 	alive(dx, dy)
 }
 
@@ -130,9 +135,7 @@ func batchNorm(x, weight, bias, mean, variance *Tensor, training bool, momentum,
 		a.assume(mean, variance, eps)
 	}
 	if out.n > 0 && !out.shapeOnly() {
-		affine := a.affine(gamma)
-		affine.Beta = ptrOr(beta)
-		kernel.ScaleLines(x.dtype, l, affine, out.ptr(), in.ptr())
+		a.scale(l, out, in, gamma, beta)
 	}
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
@@ -172,8 +175,47 @@ func perChannel(op string, x *Tensor, ts ...*Tensor) {
 // error of the mean, and 1/sqrt(variance + eps).
 type batchStats struct{ mean, low, rstd *Tensor }
 
-func (a *batchStats) affine(gamma *Tensor) kernel.Affine {
-	return kernel.Affine{Mean: a.mean.ptr(), Low: ptrOr(a.low), Scale: a.rstd.ptr(), Gamma: ptrOr(gamma)}
+// scale computes y = (x - mean) rstd gamma + beta.
+func (a *batchStats) scale(l kernel.Lines, y, x, gamma, beta *Tensor) {
+	scaleLines(l, y, x, a.mean, a.low, a.rstd, gamma, beta)
+}
+
+// scaleLines is [kernel.ScaleLines]; mean, low, gamma and beta may be nil.
+func scaleLines(l kernel.Lines, y, x, mean, low, scale, gamma, beta *Tensor) {
+	if d := y.on(); d != nil {
+		a := opencl.Affine{Mean: maybe(d.read, mean), Low: maybe(d.read, low), Scale: d.read(scale), Gamma: maybe(d.read, gamma), Beta: maybe(d.read, beta)}
+		in := d.read(x)
+		d.ScaleLines(x.dtype, l, a, d.write(y), in)
+		return
+	}
+	a := kernel.Affine{Mean: readOr(mean), Low: readOr(low), Scale: scale.read(), Gamma: readOr(gamma), Beta: readOr(beta)}
+	kernel.ScaleLines(x.dtype, l, a, y.ptr(), x.read())
+	alive(y, x, mean, low, scale, gamma, beta)
+}
+
+// moments is [kernel.Moments]; mean and low may be nil.
+func moments(l kernel.Lines, correction int, mean, low, variance, x *Tensor) {
+	if d := variance.on(); d != nil {
+		in := d.read(x)
+		d.Moments(x.dtype, l, correction, maybe(d.write, mean), maybe(d.write, low), d.write(variance), in)
+		return
+	}
+	kernel.Moments(x.dtype, l, correction, ptrOr(mean), ptrOr(low), variance.ptr(), x.read())
+	alive(mean, low, variance, x)
+}
+
+// grad is [kernel.BatchNormGrad].
+func (a *batchStats) grad(op string, l kernel.Lines, training bool, dx, dgamma, dbeta, dy, x, gamma *Tensor) {
+	if d := a.rstd.on(); d != nil && d.mine(dx, dgamma, dbeta) {
+		of := opencl.Affine{Mean: d.read(a.mean), Low: maybe(d.read, a.low), Scale: d.read(a.rstd), Gamma: maybe(d.read, gamma)}
+		dy, x := d.read(dy), d.read(x)
+		d.BatchNormGrad(a.rstd.dtype, l, of, training, maybe(d.write, dx), maybe(d.change, dgamma), maybe(d.change, dbeta), dy, x)
+		return
+	}
+	room := newTensor(op, dy.ctx, []int{2, l.Side}, dy.dtype)
+	of := kernel.Affine{Mean: a.mean.read(), Low: readOr(a.low), Scale: a.rstd.read(), Gamma: readOr(gamma)}
+	kernel.BatchNormGrad(dy.dtype, l, of, training, ptrOr(dx), ptrOr(dgamma), ptrOr(dbeta), room.ptr(), dy.read(), x.read())
+	alive(dy, room)
 }
 
 // measure computes the statistics of a batch, and moves the running ones. It returns the number of values per channel.
@@ -182,7 +224,7 @@ func (a *batchStats) measure(op string, l kernel.Lines, x, mean, variance *Tenso
 	a.mean, a.low = b.like(l.Side), b.like(l.Side)
 	own := b.like(l.Side)
 	if total = l.N * l.Run; total > 0 {
-		kernel.Moments(x.dtype, l, 0, a.mean.ptr(), a.low.ptr(), own.ptr(), x.ptr())
+		moments(l, 0, a.mean, a.low, own, x)
 	}
 	if across != nil {
 		total = try.To(across.Moments(a.mean, a.low, own, total))
@@ -212,10 +254,7 @@ func backBatchNorm(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, training 
 	if x.n == 0 {
 		return
 	}
-	room := newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype)
-	kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), training, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), room.ptr(),
-		dy.ptr(), x.ptr())
-	alive(dy, room)
+	a.grad(nd.op, l, training, out[0], dgamma, dbeta, dy, x, gamma)
 }
 
 // backBatchNormAcross is the gradient where the statistics are those of all ranks' parts: what they add to the input's
@@ -227,9 +266,7 @@ func backBatchNormAcross(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, tot
 	sums := try.To(Zeros(g.ctx, []int{2, l.Side}, g.dtype))
 	ofGamma, ofBeta := try.To(Select(sums, 0, 0)), try.To(Select(sums, 0, 1))
 	if x.n > 0 {
-		room := newTensor(nd.op, g.ctx, []int{2, l.Side}, g.dtype)
-		kernel.BatchNormGrad(g.dtype, l, a.affine(gamma), false, ptrOr(out[0]), ofGamma.ptr(), ofBeta.ptr(), room.ptr(), dy.ptr(), x.ptr())
-		alive(room)
+		a.grad(nd.op, l, false, out[0], ofGamma, ofBeta, dy, x, gamma)
 	}
 	for _, d := range [][2]*Tensor{{dgamma, ofGamma}, {dbeta, ofBeta}} {
 		if d[0] != nil {
@@ -245,11 +282,8 @@ func backBatchNormAcross(nd *node, g *Tensor, out []*Tensor, l kernel.Lines, tot
 		toGamma, toBeta := try.To(Select(all, 0, 0)), try.To(Select(all, 0, 1))
 		if x.n > 0 {
 			less := newTensor(nd.op, g.ctx, x.shape, g.dtype)
-			affine := a.affine(toGamma)
-			affine.Beta = toBeta.ptr()
-			kernel.ScaleLines(g.dtype, l, affine, less.ptr(), x.ptr())
+			a.scale(l, less, x, toGamma, toBeta)
 			kBinary(OpSub, dx, dx, less)
-			alive(toGamma, toBeta)
 		}
 	}
 	alive(dy, ofGamma, ofBeta)
@@ -308,14 +342,24 @@ func GroupNorm(op string, x, weight, bias *Tensor, groups int, eps float64) (res
 	b := build(op, x)
 	in, gamma, beta := b.contiguous(x), b.contiguous(weight), b.contiguous(bias)
 	out, mean, rstd := b.like(x.shape...), b.like(l.Rows), b.like(l.Rows)
-	l.Norm(x.dtype, eps, out.ptr(), mean.ptr(), rstd.ptr(), in.ptr(), ptrOr(gamma), ptrOr(beta))
+	if d := out.on(); d != nil {
+		x, gamma, beta := d.read(in), maybe(d.read, gamma), maybe(d.read, beta)
+		d.GroupNorm(l, out.dtype, eps, d.write(out), d.write(mean), d.write(rstd), x, gamma, beta)
+	} else {
+		l.Norm(x.dtype, eps, out.ptr(), mean.ptr(), rstd.ptr(), in.read(), readOr(gamma), readOr(beta))
+	}
 	alive(in, gamma, beta)
 	if recordsAny(x, weight, bias) {
 		nd := record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
 			dy, dgamma, dbeta := nd.layerGrads(g, out)
 			x, gamma, mean, rstd := nd.val(0), nd.val(1), nd.val(2), nd.val(3)
+			if d := rstd.on(); d != nil && d.mine(out[0], dgamma, dbeta) {
+				dy, x, gamma, mean, rstd := d.read(dy), d.read(x), maybe(d.read, gamma), d.read(mean), d.read(rstd)
+				d.GroupNormGrad(l, g.dtype, maybe(d.write, out[0]), maybe(d.change, dgamma), maybe(d.change, dbeta), dy, x, gamma, mean, rstd)
+				return
+			}
 			sums := newTensor(op, g.ctx, []int{2 * l.Rows * l.Each}, g.dtype)
-			l.Grad(g.dtype, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), sums.ptr(), dy.ptr(), x.ptr(), ptrOr(gamma), mean.ptr(), rstd.ptr())
+			l.Grad(g.dtype, ptrOr(out[0]), ptrOr(dgamma), ptrOr(dbeta), sums.ptr(), dy.read(), x.read(), readOr(gamma), mean.read(), rstd.read())
 			alive(dy, sums)
 		}, x, weight, bias).save(in, gamma, mean, rstd)
 		if nd.again != nil {

@@ -137,10 +137,10 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 		differs := try.To(Binary(OpNe, part(sorted, 0, 1, n-1), part(sorted, 0, 0, n-1)))
 		differs = try.To(View(differs, []int{n - 1, width}))
 		differs = try.To(Any(differs, []int{1}, false))
-		copy(fresh[1:], Elems[bool](differs))
+		copy(fresh[1:], Values[bool](differs))
 	}
 	var firsts, times []int64
-	for i, at := range Elems[int64](order) {
+	for i, at := range Values[int64](order) {
 		if i == 0 || fresh[i] {
 			firsts, times = append(firsts, int64(i)), append(times, 0)
 		}
@@ -187,7 +187,7 @@ func NonZero(t *Tensor) (_ *Tensor, err error) {
 	nd := len(t.shape)
 	out := newTensor(op, t.ctx, []int{flat.n, nd}, dtype.Int64)
 	v := Elems[int64](out)
-	for i, at := range Elems[int64](flat) {
+	for i, at := range Values[int64](flat) {
 		for d := nd - 1; d >= 0; d-- {
 			v[i*nd+d] = at % int64(t.shape[d])
 			at /= int64(t.shape[d])

@@ -61,7 +61,7 @@ func (n *node) place(i int, g *Tensor) (dst *Tensor, add bool) {
 func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) *Tensor {
 	if dst, add := n.place(i, g); dst != nil {
 		if !add {
-			clear(dst.Bytes())
+			zero(dst)
 		}
 		return dst
 	}
@@ -132,7 +132,7 @@ func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3
 		}
 	}
 	if 3*found[0].n != z.n {
-		clear(bytesOf(z))
+		zero(z)
 	}
 	z.st.temp = true
 	z.st.hold()
@@ -159,7 +159,7 @@ func (n *node) addPart(g *Tensor, part func(*Tensor) *Tensor) {
 	if first || !n.grad.ours() {
 		z := n.spread(g)
 		if first {
-			clear(bytesOf(z))
+			zero(z)
 		} else {
 			kCopy(z, n.grad)
 			n.dropGrad()

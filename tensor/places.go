@@ -131,9 +131,12 @@ func (p *places) put(op string, t, v *Tensor, add bool) (err error) {
 	if add { // the kernel needs an index for each element
 		rowed := try.To(View(p.index, []int{p.index.n, 1}))
 		rowed = b.contiguous(expanded(rowed, []int{outer, p.index.n, inner}))
-		kernel.ScatterAdd(t.dtype, outer, p.index.n, rows, inner, dst.ptr(), src.ptr(), Elems[int64](rowed))
+		scatterAt(outer, p.index.n, rows, inner, dst, src, rowed, true)
+	} else if d := dst.on(); d != nil {
+		in, index := d.read(src), d.read(p.index)
+		d.Scatter(t.dtype, outer, p.index.n, rows, inner, d.change(dst), in, index, false)
 	} else {
-		kernel.Put(t.dtype, outer, rows, inner, dst.ptr(), src.ptr(), Elems[int64](p.index))
+		kernel.Put(t.dtype, outer, rows, inner, dst.ptr(), src.read(), Values[int64](p.index))
 	}
 	alive(dst, src, p.index)
 	if SharesStorage(dst, t) {

@@ -69,7 +69,12 @@ func (g *Generator) uniform(t *Tensor) {
 	if t.shapeOnly() {
 		return
 	}
-	g.draw(t.dtype, t.n).Uniform(t.dtype, t.n, t.ptr())
+	s := g.draw(t.dtype, t.n)
+	if d := t.on(); d != nil {
+		d.Draw(s, false, t.dtype, t.n, d.write(t))
+		return
+	}
+	s.Uniform(t.dtype, t.n, t.ptr())
 	alive(t)
 }
 
@@ -77,7 +82,12 @@ func (g *Generator) normal(t *Tensor) {
 	if t.shapeOnly() {
 		return
 	}
-	g.drawPairs(t.n).Normal(t.dtype, t.n, t.ptr())
+	s := g.drawPairs(t.n)
+	if d := t.on(); d != nil {
+		d.Draw(s, true, t.dtype, t.n, d.write(t))
+		return
+	}
+	s.Normal(t.dtype, t.n, t.ptr())
 	alive(t)
 }
 
@@ -90,7 +100,12 @@ func (g *Generator) RandInt(c *Context, low, high int64, shape []int, dt dtype.T
 	}
 	t := newTensor("randint", c, shape, dtype.Int64)
 	if !t.shapeOnly() {
-		g.drawPairs(t.n).Bounded(Elems[int64](t), low, uint64(high)-uint64(low))
+		s, count := g.drawPairs(t.n), uint64(high)-uint64(low)
+		if d := t.on(); d != nil {
+			d.Bounded(s, t.n, d.write(t), low, count)
+		} else {
+			s.Bounded(Elems[int64](t), low, count)
+		}
 	}
 	return cast("randint", t, dt), nil
 }

@@ -266,7 +266,12 @@ func argExtreme(op string, kind kernel.ReduceOp, t *Tensor, a int) (result *Tens
 	try.FailIf(n == 0, "%s: dimension %d of shape %s is empty", op, a, shaped(t.shape))
 	b := build(op, t)
 	x, out := b.contiguous(t), b.of(dtype.Int64, ReducedShape(t.shape, []int{a}, true)...)
-	kernel.ArgReduce(kind, t.dtype, outer, n, inner, Elems[int64](out), x.ptr())
+	if d := out.on(); d != nil {
+		in := d.read(x)
+		d.ArgReduce(kind, t.dtype, outer, n, inner, d.write(out), in)
+	} else {
+		kernel.ArgReduce(kind, t.dtype, outer, n, inner, Elems[int64](out), x.read())
+	}
 	alive(x)
 	return out, nil
 }

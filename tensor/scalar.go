@@ -127,7 +127,7 @@ func (s Scalar) convert(p unsafe.Pointer, d dtype.Type) {
 
 // Element reads element i of t's memory, counted from its first: of a contiguous tensor, in row-major order.
 func (t *Tensor) Element(i int) Scalar {
-	p := unsafe.Add(t.ptr(), i*t.dtype.Size())
+	p := t.readAt(i)
 	switch t.dtype {
 	case dtype.Float32:
 		return Float(float64(*(*float32)(p)))

@@ -37,11 +37,11 @@ func SearchSorted(sorted, x *Tensor, right bool) (_ *Tensor, err error) {
 	at := Elems[int64](out)
 	switch common {
 	case dtype.Float64:
-		search(at, Elems[float64](seq), Elems[float64](values), n, each, right)
+		search(at, Values[float64](seq), Values[float64](values), n, each, right)
 	case dtype.Float32:
-		search(at, Elems[float32](seq), Elems[float32](values), n, each, right)
+		search(at, Values[float32](seq), Values[float32](values), n, each, right)
 	default:
-		search(at, Elems[int64](contiguous(cast(op, seq, dtype.Int64))), Elems[int64](contiguous(cast(op, values, dtype.Int64))), n, each, right)
+		search(at, Values[int64](contiguous(cast(op, seq, dtype.Int64))), Values[int64](contiguous(cast(op, values, dtype.Int64))), n, each, right)
 	}
 	alive(seq, values, out)
 	return out, nil

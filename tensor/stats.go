@@ -43,7 +43,7 @@ func variance(op string, t *Tensor, dims []int, correction int, keepdim, root bo
 		mean, low = b.like(shape...), b.like(shape...)
 	}
 	if !out.shapeOnly() {
-		kernel.Moments(t.dtype, l.lines, correction, ptrOr(mean), ptrOr(low), out.ptr(), l.t.ptr())
+		moments(l.lines, correction, mean, low, out, l.t)
 	}
 	alive(l.t)
 	if root {
@@ -134,8 +134,11 @@ func norm2(t *Tensor, dims []int, keepdim bool) *Tensor {
 		}
 		return out
 	}
-	if !out.shapeOnly() {
-		kernel.SquareSums(t.dtype, l.lines, out.ptr(), l.t.ptr())
+	if d := out.on(); d != nil {
+		in := d.read(l.t)
+		d.SquareSums(t.dtype, l.lines, d.write(out), in)
+	} else if !out.shapeOnly() {
+		kernel.SquareSums(t.dtype, l.lines, out.ptr(), l.t.read())
 	}
 	alive(l.t)
 	kUnary(OpSqrt, out, out)
@@ -216,8 +219,7 @@ func lineShape(shape, dims []int) (kernel.Lines, bool) {
 // scaled returns (t - mean - low)·scale, with one value of each per line, in the given order of dimensions; mean and low may be nil.
 func (l *lined) scaled(op string, mean, low, scale *Tensor) *Tensor {
 	out := newTensor(op, l.t.ctx, l.t.shape, l.t.dtype)
-	kernel.ScaleLines(l.t.dtype, l.lines, kernel.Affine{Mean: ptrOr(mean), Low: ptrOr(low), Scale: scale.ptr()}, out.ptr(), l.t.ptr())
-	alive(l.t, mean, low, scale)
+	scaleLines(l.lines, out, l.t, mean, low, scale, nil, nil)
 	if l.order == nil {
 		return out
 	}

@@ -206,6 +206,17 @@ func (t *Tensor) read() unsafe.Pointer {
 	return t.ptr()
 }
 
+// readAt is ptrAt for elements that are only read.
+func (t *Tensor) readAt(off int) unsafe.Pointer { return unsafe.Add(t.read(), off*t.dtype.Size()) }
+
+// readOr is read, or nil if t is nil.
+func readOr(t *Tensor) unsafe.Pointer {
+	if t == nil {
+		return nil
+	}
+	return t.read()
+}
+
 // ptrOr returns t's address, or nil if t is nil.
 func ptrOr(t *Tensor) unsafe.Pointer {
 	if t == nil {
@@ -221,6 +232,14 @@ func (t *Tensor) Bytes() []byte {
 		return nil
 	}
 	return unsafe.Slice((*byte)(t.ptr()), t.n*t.dtype.Size())
+}
+
+// Content is Bytes of elements that are only read.
+func (t *Tensor) Content() []byte {
+	if !t.contiguous {
+		return nil
+	}
+	return unsafe.Slice((*byte)(t.read()), t.n*t.dtype.Size())
 }
 
 // Touched records that t's elements were changed other than by the operations of this package.

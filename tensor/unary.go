@@ -2,12 +2,10 @@ package tensor
 
 import (
 	"fmt"
-	"unsafe"
 
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
-	"drun/kernel/opencl"
 )
 
 // A UnaryOp is an elementwise function.
@@ -145,7 +143,7 @@ func backUnary(op UnaryOp, n *node, g *Tensor, out []*Tensor) {
 	case op == OpNeg:
 		kUnary(OpNeg, dx, g)
 	case op == OpSign || op.rounds():
-		clear(dx.Bytes())
+		zero(dx)
 	default:
 		kUnaryGrad(op, dx, g, n.val(0))
 	}
@@ -163,18 +161,11 @@ func activate(op string, f kernel.Activation, x *Tensor, a, b float64) (_ *Tenso
 	if records(x, nil) {
 		slope = made.of(computable(x.dtype), x.shape...)
 	}
-	if d := out.on(); d != nil && !out.shapeOnly() && !half(x) {
-		from, to := d.read(in), opencl.Place{}
-		if slope != nil {
-			to = d.write(slope)
-		}
-		d.Activate(x.dtype, f, x.n, a, b, d.write(out), to, from)
+	if d := out.on(); d != nil && !half(x) {
+		from := d.read(in)
+		d.Activate(x.dtype, f, x.n, a, b, d.write(out), maybe(d.write, slope), from)
 	} else if !out.shapeOnly() {
-		var to unsafe.Pointer
-		if slope != nil {
-			to = slope.ptr()
-		}
-		kernel.Activate(x.dtype, f, x.n, a, b, out.ptr(), to, in.ptr())
+		kernel.Activate(x.dtype, f, x.n, a, b, out.ptr(), ptrOr(slope), in.read())
 	}
 	alive(in, out, slope)
 	if slope != nil {
@@ -235,11 +226,11 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (result *Tensor, err
 	b := build(op, t)
 	x, out := b.contiguous(t), b.like(t.shape...)
 	rows, n := matrixSize(t)
-	if d := out.on(); d != nil && !out.shapeOnly() {
+	if d := out.on(); d != nil {
 		from := d.read(x)
 		d.Softmax(t.dtype, logarithm, rows, n, d.write(out), from)
 	} else if !out.shapeOnly() {
-		kernel.Softmax(t.dtype, logarithm, rows, n, out.ptr(), x.ptr())
+		kernel.Softmax(t.dtype, logarithm, rows, n, out.ptr(), x.read())
 	}
 	alive(x)
 	if records(t, nil) {
@@ -252,7 +243,7 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (result *Tensor, err
 				d.SoftmaxGrad(g.dtype, logarithm, rows, n, d.write(out[0]), dy, y)
 				return
 			}
-			kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, out[0].ptr(), dy.ptr(), nd.val(0).ptr())
+			kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, out[0].ptr(), dy.read(), nd.val(0).read())
 			alive(dy)
 		}, t).save(out).twice(softmaxTwice[logarithm])
 	}

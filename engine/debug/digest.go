@@ -21,7 +21,7 @@ func Digest(v starlark.Value) uint64 {
 		if err != nil {
 			return 0
 		}
-		return xxh3.HashSeed(t.Bytes(), xxh3.HashString(fmt.Sprint(t.DType(), t.Shape())))
+		return xxh3.HashSeed(t.Content(), xxh3.HashString(fmt.Sprint(t.DType(), t.Shape())))
 	case starlib.Stateful:
 		sum := xxh3.HashString(v.(starlark.Value).Type())
 		for _, e := range v.State() {

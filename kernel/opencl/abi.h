@@ -16,6 +16,7 @@ typedef struct _cl_command_queue *cl_command_queue;
 typedef struct _cl_mem *cl_mem;
 typedef struct _cl_program *cl_program;
 typedef struct _cl_kernel *cl_kernel;
+typedef struct _cl_event *cl_event;
 
 enum {
     CL_SUCCESS = 0,
@@ -45,6 +46,7 @@ enum {
     CL_PROGRAM_BINARY_SIZES = 0x1165,
     CL_PROGRAM_BINARIES = 0x1166,
     CL_PROGRAM_BUILD_LOG = 0x1183,
+    CL_EVENT_COMMAND_EXECUTION_STATUS = 0x11D3, // negative: an error
 };
 #define CL_DEVICE_TYPE_ALL 0xFFFFFFFFull
 #define CL_DEVICE_TYPE_GPU 4ull
@@ -76,7 +78,9 @@ enum {
     X(cl_int, clReleaseKernel, (cl_kernel kernel)) \
     X(cl_int, clSetKernelArg, (cl_kernel kernel, cl_uint index, size_t size, const void *value)) \
     X(cl_int, clEnqueueNDRangeKernel, (cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset, \
-        const size_t *global, const size_t *local, cl_uint waits, const void *wait, void *event)) \
+        const size_t *global, const size_t *local, cl_uint waits, const void *wait, cl_event *event)) \
+    X(cl_int, clGetEventInfo, (cl_event event, cl_uint what, size_t room, void *value, size_t *size)) \
+    X(cl_int, clReleaseEvent, (cl_event event)) \
     X(cl_int, clEnqueueReadBuffer, (cl_command_queue queue, cl_mem memory, cl_uint blocking, size_t offset, size_t bytes, void *to, \
         cl_uint waits, const void *wait, void *event)) \
     X(cl_int, clEnqueueWriteBuffer, (cl_command_queue queue, cl_mem memory, cl_uint blocking, size_t offset, size_t bytes, const void *from, \

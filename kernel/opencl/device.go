@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"drun/internal/try"
@@ -18,12 +20,70 @@ import (
 type Device struct {
 	Found
 	open    C.cl_open
+	callers [C.RECENT]Caller // of the latest kernels
 	kernels map[kernelKey]C.cl_kernel
+	built   map[[2]string]C.cl_program // by file and options
+	tiles   bool                       // products go through local memory
 	call    call
 	pool    pool
 
-	// Uploads and Downloads count the copies between the processor's memory and the device's.
+	// Uploads and Downloads count the copies between the processor's memory and the device's, and Copied those of each caller.
 	Uploads, Downloads Copies
+	Copied             map[Caller]Traffic
+	// Caller, if set, says which call is being carried out.
+	Caller func() Caller
+
+	waits atomic.Pointer[wait] // for the driver; nil: it is not waited for
+}
+
+type wait struct {
+	since time.Time
+	by    Caller
+}
+
+// wait notes that the driver is waited for until the result is called.
+func (d *Device) wait() (done func()) {
+	w := &wait{since: time.Now()}
+	if d.Caller != nil {
+		w.by = d.Caller()
+	}
+	d.waits.Store(w)
+	return func() { d.waits.Store(nil) }
+}
+
+// Waits returns for how long the driver has been waited for, 0 if it is not, and by whom. Any goroutine may call it.
+func (d *Device) Waits() (time.Duration, Caller) {
+	if w := d.waits.Load(); w != nil {
+		return time.Since(w.since), w.by
+	}
+	return 0, Caller{}
+}
+
+// Caller is a call of the recipe.
+type Caller struct {
+	Call, File   string
+	Line, Column int32
+}
+
+// Position is where the call is, as file:line:column.
+func (c Caller) Position() string { return fmt.Sprintf("%s:%d:%d", c.File, c.Line, c.Column) }
+
+// Traffic are a caller's copies.
+type Traffic struct{ Up, Down Copies }
+
+// copied counts a copy to the device, or back.
+func (d *Device) copied(up bool, bytes int) {
+	to, of := &d.Downloads, func(t *Traffic) *Copies { return &t.Down }
+	if up {
+		to, of = &d.Uploads, func(t *Traffic) *Copies { return &t.Up }
+	}
+	to.add(bytes)
+	if d.Caller != nil {
+		at := d.Caller()
+		t := d.Copied[at]
+		of(&t).add(bytes)
+		d.Copied[at] = t
+	}
 }
 
 // Copies are counted.
@@ -39,7 +99,7 @@ func Open(f Found) (*Device, error) {
 	case !f.Float64:
 		return nil, fmt.Errorf("the device %s (%s) cannot compute in float64, which sums and norms need", f.Device, f.Name)
 	}
-	d := &Device{Found: f, kernels: map[kernelKey]C.cl_kernel{}}
+	d := &Device{Found: f, tiles: f.GPU, kernels: map[kernelKey]C.cl_kernel{}, built: map[[2]string]C.cl_program{}, Copied: map[Caller]Traffic{}}
 	d.pool.limit = f.Memory
 	d.pool.free = map[int][]C.cl_mem{}
 	if code := C.drun_cl_open(&d.open, f.c.id); code != 0 {
@@ -48,15 +108,24 @@ func Open(f Found) (*Device, error) {
 	return d, nil
 }
 
-// fail ends the function, as package try does.
+// fail ends the function, as package try does. What a kernel fails of may be noticed long after it was put into the queue.
 func (d *Device) fail(doing string, code C.int) {
-	if code != 0 {
-		try.Fail("%s on %s (%s): %s", doing, d.Device, d.Name, codeText(int(code)))
+	if code == 0 {
+		return
 	}
+	late, of := "", code
+	if i := C.drun_cl_failed(&d.open, &of); i >= 0 && d.callers[i].File != "" {
+		late = fmt.Sprintf(", in a kernel that %s at %s had put into the queue", d.callers[i].Call, d.callers[i].Position())
+		code = of
+	}
+	try.Fail("%s on %s (%s): %s%s", doing, d.Device, d.Name, codeText(int(code)), late)
 }
 
 // Finish waits until the queue is empty.
-func (d *Device) Finish() { d.fail("waiting for kernels", C.drun_cl_finish(&d.open)) }
+func (d *Device) Finish() {
+	defer d.wait()()
+	d.fail("waiting for kernels", C.drun_cl_finish(&d.open))
+}
 
 // Buffer is memory of a device; the zero value is none.
 type Buffer struct {
@@ -167,7 +236,8 @@ func (d *Device) InUse() (used, kept int) {
 // Write copies bytes of the processor's memory into a buffer; it waits until they are read.
 func (d *Device) Write(to Buffer, at int, from unsafe.Pointer, bytes int) {
 	if bytes > 0 {
-		d.Uploads.add(bytes)
+		d.copied(true, bytes)
+		defer d.wait()()
 		d.fail("copying to memory", C.drun_cl_write(&d.open, to.mem, C.size_t(at), C.size_t(bytes), (*C.char)(from)))
 	}
 }
@@ -175,15 +245,10 @@ func (d *Device) Write(to Buffer, at int, from unsafe.Pointer, bytes int) {
 // Read copies bytes of a buffer into the processor's memory; it waits for what was put into the queue before.
 func (d *Device) Read(to unsafe.Pointer, from Buffer, at, bytes int) {
 	if bytes > 0 {
-		d.Downloads.add(bytes)
+		d.copied(false, bytes)
+		defer d.wait()()
 		d.fail("copying from memory", C.drun_cl_read(&d.open, from.mem, C.size_t(at), C.size_t(bytes), (*C.char)(to)))
 	}
-}
-
-// double reads the first element of a buffer of float64.
-func (d *Device) double(b Buffer) (x float64) {
-	d.Read(unsafe.Pointer(&x), b, 0, 8)
-	return x
 }
 
 // call collects a kernel's arguments. There is one for each device, so that a launch allocates nothing.
@@ -229,10 +294,23 @@ func (c *call) real(dt dtype.Type, x float64) *call {
 	return c.put(4, uint64(math.Float32bits(float32(x))))
 }
 
+func (c *call) reals(dt dtype.Type, x ...float64) *call {
+	for _, v := range x {
+		c.real(dt, v)
+	}
+	return c
+}
+
 // Place is where an operand begins: At elements into a buffer.
 type Place struct {
 	Buffer Buffer
 	At     int
+}
+
+// Plus is the place n elements after p, or none.
+func (p Place) Plus(n int) Place {
+	p.At += n
+	return p
 }
 
 func (d *Device) begin() *call {
@@ -250,6 +328,9 @@ func (d *Device) launch(k C.cl_kernel, groups, local [3]int) {
 		g[i], l[i] = C.size_t(groups[i]*local[i]), C.size_t(local[i])
 	}
 	c := &d.call
+	if d.Caller != nil {
+		d.callers[d.open.next] = d.Caller()
+	}
 	code := C.drun_cl_launch(&d.open, k, C.int(c.arguments), (*C.uint16_t)(&c.sizes[0]), (*C.uint64_t)(&c.words[0]), 3, &g[0], &l[0])
 	d.fail("starting a kernel", code)
 }

@@ -115,7 +115,7 @@ const (
 )
 
 func (d *Device) elementwise(family, op int, dt, result dtype.Type, function string) C.cl_kernel {
-	return d.kernel(kernelKey{"elementwise.cl", "run", op, dt, result, family}, func() string {
+	return d.kernel(kernelKey{file: "elementwise.cl", name: "run", op: op, in: dt, out: result, variant: family}, func() string {
 		o := " -DOP=" + function + " -DIN=" + types[dt] + " -DOUT=" + types[result]
 		if family == unary {
 			o += " -DUNARY"

@@ -61,87 +61,84 @@ func some(rng *rand.Rand) bool { return os.Getenv("DRUN_TEST_LONG") != "" || rng
 
 var computedTypes = []dtype.Type{dtype.Float32, dtype.Float64, dtype.Int64, dtype.Int32, dtype.Int8, dtype.Uint8}
 
-func TestBinary(t *testing.T) {
+// eachKernel calls f for the operations from first to last in the types that they have, or for some of them.
+func eachKernel[Op ~int32](t *testing.T, seed uint64, first, last Op, types []dtype.Type, has func(Op, dtype.Type) bool,
+	f func(d *Device, rng *rand.Rand, op Op, dt dtype.Type)) {
 	d := open(t)
-	rng := rand.New(rand.NewPCG(1, 2))
-	for op := kernel.Add; op <= kernel.Atan2; op++ {
-		for _, dt := range computedTypes {
-			if dt.IsFloat() && op >= kernel.And && op <= kernel.Xor || !dt.IsFloat() && op == kernel.Atan2 || !some(rng) {
-				continue
+	rng := rand.New(rand.NewPCG(seed, 2))
+	for op := first; op <= last; op++ {
+		for _, dt := range types {
+			if has(op, dt) && some(rng) {
+				attempt(t, func() { f(d, rng, op, dt) })
 			}
-			attempt(t, func() {
-				for range 4 {
-					s := shape(rng)
-					out, a, b := operandOf(d, rng, s, dt, true), operandOf(d, rng, s, dt, false), operandOf(d, rng, s, dt, false)
-					kernel.Binary(op, dt, s, out.view(), a.view(), b.view())
-					d.Binary(op, dt, s, out.on(), a.on(), b.on())
-					same(t, d, dt, out.memory, "%s of %s, shape %v", binaryNames[op], dt, s)
-				}
-			})
 		}
 	}
+}
+
+func TestBinary(t *testing.T) {
+	has := func(op kernel.BinaryOp, dt dtype.Type) bool {
+		if dt.IsFloat() {
+			return op < kernel.And || op > kernel.Xor
+		}
+		return op != kernel.Atan2
+	}
+	eachKernel(t, 1, kernel.Add, kernel.Atan2, computedTypes, has, func(d *Device, rng *rand.Rand, op kernel.BinaryOp, dt dtype.Type) {
+		for range 4 {
+			s := shape(rng)
+			out, a, b := operandOf(d, rng, s, dt, true), operandOf(d, rng, s, dt, false), operandOf(d, rng, s, dt, false)
+			kernel.Binary(op, dt, s, out.view(), a.view(), b.view())
+			d.Binary(op, dt, s, out.on(), a.on(), b.on())
+			same(t, d, dt, out.memory, "%s of %s, shape %v", binaryNames[op], dt, s)
+		}
+	})
 }
 
 func TestCompare(t *testing.T) {
-	d := open(t)
-	rng := rand.New(rand.NewPCG(3, 2))
-	for op := kernel.Eq; op <= kernel.Ge; op++ {
-		for _, dt := range computedTypes {
-			if !some(rng) {
-				continue
-			}
-			attempt(t, func() {
-				s := shape(rng)
-				out, a, b := operandOf(d, rng, s, dtype.Bool, true), operandOf(d, rng, s, dt, false), operandOf(d, rng, s, dt, false)
-				kernel.Compare(op, dt, s, out.view(), a.view(), b.view())
-				d.Compare(op, dt, s, out.on(), a.on(), b.on())
-				same(t, d, dtype.Bool, out.memory, "%s of %s, shape %v", compareNames[op], dt, s)
-			})
-		}
-	}
+	all := func(kernel.CompareOp, dtype.Type) bool { return true }
+	eachKernel(t, 3, kernel.Eq, kernel.Ge, computedTypes, all, func(d *Device, rng *rand.Rand, op kernel.CompareOp, dt dtype.Type) {
+		s := shape(rng)
+		out, a, b := operandOf(d, rng, s, dtype.Bool, true), operandOf(d, rng, s, dt, false), operandOf(d, rng, s, dt, false)
+		kernel.Compare(op, dt, s, out.view(), a.view(), b.view())
+		d.Compare(op, dt, s, out.on(), a.on(), b.on())
+		same(t, d, dtype.Bool, out.memory, "%s of %s, shape %v", compareNames[op], dt, s)
+	})
 }
 
 func TestUnary(t *testing.T) {
-	d := open(t)
-	rng := rand.New(rand.NewPCG(5, 2))
-	for op := kernel.Neg; op <= kernel.Not; op++ {
-		for _, dt := range append([]dtype.Type{dtype.Bool}, computedTypes...) {
-			if dt.IsFloat() == (op == kernel.Not) || (dt == dtype.Bool) != (op == kernel.Not) && !dt.IsFloat() && op != kernel.Neg && op != kernel.Abs && op != kernel.Sign && op != kernel.Square && op != kernel.Relu || dt == dtype.Bool && op != kernel.Not || !some(rng) {
-				continue
-			}
-			attempt(t, func() {
-				for range 4 {
-					s := []int{1 + rng.IntN(3000)}
-					if rng.IntN(2) == 0 {
-						s = shape(rng)
-					}
-					out, a := operandOf(d, rng, s, dt, true), operandOf(d, rng, s, dt, false)
-					kernel.Unary(op, dt, s, out.view(), a.view())
-					d.Unary(op, dt, s, out.on(), a.on())
-					same(t, d, dt, out.memory, "%s of %s, shape %v", unaryNames[op], dt, s)
-				}
-			})
+	has := func(op kernel.UnaryOp, dt dtype.Type) bool {
+		switch {
+		case dt == dtype.Bool || op == kernel.Not:
+			return dt == dtype.Bool && op == kernel.Not
+		case dt.IsFloat():
+			return true
 		}
+		return op == kernel.Neg || op == kernel.Abs || op == kernel.Sign || op == kernel.Square || op == kernel.Relu
 	}
+	eachKernel(t, 5, kernel.Neg, kernel.Not, append([]dtype.Type{dtype.Bool}, computedTypes...), has, func(d *Device, rng *rand.Rand, op kernel.UnaryOp, dt dtype.Type) {
+		for range 4 {
+			s := []int{1 + rng.IntN(3000)}
+			if rng.IntN(2) == 0 {
+				s = shape(rng)
+			}
+			out, a := operandOf(d, rng, s, dt, true), operandOf(d, rng, s, dt, false)
+			kernel.Unary(op, dt, s, out.view(), a.view())
+			d.Unary(op, dt, s, out.on(), a.on())
+			same(t, d, dt, out.memory, "%s of %s, shape %v", unaryNames[op], dt, s)
+		}
+	})
 }
 
 func TestUnaryGrad(t *testing.T) {
-	d := open(t)
-	rng := rand.New(rand.NewPCG(7, 2))
-	for op := kernel.Neg; op <= kernel.Atan; op++ {
-		for _, dt := range []dtype.Type{dtype.Float32, dtype.Float64} {
-			if op == kernel.Sign || op == kernel.Gelu || op == kernel.Silu || !some(rng) {
-				continue
-			}
-			attempt(t, func() {
-				s := shape(rng)
-				out, a, b := operandOf(d, rng, s, dt, true), operandOf(d, rng, s, dt, false), operandOf(d, rng, s, dt, false)
-				kernel.UnaryGrad(op, dt, s, out.view(), a.view(), b.view())
-				d.UnaryGrad(op, dt, s, out.on(), a.on(), b.on())
-				same(t, d, dt, out.memory, "gradient of %s of %s, shape %v", unaryNames[op], dt, s)
-			})
-		}
+	has := func(op kernel.UnaryOp, dt dtype.Type) bool {
+		return op != kernel.Sign && op != kernel.Gelu && op != kernel.Silu
 	}
+	eachKernel(t, 7, kernel.Neg, kernel.Atan, reals, has, func(d *Device, rng *rand.Rand, op kernel.UnaryOp, dt dtype.Type) {
+		s := shape(rng)
+		out, a, b := operandOf(d, rng, s, dt, true), operandOf(d, rng, s, dt, false), operandOf(d, rng, s, dt, false)
+		kernel.UnaryGrad(op, dt, s, out.view(), a.view(), b.view())
+		d.UnaryGrad(op, dt, s, out.on(), a.on(), b.on())
+		same(t, d, dt, out.memory, "gradient of %s of %s, shape %v", unaryNames[op], dt, s)
+	})
 }
 
 func TestCasts(t *testing.T) {

@@ -19,7 +19,8 @@ import (
 func (d *Device) Check() (difference string, err error) {
 	defer try.Caught(&err)
 	g := &golden{d: d, rng: rand.New(rand.NewPCG(36, 1))}
-	for _, check := range []func(*golden){(*golden).primitives, (*golden).elementwise, (*golden).moves, (*golden).rows, (*golden).products, (*golden).updates} {
+	for _, check := range []func(*golden){(*golden).primitives, (*golden).elementwise, (*golden).moves, (*golden).rows, (*golden).products, (*golden).attention,
+		(*golden).images, (*golden).lines, (*golden).places, (*golden).updates} {
 		if check(g); g.difference != "" {
 			break
 		}
@@ -267,9 +268,106 @@ func (g *golden) products() {
 		g.d.Gemm(dt, 1, m, n, k, Matrix{Place: out, Stride: n}, Matrix{Place: x, Stride: k}, Matrix{Place: y, Stride: ld, Trans: trans}, false, Place{})
 		compareWith(g, out, want, "product")
 	}
+	try.Ok(kernel.GemmHalf(1, m, n, k, dt, kernel.Matrix{Data: ptr(want), Stride: n}, dt, kernel.Matrix{Data: ptr(a), Stride: k}, dt, kernel.Matrix{Data: ptr(b), Stride: n}, false, nil))
+	g.d.GemmHalf(1, m, n, k, dt, Matrix{Place: out, Stride: n}, dt, Matrix{Place: x, Stride: k}, dt, Matrix{Place: y, Stride: n}, false, Place{})
+	compareWith(g, out, want, "product in bfloat16")
 }
 
-// updates has a step of Adam, and dropout.
+// attention is causal, of more than one block of queries, two heads side by side; and its gradient.
+func (g *golden) attention() {
+	const dt, rows, width = dtype.Float32, 70, 5
+	a := &kernel.Attention{Causal: true, Rows: rows, Cols: rows, Width: width, Depth: width, Scale: 0.4, At: [][4]int{{}, {width, width, width, width}},
+		Stride: [4]int{2 * width, 2 * width, 2 * width, 2 * width}}
+	var in, grad [4][]float32
+	var there, to [4]Place
+	for i := range in {
+		in[i], grad[i] = g.tame(2*rows*width), make([]float32, 2*rows*width)
+		there[i], to[i] = put(g, in[i]), put(g, grad[i])
+	}
+	lse := make([]float32, 2*rows)
+	sums := put(g, lse)
+	try.Ok(a.Forward(dt, ptr(grad[3]), ptr(lse), ptr(in[0]), ptr(in[1]), ptr(in[2])))
+	g.d.Attention(a, dt, to[3], sums, there[0], there[1], there[2])
+	compareWith(g, to[3], grad[3], "attention")
+	try.Ok(a.Backward(dt, ptr(grad[0]), ptr(grad[1]), ptr(grad[2]), ptr(in[3]), ptr(lse), ptr(in[0]), ptr(in[1]), ptr(in[2])))
+	g.d.AttentionGrad(a, dt, to[0], to[1], to[2], there[3], sums, there[0], there[1], there[2])
+	for i, name := range []string{"queries", "keys", "values"} {
+		compareWith(g, to[i], grad[i], "attention's gradient of "+name)
+	}
+}
+
+// images has a convolution with a stride, of more than one block of cells, its gradients, and a pooling.
+func (g *golden) images() {
+	const dt = dtype.Float32
+	w := kernel.Window{Batch: 3, Channels: 30, Height: 6, Width: 7, Filters: 5, KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 1, PadH: 1, PadW: 1}
+	h, v := w.Out()
+	x, weight, bias, y := g.tame(3*30*6*7), g.tame(5*30*9), g.tame(5), make([]float32, 3*5*h*v)
+	in, filters, beta, out := put(g, x), put(g, weight), put(g, bias), put(g, y)
+	try.Ok(kernel.Conv2d(dt, w, ptr(y), ptr(x), ptr(weight), ptr(bias)))
+	g.d.Conv2d(dt, w, out, in, filters, beta)
+	compareWith(g, out, y, "convolution")
+	dx, dw := make([]float32, len(x)), make([]float32, len(weight))
+	toX, toW := put(g, dx), put(g, dw)
+	try.Ok(kernel.Conv2dGradInput(dt, w, ptr(dx), ptr(y), ptr(weight)))
+	g.d.ConvTranspose2d(dt, w, toX, out, filters, Place{})
+	compareWith(g, toX, dx, "convolution's gradient of its input")
+	try.Ok(kernel.Conv2dGradWeight(dt, w, ptr(dw), ptr(bias), ptr(y), ptr(x)))
+	g.d.Conv2dGradWeight(dt, w, toW, beta, out, in)
+	compareWith(g, toW, dw, "convolution's gradient of its weight")
+	compareWith(g, beta, bias, "convolution's gradient of its bias")
+	pool := kernel.Window{Batch: 3, Channels: 30, Height: 6, Width: 7, KernelH: 2, KernelW: 3, StrideH: 2, StrideW: 2, PadW: 1}
+	h, v = pool.Out()
+	most, at := make([]float32, 3*30*h*v), make([]int32, 3*30*h*v)
+	toMost, toAt := put(g, most), put(g, at)
+	kernel.MaxPool2d(dt, pool, ptr(most), at, ptr(x))
+	g.d.MaxPool2d(dt, pool, toMost, toAt, in)
+	compareWith(g, toMost, most, "pooling")
+	compareWith(g, toAt, at, "pooling's places")
+}
+
+// lines has the variance of rows and of columns, and a group norm.
+func (g *golden) lines() {
+	const dt, rows, n = dtype.Float32, 6, 4500
+	x, mean, variance := g.tame(rows*n), make([]float32, n), make([]float32, n)
+	in, m, v := put(g, x), put(g, mean), put(g, variance)
+	for _, l := range []kernel.Lines{{Outer: rows, N: 1, Side: 1, Run: n}, {Outer: 1, N: rows, Side: n, Run: 1}} {
+		kernel.Moments(dt, l, 1, ptr(mean), nil, ptr(variance), ptr(x))
+		g.d.Moments(dt, l, 1, m, Place{}, v, in)
+		compareWith(g, m, mean[:l.Outer*l.Side], "mean")
+		compareWith(g, v, variance[:l.Outer*l.Side], "variance")
+	}
+	groups, y := kernel.Groups{Rows: rows, Groups: 2, Each: 3, Run: n / 3}, make([]float32, rows*n)
+	out := put(g, y)
+	groups.Norm(dt, 1e-5, ptr(y), ptr(mean), ptr(variance), ptr(x), nil, nil)
+	g.d.GroupNorm(groups, dt, 1e-5, out, m, v, in, Place{}, Place{})
+	compareWith(g, out, y, "group norm")
+}
+
+// places has additions at indexed places, a running sum, a sum of integers and the position of a maximum.
+func (g *golden) places() {
+	const dt, from, to, inner = dtype.Float32, 40, 7, 3
+	x, y, index := g.tame(from*inner), make([]float32, from*inner), make([]int64, from*inner)
+	for i := range index {
+		index[i] = g.rng.Int64N(to)
+	}
+	in, out, at := put(g, x), put(g, y), put(g, index)
+	kernel.ScatterAdd(dt, 1, from, to, inner, ptr(y), ptr(x), index)
+	g.d.ScatterAdd(dt, 1, from, to, inner, out, in, at)
+	compareWith(g, out, y[:to*inner], "scatter_add")
+	kernel.CumSum(dt, 1, from, inner, ptr(y), ptr(x))
+	g.d.Cumulate(false, dt, 1, from, inner, out, in)
+	compareWith(g, out, y, "cumsum")
+	whole := make([]int64, inner)
+	sums := put(g, whole)
+	kernel.Reduce(kernel.Sum, dtype.Int64, 1, from, inner, ptr(whole), ptr(index))
+	g.d.Reduce(kernel.Sum, dtype.Int64, 1, from, inner, sums, at)
+	compareWith(g, sums, whole, "sum of integers")
+	kernel.ArgReduce(kernel.MaxOver, dt, 1, from, inner, whole, ptr(x))
+	g.d.ArgReduce(kernel.MaxOver, dt, 1, from, inner, sums, in)
+	compareWith(g, sums, whole, "argmax")
+}
+
+// updates has a step of Adam, and random numbers.
 func (g *golden) updates() {
 	const dt, n = dtype.Float32, 300
 	p, grad, m, v := g.tame(n), g.tame(n), g.tame(n), make([]float32, n)
@@ -282,6 +380,9 @@ func (g *golden) updates() {
 	s.Dropout(dt, n, ptr(p), ptr(grad), 0.7)
 	g.d.Dropout(s, dt, n, places[0], places[1], 0.7)
 	compareWith(g, places[0], p, "dropout")
+	s.Normal(dt, n, ptr(p))
+	g.d.Draw(s, true, dt, n, places[0])
+	compareWith(g, places[0], p, "normal")
 }
 
 // Choose opens the device that --device names, "opencl" or "opencl:N" or "auto", for the rank with this number on its

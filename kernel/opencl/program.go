@@ -28,6 +28,7 @@ type kernelKey struct {
 	op         int
 	in, out    dtype.Type
 	variant    int
+	options    string
 }
 
 // kernel returns a kernel, which is compiled when it is first needed; options gives the compiler's definitions.
@@ -35,12 +36,16 @@ func (d *Device) kernel(key kernelKey, options func() string) C.cl_kernel {
 	if k, ok := d.kernels[key]; ok {
 		return k
 	}
-	program := d.build(key.file, options())
+	o := options()
+	program, ok := d.built[[2]string{key.file, o}]
+	if !ok {
+		program = d.build(key.file, o)
+		d.built[[2]string{key.file, o}] = program
+	}
 	name := C.CString(key.name)
 	defer C.free(unsafe.Pointer(name))
 	var code C.int
 	k := C.drun_cl_kernel(program, name, &code)
-	C.drun_cl_release_program(program) // which the kernel keeps
 	d.fail("making the kernel "+key.name+" of "+key.file, code)
 	d.kernels[key] = k
 	return k
@@ -52,6 +57,7 @@ func (d *Device) build(file, options string) C.cl_program {
 		options += " -cl-fp32-correctly-rounded-divide-sqrt"
 	}
 	options += " -w"
+	defer d.wait()()
 	text := source(file)
 	cached := d.cached(text, options)
 	if binary := readCached(cached); binary != nil {

@@ -51,7 +51,11 @@ func TestReduce(t *testing.T) {
 		}
 		for _, n := range []int{1, 100, 5000, 70001, 300000} {
 			in := values(d, rng, dt, n)
-			if got, want := d.SquareSum(dt, n, in.place()), kernel.SquareSum(dt, n, in.ptr()); got != want && (got == got || want == want) {
+			out := upload(d, make([]byte, 16))
+			d.SquareSum(dt, n, out.at, 1, in.place())
+			var got [2]float64
+			d.Read(unsafe.Pointer(&got[0]), out.at, 0, 16)
+			if got, want := got[1], kernel.SquareSum(dt, n, in.ptr()); got != want && (got == got || want == want) {
 				t.Errorf("the sum of squares of %d elements of %s is %v, not %v", n, dt, got, want)
 			}
 		}
@@ -153,8 +157,113 @@ func TestGemm(t *testing.T) {
 				kernel.Matrix{Data: b.ptr(), Stride: ldb, Trans: tb, Batch: sb}, add, beta); err != nil {
 				t.Fatal(err)
 			}
-			d.Gemm(dt, batch, m, n, k, Matrix{c.place(), ldc, false, sc}, Matrix{a.place(), lda, ta, sa}, Matrix{b.place(), ldb, tb, sb}, add, there)
+			d.tiles = rng.IntN(2) == 0 // as on a GPU
+			d.Gemm(dt, batch, m, n, k, Matrix{Place: c.place(), Stride: ldc, Batch: sc}, Matrix{Place: a.place(), Stride: lda, Trans: ta, Batch: sa},
+				Matrix{Place: b.place(), Stride: ldb, Trans: tb, Batch: sb}, add, there)
+			d.tiles = d.GPU
 			same(t, d, dt, c, "product of %s, %d of %d x %d x %d, transposed %v %v, add %v, bias %v", dt, batch, m, n, k, ta, tb, add, biased)
+		}
+	})
+}
+
+// Products in bfloat16, of operands that are bfloat16 or float32.
+func TestGemmHalf(t *testing.T) {
+	d := open(t)
+	rng := rand.New(rand.NewPCG(8, 3))
+	types := []dtype.Type{dtype.Float32, dtype.BFloat16}
+	for range 24 {
+		attempt(t, func() {
+			batch, m, n, k := 1+rng.IntN(3), 1+rng.IntN(40), 1+rng.IntN(40), rng.IntN(300)
+			da, db, dt, add := types[rng.IntN(2)], types[rng.IntN(2)], types[rng.IntN(2)], false
+			if dt == dtype.Float32 {
+				add = rng.IntN(2) == 0
+			}
+			ta, tb, biased := rng.IntN(2) == 0, rng.IntN(2) == 0, rng.IntN(2) == 0
+			ld := func(rows, columns int, trans bool) int {
+				if trans {
+					return rows
+				}
+				return columns
+			}
+			lda, ldb := ld(m, k, ta), ld(k, n, tb)
+			a, b, c, bias := values(d, rng, da, batch*m*k+1), values(d, rng, db, batch*k*n+1), values(d, rng, dt, batch*m*n), values(d, rng, dtype.Float32, n)
+			var beta unsafe.Pointer
+			there := Place{}
+			if biased {
+				beta, there = bias.ptr(), bias.place()
+			}
+			if err := kernel.GemmHalf(batch, m, n, k, dt, kernel.Matrix{Data: c.ptr(), Stride: n, Batch: m * n}, da, kernel.Matrix{Data: a.ptr(), Stride: lda, Trans: ta, Batch: m * k},
+				db, kernel.Matrix{Data: b.ptr(), Stride: ldb, Trans: tb, Batch: k * n}, add, beta); err != nil {
+				t.Fatal(err)
+			}
+			d.tiles = rng.IntN(2) == 0
+			d.GemmHalf(batch, m, n, k, dt, Matrix{Place: c.place(), Stride: n, Batch: m * n}, da, Matrix{Place: a.place(), Stride: lda, Trans: ta, Batch: m * k},
+				db, Matrix{Place: b.place(), Stride: ldb, Trans: tb, Batch: k * n}, add, there)
+			d.tiles = d.GPU
+			same(t, d, dt, c, "product of %s and %s in bfloat16, %d of %d x %d x %d, transposed %v %v, add %v, bias %v", da, db, batch, m, n, k, ta, tb, add, biased)
+		})
+	}
+}
+
+// Attention in parts of its batch, with and without tiles.
+func TestAttention(t *testing.T) {
+	eachReal(t, 9, func(d *Device, rng *rand.Rand, dt dtype.Type) {
+		for i := range 12 {
+			batch, heads, rows, width, depth := 1+rng.IntN(3), 1+rng.IntN(3), 1+rng.IntN(150), 1+rng.IntN(9), 1+rng.IntN(9)
+			cols := rows
+			switch i % 4 {
+			case 1:
+				cols = 1 + rng.IntN(200)
+			case 2:
+				rows, cols = 300, 280+rng.IntN(30)
+			}
+			n := batch * heads
+			a := &kernel.Attention{Causal: i%3 != 0, Rows: rows, Cols: cols, Width: width, Depth: depth, Scale: 0.3}
+			sizes := [4]int{rows * width, cols * width, cols * depth, rows * depth}
+			widths := [4]int{width, width, depth, depth}
+			for b := range n {
+				var at [4]int
+				for j := range at { // heads side by side
+					at[j] = b/heads*heads*sizes[j] + b%heads*widths[j]
+				}
+				a.At = append(a.At, at)
+			}
+			if i%2 == 0 && rows == cols && width == depth { // gradients among each other
+				for b := range n {
+					first := b * 3 * rows * width
+					a.To = append(a.To, [3]int{first, first + width, first + 2*width})
+				}
+				a.ToStride = [3]int{3 * width, 3 * width, 3 * width}
+			}
+			var in, grad [4]*memory
+			for j := range in {
+				a.Stride[j] = heads * widths[j]
+				in[j], grad[j] = values(d, rng, dt, n*sizes[j]), values(d, rng, dt, n*sizes[j])
+			}
+			if a.To != nil {
+				grad[0] = values(d, rng, dt, 3*n*sizes[0])
+				grad[1], grad[2] = grad[0], grad[0]
+			}
+			lse := values(d, rng, dt, n*rows)
+			before := mostScores
+			mostScores, d.tiles = []int{mostScores, 1, 2 * rows * cols * dt.Size() * (heads + 1)}[rng.IntN(3)], rng.IntN(3) == 0
+			if err := a.Forward(dt, grad[3].ptr(), lse.ptr(), in[0].ptr(), in[1].ptr(), in[2].ptr()); err != nil {
+				t.Fatal(err)
+			}
+			if !d.Attention(a, dt, grad[3].place(), lse.place(), in[0].place(), in[1].place(), in[2].place()) {
+				t.Fatal("no kernel")
+			}
+			what := "attention %d of %s, %d·%d of %d x %d, widths %d and %d"
+			same(t, d, dt, grad[3], what, i, dt, batch, heads, rows, cols, width, depth)
+			same(t, d, dt, lse, what+": sums", i, dt, batch, heads, rows, cols, width, depth)
+			if err := a.Backward(dt, grad[0].ptr(), grad[1].ptr(), grad[2].ptr(), in[3].ptr(), lse.ptr(), in[0].ptr(), in[1].ptr(), in[2].ptr()); err != nil {
+				t.Fatal(err)
+			}
+			d.AttentionGrad(a, dt, grad[0].place(), grad[1].place(), grad[2].place(), in[3].place(), lse.place(), in[0].place(), in[1].place(), in[2].place())
+			for j := range 3 {
+				same(t, d, dt, grad[j], what+": gradient %d", i, dt, batch, heads, rows, cols, width, depth, j)
+			}
+			mostScores, d.tiles = before, d.GPU
 		}
 	})
 }
@@ -176,9 +285,9 @@ func TestIndexed(t *testing.T) {
 func TestUpdates(t *testing.T) {
 	eachReal(t, 6, func(d *Device, rng *rand.Rand, dt dtype.Type) {
 		const n = 3000
-		p, g, m, v := values(d, rng, dt, n), values(d, rng, dt, n), values(d, rng, dt, n), upload(d, make([]byte, n*dt.Size()))
+		p, g, m, v, spare := values(d, rng, dt, n), values(d, rng, dt, n), values(d, rng, dt, n), upload(d, make([]byte, n*dt.Size())), values(d, rng, dt, n)
 		all := func(what string) {
-			for i, x := range []*memory{p, m, v} {
+			for i, x := range []*memory{p, m, v, spare} {
 				same(t, d, dt, x, "%s of %s, memory %d", what, dt, i)
 			}
 		}
@@ -194,6 +303,26 @@ func TestUpdates(t *testing.T) {
 			a.Step(dt, n, p.ptr(), g.ptr(), m.ptr(), v.ptr())
 			d.Adam(a, dt, n, p.place(), g.place(), m.place(), v.place())
 			all("adam")
+			r := kernel.RMSprop{LR: 0.01, Alpha: 0.99, Eps: 1e-8, WeightDecay: 0.1 * float64(i%2), Momentum: 0.9 * float64(i/2)}
+			mean, momentum := Place{}, Place{}
+			var meanPtr, momentumPtr unsafe.Pointer
+			if i > 1 {
+				momentum, momentumPtr = m.place(), m.ptr()
+			}
+			if i == 2 {
+				mean, meanPtr = spare.place(), spare.ptr()
+			}
+			r.Step(dt, n, p.ptr(), g.ptr(), v.ptr(), momentumPtr, meanPtr)
+			d.RMSprop(r, dt, n, p.place(), g.place(), v.place(), momentum, mean)
+			all("rmsprop")
+			ada := kernel.Adagrad{LR: 0.01, Eps: 1e-10, WeightDecay: 0.1 * float64(i%2)}
+			ada.Step(dt, n, p.ptr(), g.ptr(), v.ptr())
+			d.Adagrad(ada, dt, n, p.place(), g.place(), v.place())
+			all("adagrad")
+			lion := kernel.Lion{LR: 0.01, Beta1: 0.9, Beta2: 0.99, WeightDecay: 0.1 * float64(i%2)}
+			lion.Step(dt, n, p.ptr(), g.ptr(), m.ptr())
+			d.Lion(lion, dt, n, p.place(), g.place(), m.place())
+			all("lion")
 		}
 		kernel.Scale(dt, n, p.ptr(), 0.3)
 		d.Scale(dt, n, p.place(), 0.3)
@@ -202,6 +331,12 @@ func TestUpdates(t *testing.T) {
 		s.Dropout(dt, n, p.ptr(), g.ptr(), 0.7)
 		d.Dropout(s, dt, n, p.place(), g.place(), 0.7)
 		all("dropout")
+		s.Uniform(dt, n, p.ptr())
+		d.Draw(s, false, dt, n, p.place())
+		all("uniform")
+		s.Normal(dt, n, p.ptr())
+		d.Draw(s, true, dt, n, p.place())
+		all("normal")
 	})
 }
 

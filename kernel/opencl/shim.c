@@ -127,7 +127,24 @@ int drun_cl_launch(cl_open *d, cl_kernel kernel, int arguments, const uint16_t *
         if (error) return error;
         words += (sizes[i] + 7) / 8;
     }
-    return cl.clEnqueueNDRangeKernel(d->queue, kernel, dimensions, NULL, global, local, 0, NULL, NULL);
+    cl_event event = NULL;
+    cl_int error = cl.clEnqueueNDRangeKernel(d->queue, kernel, dimensions, NULL, global, local, 0, NULL, &event);
+    if (error) return error;
+    if (d->recent[d->next]) cl.clReleaseEvent(d->recent[d->next]);
+    d->recent[d->next] = event;
+    d->next = (d->next + 1) % RECENT;
+    return 0;
+}
+
+int drun_cl_failed(cl_open *d, int *error) {
+    for (int i = 0; i < RECENT; i++) {
+        int at = (d->next + i) % RECENT;
+        cl_int status = 0;
+        if (!d->recent[at] || cl.clGetEventInfo(d->recent[at], CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) || status >= 0) continue;
+        *error = status;
+        return at;
+    }
+    return -1;
 }
 
 int drun_cl_read(cl_open *d, cl_mem memory, size_t offset, size_t bytes, char *to) {

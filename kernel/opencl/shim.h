@@ -4,7 +4,7 @@
 
 #include "abi.h"
 
-enum { TEXT_SIZE = 256, MOST_DEVICES = 64 };
+enum { TEXT_SIZE = 256, MOST_DEVICES = 64, RECENT = 128 };
 
 // Loads the library, once in a process; on failure why has the reason, TEXT_SIZE bytes.
 int drun_cl_load(const char *path, char *why);
@@ -24,6 +24,8 @@ typedef struct {
     cl_context context;
     cl_command_queue queue;
     cl_device_id id;
+    cl_event recent[RECENT]; // of the latest kernels; NULL: none yet
+    int next;                // of recent
 } cl_open;
 
 int drun_cl_open(cl_open *d, cl_device_id id);
@@ -42,6 +44,9 @@ cl_kernel drun_cl_kernel(cl_program program, const char *name, int *error);
 // Puts a kernel into the queue. Argument i is sizes[i] bytes of words, from the next multiple of 8 on.
 int drun_cl_launch(cl_open *d, cl_kernel kernel, int arguments, const uint16_t *sizes, const uint64_t *words, int dimensions,
                    const size_t *global, const size_t *local);
+
+// The index in `recent` of the first of the latest kernels that failed, and its error; -1: none has.
+int drun_cl_failed(cl_open *d, int *error);
 int drun_cl_read(cl_open *d, cl_mem memory, size_t offset, size_t bytes, char *to);
 int drun_cl_write(cl_open *d, cl_mem memory, size_t offset, size_t bytes, const char *from);
 int drun_cl_finish(cl_open *d);

@@ -72,7 +72,7 @@ func (w *walk) add(v starlark.Value, depth int) {
 	switch v := v.(type) {
 	case *startensor.Value:
 		if data, err := tensor.Contiguous(v.Tensor()); err == nil {
-			w.parts = append(w.parts, data.Bytes())
+			w.parts = append(w.parts, data.Content())
 		}
 	case starlib.Stateful:
 		for _, e := range v.State() {

@@ -123,7 +123,7 @@ func itemOf(name string, v starlark.Value) (Item, error) {
 		if err != nil {
 			return Item{}, err
 		}
-		it := Item{Name: name, DType: data.DType().String(), Shape: data.Shape(), Data: data.Bytes(), keeps: data}
+		it := Item{Name: name, DType: data.DType().String(), Shape: data.Shape(), Data: data.Content(), keeps: data}
 		if s := t.Tensor().Share(); s != nil {
 			it.Shape, it.Set, it.From = s.Shape, s.Set, s.From*data.DType().Size()
 		}

@@ -19,7 +19,7 @@ func (e *encoding) tensor(v *startensor.Value) (_ any, err error) {
 	t := v.Tensor()
 	try.Ok(e.add((4+len(t.Shape()))*itemSize + t.Len()*t.DType().Size()))
 	data := try.To(tensor.Contiguous(t))
-	return cbor.Tag{Number: tagTensor, Content: []any{data.DType().String(), data.Shape(), data.Bytes()}}, nil
+	return cbor.Tag{Number: tagTensor, Content: []any{data.DType().String(), data.Shape(), data.Content()}}, nil
 }
 
 func (d *Decoder) tensor(content []any) (starlark.Value, error) {

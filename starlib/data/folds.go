@@ -45,7 +45,7 @@ func upTo(n int) []int {
 
 // plainInts returns the elements of an int64 tensor.
 func plainInts(t *tensor.Tensor) []int {
-	wide := view[int64](t.Bytes())
+	wide := view[int64](t.Content())
 	return each.Of(wide, func(n int64) int { return int(n) })
 }
 

@@ -257,7 +257,7 @@ func (o *order) number(at int) int {
 	if o.order == nil {
 		return at
 	}
-	return int(view[int64](o.order.Bytes())[at])
+	return int(view[int64](o.order.Content())[at])
 }
 
 // readAhead starts reading the samples of batch i and of those after it, if that needs no function of the recipe.

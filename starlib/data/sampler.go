@@ -69,7 +69,7 @@ func (s *sampler) order(ctx *tensor.Context, g *random.Generator) (*tensor.Tenso
 	if err != nil {
 		return nil, err
 	}
-	draws := view[float64](u.Bytes())
+	draws := view[float64](u.Content())
 	out := make([]int64, s.n)
 	if s.replacement {
 		for i := range out {

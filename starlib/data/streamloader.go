@@ -190,7 +190,7 @@ func (p *pass) uniform(i int64) float64 {
 		p.block = i / size
 		g := random.New(p.l.ctx, p.l.seed, random.LoaderOrder, uint64(p.epoch), 1, uint64(p.l.rank), uint64(p.l.ranks)).Stream
 		g.Position = uint64(p.block * size)
-		p.draws = slices.Clone(view[float64](try.To(g.Rand(p.l.ctx, []int{size}, dtype.Float64)).Bytes()))
+		p.draws = slices.Clone(view[float64](try.To(g.Rand(p.l.ctx, []int{size}, dtype.Float64)).Content()))
 	}
 	return p.draws[i%size]
 }

@@ -115,7 +115,7 @@ func (o *operand) result() (starlark.Value, error) {
 		return o.integer(), nil
 	}
 	if data != t {
-		return value, writeRaw(t, data.Bytes())
+		return value, writeRaw(t, data.Content())
 	}
 	t.Touched()
 	return value, nil

@@ -119,7 +119,7 @@ func (w *World) parallelizeModule(c *starlib.Call) (starlark.Value, error) {
 		for _, t := range []*tensor.Tensor{weight, bias} {
 			if t != nil {
 				weights = append(weights, t)
-				key = fmt.Appendf(key, "%s %s %v %016x\n", name, styles[i], t.Shape(), fnv(try.To(tensor.Contiguous(t.Detach())).Bytes()))
+				key = fmt.Appendf(key, "%s %s %v %016x\n", name, styles[i], t.Shape(), fnv(try.To(tensor.Contiguous(t.Detach())).Content()))
 			}
 		}
 		var layer *nn.Model

@@ -50,7 +50,7 @@ func spreadStages(stages, layers *Group, ctx *collective.WaitLimit, m *nn.Model,
 func (s *step) through(path string) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
 	data := try.To(tensor.Contiguous(s.x.Detach()))
-	key := fmt.Appendf(nil, "%s of shape %s, digest %016x, with gradients: %v", s.x.DType(), tensor.ShapeString(s.x.Shape()), fnv(data.Bytes()), s.train && s.x.RequiresGrad())
+	key := fmt.Appendf(nil, "%s of shape %s, digest %016x, with gradients: %v", s.x.DType(), tensor.ShapeString(s.x.Shape()), fnv(data.Content()), s.train && s.x.RequiresGrad())
 	try.Ok(s.g.agree(s.ctx, key, s.at, "the ranks give "+path+" different inputs, but each computes a part of it", nil))
 	try.Ok(s.begin())
 	turns := s.schedule.turns(s.g.own, s.g.Size(), 1, s.of)

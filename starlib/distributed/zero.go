@@ -58,7 +58,7 @@ func newZero(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Val
 func digest(h *xxh3.Hasher, t *tensor.Tensor) error {
 	data, err := tensor.Contiguous(t.Detach())
 	if err == nil {
-		_, err = h.Write(data.Bytes())
+		_, err = h.Write(data.Content())
 	}
 	return err
 }

@@ -246,5 +246,5 @@ func equal(a, b *tensor.Tensor) (_ bool, err error) {
 	defer try.Caught(&err)
 	a = try.To(tensor.Contiguous(a.Detach()))
 	b = try.To(tensor.Contiguous(b.Detach()))
-	return bytes.Equal(a.Bytes(), b.Bytes()), nil
+	return bytes.Equal(a.Content(), b.Content()), nil
 }

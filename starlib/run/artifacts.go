@@ -173,7 +173,7 @@ func floats(t *tensor.Tensor) (_ []float64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := wide.Bytes()
+	raw := wide.Content()
 	out := each.UpTo(t.Len(), func(i int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(raw[i*8:])) })
 	return out, nil
 }

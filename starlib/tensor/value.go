@@ -158,7 +158,7 @@ func (v *Value) Has(x starlark.Value) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return bytes.IndexByte(equal.Bytes(), 1) >= 0, nil
+	return bytes.IndexByte(equal.Content(), 1) >= 0, nil
 }
 
 // Binary is v op y, or y op v on the right side.

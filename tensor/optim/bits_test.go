@@ -15,6 +15,7 @@ import (
 
 	"drun/kernel"
 	"drun/kernel/dtype"
+	"drun/kernel/opencl"
 	. "drun/tensor"
 )
 
@@ -40,7 +41,16 @@ type bitNet struct {
 	ps []*Tensor
 }
 
-func newBitNet() *bitNet { return &bitNet{c: NewContext(), g: NewGenerator(3, 0)} }
+func newBitNet() *bitNet {
+	c := NewContext()
+	if bitDevice != nil {
+		c.UseDevice(bitDevice)
+	}
+	return &bitNet{c: c, g: NewGenerator(3, 0)}
+}
+
+// bitDevice computes the models, if set.
+var bitDevice *opencl.Device
 
 func (b *bitNet) param(shape ...int) *Tensor {
 	p := must(Zeros(b.c, shape, dtype.Float32))
@@ -238,6 +248,22 @@ func TestSameBits(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// OpenCL's first device, which in drun's own tests is PoCL, gives the bits of all processors.
+func TestSameBitsOnDevice(t *testing.T) {
+	found, err := opencl.List()
+	if err != nil || len(found) == 0 {
+		t.Skip("no OpenCL device", err)
+	}
+	bitDevice = must(opencl.Open(found[0]))
+	defer func() { bitDevice = nil }()
+	for _, m := range bitModels {
+		golden(t, m.name, m.train())
+	}
+	if bitDevice.Uploads.Count == 0 {
+		t.Error("nothing was computed on the device")
 	}
 }
 

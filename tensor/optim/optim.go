@@ -200,21 +200,33 @@ func (o *Optimizer) updateOnDevice(f *flat, at, n int, step int64) bool {
 	if d == nil {
 		return false
 	}
-	from := func(p opencl.Place, by int) opencl.Place { return opencl.Place{Buffer: p.Buffer, At: p.At + by} }
-	buffer := func(i int) opencl.Place { return from(change(f.buffers[i]), at-f.from) }
+	switch o.rule.(type) {
+	case SGD, Adam, RMSprop, Adagrad, Lion:
+	default: // made of tensor operations
+		return false
+	}
 	x := &run{ParamGroup: f.group, step: step}
+	var state [3]opencl.Place
+	grad := read(f.Grads).Plus(at)
+	for i, b := range f.buffers {
+		state[i] = change(b).Plus(at - f.from)
+	}
+	dt, p := f.Data.DType(), change(f.Data).Plus(at)
 	switch r := o.rule.(type) {
 	case SGD:
-		grad, m := from(read(f.Grads), at), opencl.Place{}
-		if len(f.buffers) > 0 {
-			m = buffer(0)
-		}
-		d.SGD(r.of(x), f.Data.DType(), n, from(change(f.Data), at), grad, m)
+		d.SGD(r.of(x), dt, n, p, grad, state[0])
 	case Adam:
-		grad, m, v := from(read(f.Grads), at), buffer(0), buffer(1)
-		d.Adam(r.of(x), f.Data.DType(), n, from(change(f.Data), at), grad, m, v)
-	default:
-		return false
+		d.Adam(r.of(x), dt, n, p, grad, state[0], state[1])
+	case RMSprop:
+		m, a := state[1], state[2]
+		if r.Momentum == 0 {
+			m, a = opencl.Place{}, m
+		}
+		d.RMSprop(r.of(x), dt, n, p, grad, state[0], m, a)
+	case Adagrad:
+		d.Adagrad(r.of(x), dt, n, p, grad, state[0])
+	case Lion:
+		d.Lion(r.of(x), dt, n, p, grad, state[0])
 	}
 	return true
 }
@@ -250,9 +262,9 @@ type noMemory struct{ error }
 // Misuse distinguishes it from a bug in drun.
 func (noMemory) Misuse() {}
 
-// Bytes returns the parameters' bytes, one part for each group and type. Equal values give equal bytes, wherever they are in memory.
+// Bytes returns the parameters' bytes, to be read, one part for each group and type. Equal values give equal bytes, wherever they are in memory.
 func (o *Optimizer) Bytes() [][]byte {
-	return each.Of(o.flats, func(f *flat) []byte { return f.Data.Bytes() })
+	return each.Of(o.flats, func(f *flat) []byte { return f.Data.Content() })
 }
 
 // Shard keeps only part own of the optimizer's state, cut into parts: Step then updates that part of the parameters,

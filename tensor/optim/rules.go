@@ -100,13 +100,16 @@ func (r RMSprop) buffers() []string {
 	return names
 }
 
+func (r RMSprop) of(x *run) kernel.RMSprop {
+	return kernel.RMSprop{LR: x.LR, Alpha: r.Alpha, Eps: r.Eps, WeightDecay: x.WeightDecay, Momentum: x.momentum(r.Momentum)}
+}
+
 func (r RMSprop) update(x *run) {
 	m, a := x.state[1], x.state[2]
 	if r.Momentum == 0 {
 		m, a = nil, m
 	}
-	kernel.RMSprop{LR: x.LR, Alpha: r.Alpha, Eps: r.Eps, WeightDecay: x.WeightDecay, Momentum: x.momentum(r.Momentum)}.
-		Step(x.dt, x.n, x.p, x.grad, x.state[0], m, a)
+	r.of(x).Step(x.dt, x.n, x.p, x.grad, x.state[0], m, a)
 }
 
 // Adagrad is Duchi's rule (2011): step n moves by lr / (1 + (n-1)·LRDecay).
@@ -116,10 +119,12 @@ type Adagrad struct {
 
 func (Adagrad) buffers() []string { return []string{"sum"} }
 
-func (r Adagrad) update(x *run) {
+func (r Adagrad) of(x *run) kernel.Adagrad {
 	lr := x.LR / (1 + float64(float64(x.step-1)*r.LRDecay))
-	kernel.Adagrad{LR: lr, Eps: r.Eps, WeightDecay: x.WeightDecay}.Step(x.dt, x.n, x.p, x.grad, x.state[0])
+	return kernel.Adagrad{LR: lr, Eps: r.Eps, WeightDecay: x.WeightDecay}
 }
+
+func (r Adagrad) update(x *run) { r.of(x).Step(x.dt, x.n, x.p, x.grad, x.state[0]) }
 
 // Lion is the rule of Chen et al. (2023): each weight moves by lr in the direction of the sign of the momentum mixed
 // with the gradient; weight decay is decoupled.
@@ -127,7 +132,9 @@ type Lion kernel.Lion
 
 func (Lion) buffers() []string { return []string{"exp_avg"} }
 
-func (r Lion) update(x *run) {
+func (r Lion) of(x *run) kernel.Lion {
 	r.LR, r.WeightDecay, r.Beta1 = x.LR, x.WeightDecay, x.momentum(r.Beta1)
-	kernel.Lion(r).Step(x.dt, x.n, x.p, x.grad, x.state[0])
+	return kernel.Lion(r)
 }
+
+func (r Lion) update(x *run) { r.of(x).Step(x.dt, x.n, x.p, x.grad, x.state[0]) }

@@ -83,24 +83,5 @@ INLINE double sine_f64(double x, int quadrant) {
 #endif
 
 #ifdef INTEGERS
-#define TYPE int64_t
-#define J(name) name##_i64
-#include "integer.h"
-#undef TYPE
-#undef J
-#define TYPE int32_t
-#define J(name) name##_i32
-#include "integer.h"
-#undef TYPE
-#undef J
-#define TYPE int8_t
-#define J(name) name##_i8
-#include "integer.h"
-#undef TYPE
-#undef J
-#define TYPE uint8_t
-#define J(name) name##_u8
-#include "integer.h"
-#undef TYPE
-#undef J
+#include "integers.h"
 #endif

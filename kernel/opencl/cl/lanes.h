@@ -53,3 +53,18 @@ INLINE double row_sum(LOCAL T *lanes, GLOBAL const T *a, long n) {
     }
     return total;
 }
+
+// Adds the sums over n adjacent elements of d and d d (or of e and d e, with e), d = a - mean - low, to s1 and s2.
+INLINE void deviations(LOCAL T *lanes, long n, GLOBAL const T *a, GLOBAL const T *e, T mean, T low, double *s1, double *s2) {
+    for (long cut = 0; cut < n; cut += CUT) {
+        long end = min(cut + CUT, n);
+        T d1 = 0, d2 = 0;
+        for (long i = cut + get_local_id(0); i < end; i += LANES) {
+            T d = a[i] - mean - low, w = e ? e[i] : d;
+            d1 += w;
+            d2 = fma(d, w, d2);
+        }
+        *s1 += fold_add(lanes, d1);
+        *s2 += fold_add(lanes, d2);
+    }
+}

@@ -11,17 +11,7 @@ KERNEL void layer_norm(GLOBAL T *o, long o_at, GLOBAL T *mean, long mean_at, GLO
     T first = 0;
     if (mean) first = (T)(row_sum(lanes, x, n) / (double)n);
     double s1 = 0, s2 = 0;
-    for (long cut = 0; cut < n; cut += CUT) {
-        long end = min(cut + CUT, n);
-        T d1 = 0, d2 = 0;
-        for (long i = cut + get_local_id(0); i < end; i += LANES) {
-            T d = x[i] - first;
-            d1 += d;
-            d2 = fma(d, d, d2);
-        }
-        s1 += fold_add(lanes, d1);
-        s2 += fold_add(lanes, d2);
-    }
+    deviations(lanes, n, x, 0, first, 0, &s1, &s2);
     double rest = mean ? s1 / (double)n : 0, var = (s2 - s1 * rest) / (double)n;
     T scale = canon((T)(1 / sqrt(var + eps))), shift = -(T)rest * scale;
     if (get_local_id(0) == 0) {

@@ -55,14 +55,17 @@ KERNEL void rows(GLOBAL T *o, long o_at, GLOBAL double *parts, GLOBAL const T *a
     }
 }
 
-KERNEL void join_parts(GLOBAL T *o, long o_at, GLOBAL double *parts, long n) {
+#ifdef SQUARES
+#define RESULT(x) canon_f64(x)
+typedef double R;
+#else
+#define RESULT(x) canon((T)(x))
+typedef T R;
+#endif
+KERNEL void join_parts(GLOBAL R *o, long o_at, GLOBAL double *parts, long n) {
     double total = parts[0];
     for (long i = 1; i < n; i++) total = join(total, parts[i]);
-#ifdef SQUARES
-    parts[0] = canon_f64(total);
-#else
-    o[o_at] = canon((T)total);
-#endif
+    o[o_at] = RESULT(total);
 }
 
 #ifndef SQUARES
