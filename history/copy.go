@@ -436,6 +436,7 @@ func (s *Source) rest(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err e
 	b.Plugins = try.To(rowsIn[records.Plugin](in, "plugins WHERE run = ? ORDER BY name", id))
 	b.Ranks = try.To(rowsIn[records.RankPlace](in, "ranks WHERE run = ? ORDER BY rank", id))
 	b.DataFiles = try.To(rowsIn[records.DataFile](in, "data_files WHERE run = ? ORDER BY path, sha256", id))
+	b.Copies = try.To(rowsIn[records.Copies](in, "device_copies WHERE run = ? ORDER BY attempt, rank, position, call", id))
 	b.Notes = try.To(rowsIn[records.Note](in, "notes WHERE run = ? ORDER BY id", id))
 	b.Tags = try.To(sqldb.Column[string](in, "SELECT tag FROM tags WHERE run = ? ORDER BY tag", id))
 	b.Progress = try.To(rowsIn[records.Progress](in, "progress WHERE run = ?", id))
@@ -455,7 +456,7 @@ func (s *Source) rest(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err e
 	for _, m := range b.Marks {
 		d.reach(Reached{"step_marks", m.Attempt, 0, int64(m.Seq), 0})
 	}
-	text := try.To(spoolEncoder.Marshal([]any{b.Params, b.Plugins, b.Ranks, b.DataFiles, b.Notes, b.Tags, b.Progress, b.Snapshots, d.Sources, d.Tool, b.Marks, b.Updates, b.Usage, b.Artifacts}))
+	text := try.To(spoolEncoder.Marshal([]any{b.Params, b.Plugins, b.Ranks, b.DataFiles, b.Copies, b.Notes, b.Tags, b.Progress, b.Snapshots, d.Sources, d.Tool, b.Marks, b.Updates, b.Usage, b.Artifacts}))
 	if sum := sha256.Sum256(text); sum != s.whole || have.ID == 0 {
 		s.whole, d.Whole = sum, true
 		return nil

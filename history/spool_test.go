@@ -30,6 +30,7 @@ func everything() *Batch {
 			Ranks:     []records.RankPlace{{Rank: 1, Node: 2, LocalRank: 3, Host: "host", Threads: 4, Kernels: "avx2"}},
 			Usage:     []records.Usage{{Attempt: 1, Rank: 2, Time: when, CPU: 3.5, Resident: 0, Peak: 5, Collectives: 6.5, Waiting: 7.5}, {Attempt: 0, Rank: 2, Time: when, CPU: 3.5, Resident: 4, Peak: 5, Collectives: 6.5, Waiting: 7.5}},
 			DataFiles: []records.DataFile{{Path: "x.csv", SHA256: "abc", Bytes: 9}, {Path: "x.csv", SHA256: "abd", Bytes: 9}, {Path: "x.csv", SHA256: "abc", Bytes: 9}},
+			Copies:    []records.Copies{{Attempt: 1, Rank: 2, Position: "a.star:3:4", Call: "matmul", Uploads: 5, UploadedBytes: 6, Downloads: 7, DownloadedBytes: 8}},
 			Tags:      []string{"b", "a"},
 			Artifacts: []records.Artifact{{Name: "a", Kind: "text", Data: []byte("x"), Time: when}, {Name: "b", Step: new(int64), Kind: "text", Data: []byte("x"), Time: when}, {Name: "a", Kind: "bytes", Data: []byte("y"), Time: when}},
 			Notes:     []records.Note{{Time: when, Text: "note"}},
@@ -45,7 +46,7 @@ func content(t *testing.T, db *DB, id int64) string {
 	ok(t, err)
 	points, err := db.Points(id)
 	ok(t, err)
-	text := fmt.Sprintf("%s %s %v %q %d %v %v %v %v %v %v %v %v %v %v", d.Name, d.Status, *d.ExitCode, d.Error, len(d.Sources), d.Params, d.Plugins, d.Ranks, d.Usage, d.DataFiles, d.Tags, d.Notes, d.Metrics, d.Attempts[0].Status, *d.Seconds)
+	text := fmt.Sprintf("%s %s %v %q %d %v %v %v %v %v %v %v %v %v %v %v", d.Name, d.Status, *d.ExitCode, d.Error, len(d.Sources), d.Params, d.Plugins, d.Ranks, d.Usage, d.DataFiles, d.Copies, d.Tags, d.Notes, d.Metrics, d.Attempts[0].Status, *d.Seconds)
 	for _, s := range d.Snapshots {
 		for _, k := range s.Ranks {
 			for _, c := range k.Recent {

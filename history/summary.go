@@ -302,6 +302,7 @@ type Detail struct {
 	Orphaned  *int64             `json:"-" db:"orphaned"`
 	Sources   []records.Source   `json:"sources" db:"-"`
 	Plugins   []records.Plugin   `json:"plugins" db:"-"`
+	Copies    []records.Copies   `json:"device_copies" db:"-"`
 	Notes     []records.Note     `json:"notes" db:"-"`
 	Replays   []Replay           `json:"replays" db:"-"`   // oldest first
 	Usage     []RankUsage        `json:"usage" db:"-"`     // by rank
@@ -362,6 +363,7 @@ func (db *DB) Get(id int64) (_ *Detail, err error) {
 		into(db, &d.Plugins, "plugins WHERE run = ? ORDER BY name", id),
 		into(db, &d.Ranks, "ranks WHERE run = ? ORDER BY rank", id),
 		into(db, &d.DataFiles, "data_files WHERE run = ? ORDER BY path, sha256", id),
+		into(db, &d.Copies, "device_copies WHERE run = ? ORDER BY attempt, rank, position, call", id),
 		into(db, &d.Notes, "notes WHERE run = ? ORDER BY id", id),
 		into(db, &d.Replays, "replays WHERE run = ? ORDER BY id", id),
 	)

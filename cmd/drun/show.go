@@ -171,6 +171,11 @@ func printTables(out io.Writer, d *history.Detail) error {
 	for _, u := range d.Usage {
 		row(w, strconv.Itoa(u.Rank), elapsed.Text(u.CPU), humanize.IBytes(uint64(u.Peak)), elapsed.Text(u.Collectives), elapsed.Text(u.Waiting))
 	}
+	copied := slices.DeleteFunc(slices.Clone(d.Copies), func(c records.Copies) bool { return c.Rank > 0 || c.Attempt != d.Copies[len(d.Copies)-1].Attempt })
+	heading(len(copied), "RANK 0 COPIED AT", "IN", "TO THE DEVICE", "BYTES", "BACK", "BYTES")
+	for _, c := range copied {
+		row(w, c.Position, c.Call, strconv.Itoa(c.Uploads), humanize.IBytes(uint64(c.UploadedBytes)), strconv.Itoa(c.Downloads), humanize.IBytes(uint64(c.DownloadedBytes)))
+	}
 	if w.Flush(); len(d.Snapshots) > 0 {
 		shown := d.Snapshots
 		if len(d.Attempts) > 1 { // each failed attempt has left one

@@ -78,6 +78,11 @@ func (r *recorder) Machine(at rendezvous.Placement, kernels string) {
 	r.add(len(host)+len(kernels), func(m *engine.ToAgent) { m.Records.Ranks = append(m.Records.Ranks, row) })
 }
 
+// Copies records what was copied to a device and back.
+func (r *recorder) Copies(list []records.Copies) {
+	r.add(recordSize*len(list), func(m *engine.ToAgent) { m.Records.Copies = append(m.Records.Copies, list...) })
+}
+
 func (r *recorder) DataFile(f records.DataFile, perRank bool) {
 	r.add(len(f.Path)+len(f.SHA256)+len(f.Position), func(m *engine.ToAgent) {
 		if m.Records.DataFiles = append(m.Records.DataFiles, f); perRank {

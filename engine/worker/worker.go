@@ -184,7 +184,10 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	w.board.SetState(collective.Running)
 	u := universe.New(env)
-	if device := try.To(w.openDevice()); device != nil {
+	device := try.To(w.openDevice())
+	if device != nil {
+		device.Caller = w.caller
+		defer w.watchDevice(device)()
 		u.Tensors.UseDevice(device)
 		rec.Machine(job.Placement, fmt.Sprintf("%s (%s), %s", device.Device, device.Name, kernel.Path()))
 	}
@@ -209,6 +212,9 @@ func (w *worker) recipe(rec *recorder) (err error) {
 		u.Env[lang.SavePoint] = starlark.NewBuiltin("checkpoint.save", w.digests.deciding)
 	}
 	err = cmp.Or(w.execute(rank, u), w.doubt())
+	if device != nil {
+		rec.Copies(copies(device))
+	}
 	if w.digests.target != nil {
 		err = w.digests.end(err)
 	}

@@ -86,6 +86,19 @@ type Usage struct {
 	MachineReceived int64   `json:"machine_received" db:",null"` // bytes from other machines
 }
 
+// Copies are what a call of the recipe copied between a rank's memory and its device: because the processor computed it, or read or
+// made its elements.
+type Copies struct {
+	Attempt         int    `json:"attempt"`
+	Rank            int    `json:"rank"`
+	Position        string `json:"position"` // of the call in the recipe
+	Call            string `json:"call"`
+	Uploads         int    `json:"uploads"`
+	UploadedBytes   int    `json:"uploaded_bytes"`
+	Downloads       int    `json:"downloads"`
+	DownloadedBytes int    `json:"downloaded_bytes"`
+}
+
 // Artifact is something that a run has kept, unique by kind, name and step. Bytes, texts and tensors, which
 // run.artifact keeps, count as one kind.
 type Artifact struct {
@@ -256,6 +269,7 @@ type Batch struct {
 	Ranks     []RankPlace `cbor:",omitempty" table:"ranks" or:"REPLACE"`
 	Plugins   []Plugin    `cbor:",omitempty" table:"plugins" or:"REPLACE"`
 	Usage     []Usage     `cbor:",omitempty" table:"rank_usage" or:"REPLACE"`
+	Copies    []Copies    `cbor:",omitempty" table:"device_copies" or:"REPLACE"`
 	DataFiles []DataFile  `cbor:",omitempty" table:"data_files" or:"IGNORE"`
 	Tags      []string    `cbor:",omitempty" table:"tags" or:"IGNORE" db:"tag"`
 	Notes     []Note      `cbor:",omitempty" table:"notes"`
