@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -46,7 +47,7 @@ func readLogins() (l logins, err error) {
 		return l, nil // there is no home directory
 	}
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return l, nil
 	}
 	if err == nil {

@@ -335,10 +335,18 @@ func (k *check) span(s span) (first *Difference, err error) {
 func (k *check) digests(s span, again *replay.Again) *Difference {
 	from, to := k.boundary(s.from).Updates, k.boundary(s.to).Updates
 	k.verdict.Updates += to - from
+	packed := k.run.made.digests
 	if k.target(s.to) == nil {
 		to = math.MaxInt64 // the pack may lack some that the run has made
+		if k.run.made.detail.Status != history.Done {
+			// When one rank fails, the others are stopped wherever they are.
+			was, _ := reached(packed)
+			is, furthest := reached(again.Digests)
+			if to = was; furthest >= was {
+				to = min(was, is)
+			}
+		}
 	}
-	packed := k.run.made.digests
 	text := func(sum [records.DigestSize]byte, is bool) string {
 		if !is {
 			return "none"
@@ -369,6 +377,20 @@ func (k *check) digests(s span, again *replay.Again) *Difference {
 		}
 	}
 	return first
+}
+
+// reached is the last update of the rank that came least far, and of the one that came furthest.
+func reached(digests []map[int64][records.DigestSize]byte) (all, some int64) {
+	for rank, made := range digests {
+		last := int64(0)
+		for n := range made {
+			last = max(last, n)
+		}
+		if some = max(some, last); rank == 0 || last < all {
+			all = last
+		}
+	}
+	return all, some
 }
 
 type pointKey struct {
